@@ -1,0 +1,150 @@
+/**
+ * What a reader gives and everything else takes: pixels as stored, and all that is needed to interpret them.
+ * Readers (DICOM, PNG, JPEG, TIFF) make an Image; nothing after them looks at the file again.
+ */
+
+/** Photometric Interpretation of the decoded frames (PS3.3 C.7.6.3.1.2); JPEG 2000 colour transforms are already undone. */
+export type PhotometricInterpretation =
+  "MONOCHROME1" | "MONOCHROME2" | "PALETTE COLOR" | "RGB" | "YBR_FULL" | "YBR_FULL_422" | "YBR_PARTIAL_420";
+
+/** How the stored samples lie in a frame's bytes (PS3.5 section 8): little endian, colour by pixel, rows top to bottom. */
+export interface PixelFormat {
+  rows: number;
+  columns: number;
+  samplesPerPixel: number;
+  /** 8, 16, 32 or 64: the container; one-bit pixels are unpacked to 8 with bitsStored 1. */
+  bitsAllocated: 8 | 16 | 32 | 64;
+  bitsStored: number;
+  highBit: number;
+  signed: boolean;
+  /** Float Pixel Data and Double Float Pixel Data hold IEEE numbers; then bitsStored is bitsAllocated. */
+  float: boolean;
+  photometricInterpretation: PhotometricInterpretation;
+  /** Native YBR_FULL_422: the frame is packed Y1 Y2 Cb Cr, two bytes a pixel. */
+  packed422: boolean;
+}
+
+/** A lookup table (PS3.3 C.11.1.1, C.11.2.1): input below firstMapped takes the first entry, above the last. */
+export interface LookupTable {
+  firstMapped: number;
+  /** Bits of each entry, 8 or 16 (entries are unpacked to 16-bit numbers either way). */
+  bits: number;
+  entries: Uint16Array;
+}
+
+/** Stored value to modality value (PS3.3 C.11.1): a lookup table excludes rescale. */
+export type ModalityTransform =
+  | { kind: "identity" }
+  | { kind: "rescale"; slope: number; intercept: number }
+  | { kind: "lut"; lut: LookupTable };
+
+/** Modality value to display value (PS3.3 C.11.2). */
+export type VoiTransform =
+  | {
+      kind: "window";
+      center: number;
+      width: number;
+      function: "LINEAR" | "LINEAR_EXACT" | "SIGMOID";
+      explanation?: string;
+    }
+  | { kind: "lut"; lut: LookupTable; explanation?: string };
+
+export interface Palette {
+  firstMapped: number;
+  bits: number;
+  red: Uint16Array;
+  green: Uint16Array;
+  blue: Uint16Array;
+}
+
+/** Everything that turns one frame's stored values into meaning; per-frame functional groups override shared ones. */
+export interface Interpretation {
+  modality: ModalityTransform;
+  /** Unit of modality values: "HU" only where the object says so or its SOP class defines it; undefined where unknown. */
+  units: string | undefined;
+  /** In the order of the file: windows first, then VOI LUTs; empty where the file gives none. */
+  voi: VoiTransform[];
+  /** Stored values to leave out (PS3.3 C.7.5.1.1.2), inclusive, in either order; equal where there is no range limit. */
+  padding: { from: number; to: number } | undefined;
+  palette: Palette | undefined;
+}
+
+/** Millimetres between pixel centres. `source` tells patient spacing from detector spacing (ImagerPixelSpacing is not patient spacing). */
+export interface Spacing {
+  row: number;
+  column: number;
+  source:
+    "PixelSpacing" | "ImagerPixelSpacing" | "NominalScannedPixelSpacing" | "SequenceOfUltrasoundRegions";
+  /** True where lengths and areas measured with it are lengths and areas in the patient. */
+  patient: boolean;
+}
+
+/** Where a slice lies in the patient (PS3.3 C.7.6.2): mm, direction cosines. */
+export interface PlanePosition {
+  position: [number, number, number];
+  orientation: [number, number, number, number, number, number];
+}
+
+/** A caveat about the file that does not forbid using it; goes into the receipt. */
+export interface Warning {
+  code: string;
+  message: string;
+}
+
+/** One step that was or would be applied, with its parameters, for the receipt and for `inspect`. */
+export interface TransformStep {
+  step: string;
+  [parameter: string]: unknown;
+}
+
+/** Identity of the source; patient data stays in `tags` and never reaches logs or errors. */
+export interface SourceIdentity {
+  format: "dicom" | "png" | "jpeg" | "tiff";
+  fileSha256: string;
+  bytes: number;
+  sopClassUid: string | undefined;
+  sopInstanceUid: string | undefined;
+  studyInstanceUid: string | undefined;
+  seriesInstanceUid: string | undefined;
+  transferSyntaxUid: string | undefined;
+  modality: string | undefined;
+}
+
+/**
+ * The attributes of a DICOM data set outside its pixels, by keyword. Read-only and lazily decoded.
+ * Strings are decoded from the data set's character sets and trimmed of padding.
+ */
+export interface Attributes {
+  /** All values of an attribute as text; undefined where it is absent, empty array where it is empty. */
+  strings(keyword: string): string[] | undefined;
+  /** First value as text; undefined where absent or empty. */
+  string(keyword: string): string | undefined;
+  /** All values as numbers (DS, IS, US, SS, UL, SL, FL, FD); values that are not numbers are left out. */
+  numbers(keyword: string): number[] | undefined;
+  number(keyword: string): number | undefined;
+  /** Items of a sequence; undefined where absent. */
+  sequence(keyword: string): Attributes[] | undefined;
+  has(keyword: string): boolean;
+}
+
+export interface Image {
+  source: SourceIdentity;
+  format: PixelFormat;
+  frameCount: number;
+  /**
+   * Stored values of one frame (from 0), decoded on first use, in the layout of `format`.
+   * Throws RadserveError: corrupt_image, truncated_image, decode_suspect, unsupported_transfer_syntax.
+   */
+  frame(index: number): Promise<Uint8Array>;
+  interpretation(frame: number): Interpretation;
+  spacing(frame: number): Spacing | undefined;
+  plane(frame: number): PlanePosition | undefined;
+  /** Height of a pixel divided by its width (PS3.3 C.7.6.3.1.7, or from spacing); 1 where nothing says otherwise. */
+  pixelAspect(frame: number): number;
+  /** Data set attributes; undefined for PNG, JPEG and TIFF. */
+  attributes: Attributes | undefined;
+  /** What the reader had to assume or repair, for example a missing preamble. Grows while frames are decoded. */
+  warnings: Warning[];
+  /** Steps the reader itself applied, for example an EXIF orientation. */
+  transforms: TransformStep[];
+}

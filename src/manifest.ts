@@ -1,0 +1,423 @@
+/**
+ * The model manifest, `models/<name>/model.json`: one schema from which the types, the checks and the published
+ * JSON Schema come. Everything a model needs is said from closed lists; what is missing is an error, never a guess.
+ */
+import { z } from "zod";
+
+const text = z.string().min(1).max(2000);
+const sha256 = z.string().regex(/^[0-9a-f]{64}$/, "Expected 64 lower-case hexadecimal digits");
+
+/** Model names become parts of file names and URLs. */
+export const modelName = z
+  .string()
+  .regex(
+    /^[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?$/,
+    "Expected 1 to 63 of a-z, 0-9, _ and -, beginning and ending with a letter or digit",
+  );
+
+/** A coded concept (PS3.3 section 8): for example 55603005, SCT, Adipose tissue. */
+export const code = z.strictObject({
+  value: z.string().min(1).max(64),
+  scheme: z.string().min(1).max(16).describe("Coding Scheme Designator: SCT, DCM, UCUM, RADLEX, 99..."),
+  meaning: z.string().min(1).max(64),
+});
+
+const colour = z
+  .tuple([z.int().min(0).max(255), z.int().min(0).max(255), z.int().min(0).max(255)])
+  .describe("sRGB, 0 to 255");
+
+const label = z.strictObject({
+  label: z.string().min(1).max(64),
+  code: code.optional().describe("What was found; required in stage final"),
+  category: code.optional().describe("Segmented property category (PS3.16 CID 7150)"),
+  finding_site: code.optional(),
+  laterality: code.optional(),
+  colour: colour.optional(),
+  threshold: z.number().optional().describe("Present where the score is at or above; site.json may override"),
+});
+
+const tagRule = z.strictObject({
+  tag: z.string().regex(/^[A-Z][A-Za-z0-9]+$/, "Expected a DICOM keyword, for example ImageType"),
+  index: z.int().min(0).optional().describe("Which value of a multi-valued attribute; any where absent"),
+  in: z.array(z.string()).min(1).optional(),
+  not_in: z.array(z.string()).min(1).optional(),
+  min: z.number().optional(),
+  max: z.number().optional(),
+  if_absent: z.enum(["accept", "refuse"]),
+  reason: text.describe("Said to the client where the rule refuses"),
+});
+
+const accepts = z.strictObject({
+  formats: z.array(z.enum(["dicom", "png", "jpeg", "tiff"])).min(1),
+  modality: z
+    .array(z.string().regex(/^[A-Z0-9_ ]{1,16}$/))
+    .min(1)
+    .optional(),
+  sop_class: z
+    .array(z.string().regex(/^[0-9.]{1,64}$/))
+    .min(1)
+    .optional(),
+  body_part: z.array(z.string()).min(1).optional(),
+  units: z.array(z.string()).min(1).optional().describe("Units of modality values, for example HU"),
+  photometric: z
+    .array(
+      z.enum([
+        "MONOCHROME1",
+        "MONOCHROME2",
+        "PALETTE COLOR",
+        "RGB",
+        "YBR_FULL",
+        "YBR_FULL_422",
+        "YBR_PARTIAL_420",
+      ]),
+    )
+    .min(1)
+    .optional(),
+  dimensions: z
+    .enum(["2d", "2d_frames", "series"])
+    .describe("2d: one frame; 2d_frames: every frame of a multi-frame image on its own; series: one volume"),
+  max_frames: z.int().min(1).max(100_000).optional(),
+  min_rows: z.int().min(1).optional(),
+  min_columns: z.int().min(1).optional(),
+  rules: z.array(tagRule).optional(),
+});
+
+const envelopeRule = z.strictObject({
+  tag: z.string().regex(/^[A-Z][A-Za-z0-9]+$/),
+  min: z.number().optional(),
+  max: z.number().optional(),
+  in: z.array(z.string()).min(1).optional(),
+  caveat: text,
+});
+
+const values = z.discriminatedUnion("kind", [
+  z.strictObject({ kind: z.literal("stored") }).describe("As in the file"),
+  z.strictObject({ kind: z.literal("modality") }).describe("After Modality LUT or rescale, for example HU"),
+  z
+    .strictObject({
+      kind: z.literal("voi"),
+      index: z.int().min(0),
+      if_absent: z.enum(["full_range", "min_max", "refuse"]),
+    })
+    .describe(
+      "After the file's window or VOI LUT of that index, 0 to 1; colour is divided by its full range",
+    ),
+  z
+    .strictObject({
+      kind: z.literal("window"),
+      center: z.number(),
+      width: z.number().positive(),
+      function: z.enum(["LINEAR", "LINEAR_EXACT", "SIGMOID"]),
+    })
+    .describe("A fixed window over modality values, 0 to 1"),
+]);
+
+const normalisation = z.discriminatedUnion("kind", [
+  z.strictObject({ kind: z.literal("none") }),
+  z.strictObject({ kind: z.literal("scale"), multiply: z.number(), add: z.number() }),
+  z.strictObject({
+    kind: z.literal("mean_std"),
+    mean: z.array(z.number()).min(1).max(4),
+    std: z.array(z.number().positive()).min(1).max(4),
+  }),
+  z.strictObject({
+    kind: z.literal("min_max"),
+    over: z.enum(["image", "volume"]),
+    to: z.tuple([z.number(), z.number()]),
+  }),
+  z.strictObject({ kind: z.literal("z_score"), over: z.enum(["image", "volume"]) }),
+  z.strictObject({
+    kind: z.literal("percentile"),
+    over: z.enum(["image", "volume"]),
+    low: z.number().min(0).max(100),
+    high: z.number().min(0).max(100),
+    to: z.tuple([z.number(), z.number()]),
+  }),
+]);
+
+const imageInput = z.strictObject({
+  tensor: text,
+  dtype: z.enum(["float32", "float16", "uint8", "int8", "uint16", "int16", "int32"]),
+  layout: z.enum(["NCHW", "NHWC", "NCDHW", "NDHWC"]),
+  size: z.discriminatedUnion("kind", [
+    z.strictObject({
+      kind: z.literal("fixed"),
+      height: z.int().min(1).max(16384),
+      width: z.int().min(1).max(16384),
+      depth: z.int().min(1).max(4096).optional().describe("Slices, for volumes"),
+    }),
+    z
+      .strictObject({
+        kind: z.literal("multiple_of"),
+        multiple: z.int().min(1).max(1024),
+        max_side: z.int().min(1).max(16384),
+      })
+      .describe("The source's own size, shrunk so that no side exceeds max_side, padded to the multiple"),
+    z.strictObject({ kind: z.literal("source") }).describe("The source's own size"),
+  ]),
+  fit: z
+    .enum(["stretch", "letterbox", "crop", "none"])
+    .describe("letterbox: whole image, centred, aspect kept; crop: filled, centre kept; none: no resampling"),
+  interpolation: z
+    .enum(["area", "linear", "cubic", "nearest"])
+    .describe("linear and cubic are antialiased when they shrink; area averages covered pixels"),
+  values,
+  monochrome1: z
+    .enum(["invert", "as_stored", "refuse"])
+    .describe("invert: after modality or VOI, over the output range; HU are never inverted"),
+  channels: z.enum(["grayscale", "rgb", "bgr"]).describe("grayscale sources are repeated for rgb and bgr"),
+  colour_source: z.enum(["accept", "refuse"]).describe("For grayscale: luminance by CCIR 601, or refuse"),
+  clip: z.tuple([z.number(), z.number()]).optional().describe("Before normalisation"),
+  normalisation,
+  background: z
+    .number()
+    .describe(
+      "Fills letterbox, padding to a multiple, and Pixel Padding; in `values` units, before normalisation",
+    ),
+  spacing_mm: z.tuple([z.number().positive(), z.number().positive(), z.number().positive()]).optional(),
+  orientation: z
+    .string()
+    .regex(/^[LRAPSI]{3}$/)
+    .optional()
+    .describe("Volumes: for example RAS"),
+});
+
+const calibration = z.discriminatedUnion("kind", [
+  z.strictObject({ kind: z.literal("none") }),
+  z.strictObject({ kind: z.literal("temperature"), temperature: z.number().positive() }),
+  z.strictObject({ kind: z.literal("platt"), a: z.number(), b: z.number() }),
+  z.strictObject({
+    kind: z.literal("isotonic"),
+    x: z.array(z.number()).min(2),
+    y: z.array(z.number().min(0).max(1)).min(2),
+  }),
+]);
+
+const maskStep = z.discriminatedUnion("step", [
+  z
+    .strictObject({ step: z.literal("drop_border_connected"), labels: z.array(z.string()).min(1) })
+    .describe("Regions (4-connected) that touch the image border or Pixel Padding become background"),
+  z.strictObject({ step: z.literal("largest_component"), labels: z.array(z.string()).min(1) }),
+  z.strictObject({
+    step: z.literal("minimum_area"),
+    labels: z.array(z.string()).min(1),
+    pixels: z.int().min(1),
+  }),
+  z.strictObject({ step: z.literal("fill_holes"), labels: z.array(z.string()).min(1) }),
+]);
+
+const labels = z.array(label).min(1).max(255);
+const score = z.number().min(0).max(1);
+
+const modelOutput = z.discriminatedUnion("kind", [
+  z.strictObject({
+    kind: z.literal("classification"),
+    tensor: text,
+    activation: z.enum(["none", "sigmoid", "softmax"]),
+    calibration,
+    labels,
+  }),
+  z.strictObject({
+    kind: z.literal("regression"),
+    tensor: text,
+    values: z
+      .array(
+        z.strictObject({
+          name: text,
+          code: code.optional(),
+          unit: code.describe("UCUM, for example mm"),
+          multiply: z.number(),
+          add: z.number(),
+        }),
+      )
+      .min(1),
+  }),
+  z.strictObject({
+    kind: z.literal("segmentation"),
+    tensor: text,
+    activation: z
+      .enum(["sigmoid", "softmax", "argmax", "label_map"])
+      .describe(
+        "sigmoid: one channel a label, thresholds, may overlap; softmax and argmax: channel 0 is background, then one a label; label_map: the tensor holds label indices",
+      ),
+    labels: labels.describe("Label index 1 is the first; 0 is background"),
+    postprocess: z.array(maskStep),
+    measurements: z.array(z.enum(["area", "volume"])),
+  }),
+  z.strictObject({
+    kind: z.literal("detection"),
+    boxes: z.strictObject({
+      tensor: text,
+      format: z.enum(["xyxy", "xywh", "cxcywh", "yxyx"]),
+      normalised: z.boolean().describe("0 to 1 of the input tensor's sides, instead of its pixels"),
+    }),
+    scores: z.strictObject({ tensor: text, activation: z.enum(["none", "sigmoid", "softmax"]) }),
+    classes: z
+      .strictObject({ tensor: text, first: z.int().min(0).describe("Number of the first label") })
+      .optional()
+      .describe("Without it, scores hold one column a label"),
+    nms: z.strictObject({ iou: score, per_class: z.boolean() }).optional(),
+    max_boxes: z.int().min(1).max(100_000),
+    labels,
+  }),
+  z
+    .strictObject({
+      kind: z.literal("probability_map"),
+      tensor: text,
+      activation: z.enum(["none", "sigmoid"]),
+      threshold: score.describe("Pixels at or above it belong to a region"),
+      minimum_area: z.number().min(0).describe("In pixels of the map"),
+      unclip: z
+        .number()
+        .min(0)
+        .describe(
+          "Boxes grow by area * unclip / perimeter on each side (Liao et al. 2020, section 3.4); 0: not at all",
+        ),
+      max_boxes: z.int().min(1).max(100_000),
+      label,
+    })
+    .describe(
+      "Regions of a map become boxes; the label's threshold applies to the mean probability of the region",
+    ),
+  z.strictObject({
+    kind: z.literal("heatmap"),
+    tensor: text,
+    activation: z.enum(["none", "sigmoid"]),
+    label,
+  }),
+]);
+
+const tolerance = z.strictObject({
+  provider: z.enum(["cpu", "cuda"]),
+  precision: z.enum(["float32", "tf32", "float16"]),
+  absolute: z.number().min(0),
+  relative: z.number().min(0),
+});
+
+const modelFile = z.strictObject({
+  path: z
+    .string()
+    .min(1)
+    .refine(
+      (p) => !p.replace(/^npm:/, "").startsWith("/") && !p.split("/").includes(".."),
+      "Expected a path inside the model's folder, or npm:PACKAGE/PATH",
+    )
+    .describe("Inside the model's folder, or npm:PACKAGE/PATH; the first is the graph"),
+  sha256,
+});
+
+const outputKind = z.enum(["json", "png", "sr", "seg", "sc"]);
+
+export const manifestSchema = z
+  .strictObject({
+    $schema: z.string().optional(),
+    name: modelName,
+    version: z.string().regex(/^[0-9A-Za-z.+-]{1,64}$/),
+    manufacturer: z.string().min(1).max(64),
+    description: text,
+    intended_use: text,
+    regulatory: text.describe("Shown on every picture and in every object"),
+    stage: z.enum(["draft", "final"]).describe("draft: codes and canary may be missing, JSON and PNG only"),
+    release: z.enum(["off", "shadow", "active"]),
+    required: z.boolean().describe("The server is not ready without it"),
+    files: z.array(modelFile).min(1),
+    accepts,
+    envelope: z.array(envelopeRule).optional(),
+    inputs: z.array(imageInput).min(1).max(1),
+    outputs: z.array(modelOutput).min(1),
+    batching: z.strictObject({ max: z.int().min(1).max(1024) }),
+    execution: z.strictObject({
+      providers: z.array(z.enum(["cpu", "cuda"])).min(1),
+      precision: z.enum(["float32", "tf32", "float16"]),
+    }),
+    canary: z
+      .strictObject({
+        input: modelFile.describe(".npy, the tensor that goes in"),
+        expected: z.array(z.strictObject({ tensor: text, file: modelFile })).min(1),
+        tolerance: z.array(tolerance).min(1),
+      })
+      .optional(),
+    results: z.strictObject({ outputs: z.array(outputKind).min(1) }),
+  })
+  .superRefine((m, context) => {
+    const issue = (path: (string | number)[], message: string) =>
+      context.addIssue({ code: "custom", path, message });
+    m.outputs.forEach((output, o) => {
+      const found =
+        output.kind === "probability_map" || output.kind === "heatmap"
+          ? [output.label]
+          : "labels" in output
+            ? output.labels
+            : [];
+      const names = new Set<string>();
+      found.forEach((l, i) => {
+        const at = "labels" in output ? ["outputs", o, "labels", i] : ["outputs", o, "label"];
+        if (names.has(l.label)) issue([...at, "label"], `The label "${l.label}" is there twice`);
+        names.add(l.label);
+        if (m.stage === "final" && l.code === undefined) issue([...at, "code"], "Required in stage final");
+        const scored =
+          output.kind === "classification" ||
+          output.kind === "detection" ||
+          output.kind === "probability_map" ||
+          (output.kind === "segmentation" && output.activation === "sigmoid");
+        if (scored && l.threshold === undefined) issue([...at, "threshold"], "Required: nothing is guessed");
+      });
+      if (output.kind === "segmentation") {
+        output.postprocess.forEach((s, i) =>
+          s.labels.forEach((l, j) => {
+            if (!names.has(l))
+              issue(
+                ["outputs", o, "postprocess", i, "labels", j],
+                `No label is called "${l}"; labels are ${[...names].join(", ")}`,
+              );
+          }),
+        );
+      }
+      if (output.kind === "regression" && m.stage === "final")
+        output.values.forEach((v, i) => {
+          if (v.code === undefined) issue(["outputs", o, "values", i, "code"], "Required in stage final");
+        });
+    });
+    if (m.stage === "final" && m.canary === undefined) issue(["canary"], "Required in stage final");
+    if (m.stage === "draft" && m.results.outputs.some((k) => k !== "json" && k !== "png"))
+      issue(["results", "outputs"], "A draft writes json and png only");
+    m.inputs.forEach((input, i) => {
+      const volume = input.layout === "NCDHW" || input.layout === "NDHWC";
+      if (volume !== (m.accepts.dimensions === "series"))
+        issue(
+          ["inputs", i, "layout"],
+          `Layout ${input.layout} does not go with accepts.dimensions "${m.accepts.dimensions}"`,
+        );
+      if (input.size.kind === "fixed" && volume !== (input.size.depth !== undefined))
+        issue(["inputs", i, "size", "depth"], volume ? "Required for volumes" : "Only for volumes");
+      if (input.fit === "none" && input.size.kind === "fixed" && input.spacing_mm === undefined)
+        issue(["inputs", i, "fit"], 'fit "none" needs size "source" or "multiple_of"');
+    });
+  });
+
+export type Manifest = z.infer<typeof manifestSchema>;
+export type ImageInput = Manifest["inputs"][number];
+export type ModelOutput = Manifest["outputs"][number];
+export type Label = z.infer<typeof label>;
+export type Code = z.infer<typeof code>;
+export type OutputKind = z.infer<typeof outputKind>;
+export const outputKindSchema = outputKind;
+
+/** `site.json` beside the manifest: this hospital's thresholds, outside the model's hash, inside receipts and UIDs. */
+export const siteSchema = z.strictObject({
+  thresholds: z.record(z.string(), z.number()).describe("By label"),
+});
+export type Site = z.infer<typeof siteSchema>;
+
+/** The labels of an output in the manifest's order; none for a regression. */
+export function labelsOf(output: ModelOutput): Label[] {
+  switch (output.kind) {
+    case "probability_map":
+    case "heatmap":
+      return [output.label];
+    case "regression":
+      return [];
+    default:
+      return output.labels;
+  }
+}

@@ -1,0 +1,126 @@
+/**
+ * The receipt, NAME.json: what was read, how it was prepared, what each model said, and which files hold it.
+ * It is written last and is the commit mark: only files that it lists count. One schema serves the types, the check
+ * on reading one back, the published JSON Schema and the HTTP answer.
+ */
+import { z } from "zod";
+import { ERRORS, type ErrorCode } from "../errors.js";
+import { code } from "../manifest.js";
+
+export const RECEIPT_SCHEMA = "radserve.receipt/1";
+
+const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
+const errorCode = z.enum(Object.keys(ERRORS) as [ErrorCode, ...ErrorCode[]]);
+
+const warning = z.object({ code: z.string(), message: z.string() });
+const transform = z.looseObject({ step: z.string() });
+
+const finding = z.object({
+  label: z.string(),
+  code: code.optional(),
+  score: z.number().optional().describe("Absent where the model gives a class and no score"),
+  threshold: z.number().optional(),
+  present: z.boolean(),
+  frame: z.int().min(1).optional().describe("For multi-frame sources, from 1"),
+  box: z
+    .object({ x0: z.number(), y0: z.number(), x1: z.number(), y1: z.number() })
+    .optional()
+    .describe("Source pixels; edges, x to the right, y down"),
+  area: z.object({ pixels: z.int().min(0), cm2: z.number().min(0).optional() }).optional(),
+});
+
+const measurement = z.object({
+  name: z.string(),
+  code: code.optional(),
+  label: z.string().optional(),
+  frame: z.int().min(1).optional(),
+  value: z.number(),
+  unit: code.describe("UCUM"),
+});
+
+const outputFile = z.object({
+  path: z.string().describe("In the receipt a name beside it; in the HTTP answer the full path"),
+  media_type: z.string(),
+  sop_class_uid: z.string().optional(),
+  sop_instance_uid: z.string().optional(),
+  sha256,
+});
+
+const modelResult = z.object({
+  name: z.string(),
+  version: z.string(),
+  status: z.enum(["succeeded", "failed", "not_accepted"]),
+  error: z
+    .object({ error: errorCode, message: z.string(), details: z.record(z.string(), z.unknown()).optional() })
+    .optional(),
+  reasons: z
+    .array(z.object({ code: z.string(), message: z.string() }))
+    .optional()
+    .describe("Why the model does not accept the image, one for each rule"),
+  shadow: z.literal(true).optional().describe("Release shadow: recorded, not to be shown"),
+  findings: z.array(finding),
+  measurements: z.array(measurement),
+  outputs: z.array(outputFile),
+  provider: z.enum(["cpu", "cuda"]).optional(),
+  warnings: z.array(warning),
+});
+
+const receiptModel = modelResult.extend({
+  sha256: sha256.describe("Over the manifest and all files of the model"),
+  site_thresholds: z.record(z.string(), z.number()),
+  transforms: z.array(transform).describe("From stored values to the tensor, in order"),
+  raw_sha256: sha256.optional().describe("Over the raw output tensors"),
+});
+
+export const receiptSchema = z.object({
+  schema: z.literal(RECEIPT_SCHEMA),
+  radserve_version: z.string(),
+  status: z.enum(["completed", "partial"]),
+  source: z.object({
+    name: z.string(),
+    format: z.enum(["dicom", "png", "jpeg", "tiff"]),
+    bytes: z.int(),
+    file_sha256: sha256,
+    pixel_sha256: sha256.describe("Over the stored values of all frames that were read, in order"),
+    rows: z.int(),
+    columns: z.int(),
+    frames: z.int(),
+    photometric_interpretation: z.string(),
+    modality: z.string().optional(),
+    transfer_syntax_uid: z.string().optional(),
+    sop_class_uid: z.string().optional(),
+    sop_instance_uid: z.string().optional(),
+    series_instance_uid: z.string().optional(),
+    study_instance_uid: z.string().optional(),
+  }),
+  transforms: z.array(transform).describe("Applied by the reader, before any model"),
+  warnings: z.array(warning),
+  outputs_requested: z.array(z.string()),
+  models: z.array(receiptModel),
+  timings: z
+    .object({
+      request_id: z.string(),
+      started_at: z.string(),
+      finished_at: z.string(),
+      milliseconds: z.record(z.string(), z.number()),
+    })
+    .describe("The one field that comparisons leave out"),
+});
+
+/** The 200 of POST /single_inference. */
+export const answerSchema = z.object({
+  request_id: z.string(),
+  status: z.enum(["completed", "partial"]),
+  input_image_path: z.string(),
+  receipt_path: z.string(),
+  reused: z.boolean().describe("A finished, valid result lay there and nothing was computed"),
+  models: z.array(modelResult),
+  timings_ms: z.record(z.string(), z.number()),
+});
+
+export type Receipt = z.infer<typeof receiptSchema>;
+export type ReceiptModel = Receipt["models"][number];
+export type Finding = z.infer<typeof finding>;
+export type Measurement = z.infer<typeof measurement>;
+export type OutputFile = z.infer<typeof outputFile>;
+export type Answer = z.infer<typeof answerSchema>;
