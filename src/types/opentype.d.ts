@@ -1,15 +1,15 @@
 /** The part of opentype.js that Radserve uses; the package ships no types. In Node it exports one default object. */
 declare module "opentype.js" {
-  interface Path {
+  export interface Path {
     /** SVG path data. */
     toPathData(decimals: number): string;
   }
-  interface Glyph {
+  export interface Glyph {
     index: number;
     advanceWidth: number;
     getPath(x: number, y: number, fontSize: number): Path;
   }
-  interface Font {
+  export interface Font {
     unitsPerEm: number;
     ascender: number;
     descender: number;
