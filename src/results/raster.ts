@@ -44,39 +44,36 @@ export function resized(picture: Picture, width: number, height: number): Pictur
   return { width, height, rgb };
 }
 
-/** A mask at panel size: of each pixel the label that covers most of it (0: none), and the share it covers, 0 to 255. */
+/** A mask at panel size: one label for each pixel (0: none), and the share of the pixel that it covers, 0 to 255. */
 interface Cover {
   label: Uint8Array;
   share: Uint8Array;
 }
 
-/** Nothing vanishes when a mask shrinks: a label counts from the first source pixel that a panel pixel covers. */
+/**
+ * Nothing vanishes when a mask shrinks: a label counts from the first source pixel that a panel pixel covers, and of
+ * several labels the one that is rarest in the whole mask.
+ */
 function cover(mask: Uint8Array, rows: number, columns: number, width: number, height: number): Cover {
   const label = new Uint8Array(width * height);
   const share = new Uint8Array(width * height);
   const [xs, ys] = [spans(columns, width), spans(rows, height)];
-  const counts = new Uint32Array(256);
+  const totals = new Uint32Array(256);
+  for (const value of mask) totals[value] = (totals[value] ?? 0) + 1;
+  totals[0] = 0xffffffff;
   for (let y = 0; y < height; y++)
     for (let x = 0; x < width; x++) {
       const [x0, x1, y0, y1] = [xs.from[x] ?? 0, xs.to[x] ?? 0, ys.from[y] ?? 0, ys.to[y] ?? 0];
-      const at = y * width + x;
-      if (x1 - x0 === 1 && y1 - y0 === 1) {
-        const value = mask[y0 * columns + x0] ?? 0;
-        label[at] = value;
-        share[at] = value === 0 ? 0 : 255;
-        continue;
-      }
-      let best = 0;
+      let [best, count] = [0, 0];
       for (let sy = y0; sy < y1; sy++)
         for (let sx = x0; sx < x1; sx++) {
           const value = mask[sy * columns + sx] ?? 0;
-          const count = (counts[value] = (counts[value] ?? 0) + 1);
-          if (value !== 0 && (best === 0 || count > (counts[best] ?? 0))) best = value;
+          if (value === best) count++;
+          else if ((totals[value] ?? 0) < (totals[best] ?? 0)) [best, count] = [value, 1];
         }
+      const at = y * width + x;
       label[at] = best;
-      share[at] = best === 0 ? 0 : Math.ceil((255 * (counts[best] ?? 0)) / ((x1 - x0) * (y1 - y0)));
-      for (let sy = y0; sy < y1; sy++)
-        for (let sx = x0; sx < x1; sx++) counts[mask[sy * columns + sx] ?? 0] = 0;
+      share[at] = best === 0 ? 0 : Math.ceil((255 * count) / ((x1 - x0) * (y1 - y0)));
     }
   return { label, share };
 }
