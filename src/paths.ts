@@ -1,7 +1,393 @@
-/** Paths that clients name: resolved, held by the opened file, and inside the allowed roots or refused. */
+/**
+ * Paths that clients name: resolved, held by the opened file, and inside the allowed roots or refused.
+ *
+ * The order matters: first the path is opened without touching what it names (O_PATH: no read, no device, no waiting
+ * on a FIFO), then the kernel says where the opened thing really lies (/proc/self/fd/N), and only then it is judged.
+ * Whoever swaps a folder for a link afterwards changes nothing: all later work goes through the descriptor.
+ */
+import { constants } from "node:fs";
+import {
+  access,
+  lstat,
+  mkdir,
+  open,
+  readlink,
+  realpath,
+  stat,
+  statfs,
+  type FileHandle,
+} from "node:fs/promises";
+import path from "node:path";
+import { RadserveError } from "./errors.js";
 
 /** Absolute real paths; undefined where nothing is restricted (the command line). */
 export interface Roots {
   input: readonly string[] | undefined;
   output: readonly string[] | undefined;
+}
+
+/** One line of `path_map`: what clients call a folder, and what it is called here. */
+export interface PathMapping {
+  from: string;
+  to: string;
+}
+
+/** Something that lies inside the roots, held open; `close` it when the work is done. */
+export interface Opened {
+  handle: FileHandle;
+  /** Another name of the held file or folder: works for reading, listing and creating, in every thread. */
+  fdPath: string;
+  /** Where it really lies; for decisions, never for opening again. */
+  realPath: string;
+  /** Its base name as the client gave it. */
+  name: string;
+  close(): Promise<void>;
+}
+
+export interface OpenedInput extends Opened {
+  kind: "file" | "folder";
+}
+
+export interface OutputOptions {
+  /** False: only say whether it could be used; a missing folder gives its nearest existing parent. */
+  create?: boolean;
+  /** disk_full where the file system has less for us. */
+  minimumFreeBytes?: number;
+}
+
+/** Linux open(2): a descriptor that names a file without opening it. Not among node's constants. */
+const O_PATH = 0o10000000;
+const { O_RDONLY, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY } = constants;
+const LONGEST_PATH = 4095;
+
+function errno(thrown: unknown): string {
+  return thrown instanceof Error && "code" in thrown && typeof thrown.code === "string" ? thrown.code : "";
+}
+
+const MISSING = new Set(["ENOENT", "ENOTDIR", "ELOOP"]);
+const FORBIDDEN = new Set(["EACCES", "EPERM"]);
+
+type Side = "input" | "output";
+
+function notAllowed(side: Side): RadserveError {
+  return new RadserveError(
+    "path_not_allowed",
+    `Expected ${side} paths inside the allowed ${side} roots (links are followed first); found one outside. ` +
+      `Use a path inside, or have RADSERVE_${side.toUpperCase()}_ROOTS extended.`,
+    { side },
+  );
+}
+
+function noPermission(side: Side, what: string): RadserveError {
+  return new RadserveError(
+    "path_not_allowed",
+    `The server's user may not ${what}. Give it that permission on the file and every folder above it.`,
+    { side, reason: "permission" },
+  );
+}
+
+/** True where a real path is a root or lies under one. */
+export function isInside(realPath: string, roots: readonly string[] | undefined): boolean {
+  if (roots === undefined) return true;
+  return roots.some((root) => realPath === root || realPath.startsWith(root === "/" ? "/" : `${root}/`));
+}
+
+/** The path without trailing slashes. Throws bad_request where it is not absolute, too long, or holds a NUL byte. */
+function checkedForm(given: string, side: Side): string {
+  const refuse = (expected: string, found: string) =>
+    new RadserveError("bad_request", `Expected ${side} path to be ${expected}; found ${found}.`, { side });
+  if (given.includes("\0")) throw refuse("text without NUL bytes", "a NUL byte");
+  if (!given.startsWith("/")) throw refuse("absolute, beginning with /", "a relative one");
+  const bytes = Buffer.byteLength(given);
+  if (bytes > LONGEST_PATH) throw refuse(`at most ${LONGEST_PATH} bytes long`, `${bytes} bytes`);
+  return given.replace(/\/+$/, "") || "/";
+}
+
+async function hold(target: string, flags: number): Promise<{ handle: FileHandle; realPath: string }> {
+  const handle = await open(target, flags);
+  try {
+    return { handle, realPath: await readlink(fdPathOf(handle)) };
+  } catch (error) {
+    await handle.close();
+    throw error;
+  }
+}
+
+function fdPathOf(handle: FileHandle): string {
+  return `/proc/self/fd/${handle.fd}`;
+}
+
+function opened(handle: FileHandle, realPath: string, given: string): Opened {
+  const named = path.posix.basename(given);
+  const name = named === "" || named === "." || named === ".." ? path.posix.basename(realPath) : named;
+  return { handle, fdPath: fdPathOf(handle), realPath, name, close: () => handle.close() };
+}
+
+/**
+ * The nearest folder above a path that could not be opened, held, with the components below it.
+ * Throws path_not_allowed where that folder lies outside, or where what follows could leave it: a dangling link, or
+ * `..` behind a folder that does not exist.
+ */
+async function nearestFolder(
+  target: string,
+  roots: readonly string[] | undefined,
+  side: Side,
+): Promise<{ handle: FileHandle; realPath: string; rest: string[]; blocked: boolean }> {
+  const rest: string[] = [];
+  let parent = target;
+  let blocked = false;
+  for (;;) {
+    rest.unshift(path.posix.basename(parent));
+    parent = path.posix.dirname(parent);
+    let held;
+    try {
+      held = await hold(parent, O_PATH | O_DIRECTORY);
+    } catch (error) {
+      if (FORBIDDEN.has(errno(error))) blocked = true;
+      else if (!MISSING.has(errno(error))) throw error;
+      if (parent === "/") throw notAllowed(side);
+      continue;
+    }
+    try {
+      if (!isInside(held.realPath, roots) || rest.includes("..")) throw notAllowed(side);
+      const next = await lstat(`${fdPathOf(held.handle)}/${rest[0] ?? ""}`).catch(() => undefined);
+      if (next?.isSymbolicLink() === true) throw notAllowed(side);
+      return { ...held, rest, blocked };
+    } catch (error) {
+      await held.handle.close();
+      throw error;
+    }
+  }
+}
+
+/** Why an input could not be opened, without telling anything about files outside the roots. */
+async function whyNotOpened(
+  target: string,
+  roots: readonly string[] | undefined,
+  cause: unknown,
+): Promise<Error> {
+  const code = errno(cause);
+  if (code === "ENAMETOOLONG")
+    return new RadserveError(
+      "bad_request",
+      "Expected every part of the input path to be at most 255 bytes long.",
+    );
+  if (!MISSING.has(code) && !FORBIDDEN.has(code)) return cause as Error;
+  let blocked = FORBIDDEN.has(code);
+  try {
+    const nearest = await nearestFolder(target, roots, "input");
+    blocked ||= nearest.blocked;
+    await nearest.handle.close();
+  } catch (error) {
+    return error as Error;
+  }
+  if (blocked) return noPermission("input", "reach this input");
+  return new RadserveError(
+    "input_not_found",
+    "Expected the input path to name a file or folder; nothing is there. Check the spelling, and that the share is mounted on the server.",
+  );
+}
+
+/**
+ * Opens an input file or folder for reading.
+ * @param given absolute path; links and `..` are followed, a trailing slash is ignored
+ * @param roots real paths it must lie inside of; undefined: anywhere
+ * Throws bad_request, path_not_allowed (also for missing files outside the roots), input_not_found.
+ */
+export async function openInput(
+  given: string,
+  roots: readonly string[] | undefined,
+  pathMap: readonly PathMapping[] = [],
+): Promise<OpenedInput> {
+  const target = checkedForm(translateIn(given, pathMap).path, "input");
+  let named;
+  try {
+    named = await hold(target, O_PATH);
+  } catch (error) {
+    throw await whyNotOpened(target, roots, error);
+  }
+  try {
+    if (!isInside(named.realPath, roots)) throw notAllowed("input");
+    const found = await named.handle.stat();
+    if (!found.isFile() && !found.isDirectory())
+      throw new RadserveError(
+        "bad_request",
+        "Expected the input path to name a regular file or a folder; found a device, pipe or socket.",
+      );
+    const kind = found.isFile() ? "file" : "folder";
+    const handle = await open(fdPathOf(named.handle), O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    return { kind, ...opened(handle, named.realPath, target) };
+  } catch (error) {
+    if (FORBIDDEN.has(errno(error))) throw noPermission("input", `read this input`);
+    throw error;
+  } finally {
+    await named.handle.close();
+  }
+}
+
+/**
+ * Opens the folder that results go to, creating it inside its root where it is missing. Write through `fdPath`.
+ * Throws bad_request (relative, not a folder), path_not_allowed (outside, not writable), disk_full.
+ */
+export async function openOutputFolder(
+  given: string,
+  roots: readonly string[] | undefined,
+  options: OutputOptions = {},
+  pathMap: readonly PathMapping[] = [],
+): Promise<Opened> {
+  const target = checkedForm(translateIn(given, pathMap).path, "output");
+  let held: { handle: FileHandle; realPath: string };
+  let missing: string[] = [];
+  try {
+    held = await hold(target, O_PATH | O_DIRECTORY);
+  } catch (error) {
+    if (errno(error) === "ENAMETOOLONG")
+      throw new RadserveError(
+        "bad_request",
+        "Expected every part of the output path to be at most 255 bytes long.",
+      );
+    if (!MISSING.has(errno(error)) && !FORBIDDEN.has(errno(error))) throw error;
+    const nearest = await nearestFolder(target, roots, "output");
+    held = nearest;
+    missing = nearest.rest.filter((part) => part !== "" && part !== ".");
+    if (nearest.blocked || FORBIDDEN.has(errno(error))) {
+      await held.handle.close();
+      throw noPermission("output", "reach this folder");
+    }
+  }
+  try {
+    if (!isInside(held.realPath, roots)) throw notAllowed("output");
+    await checkUsable(held.handle, options.minimumFreeBytes ?? 0);
+    if (options.create !== false) held = await createBelow(held, missing, roots);
+    return opened(held.handle, held.realPath, target);
+  } catch (error) {
+    await held.handle.close().catch(() => undefined);
+    throw error;
+  }
+}
+
+async function checkUsable(folder: FileHandle, minimumFreeBytes: number): Promise<void> {
+  const here = fdPathOf(folder);
+  await access(here, constants.W_OK | constants.X_OK).catch((error: unknown) => {
+    if (errno(error) === "EROFS")
+      throw new RadserveError(
+        "path_not_allowed",
+        "The output folder is on a file system that is mounted read-only. Mount it for writing, or use another folder.",
+        { side: "output", reason: "read_only" },
+      );
+    throw noPermission("output", "write to this folder");
+  });
+  const disk = await statfs(here);
+  const free = disk.bavail * disk.bsize;
+  if (free < minimumFreeBytes)
+    throw new RadserveError(
+      "disk_full",
+      `Expected at least ${minimumFreeBytes} bytes free on the output folder's disk; found ${free}. Make room there and send the request again.`,
+      { free_bytes: free, needed_bytes: minimumFreeBytes },
+    );
+}
+
+/** Creates one folder after the other, each opened without following links before the next is made inside it. */
+async function createBelow(
+  start: { handle: FileHandle; realPath: string },
+  parts: readonly string[],
+  roots: readonly string[] | undefined,
+): Promise<{ handle: FileHandle; realPath: string }> {
+  let current = start;
+  for (const part of parts) {
+    const child = `${fdPathOf(current.handle)}/${part}`;
+    try {
+      await mkdir(child).catch((error: unknown) => {
+        if (errno(error) !== "EEXIST") throw error;
+      });
+      const next = await hold(child, O_PATH | O_DIRECTORY | O_NOFOLLOW);
+      await current.handle.close();
+      current = next;
+    } catch (error) {
+      await current.handle.close().catch(() => undefined);
+      if (errno(error) === "ENOTDIR")
+        throw new RadserveError("bad_request", "Expected the output path to name a folder; found a file.");
+      if (errno(error) === "ELOOP") throw notAllowed("output");
+      if (FORBIDDEN.has(errno(error))) throw noPermission("output", "create this folder");
+      if (errno(error) === "ENOSPC")
+        throw new RadserveError("disk_full", "The output folder's disk has no room for another folder.");
+      throw error;
+    }
+    if (!isInside(current.realPath, roots)) {
+      await current.handle.close();
+      throw notAllowed("output");
+    }
+  }
+  return current;
+}
+
+/**
+ * The roots of one caller: those of the server, narrowed by the folders in the token. A claim wider than a root gives
+ * the root; one that lies elsewhere, or does not exist, gives nothing.
+ */
+export async function narrowRoots(
+  roots: readonly string[],
+  claims: readonly string[] | undefined,
+): Promise<string[]> {
+  if (claims === undefined) return [...roots];
+  const kept = new Set<string>();
+  for (const claim of claims) {
+    const real = await realpath(claim).catch(() => undefined);
+    if (real === undefined) continue;
+    if (isInside(real, roots)) kept.add(real);
+    for (const root of roots) if (isInside(root, [real])) kept.add(root);
+  }
+  return [...kept];
+}
+
+/** The real paths of configured roots. Throws an Error that names the folder and the setting. */
+export async function resolveRoots(roots: readonly string[], setting: string): Promise<string[]> {
+  return Promise.all(
+    roots.map(async (root) => {
+      const found = await stat(root).catch((error: unknown) => errno(error));
+      if (typeof found === "string")
+        throw new Error(
+          `${setting}: expected a folder at ${root}; it cannot be opened (${found}). Create it or mount it.`,
+        );
+      if (!found.isDirectory()) throw new Error(`${setting}: expected a folder at ${root}; found a file.`);
+      return realpath(root);
+    }),
+  );
+}
+
+const isWindowsStyle = (name: string) => name.includes("\\") || /^[A-Za-z]:/.test(name);
+
+/** What follows a mapping's client-side prefix, or undefined where the path is not under it. */
+function under(given: string, prefix: string): string | undefined {
+  const bare = prefix.replace(/[\\/]+$/, "");
+  const windows = isWindowsStyle(bare);
+  const fold = (text: string) => (windows ? text.replaceAll("\\", "/").toLowerCase() : text);
+  if (fold(given) === fold(bare)) return "";
+  if (!fold(given).startsWith(`${fold(bare)}/`)) return undefined;
+  const rest = given.slice(bare.length);
+  return windows ? rest.replaceAll("\\", "/") : rest;
+}
+
+/**
+ * A client's path as this machine names it, and the way back for answers. The longest mapping that fits is used;
+ * Windows names (`\\server\share\x`, `D:\x`) match whatever their case and slashes.
+ */
+export function translateIn(
+  given: string,
+  pathMap: readonly PathMapping[],
+): { path: string; back: (local: string) => string } {
+  const byLength = [...pathMap].sort((a, b) => b.from.length - a.from.length);
+  for (const { from, to } of byLength) {
+    const rest = under(given, from);
+    if (rest === undefined) continue;
+    const here = to.replace(/\/+$/, "");
+    const there = from.replace(/[\\/]+$/, "");
+    const back = (local: string) => {
+      if (local !== here && !local.startsWith(`${here}/`)) return local;
+      const tail = local.slice(here.length);
+      return there + (isWindowsStyle(from) ? tail.replaceAll("/", "\\") : tail);
+    };
+    return { path: here + rest || "/", back };
+  }
+  return { path: given, back: (local) => local };
 }

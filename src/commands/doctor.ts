@@ -1,0 +1,178 @@
+/** `radserve doctor`: looks at everything that serving needs; each line is ok, or a problem with its fix. */
+import { accessSync, constants, statfsSync, statSync } from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import sharp from "sharp";
+import { ConfigError, type Config } from "../config.js";
+import { createEngine } from "../engine.js";
+import { readKeys } from "../keys.js";
+import { isInside } from "../paths.js";
+import { VERSION } from "../version.js";
+import { print, type ExitStatus } from "./run.js";
+
+export interface Finding {
+  name: string;
+  ok: boolean;
+  found: string;
+  fix?: string;
+}
+
+const good = (name: string, found: string): Finding => ({ name, ok: true, found });
+const bad = (name: string, found: string, fix: string): Finding => ({ name, ok: false, found, fix });
+const wordsOf = (error: unknown) => (error instanceof Error ? error.message : String(error));
+
+const OLDEST_NODE = [20, 17] as const;
+
+function machine(): Finding[] {
+  const [major = 0, minor = 0] = process.versions.node.split(".").map(Number);
+  const fresh = major > OLDEST_NODE[0] || (major === OLDEST_NODE[0] && minor >= OLDEST_NODE[1]);
+  const platform = `${process.platform} ${process.arch}`;
+  const cpus = os.cpus();
+  return [
+    fresh
+      ? good("Node.js", process.versions.node)
+      : bad("Node.js", process.versions.node, `Install Node.js ${OLDEST_NODE.join(".")} or later.`),
+    platform === "linux x64"
+      ? good("platform", platform)
+      : bad("platform", platform, "Radserve runs on Linux x64 with glibc."),
+    good("CPU", `${os.availableParallelism()} usable cores, ${cpus[0]?.model ?? "unknown"}`),
+  ];
+}
+
+async function engine(config: Config): Promise<Finding[]> {
+  const provider = config.providers.includes("cuda") ? "cuda" : "cpu";
+  try {
+    const started = await Promise.resolve(createEngine({ provider }));
+    const { onnxRuntimeVersion, providers } = started.info();
+    await started.close();
+    return [
+      good("addon", "loads"),
+      good("ONNX Runtime", `${onnxRuntimeVersion}, offers ${providers.join(", ")}`),
+      good("GPU", provider === "cuda" ? "CUDA works" : "not asked for (RADSERVE_PROVIDERS is cpu)"),
+    ];
+  } catch (error) {
+    const fix =
+      provider === "cuda"
+        ? "Run npm run setup:gpu and install what the message names, or set RADSERVE_GPU_FALLBACK=cpu."
+        : "Run npm run rebuild; it says what is missing.";
+    return [bad(provider === "cuda" ? "GPU" : "addon", wordsOf(error), fix)];
+  }
+}
+
+async function codecs(): Promise<Finding[]> {
+  try {
+    await import("dcmjs-codecs");
+    return [good("codecs", `dcmjs-codecs; sharp ${sharp.versions.sharp} (libvips ${sharp.versions.vips})`)];
+  } catch (error) {
+    return [bad("codecs", wordsOf(error), "Run npm ci again.")];
+  }
+}
+
+function allowed(folder: string, mode: number): string | undefined {
+  try {
+    accessSync(folder, mode);
+    return statSync(folder).isDirectory() ? undefined : "is no folder";
+  } catch (error) {
+    return error instanceof Error && "code" in error ? String(error.code) : "cannot be used";
+  }
+}
+
+function roots(config: Config): Finding[] {
+  const findings = config.input_roots.map((root) => {
+    const why = allowed(root, constants.R_OK | constants.X_OK);
+    return why === undefined
+      ? good("input root", `${root} can be read`)
+      : bad("input root", `${root}: ${why}`, "Create or mount it, and let the server's user read it.");
+  });
+  if (findings.length === 0)
+    findings.push(bad("input root", "none", "Set RADSERVE_INPUT_ROOTS or input_roots; serving needs one."));
+  const outputs = config.output_roots.map((root) => {
+    const why = allowed(root, constants.R_OK | constants.W_OK | constants.X_OK);
+    return why === undefined
+      ? good("output root", `${root} can be written`)
+      : bad("output root", `${root}: ${why}`, "Create or mount it, and let the server's user write to it.");
+  });
+  if (outputs.length === 0)
+    outputs.push(bad("output root", "none", "Set RADSERVE_OUTPUT_ROOTS or output_roots; serving needs one."));
+  const exposed = [config.state_dir, config.keys_dir].find((secret) => isInside(secret, config.output_roots));
+  if (exposed !== undefined)
+    outputs.push(
+      bad("output root", `${exposed} lies inside one`, "Keep state and keys apart from where clients write."),
+    );
+  return [...findings, ...outputs];
+}
+
+function state(config: Config): Finding[] {
+  const why = allowed(config.state_dir, constants.R_OK | constants.W_OK | constants.X_OK);
+  const findings: Finding[] = [
+    why === undefined
+      ? good("state directory", config.state_dir)
+      : bad("state directory", `${config.state_dir}: ${why}`, "Run radserve init as the user that serves."),
+  ];
+  try {
+    const keys = readKeys(config.keys_dir);
+    findings.push(
+      keys.length > 0
+        ? good("keys", keys.map((key) => `${key.kid} (${key.algorithm})`).join(", "))
+        : bad("keys", `none in ${config.keys_dir}`, "Run radserve init; serving creates the first one too."),
+    );
+  } catch (error) {
+    findings.push(bad("keys", wordsOf(error), "Correct or remove that file."));
+  }
+  return findings;
+}
+
+function disks(config: Config): Finding[] {
+  return [...config.output_roots, config.state_dir].flatMap((folder) => {
+    if (allowed(folder, constants.R_OK) !== undefined) return [];
+    const { bavail, bsize } = statfsSync(folder);
+    const found = `${folder}: ${((bavail * bsize) / 2 ** 30).toFixed(1)} GiB free`;
+    return bavail * bsize >= config.minimum_free_disk
+      ? [good("disk", found)]
+      : [bad("disk", found, "Make room, or lower RADSERVE_MINIMUM_FREE_DISK.")];
+  });
+}
+
+/** A clock behind the program's own files is wrong, and makes tokens look not yet valid or never expired. */
+function clock(): Finding {
+  const built = statSync(new URL(import.meta.url)).mtimeMs;
+  const now = new Date();
+  return now.getTime() >= built
+    ? good("clock", now.toISOString())
+    : bad("clock", `${now.toISOString()} is before this program was built`, "Set the clock; use NTP.");
+}
+
+function configuration(config: Config): Finding[] {
+  return [
+    good("version", VERSION),
+    good("configuration", config.file ?? "environment and defaults only"),
+    ...config.warnings.map((warning) => bad("environment", warning, "Correct the name or remove it.")),
+    allowed(config.models_dir, constants.R_OK | constants.X_OK) === undefined
+      ? good("models", `${path.resolve(config.models_dir)} (radserve models list says how each is)`)
+      : bad("models", config.models_dir, "Set RADSERVE_MODELS_DIR to a folder of model folders."),
+  ];
+}
+
+export async function doctor(config: Config | ConfigError, json: boolean): Promise<ExitStatus> {
+  const findings = [
+    ...machine(),
+    ...(config instanceof ConfigError
+      ? [bad("configuration", config.message, "Correct the setting.")]
+      : [
+          ...configuration(config),
+          ...(await engine(config)),
+          ...(await codecs()),
+          ...roots(config),
+          ...state(config),
+          ...disks(config),
+        ]),
+    clock(),
+  ];
+  if (json) print(JSON.stringify(findings, null, 2));
+  else
+    for (const { name, ok, found, fix } of findings)
+      print(
+        `${ok ? "ok     " : "problem"}  ${name}: ${found}${fix === undefined ? "" : `\n         fix: ${fix}`}`,
+      );
+  return findings.every((finding) => finding.ok) ? 0 : 1;
+}

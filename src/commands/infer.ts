@@ -1,0 +1,85 @@
+/** `radserve infer`: the use-case of POST /single_inference without a server and without roots. */
+import { randomUUID } from "node:crypto";
+import path from "node:path";
+import type { Config } from "../config.js";
+import { createEngine } from "../engine.js";
+import { infer } from "../infer.js";
+import { createLog } from "../log.js";
+import { loadModels } from "../models.js";
+import type { Answer } from "../results/receipt.js";
+import { print, type ExitStatus } from "./run.js";
+
+function summary(answer: Answer): string {
+  const lines = answer.models.flatMap((model) => {
+    const head = `${model.name} ${model.version}: ${model.status}`;
+    const why = model.error === undefined ? [] : [`  ${model.error.message}`];
+    const reasons = (model.reasons ?? []).map((reason) => `  ${reason.message}`);
+    const found = model.findings
+      .filter((finding) => finding.present)
+      .map(
+        (finding) =>
+          `  ${finding.label}${finding.score === undefined ? "" : ` (score ${finding.score.toFixed(2)})`}`,
+      );
+    const measured = model.measurements.map(
+      ({ name, label, value, unit }) =>
+        `  ${name}${label === undefined ? "" : `, ${label}`}: ${value} ${unit.value}`,
+    );
+    return [
+      head,
+      ...why,
+      ...reasons,
+      ...found,
+      ...measured,
+      ...model.outputs.map((output) => `  ${output.path}`),
+    ];
+  });
+  return [
+    `${answer.status}${answer.reused ? " (was there already)" : ""}: ${answer.receipt_path}`,
+    ...lines,
+  ].join("\n");
+}
+
+export interface InferCommand {
+  model?: string[];
+  json?: boolean;
+}
+
+export async function inferFile(
+  config: Config,
+  input: string,
+  outputFolder: string,
+  options: InferCommand,
+): Promise<ExitStatus> {
+  const engine = await Promise.resolve(
+    createEngine({ provider: config.providers.includes("cuda") ? "cuda" : "cpu" }),
+  );
+  const log = createLog("silent");
+  try {
+    const models = await loadModels({
+      directory: config.models_dir,
+      engine,
+      providers: config.providers,
+      log,
+    });
+    try {
+      const answer = await infer(
+        {
+          requestId: randomUUID(),
+          inputPath: path.resolve(input),
+          outputFolder: path.resolve(outputFolder),
+          ...(options.model === undefined ? {} : { models: options.model }),
+          priority: "routine",
+          cancelId: 1,
+          roots: { input: undefined, output: undefined },
+        },
+        { engine, models: models.entries },
+      );
+      print(options.json === true ? JSON.stringify(answer, null, 2) : summary(answer));
+      return 0;
+    } finally {
+      await models.close();
+    }
+  } finally {
+    await engine.close();
+  }
+}

@@ -1,0 +1,49 @@
+/** `radserve init`: state directory, first key, example configuration. Changes nothing that is there already. */
+import { mkdirSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import type { Config } from "../config.js";
+import { createKey, readKeys } from "../keys.js";
+import { print, type ExitStatus } from "./run.js";
+
+export interface InitOptions {
+  inputRoot?: string[];
+  outputRoot?: string[];
+}
+
+/** True where the file was written; false where one was there. */
+function writeNew(file: string, value: unknown): boolean {
+  try {
+    writeFileSync(file, `${JSON.stringify(value, null, 2)}\n`, { flag: "wx", mode: 0o600 });
+    return true;
+  } catch (error) {
+    if (error instanceof Error && "code" in error && error.code === "EEXIST") return false;
+    throw error;
+  }
+}
+
+export async function init(config: Config, options: InitOptions): Promise<ExitStatus> {
+  mkdirSync(config.state_dir, { recursive: true, mode: 0o700 });
+  const keys = readKeys(config.keys_dir);
+  const key = keys[0] ?? (await createKey(config.keys_dir));
+  print(`State directory: ${config.state_dir}`);
+  print(
+    `${keys.length === 0 ? "First key, created now" : "Keys are there; the first"}: ${key.kid} (${key.algorithm}) in ${config.keys_dir}`,
+  );
+
+  const named = options.inputRoot !== undefined && options.outputRoot !== undefined;
+  // An example that names folders nobody has would be read at the next start: it gets a name that is not read.
+  const file = path.join(config.state_dir, named ? "radserve.config.json" : "radserve.config.example.json");
+  const written = writeNew(file, {
+    port: config.port,
+    host: config.host,
+    input_roots: (options.inputRoot ?? ["/srv/images"]).map((folder) => path.resolve(folder)),
+    output_roots: (options.outputRoot ?? ["/srv/results"]).map((folder) => path.resolve(folder)),
+  });
+  print(`${written ? "Written" : "Left as it is"}: ${file}`);
+  print(
+    named
+      ? "Next: radserve serve"
+      : `Next: set the roots in a copy named ${path.join(config.state_dir, "radserve.config.json")}, then radserve serve`,
+  );
+  return 0;
+}

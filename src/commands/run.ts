@@ -1,0 +1,35 @@
+/** How every command ends: its exit status, and where its words go. */
+import { ConfigError } from "../config.js";
+import { asRadserveError } from "../errors.js";
+import { faultForLog } from "../log.js";
+
+/** 0: done; 1: failed, with the error object; 2: wrongly called or configured. */
+export type ExitStatus = 0 | 1 | 2;
+
+/** Runs a command. The error object goes to standard error, or to standard output where `json` asked for it. */
+export async function run(command: () => Promise<number>, json = false): Promise<void> {
+  try {
+    process.exitCode = await command();
+  } catch (thrown) {
+    if (thrown instanceof ConfigError) {
+      process.stderr.write(`${thrown.message}\n`);
+      process.exitCode = 2;
+      return;
+    }
+    const error = asRadserveError(thrown);
+    const text = `${JSON.stringify(error.toObject(), null, 2)}\n`;
+    (json ? process.stdout : process.stderr).write(text);
+    if (error.code === "internal")
+      process.stderr.write(`${JSON.stringify(faultForLog(error.cause), null, 2)}\n`);
+    process.exitCode = 1;
+  }
+}
+
+export function print(text: string): void {
+  process.stdout.write(text.endsWith("\n") ? text : `${text}\n`);
+}
+
+/** For people beside a result on standard output. */
+export function remark(text: string): void {
+  process.stderr.write(`${text}\n`);
+}

@@ -1,0 +1,330 @@
+/**
+ * Every setting: its name, meaning, default and check. The only reader of the environment and of
+ * radserve.config.json; the environment wins. README prints `settingsTable()`.
+ */
+import { readFileSync } from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import { z } from "zod";
+import { nearestName, problemsOf } from "./validation.js";
+
+/** A setting that is missing or wrong. The command says so in one line and ends with status 2; nothing is retried. */
+export class ConfigError extends Error {
+  override readonly name = "ConfigError";
+}
+
+const SIZE = /^(\d+(?:\.\d+)?)\s*(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)?$/i;
+const POWERS = ["b", "k", "m", "g", "t"];
+
+/** "512MiB", "2GB" or a plain number of bytes; undefined where the text is none of these. */
+export function parseSize(text: string): number | undefined {
+  const match = SIZE.exec(text.trim());
+  if (match === null) return undefined;
+  const unit = (match[2] ?? "B").toLowerCase();
+  const base = unit.includes("i") ? 1024 : 1000;
+  return Math.round(Number(match[1]) * base ** POWERS.indexOf(unit.charAt(0)));
+}
+
+const absolute = z
+  .string()
+  .refine((p) => path.isAbsolute(p) && !p.includes("\0"), "Expected an absolute path, beginning with /")
+  .transform((p) => path.resolve(p));
+const size = z.union([z.int().min(0), z.string()]).transform((value, context) => {
+  const bytes = typeof value === "number" ? value : parseSize(value);
+  if (bytes !== undefined) return bytes;
+  context.addIssue({ code: "custom", message: 'Expected a size in bytes, or text like "512MiB" or "8GB"' });
+  return z.NEVER;
+});
+const roots = z.array(absolute);
+
+/** The settings as the configuration file spells them. Order is the order of the published table. */
+const settings = {
+  port: z.int().min(0).max(65535).default(8500).describe("TCP port; 0 takes a free one and says which"),
+  host: z
+    .string()
+    .min(1)
+    .default("0.0.0.0")
+    .describe("Address to listen on; 127.0.0.1 for this machine only"),
+  input_roots: roots.default([]).describe("Folders that inputs may lie in; required to serve"),
+  output_roots: roots.default([]).describe("Folders that results may go to; required to serve"),
+  path_map: z
+    .array(z.strictObject({ from: z.string().min(1), to: absolute }))
+    .default([])
+    .describe(
+      'Clients\' names of folders, [{"from": "\\\\\\\\server\\\\share", "to": "/mnt/share"}]; answers are mapped back',
+    ),
+  models_dir: absolute.optional().describe("Folder of model folders (default: the package's models)"),
+  state_dir: absolute
+    .optional()
+    .describe(
+      "Keys, queue, caches; one process at a time (default: $XDG_STATE_HOME/radserve or ~/.local/state/radserve)",
+    ),
+  keys_dir: absolute
+    .optional()
+    .describe(
+      "Keys, issued tokens and revocations; many boxes may share one (default: keys in the state directory)",
+    ),
+  database_url: z
+    .string()
+    .min(1)
+    .optional()
+    .describe("PostgreSQL of the bulk queue; a private one where absent"),
+  providers: z
+    .array(z.enum(["cpu", "cuda"]))
+    .min(1)
+    .default(["cpu"])
+    .describe(
+      "Where models run: cpu, cuda, or both in order of preference; cuda refuses to start where it cannot work",
+    ),
+  gpu_fallback: z
+    .literal("cpu")
+    .optional()
+    .describe("cpu: run there where cuda was asked for and cannot work"),
+  gpus: z.array(z.int().min(0)).min(1).optional().describe("Numbers of the GPUs to use (default: all)"),
+  gpu_memory: size
+    .optional()
+    .describe('Most memory to take of each GPU, for example "8GiB" (default: no limit)'),
+  threads: z
+    .int()
+    .min(1)
+    .max(1024)
+    .optional()
+    .describe("Worker threads that read and write images (default: one a core)"),
+  max_queue: z.int().min(1).default(1000).describe("Requests that may wait; beyond them 503 overloaded"),
+  body_limit: size.default(8 * 1024 * 1024).describe("Largest request body"),
+  minimum_free_disk: size
+    .default(256 * 1024 * 1024)
+    .describe("Free space below which an output folder is disk_full"),
+  rate_limit: z
+    .number()
+    .min(0)
+    .default(0)
+    .describe(
+      "Requests a second of one subject, with bursts of ten times as many; beyond them 429; 0: no limit",
+    ),
+  metrics_allow: z
+    .array(z.union([z.cidrv4(), z.cidrv6(), z.ipv4(), z.ipv6()]))
+    .default([])
+    .describe("Addresses or networks that read /metrics without a token, beside this machine"),
+  issuer: z.string().min(1).optional().describe("Tokens must have this `iss`"),
+  audience: z.string().min(1).optional().describe("Tokens must have this `aud`"),
+  grace_seconds: z
+    .number()
+    .min(0)
+    .max(3600)
+    .default(30)
+    .describe("On stop, time for admitted requests to finish before they fail with shutting_down"),
+  log_level: z
+    .enum(["fatal", "error", "warn", "info", "debug", "trace", "silent"])
+    .default("info")
+    .describe("Least severe lines that are logged"),
+};
+const schema = z.strictObject(settings);
+type Key = keyof typeof settings;
+export type Settings = z.output<typeof schema>;
+
+export interface Config extends Settings {
+  models_dir: string;
+  state_dir: string;
+  keys_dir: string;
+  threads: number;
+  /** The configuration file that was read. */
+  file?: string;
+  /** Things that are probably mistakes but forbid nothing. */
+  warnings: string[];
+}
+
+/** Where the text of an environment variable is no plain string, number or list separated by colons. */
+const READ: Partial<Record<Key, (text: string) => unknown>> = {
+  providers: commaList,
+  gpus: (text) => commaList(text).map(numberOr),
+  metrics_allow: commaList,
+  input_roots: colonList,
+  output_roots: colonList,
+  path_map: jsonOr,
+  port: numberOr,
+  threads: numberOr,
+  max_queue: numberOr,
+  rate_limit: numberOr,
+  grace_seconds: numberOr,
+};
+
+/** Read by commands and the build; not part of the configuration file. */
+const ENVIRONMENT_ONLY: Record<string, string> = {
+  RADSERVE_CONFIG:
+    "The configuration file (default: ./radserve.config.json, else radserve.config.json in the state directory)",
+  RADSERVE_URL: "Where client commands find the server (default: http://127.0.0.1 and the port)",
+  RADSERVE_TOKEN: "Token of client commands",
+};
+
+function colonList(text: string): string[] {
+  return text.split(":").filter((part) => part !== "");
+}
+function commaList(text: string): string[] {
+  return text
+    .split(",")
+    .map((part) => part.trim())
+    .filter((part) => part !== "");
+}
+function numberOr(text: string): unknown {
+  return /^-?\d+(\.\d+)?$/.test(text.trim()) ? Number(text) : text;
+}
+function jsonOr(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return text;
+  }
+}
+
+function variableOf(key: string): string {
+  return key === "database_url" ? "DATABASE_URL" : `RADSERVE_${key.toUpperCase()}`;
+}
+
+export interface SettingRow {
+  variable: string;
+  key: string | undefined;
+  default: string;
+  meaning: string;
+}
+
+/** One row a setting, for the README and `radserve doctor`. */
+export function settingsTable(): SettingRow[] {
+  const rows = Object.entries(settings).map(([key, type]) => {
+    const fallback = type.safeParse(undefined);
+    const value: unknown = fallback.success ? fallback.data : undefined;
+    return {
+      variable: variableOf(key),
+      key,
+      default: value === undefined ? "" : typeof value === "string" ? value : JSON.stringify(value),
+      meaning: type.description ?? "",
+    };
+  });
+  const rest = Object.entries(ENVIRONMENT_ONLY).map(([variable, meaning]) => ({
+    variable,
+    key: undefined,
+    default: "",
+    meaning,
+  }));
+  return [...rows, ...rest];
+}
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+export interface LoadOptions {
+  /** The --config option. */
+  file?: string | undefined;
+  environment?: Environment;
+  directory?: string;
+}
+
+const packageRoot = fileURLToPath(new URL("../../", import.meta.url));
+
+function defaultStateDir(environment: Environment): string {
+  const base = environment["XDG_STATE_HOME"];
+  const home =
+    base !== undefined && path.isAbsolute(base) ? base : path.join(os.homedir(), ".local", "state");
+  return path.join(home, "radserve");
+}
+
+function readIfThere(file: string): string | undefined {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (error) {
+    if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
+    throw new ConfigError(`${file}: cannot be read (${error instanceof Error ? error.message : "unknown"}).`);
+  }
+}
+
+/** The file that counts and its values: named (then it must exist), else in the directory, else in the state directory. */
+function readFile(options: LoadOptions, environment: Environment): { file?: string; values: object } {
+  const directory = options.directory ?? process.cwd();
+  const named = options.file ?? environment["RADSERVE_CONFIG"];
+  const state = environment["RADSERVE_STATE_DIR"] ?? defaultStateDir(environment);
+  const places =
+    named !== undefined
+      ? [path.resolve(directory, named)]
+      : [directory, state].map((folder) => path.join(folder, "radserve.config.json"));
+  for (const file of places) {
+    const text = readIfThere(file);
+    if (text === undefined) continue;
+    try {
+      const values: unknown = JSON.parse(text);
+      if (typeof values === "object" && values !== null && !Array.isArray(values)) return { file, values };
+    } catch (error) {
+      throw new ConfigError(
+        `${file}: expected JSON; ${error instanceof Error ? error.message : "cannot be parsed"}.`,
+      );
+    }
+    throw new ConfigError(`${file}: expected one JSON object.`);
+  }
+  if (named !== undefined)
+    throw new ConfigError(`${places[0] ?? named}: expected the configuration file; nothing is there.`);
+  return { values: {} };
+}
+
+function fromEnvironment(environment: Environment): Record<string, unknown> {
+  const values: Record<string, unknown> = {};
+  for (const key of Object.keys(settings) as Key[]) {
+    const text = environment[variableOf(key)];
+    if (text === undefined || text === "") continue;
+    values[key] = READ[key]?.(text) ?? text;
+  }
+  return values;
+}
+
+/** Misspelt variables are told, not refused: container platforms set RADSERVE_SERVICE_HOST and the like by themselves. */
+function misspelt(environment: Environment): string[] {
+  const known = settingsTable().map((row) => row.variable);
+  return Object.keys(environment)
+    .filter((name) => name.startsWith("RADSERVE_") && !known.includes(name))
+    .map(
+      (name) =>
+        `The environment variable ${name} means nothing here; the nearest known is ${nearestName(name, known) ?? ""}.`,
+    );
+}
+
+function environmentOf(options: LoadOptions): Environment {
+  const all = options.environment ?? process.env;
+  return Object.fromEntries(Object.entries(all).filter(([, text]) => text !== ""));
+}
+
+/** Reads and checks all settings. Throws ConfigError naming the key, what was expected, what was found. */
+export function loadConfig(options: LoadOptions = {}): Config {
+  const environment = environmentOf(options);
+  const { file, values } = readFile(options, environment);
+  const overrides = fromEnvironment(environment);
+  const merged = { ...values, ...overrides };
+  const parsed = schema.safeParse(merged);
+  if (!parsed.success) {
+    const lines = problemsOf(schema, merged, parsed.error).map(({ field, message }) => {
+      const key = field.split(/[.[]/)[0] ?? field;
+      const where = key in overrides ? variableOf(key) : `${file ?? "configuration"}: ${field}`;
+      return `${where}: ${message}.`;
+    });
+    throw new ConfigError(lines.join("\n"));
+  }
+  const state_dir = parsed.data.state_dir ?? defaultStateDir(environment);
+  return {
+    ...parsed.data,
+    state_dir,
+    keys_dir: parsed.data.keys_dir ?? path.join(state_dir, "keys"),
+    models_dir: parsed.data.models_dir ?? path.join(packageRoot, "models"),
+    threads: parsed.data.threads ?? os.availableParallelism(),
+    ...(file === undefined ? {} : { file }),
+    warnings: misspelt(environment),
+  };
+}
+
+/** What client commands need: the server's address and a token. */
+export function clientSettings(
+  config: Config,
+  environment: Environment = process.env,
+): { url: string; token?: string } {
+  const token = environment["RADSERVE_TOKEN"];
+  return {
+    url: (environment["RADSERVE_URL"] ?? `http://127.0.0.1:${config.port}`).replace(/\/+$/, ""),
+    ...(token === undefined || token === "" ? {} : { token }),
+  };
+}

@@ -1,0 +1,49 @@
+/**
+ * The log: JSON lines on standard output. It says which request, who, what came of it and how long it took; never a
+ * path, a file name, a token or a patient. Input and output paths can hold patients' names.
+ */
+import { pino, type Logger } from "pino";
+
+export type { Logger } from "pino";
+
+const SECRET = [
+  "authorization",
+  "token",
+  "secret",
+  "input_image_path",
+  "output_folder_path",
+  "input_folder_path",
+  "receipt_path",
+  "path",
+];
+
+/** Whatever was thrown, without its words: messages of the system quote file names, and those can name patients. */
+export function faultForLog(thrown: unknown): Record<string, unknown> {
+  if (!(thrown instanceof Error)) return { type: typeof thrown };
+  const code = "code" in thrown && typeof thrown.code === "string" ? { code: thrown.code } : {};
+  const frames = (thrown.stack ?? "")
+    .split("\n")
+    .filter((line) => /^\s+at /.test(line))
+    .map((line) => line.trim());
+  const cause = thrown.cause === undefined ? {} : { cause: faultForLog(thrown.cause) };
+  return { type: thrown.name, ...code, message: withoutNames(thrown.message), frames, ...cause };
+}
+
+/** Quoted text and paths are taken out of a message. */
+export function withoutNames(message: string): string {
+  return message
+    .replaceAll(/'[^']*'|"[^"]*"|`[^`]*`/g, "'...'")
+    .replaceAll(/\S*[/\\]\S*/g, "...")
+    .slice(0, 500);
+}
+
+/** A logger on standard output. */
+export function createLog(level: string): Logger {
+  return pino({
+    level,
+    base: { pid: process.pid },
+    timestamp: pino.stdTimeFunctions.isoTime,
+    redact: { paths: SECRET.flatMap((name) => [name, `*.${name}`]), censor: "[redacted]" },
+    formatters: { level: (label) => ({ level: label }) },
+  });
+}

@@ -1,0 +1,199 @@
+#!/usr/bin/env node
+/** The command line. Each command is a thin line here; what it does is in commands/. */
+import path from "node:path";
+import { Command, CommanderError } from "commander";
+import { run } from "./commands/run.js";
+import { ConfigError, loadConfig, type Config } from "./config.js";
+import { VERSION } from "./version.js";
+
+const program = new Command("radserve")
+  .description(
+    "Medical image inference server: DICOM in, ONNX models, results a PACS, a radiologist and a program can use",
+  )
+  .version(VERSION)
+  .option(
+    "--config <file>",
+    "configuration file (default: RADSERVE_CONFIG, ./radserve.config.json, STATE_DIR/radserve.config.json)",
+  )
+  .exitOverride()
+  .configureHelp({ showGlobalOptions: true })
+  .showHelpAfterError("(radserve --help shows the commands)");
+
+function config(): Config {
+  return loadConfig({ file: program.opts<{ config?: string }>().config });
+}
+
+interface InspectOptions {
+  json?: boolean;
+  preview?: string;
+  dumpFrame?: string[];
+}
+
+/** --dump-frame takes two words, wherever it stands: `inspect --dump-frame 1 OUT FILE` gives it FILE too. */
+function inspectArguments(file: string | undefined, { dumpFrame = [], ...rest }: InspectOptions) {
+  const words = file === undefined ? dumpFrame : [...dumpFrame, file];
+  const target = words.pop();
+  if (target === undefined) throw new ConfigError("Expected a file to inspect; found none.");
+  const [number, output, more] = words;
+  if (number === undefined) return { target, ...rest };
+  if (output === undefined || more !== undefined)
+    throw new ConfigError(
+      "--dump-frame: expected a frame number and a file to write, beside the file to inspect.",
+    );
+  return { target, ...rest, dumpFrame: [number, output] as [string, string] };
+}
+
+const several = (value: string, before: string[] | undefined) => [...(before ?? []), value];
+
+program
+  .command("init")
+  .description("create the state directory, the first key and an example configuration")
+  .option("--input-root <folder>", "write a configuration with this input root (repeatable)", several)
+  .option("--output-root <folder>", "and this output root (repeatable)", several)
+  .action((options: { inputRoot?: string[]; outputRoot?: string[] }) =>
+    run(async () => (await import("./commands/init.js")).init(config(), options)),
+  );
+
+program
+  .command("serve")
+  .description("start the server")
+  .action(() => run(async () => (await import("./supervisor.js")).supervise(config())));
+
+program.command("serving-process", { hidden: true }).action(async () => {
+  (await import("./serve.js")).serveUnderSupervisor();
+});
+
+const token = program.command("token").description("tokens of clients");
+token
+  .command("issue")
+  .description("print a new token, alone, on standard output")
+  .requiredOption("--subject <name>", "who it is for")
+  .option("--expires <duration>", "for how long: a number with s, m, h, d, w or y", "365d")
+  .option("--input-root <folder>", "narrow its inputs to this folder (repeatable)", several)
+  .option("--output-root <folder>", "narrow its outputs to this folder (repeatable)", several)
+  .option("--admin", "sees the jobs of all subjects")
+  .action(
+    (options: {
+      subject: string;
+      expires: string;
+      inputRoot?: string[];
+      outputRoot?: string[];
+      admin?: boolean;
+    }) => run(async () => (await import("./commands/token.js")).tokenIssue(config(), options)),
+  );
+token
+  .command("list")
+  .description("issued tokens (never the tokens themselves)")
+  .option("--json")
+  .action((options: { json?: boolean }) =>
+    run(async () => (await import("./commands/token.js")).tokenList(config(), options.json === true)),
+  );
+token
+  .command("revoke")
+  .description("refuse a token from now on")
+  .argument("<jti>", "as `token list` shows it")
+  .action((jti: string) => run(async () => (await import("./commands/token.js")).tokenRevoke(config(), jti)));
+
+program
+  .command("infer")
+  .description("run the models on one image, without a server")
+  .argument("<input>", "a file, or a folder that holds one series")
+  .argument("<output-folder>")
+  .option("--model <name>", "only this model (repeatable)", several)
+  .option("--json", "print the answer of POST /single_inference")
+  .action((input: string, output: string, options: { model?: string[]; json?: boolean }) =>
+    run(
+      async () => (await import("./commands/infer.js")).inferFile(config(), input, output, options),
+      options.json,
+    ),
+  );
+
+program
+  .command("inspect")
+  .description("what a file is, its decoded pixels, which models accept it and why others do not")
+  .argument("[file]")
+  .option("--json")
+  .option("--preview <file.png>", "write the first frame as its window shows it")
+  .option("--dump-frame <number-and-file...>", "N FILE: write the stored values of frame N (from 1)")
+  .action((file: string | undefined, options: InspectOptions) =>
+    run(async () => {
+      const { inspectFile } = await import("./commands/inspect.js");
+      const { target, ...rest } = inspectArguments(file, options);
+      return inspectFile(path.resolve(target), rest);
+    }, options.json),
+  );
+
+const models = program.command("models").description("models and their manifests");
+models
+  .command("list")
+  .description("each model and how it is")
+  .option("--json")
+  .action((options: { json?: boolean }) =>
+    run(
+      async () => (await import("./commands/models.js")).list(config(), options.json === true),
+      options.json,
+    ),
+  );
+models
+  .command("init")
+  .description("write a draft manifest from a graph")
+  .argument("<model.onnx>")
+  .option("--name <name>")
+  .option("--output <folder>", "where the model's folder goes (default: beside the graph)")
+  .action((graph: string, options: { name?: string; output?: string }) =>
+    run(async () => (await import("./commands/models.js")).init(path.resolve(graph), options)),
+  );
+models
+  .command("check")
+  .description("explain every mistake of a model folder")
+  .argument("<folder>")
+  .action((folder: string) =>
+    run(async () => (await import("./commands/models.js")).check(path.resolve(folder))),
+  );
+models
+  .command("try")
+  .description("run one model on one image and look at its tensors")
+  .argument("<folder>")
+  .argument("<image>")
+  .option("--dump <file.npy>", "write the tensor that goes in")
+  .option("--expect <file.npy>", "compare the tensor that comes out")
+  .action((folder: string, image: string, options: { dump?: string; expect?: string }) =>
+    run(async () =>
+      (await import("./commands/models.js")).tryModel(path.resolve(folder), path.resolve(image), options),
+    ),
+  );
+
+program
+  .command("status")
+  .description("how a running server is")
+  .option("--json")
+  .action((options: { json?: boolean }) =>
+    run(
+      async () => (await import("./commands/status.js")).status(config(), options.json === true),
+      options.json,
+    ),
+  );
+
+program
+  .command("doctor")
+  .description("look at everything that serving needs; each problem with its fix")
+  .option("--json")
+  .action((options: { json?: boolean }) =>
+    run(async () => {
+      let found: Config | ConfigError;
+      try {
+        found = config();
+      } catch (error) {
+        if (!(error instanceof ConfigError)) throw error;
+        found = error;
+      }
+      return (await import("./commands/doctor.js")).doctor(found, options.json === true);
+    }, options.json),
+  );
+
+try {
+  await program.parseAsync();
+} catch (error) {
+  if (!(error instanceof CommanderError)) throw error;
+  process.exitCode = error.exitCode === 0 ? 0 : 2;
+}

@@ -1,0 +1,16 @@
+/** What the supervisor and the serving process say to each other over IPC. */
+import type { Config } from "./config.js";
+
+export type ToServing =
+  | { type: "start"; config: Config; address: string }
+  /** A client's connection comes with it; the answer is `taken`. */
+  | { type: "connection"; id: number }
+  | { type: "reload" }
+  | { type: "stop" };
+
+export type FromServing =
+  /** Connections may come. */
+  | { type: "open" }
+  | { type: "taken"; id: number }
+  /** A setting or a library is wrong: starting again would not help. */
+  | { type: "unusable"; message: string };

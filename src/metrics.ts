@@ -1,0 +1,67 @@
+/** Figures for Prometheus. Labels are routes, statuses and model names; never subjects, paths or anything of a patient. */
+import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from "prom-client";
+
+export interface Gauges {
+  queued(): number;
+  running(): number;
+  /** State of each model. */
+  models(): { name: string; version: string; state: string }[];
+}
+
+export class Metrics {
+  readonly #registry = new Registry();
+  readonly #requests: Counter<"route" | "status">;
+  readonly #seconds: Histogram<"route">;
+
+  constructor(gauges: Gauges) {
+    const registers = [this.#registry];
+    collectDefaultMetrics({ register: this.#registry, eventLoopMonitoringPrecision: 1 });
+    this.#requests = new Counter({
+      name: "radserve_http_requests_total",
+      help: "Answered requests",
+      labelNames: ["route", "status"],
+      registers,
+    });
+    this.#seconds = new Histogram({
+      name: "radserve_http_request_seconds",
+      help: "Time from the request to its answer",
+      labelNames: ["route"],
+      buckets: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60],
+      registers,
+    });
+    gauge("radserve_inferences_queued", "Requests that wait for a worker", () => gauges.queued());
+    gauge("radserve_inferences_running", "Requests that a worker has", () => gauges.running());
+    new Gauge({
+      name: "radserve_model_ready",
+      help: "1 where the model can be used",
+      labelNames: ["model", "version", "state"],
+      registers,
+      collect() {
+        this.reset();
+        for (const { name, version, state } of gauges.models())
+          this.set({ model: name, version, state }, state === "ready" ? 1 : 0);
+      },
+    });
+    function gauge(name: string, help: string, read: () => number) {
+      new Gauge({
+        name,
+        help,
+        registers,
+        collect() {
+          this.set(read());
+        },
+      });
+    }
+  }
+
+  answered(route: string, status: number, milliseconds: number): void {
+    this.#requests.inc({ route, status: String(status) });
+    this.#seconds.observe({ route }, milliseconds / 1000);
+  }
+
+  readonly contentType = Registry.PROMETHEUS_CONTENT_TYPE;
+
+  text(): Promise<string> {
+    return this.#registry.metrics();
+  }
+}

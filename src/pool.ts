@@ -1,0 +1,208 @@
+/**
+ * The worker threads and the line in front of them. The line is ours and not the pool library's, because a request
+ * that waits must be able to leave it (client gone, time over, server stopping) and a stat request to go ahead, and
+ * because aborting a task that runs would end its whole thread and the other images on it.
+ */
+import { Piscina } from "piscina";
+import type { EngineThreadOptions, WorkerResult, WorkerTask } from "./worker.js";
+import { RadserveError } from "./errors.js";
+import type { InferTask } from "./infer.js";
+import type { Logger } from "./log.js";
+import type { ModelEntry } from "./models.js";
+import type { Answer } from "./results/receipt.js";
+
+/** Images in flight on one thread: while one waits for the disk or the engine, another is decoded. */
+const TASKS_PER_THREAD = 4;
+
+export interface PoolOptions {
+  threads: number;
+  /** Requests that may wait for a thread. */
+  maxQueue: number;
+  /** The entries as they are now: a task takes them when it starts, so that none waits with a model since replaced. */
+  models: () => readonly ModelEntry[];
+  engine: EngineThreadOptions;
+  /** Stops the native part of a task that a thread has already. */
+  cancelRunning: (cancelId: number) => void;
+  log: Logger;
+}
+
+interface Waiting {
+  task: InferTask;
+  timer: NodeJS.Timeout | undefined;
+  /** Called when no thread works on it any more. */
+  ended?: () => void;
+  resolve: (answer: Answer) => void;
+  reject: (error: RadserveError) => void;
+}
+
+export class InferencePool {
+  readonly #piscina: Piscina<WorkerTask, WorkerResult>;
+  readonly #lines: { stat: Waiting[]; routine: Waiting[] } = { stat: [], routine: [] };
+  readonly #running = new Map<number, Waiting>();
+  readonly #width: number;
+  #stopping = false;
+  #idle: (() => void) | undefined;
+
+  constructor(private readonly options: PoolOptions) {
+    this.#width = options.threads * TASKS_PER_THREAD;
+    this.#piscina = new Piscina<WorkerTask, WorkerResult>({
+      filename: new URL("./worker.js", import.meta.url).href,
+      minThreads: options.threads,
+      maxThreads: options.threads,
+      concurrentTasksPerWorker: TASKS_PER_THREAD,
+      // A thread that blocks in Atomics.wait runs no timers and closes no files.
+      atomics: "disabled",
+      workerData: options.engine,
+    });
+    this.#piscina.on("error", (error: unknown) => {
+      options.log.error(
+        { fault: error instanceof Error ? error.name : typeof error },
+        "a worker thread failed",
+      );
+    });
+  }
+
+  get queued(): number {
+    return this.#lines.stat.length + this.#lines.routine.length;
+  }
+
+  get running(): number {
+    return this.#running.size;
+  }
+
+  /** Runs one image. Throws what infer throws, and overloaded, deadline_exceeded or shutting_down. */
+  run(task: InferTask): Promise<Answer> {
+    return new Promise((resolve, reject) => {
+      if (this.#stopping) {
+        reject(shuttingDown());
+        return;
+      }
+      if (this.#running.size >= this.#width && this.queued >= this.options.maxQueue) {
+        reject(
+          new RadserveError(
+            "overloaded",
+            `Expected fewer than ${this.options.maxQueue} requests waiting; found that many. Send the request again after the time in Retry-After.`,
+            { queued: this.queued },
+          ),
+        );
+        return;
+      }
+      const waiting: Waiting = { task, timer: undefined, resolve, reject };
+      if (task.deadline !== undefined) this.#expire(waiting, task.deadline);
+      this.#lines[task.priority === "stat" ? "stat" : "routine"].push(waiting);
+      this.#next();
+    });
+  }
+
+  /** Takes a task out of the line, or has the engine stop it. */
+  cancel(cancelId: number): void {
+    const waiting = this.#remove((entry) => entry.task.cancelId === cancelId);
+    if (waiting !== undefined) waiting.reject(new RadserveError("internal", "The client went away."));
+    else if (this.#running.has(cancelId)) this.options.cancelRunning(cancelId);
+  }
+
+  /** Takes no more work; resolves when everything admitted is answered. */
+  drain(): Promise<void> {
+    this.#stopping = true;
+    return new Promise((resolve) => {
+      this.#idle = resolve;
+      this.#next();
+    });
+  }
+
+  /** Resolves when all tasks that run now have ended; ones that start meanwhile are not waited for. */
+  async settled(): Promise<void> {
+    const endings = [...this.#running.values()].map(
+      (entry) =>
+        new Promise<void>((resolve) => {
+          const before = entry.ended;
+          entry.ended = () => {
+            before?.();
+            resolve();
+          };
+        }),
+    );
+    await Promise.all(endings);
+  }
+
+  /** Fails whatever waits or runs with shutting_down; threads that still compute are cancelled. */
+  abandon(): void {
+    this.#stopping = true;
+    for (let entry = this.#remove(() => true); entry !== undefined; entry = this.#remove(() => true))
+      entry.reject(shuttingDown());
+    for (const [cancelId, entry] of this.#running) {
+      this.options.cancelRunning(cancelId);
+      entry.reject(shuttingDown());
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#stopping = true;
+    await this.#piscina.destroy();
+  }
+
+  #expire(waiting: Waiting, deadline: number): void {
+    waiting.timer = setTimeout(
+      () => {
+        if (this.#remove((entry) => entry === waiting) === undefined) return;
+        waiting.reject(
+          new RadserveError(
+            "deadline_exceeded",
+            "Expected the work to start within timeout_ms; all threads were busy for longer.",
+          ),
+        );
+      },
+      Math.max(0, deadline - Date.now()),
+    );
+  }
+
+  #remove(wanted: (entry: Waiting) => boolean): Waiting | undefined {
+    for (const line of [this.#lines.stat, this.#lines.routine]) {
+      const at = line.findIndex(wanted);
+      if (at === -1) continue;
+      const [entry] = line.splice(at, 1);
+      clearTimeout(entry?.timer);
+      return entry;
+    }
+    return undefined;
+  }
+
+  #next(): void {
+    while (this.#running.size < this.#width) {
+      const entry = this.#remove(() => true);
+      if (entry === undefined) break;
+      void this.#start(entry);
+    }
+    if (this.#running.size === 0 && this.queued === 0) this.#idle?.();
+  }
+
+  async #start(entry: Waiting): Promise<void> {
+    const { task } = entry;
+    this.#running.set(task.cancelId, entry);
+    try {
+      const result = await this.#piscina.run({ task, models: [...this.options.models()] });
+      if (result.ok) entry.resolve(result.answer);
+      else {
+        if (result.fault !== undefined)
+          this.options.log.error({ request_id: task.requestId, fault: result.fault }, "unexpected failure");
+        entry.reject(RadserveError.fromObject(result.error));
+      }
+    } catch (error) {
+      // Only the thread itself failing comes here: what infer throws comes back as a value.
+      const fault = error instanceof Error ? error.name : typeof error;
+      this.options.log.error({ request_id: task.requestId, fault }, "the worker thread failed");
+      entry.reject(new RadserveError("internal", "The thread that had this request failed. Send it again."));
+    } finally {
+      this.#running.delete(task.cancelId);
+      entry.ended?.();
+      this.#next();
+    }
+  }
+}
+
+export function shuttingDown(): RadserveError {
+  return new RadserveError(
+    "shutting_down",
+    "The server is stopping and takes no new work. Send the request again after the time in Retry-After.",
+  );
+}

@@ -1,0 +1,140 @@
+/** Bodies of requests: one schema each, for the types, the checks and the published contract. */
+import { z } from "zod";
+import { RadserveError } from "./errors.js";
+import { modelName, outputKindSchema } from "./manifest.js";
+import { problemsOf } from "./validation.js";
+
+const LONGEST_TIMEOUT_MS = 3_600_000;
+const MOST_ITEMS = 10_000;
+
+const clientPath = z.string().min(1).max(4096);
+const inputImagePath = clientPath.describe("Absolute path of a file, or of a folder that holds one series");
+const outputFolderPath = clientPath.describe(
+  "Absolute path of a folder; created inside its root where missing",
+);
+
+function unique(names: string[], context: z.RefinementCtx): void {
+  if (new Set(names).size !== names.length)
+    context.addIssue({ code: "custom", message: "Expected each entry once" });
+}
+
+const choice = {
+  models: z
+    .array(modelName)
+    .min(1)
+    .max(100)
+    .superRefine(unique)
+    .optional()
+    .describe("Names of the models to run; without it, every active model that accepts the image"),
+  outputs: z
+    .array(outputKindSchema)
+    .min(1)
+    .max(5)
+    .superRefine(unique)
+    .optional()
+    .describe("What to write; json always is. Without it, what each model's manifest says"),
+};
+
+export const singleRequestSchema = z.strictObject({
+  input_image_path: inputImagePath,
+  output_folder_path: outputFolderPath,
+  ...choice,
+  priority: z.enum(["routine", "stat"]).optional().describe("stat goes ahead; routine where absent"),
+  timeout_ms: z
+    .int()
+    .min(1)
+    .max(LONGEST_TIMEOUT_MS)
+    .optional()
+    .describe("The answer is deadline_exceeded where the work takes longer"),
+});
+export type SingleRequest = z.infer<typeof singleRequestSchema>;
+
+export const bulkRequestSchema = z
+  .strictObject({
+    input_folder_path: clientPath.optional().describe("Walked recursively; DICOM is recognised by content"),
+    output_folder_path: clientPath.optional(),
+    items: z
+      .array(z.strictObject({ input_image_path: inputImagePath, output_folder_path: outputFolderPath }))
+      .min(1)
+      .max(MOST_ITEMS)
+      .optional()
+      .describe("Instead of the two folders"),
+    ...choice,
+    idempotency_key: z.string().min(1).max(200).optional(),
+  })
+  .superRefine((body, context) => {
+    const folders = body.input_folder_path !== undefined || body.output_folder_path !== undefined;
+    const missing = (field: string, message: string) =>
+      context.addIssue({ code: "custom", path: [field], message });
+    if (body.items !== undefined) {
+      if (folders) missing("items", "Expected either items or the two folders, not both");
+      return;
+    }
+    if (body.input_folder_path === undefined)
+      missing(
+        "input_folder_path",
+        folders ? "Expected a string" : "Expected input_folder_path and output_folder_path, or items",
+      );
+    else if (body.output_folder_path === undefined) missing("output_folder_path", "Expected a string");
+  });
+export type BulkRequest = z.infer<typeof bulkRequestSchema>;
+
+/** A body that fits its schema. Throws bad_request naming every field that does not, and what was expected there. */
+export function parseBody<T>(schema: z.ZodType<T>, body: unknown): T {
+  const parsed = schema.safeParse(body);
+  if (parsed.success) return parsed.data;
+  const problems = problemsOf(schema, body, parsed.error);
+  const sentences = problems
+    .slice(0, 5)
+    .map(({ field, message }) => `${field === "" ? "body" : field}: ${message}.`);
+  const more = problems.length > 5 ? [`And ${problems.length - 5} more.`] : [];
+  throw new RadserveError("bad_request", [...sentences, ...more].join(" "), {
+    problems: problems.slice(0, 20),
+  });
+}
+
+/** Where JSON.parse would stop in a text that is no JSON: line and column, from 1. */
+export function jsonFaultAt(text: string): { line: number; column: number } {
+  const before = text.slice(0, firstFault(text)).split("\n");
+  return { line: before.length, column: (before.at(-1)?.length ?? 0) + 1 };
+}
+
+const STRING = String.raw`"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"`;
+const NUMBER = String.raw`-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?`;
+const TOKEN = new RegExp(`[\\t\\n\\r ]*([{}\\[\\],:]|${STRING}|${NUMBER}|true|false|null)`, "y");
+
+type Awaited = "value" | "value or ]" | "key" | "key or }" | ":" | ", or end";
+
+/** What may come after a token, or undefined where the token may not stand here. `open` holds the closing brackets. */
+function after(token: string, awaited: Awaited, open: string[]): Awaited | undefined {
+  const inList = open.at(-1) === "]";
+  if (awaited === ":") return token === ":" ? "value" : undefined;
+  if (token === open.at(-1) && (awaited === ", or end" || awaited.endsWith(token))) {
+    open.pop();
+    return ", or end";
+  }
+  if (awaited === ", or end") {
+    if (token !== "," || open.length === 0) return undefined;
+    return inList ? "value" : "key";
+  }
+  if (awaited === "key" || awaited === "key or }") return token.startsWith('"') ? ":" : undefined;
+  if (token === "{" || token === "[") {
+    open.push(token === "{" ? "}" : "]");
+    return token === "{" ? "key or }" : "value or ]";
+  }
+  return "]},:".includes(token) ? undefined : ", or end";
+}
+
+/** A walk over the tokens of RFC 8259 with a stack of its own, so that deep nesting cannot exhaust ours. */
+function firstFault(text: string): number {
+  const open: string[] = [];
+  let awaited: Awaited = "value";
+  TOKEN.lastIndex = 0;
+  for (;;) {
+    const at = TOKEN.lastIndex;
+    const token = TOKEN.exec(text)?.[1];
+    const next: Awaited | undefined = token === undefined ? undefined : after(token, awaited, open);
+    if (next === undefined) return at + (/^[\t\n\r ]*/.exec(text.slice(at))?.[0].length ?? 0);
+    awaited = next;
+  }
+}

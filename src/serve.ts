@@ -1,0 +1,232 @@
+/**
+ * The serving process: engine, models, worker threads and HTTP. It does not listen; the supervisor hands it
+ * connections, so that they wait, and are not refused, while it is replaced after a crash.
+ */
+import type { Server } from "node:http";
+import { Socket } from "node:net";
+import { ConfigError, type Config } from "./config.js";
+import { createEngine, type Engine } from "./engine.js";
+import { RadserveError } from "./errors.js";
+import type { ServedModels } from "./handlers.js";
+import { WatchedKeys } from "./keys.js";
+import { createLog, faultForLog, type Logger } from "./log.js";
+import type { FromServing, ToServing } from "./messages.js";
+import { Metrics } from "./metrics.js";
+import { loadModels, type ModelSet } from "./models.js";
+import { resolveRoots } from "./paths.js";
+import { InferencePool } from "./pool.js";
+import { createServer } from "./server.js";
+
+/** After the grace time, how long cancelled work may take to notice. */
+const LAST_WAIT_MS = 2_000;
+
+/** The models while they load, and after. */
+class LoadingModels implements ServedModels {
+  readonly loaded: Promise<void>;
+  #set: ModelSet | undefined;
+
+  constructor(loading: Promise<ModelSet>, log: Logger) {
+    this.loaded = loading.then(
+      (set) => {
+        this.#set = set;
+        log.info(
+          { models: set.entries.length, problems: set.problems.length, ready: set.ready() },
+          "models loaded",
+        );
+      },
+      (error: unknown) => log.error({ fault: faultForLog(error) }, "models could not be loaded"),
+    );
+  }
+
+  get entries() {
+    return this.#set?.entries ?? [];
+  }
+
+  get problems() {
+    return this.#set?.problems ?? [];
+  }
+
+  ready(): boolean {
+    return this.#set?.ready() ?? false;
+  }
+
+  /** @param settled resolves when no task works with the entries of before */
+  async reload(settled: () => Promise<void>): Promise<void> {
+    await this.loaded;
+    await this.#set?.reload({ swapped: settled });
+  }
+
+  async close(): Promise<void> {
+    await this.loaded;
+    await this.#set?.close();
+  }
+}
+
+type Providers = Config["providers"];
+
+/** The engine with the providers that were asked for. Throws ConfigError where cuda cannot work and has no fallback. */
+async function startEngine(config: Config, log: Logger): Promise<{ engine: Engine; providers: Providers }> {
+  const provider = config.providers.includes("cuda") ? "cuda" : "cpu";
+  try {
+    return { engine: await Promise.resolve(createEngine({ provider })), providers: config.providers };
+  } catch (error) {
+    if (provider === "cuda" && config.gpu_fallback === "cpu") {
+      log.warn(
+        { fault: faultForLog(error) },
+        "cuda cannot be used; running on the cpu as RADSERVE_GPU_FALLBACK says",
+      );
+      return { engine: await Promise.resolve(createEngine({ provider: "cpu" })), providers: ["cpu"] };
+    }
+    throw new ConfigError(error instanceof Error ? error.message : "The engine cannot be started.", {
+      cause: error,
+    });
+  }
+}
+
+class ServingProcess {
+  readonly #sockets = new Set<Socket>();
+  #stopping = false;
+  #server: Server | undefined;
+  #stop: (() => Promise<void>) | undefined;
+  #reload: (() => Promise<void>) | undefined;
+
+  constructor(private readonly log: Logger) {}
+
+  async start(config: Config): Promise<void> {
+    const roots = {
+      input: await resolveRoots(config.input_roots, "RADSERVE_INPUT_ROOTS"),
+      output: await resolveRoots(config.output_roots, "RADSERVE_OUTPUT_ROOTS"),
+    };
+    const { engine, providers } = await startEngine(config, this.log);
+    const keyring = new WatchedKeys(config.keys_dir, (message) => this.log.error(message));
+    const models = new LoadingModels(
+      loadModels({ directory: config.models_dir, engine, providers, log: this.log }),
+      this.log,
+    );
+    const pool = new InferencePool({
+      threads: config.threads,
+      maxQueue: config.max_queue,
+      models: () => models.entries,
+      engine: { provider: providers.includes("cuda") ? "cuda" : "cpu" },
+      cancelRunning: (cancelId) => engine.cancel(cancelId),
+      log: this.log,
+    });
+    const metrics = new Metrics({
+      queued: () => pool.queued,
+      running: () => pool.running,
+      models: () => models.entries.map(({ name, version, state }) => ({ name, version, state })),
+    });
+    const stopping = () => this.#stopping;
+    this.#reload = () => models.reload(() => pool.settled());
+    this.#server = createServer({ config, roots, models, pool, metrics, keyring, log: this.log, stopping });
+    // Without listen() node starts no watch over slow requests and idle connections; this event starts it.
+    this.#server.emit("listening");
+    this.#stop = async () => {
+      await this.#finish(pool, config.grace_seconds * 1000);
+      keyring.close();
+      await pool.close();
+      await models.close();
+      await engine.close();
+    };
+  }
+
+  /** A connection from the supervisor; undefined where the client had gone before it arrived. */
+  take(socket: Socket | undefined): void {
+    if (socket === undefined) return;
+    this.#sockets.add(socket);
+    socket.once("close", () => this.#sockets.delete(socket));
+    this.#server?.emit("connection", socket);
+    socket.resume();
+  }
+
+  async reload(): Promise<void> {
+    try {
+      await this.#reload?.();
+      this.log.info("models reloaded");
+    } catch (error) {
+      this.log.error({ fault: faultForLog(error) }, "models could not be reloaded; the old ones stay");
+    }
+  }
+
+  async stop(): Promise<void> {
+    if (this.#stopping) return;
+    this.#stopping = true;
+    this.log.info("stopping: finishing what was admitted");
+    await this.#stop?.();
+  }
+
+  /** Answers what was admitted within the grace time, and fails the rest. */
+  async #finish(pool: InferencePool, graceMs: number): Promise<void> {
+    const drained = pool.drain();
+    this.#server?.closeIdleConnections();
+    if (!(await within(drained, graceMs))) {
+      this.log.warn({ running: pool.running, queued: pool.queued }, "grace time over: failing the rest");
+      pool.abandon();
+      await within(drained, LAST_WAIT_MS);
+    }
+    await within(this.#answersWritten(), LAST_WAIT_MS);
+    this.#server?.closeAllConnections();
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  /** Resolves when every connection is closed; each closes after the answer it is writing. */
+  async #answersWritten(): Promise<void> {
+    while (this.#sockets.size > 0) {
+      this.#server?.closeIdleConnections();
+      const [socket] = this.#sockets;
+      if (socket === undefined || socket.destroyed) return;
+      await within(new Promise((resolve) => socket.once("close", resolve)), 50);
+    }
+  }
+}
+
+async function within(work: Promise<unknown>, milliseconds: number): Promise<boolean> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<false>((resolve) => {
+    timer = setTimeout(() => resolve(false), milliseconds);
+  });
+  return Promise.race([work.then(() => true), late]).finally(() => clearTimeout(timer));
+}
+
+function tell(message: FromServing): void {
+  process.send?.(message);
+}
+
+/** Runs this process under its supervisor until it is told to stop, or the supervisor is gone. */
+export function serveUnderSupervisor(): void {
+  let serving: ServingProcess | undefined;
+  const stop = () => {
+    void (serving?.stop() ?? Promise.resolve()).then(() => {
+      process.exitCode = 0;
+      if (process.connected) process.disconnect();
+    });
+  };
+  const start = async (config: Config) => {
+    serving = new ServingProcess(createLog(config.log_level));
+    try {
+      await serving.start(config);
+      tell({ type: "open" });
+    } catch (error) {
+      if (!(error instanceof ConfigError) && !(error instanceof RadserveError) && !(error instanceof Error))
+        throw error;
+      tell({ type: "unusable", message: error.message });
+      process.exitCode = 2;
+      process.disconnect();
+    }
+  };
+  process.on("message", (message: ToServing, handle: unknown) => {
+    if (message.type === "start") void start(message.config);
+    else if (message.type === "reload") void serving?.reload();
+    else if (message.type === "stop") stop();
+    else {
+      tell({ type: "taken", id: message.id });
+      serving?.take(handle instanceof Socket ? handle : undefined);
+    }
+  });
+  process.on("SIGTERM", stop);
+  // Ctrl-C reaches the whole group; the supervisor decides what becomes of this process.
+  process.on("SIGINT", () => undefined);
+  process.on("disconnect", () => {
+    if (process.exitCode === undefined) process.exit(1);
+  });
+}

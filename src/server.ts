@@ -1,0 +1,350 @@
+/**
+ * The HTTP server: one table of routes, and what every request passes on its way: request id, log, errors,
+ * authentication, rate limit, body, handler.
+ */
+import { randomUUID } from "node:crypto";
+import http, { STATUS_CODES } from "node:http";
+import { BlockList, isIP, type Socket } from "node:net";
+import Router from "@koa/router";
+import Koa from "koa";
+import bodyParser from "koa-bodyparser";
+import { authenticate } from "./auth.js";
+import { RadserveError, asRadserveError, type ErrorCode, type ErrorObject } from "./errors.js";
+import {
+  bulkInference,
+  index,
+  listModels,
+  live,
+  metrics,
+  noBulk,
+  ready,
+  singleInference,
+  type Context,
+  type Handler,
+  type Services,
+  type State,
+} from "./handlers.js";
+import type { Keyring } from "./keys.js";
+import { RateLimit } from "./limits.js";
+import { faultForLog, type Logger } from "./log.js";
+import { openApi, type DescribedRoute } from "./openapi.js";
+import { jsonFaultAt } from "./requests.js";
+
+interface Route extends DescribedRoute {
+  handler: Handler;
+}
+
+const PATH_ERRORS = ["path_not_allowed", "input_not_found", "disk_full"] as const;
+const IMAGE_ERRORS: readonly ErrorCode[] = [
+  ...PATH_ERRORS,
+  "output_name_taken",
+  "unsupported_format",
+  "unsupported_transfer_syntax",
+  "no_pixel_data",
+  "corrupt_image",
+  "truncated_image",
+  "decode_suspect",
+  "series_invalid",
+  "no_model_accepts",
+  "output_invalid",
+  "overloaded",
+  "model_unavailable",
+  "shutting_down",
+  "deadline_exceeded",
+];
+const BULK: Pick<Route, "auth" | "errors" | "handler"> = {
+  auth: "token",
+  errors: ["job_not_found", "bulk_unavailable"],
+  handler: noBulk,
+};
+
+const ROUTES: readonly Route[] = [
+  {
+    method: "POST",
+    path: "/single_inference",
+    auth: "token",
+    summary: "Runs the models that accept one image, and writes their results",
+    body: "SingleRequest",
+    answer: "Answer",
+    errors: IMAGE_ERRORS,
+    handler: singleInference,
+  },
+  {
+    method: "POST",
+    path: "/bulk_inference",
+    auth: "token",
+    summary: "Takes many images as one job",
+    body: "BulkRequest",
+    errors: [...PATH_ERRORS, "model_unavailable", "bulk_unavailable"],
+    handler: bulkInference,
+  },
+  { method: "GET", path: "/bulk_inference", summary: "This subject's jobs", ...BULK },
+  { method: "GET", path: "/bulk_inference/:id", summary: "One job", ...BULK },
+  { method: "GET", path: "/bulk_inference/:id/items", summary: "The images of a job", ...BULK },
+  { method: "DELETE", path: "/bulk_inference/:id", summary: "Cancels a job", ...BULK },
+  { method: "POST", path: "/bulk_inference/:id/retry", summary: "Runs a job's failed images again", ...BULK },
+  { method: "GET", path: "/models", auth: "token", summary: "The models", errors: [], handler: listModels },
+  {
+    method: "GET",
+    path: "/health/live",
+    auth: "open",
+    summary: "The process answers",
+    errors: [],
+    handler: live,
+  },
+  {
+    method: "GET",
+    path: "/health/ready",
+    auth: "open",
+    summary: "Every required model is loaded and checked",
+    errors: ["model_unavailable", "shutting_down"],
+    handler: ready,
+  },
+  {
+    method: "GET",
+    path: "/metrics",
+    auth: "local",
+    summary: "Figures for Prometheus",
+    errors: [],
+    handler: metrics,
+  },
+  {
+    method: "GET",
+    path: "/openapi.json",
+    auth: "open",
+    summary: "This document",
+    errors: [],
+    handler: (ctx) => {
+      ctx.type = "json";
+      ctx.body = contract();
+    },
+  },
+  { method: "GET", path: "/", auth: "open", summary: "A page for people", errors: [], handler: index },
+];
+
+let contractText: string | undefined;
+function contract(): string {
+  contractText ??= JSON.stringify(openApi(ROUTES));
+  return contractText;
+}
+
+export interface ServerOptions extends Services {
+  keyring: Keyring;
+  log: Logger;
+}
+
+/** A request id that is safe in headers and logs, else a new one. */
+function requestIdOf(given: string): string {
+  return /^[\w.:-]{1,64}$/.test(given) ? given : randomUUID();
+}
+
+/** The HTTP server, not listening: connections come from `listen` or from `emit("connection", socket)`. */
+export function createServer(options: ServerOptions): http.Server {
+  const app = new Koa<State>();
+  app.silent = true;
+  app.on("error", (error: unknown) => options.log.error({ fault: faultForLog(error) }, "response failed"));
+  app.use(identify(options));
+  app.use(answerErrors(options));
+  const router = new Router<State>();
+  const access = accessTo(options);
+  const body = jsonBody(options);
+  for (const route of ROUTES) {
+    router.register(route.path, [route.method], async (ctx) => {
+      ctx.state.route = `${route.method} ${route.path}`;
+      access(ctx, route);
+      if (route.body !== undefined) await body(ctx, route);
+      await route.handler(ctx, options);
+    });
+  }
+  app.use(router.routes());
+  app.use((ctx) => {
+    throw noSuchPage(ctx, router);
+  });
+  const handle = app.callback();
+  const server = http.createServer(
+    {
+      headersTimeout: 15_000,
+      requestTimeout: 60_000,
+      keepAliveTimeout: 65_000,
+      connectionsCheckingInterval: 2_000,
+    },
+    (request, response) => void handle(request, response),
+  );
+  server.on("clientError", refuseConnection);
+  return server;
+}
+
+type Middleware = Koa.Middleware<State>;
+
+function identify(options: ServerOptions): Middleware {
+  const { log, metrics: figures } = options;
+  return async (ctx, next) => {
+    const start = performance.now();
+    ctx.state.requestId = requestIdOf(ctx.get("X-Request-Id"));
+    ctx.state.route = "-";
+    ctx.set({
+      "X-Request-Id": ctx.state.requestId,
+      "X-Content-Type-Options": "nosniff",
+      "Cache-Control": "no-store",
+    });
+    let gone = false;
+    ctx.res.once("close", () => {
+      gone = !ctx.res.writableFinished;
+      const ms = Math.round((performance.now() - start) * 10) / 10;
+      figures.answered(ctx.state.route, gone ? 499 : ctx.status, ms);
+      log.info(
+        {
+          request_id: ctx.state.requestId,
+          subject: ctx.state.caller?.subject,
+          method: ctx.method,
+          route: ctx.state.route,
+          status: gone ? 499 : ctx.status,
+          ms,
+        },
+        "request",
+      );
+    });
+    await next();
+    if (options.stopping()) ctx.set("Connection", "close");
+  };
+}
+
+/** The one place where errors become answers. */
+function answerErrors({ log }: ServerOptions): Middleware {
+  return async (ctx, next) => {
+    try {
+      await next();
+    } catch (thrown) {
+      const error = asRadserveError(thrown);
+      if (error.code === "internal" && error.cause !== undefined)
+        log.error({ request_id: ctx.state.requestId, fault: faultForLog(error.cause) }, "unexpected failure");
+      ctx.status = error.status;
+      ctx.body = errorBody(error.toObject(), ctx.state.requestId);
+      const { retry_after: wait = error.retryAfter, allowed } = error.details ?? {};
+      if (typeof wait === "number") ctx.set("Retry-After", String(wait));
+      if (error.code === "method_not_allowed" && typeof allowed === "string") ctx.set("Allow", allowed);
+      // What is left of a body that was too large is not worth reading.
+      if (error.code === "body_too_large") ctx.set("Connection", "close");
+    }
+  };
+}
+
+function errorBody(object: ErrorObject, requestId: string): Record<string, unknown> {
+  const { error, message, details } = object;
+  return { error, message, request_id: requestId, ...(details === undefined ? {} : { details }) };
+}
+
+function noSuchPage(ctx: Context, router: Router<State>): RadserveError {
+  const allowed = router.match(ctx.path, ctx.method).path.flatMap((layer) => layer.methods);
+  if (allowed.length === 0)
+    return new RadserveError("not_found", "There is no such page; GET /openapi.json lists what there is.");
+  const methods = [...new Set(allowed)].join(", ");
+  return new RadserveError("method_not_allowed", `Expected ${methods} for this page; found ${ctx.method}.`, {
+    allowed: methods,
+  });
+}
+
+/** True where the connection comes from this machine and no proxy speaks for somebody else. */
+function isLocal(ctx: Context, allowed: BlockList): boolean {
+  const address = (ctx.req.socket.remoteAddress ?? "").replace(/^::ffff:/, "");
+  const family = isIP(address);
+  if (family === 0 || ctx.get("X-Forwarded-For") !== "" || ctx.get("Forwarded") !== "") return false;
+  return allowed.check(address, family === 6 ? "ipv6" : "ipv4");
+}
+
+function allowList(networks: readonly string[]): BlockList {
+  const list = new BlockList();
+  for (const network of ["127.0.0.0/8", "::1", ...networks]) {
+    const [address = "", bits] = network.split("/");
+    const family = isIP(address) === 6 ? "ipv6" : "ipv4";
+    if (bits === undefined) list.addAddress(address, family);
+    else list.addSubnet(address, Number(bits), family);
+  }
+  return list;
+}
+
+function accessTo({ config, keyring }: ServerOptions): (ctx: Context, route: Route) => void {
+  const rate = new RateLimit(config.rate_limit);
+  const local = allowList(config.metrics_allow);
+  return (ctx, route) => {
+    if (route.auth === "open" || (route.auth === "local" && isLocal(ctx, local))) return;
+    ctx.state.caller = authenticate(ctx.req.headers.authorization, keyring, config);
+    rate.take(ctx.state.caller.subject);
+  };
+}
+
+const SINGLE_BODY_LIMIT = 64 * 1024;
+
+/** Reads a JSON body. Throws bad_request with the place of the fault, or body_too_large. */
+function jsonBody({ config }: ServerOptions): (ctx: Context, route: Route) => Promise<void> {
+  const parserFor = (limit: number) =>
+    bodyParser({
+      enableTypes: ["json"],
+      jsonLimit: String(limit),
+      detectJSON: () => true,
+      onerror: (error) => refuseBody(error, limit),
+    });
+  const bulk = parserFor(config.body_limit);
+  const singleLimit = Math.min(SINGLE_BODY_LIMIT, config.body_limit);
+  const single = parserFor(singleLimit);
+  return async (ctx, route) => {
+    const type = ctx.get("Content-Type");
+    if (ctx.request.is("json", "+json") === false)
+      throw new RadserveError(
+        "bad_request",
+        `Expected a JSON body with Content-Type application/json; found ${/^[\w.+/-]{1,64}/.exec(type)?.[0] ?? "none"}.`,
+      );
+    await (route.body === "BulkRequest" ? bulk : single)(ctx, () => Promise.resolve());
+  };
+}
+
+function refuseBody(error: Error, limit: number): never {
+  const { status, type, body } = error as Error & { status?: number; type?: string; body?: unknown };
+  if (status === 413)
+    throw new RadserveError(
+      "body_too_large",
+      `Expected a body of at most ${limit} bytes; found a larger one.`,
+      { limit },
+    );
+  if (typeof body === "string") {
+    const { line, column } = jsonFaultAt(body);
+    throw new RadserveError(
+      "bad_request",
+      `Expected a JSON object; found a fault at line ${line}, column ${column}.`,
+      {
+        line,
+        column,
+      },
+    );
+  }
+  if (status === 415)
+    throw new RadserveError(
+      "bad_request",
+      "Expected Content-Encoding gzip, deflate or identity; found another.",
+    );
+  throw new RadserveError(
+    "bad_request",
+    `Expected a complete request body; it could not be read (${type ?? "broken"}).`,
+  );
+}
+
+/** What is no HTTP at all, or too slow, is answered in the same shape, and the connection ends. */
+function refuseConnection(
+  error: Error & { code?: string },
+  socket: Socket | { destroy(): unknown; writable: boolean },
+): void {
+  if (!socket.writable || !("end" in socket) || error.code === "ECONNRESET") {
+    socket.destroy();
+    return;
+  }
+  const [status, message] = {
+    HPE_HEADER_OVERFLOW: [431, "Expected headers of at most 16 KiB; found more."] as const,
+    ERR_HTTP_REQUEST_TIMEOUT: [408, "Expected the whole request sooner; it came too slowly."] as const,
+  }[error.code ?? ""] ?? [400, "Expected an HTTP request; found something else."];
+  const requestId = randomUUID();
+  const body = JSON.stringify(errorBody({ error: "bad_request", message }, requestId));
+  socket.end(
+    `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ""}\r\nX-Request-Id: ${requestId}\r\nContent-Type: application/json; charset=utf-8\r\n` +
+      `Content-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
+  );
+}

@@ -1,0 +1,111 @@
+/** What a schema found wrong, as sentences for people: which field, what was expected, what was found. */
+import { closest } from "fastest-levenshtein";
+import { z } from "zod";
+
+export interface Problem {
+  /** For example `items[3].input_image_path`; empty for the whole value. */
+  field: string;
+  message: string;
+  /** For an unknown field: the known one whose name is most like it. */
+  nearest?: string;
+}
+
+type Path = readonly PropertyKey[];
+
+export function fieldName(path: Path): string {
+  return path.reduce<string>((name, key) => {
+    if (typeof key === "number") return `${name}[${key}]`;
+    return name === "" ? String(key) : `${name}.${String(key)}`;
+  }, "");
+}
+
+function valueAt(value: unknown, path: Path): unknown {
+  return path.reduce<unknown>((at, key) => {
+    if (typeof at !== "object" || at === null) return undefined;
+    return (at as Record<PropertyKey, unknown>)[key];
+  }, value);
+}
+
+/** Says what kind of thing was found; never its text, which could hold a patient's name. */
+function found(value: unknown): string {
+  if (value === undefined) return "nothing";
+  if (value === null) return "null";
+  if (Array.isArray(value)) return `a list of ${value.length}`;
+  if (typeof value === "object") return "an object";
+  if (typeof value === "number") return String(value);
+  if (typeof value === "boolean") return String(value);
+  if (typeof value !== "string") return `a ${typeof value}`;
+  if (value === "") return "an empty string";
+  return /^[\w.:+-]{1,24}$/.test(value) ? `"${value}"` : `a string of ${value.length} characters`;
+}
+
+const ARTICLE: Record<string, string> = {
+  string: "a string",
+  number: "a number",
+  int: "a whole number",
+  boolean: "true or false",
+  array: "a list",
+  object: "an object",
+  record: "an object",
+};
+
+function limit(issue: z.core.$ZodIssueTooBig | z.core.$ZodIssueTooSmall): string {
+  const big = issue.code === "too_big";
+  const bound = Number(big ? issue.maximum : issue.minimum);
+  const word = big ? "at most" : "at least";
+  const end = issue.origin === "string" ? " characters" : issue.origin === "array" ? " entries" : "";
+  return `${word} ${bound}${end}`;
+}
+
+function expected(issue: z.core.$ZodIssue): string {
+  switch (issue.code) {
+    case "invalid_type":
+      return `Expected ${ARTICLE[issue.expected] ?? issue.expected}`;
+    case "too_big":
+    case "too_small":
+      return `Expected ${limit(issue)}`;
+    case "invalid_value":
+      return `Expected ${issue.values.length > 1 ? "one of " : ""}${issue.values.map((v) => JSON.stringify(v)).join(", ")}`;
+    default:
+      return issue.message;
+  }
+}
+
+interface JsonSchema {
+  properties?: Record<string, JsonSchema>;
+  items?: JsonSchema;
+}
+
+/** The field names that a schema knows at a path. */
+function knownFields(schema: z.ZodType, path: Path): string[] {
+  let at: JsonSchema | undefined = z.toJSONSchema(schema, {
+    io: "input",
+    unrepresentable: "any",
+  }) as JsonSchema;
+  for (const key of path) at = typeof key === "number" ? at?.items : at?.properties?.[String(key)];
+  return Object.keys(at?.properties ?? {});
+}
+
+/** The name in a list that is most like a given one; undefined for an empty list. */
+export function nearestName(name: string, names: readonly string[]): string | undefined {
+  return names.length === 0 ? undefined : closest(name, names);
+}
+
+/** Every problem that a failed parse found, in the schema's order. */
+export function problemsOf(schema: z.ZodType, value: unknown, error: z.ZodError): Problem[] {
+  return error.issues.flatMap((issue): Problem[] => {
+    const field = fieldName(issue.path);
+    if (issue.code !== "unrecognized_keys")
+      return [{ field, message: `${expected(issue)}; found ${found(valueAt(value, issue.path))}` }];
+    const known = knownFields(schema, issue.path);
+    return issue.keys.map((key) => {
+      const shown = key.slice(0, 64);
+      const nearest = nearestName(shown, known);
+      return {
+        field: fieldName([...issue.path, shown]),
+        message: `Unknown field${nearest === undefined ? "" : `; the nearest known field is "${nearest}"`}`,
+        ...(nearest === undefined ? {} : { nearest }),
+      };
+    });
+  });
+}

@@ -1,0 +1,87 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import t from "tap";
+import { ConfigError, loadConfig, parseSize, settingsTable } from "../src/config.js";
+
+const directory = mkdtempSync(path.join(os.tmpdir(), "radserve-config-"));
+const state = path.join(directory, "state");
+mkdirSync(state);
+t.teardown(() => rmSync(directory, { recursive: true }));
+
+const load = (environment: Record<string, string> = {}, file?: object) => {
+  const name = path.join(directory, "radserve.config.json");
+  if (file === undefined) rmSync(name, { force: true });
+  else writeFileSync(name, JSON.stringify(file));
+  return loadConfig({ environment: { RADSERVE_STATE_DIR: state, ...environment }, directory });
+};
+
+t.test("defaults", async (t) => {
+  const config = load();
+  t.match(config, { port: 8500, host: "0.0.0.0", input_roots: [], providers: ["cpu"], grace_seconds: 30 });
+  t.equal(config.keys_dir, path.join(state, "keys"));
+  t.match(config.models_dir, /\/models$/);
+  t.equal(loadConfig({ environment: { XDG_STATE_HOME: "/x" }, directory }).state_dir, "/x/radserve");
+});
+
+t.test("the environment wins over the file, and the nearer file over the other", async (t) => {
+  const file = { port: 1, host: "::1", input_roots: ["/a"] };
+  const config = load({ RADSERVE_PORT: "2", RADSERVE_OUTPUT_ROOTS: "/b:/c/", RADSERVE_HOST: "" }, file);
+  t.match(config, { port: 2, host: "::1", input_roots: ["/a"], output_roots: ["/b", "/c"] });
+  writeFileSync(path.join(state, "radserve.config.json"), '{"port": 7}');
+  t.equal(load({}, file).port, 1);
+  t.equal(load().port, 7);
+  rmSync(path.join(state, "radserve.config.json"));
+});
+
+t.test("values of every form", async (t) => {
+  const config = load({
+    RADSERVE_PROVIDERS: "cuda, cpu",
+    RADSERVE_GPUS: "0,1",
+    RADSERVE_GPU_MEMORY: "8GiB",
+    RADSERVE_METRICS_ALLOW: "10.0.0.0/8,192.168.1.5",
+    RADSERVE_PATH_MAP: JSON.stringify([{ from: "\\\\a\\b", to: "/mnt/b" }]),
+    RADSERVE_GRACE_SECONDS: "2.5",
+  });
+  t.match(config, { providers: ["cuda", "cpu"], gpus: [0, 1], gpu_memory: 8 * 2 ** 30, grace_seconds: 2.5 });
+  t.strictSame(config.path_map, [{ from: "\\\\a\\b", to: "/mnt/b" }]);
+  t.equal(parseSize("512"), 512);
+  t.equal(parseSize("1.5 kb"), 1500);
+  t.equal(parseSize("many"), undefined);
+});
+
+t.test("errors name key, expected, found, nearest", async (t) => {
+  const fails = (message: RegExp, environment: Record<string, string>, file?: object) => {
+    t.throws(() => load(environment, file), ConfigError);
+    t.throws(() => load(environment, file), message, String(message));
+  };
+  fails(/^RADSERVE_PORT: Expected a number; found "abc"\.$/, { RADSERVE_PORT: "abc" });
+  fails(/^RADSERVE_PORT: Expected at most 65535; found 70000/, { RADSERVE_PORT: "70000" });
+  fails(
+    /radserve\.config\.json: input_root: Unknown field; the nearest known field is "input_roots"/,
+    {},
+    { input_root: [] },
+  );
+  fails(/radserve\.config\.json: input_roots\[0\]: Expected an absolute path/, {}, { input_roots: ["x"] });
+  fails(/RADSERVE_PROVIDERS: Expected one of "cpu", "cuda"; found "gpu"/, { RADSERVE_PROVIDERS: "gpu" });
+  fails(/RADSERVE_GPU_MEMORY: Expected a size in bytes/, { RADSERVE_GPU_MEMORY: "lots" });
+  fails(/RADSERVE_PATH_MAP: Expected a list/, { RADSERVE_PATH_MAP: "a=b" });
+  fails(/none\.json: expected the configuration file; nothing is there/, { RADSERVE_CONFIG: "none.json" });
+  writeFileSync(path.join(directory, "broken.json"), "{");
+  fails(/broken\.json: expected JSON/, { RADSERVE_CONFIG: "broken.json" });
+});
+
+t.test("a misspelt variable is told", async (t) => {
+  t.strictSame(load({ RADSERVE_INPUT_ROOT: "/a" }).warnings, [
+    "The environment variable RADSERVE_INPUT_ROOT means nothing here; the nearest known is RADSERVE_INPUT_ROOTS.",
+  ]);
+});
+
+t.test("every setting has a name and a meaning", async (t) => {
+  for (const row of settingsTable())
+    t.ok(row.meaning.length > 10 && /^[A-Z_]+$/.test(row.variable), row.variable);
+  t.match(
+    settingsTable().find((row) => row.key === "port"),
+    { variable: "RADSERVE_PORT", default: "8500" },
+  );
+});

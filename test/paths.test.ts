@@ -1,0 +1,201 @@
+import { execFileSync } from "node:child_process";
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { readFile, readdir, writeFile } from "node:fs/promises";
+import net from "node:net";
+import os from "node:os";
+import path from "node:path";
+import t from "tap";
+import { RadserveError } from "../src/errors.js";
+import { narrowRoots, openInput, openOutputFolder, resolveRoots, translateIn } from "../src/paths.js";
+
+const base = realpathSync(mkdtempSync(path.join(os.tmpdir(), "radserve-paths-")));
+t.teardown(() => rmSync(base, { recursive: true, force: true }));
+const inside = path.join(base, "root");
+const outside = path.join(base, "rootless");
+for (const folder of [inside, outside, path.join(inside, "series")]) mkdirSync(folder);
+writeFileSync(path.join(inside, "a.dcm"), "inside");
+writeFileSync(path.join(outside, "secret.dcm"), "outside");
+symlinkSync(path.join(inside, "a.dcm"), path.join(inside, "good-link"));
+symlinkSync(path.join(outside, "secret.dcm"), path.join(inside, "file-link"));
+symlinkSync(outside, path.join(inside, "folder-link"));
+symlinkSync(path.join(outside, "nothing"), path.join(inside, "dangling-link"));
+symlinkSync(path.join(inside, "loop"), path.join(inside, "loop"));
+const roots = [inside];
+
+async function input(given: string, allowed: string[] | "anywhere" = roots): Promise<string> {
+  try {
+    const opened = await openInput(given, allowed === "anywhere" ? undefined : allowed);
+    await opened.close();
+    return `${opened.kind} ${opened.name}`;
+  } catch (error) {
+    if (!(error instanceof RadserveError)) throw error;
+    return error.code;
+  }
+}
+
+async function output(given: string, options = {}): Promise<string> {
+  try {
+    const opened = await openOutputFolder(given, roots, options);
+    await opened.close();
+    return opened.realPath;
+  } catch (error) {
+    if (!(error instanceof RadserveError)) throw error;
+    return error.code;
+  }
+}
+
+t.test("inputs", async (t) => {
+  const cases: [string, string][] = [
+    [`${inside}/a.dcm`, "file a.dcm"],
+    [`${inside}/series`, "folder series"],
+    [`${inside}/series/`, "folder series"],
+    [`${inside}//series/../a.dcm`, "file a.dcm"],
+    [`${inside}/good-link`, "file good-link"],
+    [inside, "folder root"],
+    ["a.dcm", "bad_request"],
+    ["", "bad_request"],
+    [`${inside}/a\0.dcm`, "bad_request"],
+    [`${inside}/${"x".repeat(5000)}`, "bad_request"],
+    [`${inside}/${"x".repeat(300)}`, "bad_request"],
+    [`${outside}/secret.dcm`, "path_not_allowed"],
+    [`${inside}/../rootless/secret.dcm`, "path_not_allowed"],
+    [`${inside}/file-link`, "path_not_allowed"],
+    [`${inside}/folder-link/secret.dcm`, "path_not_allowed"],
+    [`${inside}/folder-link/nothing`, "path_not_allowed"],
+    [`${inside}/dangling-link`, "path_not_allowed"],
+    [`${inside}/loop`, "path_not_allowed"],
+    [`${inside}/nothing/../../rootless/secret.dcm`, "path_not_allowed"],
+    [`${outside}/nothing`, "path_not_allowed"],
+    ["/no/such/folder", "path_not_allowed"],
+    ["/", "path_not_allowed"],
+    [base, "path_not_allowed"],
+    ["/dev/zero", "path_not_allowed"],
+    [`${inside}/nothing.dcm`, "input_not_found"],
+    [`${inside}/nothing/deep/x.dcm`, "input_not_found"],
+    [`${inside}/a.dcm/x`, "input_not_found"],
+  ];
+  for (const [given, expected] of cases)
+    t.equal(await input(given), expected, given.slice(0, 100).replace(base, ""));
+  t.equal(await input(`${outside}/secret.dcm`, "anywhere"), "file secret.dcm", "without roots anything");
+});
+
+t.test("pipes, sockets and devices are refused without waiting", async (t) => {
+  const pipe = path.join(inside, "pipe");
+  execFileSync("mkfifo", [pipe]);
+  const socket = net.createServer().listen(path.join(inside, "socket"));
+  await new Promise((resolve) => socket.once("listening", resolve));
+  t.teardown(() => socket.close());
+  t.equal(await input(pipe), "bad_request");
+  t.equal(await input(path.join(inside, "socket")), "bad_request");
+  t.equal(await input("/dev/zero", ["/dev"]), "bad_request");
+});
+
+t.test("the opened file stays the one that was judged", async (t) => {
+  const file = path.join(inside, "swapped.dcm");
+  writeFileSync(file, "judged");
+  const opened = await openInput(file, roots);
+  rmSync(file);
+  symlinkSync(path.join(outside, "secret.dcm"), file);
+  t.equal(await readFile(opened.fdPath, "utf8"), "judged");
+  await opened.close();
+});
+
+t.test("outputs", async (t) => {
+  const cases: [string, string][] = [
+    [inside, inside],
+    [`${inside}/new/deep/`, `${inside}/new/deep`],
+    [`${inside}/series/../made`, `${inside}/made`],
+    ["results", "bad_request"],
+    [`${inside}/a.dcm`, "bad_request"],
+    [`${inside}/a.dcm/x`, "bad_request"],
+    [`${inside}/../rootless`, "path_not_allowed"],
+    [`${inside}/../rootless/new`, "path_not_allowed"],
+    [`${inside}/folder-link`, "path_not_allowed"],
+    [`${inside}/folder-link/new`, "path_not_allowed"],
+    [`${inside}/dangling-link`, "path_not_allowed"],
+    [`${inside}/dangling-link/new`, "path_not_allowed"],
+    [`${inside}/nothing/../../rootless/new`, "path_not_allowed"],
+    [`${outside}/new`, "path_not_allowed"],
+  ];
+  for (const [given, expected] of cases) t.equal(await output(given), expected, given.replace(base, ""));
+  t.notOk(existsSync(path.join(outside, "new")), "nothing was made outside");
+  t.notOk(existsSync(path.join(outside, "nothing")), "nor through a link");
+  t.equal(await output(`${inside}/later/x`, { create: false }), inside);
+  t.notOk(existsSync(path.join(inside, "later")), "nothing is made where only asked");
+  t.equal(await output(inside, { minimumFreeBytes: 2 ** 60 }), "disk_full");
+});
+
+t.test("results are written through the descriptor", async (t) => {
+  const folder = path.join(inside, "held");
+  const opened = await openOutputFolder(folder, roots);
+  await writeFile(`${opened.fdPath}/x.json`, "{}");
+  t.strictSame(await readdir(folder), ["x.json"]);
+  rmSync(folder, { recursive: true });
+  symlinkSync(outside, folder);
+  await t.rejects(writeFile(`${opened.fdPath}/y.json`, "{}"), "a link put in its place is not followed");
+  t.notOk(existsSync(path.join(outside, "y.json")));
+  await opened.close();
+});
+
+t.test(
+  "no permission is said so",
+  { skip: process.getuid?.() === 0 ? "runs as root, whom nothing is forbidden" : false },
+  async (t) => {
+    const file = path.join(inside, "closed.dcm");
+    writeFileSync(file, "x", { mode: 0o000 });
+    await t.rejects(openInput(file, roots), { code: "path_not_allowed", details: { reason: "permission" } });
+    const folder = path.join(inside, "closed");
+    mkdirSync(folder, { mode: 0o500 });
+    await t.rejects(openOutputFolder(folder, roots), {
+      code: "path_not_allowed",
+      details: { reason: "permission" },
+    });
+    chmodSync(folder, 0o700);
+  },
+);
+
+t.test("roots: resolved, narrowed", async (t) => {
+  symlinkSync(inside, path.join(base, "root-link"));
+  t.strictSame(await resolveRoots([path.join(base, "root-link")], "X"), [inside]);
+  await t.rejects(resolveRoots([path.join(base, "gone")], "SETTING"), /SETTING: expected a folder at .*gone/);
+  t.strictSame(await narrowRoots(roots, undefined), roots);
+  t.strictSame(await narrowRoots(roots, [`${inside}/series`]), [`${inside}/series`]);
+  t.strictSame(await narrowRoots(roots, [base]), roots, "a wider claim gives the root");
+  t.strictSame(
+    await narrowRoots(roots, [outside, "/gone", `${inside}/folder-link`]),
+    [],
+    "elsewhere gives nothing",
+  );
+});
+
+t.test("clients' names of folders", async (t) => {
+  const map = [
+    { from: "\\\\pacs\\share\\", to: "/mnt/share" },
+    { from: "\\\\pacs\\share\\ct", to: "/mnt/ct/" },
+    { from: "/Volumes/images", to: "/srv/images" },
+    { from: "Z:", to: "/z" },
+  ];
+  const cases: [string, string][] = [
+    ["\\\\pacs\\share\\a\\b.dcm", "/mnt/share/a/b.dcm"],
+    ["\\\\PACS\\Share\\CT\\b.dcm", "/mnt/ct/b.dcm"],
+    ["\\\\pacs\\share", "/mnt/share"],
+    ["\\\\pacs\\shared\\a", "\\\\pacs\\shared\\a"],
+    ["/Volumes/images/x", "/srv/images/x"],
+    ["/volumes/images/x", "/volumes/images/x"],
+    ["z:\\x\\y", "/z/x/y"],
+    ["\\\\pacs\\share\\..\\..\\etc", "/mnt/share/../../etc"],
+  ];
+  for (const [given, here] of cases) t.equal(translateIn(given, map).path, here, given);
+  t.equal(translateIn("\\\\pacs\\share\\a", map).back("/mnt/share/a/x.json"), "\\\\pacs\\share\\a\\x.json");
+  t.equal(translateIn("/Volumes/images/a", map).back("/srv/images/a/x.json"), "/Volumes/images/a/x.json");
+  t.equal(translateIn("/Volumes/images/a", map).back("/srv/imagesque"), "/srv/imagesque");
+});

@@ -1,0 +1,164 @@
+/** A real server in processes of its own, with throw-away roots and state, for tests over a real socket. */
+import { execFile, spawn, type ChildProcess } from "node:child_process";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+
+export const root = fileURLToPath(new URL("../../../", import.meta.url));
+const main = path.join(root, "dist/src/main.js");
+
+/** Why tests that need the native engine are skipped; false where it is built. */
+export const withoutAddon = existsSync(path.join(root, "build/Release/addon.node"))
+  ? false
+  : "build/Release/addon.node is not built: run npm run rebuild";
+
+/** A white picture of 8 by 8 pixels. */
+export const PNG = Buffer.from(
+  "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAIAQAAAADsdIMmAAAADklEQVR4nGP4DwUMuBgAVfsP8Q36F5oAAAAASUVORK5CYII=",
+  "base64",
+);
+
+export interface Place {
+  directory: string;
+  input: string;
+  output: string;
+  environment: Record<string, string>;
+  remove(): void;
+}
+
+/** Folders for one test, and the settings that name them. */
+export function makePlace(extra: Record<string, string> = {}): Place {
+  const directory = realpathSync(mkdtempSync(path.join(os.tmpdir(), "radserve-test-")));
+  const [input, output, models] = ["input", "output", "models"].map((name) => path.join(directory, name));
+  for (const folder of [input!, output!, models!]) mkdirSync(folder);
+  writeFileSync(path.join(input!, "image.png"), PNG);
+  return {
+    directory,
+    input: input!,
+    output: output!,
+    environment: {
+      PATH: process.env["PATH"] ?? "",
+      HOME: directory,
+      RADSERVE_STATE_DIR: path.join(directory, "state"),
+      RADSERVE_INPUT_ROOTS: input!,
+      RADSERVE_OUTPUT_ROOTS: output!,
+      RADSERVE_MODELS_DIR: models!,
+      RADSERVE_HOST: "127.0.0.1",
+      RADSERVE_PORT: "0",
+      RADSERVE_THREADS: "1",
+      ...extra,
+    },
+    remove: () => rmSync(directory, { recursive: true, force: true }),
+  };
+}
+
+export interface Ran {
+  status: number;
+  stdout: string;
+  stderr: string;
+}
+
+/** Runs a command to its end. */
+export async function radserve(place: Place, ...args: string[]): Promise<Ran> {
+  try {
+    const { stdout, stderr } = await promisify(execFile)(process.execPath, [main, ...args], {
+      env: place.environment,
+      cwd: place.directory,
+    });
+    return { status: 0, stdout, stderr };
+  } catch (error) {
+    const { code, stdout, stderr } = error as { code: number; stdout: string; stderr: string };
+    return { status: code, stdout, stderr };
+  }
+}
+
+export async function issueToken(place: Place, ...args: string[]): Promise<string> {
+  const { status, stdout, stderr } = await radserve(place, "token", "issue", "--subject", "tester", ...args);
+  if (status !== 0) throw new Error(stderr);
+  return stdout.trim();
+}
+
+type LogLine = Record<string, unknown> & { msg: string };
+
+export interface TestServer {
+  place: Place;
+  url: string;
+  port: number;
+  process: ChildProcess;
+  token: string;
+  /** Lines logged so far. */
+  log: LogLine[];
+  /** Resolves with the first line, past or coming, that fits. */
+  logged(fits: (line: LogLine) => boolean): Promise<LogLine>;
+  /** The process that serves now. */
+  servingPid(): number;
+  post(page: string, body: unknown, headers?: Record<string, string>): Promise<Response>;
+  /** Sends SIGTERM and gives the exit status. */
+  stop(): Promise<number | null>;
+}
+
+/** Starts `radserve serve` and waits until it serves. */
+export async function startServer(place = makePlace()): Promise<TestServer> {
+  const child = spawn(process.execPath, [main, "serve"], {
+    env: place.environment,
+    cwd: place.directory,
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  const log: LogLine[] = [];
+  const waiting: { fits: (line: LogLine) => boolean; resolve: (line: LogLine) => void }[] = [];
+  let rest = "";
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    const lines = (rest + text).split("\n");
+    rest = lines.pop() ?? "";
+    for (const line of lines.map((one) => JSON.parse(one) as LogLine)) {
+      log.push(line);
+      for (const wait of waiting.filter(({ fits }) => fits(line))) wait.resolve(line);
+    }
+  });
+  let stderr = "";
+  child.stderr.setEncoding("utf8").on("data", (text: string) => (stderr += text));
+  const exited = new Promise<number | null>((resolve) => child.once("exit", resolve));
+  const logged = (fits: (line: LogLine) => boolean) =>
+    new Promise<LogLine>((resolve, reject) => {
+      const before = log.find(fits);
+      if (before !== undefined) resolve(before);
+      waiting.push({ fits, resolve });
+      void exited.then((status) => reject(new Error(`radserve serve ended with ${status}: ${stderr}`)));
+    });
+  const { port } = (await logged((line) => line.msg === "serving")) as LogLine & { port: number };
+  const url = `http://127.0.0.1:${port}`;
+  const token = await issueToken(place);
+  return {
+    place,
+    url,
+    port,
+    process: child,
+    token,
+    log,
+    logged,
+    servingPid: () =>
+      Number(readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, "utf8").trim().split(" ")[0]),
+    post: (page, body, headers = {}) =>
+      fetch(url + page, {
+        method: "POST",
+        headers: { "Content-Type": "application/json", Authorization: token, ...headers },
+        body: typeof body === "string" ? body : JSON.stringify(body),
+      }),
+    async stop() {
+      child.kill("SIGTERM");
+      const status = await exited;
+      place.remove();
+      return status;
+    },
+  };
+}
