@@ -2,6 +2,7 @@
 import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { pathToFileURL } from "node:url";
 import { packageRoot } from "../../src/models/files.js";
 
 /** The folder of a model that ships. */
@@ -30,5 +31,5 @@ function pin(manifest: string, path: string, sha256: string): string {
 
 /** True where a script is the program and not imported by a test. */
 export function isMain(moduleUrl: string): boolean {
-  return process.argv[1] !== undefined && moduleUrl === new URL(`file://${process.argv[1]}`).href;
+  return process.argv[1] !== undefined && moduleUrl === pathToFileURL(process.argv[1]).href;
 }
