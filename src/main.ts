@@ -1,7 +1,8 @@
 #!/usr/bin/env node
 /** The command line. Each command is a thin line here; what it does is in commands/. */
 import path from "node:path";
-import { Command, CommanderError } from "commander";
+import { Command, CommanderError, InvalidArgumentError } from "commander";
+import type { TryCommand } from "./commands/models.js";
 import { run } from "./commands/run.js";
 import { ConfigError, loadConfig, type Config } from "./config.js";
 import { VERSION } from "./version.js";
@@ -41,6 +42,14 @@ function inspectArguments(file: string | undefined, { dumpFrame = [], ...rest }:
       "--dump-frame: expected a frame number and a file to write, beside the file to inspect.",
     );
   return { target, ...rest, dumpFrame: [number, output] as [string, string] };
+}
+
+const absolute = (value: string) => path.resolve(value);
+
+function wholeNumber(value: string): number {
+  const number = Number(value);
+  if (Number.isInteger(number) && number > 0) return number;
+  throw new InvalidArgumentError(`Expected a whole number from 1; found "${value}".`);
 }
 
 const several = (value: string, before: string[] | undefined) => [...(before ?? []), value];
@@ -119,7 +128,7 @@ program
     run(async () => {
       const { inspectFile } = await import("./commands/inspect.js");
       const { target, ...rest } = inspectArguments(file, options);
-      return inspectFile(path.resolve(target), rest);
+      return inspectFile(config(), path.resolve(target), rest);
     }, options.json),
   );
 
@@ -136,30 +145,34 @@ models
   );
 models
   .command("init")
-  .description("write a draft manifest from a graph")
+  .description("write a draft manifest beside a graph; what only a person can know is left open and listed")
   .argument("<model.onnx>")
-  .option("--name <name>")
-  .option("--output <folder>", "where the model's folder goes (default: beside the graph)")
-  .action((graph: string, options: { name?: string; output?: string }) =>
-    run(async () => (await import("./commands/models.js")).init(path.resolve(graph), options)),
+  .action((graph: string) =>
+    run(async () => (await import("./commands/models.js")).init(config(), path.resolve(graph))),
   );
 models
   .command("check")
   .description("explain every mistake of a model folder")
   .argument("<folder>")
   .action((folder: string) =>
-    run(async () => (await import("./commands/models.js")).check(path.resolve(folder))),
+    run(async () => (await import("./commands/models.js")).check(config(), path.resolve(folder))),
   );
 models
   .command("try")
   .description("run one model on one image and look at its tensors")
   .argument("<folder>")
   .argument("<image>")
-  .option("--dump <file.npy>", "write the tensor that goes in")
-  .option("--expect <file.npy>", "compare the tensor that comes out")
-  .action((folder: string, image: string, options: { dump?: string; expect?: string }) =>
+  .option("--frame <number>", "of a multi-frame image, from 1", wholeNumber)
+  .option("--dump <file.npy>", "write the tensor that goes in", absolute)
+  .option("--expect <file.npy>", "compare the tensor that comes out", absolute)
+  .action((folder: string, image: string, options: TryCommand) =>
     run(async () =>
-      (await import("./commands/models.js")).tryModel(path.resolve(folder), path.resolve(image), options),
+      (await import("./commands/models.js")).tryModel(
+        config(),
+        path.resolve(folder),
+        path.resolve(image),
+        options,
+      ),
     ),
   );
 

@@ -1,5 +1,10 @@
 /** A real server on loopback for benches: own state directory, own key, ended with the bench. */
-import { execFileSync, spawn, type ChildProcess } from "node:child_process";
+import {
+  execFileSync,
+  spawn,
+  type ChildProcess,
+  type ExecFileSyncOptionsWithStringEncoding,
+} from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
@@ -49,7 +54,12 @@ export async function startServer(settings: Record<string, string> = {}): Promis
     RADSERVE_LOG_LEVEL: "warn",
     ...settings,
   };
-  const run = { env, cwd: state, encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] } as const;
+  const run: ExecFileSyncOptionsWithStringEncoding = {
+    env,
+    cwd: state,
+    encoding: "utf8",
+    stdio: ["ignore", "pipe", "ignore"],
+  };
   execFileSync(process.execPath, [cli, "init"], run);
   const server = spawn(process.execPath, [cli, "serve"], {
     env,

@@ -50,9 +50,7 @@ export async function inferFile(
   outputFolder: string,
   options: InferCommand,
 ): Promise<ExitStatus> {
-  const engine = await Promise.resolve(
-    createEngine({ provider: config.providers.includes("cuda") ? "cuda" : "cpu" }),
-  );
+  const engine = createEngine({ provider: config.providers.includes("cuda") ? "cuda" : "cpu" });
   const log = createLog("silent");
   try {
     const models = await loadModels({

@@ -1,12 +1,15 @@
 /** `radserve inspect`: what a file is, what its decoded pixels are, which models accept it and why others do not. */
-import { readFile, writeFile } from "node:fs/promises";
-import sharp from "sharp";
+import { writeFile } from "node:fs/promises";
+import { accepts, type Reason } from "../accept.js";
+import type { Config } from "../config.js";
 import { createEngine } from "../engine.js";
 import { RadserveError } from "../errors.js";
 import type { Image } from "../image.js";
 import { dumpFrame, formatInspection, inspectImage } from "../inspect.js";
-import { openInput } from "../paths.js";
-import { readImage } from "../read.js";
+import { modelFolders } from "../models/load.js";
+import { readModelFolder } from "../models/read.js";
+import { previewPng } from "../results/overlay.js";
+import { readImageFile } from "./files.js";
 import { print, type ExitStatus } from "./run.js";
 
 export interface InspectCommand {
@@ -14,6 +17,13 @@ export interface InspectCommand {
   preview?: string;
   /** Number from 1 and file name. */
   dumpFrame?: [string, string];
+}
+
+interface Acceptance {
+  name: string;
+  version: string;
+  accepts: boolean;
+  reasons: Reason[];
 }
 
 const LARGEST_PREVIEW = 1024;
@@ -25,7 +35,7 @@ async function writePreview(image: Image, file: string): Promise<void> {
   const scale = Math.min(1, LARGEST_PREVIEW / Math.max(columns, rows * aspect));
   const width = Math.max(1, Math.round(columns * scale));
   const height = Math.max(1, Math.round(rows * aspect * scale));
-  const engine = await Promise.resolve(createEngine({ provider: "cpu" }));
+  const engine = createEngine({ provider: "cpu" });
   try {
     const plane = {
       format: image.format,
@@ -34,9 +44,7 @@ async function writePreview(image: Image, file: string): Promise<void> {
       pixelAspect: aspect,
     };
     const rgb = await engine.render(plane, { voiIndex: 0, width, height });
-    await sharp(rgb, { raw: { width, height, channels: 3 } })
-      .png()
-      .toFile(file);
+    await writeFile(file, await previewPng(width, height, rgb));
   } finally {
     await engine.close();
   }
@@ -52,26 +60,40 @@ function frameNumber(text: string, count: number): number {
   return number;
 }
 
-async function readBytes(file: string): Promise<Buffer> {
-  const opened = await openInput(file, undefined);
-  try {
-    if (opened.kind === "folder")
-      throw new RadserveError("bad_request", "Expected a file to inspect; found a folder.");
-    return await readFile(opened.fdPath);
-  } finally {
-    await opened.close();
-  }
+/** What each model of the models directory says to the image; from the manifests alone, nothing is loaded. */
+async function acceptance(config: Config, image: Image): Promise<Acceptance[]> {
+  const reports = await Promise.all((await modelFolders(config.models_dir)).map(readModelFolder));
+  return reports.flatMap(({ model }) => {
+    if (model === undefined) return [];
+    const reasons = accepts(model, image);
+    const { name, version } = model.manifest;
+    return [{ name, version, accepts: reasons.length === 0, reasons }];
+  });
+}
+
+function acceptanceText(models: readonly Acceptance[]): string {
+  const lines = models.map(({ name, version, accepts: taken, reasons }) => {
+    const why = reasons.map((reason) => `\n      ${reason.message}`).join("");
+    return `  ${name} ${version}: ${taken ? "accepts it" : "does not accept it"}${why}`;
+  });
+  return ["Models", ...lines].join("\n");
 }
 
 /** @param file absolute path */
-export async function inspectFile(file: string, options: InspectCommand): Promise<ExitStatus> {
-  const image = await readImage(await readBytes(file));
+export async function inspectFile(
+  config: Config,
+  file: string,
+  options: InspectCommand,
+): Promise<ExitStatus> {
+  const image = await readImageFile(file);
   const inspection = await inspectImage(image);
   if (options.dumpFrame !== undefined) {
     const [number, target] = options.dumpFrame;
     await writeFile(target, await dumpFrame(image, frameNumber(number, image.frameCount)));
   }
   if (options.preview !== undefined) await writePreview(image, options.preview);
-  print(options.json === true ? JSON.stringify(inspection, null, 2) : formatInspection(inspection));
+  const models = await acceptance(config, image);
+  if (options.json === true) print(JSON.stringify({ ...inspection, models }, null, 2));
+  else print(`${formatInspection(inspection).trimEnd()}\n${acceptanceText(models)}`);
   return 0;
 }

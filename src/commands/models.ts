@@ -1,25 +1,51 @@
 /** `radserve models list | init | check | try`: what models-cli.ts says, with its exit status. */
 import type { Config } from "../config.js";
-import { modelsCheck, modelsInit, modelsList, modelsTry } from "../models-cli.js";
+import { createEngine, type Engine } from "../engine.js";
+import { modelsCheck, modelsInit, modelsList, modelsTry, type CommandResult } from "../models-cli.js";
+import { readImageFile } from "./files.js";
 import { print } from "./run.js";
 
-interface Said {
-  text: string;
-  exitCode: number;
-}
-
-function say({ text, exitCode }: Said): number {
-  print(text);
+function say({ text, data, exitCode }: CommandResult, json = false): number {
+  print(json ? JSON.stringify(data, null, 2) : text);
   return exitCode;
 }
 
-export const list = async (config: Config, json: boolean) =>
-  say(await modelsList({ directory: config.models_dir, providers: config.providers, json }));
+async function withEngine(config: Config, work: (engine: Engine) => Promise<number>): Promise<number> {
+  const engine = createEngine({ provider: config.providers.includes("cuda") ? "cuda" : "cpu" });
+  try {
+    return await work(engine);
+  } finally {
+    await engine.close();
+  }
+}
 
-export const init = async (graph: string, options: { name?: string; output?: string }) =>
-  say(await modelsInit(graph, options));
+export const list = async (config: Config, json: boolean) => say(await modelsList(config.models_dir), json);
 
-export const check = async (folder: string) => say(await modelsCheck(folder));
+/** @param graph absolute path of an .onnx file */
+export const init = (config: Config, graph: string) =>
+  withEngine(config, async (engine) => say(await modelsInit(graph, engine)));
 
-export const tryModel = async (folder: string, image: string, options: { dump?: string; expect?: string }) =>
-  say(await modelsTry(folder, image, options));
+/** @param folder absolute path of a model's folder */
+export const check = (config: Config, folder: string) =>
+  withEngine(config, async (engine) =>
+    say(await modelsCheck(folder, { engine, providers: config.providers })),
+  );
+
+export interface TryCommand {
+  frame?: number;
+  dump?: string;
+  expect?: string;
+}
+
+/** @param image absolute path; so are the files in `options` */
+export const tryModel = (config: Config, folder: string, image: string, options: TryCommand) =>
+  withEngine(config, async (engine) =>
+    say(
+      await modelsTry(folder, image, {
+        engine,
+        providers: config.providers,
+        readImage: readImageFile,
+        ...options,
+      }),
+    ),
+  );
