@@ -17,18 +17,20 @@ const { Context, NativeCodecs, log } = codecs;
 
 /** What the codecs say goes to the console by default; here it is evidence about the frame being decoded. */
 let messages: string[] = [];
-let ready = false;
+const collect = (...parts: unknown[]) => {
+  if (messages.length < 1000) messages.push(parts.map(String).join(" "));
+};
+log.info = collect;
+log.warn = collect;
+log.error = collect;
 
-async function initialise(): Promise<void> {
-  if (ready) return;
-  const collect = (...parts: unknown[]) => {
-    if (messages.length < 100) messages.push(parts.map(String).join(" "));
-  };
-  log.info = collect;
-  log.warn = collect;
-  log.error = collect;
+let usable = false;
+let starting: Promise<void> | undefined;
+
+async function start(): Promise<void> {
   await NativeCodecs.initializeAsync({ logCodecsInfo: true });
-  ready = true;
+  usable = true;
+  starting = undefined;
 }
 
 /** Complaints after which the pixels cannot be trusted (libjpeg jerror.h, OpenJPEG, OpenJPH), and which mean a short file. */
@@ -98,8 +100,13 @@ function contextOf(header: CodestreamHeader): CodecContext {
     pixelRepresentation: header.signed ? 1 : 0,
     planarConfiguration: 0,
     photometricInterpretation: header.components === 1 ? "MONOCHROME2" : "RGB",
-    encodedBuffer: header.data,
+    encodedBuffer: header.kind === "jpeg-ls" && !header.ended ? endedJpegLs(header.data) : header.data,
   });
+}
+
+/** CharLS 2.3.4 counts to 2^31 (10 s) where the data ends inside a code; in front of a marker it fails at once. */
+function endedJpegLs(data: Uint8Array): Uint8Array {
+  return Buffer.concat([data, Buffer.from([0xff, 0xd9])]);
 }
 
 function call(header: CodestreamHeader, context: CodecContext): CodecContext {
@@ -127,14 +134,16 @@ export async function decodeFrame(
   format: PixelFormat,
   warnings: Warning[],
 ): Promise<Uint8Array> {
-  await initialise();
   const name = NAMES[header.kind];
+  // Checked again after each wait: another frame's failure may have taken the instance down meanwhile
+  while (!usable) await (starting ??= start());
   messages = [];
   let decoded: Uint8Array | undefined;
   try {
     decoded = call(header, contextOf(header)).getDecodedBuffer();
   } catch (error) {
-    ready = false;
+    usable = false;
+    NativeCodecs.release();
     const reason = [error instanceof Error ? error.message : String(error), ...messages].join("; ");
     const early = ENDED_EARLY.test(reason) || !header.ended;
     throw fail(early ? "truncated_image" : "corrupt_image", name, reason, error);

@@ -27,6 +27,8 @@ export interface CodestreamHeader {
   byPlane: boolean;
   /** JPEG of a lossless process. */
   lossless: boolean;
+  /** JPEG 2000: wavelet decomposition levels. */
+  decompositions: number;
   /** Bytes of entropy-coded data, tables and comments left out; what the decode gate compares with. */
   entropyBytes: number;
   /** False where the end marker is missing. */
@@ -141,6 +143,7 @@ function jpegHeader(
     componentTransform: false,
     byPlane: isLs && components > 1 && interleave === 0,
     lossless,
+    decompositions: 0,
     entropyBytes: (end < 0 ? bytes.length : end) - scan,
     ended: end >= 0,
   };
@@ -193,6 +196,7 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
     );
   let high = (u16(bytes, 6) & 0x4000) !== 0;
   let transform = false;
+  let decompositions = 0;
   let at = 4 + u16(bytes, 4);
   while (u16(bytes, at) !== 0xff90) {
     const marker = u16(bytes, at);
@@ -200,10 +204,14 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
     if (marker < 0xff00)
       throw corrupt("A JPEG 2000 frame has data where a marker was expected. The file is damaged.");
     if (marker === 0xff50) high = true;
-    if (marker === 0xff52) transform = bytes[at + 8] === 1;
+    if (marker === 0xff52) {
+      transform = bytes[at + 8] === 1;
+      decompositions = bytes[at + 9] ?? 0;
+    }
     at += 2 + Math.max(2, u16(bytes, at + 2));
   }
   const end = endMarker(bytes);
+  checkTiles(bytes, at, end >= 0);
   return {
     kind: high ? "htj2k" : "jpeg2000",
     data: bytes,
@@ -216,9 +224,41 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
     componentTransform: transform,
     byPlane: false,
     lossless: false,
+    decompositions,
     entropyBytes: (end < 0 ? bytes.length : end) - at,
     ended: end >= 0,
   };
+}
+
+/**
+ * Walks the tile-parts (ISO 15444-1 A.4.2): every tile of SIZ has to be there, whole, because OpenJPH leaves blank what
+ * is missing and says nothing. Throws truncated_image.
+ */
+function checkTiles(bytes: Uint8Array, firstPart: number, ended: boolean): void {
+  const across = Math.ceil((u32(bytes, 8) - u32(bytes, 24 + 8)) / u32(bytes, 24));
+  const down = Math.ceil((u32(bytes, 12) - u32(bytes, 24 + 12)) / u32(bytes, 28));
+  const parts = new Map<number, { found: number; expected: number }>();
+  let at = firstPart;
+  while (u16(bytes, at) === 0xff90 && at + 12 <= bytes.length) {
+    const tile = u16(bytes, at + 4);
+    const length = u32(bytes, at + 6);
+    const known = parts.get(tile) ?? { found: 0, expected: 0 };
+    known.found++;
+    known.expected = Math.max(known.expected, bytes[at + 11] ?? 0);
+    parts.set(tile, known);
+    // Length 0: the last one, up to the end marker
+    if (length === 0 ? !ended : length < 14 || at + length > bytes.length) throw tilesCut();
+    if (length === 0) break;
+    at += length;
+  }
+  if (parts.size !== across * down || [...parts.values()].some((p) => p.found < p.expected)) throw tilesCut();
+}
+
+function tilesCut(): RadserveError {
+  return new RadserveError(
+    "truncated_image",
+    "A JPEG 2000 frame ends before its last tile. Send the file again from its source.",
+  );
 }
 
 function readJpegXl(bytes: Uint8Array): CodestreamHeader {
@@ -232,6 +272,7 @@ function readJpegXl(bytes: Uint8Array): CodestreamHeader {
     componentTransform: false,
     byPlane: false,
     lossless: false,
+    decompositions: 0,
     entropyBytes: bytes.length,
     ended: true,
   };

@@ -4,6 +4,7 @@
  */
 import { RadserveError } from "../errors.js";
 import type { PixelFormat } from "../image.js";
+import type { CodestreamHeader } from "./codestream.js";
 
 /** True where every pixel equals the first. */
 export function isConstant(data: Uint8Array, pixelBytes: number): boolean {
@@ -15,14 +16,16 @@ export function isConstant(data: Uint8Array, pixelBytes: number): boolean {
 }
 
 /**
- * Bytes of entropy-coded data that a constant frame can take at most, by coding. A predictor codes one symbol a
- * sample, hardly ever more than 2 bits; a DCT block of 64 samples two symbols; the others code runs and zero trees.
- * Headers and tables are not counted, and 2 KiB are left for tiles, restart markers and padding.
+ * Bytes of entropy-coded data that a constant frame can take at most. A predictor codes one symbol a sample, hardly
+ * ever of more than 2 bits; a DCT block of 64 samples two symbols; wavelets code the lowest band in full and little
+ * else; JPEG-LS and JPEG XL code runs. 2 KiB are left for tiles, restart markers and padding.
  */
-export function constantFrameLimit(coding: "predictive" | "block" | "run", format: PixelFormat): number {
-  const samples = format.rows * format.columns * format.samplesPerPixel;
-  const bits = coding === "predictive" ? 2 : coding === "block" ? 0.5 : 0.1;
-  return 2048 + (samples * bits) / 8;
+export function constantFrameLimit(header: CodestreamHeader): number {
+  const samples = header.rows * header.columns * header.components;
+  const wavelet = header.kind === "jpeg2000" || header.kind === "htj2k";
+  const lowestBand = wavelet ? (samples / 4 ** header.decompositions) * (header.precision + 6) : 0;
+  const bits = header.kind !== "jpeg" ? 0.1 : header.lossless ? 2 : 0.5;
+  return 2048 + (lowestBand + samples * bits) / 8;
 }
 
 /** The first bits outside BitsStored at HighBit that are neither zero nor the sign; undefined where there are none. */

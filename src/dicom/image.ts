@@ -313,8 +313,7 @@ function codecReader(file: DicomFile, pixel: ImagePixel, encoded: Encoded): Fram
         );
       const data = await decodeFrame(header, format, warnings);
       checkStoredBits(data, format, header.kind);
-      const coding = header.kind === "jpeg" ? (header.lossless ? "predictive" : "block") : "run";
-      const suspicious = header.entropyBytes > constantFrameLimit(coding, format);
+      const suspicious = header.entropyBytes > constantFrameLimit(header);
       return { data, suspectBytes: suspicious ? header.entropyBytes : 0 };
     },
   };

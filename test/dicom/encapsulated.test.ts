@@ -1,0 +1,390 @@
+import { deflateRawSync } from "node:zlib";
+import t from "tap";
+import { readCodestream } from "../../src/dicom/codestream.js";
+import { constantFrameLimit } from "../../src/dicom/gate.js";
+import { readImage } from "../../src/read.js";
+import {
+  attributesOf,
+  compress,
+  DEFLATED_FRAMES,
+  dicomFile,
+  imageAttributes,
+  picture,
+  RLE,
+  SYNTAXES,
+  type Coder,
+  type Encapsulation,
+  type Raw,
+} from "../support/dicom.js";
+import { refuses, warned } from "../support/expect.js";
+
+const size = { rows: 20, columns: 24 };
+const LAYOUTS: Record<string, Omit<Raw, "data">> = {
+  "8-bit grey": { ...size, samples: 1, bitsAllocated: 8, bitsStored: 8 },
+  "12-bit grey": { ...size, samples: 1, bitsAllocated: 16, bitsStored: 12 },
+  "16-bit grey": { ...size, samples: 1, bitsAllocated: 16, bitsStored: 16 },
+  "16-bit signed": { ...size, samples: 1, bitsAllocated: 16, bitsStored: 16, signed: true },
+  "8-bit RGB": { ...size, samples: 3, bitsAllocated: 8, bitsStored: 8 },
+};
+
+t.test("lossless codings give back what was coded", async (t) => {
+  const coders: Coder[] = ["jpeg-lossless", "jpeg-ls", "jpeg2000", "htj2k", "jpeg-xl", "rle"];
+  for (const coder of coders)
+    for (const [name, layout] of Object.entries(LAYOUTS)) {
+      // JPEG XL has no signed samples
+      if (coder === "jpeg-xl" && layout.signed) continue;
+      const raws = [picture(layout, 1), picture(layout, 2)];
+      const fragments = [await compress(coder, raws[0]!), await compress(coder, raws[1]!)];
+      const image = await readImage(
+        dicomFile({
+          transferSyntax: SYNTAXES[coder],
+          attributes: attributesOf(raws[0]!, { NumberOfFrames: "2" }),
+          pixels: { fragments },
+        }),
+      );
+      // Backwards: frames do not depend on the order they are asked for
+      for (const i of [1, 0])
+        t.strictSame(
+          Buffer.from(await image.frame(i)),
+          Buffer.from(raws[i]!.data),
+          `${coder}, ${name}, frame ${i}`,
+        );
+      t.equal(image.format.photometricInterpretation, layout.samples === 3 ? "RGB" : "MONOCHROME2");
+    }
+});
+
+t.test("lossy JPEG is near, and its colour stays as coded", async (t) => {
+  const raw = picture(LAYOUTS["8-bit grey"]!);
+  const image = await readImage(
+    dicomFile({
+      transferSyntax: SYNTAXES.jpeg,
+      attributes: attributesOf(raw),
+      pixels: { fragments: [await compress("jpeg", raw)] },
+    }),
+  );
+  const frame = await image.frame(0);
+  t.ok(frame.every((value, i) => Math.abs(value - raw.data[i]!) < 40));
+  const colour = picture(LAYOUTS["8-bit RGB"]!);
+  const coded = await compress("jpeg", colour);
+  for (const [tag, expected] of [
+    ["YBR_FULL_422", "YBR_FULL"],
+    ["RGB", "YBR_FULL"],
+  ] as const) {
+    const read = await readImage(
+      dicomFile({
+        transferSyntax: SYNTAXES.jpeg,
+        attributes: attributesOf(colour, { PhotometricInterpretation: tag }),
+        pixels: { fragments: [coded] },
+      }),
+    );
+    t.equal(read.format.photometricInterpretation, expected, `tag ${tag}, markers YBR`);
+    t.equal(warned(read).includes("photometric_mismatch"), tag === "RGB");
+    t.not((await read.frame(0)).length, 0);
+  }
+});
+
+t.test("the codec follows the bytes, with a warning", async (t) => {
+  const raw = picture(LAYOUTS["12-bit grey"]!);
+  for (const [coder, claimed] of [
+    ["jpeg2000", "htj2k"],
+    ["htj2k", "jpeg2000"],
+    ["jpeg-ls", "jpeg2000"],
+    ["jpeg-lossless", "jpeg-ls"],
+  ] as const) {
+    const image = await readImage(
+      dicomFile({
+        transferSyntax: SYNTAXES[claimed],
+        attributes: attributesOf(raw),
+        pixels: { fragments: [await compress(coder, raw)] },
+      }),
+    );
+    t.strictSame(Buffer.from(await image.frame(0)), Buffer.from(raw.data), `${coder} called ${claimed}`);
+    t.ok(warned(image).includes("codestream_mismatch"));
+  }
+});
+
+t.test("fragments and offset tables", async (t) => {
+  const layout = LAYOUTS["16-bit grey"]!;
+  const raws = [picture(layout, 1), picture(layout, 2)];
+  const [a, b] = [await compress("jpeg-ls", raws[0]!), await compress("jpeg-ls", raws[1]!)];
+  const even = (bytes: Uint8Array) => (bytes.length % 2 ? Buffer.concat([bytes, Buffer.alloc(1)]) : bytes);
+  const parts = (bytes: Uint8Array, at = 100) => [bytes.subarray(0, at), even(bytes.subarray(at))];
+  const second = even(a).length + 8;
+  const cases: Record<string, [Encapsulation, string?]> = {
+    "empty table": [{ fragments: [a, b] }],
+    "right table": [{ fragments: [a, b], offsetTable: [0, second] }],
+    "wrong table, one fragment a frame": [{ fragments: [a, b], offsetTable: [0, 4] }, "offset_table_wrong"],
+    "table of another length": [{ fragments: [a, b], offsetTable: [0] }, "offset_table_wrong"],
+    "many fragments, empty table": [{ fragments: [...parts(a), ...parts(b)] }],
+    "many fragments, right table": [{ fragments: [...parts(a), ...parts(b)], offsetTable: [0, second + 8] }],
+    "many fragments, table into the middle": [
+      { fragments: [...parts(a), ...parts(b)], offsetTable: [0, 108] },
+      "offset_table_wrong",
+    ],
+    "no delimiter": [{ fragments: [a, b], delimiter: false }, "missing_delimiter"],
+  };
+  for (const [name, [pixels, code]] of Object.entries(cases)) {
+    const attributes = attributesOf(raws[0]!, { NumberOfFrames: "2" });
+    const image = await readImage(dicomFile({ transferSyntax: SYNTAXES["jpeg-ls"], attributes, pixels }));
+    for (const i of [0, 1])
+      t.strictSame(Buffer.from(await image.frame(i)), Buffer.from(raws[i]!.data), `${name}, frame ${i}`);
+    t.strictSame(warned(image), code === undefined ? [] : [code], name);
+  }
+  const extended = await readImage(
+    dicomFile({
+      transferSyntax: RLE,
+      attributes: attributesOf(raws[0]!, {
+        NumberOfFrames: "2",
+        ExtendedOffsetTable: [0, (await compress("rle", raws[0]!)).length + 8],
+        ExtendedOffsetTableLengths: await Promise.all(
+          raws.map(async (r) => (await compress("rle", r)).length),
+        ),
+      }),
+      pixels: { fragments: [await compress("rle", raws[0]!), await compress("rle", raws[1]!)] },
+    }),
+  );
+  t.strictSame(Buffer.from(await extended.frame(1)), Buffer.from(raws[1]!.data), "extended offset table");
+});
+
+t.test("frames that are not there, and frames too many", async (t) => {
+  const raw = picture(LAYOUTS["8-bit grey"]!);
+  const frame = await compress("jpeg-ls", raw);
+  const file = (frames: number, pixels: Encapsulation) =>
+    dicomFile({
+      transferSyntax: SYNTAXES["jpeg-ls"],
+      attributes: attributesOf(raw, { NumberOfFrames: String(frames) }),
+      pixels,
+    });
+  await refuses(t, file(3, { fragments: [frame] }), "corrupt_image", /NumberOfFrames is 3/, "too few");
+  await refuses(t, file(3, { fragments: [frame], delimiter: false }), "truncated_image", /3 frames/, "cut");
+  await refuses(
+    t,
+    file(1, { fragments: [frame] }).subarray(0, -40),
+    "truncated_image",
+    /inside a fragment/,
+    "cut inside",
+  );
+  const extra = await readImage(file(1, { fragments: [frame, frame] }));
+  t.strictSame(warned(extra), ["extra_frames"]);
+  t.strictSame(Buffer.from(await extra.frame(0)), Buffer.from(raw.data));
+});
+
+t.test("a codestream cut short or damaged never becomes pixels", async (t) => {
+  const coders: Coder[] = ["jpeg", "jpeg-lossless", "jpeg-ls", "jpeg2000", "htj2k", "jpeg-xl", "rle"];
+  const raw = picture({ rows: 64, columns: 64, samples: 1, bitsAllocated: 8, bitsStored: 8 });
+  for (const coder of coders) {
+    const whole = await compress(coder, raw);
+    for (const share of [0.2, 0.5, 0.9]) {
+      const cut = whole.subarray(0, Math.floor(whole.length * share));
+      const file = dicomFile({
+        transferSyntax: SYNTAXES[coder],
+        attributes: attributesOf(raw),
+        pixels: { fragments: [cut] },
+      });
+      await refuses(t, file, "truncated_image", /ends/, `${coder} cut to ${share}`);
+    }
+    const good = await readImage(
+      dicomFile({
+        transferSyntax: SYNTAXES[coder],
+        attributes: attributesOf(raw),
+        pixels: { fragments: [whole] },
+      }),
+    );
+    t.equal((await good.frame(0)).length, raw.data.length, `${coder} decodes after the failures`);
+  }
+});
+
+t.test("a codestream that contradicts the attributes", async (t) => {
+  const raw = picture(LAYOUTS["8-bit grey"]!);
+  for (const coder of ["jpeg", "jpeg-ls", "jpeg2000", "htj2k", "jpeg-xl"] as const) {
+    const fragments = [await compress(coder, raw)];
+    const read = (attributes: Record<string, number | string>) =>
+      dicomFile({
+        transferSyntax: SYNTAXES[coder],
+        attributes: attributesOf(raw, attributes),
+        pixels: { fragments },
+      });
+    await refuses(
+      t,
+      read({ Rows: 24, Columns: 20 }),
+      "corrupt_image",
+      /Rows and Columns/,
+      `${coder}: turned`,
+    );
+    await refuses(
+      t,
+      read({ SamplesPerPixel: 3, PhotometricInterpretation: "RGB" }),
+      "corrupt_image",
+      /SamplesPerPixel/,
+      `${coder}: colour`,
+    );
+  }
+  const wide = picture(LAYOUTS["12-bit grey"]!);
+  const narrow = attributesOf(raw, { BitsAllocated: 8 });
+  await refuses(
+    t,
+    dicomFile({
+      transferSyntax: SYNTAXES["jpeg-ls"],
+      attributes: narrow,
+      pixels: { fragments: [await compress("jpeg-ls", wide)] },
+    }),
+    "corrupt_image",
+    /BitsAllocated/,
+    "16 bits for 8",
+  );
+  await refuses(
+    t,
+    dicomFile({
+      transferSyntax: SYNTAXES.jpeg,
+      attributes: attributesOf(raw),
+      pixels: { fragments: [Buffer.alloc(500, 7)] },
+    }),
+    "corrupt_image",
+    /no known codestream/,
+    "no codestream",
+  );
+  await refuses(
+    t,
+    dicomFile({
+      transferSyntax: RLE,
+      attributes: imageAttributes({
+        Rows: 65535,
+        Columns: 65535,
+        BitsAllocated: 16,
+        BitsStored: 16,
+        HighBit: 15,
+      }),
+      pixels: { fragments: [Buffer.alloc(5000)] },
+    }),
+    "truncated_image",
+    /only/,
+    "8 GB in 5 KB",
+  );
+});
+
+t.test("samples narrower than their containers", async (t) => {
+  const raw = picture(LAYOUTS["8-bit grey"]!);
+  const wide = Buffer.alloc(raw.data.length * 2);
+  raw.data.forEach((value, i) => wide.writeUInt16LE(value, i * 2));
+  for (const coder of ["jpeg-lossless", "jpeg-ls", "jpeg2000", "htj2k", "jpeg-xl"] as const) {
+    const image = await readImage(
+      dicomFile({
+        transferSyntax: SYNTAXES[coder],
+        attributes: attributesOf(raw, { BitsAllocated: 16 }),
+        pixels: { fragments: [await compress(coder, raw)] },
+      }),
+    );
+    t.strictSame(Buffer.from(await image.frame(0)), wide, coder);
+  }
+});
+
+t.test("HTJ2K colour without a component transform comes by component", async (t) => {
+  // A grey picture: with the transform switched off in COD, Y is the picture and both chroma planes are mid-grey
+  const raw = picture({ ...size, samples: 3, bitsAllocated: 8, bitsStored: 8 });
+  for (let i = 0; i < raw.data.length; i += 3) raw.data.fill(raw.data[i]!, i, i + 3);
+  const coded = Buffer.from(await compress("htj2k", raw));
+  const cod = coded.indexOf(Buffer.from([0xff, 0x52]));
+  t.equal(coded[cod + 8], 1, "the encoder transforms");
+  coded[cod + 8] = 0;
+  const image = await readImage(
+    dicomFile({
+      transferSyntax: SYNTAXES.htj2k,
+      attributes: attributesOf(raw),
+      pixels: { fragments: [coded] },
+    }),
+  );
+  const expected = Buffer.from(raw.data.map((value, i) => (i % 3 === 0 ? value : 128)));
+  t.strictSame(Buffer.from(await image.frame(0)), expected);
+});
+
+t.test("Deflated Image Frame Compression", async (t) => {
+  const raw = picture({ rows: 3, columns: 3, samples: 1, bitsAllocated: 16, bitsStored: 16 });
+  const bits = Buffer.from([0b01010101, 0b1]);
+  const image = await readImage(
+    dicomFile({
+      transferSyntax: DEFLATED_FRAMES,
+      attributes: attributesOf(raw, { NumberOfFrames: "2" }),
+      pixels: { fragments: [deflateRawSync(raw.data), deflateRawSync(raw.data)] },
+    }),
+  );
+  t.strictSame(Buffer.from(await image.frame(1)), Buffer.from(raw.data));
+  const mask = await readImage(
+    dicomFile({
+      transferSyntax: DEFLATED_FRAMES,
+      attributes: imageAttributes({ Rows: 3, Columns: 3, BitsAllocated: 1, BitsStored: 1, HighBit: 0 }),
+      pixels: { fragments: [deflateRawSync(bits)] },
+    }),
+  );
+  t.strictSame([...(await mask.frame(0))], [1, 0, 1, 0, 1, 0, 1, 0, 1]);
+  const bomb = dicomFile({
+    transferSyntax: DEFLATED_FRAMES,
+    attributes: attributesOf(raw),
+    pixels: { fragments: [deflateRawSync(Buffer.alloc(1 << 24))] },
+  });
+  await refuses(t, bomb, "corrupt_image", /too long/, "bomb");
+});
+
+t.test("decode gate", async (t) => {
+  const layout = { rows: 64, columns: 64, samples: 1, bitsAllocated: 8, bitsStored: 8 };
+  const flat = { ...layout, data: new Uint8Array(64 * 64) };
+  const raw = picture(layout);
+  /** A constant frame with more entropy-coded data than it can need: what a failing codec's output looks like. */
+  const padded = async (coder: Coder) => {
+    const coded = Buffer.from(await compress(coder, flat));
+    const end = coded.lastIndexOf(Buffer.from([0xff, 0xd9]));
+    return Buffer.concat([coded.subarray(0, end), Buffer.alloc(9000), coded.subarray(end)]);
+  };
+  const file = (frames: Uint8Array[]) =>
+    dicomFile({
+      transferSyntax: SYNTAXES["jpeg-lossless"],
+      attributes: attributesOf(raw, { NumberOfFrames: String(frames.length) }),
+      pixels: { fragments: frames },
+    });
+  const blank = await compress("jpeg-lossless", flat);
+  const suspect = await padded("jpeg-lossless");
+  const good = await compress("jpeg-lossless", raw);
+  t.equal((await (await readImage(file([blank]))).frame(0))[0], 0, "a frame that is rightly constant");
+  await refuses(t, file([suspect]), "decode_suspect", /one value/, "one suspicious frame");
+  await refuses(t, file([suspect, suspect]), "decode_suspect", /all 2 frames/, "all frames suspicious");
+  for (const order of [
+    [suspect, good],
+    [good, suspect],
+  ]) {
+    const image = await readImage(file(order));
+    await image.frame(0);
+    await image.frame(1);
+    t.strictSame(warned(image), ["blank_frame"], "one suspicious frame among good ones");
+  }
+  const overflow = picture({ ...layout, bitsAllocated: 16, bitsStored: 12 });
+  await refuses(
+    t,
+    dicomFile({
+      transferSyntax: SYNTAXES["jpeg-ls"],
+      attributes: attributesOf(overflow, { BitsStored: 10, HighBit: 9 }),
+      pixels: { fragments: [await compress("jpeg-ls", overflow)] },
+    }),
+    "decode_suspect",
+    /BitsStored 10/,
+    "values beyond BitsStored",
+  );
+});
+
+t.test("what constant frames need stays under the gate's limit", async (t) => {
+  const columns = 300;
+  for (const bitsStored of [8, 12, 16])
+    for (const rows of [16, 333]) {
+      const bitsAllocated = bitsStored > 8 ? 16 : 8;
+      for (const level of [0, 2 ** (bitsStored - 1), 2 ** bitsStored - 1]) {
+        const data = new Uint8Array((rows * columns * bitsAllocated) / 8);
+        if (bitsAllocated === 8) data.fill(level);
+        else new Uint16Array(data.buffer).fill(level);
+        const raw = { rows, columns, samples: 1, bitsAllocated, bitsStored, data };
+        for (const coder of ["jpeg-lossless", "jpeg-ls", "jpeg2000", "htj2k", "jpeg-xl", "jpeg"] as const) {
+          if (coder === "jpeg" && bitsStored > 8) continue;
+          const header = readCodestream(await compress(coder, raw));
+          const limit = constantFrameLimit(header);
+          t.ok(header.entropyBytes <= limit, `${coder}, ${rows} rows, ${bitsStored} bits, level ${level}`);
+        }
+      }
+    }
+});

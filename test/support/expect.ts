@@ -1,0 +1,29 @@
+/** Assertions shared by the reader's tests. */
+import type { Test } from "tap";
+import { RadserveError, type ErrorCode } from "../../src/errors.js";
+import type { Image } from "../../src/image.js";
+import { readImage } from "../../src/read.js";
+
+/** Reads and decodes every frame; the refusal must have the code and match the message. */
+export async function refuses(
+  t: Test,
+  bytes: Uint8Array,
+  code: ErrorCode,
+  message: RegExp,
+  name: string,
+): Promise<void> {
+  try {
+    const image = await readImage(bytes);
+    for (let i = 0; i < image.frameCount; i++) await image.frame(i);
+    t.fail(`${name}: was read`);
+  } catch (error) {
+    if (!(error instanceof RadserveError)) throw error;
+    t.equal(error.code, code, name);
+    t.match(error.message, message, name);
+    t.notMatch(error.message, /Nobody/, `${name}: no patient data`);
+  }
+}
+
+export function warned(image: Image): string[] {
+  return image.warnings.map((w) => w.code);
+}
