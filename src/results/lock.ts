@@ -6,7 +6,7 @@
  */
 import { randomUUID } from "node:crypto";
 import { constants } from "node:fs";
-import { open, readFile, readlink, unlink, type FileHandle } from "node:fs/promises";
+import { open, readFile, readlink, stat, unlink, type FileHandle } from "node:fs/promises";
 import { hostname } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
 import { z } from "zod";
@@ -17,7 +17,9 @@ import { guardName, lockName } from "./names.js";
 /** Longer than a thread may be blocked by the decoding of one frame. */
 export const LEASE_MS = 30_000;
 const BEATS_PER_LEASE = 6;
-const LONGEST_POLL_MS = 100;
+const LONGEST_POLL_MS = 40;
+/** Longer timers fire at once. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 export interface LockOptions {
   /** Milliseconds since the epoch after which waiting ends; without it, waiting ends with `signal` only. */
@@ -50,6 +52,7 @@ export class NameLock {
   readonly #handle: FileHandle;
   readonly #owner: Owner;
   readonly #timer: NodeJS.Timeout;
+  #place: Place | undefined;
   #beats = 0;
   #beating: Promise<void> = Promise.resolve();
 
@@ -67,18 +70,21 @@ export class NameLock {
    * @throws RadserveError deadline_exceeded; the signal's reason; errors of the file system as they are
    */
   static async take(dir: string, name: string, options: LockOptions = {}): Promise<NameLock> {
+    const place = await Place.inLine(dir, name, options);
     const watches = { lock: new Watch(), guard: new Watch() };
-    for (let pause = 5; ; pause = Math.min(pause * 2, LONGEST_POLL_MS)) {
-      options.signal?.throwIfAborted();
-      const lock = await NameLock.#attempt(dir, name, watches, options.leaseMs ?? LEASE_MS);
-      if (lock !== undefined) return lock;
-      const left = (options.deadline ?? Infinity) - Date.now();
-      if (left <= 0)
-        throw new RadserveError(
-          "deadline_exceeded",
-          "Another request is still writing results under this name. Repeat the request, or give it more time.",
-        );
-      await delay(Math.min(pause, left), undefined, options.signal ? { signal: options.signal } : {});
+    try {
+      for (let pause = 5; ; pause = Math.min(pause * 2, LONGEST_POLL_MS)) {
+        options.signal?.throwIfAborted();
+        const lock = await NameLock.#attempt(dir, name, watches, options.leaseMs ?? LEASE_MS);
+        if (lock !== undefined) {
+          lock.#place = place;
+          return lock;
+        }
+        await pausing(Math.min(pause, timeLeft(options)), options.signal);
+      }
+    } catch (error) {
+      place.leave();
+      throw error;
     }
   }
 
@@ -121,6 +127,7 @@ export class NameLock {
     try {
       if (await this.isHeld()) await unlink(this.#path).catch(ifMissing(undefined));
     } finally {
+      this.#place?.leave();
       await this.#handle.close();
     }
   }
@@ -130,6 +137,59 @@ export class NameLock {
     const text = serialise({ ...this.#owner, beat: beatText(this.#beats) });
     // A beat that fails (share away, lock removed) is no error by itself: isHeld decides before anything is published.
     await this.#handle.write(text, 0).catch(() => undefined);
+  }
+}
+
+/** Milliseconds until the deadline. */
+function timeLeft({ deadline }: LockOptions): number {
+  const left = (deadline ?? Infinity) - Date.now();
+  if (left > 0) return Math.min(left, LONGEST_TIMER_MS);
+  throw new RadserveError(
+    "deadline_exceeded",
+    "Another request is still writing results under this name. Repeat the request, or give it more time.",
+  );
+}
+
+async function pausing(milliseconds: number, signal: AbortSignal | undefined): Promise<void> {
+  await delay(milliseconds, undefined, signal ? { signal } : {}).catch(() => signal?.throwIfAborted());
+}
+
+/** Waiters of one thread stand in line for NAME: only the first of them polls, and the next goes on at once. */
+class Place {
+  static readonly #lines = new Map<string, Promise<void>>();
+
+  private constructor(readonly leave: () => void) {}
+
+  /** @throws RadserveError deadline_exceeded; the signal's reason */
+  static async inLine(dir: string, name: string, options: LockOptions): Promise<Place> {
+    const { dev, ino } = await stat(dir);
+    const key = `${dev}:${ino}:${name}`;
+    const before = Place.#lines.get(key) ?? Promise.resolve();
+    let leave = (): void => undefined;
+    const left = new Promise<void>((resolve) => (leave = resolve));
+    const last = before.then(() => left);
+    Place.#lines.set(key, last);
+    void last.then(() => {
+      if (Place.#lines.get(key) === last) Place.#lines.delete(key);
+    });
+    try {
+      await Place.#turn(before, options);
+    } catch (error) {
+      leave();
+      throw error;
+    }
+    return new Place(leave);
+  }
+
+  static async #turn(before: Promise<void>, options: LockOptions): Promise<void> {
+    const done = new AbortController();
+    const signal = options.signal ? AbortSignal.any([options.signal, done.signal]) : done.signal;
+    try {
+      const turn = before.then(() => true);
+      while (!(await Promise.race([turn, pausing(timeLeft(options), signal).then(() => false)])));
+    } finally {
+      done.abort();
+    }
   }
 }
 

@@ -61,20 +61,28 @@ function cover(mask: Uint8Array, rows: number, columns: number, width: number, h
   const totals = new Uint32Array(256);
   for (const value of mask) totals[value] = (totals[value] ?? 0) + 1;
   totals[0] = 0xffffffff;
-  for (let y = 0; y < height; y++)
+  for (let y = 0; y < height; y++) {
+    const y0 = ys.from[y] ?? 0;
+    const y1 = ys.to[y] ?? 0;
     for (let x = 0; x < width; x++) {
-      const [x0, x1, y0, y1] = [xs.from[x] ?? 0, xs.to[x] ?? 0, ys.from[y] ?? 0, ys.to[y] ?? 0];
-      let [best, count] = [0, 0];
+      const x0 = xs.from[x] ?? 0;
+      const x1 = xs.to[x] ?? 0;
+      let best = 0;
+      let count = 0;
       for (let sy = y0; sy < y1; sy++)
         for (let sx = x0; sx < x1; sx++) {
           const value = mask[sy * columns + sx] ?? 0;
           if (value === best) count++;
-          else if ((totals[value] ?? 0) < (totals[best] ?? 0)) [best, count] = [value, 1];
+          else if ((totals[value] ?? 0) < (totals[best] ?? 0)) {
+            best = value;
+            count = 1;
+          }
         }
       const at = y * width + x;
       label[at] = best;
       share[at] = best === 0 ? 0 : Math.ceil((255 * count) / ((x1 - x0) * (y1 - y0)));
     }
+  }
   return { label, share };
 }
 

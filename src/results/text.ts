@@ -29,7 +29,7 @@ function load(face: Face): LoadedFace {
     const require = createRequire(import.meta.url);
     const bytes = readFileSync(require.resolve(`dejavu-fonts-ttf/ttf/${FILES[face]}`));
     const buffer = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);
-    loaded = { font: opentype.parse(buffer), glyphs: new Map() };
+    loaded = { font: opentype.parse(buffer, { lowMemory: true }), glyphs: new Map() };
     faces.set(face, loaded);
   }
   return loaded;

@@ -5,17 +5,16 @@ declare module "opentype.js" {
     toPathData(decimals: number): string;
   }
   export interface Glyph {
-    index: number;
     advanceWidth: number;
     getPath(x: number, y: number, fontSize: number): Path;
   }
   export interface Font {
     unitsPerEm: number;
-    ascender: number;
-    descender: number;
     charToGlyph(character: string): Glyph;
-    getKerningValue(left: Glyph, right: Glyph): number;
   }
-  const opentype: { parse(buffer: ArrayBuffer): Font };
+  const opentype: {
+    /** lowMemory: glyphs are read when they are first used. */
+    parse(buffer: ArrayBuffer, options: { lowMemory: boolean }): Font;
+  };
   export default opentype;
 }

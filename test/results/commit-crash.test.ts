@@ -17,7 +17,9 @@ const run = promisify(execFile);
 
 async function commitIn(dir: string, step: number): Promise<{ stdout: string; killed: boolean }> {
   try {
-    const { stdout } = await run(process.execPath, [child, dir, NAME, String(step), JSON.stringify(NEW)]);
+    const { stdout } = await run(process.execPath, [child, dir, NAME, String(step), JSON.stringify(NEW)], {
+      env: {},
+    });
     return { stdout, killed: false };
   } catch (error) {
     t.equal((error as { signal?: string }).signal, "SIGKILL");

@@ -1,9 +1,10 @@
-import { execFileSync, spawn } from "node:child_process";
+import { execFile, execFileSync, spawn } from "node:child_process";
 import { openSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from "node:fs";
 import { hostname } from "node:os";
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import t from "tap";
 import { RadserveError } from "../../src/errors.js";
 import { recoverFolder, withName } from "../../src/results/commit.js";
@@ -166,7 +167,7 @@ t.test("waiting ends at the deadline, and with the signal", async (t) => {
     const abort = new AbortController();
     const waiting = withName(dir, "x", { signal: abort.signal }, nothing);
     abort.abort(new RadserveError("shutting_down", "stop"));
-    await t.rejects(waiting);
+    t.equal(await refusal(waiting), "shutting_down");
     await withName(dir, "y", {}, nothing);
     t.same(await recoverFolder(dir), [], "what is held is left alone");
   });
@@ -204,19 +205,41 @@ t.test("a lock is taken over where its owner is gone, and only there", async (t)
 
 t.test("a holder that shows signs of life keeps its lock beyond its lease", async (t) => {
   const dir = t.testdir();
-  await withName(dir, "x", { leaseMs: 600 }, async () => {
-    const waiting = withName(dir, "x", { deadline: Date.now() + 1500 }, () => Promise.resolve());
-    t.equal(await refusal(waiting), "deadline_exceeded");
+  const worker = fileURLToPath(new URL("lock-worker.js", import.meta.url));
+  await withName(dir, "x", { leaseMs: 500 }, async () => {
+    const other = promisify(execFile)(process.execPath, [worker, dir, "x", "1", "1500"]);
+    await t.rejects(other, /deadline_exceeded/);
   });
+});
+
+t.test("many requests of one thread for one name go on one after the other", async (t) => {
+  const dir = t.testdir();
+  const order: number[] = [];
+  const abort = new AbortController();
+  const waits = Array.from({ length: 20 }, (_, i) =>
+    withName(dir, "x", i === 7 ? { signal: abort.signal } : {}, async (held) => {
+      if (i === 0) abort.abort(new RadserveError("shutting_down", "stop"));
+      await held.existing();
+      order.push(i);
+    }),
+  );
+  const results = await Promise.allSettled(waits);
+  t.same(
+    results.flatMap((r, i) => (r.status === "rejected" ? [i] : [])),
+    [7],
+  );
+  t.equal(order.length, 19);
+  t.same(readdirSync(dir), []);
 });
 
 t.test("who lost the lock publishes nothing and harms nothing", async (t) => {
   const dir = t.testdir();
-  const [mine, theirs] = [sample("x", "p", { m: "mine" }), sample("x", "p", { m: "theirs" })];
-  const onStep = async (step: string) => {
+  const mine = sample("x", "pixels", { m: "mine" });
+  const child = fileURLToPath(new URL("commit-child.js", import.meta.url));
+  const onStep = (step: string) => {
     if (step !== "mark it complete") return;
     rmSync(`${dir}/.x.lock`);
-    await put(dir, "x", theirs);
+    execFileSync(process.execPath, [child, dir, "x", "-1", JSON.stringify({ m: "theirs" })]);
   };
   const work = withName(dir, "x", { onStep }, (held) => held.commit(mine.files, mine.receipt));
   t.not(await refusal(work), "no error");
