@@ -3,10 +3,20 @@
  * runner and the command line all call it; it runs inside a worker thread or in the command itself.
  */
 import type { Engine } from "./engine.js";
+import { RadserveError } from "./errors.js";
+import type { Image } from "./image.js";
 import type { OutputKind } from "./manifest.js";
 import type { ModelEntry } from "./models.js";
-import type { Roots } from "./paths.js";
-import type { Answer } from "./results/receipt.js";
+import { openInput, openOutputFolder, type Opened, type Roots } from "./paths.js";
+import { readImage } from "./read.js";
+import { withName, type Held, type ResultFile } from "./results/commit.js";
+import { receiptName } from "./results/names.js";
+import { RECEIPT_SCHEMA, type Answer, type Receipt, type ReceiptModel } from "./results/receipt.js";
+import { reusable, sameImage, type Wanted } from "./results/reuse.js";
+import { candidatesOf, planOf, type Plan } from "./select.js";
+import { runPlan } from "./run.js";
+import { Stopwatch } from "./stopwatch.js";
+import { VERSION } from "./version.js";
 
 /** Small and structured-cloneable: it crosses to a worker thread. */
 export interface InferTask {
@@ -30,5 +40,174 @@ export interface InferContext {
   models: readonly ModelEntry[];
 }
 
-/** Throws RadserveError; what it wrote before is removed. */
-export declare function infer(task: InferTask, context: InferContext): Promise<Answer>;
+/** Everything one request needs on its way; `Run` is what the steps after reading share. */
+interface Job {
+  task: InferTask;
+  context: InferContext;
+  watch: Stopwatch;
+  output: Opened;
+  name: string;
+}
+
+/** Kinds that this version writes; the others are in the contract and come with the result objects. */
+const WRITTEN: readonly OutputKind[] = ["json", "png"];
+
+/**
+ * Runs one task. All files of the image appear, or none.
+ * @throws RadserveError of any code in the table that is not about authentication or bulk
+ */
+export async function infer(task: InferTask, context: InferContext): Promise<Answer> {
+  refuseUnwritten(task.outputs);
+  const candidates = candidatesOf(context.models, task.models);
+  const watch = new Stopwatch();
+  const output = await openOutputFolder(task.outputFolder, task.roots.output);
+  try {
+    const input = await openInput(task.inputPath, task.roots.input);
+    const job: Job = { task, context, watch, output, name: task.name ?? input.name };
+    try {
+      const image = await readInput(input);
+      watch.lap("read");
+      const plan = planOf(candidates, image, task.outputs);
+      const limits = task.deadline === undefined ? {} : { deadline: task.deadline };
+      return await withName(output.fdPath, job.name, limits, (held) => answer(job, image, plan, held));
+    } finally {
+      await input.close();
+    }
+  } finally {
+    await output.close();
+  }
+}
+
+function refuseUnwritten(outputs: readonly OutputKind[] | undefined): void {
+  const unwritten = outputs?.filter((kind) => !WRITTEN.includes(kind)) ?? [];
+  if (unwritten.length > 0)
+    throw new RadserveError(
+      "bad_request",
+      `Expected outputs among ${WRITTEN.join(", ")}; this version does not write ${unwritten.join(", ")} yet.`,
+      { field: "outputs", supported: WRITTEN },
+    );
+}
+
+async function readInput(input: Opened & { kind: "file" | "folder" }): Promise<Image> {
+  if (input.kind === "folder")
+    throw new RadserveError(
+      "unsupported_format",
+      "Expected an image file; found a folder. This version does not read a folder as one series yet: send its files one by one.",
+    );
+  return readImage(await input.handle.readFile());
+}
+
+/** With the name held: what lies there already, or a computation and its commit. */
+async function answer(job: Job, image: Image, plan: Plan, held: Held): Promise<Answer> {
+  const existing = await held.existing();
+  if (existing.kind === "foreign") throw taken(job.name, "a file that is no receipt of Radserve");
+  if (existing.kind === "receipt") {
+    if (await reusable(job.output.fdPath, existing.receipt, wantedOf(image, plan)))
+      return answerOf(job, existing.receipt, true);
+    if (existing.receipt.source.sop_instance_uid !== image.source.sopInstanceUid)
+      throw taken(job.name, "the result of another image");
+  }
+  job.watch.lap("look");
+  const done = await runPlan(plan, image, job);
+  const receipt = receiptOf(job, image, plan, done);
+  if (existing.kind === "receipt" && !sameImage(existing.receipt, receipt.source))
+    throw taken(job.name, "the result of another image");
+  await held.commit(done.files, receipt);
+  job.watch.lap("commit");
+  return answerOf(job, receipt, false);
+}
+
+function taken(name: string, found: string): RadserveError {
+  return new RadserveError(
+    "output_name_taken",
+    `Expected the output folder to hold nothing under this name, or an earlier result of this image; found ${found}. Choose another output folder, or move what lies there.`,
+    { name: receiptName(name) },
+  );
+}
+
+function wantedOf(image: Image, plan: Plan): Wanted {
+  return {
+    file_sha256: image.source.fileSha256,
+    models: plan.models.map(({ entry }) => ({
+      name: entry.name,
+      sha256: entry.sha256,
+      site_thresholds: entry.site.thresholds,
+    })),
+    outputs_requested: plan.outputs,
+    radserve_version: VERSION,
+  };
+}
+
+export interface Done {
+  models: ReceiptModel[];
+  files: ResultFile[];
+  /** Over the stored values of all frames, in order, hex. */
+  pixelSha256: string;
+}
+
+function receiptOf(job: Job, image: Image, plan: Plan, done: Done): Receipt {
+  const { source, format } = image;
+  return {
+    schema: RECEIPT_SCHEMA,
+    radserve_version: VERSION,
+    status: done.models.some((model) => model.status === "failed") ? "partial" : "completed",
+    source: {
+      name: job.name,
+      format: source.format,
+      bytes: source.bytes,
+      file_sha256: source.fileSha256,
+      pixel_sha256: done.pixelSha256,
+      rows: format.rows,
+      columns: format.columns,
+      frames: image.frameCount,
+      photometric_interpretation: format.photometricInterpretation,
+      ...present("modality", source.modality),
+      ...present("transfer_syntax_uid", source.transferSyntaxUid),
+      ...present("sop_class_uid", source.sopClassUid),
+      ...present("sop_instance_uid", source.sopInstanceUid),
+      ...present("series_instance_uid", source.seriesInstanceUid),
+      ...present("study_instance_uid", source.studyInstanceUid),
+    },
+    transforms: image.transforms,
+    warnings: image.warnings,
+    outputs_requested: plan.outputs,
+    models: done.models,
+    timings: {
+      request_id: job.task.requestId,
+      started_at: job.watch.startedAt,
+      finished_at: new Date().toISOString(),
+      milliseconds: job.watch.laps(),
+    },
+  };
+}
+
+function present<K extends string>(key: K, value: string | undefined): Partial<Record<K, string>> {
+  return value === undefined ? {} : ({ [key]: value } as Record<K, string>);
+}
+
+/** What the client reads: paths as it named them. */
+function answerOf(job: Job, receipt: Receipt, reused: boolean): Answer {
+  const { task } = job;
+  const folder = task.outputFolder === "/" ? "" : task.outputFolder.replace(/\/+$/, "");
+  return {
+    request_id: task.requestId,
+    status: receipt.status,
+    input_image_path: task.inputPath,
+    receipt_path: `${folder}/${receiptName(job.name)}`,
+    reused,
+    models: receipt.models.map((model) => ({
+      name: model.name,
+      version: model.version,
+      status: model.status,
+      ...(model.error === undefined ? {} : { error: model.error }),
+      ...(model.reasons === undefined ? {} : { reasons: model.reasons }),
+      ...(model.shadow === undefined ? {} : { shadow: model.shadow }),
+      findings: model.findings,
+      measurements: model.measurements,
+      outputs: model.outputs.map((file) => ({ ...file, path: `${folder}/${file.path}` })),
+      ...(model.provider === undefined ? {} : { provider: model.provider }),
+      warnings: model.warnings,
+    })),
+    timings_ms: { ...job.watch.laps(), total: job.watch.total() },
+  };
+}

@@ -294,7 +294,7 @@ const tolerance = z.strictObject({
   relative: z.number().min(0),
 });
 
-const modelFile = z.strictObject({
+export const modelFileSchema = z.strictObject({
   path: z
     .string()
     .min(1)
@@ -308,92 +308,111 @@ const modelFile = z.strictObject({
 
 const outputKind = z.enum(["json", "png", "sr", "seg", "sc"]);
 
-export const manifestSchema = z
-  .strictObject({
-    $schema: z.string().optional(),
-    name: modelName,
-    version: z.string().regex(/^[0-9A-Za-z.+-]{1,64}$/),
-    manufacturer: z.string().min(1).max(64),
-    description: text,
-    intended_use: text,
-    regulatory: text.describe("Shown on every picture and in every object"),
-    stage: z.enum(["draft", "final"]).describe("draft: codes and canary may be missing, JSON and PNG only"),
-    release: z.enum(["off", "shadow", "active"]),
-    required: z.boolean().describe("The server is not ready without it"),
-    files: z.array(modelFile).min(1),
-    accepts,
-    envelope: z.array(envelopeRule).optional(),
-    inputs: z.array(imageInput).min(1).max(1),
-    outputs: z.array(modelOutput).min(1),
-    batching: z.strictObject({ max: z.int().min(1).max(1024) }),
-    execution: z.strictObject({
-      providers: z.array(z.enum(["cpu", "cuda"])).min(1),
-      precision: z.enum(["float32", "tf32", "float16"]),
-    }),
-    canary: z
-      .strictObject({
-        input: modelFile.describe(".npy, the tensor that goes in"),
-        expected: z.array(z.strictObject({ tensor: text, file: modelFile })).min(1),
-        tolerance: z.array(tolerance).min(1),
-      })
-      .optional(),
-    results: z.strictObject({ outputs: z.array(outputKind).min(1) }),
-  })
-  .superRefine((m, context) => {
-    const issue = (path: (string | number)[], message: string) =>
-      context.addIssue({ code: "custom", path, message });
-    m.outputs.forEach((output, o) => {
-      const found =
-        output.kind === "probability_map" || output.kind === "heatmap"
-          ? [output.label]
-          : "labels" in output
-            ? output.labels
-            : [];
-      const names = new Set<string>();
-      found.forEach((l, i) => {
-        const at = "labels" in output ? ["outputs", o, "labels", i] : ["outputs", o, "label"];
-        if (names.has(l.label)) issue([...at, "label"], `The label "${l.label}" is there twice`);
-        names.add(l.label);
-        if (m.stage === "final" && l.code === undefined) issue([...at, "code"], "Required in stage final");
-        const scored =
-          output.kind === "classification" ||
-          output.kind === "detection" ||
-          output.kind === "probability_map" ||
-          (output.kind === "segmentation" && output.activation === "sigmoid");
-        if (scored && l.threshold === undefined) issue([...at, "threshold"], "Required: nothing is guessed");
-      });
-      if (output.kind === "segmentation") {
-        output.postprocess.forEach((s, i) =>
-          s.labels.forEach((l, j) => {
-            if (!names.has(l))
-              issue(
-                ["outputs", o, "postprocess", i, "labels", j],
-                `No label is called "${l}"; labels are ${[...names].join(", ")}`,
-              );
-          }),
-        );
-      }
-      if (output.kind === "regression" && m.stage === "final")
-        output.values.forEach((v, i) => {
-          if (v.code === undefined) issue(["outputs", o, "values", i, "code"], "Required in stage final");
-        });
-    });
-    if (m.stage === "final" && m.canary === undefined) issue(["canary"], "Required in stage final");
-    if (m.stage === "draft" && m.results.outputs.some((k) => k !== "json" && k !== "png"))
-      issue(["results", "outputs"], "A draft writes json and png only");
-    m.inputs.forEach((input, i) => {
-      const volume = input.layout === "NCDHW" || input.layout === "NDHWC";
-      if (volume !== (m.accepts.dimensions === "series"))
-        issue(
-          ["inputs", i, "layout"],
-          `Layout ${input.layout} does not go with accepts.dimensions "${m.accepts.dimensions}"`,
-        );
-      if (input.size.kind === "fixed" && volume !== (input.size.depth !== undefined))
-        issue(["inputs", i, "size", "depth"], volume ? "Required for volumes" : "Only for volumes");
-      if (input.fit === "none" && input.size.kind === "fixed" && input.spacing_mm === undefined)
-        issue(["inputs", i, "fit"], 'fit "none" needs size "source" or "multiple_of"');
-    });
+const manifestFields = z.strictObject({
+  $schema: z.string().optional(),
+  name: modelName,
+  version: z.string().regex(/^[0-9A-Za-z.+-]{1,64}$/),
+  manufacturer: z.string().min(1).max(64),
+  description: text,
+  intended_use: text,
+  regulatory: text.describe("Shown on every picture and in every object"),
+  stage: z.enum(["draft", "final"]).describe("draft: codes and canary may be missing, JSON and PNG only"),
+  release: z.enum(["off", "shadow", "active"]),
+  required: z.boolean().describe("The server is not ready without it"),
+  files: z.array(modelFileSchema).min(1),
+  accepts,
+  envelope: z.array(envelopeRule).optional(),
+  inputs: z.array(imageInput).min(1).max(1),
+  outputs: z.array(modelOutput).min(1),
+  batching: z.strictObject({ max: z.int().min(1).max(1024) }),
+  execution: z.strictObject({
+    providers: z.array(z.enum(["cpu", "cuda"])).min(1),
+    precision: z.enum(["float32", "tf32", "float16"]),
+  }),
+  canary: z
+    .strictObject({
+      input: modelFileSchema.describe(".npy, the tensor that goes in"),
+      expected: z.array(z.strictObject({ tensor: text, file: modelFileSchema })).min(1),
+      tolerance: z.array(tolerance).min(1),
+    })
+    .optional(),
+  results: z.strictObject({ outputs: z.array(outputKind).min(1) }),
+});
+
+/** Reports a mistake at a path of the manifest. */
+type Report = (path: (string | number)[], message: string) => void;
+type Fields = z.infer<typeof manifestFields>;
+
+/** The rules that take more than one field, apart from the schema so that they can be run beside other mistakes. */
+export function manifestCrossChecks(m: Fields, issue: Report): void {
+  m.outputs.forEach((output, o) =>
+    checkOutput(output, m.stage === "final", (path, message) => issue(["outputs", o, ...path], message)),
+  );
+  m.inputs.forEach((input, i) =>
+    checkInput(input, m.accepts.dimensions, (path, message) => issue(["inputs", i, ...path], message)),
+  );
+  if (m.stage === "final" && m.canary === undefined) issue(["canary"], "Required in stage final");
+  if (m.stage === "draft" && m.results.outputs.some((k) => k !== "json" && k !== "png"))
+    issue(["results", "outputs"], "A draft writes json and png only");
+}
+
+function checkOutput(output: Fields["outputs"][number], final: boolean, issue: Report): void {
+  const several = "labels" in output;
+  const found = several ? output.labels : "label" in output ? [output.label] : [];
+  const scored =
+    output.kind === "classification" ||
+    output.kind === "detection" ||
+    output.kind === "probability_map" ||
+    (output.kind === "segmentation" && output.activation === "sigmoid");
+  const names = new Set<string>();
+  found.forEach((l, i) => {
+    const at = several ? ["labels", i] : ["label"];
+    if (names.has(l.label)) issue([...at, "label"], `The label "${l.label}" is there twice`);
+    names.add(l.label);
+    if (final && l.code === undefined) issue([...at, "code"], "Required in stage final");
+    if (scored && l.threshold === undefined) issue([...at, "threshold"], "Required: nothing is guessed");
   });
+  if (output.kind === "segmentation")
+    output.postprocess.forEach((s, i) =>
+      s.labels.forEach((l, j) => {
+        const known = [...names].join(", ");
+        if (!names.has(l))
+          issue(["postprocess", i, "labels", j], `No label is called "${l}"; labels are ${known}`);
+      }),
+    );
+  if (output.kind === "regression" && final)
+    output.values.forEach((v, i) => {
+      if (v.code === undefined) issue(["values", i, "code"], "Required in stage final");
+    });
+}
+
+function checkInput(input: Fields["inputs"][number], dimensions: string, issue: Report): void {
+  const volume = input.layout === "NCDHW" || input.layout === "NDHWC";
+  if (volume !== (dimensions === "series"))
+    issue(["layout"], `Layout ${input.layout} does not go with accepts.dimensions "${dimensions}"`);
+  if (input.size.kind === "fixed" && volume !== (input.size.depth !== undefined))
+    issue(["size", "depth"], volume ? "Required for volumes" : "Only for volumes");
+  if (input.fit === "none" && input.size.kind === "fixed" && input.spacing_mm === undefined)
+    issue(["fit"], 'fit "none" needs size "source" or "multiple_of"');
+  const channels = input.channels === "grayscale" ? 1 : 3;
+  if (input.normalisation.kind === "mean_std")
+    for (const key of ["mean", "std"] as const) {
+      const count = input.normalisation[key].length;
+      if (count !== 1 && count !== channels)
+        issue(
+          ["normalisation", key],
+          `Expected 1 or ${channels} numbers for ${input.channels}, found ${count}`,
+        );
+    }
+  if (input.normalisation.kind === "percentile" && input.normalisation.low >= input.normalisation.high)
+    issue(["normalisation", "low"], "Expected less than high");
+  if (input.clip !== undefined && input.clip[0] >= input.clip[1])
+    issue(["clip"], "Expected the lower limit first");
+}
+
+export const manifestSchema = manifestFields.superRefine((m, context) =>
+  manifestCrossChecks(m, (path, message) => context.addIssue({ code: "custom", path, message })),
+);
 
 export type Manifest = z.infer<typeof manifestSchema>;
 export type ImageInput = Manifest["inputs"][number];

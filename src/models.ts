@@ -1,20 +1,9 @@
 /** The models of a server: read from their folders, checked, loaded, and matched against images. */
-import type { ErrorObject } from "./errors.js";
-import type { Manifest, Site } from "./manifest.js";
-
-/** One model as every thread sees it: plain data, structured-cloneable. */
-export interface ModelEntry {
-  name: string;
-  version: string;
-  /** SHA-256 over the manifest's canonical JSON and all files of the model, hex. */
-  sha256: string;
-  manifest: Manifest;
-  site: Site;
-  /** Thresholds for each output in its label order, site.json applied; NaN where a label has none. */
-  thresholds: number[][];
-  state: "ready" | "failed" | "off";
-  error?: ErrorObject;
-  /** The engine's number for the loaded session; only where state is ready. */
-  nativeId?: number;
-  provider?: "cpu" | "cuda";
-}
+export type { ModelEntry } from "./models/entry.js";
+export {
+  loadModels,
+  type LoadModelsOptions,
+  type ModelProblem,
+  type ModelSet,
+  type ReloadReport,
+} from "./models/set.js";

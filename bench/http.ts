@@ -1,0 +1,73 @@
+/**
+ * `npm run bench:http -- [--requests 200] [--json]`: that many single requests at once, each for another file; every
+ * answer is compared with the painted truth, and the delay of the event loop that serves HTTP is read from /metrics.
+ */
+import { copyFileSync, mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { answerSchema } from "../src/results/receipt.js";
+import { samples } from "../scripts/demo/samples.js";
+import { startServer } from "./lib/server.js";
+
+const { values } = parseArgs({
+  options: { requests: { type: "string", default: "200" }, json: { type: "boolean" } },
+});
+
+/** Value of one metric line, summed over its labels. */
+function metric(text: string, name: string): number {
+  const lines = text.split("\n").filter((line) => line.startsWith(`${name} `) || line.startsWith(`${name}{`));
+  return lines.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(" ") + 1)), 0);
+}
+
+function quantile(sorted: number[], q: number): number {
+  return sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? NaN;
+}
+
+const count = Number(values.requests);
+const server = await startServer();
+try {
+  const { ct, truth } = await samples();
+  const seed = join(server.input, "seed.dcm");
+  writeFileSync(seed, ct);
+  const folder = join(server.output, "bench");
+  mkdirSync(folder);
+  const inputs = Array.from({ length: count }, (_, i) => join(server.input, `slice-${i}.dcm`));
+  for (const input of inputs) copyFileSync(seed, input);
+  await server.post({ input_image_path: seed, output_folder_path: folder });
+  await fetch(`${server.url}/metrics`);
+
+  const expected = Object.values(truth);
+  let wrong = 0;
+  const began = performance.now();
+  const latencies = await Promise.all(
+    inputs.map(async (input) => {
+      const { status, body } = await server.post({ input_image_path: input, output_folder_path: folder });
+      const answer = answerSchema.safeParse(body);
+      const areas =
+        answer.data?.models.find((m) => m.name === "ct-tissue")?.measurements.map((m) => m.value) ?? [];
+      const right =
+        status === 200 && areas.length === 4 && areas.every((a, i) => Math.abs(a - expected[i]!) < 1e-6);
+      if (!right) wrong++;
+      return performance.now() - began;
+    }),
+  );
+  const seconds = (performance.now() - began) / 1000;
+  const metrics = await (await fetch(`${server.url}/metrics`)).text();
+  latencies.sort((a, b) => a - b);
+  const result = {
+    requests: count,
+    wrong,
+    images_per_second: count / seconds,
+    latency_ms: { p50: quantile(latencies, 0.5), p99: quantile(latencies, 0.99) },
+    event_loop_delay_ms: {
+      p50: metric(metrics, "radserve_event_loop_delay_p50_seconds") * 1000,
+      p99: metric(metrics, "radserve_event_loop_delay_p99_seconds") * 1000,
+      max: metric(metrics, "radserve_event_loop_delay_max_seconds") * 1000,
+    },
+  };
+  if (values.json) console.log(JSON.stringify(result));
+  else console.log(result);
+  process.exitCode = wrong === 0 && result.event_loop_delay_ms.p99 < 10 ? 0 : 1;
+} finally {
+  await server.stop();
+}

@@ -1,0 +1,90 @@
+/** A real server on loopback for benches: own state directory, own key, ended with the bench. */
+import { execFileSync, spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { setTimeout as delay } from "node:timers/promises";
+
+export const root = fileURLToPath(new URL("../../..", import.meta.url));
+const cli = join(root, "dist/src/main.js");
+
+export interface BenchServer {
+  url: string;
+  token: string;
+  input: string;
+  output: string;
+  process: ChildProcess;
+  post(body: unknown): Promise<{ status: number; body: unknown }>;
+  stop(): Promise<void>;
+}
+
+async function freePort(): Promise<number> {
+  const probe = createServer().listen(0, "127.0.0.1");
+  await once(probe, "listening");
+  const address = probe.address();
+  probe.close();
+  if (address === null || typeof address === "string") throw new Error("No port");
+  return address.port;
+}
+
+export async function startServer(settings: Record<string, string> = {}): Promise<BenchServer> {
+  const folder = mkdtempSync(join(tmpdir(), "radserve-bench-"));
+  const [input, output, state] = ["input", "output", "state"].map((name) => join(folder, name)) as [
+    string,
+    string,
+    string,
+  ];
+  for (const directory of [input, output, state]) mkdirSync(directory);
+  const port = await freePort();
+  const env = {
+    ...process.env,
+    RADSERVE_HOST: "127.0.0.1",
+    RADSERVE_PORT: String(port),
+    RADSERVE_STATE_DIR: state,
+    RADSERVE_INPUT_ROOTS: input,
+    RADSERVE_OUTPUT_ROOTS: output,
+    RADSERVE_LOG_LEVEL: "warn",
+    ...settings,
+  };
+  const run = { env, cwd: state, encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] } as const;
+  execFileSync(process.execPath, [cli, "init"], run);
+  const server = spawn(process.execPath, [cli, "serve"], {
+    env,
+    cwd: state,
+    stdio: ["ignore", "ignore", "inherit"],
+  });
+  const url = `http://127.0.0.1:${port}`;
+  while (
+    !(await fetch(`${url}/health/ready`).then(
+      (r) => r.ok,
+      () => false,
+    ))
+  ) {
+    if (server.exitCode !== null) throw new Error(`The server ended with status ${server.exitCode}.`);
+    await delay(50);
+  }
+  const token = execFileSync(process.execPath, [cli, "token", "issue", "--subject", "bench"], run).trim();
+  return {
+    url,
+    token,
+    input,
+    output,
+    process: server,
+    async post(body) {
+      const response = await fetch(`${url}/single_inference`, {
+        method: "POST",
+        headers: { Authorization: token, "Content-Type": "application/json" },
+        body: JSON.stringify(body),
+      });
+      return { status: response.status, body: await response.json() };
+    },
+    async stop() {
+      server.kill("SIGTERM");
+      if (server.exitCode === null) await once(server, "exit");
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}

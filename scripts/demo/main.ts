@@ -1,0 +1,171 @@
+/**
+ * `npm run demo`: a server on loopback with a throw-away key, two sample images sent to it by HTTP, and the results
+ * to look at. `--exit` ends after that; without it the server stays until Ctrl-C.
+ */
+import { execFileSync, spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { setTimeout as delay } from "node:timers/promises";
+import { answerSchema, type Answer } from "../../src/results/receipt.js";
+import { samples, type Samples } from "./samples.js";
+
+const root = fileURLToPath(new URL("../../..", import.meta.url));
+const cli = join(root, "dist/src/main.js");
+
+/** 8500, or a free port where that is taken. */
+async function choosePort(): Promise<number> {
+  for (const port of [8500, 0]) {
+    const probe = createServer();
+    probe.listen(port, "127.0.0.1");
+    const free = await Promise.race([
+      once(probe, "listening").then(() => true),
+      once(probe, "error").then(() => false),
+    ]);
+    if (!free) continue;
+    const address = probe.address();
+    probe.close();
+    if (address !== null && typeof address !== "string") return address.port;
+  }
+  throw new Error("No free port on 127.0.0.1.");
+}
+
+interface Demo {
+  url: string;
+  token: string;
+  output: string;
+  server: ChildProcess;
+}
+
+async function untilReady(url: string, server: ChildProcess): Promise<void> {
+  for (const end = Date.now() + 60_000; Date.now() < end; await delay(100)) {
+    if (server.exitCode !== null)
+      throw new Error(`The server ended with status ${server.exitCode}; its log is above.`);
+    const answer = await fetch(`${url}/health/ready`).catch(() => undefined);
+    if (answer?.ok) return;
+  }
+  throw new Error("The server was not ready within 60 s.");
+}
+
+async function start(folder: string, state: string, logs: string): Promise<Demo> {
+  const port = await choosePort();
+  if (port !== 8500) console.log(`Port 8500 is taken: this demo uses ${port}.\n`);
+  const env = {
+    ...process.env,
+    RADSERVE_HOST: "127.0.0.1",
+    RADSERVE_PORT: String(port),
+    RADSERVE_STATE_DIR: state,
+    RADSERVE_INPUT_ROOTS: join(folder, "input"),
+    RADSERVE_OUTPUT_ROOTS: join(folder, "output"),
+    RADSERVE_LOG_LEVEL: "warn",
+  };
+  execFileSync(process.execPath, [cli, "init"], { env, cwd: state, stdio: ["ignore", "ignore", "inherit"] });
+  const server = spawn(process.execPath, [cli, "serve"], {
+    env,
+    cwd: state,
+    stdio: ["ignore", "ignore", "inherit"],
+  });
+  const url = `http://127.0.0.1:${port}`;
+  await untilReady(url, server);
+  const token = execFileSync(
+    process.execPath,
+    [cli, "token", "issue", "--subject", "demo", "--expires", "1d"],
+    {
+      env,
+      cwd: state,
+      encoding: "utf8",
+      stdio: ["ignore", "pipe", "ignore"],
+    },
+  ).trim();
+  writeFileSync(logs, `${token}\n`, { mode: 0o600 });
+  return { url, token, output: join(folder, "output"), server };
+}
+
+async function send(demo: Demo, input: string): Promise<Answer> {
+  const body = { input_image_path: input, output_folder_path: demo.output };
+  console.log(`POST ${demo.url}/single_inference\n${JSON.stringify(body, null, 2)}`);
+  const began = performance.now();
+  const response = await fetch(`${demo.url}/single_inference`, {
+    method: "POST",
+    headers: { Authorization: demo.token, "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  const answer: unknown = await response.json();
+  console.log(`\n${response.status} in ${Math.round(performance.now() - began)} ms`);
+  if (!response.ok) throw new Error(JSON.stringify(answer, null, 2));
+  return answerSchema.parse(answer);
+}
+
+function report(answer: Answer): void {
+  console.log(`status ${answer.status}${answer.reused ? " (reused)" : ""}, receipt ${answer.receipt_path}`);
+  for (const model of answer.models) {
+    console.log(`  ${model.name} ${model.version}: ${model.status}`);
+    for (const reason of model.reasons ?? []) console.log(`    - ${reason.message}`);
+    for (const output of model.outputs) console.log(`    ${output.media_type}  ${output.path}`);
+  }
+  const timings = Object.entries(answer.timings_ms).map(([step, ms]) => `${step} ${ms.toFixed(1)}`);
+  console.log(`  milliseconds: ${timings.join(", ")}`);
+}
+
+function compareWithTruth(answer: Answer, truth: Samples["truth"]): void {
+  const measured = answer.models.find((model) => model.name === "ct-tissue")?.measurements ?? [];
+  console.log("\n  tissue                 painted      measured");
+  Object.values(truth).forEach((area, i) => {
+    const m = measured[i];
+    const name = (m?.label ?? m?.name ?? "?").padEnd(20);
+    console.log(
+      `  ${name} ${area.toFixed(2).padStart(7)} cm2   ${(m?.value ?? NaN).toFixed(2).padStart(7)} cm2`,
+    );
+  });
+  console.log();
+}
+
+async function main(): Promise<void> {
+  if (!existsSync(join(root, "build/Release/addon.node")))
+    throw new Error("The addon is not built. Run: npm ci");
+  const folder = resolve("demo-output");
+  const state = mkdtempSync(join(tmpdir(), "radserve-demo-"));
+  process.on("exit", () => rmSync(state, { recursive: true, force: true }));
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(join(folder, "input"), { recursive: true });
+  mkdirSync(join(folder, "output"));
+
+  console.log("Radserve demo: drawing two sample images and starting a server on loopback.\n");
+  const drawn = await samples();
+  const ct = join(folder, "input", "ct-phantom.dcm");
+  const ultrasound = join(folder, "input", "ultrasound-burned-in.dcm");
+  writeFileSync(ct, drawn.ct);
+  writeFileSync(ultrasound, drawn.ultrasound);
+
+  const tokenFile = join(folder, "token");
+  const demo = await start(folder, state, tokenFile);
+  const stop = async () => {
+    demo.server.kill("SIGTERM");
+    if (demo.server.exitCode === null) await once(demo.server, "exit");
+  };
+  process.once("SIGINT", () => void stop().then(() => process.exit(0)));
+  try {
+    const answer = await send(demo, ct);
+    report(answer);
+    compareWithTruth(answer, drawn.truth);
+    report(await send(demo, ultrasound));
+    console.log(`\nOpen the pictures in ${demo.output}`);
+    if (process.argv.includes("--exit")) return await stop();
+    console.log(`\nThe server is up at ${demo.url} until Ctrl-C. Try:\n
+curl -s ${demo.url}/single_inference \\
+  -H "Authorization: $(cat ${tokenFile})" -H 'Content-Type: application/json' \\
+  -d '${JSON.stringify({ input_image_path: ct, output_folder_path: demo.output })}'\n`);
+    await once(demo.server, "exit");
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+main().catch((error: unknown) => {
+  console.error(error instanceof Error ? error.message : error);
+  process.exitCode = 1;
+});

@@ -1,0 +1,163 @@
+/** Values of a walked data set by keyword, decoded when asked for (PS3.5 section 6.2). */
+import type { Attributes } from "../image.js";
+import { textDecoder, type TextDecode } from "./charset.js";
+import { dictionaryVr, tagOf, type Tag } from "./dictionary.js";
+import { itemsOf, type DataSet, type Element, type Walk } from "./elements.js";
+
+const SPECIFIC_CHARACTER_SET = 0x00080005;
+const PIXEL_REPRESENTATION = 0x00280103;
+
+/** VRs whose text follows Specific Character Set; the others are ISO 646. */
+const CHARSET_VRS = new Set(["LO", "LT", "PN", "SH", "ST", "UC", "UT", "UN"]);
+/** One value each: a backslash in them is text. */
+const SINGLE_VALUE_VRS = new Set(["LT", "ST", "UT", "UR"]);
+const TEXT_VRS = new Set("AE AS CS DA DS DT IS LO LT PN SH ST TM UC UI UN UR UT".split(" "));
+
+interface Context {
+  decode: TextDecode;
+  /** Pixel Representation 1: values that may be US or SS are SS. */
+  signed: boolean;
+}
+
+type NumberReader = (view: DataView, offset: number, little: boolean) => number;
+
+const NUMBER_READERS: Readonly<Record<string, { size: number; read: NumberReader }>> = {
+  US: { size: 2, read: (v, o, l) => v.getUint16(o, l) },
+  SS: { size: 2, read: (v, o, l) => v.getInt16(o, l) },
+  OW: { size: 2, read: (v, o, l) => v.getUint16(o, l) },
+  UL: { size: 4, read: (v, o, l) => v.getUint32(o, l) },
+  OL: { size: 4, read: (v, o, l) => v.getUint32(o, l) },
+  SL: { size: 4, read: (v, o, l) => v.getInt32(o, l) },
+  FL: { size: 4, read: (v, o, l) => v.getFloat32(o, l) },
+  OF: { size: 4, read: (v, o, l) => v.getFloat32(o, l) },
+  FD: { size: 8, read: (v, o, l) => v.getFloat64(o, l) },
+  OD: { size: 8, read: (v, o, l) => v.getFloat64(o, l) },
+  UV: { size: 8, read: (v, o, l) => Number(v.getBigUint64(o, l)) },
+  SV: { size: 8, read: (v, o, l) => Number(v.getBigInt64(o, l)) },
+  OB: { size: 1, read: (v, o) => v.getUint8(o) },
+};
+
+/** `Attributes` of one data set or item. Items inherit character set and Pixel Representation where they have none. */
+export class DataSetAttributes implements Attributes {
+  readonly #walk: Walk;
+  readonly #dataSet: DataSet;
+  readonly #context: Context;
+  readonly #sequences = new Map<Tag, DataSetAttributes[]>();
+
+  constructor(walk: Walk, dataSet: DataSet, parent?: Context) {
+    this.#walk = walk;
+    this.#dataSet = dataSet;
+    this.#context = parent ?? { decode: textDecoder([]), signed: false };
+    const charset = dataSet.elements.get(SPECIFIC_CHARACTER_SET);
+    const pixelRepresentation = dataSet.elements.get(PIXEL_REPRESENTATION);
+    if (charset !== undefined || pixelRepresentation !== undefined)
+      this.#context = {
+        decode: charset === undefined ? this.#context.decode : textDecoder(this.#text(charset)),
+        signed:
+          pixelRepresentation === undefined
+            ? this.#context.signed
+            : this.#numbers(pixelRepresentation)[0] === 1,
+      };
+  }
+
+  strings(keyword: string): string[] | undefined {
+    const element = this.element(keyword);
+    if (element === undefined) return undefined;
+    if (TEXT_VRS.has(this.#vr(element))) return this.#text(element);
+    return this.#numbers(element).map(String);
+  }
+
+  string(keyword: string): string | undefined {
+    const first = this.strings(keyword)?.[0];
+    return first === "" ? undefined : first;
+  }
+
+  numbers(keyword: string): number[] | undefined {
+    const element = this.element(keyword);
+    return element === undefined ? undefined : this.#numbers(element);
+  }
+
+  number(keyword: string): number | undefined {
+    return this.numbers(keyword)?.[0];
+  }
+
+  sequence(keyword: string): DataSetAttributes[] | undefined {
+    const element = this.element(keyword);
+    if (element === undefined) return undefined;
+    let found = this.#sequences.get(element.tag);
+    if (found === undefined) {
+      const items = itemsOf(this.#walk, element);
+      if (items === undefined) return undefined;
+      found = items.map((item) => new DataSetAttributes(this.#walk, item, this.#context));
+      this.#sequences.set(element.tag, found);
+    }
+    return found;
+  }
+
+  has(keyword: string): boolean {
+    return this.element(keyword) !== undefined;
+  }
+
+  /** The walked element; undefined where absent. */
+  element(keyword: string): Element | undefined {
+    const tag = tagOf(keyword);
+    return tag === undefined ? undefined : this.#dataSet.elements.get(tag);
+  }
+
+  /** The bytes of a value as they lie in the file. */
+  bytes(element: Element): Uint8Array {
+    return this.#walk.bytes.subarray(element.offset, element.offset + element.available);
+  }
+
+  /** Numbers of an element read as another VR than its own: lookup tables and their descriptors. */
+  numbersAs(keyword: string, vr: "US" | "SS" | "UL" | "OB"): number[] | undefined {
+    const element = this.element(keyword);
+    return element === undefined ? undefined : this.#binary(element, vr);
+  }
+
+  /** The VR in force: the file's, or the dictionary's where the file says UN or leaves it open. */
+  #vr(element: Element): string {
+    const known = dictionaryVr(element.tag);
+    // Which of US and SS it is follows from the pixels, whatever an explicit VR says (PS3.3 C.7.6.3)
+    if (known === "xs") return this.#context.signed ? "SS" : "US";
+    if (element.vr === "UN" && known !== "UN") return known;
+    switch (element.vr) {
+      case "ox":
+      case "lt":
+        return "OW";
+      case "up":
+        return "UL";
+      default:
+        return element.vr;
+    }
+  }
+
+  #text(element: Element): string[] {
+    if (element.length === 0) return [];
+    const vr = this.#vr(element);
+    const raw = this.bytes(element);
+    const decoded = CHARSET_VRS.has(vr) ? this.#context.decode(raw) : textDecoder([])(raw);
+    if (SINGLE_VALUE_VRS.has(vr)) return [decoded.replace(/[\0 ]+$/, "")];
+    return decoded.split("\\").map((value) => value.replace(/^[\0 ]+|[\0 ]+$/g, ""));
+  }
+
+  #numbers(element: Element): number[] {
+    const vr = this.#vr(element);
+    if (TEXT_VRS.has(vr))
+      return this.#text(element)
+        .filter((value) => value !== "")
+        .map(Number)
+        .filter(Number.isFinite);
+    return this.#binary(element, vr);
+  }
+
+  #binary(element: Element, vr: string): number[] {
+    const reader = NUMBER_READERS[vr];
+    if (reader === undefined) return [];
+    const little = element.vr === "UN" || element.encoding.littleEndian;
+    const count = Math.floor(element.available / reader.size);
+    return Array.from({ length: count }, (_, i) =>
+      reader.read(this.#walk.view, element.offset + i * reader.size, little),
+    );
+  }
+}

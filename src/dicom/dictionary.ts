@@ -1,0 +1,81 @@
+/** The data dictionary (PS3.6), taken from dcmjs: keyword, tag and VR. Imported once; it takes tens of milliseconds. */
+import dcmjs from "dcmjs";
+
+const { dictionary, nameMap, sopClassNamesByUID } = dcmjs.data.DicomMetaDictionary;
+
+/** Tags are numbers, group * 65536 + element. */
+export type Tag = number;
+
+/** `(7fe0,0010)`, as messages write it. */
+export function tagName(tag: Tag): string {
+  const hex = tag.toString(16).padStart(8, "0");
+  return `(${hex.slice(0, 4)},${hex.slice(4)})`;
+}
+
+/** A tag with its keyword where the dictionary has one: `Rows (0028,0010)`. */
+export function describeTag(tag: Tag): string {
+  const entry = dictionary[tagName(tag).toUpperCase()];
+  return entry === undefined ? tagName(tag) : `${entry.name} ${tagName(tag)}`;
+}
+
+/**
+ * VR of a tag in the dictionary, "UN" where it has none. The choices of the standard stay open as dcmjs writes them:
+ * "xs" (US or SS), "ox" (OB or OW), "lt" (US, SS or OW).
+ */
+export function dictionaryVr(tag: Tag): string {
+  if ((tag & 0xffff) === 0) return "UL";
+  const group = tag >>> 16;
+  // Private creators (PS3.5 section 7.8.1)
+  if (group % 2 === 1) return (tag & 0xffff) >= 0x10 && (tag & 0xffff) <= 0xff ? "LO" : "UN";
+  return dictionary[tagName(tag).toUpperCase()]?.vr ?? "UN";
+}
+
+const tags = new Map<string, Tag>();
+
+/** Tag of a keyword; undefined where the dictionary does not know it. */
+export function tagOf(keyword: string): Tag | undefined {
+  let tag = tags.get(keyword);
+  if (tag === undefined) {
+    const entry = nameMap[keyword];
+    if (entry === undefined) return undefined;
+    tag = Number.parseInt(entry.tag.slice(1, 5) + entry.tag.slice(6, 10), 16);
+    if (Number.isNaN(tag)) return undefined;
+    tags.set(keyword, tag);
+  }
+  return tag;
+}
+
+/** SOP classes without pixels that arrive in image folders and that dcmjs has no name for (PS3.4 annex B, PS3.3 F). */
+const OTHER_SOP_CLASSES: Readonly<Record<string, string>> = {
+  "1.2.840.10008.1.3.10": "Media Storage Directory (DICOMDIR)",
+  "1.2.840.10008.5.1.4.1.1.481.3": "RT Structure Set Storage",
+  "1.2.840.10008.5.1.4.1.1.481.5": "RT Plan Storage",
+  "1.2.840.10008.5.1.4.1.1.481.4": "RT Beams Treatment Record Storage",
+  "1.2.840.10008.5.1.4.1.1.481.8": "RT Ion Plan Storage",
+  "1.2.840.10008.5.1.4.1.1.104.1": "Encapsulated PDF Storage",
+  "1.2.840.10008.5.1.4.1.1.104.2": "Encapsulated CDA Storage",
+  "1.2.840.10008.5.1.4.1.1.104.3": "Encapsulated STL Storage",
+  "1.2.840.10008.5.1.4.1.1.88.11": "Basic Text SR Storage",
+  "1.2.840.10008.5.1.4.1.1.88.22": "Enhanced SR Storage",
+  "1.2.840.10008.5.1.4.1.1.88.33": "Comprehensive SR Storage",
+  "1.2.840.10008.5.1.4.1.1.88.34": "Comprehensive 3D SR Storage",
+  "1.2.840.10008.5.1.4.1.1.88.50": "Mammography CAD SR Storage",
+  "1.2.840.10008.5.1.4.1.1.88.59": "Key Object Selection Document Storage",
+  "1.2.840.10008.5.1.4.1.1.88.65": "Chest CAD SR Storage",
+  "1.2.840.10008.5.1.4.1.1.88.67": "X-Ray Radiation Dose SR Storage",
+  "1.2.840.10008.5.1.4.1.1.11.1": "Grayscale Softcopy Presentation State Storage",
+  "1.2.840.10008.5.1.4.1.1.11.2": "Color Softcopy Presentation State Storage",
+  "1.2.840.10008.5.1.4.1.1.66": "Raw Data Storage",
+  "1.2.840.10008.5.1.4.1.1.66.1": "Spatial Registration Storage",
+  "1.2.840.10008.5.1.4.1.1.9.1.1": "12-lead ECG Waveform Storage",
+  "1.2.840.10008.5.1.4.1.1.9.1.2": "General ECG Waveform Storage",
+  "1.2.840.10008.5.1.4.1.1.4.2": "MR Spectroscopy Storage",
+};
+
+/** Name of a SOP class for messages; the UID itself where no name is known. */
+export function sopClassName(uid: string): string {
+  const own = OTHER_SOP_CLASSES[uid];
+  if (own !== undefined) return own;
+  const name = sopClassNamesByUID[uid];
+  return name === undefined ? `SOP class ${uid}` : `${name.replace(/([a-z])([A-Z])/g, "$1 $2")} Storage`;
+}

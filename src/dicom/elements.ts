@@ -1,0 +1,341 @@
+/**
+ * The walker over an encoded data set (PS3.5 section 7): where each element lies, nothing decoded, nothing copied.
+ *
+ * It is our own on purpose. dcmjs's reader throws on multi-valued character sets and on a missing preamble, leaves
+ * big-endian pixels unswapped and copies the pixels; a reader of medical pixels must also check every length against
+ * the real size of the file and say which attribute broke. dcmjs stays the data dictionary and the serialiser.
+ */
+import { RadserveError } from "../errors.js";
+import type { Warning } from "../image.js";
+import { describeTag, dictionaryVr, tagName, type Tag } from "./dictionary.js";
+
+/** How a data set is encoded; it can change from item to item (UN content, PS3.5 section 6.2.2). */
+export interface Encoding {
+  explicit: boolean;
+  littleEndian: boolean;
+}
+
+export interface Fragment {
+  /** Offset of its item tag from the first fragment's item tag, as offset tables count. */
+  relative: number;
+  offset: number;
+  length: number;
+}
+
+/** Encapsulated pixel data (PS3.5 annex A.4). */
+export interface Encapsulated {
+  /** Bytes of the Basic Offset Table item; empty where it is. */
+  offsetTable: Uint8Array;
+  fragments: Fragment[];
+  /** False where the Sequence Delimitation Item is missing. */
+  delimited: boolean;
+  /** The last fragment runs past the end of the file. */
+  truncated: boolean;
+}
+
+export interface Element {
+  tag: Tag;
+  vr: string;
+  /** Of the value. */
+  offset: number;
+  /** Of the value as declared; for undefined length as walked. */
+  length: number;
+  /** The bytes that are there; less than `length` only for pixel data in a file cut short. */
+  available: number;
+  encoding: Encoding;
+  /** Items of a sequence of undefined length (others are walked when asked for). */
+  items?: DataSet[];
+  encapsulated?: Encapsulated;
+}
+
+/** Elements by tag; a repeated tag keeps its first value. */
+export interface DataSet {
+  elements: Map<Tag, Element>;
+  encoding: Encoding;
+  /** Offset after its last byte, delimiter included. */
+  end: number;
+}
+
+export interface Walk {
+  bytes: Uint8Array;
+  view: DataView;
+  warnings: Warning[];
+}
+
+const ITEM = 0xfffee000;
+const ITEM_END = 0xfffee00d;
+const SEQUENCE_END = 0xfffee0dd;
+const UNDEFINED = 0xffffffff;
+const PIXEL_TAGS = new Set<Tag>([0x7fe00008, 0x7fe00009, 0x7fe00010]);
+const MAX_DEPTH = 32;
+const IMPLICIT_LITTLE: Encoding = { explicit: false, littleEndian: true };
+
+const SHORT_VRS = new Set("AE AS AT CS DA DS DT FD FL IS LO LT PN SH SL SS ST TM UI UL US".split(" "));
+const LONG_VRS = new Set("OB OD OF OL OV OW SQ SV UC UN UR UT UV".split(" "));
+
+export function newWalk(bytes: Uint8Array): Walk {
+  return { bytes, view: new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), warnings: [] };
+}
+
+/** Adds a caveat once. */
+export function warn(warnings: Warning[], code: string, message: string): void {
+  if (!warnings.some((w) => w.code === code && w.message === message)) warnings.push({ code, message });
+}
+
+function corrupt(message: string, tag?: Tag): RadserveError {
+  return new RadserveError("corrupt_image", message, tag === undefined ? undefined : { tag: tagName(tag) });
+}
+
+function truncated(tag: Tag | undefined, needed: number, size: number): RadserveError {
+  const where = tag === undefined ? "between elements" : `inside ${describeTag(tag)}`;
+  return new RadserveError(
+    "truncated_image",
+    `The file ends ${where}: ${needed} bytes were expected and it has ${size}. Send the file again from its source.`,
+    { expected_bytes: needed, found_bytes: size },
+  );
+}
+
+export function isVr(code: string): boolean {
+  return SHORT_VRS.has(code) || LONG_VRS.has(code);
+}
+
+function vrAt(walk: Walk, offset: number): string {
+  return String.fromCharCode(walk.bytes[offset] ?? 0, walk.bytes[offset + 1] ?? 0);
+}
+
+function tagAt(walk: Walk, offset: number, little: boolean): Tag {
+  return walk.view.getUint16(offset, little) * 65536 + walk.view.getUint16(offset + 2, little);
+}
+
+/**
+ * The encoding of the data set that begins at `offset`, where its first element contradicts the declared one: files
+ * exist whose explicit sequences hold implicit items, and whose transfer syntax names the wrong one of the two.
+ */
+function encodingAt(walk: Walk, offset: number, end: number, declared: Encoding): Encoding {
+  if (offset + 8 > end || !declared.littleEndian) return declared;
+  const tag = tagAt(walk, offset, true);
+  if (tag >= ITEM && tag <= SEQUENCE_END) return declared;
+  const vr = vrAt(walk, offset + 4);
+  if (declared.explicit) {
+    if (isVr(vr) || /^[A-Z]{2}$/.test(vr)) return declared;
+    const length = walk.view.getUint32(offset + 4, true);
+    if (length !== UNDEFINED && offset + 8 + length > end) return declared;
+    warn(
+      walk.warnings,
+      "implicit_in_explicit",
+      "Implicit VR elements were found in an explicit VR data set.",
+    );
+    return { ...declared, explicit: false };
+  }
+  if (!isVr(vr)) return declared;
+  const known = dictionaryVr(tag);
+  const length = walk.view.getUint32(offset + 4, true);
+  if (known !== vr && offset + 8 + length <= end) return declared;
+  warn(walk.warnings, "explicit_in_implicit", "Explicit VR elements were found in an implicit VR data set.");
+  return { ...declared, explicit: true };
+}
+
+interface Header {
+  tag: Tag;
+  vr: string;
+  length: number;
+  value: number;
+}
+
+function readHeader(walk: Walk, offset: number, end: number, encoding: Encoding): Header {
+  const { view } = walk;
+  const little = encoding.littleEndian;
+  if (offset + 8 > end) throw truncated(undefined, offset + 8, walk.bytes.length);
+  const tag = tagAt(walk, offset, little);
+  const isDelimiter = tag >= ITEM && tag <= SEQUENCE_END;
+  if (isDelimiter || !encoding.explicit)
+    return {
+      tag,
+      vr: isDelimiter ? "" : dictionaryVr(tag),
+      length: view.getUint32(offset + 4, little),
+      value: offset + 8,
+    };
+  const vr = vrAt(walk, offset + 4);
+  if (SHORT_VRS.has(vr)) return { tag, vr, length: view.getUint16(offset + 6, little), value: offset + 8 };
+  // VRs of later editions have the long form too (PS3.5 section 6.2, note)
+  if (LONG_VRS.has(vr) || /^[A-Z]{2}$/.test(vr)) {
+    if (offset + 12 > end) throw truncated(tag, offset + 12, walk.bytes.length);
+    return {
+      tag,
+      vr: LONG_VRS.has(vr) ? vr : "UN",
+      length: view.getUint32(offset + 8, little),
+      value: offset + 12,
+    };
+  }
+  const length = view.getUint32(offset + 4, little);
+  if (length !== UNDEFINED && offset + 8 + length > end)
+    throw corrupt(
+      `The element ${describeTag(tag)} at byte ${offset} has no value representation and its length leads out of the ` +
+        "file. The file is damaged or its transfer syntax is wrong.",
+      tag,
+    );
+  warn(walk.warnings, "implicit_in_explicit", "Implicit VR elements were found in an explicit VR data set.");
+  return { tag, vr: dictionaryVr(tag), length, value: offset + 8 };
+}
+
+/**
+ * Walks the elements from `offset` to `end` or to a delimiter. At the top level (`depth` 0) damage behind the pixel
+ * data is a warning and the walk ends; damage before it is an error.
+ * Throws RadserveError: corrupt_image, truncated_image.
+ */
+export function walkDataSet(
+  walk: Walk,
+  offset: number,
+  end: number,
+  declared: Encoding,
+  depth = 0,
+  stopBefore?: (tag: Tag) => boolean,
+): DataSet {
+  if (depth > MAX_DEPTH)
+    throw corrupt(`Sequences are nested deeper than ${MAX_DEPTH} levels. The file is damaged.`);
+  const encoding = encodingAt(walk, offset, end, declared);
+  const elements = new Map<Tag, Element>();
+  let seenPixels = false;
+  while (offset < end) {
+    try {
+      if (offset + 4 <= end && stopBefore?.(tagAt(walk, offset, encoding.littleEndian))) break;
+      const header = readHeader(walk, offset, end, encoding);
+      if (header.tag === ITEM_END) return { elements, encoding, end: header.value };
+      if (header.tag === SEQUENCE_END || header.tag === ITEM) {
+        if (depth === 0) throw corrupt(`A sequence delimiter lies outside any sequence, at byte ${offset}.`);
+        warn(walk.warnings, "missing_delimiter", "An item ends without its delimiter.");
+        return { elements, encoding, end: offset };
+      }
+      const element = readElement(walk, header, end, encoding, depth);
+      if (!elements.has(header.tag)) elements.set(header.tag, element);
+      seenPixels ||= PIXEL_TAGS.has(header.tag);
+      offset = header.value + element.length;
+    } catch (error) {
+      if (!(error instanceof RadserveError) || depth > 0 || !seenPixels) throw error;
+      warn(
+        walk.warnings,
+        "trailing_data",
+        "Bytes behind the pixel data are no DICOM elements; they were ignored.",
+      );
+      break;
+    }
+  }
+  return { elements, encoding, end: offset };
+}
+
+function readElement(walk: Walk, header: Header, end: number, encoding: Encoding, depth: number): Element {
+  const { tag, vr, length, value } = header;
+  const element: Element = { tag, vr, offset: value, length, available: length, encoding };
+  if (length === UNDEFINED) {
+    if (depth === 0 && PIXEL_TAGS.has(tag)) {
+      element.encapsulated = readFragments(walk, value, end, encoding.littleEndian);
+      const last = element.encapsulated.fragments.at(-1);
+      const stop =
+        last === undefined ? value + 8 + element.encapsulated.offsetTable.length : last.offset + last.length;
+      element.length = Math.min(end, stop + (element.encapsulated.delimited ? 8 : 0)) - value;
+      element.available = element.length;
+      return element;
+    }
+    // UN of undefined length is a sequence in implicit little endian (PS3.5 section 6.2.2, note 4)
+    const inner = vr === "UN" && encoding.explicit ? IMPLICIT_LITTLE : encoding;
+    const sequence = walkItems(walk, value, end, inner, depth + 1, true);
+    element.items = sequence.items;
+    element.length = sequence.end - value;
+    element.available = element.length;
+    return element;
+  }
+  if (length % 2 === 1)
+    warn(walk.warnings, "odd_length", `The length of ${describeTag(tag)} is odd; even lengths are required.`);
+  if (value + length > end) {
+    // A file cut short in its pixels is judged where the frames are counted
+    if (depth > 0 || !PIXEL_TAGS.has(tag)) throw truncated(tag, value + length, walk.bytes.length);
+    element.available = end - value;
+  }
+  return element;
+}
+
+function walkItems(
+  walk: Walk,
+  offset: number,
+  end: number,
+  encoding: Encoding,
+  depth: number,
+  toDelimiter: boolean,
+): { items: DataSet[]; end: number } {
+  const items: DataSet[] = [];
+  while (offset + 8 <= end) {
+    const tag = tagAt(walk, offset, encoding.littleEndian);
+    const length = walk.view.getUint32(offset + 4, encoding.littleEndian);
+    if (tag === SEQUENCE_END) return { items, end: offset + 8 };
+    if (tag !== ITEM) {
+      if (!toDelimiter)
+        throw corrupt(`Expected an item of a sequence at byte ${offset} but found ${tagName(tag)}.`, tag);
+      warn(walk.warnings, "missing_delimiter", "A sequence ends without its delimiter.");
+      return { items, end: offset };
+    }
+    if (length !== UNDEFINED && offset + 8 + length > end) throw truncated(ITEM, offset + 8 + length, end);
+    const stop = length === UNDEFINED ? end : offset + 8 + length;
+    const item = walkDataSet(walk, offset + 8, stop, encoding, depth);
+    items.push(item);
+    offset = length === UNDEFINED ? item.end : stop;
+  }
+  if (toDelimiter) {
+    if (end === walk.bytes.length) throw truncated(SEQUENCE_END, end + 8, end);
+    warn(walk.warnings, "missing_delimiter", "A sequence ends without its delimiter.");
+  }
+  return { items, end };
+}
+
+/**
+ * Items of a sequence; undefined where the element is none. UN of a defined length is tried as implicit little
+ * endian. Throws corrupt_image or truncated_image where the items contradict the element's length.
+ */
+export function itemsOf(walk: Walk, element: Element): DataSet[] | undefined {
+  if (element.items !== undefined) return element.items;
+  const asUn = element.vr === "UN" && element.encoding.explicit;
+  if (element.vr !== "SQ" && !(asUn && dictionaryVr(element.tag) === "SQ")) return undefined;
+  const encoding = asUn ? IMPLICIT_LITTLE : element.encoding;
+  element.items = walkItems(walk, element.offset, element.offset + element.length, encoding, 1, false).items;
+  return element.items;
+}
+
+function readFragments(walk: Walk, start: number, end: number, little: boolean): Encapsulated {
+  const result: Encapsulated = {
+    offsetTable: new Uint8Array(0),
+    fragments: [],
+    delimited: false,
+    truncated: false,
+  };
+  let offset = start;
+  let first = -1;
+  for (let isTable = true; offset + 8 <= end; isTable = false) {
+    let tag = tagAt(walk, offset, little);
+    if (tag !== ITEM && tag !== SEQUENCE_END && !isTable && offset + 9 <= end) {
+      // A fragment of odd length whose pad byte is not counted
+      const next = tagAt(walk, offset + 1, little);
+      if (next === ITEM || next === SEQUENCE_END) {
+        tag = next;
+        offset += 1;
+      }
+    }
+    if (tag === SEQUENCE_END) {
+      result.delimited = true;
+      return result;
+    }
+    if (tag !== ITEM) return result;
+    const length = walk.view.getUint32(offset + 4, little);
+    const available = Math.min(length, end - offset - 8);
+    if (isTable) {
+      result.offsetTable = walk.bytes.subarray(offset + 8, offset + 8 + available);
+    } else {
+      if (first < 0) first = offset;
+      result.fragments.push({ relative: offset - first, offset: offset + 8, length: available });
+    }
+    if (available < length) {
+      result.truncated = true;
+      return result;
+    }
+    offset += 8 + length;
+  }
+  return result;
+}

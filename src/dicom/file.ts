@@ -1,0 +1,133 @@
+/** The DICOM file around a data set (PS3.10 section 7): preamble, file meta information, transfer syntax. */
+import { inflateRawSync, inflateSync } from "node:zlib";
+import { RadserveError } from "../errors.js";
+import { DataSetAttributes } from "./attributes.js";
+import { dictionaryVr } from "./dictionary.js";
+import { isVr, newWalk, walkDataSet, warn, type DataSet, type Encoding, type Walk } from "./elements.js";
+import { IMPLICIT_VR_LITTLE_ENDIAN, transferSyntax, type TransferSyntax } from "./transfer-syntax.js";
+
+export interface DicomFile {
+  walk: Walk;
+  dataSet: DataSet;
+  attributes: DataSetAttributes;
+  transferSyntax: TransferSyntax;
+  /** MediaStorageSOPClassUID, for files whose data set does not say what it is (DICOMDIR). */
+  mediaStorageSopClass: string | undefined;
+}
+
+const META_ENCODING: Encoding = { explicit: true, littleEndian: true };
+/** A deflated data set may not unfold to more than this: 1 GiB. */
+const INFLATE_LIMIT = 1 << 30;
+
+/** How a stream without "DICM" begins, or undefined where it does not look like a data set. */
+function guessEncoding(head: Uint8Array, offset: number): Encoding | undefined {
+  if (head.length < offset + 8) return undefined;
+  const view = new DataView(head.buffer, head.byteOffset, head.byteLength);
+  const vr = String.fromCharCode(head[offset + 4] ?? 0, head[offset + 5] ?? 0);
+  for (const littleEndian of [true, false]) {
+    const group = view.getUint16(offset, littleEndian);
+    const element = view.getUint16(offset + 2, littleEndian);
+    if (group !== 0x0002 && group !== 0x0004 && group !== 0x0008) continue;
+    if (element > 0x2fff) continue;
+    if (isVr(vr)) return { explicit: true, littleEndian };
+    const length = view.getUint32(offset + 4, true);
+    if (littleEndian && length <= 0x10000 && dictionaryVr(group * 65536 + element) !== "UN")
+      return { explicit: false, littleEndian };
+  }
+  return undefined;
+}
+
+/** True where the bytes (160 are enough) begin a DICOM file, or a data set that lost its preamble or its meta information. */
+export function isDicom(head: Uint8Array): boolean {
+  return dataOffset(head) !== undefined || guessEncoding(head, 0) !== undefined;
+}
+
+/** Offset behind "DICM". */
+function dataOffset(head: Uint8Array): number | undefined {
+  for (const at of [128, 0])
+    if (head[at] === 0x44 && head[at + 1] === 0x49 && head[at + 2] === 0x43 && head[at + 3] === 0x4d)
+      return at + 4;
+  return undefined;
+}
+
+/**
+ * Walks a DICOM file. What it had to assume is in `walk.warnings`.
+ * Throws RadserveError: corrupt_image, truncated_image, unsupported_transfer_syntax.
+ */
+export function openFile(bytes: Uint8Array): DicomFile {
+  const walk = newWalk(bytes);
+  const marked = dataOffset(bytes);
+  if (marked !== 132)
+    warn(
+      walk.warnings,
+      "missing_preamble",
+      "The file has no 128-byte preamble; it was recognised by its content.",
+    );
+  const start = marked ?? 0;
+  const meta = walkDataSet(walk, start, bytes.length, META_ENCODING, 0, (tag) => tag >>> 16 !== 0x0002);
+  const metaAttributes = new DataSetAttributes(walk, meta);
+  const syntax = syntaxOf(walk, metaAttributes.string("TransferSyntaxUID"), meta.end);
+  const body = syntax.deflated ? inflated(walk, meta.end) : walk;
+  const offset = syntax.deflated ? 0 : meta.end;
+  const dataSet = walkDataSet(body, offset, body.bytes.length, syntax);
+  return {
+    walk: body,
+    dataSet,
+    attributes: new DataSetAttributes(body, dataSet),
+    transferSyntax: { ...syntax, explicit: dataSet.encoding.explicit },
+    mediaStorageSopClass: metaAttributes.string("MediaStorageSOPClassUID"),
+  };
+}
+
+function syntaxOf(walk: Walk, declared: string | undefined, offset: number): TransferSyntax {
+  if (declared !== undefined) return transferSyntax(declared);
+  warn(
+    walk.warnings,
+    "missing_transfer_syntax",
+    "The file does not name its transfer syntax; it was guessed from the first element.",
+  );
+  const guess = guessEncoding(walk.bytes, offset) ?? { explicit: false, littleEndian: true };
+  if (!guess.littleEndian) return transferSyntax("1.2.840.10008.1.2.2");
+  return transferSyntax(guess.explicit ? "1.2.840.10008.1.2.1" : IMPLICIT_VR_LITTLE_ENDIAN);
+}
+
+/** The data set of Deflated Explicit VR Little Endian (PS3.5 section A.5): a raw deflate stream, no zlib header. */
+function inflated(walk: Walk, offset: number): Walk {
+  const deflated = walk.bytes.subarray(offset);
+  const options = { maxOutputLength: INFLATE_LIMIT };
+  let data: Uint8Array;
+  try {
+    data = inflateRawSync(deflated, options);
+  } catch (error) {
+    const code = error instanceof Error && "code" in error ? error.code : undefined;
+    if (code === "Z_BUF_ERROR")
+      throw new RadserveError(
+        "truncated_image",
+        "The deflated data set ends before its last block. Send the file again from its source.",
+        undefined,
+        { cause: error },
+      );
+    if (code !== "ERR_BUFFER_TOO_LARGE" && deflated[0] === 0x78) {
+      try {
+        data = inflateSync(deflated, options);
+        warn(
+          walk.warnings,
+          "zlib_header",
+          "The deflated data set has a zlib header, which the standard forbids.",
+        );
+        return { ...newWalk(data), warnings: walk.warnings };
+      } catch {
+        // Neither raw deflate nor zlib: reported below
+      }
+    }
+    throw new RadserveError(
+      "corrupt_image",
+      code === "ERR_BUFFER_TOO_LARGE"
+        ? `The deflated data set unfolds to more than ${INFLATE_LIMIT} bytes, the most that is read.`
+        : "The deflated data set cannot be inflated. The file is damaged.",
+      undefined,
+      { cause: error },
+    );
+  }
+  return { ...newWalk(data), warnings: walk.warnings };
+}

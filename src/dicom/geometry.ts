@@ -1,0 +1,86 @@
+/** Where pixels lie and how large they are (PS3.3 10.7, C.7.6.2, C.8.5.5). */
+import type { PlanePosition, Spacing } from "../image.js";
+import type { DataSetAttributes } from "./attributes.js";
+import { functionalGroup, perFrame } from "./functional-groups.js";
+
+export interface FrameGeometry {
+  spacing: Spacing | undefined;
+  plane: PlanePosition | undefined;
+  /** Height of a pixel divided by its width. */
+  aspect: number;
+}
+
+/** Geometry by frame (from 0), read when first asked for. */
+export function frameGeometry(attributes: DataSetAttributes): (frame: number) => FrameGeometry {
+  return perFrame(attributes, (frame) => {
+    const spacing = readSpacing(attributes, frame);
+    return {
+      spacing,
+      plane: readPlane(attributes, frame),
+      aspect: spacing === undefined ? aspectRatio(attributes) : spacing.row / spacing.column,
+    };
+  });
+}
+
+/** `row \ column` in mm (PS3.3 10.7.1.3): the first value is the distance between rows. */
+function pair(
+  attributes: DataSetAttributes | undefined,
+  keyword: string,
+): { row: number; column: number } | undefined {
+  const [row, column] = attributes?.numbers(keyword) ?? [];
+  if (row === undefined || column === undefined || !(row > 0) || !(column > 0)) return undefined;
+  return { row, column };
+}
+
+function readSpacing(attributes: DataSetAttributes, frame: number): Spacing | undefined {
+  const measures = functionalGroup(attributes, frame, "PixelMeasuresSequence");
+  const pixel = pair(measures, "PixelSpacing") ?? pair(attributes, "PixelSpacing");
+  const imager = pair(attributes, "ImagerPixelSpacing");
+  // Equal to the detector's, PixelSpacing says that nothing was corrected for magnification (PS3.3 10.7.1.3)
+  if (pixel !== undefined && !(pixel.row === imager?.row && pixel.column === imager.column))
+    return { ...pixel, source: "PixelSpacing", patient: true };
+  if (imager !== undefined) return { ...imager, source: "ImagerPixelSpacing", patient: false };
+  const scanned = pair(attributes, "NominalScannedPixelSpacing");
+  if (scanned !== undefined) return { ...scanned, source: "NominalScannedPixelSpacing", patient: false };
+  return ultrasoundSpacing(attributes);
+}
+
+const TWO_DIMENSIONAL = 1;
+const CENTIMETRES = 3;
+
+/** Spacing of the 2D regions of an ultrasound image, where all of them have the same (PS3.3 C.8.5.5). */
+function ultrasoundSpacing(attributes: DataSetAttributes): Spacing | undefined {
+  let found: { row: number; column: number } | undefined;
+  for (const region of attributes.sequence("SequenceOfUltrasoundRegions") ?? []) {
+    if (region.number("RegionSpatialFormat") !== TWO_DIMENSIONAL) continue;
+    const inCentimetres =
+      region.number("PhysicalUnitsXDirection") === CENTIMETRES &&
+      region.number("PhysicalUnitsYDirection") === CENTIMETRES;
+    const column = Math.abs(region.number("PhysicalDeltaX") ?? 0) * 10;
+    const row = Math.abs(region.number("PhysicalDeltaY") ?? 0) * 10;
+    if (!inCentimetres || !(row > 0) || !(column > 0)) return undefined;
+    if (found !== undefined && (found.row !== row || found.column !== column)) return undefined;
+    found = { row, column };
+  }
+  return found === undefined ? undefined : { ...found, source: "SequenceOfUltrasoundRegions", patient: true };
+}
+
+function aspectRatio(attributes: DataSetAttributes): number {
+  const [vertical, horizontal] = attributes.numbers("PixelAspectRatio") ?? [];
+  if (vertical === undefined || horizontal === undefined || !(vertical > 0) || !(horizontal > 0)) return 1;
+  return vertical / horizontal;
+}
+
+function readPlane(attributes: DataSetAttributes, frame: number): PlanePosition | undefined {
+  const position =
+    functionalGroup(attributes, frame, "PlanePositionSequence")?.numbers("ImagePositionPatient") ??
+    attributes.numbers("ImagePositionPatient");
+  const orientation =
+    functionalGroup(attributes, frame, "PlaneOrientationSequence")?.numbers("ImageOrientationPatient") ??
+    attributes.numbers("ImageOrientationPatient");
+  if (position?.length !== 3 || orientation?.length !== 6) return undefined;
+  return {
+    position: position as PlanePosition["position"],
+    orientation: orientation as PlanePosition["orientation"],
+  };
+}

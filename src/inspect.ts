@@ -1,0 +1,215 @@
+/** What a file is and what its decoded pixels are: `radserve inspect`, and the face of the conformance tests. */
+import { createHash } from "node:crypto";
+import { RadserveError } from "./errors.js";
+import type {
+  Image,
+  Interpretation,
+  PixelFormat,
+  PlanePosition,
+  Spacing,
+  TransformStep,
+  Warning,
+} from "./image.js";
+
+/** Over stored values; see inspectImage. */
+export interface FrameSummary {
+  sha256: string;
+  min: number;
+  max: number;
+  mean: number;
+}
+
+export interface Inspection {
+  format: Image["source"]["format"];
+  file_sha256: string;
+  bytes: number;
+  transfer_syntax: string | null;
+  sop_class_uid: string | null;
+  sop_instance_uid: string | null;
+  series_instance_uid: string | null;
+  study_instance_uid: string | null;
+  modality: string | null;
+  frames: number;
+  rows: number;
+  columns: number;
+  samples: number;
+  bits_allocated: number;
+  bits_stored: number;
+  high_bit: number;
+  signed: boolean;
+  float: boolean;
+  photometric_interpretation: string;
+  spacing_mm: Spacing | null;
+  pixel_aspect: number;
+  plane: PlanePosition | null;
+  units: string | null;
+  padding: { from: number; to: number } | null;
+  transforms: TransformStep[];
+  first_frame: FrameSummary;
+  last_frame: FrameSummary;
+  warnings: Warning[];
+}
+
+/**
+ * Decodes first and last frame and describes the image; no patient data.
+ *
+ * Hashes are over the stored values as `Image.frame` gives them: little endian, one container of BitsAllocated a
+ * sample, unmasked, colour by pixel, before rescale, tables, windows and inversion. min, max and mean are of the
+ * values masked to BitsStored at HighBit and read by sign. NaN of floating-point pixels is left out of them.
+ * Throws what `Image.frame` throws.
+ */
+export async function inspectImage(image: Image): Promise<Inspection> {
+  const { source, format } = image;
+  const interpretation = image.interpretation(0);
+  const first = summarise(await image.frame(0), format);
+  const last = image.frameCount === 1 ? first : summarise(await image.frame(image.frameCount - 1), format);
+  return {
+    format: source.format,
+    file_sha256: source.fileSha256,
+    bytes: source.bytes,
+    transfer_syntax: source.transferSyntaxUid ?? null,
+    sop_class_uid: source.sopClassUid ?? null,
+    sop_instance_uid: source.sopInstanceUid ?? null,
+    series_instance_uid: source.seriesInstanceUid ?? null,
+    study_instance_uid: source.studyInstanceUid ?? null,
+    modality: source.modality ?? null,
+    frames: image.frameCount,
+    rows: format.rows,
+    columns: format.columns,
+    samples: format.samplesPerPixel,
+    bits_allocated: format.bitsAllocated,
+    bits_stored: format.bitsStored,
+    high_bit: format.highBit,
+    signed: format.signed,
+    float: format.float,
+    photometric_interpretation: format.photometricInterpretation,
+    spacing_mm: image.spacing(0) ?? null,
+    pixel_aspect: image.pixelAspect(0),
+    plane: image.plane(0) ?? null,
+    units: interpretation.units ?? null,
+    padding: interpretation.padding ?? null,
+    transforms: transformSteps(image, interpretation),
+    first_frame: first,
+    last_frame: last,
+    warnings: image.warnings,
+  };
+}
+
+/**
+ * Stored values of frame `number`, counted from 1 as DICOM counts frames: the bytes that inspectImage hashes.
+ * Throws bad_request for a frame the image does not have.
+ */
+export async function dumpFrame(image: Image, number: number): Promise<Uint8Array> {
+  if (!Number.isInteger(number) || number < 1 || number > image.frameCount)
+    throw new RadserveError(
+      "bad_request",
+      `Expected a frame number from 1 to ${image.frameCount} but received ${number}.`,
+    );
+  return image.frame(number - 1);
+}
+
+/** Steps from stored to display values of the first frame, in order, tables by their shape. */
+function transformSteps(image: Image, interpretation: Interpretation): TransformStep[] {
+  const { format } = image;
+  const { modality, palette, voi } = interpretation;
+  const steps: TransformStep[] = [...image.transforms];
+  if (modality.kind === "rescale")
+    steps.push({ step: "rescale", slope: modality.slope, intercept: modality.intercept });
+  if (modality.kind === "lut") steps.push({ step: "modality_lut", ...shape(modality.lut) });
+  if (palette !== undefined)
+    steps.push({
+      step: "palette",
+      ...shape({ firstMapped: palette.firstMapped, bits: palette.bits, entries: palette.red }),
+    });
+  voi.forEach((v, index) => {
+    if (v.kind === "lut") steps.push({ step: "voi_lut", index, ...shape(v.lut) });
+    else steps.push({ step: "window", index, center: v.center, width: v.width, function: v.function });
+  });
+  if (format.photometricInterpretation === "MONOCHROME1") steps.push({ step: "invert" });
+  if (format.packed422) steps.push({ step: "upsample_chroma" });
+  if (format.photometricInterpretation.startsWith("YBR")) steps.push({ step: "ybr_to_rgb" });
+  return steps;
+}
+
+function shape(lut: { firstMapped: number; bits: number; entries: Uint16Array }): Record<string, number> {
+  return { first_mapped: lut.firstMapped, entries: lut.entries.length, bits: lut.bits };
+}
+
+function summarise(data: Uint8Array, format: PixelFormat): FrameSummary {
+  const read = valueReader(data, format);
+  const count = data.length / (format.bitsAllocated / 8);
+  let min = Infinity;
+  let max = -Infinity;
+  let sum = 0;
+  let counted = 0;
+  for (let i = 0; i < count; i++) {
+    const value = read(i);
+    if (Number.isNaN(value)) continue;
+    if (value < min) min = value;
+    if (value > max) max = value;
+    sum += value;
+    counted++;
+  }
+  return {
+    sha256: createHash("sha256").update(data).digest("hex"),
+    min: counted === 0 ? 0 : min,
+    max: counted === 0 ? 0 : max,
+    mean: counted === 0 ? 0 : sum / counted,
+  };
+}
+
+/** Value of a container: masked to BitsStored at HighBit and sign-extended from HighBit (PS3.5 section 8.1.1). */
+function valueReader(data: Uint8Array, format: PixelFormat): (index: number) => number {
+  const { bitsAllocated, bitsStored, highBit, signed } = format;
+  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+  if (format.float)
+    return bitsAllocated === 32 ? (i) => view.getFloat32(i * 4, true) : (i) => view.getFloat64(i * 8, true);
+  const word =
+    bitsAllocated === 8
+      ? (i: number) => data[i] ?? 0
+      : bitsAllocated === 16
+        ? (i: number) => view.getUint16(i * 2, true)
+        : (i: number) => view.getUint32(i * 4, true);
+  // Left-aligned in 32 bits, the shift back drops what is below and extends the sign
+  const left = 31 - highBit;
+  const right = 32 - bitsStored;
+  return signed ? (i) => (word(i) << left) >> right : (i) => (word(i) << left) >>> right;
+}
+
+/** The same for people: one fact a line. */
+export function formatInspection(inspection: Inspection): string {
+  const i = inspection;
+  const sign = i.float ? "floating point" : i.signed ? "signed" : "unsigned";
+  const size = `${i.columns} x ${i.rows}, ${i.frames} frame${i.frames === 1 ? "" : "s"}`;
+  const lines: [string, string | null][] = [
+    ["Format", i.transfer_syntax === null ? i.format : `${i.format}, transfer syntax ${i.transfer_syntax}`],
+    ["Modality", i.modality],
+    ["SOP class", i.sop_class_uid],
+    ["SOP instance", i.sop_instance_uid],
+    ["File", `${i.bytes} bytes, sha256 ${i.file_sha256}`],
+    ["Size", size],
+    [
+      "Pixels",
+      `${i.photometric_interpretation}, ${i.samples} x ${i.bits_stored} of ${i.bits_allocated} bits, ${sign}`,
+    ],
+    [
+      "Spacing",
+      i.spacing_mm === null
+        ? null
+        : `${i.spacing_mm.row} x ${i.spacing_mm.column} mm (${i.spacing_mm.source}${i.spacing_mm.patient ? "" : ", not in the patient"})`,
+    ],
+    ["Units", i.units],
+    ["First frame", frameText(i.first_frame)],
+    ["Last frame", i.frames === 1 ? null : frameText(i.last_frame)],
+    ...i.transforms.map((t): [string, string] => ["Transform", JSON.stringify(t)]),
+    ...i.warnings.map((w): [string, string] => ["Warning", `${w.message} [${w.code}]`]),
+  ];
+  return lines
+    .filter((line): line is [string, string] => line[1] !== null)
+    .map(([name, text]) => `${name.padEnd(13)}${text}\n`)
+    .join("");
+}
+
+function frameText(frame: FrameSummary): string {
+  return `${frame.min} to ${frame.max}, mean ${frame.mean.toFixed(3)}, sha256 ${frame.sha256}`;
+}

@@ -1,0 +1,106 @@
+/**
+ * The canary: a stored tensor goes in, and what comes out must be what came out where the model was approved. It shows
+ * a driver, a library or a machine that computes something else before a patient's image does.
+ */
+import { readFile } from "node:fs/promises";
+import type { Engine, LoadedModel, Tensor } from "../engine.js";
+import { RadserveError } from "../errors.js";
+import type { ImageInput, Manifest } from "../manifest.js";
+import { decodeNpy, ELEMENT_BYTES, elementCount } from "../npy.js";
+import { resolveModelFile } from "./files.js";
+import { compareTensors, type Tolerance } from "./compare.js";
+
+/** Side of the image that warms a model whose input size is the source's own. */
+const WARM_UP_SIDE = 64;
+
+type Precision = Manifest["execution"]["precision"];
+
+/** TF32 exists on CUDA only: a CPU computes such a model in float32. */
+export function effectivePrecision(provider: "cpu" | "cuda", precision: Precision): Precision {
+  return provider === "cpu" && precision === "tf32" ? "float32" : precision;
+}
+
+/** The canary's tolerance for a provider, or undefined where the manifest gives none. */
+export function toleranceFor(manifest: Manifest, provider: "cpu" | "cuda"): Tolerance | undefined {
+  const precision = effectivePrecision(provider, manifest.execution.precision);
+  return manifest.canary?.tolerance.find((t) => t.provider === provider && t.precision === precision);
+}
+
+/**
+ * Runs a loaded model once: its canary where it has one, else a tensor of zeros.
+ * Throws RadserveError `model_unavailable` where the canary's output differs, and what the engine throws.
+ */
+export async function warmUp(
+  engine: Engine,
+  loaded: LoadedModel,
+  manifest: Manifest,
+  directory: string,
+): Promise<void> {
+  if (manifest.canary !== undefined) return runCanary(engine, loaded, manifest, directory);
+  const feeds = manifest.inputs.map(zeroInput);
+  await engine.runTensors(loaded.id, feeds);
+}
+
+async function runCanary(
+  engine: Engine,
+  loaded: LoadedModel,
+  manifest: Manifest,
+  directory: string,
+): Promise<void> {
+  const { canary, inputs } = manifest;
+  const input = inputs[0];
+  if (canary === undefined || input === undefined) return;
+  const precision = effectivePrecision(loaded.provider, manifest.execution.precision);
+  const tolerance = toleranceFor(manifest, loaded.provider);
+  if (tolerance === undefined)
+    throw failed(
+      `canary.tolerance has no entry for provider ${loaded.provider} and precision ${precision}; add one that was measured there`,
+    );
+  const feed = { name: input.tensor, ...(await readTensor(directory, canary.input.path)) };
+  const outputs = await engine.runTensors(loaded.id, [feed]);
+  for (const { tensor, file } of canary.expected) {
+    const actual = outputs.find((o) => o.name === tensor);
+    if (actual === undefined)
+      throw failed(`the canary expects a tensor "${tensor}", which the graph does not give`);
+    const difference = compareTensors(await readTensor(directory, file.path), actual, tolerance);
+    if (!difference.equal) throw failed(`the canary's output "${tensor}" is wrong here: ${difference.text}`);
+  }
+}
+
+async function readTensor(directory: string, path: string): Promise<Omit<Tensor, "name">> {
+  const bytes = await readFile(await resolveModelFile(directory, path));
+  try {
+    return decodeNpy(bytes);
+  } catch (error) {
+    if (error instanceof RadserveError) throw failed(`${path}: ${error.message}`);
+    throw error;
+  }
+}
+
+/** One image of zeros in the form that a manifest's input has. */
+function zeroInput(input: ImageInput): Tensor {
+  const size: Record<string, number> = {
+    N: 1,
+    C: input.channels === "grayscale" ? 1 : 3,
+    ...inputSides(input),
+  };
+  const shape = Array.from(input.layout).map((letter) => size[letter] ?? 1);
+  return {
+    name: input.tensor,
+    dtype: input.dtype,
+    shape,
+    data: new Uint8Array(elementCount(shape) * ELEMENT_BYTES[input.dtype]),
+  };
+}
+
+function inputSides(input: ImageInput): { D: number; H: number; W: number } {
+  if (input.size.kind === "fixed")
+    return { D: input.size.depth ?? 1, H: input.size.height, W: input.size.width };
+  const multiple = input.size.kind === "multiple_of" ? input.size.multiple : 1;
+  const side = Math.ceil(WARM_UP_SIDE / multiple) * multiple;
+  return { D: 1, H: side, W: side };
+}
+
+function failed(message: string): RadserveError {
+  return new RadserveError("model_unavailable", message);
+}

@@ -1,0 +1,83 @@
+/** Comparison of two tensors, element by element. */
+import type { Tensor, TensorType } from "../engine.js";
+import { ELEMENT_BYTES } from "../npy.js";
+
+/** A difference up to absolute + relative * |expected| passes. */
+export interface Tolerance {
+  absolute: number;
+  relative: number;
+}
+
+export interface Comparison {
+  equal: boolean;
+  /** Largest difference; infinite where shapes or types differ or only one side is not a number. */
+  maxAbsolute: number;
+  /** Elements outside the tolerance. */
+  outside: number;
+  /** One clause for a person. */
+  text: string;
+}
+
+type Plain = Pick<Tensor, "dtype" | "shape" | "data">;
+
+/** A tensor's elements as numbers; 64-bit integers beyond 2^53 lose their last digits. */
+export function toNumbers(tensor: Plain): Float64Array {
+  const { dtype, data } = tensor;
+  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+  const bytes = ELEMENT_BYTES[dtype];
+  const read = READERS[dtype];
+  return Float64Array.from({ length: data.byteLength / bytes }, (_, i) => read(view, i * bytes));
+}
+
+/** Compares shape, type and every element; two NaN in the same place are equal, one alone never is. */
+export function compareTensors(expected: Plain, actual: Plain, tolerance: Tolerance): Comparison {
+  if (expected.dtype !== actual.dtype || expected.shape.join() !== actual.shape.join()) {
+    const [e, a] = [expected, actual].map((t) => `${t.dtype} [${t.shape.join(", ")}]`);
+    return { equal: false, maxAbsolute: Infinity, outside: 0, text: `expected ${e ?? ""}, found ${a ?? ""}` };
+  }
+  const [e, a] = [toNumbers(expected), toNumbers(actual)];
+  let maxAbsolute = 0;
+  let outside = 0;
+  e.forEach((want, i) => {
+    const difference = distance(want, a[i] ?? NaN);
+    if (difference > maxAbsolute) maxAbsolute = difference;
+    if (difference > tolerance.absolute + tolerance.relative * Math.abs(want)) outside++;
+  });
+  const limit = `tolerance ${tolerance.absolute} absolute, ${tolerance.relative} relative`;
+  return {
+    equal: outside === 0,
+    maxAbsolute,
+    outside,
+    text: `largest difference ${maxAbsolute.toPrecision(3)} over ${e.length} elements, ${outside} outside the ${limit}`,
+  };
+}
+
+function distance(expected: number, actual: number): number {
+  if (Object.is(expected, actual) || expected === actual) return 0;
+  const difference = Math.abs(expected - actual);
+  return Number.isNaN(difference) ? Infinity : difference;
+}
+
+/** IEEE 754 binary16. */
+function float16(bits: number): number {
+  const sign = bits & 0x8000 ? -1 : 1;
+  const exponent = (bits >> 10) & 0x1f;
+  const fraction = bits & 0x3ff;
+  if (exponent === 0) return sign * fraction * 2 ** -24;
+  if (exponent === 31) return fraction === 0 ? sign * Infinity : NaN;
+  return sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
+}
+
+const READERS: Record<TensorType, (view: DataView, at: number) => number> = {
+  float32: (v, at) => v.getFloat32(at, true),
+  float16: (v, at) => float16(v.getUint16(at, true)),
+  float64: (v, at) => v.getFloat64(at, true),
+  uint8: (v, at) => v.getUint8(at),
+  int8: (v, at) => v.getInt8(at),
+  uint16: (v, at) => v.getUint16(at, true),
+  int16: (v, at) => v.getInt16(at, true),
+  int32: (v, at) => v.getInt32(at, true),
+  int64: (v, at) => Number(v.getBigInt64(at, true)),
+  uint32: (v, at) => v.getUint32(at, true),
+  bool: (v, at) => v.getUint8(at),
+};

@@ -1,0 +1,90 @@
+/** A first manifest from a graph: what the graph says is filled in, what it cannot say is null and stays to be filled. */
+import type { TensorInfo } from "../engine.js";
+import type { Graph } from "./graph.js";
+
+export interface Draft {
+  /** Not yet a manifest: null wherever a person must decide. */
+  manifest: Record<string, unknown>;
+  /** Paths of the nulls, in the manifest's order. */
+  open: string[];
+}
+
+/** Image dtypes that a manifest can name. */
+const IMAGE_TYPES = ["float32", "float16", "uint8", "int8", "uint16", "int16", "int32"];
+
+/**
+ * Draft for a graph. `name` is the folder's; `file` and its hash are the graph's. Nothing is guessed: layout and sizes
+ * are taken only where the shape leaves no doubt.
+ */
+export function draftManifest(name: string, file: { path: string; sha256: string }, graph: Graph): Draft {
+  const image = graph.inputs[0];
+  const manifest = {
+    $schema: "../model.schema.json",
+    name,
+    version: null,
+    manufacturer: null,
+    description: null,
+    intended_use: null,
+    regulatory: "Not for diagnostic use. For research.",
+    stage: "draft",
+    release: "off",
+    required: false,
+    files: [file],
+    accepts: { formats: null, dimensions: image?.shape.length === 5 ? "series" : null },
+    inputs: image === undefined ? [] : [draftInput(image)],
+    outputs: graph.outputs.map(draftOutput),
+    batching: { max: (image?.shape[0] ?? -1) === -1 ? 8 : (image?.shape[0] ?? 1) },
+    execution: { providers: ["cpu"], precision: "float32" },
+    results: { outputs: ["json", "png"] },
+  };
+  return { manifest, open: nulls(manifest, "") };
+}
+
+function draftInput(info: TensorInfo): Record<string, unknown> {
+  const layout = layoutOf(info);
+  const side = (letter: string) => info.shape[layout?.indexOf(letter) ?? -1] ?? -1;
+  const channels = side("C");
+  return {
+    tensor: info.name,
+    dtype: IMAGE_TYPES.includes(info.dtype) ? info.dtype : null,
+    layout,
+    size: sizeOf(side, info.shape.length === 5),
+    fit: null,
+    interpolation: null,
+    values: { kind: null },
+    monochrome1: null,
+    channels: channels === 1 ? "grayscale" : null,
+    colour_source: null,
+    normalisation: { kind: null },
+    background: null,
+  };
+}
+
+/** Channels first or last by the one dimension that can be channels; null where neither or both can. */
+function layoutOf(info: TensorInfo): string | null {
+  const rank = info.shape.length;
+  if (rank !== 4 && rank !== 5) return null;
+  const channels = (axis: number) => info.shape[axis] === 1 || info.shape[axis] === 3;
+  const first = channels(1);
+  const last = channels(rank - 1);
+  if (first === last) return null;
+  if (rank === 4) return first ? "NCHW" : "NHWC";
+  return first ? "NCDHW" : "NDHWC";
+}
+
+function sizeOf(side: (letter: string) => number, volume: boolean): Record<string, unknown> {
+  const [depth, height, width] = [side("D"), side("H"), side("W")];
+  if (height < 1 || width < 1 || (volume && depth < 1)) return { kind: null };
+  return { kind: "fixed", height, width, ...(volume ? { depth } : {}) };
+}
+
+function draftOutput(info: TensorInfo): Record<string, unknown> {
+  return { kind: null, tensor: info.name };
+}
+
+function nulls(value: unknown, path: string): string[] {
+  if (value === null) return [path];
+  if (Array.isArray(value)) return value.flatMap((entry, i) => nulls(entry, `${path}[${i}]`));
+  if (typeof value !== "object") return [];
+  return Object.entries(value).flatMap(([key, entry]) => nulls(entry, path === "" ? key : `${path}.${key}`));
+}

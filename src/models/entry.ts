@@ -1,0 +1,20 @@
+/** One model as every thread sees it. */
+import type { ErrorObject } from "../errors.js";
+import type { Manifest, Site } from "../manifest.js";
+
+/** Plain data, structured-cloneable. */
+export interface ModelEntry {
+  name: string;
+  version: string;
+  /** SHA-256 over the manifest's canonical JSON and all files of the model, hex. */
+  sha256: string;
+  manifest: Manifest;
+  site: Site;
+  /** Thresholds for each output in its label order, site.json applied; NaN where a label has none. */
+  thresholds: number[][];
+  state: "ready" | "failed" | "off";
+  error?: ErrorObject;
+  /** The engine's number for the loaded session; only where state is ready. */
+  nativeId?: number;
+  provider?: "cpu" | "cuda";
+}

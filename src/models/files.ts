@@ -1,0 +1,78 @@
+/** Where a manifest's files lie: inside the model's folder, or inside an installed package. */
+import { existsSync, readFileSync } from "node:fs";
+import { realpath } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { dirname, join, resolve, sep } from "node:path";
+import { fileURLToPath } from "node:url";
+import type { Manifest } from "../manifest.js";
+import type { Problem } from "./explain.js";
+import { fileSha256 } from "./hash.js";
+
+type ModelFile = Manifest["files"][number];
+
+const NPM = "npm:";
+
+/** The folder of Radserve's own package.json, in a checkout and when installed. */
+export function packageRoot(): string {
+  let folder = dirname(fileURLToPath(import.meta.url));
+  while (!isOwnPackage(join(folder, "package.json"))) {
+    const parent = dirname(folder);
+    if (parent === folder) throw new Error("Radserve's package.json is missing above its own files");
+    folder = parent;
+  }
+  return folder;
+}
+
+function isOwnPackage(file: string): boolean {
+  if (!existsSync(file)) return false;
+  const content = JSON.parse(readFileSync(file, "utf8")) as { name?: unknown };
+  return content.name === "radserve";
+}
+
+/**
+ * Absolute path of a manifest's file. `npm:PACKAGE/PATH` is found as Node finds PACKAGE from Radserve's own folder;
+ * the package's `exports` do not matter, because the file is data that its hash pins.
+ * Throws Error where there is no such package or the path leads out of it.
+ */
+export async function resolveModelFile(directory: string, path: string): Promise<string> {
+  if (!path.startsWith(NPM)) return resolve(directory, path);
+  const parts = path.slice(NPM.length).split("/");
+  const depth = path.startsWith(`${NPM}@`) ? 2 : 1;
+  const name = parts.slice(0, depth).join("/");
+  const require = createRequire(join(packageRoot(), "package.json"));
+  const home = (require.resolve.paths(name) ?? [])
+    .map((folder) => join(folder, name))
+    .find((folder) => existsSync(join(folder, "package.json")));
+  if (home === undefined) throw new Error(`the package ${name} is not installed; run npm ci`);
+  const [inside, file] = await Promise.all([realpath(home), realpath(join(home, ...parts.slice(depth)))]);
+  if (!file.startsWith(inside + sep)) throw new Error(`the path leads out of the package ${name}`);
+  return file;
+}
+
+/** Every file that is missing or is not the one that the manifest pins. */
+export async function verifyFiles(directory: string, files: readonly ModelFile[]): Promise<Problem[]> {
+  const checked = await Promise.all(files.map((file) => verifyFile(directory, file)));
+  return checked.flat();
+}
+
+async function verifyFile(directory: string, file: ModelFile): Promise<Problem[]> {
+  let found: string;
+  try {
+    found = await fileSha256(await resolveModelFile(directory, file.path));
+  } catch (error) {
+    return [{ path: file.path, message: `The file cannot be read: ${fault(error)}` }];
+  }
+  if (found === file.sha256) return [];
+  const placeholder = /^0+$/.test(file.sha256);
+  const message = placeholder
+    ? `sha256 is still a placeholder of zeros; the file that lies there has ${found}: check where it comes from, then enter that`
+    : `Expected sha256 ${file.sha256}, found ${found}: this is another file than the manifest describes`;
+  return [{ path: file.path, message }];
+}
+
+function fault(error: unknown): string {
+  const code = (error as NodeJS.ErrnoException).code;
+  if (code === "ENOENT") return "there is no such file";
+  if (code !== undefined) return code;
+  return error instanceof Error ? error.message : "unknown reason";
+}

@@ -1,0 +1,134 @@
+/**
+ * Whether a manifest and a graph fit each other, before anything runs: names, types, layouts, sizes, and how many
+ * labels the last layer has. What a dynamic dimension leaves open the canary shows.
+ */
+import { closest } from "fastest-levenshtein";
+import type { TensorInfo } from "../engine.js";
+import { labelsOf, type ImageInput, type Manifest, type ModelOutput } from "../manifest.js";
+import { pathText, type Problem } from "./explain.js";
+
+export interface Graph {
+  inputs: TensorInfo[];
+  outputs: TensorInfo[];
+}
+
+/** Every disagreement between a manifest and the graph that its first file holds. */
+export function checkGraph(manifest: Manifest, graph: Graph): Problem[] {
+  return [
+    ...manifest.inputs.flatMap((input, i) => checkInput(input, graph.inputs, ["inputs", i])),
+    ...unfedInputs(manifest, graph),
+    ...manifest.outputs.flatMap((output, o) => checkOutput(output, graph.outputs, ["outputs", o])),
+    ...checkCanaryNames(manifest, graph),
+  ];
+}
+
+/** "float32 [batch, 3, ?, ?]". */
+export function tensorText(info: TensorInfo): string {
+  const sides = info.shape.map((side, i) => (side >= 0 ? String(side) : info.names[i] || "?"));
+  return `${info.dtype} [${sides.join(", ")}]`;
+}
+
+function named(name: string, tensors: readonly TensorInfo[], path: PropertyKey[]): TensorInfo | Problem {
+  const found = tensors.find((t) => t.name === name);
+  if (found !== undefined) return found;
+  const names = tensors.map((t) => t.name);
+  return {
+    path: pathText(path),
+    message: `The graph has no tensor "${name}"; did you mean "${closest(name, names)}"? It has ${names.map((n) => `"${n}"`).join(", ")}`,
+  };
+}
+
+const isProblem = (value: TensorInfo | Problem): value is Problem => "message" in value;
+
+function unfedInputs(manifest: Manifest, graph: Graph): Problem[] {
+  const fed = new Set(manifest.inputs.map((i) => i.tensor));
+  return graph.inputs
+    .filter((t) => !fed.has(t.name) && manifest.inputs.length < graph.inputs.length)
+    .map((t) => ({
+      path: "inputs",
+      message: `The graph also wants the input "${t.name}" (${tensorText(t)}), which the manifest does not feed`,
+    }));
+}
+
+/** Axis of each dimension by the layout's letters; D is absent in two dimensions. */
+function sides(input: ImageInput): Record<string, number> {
+  return Object.fromEntries(Array.from(input.layout).map((letter, axis) => [letter, axis]));
+}
+
+function checkInput(input: ImageInput, tensors: readonly TensorInfo[], path: PropertyKey[]): Problem[] {
+  const info = named(input.tensor, tensors, [...path, "tensor"]);
+  if (isProblem(info)) return [info];
+  const problems: Problem[] = [];
+  const expect = (field: string, ok: boolean, message: string) => {
+    if (!ok) problems.push({ path: pathText([...path, field]), message });
+  };
+  const graph = `the graph's "${info.name}" is ${tensorText(info)}`;
+  expect("dtype", input.dtype === info.dtype, `Expected ${info.dtype}, found ${input.dtype}: ${graph}`);
+  const rank = input.layout.length;
+  expect("layout", rank === info.shape.length, `${input.layout} has ${rank} dimensions; ${graph}`);
+  if (rank !== info.shape.length) return problems;
+  const axis = sides(input);
+  const side = (letter: string) => info.shape[axis[letter] ?? -1] ?? -1;
+  const fits = (letter: string, size: number) => side(letter) < 0 || side(letter) === size;
+  const channels = input.channels === "grayscale" ? 1 : 3;
+  expect("channels", fits("C", channels), `${input.channels} gives ${channels} channels; ${graph}`);
+  if (input.size.kind === "fixed") {
+    const { height, width, depth } = input.size;
+    const ok = fits("H", height) && fits("W", width) && (depth === undefined || fits("D", depth));
+    expect(
+      "size",
+      ok,
+      `${[depth, height, width].filter((s) => s !== undefined).join(" x ")} does not fit: ${graph}`,
+    );
+  } else {
+    const open = side("H") < 0 && side("W") < 0;
+    expect("size", open, `"${input.size.kind}" needs dynamic height and width; ${graph}`);
+  }
+  return problems;
+}
+
+function checkOutput(output: ModelOutput, tensors: readonly TensorInfo[], path: PropertyKey[]): Problem[] {
+  if (output.kind === "detection") {
+    const parts = ["boxes", "scores", ...(output.classes === undefined ? [] : ["classes"])] as const;
+    return parts.flatMap((part) => {
+      const tensor = output[part as "boxes" | "scores" | "classes"]?.tensor ?? "";
+      const info = named(tensor, tensors, [...path, part, "tensor"]);
+      return isProblem(info) ? [info] : [];
+    });
+  }
+  const info = named(output.tensor, tensors, [...path, "tensor"]);
+  if (isProblem(info)) return [info];
+  const channels = channelsOf(output);
+  if (channels === undefined) return [];
+  const found = info.shape[1] ?? -1;
+  if (found < 0 || found === channels) return [];
+  const field = output.kind === "regression" ? "values" : "labels";
+  return [
+    {
+      path: pathText([...path, field]),
+      message: `Expected ${found} channels in all, because the graph's "${info.name}" is ${tensorText(info)}; found ${channels}`,
+    },
+  ];
+}
+
+/** Channels that axis 1 must have; undefined where the kind does not say. */
+function channelsOf(output: ModelOutput): number | undefined {
+  switch (output.kind) {
+    case "classification":
+      return labelsOf(output).length;
+    case "regression":
+      return output.values.length;
+    case "segmentation":
+      if (output.activation === "label_map") return undefined;
+      return output.labels.length + (output.activation === "sigmoid" ? 0 : 1);
+    default:
+      return undefined;
+  }
+}
+
+function checkCanaryNames(manifest: Manifest, graph: Graph): Problem[] {
+  return (manifest.canary?.expected ?? []).flatMap((expected, i) => {
+    const info = named(expected.tensor, graph.outputs, ["canary", "expected", i, "tensor"]);
+    return isProblem(info) ? [info] : [];
+  });
+}

@@ -1,0 +1,147 @@
+/** From a checked folder to a model that runs: loaded, warm, and its canary passed. */
+import { basename, join } from "node:path";
+import { existsSync } from "node:fs";
+import { readdir } from "node:fs/promises";
+import type { Engine, LoadedModel } from "../engine.js";
+import { asRadserveError, RadserveError, type ErrorObject } from "../errors.js";
+import type { Manifest } from "../manifest.js";
+import { warmUp } from "./canary.js";
+import type { ModelEntry } from "./entry.js";
+import type { Problem } from "./explain.js";
+import { checkGraph } from "./graph.js";
+import { graphPath, readModelFolder, type FolderReport, type SoundModel } from "./read.js";
+
+export type Provider = "cpu" | "cuda";
+
+/** Manifests under it have no weights beside them: they are to be copied and completed. */
+export const EXAMPLES = "examples";
+
+/** A folder's outcome: an entry wherever the manifest could be read, and an error wherever it does not serve. */
+export interface Outcome {
+  name: string;
+  required: boolean;
+  entry?: ModelEntry;
+  error?: ErrorObject;
+}
+
+/**
+ * Folders of models, in the order of their names. Throws RadserveError `model_unavailable` where the directory
+ * cannot be read.
+ */
+export async function modelFolders(directory: string): Promise<string[]> {
+  let names: string[];
+  try {
+    names = await readdir(directory);
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code ?? "unknown reason";
+    throw new RadserveError(
+      "model_unavailable",
+      `Expected a readable folder of models, found ${code}. Set RADSERVE_MODELS_DIR to the folder that holds them.`,
+    );
+  }
+  return names
+    .filter((name) => name !== EXAMPLES && !name.startsWith("."))
+    .filter((name) => existsSync(join(directory, name, "model.json")))
+    .sort()
+    .map((name) => join(directory, name));
+}
+
+/** Reads a folder and loads what it holds; every failure becomes part of the outcome, so that the others go on. */
+export async function loadFolder(
+  directory: string,
+  engine: Engine,
+  providers: readonly Provider[],
+): Promise<Outcome> {
+  const report = await readModelFolder(directory);
+  return loadReport(report, engine, providers);
+}
+
+/** The second half of loadFolder, for callers that look at the report first. */
+export async function loadReport(
+  report: FolderReport,
+  engine: Engine,
+  providers: readonly Provider[],
+): Promise<Outcome> {
+  const { name, model, required } = report;
+  if (model === undefined) return { name, required, error: problemsError(name, report.problems) };
+  if (model.manifest.release === "off") {
+    const entry = entryOf(name, model, "off");
+    if (report.problems.length === 0) return { name, required: false, entry };
+  }
+  try {
+    if (report.problems.length > 0) throw RadserveError.fromObject(problemsError(name, report.problems));
+    const loaded = await loadSession(report.directory, model.manifest, engine, providers);
+    const entry = entryOf(name, model, "ready");
+    return { name, required, entry: { ...entry, nativeId: loaded.id, provider: loaded.provider } };
+  } catch (thrown) {
+    const error = unavailable(name, thrown);
+    const state = model.manifest.release === "off" ? "off" : "failed";
+    return {
+      name,
+      required: required && state === "failed",
+      entry: { ...entryOf(name, model, state), error },
+      error,
+    };
+  }
+}
+
+function entryOf(name: string, model: SoundModel, state: ModelEntry["state"]): ModelEntry {
+  const { manifest, sha256, site, thresholds } = model;
+  return { name, version: manifest.version, sha256, manifest, site, thresholds, state };
+}
+
+/** Loads and warms one model and runs its canary. Nothing stays loaded where that fails. */
+export async function loadSession(
+  directory: string,
+  manifest: Manifest,
+  engine: Engine,
+  providers: readonly Provider[],
+): Promise<LoadedModel> {
+  if (manifest.accepts.dimensions === "series")
+    throw new RadserveError(
+      "model_unavailable",
+      'accepts.dimensions is "series", and this version runs single images and frames only; set release to "off" until a later version runs volumes',
+    );
+  const provider = providers.find((p) => manifest.execution.providers.includes(p));
+  if (provider === undefined)
+    throw new RadserveError(
+      "model_unavailable",
+      `execution.providers allows ${manifest.execution.providers.join(", ")}, and this server has ${providers.join(", ") || "none"} (RADSERVE_PROVIDERS)`,
+    );
+  const modelPath = await graphPath(directory, manifest);
+  const mistakes = checkGraph(manifest, await engine.inspectGraph(modelPath));
+  if (mistakes.length > 0) throw RadserveError.fromObject(problemsError(basename(directory), mistakes));
+  const { name, version, inputs, outputs, batching } = manifest;
+  const loaded = await engine.load({ modelPath, name, version, inputs, outputs, provider, batching });
+  try {
+    await warmUp(engine, loaded, manifest, directory);
+  } catch (thrown) {
+    await engine.unload(loaded.id);
+    throw thrown;
+  }
+  return loaded;
+}
+
+function problemsError(name: string, problems: readonly Problem[]): ErrorObject {
+  const [first, ...others] = problems;
+  const more = others.length === 0 ? "" : ` And ${others.length} more.`;
+  return {
+    error: "model_unavailable",
+    message: `Model ${name}: ${first?.path ?? ""}: ${first?.message ?? ""}.${more} \`radserve models check\` explains every mistake.`,
+    details: { problems },
+  };
+}
+
+/** Whatever went wrong, said as the model's error; an unforeseen fault keeps its text, because it concerns files of the operator. */
+function unavailable(name: string, thrown: unknown): ErrorObject {
+  const known = thrown instanceof RadserveError ? thrown : undefined;
+  if (known?.code === "model_unavailable" && known.message.startsWith(`Model ${name}:`))
+    return known.toObject();
+  const reason =
+    known?.message ?? (thrown instanceof Error ? thrown.message : asRadserveError(thrown).message);
+  return {
+    error: "model_unavailable",
+    message: `Model ${name} does not serve: ${reason}${/[.!?]$/.test(reason) ? "" : "."}`,
+    ...(known?.details === undefined ? {} : { details: known.details }),
+  };
+}

@@ -1,0 +1,160 @@
+/** One model's folder, read and checked as far as that is possible without running it. */
+import { readFile } from "node:fs/promises";
+import { basename, join } from "node:path";
+import { z } from "zod";
+import {
+  labelsOf,
+  manifestCrossChecks,
+  manifestSchema,
+  modelFileSchema,
+  siteSchema,
+  type Manifest,
+  type Site,
+} from "../manifest.js";
+import { explainIssues, type Problem } from "./explain.js";
+import { resolveModelFile, verifyFiles } from "./files.js";
+import { filesOf, modelSha256 } from "./hash.js";
+
+/** A manifest that obeys its schema, and what follows from it. */
+export interface SoundModel {
+  manifest: Manifest;
+  sha256: string;
+  site: Site;
+  thresholds: number[][];
+}
+
+export interface FolderReport {
+  /** The folder's name: the model's own, or it is a problem. */
+  name: string;
+  directory: string;
+  /** Absent where model.json cannot be read or does not obey the schema. */
+  model?: SoundModel;
+  /** What model.json says, or true where it cannot be read: a server that needed the model must not call itself ready. */
+  required: boolean;
+  problems: Problem[];
+}
+
+const FILES = z.array(modelFileSchema);
+
+/** Reads a folder and reports every mistake in it at once. Never throws for what the folder holds. */
+export async function readModelFolder(directory: string): Promise<FolderReport> {
+  const name = basename(directory);
+  const read = await readJson(join(directory, "model.json"), "model.json");
+  if (read.problem !== undefined) return { name, directory, required: true, problems: [read.problem] };
+  const parsed = manifestSchema.safeParse(read.value);
+  const problems = parsed.success ? [] : manifestProblems(read.value, parsed.error.issues);
+  problems.push(...nameProblems(name, read.value));
+  problems.push(...(await fileProblems(directory, parsed.data, read.value)));
+  const site = await readSite(directory, parsed.data);
+  problems.push(...site.problems);
+  const required = (read.value as { required?: unknown } | null)?.required !== false;
+  if (!parsed.success) return { name, directory, required, problems };
+  const manifest = parsed.data;
+  const thresholds = resolveThresholds(manifest, site.site);
+  return {
+    name,
+    directory,
+    required,
+    problems,
+    model: { manifest, sha256: modelSha256(manifest), site: site.site, thresholds },
+  };
+}
+
+/** The graph is the first of the manifest's files. Throws where a package that holds it is missing. */
+export function graphPath(directory: string, manifest: Manifest): Promise<string> {
+  return resolveModelFile(directory, manifest.files[0]?.path ?? "");
+}
+
+async function readJson(path: string, shown: string): Promise<{ value?: unknown; problem?: Problem }> {
+  let text: string;
+  try {
+    text = await readFile(path, "utf8");
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code;
+    return {
+      problem: {
+        path: shown,
+        message: code === "ENOENT" ? "There is no such file" : `Cannot be read: ${code ?? "unknown reason"}`,
+      },
+    };
+  }
+  try {
+    return { value: JSON.parse(text) as unknown };
+  } catch (error) {
+    return { problem: { path: shown, message: `Not JSON: ${error instanceof Error ? error.message : ""}` } };
+  }
+}
+
+/**
+ * Zod leaves cross-field rules out as soon as one field is wrong; they are run here too, as far as the rest of the
+ * manifest lets them, so that its author sees every mistake in one go.
+ */
+function manifestProblems(value: unknown, issues: readonly z.core.$ZodIssue[]): Problem[] {
+  const cross: z.core.$ZodIssue[] = [];
+  try {
+    manifestCrossChecks(value as Manifest, (path, message) =>
+      cross.push({ code: "custom", path, message, input: undefined }),
+    );
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error;
+  }
+  return explainIssues(manifestSchema, value, [...issues, ...cross]);
+}
+
+function nameProblems(folder: string, value: unknown): Problem[] {
+  const name = (value as { name?: unknown } | null)?.name;
+  if (typeof name !== "string" || name === folder) return [];
+  return [
+    {
+      path: "name",
+      message: `Expected "${folder}", the folder's name, found "${name}": rename one of them, so that no two models can have one name`,
+    },
+  ];
+}
+
+async function fileProblems(
+  directory: string,
+  manifest: Manifest | undefined,
+  value: unknown,
+): Promise<Problem[]> {
+  if (manifest !== undefined) return verifyFiles(directory, filesOf(manifest));
+  const files = FILES.safeParse((value as { files?: unknown } | null)?.files);
+  return files.success ? verifyFiles(directory, files.data) : [];
+}
+
+async function readSite(
+  directory: string,
+  manifest: Manifest | undefined,
+): Promise<{ site: Site; problems: Problem[] }> {
+  const none: Site = { thresholds: {} };
+  const read = await readJson(join(directory, "site.json"), "site.json");
+  if (read.problem?.message === "There is no such file") return { site: none, problems: [] };
+  if (read.problem !== undefined) return { site: none, problems: [read.problem] };
+  const parsed = siteSchema.safeParse(read.value);
+  if (!parsed.success) {
+    const problems = explainIssues(siteSchema, read.value, parsed.error.issues);
+    return { site: none, problems: problems.map((p) => ({ ...p, path: `site.json ${p.path}` })) };
+  }
+  const problems = manifest === undefined ? [] : siteProblems(manifest, parsed.data);
+  return { site: parsed.data, problems };
+}
+
+/** A site threshold must override something: any other would be recorded and do nothing. */
+function siteProblems(manifest: Manifest, site: Site): Problem[] {
+  const labels = manifest.outputs.flatMap(labelsOf);
+  const open = labels.filter((l) => l.threshold !== undefined).map((l) => l.label);
+  return Object.keys(site.thresholds)
+    .filter((label) => !open.includes(label))
+    .map((label) => ({
+      path: `site.json thresholds.${label}`,
+      message: labels.some((l) => l.label === label)
+        ? `The label "${label}" has no threshold in model.json, so there is none to override`
+        : `model.json has no label "${label}"; labels with a threshold are ${open.join(", ") || "none"}`,
+    }));
+}
+
+function resolveThresholds(manifest: Manifest, site: Site): number[][] {
+  return manifest.outputs.map((output) =>
+    labelsOf(output).map((label) => site.thresholds[label.label] ?? label.threshold ?? NaN),
+  );
+}

@@ -1,0 +1,189 @@
+/** All models of a server, and their reload while it runs. */
+import type { Engine } from "../engine.js";
+import type { ErrorObject } from "../errors.js";
+import type { ModelEntry } from "./entry.js";
+import { loadReport, modelFolders, type Outcome, type Provider } from "./load.js";
+import { readModelFolder } from "./read.js";
+
+/** What loading says to the operator; pino's logger is one. */
+export interface ModelLog {
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+}
+
+export interface LoadModelsOptions {
+  /** Holds a folder for each model. */
+  directory: string;
+  engine: Engine;
+  /** In order of preference; each model gets the first that its manifest allows. */
+  providers: readonly Provider[];
+  log: ModelLog;
+}
+
+/** A model that does not serve as its folder says, and why; also where its manifest cannot even be read. */
+export interface ModelProblem {
+  name: string;
+  required: boolean;
+  error: ErrorObject;
+}
+
+export interface ReloadReport {
+  added: string[];
+  /** Now served from what the folder says today. */
+  replaced: string[];
+  removed: string[];
+  unchanged: string[];
+  /** Failed; where an older version served, it goes on serving. */
+  failed: { name: string; error: ErrorObject; kept: boolean }[];
+}
+
+export interface ReloadOptions {
+  /**
+   * Called when the new entries are in place and before the old sessions end: resolves once nothing new is started
+   * with the old entries, for example when every worker has the new ones.
+   */
+  swapped?: (entries: readonly ModelEntry[]) => Promise<void>;
+}
+
+export interface ModelSet {
+  /** In the order of names; replaced as a whole by a reload, so keep no copy. */
+  readonly entries: readonly ModelEntry[];
+  /** Every required model is loaded and warm, and its canary passed. */
+  ready(): boolean;
+  readonly problems: readonly ModelProblem[];
+  /**
+   * Loads, warms and checks what has changed beside what serves, then swaps model by model; one that fails keeps its
+   * old version. Reloads run one after the other. Throws `model_unavailable` where the directory cannot be read;
+   * then nothing has changed.
+   */
+  reload(options?: ReloadOptions): Promise<ReloadReport>;
+  /** Releases the sessions. Idempotent. */
+  close(): Promise<void>;
+}
+
+interface State {
+  outcomes: Outcome[];
+  /** Errors of reloads whose old version goes on; cleared by the next good one. */
+  stale: Map<string, ErrorObject>;
+}
+
+/**
+ * Reads, checks, loads and warms every model of a directory. A model that fails is an entry in state "failed" (or only
+ * a problem, where its manifest cannot be read); the others go on.
+ * Throws RadserveError `model_unavailable` where the directory itself cannot be read.
+ */
+export async function loadModels(options: LoadModelsOptions): Promise<ModelSet> {
+  const { directory, engine, providers, log } = options;
+  const outcomes: Outcome[] = [];
+  for (const folder of await modelFolders(directory)) {
+    const outcome = await loadReport(await readModelFolder(folder), engine, providers);
+    logOutcome(log, outcome);
+    outcomes.push(outcome);
+  }
+  if (outcomes.length === 0)
+    log.warn({}, "No models: the models directory holds no folder with a model.json");
+  return modelSet(options, { outcomes, stale: new Map() });
+}
+
+function modelSet(options: LoadModelsOptions, state: State): ModelSet {
+  let entries = entriesOf(state.outcomes);
+  let queue: Promise<unknown> = Promise.resolve();
+  let closed = false;
+  const apply = async (reloadOptions: ReloadOptions): Promise<ReloadReport> => {
+    const { next, report, retired } = await beside(options, state);
+    state.outcomes = next;
+    entries = entriesOf(next);
+    for (const name of [...report.added, ...report.replaced, ...report.removed, ...report.unchanged])
+      state.stale.delete(name);
+    for (const { name, error, kept } of report.failed) if (kept) state.stale.set(name, error);
+    await reloadOptions.swapped?.(entries);
+    for (const id of retired) await options.engine.unload(id);
+    return report;
+  };
+  return {
+    get entries() {
+      return entries;
+    },
+    ready: () => state.outcomes.every((o) => !o.required || o.entry?.state === "ready"),
+    get problems() {
+      return problemsOf(state);
+    },
+    reload(reloadOptions = {}) {
+      const run = queue.then(() => apply(reloadOptions));
+      queue = run.catch(() => undefined);
+      return run;
+    },
+    async close() {
+      if (closed) return;
+      closed = true;
+      await queue;
+      for (const entry of entries)
+        if (entry.nativeId !== undefined) await options.engine.unload(entry.nativeId);
+    },
+  };
+}
+
+function entriesOf(outcomes: readonly Outcome[]): readonly ModelEntry[] {
+  return outcomes.flatMap((o) => (o.entry === undefined ? [] : [o.entry]));
+}
+
+function problemsOf(state: State): ModelProblem[] {
+  return state.outcomes.flatMap(({ name, required, error }) => {
+    const found = error ?? state.stale.get(name);
+    return found === undefined ? [] : [{ name, required, error: found }];
+  });
+}
+
+/** Loads what has changed beside the old. Nothing of the set changes here. */
+async function beside(options: LoadModelsOptions, state: State) {
+  const { directory, engine, providers, log } = options;
+  const old = new Map(state.outcomes.map((o) => [o.name, o]));
+  const next: Outcome[] = [];
+  const retired: number[] = [];
+  const report: ReloadReport = { added: [], replaced: [], removed: [], unchanged: [], failed: [] };
+  for (const folder of await modelFolders(directory)) {
+    const read = await readModelFolder(folder);
+    const before = old.get(read.name);
+    old.delete(read.name);
+    if (before !== undefined && read.problems.length === 0 && sameModel(before, read.model)) {
+      report.unchanged.push(read.name);
+      next.push(before);
+      continue;
+    }
+    const outcome = await loadReport(read, engine, providers);
+    logOutcome(log, outcome);
+    const serving = before?.entry?.nativeId;
+    if (outcome.error !== undefined) {
+      report.failed.push({ name: read.name, error: outcome.error, kept: serving !== undefined });
+      next.push(serving !== undefined && before !== undefined ? before : outcome);
+      continue;
+    }
+    (before === undefined ? report.added : report.replaced).push(read.name);
+    if (serving !== undefined) retired.push(serving);
+    next.push(outcome);
+  }
+  for (const { name, entry } of old.values()) {
+    report.removed.push(name);
+    if (entry?.nativeId !== undefined) retired.push(entry.nativeId);
+  }
+  return { next, report, retired };
+}
+
+/** The same manifest, files and site thresholds, and it serves (or is off) today. */
+function sameModel(before: Outcome, now: { sha256: string; site: unknown } | undefined): boolean {
+  const entry = before.entry;
+  return (
+    entry !== undefined &&
+    before.error === undefined &&
+    entry.sha256 === now?.sha256 &&
+    JSON.stringify(entry.site) === JSON.stringify(now.site)
+  );
+}
+
+function logOutcome(log: ModelLog, { name, entry, error, required }: Outcome): void {
+  const fields = { model: name, version: entry?.version, sha256: entry?.sha256, required };
+  if (error !== undefined) log.error({ ...fields, error }, `Model ${name} does not serve`);
+  else if (entry?.state === "off") log.info(fields, `Model ${name} is off`);
+  else log.info({ ...fields, provider: entry?.provider }, `Model ${name} is ready`);
+}

@@ -1,0 +1,81 @@
+/** Boxes and their score tags over a panel. */
+import { labelsOf, type ModelOutput } from "../manifest.js";
+import { overlaps, type Box, type Drawing } from "./draw.js";
+import { css, labelColours, type Rgb } from "./palette.js";
+import type { Finding } from "./receipt.js";
+import { fitText, textWidth, type Style } from "./text.js";
+
+const TAG: Style = { size: 11, face: "bold" };
+const TAG_HEIGHT = 16;
+const DARK = "#0b0d10";
+
+interface Boxed {
+  findings: readonly Finding[];
+  source: { rows: number; columns: number };
+  model: { outputs: readonly ModelOutput[] };
+}
+
+interface Marked {
+  box: Box;
+  colour: string;
+  text: string;
+}
+
+/**
+ * Draws the boxes of findings that are present, scaled from source pixels to the panel. Tags are placed from the
+ * highest score down, each where it covers no other; a tag that finds no place is left out, its box is not.
+ */
+export function layBoxes(drawing: Drawing, input: Boxed, panel: Box): void {
+  const marks = marksOf(input, panel);
+  if (marks.length === 0) return;
+  drawing.clip(panel);
+  for (const { box } of marks)
+    drawing.rectangle(box, { stroke: DARK, strokeWidth: 4, opacity: 0.55, radius: 1 });
+  for (const { box, colour } of marks) drawing.rectangle(box, { stroke: colour, strokeWidth: 2, radius: 1 });
+  const taken: Box[] = [];
+  for (const { box, colour, text } of marks) {
+    const tag = placeTag(box, Math.ceil(textWidth(text, TAG)) + 8, panel, taken);
+    if (tag === undefined) continue;
+    taken.push(tag);
+    drawing.rectangle(tag, { fill: colour, radius: 2 });
+    drawing.text(text, tag.x + 4, tag.y + 12, { ...TAG, fill: DARK });
+  }
+  drawing.unclip();
+}
+
+function marksOf({ findings, source, model }: Boxed, panel: Box): Marked[] {
+  const colours = labelColours(model.outputs);
+  const named = new Map<string, Rgb>();
+  model.outputs.forEach((output, o) => {
+    if (output.kind !== "detection" && output.kind !== "probability_map") return;
+    labelsOf(output).forEach((label, i) => {
+      const colour = colours[o]?.[i];
+      if (colour !== undefined) named.set(label.label, colour);
+    });
+  });
+  const [sx, sy] = [panel.width / source.columns, panel.height / source.rows];
+  return findings
+    .filter((finding) => finding.present && finding.box !== undefined)
+    .sort((a, b) => (b.score ?? 0) - (a.score ?? 0))
+    .flatMap(({ box, label, score }): Marked[] => {
+      if (box === undefined) return [];
+      const [x, y] = [panel.x + box.x0 * sx, panel.y + box.y0 * sy];
+      const [width, height] = [(box.x1 - box.x0) * sx, (box.y1 - box.y0) * sy];
+      const value = score === undefined ? "" : score.toFixed(2);
+      const text = named.size === 1 && value !== "" ? value : `${fitText(label, 120, TAG)} ${value}`.trim();
+      return [{ box: { x, y, width, height }, colour: css(named.get(label) ?? [255, 176, 0]), text }];
+    });
+}
+
+/** Above the box, below it, or inside its upper corner; within the panel. */
+function placeTag(box: Box, width: number, panel: Box, taken: readonly Box[]): Box | undefined {
+  const right = panel.x + panel.width - width;
+  const x = Math.max(panel.x, Math.min(box.x - 1, right));
+  const places = [box.y - TAG_HEIGHT - 1, box.y + box.height + 1, box.y + 1];
+  for (const y of places) {
+    const tag = { x, y, width, height: TAG_HEIGHT };
+    const inside = y >= panel.y && y + TAG_HEIGHT <= panel.y + panel.height;
+    if (inside && !taken.some((other) => overlaps(tag, other))) return tag;
+  }
+  return undefined;
+}

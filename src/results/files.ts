@@ -1,0 +1,127 @@
+/** File operations of the commit: durable, never through a symbolic link, with errors a client can act on. */
+import { createHash } from "node:crypto";
+import { constants } from "node:fs";
+import { open, rename, statfs } from "node:fs/promises";
+import { RadserveError } from "../errors.js";
+
+export function sha256(bytes: Uint8Array): string {
+  return createHash("sha256").update(bytes).digest("hex");
+}
+
+const errno = (error: unknown): string | undefined =>
+  error instanceof Error ? (error as NodeJS.ErrnoException).code : undefined;
+
+/** For `.catch`: the value where the file does not exist; any other error goes on. */
+export function ifMissing<T>(value: T): (error: unknown) => T {
+  return (error) => {
+    if (errno(error) === "ENOENT") return value;
+    throw error;
+  };
+}
+
+/** SHA-256 of a regular file, hex; undefined where there is none, or where it is a link, a folder or a device. */
+export async function hashFile(path: string): Promise<string | undefined> {
+  let handle;
+  try {
+    handle = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  } catch (error) {
+    if (errno(error) === "ENOENT" || errno(error) === "ELOOP" || errno(error) === "ENXIO") return undefined;
+    throw error;
+  }
+  try {
+    if (!(await handle.stat()).isFile()) return undefined;
+    const hash = createHash("sha256");
+    const chunk = Buffer.allocUnsafe(1 << 20);
+    for (;;) {
+      const { bytesRead } = await handle.read(chunk, 0, chunk.length, null);
+      if (bytesRead === 0) return hash.digest("hex");
+      hash.update(chunk.subarray(0, bytesRead));
+    }
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Writes a new file and waits until the disk has it. */
+export async function writeDurably(path: string, bytes: Uint8Array): Promise<void> {
+  const handle = await open(path, "wx", 0o644);
+  try {
+    await handle.writeFile(bytes);
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Waits until the disk has the entries of a folder. */
+export async function syncFolder(path: string): Promise<void> {
+  const handle = await open(path, constants.O_RDONLY | constants.O_DIRECTORY);
+  try {
+    await handle.sync();
+  } catch (error) {
+    // Some network file systems cannot do this for folders; their renames are then as durable as they make them.
+    if (errno(error) !== "EINVAL" && errno(error) !== "ENOTSUP") throw error;
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Renames; false where the source does not exist. */
+export async function moveIfThere(from: string, to: string): Promise<boolean> {
+  return rename(from, to).then(() => true, ifMissing(false));
+}
+
+/**
+ * Refuses to begin where a folder's disk cannot hold what will be written.
+ * @throws RadserveError disk_full, with the bytes needed and free
+ */
+export async function requireRoom(dir: string, bytes: number): Promise<void> {
+  const { bavail, bsize } = await explained(() => statfs(dir));
+  const free = bavail * bsize;
+  if (free >= bytes) return;
+  throw new RadserveError(
+    "disk_full",
+    `Expected room for about ${bytes} bytes on the output folder's disk, but ${free} are free. Free some.`,
+    { needed_bytes: bytes, free_bytes: free },
+  );
+}
+
+const FAULTS: Record<string, [ConstructorParameters<typeof RadserveError>[0], string]> = {
+  ENOSPC: [
+    "disk_full",
+    "The output folder's disk is full. Nothing was written; free some room and repeat the request.",
+  ],
+  EDQUOT: [
+    "disk_full",
+    "The server's quota on the output folder's disk is used up. Nothing was written; raise it or free some room.",
+  ],
+  EACCES: [
+    "path_not_allowed",
+    "The server may not write to the output folder. Give the server's user write permission there.",
+  ],
+  EPERM: [
+    "path_not_allowed",
+    "The output folder's file system refused a change. Give the server's user permission there.",
+  ],
+  EROFS: ["path_not_allowed", "The output folder is on a read-only file system. Choose a writable one."],
+  ENOENT: [
+    "bad_request",
+    "The output folder went away while results were written. Make it again and repeat the request.",
+  ],
+  ENOTDIR: ["bad_request", "Expected the output folder to be a folder, but it is a file."],
+  ENAMETOOLONG: [
+    "bad_request",
+    "The output folder's file system cannot hold file names as long as this input's. Shorten the input's name.",
+  ],
+};
+
+/** Runs file operations; errors of the file system that a client or an operator can mend become RadserveErrors. */
+export async function explained<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    const fault = FAULTS[errno(error) ?? ""];
+    if (fault === undefined) throw error;
+    throw new RadserveError(fault[0], fault[1], { errno: errno(error) }, { cause: error });
+  }
+}

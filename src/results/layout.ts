@@ -1,0 +1,107 @@
+/** Geometry of the picture for people: panel sizes, scale bars, orientation letters. */
+import type { PlanePosition, Spacing } from "../image.js";
+
+const LONGEST_SIDE = 900;
+
+export interface PanelSize {
+  width: number;
+  height: number;
+  /** At which size the display picture is best rendered; enlarged from there pixel by pixel, never interpolated. */
+  render: { width: number; height: number };
+}
+
+/**
+ * Size of one panel in pixels. Large images shrink to a long side of 900; small ones grow by a whole number; pixels
+ * that are not square are shown in their true proportions.
+ * @param pixelAspect height of a source pixel divided by its width
+ */
+export function panelSize(rows: number, columns: number, pixelAspect: number): PanelSize {
+  // Shown larger along the side on which pixels are longer, so that no source pixel is lost to the correction.
+  const wide = columns / Math.min(pixelAspect, 1);
+  const high = rows * Math.max(pixelAspect, 1);
+  const longest = Math.max(wide, high);
+  const factor = longest > LONGEST_SIDE ? LONGEST_SIDE / longest : Math.floor(LONGEST_SIDE / longest);
+  const width = Math.max(1, Math.round(wide * factor));
+  const height = Math.max(1, Math.round(high * factor));
+  return { width, height, render: { width: Math.min(width, columns), height: Math.min(height, rows) } };
+}
+
+export interface ScaleBar {
+  /** Panel pixels. */
+  length: number;
+  text: string;
+}
+
+/**
+ * The longest bar of 1, 2 or 5 times a power of ten millimetres within a third of the panel's width; undefined where
+ * the image has no spacing, or none worth a bar.
+ * @param columns of the source, shown over `width` panel pixels
+ */
+export function scaleBar(spacing: Spacing | undefined, columns: number, width: number): ScaleBar | undefined {
+  if (spacing === undefined || !(spacing.column > 0)) return undefined;
+  const pixelsPerMm = width / (columns * spacing.column);
+  const room = width / 3 / pixelsPerMm;
+  const power = 10 ** Math.floor(Math.log10(room));
+  const mm = [5, 2, 1].map((n) => n * power).find((n) => n <= room);
+  if (mm === undefined || mm * pixelsPerMm < 8) return undefined;
+  return { length: mm * pixelsPerMm, text: lengthText(mm) };
+}
+
+function lengthText(mm: number): string {
+  const plain = (value: number): string => String(Number(value.toPrecision(6)));
+  if (mm >= 10) return `${plain(mm / 10)} cm`;
+  return mm >= 0.1 ? `${plain(mm)} mm` : `${plain(mm * 1000)} µm`;
+}
+
+/** Which part of the patient lies towards each edge of the image: L, R, A, P, H, F, or two of them. */
+export interface Edges {
+  left: string;
+  right: string;
+  top: string;
+  bottom: string;
+}
+
+const OPPOSITE: Record<string, string> = { L: "R", R: "L", A: "P", P: "A", H: "F", F: "H" };
+/** Cosine of 70 degrees: a second letter is shown where the image is turned by more than 20 degrees. */
+const OBLIQUE = 0.342;
+
+/**
+ * Letters for the image's edges, from its plane (PS3.3 C.7.6.2.1.1) or else Patient Orientation (PS3.3 C.7.6.1.1.1:
+ * direction of the rows, then of the columns). Undefined where neither says it, or where it is not a biped's.
+ */
+export function edgesOf(
+  plane: PlanePosition | undefined,
+  patientOrientation?: readonly string[],
+): Edges | undefined {
+  let [right, bottom] = [patientOrientation?.[0], patientOrientation?.[1]];
+  if (plane !== undefined) {
+    const [a, b, c, d, e, f] = plane.orientation;
+    [right, bottom] = [letters([a, b, c]), letters([d, e, f])];
+  }
+  const [left, top] = [opposite(right), opposite(bottom)];
+  if (right === undefined || bottom === undefined || left === undefined || top === undefined)
+    return undefined;
+  return { left, right, top, bottom };
+}
+
+/** Patient coordinates grow to the left, the back (posterior) and the head. */
+function letters(direction: readonly [number, number, number]): string {
+  const names = [
+    ["L", "R"],
+    ["P", "A"],
+    ["H", "F"],
+  ] as const;
+  return direction
+    .map((value, axis) => ({ size: Math.abs(value), name: names[axis]?.[value > 0 ? 0 : 1] ?? "" }))
+    .filter(({ size }) => size > OBLIQUE)
+    .sort((a, b) => b.size - a.size)
+    .slice(0, 2)
+    .map(({ name }) => name)
+    .join("");
+}
+
+function opposite(side: string | undefined): string | undefined {
+  if (side === undefined || side === "") return undefined;
+  const turned = Array.from(side, (letter) => OPPOSITE[letter]);
+  return turned.includes(undefined) ? undefined : turned.join("");
+}

@@ -1,0 +1,268 @@
+/**
+ * The lock of one NAME in an output folder, `.NAME.lock`: one holder among threads, processes and machines that
+ * share the folder. It is a file made with O_EXCL that names its owner. A holder rewrites a counter in it; who waits
+ * takes it over where the owner is known to be dead (same kernel, no such process) or where the file has not changed
+ * for a whole lease on the waiter's own monotonic clock, so that clocks of machines are never compared.
+ */
+import { randomUUID } from "node:crypto";
+import { constants } from "node:fs";
+import { open, readFile, readlink, unlink, type FileHandle } from "node:fs/promises";
+import { hostname } from "node:os";
+import { setTimeout as delay } from "node:timers/promises";
+import { z } from "zod";
+import { RadserveError } from "../errors.js";
+import { ifMissing } from "./files.js";
+import { guardName, lockName } from "./names.js";
+
+/** Longer than a thread may be blocked by the decoding of one frame. */
+export const LEASE_MS = 30_000;
+const BEATS_PER_LEASE = 6;
+const LONGEST_POLL_MS = 100;
+
+export interface LockOptions {
+  /** Milliseconds since the epoch after which waiting ends; without it, waiting ends with `signal` only. */
+  deadline?: number;
+  signal?: AbortSignal;
+  /** Milliseconds without a sign of life after which others may take over. */
+  leaseMs?: number;
+}
+
+const ownerSchema = z.object({
+  token: z.string(),
+  host: z.string(),
+  boot_id: z.string(),
+  pid_namespace: z.string(),
+  pid: z.int(),
+  started: z.string(),
+  lease_ms: z.number().min(10).max(3_600_000),
+  beat: z.string(),
+});
+type Owner = z.infer<typeof ownerSchema>;
+
+/** What a waiter saw: the raw text, because any change of it is a sign of life, and the owner where it is whole. */
+interface Sight {
+  text: string;
+  owner: Owner | undefined;
+}
+
+export class NameLock {
+  readonly #path: string;
+  readonly #handle: FileHandle;
+  readonly #owner: Owner;
+  readonly #timer: NodeJS.Timeout;
+  #beats = 0;
+  #beating: Promise<void> = Promise.resolve();
+
+  private constructor(path: string, handle: FileHandle, owner: Owner) {
+    this.#path = path;
+    this.#handle = handle;
+    this.#owner = owner;
+    this.#timer = setInterval(() => {
+      this.#beating = this.#beating.then(() => this.#beat());
+    }, owner.lease_ms / BEATS_PER_LEASE).unref();
+  }
+
+  /**
+   * Waits for the lock of NAME.
+   * @throws RadserveError deadline_exceeded; the signal's reason; errors of the file system as they are
+   */
+  static async take(dir: string, name: string, options: LockOptions = {}): Promise<NameLock> {
+    const watches = { lock: new Watch(), guard: new Watch() };
+    for (let pause = 5; ; pause = Math.min(pause * 2, LONGEST_POLL_MS)) {
+      options.signal?.throwIfAborted();
+      const lock = await NameLock.#attempt(dir, name, watches, options.leaseMs ?? LEASE_MS);
+      if (lock !== undefined) return lock;
+      const left = (options.deadline ?? Infinity) - Date.now();
+      if (left <= 0)
+        throw new RadserveError(
+          "deadline_exceeded",
+          "Another request is still writing results under this name. Repeat the request, or give it more time.",
+        );
+      await delay(Math.min(pause, left), undefined, options.signal ? { signal: options.signal } : {});
+    }
+  }
+
+  /** The lock of NAME, or undefined where somebody holds it who is not known to be dead. */
+  static async tryTake(dir: string, name: string): Promise<NameLock | undefined> {
+    const watches = { lock: new Watch(), guard: new Watch() };
+    // The first attempt may have removed a dead owner's guard, the second its lock.
+    for (let attempt = 0; attempt < 3; attempt++) {
+      const lock = await NameLock.#attempt(dir, name, watches, LEASE_MS);
+      if (lock !== undefined) return lock;
+    }
+    return undefined;
+  }
+
+  static async #attempt(
+    dir: string,
+    name: string,
+    watches: Watches,
+    leaseMs: number,
+  ): Promise<NameLock | undefined> {
+    const path = `${dir}/${lockName(name)}`;
+    const owner = await self(leaseMs);
+    const handle = await create(path, owner);
+    if (handle !== undefined) return new NameLock(path, handle, owner);
+    const seen = await look(path);
+    if (seen !== undefined && (await watches.lock.isStale(seen)))
+      await breakLock(path, seen, `${dir}/${guardName(name)}`, watches.guard);
+    return undefined;
+  }
+
+  /** Whether the lock on disk is still this one; false once somebody took it over. */
+  async isHeld(): Promise<boolean> {
+    const seen = await look(this.#path);
+    return seen?.owner?.token === this.#owner.token;
+  }
+
+  async release(): Promise<void> {
+    clearInterval(this.#timer);
+    await this.#beating;
+    try {
+      if (await this.isHeld()) await unlink(this.#path).catch(ifMissing(undefined));
+    } finally {
+      await this.#handle.close();
+    }
+  }
+
+  async #beat(): Promise<void> {
+    this.#beats += 1;
+    const text = serialise({ ...this.#owner, beat: beatText(this.#beats) });
+    // A beat that fails (share away, lock removed) is no error by itself: isHeld decides before anything is published.
+    await this.#handle.write(text, 0).catch(() => undefined);
+  }
+}
+
+/** Remembers since when what lies at a path has not changed. */
+class Watch {
+  #text: string | undefined;
+  #since = 0;
+
+  async isStale(seen: Sight): Promise<boolean> {
+    if (seen.text !== this.#text) {
+      this.#text = seen.text;
+      this.#since = performance.now();
+    }
+    if (seen.owner !== undefined && (await isDead(seen.owner))) return true;
+    return performance.now() - this.#since > (seen.owner?.lease_ms ?? LEASE_MS);
+  }
+}
+
+/** What one waiter remembers of the two files that may stand in its way. */
+interface Watches {
+  lock: Watch;
+  guard: Watch;
+}
+
+/**
+ * Removes the lock that was seen, and no other: whoever removes a lock holds the guard and looks again under it, so
+ * that two who saw the same dead owner cannot remove each other's new locks.
+ */
+async function breakLock(path: string, seen: Sight, guardPath: string, watch: Watch): Promise<void> {
+  const guard = await create(guardPath, await self(LEASE_MS));
+  if (guard === undefined) {
+    // A guard is held for two file operations; one left by a process killed within them would block for ever.
+    const other = await look(guardPath);
+    if (other !== undefined && (await watch.isStale(other)))
+      await unlink(guardPath).catch(ifMissing(undefined));
+    return;
+  }
+  try {
+    const now = await look(path);
+    if (now?.text === seen.text) await unlink(path).catch(ifMissing(undefined));
+  } finally {
+    await guard.close();
+    await unlink(guardPath).catch(ifMissing(undefined));
+  }
+}
+
+async function create(path: string, owner: Owner): Promise<FileHandle | undefined> {
+  let handle: FileHandle;
+  try {
+    handle = await open(path, "wx", 0o644);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "EEXIST") return undefined;
+    throw error;
+  }
+  try {
+    await handle.write(serialise(owner), 0);
+    return handle;
+  } catch (error) {
+    await handle.close();
+    await unlink(path).catch(ifMissing(undefined));
+    throw error;
+  }
+}
+
+async function look(path: string): Promise<Sight | undefined> {
+  const flag = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
+  const text = await readFile(path, { encoding: "utf8", flag }).catch(ifMissing(undefined));
+  if (text === undefined) return undefined;
+  return { text, owner: parseOwner(text) };
+}
+
+function parseOwner(text: string): Owner | undefined {
+  try {
+    return ownerSchema.parse(JSON.parse(text));
+  } catch {
+    return undefined;
+  }
+}
+
+const serialise = (owner: Owner): string => `${JSON.stringify(owner)}\n`;
+
+/** Of fixed width, so that a rewrite never leaves a tail of the last one. */
+const beatText = (count: number): string => count.toString().padStart(12, "0");
+
+/** Dead for certain: the owner ran on this kernel, in this PID namespace, and there is no such process any more. */
+async function isDead(owner: Owner): Promise<boolean> {
+  const here = await machine();
+  if (
+    owner.boot_id !== here.boot_id ||
+    owner.pid_namespace !== here.pid_namespace ||
+    owner.host !== here.host ||
+    here.boot_id === ""
+  )
+    return false;
+  const started = await startTime(owner.pid);
+  if (started !== undefined && owner.started !== "") return started !== owner.started;
+  return !exists(owner.pid);
+}
+
+/** Also where /proc hides other users' processes: a signal that is not permitted has found its process. */
+function exists(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code !== "ESRCH";
+  }
+}
+
+async function self(leaseMs: number): Promise<Owner> {
+  const started = (await startTime(process.pid)) ?? "";
+  return {
+    token: randomUUID(),
+    ...(await machine()),
+    pid: process.pid,
+    started,
+    lease_ms: leaseMs,
+    beat: beatText(0),
+  };
+}
+
+let machineFacts: Promise<Pick<Owner, "host" | "boot_id" | "pid_namespace">> | undefined;
+function machine(): Promise<Pick<Owner, "host" | "boot_id" | "pid_namespace">> {
+  machineFacts ??= (async () => ({
+    host: hostname(),
+    boot_id: (await readFile("/proc/sys/kernel/random/boot_id", "utf8").catch(() => "")).trim(),
+    pid_namespace: await readlink("/proc/self/ns/pid").catch(() => ""),
+  }))();
+  return machineFacts;
+}
+
+/** Field 22 of /proc/PID/stat: start of the process in clock ticks since boot; tells a reused PID from its owner. */
+async function startTime(pid: number): Promise<string | undefined> {
+  const stat = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => undefined);
+  return stat?.slice(stat.lastIndexOf(")") + 2).split(" ")[19];
+}

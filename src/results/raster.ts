@@ -1,0 +1,168 @@
+/** Pixels of the picture's panels: the source brought to panel size, masks and heat maps laid over it. */
+import { heatColour, type Rgb } from "./palette.js";
+
+/** Rows top to bottom, three bytes a pixel. */
+export interface Picture {
+  width: number;
+  height: number;
+  rgb: Uint8Array;
+}
+
+const TINT = 0.38;
+const OUTLINE = 0.9;
+const HEAT = 0.6;
+
+/** Where each of `target` pixels begins and ends among `source` pixels; one whole pixel each where it enlarges. */
+function spans(source: number, target: number): { from: Int32Array; to: Int32Array } {
+  const from = new Int32Array(target);
+  const to = new Int32Array(target);
+  for (let i = 0; i < target; i++) {
+    const start = Math.floor((i * source) / target);
+    from[i] = start;
+    to[i] = Math.max(start + 1, Math.floor(((i + 1) * source) / target));
+  }
+  return { from, to };
+}
+
+/** The picture at another size: each pixel enlarged to whole pixels, or the average of those it covers. */
+export function resized(picture: Picture, width: number, height: number): Picture {
+  if (picture.width === width && picture.height === height) return picture;
+  const rgb = new Uint8Array(width * height * 3);
+  const [xs, ys] = [spans(picture.width, width), spans(picture.height, height)];
+  const at = (array: Int32Array, i: number): number => array[i] ?? 0;
+  for (let y = 0; y < height; y++)
+    for (let x = 0; x < width; x++) {
+      const [x0, x1, y0, y1] = [at(xs.from, x), at(xs.to, x), at(ys.from, y), at(ys.to, y)];
+      const count = (x1 - x0) * (y1 - y0);
+      for (let c = 0; c < 3; c++) {
+        let sum = 0;
+        for (let sy = y0; sy < y1; sy++)
+          for (let sx = x0; sx < x1; sx++) sum += picture.rgb[(sy * picture.width + sx) * 3 + c] ?? 0;
+        rgb[(y * width + x) * 3 + c] = Math.round(sum / count);
+      }
+    }
+  return { width, height, rgb };
+}
+
+/** A mask at panel size: one label for each pixel (0: none), and the share of the pixel that it covers, 0 to 255. */
+interface Cover {
+  label: Uint8Array;
+  share: Uint8Array;
+}
+
+/**
+ * Nothing vanishes when a mask shrinks: a label counts from the first source pixel that a panel pixel covers, and of
+ * several labels the one that is rarest in the whole mask.
+ */
+function cover(mask: Uint8Array, rows: number, columns: number, width: number, height: number): Cover {
+  const label = new Uint8Array(width * height);
+  const share = new Uint8Array(width * height);
+  const [xs, ys] = [spans(columns, width), spans(rows, height)];
+  const totals = new Uint32Array(256);
+  for (const value of mask) totals[value] = (totals[value] ?? 0) + 1;
+  totals[0] = 0xffffffff;
+  for (let y = 0; y < height; y++)
+    for (let x = 0; x < width; x++) {
+      const [x0, x1, y0, y1] = [xs.from[x] ?? 0, xs.to[x] ?? 0, ys.from[y] ?? 0, ys.to[y] ?? 0];
+      let [best, count] = [0, 0];
+      for (let sy = y0; sy < y1; sy++)
+        for (let sx = x0; sx < x1; sx++) {
+          const value = mask[sy * columns + sx] ?? 0;
+          if (value === best) count++;
+          else if ((totals[value] ?? 0) < (totals[best] ?? 0)) [best, count] = [value, 1];
+        }
+      const at = y * width + x;
+      label[at] = best;
+      share[at] = best === 0 ? 0 : Math.ceil((255 * count) / ((x1 - x0) * (y1 - y0)));
+    }
+  return { label, share };
+}
+
+/**
+ * Lays a mask over a panel: tinted by the share of each pixel that it covers, outlined within its own pixels.
+ * @param mask `rows` x `columns` label numbers, 0 is background
+ * @param colours of the labels 1, 2, ...
+ */
+export function layMask(
+  panel: Picture,
+  mask: Uint8Array,
+  rows: number,
+  columns: number,
+  colours: readonly Rgb[],
+): void {
+  const { width, height } = panel;
+  const { label, share } = cover(mask, rows, columns, width, height);
+  const thickness = width >= 3 * columns ? 2 : 1;
+  for (let y = 0; y < height; y++)
+    for (let x = 0; x < width; x++) {
+      const at = y * width + x;
+      const value = label[at] ?? 0;
+      const colour = colours[value - 1];
+      if (value === 0 || colour === undefined) continue;
+      const part = (share[at] ?? 0) / 255;
+      const edge = isEdge(label, width, height, x, y, thickness);
+      blend(panel, at, colour, edge ? Math.max(OUTLINE * part, 0.5) : TINT * part);
+    }
+}
+
+/**
+ * Whether a lower label, or none, lies within `reach` pixels to a side: each border is drawn once, on the side of the
+ * higher label. The panel's own border is no edge.
+ */
+function isEdge(
+  label: Uint8Array,
+  width: number,
+  height: number,
+  x: number,
+  y: number,
+  reach: number,
+): boolean {
+  const at = y * width + x;
+  const own = label[at] ?? 0;
+  for (let d = 1; d <= reach; d++) {
+    if (x >= d && (label[at - d] ?? 0) < own) return true;
+    if (x + d < width && (label[at + d] ?? 0) < own) return true;
+    if (y >= d && (label[at - d * width] ?? 0) < own) return true;
+    if (y + d < height && (label[at + d * width] ?? 0) < own) return true;
+  }
+  return false;
+}
+
+/** Range of a heat map's values: 0 to 1 where they lie in it, else their own. */
+export function heatRange(values: Float32Array): { low: number; high: number } {
+  let [low, high] = [0, 1];
+  for (const value of values) {
+    if (value < low) low = value;
+    if (value > high) high = value;
+  }
+  return { low, high };
+}
+
+/** Lays a heat map over a panel, more opaque the higher the value. */
+export function layHeat(panel: Picture, values: Float32Array, rows: number, columns: number): void {
+  const { low, high } = heatRange(values);
+  const { width, height } = panel;
+  for (let y = 0; y < height; y++)
+    for (let x = 0; x < width; x++) {
+      const sx = Math.min(columns - 1, Math.floor(((x + 0.5) * columns) / width));
+      const sy = Math.min(rows - 1, Math.floor(((y + 0.5) * rows) / height));
+      const value = ((values[sy * columns + sx] ?? low) - low) / (high - low);
+      blend(panel, y * width + x, heatColour(value), HEAT * value);
+    }
+}
+
+function blend({ rgb }: Picture, at: number, colour: Rgb, alpha: number): void {
+  for (let c = 0; c < 3; c++) {
+    const under = rgb[at * 3 + c] ?? 0;
+    rgb[at * 3 + c] = Math.round(under + ((colour[c] ?? 0) - under) * alpha);
+  }
+}
+
+/** Copies a panel into a larger picture. */
+export function paste(into: Picture, panel: Picture, left: number, top: number): void {
+  for (let y = 0; y < panel.height; y++)
+    into.rgb.set(
+      panel.rgb.subarray(y * panel.width * 3, (y + 1) * panel.width * 3),
+      ((top + y) * into.width + left) * 3,
+    );
+}

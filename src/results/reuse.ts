@@ -1,0 +1,92 @@
+/** Receipts that lie in an output folder: whose image they are of, and whether what they list can be used again. */
+import { constants } from "node:fs";
+import { open } from "node:fs/promises";
+import { hashFile, ifMissing } from "./files.js";
+import { receiptSchema, type Receipt } from "./receipt.js";
+
+/** Larger than any receipt; a file beyond it is not read into memory to find out what it is. */
+const LARGEST_RECEIPT = 256 * 1024 * 1024;
+
+export type Existing = { kind: "none" } | { kind: "foreign" } | { kind: "receipt"; receipt: Receipt };
+
+/** What lies at a receipt's path. A link, a folder, a file of another schema or of none is foreign. */
+export async function readReceipt(path: string): Promise<Existing> {
+  let handle;
+  try {
+    handle = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code;
+    if (code === "ELOOP" || code === "ENXIO") return { kind: "foreign" };
+    return ifMissing<Existing>({ kind: "none" })(error);
+  }
+  try {
+    const facts = await handle.stat();
+    if (!facts.isFile() || facts.size > LARGEST_RECEIPT) return { kind: "foreign" };
+    const parsed = receiptSchema.safeParse(parseJson(await handle.readFile("utf8")));
+    return parsed.success ? { kind: "receipt", receipt: parsed.data } : { kind: "foreign" };
+  } finally {
+    await handle.close();
+  }
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** The files a receipt lists, by name beside it, with their SHA-256. */
+export function filesOf(receipt: Receipt): Map<string, string> {
+  return new Map(receipt.models.flatMap((m) => m.outputs).map((o) => [o.path, o.sha256]));
+}
+
+/**
+ * Whether a receipt is of this image: the same pixels and, where either has a SOP Instance UID, the same one. The
+ * file may differ: a PACS may add or correct attributes.
+ */
+export function sameImage(
+  receipt: Receipt,
+  source: Pick<Receipt["source"], "pixel_sha256"> & { sop_instance_uid?: string | undefined },
+): boolean {
+  return (
+    receipt.source.pixel_sha256 === source.pixel_sha256 &&
+    receipt.source.sop_instance_uid === source.sop_instance_uid
+  );
+}
+
+/** What a request would compute now. */
+export interface Wanted {
+  file_sha256: string;
+  /** Every model that the request asks about, those that may not accept the image too. */
+  models: readonly { name: string; sha256: string; site_thresholds: Readonly<Record<string, number>> }[];
+  outputs_requested: readonly string[];
+  radserve_version?: string;
+}
+
+/**
+ * Whether a receipt found in `dir` is what the request would write again: the same file, models, thresholds and
+ * outputs, no model failed, and every file it lists lies there unchanged.
+ */
+export async function reusable(dir: string, receipt: Receipt, wanted: Wanted): Promise<boolean> {
+  if (receipt.source.file_sha256 !== wanted.file_sha256) return false;
+  if (wanted.radserve_version !== undefined && receipt.radserve_version !== wanted.radserve_version)
+    return false;
+  if (receipt.status !== "completed" || receipt.models.some((m) => m.status === "failed")) return false;
+  if (!sameText(receipt.outputs_requested, wanted.outputs_requested)) return false;
+  if (!sameText(receipt.models.map(identity), wanted.models.map(identity))) return false;
+  for (const [file, hash] of filesOf(receipt)) {
+    if (/[/\0]/.test(file) || (await hashFile(`${dir}/${file}`)) !== hash) return false;
+  }
+  return true;
+}
+
+function identity(model: Wanted["models"][number]): string {
+  const thresholds = Object.entries(model.site_thresholds).sort(([a], [b]) => (a < b ? -1 : 1));
+  return JSON.stringify([model.name, model.sha256, thresholds]);
+}
+
+function sameText(left: readonly string[], right: readonly string[]): boolean {
+  return JSON.stringify([...new Set(left)].sort()) === JSON.stringify([...new Set(right)].sort());
+}

@@ -1,0 +1,256 @@
+/** Runs the planned models over the frames of one image and makes their results; nothing is written here. */
+import { createHash } from "node:crypto";
+import { caveats } from "./accept.js";
+import type { Engine, EngineOutput, InferOptions, Plane } from "./engine.js";
+import { asRadserveError, RadserveError, type ErrorCode } from "./errors.js";
+import type { Image } from "./image.js";
+import type { Done, InferContext, InferTask } from "./infer.js";
+import { preparationSteps, voiStep } from "./preparation.js";
+import type { ResultFile } from "./results/commit.js";
+import { sha256 } from "./results/files.js";
+import { interpret, type Interpreted } from "./results/findings.js";
+import { edgesOf, panelSize } from "./results/layout.js";
+import { pictureName } from "./results/names.js";
+import { renderOverlay } from "./results/overlay.js";
+import type { ReceiptModel } from "./results/receipt.js";
+import type { Plan, PlannedModel } from "./select.js";
+import type { Stopwatch } from "./stopwatch.js";
+import { VERSION } from "./version.js";
+
+interface Job {
+  task: InferTask;
+  context: InferContext;
+  watch: Stopwatch;
+  name: string;
+}
+
+/** What one model has said so far. */
+interface Outcome {
+  planned: PlannedModel;
+  nativeId: number;
+  perFrame: Interpreted[];
+  rawHash: ReturnType<typeof createHash>;
+  /** The frame with most to show, and its outputs: the one that the picture is of. */
+  shown: { frame: number; weight: number; outputs: EngineOutput[] } | undefined;
+  error: RadserveError | undefined;
+}
+
+/** Faults of the request or of the box: they end the request, whichever model met them first. */
+const ENDS_ALL: readonly ErrorCode[] = ["deadline_exceeded", "overloaded", "shutting_down", "disk_full"];
+
+/**
+ * Decodes each frame once and gives it to every model that takes the image.
+ * @throws RadserveError of the decoder; of the first model where all failed; deadline_exceeded and its like
+ */
+export async function runPlan(plan: Plan, image: Image, job: Job): Promise<Done> {
+  const outcomes = plan.models.filter(({ reasons }) => reasons.length === 0).map(begin);
+  const pixelHash = createHash("sha256");
+  for (let frame = 0; frame < image.frameCount; frame++) {
+    const data = await image.frame(frame);
+    pixelHash.update(data);
+    job.watch.lap("decode");
+    for (const outcome of outcomes) {
+      checkDeadline(job.task);
+      await runFrame(outcome, image, frame, data, job);
+    }
+    job.watch.lap("infer");
+  }
+  const failed = outcomes.filter(({ error }) => error !== undefined);
+  if (failed.length === outcomes.length && failed[0]?.error !== undefined) throw failed[0].error;
+  const files: ResultFile[] = [];
+  const models: ReceiptModel[] = [];
+  for (const planned of plan.models) {
+    const outcome = outcomes.find((candidate) => candidate.planned === planned);
+    models.push(await finish(planned, outcome, image, job, files));
+  }
+  job.watch.lap("render");
+  return { models, files, pixelSha256: pixelHash.digest("hex") };
+}
+
+function begin(planned: PlannedModel): Outcome {
+  const { entry } = planned;
+  const unloaded =
+    entry.nativeId === undefined
+      ? new RadserveError(
+          "model_unavailable",
+          entry.error?.message ?? `The model ${entry.name} is not loaded.`,
+        )
+      : undefined;
+  const nativeId = entry.nativeId ?? -1;
+  return {
+    planned,
+    nativeId,
+    perFrame: [],
+    rawHash: createHash("sha256"),
+    shown: undefined,
+    error: unloaded,
+  };
+}
+
+function checkDeadline(task: InferTask): void {
+  if (task.deadline !== undefined && Date.now() > task.deadline)
+    throw new RadserveError(
+      "deadline_exceeded",
+      "Expected the work to finish within timeout_ms; it took longer and was stopped.",
+    );
+}
+
+function planeOf(image: Image, frame: number, data: Uint8Array): Plane {
+  return {
+    format: image.format,
+    data,
+    interpretation: image.interpretation(frame),
+    pixelAspect: image.pixelAspect(frame),
+  };
+}
+
+async function runFrame(
+  outcome: Outcome,
+  image: Image,
+  frame: number,
+  data: Uint8Array,
+  job: Job,
+): Promise<void> {
+  if (outcome.error !== undefined) return;
+  const { entry } = outcome.planned;
+  const { task, context, watch } = job;
+  const options: InferOptions = {
+    priority: task.priority,
+    cancelId: task.cancelId,
+    thresholds: entry.thresholds,
+    ...(task.deadline === undefined ? {} : { timeoutMs: Math.max(1, task.deadline - Date.now()) }),
+  };
+  try {
+    const result = await context.engine.infer(outcome.nativeId, [planeOf(image, frame, data)], options);
+    watch.add("queue", result.timings.queueMs);
+    watch.add("run", result.timings.runMs);
+    outcome.rawHash.update(result.rawSha256);
+    const said = interpret(entry.manifest.outputs, entry.thresholds, [
+      {
+        ...(image.frameCount > 1 ? { frame: frame + 1 } : {}),
+        outputs: result.outputs,
+        spacing: image.spacing(frame),
+      },
+    ]);
+    outcome.perFrame.push(said);
+    const weight = weightOf(said);
+    if (outcome.shown === undefined || weight > outcome.shown.weight)
+      outcome.shown = { frame, weight, outputs: result.outputs };
+  } catch (thrown) {
+    const error = asRadserveError(thrown);
+    if (ENDS_ALL.includes(error.code)) throw error;
+    outcome.error = error;
+  }
+}
+
+/** How much a frame has to show: marked pixels, else findings that are present. */
+function weightOf({ findings }: Interpreted): number {
+  const shown = findings.filter((finding) => finding.present);
+  return shown.reduce((sum, { area }) => sum + (area?.pixels ?? 1), 0);
+}
+
+async function finish(
+  planned: PlannedModel,
+  outcome: Outcome | undefined,
+  image: Image,
+  job: Job,
+  files: ResultFile[],
+): Promise<ReceiptModel> {
+  const { entry } = planned;
+  const base = {
+    name: entry.name,
+    version: entry.version,
+    sha256: entry.sha256,
+    site_thresholds: entry.site.thresholds,
+    ...(entry.manifest.release === "shadow" ? { shadow: true as const } : {}),
+    findings: [],
+    measurements: [],
+    outputs: [],
+    warnings: [],
+    transforms: [],
+  };
+  if (outcome === undefined) return { ...base, status: "not_accepted", reasons: planned.reasons };
+  if (outcome.error !== undefined) return { ...base, status: "failed", error: outcome.error.toObject() };
+  const warnings = unique([
+    ...caveats(entry.manifest, image),
+    ...outcome.perFrame.flatMap((said) => said.warnings),
+  ]);
+  const input = entry.manifest.inputs[0];
+  const model: ReceiptModel = {
+    ...base,
+    status: "succeeded",
+    findings: outcome.perFrame.flatMap((said) => said.findings),
+    measurements: outcome.perFrame.flatMap((said) => said.measurements),
+    warnings,
+    transforms: input === undefined ? [] : preparationSteps(image.format, image.interpretation(0), input),
+    raw_sha256: outcome.rawHash.digest("hex"),
+    ...(entry.provider === undefined ? {} : { provider: entry.provider }),
+  };
+  if (planned.outputs.includes("png") && entry.manifest.release === "active") {
+    const picture = await pictureOf(outcome, image, job, warnings);
+    files.push(picture);
+    model.outputs.push({ path: picture.name, media_type: "image/png", sha256: sha256(picture.bytes) });
+  }
+  return model;
+}
+
+function unique<T extends { code: string; message: string }>(warnings: T[]): T[] {
+  const seen = new Set<string>();
+  return warnings.filter(({ code, message }) => {
+    const key = `${code}\n${message}`;
+    return !seen.has(key) && seen.add(key);
+  });
+}
+
+async function pictureOf(
+  outcome: Outcome,
+  image: Image,
+  job: Job,
+  warnings: ReceiptModel["warnings"],
+): Promise<ResultFile> {
+  const { shown, planned } = outcome;
+  if (shown === undefined) throw new Error("A model that succeeded has a frame to show");
+  const { frame, outputs } = shown;
+  const { manifest } = planned.entry;
+  const { rows, columns } = image.format;
+  const aspect = image.pixelAspect(frame);
+  const size = panelSize(rows, columns, aspect).render;
+  const said = outcome.perFrame[frame];
+  const interpretation = image.interpretation(frame);
+  const rgb = await displayed(job.context.engine, planeOf(image, frame, await image.frame(frame)), size);
+  const bytes = await renderOverlay({
+    picture: { ...size, rgb },
+    source: {
+      rows,
+      columns,
+      pixelAspect: aspect,
+      modality: image.source.modality,
+      frame: frame + 1,
+      frames: image.frameCount,
+      window: windowText(interpretation.voi[0]),
+      spacing: image.spacing(frame),
+      edges: edgesOf(image.plane(frame), image.attributes?.strings("PatientOrientation")),
+    },
+    model: manifest,
+    results: outputs,
+    findings: said?.findings ?? [],
+    measurements: said?.measurements ?? [],
+    warnings,
+    radserveVersion: VERSION,
+  });
+  return { name: pictureName(job.name, planned.entry.name), bytes };
+}
+
+/** The display picture of a frame, through the first window of the file. */
+export function displayed(
+  engine: Engine,
+  plane: Plane,
+  size: { width: number; height: number },
+): Promise<Uint8Array> {
+  return engine.render(plane, { voiIndex: 0, ...size });
+}
+
+function windowText(voi: Parameters<typeof voiStep>[0] | undefined): string | undefined {
+  if (voi === undefined) return undefined;
+  return voi.kind === "window" ? `window ${voi.center} / ${voi.width}` : "VOI LUT";
+}

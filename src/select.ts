@@ -1,0 +1,77 @@
+/** Which models a request is about, and which of them take the image. */
+import { accepts, type Reason } from "./accept.js";
+import { RadserveError } from "./errors.js";
+import type { Image } from "./image.js";
+import type { OutputKind } from "./manifest.js";
+import type { ModelEntry } from "./models.js";
+
+export interface PlannedModel {
+  entry: ModelEntry;
+  /** Empty where the model takes the image. */
+  reasons: Reason[];
+  /** Which kinds are written for it. */
+  outputs: readonly OutputKind[];
+}
+
+export interface Plan {
+  /** In order of names, those that do not take the image too: a receipt leaves none out. */
+  models: PlannedModel[];
+  /** Kinds as the request asked, or `default`. */
+  outputs: string[];
+}
+
+/**
+ * The models that a request is about: those it names, or all that are not switched off.
+ * @throws RadserveError bad_request for a name that is not there, model_unavailable for one that is not loaded
+ */
+export function candidatesOf(
+  entries: readonly ModelEntry[],
+  names: readonly string[] | undefined,
+): ModelEntry[] {
+  if (names === undefined) return entries.filter((entry) => entry.state !== "off");
+  return [...names].sort().map((name) => {
+    const entry = entries.find((candidate) => candidate.name === name);
+    if (entry === undefined)
+      throw new RadserveError(
+        "bad_request",
+        `Expected models among ${entries.map((e) => e.name).join(", ")}; found ${name}.`,
+        {
+          field: "models",
+        },
+      );
+    if (entry.state !== "ready")
+      throw new RadserveError(
+        "model_unavailable",
+        entry.state === "off"
+          ? `The model ${name} is switched off (release "off" in its manifest).`
+          : `The model ${name} could not be loaded: ${entry.error?.message ?? "see the server's log"}`,
+        { model: name },
+      );
+    return entry;
+  });
+}
+
+/**
+ * Which of the candidates take the image, with the reasons of the others.
+ * @throws RadserveError no_model_accepts where none does
+ */
+export function planOf(
+  candidates: readonly ModelEntry[],
+  image: Image,
+  outputs: readonly OutputKind[] | undefined,
+): Plan {
+  const models = candidates.map((entry) => ({
+    entry,
+    reasons: accepts(entry, image),
+    outputs: outputs ?? entry.manifest.results.outputs,
+  }));
+  if (models.every(({ reasons }) => reasons.length > 0))
+    throw new RadserveError(
+      "no_model_accepts",
+      "Expected an image that a model takes; details say why each does not.",
+      {
+        models: models.map(({ entry, reasons }) => ({ name: entry.name, version: entry.version, reasons })),
+      },
+    );
+  return { models, outputs: outputs === undefined ? ["default"] : [...outputs].sort() };
+}

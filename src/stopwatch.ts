@@ -1,0 +1,29 @@
+/** Times of one request's steps, on the monotonic clock. */
+export class Stopwatch {
+  readonly startedAt = new Date().toISOString();
+  readonly #began = performance.now();
+  #last = this.#began;
+  readonly #laps = new Map<string, number>();
+
+  /** Adds the time since the last lap to a step. */
+  lap(step: string): void {
+    const now = performance.now();
+    this.add(step, now - this.#last);
+    this.#last = now;
+  }
+
+  /** Adds milliseconds measured elsewhere; no lap is ended by it. */
+  add(step: string, milliseconds: number): void {
+    this.#laps.set(step, (this.#laps.get(step) ?? 0) + milliseconds);
+  }
+
+  /** Milliseconds by step, in the order of their first lap, to the microsecond. */
+  laps(): Record<string, number> {
+    return Object.fromEntries([...this.#laps].map(([step, ms]) => [step, Math.round(ms * 1000) / 1000]));
+  }
+
+  /** Milliseconds since the start. */
+  total(): number {
+    return Math.round((performance.now() - this.#began) * 1000) / 1000;
+  }
+}

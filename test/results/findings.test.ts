@@ -1,0 +1,206 @@
+import t from "tap";
+import type { EngineOutput } from "../../src/engine.js";
+import { RadserveError } from "../../src/errors.js";
+import type { Spacing } from "../../src/image.js";
+import type { ModelOutput } from "../../src/manifest.js";
+import { interpret } from "../../src/results/findings.js";
+import { receiptSchema } from "../../src/results/receipt.js";
+import { receiptOf } from "./fixtures.js";
+
+const code = (value: string) => ({ value, scheme: "SCT", meaning: value });
+const PATIENT: Spacing = { row: 0.5, column: 0.8, source: "PixelSpacing", patient: true };
+const DETECTOR: Spacing = { row: 0.5, column: 0.5, source: "ImagerPixelSpacing", patient: false };
+
+const classification: ModelOutput = {
+  kind: "classification",
+  tensor: "p",
+  activation: "sigmoid",
+  calibration: { kind: "none" },
+  labels: [
+    { label: "a", code: code("1"), threshold: 0.5 },
+    { label: "b", threshold: 0.7 },
+  ],
+};
+const segmentation: ModelOutput = {
+  kind: "segmentation",
+  tensor: "m",
+  activation: "argmax",
+  labels: [{ label: "fat", code: code("2") }, { label: "bone" }],
+  postprocess: [],
+  measurements: ["area"],
+};
+const map: ModelOutput = {
+  kind: "probability_map",
+  tensor: "t",
+  activation: "none",
+  threshold: 0.3,
+  minimum_area: 1,
+  unclip: 1,
+  max_boxes: 9,
+  label: { label: "text", threshold: 0.6 },
+};
+const detection: ModelOutput = {
+  kind: "detection",
+  boxes: { tensor: "b", format: "xyxy", normalised: false },
+  scores: { tensor: "s", activation: "none" },
+  max_boxes: 9,
+  labels: [
+    { label: "nodule", threshold: 0.3 },
+    { label: "cyst", threshold: 0.4 },
+  ],
+};
+const regression: ModelOutput = {
+  kind: "regression",
+  tensor: "r",
+  values: [{ name: "Ratio", unit: { value: "1", scheme: "UCUM", meaning: "no units" }, multiply: 1, add: 0 }],
+};
+const heatmap: ModelOutput = { kind: "heatmap", tensor: "h", activation: "none", label: { label: "heat" } };
+
+const scores = (...values: number[]): EngineOutput => ({
+  kind: "classification",
+  tensor: "p",
+  scores: Float32Array.from(values),
+});
+const mask = (...counts: number[]): EngineOutput => ({
+  kind: "segmentation",
+  tensor: "m",
+  rows: 2,
+  columns: 2,
+  overlapping: false,
+  mask: new Uint8Array(4),
+  counts,
+});
+
+function one(output: ModelOutput, thresholds: number[], given: EngineOutput, spacing?: Spacing) {
+  return interpret([output], [thresholds], [{ outputs: [given], spacing }]);
+}
+
+function refused(work: () => unknown): string {
+  try {
+    work();
+  } catch (error) {
+    if (error instanceof RadserveError) return error.code;
+    throw error;
+  }
+  return "no error";
+}
+
+t.test("a score is present at or above its threshold, in the precision of the model", (t) => {
+  const { findings } = one(classification, [0.5, 0.7], scores(0.25, 0.7));
+  t.same(findings, [
+    { label: "a", code: code("1"), score: 0.25, threshold: 0.5, present: false },
+    { label: "b", score: Math.fround(0.7), threshold: 0.7, present: true },
+  ]);
+  t.ok(Math.fround(0.7) < 0.7, "which a comparison of doubles would call below");
+  t.equal(
+    one(classification, [0.5, 0.7], scores(0.4999, 0.6999)).findings.filter((f) => f.present).length,
+    0,
+  );
+  t.end();
+});
+
+t.test("areas in cm2 where the spacing is the patient's", (t) => {
+  const { findings, measurements, warnings } = one(segmentation, [NaN, NaN], mask(250, 0), PATIENT);
+  t.same(findings, [
+    { label: "fat", code: code("2"), present: true, area: { pixels: 250, cm2: 1 } },
+    { label: "bone", present: false, area: { pixels: 0, cm2: 0 } },
+  ]);
+  t.match(measurements, [
+    { name: "Area", label: "fat", value: 1, unit: { value: "cm2", scheme: "UCUM" } },
+    { name: "Area", label: "bone", value: 0 },
+  ]);
+  t.same(warnings, []);
+  t.same(one({ ...segmentation, measurements: [] }, [], mask(250, 0), PATIENT).measurements, []);
+  t.end();
+});
+
+t.test("areas in pixels, with a warning, where it is not", (t) => {
+  for (const spacing of [undefined, DETECTOR]) {
+    const got = one(segmentation, [], mask(250, 0), spacing);
+    t.same(got.findings[0]?.area, { pixels: 250 });
+    t.same(got.measurements, []);
+    t.match(got.warnings, [{ code: "no_patient_spacing" }]);
+  }
+  t.end();
+});
+
+t.test("one finding a box, and one for each label that has none", (t) => {
+  const boxes: EngineOutput = {
+    kind: "boxes",
+    tensor: "b",
+    boxes: [
+      { x0: 1, y0: 2, x1: 3, y1: 4.5, score: 0.9, label: 0 },
+      { x0: 1, y0: 2, x1: 9, y1: 4, score: 0.2, label: 0 },
+    ],
+  };
+  t.same(one(detection, [0.3, 0.4], boxes).findings, [
+    { label: "nodule", score: 0.9, threshold: 0.3, present: true, box: { x0: 1, y0: 2, x1: 3, y1: 4.5 } },
+    { label: "nodule", score: 0.2, threshold: 0.3, present: false, box: { x0: 1, y0: 2, x1: 9, y1: 4 } },
+    { label: "cyst", threshold: 0.4, present: false },
+  ]);
+  t.same(one(map, [0.6], { ...boxes, boxes: [] }).findings, [
+    { label: "text", threshold: 0.6, present: false },
+  ]);
+  t.end();
+});
+
+t.test("values are measurements; a heat map is neither", (t) => {
+  const value: EngineOutput = { kind: "regression", tensor: "r", values: Float32Array.of(0.5) };
+  t.match(one(regression, [], value), { findings: [], measurements: [{ name: "Ratio", value: 0.5 }] });
+  const heat: EngineOutput = {
+    kind: "heatmap",
+    tensor: "h",
+    rows: 1,
+    columns: 1,
+    values: Float32Array.of(1),
+  };
+  t.same(one(heatmap, [NaN], heat), { findings: [], measurements: [], warnings: [] });
+  t.end();
+});
+
+t.test("frames are numbered, warnings said once, and a receipt holds it all", (t) => {
+  const frames = [1, 2].map((frame) => ({ frame, outputs: [scores(1, 0), mask(1, 2)], spacing: undefined }));
+  const got = interpret([classification, segmentation], [[0.5, 0.7], []], frames);
+  t.same(
+    got.findings.map((f) => [f.frame, f.label]),
+    [1, 2].flatMap((frame) => ["a", "b", "fat", "bone"].map((label) => [frame, label])),
+  );
+  t.equal(got.warnings.length, 1);
+  const model = {
+    name: "m",
+    version: "1",
+    status: "succeeded" as const,
+    outputs: [],
+    sha256: "0".repeat(64),
+    site_thresholds: {},
+    transforms: [],
+    ...got,
+  };
+  t.doesNotThrow(() => receiptSchema.parse(receiptOf("x", "p", [model])));
+  t.end();
+});
+
+t.test("outputs that are not the manifest's are refused, never guessed", (t) => {
+  for (const [output, thresholds, given] of [
+    [classification, [0.5, 0.7], scores(1)],
+    [classification, [0.5, 0.7], scores(1, NaN)],
+    [classification, [0.5, NaN], scores(1, 1)],
+    [classification, [0.5, 0.7], mask(1, 2)],
+    [segmentation, [], mask(1)],
+    [
+      detection,
+      [0.3, 0.4],
+      { kind: "boxes", tensor: "b", boxes: [{ x0: 0, y0: 0, x1: 1, y1: 1, score: 1, label: 2 }] },
+    ],
+    [regression, [], { kind: "regression", tensor: "r", values: Float32Array.of(Infinity) }],
+  ] as [ModelOutput, number[], EngineOutput][])
+    t.equal(
+      refused(() => one(output, thresholds, given)),
+      "output_invalid",
+    );
+  t.equal(
+    refused(() => interpret([classification], [[0.5, 0.7]], [{ outputs: [], spacing: undefined }])),
+    "output_invalid",
+  );
+  t.end();
+});

@@ -1,0 +1,282 @@
+import sharp from "sharp";
+import t from "tap";
+import type { EngineOutput } from "../../src/engine.js";
+import type { ModelOutput } from "../../src/manifest.js";
+import { interpret } from "../../src/results/findings.js";
+import { panelSize } from "../../src/results/layout.js";
+import { previewPng, renderOverlay, type OverlayInput } from "../../src/results/overlay.js";
+
+const MARGIN = 40;
+const PANEL_TOP = 40 + 64 + 26 + 22;
+const PANEL_GAP = 56;
+const RED = [255, 0, 0] as const;
+const BLUE = [0, 0, 255] as const;
+
+interface Decoded {
+  width: number;
+  height: number;
+  at(x: number, y: number): number[];
+  /** Pixels within a box that are far from the background. */
+  ink(x: number, y: number, width: number, height: number): number;
+}
+
+async function decode(png: Uint8Array): Promise<Decoded> {
+  const { data, info } = await sharp(png).raw().toBuffer({ resolveWithObject: true });
+  t.equal(info.channels, 3);
+  const at = (x: number, y: number) => [
+    ...data.subarray((y * info.width + x) * 3, (y * info.width + x) * 3 + 3),
+  ];
+  const ink = (x: number, y: number, width: number, height: number): number => {
+    let count = 0;
+    for (let v = y; v < y + height; v++)
+      for (let u = x; u < x + width; u++) if (Math.max(...at(u, v)) > 100) count++;
+    return count;
+  };
+  return { width: info.width, height: info.height, at, ink };
+}
+
+/** Grey that differs from pixel to pixel, dark enough for colours to show. */
+function grey(width: number, height: number): Uint8Array {
+  const rgb = new Uint8Array(width * height * 3);
+  for (let i = 0; i < width * height; i++) rgb.fill(20 + ((i * 7) % 60), i * 3, i * 3 + 3);
+  return rgb;
+}
+
+const segmentation = (activation: "argmax" | "sigmoid"): ModelOutput => ({
+  kind: "segmentation",
+  tensor: "m",
+  activation,
+  labels: [
+    { label: "Red thing", colour: [...RED], threshold: 0.5 },
+    { label: "Blue thing", colour: [...BLUE], threshold: 0.5 },
+  ],
+  postprocess: [],
+  measurements: ["area"],
+});
+
+function inputOf(
+  rows: number,
+  columns: number,
+  outputs: ModelOutput[],
+  results: EngineOutput[],
+  change: Partial<OverlayInput> = {},
+): OverlayInput {
+  const { render } = panelSize(rows, columns, 1);
+  const thresholds = outputs.map((o) => ("labels" in o ? o.labels.map((l) => l.threshold ?? NaN) : [0.5]));
+  const got = interpret(outputs, thresholds, [{ outputs: results, spacing: undefined }]);
+  return {
+    picture: { ...render, rgb: grey(render.width, render.height) },
+    source: { rows, columns, pixelAspect: 1, frame: 1, frames: 1, modality: "CT" },
+    model: {
+      name: "test-model",
+      version: "1.0.0",
+      manufacturer: "Tests",
+      regulatory: "For research use only. Not for diagnostic use.",
+      outputs,
+    },
+    results,
+    findings: got.findings,
+    measurements: got.measurements,
+    radserveVersion: "0.1.0",
+    ...change,
+  };
+}
+
+function maskOf(rows: number, columns: number, set: [number, number, number][]): EngineOutput {
+  const mask = new Uint8Array(rows * columns);
+  for (const [x, y, label] of set) mask[y * columns + x] = label;
+  const counts = [1, 2].map((label) => mask.filter((m) => m === label).length);
+  return { kind: "segmentation", tensor: "m", rows, columns, overlapping: false, mask, counts };
+}
+
+t.test("the image is left as it is on the left, and marked on the right", async (t) => {
+  const block: [number, number, number][] = [];
+  for (let y = 100; y < 140; y++) for (let x = 200; x < 260; x++) block.push([x, y, x < 230 ? 1 : 2]);
+  const input = inputOf(512, 512, [segmentation("argmax")], [maskOf(512, 512, block)]);
+  const png = await decode(await renderOverlay(input));
+  const right = MARGIN + 512 + PANEL_GAP;
+  let [changed, different] = [0, 0];
+  for (let y = 0; y < 512; y++)
+    for (let x = 0; x < 512; x++) {
+      const source = input.picture.rgb[(y * 512 + x) * 3]!;
+      const plain = png.at(MARGIN + x, PANEL_TOP + y);
+      if (plain.some((v) => v !== source)) changed++;
+      const marked = png.at(right + x, PANEL_TOP + y);
+      const inside = x >= 200 && x < 260 && y >= 100 && y < 140;
+      if (!inside && marked.some((v) => v !== source)) different++;
+    }
+  t.equal(changed, 0, "every pixel of the left panel is the picture's");
+  t.equal(different, 0, "outside the mask the right panel is the picture's");
+  const redInside = png.at(right + 215, PANEL_TOP + 120);
+  const source = input.picture.rgb[(120 * 512 + 215) * 3]!;
+  t.ok(redInside[0]! > source + 40 && redInside[2]! < source, "tinted in the label's colour");
+  t.ok(png.at(right + 200, PANEL_TOP + 120)[0]! > 200, "outlined");
+  t.ok(png.at(right + 245, PANEL_TOP + 120)[2]! > 60, "the other label in its own colour");
+});
+
+t.test("small images grow by whole pixels, and a mask of one pixel covers exactly that", async (t) => {
+  const input = inputOf(64, 64, [segmentation("argmax")], [maskOf(64, 64, [[10, 20, 2]])]);
+  const png = await decode(await renderOverlay(input));
+  const right = MARGIN + 896 + PANEL_GAP;
+  for (const [x, y] of [
+    [0, 0],
+    [13, 13],
+    [14 * 63, 14 * 63 + 13],
+    [14 * 9 + 13, 14 * 20],
+    [14 * 11, 14 * 20],
+  ] as const) {
+    const source = input.picture.rgb[(Math.floor(y / 14) * 64 + Math.floor(x / 14)) * 3]!;
+    t.same(png.at(MARGIN + x, PANEL_TOP + y), [source, source, source]);
+    t.same(png.at(right + x, PANEL_TOP + y), [source, source, source]);
+  }
+  t.ok(png.at(right + 14 * 10, PANEL_TOP + 14 * 20)[2]! > 200);
+  t.ok(png.at(right + 14 * 10 + 13, PANEL_TOP + 14 * 20 + 13)[2]! > 200);
+});
+
+t.test("the smallest region still shows when a large image shrinks", async (t) => {
+  const organ: [number, number, number][] = [];
+  for (let y = 1000; y < 1100; y++) for (let x = 1000; x < 1100; x++) organ.push([x, y, 1]);
+  const input = inputOf(
+    3600,
+    3600,
+    [segmentation("argmax")],
+    [maskOf(3600, 3600, [...organ, [400, 800, 1], [1050, 1050, 2]])],
+  );
+  const png = await decode(await renderOverlay(input));
+  const right = MARGIN + 900 + PANEL_GAP;
+  const alone = png.at(right + 100, PANEL_TOP + 200);
+  t.ok(alone[0]! > alone[1]! + 80, "one pixel on its own");
+  const within = png.at(right + 262, PANEL_TOP + 262);
+  t.ok(within[2]! > within[0]!, "one pixel of a rare label within a common one");
+});
+
+t.test("labels that overlap are both drawn", async (t) => {
+  const plane = new Uint8Array(2 * 512 * 512);
+  for (let y = 100; y < 200; y++)
+    for (let x = 100; x < 200; x++) {
+      plane[y * 512 + x] = 1;
+      plane[512 * 512 + (y + 50) * 512 + x + 50] = 1;
+    }
+  const mask: EngineOutput = {
+    kind: "segmentation",
+    tensor: "m",
+    rows: 512,
+    columns: 512,
+    overlapping: true,
+    mask: plane,
+    counts: [10000, 10000],
+  };
+  const png = await decode(await renderOverlay(inputOf(512, 512, [segmentation("sigmoid")], [mask])));
+  const right = MARGIN + 512 + PANEL_GAP;
+  const [red, both, blue] = [120, 175, 225].map((at) => png.at(right + at, PANEL_TOP + at));
+  t.ok(red![0]! > red![2]! && blue![2]! > blue![0]!);
+  t.ok(both![0]! > both![1]! + 20 && both![2]! > both![1]! + 20);
+});
+
+const text: ModelOutput = {
+  kind: "probability_map",
+  tensor: "t",
+  activation: "none",
+  threshold: 0.3,
+  minimum_area: 1,
+  unclip: 1,
+  max_boxes: 99,
+  label: { label: "Text", colour: [0, 255, 0], threshold: 0.5 },
+};
+const boxed = (boxes: [number, number, number, number, number][]): EngineOutput => ({
+  kind: "boxes",
+  tensor: "t",
+  boxes: boxes.map(([x0, y0, x1, y1, score]) => ({ x0, y0, x1, y1, score, label: 0 })),
+});
+
+t.test("boxes lie where the source says, those below threshold are not drawn", async (t) => {
+  const boxes = boxed([
+    [100, 200, 300, 240, 0.9],
+    [100, 300, 300, 340, 0.4],
+  ]);
+  const png = await decode(await renderOverlay(inputOf(1024, 1024, [text], [boxes])));
+  const right = MARGIN + 900 + PANEL_GAP;
+  const scale = 900 / 1024;
+  const green = ([r, g, b]: number[]): boolean => g! > 150 && r! < 120 && b! < 120;
+  const [x, y] = [Math.round(right + 200 * scale), PANEL_TOP + 240 * scale];
+  t.ok(
+    [-1, 0, 1].some((d) => green(png.at(x, Math.round(y) + d))),
+    "lower edge",
+  );
+  t.notOk(green(png.at(x, Math.round(PANEL_TOP + 220 * scale))), "hollow");
+  const low = Math.round(PANEL_TOP + 340 * scale);
+  t.notOk([-1, 0, 1].some((d) => green(png.at(x, low + d))));
+  t.ok(green(png.at(Math.round(right + 100 * scale) + 2, Math.round(PANEL_TOP + 200 * scale) - 8)), "tag");
+});
+
+t.test("text is there: model, legend, regulatory line", async (t) => {
+  const png = await decode(await renderOverlay(inputOf(512, 512, [text], [boxed([])])));
+  t.ok(png.ink(MARGIN, 44, 160, 20) > 200, "the model's name");
+  t.ok(png.ink(MARGIN, PANEL_TOP + 512 + 22, 250, 14) > 100, "no patient spacing");
+  t.ok(png.ink(MARGIN, png.height - 60, 500, 40) > 500, "the regulatory line");
+  t.equal(png.ink(0, 0, png.width, 36), 0, "nothing at the border");
+});
+
+t.test("whatever there is to say, the picture holds it", async (t) => {
+  const many: ModelOutput = {
+    kind: "classification",
+    tensor: "p",
+    activation: "sigmoid",
+    calibration: { kind: "none" },
+    labels: Array.from({ length: 100 }, (_, i) => ({
+      label: `${"Long label ".repeat(5)}${i}`,
+      threshold: 0.5,
+    })),
+  };
+  const scores = Float32Array.from({ length: 100 }, (_, i) => i / 100);
+  const input = inputOf(512, 512, [many], [{ kind: "classification", tensor: "p", scores }]);
+  const few = await decode(await renderOverlay(inputOf(512, 512, [text], [boxed([])])));
+  const png = await decode(await renderOverlay(input));
+  t.equal(png.width, few.width);
+  t.ok(png.height < few.height + 24 * 30, "rows that do not fit are counted instead");
+  const model = { ...input.model, regulatory: "Not for diagnostic use. ".repeat(80), name: "n".repeat(63) };
+  const warnings = Array.from({ length: 9 }, (_, i) => ({ code: `w${i}`, message: "caveat ".repeat(60) }));
+  const long = await decode(await renderOverlay({ ...input, model, warnings }));
+  t.equal(long.width, png.width);
+  t.equal(long.ink(long.width - 36, 0, 36, long.height), 0, "nothing runs over the right border");
+  for (const [rows, columns] of [
+    [1, 1],
+    [4096, 16],
+    [16, 4096],
+    [1, 3000],
+  ] as const) {
+    const small = await decode(
+      await renderOverlay(inputOf(rows, columns, [text], [boxed([[0, 0, 1, 1, 0.9]])])),
+    );
+    t.ok(small.width <= 2000 && small.height <= 2200, `${rows} x ${columns}`);
+  }
+});
+
+t.test("a heat map is laid over the image where it is high", async (t) => {
+  const output: ModelOutput = { kind: "heatmap", tensor: "h", activation: "none", label: { label: "Heat" } };
+  const values = new Float32Array(512 * 512);
+  values.fill(1, 0, 512 * 100);
+  const heat: EngineOutput = { kind: "heatmap", tensor: "h", rows: 512, columns: 512, values };
+  const input = inputOf(512, 512, [output], [heat]);
+  const png = await decode(await renderOverlay(input));
+  const right = MARGIN + 512 + PANEL_GAP;
+  t.ok(png.at(right + 50, PANEL_TOP + 50)[0]! > 140);
+  const source = input.picture.rgb[(300 * 512 + 50) * 3]!;
+  t.same(png.at(right + 50, PANEL_TOP + 300), [source, source, source]);
+});
+
+t.test("equal input gives equal bytes", async (t) => {
+  const make = () => renderOverlay(inputOf(512, 512, [text], [boxed([[10, 10, 90, 40, 0.9]])]));
+  const [one, two] = [await make(), await make()];
+  t.ok(Buffer.compare(one, two) === 0);
+  t.notOk(Buffer.from(one).includes("tIME"));
+});
+
+t.test("a preview is the picture as it is", async (t) => {
+  const rgb = grey(30, 20);
+  const { data, info } = await sharp(await previewPng(30, 20, rgb))
+    .raw()
+    .toBuffer({ resolveWithObject: true });
+  t.match(info, { width: 30, height: 20, channels: 3 });
+  t.ok(Buffer.compare(data, rgb) === 0);
+});
