@@ -2,6 +2,7 @@
 /** The command line. Each command is a thin line here; what it does is in commands/. */
 import path from "node:path";
 import { Command, CommanderError } from "commander";
+import type { TryCommand } from "./commands/models.js";
 import { run } from "./commands/run.js";
 import { ConfigError, loadConfig, type Config } from "./config.js";
 import { VERSION } from "./version.js";
@@ -119,7 +120,7 @@ program
     run(async () => {
       const { inspectFile } = await import("./commands/inspect.js");
       const { target, ...rest } = inspectArguments(file, options);
-      return inspectFile(path.resolve(target), rest);
+      return inspectFile(config(), path.resolve(target), rest);
     }, options.json),
   );
 
@@ -136,30 +137,33 @@ models
   );
 models
   .command("init")
-  .description("write a draft manifest from a graph")
+  .description("write a draft manifest beside a graph")
   .argument("<model.onnx>")
-  .option("--name <name>")
-  .option("--output <folder>", "where the model's folder goes (default: beside the graph)")
-  .action((graph: string, options: { name?: string; output?: string }) =>
-    run(async () => (await import("./commands/models.js")).init(path.resolve(graph), options)),
-  );
+  .action((graph: string) => run(async () => (await import("./commands/models.js")).init(config(), graph)));
 models
   .command("check")
   .description("explain every mistake of a model folder")
   .argument("<folder>")
-  .action((folder: string) =>
-    run(async () => (await import("./commands/models.js")).check(path.resolve(folder))),
+  .option("--json")
+  .action((folder: string, options: { json?: boolean }) =>
+    run(
+      async () => (await import("./commands/models.js")).check(config(), folder, options.json === true),
+      options.json,
+    ),
   );
 models
   .command("try")
   .description("run one model on one image and look at its tensors")
   .argument("<folder>")
   .argument("<image>")
+  .option("--frame <number>", "which frame, from 1", "1")
   .option("--dump <file.npy>", "write the tensor that goes in")
   .option("--expect <file.npy>", "compare the tensor that comes out")
-  .action((folder: string, image: string, options: { dump?: string; expect?: string }) =>
-    run(async () =>
-      (await import("./commands/models.js")).tryModel(path.resolve(folder), path.resolve(image), options),
+  .option("--json")
+  .action((folder: string, image: string, options: TryCommand) =>
+    run(
+      async () => (await import("./commands/models.js")).tryModel(config(), folder, image, options),
+      options.json,
     ),
   );
 

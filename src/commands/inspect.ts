@@ -1,12 +1,16 @@
 /** `radserve inspect`: what a file is, what its decoded pixels are, which models accept it and why others do not. */
 import { readFile, writeFile } from "node:fs/promises";
 import sharp from "sharp";
-import { createEngine } from "../engine.js";
+import { accepts, type Reason } from "../accept.js";
+import type { Config } from "../config.js";
 import { RadserveError } from "../errors.js";
 import type { Image } from "../image.js";
 import { dumpFrame, formatInspection, inspectImage } from "../inspect.js";
+import { modelFolders } from "../models/load.js";
+import { readModelFolder } from "../models/read.js";
 import { openInput } from "../paths.js";
 import { readImage } from "../read.js";
+import { withEngine } from "./engine.js";
 import { print, type ExitStatus } from "./run.js";
 
 export interface InspectCommand {
@@ -19,37 +23,49 @@ export interface InspectCommand {
 const LARGEST_PREVIEW = 1024;
 
 /** The first frame as the file's own window shows it, in its true proportions. */
-async function writePreview(image: Image, file: string): Promise<void> {
+async function writePreview(config: Config, image: Image, file: string): Promise<void> {
   const { rows, columns } = image.format;
   const aspect = image.pixelAspect(0);
   const scale = Math.min(1, LARGEST_PREVIEW / Math.max(columns, rows * aspect));
   const width = Math.max(1, Math.round(columns * scale));
   const height = Math.max(1, Math.round(rows * aspect * scale));
-  const engine = await Promise.resolve(createEngine({ provider: "cpu" }));
-  try {
-    const plane = {
-      format: image.format,
-      data: await image.frame(0),
-      interpretation: image.interpretation(0),
-      pixelAspect: aspect,
-    };
-    const rgb = await engine.render(plane, { voiIndex: 0, width, height });
-    await sharp(rgb, { raw: { width, height, channels: 3 } })
-      .png()
-      .toFile(file);
-  } finally {
-    await engine.close();
-  }
+  const plane = {
+    format: image.format,
+    data: await image.frame(0),
+    interpretation: image.interpretation(0),
+    pixelAspect: aspect,
+  };
+  const rgb = await withEngine(config, (engine) => engine.render(plane, { voiIndex: 0, width, height }));
+  await sharp(rgb, { raw: { width, height, channels: 3 } })
+    .png()
+    .toFile(file);
 }
 
-function frameNumber(text: string, count: number): number {
-  const number = Number(text);
-  if (!Number.isInteger(number) || number < 1 || number > count)
-    throw new RadserveError(
-      "bad_request",
-      `--dump-frame: expected a frame number from 1 to ${count}; found "${text}".`,
-    );
-  return number;
+interface Acceptance {
+  name: string;
+  version: string;
+  accepted: boolean;
+  reasons: Reason[];
+}
+
+/** What each model of the folder says to the image, from the manifests alone: nothing is loaded. */
+async function acceptances(config: Config, image: Image): Promise<Acceptance[]> {
+  const reports = await Promise.all((await modelFolders(config.models_dir)).map(readModelFolder));
+  return reports.flatMap(({ model }) => {
+    if (model === undefined) return [];
+    const reasons = accepts(model, image);
+    const { name, version } = model.manifest;
+    return [{ name, version, accepted: reasons.length === 0, reasons }];
+  });
+}
+
+function acceptanceText(models: readonly Acceptance[]): string {
+  return models
+    .flatMap(({ name, version, accepted, reasons }) => [
+      `${name} ${version}: ${accepted ? "accepts it" : "does not accept it"}`,
+      ...reasons.map((reason) => `  ${reason.message}`),
+    ])
+    .join("\n");
 }
 
 async function readBytes(file: string): Promise<Buffer> {
@@ -64,14 +80,23 @@ async function readBytes(file: string): Promise<Buffer> {
 }
 
 /** @param file absolute path */
-export async function inspectFile(file: string, options: InspectCommand): Promise<ExitStatus> {
+export async function inspectFile(
+  config: Config,
+  file: string,
+  options: InspectCommand,
+): Promise<ExitStatus> {
   const image = await readImage(await readBytes(file));
   const inspection = await inspectImage(image);
   if (options.dumpFrame !== undefined) {
     const [number, target] = options.dumpFrame;
-    await writeFile(target, await dumpFrame(image, frameNumber(number, image.frameCount)));
+    await writeFile(target, await dumpFrame(image, Number(number)));
   }
-  if (options.preview !== undefined) await writePreview(image, options.preview);
-  print(options.json === true ? JSON.stringify(inspection, null, 2) : formatInspection(inspection));
+  if (options.preview !== undefined) await writePreview(config, image, options.preview);
+  const models = await acceptances(config, image);
+  print(
+    options.json === true
+      ? JSON.stringify({ ...inspection, models }, null, 2)
+      : `${formatInspection(inspection)}\n${acceptanceText(models)}`,
+  );
   return 0;
 }

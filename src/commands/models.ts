@@ -1,25 +1,45 @@
 /** `radserve models list | init | check | try`: what models-cli.ts says, with its exit status. */
+import { readFile } from "node:fs/promises";
+import path from "node:path";
 import type { Config } from "../config.js";
-import { modelsCheck, modelsInit, modelsList, modelsTry } from "../models-cli.js";
+import { modelsCheck, modelsInit, modelsList, modelsTry, type CommandResult } from "../models-cli.js";
+import { readImage } from "../read.js";
+import { withEngine } from "./engine.js";
 import { print } from "./run.js";
 
-interface Said {
-  text: string;
-  exitCode: number;
-}
-
-function say({ text, exitCode }: Said): number {
-  print(text);
+function say({ text, exitCode, data }: CommandResult, json = false): number {
+  print(json ? JSON.stringify(data, null, 2) : text);
   return exitCode;
 }
 
-export const list = async (config: Config, json: boolean) =>
-  say(await modelsList({ directory: config.models_dir, providers: config.providers, json }));
+export const list = async (config: Config, json: boolean) => say(await modelsList(config.models_dir), json);
 
-export const init = async (graph: string, options: { name?: string; output?: string }) =>
-  say(await modelsInit(graph, options));
+export const init = (config: Config, graph: string) =>
+  withEngine(config, async (engine) => say(await modelsInit(path.resolve(graph), engine)));
 
-export const check = async (folder: string) => say(await modelsCheck(folder));
+export const check = (config: Config, folder: string, json: boolean) =>
+  withEngine(config, async (engine, providers) =>
+    say(await modelsCheck(path.resolve(folder), { engine, providers }), json),
+  );
 
-export const tryModel = async (folder: string, image: string, options: { dump?: string; expect?: string }) =>
-  say(await modelsTry(folder, image, options));
+export interface TryCommand {
+  frame?: string;
+  dump?: string;
+  expect?: string;
+  json?: boolean;
+}
+
+export const tryModel = (config: Config, folder: string, image: string, options: TryCommand) =>
+  withEngine(config, async (engine, providers) => {
+    const { frame, json, ...files } = options;
+    return say(
+      await modelsTry(path.resolve(folder), path.resolve(image), {
+        engine,
+        providers,
+        readImage: async (file) => readImage(await readFile(file)),
+        ...(frame === undefined ? {} : { frame: Number(frame) }),
+        ...files,
+      }),
+      json,
+    );
+  });
