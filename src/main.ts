@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /** The command line. Each command is a thin line here; what it does is in commands/. */
 import path from "node:path";
-import { Command, CommanderError, InvalidArgumentError } from "commander";
+import { Command, CommanderError } from "commander";
 import type { TryCommand } from "./commands/models.js";
 import { run } from "./commands/run.js";
 import { ConfigError, loadConfig, type Config } from "./config.js";
@@ -42,14 +42,6 @@ function inspectArguments(file: string | undefined, { dumpFrame = [], ...rest }:
       "--dump-frame: expected a frame number and a file to write, beside the file to inspect.",
     );
   return { target, ...rest, dumpFrame: [number, output] as [string, string] };
-}
-
-const absolute = (value: string) => path.resolve(value);
-
-function wholeNumber(value: string): number {
-  const number = Number(value);
-  if (Number.isInteger(number) && number > 0) return number;
-  throw new InvalidArgumentError(`Expected a whole number from 1; found "${value}".`);
 }
 
 const several = (value: string, before: string[] | undefined) => [...(before ?? []), value];
@@ -145,34 +137,33 @@ models
   );
 models
   .command("init")
-  .description("write a draft manifest beside a graph; what only a person can know is left open and listed")
+  .description("write a draft manifest beside a graph")
   .argument("<model.onnx>")
-  .action((graph: string) =>
-    run(async () => (await import("./commands/models.js")).init(config(), path.resolve(graph))),
-  );
+  .action((graph: string) => run(async () => (await import("./commands/models.js")).init(config(), graph)));
 models
   .command("check")
   .description("explain every mistake of a model folder")
   .argument("<folder>")
-  .action((folder: string) =>
-    run(async () => (await import("./commands/models.js")).check(config(), path.resolve(folder))),
+  .option("--json")
+  .action((folder: string, options: { json?: boolean }) =>
+    run(
+      async () => (await import("./commands/models.js")).check(config(), folder, options.json === true),
+      options.json,
+    ),
   );
 models
   .command("try")
   .description("run one model on one image and look at its tensors")
   .argument("<folder>")
   .argument("<image>")
-  .option("--frame <number>", "of a multi-frame image, from 1", wholeNumber)
-  .option("--dump <file.npy>", "write the tensor that goes in", absolute)
-  .option("--expect <file.npy>", "compare the tensor that comes out", absolute)
+  .option("--frame <number>", "which frame, from 1", "1")
+  .option("--dump <file.npy>", "write the tensor that goes in")
+  .option("--expect <file.npy>", "compare the tensor that comes out")
+  .option("--json")
   .action((folder: string, image: string, options: TryCommand) =>
-    run(async () =>
-      (await import("./commands/models.js")).tryModel(
-        config(),
-        path.resolve(folder),
-        path.resolve(image),
-        options,
-      ),
+    run(
+      async () => (await import("./commands/models.js")).tryModel(config(), folder, image, options),
+      options.json,
     ),
   );
 

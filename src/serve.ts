@@ -65,17 +65,17 @@ class LoadingModels implements ServedModels {
 type Providers = Config["providers"];
 
 /** The engine with the providers that were asked for. Throws ConfigError where cuda cannot work and has no fallback. */
-async function startEngine(config: Config, log: Logger): Promise<{ engine: Engine; providers: Providers }> {
+function startEngine(config: Config, log: Logger): { engine: Engine; providers: Providers } {
   const provider = config.providers.includes("cuda") ? "cuda" : "cpu";
   try {
-    return { engine: await Promise.resolve(createEngine({ provider })), providers: config.providers };
+    return { engine: createEngine({ provider }), providers: config.providers };
   } catch (error) {
     if (provider === "cuda" && config.gpu_fallback === "cpu") {
       log.warn(
         { fault: faultForLog(error) },
         "cuda cannot be used; running on the cpu as RADSERVE_GPU_FALLBACK says",
       );
-      return { engine: await Promise.resolve(createEngine({ provider: "cpu" })), providers: ["cpu"] };
+      return { engine: createEngine({ provider: "cpu" }), providers: ["cpu"] };
     }
     throw new ConfigError(error instanceof Error ? error.message : "The engine cannot be started.", {
       cause: error,
@@ -97,7 +97,7 @@ class ServingProcess {
       input: await resolveRoots(config.input_roots, "RADSERVE_INPUT_ROOTS"),
       output: await resolveRoots(config.output_roots, "RADSERVE_OUTPUT_ROOTS"),
     };
-    const { engine, providers } = await startEngine(config, this.log);
+    const { engine, providers } = startEngine(config, this.log);
     const keyring = new WatchedKeys(config.keys_dir, (message) => this.log.error(message));
     const models = new LoadingModels(
       loadModels({ directory: config.models_dir, engine, providers, log: this.log }),

@@ -163,10 +163,10 @@ export function createServer(options: ServerOptions): http.Server {
   const handle = app.callback();
   const server = http.createServer(
     {
-      headersTimeout: 15_000,
+      headersTimeout: 8_000,
       requestTimeout: 60_000,
       keepAliveTimeout: 65_000,
-      connectionsCheckingInterval: 2_000,
+      connectionsCheckingInterval: 1_000,
     },
     (request, response) => void handle(request, response),
   );

@@ -21,19 +21,19 @@ export type WorkerResult =
   /** `fault` is there where nobody raised the error on purpose: for the log, without any names in it. */
   | { ok: false; error: ErrorObject; fault?: Record<string, unknown> };
 
-let engine: Promise<Engine> | undefined;
+let engine: Engine | undefined;
 
 /** Created on first use and kept: sessions are process-wide, only the way back into this thread is its own. */
-function engineOfThread(): Promise<Engine> {
+function engineOfThread(): Engine {
   const { provider } = workerData as EngineThreadOptions;
-  engine ??= Promise.resolve(createEngine({ provider }));
+  engine ??= createEngine({ provider });
   return engine;
 }
 
 /** What the pool calls. Never throws: errors cross threads as values, so that their codes survive. */
 export default async function work({ task, models }: WorkerTask): Promise<WorkerResult> {
   try {
-    return { ok: true, answer: await infer(task, { engine: await engineOfThread(), models }) };
+    return { ok: true, answer: await infer(task, { engine: engineOfThread(), models }) };
   } catch (thrown) {
     const error = asRadserveError(thrown);
     const unexpected = error.code === "internal" ? { fault: faultForLog(thrown) } : {};

@@ -48,7 +48,7 @@ const hmac = (header: object, payload: object, by: string | Buffer) => {
   return `${text}.${createHmac("sha256", by).update(text).digest("base64url")}`;
 };
 
-t.test("each algorithm, with kid and without", async (t) => {
+t.test("each algorithm, with kid and without", (t) => {
   const keys = [hs, rs, es];
   for (const one of keys) {
     t.equal(
@@ -65,9 +65,10 @@ t.test("each algorithm, with kid and without", async (t) => {
     "without kid and two keys that could be meant",
   );
   t.equal(outcome(good, [hs, second]), "ok anna", "with kid the other key does not disturb");
+  t.end();
 });
 
-t.test("missing and expired", async (t) => {
+t.test("missing and expired", (t) => {
   t.equal(outcome(undefined, [hs]), "401 Token missing");
   t.equal(outcome("", [hs]), "401 Token missing");
   t.equal(outcome("  ", [hs]), "401 Token missing");
@@ -79,9 +80,10 @@ t.test("missing and expired", async (t) => {
     "expired, and not ours",
   );
   t.equal(outcome(expired, [hs], {}, ["t1"]), INVALID, "expired and revoked");
+  t.end();
 });
 
-t.test("everything else is invalid", async (t) => {
+t.test("everything else is invalid", (t) => {
   const [head, payload, signature] = good.split(".") as [string, string, string];
   const flipped = signature.startsWith("A") ? `B${signature.slice(1)}` : `A${signature.slice(1)}`;
   const padded = signature.slice(0, -1) + String.fromCharCode(signature.charCodeAt(signature.length - 1) + 1);
@@ -122,9 +124,10 @@ t.test("everything else is invalid", async (t) => {
   } catch (error) {
     t.match((error as RadserveError).details?.["hint"], /without "Bearer "/);
   }
+  t.end();
 });
 
-t.test("issuer and audience where configured", async (t) => {
+t.test("issuer and audience where configured", (t) => {
   const expected = { issuer: "hospital", audience: "radserve" };
   const named = sign({ ...claims, iss: "hospital", aud: "radserve" }, secret, "HS256", "h1");
   t.equal(outcome(named, [hs], expected), "ok anna");
@@ -135,9 +138,10 @@ t.test("issuer and audience where configured", async (t) => {
   );
   const { token } = issueToken({ ...hs, sign: secret }, { subject: "bob", lifetimeSeconds: 60, ...expected });
   t.equal(outcome(token, [hs], expected), "ok bob", "issued ones fit");
+  t.end();
 });
 
-t.test("claims reach the caller", async (t) => {
+t.test("claims reach the caller", (t) => {
   const { token, record } = issueToken(
     { ...es, sign: ec.privateKey },
     { subject: "bob", lifetimeSeconds: 60, admin: true, inputRoots: ["/a"], outputRoots: ["/b"] },
@@ -149,10 +153,12 @@ t.test("claims reach the caller", async (t) => {
     inputRoots: ["/a"],
     outputRoots: ["/b"],
   });
+  t.end();
 });
 
-t.test("durations", async (t) => {
+t.test("durations", (t) => {
   t.equal(parseDuration("365d"), 365 * 86400);
   t.equal(parseDuration("90m"), 5400);
   for (const text of ["", "5", "d", "-1d", "0d", "1.5h", "1x"]) t.equal(parseDuration(text), undefined, text);
+  t.end();
 });

@@ -16,15 +16,16 @@ const load = (environment: Record<string, string> = {}, file?: object) => {
   return loadConfig({ environment: { RADSERVE_STATE_DIR: state, ...environment }, directory });
 };
 
-t.test("defaults", async (t) => {
+t.test("defaults", (t) => {
   const config = load();
   t.match(config, { port: 8500, host: "0.0.0.0", input_roots: [], providers: ["cpu"], grace_seconds: 30 });
   t.equal(config.keys_dir, path.join(state, "keys"));
   t.match(config.models_dir, /\/models$/);
   t.equal(loadConfig({ environment: { XDG_STATE_HOME: "/x" }, directory }).state_dir, "/x/radserve");
+  t.end();
 });
 
-t.test("the environment wins over the file, and the nearer file over the other", async (t) => {
+t.test("the environment wins over the file, and the nearer file over the other", (t) => {
   const file = { port: 1, host: "::1", input_roots: ["/a"] };
   const config = load({ RADSERVE_PORT: "2", RADSERVE_OUTPUT_ROOTS: "/b:/c/", RADSERVE_HOST: "" }, file);
   t.match(config, { port: 2, host: "::1", input_roots: ["/a"], output_roots: ["/b", "/c"] });
@@ -32,9 +33,10 @@ t.test("the environment wins over the file, and the nearer file over the other",
   t.equal(load({}, file).port, 1);
   t.equal(load().port, 7);
   rmSync(path.join(state, "radserve.config.json"));
+  t.end();
 });
 
-t.test("values of every form", async (t) => {
+t.test("values of every form", (t) => {
   const config = load({
     RADSERVE_PROVIDERS: "cuda, cpu",
     RADSERVE_GPUS: "0,1",
@@ -48,9 +50,10 @@ t.test("values of every form", async (t) => {
   t.equal(parseSize("512"), 512);
   t.equal(parseSize("1.5 kb"), 1500);
   t.equal(parseSize("many"), undefined);
+  t.end();
 });
 
-t.test("errors name key, expected, found, nearest", async (t) => {
+t.test("errors name key, expected, found, nearest", (t) => {
   const fails = (message: RegExp, environment: Record<string, string>, file?: object) => {
     t.throws(() => load(environment, file), ConfigError);
     t.throws(() => load(environment, file), message, String(message));
@@ -69,19 +72,22 @@ t.test("errors name key, expected, found, nearest", async (t) => {
   fails(/none\.json: expected the configuration file; nothing is there/, { RADSERVE_CONFIG: "none.json" });
   writeFileSync(path.join(directory, "broken.json"), "{");
   fails(/broken\.json: expected JSON/, { RADSERVE_CONFIG: "broken.json" });
+  t.end();
 });
 
-t.test("a misspelt variable is told", async (t) => {
+t.test("a misspelt variable is told", (t) => {
   t.strictSame(load({ RADSERVE_INPUT_ROOT: "/a" }).warnings, [
     "The environment variable RADSERVE_INPUT_ROOT means nothing here; the nearest known is RADSERVE_INPUT_ROOTS.",
   ]);
+  t.end();
 });
 
-t.test("every setting has a name and a meaning", async (t) => {
+t.test("every setting has a name and a meaning", (t) => {
   for (const row of settingsTable())
     t.ok(row.meaning.length > 10 && /^[A-Z_]+$/.test(row.variable), row.variable);
   t.match(
     settingsTable().find((row) => row.key === "port"),
     { variable: "RADSERVE_PORT", default: "8500" },
   );
+  t.end();
 });

@@ -46,7 +46,7 @@ t.test("a created key is private, and read back", async (t) => {
   t.strictSame(readKeys(path.join(keys, "none")), []);
 });
 
-t.test("weak, open and contradicting key files are refused, naming the file", async (t) => {
+t.test("weak, open and contradicting key files are refused, naming the file", (t) => {
   const at = folder(t);
   const { publicKey: p384 } = generateKeyPairSync("ec", { namedCurve: "P-384" });
   const strong = pem(2048);
@@ -94,6 +94,7 @@ t.test("weak, open and contradicting key files are refused, naming the file", as
   t.equal(readKeys(at)[0]?.sign, undefined, "a public key alone may be readable, and does not sign");
   write(at, "two", { kid: "a", algorithm: "HS256", created, secret: secret(32) });
   t.throws(() => readKeys(at), ConfigError, "one kid twice");
+  t.end();
 });
 
 async function until(holds: () => boolean): Promise<number> {

@@ -16,7 +16,7 @@ function messageOf(schema: z.ZodType, body: unknown): string {
   }
 }
 
-t.test("single: what is wrong is said", async (t) => {
+t.test("single: what is wrong is said", (t) => {
   const cases: [object, string][] = [
     [
       {},
@@ -53,9 +53,10 @@ t.test("single: what is wrong is said", async (t) => {
     models: ["a"],
     outputs: ["png"],
   });
+  t.end();
 });
 
-t.test("bulk: folders or items", async (t) => {
+t.test("bulk: folders or items", (t) => {
   const folders = { input_folder_path: "/in", output_folder_path: "/out" };
   t.equal(messageOf(bulkRequestSchema, folders), "");
   t.equal(messageOf(bulkRequestSchema, { items: [paths] }), "");
@@ -74,9 +75,10 @@ t.test("bulk: folders or items", async (t) => {
     messageOf(bulkRequestSchema, { items: [paths, { ...paths, input_path: "x" }] }),
     /items\[1\]\.input_path: Unknown field; the nearest known field is "input_image_path"/,
   );
+  t.end();
 });
 
-t.test("the place of a JSON fault", async (t) => {
+t.test("the place of a JSON fault", (t) => {
   const cases: [string, number, number][] = [
     ['{"a": b}', 1, 7],
     ['{"a": 1,}', 1, 9],
@@ -94,9 +96,10 @@ t.test("the place of a JSON fault", async (t) => {
     t.throws(() => JSON.parse(text) as unknown, "is a fault");
     t.strictSame(jsonFaultAt(text), { line, column }, text.slice(0, 20));
   }
+  t.end();
 });
 
-t.test("rate: ten seconds' worth at once, then as it refills", async (t) => {
+t.test("rate: ten seconds' worth at once, then as it refills", (t) => {
   const rate = new RateLimit(2);
   for (let i = 0; i < 20; i += 1) rate.take("a", 1000);
   t.throws(() => rate.take("a", 1000), { code: "rate_limited", details: { retry_after: 1 } });
@@ -105,4 +108,5 @@ t.test("rate: ten seconds' worth at once, then as it refills", async (t) => {
   t.throws(() => rate.take("a", 1500), { code: "rate_limited" });
   const off = new RateLimit(0);
   for (let i = 0; i < 1000; i += 1) off.take("a", 0);
+  t.end();
 });

@@ -42,7 +42,7 @@ function machine(): Finding[] {
 async function engine(config: Config): Promise<Finding[]> {
   const provider = config.providers.includes("cuda") ? "cuda" : "cpu";
   try {
-    const started = await Promise.resolve(createEngine({ provider }));
+    const started = createEngine({ provider });
     const { onnxRuntimeVersion, providers } = started.info();
     await started.close();
     return [

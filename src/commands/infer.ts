@@ -2,11 +2,11 @@
 import { randomUUID } from "node:crypto";
 import path from "node:path";
 import type { Config } from "../config.js";
-import { createEngine } from "../engine.js";
 import { infer } from "../infer.js";
 import { createLog } from "../log.js";
 import { loadModels } from "../models.js";
 import type { Answer } from "../results/receipt.js";
+import { withEngine } from "./engine.js";
 import { print, type ExitStatus } from "./run.js";
 
 function summary(answer: Answer): string {
@@ -50,14 +50,12 @@ export async function inferFile(
   outputFolder: string,
   options: InferCommand,
 ): Promise<ExitStatus> {
-  const engine = createEngine({ provider: config.providers.includes("cuda") ? "cuda" : "cpu" });
-  const log = createLog("silent");
-  try {
+  return withEngine<ExitStatus>(config, async (engine, providers) => {
     const models = await loadModels({
       directory: config.models_dir,
       engine,
-      providers: config.providers,
-      log,
+      providers,
+      log: createLog("silent"),
     });
     try {
       const answer = await infer(
@@ -77,7 +75,5 @@ export async function inferFile(
     } finally {
       await models.close();
     }
-  } finally {
-    await engine.close();
-  }
+  });
 }

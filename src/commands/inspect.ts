@@ -2,13 +2,12 @@
 import { writeFile } from "node:fs/promises";
 import { accepts, type Reason } from "../accept.js";
 import type { Config } from "../config.js";
-import { createEngine } from "../engine.js";
-import { RadserveError } from "../errors.js";
 import type { Image } from "../image.js";
 import { dumpFrame, formatInspection, inspectImage } from "../inspect.js";
 import { modelFolders } from "../models/load.js";
 import { readModelFolder } from "../models/read.js";
 import { previewPng } from "../results/overlay.js";
+import { withEngine } from "./engine.js";
 import { readImageFile } from "./files.js";
 import { print, type ExitStatus } from "./run.js";
 
@@ -19,64 +18,50 @@ export interface InspectCommand {
   dumpFrame?: [string, string];
 }
 
-interface Acceptance {
-  name: string;
-  version: string;
-  accepts: boolean;
-  reasons: Reason[];
-}
-
 const LARGEST_PREVIEW = 1024;
 
 /** The first frame as the file's own window shows it, in its true proportions. */
-async function writePreview(image: Image, file: string): Promise<void> {
+async function writePreview(config: Config, image: Image, file: string): Promise<void> {
   const { rows, columns } = image.format;
   const aspect = image.pixelAspect(0);
   const scale = Math.min(1, LARGEST_PREVIEW / Math.max(columns, rows * aspect));
   const width = Math.max(1, Math.round(columns * scale));
   const height = Math.max(1, Math.round(rows * aspect * scale));
-  const engine = createEngine({ provider: "cpu" });
-  try {
-    const plane = {
-      format: image.format,
-      data: await image.frame(0),
-      interpretation: image.interpretation(0),
-      pixelAspect: aspect,
-    };
-    const rgb = await engine.render(plane, { voiIndex: 0, width, height });
-    await writeFile(file, await previewPng(width, height, rgb));
-  } finally {
-    await engine.close();
-  }
+  const plane = {
+    format: image.format,
+    data: await image.frame(0),
+    interpretation: image.interpretation(0),
+    pixelAspect: aspect,
+  };
+  const rgb = await withEngine(config, (engine) => engine.render(plane, { voiIndex: 0, width, height }));
+  await writeFile(file, await previewPng(width, height, rgb));
 }
 
-function frameNumber(text: string, count: number): number {
-  const number = Number(text);
-  if (!Number.isInteger(number) || number < 1 || number > count)
-    throw new RadserveError(
-      "bad_request",
-      `--dump-frame: expected a frame number from 1 to ${count}; found "${text}".`,
-    );
-  return number;
+interface Acceptance {
+  name: string;
+  version: string;
+  accepted: boolean;
+  reasons: Reason[];
 }
 
-/** What each model of the models directory says to the image; from the manifests alone, nothing is loaded. */
-async function acceptance(config: Config, image: Image): Promise<Acceptance[]> {
+/** What each model of the folder says to the image, from the manifests alone: nothing is loaded. */
+async function acceptances(config: Config, image: Image): Promise<Acceptance[]> {
   const reports = await Promise.all((await modelFolders(config.models_dir)).map(readModelFolder));
   return reports.flatMap(({ model }) => {
     if (model === undefined) return [];
     const reasons = accepts(model, image);
     const { name, version } = model.manifest;
-    return [{ name, version, accepts: reasons.length === 0, reasons }];
+    return [{ name, version, accepted: reasons.length === 0, reasons }];
   });
 }
 
 function acceptanceText(models: readonly Acceptance[]): string {
-  const lines = models.map(({ name, version, accepts: taken, reasons }) => {
-    const why = reasons.map((reason) => `\n      ${reason.message}`).join("");
-    return `  ${name} ${version}: ${taken ? "accepts it" : "does not accept it"}${why}`;
-  });
-  return ["Models", ...lines].join("\n");
+  return models
+    .flatMap(({ name, version, accepted, reasons }) => [
+      `${name} ${version}: ${accepted ? "accepts it" : "does not accept it"}`,
+      ...reasons.map((reason) => `  ${reason.message}`),
+    ])
+    .join("\n");
 }
 
 /** @param file absolute path */
@@ -89,11 +74,14 @@ export async function inspectFile(
   const inspection = await inspectImage(image);
   if (options.dumpFrame !== undefined) {
     const [number, target] = options.dumpFrame;
-    await writeFile(target, await dumpFrame(image, frameNumber(number, image.frameCount)));
+    await writeFile(target, await dumpFrame(image, Number(number)));
   }
-  if (options.preview !== undefined) await writePreview(image, options.preview);
-  const models = await acceptance(config, image);
-  if (options.json === true) print(JSON.stringify({ ...inspection, models }, null, 2));
-  else print(`${formatInspection(inspection).trimEnd()}\n${acceptanceText(models)}`);
+  if (options.preview !== undefined) await writePreview(config, image, options.preview);
+  const models = await acceptances(config, image);
+  print(
+    options.json === true
+      ? JSON.stringify({ ...inspection, models }, null, 2)
+      : `${formatInspection(inspection)}\n${acceptanceText(models)}`,
+  );
   return 0;
 }

@@ -1,51 +1,44 @@
 /** `radserve models list | init | check | try`: what models-cli.ts says, with its exit status. */
+import path from "node:path";
 import type { Config } from "../config.js";
-import { createEngine, type Engine } from "../engine.js";
 import { modelsCheck, modelsInit, modelsList, modelsTry, type CommandResult } from "../models-cli.js";
+import { withEngine } from "./engine.js";
 import { readImageFile } from "./files.js";
 import { print } from "./run.js";
 
-function say({ text, data, exitCode }: CommandResult, json = false): number {
+function say({ text, exitCode, data }: CommandResult, json = false): number {
   print(json ? JSON.stringify(data, null, 2) : text);
   return exitCode;
 }
 
-async function withEngine(config: Config, work: (engine: Engine) => Promise<number>): Promise<number> {
-  const engine = createEngine({ provider: config.providers.includes("cuda") ? "cuda" : "cpu" });
-  try {
-    return await work(engine);
-  } finally {
-    await engine.close();
-  }
-}
-
 export const list = async (config: Config, json: boolean) => say(await modelsList(config.models_dir), json);
 
-/** @param graph absolute path of an .onnx file */
 export const init = (config: Config, graph: string) =>
-  withEngine(config, async (engine) => say(await modelsInit(graph, engine)));
+  withEngine(config, async (engine) => say(await modelsInit(path.resolve(graph), engine)));
 
-/** @param folder absolute path of a model's folder */
-export const check = (config: Config, folder: string) =>
-  withEngine(config, async (engine) =>
-    say(await modelsCheck(folder, { engine, providers: config.providers })),
+export const check = (config: Config, folder: string, json: boolean) =>
+  withEngine(config, async (engine, providers) =>
+    say(await modelsCheck(path.resolve(folder), { engine, providers }), json),
   );
 
 export interface TryCommand {
-  frame?: number;
+  frame?: string;
   dump?: string;
   expect?: string;
+  json?: boolean;
 }
 
-/** @param image absolute path; so are the files in `options` */
 export const tryModel = (config: Config, folder: string, image: string, options: TryCommand) =>
-  withEngine(config, async (engine) =>
-    say(
-      await modelsTry(folder, image, {
+  withEngine(config, async (engine, providers) => {
+    const { frame, json, ...files } = options;
+    return say(
+      await modelsTry(path.resolve(folder), path.resolve(image), {
         engine,
-        providers: config.providers,
-        readImage: readImageFile,
-        ...options,
+        providers,
+        readImage: (file) => readImageFile(path.resolve(file)),
+        ...(frame === undefined ? {} : { frame: Number(frame) }),
+        ...files,
       }),
-    ),
-  );
+      json,
+    );
+  });

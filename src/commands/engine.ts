@@ -1,0 +1,30 @@
+/** An engine for the length of one command. */
+import type { Config } from "../config.js";
+import { createEngine, type Engine } from "../engine.js";
+import { RadserveError } from "../errors.js";
+
+type Providers = Config["providers"];
+
+/** Runs `work` with the engine that the settings ask for, and closes it. A GPU that cannot be used falls back as in the server. */
+export async function withEngine<T>(
+  config: Config,
+  work: (engine: Engine, providers: Providers) => Promise<T>,
+): Promise<T> {
+  const { engine, providers } = start(config);
+  try {
+    return await work(engine, providers);
+  } finally {
+    await engine.close();
+  }
+}
+
+function start(config: Config): { engine: Engine; providers: Providers } {
+  if (!config.providers.includes("cuda"))
+    return { engine: createEngine({ provider: "cpu" }), providers: config.providers };
+  try {
+    return { engine: createEngine({ provider: "cuda" }), providers: config.providers };
+  } catch (error) {
+    if (!(error instanceof RadserveError) || config.gpu_fallback !== "cpu") throw error;
+    return { engine: createEngine({ provider: "cpu" }), providers: ["cpu"] };
+  }
+}

@@ -1,0 +1,118 @@
+/** Every case of authentication, over a real socket, with the exact body. */
+import { readdirSync, readFileSync } from "node:fs";
+import path from "node:path";
+import jwt from "jsonwebtoken";
+import t from "tap";
+import { createKey } from "../../src/keys.js";
+import { issueToken, makePlace, radserve, startServer } from "../support/server.js";
+
+const place = makePlace();
+const server = await startServer(place);
+t.teardown(() => server.stop());
+
+const keys = path.join(place.directory, "state", "keys");
+const keyFile = readdirSync(keys).find((name) => name.endsWith(".json"))!;
+const { kid, secret } = JSON.parse(readFileSync(path.join(keys, keyFile), "utf8")) as {
+  kid: string;
+  secret: string;
+};
+const sign = (claims: object) =>
+  jwt.sign(claims, Buffer.from(secret, "base64url"), { algorithm: "HS256", keyid: kid });
+const now = Math.floor(Date.now() / 1000);
+
+const PAGES: [string, string][] = [
+  ["POST", "/single_inference"],
+  ["POST", "/bulk_inference"],
+  ["GET", "/bulk_inference"],
+  ["GET", "/bulk_inference/7"],
+  ["GET", "/bulk_inference/7/items"],
+  ["DELETE", "/bulk_inference/7"],
+  ["POST", "/bulk_inference/7/retry"],
+  ["GET", "/models"],
+];
+
+async function refused(
+  authorization: string | undefined,
+  method = "GET",
+  page = "/models",
+): Promise<unknown> {
+  const response = await fetch(server.url + page, {
+    method,
+    headers: {
+      "X-Request-Id": "r1",
+      ...(authorization === undefined ? {} : { Authorization: authorization }),
+    },
+  });
+  const body: unknown = await response.json();
+  return response.status === 401 ? body : { status: response.status };
+}
+const body = (message: string) => ({ error: "unauthorized", message, request_id: "r1" });
+
+t.test("no token, on every page that needs one", async (t) => {
+  for (const [method, page] of PAGES) {
+    t.strictSame(await refused(undefined, method, page), body("Token missing"), `${method} ${page}`);
+    t.strictSame(await refused("", method, page), body("Token missing"), `${method} ${page}, empty header`);
+    t.strictSame(await refused("x.y.z", method, page), body("Invalid token"), `${method} ${page}, malformed`);
+  }
+});
+
+t.test("expired, tampered, Bearer", async (t) => {
+  const claims = { sub: "a", exp: now + 60 };
+  t.strictSame(await refused(sign(claims)), { status: 200 }, "a good one passes");
+  t.strictSame(await refused(sign({ ...claims, exp: now - 1 })), body("Token expired"));
+  t.strictSame(
+    await refused(`${sign({ ...claims, exp: now - 1 })}x`),
+    body("Invalid token"),
+    "expired and tampered",
+  );
+  t.strictSame(await refused(sign({ ...claims, nbf: now + 60 })), body("Invalid token"), "not yet valid");
+  t.strictSame(await refused(sign({ sub: "a" })), body("Invalid token"), "without exp");
+  const none = sign(claims).split(".");
+  none[0] = Buffer.from('{"alg":"none"}').toString("base64url");
+  t.strictSame(await refused(`${none[0]}.${none[1]}.`), body("Invalid token"), "alg none");
+  t.strictSame(await refused(`Bearer ${sign(claims)}`), {
+    ...body("Invalid token"),
+    details: { hint: 'Send the token alone, without "Bearer ", as the value of Authorization.' },
+  });
+});
+
+t.test("issue prints the token alone; revoke works within a second", async (t) => {
+  const { stdout, stderr } = await radserve(place, "token", "issue", "--subject", "bob", "--expires", "1h");
+  t.match(stdout, /^[\w-]+\.[\w-]+\.[\w-]+\n$/);
+  t.match(stderr, new RegExp(`${place.directory}/state`));
+  t.match(stderr, new RegExp(kid));
+  const token = stdout.trim();
+  t.strictSame(await refused(token), { status: 200 });
+  const { jti } = jwt.decode(token) as { jti: string };
+  t.match((await radserve(place, "token", "list")).stdout, new RegExp(`${jti}\tbob\tvalid`));
+  t.equal((await radserve(place, "token", "revoke", jti)).status, 0);
+  const start = performance.now();
+  while ("status" in ((await refused(token)) as object));
+  t.ok(performance.now() - start < 1000, "within a second");
+  t.strictSame(await refused(token), body("Invalid token"));
+  t.match((await radserve(place, "token", "list")).stdout, new RegExp(`${jti}\tbob\trevoked`));
+});
+
+t.test("keys can be rotated while it runs", async (t) => {
+  const added = await createKey(keys);
+  const token = await issueToken(place);
+  t.equal(jwt.decode(token, { complete: true })?.header.kid, added.kid, "the newest key signs");
+  const start = performance.now();
+  while (!("status" in ((await refused(token)) as object)) && performance.now() - start < 5000);
+  t.strictSame(await refused(token), { status: 200 });
+  t.strictSame(await refused(server.token), { status: 200 }, "tokens of the old key go on");
+});
+
+t.test("token commands without a key, or wrongly used", async (t) => {
+  const bare = makePlace();
+  t.teardown(() => bare.remove());
+  const without = await radserve(bare, "token", "issue", "--subject", "x");
+  t.match(without, { status: 2, stdout: "", stderr: /Run radserve init first/ });
+  t.equal((await radserve(bare, "token", "issue")).status, 2, "no subject");
+  t.match(await radserve(bare, "init"), { status: 0, stdout: /First key, created now/ });
+  t.match(await radserve(bare, "init"), { status: 0, stdout: /Keys are there/ }, "again changes nothing");
+  t.match(await radserve(bare, "token", "issue", "--subject", "x", "--expires", "soon"), {
+    status: 2,
+    stderr: /--expires: expected a number with s, m, h, d, w or y/,
+  });
+});

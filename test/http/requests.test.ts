@@ -1,0 +1,255 @@
+/** What the server says to requests of every wrong kind, over a real socket. */
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdirSync, symlinkSync, writeFileSync } from "node:fs";
+import http from "node:http";
+import net from "node:net";
+import path from "node:path";
+import { gzipSync } from "node:zlib";
+import t from "tap";
+import { issueToken, makePlace, startServer } from "../support/server.js";
+
+const place = makePlace({
+  RADSERVE_BODY_LIMIT: "100KB",
+  RADSERVE_PATH_MAP: '[{"from": "\\\\\\\\pacs\\\\share", "to": "/nowhere"}]',
+});
+const server = await startServer(place);
+t.teardown(() => server.stop());
+const good = { input_image_path: `${place.input}/image.png`, output_folder_path: place.output };
+
+interface Answer {
+  error: string;
+  message: string;
+  request_id: string;
+  details?: Record<string, unknown>;
+}
+async function post(page: string, body: unknown, headers: Record<string, string> = {}) {
+  const response = await server.post(page, body, headers);
+  return { status: response.status, headers: response.headers, body: (await response.json()) as Answer };
+}
+
+t.test("bodies that are not as documented", async (t) => {
+  const cases: [string, unknown, RegExp, Record<string, string>?][] = [
+    ["no JSON", '{"input_image_path": x}', /fault at line 1, column 22/],
+    ["a list", "[]", /Expected an object; found a list/],
+    ["a string", '"x"', /Expected a JSON object/],
+    ["nothing", "", /input_image_path: Expected a string; found nothing/],
+    [
+      "a form",
+      "a=b",
+      /Content-Type application\/json; found application\/x-www-form-urlencoded/,
+      { "Content-Type": "application/x-www-form-urlencoded" },
+    ],
+    ["model", { ...good, model: "x" }, /model: Unknown field; the nearest known field is "models"/],
+    ["prototype", '{"__proto__": {}}', /Expected a JSON object/],
+    [
+      "relative path",
+      { ...good, input_image_path: "x.dcm" },
+      /absolute, beginning with \/; found a relative one/,
+    ],
+    ["NUL", { ...good, input_image_path: "/a\0b" }, /without NUL bytes/],
+    ["models", { ...good, models: ["no-such"] }, /no model is called "no-such"/],
+    ["encoding", "{}", /Content-Encoding gzip/, { "Content-Encoding": "br2" }],
+  ];
+  for (const [name, body, message, headers] of cases) {
+    const answer = await post("/single_inference", body, headers);
+    t.equal(answer.status, 400, name);
+    t.equal(answer.body.error, "bad_request", name);
+    t.match(answer.body.message, message, name);
+    t.equal(answer.headers.get("X-Request-Id"), answer.body.request_id, name);
+  }
+});
+
+t.test("bulk validates like single, and then cannot be taken", async (t) => {
+  const folders = { input_folder_path: place.input, output_folder_path: place.output };
+  for (const body of [folders, { items: [good] }]) {
+    const answer = await post("/bulk_inference", body);
+    t.match(answer, { status: 503, body: { error: "bulk_unavailable" } });
+    t.equal(answer.headers.get("Retry-After"), "30");
+  }
+  t.match(await post("/bulk_inference", { ...folders, output_folder: "/x" }), { status: 400 });
+  t.match(await post("/bulk_inference", { items: [good, { ...good, input_image_path: "/etc/passwd" }] }), {
+    status: 403,
+  });
+  t.match(await post("/bulk_inference", { items: [{ ...good, input_image_path: `${place.input}/none` }] }), {
+    status: 404,
+  });
+  t.match(await post("/bulk_inference/x/retry", ""), { status: 503, body: { error: "bulk_unavailable" } });
+});
+
+t.test("paths outside the roots", async (t) => {
+  symlinkSync("/etc", path.join(place.input, "link"));
+  symlinkSync("/etc", path.join(place.output, "link"));
+  execFileSync("mkfifo", [path.join(place.input, "pipe")]);
+  const cases: [object, number, string][] = [
+    [{ input_image_path: "/etc/hostname" }, 403, "path_not_allowed"],
+    [{ input_image_path: `${place.input}/../../../etc/hostname` }, 403, "path_not_allowed"],
+    [{ input_image_path: `${place.input}/link/hostname` }, 403, "path_not_allowed"],
+    [{ input_image_path: `${place.input}/link/none` }, 403, "path_not_allowed"],
+    [{ input_image_path: "/no/such/thing" }, 403, "path_not_allowed"],
+    [{ input_image_path: "\\\\pacs\\share\\x" }, 403, "path_not_allowed"],
+    [{ input_image_path: place.output }, 403, "path_not_allowed"],
+    [{ input_image_path: `${place.input}/none.dcm` }, 404, "input_not_found"],
+    [{ input_image_path: `${place.input}/pipe` }, 400, "bad_request"],
+    [{ output_folder_path: "/tmp" }, 403, "path_not_allowed"],
+    [{ output_folder_path: `${place.output}/../elsewhere` }, 403, "path_not_allowed"],
+    [{ output_folder_path: `${place.output}/link/x` }, 403, "path_not_allowed"],
+    [{ output_folder_path: place.input }, 403, "path_not_allowed"],
+  ];
+  for (const [change, status, error] of cases)
+    t.match(
+      await post("/single_inference", { ...good, ...change }),
+      { status, body: { error } },
+      JSON.stringify(change),
+    );
+  t.notOk(existsSync(path.join(place.directory, "elsewhere")));
+  const logged = JSON.stringify(server.log);
+  t.notMatch(logged, /hostname|none\.dcm|elsewhere/, "no path is logged");
+});
+
+t.test("a token narrows the roots", async (t) => {
+  mkdirSync(path.join(place.input, "mine"));
+  writeFileSync(path.join(place.input, "mine", "x.png"), "x");
+  const token = await issueToken(place, "--input-root", `${place.input}/mine`);
+  const send = (input_image_path: string) =>
+    post("/single_inference", { ...good, input_image_path }, { Authorization: token });
+  t.match(await send(good.input_image_path), { status: 403 });
+  t.match(await send(`${place.input}/mine/none`), { status: 404 });
+});
+
+t.test("pages and methods that are not there", async (t) => {
+  const none = await fetch(`${server.url}/inference`);
+  t.equal(none.status, 404);
+  t.match(await none.json(), { error: "not_found" });
+  const method = await fetch(`${server.url}/single_inference`);
+  t.equal(method.status, 405);
+  t.equal(method.headers.get("Allow"), "POST");
+  t.match(await method.json(), {
+    error: "method_not_allowed",
+    message: /Expected POST for this page; found GET/,
+  });
+  const put = await fetch(`${server.url}/bulk_inference`, { method: "PUT" });
+  t.match(put.headers.get("Allow"), /POST/);
+  t.match(put.headers.get("Allow"), /GET/);
+});
+
+t.test("bodies that are too large, also when they unpack", async (t) => {
+  const large = JSON.stringify({ ...good, filler: "x".repeat(70_000) });
+  t.match(await post("/single_inference", large), {
+    status: 413,
+    body: { error: "body_too_large", details: { limit: 65536 } },
+  });
+  t.match(await post("/bulk_inference", "x".repeat(100_001)), {
+    status: 413,
+    body: { details: { limit: 100_000 } },
+  });
+  const bomb = gzipSync(Buffer.alloc(10_000_000, 0x20));
+  const response = await fetch(`${server.url}/single_inference`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json", "Content-Encoding": "gzip", Authorization: server.token },
+    body: bomb,
+  });
+  t.equal(response.status, 413);
+});
+
+t.test("request ids", async (t) => {
+  const idOf = async (given?: string) =>
+    (
+      await fetch(`${server.url}/health/live`, {
+        headers: given === undefined ? {} : { "X-Request-Id": given },
+      })
+    ).headers.get("X-Request-Id");
+  t.equal(await idOf("pacs-7.1:a_b"), "pacs-7.1:a_b");
+  const uuid = /^[0-9a-f]{8}-[0-9a-f-]{27}$/;
+  t.match(await idOf(), uuid);
+  for (const odd of ["a b", "x".repeat(65), "<script>", '"'])
+    t.match(await idOf(odd), uuid, odd.slice(0, 10));
+});
+
+t.test("one connection serves many requests, refused ones too", async (t) => {
+  const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
+  t.teardown(() => agent.destroy());
+  const ports = new Set<number | undefined>();
+  const send = (method: string, page: string, headers: http.OutgoingHttpHeaders = {}) =>
+    new Promise<number>((resolve, reject) => {
+      const request = http.request(server.url + page, { agent, method, headers }, (response) => {
+        ports.add(response.socket.localPort);
+        response.resume().once("end", () => resolve(response.statusCode ?? 0));
+      });
+      request.once("error", reject).end(method === "POST" ? "{}" : undefined);
+    });
+  t.equal(await send("GET", "/health/live"), 200);
+  t.equal(await send("POST", "/single_inference"), 401);
+  t.equal(await send("GET", "/none"), 404);
+  t.equal(
+    await send("POST", "/single_inference", {
+      Authorization: server.token,
+      "Content-Type": "application/json",
+    }),
+    400,
+  );
+  t.equal(await send("GET", "/models", { Authorization: server.token }), 200);
+  t.equal(ports.size, 1);
+});
+
+function raw(text: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const socket = net.connect(server.port, "127.0.0.1", () => socket.write(text));
+    let answer = "";
+    socket.setEncoding("utf8").on("data", (part: string) => (answer += part));
+    socket.once("close", () => resolve(answer)).once("error", reject);
+  });
+}
+
+t.test("what is no HTTP gets the same shape, and the server goes on", async (t) => {
+  const answer = await raw("HELLO\r\n\r\n");
+  t.match(answer, /^HTTP\/1\.1 400 Bad Request\r\n/);
+  t.match(JSON.parse(answer.split("\r\n\r\n")[1]!), { error: "bad_request", request_id: /.+/ });
+  t.match(await raw(`GET / HTTP/1.1\r\nHost: x\r\nX: ${"y".repeat(20_000)}\r\n\r\n`), /^HTTP\/1\.1 431 /);
+  t.equal((await fetch(`${server.url}/health/live`)).status, 200);
+});
+
+t.test("the open pages", async (t) => {
+  const get = async (page: string, headers = {}) => fetch(server.url + page, { headers });
+  const ready = await get("/health/ready");
+  t.notMatch(await ready.text(), new RegExp(place.directory), "no paths");
+  const contract = (await (await get("/openapi.json")).json()) as {
+    openapi: string;
+    paths: Record<string, Record<string, { responses: object; security?: unknown }>>;
+    components: { schemas: Record<string, { properties: object; additionalProperties?: boolean }> };
+  };
+  t.equal(contract.openapi, "3.1.0");
+  t.strictSame(Object.keys(contract.paths["/bulk_inference/{id}"]!).sort(), ["delete", "get"]);
+  t.hasStrict(contract.components.schemas["SingleRequest"], { additionalProperties: false });
+  t.ok(contract.paths["/single_inference"]?.["post"]?.security);
+  for (const status of [
+    "200",
+    "400",
+    "401",
+    "403",
+    "404",
+    "409",
+    "413",
+    "415",
+    "422",
+    "429",
+    "500",
+    "503",
+    "504",
+    "507",
+  ])
+    t.ok(status in contract.paths["/single_inference"]!["post"]!.responses, status);
+  t.match(
+    await (await get("/metrics")).text(),
+    /radserve_http_requests_total\{route="GET \/health\/live",status="200"\}/,
+  );
+  t.equal(
+    (await get("/metrics", { "X-Forwarded-For": "10.1.1.1" })).status,
+    401,
+    "through a proxy it is not this machine",
+  );
+  t.equal(
+    (await get("/metrics", { "X-Forwarded-For": "10.1.1.1", Authorization: server.token })).status,
+    200,
+  );
+  t.match((await get("/")).headers.get("Content-Type"), /text\/html/);
+});

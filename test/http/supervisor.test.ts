@@ -1,0 +1,108 @@
+/** Crashes, restarts and stops, with real processes and signals. */
+import { existsSync, readFileSync } from "node:fs";
+import net from "node:net";
+import path from "node:path";
+import t from "tap";
+import { makePlace, radserve, startServer, withoutAddon } from "../support/server.js";
+
+const isAlive = (pid: number) =>
+  existsSync(`/proc/${pid}`) && !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, "utf8"));
+
+async function until(holds: () => boolean): Promise<void> {
+  while (!holds()) await new Promise((resolve) => setTimeout(resolve, 10));
+}
+
+t.test("requests made while it is down wait and are answered", async (t) => {
+  const server = await startServer();
+  const before = server.servingPid();
+  process.kill(before, "SIGKILL");
+  const answers = await Promise.all(
+    Array.from({ length: 20 }, () =>
+      fetch(`${server.url}/models`, { headers: { Authorization: server.token } }),
+    ),
+  );
+  t.strictSame([...new Set(answers.map(({ status }) => status))], [200]);
+  t.not(server.servingPid(), before);
+  t.match(await server.logged((line) => /starting it again/.test(line.msg)), { signal: "SIGKILL" });
+  t.equal(await server.stop(), 0);
+});
+
+t.test("one at a time holds the state directory; a crash frees it", async (t) => {
+  const server = await startServer();
+  const second = await radserve(server.place, "serve");
+  t.equal(second.status, 2);
+  t.match(second.stderr, new RegExp(`process ${server.process.pid} on .* holds it`));
+  const serving = server.servingPid();
+  server.process.kill("SIGKILL");
+  await until(() => !isAlive(serving));
+  t.pass("the serving process ends with its supervisor");
+  const third = await startServer(server.place);
+  t.equal((await fetch(`${third.url}/health/live`)).status, 200);
+  t.equal(await third.stop(), 0);
+});
+
+t.test("SIGTERM answers what was admitted, and ends with 0", { skip: withoutAddon }, async (t) => {
+  const server = await startServer();
+  const body = (n: number) => ({
+    input_image_path: path.join(server.place.input, "image.png"),
+    output_folder_path: path.join(server.place.output, String(n)),
+  });
+  const first = server.post("/single_inference", body(0));
+  const others = Array.from({ length: 12 }, (_, n) => server.post("/single_inference", body(n + 1)));
+  const expected = (await first).status;
+  const stopped = server.stop();
+  const statuses = await Promise.all(others.map(async (other) => (await other).status));
+  for (const status of statuses) t.ok(status === expected || status === 503, `answered, ${status}`);
+  t.equal(await stopped, 0);
+});
+
+t.test("an idle connection does not hold up the stop, and the port is free after", async (t) => {
+  const server = await startServer();
+  const socket = net.connect(server.port, "127.0.0.1");
+  const answered = new Promise((resolve) => socket.once("data", resolve));
+  socket.write("GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n");
+  await answered;
+  const closed = new Promise((resolve) => socket.once("close", resolve));
+  const silent = net.connect(server.port, "127.0.0.1");
+  await new Promise((resolve) => silent.once("connect", resolve));
+  silent.on("error", () => undefined);
+  const serving = server.servingPid();
+  t.equal(await server.stop(), 0);
+  await closed;
+  t.notOk(isAlive(serving));
+  silent.destroy();
+  await t.rejects(fetch(`${server.url}/health/live`));
+});
+
+t.test("a wrong setting is said once, with status 2", async (t) => {
+  const cases: [Record<string, string>, RegExp][] = [
+    [{ RADSERVE_INPUT_ROOTS: "" }, /^RADSERVE_INPUT_ROOTS: expected at least one folder/],
+    [{ RADSERVE_OUTPUT_ROOTS: "/no/such" }, /^RADSERVE_OUTPUT_ROOTS: expected a folder at \/no\/such/],
+    [{ RADSERVE_PORT: "x" }, /^RADSERVE_PORT: Expected a number; found "x"/],
+  ];
+  for (const [environment, message] of cases) {
+    const place = makePlace(environment);
+    t.teardown(() => place.remove());
+    const ran = await radserve(place, "serve");
+    t.equal(ran.status, 2);
+    t.match(ran.stderr, message);
+    t.equal(ran.stderr.trim().split("\n").length, 1, "one line");
+  }
+  const exposed = makePlace();
+  t.teardown(() => exposed.remove());
+  exposed.environment["RADSERVE_STATE_DIR"] = path.join(exposed.output, "state");
+  t.match(await radserve(exposed, "serve"), { status: 2, stderr: /lies inside one, where clients write/ });
+  const server = await startServer();
+  const taken = makePlace({ RADSERVE_PORT: String(server.port) });
+  t.teardown(() => taken.remove());
+  t.match(await radserve(taken, "serve"), { status: 2, stderr: /another program listens there/ });
+  t.equal(await server.stop(), 0);
+});
+
+t.test("a slow request is ended, though the server does not listen itself", async (t) => {
+  const server = await startServer();
+  const socket = net.connect(server.port, "127.0.0.1", () => socket.write("GET / HTTP/1.1\r\n"));
+  const answer = new Promise<string>((resolve) => socket.setEncoding("utf8").once("data", resolve));
+  t.match(await answer, /^HTTP\/1\.1 408 /);
+  t.equal(await server.stop(), 0);
+});
