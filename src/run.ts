@@ -3,9 +3,9 @@ import { createHash } from "node:crypto";
 import { caveats } from "./accept.js";
 import type { Engine, EngineOutput, InferOptions, Plane } from "./engine.js";
 import { asRadserveError, RadserveError, type ErrorCode } from "./errors.js";
-import type { Image } from "./image.js";
+import type { Image, VoiTransform } from "./image.js";
 import type { Done, InferContext, InferTask } from "./infer.js";
-import { preparationSteps, voiStep } from "./preparation.js";
+import { preparationSteps } from "./preparation.js";
 import type { ResultFile } from "./results/commit.js";
 import { sha256 } from "./results/files.js";
 import { interpret, type Interpreted } from "./results/findings.js";
@@ -250,7 +250,7 @@ export function displayed(
   return engine.render(plane, { voiIndex: 0, ...size });
 }
 
-function windowText(voi: Parameters<typeof voiStep>[0] | undefined): string | undefined {
+function windowText(voi: VoiTransform | undefined): string | undefined {
   if (voi === undefined) return undefined;
   return voi.kind === "window" ? `window ${voi.center} / ${voi.width}` : "VOI LUT";
 }

@@ -128,7 +128,9 @@ async function main(): Promise<void> {
     throw new Error("The addon is not built. Run: npm ci");
   const folder = resolve("demo-output");
   const state = mkdtempSync(join(tmpdir(), "radserve-demo-"));
-  process.on("exit", () => rmSync(state, { recursive: true, force: true }));
+  process.on("exit", () => {
+    rmSync(state, { recursive: true, force: true });
+  });
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(join(folder, "input"), { recursive: true });
   mkdirSync(join(folder, "output"));
@@ -146,14 +148,19 @@ async function main(): Promise<void> {
     demo.server.kill("SIGTERM");
     if (demo.server.exitCode === null) await once(demo.server, "exit");
   };
-  process.once("SIGINT", () => void stop().then(() => process.exit(0)));
+  process.once("SIGINT", () => {
+    void stop();
+  });
   try {
     const answer = await send(demo, ct);
     report(answer);
     compareWithTruth(answer, drawn.truth);
     report(await send(demo, ultrasound));
     console.log(`\nOpen the pictures in ${demo.output}`);
-    if (process.argv.includes("--exit")) return await stop();
+    if (process.argv.includes("--exit")) {
+      await stop();
+      return;
+    }
     console.log(`\nThe server is up at ${demo.url} until Ctrl-C. Try:\n
 curl -s ${demo.url}/single_inference \\
   -H "Authorization: $(cat ${tokenFile})" -H 'Content-Type: application/json' \\

@@ -23,7 +23,7 @@ interface Marked {
 
 /**
  * Draws the boxes of findings that are present, scaled from source pixels to the panel. Tags are placed from the
- * highest score down, each where it covers no other; a tag that finds no place is left out, its box is not.
+ * highest score down, each where it covers no other and no box; a tag that finds no place is left out, its box is not.
  */
 export function layBoxes(drawing: Drawing, input: Boxed, panel: Box): void {
   const marks = marksOf(input, panel);
@@ -32,7 +32,7 @@ export function layBoxes(drawing: Drawing, input: Boxed, panel: Box): void {
   for (const { box } of marks)
     drawing.rectangle(box, { stroke: DARK, strokeWidth: 4, opacity: 0.55, radius: 1 });
   for (const { box, colour } of marks) drawing.rectangle(box, { stroke: colour, strokeWidth: 2, radius: 1 });
-  const taken: Box[] = [];
+  const taken: Box[] = marks.map(({ box }) => box);
   for (const { box, colour, text } of marks) {
     const tag = placeTag(box, Math.ceil(textWidth(text, TAG)) + 8, panel, taken);
     if (tag === undefined) continue;
@@ -67,15 +67,27 @@ function marksOf({ findings, source, model }: Boxed, panel: Box): Marked[] {
     });
 }
 
-/** Above the box, below it, or inside its upper corner; within the panel. */
+/** Above the box, below it, or beside it; within the panel, and over no other tag and no box, whose content counts. */
 function placeTag(box: Box, width: number, panel: Box, taken: readonly Box[]): Box | undefined {
   const right = panel.x + panel.width - width;
   const x = Math.max(panel.x, Math.min(box.x - 1, right));
-  const places = [box.y - TAG_HEIGHT - 1, box.y + box.height + 1, box.y + 1];
-  for (const y of places) {
-    const tag = { x, y, width, height: TAG_HEIGHT };
-    const inside = y >= panel.y && y + TAG_HEIGHT <= panel.y + panel.height;
-    if (inside && !taken.some((other) => overlaps(tag, other))) return tag;
-  }
-  return undefined;
+  const middle = box.y + (box.height - TAG_HEIGHT) / 2;
+  const places = [
+    { x, y: box.y - TAG_HEIGHT - 2 },
+    { x, y: box.y + box.height + 2 },
+    { x: box.x + box.width + 3, y: middle },
+    { x: box.x - width - 3, y: middle },
+  ];
+  return places
+    .map((place) => ({ ...place, width, height: TAG_HEIGHT }))
+    .find((tag) => isWithin(tag, panel) && !taken.some((other) => overlaps(tag, other)));
+}
+
+function isWithin(tag: Box, panel: Box): boolean {
+  return (
+    tag.x >= panel.x &&
+    tag.y >= panel.y &&
+    tag.x + tag.width <= panel.x + panel.width &&
+    tag.y + tag.height <= panel.y + panel.height
+  );
 }
