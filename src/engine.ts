@@ -2,6 +2,13 @@
  * The face of the native engine. Nothing else knows the addon's shape; every call is checked here, and every
  * native failure becomes a RadserveError.
  */
+import { createHash } from "node:crypto";
+import { createRequire } from "node:module";
+import os from "node:os";
+import { fileURLToPath } from "node:url";
+import { checkFeeds, checkInferOptions, checkManifest, checkPlane, checkRender } from "./engine-checks.js";
+import { nativeInput, nativeOutput, type NativeInput, type NativeOutput } from "./engine-specs.js";
+import { asRadserveError, ERRORS, RadserveError, type ErrorCode } from "./errors.js";
 import type { Interpretation, PixelFormat } from "./image.js";
 import type { ImageInput, Manifest, ModelOutput } from "./manifest.js";
 
@@ -33,7 +40,10 @@ export interface Tensor {
   data: Uint8Array;
 }
 
-/** One frame and everything needed to prepare it; `data` is read during the call and not kept. */
+/**
+ * One frame and everything needed to prepare it. `data` is read, not copied, until the promise is settled: do not
+ * change or transfer it before.
+ */
 export interface Plane {
   format: PixelFormat;
   data: Uint8Array;
@@ -137,4 +147,245 @@ export interface Engine {
   stats(): unknown;
   /** Waits for what runs, releases sessions that this environment loaded. Idempotent. */
   close(): Promise<void>;
+}
+
+export interface EngineOptions {
+  /** What models are expected to run on; "cuda" is checked at once. */
+  provider: "cpu" | "cuda";
+  /** Where CUDA cannot be used: run on the CPU instead of refusing. */
+  fallback?: "cpu";
+  /** Threads of the process's engine; all cores where absent. The first engine of a process decides. */
+  threads?: number;
+  /** Requests, and bytes of their pixels, that may wait; beyond, calls fail with overloaded. The first decides. */
+  queueLimit?: number;
+  queueBytes?: number;
+}
+
+interface NativeOptions {
+  priority: "stat" | "routine" | "bulk";
+  timeoutMs?: number;
+  cancelId?: number;
+}
+
+interface NativeInference {
+  outputs: EngineOutput[];
+  input: Tensor;
+  raw: Tensor[];
+  timings: InferResult["timings"];
+}
+
+interface Addon {
+  start(options: { threads: number; queueLimit: number; queueBytes: number }): EngineInfo;
+  cudaProblem(): string;
+  inspect(path: string): Promise<{ inputs: TensorInfo[]; outputs: TensorInfo[] }>;
+  load(options: {
+    path: string;
+    provider: "cpu" | "cuda";
+    inputs: NativeInput[];
+    outputs: NativeOutput[];
+  }): Promise<{ id: number; inputs: TensorInfo[]; outputs: TensorInfo[] }>;
+  unload(id: number): Promise<void>;
+  infer(
+    id: number,
+    plane: Plane,
+    options: NativeOptions & { thresholds?: number[][] },
+  ): Promise<NativeInference>;
+  runTensors(id: number, options: NativeOptions & { feeds: Tensor[] }): Promise<Tensor[]>;
+  render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
+  cancel(cancelId: number): void;
+  stats(): unknown;
+}
+
+function loadAddon(): Addon {
+  const path = fileURLToPath(new URL("../../build/Release/addon.node", import.meta.url));
+  try {
+    return createRequire(import.meta.url)(path) as Addon;
+  } catch (cause) {
+    const reason = cause instanceof Error ? (cause.message.split("\n")[0] ?? "") : "";
+    throw new RadserveError(
+      "internal",
+      `The native engine cannot be loaded (${reason}). Build it with: npm run rebuild`,
+      undefined,
+      { cause },
+    );
+  }
+}
+
+/** Native errors carry a code of errors.ts; anything else is a fault of ours. */
+function fromNative(thrown: unknown): RadserveError {
+  if (thrown instanceof Error && "code" in thrown && typeof thrown.code === "string" && thrown.code in ERRORS)
+    return new RadserveError(thrown.code as ErrorCode, thrown.message);
+  return asRadserveError(thrown);
+}
+
+/** What keeps CUDA from being used, in one sentence with the fix; undefined where nothing does. */
+function cudaRefusal(addon: Addon, providers: readonly string[]): string | undefined {
+  const fix = "or allow the CPU instead (RADSERVE_GPU_FALLBACK=cpu).";
+  if (!providers.includes("CUDAExecutionProvider"))
+    return `CUDA cannot be used: the CUDA execution provider is not in this ONNX Runtime build. Run npm run setup:gpu, ${fix}`;
+  const problem = addon.cudaProblem();
+  if (problem === "") return undefined;
+  const library = /\b(lib[\w+-]+\.so[.\d]*): cannot open shared object file/.exec(problem)?.[1];
+  return library === undefined
+    ? `CUDA cannot be used: ${problem} Check the driver with nvidia-smi, ${fix}`
+    : `CUDA cannot be used: the library ${library} is missing. Install the CUDA and cuDNN that ONNX Runtime needs, ${fix}`;
+}
+
+function nativeOptions(options: InferOptions): NativeOptions {
+  return {
+    priority: options.priority ?? "routine",
+    ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }),
+    ...(options.cancelId === undefined ? {} : { cancelId: options.cancelId }),
+  };
+}
+
+class NativeEngine implements Engine {
+  readonly #addon: Addon;
+  readonly #info: EngineInfo;
+  readonly #fallback: boolean;
+  readonly #underWay = new Set<Promise<unknown>>();
+  readonly #loaded = new Set<number>();
+  #closing: Promise<void> | undefined;
+
+  constructor(options: EngineOptions) {
+    this.#addon = loadAddon();
+    this.#fallback = options.fallback === "cpu";
+    this.#info = this.#addon.start({
+      threads: options.threads ?? os.availableParallelism(),
+      queueLimit: options.queueLimit ?? 1024,
+      queueBytes: options.queueBytes ?? 4 * 2 ** 30,
+    });
+    this.#provider(options.provider);
+  }
+
+  info(): EngineInfo {
+    return this.#info;
+  }
+
+  inspectGraph(modelPath: string): Promise<{ inputs: TensorInfo[]; outputs: TensorInfo[] }> {
+    return this.#call(() => this.#addon.inspect(modelPath));
+  }
+
+  load(options: LoadOptions): Promise<LoadedModel> {
+    return this.#call(async () => {
+      const provider = this.#provider(options.provider);
+      const { id, inputs, outputs } = await this.#addon.load({
+        path: options.modelPath,
+        provider,
+        inputs: options.inputs.map(nativeInput),
+        outputs: options.outputs.map(nativeOutput),
+      });
+      try {
+        checkManifest(options, { inputs, outputs });
+      } catch (mismatch) {
+        await this.#addon.unload(id);
+        throw mismatch;
+      }
+      this.#loaded.add(id);
+      return { id, inputs, outputs, provider };
+    });
+  }
+
+  unload(id: number): Promise<void> {
+    this.#loaded.delete(id);
+    return this.#call(() => this.#addon.unload(id));
+  }
+
+  infer(id: number, planes: Plane[], options: InferOptions): Promise<InferResult> {
+    return this.#call(async () => {
+      checkInferOptions(options);
+      const [plane] = planes;
+      if (plane === undefined || planes.length !== 1)
+        throw new RadserveError(
+          "bad_request",
+          `Expected one plane for an inference, found ${planes.length}.`,
+        );
+      checkPlane(plane);
+      const { thresholds } = options;
+      const result = await this.#addon.infer(id, plane, {
+        ...nativeOptions(options),
+        ...(thresholds === undefined ? {} : { thresholds }),
+      });
+      const hash = createHash("sha256");
+      for (const tensor of result.raw) hash.update(tensor.data);
+      return {
+        outputs: result.outputs,
+        rawSha256: hash.digest("hex"),
+        ...(options.dump === true ? { tensors: { inputs: [result.input], outputs: result.raw } } : {}),
+        timings: result.timings,
+      };
+    });
+  }
+
+  runTensors(id: number, feeds: Tensor[], options: InferOptions = {}): Promise<Tensor[]> {
+    return this.#call(() => {
+      checkInferOptions(options);
+      checkFeeds(feeds);
+      return this.#addon.runTensors(id, { ...nativeOptions(options), feeds });
+    });
+  }
+
+  render(plane: Plane, options: RenderOptions): Promise<Uint8Array> {
+    return this.#call(() => {
+      checkPlane(plane);
+      checkRender(options);
+      return this.#addon.render(plane, options);
+    });
+  }
+
+  cancel(cancelId: number): void {
+    this.#addon.cancel(cancelId);
+  }
+
+  stats(): unknown {
+    return this.#addon.stats();
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    await Promise.allSettled(this.#underWay);
+    await Promise.all([...this.#loaded].map((id) => this.#addon.unload(id)));
+    this.#loaded.clear();
+  }
+
+  /** The provider that will be used, or a refusal. */
+  #provider(wanted: "cpu" | "cuda"): "cpu" | "cuda" {
+    if (wanted === "cpu") return "cpu";
+    const refusal = cudaRefusal(this.#addon, this.#info.providers);
+    if (refusal === undefined) return "cuda";
+    if (this.#fallback) return "cpu";
+    throw new RadserveError("model_unavailable", refusal);
+  }
+
+  async #call<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#closing !== undefined)
+      throw new RadserveError("shutting_down", "The engine is closed and takes no new work.");
+    const running = (async () => {
+      try {
+        return await work();
+      } catch (thrown) {
+        throw fromNative(thrown);
+      }
+    })();
+    this.#underWay.add(running);
+    try {
+      return await running;
+    } finally {
+      this.#underWay.delete(running);
+    }
+  }
+}
+
+/**
+ * The engine of this thread. Sessions, queues and threads behind it belong to the process and are shared by all
+ * its worker threads; models loaded here go when this thread ends.
+ * Throws RadserveError: internal where the addon is not built, model_unavailable where CUDA is asked for and cannot
+ * be used.
+ */
+export function createEngine(options: EngineOptions): Engine {
+  return new NativeEngine(options);
 }

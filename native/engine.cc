@@ -1,0 +1,242 @@
+#include "engine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+#include "error.h"
+#include "prepare.h"
+
+namespace radserve {
+namespace {
+
+using Milliseconds = std::chrono::duration<double, std::milli>;
+
+/// Nothing is posted once the process leaves: environments may be half gone.
+std::atomic<bool> exiting = false;
+
+constexpr auto kExitPatience = std::chrono::seconds(5);
+
+double Elapsed(Clock::time_point from, Clock::time_point to) { return Milliseconds(to - from).count(); }
+
+void CheckStop(const Lane& lane) {
+  if (lane.stop().stop_requested()) throw EngineError("cancelled", "The work was cancelled.");
+}
+
+std::vector<std::string> TensorNames(const std::vector<OutputSpec>& outputs) {
+  std::vector<std::string> names;
+  for (const OutputSpec& output : outputs) {
+    for (std::string& name : output.Tensors()) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
+    }
+  }
+  return names;
+}
+
+/// The one Engine of the process, under a lock; leaked on purpose.
+struct Shared {
+  std::mutex mutex;
+  std::unique_ptr<Engine> engine;
+};
+
+Shared& TheShared() {
+  static auto& shared = *std::make_unique<Shared>().release();
+  return shared;
+}
+
+/// process.exit and uncaught errors run exit handlers while engine threads work. They must be out of ONNX
+/// Runtime before its static objects go; where one does not come back in time, the process ends without
+/// destructors.
+void StopAtExit(int status, void*) {
+  exiting = true;
+  Engine* engine = Engine::Started();
+  if (engine != nullptr && !engine->Stop(kExitPatience)) _exit(status);
+}
+
+}  // namespace
+
+void Client::Post(uint64_t ticket, const std::optional<Failure>& failure) {
+  const std::lock_guard lock(mutex_);
+  if (closed_ || exiting) return;
+  letters_.push_back({ticket, failure});
+  notify_();
+}
+
+std::vector<Client::Letter> Client::Take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(letters_, {});
+}
+
+void Client::Close() {
+  std::unique_lock lock(mutex_);
+  closed_ = true;
+  unpinned_.wait(lock, [this] { return pins_ == 0; });
+}
+
+Client::Pin::Pin(Client& client) : client_(client) {
+  const std::lock_guard lock(client_.mutex_);
+  if (client_.closed_) throw EngineError("cancelled", "The thread that asked for the work has ended.");
+  ++client_.pins_;
+}
+
+Client::Pin::~Pin() {
+  const std::lock_guard lock(client_.mutex_);
+  --client_.pins_;
+  client_.unpinned_.notify_all();
+}
+
+void Request::Done(const std::optional<Failure>& failure) noexcept { client->Post(ticket, failure); }
+
+Model::~Model() {
+  session.reset();
+  if (released) released();
+}
+
+void InspectRequest::Run(const Lane&) { graph = InspectGraph(path); }
+
+void LoadRequest::Run(const Lane& lane) {
+  Engine& engine = Engine::Get();
+  model->session = std::make_unique<Session>(path, model->provider, engine.threads(), "model_unavailable");
+  CheckStop(lane);
+  id = engine.Keep(model);
+}
+
+void LoadRequest::Done(const std::optional<Failure>& failure) noexcept {
+  if (failure && id != 0) Engine::Get().Remove(id);
+  Request::Done(failure);
+}
+
+void InferRequest::CompleteThresholds() {
+  const std::vector<OutputSpec>& specs = model->outputs;
+  if (thresholds.empty()) {
+    for (const OutputSpec& spec : specs) thresholds.push_back(spec.thresholds);
+  }
+  const bool fit = std::equal(thresholds.begin(), thresholds.end(), specs.begin(), specs.end(),
+                              [](const std::vector<double>& given, const OutputSpec& spec) {
+                                return given.size() == spec.thresholds.size();
+                              });
+  if (!fit) throw EngineError("bad_request", "Expected one threshold for each label of each output.");
+}
+
+void InferRequest::Run(const Lane& lane) {
+  const auto started = Clock::now();
+  PreparedImage prepared;
+  {
+    const Client::Pin pin(*client);
+    prepared = PrepareImage(plane, model->inputs[0]);
+  }
+  input = prepared.tensor;
+  CheckStop(lane);
+  const auto ready = Clock::now();
+  raw = model->session->Run(std::span(&input, 1), TensorNames(model->outputs), lane.Wide(), lane.stop());
+  CheckStop(lane);
+  const auto ran = Clock::now();
+  const auto tensor = [this](const std::string& name) -> const Tensor& {
+    const auto found = std::find_if(raw.begin(), raw.end(), [&](const Tensor& t) { return t.name == name; });
+    if (found == raw.end()) throw EngineError("internal", "The model has no output \"" + name + "\".");
+    return *found;
+  };
+  const SourceGrid grid{prepared.geometry, prepared.padding, model->inputs[0].channels_last};
+  for (size_t i = 0; i < model->outputs.size(); ++i) {
+    outputs.push_back(Postprocess(model->outputs[i], tensor, grid, thresholds[i]));
+    CheckStop(lane);
+  }
+  timings = {Elapsed(lane.submitted(), started), Elapsed(started, ready), Elapsed(ready, ran),
+             Elapsed(ran, Clock::now())};
+}
+
+void TensorRequest::Run(const Lane& lane) {
+  std::vector<std::string> names;
+  for (const TensorInfo& info : model->session->graph().outputs) names.push_back(info.name);
+  outputs = model->session->Run(feeds, names, lane.Wide(), lane.stop());
+}
+
+void RenderRequest::Run(const Lane&) {
+  InputSpec spec;
+  spec.dtype = Dtype::kUint8;
+  spec.channels_last = true;
+  spec.size = {SizeSpec::Kind::kFixed, height, width, 1, 0};
+  spec.fit = Fit::kStretch;
+  spec.interpolation = Interpolation::kDisplay;
+  spec.values.kind = ValuesSpec::Kind::kVoi;
+  spec.values.index = voi_index;
+  spec.values.if_absent = ValuesSpec::IfAbsent::kMinMax;
+  spec.channels = ChannelOrder::kRgb;
+  spec.normalisation.kind = NormalisationSpec::Kind::kScale;
+  spec.normalisation.multiply = 255;
+  const Client::Pin pin(*client);
+  picture = PrepareImage(plane, spec).tensor;
+}
+
+Engine::Engine(const Options& options)
+    : threads_(options.threads),
+      work_({options.threads, options.queue_limit, options.queue_bytes}),
+      housekeeping_({1, options.queue_limit, options.queue_bytes}) {}
+
+Engine& Engine::Start(const Options& options) {
+  Shared& shared = TheShared();
+  const std::lock_guard lock(shared.mutex);
+  if (!shared.engine) {
+    StartRuntime(options.threads);
+    shared.engine = std::make_unique<Engine>(options);
+    on_exit(StopAtExit, nullptr);
+  }
+  return *shared.engine;
+}
+
+Engine& Engine::Get() {
+  Engine* engine = Started();
+  if (engine == nullptr) throw EngineError("internal", "The engine was used before it was started.");
+  return *engine;
+}
+
+Engine* Engine::Started() {
+  Shared& shared = TheShared();
+  const std::lock_guard lock(shared.mutex);
+  return shared.engine.get();
+}
+
+uint64_t Engine::Keep(std::shared_ptr<Model> model) {
+  const std::lock_guard lock(mutex_);
+  models_.emplace(next_id_, std::move(model));
+  return next_id_++;
+}
+
+std::shared_ptr<Model> Engine::Find(uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = models_.find(id);
+  if (found == models_.end()) {
+    throw EngineError("model_unavailable", "The engine has no model number " + std::to_string(id) +
+                                               "; it was never loaded or has been unloaded.");
+  }
+  return found->second;
+}
+
+std::shared_ptr<Model> Engine::Remove(uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  const auto node = models_.extract(id);
+  return node.empty() ? nullptr : node.mapped();
+}
+
+void Engine::RemoveOwner(uint64_t owner) {
+  work_.CancelOwner(owner);
+  housekeeping_.CancelOwner(owner);
+  std::vector<std::shared_ptr<Model>> gone;
+  const std::lock_guard lock(mutex_);
+  std::erase_if(models_, [&](auto& entry) {
+    if (entry.second->owner != owner) return false;
+    gone.push_back(std::move(entry.second));
+    return true;
+  });
+}
+
+bool Engine::Stop(Clock::duration patience) {
+  const bool worked = work_.Stop(patience);
+  return housekeeping_.Stop(patience) && worked;
+}
+
+}  // namespace radserve

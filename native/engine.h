@@ -1,0 +1,196 @@
+#ifndef RADSERVE_ENGINE_H_
+#define RADSERVE_ENGINE_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "image.h"
+#include "postprocess.h"
+#include "scheduler.h"
+#include "session.h"
+#include "spec.h"
+#include "tensor.h"
+
+namespace radserve {
+
+/// One environment's (one JavaScript thread's) letter box. Engine threads post to it, the environment takes.
+/// After Close nothing is posted, and no engine thread reads memory that belongs to the environment.
+class Client {
+ public:
+  struct Letter {
+    uint64_t ticket = 0;
+    std::optional<Failure> failure;
+  };
+
+  /// `notify` is called, with the box locked, whenever a letter arrives; it must only wake the environment.
+  explicit Client(std::function<void()> notify) : notify_(std::move(notify)) {}
+  void Post(uint64_t ticket, const std::optional<Failure>& failure);
+  std::vector<Letter> Take();
+  /// Waits for engine threads that read the environment's memory at this moment. Idempotent.
+  void Close();
+
+  /// Holds the environment's memory in place while it lives. Throws `cancelled` after Close.
+  class Pin {
+   public:
+    explicit Pin(Client& client);
+    ~Pin();
+    Pin(const Pin&) = delete;
+    Pin& operator=(const Pin&) = delete;
+
+   private:
+    Client& client_;
+  };
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable unpinned_;
+  std::function<void()> notify_;
+  std::vector<Letter> letters_;
+  int pins_ = 0;
+  bool closed_ = false;
+};
+
+/// A task that answers by letter. Results lie in the task when the letter without a failure has come.
+class Request : public Task {
+ public:
+  void Done(const std::optional<Failure>& failure) noexcept override;
+
+  std::shared_ptr<Client> client;
+  uint64_t ticket = 0;
+};
+
+struct Model {
+  std::unique_ptr<Session> session;
+  std::vector<InputSpec> inputs;
+  std::vector<OutputSpec> outputs;
+  Provider provider = Provider::kCpu;
+  uint64_t owner = 0;
+  /// Called when the last user is done and the session's memory is back.
+  std::function<void()> released;
+
+  Model() = default;
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+  ~Model();
+};
+
+struct Timings {
+  double queue_ms = 0;
+  double prepare_ms = 0;
+  double run_ms = 0;
+  double postprocess_ms = 0;
+};
+
+class InspectRequest : public Request {
+ public:
+  void Run(const Lane& lane) override;
+
+  std::string path;
+  GraphInfo graph;
+};
+
+class LoadRequest : public Request {
+ public:
+  void Run(const Lane& lane) override;
+  /// Takes the model back where the load failed after all.
+  void Done(const std::optional<Failure>& failure) noexcept override;
+
+  std::string path;
+  /// Specs, provider and owner filled; the session comes with Run.
+  std::shared_ptr<Model> model;
+  uint64_t id = 0;
+};
+
+/// One frame through one model: prepare, run, post-process, on one engine thread.
+class InferRequest : public Request {
+ public:
+  void Run(const Lane& lane) override;
+  /// The manifest's thresholds where none were given. Throws bad_request where the given ones do not fit its
+  /// labels.
+  void CompleteThresholds();
+
+  std::shared_ptr<const Model> model;
+  Plane plane;
+  /// For each output one number a label.
+  std::vector<std::vector<double>> thresholds;
+
+  std::vector<OutputResult> outputs;
+  /// The tensor that went in, and the raw ones that came out, each once, in the manifest's order.
+  Tensor input;
+  std::vector<Tensor> raw;
+  Timings timings;
+};
+
+class TensorRequest : public Request {
+ public:
+  void Run(const Lane& lane) override;
+
+  std::shared_ptr<const Model> model;
+  std::vector<Tensor> feeds;
+  std::vector<Tensor> outputs;
+};
+
+class RenderRequest : public Request {
+ public:
+  void Run(const Lane& lane) override;
+
+  Plane plane;
+  int voi_index = 0;
+  int width = 0;
+  int height = 0;
+  /// uint8 [1,H,W,3].
+  Tensor picture;
+};
+
+/// What all environments of the process share: threads, queues, models. Never destroyed (see StartRuntime); a
+/// hook at exit stops the threads.
+class Engine {
+ public:
+  struct Options {
+    int threads = 0;
+    size_t queue_limit = 0;
+    size_t queue_bytes = 0;
+  };
+
+  /// Use Start: one for the process.
+  explicit Engine(const Options& options);
+
+  /// The first call decides the options for the process.
+  static Engine& Start(const Options& options);
+  static Engine& Get();
+  /// nullptr before Start.
+  static Engine* Started();
+
+  int threads() const { return threads_; }
+  Scheduler& work() { return work_; }
+  /// Loading and inspecting, one at a time, beside the work.
+  Scheduler& housekeeping() { return housekeeping_; }
+
+  uint64_t Keep(std::shared_ptr<Model> model);
+  /// Throws model_unavailable.
+  std::shared_ptr<Model> Find(uint64_t id);
+  /// The registry's own reference; nullptr where there is none.
+  std::shared_ptr<Model> Remove(uint64_t id);
+  /// An environment has ended: its work is cancelled, its models go.
+  void RemoveOwner(uint64_t owner);
+  bool Stop(Clock::duration patience);
+
+ private:
+  const int threads_;
+  Scheduler work_;
+  Scheduler housekeeping_;
+  std::mutex mutex_;
+  std::map<uint64_t, std::shared_ptr<Model>> models_;
+  uint64_t next_id_ = 1;
+};
+
+}  // namespace radserve
+
+#endif  // RADSERVE_ENGINE_H_

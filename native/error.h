@@ -1,0 +1,24 @@
+#ifndef RADSERVE_ERROR_H_
+#define RADSERVE_ERROR_H_
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace radserve {
+
+/// The one exception the engine raises on purpose. `code` is one of the codes of src/errors.ts; the message
+/// says what was expected, what was found and what to do, and holds no patient data.
+class EngineError : public std::runtime_error {
+ public:
+  EngineError(std::string code, const std::string& message)
+      : std::runtime_error(message), code_(std::move(code)) {}
+  const std::string& code() const { return code_; }
+
+ private:
+  std::string code_;
+};
+
+}  // namespace radserve
+
+#endif  // RADSERVE_ERROR_H_

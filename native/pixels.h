@@ -1,0 +1,87 @@
+#ifndef RADSERVE_PIXELS_H_
+#define RADSERVE_PIXELS_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "image.h"
+#include "spec.h"
+#include "values.h"
+
+namespace radserve {
+
+/// Over the values of an image (all channels), Pixel Padding left out. Percentiles interpolate linearly
+/// between ranks; std is that of the population. All zero where every pixel is padding.
+struct Statistics {
+  double min = 0;
+  double max = 0;
+  double mean = 0;
+  double std = 0;
+  double low = 0;
+  double high = 0;
+};
+
+/// Reads one frame as the manifest's `values`, row by row, in the tensor's channel order.
+/// - Grayscale: containers are shifted and masked by High Bit and Bits Stored and read by sign, then
+/// ValueMap;
+///   pixels in the padding range (stored values, PS3.3 C.7.5.1.1.2), and floats that are no numbers, are
+///   background.
+/// - Colour: palette to RGB of 8 bits (the high byte of 16-bit entries); YBR to RGB by CCIR 601 (PS3.3
+/// C.7.6.3.1.2),
+///   rounded; `voi` divides by the full range; grayscale models get the luminance 0.299 R + 0.587 G + 0.114
+///   B.
+class PixelSource {
+ public:
+  /// `plane` and `spec` must outlive it. Throws truncated_image, corrupt_image, no_model_accepts.
+  PixelSource(const Plane& plane, const InputSpec& spec);
+
+  int channels() const { return channels_; }
+  float background() const { return background_; }
+  /// Fills `channels()` arrays of the image's width. Thread safe.
+  void Row(int row, float* const* channels) const;
+  /// `low` and `high` are percentiles, 0 to 100.
+  Statistics Measure(double low, double high) const;
+  /// One byte a pixel, 1 where it is padding; empty where nothing is.
+  std::vector<uint8_t> PaddingMask() const;
+
+ private:
+  struct Bits {
+    uint32_t shift = 0;
+    uint32_t mask = 0;
+    uint32_t sign = 0;
+    int32_t padding_from = 0;
+    int32_t padding_to = 0;
+  };
+
+  void PrepareGray(const InputSpec& spec);
+  void PrepareColour(const InputSpec& spec);
+  bool Small() const;
+  double Stored(size_t sample) const;
+  uint32_t Masked(size_t sample) const;
+  bool IsPadding(double stored) const;
+  Range ObservedRange(const ModalityTransform* modality) const;
+  std::vector<uint64_t> Histogram() const;
+  double FromMasked(uint32_t masked) const;
+  void GrayRow(int row, float* out) const;
+  void ColourRow(int row, float* const* channels) const;
+  void Rgb(size_t row_sample, int column, double rgb[3]) const;
+
+  const Plane& plane_;
+  int channels_ = 1;
+  float background_ = 0;
+  Bits bits_;
+  /// Grayscale.
+  std::optional<ValueMap> map_;
+  std::optional<ValueMap::Affine> affine_;
+  /// Value by masked container, where the map is not affine and the container has at most 16 bits.
+  std::vector<float> table_;
+  /// Colour.
+  ChannelOrder order_ = ChannelOrder::kGrayscale;
+  double colour_divisor_ = 1;
+  Range colour_clip_;
+};
+
+}  // namespace radserve
+
+#endif  // RADSERVE_PIXELS_H_

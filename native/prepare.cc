@@ -1,0 +1,155 @@
+#include "prepare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "error.h"
+#include "pixels.h"
+#include "resample.h"
+
+namespace radserve {
+namespace {
+
+/// Prepared tensors above this are refused; a source of 16384 x 16384 in float fits.
+constexpr double kMaxTensorBytes = 2147483648.0;
+
+/// normalised = (value - subtract) * multiply + add, one of each for every channel.
+struct Normaliser {
+  std::vector<double> subtract, multiply, add;
+
+  void Set(size_t channels, double s, double m, double a) {
+    subtract.assign(channels, s);
+    multiply.assign(channels, m);
+    add.assign(channels, a);
+  }
+  float operator()(size_t channel, float value) const {
+    return static_cast<float>((static_cast<double>(value) - subtract[channel]) * multiply[channel] +
+                              add[channel]);
+  }
+};
+
+double Inverse(double span) { return span > 0 ? 1 / span : 0; }
+
+Normaliser MakeNormaliser(const NormalisationSpec& spec, const PixelSource& source) {
+  using Kind = NormalisationSpec::Kind;
+  Normaliser n;
+  const auto channels = static_cast<size_t>(source.channels());
+  n.Set(channels, 0, 1, 0);
+  switch (spec.kind) {
+    case Kind::kNone:
+      break;
+    case Kind::kScale:
+      n.Set(channels, 0, spec.multiply, spec.add);
+      break;
+    case Kind::kMeanStd:
+      for (size_t c = 0; c < channels; ++c) {
+        n.subtract[c] = spec.mean[spec.mean.size() == 1 ? 0 : c];
+        n.multiply[c] = 1 / spec.std[spec.std.size() == 1 ? 0 : c];
+      }
+      break;
+    case Kind::kMinMax: {
+      const Statistics s = source.Measure(0, 100);
+      n.Set(channels, s.min, (spec.to[1] - spec.to[0]) * Inverse(s.max - s.min), spec.to[0]);
+      break;
+    }
+    case Kind::kZScore: {
+      const Statistics s = source.Measure(0, 100);
+      n.Set(channels, s.mean, Inverse(s.std), 0);
+      break;
+    }
+    case Kind::kPercentile: {
+      const Statistics s = source.Measure(spec.low, spec.high);
+      n.Set(channels, s.low, (spec.to[1] - spec.to[0]) * Inverse(s.high - s.low), spec.to[0]);
+      break;
+    }
+  }
+  return n;
+}
+
+/// Writes rows into the tensor at their place, and background around them.
+class TensorWriter {
+ public:
+  TensorWriter(const InputSpec& spec, const Geometry& geometry, const PixelSource& source)
+      : spec_(spec),
+        geometry_(geometry),
+        channels_(static_cast<size_t>(source.channels())),
+        normaliser_(MakeNormaliser(spec.normalisation, source)),
+        row_(static_cast<size_t>(geometry.columns)) {
+    const int64_t rows = geometry.rows;
+    const int64_t columns = geometry.columns;
+    const int64_t channels = source.channels();
+    std::vector<int64_t> shape = {1, channels, rows, columns};
+    if (spec.channels_last) shape = {1, rows, columns, channels};
+    tensor_ = MakeTensor(spec.tensor, spec.dtype, std::move(shape));
+    for (size_t c = 0; c < channels_; ++c) background_.push_back(normaliser_(c, source.background()));
+  }
+
+  /// `values` are `width` values for each channel; nullptr writes background.
+  void Write(int row, const float* const* values) {
+    for (size_t c = 0; c < channels_; ++c) {
+      std::fill(row_.begin(), row_.end(), background_[c]);
+      if (values != nullptr) {
+        float* out = row_.data() + geometry_.left;
+        for (int x = 0; x < geometry_.width; ++x) out[x] = normaliser_(c, Clipped(values[c][x]));
+      }
+      const size_t columns = row_.size();
+      const size_t y = static_cast<size_t>(row);
+      const size_t first = spec_.channels_last ? y * columns * channels_ + c
+                                               : (c * static_cast<size_t>(geometry_.rows) + y) * columns;
+      StoreRow(spec_.dtype, row_.data(), columns, tensor_.data + first * DtypeSize(spec_.dtype),
+               spec_.channels_last ? channels_ : 1);
+    }
+  }
+
+  Tensor Take() { return std::move(tensor_); }
+
+ private:
+  float Clipped(float value) const {
+    if (!spec_.clip) return value;
+    return std::clamp(value, static_cast<float>(spec_.clip->first), static_cast<float>(spec_.clip->second));
+  }
+
+  const InputSpec& spec_;
+  const Geometry& geometry_;
+  size_t channels_;
+  Normaliser normaliser_;
+  std::vector<float> row_;
+  std::vector<float> background_;
+  Tensor tensor_;
+};
+
+void CheckSize(const Geometry& g, const InputSpec& spec) {
+  const double bytes =
+      static_cast<double>(g.rows) * g.columns * spec.Channels() * static_cast<double>(DtypeSize(spec.dtype));
+  if (bytes > kMaxTensorBytes) {
+    throw EngineError("no_model_accepts", "The image of " + std::to_string(g.source_rows) + " x " +
+                                              std::to_string(g.source_columns) +
+                                              " pixels needs a tensor of more than 2 GiB.");
+  }
+}
+
+}  // namespace
+
+PreparedImage PrepareImage(const Plane& plane, const InputSpec& spec) {
+  const PixelSource source(plane, spec);
+  PreparedImage prepared;
+  prepared.geometry =
+      PlaceImage(plane.format.rows, plane.format.columns, plane.pixel_aspect, spec.size, spec.fit);
+  const Geometry& g = prepared.geometry;
+  CheckSize(g, spec);
+  TensorWriter writer(spec, g, source);
+  for (int y = 0; y < g.top; ++y) writer.Write(y, nullptr);
+  const Axis rows = {g.source_rows, g.height, g.source_top, g.source_height / g.height};
+  const Axis columns = {g.source_columns, g.width, g.source_left, g.source_width / g.width};
+  Resample(
+      MakeTaps(rows, spec.interpolation), MakeTaps(columns, spec.interpolation), g.source_columns,
+      source.channels(), [&](int row, float* const* channels) { source.Row(row, channels); },
+      [&](int row, const float* const* values) { writer.Write(g.top + row, values); });
+  for (int y = g.top + g.height; y < g.rows; ++y) writer.Write(y, nullptr);
+  prepared.tensor = writer.Take();
+  prepared.padding = source.PaddingMask();
+  return prepared;
+}
+
+}  // namespace radserve

@@ -1,0 +1,31 @@
+#ifndef RADSERVE_PREPARE_H_
+#define RADSERVE_PREPARE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "geometry.h"
+#include "image.h"
+#include "spec.h"
+#include "tensor.h"
+
+namespace radserve {
+
+struct PreparedImage {
+  /// Shape [1,C,H,W], or [1,H,W,C] for channels last.
+  Tensor tensor;
+  Geometry geometry;
+  /// One byte a source pixel, 1 where it is Pixel Padding; empty where nothing is.
+  std::vector<uint8_t> padding;
+};
+
+/// One frame to the tensor that the manifest describes, in this order: values (see PixelSource), clip,
+/// statistics over the source's pixels without padding, resampling, clip again (cubic overshoots),
+/// normalisation, rounding to the tensor's type. Mean and standard deviation are in the tensor's channel
+/// order; an image without contrast becomes the low end of min_max and percentile, and 0 of z_score. Throws
+/// EngineError.
+PreparedImage PrepareImage(const Plane& plane, const InputSpec& spec);
+
+}  // namespace radserve
+
+#endif  // RADSERVE_PREPARE_H_

@@ -1,0 +1,68 @@
+#ifndef RADSERVE_SESSION_H_
+#define RADSERVE_SESSION_H_
+
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "tensor.h"
+
+namespace radserve {
+
+enum class Provider { kCpu, kCuda };
+
+/// -1 stands for a dynamic dimension; `names` holds its symbol, or "".
+struct TensorInfo {
+  std::string name;
+  Dtype dtype = Dtype::kFloat32;
+  std::vector<int64_t> shape;
+  std::vector<std::string> names;
+};
+
+struct GraphInfo {
+  std::vector<TensorInfo> inputs;
+  std::vector<TensorInfo> outputs;
+};
+
+/// Makes ONNX Runtime's process-wide environment with one pool of `threads` for all wide sessions. Called
+/// once, before anything else here; never destroyed, because destruction during exit would race with running
+/// threads.
+void StartRuntime(int threads);
+
+std::string RuntimeVersion();
+/// Names as ONNX Runtime gives them: CPUExecutionProvider, CUDAExecutionProvider.
+std::vector<std::string> AvailableProviders();
+/// Tries to load the CUDA provider; the runtime's message (which library is missing) where it cannot, else
+/// "".
+std::string CudaProblem();
+
+/// One model as ONNX Runtime holds it. On the CPU up to two sessions: a wide one that spreads a run over all
+/// cores, and a narrow one that runs on the calling thread alone, so that many runs at once do not fight for
+/// cores.
+class Session {
+ public:
+  /// Throws EngineError with `code` where the file is no model that the runtime can use.
+  Session(const std::string& path, Provider provider, int threads, const std::string& code);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  const GraphInfo& graph() const;
+  /// Runs on the calling thread (and the pool, if wide); any number of threads at once. Feeds are not copied;
+  /// outputs own the runtime's memory. Stops between nodes when `stop` is requested. Throws EngineError.
+  std::vector<Tensor> Run(std::span<const Tensor> feeds, std::span<const std::string> outputs, bool wide,
+                          const std::stop_token& stop) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Inputs and outputs of a graph, without keeping it. Throws bad_request.
+GraphInfo InspectGraph(const std::string& path);
+
+}  // namespace radserve
+
+#endif  // RADSERVE_SESSION_H_

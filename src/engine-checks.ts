@@ -1,0 +1,201 @@
+/** What the engine checks before it calls the addon: arguments, and a manifest against the graph it describes. */
+import type { InferOptions, LoadOptions, Plane, RenderOptions, Tensor, TensorInfo } from "./engine.js";
+import { nativeOutput } from "./engine-specs.js";
+import { RadserveError } from "./errors.js";
+import type { ImageInput, ModelOutput } from "./manifest.js";
+
+const BYTES: Record<Tensor["dtype"], number> = {
+  float32: 4,
+  float16: 2,
+  float64: 8,
+  uint8: 1,
+  int8: 1,
+  uint16: 2,
+  int16: 2,
+  int32: 4,
+  int64: 8,
+  uint32: 4,
+  bool: 1,
+};
+
+function expect(good: boolean, message: string): void {
+  if (!good) throw new RadserveError("bad_request", message);
+}
+
+const isSide = (value: number): boolean => Number.isInteger(value) && value >= 1 && value <= 65535;
+
+/** Rows and Columns are 16-bit (PS3.3 C.7.6.3.1); how bits, samples and bytes go together the addon checks. */
+export function checkPlane(plane: Plane): void {
+  const { rows, columns } = plane.format;
+  expect(
+    isSide(rows) && isSide(columns),
+    `Expected 1 to 65535 rows and columns, found ${rows} x ${columns}.`,
+  );
+  expect(plane.data instanceof Uint8Array, "Expected a plane's data as Uint8Array.");
+  expect(
+    Number.isFinite(plane.pixelAspect) && plane.pixelAspect > 0,
+    `Expected a pixel aspect greater than 0, found ${plane.pixelAspect}.`,
+  );
+}
+
+export function checkRender(options: RenderOptions): void {
+  const { width, height, voiIndex } = options;
+  expect(
+    isSide(width) && isSide(height),
+    `Expected a picture of 1 to 65535 pixels a side, found ${width} x ${height}.`,
+  );
+  expect(Number.isInteger(voiIndex) && voiIndex >= 0, `Expected a VOI index from 0, found ${voiIndex}.`);
+}
+
+export function checkInferOptions(options: InferOptions): void {
+  const { timeoutMs, cancelId } = options;
+  if (timeoutMs !== undefined) {
+    expect(
+      !Number.isNaN(timeoutMs) && timeoutMs <= 2 ** 40,
+      `Expected a time-out in milliseconds, found ${timeoutMs}.`,
+    );
+    if (timeoutMs <= 0) throw new RadserveError("deadline_exceeded", "The work came after its deadline.");
+  }
+  if (cancelId !== undefined)
+    expect(
+      Number.isSafeInteger(cancelId) && cancelId > 0,
+      `Expected a cancel id that is a whole number from 1, found ${cancelId}.`,
+    );
+}
+
+export function checkFeeds(feeds: readonly Tensor[]): void {
+  for (const { name, dtype, shape, data } of feeds) {
+    const sides = shape.every((side) => Number.isSafeInteger(side) && side >= 0);
+    const expected = shape.reduce((a, b) => a * b, 1) * BYTES[dtype];
+    expect(
+      sides && data.byteLength === expected,
+      `Expected ${expected} bytes for the tensor "${name}" of ${dtype} [${shape.join(",")}], found ${data.byteLength}.`,
+    );
+  }
+}
+
+type Graph = { inputs: TensorInfo[]; outputs: TensorInfo[] };
+
+const describe = (t: TensorInfo): string => `${t.dtype} [${t.shape.map((d) => (d < 0 ? "?" : d)).join(",")}]`;
+
+const fits = (found: number | undefined, wanted: number): boolean => found === -1 || found === wanted;
+
+/** The shape that prepared images have; -1 where it follows the image. */
+function preparedShape(input: ImageInput): number[] {
+  const channels = input.channels === "grayscale" ? 1 : 3;
+  const [height, width] = input.size.kind === "fixed" ? [input.size.height, input.size.width] : [-1, -1];
+  return input.layout === "NHWC" ? [1, height, width, channels] : [1, channels, height, width];
+}
+
+function checkInput(input: ImageInput, graph: Graph): string | undefined {
+  if (input.layout === "NCDHW" || input.layout === "NDHWC")
+    return `Layout ${input.layout} (volumes) is not supported by this version of the engine.`;
+  const found = graph.inputs.find((t) => t.name === input.tensor);
+  const names = graph.inputs.map((t) => `"${t.name}"`).join(", ");
+  if (found === undefined) return `Expected an input "${input.tensor}"; the graph's inputs are ${names}.`;
+  if (graph.inputs.length > 1)
+    return `Expected a graph with the one input "${input.tensor}", found the inputs ${names}.`;
+  const wanted = preparedShape(input);
+  const same =
+    found.dtype === input.dtype &&
+    found.shape.length === wanted.length &&
+    wanted.every((side, i) => fits(found.shape[i], side));
+  if (!same)
+    return `Expected the input "${input.tensor}" as ${input.dtype} [${wanted.map((d) => (d < 0 ? "?" : d)).join(",")}] (${input.layout}), found ${describe(found)}.`;
+  return checkNormalisation(input);
+}
+
+function checkNormalisation(input: ImageInput): string | undefined {
+  const { normalisation: n, clip } = input;
+  const channels = input.channels === "grayscale" ? 1 : 3;
+  if (n.kind === "mean_std" && [n.mean, n.std].some((list) => list.length !== 1 && list.length !== channels))
+    return `Expected 1 or ${channels} numbers in normalisation.mean and normalisation.std, found ${n.mean.length} and ${n.std.length}.`;
+  if (n.kind === "percentile" && n.low >= n.high)
+    return `Expected normalisation.low below normalisation.high, found ${n.low} and ${n.high}.`;
+  if ("over" in n && n.over === "volume") return 'normalisation.over "volume" goes with volumes only.';
+  if (clip !== undefined && clip[0] >= clip[1])
+    return `Expected clip as [low, high], found [${clip[0]}, ${clip[1]}].`;
+  return undefined;
+}
+
+/** How many channels or scores the tensor must have, where its shape can show it. */
+function channelsOf(output: ModelOutput): number | undefined {
+  switch (output.kind) {
+    case "segmentation":
+      if (output.activation === "label_map") return 1;
+      return output.labels.length + (output.activation === "sigmoid" ? 0 : 1);
+    case "probability_map":
+    case "heatmap":
+      return 1;
+    default:
+      return undefined;
+  }
+}
+
+function checkScores(output: ModelOutput, found: TensorInfo): string | undefined {
+  if (output.kind !== "classification" && output.kind !== "regression") return undefined;
+  const wanted = output.kind === "classification" ? output.labels.length : output.values.length;
+  const known = found.shape.filter((d) => d >= 0).reduce((a, b) => a * b, 1);
+  const dynamic = found.shape.slice(1).some((d) => d < 0);
+  if (dynamic || known === wanted) return undefined;
+  return `Expected ${wanted} values from the output "${found.name}", one for each of the manifest's, found ${describe(found)}.`;
+}
+
+function checkOutput(output: ModelOutput, graph: Graph): string | undefined {
+  const native = nativeOutput(output);
+  for (const tensor of [native.tensor, native.scores, native.classes]) {
+    if (tensor === undefined) continue;
+    const found = graph.outputs.find((t) => t.name === tensor);
+    if (found === undefined)
+      return `Expected an output "${tensor}"; the graph's outputs are ${graph.outputs.map((t) => `"${t.name}"`).join(", ")}.`;
+    const integersToo = native.activation === "label_map" || tensor === native.classes;
+    if (!integersToo && !found.dtype.startsWith("float"))
+      return `Expected the output "${tensor}" as float32, float16 or float64, found ${describe(found)}.`;
+    if (tensor !== native.tensor) continue;
+    const channels = channelsOf(output);
+    const [rank, batch] = [found.shape.length, found.shape[0]];
+    if (channels !== undefined && (rank < 2 || rank > 4))
+      return `Expected the output "${tensor}" as a map with 2 to 4 dimensions, found ${describe(found)}.`;
+    if (
+      channels !== undefined &&
+      rank === 4 &&
+      !(fits(found.shape[1], channels) || fits(found.shape[3], channels))
+    )
+      return `Expected ${channels} channel(s) in the output "${tensor}", found ${describe(found)}.`;
+    if (rank > 1 && channels !== undefined && rank === 4 && !fits(batch, 1))
+      return `Expected the output "${tensor}" for one image or any number, found ${describe(found)}.`;
+    const scores = checkScores(output, found);
+    if (scores !== undefined) return scores;
+  }
+  return checkDecoding(output);
+}
+
+function checkDecoding(output: ModelOutput): string | undefined {
+  if (output.kind === "classification") {
+    const { calibration } = output;
+    if (calibration.kind === "temperature" && output.activation === "none")
+      return "Calibration by temperature divides logits: it needs the activation sigmoid or softmax.";
+    if (calibration.kind === "isotonic") {
+      const { x, y } = calibration;
+      const rising = x.every((v, i) => i === 0 || v > (x[i - 1] ?? -Infinity));
+      if (x.length !== y.length || !rising) return "Isotonic calibration needs rising x and as many y.";
+    }
+  }
+  if (output.kind === "detection" && output.classes !== undefined && output.scores.activation === "softmax")
+    return "Softmax goes over one score a label; with a classes tensor there is one score a box.";
+  return undefined;
+}
+
+/** Throws model_unavailable, naming everything in the manifest that the graph does not bear out. */
+export function checkManifest(options: LoadOptions, graph: Graph): void {
+  const problems = [
+    ...options.inputs.map((input) => checkInput(input, graph)),
+    ...options.outputs.map((output) => checkOutput(output, graph)),
+  ].filter((problem) => problem !== undefined);
+  if (problems.length === 0) return;
+  throw new RadserveError(
+    "model_unavailable",
+    `The manifest of ${options.name} does not fit its graph. ${problems.join(" ")}`,
+    { problems },
+  );
+}
