@@ -164,6 +164,12 @@ function inputReasons(input: ImageInput, image: Image): Reason[] {
       code: "colour_not_accepted",
       message: `Expected a grayscale image, found PhotometricInterpretation ${photometricInterpretation}.`,
     });
+  const longest = Math.max(image.format.rows, image.format.columns);
+  if (input.size.kind === "multiple_of" && input.fit === "none" && longest > input.size.max_side)
+    reasons.push({
+      code: "too_large",
+      message: `Expected at most ${input.size.max_side} pixels a side, found ${longest}.`,
+    });
   if (input.values.kind === "voi" && input.values.if_absent === "refuse" && !colour) {
     const { index } = input.values;
     const fewest = Math.min(...interpretations(image).map((i) => i.voi.length));

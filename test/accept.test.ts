@@ -125,6 +125,9 @@ t.test("what the manifest forbids the pixel pipeline to guess", (t) => {
   });
   const inverted = imageOf({ format: { photometricInterpretation: "MONOCHROME1" } });
   t.strictSame(codes(withInput({ monochrome1: "refuse" }), inverted), ["monochrome1_not_accepted"]);
+  const own = { kind: "multiple_of", multiple: 8, max_side: 15 } as const;
+  t.strictSame(codes(withInput({ size: own }), imageOf()), ["too_large"]);
+  t.strictSame(codes(withInput({ size: own, fit: "letterbox" }), imageOf()), [], "it shrinks");
   const voi = withInput({ values: { kind: "voi", index: 1, if_absent: "refuse" } });
   const windows = (count: number) =>
     imageOf({
