@@ -17,6 +17,9 @@ export interface Reason {
   message: string;
 }
 
+/** Longer lists are not spelled out in a message. */
+const MAX_LISTED = 6;
+
 type Accepts = Manifest["accepts"];
 type TagRule = NonNullable<Accepts["rules"]>[number];
 type EnvelopeRule = NonNullable<Manifest["envelope"]>[number];
@@ -120,8 +123,13 @@ function among(
   const wrong = found.filter((value) => value === undefined || !expected.includes(value));
   if (wrong.length === 0) return [];
   const values = [...new Set(wrong.map((value) => (value === undefined ? "none" : quotable(value))))];
-  const code = `${rule}_not_accepted`;
-  return [{ code, message: `Expected ${what} ${expected.join(" or ")}, found ${values.join(", ")}.` }];
+  const wanted =
+    expected.length > MAX_LISTED
+      ? `to be one of the ${expected.length} in accepts.${rule}`
+      : expected.join(" or ");
+  return [
+    { code: `${rule}_not_accepted`, message: `Expected ${what} ${wanted}, found ${values.join(", ")}.` },
+  ];
 }
 
 function unitsOf(image: Image): (string | undefined)[] {
@@ -163,6 +171,12 @@ function inputReasons(input: ImageInput, image: Image): Reason[] {
     reasons.push({
       code: "colour_not_accepted",
       message: `Expected a grayscale image, found PhotometricInterpretation ${photometricInterpretation}.`,
+    });
+  const longest = Math.max(image.format.rows, image.format.columns);
+  if (input.size.kind === "multiple_of" && input.fit === "none" && longest > input.size.max_side)
+    reasons.push({
+      code: "too_large",
+      message: `Expected at most ${input.size.max_side} pixels a side, found ${longest}.`,
     });
   if (input.values.kind === "voi" && input.values.if_absent === "refuse" && !colour) {
     const { index } = input.values;

@@ -93,7 +93,13 @@ t.test("burned-in-text takes screen captures of any modality, and no CT", (t) =>
   t.strictSame(codes(text, capture), []);
   const unnamed = imageOf({ source: { modality: undefined, sopClassUid: "1.2.840.10008.5.1.4.1.1.7" } });
   t.strictSame(codes(text, unnamed), []);
-  t.strictSame(codes(text, imageOf()), ["sop_class_not_accepted"]);
+  t.strictSame(accepts({ manifest: text }, imageOf()), [
+    {
+      code: "sop_class_not_accepted",
+      message:
+        "Expected SOPClassUID to be one of the 18 in accepts.sop_class, found 1.2.840.10008.5.1.4.1.1.2.",
+    },
+  ]);
   t.end();
 });
 
@@ -125,6 +131,9 @@ t.test("what the manifest forbids the pixel pipeline to guess", (t) => {
   });
   const inverted = imageOf({ format: { photometricInterpretation: "MONOCHROME1" } });
   t.strictSame(codes(withInput({ monochrome1: "refuse" }), inverted), ["monochrome1_not_accepted"]);
+  const own = { kind: "multiple_of", multiple: 8, max_side: 15 } as const;
+  t.strictSame(codes(withInput({ size: own }), imageOf()), ["too_large"]);
+  t.strictSame(codes(withInput({ size: own, fit: "letterbox" }), imageOf()), [], "it shrinks");
   const voi = withInput({ values: { kind: "voi", index: 1, if_absent: "refuse" } });
   const windows = (count: number) =>
     imageOf({

@@ -3,6 +3,7 @@ import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { onnxModel } from "../scripts/lib/onnx-model.js";
+import { isLit, type TextPlace } from "../scripts/lib/text-canary.js";
 import type { Manifest } from "../src/manifest.js";
 import { loadModels, type ModelSet } from "../src/models.js";
 import { decodeNpy, encodeNpy } from "../src/npy.js";
@@ -178,6 +179,45 @@ t.test("models", { skip: noEngine }, async (t) => {
     copyModel(directory, "ct-tissue", "fails");
     await Promise.all([set.reload(), set.reload()]);
     t.strictSame(set.problems, [], "a good reload clears it");
+    await set.close();
+  });
+
+  await t.test("burned-in-text boxes text where it is, in small images and in shrunken ones", async (t) => {
+    const set = await load(shippedModels);
+    const { nativeId, thresholds } = entry(set, "burned-in-text");
+    const find = async (rows: number, columns: number, place: TextPlace | undefined) => {
+      const pixels = Uint8Array.from({ length: rows * columns }, (_, i) =>
+        place !== undefined && isLit(Math.floor(i / columns), i % columns, place) ? 230 : 20,
+      );
+      const image = imageOf({
+        source: { format: "png" },
+        format: { rows, columns, bitsAllocated: 8, bitsStored: 8, highBit: 7, signed: false },
+        pixels,
+      });
+      const plane = {
+        format: image.format,
+        data: pixels,
+        interpretation: image.interpretation(0),
+        pixelAspect: 1,
+      };
+      const [output] = (await engine().infer(nativeId!, [plane], { thresholds })).outputs;
+      return output?.kind === "boxes" ? output.boxes : [];
+    };
+    for (const [rows, columns, place] of [
+      [200, 301, { top: 150, left: 20, dot: 3 }],
+      [300, 2400, { top: 40, left: 2000, dot: 6 }],
+    ] as const) {
+      const boxes = await find(rows, columns, place);
+      const x0 = Math.min(...boxes.map((b) => b.x0));
+      const x1 = Math.max(...boxes.map((b) => b.x1));
+      const y0 = Math.min(...boxes.map((b) => b.y0));
+      const y1 = Math.max(...boxes.map((b) => b.y1));
+      const { top, left, dot } = place;
+      const covers = x0 <= left && x1 >= left + 34 * dot && y0 <= top && y1 >= top + 7 * dot;
+      const tight = x0 > left - 8 * dot && x1 < left + 42 * dot && y0 > top - 8 * dot && y1 < top + 15 * dot;
+      t.ok(covers && tight, `${rows} x ${columns}`, { boxes, place });
+    }
+    t.strictSame(await find(96, 96, undefined), [], "and none where there is none");
     await set.close();
   });
 

@@ -4,9 +4,6 @@ import type { Tensor } from "../../src/engine.js";
 
 const ROWS = 64;
 const COLUMNS = 96;
-/** Screen pixels a side for each dot of a letter. */
-const DOT = 2;
-
 /** Five by seven dots. */
 const LETTERS: Record<string, readonly string[]> = {
   T: ["#####", "..#..", "..#..", "..#..", "..#..", "..#..", "..#.."],
@@ -15,20 +12,25 @@ const LETTERS: Record<string, readonly string[]> = {
   "1": ["..#..", ".##..", "..#..", "..#..", "..#..", "..#..", ".###."],
 };
 const TEXT = "TEST 1";
-const TOP = 24;
-const LEFT = 12;
+/** Where the text begins, and how many pixels a side each dot has. */
+export interface TextPlace {
+  top: number;
+  left: number;
+  dot: number;
+}
+const CANARY_PLACE: TextPlace = { top: 24, left: 12, dot: 2 };
+
+/** Whether a pixel belongs to a letter. */
+export function isLit(row: number, column: number, { top, left, dot }: TextPlace): boolean {
+  const dotRow = Math.floor((row - top) / dot);
+  const dotColumn = Math.floor((column - left) / dot);
+  const letter = TEXT[Math.floor(dotColumn / 6)];
+  return letter !== undefined && LETTERS[letter]?.[dotRow]?.[dotColumn % 6] === "#";
+}
 
 /** ImageNet's, as in the manifest. */
 const MEAN = [0.485, 0.456, 0.406];
 const STD = [0.229, 0.224, 0.225];
-
-function brightness(row: number, column: number): number {
-  const dotRow = Math.floor((row - TOP) / DOT);
-  const dotColumn = Math.floor((column - LEFT) / DOT);
-  const letter = TEXT[Math.floor(dotColumn / 6)];
-  const lit = letter === undefined ? undefined : LETTERS[letter]?.[dotRow]?.[dotColumn % 6];
-  return lit === "#" ? 1 : 0.1;
-}
 
 /** float32 [1, 3, 64, 96]: bright letters on dark ground, normalised as the manifest says. */
 export function textCanaryInput(): Omit<Tensor, "name"> {
@@ -36,6 +38,8 @@ export function textCanaryInput(): Omit<Tensor, "name"> {
   for (let channel = 0; channel < 3; channel++)
     for (let row = 0; row < ROWS; row++)
       for (let column = 0; column < COLUMNS; column++)
-        values.push((brightness(row, column) - (MEAN[channel] ?? 0)) / (STD[channel] ?? 1));
+        values.push(
+          ((isLit(row, column, CANARY_PLACE) ? 1 : 0.1) - (MEAN[channel] ?? 0)) / (STD[channel] ?? 1),
+        );
   return { dtype: "float32", shape: [1, 3, ROWS, COLUMNS], data: tensorBytes("float32", values) };
 }
