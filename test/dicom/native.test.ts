@@ -151,7 +151,8 @@ t.test("floating point", async (t) => {
         size === 4 ? bytes.writeFloatLE(v, i * 4) : bytes.writeDoubleLE(v, i * 8),
       );
       const stored = Buffer.from(bytes);
-      if (transferSyntax === BIG_ENDIAN) void (size === 4 ? stored.swap32() : stored.swap64());
+      if (transferSyntax === BIG_ENDIAN && size === 4) stored.swap32();
+      if (transferSyntax === BIG_ENDIAN && size === 8) stored.swap64();
       const image = await readImage(
         dicomFile({
           transferSyntax,

@@ -38,13 +38,13 @@ export interface Encoding {
 
 const LONG = new Set("OB OD OF OL OV OW SQ SV UC UN UR UT UV".split(" "));
 const SIZES: Record<string, [number, (b: Buffer, v: number, o: number, little: boolean) => void]> = {
-  US: [2, (b, v, o, l) => void (l ? b.writeUInt16LE(v & 0xffff, o) : b.writeUInt16BE(v & 0xffff, o))],
-  SS: [2, (b, v, o, l) => void (l ? b.writeInt16LE(v, o) : b.writeInt16BE(v, o))],
-  OW: [2, (b, v, o, l) => void (l ? b.writeUInt16LE(v, o) : b.writeUInt16BE(v, o))],
-  UL: [4, (b, v, o, l) => void (l ? b.writeUInt32LE(v, o) : b.writeUInt32BE(v, o))],
-  FL: [4, (b, v, o, l) => void (l ? b.writeFloatLE(v, o) : b.writeFloatBE(v, o))],
-  FD: [8, (b, v, o, l) => void (l ? b.writeDoubleLE(v, o) : b.writeDoubleBE(v, o))],
-  OV: [8, (b, v, o, l) => void (l ? b.writeBigUInt64LE(BigInt(v), o) : b.writeBigUInt64BE(BigInt(v), o))],
+  US: [2, (b, v, o, l) => (l ? b.writeUInt16LE(v & 0xffff, o) : b.writeUInt16BE(v & 0xffff, o))],
+  SS: [2, (b, v, o, l) => (l ? b.writeInt16LE(v, o) : b.writeInt16BE(v, o))],
+  OW: [2, (b, v, o, l) => (l ? b.writeUInt16LE(v, o) : b.writeUInt16BE(v, o))],
+  UL: [4, (b, v, o, l) => (l ? b.writeUInt32LE(v, o) : b.writeUInt32BE(v, o))],
+  FL: [4, (b, v, o, l) => (l ? b.writeFloatLE(v, o) : b.writeFloatBE(v, o))],
+  FD: [8, (b, v, o, l) => (l ? b.writeDoubleLE(v, o) : b.writeDoubleBE(v, o))],
+  OV: [8, (b, v, o, l) => (l ? b.writeBigUInt64LE(BigInt(v), o) : b.writeBigUInt64BE(BigInt(v), o))],
 };
 
 function lookUp(keyword: string): { tag: number; vr: string } {

@@ -1,0 +1,78 @@
+import { createHash } from "node:crypto";
+import t from "tap";
+import { dumpFrame, formatInspection, inspectImage } from "../src/inspect.js";
+import { readImage } from "../src/read.js";
+import { attributesOf, CT, dicomFile, EXPLICIT, picture } from "./support/dicom.js";
+
+const layout = { rows: 4, columns: 6, samples: 1, bitsAllocated: 16, bitsStored: 12, signed: true };
+const frames = [picture(layout, 1), picture(layout, 2)];
+const file = dicomFile({
+  attributes: attributesOf(frames[0]!, {
+    SOPClassUID: CT,
+    Modality: "CT",
+    NumberOfFrames: "2",
+    PixelSpacing: "0.5\\0.5",
+    RescaleSlope: "1",
+    RescaleIntercept: "-1024",
+    WindowCenter: "40",
+    WindowWidth: "400",
+    PhotometricInterpretation: "MONOCHROME1",
+  }),
+  pixels: Buffer.concat(frames.map((f) => f.data)),
+  preamble: false,
+});
+
+const sha256 = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");
+
+t.test("the JSON form", async (t) => {
+  const inspection = await inspectImage(await readImage(file));
+  const values = [...new Int16Array(frames[1]!.data.buffer)];
+  t.match(inspection, {
+    format: "dicom",
+    transfer_syntax: EXPLICIT,
+    frames: 2,
+    rows: 4,
+    columns: 6,
+    samples: 1,
+    bits_stored: 12,
+    signed: true,
+    units: "HU",
+    first_frame: { sha256: sha256(frames[0]!.data) },
+    last_frame: {
+      sha256: sha256(frames[1]!.data),
+      min: Math.min(...values),
+      max: Math.max(...values),
+      mean: values.reduce((a, b) => a + b) / values.length,
+    },
+    transforms: [
+      { step: "rescale", slope: 1, intercept: -1024 },
+      { step: "window", index: 0, center: 40, width: 400, function: "LINEAR" },
+      { step: "invert" },
+    ],
+    warnings: [{ code: "missing_preamble" }],
+  });
+  const text = JSON.stringify(inspection);
+  t.notMatch(text, /Nobody/, "no patient data");
+  t.strictSame(JSON.parse(text), inspection, "plain JSON");
+});
+
+t.test("the form for people", async (t) => {
+  const text = formatInspection(await inspectImage(await readImage(file)));
+  for (const expected of [
+    "6 x 4, 2 frames",
+    "MONOCHROME1, 1 x 12 of 16 bits, signed",
+    "HU",
+    "missing_preamble",
+    "0.5 x 0.5 mm",
+  ])
+    t.ok(text.includes(expected), expected);
+  t.notMatch(text, /Nobody/);
+});
+
+t.test("frames are dumped by their DICOM number", async (t) => {
+  const image = await readImage(file);
+  t.strictSame(Buffer.from(await dumpFrame(image, 1)), Buffer.from(frames[0]!.data));
+  t.strictSame(Buffer.from(await dumpFrame(image, 2)), Buffer.from(frames[1]!.data));
+  for (const number of [0, 3, 1.5, Number.NaN])
+    await t.rejects(dumpFrame(image, number), { code: "bad_request" });
+});
