@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <numeric>
+#include <utility>
 
 #include "simd.h"
 
@@ -31,9 +33,20 @@ double Weight(Interpolation interpolation, double scale, double centre, int j) {
   }
 }
 
-double Support(Interpolation interpolation, double scale) {
-  if (interpolation == Interpolation::kArea) return scale / 2;
-  return std::max(1.0, scale) * (interpolation == Interpolation::kCubic ? 2 : 1);
+/// The run of input pixels [first, second) that can have weight. Both ends only grow with the centre,
+/// whatever the weights are, because Resample gives up a row once the next one begins.
+std::pair<int, int> Reach(Interpolation interpolation, double scale, double centre) {
+  if (interpolation == Interpolation::kNearest) {
+    const int under = static_cast<int>(std::floor(centre));
+    return {under, under + 1};
+  }
+  if (interpolation == Interpolation::kArea) {
+    return {static_cast<int>(std::floor(centre - scale / 2)),
+            static_cast<int>(std::ceil(centre + scale / 2))};
+  }
+  const double support = std::max(1.0, scale) * (interpolation == Interpolation::kCubic ? 2 : 1);
+  return {static_cast<int>(std::ceil(centre - support - 0.5)),
+          static_cast<int>(std::floor(centre + support - 0.5)) + 1};
 }
 
 RADSERVE_HOT_LOOP void AddScaled(float* __restrict accumulator, const float* __restrict row, float weight,
@@ -88,32 +101,17 @@ Taps MakeTaps(const Axis& axis, Interpolation interpolation) {
   Taps taps;
   std::vector<double> weights;
   for (int i = 0; i < axis.output; ++i) {
-    const double centre = axis.offset + (i + 0.5) * axis.scale;
-    const int nearest = std::clamp(static_cast<int>(std::floor(centre)), 0, axis.input - 1);
-    weights.clear();
-    int first = nearest;
+    // An output outside the input (outside a crop, on the way back) repeats the border.
+    const double centre = std::clamp(axis.offset + (i + 0.5) * axis.scale, 0.0, 0.0 + axis.input);
+    const auto [low, high] = Reach(interpolation, axis.scale, centre);
+    const int first = std::clamp(low, 0, axis.input - 1);
+    const int end = std::clamp(high, first + 1, axis.input);
+    weights.assign(1, 1.0);
     if (interpolation != Interpolation::kNearest) {
-      const double support = Support(interpolation, axis.scale);
-      const int low = std::max(0, static_cast<int>(std::floor(centre - support)));
-      const int high = std::min(axis.input, static_cast<int>(std::ceil(centre + support)) + 1);
-      first = low;
-      for (int j = low; j < high; ++j) {
-        const double weight = Weight(interpolation, axis.scale, centre, j);
-        if (weights.empty() && std::fabs(weight) < 1e-9) {
-          first = j + 1;
-        } else {
-          weights.push_back(weight);
-        }
-      }
-      while (!weights.empty() && std::fabs(weights.back()) < 1e-9) weights.pop_back();
+      weights.clear();
+      for (int j = first; j < end; ++j) weights.push_back(Weight(interpolation, axis.scale, centre, j));
     }
-    double sum = 0;
-    for (const double weight : weights) sum += weight;
-    if (weights.empty() || sum < 1e-9) {
-      first = nearest;
-      weights.assign(1, 1.0);
-      sum = 1;
-    }
+    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
     taps.first.push_back(first);
     taps.count.push_back(static_cast<int>(weights.size()));
     taps.start.push_back(taps.weights.size());

@@ -1,0 +1,24 @@
+// Builds and runs the pure C++ tests; --asan or --tsan do so under that sanitizer.
+import { spawnSync } from "node:child_process";
+import path from "node:path";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+
+const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
+const sanitizers = { "--asan": "address", "--tsan": "thread" };
+const flag = process.argv.slice(2).find((argument) => argument in sanitizers);
+const folder = path.join(root, `build-native-test${flag?.replace("--", "-") ?? ""}`);
+
+function run(program, ...parameters) {
+  const { status } = spawnSync(program, parameters, { cwd: root, stdio: "inherit" });
+  if (status !== 0) process.exit(status ?? 1);
+}
+
+run(
+  "cmake",
+  ...["-S", root, "-B", folder, "--log-level=WARNING", "-DRADSERVE_ADDON=OFF", "-DRADSERVE_TESTS=ON"],
+  `-DCMAKE_BUILD_TYPE=${flag === undefined ? "Release" : "RelWithDebInfo"}`,
+  `-DRADSERVE_SANITIZE=${flag === undefined ? "" : sanitizers[flag]}`,
+);
+run("cmake", "--build", folder, "--parallel", String(process.env.RADSERVE_BUILD_JOBS ?? 2));
+run("ctest", "--test-dir", folder, "--output-on-failure");
