@@ -41,11 +41,13 @@ interface Demo {
 }
 
 async function untilReady(url: string, server: ChildProcess): Promise<void> {
-  for (const end = Date.now() + 60_000; Date.now() < end; await delay(100)) {
+  const end = Date.now() + 60_000;
+  while (Date.now() < end) {
     if (server.exitCode !== null)
       throw new Error(`The server ended with status ${server.exitCode}; its log is above.`);
     const answer = await fetch(`${url}/health/ready`).catch(() => undefined);
     if (answer?.ok) return;
+    await delay(100);
   }
   throw new Error("The server was not ready within 60 s.");
 }
