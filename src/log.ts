@@ -2,7 +2,7 @@
  * The log: JSON lines on standard output. It says which request, who, what came of it and how long it took; never a
  * path, a file name, a token or a patient. Input and output paths can hold patients' names.
  */
-import { pino, type Logger } from "pino";
+import { pino, type Logger, type LoggerOptions } from "pino";
 
 export type { Logger } from "pino";
 
@@ -37,13 +37,18 @@ export function withoutNames(message: string): string {
     .slice(0, 500);
 }
 
-/** A logger on standard output. */
+/** What a pipe takes in one piece (PIPE_BUF): two processes share the output, and their lines must not mix. */
+const LARGEST_WRITE = 4096;
+
+/** A logger on standard output; a reader that is slow does not hold up the thread that logs. */
 export function createLog(level: string): Logger {
-  return pino({
+  const output = pino.destination({ fd: 1, sync: false, maxWrite: LARGEST_WRITE });
+  const options: LoggerOptions = {
     level,
     base: { pid: process.pid },
     timestamp: pino.stdTimeFunctions.isoTime,
     redact: { paths: SECRET.flatMap((name) => [name, `*.${name}`]), censor: "[redacted]" },
     formatters: { level: (label) => ({ level: label }) },
-  });
+  };
+  return pino(options, output);
 }

@@ -12,5 +12,7 @@ export type FromServing =
   /** Connections may come. */
   | { type: "open" }
   | { type: "taken"; id: number }
+  /** What was admitted is done; no more connections, please. */
+  | { type: "closing" }
   /** A setting or a library is wrong: starting again would not help. */
   | { type: "unusable"; message: string };

@@ -2,7 +2,7 @@
  * The serving process: engine, models, worker threads and HTTP. It does not listen; the supervisor hands it
  * connections, so that they wait, and are not refused, while it is replaced after a crash.
  */
-import type { Server } from "node:http";
+import type { Server, ServerResponse } from "node:http";
 import { Socket } from "node:net";
 import { ConfigError, type Config } from "./config.js";
 import { createEngine, type Engine } from "./engine.js";
@@ -17,8 +17,10 @@ import { resolveRoots } from "./paths.js";
 import { InferencePool } from "./pool.js";
 import { createServer } from "./server.js";
 
-/** After the grace time, how long cancelled work may take to notice. */
+/** After the grace time, how long cancelled work may take to notice, and answers to be written. */
 const LAST_WAIT_MS = 2_000;
+/** On stop, how long a quiet connection is kept: its request may be on the way, and gets an answer. */
+const LINGER_MS = 300;
 
 /** The models while they load, and after. */
 class LoadingModels implements ServedModels {
@@ -84,7 +86,8 @@ function startEngine(config: Config, log: Logger): { engine: Engine; providers: 
 }
 
 class ServingProcess {
-  readonly #sockets = new Set<Socket>();
+  /** Each connection's requests in work, and when it last had one. */
+  readonly #connections = new Map<Socket, { active: number; quietSince: number }>();
   #stopping = false;
   #server: Server | undefined;
   #stop: (() => Promise<void>) | undefined;
@@ -121,6 +124,7 @@ class ServingProcess {
     this.#server = createServer({ config, roots, models, pool, metrics, keyring, log: this.log, stopping });
     // Without listen() node starts no watch over slow requests and idle connections; this event starts it.
     this.#server.emit("listening");
+    this.#server.on("request", (request, response) => this.#follow(request.socket, response));
     this.#stop = async () => {
       await this.#finish(pool, config.grace_seconds * 1000);
       keyring.close();
@@ -133,8 +137,8 @@ class ServingProcess {
   /** A connection from the supervisor; undefined where the client had gone before it arrived. */
   take(socket: Socket | undefined): void {
     if (socket === undefined) return;
-    this.#sockets.add(socket);
-    socket.once("close", () => this.#sockets.delete(socket));
+    this.#connections.set(socket, { active: 0, quietSince: Date.now() });
+    socket.once("close", () => this.#connections.delete(socket));
     this.#server?.emit("connection", socket);
     socket.resume();
   }
@@ -155,28 +159,37 @@ class ServingProcess {
     await this.#stop?.();
   }
 
+  #follow(socket: Socket, response: ServerResponse): void {
+    const connection = this.#connections.get(socket);
+    if (connection === undefined) return;
+    connection.active += 1;
+    response.once("close", () => {
+      connection.active -= 1;
+      connection.quietSince = Date.now();
+    });
+  }
+
   /** Answers what was admitted within the grace time, and fails the rest. */
   async #finish(pool: InferencePool, graceMs: number): Promise<void> {
     const drained = pool.drain();
-    this.#server?.closeIdleConnections();
     if (!(await within(drained, graceMs))) {
       this.log.warn({ running: pool.running, queued: pool.queued }, "grace time over: failing the rest");
       pool.abandon();
       await within(drained, LAST_WAIT_MS);
     }
-    await within(this.#answersWritten(), LAST_WAIT_MS);
-    this.#server?.closeAllConnections();
-    for (const socket of this.#sockets) socket.destroy();
+    tell({ type: "closing" });
+    await this.#closeConnections();
   }
 
-  /** Resolves when every connection is closed; each closes after the answer it is writing. */
-  async #answersWritten(): Promise<void> {
-    while (this.#sockets.size > 0) {
-      this.#server?.closeIdleConnections();
-      const [socket] = this.#sockets;
-      if (socket === undefined || socket.destroyed) return;
-      await within(new Promise((resolve) => socket.once("close", resolve)), 50);
+  /** Closes each connection when it has been quiet for a moment, and all after the last wait. */
+  async #closeConnections(): Promise<void> {
+    const start = Date.now();
+    while (this.#connections.size > 0 && Date.now() - start < LAST_WAIT_MS) {
+      for (const [socket, { active, quietSince }] of this.#connections)
+        if (active === 0 && Date.now() - Math.max(start, quietSince) >= LINGER_MS) socket.destroy();
+      await new Promise((resolve) => setTimeout(resolve, 20));
     }
+    for (const socket of this.#connections.keys()) socket.destroy();
   }
 }
 
@@ -195,6 +208,11 @@ function tell(message: FromServing): void {
 /** Runs this process under its supervisor until it is told to stop, or the supervisor is gone. */
 export function serveUnderSupervisor(): void {
   let serving: ServingProcess | undefined;
+  // Node would print the message, and messages of the system quote file names.
+  process.on("uncaughtException", (error) => {
+    createLog("fatal").fatal({ fault: faultForLog(error) }, "uncaught: the serving process ends");
+    process.exit(1);
+  });
   const stop = () => {
     void (serving?.stop() ?? Promise.resolve()).then(() => {
       process.exitCode = 0;

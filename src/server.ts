@@ -163,7 +163,7 @@ export function createServer(options: ServerOptions): http.Server {
   const handle = app.callback();
   const server = http.createServer(
     {
-      headersTimeout: 8_000,
+      headersTimeout: 5_000,
       requestTimeout: 60_000,
       keepAliveTimeout: 65_000,
       connectionsCheckingInterval: 1_000,

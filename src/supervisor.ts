@@ -42,7 +42,7 @@ class Supervisor {
     private readonly config: Config,
     private readonly address: string,
     private readonly log: Logger,
-    private readonly onOpen: () => void,
+    private readonly callbacks: { onOpen: () => void; onClosing: () => void },
   ) {}
 
   start(): void {
@@ -111,9 +111,11 @@ class Supervisor {
     } else if (message.type === "open") {
       this.#open = true;
       this.#openedAt = Date.now();
-      if (!this.#everOpen) this.onOpen();
+      if (!this.#everOpen) this.callbacks.onOpen();
       this.#everOpen = true;
       for (const [id, socket] of this.#waiting) this.#hand(id, socket);
+    } else if (message.type === "closing") {
+      if (this.#stopping) this.callbacks.onClosing();
     } else {
       process.stderr.write(`${message.message}\n`);
       this.#stopping = true;
@@ -204,13 +206,14 @@ export async function supervise(config: Config): Promise<number> {
     const url = `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
     const log = createLog(config.log_level);
     for (const warning of config.warnings) log.warn(warning);
-    const supervisor = new Supervisor(config, url, log, () => {
+    const onOpen = () => {
       log.info(
         { version: VERSION, address, port, providers: config.providers, threads: config.threads },
         "serving",
       );
       tellPeople(config, url, newKey);
-    });
+    };
+    const supervisor = new Supervisor(config, url, log, { onOpen, onClosing: () => server.close() });
     server.on("connection", (socket) => supervisor.connect(socket));
     process.on("SIGTERM", () => supervisor.stop());
     process.on("SIGINT", () => supervisor.stop());

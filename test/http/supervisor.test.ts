@@ -56,6 +56,29 @@ t.test("SIGTERM answers what was admitted, and ends with 0", { skip: withoutAddo
   t.equal(await stopped, 0);
 });
 
+t.test("after the grace time the rest fails with shutting_down", { skip: withoutAddon }, async (t) => {
+  const server = await startServer(makePlace({ RADSERVE_GRACE_SECONDS: "0" }));
+  const image = path.join(server.place.input, "image.png");
+  const all = Array.from({ length: 30 }, async (_, n) => {
+    const output = path.join(server.place.output, String(n));
+    const response = await server.post("/single_inference", {
+      input_image_path: image,
+      output_folder_path: output,
+    });
+    return {
+      status: response.status,
+      retry: response.headers.get("Retry-After"),
+      body: await response.json(),
+    };
+  });
+  await Promise.race(all);
+  const stopped = server.stop();
+  const late = (await Promise.all(all)).filter(({ status }) => status === 503);
+  t.ok(late.length > 0, "some were not done yet");
+  for (const answer of late) t.match(answer, { retry: "10", body: { error: "shutting_down" } });
+  t.equal(await stopped, 0);
+});
+
 t.test("an idle connection does not hold up the stop, and the port is free after", async (t) => {
   const server = await startServer();
   const socket = net.connect(server.port, "127.0.0.1");
