@@ -353,7 +353,7 @@ t.test("decode gate", async (t) => {
     const image = await readImage(file(order));
     await image.frame(0);
     await image.frame(1);
-    t.strictSame(warned(image), ["blank_frame"], "one suspicious frame among good ones");
+    t.ok(warned(image).includes("blank_frame"), "one suspicious frame among good ones");
   }
   const overflow = picture({ ...layout, bitsAllocated: 16, bitsStored: 12 });
   await refuses(
