@@ -80,7 +80,7 @@ export function checkHeader(header: CodestreamHeader, format: PixelFormat): void
       `BitsAllocated is ${format.bitsAllocated} but the ${name} frame has ${header.precision} bits a sample.`,
     );
   const colour16 = header.kind === "jpeg2000" && header.components > 1 && header.precision > 8;
-  if (header.precision > 16 || header.precision < 2 || colour16)
+  if (header.precision > 16 || colour16)
     throw new RadserveError(
       "unsupported_transfer_syntax",
       `${name} with ${header.components} components of ${header.precision} bits cannot be decoded. ` +
