@@ -37,7 +37,8 @@ async function start(): Promise<void> {
 const ENDED_EARLY = /premature end|truncated|unexpected end|not enough|too short|stream too/i;
 const DAMAGED =
   /corrupt jpeg data: (?!\d+ extraneous)|bad huffman|inconsistent progression|ojph (error|warning)|failed to decode|decoding error|segment too long|invalid|expected (sot|soc)/i;
-const HARMLESS = /extraneous bytes/i;
+/** Complaints that DCMTK, whose JPEG library this is, also passes over; the pixels are whole. */
+const HARMLESS = /extraneous bytes|invalid sos parameters for sequential/i;
 
 function fail(
   code: "corrupt_image" | "truncated_image",
@@ -79,7 +80,7 @@ export function checkHeader(header: CodestreamHeader, format: PixelFormat): void
       `BitsAllocated is ${format.bitsAllocated} but the ${name} frame has ${header.precision} bits a sample.`,
     );
   const colour16 = header.kind === "jpeg2000" && header.components > 1 && header.precision > 8;
-  if (header.precision > 16 || header.precision < 2 || colour16)
+  if (header.precision > 16 || colour16)
     throw new RadserveError(
       "unsupported_transfer_syntax",
       `${name} with ${header.components} components of ${header.precision} bits cannot be decoded. ` +
@@ -158,6 +159,12 @@ export async function decodeFrame(
 
 function judgeMessages(header: CodestreamHeader, name: string, warnings: Warning[]): void {
   const complaints = messages.filter((m) => !HARMLESS.test(m));
+  if (complaints.length < messages.length)
+    warn(
+      warnings,
+      "codestream_irregular",
+      `A ${name} frame breaks a rule of its coding that does not touch pixels.`,
+    );
   const early = complaints.find((m) => ENDED_EARLY.test(m));
   if (early !== undefined) throw fail("truncated_image", name, early);
   const damage = complaints.find((m) => DAMAGED.test(m));

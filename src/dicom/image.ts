@@ -15,7 +15,7 @@ import { checkStoredBits, constantFrameLimit, constantFrames, isConstant } from 
 import { frameGeometry, type FrameGeometry } from "./geometry.js";
 import { interpretationReader } from "./interpretation.js";
 import { frameLength, nativeFrame, nativePixels } from "./native.js";
-import { decodeRle } from "./rle.js";
+import { decodeRle, decodeRleBits } from "./rle.js";
 import type { TransferSyntax } from "./transfer-syntax.js";
 
 /** A frame larger than this has to be at least a 5,000th of its size when compressed. */
@@ -236,8 +236,6 @@ function extendedOffsets(
 type Encoded = (index: number) => Uint8Array;
 
 function rleReader(pixel: ImagePixel, encoded: Encoded, warnings: Image["warnings"]): FrameReader {
-  if (pixel.bitsAllocated === 1)
-    throw new RadserveError("corrupt_image", "BitsAllocated 1 cannot be coded in RLE Lossless.");
   let { format } = pixel;
   if (format.photometricInterpretation === "YBR_FULL_422") {
     warn(warnings, "not_subsampled", "RLE planes are not subsampled; YBR_FULL_422 was read as YBR_FULL.");
@@ -247,7 +245,13 @@ function rleReader(pixel: ImagePixel, encoded: Encoded, warnings: Image["warning
     format,
     read: (index) =>
       // A rejected promise rather than a throw
-      Promise.resolve().then(() => ({ data: decodeRle(encoded(index), format), suspectBytes: 0 })),
+      Promise.resolve().then(() => ({
+        data:
+          pixel.bitsAllocated === 1
+            ? decodeRleBits(encoded(index), format)
+            : decodeRle(encoded(index), format),
+        suspectBytes: 0,
+      })),
   };
 }
 
@@ -288,11 +292,6 @@ function inflateFrame(deflated: Uint8Array, pixel: ImagePixel): Uint8Array {
 
 function codecReader(file: DicomFile, pixel: ImagePixel, encoded: Encoded): FrameReader {
   const { warnings } = file.walk;
-  if (pixel.bitsAllocated === 1)
-    throw new RadserveError(
-      "unsupported_transfer_syntax",
-      "One-bit pixels in a compressed frame cannot be decoded.",
-    );
   const first = readCodestream(encoded(0));
   const declared = pixel.format;
   checkHeader(first, declared);

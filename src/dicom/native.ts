@@ -28,7 +28,8 @@ function storedBits(pixel: ImagePixel): number {
 
 /**
  * Big endian swaps words of the VR (PS3.5 section 7.3 and annex A.3): OW holds eight-bit samples in swapped pairs.
- * Samples of 32 bits in OW are swapped as 32-bit words, which is how writers and readers of such files understand it.
+ * Samples of 32 bits in OW are swapped as 32-bit words, as pydicom and the files in circulation have it; DCMTK swaps
+ * the 16-bit words in place, and nothing in a file says which: nativePixels warns.
  */
 function swapUnit(element: Element, bitsAllocated: number): number {
   if (element.encoding.littleEndian || element.vr === "OB") return 1;
@@ -65,6 +66,12 @@ export function nativePixels(
       `The pixel data has ${bytes.length} bytes where ${expected} are needed: ${frameCount} frame(s) of ${format.rows} x ` +
         `${format.columns}, ${format.samplesPerPixel} sample(s) of ${pixel.bitsAllocated} bits. Send the file again from its source.`,
       { expected_bytes: expected, found_bytes: bytes.length },
+    );
+  if (pixel.bitsAllocated === 32 && element.vr === "OW" && !element.encoding.littleEndian && !format.float)
+    warn(
+      warnings,
+      "big_endian_32_bit",
+      "Big-endian 32-bit pixels in OW were taken as 32-bit words; some writers swap their halves. Check the values.",
     );
   if (bytes.length > expected + 1)
     warn(

@@ -4,6 +4,7 @@
  */
 import { RadserveError } from "../errors.js";
 import type { PixelFormat } from "../image.js";
+import { unpackedBits } from "./samples.js";
 
 const HEADER = 64;
 
@@ -45,6 +46,13 @@ export function decodeRle(bytes: Uint8Array, format: PixelFormat): Uint8Array {
     );
   });
   return out;
+}
+
+/** One frame of BitsAllocated 1: one segment of packed bits, to one byte a pixel. Errors as decodeRle. */
+export function decodeRleBits(bytes: Uint8Array, format: PixelFormat): Uint8Array {
+  const pixels = format.rows * format.columns * format.samplesPerPixel;
+  const packed = { ...format, rows: 1, columns: Math.ceil(pixels / 8), samplesPerPixel: 1 };
+  return unpackedBits(decodeRle(bytes, packed), 0, pixels);
 }
 
 /** PackBits (G.3.2) into every `stride`th byte from `at`. The segment has to fill them all. */
