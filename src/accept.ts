@@ -8,6 +8,7 @@
  * said by `formats`. In DICOM an absent or empty attribute is refused wherever a list demands a value; for `rules`
  * each rule says it itself (`if_absent`).
  */
+import { sopClassName } from "./dicom/dictionary.js";
 import type { Attributes, Image, Interpretation, Warning } from "./image.js";
 import type { ImageInput, Manifest } from "./manifest.js";
 
@@ -106,7 +107,7 @@ function dicomReasons(rules: Accepts, image: Image): Reason[] {
   const bodyPart = attributes?.string("BodyPartExamined");
   return [
     ...among("modality", rules.modality, [source.modality], "Modality"),
-    ...among("sop_class", rules.sop_class, [source.sopClassUid], "SOPClassUID"),
+    ...among("sop_class", rules.sop_class, [source.sopClassUid], "SOPClassUID", sopClassName),
     ...among("body_part", rules.body_part, [bodyPart], "BodyPartExamined"),
     ...(rules.rules ?? []).flatMap((rule) => tagReasons(rule, attributes)),
   ];
@@ -118,15 +119,16 @@ function among(
   expected: readonly string[] | undefined,
   found: readonly (string | undefined)[],
   what: string,
+  shown: (value: string) => string = quotable,
 ): Reason[] {
   if (expected === undefined) return [];
   const wrong = found.filter((value) => value === undefined || !expected.includes(value));
   if (wrong.length === 0) return [];
-  const values = [...new Set(wrong.map((value) => (value === undefined ? "none" : quotable(value))))];
+  const values = [...new Set(wrong.map((value) => (value === undefined ? "none" : shown(value))))];
   const wanted =
     expected.length > MAX_LISTED
       ? `to be one of the ${expected.length} in accepts.${rule}`
-      : expected.join(" or ");
+      : expected.map(shown).join(" or ");
   return [
     { code: `${rule}_not_accepted`, message: `Expected ${what} ${wanted}, found ${values.join(", ")}.` },
   ];

@@ -5,7 +5,7 @@
 import type { Engine } from "./engine.js";
 import { RadserveError } from "./errors.js";
 import type { Image } from "./image.js";
-import type { OutputKind } from "./manifest.js";
+import { WRITTEN, type OutputKind } from "./manifest.js";
 import type { ModelEntry } from "./models.js";
 import { openInput, openOutputFolder, type Opened, type Roots } from "./paths.js";
 import { readImage } from "./read.js";
@@ -48,9 +48,6 @@ interface Job {
   output: Opened;
   name: string;
 }
-
-/** Kinds that this version writes; the others are in the contract and come with the result objects. */
-const WRITTEN: readonly OutputKind[] = ["json", "png"];
 
 /**
  * Runs one task. All files of the image appear, or none.

@@ -97,7 +97,8 @@ export class InferencePool {
   /** Takes a task out of the line, or has the engine stop it. */
   cancel(cancelId: number): void {
     const waiting = this.#remove((entry) => entry.task.cancelId === cancelId);
-    if (waiting !== undefined) waiting.reject(new RadserveError("internal", "The client went away."));
+    if (waiting !== undefined)
+      waiting.reject(new RadserveError("cancelled", "The client went away before its turn came."));
     else if (this.#running.has(cancelId)) this.options.cancelRunning(cancelId);
   }
 

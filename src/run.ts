@@ -3,9 +3,10 @@ import { createHash } from "node:crypto";
 import { caveats } from "./accept.js";
 import type { Engine, EngineOutput, InferOptions, Plane } from "./engine.js";
 import { asRadserveError, RadserveError, type ErrorCode } from "./errors.js";
-import type { Image, VoiTransform } from "./image.js";
+import type { Image, VoiTransform, Warning } from "./image.js";
 import type { Done, InferContext, InferTask } from "./infer.js";
 import { preparationSteps } from "./preparation.js";
+import { WRITTEN, type OutputKind } from "./manifest.js";
 import type { ResultFile } from "./results/commit.js";
 import { sha256 } from "./results/files.js";
 import { interpret, type Interpreted } from "./results/findings.js";
@@ -36,7 +37,13 @@ interface Outcome {
 }
 
 /** Faults of the request or of the box: they end the request, whichever model met them first. */
-const ENDS_ALL: readonly ErrorCode[] = ["deadline_exceeded", "overloaded", "shutting_down", "disk_full"];
+const ENDS_ALL: readonly ErrorCode[] = [
+  "deadline_exceeded",
+  "cancelled",
+  "overloaded",
+  "shutting_down",
+  "disk_full",
+];
 
 /**
  * Decodes each frame once and gives it to every model that takes the image.
@@ -172,6 +179,7 @@ async function finish(
   if (outcome === undefined) return { ...base, status: "not_accepted", reasons: planned.reasons };
   if (outcome.error !== undefined) return { ...base, status: "failed", error: outcome.error.toObject() };
   const warnings = unique([
+    ...notWritten(planned.outputs),
     ...caveats(entry.manifest, image),
     ...outcome.perFrame.flatMap((said) => said.warnings),
   ]);
@@ -192,6 +200,15 @@ async function finish(
     model.outputs.push({ path: picture.name, media_type: "image/png", sha256: sha256(picture.bytes) });
   }
   return model;
+}
+
+function notWritten(outputs: readonly OutputKind[]): Warning[] {
+  return outputs
+    .filter((kind) => !WRITTEN.includes(kind))
+    .map((kind) => ({
+      code: "output_not_written",
+      message: `The manifest asks for ${kind}, which this version does not write yet.`,
+    }));
 }
 
 function unique<T extends { code: string; message: string }>(warnings: T[]): T[] {

@@ -6,6 +6,7 @@ import { infer, type InferTask } from "./infer.js";
 import { faultForLog } from "./log.js";
 import type { ModelEntry } from "./models.js";
 import type { Answer } from "./results/receipt.js";
+import { warmUp } from "./warm.js";
 
 export interface EngineThreadOptions {
   provider: "cpu" | "cuda";
@@ -29,6 +30,9 @@ function engineOfThread(): Engine {
   engine ??= createEngine({ provider });
   return engine;
 }
+
+// Codecs, fonts and the engine are loaded before the first image asks for them.
+await warmUp(engineOfThread());
 
 /** What the pool calls. Never throws: errors cross threads as values, so that their codes survive. */
 export default async function work({ task, models }: WorkerTask): Promise<WorkerResult> {

@@ -27,6 +27,11 @@ log.error = collect;
 let usable = false;
 let starting: Promise<void> | undefined;
 
+/** Loads the codecs of this thread, where they are not loaded or an exception has used them up. */
+export async function loadCodecs(): Promise<void> {
+  while (!usable) await (starting ??= start());
+}
+
 async function start(): Promise<void> {
   await NativeCodecs.initializeAsync({ logCodecsInfo: true });
   usable = true;
@@ -137,7 +142,7 @@ export async function decodeFrame(
 ): Promise<Uint8Array> {
   const name = NAMES[header.kind];
   // Checked again after each wait: another frame's failure may have taken the instance down meanwhile
-  while (!usable) await (starting ??= start());
+  await loadCodecs();
   messages = [];
   let decoded: Uint8Array | undefined;
   try {
