@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 import { checkFeeds, checkInferOptions, checkManifest, checkPlane, checkRender } from "./engine-checks.js";
 import { nativeInput, nativeOutput, type NativeInput, type NativeOutput } from "./engine-specs.js";
 import { asRadserveError, ERRORS, RadserveError, type ErrorCode } from "./errors.js";
-import type { Interpretation, PixelFormat } from "./image.js";
+import type { Interpretation, PixelFormat, VolumeGeometry } from "./image.js";
 import type { ImageInput, Manifest, ModelOutput } from "./manifest.js";
 
 export type TensorType =
@@ -77,6 +77,8 @@ export type EngineOutput =
   | {
       kind: "segmentation";
       tensor: string;
+      /** Of a volume: the mask holds this many planes of rows x columns, in the order of the slices given. */
+      slices?: number;
       rows: number;
       columns: number;
       /**
@@ -103,6 +105,8 @@ export interface InferOptions {
   priority?: "stat" | "routine" | "bulk";
   /** Process-wide number that `cancel` takes from any thread. */
   cancelId?: number;
+  /** The planes are the slices of one volume that lies so, in order; needed by models of whole series. */
+  geometry?: VolumeGeometry;
   /** Also give the tensors that went in and came out. */
   dump?: boolean;
   /** Label thresholds in the manifest's order for each output (site thresholds applied). */

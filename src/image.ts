@@ -85,6 +85,23 @@ export interface PlanePosition {
   orientation: [number, number, number, number, number, number];
 }
 
+/**
+ * A stack of parallel, equally spaced slices in the patient's coordinates (PS3.3 C.7.6.2: x to the left, y to the back,
+ * z to the head; mm).
+ */
+export interface VolumeGeometry {
+  /** Centre of the first voxel: slice 0, row 0, column 0. */
+  origin: [number, number, number];
+  /** Unit vectors along which the column index, the row index and the slice index grow. */
+  columnDirection: [number, number, number];
+  rowDirection: [number, number, number];
+  sliceDirection: [number, number, number];
+  /** Distances between voxel centres. */
+  columnSpacing: number;
+  rowSpacing: number;
+  sliceSpacing: number;
+}
+
 /** A caveat about the file that does not forbid using it; goes into the receipt. */
 export interface Warning {
   code: string;
