@@ -80,7 +80,8 @@ std::vector<double> Numbers(const Napi::Object& object, const char* key) {
 }
 
 /// thresholds: one list of numbers for each output.
-std::vector<std::vector<double>> ReadThresholds(const Napi::Object& object) {
+std::optional<std::vector<std::vector<double>>> ReadThresholds(const Napi::Object& object) {
+  if (!Has(object, "thresholds")) return std::nullopt;
   return List(object, "thresholds", [](const Napi::Value& value) {
     const auto numbers = value.As<Napi::Array>();
     std::vector<double> out;
@@ -762,8 +763,7 @@ Napi::Value Infer(const Napi::CallbackInfo& info) {
   request->model = engine.Find(static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value()));
   request->plane = ReadPlane(plane);
   request->bytes = request->plane.data.size();
-  if (Has(options, "thresholds")) request->thresholds = ReadThresholds(options);
-  request->CompleteThresholds();
+  request->SetThresholds(ReadThresholds(options));
   ReadOptions(options, *request);
   return Submit<InferRequest>(
       info, engine.work(), request,
