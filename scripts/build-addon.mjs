@@ -1,0 +1,85 @@
+// Builds build/Release/addon.node. Run by `npm ci` and, with --clean, by `npm run rebuild`.
+// What is missing is said in one line each, with the fix; the compiler is heard only when it fails.
+import { spawnSync } from "node:child_process";
+import { existsSync, rmSync } from "node:fs";
+import { createRequire } from "node:module";
+import console from "node:console";
+import path from "node:path";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+import { gpuIsInstalled, placeGpuLibraries } from "./setup-gpu.mjs";
+
+const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
+const clean = process.argv.includes("--clean");
+const require = createRequire(import.meta.url);
+
+/** First line that the program prints for --version, or undefined where there is no such program. */
+function version(program) {
+  const run = spawnSync(program, ["--version"], { encoding: "utf8" });
+  return run.status === 0 ? run.stdout.split("\n")[0] : undefined;
+}
+
+function compiles(compiler, source) {
+  const parameters = ["-std=c++20", "-x", "c++", "-fsyntax-only", "-"];
+  return spawnSync(compiler, parameters, { input: source }).status === 0;
+}
+
+function missing() {
+  const lines = [];
+  if (process.platform !== "linux" || process.arch !== "x64")
+    lines.push(`Radserve runs on Linux x64; this is ${process.platform} ${process.arch}.`);
+  const compiler = (process.env.CXX ? [process.env.CXX] : ["c++", "g++", "clang++"]).find(version);
+  if (compiler === undefined)
+    lines.push("A C++20 compiler is missing. Debian, Ubuntu: apt install g++. Red Hat: dnf install gcc-c++.");
+  else if (!compiles(compiler, "#include <span>\n#include <stop_token>\nstd::stop_token token;\n"))
+    lines.push(
+      `A compiler with C++20 and its library is needed (GCC 11 or newer), found: ${version(compiler)}.`,
+    );
+  if (!["ninja", "make", "gmake"].some(version))
+    lines.push("make is missing. Debian, Ubuntu: apt install make. Red Hat: dnf install make.");
+  const cmake = /(\d+)\.(\d+)/.exec(version("cmake") ?? "");
+  if (cmake === null)
+    lines.push("CMake is missing. Debian, Ubuntu: apt install cmake. Red Hat: dnf install cmake.");
+  else if (Number(cmake[1]) < 3 || (Number(cmake[1]) === 3 && Number(cmake[2]) < 18))
+    lines.push(
+      `CMake 3.18 or newer is needed, found ${cmake[0]}. Install a newer one, for example pip install cmake.`,
+    );
+  const library = "node_modules/com.github.asus4.onnxruntime/Plugins/Linux/x64/libonnxruntime.so";
+  if (!process.env.ONNXRUNTIME_ROOT && !existsSync(path.join(root, library)))
+    lines.push(
+      "ONNX Runtime is missing in node_modules. Run npm ci, or set ONNXRUNTIME_ROOT to an unpacked official release.",
+    );
+  return lines;
+}
+
+function build() {
+  // A tree configured for other headers or another runtime would be built as before; configuring is cheap.
+  rmSync(path.join(root, "build", "CMakeCache.txt"), { force: true });
+  if (clean) rmSync(path.join(root, "build"), { recursive: true, force: true });
+  const cli = path.join(path.dirname(require.resolve("cmake-js/package.json")), "bin", "cmake-js");
+  const options = [
+    ["CDRADSERVE_WARNINGS_AS_ERRORS", clean ? "ON" : "OFF"],
+    ["CDONNXRUNTIME_ROOT", process.env.ONNXRUNTIME_ROOT ?? ""],
+  ].map(([key, value]) => `--${key}=${value}`);
+  const jobs = String(process.env.RADSERVE_BUILD_JOBS ?? 2);
+  return spawnSync(process.execPath, [cli, "build", "--directory", root, "--parallel", jobs, ...options], {
+    cwd: root,
+    encoding: "utf8",
+    maxBuffer: 1 << 28,
+  });
+}
+
+const lines = missing();
+if (lines.length > 0) {
+  for (const line of lines) console.error(`radserve: ${line}`);
+  process.exit(1);
+}
+const result = build();
+const addon = path.join(root, "build", "Release", "addon.node");
+if (result.status !== 0 || !existsSync(addon)) {
+  console.error(result.stdout);
+  console.error(result.stderr);
+  console.error("radserve: The native engine did not build; the compiler's output is above.");
+  process.exit(1);
+}
+if (gpuIsInstalled()) placeGpuLibraries();
