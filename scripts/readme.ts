@@ -15,12 +15,17 @@ const codeCell = (text: string) => (text === "" || text === "[]" ? "" : `\`${cel
 function errorRows(): string {
   const rows = Object.entries(ERRORS).sort(([, a], [, b]) => a.status - b.status);
   const head = "| Status | Code | Meaning |\n| --- | --- | --- |\n";
-  return head + rows.map(([code, { status, description }]) => `| ${status} | \`${code}\` | ${description} |`).join("\n");
+  return (
+    head +
+    rows.map(([code, { status, description }]) => `| ${status} | \`${code}\` | ${description} |`).join("\n")
+  );
 }
 
 function settingRows(): string {
   const head = "| Variable | In the file | Default | Meaning |\n| --- | --- | --- | --- |\n";
-  const rows = settingsTable().map((s) => `| \`${s.variable}\` | ${codeCell(s.key ?? "")} | ${codeCell(s.default)} | ${cell(s.meaning)} |`);
+  const rows = settingsTable().map(
+    (s) => `| \`${s.variable}\` | ${codeCell(s.key ?? "")} | ${codeCell(s.default)} | ${cell(s.meaning)} |`,
+  );
   return head + rows.join("\n");
 }
 

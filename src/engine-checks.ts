@@ -32,6 +32,11 @@ export function checkPlane(plane: Plane): void {
     `Expected 1 to 65535 rows and columns, found ${rows} x ${columns}.`,
   );
   expect(plane.data instanceof Uint8Array, "Expected a plane's data as Uint8Array.");
+  // Another thread could change shared memory while the engine reads it.
+  expect(
+    !(plane.data.buffer instanceof SharedArrayBuffer),
+    "Expected a plane's data in memory that is not shared.",
+  );
   expect(
     Number.isFinite(plane.pixelAspect) && plane.pixelAspect > 0,
     `Expected a pixel aspect greater than 0, found ${plane.pixelAspect}.`,
