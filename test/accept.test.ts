@@ -97,7 +97,7 @@ t.test("burned-in-text takes screen captures of any modality, and no CT", (t) =>
     {
       code: "sop_class_not_accepted",
       message:
-        "Expected SOPClassUID to be one of the 18 in accepts.sop_class, found 1.2.840.10008.5.1.4.1.1.2.",
+        "Expected SOPClassUID to be one of the 18 in accepts.sop_class, found CT Image Storage.",
     },
   ]);
   t.end();
