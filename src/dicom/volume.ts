@@ -91,7 +91,7 @@ export function assemble(slices: readonly SliceFacts[]): Volume {
   const axes = axesOf(first.plane);
   checkParallel(first, all);
   const along = all.map(({ plane }) => dot(plane.position, axes.normal));
-  const frames = along.map((_, i) => i).sort((a, b) => at(along, a) - at(along, b) || a - b);
+  const frames = along.map((_, i) => i).sort((a, b) => at(along, a) - at(along, b));
   const places = frames.map((frame) => at(along, frame));
   checkDuplicates(places);
   const positions = frames.map((frame) => all[frame]?.plane.position ?? first.plane.position);
