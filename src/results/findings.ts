@@ -137,10 +137,10 @@ function inVolume(
   part: Part,
   { columnSpacing, rowSpacing, sliceSpacing }: VolumeGeometry,
 ): Interpreted {
-  const voxel = (columnSpacing * rowSpacing * sliceSpacing) / CUBIC_MM_PER_ML;
+  const voxel = columnSpacing * rowSpacing * sliceSpacing;
   const volumes = output.labels.map((label, i) => {
     const voxels = finite(counts[i]);
-    return { label, voxels, ml: finite(voxels * voxel) };
+    return { label, voxels, ml: finite((voxels * voxel) / CUBIC_MM_PER_ML) };
   });
   const findings = volumes.map(({ label, voxels, ml }): Finding => ({
     ...named(label, part),

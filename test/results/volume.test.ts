@@ -34,12 +34,7 @@ t.test("outputs of one slice", (t) => {
   const [first, second, third] = sliceOutputs([exclusive, overlapping, scores], 2);
   t.match(first, { mask: Uint8Array.of(1, 1), rows: 1, columns: 2, slices: undefined });
   t.match(second, { mask: Uint8Array.of(1, 1, 1, 1), overlapping: true });
-  t.strictSame(
-    sliceOutputs([overlapping], 0),
-    [{ ...overlapping, slices: undefined, mask: Uint8Array.of(0, 0, 0, 1) }].map(
-      ({ slices: _, ...rest }) => rest,
-    ),
-  );
+  t.match(sliceOutputs([overlapping], 0), [{ mask: Uint8Array.of(0, 0, 0, 1), slices: undefined }]);
   t.equal(third, scores);
   t.end();
 });
