@@ -14,7 +14,7 @@ import { receiptName } from "./results/names.js";
 import { RECEIPT_SCHEMA, type Answer, type Receipt, type ReceiptModel } from "./results/receipt.js";
 import { reusable, sameImage, sameObject, type Wanted } from "./results/reuse.js";
 import { candidatesOf, planOf, type Plan } from "./select.js";
-import { runPlan } from "./run.js";
+import { checkDeadline, runPlan } from "./run.js";
 import { Stopwatch } from "./stopwatch.js";
 import { VERSION } from "./version.js";
 
@@ -40,7 +40,7 @@ export interface InferContext {
   models: readonly ModelEntry[];
 }
 
-/** Everything one request needs on its way; `Run` is what the steps after reading share. */
+/** Everything one request needs after its image is read. */
 interface Job {
   task: InferTask;
   context: InferContext;
@@ -56,22 +56,24 @@ interface Job {
 export async function infer(task: InferTask, context: InferContext): Promise<Answer> {
   refuseUnwritten(task.outputs);
   const candidates = candidatesOf(context.models, task.models);
+  checkDeadline(task);
   const watch = new Stopwatch();
-  const output = await openOutputFolder(task.outputFolder, task.roots.output);
+  // The input first: a mistaken request makes no folder.
+  const input = await openInput(task.inputPath, task.roots.input);
   try {
-    const input = await openInput(task.inputPath, task.roots.input);
-    const job: Job = { task, context, watch, output, name: task.name ?? input.name };
+    const image = await readInput(input);
+    watch.lap("read");
+    const plan = planOf(candidates, image, task.outputs);
+    const output = await openOutputFolder(task.outputFolder, task.roots.output);
     try {
-      const image = await readInput(input);
-      watch.lap("read");
-      const plan = planOf(candidates, image, task.outputs);
+      const job: Job = { task, context, watch, output, name: task.name ?? input.name };
       const limits = task.deadline === undefined ? {} : { deadline: task.deadline };
       return await withName(output.fdPath, job.name, limits, (held) => answer(job, image, plan, held));
     } finally {
-      await input.close();
+      await output.close();
     }
   } finally {
-    await output.close();
+    await input.close();
   }
 }
 

@@ -120,7 +120,8 @@ function begin(planned: PlannedModel, image: Image): Outcome {
   };
 }
 
-function checkDeadline(task: InferTask): void {
+/** @throws deadline_exceeded where the task's time is over */
+export function checkDeadline(task: InferTask): void {
   if (task.deadline !== undefined && Date.now() > task.deadline)
     throw new RadserveError(
       "deadline_exceeded",

@@ -58,7 +58,7 @@ const BULK: Pick<Route, "auth" | "errors" | "handler"> = {
   handler: noBulk,
 };
 
-const ROUTES: readonly Route[] = [
+export const ROUTES: readonly Route[] = [
   {
     method: "POST",
     path: "/single_inference",

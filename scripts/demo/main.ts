@@ -20,14 +20,13 @@ const cli = join(root, "dist/src/main.js");
 async function choosePort(): Promise<number> {
   for (const port of [8500, 0]) {
     const probe = createServer();
-    probe.listen(port, "127.0.0.1");
-    const free = await Promise.race([
-      once(probe, "listening").then(() => true),
-      once(probe, "error").then(() => false),
-    ]);
+    const free = await new Promise<boolean>((resolve) => {
+      probe.once("error", () => resolve(false));
+      probe.listen(port, "127.0.0.1", () => resolve(true));
+    });
     if (!free) continue;
     const address = probe.address();
-    probe.close();
+    await new Promise((resolve) => probe.close(resolve));
     if (address !== null && typeof address !== "string") return address.port;
   }
   throw new Error("No free port on 127.0.0.1.");

@@ -94,7 +94,7 @@ function ctSlice(phantom: CtPhantom): Uint8Array {
 }
 
 /** What a careless console burns in: every line here is invented. */
-const BURNED_IN = [
+export const BURNED_IN = [
   { text: "ST. ELSEWHERE GENERAL", x: 28, y: 44, size: 25 },
   { text: "DOE, JANE  F  1970-01-01", x: 28, y: 80, size: 25 },
   { text: "ID 4711-0815", x: 28, y: 116, size: 25 },

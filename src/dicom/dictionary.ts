@@ -77,5 +77,10 @@ export function sopClassName(uid: string): string {
   const own = OTHER_SOP_CLASSES[uid];
   if (own !== undefined) return own;
   const name = sopClassNamesByUID[uid];
-  return name === undefined ? `SOP class ${uid}` : `${name.replace(/([a-z])([A-Z])/g, "$1 $2")} Storage`;
+  return name === undefined ? `SOP class ${uid}` : `${spaced(name)} Storage`;
+}
+
+/** CTImage as CT Image, EnhancedMRImage as Enhanced MR Image. */
+function spaced(name: string): string {
+  return name.replace(/([a-z])([A-Z])/g, "$1 $2").replace(/([A-Z])([A-Z][a-z])/g, "$1 $2");
 }

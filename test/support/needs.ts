@@ -1,0 +1,31 @@
+/** What some tests need beside the clone, and the one place that decides between skipping and failing without it. */
+import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { resolve } from "node:path";
+
+/**
+ * Why a test is skipped; false where everything is there. Where RADSERVE_REQUIRE_SHARED is set, as in continuous
+ * integration, a missing thing is a failure instead.
+ * @param paths relative to the repository
+ */
+export function needs(...paths: string[]): string | false {
+  const missing = paths.find((path) => !existsSync(resolve(path)));
+  if (missing === undefined) return false;
+  if (process.env["RADSERVE_REQUIRE_SHARED"] !== undefined) throw new Error(`${missing} has to be there`);
+  return `${missing} is not there`;
+}
+
+export const ADDON = "build/Release/addon.node";
+export const DICOM_FILES = "../shared/dicom/MANIFEST.tsv";
+
+/** The interpreter for the outside checks: RADSERVE_PYTHON, or the machine's own. */
+export const PYTHON = process.env["RADSERVE_PYTHON"] ?? "python3";
+
+/** Why tests that need these Python modules are skipped; false where all can be imported. */
+export function pythonHas(...modules: string[]): string | false {
+  const { status } = spawnSync(PYTHON, ["-c", `import ${modules.join(", ")}`], { stdio: "ignore" });
+  if (status === 0) return false;
+  const missing = `Python with ${modules.join(", ")}`;
+  if (process.env["RADSERVE_REQUIRE_SHARED"] !== undefined) throw new Error(`${missing} has to be there`);
+  return `${missing} is not there`;
+}
