@@ -75,7 +75,9 @@ const accepts = z.strictObject({
     .optional(),
   dimensions: z
     .enum(["2d", "2d_frames", "series"])
-    .describe("2d: one frame; 2d_frames: every frame of a multi-frame image on its own; series: one volume"),
+    .describe(
+      "2d: one frame; 2d_frames: every frame of a multi-frame image, or slice of a folder, on its own; series: one volume",
+    ),
   max_frames: z.int().min(1).max(100_000).optional(),
   min_rows: z.int().min(1).optional(),
   min_columns: z.int().min(1).optional(),

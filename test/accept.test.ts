@@ -150,6 +150,58 @@ t.test("what the manifest forbids the pixel pipeline to guess", (t) => {
   t.end();
 });
 
+t.test("a model of whole series names what keeps the frames from being one", (t) => {
+  const volume = withAccepts({ dimensions: "series" });
+  const stackOf = (places: (number | undefined)[]) => {
+    const image = imageOf({ frameCount: places.length });
+    image.plane = (frame) => {
+      const place = places[frame];
+      return place === undefined ? undefined : { position: [0, 0, place], orientation: [1, 0, 0, 0, 1, 0] };
+    };
+    image.spacing = () => ({ row: 1, column: 1, source: "PixelSpacing", patient: true });
+    return image;
+  };
+  t.strictSame(codes(volume, stackOf([0, 1, 2])), []);
+  t.strictSame(codes(volume, stackOf([0, 1, 1])), ["series_duplicate_position"]);
+  t.strictSame(codes(volume, stackOf([0, 1, 2, 4])), ["series_gap"]);
+  t.strictSame(codes(volume, stackOf([0, undefined])), ["series_missing_geometry"]);
+  const large = stackOf([0, 1]);
+  large.format.rows = large.format.columns = 23_171;
+  t.strictSame(codes(volume, large), ["volume_too_large"]);
+  t.end();
+});
+
+t.test("every slice of a series counts", (t) => {
+  const image = imageOf({ frameCount: 2, attributes: { ImageType: ["ORIGINAL", "PRIMARY"], KVP: 120 } });
+  const other = imageOf({ attributes: { ImageType: ["DERIVED", "SECONDARY", "SCREEN SAVE"], KVP: 80 } });
+  image.series = {
+    volume: {
+      frames: [0, 1],
+      geometry: {
+        origin: [0, 0, 0],
+        columnDirection: [1, 0, 0],
+        rowDirection: [0, 1, 0],
+        sliceDirection: [0, 0, 1],
+        columnSpacing: 1,
+        rowSpacing: 1,
+        sliceSpacing: 1,
+      },
+    },
+    slices: [],
+    attributes: [image.attributes!, image.attributes!, other.attributes!, other.attributes!],
+  };
+  t.strictSame(codes(ct, image), ["rule_image_type"], "once");
+  t.strictSame(
+    caveats(ct, image).map(({ code, message }) => [code, /[A-Z]\w+ is/.exec(message)?.[0]]),
+    [
+      ["envelope_unknown", "SliceThickness is"],
+      ["outside_envelope", "KVP is"],
+    ],
+  );
+  t.strictSame(codes(withAccepts({ dimensions: "series" }), image), ["rule_image_type"]);
+  t.end();
+});
+
 const SNAKE: Record<string, string> = { ImageType: "image_type", PatientAge: "patient_age" };
 function shared(item: Values): Values {
   return { SharedFunctionalGroupsSequence: [item] };

@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import t from "tap";
 import { dumpFrame, formatInspection, inspectImage } from "../src/inspect.js";
 import { readImage } from "../src/read.js";
+import { folderOf, readFolder, slice } from "./lib/series.js";
 import { attributesOf, CT, dicomFile, EXPLICIT, picture } from "./support/dicom.js";
 
 const layout = { rows: 4, columns: 6, samples: 1, bitsAllocated: 16, bitsStored: 12, signed: true };
@@ -67,6 +68,32 @@ t.test("the form for people", async (t) => {
   ])
     t.ok(text.includes(expected), expected);
   t.notMatch(text, /Nobody/);
+});
+
+t.test("a folder", async (t) => {
+  const image = await readFolder(
+    t,
+    folderOf(
+      t,
+      [4, 0, 2].map((z) => slice({ z })),
+    ),
+  );
+  const inspection = await inspectImage(image);
+  t.match(inspection, {
+    frames: 3,
+    volume: { slices: 3, sliceSpacing: 2, origin: [-10, -20, 0], sliceDirection: [0, 0, 1] },
+    slice_order: ["1.2.3.4.100000", "1.2.3.4.102000", "1.2.3.4.104000"],
+    first_frame: { min: 0, max: 0 },
+    last_frame: { min: 4, max: 4 },
+  });
+  const text = formatInspection(inspection);
+  for (const expected of [
+    "3 slices 2 mm apart, from -10\\-20\\0 along 1\\0\\0 and 0\\1\\0 and 0\\0\\1",
+    `sha256 ${image.source.fileSha256} over those of the slices`,
+    "0.5 x 0.8 mm",
+  ])
+    t.ok(text.includes(expected), expected);
+  t.equal((await inspectImage(await readImage(file))).volume, null, "frames without places are none");
 });
 
 t.test("frames are dumped by their DICOM number", async (t) => {

@@ -261,6 +261,21 @@ t.test("which images are the same", (t) => {
   t.equal(sameImage(receipt, receipt.source), true);
   t.equal(sameImage(receipt, { pixel_sha256: hash("p"), sop_instance_uid: "1.2.4" }), false);
   t.equal(sameImage(receipt, { pixel_sha256: hash("p") }), false);
+  const moved = { ...receipt.source, series_instance_uid: "1.2.9" };
+  t.equal(sameImage(receipt, moved), true, "a SOP Instance UID says it alone");
+  t.equal(
+    sameImage(
+      { ...receipt, source: { ...moved, sop_instance_uid: undefined } },
+      { ...moved, sop_instance_uid: undefined },
+    ),
+    true,
+  );
+  const other = { ...moved, sop_instance_uid: undefined, series_instance_uid: "1.2.8" };
+  t.equal(
+    sameImage({ ...receipt, source: { ...moved, sop_instance_uid: undefined } }, other),
+    false,
+    "another series",
+  );
   t.equal(sameImage(receipt, { pixel_sha256: hash("q"), sop_instance_uid: "1.2.3" }), false);
   t.end();
 });

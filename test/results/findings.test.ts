@@ -1,7 +1,7 @@
 import t from "tap";
 import type { EngineOutput } from "../../src/engine.js";
 import { RadserveError } from "../../src/errors.js";
-import type { Spacing } from "../../src/image.js";
+import type { Spacing, VolumeGeometry } from "../../src/image.js";
 import type { ModelOutput } from "../../src/manifest.js";
 import { interpret } from "../../src/results/findings.js";
 import { receiptSchema } from "../../src/results/receipt.js";
@@ -121,6 +121,41 @@ t.test("areas in pixels, with a warning, where it is not", (t) => {
     t.same(got.measurements, []);
     t.match(got.warnings, [{ code: "no_patient_spacing" }]);
   }
+  t.end();
+});
+
+t.test("volumes in mL of a whole series", (t) => {
+  const volume = {
+    origin: [0, 0, 0],
+    columnDirection: [1, 0, 0],
+    rowDirection: [0, 1, 0],
+    sliceDirection: [0, 0, 1],
+    columnSpacing: 0.8,
+    rowSpacing: 0.5,
+    sliceSpacing: 2.5,
+  } as const satisfies VolumeGeometry;
+  const asked: ModelOutput = { ...segmentation, measurements: ["volume"] };
+  const part = { outputs: [mask(2000, 0)], spacing: undefined, volume };
+  const { findings, measurements, warnings } = interpret([asked], [[]], [part]);
+  t.same(findings, [
+    { label: "fat", code: code("2"), present: true, volume: { voxels: 2000, ml: 2 } },
+    { label: "bone", present: false, volume: { voxels: 0, ml: 0 } },
+  ]);
+  t.same(measurements, [
+    {
+      name: "Volume",
+      code: { value: "118565006", scheme: "SCT", meaning: "Volume" },
+      label: "fat",
+      value: 2,
+      unit: { value: "mL", scheme: "UCUM", meaning: "milliliter" },
+    },
+    { ...measurements[0], label: "bone", value: 0 },
+  ]);
+  t.same(warnings, []);
+  const area = interpret([segmentation], [[]], [part]);
+  t.same(area.measurements, []);
+  t.match(area.warnings, [{ code: "area_not_measured" }]);
+  t.match(one(asked, [], mask(1, 0), PATIENT).warnings, [{ code: "volume_not_measured" }]);
   t.end();
 });
 
