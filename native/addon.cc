@@ -246,17 +246,25 @@ Napi::Value Unload(const Napi::CallbackInfo& info) {
 
 Napi::Value Infer(const Napi::CallbackInfo& info) {
   Engine& engine = Engine::Get();
-  const auto plane = info[1].As<Napi::Object>();
+  const auto planes = info[1].As<Napi::Array>();
   const auto options = info[2].As<Napi::Object>();
   auto request = std::make_shared<InferRequest>();
   request->model = engine.Find(static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value()));
-  request->plane = ReadPlane(plane);
-  request->bytes = request->plane.data.size();
+  std::vector<Plane> read;
+  // A list of our own: the caller may change his while the engine reads.
+  Napi::Array held = Napi::Array::New(info.Env(), planes.Length());
+  for (uint32_t i = 0; i < planes.Length(); ++i) {
+    const Napi::HandleScope scope(info.Env());
+    const auto plane = planes.Get(i).As<Napi::Object>();
+    read.push_back(ReadPlane(plane));
+    held.Set(i, plane.Get("data"));
+  }
+  request->SetPlanes(std::move(read), ReadGeometry(options));
   request->SetThresholds(ReadThresholds(options));
   ReadOptions(options, *request);
   return Submit<InferRequest>(
       info, engine.work(), request,
-      [](Napi::Env env, InferRequest& r) { return Napi::Value(WriteInference(env, r)); }, plane.Get("data"));
+      [](Napi::Env env, InferRequest& r) { return Napi::Value(WriteInference(env, r)); }, held);
 }
 
 Napi::Value RunTensors(const Napi::CallbackInfo& info) {

@@ -47,6 +47,8 @@ auto List(const Napi::Object& object, const char* key, const Read& read) {
 
 /// The plane reads the array's own memory; the caller keeps a reference to the array.
 Plane ReadPlane(const Napi::Object& plane);
+/// Where `geometry` is there.
+std::optional<VolumeGeometry> ReadGeometry(const Napi::Object& options);
 InputSpec ReadInput(const Napi::Value& input);
 OutputSpec ReadOutput(const Napi::Value& output);
 /// A copy of the array's bytes.

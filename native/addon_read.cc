@@ -1,3 +1,4 @@
+#include <array>
 #include <cstring>
 
 #include "addon_convert.h"
@@ -36,6 +37,12 @@ Napi::Object Child(const Napi::Object& object, const char* key) {
 
 std::vector<double> Numbers(const Napi::Object& object, const char* key) {
   return List(object, key, [](const Napi::Value& v) { return v.As<Napi::Number>().DoubleValue(); });
+}
+
+std::array<double, 3> Triple(const Napi::Object& object, const char* key) {
+  const std::vector<double> numbers = Numbers(object, key);
+  if (numbers.size() != 3) Unexpected(key);
+  return {numbers[0], numbers[1], numbers[2]};
 }
 
 std::vector<uint16_t> Words(const Napi::Object& object, const char* key) {
@@ -133,6 +140,7 @@ SizeSpec ReadSize(const Napi::Object& o) {
   if (size.kind == Kind::kFixed) {
     size.height = Int(o, "height");
     size.width = Int(o, "width");
+    if (Has(o, "depth")) size.depth = Int(o, "depth");
   }
   if (size.kind == Kind::kMultipleOf) {
     size.multiple = Int(o, "multiple");
@@ -256,13 +264,23 @@ Plane ReadPlane(const Napi::Object& o) {
           Number(o, "pixelAspect")};
 }
 
+std::optional<VolumeGeometry> ReadGeometry(const Napi::Object& options) {
+  if (!Has(options, "geometry")) return std::nullopt;
+  const Napi::Object o = Child(options, "geometry");
+  return VolumeGeometry{
+      {Triple(o, "sliceDirection"), Triple(o, "rowDirection"), Triple(o, "columnDirection")},
+      {Number(o, "sliceSpacing"), Number(o, "rowSpacing"), Number(o, "columnSpacing")}};
+}
+
 InputSpec ReadInput(const Napi::Value& value) {
   const auto o = value.As<Napi::Object>();
   using Monochrome1 = InputSpec::Monochrome1;
   InputSpec spec;
   spec.tensor = Text(o, "tensor");
   spec.dtype = ReadDtype(o);
-  spec.channels_last = Text(o, "layout") == "NHWC";
+  const std::string layout = Text(o, "layout");
+  spec.channels_last = layout.back() == 'C';
+  spec.volume = layout.find('D') != std::string::npos;
   spec.size = ReadSize(Child(o, "size"));
   spec.fit = OneOf<Fit>(o, "fit",
                         {{"stretch", Fit::kStretch},
@@ -289,6 +307,8 @@ InputSpec ReadInput(const Napi::Value& value) {
   }
   spec.normalisation = ReadNormalisation(Child(o, "normalisation"));
   spec.background = Number(o, "background");
+  if (Has(o, "spacing_mm")) spec.spacing_mm = Triple(o, "spacing_mm");
+  if (Has(o, "orientation")) spec.orientation = Text(o, "orientation");
   return spec;
 }
 

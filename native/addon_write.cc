@@ -58,6 +58,7 @@ Napi::Object WriteOutput(Napi::Env env, OutputResult& result) {
   Napi::Object o = Napi::Object::New(env);
   o.Set("tensor", result.tensor);
   if (result.kind == Kind::kSegmentation || result.kind == Kind::kHeatmap) {
+    if (result.slices > 0) o.Set("slices", result.slices);
     o.Set("rows", result.rows);
     o.Set("columns", result.columns);
   }

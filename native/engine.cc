@@ -10,6 +10,7 @@
 
 #include "error.h"
 #include "prepare.h"
+#include "volume_postprocess.h"
 
 namespace radserve {
 namespace {
@@ -121,31 +122,87 @@ void InferRequest::SetThresholds(const std::optional<std::vector<std::vector<dou
   thresholds = *given;
 }
 
-void InferRequest::Run(const Lane& lane) {
+void InferRequest::SetPlanes(std::vector<Plane> given, const std::optional<VolumeGeometry>& lies) {
+  const bool volume = model->inputs.at(0).volume;
+  if (volume && (!lies || given.empty())) {
+    throw EngineError("bad_request",
+                      "Expected the slices of one volume and its geometry, because the model takes "
+                      "whole volumes; found " +
+                          std::to_string(given.size()) + " plane(s)" + (lies ? "." : " without geometry."));
+  }
+  if (!volume && (lies || given.size() != 1)) {
+    throw EngineError("bad_request",
+                      "Expected one plane without geometry, because the model takes single images; "
+                      "found " +
+                          std::to_string(given.size()) + " plane(s)" + (lies ? " with geometry." : "."));
+  }
+  planes = std::move(given);
+  geometry = lies;
+  for (const Plane& plane : planes) bytes += plane.data.size();
+}
+
+const Tensor& InferRequest::Raw(const std::string& name) const {
+  const auto found = std::find_if(raw.begin(), raw.end(), [&](const Tensor& t) { return t.name == name; });
+  if (found == raw.end()) throw EngineError("internal", "The model has no output \"" + name + "\".");
+  return *found;
+}
+
+void InferRequest::RunModel(const Lane& lane) {
+  CheckStop(lane);
+  const auto started = Clock::now();
+  raw = model->session->Run(std::span(&input, 1), TensorNames(model->outputs), lane.Wide(), lane.stop());
+  timings.run_ms = Elapsed(started, Clock::now());
+  CheckStop(lane);
+}
+
+void InferRequest::RunImage(const Lane& lane) {
+  const InputSpec& spec = model->inputs[0];
   const auto started = Clock::now();
   PreparedImage prepared;
   {
     const Client::Pin pin(*client);
-    prepared = PrepareImage(plane, model->inputs[0]);
+    prepared = PrepareImage(planes[0], spec);
   }
   input = prepared.tensor;
-  CheckStop(lane);
-  const auto ready = Clock::now();
-  raw = model->session->Run(std::span(&input, 1), TensorNames(model->outputs), lane.Wide(), lane.stop());
-  CheckStop(lane);
+  timings.prepare_ms = Elapsed(started, Clock::now());
+  RunModel(lane);
   const auto ran = Clock::now();
-  const auto tensor = [this](const std::string& name) -> const Tensor& {
-    const auto found = std::find_if(raw.begin(), raw.end(), [&](const Tensor& t) { return t.name == name; });
-    if (found == raw.end()) throw EngineError("internal", "The model has no output \"" + name + "\".");
-    return *found;
-  };
-  const SourceGrid grid{prepared.geometry, prepared.padding, model->inputs[0].channels_last};
+  const SourceGrid grid{prepared.geometry, prepared.padding, spec.channels_last};
   for (size_t i = 0; i < model->outputs.size(); ++i) {
+    const auto tensor = [this](const std::string& name) -> const Tensor& { return Raw(name); };
     outputs.push_back(Postprocess(model->outputs[i], tensor, grid, thresholds[i]));
     CheckStop(lane);
   }
-  timings = {Elapsed(lane.submitted(), started), Elapsed(started, ready), Elapsed(ready, ran),
-             Elapsed(ran, Clock::now())};
+  timings.postprocess_ms = Elapsed(ran, Clock::now());
+}
+
+void InferRequest::RunVolume(const Lane& lane) {
+  const InputSpec& spec = model->inputs[0];
+  const auto started = Clock::now();
+  PreparedVolume prepared;
+  {
+    const Client::Pin pin(*client);
+    prepared = PrepareVolume(planes, *geometry, spec, lane.stop());
+  }
+  input = prepared.tensor;
+  timings.prepare_ms = Elapsed(started, Clock::now());
+  RunModel(lane);
+  const auto ran = Clock::now();
+  for (size_t i = 0; i < model->outputs.size(); ++i) {
+    const auto tensor = [this](const std::string& name) -> const Tensor& { return Raw(name); };
+    outputs.push_back(PostprocessVolume(model->outputs[i], tensor, prepared, spec.channels_last,
+                                        thresholds[i], lane.stop()));
+  }
+  timings.postprocess_ms = Elapsed(ran, Clock::now());
+}
+
+void InferRequest::Run(const Lane& lane) {
+  timings.queue_ms = Elapsed(lane.submitted(), Clock::now());
+  if (geometry) {
+    RunVolume(lane);
+  } else {
+    RunImage(lane);
+  }
 }
 
 void TensorRequest::Run(const Lane& lane) {

@@ -17,6 +17,7 @@
 #include "session.h"
 #include "spec.h"
 #include "tensor.h"
+#include "volume_geometry.h"
 
 namespace radserve {
 
@@ -108,15 +109,21 @@ class LoadRequest : public Request {
   uint64_t id = 0;
 };
 
-/// One frame through one model: prepare, run, post-process, on one engine thread.
+/// One frame, or the slices of one volume, through one model: prepare, run, post-process, on one engine
+/// thread.
 class InferRequest : public Request {
  public:
   void Run(const Lane& lane) override;
+  /// What to run on, counted in `bytes`. Throws bad_request where the model wants a volume and there is none,
+  /// or the other way round.
+  void SetPlanes(std::vector<Plane> given, const std::optional<VolumeGeometry>& lies);
   /// The given thresholds, or the manifest's. Throws bad_request where the given ones do not fit its labels.
   void SetThresholds(const std::optional<std::vector<std::vector<double>>>& given);
 
   std::shared_ptr<const Model> model;
-  Plane plane;
+  std::vector<Plane> planes;
+  /// There for volumes.
+  std::optional<VolumeGeometry> geometry;
   /// For each output one number a label.
   std::vector<std::vector<double>> thresholds;
 
@@ -125,6 +132,13 @@ class InferRequest : public Request {
   Tensor input;
   std::vector<Tensor> raw;
   Timings timings;
+
+ private:
+  void RunImage(const Lane& lane);
+  void RunVolume(const Lane& lane);
+  /// The model, between the time it took to prepare its input and the time that its outputs will take.
+  void RunModel(const Lane& lane);
+  const Tensor& Raw(const std::string& name) const;
 };
 
 class TensorRequest : public Request {

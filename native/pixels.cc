@@ -359,6 +359,11 @@ void PixelSource::ColourRow(int row, float* const* channels) const {
 
 Statistics PixelSource::Measure(double low, double high) const {
   std::vector<std::pair<double, uint64_t>> values;
+  AppendValues(values);
+  return Summary(values, low, high);
+}
+
+void PixelSource::AppendValues(std::vector<std::pair<double, uint64_t>>& values) const {
   const PixelFormat& f = plane_.format;
   if (f.Monochrome() && Small()) {
     const std::vector<uint64_t> counts = Histogram();
@@ -366,7 +371,7 @@ Statistics PixelSource::Measure(double low, double high) const {
       const double stored = FromMasked(static_cast<uint32_t>(i));
       if (counts[i] != 0 && !IsPadding(stored)) values.emplace_back((*map_)(stored), counts[i]);
     }
-    return Summary(values, low, high);
+    return;
   }
   const int planes = f.Monochrome() ? 1 : channels_;
   const std::vector<uint8_t> padding = PaddingMask();
@@ -381,7 +386,6 @@ Statistics PixelSource::Measure(double low, double high) const {
       for (int c = 0; c < planes; ++c) values.emplace_back(rows[static_cast<size_t>(c)][x], 1);
     }
   }
-  return Summary(values, low, high);
 }
 
 std::vector<uint8_t> PixelSource::PaddingMask() const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "image.h"
@@ -32,6 +33,9 @@ class PixelSource {
   void Row(int row, float* const* channels) const;
   /// `low` and `high` are percentiles, 0 to 100.
   Statistics Measure(double low, double high) const;
+  /// Adds the values outside padding with how often each occurs: distinct ones for grayscale of at most 16
+  /// bits, else each by itself.
+  void AppendValues(std::vector<std::pair<double, uint64_t>>& values) const;
   /// One byte a pixel, 1 where it is padding; empty where nothing is.
   std::vector<uint8_t> PaddingMask() const;
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "activation.h"
 #include "error.h"
 #include "masks.h"
 #include "resample.h"
@@ -14,21 +15,6 @@ namespace {
 [[noreturn]] void Invalid(const Tensor& tensor, const std::string& expected) {
   throw EngineError("output_invalid", "Expected " + expected + " from the output \"" + tensor.name +
                                           "\", found shape " + ShapeText(tensor.shape) + ".");
-}
-
-void CheckFinite(std::span<const float> values, const std::string& tensor) {
-  if (std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); })) return;
-  throw EngineError("output_invalid",
-                    "The output \"" + tensor + "\" holds values that are no finite numbers.");
-}
-
-float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
-
-void Softmax(std::span<float> values) {
-  const float top = *std::max_element(values.begin(), values.end());
-  float sum = 0;
-  for (float& v : values) sum += v = std::exp(v - top);
-  for (float& v : values) v /= sum;
 }
 
 double Isotonic(const CalibrationSpec& c, double score) {
@@ -185,12 +171,7 @@ std::vector<uint8_t> HighestChannel(const OutputSpec& spec, const Tensor& tensor
 
 std::vector<uint8_t> LabelMap(const OutputSpec& spec, const Tensor& tensor, const SourceGrid& grid) {
   Maps maps = ReadMaps(tensor, 1, grid.channels_last);
-  for (const float v : maps.values) {
-    if (!(v >= 0 && v <= static_cast<float>(spec.labels)) || v != std::floor(v)) {
-      throw EngineError("output_invalid", "Expected label indices from 0 to " + std::to_string(spec.labels) +
-                                              " in the output \"" + tensor.name + "\", found another value.");
-    }
-  }
+  CheckLabels(maps.values, spec.labels, tensor.name);
   const std::vector<float> plane =
       ToSourceGrid(maps.Channel(0), maps.rows, maps.columns, grid.geometry, Interpolation::kNearest);
   return std::vector<uint8_t>(plane.begin(), plane.end());

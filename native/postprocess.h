@@ -20,7 +20,8 @@ struct OutputResult {
   std::string tensor;
   /// classification, regression, heatmap.
   std::vector<float> values;
-  /// segmentation, heatmap: the source's sides.
+  /// segmentation, heatmap: the source's sides; slices is 0 for an image.
+  int slices = 0;
   int rows = 0;
   int columns = 0;
   bool overlapping = false;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "error.h"
+#include "normaliser.h"
 #include "pixels.h"
 #include "resample.h"
 
@@ -14,59 +15,6 @@ namespace {
 /// Prepared tensors above this are refused; a source of 16384 x 16384 in float fits.
 constexpr double kMaxTensorBytes = 2147483648.0;
 
-/// normalised = (value - subtract) * multiply + add, one of each for every channel.
-struct Normaliser {
-  std::vector<double> subtract, multiply, add;
-
-  void Set(size_t channels, double s, double m, double a) {
-    subtract.assign(channels, s);
-    multiply.assign(channels, m);
-    add.assign(channels, a);
-  }
-  float operator()(size_t channel, float value) const {
-    return static_cast<float>((static_cast<double>(value) - subtract[channel]) * multiply[channel] +
-                              add[channel]);
-  }
-};
-
-double Inverse(double span) { return span > 0 ? 1 / span : 0; }
-
-Normaliser MakeNormaliser(const NormalisationSpec& spec, const PixelSource& source) {
-  using Kind = NormalisationSpec::Kind;
-  Normaliser n;
-  const auto channels = static_cast<size_t>(source.channels());
-  n.Set(channels, 0, 1, 0);
-  switch (spec.kind) {
-    case Kind::kNone:
-      break;
-    case Kind::kScale:
-      n.Set(channels, 0, spec.multiply, spec.add);
-      break;
-    case Kind::kMeanStd:
-      for (size_t c = 0; c < channels; ++c) {
-        n.subtract[c] = spec.mean[spec.mean.size() == 1 ? 0 : c];
-        n.multiply[c] = 1 / spec.std[spec.std.size() == 1 ? 0 : c];
-      }
-      break;
-    case Kind::kMinMax: {
-      const Statistics s = source.Measure(0, 100);
-      n.Set(channels, s.min, (spec.to[1] - spec.to[0]) * Inverse(s.max - s.min), spec.to[0]);
-      break;
-    }
-    case Kind::kZScore: {
-      const Statistics s = source.Measure(0, 100);
-      n.Set(channels, s.mean, Inverse(s.std), 0);
-      break;
-    }
-    case Kind::kPercentile: {
-      const Statistics s = source.Measure(spec.low, spec.high);
-      n.Set(channels, s.low, (spec.to[1] - spec.to[0]) * Inverse(s.high - s.low), spec.to[0]);
-      break;
-    }
-  }
-  return n;
-}
-
 /// Writes rows into the tensor at their place, and background around them.
 class TensorWriter {
  public:
@@ -74,7 +22,8 @@ class TensorWriter {
       : spec_(spec),
         geometry_(geometry),
         channels_(static_cast<size_t>(source.channels())),
-        normaliser_(MakeNormaliser(spec.normalisation, source)),
+        normaliser_(MakeNormaliser(spec.normalisation, source.channels(),
+                                   [&](double low, double high) { return source.Measure(low, high); })),
         row_(static_cast<size_t>(geometry.columns)) {
     const int64_t rows = geometry.rows;
     const int64_t columns = geometry.columns;

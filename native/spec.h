@@ -30,6 +30,7 @@ struct SizeSpec {
   int width = 0;
   int multiple = 1;
   int max_side = 0;
+  int depth = 0;
 };
 
 struct ValuesSpec {
@@ -53,6 +54,8 @@ struct InputSpec {
   std::string tensor;
   Dtype dtype = Dtype::kFloat32;
   bool channels_last = false;
+  /// NCDHW and NDHWC.
+  bool volume = false;
   SizeSpec size;
   Fit fit = Fit::kStretch;
   Interpolation interpolation = Interpolation::kLinear;
@@ -63,6 +66,10 @@ struct InputSpec {
   std::optional<std::pair<double, double>> clip;
   NormalisationSpec normalisation;
   double background = 0;
+  /// Volumes, in the order of the tensor's axes: depth, height, width.
+  std::optional<std::array<double, 3>> spacing_mm;
+  /// Three letters, or empty.
+  std::string orientation;
 
   int Channels() const { return channels == ChannelOrder::kGrayscale ? 1 : 3; }
 };

@@ -42,6 +42,28 @@ void Convert(const std::byte* data, size_t begin, std::vector<float>& out) {
 }
 
 template <typename T>
+float Widened(T value) {
+  return static_cast<float>(value);
+}
+
+struct Half {
+  uint16_t bits;
+};
+
+float Widened(Half half) { return FromHalf(half.bits); }
+
+template <typename T>
+void LoadStrided(const std::byte* data, ptrdiff_t first, ptrdiff_t stride, size_t count, float* out) {
+  const std::byte* at = data + first * static_cast<ptrdiff_t>(sizeof(T));
+  for (size_t i = 0; i < count; ++i) {
+    T value;
+    std::memcpy(&value, at + static_cast<ptrdiff_t>(i) * stride * static_cast<ptrdiff_t>(sizeof(T)),
+                sizeof(T));
+    out[i] = Widened(value);
+  }
+}
+
+template <typename T>
 void StoreIntegers(const float* row, size_t count, std::byte* destination, size_t stride) {
   constexpr double kLow = static_cast<double>(std::numeric_limits<T>::min());
   constexpr double kHigh = static_cast<double>(std::numeric_limits<T>::max());
@@ -184,6 +206,32 @@ void StoreRow(Dtype dtype, const float* row, size_t count, std::byte* destinatio
     default:
       throw EngineError("bad_request",
                         "Images cannot be prepared as " + std::string(DtypeName(dtype)) + " tensors.");
+  }
+}
+
+void LoadRow(const Tensor& tensor, ptrdiff_t first, ptrdiff_t stride, size_t count, float* out) {
+  switch (tensor.dtype) {
+    case Dtype::kFloat32:
+      return LoadStrided<float>(tensor.data, first, stride, count, out);
+    case Dtype::kFloat16:
+      return LoadStrided<Half>(tensor.data, first, stride, count, out);
+    case Dtype::kFloat64:
+      return LoadStrided<double>(tensor.data, first, stride, count, out);
+    case Dtype::kUint8:
+    case Dtype::kBool:
+      return LoadStrided<uint8_t>(tensor.data, first, stride, count, out);
+    case Dtype::kInt8:
+      return LoadStrided<int8_t>(tensor.data, first, stride, count, out);
+    case Dtype::kUint16:
+      return LoadStrided<uint16_t>(tensor.data, first, stride, count, out);
+    case Dtype::kInt16:
+      return LoadStrided<int16_t>(tensor.data, first, stride, count, out);
+    case Dtype::kInt32:
+      return LoadStrided<int32_t>(tensor.data, first, stride, count, out);
+    case Dtype::kInt64:
+      return LoadStrided<int64_t>(tensor.data, first, stride, count, out);
+    case Dtype::kUint32:
+      return LoadStrided<uint32_t>(tensor.data, first, stride, count, out);
   }
 }
 

@@ -61,6 +61,10 @@ float FromHalf(uint16_t half);
 /// `stride` counts elements between neighbours in the destination.
 void StoreRow(Dtype dtype, const float* row, size_t count, std::byte* destination, size_t stride);
 
+/// Reads `count` elements as floats, from `first` on, `stride` (which may be negative) elements from
+/// neighbour to neighbour.
+void LoadRow(const Tensor& tensor, ptrdiff_t first, ptrdiff_t stride, size_t count, float* out);
+
 }  // namespace radserve
 
 #endif  // RADSERVE_TENSOR_H_

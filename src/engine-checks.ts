@@ -2,6 +2,7 @@
 import type { InferOptions, LoadOptions, Plane, RenderOptions, Tensor, TensorInfo } from "./engine.js";
 import { nativeOutput } from "./engine-specs.js";
 import { RadserveError } from "./errors.js";
+import type { VolumeGeometry } from "./image.js";
 import type { ImageInput, ModelOutput } from "./manifest.js";
 
 const BYTES: Record<Tensor["dtype"], number> = {
@@ -43,6 +44,21 @@ export function checkPlane(plane: Plane): void {
   );
 }
 
+/** How far directions may be from unit length and right angles is for the addon to judge: series_invalid. */
+export function checkGeometry(geometry: VolumeGeometry): void {
+  const { origin, columnDirection, rowDirection, sliceDirection } = geometry;
+  for (const vector of [origin, columnDirection, rowDirection, sliceDirection])
+    expect(
+      vector.length === 3 && vector.every(Number.isFinite),
+      "Expected an origin and directions of three numbers each in the geometry of a volume.",
+    );
+  for (const key of ["columnSpacing", "rowSpacing", "sliceSpacing"] as const)
+    expect(
+      Number.isFinite(geometry[key]) && geometry[key] > 0,
+      `Expected a ${key} greater than 0 in the geometry of a volume, found ${geometry[key]}.`,
+    );
+}
+
 export function checkRender(options: RenderOptions): void {
   const { width, height, voiIndex } = options;
   expect(
@@ -79,22 +95,51 @@ export function checkFeeds(feeds: readonly Tensor[]): void {
   }
 }
 
+/** Outputs that volumes can have. */
+const VOLUME_KINDS: readonly ModelOutput["kind"][] = ["segmentation", "classification", "regression"];
+
 type Graph = { inputs: TensorInfo[]; outputs: TensorInfo[] };
 
 const describe = (t: TensorInfo): string => `${t.dtype} [${t.shape.map((d) => (d < 0 ? "?" : d)).join(",")}]`;
 
 const fits = (found: number | undefined, wanted: number): boolean => found === -1 || found === wanted;
 
-/** The shape that prepared images have; -1 where it follows the image. */
+const isVolume = (input: ImageInput): boolean => input.layout.includes("D");
+const isChannelsLast = (input: ImageInput | undefined): boolean => input?.layout.endsWith("C") ?? false;
+
+/** The shape that prepared images and volumes have; -1 where it follows the source. */
 function preparedShape(input: ImageInput): number[] {
   const channels = input.channels === "grayscale" ? 1 : 3;
-  const [height, width] = input.size.kind === "fixed" ? [input.size.height, input.size.width] : [-1, -1];
-  return input.layout === "NHWC" ? [1, height, width, channels] : [1, channels, height, width];
+  const { size } = input;
+  const [depth, height, width] =
+    size.kind === "fixed" ? [size.depth ?? -1, size.height, size.width] : [-1, -1, -1];
+  const sides = isVolume(input) ? [depth, height, width] : [height, width];
+  return isChannelsLast(input) ? [1, ...sides, channels] : [1, channels, ...sides];
+}
+
+/** What volumes ask of a manifest, and what only they may. */
+function checkVolume(input: ImageInput): string | undefined {
+  const { normalisation: n, size, values } = input;
+  const volume = isVolume(input);
+  if ("over" in n && (n.over === "volume") !== volume)
+    return volume
+      ? 'normalisation.over is "volume" for volumes.'
+      : 'normalisation.over "volume" goes with volumes only.';
+  if (!volume)
+    return input.spacing_mm === undefined && input.orientation === undefined
+      ? undefined
+      : "spacing_mm and orientation go with volumes only.";
+  if (size.kind === "fixed" && size.depth === undefined) return "size.depth is needed for volumes.";
+  if (input.interpolation === "cubic")
+    return "interpolation cubic is not offered for volumes; expected linear, area or nearest.";
+  if (input.spacing_mm !== undefined && input.fit === "stretch")
+    return "fit stretch gives voxels another size than spacing_mm; expected letterbox, crop or none.";
+  if (values.kind === "voi" && values.if_absent !== "refuse")
+    return 'values.if_absent is "refuse" for volumes, because the others would give each slice its own range.';
+  return undefined;
 }
 
 function checkInput(input: ImageInput, graph: Graph): string | undefined {
-  if (input.layout === "NCDHW" || input.layout === "NDHWC")
-    return `Layout ${input.layout} (volumes) is not supported by this version of the engine.`;
   const found = graph.inputs.find((t) => t.name === input.tensor);
   const names = graph.inputs.map((t) => `"${t.name}"`).join(", ");
   if (found === undefined) return `Expected an input "${input.tensor}"; the graph's inputs are ${names}.`;
@@ -107,7 +152,7 @@ function checkInput(input: ImageInput, graph: Graph): string | undefined {
     wanted.every((side, i) => fits(found.shape[i], side));
   if (!same)
     return `Expected the input "${input.tensor}" as ${input.dtype} [${wanted.map((d) => (d < 0 ? "?" : d)).join(",")}] (${input.layout}), found ${describe(found)}.`;
-  return checkNormalisation(input);
+  return checkVolume(input) ?? checkNormalisation(input);
 }
 
 function checkNormalisation(input: ImageInput): string | undefined {
@@ -117,7 +162,6 @@ function checkNormalisation(input: ImageInput): string | undefined {
     return `Expected 1 or ${channels} numbers in normalisation.mean and normalisation.std, found ${n.mean.length} and ${n.std.length}.`;
   if (n.kind === "percentile" && n.low >= n.high)
     return `Expected normalisation.low below normalisation.high, found ${n.low} and ${n.high}.`;
-  if ("over" in n && n.over === "volume") return 'normalisation.over "volume" goes with volumes only.';
   if (clip !== undefined && clip[0] >= clip[1])
     return `Expected clip as [low, high], found [${clip[0]}, ${clip[1]}].`;
   return undefined;
@@ -146,21 +190,26 @@ function checkScores(output: ModelOutput, found: TensorInfo): string | undefined
   return `Expected ${wanted} values from the output "${found.name}", one for each of the manifest's, found ${describe(found)}.`;
 }
 
-function checkMap(output: ModelOutput, found: TensorInfo, channelsLast: boolean): string | undefined {
+function checkMap(output: ModelOutput, found: TensorInfo, input: ImageInput | undefined): string | undefined {
   const channels = channelsOf(output);
   if (channels === undefined) return undefined;
   const { name, shape } = found;
-  if (shape.length < 2 || shape.length > 4)
-    return `Expected the output "${name}" as a map with 2 to 4 dimensions, found ${describe(found)}.`;
-  if (shape.length < 4) return undefined;
+  const rank = input !== undefined && isVolume(input) ? 5 : 4;
+  if (shape.length < rank - 2 || shape.length > rank)
+    return `Expected the output "${name}" as a map with ${rank - 2} to ${rank} dimensions, found ${describe(found)}.`;
+  if (shape.length < rank) return undefined;
   if (!fits(shape[0], 1))
     return `Expected the output "${name}" for one image or any number, found ${describe(found)}.`;
-  if (shape[1] === channels || shape[3] === channels || shape[channelsLast ? 3 : 1] === -1) return undefined;
+  const last = rank - 1;
+  if (shape[1] === channels || shape[last] === channels || shape[isChannelsLast(input) ? last : 1] === -1)
+    return undefined;
   return `Expected ${channels} channel(s) in the output "${name}", found ${describe(found)}.`;
 }
 
-function checkOutput(output: ModelOutput, graph: Graph, channelsLast: boolean): string | undefined {
+function checkOutput(output: ModelOutput, graph: Graph, input: ImageInput | undefined): string | undefined {
   const native = nativeOutput(output);
+  if (input !== undefined && isVolume(input) && !VOLUME_KINDS.includes(output.kind))
+    return `The output "${native.tensor}" is a ${output.kind}; expected ${VOLUME_KINDS.join(", ")} for volumes.`;
   for (const tensor of [native.tensor, native.scores, native.classes]) {
     if (tensor === undefined) continue;
     const found = graph.outputs.find((t) => t.name === tensor);
@@ -170,7 +219,7 @@ function checkOutput(output: ModelOutput, graph: Graph, channelsLast: boolean): 
     if (!integersToo && !found.dtype.startsWith("float"))
       return `Expected the output "${tensor}" as float32, float16 or float64, found ${describe(found)}.`;
     if (tensor !== native.tensor) continue;
-    const map = checkMap(output, found, channelsLast);
+    const map = checkMap(output, found, input);
     if (map !== undefined) return map;
     const scores = checkScores(output, found);
     if (scores !== undefined) return scores;
@@ -198,7 +247,7 @@ function checkDecoding(output: ModelOutput): string | undefined {
 export function checkManifest(options: LoadOptions, graph: Graph): void {
   const problems = [
     ...options.inputs.map((input) => checkInput(input, graph)),
-    ...options.outputs.map((output) => checkOutput(output, graph, options.inputs[0]?.layout === "NHWC")),
+    ...options.outputs.map((output) => checkOutput(output, graph, options.inputs[0])),
   ].filter((problem) => problem !== undefined);
   if (problems.length === 0) return;
   throw new RadserveError(

@@ -6,7 +6,14 @@ import { createHash } from "node:crypto";
 import { createRequire } from "node:module";
 import os from "node:os";
 import { fileURLToPath } from "node:url";
-import { checkFeeds, checkInferOptions, checkManifest, checkPlane, checkRender } from "./engine-checks.js";
+import {
+  checkFeeds,
+  checkGeometry,
+  checkInferOptions,
+  checkManifest,
+  checkPlane,
+  checkRender,
+} from "./engine-checks.js";
 import { nativeInput, nativeOutput, type NativeInput, type NativeOutput } from "./engine-specs.js";
 import { asRadserveError, ERRORS, RadserveError, type ErrorCode } from "./errors.js";
 import type { Interpretation, PixelFormat, VolumeGeometry } from "./image.js";
@@ -105,7 +112,10 @@ export interface InferOptions {
   priority?: "stat" | "routine" | "bulk";
   /** Process-wide number that `cancel` takes from any thread. */
   cancelId?: number;
-  /** The planes are the slices of one volume that lies so, in order; needed by models of whole series. */
+  /**
+   * The planes are the slices of one volume that lies so, in order. Models of volumes (layouts NCDHW and NDHWC) need it,
+   * others refuse it: bad_request. Slices of different sizes are series_invalid.
+   */
   geometry?: VolumeGeometry;
   /** Also give the tensors that went in and came out. */
   dump?: boolean;
@@ -191,8 +201,8 @@ interface Addon {
   unload(id: number): Promise<void>;
   infer(
     id: number,
-    plane: Plane,
-    options: NativeOptions & { thresholds?: number[][] },
+    planes: readonly Plane[],
+    options: NativeOptions & { thresholds?: number[][]; geometry?: VolumeGeometry },
   ): Promise<NativeInference>;
   runTensors(id: number, options: NativeOptions & { feeds: Tensor[] }): Promise<Tensor[]>;
   render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
@@ -298,16 +308,12 @@ class NativeEngine implements Engine {
   infer(id: number, planes: Plane[], options: InferOptions): Promise<InferResult> {
     return this.#call(async () => {
       checkInferOptions(options);
-      const [plane] = planes;
-      if (plane === undefined || planes.length !== 1)
-        throw new RadserveError(
-          "bad_request",
-          `Expected one plane for an inference, found ${planes.length}.`,
-        );
-      checkPlane(plane);
-      const { thresholds } = options;
-      const result = await this.#addon.infer(id, plane, {
+      planes.forEach(checkPlane);
+      const { thresholds, geometry } = options;
+      if (geometry !== undefined) checkGeometry(geometry);
+      const result = await this.#addon.infer(id, planes, {
         ...nativeOptions(options),
+        ...(geometry === undefined ? {} : { geometry }),
         ...(thresholds === undefined ? {} : { thresholds }),
       });
       const hash = createHash("sha256");

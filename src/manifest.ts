@@ -159,10 +159,14 @@ const imageInput = z.strictObject({
   ]),
   fit: z
     .enum(["stretch", "letterbox", "crop", "none"])
-    .describe("letterbox: whole image, centred, aspect kept; crop: filled, centre kept; none: no resampling"),
+    .describe(
+      "stretch: fills the tensor; letterbox: whole image, centred, aspect kept; crop: filled, centre kept; none: no resampling. Aspect is that of physical size, in volumes too",
+    ),
   interpolation: z
     .enum(["area", "linear", "cubic", "nearest"])
-    .describe("linear and cubic are antialiased when they shrink; area averages covered pixels"),
+    .describe(
+      "linear and cubic are antialiased when they shrink; area averages covered pixels. Volumes: linear, area, nearest, along the three axes",
+    ),
   values,
   monochrome1: z
     .enum(["invert", "as_stored", "refuse"])
@@ -176,12 +180,22 @@ const imageInput = z.strictObject({
     .describe(
       "Fills letterbox, padding to a multiple, and Pixel Padding; in `values` units, before normalisation",
     ),
-  spacing_mm: z.tuple([z.number().positive(), z.number().positive(), z.number().positive()]).optional(),
+  spacing_mm: z
+    .tuple([z.number().positive(), z.number().positive(), z.number().positive()])
+    .optional()
+    .describe(
+      "Volumes: mm between the tensor's voxels along depth, height, width; the volume is resampled to it and centred. letterbox: it must fit; crop: the rest is cut off; none: it must have this spacing. Without it, the fit alone decides",
+    ),
   orientation: z
     .string()
     .regex(/^[LRAPSI]{3}$/)
+    .refine((letters) => /^(?=.*[LR])(?=.*[AP])(?=.*[SI])/.test(letters), {
+      message: "Expected one of L and R, one of A and P, one of S and I",
+    })
     .optional()
-    .describe("Volumes: for example RAS"),
+    .describe(
+      "Volumes: the patient's sides to which the tensor's indices grow, in the order depth, height, width (the convention of nibabel for an array with these axes). RAS: depth grows to the right, height to the front, width to the head; AIL: coronal slices as radiologists look at them, back to front. The volume is turned by the quarter turns and flips that come closest; an oblique one stays oblique. Without it, depth, height and width are slices, rows and columns as they come",
+    ),
 });
 
 const calibration = z.discriminatedUnion("kind", [
@@ -198,14 +212,18 @@ const calibration = z.discriminatedUnion("kind", [
 const maskStep = z.discriminatedUnion("step", [
   z
     .strictObject({ step: z.literal("drop_border_connected"), labels: z.array(z.string()).min(1) })
-    .describe("Regions (4-connected) that touch the image border or Pixel Padding become background"),
+    .describe(
+      "Regions (4-connected; 6-connected in volumes) that touch the image border or Pixel Padding become background. In volumes the border is that of each slice; the first and last slice are none",
+    ),
   z.strictObject({ step: z.literal("largest_component"), labels: z.array(z.string()).min(1) }),
   z.strictObject({
     step: z.literal("minimum_area"),
     labels: z.array(z.string()).min(1),
-    pixels: z.int().min(1),
+    pixels: z.int().min(1).describe("Of volumes: voxels"),
   }),
-  z.strictObject({ step: z.literal("fill_holes"), labels: z.array(z.string()).min(1) }),
+  z
+    .strictObject({ step: z.literal("fill_holes"), labels: z.array(z.string()).min(1) })
+    .describe("In volumes a hole is closed on all sides; what is open at the first or last slice is none"),
 ]);
 
 const labels = z.array(label).min(1).max(255);
@@ -394,8 +412,13 @@ function checkInput(input: Fields["inputs"][number], dimensions: string, issue: 
     issue(["layout"], `Layout ${input.layout} does not go with accepts.dimensions "${dimensions}"`);
   if (input.size.kind === "fixed" && volume !== (input.size.depth !== undefined))
     issue(["size", "depth"], volume ? "Required for volumes" : "Only for volumes");
-  if (input.fit === "none" && input.size.kind === "fixed" && input.spacing_mm === undefined)
+  if (input.fit === "none" && input.size.kind === "fixed" && !volume)
     issue(["fit"], 'fit "none" needs size "source" or "multiple_of"');
+  if (volume) checkVolume(input, issue);
+  for (const key of ["spacing_mm", "orientation"] as const)
+    if (!volume && input[key] !== undefined) issue([key], "Only for volumes");
+  if ("over" in input.normalisation && (input.normalisation.over === "volume") !== volume)
+    issue(["normalisation", "over"], `Expected "${volume ? "volume" : "image"}" for layout ${input.layout}`);
   const channels = input.channels === "grayscale" ? 1 : 3;
   if (input.normalisation.kind === "mean_std")
     for (const key of ["mean", "std"] as const) {
@@ -410,6 +433,15 @@ function checkInput(input: Fields["inputs"][number], dimensions: string, issue: 
     issue(["normalisation", "low"], "Expected less than high");
   if (input.clip !== undefined && input.clip[0] >= input.clip[1])
     issue(["clip"], "Expected the lower limit first");
+}
+
+function checkVolume(input: Fields["inputs"][number], issue: Report): void {
+  if (input.interpolation === "cubic")
+    issue(["interpolation"], "Expected linear, area or nearest for volumes; cubic is not offered");
+  if (input.spacing_mm !== undefined && input.fit === "stretch")
+    issue(["fit"], "stretch gives voxels another size than spacing_mm; expected letterbox, crop or none");
+  if (input.values.kind === "voi" && input.values.if_absent !== "refuse")
+    issue(["values", "if_absent"], "Expected refuse for volumes; the others give each slice its own range");
 }
 
 export const manifestSchema = manifestFields.superRefine((m, context) =>

@@ -81,8 +81,9 @@ function checkInput(input: ImageInput, tensors: readonly TensorInfo[], path: Pro
       `${[depth, height, width].filter((s) => s !== undefined).join(" x ")} does not fit: ${graph}`,
     );
   } else {
-    const open = side("H") < 0 && side("W") < 0;
-    expect("size", open, `"${input.size.kind}" needs dynamic height and width; ${graph}`);
+    const open = side("H") < 0 && side("W") < 0 && side("D") < 0;
+    const wanted = rank === 5 ? "depth, height and width" : "height and width";
+    expect("size", open, `"${input.size.kind}" needs dynamic ${wanted}; ${graph}`);
   }
   return problems;
 }

@@ -1,0 +1,40 @@
+#ifndef RADSERVE_ACTIVATION_H_
+#define RADSERVE_ACTIVATION_H_
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <string>
+
+#include "error.h"
+
+namespace radserve {
+
+inline float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
+
+/// In place, over all values.
+inline void Softmax(std::span<float> values) {
+  const float top = *std::max_element(values.begin(), values.end());
+  float sum = 0;
+  for (float& v : values) sum += v = std::exp(v - top);
+  for (float& v : values) v /= sum;
+}
+
+/// Throws output_invalid for values that are no finite numbers; `tensor` is the output's name.
+inline void CheckFinite(std::span<const float> values, const std::string& tensor) {
+  if (std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); })) return;
+  throw EngineError("output_invalid",
+                    "The output \"" + tensor + "\" holds values that are no finite numbers.");
+}
+
+/// Throws output_invalid for values that are no label indices.
+inline void CheckLabels(std::span<const float> values, int labels, const std::string& tensor) {
+  const auto good = [&](float v) { return v >= 0 && v <= static_cast<float>(labels) && v == std::floor(v); };
+  if (std::all_of(values.begin(), values.end(), good)) return;
+  throw EngineError("output_invalid", "Expected label indices from 0 to " + std::to_string(labels) +
+                                          " in the output \"" + tensor + "\", found another value.");
+}
+
+}  // namespace radserve
+
+#endif  // RADSERVE_ACTIVATION_H_
