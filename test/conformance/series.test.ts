@@ -95,12 +95,13 @@ function concentric(k: number): Uint8Array {
 }
 
 /**
- * The concentric volume as T1-weighted MR slices 1 mm apart. Columns run to the right, rows to the front and slices to
- * the head, so that turning it to RAS changes nothing: its middle is no centre of symmetry of its 256 voxels.
+ * The concentric volume as coronal T1-weighted MR slices 1 mm apart. Columns run to the left and rows to the feet, as in
+ * the model's tensor; slices are sorted to the back and its depth runs to the front, so the volume is written from its
+ * last slice on. Its middle is no centre of symmetry of 256 voxels: a wrong turn would move it.
  */
 function writeConcentric(folder: string): void {
   for (let k = 0; k < SIDE; k++) {
-    const data = concentric(k);
+    const data = concentric(SIDE - 1 - k);
     const raw = { rows: SIDE, columns: SIDE, samples: 1, bitsAllocated: 16, bitsStored: 16, data };
     const file = dicomFile({
       attributes: attributesOf(raw, {
@@ -111,8 +112,8 @@ function writeConcentric(folder: string): void {
         FrameOfReferenceUID: "1.2.4",
         Modality: "MR",
         ImageType: "ORIGINAL\\PRIMARY",
-        ImagePositionPatient: `100\\120\\${k - 130}`,
-        ImageOrientationPatient: "-1\\0\\0\\0\\-1\\0",
+        ImagePositionPatient: `-100\\${k - 120}\\130`,
+        ImageOrientationPatient: "1\\0\\0\\0\\0\\-1",
         PixelSpacing: "1\\1",
         SpacingBetweenSlices: "1",
       }),
