@@ -27,6 +27,15 @@ inline void CheckFinite(std::span<const float> values, const std::string& tensor
                     "The output \"" + tensor + "\" holds values that are no finite numbers.");
 }
 
+/// Throws output_invalid for values outside 0 to 1, beyond what rounding explains: logits, most likely.
+inline void CheckProbabilities(std::span<const float> values, const std::string& tensor) {
+  constexpr float kRounding = 1e-3f;
+  const auto good = [](float v) { return v >= -kRounding && v <= 1 + kRounding; };
+  if (std::all_of(values.begin(), values.end(), good)) return;
+  throw EngineError("output_invalid", "Expected probabilities from 0 to 1 in the output \"" + tensor +
+                                          "\", found others. Logits need activation \"sigmoid\".");
+}
+
 /// Throws output_invalid for values that are no label indices.
 inline void CheckLabels(std::span<const float> values, int labels, const std::string& tensor) {
   const auto good = [&](float v) { return v >= 0 && v <= static_cast<float>(labels) && v == std::floor(v); };

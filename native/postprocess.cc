@@ -180,8 +180,11 @@ std::vector<uint8_t> LabelMap(const OutputSpec& spec, const Tensor& tensor, cons
 std::vector<uint8_t> OverThreshold(const OutputSpec& spec, const Tensor& tensor, const SourceGrid& grid,
                                    std::span<const double> thresholds) {
   Maps maps = ReadMaps(tensor, static_cast<size_t>(spec.labels), grid.channels_last);
-  std::transform(maps.values.begin(), maps.values.end(), maps.values.begin(), Sigmoid);
+  if (spec.activation == Activation::kSigmoid) {
+    std::transform(maps.values.begin(), maps.values.end(), maps.values.begin(), Sigmoid);
+  }
   CheckFinite(maps.values, tensor.name);
+  CheckProbabilities(maps.values, tensor.name);
   std::vector<uint8_t> mask;
   for (size_t c = 0; c < maps.channels; ++c) {
     const std::vector<float> plane =
@@ -207,7 +210,7 @@ void ApplyStep(const MaskStep& step, int label, const MaskView& view, uint8_t va
 
 void Segmentation(const OutputSpec& spec, const Tensor& tensor, const SourceGrid& grid,
                   std::span<const double> thresholds, OutputResult& out) {
-  out.overlapping = spec.activation == Activation::kSigmoid;
+  out.overlapping = MayOverlap(spec.activation);
   out.mask = out.overlapping                            ? OverThreshold(spec, tensor, grid, thresholds)
              : spec.activation == Activation::kLabelMap ? LabelMap(spec, tensor, grid)
                                                         : HighestChannel(spec, tensor, grid);

@@ -76,6 +76,11 @@ struct InputSpec {
 
 enum class Activation { kNone, kSigmoid, kSoftmax, kArgmax, kLabelMap };
 
+/// Whether a segmentation has one channel for each label, judged by thresholds, instead of one label a pixel.
+inline bool MayOverlap(Activation activation) {
+  return activation == Activation::kSigmoid || activation == Activation::kNone;
+}
+
 struct CalibrationSpec {
   enum class Kind { kNone, kTemperature, kPlatt, kIsotonic } kind = Kind::kNone;
   double temperature = 1;

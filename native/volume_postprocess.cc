@@ -164,13 +164,14 @@ void Highest(const float* const* channels, size_t count, size_t plane, uint8_t* 
 
 size_t ChannelsOf(const OutputSpec& spec) {
   if (spec.activation == Activation::kLabelMap) return 1;
-  return static_cast<size_t>(spec.labels) + (spec.activation == Activation::kSigmoid ? 0 : 1);
+  return static_cast<size_t>(spec.labels) + (MayOverlap(spec.activation) ? 0 : 1);
 }
 
 void CheckValues(const OutputSpec& spec, const Tensor& tensor, const std::stop_token& stop) {
   ForValues(tensor, stop, [&](std::span<const float> values) {
     if (spec.activation == Activation::kLabelMap) return CheckLabels(values, spec.labels, tensor.name);
     CheckFinite(values, tensor.name);
+    if (spec.activation == Activation::kNone) CheckProbabilities(values, tensor.name);
   });
 }
 
@@ -184,7 +185,7 @@ std::vector<uint8_t> MaskOf(const OutputSpec& spec, const Tensor& tensor, const 
                             const std::stop_token& stop) {
   const VolumeMaps maps = ReadMaps(tensor, ChannelsOf(spec), channels_last);
   CheckValues(spec, tensor, stop);
-  const bool overlapping = spec.activation == Activation::kSigmoid;
+  const bool overlapping = MayOverlap(spec.activation);
   const bool labels = spec.activation == Activation::kLabelMap;
   std::vector<uint8_t> mask(grid.voxels * (overlapping ? maps.channels : 1));
   ForSourceSlices(
@@ -259,7 +260,7 @@ void Segmentation(const OutputSpec& spec, const Tensor& tensor, const PreparedVo
   out.slices = volume.sides[0];
   out.rows = volume.sides[1];
   out.columns = volume.sides[2];
-  out.overlapping = spec.activation == Activation::kSigmoid;
+  out.overlapping = MayOverlap(spec.activation);
   Grid grid;
   grid.plane = static_cast<size_t>(out.rows) * static_cast<size_t>(out.columns);
   grid.voxels = grid.plane * static_cast<size_t>(out.slices);

@@ -3,7 +3,7 @@ import type { InferOptions, LoadOptions, Plane, RenderOptions, Tensor, TensorInf
 import { nativeOutput } from "./engine-specs.js";
 import { RadserveError } from "./errors.js";
 import type { VolumeGeometry } from "./image.js";
-import type { ImageInput, ModelOutput } from "./manifest.js";
+import { mayOverlap, type ImageInput, type ModelOutput } from "./manifest.js";
 
 const BYTES: Record<Tensor["dtype"], number> = {
   float32: 4,
@@ -172,7 +172,7 @@ function channelsOf(output: ModelOutput): number | undefined {
   switch (output.kind) {
     case "segmentation":
       if (output.activation === "label_map") return 1;
-      return output.labels.length + (output.activation === "sigmoid" ? 0 : 1);
+      return output.labels.length + (mayOverlap(output.activation) ? 0 : 1);
     case "probability_map":
     case "heatmap":
       return 1;

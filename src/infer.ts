@@ -108,9 +108,23 @@ async function answer(job: Job, image: Image, plan: Plan, held: Held): Promise<A
   const receipt = receiptOf(job, image, plan, done);
   if (existing.kind === "receipt" && !sameImage(existing.receipt, receipt.source))
     throw taken(job.name, "the result of another image");
+  if (existing.kind === "receipt") refuseLoss(existing.receipt, done.models);
+  checkDeadline(job.task);
   await held.commit(done.files, receipt);
   job.watch.lap("commit");
   return answerOf(job, receipt, false);
+}
+
+/**
+ * A model that fails now must not take away what it said about this image before: the fault may pass, the result
+ * would be gone. Throws the model's error; the earlier result stays.
+ */
+function refuseLoss(earlier: Receipt, models: readonly ReceiptModel[]): void {
+  const kept = new Set(earlier.models.filter((m) => m.status === "succeeded").map((m) => m.name));
+  const lost = models.find((model) => model.status === "failed" && kept.has(model.name));
+  if (lost?.error === undefined) return;
+  const { error, message, details } = lost.error;
+  throw new RadserveError(error, `${message} The earlier result of this image is kept.`, details);
 }
 
 function taken(name: string, found: string): RadserveError {

@@ -256,9 +256,9 @@ const modelOutput = z.discriminatedUnion("kind", [
     kind: z.literal("segmentation"),
     tensor: text,
     activation: z
-      .enum(["sigmoid", "softmax", "argmax", "label_map"])
+      .enum(["none", "sigmoid", "softmax", "argmax", "label_map"])
       .describe(
-        "sigmoid: one channel a label, thresholds, may overlap; softmax and argmax: channel 0 is background, then one a label; label_map: the tensor holds label indices",
+        "sigmoid: one channel a label, thresholds, may overlap; none: the same, of a tensor that holds probabilities already; softmax and argmax: channel 0 is background, then one a label; label_map: the tensor holds label indices",
       ),
     labels: labels.describe("Label index 1 is the first; 0 is background"),
     postprocess: z.array(maskStep),
@@ -383,7 +383,7 @@ function checkOutput(output: Fields["outputs"][number], final: boolean, issue: R
     output.kind === "classification" ||
     output.kind === "detection" ||
     output.kind === "probability_map" ||
-    (output.kind === "segmentation" && output.activation === "sigmoid");
+    (output.kind === "segmentation" && mayOverlap(output.activation));
   const names = new Set<string>();
   found.forEach((l, i) => {
     const at = several ? ["labels", i] : ["label"];
@@ -476,4 +476,11 @@ export function labelsOf(output: ModelOutput): Label[] {
     default:
       return output.labels;
   }
+}
+
+/** Whether a segmentation has one channel for each label, judged by thresholds, instead of one label for each pixel. */
+export function mayOverlap(
+  activation: Extract<ModelOutput, { kind: "segmentation" }>["activation"],
+): boolean {
+  return activation === "sigmoid" || activation === "none";
 }

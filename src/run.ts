@@ -320,7 +320,7 @@ async function pictureOf(
     results: outputs,
     findings: said.findings,
     measurements: said.measurements,
-    warnings,
+    warnings: [...oneOfMany(image.frameCount, slice), ...warnings],
     radserveVersion: VERSION,
   });
   return { name: pictureName(job.name, planned.entry.name), bytes };
@@ -333,6 +333,13 @@ export function displayed(
   size: { width: number; height: number },
 ): Promise<Uint8Array> {
   return engine.render(plane, { voiIndex: 0, ...size });
+}
+
+/** Said on the picture of a multi-frame image, whose legend speaks of the one frame that it shows. */
+function oneOfMany(frames: number, slice: number | undefined): Warning[] {
+  if (frames === 1 || slice !== undefined) return [];
+  const message = `This picture and its legend are of one of ${frames} frames, the one with most to show; the receipt has all.`;
+  return [{ code: "one_frame_shown", message }];
 }
 
 function windowText(voi: VoiTransform | undefined): string | undefined {

@@ -115,6 +115,27 @@ t.test("argmax, padding and mask steps", async (t) => {
   );
 });
 
+t.test("probabilities are judged as they are, and logits are not taken for them", async (t) => {
+  const output: ModelOutput = {
+    kind: "segmentation",
+    tensor: "y",
+    activation: "none",
+    labels: [{ label: "spot", threshold: 0.5 }],
+    postprocess: [],
+    measurements: [],
+  };
+  const { id } = await engine.load(loadOptions(writeModel(folder, identity), { outputs: [output] }));
+  const options = { thresholds: [[0.5]] };
+  const frame = plane(1, 4, [0, 4, 5, 10]);
+  frame.interpretation.modality = { kind: "rescale", slope: 0.1, intercept: 0 };
+  const { outputs } = await engine.infer(id, [frame], options);
+  const [found] = outputs;
+  t.match(found, { kind: "segmentation", overlapping: true, counts: [2] });
+  t.strictSame(found?.kind === "segmentation" && [...found.mask], [0, 0, 1, 1]);
+  const logits = plane(1, 4, [0, 4, 5, 10]);
+  t.equal((await failure(engine.infer(id, [logits], options))).code, "output_invalid");
+});
+
 t.test("thresholds come from the manifest or from the call", async (t) => {
   const output: ModelOutput = {
     kind: "probability_map",

@@ -183,6 +183,30 @@ t.test("infer", { skip: needs(ADDON) }, async (t) => {
     t.equal((await fails(run({}, [broken]))).code, "model_unavailable", "all failed: the error of the first");
   });
 
+  await t.test("a model that fails takes no earlier result away", async (t) => {
+    const working = models.entries.find(({ name }) => name === "ct-tissue")!;
+    const second: ModelEntry = { ...working, name: "ct-second" };
+    const broken: ModelEntry = {
+      ...working,
+      sha256: "0".repeat(64),
+      state: "failed",
+      error: { error: "model_unavailable", message: "Its file is gone." },
+    };
+    delete broken.nativeId;
+    const outputFolder = freshFolder();
+    await run({ outputFolder }, [second, working]);
+    const unloaded = { ...broken, sha256: working.sha256 };
+    t.equal((await run({ outputFolder }, [second, unloaded])).reused, true, "what it said is still there");
+    const before = readdirSync(outputFolder).map((name) => [name, readFileSync(join(outputFolder, name))]);
+    const error = await fails(run({ outputFolder }, [second, broken]));
+    t.equal(error.code, "model_unavailable");
+    t.match(error.message, /earlier result of this image is kept/);
+    t.strictSame(
+      readdirSync(outputFolder).map((name) => [name, readFileSync(join(outputFolder, name))]),
+      before,
+    );
+  });
+
   await t.test("a shadow model is recorded and not shown", async (t) => {
     const entry = models.entries.find(({ name }) => name === "ct-tissue")!;
     const shadow: ModelEntry = { ...entry, manifest: { ...entry.manifest, release: "shadow" } };

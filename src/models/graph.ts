@@ -4,7 +4,7 @@
  */
 import { closest } from "fastest-levenshtein";
 import type { TensorInfo } from "../engine.js";
-import { labelsOf, type ImageInput, type Manifest, type ModelOutput } from "../manifest.js";
+import { labelsOf, mayOverlap, type ImageInput, type Manifest, type ModelOutput } from "../manifest.js";
 import { pathText, type Problem } from "./explain.js";
 
 export interface Graph {
@@ -121,7 +121,7 @@ function channelsOf(output: ModelOutput): number | undefined {
       return output.values.length;
     case "segmentation":
       if (output.activation === "label_map") return undefined;
-      return output.labels.length + (output.activation === "sigmoid" ? 0 : 1);
+      return output.labels.length + (mayOverlap(output.activation) ? 0 : 1);
     default:
       return undefined;
   }
