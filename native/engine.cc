@@ -110,16 +110,15 @@ void LoadRequest::Done(const std::optional<Failure>& failure) noexcept {
   Request::Done(failure);
 }
 
-void InferRequest::CompleteThresholds() {
+void InferRequest::SetThresholds(const std::optional<std::vector<std::vector<double>>>& given) {
   const std::vector<OutputSpec>& specs = model->outputs;
-  if (thresholds.empty()) {
-    for (const OutputSpec& spec : specs) thresholds.push_back(spec.thresholds);
+  for (const OutputSpec& spec : specs) thresholds.push_back(spec.thresholds);
+  if (!given) return;
+  const auto same_size = [](const auto& a, const auto& b) { return a.size() == b.size(); };
+  if (!std::equal(given->begin(), given->end(), thresholds.begin(), thresholds.end(), same_size)) {
+    throw EngineError("bad_request", "Expected one threshold for each label of each output.");
   }
-  const bool fit = std::equal(thresholds.begin(), thresholds.end(), specs.begin(), specs.end(),
-                              [](const std::vector<double>& given, const OutputSpec& spec) {
-                                return given.size() == spec.thresholds.size();
-                              });
-  if (!fit) throw EngineError("bad_request", "Expected one threshold for each label of each output.");
+  thresholds = *given;
 }
 
 void InferRequest::Run(const Lane& lane) {

@@ -112,9 +112,8 @@ class LoadRequest : public Request {
 class InferRequest : public Request {
  public:
   void Run(const Lane& lane) override;
-  /// The manifest's thresholds where none were given. Throws bad_request where the given ones do not fit its
-  /// labels.
-  void CompleteThresholds();
+  /// The given thresholds, or the manifest's. Throws bad_request where the given ones do not fit its labels.
+  void SetThresholds(const std::optional<std::vector<std::vector<double>>>& given);
 
   std::shared_ptr<const Model> model;
   Plane plane;

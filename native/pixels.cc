@@ -118,44 +118,6 @@ double PaletteEntry(const std::vector<uint16_t>& entries, const Palette& palette
   return palette.bits > 8 ? entry >> 8 : entry;
 }
 
-double Percentile(const std::vector<std::pair<double, uint64_t>>& sorted, uint64_t count, double percent) {
-  const double rank = percent / 100 * static_cast<double>(count - 1);
-  const auto below = static_cast<uint64_t>(rank);
-  double at[2] = {sorted.back().first, sorted.back().first};
-  uint64_t seen = 0;
-  int found = 0;
-  for (const auto& [value, times] : sorted) {
-    seen += times;
-    while (found < 2 && seen > below + static_cast<uint64_t>(found)) at[found++] = value;
-    if (found == 2) break;
-  }
-  return at[0] + (at[1] - at[0]) * (rank - static_cast<double>(below));
-}
-
-/// `values` with how often each occurs; sorts them.
-Statistics Summary(std::vector<std::pair<double, uint64_t>>& values, double low, double high) {
-  Statistics s;
-  uint64_t count = 0;
-  double sum = 0;
-  for (const auto& [value, times] : values) {
-    count += times;
-    sum += value * static_cast<double>(times);
-  }
-  if (count == 0) return s;
-  s.mean = sum / static_cast<double>(count);
-  double squares = 0;
-  for (const auto& [value, times] : values) {
-    squares += (value - s.mean) * (value - s.mean) * static_cast<double>(times);
-  }
-  s.std = std::sqrt(squares / static_cast<double>(count));
-  std::sort(values.begin(), values.end());
-  s.min = values.front().first;
-  s.max = values.back().first;
-  s.low = Percentile(values, count, low);
-  s.high = Percentile(values, count, high);
-  return s;
-}
-
 }  // namespace
 
 PixelSource::PixelSource(const Plane& plane, const InputSpec& spec) : plane_(plane) {
@@ -221,6 +183,7 @@ void PixelSource::PrepareColour(const InputSpec& spec) {
   colour_divisor_ = spec.values.kind == ValuesSpec::Kind::kVoi ? full : 1;
   colour_clip_ = spec.clip ? Range{spec.clip->first, spec.clip->second} : Range{-kInfinity, kInfinity};
   background_ = static_cast<float>(std::clamp(spec.background, colour_clip_.low, colour_clip_.high));
+  for (int v = 0; v < 256; ++v) colour_table_.push_back(ColourValue(v));
 }
 
 /// Containers of one or two bytes have fast paths.
@@ -315,16 +278,21 @@ void PixelSource::GrayRow(int row, float* out) const {
     }
     return;
   }
+  if (affine_) return ReadContainers(row, *affine_, background_, out);
   const bool bytes = plane_.format.bits_allocated == 8;
   const uint8_t* data = plane_.data.data() + first * (bytes ? 1 : 2);
-  if (affine_) {
-    const AffineLoop loop = {bits_.shift, bits_.mask, bits_.sign,   bits_.padding_from, bits_.padding_to,
-                             affine_->a,  affine_->b, affine_->low, affine_->high,      background_};
-    if (bytes) return AffineRow8(data, columns, loop, out);
-    return AffineRow16(Row16(data, columns).words(), columns, loop, out);
-  }
   if (bytes) return TableRow(data, columns, bits_.shift, bits_.mask, table_.data(), out);
   TableRow(Row16(data, columns).words(), columns, bits_.shift, bits_.mask, table_.data(), out);
+}
+
+/// One row of containers of one or two bytes: clamp(stored * a + b), background in the padding range.
+void PixelSource::ReadContainers(int row, const ValueMap::Affine& map, float background, float* out) const {
+  const int columns = plane_.format.columns;
+  const size_t first = static_cast<size_t>(row) * static_cast<size_t>(columns);
+  const AffineLoop loop = {bits_.shift, bits_.mask, bits_.sign, bits_.padding_from, bits_.padding_to,
+                           map.a,       map.b,      map.low,    map.high,           background};
+  if (plane_.format.bits_allocated == 8) return AffineRow8(plane_.data.data() + first, columns, loop, out);
+  AffineRow16(Row16(plane_.data.data() + first * 2, columns).words(), columns, loop, out);
 }
 
 void PixelSource::Rgb(size_t row_sample, int column, double rgb[3]) const {
@@ -355,23 +323,36 @@ void PixelSource::Rgb(size_t row_sample, int column, double rgb[3]) const {
   }
 }
 
+float PixelSource::ColourValue(double value) const {
+  return static_cast<float>(std::clamp(value / colour_divisor_, colour_clip_.low, colour_clip_.high));
+}
+
+/// RGB of eight bits, the usual colour: the same values as ColourRow without its detours.
+void PixelSource::RgbRow8(int row, float* const* channels) const {
+  const int columns = plane_.format.columns;
+  const uint8_t* rgb = plane_.data.data() + static_cast<ptrdiff_t>(row) * columns * 3;
+  for (int c = 0; c < 3; ++c) {
+    float* out = channels[order_ == ChannelOrder::kBgr ? 2 - c : c];
+    for (int x = 0; x < columns; ++x) out[x] = colour_table_[rgb[x * 3 + c]];
+  }
+}
+
 void PixelSource::ColourRow(int row, float* const* channels) const {
   const PixelFormat& f = plane_.format;
+  const bool eight = f.photometric == Photometric::kRgb && f.bits_allocated == 8 && f.bits_stored == 8;
+  if (eight && order_ != ChannelOrder::kGrayscale) return RgbRow8(row, channels);
   const size_t samples = f.packed422 ? 2 : static_cast<size_t>(f.samples);
   const size_t row_sample = static_cast<size_t>(row) * static_cast<size_t>(f.columns) * samples;
   const int red = order_ == ChannelOrder::kBgr ? 2 : 0;
   for (int x = 0; x < f.columns; ++x) {
     double rgb[3];
     Rgb(row_sample, x, rgb);
-    const auto value = [&](double v) {
-      return static_cast<float>(std::clamp(v / colour_divisor_, colour_clip_.low, colour_clip_.high));
-    };
     if (order_ == ChannelOrder::kGrayscale) {
-      channels[0][x] = value(0.299 * rgb[0] + 0.587 * rgb[1] + 0.114 * rgb[2]);
+      channels[0][x] = ColourValue(0.299 * rgb[0] + 0.587 * rgb[1] + 0.114 * rgb[2]);
     } else {
-      channels[red][x] = value(rgb[0]);
-      channels[1][x] = value(rgb[1]);
-      channels[2 - red][x] = value(rgb[2]);
+      channels[red][x] = ColourValue(rgb[0]);
+      channels[1][x] = ColourValue(rgb[1]);
+      channels[2 - red][x] = ColourValue(rgb[2]);
     }
   }
 }
@@ -408,11 +389,18 @@ std::vector<uint8_t> PixelSource::PaddingMask() const {
   std::vector<uint8_t> mask;
   if (!f.Monochrome() || (!plane_.interpretation.padding && !f.is_float)) return mask;
   mask.resize(static_cast<size_t>(f.rows) * static_cast<size_t>(f.columns));
-  bool any = false;
-  for (size_t i = 0; i < mask.size(); ++i) {
-    mask[i] = IsPadding(Stored(i)) ? 1 : 0;
-    any = any || mask[i] != 0;
+  if (Small()) {
+    // With a value of 0 and a background of 1 the reading loop gives the mask itself.
+    const ValueMap::Affine nothing = {0, 0, 0, 0};
+    std::vector<float> row(static_cast<size_t>(f.columns));
+    for (int y = 0; y < f.rows; ++y) {
+      ReadContainers(y, nothing, 1, row.data());
+      std::copy(row.begin(), row.end(), mask.begin() + static_cast<ptrdiff_t>(y) * f.columns);
+    }
+  } else {
+    for (size_t i = 0; i < mask.size(); ++i) mask[i] = IsPadding(Stored(i)) ? 1 : 0;
   }
+  const bool any = std::find(mask.begin(), mask.end(), 1) != mask.end();
   if (!any) mask.clear();
   return mask;
 }

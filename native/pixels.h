@@ -7,20 +7,10 @@
 
 #include "image.h"
 #include "spec.h"
+#include "statistics.h"
 #include "values.h"
 
 namespace radserve {
-
-/// Over the values of an image (all channels), Pixel Padding left out. Percentiles interpolate linearly
-/// between ranks; std is that of the population. All zero where every pixel is padding.
-struct Statistics {
-  double min = 0;
-  double max = 0;
-  double mean = 0;
-  double std = 0;
-  double low = 0;
-  double high = 0;
-};
 
 /// Reads one frame as the manifest's `values`, row by row, in the tensor's channel order.
 /// - Grayscale: containers are shifted and masked by High Bit and Bits Stored and read by sign, then
@@ -64,7 +54,10 @@ class PixelSource {
   std::vector<uint64_t> Histogram() const;
   double FromMasked(uint32_t masked) const;
   void GrayRow(int row, float* out) const;
+  void ReadContainers(int row, const ValueMap::Affine& map, float background, float* out) const;
   void ColourRow(int row, float* const* channels) const;
+  void RgbRow8(int row, float* const* channels) const;
+  float ColourValue(double value) const;
   void Rgb(size_t row_sample, int column, double rgb[3]) const;
 
   const Plane& plane_;
@@ -80,6 +73,8 @@ class PixelSource {
   ChannelOrder order_ = ChannelOrder::kGrayscale;
   double colour_divisor_ = 1;
   Range colour_clip_;
+  /// ColourValue of 0 to 255.
+  std::vector<float> colour_table_;
 };
 
 }  // namespace radserve

@@ -19,14 +19,23 @@ function version(program) {
   return run.status === 0 ? run.stdout.split("\n")[0] : undefined;
 }
 
+function compiles(compiler, source) {
+  const parameters = ["-std=c++20", "-x", "c++", "-fsyntax-only", "-"];
+  return spawnSync(compiler, parameters, { input: source }).status === 0;
+}
+
 function missing() {
   const lines = [];
   if (process.platform !== "linux" || process.arch !== "x64")
     lines.push(`Radserve runs on Linux x64; this is ${process.platform} ${process.arch}.`);
-  const compilers = process.env.CXX ? [process.env.CXX] : ["c++", "g++", "clang++"];
-  if (!compilers.some(version))
+  const compiler = (process.env.CXX ? [process.env.CXX] : ["c++", "g++", "clang++"]).find(version);
+  if (compiler === undefined)
     lines.push("A C++20 compiler is missing. Debian, Ubuntu: apt install g++. Red Hat: dnf install gcc-c++.");
-  if (![process.env.MAKE ?? "make", "gmake", "ninja"].some(version))
+  else if (!compiles(compiler, "#include <span>\n#include <stop_token>\nstd::stop_token token;\n"))
+    lines.push(
+      `A compiler with C++20 and its library is needed (GCC 11 or newer), found: ${version(compiler)}.`,
+    );
+  if (!["ninja", "make", "gmake"].some(version))
     lines.push("make is missing. Debian, Ubuntu: apt install make. Red Hat: dnf install make.");
   const cmake = /(\d+)\.(\d+)/.exec(version("cmake") ?? "");
   if (cmake === null)

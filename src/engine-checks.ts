@@ -32,6 +32,11 @@ export function checkPlane(plane: Plane): void {
     `Expected 1 to 65535 rows and columns, found ${rows} x ${columns}.`,
   );
   expect(plane.data instanceof Uint8Array, "Expected a plane's data as Uint8Array.");
+  // Another thread could change shared memory while the engine reads it.
+  expect(
+    !(plane.data.buffer instanceof SharedArrayBuffer),
+    "Expected a plane's data in memory that is not shared.",
+  );
   expect(
     Number.isFinite(plane.pixelAspect) && plane.pixelAspect > 0,
     `Expected a pixel aspect greater than 0, found ${plane.pixelAspect}.`,
@@ -141,7 +146,20 @@ function checkScores(output: ModelOutput, found: TensorInfo): string | undefined
   return `Expected ${wanted} values from the output "${found.name}", one for each of the manifest's, found ${describe(found)}.`;
 }
 
-function checkOutput(output: ModelOutput, graph: Graph): string | undefined {
+function checkMap(output: ModelOutput, found: TensorInfo, channelsLast: boolean): string | undefined {
+  const channels = channelsOf(output);
+  if (channels === undefined) return undefined;
+  const { name, shape } = found;
+  if (shape.length < 2 || shape.length > 4)
+    return `Expected the output "${name}" as a map with 2 to 4 dimensions, found ${describe(found)}.`;
+  if (shape.length < 4) return undefined;
+  if (!fits(shape[0], 1))
+    return `Expected the output "${name}" for one image or any number, found ${describe(found)}.`;
+  if (shape[1] === channels || shape[3] === channels || shape[channelsLast ? 3 : 1] === -1) return undefined;
+  return `Expected ${channels} channel(s) in the output "${name}", found ${describe(found)}.`;
+}
+
+function checkOutput(output: ModelOutput, graph: Graph, channelsLast: boolean): string | undefined {
   const native = nativeOutput(output);
   for (const tensor of [native.tensor, native.scores, native.classes]) {
     if (tensor === undefined) continue;
@@ -152,18 +170,8 @@ function checkOutput(output: ModelOutput, graph: Graph): string | undefined {
     if (!integersToo && !found.dtype.startsWith("float"))
       return `Expected the output "${tensor}" as float32, float16 or float64, found ${describe(found)}.`;
     if (tensor !== native.tensor) continue;
-    const channels = channelsOf(output);
-    const [rank, batch] = [found.shape.length, found.shape[0]];
-    if (channels !== undefined && (rank < 2 || rank > 4))
-      return `Expected the output "${tensor}" as a map with 2 to 4 dimensions, found ${describe(found)}.`;
-    if (
-      channels !== undefined &&
-      rank === 4 &&
-      !(fits(found.shape[1], channels) || fits(found.shape[3], channels))
-    )
-      return `Expected ${channels} channel(s) in the output "${tensor}", found ${describe(found)}.`;
-    if (rank > 1 && channels !== undefined && rank === 4 && !fits(batch, 1))
-      return `Expected the output "${tensor}" for one image or any number, found ${describe(found)}.`;
+    const map = checkMap(output, found, channelsLast);
+    if (map !== undefined) return map;
     const scores = checkScores(output, found);
     if (scores !== undefined) return scores;
   }
@@ -190,7 +198,7 @@ function checkDecoding(output: ModelOutput): string | undefined {
 export function checkManifest(options: LoadOptions, graph: Graph): void {
   const problems = [
     ...options.inputs.map((input) => checkInput(input, graph)),
-    ...options.outputs.map((output) => checkOutput(output, graph)),
+    ...options.outputs.map((output) => checkOutput(output, graph, options.inputs[0]?.layout === "NHWC")),
   ].filter((problem) => problem !== undefined);
   if (problems.length === 0) return;
   throw new RadserveError(

@@ -226,6 +226,8 @@ TEST("colour: RGB, BGR, luminance, full range") {
   Same(Read(p.plane, spec), {0, 0, 255, 200, 100, 0});
   spec.values.kind = ValuesSpec::Kind::kVoi;
   Same(Read(p.plane, spec), {0, 0, 1, 200 / 255.0, 100 / 255.0, 0}, 1e-7);
+  spec.clip = {0.25, 0.5};
+  Same(Read(p.plane, spec), {0.25, 0.25, 0.5, 0.5, 100 / 255.0, 0.25}, 1e-7);
 }
 END;
 

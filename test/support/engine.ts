@@ -1,0 +1,101 @@
+/** Tiny models and planes for tests of the engine. */
+import { writeFileSync } from "node:fs";
+import path from "node:path";
+import { onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
+import type { LoadOptions, Plane } from "../../src/engine.js";
+import type { ImageInput, ModelOutput } from "../../src/manifest.js";
+
+export function writeModel(folder: string, model: ModelDescription): string {
+  const file = path.join(folder, `${model.name}.onnx`);
+  writeFileSync(file, onnxModel(model));
+  return file;
+}
+
+/** y = x, of any size. */
+export const identity: ModelDescription = {
+  name: "identity",
+  inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, "h", "w"] }],
+  outputs: [{ name: "y", dtype: "float32", shape: ["n", 1, "h", "w"] }],
+  nodes: [{ op: "Identity", inputs: ["x"], outputs: ["y"] }],
+};
+
+/** Seconds of matrix products, so that a test can catch it running; ends between two of them when asked to. */
+export const slow: ModelDescription = {
+  name: "slow",
+  inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 512, 512] }],
+  outputs: [{ name: "y", dtype: "float32", shape: ["n", 1, 512, 512] }],
+  nodes: Array.from({ length: 400 }, (_, i) => ({
+    op: "MatMul",
+    inputs: [i === 0 ? "x" : `m${i}`, "x"],
+    outputs: [i === 399 ? "y" : `m${i + 1}`],
+  })),
+};
+
+export const input: ImageInput = {
+  tensor: "x",
+  dtype: "float32",
+  layout: "NCHW",
+  size: { kind: "source" },
+  fit: "stretch",
+  interpolation: "linear",
+  values: { kind: "modality" },
+  monochrome1: "invert",
+  channels: "grayscale",
+  colour_source: "refuse",
+  normalisation: { kind: "none" },
+  background: 0,
+};
+
+export const heatmap: ModelOutput = {
+  kind: "heatmap",
+  tensor: "y",
+  activation: "none",
+  label: { label: "value" },
+};
+
+export const loadOptions = (modelPath: string, more: Partial<LoadOptions> = {}): LoadOptions => ({
+  modelPath,
+  name: "test",
+  version: "1",
+  inputs: [input],
+  outputs: [heatmap],
+  provider: "cpu",
+  batching: { max: 1 },
+  ...more,
+});
+
+export const slowInput: ImageInput = { ...input, size: { kind: "fixed", height: 512, width: 512 } };
+
+/** Signed 16-bit samples as they are, with a rescale of one. */
+export function plane(rows: number, columns: number, samples?: readonly number[]): Plane {
+  const data = Int16Array.from(samples ?? { length: rows * columns });
+  return {
+    format: {
+      rows,
+      columns,
+      samplesPerPixel: 1,
+      bitsAllocated: 16,
+      bitsStored: 16,
+      highBit: 15,
+      signed: true,
+      float: false,
+      photometricInterpretation: "MONOCHROME2",
+      packed422: false,
+    },
+    data: new Uint8Array(data.buffer),
+    interpretation: {
+      modality: { kind: "identity" },
+      units: undefined,
+      voi: [],
+      padding: undefined,
+      palette: undefined,
+    },
+    pixelAspect: 1,
+  };
+}
+
+/** Resolves once a task of the engine runs on one of its threads. */
+export async function untilRunning(engine: { stats(): unknown }): Promise<void> {
+  const running = () => (engine.stats() as { running: number }).running;
+  while (running() === 0) await new Promise((resolve) => setImmediate(resolve));
+}
