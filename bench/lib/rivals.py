@@ -1,0 +1,200 @@
+"""The other side of `bench:pixels`: one JSON request a line on stdin, one JSON answer a line on stdout.
+
+Everything runs on one thread. Every library is optional; `hello` says which are there.
+"""
+
+import importlib
+import json
+import sys
+import time
+
+LIBRARIES = {}
+for _name in ("numpy", "cv2", "gdcm", "openjpeg", "imagecodecs", "jpeg_ls"):
+    try:
+        LIBRARIES[_name] = importlib.import_module(_name)
+    except ImportError:
+        pass
+
+np = LIBRARIES.get("numpy")
+cv2 = LIBRARIES.get("cv2")
+if cv2 is not None:
+    cv2.setNumThreads(1)
+
+
+def timed(work, repeats):
+    times = []
+    result = None
+    for _ in range(repeats):
+        began = time.perf_counter()
+        result = work()
+        times.append((time.perf_counter() - began) * 1000)
+    return times, result
+
+
+def source(request):
+    key = request["path"]
+    if key not in SOURCES:
+        shape = (request["rows"], request["columns"])
+        if request["samples"] > 1:
+            shape += (request["samples"],)
+        SOURCES[key] = np.fromfile(key, dtype=request["dtype"]).reshape(shape)
+    return SOURCES[key]
+
+
+SOURCES = {}
+
+
+def gray(request, image):
+    """Rescale and normalisation are one multiplication and one addition each, in place."""
+    size = (request["width"], request["height"])
+    slope, intercept = np.float32(request["slope"]), np.float32(request["intercept"])
+    mean, factor = np.float32(request["mean"][0]), np.float32(1 / request["std"][0])
+
+    def resize_first():
+        x = cv2.resize(image, size, interpolation=cv2.INTER_AREA).astype(np.float32)
+        x *= slope
+        x += intercept
+        x -= mean
+        x *= factor
+        return x
+
+    def float_first():
+        x = image.astype(np.float32)
+        x *= slope
+        x += intercept
+        x = cv2.resize(x, size, interpolation=cv2.INTER_AREA)
+        x -= mean
+        x *= factor
+        return x
+
+    def float_resize_first():
+        x = cv2.resize(image.astype(np.float32), size, interpolation=cv2.INTER_AREA)
+        x *= slope
+        x += intercept
+        x -= mean
+        x *= factor
+        return x
+
+    return {
+        "resize as integers": resize_first,
+        "rescale as float": float_first,
+        "resize as float": float_resize_first,
+    }
+
+
+def colour(request, image):
+    size = (request["width"], request["height"])
+    mean = np.array(request["mean"], np.float32)
+    factor = 1 / np.array(request["std"], np.float32)
+
+    def planes(x):
+        x -= mean
+        x *= factor
+        return np.ascontiguousarray(x.transpose(2, 0, 1))
+
+    def resize_first():
+        return planes(cv2.resize(image, size, interpolation=cv2.INTER_AREA).astype(np.float32))
+
+    def resize_float():
+        return planes(cv2.resize(image.astype(np.float32), size, interpolation=cv2.INTER_AREA))
+
+    def split():
+        x = cv2.split(cv2.resize(image, size, interpolation=cv2.INTER_AREA))
+        out = np.empty((3, size[1], size[0]), np.float32)
+        for c in range(3):
+            np.subtract(x[c], mean[c], out=out[c])
+            out[c] *= factor[c]
+        return out
+
+    return {"resize as integers": resize_first, "resize as float": resize_float, "split into planes": split}
+
+
+def prepare(request):
+    image = source(request)
+    variants = (gray if request["samples"] == 1 else colour)(request, image)
+    times = {}
+    for name, work in variants.items():
+        times[name], result = timed(work, request["repeats"])
+        # The variant that keeps fractions is the one to agree with
+        if "float" in name and request.get("out"):
+            result.astype(np.float32).tofile(request["out"])
+    return {"times": times}
+
+
+def gdcm_decode(path):
+    gdcm = LIBRARIES["gdcm"]
+    reader = gdcm.ImageReader()
+    reader.SetFileName(path)
+    if not reader.Read():
+        raise ValueError("GDCM does not read it")
+
+    def work():
+        change = gdcm.ImageChangeTransferSyntax()
+        change.SetTransferSyntax(gdcm.TransferSyntax(gdcm.TransferSyntax.ExplicitVRLittleEndian))
+        change.SetInput(reader.GetImage())
+        if not change.Change():
+            raise ValueError("GDCM does not decode it")
+
+    return work
+
+
+def codec_decoders(request):
+    """Decoders of a codestream in memory, by the name they go by in the table."""
+    frames = []
+    for path in request["frames"]:
+        with open(path, "rb") as file:
+            frames.append(file.read())
+    kind = request["kind"]
+    found = {}
+
+    def each(decode):
+        def work():
+            for frame in frames:
+                decode(frame)
+
+        return work
+
+    ic = LIBRARIES.get("imagecodecs")
+    if kind in ("jpeg2000", "htj2k"):
+        if "openjpeg" in LIBRARIES:
+            decode_opj = LIBRARIES["openjpeg"].decode_pixel_data
+            found["OpenJPEG (pylibjpeg)"] = each(lambda f: decode_opj(f, version=2))
+        if ic is not None:
+            found["OpenJPEG (imagecodecs)"] = each(lambda f: ic.jpeg2k_decode(f, numthreads=1))
+    if kind == "htj2k" and ic is not None and hasattr(ic, "htj2k_decode"):
+        found["OpenJPH (imagecodecs)"] = each(ic.htj2k_decode)
+    if kind == "jpeg-ls":
+        if "jpeg_ls" in LIBRARIES:
+            found["CharLS (pyjpegls)"] = each(LIBRARIES["jpeg_ls"].decode_pixel_data)
+        if ic is not None:
+            found["CharLS (imagecodecs)"] = each(ic.jpegls_decode)
+    if kind == "jpeg" and ic is not None:
+        found["libjpeg-turbo (imagecodecs)"] = each(ic.jpeg_decode)
+    return found
+
+
+def decode(request):
+    decoders = codec_decoders(request)
+    if "gdcm" in LIBRARIES:
+        try:
+            decoders["GDCM"] = gdcm_decode(request["path"])
+        except ValueError:
+            pass
+    times, refused = {}, {}
+    for name, work in decoders.items():
+        try:
+            times[name], _ = timed(work, request["repeats"])
+        except Exception as error:  # whatever a library raises: it is left out and said so
+            refused[name] = str(error)[:100]
+    return {"times": times, "refused": refused}
+
+
+def hello(_):
+    return {name: str(getattr(module, "__version__", "")) for name, module in LIBRARIES.items()}
+
+
+COMMANDS = {"hello": hello, "prepare": prepare, "decode": decode}
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    print(json.dumps(COMMANDS[asked["command"]](asked)), flush=True)
