@@ -15,7 +15,9 @@ export class Rivals {
   libraries: Record<string, string> = {};
 
   private constructor(program: string) {
-    this.#python = spawn(program, [join(root, "bench/lib/rivals.py")], { stdio: ["pipe", "pipe", "inherit"] });
+    this.#python = spawn(program, [join(root, "bench/lib/rivals.py")], {
+      stdio: ["pipe", "pipe", "inherit"],
+    });
     this.#reader = createInterface(this.#python.stdout);
     this.#lines = this.#reader[Symbol.asyncIterator]();
     this.#python.on("error", () => this.#reader.close());

@@ -140,7 +140,8 @@ function write(layout: Layout, at: number, value: number, bytes: 1 | 2 | 4): voi
   const { bytes: b, little } = layout;
   if (at + bytes > b.length) return;
   if (bytes === 1) b[at] = value;
-  else if (bytes === 2) little ? b.writeUInt16LE(value % 65536, at) : b.writeUInt16BE(value % 65536, at);
+  else if (bytes === 2 && little) b.writeUInt16LE(value & 0xffff, at);
+  else if (bytes === 2) b.writeUInt16BE(value & 0xffff, at);
   else if (little) b.writeUInt32LE(value >>> 0, at);
   else b.writeUInt32BE(value >>> 0, at);
 }
