@@ -1,5 +1,5 @@
-/** Other decoders and OpenCV, in a Python process that lives as long as the bench, and DCMTK's programs. */
-import { spawn, spawnSync, type ChildProcessByStdio } from "node:child_process";
+/** Other decoders and OpenCV, in a Python process that lives as long as the bench and starts DCMTK's programs too. */
+import { spawn, type ChildProcessByStdio } from "node:child_process";
 import { createInterface, type Interface } from "node:readline";
 import { join } from "node:path";
 import type { Readable, Writable } from "node:stream";
@@ -45,27 +45,4 @@ export class Rivals {
     this.#python.stdin.end();
     this.#reader.close();
   }
-}
-
-function milliseconds(program: string, parameters: string[]): number | undefined {
-  const began = performance.now();
-  const { status } = spawnSync(program, parameters, { stdio: "ignore" });
-  return status === 0 ? performance.now() - began : undefined;
-}
-
-const DCMTK: Record<string, string> = { jpeg: "dcmdjpeg", "jpeg-ls": "dcmdjpls", rle: "dcmdrle" };
-
-/**
- * Once through the DCMTK program for this coding: the whole process, less what reading and writing the decoded object
- * costs the same toolkit (dcmconv). Undefined where DCMTK is absent or does not decode it.
- */
-export function dcmtk(kind: string, file: string, scratch: string): number | undefined {
-  const program = DCMTK[kind];
-  if (program === undefined) return undefined;
-  const decoded = join(scratch, "dcmtk.dcm");
-  // Colour stays as coded, which is what Radserve gives
-  const whole = milliseconds(program, [...(kind === "jpeg" ? ["+cn"] : []), file, decoded]);
-  const baseline =
-    whole === undefined ? undefined : milliseconds("dcmconv", [decoded, join(scratch, "copy.dcm")]);
-  return whole === undefined || baseline === undefined ? undefined : Math.max(0, whole - baseline);
 }
