@@ -43,8 +43,8 @@ class Environment {
   using Answer = std::function<Napi::Value(Napi::Env)>;
   /// A promise under a new ticket. `held` stays referenced until the promise is settled.
   std::pair<uint64_t, Napi::Promise> Expect(Answer answer, const Napi::Value& held);
-  /// The promise of a ticket for which no letter will come.
-  void Forget(uint64_t ticket);
+  /// Settles the promise of a ticket at once.
+  void Settle(const Client::Letter& letter);
 
  private:
   struct Pending {
@@ -56,7 +56,6 @@ class Environment {
   void Open();
   void Close();
   void Drain();
-  void Settle(const Client::Letter& letter);
   void KeepLoopAlive();
 
   static std::atomic<uint64_t> next_owner_;
@@ -105,11 +104,6 @@ std::pair<uint64_t, Napi::Promise> Environment::Expect(Answer answer, const Napi
   return {ticket, deferred.Promise()};
 }
 
-void Environment::Forget(uint64_t ticket) {
-  pending_.erase(ticket);
-  KeepLoopAlive();
-}
-
 /// The event loop waits for the engine while, and only while, something is under way.
 void Environment::KeepLoopAlive() {
   const bool wanted = !pending_.empty();
@@ -125,12 +119,12 @@ void Environment::KeepLoopAlive() {
 void Environment::Drain() {
   const Napi::HandleScope scope(env_);
   for (const Client::Letter& letter : client_->Take()) Settle(letter);
-  KeepLoopAlive();
 }
 
 void Environment::Settle(const Client::Letter& letter) {
   auto node = pending_.extract(letter.ticket);
   if (node.empty()) return;
+  KeepLoopAlive();
   const Pending& pending = node.mapped();
   if (letter.failure) {
     pending.deferred.Reject(MakeError(env_, letter.failure->code, letter.failure->message).Value());
@@ -185,9 +179,8 @@ Napi::Value Submit(const Napi::CallbackInfo& info, Scheduler& scheduler, const s
   request->ticket = ticket;
   try {
     scheduler.Submit(request);
-  } catch (...) {
-    here.Forget(ticket);
-    throw;
+  } catch (const EngineError& e) {
+    here.Settle({ticket, Failure{e.code(), e.what()}});
   }
   return promise;
 }

@@ -44,8 +44,13 @@ function missing() {
     lines.push(
       `CMake 3.18 or newer is needed, found ${cmake[0]}. Install a newer one, for example pip install cmake.`,
     );
+  const release = process.env.ONNXRUNTIME_ROOT;
   const library = "node_modules/com.github.asus4.onnxruntime/Plugins/Linux/x64/libonnxruntime.so";
-  if (!process.env.ONNXRUNTIME_ROOT && !existsSync(path.join(root, library)))
+  if (release && !["include", "lib"].every((folder) => existsSync(path.join(release, folder))))
+    lines.push(
+      `ONNXRUNTIME_ROOT is ${release}: expected an unpacked official release with include/ and lib/ there.`,
+    );
+  if (!release && !existsSync(path.join(root, library)))
     lines.push(
       "ONNX Runtime is missing in node_modules. Run npm ci, or set ONNXRUNTIME_ROOT to an unpacked official release.",
     );

@@ -52,7 +52,8 @@ async function inWorker(): Promise<void> {
 async function endWorker(what: "terminate" | "exit" | "throw"): Promise<void> {
   const worker = startWorker(what);
   const ended = exitCode(worker);
-  await once(worker, "message");
+  // Its error may overtake its message.
+  await Promise.race([new Promise((resolve) => worker.once("message", resolve)), ended]);
   if (what === "terminate") await worker.terminate();
   const code = await ended;
   if (code !== (what === "exit" ? 5 : 1)) throw new Error(`The worker ended with ${code}`);
