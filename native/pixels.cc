@@ -8,64 +8,12 @@
 #include <utility>
 
 #include "error.h"
-#include "simd.h"
+#include "pixel_rows.h"
 
 namespace radserve {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-/// Containers of one row to values: value = clamp(stored * a + b), or background in the padding range.
-struct AffineLoop {
-  uint32_t shift, mask, sign;
-  int32_t padding_from, padding_to;
-  float a, b, low, high, background;
-};
-
-template <typename Raw>
-[[gnu::always_inline]] inline void AffineRow(const Raw* __restrict raw, int count, const AffineLoop p,
-                                             float* __restrict out) {
-  for (int i = 0; i < count; ++i) {
-    const uint32_t masked = (static_cast<uint32_t>(raw[i]) >> p.shift) & p.mask;
-    const int32_t stored = static_cast<int32_t>(masked ^ p.sign) - static_cast<int32_t>(p.sign);
-    float value = static_cast<float>(stored) * p.a + p.b;
-    value = value < p.low ? p.low : value;
-    value = value > p.high ? p.high : value;
-    out[i] = (stored >= p.padding_from) & (stored <= p.padding_to) ? p.background : value;
-  }
-}
-
-RADSERVE_HOT_LOOP void AffineRow8(const uint8_t* raw, int count, const AffineLoop& p, float* out) {
-  AffineRow(raw, count, p, out);
-}
-
-RADSERVE_HOT_LOOP void AffineRow16(const uint16_t* raw, int count, const AffineLoop& p, float* out) {
-  AffineRow(raw, count, p, out);
-}
-
-template <typename Raw>
-void TableRow(const Raw* raw, int count, uint32_t shift, uint32_t mask, const float* table, float* out) {
-  for (int i = 0; i < count; ++i) out[i] = table[(static_cast<uint32_t>(raw[i]) >> shift) & mask];
-}
-
-/// Where odd addresses are given, the row is copied once so that the loops read aligned words.
-class Row16 {
- public:
-  Row16(const uint8_t* bytes, int count) {
-    if (reinterpret_cast<uintptr_t>(bytes) % alignof(uint16_t) == 0) {
-      words_ = reinterpret_cast<const uint16_t*>(bytes);
-      return;
-    }
-    copy_.resize(static_cast<size_t>(count));
-    std::memcpy(copy_.data(), bytes, copy_.size() * sizeof(uint16_t));
-    words_ = copy_.data();
-  }
-  const uint16_t* words() const { return words_; }
-
- private:
-  std::vector<uint16_t> copy_;
-  const uint16_t* words_;
-};
 
 void CheckFormat(const PixelFormat& f) {
   const bool allocated =
@@ -125,6 +73,7 @@ PixelSource::PixelSource(const Plane& plane, const InputSpec& spec) : plane_(pla
   CheckLength(plane);
   channels_ = spec.Channels();
   const PixelFormat& f = plane.format;
+  bits_.wide = f.bits_allocated == 16;
   bits_.shift = f.is_float ? 0 : static_cast<uint32_t>(f.high_bit + 1 - f.bits_stored);
   bits_.mask = f.bits_stored >= 32 ? ~0u : (1u << f.bits_stored) - 1;
   bits_.sign = f.is_signed && f.bits_stored <= 32 ? 1u << (f.bits_stored - 1) : 0;
@@ -184,6 +133,12 @@ void PixelSource::PrepareColour(const InputSpec& spec) {
   colour_clip_ = spec.clip ? Range{spec.clip->first, spec.clip->second} : Range{-kInfinity, kInfinity};
   background_ = static_cast<float>(std::clamp(spec.background, colour_clip_.low, colour_clip_.high));
   for (int v = 0; v < 256; ++v) colour_table_.push_back(ColourValue(v));
+  if (!palette || !Small()) return;
+  for (uint32_t masked = 0; masked <= bits_.mask; ++masked) {
+    float values[3];
+    ColourValues(PaletteRgb(FromMasked(masked)), values);
+    for (int c = 0; c < channels_; ++c) palette_tables_[static_cast<size_t>(c)].push_back(values[c]);
+  }
 }
 
 /// Containers of one or two bytes have fast paths.
@@ -232,10 +187,8 @@ bool PixelSource::IsPadding(double stored) const {
 }
 
 std::vector<uint64_t> PixelSource::Histogram() const {
-  std::vector<uint64_t> counts(static_cast<size_t>(bits_.mask) + 1);
   const size_t pixels = static_cast<size_t>(plane_.format.rows) * static_cast<size_t>(plane_.format.columns);
-  for (size_t i = 0; i < pixels; ++i) ++counts[Masked(i)];
-  return counts;
+  return CountContainers(bits_, plane_.data.data(), pixels);
 }
 
 Range PixelSource::ObservedRange(const ModalityTransform* modality) const {
@@ -278,82 +231,100 @@ void PixelSource::GrayRow(int row, float* out) const {
     }
     return;
   }
-  if (affine_) return ReadContainers(row, *affine_, background_, out);
-  const bool bytes = plane_.format.bits_allocated == 8;
-  const uint8_t* data = plane_.data.data() + first * (bytes ? 1 : 2);
-  if (bytes) return TableRow(data, columns, bits_.shift, bits_.mask, table_.data(), out);
-  TableRow(Row16(data, columns).words(), columns, bits_.shift, bits_.mask, table_.data(), out);
+  const uint8_t* bytes = RowBytes(row);
+  if (affine_) return AffineRow(bits_, bytes, columns, *affine_, background_, out);
+  TableRow(bits_, bytes, columns, table_.data(), out);
 }
 
-/// One row of containers of one or two bytes: clamp(stored * a + b), background in the padding range.
-void PixelSource::ReadContainers(int row, const ValueMap::Affine& map, float background, float* out) const {
-  const int columns = plane_.format.columns;
-  const size_t first = static_cast<size_t>(row) * static_cast<size_t>(columns);
-  const AffineLoop loop = {bits_.shift, bits_.mask, bits_.sign, bits_.padding_from, bits_.padding_to,
-                           map.a,       map.b,      map.low,    map.high,           background};
-  if (plane_.format.bits_allocated == 8) return AffineRow8(plane_.data.data() + first, columns, loop, out);
-  AffineRow16(Row16(plane_.data.data() + first * 2, columns).words(), columns, loop, out);
+/// Containers of one row of one sample a pixel.
+const uint8_t* PixelSource::RowBytes(int row) const {
+  const PixelFormat& f = plane_.format;
+  return plane_.data.data() + static_cast<ptrdiff_t>(row) * f.columns * (f.bits_allocated / 8);
 }
 
-void PixelSource::Rgb(size_t row_sample, int column, double rgb[3]) const {
+PixelSource::RgbValue PixelSource::PaletteRgb(double index) const {
+  const Palette& p = *plane_.interpretation.palette;
+  return {PaletteEntry(p.red, p, index), PaletteEntry(p.green, p, index), PaletteEntry(p.blue, p, index)};
+}
+
+PixelSource::RgbValue PixelSource::Rgb(size_t row_sample, int column) const {
   const PixelFormat& f = plane_.format;
   const size_t x = static_cast<size_t>(column);
-  if (f.photometric == Photometric::kPalette) {
-    const Palette& p = *plane_.interpretation.palette;
-    const double index = Stored(row_sample + x);
-    rgb[0] = PaletteEntry(p.red, p, index);
-    rgb[1] = PaletteEntry(p.green, p, index);
-    rgb[2] = PaletteEntry(p.blue, p, index);
-    return;
-  }
-  double sample[3];
+  if (f.photometric == Photometric::kPalette) return PaletteRgb(Stored(row_sample + x));
+  RgbValue sample;
   if (f.packed422) {
     // Two pixels share four bytes: Y1 Y2 Cb Cr (PS3.3 C.7.6.3.1.2).
     const size_t pair = row_sample + x / 2 * 4;
-    sample[0] = Stored(pair + x % 2);
-    sample[1] = Stored(pair + 2);
-    sample[2] = Stored(pair + 3);
+    sample = {Stored(pair + x % 2), Stored(pair + 2), Stored(pair + 3)};
   } else {
     for (size_t c = 0; c < 3; ++c) sample[c] = Stored(row_sample + x * 3 + c);
   }
-  if (f.photometric == Photometric::kRgb) {
-    std::copy_n(sample, 3, rgb);
-  } else {
-    YbrToRgb(f.photometric == Photometric::kYbrPartial420, StoredRange(f).high, sample, rgb);
-  }
+  if (f.photometric == Photometric::kRgb) return sample;
+  RgbValue rgb;
+  YbrToRgb(f.photometric == Photometric::kYbrPartial420, StoredRange(f).high, sample.data(), rgb.data());
+  return rgb;
 }
 
 float PixelSource::ColourValue(double value) const {
   return static_cast<float>(std::clamp(value / colour_divisor_, colour_clip_.low, colour_clip_.high));
 }
 
-/// RGB of eight bits, the usual colour: the same values as ColourRow without its detours.
-void PixelSource::RgbRow8(int row, float* const* channels) const {
-  const int columns = plane_.format.columns;
-  const uint8_t* rgb = plane_.data.data() + static_cast<ptrdiff_t>(row) * columns * 3;
-  for (int c = 0; c < 3; ++c) {
+/// One pixel in the tensor's channels.
+void PixelSource::ColourValues(const RgbValue& rgb, float* values) const {
+  if (order_ == ChannelOrder::kGrayscale) {
+    values[0] = ColourValue(0.299 * rgb[0] + 0.587 * rgb[1] + 0.114 * rgb[2]);
+    return;
+  }
+  const int red = order_ == ChannelOrder::kBgr ? 2 : 0;
+  values[red] = ColourValue(rgb[0]);
+  values[1] = ColourValue(rgb[1]);
+  values[2 - red] = ColourValue(rgb[2]);
+}
+
+/// Colour of eight bits, the usual one: the same values as ColourRow, a row at a time.
+void PixelSource::ColourRow8(int row, float* const* channels) const {
+  const PixelFormat& f = plane_.format;
+  const auto columns = static_cast<size_t>(f.columns);
+  std::vector<uint8_t> block(columns * 3);
+  uint8_t* const plane[3] = {block.data(), block.data() + columns, block.data() + 2 * columns};
+  const uint8_t* in = plane_.data.data() + static_cast<size_t>(row) * columns * (f.packed422 ? 2 : 3);
+  for (size_t x = 0; x < columns; ++x) {
+    const uint8_t* pair = in + x / 2 * 4;
+    plane[0][x] = f.packed422 ? pair[x % 2] : in[x * 3];
+    plane[1][x] = f.packed422 ? pair[2] : in[x * 3 + 1];
+    plane[2][x] = f.packed422 ? pair[3] : in[x * 3 + 2];
+  }
+  if (f.photometric != Photometric::kRgb) {
+    YbrToRgbRow(f.photometric == Photometric::kYbrPartial420, f.columns, plane[0], plane[1], plane[2]);
+  }
+  if (order_ == ChannelOrder::kGrayscale) {
+    return LuminanceRow(plane[0], plane[1], plane[2], f.columns, colour_divisor_, colour_clip_, channels[0]);
+  }
+  for (size_t c = 0; c < 3; ++c) {
     float* out = channels[order_ == ChannelOrder::kBgr ? 2 - c : c];
-    for (int x = 0; x < columns; ++x) out[x] = colour_table_[rgb[x * 3 + c]];
+    for (size_t x = 0; x < columns; ++x) out[x] = colour_table_[plane[c][x]];
+  }
+}
+
+void PixelSource::PaletteRow(int row, float* const* channels) const {
+  const auto columns = static_cast<size_t>(plane_.format.columns);
+  for (size_t x = 0; x < columns; ++x) {
+    const uint32_t masked = Masked(static_cast<size_t>(row) * columns + x);
+    for (size_t c = 0; c < static_cast<size_t>(channels_); ++c) channels[c][x] = palette_tables_[c][masked];
   }
 }
 
 void PixelSource::ColourRow(int row, float* const* channels) const {
   const PixelFormat& f = plane_.format;
-  const bool eight = f.photometric == Photometric::kRgb && f.bits_allocated == 8 && f.bits_stored == 8;
-  if (eight && order_ != ChannelOrder::kGrayscale) return RgbRow8(row, channels);
+  if (!palette_tables_[0].empty()) return PaletteRow(row, channels);
+  const bool palette = f.photometric == Photometric::kPalette;
+  if (!palette && f.bits_allocated == 8 && f.bits_stored == 8) return ColourRow8(row, channels);
   const size_t samples = f.packed422 ? 2 : static_cast<size_t>(f.samples);
   const size_t row_sample = static_cast<size_t>(row) * static_cast<size_t>(f.columns) * samples;
-  const int red = order_ == ChannelOrder::kBgr ? 2 : 0;
   for (int x = 0; x < f.columns; ++x) {
-    double rgb[3];
-    Rgb(row_sample, x, rgb);
-    if (order_ == ChannelOrder::kGrayscale) {
-      channels[0][x] = ColourValue(0.299 * rgb[0] + 0.587 * rgb[1] + 0.114 * rgb[2]);
-    } else {
-      channels[red][x] = ColourValue(rgb[0]);
-      channels[1][x] = ColourValue(rgb[1]);
-      channels[2 - red][x] = ColourValue(rgb[2]);
-    }
+    float values[3];
+    ColourValues(Rgb(row_sample, x), values);
+    for (int c = 0; c < channels_; ++c) channels[c][x] = values[c];
   }
 }
 
@@ -393,18 +364,14 @@ std::vector<uint8_t> PixelSource::PaddingMask() const {
   std::vector<uint8_t> mask;
   if (!f.Monochrome() || (!plane_.interpretation.padding && !f.is_float)) return mask;
   mask.resize(static_cast<size_t>(f.rows) * static_cast<size_t>(f.columns));
+  bool any = false;
   if (Small()) {
-    // With a value of 0 and a background of 1 the reading loop gives the mask itself.
-    const ValueMap::Affine nothing = {0, 0, 0, 0};
-    std::vector<float> row(static_cast<size_t>(f.columns));
-    for (int y = 0; y < f.rows; ++y) {
-      ReadContainers(y, nothing, 1, row.data());
-      std::copy(row.begin(), row.end(), mask.begin() + static_cast<ptrdiff_t>(y) * f.columns);
-    }
+    for (int y = 0; y < f.rows; ++y)
+      any |= PaddingRow(bits_, RowBytes(y), f.columns, mask.data() + static_cast<ptrdiff_t>(y) * f.columns);
   } else {
     for (size_t i = 0; i < mask.size(); ++i) mask[i] = IsPadding(Stored(i)) ? 1 : 0;
+    any = std::find(mask.begin(), mask.end(), 1) != mask.end();
   }
-  const bool any = std::find(mask.begin(), mask.end(), 1) != mask.end();
   if (!any) mask.clear();
   return mask;
 }

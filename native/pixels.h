@@ -1,12 +1,14 @@
 #ifndef RADSERVE_PIXELS_H_
 #define RADSERVE_PIXELS_H_
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "image.h"
+#include "pixel_rows.h"
 #include "spec.h"
 #include "statistics.h"
 #include "values.h"
@@ -40,13 +42,7 @@ class PixelSource {
   std::vector<uint8_t> PaddingMask() const;
 
  private:
-  struct Bits {
-    uint32_t shift = 0;
-    uint32_t mask = 0;
-    uint32_t sign = 0;
-    int32_t padding_from = 0;
-    int32_t padding_to = 0;
-  };
+  using RgbValue = std::array<double, 3>;
 
   void PrepareGray(const InputSpec& spec);
   void PrepareColour(const InputSpec& spec);
@@ -58,16 +54,19 @@ class PixelSource {
   std::vector<uint64_t> Histogram() const;
   double FromMasked(uint32_t masked) const;
   void GrayRow(int row, float* out) const;
-  void ReadContainers(int row, const ValueMap::Affine& map, float background, float* out) const;
+  const uint8_t* RowBytes(int row) const;
   void ColourRow(int row, float* const* channels) const;
-  void RgbRow8(int row, float* const* channels) const;
+  void ColourRow8(int row, float* const* channels) const;
+  void PaletteRow(int row, float* const* channels) const;
   float ColourValue(double value) const;
-  void Rgb(size_t row_sample, int column, double rgb[3]) const;
+  void ColourValues(const RgbValue& rgb, float* values) const;
+  RgbValue PaletteRgb(double index) const;
+  RgbValue Rgb(size_t row_sample, int column) const;
 
   const Plane& plane_;
   int channels_ = 1;
   float background_ = 0;
-  Bits bits_;
+  Containers bits_;
   /// Grayscale.
   std::optional<ValueMap> map_;
   std::optional<ValueMap::Affine> affine_;
@@ -79,6 +78,8 @@ class PixelSource {
   Range colour_clip_;
   /// ColourValue of 0 to 255.
   std::vector<float> colour_table_;
+  /// PALETTE COLOR of at most 16 bits: each channel's value by masked container.
+  std::array<std::vector<float>, 3> palette_tables_;
 };
 
 }  // namespace radserve

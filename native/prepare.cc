@@ -2,18 +2,30 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "error.h"
 #include "normaliser.h"
 #include "pixels.h"
 #include "resample.h"
+#include "simd.h"
 
 namespace radserve {
 namespace {
 
 /// Prepared tensors above this are refused; a source of 16384 x 16384 in float fits.
 constexpr double kMaxTensorBytes = 2147483648.0;
+
+/// Clips and normalises one row, as Normaliser does value by value.
+RADSERVE_HOT_LOOP void NormaliseRow(const float* __restrict values, int count, float low, float high,
+                                    double subtract, double multiply, double add, float* __restrict out) {
+  for (int x = 0; x < count; ++x) {
+    float value = values[x] < low ? low : values[x];
+    value = value > high ? high : value;
+    out[x] = static_cast<float>((static_cast<double>(value) - subtract) * multiply + add);
+  }
+}
 
 /// Writes rows into the tensor at their place, and background around them.
 class TensorWriter {
@@ -31,16 +43,22 @@ class TensorWriter {
     std::vector<int64_t> shape = {1, channels, rows, columns};
     if (spec.channels_last) shape = {1, rows, columns, channels};
     tensor_ = MakeTensor(spec.tensor, spec.dtype, std::move(shape));
+    if (spec.clip) {
+      low_ = static_cast<float>(spec.clip->first);
+      high_ = static_cast<float>(spec.clip->second);
+    }
     for (size_t c = 0; c < channels_; ++c) background_.push_back(normaliser_(c, source.background()));
   }
 
   /// `values` are `width` values for each channel; nullptr writes background.
   void Write(int row, const float* const* values) {
     for (size_t c = 0; c < channels_; ++c) {
-      std::fill(row_.begin(), row_.end(), background_[c]);
+      if (values == nullptr || geometry_.width < geometry_.columns) {
+        std::fill(row_.begin(), row_.end(), background_[c]);
+      }
       if (values != nullptr) {
-        float* out = row_.data() + geometry_.left;
-        for (int x = 0; x < geometry_.width; ++x) out[x] = normaliser_(c, Clipped(values[c][x]));
+        NormaliseRow(values[c], geometry_.width, low_, high_, normaliser_.subtract[c],
+                     normaliser_.multiply[c], normaliser_.add[c], row_.data() + geometry_.left);
       }
       const size_t columns = row_.size();
       const size_t y = static_cast<size_t>(row);
@@ -54,17 +72,14 @@ class TensorWriter {
   Tensor Take() { return std::move(tensor_); }
 
  private:
-  float Clipped(float value) const {
-    if (!spec_.clip) return value;
-    return std::clamp(value, static_cast<float>(spec_.clip->first), static_cast<float>(spec_.clip->second));
-  }
-
   const InputSpec& spec_;
   const Geometry& geometry_;
   size_t channels_;
   Normaliser normaliser_;
   std::vector<float> row_;
   std::vector<float> background_;
+  float low_ = -std::numeric_limits<float>::infinity();
+  float high_ = std::numeric_limits<float>::infinity();
   Tensor tensor_;
 };
 

@@ -59,7 +59,38 @@ RADSERVE_HOT_LOOP void SetScaled(float* __restrict accumulator, const float* __r
   for (int i = 0; i < count; ++i) accumulator[i] = row[i] * weight;
 }
 
-void FilterColumns(const Taps& taps, const float* row, float* out) {
+/// Outputs side by side that each take the next `kCount` inputs: what a whole scale by area comes to.
+template <int kCount>
+[[gnu::always_inline]] inline void FilterStride(const float* __restrict row, const float* __restrict weights,
+                                                size_t count, float* __restrict out) {
+  for (size_t x = 0; x < count; ++x) {
+    float sum = 0;
+    for (size_t k = 0; k < kCount; ++k) sum += row[x * kCount + k] * weights[x * kCount + k];
+    out[x] = sum;
+  }
+}
+
+RADSERVE_HOT_LOOP void FilterStride2(const float* row, const float* weights, size_t count, float* out) {
+  FilterStride<2>(row, weights, count, out);
+}
+
+RADSERVE_HOT_LOOP void FilterStride4(const float* row, const float* weights, size_t count, float* out) {
+  FilterStride<4>(row, weights, count, out);
+}
+
+/// The number of inputs of every output where the outputs follow each other without gap or overlap; else 0.
+int WholeStride(const Taps& taps) {
+  if (taps.size() == 0) return 0;
+  const int stride = taps.count[0];
+  for (size_t x = 0; x < taps.size(); ++x) {
+    if (taps.count[x] != stride || taps.first[x] != taps.first[0] + static_cast<int>(x) * stride) return 0;
+  }
+  return stride;
+}
+
+void FilterColumns(const Taps& taps, int stride, const float* row, float* out) {
+  if (stride == 2) return FilterStride2(row + taps.first[0], taps.weights.data(), taps.size(), out);
+  if (stride == 4) return FilterStride4(row + taps.first[0], taps.weights.data(), taps.size(), out);
   for (size_t x = 0; x < taps.size(); ++x) {
     const float* in = row + taps.first[x];
     const float* weights = taps.weights.data() + taps.start[x];
@@ -128,6 +159,7 @@ void Resample(const Taps& rows, const Taps& columns, int input_columns, int chan
   const RowBlock input(planes, width);
   const RowBlock accumulators(ring * planes, width);
   const RowBlock output(planes, columns.size());
+  const int stride = WholeStride(columns);
   size_t done = 0;
   for (int row = rows.size() == 0 ? 0 : rows.first[0]; done < rows.size(); ++row) {
     if (rows.first[done] > row) continue;
@@ -143,7 +175,7 @@ void Resample(const Taps& rows, const Taps& columns, int input_columns, int chan
     }
     for (; done < rows.size() && rows.first[done] + rows.count[done] <= row + 1; ++done) {
       for (size_t c = 0; c < planes; ++c) {
-        FilterColumns(columns, accumulators.Rows()[(done % ring) * planes + c], output.Rows()[c]);
+        FilterColumns(columns, stride, accumulators.Rows()[(done % ring) * planes + c], output.Rows()[c]);
       }
       sink(static_cast<int>(done), output.Rows());
     }

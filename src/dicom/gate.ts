@@ -32,6 +32,7 @@ export function constantFrameLimit(header: CodestreamHeader): number {
 export function strayBits(data: Uint8Array, format: PixelFormat): number | undefined {
   const { bitsAllocated, highBit, signed } = format;
   if (highBit + 1 === bitsAllocated || format.float) return undefined;
+  if (!anyHighBits(data, bitsAllocated, highBit)) return undefined;
   const ones = 2 ** (bitsAllocated - highBit - 1) - 1;
   const words =
     bitsAllocated === 8
@@ -39,13 +40,26 @@ export function strayBits(data: Uint8Array, format: PixelFormat): number | undef
       : bitsAllocated === 16
         ? new Uint16Array(data.buffer, data.byteOffset, data.length >>> 1)
         : new Uint32Array(data.buffer, data.byteOffset, data.length >>> 2);
-  for (const word of words) {
+  // By index: an iterator takes ten times as long
+  for (let i = 0; i < words.length; i++) {
+    const word = words[i] ?? 0;
     const high = word >>> (highBit + 1);
     if (high === 0) continue;
     const negative = signed && ((word >>> highBit) & 1) === 1;
     if (!(negative && high === ones)) return word;
   }
   return undefined;
+}
+
+/** False where no container has a bit above HighBit, which is nearly always and quickly said: four bytes at a time. */
+function anyHighBits(data: Uint8Array, bitsAllocated: number, highBit: number): boolean {
+  if (data.byteOffset % 4 !== 0 || data.length % 4 !== 0) return true;
+  let above = 0;
+  for (let bit = 0; bit < 32; bit++) if (bit % bitsAllocated > highBit) above |= 1 << bit;
+  let seen = 0;
+  const words = new Int32Array(data.buffer, data.byteOffset, data.length >>> 2);
+  for (let i = 0; i < words.length; i++) seen |= words[i] ?? 0;
+  return (seen & above) !== 0;
 }
 
 /** Throws decode_suspect where values leave BitsStored. */

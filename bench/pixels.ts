@@ -1,0 +1,82 @@
+/**
+ * `npm run bench:pixels -- [--rounds 5] [--only preparation|decoding] [--json]`: how long one image takes from stored
+ * values to tensor and from compressed frame to stored values, on one thread, with other libraries measured by turns
+ * in the same run. Rivals come from Python (RADSERVE_PYTHON or python3: opencv-python-headless, numpy, python-gdcm,
+ * pylibjpeg-openjpeg, pyjpegls, imagecodecs) and DCMTK's programs; what is absent is left out.
+ */
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import os from "node:os";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { decoding, type DecodingRow } from "./lib/decoding.js";
+import { preparation, type PreparationRow } from "./lib/preparation.js";
+import { Rivals } from "./lib/rivals.js";
+
+const { values } = parseArgs({
+  options: {
+    rounds: { type: "string", default: "5" },
+    only: { type: "string" },
+    json: { type: "boolean" },
+  },
+});
+
+function commit(): string {
+  try {
+    return execFileSync("git", ["rev-parse", "--short", "HEAD"], { encoding: "utf8" }).trim();
+  } catch {
+    return "unknown";
+  }
+}
+
+const number = (value: number | undefined) => (value === undefined ? "" : value.toFixed(2));
+
+function list(times: Record<string, number> | undefined): string {
+  const entries = Object.entries(times ?? {}).sort(([, a], [, b]) => a - b);
+  return entries.map(([name, time]) => `${name} ${number(time)}`).join(", ");
+}
+
+function preparationTable(rows: PreparationRow[]): string {
+  const lines = rows.map(
+    (r) =>
+      `| ${r.picture} | ${r.size} | ${r.interpolation} | ${number(r.ours_ms)} | ${list(r.rivals_ms)} | ${number(r.ratio)} |`,
+  );
+  return [
+    "| picture | to | interpolation | ours ms | OpenCV and numpy, ms | ratio |",
+    "|---|---|---|---|---|---|",
+    ...lines,
+  ].join("\n");
+}
+
+function decodingTable(rows: DecodingRow[]): string {
+  const lines = rows.map(
+    (r) =>
+      `| ${r.file} | ${r.transfer_syntax.replace("1.2.840.10008.1.2", "…")} | ${number(r.ours_ms)} | ${list(r.rivals_ms)} | ${number(r.ratio)} | ${number(r.ratio_any)} |`,
+  );
+  return [
+    "| file | syntax | ours ms | others, ms | ratio to DCMTK, GDCM, OpenJPEG | ratio to any |",
+    "|---|---|---|---|---|---|",
+    ...lines,
+  ].join("\n");
+}
+
+const scratch = mkdtempSync(join(os.tmpdir(), "radserve-bench-"));
+const rivals = await Rivals.start();
+if (rivals?.libraries["cv2"] === undefined)
+  console.error("No Python with OpenCV and numpy (RADSERVE_PYTHON): its columns are left out.");
+try {
+  const rounds = Number(values.rounds);
+  const result = {
+    commit: commit(),
+    node: process.version,
+    cpu: `${os.availableParallelism()} x ${os.cpus()[0]?.model ?? "unknown"}`,
+    libraries: rivals?.libraries ?? {},
+    preparation: values.only === "decoding" ? [] : await preparation(scratch, rounds, rivals),
+    decoding: values.only === "preparation" ? [] : await decoding(scratch, rounds, rivals),
+  };
+  if (values.json) console.log(JSON.stringify(result, undefined, 2));
+  else console.log(`${preparationTable(result.preparation)}\n\n${decodingTable(result.decoding)}`);
+} finally {
+  rivals?.stop();
+  rmSync(scratch, { recursive: true, force: true });
+}
