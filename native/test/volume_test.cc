@@ -219,14 +219,16 @@ float Slope(const Point& at) { return static_cast<float>(3 * at[0] - 2 * at[1] +
 TEST("a slope in the patient is that slope in the tensor, and a plane cuts the source where it cuts the patient") {
   std::mt19937 random(7);
   int checked = 0;
+  int wrong = 0;
   int decided = 0;
-  for (int round = 0; round < 200; ++round) {
+  int misplaced = 0;
+  for (int round = 0; round < 60; ++round) {
     Case c = RandomCase(random);
     // Finer than the source on both sides of the way: between voxels a slope is met exactly.
     c.spec.spacing_mm.reset();
     c.spec.fit = Fit::kStretch;
     const Scan scan(c.acquisition, c.sides, c.spacing, Slope);
-    c.spec.size = {SizeSpec::Kind::kFixed, 37, 41, 1, 0, 33};
+    c.spec.size = {SizeSpec::Kind::kFixed, 41, 37, 1, 0, 33};
     const PreparedVolume prepared = Prepare(scan, c.spec);
     const std::vector<float> values = AsFloats(prepared.tensor);
     const double middle = 3 * c.sides[0] * c.spacing[0] / 2 - 2 * c.sides[1] * c.spacing[1] / 2 +
@@ -248,7 +250,7 @@ TEST("a slope in the patient is that slope in the tensor, and a plane cuts the s
           const float expected = Slope(scan.Where(source));
           if (inside) {
             ++checked;
-            NEAR(values[i], expected, 2e-3);
+            if (!(std::fabs(values[i] - expected) <= 2e-3f)) ++wrong;
           }
           const float logit = expected - static_cast<float>(middle);
           std::memcpy(y.data + (33 * 41 * 37 + i) * sizeof(float), &logit, sizeof(float));
@@ -264,12 +266,14 @@ TEST("a slope in the patient is that slope in the tensor, and a plane cuts the s
         if (at[a] < c.spacing[a] || at[a] > (c.sides[a] - 1) * c.spacing[a]) return;
       }
       const double over = static_cast<double>(Slope(at)) - middle;
-      // Antialiasing blurs over one source voxel; at a plane through a slope it cancels out but for rounding.
-      if (std::fabs(over) < 0.5) return;
+      // Antialiasing weighs samples that do not lie evenly round a voxel: a twentieth of a voxel at most.
+      if (std::fabs(over) < 0.05 * (3 * c.spacing[0] + 2 * c.spacing[1] + 0.7 * c.spacing[2])) return;
       ++decided;
-      CHECK((over > 0) == (back.mask[voxel] == 1));
+      if ((over > 0) != (back.mask[voxel] == 1)) ++misplaced;
     });
   }
+  EQUAL(wrong, 0);
+  EQUAL(misplaced, 0);
   CHECK(checked > 1000000);
   CHECK(decided > 100000);
 }
@@ -462,7 +466,7 @@ TEST("probabilities come back by channel, first or last, whole or reduced") {
   // Half as many slices as the source: the upper two of four are nearer to the second.
   const Tensor half = filled({2, 2, 1, 1}, {0, 2, 1, 0});
   CHECK((Back(prepared, half, spec).mask == std::vector<uint8_t>{1, 1, 1, 1, 0, 0, 0, 0}));
-  EQUAL(CodeOf([&] { Back(prepared, filled({1, 3, 4, 1, 2}, std::vector<float>(24)), spec); }), "output_invalid");
+  EQUAL(CodeOf([&] { Back(prepared, filled({1, 3, 4, 1, 1}, std::vector<float>(12)), spec); }), "output_invalid");
   EQUAL(CodeOf([&] { Back(prepared, filled({2, 2, 1, 1}, {0, NAN, 1, 0}), spec); }), "output_invalid");
   EQUAL(CodeOf([&] { Back(prepared, filled({4, 1, 2}, std::vector<float>(8, 201)), LabelMapSpec()); }),
         "output_invalid");
