@@ -93,6 +93,18 @@ t.test("issue prints the token alone; revoke works within a second", async (t) =
   t.match((await radserve(place, "token", "list")).stdout, new RegExp(`${jti}\tbob\trevoked`));
 });
 
+t.test("any jti can be revoked, also another issuer's", async (t) => {
+  for (const jti of ["own/../x", "a.b.c", "urn:uuid:1 2", "é", ".", "x".repeat(256)]) {
+    const token = sign({ sub: "a", exp: now + 60, jti });
+    t.strictSame(await refused(token), { status: 200 }, jti.slice(0, 20));
+    t.match(await radserve(place, "token", "revoke", jti), { status: 0, stderr: /refused all the same/ });
+    while ("status" in ((await refused(token)) as object));
+    t.strictSame(await refused(token), body("Invalid token"));
+  }
+  t.match(await radserve(place, "token", "revoke", server.token), { status: 2, stderr: /the token itself/ });
+  t.match(await radserve(place, "token", "revoke", "x".repeat(257)), { status: 2, stderr: /257 characters/ });
+});
+
 t.test("keys can be rotated while it runs", async (t) => {
   const added = await createKey(keys);
   const token = await issueToken(place);
@@ -115,4 +127,6 @@ t.test("token commands without a key, or wrongly used", async (t) => {
     status: 2,
     stderr: /--expires: expected a number with s, m, h, d, w or y/,
   });
+  const long = await radserve(bare, "token", "issue", "--subject", "x", "--expires", "99999999y");
+  t.match(long, { status: 2, stdout: "", stderr: /^--expires: .*at most 100y; found "99999999y"/ });
 });
