@@ -227,9 +227,10 @@ export function serveUnderSupervisor(): void {
     } catch (error) {
       if (!(error instanceof ConfigError) && !(error instanceof RadserveError) && !(error instanceof Error))
         throw error;
-      tell({ type: "unusable", message: error.message });
+      // Threads of a half-started engine would keep the process.
       process.exitCode = 2;
-      process.disconnect();
+      const message: FromServing = { type: "unusable", message: error.message };
+      process.send?.(message, () => process.exit());
     }
   };
   process.on("message", (message: ToServing, handle: unknown) => {
