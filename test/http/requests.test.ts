@@ -112,8 +112,13 @@ t.test("a token narrows the roots", async (t) => {
   const token = await issueToken(place, "--input-root", `${place.input}/mine`);
   const send = (input_image_path: string) =>
     post("/single_inference", { ...good, input_image_path }, { Authorization: token });
-  t.match(await send(good.input_image_path), { status: 403 });
+  t.match(await send(good.input_image_path), { status: 403, body: { message: /this token allows/ } });
   t.match(await send(`${place.input}/mine/none`), { status: 404 });
+  const early = await issueToken(place, "--output-root", `${place.output}/n1`);
+  const write = (output_folder_path: string) =>
+    post("/single_inference", { ...good, output_folder_path }, { Authorization: early });
+  t.match(await write(`${place.output}/n1/x`), { status: 422, body: { error: "no_model_accepts" } });
+  t.match(await write(`${place.output}/n2`), { status: 403, body: { details: { reason: "token" } } });
 });
 
 t.test("pages and methods that are not there", async (t) => {
