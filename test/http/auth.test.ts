@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import jwt from "jsonwebtoken";
 import t from "tap";
-import { createKey } from "../../src/keys.js";
+
 import { issueToken, makePlace, radserve, startServer } from "../support/server.js";
 
 const place = makePlace();
@@ -106,7 +106,16 @@ t.test("any jti can be revoked, also another issuer's", async (t) => {
 });
 
 t.test("keys can be rotated while it runs", async (t) => {
-  const added = await createKey(keys);
+  t.match((await radserve(place, "key", "list")).stdout, new RegExp(`^${kid}\tHS256\t.*\tissues$`, "m"));
+  t.match(await radserve(place, "key", "new"), { status: 0, stdout: /issues tokens from now on/ });
+  const listed = await radserve(place, "key", "list", "--json");
+  t.notMatch(listed.stdout, /secret/);
+  const rows = JSON.parse(listed.stdout) as { kid: string; use: string }[];
+  t.match(
+    rows.find((row) => row.kid === kid),
+    { use: "checks" },
+  );
+  const added = rows.find(({ use }) => use === "issues")!;
   const token = await issueToken(place);
   t.equal(jwt.decode(token, { complete: true })?.header.kid, added.kid, "the newest key signs");
   const start = performance.now();
