@@ -5,7 +5,7 @@
 import { fork, type ChildProcess } from "node:child_process";
 import net from "node:net";
 import { fileURLToPath } from "node:url";
-import { ConfigError, type Config } from "./config.js";
+import { ConfigError, requireFolder, type Config } from "./config.js";
 import { createKey, readKeys, someKeys } from "./keys.js";
 import { lockState } from "./lock.js";
 import { createLog, type Logger } from "./log.js";
@@ -166,6 +166,8 @@ async function checkedForServing(config: Config): Promise<void> {
       throw new ConfigError(error instanceof Error ? error.message : key);
     });
   }
+  requireFolder(config.models_dir, "RADSERVE_MODELS_DIR");
+  if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
   const outputs = await resolveRoots(config.output_roots, "RADSERVE_OUTPUT_ROOTS");
   for (const secret of [config.state_dir, config.keys_dir])
     if (isInside(secret, outputs))
@@ -174,12 +176,18 @@ async function checkedForServing(config: Config): Promise<void> {
       );
 }
 
+function whyNotListening(code: string, { host, port }: Config): string {
+  if (code === "EADDRINUSE")
+    return `RADSERVE_PORT: cannot listen on ${host}:${port}; another program listens there.`;
+  if (code === "EACCES")
+    return `RADSERVE_PORT: cannot listen on ${host}:${port}; this user may not. Use a port from 1024 on.`;
+  return `RADSERVE_HOST: expected an address or a name of this machine; found ${host}, where it cannot listen (${code}).`;
+}
+
 function listen(server: net.Server, config: Config): Promise<net.AddressInfo> {
   return new Promise((resolve, reject) => {
     server.once("error", (error: Error & { code?: string }) => {
-      const why =
-        error.code === "EADDRINUSE" ? "another program listens there" : (error.code ?? error.message);
-      reject(new ConfigError(`RADSERVE_PORT: cannot listen on ${config.host}:${config.port}; ${why}.`));
+      reject(new ConfigError(whyNotListening(error.code ?? error.message, config)));
     });
     server.listen({ port: config.port, host: config.host, backlog: 1024 }, () => {
       const address = server.address();

@@ -1,7 +1,7 @@
 /** `radserve init`: state directory, first key, example configuration. Changes nothing that is there already. */
 import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import type { Config } from "../config.js";
+import { requireFolder, type Config } from "../config.js";
 import { createKey, readKeys, someKeys } from "../keys.js";
 import { print, remark, type ExitStatus } from "./run.js";
 
@@ -23,6 +23,7 @@ function writeNew(file: string, value: unknown): boolean {
 
 export async function init(config: Config, options: InitOptions): Promise<ExitStatus> {
   mkdirSync(config.state_dir, { recursive: true, mode: 0o700 });
+  if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
   const found = readKeys(config.keys_dir);
   for (const problem of found.problems) remark(problem);
   const isNew = found.keys.length === 0 && found.problems.length === 0;

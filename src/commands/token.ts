@@ -2,7 +2,7 @@
 import path from "node:path";
 import jwt from "jsonwebtoken";
 import { LONGEST_JTI, issueToken, parseDuration, signingKey } from "../auth.js";
-import { ConfigError, type Config } from "../config.js";
+import { ConfigError, requireFolder, type Config } from "../config.js";
 import { listTokens, readKeys, recordToken, revokeToken } from "../keys.js";
 import { print, remark, type ExitStatus } from "./run.js";
 
@@ -23,6 +23,7 @@ export async function tokenIssue(config: Config, options: IssueCommand): Promise
     );
   if (options.subject.trim() === "" || options.subject.length > 256)
     throw new ConfigError("--subject: expected a name of 1 to 256 characters.");
+  if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
   const { keys, problems } = readKeys(config.keys_dir);
   for (const problem of problems) remark(problem);
   const key = signingKey(keys);
@@ -65,6 +66,7 @@ export async function tokenList(config: Config, json: boolean): Promise<ExitStat
 }
 
 export async function tokenRevoke(config: Config, jti: string): Promise<ExitStatus> {
+  if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
   const found = jti === "" ? "nothing" : jti.length > LONGEST_JTI ? `${jti.length} characters` : undefined;
   if (found !== undefined || jwt.decode(jti, { complete: true }) !== null)
     throw new ConfigError(

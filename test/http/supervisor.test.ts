@@ -1,5 +1,5 @@
 /** Crashes, restarts and stops, with real processes and signals. */
-import { existsSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import net from "node:net";
 import path from "node:path";
 import t from "tap";
@@ -59,6 +59,23 @@ t.test("with bad key files alone it does not start", async (t) => {
   for (const name of readdirSync(keys)) writeFileSync(path.join(keys, name), "{}");
   t.match(await radserve(place, "serve"), { status: 2, stderr: /no usable one/ });
   t.equal(readdirSync(keys).length, 1, "and makes no key beside them");
+});
+
+t.test("a reload says which models failed", { skip: withoutAddon }, async (t) => {
+  const server = await startServer();
+  const folder = path.join(server.place.directory, "models", "broken");
+  mkdirSync(folder);
+  writeFileSync(path.join(folder, "model.json"), "{}");
+  server.process.kill("SIGHUP");
+  const line = await server.logged(({ msg }) => msg.startsWith("models reloaded"));
+  t.match(line, {
+    level: "error",
+    msg: /0 changed, 1 failed \(broken\)/,
+    failed: [{ name: "broken", kept: false }],
+  });
+  const models = await fetch(`${server.url}/models`, { headers: { Authorization: server.token } });
+  t.match(await models.json(), { problems: [{ name: "broken", error: { error: "model_unavailable" } }] });
+  t.equal(await server.stop(), 0);
 });
 
 t.test("one at a time holds the state directory; a crash frees it", async (t) => {
@@ -135,6 +152,15 @@ t.test("a wrong setting is said once, with status 2", async (t) => {
   const cases: [Record<string, string>, RegExp][] = [
     [{ RADSERVE_INPUT_ROOTS: "" }, /^RADSERVE_INPUT_ROOTS: expected at least one folder/],
     [{ RADSERVE_OUTPUT_ROOTS: "/no/such" }, /^RADSERVE_OUTPUT_ROOTS: expected a folder at \/no\/such/],
+    [
+      { RADSERVE_MODELS_DIR: "/no/such" },
+      /^RADSERVE_MODELS_DIR: expected a folder at \/no\/such; found nothing/,
+    ],
+    [{ RADSERVE_KEYS_DIR: "/no/such" }, /^RADSERVE_KEYS_DIR: expected a folder at \/no\/such; found nothing/],
+    [
+      { RADSERVE_HOST: "256.1.1.1" },
+      /^RADSERVE_HOST: expected an address or a name of this machine; found 256/,
+    ],
     [{ RADSERVE_PORT: "x" }, /^RADSERVE_PORT: Expected a number; found "x"/],
   ];
   for (const [environment, message] of cases) {
