@@ -23,6 +23,8 @@ export interface Expectations {
 }
 
 const LONGEST_TOKEN = 8192;
+/** Characters; a token with a longer jti is refused. */
+export const LONGEST_JTI = 256;
 
 const headerSchema = z.object({
   alg: z.enum(["HS256", "RS256", "ES256"]),
@@ -35,7 +37,7 @@ const folders = z.array(z.string().regex(/^\/[^\0]*$/)).optional();
 const claimsSchema = z.object({
   sub: z.string().min(1).max(256),
   exp: z.number(),
-  jti: z.string().min(1).max(256).optional(),
+  jti: z.string().min(1).max(LONGEST_JTI).optional(),
   admin: z.boolean().optional(),
   input_roots: folders,
   output_roots: folders,
@@ -162,9 +164,12 @@ export function issueToken(
 
 const UNITS: Record<string, number> = { s: 1, m: 60, h: 3600, d: 86400, w: 7 * 86400, y: 365 * 86400 };
 
-/** "365d", "12h", "90m": seconds; undefined where it is no such text. */
+/** A century: beyond it dates leave what programs take, and no token should live that long. */
+const LONGEST_DURATION = 100 * 365 * 86400;
+
+/** "365d", "12h", "90m": seconds; undefined where it is no such text, or more than 100 years. */
 export function parseDuration(text: string): number | undefined {
   const match = /^(\d{1,9})\s*([smhdwy])$/.exec(text.trim());
   const seconds = Number(match?.[1]) * (UNITS[match?.[2] ?? ""] ?? NaN);
-  return Number.isFinite(seconds) && seconds > 0 ? seconds : undefined;
+  return seconds > 0 && seconds <= LONGEST_DURATION ? seconds : undefined;
 }

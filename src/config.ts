@@ -2,7 +2,7 @@
  * Every setting: its name, meaning, default and check. The only reader of the environment and of
  * radserve.config.json; the environment wins. README prints `settingsTable()`.
  */
-import { readFileSync } from "node:fs";
+import { readFileSync, statSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -92,7 +92,9 @@ const settings = {
     .optional()
     .describe("Worker threads that read and write images (default: one a core)"),
   max_queue: z.int().min(1).default(1000).describe("Requests that may wait; beyond them 503 overloaded"),
-  body_limit: size.default(8 * 1024 * 1024).describe("Largest request body"),
+  body_limit: size
+    .default(8 * 1024 * 1024)
+    .describe("Largest body of a bulk request; a single one may have 64 KiB"),
   minimum_free_disk: size
     .default(256 * 1024 * 1024)
     .describe("Free space below which an output folder is disk_full"),
@@ -104,7 +106,11 @@ const settings = {
       "Requests a second of one subject, with bursts of ten times as many; beyond them 429; 0: no limit",
     ),
   metrics_allow: z
-    .array(z.union([z.cidrv4(), z.cidrv6(), z.ipv4(), z.ipv6()]))
+    .array(
+      z.union([z.cidrv4(), z.cidrv6(), z.ipv4(), z.ipv6()], {
+        error: "Expected an IP address or a network, for example 10.0.0.5 or 10.0.0.0/8",
+      }),
+    )
     .default([])
     .describe("Addresses or networks that read /metrics without a token, beside this machine"),
   issuer: z.string().min(1).optional().describe("Tokens must have this `iss`"),
@@ -128,6 +134,8 @@ export interface Config extends Settings {
   models_dir: string;
   state_dir: string;
   keys_dir: string;
+  /** True where nobody named the keys folder: then it is ours, and made where it is missing. */
+  keys_dir_is_default: boolean;
   threads: number;
   /** The configuration file that was read. */
   file?: string;
@@ -274,15 +282,21 @@ function fromEnvironment(environment: Environment): Record<string, unknown> {
   return values;
 }
 
+const PREFIX = "RADSERVE_";
+
 /** Misspelt variables are told, not refused: container platforms set RADSERVE_SERVICE_HOST and the like by themselves. */
 function misspelt(environment: Environment): string[] {
-  const known = settingsTable().map((row) => row.variable);
+  const bare = (name: string) => name.slice(PREFIX.length);
+  const known = settingsTable()
+    .map((row) => row.variable)
+    .filter((name) => name.startsWith(PREFIX));
   return Object.keys(environment)
-    .filter((name) => name.startsWith("RADSERVE_") && !known.includes(name))
-    .map(
-      (name) =>
-        `The environment variable ${name} means nothing here; the nearest known is ${nearestName(name, known) ?? ""}.`,
-    );
+    .filter((name) => name.startsWith(PREFIX) && !known.includes(name))
+    .map((name) => {
+      const nearest = nearestName(bare(name), known.map(bare));
+      const hint = nearest === undefined ? "" : `; the nearest known is ${PREFIX}${nearest}`;
+      return `The environment variable ${name} means nothing here${hint}.`;
+    });
 }
 
 function environmentOf(options: LoadOptions): Environment {
@@ -310,11 +324,24 @@ export function loadConfig(options: LoadOptions = {}): Config {
     ...parsed.data,
     state_dir,
     keys_dir: parsed.data.keys_dir ?? path.join(state_dir, "keys"),
+    keys_dir_is_default: parsed.data.keys_dir === undefined,
     models_dir: parsed.data.models_dir ?? path.join(packageRoot, "models"),
     threads: parsed.data.threads ?? os.availableParallelism(),
     ...(file === undefined ? {} : { file }),
     warnings: misspelt(environment),
   };
+}
+
+/**
+ * Throws ConfigError where a folder that somebody named is not there: a share that is not mounted must not become an
+ * empty folder, and never a new private key.
+ */
+export function requireFolder(folder: string, variable: string): void {
+  const found = statSync(folder, { throwIfNoEntry: false });
+  if (found?.isDirectory() === true) return;
+  throw new ConfigError(
+    `${variable}: expected a folder at ${folder}; found ${found === undefined ? "nothing" : "a file"}. Create it or mount it.`,
+  );
 }
 
 /** What client commands need: the server's address and a token. */

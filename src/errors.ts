@@ -36,7 +36,7 @@ export const ERRORS = {
   internal: { status: 500, description: "A fault of the server; look the request id up in its log." },
   overloaded: { status: 503, description: "The server has all the work it can hold.", retryAfter: 2 },
   model_unavailable: { status: 503, description: "The model asked for is not loaded.", retryAfter: 30 },
-  bulk_unavailable: { status: 503, description: "Bulk work cannot be taken now.", retryAfter: 30 },
+  bulk_unavailable: { status: 503, description: "Bulk work cannot be taken now." },
   shutting_down: { status: 503, description: "The server is stopping.", retryAfter: 10 },
   deadline_exceeded: { status: 504, description: "The work did not finish within its time." },
   disk_full: { status: 507, description: "The output folder's disk has too little room." },

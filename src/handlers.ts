@@ -106,10 +106,15 @@ async function waitForModels(services: Services, deadline: number | undefined): 
   const late = new Promise<never>((_, reject) => {
     timer = setTimeout(() => {
       reject(
-        new RadserveError(
-          "model_unavailable",
-          "The models are still being loaded. Send the request again shortly.",
-        ),
+        deadline !== undefined && Date.now() >= deadline
+          ? new RadserveError(
+              "deadline_exceeded",
+              "Expected the work to start within timeout_ms; the models are still being loaded.",
+            )
+          : new RadserveError(
+              "model_unavailable",
+              "The models are still being loaded. Send the request again shortly.",
+            ),
       );
     }, patience);
   });

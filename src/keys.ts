@@ -88,16 +88,26 @@ function keyOf(file: KeyFile): Key {
   return { kid, algorithm, created, verify, sign };
 }
 
-/** Reads one key file. Throws ConfigError naming the file and what is wrong with it. */
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    // The parser's own message quotes the text, which may be a secret.
+    throw new ConfigError("expected JSON; it cannot be parsed.");
+  }
+}
+
+/** Reads one key file. Throws ConfigError naming the file and what is wrong with it, never what it holds. */
 export function readKeyFile(file: string): Key {
   try {
     const mode = statSync(file).mode & 0o777;
-    const value: unknown = JSON.parse(readFileSync(file, "utf8"));
+    const value = jsonOf(readFileSync(file, "utf8"));
     const parsed = keyFileSchema.safeParse(value);
     if (!parsed.success)
       throw new ConfigError(
         problemsOf(keyFileSchema, value, parsed.error)
-          .map(({ field, message }) => `${field}: ${message}`)
+          // What was found stays out: it could be a secret in the wrong place.
+          .map(({ field, message }) => `${field}: ${message.replace(/; found .*/s, "")}`)
           .join("; "),
       );
     const key = keyOf(parsed.data);
@@ -113,18 +123,45 @@ export function readKeyFile(file: string): Key {
 
 const isKeyFile = (name: string) => name.endsWith(".json") && !name.startsWith(".");
 
-/** All keys of a folder; none where it does not exist. Throws ConfigError for a broken file or a kid used twice. */
-export function readKeys(folder: string): Key[] {
-  const keys = namesIn(folder)
-    .filter(isKeyFile)
-    .map((name) => readKeyFile(path.join(folder, name)));
-  const kids = new Set<string>();
-  for (const { kid } of keys) {
-    if (kids.has(kid))
-      throw new ConfigError(`${folder}: two key files have the kid ${kid}; each needs its own.`);
-    kids.add(kid);
+export interface FoundKeys {
+  keys: Key[];
+  /** One sentence for each file that is left out, naming it and what is wrong with it. */
+  problems: string[];
+}
+
+/**
+ * The good keys of a folder, in the order of file names; none where it does not exist. Of two with one kid the first
+ * counts. Throws ConfigError where the folder cannot be listed.
+ */
+export function readKeys(folder: string): FoundKeys {
+  const found: FoundKeys = { keys: [], problems: [] };
+  for (const name of namesIn(folder).filter(isKeyFile)) {
+    const file = path.join(folder, name);
+    try {
+      const key = readKeyFile(file);
+      if (found.keys.some(({ kid }) => kid === key.kid)) found.problems.push(kidTwice(file, key));
+      else found.keys.push(key);
+    } catch (error) {
+      found.problems.push(error instanceof Error ? error.message : `Key file ${file}: cannot be read`);
+    }
   }
-  return keys;
+  return found;
+}
+
+/** Refuses a folder that has no usable key, saying what is wrong with each file. */
+export function someKeys(folder: string, { keys, problems }: FoundKeys): [Key, ...Key[]] {
+  const [first, ...others] = keys;
+  if (first !== undefined) return [first, ...others];
+  throw new ConfigError(
+    [
+      `Expected a key in ${folder}; found ${problems.length === 0 ? "none" : "no usable one"}.`,
+      ...problems,
+    ].join("\n"),
+  );
+}
+
+function kidTwice(file: string, { kid }: Key): string {
+  return `Key file ${file}: another file before it has the kid ${kid}; each needs its own.`;
 }
 
 function namesIn(folder: string): string[] {
@@ -158,14 +195,17 @@ async function createPrivately(file: string, text: string): Promise<void> {
   }
 }
 
-/** Makes the folder and its first key, a random HS256 secret. */
-export async function createKey(folder: string): Promise<Key> {
+/**
+ * Makes the folder where it is missing, and in it a random HS256 secret.
+ * @param after time of a key that this one must be newer than, though clocks differ
+ */
+export async function createKey(folder: string, after = ""): Promise<Key> {
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const kid = randomBytes(6).toString("hex");
   const file: KeyFile = {
     kid,
     algorithm: "HS256",
-    created: new Date().toISOString(),
+    created: new Date(Math.max(Date.now(), after === "" ? 0 : Date.parse(after) + 1)).toISOString(),
     secret: randomBytes(48).toString("base64url"),
   };
   await createPrivately(path.join(folder, `${kid}.json`), `${JSON.stringify(file, null, 2)}\n`);
@@ -243,18 +283,20 @@ const LOOK_EVERY_MS = 300;
  * change notifications do not cross network folders and directory times are coarse there.
  */
 export class WatchedKeys implements Keyring {
-  #keys: Key[];
+  #keys: Key[] = [];
   #files = new Map<string, { stamp: string; key: Key | undefined }>();
   #revoked = new Set<string>();
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
+  #unreadable = false;
 
-  /** Throws ConfigError where a key file is broken at the start. Later ones are reported and left out. */
+  /** Broken key files are reported and left out. Throws ConfigError where no usable key is left at the start. */
   constructor(
     private readonly folder: string,
     private readonly report: (message: string) => void,
   ) {
-    this.#keys = readKeys(folder);
+    this.#reread(namesIn(folder).filter(isKeyFile));
+    someKeys(folder, { keys: this.#keys, problems: [] });
     this.#revoked = new Set(namesIn(revokedIn(folder)));
     this.#schedule();
   }
@@ -287,7 +329,10 @@ export class WatchedKeys implements Keyring {
       const revoked = names.includes("revoked") ? await readdir(revokedIn(this.folder)) : [];
       this.#revoked = new Set(revoked);
       this.#reread(names.filter(isKeyFile).sort());
+      this.#unreadable = false;
     } catch (error) {
+      if (this.#unreadable) return;
+      this.#unreadable = true;
       const code = error instanceof Error && "code" in error ? String(error.code) : "unknown";
       this.report(`The keys folder cannot be read (${code}); the keys known before stay in force.`);
     }
@@ -295,19 +340,22 @@ export class WatchedKeys implements Keyring {
 
   /** Key files are read again only when their size or times changed. */
   #reread(names: string[]): void {
-    const files = new Map<string, { stamp: string; key: Key | undefined }>();
+    const before = this.#files;
+    this.#files = new Map();
+    const byKid = new Map<string, Key>();
     for (const name of names) {
       const file = path.join(this.folder, name);
       const found = statSync(file, { throwIfNoEntry: false });
       if (found === undefined) continue;
       const stamp = `${found.ino} ${found.size} ${found.mtimeMs} ${found.mode}`;
-      const before = this.#files.get(name);
-      files.set(name, before?.stamp === stamp ? before : { stamp, key: this.#tryRead(file) });
+      const known = before.get(name);
+      const fresh = known?.stamp !== stamp;
+      const key = fresh ? this.#tryRead(file) : known.key;
+      this.#files.set(name, { stamp, key });
+      if (key === undefined) continue;
+      if (!byKid.has(key.kid)) byKid.set(key.kid, key);
+      else if (fresh) this.report(kidTwice(file, key));
     }
-    this.#files = files;
-    const byKid = new Map<string, Key>();
-    for (const { key } of files.values())
-      if (key !== undefined && !byKid.has(key.kid)) byKid.set(key.kid, key);
     this.#keys = [...byKid.values()];
   }
 

@@ -95,6 +95,19 @@ token
   .argument("<jti>", "as `token list` shows it")
   .action((jti: string) => run(async () => (await import("./commands/token.js")).tokenRevoke(config(), jti)));
 
+const key = program.command("key").description("keys that sign tokens");
+key
+  .command("new")
+  .description("make a key that issues from now on; tokens of the others stay valid")
+  .action(() => run(async () => (await import("./commands/key.js")).keyNew(config())));
+key
+  .command("list")
+  .description("the keys (never their secrets)")
+  .option("--json")
+  .action((options: { json?: boolean }) =>
+    run(async () => (await import("./commands/key.js")).keyList(config(), options.json === true)),
+  );
+
 program
   .command("infer")
   .description("run the models on one image, without a server")

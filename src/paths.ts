@@ -20,10 +20,22 @@ import {
 import path from "node:path";
 import { RadserveError } from "./errors.js";
 
-/** Absolute real paths; undefined where nothing is restricted (the command line). */
+/**
+ * A folder that a token narrows a root of the server to. It need not exist yet; what is made for it is made inside
+ * `within`, which does.
+ */
+export interface NarrowedRoot {
+  path: string;
+  within: string;
+}
+
+/** An absolute real path, or one that a token narrows such a root to. */
+export type Root = string | NarrowedRoot;
+
+/** Undefined where nothing is restricted (the command line). */
 export interface Roots {
-  input: readonly string[] | undefined;
-  output: readonly string[] | undefined;
+  input: readonly Root[] | undefined;
+  output: readonly Root[] | undefined;
 }
 
 /** One line of `path_map`: what clients call a folder, and what it is called here. */
@@ -69,12 +81,17 @@ const FORBIDDEN = new Set(["EACCES", "EPERM"]);
 
 type Side = "input" | "output";
 
-function notAllowed(side: Side): RadserveError {
+function notAllowed(side: Side, roots: readonly Root[] | undefined): RadserveError {
+  // The server has at least one root on each side: where none is left, the token took them.
+  const byToken = roots?.every((root) => typeof root !== "string") === true;
   return new RadserveError(
     "path_not_allowed",
-    `Expected ${side} paths inside the allowed ${side} roots (links are followed first); found one outside. ` +
-      `Use a path inside, or have RADSERVE_${side.toUpperCase()}_ROOTS extended.`,
-    { side },
+    `Expected ${side} paths inside the ${side} folders that ${byToken ? "this token allows" : "the server allows"} ` +
+      `(links are followed first); found one outside. Use a path inside, or have ` +
+      (byToken
+        ? `a token issued with another --${side}-root, or without one.`
+        : `RADSERVE_${side.toUpperCase()}_ROOTS extended.`),
+    { side, ...(byToken ? { reason: "token" } : {}) },
   );
 }
 
@@ -87,9 +104,28 @@ function noPermission(side: Side, what: string): RadserveError {
 }
 
 /** True where a real path is a root or lies under one. */
-export function isInside(realPath: string, roots: readonly string[] | undefined): boolean {
+export function isInside(realPath: string, roots: readonly Root[] | undefined): boolean {
   if (roots === undefined) return true;
-  return roots.some((root) => realPath === root || realPath.startsWith(root === "/" ? "/" : `${root}/`));
+  return roots.some((root) => {
+    const folder = typeof root === "string" ? root : root.path;
+    return realPath === folder || realPath.startsWith(folder === "/" ? "/" : `${folder}/`);
+  });
+}
+
+/**
+ * True where a folder lies inside the roots, or where the components to be made below it (no `..`, no links) lead
+ * into a narrowed one that does not exist yet.
+ */
+function leadsInside(
+  realPath: string,
+  below: readonly string[],
+  roots: readonly Root[] | undefined,
+): boolean {
+  if (roots === undefined || isInside(realPath, roots)) return true;
+  const end = path.posix.join(realPath, ...below);
+  return roots.some(
+    (root) => typeof root !== "string" && isInside(realPath, [root.within]) && isInside(end, [root]),
+  );
 }
 
 /** The path without trailing slashes. Throws bad_request where it is not absolute, too long, or holds a NUL byte. */
@@ -130,8 +166,9 @@ function opened(handle: FileHandle, realPath: string, given: string): Opened {
  */
 async function nearestFolder(
   target: string,
-  roots: readonly string[] | undefined,
+  roots: readonly Root[] | undefined,
   side: Side,
+  hops = 0,
 ): Promise<{ handle: FileHandle; realPath: string; rest: string[]; blocked: boolean }> {
   const rest: string[] = [];
   let parent = target;
@@ -145,13 +182,15 @@ async function nearestFolder(
     } catch (error) {
       if (FORBIDDEN.has(errno(error))) blocked = true;
       else if (!MISSING.has(errno(error))) throw error;
-      if (parent === "/") throw notAllowed(side);
+      if (parent === "/") throw notAllowed(side, roots);
       continue;
     }
     try {
-      if (!isInside(held.realPath, roots) || rest.includes("..")) throw notAllowed(side);
-      const next = await lstat(`${fdPathOf(held.handle)}/${rest[0] ?? ""}`).catch(() => undefined);
-      if (next?.isSymbolicLink() === true) throw notAllowed(side);
+      if (rest.includes("..") || !leadsInside(held.realPath, rest, roots)) throw notAllowed(side, roots);
+      const next = `${fdPathOf(held.handle)}/${rest[0] ?? ""}`;
+      const link = (await lstat(next).catch(() => undefined))?.isSymbolicLink() === true;
+      if (link && side === "output") throw notAllowed(side, roots);
+      if (link) throw await deadLink(held.realPath, await readlink(next), rest.slice(1), roots, hops);
       return { ...held, rest, blocked };
     } catch (error) {
       await held.handle.close();
@@ -160,10 +199,39 @@ async function nearestFolder(
   }
 }
 
+/** Linux follows so many links, then says ELOOP (path_resolution(7)). */
+const MOST_HOPS = 40;
+
+/**
+ * What is said of an input link that leads nowhere: that, where every step stays inside the roots, else
+ * path_not_allowed, so that links tell nothing about what exists outside.
+ */
+async function deadLink(
+  folder: string,
+  text: string,
+  rest: readonly string[],
+  roots: readonly Root[] | undefined,
+  hops: number,
+): Promise<Error> {
+  const nowhere = new RadserveError(
+    "input_not_found",
+    "Expected the input path to name a file or folder; found a link that leads nowhere. Correct the link, or check that the share it leads to is mounted on the server.",
+    { reason: "link" },
+  );
+  if (hops >= MOST_HOPS) return nowhere;
+  const target = [...(text.startsWith("/") ? [text] : [folder, text]), ...rest].join("/");
+  try {
+    await (await nearestFolder(target, roots, "input", hops + 1)).handle.close();
+    return nowhere;
+  } catch (error) {
+    return error as Error;
+  }
+}
+
 /** Why an input could not be opened, without telling anything about files outside the roots. */
 async function whyNotOpened(
   target: string,
-  roots: readonly string[] | undefined,
+  roots: readonly Root[] | undefined,
   cause: unknown,
 ): Promise<Error> {
   const code = errno(cause);
@@ -196,7 +264,7 @@ async function whyNotOpened(
  */
 export async function openInput(
   given: string,
-  roots: readonly string[] | undefined,
+  roots: readonly Root[] | undefined,
   pathMap: readonly PathMapping[] = [],
 ): Promise<OpenedInput> {
   const target = checkedForm(translateIn(given, pathMap).path, "input");
@@ -207,7 +275,7 @@ export async function openInput(
     throw await whyNotOpened(target, roots, error);
   }
   try {
-    if (!isInside(named.realPath, roots)) throw notAllowed("input");
+    if (!isInside(named.realPath, roots)) throw notAllowed("input", roots);
     const found = await named.handle.stat();
     if (!found.isFile() && !found.isDirectory())
       throw new RadserveError(
@@ -231,7 +299,7 @@ export async function openInput(
  */
 export async function openOutputFolder(
   given: string,
-  roots: readonly string[] | undefined,
+  roots: readonly Root[] | undefined,
   options: OutputOptions = {},
   pathMap: readonly PathMapping[] = [],
 ): Promise<Opened> {
@@ -256,7 +324,7 @@ export async function openOutputFolder(
     }
   }
   try {
-    if (!isInside(held.realPath, roots)) throw notAllowed("output");
+    if (!leadsInside(held.realPath, missing, roots)) throw notAllowed("output", roots);
     await checkUsable(held.handle, options.minimumFreeBytes ?? 0);
     if (options.create !== false) held = await createBelow(held, missing, roots);
     return opened(held.handle, held.realPath, target);
@@ -291,10 +359,10 @@ async function checkUsable(folder: FileHandle, minimumFreeBytes: number): Promis
 async function createBelow(
   start: { handle: FileHandle; realPath: string },
   parts: readonly string[],
-  roots: readonly string[] | undefined,
+  roots: readonly Root[] | undefined,
 ): Promise<{ handle: FileHandle; realPath: string }> {
   let current = start;
-  for (const part of parts) {
+  for (const [index, part] of parts.entries()) {
     const child = `${fdPathOf(current.handle)}/${part}`;
     try {
       await mkdir(child).catch((error: unknown) => {
@@ -307,37 +375,58 @@ async function createBelow(
       await current.handle.close().catch(() => undefined);
       if (errno(error) === "ENOTDIR")
         throw new RadserveError("bad_request", "Expected the output path to name a folder; found a file.");
-      if (errno(error) === "ELOOP") throw notAllowed("output");
+      if (errno(error) === "ELOOP") throw notAllowed("output", roots);
       if (FORBIDDEN.has(errno(error))) throw noPermission("output", "create this folder");
       if (errno(error) === "ENOSPC")
         throw new RadserveError("disk_full", "The output folder's disk has no room for another folder.");
       throw error;
     }
-    if (!isInside(current.realPath, roots)) {
+    if (!leadsInside(current.realPath, parts.slice(index + 1), roots)) {
       await current.handle.close();
-      throw notAllowed("output");
+      throw notAllowed("output", roots);
     }
   }
   return current;
 }
 
 /**
- * The roots of one caller: those of the server, narrowed by the folders in the token. A claim wider than a root gives
- * the root; one that lies elsewhere, or does not exist, gives nothing.
+ * Where a path leads, though its last components do not exist yet; undefined where that cannot be said: a dead link,
+ * `..` behind what is missing, no permission.
+ */
+async function realPathToBe(given: string): Promise<string | undefined> {
+  const rest: string[] = [];
+  for (let at = given; ; at = path.posix.dirname(at)) {
+    try {
+      return path.posix.join(await realpath(at), ...rest);
+    } catch (error) {
+      const part = path.posix.basename(at);
+      const entry = await lstat(at).catch(() => undefined);
+      if (errno(error) !== "ENOENT" || entry !== undefined || part === ".." || at === "/") return undefined;
+      rest.unshift(part);
+    }
+  }
+}
+
+/**
+ * The roots of one caller: those of the server, narrowed by the folders in the token, which need not exist yet. A
+ * claim wider than a root gives the root; one that lies elsewhere gives nothing; claims that take in all roots narrow
+ * nothing.
  */
 export async function narrowRoots(
   roots: readonly string[],
   claims: readonly string[] | undefined,
-): Promise<string[]> {
+): Promise<Root[]> {
   if (claims === undefined) return [...roots];
-  const kept = new Set<string>();
+  const kept = new Map<string, NarrowedRoot>();
   for (const claim of claims) {
-    const real = await realpath(claim).catch(() => undefined);
+    const real = await realPathToBe(claim);
     if (real === undefined) continue;
-    if (isInside(real, roots)) kept.add(real);
-    for (const root of roots) if (isInside(root, [real])) kept.add(root);
+    const within = roots.find((root) => isInside(real, [root]));
+    if (within !== undefined) kept.set(real, { path: real, within });
+    for (const root of roots) if (isInside(root, [real])) kept.set(root, { path: root, within: root });
   }
-  return [...kept];
+  if (roots.every((root) => kept.has(root))) return [...roots];
+  return [...kept.values()];
 }
 
 /** The real paths of configured roots. Throws an Error that names the folder and the setting. */

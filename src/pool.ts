@@ -11,6 +11,9 @@ import type { Logger } from "./log.js";
 import type { ModelEntry } from "./models.js";
 import type { Answer } from "./results/receipt.js";
 
+/** How long a task whose time is over may take to notice before its client is answered. */
+const LAST_WORD_MS = 100;
+
 /** Images in flight on one thread: while one waits for the disk or the engine, another is decoded. */
 const TASKS_PER_THREAD = 4;
 
@@ -87,6 +90,10 @@ export class InferencePool {
         );
         return;
       }
+      if (isOver(task)) {
+        reject(tooLate("start"));
+        return;
+      }
       const waiting: Waiting = { task, timer: undefined, resolve, reject };
       if (task.deadline !== undefined) this.#expire(waiting, task.deadline);
       this.#lines[task.priority === "stat" ? "stat" : "routine"].push(waiting);
@@ -145,13 +152,18 @@ export class InferencePool {
   #expire(waiting: Waiting, deadline: number): void {
     waiting.timer = setTimeout(
       () => {
-        if (this.#remove((entry) => entry === waiting) === undefined) return;
-        waiting.reject(
-          new RadserveError(
-            "deadline_exceeded",
-            "Expected the work to start within timeout_ms; all threads were busy for longer.",
-          ),
-        );
+        if (this.#remove((entry) => entry === waiting) !== undefined) waiting.reject(tooLate("start"));
+      },
+      Math.max(0, deadline - Date.now()),
+    );
+  }
+
+  /** When its time is over the task is cancelled, and its client answered when it has ended, or soon. */
+  #limit(entry: Waiting, deadline: number): void {
+    entry.timer = setTimeout(
+      () => {
+        this.options.cancelRunning(entry.task.cancelId);
+        entry.timer = setTimeout(() => entry.reject(tooLate("finish")), LAST_WORD_MS);
       },
       Math.max(0, deadline - Date.now()),
     );
@@ -180,25 +192,40 @@ export class InferencePool {
   async #start(entry: Waiting): Promise<void> {
     const { task } = entry;
     this.#running.set(task.cancelId, entry);
+    if (task.deadline !== undefined) this.#limit(entry, task.deadline);
     try {
       const result = await this.#piscina.run({ task, models: [...this.options.models()] });
-      if (result.ok) entry.resolve(result.answer);
-      else {
-        if (result.fault !== undefined)
-          this.options.log.error({ request_id: task.requestId, fault: result.fault }, "unexpected failure");
-        entry.reject(RadserveError.fromObject(result.error));
-      }
+      if (!result.ok && result.fault !== undefined)
+        this.options.log.error({ request_id: task.requestId, fault: result.fault }, "unexpected failure");
+      // Also where results were committed at the last moment: a repeat finds and reuses them.
+      if (isOver(task)) entry.reject(tooLate("finish"));
+      else if (result.ok) entry.resolve(result.answer);
+      else entry.reject(RadserveError.fromObject(result.error));
     } catch (error) {
       // Only the thread itself failing comes here: what infer throws comes back as a value.
       const fault = error instanceof Error ? error.name : typeof error;
       this.options.log.error({ request_id: task.requestId, fault }, "the worker thread failed");
       entry.reject(new RadserveError("internal", "The thread that had this request failed. Send it again."));
     } finally {
+      clearTimeout(entry.timer);
       this.#running.delete(task.cancelId);
       entry.ended?.();
       this.#next();
     }
   }
+}
+
+function isOver({ deadline }: InferTask): boolean {
+  return deadline !== undefined && Date.now() >= deadline;
+}
+
+function tooLate(what: "start" | "finish"): RadserveError {
+  return new RadserveError(
+    "deadline_exceeded",
+    what === "start"
+      ? "Expected the work to start within timeout_ms; no thread could begin in time."
+      : "Expected the work to finish within timeout_ms; it took longer and was stopped.",
+  );
 }
 
 export function shuttingDown(): RadserveError {

@@ -8,9 +8,11 @@ const LONGEST_TIMEOUT_MS = 3_600_000;
 const MOST_ITEMS = 10_000;
 
 const clientPath = z.string().min(1).max(4096);
-const inputImagePath = clientPath.describe("Absolute path of a file, or of a folder that holds one series");
+const inputImagePath = clientPath.describe(
+  "Absolute path, or one that path_map translates, of a file or of a folder that holds one series",
+);
 const outputFolderPath = clientPath.describe(
-  "Absolute path of a folder; created inside its root where missing",
+  "Absolute path, or one that path_map translates, of a folder; created inside its root where missing",
 );
 
 function unique(names: string[], context: z.RefinementCtx): void {

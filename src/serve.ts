@@ -12,7 +12,7 @@ import { WatchedKeys } from "./keys.js";
 import { createLog, faultForLog, type Logger } from "./log.js";
 import type { FromServing, ToServing } from "./messages.js";
 import { Metrics } from "./metrics.js";
-import { loadModels, type ModelSet } from "./models.js";
+import { loadModels, type ModelSet, type ReloadReport } from "./models.js";
 import { resolveRoots } from "./paths.js";
 import { InferencePool } from "./pool.js";
 import { createServer } from "./server.js";
@@ -53,9 +53,9 @@ class LoadingModels implements ServedModels {
   }
 
   /** @param settled resolves when no task works with the entries of before */
-  async reload(settled: () => Promise<void>): Promise<void> {
+  async reload(settled: () => Promise<void>): Promise<ReloadReport | undefined> {
     await this.loaded;
-    await this.#set?.reload({ swapped: settled });
+    return this.#set?.reload({ swapped: settled });
   }
 
   async close(): Promise<void> {
@@ -91,7 +91,7 @@ class ServingProcess {
   #stopping = false;
   #server: Server | undefined;
   #stop: (() => Promise<void>) | undefined;
-  #reload: (() => Promise<void>) | undefined;
+  #reload: (() => Promise<ReloadReport | undefined>) | undefined;
 
   constructor(private readonly log: Logger) {}
 
@@ -145,11 +145,23 @@ class ServingProcess {
 
   async reload(): Promise<void> {
     try {
-      await this.#reload?.();
-      this.log.info("models reloaded");
+      const report = await this.#reload?.();
+      if (report === undefined) this.log.error("no models to reload: they could not be loaded at the start");
+      else this.#tellReload(report);
     } catch (error) {
       this.log.error({ fault: faultForLog(error) }, "models could not be reloaded; the old ones stay");
     }
+  }
+
+  #tellReload({ failed, ...rest }: ReloadReport): void {
+    const fields = { ...rest, failed: failed.map(({ name, error, kept }) => ({ name, kept, error })) };
+    const done = rest.added.length + rest.replaced.length + rest.removed.length;
+    if (failed.length === 0) this.log.info(fields, `models reloaded: ${done} changed`);
+    else
+      this.log.error(
+        fields,
+        `models reloaded: ${done} changed, ${failed.length} failed (${failed.map(({ name }) => name).join(", ")})`,
+      );
   }
 
   async stop(): Promise<void> {
@@ -227,9 +239,10 @@ export function serveUnderSupervisor(): void {
     } catch (error) {
       if (!(error instanceof ConfigError) && !(error instanceof RadserveError) && !(error instanceof Error))
         throw error;
-      tell({ type: "unusable", message: error.message });
+      // Threads of a half-started engine would keep the process.
       process.exitCode = 2;
-      process.disconnect();
+      const message: FromServing = { type: "unusable", message: error.message };
+      process.send?.(message, () => process.exit());
     }
   };
   process.on("message", (message: ToServing, handle: unknown) => {

@@ -3,7 +3,7 @@
  * authentication, rate limit, body, handler.
  */
 import { randomUUID } from "node:crypto";
-import http, { STATUS_CODES } from "node:http";
+import http, { STATUS_CODES, type IncomingMessage } from "node:http";
 import { BlockList, isIP, type Socket } from "node:net";
 import Router from "@koa/router";
 import Koa from "koa";
@@ -29,6 +29,7 @@ import { RateLimit } from "./limits.js";
 import { faultForLog, type Logger } from "./log.js";
 import { openApi, type DescribedRoute } from "./openapi.js";
 import { jsonFaultAt } from "./requests.js";
+import { found } from "./validation.js";
 
 interface Route extends DescribedRoute {
   handler: Handler;
@@ -223,10 +224,39 @@ function answerErrors({ log }: ServerOptions): Middleware {
       const { retry_after: wait = error.retryAfter, allowed } = error.details ?? {};
       if (typeof wait === "number") ctx.set("Retry-After", String(wait));
       if (error.code === "method_not_allowed" && typeof allowed === "string") ctx.set("Allow", allowed);
-      // What is left of a body that was too large is not worth reading.
-      if (error.code === "body_too_large") ctx.set("Connection", "close");
+      if (error.code === "body_too_large" && !(await drained(ctx.req))) ctx.set("Connection", "close");
     }
   };
+}
+
+const MOST_DRAINED_BYTES = 32 * 1024 * 1024;
+const LONGEST_DRAIN_MS = 10_000;
+
+/**
+ * Reads and drops what is left of a body: a client that is still sending when the connection closes sees a broken
+ * pipe and not its answer. False where that would take too much or too long.
+ */
+function drained(request: IncomingMessage): Promise<boolean> {
+  request.unpipe();
+  return new Promise((resolve) => {
+    let bytes = 0;
+    const end = (all: boolean) => {
+      clearTimeout(timer);
+      request.removeAllListeners("data").pause();
+      resolve(all);
+    };
+    const timer = setTimeout(() => end(false), LONGEST_DRAIN_MS);
+    if (request.readableEnded || request.destroyed) {
+      end(request.readableEnded);
+      return;
+    }
+    request.once("end", () => end(true)).once("close", () => end(false));
+    request.on("data", (part: Buffer) => {
+      bytes += part.length;
+      if (bytes > MOST_DRAINED_BYTES) end(false);
+    });
+    request.resume();
+  });
 }
 
 function errorBody(object: ErrorObject, requestId: string): Record<string, unknown> {
@@ -298,6 +328,20 @@ function jsonBody({ config }: ServerOptions): (ctx: Context, route: Route) => Pr
   };
 }
 
+function parsedOrNot(text: string): { parsed: unknown } | undefined {
+  try {
+    return { parsed: JSON.parse(text) as unknown };
+  } catch {
+    return undefined;
+  }
+}
+
+/** Of valid JSON that was refused all the same: no object, or one that the parser does not let in. */
+function kindOf(value: unknown): string {
+  if (typeof value === "string") return "a string";
+  return typeof value === "object" && value !== null ? 'a field named "__proto__"' : found(value);
+}
+
 function refuseBody(error: Error, limit: number): never {
   const { status, type, body } = error as Error & { status?: number; type?: string; body?: unknown };
   if (status === 413)
@@ -307,6 +351,9 @@ function refuseBody(error: Error, limit: number): never {
       { limit },
     );
   if (typeof body === "string") {
+    const value = parsedOrNot(body);
+    if (value !== undefined)
+      throw new RadserveError("bad_request", `Expected a JSON object; found ${kindOf(value.parsed)}.`);
     const { line, column } = jsonFaultAt(body);
     throw new RadserveError(
       "bad_request",

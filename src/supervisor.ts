@@ -5,8 +5,8 @@
 import { fork, type ChildProcess } from "node:child_process";
 import net from "node:net";
 import { fileURLToPath } from "node:url";
-import { ConfigError, type Config } from "./config.js";
-import { createKey, readKeys } from "./keys.js";
+import { ConfigError, requireFolder, type Config } from "./config.js";
+import { createKey, readKeys, someKeys } from "./keys.js";
 import { lockState } from "./lock.js";
 import { createLog, type Logger } from "./log.js";
 import type { FromServing, ToServing } from "./messages.js";
@@ -116,6 +116,9 @@ class Supervisor {
       for (const [id, socket] of this.#waiting) this.#hand(id, socket);
     } else if (message.type === "closing") {
       if (this.#stopping) this.callbacks.onClosing();
+    } else if (this.#everOpen) {
+      // It has served with these settings: what is wrong now (a share away, a key file) may be right again later.
+      this.log.error({ reason: message.message }, "the serving process cannot start as things are now");
     } else {
       process.stderr.write(`${message.message}\n`);
       this.#stopping = true;
@@ -163,6 +166,8 @@ async function checkedForServing(config: Config): Promise<void> {
       throw new ConfigError(error instanceof Error ? error.message : key);
     });
   }
+  requireFolder(config.models_dir, "RADSERVE_MODELS_DIR");
+  if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
   const outputs = await resolveRoots(config.output_roots, "RADSERVE_OUTPUT_ROOTS");
   for (const secret of [config.state_dir, config.keys_dir])
     if (isInside(secret, outputs))
@@ -171,12 +176,18 @@ async function checkedForServing(config: Config): Promise<void> {
       );
 }
 
+function whyNotListening(code: string, { host, port }: Config): string {
+  if (code === "EADDRINUSE")
+    return `RADSERVE_PORT: cannot listen on ${host}:${port}; another program listens there.`;
+  if (code === "EACCES")
+    return `RADSERVE_PORT: cannot listen on ${host}:${port}; this user may not. Use a port from 1024 on.`;
+  return `RADSERVE_HOST: expected an address or a name of this machine; found ${host}, where it cannot listen (${code}).`;
+}
+
 function listen(server: net.Server, config: Config): Promise<net.AddressInfo> {
   return new Promise((resolve, reject) => {
     server.once("error", (error: Error & { code?: string }) => {
-      const why =
-        error.code === "EADDRINUSE" ? "another program listens there" : (error.code ?? error.message);
-      reject(new ConfigError(`RADSERVE_PORT: cannot listen on ${config.host}:${config.port}; ${why}.`));
+      reject(new ConfigError(whyNotListening(error.code ?? error.message, config)));
     });
     server.listen({ port: config.port, host: config.host, backlog: 1024 }, () => {
       const address = server.address();
@@ -193,14 +204,24 @@ function tellPeople(config: Config, url: string, newKey: boolean): void {
   );
 }
 
+/** Makes the first key where the folder has no key file at all: true where it did. Throws ConfigError where all are bad. */
+async function firstKey(config: Config): Promise<boolean> {
+  const found = readKeys(config.keys_dir);
+  if (found.keys.length > 0 || found.problems.length > 0) {
+    someKeys(config.keys_dir, found);
+    return false;
+  }
+  await createKey(config.keys_dir);
+  return true;
+}
+
 /** Serves until SIGTERM or SIGINT. Gives the exit status. Throws ConfigError before anything is started. */
 export async function supervise(config: Config): Promise<number> {
   await checkedForServing(config);
   const lock = lockState(config.state_dir);
   const server = net.createServer({ pauseOnConnect: true, noDelay: true });
   try {
-    const newKey = readKeys(config.keys_dir).length === 0;
-    if (newKey) await createKey(config.keys_dir);
+    const newKey = await firstKey(config);
     const { address, port } = await listen(server, config);
     const host = address === "0.0.0.0" || address === "::" ? "127.0.0.1" : address;
     const url = `http://${host.includes(":") ? `[${host}]` : host}:${port}`;

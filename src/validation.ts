@@ -1,5 +1,5 @@
 /** What a schema found wrong, as sentences for people: which field, what was expected, what was found. */
-import { closest } from "fastest-levenshtein";
+import { closest, distance } from "fastest-levenshtein";
 import { z } from "zod";
 
 export interface Problem {
@@ -27,7 +27,7 @@ function valueAt(value: unknown, path: Path): unknown {
 }
 
 /** Says what kind of thing was found; never its text, which could hold a patient's name. */
-function found(value: unknown): string {
+export function found(value: unknown): string {
   if (value === undefined) return "nothing";
   if (value === null) return "null";
   if (Array.isArray(value)) return `a list of ${value.length}`;
@@ -86,9 +86,11 @@ function knownFields(schema: z.ZodType, path: Path): string[] {
   return Object.keys(at?.properties ?? {});
 }
 
-/** The name in a list that is most like a given one; undefined for an empty list. */
+/** The name in a list that is most like a given one; undefined where none has at least half of it in common. */
 export function nearestName(name: string, names: readonly string[]): string | undefined {
-  return names.length === 0 ? undefined : closest(name, names);
+  const nearest = names.length === 0 ? undefined : closest(name, names);
+  if (nearest === undefined) return undefined;
+  return distance(name, nearest) <= Math.max(name.length, nearest.length) / 2 ? nearest : undefined;
 }
 
 /** Every problem that a failed parse found, in the schema's order. */

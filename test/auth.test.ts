@@ -161,6 +161,8 @@ t.test("claims reach the caller", (t) => {
 t.test("durations", (t) => {
   t.equal(parseDuration("365d"), 365 * 86400);
   t.equal(parseDuration("90m"), 5400);
-  for (const text of ["", "5", "d", "-1d", "0d", "1.5h", "1x"]) t.equal(parseDuration(text), undefined, text);
+  t.equal(parseDuration("100y"), 100 * 365 * 86400);
+  for (const text of ["", "5", "d", "-1d", "0d", "1.5h", "1x", "101y", "99999999y"])
+    t.equal(parseDuration(text), undefined, text);
   t.end();
 });

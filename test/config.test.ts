@@ -68,6 +68,9 @@ t.test("errors name key, expected, found, nearest", (t) => {
   fails(/radserve\.config\.json: input_roots\[0\]: Expected an absolute path/, {}, { input_roots: ["x"] });
   fails(/RADSERVE_PROVIDERS: Expected one of "cpu", "cuda"; found "gpu"/, { RADSERVE_PROVIDERS: "gpu" });
   fails(/RADSERVE_GPU_MEMORY: Expected a size in bytes/, { RADSERVE_GPU_MEMORY: "lots" });
+  fails(/^RADSERVE_METRICS_ALLOW: Expected an IP address or a network, for example.*found "foo"/, {
+    RADSERVE_METRICS_ALLOW: "foo",
+  });
   fails(/RADSERVE_PATH_MAP: Expected a list/, { RADSERVE_PATH_MAP: "a=b" });
   fails(/none\.json: expected the configuration file; nothing is there/, { RADSERVE_CONFIG: "none.json" });
   writeFileSync(path.join(directory, "broken.json"), "{");
@@ -76,6 +79,9 @@ t.test("errors name key, expected, found, nearest", (t) => {
 });
 
 t.test("a misspelt variable is told", (t) => {
+  t.strictSame(load({ RADSERVE_Q: "1" }).warnings, [
+    "The environment variable RADSERVE_Q means nothing here.",
+  ]);
   t.strictSame(load({ RADSERVE_INPUT_ROOT: "/a" }).warnings, [
     "The environment variable RADSERVE_INPUT_ROOT means nothing here; the nearest known is RADSERVE_INPUT_ROOTS.",
   ]);

@@ -42,8 +42,8 @@ t.test("a created key is private, and read back", async (t) => {
   t.equal(statSync(keys).mode & 0o777, 0o700);
   t.strictSame(readdirSync(keys), [`${key.kid}.json`], "nothing temporary stays");
   t.equal(statSync(path.join(keys, `${key.kid}.json`)).mode & 0o777, 0o600);
-  t.ok(readKeys(keys)[0]?.sign?.equals(key.sign!));
-  t.strictSame(readKeys(path.join(keys, "none")), []);
+  t.ok(readKeys(keys).keys[0]?.sign?.equals(key.sign!));
+  t.strictSame(readKeys(path.join(keys, "none")), { keys: [], problems: [] });
 });
 
 t.test("weak, open and contradicting key files are refused, naming the file", (t) => {
@@ -91,10 +91,45 @@ t.test("weak, open and contradicting key files are refused, naming the file", (t
     write(at, "one", { kid: "a", algorithm: "RS256", created, public_key: strong.public_key }),
     0o644,
   );
-  t.equal(readKeys(at)[0]?.sign, undefined, "a public key alone may be readable, and does not sign");
+  t.equal(readKeys(at).keys[0]?.sign, undefined, "a public key alone may be readable, and does not sign");
   write(at, "two", { kid: "a", algorithm: "HS256", created, secret: secret(32) });
-  t.throws(() => readKeys(at), ConfigError, "one kid twice");
+  const { keys, problems } = readKeys(at);
+  t.strictSame(
+    keys.map(({ algorithm }) => algorithm),
+    ["RS256"],
+    "of one kid twice the first counts",
+  );
+  t.match(problems, [/two\.json: another file before it has the kid a/]);
   t.end();
+});
+
+t.test("what is said about a bad key file never quotes it", (t) => {
+  const at = folder(t);
+  writeFileSync(path.join(at, "a.json"), "hunter2-no-json", { mode: 0o600 });
+  write(at, "b", { kid: "a", algorithm: "HS256", created, secret: "hunter2.no.base64" });
+  write(at, "c", { kid: "hunter2.no.kid", algorithm: "HS256", created, secret: secret(32) });
+  const { keys, problems } = readKeys(at);
+  t.strictSame(keys, []);
+  t.match(problems, [/a\.json: expected JSON/, /b\.json: secret/, /c\.json: kid/]);
+  t.notMatch(problems.join("\n"), /hunter2/);
+  t.end();
+});
+
+t.test("at the start bad key files are reported and left out; no key at all is refused", async (t) => {
+  const at = folder(t);
+  write(at, "bad", { kid: "b" });
+  const reports: string[] = [];
+  const report = (message: string) => reports.push(message);
+  t.throws(() => new WatchedKeys(at, report), ConfigError);
+  const key = await createKey(at);
+  reports.length = 0;
+  const watched = new WatchedKeys(at, report);
+  t.teardown(() => watched.close());
+  t.strictSame(
+    watched.keys().map(({ kid }) => kid),
+    [key.kid],
+  );
+  t.match(reports, [/bad\.json/]);
 });
 
 async function until(holds: () => boolean): Promise<number> {

@@ -72,7 +72,7 @@ t.test("inputs", async (t) => {
     [`${inside}/folder-link/secret.dcm`, "path_not_allowed"],
     [`${inside}/folder-link/nothing`, "path_not_allowed"],
     [`${inside}/dangling-link`, "path_not_allowed"],
-    [`${inside}/loop`, "path_not_allowed"],
+    [`${inside}/loop`, "input_not_found"],
     [`${inside}/nothing/../../rootless/secret.dcm`, "path_not_allowed"],
     [`${outside}/nothing`, "path_not_allowed"],
     ["/no/such/folder", "path_not_allowed"],
@@ -168,13 +168,71 @@ t.test("roots: resolved, narrowed", async (t) => {
   t.strictSame(await resolveRoots([path.join(base, "root-link")], "X"), [inside]);
   await t.rejects(resolveRoots([path.join(base, "gone")], "SETTING"), /SETTING: expected a folder at .*gone/);
   t.strictSame(await narrowRoots(roots, undefined), roots);
-  t.strictSame(await narrowRoots(roots, [`${inside}/series`]), [`${inside}/series`]);
+  t.strictSame(await narrowRoots(roots, [`${inside}/series`]), [
+    { path: `${inside}/series`, within: inside },
+  ]);
+  t.strictSame(await narrowRoots(roots, [`${base}/root-link/n/m/`]), [
+    { path: `${inside}/n/m`, within: inside },
+  ]);
   t.strictSame(await narrowRoots(roots, [base]), roots, "a wider claim gives the root");
+  t.strictSame(await narrowRoots([inside, outside], [inside]), [{ path: inside, within: inside }]);
   t.strictSame(
-    await narrowRoots(roots, [outside, "/gone", `${inside}/folder-link`]),
+    await narrowRoots(roots, [
+      outside,
+      "/gone",
+      `${inside}/folder-link`,
+      `${inside}/folder-link/new`,
+      `${inside}/dangling-link/new`,
+      `${inside}/none/../../rootless`,
+    ]),
     [],
     "elsewhere gives nothing",
   );
+});
+
+t.test("a narrowed root that does not exist yet", async (t) => {
+  const narrowed = await narrowRoots(roots, [`${inside}/n1/deep`]);
+  const refusal = { code: "path_not_allowed", details: { reason: "token" }, message: /this token allows/ };
+  await t.rejects(openInput(`${inside}/n1/deep/x.dcm`, narrowed), { code: "input_not_found" });
+  await t.rejects(openInput(`${inside}/a.dcm`, narrowed), refusal);
+  for (const other of ["n1/other", "n1", "n2", "n1/deep/../../n2", "folder-link/deep"])
+    await t.rejects(openOutputFolder(`${inside}/${other}`, narrowed), refusal, other);
+  t.notOk(existsSync(`${inside}/n1`), "nothing is made for what is refused");
+  await (await openOutputFolder(`${inside}/n1/deep/x`, narrowed, { create: false })).close();
+  t.notOk(existsSync(`${inside}/n1`), "nor where only asked");
+  const made = await openOutputFolder(`${inside}/n1/deep/x`, narrowed);
+  t.equal(made.realPath, `${inside}/n1/deep/x`);
+  await made.close();
+  await t.rejects(openOutputFolder(`${inside}/n1/other`, narrowed), refusal);
+  await t.rejects(openOutputFolder(`${outside}/x`, roots), { message: /RADSERVE_OUTPUT_ROOTS extended/ });
+  await t.rejects(openOutputFolder(`${inside}/x`, []), refusal);
+});
+
+t.test("a root that is away is not made again", async (t) => {
+  const away = path.join(base, "away");
+  await t.rejects(openOutputFolder(`${away}/x`, [away]), { code: "path_not_allowed" });
+  t.notOk(existsSync(away));
+  await t.rejects(openOutputFolder(`${away}/n/x`, [{ path: `${away}/n`, within: away }]), {
+    code: "path_not_allowed",
+  });
+  t.notOk(existsSync(away));
+});
+
+t.test("links that lead nowhere", async (t) => {
+  symlinkSync("gone.dcm", `${inside}/dead`);
+  symlinkSync(`${inside}/gone-folder`, `${inside}/dead-folder`);
+  symlinkSync("loop-b", `${inside}/loop-a`);
+  symlinkSync("loop-a", `${inside}/loop-b`);
+  symlinkSync("folder-link/gone", `${inside}/dead-outside`);
+  symlinkSync("dead-outside", `${inside}/dead-outside-twice`);
+  for (const name of ["dead", "dead-folder/x.dcm", "loop-a", "loop-a/x"])
+    await t.rejects(
+      openInput(`${inside}/${name}`, roots),
+      { code: "input_not_found", message: /a link that leads nowhere/ },
+      name,
+    );
+  for (const name of ["dead-outside", "dead-outside-twice", "dangling-link"])
+    await t.rejects(openInput(`${inside}/${name}`, roots), { code: "path_not_allowed" }, name);
 });
 
 t.test("clients' names of folders", (t) => {

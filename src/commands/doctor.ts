@@ -110,14 +110,15 @@ function state(config: Config): Finding[] {
       : bad("state directory", `${config.state_dir}: ${why}`, "Run radserve init as the user that serves."),
   ];
   try {
-    const keys = readKeys(config.keys_dir);
+    const { keys, problems } = readKeys(config.keys_dir);
+    findings.push(...problems.map((problem) => bad("keys", problem, "Correct or remove that file.")));
     findings.push(
       keys.length > 0
         ? good("keys", keys.map((key) => `${key.kid} (${key.algorithm})`).join(", "))
         : bad("keys", `none in ${config.keys_dir}`, "Run radserve init; serving creates the first one too."),
     );
   } catch (error) {
-    findings.push(bad("keys", wordsOf(error), "Correct or remove that file."));
+    findings.push(bad("keys", wordsOf(error), "Let the server's user list that folder."));
   }
   return findings;
 }

@@ -1,9 +1,9 @@
 /** `radserve init`: state directory, first key, example configuration. Changes nothing that is there already. */
 import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import type { Config } from "../config.js";
-import { createKey, readKeys } from "../keys.js";
-import { print, type ExitStatus } from "./run.js";
+import { requireFolder, type Config } from "../config.js";
+import { createKey, readKeys, someKeys } from "../keys.js";
+import { print, remark, type ExitStatus } from "./run.js";
 
 export interface InitOptions {
   inputRoot?: string[];
@@ -23,11 +23,14 @@ function writeNew(file: string, value: unknown): boolean {
 
 export async function init(config: Config, options: InitOptions): Promise<ExitStatus> {
   mkdirSync(config.state_dir, { recursive: true, mode: 0o700 });
-  const keys = readKeys(config.keys_dir);
-  const key = keys[0] ?? (await createKey(config.keys_dir));
+  if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
+  const found = readKeys(config.keys_dir);
+  for (const problem of found.problems) remark(problem);
+  const isNew = found.keys.length === 0 && found.problems.length === 0;
+  const key = isNew ? await createKey(config.keys_dir) : someKeys(config.keys_dir, found)[0];
   print(`State directory: ${config.state_dir}`);
   print(
-    `${keys.length === 0 ? "First key, created now" : "Keys are there; the first"}: ${key.kid} (${key.algorithm}) in ${config.keys_dir}`,
+    `${isNew ? "First key, created now" : "Keys are there; the first"}: ${key.kid} (${key.algorithm}) in ${config.keys_dir}`,
   );
 
   const named = options.inputRoot !== undefined && options.outputRoot !== undefined;

@@ -1,8 +1,8 @@
 /** `radserve token issue | list | revoke`. */
 import path from "node:path";
-import { issueToken, parseDuration, signingKey } from "../auth.js";
-import { ConfigError, type Config } from "../config.js";
-import { RadserveError } from "../errors.js";
+import jwt from "jsonwebtoken";
+import { LONGEST_JTI, issueToken, parseDuration, signingKey } from "../auth.js";
+import { ConfigError, requireFolder, type Config } from "../config.js";
 import { listTokens, readKeys, recordToken, revokeToken } from "../keys.js";
 import { print, remark, type ExitStatus } from "./run.js";
 
@@ -19,11 +19,14 @@ export async function tokenIssue(config: Config, options: IssueCommand): Promise
   const lifetimeSeconds = parseDuration(options.expires);
   if (lifetimeSeconds === undefined)
     throw new ConfigError(
-      `--expires: expected a number with s, m, h, d, w or y, for example 365d; found "${options.expires}".`,
+      `--expires: expected a number with s, m, h, d, w or y, for example 365d, and at most 100y; found "${options.expires}".`,
     );
   if (options.subject.trim() === "" || options.subject.length > 256)
     throw new ConfigError("--subject: expected a name of 1 to 256 characters.");
-  const key = signingKey(readKeys(config.keys_dir));
+  if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
+  const { keys, problems } = readKeys(config.keys_dir);
+  for (const problem of problems) remark(problem);
+  const key = signingKey(keys);
   if (key?.sign === undefined)
     throw new ConfigError(
       `Expected a key that can sign in ${config.keys_dir}; found none. Run radserve init first.`,
@@ -63,10 +66,12 @@ export async function tokenList(config: Config, json: boolean): Promise<ExitStat
 }
 
 export async function tokenRevoke(config: Config, jti: string): Promise<ExitStatus> {
-  if (jti.includes(".") || jti.length > 256)
-    throw new RadserveError(
-      "bad_request",
-      "Expected the token's jti, as `radserve token list` shows it; found something else.",
+  if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
+  const found = jti === "" ? "nothing" : jti.length > LONGEST_JTI ? `${jti.length} characters` : undefined;
+  if (found !== undefined || jwt.decode(jti, { complete: true }) !== null)
+    throw new ConfigError(
+      `Expected the token's jti, 1 to ${LONGEST_JTI} characters, as \`radserve token list\` or its payload shows it; ` +
+        `found ${found ?? "the token itself"}.`,
     );
   const { known, already } = await revokeToken(config.keys_dir, jti);
   remark(`${already ? "Was revoked before" : "Revoked"}: ${jti}`);

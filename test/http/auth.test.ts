@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import jwt from "jsonwebtoken";
 import t from "tap";
-import { createKey } from "../../src/keys.js";
+
 import { issueToken, makePlace, radserve, startServer } from "../support/server.js";
 
 const place = makePlace();
@@ -93,8 +93,29 @@ t.test("issue prints the token alone; revoke works within a second", async (t) =
   t.match((await radserve(place, "token", "list")).stdout, new RegExp(`${jti}\tbob\trevoked`));
 });
 
+t.test("any jti can be revoked, also another issuer's", async (t) => {
+  for (const jti of ["own/../x", "a.b.c", "urn:uuid:1 2", "é", ".", "x".repeat(256)]) {
+    const token = sign({ sub: "a", exp: now + 60, jti });
+    t.strictSame(await refused(token), { status: 200 }, jti.slice(0, 20));
+    t.match(await radserve(place, "token", "revoke", jti), { status: 0, stderr: /refused all the same/ });
+    while ("status" in ((await refused(token)) as object));
+    t.strictSame(await refused(token), body("Invalid token"));
+  }
+  t.match(await radserve(place, "token", "revoke", server.token), { status: 2, stderr: /the token itself/ });
+  t.match(await radserve(place, "token", "revoke", "x".repeat(257)), { status: 2, stderr: /257 characters/ });
+});
+
 t.test("keys can be rotated while it runs", async (t) => {
-  const added = await createKey(keys);
+  t.match((await radserve(place, "key", "list")).stdout, new RegExp(`^${kid}\tHS256\t.*\tissues$`, "m"));
+  t.match(await radserve(place, "key", "new"), { status: 0, stdout: /issues tokens from now on/ });
+  const listed = await radserve(place, "key", "list", "--json");
+  t.notMatch(listed.stdout, /secret/);
+  const rows = JSON.parse(listed.stdout) as { kid: string; use: string }[];
+  t.match(
+    rows.find((row) => row.kid === kid),
+    { use: "checks" },
+  );
+  const added = rows.find(({ use }) => use === "issues")!;
   const token = await issueToken(place);
   t.equal(jwt.decode(token, { complete: true })?.header.kid, added.kid, "the newest key signs");
   const start = performance.now();
@@ -115,4 +136,6 @@ t.test("token commands without a key, or wrongly used", async (t) => {
     status: 2,
     stderr: /--expires: expected a number with s, m, h, d, w or y/,
   });
+  const long = await radserve(bare, "token", "issue", "--subject", "x", "--expires", "99999999y");
+  t.match(long, { status: 2, stdout: "", stderr: /^--expires: .*at most 100y; found "99999999y"/ });
 });

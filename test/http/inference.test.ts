@@ -89,6 +89,18 @@ t.test("single inference", { skip }, async (t) => {
     rmSync(path.join(place.output, "a"), { recursive: true });
     const late = await server.post("/single_inference", { ...body, timeout_ms: 1 });
     t.equal(late.status, 504);
+    for (const timeout_ms of [5, 10, 20, 40, 80, 160]) {
+      const folder = path.join(place.output, `within-${timeout_ms}`);
+      const response = await server.post("/single_inference", {
+        ...body,
+        output_folder_path: folder,
+        timeout_ms,
+      });
+      if (response.status === 200) {
+        const { timings_ms } = answerSchema.parse(await response.json());
+        t.ok(timings_ms["total"]! <= timeout_ms, `an answer within ${timeout_ms} ms took no longer`);
+      } else t.match(await response.json(), { error: "deadline_exceeded" }, `not within ${timeout_ms} ms`);
+    }
     const request = http.request(`${server.url}/single_inference`, {
       method: "POST",
       headers: { Authorization: server.token, "Content-Type": "application/json", "X-Request-Id": "leaves" },

@@ -31,7 +31,10 @@ t.test("bodies that are not as documented", async (t) => {
   const cases: [string, unknown, RegExp, Record<string, string>?][] = [
     ["no JSON", '{"input_image_path": x}', /fault at line 1, column 22/],
     ["a list", "[]", /Expected an object; found a list/],
-    ["a string", '"x"', /Expected a JSON object/],
+    ["a string", '"x"', /Expected a JSON object; found a string\.$/],
+    ["null", "null", /Expected a JSON object; found null\.$/],
+    ["a number", " 7", /Expected a JSON object; found 7\.$/],
+    ["far", { ...good, zzz: 1 }, /zzz: Unknown field\.$/],
     ["nothing", "", /input_image_path: Expected a string; found nothing/],
     [
       "a form",
@@ -64,7 +67,7 @@ t.test("bulk validates like single, and then cannot be taken", async (t) => {
   for (const body of [folders, { items: [good] }]) {
     const answer = await post("/bulk_inference", body);
     t.match(answer, { status: 503, body: { error: "bulk_unavailable" } });
-    t.equal(answer.headers.get("Retry-After"), "30");
+    t.equal(answer.headers.get("Retry-After"), null, "waiting never helps");
   }
   t.match(await post("/bulk_inference", { ...folders, output_folder: "/x" }), { status: 400 });
   t.match(await post("/bulk_inference", { items: [good, { ...good, input_image_path: "/etc/passwd" }] }), {
@@ -112,8 +115,13 @@ t.test("a token narrows the roots", async (t) => {
   const token = await issueToken(place, "--input-root", `${place.input}/mine`);
   const send = (input_image_path: string) =>
     post("/single_inference", { ...good, input_image_path }, { Authorization: token });
-  t.match(await send(good.input_image_path), { status: 403 });
+  t.match(await send(good.input_image_path), { status: 403, body: { message: /this token allows/ } });
   t.match(await send(`${place.input}/mine/none`), { status: 404 });
+  const early = await issueToken(place, "--output-root", `${place.output}/n1`);
+  const write = (output_folder_path: string) =>
+    post("/single_inference", { ...good, output_folder_path }, { Authorization: early });
+  t.match(await write(`${place.output}/n1/x`), { status: 422 }, "the paths are allowed");
+  t.match(await write(`${place.output}/n2`), { status: 403, body: { details: { reason: "token" } } });
 });
 
 t.test("pages and methods that are not there", async (t) => {
@@ -149,6 +157,46 @@ t.test("bodies that are too large, also when they unpack", async (t) => {
     body: bomb,
   });
   t.equal(response.status, 413);
+});
+
+t.test("a client that is still sending gets its 413, and the connection stays", async (t) => {
+  const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
+  t.teardown(() => agent.destroy());
+  const send = (page: string, sized: boolean) =>
+    new Promise<{ status: number | undefined; port: number | undefined }>((resolve, reject) => {
+      const request = http.request(server.url + page, {
+        agent,
+        method: "POST",
+        headers: {
+          Authorization: server.token,
+          "Content-Type": "application/json",
+          ...(sized ? { "Content-Length": 8_000_000 } : {}),
+        },
+      });
+      let sent = 0;
+      const more = () => {
+        while (sent < 8) {
+          sent += 1;
+          if (!request.write(Buffer.alloc(1_000_000, 0x20))) {
+            request.once("drain", more);
+            return;
+          }
+        }
+        request.end();
+      };
+      request.once("error", reject).once("response", (response) => {
+        const { localPort: port } = response.socket;
+        response.resume().once("end", () => resolve({ status: response.statusCode, port }));
+      });
+      more();
+    });
+  const answers = [
+    await send("/single_inference", true),
+    await send("/single_inference", false),
+    await send("/bulk_inference", true),
+  ];
+  t.match(answers, [{ status: 413 }, { status: 413 }, { status: 413 }]);
+  t.equal(new Set(answers.map(({ port }) => port)).size, 1);
 });
 
 t.test("request ids", async (t) => {

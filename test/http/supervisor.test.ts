@@ -1,5 +1,5 @@
 /** Crashes, restarts and stops, with real processes and signals. */
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import net from "node:net";
 import path from "node:path";
 import t from "tap";
@@ -24,6 +24,57 @@ t.test("requests made while it is down wait and are answered", async (t) => {
   t.strictSame([...new Set(answers.map(({ status }) => status))], [200]);
   t.not(server.servingPid(), before);
   t.match(await server.logged((line) => /starting it again/.test(line.msg)), { signal: "SIGKILL" });
+  t.equal(await server.stop(), 0);
+});
+
+t.test("what is wrong at a restart does not end the service", async (t) => {
+  const server = await startServer();
+  const models = () => fetch(`${server.url}/models`, { headers: { Authorization: server.token } });
+  const bad = path.join(server.place.environment["RADSERVE_STATE_DIR"]!, "keys", "bad.json");
+  writeFileSync(bad, "hunter2", { mode: 0o600 });
+  process.kill(server.servingPid(), "SIGKILL");
+  t.equal((await models()).status, 200, "a bad key file is left out");
+  const issued = await radserve(server.place, "token", "issue", "--subject", "x");
+  t.match(issued, { status: 0, stdout: /^\S+\n$/, stderr: /bad\.json: expected JSON/ });
+
+  renameSync(server.place.input, `${server.place.input}-away`);
+  process.kill(server.servingPid(), "SIGKILL");
+  const line = await server.logged(({ msg }) => /cannot start as things are now/.test(msg));
+  t.match(line, { reason: /RADSERVE_INPUT_ROOTS: expected a folder/ });
+  renameSync(`${server.place.input}-away`, server.place.input);
+  t.equal((await models()).status, 200, "it serves when the share is back");
+  t.match(
+    server.log.filter(({ msg }) => msg.includes("bad.json")).map(({ level }) => level),
+    ["error"],
+  );
+  t.notMatch(JSON.stringify(server.log), /hunter2/);
+  t.equal(await server.stop(), 0);
+});
+
+t.test("with bad key files alone it does not start", async (t) => {
+  const place = makePlace();
+  t.teardown(() => place.remove());
+  await radserve(place, "init");
+  const keys = path.join(place.directory, "state", "keys");
+  for (const name of readdirSync(keys)) writeFileSync(path.join(keys, name), "{}");
+  t.match(await radserve(place, "serve"), { status: 2, stderr: /no usable one/ });
+  t.equal(readdirSync(keys).length, 1, "and makes no key beside them");
+});
+
+t.test("a reload says which models failed", { skip: withoutAddon }, async (t) => {
+  const server = await startServer();
+  const folder = path.join(server.place.directory, "models", "broken");
+  mkdirSync(folder);
+  writeFileSync(path.join(folder, "model.json"), "{}");
+  server.process.kill("SIGHUP");
+  const line = await server.logged(({ msg }) => msg.startsWith("models reloaded"));
+  t.match(line, {
+    level: "error",
+    msg: /0 changed, 1 failed \(broken\)/,
+    failed: [{ name: "broken", kept: false }],
+  });
+  const models = await fetch(`${server.url}/models`, { headers: { Authorization: server.token } });
+  t.match(await models.json(), { problems: [{ name: "broken", error: { error: "model_unavailable" } }] });
   t.equal(await server.stop(), 0);
 });
 
@@ -101,6 +152,15 @@ t.test("a wrong setting is said once, with status 2", async (t) => {
   const cases: [Record<string, string>, RegExp][] = [
     [{ RADSERVE_INPUT_ROOTS: "" }, /^RADSERVE_INPUT_ROOTS: expected at least one folder/],
     [{ RADSERVE_OUTPUT_ROOTS: "/no/such" }, /^RADSERVE_OUTPUT_ROOTS: expected a folder at \/no\/such/],
+    [
+      { RADSERVE_MODELS_DIR: "/no/such" },
+      /^RADSERVE_MODELS_DIR: expected a folder at \/no\/such; found nothing/,
+    ],
+    [{ RADSERVE_KEYS_DIR: "/no/such" }, /^RADSERVE_KEYS_DIR: expected a folder at \/no\/such; found nothing/],
+    [
+      { RADSERVE_HOST: "256.1.1.1" },
+      /^RADSERVE_HOST: expected an address or a name of this machine; found 256/,
+    ],
     [{ RADSERVE_PORT: "x" }, /^RADSERVE_PORT: Expected a number; found "x"/],
   ];
   for (const [environment, message] of cases) {

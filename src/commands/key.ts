@@ -1,0 +1,40 @@
+/** `radserve key new | list`. */
+import { signingKey } from "../auth.js";
+import { requireFolder, type Config } from "../config.js";
+import { createKey, readKeys } from "../keys.js";
+import { print, remark, type ExitStatus } from "./run.js";
+
+function found(config: Config) {
+  if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
+  const { keys, problems } = readKeys(config.keys_dir);
+  for (const problem of problems) remark(problem);
+  return keys;
+}
+
+/** Makes a key that issues from now on. Tokens of the others stay valid until their key files are removed. */
+export async function keyNew(config: Config): Promise<ExitStatus> {
+  const before = signingKey(found(config));
+  const key = await createKey(config.keys_dir, before?.created);
+  print(`${key.kid} (${key.algorithm}) in ${config.keys_dir} issues tokens from now on.`);
+  if (before !== undefined)
+    remark(
+      `Tokens of older keys stay valid; to end those of ${before.kid}, remove its file from that folder.`,
+    );
+  return 0;
+}
+
+/** The keys, never what is secret in them. */
+export function keyList(config: Config, json: boolean): Promise<ExitStatus> {
+  const keys = found(config);
+  const issuing = signingKey(keys);
+  const rows = keys.map((key) => ({
+    kid: key.kid,
+    algorithm: key.algorithm,
+    created: key.created,
+    use: key === issuing ? "issues" : "checks",
+  }));
+  if (json) print(JSON.stringify(rows, null, 2));
+  else
+    print(["KID\tALGORITHM\tCREATED\tUSE", ...rows.map((row) => Object.values(row).join("\t"))].join("\n"));
+  return Promise.resolve(0);
+}
