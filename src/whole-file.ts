@@ -1,12 +1,9 @@
-/** A file's bytes, held once. */
+/** A file's bytes, as many as can be held at once. */
 import type { FileHandle } from "node:fs/promises";
 import { RadserveError } from "./errors.js";
 
 /** 2 GiB less one byte: the longest file that is read, held in memory as a whole. */
 export const MAX_FILE_BYTES = 2 ** 31 - 1;
-
-/** So many bytes are asked for at once. */
-const READ_BYTES = 1 << 26;
 
 /** Throws unsupported_format where a file of so many bytes is longer than what is read (MAX_FILE_BYTES). */
 export function checkFileSize(bytes: number): void {
@@ -19,19 +16,11 @@ export function checkFileSize(bytes: number): void {
 }
 
 /**
- * The bytes of an open file from its beginning, in one buffer: FileHandle.readFile joins small ones, at twice the
- * memory. Of a file that becomes shorter meanwhile what is left.
+ * The bytes of an open file.
  * Throws unsupported_format before reading, where it is too long.
  */
 export async function readWhole(handle: FileHandle): Promise<Uint8Array> {
   const { size } = await handle.stat();
   checkFileSize(size);
-  const bytes = Buffer.allocUnsafeSlow(size);
-  let at = 0;
-  while (at < size) {
-    const { bytesRead } = await handle.read(bytes, at, Math.min(READ_BYTES, size - at), at);
-    if (bytesRead === 0) break;
-    at += bytesRead;
-  }
-  return bytes.subarray(0, at);
+  return handle.readFile();
 }
