@@ -6,8 +6,9 @@ import type { Image } from "./image.js";
 import type { OpenedInput } from "./paths.js";
 import { rasterFormat, readRaster } from "./raster.js";
 import { readSeriesFolder } from "./series-folder.js";
+import { checkFileSize, MAX_FILE_BYTES, readWhole } from "./whole-file.js";
 
-export { isDicom };
+export { checkFileSize, isDicom, MAX_FILE_BYTES };
 
 /** So many bytes tell the formats apart. */
 export const SNIFF_BYTES = 160;
@@ -39,8 +40,9 @@ export async function readImage(bytes: Uint8Array): Promise<Image> {
 /**
  * Reads what a client named: a file, or a folder that holds one series. `input` has to stay open as long as the image
  * is used: the slices of a series are read from it when they are asked for.
- * Throws what readImage throws; series_invalid for a folder that holds no volume.
+ * Throws what readImage throws; unsupported_format for a file that is too long; series_invalid for a folder that holds
+ * no volume.
  */
 export async function readInput(input: OpenedInput): Promise<Image> {
-  return input.kind === "folder" ? readSeriesFolder(input) : readImage(await input.handle.readFile());
+  return input.kind === "folder" ? readSeriesFolder(input) : readImage(await readWhole(input.handle));
 }

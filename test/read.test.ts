@@ -1,9 +1,68 @@
+import { open, truncate } from "node:fs/promises";
+import path from "node:path";
 import t from "tap";
-import { isDicom, readImage, SNIFF_BYTES, sniffFormat } from "../src/read.js";
+import { openInput } from "../src/paths.js";
+import {
+  checkFileSize,
+  isDicom,
+  MAX_FILE_BYTES,
+  readImage,
+  readInput,
+  SNIFF_BYTES,
+  sniffFormat,
+} from "../src/read.js";
 import { BIG_ENDIAN, CT, dicomFile, EXPLICIT, imageAttributes, IMPLICIT, SYNTAXES } from "./support/dicom.js";
 import { refuses } from "./support/expect.js";
 
 const pixels = Buffer.alloc(16, 5);
+
+/** A native image of `mebibytes` MiB, its zeros not on disk. */
+async function sparseFile(folder: string, mebibytes: number): Promise<string> {
+  const size = mebibytes * 2 ** 20;
+  const file = path.join(folder, `${mebibytes}.dcm`);
+  const attributes = imageAttributes({
+    Rows: 1024 * 16,
+    Columns: mebibytes * 64,
+    BitsAllocated: 8,
+    BitsStored: 8,
+    HighBit: 7,
+  });
+  const bytes = dicomFile({ attributes, pixels });
+  const start = bytes.length - pixels.length;
+  bytes.writeUInt32LE(size, start - 4);
+  const handle = await open(file, "w");
+  await handle.writeFile(bytes);
+  await handle.close();
+  await truncate(file, start + size);
+  return file;
+}
+
+t.test("a file is held once", async (t) => {
+  const input = await openInput(await sparseFile(t.testdir(), 256), undefined);
+  t.teardown(() => input.close());
+  const before = process.resourceUsage().maxRSS;
+  const image = await readInput(input);
+  const frame = await image.frame(0);
+  t.equal(frame.length, 256 * 2 ** 20);
+  t.equal(frame[0], 5);
+  t.equal(frame.at(-1), 0);
+  t.ok(process.resourceUsage().maxRSS - before < 384 * 1024, "less than half of it besides");
+});
+
+t.test("a file longer than what is read is refused before it is read", async (t) => {
+  checkFileSize(MAX_FILE_BYTES);
+  t.throws(
+    () => {
+      checkFileSize(MAX_FILE_BYTES + 1);
+    },
+    { code: "unsupported_format", message: /2147483647 bytes; found 2147483648/ },
+  );
+  const input = await openInput(await sparseFile(t.testdir(), 2048), undefined);
+  t.teardown(() => input.close());
+  const before = process.resourceUsage().maxRSS;
+  await t.rejects(readInput(input), { code: "unsupported_format", message: /at most 2147483647 bytes/ });
+  t.ok(process.resourceUsage().maxRSS - before < 64 * 1024);
+});
 
 t.test("DICOM is recognised by its content", (t) => {
   for (const transferSyntax of [IMPLICIT, EXPLICIT, BIG_ENDIAN])

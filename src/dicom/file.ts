@@ -16,8 +16,10 @@ export interface DicomFile {
 }
 
 const META_ENCODING: Encoding = { explicit: true, littleEndian: true };
-/** A deflated data set may not unfold to more than this: 1 GiB. */
-const INFLATE_LIMIT = 1 << 30;
+/** A deflated data set may not unfold to more than this, 512 MiB: a few kilobytes of it can claim any length. */
+export const MAX_INFLATED_BYTES = 1 << 29;
+/** Room for what nearly every deflated data set unfolds to. */
+const USUAL_INFLATED_BYTES = 1 << 26;
 
 /** How a stream without "DICM" begins, or undefined where it does not look like a data set. */
 function guessEncoding(head: Uint8Array, offset: number): Encoding | undefined {
@@ -94,12 +96,10 @@ function syntaxOf(walk: Walk, declared: string | undefined, offset: number): Tra
 /** The data set of Deflated Explicit VR Little Endian (PS3.5 section A.5): a raw deflate stream, no zlib header. */
 function inflated(walk: Walk, offset: number): Walk {
   const deflated = walk.bytes.subarray(offset);
-  const options = { maxOutputLength: INFLATE_LIMIT };
-  let data: Uint8Array;
   try {
-    data = inflateRawSync(deflated, options);
+    return { ...newWalk(inflateWhole(inflateRawSync, deflated)), warnings: walk.warnings };
   } catch (error) {
-    const code = error instanceof Error && "code" in error ? error.code : undefined;
+    const code = codeOf(error);
     if (code === "Z_BUF_ERROR")
       throw new RadserveError(
         "truncated_image",
@@ -107,27 +107,54 @@ function inflated(walk: Walk, offset: number): Walk {
         undefined,
         { cause: error },
       );
-    if (code !== "ERR_BUFFER_TOO_LARGE" && deflated[0] === 0x78) {
-      try {
-        data = inflateSync(deflated, options);
-        warn(
-          walk.warnings,
-          "zlib_header",
-          "The deflated data set has a zlib header, which the standard forbids.",
-        );
-        return { ...newWalk(data), warnings: walk.warnings };
-      } catch {
-        // Neither raw deflate nor zlib: reported below
-      }
-    }
-    throw new RadserveError(
-      "corrupt_image",
-      code === "ERR_BUFFER_TOO_LARGE"
-        ? `The deflated data set unfolds to more than ${INFLATE_LIMIT} bytes, the most that is read.`
-        : "The deflated data set cannot be inflated. The file is damaged.",
-      undefined,
-      { cause: error },
-    );
+    if (code === TOO_LARGE) throw inflatesTooFar(error);
+    if (deflated[0] !== 0x78) throw notInflated(error);
   }
+  let data: Uint8Array;
+  try {
+    data = inflateWhole(inflateSync, deflated);
+  } catch (error) {
+    throw codeOf(error) === TOO_LARGE ? inflatesTooFar(error) : notInflated(error);
+  }
+  warn(walk.warnings, "zlib_header", "The deflated data set has a zlib header, which the standard forbids.");
   return { ...newWalk(data), warnings: walk.warnings };
+}
+
+const TOO_LARGE = "ERR_BUFFER_TOO_LARGE";
+
+function codeOf(error: unknown): unknown {
+  return error instanceof Error && "code" in error ? error.code : undefined;
+}
+
+/**
+ * Inflates into one buffer that is as large as the limit from the start: zlib would gather small ones and join them,
+ * at twice the memory. The system gives pages only to what is written. One byte more than the limit lets zlib see
+ * that the stream goes on without a second buffer.
+ */
+function inflateWhole(inflate: typeof inflateRawSync, deflated: Uint8Array): Uint8Array {
+  const within = (limit: number) => inflate(deflated, { maxOutputLength: limit, chunkSize: limit + 1 });
+  try {
+    return within(USUAL_INFLATED_BYTES);
+  } catch (error) {
+    if (codeOf(error) !== TOO_LARGE) throw error;
+  }
+  return within(MAX_INFLATED_BYTES);
+}
+
+function inflatesTooFar(cause: unknown): RadserveError {
+  return new RadserveError(
+    "unsupported_format",
+    `The deflated data set unfolds to more than ${MAX_INFLATED_BYTES} bytes, the most that is read. Send it in another transfer syntax.`,
+    { most: MAX_INFLATED_BYTES },
+    { cause },
+  );
+}
+
+function notInflated(cause: unknown): RadserveError {
+  return new RadserveError(
+    "corrupt_image",
+    "The deflated data set cannot be inflated. The file is damaged.",
+    undefined,
+    { cause },
+  );
 }
