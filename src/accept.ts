@@ -6,9 +6,11 @@
  * `min_columns` and the demands of `inputs` apply to every image. `modality`, `sop_class`, `body_part`, `rules` and the
  * `envelope` speak of DICOM attributes and apply to DICOM alone: a PNG has none, and whether the model takes PNG is
  * said by `formats`. In DICOM an absent or empty attribute is refused wherever a list demands a value; for `rules`
- * each rule says it itself (`if_absent`).
+ * each rule says it itself (`if_absent`). Of a series every slice is looked at; one that is refused refuses it all.
  */
 import { sopClassName } from "./dicom/dictionary.js";
+import { volumeOf } from "./dicom/volume.js";
+import { RadserveError } from "./errors.js";
 import type { Attributes, Image, Interpretation, Warning } from "./image.js";
 import type { ImageInput, Manifest } from "./manifest.js";
 
@@ -20,6 +22,8 @@ export interface Reason {
 
 /** Longer lists are not spelled out in a message. */
 const MAX_LISTED = 6;
+/** All slices of a volume are in memory at once: 2 GiB are 4,000 slices of 512 x 512 in 16 bits. */
+const LARGEST_VOLUME_BYTES = 2 ** 31;
 
 type Accepts = Manifest["accepts"];
 type TagRule = NonNullable<Accepts["rules"]>[number];
@@ -97,19 +101,33 @@ export function accepts(entry: { manifest: Manifest }, image: Image): Reason[] {
 
 /** Caveats for an image that is accepted but lies outside the envelope in which the model was tested. */
 export function caveats(manifest: Manifest, image: Image): Warning[] {
-  const attributes = image.attributes;
-  if (attributes === undefined) return [];
-  return (manifest.envelope ?? []).flatMap((rule) => envelopeCaveat(rule, attributes));
+  return unique(
+    dataSets(image).flatMap((attributes) =>
+      (manifest.envelope ?? []).flatMap((rule) => envelopeCaveat(rule, attributes)),
+    ),
+  );
+}
+
+/** Of a series that of each of its files. */
+function dataSets(image: Image): readonly Attributes[] {
+  return image.series?.attributes ?? (image.attributes === undefined ? [] : [image.attributes]);
+}
+
+function unique<T extends { code: string; message: string }>(found: T[]): T[] {
+  return [...new Map(found.map((each) => [`${each.code} ${each.message}`, each])).values()];
 }
 
 function dicomReasons(rules: Accepts, image: Image): Reason[] {
-  const { attributes, source } = image;
-  const bodyPart = attributes?.string("BodyPartExamined");
+  const { source } = image;
+  const all = dataSets(image);
+  const bodyParts = all.map((attributes) => attributes.string("BodyPartExamined"));
   return [
     ...among("modality", rules.modality, [source.modality], "Modality"),
     ...among("sop_class", rules.sop_class, [source.sopClassUid], "SOPClassUID", sopClassName),
-    ...among("body_part", rules.body_part, [bodyPart], "BodyPartExamined"),
-    ...(rules.rules ?? []).flatMap((rule) => tagReasons(rule, attributes)),
+    ...among("body_part", rules.body_part, bodyParts, "BodyPartExamined"),
+    ...(rules.rules ?? []).flatMap((rule) =>
+      unique(all.flatMap((attributes) => tagReasons(rule, attributes))),
+    ),
   ];
 }
 
@@ -146,10 +164,12 @@ function sizeReasons(rules: Accepts, image: Image): Reason[] {
   const { frameCount, format } = image;
   const reasons: Reason[] = [];
   const refuse = (code: string, message: string) => reasons.push({ code, message });
-  if (rules.dimensions === "series")
-    refuse("series_required", "Expected a whole series as one volume, found a single image.");
+  if (rules.dimensions === "series") reasons.push(...volumeReasons(image));
   if (rules.dimensions === "2d" && frameCount !== 1)
-    refuse("single_frame_required", `Expected one frame, found ${frameCount}.`);
+    refuse(
+      "single_frame_required",
+      `Expected one frame, found ${frameCount}${image.series === undefined ? "" : " slices of a series: send them one by one"}.`,
+    );
   if (rules.max_frames !== undefined && frameCount > rules.max_frames)
     refuse("too_many_frames", `Expected at most ${rules.max_frames} frames, found ${frameCount}.`);
   if (rules.min_rows !== undefined && format.rows < rules.min_rows)
@@ -157,6 +177,30 @@ function sizeReasons(rules: Accepts, image: Image): Reason[] {
   if (rules.min_columns !== undefined && format.columns < rules.min_columns)
     refuse("too_few_columns", `Expected at least ${rules.min_columns} columns, found ${format.columns}.`);
   return reasons;
+}
+
+/** Why the image is no volume: a single one, or frames that do not form one, with the fault in the code. */
+function volumeReasons(image: Image): Reason[] {
+  if (image.frameCount === 1 && image.series === undefined)
+    return [
+      { code: "series_required", message: "Expected a whole series as one volume, found a single image." },
+    ];
+  const { rows, columns, samplesPerPixel, bitsAllocated } = image.format;
+  const bytes = image.frameCount * rows * columns * samplesPerPixel * (bitsAllocated / 8);
+  if (bytes > LARGEST_VOLUME_BYTES)
+    return [
+      {
+        code: "volume_too_large",
+        message: `Expected a volume of at most ${LARGEST_VOLUME_BYTES} bytes of pixels, found ${bytes}.`,
+      },
+    ];
+  try {
+    volumeOf(image);
+    return [];
+  } catch (error) {
+    if (!(error instanceof RadserveError) || error.code !== "series_invalid") throw error;
+    return [{ code: `series_${String(error.details?.["reason"])}`, message: error.message }];
+  }
 }
 
 /** What the pixel pipeline would have to guess, and the manifest forbids. */
@@ -196,7 +240,7 @@ function inputReasons(input: ImageInput, image: Image): Reason[] {
  * A tag rule. With `index` it looks at that value; without, `in` wants at least one value in the list, `not_in` none,
  * `min` and `max` every value. A value that is no number counts as absent for `min` and `max`.
  */
-function tagReasons(rule: TagRule, attributes: Attributes | undefined): Reason[] {
+function tagReasons(rule: TagRule, attributes: Attributes): Reason[] {
   const code = `rule_${snakeCase(rule.tag)}`;
   const demand = demandText(rule);
   const refuse = (found: string): Reason[] => [

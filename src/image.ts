@@ -102,6 +102,30 @@ export interface VolumeGeometry {
   sliceSpacing: number;
 }
 
+/** Slices in their order, as one body. */
+export interface Volume {
+  geometry: VolumeGeometry;
+  /** Which frame of the image (from 0) each slice is, along `geometry.sliceDirection`. */
+  frames: readonly number[];
+}
+
+/** Which object a slice of a series came from. */
+export interface SliceIdentity {
+  sopInstanceUid: string | undefined;
+  fileSha256: string;
+  /** From 1, where its file holds several frames. */
+  frame: number | undefined;
+}
+
+/** What an image that was read from many files knows about them. */
+export interface Series {
+  volume: Volume;
+  /** In the order of the image's frames, which is the order of the slices. */
+  slices: readonly SliceIdentity[];
+  /** The data set of each file; the image's own `attributes` are those of the first slice's. */
+  attributes: readonly Attributes[];
+}
+
 /** A caveat about the file that does not forbid using it; goes into the receipt. */
 export interface Warning {
   code: string;
@@ -117,7 +141,9 @@ export interface TransformStep {
 /** Identity of the source; patient data stays in `tags` and never reaches logs or errors. */
 export interface SourceIdentity {
   format: "dicom" | "png" | "jpeg" | "tiff";
+  /** Of a series: over the hashes of its slices' files, in hexadecimal, a line feed after each, in their order. */
   fileSha256: string;
+  /** Of all files. */
   bytes: number;
   sopClassUid: string | undefined;
   sopInstanceUid: string | undefined;
@@ -164,4 +190,6 @@ export interface Image {
   warnings: Warning[];
   /** Steps the reader itself applied, for example an EXIF orientation. */
   transforms: TransformStep[];
+  /** Of a folder that holds one series: its frames are the slices, sorted. */
+  series?: Series;
 }

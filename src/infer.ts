@@ -4,15 +4,15 @@
  */
 import type { Engine } from "./engine.js";
 import { RadserveError } from "./errors.js";
-import type { Image } from "./image.js";
+import type { Image, SliceIdentity } from "./image.js";
 import { WRITTEN, type OutputKind } from "./manifest.js";
 import type { ModelEntry } from "./models.js";
 import { openInput, openOutputFolder, type Opened, type Roots } from "./paths.js";
-import { readImage } from "./read.js";
+import { readInput } from "./read.js";
 import { withName, type Held, type ResultFile } from "./results/commit.js";
 import { receiptName } from "./results/names.js";
 import { RECEIPT_SCHEMA, type Answer, type Receipt, type ReceiptModel } from "./results/receipt.js";
-import { reusable, sameImage, type Wanted } from "./results/reuse.js";
+import { reusable, sameImage, sameObject, type Wanted } from "./results/reuse.js";
 import { candidatesOf, planOf, type Plan } from "./select.js";
 import { checkDeadline, runPlan } from "./run.js";
 import { Stopwatch } from "./stopwatch.js";
@@ -23,7 +23,7 @@ export interface InferTask {
   requestId: string;
   inputPath: string;
   outputFolder: string;
-  /** Base name of the results; by default the input's. */
+  /** Base name of the results; by default the input's: of the file with its extension, or of the folder. */
   name?: string;
   /** Names of models to run; all that accept the image where absent. */
   models?: string[];
@@ -87,15 +87,6 @@ function refuseUnwritten(outputs: readonly OutputKind[] | undefined): void {
     );
 }
 
-async function readInput(input: Opened & { kind: "file" | "folder" }): Promise<Image> {
-  if (input.kind === "folder")
-    throw new RadserveError(
-      "unsupported_format",
-      "Expected an image file; found a folder. This version does not read a folder as one series yet: send its files one by one.",
-    );
-  return readImage(await input.handle.readFile());
-}
-
 /** With the name held: what lies there already, or a computation and its commit. */
 async function answer(job: Job, image: Image, plan: Plan, held: Held): Promise<Answer> {
   const existing = await held.existing();
@@ -103,7 +94,13 @@ async function answer(job: Job, image: Image, plan: Plan, held: Held): Promise<A
   if (existing.kind === "receipt") {
     if (await reusable(job.output.fdPath, existing.receipt, wantedOf(image, plan)))
       return answerOf(job, existing.receipt, true);
-    if (existing.receipt.source.sop_instance_uid !== image.source.sopInstanceUid)
+    const { sopInstanceUid, seriesInstanceUid } = image.source;
+    if (
+      !sameObject(existing.receipt, {
+        sop_instance_uid: sopInstanceUid,
+        series_instance_uid: seriesInstanceUid,
+      })
+    )
       throw taken(job.name, "the result of another image");
   }
   job.watch.lap("look");
@@ -144,29 +141,42 @@ export interface Done {
   pixelSha256: string;
 }
 
+function sourceOf(name: string, image: Image, pixelSha256: string): Receipt["source"] {
+  const { source, format, series } = image;
+  return {
+    name,
+    format: source.format,
+    bytes: source.bytes,
+    file_sha256: source.fileSha256,
+    pixel_sha256: pixelSha256,
+    rows: format.rows,
+    columns: format.columns,
+    frames: image.frameCount,
+    photometric_interpretation: format.photometricInterpretation,
+    ...present("modality", source.modality),
+    ...present("transfer_syntax_uid", source.transferSyntaxUid),
+    ...present("sop_class_uid", source.sopClassUid),
+    ...present("sop_instance_uid", source.sopInstanceUid),
+    ...present("series_instance_uid", source.seriesInstanceUid),
+    ...present("study_instance_uid", source.studyInstanceUid),
+    ...(series === undefined ? {} : { slices: series.slices.map(sliceOf) }),
+  };
+}
+
+function sliceOf({ sopInstanceUid, fileSha256, frame }: SliceIdentity) {
+  return {
+    ...present("sop_instance_uid", sopInstanceUid),
+    file_sha256: fileSha256,
+    ...(frame === undefined ? {} : { frame }),
+  };
+}
+
 function receiptOf(job: Job, image: Image, plan: Plan, done: Done): Receipt {
-  const { source, format } = image;
   return {
     schema: RECEIPT_SCHEMA,
     radserve_version: VERSION,
     status: done.models.some((model) => model.status === "failed") ? "partial" : "completed",
-    source: {
-      name: job.name,
-      format: source.format,
-      bytes: source.bytes,
-      file_sha256: source.fileSha256,
-      pixel_sha256: done.pixelSha256,
-      rows: format.rows,
-      columns: format.columns,
-      frames: image.frameCount,
-      photometric_interpretation: format.photometricInterpretation,
-      ...present("modality", source.modality),
-      ...present("transfer_syntax_uid", source.transferSyntaxUid),
-      ...present("sop_class_uid", source.sopClassUid),
-      ...present("sop_instance_uid", source.sopInstanceUid),
-      ...present("series_instance_uid", source.seriesInstanceUid),
-      ...present("study_instance_uid", source.studyInstanceUid),
-    },
+    source: sourceOf(job.name, image, done.pixelSha256),
     transforms: image.transforms,
     warnings: image.warnings,
     outputs_requested: plan.outputs,

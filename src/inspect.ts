@@ -1,5 +1,6 @@
 /** What a file is and what its decoded pixels are: `radserve inspect`, and the face of the conformance tests. */
 import { createHash } from "node:crypto";
+import { volumeOf } from "./dicom/volume.js";
 import { RadserveError } from "./errors.js";
 import type {
   Image,
@@ -8,6 +9,7 @@ import type {
   PlanePosition,
   Spacing,
   TransformStep,
+  VolumeGeometry,
   Warning,
 } from "./image.js";
 
@@ -42,6 +44,10 @@ export interface Inspection {
   spacing_mm: Spacing | null;
   pixel_aspect: number;
   plane: PlanePosition | null;
+  /** How the frames lie as slices of one volume; null where they are none. */
+  volume: ({ slices: number } & VolumeGeometry) | null;
+  /** Of a folder: the order of its slices, by SOPInstanceUID. */
+  slice_order: (string | null)[] | null;
   units: string | null;
   padding: { from: number; to: number } | null;
   transforms: TransformStep[];
@@ -86,6 +92,8 @@ export async function inspectImage(image: Image): Promise<Inspection> {
     spacing_mm: image.spacing(0) ?? null,
     pixel_aspect: image.pixelAspect(0),
     plane: image.plane(0) ?? null,
+    volume: volumeFacts(image),
+    slice_order: image.series?.slices.map(({ sopInstanceUid }) => sopInstanceUid ?? null) ?? null,
     units: interpretation.units ?? null,
     padding: interpretation.padding ?? null,
     transforms: transformSteps(image, interpretation),
@@ -93,6 +101,17 @@ export async function inspectImage(image: Image): Promise<Inspection> {
     last_frame: last,
     warnings: image.warnings,
   };
+}
+
+function volumeFacts(image: Image): Inspection["volume"] {
+  if (image.frameCount === 1) return null;
+  try {
+    const { frames, geometry } = volumeOf(image);
+    return { slices: frames.length, ...geometry };
+  } catch (error) {
+    if (error instanceof RadserveError && error.code === "series_invalid") return null;
+    throw error;
+  }
 }
 
 /**
@@ -186,7 +205,11 @@ export function formatInspection(inspection: Inspection): string {
     ["Modality", i.modality],
     ["SOP class", i.sop_class_uid],
     ["SOP instance", i.sop_instance_uid],
-    ["File", `${i.bytes} bytes, sha256 ${i.file_sha256}`],
+    ["Series", i.slice_order === null ? null : i.series_instance_uid],
+    [
+      i.slice_order === null ? "File" : "Slices",
+      `${i.bytes} bytes, sha256 ${i.file_sha256}${i.slice_order === null ? "" : " over those of the slices in their order"}`,
+    ],
     ["Size", size],
     [
       "Pixels",
@@ -198,6 +221,7 @@ export function formatInspection(inspection: Inspection): string {
         ? null
         : `${i.spacing_mm.row} x ${i.spacing_mm.column} mm (${i.spacing_mm.source}${i.spacing_mm.patient ? "" : ", not in the patient"})`,
     ],
+    ["Volume", i.volume === null ? null : volumeText(i.volume)],
     ["Units", i.units],
     ["First frame", frameText(i.first_frame)],
     ["Last frame", i.frames === 1 ? null : frameText(i.last_frame)],
@@ -208,6 +232,16 @@ export function formatInspection(inspection: Inspection): string {
     .filter((line): line is [string, string] => line[1] !== null)
     .map(([name, text]) => `${name.padEnd(13)}${text}\n`)
     .join("");
+}
+
+function volumeText(volume: NonNullable<Inspection["volume"]>): string {
+  const { slices, sliceSpacing, columnDirection, rowDirection, sliceDirection, origin } = volume;
+  const directions = [columnDirection, rowDirection, sliceDirection].map((d) => d.map(rounded).join("\\"));
+  return `${slices} slices ${rounded(sliceSpacing)} mm apart, from ${origin.map(rounded).join("\\")} along ${directions.join(" and ")} (columns, rows, slices)`;
+}
+
+function rounded(value: number): number {
+  return Number(value.toFixed(4));
 }
 
 function frameText(frame: FrameSummary): string {

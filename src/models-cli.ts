@@ -4,7 +4,8 @@ import { readFile, writeFile } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import type { Engine, InferResult, LoadedModel, Plane, Tensor } from "./engine.js";
 import { asRadserveError, RadserveError } from "./errors.js";
-import type { Image } from "./image.js";
+import { volumeOf } from "./dicom/volume.js";
+import type { Image, VolumeGeometry } from "./image.js";
 import { manifestSchema } from "./manifest.js";
 import { accepts } from "./accept.js";
 import { toleranceFor } from "./models/canary.js";
@@ -167,8 +168,7 @@ async function runProblem(
 export interface TryOptions {
   engine: Engine;
   providers: readonly Provider[];
-  readImage: (path: string) => Promise<Image>;
-  /** From 1; the first where absent. */
+  /** From 1; the first where absent. A model of whole series takes all. */
   frame?: number;
   /** Where the tensor that goes in is written, as .npy. */
   dump?: string;
@@ -178,21 +178,25 @@ export interface TryOptions {
 
 /**
  * Runs a model on one image whether or not it accepts it, and shows the exact tensor that goes in and what comes out.
- * Throws RadserveError for a folder with mistakes, an image that cannot be read, and what the engine throws.
+ * Throws RadserveError for a folder with mistakes, series_invalid where a volume is needed and the image is none, and
+ * what decoding and the engine throw.
  */
 export async function modelsTry(
   directory: string,
-  imagePath: string,
+  image: Image,
   options: TryOptions,
 ): Promise<CommandResult> {
   const folder = resolve(directory);
   const model = await soundModel(folder);
-  const image = await options.readImage(imagePath);
-  const plane = await planeOf(image, options.frame ?? 1);
+  const given = await planesFor(model, image, options.frame ?? 1);
   const loaded = await loadSession(folder, model.manifest, options.engine, options.providers);
   let result: InferResult;
   try {
-    result = await options.engine.infer(loaded.id, [plane], { dump: true, thresholds: model.thresholds });
+    result = await options.engine.infer(loaded.id, given.planes, {
+      dump: true,
+      thresholds: model.thresholds,
+      ...(given.geometry === undefined ? {} : { geometry: given.geometry }),
+    });
   } finally {
     await options.engine.unload(loaded.id);
   }
@@ -207,6 +211,19 @@ async function soundModel(folder: string): Promise<SoundModel> {
     `Expected a model without mistakes, found ${problems.length} in ${name}. Run: radserve models check`,
     { problems },
   );
+}
+
+/** One frame, or all slices of the volume where the model takes whole series. */
+async function planesFor(
+  model: SoundModel,
+  image: Image,
+  frame: number,
+): Promise<{ planes: Plane[]; geometry?: VolumeGeometry }> {
+  if (model.manifest.accepts.dimensions !== "series") return { planes: [await planeOf(image, frame)] };
+  const { frames, geometry } = volumeOf(image);
+  const planes: Plane[] = [];
+  for (const slice of frames) planes.push(await planeOf(image, slice + 1));
+  return { planes, geometry };
 }
 
 async function planeOf(image: Image, frame: number): Promise<Plane> {

@@ -87,6 +87,8 @@ export function preparationSteps(
     interpolation: input.interpolation,
     size: input.size,
     background: input.background,
+    ...(input.spacing_mm === undefined ? {} : { spacing_mm: input.spacing_mm }),
+    ...(input.orientation === undefined ? {} : { orientation: input.orientation }),
   });
   if (input.clip !== undefined) steps.push({ step: "clip", to: input.clip });
   if (input.normalisation.kind !== "none") {
@@ -101,4 +103,44 @@ export function preparationSteps(
     channels: input.channels,
   });
   return steps;
+}
+
+/**
+ * The steps for all frames of an image: those of the first, where every frame has its own numbers (rescale, windows)
+ * with the least and the greatest instead. Frames whose steps are others altogether are counted in a step of their own.
+ */
+export function frameSteps(
+  format: PixelFormat,
+  interpretations: readonly Interpretation[],
+  input: ImageInput,
+): TransformStep[] {
+  const [first, ...others] = interpretations.map((each) => preparationSteps(format, each, input));
+  if (first === undefined) return [];
+  const names = (steps: TransformStep[]) =>
+    JSON.stringify(steps.map((step) => Object.keys(step).concat(step.step)));
+  const alike = others.filter((steps) => names(steps) === names(first));
+  const merged = first.map((step, i) =>
+    rangesOf(
+      step,
+      alike.map((steps) => steps[i] ?? step),
+    ),
+  );
+  const different = others.length - alike.length;
+  return different === 0 ? merged : [...merged, { step: "prepared_otherwise", frames: different }];
+}
+
+function rangesOf(first: TransformStep, others: readonly TransformStep[]): TransformStep {
+  const all = [first, ...others];
+  const varying = Object.keys(first).filter((key) => {
+    const text = JSON.stringify(first[key]);
+    return others.some((step) => JSON.stringify(step[key]) !== text);
+  });
+  if (varying.length === 0) return first;
+  const ranges = varying.map((key) => {
+    const numbers = all.map((step) => step[key]).filter((value) => typeof value === "number");
+    const least = numbers.reduce((a, b) => Math.min(a, b), Infinity);
+    const most = numbers.reduce((a, b) => Math.max(a, b), -Infinity);
+    return [key, numbers.length === all.length ? { least, most } : "by frame"];
+  });
+  return { ...first, ...(Object.fromEntries(ranges) as Record<string, unknown>), by_frame: true };
 }

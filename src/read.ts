@@ -3,7 +3,9 @@ import { isDicom } from "./dicom/file.js";
 import { readDicom } from "./dicom/image.js";
 import { RadserveError } from "./errors.js";
 import type { Image } from "./image.js";
+import type { OpenedInput } from "./paths.js";
 import { rasterFormat, readRaster } from "./raster.js";
+import { readSeriesFolder } from "./series-folder.js";
 
 export { isDicom };
 
@@ -32,4 +34,13 @@ export async function readImage(bytes: Uint8Array): Promise<Image> {
       : "The file is neither DICOM nor PNG, JPEG or TIFF (judged by its content). Convert it to one of these.",
     { supported: ["dicom", "png", "jpeg", "tiff"] },
   );
+}
+
+/**
+ * Reads what a client named: a file, or a folder that holds one series. `input` has to stay open as long as the image
+ * is used: the slices of a series are read from it when they are asked for.
+ * Throws what readImage throws; series_invalid for a folder that holds no volume.
+ */
+export async function readInput(input: OpenedInput): Promise<Image> {
+  return input.kind === "folder" ? readSeriesFolder(input) : readImage(await input.handle.readFile());
 }

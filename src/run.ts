@@ -1,19 +1,21 @@
-/** Runs the planned models over the frames of one image and makes their results; nothing is written here. */
+/** Runs the planned models over the frames of one image, or over them all as one volume, and makes their results; nothing is written here. */
 import { createHash } from "node:crypto";
 import { caveats } from "./accept.js";
-import type { Engine, EngineOutput, InferOptions, Plane } from "./engine.js";
+import { sortingStep, volumeOf } from "./dicom/volume.js";
+import type { Engine, EngineOutput, InferOptions, InferResult, Plane } from "./engine.js";
 import { asRadserveError, RadserveError, type ErrorCode } from "./errors.js";
-import type { Image, VoiTransform, Warning } from "./image.js";
+import type { Image, TransformStep, VoiTransform, Volume, Warning } from "./image.js";
 import type { Done, InferContext, InferTask } from "./infer.js";
-import { preparationSteps } from "./preparation.js";
+import { frameSteps } from "./preparation.js";
 import { WRITTEN, type OutputKind } from "./manifest.js";
 import type { ResultFile } from "./results/commit.js";
 import { sha256 } from "./results/files.js";
-import { interpret, type Interpreted } from "./results/findings.js";
+import { interpret, type FrameResult, type Interpreted } from "./results/findings.js";
 import { edgesOf, panelSize } from "./results/layout.js";
 import { pictureName } from "./results/names.js";
 import { renderOverlay } from "./results/overlay.js";
 import type { ReceiptModel } from "./results/receipt.js";
+import { fullestSlice, sliceOutputs } from "./results/volume.js";
 import type { Plan, PlannedModel } from "./select.js";
 import type { Stopwatch } from "./stopwatch.js";
 import { VERSION } from "./version.js";
@@ -29,11 +31,26 @@ interface Job {
 interface Outcome {
   planned: PlannedModel;
   nativeId: number;
-  perFrame: Interpreted[];
+  /** Set where the model takes all frames at once. */
+  volume: Volume | undefined;
+  /** One for each frame; a single one of a volume. */
+  said: Interpreted[];
   rawHash: ReturnType<typeof createHash>;
-  /** The frame with most to show, and its outputs: the one that the picture is of. */
-  shown: { frame: number; weight: number; outputs: EngineOutput[] } | undefined;
+  /** The frame or slice with most to show: the one that the picture is of. */
+  shown: Shown | undefined;
   error: RadserveError | undefined;
+}
+
+interface Shown {
+  /** Of the image, from 0. */
+  frame: number;
+  weight: number;
+  /** For this frame alone. */
+  outputs: EngineOutput[];
+  /** Of this frame, or of the volume. */
+  said: Interpreted;
+  /** From 1: which it is of the slices of a volume. */
+  slice?: number;
 }
 
 /** Faults of the request or of the box: they end the request, whichever model met them first. */
@@ -46,22 +63,30 @@ const ENDS_ALL: readonly ErrorCode[] = [
 ];
 
 /**
- * Decodes each frame once and gives it to every model that takes the image.
+ * Decodes each frame once and gives it to every model that takes single frames, then all of them together to those
+ * that take the volume; only for these are frames kept in memory.
  * @throws RadserveError of the decoder; of the first model where all failed; deadline_exceeded and its like
  */
 export async function runPlan(plan: Plan, image: Image, job: Job): Promise<Done> {
-  const outcomes = plan.models.filter(({ reasons }) => reasons.length === 0).map(begin);
+  const outcomes = plan.models
+    .filter(({ reasons }) => reasons.length === 0)
+    .map((planned) => begin(planned, image));
+  const ofFrames = outcomes.filter(({ volume }) => volume === undefined);
+  const ofVolume = outcomes.filter(({ volume }) => volume !== undefined);
   const pixelHash = createHash("sha256");
+  const planes: Plane[] = [];
   for (let frame = 0; frame < image.frameCount; frame++) {
     const data = await image.frame(frame);
     pixelHash.update(data);
     job.watch.lap("decode");
-    for (const outcome of outcomes) {
-      checkDeadline(job.task);
-      await runFrame(outcome, image, frame, data, job);
-    }
+    const plane = planeOf(image, frame, data);
+    if (ofVolume.length > 0) planes.push(plane);
+    for (const outcome of ofFrames) await runFrame(outcome, image, frame, plane, job);
+    checkDeadline(job.task);
     job.watch.lap("infer");
   }
+  for (const outcome of ofVolume) await runVolume(outcome, planes, job);
+  job.watch.lap("infer");
   const failed = outcomes.filter(({ error }) => error !== undefined);
   if (failed.length === outcomes.length && failed[0]?.error !== undefined) throw failed[0].error;
   const files: ResultFile[] = [];
@@ -74,7 +99,7 @@ export async function runPlan(plan: Plan, image: Image, job: Job): Promise<Done>
   return { models, files, pixelSha256: pixelHash.digest("hex") };
 }
 
-function begin(planned: PlannedModel): Outcome {
+function begin(planned: PlannedModel, image: Image): Outcome {
   const { entry } = planned;
   const unloaded =
     entry.nativeId === undefined
@@ -87,7 +112,8 @@ function begin(planned: PlannedModel): Outcome {
   return {
     planned,
     nativeId,
-    perFrame: [],
+    volume: entry.manifest.accepts.dimensions === "series" ? volumeOf(image) : undefined,
+    said: [],
     rawHash: createHash("sha256"),
     shown: undefined,
     error: unloaded,
@@ -116,39 +142,72 @@ async function runFrame(
   outcome: Outcome,
   image: Image,
   frame: number,
-  data: Uint8Array,
+  plane: Plane,
   job: Job,
 ): Promise<void> {
-  if (outcome.error !== undefined) return;
-  const { entry } = outcome.planned;
-  const { task, context, watch } = job;
-  const options: InferOptions = {
-    priority: task.priority,
-    cancelId: task.cancelId,
-    thresholds: entry.thresholds,
-    ...(task.deadline === undefined ? {} : { timeoutMs: Math.max(1, task.deadline - Date.now()) }),
-  };
-  try {
-    const result = await context.engine.infer(outcome.nativeId, [planeOf(image, frame, data)], options);
-    watch.add("queue", result.timings.queueMs);
-    watch.add("run", result.timings.runMs);
-    outcome.rawHash.update(result.rawSha256);
-    const said = interpret(entry.manifest.outputs, entry.thresholds, [
-      {
-        ...(image.frameCount > 1 ? { frame: frame + 1 } : {}),
-        outputs: result.outputs,
-        spacing: image.spacing(frame),
-      },
-    ]);
-    outcome.perFrame.push(said);
+  await attempt(outcome, async () => {
+    const { outputs } = await inferred(outcome, [plane], {}, job);
+    const said = interpreted(outcome, {
+      ...(image.frameCount > 1 ? { frame: frame + 1 } : {}),
+      outputs,
+      spacing: image.spacing(frame),
+    });
     const weight = weightOf(said);
     if (outcome.shown === undefined || weight > outcome.shown.weight)
-      outcome.shown = { frame, weight, outputs: result.outputs };
+      outcome.shown = { frame, weight, outputs, said };
+  });
+}
+
+async function runVolume(outcome: Outcome, planes: readonly Plane[], job: Job): Promise<void> {
+  const { volume } = outcome;
+  if (volume === undefined) return;
+  await attempt(outcome, async () => {
+    const sorted = volume.frames.flatMap((frame) => planes[frame] ?? []);
+    const { outputs } = await inferred(outcome, sorted, { geometry: volume.geometry }, job);
+    const said = interpreted(outcome, { outputs, spacing: undefined, volume: volume.geometry });
+    const slice = fullestSlice(outputs, sorted.length);
+    const frame = volume.frames[slice] ?? 0;
+    outcome.shown = { frame, weight: 0, outputs: sliceOutputs(outputs, slice), said, slice: slice + 1 };
+  });
+}
+
+/** A model's own failure is its own; what ends the request ends it here. */
+async function attempt(outcome: Outcome, work: () => Promise<void>): Promise<void> {
+  if (outcome.error !== undefined) return;
+  try {
+    await work();
   } catch (thrown) {
     const error = asRadserveError(thrown);
     if (ENDS_ALL.includes(error.code)) throw error;
     outcome.error = error;
   }
+}
+
+async function inferred(
+  outcome: Outcome,
+  planes: Plane[],
+  more: Pick<InferOptions, "geometry">,
+  { task, context, watch }: Job,
+): Promise<InferResult> {
+  checkDeadline(task);
+  const result = await context.engine.infer(outcome.nativeId, planes, {
+    priority: task.priority,
+    cancelId: task.cancelId,
+    thresholds: outcome.planned.entry.thresholds,
+    ...(task.deadline === undefined ? {} : { timeoutMs: Math.max(1, task.deadline - Date.now()) }),
+    ...more,
+  });
+  watch.add("queue", result.timings.queueMs);
+  watch.add("run", result.timings.runMs);
+  outcome.rawHash.update(result.rawSha256);
+  return result;
+}
+
+function interpreted(outcome: Outcome, result: FrameResult): Interpreted {
+  const { manifest, thresholds } = outcome.planned.entry;
+  const said = interpret(manifest.outputs, thresholds, [result]);
+  outcome.said.push(said);
+  return said;
 }
 
 /** How much a frame has to show: marked pixels, else findings that are present. */
@@ -182,16 +241,15 @@ async function finish(
   const warnings = unique([
     ...notWritten(planned.outputs),
     ...caveats(entry.manifest, image),
-    ...outcome.perFrame.flatMap((said) => said.warnings),
+    ...outcome.said.flatMap((said) => said.warnings),
   ]);
-  const input = entry.manifest.inputs[0];
   const model: ReceiptModel = {
     ...base,
     status: "succeeded",
-    findings: outcome.perFrame.flatMap((said) => said.findings),
-    measurements: outcome.perFrame.flatMap((said) => said.measurements),
+    findings: outcome.said.flatMap((said) => said.findings),
+    measurements: outcome.said.flatMap((said) => said.measurements),
     warnings,
-    transforms: input === undefined ? [] : preparationSteps(image.format, image.interpretation(0), input),
+    transforms: transformsOf(outcome, image),
     raw_sha256: outcome.rawHash.digest("hex"),
     ...(entry.provider === undefined ? {} : { provider: entry.provider }),
   };
@@ -201,6 +259,15 @@ async function finish(
     model.outputs.push({ path: picture.name, media_type: "image/png", sha256: sha256(picture.bytes) });
   }
   return model;
+}
+
+function transformsOf({ planned, volume }: Outcome, image: Image): TransformStep[] {
+  const [input] = planned.entry.manifest.inputs;
+  if (input === undefined) return [];
+  const interpretations = Array.from({ length: image.frameCount }, (_, frame) => image.interpretation(frame));
+  const steps = frameSteps(image.format, interpretations, input);
+  // The reader of a folder has sorted its slices, and said so
+  return volume === undefined || image.series !== undefined ? steps : [sortingStep(volume), ...steps];
 }
 
 function notWritten(outputs: readonly OutputKind[]): Warning[] {
@@ -228,12 +295,11 @@ async function pictureOf(
 ): Promise<ResultFile> {
   const { shown, planned } = outcome;
   if (shown === undefined) throw new Error("A model that succeeded has a frame to show");
-  const { frame, outputs } = shown;
+  const { frame, outputs, said, slice } = shown;
   const { manifest } = planned.entry;
   const { rows, columns } = image.format;
   const aspect = image.pixelAspect(frame);
   const size = panelSize(rows, columns, aspect).render;
-  const said = outcome.perFrame[frame];
   const interpretation = image.interpretation(frame);
   const rgb = await displayed(job.context.engine, planeOf(image, frame, await image.frame(frame)), size);
   const bytes = await renderOverlay({
@@ -243,16 +309,17 @@ async function pictureOf(
       columns,
       pixelAspect: aspect,
       modality: image.source.modality,
-      frame: frame + 1,
+      frame: slice ?? frame + 1,
       frames: image.frameCount,
+      called: slice !== undefined || image.series !== undefined ? "slice" : "frame",
       window: windowText(interpretation.voi[0]),
       spacing: image.spacing(frame),
       edges: edgesOf(image.plane(frame), image.attributes?.strings("PatientOrientation")),
     },
     model: manifest,
     results: outputs,
-    findings: said?.findings ?? [],
-    measurements: said?.measurements ?? [],
+    findings: said.findings,
+    measurements: said.measurements,
     warnings,
     radserveVersion: VERSION,
   });

@@ -93,11 +93,10 @@ t.test("burned-in-text takes screen captures of any modality, and no CT", (t) =>
   t.strictSame(codes(text, capture), []);
   const unnamed = imageOf({ source: { modality: undefined, sopClassUid: "1.2.840.10008.5.1.4.1.1.7" } });
   t.strictSame(codes(text, unnamed), []);
-  t.strictSame(accepts({ manifest: text }, imageOf()), [
+  t.match(accepts({ manifest: text }, imageOf()), [
     {
       code: "sop_class_not_accepted",
-      message:
-        "Expected SOPClassUID to be one of the 18 in accepts.sop_class, found 1.2.840.10008.5.1.4.1.1.2.",
+      message: /^Expected SOPClassUID to be one of the 18 in accepts\.sop_class, found CT ?Image Storage\.$/,
     },
   ]);
   t.end();

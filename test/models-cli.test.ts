@@ -102,13 +102,12 @@ t.test("commands that run a model", { skip: noEngine }, async (t) => {
       pixels: new Uint8Array(stored.buffer),
       interpretation: { modality: { kind: "rescale", slope: 0.5, intercept: -100 } },
     });
-    const readImage = () => Promise.resolve(image);
     const dump = join(folder, "in.npy");
     const expect = join(folder, "expected.npy");
     const hu = Array.from(stored, (v) => v * 0.5 - 100);
     const labels = Uint8Array.from(hu, tissueOf);
     writeFileSync(expect, encodeNpy({ dtype: "uint8", shape: [1, 1, 16, 16], data: labels }));
-    const good = await modelsTry(ctTissue, "any.dcm", { ...options, readImage, dump, expect });
+    const good = await modelsTry(ctTissue, image, { ...options, dump, expect });
     t.equal(good.exitCode, 0);
     t.match(good.text, /tissue against the expected: largest difference 0\.00 over 256 elements/);
     const tensor = decodeNpy(readFileSync(dump));
@@ -117,20 +116,17 @@ t.test("commands that run a model", { skip: noEngine }, async (t) => {
 
     labels[7] = 0;
     writeFileSync(expect, encodeNpy({ dtype: "uint8", shape: [1, 1, 16, 16], data: labels }));
-    const bad = await modelsTry(ctTissue, "any.dcm", { ...options, readImage, expect });
+    const bad = await modelsTry(ctTissue, image, { ...options, expect });
     t.equal(bad.exitCode, 1);
     t.match(bad.text, /1 outside the tolerance 0 absolute, 0 relative/);
-    await t.rejects(modelsTry(ctTissue, "any.dcm", { ...options, readImage, frame: 2 }), {
+    await t.rejects(modelsTry(ctTissue, image, { ...options, frame: 2 }), {
       code: "bad_request",
     });
   });
 
   await t.test("try says that a model would refuse the image", async (t) => {
     const localizer = imageOf({ attributes: { ImageType: ["ORIGINAL", "PRIMARY", "LOCALIZER"] } });
-    const { text, exitCode } = await modelsTry(ctTissue, "any.dcm", {
-      ...options,
-      readImage: () => Promise.resolve(localizer),
-    });
+    const { text, exitCode } = await modelsTry(ctTissue, localizer, options);
     t.match(text, /does not accept the image: A localizer is a projection/);
     t.equal(exitCode, 0);
   });

@@ -1,16 +1,16 @@
-/** Image files that commands are given: no roots, any path that the user may read. */
+/** Images that commands are given: no roots, any path that the user may read. */
 import type { Image } from "../image.js";
-import { RadserveError } from "../errors.js";
 import { openInput } from "../paths.js";
-import { readImage } from "../read.js";
+import { readInput } from "../read.js";
 
-/** @param file absolute path; @throws what reading throws, bad_request for a folder */
-export async function readImageFile(file: string): Promise<Image> {
+/**
+ * Reads a file or a folder that holds one series, and holds it open while it is used.
+ * @param file absolute path; @throws what reading throws
+ */
+export async function withImageFile<T>(file: string, use: (image: Image) => Promise<T>): Promise<T> {
   const opened = await openInput(file, undefined);
   try {
-    if (opened.kind === "folder")
-      throw new RadserveError("bad_request", "Expected an image file; found a folder.");
-    return await readImage(await opened.handle.readFile());
+    return await use(await readInput(opened));
   } finally {
     await opened.close();
   }

@@ -9,6 +9,9 @@ import type { Answer } from "../results/receipt.js";
 import { withEngine } from "./engine.js";
 import { print, type ExitStatus } from "./run.js";
 
+const placeOf = ({ frame }: { frame?: number | undefined }) =>
+  frame === undefined ? "" : `frame ${frame}: `;
+
 function summary(answer: Answer): string {
   const lines = answer.models.flatMap((model) => {
     const head = `${model.name} ${model.version}: ${model.status}`;
@@ -18,11 +21,11 @@ function summary(answer: Answer): string {
       .filter((finding) => finding.present)
       .map(
         (finding) =>
-          `  ${finding.label}${finding.score === undefined ? "" : ` (score ${finding.score.toFixed(2)})`}`,
+          `  ${placeOf(finding)}${finding.label}${finding.score === undefined ? "" : ` (score ${finding.score.toFixed(2)})`}`,
       );
     const measured = model.measurements.map(
-      ({ name, label, value, unit }) =>
-        `  ${name}${label === undefined ? "" : `, ${label}`}: ${value} ${unit.value}`,
+      ({ name, label, value, unit, frame }) =>
+        `  ${placeOf({ frame })}${name}${label === undefined ? "" : `, ${label}`}: ${value} ${unit.value}`,
     );
     return [
       head,

@@ -8,7 +8,7 @@ import { modelFolders } from "../models/load.js";
 import { readModelFolder } from "../models/read.js";
 import { previewPng } from "../results/overlay.js";
 import { withEngine } from "./engine.js";
-import { readImageFile } from "./files.js";
+import { withImageFile } from "./files.js";
 import { print, type ExitStatus } from "./run.js";
 
 export interface InspectCommand {
@@ -64,13 +64,12 @@ function acceptanceText(models: readonly Acceptance[]): string {
     .join("\n");
 }
 
-/** @param file absolute path */
-export async function inspectFile(
-  config: Config,
-  file: string,
-  options: InspectCommand,
-): Promise<ExitStatus> {
-  const image = await readImageFile(file);
+/** @param file absolute path of a file, or of a folder that holds one series */
+export function inspectFile(config: Config, file: string, options: InspectCommand): Promise<ExitStatus> {
+  return withImageFile(file, (image) => show(config, image, options));
+}
+
+async function show(config: Config, image: Image, options: InspectCommand): Promise<ExitStatus> {
   const inspection = await inspectImage(image);
   if (options.dumpFrame !== undefined) {
     const [number, target] = options.dumpFrame;

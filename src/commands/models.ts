@@ -3,7 +3,7 @@ import path from "node:path";
 import type { Config } from "../config.js";
 import { modelsCheck, modelsInit, modelsList, modelsTry, type CommandResult } from "../models-cli.js";
 import { withEngine } from "./engine.js";
-import { readImageFile } from "./files.js";
+import { withImageFile } from "./files.js";
 import { print } from "./run.js";
 
 function say({ text, exitCode, data }: CommandResult, json = false): number {
@@ -29,16 +29,17 @@ export interface TryCommand {
 }
 
 export const tryModel = (config: Config, folder: string, image: string, options: TryCommand) =>
-  withEngine(config, async (engine, providers) => {
-    const { frame, json, ...files } = options;
-    return say(
-      await modelsTry(path.resolve(folder), path.resolve(image), {
-        engine,
-        providers,
-        readImage: (file) => readImageFile(path.resolve(file)),
-        ...(frame === undefined ? {} : { frame: Number(frame) }),
-        ...files,
-      }),
-      json,
-    );
-  });
+  withImageFile(path.resolve(image), (read) =>
+    withEngine(config, async (engine, providers) => {
+      const { frame, json, ...files } = options;
+      return say(
+        await modelsTry(path.resolve(folder), read, {
+          engine,
+          providers,
+          ...(frame === undefined ? {} : { frame: Number(frame) }),
+          ...files,
+        }),
+        json,
+      );
+    }),
+  );

@@ -2,7 +2,7 @@
 import type { Attributes } from "../image.js";
 import { textDecoder, type TextDecode } from "./charset.js";
 import { dictionaryVr, tagOf, type Tag } from "./dictionary.js";
-import { itemsOf, type DataSet, type Element, type Walk } from "./elements.js";
+import { itemsOf, newWalk, type DataSet, type Element, type Walk } from "./elements.js";
 
 const SPECIFIC_CHARACTER_SET = 0x00080005;
 const PIXEL_REPRESENTATION = 0x00280103;
@@ -107,6 +107,20 @@ export class DataSetAttributes implements Attributes {
   /** The bytes of a value as they lie in the file. */
   bytes(element: Element): Uint8Array {
     return this.#walk.bytes.subarray(element.offset, element.offset + element.available);
+  }
+
+  /**
+   * The same attributes of a whole data set on a copy of their own bytes, up to the pixel data: so that a series need
+   * not keep the pixels of all its files. What follows the pixel data is left out.
+   */
+  withoutPixels(): DataSetAttributes {
+    const pixels = ["FloatPixelData", "DoubleFloatPixelData", "PixelData"].map((keyword) =>
+      this.element(keyword),
+    );
+    const end = Math.min(this.#walk.bytes.length, ...pixels.map((element) => element?.offset ?? Infinity));
+    const kept = [...this.#dataSet.elements].filter(([, { offset, available }]) => offset + available <= end);
+    const walk = newWalk(new Uint8Array(this.#walk.bytes.subarray(0, end)));
+    return new DataSetAttributes(walk, { ...this.#dataSet, elements: new Map(kept) });
   }
 
   /** Numbers of an element read as another VR than its own: lookup tables and their descriptors. */

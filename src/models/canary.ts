@@ -10,7 +10,7 @@ import { decodeNpy, ELEMENT_BYTES, elementCount } from "../npy.js";
 import { resolveModelFile } from "./files.js";
 import { compareTensors, type Tolerance } from "./compare.js";
 
-/** Side of the image that warms a model whose input size is the source's own. */
+/** Side of the image or volume that warms a model whose input size is the source's own. */
 const WARM_UP_SIDE = 64;
 
 type Precision = Manifest["execution"]["precision"];
@@ -98,7 +98,7 @@ function inputSides(input: ImageInput): { D: number; H: number; W: number } {
     return { D: input.size.depth ?? 1, H: input.size.height, W: input.size.width };
   const multiple = input.size.kind === "multiple_of" ? input.size.multiple : 1;
   const side = Math.ceil(WARM_UP_SIDE / multiple) * multiple;
-  return { D: 1, H: side, W: side };
+  return { D: side, H: side, W: side };
 }
 
 function failed(message: string): RadserveError {

@@ -97,11 +97,6 @@ export async function loadSession(
   engine: Engine,
   providers: readonly Provider[],
 ): Promise<LoadedModel> {
-  if (manifest.accepts.dimensions === "series")
-    throw new RadserveError(
-      "model_unavailable",
-      'accepts.dimensions is "series", and this version runs single images and frames only; set release to "off" until a later version runs volumes',
-    );
   const provider = providers.find((p) => manifest.execution.providers.includes(p));
   if (provider === undefined)
     throw new RadserveError(

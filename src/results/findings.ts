@@ -4,16 +4,18 @@
  */
 import type { EngineOutput } from "../engine.js";
 import { RadserveError } from "../errors.js";
-import type { Spacing, Warning } from "../image.js";
+import type { Spacing, VolumeGeometry, Warning } from "../image.js";
 import { labelsOf, type Code, type Label, type ModelOutput } from "../manifest.js";
 import type { Finding, Measurement } from "./receipt.js";
 
-/** What one model said about one frame. */
+/** What one model said about one frame, or about a volume. */
 export interface FrameResult {
   /** From 1, for sources of several frames; undefined for a source of one. */
   frame?: number | undefined;
   outputs: readonly EngineOutput[];
   spacing: Spacing | undefined;
+  /** Of a whole series: how it lies; counts are then of voxels. */
+  volume?: VolumeGeometry | undefined;
 }
 
 export interface Interpreted {
@@ -26,6 +28,10 @@ export interface Interpreted {
 const AREA: Code = { value: "42798000", scheme: "SCT", meaning: "Area" };
 const SQUARE_CENTIMETER: Code = { value: "cm2", scheme: "UCUM", meaning: "square centimeter" };
 const SQUARE_MM_PER_SQUARE_CM = 100;
+/** The concept that PS3.16 uses for volumes of regions. */
+const VOLUME: Code = { value: "118565006", scheme: "SCT", meaning: "Volume" };
+const MILLILITER: Code = { value: "mL", scheme: "UCUM", meaning: "milliliter" };
+const CUBIC_MM_PER_ML = 1000;
 
 /**
  * Findings and measurements of all frames, in the order of frames, outputs and labels.
@@ -54,7 +60,7 @@ export function interpret(
   return { ...all, warnings: withoutRepeats(all.warnings) };
 }
 
-type Part = Pick<FrameResult, "frame" | "spacing">;
+type Part = Pick<FrameResult, "frame" | "spacing" | "volume">;
 
 function interpretOutput(
   output: ModelOutput,
@@ -96,6 +102,7 @@ function segmented(
 ): Interpreted {
   if (counts.length !== output.labels.length)
     throw invalid(`${output.labels.length} pixel counts`, `${counts.length}`);
+  if (part.volume !== undefined) return inVolume(output, counts, part, part.volume);
   const { spacing } = part;
   const pixelArea =
     spacing?.patient === true ? (spacing.row * spacing.column) / SQUARE_MM_PER_SQUARE_CM : NaN;
@@ -121,6 +128,44 @@ function segmented(
       });
   });
   return { findings, measurements, warnings: segmentationWarnings(output.measurements, spacing) };
+}
+
+/** A volume has its spacing by nature, and no area: the slices' areas are not added up to one. */
+function inVolume(
+  output: Extract<ModelOutput, { kind: "segmentation" }>,
+  counts: readonly number[],
+  part: Part,
+  { columnSpacing, rowSpacing, sliceSpacing }: VolumeGeometry,
+): Interpreted {
+  const voxel = (columnSpacing * rowSpacing * sliceSpacing) / CUBIC_MM_PER_ML;
+  const volumes = output.labels.map((label, i) => {
+    const voxels = finite(counts[i]);
+    return { label, voxels, ml: finite(voxels * voxel) };
+  });
+  const findings = volumes.map(({ label, voxels, ml }): Finding => ({
+    ...named(label, part),
+    present: voxels > 0,
+    volume: { voxels, ml },
+  }));
+  const measurements = volumes.map(({ label, ml }): Measurement => ({
+    name: "Volume",
+    code: VOLUME,
+    label: label.label,
+    value: ml,
+    unit: MILLILITER,
+  }));
+  return {
+    findings,
+    measurements: output.measurements.includes("volume") ? measurements : [],
+    warnings: output.measurements.includes("area")
+      ? [
+          {
+            code: "area_not_measured",
+            message: "An area is of a single image; of a series, volumes are given.",
+          },
+        ]
+      : [],
+  };
 }
 
 function segmentationWarnings(asked: readonly string[], spacing: Spacing | undefined): Warning[] {

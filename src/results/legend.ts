@@ -60,10 +60,10 @@ function headlineOf(outputs: readonly ModelOutput[], found: number, all: number)
 
 /** Two outputs of a model may share a label: its findings are told apart by what they hold. */
 function suits(output: ModelOutput, finding: Finding): boolean {
-  if (output.kind === "segmentation") return finding.area !== undefined;
-  if (output.kind === "classification")
-    return finding.area === undefined && finding.box === undefined && finding.score !== undefined;
-  return finding.area === undefined && (finding.box !== undefined || finding.score === undefined);
+  if (output.kind === "segmentation") return finding.area !== undefined || finding.volume !== undefined;
+  if (output.kind === "classification") return finding.box === undefined && finding.score !== undefined;
+  const measured = finding.area !== undefined || finding.volume !== undefined;
+  return !measured && (finding.box !== undefined || finding.score === undefined);
 }
 
 function rowOf(
@@ -76,6 +76,7 @@ function rowOf(
   const [first] = findings;
   const row = { label, present, colour, scored: output.kind !== "segmentation", gauge: undefined };
   if (first?.area !== undefined) return { ...row, value: areaText(first.area) };
+  if (first?.volume !== undefined) return { ...row, value: volumeText(first.volume) };
   if (output.kind !== "classification") return { ...row, value: boxesText(findings) };
   const { score, threshold } = first ?? {};
   if (score === undefined || threshold === undefined) return { ...row, colour: undefined, value: "" };
@@ -117,9 +118,15 @@ export function scoreText(score: number, threshold: number, present: boolean): s
 
 function areaText({ pixels, cm2 }: { pixels: number; cm2?: number | undefined }): string {
   const count = `${grouped(pixels)} px`;
-  if (cm2 === undefined) return count;
-  const digits = cm2 >= 100 || cm2 === 0 ? 1 : cm2 >= 1 ? 2 : 3;
-  return `${cm2.toFixed(digits)} cm²  ·  ${count}`;
+  return cm2 === undefined ? count : `${digits(cm2)} cm²  ·  ${count}`;
+}
+
+function volumeText({ voxels, ml }: { voxels: number; ml: number }): string {
+  return `${digits(ml)} mL  ·  ${grouped(voxels)} voxels`;
+}
+
+function digits(size: number): string {
+  return size.toFixed(size >= 100 || size === 0 ? 1 : size >= 1 ? 2 : 3);
 }
 
 function boxesText(findings: readonly Finding[]): string {

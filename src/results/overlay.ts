@@ -28,6 +28,8 @@ export interface OverlayInput {
     /** From 1. */
     frame: number;
     frames: number;
+    /** What the frames are called: those of a series or of a volume are its slices, in order. */
+    called?: "frame" | "slice";
     /** How stored values became grey, for example "window 40 / 400". */
     window?: string | undefined;
     spacing?: Spacing | undefined;
@@ -183,7 +185,7 @@ function drawFacts(drawing: Drawing, { source }: OverlayInput, { left, cell }: P
   const facts = [
     source.modality,
     `${source.columns} × ${source.rows} px`,
-    source.frames > 1 ? `frame ${source.frame} of ${source.frames}` : undefined,
+    source.frames > 1 ? `${source.called ?? "frame"} ${source.frame} of ${source.frames}` : undefined,
     source.window,
   ].filter((fact) => fact !== undefined && fact !== "");
   const x = left.x + textWidth("Image", { ...STRONG, size: 13 }) + 12;

@@ -21,12 +21,22 @@ const finding = z.object({
   score: z.number().optional().describe("Absent where the model gives a class and no score"),
   threshold: z.number().optional(),
   present: z.boolean(),
-  frame: z.int().min(1).optional().describe("For multi-frame sources, from 1"),
+  frame: z
+    .int()
+    .min(1)
+    .optional()
+    .describe(
+      "For multi-frame sources and series taken slice by slice, from 1; of a series, the place in source.slices",
+    ),
   box: z
     .object({ x0: z.number(), y0: z.number(), x1: z.number(), y1: z.number() })
     .optional()
     .describe("Source pixels; edges, x to the right, y down"),
   area: z.object({ pixels: z.int().min(0), cm2: z.number().min(0).optional() }).optional(),
+  volume: z
+    .object({ voxels: z.int().min(0), ml: z.number().min(0) })
+    .optional()
+    .describe("Instead of area where the model took a whole series; voxels of the source"),
 });
 
 const measurement = z.object({
@@ -80,7 +90,9 @@ export const receiptSchema = z.object({
     name: z.string(),
     format: z.enum(["dicom", "png", "jpeg", "tiff"]),
     bytes: z.int(),
-    file_sha256: sha256,
+    file_sha256: sha256.describe(
+      "Of a series: over the file_sha256 of its slices, in hexadecimal, a line feed after each, in their order",
+    ),
     pixel_sha256: sha256.describe("Over the stored values of all frames that were read, in order"),
     rows: z.int(),
     columns: z.int(),
@@ -92,6 +104,16 @@ export const receiptSchema = z.object({
     sop_instance_uid: z.string().optional(),
     series_instance_uid: z.string().optional(),
     study_instance_uid: z.string().optional(),
+    slices: z
+      .array(
+        z.object({
+          sop_instance_uid: z.string().optional(),
+          file_sha256: sha256,
+          frame: z.int().min(1).optional().describe("Where its file holds several, from 1"),
+        }),
+      )
+      .optional()
+      .describe("Of a folder taken as one series: its slices, sorted along their normal"),
   }),
   transforms: z.array(transform).describe("Applied by the reader, before any model"),
   warnings: z.array(warning),

@@ -42,18 +42,29 @@ export function filesOf(receipt: Receipt): Map<string, string> {
   return new Map(receipt.models.flatMap((m) => m.outputs).map((o) => [o.path, o.sha256]));
 }
 
+/** What a source is called in DICOM; a series has no SOP Instance UID of its own, PNG and its like have neither. */
+interface Called {
+  sop_instance_uid?: string | undefined;
+  series_instance_uid?: string | undefined;
+}
+
+/** Whether a receipt's source has this name: the same SOP Instance UID or, where neither has one, the same series. */
+export function sameObject({ source }: Receipt, called: Called): boolean {
+  return (
+    source.sop_instance_uid === called.sop_instance_uid &&
+    (source.sop_instance_uid !== undefined || source.series_instance_uid === called.series_instance_uid)
+  );
+}
+
 /**
- * Whether a receipt is of this image: the same pixels and, where either has a SOP Instance UID, the same one. The
- * file may differ: a PACS may add or correct attributes.
+ * Whether a receipt is of this image: the same object or series, and the same pixels. The file may differ: a PACS may
+ * add or correct attributes.
  */
 export function sameImage(
   receipt: Receipt,
-  source: Pick<Receipt["source"], "pixel_sha256"> & { sop_instance_uid?: string | undefined },
+  source: Pick<Receipt["source"], "pixel_sha256"> & Called,
 ): boolean {
-  return (
-    receipt.source.pixel_sha256 === source.pixel_sha256 &&
-    receipt.source.sop_instance_uid === source.sop_instance_uid
-  );
+  return receipt.source.pixel_sha256 === source.pixel_sha256 && sameObject(receipt, source);
 }
 
 /** What a request would compute now. */
