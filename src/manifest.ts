@@ -422,9 +422,6 @@ export type Code = z.infer<typeof code>;
 export type OutputKind = z.infer<typeof outputKind>;
 export const outputKindSchema = outputKind;
 
-/** Kinds that this version writes; the others are in the contract and come with the result objects. */
-export const WRITTEN: readonly OutputKind[] = ["json", "png"];
-
 /** `site.json` beside the manifest: this hospital's thresholds, outside the model's hash, inside receipts and UIDs. */
 export const siteSchema = z.strictObject({
   thresholds: z.record(z.string(), z.number()).describe("By label"),
