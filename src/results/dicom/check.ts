@@ -83,7 +83,7 @@ function checkCopies(kind: DicomKind, attributes: Attributes, subject: Subject):
   const { attributes: source, ids } = subject;
   const expected = {
     ...patientAndStudy(source, ids.studyInstanceUid),
-    ...(kind === "sr" ? {} : anatomyOfSeries(source)),
+    ...(kind === "sc" ? anatomyOfSeries(source) : {}),
   };
   for (const [keyword, value] of Object.entries(expected)) {
     if (Array.isArray(value) && typeof value[0] === "object") continue;

@@ -5,14 +5,7 @@ import { labelsOf } from "../../manifest.js";
 import type { ModelEntry } from "../../models.js";
 import { VERSION } from "../../version.js";
 import type { Dataset } from "./dataset.js";
-import {
-  anatomyOfSeries,
-  dateAndTime,
-  fingerprint,
-  patientAndStudy,
-  zoneOf,
-  type SourceIds,
-} from "./source.js";
+import { dateAndTime, fingerprint, lateralityOf, patientAndStudy, zoneOf, type SourceIds } from "./source.js";
 import { derivedUid } from "./uid.js";
 
 export type DicomKind = Extract<OutputKind, "sr" | "seg" | "sc">;
@@ -148,9 +141,15 @@ export function commonModules(subject: Subject, kind: DicomKind): Dataset {
   };
 }
 
-/** The series' own part of the body and side; for images, whose series module has them. */
-export function imageSeries(subject: Subject): Dataset {
-  return anatomyOfSeries(subject.attributes);
+const SIDES: Readonly<Record<"L" | "R", Code>> = {
+  L: { value: "7771000", scheme: "SCT", meaning: "Left" },
+  R: { value: "24028007", scheme: "SCT", meaning: "Right" },
+};
+
+/** The side of a label's finding site: the manifest's, else the one that the source shows. */
+export function sideOf({ attributes }: Subject, label: Label): Code | undefined {
+  const shown = lateralityOf(attributes);
+  return label.laterality ?? (shown === undefined ? undefined : SIDES[shown]);
 }
 
 /** As the source's, so that results sort as their images do. */

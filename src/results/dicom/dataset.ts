@@ -123,8 +123,9 @@ export interface DicomObject {
  * @param seed what else tells the object from others: the source's and the model's hashes, the configuration
  */
 export function dicomObject(dataset: Dataset, seed: readonly unknown[]): DicomObject {
-  const sopClassUid = String(dataset["SOPClassUID"]);
-  const seriesInstanceUid = String(dataset["SeriesInstanceUID"]);
+  const { SOPClassUID: sopClassUid, SeriesInstanceUID: seriesInstanceUid } = dataset;
+  if (typeof sopClassUid !== "string" || typeof seriesInstanceUid !== "string")
+    throw new Error("An object has a SOP class and a series");
   const sopInstanceUid = derivedUid("instance", [contentHash(dataset), ...seed]);
   const { DicomDict } = dcmjs.data;
   const file = new DicomDict(

@@ -5,6 +5,7 @@ import {
   OWN_SCHEME,
   segmentsOf,
   segmentTracking,
+  sideOf,
   trackingUid,
   type Segment,
   type Subject,
@@ -12,7 +13,7 @@ import {
 import { coded, container, dcm, images, num, polyline, sct, segment, text, uidRef } from "./content.js";
 import type { Dataset } from "./dataset.js";
 import { segFrameNumber } from "./seg.js";
-import { lateralityOf, type SourceFrame } from "./source.js";
+import type { SourceFrame } from "./source.js";
 import type { Companion, Said } from "./sr.js";
 
 const GROUP = dcm("125007", "Measurement Group");
@@ -22,10 +23,6 @@ const PROBABILITY: Code = { value: "probability", scheme: OWN_SCHEME, meaning: "
 const THRESHOLD: Code = { value: "threshold", scheme: OWN_SCHEME, meaning: "Threshold of the score" };
 const PRESENT = sct("52101004", "Present");
 const ABSENT = sct("272519000", "Absent");
-const SIDES: Readonly<Record<"L" | "R", Code>> = {
-  L: sct("7771000", "Left"),
-  R: sct("24028007", "Right"),
-};
 
 /** A label with the output it belongs to. */
 interface Known {
@@ -104,12 +101,11 @@ function algorithmItems({ model }: Subject): Dataset[] {
   ];
 }
 
-/** Finding, category and site; the side is the manifest's, else the one that the source shows. */
-function findingItems({ attributes }: Subject, label: Label): Dataset[] {
+/** Finding, category and site with its side. */
+function findingItems(subject: Subject, label: Label): Dataset[] {
   const { code, category, finding_site } = label;
   if (code === undefined) throw new Error("Models without codes write no DICOM objects");
-  const shown = lateralityOf(attributes);
-  const side = label.laterality ?? (shown === undefined ? undefined : SIDES[shown]);
+  const side = sideOf(subject, label);
   const sided = side === undefined ? [] : [coded("HAS CONCEPT MOD", sct("272741003", "Laterality"), side)];
   return [
     ...(category === undefined ? [] : [coded("CONTAINS", sct("276214006", "Finding category"), category)]),
@@ -174,8 +170,8 @@ function frameGroup({ subject, finding, known, own }: Group, seg: Companion, pla
     segment(dcm("121214", "Referenced Segmentation Frame"), {
       ReferencedSOPClassUID: seg.sopClassUid,
       ReferencedSOPInstanceUID: seg.sopInstanceUid,
+      // The frame is of one segment; naming both is not allowed (PS3.3 table 10-3)
       ReferencedFrameNumber: segFrameNumber(place.number, frame, subject.ids.frames.length),
-      ReferencedSegmentNumber: place.number,
     }),
     ...images("CONTAINS", dcm("121233", "Source image for segmentation"), framesOf(subject, finding.frame)),
     ...measured(own),

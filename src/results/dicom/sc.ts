@@ -1,9 +1,9 @@
 /** The overlay picture for viewers that show neither reports nor segmentations: Secondary Capture (PS3.3 A.8). */
 import sharp from "sharp";
-import { codeItem, commonModules, freeText, imageSeries, lossiness, seedOf, type Subject } from "./common.js";
+import { codeItem, commonModules, freeText, lossiness, seedOf, type Subject } from "./common.js";
 import { dcm } from "./content.js";
 import { dicomObject, type DicomObject } from "./dataset.js";
-import { referenced } from "./source.js";
+import { anatomyOfSeries, referenced } from "./source.js";
 
 export const SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7";
 
@@ -32,7 +32,7 @@ export async function secondaryCapture(
       SOPClassUID: SECONDARY_CAPTURE,
       Modality: modalityOf(image.source.modality),
       ...commonModules(subject, "sc"),
-      ...imageSeries(subject),
+      ...anatomyOfSeries(attributes),
       ConversionType: "WSD",
       ImageType: ["DERIVED", "SECONDARY"],
       PatientOrientation: "",

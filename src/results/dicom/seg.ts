@@ -3,18 +3,18 @@
  * the source, empty ones too: what the model did not mark was looked at.
  */
 import type { EngineOutput } from "../../engine.js";
-import type { PlanePosition, Spacing } from "../../image.js";
+import type { Attributes, Image, PlanePosition, Spacing } from "../../image.js";
 import { labelColours, type Rgb } from "../palette.js";
 import {
   algorithm,
   codeItem,
   commonModules,
-  imageSeries,
   lossiness,
   oneLine,
   seedOf,
   segmentsOf,
   segmentTracking,
+  sideOf,
   type Segment,
   type Subject,
 } from "./common.js";
@@ -75,7 +75,8 @@ export function segmentation(subject: Subject, outputs: FrameOutputs): DicomObje
     SOPClassUID: SEGMENTATION,
     Modality: "SEG",
     ...commonModules(subject, "seg"),
-    ...imageSeries(subject),
+    // The side stands with each segment's region: General Series' Laterality is not for segmentations (C.7.3.1)
+    ...takeOver(attributes, ["BodyPartExamined"]),
     ...placeOfFrames(subject, segments),
     ImageType: ["DERIVED", "PRIMARY"],
     ContentLabel: "SEGMENTATION",
@@ -107,7 +108,8 @@ function segmentItems(subject: Subject, segments: readonly Segment[]): Dataset[]
   const { model } = subject;
   const colours = labelColours(model.manifest.outputs);
   return segments.map((segment) => {
-    const { code, category, finding_site, laterality, label } = segment.label;
+    const { code, category, finding_site, label } = segment.label;
+    const laterality = sideOf(subject, segment.label);
     if (code === undefined || category === undefined)
       throw new Error("Segments without codes are refused when the model is loaded");
     const { id, uid } = segmentTracking(subject, segment);
@@ -160,20 +162,42 @@ function placeOfFrames(subject: Subject, segments: readonly Segment[]): Dataset 
   }));
   const frameOfReference = takeOver(attributes, ["FrameOfReferenceUID"])["FrameOfReferenceUID"];
   const located = places.every(({ plane, spacing }) => plane !== undefined && spacing?.patient === true);
-  const geometry = frameOfReference !== undefined && located ? geometryOf(places) : undefined;
+  const thickness = thicknessOf(
+    places.map(({ plane }) => plane),
+    attributes,
+  );
+  const geometry =
+    frameOfReference !== undefined && located && thickness !== undefined && hasOwnPlaces(image, attributes)
+      ? geometryOf(places, thickness)
+      : undefined;
   const organization = derivedUid("dimensions", [geometry === undefined ? "stack" : "position"]);
   const perFrame = segments.flatMap((segment) =>
     places.map((_, frame) => frameItem(subject, segment, frame, geometry)),
   );
   return {
     ...(geometry === undefined
-      ? {}
+      ? { PatientOrientation: patientOrientation(attributes) }
       : { FrameOfReferenceUID: frameOfReference, PositionReferenceIndicator: indicator(subject) }),
     DimensionOrganizationSequence: [{ DimensionOrganizationUID: organization }],
     DimensionIndexSequence: dimensions(organization, geometry !== undefined && geometry.distinct),
     SharedFunctionalGroupsSequence: [geometry?.shared ?? {}],
     PerFrameFunctionalGroupsSequence: perFrame,
   };
+}
+
+/** Empty where the source gives none that the standard allows (PS3.3 C.7.6.1.1.1). */
+function patientOrientation(attributes: Attributes): string[] {
+  const values = attributes.strings("PatientOrientation") ?? [];
+  return values.length === 2 && values.every((value) => /^[LRAPHF]{1,3}$/.test(value)) ? values : [];
+}
+
+/**
+ * Whether the planes are those of the frames. Many frames without functional groups share the attributes of the first,
+ * and where the others lie is said elsewhere or nowhere.
+ */
+function hasOwnPlaces(image: Image, attributes: Attributes): boolean {
+  const single = image.frameCount === 1 || image.series !== undefined;
+  return single || attributes.has("PerFrameFunctionalGroupsSequence");
 }
 
 function indicator({ attributes }: Subject): string {
@@ -193,6 +217,7 @@ interface Geometry {
 
 function geometryOf(
   places: readonly { plane: PlanePosition | undefined; spacing: Spacing | undefined }[],
+  thickness: Dataset,
 ): Geometry {
   const groups = places.map(({ plane, spacing }) => ({
     orientation: { PlaneOrientationSequence: [{ ImageOrientationPatient: plane?.orientation ?? [] }] },
@@ -206,7 +231,6 @@ function geometryOf(
   const keys = groups.map(({ position }) => JSON.stringify(position));
   const along = places.map(({ plane }) => (plane === undefined ? 0 : alongNormal(plane)));
   const order = along.map((_, frame) => frame).sort((a, b) => (along[a] ?? 0) - (along[b] ?? 0) || a - b);
-  const thickness = sliceThickness(along);
   const withThickness = (measures: Dataset[]) => measures.map((measure) => ({ ...measure, ...thickness }));
   return {
     shared: {
@@ -230,14 +254,31 @@ function alongNormal({ position: p, orientation: o }: PlanePosition): number {
   return p[0] * normal[0] + p[1] * normal[1] + p[2] * normal[2];
 }
 
-/** What a mask covers across its plane: the distance of slices where they are evenly spaced, else nothing is said. */
-function sliceThickness(along: readonly number[]): Dataset {
+/**
+ * What a mask covers across its plane: the distance of slices where they are evenly spaced, else the thickness that
+ * the source declares; undefined where it declares none.
+ */
+function thicknessOf(
+  planes: readonly (PlanePosition | undefined)[],
+  attributes: Attributes,
+): Dataset | undefined {
+  const along = planes.map((plane) => (plane === undefined ? NaN : alongNormal(plane)));
   const sorted = [...along].sort((a, b) => a - b);
   const steps = sorted.slice(1).map((place, i) => place - (sorted[i] ?? place));
   const [least, most] = [Math.min(...steps), Math.max(...steps)];
-  if (steps.length === 0 || !(least > 0) || most - least > 0.01 * most) return {};
+  const even = steps.length > 0 && least > 0 && most - least <= 0.01 * most;
+  const declared = declaredThickness(attributes);
+  if (!even) return declared === undefined ? undefined : { SliceThickness: declared };
   const mean = steps.reduce((sum, step) => sum + step, 0) / steps.length;
   return { SliceThickness: mean, SpacingBetweenSlices: mean };
+}
+
+function declaredThickness(attributes: Attributes): number | undefined {
+  const groups = ["SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"].map(
+    (keyword) => attributes.sequence(keyword)?.[0]?.sequence("PixelMeasuresSequence")?.[0],
+  );
+  const found = [attributes, ...groups].map((place) => place?.number("SliceThickness"));
+  return found.find((value) => value !== undefined && value > 0);
 }
 
 function dimensions(organization: string, byPosition: boolean): Dataset[] {

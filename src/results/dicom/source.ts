@@ -92,6 +92,7 @@ function taken(attributes: Attributes, keyword: string): Value | undefined {
   const values = attributes.strings(keyword);
   if (values === undefined) return undefined;
   const vr = dictionaryVr(tagOf(keyword) ?? 0);
+  if (vr === "US") return attributes.numbers(keyword);
   // What the standard does not allow would make our object invalid too, and says nothing that can be relied upon
   return values.every((value) => isOfForm(vr, value)) ? values : undefined;
 }
@@ -105,6 +106,7 @@ const SEQUENCES: Readonly<Record<string, readonly string[]>> = {
   ReferencedStudySequence: ["ReferencedSOPClassUID", "ReferencedSOPInstanceUID"],
   IssuerOfAccessionNumberSequence: ["LocalNamespaceEntityID", "UniversalEntityID", "UniversalEntityIDType"],
   IssuerOfPatientIDQualifiersSequence: ["UniversalEntityID", "UniversalEntityIDType", "IdentifierTypeCode"],
+  ReferencedPatientSequence: ["ReferencedSOPClassUID", "ReferencedSOPInstanceUID"],
   OtherPatientIDsSequence: ["PatientID", "IssuerOfPatientID", "TypeOfPatientID"],
 };
 
@@ -113,6 +115,7 @@ const PATIENT = [
   ...["PatientBirthTime", "OtherPatientIDs", "OtherPatientNames", "EthnicGroup", "PatientComments"],
   ...["PatientSpeciesDescription", "PatientIdentityRemoved", "DeidentificationMethod"],
   ...["IssuerOfPatientIDQualifiersSequence", "OtherPatientIDsSequence", "DeidentificationMethodCodeSequence"],
+  ...["ReferencedPatientSequence"],
   ...["QualityControlSubject", "ResponsiblePerson", "ResponsiblePersonRole", "ResponsibleOrganization"],
 ];
 
@@ -128,6 +131,7 @@ const STUDY = [
   ...["IssuerOfAccessionNumberSequence", "ProcedureCodeSequence", "ReferencedStudySequence"],
   ...["PatientAge", "PatientSize", "PatientWeight", "AdmittingDiagnosesDescription", "Occupation"],
   ...["AdditionalPatientHistory", "AdmissionID", "MedicalAlerts", "Allergies", "PatientState"],
+  ...["PregnancyStatus", "LastMenstrualDate", "SmokingStatus", "SpecialNeeds", "PatientSexNeutered"],
 ];
 
 /** Type 2: there, even where the source leaves them out. */
