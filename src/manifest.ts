@@ -370,6 +370,8 @@ function checkOutput(output: Fields["outputs"][number], final: boolean, issue: R
     if (names.has(l.label)) issue([...at, "label"], `The label "${l.label}" is there twice`);
     names.add(l.label);
     if (final && l.code === undefined) issue([...at, "code"], "Required in stage final");
+    if (final && output.kind === "segmentation" && l.category === undefined)
+      issue([...at, "category"], "Required in stage final");
     if (scored && l.threshold === undefined) issue([...at, "threshold"], "Required: nothing is guessed");
   });
   if (output.kind === "segmentation")

@@ -32,31 +32,83 @@ interface Known {
   index: number;
 }
 
-/** Groups in the order of findings, then of measurements that belong to none. */
-export function measurementGroups(subject: Subject, said: Said, seg: Companion | undefined): Dataset[] {
+export interface Groups {
+  /** Children of Imaging Measurements, in the order of findings, then of measurements that belong to none. */
+  groups: Dataset[];
+  /** Children of Qualitative Evaluations: what was looked for and not found, where regions were found. */
+  absent: Dataset[];
+}
+
+/**
+ * Groups of a report. Where regions were found, what was not stands apart from them: validators tell the template of a
+ * group by its siblings (PixelMed 2022), and readers look for regions there.
+ */
+export function measurementGroups(subject: Subject, said: Said, seg: Companion | undefined): Groups {
   const { outputs } = subject.model.manifest;
   const known = outputs.flatMap((output, o) =>
     labelsOf(output).map((label, index): Known => ({ label, output, o, index })),
   );
   const segments = segmentsOf(outputs);
   const ordinals = new Map<string, number>();
-  const groups: Dataset[] = [];
-  for (const finding of said.findings) {
+  const all = foundOf(said).map((finding): Group => {
     const found = known.find(({ label }) => label.label === finding.label);
     if (found === undefined) throw new Error("A finding's label is one of the manifest's");
-    // A box below its threshold is no finding; that none was found is said once, by label
-    if (finding.box !== undefined && !finding.present) continue;
     const key = `${finding.label} ${finding.frame ?? 0}`;
     const ordinal = ordinals.get(key) ?? 0;
     ordinals.set(key, ordinal + 1);
     const own = said.measurements.filter((m) => m.label === finding.label && m.frame === finding.frame);
     const place = segments.find(({ output, index }) => output === found.o && index === found.index);
-    groups.push(groupOf({ subject, finding, known: found, ordinal, own, seg, place }));
-  }
-  groups.push(...absentBoxes(subject, said, known));
-  for (const measurement of said.measurements)
-    if (measurement.label === undefined) groups.push(valueGroup(subject, measurement));
-  return groups;
+    return { subject, finding, known: found, ordinal, own, seg, place };
+  });
+  const apart = all.some(isRegion);
+  const isApart = ({ finding }: Group) => apart && !finding.present;
+  const values = said.measurements.filter(({ label }) => label === undefined);
+  return {
+    groups: [
+      ...all.filter((group) => !isApart(group)).map(groupOf),
+      ...values.map((measurement) => valueGroup(subject, measurement)),
+    ],
+    absent: all.filter(isApart).map(absentItem),
+  };
+}
+
+/**
+ * The findings that a report tells: a box below its threshold is none, and a label of which only such boxes were found
+ * on a frame is absent there.
+ */
+function foundOf({ findings }: Said): Finding[] {
+  const weak = new Set<string>();
+  return findings.flatMap((finding) => {
+    if (finding.box === undefined || finding.present) return [finding];
+    const { label, frame, threshold } = finding;
+    const key = `${label} ${frame ?? 0}`;
+    const found = findings.some((other) => other.label === label && other.frame === frame && other.present);
+    if (found || weak.has(key)) return [];
+    weak.add(key);
+    return [
+      {
+        label,
+        present: false,
+        ...(threshold === undefined ? {} : { threshold }),
+        ...(frame === undefined ? {} : { frame }),
+      },
+    ];
+  });
+}
+
+function isRegion({ finding, seg, place }: Group): boolean {
+  return finding.present && (finding.box !== undefined || (seg !== undefined && place !== undefined));
+}
+
+function absentItem({ subject, finding, known }: Group): Dataset {
+  const { code } = known.label;
+  if (code === undefined) throw new Error("Models without codes write no DICOM objects");
+  const source = images(
+    "INFERRED FROM",
+    dcm("121112", "Source of Measurement"),
+    framesOf(subject, finding.frame),
+  );
+  return coded("CONTAINS", code, ABSENT, source);
 }
 
 interface Group {
@@ -225,27 +277,6 @@ function evaluated(subject: Subject, label: Label, present: boolean): Dataset[] 
   const items = findingItems(subject, label);
   if (present) return items;
   return items.filter((item) => item["RelationshipType"] !== "CONTAINS");
-}
-
-/** Labels of which boxes were found, but none at the threshold: that is a negative finding too. */
-function absentBoxes(subject: Subject, { findings }: Said, known: readonly Known[]): Dataset[] {
-  return known.flatMap((each) => {
-    const boxes = findings.filter(({ label, box }) => label === each.label.label && box !== undefined);
-    const frames = new Set(boxes.map(({ frame }) => frame));
-    return [...frames]
-      .filter((frame) => !boxes.some((finding) => finding.frame === frame && finding.present))
-      .map((frame) => {
-        const { threshold } = boxes.find((finding) => finding.frame === frame) ?? {};
-        const finding: Finding = {
-          label: each.label.label,
-          present: false,
-          ...(threshold === undefined ? {} : { threshold }),
-          ...(frame === undefined ? {} : { frame }),
-        };
-        const none = { seg: undefined, place: undefined };
-        return wholeGroup({ subject, finding, known: each, ordinal: 0, own: [], ...none });
-      });
-  });
 }
 
 /** TID 1501 with a value that the model measured, a regression. */

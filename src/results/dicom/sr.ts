@@ -64,7 +64,7 @@ export function structuredReport(input: ReportInput): DicomObject {
 
 function contentOf({ subject, said, seg }: ReportInput): Dataset[] {
   const { model } = subject;
-  const groups = measurementGroups(subject, said, seg);
+  const { groups, absent } = measurementGroups(subject, said, seg);
   return [
     coded("HAS CONCEPT MOD", dcm("121049", "Language of Content Item and Descendants"), ENGLISH),
     ...observer(model),
@@ -72,7 +72,7 @@ function contentOf({ subject, said, seg }: ReportInput): Dataset[] {
     ...(groups.length === 0
       ? []
       : [container("CONTAINS", dcm("126010", "Imaging Measurements"), undefined, groups)]),
-    container("CONTAINS", QUALITATIVE_EVALUATIONS, undefined, statements(subject, said)),
+    container("CONTAINS", QUALITATIVE_EVALUATIONS, undefined, [...absent, ...statements(subject, said)]),
   ];
 }
 
