@@ -100,7 +100,11 @@ t.test("models", { skip: noEngine }, async (t) => {
     t.match(said("other-canary"), /the canary's output "tissue" is wrong here: largest difference 4/);
     t.match(said("other-graph"), /no tensor "hu_"; did you mean "hu"/);
     t.match(said("other-weights"), /model\.onnx: Expected sha256 [0-9a-f]{64}, found/);
-    t.match(said("volume"), /inputs\[0\]\.layout: NCDHW has 5 dimensions; the graph.s "hu" is float32/, "the graph takes images");
+    t.match(
+      said("volume"),
+      /inputs\[0\]\.layout: NCDHW has 5 dimensions; the graph.s "hu" is float32/,
+      "the graph takes images",
+    );
     t.ok(set.problems.every((p) => p.error.error === "model_unavailable"));
     t.equal(set.ready(), true, "none of them is required");
     await set.close();
