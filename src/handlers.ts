@@ -136,7 +136,8 @@ function inClientsNames(answer: Answer, inputPath: string, back: (local: string)
 
 export const singleInference: Handler = async (ctx, services) => {
   const body = parseBody(singleRequestSchema, ctx.request.body);
-  const deadline = body.timeout_ms === undefined ? undefined : Date.now() + body.timeout_ms;
+  const admitted = Date.now();
+  const deadline = body.timeout_ms === undefined ? undefined : admitted + body.timeout_ms;
   const { path_map, minimum_free_disk } = services.config;
   const input = translateIn(body.input_image_path, path_map);
   const output = translateIn(body.output_folder_path, path_map);
@@ -151,6 +152,7 @@ export const singleInference: Handler = async (ctx, services) => {
     outputFolder: output.path,
     priority: body.priority ?? "routine",
     cancelId: (lastCancelId += 1),
+    startedAt: new Date(admitted).toISOString(),
     roots,
     ...(deadline === undefined ? {} : { deadline }),
     ...(body.models === undefined ? {} : { models: body.models }),

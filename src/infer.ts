@@ -5,7 +5,7 @@
 import type { Engine } from "./engine.js";
 import { RadserveError } from "./errors.js";
 import type { Image, SliceIdentity } from "./image.js";
-import { WRITTEN, type OutputKind } from "./manifest.js";
+import type { OutputKind } from "./manifest.js";
 import type { ModelEntry } from "./models.js";
 import { openInput, openOutputFolder, type Opened, type Roots } from "./paths.js";
 import { readInput } from "./read.js";
@@ -32,6 +32,8 @@ export interface InferTask {
   /** Milliseconds since the epoch. */
   deadline?: number;
   cancelId: number;
+  /** When the task was admitted, ISO 8601; now where absent. A rerun with the same start writes the same bytes. */
+  startedAt?: string;
   roots: Roots;
 }
 
@@ -54,10 +56,9 @@ interface Job {
  * @throws RadserveError of any code in the table that is not about authentication or bulk
  */
 export async function infer(task: InferTask, context: InferContext): Promise<Answer> {
-  refuseUnwritten(task.outputs);
   const candidates = candidatesOf(context.models, task.models);
   checkDeadline(task);
-  const watch = new Stopwatch();
+  const watch = new Stopwatch(task.startedAt);
   // The input first: a mistaken request makes no folder.
   const input = await openInput(task.inputPath, task.roots.input);
   try {
@@ -75,16 +76,6 @@ export async function infer(task: InferTask, context: InferContext): Promise<Ans
   } finally {
     await input.close();
   }
-}
-
-function refuseUnwritten(outputs: readonly OutputKind[] | undefined): void {
-  const unwritten = outputs?.filter((kind) => !WRITTEN.includes(kind)) ?? [];
-  if (unwritten.length > 0)
-    throw new RadserveError(
-      "bad_request",
-      `Expected outputs among ${WRITTEN.join(", ")}; this version does not write ${unwritten.join(", ")} yet.`,
-      { field: "outputs", supported: WRITTEN },
-    );
 }
 
 /** With the name held: what lies there already, or a computation and its commit. */

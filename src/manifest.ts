@@ -390,6 +390,8 @@ function checkOutput(output: Fields["outputs"][number], final: boolean, issue: R
     if (names.has(l.label)) issue([...at, "label"], `The label "${l.label}" is there twice`);
     names.add(l.label);
     if (final && l.code === undefined) issue([...at, "code"], "Required in stage final");
+    if (final && output.kind === "segmentation" && l.category === undefined)
+      issue([...at, "category"], "Required in stage final");
     if (scored && l.threshold === undefined) issue([...at, "threshold"], "Required: nothing is guessed");
   });
   if (output.kind === "segmentation")
@@ -455,9 +457,6 @@ export type Label = z.infer<typeof label>;
 export type Code = z.infer<typeof code>;
 export type OutputKind = z.infer<typeof outputKind>;
 export const outputKindSchema = outputKind;
-
-/** Kinds that this version writes; the others are in the contract and come with the result objects. */
-export const WRITTEN: readonly OutputKind[] = ["json", "png"];
 
 /** `site.json` beside the manifest: this hospital's thresholds, outside the model's hash, inside receipts and UIDs. */
 export const siteSchema = z.strictObject({

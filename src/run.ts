@@ -4,11 +4,12 @@ import { caveats } from "./accept.js";
 import { sortingStep, volumeOf } from "./dicom/volume.js";
 import type { Engine, EngineOutput, InferOptions, InferResult, Plane } from "./engine.js";
 import { asRadserveError, RadserveError, type ErrorCode } from "./errors.js";
-import type { Image, TransformStep, VoiTransform, Volume, Warning } from "./image.js";
+import type { Image, TransformStep, VoiTransform, Volume } from "./image.js";
 import type { Done, InferContext, InferTask } from "./infer.js";
 import { frameSteps } from "./preparation.js";
-import { WRITTEN, type OutputKind } from "./manifest.js";
+import type { Manifest } from "./manifest.js";
 import type { ResultFile } from "./results/commit.js";
+import { dicomObjects } from "./results/dicom/objects.js";
 import { sha256 } from "./results/files.js";
 import { interpret, type FrameResult, type Interpreted } from "./results/findings.js";
 import { edgesOf, panelSize } from "./results/layout.js";
@@ -39,6 +40,8 @@ interface Outcome {
   /** The frame or slice with most to show: the one that the picture is of. */
   shown: Shown | undefined;
   error: RadserveError | undefined;
+  /** Segmentations for each frame of the image, where an object holds them all. */
+  masks: EngineOutput[][] | undefined;
 }
 
 interface Shown {
@@ -117,7 +120,12 @@ function begin(planned: PlannedModel, image: Image): Outcome {
     rawHash: createHash("sha256"),
     shown: undefined,
     error: unloaded,
+    masks: planned.outputs.includes("seg") && segmentsAnything(entry.manifest) ? [] : undefined,
   };
+}
+
+function segmentsAnything({ outputs }: Manifest): boolean {
+  return outputs.some(({ kind }) => kind === "segmentation");
 }
 
 /** @throws deadline_exceeded where the task's time is over */
@@ -152,6 +160,7 @@ async function runFrame(
       outputs,
       spacing: image.spacing(frame),
     });
+    if (outcome.masks !== undefined) outcome.masks[frame] = outputs;
     const weight = weightOf(said);
     if (outcome.shown === undefined || weight > outcome.shown.weight)
       outcome.shown = { frame, weight, outputs, said };
@@ -165,6 +174,9 @@ async function runVolume(outcome: Outcome, planes: readonly Plane[], job: Job): 
     const sorted = volume.frames.flatMap((frame) => planes[frame] ?? []);
     const { outputs } = await inferred(outcome, sorted, { geometry: volume.geometry }, job);
     const said = interpreted(outcome, { outputs, spacing: undefined, volume: volume.geometry });
+    if (outcome.masks !== undefined)
+      for (const [slice, frame] of volume.frames.entries())
+        outcome.masks[frame] = sliceOutputs(outputs, slice);
     const slice = fullestSlice(outputs, sorted.length);
     const frame = volume.frames[slice] ?? 0;
     outcome.shown = { frame, weight: 0, outputs: sliceOutputs(outputs, slice), said, slice: slice + 1 };
@@ -239,7 +251,6 @@ async function finish(
   if (outcome === undefined) return { ...base, status: "not_accepted", reasons: planned.reasons };
   if (outcome.error !== undefined) return { ...base, status: "failed", error: outcome.error.toObject() };
   const warnings = unique([
-    ...notWritten(planned.outputs),
     ...caveats(entry.manifest, image),
     ...outcome.said.flatMap((said) => said.warnings),
   ]);
@@ -253,12 +264,42 @@ async function finish(
     raw_sha256: outcome.rawHash.digest("hex"),
     ...(entry.provider === undefined ? {} : { provider: entry.provider }),
   };
-  if (planned.outputs.includes("png") && entry.manifest.release === "active") {
-    const picture = await pictureOf(outcome, image, job, warnings);
-    files.push(picture);
-    model.outputs.push({ path: picture.name, media_type: "image/png", sha256: sha256(picture.bytes) });
-  }
+  if (entry.manifest.release === "active") await addFiles(model, outcome, image, job, files);
   return model;
+}
+
+/** Picture and DICOM objects, as far as they are wanted and can be made. */
+async function addFiles(
+  model: ReceiptModel,
+  outcome: Outcome,
+  image: Image,
+  job: Job,
+  files: ResultFile[],
+): Promise<void> {
+  const { planned, masks, shown } = outcome;
+  const warnings = [...model.warnings];
+  let drawn: Promise<ResultFile> | undefined;
+  const picture = () => (drawn ??= pictureOf(outcome, image, job, warnings));
+  if (planned.outputs.includes("png")) {
+    const file = await picture();
+    files.push(file);
+    model.outputs.push({ path: file.name, media_type: "image/png", sha256: sha256(file.bytes) });
+  }
+  const { findings, measurements } = model;
+  const objects = await dicomObjects({
+    image,
+    model: planned.entry,
+    startedAt: job.watch.startedAt,
+    kinds: planned.outputs,
+    asked: planned.asked,
+    said: { findings, measurements, warnings: unique([...warnings, ...image.warnings]) },
+    outputs: masks,
+    name: job.name,
+    picture: async () => ({ png: (await picture()).bytes, frame: shown?.frame ?? 0 }),
+  });
+  files.push(...objects.files);
+  model.outputs.push(...objects.outputs);
+  model.warnings.push(...objects.warnings);
 }
 
 function transformsOf({ planned, volume }: Outcome, image: Image): TransformStep[] {
@@ -268,15 +309,6 @@ function transformsOf({ planned, volume }: Outcome, image: Image): TransformStep
   const steps = frameSteps(image.format, interpretations, input);
   // The reader of a folder has sorted its slices, and said so
   return volume === undefined || image.series !== undefined ? steps : [sortingStep(volume), ...steps];
-}
-
-function notWritten(outputs: readonly OutputKind[]): Warning[] {
-  return outputs
-    .filter((kind) => !WRITTEN.includes(kind))
-    .map((kind) => ({
-      code: "output_not_written",
-      message: `The manifest asks for ${kind}, which this version does not write yet.`,
-    }));
 }
 
 function unique<T extends { code: string; message: string }>(warnings: T[]): T[] {

@@ -11,6 +11,8 @@ export interface PlannedModel {
   reasons: Reason[];
   /** Which kinds are written for it. */
   outputs: readonly OutputKind[];
+  /** The request names the kinds itself. */
+  asked: boolean;
 }
 
 export interface Plan {
@@ -64,6 +66,7 @@ export function planOf(
     entry,
     reasons: accepts(entry, image),
     outputs: outputs ?? entry.manifest.results.outputs,
+    asked: outputs !== undefined,
   }));
   if (models.every(({ reasons }) => reasons.length > 0))
     throw new RadserveError(

@@ -1,9 +1,15 @@
 /** Times of one request's steps, on the monotonic clock. */
 export class Stopwatch {
-  readonly startedAt = new Date().toISOString();
+  /** ISO 8601, UTC, to the millisecond. */
+  readonly startedAt: string;
   readonly #began = performance.now();
   #last = this.#began;
   readonly #laps = new Map<string, number>();
+
+  /** @param startedAt when the work was admitted, where that was before now */
+  constructor(startedAt?: string) {
+    this.startedAt = (startedAt === undefined ? new Date() : new Date(startedAt)).toISOString();
+  }
 
   /** Adds the time since the last lap to a step. */
   lap(step: string): void {

@@ -9,6 +9,8 @@ const LONGEST = 255;
 
 export const receiptName = (name: string): string => `${name}.json`;
 export const pictureName = (name: string, model: string): string => `${name}.${model}.png`;
+export const objectName = (name: string, model: string, kind: "sr" | "seg" | "sc"): string =>
+  `${name}.${model}.${kind}.dcm`;
 export const lockName = (name: string): string => `.${name}.lock`;
 export const stagingName = (name: string): string => `.${name}.radserve`;
 

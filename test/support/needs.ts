@@ -29,3 +29,11 @@ export function pythonHas(...modules: string[]): string | false {
   if (process.env["RADSERVE_REQUIRE_SHARED"] !== undefined) throw new Error(`${missing} has to be there`);
   return `${missing} is not there`;
 }
+
+/** Why tests that need these programs are skipped; false where all are on the path. */
+export function commandsAre(...commands: string[]): string | false {
+  const missing = commands.find((command) => spawnSync("which", [command], { stdio: "ignore" }).status !== 0);
+  if (missing === undefined) return false;
+  if (process.env["RADSERVE_REQUIRE_SHARED"] !== undefined) throw new Error(`${missing} has to be there`);
+  return `${missing} is not there`;
+}

@@ -1,0 +1,188 @@
+/**
+ * The last look before anything is written: each object is read back with the reader that sources are read with, and
+ * held against the source, the model and the masks. What was written wrongly is refused whole, never repaired.
+ */
+import { readDicom } from "../../dicom/image.js";
+import { openFile } from "../../dicom/file.js";
+import { RadserveError } from "../../errors.js";
+import type { Attributes } from "../../image.js";
+import { deviceUid, segmentsOf, type DicomKind, type Subject } from "./common.js";
+import type { DicomObject } from "./dataset.js";
+import { maskOf, type FrameOutputs } from "./seg.js";
+import { anatomyOfSeries, patientAndStudy, type SourceFrame } from "./source.js";
+
+export interface Written {
+  kind: DicomKind;
+  object: DicomObject;
+}
+
+/**
+ * @param outputs the masks that the SEG has to hold; undefined where none is written
+ * @throws RadserveError output_invalid, naming the object and what is wrong with it
+ */
+export async function checkObjects(
+  subject: Subject,
+  written: readonly Written[],
+  outputs: FrameOutputs | undefined,
+): Promise<void> {
+  const known = knownObjects(subject, written);
+  for (const { kind, object } of written) {
+    const attributes = readBack(kind, object);
+    checkNames(kind, object, attributes, subject);
+    checkCopies(kind, attributes, subject);
+    if (kind === "sr") checkReport(attributes, known);
+    if (kind === "sc") checkSources(kind, attributes.sequence("SourceImageSequence") ?? [], known);
+    if (kind === "seg" && outputs !== undefined) await checkMasks(object, attributes, subject, outputs);
+  }
+}
+
+function wrong(kind: DicomKind, what: string): RadserveError {
+  return new RadserveError(
+    "output_invalid",
+    `The ${kind.toUpperCase()} object failed its check before it was written: ${what}. Nothing was written; please report this fault.`,
+    { output: kind },
+  );
+}
+
+function readBack(kind: DicomKind, { bytes }: DicomObject): Attributes {
+  try {
+    return openFile(bytes).attributes;
+  } catch (error) {
+    if (error instanceof RadserveError) throw wrong(kind, "it cannot be read back");
+    throw error;
+  }
+}
+
+/** SOP Instance UID to SOP Class UID of everything that an object may refer to. */
+function knownObjects({ ids }: Subject, written: readonly Written[]): ReadonlyMap<string, string> {
+  const ours = written.map(({ object }) => [object.sopInstanceUid, object.sopClassUid] as const);
+  return new Map([
+    ...ids.frames.map(({ sopInstanceUid, sopClassUid }) => [sopInstanceUid, sopClassUid] as const),
+    ...ours,
+  ]);
+}
+
+function checkNames(kind: DicomKind, object: DicomObject, attributes: Attributes, subject: Subject): void {
+  const expected: [string, string][] = [
+    ["SOPClassUID", object.sopClassUid],
+    ["SOPInstanceUID", object.sopInstanceUid],
+    ["SeriesInstanceUID", object.seriesInstanceUid],
+    ["StudyInstanceUID", subject.ids.studyInstanceUid],
+  ];
+  for (const [keyword, value] of expected)
+    if (attributes.string(keyword) !== value) throw wrong(kind, `its ${keyword} is not the one it was given`);
+  for (const keyword of ["Manufacturer", "ManufacturerModelName", "DeviceSerialNumber", "SoftwareVersions"])
+    if (attributes.string(keyword) === undefined) throw wrong(kind, `its ${keyword} is empty`);
+  const [processor] = attributes.sequence("ContributingEquipmentSequence") ?? [];
+  if (processor?.string("DeviceUID") !== deviceUid(subject.model))
+    throw wrong(kind, "its Contributing Equipment is not the model");
+}
+
+/** Patient, study and side read the same from our object as from the source, through both character sets. */
+function checkCopies(kind: DicomKind, attributes: Attributes, subject: Subject): void {
+  const { attributes: source, ids } = subject;
+  const expected = {
+    ...patientAndStudy(source, ids.studyInstanceUid),
+    ...(kind === "sc" ? anatomyOfSeries(source) : {}),
+  };
+  for (const [keyword, value] of Object.entries(expected)) {
+    if (Array.isArray(value) && typeof value[0] === "object") continue;
+    const given = (Array.isArray(value) ? value : [value]).map(String).join("\\");
+    const found = (attributes.strings(keyword) ?? []).join("\\");
+    if (given !== found) throw wrong(kind, `its ${keyword} is not the source's`);
+  }
+}
+
+/** @throws where a reference names an object that does not exist, or one by another class */
+function checkSources(
+  kind: DicomKind,
+  references: readonly Attributes[],
+  known: ReadonlyMap<string, string>,
+): void {
+  if (references.length === 0) throw wrong(kind, "it refers to no source");
+  for (const reference of references)
+    if (
+      known.get(reference.string("ReferencedSOPInstanceUID") ?? "") !==
+      reference.string("ReferencedSOPClassUID")
+    )
+      throw wrong(kind, "it refers to an object that is neither the source nor written beside it");
+}
+
+function checkReport(attributes: Attributes, known: ReadonlyMap<string, string>): void {
+  if (attributes.string("VerificationFlag") !== "UNVERIFIED")
+    throw wrong("sr", "it is not marked as unverified");
+  const evidence = (attributes.sequence("CurrentRequestedProcedureEvidenceSequence") ?? [])
+    .flatMap((study) => study.sequence("ReferencedSeriesSequence") ?? [])
+    .flatMap((series) => series.sequence("ReferencedSOPSequence") ?? []);
+  checkSources("sr", evidence, known);
+  const listed = new Set(evidence.map((reference) => reference.string("ReferencedSOPInstanceUID")));
+  const visit = (item: Attributes): void => {
+    for (const reference of item.sequence("ReferencedSOPSequence") ?? [])
+      if (!listed.has(reference.string("ReferencedSOPInstanceUID")))
+        throw wrong("sr", "it refers to an image that is not in its evidence");
+    item.sequence("ContentSequence")?.forEach(visit);
+  };
+  visit(attributes);
+}
+
+/** Each frame by what it says of itself: segment, source frame and place lead to the mask that it has to be. */
+async function checkMasks(
+  object: DicomObject,
+  attributes: Attributes,
+  subject: Subject,
+  outputs: FrameOutputs,
+): Promise<void> {
+  const image = readDicom(object.bytes);
+  const segments = segmentsOf(subject.model.manifest.outputs);
+  const { rows, columns } = subject.image.format;
+  const frames = attributes.sequence("PerFrameFunctionalGroupsSequence") ?? [];
+  if (image.format.rows !== rows || image.format.columns !== columns)
+    throw wrong("seg", "its size is not the source's");
+  if (image.frameCount !== segments.length * subject.image.frameCount || frames.length !== image.frameCount)
+    throw wrong("seg", "it has not one frame for each segment and source frame");
+  const maskAt = maskOf(outputs, rows * columns);
+  const sources = new Map(subject.ids.frames.map((source, index) => [sourceKey(source), index]));
+  const seen = new Set<string>();
+  for (const [index, groups] of frames.entries()) {
+    const number = groups.sequence("SegmentIdentificationSequence")?.[0]?.number("ReferencedSegmentNumber");
+    const segment = segments.find((candidate) => candidate.number === number);
+    const frame = sources.get(keyOf(groups));
+    if (segment === undefined || frame === undefined)
+      throw wrong("seg", `its frame ${index + 1} is of no segment or no source frame`);
+    checkPlace(groups, subject, frame, index);
+    const pixels = await image.frame(index);
+    const marked = maskAt(segment, frame);
+    for (let pixel = 0; pixel < pixels.length; pixel++)
+      if ((pixels[pixel] === 1) !== marked(pixel))
+        throw wrong("seg", `its frame ${index + 1} is not the mask of the model's output`);
+    seen.add(`${segment.number} ${frame}`);
+  }
+  if (seen.size !== frames.length)
+    throw wrong("seg", "two of its frames are of one segment and source frame");
+}
+
+function sourceKey({
+  sopInstanceUid,
+  frameNumber,
+}: Pick<SourceFrame, "sopInstanceUid" | "frameNumber">): string {
+  return `${sopInstanceUid} ${frameNumber ?? ""}`;
+}
+
+function keyOf(groups: Attributes): string {
+  const source = groups.sequence("DerivationImageSequence")?.[0]?.sequence("SourceImageSequence")?.[0];
+  return sourceKey({
+    sopInstanceUid: source?.string("ReferencedSOPInstanceUID") ?? "",
+    frameNumber: source?.number("ReferencedFrameNumber"),
+  });
+}
+
+/** Places are written as decimal strings of 16 characters, so that the last digits may differ. */
+const PLACE_TOLERANCE_MM = 1e-6;
+
+function checkPlace(groups: Attributes, subject: Subject, frame: number, index: number): void {
+  const place = groups.sequence("PlanePositionSequence")?.[0]?.numbers("ImagePositionPatient");
+  if (place === undefined) return;
+  const expected = subject.image.plane(frame)?.position ?? [];
+  if (expected.some((value, axis) => !(Math.abs(value - (place[axis] ?? NaN)) <= PLACE_TOLERANCE_MM)))
+    throw wrong("seg", `its frame ${index + 1} lies elsewhere than its source frame`);
+}

@@ -1,0 +1,111 @@
+/** Content items of structured reports (PS3.3 C.17.3), each a function of its concept, its value and its children. */
+import type { Code } from "../../manifest.js";
+import { codeItem, freeText } from "./common.js";
+import { decimalString, type Dataset } from "./dataset.js";
+import { referenced, type SourceFrame } from "./source.js";
+
+export type Relationship =
+  "CONTAINS" | "HAS CONCEPT MOD" | "HAS OBS CONTEXT" | "SELECTED FROM" | "INFERRED FROM" | "HAS PROPERTIES";
+
+export const dcm = (value: string, meaning: string): Code => ({ value, scheme: "DCM", meaning });
+export const sct = (value: string, meaning: string): Code => ({ value, scheme: "SCT", meaning });
+
+function item(
+  relationship: Relationship | undefined,
+  type: string,
+  name: Code | undefined,
+  value: Dataset,
+  children: readonly Dataset[] = [],
+): Dataset {
+  return {
+    ...(relationship === undefined ? {} : { RelationshipType: relationship }),
+    ValueType: type,
+    ...(name === undefined ? {} : { ConceptNameCodeSequence: [codeItem(name)] }),
+    ...value,
+    ...(children.length === 0 ? {} : { ContentSequence: children }),
+  };
+}
+
+/** @param template of DCMR; undefined where the container has none of its own */
+export function container(
+  relationship: Relationship | undefined,
+  name: Code,
+  template: string | undefined,
+  children: readonly Dataset[],
+): Dataset {
+  const from = { MappingResource: "DCMR", TemplateIdentifier: template ?? "" };
+  return item(
+    relationship,
+    "CONTAINER",
+    name,
+    {
+      ContinuityOfContent: "SEPARATE",
+      ...(template === undefined ? {} : { ContentTemplateSequence: [from] }),
+    },
+    children,
+  );
+}
+
+export function coded(
+  relationship: Relationship,
+  name: Code,
+  value: Code,
+  children: readonly Dataset[] = [],
+): Dataset {
+  return item(relationship, "CODE", name, { ConceptCodeSequence: [codeItem(value)] }, children);
+}
+
+export function text(relationship: Relationship, name: Code, value: string): Dataset {
+  return item(relationship, "TEXT", name, { TextValue: freeText(value) });
+}
+
+export function uidRef(relationship: Relationship, name: Code, uid: string): Dataset {
+  return item(relationship, "UIDREF", name, { UID: uid });
+}
+
+/** A number with its unit; where the decimal string is not exact, the double stands beside it (PS3.3 C.18.1). */
+export function num(name: Code, value: number, unit: Code): Dataset {
+  const decimal = decimalString(value);
+  return item("CONTAINS", "NUM", name, {
+    MeasuredValueSequence: [
+      {
+        NumericValue: decimal,
+        ...(Number(decimal) === value ? {} : { FloatingPointValue: value }),
+        MeasurementUnitsCodeSequence: [codeItem(unit)],
+      },
+    ],
+  });
+}
+
+/** One item for each object that the frames are of. */
+export function images(
+  relationship: Relationship,
+  name: Code | undefined,
+  frames: readonly SourceFrame[],
+): Dataset[] {
+  return referenced(frames).map((reference) =>
+    item(relationship, "IMAGE", name, { ReferencedSOPSequence: [reference] }),
+  );
+}
+
+/** A segment, or its frames, of a segmentation. */
+export function segment(name: Code, reference: Dataset): Dataset {
+  return item("CONTAINS", "IMAGE", name, { ReferencedSOPSequence: [reference] });
+}
+
+/** A closed line in a frame's pixels: the first one's upper left corner is 0\0 (PS3.3 C.18.6). */
+export function polyline(
+  name: Code,
+  points: readonly (readonly [number, number])[],
+  frame: SourceFrame,
+): Dataset {
+  const [first] = points;
+  const closed = first === undefined ? points : [...points, first];
+  return item(
+    "CONTAINS",
+    "SCOORD",
+    name,
+    { GraphicType: "POLYLINE", GraphicData: closed.flat() },
+    images("SELECTED FROM", undefined, [frame]),
+  );
+}

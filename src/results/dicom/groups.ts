@@ -1,0 +1,292 @@
+/** Measurement groups of the report (PS3.16 TID 1410, 1411, 1501). */
+import { labelsOf, type Code, type Label, type ModelOutput } from "../../manifest.js";
+import type { Finding, Measurement } from "../receipt.js";
+import {
+  OWN_SCHEME,
+  segmentsOf,
+  segmentTracking,
+  sideOf,
+  trackingUid,
+  type Segment,
+  type Subject,
+} from "./common.js";
+import { coded, container, dcm, images, num, polyline, sct, segment, text, uidRef } from "./content.js";
+import type { Dataset } from "./dataset.js";
+import { segFrameNumber } from "./seg.js";
+import type { SourceFrame } from "./source.js";
+import type { Companion, Said } from "./sr.js";
+
+const GROUP = dcm("125007", "Measurement Group");
+const NO_UNITS: Code = { value: "1", scheme: "UCUM", meaning: "no units" };
+const SCORE: Code = { value: "score", scheme: OWN_SCHEME, meaning: "Score" };
+const PROBABILITY: Code = { value: "probability", scheme: OWN_SCHEME, meaning: "Calibrated probability" };
+const THRESHOLD: Code = { value: "threshold", scheme: OWN_SCHEME, meaning: "Threshold of the score" };
+const PRESENT = sct("52101004", "Present");
+const ABSENT = sct("272519000", "Absent");
+
+/** A label with the output it belongs to. */
+interface Known {
+  label: Label;
+  output: ModelOutput;
+  o: number;
+  index: number;
+}
+
+export interface Groups {
+  /** Children of Imaging Measurements, in the order of findings, then of measurements that belong to none. */
+  groups: Dataset[];
+  /** Children of Qualitative Evaluations: what was looked for and not found, where regions were found. */
+  absent: Dataset[];
+}
+
+/**
+ * Groups of a report. Where regions were found, what was not stands apart from them: validators tell the template of a
+ * group by its siblings (PixelMed 2022), and readers look for regions there.
+ */
+export function measurementGroups(subject: Subject, said: Said, seg: Companion | undefined): Groups {
+  const { outputs } = subject.model.manifest;
+  const known = outputs.flatMap((output, o) =>
+    labelsOf(output).map((label, index): Known => ({ label, output, o, index })),
+  );
+  const segments = segmentsOf(outputs);
+  const ordinals = new Map<string, number>();
+  const all = foundOf(said).map((finding): Group => {
+    const found = known.find(({ label }) => label.label === finding.label);
+    if (found === undefined) throw new Error("A finding's label is one of the manifest's");
+    const key = `${finding.label} ${finding.frame ?? 0}`;
+    const ordinal = ordinals.get(key) ?? 0;
+    ordinals.set(key, ordinal + 1);
+    const own = said.measurements.filter((m) => m.label === finding.label && m.frame === finding.frame);
+    const place = segments.find(({ output, index }) => output === found.o && index === found.index);
+    return { subject, finding, known: found, ordinal, own, seg, place };
+  });
+  const apart = all.some(isRegion);
+  const isApart = ({ finding }: Group) => apart && !finding.present;
+  const values = said.measurements.filter(({ label }) => label === undefined);
+  return {
+    groups: [
+      ...all.filter((group) => !isApart(group)).map(groupOf),
+      ...values.map((measurement) => valueGroup(subject, measurement)),
+    ],
+    absent: all.filter(isApart).map(absentItem),
+  };
+}
+
+/**
+ * The findings that a report tells: a box below its threshold is none, and a label of which only such boxes were found
+ * on a frame is absent there.
+ */
+function foundOf({ findings }: Said): Finding[] {
+  const weak = new Set<string>();
+  return findings.flatMap((finding) => {
+    if (finding.box === undefined || finding.present) return [finding];
+    const { label, frame, threshold } = finding;
+    const key = `${label} ${frame ?? 0}`;
+    const found = findings.some((other) => other.label === label && other.frame === frame && other.present);
+    if (found || weak.has(key)) return [];
+    weak.add(key);
+    return [
+      {
+        label,
+        present: false,
+        ...(threshold === undefined ? {} : { threshold }),
+        ...(frame === undefined ? {} : { frame }),
+      },
+    ];
+  });
+}
+
+function isRegion({ finding, seg, place }: Group): boolean {
+  return finding.present && (finding.box !== undefined || (seg !== undefined && place !== undefined));
+}
+
+function absentItem({ subject, finding, known }: Group): Dataset {
+  const { code } = known.label;
+  if (code === undefined) throw new Error("Models without codes write no DICOM objects");
+  const source = images(
+    "INFERRED FROM",
+    dcm("121112", "Source of Measurement"),
+    framesOf(subject, finding.frame),
+  );
+  return coded("CONTAINS", code, ABSENT, source);
+}
+
+interface Group {
+  subject: Subject;
+  finding: Finding;
+  known: Known;
+  /** Which box of this label and frame it is, from 0. */
+  ordinal: number;
+  own: readonly Measurement[];
+  seg: Companion | undefined;
+  place: Segment | undefined;
+}
+
+function groupOf(group: Group): Dataset {
+  const { finding, seg, place } = group;
+  if (finding.box !== undefined) return boxGroup(group, finding.box);
+  if (seg !== undefined && place !== undefined && finding.present)
+    return finding.frame === undefined && finding.volume !== undefined
+      ? volumeGroup(group, seg, place)
+      : frameGroup(group, seg, place);
+  return wholeGroup(group);
+}
+
+/** The frames that a finding is about: one, or all. */
+function framesOf({ ids }: Subject, frame: number | undefined): readonly SourceFrame[] {
+  const one = frame === undefined ? undefined : ids.frames[frame - 1];
+  return one === undefined ? ids.frames : [one];
+}
+
+function tracking(id: string, uid: string): Dataset[] {
+  return [
+    text("HAS OBS CONTEXT", dcm("112039", "Tracking Identifier"), id),
+    uidRef("HAS OBS CONTEXT", dcm("112040", "Tracking Unique Identifier"), uid),
+  ];
+}
+
+/** TID 4019, in the words of equipment and segmentation. */
+function algorithmItems({ model }: Subject): Dataset[] {
+  return [
+    text("HAS CONCEPT MOD", dcm("111001", "Algorithm Name"), model.name),
+    text("HAS CONCEPT MOD", dcm("111003", "Algorithm Version"), model.version),
+  ];
+}
+
+/** Finding, category and site with its side. */
+function findingItems(subject: Subject, label: Label): Dataset[] {
+  const { code, category, finding_site } = label;
+  if (code === undefined) throw new Error("Models without codes write no DICOM objects");
+  const side = sideOf(subject, label);
+  const sided = side === undefined ? [] : [coded("HAS CONCEPT MOD", sct("272741003", "Laterality"), side)];
+  return [
+    ...(category === undefined ? [] : [coded("CONTAINS", sct("276214006", "Finding category"), category)]),
+    coded("CONTAINS", dcm("121071", "Finding"), code),
+    ...(finding_site === undefined
+      ? []
+      : [coded("HAS CONCEPT MOD", sct("363698007", "Finding Site"), finding_site, sided)]),
+  ];
+}
+
+/** The score is a probability only where the manifest says how it was calibrated. */
+function scoreItems({ finding, known }: Pick<Group, "finding" | "known">): Dataset[] {
+  const { score, threshold } = finding;
+  const { output } = known;
+  const calibrated = output.kind === "classification" && output.calibration.kind !== "none";
+  return [
+    ...(score === undefined ? [] : [num(calibrated ? PROBABILITY : SCORE, score, NO_UNITS)]),
+    ...(threshold === undefined ? [] : [num(THRESHOLD, threshold, NO_UNITS)]),
+  ];
+}
+
+function measured(own: readonly Measurement[]): Dataset[] {
+  return own.map(({ code, value, unit }) => {
+    if (code === undefined) throw new Error("Models without codes write no DICOM objects");
+    return num(code, value, unit);
+  });
+}
+
+/** TID 1410 with a box. */
+function boxGroup(group: Group, box: NonNullable<Finding["box"]>): Dataset {
+  const { subject, finding, known, ordinal } = group;
+  const [frame] = framesOf(subject, finding.frame);
+  if (frame === undefined) throw new Error("An image has a frame");
+  const { x0, y0, x1, y1 } = box;
+  const corners = [
+    [x0, y0],
+    [x1, y0],
+    [x1, y1],
+    [x0, y1],
+  ] as const;
+  const where = finding.frame === undefined ? "" : ` on frame ${finding.frame}`;
+  return container("CONTAINS", GROUP, "1410", [
+    ...tracking(
+      `${subject.model.name}: ${known.label.label} ${ordinal + 1}${where}`,
+      trackingUid(subject, ["box", known.o, known.index, finding.frame ?? 0, ordinal]),
+    ),
+    ...findingItems(subject, known.label),
+    ...algorithmItems(subject),
+    polyline(dcm("111030", "Image Region"), corners, frame),
+    ...scoreItems(group),
+  ]);
+}
+
+/** TID 1410 with a segment on one frame. */
+function frameGroup({ subject, finding, known, own }: Group, seg: Companion, place: Segment): Dataset {
+  const { id, uid } = segmentTracking(subject, place);
+  const frame = (finding.frame ?? 1) - 1;
+  return container("CONTAINS", GROUP, "1410", [
+    ...tracking(id, uid),
+    ...findingItems(subject, known.label),
+    ...algorithmItems(subject),
+    segment(dcm("121214", "Referenced Segmentation Frame"), {
+      ReferencedSOPClassUID: seg.sopClassUid,
+      ReferencedSOPInstanceUID: seg.sopInstanceUid,
+      // The frame is of one segment; naming both is not allowed (PS3.3 table 10-3)
+      ReferencedFrameNumber: segFrameNumber(place.number, frame, subject.ids.frames.length),
+    }),
+    ...images("CONTAINS", dcm("121233", "Source image for segmentation"), framesOf(subject, finding.frame)),
+    ...measured(own),
+  ]);
+}
+
+/** TID 1411 with a segment through all slices. */
+function volumeGroup({ subject, known, own }: Group, seg: Companion, place: Segment): Dataset {
+  const { id, uid } = segmentTracking(subject, place);
+  return container("CONTAINS", GROUP, "1411", [
+    ...tracking(id, uid),
+    ...findingItems(subject, known.label),
+    ...algorithmItems(subject),
+    segment(dcm("121191", "Referenced Segment"), {
+      ReferencedSOPClassUID: seg.sopClassUid,
+      ReferencedSOPInstanceUID: seg.sopInstanceUid,
+      ReferencedSegmentNumber: place.number,
+    }),
+    ...sourceOfVolume(subject),
+    ...measured(own),
+  ]);
+}
+
+function sourceOfVolume({ image, ids }: Subject): Dataset[] {
+  if (image.series === undefined)
+    return images("CONTAINS", dcm("121233", "Source image for segmentation"), ids.frames);
+  return [uidRef("CONTAINS", dcm("121232", "Source series for segmentation"), ids.seriesInstanceUid)];
+}
+
+/** TID 1501: present or absent in the image, with its score and measurements. */
+function wholeGroup(group: Group): Dataset {
+  const { subject, finding, known, own } = group;
+  const { label } = known;
+  const where = finding.frame === undefined ? "" : ` on frame ${finding.frame}`;
+  return container("CONTAINS", GROUP, "1501", [
+    ...tracking(
+      `${subject.model.name}: ${label.label}${where}`,
+      trackingUid(subject, ["image", known.o, known.index, finding.frame ?? 0]),
+    ),
+    ...evaluated(subject, label, finding.present),
+    ...algorithmItems(subject),
+    ...images("CONTAINS", dcm("121112", "Source of Measurement"), framesOf(subject, finding.frame)),
+    ...scoreItems(group),
+    ...measured(own),
+    ...(label.code === undefined ? [] : [coded("CONTAINS", label.code, finding.present ? PRESENT : ABSENT)]),
+  ]);
+}
+
+/** What is absent must not stand there as a finding, for readers that stop at that item. */
+function evaluated(subject: Subject, label: Label, present: boolean): Dataset[] {
+  const items = findingItems(subject, label);
+  if (present) return items;
+  return items.filter((item) => item["RelationshipType"] !== "CONTAINS");
+}
+
+/** TID 1501 with a value that the model measured, a regression. */
+function valueGroup(subject: Subject, measurement: Measurement): Dataset {
+  const { name, frame } = measurement;
+  const where = frame === undefined ? "" : ` on frame ${frame}`;
+  return container("CONTAINS", GROUP, "1501", [
+    ...tracking(`${subject.model.name}: ${name}${where}`, trackingUid(subject, ["value", name, frame ?? 0])),
+    ...algorithmItems(subject),
+    ...images("CONTAINS", dcm("121112", "Source of Measurement"), framesOf(subject, frame)),
+    ...measured([measurement]),
+  ]);
+}

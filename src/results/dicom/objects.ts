@@ -1,0 +1,117 @@
+/** The DICOM objects of one model's results over one image: which can be made, made, and checked. */
+import type { Image, Warning } from "../../image.js";
+import type { OutputKind } from "../../manifest.js";
+import type { ResultFile } from "../commit.js";
+import { sha256 } from "../files.js";
+import { objectName } from "../names.js";
+import type { OutputFile } from "../receipt.js";
+import { checkObjects, type Written } from "./check.js";
+import type { DicomKind, Subject } from "./common.js";
+import { secondaryCapture } from "./sc.js";
+import { segmentation, type FrameOutputs } from "./seg.js";
+import { sourceIds, type SourceIds } from "./source.js";
+import { structuredReport, type Companion, type Said } from "./sr.js";
+
+const DICOM_KINDS: readonly DicomKind[] = ["seg", "sc", "sr"];
+
+export interface ObjectsRequest {
+  image: Image;
+  model: Subject["model"];
+  /** ISO 8601. */
+  startedAt: string;
+  kinds: readonly OutputKind[];
+  /** The request names the kinds itself: what cannot be written is then said. */
+  asked: boolean;
+  said: Said;
+  /** Outputs for each frame of the image; needed for a SEG. */
+  outputs: FrameOutputs | undefined;
+  /** Base name of the results. */
+  name: string;
+  /** The overlay, and the frame (from 0) that it shows; called where a secondary capture is wanted. */
+  picture: () => Promise<{ png: Uint8Array; frame: number }>;
+  predecessor?: Companion | undefined;
+}
+
+export interface Objects {
+  files: ResultFile[];
+  outputs: OutputFile[];
+  warnings: Warning[];
+}
+
+/** @throws RadserveError output_invalid where an object does not read back as what it should be */
+export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
+  const wanted = DICOM_KINDS.filter((kind) => request.kinds.includes(kind));
+  const ids = sourceIds(request.image);
+  const reasons = wanted.map((kind) => ({ kind, reason: whyNot(kind, request, ids) }));
+  const warnings = reasons.flatMap(({ kind, reason }) =>
+    reason === undefined || !(request.asked || isUnforeseen(request, ids)) ? [] : [notWritten(kind, reason)],
+  );
+  const kinds = reasons.filter(({ reason }) => reason === undefined).map(({ kind }) => kind);
+  const { attributes } = request.image;
+  if (kinds.length === 0 || attributes === undefined || "missing" in ids)
+    return { files: [], outputs: [], warnings };
+  const { image, model } = request;
+  const subject: Subject = { image, attributes, ids, model, startedAt: new Date(request.startedAt) };
+  const written = await build(subject, kinds, request);
+  await checkObjects(subject, written, request.outputs);
+  return { ...listed(request.name, model.name, written), warnings };
+}
+
+/** A DICOM source that nothing can refer to is a fault of the source, and said even where nobody asked. */
+function isUnforeseen({ image }: ObjectsRequest, ids: SourceIds | { missing: string }): boolean {
+  return image.attributes !== undefined && "missing" in ids;
+}
+
+function whyNot(
+  kind: DicomKind,
+  { model, outputs }: ObjectsRequest,
+  ids: SourceIds | { missing: string },
+): string | undefined {
+  if (model.manifest.stage === "draft") return "the model is a draft, without codes";
+  if ("missing" in ids) return ids.missing;
+  const segments = model.manifest.outputs.some((output) => output.kind === "segmentation");
+  return kind === "seg" && (!segments || outputs === undefined) ? "the model does not segment" : undefined;
+}
+
+function notWritten(kind: DicomKind, reason: string): Warning {
+  return { code: "output_not_written", message: `No ${kind.toUpperCase()} was written: ${reason}.` };
+}
+
+async function build(
+  subject: Subject,
+  kinds: readonly DicomKind[],
+  { outputs, said, picture, predecessor }: ObjectsRequest,
+): Promise<Written[]> {
+  const written: Written[] = [];
+  const seg = kinds.includes("seg") && outputs !== undefined ? segmentation(subject, outputs) : undefined;
+  if (seg !== undefined) written.push({ kind: "seg", object: seg });
+  if (kinds.includes("sc")) {
+    const { png, frame } = await picture();
+    written.push({ kind: "sc", object: await secondaryCapture(subject, png, frame) });
+  }
+  if (kinds.includes("sr"))
+    written.push({ kind: "sr", object: structuredReport({ subject, said, seg, predecessor }) });
+  return written;
+}
+
+function listed(
+  name: string,
+  model: string,
+  written: readonly Written[],
+): Pick<Objects, "files" | "outputs"> {
+  const files = written.map(({ kind, object }) => ({
+    name: objectName(name, model, kind),
+    bytes: object.bytes,
+  }));
+  const outputs = written.map(({ object }, index): OutputFile => {
+    const file = files[index];
+    return {
+      path: file?.name ?? "",
+      media_type: "application/dicom",
+      sop_class_uid: object.sopClassUid,
+      sop_instance_uid: object.sopInstanceUid,
+      sha256: sha256(object.bytes),
+    };
+  });
+  return { files, outputs };
+}

@@ -1,0 +1,69 @@
+/** The overlay picture for viewers that show neither reports nor segmentations: Secondary Capture (PS3.3 A.8). */
+import sharp from "sharp";
+import { codeItem, commonModules, freeText, lossiness, seedOf, type Subject } from "./common.js";
+import { dcm } from "./content.js";
+import { dicomObject, type DicomObject } from "./dataset.js";
+import { anatomyOfSeries, referenced } from "./source.js";
+
+export const SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7";
+
+/**
+ * @param png the overlay as it is written beside the receipt
+ * @param frame of the image (from 0) that the picture shows
+ */
+export async function secondaryCapture(
+  subject: Subject,
+  png: Uint8Array,
+  frame: number,
+): Promise<DicomObject> {
+  const { image, attributes, ids, model } = subject;
+  const { data, info } = await sharp(png)
+    .removeAlpha()
+    .toColourspace("srgb")
+    .raw()
+    .toBuffer({ resolveWithObject: true });
+  if (info.channels !== 3) throw new Error("The overlay is a colour picture");
+  const source = ids.frames[frame];
+  if (source === undefined) throw new Error("The picture is of a frame of the image");
+  const { manifest } = model;
+  const burnedIn = attributes.string("BurnedInAnnotation") === "NO" ? "NO" : "YES";
+  return dicomObject(
+    {
+      SOPClassUID: SECONDARY_CAPTURE,
+      Modality: modalityOf(image.source.modality),
+      ...commonModules(subject, "sc"),
+      ...anatomyOfSeries(attributes),
+      ConversionType: "WSD",
+      ImageType: ["DERIVED", "SECONDARY"],
+      PatientOrientation: "",
+      // Where the source does not say that its pixels name nobody, the copy cannot either
+      BurnedInAnnotation: burnedIn,
+      ...lossiness(image, attributes),
+      DerivationDescription: freeText(
+        `Overlay of ${model.name} ${model.version} (${manifest.manufacturer}). ${manifest.regulatory}`,
+        1024,
+      ),
+      SourceImageSequence: referenced([source]).map((item) => ({
+        ...item,
+        PurposeOfReferenceCodeSequence: [
+          codeItem(dcm("121322", "Source image for image processing operation")),
+        ],
+      })),
+      SamplesPerPixel: 3,
+      PhotometricInterpretation: "RGB",
+      PlanarConfiguration: 0,
+      Rows: info.height,
+      Columns: info.width,
+      BitsAllocated: 8,
+      BitsStored: 8,
+      HighBit: 7,
+      PixelRepresentation: 0,
+      PixelData: data,
+    },
+    seedOf(subject),
+  );
+}
+
+function modalityOf(modality: string | undefined): string {
+  return modality !== undefined && /^[A-Z0-9_ ]{1,16}$/.test(modality) ? modality : "OT";
+}

@@ -1,0 +1,168 @@
+/**
+ * The report: Comprehensive 3D SR by TID 1500 (PS3.16). Regions are TID 1410 (boxes, and segments on one frame) and
+ * TID 1411 (segments through a volume); what concerns the image as a whole, and what was looked for and not found, is
+ * TID 1501. It is written also when nothing was found.
+ */
+import type { Warning } from "../../image.js";
+import type { Code } from "../../manifest.js";
+import type { Finding, Measurement } from "../receipt.js";
+import { commonModules, deviceUid, OWN_SCHEME, seedOf, type Subject } from "./common.js";
+import { coded, container, dcm, text, uidRef } from "./content.js";
+import { dicomObject, type Dataset, type DicomObject } from "./dataset.js";
+import { measurementGroups } from "./groups.js";
+import { procedureReported } from "./procedure.js";
+import { referencedObjects, takeOver } from "./source.js";
+
+export const COMPREHENSIVE_3D_SR = "1.2.840.10008.5.1.4.1.1.88.34";
+
+/** What the report tells. */
+export interface Said {
+  findings: readonly Finding[];
+  measurements: readonly Measurement[];
+  /** The receipt's, of image and model. */
+  warnings: readonly Warning[];
+}
+
+/** An object of ours in the same study that the report points to. */
+export type Companion = Pick<DicomObject, "sopClassUid" | "sopInstanceUid" | "seriesInstanceUid">;
+
+export interface ReportInput {
+  subject: Subject;
+  said: Said;
+  /** The segmentation written beside it, if any. */
+  seg: Companion | undefined;
+  /** An earlier report of the same source by another model or at another time, which this one follows. */
+  predecessor?: Companion | undefined;
+}
+
+const ENGLISH: Code = { value: "en-US", scheme: "RFC5646", meaning: "English (United States)" };
+const QUALITATIVE_EVALUATIONS: Code = {
+  value: "C0034375",
+  scheme: "UMLS",
+  meaning: "Qualitative Evaluations",
+};
+const own = (value: string, meaning: string): Code => ({ value, scheme: OWN_SCHEME, meaning });
+
+/** @throws RangeError for numbers that are none; the caller has refused them before */
+export function structuredReport(input: ReportInput): DicomObject {
+  const { subject } = input;
+  const dataset: Dataset = {
+    SOPClassUID: COMPREHENSIVE_3D_SR,
+    Modality: "SR",
+    ...commonModules(subject, "sr"),
+    ReferencedPerformedProcedureStepSequence: [],
+    CompletionFlag: "COMPLETE",
+    VerificationFlag: "UNVERIFIED",
+    PerformedProcedureCodeSequence: [],
+    ...requests(subject),
+    ...predecessors(input),
+    CurrentRequestedProcedureEvidenceSequence: evidence(input),
+    ...container(undefined, dcm("126000", "Imaging Measurement Report"), "1500", contentOf(input)),
+  };
+  return dicomObject(dataset, seedOf(subject));
+}
+
+function contentOf({ subject, said, seg }: ReportInput): Dataset[] {
+  const { model } = subject;
+  const { groups, absent } = measurementGroups(subject, said, seg);
+  return [
+    coded("HAS CONCEPT MOD", dcm("121049", "Language of Content Item and Descendants"), ENGLISH),
+    ...observer(model),
+    coded("HAS CONCEPT MOD", dcm("121058", "Procedure reported"), procedureReported(subject)),
+    ...(groups.length === 0
+      ? []
+      : [container("CONTAINS", dcm("126010", "Imaging Measurements"), undefined, groups)]),
+    container("CONTAINS", QUALITATIVE_EVALUATIONS, undefined, [...absent, ...statements(subject, said)]),
+  ];
+}
+
+/** TID 1002 and 1004: a device, which is the model. */
+function observer(model: Subject["model"]): Dataset[] {
+  const context = "HAS OBS CONTEXT";
+  return [
+    coded(context, dcm("121005", "Observer Type"), dcm("121007", "Device")),
+    uidRef(context, dcm("121012", "Device Observer UID"), deviceUid(model)),
+    text(context, dcm("121013", "Device Observer Name"), model.name),
+    text(context, dcm("121014", "Device Observer Manufacturer"), model.manifest.manufacturer),
+    text(context, dcm("121015", "Device Observer Model Name"), model.name),
+    text(context, dcm("121016", "Device Observer Serial Number"), model.sha256),
+  ];
+}
+
+/** What the result may be used for, and every reason to doubt it: coded, with the words beside the code. */
+function statements({ model }: Subject, { warnings }: Said): Dataset[] {
+  const regulatory = own("regulatory", "Regulatory status");
+  return [
+    text("CONTAINS", regulatory, model.manifest.regulatory),
+    ...warnings.flatMap(({ code, message }) => [
+      coded("CONTAINS", own("caveat", "Caveat of the result"), caveatCode(code)),
+      text("CONTAINS", dcm("121106", "Comment"), message),
+    ]),
+  ];
+}
+
+function caveatCode(code: string): Code {
+  const known: Readonly<Record<string, string>> = {
+    outside_envelope: "Outside the range in which the model was tested",
+  };
+  const words = code.replaceAll("_", " ");
+  return own(code, (known[code] ?? words.charAt(0).toUpperCase() + words.slice(1)).slice(0, 64));
+}
+
+/** The order that the images fulfil, where they say which (PS3.3 C.17.2, Referenced Request Sequence). */
+function requests({ attributes, ids }: Subject): Dataset {
+  const accession = attributes.string("AccessionNumber");
+  if (accession === undefined || accession.length > 16) return {};
+  const request = attributes.sequence("RequestAttributesSequence")?.[0];
+  const asked =
+    request === undefined ? {} : takeOver(request, ["RequestedProcedureID", "RequestedProcedureDescription"]);
+  return {
+    ReferencedRequestSequence: [
+      {
+        StudyInstanceUID: ids.studyInstanceUid,
+        ReferencedStudySequence: [],
+        AccessionNumber: accession,
+        PlacerOrderNumberImagingServiceRequest: "",
+        FillerOrderNumberImagingServiceRequest: "",
+        RequestedProcedureID: "",
+        RequestedProcedureDescription: "",
+        ...asked,
+        RequestedProcedureCodeSequence: [],
+      },
+    ],
+  };
+}
+
+/** Every object that the report refers to, by series (PS3.3 C.17.2.3). */
+function evidence({ subject, seg }: ReportInput): Dataset[] {
+  const { ids } = subject;
+  const ours = seg === undefined ? [] : [seg];
+  return [
+    {
+      StudyInstanceUID: ids.studyInstanceUid,
+      ReferencedSeriesSequence: [
+        { SeriesInstanceUID: ids.seriesInstanceUid, ReferencedSOPSequence: referencedObjects(ids.frames) },
+        ...ours.map(({ sopClassUid, sopInstanceUid, seriesInstanceUid }) => ({
+          SeriesInstanceUID: seriesInstanceUid,
+          ReferencedSOPSequence: [
+            { ReferencedSOPClassUID: sopClassUid, ReferencedSOPInstanceUID: sopInstanceUid },
+          ],
+        })),
+      ],
+    },
+  ];
+}
+
+function predecessors({ subject, predecessor }: ReportInput): Dataset {
+  if (predecessor === undefined) return {};
+  const { sopClassUid, sopInstanceUid, seriesInstanceUid } = predecessor;
+  const object = { ReferencedSOPClassUID: sopClassUid, ReferencedSOPInstanceUID: sopInstanceUid };
+  return {
+    PredecessorDocumentsSequence: [
+      {
+        StudyInstanceUID: subject.ids.studyInstanceUid,
+        ReferencedSeriesSequence: [{ SeriesInstanceUID: seriesInstanceUid, ReferencedSOPSequence: [object] }],
+      },
+    ],
+  };
+}

@@ -1,0 +1,28 @@
+/** Errors of validators that are false or harmless, each with its reason. Nothing else is let pass. */
+export interface Allowed {
+  tool: "dciodvfy" | "dcentvfy" | "PixelMed";
+  error: RegExp;
+  reason: string;
+}
+
+export const ALLOWED: readonly Allowed[] = [
+  {
+    tool: "dciodvfy",
+    error: /<\/Laterality\(0020,0060\)> - Missing attribute for Type 2C Conditional/,
+    reason:
+      "Laterality is for paired parts (PS3.3 C.7.3.1); without Body Part Examined the tool cannot know and takes every part for one. The source does not say a side, and none is made up.",
+  },
+  {
+    tool: "PixelMed",
+    error: /VR PN .*value invalid for this character set|invalid character/i,
+    reason: "The tool of 2022 checks names as if they were ISO 646, although the object says ISO_IR 192.",
+  },
+];
+
+/** The lines that are errors and are not allowed. */
+export function refusedErrors(tool: Allowed["tool"], output: string): string[] {
+  return output
+    .split("\n")
+    .filter((line) => /^Error|\bError\b.* - /.test(line))
+    .filter((line) => !ALLOWED.some((entry) => entry.tool === tool && entry.error.test(line)));
+}

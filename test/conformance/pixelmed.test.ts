@@ -1,0 +1,63 @@
+/**
+ * Reports against PixelMed's DicomSRValidator, which IHE's Connectathon uses: one source of each modality, with the
+ * kinds of models in turn, and the models that ship. It takes seconds a report, so not every file.
+ */
+import { execFile } from "node:child_process";
+import { readdirSync } from "node:fs";
+import { basename, join, resolve } from "node:path";
+import { promisify } from "node:util";
+import t from "tap";
+import { readImage } from "../../src/read.js";
+import { ADDON, commandsAre, DICOM_FILES, needs } from "../support/needs.js";
+import { refusedErrors } from "./allowed.js";
+import { workshop } from "./objects.js";
+import { readFileSync } from "node:fs";
+
+const JARS = "/usr/share/java";
+const skip = needs(ADDON, DICOM_FILES, `${JARS}/pixelmed.jar`) || commandsAre("java");
+const KINDS = ["test-segmenter", "test-classifier", "test-detector", "test-overlapping"];
+const LIMITS = ["xpathExprOpLimit", "xpathTotalOpLimit", "xpathExprGrpLimit"].map((l) => `-Djdk.xml.${l}=0`);
+
+async function validate(report: string): Promise<string> {
+  const jars = readdirSync(JARS).filter((name) => name.endsWith(".jar"));
+  const classPath = jars.map((name) => join(JARS, name)).join(":");
+  const tool = "com.pixelmed.validate.DicomSRValidator";
+  const { stdout, stderr } = await promisify(execFile)(
+    "java",
+    ["-Xss64m", ...LIMITS, "-cp", classPath, tool, report],
+    { maxBuffer: 2 ** 26 },
+  );
+  return stdout + stderr;
+}
+
+t.test("PixelMed's validator has no errors", { skip }, async (t) => {
+  const shop = await workshop();
+  t.teardown(() => shop.close());
+  const reports: string[] = [];
+  const seen = new Set<string>();
+  for (const path of shop.sources) {
+    const modality = (await readImage(readFileSync(path))).source.modality ?? "";
+    if (seen.has(modality)) continue;
+    const [made] = await shop.make(path, [KINDS[seen.size % KINDS.length]!], ["sr", "seg"]);
+    if (made?.objects.sr === undefined) continue;
+    seen.add(modality);
+    reports.push(made.objects.sr);
+  }
+  for (const [model, file] of [
+    ["ct-tissue", "ct-series-chest/000021.dcm"],
+    ["burned-in-text", "ele-us-burnedin.dcm"],
+  ] as const) {
+    const [made] = await shop.make(resolve("../shared/dicom", file), [model], ["sr", "seg"]);
+    reports.push(made!.objects.sr!);
+  }
+  t.ok(reports.length >= 8, `${reports.length} reports`);
+  const queue = [...reports];
+  const worker = async () => {
+    for (let report = queue.shift(); report !== undefined; report = queue.shift()) {
+      const output = await validate(report);
+      t.match(output, /IOD validation complete/, `${basename(report)} was validated`);
+      t.strictSame(refusedErrors("PixelMed", output), [], basename(report));
+    }
+  };
+  await Promise.all([worker(), worker()]);
+});
