@@ -4,7 +4,7 @@ import { caveats } from "./accept.js";
 import { sortingStep, volumeOf } from "./dicom/volume.js";
 import type { Engine, EngineOutput, InferOptions, InferResult, Plane } from "./engine.js";
 import { asRadserveError, RadserveError, type ErrorCode } from "./errors.js";
-import type { Image, TransformStep, VoiTransform, Volume } from "./image.js";
+import type { Image, TransformStep, VoiTransform, Volume, Warning } from "./image.js";
 import type { Done, InferContext, InferTask } from "./infer.js";
 import { frameSteps } from "./preparation.js";
 import type { Manifest } from "./manifest.js";
