@@ -8,6 +8,7 @@ import { RadserveError } from "./errors.js";
 import type { Image, Warning } from "./image.js";
 import type { Opened } from "./paths.js";
 import { filesOf, readReceipt } from "./results/reuse.js";
+import { readWhole } from "./whole-file.js";
 
 export interface FolderLimits {
   /** Entries of the folder, whatever they are. */
@@ -122,7 +123,7 @@ async function readRegular(path: Buffer, admit: (size: number) => void): Promise
     const { bytesRead } = await handle.read(head, 0, HEAD_BYTES, 0);
     if (!isDicom(head.subarray(0, bytesRead))) return undefined;
     admit(facts.size);
-    return await handle.readFile();
+    return await readWhole(handle);
   } finally {
     await handle.close();
   }

@@ -46,6 +46,9 @@ const SAMPLES: Readonly<Record<string, number>> = {
   YBR_PARTIAL_420: 3,
 };
 
+/** 2^29, as of other picture files: what the steps after decoding hold of one frame stays within a few GiB. */
+const MAX_FRAME_PIXELS = 2 ** 29;
+
 /**
  * Reads and checks the module. Throws corrupt_image naming the attribute that is wrong, or unsupported_format for
  * retired photometric interpretations (HSV, ARGB, CMYK, YBR_PARTIAL_422).
@@ -57,6 +60,12 @@ export function readImagePixel(
 ): ImagePixel {
   const rows = integer(attributes, "Rows", 1, 65535);
   const columns = integer(attributes, "Columns", 1, 65535);
+  if (rows * columns > MAX_FRAME_PIXELS)
+    throw new RadserveError(
+      "unsupported_format",
+      `Expected frames of at most ${MAX_FRAME_PIXELS} pixels; found ${columns} x ${rows}.`,
+      { most: MAX_FRAME_PIXELS, rows, columns },
+    );
   const frames = attributes.number("NumberOfFrames") ?? 1;
   if (!Number.isInteger(frames) || frames < 1 || frames > 2 ** 31)
     throw bad("NumberOfFrames", "a positive integer", frames);
