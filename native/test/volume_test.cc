@@ -42,13 +42,15 @@ OutputSpec LabelMapSpec() {
   return spec;
 }
 
-OutputResult Back(const PreparedVolume& prepared, const Tensor& y, const OutputSpec& spec, bool channels_last = false) {
+OutputResult Back(const PreparedVolume& prepared, const Tensor& y, const OutputSpec& spec,
+                  bool channels_last = false) {
   const std::vector<double> thresholds(static_cast<size_t>(spec.labels), 0.5);
-  return PostprocessVolume(
-      spec, [&](const std::string&) -> const Tensor& { return y; }, prepared, channels_last, thresholds, {});
+  return PostprocessVolume(spec, [&](const std::string&) -> const Tensor& { return y; }, prepared,
+                           channels_last, thresholds, {});
 }
 
-/// A different number at every voxel of the box, from 1, so that nothing can be confused; off centre and lopsided.
+/// A different number at every voxel of the box, from 1, so that nothing can be confused; off centre and
+/// lopsided.
 float Number(const Point& at) {
   return 1 + std::floor(static_cast<float>(at[0])) + 5 * std::floor(static_cast<float>(at[1])) +
          30 * std::floor(static_cast<float>(at[2]));
@@ -70,7 +72,8 @@ TEST("of all 48 acquisitions the tensor is the same, voxel for voxel, and so is 
   int flipped_same = 0;
   for (const std::string orientation : {"RAS", "LPS", "AIL", "SPL", "PRI", "LSA", "IRA"}) {
     for (const Acquisition& acquisition : AllAcquisitions()) {
-      const Scan scan(acquisition, kSides, {1, 1, 1}, [](const Point& at) { return Number(at) > 200 ? 0 : Number(at); });
+      const Scan scan(acquisition, kSides, {1, 1, 1},
+                      [](const Point& at) { return Number(at) > 200 ? 0 : Number(at); });
       const PreparedVolume prepared = Prepare(scan, VolumeSpec(orientation));
       const std::vector<float> values = AsFloats(prepared.tensor);
       const auto& shape = prepared.tensor.shape;
@@ -109,7 +112,8 @@ END;
 
 TEST("letterbox at the volume's own spacing moves by whole voxels, whatever side is odd") {
   for (const Acquisition& acquisition : AllAcquisitions()) {
-    const Scan scan(acquisition, kSides, {1, 1, 1}, [](const Point& at) { return std::min(200.0f, Number(at)); });
+    const Scan scan(acquisition, kSides, {1, 1, 1},
+                    [](const Point& at) { return std::min(200.0f, Number(at)); });
     InputSpec spec = Sized("RAS", 10, 9, 12, Fit::kLetterbox);
     spec.spacing_mm = {1, 1, 1};
     spec.background = 99;
@@ -131,7 +135,8 @@ END;
 
 TEST("crop keeps the centre by whole voxels, and what was cut off is background in the mask") {
   for (const Acquisition& acquisition : AllAcquisitions()) {
-    const Scan scan(acquisition, kSides, {1, 1, 1}, [](const Point& at) { return std::min(200.0f, Number(at)); });
+    const Scan scan(acquisition, kSides, {1, 1, 1},
+                    [](const Point& at) { return std::min(200.0f, Number(at)); });
     for (const bool by_spacing : {true, false}) {
       InputSpec spec = Sized("LPS", 3, 4, 4, Fit::kCrop);
       if (by_spacing) {
@@ -145,8 +150,9 @@ TEST("crop keeps the centre by whole voxels, and what was cut off is background 
       size_t kept = 0;
       scan.ForVoxels([&](size_t i, const Point& at) {
         // 3 of 5, 4 of 6, 4 of 7 voxels; 5 of 5, 6 of 6, 5 of 7.
-        const bool inside = by_spacing ? at[0] > 1 && at[0] < 4 && at[1] > 1 && at[1] < 5 && at[2] > 2 && at[2] < 6
-                                       : at[2] > 1 && at[2] < 6;
+        const bool inside = by_spacing
+                                ? at[0] > 1 && at[0] < 4 && at[1] > 1 && at[1] < 5 && at[2] > 2 && at[2] < 6
+                                : at[2] > 1 && at[2] < 6;
         kept += inside ? 1 : 0;
         if (static_cast<float>(back.mask[i]) != (inside ? scan.voxels[i] : 0)) ++wrong;
       });
@@ -167,7 +173,9 @@ struct Case {
 
 Case RandomCase(std::mt19937& random) {
   const auto whole = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
-  const auto real = [&](double low, double high) { return std::uniform_real_distribution<double>(low, high)(random); };
+  const auto real = [&](double low, double high) {
+    return std::uniform_real_distribution<double>(low, high)(random);
+  };
   const auto all = AllAcquisitions();
   Case c;
   c.acquisition = all[static_cast<size_t>(whole(0, 47))];
@@ -216,7 +224,9 @@ END;
 /// Neither constant nor symmetric: a slope along each axis of the patient.
 float Slope(const Point& at) { return static_cast<float>(3 * at[0] - 2 * at[1] + 0.7 * at[2] + 5); }
 
-TEST("a slope in the patient is that slope in the tensor, and a plane cuts the source where it cuts the patient") {
+TEST(
+    "a slope in the patient is that slope in the tensor, and a plane cuts the source where it cuts the "
+    "patient") {
   std::mt19937 random(7);
   int checked = 0;
   int wrong = 0;
@@ -298,7 +308,8 @@ TEST("spacing in mm: twice the spacing halves the sides, own size follows, multi
 END;
 
 TEST("grids that are the same but for rounding are copied") {
-  const Scan scan({}, {20, 16, 12}, {1.00001, 0.99999, 1}, [](const Point& at) { return at[0] > 9 ? 100.0f : 1.0f; });
+  const Scan scan({}, {20, 16, 12}, {1.00001, 0.99999, 1},
+                  [](const Point& at) { return at[0] > 9 ? 100.0f : 1.0f; });
   InputSpec spec = Sized("SPL", 12, 16, 20, Fit::kLetterbox);
   spec.spacing_mm = {1, 1, 1};
   CHECK(AsFloats(Prepare(scan, spec).tensor) == scan.voxels);
@@ -453,11 +464,9 @@ TEST("probabilities come back by channel, first or last, whole or reduced") {
     return y;
   };
   const std::vector<uint8_t> expected = {0, 1, 0, 0, 1, 1, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0};
-  const Tensor first =
-      filled({1, 2, 4, 1, 2}, {-1, 1, -1, -1, 1, 1, -1, 1, 1, -1, -1, 1, -1, -1, -1, 1});
+  const Tensor first = filled({1, 2, 4, 1, 2}, {-1, 1, -1, -1, 1, 1, -1, 1, 1, -1, -1, 1, -1, -1, -1, 1});
   CHECK(Back(prepared, first, spec).mask == expected);
-  const Tensor last =
-      filled({1, 4, 1, 2, 2}, {-1, 1, 1, -1, -1, -1, -1, 1, 1, -1, 1, -1, -1, -1, 1, 1});
+  const Tensor last = filled({1, 4, 1, 2, 2}, {-1, 1, 1, -1, -1, -1, -1, 1, 1, -1, 1, -1, -1, -1, 1, 1});
   const OutputResult result = Back(prepared, last, spec, true);
   CHECK(result.mask == expected);
   CHECK((result.counts == std::vector<int64_t>{3, 2}));
@@ -466,9 +475,14 @@ TEST("probabilities come back by channel, first or last, whole or reduced") {
   // Half as many slices as the source: the upper two of four are nearer to the second.
   const Tensor half = filled({2, 2, 1, 1}, {0, 2, 1, 0});
   CHECK((Back(prepared, half, spec).mask == std::vector<uint8_t>{1, 1, 1, 1, 0, 0, 0, 0}));
-  EQUAL(CodeOf([&] { Back(prepared, filled({1, 3, 4, 1, 1}, std::vector<float>(12)), spec); }), "output_invalid");
+  EQUAL(CodeOf([&] {
+          Back(prepared, filled({1, 3, 4, 1, 1}, std::vector<float>(12)), spec);
+        }),
+        "output_invalid");
   EQUAL(CodeOf([&] { Back(prepared, filled({2, 2, 1, 1}, {0, NAN, 1, 0}), spec); }), "output_invalid");
-  EQUAL(CodeOf([&] { Back(prepared, filled({4, 1, 2}, std::vector<float>(8, 201)), LabelMapSpec()); }),
+  EQUAL(CodeOf([&] {
+          Back(prepared, filled({4, 1, 2}, std::vector<float>(8, 201)), LabelMapSpec());
+        }),
         "output_invalid");
 }
 END;
