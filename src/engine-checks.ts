@@ -1,23 +1,10 @@
 /** What the engine checks before it calls the addon: arguments, and a manifest against the graph it describes. */
 import type { InferOptions, LoadOptions, Plane, RenderOptions, Tensor, TensorInfo } from "./engine.js";
 import { nativeOutput } from "./engine-specs.js";
+import { ELEMENT_BYTES } from "./element-bytes.js";
 import { RadserveError } from "./errors.js";
 import type { VolumeGeometry } from "./image.js";
 import { mayOverlap, type ImageInput, type ModelOutput } from "./manifest.js";
-
-const BYTES: Record<Tensor["dtype"], number> = {
-  float32: 4,
-  float16: 2,
-  float64: 8,
-  uint8: 1,
-  int8: 1,
-  uint16: 2,
-  int16: 2,
-  int32: 4,
-  int64: 8,
-  uint32: 4,
-  bool: 1,
-};
 
 function expect(good: boolean, message: string): void {
   if (!good) throw new RadserveError("bad_request", message);
@@ -87,7 +74,7 @@ export function checkInferOptions(options: InferOptions): void {
 export function checkFeeds(feeds: readonly Tensor[]): void {
   for (const { name, dtype, shape, data } of feeds) {
     const sides = shape.every((side) => Number.isSafeInteger(side) && side >= 0);
-    const expected = shape.reduce((a, b) => a * b, 1) * BYTES[dtype];
+    const expected = shape.reduce((a, b) => a * b, 1) * ELEMENT_BYTES[dtype];
     expect(
       sides && data.byteLength === expected,
       `Expected ${expected} bytes for the tensor "${name}" of ${dtype} [${shape.join(",")}], found ${data.byteLength}.`,

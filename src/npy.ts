@@ -2,6 +2,7 @@
  * NumPy's .npy files: canaries and the tensors that `models try` shows. Written byte for byte as numpy.save does,
  * so that a developer's own tools read and make them (format: numpy.lib.format, versions 1.0 to 3.0).
  */
+import { ELEMENT_BYTES } from "./element-bytes.js";
 import type { Tensor, TensorType } from "./engine.js";
 import { RadserveError } from "./errors.js";
 
@@ -17,21 +18,6 @@ const DESCRIPTORS: Record<TensorType, string> = {
   int64: "<i8",
   uint32: "<u4",
   bool: "|b1",
-};
-
-/** Bytes of one element. */
-export const ELEMENT_BYTES: Record<TensorType, number> = {
-  float32: 4,
-  float16: 2,
-  float64: 8,
-  uint8: 1,
-  int8: 1,
-  uint16: 2,
-  int16: 2,
-  int32: 4,
-  int64: 8,
-  uint32: 4,
-  bool: 1,
 };
 
 const MAGIC = [0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59];

@@ -6,7 +6,8 @@ import { readFile } from "node:fs/promises";
 import type { Engine, LoadedModel, Tensor } from "../engine.js";
 import { RadserveError } from "../errors.js";
 import type { ImageInput, Manifest } from "../manifest.js";
-import { decodeNpy, ELEMENT_BYTES, elementCount } from "../npy.js";
+import { ELEMENT_BYTES } from "../element-bytes.js";
+import { decodeNpy, elementCount } from "../npy.js";
 import { resolveModelFile } from "./files.js";
 import { compareTensors, type Tolerance } from "./compare.js";
 

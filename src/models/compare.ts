@@ -1,6 +1,6 @@
 /** Comparison of two tensors, element by element. */
 import type { Tensor, TensorType } from "../engine.js";
-import { ELEMENT_BYTES } from "../npy.js";
+import { ELEMENT_BYTES } from "../element-bytes.js";
 
 /** A difference up to absolute + relative * |expected| passes. */
 export interface Tolerance {
