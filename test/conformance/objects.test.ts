@@ -3,10 +3,11 @@
  * dcentvfy (dicom3tools), dsrdump (DCMTK), and pydicom with highdicom, which also compare the masks.
  */
 import { execFileSync, spawnSync } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import t from "tap";
+import { readImage } from "../../src/read.js";
 import { ADDON, commandsAre, DICOM_FILES, needs, PYTHON, pythonHas } from "../support/needs.js";
 import { refusedErrors } from "./allowed.js";
 import { pythonList, workshop, type Made } from "./objects.js";
@@ -21,9 +22,13 @@ t.test("objects of every single-frame file", { skip }, async (t) => {
     rmSync(folder, { recursive: true });
   });
   const made: Made[] = [];
+  const modalities = new Set<string | undefined>();
   for (const [index, path] of shop.sources.entries()) {
-    // Pictures take longest: one secondary capture a source is enough
-    made.push(...(await shop.make(path, ["test-segmenter"], ["sr", "seg", "sc"])));
+    // Pictures take longest: one secondary capture a modality is enough
+    const { modality } = (await readImage(readFileSync(path))).source;
+    const kinds = modalities.has(modality) ? (["sr", "seg"] as const) : (["sr", "seg", "sc"] as const);
+    modalities.add(modality);
+    made.push(...(await shop.make(path, ["test-segmenter"], [...kinds])));
     const others = ["test-overlapping", index % 2 === 0 ? "test-classifier" : "test-detector"];
     made.push(...(await shop.make(path, others, ["sr", "seg"])));
   }
@@ -44,8 +49,14 @@ t.test("objects of every single-frame file", { skip }, async (t) => {
       const its = made.filter(({ sourcePath }) => sourcePath === source);
       const files = its.flatMap(({ objects }) => Object.values(objects));
       if (files.length === 0) continue;
-      const { stdout, stderr } = spawnSync("dcentvfy", [...files, source], { encoding: "utf8" });
-      t.strictSame(refusedErrors("dcentvfy", stdout + stderr), [], basename(source));
+      const compare = (paths: string[]) => {
+        const { stdout, stderr } = spawnSync("dcentvfy", paths, { encoding: "utf8" });
+        return stdout + stderr;
+      };
+      // It reads neither deflated nor high-throughput JPEG 2000 sources; then ours are held against each other
+      const output = compare([...files, source]);
+      const readable = !output.includes("Dicom dataset read failed");
+      t.strictSame(refusedErrors("dcentvfy", readable ? output : compare(files)), [], basename(source));
     }
     t.end();
   });

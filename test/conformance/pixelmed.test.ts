@@ -1,9 +1,9 @@
 /**
- * Reports against PixelMed's DicomSRValidator, which IHE's Connectathon uses: one source of each modality, with the
- * kinds of models in turn, and the models that ship. It takes seconds a report, so not every file.
+ * Reports against PixelMed's DicomSRValidator, which IHE's Connectathon uses: sources of six modalities, with
+ * the kinds of models in turn, and the models that ship. It takes seconds a report, so not every file.
  */
 import { execFile } from "node:child_process";
-import { readdirSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import { promisify } from "node:util";
 import t from "tap";
@@ -11,11 +11,11 @@ import { readImage } from "../../src/read.js";
 import { ADDON, commandsAre, DICOM_FILES, needs } from "../support/needs.js";
 import { refusedErrors } from "./allowed.js";
 import { workshop } from "./objects.js";
-import { readFileSync } from "node:fs";
 
 const JARS = "/usr/share/java";
 const skip = needs(ADDON, DICOM_FILES, `${JARS}/pixelmed.jar`) || commandsAre("java");
 const KINDS = ["test-segmenter", "test-classifier", "test-detector", "test-overlapping"];
+const MODALITIES = 6;
 const LIMITS = ["xpathExprOpLimit", "xpathTotalOpLimit", "xpathExprGrpLimit"].map((l) => `-Djdk.xml.${l}=0`);
 
 async function validate(report: string): Promise<string> {
@@ -37,7 +37,7 @@ t.test("PixelMed's validator has no errors", { skip }, async (t) => {
   const seen = new Set<string>();
   for (const path of shop.sources) {
     const modality = (await readImage(readFileSync(path))).source.modality ?? "";
-    if (seen.has(modality)) continue;
+    if (seen.has(modality) || seen.size === MODALITIES) continue;
     const [made] = await shop.make(path, [KINDS[seen.size % KINDS.length]!], ["sr", "seg"]);
     if (made?.objects.sr === undefined) continue;
     seen.add(modality);
