@@ -241,6 +241,7 @@ t.test("models", { skip: noEngine }, async (t) => {
       delete m.canary;
       Object.assign(m, {
         stage: "draft",
+        results: { outputs: ["json", "png"] },
         files: [{ path: "mean.onnx", sha256: createHash("sha256").update(graph).digest("hex") }],
       });
       Object.assign(m.inputs[0]!, {

@@ -12,7 +12,6 @@ import { createEngine } from "../../src/engine.js";
 import { RadserveError } from "../../src/errors.js";
 import type { Attributes } from "../../src/image.js";
 import { infer, type InferTask } from "../../src/infer.js";
-import type { Manifest } from "../../src/manifest.js";
 import type { ModelEntry } from "../../src/models.js";
 import { readImage } from "../../src/read.js";
 import { checkObjects } from "../../src/results/dicom/check.js";
@@ -353,7 +352,7 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
   await t.test("what cannot be an object is said where it was asked for", async (t) => {
     const draft: ModelEntry = {
       ...models.segmenter,
-      manifest: { ...models.segmenter.manifest, stage: "draft" } as Manifest,
+      manifest: { ...models.segmenter.manifest, stage: "draft" },
     };
     const asked = await run(radiograph(), [draft], { outputs: ["sr", "seg"] });
     t.strictSame(asked.files, []);

@@ -1,0 +1,79 @@
+/** Result objects of the whole CT series and of multi-frame sources: every frame at its own place. */
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { basename, join, resolve } from "node:path";
+import t from "tap";
+import { openFile } from "../../src/dicom/file.js";
+import { createEngine } from "../../src/engine.js";
+import { infer } from "../../src/infer.js";
+import { loadTestModel } from "../lib/object-models.js";
+import { ADDON, commandsAre, DICOM_FILES, needs } from "../support/needs.js";
+import { refusedErrors } from "./allowed.js";
+
+const skip = needs(ADDON, DICOM_FILES) || commandsAre("dciodvfy");
+const folder = resolve("../shared/dicom");
+
+t.test("segmentations of many frames", { skip }, async (t) => {
+  const outputFolder = mkdtempSync(join(tmpdir(), "radserve-series-"));
+  const engine = createEngine({ provider: "cpu" });
+  t.teardown(async () => {
+    await engine.close();
+    rmSync(outputFolder, { recursive: true });
+  });
+  const model = await loadTestModel(engine, outputFolder, "segmenter");
+  const run = async (name: string) => {
+    const roots = { input: undefined, output: undefined };
+    const task = { requestId: "test", priority: "routine" as const, cancelId: 1, roots };
+    const answer = await infer(
+      { ...task, inputPath: join(folder, name), outputFolder, outputs: ["sr", "seg"] },
+      { engine, models: [model] },
+    );
+    const paths = answer.models[0]!.outputs.map(({ path }) => path);
+    for (const path of paths) {
+      const { stdout, stderr } = spawnSync("dciodvfy", ["-new", path], { encoding: "utf8" });
+      t.strictSame(refusedErrors("dciodvfy", stdout + stderr), [], basename(path));
+    }
+    const seg = openFile(readFileSync(paths.find((path) => path.endsWith(".seg.dcm"))!)).attributes;
+    return seg.sequence("PerFrameFunctionalGroupsSequence")!.map((groups) => {
+      const source = groups.sequence("DerivationImageSequence")![0]!.sequence("SourceImageSequence")![0]!;
+      return {
+        instance: source.string("ReferencedSOPInstanceUID")!,
+        frame: source.number("ReferencedFrameNumber"),
+        place: groups.sequence("PlanePositionSequence")?.[0]?.numbers("ImagePositionPatient"),
+        index: groups.sequence("FrameContentSequence")![0]!.numbers("DimensionIndexValues"),
+      };
+    });
+  };
+
+  await t.test("a series: each frame lies where the slice that it names lies", async (t) => {
+    const frames = await run("ct-series-chest");
+    const slices = readdirSync(join(folder, "ct-series-chest")).map(
+      (name) => openFile(readFileSync(join(folder, "ct-series-chest", name))).attributes,
+    );
+    const places = new Map(
+      slices.map((slice) => [slice.string("SOPInstanceUID"), slice.numbers("ImagePositionPatient")]),
+    );
+    t.equal(frames.length, 2 * slices.length);
+    for (const { instance, frame, place } of frames) {
+      t.strictSame(place, places.get(instance));
+      t.equal(frame, undefined);
+    }
+    t.equal(new Set(frames.map(({ index }) => String(index))).size, frames.length);
+  });
+
+  await t.test("frames without places of their own are given none", async (t) => {
+    for (const [name, count] of [
+      ["rle-rtdose-32bit.dcm", 15],
+      ["rle-mr-multiframe12.dcm", 10],
+    ] as const) {
+      const frames = await run(name);
+      t.equal(frames.length, 2 * count);
+      t.ok(frames.every(({ place }) => place === undefined));
+      t.strictSame(
+        frames.slice(0, count).map(({ frame }) => frame),
+        Array.from({ length: count }, (_, i) => i + 1),
+      );
+    }
+  });
+});
