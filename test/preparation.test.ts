@@ -44,7 +44,7 @@ t.test("a volume's grid is said", (t) => {
   const steps = frameSteps(format, [interpretation(0)], brain!);
   t.match(
     steps.find(({ step }) => step === "resample"),
-    { spacing_mm: [1, 1, 1], orientation: "RAS" },
+    { spacing_mm: [1, 1, 1], orientation: "AIL" },
   );
   t.end();
 });
