@@ -12,11 +12,6 @@ export const ALLOWED: readonly Allowed[] = [
     reason:
       "Laterality is for paired parts (PS3.3 C.7.3.1); without Body Part Examined the tool cannot know and takes every part for one. The source does not say a side, and none is made up.",
   },
-  {
-    tool: "PixelMed",
-    error: /VR PN .*value invalid for this character set|invalid character/i,
-    reason: "The tool of 2022 checks names as if they were ISO 646, although the object says ISO_IR 192.",
-  },
 ];
 
 /** The lines that are errors and are not allowed. */
