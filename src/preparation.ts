@@ -6,7 +6,7 @@ import type { Interpretation, ModalityTransform, PixelFormat, TransformStep, Voi
 import type { ImageInput } from "./manifest.js";
 
 /** Stored values to what they mean: padding, colour, Modality LUT or rescale (PS3.3 C.7.5.1.1.2, C.7.6.3, C.11.1). */
-export function interpretationSteps(format: PixelFormat, interpretation: Interpretation): TransformStep[] {
+function interpretationSteps(format: PixelFormat, interpretation: Interpretation): TransformStep[] {
   const steps: TransformStep[] = [];
   if (interpretation.padding !== undefined) steps.push({ step: "pixel_padding", ...interpretation.padding });
   if (format.photometricInterpretation === "PALETTE COLOR") steps.push({ step: "palette_to_rgb" });
@@ -36,7 +36,7 @@ function modalityStep(modality: ModalityTransform, units: string | undefined): T
 }
 
 /** One window or VOI LUT (PS3.3 C.11.2). */
-export function voiStep(voi: VoiTransform): TransformStep {
+function voiStep(voi: VoiTransform): TransformStep {
   if (voi.kind === "lut")
     return {
       step: "voi_lut",
@@ -68,7 +68,7 @@ function valueSteps(format: PixelFormat, interpretation: Interpretation, input: 
 }
 
 /** All steps for one frame and one input tensor, in the order in which they are applied. */
-export function preparationSteps(
+function preparationSteps(
   format: PixelFormat,
   interpretation: Interpretation,
   input: ImageInput,

@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import { caveats } from "./accept.js";
 import { sortingStep, volumeOf } from "./dicom/volume.js";
-import type { Engine, EngineOutput, InferOptions, InferResult, Plane } from "./engine.js";
+import type { EngineOutput, InferOptions, InferResult, Plane } from "./engine.js";
 import { asRadserveError, RadserveError, type ErrorCode } from "./errors.js";
 import type { Image, TransformStep, VoiTransform, Volume, Warning } from "./image.js";
 import type { Done, InferContext, InferTask } from "./infer.js";
@@ -333,7 +333,8 @@ async function pictureOf(
   const aspect = image.pixelAspect(frame);
   const size = panelSize(rows, columns, aspect).render;
   const interpretation = image.interpretation(frame);
-  const rgb = await displayed(job.context.engine, planeOf(image, frame, await image.frame(frame)), size);
+  const plane = planeOf(image, frame, await image.frame(frame));
+  const rgb = await job.context.engine.render(plane, { voiIndex: 0, ...size });
   const bytes = await renderOverlay({
     picture: { ...size, rgb },
     source: {
@@ -356,15 +357,6 @@ async function pictureOf(
     radserveVersion: VERSION,
   });
   return { name: pictureName(job.name, planned.entry.name), bytes };
-}
-
-/** The display picture of a frame, through the first window of the file. */
-export function displayed(
-  engine: Engine,
-  plane: Plane,
-  size: { width: number; height: number },
-): Promise<Uint8Array> {
-  return engine.render(plane, { voiIndex: 0, ...size });
 }
 
 /** Said on the picture of a multi-frame image, whose legend speaks of the one frame that it shows. */
