@@ -9,7 +9,15 @@ import { lockState, type StateLock } from "../lock.js";
 import { faultForLog, type Logger } from "../log.js";
 import { findBinaries, type Binaries } from "./postgres/binaries.js";
 import { createData, dataVersion } from "./postgres/cluster.js";
-import { connectionOf, makeFolders, placeOf, socketOf, writeSettings, type Place } from "./postgres/place.js";
+import {
+  checkWritable,
+  connectionOf,
+  makeFolders,
+  placeOf,
+  socketOf,
+  writeSettings,
+  type Place,
+} from "./postgres/place.js";
 import {
   adoptPostmaster,
   endPostmaster,
@@ -106,6 +114,7 @@ export async function inspectPostgres(settings: PostgresSettings): Promise<strin
     major,
     account: place.account,
   });
+  checkWritable(place);
   const pid = postmasterOf(place.data);
   const state = pid !== undefined ? "running" : major !== undefined ? "not running" : "not made yet";
   return `private PostgreSQL ${version} from ${folder}, data in ${place.data} (${state})`;
@@ -114,10 +123,9 @@ export async function inspectPostgres(settings: PostgresSettings): Promise<strin
 export class PrivatePostgres {
   #pid = 0;
   #problem: BulkUnavailable | undefined;
-  #stopping = false;
   #watch: Promise<void> = Promise.resolve();
   #stopped: Promise<void> | undefined;
-  readonly #wake = new AbortController();
+  readonly #stop = new AbortController();
 
   private constructor(
     private readonly place: Place,
@@ -150,13 +158,12 @@ export class PrivatePostgres {
 
   /** Ends all sessions and PostgreSQL itself, cleanly. Repeated calls wait for the same end. */
   stop(): Promise<void> {
-    this.#stopped ??= this.#stop();
+    this.#stopped ??= this.#end();
     return this.#stopped;
   }
 
-  async #stop(): Promise<void> {
-    this.#stopping = true;
-    this.#wake.abort();
+  async #end(): Promise<void> {
+    this.#stop.abort();
     await this.#watch;
     const pid = postmasterOf(this.place.data);
     if (pid === undefined) return;
@@ -176,18 +183,21 @@ export class PrivatePostgres {
 
   /** The next look, at once where stop() was called. */
   async #pause(milliseconds: number): Promise<void> {
-    await sleep(milliseconds, undefined, { signal: this.#wake.signal, ref: false }).catch(() => undefined);
+    await sleep(milliseconds, undefined, { signal: this.#stop.signal, ref: false }).catch(() => undefined);
   }
 
-  /** Runs until stop(). A postmaster whose socket was removed is as good as dead. */
+  /** A postmaster whose socket was removed is as good as dead. */
+  #isUp(): boolean {
+    const socket = statSync(socketOf(this.place), { throwIfNoEntry: false });
+    return isPostmaster(this.#pid, this.place.data) && socket !== undefined;
+  }
+
+  /** Runs until stop(). */
   async #keepUp(): Promise<void> {
     let delay = FIRST_DELAY_MS;
     let since = Date.now();
-    while (!this.#stopping) {
-      const up =
-        isPostmaster(this.#pid, this.place.data) &&
-        statSync(socketOf(this.place), { throwIfNoEntry: false }) !== undefined;
-      if (up) {
+    while (!this.#stop.signal.aborted) {
+      if (this.#isUp()) {
         if (Date.now() - since > HEALTHY_MS) delay = FIRST_DELAY_MS;
         this.#careForLog();
         await this.#pause(LOOK_MS);
@@ -197,12 +207,13 @@ export class PrivatePostgres {
       this.log.error({ postgres: this.#pid, delay_ms: delay }, "bulk database ended; starting it again");
       await this.#pause(delay);
       delay = Math.min(LONGEST_DELAY_MS, delay * 2);
-      if (!this.#stopping) await this.#tryToBringUp();
+      await this.#tryToBringUp();
       since = Date.now();
     }
   }
 
   async #tryToBringUp(): Promise<void> {
+    if (this.#stop.signal.aborted) return;
     try {
       await this.#bringUp();
     } catch (error) {

@@ -2,10 +2,11 @@
  * Where the private database of a state directory lies, and whose it is.
  *
  * As an ordinary user all of it is in STATE/postgres (0700). PostgreSQL refuses to run as root, and its account cannot
- * reach into root's private state directory; as root it therefore lies in /var/lib/radserve/<hash of the state
- * directory>, run by the distribution's `postgres`, else by `nobody`. That folder is root's own, with the configuration
- * files in it, so that the account can neither change them nor lead root astray with links; inside, `data` and `run`
- * (the socket) belong to the account, 0700.
+ * reach into root's private state directory; as root it therefore lies in /var/lib/radserve-postgres/<hash of the
+ * state directory> (beside /var/lib/radserve, which may well be a state directory and has to stay closed), run by the
+ * distribution's `postgres`, else by `nobody`. That folder is root's own, with the configuration files in it, so that
+ * the account can neither change them nor lead root astray with links; inside, `data` and `run` (the socket) belong to
+ * the account, 0700.
  *
  * Who may connect: the socket is the only way in, and PostgreSQL asks the kernel who is at its other end (`peer`). The
  * user name map lets exactly one in, the operating-system user that runs Radserve, as the role `radserve`, which owns
@@ -13,14 +14,14 @@
  * PostgreSQL can connect.
  */
 import { createHash } from "node:crypto";
-import { lstatSync, readFileSync, realpathSync, statSync } from "node:fs";
+import { accessSync, constants, existsSync, lstatSync, readFileSync, realpathSync, statSync } from "node:fs";
 import { chmod, chown, mkdir, writeFile } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
 import { BulkUnavailable, codeOf } from "../unavailable.js";
 import type { Account } from "./binaries.js";
 
-const ROOTS_PLACE = "/var/lib/radserve";
+const ROOTS_PLACE = "/var/lib/radserve-postgres";
 /** Names the socket file; nothing listens on TCP. */
 const PORT = 5432;
 /** sockaddr_un.sun_path has 108 bytes with its end (unix(7)). */
@@ -144,12 +145,28 @@ export async function makeFolders(place: Place): Promise<void> {
     }
     await privateFolder(place.run, place.account);
   } catch (error) {
-    if (error instanceof BulkUnavailable) throw error;
-    throw new BulkUnavailable(
-      `The folders of the bulk queue's database cannot be made in ${place.base} (${codeOf(error) ?? "unknown"}).`,
-      "Let this user write there, or set DATABASE_URL.",
-      { cause: error },
-    );
+    throw error instanceof BulkUnavailable ? error : notWritable(place.base, error);
+  }
+}
+
+function notWritable(folder: string, error: unknown): BulkUnavailable {
+  return new BulkUnavailable(
+    `The bulk queue's database cannot be made in ${folder} (${codeOf(error) ?? "unknown"}).`,
+    "Let this user write there, or set DATABASE_URL.",
+    { cause: error },
+  );
+}
+
+/** Whether makeFolders could work, as far as that can be told without doing it. Throws BulkUnavailable. */
+export function checkWritable(place: Place): void {
+  for (const folder of [place.base, place.own]) {
+    let nearest = folder;
+    while (!existsSync(nearest)) nearest = path.dirname(nearest);
+    try {
+      accessSync(nearest, constants.W_OK | constants.X_OK);
+    } catch (error) {
+      throw notWritable(folder, error);
+    }
   }
 }
 
