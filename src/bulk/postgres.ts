@@ -2,7 +2,7 @@
  * The private PostgreSQL of one state directory: started where none runs, taken over where one survived a crash of
  * ours, started again when it dies, stopped at the end. Any thread may run it; it touches nothing process-wide.
  */
-import { copyFileSync, statSync, truncateSync } from "node:fs";
+import { copyFileSync, existsSync, statSync, truncateSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { ConfigError, type Config } from "../config.js";
 import { lockState, type StateLock } from "../lock.js";
@@ -61,7 +61,19 @@ async function locked<T>(place: Place, work: () => Promise<T>): Promise<T> {
         );
     }
   }
-  return work().finally(() => lock.release());
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof BulkUnavailable) throw error;
+    const why = codeOf(error) ?? (error instanceof Error ? error.name : typeof error);
+    throw new BulkUnavailable(
+      `The bulk queue's database could not be started (${why}).`,
+      `Look whether the disks of ${place.base} and ${place.own} can be written and have room.`,
+      { cause: error },
+    );
+  } finally {
+    lock.release();
+  }
 }
 
 async function startPatiently(place: Place, binaries: Binaries): Promise<number> {
@@ -70,7 +82,7 @@ async function startPatiently(place: Place, binaries: Binaries): Promise<number>
     try {
       return await startPostmaster(place, binaries);
     } catch (error) {
-      if (Date.now() + delay > end) throw error;
+      if (!(error instanceof BulkUnavailable) || Date.now() + delay > end) throw error;
       await sleep(delay);
     }
   }
@@ -188,8 +200,7 @@ export class PrivatePostgres {
 
   /** A postmaster whose socket was removed is as good as dead. */
   #isUp(): boolean {
-    const socket = statSync(socketOf(this.place), { throwIfNoEntry: false });
-    return isPostmaster(this.#pid, this.place.data) && socket !== undefined;
+    return isPostmaster(this.#pid, this.place.data) && existsSync(socketOf(this.place));
   }
 
   /** Runs until stop(). */

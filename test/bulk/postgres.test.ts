@@ -244,6 +244,22 @@ t.test("what it does not know is left alone", async (t) => {
   t.strictSame(readdirSync(data).sort(), ["PG_VERSION", "precious"]);
 });
 
+t.test("faults of the system are told with the folders they can come from", async (t) => {
+  const state = stateDirectory(t);
+  const { own } = placeOf(state);
+  writeFileSync(own, "in the way");
+  await t.rejects(start(t, state), {
+    code: "bulk_unavailable",
+    message: /postgres cannot be locked \(E[A-Z]+\)/,
+  });
+  rmSync(own);
+  mkdirSync(`${own}/postgres.log/in the way`, { recursive: true });
+  await t.rejects(start(t, state), {
+    code: "bulk_unavailable",
+    message: /could not be started \(EISDIR\)\. Look whether the disks of/,
+  });
+});
+
 t.test("programs that cannot be used", async (t) => {
   await t.rejects(start(t, stateDirectory(t), "/nowhere/bin"), {
     code: "bulk_unavailable",

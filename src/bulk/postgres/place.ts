@@ -14,7 +14,16 @@
  * PostgreSQL can connect.
  */
 import { createHash } from "node:crypto";
-import { accessSync, constants, existsSync, lstatSync, readFileSync, realpathSync, statSync } from "node:fs";
+import {
+  accessSync,
+  constants,
+  existsSync,
+  lstatSync,
+  readFileSync,
+  realpathSync,
+  statSync,
+  type Stats,
+} from "node:fs";
 import { chmod, chown, mkdir, writeFile } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
@@ -62,9 +71,17 @@ function socketFolder(state: string, base: string): string {
   return short ?? path.join("/tmp", name);
 }
 
+function statOf(file: string): Stats | undefined {
+  try {
+    return statSync(file);
+  } catch {
+    return undefined;
+  }
+}
+
 /** An existing data directory stays with its owner, whatever accounts were added since. */
 function accountFor(data: string): Account {
-  const there = statSync(data, { throwIfNoEntry: false });
+  const there = statOf(data);
   if (there !== undefined && there.uid !== 0) return { uid: there.uid, gid: there.gid };
   const rows = readFileSync("/etc/passwd", "utf8")
     .split("\n")
@@ -93,7 +110,7 @@ export function placeOf(stateDirectory: string): Place {
   const own = path.join(state, "postgres");
   if (process.geteuid?.() !== 0)
     return { base: own, data: path.join(own, "data"), run: socketFolder(state, own), own };
-  const users = statSync(path.join(own, "data"), { throwIfNoEntry: false });
+  const users = statOf(path.join(own, "data"));
   if (users !== undefined)
     throw new BulkUnavailable(
       `The bulk queue of this state directory belongs to the user with the number ${users.uid}; this is root.`,
