@@ -76,6 +76,11 @@ const settings = {
     .describe(
       "api: takes requests and runs no bulk items; worker: runs bulk items and takes no inference requests; both",
     ),
+  postgres_bin: absolute
+    .optional()
+    .describe(
+      "Folder of PostgreSQL's programs for the private database (default: the newest of the distribution, else the npm package's)",
+    ),
   providers: z
     .array(z.enum(["cpu", "cuda"]))
     .min(1)

@@ -2,6 +2,7 @@
 import type { Pool, PoolClient } from "pg";
 import { RadserveError } from "../errors.js";
 import type { OutputKind } from "../manifest.js";
+import { transaction } from "./database.js";
 import { ITEM_STATES, type Job } from "./schema.js";
 
 export type Counts = Job["counts"];
@@ -64,24 +65,6 @@ export interface Owner {
 }
 
 type Queryable = Pool | PoolClient;
-
-export async function inTransaction<T>(pool: Pool, work: (client: PoolClient) => Promise<T>): Promise<T> {
-  const client = await pool.connect();
-  let broken: Error | undefined;
-  try {
-    await client.query("begin");
-    const result = await work(client);
-    await client.query("commit");
-    return result;
-  } catch (error) {
-    await client.query("rollback").catch((fault: unknown) => {
-      broken = fault instanceof Error ? fault : new Error("rollback failed");
-    });
-    throw error;
-  } finally {
-    client.release(broken);
-  }
-}
 
 /** Wakes every box: there may be items, a folder to scan, or something to stop. */
 export async function announce(client: Queryable, what: "items" | "scan" | "cancel"): Promise<void> {
@@ -249,7 +232,7 @@ function conflict(expected: string, row: JobRow): RadserveError {
 
 /** Queued items never start; a second time nothing happens. */
 export function cancelJob(pool: Pool, owner: Owner, id: string): Promise<void> {
-  return inTransaction(pool, async (client) => {
+  return transaction(pool, async (client) => {
     const row = await locked(client, owner, id);
     if (row.finished_at !== null || row.cancelled_at !== null) return;
     await client.query(
@@ -268,7 +251,7 @@ export function cancelJob(pool: Pool, owner: Owner, id: string): Promise<void> {
 
 /** Failed items wait again, as on their first day. */
 export function retryJob(pool: Pool, owner: Owner, id: string): Promise<void> {
-  return inTransaction(pool, async (client) => {
+  return transaction(pool, async (client) => {
     const row = await locked(client, owner, id);
     if (row.cancelled_at !== null) throw conflict("a job that was not cancelled", row);
     const { rowCount } = await client.query(
@@ -284,7 +267,7 @@ export function retryJob(pool: Pool, owner: Owner, id: string): Promise<void> {
 }
 
 export function holdJob(pool: Pool, owner: Owner, id: string, held: boolean): Promise<void> {
-  return inTransaction(pool, async (client) => {
+  return transaction(pool, async (client) => {
     const row = await locked(client, owner, id);
     if (row.finished_at !== null || row.cancelled_at !== null)
       throw conflict(`a job that is not over, to ${held ? "pause" : "resume"} it`, row);
@@ -299,7 +282,7 @@ export function holdJob(pool: Pool, owner: Owner, id: string, held: boolean): Pr
 
 /** Forgets a job that is over; its results stay where they are. */
 export function purgeJob(pool: Pool, owner: Owner, id: string): Promise<JobRow> {
-  return inTransaction(pool, async (client) => {
+  return transaction(pool, async (client) => {
     const row = await locked(client, owner, id);
     if (row.finished_at === null) throw conflict("a job that is over, to forget it", row);
     await client.query("delete from radserve.job where id = $1", [id]);

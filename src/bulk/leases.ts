@@ -5,7 +5,8 @@
  */
 import type { Pool } from "pg";
 import type { ErrorObject } from "../errors.js";
-import { announce, finishJobs, inTransaction, type JobRequest } from "./jobs.js";
+import { transaction } from "./database.js";
+import { announce, finishJobs, type JobRequest } from "./jobs.js";
 import type { ItemResult } from "./messages.js";
 
 /** A box that is silent for so long has lost its items. */
@@ -88,7 +89,7 @@ export function freeSilent(pool: Pool, instance: Instance): Promise<number> {
  * A thread that ended within a process that lives crashed nothing.
  */
 function freeItems(pool: Pool, instance: Instance, which: string, values: unknown[]): Promise<number> {
-  return inTransaction(pool, async (client) => {
+  return transaction(pool, async (client) => {
     const { rows: gone } = await client.query<{ id: string; process: string }>(
       `delete from radserve.instance i where ${which} returning id, process`,
       values,
@@ -209,7 +210,7 @@ function rowOf({ item, ending }: Settled): Row {
 export function settle(pool: Pool, instance: Instance, settled: readonly Settled[]): Promise<void> {
   const rows = settled.map(rowOf);
   const jobs = [...new Set(rows.map(({ job_id }) => job_id))];
-  return inTransaction(pool, async (client) => {
+  return transaction(pool, async (client) => {
     // The job first, as everybody does: so no cancelling comes between, and of two boxes that end its last items one
     // sees the other's.
     await client.query("select from radserve.job where id = any($1) order by id for update", [jobs]);

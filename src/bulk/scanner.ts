@@ -11,8 +11,8 @@ import { asRadserveError } from "../errors.js";
 import { faultForLog, type Logger } from "../log.js";
 import type { ModelEntry } from "../models.js";
 import { narrowRoots, translateIn } from "../paths.js";
-import type { Database } from "./database.js";
-import { announce, finishJobs, inTransaction, purgeOlderThan, type JobRequest } from "./jobs.js";
+import { transaction, type Database } from "./database.js";
+import { announce, finishJobs, purgeOlderThan, type JobRequest } from "./jobs.js";
 import { pauseJob } from "./leases.js";
 import { scanFolder, type Found } from "./scan.js";
 
@@ -176,7 +176,7 @@ export class Scanner {
  * @returns false where the job takes none any more
  */
 export function insertFound(pool: Pool, jobId: string, found: readonly Found[]): Promise<boolean> {
-  return inTransaction(pool, async (client) => {
+  return transaction(pool, async (client) => {
     const { rows } = await client.query<{ open: boolean }>(
       "select cancelled_at is null and total is null as open from radserve.job where id = $1 for update",
       [jobId],

@@ -21,6 +21,7 @@ import type {
   ThreadOptions,
   ToThread,
 } from "./messages.js";
+import { BulkUnavailable } from "./unavailable.js";
 
 const FIRST_DELAY_MS = 200;
 const LONGEST_DELAY_MS = 30_000;
@@ -132,15 +133,7 @@ export class BulkService {
   #died(): void {
     this.#thread = undefined;
     for (const { reject } of this.#waiting.values())
-      reject(
-        new RadserveError(
-          "bulk_unavailable",
-          "The bulk queue is starting again. Send the request again shortly.",
-          {
-            retry_after: 5,
-          },
-        ),
-      );
+      reject(new BulkUnavailable("The bulk queue is starting again.", "Send the request again shortly."));
     this.#waiting.clear();
     for (const cancelId of this.#running.values()) this.options.pool.cancel(cancelId);
     this.#running.clear();

@@ -8,8 +8,8 @@ import type { ModelEntry } from "../models.js";
 import { narrowRoots, openInput, openOutputFolder, realPathToBe, translateIn, type Roots } from "../paths.js";
 import { bulkRequestSchema, parseBody, parseJsonBody, type BulkRequest } from "../requests.js";
 import { checkModels } from "../select.js";
-import type { Database } from "./database.js";
-import { announce, inTransaction, insertJob, jobOfKey, type JobRequest, type NewJob } from "./jobs.js";
+import { transaction, type Database } from "./database.js";
+import { announce, insertJob, jobOfKey, type JobRequest, type NewJob } from "./jobs.js";
 import type { BulkCall } from "./messages.js";
 import type { Scanner } from "./scanner.js";
 
@@ -65,7 +65,7 @@ export async function submit(
 async function keep(job: NewJob, context: SubmitContext): Promise<boolean> {
   const { pool } = await context.database();
   const scanner = job.items === undefined ? await context.scanner() : undefined;
-  const kept = await inTransaction(pool, async (client) => {
+  const kept = await transaction(pool, async (client) => {
     if (!(await insertJob(client, job))) return false;
     if (scanner === undefined) await announce(client, "items");
     else await scanner.enqueue(client, job.id);

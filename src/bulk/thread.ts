@@ -12,12 +12,13 @@ import { asRadserveError, RadserveError } from "../errors.js";
 import { createLog, faultForLog } from "../log.js";
 import type { ModelEntry } from "../models.js";
 import { perform } from "./api.js";
-import { openDatabase, type Database } from "./database.js";
+import { asUnavailable, openDatabase, type Database } from "./database.js";
 import { depth } from "./leases.js";
 import type { BulkCall, FromThread, ThreadOptions, ToThread } from "./messages.js";
 import { migrate } from "./migrations.js";
 import { Runner } from "./runner.js";
 import { Scanner } from "./scanner.js";
+import { BulkUnavailable } from "./unavailable.js";
 
 const options = workerData as ThreadOptions;
 const { config, roots } = options;
@@ -163,12 +164,9 @@ opened.catch(() => undefined);
 /** What a client is told where the database cannot be had. */
 function unavailable(): RadserveError {
   if (lastFault instanceof RadserveError) return lastFault;
-  const found = lastFault instanceof Error && "code" in lastFault ? ` (${String(lastFault.code)})` : "";
-  return new RadserveError(
-    "bulk_unavailable",
-    `The database of the bulk queue cannot be used now${found}. Single requests go on. See the server's log, and radserve doctor.`,
-    { retry_after: 5 },
-  );
+  return new BulkUnavailable("The bulk queue cannot be opened.", "The server's log says why.", {
+    cause: lastFault,
+  });
 }
 
 /** The parts; while the database starts it is waited for, while it fails it is said so at once. */
@@ -190,28 +188,12 @@ const context = {
   scanner: async () => (await available()).scanner,
 };
 
-/** Classes of SQLSTATE that say that the database is away, shut down or out of something (PostgreSQL appendix A). */
-const AWAY = /^(08|53|57|58|ECONN|ENOENT|EPIPE|ETIMEDOUT|EHOST|ENOTFOUND|EAI_AGAIN)/;
-
-function isAway(thrown: unknown): boolean {
-  if (!(thrown instanceof Error) || thrown instanceof RadserveError) return false;
-  if ("code" in thrown && typeof thrown.code === "string" && AWAY.test(thrown.code)) return true;
-  return /^(Connection terminated|timeout expired|Query read timeout|timeout exceeded)/.test(thrown.message);
-}
-
 async function answer(id: number, call: BulkCall): Promise<void> {
   try {
     send({ type: "answer", id, answer: await perform(call, context) });
   } catch (thrown) {
-    if (isAway(thrown)) {
-      log.warn(
-        { request_id: call.requestId, fault: faultForLog(thrown) },
-        "the database of the bulk queue failed",
-      );
-      send({ type: "refusal", id, error: unavailable().toObject() });
-      return;
-    }
-    const error = asRadserveError(thrown);
+    const known = parts === undefined ? thrown : asUnavailable(thrown, parts.database.connection);
+    const error = asRadserveError(known);
     const fault = error.code === "internal" ? { fault: faultForLog(thrown) } : {};
     send({ type: "refusal", id, error: error.toObject(), ...fault });
   }
