@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /** The command line. Each command is a thin line here; what it does is in commands/. */
 import path from "node:path";
-import { Command, CommanderError } from "commander";
+import { Command, CommanderError, Option } from "commander";
 import type { TryCommand } from "./commands/models.js";
 import { run } from "./commands/run.js";
 import { ConfigError, loadConfig, type Config } from "./config.js";
@@ -58,7 +58,15 @@ program
 program
   .command("serve")
   .description("start the server")
-  .action(() => run(async () => (await import("./supervisor.js")).supervise(config())));
+  .addOption(
+    new Option(
+      "--role <role>",
+      "api takes requests, worker runs bulk items (default: RADSERVE_ROLE, else both)",
+    ).choices(["api", "worker", "both"]),
+  )
+  .action((options: { role?: Config["role"] }) =>
+    run(async () => (await import("./supervisor.js")).supervise({ ...config(), ...options })),
+  );
 
 program.command("serving-process", { hidden: true }).action(async () => {
   (await import("./serve.js")).serveUnderSupervisor();
