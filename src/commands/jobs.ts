@@ -15,8 +15,8 @@ import {
 } from "./job-text.js";
 import { print, remark, type ExitStatus } from "./run.js";
 
-/** The server gives at most this many at once. */
-const PAGE = 500;
+/** The server gives at most this many at once, of jobs and of items. */
+const PAGE = 100;
 
 interface Listing {
   state?: string;
