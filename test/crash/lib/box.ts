@@ -74,7 +74,9 @@ export class Box {
   }
 
   async untilReady(): Promise<void> {
-    for (const end = Date.now() + 60_000; Date.now() < end; await delay(50)) {
+    const end = Date.now() + 60_000;
+    while (Date.now() < end) {
+      await delay(50);
       const ready = await fetch(`${this.url}/health/ready`).catch(() => undefined);
       if (ready?.ok === true) return;
       if (this.#process?.exitCode === 2) throw new Error("radserve serve refused its settings; see above");
