@@ -70,6 +70,11 @@ const settings = {
     .min(1)
     .optional()
     .describe("PostgreSQL of the bulk queue; a private one where absent"),
+  postgres_bin: absolute
+    .optional()
+    .describe(
+      "Folder of PostgreSQL's programs for the private database (default: the newest of the distribution, else the npm package's)",
+    ),
   providers: z
     .array(z.enum(["cpu", "cuda"]))
     .min(1)

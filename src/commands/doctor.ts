@@ -3,6 +3,8 @@ import { accessSync, constants, statfsSync, statSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import sharp from "sharp";
+import { inspectDatabase } from "../bulk/database.js";
+import { BulkUnavailable } from "../bulk/unavailable.js";
 import { ConfigError, type Config } from "../config.js";
 import { createEngine } from "../engine.js";
 import { readKeys } from "../keys.js";
@@ -134,6 +136,15 @@ function disks(config: Config): Finding[] {
   });
 }
 
+async function bulkDatabase(config: Config): Promise<Finding> {
+  try {
+    return good("bulk database", await inspectDatabase(config));
+  } catch (error) {
+    if (!(error instanceof BulkUnavailable)) throw error;
+    return bad("bulk database", error.found, error.fix);
+  }
+}
+
 /** A clock behind the program's own files is wrong, and makes tokens look not yet valid or never expired. */
 function clock(): Finding {
   const built = statSync(new URL(import.meta.url)).mtimeMs;
@@ -166,6 +177,7 @@ export async function doctor(config: Config | ConfigError, json: boolean): Promi
           ...roots(config),
           ...state(config),
           ...disks(config),
+          await bulkDatabase(config),
         ]),
     clock(),
   ];

@@ -1,0 +1,187 @@
+/**
+ * The database of the bulk queue: the one that DATABASE_URL names, or the private one. Both look the same from here
+ * on. Whatever goes wrong with a connection is `bulk_unavailable` with what to do; nothing else is changed by it.
+ *
+ * Waiting for an answer is limited everywhere, because a network that swallows packets never tells.
+ */
+import pg from "pg";
+import type { Config } from "../config.js";
+import { faultForLog, type Logger } from "../log.js";
+import { OLDEST_POSTGRES } from "./postgres/binaries.js";
+import { inspectPostgres, PrivatePostgres } from "./postgres.js";
+import { BulkUnavailable, codeOf } from "./unavailable.js";
+
+export type DatabaseSettings = Pick<Config, "state_dir" | "postgres_bin" | "database_url">;
+
+/** How to connect; pg and pg-boss take it as it is. It may hold a password: it is never logged. */
+export type Connection = pg.ClientConfig;
+
+export interface Database {
+  readonly connection: Connection;
+  /** Its clients may fail at any time without harm to the process; wrap their errors with `asUnavailable`. */
+  readonly pool: pg.Pool;
+  /** For example 15.18. */
+  readonly version: string;
+  /** Why the private database is down now, if it is. */
+  problem(): BulkUnavailable | undefined;
+  /** Ends the pool, and the private database. */
+  close(): Promise<void>;
+}
+
+const LONGEST_CONNECT_MS = 5_000;
+/** The longest statement, ten thousand items in one insert, takes a quarter of a second. */
+const LONGEST_QUERY_MS = 60_000;
+const MOST_CLIENTS = 10;
+
+/** Host and port, or the private database; never a user or a password. */
+function nameOf(connection: Connection): string {
+  const { host, port } = new pg.Client(connection);
+  return host.startsWith("/") ? `the socket in ${host}` : `${host}:${port}`;
+}
+
+/** What pg says without a code when a connection was lost or did not come about. */
+const LOST =
+  /^(Connection terminated|timeout e|Query read timeout|Client (has encountered|was closed)|The server does not support SSL|There was an error establishing an SSL|Cannot use a pool after)/;
+const SYSTEM = /^(E[A-Z]{3,}|ERR_TLS\w*|ERR_SSL\w*|CERT_\w+|\w*_CERT\w*|\w*SIGNATURE\w*)$/;
+
+/** SQLSTATEs (PostgreSQL's appendix A) of which the statement is innocent, with what to do. */
+const FIXES: [RegExp, string][] = [
+  [/^(08|57P0)/, "Try again in a few seconds."],
+  [/^28/, "Correct the user and password of DATABASE_URL, or its pg_hba.conf."],
+  [/^3D000/, "Create the database that DATABASE_URL names."],
+  [/^53100/, "Make room on its disk."],
+  [/^53300/, "Raise its max_connections, or stop other clients."],
+  [/^(53|58)/, "See its log."],
+  [/^25006/, "DATABASE_URL has to name a server that takes writes, not a standby."],
+];
+
+/**
+ * A fault of the connection or of the server as BulkUnavailable; any other error, such as a statement's own, as it is.
+ * @param connection the pool's options, or a client's configuration
+ */
+export function asUnavailable(thrown: unknown, connection: Connection): unknown {
+  if (!(thrown instanceof Error) || thrown instanceof BulkUnavailable) return thrown;
+  const code = codeOf(thrown);
+  const why = code ?? thrown.message;
+  const fix =
+    code === undefined || SYSTEM.test(code)
+      ? "Start it, or correct DATABASE_URL; radserve doctor looks at it."
+      : FIXES.find(([codes]) => codes.test(code))?.[1];
+  if (fix === undefined || (code === undefined && !LOST.test(thrown.message))) return thrown;
+  return new BulkUnavailable(
+    `The bulk queue's PostgreSQL at ${nameOf(connection)} cannot be used (${why}).`,
+    fix,
+    { cause: thrown },
+  );
+}
+
+/**
+ * Runs work in one transaction on a client of its own: committed when it resolves, rolled back when it throws.
+ * Throws BulkUnavailable where the connection fails; if that was during COMMIT, it may have been committed, so what
+ * work does must bear repetition.
+ */
+export async function transaction<T>(pool: pg.Pool, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
+  let client: pg.PoolClient | undefined;
+  let broken = true;
+  try {
+    client = await pool.connect();
+    await client.query("BEGIN");
+    try {
+      const result = await work(client);
+      await client.query("COMMIT");
+      broken = false;
+      return result;
+    } catch (error) {
+      await client.query("ROLLBACK").then(
+        () => (broken = false),
+        () => undefined,
+      );
+      throw error;
+    }
+  } catch (error) {
+    throw asUnavailable(error, pool.options);
+  } finally {
+    client?.release(broken);
+  }
+}
+
+function makePool(connection: Connection, log: Logger): pg.Pool {
+  const pool = new pg.Pool({
+    ...connection,
+    max: MOST_CLIENTS,
+    connectionTimeoutMillis: LONGEST_CONNECT_MS,
+    query_timeout: LONGEST_QUERY_MS,
+    idle_in_transaction_session_timeout: LONGEST_QUERY_MS,
+    idleTimeoutMillis: 30_000,
+  });
+  const lost = (error: Error) =>
+    log.debug({ fault: faultForLog(error) }, "a connection to the bulk database was lost");
+  pool.on("error", lost);
+  // The pool listens to idle clients only; an error of one in use would end the process.
+  pool.on("connect", (client) => client.on("error", lost));
+  return pool;
+}
+
+/** The server's version, which also proves that it answers. Throws BulkUnavailable. */
+async function versionOf(connection: Connection): Promise<string> {
+  const client = new pg.Client({
+    ...connection,
+    connectionTimeoutMillis: LONGEST_CONNECT_MS,
+    query_timeout: LONGEST_CONNECT_MS,
+  });
+  client.on("error", () => undefined);
+  try {
+    await client.connect();
+    const { rows } = await client.query<{ number: string; version: string }>(
+      "SELECT current_setting('server_version_num') AS number, split_part(current_setting('server_version'), ' ', 1) AS version",
+    );
+    const { number = "0", version = "unknown" } = rows[0] ?? {};
+    if (Number(number) >= OLDEST_POSTGRES * 10_000) return version;
+    throw new BulkUnavailable(
+      `Expected PostgreSQL ${OLDEST_POSTGRES} or newer at ${nameOf(connection)}; found ${version}.`,
+      "Upgrade it, or name another one in DATABASE_URL.",
+    );
+  } catch (error) {
+    throw asUnavailable(error, connection);
+  } finally {
+    await client.end().catch(() => undefined);
+  }
+}
+
+function urlConnection(url: string): Connection {
+  return { connectionString: url, keepAlive: true, application_name: "radserve" };
+}
+
+/** Opens the database and proves that it answers. Throws BulkUnavailable; a later call may succeed. */
+export async function openDatabase(settings: DatabaseSettings, log: Logger): Promise<Database> {
+  const { database_url: url } = settings;
+  const own = url === undefined ? await PrivatePostgres.start(settings, log) : undefined;
+  const connection =
+    own === undefined ? urlConnection(url ?? "") : { ...own.connection, application_name: "radserve" };
+  let version: string;
+  try {
+    version = await versionOf(connection);
+  } catch (error) {
+    await own?.stop();
+    throw error;
+  }
+  const pool = makePool(connection, log);
+  let closed: Promise<void> | undefined;
+  return {
+    connection,
+    pool,
+    version,
+    problem: () => own?.problem,
+    close() {
+      closed ??= pool.end().then(() => own?.stop());
+      return closed;
+    },
+  };
+}
+
+/** What would be used, for `radserve doctor`; nothing is started or made. Throws BulkUnavailable. */
+export async function inspectDatabase(settings: DatabaseSettings): Promise<string> {
+  if (settings.database_url === undefined) return inspectPostgres(settings);
+  const connection = urlConnection(settings.database_url);
+  return `PostgreSQL ${await versionOf(connection)} at ${nameOf(connection)}`;
+}

@@ -1,0 +1,221 @@
+/**
+ * The private PostgreSQL of one state directory: started where none runs, taken over where one survived a crash of
+ * ours, started again when it dies, stopped at the end. Any thread may run it; it touches nothing process-wide.
+ */
+import { copyFileSync, statSync, truncateSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+import { ConfigError, type Config } from "../config.js";
+import { lockState, type StateLock } from "../lock.js";
+import { faultForLog, type Logger } from "../log.js";
+import { findBinaries, type Binaries } from "./postgres/binaries.js";
+import { createData, dataVersion } from "./postgres/cluster.js";
+import { connectionOf, makeFolders, placeOf, socketOf, writeSettings, type Place } from "./postgres/place.js";
+import {
+  adoptPostmaster,
+  endPostmaster,
+  isPostmaster,
+  logFile,
+  postmasterOf,
+  startPostmaster,
+} from "./postgres/process.js";
+import { BulkUnavailable, codeOf } from "./unavailable.js";
+
+export type PostgresSettings = Pick<Config, "state_dir" | "postgres_bin">;
+
+const LOOK_MS = 250;
+const FIRST_DELAY_MS = 100;
+const LONGEST_DELAY_MS = 10_000;
+/** One that lived this long was healthy: after its end the delays begin anew. */
+const HEALTHY_MS = 60_000;
+/**
+ * After kill -9 its children and its shared memory live on for a second or two, and a new one refuses to start over
+ * them; a start that fails is tried again for this long.
+ */
+const LONGEST_TROUBLE_MS = 10_000;
+/** Another process may be making the database, or waiting for its recovery. */
+const LONGEST_LOCK_MS = 180_000;
+const LARGEST_LOG = 8 * 1024 * 1024;
+
+/** One starter at a time on a state directory, in this process or another. */
+async function locked<T>(place: Place, work: () => Promise<T>): Promise<T> {
+  const end = Date.now() + LONGEST_LOCK_MS;
+  let lock: StateLock | undefined;
+  while (lock === undefined) {
+    try {
+      lock = lockState(place.own);
+    } catch (error) {
+      if (error instanceof ConfigError && Date.now() < end) await sleep(LOOK_MS / 5);
+      else
+        throw new BulkUnavailable(
+          `The bulk queue's folder ${place.own} cannot be locked (${codeOf(error) ?? "another process holds it"}).`,
+          "Let this user write there, or stop the other process.",
+          { cause: error },
+        );
+    }
+  }
+  return work().finally(() => lock.release());
+}
+
+async function startPatiently(place: Place, binaries: Binaries): Promise<number> {
+  const end = Date.now() + LONGEST_TROUBLE_MS;
+  for (let delay = FIRST_DELAY_MS; ; delay *= 2) {
+    try {
+      return await startPostmaster(place, binaries);
+    } catch (error) {
+      if (Date.now() + delay > end) throw error;
+      await sleep(delay);
+    }
+  }
+}
+
+interface Up {
+  pid: number;
+  adopted: boolean;
+}
+
+/** Finds it running, or starts it; makes it at first. postmaster.pid is PostgreSQL's own and is never removed. */
+function bringUp(place: Place, settings: PostgresSettings): Promise<Up> {
+  return locked(place, async () => {
+    const living = await adoptPostmaster(place);
+    if (living !== undefined) return { pid: living, adopted: true };
+    await makeFolders(place);
+    const { account, base: copies } = place;
+    const major = await dataVersion(place.data);
+    const binaries = await findBinaries({ setting: settings.postgres_bin, major, account, copies });
+    await writeSettings(place, binaries.major);
+    if (major === undefined) await createData(place, binaries);
+    trimLog(place);
+    return { pid: await startPatiently(place, binaries), adopted: false };
+  });
+}
+
+/** PostgreSQL appends, so a log that was cut goes on from its new end. One older part is kept. */
+function trimLog(place: Place): void {
+  const file = logFile(place);
+  if ((statSync(file, { throwIfNoEntry: false })?.size ?? 0) < LARGEST_LOG) return;
+  copyFileSync(file, `${file}.1`);
+  truncateSync(file);
+}
+
+/** What would be used and where, for `radserve doctor`; nothing is made. Throws BulkUnavailable. */
+export async function inspectPostgres(settings: PostgresSettings): Promise<string> {
+  const place = placeOf(settings.state_dir);
+  const major = await dataVersion(place.data);
+  const { folder, version } = await findBinaries({
+    setting: settings.postgres_bin,
+    major,
+    account: place.account,
+  });
+  const pid = postmasterOf(place.data);
+  const state = pid !== undefined ? "running" : major !== undefined ? "not running" : "not made yet";
+  return `private PostgreSQL ${version} from ${folder}, data in ${place.data} (${state})`;
+}
+
+export class PrivatePostgres {
+  #pid = 0;
+  #problem: BulkUnavailable | undefined;
+  #stopping = false;
+  #watch: Promise<void> = Promise.resolve();
+  #stopped: Promise<void> | undefined;
+  readonly #wake = new AbortController();
+
+  private constructor(
+    private readonly place: Place,
+    private readonly settings: PostgresSettings,
+    private readonly log: Logger,
+  ) {}
+
+  /** Resolves when it answers. Throws BulkUnavailable with what to do; a later call may succeed. */
+  static async start(settings: PostgresSettings, log: Logger): Promise<PrivatePostgres> {
+    const postgres = new PrivatePostgres(placeOf(settings.state_dir), settings, log);
+    await postgres.#bringUp();
+    postgres.#watch = postgres.#keepUp();
+    return postgres;
+  }
+
+  /** How to connect, as the user that runs this process. It stays the same over restarts. */
+  get connection() {
+    return connectionOf(this.place);
+  }
+
+  /** The postmaster's process number. */
+  get pid(): number {
+    return this.#pid;
+  }
+
+  /** Why it is down now; undefined while it runs. */
+  get problem(): BulkUnavailable | undefined {
+    return this.#problem;
+  }
+
+  /** Ends all sessions and PostgreSQL itself, cleanly. Repeated calls wait for the same end. */
+  stop(): Promise<void> {
+    this.#stopped ??= this.#stop();
+    return this.#stopped;
+  }
+
+  async #stop(): Promise<void> {
+    this.#stopping = true;
+    this.#wake.abort();
+    await this.#watch;
+    const pid = postmasterOf(this.place.data);
+    if (pid === undefined) return;
+    await endPostmaster(pid, this.place.data);
+    this.log.info({ postgres: pid }, "bulk database stopped");
+  }
+
+  async #bringUp(): Promise<void> {
+    const { pid, adopted } = await bringUp(this.place, this.settings);
+    this.#pid = pid;
+    this.#problem = undefined;
+    this.log.info(
+      { postgres: pid },
+      adopted ? "bulk database found running, taken over" : "bulk database started",
+    );
+  }
+
+  /** The next look, at once where stop() was called. */
+  async #pause(milliseconds: number): Promise<void> {
+    await sleep(milliseconds, undefined, { signal: this.#wake.signal, ref: false }).catch(() => undefined);
+  }
+
+  /** Runs until stop(). A postmaster whose socket was removed is as good as dead. */
+  async #keepUp(): Promise<void> {
+    let delay = FIRST_DELAY_MS;
+    let since = Date.now();
+    while (!this.#stopping) {
+      const up =
+        isPostmaster(this.#pid, this.place.data) &&
+        statSync(socketOf(this.place), { throwIfNoEntry: false }) !== undefined;
+      if (up) {
+        if (Date.now() - since > HEALTHY_MS) delay = FIRST_DELAY_MS;
+        this.#careForLog();
+        await this.#pause(LOOK_MS);
+        continue;
+      }
+      this.#problem ??= new BulkUnavailable("The bulk queue's database ended.", "It is being started again.");
+      this.log.error({ postgres: this.#pid, delay_ms: delay }, "bulk database ended; starting it again");
+      await this.#pause(delay);
+      delay = Math.min(LONGEST_DELAY_MS, delay * 2);
+      if (!this.#stopping) await this.#tryToBringUp();
+      since = Date.now();
+    }
+  }
+
+  async #tryToBringUp(): Promise<void> {
+    try {
+      await this.#bringUp();
+    } catch (error) {
+      if (error instanceof BulkUnavailable) this.#problem = error;
+      this.log.error({ fault: faultForLog(error) }, "bulk database could not be started");
+    }
+  }
+
+  #careForLog(): void {
+    try {
+      trimLog(this.place);
+    } catch (error) {
+      this.log.warn({ fault: faultForLog(error) }, "the bulk database's log could not be shortened");
+    }
+  }
+}

@@ -1,0 +1,220 @@
+/**
+ * Where the private database of a state directory lies, and whose it is.
+ *
+ * As an ordinary user all of it is in STATE/postgres (0700). PostgreSQL refuses to run as root, and its account cannot
+ * reach into root's private state directory; as root it therefore lies in /var/lib/radserve/<hash of the state
+ * directory>, run by the distribution's `postgres`, else by `nobody`. That folder is root's own, with the configuration
+ * files in it, so that the account can neither change them nor lead root astray with links; inside, `data` and `run`
+ * (the socket) belong to the account, 0700.
+ *
+ * Who may connect: the socket is the only way in, and PostgreSQL asks the kernel who is at its other end (`peer`). The
+ * user name map lets exactly one in, the operating-system user that runs Radserve, as the role `radserve`, which owns
+ * its database and nothing else. So there is no password to keep, leak or lose; and not even the account that runs
+ * PostgreSQL can connect.
+ */
+import { createHash } from "node:crypto";
+import { lstatSync, readFileSync, realpathSync, statSync } from "node:fs";
+import { chmod, chown, mkdir, writeFile } from "node:fs/promises";
+import os from "node:os";
+import path from "node:path";
+import { BulkUnavailable, codeOf } from "../unavailable.js";
+import type { Account } from "./binaries.js";
+
+const ROOTS_PLACE = "/var/lib/radserve";
+/** Names the socket file; nothing listens on TCP. */
+const PORT = 5432;
+/** sockaddr_un.sun_path has 108 bytes with its end (unix(7)). */
+const LONGEST_SOCKET_PATH = 107;
+
+export const ROLE = "radserve";
+
+export interface Place {
+  /** The configuration files, and the folders below. */
+  base: string;
+  data: string;
+  /** The folder of the socket. */
+  run: string;
+  /** Ours alone: the log and the lock. */
+  own: string;
+  /** Whom PostgreSQL runs as, where not as ourselves. */
+  account?: Account;
+}
+
+/** How the queue connects. `ssl: false` keeps PGSSLMODE of our environment out. */
+export function connectionOf(place: Place) {
+  return { host: place.run, port: PORT, user: ROLE, database: ROLE, ssl: false };
+}
+
+export function socketOf(place: Place): string {
+  return socketIn(place.run);
+}
+
+const socketIn = (folder: string) => path.join(folder, `.s.PGSQL.${PORT}`);
+
+const hashOf = (text: string) => createHash("sha256").update(text).digest("hex").slice(0, 16);
+
+/** The first folder whose socket's path is short enough. */
+function socketFolder(state: string, base: string): string {
+  const name = `radserve-${process.geteuid?.()}-${hashOf(state)}`;
+  const places = [path.join(base, "run"), path.join(os.tmpdir(), name)];
+  const short = places.find((folder) => Buffer.byteLength(socketIn(folder)) <= LONGEST_SOCKET_PATH);
+  return short ?? path.join("/tmp", name);
+}
+
+/** An existing data directory stays with its owner, whatever accounts were added since. */
+function accountFor(data: string): Account {
+  const there = statSync(data, { throwIfNoEntry: false });
+  if (there !== undefined && there.uid !== 0) return { uid: there.uid, gid: there.gid };
+  const rows = readFileSync("/etc/passwd", "utf8")
+    .split("\n")
+    .map((line) => line.split(":"));
+  for (const name of ["postgres", "nobody"]) {
+    const [, , uid, gid] = rows.find((row) => row[0] === name) ?? [];
+    if (Number(uid) > 0 && Number(gid) > 0) return { uid: Number(uid), gid: Number(gid) };
+  }
+  throw new BulkUnavailable(
+    "PostgreSQL does not run as root, and this machine has neither a user postgres nor nobody.",
+    "Create one (useradd --system postgres), run Radserve as an ordinary user, or set DATABASE_URL.",
+  );
+}
+
+function canonical(folder: string): string {
+  try {
+    return realpathSync(folder);
+  } catch {
+    return path.resolve(folder);
+  }
+}
+
+/** The place of a state directory; nothing is made. Throws BulkUnavailable. */
+export function placeOf(stateDirectory: string): Place {
+  const state = canonical(stateDirectory);
+  const own = path.join(state, "postgres");
+  if (process.geteuid?.() !== 0)
+    return { base: own, data: path.join(own, "data"), run: socketFolder(state, own), own };
+  const users = statSync(path.join(own, "data"), { throwIfNoEntry: false });
+  if (users !== undefined)
+    throw new BulkUnavailable(
+      `The bulk queue of this state directory belongs to the user with the number ${users.uid}; this is root.`,
+      "Run Radserve as that user.",
+    );
+  const base = path.join(ROOTS_PLACE, hashOf(state));
+  const data = path.join(base, "data");
+  return { base, data, run: path.join(base, "run"), own, account: accountFor(data) };
+}
+
+/** The name that the kernel's user number has; PostgreSQL itself refuses users without one. */
+function userName(): string {
+  try {
+    return os.userInfo().username;
+  } catch (error) {
+    throw new BulkUnavailable(
+      `PostgreSQL needs a user with a name; number ${process.geteuid?.()} has none on this machine.`,
+      "Add the user to /etc/passwd, run as another user, or set DATABASE_URL.",
+      { cause: error },
+    );
+  }
+}
+
+/** A folder that is the account's alone. In /tmp somebody else may have made one of its name: that is refused. */
+async function privateFolder(folder: string, account: Account | undefined): Promise<void> {
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  if (account !== undefined) await chown(folder, account.uid, account.gid);
+  const found = lstatSync(folder);
+  const owner = account?.uid ?? process.geteuid?.();
+  if (!found.isDirectory() || found.uid !== owner)
+    throw new BulkUnavailable(
+      `Expected ${folder} to be a private folder of this user; found another's.`,
+      "Remove it.",
+    );
+  await chmod(folder, 0o700);
+}
+
+/** Makes what is missing of the folders. Throws BulkUnavailable where it cannot. */
+export async function makeFolders(place: Place): Promise<void> {
+  try {
+    await mkdir(place.own, { recursive: true, mode: 0o700 });
+    if (place.account !== undefined) {
+      await mkdir(place.base, { recursive: true, mode: 0o755 });
+      await chmod(ROOTS_PLACE, 0o755);
+      await chmod(place.base, 0o755);
+      await writeFile(path.join(place.base, "state_directory"), `${path.dirname(place.own)}\n`, {
+        mode: 0o600,
+      });
+    }
+    await privateFolder(place.run, place.account);
+  } catch (error) {
+    if (error instanceof BulkUnavailable) throw error;
+    throw new BulkUnavailable(
+      `The folders of the bulk queue's database cannot be made in ${place.base} (${codeOf(error) ?? "unknown"}).`,
+      "Let this user write there, or set DATABASE_URL.",
+      { cause: error },
+    );
+  }
+}
+
+const quoted = (text: string) => `'${text.replaceAll("'", "''")}'`;
+/** A folder in a list of folders is quoted once more (SplitDirectoriesString). */
+const listed = (folder: string) => quoted(`"${folder.replaceAll('"', '""')}"`);
+
+/**
+ * Modest memory, since the box is there for inference; nothing of what makes a commit durable is touched. The log says
+ * what becomes of the server, and never errors of statements: those quote values, and values hold patients' names.
+ */
+function settings(place: Place, major: number): Record<string, string | number> {
+  return {
+    listen_addresses: "''",
+    port: PORT,
+    unix_socket_directories: listed(place.run),
+    unix_socket_permissions: "0700",
+    hba_file: quoted(path.join(place.base, "pg_hba.conf")),
+    ident_file: quoted(path.join(place.base, "pg_ident.conf")),
+    max_connections: 60,
+    fsync: "on",
+    synchronous_commit: "on",
+    full_page_writes: "on",
+    shared_buffers: "32MB",
+    work_mem: "4MB",
+    maintenance_work_mem: "32MB",
+    // Outside its directory nothing of it lies about: systemd removes a user's /dev/shm when he logs out (RemoveIPC).
+    dynamic_shared_memory_type: "mmap",
+    huge_pages: "off",
+    jit: "off",
+    max_parallel_workers: 0,
+    max_parallel_workers_per_gather: 0,
+    max_parallel_maintenance_workers: 0,
+    max_logical_replication_workers: 0,
+    wal_level: "minimal",
+    max_wal_senders: 0,
+    min_wal_size: "32MB",
+    max_wal_size: "256MB",
+    timezone: "'UTC'",
+    log_timezone: "'UTC'",
+    lc_messages: "'C'",
+    log_destination: "'stderr'",
+    logging_collector: "off",
+    log_min_messages: "log",
+    log_min_error_statement: "panic",
+    log_error_verbosity: "terse",
+    log_statement: "'none'",
+    log_checkpoints: "off",
+    log_line_prefix: "'%m [%p] '",
+    ...(major >= 18 ? { io_method: "'sync'" } : {}),
+  };
+}
+
+/** Writes the configuration of a server that does not run. */
+export async function writeSettings(place: Place, major: number): Promise<void> {
+  const lines = Object.entries(settings(place, major)).map(([name, value]) => `${name} = ${value}`);
+  const user = `"${userName().replaceAll('"', '""')}"`;
+  const files = {
+    "postgresql.conf": lines,
+    "pg_hba.conf": [`local ${ROLE} ${ROLE} peer map=${ROLE}`],
+    "pg_ident.conf": [`${ROLE} ${user} ${ROLE}`],
+  };
+  for (const [name, text] of Object.entries(files)) {
+    const file = path.join(place.base, name);
+    await writeFile(file, `${text.join("\n")}\n`);
+    await chmod(file, 0o644);
+  }
+}

@@ -1,0 +1,154 @@
+/** The postmaster, PostgreSQL's first process: found, started, waited for and ended. */
+import { spawn } from "node:child_process";
+import { closeSync, fstatSync, openSync, readFileSync, readSync } from "node:fs";
+import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import pg from "pg";
+import { BulkUnavailable, codeOf } from "../unavailable.js";
+import { BARE_ENVIRONMENT, type Binaries } from "./binaries.js";
+import { connectionOf, type Place } from "./place.js";
+
+const LOOK_MS = 20;
+/** After a crash it reads the log of writes first; as long as it lives it is waited for this long. */
+const LONGEST_START_MS = 120_000;
+/** A fast stop ends every session and writes a checkpoint; after this an immediate one follows, which loses nothing. */
+const LONGEST_FAST_STOP_MS = 30_000;
+const LONGEST_STOP_MS = 60_000;
+
+/** The log, which PostgreSQL appends to through a handle of ours: root opens no file in another's folder. */
+export function logFile(place: Place): string {
+  return path.join(place.own, "postgres.log");
+}
+
+/**
+ * The living postmaster of a data directory; undefined where none lives. Its number may belong to another process by
+ * now, so that one's command line has to name the directory. (Zombies have none, and anybody may read it.)
+ */
+export function postmasterOf(data: string): number | undefined {
+  try {
+    const pid = Number.parseInt(readFileSync(path.join(data, "postmaster.pid"), "utf8"), 10);
+    return isPostmaster(pid, data) ? pid : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+export function isPostmaster(pid: number, data: string): boolean {
+  try {
+    const [program = "", ...args] = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
+    return path.basename(program) === "postgres" && args[args.indexOf("-D") + 1] === data;
+  } catch {
+    return false;
+  }
+}
+
+/** Codes of a server that is not there yet: no socket, nobody behind it, still starting, still stopping. */
+const NOT_YET = new Set(["ENOENT", "ECONNREFUSED", "ECONNRESET", "EPIPE", "57P01", "57P02", "57P03"]);
+
+async function answers(place: Place): Promise<boolean> {
+  const client = new pg.Client({ ...connectionOf(place), connectionTimeoutMillis: 5_000 });
+  client.on("error", () => undefined);
+  try {
+    await client.connect();
+    await client.query("SELECT 1");
+    return true;
+  } catch (error) {
+    const code = codeOf(error);
+    // Without a code: the connection ended or timed out, as while it restarts its processes after a crash.
+    if (code === undefined || NOT_YET.has(code)) return false;
+    throw error;
+  } finally {
+    await client.end().catch(() => undefined);
+  }
+}
+
+/** True once it answers; false once it is dead, or where it does not answer for too long. */
+async function answersWhileAlive(place: Place, alive: () => boolean, limit: number): Promise<boolean> {
+  const end = Date.now() + limit;
+  while (alive() && Date.now() < end) {
+    if (await answers(place)) return alive();
+    await sleep(LOOK_MS);
+  }
+  return false;
+}
+
+/** How long a postmaster that was found may keep silent while it starts or stops. */
+const LONGEST_SILENCE_MS = 60_000;
+
+/**
+ * Takes over what runs on the data directory.
+ * @returns its number; undefined where nothing runs (any more): one that cannot be reached, for example because its
+ *   socket was removed, is stopped
+ */
+export async function adoptPostmaster(place: Place): Promise<number | undefined> {
+  const pid = postmasterOf(place.data);
+  if (pid === undefined) return undefined;
+  const alive = () => isPostmaster(pid, place.data);
+  const reached = await answersWhileAlive(place, alive, LONGEST_SILENCE_MS).catch(() => false);
+  if (reached) return pid;
+  await endPostmaster(pid, place.data);
+  return undefined;
+}
+
+/** What the log says since a position, without times and process numbers. */
+function lastWords(handle: number, from: number): string {
+  const buffer = Buffer.alloc(Math.min(8192, Math.max(0, fstatSync(handle).size - from)));
+  readSync(handle, buffer, 0, buffer.length, from);
+  const lines = buffer.toString("utf8").split("\n");
+  const words = lines.filter((line) => /FATAL|PANIC|error/.test(line)).map((l) => l.replace(/^.*?\] /, ""));
+  return words.slice(-3).join(" ");
+}
+
+/** Starts one and waits until it answers. In a session of its own: Ctrl-C of ours is not for it. */
+export async function startPostmaster(place: Place, { folder }: Binaries): Promise<number> {
+  const log = openSync(logFile(place), "a+", 0o600);
+  try {
+    const before = fstatSync(log).size;
+    const args = ["-D", place.data, "-c", `config_file=${path.join(place.base, "postgresql.conf")}`];
+    const child = spawn(path.join(folder, "postgres"), args, {
+      cwd: "/",
+      detached: true,
+      env: BARE_ENVIRONMENT,
+      stdio: ["ignore", log, log],
+      ...place.account,
+    });
+    let why: string | undefined;
+    child.once("error", (error) => (why = codeOf(error) ?? error.name));
+    child.once("exit", (status, signal) => (why ??= signal ?? `status ${status}`));
+    child.unref();
+    if (await answersWhileAlive(place, () => why === undefined, LONGEST_START_MS)) return child.pid ?? 0;
+    const words = lastWords(log, before);
+    throw new BulkUnavailable(
+      `The bulk queue's database could not be started (${why ?? "no answer"}). ${words}`.trim(),
+      `${logFile(place)} says more.`,
+    );
+  } finally {
+    closeSync(log);
+  }
+}
+
+function signal(pid: number, name: NodeJS.Signals): void {
+  try {
+    process.kill(pid, name);
+  } catch (error) {
+    if (codeOf(error) !== "ESRCH") throw error;
+  }
+}
+
+/** Stops it: SIGINT is its fast shutdown, SIGQUIT its immediate one. Never SIGKILL, which would leave its children. */
+export async function endPostmaster(pid: number, data: string): Promise<void> {
+  const begin = Date.now();
+  let sent: NodeJS.Signals | undefined;
+  while (isPostmaster(pid, data)) {
+    const waited = Date.now() - begin;
+    const wanted = waited < LONGEST_FAST_STOP_MS ? "SIGINT" : "SIGQUIT";
+    if (sent !== wanted) signal(pid, wanted);
+    sent = wanted;
+    if (waited > LONGEST_STOP_MS)
+      throw new BulkUnavailable(
+        `The bulk queue's database (process ${pid}) does not stop.`,
+        `End it with: kill -QUIT ${pid}`,
+      );
+    await sleep(LOOK_MS);
+  }
+}
