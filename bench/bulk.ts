@@ -35,6 +35,8 @@ const ALL = "json,png,sr,seg,sc";
 /** Memory is compared from this item on. */
 const MEMORY_FROM = 500;
 const SINGLE_EVERY_MS = 250;
+/** USER_HZ of proc(5). */
+const TICKS_PER_SECOND = 100;
 const cores = os.availableParallelism();
 
 const GOALS = { vs_limit: 0.85, queue_overhead: 0.03, memory_growth: 1.05, single_p95_vs_limit: 1 };
@@ -71,28 +73,29 @@ function run(...[program, ...words]: [string, ...string[]]): unknown {
   return JSON.parse(execFileSync(program, words, { encoding: "utf8", maxBuffer: 2 ** 26 }));
 }
 
-/** Resident memory and processor seconds of a server's processes, the database's apart. */
-function look(pid: number): { server: number; postgresSeconds: number } {
-  let [server, ticks] = [0, 0];
-  for (const one of descendants(1)) {
-    const command = commandOf(one);
-    const isDatabase = /(^|\/)postgres(:|$)/.test(command[0] ?? "");
+/** MiB that the server's processes hold. */
+function memoryOf(server: BenchServer): number {
+  const own = server.process.pid!;
+  return [own, ...descendants(own)]
+    .filter((pid) => commandOf(pid)[0] === process.execPath)
+    .map((pid) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1] ?? 0) / 1024)
+    .reduce((a, b) => a + b, 0);
+}
+
+/** Processor seconds of the database so far, those of its ended processes included (proc(5): utime to cstime). */
+function databaseSeconds(server: BenchServer): number {
+  const postmaster = server.postmaster();
+  if (postmaster === undefined) return 0;
+  const ticks = [postmaster, ...descendants(postmaster)].map((pid) => {
     try {
-      if (isDatabase) {
-        const stat = readFileSync(`/proc/${one}/stat`, "utf8");
-        const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-        ticks += Number(fields[11]) + Number(fields[12]);
-      }
+      const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
+      const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+      return fields.slice(11, pid === postmaster ? 15 : 13).reduce((sum, field) => sum + Number(field), 0);
     } catch {
-      // It ended meanwhile
+      return 0;
     }
-  }
-  for (const one of [pid, ...descendants(pid)]) {
-    if (commandOf(one)[0] !== process.execPath) continue;
-    const status = readFileSync(`/proc/${one}/status`, "utf8");
-    server += Number(/VmRSS:\s+(\d+)/.exec(status)?.[1] ?? 0) / 1024;
-  }
-  return { server, postgresSeconds: ticks / 100 };
+  });
+  return ticks.reduce((a, b) => a + b, 0) / TICKS_PER_SECOND;
 }
 
 interface Sample {
@@ -104,20 +107,19 @@ interface Sample {
 interface Followed {
   job: Job;
   samples: Sample[];
-  postgresSeconds: number;
+  databaseSeconds: number;
 }
 
 async function follow(server: BenchServer, body: object): Promise<Followed> {
   const client = new Client(server.url, server.token);
-  const before = look(server.process.pid!).postgresSeconds;
+  const before = databaseSeconds(server);
   const accepted = z.looseObject({ job_id: z.string() });
   const { job_id } = await client.call(accepted, "POST", "/bulk_inference", body);
   const samples: Sample[] = [];
   for (;;) {
     const job = await client.call(jobSchema, "GET", `/bulk_inference/${job_id}`);
-    const now = look(server.process.pid!);
-    samples.push({ time: performance.now(), done: done(job), memory: now.server });
-    if (hasEnded(job)) return { job, samples, postgresSeconds: now.postgresSeconds - before };
+    samples.push({ time: performance.now(), done: done(job), memory: memoryOf(server) });
+    if (hasEnded(job)) return { job, samples, databaseSeconds: databaseSeconds(server) - before };
     await delay(100);
   }
 }
@@ -130,7 +132,7 @@ function steadyRate(samples: Sample[], count: number): number {
   return ((to.done - from.done) / (to.time - from.time)) * 1000;
 }
 
-function memoryOf(samples: Sample[], count: number): { growth: number; last: number } {
+function memoryGrowth(samples: Sample[], count: number): { growth: number; last: number } {
   const start = Math.min(MEMORY_FROM, count / 4);
   const between = (from: number, to: number) =>
     median(samples.filter((sample) => sample.done >= from && sample.done <= to).map(({ memory }) => memory));
@@ -172,7 +174,11 @@ async function measure(
   if (direct.failed > 0) throw new Error(`${name}: ${direct.failed} images failed without the queue`);
   rmSync(scratch, { recursive: true });
   say(`${name}: bulk`);
-  const { job, samples, postgresSeconds } = await follow(server, {
+  const {
+    job,
+    samples,
+    databaseSeconds: spent,
+  } = await follow(server, {
     items: undefined,
     input_folder_path: join(files[0]!, ".."),
     output_folder_path: join(server.output, name),
@@ -183,7 +189,7 @@ async function measure(
   const steady = steadyRate(samples, files.length);
   const limit = limitOf(parts);
   const unqueued = direct.images / direct.seconds;
-  const memory = memoryOf(samples, files.length);
+  const memory = memoryGrowth(samples, files.length);
   const rate = files.length / seconds(job);
   return {
     images: files.length,
@@ -193,7 +199,7 @@ async function measure(
     vs_limit: rate / limit,
     direct_images_per_second: unqueued,
     queue_overhead: 1 - rate / unqueued,
-    postgres_cpu_share: postgresSeconds / (seconds(job) * cores),
+    postgres_cpu_share: spent / (seconds(job) * cores),
     memory_growth: memory.growth,
     memory_mib: memory.last,
     parts,

@@ -1,11 +1,12 @@
 /** A box: `radserve serve` with a state directory of its own, started again whenever it ends, as systemd would. */
 import { spawn, type ChildProcess } from "node:child_process";
-import { createHash } from "node:crypto";
-import { readFileSync, rmSync } from "node:fs";
 import net from "node:net";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import { placeOf } from "../../../src/bulk/postgres/place.js";
+import { postmasterOf } from "../../../src/bulk/postgres/process.js";
 import { Client } from "../../../src/commands/client.js";
+import { endDatabase } from "../../support/postgres.js";
 import { issueToken, makePlace, radserve, root, type Place } from "../../support/server.js";
 import { commandOf, descendants, slay } from "./processes.js";
 
@@ -25,12 +26,6 @@ async function freePort(): Promise<number> {
   const { port } = probe.address() as net.AddressInfo;
   await new Promise((resolve) => probe.close(resolve));
   return port;
-}
-
-/** Where the private PostgreSQL of a state directory lies; root's lies apart, because PostgreSQL does not run as root. */
-function databaseOf(state: string): string {
-  if (process.getuid?.() !== 0) return path.join(state, "postgres");
-  return path.join("/var/lib/radserve", createHash("sha256").update(state).digest("hex").slice(0, 16));
 }
 
 export class Box {
@@ -73,6 +68,10 @@ export class Box {
     return this.place.output;
   }
 
+  get #state(): string {
+    return this.place.environment["RADSERVE_STATE_DIR"]!;
+  }
+
   async untilReady(): Promise<void> {
     const end = Date.now() + 60_000;
     while (Date.now() < end) {
@@ -96,17 +95,7 @@ export class Box {
 
   /** The first process of its private PostgreSQL. */
   postmaster(): number | undefined {
-    try {
-      const file = path.join(
-        databaseOf(this.place.environment["RADSERVE_STATE_DIR"]!),
-        "data",
-        "postmaster.pid",
-      );
-      const pid = Number.parseInt(readFileSync(file, "utf8"), 10);
-      return path.basename(commandOf(pid)[0] ?? "") === "postgres" ? pid : undefined;
-    } catch {
-      return undefined;
-    }
+    return postmasterOf(placeOf(this.#state).data);
   }
 
   /** Ends it in order, with its exit status. */
@@ -124,8 +113,8 @@ export class Box {
     throw new Error("The server did not end within 60 s of SIGTERM.");
   }
 
-  remove(): void {
-    rmSync(databaseOf(this.place.environment["RADSERVE_STATE_DIR"]!), { recursive: true, force: true });
+  async remove(): Promise<void> {
+    await endDatabase(this.#state);
     this.place.remove();
   }
 

@@ -1,22 +1,12 @@
 /** A PostgreSQL that several boxes share, reachable over TCP, started again whenever it is killed. */
 import { execFileSync, spawn, type ChildProcess } from "node:child_process";
-import { chownSync, existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { chownSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import net from "node:net";
 import os from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import { findBinaries } from "../../../src/bulk/postgres/binaries.js";
 import { slay } from "./processes.js";
-
-/** The newest of the distribution, as Radserve itself would take it. */
-function programs(): string {
-  const folder = "/usr/lib/postgresql";
-  const versions = existsSync(folder) ? readdirSync(folder).sort((a, b) => Number(b) - Number(a)) : [];
-  const newest = versions
-    .map((version) => `${folder}/${version}/bin`)
-    .find((bin) => existsSync(`${bin}/initdb`));
-  if (newest === undefined) throw new Error("PostgreSQL is not installed (/usr/lib/postgresql/*/bin).");
-  return newest;
-}
 
 /** PostgreSQL refuses root: the user that owns it then. */
 function servant(): { uid: number; gid: number } | undefined {
@@ -30,6 +20,7 @@ export class SharedPostgres {
   #stopping = false;
 
   private constructor(
+    private readonly programs: string,
     private readonly directory: string,
     private readonly address: string,
     private readonly port: number,
@@ -53,14 +44,15 @@ export class SharedPostgres {
       "-E",
       "UTF8",
     ];
-    execFileSync(`${programs()}/initdb`, options, { ...user, cwd: directory, stdio: "ignore" });
+    const { folder } = await findBinaries({ account: user, copies: directory });
+    execFileSync(`${folder}/initdb`, options, { ...user, cwd: directory, stdio: "ignore" });
     // Radserve's boxes come from any address of the test's own networks
     writeFileSync(path.join(data, "pg_hba.conf"), "host all all all scram-sha-256\n");
     const probe = net.createServer().listen(0, address);
     await new Promise((resolve) => probe.once("listening", resolve));
     const { port } = probe.address() as net.AddressInfo;
     await new Promise((resolve) => probe.close(resolve));
-    const postgres = new SharedPostgres(directory, address, port);
+    const postgres = new SharedPostgres(folder, directory, address, port);
     postgres.#run();
     await postgres.untilUp();
     return postgres;
@@ -105,7 +97,10 @@ export class SharedPostgres {
 
   #run(): void {
     const options = ["-D", path.join(this.directory, "data"), "-h", this.address, "-p", String(this.port)];
-    const child = spawn(`${programs()}/postgres`, [...options, "-k", ""], { ...servant(), stdio: "ignore" });
+    const child = spawn(`${this.programs}/postgres`, [...options, "-k", ""], {
+      ...servant(),
+      stdio: "ignore",
+    });
     this.#process = child;
     child.once("exit", () => {
       // After kill -9 it refuses to start until the last of its children is gone: again, as a service manager would.

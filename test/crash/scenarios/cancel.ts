@@ -38,7 +38,7 @@ async function cancelHalfWay(options: Options): Promise<Outcome> {
     return { summary, faults };
   } finally {
     await box.stop();
-    box.remove();
+    await box.remove();
   }
 }
 

@@ -46,7 +46,7 @@ async function plantCrash(options: Options): Promise<Outcome> {
   } finally {
     watcher.close();
     await box.stop();
-    box.remove();
+    await box.remove();
   }
 }
 

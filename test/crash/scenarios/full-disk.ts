@@ -49,7 +49,7 @@ async function fillAndRecover(options: Options): Promise<Outcome> {
   } finally {
     await box.stop();
     execFileSync("umount", [disk]);
-    box.remove();
+    await box.remove();
   }
 }
 

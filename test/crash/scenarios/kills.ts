@@ -22,7 +22,7 @@ async function oneBox(options: Options): Promise<Outcome> {
     );
   } finally {
     await box.stop();
-    box.remove();
+    await box.remove();
   }
 }
 
@@ -64,7 +64,7 @@ async function twoBoxes(options: Options): Promise<Outcome> {
   } finally {
     await Promise.all([first.stop(), second.stop()]);
     await postgres.stop();
-    for (const box of [second, first]) box.remove();
+    for (const box of [second, first]) await box.remove();
   }
 }
 
@@ -105,7 +105,7 @@ async function twoNetworks(options: Options): Promise<Outcome> {
     network.connect(space.name, true);
     await Promise.all([first.stop(), second.stop()]);
     await postgres.stop();
-    for (const box of [second, first]) box.remove();
+    for (const box of [second, first]) await box.remove();
     network.remove();
   }
 }

@@ -81,7 +81,7 @@ async function compare(options: Options): Promise<Outcome> {
   } finally {
     await Promise.all(boxes.map((box) => box.stop()));
     await postgres.stop();
-    for (const box of boxes) box.remove();
+    for (const box of boxes) await box.remove();
     rmSync(folder, { recursive: true });
   }
 }
