@@ -70,6 +70,12 @@ const settings = {
     .min(1)
     .optional()
     .describe("PostgreSQL of the bulk queue; a private one where absent"),
+  role: z
+    .enum(["api", "worker", "both"])
+    .default("both")
+    .describe(
+      "api: takes requests and runs no bulk items; worker: runs bulk items and takes no inference requests; both",
+    ),
   postgres_bin: absolute
     .optional()
     .describe(

@@ -21,6 +21,7 @@ export const ERRORS = {
   method_not_allowed: { status: 405, description: "The page exists, with another method." },
   output_name_taken: { status: 409, description: "Another image's result lies under that name." },
   idempotency_conflict: { status: 409, description: "The idempotency key was used for another request." },
+  job_state: { status: 409, description: "The job is in a state in which this cannot be done." },
   body_too_large: { status: 413, description: "The request body is larger than allowed." },
   unsupported_format: { status: 415, description: "The file is of no format that can be read." },
   unsupported_transfer_syntax: { status: 415, description: "The DICOM transfer syntax cannot be decoded." },
@@ -34,6 +35,10 @@ export const ERRORS = {
   cancelled: { status: 499, description: "The caller cancelled the work or went away." },
   rate_limited: { status: 429, description: "This subject sends more than its rate.", retryAfter: 1 },
   internal: { status: 500, description: "A fault of the server; look the request id up in its log." },
+  engine_crash: {
+    status: 500,
+    description: "The server ended twice while this image of a bulk job ran alone.",
+  },
   overloaded: { status: 503, description: "The server has all the work it can hold.", retryAfter: 2 },
   model_unavailable: { status: 503, description: "The model asked for is not loaded.", retryAfter: 30 },
   bulk_unavailable: { status: 503, description: "Bulk work cannot be taken now." },

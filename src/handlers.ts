@@ -1,6 +1,8 @@
 /** What each page does once the request is known to be allowed. */
 import type { ParameterizedContext } from "koa";
 import type { Caller } from "./auth.js";
+import type { Operation } from "./bulk/messages.js";
+import type { BulkService } from "./bulk/service.js";
 import type { Config } from "./config.js";
 import { RadserveError, type ErrorObject } from "./errors.js";
 import type { InferTask } from "./infer.js";
@@ -8,9 +10,9 @@ import type { Metrics } from "./metrics.js";
 import type { ModelEntry } from "./models.js";
 import { narrowRoots, openInput, openOutputFolder, translateIn, type Roots } from "./paths.js";
 import { shuttingDown, type InferencePool } from "./pool.js";
-import { bulkRequestSchema, parseBody, singleRequestSchema } from "./requests.js";
+import { parseBody, singleRequestSchema } from "./requests.js";
 import type { Answer } from "./results/receipt.js";
-import { nearestName } from "./validation.js";
+import { checkModels } from "./select.js";
 import { VERSION } from "./version.js";
 
 export interface State {
@@ -38,6 +40,7 @@ export interface Services {
   roots: { input: string[]; output: string[] };
   models: ServedModels;
   pool: InferencePool;
+  bulk: BulkService;
   metrics: Metrics;
   /** True once the server was told to stop. */
   stopping(): boolean;
@@ -47,8 +50,6 @@ export type Handler = (ctx: Context, services: Services) => Promise<void> | void
 
 /** Longest wait for models that are still being loaded; after that the client is told to come back. */
 const LONGEST_LOADING_WAIT_MS = 60_000;
-
-let lastCancelId = 0;
 
 function callerOf(ctx: Context): Caller {
   if (ctx.state.caller === undefined)
@@ -75,29 +76,6 @@ async function checkPaths(
   await image.close();
   const folder = await openOutputFolder(output, roots.output, { create: false, minimumFreeBytes });
   await folder.close();
-}
-
-function checkModels(wanted: readonly string[] | undefined, entries: readonly ModelEntry[]): void {
-  for (const name of wanted ?? []) {
-    const entry = entries.find((model) => model.name === name);
-    if (entry === undefined) {
-      const names = entries.map((model) => model.name);
-      const nearest = nearestName(name, names);
-      throw new RadserveError(
-        "bad_request",
-        `models: no model is called "${name}"${nearest === undefined ? "" : `; the nearest is "${nearest}"`}.`,
-        { field: "models", known: names },
-      );
-    }
-    if (entry.state !== "ready")
-      throw new RadserveError(
-        "model_unavailable",
-        entry.state === "off"
-          ? `The model "${name}" is switched off (release "off" in its model.json).`
-          : `The model "${name}" could not be loaded; GET /models says why.`,
-        { model: name },
-      );
-  }
 }
 
 async function waitForModels(services: Services, deadline: number | undefined): Promise<void> {
@@ -151,7 +129,7 @@ export const singleInference: Handler = async (ctx, services) => {
     inputPath: input.path,
     outputFolder: output.path,
     priority: body.priority ?? "routine",
-    cancelId: (lastCancelId += 1),
+    cancelId: services.pool.newCancelId(),
     startedAt: new Date(admitted).toISOString(),
     roots,
     ...(deadline === undefined ? {} : { deadline }),
@@ -167,36 +145,26 @@ export const singleInference: Handler = async (ctx, services) => {
   ctx.body = inClientsNames(answer, body.input_image_path, output.back);
 };
 
-const CHECKED_AT_ONCE = 16;
-
-export const bulkInference: Handler = async (ctx, services) => {
-  const body = parseBody(bulkRequestSchema, ctx.request.body);
-  const roots = await rootsOf(callerOf(ctx), services);
-  const { path_map, minimum_free_disk } = services.config;
-  const pairs = (
-    body.items ?? [
-      { input_image_path: body.input_folder_path ?? "", output_folder_path: body.output_folder_path ?? "" },
-    ]
-  ).map((item) => ({
-    input: translateIn(item.input_image_path, path_map).path,
-    output: translateIn(item.output_folder_path, path_map).path,
-  }));
-  for (let i = 0; i < pairs.length; i += CHECKED_AT_ONCE)
-    await Promise.all(
-      pairs
-        .slice(i, i + CHECKED_AT_ONCE)
-        .map(({ input, output }) => checkPaths(input, output, roots, minimum_free_disk)),
-    );
-  checkModels(body.models, services.models.entries);
-  await noBulk(ctx, services);
-};
-
-export const noBulk: Handler = () => {
-  throw new RadserveError(
-    "bulk_unavailable",
-    "This version of Radserve takes no bulk work yet. Send each image to POST /single_inference.",
-  );
-};
+/** A page of the bulk queue: everything about it is done in the bulk thread. */
+export function bulk(operation: Operation): Handler {
+  return async (ctx, services) => {
+    if (services.stopping()) throw shuttingDown();
+    const { subject, admin, inputRoots, outputRoots } = callerOf(ctx);
+    const { id } = ctx["params"] as { id?: string };
+    const answer = await services.bulk.call({
+      operation,
+      requestId: ctx.state.requestId,
+      caller: { subject, admin, inputRoots, outputRoots },
+      query: { ...ctx.query },
+      ...(id === undefined ? {} : { jobId: id }),
+      ...(typeof ctx.request.body === "string" ? { body: ctx.request.body } : {}),
+    });
+    ctx.status = answer.status;
+    ctx.type = "json";
+    ctx.body = answer.body;
+    if (answer.location !== undefined) ctx.set("Location", answer.location);
+  };
+}
 
 export const listModels: Handler = (ctx, { models }) => {
   ctx.body = {

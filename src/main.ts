@@ -4,6 +4,7 @@ import path from "node:path";
 import { Command, CommanderError } from "commander";
 import type { BulkCommand } from "./commands/bulk.js";
 import type { JobAction } from "./commands/jobs.js";
+import { Command, CommanderError, Option } from "commander";
 import type { TryCommand } from "./commands/models.js";
 import { run } from "./commands/run.js";
 import { ConfigError, loadConfig, type Config } from "./config.js";
@@ -70,7 +71,15 @@ program
 program
   .command("serve")
   .description("start the server")
-  .action(() => run(async () => (await import("./supervisor.js")).supervise(config())));
+  .addOption(
+    new Option(
+      "--role <role>",
+      "api takes requests, worker runs bulk items (default: RADSERVE_ROLE, else both)",
+    ).choices(["api", "worker", "both"]),
+  )
+  .action((options: { role?: Config["role"] }) =>
+    run(async () => (await import("./supervisor.js")).supervise({ ...config(), ...options })),
+  );
 
 program.command("serving-process", { hidden: true }).action(async () => {
   (await import("./serve.js")).serveUnderSupervisor();

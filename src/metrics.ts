@@ -6,6 +6,8 @@ export interface Gauges {
   running(): number;
   /** State of each model. */
   models(): { name: string; version: string; state: string }[];
+  /** Items and jobs of the bulk queue, and items that ended in this process. */
+  bulk(): { queued: number; running: number; paused: number; ended: Readonly<Record<string, number>> };
 }
 
 export class Metrics {
@@ -31,6 +33,27 @@ export class Metrics {
     });
     gauge("radserve_inferences_queued", "Requests that wait for a worker", () => gauges.queued());
     gauge("radserve_inferences_running", "Requests that a worker has", () => gauges.running());
+    gauge(
+      "radserve_bulk_items_queued",
+      "Images of bulk jobs that wait, on all boxes",
+      () => gauges.bulk().queued,
+    );
+    gauge(
+      "radserve_bulk_items_running",
+      "Images of bulk jobs in work, on all boxes",
+      () => gauges.bulk().running,
+    );
+    gauge("radserve_bulk_jobs_paused", "Bulk jobs that wait for something", () => gauges.bulk().paused);
+    new Counter({
+      name: "radserve_bulk_items_total",
+      help: "Images of bulk jobs that ended in this process",
+      labelNames: ["state"],
+      registers,
+      collect() {
+        this.reset();
+        for (const [state, count] of Object.entries(gauges.bulk().ended)) this.inc({ state }, count);
+      },
+    });
     new Gauge({
       name: "radserve_model_ready",
       help: "1 where the model can be used",

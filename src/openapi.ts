@@ -1,9 +1,18 @@
 /** The published contract (OpenAPI 3.1), built from the same schemas and tables that the server runs on. */
 import { z } from "zod";
+import { acceptedSchema, itemListSchema, jobListSchema, jobSchema } from "./bulk/schema.js";
 import { ERRORS, type ErrorCode } from "./errors.js";
 import { bulkRequestSchema, singleRequestSchema } from "./requests.js";
 import { answerSchema } from "./results/receipt.js";
 import { VERSION } from "./version.js";
+
+const ANSWERS = {
+  Answer: answerSchema,
+  Accepted: acceptedSchema,
+  Job: jobSchema,
+  JobList: jobListSchema,
+  ItemList: itemListSchema,
+};
 
 export interface DescribedRoute {
   method: "GET" | "POST" | "DELETE";
@@ -11,8 +20,12 @@ export interface DescribedRoute {
   auth: "token" | "open" | "local";
   summary: string;
   body?: "SingleRequest" | "BulkRequest";
-  /** Schema of the 200 where it is published. */
-  answer?: "Answer";
+  /** Of the query. */
+  query?: z.ZodObject;
+  /** Schema of the answer where it is published. */
+  answer?: keyof typeof ANSWERS;
+  /** Of the answer; 200 where absent. */
+  status?: number;
   errors: readonly ErrorCode[];
 }
 
@@ -52,7 +65,17 @@ function responses(route: DescribedRoute): Record<string, unknown> {
     description: "Done",
     ...(route.answer === undefined ? {} : { content: reference(route.answer) }),
   };
-  return { "200": good, ...(Object.fromEntries(entries) as object) };
+  return { [String(route.status ?? 200)]: good, ...(Object.fromEntries(entries) as object) };
+}
+
+function pathParameter(name: string | undefined) {
+  return { name, in: "path", required: true, schema: { type: "string" } };
+}
+
+function queryParameters(query: z.ZodObject | undefined) {
+  if (query === undefined) return [];
+  const { properties } = jsonSchema(query) as { properties: Record<string, object> };
+  return Object.entries(properties).map(([name, schema]) => ({ name, in: "query", required: false, schema }));
 }
 
 function operation(route: DescribedRoute): Record<string, unknown> {
@@ -60,11 +83,9 @@ function operation(route: DescribedRoute): Record<string, unknown> {
   return {
     summary: route.summary,
     ...(route.auth === "open" ? {} : { security: [{ token: [] }] }),
-    ...(names.length === 0
+    ...(names.length === 0 && route.query === undefined
       ? {}
-      : {
-          parameters: names.map((name) => ({ name, in: "path", required: true, schema: { type: "string" } })),
-        }),
+      : { parameters: [...names.map(pathParameter), ...queryParameters(route.query)] }),
     ...(route.body === undefined ? {} : { requestBody: { required: true, content: reference(route.body) } }),
     responses: responses(route),
   };
@@ -98,7 +119,7 @@ export function openApi(routes: readonly DescribedRoute[]): Record<string, unkno
       schemas: {
         SingleRequest: jsonSchema(singleRequestSchema),
         BulkRequest: jsonSchema(bulkRequestSchema),
-        Answer: jsonSchema(answerSchema),
+        ...Object.fromEntries(Object.entries(ANSWERS).map(([name, schema]) => [name, jsonSchema(schema)])),
         Error: jsonSchema(errorSchema),
       },
     },

@@ -393,7 +393,7 @@ async function createBelow(
  * Where a path leads, though its last components do not exist yet; undefined where that cannot be said: a dead link,
  * `..` behind what is missing, no permission.
  */
-async function realPathToBe(given: string): Promise<string | undefined> {
+export async function realPathToBe(given: string): Promise<string | undefined> {
   const rest: string[] = [];
   for (let at = given; ; at = path.posix.dirname(at)) {
     try {

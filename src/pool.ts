@@ -16,6 +16,8 @@ const LAST_WORD_MS = 100;
 
 /** Images in flight on one thread: while one waits for the disk or the engine, another is decoded. */
 const TASKS_PER_THREAD = 4;
+/** Of these, those that bulk may have: a single request always finds a place. */
+const BULK_PER_THREAD = 3;
 
 export interface PoolOptions {
   threads: number;
@@ -40,9 +42,11 @@ interface Waiting {
 
 export class InferencePool {
   readonly #piscina: Piscina<WorkerTask, WorkerResult>;
-  readonly #lines: { stat: Waiting[]; routine: Waiting[] } = { stat: [], routine: [] };
+  readonly #lines: Record<InferTask["priority"], Waiting[]> = { stat: [], routine: [], bulk: [] };
   readonly #running = new Map<number, Waiting>();
   readonly #width: number;
+  #bulkRunning = 0;
+  #lastCancelId = 0;
   #stopping = false;
   #idle: (() => void) | undefined;
 
@@ -65,8 +69,19 @@ export class InferencePool {
     });
   }
 
+  /** Single requests that wait. */
   get queued(): number {
     return this.#lines.stat.length + this.#lines.routine.length;
+  }
+
+  /** Images of bulk jobs that may be read, inferred and written at once. */
+  get bulkWidth(): number {
+    return this.options.threads * BULK_PER_THREAD;
+  }
+
+  /** A number that no other task of this process has. */
+  newCancelId(): number {
+    return (this.#lastCancelId += 1);
   }
 
   get running(): number {
@@ -80,7 +95,9 @@ export class InferencePool {
         reject(shuttingDown());
         return;
       }
-      if (this.#running.size >= this.#width && this.queued >= this.options.maxQueue) {
+      const full = this.#running.size >= this.#width && this.queued >= this.options.maxQueue;
+      // Bulk takes no more than it was told may run; its line is its own.
+      if (full && task.priority !== "bulk") {
         reject(
           new RadserveError(
             "overloaded",
@@ -96,7 +113,7 @@ export class InferencePool {
       }
       const waiting: Waiting = { task, timer: undefined, resolve, reject };
       if (task.deadline !== undefined) this.#expire(waiting, task.deadline);
-      this.#lines[task.priority === "stat" ? "stat" : "routine"].push(waiting);
+      this.#lines[task.priority].push(waiting);
       this.#next();
     });
   }
@@ -170,7 +187,7 @@ export class InferencePool {
   }
 
   #remove(wanted: (entry: Waiting) => boolean): Waiting | undefined {
-    for (const line of [this.#lines.stat, this.#lines.routine]) {
+    for (const line of [this.#lines.stat, this.#lines.routine, this.#lines.bulk]) {
       const at = line.findIndex(wanted);
       if (at === -1) continue;
       const [entry] = line.splice(at, 1);
@@ -182,16 +199,18 @@ export class InferencePool {
 
   #next(): void {
     while (this.#running.size < this.#width) {
-      const entry = this.#remove(() => true);
+      const bulk = this.#bulkRunning < this.bulkWidth;
+      const entry = this.#remove(({ task }) => bulk || task.priority !== "bulk");
       if (entry === undefined) break;
       void this.#start(entry);
     }
-    if (this.#running.size === 0 && this.queued === 0) this.#idle?.();
+    if (this.#running.size === 0 && this.queued === 0 && this.#lines.bulk.length === 0) this.#idle?.();
   }
 
   async #start(entry: Waiting): Promise<void> {
     const { task } = entry;
     this.#running.set(task.cancelId, entry);
+    if (task.priority === "bulk") this.#bulkRunning += 1;
     if (task.deadline !== undefined) this.#limit(entry, task.deadline);
     try {
       const result = await this.#piscina.run({ task, models: [...this.options.models()] });
@@ -200,7 +219,7 @@ export class InferencePool {
       // Also where results were committed at the last moment: a repeat finds and reuses them.
       if (isOver(task)) entry.reject(tooLate("finish"));
       else if (result.ok) entry.resolve(result.answer);
-      else entry.reject(RadserveError.fromObject(result.error));
+      else entry.reject(failureOf(result));
     } catch (error) {
       // Only the thread itself failing comes here: what infer throws comes back as a value.
       const fault = error instanceof Error ? error.name : typeof error;
@@ -209,10 +228,18 @@ export class InferencePool {
     } finally {
       clearTimeout(entry.timer);
       this.#running.delete(task.cancelId);
+      if (task.priority === "bulk") this.#bulkRunning -= 1;
       entry.ended?.();
       this.#next();
     }
   }
+}
+
+/** A task's error, with what the system said as its cause. */
+function failureOf({ error, errno }: Extract<WorkerResult, { ok: false }>): RadserveError {
+  const { error: code, message, details } = error;
+  const cause = errno === undefined ? undefined : Object.assign(new Error(errno), { code: errno });
+  return new RadserveError(code, message, details, cause === undefined ? undefined : { cause });
 }
 
 function isOver({ deadline }: InferTask): boolean {

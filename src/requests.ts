@@ -2,7 +2,7 @@
 import { z } from "zod";
 import { RadserveError } from "./errors.js";
 import { modelName, outputKindSchema } from "./manifest.js";
-import { problemsOf } from "./validation.js";
+import { found, problemsOf } from "./validation.js";
 
 const LONGEST_TIMEOUT_MS = 3_600_000;
 const MOST_ITEMS = 10_000;
@@ -93,6 +93,38 @@ export function parseBody<T>(schema: z.ZodType<T>, body: unknown): T {
   throw new RadserveError("bad_request", [...sentences, ...more].join(" "), {
     problems: problems.slice(0, 20),
   });
+}
+
+/** What is wrong with a body that is no JSON object, or holds a field that the parser does not let in. */
+export function jsonFault(text: string): RadserveError {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    const { line, column } = jsonFaultAt(text);
+    const message = `Expected a JSON object; found a fault at line ${line}, column ${column}.`;
+    return new RadserveError("bad_request", message, { line, column });
+  }
+  const object = typeof value === "object" && value !== null;
+  const kind = typeof value === "string" ? "a string" : object ? 'a field named "__proto__"' : found(value);
+  return new RadserveError("bad_request", `Expected a JSON object; found ${kind}.`);
+}
+
+const PROTOTYPE =
+  /"(?:_|\\u005f){2}(?:p|\\u0070)(?:r|\\u0072)(?:o|\\u006f)(?:t|\\u0074)(?:o|\\u006f)(?:_|\\u005f){2}"\s*:/i;
+
+/** A body as the page's parser would give it. Throws bad_request with the place of the fault. */
+export function parseJsonBody(text: string): unknown {
+  if (text.trim() === "") return {};
+  if (PROTOTYPE.test(text)) throw jsonFault(text);
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    throw jsonFault(text);
+  }
+  if (typeof value !== "object" || value === null) throw jsonFault(text);
+  return value;
 }
 
 /** Where JSON.parse would stop in a text that is no JSON: line and column, from 1. */

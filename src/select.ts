@@ -4,6 +4,7 @@ import { RadserveError } from "./errors.js";
 import type { Image } from "./image.js";
 import type { OutputKind } from "./manifest.js";
 import type { ModelEntry } from "./models.js";
+import { nearestName } from "./validation.js";
 
 export interface PlannedModel {
   entry: ModelEntry;
@@ -77,4 +78,32 @@ export function planOf(
       },
     );
   return { models, outputs: outputs === undefined ? ["default"] : [...outputs].sort() };
+}
+
+/**
+ * Refuses names of models that a request cannot have.
+ * @throws RadserveError bad_request for a name that is not there, with the nearest; model_unavailable for one that is
+ * not loaded
+ */
+export function checkModels(wanted: readonly string[] | undefined, entries: readonly ModelEntry[]): void {
+  for (const name of wanted ?? []) {
+    const entry = entries.find((model) => model.name === name);
+    if (entry === undefined) {
+      const names = entries.map((model) => model.name);
+      const nearest = nearestName(name, names);
+      throw new RadserveError(
+        "bad_request",
+        `models: no model is called "${name}"${nearest === undefined ? "" : `; the nearest is "${nearest}"`}.`,
+        { field: "models", known: names },
+      );
+    }
+    if (entry.state !== "ready")
+      throw new RadserveError(
+        "model_unavailable",
+        entry.state === "off"
+          ? `The model "${name}" is switched off (release "off" in its model.json).`
+          : `The model "${name}" could not be loaded; GET /models says why.`,
+        { model: name },
+      );
+  }
 }

@@ -2,8 +2,11 @@
  * The serving process: engine, models, worker threads and HTTP. It does not listen; the supervisor hands it
  * connections, so that they wait, and are not refused, while it is replaced after a crash.
  */
+import { existsSync } from "node:fs";
 import type { Server, ServerResponse } from "node:http";
 import { Socket } from "node:net";
+import path from "node:path";
+import { BulkService } from "./bulk/service.js";
 import { ConfigError, type Config } from "./config.js";
 import { createEngine, type Engine } from "./engine.js";
 import { RadserveError } from "./errors.js";
@@ -85,6 +88,11 @@ function startEngine(config: Config, log: Logger): { engine: Engine; providers: 
   }
 }
 
+/** A database of many boxes may hold jobs of the others; a private one those of before. */
+function mayHaveJobs(config: Config): boolean {
+  return config.database_url !== undefined || existsSync(path.join(config.state_dir, "postgres"));
+}
+
 class ServingProcess {
   /** Each connection's requests in work, and when it last had one. */
   readonly #connections = new Map<Socket, { active: number; quietSince: number }>();
@@ -114,19 +122,28 @@ class ServingProcess {
       cancelRunning: (cancelId) => engine.cancel(cancelId),
       log: this.log,
     });
+    const bulk = new BulkService({ config, roots, pool, models, log: this.log });
     const metrics = new Metrics({
       queued: () => pool.queued,
       running: () => pool.running,
       models: () => models.entries.map(({ name, version, state }) => ({ name, version, state })),
+      bulk: () => ({ ...bulk.figures, ended: bulk.ended }),
     });
     const stopping = () => this.#stopping;
-    this.#reload = () => models.reload(() => pool.settled());
-    this.#server = createServer({ config, roots, models, pool, metrics, keyring, log: this.log, stopping });
+    this.#reload = async () => {
+      const report = await models.reload(() => pool.settled());
+      bulk.tellModels();
+      return report;
+    };
+    const services = { config, roots, models, pool, bulk, metrics, stopping };
+    this.#server = createServer({ ...services, keyring, log: this.log });
     // Without listen() node starts no watch over slow requests and idle connections; this event starts it.
     this.#server.emit("listening");
     this.#server.on("request", (request, response) => this.#follow(request.socket, response));
+    if (config.role !== "api" && mayHaveJobs(config)) bulk.start();
     this.#stop = async () => {
-      await this.#finish(pool, config.grace_seconds * 1000);
+      bulk.stop();
+      await this.#finish(pool, bulk, config.grace_seconds * 1000);
       keyring.close();
       await pool.close();
       await models.close();
@@ -182,13 +199,14 @@ class ServingProcess {
   }
 
   /** Answers what was admitted within the grace time, and fails the rest. */
-  async #finish(pool: InferencePool, graceMs: number): Promise<void> {
+  async #finish(pool: InferencePool, bulk: BulkService, graceMs: number): Promise<void> {
     const drained = pool.drain();
     if (!(await within(drained, graceMs))) {
       this.log.warn({ running: pool.running, queued: pool.queued }, "grace time over: failing the rest");
       pool.abandon();
       await within(drained, LAST_WAIT_MS);
     }
+    await bulk.close();
     tell({ type: "closing" });
     await this.#closeConnections();
   }

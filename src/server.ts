@@ -9,14 +9,15 @@ import Router from "@koa/router";
 import Koa from "koa";
 import bodyParser from "koa-bodyparser";
 import { authenticate } from "./auth.js";
+import type { Operation } from "./bulk/messages.js";
+import { itemQuerySchema, jobQuerySchema } from "./bulk/schema.js";
 import { RadserveError, asRadserveError, type ErrorCode, type ErrorObject } from "./errors.js";
 import {
-  bulkInference,
+  bulk,
   index,
   listModels,
   live,
   metrics,
-  noBulk,
   ready,
   singleInference,
   type Context,
@@ -28,11 +29,12 @@ import type { Keyring } from "./keys.js";
 import { RateLimit } from "./limits.js";
 import { faultForLog, type Logger } from "./log.js";
 import { openApi, type DescribedRoute } from "./openapi.js";
-import { jsonFaultAt } from "./requests.js";
-import { found } from "./validation.js";
+import { jsonFault } from "./requests.js";
 
 interface Route extends DescribedRoute {
   handler: Handler;
+  /** Not served where the role is worker. */
+  serves?: "requests";
 }
 
 const PATH_ERRORS = ["path_not_allowed", "input_not_found", "disk_full"] as const;
@@ -53,17 +55,24 @@ const IMAGE_ERRORS: readonly ErrorCode[] = [
   "shutting_down",
   "deadline_exceeded",
 ];
-const BULK: Pick<Route, "auth" | "errors" | "handler"> = {
-  auth: "token",
-  errors: ["job_not_found", "bulk_unavailable"],
-  handler: noBulk,
-};
+const bulkPage = (operation: Operation, errors: readonly ErrorCode[] = []) =>
+  ({
+    auth: "token",
+    serves: "requests",
+    errors: [...errors, "bulk_unavailable", "shutting_down"],
+    handler: bulk(operation),
+  }) as const;
+const ofJob = (operation: Operation, errors: readonly ErrorCode[] = []) => ({
+  ...bulkPage(operation, ["job_not_found", ...errors]),
+  answer: "Job" as const,
+});
 
 export const ROUTES: readonly Route[] = [
   {
     method: "POST",
     path: "/single_inference",
     auth: "token",
+    serves: "requests",
     summary: "Runs the models that accept one image, and writes their results",
     body: "SingleRequest",
     answer: "Answer",
@@ -73,17 +82,59 @@ export const ROUTES: readonly Route[] = [
   {
     method: "POST",
     path: "/bulk_inference",
-    auth: "token",
-    summary: "Takes many images as one job",
+    summary: "Takes many images as one job; 200 with the job of before where its idempotency_key was used",
     body: "BulkRequest",
-    errors: [...PATH_ERRORS, "model_unavailable", "bulk_unavailable"],
-    handler: bulkInference,
+    answer: "Accepted",
+    status: 202,
+    ...bulkPage("submit", [...PATH_ERRORS, "idempotency_conflict", "model_unavailable"]),
   },
-  { method: "GET", path: "/bulk_inference", summary: "This subject's jobs", ...BULK },
-  { method: "GET", path: "/bulk_inference/:id", summary: "One job", ...BULK },
-  { method: "GET", path: "/bulk_inference/:id/items", summary: "The images of a job", ...BULK },
-  { method: "DELETE", path: "/bulk_inference/:id", summary: "Cancels a job", ...BULK },
-  { method: "POST", path: "/bulk_inference/:id/retry", summary: "Runs a job's failed images again", ...BULK },
+  {
+    method: "GET",
+    path: "/bulk_inference",
+    summary: "This subject's jobs, newest first (all subjects' with the claim admin)",
+    query: jobQuerySchema,
+    answer: "JobList",
+    ...bulkPage("list", ["bad_request"]),
+  },
+  { method: "GET", path: "/bulk_inference/:id", summary: "One job", ...ofJob("show") },
+  {
+    method: "GET",
+    path: "/bulk_inference/:id/items",
+    summary: "The images of a job, in their order",
+    query: itemQuerySchema,
+    ...bulkPage("items", ["bad_request", "job_not_found"]),
+    answer: "ItemList",
+  },
+  {
+    method: "DELETE",
+    path: "/bulk_inference/:id",
+    summary: "Cancels a job: what waits never starts, what runs finishes or stops, results stay",
+    ...ofJob("cancel"),
+  },
+  {
+    method: "POST",
+    path: "/bulk_inference/:id/retry",
+    summary: "Runs a job's failed images again",
+    ...ofJob("retry", ["job_state"]),
+  },
+  {
+    method: "POST",
+    path: "/bulk_inference/:id/pause",
+    summary: "Begins no more images of a job until it is resumed",
+    ...ofJob("pause", ["job_state"]),
+  },
+  {
+    method: "POST",
+    path: "/bulk_inference/:id/resume",
+    summary: "Lets a job go on at once, whatever it waited for",
+    ...ofJob("resume", ["job_state"]),
+  },
+  {
+    method: "POST",
+    path: "/bulk_inference/:id/purge",
+    summary: "Forgets a job that is over; its results stay",
+    ...ofJob("purge", ["job_state"]),
+  },
   { method: "GET", path: "/models", auth: "token", summary: "The models", errors: [], handler: listModels },
   {
     method: "GET",
@@ -153,6 +204,7 @@ export function createServer(options: ServerOptions): http.Server {
     router.register(route.path, [route.method], async (ctx) => {
       ctx.state.route = `${route.method} ${route.path}`;
       access(ctx, route);
+      if (route.serves === "requests" && options.config.role === "worker") throw workerOnly();
       if (route.body !== undefined) await body(ctx, route);
       await route.handler(ctx, options);
     });
@@ -173,6 +225,13 @@ export function createServer(options: ServerOptions): http.Server {
   );
   server.on("clientError", refuseConnection);
   return server;
+}
+
+function workerOnly(): RadserveError {
+  return new RadserveError(
+    "not_found",
+    "This server's role is worker: it runs bulk items and takes no requests. Send them to one whose role is api or both.",
+  );
 }
 
 type Middleware = Koa.Middleware<State>;
@@ -307,16 +366,20 @@ const SINGLE_BODY_LIMIT = 64 * 1024;
 
 /** Reads a JSON body. Throws bad_request with the place of the fault, or body_too_large. */
 function jsonBody({ config }: ServerOptions): (ctx: Context, route: Route) => Promise<void> {
-  const parserFor = (limit: number) =>
-    bodyParser({
-      enableTypes: ["json"],
-      jsonLimit: String(limit),
-      detectJSON: () => true,
-      onerror: (error) => refuseBody(error, limit),
-    });
-  const bulk = parserFor(config.body_limit);
   const singleLimit = Math.min(SINGLE_BODY_LIMIT, config.body_limit);
-  const single = parserFor(singleLimit);
+  const single = bodyParser({
+    enableTypes: ["json"],
+    jsonLimit: String(singleLimit),
+    detectJSON: () => true,
+    onerror: (error) => refuseBody(error, singleLimit),
+  });
+  // Megabytes of JSON are parsed in the bulk thread.
+  const text = bodyParser({
+    enableTypes: ["text"],
+    textLimit: String(config.body_limit),
+    extendTypes: { text: ["json", "+json"] },
+    onerror: (error) => refuseBody(error, config.body_limit),
+  });
   return async (ctx, route) => {
     const type = ctx.get("Content-Type");
     if (ctx.request.is("json", "+json") === false)
@@ -324,22 +387,8 @@ function jsonBody({ config }: ServerOptions): (ctx: Context, route: Route) => Pr
         "bad_request",
         `Expected a JSON body with Content-Type application/json; found ${/^[\w.+/-]{1,64}/.exec(type)?.[0] ?? "none"}.`,
       );
-    await (route.body === "BulkRequest" ? bulk : single)(ctx, () => Promise.resolve());
+    await (route.body === "BulkRequest" ? text : single)(ctx, () => Promise.resolve());
   };
-}
-
-function parsedOrNot(text: string): { parsed: unknown } | undefined {
-  try {
-    return { parsed: JSON.parse(text) as unknown };
-  } catch {
-    return undefined;
-  }
-}
-
-/** Of valid JSON that was refused all the same: no object, or one that the parser does not let in. */
-function kindOf(value: unknown): string {
-  if (typeof value === "string") return "a string";
-  return typeof value === "object" && value !== null ? 'a field named "__proto__"' : found(value);
 }
 
 function refuseBody(error: Error, limit: number): never {
@@ -350,20 +399,7 @@ function refuseBody(error: Error, limit: number): never {
       `Expected a body of at most ${limit} bytes; found a larger one.`,
       { limit },
     );
-  if (typeof body === "string") {
-    const value = parsedOrNot(body);
-    if (value !== undefined)
-      throw new RadserveError("bad_request", `Expected a JSON object; found ${kindOf(value.parsed)}.`);
-    const { line, column } = jsonFaultAt(body);
-    throw new RadserveError(
-      "bad_request",
-      `Expected a JSON object; found a fault at line ${line}, column ${column}.`,
-      {
-        line,
-        column,
-      },
-    );
-  }
+  if (typeof body === "string") throw jsonFault(body);
   if (status === 415)
     throw new RadserveError(
       "bad_request",

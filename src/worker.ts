@@ -20,7 +20,7 @@ export interface WorkerTask {
 export type WorkerResult =
   | { ok: true; answer: Answer }
   /** `fault` is there where nobody raised the error on purpose: for the log, without any names in it. */
-  | { ok: false; error: ErrorObject; fault?: Record<string, unknown> };
+  | { ok: false; error: ErrorObject; errno?: string; fault?: Record<string, unknown> };
 
 let engine: Engine | undefined;
 
@@ -29,6 +29,12 @@ function engineOfThread(): Engine {
   const { provider } = workerData as EngineThreadOptions;
   engine ??= createEngine({ provider });
   return engine;
+}
+
+/** What the system said, for example EIO, where that is behind an error. */
+function errnoOf({ cause }: Error): string | undefined {
+  if (!(cause instanceof Error) || !("syscall" in cause) || !("code" in cause)) return undefined;
+  return typeof cause.code === "string" ? cause.code : undefined;
 }
 
 // Codecs, fonts and the engine are loaded before the first image asks for them.
@@ -41,6 +47,7 @@ export default async function work({ task, models }: WorkerTask): Promise<Worker
   } catch (thrown) {
     const error = asRadserveError(thrown);
     const unexpected = error.code === "internal" ? { fault: faultForLog(thrown) } : {};
-    return { ok: false, error: error.toObject(), ...unexpected };
+    const errno = errnoOf(error);
+    return { ok: false, error: error.toObject(), ...unexpected, ...(errno === undefined ? {} : { errno }) };
   }
 }

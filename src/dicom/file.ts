@@ -2,7 +2,7 @@
 import { inflateRawSync, inflateSync } from "node:zlib";
 import { RadserveError } from "../errors.js";
 import { DataSetAttributes } from "./attributes.js";
-import { dictionaryVr } from "./dictionary.js";
+import { dictionaryVr, type Tag } from "./dictionary.js";
 import { isVr, newWalk, walkDataSet, warn, type DataSet, type Encoding, type Walk } from "./elements.js";
 import { IMPLICIT_VR_LITTLE_ENDIAN, transferSyntax, type TransferSyntax } from "./transfer-syntax.js";
 
@@ -66,7 +66,7 @@ export function openFile(bytes: Uint8Array): DicomFile {
       "The file has no 128-byte preamble; it was recognised by its content.",
     );
   const start = marked ?? 0;
-  const meta = walkDataSet(walk, start, bytes.length, META_ENCODING, 0, (tag) => tag >>> 16 !== 0x0002);
+  const meta = walkDataSet(walk, start, bytes.length, META_ENCODING, 0, isNoMeta);
   const metaAttributes = new DataSetAttributes(walk, meta);
   const syntax = syntaxOf(walk, metaAttributes.string("TransferSyntaxUID"), meta.end);
   const body = syntax.deflated ? inflated(walk, meta.end) : walk;
@@ -80,6 +80,36 @@ export function openFile(bytes: Uint8Array): DicomFile {
     mediaStorageSopClass: metaAttributes.string("MediaStorageSOPClassUID"),
   };
 }
+
+export interface DicomHead {
+  attributes: DataSetAttributes;
+  mediaStorageSopClass: string | undefined;
+}
+
+/** Group 0020 holds what tells series apart; nothing behind it is read. */
+const LAST_OF_HEAD = 0x0020000e;
+
+/**
+ * The attributes of a file's beginning, up to SeriesInstanceUID.
+ * @param whole the bytes are all of the file
+ * Throws what openFile throws; truncated_image where the bytes end before. A deflated data set counts as corrupt.
+ */
+export function readHead(bytes: Uint8Array, whole: boolean): DicomHead {
+  const walk = newWalk(bytes);
+  const meta = walkDataSet(walk, dataOffset(bytes) ?? 0, bytes.length, META_ENCODING, 0, isNoMeta);
+  const metaAttributes = new DataSetAttributes(walk, meta);
+  const syntax = syntaxOf(walk, metaAttributes.string("TransferSyntaxUID"), meta.end);
+  if (syntax.deflated) throw new RadserveError("corrupt_image", "The data set is deflated.");
+  const head = walkDataSet(walk, meta.end, bytes.length, syntax, 0, (tag) => tag > LAST_OF_HEAD);
+  if (!whole && head.end >= bytes.length)
+    throw new RadserveError("truncated_image", "The bytes end before the head of the data set does.");
+  return {
+    attributes: new DataSetAttributes(walk, head),
+    mediaStorageSopClass: metaAttributes.string("MediaStorageSOPClassUID"),
+  };
+}
+
+const isNoMeta = (tag: Tag) => tag >>> 16 !== 0x0002;
 
 function syntaxOf(walk: Walk, declared: string | undefined, offset: number): TransferSyntax {
   if (declared !== undefined) return transferSyntax(declared);

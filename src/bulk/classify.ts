@@ -1,0 +1,87 @@
+/** What one file of a scanned folder is, from its first bytes: an input, a result of Radserve, or neither. */
+import type { FileHandle } from "node:fs/promises";
+import { sopClassName } from "../dicom/dictionary.js";
+import { readHead, type DicomHead } from "../dicom/file.js";
+import { RadserveError } from "../errors.js";
+import { SNIFF_BYTES, sniffFormat } from "../read.js";
+import { isOwnObject } from "../results/dicom/common.js";
+import { isListed, isReceipt } from "./own-results.js";
+
+export interface Reason {
+  code: string;
+  message: string;
+}
+
+/** What a series needs to know of a DICOM file. */
+export interface SliceHead {
+  seriesInstanceUid: string | undefined;
+  sopClassUid: string | undefined;
+  modality: string | undefined;
+}
+
+export type Kind = { is: "input"; slice?: SliceHead } | { is: "own" } | { is: "skipped"; reason: Reason };
+
+const skipped = (code: string, message: string): Kind => ({ is: "skipped", reason: { code, message } });
+
+const DICOMDIR = "1.2.840.10008.1.3.10";
+/** Documents, presentation states and waveforms (PS3.4 annex B): never pixels of an image. */
+const NO_IMAGE = [
+  "1.2.840.10008.5.1.4.1.1.9.",
+  "1.2.840.10008.5.1.4.1.1.11.",
+  "1.2.840.10008.5.1.4.1.1.88.",
+  "1.2.840.10008.5.1.4.1.1.104.",
+];
+const SEGMENTATIONS = ["1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7"];
+
+/** Nearly every header lies within the first. */
+const HEAD_BYTES = [16 * 1024, 256 * 1024, 4 * 1024 * 1024];
+
+async function headOf(handle: FileHandle): Promise<DicomHead | undefined> {
+  for (const size of HEAD_BYTES) {
+    const { buffer, bytesRead } = await handle.read(Buffer.allocUnsafe(size), 0, size, 0);
+    try {
+      return readHead(buffer.subarray(0, bytesRead), bytesRead < size);
+    } catch (error) {
+      // Anything else is for the reader to say, when its turn comes
+      if (!(error instanceof RadserveError) || error.code !== "truncated_image" || bytesRead < size)
+        return undefined;
+    }
+  }
+  return undefined;
+}
+
+function kindOfObject({ attributes, mediaStorageSopClass }: DicomHead): Kind {
+  if (isOwnObject(attributes)) return { is: "own" };
+  const uid = attributes.string("SOPClassUID") ?? mediaStorageSopClass;
+  if (uid !== undefined && (uid === DICOMDIR || NO_IMAGE.some((prefix) => uid.startsWith(prefix))))
+    return skipped("no_image", `The DICOM object is ${sopClassName(uid)} and holds no image.`);
+  const beside =
+    SEGMENTATIONS.includes(uid ?? "") || (attributes.strings("ImageType") ?? []).includes("LOCALIZER");
+  if (beside) return { is: "input" };
+  return {
+    is: "input",
+    slice: {
+      seriesInstanceUid: attributes.string("SeriesInstanceUID"),
+      sopClassUid: uid,
+      modality: attributes.string("Modality"),
+    },
+  };
+}
+
+/**
+ * @param folder a path that names the folder it lies in
+ * @throws errors of the file system as they are
+ */
+export async function classify(handle: FileHandle, folder: string, name: string): Promise<Kind> {
+  const head = Buffer.alloc(SNIFF_BYTES);
+  const { bytesRead } = await handle.read(head, 0, SNIFF_BYTES, 0);
+  const bytes = head.subarray(0, bytesRead);
+  if (bytesRead === 0) return skipped("empty_file", "The file is empty.");
+  if (isReceipt(bytes)) return { is: "own" };
+  const format = sniffFormat(bytes);
+  if (format === undefined)
+    return skipped("no_image", "The file is neither DICOM nor PNG, JPEG or TIFF (judged by its content).");
+  if (format !== "dicom") return (await isListed(folder, name)) ? { is: "own" } : { is: "input" };
+  const object = await headOf(handle);
+  return object === undefined ? { is: "input" } : kindOfObject(object);
+}

@@ -1,0 +1,300 @@
+/** Jobs in the database: making them, looking at them, and what a client may do to them. */
+import type { Pool, PoolClient } from "pg";
+import { RadserveError } from "../errors.js";
+import type { OutputKind } from "../manifest.js";
+import { transaction } from "./database.js";
+import { ITEM_STATES, type Job } from "./schema.js";
+
+export type Counts = Job["counts"];
+
+/** As the client wrote it, in its names of files. */
+export interface JobRequest {
+  input_folder_path?: string;
+  output_folder_path?: string;
+  models?: string[];
+  outputs?: OutputKind[];
+}
+
+export interface NewJob {
+  id: string;
+  subject: string;
+  inputRoots: string[] | undefined;
+  outputRoots: string[] | undefined;
+  request: JobRequest;
+  requestSha256: string;
+  idempotencyKey: string | undefined;
+  /** Absent where a folder is scanned. */
+  items?: { id: string; input: string; output: string }[];
+}
+
+export interface JobRow {
+  id: string;
+  seq: string;
+  subject: string;
+  request: JobRequest;
+  created_at: Date;
+  started_at: Date | null;
+  finished_at: Date | null;
+  cancelled_at: Date | null;
+  total: number | null;
+  held: boolean;
+  /** Null unless it waits now. */
+  pause_code: string | null;
+  pause_message: string | null;
+  counts: Partial<Counts> | null;
+  /** Ended in the last minute. */
+  recent: number;
+  now: Date;
+}
+
+export interface ItemRow {
+  job_id: string;
+  index: number;
+  input: string;
+  output: string | null;
+  state: (typeof ITEM_STATES)[number];
+  attempts: number;
+  result: unknown;
+  error: unknown;
+}
+
+/** Whose jobs are meant. */
+export interface Owner {
+  subject: string;
+  admin: boolean;
+}
+
+type Queryable = Pool | PoolClient;
+
+/** Wakes every box: there may be items, a folder to scan, or something to stop. */
+export async function announce(client: Queryable, what: "items" | "scan" | "cancel"): Promise<void> {
+  await client.query("select pg_notify('radserve', $1)", [what]);
+}
+
+/**
+ * Writes a job and its items; the caller commits.
+ * @returns false where the subject has used the idempotency key before
+ */
+export async function insertJob(client: PoolClient, job: NewJob): Promise<boolean> {
+  const { rowCount } = await client.query(
+    `insert into radserve.job (id, subject, input_roots, output_roots, request, request_sha256, idempotency_key,
+       total, next_index)
+     values ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($8, 0)) on conflict do nothing`,
+    [
+      job.id,
+      job.subject,
+      job.inputRoots,
+      job.outputRoots,
+      job.request,
+      job.requestSha256,
+      job.idempotencyKey,
+      job.items?.length,
+    ],
+  );
+  if (rowCount === 0) return false;
+  if (job.items === undefined) return true;
+  await client.query(
+    `insert into radserve.item (job_id, index, id, input, output, state)
+     select $1, place - 1, id, input, output, 'queued'
+     from unnest($2::uuid[], $3::text[], $4::text[]) with ordinality as given (id, input, output, place)`,
+    [
+      job.id,
+      job.items.map(({ id }) => id),
+      job.items.map(({ input }) => input),
+      job.items.map(({ output }) => output),
+    ],
+  );
+  return true;
+}
+
+/** The job that has used an idempotency key. */
+export async function jobOfKey(
+  pool: Pool,
+  subject: string,
+  key: string,
+): Promise<{ id: string; request_sha256: string } | undefined> {
+  const { rows } = await pool.query<{ id: string; request_sha256: string }>(
+    "select id, request_sha256 from radserve.job where subject = $1 and idempotency_key = $2",
+    [subject, key],
+  );
+  return rows[0];
+}
+
+const VIEW = `select j.id, j.seq, j.subject, j.request, j.created_at, j.started_at, j.finished_at, j.cancelled_at,
+    j.total, j.held, now() as now,
+    case when j.pause_until > now() then j.pause_code end as pause_code,
+    case when j.pause_until > now() then j.pause_message end as pause_message,
+    coalesce(j.counts, (select jsonb_object_agg(state, number) from
+      (select state, count(*)::int as number from radserve.item where job_id = j.id group by state) s)) as counts,
+    (select count(*)::int from radserve.item i where i.job_id = j.id and i.finished_at > now() - interval '60 s'
+      and i.state in ('succeeded', 'partial', 'failed')) as recent
+  from radserve.job j`;
+
+/** In SQL what `stateOf` says of a row. */
+const STATE = `case when j.cancelled_at is not null then 'cancelled'
+    when j.finished_at is not null then 'completed'
+    when j.held or (j.pause_until > now() and j.pause_code is not null) then 'paused'
+    when j.total is null then 'scanning' else 'running' end`;
+
+const OWNED = "(j.subject = $1 or $2)";
+
+export function stateOf(row: JobRow): Job["state"] {
+  if (row.cancelled_at !== null) return "cancelled";
+  if (row.finished_at !== null) return "completed";
+  if (row.held || row.pause_code !== null) return "paused";
+  return row.total === null ? "scanning" : "running";
+}
+
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
+
+export function noSuchJob(): RadserveError {
+  return new RadserveError(
+    "job_not_found",
+    "This subject has no such job; GET /bulk_inference lists its jobs.",
+  );
+}
+
+/** @throws RadserveError job_not_found, also for another subject's job */
+export async function findJob(pool: Queryable, owner: Owner, id: string): Promise<JobRow> {
+  if (!UUID.test(id)) throw noSuchJob();
+  const { rows } = await pool.query<JobRow>(`${VIEW} where ${OWNED} and j.id = $3`, [
+    owner.subject,
+    owner.admin,
+    id,
+  ]);
+  if (rows[0] === undefined) throw noSuchJob();
+  return rows[0];
+}
+
+export async function listJobs(
+  pool: Pool,
+  owner: Owner,
+  { before, state, limit }: { before: string | undefined; state: string | undefined; limit: number },
+): Promise<JobRow[]> {
+  const { rows } = await pool.query<JobRow>(
+    `${VIEW} where ${OWNED} and ($3::bigint is null or j.seq < $3) and ($4::text is null or ${STATE} = $4)
+     order by j.seq desc limit $5`,
+    [owner.subject, owner.admin, before, state, limit],
+  );
+  return rows;
+}
+
+export async function listItems(
+  pool: Pool,
+  jobId: string,
+  { after, state, limit }: { after: number; state: string | undefined; limit: number },
+): Promise<ItemRow[]> {
+  const { rows } = await pool.query<ItemRow>(
+    `select job_id, index, input, output, state, attempts, result, error from radserve.item
+     where job_id = $1 and index > $2 and ($3::text is null or state = $3) order by index limit $4`,
+    [jobId, after, state, limit],
+  );
+  return rows;
+}
+
+/** Whether some box that runs items shows signs of life, with its models ready. */
+export async function someWorker(pool: Pool): Promise<boolean> {
+  const { rows } = await pool.query<{ some: boolean }>(
+    `select exists (select from radserve.instance
+       where works and ready and beat_at > now() - interval '15 s') as some`,
+  );
+  return rows[0]?.some === true;
+}
+
+/**
+ * Ends jobs of which nothing waits or runs any more, with their final counts.
+ * @param ids only these
+ */
+export async function finishJobs(client: Queryable, ids: readonly string[]): Promise<void> {
+  if (ids.length === 0) return;
+  await client.query(
+    `update radserve.job j set finished_at = now(), pause_code = null, pause_message = null, pause_until = null,
+       held = false, counts = (select coalesce(jsonb_object_agg(state, number), '{}') from
+         (select state, count(*)::int as number from radserve.item where job_id = j.id group by state) s)
+     where id = any($1) and finished_at is null and total is not null
+       and not exists (select from radserve.item where job_id = j.id and state in ('queued', 'running'))`,
+    [ids],
+  );
+}
+
+/** Takes a row of its owner for a change; other changes of the job wait. */
+async function locked(client: PoolClient, owner: Owner, id: string): Promise<JobRow> {
+  await findJob(client, owner, id);
+  await client.query("select from radserve.job where id = $1 for update", [id]);
+  return findJob(client, owner, id);
+}
+
+function conflict(expected: string, row: JobRow): RadserveError {
+  return new RadserveError("job_state", `Expected ${expected}; this one is ${stateOf(row)}.`, {
+    state: stateOf(row),
+  });
+}
+
+/** Queued items never start; a second time nothing happens. */
+export function cancelJob(pool: Pool, owner: Owner, id: string): Promise<void> {
+  return transaction(pool, async (client) => {
+    const row = await locked(client, owner, id);
+    if (row.finished_at !== null || row.cancelled_at !== null) return;
+    await client.query(
+      `update radserve.job set cancelled_at = now(), total = coalesce(total, next_index), held = false,
+         pause_code = null, pause_message = null, pause_until = null where id = $1`,
+      [id],
+    );
+    await client.query(
+      `update radserve.item set state = 'cancelled', finished_at = now() where job_id = $1 and state = 'queued'`,
+      [id],
+    );
+    await finishJobs(client, [id]);
+    await announce(client, "cancel");
+  });
+}
+
+/** Failed items wait again, as on their first day. */
+export function retryJob(pool: Pool, owner: Owner, id: string): Promise<void> {
+  return transaction(pool, async (client) => {
+    const row = await locked(client, owner, id);
+    if (row.cancelled_at !== null) throw conflict("a job that was not cancelled", row);
+    const { rowCount } = await client.query(
+      `update radserve.item set state = 'queued', error = null, finished_at = null, attempts = 0, crashes = 0,
+         not_before = null, suspect = crashes > 0
+       where job_id = $1 and state = 'failed' and result is null`,
+      [id],
+    );
+    if ((rowCount ?? 0) > 0)
+      await client.query("update radserve.job set finished_at = null, counts = null where id = $1", [id]);
+    await announce(client, "items");
+  });
+}
+
+export function holdJob(pool: Pool, owner: Owner, id: string, held: boolean): Promise<void> {
+  return transaction(pool, async (client) => {
+    const row = await locked(client, owner, id);
+    if (row.finished_at !== null || row.cancelled_at !== null)
+      throw conflict(`a job that is not over, to ${held ? "pause" : "resume"} it`, row);
+    await client.query(
+      `update radserve.job set held = $2, pause_code = null, pause_message = null, pause_until = null,
+         pause_count = 0 where id = $1`,
+      [id, held],
+    );
+    await announce(client, "items");
+  });
+}
+
+/** Forgets a job that is over; its results stay where they are. */
+export function purgeJob(pool: Pool, owner: Owner, id: string): Promise<JobRow> {
+  return transaction(pool, async (client) => {
+    const row = await locked(client, owner, id);
+    if (row.finished_at === null) throw conflict("a job that is over, to forget it", row);
+    await client.query("delete from radserve.job where id = $1", [id]);
+    return row;
+  });
+}
+
+/** Forgets jobs that ended longer ago than `days`. */
+export async function purgeOlderThan(pool: Pool, days: number): Promise<number> {
+  const { rowCount } = await pool.query(
+    "delete from radserve.job where finished_at < now() - make_interval(days => $1)",
+    [days],
+  );
+  return rowCount ?? 0;
+}

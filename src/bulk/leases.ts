@@ -1,0 +1,293 @@
+/**
+ * Which box works on which item. A box is in the table of instances and says twice in a lease time that it lives; its
+ * items are its own as long as it does. `owner` and `lease` fence them: whoever comes back after its items were given
+ * to others changes nothing any more.
+ */
+import type { Pool } from "pg";
+import type { ErrorObject } from "../errors.js";
+import { transaction } from "./database.js";
+import { announce, finishJobs, type JobRequest } from "./jobs.js";
+import type { ItemResult } from "./messages.js";
+
+/** A box that is silent for so long has lost its items. */
+export const LEASE_SECONDS = 12;
+export const BEAT_MS = 3_000;
+/** Crashes of an item that ran alone, after which it has failed. */
+const MOST_CRASHES = 2;
+
+export interface Instance {
+  id: string;
+  /** Of the state directory: one process at a time. */
+  box: string;
+  /** Of the serving process. */
+  process: string;
+  works: boolean;
+}
+
+export interface LeasedItem {
+  job_id: string;
+  index: number;
+  input: string;
+  output: string | null;
+  created_at: Date;
+  lease: number;
+  attempts: number;
+  alone: boolean;
+  /** Of its job. */
+  started_at: Date | null;
+  request: JobRequest;
+  input_roots: string[] | null;
+  output_roots: string[] | null;
+}
+
+/** What became of a leased item. */
+export type Ending =
+  | { state: "succeeded" | "partial"; result: ItemResult }
+  | { state: "failed"; error: ErrorObject }
+  | { state: "skipped"; reason: { code: string; message: string } }
+  | { state: "cancelled" }
+  /** Waits again after some seconds, and the attempt is not counted where it was not the item's. */
+  | { state: "queued"; afterSeconds: number; counts: boolean };
+
+export interface Settled {
+  item: LeasedItem;
+  ending: Ending;
+}
+
+/** Enters a box. Items of earlier processes of the same box are free again: those are known to be dead. */
+export async function enter(pool: Pool, instance: Instance, ready: boolean): Promise<number> {
+  await pool.query(
+    "insert into radserve.instance (id, box, process, works, ready) values ($1, $2, $3, $4, $5)",
+    [instance.id, instance.box, instance.process, instance.works, ready],
+  );
+  return freeItems(pool, instance, "i.box = $1 and i.id <> $2", [instance.box, instance.id]);
+}
+
+/** @returns false where this box was taken for dead meanwhile */
+export async function beat(pool: Pool, instance: Instance, ready: boolean): Promise<boolean> {
+  const { rowCount } = await pool.query(
+    "update radserve.instance set beat_at = now(), ready = $2 where id = $1",
+    [instance.id, ready],
+  );
+  return rowCount === 1;
+}
+
+export async function leave(pool: Pool, instance: Instance): Promise<void> {
+  await pool.query("delete from radserve.instance where id = $1", [instance.id]);
+}
+
+/** Frees the items of boxes that are silent. */
+export function freeSilent(pool: Pool, instance: Instance): Promise<number> {
+  return freeItems(pool, instance, "i.beat_at < now() - make_interval(secs => $1) and i.id <> $2", [
+    LEASE_SECONDS,
+    instance.id,
+  ]);
+}
+
+/**
+ * Items that ran when their box died are suspects and run alone next time; one that was alone then has crashed it.
+ * A thread that ended within a process that lives crashed nothing.
+ */
+function freeItems(pool: Pool, instance: Instance, which: string, values: unknown[]): Promise<number> {
+  return transaction(pool, async (client) => {
+    const { rows: gone } = await client.query<{ id: string; process: string }>(
+      `delete from radserve.instance i where ${which} returning id, process`,
+      values,
+    );
+    if (gone.length === 0) return 0;
+    const error: ErrorObject = {
+      error: "engine_crash",
+      message: `The server ended ${MOST_CRASHES} times while this image ran alone. The others went on. Report the file and its models.`,
+    };
+    const { rows: items } = await client.query<{ job_id: string }>(
+      `update radserve.item i set
+         state = case when j.cancelled_at is not null then 'cancelled'
+           when crashed and alone and crashes + 1 >= $3 then 'failed' else 'queued' end,
+         error = case when crashed and alone and crashes + 1 >= $3 and j.cancelled_at is null then $4::jsonb end,
+         finished_at = case when j.cancelled_at is not null or (crashed and alone and crashes + 1 >= $3)
+           then now() end,
+         crashes = crashes + (crashed and alone)::int,
+         suspect = suspect or crashed, alone = false, owner = null
+       from radserve.job j, unnest($1::uuid[], $2::boolean[]) as gone (id, crashed)
+       where i.owner = gone.id and i.state = 'running' and j.id = i.job_id
+       returning i.job_id`,
+      [gone.map(({ id }) => id), gone.map((one) => one.process !== instance.process), MOST_CRASHES, error],
+    );
+    await finishJobs(client, [...new Set(items.map(({ job_id }) => job_id))]);
+    if (items.length > 0) await announce(client, "items");
+    return items.length;
+  });
+}
+
+const RUNNABLE = `j.finished_at is null and j.cancelled_at is null and not j.held
+  and (j.pause_until is null or j.pause_until <= now())`;
+
+/** Whether a suspect waits for a box that does nothing else. */
+export async function someSuspect(pool: Pool): Promise<boolean> {
+  const { rows } = await pool.query<{ some: boolean }>(
+    `select exists (select from radserve.item i join radserve.job j on j.id = i.job_id
+       where i.state = 'queued' and i.suspect and (i.not_before is null or i.not_before <= now())
+       and ${RUNNABLE}) as some`,
+  );
+  return rows[0]?.some === true;
+}
+
+/**
+ * Takes items: in turn from every job, first from those that have the fewest running. A job that paused of itself
+ * tries one item at a time until one goes well.
+ * @param alone suspects only
+ */
+export async function lease(
+  pool: Pool,
+  instance: Instance,
+  limit: number,
+  alone: boolean,
+): Promise<LeasedItem[]> {
+  const { rows } = await pool.query<LeasedItem>(
+    `with runnable as materialized (
+       select j.id, j.seq, j.pause_count, r.active from radserve.job j cross join lateral
+         (select count(*)::int as active from radserve.item where job_id = j.id and state = 'running') r
+       where ${RUNNABLE} order by r.active, j.seq limit 100
+     ), candidate as materialized (
+       select r.id as job_id, r.seq, r.active, c.index from runnable r cross join lateral (
+         select i.index from radserve.item i
+         where i.job_id = r.id and i.state = 'queued' and i.suspect = $3
+           and (i.not_before is null or i.not_before <= now())
+         order by i.index
+         limit case when r.pause_count > 0 then greatest(0, 1 - r.active) else $2::int end
+         for update skip locked) c
+     ), picked as (
+       select job_id, index from (
+         select job_id, seq, index, active + row_number() over (partition by job_id order by index) as turn
+         from candidate) t
+       order by turn, seq limit $2::int
+     )
+     update radserve.item i set state = 'running', owner = $1, lease = i.lease + 1, attempts = i.attempts + 1,
+       alone = $3, not_before = null
+     from picked p, radserve.job j
+     where i.job_id = p.job_id and i.index = p.index and i.state = 'queued' and j.id = i.job_id
+     returning i.job_id, i.index, i.input, i.output, i.created_at, i.lease, i.attempts, i.alone,
+       j.started_at, j.request, j.input_roots, j.output_roots`,
+    [instance.id, limit, alone],
+  );
+  const first = rows.filter(({ started_at }) => started_at === null).map(({ job_id }) => job_id);
+  if (first.length > 0)
+    await pool.query("update radserve.job set started_at = now() where id = any($1) and started_at is null", [
+      [...new Set(first)],
+    ]);
+  return rows;
+}
+
+interface Row {
+  job_id: string;
+  index: number;
+  lease: number;
+  state: string;
+  after: number | null;
+  uncounted: number;
+  result: ItemResult | null;
+  error: unknown;
+}
+
+function rowOf({ item, ending }: Settled): Row {
+  const queued = ending.state === "queued" ? ending : undefined;
+  return {
+    job_id: item.job_id,
+    index: item.index,
+    lease: item.lease,
+    state: ending.state,
+    after: queued?.afterSeconds ?? null,
+    uncounted: queued?.counts === false ? 1 : 0,
+    result: "result" in ending ? ending.result : null,
+    error: "error" in ending ? ending.error : "reason" in ending ? ending.reason : null,
+  };
+}
+
+/**
+ * Writes what became of items and ends their jobs where that was all. Items that are no longer this box's are left
+ * alone; items of a cancelled job that would wait again are cancelled.
+ */
+export function settle(pool: Pool, instance: Instance, settled: readonly Settled[]): Promise<void> {
+  const rows = settled.map(rowOf);
+  const jobs = [...new Set(rows.map(({ job_id }) => job_id))];
+  return transaction(pool, async (client) => {
+    // The job first, as everybody does: so no cancelling comes between, and of two boxes that end its last items one
+    // sees the other's.
+    await client.query("select from radserve.job where id = any($1) order by id for update", [jobs]);
+    await client.query(
+      `update radserve.item i set
+         state = case when r.state = 'queued' and j.cancelled_at is not null then 'cancelled' else r.state end,
+         finished_at = case when r.state <> 'queued' or j.cancelled_at is not null then now() end,
+         attempts = i.attempts - r.uncounted,
+         not_before = now() + make_interval(secs => r.after), result = r.result, error = r.error,
+         suspect = i.suspect and r.state = 'queued', alone = false, owner = null
+       from jsonb_to_recordset($2::jsonb) as r (job_id uuid, index int, lease int, state text, after float8,
+           uncounted int, result jsonb, error jsonb), radserve.job j
+       where i.job_id = r.job_id and i.index = r.index and i.owner = $1 and i.lease = r.lease
+         and i.state = 'running' and j.id = i.job_id`,
+      [instance.id, JSON.stringify(rows)],
+    );
+    await client.query(
+      `update radserve.job set pause_count = 0, pause_code = null, pause_message = null, pause_until = null
+       where id = any($1) and pause_count > 0`,
+      [
+        [
+          ...new Set(
+            rows.filter(({ state }) => state === "succeeded" || state === "partial").map((r) => r.job_id),
+          ),
+        ],
+      ],
+    );
+    await finishJobs(client, jobs);
+  });
+}
+
+const FIRST_PAUSE_SECONDS = 2;
+const LONGEST_PAUSE_SECONDS = 60;
+
+/** A job waits: for something that mends itself, or that an operator mends. Longer each time in a row. */
+export async function pauseJob(pool: Pool, id: string, code: string, message: string): Promise<void> {
+  await pool.query(
+    `update radserve.job set pause_code = $2, pause_message = $3, pause_count = pause_count + 1,
+       pause_until = now() + make_interval(secs => least($5::float8, $4::float8 * 2 ^ least(pause_count, 10)))
+     where id = $1 and finished_at is null and cancelled_at is null and (pause_until is null or pause_until <= now())`,
+    [id, code, message, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS],
+  );
+}
+
+/** What a race between boxes may have left: items that wait in a cancelled job, jobs without an item that do not end. */
+export async function tidy(pool: Pool): Promise<void> {
+  await pool.query(
+    `update radserve.item i set state = 'cancelled', finished_at = now() from radserve.job j
+     where j.id = i.job_id and j.finished_at is null and j.cancelled_at is not null and i.state = 'queued'`,
+  );
+  const { rows } = await pool.query<{ id: string }>(
+    "select id from radserve.job where finished_at is null and total is not null",
+  );
+  await finishJobs(
+    pool,
+    rows.map(({ id }) => id),
+  );
+}
+
+/** Of the jobs given, those that were cancelled. */
+export async function cancelledAmong(pool: Pool, ids: readonly string[]): Promise<Set<string>> {
+  const { rows } = await pool.query<{ id: string }>(
+    "select id from radserve.job where id = any($1) and cancelled_at is not null",
+    [ids],
+  );
+  return new Set(rows.map(({ id }) => id));
+}
+
+/** Items of all boxes, for the metrics. */
+export async function depth(pool: Pool): Promise<{ queued: number; running: number; paused: number }> {
+  const { rows } = await pool.query<{ queued: number; running: number; paused: number }>(
+    `select coalesce(sum(n.queued), 0)::int as queued, coalesce(sum(n.running), 0)::int as running,
+       count(*) filter (where j.held or j.pause_until > now())::int as paused
+     from radserve.job j cross join lateral
+       (select count(*) filter (where state = 'queued') as queued, count(*) filter (where state = 'running') as running
+        from radserve.item where job_id = j.id and state in ('queued', 'running')) n
+     where j.finished_at is null`,
+  );
+  return rows[0] ?? { queued: 0, running: 0, paused: 0 };
+}

@@ -1,0 +1,81 @@
+/** What the thread that serves HTTP and the bulk thread say to each other. */
+import type { Config } from "../config.js";
+import type { ErrorObject } from "../errors.js";
+import type { InferTask } from "../infer.js";
+import type { ModelEntry } from "../models.js";
+import type { OutputFile } from "../results/receipt.js";
+
+export type Operation =
+  "submit" | "list" | "show" | "items" | "cancel" | "retry" | "pause" | "resume" | "purge";
+
+/** One request, as it came: what is in it is looked at in the bulk thread. */
+export interface BulkCall {
+  operation: Operation;
+  requestId: string;
+  caller: {
+    subject: string;
+    admin: boolean;
+    inputRoots: string[] | undefined;
+    outputRoots: string[] | undefined;
+  };
+  jobId?: string;
+  /** Of the page's query. */
+  query?: Record<string, unknown>;
+  /** The text of the body. */
+  body?: string;
+}
+
+export interface BulkAnswer {
+  status: number;
+  /** JSON text. */
+  body: string;
+  location?: string;
+}
+
+/** What an item keeps of an answer; the names lie in its output folder. */
+export interface ItemResult {
+  status: "completed" | "partial";
+  reused: boolean;
+  receipt: string;
+  outputs: OutputFile[];
+  models: { name: string; status: "succeeded" | "failed" | "not_accepted" }[];
+}
+
+export type ItemOutcome =
+  | { ok: true; result: ItemResult }
+  /** `errno` where the system refused something. */
+  | { ok: false; error: ErrorObject; errno?: string };
+
+/** Numbers for Prometheus. */
+export interface BulkFigures {
+  queued: number;
+  running: number;
+  paused: number;
+  /** Since this process began. */
+  ended: Record<string, number>;
+}
+
+export interface ThreadOptions {
+  config: Config;
+  /** Real paths. */
+  roots: { input: string[]; output: string[] };
+  /** Of this serving process. */
+  processId: string;
+  /** Items that may be at the worker threads at once, those waiting for one included. */
+  window: number;
+}
+
+export type ToThread =
+  | { type: "call"; id: number; call: BulkCall }
+  | { type: "models"; entries: readonly ModelEntry[]; ready: boolean }
+  | { type: "ended"; id: number; outcome: ItemOutcome }
+  /** Take no more items; `close` follows when those in flight have ended. */
+  | { type: "stop" }
+  | { type: "close" };
+
+export type FromThread =
+  | { type: "answer"; id: number; answer: BulkAnswer }
+  | { type: "refusal"; id: number; error: ErrorObject; fault?: Record<string, unknown> }
+  | { type: "run"; id: number; task: Omit<InferTask, "cancelId" | "priority"> }
+  | { type: "cancel"; id: number }
+  | { type: "figures"; figures: BulkFigures };

@@ -1,0 +1,122 @@
+/** What an item's end means: for the item, for its job, or for neither because the fault lies elsewhere and passes. */
+import { opendir, stat } from "node:fs/promises";
+import { RadserveError, type ErrorObject } from "../errors.js";
+import { isInside } from "../paths.js";
+import type { Ending, LeasedItem } from "./leases.js";
+import type { ItemOutcome } from "./messages.js";
+import type { PlaceOfItem } from "./places.js";
+
+/** Why a job waits. */
+export interface Pause {
+  code: string;
+  message: string;
+}
+
+export interface Judged {
+  ending: Ending;
+  pause?: Pause;
+}
+
+/** Faults that are no word about the image: tried again, so many times. */
+const MOST_ATTEMPTS = 5;
+const RETRY_SECONDS = 5;
+
+/** A network share that went away, or a disk that fails (errno(3)). */
+const SHARE_FAULTS = new Set(
+  "EIO ESTALE ENOTCONN ETIMEDOUT EHOSTDOWN EHOSTUNREACH ENETUNREACH ENODEV EREMOTEIO ESHUTDOWN ECONNRESET".split(
+    " ",
+  ),
+);
+/** Errors that a share that is away looks like, too. */
+const MISSING = new Set(["input_not_found", "path_not_allowed", "bad_request", "internal", "series_invalid"]);
+/** Of a scanned folder, what these say is no input. */
+const NO_INPUT = new Set(["no_model_accepts", "no_pixel_data"]);
+
+const given = (afterSeconds: number, counts: boolean): Ending => ({ state: "queued", afterSeconds, counts });
+
+export interface Circumstances {
+  item: LeasedItem;
+  place: PlaceOfItem;
+  roots: { input: readonly string[]; output: readonly string[] };
+}
+
+export async function judge(outcome: ItemOutcome, where: Circumstances): Promise<Judged> {
+  const { item } = where;
+  if (outcome.ok) {
+    const { result } = outcome;
+    return { ending: { state: result.status === "partial" ? "partial" : "succeeded", result } };
+  }
+  const { error, errno } = outcome;
+  switch (error.error) {
+    case "cancelled":
+      return { ending: { state: "cancelled" } };
+    case "shutting_down":
+      return { ending: given(0, false) };
+    case "overloaded":
+      return { ending: given(2, false) };
+    case "disk_full":
+    case "model_unavailable":
+      return { ending: given(0, false), pause: { code: error.error, message: error.message } };
+  }
+  if (item.output === null && NO_INPUT.has(error.error))
+    return { ending: { state: "skipped", reason: reasonOf(error) } };
+  const faulty = errno !== undefined && SHARE_FAULTS.has(errno);
+  if (faulty || MISSING.has(error.error)) {
+    const away = await shareAway(where);
+    if (away !== undefined) return { ending: given(0, false), pause: away };
+  }
+  if ((faulty || error.error === "internal") && item.attempts < MOST_ATTEMPTS)
+    return { ending: given(RETRY_SECONDS * item.attempts, true) };
+  return { ending: { state: "failed", error } };
+}
+
+function reasonOf({ error, message, details }: ErrorObject) {
+  return { code: error, message, ...(details === undefined ? {} : { details }) };
+}
+
+/** The folder that has to be there whatever image is meant: the job's own, else the root that the path lies in. */
+function baseOf(path: string, own: string | undefined, roots: readonly string[]): string | undefined {
+  return own ?? roots.find((root) => isInside(path, [root]));
+}
+
+/**
+ * Whether a share is away: its folder is gone, cannot be read, or is empty, as a mount point without its mount is.
+ */
+async function shareAway({ place, roots }: Circumstances): Promise<Pause | undefined> {
+  const input = baseOf(place.input, place.inputBase, roots.input);
+  if (input !== undefined && !(await holdsSomething(input)))
+    return {
+      code: "share_unavailable",
+      message:
+        "The input folder is gone, empty or cannot be read: its share is probably not mounted. Work goes on when it is back.",
+    };
+  return outputAway(baseOf(place.outputFolder, place.outputBase, roots.output));
+}
+
+/** The output folder was made when the job was taken: it has to be there, and is never made again below a missing mount. */
+export async function outputAway(folder: string | undefined): Promise<Pause | undefined> {
+  if (folder === undefined) return undefined;
+  const found = await stat(folder).catch(() => undefined);
+  if (found?.isDirectory() === true) return undefined;
+  return {
+    code: "share_unavailable",
+    message:
+      "The output folder is gone or cannot be read: its share is probably not mounted. Work goes on when it is back; make the folder again if it was removed.",
+  };
+}
+
+async function holdsSomething(folder: string): Promise<boolean> {
+  try {
+    const open = await opendir(folder);
+    const first = await open.read();
+    await open.close();
+    return first !== null;
+  } catch {
+    return false;
+  }
+}
+
+/** For an item that never came to a worker thread. */
+export function asOutcome(error: RadserveError): ItemOutcome {
+  return { ok: false, error: error.toObject() };
+}

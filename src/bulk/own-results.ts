@@ -1,0 +1,34 @@
+/** What Radserve itself has written into a folder and must never take as an input. */
+import { filesOf, readReceipt } from "../results/reuse.js";
+import { receiptName, stagingName } from "../results/names.js";
+
+/** Locks and staging folders of results. */
+export function isHelper(name: string): boolean {
+  return /^\..+\.(?:radserve|lock|lock\.break)$/s.test(name);
+}
+
+/** Whether a file that begins so is a receipt. */
+export function isReceipt(head: Uint8Array): boolean {
+  return /^\s*\{\s*"schema"\s*:\s*"radserve\.receipt\//.test(Buffer.from(head).toString("latin1"));
+}
+
+/**
+ * Whether a receipt beside a file lists it. Its result's NAME is the beginning of its own name, up to some dot. The
+ * staged receipt is looked at first: it is renamed into place, so that of the two one is always there.
+ * @param folder a path that names the folder
+ */
+export async function isListed(folder: string, file: string): Promise<boolean> {
+  for (let dot = file.indexOf(".", 1); dot !== -1; dot = file.indexOf(".", dot + 1)) {
+    const name = file.slice(0, dot);
+    const staging = `${folder}/${stagingName(name)}`;
+    for (const receipt of [
+      `${staging}/receipt.json`,
+      `${staging}/previous.json`,
+      `${folder}/${receiptName(name)}`,
+    ]) {
+      const found = await readReceipt(receipt).catch(() => undefined);
+      if (found?.kind === "receipt" && filesOf(found.receipt).has(file)) return true;
+    }
+  }
+  return false;
+}

@@ -1,0 +1,57 @@
+/** Where the items of a job lie on this box, and what the client calls those places. */
+import path from "node:path";
+import { translateIn, type PathMapping } from "../paths.js";
+import type { JobRequest } from "./jobs.js";
+
+export interface PlaceOfItem {
+  /** On this box. */
+  input: string;
+  outputFolder: string;
+  /** Folders that must be there for any item of this kind to work: where one is not, the share is away. */
+  inputBase: string | undefined;
+  outputBase: string | undefined;
+  /** The client's names. */
+  clientInput: string;
+  clientOutputFolder: string;
+  /** A file in the output folder, in the client's names. */
+  clientOutput(name: string): string;
+}
+
+interface Named {
+  input: string;
+  /** Absent where `input` is relative to the job's folder. */
+  output: string | null;
+}
+
+const bare = (folder: string) => folder.replace(/\/+$/, "") || "/";
+const joined = (folder: string, rest: string) =>
+  rest === "" || rest === "." ? bare(folder) : `${bare(folder) === "/" ? "" : bare(folder)}/${rest}`;
+
+/** @param item `input` and `output` as the client named them, or a path relative to the folder of the job */
+export function placeOf(request: JobRequest, item: Named, pathMap: readonly PathMapping[]): PlaceOfItem {
+  if (item.output !== null) {
+    const input = translateIn(item.input, pathMap);
+    const output = translateIn(item.output, pathMap);
+    return {
+      input: input.path,
+      outputFolder: bare(output.path),
+      inputBase: undefined,
+      outputBase: undefined,
+      clientInput: item.input,
+      clientOutputFolder: item.output,
+      clientOutput: (name) => output.back(joined(output.path, name)),
+    };
+  }
+  const from = translateIn(request.input_folder_path ?? "", pathMap);
+  const to = translateIn(request.output_folder_path ?? "", pathMap);
+  const outputFolder = joined(to.path, item.input === "" ? "" : path.posix.dirname(item.input));
+  return {
+    input: joined(from.path, item.input),
+    outputFolder,
+    inputBase: bare(from.path),
+    outputBase: bare(to.path),
+    clientInput: from.back(joined(from.path, item.input)),
+    clientOutputFolder: to.back(outputFolder),
+    clientOutput: (name) => to.back(joined(outputFolder, name)),
+  };
+}

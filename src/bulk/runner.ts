@@ -1,0 +1,298 @@
+/**
+ * Keeps this box busy with items: takes as many as the worker threads can hold, sends them there, and writes down what
+ * became of them. It runs in the bulk thread; the images are read and inferred elsewhere.
+ */
+import type { Config } from "../config.js";
+import { asRadserveError } from "../errors.js";
+import { faultForLog, type Logger } from "../log.js";
+import { narrowRoots, type Root } from "../paths.js";
+import type { Database } from "./database.js";
+import {
+  BEAT_MS,
+  beat,
+  cancelledAmong,
+  enter,
+  freeSilent,
+  lease,
+  leave,
+  pauseJob,
+  settle,
+  someSuspect,
+  tidy,
+  type Instance,
+  type LeasedItem,
+  type Settled,
+} from "./leases.js";
+import type { FromThread, ItemOutcome } from "./messages.js";
+import { asOutcome, judge, outputAway, type Pause } from "./outcome.js";
+import { placeOf, type PlaceOfItem } from "./places.js";
+
+/** NOTIFY wakes sooner; this is for what was said while nobody listened. */
+const POLL_MS = 1_000;
+const FIRST_TROUBLE_MS = 200;
+const LONGEST_TROUBLE_MS = 5_000;
+/** Open bounds of the same token are looked up again after this. */
+const ROOTS_MS = 5_000;
+
+export interface RunnerOptions {
+  config: Config;
+  roots: { input: string[]; output: string[] };
+  window: number;
+  instance: () => Instance;
+  database: Database;
+  log: Logger;
+  send: (message: FromThread) => void;
+  /** The models are loaded and every required one passed its check. */
+  ready: () => boolean;
+}
+
+interface Flying {
+  item: LeasedItem;
+  place: PlaceOfItem;
+}
+
+let lastId = 0;
+
+export class Runner {
+  readonly #flying = new Map<number, Flying>();
+  readonly #landed: Settled[] = [];
+  readonly #pauses = new Map<string, Pause>();
+  readonly #roots = new Map<string, { until: number; roots: { input: Root[]; output: Root[] } }>();
+  readonly #ended: Record<string, number> = {};
+  #instance: Instance | undefined;
+  #stopping = false;
+  #closed = false;
+  #wake: () => void = () => undefined;
+  #poked = false;
+  #trouble = 0;
+  #beatAt = 0;
+  #tidyAt = 0;
+  #lookAtCancelled = false;
+  #done: Promise<void> | undefined;
+
+  constructor(private readonly options: RunnerOptions) {}
+
+  start(): void {
+    this.#done ??= this.#loop();
+  }
+
+  /** There may be something to do. */
+  poke(cancelled = false): void {
+    this.#lookAtCancelled ||= cancelled;
+    this.#poked = true;
+    this.#wake();
+  }
+
+  get ended(): Record<string, number> {
+    return { ...this.#ended };
+  }
+
+  /** Takes no more items. */
+  stop(): void {
+    this.#stopping = true;
+    this.poke();
+  }
+
+  /** Writes down what has ended, gives back what has not, and leaves. */
+  async close(): Promise<void> {
+    this.#stopping = true;
+    this.#closed = true;
+    this.poke();
+    await this.#done;
+  }
+
+  /** A worker thread is done with an item. */
+  async land(id: number, outcome: ItemOutcome): Promise<void> {
+    const flying = this.#flying.get(id);
+    if (flying === undefined) return;
+    const { roots } = this.options;
+    try {
+      const { ending, pause } = await judge(outcome, { ...flying, roots });
+      this.#land(id, flying.item, ending, pause);
+    } catch (error) {
+      this.options.log.error({ fault: faultForLog(error) }, "an item's end could not be judged");
+      this.#land(id, flying.item, { state: "queued", afterSeconds: 5, counts: true });
+    }
+  }
+
+  #land(id: number, item: LeasedItem, ending: Settled["ending"], pause?: Pause): void {
+    if (!this.#flying.delete(id)) return;
+    this.#landed.push({ item, ending });
+    if (pause !== undefined) this.#pauses.set(item.job_id, pause);
+    if (ending.state !== "queued") this.#ended[ending.state] = (this.#ended[ending.state] ?? 0) + 1;
+    this.poke();
+  }
+
+  async #loop(): Promise<void> {
+    for (;;) {
+      this.#poked = false;
+      try {
+        await this.#step();
+        this.#trouble = 0;
+      } catch (error) {
+        this.#trouble += 1;
+        this.options.log.warn(
+          { fault: faultForLog(error) },
+          "the database of the bulk queue failed; trying again",
+        );
+      }
+      if (this.#closed && (await this.#leave())) return;
+      await this.#pause();
+    }
+  }
+
+  async #pause(): Promise<void> {
+    const trouble =
+      this.#trouble === 0
+        ? undefined
+        : Math.min(LONGEST_TROUBLE_MS, FIRST_TROUBLE_MS * 2 ** (this.#trouble - 1));
+    if (trouble === undefined && this.#poked) return;
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, trouble ?? POLL_MS);
+      this.#wake = () => {
+        if (trouble !== undefined && !this.#closed) return;
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+
+  /** One round of the loop; nothing else speaks to the database for this runner. */
+  async #step(): Promise<void> {
+    const { database } = this.options;
+    const instance = await this.#alive();
+    await this.#settle(instance);
+    if (this.#lookAtCancelled || Date.now() - this.#tidyAt > BEAT_MS) await this.#stopCancelled();
+    if (Date.now() - this.#tidyAt > BEAT_MS) {
+      this.#tidyAt = Date.now();
+      await freeSilent(database.pool, instance);
+      await tidy(database.pool);
+    }
+    if (instance.works && !this.#stopping && this.options.ready()) await this.#take(instance);
+  }
+
+  /** Says that this box lives; where it was taken for dead, its items are others' now and it begins anew. */
+  async #alive(): Promise<Instance> {
+    const { pool } = this.options.database;
+    if (this.#instance !== undefined) {
+      if (Date.now() - this.#beatAt < BEAT_MS) return this.#instance;
+      const at = Date.now();
+      if (await beat(pool, this.#instance, this.options.ready())) {
+        this.#beatAt = at;
+        return this.#instance;
+      }
+      this.options.log.warn(
+        { items: this.#flying.size },
+        "silent for too long: the items went to other boxes",
+      );
+      for (const id of this.#flying.keys()) this.options.send({ type: "cancel", id });
+      this.#flying.clear();
+      this.#landed.length = 0;
+    }
+    this.#instance = this.options.instance();
+    this.#beatAt = Date.now();
+    const freed = await enter(pool, this.#instance, this.options.ready());
+    if (freed > 0) this.options.log.warn({ items: freed }, "items of a process that ended run again");
+    return this.#instance;
+  }
+
+  async #settle(instance: Instance): Promise<void> {
+    const { pool } = this.options.database;
+    while (this.#landed.length > 0) {
+      const some = this.#landed.slice(0, 200);
+      for (const [job, { code, message }] of [...this.#pauses]) {
+        await pauseJob(pool, job, code, message);
+        this.#pauses.delete(job);
+        this.options.log.warn({ job, reason: code }, "a bulk job waits");
+      }
+      await settle(pool, instance, some);
+      this.#landed.splice(0, some.length);
+    }
+  }
+
+  async #stopCancelled(): Promise<void> {
+    this.#lookAtCancelled = false;
+    const jobs = [...new Set([...this.#flying.values()].map(({ item }) => item.job_id))];
+    if (jobs.length === 0) return;
+    const cancelled = await cancelledAmong(this.options.database.pool, jobs);
+    for (const [id, { item }] of this.#flying)
+      if (cancelled.has(item.job_id)) this.options.send({ type: "cancel", id });
+  }
+
+  /** Suspects run one by one with nothing beside them; while one waits, nothing else is begun. */
+  async #take(instance: Instance): Promise<void> {
+    const { database, window } = this.options;
+    const busy = [...this.#flying.values()];
+    if (busy.some(({ item }) => item.alone)) return;
+    const suspects = await someSuspect(database.pool);
+    if (suspects && busy.length > 0) return;
+    const room = suspects ? 1 : window - busy.length;
+    if (room <= 0) return;
+    let items = await lease(database.pool, instance, room, suspects);
+    // Another box may have taken the last suspect.
+    if (suspects && items.length === 0) items = await lease(database.pool, instance, window, false);
+    await Promise.all(items.map((item) => this.#launch(item)));
+  }
+
+  async #launch(item: LeasedItem): Promise<void> {
+    const { config } = this.options;
+    const id = (lastId += 1);
+    const place = placeOf(item.request, item, config.path_map);
+    this.#flying.set(id, { item, place });
+    try {
+      const bounds = await this.#boundsOf(item);
+      const away = await outputAway(place.outputBase);
+      if (away !== undefined) {
+        this.#land(id, item, { state: "queued", afterSeconds: 0, counts: false }, away);
+        return;
+      }
+      this.options.send({
+        type: "run",
+        id,
+        task: {
+          requestId: `${item.job_id}.${item.index}`,
+          inputPath: place.input,
+          outputFolder: place.outputFolder,
+          startedAt: item.created_at.toISOString(),
+          roots: bounds,
+          ...(item.request.models === undefined ? {} : { models: item.request.models }),
+          ...(item.request.outputs === undefined ? {} : { outputs: item.request.outputs }),
+        },
+      });
+    } catch (error) {
+      await this.land(id, asOutcome(asRadserveError(error)));
+    }
+  }
+
+  /** The roots that the job's token allowed, as they are now. */
+  async #boundsOf({
+    job_id,
+    input_roots,
+    output_roots,
+  }: LeasedItem): Promise<{ input: Root[]; output: Root[] }> {
+    const known = this.#roots.get(job_id);
+    if (known !== undefined && known.until > Date.now()) return known.roots;
+    const { roots } = this.options;
+    const [input, output] = await Promise.all([
+      narrowRoots(roots.input, input_roots ?? undefined),
+      narrowRoots(roots.output, output_roots ?? undefined),
+    ]);
+    if (this.#roots.size > 100) this.#roots.clear();
+    this.#roots.set(job_id, { until: Date.now() + ROOTS_MS, roots: { input, output } });
+    return { input, output };
+  }
+
+  /** @returns false where the database does not answer and it should be tried again */
+  async #leave(): Promise<boolean> {
+    if (this.#instance === undefined) return true;
+    for (const [id, { item }] of this.#flying)
+      this.#land(id, item, { state: "queued", afterSeconds: 0, counts: false });
+    try {
+      await this.#settle(this.#instance);
+      await leave(this.options.database.pool, this.#instance);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+}

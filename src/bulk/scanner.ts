@@ -1,0 +1,223 @@
+/**
+ * Scans of folders as jobs of pg-boss: durable steps that run on any box and again where one was killed. A scan that
+ * runs again finds the same items, and those that are there already stay as they are.
+ */
+import { setTimeout as delay } from "node:timers/promises";
+import type { Pool, PoolClient } from "pg";
+import { PgBoss } from "pg-boss";
+import { v5 as uuidV5 } from "uuid";
+import type { Config } from "../config.js";
+import { asRadserveError } from "../errors.js";
+import { faultForLog, type Logger } from "../log.js";
+import type { ModelEntry } from "../models.js";
+import { narrowRoots, translateIn } from "../paths.js";
+import { transaction, type Database } from "./database.js";
+import { announce, finishJobs, purgeOlderThan, type JobRequest } from "./jobs.js";
+import { pauseJob } from "./leases.js";
+import { scanFolder, type Found } from "./scan.js";
+
+const SCAN = "radserve-scan";
+const SWEEP = "radserve-sweep";
+const KEPT_DAYS = 30;
+const SCANS_AT_ONCE = 2;
+const BATCH = 500;
+/** The first items of a large folder need not wait for the others. */
+const LONGEST_BATCH_MS = 1_000;
+const ANALYZED_FROM = 1_000;
+const FIRST_WAIT_MS = 2_000;
+const LONGEST_WAIT_MS = 60_000;
+const MONTHS_SECONDS = 365 * 86_400;
+
+export interface ScannerOptions {
+  config: Config;
+  roots: { input: string[]; output: string[] };
+  database: Database;
+  log: Logger;
+  works: boolean;
+  /** Waits until they are loaded. */
+  models: () => Promise<readonly ModelEntry[]>;
+}
+
+interface Folder {
+  id: string;
+  request: JobRequest;
+  input_roots: string[] | null;
+}
+
+const executor = (client: Pool | PoolClient) => ({
+  executeSql: (text: string, values?: unknown[]) => client.query(text, values),
+});
+
+export class Scanner {
+  readonly #boss: PgBoss;
+  #worker: string | undefined;
+  #stopping = new AbortController();
+
+  constructor(private readonly options: ScannerOptions) {
+    this.#boss = new PgBoss({
+      db: executor(options.database.pool),
+      schema: "radserve_queue",
+      superviseIntervalSeconds: 5,
+      monitorIntervalSeconds: 5,
+    });
+    this.#boss.on("error", (error) =>
+      options.log.warn({ fault: faultForLog(error) }, "the queue of scans reports a fault"),
+    );
+  }
+
+  async start(): Promise<void> {
+    const boss = this.#boss;
+    await boss.start();
+    const kept = { retentionSeconds: MONTHS_SECONDS, deleteAfterSeconds: 86_400 };
+    await boss.createQueue(SCAN, {
+      policy: "exclusive",
+      heartbeatSeconds: 12,
+      expireInSeconds: 86_000,
+      retryLimit: 1_000,
+      retryDelay: 1,
+      ...kept,
+    });
+    await boss.createQueue(SWEEP, { policy: "exclusive", retryLimit: 3, ...kept });
+    if (!this.options.works) return;
+    await boss.work(SWEEP, { pollingIntervalSeconds: 60 }, async () => this.#sweep());
+    await boss.schedule(SWEEP, "17 3 * * *");
+    this.#worker = await boss.work<{ job_id: string }>(
+      SCAN,
+      { batchSize: 1, localConcurrency: SCANS_AT_ONCE, pollingIntervalSeconds: 2 },
+      async ([job]) => {
+        if (job !== undefined) await this.#scan(job.data.job_id, job.signal);
+      },
+    );
+  }
+
+  /** Within the transaction that makes the job. */
+  async enqueue(client: PoolClient, jobId: string): Promise<void> {
+    await this.#boss.send(SCAN, { job_id: jobId }, { singletonKey: jobId, db: executor(client) });
+    await announce(client, "scan");
+  }
+
+  /** A job waits to be scanned. */
+  poke(): void {
+    if (this.#worker !== undefined) this.#boss.notifyWorker(this.#worker);
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort(new Error("The server is stopping."));
+    await this.#boss.stop({ graceful: true, timeout: 2_000 });
+  }
+
+  /** Every day: jobs that are over are forgotten after their time, and scans that lost their place in the queue get one. */
+  async #sweep(): Promise<void> {
+    const { pool } = this.options.database;
+    const forgotten = await purgeOlderThan(pool, KEPT_DAYS);
+    const { rows } = await pool.query<{ id: string }>(
+      "select id from radserve.job where total is null and finished_at is null",
+    );
+    for (const { id } of rows) await this.#boss.send(SCAN, { job_id: id }, { singletonKey: id });
+    if (forgotten > 0) this.options.log.info({ jobs: forgotten }, "old bulk jobs forgotten");
+  }
+
+  /** Ends when the folder is scanned or its job cancelled; what hinders it is waited for. */
+  async #scan(jobId: string, lost: AbortSignal): Promise<void> {
+    const signal = AbortSignal.any([lost, this.#stopping.signal]);
+    for (let wait = FIRST_WAIT_MS; ; wait = Math.min(LONGEST_WAIT_MS, wait * 2)) {
+      try {
+        await this.#scanOnce(jobId, signal);
+        return;
+      } catch (error) {
+        signal.throwIfAborted();
+        const { code } = asRadserveError(error);
+        this.options.log.warn({ job: jobId, fault: faultForLog(error) }, "a folder cannot be scanned now");
+        const message =
+          "The input folder cannot be read: its share is probably not mounted. The scan goes on when it is back.";
+        await pauseJob(
+          this.options.database.pool,
+          jobId,
+          code === "internal" ? "share_unavailable" : code,
+          message,
+        );
+        await delay(wait, undefined, { signal });
+      }
+    }
+  }
+
+  async #scanOnce(jobId: string, signal: AbortSignal): Promise<void> {
+    const { config, database, roots, models } = this.options;
+    const { rows } = await database.pool.query<Folder>(
+      `select id, request, input_roots from radserve.job
+       where id = $1 and total is null and cancelled_at is null`,
+      [jobId],
+    );
+    const job = rows[0];
+    if (job === undefined) return;
+    const wanted = job.request.models;
+    const entries = await models();
+    const found = scanFolder({
+      folder: translateIn(job.request.input_folder_path ?? "", config.path_map).path,
+      roots: await narrowRoots(roots.input, job.input_roots ?? undefined),
+      models: wanted === undefined ? entries : entries.filter(({ name }) => wanted.includes(name)),
+    });
+    let batch: Found[] = [];
+    let since = Date.now();
+    for await (const one of found) {
+      signal.throwIfAborted();
+      batch.push(one);
+      if (batch.length < BATCH && Date.now() - since < LONGEST_BATCH_MS) continue;
+      if (!(await insertFound(database.pool, jobId, batch))) return;
+      batch = [];
+      since = Date.now();
+    }
+    if (await insertFound(database.pool, jobId, batch)) await endScan(database.pool, jobId);
+  }
+}
+
+/**
+ * Adds items that are not there yet.
+ * @returns false where the job takes none any more
+ */
+export function insertFound(pool: Pool, jobId: string, found: readonly Found[]): Promise<boolean> {
+  return transaction(pool, async (client) => {
+    const { rows } = await client.query<{ open: boolean }>(
+      "select cancelled_at is null and total is null as open from radserve.job where id = $1 for update",
+      [jobId],
+    );
+    if (rows[0]?.open !== true) return false;
+    if (found.length === 0) return true;
+    const given = found.map((one) => ({
+      id: uuidV5(one.path, jobId),
+      input: one.path,
+      state: one.is === "input" ? "queued" : one.is,
+      error: one.is === "failed" ? one.error : one.is === "skipped" ? one.reason : null,
+    }));
+    const { rowCount } = await client.query(
+      `with fresh as (
+         select f.*, row_number() over (order by place) - 1 as turn
+         from rows from (jsonb_to_recordset($2::jsonb) as (id uuid, input text, state text, error jsonb))
+           with ordinality as f (id, input, state, error, place)
+         where not exists (select from radserve.item i where i.job_id = $1 and i.id = f.id)
+       )
+       insert into radserve.item (job_id, index, id, input, state, error, finished_at)
+       select j.id, j.next_index + fresh.turn, fresh.id, fresh.input, fresh.state, fresh.error,
+         case when fresh.state <> 'queued' then now() end
+       from fresh, radserve.job j where j.id = $1`,
+      [jobId, JSON.stringify(given)],
+    );
+    await client.query("update radserve.job set next_index = next_index + $2 where id = $1", [
+      jobId,
+      rowCount ?? 0,
+    ]);
+    await announce(client, "items");
+    return true;
+  });
+}
+
+async function endScan(pool: Pool, jobId: string): Promise<void> {
+  const { rows } = await pool.query<{ total: number }>(
+    `update radserve.job set total = next_index, pause_code = null, pause_message = null, pause_until = null,
+       pause_count = 0 where id = $1 and total is null returning total`,
+    [jobId],
+  );
+  // Until the next autovacuum the planner would believe the table to be as small as before.
+  if ((rows[0]?.total ?? 0) >= ANALYZED_FROM) await pool.query("analyze radserve.item");
+  await finishJobs(pool, [jobId]);
+}

@@ -1,0 +1,211 @@
+/**
+ * The bulk queue as the serving process sees it: calls go to the bulk thread and answers come back; the images it asks
+ * for go to the worker threads. The thread starts when it is first needed, and again when it dies.
+ */
+import { randomUUID } from "node:crypto";
+import path from "node:path";
+import { Worker } from "node:worker_threads";
+import type { Config } from "../config.js";
+import { asRadserveError, RadserveError } from "../errors.js";
+import { faultForLog, type Logger } from "../log.js";
+import type { ModelEntry } from "../models.js";
+import type { InferencePool } from "../pool.js";
+import type { Answer } from "../results/receipt.js";
+import type {
+  BulkAnswer,
+  BulkCall,
+  BulkFigures,
+  FromThread,
+  ItemOutcome,
+  ItemResult,
+  ThreadOptions,
+  ToThread,
+} from "./messages.js";
+import { BulkUnavailable } from "./unavailable.js";
+
+const FIRST_DELAY_MS = 200;
+const LONGEST_DELAY_MS = 30_000;
+/** A thread that lived so long was healthy. */
+const HEALTHY_MS = 60_000;
+/** Items beyond those that run, so that no worker thread waits for the database. */
+const SPARE_PER_THREAD = 2;
+/** How long the thread may take to write down what has ended. */
+const LAST_WAIT_MS = 5_000;
+
+export interface BulkOptions {
+  config: Config;
+  roots: { input: string[]; output: string[] };
+  pool: InferencePool;
+  models: { entries: readonly ModelEntry[]; ready(): boolean; loaded: Promise<void> };
+  log: Logger;
+}
+
+interface Waiting {
+  resolve: (answer: BulkAnswer) => void;
+  reject: (error: RadserveError) => void;
+}
+
+export class BulkService {
+  readonly #processId = randomUUID();
+  readonly #waiting = new Map<number, Waiting>();
+  /** The thread's number of an item to the pool's. */
+  readonly #running = new Map<number, number>();
+  #thread: Worker | undefined;
+  #startedAt = 0;
+  #deaths = 0;
+  #lastId = 0;
+  #stopping = false;
+  #figures: BulkFigures = { queued: 0, running: 0, paused: 0, ended: {} };
+  #ended: Record<string, number> = {};
+
+  constructor(private readonly options: BulkOptions) {}
+
+  get figures(): BulkFigures {
+    return this.#figures;
+  }
+
+  /** Starts without being asked, where jobs may be waiting. */
+  start(): void {
+    this.#start();
+  }
+
+  /** Models were loaded or reloaded. */
+  tellModels(): void {
+    const { models } = this.options;
+    this.#tell({ type: "models", entries: [...models.entries], ready: models.ready() });
+  }
+
+  /** @throws RadserveError what the page documents */
+  call(call: BulkCall): Promise<BulkAnswer> {
+    if (this.#stopping) return Promise.reject(new RadserveError("shutting_down", "The server is stopping."));
+    this.#start();
+    const id = (this.#lastId += 1);
+    return new Promise((resolve, reject) => {
+      this.#waiting.set(id, { resolve, reject });
+      this.#tell({ type: "call", id, call });
+    });
+  }
+
+  /** Takes no more items; those that run go on. */
+  stop(): void {
+    this.#stopping = true;
+    this.#tell({ type: "stop" });
+  }
+
+  /** Waits until everything is written down and given back, and ends the thread. */
+  async close(): Promise<void> {
+    this.#stopping = true;
+    const thread = this.#thread;
+    if (thread === undefined) return;
+    const ended = new Promise<void>((resolve) => thread.once("exit", () => resolve()));
+    this.#tell({ type: "close" });
+    const timer = setTimeout(() => void thread.terminate(), LAST_WAIT_MS);
+    await ended;
+    clearTimeout(timer);
+  }
+
+  #tell(message: ToThread): void {
+    this.#thread?.postMessage(message);
+  }
+
+  #start(): void {
+    if (this.#thread !== undefined || this.#stopping) return;
+    const { config, roots, pool, models } = this.options;
+    const workerData: ThreadOptions = {
+      config,
+      roots,
+      processId: this.#processId,
+      window: pool.bulkWidth + config.threads * SPARE_PER_THREAD,
+    };
+    const thread = new Worker(new URL("./thread.js", import.meta.url), { workerData });
+    this.#thread = thread;
+    this.#startedAt = Date.now();
+    thread.on("message", (message: FromThread) => this.#hear(message));
+    thread.on("error", (error) =>
+      this.options.log.error({ fault: faultForLog(error) }, "the bulk thread failed"),
+    );
+    thread.once("exit", () => this.#died());
+    void models.loaded.then(() => {
+      if (this.#thread === thread) this.tellModels();
+    });
+  }
+
+  #died(): void {
+    this.#thread = undefined;
+    for (const { reject } of this.#waiting.values())
+      reject(new BulkUnavailable("The bulk queue is starting again.", "Send the request again shortly."));
+    this.#waiting.clear();
+    for (const cancelId of this.#running.values()) this.options.pool.cancel(cancelId);
+    this.#running.clear();
+    if (this.#stopping) return;
+    this.#deaths = Date.now() - this.#startedAt > HEALTHY_MS ? 1 : this.#deaths + 1;
+    const wait = Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** (this.#deaths - 1));
+    this.options.log.error({ restart_in_ms: wait }, "the bulk thread ended; starting it again");
+    setTimeout(() => this.#start(), wait).unref();
+  }
+
+  #hear(message: FromThread): void {
+    if (message.type === "run") void this.#run(message);
+    else if (message.type === "cancel") {
+      const cancelId = this.#running.get(message.id);
+      if (cancelId !== undefined) this.options.pool.cancel(cancelId);
+    } else if (message.type === "figures") this.#take(message.figures);
+    else this.#answered(message);
+  }
+
+  #answered(message: Extract<FromThread, { type: "answer" | "refusal" }>): void {
+    const waiting = this.#waiting.get(message.id);
+    if (waiting === undefined) return;
+    this.#waiting.delete(message.id);
+    if (message.type === "answer") {
+      waiting.resolve(message.answer);
+      return;
+    }
+    if (message.fault !== undefined) this.options.log.error({ fault: message.fault }, "unexpected failure");
+    waiting.reject(RadserveError.fromObject(message.error));
+  }
+
+  #take(figures: BulkFigures): void {
+    this.#figures = figures;
+    this.#ended = figures.ended;
+  }
+
+  /** Items that ended in this process, by state. */
+  get ended(): Readonly<Record<string, number>> {
+    return this.#ended;
+  }
+
+  async #run({ id, task }: Extract<FromThread, { type: "run" }>): Promise<void> {
+    const { pool } = this.options;
+    const cancelId = pool.newCancelId();
+    this.#running.set(id, cancelId);
+    let outcome: ItemOutcome;
+    try {
+      const answer = await pool.run({ ...task, cancelId, priority: "bulk" });
+      outcome = { ok: true, result: resultOf(answer) };
+    } catch (thrown) {
+      const error = asRadserveError(thrown);
+      outcome = { ok: false, error: error.toObject(), ...errnoOf(error) };
+    }
+    this.#running.delete(id);
+    this.#tell({ type: "ended", id, outcome });
+  }
+}
+
+function errnoOf({ cause }: Error): { errno?: string } {
+  return cause instanceof Error && "code" in cause && typeof cause.code === "string"
+    ? { errno: cause.code }
+    : {};
+}
+
+function resultOf(answer: Answer): ItemResult {
+  return {
+    status: answer.status,
+    reused: answer.reused,
+    receipt: path.posix.basename(answer.receipt_path),
+    outputs: answer.models.flatMap(({ outputs }) =>
+      outputs.map((file) => ({ ...file, path: path.posix.basename(file.path) })),
+    ),
+    models: answer.models.map(({ name, status }) => ({ name, status })),
+  };
+}

@@ -1,0 +1,204 @@
+/** POST /bulk_inference: what is asked for is checked as far as it can be at once, and then kept. */
+import { createHash, randomUUID } from "node:crypto";
+import path from "node:path";
+import { v5 as uuidV5 } from "uuid";
+import type { Config } from "../config.js";
+import { RadserveError } from "../errors.js";
+import type { ModelEntry } from "../models.js";
+import { narrowRoots, openInput, openOutputFolder, realPathToBe, translateIn, type Roots } from "../paths.js";
+import { bulkRequestSchema, parseBody, parseJsonBody, type BulkRequest } from "../requests.js";
+import { checkModels } from "../select.js";
+import { transaction, type Database } from "./database.js";
+import { announce, insertJob, jobOfKey, type JobRequest, type NewJob } from "./jobs.js";
+import type { BulkCall } from "./messages.js";
+import type { Scanner } from "./scanner.js";
+
+const CHECKED_AT_ONCE = 16;
+const ANALYZED_FROM = 1_000;
+
+export interface SubmitContext {
+  config: Config;
+  roots: { input: string[]; output: string[] };
+  models: () => Promise<readonly ModelEntry[]>;
+  database: () => Promise<Database>;
+  scanner: () => Promise<Scanner>;
+}
+
+/** @returns the job's id, and whether it is new: an idempotency key gives the job of before */
+export async function submit(
+  call: BulkCall,
+  context: SubmitContext,
+): Promise<{ id: string; fresh: boolean }> {
+  const { idempotency_key: key, ...body } = parseBody(bulkRequestSchema, parseJsonBody(call.body ?? ""));
+  const sha256 = createHash("sha256").update(canonical(body)).digest("hex");
+  const { subject, inputRoots, outputRoots } = call.caller;
+  const before = async () =>
+    key === undefined
+      ? undefined
+      : sameJob(await jobOfKey((await context.database()).pool, subject, key), sha256);
+  const known = await before();
+  if (known !== undefined) return { id: known, fresh: false };
+  const roots = {
+    input: await narrowRoots(context.roots.input, inputRoots),
+    output: await narrowRoots(context.roots.output, outputRoots),
+  };
+  await checkPaths(body, roots, context.config);
+  if (body.models !== undefined) checkModels(body.models, await context.models());
+  const id = randomUUID();
+  const job: NewJob = {
+    id,
+    subject,
+    inputRoots,
+    outputRoots,
+    request: requestOf(body),
+    requestSha256: sha256,
+    idempotencyKey: key,
+    ...(body.items === undefined ? {} : { items: itemsOf(id, body.items) }),
+  };
+  if (await keep(job, context)) return { id, fresh: true };
+  // Another request with the same key was faster.
+  const other = await before();
+  if (other === undefined) throw new Error("A job could not be kept although its key is free");
+  return { id: other, fresh: false };
+}
+
+async function keep(job: NewJob, context: SubmitContext): Promise<boolean> {
+  const { pool } = await context.database();
+  const scanner = job.items === undefined ? await context.scanner() : undefined;
+  const kept = await transaction(pool, async (client) => {
+    if (!(await insertJob(client, job))) return false;
+    if (scanner === undefined) await announce(client, "items");
+    else await scanner.enqueue(client, job.id);
+    return true;
+  });
+  if ((job.items?.length ?? 0) >= ANALYZED_FROM) await pool.query("analyze radserve.item");
+  return kept;
+}
+
+function sameJob(
+  found: { id: string; request_sha256: string } | undefined,
+  sha256: string,
+): string | undefined {
+  if (found === undefined || found.request_sha256 === sha256) return found?.id;
+  throw new RadserveError(
+    "idempotency_conflict",
+    "Expected the same request as before under this idempotency_key; found another. Use a new key for a new request.",
+    { job_id: found.id },
+  );
+}
+
+/** The same text for the same request, whatever the order of its fields. */
+function canonical(value: unknown): string {
+  return JSON.stringify(value, (_, part: unknown) =>
+    typeof part === "object" && part !== null && !Array.isArray(part)
+      ? Object.fromEntries(Object.entries(part).sort(([a], [b]) => (a < b ? -1 : 1)))
+      : part,
+  );
+}
+
+function requestOf({ items: _, ...rest }: Omit<BulkRequest, "idempotency_key">): JobRequest {
+  return Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== undefined));
+}
+
+function itemsOf(jobId: string, items: NonNullable<BulkRequest["items"]>) {
+  return items.map(({ input_image_path: input, output_folder_path: output }, index) => ({
+    id: uuidV5(String(index), jobId),
+    input,
+    output,
+  }));
+}
+
+async function checkPaths(body: BulkRequest, roots: Roots, config: Config): Promise<void> {
+  if (body.items === undefined) {
+    await checkFolders(body, roots, config);
+    return;
+  }
+  const folders = new Folders(roots, config);
+  const taken = new Map<string, number>();
+  for (let i = 0; i < body.items.length; i += CHECKED_AT_ONCE) {
+    const some = body.items.slice(i, i + CHECKED_AT_ONCE);
+    const results = await Promise.all(
+      some.map((item, n) => checkItem(item, roots, config, folders).catch(atIndex(i + n))),
+    );
+    for (const [n, result] of results.entries()) {
+      const other = taken.get(result);
+      if (other !== undefined)
+        throw new RadserveError(
+          "bad_request",
+          `items[${other}] and items[${i + n}] would write their results under the same name into the same folder. Give them different output folders, or send one of them.`,
+          { indices: [other, i + n] },
+        );
+      taken.set(result, i + n);
+    }
+  }
+}
+
+/** The output folder is made now: where it is missing later, its share is away. */
+async function checkFolders(body: BulkRequest, roots: Roots, { path_map, minimum_free_disk }: Config) {
+  const input = await openInput(body.input_folder_path ?? "", roots.input, path_map);
+  await input.close();
+  if (input.kind !== "folder")
+    throw new RadserveError(
+      "bad_request",
+      "Expected input_folder_path to name a folder; found a file. Send single files as items.",
+      { field: "input_folder_path" },
+    );
+  const output = await openOutputFolder(
+    body.output_folder_path ?? "",
+    roots.output,
+    { minimumFreeBytes: minimum_free_disk },
+    path_map,
+  );
+  await output.close();
+}
+
+/** Output folders of a list, each looked at once. */
+class Folders {
+  readonly #known = new Map<string, Promise<string>>();
+
+  constructor(
+    private readonly roots: Roots,
+    private readonly config: Config,
+  ) {}
+
+  /** Where it really lies or will lie. */
+  check(folder: string): Promise<string> {
+    const known = this.#known.get(folder) ?? this.#look(folder);
+    this.#known.set(folder, known);
+    return known;
+  }
+
+  async #look(folder: string): Promise<string> {
+    const options = { create: false, minimumFreeBytes: this.config.minimum_free_disk };
+    await (await openOutputFolder(folder, this.roots.output, options)).close();
+    return (await realPathToBe(folder)) ?? path.posix.normalize(folder);
+  }
+}
+
+/** @returns what its results are called, for the whole machine */
+async function checkItem(
+  { input_image_path, output_folder_path }: NonNullable<BulkRequest["items"]>[number],
+  roots: Roots,
+  { path_map }: Config,
+  folders: Folders,
+): Promise<string> {
+  const given = translateIn(input_image_path, path_map).path;
+  let name = path.posix.basename(given);
+  try {
+    const input = await openInput(given, roots.input);
+    name = input.name;
+    await input.close();
+  } catch (error) {
+    // One file that is missing is that item's failure and refuses no other.
+    if (!(error instanceof RadserveError) || error.code !== "input_not_found") throw error;
+  }
+  const folder = await folders.check(translateIn(output_folder_path, path_map).path);
+  return `${folder}\0${name}`;
+}
+
+function atIndex(index: number) {
+  return (error: unknown): never => {
+    if (!(error instanceof RadserveError)) throw error;
+    throw new RadserveError(error.code, `items[${index}]: ${error.message}`, { ...error.details, index });
+  };
+}

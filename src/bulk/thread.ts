@@ -1,0 +1,242 @@
+/**
+ * The bulk thread: the database, bodies of megabytes, scans of folders and the taking of items live here, so that
+ * none of it holds up the thread that serves HTTP. The images themselves are read and inferred by the worker threads.
+ */
+import { randomUUID } from "node:crypto";
+import { mkdir, readFile, writeFile } from "node:fs/promises";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { parentPort, workerData } from "node:worker_threads";
+import pg from "pg";
+import { asRadserveError, RadserveError } from "../errors.js";
+import { createLog, faultForLog } from "../log.js";
+import type { ModelEntry } from "../models.js";
+import { perform } from "./api.js";
+import { asUnavailable, openDatabase, type Database } from "./database.js";
+import { depth } from "./leases.js";
+import type { BulkCall, FromThread, ThreadOptions, ToThread } from "./messages.js";
+import { migrate } from "./migrations.js";
+import { Runner } from "./runner.js";
+import { Scanner } from "./scanner.js";
+import { BulkUnavailable } from "./unavailable.js";
+
+const options = workerData as ThreadOptions;
+const { config, roots } = options;
+const log = createLog(config.log_level);
+const works = config.role !== "api";
+
+/** How long a call waits for a database that is being started. */
+const PATIENCE_MS = 60_000;
+const FIRST_DELAY_MS = 250;
+const LONGEST_DELAY_MS = 10_000;
+const FIGURES_MS = 5_000;
+
+if (parentPort === null) throw new Error("This file is the start of a worker thread.");
+const port = parentPort;
+const send = (message: FromThread) => port.postMessage(message);
+
+/** One of each state directory: the boxes tell by it which processes came after one another. */
+async function boxId(): Promise<string> {
+  const file = path.join(config.state_dir, "box");
+  await mkdir(config.state_dir, { recursive: true, mode: 0o700 });
+  await writeFile(file, `${randomUUID()}\n`, { flag: "wx" }).catch((error: unknown) => {
+    if (!(error instanceof Error && "code" in error && error.code === "EEXIST")) throw error;
+  });
+  return (await readFile(file, "utf8")).trim();
+}
+
+class Models {
+  #entries: readonly ModelEntry[] = [];
+  ready = false;
+  #known: () => void = () => undefined;
+  readonly #first = new Promise<void>((resolve) => {
+    this.#known = resolve;
+  });
+
+  set(entries: readonly ModelEntry[], ready: boolean): void {
+    this.#entries = entries;
+    this.ready = ready;
+    this.#known();
+  }
+
+  /** Waits for the first loading. */
+  async entries(): Promise<readonly ModelEntry[]> {
+    await this.#first;
+    return this.#entries;
+  }
+}
+
+interface Parts {
+  database: Database;
+  scanner: Scanner;
+  runner: Runner;
+  listener: Listener;
+}
+
+/** Hears what other boxes and our own transactions announce. */
+class Listener {
+  #client: pg.Client | undefined;
+  #closed = false;
+
+  constructor(
+    private readonly database: Database,
+    private readonly hear: (what: string) => void,
+  ) {}
+
+  async run(): Promise<void> {
+    while (!this.#closed) {
+      const client = new pg.Client(this.database.connection);
+      const ended = new Promise<void>((resolve) => {
+        client.once("end", resolve);
+        client.on("error", () => void client.end().catch(() => undefined));
+      });
+      client.on("notification", ({ payload }) => this.hear(payload ?? ""));
+      try {
+        await client.connect();
+        this.#client = client;
+        await client.query("listen radserve");
+        this.hear("everything");
+        await ended;
+      } catch {
+        await client.end().catch(() => undefined);
+      }
+      if (!this.#closed) await delay(1_000);
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    await this.#client?.end().catch(() => undefined);
+  }
+}
+
+const models = new Models();
+let closing = false;
+
+async function open(): Promise<Parts> {
+  const database = await openDatabase(config, log);
+  try {
+    await migrate(database.pool);
+    const scanner = new Scanner({ config, roots, database, log, works, models: () => models.entries() });
+    await scanner.start();
+    const box = await boxId();
+    const runner = new Runner({
+      config,
+      roots,
+      window: options.window,
+      instance: () => ({ id: randomUUID(), box, process: options.processId, works }),
+      database,
+      log,
+      send,
+      ready: () => models.ready,
+    });
+    runner.start();
+    const listener = new Listener(database, (what) => {
+      if (what !== "items") scanner.poke();
+      runner.poke(what === "cancel" || what === "everything");
+    });
+    void listener.run();
+    return { database, scanner, runner, listener };
+  } catch (error) {
+    await database.close().catch(() => undefined);
+    throw error;
+  }
+}
+
+let parts: Parts | undefined;
+let lastFault: unknown;
+const opened = (async () => {
+  for (let wait = FIRST_DELAY_MS; ; wait = Math.min(LONGEST_DELAY_MS, wait * 2)) {
+    if (closing) throw unavailable();
+    try {
+      parts = await open();
+      lastFault = undefined;
+      return parts;
+    } catch (error) {
+      lastFault = error;
+      log.error({ fault: faultForLog(error) }, "the bulk queue cannot be opened; trying again");
+      await delay(wait);
+    }
+  }
+})();
+opened.catch(() => undefined);
+
+/** What a client is told where the database cannot be had. */
+function unavailable(): RadserveError {
+  if (lastFault instanceof RadserveError) return lastFault;
+  return new BulkUnavailable("The bulk queue cannot be opened.", "The server's log says why.", {
+    cause: lastFault,
+  });
+}
+
+/** The parts; while the database starts it is waited for, while it fails it is said so at once. */
+async function available(): Promise<Parts> {
+  if (parts !== undefined) return parts;
+  const end = Date.now() + PATIENCE_MS;
+  while (Date.now() < end && lastFault === undefined) {
+    const found = await Promise.race([opened, delay(100)]);
+    if (found !== undefined) return found;
+  }
+  throw unavailable();
+}
+
+const context = {
+  config,
+  roots,
+  models: () => models.entries(),
+  database: async () => (await available()).database,
+  scanner: async () => (await available()).scanner,
+};
+
+async function answer(id: number, call: BulkCall): Promise<void> {
+  try {
+    send({ type: "answer", id, answer: await perform(call, context) });
+  } catch (thrown) {
+    const known = parts === undefined ? thrown : asUnavailable(thrown, parts.database.connection);
+    const error = asRadserveError(known);
+    const fault = error.code === "internal" ? { fault: faultForLog(thrown) } : {};
+    send({ type: "refusal", id, error: error.toObject(), ...fault });
+  }
+}
+
+async function close(): Promise<void> {
+  closing = true;
+  clearInterval(figures);
+  if (parts !== undefined) {
+    await parts.scanner.stop().catch(() => undefined);
+    await parts.runner.close();
+    await parts.listener.close();
+    await parts.database.close();
+  }
+  port.close();
+}
+
+const figures = setInterval(() => {
+  if (parts === undefined) return;
+  const { database, runner } = parts;
+  depth(database.pool).then(
+    (found) => send({ type: "figures", figures: { ...found, ended: runner.ended } }),
+    () => undefined,
+  );
+}, FIGURES_MS);
+
+port.on("message", (message: ToThread) => {
+  switch (message.type) {
+    case "call":
+      void answer(message.id, message.call);
+      break;
+    case "models":
+      models.set(message.entries, message.ready);
+      parts?.runner.poke();
+      break;
+    case "ended":
+      void parts?.runner.land(message.id, message.outcome);
+      break;
+    case "stop":
+      parts?.runner.stop();
+      break;
+    case "close":
+      void close();
+      break;
+  }
+});
