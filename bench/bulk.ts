@@ -11,9 +11,9 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { setTimeout as delay } from "node:timers/promises";
-import { z } from "zod";
 import { Client } from "../src/commands/client.js";
-import { done, hasEnded, jobSchema, type Job } from "../src/commands/job-text.js";
+import { acceptedSchema, jobSchema, type Job } from "../src/bulk/schema.js";
+import { done, hasEnded } from "../src/commands/job-text.js";
 import { modelFolder } from "../scripts/lib/model-folder.js";
 import { commandOf, descendants } from "../test/crash/lib/processes.js";
 import { writeCt, writeDx } from "./lib/bulk-images.js";
@@ -113,8 +113,7 @@ interface Followed {
 async function follow(server: BenchServer, body: object): Promise<Followed> {
   const client = new Client(server.url, server.token);
   const before = databaseSeconds(server);
-  const accepted = z.looseObject({ job_id: z.string() });
-  const { job_id } = await client.call(accepted, "POST", "/bulk_inference", body);
+  const { job_id } = await client.call(acceptedSchema, "POST", "/bulk_inference", body);
   const samples: Sample[] = [];
   for (;;) {
     const job = await client.call(jobSchema, "GET", `/bulk_inference/${job_id}`);

@@ -1,7 +1,6 @@
 #!/usr/bin/env node
 /** The command line. Each command is a thin line here; what it does is in commands/. */
 import path from "node:path";
-import { Command, CommanderError } from "commander";
 import type { BulkCommand } from "./commands/bulk.js";
 import type { JobAction } from "./commands/jobs.js";
 import { Command, CommanderError, Option } from "commander";

@@ -3,11 +3,11 @@ import { randomUUID } from "node:crypto";
 import path from "node:path";
 import { createInterface } from "node:readline/promises";
 import { setTimeout as delay } from "node:timers/promises";
-import { z } from "zod";
+import { acceptedSchema, itemListSchema, jobSchema, type Accepted, type Job } from "../bulk/schema.js";
 import type { Config } from "../config.js";
 import { asRadserveError, type RadserveError } from "../errors.js";
 import { clientWithToken, type Client } from "./client.js";
-import { hasEnded, itemsSchema, jobSchema, summaryText, whyOf, type Job } from "./job-text.js";
+import { hasEnded, summaryText, whyOf } from "./job-text.js";
 import { Progress } from "./progress.js";
 import { print, printError, remark, type ExitStatus } from "./run.js";
 
@@ -25,8 +25,6 @@ export interface BulkCommand {
   idempotencyKey?: string;
 }
 
-const acceptedSchema = z.looseObject({ job_id: z.string(), status_url: z.string() });
-
 /** 0: all succeeded or were skipped; 1: some failed or are partial, or it was cancelled; 2: refused; 130: left alone. */
 export async function bulk(
   config: Config,
@@ -35,7 +33,7 @@ export async function bulk(
   options: BulkCommand,
 ): Promise<ExitStatus> {
   const client = clientWithToken(config);
-  let accepted: z.infer<typeof acceptedSchema>;
+  let accepted: Accepted;
   try {
     accepted = await submit(client, input, output, options);
   } catch (thrown) {
@@ -175,7 +173,7 @@ async function tellEnd(client: Client, job: Job, json: boolean): Promise<void> {
       .filter((state) => job.counts[state] > 0)
       .map((state) =>
         client.callPatiently(
-          itemsSchema,
+          itemListSchema,
           { forMs: FIRST_CONTACT_MS },
           "GET",
           `/bulk_inference/${job.job_id}/items?state=${state}&limit=${MOST_NAMED}`,

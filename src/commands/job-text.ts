@@ -1,45 +1,6 @@
-/** Jobs and items of bulk work as the commands read them from the server, and as people read them. */
-import { z } from "zod";
+/** Jobs and items of bulk work as people read them. */
+import { ITEM_STATES, type Item, type Job } from "../bulk/schema.js";
 import { count, duration, table } from "./table.js";
-
-const STATES = ["scanning", "running", "paused", "completed", "cancelled"] as const;
-export const ITEM_STATES = [
-  "queued",
-  "running",
-  "succeeded",
-  "partial",
-  "failed",
-  "skipped",
-  "cancelled",
-] as const;
-export type ItemState = (typeof ITEM_STATES)[number];
-
-export const jobSchema = z.looseObject({
-  job_id: z.string(),
-  state: z.enum(STATES),
-  paused_reason: z.looseObject({ code: z.string(), message: z.string() }).nullable(),
-  created_at: z.string(),
-  finished_at: z.string().nullable(),
-  total: z.int().nullable(),
-  counts: z.record(z.enum(ITEM_STATES), z.int()),
-  images_per_second: z.number().nullable(),
-  estimated_end: z.string().nullable(),
-});
-export type Job = z.infer<typeof jobSchema>;
-export const jobsSchema = z.object({ jobs: z.array(jobSchema), next_cursor: z.string().nullable() });
-
-const problem = z.looseObject({ message: z.string().optional() });
-export const itemSchema = z.looseObject({
-  index: z.int(),
-  input_image_path: z.string(),
-  state: z.enum(ITEM_STATES),
-  attempts: z.int().optional(),
-  receipt_path: z.string().nullish(),
-  error: problem.nullish(),
-  reason: z.union([z.string(), problem]).nullish(),
-});
-export type Item = z.infer<typeof itemSchema>;
-export const itemsSchema = z.object({ items: z.array(itemSchema), next_cursor: z.string().nullable() });
 
 /** Images whose fate is settled. */
 export function done({ counts }: Job): number {
@@ -52,7 +13,7 @@ export function hasEnded({ state, counts }: Job): boolean {
 }
 
 /** "9,990 succeeded, 3 failed": what is not zero. */
-export function countsText({ counts }: Job, states: readonly ItemState[] = ITEM_STATES): string {
+export function countsText({ counts }: Job, states: readonly Item["state"][] = ITEM_STATES): string {
   const parts = states
     .filter((state) => counts[state] > 0)
     .map((state) => `${count(counts[state])} ${state}`);
@@ -130,15 +91,14 @@ export function jobText(job: Job, now = Date.now()): string {
 
 /** Why an image failed or was skipped; empty where there is nothing to say. */
 export function whyOf({ error, reason }: Item): string {
-  if (error?.message !== undefined) return error.message;
-  return (typeof reason === "string" ? reason : reason?.message) ?? "";
+  return (error ?? reason)?.message ?? "";
 }
 
 export function itemsTable(items: readonly Item[]): string {
   const rows = items.map((item) => [
     String(item.index),
     item.state,
-    item.attempts === undefined ? "" : String(item.attempts),
+    String(item.attempts),
     item.input_image_path,
     whyOf(item),
   ]);

@@ -3,16 +3,14 @@ import { ConfigError, type Config } from "../config.js";
 import { clientWithToken } from "./client.js";
 import {
   ITEM_STATES,
-  itemsSchema,
-  itemsTable,
+  itemListSchema,
+  JOB_STATES,
+  jobListSchema,
   jobSchema,
-  jobsSchema,
-  jobsTable,
-  jobText,
   type Item,
-  type ItemState,
   type Job,
-} from "./job-text.js";
+} from "../bulk/schema.js";
+import { itemsTable, jobsTable, jobText } from "./job-text.js";
 import { print, remark, type ExitStatus } from "./run.js";
 
 /** The server gives at most this many at once, of jobs and of items. */
@@ -33,7 +31,7 @@ function limitOf({ limit }: Listing): number {
 /** Pages until there are no more, or `most` were read. */
 async function collect<T>(
   most: number,
-  read: (query: string) => Promise<{ found: T[]; next: string | null }>,
+  read: (parameters: string) => Promise<{ found: T[]; next: string | null }>,
   query: Record<string, string>,
 ): Promise<{ all: T[]; more: boolean }> {
   const all: T[] = [];
@@ -52,12 +50,12 @@ async function collect<T>(
 }
 
 export async function jobsList(config: Config, options: Listing): Promise<ExitStatus> {
+  const query = stateOf(options, JOB_STATES);
   const client = clientWithToken(config);
-  const read = async (query: string) => {
-    const { jobs, next_cursor } = await client.call(jobsSchema, "GET", `/bulk_inference?${query}`);
+  const read = async (parameters: string) => {
+    const { jobs, next_cursor } = await client.call(jobListSchema, "GET", `/bulk_inference?${parameters}`);
     return { found: jobs, next: next_cursor };
   };
-  const query = options.state === undefined ? {} : { state: options.state };
   const { all, more } = await collect<Job>(limitOf(options), read, query);
   if (options.json === true) print(JSON.stringify({ jobs: all }, null, 2));
   else if (all.length === 0) remark("No jobs.");
@@ -66,22 +64,21 @@ export async function jobsList(config: Config, options: Listing): Promise<ExitSt
   return 0;
 }
 
-function itemState(text: string | undefined): ItemState | undefined {
-  if (text === undefined) return undefined;
-  const state = ITEM_STATES.find((one) => one === text);
-  if (state !== undefined) return state;
-  throw new ConfigError(`--state: expected one of ${ITEM_STATES.join(", ")}; found "${text}".`);
+function stateOf({ state }: Listing, states: readonly string[]): Record<string, string> {
+  if (state === undefined) return {};
+  if (states.includes(state)) return { state };
+  throw new ConfigError(`--state: expected one of ${states.join(", ")}; found "${state}".`);
 }
 
 export async function jobsItems(config: Config, id: string, options: Listing): Promise<ExitStatus> {
-  const state = itemState(options.state);
+  const query = stateOf(options, ITEM_STATES);
   const client = clientWithToken(config);
   const page = `/bulk_inference/${encodeURIComponent(id)}/items`;
-  const read = async (query: string) => {
-    const { items, next_cursor } = await client.call(itemsSchema, "GET", `${page}?${query}`);
+  const read = async (parameters: string) => {
+    const { items, next_cursor } = await client.call(itemListSchema, "GET", `${page}?${parameters}`);
     return { found: items, next: next_cursor };
   };
-  const { all, more } = await collect<Item>(limitOf(options), read, state === undefined ? {} : { state });
+  const { all, more } = await collect<Item>(limitOf(options), read, query);
   if (options.json === true) print(JSON.stringify({ items: all }, null, 2));
   else if (all.length === 0) remark("No such images in this job.");
   else print(itemsTable(all));

@@ -1,6 +1,7 @@
 /** Progress of a job: a bar that is drawn over itself on a terminal, a plain line every few seconds elsewhere. */
+import type { Job } from "../bulk/schema.js";
 import type { RadserveError } from "../errors.js";
-import { progressBar, progressText, type Job } from "./job-text.js";
+import { progressBar, progressText } from "./job-text.js";
 
 const LINE_EVERY_MS = 5_000;
 

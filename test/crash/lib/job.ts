@@ -1,7 +1,8 @@
 /** Bulk jobs of a box, over HTTP, by a client that outlives every restart. */
 import { setTimeout as delay } from "node:timers/promises";
-import { z } from "zod";
-import { hasEnded, itemsSchema, jobSchema, type Item, type Job } from "../../../src/commands/job-text.js";
+import type { z } from "zod";
+import { acceptedSchema, itemListSchema, jobSchema, type Item, type Job } from "../../../src/bulk/schema.js";
+import { hasEnded } from "../../../src/commands/job-text.js";
 import type { Box } from "./box.js";
 
 /** How long a box may be away at most; beyond it the scenario fails. */
@@ -23,8 +24,13 @@ export class CrashJob {
       idempotency_key: key,
       ...body,
     };
-    const accepted = z.looseObject({ job_id: z.string() });
-    const { job_id } = await box.client.callPatiently(accepted, PATIENCE, "POST", "/bulk_inference", whole);
+    const { job_id } = await box.client.callPatiently(
+      acceptedSchema,
+      PATIENCE,
+      "POST",
+      "/bulk_inference",
+      whole,
+    );
     return new CrashJob(box, job_id);
   }
 
@@ -60,8 +66,8 @@ export class CrashJob {
         ...(state === undefined ? {} : { state }),
         ...(cursor === "" ? {} : { cursor }),
       }).toString();
-      const page: z.infer<typeof itemsSchema> = await this.box.client.callPatiently(
-        itemsSchema,
+      const page: z.infer<typeof itemListSchema> = await this.box.client.callPatiently(
+        itemListSchema,
         PATIENCE,
         "GET",
         `/bulk_inference/${this.id}/items?${query}`,

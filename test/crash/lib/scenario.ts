@@ -1,5 +1,6 @@
 /** What every scenario takes and gives. */
-import { countsText, type Job } from "../../../src/commands/job-text.js";
+import type { Job } from "../../../src/bulk/schema.js";
+import { countsText } from "../../../src/commands/job-text.js";
 
 export interface Options {
   items: number;

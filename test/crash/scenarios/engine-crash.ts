@@ -38,10 +38,9 @@ async function plantCrash(options: Options): Promise<Outcome> {
     const [item, ...more] = await job.items("failed");
     if (item?.input_image_path.endsWith(MARKED) !== true || more.length > 0)
       faults.push("it is not the marked image, or not it alone, that failed");
-    if (item?.error?.["error"] !== "engine_crash")
-      faults.push(`it failed with ${JSON.stringify(item?.error)}`);
+    if (item?.error?.error !== "engine_crash") faults.push(`it failed with ${JSON.stringify(item?.error)}`);
     faults.push(...verify(others, box.input, box.output).faults);
-    const summary = `${options.items} items, ${crashes} crashes by the marked one, then ${String(item?.error?.["error"])} after ${item?.attempts ?? "?"} runs; ${countsText(ended)}; ${seconds(began)}`;
+    const summary = `${options.items} items, ${crashes} crashes by the marked one, then ${String(item?.error?.error)} after ${item?.attempts ?? "?"} runs; ${countsText(ended)}; ${seconds(began)}`;
     return { summary, faults };
   } finally {
     watcher.close();
