@@ -46,7 +46,6 @@ export async function bulk(
     remark(`Left to the server. radserve jobs show ${accepted.job_id} says how it is.`);
     return 0;
   }
-  remark(`job ${accepted.job_id}`);
   const job = await follow(client, accepted.job_id, options.json === true);
   if (job === undefined) {
     remark(`Detached: the job goes on. radserve jobs show ${accepted.job_id} says how it is.`);
@@ -84,6 +83,7 @@ async function follow(client: Client, id: string, json: boolean): Promise<Job | 
   const progress = new Progress(json ? process.stderr : process.stdout);
   const interrupts = new Interrupts(client, id, progress);
   const page = `/bulk_inference/${id}`;
+  remark(`job ${id}`);
   try {
     for (;;) {
       const patience = { signal: interrupts.left, onAway: (why: RadserveError) => progress.away(why) };

@@ -21,13 +21,13 @@ export class Progress {
 
   show(job: Job): void {
     this.#away = false;
-    if (this.#terminal) this.#draw(progressBar(job, this.stream.columns ?? 80));
+    if (this.#terminal) this.#draw(progressBar(job, this.#columns));
     else this.#line(progressText(job));
   }
 
   /** The server does not answer; said once until it answers again. */
   away(why: RadserveError): void {
-    if (this.#terminal) this.#draw(`${why.message} Trying again.`.slice(0, (this.stream.columns ?? 80) - 1));
+    if (this.#terminal) this.#draw(`${why.message} Trying again.`.slice(0, this.#columns - 1));
     else if (!this.#away) this.stream.write(`${why.message} Trying again.\n`);
     this.#away = true;
   }
@@ -48,6 +48,11 @@ export class Progress {
 
   get #terminal(): boolean {
     return this.stream.isTTY === true;
+  }
+
+  /** A terminal that does not know its width says 0. */
+  get #columns(): number {
+    return this.stream.columns === undefined || this.stream.columns === 0 ? 80 : this.stream.columns;
   }
 
   #draw(text: string): void {

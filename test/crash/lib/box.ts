@@ -1,5 +1,6 @@
 /** A box: `radserve serve` with a state directory of its own, started again whenever it ends, as systemd would. */
 import { spawn, type ChildProcess } from "node:child_process";
+import { rmSync } from "node:fs";
 import net from "node:net";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -52,6 +53,8 @@ export class Box {
       RADSERVE_THREADS: "2",
       ...options.settings,
     });
+    // A picture that other tests want; here every image of a folder counts.
+    rmSync(path.join(place.input, "image.png"));
     await radserve(place, "init");
     const url = `http://${host}:${port}`;
     const box = new Box(place, url, new Client(url, await issueToken(place)), options);

@@ -27,6 +27,8 @@ async function cancelHalfWay(options: Options): Promise<Outcome> {
     const { succeeded, cancelled, failed } = ended.counts;
     if (ended.state !== "cancelled") faults.push(`the job is ${ended.state}`);
     if (succeeded + cancelled !== options.items || failed > 0) faults.push(`items: ${countsText(ended)}`);
+    for (const item of failed > 0 ? await job.items("failed") : [])
+      faults.push(`item ${item.index} failed: ${JSON.stringify(item.error)}`);
     if (cancelled === 0) faults.push("nothing was left to cancel");
     const written = new Set((await job.items("succeeded")).map((item) => item.input_image_path));
     const expected = images.filter(({ relative }) => written.has(path.join(box.input, relative)));
