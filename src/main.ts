@@ -1,6 +1,8 @@
 #!/usr/bin/env node
 /** The command line. Each command is a thin line here; what it does is in commands/. */
 import path from "node:path";
+import type { BulkCommand } from "./commands/bulk.js";
+import type { JobAction } from "./commands/jobs.js";
 import { Command, CommanderError, Option } from "commander";
 import type { TryCommand } from "./commands/models.js";
 import { run } from "./commands/run.js";
@@ -43,6 +45,16 @@ function inspectArguments(file: string | undefined, { dumpFrame = [], ...rest }:
     );
   return { target, ...rest, dumpFrame: [number, output] as [string, string] };
 }
+
+const BULK_HELP = `
+Ctrl-C asks whether to cancel the job or to detach from it; a second Ctrl-C detaches, and so does the first
+where there is no terminal to ask on. While the server restarts, the command waits for it.
+
+Exit status:
+  0    every image succeeded or was skipped
+  1    some failed or are partial, or the job was cancelled
+  2    wrongly called, or the server refused the job
+  130  detached: the job goes on`;
 
 const several = (value: string, before: string[] | undefined) => [...(before ?? []), value];
 
@@ -129,6 +141,72 @@ program
       options.json,
     ),
   );
+
+program
+  .command("bulk")
+  .description("give a folder of images to a running server as one job, and show its progress")
+  .argument("<input-folder>", "walked recursively; DICOM is recognised by content")
+  .argument("<output-folder>")
+  .option("--model <name>", "only this model (repeatable)", several)
+  .option("--outputs <kinds>", "what to write: json, png, sr, seg, sc, separated by commas")
+  .option("--detach", "print the job's id and leave it to the server")
+  .option("--idempotency-key <key>", "the same key and folders give the same job, not a second one")
+  .option("--json", "print the job, and what failed, as JSON at the end")
+  .addHelpText("after", BULK_HELP)
+  .action((input: string, output: string, options: BulkCommand) =>
+    run(
+      async () => (await import("./commands/bulk.js")).bulk(config(), input, output, options),
+      options.json,
+    ),
+  );
+
+const jobs = program
+  .command("jobs")
+  .description("bulk jobs of a running server (RADSERVE_URL, RADSERVE_TOKEN)");
+jobs
+  .command("list")
+  .description("newest first")
+  .option("--state <state>", "scanning, running, paused, completed or cancelled")
+  .option("--limit <number>", "how many", "50")
+  .option("--json")
+  .action((options: { state?: string; limit: string; json?: boolean }) =>
+    run(async () => (await import("./commands/jobs.js")).jobsList(config(), options), options.json),
+  );
+jobs
+  .command("items")
+  .description("the images of a job, what became of each and why")
+  .argument("<job>")
+  .option("--state <state>", "queued, running, succeeded, partial, failed, skipped or cancelled")
+  .option("--limit <number>", "how many", "50")
+  .option("--json")
+  .action((id: string, options: { state?: string; limit: string; json?: boolean }) =>
+    run(async () => (await import("./commands/jobs.js")).jobsItems(config(), id, options), options.json),
+  );
+for (const [action, description] of Object.entries({
+  show: "one job",
+  pause: "start no more of its images",
+  resume: "go on",
+  cancel: "what runs ends, the rest never starts, written results stay",
+  retry: "run its failed images again",
+  purge: "forget a job that has ended; its results stay",
+} satisfies Record<JobAction, string>))
+  jobs
+    .command(action)
+    .description(description)
+    .argument("<job>")
+    .option("--json")
+    .action((id: string, options: { json?: boolean }) =>
+      run(
+        async () =>
+          (await import("./commands/jobs.js")).jobsAct(
+            config(),
+            action as JobAction,
+            id,
+            options.json === true,
+          ),
+        options.json,
+      ),
+    );
 
 program
   .command("inspect")

@@ -13,6 +13,10 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { setTimeout as delay } from "node:timers/promises";
 
+import { placeOf } from "../../src/bulk/postgres/place.js";
+import { postmasterOf } from "../../src/bulk/postgres/process.js";
+import { endDatabase } from "../../test/support/postgres.js";
+
 export const root = fileURLToPath(new URL("../../..", import.meta.url));
 const cli = join(root, "dist/src/main.js");
 
@@ -22,6 +26,8 @@ export interface BenchServer {
   input: string;
   output: string;
   process: ChildProcess;
+  /** The first process of its private PostgreSQL, once there is one. */
+  postmaster(): number | undefined;
   post(body: unknown): Promise<{ status: number; body: unknown }>;
   stop(): Promise<void>;
 }
@@ -83,6 +89,7 @@ export async function startServer(settings: Record<string, string> = {}): Promis
     input,
     output,
     process: server,
+    postmaster: () => postmasterOf(placeOf(state).data),
     async post(body) {
       const response = await fetch(`${url}/single_inference`, {
         method: "POST",
@@ -94,6 +101,7 @@ export async function startServer(settings: Record<string, string> = {}): Promis
     async stop() {
       server.kill("SIGTERM");
       if (server.exitCode === null) await once(server, "exit");
+      await endDatabase(state);
       rmSync(folder, { recursive: true, force: true });
     },
   };

@@ -1,6 +1,6 @@
 /**
- * `npm run demo`: a server on loopback with a throw-away key, two sample images sent to it by HTTP, and the results
- * to look at. `--exit` ends after that; without it the server stays until Ctrl-C.
+ * `npm run demo`: a server on loopback with a throw-away key, two sample images sent to it by HTTP, one by one and as
+ * a bulk job, and the results to look at. `--exit` ends after that; without it the server stays until Ctrl-C.
  */
 import { execFileSync, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -10,6 +10,10 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { setTimeout as delay } from "node:timers/promises";
+import { placeOf } from "../../src/bulk/postgres/place.js";
+import { acceptedSchema, itemListSchema, jobSchema } from "../../src/bulk/schema.js";
+import { Client } from "../../src/commands/client.js";
+import { hasEnded, summaryText, whyOf } from "../../src/commands/job-text.js";
 import { answerSchema, type Answer } from "../../src/results/receipt.js";
 import { samples, type Samples } from "./samples.js";
 
@@ -111,6 +115,24 @@ function report(answer: Answer): void {
   console.log(`  milliseconds: ${timings.join(", ")}`);
 }
 
+/** The folder as one bulk job, to its end; the queue's database is started by it. */
+async function sendFolder(demo: Demo, input: string): Promise<void> {
+  const body = { input_folder_path: input, output_folder_path: join(demo.output, "bulk") };
+  console.log(`\nPOST ${demo.url}/bulk_inference\n${JSON.stringify(body, null, 2)}`);
+  const client = new Client(demo.url, demo.token);
+  const accepted = await client.call(acceptedSchema, "POST", "/bulk_inference", body);
+  console.log(`\n202, job ${accepted.job_id}`);
+  const page = `/bulk_inference/${accepted.job_id}`;
+  let job = await client.call(jobSchema, "GET", page);
+  for (; !hasEnded(job); job = await client.call(jobSchema, "GET", page)) await delay(100);
+  console.log(summaryText(job));
+  const { items } = await client.call(itemListSchema, "GET", `${page}/items`);
+  for (const item of items) {
+    console.log(`  ${item.state}: ${item.input_image_path} ${whyOf(item)}`.trimEnd());
+    if (item.receipt_path !== undefined) console.log(`    ${item.receipt_path}`);
+  }
+}
+
 function compareWithTruth(answer: Answer, truth: Samples["truth"]): void {
   const measured = answer.models.find((model) => model.name === "ct-tissue")?.measurements ?? [];
   console.log("\n  tissue                 painted      measured");
@@ -129,8 +151,9 @@ async function main(): Promise<void> {
     throw new Error("The addon is not built. Run: npm ci");
   const folder = resolve("demo-output");
   const state = mkdtempSync(join(tmpdir(), "radserve-demo-"));
+  const database = placeOf(state);
   process.on("exit", () => {
-    rmSync(state, { recursive: true, force: true });
+    for (const own of [state, database.base, database.run]) rmSync(own, { recursive: true, force: true });
   });
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(join(folder, "input"), { recursive: true });
@@ -157,6 +180,7 @@ async function main(): Promise<void> {
     report(answer);
     compareWithTruth(answer, drawn.truth);
     report(await send(demo, ultrasound));
+    await sendFolder(demo, join(folder, "input"));
     console.log(`\nOpen the pictures in ${demo.output}`);
     if (process.argv.includes("--exit")) {
       await stop();

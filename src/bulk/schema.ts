@@ -52,6 +52,7 @@ export const jobSchema = z.object({
 export type Job = z.infer<typeof jobSchema>;
 
 export const acceptedSchema = jobSchema.pick({ job_id: true, state: true, total: true, status_url: true });
+export type Accepted = z.infer<typeof acceptedSchema>;
 
 const modelResult = answerSchema.shape.models.element;
 

@@ -1,10 +1,10 @@
 /** How every command ends: its exit status, and where its words go. */
 import { ConfigError } from "../config.js";
-import { asRadserveError } from "../errors.js";
+import { asRadserveError, type RadserveError } from "../errors.js";
 import { faultForLog } from "../log.js";
 
-/** 0: done; 1: failed, with the error object; 2: wrongly called or configured. */
-export type ExitStatus = 0 | 1 | 2;
+/** 0: done; 1: failed, with the error object; 2: wrongly called, configured or refused; 130: interrupted. */
+export type ExitStatus = 0 | 1 | 2 | 130;
 
 /** Runs a command. The error object goes to standard error, or to standard output where `json` asked for it. */
 export async function run(command: () => Promise<number>, json = false): Promise<void> {
@@ -16,13 +16,17 @@ export async function run(command: () => Promise<number>, json = false): Promise
       process.exitCode = 2;
       return;
     }
-    const error = asRadserveError(thrown);
-    const text = `${JSON.stringify(error.toObject(), null, 2)}\n`;
-    (json ? process.stdout : process.stderr).write(text);
-    if (error.code === "internal")
-      process.stderr.write(`${JSON.stringify(faultForLog(error.cause), null, 2)}\n`);
+    printError(asRadserveError(thrown), json);
     process.exitCode = 1;
   }
+}
+
+/** The error object, on standard output where `json` asks for it; the fault behind an internal one on standard error. */
+export function printError(error: RadserveError, json = false): void {
+  const text = `${JSON.stringify(error.toObject(), null, 2)}\n`;
+  (json ? process.stdout : process.stderr).write(text);
+  if (error.code === "internal")
+    process.stderr.write(`${JSON.stringify(faultForLog(error.cause), null, 2)}\n`);
 }
 
 export function print(text: string): void {

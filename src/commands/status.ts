@@ -1,7 +1,7 @@
 /** `radserve status`: how a running server is. */
 import { z } from "zod";
-import { clientSettings, type Config } from "../config.js";
-import { RadserveError } from "../errors.js";
+import type { Config } from "../config.js";
+import { openClient } from "./client.js";
 import { print, remark, type ExitStatus } from "./run.js";
 
 const modelsSchema = z.object({
@@ -17,25 +17,12 @@ const modelsSchema = z.object({
 });
 const readySchema = z.object({ status: z.string().optional(), message: z.string().optional() });
 
-async function get(url: string, token?: string): Promise<{ status: number; body: unknown }> {
-  try {
-    const response = await fetch(url, { headers: token === undefined ? {} : { Authorization: token } });
-    return { status: response.status, body: await response.json() };
-  } catch (error) {
-    throw new RadserveError(
-      "model_unavailable",
-      `Expected a Radserve at ${new URL(url).origin}; none answers. Start it with radserve serve, or set RADSERVE_URL.`,
-      undefined,
-      { cause: error },
-    );
-  }
-}
-
 export async function status(config: Config, json: boolean): Promise<ExitStatus> {
-  const { url, token } = clientSettings(config);
-  const health = await get(`${url}/health/ready`);
+  const client = openClient(config);
+  const { url } = client;
+  const health = await client.send("GET", "/health/ready");
   const ready = health.status === 200;
-  const models = token === undefined ? undefined : await get(`${url}/models`, token);
+  const models = client.hasToken ? await client.send("GET", "/models") : undefined;
   if (json) {
     print(JSON.stringify({ url, ready, health: health.body, models: models?.body ?? null }, null, 2));
     return ready ? 0 : 1;

@@ -1,0 +1,304 @@
+/**
+ * `npm run bench:bulk -- [--quick] [--json] [--only ct|dx]`: bulk work of 2,000 CT slices and of 200 radiographs, with
+ * receipts alone and with all objects, against the limit of this machine, computed in the same run from the parts of
+ * one image on one core. Also: what the queue costs, resident memory, and single requests while bulk work saturates
+ * the machine. One object of figures; README and RESULTS.md quote the full run on a quiet machine.
+ */
+import { execFileSync } from "node:child_process";
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import os from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+import { setTimeout as delay } from "node:timers/promises";
+import { Client } from "../src/commands/client.js";
+import { acceptedSchema, jobSchema, type Job } from "../src/bulk/schema.js";
+import { done, hasEnded } from "../src/commands/job-text.js";
+import { modelFolder } from "../scripts/lib/model-folder.js";
+import { commandOf, descendants } from "../test/crash/lib/processes.js";
+import { writeCt, writeDx } from "./lib/bulk-images.js";
+import { writeBenchModel } from "./lib/bulk-model.js";
+import type { Direct, Parts } from "./lib/bulk-parts.js";
+import { root, startServer, type BenchServer } from "./lib/server.js";
+import { median } from "./lib/statistics.js";
+
+const { values } = parseArgs({
+  options: {
+    quick: { type: "boolean", default: false },
+    json: { type: "boolean", default: false },
+    only: { type: "string" },
+  },
+});
+
+const SIZES = values.quick ? { ct: 60, dx: 8, parts: 6 } : { ct: 2_000, dx: 200, parts: 40 };
+const ALL = "json,png,sr,seg,sc";
+/** Memory is compared from this item on. */
+const MEMORY_FROM = 500;
+const SINGLE_EVERY_MS = 250;
+/** USER_HZ of proc(5). */
+const TICKS_PER_SECOND = 100;
+const cores = os.availableParallelism();
+
+const GOALS = { vs_limit: 0.85, queue_overhead: 0.03, memory_growth: 1.05, single_p95_vs_limit: 1 };
+
+interface Workload {
+  name: string;
+  kind: "ct" | "dx";
+  outputs: string;
+}
+
+interface Measured {
+  images: number;
+  images_per_second: number;
+  /** Between the tenth and the ninetieth percent. */
+  steady_images_per_second: number;
+  limit_images_per_second: number;
+  vs_limit: number;
+  /** The same images through the worker threads, without queue and database. */
+  direct_images_per_second: number;
+  /** Of the time: what the direct way saves. */
+  queue_overhead: number;
+  /** Processor time of PostgreSQL, of all cores over the whole time. */
+  postgres_cpu_share: number;
+  /** Resident memory of the server: the last tenth of the images by the tenth from item 500 on. */
+  memory_growth: number;
+  memory_mib: number;
+  parts: Parts;
+}
+
+const partsProgram = fileURLToPath(new URL("./lib/bulk-parts.js", import.meta.url));
+const say = (text: string) => process.stderr.write(`${text}\n`);
+
+function run(...[program, ...words]: [string, ...string[]]): unknown {
+  return JSON.parse(execFileSync(program, words, { encoding: "utf8", maxBuffer: 2 ** 26 }));
+}
+
+/** MiB that the server's processes hold. */
+function memoryOf(server: BenchServer): number {
+  const own = server.process.pid!;
+  return [own, ...descendants(own)]
+    .filter((pid) => commandOf(pid)[0] === process.execPath)
+    .map((pid) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1] ?? 0) / 1024)
+    .reduce((a, b) => a + b, 0);
+}
+
+/** Processor seconds of the database so far, those of its ended processes included (proc(5): utime to cstime). */
+function databaseSeconds(server: BenchServer): number {
+  const postmaster = server.postmaster();
+  if (postmaster === undefined) return 0;
+  const ticks = [postmaster, ...descendants(postmaster)].map((pid) => {
+    try {
+      const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
+      const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+      return fields.slice(11, pid === postmaster ? 15 : 13).reduce((sum, field) => sum + Number(field), 0);
+    } catch {
+      return 0;
+    }
+  });
+  return ticks.reduce((a, b) => a + b, 0) / TICKS_PER_SECOND;
+}
+
+interface Sample {
+  time: number;
+  done: number;
+  memory: number;
+}
+
+interface Followed {
+  job: Job;
+  samples: Sample[];
+  databaseSeconds: number;
+}
+
+async function follow(server: BenchServer, body: object): Promise<Followed> {
+  const client = new Client(server.url, server.token);
+  const before = databaseSeconds(server);
+  const { job_id } = await client.call(acceptedSchema, "POST", "/bulk_inference", body);
+  const samples: Sample[] = [];
+  for (;;) {
+    const job = await client.call(jobSchema, "GET", `/bulk_inference/${job_id}`);
+    samples.push({ time: performance.now(), done: done(job), memory: memoryOf(server) });
+    if (hasEnded(job)) return { job, samples, databaseSeconds: databaseSeconds(server) - before };
+    await delay(100);
+  }
+}
+
+const seconds = (job: Job) => (Date.parse(job.finished_at!) - Date.parse(job.created_at)) / 1000;
+
+function steadyRate(samples: Sample[], count: number): number {
+  const at = (share: number) => samples.find((sample) => sample.done >= share * count)!;
+  const [from, to] = [at(0.1), at(0.9)];
+  return ((to.done - from.done) / (to.time - from.time)) * 1000;
+}
+
+function memoryGrowth(samples: Sample[], count: number): { growth: number; last: number } {
+  const start = Math.min(MEMORY_FROM, count / 4);
+  const between = (from: number, to: number) =>
+    median(samples.filter((sample) => sample.done >= from && sample.done <= to).map(({ memory }) => memory));
+  const last = between(count * 0.9, count);
+  return { growth: last / between(start, start + count / 10), last };
+}
+
+const limitOf = (parts: Parts) => (cores * 1000) / (parts.decode_ms + parts.ort_ms + parts.write_ms);
+
+async function measure(
+  { name, outputs }: Workload,
+  server: BenchServer,
+  models: string,
+  files: string[],
+): Promise<Measured> {
+  say(`${name}: one core`);
+  const scratch = join(server.output, `${name}-scratch`);
+  const parts = run(
+    "taskset",
+    "-c",
+    "0",
+    process.execPath,
+    partsProgram,
+    models,
+    scratch,
+    outputs,
+    ...files.slice(0, SIZES.parts),
+  ) as Parts;
+  say(`${name}: without the queue`);
+  const direct = run(
+    process.execPath,
+    partsProgram,
+    "--direct",
+    models,
+    scratch,
+    outputs,
+    ...files,
+  ) as Direct;
+  if (direct.failed > 0) throw new Error(`${name}: ${direct.failed} images failed without the queue`);
+  rmSync(scratch, { recursive: true });
+  say(`${name}: bulk`);
+  const {
+    job,
+    samples,
+    databaseSeconds: spent,
+  } = await follow(server, {
+    items: undefined,
+    input_folder_path: join(files[0]!, ".."),
+    output_folder_path: join(server.output, name),
+    outputs: outputs.split(","),
+  });
+  if (job.counts.succeeded !== files.length) throw new Error(`${name}: ${JSON.stringify(job)}`);
+  rmSync(join(server.output, name), { recursive: true });
+  const steady = steadyRate(samples, files.length);
+  const limit = limitOf(parts);
+  const unqueued = direct.images / direct.seconds;
+  const memory = memoryGrowth(samples, files.length);
+  const rate = files.length / seconds(job);
+  return {
+    images: files.length,
+    images_per_second: rate,
+    steady_images_per_second: steady,
+    limit_images_per_second: limit,
+    vs_limit: rate / limit,
+    direct_images_per_second: unqueued,
+    queue_overhead: 1 - rate / unqueued,
+    postgres_cpu_share: spent / (seconds(job) * cores),
+    memory_growth: memory.growth,
+    memory_mib: memory.last,
+    parts,
+  };
+}
+
+interface Latency {
+  singles: number;
+  p95_ms: number;
+  /** Longest run of the bulk work's model + one run + own decode and write, each on one core. */
+  limit_ms: number;
+  single_p95_vs_limit: number;
+}
+
+/** Single CT requests, one after the other, while bulk work of another kind saturates the machine. */
+async function latency(
+  server: BenchServer,
+  bulk: { folder: string; parts: Parts },
+  single: { files: string[]; parts: Parts },
+): Promise<Latency> {
+  const times: number[] = [];
+  const ended = new AbortController();
+  const output = join(server.output, "latency");
+  const job = follow(server, {
+    input_folder_path: bulk.folder,
+    output_folder_path: join(output, "bulk"),
+    outputs: ALL.split(","),
+  }).finally(() => ended.abort());
+  for (const [i, file] of single.files.entries()) {
+    await delay(SINGLE_EVERY_MS);
+    if (ended.signal.aborted) break;
+    const began = performance.now();
+    const { status } = await server.post({
+      input_image_path: file,
+      output_folder_path: join(output, `single-${i}`),
+      outputs: ALL.split(","),
+    });
+    if (status !== 200) throw new Error(`A single request was answered ${status}.`);
+    times.push(performance.now() - began);
+  }
+  await job;
+  times.sort((a, b) => a - b);
+  const p95 = times[Math.min(times.length - 1, Math.floor(0.95 * times.length))] ?? NaN;
+  const { decode_ms, ort_ms, write_ms } = single.parts;
+  const limit = bulk.parts.ort_ms + ort_ms + decode_ms + write_ms;
+  return { singles: times.length, p95_ms: p95, limit_ms: limit, single_p95_vs_limit: p95 / limit };
+}
+
+function commit(): string {
+  try {
+    return execFileSync("git", ["rev-parse", "--short", "HEAD"], { cwd: root, encoding: "utf8" }).trim();
+  } catch {
+    return "unknown";
+  }
+}
+
+const scratch = mkdtempSync(join(os.tmpdir(), "radserve-bench-"));
+const models = join(scratch, "models");
+mkdirSync(models);
+cpSync(modelFolder("ct-tissue"), join(models, "ct-tissue"), { recursive: true });
+await writeBenchModel(models);
+const server = await startServer({ RADSERVE_MODELS_DIR: models });
+try {
+  say("images");
+  const files = {
+    ct: values.only === "dx" ? [] : writeCt(join(server.input, "ct"), SIZES.ct),
+    dx: values.only === "ct" ? [] : await writeDx(join(server.input, "dx"), SIZES.dx),
+  };
+  const workloads: Workload[] = [
+    { name: "ct_json", kind: "ct", outputs: "json" },
+    { name: "ct_all", kind: "ct", outputs: ALL },
+    { name: "dx_json", kind: "dx", outputs: "json" },
+    { name: "dx_all", kind: "dx", outputs: ALL },
+  ];
+  const measured: Record<string, Measured> = {};
+  for (const workload of workloads) {
+    if (files[workload.kind].length === 0) continue;
+    measured[workload.name] = await measure(workload, server, models, files[workload.kind]);
+  }
+  const { ct_all, dx_all } = measured;
+  const single =
+    ct_all === undefined || dx_all === undefined
+      ? undefined
+      : await latency(
+          server,
+          { folder: join(server.input, "dx"), parts: dx_all.parts },
+          { files: files.ct, parts: ct_all.parts },
+        );
+  const result = {
+    commit: commit(),
+    node: process.version,
+    cpu: `${cores} x ${os.cpus()[0]?.model ?? "unknown"}`,
+    quick: values.quick,
+    goals: GOALS,
+    ...measured,
+    ...(single === undefined ? {} : { single_while_bulk: single }),
+  };
+  if (values.json) console.log(JSON.stringify(result, undefined, 2));
+  else console.dir(result, { depth: null });
+} finally {
+  await server.stop();
+  rmSync(scratch, { recursive: true, force: true });
+}

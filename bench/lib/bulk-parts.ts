@@ -1,0 +1,153 @@
+/**
+ * The parts of one image on one core, and the same images through the worker threads without the queue; processes of
+ * their own, so that nothing else runs in them: `taskset -c 0 node bulk-parts.js MODELS OUTPUT KINDS FILE...` and
+ * `node bulk-parts.js --direct MODELS OUTPUT KINDS FILE...`. They print JSON.
+ */
+import { randomUUID } from "node:crypto";
+import os from "node:os";
+import { join } from "node:path";
+import { ELEMENT_BYTES } from "../../src/element-bytes.js";
+import { createEngine, type Engine } from "../../src/engine.js";
+import { infer, type InferTask } from "../../src/infer.js";
+import { createLog } from "../../src/log.js";
+import type { OutputKind } from "../../src/manifest.js";
+import { loadModels, type ModelEntry, type ModelSet } from "../../src/models.js";
+import { elementCount } from "../../src/npy.js";
+import { InferencePool } from "../../src/pool.js";
+import type { Answer } from "../../src/results/receipt.js";
+
+export interface Parts {
+  images: number;
+  /** Reading the file, parsing it and decoding its frame, with their hashes; means of milliseconds. */
+  decode_ms: number;
+  /** One run of ONNX Runtime alone. */
+  ort_ms: number;
+  /** Making the result files and committing them. */
+  write_ms: number;
+  /** Pixels to tensor, run and post-processing; not in the limit. */
+  infer_ms: number;
+  total_ms: number;
+  /** Processor time of all threads, an image. */
+  cpu_ms: number;
+}
+
+export interface Direct {
+  images: number;
+  seconds: number;
+  failed: number;
+}
+
+/** WebAssembly runs at full speed only after its second compilation. */
+const WARM_UP_MS = 3_000;
+const ORT_ROUNDS = 15;
+
+let cancelId = 0;
+function taskOf(inputPath: string, outputFolder: string, outputs: OutputKind[]): InferTask {
+  return {
+    requestId: randomUUID(),
+    inputPath,
+    outputFolder,
+    outputs,
+    priority: "bulk",
+    cancelId: (cancelId += 1),
+    roots: { input: undefined, output: undefined },
+  };
+}
+
+const mean = (values: number[]) => values.reduce((a, b) => a + b, 0) / values.length;
+
+/** Milliseconds of one run of the graph that took this image, on a tensor of its size. */
+async function ortOf(
+  engine: Engine,
+  entries: readonly ModelEntry[],
+  answer: Answer,
+  side: number,
+): Promise<number> {
+  const ran = answer.models.filter(({ status }) => status === "succeeded").map(({ name }) => name);
+  let milliseconds = 0;
+  for (const { manifest, nativeId } of entries.filter(({ name }) => ran.includes(name))) {
+    const input = manifest.inputs[0]!;
+    const [height, width] =
+      input.size.kind === "fixed" ? [input.size.height, input.size.width] : [side, side];
+    const shape = [1, 1, height, width];
+    const data = new Uint8Array(elementCount(shape) * ELEMENT_BYTES[input.dtype]);
+    const times: number[] = [];
+    for (let i = 0; i < ORT_ROUNDS; i++) {
+      const began = performance.now();
+      await engine.runTensors(nativeId!, [{ name: input.tensor, dtype: input.dtype, shape, data }]);
+      times.push(performance.now() - began);
+    }
+    milliseconds += times.sort((a, b) => a - b)[ORT_ROUNDS >> 1]!;
+  }
+  return milliseconds;
+}
+
+async function parts(
+  models: ModelSet,
+  engine: Engine,
+  output: string,
+  kinds: OutputKind[],
+  files: string[],
+): Promise<Parts> {
+  const run = (file: string, folder: string) =>
+    infer(taskOf(file, join(output, folder), kinds), { engine, models: models.entries });
+  let first = await run(files[0]!, "warm-first");
+  for (const began = performance.now(); performance.now() - began < WARM_UP_MS;)
+    first = await run(files[0]!, `warm-${randomUUID()}`);
+  const before = process.cpuUsage();
+  const laps: Record<string, number[]> = {};
+  for (const file of files) {
+    const { timings_ms } = await run(file, "parts");
+    for (const [name, value] of Object.entries(timings_ms)) (laps[name] ??= []).push(value);
+  }
+  const { user, system } = process.cpuUsage(before);
+  const sum = (...names: string[]) => names.reduce((total, name) => total + mean(laps[name] ?? [0]), 0);
+  return {
+    images: files.length,
+    decode_ms: sum("read", "decode"),
+    ort_ms: await ortOf(engine, models.entries, first, 512),
+    write_ms: sum("render", "commit"),
+    infer_ms: sum("infer"),
+    total_ms: sum("total"),
+    cpu_ms: (user + system) / 1000 / files.length,
+  };
+}
+
+async function direct(
+  models: ModelSet,
+  engine: Engine,
+  output: string,
+  kinds: OutputKind[],
+  files: string[],
+): Promise<Direct> {
+  const pool = new InferencePool({
+    threads: os.availableParallelism(),
+    maxQueue: files.length,
+    models: () => models.entries,
+    engine: { provider: "cpu" },
+    cancelRunning: (id) => engine.cancel(id),
+    log: createLog("error"),
+  });
+  const all = async (some: string[], folder: string) => {
+    const answers = await Promise.allSettled(
+      some.map((file) => pool.run(taskOf(file, join(output, folder), kinds))),
+    );
+    return answers.filter(({ status }) => status === "rejected").length;
+  };
+  await all(files.slice(0, Math.ceil(files.length / 10)), "warm");
+  const began = performance.now();
+  const failed = await all(files, "direct");
+  const seconds = (performance.now() - began) / 1000;
+  await pool.close();
+  return { images: files.length, seconds, failed };
+}
+
+const words = process.argv.slice(2);
+const withPool = words[0] === "--direct";
+const [directory = "", output = "", kinds = "", ...files] = withPool ? words.slice(1) : words;
+const engine = createEngine({ provider: "cpu" });
+const models = await loadModels({ directory, engine, providers: ["cpu"], log: createLog("error") });
+const work = withPool ? direct : parts;
+console.log(JSON.stringify(await work(models, engine, output, kinds.split(",") as OutputKind[], files)));
+await models.close();
+await engine.close();

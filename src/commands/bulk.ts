@@ -1,0 +1,193 @@
+/** `radserve bulk`: gives a folder to a running server as one job and stays with it until it ends. */
+import { randomUUID } from "node:crypto";
+import path from "node:path";
+import { createInterface } from "node:readline/promises";
+import { setTimeout as delay } from "node:timers/promises";
+import { acceptedSchema, itemListSchema, jobSchema, type Accepted, type Job } from "../bulk/schema.js";
+import type { Config } from "../config.js";
+import { asRadserveError, type RadserveError } from "../errors.js";
+import { clientWithToken, type Client } from "./client.js";
+import { hasEnded, summaryText, whyOf } from "./job-text.js";
+import { Progress } from "./progress.js";
+import { print, printError, remark, type ExitStatus } from "./run.js";
+
+/** How long the first contact may take: a server that has just been started, or restarts. */
+const FIRST_CONTACT_MS = 15_000;
+const POLL_MS = 500;
+/** Failed images that are named at the end. */
+const MOST_NAMED = 20;
+
+export interface BulkCommand {
+  model?: string[];
+  outputs?: string;
+  detach?: boolean;
+  json?: boolean;
+  idempotencyKey?: string;
+}
+
+/** 0: all succeeded or were skipped; 1: some failed or are partial, or it was cancelled; 2: refused; 130: left alone. */
+export async function bulk(
+  config: Config,
+  input: string,
+  output: string,
+  options: BulkCommand,
+): Promise<ExitStatus> {
+  const client = clientWithToken(config);
+  let accepted: Accepted;
+  try {
+    accepted = await submit(client, input, output, options);
+  } catch (thrown) {
+    printError(asRadserveError(thrown), options.json);
+    return 2;
+  }
+  if (options.detach === true) {
+    if (options.json === true) print(JSON.stringify(accepted, null, 2));
+    else print(accepted.job_id);
+    remark(`Left to the server. radserve jobs show ${accepted.job_id} says how it is.`);
+    return 0;
+  }
+  const job = await follow(client, accepted.job_id, options.json === true);
+  if (job === undefined) {
+    remark(`Detached: the job goes on. radserve jobs show ${accepted.job_id} says how it is.`);
+    return 130;
+  }
+  await tellEnd(client, job, options.json === true);
+  return job.state === "completed" && job.counts.failed + job.counts.partial === 0 ? 0 : 1;
+}
+
+/** A client may name folders as another machine does (`\\server\share`): the server's path_map translates those. */
+const asServerSees = (folder: string) => (folder.includes("\\") ? folder : path.resolve(folder));
+
+function submit(client: Client, input: string, output: string, options: BulkCommand) {
+  const body = {
+    input_folder_path: asServerSees(input),
+    output_folder_path: asServerSees(output),
+    ...(options.model === undefined ? {} : { models: options.model }),
+    ...(options.outputs === undefined
+      ? {}
+      : { outputs: options.outputs.split(",").map((one) => one.trim()) }),
+    // An answer lost on its way must not make a second job when the request is repeated.
+    idempotency_key: options.idempotencyKey ?? randomUUID(),
+  };
+  const once = new Set<string>();
+  const onAway = ({ message }: RadserveError) => {
+    if (!once.has(message)) remark(`${message} Trying again.`);
+    once.add(message);
+  };
+  const patience = { forMs: FIRST_CONTACT_MS, onAway };
+  return client.callPatiently(acceptedSchema, patience, "POST", "/bulk_inference", body);
+}
+
+/** Shows the job until it ends; undefined where the user leaves it. */
+async function follow(client: Client, id: string, json: boolean): Promise<Job | undefined> {
+  const progress = new Progress(json ? process.stderr : process.stdout);
+  const interrupts = new Interrupts(client, id, progress);
+  const page = `/bulk_inference/${id}`;
+  remark(`job ${id}`);
+  try {
+    for (;;) {
+      const patience = { signal: interrupts.left, onAway: (why: RadserveError) => progress.away(why) };
+      const job = await client.callPatiently(jobSchema, patience, "GET", page);
+      progress.show(job);
+      if (hasEnded(job)) return job;
+      await delay(POLL_MS, undefined, { signal: interrupts.left });
+    }
+  } catch (error) {
+    if (interrupts.left.aborted) return undefined;
+    throw error;
+  } finally {
+    interrupts.stop();
+    progress.end();
+  }
+}
+
+/** Ctrl-C: asks on a terminal, and leaves the job alone without one; a second Ctrl-C leaves it alone in any case. */
+class Interrupts {
+  readonly #leave = new AbortController();
+  readonly #listener = () => void this.#interrupted();
+  #asking = false;
+
+  constructor(
+    private readonly client: Client,
+    private readonly id: string,
+    private readonly progress: Progress,
+  ) {
+    process.on("SIGINT", this.#listener);
+  }
+
+  /** Aborted when the user leaves the job to itself. */
+  get left(): AbortSignal {
+    return this.#leave.signal;
+  }
+
+  stop(): void {
+    process.off("SIGINT", this.#listener);
+  }
+
+  async #interrupted(): Promise<void> {
+    if (this.#asking || !process.stdin.isTTY) {
+      this.#leave.abort();
+      return;
+    }
+    this.#asking = true;
+    this.progress.pause();
+    const answer = await this.#ask().catch(() => "d");
+    if (answer === "d") this.#leave.abort();
+    else if (answer === "c") await this.#cancel();
+    this.#asking = false;
+    this.progress.resume();
+  }
+
+  async #ask(): Promise<string> {
+    const terminal = createInterface({ input: process.stdin, output: process.stderr });
+    const again = new AbortController();
+    terminal.once("SIGINT", () => again.abort());
+    try {
+      const question =
+        "\nCancel the job, or detach and let it go on? [c = cancel, d = detach, Enter = stay] ";
+      const answer = await terminal.question(question, { signal: again.signal });
+      return answer.trim().toLowerCase().charAt(0);
+    } finally {
+      terminal.close();
+    }
+  }
+
+  async #cancel(): Promise<void> {
+    try {
+      await this.client.callPatiently(
+        jobSchema,
+        { signal: this.left },
+        "DELETE",
+        `/bulk_inference/${this.id}`,
+      );
+      remark("Cancelling: what runs now ends, the rest never starts, written results stay.");
+    } catch (error) {
+      remark(`It could not be cancelled: ${asRadserveError(error).message}`);
+    }
+  }
+}
+
+async function tellEnd(client: Client, job: Job, json: boolean): Promise<void> {
+  const pages = await Promise.all(
+    (["failed", "partial"] as const)
+      .filter((state) => job.counts[state] > 0)
+      .map((state) =>
+        client.callPatiently(
+          itemListSchema,
+          { forMs: FIRST_CONTACT_MS },
+          "GET",
+          `/bulk_inference/${job.job_id}/items?state=${state}&limit=${MOST_NAMED}`,
+        ),
+      ),
+  );
+  const named = pages.flatMap(({ items }) => items).slice(0, MOST_NAMED);
+  if (json) {
+    print(JSON.stringify({ ...job, problems: named }, null, 2));
+    return;
+  }
+  print(summaryText(job));
+  for (const item of named) print(`  ${item.state}: ${item.input_image_path}: ${whyOf(item)}`);
+  const bad = job.counts.failed + job.counts.partial;
+  if (bad > named.length)
+    print(`  and ${bad - named.length} more: radserve jobs items ${job.job_id} --state failed (or partial)`);
+}

@@ -1,0 +1,112 @@
+/** `radserve jobs`: the jobs of a running server, one page call each. */
+import { ConfigError, type Config } from "../config.js";
+import { clientWithToken } from "./client.js";
+import {
+  ITEM_STATES,
+  itemListSchema,
+  JOB_STATES,
+  jobListSchema,
+  jobSchema,
+  type Item,
+  type Job,
+} from "../bulk/schema.js";
+import { itemsTable, jobsTable, jobText } from "./job-text.js";
+import { print, remark, type ExitStatus } from "./run.js";
+
+/** The server gives at most this many at once, of jobs and of items. */
+const PAGE = 100;
+
+interface Listing {
+  state?: string;
+  limit: string;
+  json?: boolean;
+}
+
+function limitOf({ limit }: Listing): number {
+  const number = Number(limit);
+  if (Number.isInteger(number) && number > 0) return number;
+  throw new ConfigError(`--limit: expected a whole number from 1; found "${limit}".`);
+}
+
+/** Pages until there are no more, or `most` were read. */
+async function collect<T>(
+  most: number,
+  read: (parameters: string) => Promise<{ found: T[]; next: string | null }>,
+  query: Record<string, string>,
+): Promise<{ all: T[]; more: boolean }> {
+  const all: T[] = [];
+  let cursor: string | null = null;
+  do {
+    const parameters = new URLSearchParams({
+      ...query,
+      limit: String(Math.min(PAGE, most - all.length)),
+      ...(cursor === null ? {} : { cursor }),
+    });
+    const { found, next } = await read(parameters.toString());
+    all.push(...found);
+    cursor = next;
+  } while (cursor !== null && all.length < most);
+  return { all, more: cursor !== null };
+}
+
+export async function jobsList(config: Config, options: Listing): Promise<ExitStatus> {
+  const query = stateOf(options, JOB_STATES);
+  const client = clientWithToken(config);
+  const read = async (parameters: string) => {
+    const { jobs, next_cursor } = await client.call(jobListSchema, "GET", `/bulk_inference?${parameters}`);
+    return { found: jobs, next: next_cursor };
+  };
+  const { all, more } = await collect<Job>(limitOf(options), read, query);
+  if (options.json === true) print(JSON.stringify({ jobs: all }, null, 2));
+  else if (all.length === 0) remark("No jobs.");
+  else print(jobsTable(all));
+  if (more) remark("There are more: --limit.");
+  return 0;
+}
+
+function stateOf({ state }: Listing, states: readonly string[]): Record<string, string> {
+  if (state === undefined) return {};
+  if (states.includes(state)) return { state };
+  throw new ConfigError(`--state: expected one of ${states.join(", ")}; found "${state}".`);
+}
+
+export async function jobsItems(config: Config, id: string, options: Listing): Promise<ExitStatus> {
+  const query = stateOf(options, ITEM_STATES);
+  const client = clientWithToken(config);
+  const page = `/bulk_inference/${encodeURIComponent(id)}/items`;
+  const read = async (parameters: string) => {
+    const { items, next_cursor } = await client.call(itemListSchema, "GET", `${page}?${parameters}`);
+    return { found: items, next: next_cursor };
+  };
+  const { all, more } = await collect<Item>(limitOf(options), read, query);
+  if (options.json === true) print(JSON.stringify({ items: all }, null, 2));
+  else if (all.length === 0) remark("No such images in this job.");
+  else print(itemsTable(all));
+  if (more) remark("There are more: --limit.");
+  return 0;
+}
+
+/** What can be done to one job: method and page after its id. */
+const ACTIONS = {
+  show: ["GET", ""],
+  pause: ["POST", "/pause"],
+  resume: ["POST", "/resume"],
+  cancel: ["DELETE", ""],
+  retry: ["POST", "/retry"],
+  purge: ["POST", "/purge"],
+} as const;
+export type JobAction = keyof typeof ACTIONS;
+
+/** Does it and prints the job as it is then. */
+export async function jobsAct(
+  config: Config,
+  action: JobAction,
+  id: string,
+  json: boolean,
+): Promise<ExitStatus> {
+  const [method, page] = ACTIONS[action];
+  const client = clientWithToken(config);
+  const job = await client.call(jobSchema, method, `/bulk_inference/${encodeURIComponent(id)}${page}`);
+  print(json ? JSON.stringify(job, null, 2) : jobText(job));
+  return 0;
+}

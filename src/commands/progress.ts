@@ -1,0 +1,71 @@
+/** Progress of a job: a bar that is drawn over itself on a terminal, a plain line every few seconds elsewhere. */
+import type { Job } from "../bulk/schema.js";
+import type { RadserveError } from "../errors.js";
+import { progressBar, progressText } from "./job-text.js";
+
+const LINE_EVERY_MS = 5_000;
+
+interface Stream {
+  isTTY?: boolean;
+  columns?: number;
+  write(text: string): unknown;
+}
+
+export class Progress {
+  #lastLine = -Infinity;
+  #drawn = false;
+  #paused = false;
+  #away = false;
+
+  constructor(private readonly stream: Stream) {}
+
+  show(job: Job): void {
+    this.#away = false;
+    if (this.#terminal) this.#draw(progressBar(job, this.#columns));
+    else this.#line(progressText(job));
+  }
+
+  /** The server does not answer; said once until it answers again. */
+  away(why: RadserveError): void {
+    if (this.#terminal) this.#draw(`${why.message} Trying again.`.slice(0, this.#columns - 1));
+    else if (!this.#away) this.stream.write(`${why.message} Trying again.\n`);
+    this.#away = true;
+  }
+
+  /** Leaves the terminal to a question. */
+  pause(): void {
+    this.#paused = true;
+  }
+
+  resume(): void {
+    this.#paused = false;
+  }
+
+  end(): void {
+    if (this.#drawn) this.stream.write("\n");
+    this.#drawn = false;
+  }
+
+  get #terminal(): boolean {
+    return this.stream.isTTY === true;
+  }
+
+  /** A terminal that does not know its width says 0. */
+  get #columns(): number {
+    return this.stream.columns === undefined || this.stream.columns === 0 ? 80 : this.stream.columns;
+  }
+
+  #draw(text: string): void {
+    if (this.#paused) return;
+    // ECMA-48: back to the first column, then erase to the end of the line
+    this.stream.write(`\r\u001b[K${text}`);
+    this.#drawn = true;
+  }
+
+  #line(text: string): void {
+    const now = performance.now();
+    if (this.#paused || now - this.#lastLine < LINE_EVERY_MS) return;
+    this.#lastLine = now;
+    this.stream.write(`${text}\n`);
+  }
+}

@@ -1,0 +1,152 @@
+/** A box: `radserve serve` with a state directory of its own, started again whenever it ends, as systemd would. */
+import { spawn, type ChildProcess } from "node:child_process";
+import { rmSync } from "node:fs";
+import net from "node:net";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { placeOf } from "../../../src/bulk/postgres/place.js";
+import { postmasterOf } from "../../../src/bulk/postgres/process.js";
+import { Client } from "../../../src/commands/client.js";
+import { endDatabase } from "../../support/postgres.js";
+import { issueToken, makePlace, radserve, root, type Place } from "../../support/server.js";
+import { commandOf, descendants, slay } from "./processes.js";
+
+const main = path.join(root, "dist/src/main.js");
+const RESTART_MS = 300;
+
+export interface BoxOptions {
+  role?: "api" | "worker" | "both";
+  settings?: Record<string, string>;
+  /** A network namespace, and the box's address in it. Process numbers and host name are the box's own there. */
+  space?: { name: string; address: string };
+}
+
+async function freePort(): Promise<number> {
+  const probe = net.createServer().listen(0, "127.0.0.1");
+  await new Promise((resolve) => probe.once("listening", resolve));
+  const { port } = probe.address() as net.AddressInfo;
+  await new Promise((resolve) => probe.close(resolve));
+  return port;
+}
+
+export class Box {
+  #process: ChildProcess | undefined;
+  #stopping = false;
+
+  private constructor(
+    readonly place: Place,
+    readonly url: string,
+    readonly client: Client,
+    private readonly options: BoxOptions,
+  ) {}
+
+  /** Starts it and waits until it is ready. */
+  static async start(options: BoxOptions = {}): Promise<Box> {
+    const port = await freePort();
+    const host = options.space?.address ?? "127.0.0.1";
+    const place = makePlace({
+      RADSERVE_HOST: host,
+      RADSERVE_PORT: String(port),
+      RADSERVE_ROLE: options.role ?? "both",
+      RADSERVE_MODELS_DIR: path.join(root, "models"),
+      RADSERVE_LOG_LEVEL: "error",
+      RADSERVE_THREADS: "2",
+      ...options.settings,
+    });
+    // A picture that other tests want; here every image of a folder counts.
+    rmSync(path.join(place.input, "image.png"));
+    await radserve(place, "init");
+    const url = `http://${host}:${port}`;
+    const box = new Box(place, url, new Client(url, await issueToken(place)), options);
+    box.#run();
+    await box.untilReady();
+    return box;
+  }
+
+  get input(): string {
+    return this.place.input;
+  }
+
+  get output(): string {
+    return this.place.output;
+  }
+
+  get #state(): string {
+    return this.place.environment["RADSERVE_STATE_DIR"]!;
+  }
+
+  async untilReady(): Promise<void> {
+    const end = Date.now() + 60_000;
+    while (Date.now() < end) {
+      await delay(50);
+      const ready = await fetch(`${this.url}/health/ready`).catch(() => undefined);
+      if (ready?.ok === true) return;
+      if (this.#process?.exitCode === 2) throw new Error("radserve serve refused its settings; see above");
+    }
+    throw new Error("The server was not ready within 60 s.");
+  }
+
+  /** The process that listens. */
+  supervisor(): number | undefined {
+    return this.#find("serve");
+  }
+
+  /** The process that works. */
+  serving(): number | undefined {
+    return this.#find("serving-process");
+  }
+
+  /** The first process of its private PostgreSQL. */
+  postmaster(): number | undefined {
+    return postmasterOf(placeOf(this.#state).data);
+  }
+
+  /** Ends it in order, with its exit status. */
+  async stop(): Promise<number | null> {
+    this.#stopping = true;
+    const child = this.#process;
+    if (child === undefined) return null;
+    const ended = new Promise<number | null>((resolve) => child.once("exit", resolve));
+    if (child.exitCode !== null || child.signalCode !== null) return child.exitCode;
+    const supervisor = this.supervisor();
+    if (supervisor !== undefined) process.kill(supervisor, "SIGTERM");
+    const status = await Promise.race([ended, delay(60_000, undefined, { ref: false })]);
+    if (status !== undefined) return status;
+    for (const pid of [...descendants(child.pid!), child.pid!]) slay(pid);
+    throw new Error("The server did not end within 60 s of SIGTERM.");
+  }
+
+  async remove(): Promise<void> {
+    await endDatabase(this.#state);
+    this.place.remove();
+  }
+
+  #find(command: string): number | undefined {
+    const own = this.#process?.pid;
+    if (own === undefined) return undefined;
+    return [own, ...descendants(own)].find((pid) => {
+      const words = commandOf(pid);
+      return words[0] === process.execPath && words.at(-1) === command;
+    });
+  }
+
+  #run(): void {
+    const command = [process.execPath, main, "serve"];
+    const { space } = this.options;
+    const apart = ["unshare", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc"];
+    const named = ["sh", "-c", 'hostname "$0" && exec "$@"', space?.name ?? ""];
+    const words =
+      space === undefined ? command : ["ip", "netns", "exec", space.name, ...apart, ...named, ...command];
+    const child = spawn(words[0]!, words.slice(1), {
+      env: this.place.environment,
+      cwd: this.place.directory,
+      stdio: ["ignore", process.env["RADSERVE_CRASH_LOG"] === undefined ? "ignore" : "inherit", "ignore"],
+    });
+    this.#process = child;
+    child.once("exit", () => {
+      setTimeout(() => {
+        if (!this.#stopping) this.#run();
+      }, RESTART_MS).unref();
+    });
+  }
+}

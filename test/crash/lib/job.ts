@@ -1,0 +1,80 @@
+/** Bulk jobs of a box, over HTTP, by a client that outlives every restart. */
+import { setTimeout as delay } from "node:timers/promises";
+import type { z } from "zod";
+import { acceptedSchema, itemListSchema, jobSchema, type Item, type Job } from "../../../src/bulk/schema.js";
+import { hasEnded } from "../../../src/commands/job-text.js";
+import type { Box } from "./box.js";
+
+/** How long a box may be away at most; beyond it the scenario fails. */
+const PATIENCE = { forMs: 120_000 };
+
+export class CrashJob {
+  private constructor(
+    private readonly box: Box,
+    readonly id: string,
+  ) {}
+
+  /** Gives the box's folders to it as one job. The key makes a request that is repeated the same job. */
+  static async submit(box: Box, key: string, body: Record<string, unknown> = {}): Promise<CrashJob> {
+    const whole = {
+      input_folder_path: box.input,
+      output_folder_path: box.output,
+      models: ["ct-tissue"],
+      outputs: ["json"],
+      idempotency_key: key,
+      ...body,
+    };
+    const { job_id } = await box.client.callPatiently(
+      acceptedSchema,
+      PATIENCE,
+      "POST",
+      "/bulk_inference",
+      whole,
+    );
+    return new CrashJob(box, job_id);
+  }
+
+  look(): Promise<Job> {
+    return this.box.client.callPatiently(jobSchema, PATIENCE, "GET", `/bulk_inference/${this.id}`);
+  }
+
+  cancel(): Promise<Job> {
+    return this.box.client.callPatiently(jobSchema, PATIENCE, "DELETE", `/bulk_inference/${this.id}`);
+  }
+
+  /** Polls until `wanted` holds. Throws where it does not within the time, with the last state seen. */
+  async until(what: string, wanted: (job: Job) => boolean, limitMs = 1_800_000): Promise<Job> {
+    let job = await this.look();
+    for (const end = Date.now() + limitMs; !wanted(job); job = await this.look()) {
+      if (Date.now() > end)
+        throw new Error(`The job was not ${what} within ${limitMs / 1000} s: ${JSON.stringify(job)}`);
+      await delay(100);
+    }
+    return job;
+  }
+
+  untilEnded(limitMs?: number): Promise<Job> {
+    return this.until("at its end", hasEnded, limitMs);
+  }
+
+  /** All items, or those of one state. */
+  async items(state?: string): Promise<Item[]> {
+    const all: Item[] = [];
+    for (let cursor: string | null = ""; cursor !== null;) {
+      const query: string = new URLSearchParams({
+        limit: "500",
+        ...(state === undefined ? {} : { state }),
+        ...(cursor === "" ? {} : { cursor }),
+      }).toString();
+      const page: z.infer<typeof itemListSchema> = await this.box.client.callPatiently(
+        itemListSchema,
+        PATIENCE,
+        "GET",
+        `/bulk_inference/${this.id}/items?${query}`,
+      );
+      all.push(...page.items);
+      cursor = page.next_cursor;
+    }
+    return all;
+  }
+}

@@ -1,0 +1,116 @@
+/** kill -9 of a random victim every few seconds, by a seed, while jobs run. */
+import { setTimeout as delay } from "node:timers/promises";
+import { countsText } from "../../../src/commands/job-text.js";
+import { random } from "../../support/dicom.js";
+import type { Box } from "./box.js";
+import { writeImages } from "./images.js";
+import { CrashJob } from "./job.js";
+import { notAllSucceeded, seconds, type Options, type Outcome } from "./scenario.js";
+import { verify } from "./verify.js";
+
+/** By name; false where there was nobody to kill. */
+export type Victims = Record<string, () => boolean>;
+
+const SHORTEST_MS = 1_500;
+const LONGEST_MS = 4_000;
+/** One image in this many gets all its result objects, not the receipt alone. */
+const WITH_OBJECTS = 20;
+
+class Killer {
+  readonly killed: Record<string, number> = {};
+  readonly #next: () => number;
+  readonly #stop = new AbortController();
+  #done: Promise<void> | undefined;
+
+  constructor(
+    private readonly victims: Victims,
+    private readonly options: Options,
+  ) {
+    this.#next = random(options.seed);
+  }
+
+  get kills(): number {
+    return Object.values(this.killed).reduce((a, b) => a + b, 0);
+  }
+
+  start(): void {
+    this.#done = this.#run();
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    await this.#done;
+  }
+
+  async #run(): Promise<void> {
+    const names = Object.keys(this.victims);
+    const { signal } = this.#stop;
+    while (this.kills < this.options.kills) {
+      const pause = SHORTEST_MS + this.#next() * (LONGEST_MS - SHORTEST_MS);
+      await delay(pause, undefined, { signal }).catch(() => undefined);
+      if (signal.aborted) return;
+      const name = names[Math.floor(this.#next() * names.length)]!;
+      if (!this.victims[name]!()) continue;
+      this.killed[name] = (this.killed[name] ?? 0) + 1;
+      this.options.say(`kill -9 ${name} (${this.kills} of ${this.options.kills})`);
+    }
+  }
+}
+
+/** Two jobs over all images: most with receipts alone, some with every object. Gives the faults of both. */
+async function round(
+  box: Box,
+  number: number,
+  options: Options,
+): Promise<{ items: number; files: number; faults: string[] }> {
+  const few = Math.max(1, Math.round(options.items / WITH_OBJECTS));
+  const faults: string[] = [];
+  let files = 0;
+  const parts = [
+    { name: `plain-${number}`, count: options.items - few, first: few, outputs: ["json"] },
+    { name: `objects-${number}`, count: few, first: 0, outputs: ["json", "png", "sr", "seg", "sc"] },
+  ].map((part) => {
+    const [input, output] = [`${box.input}/${part.name}`, `${box.output}/${part.name}`];
+    return { ...part, input, output, images: writeImages(input, part.count, { first: part.first }) };
+  });
+  const jobs = await Promise.all(
+    parts.map(({ name, input, output, outputs }) =>
+      CrashJob.submit(box, name, { input_folder_path: input, output_folder_path: output, outputs }),
+    ),
+  );
+  for (const [i, job] of jobs.entries()) {
+    const part = parts[i]!;
+    const ended = await job.untilEnded();
+    options.say(`${part.name}: ${countsText(ended)}`);
+    faults.push(...notAllSucceeded(ended, part.count));
+    for (const item of ended.counts.failed > 0 ? await job.items("failed") : [])
+      faults.push(`item ${item.index} failed: ${JSON.stringify(item.error)}`);
+    const verified = verify(part.images, part.input, part.output);
+    faults.push(...verified.faults);
+    files += verified.receipts + verified.files;
+  }
+  return { items: options.items, files, faults };
+}
+
+/** Runs jobs while victims die, at least as often as asked for. */
+export async function killWhileRunning(box: Box, victims: Victims, options: Options): Promise<Outcome> {
+  const began = performance.now();
+  const killer = new Killer(victims, options);
+  const faults: string[] = [];
+  let [items, files] = [0, 0];
+  killer.start();
+  try {
+    for (let number = 0; number === 0 || killer.kills < options.kills; number++) {
+      const done = await round(box, number, options);
+      items += done.items;
+      files += done.files;
+      faults.push(...done.faults);
+      if (done.faults.length > 0) break;
+    }
+  } finally {
+    await killer.stop();
+  }
+  const by = Object.entries(killer.killed).map(([name, times]) => `${times} ${name}`);
+  const summary = `${items} items, ${killer.kills} kills (${by.join(", ")}), seed ${options.seed}, ${seconds(began)}; ${files} files, each once and with its hash`;
+  return { summary, faults };
+}

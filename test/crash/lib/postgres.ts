@@ -1,0 +1,112 @@
+/** A PostgreSQL that several boxes share, reachable over TCP, started again whenever it is killed. */
+import { execFileSync, spawn, type ChildProcess } from "node:child_process";
+import { chownSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import net from "node:net";
+import os from "node:os";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { findBinaries } from "../../../src/bulk/postgres/binaries.js";
+import { slay } from "./processes.js";
+
+/** PostgreSQL refuses root: the user that owns it then. */
+function servant(): { uid: number; gid: number } | undefined {
+  if (process.getuid?.() !== 0) return undefined;
+  const id = (flag: string) => Number(execFileSync("id", [flag, "nobody"], { encoding: "utf8" }));
+  return { uid: id("-u"), gid: id("-g") };
+}
+
+export class SharedPostgres {
+  #process: ChildProcess | undefined;
+  #stopping = false;
+
+  private constructor(
+    private readonly programs: string,
+    private readonly directory: string,
+    private readonly address: string,
+    private readonly port: number,
+  ) {}
+
+  static async start(address = "127.0.0.1"): Promise<SharedPostgres> {
+    const directory = mkdtempSync(path.join(os.tmpdir(), "radserve-pg-"));
+    const user = servant();
+    const password = path.join(directory, "password");
+    writeFileSync(password, "secret\n");
+    if (user !== undefined) for (const one of [directory, password]) chownSync(one, user.uid, user.gid);
+    const data = path.join(directory, "data");
+    const options = [
+      "-D",
+      data,
+      "-U",
+      "radserve",
+      "-A",
+      "scram-sha-256",
+      `--pwfile=${password}`,
+      "-E",
+      "UTF8",
+    ];
+    const { folder } = await findBinaries({ account: user, copies: directory });
+    execFileSync(`${folder}/initdb`, options, { ...user, cwd: directory, stdio: "ignore" });
+    // Radserve's boxes come from any address of the test's own networks
+    writeFileSync(path.join(data, "pg_hba.conf"), "host all all all scram-sha-256\n");
+    const probe = net.createServer().listen(0, address);
+    await new Promise((resolve) => probe.once("listening", resolve));
+    const { port } = probe.address() as net.AddressInfo;
+    await new Promise((resolve) => probe.close(resolve));
+    const postgres = new SharedPostgres(folder, directory, address, port);
+    postgres.#run();
+    await postgres.untilUp();
+    return postgres;
+  }
+
+  get url(): string {
+    return `postgresql://radserve:secret@${this.address}:${this.port}/postgres`;
+  }
+
+  get pid(): number | undefined {
+    return this.#process?.pid;
+  }
+
+  kill(): boolean {
+    return this.pid !== undefined && slay(this.pid);
+  }
+
+  /** Resolves when connections are taken. */
+  async untilUp(): Promise<void> {
+    for (;;) {
+      const up = await new Promise<boolean>((resolve) => {
+        const socket = net
+          .connect(this.port, this.address, () => resolve(true))
+          .on("error", () => resolve(false));
+        socket.unref().setTimeout(1000, () => resolve(false));
+        socket.once("connect", () => socket.destroy());
+      });
+      if (up) return;
+      await delay(50);
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping = true;
+    const child = this.#process;
+    if (child?.exitCode === null && child.signalCode === null) {
+      child.kill("SIGINT");
+      await new Promise((resolve) => child.once("exit", resolve));
+    }
+    rmSync(this.directory, { recursive: true, force: true });
+  }
+
+  #run(): void {
+    const options = ["-D", path.join(this.directory, "data"), "-h", this.address, "-p", String(this.port)];
+    const child = spawn(`${this.programs}/postgres`, [...options, "-k", ""], {
+      ...servant(),
+      stdio: "ignore",
+    });
+    this.#process = child;
+    child.once("exit", () => {
+      // After kill -9 it refuses to start until the last of its children is gone: again, as a service manager would.
+      setTimeout(() => {
+        if (!this.#stopping) this.#run();
+      }, 200).unref();
+    });
+  }
+}

@@ -1,0 +1,54 @@
+/**
+ * One image crashes the engine whenever it runs. No image really does, so the crash is planted from outside: the
+ * serving process is killed as soon as the lock of that one result appears, which is when its inference begins.
+ */
+import { existsSync, mkdirSync, watch } from "node:fs";
+import path from "node:path";
+import { countsText } from "../../../src/commands/job-text.js";
+import { Box } from "../lib/box.js";
+import { writeImages, writeSlice } from "../lib/images.js";
+import { CrashJob } from "../lib/job.js";
+import { slay } from "../lib/processes.js";
+import { seconds, type Options, type Outcome, type Scenario } from "../lib/scenario.js";
+import { verify } from "../lib/verify.js";
+
+const MARKED = "marked.dcm";
+/** Large, so that it still runs when its lock has been seen. */
+const MARKED_SIDE = 3072;
+
+async function plantCrash(options: Options): Promise<Outcome> {
+  const box = await Box.start();
+  const began = performance.now();
+  let crashes = 0;
+  mkdirSync(path.join(box.output, "poison"));
+  const watcher = watch(path.join(box.output, "poison"), (_, name) => {
+    if (name !== `.${MARKED}.lock` || !existsSync(path.join(box.output, "poison", name))) return;
+    const serving = box.serving();
+    if (serving !== undefined && slay(serving)) crashes += 1;
+  });
+  try {
+    const others = writeImages(box.input, options.items - 1);
+    writeSlice(box.input, `poison/${MARKED}`, options.items, MARKED_SIDE);
+    const job = await CrashJob.submit(box, "crash");
+    const ended = await job.untilEnded(900_000);
+    const faults: string[] = [];
+    const { succeeded, failed } = ended.counts;
+    if (ended.state !== "completed" || succeeded !== others.length || failed !== 1)
+      faults.push(`${ended.state}, items: ${countsText(ended)}`);
+    const [item, ...more] = await job.items("failed");
+    if (item?.input_image_path.endsWith(MARKED) !== true || more.length > 0)
+      faults.push("it is not the marked image, or not it alone, that failed");
+    if (item?.error?.error !== "engine_crash") faults.push(`it failed with ${JSON.stringify(item?.error)}`);
+    faults.push(...verify(others, box.input, box.output).faults);
+    const summary = `${options.items} items, ${crashes} crashes by the marked one, then ${String(item?.error?.error)} after ${item?.attempts ?? "?"} runs; ${countsText(ended)}; ${seconds(began)}`;
+    return { summary, faults };
+  } finally {
+    watcher.close();
+    await box.stop();
+    await box.remove();
+  }
+}
+
+export const engineCrash: Record<string, Scenario> = {
+  "engine-crash": { description: "one image of many crashes the engine", run: plantCrash },
+};

@@ -1,0 +1,62 @@
+/** The results' disk is full: the job pauses and says why; when there is room it goes on by itself, and loses nothing. */
+import { execFileSync } from "node:child_process";
+import { mkdirSync, statfsSync } from "node:fs";
+import path from "node:path";
+import { countsText, done } from "../../../src/commands/job-text.js";
+import { Box } from "../lib/box.js";
+import { writeImages } from "../lib/images.js";
+import { CrashJob } from "../lib/job.js";
+import { notAllSucceeded, seconds, type Options, type Outcome, type Scenario } from "../lib/scenario.js";
+import { verify } from "../lib/verify.js";
+
+const RESERVE = 256 * 1024;
+/** What one receipt takes of the disk: its blocks, and the page that its folder or inode may need. */
+const PER_ITEM = 8 * 1024;
+
+async function fillAndRecover(options: Options): Promise<Outcome> {
+  // Room for a third of the results
+  const small = RESERVE + Math.ceil(options.items / 3) * PER_ITEM;
+  const box = await Box.start({ settings: { RADSERVE_MINIMUM_FREE_DISK: String(RESERVE) } });
+  const disk = path.join(box.output, "disk");
+  mkdirSync(disk);
+  execFileSync("mount", ["-t", "tmpfs", "-o", `size=${small}`, "radserve-test", disk]);
+  const began = performance.now();
+  try {
+    const images = writeImages(path.join(box.input, "all"), options.items);
+    const job = await CrashJob.submit(box, "full", {
+      input_folder_path: path.join(box.input, "all"),
+      output_folder_path: disk,
+    });
+    const paused = await job.until("paused", ({ state }) => state === "paused", 120_000);
+    const faults: string[] = [];
+    if (paused.paused_reason?.code !== "disk_full")
+      faults.push(`paused: ${JSON.stringify(paused.paused_reason)}`);
+    if (paused.counts.failed > 0) faults.push(`when paused: ${countsText(paused)}`);
+    const single = await box.client.send("POST", "/single_inference", {
+      input_image_path: path.join(box.input, "all", images[0]!.relative),
+      output_folder_path: path.join(box.output, "elsewhere"),
+    });
+    if (single.status !== 200) faults.push(`a single request elsewhere: ${JSON.stringify(single.body)}`);
+    const { bavail, bsize } = statfsSync(disk);
+    const free = Math.round((bavail * bsize) / 1024);
+    execFileSync("mount", ["-o", `remount,size=${small + options.items * PER_ITEM * 2}`, disk]);
+    const roomy = performance.now();
+    const ended = await job.untilEnded(300_000);
+    faults.push(...notAllSucceeded(ended, options.items));
+    faults.push(...verify(images, path.join(box.input, "all"), disk).faults);
+    const summary = `${options.items} items, paused (${paused.paused_reason?.code}) at ${done(paused)} with ${free} KiB free, all ended ${seconds(roomy)} after there was room; ${seconds(began)}`;
+    return { summary, faults };
+  } finally {
+    await box.stop();
+    execFileSync("umount", [disk]);
+    await box.remove();
+  }
+}
+
+export const fullDisk: Record<string, Scenario> = {
+  "full-disk": {
+    description: "a small tmpfs for results fills up, and gets room again",
+    skip: () => process.getuid?.() !== 0 && "mounting a tmpfs needs root",
+    run: fillAndRecover,
+  },
+};

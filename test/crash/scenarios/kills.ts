@@ -1,0 +1,128 @@
+/** kill -9 of anything at random: every item ends, every result is there once and whole. */
+import { Box } from "../lib/box.js";
+import { killWhileRunning } from "../lib/killing.js";
+import { Network, noNamespaces } from "../lib/network.js";
+import { SharedPostgres } from "../lib/postgres.js";
+import { slay } from "../lib/processes.js";
+import type { Options, Outcome, Scenario } from "../lib/scenario.js";
+
+const slayIf = (pid: number | undefined) => pid !== undefined && slay(pid);
+
+async function oneBox(options: Options): Promise<Outcome> {
+  const box = await Box.start();
+  try {
+    return await killWhileRunning(
+      box,
+      {
+        supervisor: () => slayIf(box.supervisor()),
+        "serving process": () => slayIf(box.serving()),
+        PostgreSQL: () => slayIf(box.postmaster()),
+      },
+      options,
+    );
+  } finally {
+    await box.stop();
+    await box.remove();
+  }
+}
+
+/** A second box that works on the first one's queue, with its folders and its keys. */
+export function secondBox(
+  first: Box,
+  databaseUrl: string,
+  more: Parameters<typeof Box.start>[0] = {},
+): Promise<Box> {
+  return Box.start({
+    role: "worker",
+    ...more,
+    settings: {
+      DATABASE_URL: databaseUrl,
+      RADSERVE_INPUT_ROOTS: first.input,
+      RADSERVE_OUTPUT_ROOTS: first.output,
+      RADSERVE_KEYS_DIR: `${first.place.directory}/state/keys`,
+      ...more.settings,
+    },
+  });
+}
+
+async function twoBoxes(options: Options): Promise<Outcome> {
+  const postgres = await SharedPostgres.start();
+  const first = await Box.start({ settings: { DATABASE_URL: postgres.url } });
+  const second = await secondBox(first, postgres.url);
+  try {
+    return await killWhileRunning(
+      first,
+      {
+        "supervisor of the first": () => slayIf(first.supervisor()),
+        "serving process of the first": () => slayIf(first.serving()),
+        "supervisor of the second": () => slayIf(second.supervisor()),
+        "serving process of the second": () => slayIf(second.serving()),
+        PostgreSQL: () => postgres.kill(),
+      },
+      options,
+    );
+  } finally {
+    await Promise.all([first.stop(), second.stop()]);
+    await postgres.stop();
+    for (const box of [second, first]) await box.remove();
+  }
+}
+
+/** Seconds that a cable stays out: longer than any lease, so that the items of the box behind it run elsewhere. */
+const OUT_MS = 45_000;
+
+async function twoNetworks(options: Options): Promise<Outcome> {
+  const network = new Network();
+  const postgres = await SharedPostgres.start(network.address);
+  const first = await Box.start({ space: network.add(), settings: { DATABASE_URL: postgres.url } });
+  const space = network.add();
+  const second = await secondBox(first, postgres.url, { space });
+  let pulled: number | undefined;
+  const pull = () => {
+    if (pulled !== undefined) return false;
+    pulled = performance.now();
+    network.connect(space.name, false);
+    setTimeout(() => network.connect(space.name, true), OUT_MS);
+    return true;
+  };
+  const plug = () => {
+    if (pulled === undefined || performance.now() - pulled < OUT_MS + 5_000) return false;
+    pulled = undefined;
+    return pull();
+  };
+  try {
+    return await killWhileRunning(
+      first,
+      {
+        "network of the second": () => pull() || plug(),
+        "serving process of the first": () => slayIf(first.serving()),
+        "serving process of the second": () => slayIf(second.serving()),
+        PostgreSQL: () => postgres.kill(),
+      },
+      options,
+    );
+  } finally {
+    network.connect(space.name, true);
+    await Promise.all([first.stop(), second.stop()]);
+    await postgres.stop();
+    for (const box of [second, first]) await box.remove();
+    network.remove();
+  }
+}
+
+export const kills: Record<string, Scenario> = {
+  "kill-one-box": {
+    description: "kill -9 of supervisor, serving process and the private PostgreSQL",
+    run: oneBox,
+  },
+  "kill-two-boxes": {
+    description: "kill -9 of both boxes' processes and of the PostgreSQL that they share",
+    run: twoBoxes,
+  },
+  "two-networks": {
+    description:
+      "two boxes in two network namespaces: kill -9, and a network cable pulled for longer than any lease",
+    skip: noNamespaces,
+    run: twoNetworks,
+  },
+};
