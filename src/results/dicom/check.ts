@@ -8,7 +8,7 @@ import { RadserveError } from "../../errors.js";
 import type { Attributes } from "../../image.js";
 import { deviceUid, segmentsOf, type DicomKind, type Subject } from "./common.js";
 import type { DicomObject } from "./dataset.js";
-import { maskOf, type FrameOutputs } from "./seg.js";
+import { segmentValues, type FrameOutputs } from "./seg.js";
 import { anatomyOfSeries, patientAndStudy, type SourceFrame } from "./source.js";
 
 export interface Written {
@@ -39,7 +39,7 @@ export async function checkObjects(
 function wrong(kind: DicomKind, what: string): RadserveError {
   return new RadserveError(
     "output_invalid",
-    `The ${kind.toUpperCase()} object failed its check before it was written: ${what}. Nothing was written; please report this fault.`,
+    `The ${kind.toUpperCase()} object failed its check before it was written: ${what}. Nothing of this model was written; please report this fault.`,
     { output: kind },
   );
 }
@@ -140,7 +140,7 @@ async function checkMasks(
     throw wrong("seg", "its size is not the source's");
   if (image.frameCount !== segments.length * subject.image.frameCount || frames.length !== image.frameCount)
     throw wrong("seg", "it has not one frame for each segment and source frame");
-  const maskAt = maskOf(outputs, rows * columns);
+  const valuesAt = segmentValues(subject.model, outputs, rows * columns);
   const sources = new Map(subject.ids.frames.map((source, index) => [sourceKey(source), index]));
   const seen = new Set<string>();
   for (const [index, groups] of frames.entries()) {
@@ -151,9 +151,9 @@ async function checkMasks(
       throw wrong("seg", `its frame ${index + 1} is of no segment or no source frame`);
     checkPlace(groups, subject, frame, index);
     const pixels = await image.frame(index);
-    const marked = maskAt(segment, frame);
+    const valueOf = valuesAt(segment, frame);
     for (let pixel = 0; pixel < pixels.length; pixel++)
-      if ((pixels[pixel] === 1) !== marked(pixel))
+      if (pixels[pixel] !== valueOf(pixel))
         throw wrong("seg", `its frame ${index + 1} is not the mask of the model's output`);
     seen.add(`${segment.number} ${frame}`);
   }

@@ -10,7 +10,7 @@ import type { DicomKind, Subject } from "./common.js";
 import { secondaryCapture } from "./sc.js";
 import { segmentation, type FrameOutputs } from "./seg.js";
 import { sourceIds, type SourceIds } from "./source.js";
-import { structuredReport, type Companion, type Said } from "./sr.js";
+import { structuredReport, type Predecessor, type Said } from "./sr.js";
 
 const DICOM_KINDS: readonly DicomKind[] = ["seg", "sc", "sr"];
 
@@ -29,7 +29,7 @@ export interface ObjectsRequest {
   name: string;
   /** The overlay, and the frame (from 0) that it shows; called where a secondary capture is wanted. */
   picture: () => Promise<{ png: Uint8Array; frame: number }>;
-  predecessor?: Companion | undefined;
+  predecessor?: Predecessor | undefined;
 }
 
 export interface Objects {
@@ -110,6 +110,8 @@ function listed(
       media_type: "application/dicom",
       sop_class_uid: object.sopClassUid,
       sop_instance_uid: object.sopInstanceUid,
+      series_instance_uid: object.seriesInstanceUid,
+      bytes: object.bytes.length,
       sha256: sha256(object.bytes),
     };
   });
