@@ -23,29 +23,11 @@ import { structuredReport } from "../../src/results/dicom/sr.js";
 import { derivedUid } from "../../src/results/dicom/uid.js";
 import { receiptSchema } from "../../src/results/receipt.js";
 import { loadTestModel, type TestModel } from "../lib/object-models.js";
-import { attributesOf, dicomFile, picture, Typed, type Attributes as Values } from "../support/dicom.js";
+import { radiograph } from "../lib/radiograph.js";
+import { Typed } from "../support/dicom.js";
 import { ADDON, needs } from "../support/needs.js";
 
 const STARTED = "2026-11-21T22:30:00.123Z";
-
-/** A greyscale radiograph of 24 x 32 pixels with an identity. */
-function radiograph(more: Values = {}): Buffer {
-  const raw = picture({ rows: 24, columns: 32, samples: 1, bitsAllocated: 8, bitsStored: 8 });
-  const attributes = attributesOf(raw, {
-    SOPClassUID: "1.2.840.10008.5.1.4.1.1.1",
-    SOPInstanceUID: "1.2.3.1",
-    StudyInstanceUID: "1.2.3.2",
-    SeriesInstanceUID: "1.2.3.3",
-    Modality: "CR",
-    PatientID: "4711",
-    AccessionNumber: "A-1",
-    StudyDate: "20261121",
-    InstanceNumber: "7",
-    TimezoneOffsetFromUTC: "+0200",
-    ...more,
-  });
-  return dicomFile({ attributes, pixels: raw.data, pixelVr: "OB" });
-}
 
 const codeOf = (item: Attributes, sequence: string) => item.sequence(sequence)?.[0]?.string("CodeValue");
 const nameOf = (item: Attributes) => codeOf(item, "ConceptNameCodeSequence");
