@@ -419,15 +419,19 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     const ids = sourceIds(image);
     if ("missing" in ids) throw new Error("It has an identity");
     const base = { ids, model: models.classifier, startedAt: new Date(STARTED) };
-    const { secondaryCapture } = await import("../../src/results/dicom/sc.js");
+    const { pixelsOf, secondaryCapture } = await import("../../src/results/dicom/sc.js");
     const { default: sharp } = await import("sharp");
     const png = await sharp({ create: { width: 8, height: 8, channels: 3, background: "#808080" } })
       .png()
       .toBuffer();
     const left: Subject = { ...base, image, attributes: image.attributes! };
     const right: Subject = { ...base, image: other, attributes: other.attributes! };
-    const object = await secondaryCapture(right, png, 0);
-    await checkObjects(right, [{ kind: "sc", object }], undefined);
+    const pixels = await pixelsOf(png);
+    const object = await secondaryCapture(right, pixels, 0);
+    await checkObjects(right, [{ kind: "sc", object, pixels }], undefined);
+    const rgb = Uint8Array.from(pixels.rgb, (value, i) => (i === 7 ? value + 1 : value));
+    const changed = checkObjects(right, [{ kind: "sc", object, pixels: { ...pixels, rgb } }], undefined);
+    await t.rejects(changed, { code: "output_invalid", message: /pixels are not the overlay's/ });
     await t.rejects(checkObjects(left, [{ kind: "sc", object }], undefined), {
       code: "output_invalid",
       message: /Laterality is not the source's/,

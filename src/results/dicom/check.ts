@@ -8,12 +8,15 @@ import { RadserveError } from "../../errors.js";
 import type { Attributes } from "../../image.js";
 import { deviceUid, segmentsOf, type DicomKind, type Subject } from "./common.js";
 import type { DicomObject } from "./dataset.js";
+import type { Pixels } from "./sc.js";
 import { segmentValues, type FrameOutputs } from "./seg.js";
 import { anatomyOfSeries, patientAndStudy, type SourceFrame } from "./source.js";
 
 export interface Written {
   kind: DicomKind;
   object: DicomObject;
+  /** Of a secondary capture: what it has to show. */
+  pixels?: Pixels;
 }
 
 /**
@@ -26,12 +29,13 @@ export async function checkObjects(
   outputs: FrameOutputs | undefined,
 ): Promise<void> {
   const known = knownObjects(subject, written);
-  for (const { kind, object } of written) {
+  for (const { kind, object, pixels } of written) {
     const attributes = readBack(kind, object);
     checkNames(kind, object, attributes, subject);
     checkCopies(kind, attributes, subject);
     if (kind === "sr") checkReport(attributes, known);
     if (kind === "sc") checkSources(kind, attributes.sequence("SourceImageSequence") ?? [], known);
+    if (pixels !== undefined) await checkPixels(object, pixels);
     if (kind === "seg" && outputs !== undefined) await checkMasks(object, attributes, subject, outputs);
   }
 }
@@ -123,6 +127,15 @@ function checkReport(attributes: Attributes, known: ReadonlyMap<string, string>)
     item.sequence("ContentSequence")?.forEach(visit);
   };
   visit(attributes);
+}
+
+/** The picture reads back bit by bit, through its compression. */
+async function checkPixels({ bytes }: DicomObject, { rows, columns, rgb }: Pixels): Promise<void> {
+  const image = readDicom(bytes);
+  const { format } = image;
+  const same = format.rows === rows && format.columns === columns && format.samplesPerPixel === 3;
+  if (!same || !Buffer.from(rgb).equals(await image.frame(0)))
+    throw wrong("sc", "its pixels are not the overlay's");
 }
 
 /** Each frame by what it says of itself: segment, source frame and place lead to the mask that it has to be. */

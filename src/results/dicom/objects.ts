@@ -7,7 +7,7 @@ import { objectName } from "../names.js";
 import type { OutputFile } from "../receipt.js";
 import { checkObjects, type Written } from "./check.js";
 import type { DicomKind, Subject } from "./common.js";
-import { secondaryCapture } from "./sc.js";
+import { pixelsOf, secondaryCapture } from "./sc.js";
 import { segmentation, type FrameOutputs } from "./seg.js";
 import { sourceIds, type SourceIds } from "./source.js";
 import { structuredReport, type Predecessor, type Said } from "./sr.js";
@@ -87,7 +87,8 @@ async function build(
   if (seg !== undefined) written.push({ kind: "seg", object: seg });
   if (kinds.includes("sc")) {
     const { png, frame } = await picture();
-    written.push({ kind: "sc", object: await secondaryCapture(subject, png, frame) });
+    const pixels = await pixelsOf(png);
+    written.push({ kind: "sc", object: await secondaryCapture(subject, pixels, frame), pixels });
   }
   if (kinds.includes("sr"))
     written.push({ kind: "sr", object: structuredReport({ subject, said, seg, predecessor }) });
