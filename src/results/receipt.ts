@@ -19,7 +19,10 @@ const finding = z.object({
   label: z.string(),
   code: code.optional(),
   score: z.number().optional().describe("Absent where the model gives a class and no score"),
-  threshold: z.number().optional(),
+  threshold: z
+    .number()
+    .optional()
+    .describe("Of the score; of a segmentation that of each pixel's probability, where it has one"),
   present: z.boolean(),
   frame: z
     .int()

@@ -216,6 +216,7 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
       }
     t.ok(farthest <= 0.501, `steps of 1/255 to the nearest, at most ${farthest} off`);
     const area = made.receipt.models[0]!.findings[0]!.area!.pixels;
+    t.match(made.receipt.models[0]!.findings, [{ threshold: 0.6 }, { threshold: 0.55 }]);
     const above = (step: number) => found[0]!.filter((value) => value >= step).length;
     t.ok(area >= above(154) && area <= above(153), "the finding is by its threshold, 0.6");
   });

@@ -207,7 +207,8 @@ function boxGroup(group: Group, box: NonNullable<Finding["box"]>): Dataset {
 }
 
 /** TID 1410 with a segment on one frame. */
-function frameGroup({ subject, finding, known, own }: Group, seg: Companion, place: Segment): Dataset {
+function frameGroup(group: Group, seg: Companion, place: Segment): Dataset {
+  const { subject, finding, known, own } = group;
   const { id, uid } = segmentTracking(subject, place);
   const frame = (finding.frame ?? 1) - 1;
   return container("CONTAINS", GROUP, "1410", [
@@ -221,12 +222,14 @@ function frameGroup({ subject, finding, known, own }: Group, seg: Companion, pla
       ReferencedFrameNumber: segFrameNumber(place.number, frame, subject.ids.frames.length),
     }),
     ...images("CONTAINS", dcm("121233", "Source image for segmentation"), framesOf(subject, finding.frame)),
+    ...scoreItems(group),
     ...measured(own),
   ]);
 }
 
 /** TID 1411 with a segment through all slices. */
-function volumeGroup({ subject, known, own }: Group, seg: Companion, place: Segment): Dataset {
+function volumeGroup(group: Group, seg: Companion, place: Segment): Dataset {
+  const { subject, known, own } = group;
   const { id, uid } = segmentTracking(subject, place);
   return container("CONTAINS", GROUP, "1411", [
     ...tracking(id, uid),
@@ -238,6 +241,7 @@ function volumeGroup({ subject, known, own }: Group, seg: Companion, place: Segm
       ReferencedSegmentNumber: place.number,
     }),
     ...sourceOfVolume(subject),
+    ...scoreItems(group),
     ...measured(own),
   ]);
 }
