@@ -15,7 +15,7 @@ import { interpret, type FrameResult, type Interpreted } from "./results/finding
 import { edgesOf, panelSize } from "./results/layout.js";
 import { pictureName } from "./results/names.js";
 import { checkSides } from "./results/laterality.js";
-import { panelsOf, renderOverlay, type OverlayInput } from "./results/overlay.js";
+import { markedPanels, renderOverlay, type OverlayInput } from "./results/overlay.js";
 import { checkPicture } from "./results/picture-check.js";
 import { asPredecessor, predecessorOf } from "./results/predecessor.js";
 import type { Receipt, ReceiptModel } from "./results/receipt.js";
@@ -391,7 +391,7 @@ async function pictureOf(
     radserveVersion: VERSION,
   };
   const bytes = await renderOverlay(input);
-  await checkPicture(bytes, panelsOf(input), manifest.outputs, outputs);
+  await checkPicture(bytes, markedPanels(input), manifest.outputs);
   return { name: pictureName(job.name, planned.entry.name), bytes };
 }
 

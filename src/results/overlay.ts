@@ -13,7 +13,7 @@ import { panelSize, scaleBar, type Edges } from "./layout.js";
 import { legendOf, type Legend, type LegendRow } from "./legend.js";
 import { css, labelColours } from "./palette.js";
 import { layHeat, layMask, paste, resized, type Picture } from "./raster.js";
-import type { Panels } from "./picture-check.js";
+import type { MarkedPanel } from "./picture-check.js";
 import type { Finding, Measurement } from "./receipt.js";
 import { fitText, textWidth, wrapText, type Style } from "./text.js";
 
@@ -143,10 +143,11 @@ function planOf({ source }: OverlayInput): Plan {
   return { width, panel, cell, left, right, scale, below: scale.y + 30 };
 }
 
-/** Where the image and the overlay lie in the picture, for the check of what was drawn. */
-export function panelsOf(input: OverlayInput): Panels {
-  const { left, right, panel } = planOf(input);
-  return { image: { ...left, ...panel }, overlay: { ...right, ...panel } };
+/** Where the picture shows what the model marked, for the check of what was drawn. */
+export function markedPanels(input: OverlayInput): MarkedPanel[] {
+  const { right, panel } = planOf(input);
+  const { rgb } = resized(input.picture, panel.width, panel.height);
+  return [{ ...right, width: panel.width, height: panel.height, plain: rgb, results: input.results }];
 }
 
 /** What the model marked, under the boxes and their tags, which are drawn as lines. */

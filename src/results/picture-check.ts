@@ -6,19 +6,18 @@ import sharp from "sharp";
 import type { EngineOutput } from "../engine.js";
 import { RadserveError } from "../errors.js";
 import type { ModelOutput } from "../manifest.js";
-import { labelColours } from "./palette.js";
+import { labelColours, type Rgb } from "./palette.js";
 
-export interface Rectangle {
+/** A panel on which a model's marks were drawn, in pixels of the picture. */
+export interface MarkedPanel {
   x: number;
   y: number;
   width: number;
   height: number;
-}
-
-/** The image alone, and the same with what the model marked, in pixels of the picture. */
-export interface Panels {
-  image: Rectangle;
-  overlay: Rectangle;
+  /** The panel before it was drawn upon, RGB. */
+  plain: Uint8Array;
+  /** What the engine gave for its frame, in the order of the manifest's outputs. */
+  results: readonly EngineOutput[];
 }
 
 /** A label of the image's own grey cannot be seen on it; colours nearer than this in every channel count as that. */
@@ -27,48 +26,55 @@ const ALIKE = 64;
 const DRAWN = 0.9;
 
 /**
- * Each pixel in which the panels differ has to lie within one pixel of the mask, and the mask has to be there.
- * Pictures with boxes or heat maps hold other marks as well and are not judged.
- * @param results for the frame that the picture shows, in the order of the manifest's outputs
+ * Each pixel that was changed has to lie within one pixel of the mask, and the mask within one pixel of what was changed.
+ * Panels with boxes or heat maps hold other marks as well and are not judged.
  * @throws RadserveError output_invalid
  */
 export async function checkPicture(
   png: Uint8Array,
-  { image, overlay }: Panels,
+  panels: readonly MarkedPanel[],
   outputs: readonly ModelOutput[],
-  results: readonly EngineOutput[],
 ): Promise<void> {
-  if (results.some(({ kind }) => kind === "boxes" || kind === "heatmap")) return;
-  const masks = results.filter((result) => result.kind === "segmentation");
-  const [first] = masks;
-  if (first === undefined) return;
+  const judged = panels.filter(
+    ({ results }) =>
+      results.some(({ kind }) => kind === "segmentation") &&
+      !results.some(({ kind }) => kind === "boxes" || kind === "heatmap"),
+  );
+  if (judged.length === 0) return;
   const { data, info } = await sharp(png).removeAlpha().raw().toBuffer({ resolveWithObject: true });
-  const at = ({ x, y }: Rectangle, i: number) =>
-    ((y + Math.floor(i / image.width)) * info.width + x + (i % image.width)) * 3;
-  const expected = shrunk(masks, image.width, image.height);
   const colours = labelColours(outputs).flat();
+  for (const panel of judged) checkPanel(panel, colours, data, info.width);
+}
+
+function checkPanel(panel: MarkedPanel, colours: readonly Rgb[], picture: Uint8Array, across: number): void {
+  const { x, y, width, height, plain, results } = panel;
+  const expected = shrunk(results, width, height);
+  const changed = expected.map((_, i) => {
+    const [before, after] = [i * 3, ((y + Math.floor(i / width)) * across + x + (i % width)) * 3];
+    return [0, 1, 2].some((c) => plain[before + c] !== picture[after + c]) ? 1 : 0;
+  });
   let [marked, drawn] = [0, 0];
   for (let i = 0; i < expected.length; i++) {
-    const [plain, over] = [at(image, i), at(overlay, i)];
-    const differs = [0, 1, 2].some((c) => data[plain + c] !== data[over + c]);
-    if (differs && !isNear(expected, image.width, i)) throw wrong("lies beside the mask");
+    if (changed[i] === 1 && !isNear(expected, width, i)) throw wrong("lies beside the mask");
     if (expected[i] === 0) continue;
-    const hidden = colours.some((rgb) =>
-      rgb.every((value, c) => Math.abs(value - (data[plain + c] ?? 0)) < ALIKE),
-    );
-    if (hidden && !differs) continue;
+    const seen = isNear(changed, width, i);
+    if (!seen && isAlike(colours, plain, i * 3)) continue;
     marked++;
-    if (differs) drawn++;
+    if (seen) drawn++;
   }
   if (drawn < DRAWN * marked) throw wrong("leaves parts of the mask out");
 }
 
-type Segmentation = Extract<EngineOutput, { kind: "segmentation" }>;
+function isAlike(colours: readonly Rgb[], pixels: Uint8Array, at: number): boolean {
+  return colours.some((rgb) => rgb.every((value, c) => Math.abs(value - (pixels[at + c] ?? 0)) < ALIKE));
+}
 
 /** Panel pixels that cover a marked source pixel. */
-function shrunk(masks: readonly Segmentation[], width: number, height: number): Uint8Array {
+function shrunk(results: readonly EngineOutput[], width: number, height: number): Uint8Array {
   const panel = new Uint8Array(width * height);
-  for (const { mask, rows, columns } of masks)
+  for (const result of results) {
+    if (result.kind !== "segmentation") continue;
+    const { mask, rows, columns } = result;
     for (let i = 0; i < mask.length; i++) {
       if (mask[i] === 0) continue;
       const [x, y] = [i % columns, Math.floor(i / columns) % rows];
@@ -78,6 +84,7 @@ function shrunk(masks: readonly Segmentation[], width: number, height: number): 
       for (let row = y0; row < y1; row++)
         for (let column = x0; column < x1; column++) panel[row * width + column] = 1;
     }
+  }
   return panel;
 }
 
