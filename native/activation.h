@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -34,6 +35,11 @@ inline void CheckProbabilities(std::span<const float> values, const std::string&
   if (std::all_of(values.begin(), values.end(), good)) return;
   throw EngineError("output_invalid", "Expected probabilities from 0 to 1 in the output \"" + tensor +
                                           "\", found others. Logits need activation \"sigmoid\".");
+}
+
+/// A probability in steps of 1/255, to the nearest.
+inline uint8_t InSteps(float probability) {
+  return static_cast<uint8_t>(std::lround(std::clamp(static_cast<double>(probability), 0.0, 1.0) * 255));
 }
 
 /// Throws output_invalid for values that are no label indices.

@@ -338,7 +338,10 @@ OutputSpec ReadOutput(const Napi::Value& value) {
     spec.multiply = Numbers(o, "multiply");
     spec.add = Numbers(o, "add");
   }
-  if (spec.kind == Kind::kSegmentation) spec.steps = List(o, "steps", ReadStep);
+  if (spec.kind == Kind::kSegmentation) {
+    spec.steps = List(o, "steps", ReadStep);
+    spec.fractional = Flag(o, "fractional");
+  }
   if (spec.kind == Kind::kDetection) ReadDetection(o, spec);
   if (spec.kind == Kind::kProbabilityMap) {
     spec.map_threshold = Number(o, "threshold");

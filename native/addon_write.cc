@@ -50,6 +50,9 @@ void WriteMask(Napi::Env env, OutputResult& result, Napi::Object& o) {
   const size_t bytes = result.mask.size();
   o.Set("mask", Napi::Uint8Array::New(env, bytes, WrapVector(env, std::move(result.mask)), 0));
   o.Set("counts", WriteNumbers(env, result.counts));
+  if (result.fractions.empty()) return;
+  const size_t fractions = result.fractions.size();
+  o.Set("fractions", Napi::Uint8Array::New(env, fractions, WrapVector(env, std::move(result.fractions)), 0));
 }
 
 /// EngineOutput of src/engine.ts.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "activation.h"
@@ -137,8 +138,15 @@ void ForHiddenPixels(const SourceGrid& grid, const Clear& clear) {
   }
 }
 
+/// Adds a label's plane of probabilities, where the spec asks for them.
+void AddFractions(const OutputSpec& spec, std::span<const float> plane, std::vector<uint8_t>& fractions) {
+  if (!spec.fractional) return;
+  std::transform(plane.begin(), plane.end(), std::back_inserter(fractions), InSteps);
+}
+
 /// The channel that is highest at each source pixel, the first of equal ones.
-std::vector<uint8_t> HighestChannel(const OutputSpec& spec, const Tensor& tensor, const SourceGrid& grid) {
+std::vector<uint8_t> HighestChannel(const OutputSpec& spec, const Tensor& tensor, const SourceGrid& grid,
+                                    std::vector<uint8_t>& fractions) {
   Maps maps = ReadMaps(tensor, static_cast<size_t>(spec.labels) + 1, grid.channels_last);
   if (spec.activation == Activation::kSoftmax) {
     std::vector<float> pixel(maps.channels);
@@ -159,6 +167,7 @@ std::vector<uint8_t> HighestChannel(const OutputSpec& spec, const Tensor& tensor
       mask.assign(plane.size(), 0);
       continue;
     }
+    AddFractions(spec, plane, fractions);
     for (size_t i = 0; i < plane.size(); ++i) {
       if (plane[i] > best[i]) {
         best[i] = plane[i];
@@ -178,7 +187,7 @@ std::vector<uint8_t> LabelMap(const OutputSpec& spec, const Tensor& tensor, cons
 }
 
 std::vector<uint8_t> OverThreshold(const OutputSpec& spec, const Tensor& tensor, const SourceGrid& grid,
-                                   std::span<const double> thresholds) {
+                                   std::span<const double> thresholds, std::vector<uint8_t>& fractions) {
   Maps maps = ReadMaps(tensor, static_cast<size_t>(spec.labels), grid.channels_last);
   if (spec.activation == Activation::kSigmoid) {
     std::transform(maps.values.begin(), maps.values.end(), maps.values.begin(), Sigmoid);
@@ -190,6 +199,7 @@ std::vector<uint8_t> OverThreshold(const OutputSpec& spec, const Tensor& tensor,
     const std::vector<float> plane =
         ToSourceGrid(maps.Channel(c), maps.rows, maps.columns, grid.geometry, Interpolation::kLinear);
     for (const float v : plane) mask.push_back(static_cast<double>(v) >= thresholds[c] ? 1 : 0);
+    AddFractions(spec, plane, fractions);
   }
   return mask;
 }
@@ -211,9 +221,9 @@ void ApplyStep(const MaskStep& step, int label, const MaskView& view, uint8_t va
 void Segmentation(const OutputSpec& spec, const Tensor& tensor, const SourceGrid& grid,
                   std::span<const double> thresholds, OutputResult& out) {
   out.overlapping = MayOverlap(spec.activation);
-  out.mask = out.overlapping                            ? OverThreshold(spec, tensor, grid, thresholds)
+  out.mask = out.overlapping ? OverThreshold(spec, tensor, grid, thresholds, out.fractions)
              : spec.activation == Activation::kLabelMap ? LabelMap(spec, tensor, grid)
-                                                        : HighestChannel(spec, tensor, grid);
+                                                        : HighestChannel(spec, tensor, grid, out.fractions);
   const size_t plane = static_cast<size_t>(out.rows) * static_cast<size_t>(out.columns);
   const size_t planes = out.mask.size() / plane;
   const auto view = [&](size_t p) {
@@ -221,6 +231,7 @@ void Segmentation(const OutputSpec& spec, const Tensor& tensor, const SourceGrid
   };
   ForHiddenPixels(grid, [&](size_t i) {
     for (size_t p = 0; p < planes; ++p) out.mask[p * plane + i] = 0;
+    for (size_t at = i; at < out.fractions.size(); at += plane) out.fractions[at] = 0;
   });
   for (const MaskStep& step : spec.steps) {
     for (int label = 1; label <= spec.labels; ++label) {

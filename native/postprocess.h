@@ -27,6 +27,9 @@ struct OutputResult {
   bool overlapping = false;
   std::vector<uint8_t> mask;
   std::vector<int64_t> counts;
+  /// segmentation, where the spec is fractional: for each label a plane (of a volume, its slices) with the
+  /// probability of each pixel on the source grid in steps of 1/255; 0 where the mask cannot be set.
+  std::vector<uint8_t> fractions;
   std::vector<Box> boxes;
 };
 

@@ -117,6 +117,8 @@ struct OutputSpec {
   /// regression: value * multiply + add
   std::vector<double> multiply, add;
   std::vector<MaskStep> steps;
+  /// segmentation: give the probabilities beside the mask.
+  bool fractional = false;
   BoxFormat box_format = BoxFormat::kXyxy;
   bool normalised = false;
   std::string scores_tensor;

@@ -182,16 +182,26 @@ struct Grid {
 
 std::vector<uint8_t> MaskOf(const OutputSpec& spec, const Tensor& tensor, const PreparedVolume& volume,
                             bool channels_last, std::span<const double> thresholds, const Grid& grid,
-                            const std::stop_token& stop) {
+                            const std::stop_token& stop, std::vector<uint8_t>& fractions) {
   const VolumeMaps maps = ReadMaps(tensor, ChannelsOf(spec), channels_last);
   CheckValues(spec, tensor, stop);
   const bool overlapping = MayOverlap(spec.activation);
   const bool labels = spec.activation == Activation::kLabelMap;
   std::vector<uint8_t> mask(grid.voxels * (overlapping ? maps.channels : 1));
+  // Channel 0 is background where labels exclude each other.
+  const size_t first = overlapping ? 0 : 1;
+  if (spec.fractional) fractions.resize(grid.voxels * (maps.channels - first));
   ForSourceSlices(
       maps, volume.placement, spec.activation, labels ? Interpolation::kNearest : Interpolation::kLinear,
       stop, [&](int slice, const float* const* channels) {
-        uint8_t* out = mask.data() + static_cast<size_t>(slice) * grid.plane;
+        const size_t at = static_cast<size_t>(slice) * grid.plane;
+        uint8_t* out = mask.data() + at;
+        if (spec.fractional) {
+          for (size_t c = first; c < maps.channels; ++c) {
+            std::transform(channels[c], channels[c] + grid.plane,
+                           fractions.data() + (c - first) * grid.voxels + at, InSteps);
+          }
+        }
         if (labels) {
           std::transform(channels[0], channels[0] + grid.plane, out,
                          [](float v) { return static_cast<uint8_t>(v); });
@@ -264,10 +274,13 @@ void Segmentation(const OutputSpec& spec, const Tensor& tensor, const PreparedVo
   Grid grid;
   grid.plane = static_cast<size_t>(out.rows) * static_cast<size_t>(out.columns);
   grid.voxels = grid.plane * static_cast<size_t>(out.slices);
-  out.mask = MaskOf(spec, tensor, volume, channels_last, thresholds, grid, stop);
+  out.mask = MaskOf(spec, tensor, volume, channels_last, thresholds, grid, stop, out.fractions);
   const size_t parts = out.mask.size() / grid.voxels;
   const auto part = [&](size_t p) { return std::span(out.mask).subspan(p * grid.voxels, grid.voxels); };
   for (size_t p = 0; p < parts; ++p) ClearHidden(volume, part(p));
+  for (size_t at = 0; at < out.fractions.size(); at += grid.voxels) {
+    ClearHidden(volume, std::span(out.fractions).subspan(at, grid.voxels));
+  }
   for (const MaskStep& step : spec.steps) {
     for (int label = 1; label <= spec.labels; ++label) {
       CheckStop(stop);

@@ -7,6 +7,7 @@ import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
+import { outputKindSchema } from "./manifest.js";
 import { nearestName, problemsOf } from "./validation.js";
 
 /** A setting that is missing or wrong. The command says so in one line and ends with status 2; nothing is retried. */
@@ -69,6 +70,13 @@ const settings = {
     .optional()
     .describe(
       "Keys, issued tokens and revocations; many boxes may share one (default: keys in the state directory)",
+    ),
+  outputs: z
+    .array(outputKindSchema)
+    .min(1)
+    .optional()
+    .describe(
+      "What to write for every model, of json, png, sr, seg, sc (json always); a request's own `outputs` goes before (default: what each model's manifest says)",
     ),
   database_url: z
     .string()
@@ -161,6 +169,7 @@ export interface Config extends Settings {
 
 /** Where the text of an environment variable is no plain string, number or list separated by colons. */
 const READ: Partial<Record<Key, (text: string) => unknown>> = {
+  outputs: commaList,
   providers: commaList,
   gpus: (text) => commaList(text).map(numberOr),
   metrics_allow: commaList,

@@ -1,5 +1,5 @@
 /** Inputs and outputs of a manifest in the flat form that the addon reads: labels by index, thresholds as numbers. */
-import { labelsOf, type ImageInput, type ModelOutput } from "./manifest.js";
+import { isFractional, labelsOf, type ImageInput, type ModelOutput } from "./manifest.js";
 
 /** The addon reads manifest inputs as they are. */
 export type NativeInput = ImageInput;
@@ -17,6 +17,8 @@ export interface NativeOutput {
   calibration?: Classification["calibration"];
   multiply?: number[];
   add?: number[];
+  /** segmentation: probabilities beside the mask. */
+  fractional?: boolean;
   steps?: { step: string; labels: number[]; pixels?: number }[];
   format?: "xyxy" | "xywh" | "cxcywh" | "yxyx";
   normalised?: boolean;
@@ -62,7 +64,8 @@ export function nativeOutput(output: ModelOutput): NativeOutput {
         ...step,
         labels: step.labels.flatMap((name) => index.get(name) ?? []),
       }));
-      return { ...common, tensor: output.tensor, activation: output.activation, steps };
+      const fractional = isFractional(output);
+      return { ...common, tensor: output.tensor, activation: output.activation, steps, fractional };
     }
     case "detection":
       return {

@@ -96,6 +96,11 @@ export type EngineOutput =
       mask: Uint8Array;
       /** Pixels of each label, in the manifest's order, after post-processing. */
       counts: number[];
+      /**
+       * Of outputs that the manifest calls fractional: as many planes as `overlapping` masks have, one for each label,
+       * with each pixel's probability in steps of 1/255; 0 where the model did not look, and on Pixel Padding.
+       */
+      fractions?: Uint8Array;
     }
   | {
       /** detection, and probability_map after boxes were drawn round its regions */

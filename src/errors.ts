@@ -31,7 +31,10 @@ export const ERRORS = {
   decode_suspect: { status: 422, description: "The decoder's output cannot be what the file holds." },
   series_invalid: { status: 422, description: "The slices do not form one volume." },
   no_model_accepts: { status: 422, description: "No active model takes this image." },
-  output_invalid: { status: 422, description: "A model's output failed its checks; nothing was written." },
+  output_invalid: {
+    status: 422,
+    description: "A model's output failed its checks; nothing of it was written.",
+  },
   cancelled: { status: 499, description: "The caller cancelled the work or went away." },
   rate_limited: { status: 429, description: "This subject sends more than its rate.", retryAfter: 1 },
   internal: { status: 500, description: "A fault of the server; look the request id up in its log." },

@@ -40,6 +40,8 @@ export interface InferTask {
 export interface InferContext {
   engine: Engine;
   models: readonly ModelEntry[];
+  /** What the settings say to write for all models, where a request does not say it. */
+  outputs?: readonly OutputKind[] | undefined;
 }
 
 /** Everything one request needs after its image is read. */
@@ -64,7 +66,7 @@ export async function infer(task: InferTask, context: InferContext): Promise<Ans
   try {
     const image = await readInput(input);
     watch.lap("read");
-    const plan = planOf(candidates, image, task.outputs);
+    const plan = planOf(candidates, image, task.outputs, context.outputs);
     const output = await openOutputFolder(task.outputFolder, task.roots.output);
     try {
       const job: Job = { task, context, watch, output, name: task.name ?? input.name };
@@ -95,7 +97,8 @@ async function answer(job: Job, image: Image, plan: Plan, held: Held): Promise<A
       throw taken(job.name, "the result of another image");
   }
   job.watch.lap("look");
-  const done = await runPlan(plan, image, job);
+  const earlier = existing.kind === "receipt" ? existing.receipt : undefined;
+  const done = await runPlan(plan, image, { ...job, earlier });
   const receipt = receiptOf(job, image, plan, done);
   if (existing.kind === "receipt" && !sameImage(existing.receipt, receipt.source))
     throw taken(job.name, "the result of another image");
@@ -135,6 +138,7 @@ function wantedOf(image: Image, plan: Plan): Wanted {
       site_thresholds: entry.site.thresholds,
     })),
     outputs_requested: plan.outputs,
+    outputs_from: plan.from,
     radserve_version: VERSION,
   };
 }
@@ -146,7 +150,8 @@ export interface Done {
   pixelSha256: string;
 }
 
-function sourceOf(name: string, image: Image, pixelSha256: string): Receipt["source"] {
+/** The source as a receipt tells it. */
+export function sourceOf(name: string, image: Image, pixelSha256: string): Receipt["source"] {
   const { source, format, series } = image;
   return {
     name,
@@ -185,6 +190,7 @@ function receiptOf(job: Job, image: Image, plan: Plan, done: Done): Receipt {
     transforms: image.transforms,
     warnings: image.warnings,
     outputs_requested: plan.outputs,
+    outputs_from: plan.from,
     models: done.models,
     timings: {
       request_id: job.task.requestId,

@@ -223,6 +223,16 @@ program
     }, options.json),
   );
 
+program
+  .command("verify")
+  .description("replay a receipt: every file, every object and every result, byte for byte")
+  .argument("<NAME.json>", "the receipt of a result")
+  .option("--input <file>", "the source, or the folder of its series (default: beside the receipt)")
+  .option("--json")
+  .action((receipt: string, options: { input?: string; json?: boolean }) =>
+    run(async () => (await import("./commands/verify.js")).verify(config(), receipt, options), options.json),
+  );
+
 const models = program.command("models").description("models and their manifests");
 models
   .command("list")

@@ -263,6 +263,12 @@ const modelOutput = z.discriminatedUnion("kind", [
     labels: labels.describe("Label index 1 is the first; 0 is background"),
     postprocess: z.array(maskStep),
     measurements: z.array(z.enum(["area", "volume"])),
+    segment_type: z
+      .enum(["binary", "fractional"])
+      .optional()
+      .describe(
+        "What the SEG object holds: binary (where absent), the mask; fractional, the probability of each pixel in steps of 1/255, for outputs that are probabilities (activation sigmoid, softmax or none) and have no postprocess",
+      ),
   }),
   z.strictObject({
     kind: z.literal("detection"),
@@ -371,6 +377,8 @@ export function manifestCrossChecks(m: Fields, issue: Report): void {
   m.inputs.forEach((input, i) =>
     checkInput(input, m.accepts.dimensions, (path, message) => issue(["inputs", i, ...path], message)),
   );
+  const types = new Set(m.outputs.flatMap((o) => (o.kind === "segmentation" ? [isFractional(o)] : [])));
+  if (types.size > 1) issue(["outputs"], "Expected one segment_type: all segments are in one SEG object");
   if (m.stage === "final" && m.canary === undefined) issue(["canary"], "Required in stage final");
   if (m.stage === "draft" && m.results.outputs.some((k) => k !== "json" && k !== "png"))
     issue(["results", "outputs"], "A draft writes json and png only");
@@ -402,10 +410,22 @@ function checkOutput(output: Fields["outputs"][number], final: boolean, issue: R
           issue(["postprocess", i, "labels", j], `No label is called "${l}"; labels are ${known}`);
       }),
     );
+  if (output.kind === "segmentation" && output.segment_type === "fractional") checkFractional(output, issue);
   if (output.kind === "regression" && final)
     output.values.forEach((v, i) => {
       if (v.code === undefined) issue(["values", i, "code"], "Required in stage final");
     });
+}
+
+/** Steps after the threshold change the mask and not the probabilities: the two would tell different things. */
+function checkFractional(
+  { activation, postprocess }: Extract<Fields["outputs"][number], { kind: "segmentation" }>,
+  issue: Report,
+): void {
+  if (activation === "argmax" || activation === "label_map")
+    issue(["segment_type"], `fractional needs probabilities; activation "${activation}" has none`);
+  if (postprocess.length > 0)
+    issue(["segment_type"], "fractional gives the model's own probabilities: expected no postprocess");
 }
 
 function checkInput(input: Fields["inputs"][number], dimensions: string, issue: Report): void {
@@ -475,6 +495,11 @@ export function labelsOf(output: ModelOutput): Label[] {
     default:
       return output.labels;
   }
+}
+
+/** Whether an output's segments are written as probabilities. */
+export function isFractional(output: Fields["outputs"][number]): boolean {
+  return output.kind === "segmentation" && output.segment_type === "fractional";
 }
 
 /** Whether a segmentation has one channel for each label, judged by thresholds, instead of one label for each pixel. */

@@ -14,8 +14,11 @@ import { sha256 } from "./results/files.js";
 import { interpret, type FrameResult, type Interpreted } from "./results/findings.js";
 import { edgesOf, panelSize } from "./results/layout.js";
 import { pictureName } from "./results/names.js";
-import { renderOverlay } from "./results/overlay.js";
-import type { ReceiptModel } from "./results/receipt.js";
+import { checkSides } from "./results/laterality.js";
+import { markedPanels, renderOverlay, type OverlayInput } from "./results/overlay.js";
+import { checkPicture } from "./results/picture-check.js";
+import { asPredecessor, predecessorOf } from "./results/predecessor.js";
+import type { Receipt, ReceiptModel } from "./results/receipt.js";
 import { fullestSlice, sliceOutputs } from "./results/volume.js";
 import type { Plan, PlannedModel } from "./select.js";
 import type { Stopwatch } from "./stopwatch.js";
@@ -26,6 +29,8 @@ interface Job {
   context: InferContext;
   watch: Stopwatch;
   name: string;
+  /** The result of the same image that this one will take the place of. */
+  earlier?: Receipt | undefined;
 }
 
 /** What one model has said so far. */
@@ -88,10 +93,8 @@ export async function runPlan(plan: Plan, image: Image, job: Job): Promise<Done>
     checkDeadline(job.task);
     job.watch.lap("infer");
   }
-  for (const outcome of ofVolume) await runVolume(outcome, planes, job);
+  for (const outcome of ofVolume) await runVolume(outcome, image, planes, job);
   job.watch.lap("infer");
-  const failed = outcomes.filter(({ error }) => error !== undefined);
-  if (failed.length === outcomes.length && failed[0]?.error !== undefined) throw failed[0].error;
   const files: ResultFile[] = [];
   const models: ReceiptModel[] = [];
   for (const planned of plan.models) {
@@ -99,6 +102,8 @@ export async function runPlan(plan: Plan, image: Image, job: Job): Promise<Done>
     models.push(await finish(planned, outcome, image, job, files));
   }
   job.watch.lap("render");
+  const [first] = outcomes;
+  if (first?.error !== undefined && outcomes.every(failed)) throw first.error;
   return { models, files, pixelSha256: pixelHash.digest("hex") };
 }
 
@@ -155,7 +160,7 @@ async function runFrame(
 ): Promise<void> {
   await attempt(outcome, async () => {
     const { outputs } = await inferred(outcome, [plane], {}, job);
-    const said = interpreted(outcome, {
+    const said = interpreted(outcome, image, {
       ...(image.frameCount > 1 ? { frame: frame + 1 } : {}),
       outputs,
       spacing: image.spacing(frame),
@@ -167,13 +172,13 @@ async function runFrame(
   });
 }
 
-async function runVolume(outcome: Outcome, planes: readonly Plane[], job: Job): Promise<void> {
+async function runVolume(outcome: Outcome, image: Image, planes: readonly Plane[], job: Job): Promise<void> {
   const { volume } = outcome;
   if (volume === undefined) return;
   await attempt(outcome, async () => {
     const sorted = volume.frames.flatMap((frame) => planes[frame] ?? []);
     const { outputs } = await inferred(outcome, sorted, { geometry: volume.geometry }, job);
-    const said = interpreted(outcome, { outputs, spacing: undefined, volume: volume.geometry });
+    const said = interpreted(outcome, image, { outputs, spacing: undefined, volume: volume.geometry });
     if (outcome.masks !== undefined)
       for (const [slice, frame] of volume.frames.entries())
         outcome.masks[frame] = sliceOutputs(outputs, slice);
@@ -215,9 +220,11 @@ async function inferred(
   return result;
 }
 
-function interpreted(outcome: Outcome, result: FrameResult): Interpreted {
+function interpreted(outcome: Outcome, image: Image, result: FrameResult): Interpreted {
   const { manifest, thresholds } = outcome.planned.entry;
   const said = interpret(manifest.outputs, thresholds, [result]);
+  const { outputs } = manifest;
+  said.warnings.push(...checkSides({ image, outputs, findings: said.findings, results: result.outputs }));
   outcome.said.push(said);
   return said;
 }
@@ -249,7 +256,7 @@ async function finish(
     transforms: [],
   };
   if (outcome === undefined) return { ...base, status: "not_accepted", reasons: planned.reasons };
-  if (outcome.error !== undefined) return { ...base, status: "failed", error: outcome.error.toObject() };
+  if (failed(outcome)) return { ...base, status: "failed", error: outcome.error.toObject() };
   const warnings = unique([
     ...caveats(entry.manifest, image),
     ...outcome.said.flatMap((said) => said.warnings),
@@ -262,10 +269,33 @@ async function finish(
     warnings,
     transforms: transformsOf(outcome, image),
     raw_sha256: outcome.rawHash.digest("hex"),
+    ...replacing(entry, image, job),
     ...(entry.provider === undefined ? {} : { provider: entry.provider }),
   };
-  if (entry.manifest.release === "active") await addFiles(model, outcome, image, job, files);
+  if (entry.manifest.release !== "active") return model;
+  const made: ResultFile[] = [];
+  await attempt(outcome, () => addFiles(model, outcome, image, job, made));
+  // What fails its check takes the model with it, and no other
+  if (failed(outcome)) return { ...base, status: "failed", error: outcome.error.toObject() };
+  files.push(...made);
   return model;
+}
+
+function replacing(
+  { name, sha256, site }: PlannedModel["entry"],
+  image: Image,
+  { earlier }: Job,
+): Pick<ReceiptModel, "predecessor"> {
+  const predecessor = predecessorOf(earlier, {
+    ...{ name, sha256, site_thresholds: site.thresholds },
+    file_sha256: image.source.fileSha256,
+    radserve_version: VERSION,
+  });
+  return predecessor === undefined ? {} : { predecessor };
+}
+
+function failed(outcome: Outcome): outcome is Outcome & { error: RadserveError } {
+  return outcome.error !== undefined;
 }
 
 /** Picture and DICOM objects, as far as they are wanted and can be made. */
@@ -283,7 +313,10 @@ async function addFiles(
   if (planned.outputs.includes("png")) {
     const file = await picture();
     files.push(file);
-    model.outputs.push({ path: file.name, media_type: "image/png", sha256: sha256(file.bytes) });
+    const { name, bytes } = file;
+    model.outputs.push({
+      ...{ path: name, media_type: "image/png", bytes: bytes.length, sha256: sha256(bytes) },
+    });
   }
   const { findings, measurements } = model;
   const objects = await dicomObjects({
@@ -295,6 +328,7 @@ async function addFiles(
     said: { findings, measurements, warnings: unique([...warnings, ...image.warnings]) },
     outputs: masks,
     name: job.name,
+    predecessor: asPredecessor(model.predecessor),
     picture: async () => ({ png: (await picture()).bytes, frame: shown?.frame ?? 0 }),
   });
   files.push(...objects.files);
@@ -335,7 +369,7 @@ async function pictureOf(
   const interpretation = image.interpretation(frame);
   const plane = planeOf(image, frame, await image.frame(frame));
   const rgb = await job.context.engine.render(plane, { voiIndex: 0, ...size });
-  const bytes = await renderOverlay({
+  const input: OverlayInput = {
     picture: { ...size, rgb },
     source: {
       rows,
@@ -355,7 +389,9 @@ async function pictureOf(
     measurements: said.measurements,
     warnings: [...oneOfMany(image.frameCount, slice), ...warnings],
     radserveVersion: VERSION,
-  });
+  };
+  const bytes = await renderOverlay(input);
+  await checkPicture(bytes, markedPanels(input), manifest.outputs);
   return { name: pictureName(job.name, planned.entry.name), bytes };
 }
 

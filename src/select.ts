@@ -19,8 +19,10 @@ export interface PlannedModel {
 export interface Plan {
   /** In order of names, those that do not take the image too: a receipt leaves none out. */
   models: PlannedModel[];
-  /** Kinds as the request asked, or `default`. */
+  /** Kinds as the request or the settings ask, or `default`. */
   outputs: string[];
+  /** Who asked for them. */
+  from: "request" | "settings" | "manifest";
 }
 
 /**
@@ -55,18 +57,21 @@ export function candidatesOf(
 }
 
 /**
- * Which of the candidates take the image, with the reasons of the others.
+ * Which of the candidates take the image, with the reasons of the others, and what is written for them: what the request
+ * asks, else what the settings say for all models, else what each manifest says.
  * @throws RadserveError no_model_accepts where none does
  */
 export function planOf(
   candidates: readonly ModelEntry[],
   image: Image,
   outputs: readonly OutputKind[] | undefined,
+  ofSite?: readonly OutputKind[],
 ): Plan {
+  const named = outputs ?? ofSite;
   const models = candidates.map((entry) => ({
     entry,
     reasons: accepts(entry, image),
-    outputs: outputs ?? entry.manifest.results.outputs,
+    outputs: named ?? entry.manifest.results.outputs,
     asked: outputs !== undefined,
   }));
   if (models.every(({ reasons }) => reasons.length > 0))
@@ -77,7 +82,8 @@ export function planOf(
         models: models.map(({ entry, reasons }) => ({ name: entry.name, version: entry.version, reasons })),
       },
     );
-  return { models, outputs: outputs === undefined ? ["default"] : [...outputs].sort() };
+  const from = outputs !== undefined ? "request" : ofSite !== undefined ? "settings" : "manifest";
+  return { models, outputs: named === undefined ? ["default"] : [...named].sort(), from };
 }
 
 /**

@@ -118,7 +118,7 @@ class ServingProcess {
       threads: config.threads,
       maxQueue: config.max_queue,
       models: () => models.entries,
-      engine: { provider: providers.includes("cuda") ? "cuda" : "cpu" },
+      engine: { provider: providers.includes("cuda") ? "cuda" : "cpu", outputs: config.outputs },
       cancelRunning: (cancelId) => engine.cancel(cancelId),
       log: this.log,
     });

@@ -2,7 +2,7 @@
 import { workerData } from "node:worker_threads";
 import { createEngine, type Engine } from "./engine.js";
 import { asRadserveError, type ErrorObject } from "./errors.js";
-import { infer, type InferTask } from "./infer.js";
+import { infer, type InferContext, type InferTask } from "./infer.js";
 import { faultForLog } from "./log.js";
 import type { ModelEntry } from "./models.js";
 import type { Answer } from "./results/receipt.js";
@@ -10,6 +10,8 @@ import { warmUp } from "./warm.js";
 
 export interface EngineThreadOptions {
   provider: "cpu" | "cuda";
+  /** What the settings say to write. */
+  outputs?: InferContext["outputs"];
 }
 
 export interface WorkerTask {
@@ -43,7 +45,8 @@ await warmUp(engineOfThread());
 /** What the pool calls. Never throws: errors cross threads as values, so that their codes survive. */
 export default async function work({ task, models }: WorkerTask): Promise<WorkerResult> {
   try {
-    return { ok: true, answer: await infer(task, { engine: engineOfThread(), models }) };
+    const { outputs } = workerData as EngineThreadOptions;
+    return { ok: true, answer: await infer(task, { engine: engineOfThread(), models, outputs }) };
   } catch (thrown) {
     const error = asRadserveError(thrown);
     const unexpected = error.code === "internal" ? { fault: faultForLog(thrown) } : {};

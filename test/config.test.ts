@@ -40,12 +40,15 @@ t.test("values of every form", (t) => {
   const config = load({
     RADSERVE_PROVIDERS: "cuda, cpu",
     RADSERVE_GPUS: "0,1",
+    RADSERVE_OUTPUTS: "json, sr",
     RADSERVE_GPU_MEMORY: "8GiB",
     RADSERVE_METRICS_ALLOW: "10.0.0.0/8,192.168.1.5",
     RADSERVE_PATH_MAP: JSON.stringify([{ from: "\\\\a\\b", to: "/mnt/b" }]),
     RADSERVE_GRACE_SECONDS: "2.5",
   });
   t.match(config, { providers: ["cuda", "cpu"], gpus: [0, 1], gpu_memory: 8 * 2 ** 30, grace_seconds: 2.5 });
+  t.strictSame(config.outputs, ["json", "sr"]);
+  t.equal(load().outputs, undefined);
   t.strictSame(config.path_map, [{ from: "\\\\a\\b", to: "/mnt/b" }]);
   t.equal(parseSize("512"), 512);
   t.equal(parseSize("1.5 kb"), 1500);

@@ -71,7 +71,7 @@ export async function inferFile(
           cancelId: 1,
           roots: { input: undefined, output: undefined },
         },
-        { engine, models: models.entries },
+        { engine, models: models.entries, outputs: config.outputs },
       );
       print(options.json === true ? JSON.stringify(answer, null, 2) : summary(answer));
       return 0;

@@ -153,7 +153,7 @@ function siteProblems(manifest: Manifest, site: Site): Problem[] {
     }));
 }
 
-function resolveThresholds(manifest: Manifest, site: Site): number[][] {
+export function resolveThresholds(manifest: Manifest, site: Site): number[][] {
   return manifest.outputs.map((output) =>
     labelsOf(output).map((label) => site.thresholds[label.label] ?? label.threshold ?? NaN),
   );

@@ -15,7 +15,7 @@ import { RadserveError } from "../errors.js";
 import { explained, hashFile, ifMissing, moveIfThere, sha256, syncFolder, writeDurably } from "./files.js";
 import { NameLock, type LockOptions } from "./lock.js";
 import { belongsTo, checkFileName, checkName, receiptName, stagingName } from "./names.js";
-import { receiptSchema, type Receipt } from "./receipt.js";
+import { receiptSchema, receiptText, type Receipt } from "./receipt.js";
 import { filesOf, readReceipt, sameImage, type Existing } from "./reuse.js";
 
 const MARK = "receipt.json";
@@ -129,7 +129,7 @@ function checked(target: Target, files: readonly ResultFile[], receipt: Receipt)
       throw new Error("Expected the receipt to list each result file with its hash");
   }
   if (listed.size !== files.length) throw new Error("The receipt lists a file that was not given");
-  return Buffer.from(`${JSON.stringify(receiptSchema.parse(receipt), null, 2)}\n`);
+  return Buffer.from(receiptText(receiptSchema.parse(receipt)));
 }
 
 /** The staging folder, held open: were it deleted by who took the lock over, its old path would lead to the new one. */

@@ -5,7 +5,7 @@
 import type { EngineOutput } from "../engine.js";
 import { RadserveError } from "../errors.js";
 import type { Spacing, VolumeGeometry, Warning } from "../image.js";
-import { labelsOf, type Code, type Label, type ModelOutput } from "../manifest.js";
+import { labelsOf, mayOverlap, type Code, type Label, type ModelOutput } from "../manifest.js";
 import type { Finding, Measurement } from "./receipt.js";
 
 /** What one model said about one frame, or about a volume. */
@@ -72,7 +72,7 @@ function interpretOutput(
   if (output.kind === "classification" && given.kind === "classification")
     return { ...none, findings: classified(output.labels, thresholds, given.scores, part) };
   if (output.kind === "segmentation" && given.kind === "segmentation")
-    return segmented(output, given.counts, part);
+    return segmented(output, thresholds, given.counts, part);
   if (output.kind === "regression" && given.kind === "regression")
     return { ...none, measurements: measured(output.values, given.values, part) };
   if ((output.kind === "detection" || output.kind === "probability_map") && given.kind === "boxes")
@@ -97,12 +97,13 @@ function classified(
 
 function segmented(
   output: Extract<ModelOutput, { kind: "segmentation" }>,
+  thresholds: readonly number[],
   counts: readonly number[],
   part: Part,
 ): Interpreted {
   if (counts.length !== output.labels.length)
     throw invalid(`${output.labels.length} pixel counts`, `${counts.length}`);
-  if (part.volume !== undefined) return inVolume(output, counts, part, part.volume);
+  if (part.volume !== undefined) return inVolume(output, thresholds, counts, part, part.volume);
   const { spacing } = part;
   const pixelArea =
     spacing?.patient === true ? (spacing.row * spacing.column) / SQUARE_MM_PER_SQUARE_CM : NaN;
@@ -114,6 +115,7 @@ function segmented(
     const cm2 = pixels * pixelArea;
     findings.push({
       ...named(label, part),
+      ...thresholdOfPixels(output, label, thresholds[i]),
       present: pixels > 0,
       area: { pixels, ...(known ? { cm2 } : {}) },
     });
@@ -133,6 +135,7 @@ function segmented(
 /** A volume has its spacing by nature, and no area: the slices' areas are not added up to one. */
 function inVolume(
   output: Extract<ModelOutput, { kind: "segmentation" }>,
+  thresholds: readonly number[],
   counts: readonly number[],
   part: Part,
   { columnSpacing, rowSpacing, sliceSpacing }: VolumeGeometry,
@@ -140,10 +143,12 @@ function inVolume(
   const voxel = columnSpacing * rowSpacing * sliceSpacing;
   const volumes = output.labels.map((label, i) => {
     const voxels = finite(counts[i]);
-    return { label, voxels, ml: finite((voxels * voxel) / CUBIC_MM_PER_ML) };
+    const threshold = thresholdOfPixels(output, label, thresholds[i]);
+    return { label, threshold, voxels, ml: finite((voxels * voxel) / CUBIC_MM_PER_ML) };
   });
-  const findings = volumes.map(({ label, voxels, ml }): Finding => ({
+  const findings = volumes.map(({ label, threshold, voxels, ml }): Finding => ({
     ...named(label, part),
+    ...threshold,
     present: voxels > 0,
     volume: { voxels, ml },
   }));
@@ -233,6 +238,15 @@ function thresholdOf(label: Label, threshold: number | undefined): number {
   if (threshold === undefined || Number.isNaN(threshold))
     throw invalid(`a threshold for the label "${label.label}"`, "none");
   return threshold;
+}
+
+/** What a pixel's probability was held to; labels that exclude each other are decided without thresholds. */
+function thresholdOfPixels(
+  { activation }: Extract<ModelOutput, { kind: "segmentation" }>,
+  label: Label,
+  threshold: number | undefined,
+): Pick<Finding, "threshold"> {
+  return mayOverlap(activation) ? { threshold: thresholdOf(label, threshold) } : {};
 }
 
 function named(label: Label, part: Part): Pick<Finding, "label" | "code" | "frame"> {

@@ -13,6 +13,7 @@ import { panelSize, scaleBar, type Edges } from "./layout.js";
 import { legendOf, type Legend, type LegendRow } from "./legend.js";
 import { css, labelColours } from "./palette.js";
 import { layHeat, layMask, paste, resized, type Picture } from "./raster.js";
+import type { MarkedPanel } from "./picture-check.js";
 import type { Finding, Measurement } from "./receipt.js";
 import { fitText, textWidth, wrapText, type Style } from "./text.js";
 
@@ -140,6 +141,13 @@ function planOf({ source }: OverlayInput): Plan {
     : { x: left.x + cell + GAP, y: left.y };
   const scale = { x: left.x, y: right.y + panel.height + GUTTER };
   return { width, panel, cell, left, right, scale, below: scale.y + 30 };
+}
+
+/** Where the picture shows what the model marked, for the check of what was drawn. */
+export function markedPanels(input: OverlayInput): MarkedPanel[] {
+  const { right, panel } = planOf(input);
+  const { rgb } = resized(input.picture, panel.width, panel.height);
+  return [{ ...right, width: panel.width, height: panel.height, plain: rgb, results: input.results }];
 }
 
 /** What the model marked, under the boxes and their tags, which are drawn as lines. */

@@ -19,7 +19,10 @@ const finding = z.object({
   label: z.string(),
   code: code.optional(),
   score: z.number().optional().describe("Absent where the model gives a class and no score"),
-  threshold: z.number().optional(),
+  threshold: z
+    .number()
+    .optional()
+    .describe("Of the score; of a segmentation that of each pixel's probability, where it has one"),
   present: z.boolean(),
   frame: z
     .int()
@@ -53,6 +56,8 @@ const outputFile = z.object({
   media_type: z.string(),
   sop_class_uid: z.string().optional(),
   sop_instance_uid: z.string().optional(),
+  series_instance_uid: z.string().optional(),
+  bytes: z.int().min(0).optional(),
   sha256,
 });
 
@@ -80,6 +85,17 @@ const receiptModel = modelResult.extend({
   site_thresholds: z.record(z.string(), z.number()),
   transforms: z.array(transform).describe("From stored values to the tensor, in order"),
   raw_sha256: sha256.optional().describe("Over the raw output tensors"),
+  predecessor: z
+    .object({
+      study_instance_uid: z.string(),
+      series_instance_uid: z.string(),
+      sop_class_uid: z.string(),
+      sop_instance_uid: z.string(),
+    })
+    .optional()
+    .describe(
+      "The report by an earlier version or configuration of the model that lay here and was replaced",
+    ),
 });
 
 export const receiptSchema = z.object({
@@ -117,7 +133,10 @@ export const receiptSchema = z.object({
   }),
   transforms: z.array(transform).describe("Applied by the reader, before any model"),
   warnings: z.array(warning),
-  outputs_requested: z.array(z.string()),
+  outputs_requested: z
+    .array(z.string())
+    .describe("Kinds of files asked for; default where each model's manifest decides"),
+  outputs_from: z.enum(["request", "settings", "manifest"]).optional().describe("Who asked for them"),
   models: z.array(receiptModel),
   timings: z
     .object({
@@ -146,3 +165,8 @@ export type Finding = z.infer<typeof finding>;
 export type Measurement = z.infer<typeof measurement>;
 export type OutputFile = z.infer<typeof outputFile>;
 export type Answer = z.infer<typeof answerSchema>;
+
+/** The text of NAME.json as Radserve writes it. */
+export function receiptText(receipt: Receipt): string {
+  return `${JSON.stringify(receipt, null, 2)}\n`;
+}

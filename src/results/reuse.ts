@@ -73,6 +73,7 @@ export interface Wanted {
   /** Every model that the request asks about, those that may not accept the image too. */
   models: readonly { name: string; sha256: string; site_thresholds: Readonly<Record<string, number>> }[];
   outputs_requested: readonly string[];
+  outputs_from?: Receipt["outputs_from"];
   radserve_version?: string;
 }
 
@@ -86,6 +87,7 @@ export async function reusable(dir: string, receipt: Receipt, wanted: Wanted): P
     return false;
   if (receipt.status !== "completed" || receipt.models.some((m) => m.status === "failed")) return false;
   if (!sameText(receipt.outputs_requested, wanted.outputs_requested)) return false;
+  if (receipt.outputs_from !== wanted.outputs_from) return false;
   if (!sameText(receipt.models.map(identity), wanted.models.map(identity))) return false;
   for (const [file, hash] of filesOf(receipt)) {
     if (/[/\0]/.test(file) || (await hashFile(`${dir}/${file}`)) !== hash) return false;

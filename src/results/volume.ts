@@ -33,13 +33,25 @@ function countMarked(mask: Uint8Array, from: number, length: number): number {
 export function sliceOutputs(outputs: readonly EngineOutput[], slice: number): EngineOutput[] {
   return outputs.map((output) => {
     if (output.kind !== "segmentation") return output;
-    const { plane, groups } = planesOf(output);
+    const { plane } = planesOf(output);
     const { slices = 1, ...whole } = output;
-    const mask = new Uint8Array(groups * plane);
-    for (let group = 0; group < groups; group++) {
-      const from = (group * slices + slice) * plane;
-      mask.set(output.mask.subarray(from, from + plane), group * plane);
-    }
-    return { ...whole, mask };
+    const cut = (values: Uint8Array) => planesOfSlice(values, plane, slices, slice);
+    const { fractions } = output;
+    return {
+      ...whole,
+      mask: cut(output.mask),
+      ...(fractions === undefined ? {} : { fractions: cut(fractions) }),
+    };
   });
+}
+
+/** Of each group of `slices` planes the one of this slice. */
+function planesOfSlice(values: Uint8Array, plane: number, slices: number, slice: number): Uint8Array {
+  const groups = values.length / (plane * slices);
+  const cut = new Uint8Array(groups * plane);
+  for (let group = 0; group < groups; group++) {
+    const from = (group * slices + slice) * plane;
+    cut.set(values.subarray(from, from + plane), group * plane);
+  }
+  return cut;
 }

@@ -1,16 +1,20 @@
 """Reads result objects back with pydicom and highdicom, which know nothing of Radserve.
 
-Takes a JSON file: a list of {"sr": path or null, "seg": path or null, "source": SOP Instance UID, "rows", "columns",
-"segments": count, "mask": path of one plane of 0 and 1 a segment, as the model gave it, or null}. Prints one line for
-each thing that is wrong and, at the end, how many objects were read.
+Takes a JSON file: a list of {"sr": path or null, "seg": path or null, "sc": path or absent, "sources": SOP Instance UIDs
+in the order of the frames, "frames": count where one source holds several, else absent, "rows", "columns", "segments":
+count, "mask": path of a plane for each segment and frame, as the model gave it (0 and 1, or steps of 1/255), or null,
+"picture": path of the PNG that the secondary capture shows}. Prints one line for each thing that is wrong and, at the
+end, how many objects were read.
 """
 
 import json
 import sys
 import warnings
 
+import cv2
 import highdicom
 import numpy as np
+import pydicom
 
 warnings.simplefilter("ignore")
 
@@ -20,11 +24,14 @@ def check_seg(entry):
     if seg.number_of_segments != entry["segments"]:
         yield f"has {seg.number_of_segments} segments"
     raw = np.fromfile(entry["mask"], dtype=np.uint8)
-    raw = raw.reshape(entry["segments"], entry["rows"], entry["columns"])
-    found = seg.get_pixels_by_source_instance(
-        [entry["source"]], ignore_spatial_locations=True, assert_missing_frames_are_empty=True
-    )
-    if not np.array_equal(np.moveaxis(found[0], -1, 0), raw):
+    raw = raw.reshape(entry["segments"], -1, entry["rows"], entry["columns"])
+    how = {"ignore_spatial_locations": True, "assert_missing_frames_are_empty": True, "rescale_fractional": False}
+    if entry.get("frames"):
+        numbers = range(1, entry["frames"] + 1)
+        found = seg.get_pixels_by_source_frame(entry["sources"][0], list(numbers), **how)
+    else:
+        found = seg.get_pixels_by_source_instance(entry["sources"], **how)
+    if not np.array_equal(np.moveaxis(found, -1, 0), raw):
         yield "is not the model's mask"
     for number in range(1, seg.number_of_segments + 1):
         description = seg.get_segment_description(number)
@@ -51,10 +58,17 @@ def check_sr(entry):
         group.get_qualitative_evaluations()
 
 
+def check_sc(entry):
+    pixels = pydicom.dcmread(entry["sc"]).pixel_array
+    picture = cv2.cvtColor(cv2.imread(entry["picture"], cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
+    if not np.array_equal(pixels, picture):
+        yield "is not the picture"
+
+
 read = 0
 for entry in json.load(open(sys.argv[1])):
-    for kind, check in (("sr", check_sr), ("seg", check_seg)):
-        if entry[kind] is None:
+    for kind, check in (("sr", check_sr), ("seg", check_seg), ("sc", check_sc)):
+        if entry.get(kind) is None:
             continue
         read += 1
         try:

@@ -6,9 +6,10 @@ import { createEngine, type Engine, type EngineOutput } from "../../src/engine.j
 import { RadserveError } from "../../src/errors.js";
 import type { Image } from "../../src/image.js";
 import { infer } from "../../src/infer.js";
-import type { OutputKind } from "../../src/manifest.js";
+import { labelsOf, type OutputKind } from "../../src/manifest.js";
 import { loadModels, type ModelEntry } from "../../src/models.js";
 import { readImage } from "../../src/read.js";
+import { statedSides } from "../../src/results/dicom/sides.js";
 import { loadTestModel, type TestModel } from "../lib/object-models.js";
 
 export interface Made {
@@ -87,9 +88,9 @@ async function make(
   const outputFolder = join(folder, basename(sourcePath), names.join("+"));
   mkdirSync(outputFolder, { recursive: true });
   const task = { requestId: "test", inputPath: sourcePath, outputFolder, outputs, startedAt: STARTED };
-  const used = models.filter(({ name }) => names.includes(name));
-  const answer = await infer({ ...task, priority: "routine", cancelId: 1, roots }, { engine, models: used });
   const image = await readImage(readFileSync(sourcePath));
+  const used = models.filter(({ name }) => names.includes(name)).map((model) => ofSide(model, image));
+  const answer = await infer({ ...task, priority: "routine", cancelId: 1, roots }, { engine, models: used });
   const made: Made[] = [];
   for (const { name, outputs: files } of answer.models) {
     const entry = used.find((model) => model.name === name)!;
@@ -102,6 +103,17 @@ async function make(
     made.push({ source: basename(sourcePath), sourcePath, image, model: name, objects, masks });
   }
   return made;
+}
+
+const RIGHT = { value: "24028007", scheme: "SCT", meaning: "Right" };
+
+/** Labels of the left side are refused on images of the right: there the test models speak of the right. */
+function ofSide(model: ModelEntry, image: Image): ModelEntry {
+  if (!statedSides(image, undefined).has("R")) return model;
+  const manifest = structuredClone(model.manifest);
+  for (const label of manifest.outputs.flatMap(labelsOf))
+    if (label.laterality !== undefined) label.laterality = RIGHT;
+  return { ...model, manifest };
 }
 
 async function masksOf(engine: Engine, entry: ModelEntry, image: Image): Promise<Uint8Array[]> {
@@ -133,7 +145,7 @@ export function pythonList(made: readonly Made[], folder: string): string {
     const { rows, columns } = image.format;
     const source = image.source.sopInstanceUid;
     const { sr = null, seg = null } = objects;
-    return { sr, seg, source, rows, columns, segments: masks.length, mask };
+    return { sr, seg, sources: [source], rows, columns, segments: masks.length, mask };
   });
   const path = join(folder, "objects.json");
   writeFileSync(path, JSON.stringify(list));

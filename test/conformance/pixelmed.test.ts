@@ -11,6 +11,7 @@ import { readImage } from "../../src/read.js";
 import { ADDON, commandsAre, DICOM_FILES, needs } from "../support/needs.js";
 import { refusedErrors } from "./allowed.js";
 import { workshop } from "./objects.js";
+import { specialShop } from "./special.js";
 
 const JARS = "/usr/share/java";
 const skip = needs(ADDON, DICOM_FILES, `${JARS}/pixelmed.jar`) || commandsAre("java");
@@ -50,7 +51,19 @@ t.test("PixelMed's validator has no errors", { skip }, async (t) => {
     const [made] = await shop.make(resolve("../shared/dicom", file), [model], ["sr", "seg"]);
     reports.push(made!.objects.sr!);
   }
-  t.ok(reports.length >= 8, `${reports.length} reports`);
+  // Whole series, a report that follows another, probabilities, heat maps and measured values; colour and many frames
+  const special = await specialShop();
+  t.teardown(() => special.close());
+  for (const [model, source, follows] of [
+    ["volume", "ct-series-chest", true],
+    ["volume-fractional", "ct-series-chest", false],
+    ["fractional", "rle-mr-multiframe12.dcm", false],
+    ["regression", "rle-mr-multiframe12.dcm", false],
+    ["heatmap", "ele-us-burnedin.dcm", false],
+    ["detector", "jpeg70-us-rgb-2frame.dcm", false],
+  ] as const)
+    reports.push((await special.make(model, source, follows)).sr!);
+  t.ok(reports.length >= 14, `${reports.length} reports`);
   const queue = [...reports];
   const worker = async () => {
     for (let report = queue.shift(); report !== undefined; report = queue.shift()) {

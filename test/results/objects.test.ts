@@ -23,29 +23,11 @@ import { structuredReport } from "../../src/results/dicom/sr.js";
 import { derivedUid } from "../../src/results/dicom/uid.js";
 import { receiptSchema } from "../../src/results/receipt.js";
 import { loadTestModel, type TestModel } from "../lib/object-models.js";
-import { attributesOf, dicomFile, picture, Typed, type Attributes as Values } from "../support/dicom.js";
+import { radiograph } from "../lib/radiograph.js";
+import { Typed } from "../support/dicom.js";
 import { ADDON, needs } from "../support/needs.js";
 
 const STARTED = "2026-11-21T22:30:00.123Z";
-
-/** A greyscale radiograph of 24 x 32 pixels with an identity. */
-function radiograph(more: Values = {}): Buffer {
-  const raw = picture({ rows: 24, columns: 32, samples: 1, bitsAllocated: 8, bitsStored: 8 });
-  const attributes = attributesOf(raw, {
-    SOPClassUID: "1.2.840.10008.5.1.4.1.1.1",
-    SOPInstanceUID: "1.2.3.1",
-    StudyInstanceUID: "1.2.3.2",
-    SeriesInstanceUID: "1.2.3.3",
-    Modality: "CR",
-    PatientID: "4711",
-    AccessionNumber: "A-1",
-    StudyDate: "20261121",
-    InstanceNumber: "7",
-    TimezoneOffsetFromUTC: "+0200",
-    ...more,
-  });
-  return dicomFile({ attributes, pixels: raw.data, pixelVr: "OB" });
-}
 
 const codeOf = (item: Attributes, sequence: string) => item.sequence(sequence)?.[0]?.string("CodeValue");
 const nameOf = (item: Attributes) => codeOf(item, "ConceptNameCodeSequence");
@@ -93,7 +75,7 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     const receipt = receiptSchema.parse(JSON.parse(readFileSync(answer.receipt_path, "utf8")));
     return { answer, files, receipt, sr: object("sr")!, seg: object("seg")!, sc: object("sc")! };
   };
-  const segmented = await run(radiograph({ ImageLaterality: "R" }), [models.segmenter]);
+  const segmented = await run(radiograph({ ImageLaterality: "L" }), [models.segmenter]);
   const classified = await run(radiograph(), [models.classifier]);
   const detected = await run(radiograph({ ImageLaterality: "R" }), [models.detector]);
   const objects = [segmented, classified, detected].flatMap(({ sr, seg, sc }) =>
@@ -115,13 +97,13 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
 
   await t.test("2: other weights are another device and another series", async (t) => {
     const other: ModelEntry = { ...models.segmenter, sha256: "f".repeat(64) };
-    const again = await run(radiograph({ ImageLaterality: "R" }), [other]);
+    const again = await run(radiograph({ ImageLaterality: "L" }), [other]);
     const device = (object: Attributes) =>
       object.sequence("ContributingEquipmentSequence")![0]!.string("DeviceUID");
     t.not(device(again.sr), device(segmented.sr));
     t.not(again.sr.string("SeriesInstanceUID"), segmented.sr.string("SeriesInstanceUID"));
     const site: ModelEntry = { ...models.segmenter, site: { thresholds: { grey: 0.4 } } };
-    const changed = await run(radiograph({ ImageLaterality: "R" }), [site]);
+    const changed = await run(radiograph({ ImageLaterality: "L" }), [site]);
     t.not(
       changed.sr.string("SeriesInstanceUID"),
       segmented.sr.string("SeriesInstanceUID"),
@@ -177,7 +159,7 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
         children(group, "112040")[0]?.string("UID"),
       ]);
     const later = { startedAt: "2026-11-22T01:00:00.000Z" };
-    const rerun = await run(radiograph({ ImageLaterality: "R" }), [models.segmenter], later);
+    const rerun = await run(radiograph({ ImageLaterality: "L" }), [models.segmenter], later);
     t.strictSame(tracking(rerun), tracking(segmented));
     t.not(rerun.sr.string("SOPInstanceUID"), segmented.sr.string("SOPInstanceUID"));
     t.equal(rerun.sr.string("SeriesInstanceUID"), segmented.sr.string("SeriesInstanceUID"));
@@ -301,14 +283,14 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
   });
 
   await t.test("equal start gives equal bytes, and equal UIDs only those", async (t) => {
-    const again = await run(radiograph({ ImageLaterality: "R" }), [models.segmenter]);
+    const again = await run(radiograph({ ImageLaterality: "L" }), [models.segmenter]);
     for (const [i, file] of again.files.entries()) {
       t.equal(file.sha256, segmented.files[i]?.sha256, file.path);
       t.equal(file.sop_instance_uid, segmented.files[i]?.sop_instance_uid);
     }
     const bare = (receipt: object) => ({ ...receipt, timings: undefined, source: undefined });
     t.strictSame(bare(again.receipt), bare(segmented.receipt));
-    const renamed = await run(radiograph({ ImageLaterality: "R", PatientName: "Other^Name" }), [
+    const renamed = await run(radiograph({ ImageLaterality: "L", PatientName: "Other^Name" }), [
       models.segmenter,
     ]);
     t.not(
@@ -427,7 +409,7 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     t.match(await check("seg", cut), /^output_invalid/, "a cut file");
     t.equal(
       maskOf(outputs, rows * columns)({ number: 1, output: 0, index: 0, label: { label: "" } }, 0)(0),
-      true,
+      1,
     );
   });
 
@@ -437,15 +419,19 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     const ids = sourceIds(image);
     if ("missing" in ids) throw new Error("It has an identity");
     const base = { ids, model: models.classifier, startedAt: new Date(STARTED) };
-    const { secondaryCapture } = await import("../../src/results/dicom/sc.js");
+    const { pixelsOf, secondaryCapture } = await import("../../src/results/dicom/sc.js");
     const { default: sharp } = await import("sharp");
     const png = await sharp({ create: { width: 8, height: 8, channels: 3, background: "#808080" } })
       .png()
       .toBuffer();
     const left: Subject = { ...base, image, attributes: image.attributes! };
     const right: Subject = { ...base, image: other, attributes: other.attributes! };
-    const object = await secondaryCapture(right, png, 0);
-    await checkObjects(right, [{ kind: "sc", object }], undefined);
+    const pixels = await pixelsOf(png);
+    const object = await secondaryCapture(right, pixels, 0);
+    await checkObjects(right, [{ kind: "sc", object, pixels }], undefined);
+    const rgb = Uint8Array.from(pixels.rgb, (value, i) => (i === 7 ? value + 1 : value));
+    const changed = checkObjects(right, [{ kind: "sc", object, pixels: { ...pixels, rgb } }], undefined);
+    await t.rejects(changed, { code: "output_invalid", message: /pixels are not the overlay's/ });
     await t.rejects(checkObjects(left, [{ kind: "sc", object }], undefined), {
       code: "output_invalid",
       message: /Laterality is not the source's/,

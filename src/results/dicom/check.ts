@@ -8,12 +8,15 @@ import { RadserveError } from "../../errors.js";
 import type { Attributes } from "../../image.js";
 import { deviceUid, segmentsOf, type DicomKind, type Subject } from "./common.js";
 import type { DicomObject } from "./dataset.js";
-import { maskOf, type FrameOutputs } from "./seg.js";
+import type { Pixels } from "./sc.js";
+import { segmentValues, type FrameOutputs } from "./seg.js";
 import { anatomyOfSeries, patientAndStudy, type SourceFrame } from "./source.js";
 
 export interface Written {
   kind: DicomKind;
   object: DicomObject;
+  /** Of a secondary capture: what it has to show. */
+  pixels?: Pixels;
 }
 
 /**
@@ -26,12 +29,13 @@ export async function checkObjects(
   outputs: FrameOutputs | undefined,
 ): Promise<void> {
   const known = knownObjects(subject, written);
-  for (const { kind, object } of written) {
+  for (const { kind, object, pixels } of written) {
     const attributes = readBack(kind, object);
     checkNames(kind, object, attributes, subject);
     checkCopies(kind, attributes, subject);
     if (kind === "sr") checkReport(attributes, known);
     if (kind === "sc") checkSources(kind, attributes.sequence("SourceImageSequence") ?? [], known);
+    if (pixels !== undefined) await checkPixels(object, pixels);
     if (kind === "seg" && outputs !== undefined) await checkMasks(object, attributes, subject, outputs);
   }
 }
@@ -39,7 +43,7 @@ export async function checkObjects(
 function wrong(kind: DicomKind, what: string): RadserveError {
   return new RadserveError(
     "output_invalid",
-    `The ${kind.toUpperCase()} object failed its check before it was written: ${what}. Nothing was written; please report this fault.`,
+    `The ${kind.toUpperCase()} object failed its check before it was written: ${what}. Nothing of this model was written; please report this fault.`,
     { output: kind },
   );
 }
@@ -125,6 +129,15 @@ function checkReport(attributes: Attributes, known: ReadonlyMap<string, string>)
   visit(attributes);
 }
 
+/** The picture reads back bit by bit, through its compression. */
+async function checkPixels({ bytes }: DicomObject, { rows, columns, rgb }: Pixels): Promise<void> {
+  const image = readDicom(bytes);
+  const { format } = image;
+  const same = format.rows === rows && format.columns === columns && format.samplesPerPixel === 3;
+  if (!same || !Buffer.from(rgb).equals(await image.frame(0)))
+    throw wrong("sc", "its pixels are not the overlay's");
+}
+
 /** Each frame by what it says of itself: segment, source frame and place lead to the mask that it has to be. */
 async function checkMasks(
   object: DicomObject,
@@ -140,7 +153,7 @@ async function checkMasks(
     throw wrong("seg", "its size is not the source's");
   if (image.frameCount !== segments.length * subject.image.frameCount || frames.length !== image.frameCount)
     throw wrong("seg", "it has not one frame for each segment and source frame");
-  const maskAt = maskOf(outputs, rows * columns);
+  const valuesAt = segmentValues(subject.model, outputs, rows * columns);
   const sources = new Map(subject.ids.frames.map((source, index) => [sourceKey(source), index]));
   const seen = new Set<string>();
   for (const [index, groups] of frames.entries()) {
@@ -151,9 +164,9 @@ async function checkMasks(
       throw wrong("seg", `its frame ${index + 1} is of no segment or no source frame`);
     checkPlace(groups, subject, frame, index);
     const pixels = await image.frame(index);
-    const marked = maskAt(segment, frame);
+    const valueOf = valuesAt(segment, frame);
     for (let pixel = 0; pixel < pixels.length; pixel++)
-      if ((pixels[pixel] === 1) !== marked(pixel))
+      if (pixels[pixel] !== valueOf(pixel))
         throw wrong("seg", `its frame ${index + 1} is not the mask of the model's output`);
     seen.add(`${segment.number} ${frame}`);
   }

@@ -1,11 +1,13 @@
 /** What every result object holds: patient, study, series, equipment, and who processed what (IHE AI Results). */
+import { RadserveError } from "../../errors.js";
 import type { Attributes, Image } from "../../image.js";
 import type { Code, Label, ModelOutput, OutputKind } from "../../manifest.js";
 import { labelsOf } from "../../manifest.js";
 import type { ModelEntry } from "../../models.js";
 import { VERSION } from "../../version.js";
 import type { Dataset } from "./dataset.js";
-import { dateAndTime, fingerprint, lateralityOf, patientAndStudy, zoneOf, type SourceIds } from "./source.js";
+import { dateAndTime, fingerprint, patientAndStudy, zoneOf, type SourceIds } from "./source.js";
+import { statedSides, type Side } from "./sides.js";
 import { derivedUid } from "./uid.js";
 
 export type DicomKind = Extract<OutputKind, "sr" | "seg" | "sc">;
@@ -34,7 +36,7 @@ function configuration({ model }: Subject): unknown {
 }
 
 /** Names the model, not the machine: other weights are another device. */
-export function deviceUid(model: Subject["model"]): string {
+export function deviceUid(model: Pick<Subject["model"], "sha256">): string {
   return derivedUid("device", [model.sha256]);
 }
 
@@ -57,6 +59,23 @@ const LONGEST_CODE_VALUE = 16;
 export function codeItem({ value, scheme, meaning }: Code): Dataset {
   const place = value.length > LONGEST_CODE_VALUE ? "LongCodeValue" : "CodeValue";
   return { [place]: value, CodingSchemeDesignator: scheme, CodeMeaning: oneLine(meaning, 64) };
+}
+
+/**
+ * The concept of a label or of a value. Models without codes are refused when they are loaded; this is where nothing is
+ * written without one whatever came before.
+ * @throws RadserveError output_invalid
+ */
+export function codeOf(named: { label: string; code?: Code | undefined }): Code {
+  if (named.code === undefined) throw uncoded(named);
+  return named.code;
+}
+
+export function uncoded({ label }: { label: string }): RadserveError {
+  return new RadserveError(
+    "output_invalid",
+    `Expected a coded concept for "${label}"; its manifest gives none, and no DICOM object can tell it. Add the code to the manifest.`,
+  );
 }
 
 /** Text for LO, SH and CS-like values, where a backslash would divide it. */
@@ -141,15 +160,16 @@ export function commonModules(subject: Subject, kind: DicomKind): Dataset {
   };
 }
 
-const SIDES: Readonly<Record<"L" | "R", Code>> = {
+const SIDES: Readonly<Record<Side, Code>> = {
   L: { value: "7771000", scheme: "SCT", meaning: "Left" },
   R: { value: "24028007", scheme: "SCT", meaning: "Right" },
 };
 
-/** The side of a label's finding site: the manifest's, else the one that the source shows. */
-export function sideOf({ attributes }: Subject, label: Label): Code | undefined {
-  const shown = lateralityOf(attributes);
-  return label.laterality ?? (shown === undefined ? undefined : SIDES[shown]);
+/** The side of a label's finding site: the manifest's, else the one that the source shows, if it states one only. */
+export function sideOf({ image }: Subject, label: Label): Code | undefined {
+  const [shown, ...others] = statedSides(image, undefined);
+  if (label.laterality !== undefined) return label.laterality;
+  return shown === undefined || others.length > 0 ? undefined : SIDES[shown];
 }
 
 /** As the source's, so that results sort as their images do. */

@@ -108,6 +108,9 @@ function contentHash(dataset: Dataset): string {
     .digest("hex");
 }
 
+/** A frame is one fragment, as RLE demands (PS3.5 section A.4.2). */
+const WRITE = { fragmentMultiframe: false };
+
 /** An object ready to be written: its file, and its names for those that refer to it. */
 export interface DicomObject {
   sopClassUid: string;
@@ -121,8 +124,13 @@ export interface DicomObject {
  * it: equal UIDs are equal bytes, and other bytes have another UID.
  * @param dataset without SOPInstanceUID; with SOPClassUID and SeriesInstanceUID
  * @param seed what else tells the object from others: the source's and the model's hashes, the configuration
+ * @param transferSyntaxUid where Pixel Data is one encapsulated frame
  */
-export function dicomObject(dataset: Dataset, seed: readonly unknown[]): DicomObject {
+export function dicomObject(
+  dataset: Dataset,
+  seed: readonly unknown[],
+  transferSyntaxUid = EXPLICIT_VR_LITTLE_ENDIAN,
+): DicomObject {
   const { SOPClassUID: sopClassUid, SeriesInstanceUID: seriesInstanceUid } = dataset;
   if (typeof sopClassUid !== "string" || typeof seriesInstanceUid !== "string")
     throw new Error("An object has a SOP class and a series");
@@ -133,11 +141,11 @@ export function dicomObject(dataset: Dataset, seed: readonly unknown[]): DicomOb
       FileMetaInformationVersion: new Uint8Array([0, 1]),
       MediaStorageSOPClassUID: sopClassUid,
       MediaStorageSOPInstanceUID: sopInstanceUid,
-      TransferSyntaxUID: EXPLICIT_VR_LITTLE_ENDIAN,
+      TransferSyntaxUID: transferSyntaxUid,
       ImplementationClassUID: IMPLEMENTATION_CLASS,
       ImplementationVersionName: `RADSERVE_${VERSION}`.slice(0, 16),
     }),
   );
   file.dict = elementsOf({ ...dataset, SOPInstanceUID: sopInstanceUid });
-  return { sopClassUid, sopInstanceUid, seriesInstanceUid, bytes: new Uint8Array(file.write()) };
+  return { sopClassUid, sopInstanceUid, seriesInstanceUid, bytes: new Uint8Array(file.write(WRITE)) };
 }

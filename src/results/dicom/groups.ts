@@ -2,6 +2,7 @@
 import { labelsOf, type Code, type Label, type ModelOutput } from "../../manifest.js";
 import type { Finding, Measurement } from "../receipt.js";
 import {
+  codeOf,
   OWN_SCHEME,
   segmentsOf,
   segmentTracking,
@@ -101,14 +102,12 @@ function isRegion({ finding, seg, place }: Group): boolean {
 }
 
 function absentItem({ subject, finding, known }: Group): Dataset {
-  const { code } = known.label;
-  if (code === undefined) throw new Error("Models without codes write no DICOM objects");
   const source = images(
     "INFERRED FROM",
     dcm("121112", "Source of Measurement"),
     framesOf(subject, finding.frame),
   );
-  return coded("CONTAINS", code, ABSENT, source);
+  return coded("CONTAINS", codeOf(known.label), ABSENT, source);
 }
 
 interface Group {
@@ -155,13 +154,12 @@ function algorithmItems({ model }: Subject): Dataset[] {
 
 /** Finding, category and site with its side. */
 function findingItems(subject: Subject, label: Label): Dataset[] {
-  const { code, category, finding_site } = label;
-  if (code === undefined) throw new Error("Models without codes write no DICOM objects");
+  const { category, finding_site } = label;
   const side = sideOf(subject, label);
   const sided = side === undefined ? [] : [coded("HAS CONCEPT MOD", sct("272741003", "Laterality"), side)];
   return [
     ...(category === undefined ? [] : [coded("CONTAINS", sct("276214006", "Finding category"), category)]),
-    coded("CONTAINS", dcm("121071", "Finding"), code),
+    coded("CONTAINS", dcm("121071", "Finding"), codeOf(label)),
     ...(finding_site === undefined
       ? []
       : [coded("HAS CONCEPT MOD", sct("363698007", "Finding Site"), finding_site, sided)]),
@@ -180,10 +178,7 @@ function scoreItems({ finding, known }: Pick<Group, "finding" | "known">): Datas
 }
 
 function measured(own: readonly Measurement[]): Dataset[] {
-  return own.map(({ code, value, unit }) => {
-    if (code === undefined) throw new Error("Models without codes write no DICOM objects");
-    return num(code, value, unit);
-  });
+  return own.map(({ name, code, value, unit }) => num(codeOf({ label: name, code }), value, unit));
 }
 
 /** TID 1410 with a box. */
@@ -212,7 +207,8 @@ function boxGroup(group: Group, box: NonNullable<Finding["box"]>): Dataset {
 }
 
 /** TID 1410 with a segment on one frame. */
-function frameGroup({ subject, finding, known, own }: Group, seg: Companion, place: Segment): Dataset {
+function frameGroup(group: Group, seg: Companion, place: Segment): Dataset {
+  const { subject, finding, known, own } = group;
   const { id, uid } = segmentTracking(subject, place);
   const frame = (finding.frame ?? 1) - 1;
   return container("CONTAINS", GROUP, "1410", [
@@ -226,12 +222,14 @@ function frameGroup({ subject, finding, known, own }: Group, seg: Companion, pla
       ReferencedFrameNumber: segFrameNumber(place.number, frame, subject.ids.frames.length),
     }),
     ...images("CONTAINS", dcm("121233", "Source image for segmentation"), framesOf(subject, finding.frame)),
+    ...scoreItems(group),
     ...measured(own),
   ]);
 }
 
 /** TID 1411 with a segment through all slices. */
-function volumeGroup({ subject, known, own }: Group, seg: Companion, place: Segment): Dataset {
+function volumeGroup(group: Group, seg: Companion, place: Segment): Dataset {
+  const { subject, known, own } = group;
   const { id, uid } = segmentTracking(subject, place);
   return container("CONTAINS", GROUP, "1411", [
     ...tracking(id, uid),
@@ -243,6 +241,7 @@ function volumeGroup({ subject, known, own }: Group, seg: Companion, place: Segm
       ReferencedSegmentNumber: place.number,
     }),
     ...sourceOfVolume(subject),
+    ...scoreItems(group),
     ...measured(own),
   ]);
 }
@@ -268,7 +267,7 @@ function wholeGroup(group: Group): Dataset {
     ...images("CONTAINS", dcm("121112", "Source of Measurement"), framesOf(subject, finding.frame)),
     ...scoreItems(group),
     ...measured(own),
-    ...(label.code === undefined ? [] : [coded("CONTAINS", label.code, finding.present ? PRESENT : ABSENT)]),
+    coded("CONTAINS", codeOf(label), finding.present ? PRESENT : ABSENT),
   ]);
 }
 

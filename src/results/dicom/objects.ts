@@ -7,10 +7,10 @@ import { objectName } from "../names.js";
 import type { OutputFile } from "../receipt.js";
 import { checkObjects, type Written } from "./check.js";
 import type { DicomKind, Subject } from "./common.js";
-import { secondaryCapture } from "./sc.js";
+import { pixelsOf, secondaryCapture } from "./sc.js";
 import { segmentation, type FrameOutputs } from "./seg.js";
 import { sourceIds, type SourceIds } from "./source.js";
-import { structuredReport, type Companion, type Said } from "./sr.js";
+import { structuredReport, type Predecessor, type Said } from "./sr.js";
 
 const DICOM_KINDS: readonly DicomKind[] = ["seg", "sc", "sr"];
 
@@ -29,7 +29,7 @@ export interface ObjectsRequest {
   name: string;
   /** The overlay, and the frame (from 0) that it shows; called where a secondary capture is wanted. */
   picture: () => Promise<{ png: Uint8Array; frame: number }>;
-  predecessor?: Companion | undefined;
+  predecessor?: Predecessor | undefined;
 }
 
 export interface Objects {
@@ -87,7 +87,8 @@ async function build(
   if (seg !== undefined) written.push({ kind: "seg", object: seg });
   if (kinds.includes("sc")) {
     const { png, frame } = await picture();
-    written.push({ kind: "sc", object: await secondaryCapture(subject, png, frame) });
+    const pixels = await pixelsOf(png);
+    written.push({ kind: "sc", object: await secondaryCapture(subject, pixels, frame), pixels });
   }
   if (kinds.includes("sr"))
     written.push({ kind: "sr", object: structuredReport({ subject, said, seg, predecessor }) });
@@ -110,6 +111,8 @@ function listed(
       media_type: "application/dicom",
       sop_class_uid: object.sopClassUid,
       sop_instance_uid: object.sopInstanceUid,
+      series_instance_uid: object.seriesInstanceUid,
+      bytes: object.bytes.length,
       sha256: sha256(object.bytes),
     };
   });

@@ -3,26 +3,40 @@ import sharp from "sharp";
 import { codeItem, commonModules, freeText, lossiness, seedOf, type Subject } from "./common.js";
 import { dcm } from "./content.js";
 import { dicomObject, type DicomObject } from "./dataset.js";
+import { RLE_LOSSLESS, rleFrame } from "./rle.js";
 import { anatomyOfSeries, referenced } from "./source.js";
 
 export const SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7";
 
-/**
- * @param png the overlay as it is written beside the receipt
- * @param frame of the image (from 0) that the picture shows
- */
-export async function secondaryCapture(
-  subject: Subject,
-  png: Uint8Array,
-  frame: number,
-): Promise<DicomObject> {
-  const { image, attributes, ids, model } = subject;
+/** A picture's pixels, RGB by pixel in 8 bits. */
+export interface Pixels {
+  rows: number;
+  columns: number;
+  rgb: Uint8Array;
+}
+
+/** @param png the overlay as it is written beside the receipt */
+export async function pixelsOf(png: Uint8Array): Promise<Pixels> {
   const { data, info } = await sharp(png)
     .removeAlpha()
     .toColourspace("srgb")
     .raw()
     .toBuffer({ resolveWithObject: true });
   if (info.channels !== 3) throw new Error("The overlay is a colour picture");
+  return { rows: info.height, columns: info.width, rgb: data };
+}
+
+/**
+ * In RLE Lossless: these pictures are plain over wide areas and shrink to a fifth, which counts where every slice of a
+ * study has one; of the compressions it is the one without colour transforms and the one that most readers have.
+ * @param frame of the image (from 0) that the picture shows
+ */
+export async function secondaryCapture(
+  subject: Subject,
+  { rows, columns, rgb }: Pixels,
+  frame: number,
+): Promise<DicomObject> {
+  const { image, attributes, ids, model } = subject;
   const source = ids.frames[frame];
   if (source === undefined) throw new Error("The picture is of a frame of the image");
   const { manifest } = model;
@@ -51,16 +65,18 @@ export async function secondaryCapture(
       })),
       SamplesPerPixel: 3,
       PhotometricInterpretation: "RGB",
-      PlanarConfiguration: 0,
-      Rows: info.height,
-      Columns: info.width,
+      // RLE keeps the colours apart
+      PlanarConfiguration: 1,
+      Rows: rows,
+      Columns: columns,
       BitsAllocated: 8,
       BitsStored: 8,
       HighBit: 7,
       PixelRepresentation: 0,
-      PixelData: data,
+      PixelData: await rleFrame(rgb, rows, columns),
     },
     seedOf(subject),
+    RLE_LOSSLESS,
   );
 }
 

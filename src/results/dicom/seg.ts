@@ -1,13 +1,16 @@
 /**
- * The segmentation: Segmentation Storage, binary (PS3.3 A.51, C.8.20). Every segment has a frame for every frame of
- * the source, empty ones too: what the model did not mark was looked at.
+ * The segmentation: Segmentation Storage, binary, or fractional where the manifest calls the output probabilities
+ * (PS3.3 A.51, C.8.20). Every segment has a frame for every frame of the source, empty ones too: what the model did
+ * not mark was looked at.
  */
 import type { EngineOutput } from "../../engine.js";
 import type { Attributes, Image, PlanePosition, Spacing } from "../../image.js";
+import { isFractional } from "../../manifest.js";
 import { labelColours, type Rgb } from "../palette.js";
 import {
   algorithm,
   codeItem,
+  codeOf,
   commonModules,
   lossiness,
   oneLine,
@@ -15,6 +18,7 @@ import {
   segmentsOf,
   segmentTracking,
   sideOf,
+  uncoded,
   type Segment,
   type Subject,
 } from "./common.js";
@@ -34,33 +38,84 @@ export function segFrameNumber(segment: number, frame: number, frames: number): 
   return (segment - 1) * frames + frame + 1;
 }
 
-/** Whether a pixel of a frame belongs to a segment. */
-export type MaskOf = (segment: Segment, frame: number) => (pixel: number) => boolean;
+/** The value of a frame's pixel in a segment: 0 or 1 in a mask, 0 to 255 among probabilities. */
+export type ValuesOf = (segment: Segment, frame: number) => (pixel: number) => number;
 
 /** @throws Error where an output is no segmentation of the image's size: the engine's contract is broken */
-export function maskOf(outputs: FrameOutputs, pixels: number): MaskOf {
+export function maskOf(outputs: FrameOutputs, pixels: number): ValuesOf {
   return (segment, frame) => {
-    const given = outputs[frame]?.[segment.output];
-    if (given?.kind !== "segmentation" || given.rows * given.columns !== pixels)
-      throw new Error("A segmentation has a mask of the source's size for every frame");
-    const { mask } = given;
-    if (!given.overlapping) return (pixel) => mask[pixel] === segment.index + 1;
+    const { mask, overlapping } = segmentationAt(outputs, segment, frame, pixels);
+    if (!overlapping) return (pixel) => (mask[pixel] === segment.index + 1 ? 1 : 0);
     const plane = segment.index * pixels;
-    return (pixel) => mask[plane + pixel] !== 0;
+    return (pixel) => (mask[plane + pixel] === 0 ? 0 : 1);
   };
 }
 
+/** Probabilities in steps of 1/255. @throws as maskOf, and where the output has none */
+export function fractionsOf(outputs: FrameOutputs, pixels: number): ValuesOf {
+  return (segment, frame) => {
+    const { fractions } = segmentationAt(outputs, segment, frame, pixels);
+    const plane = segment.index * pixels;
+    if (fractions === undefined || fractions.length < plane + pixels)
+      throw new Error("A fractional segmentation has a plane of probabilities for every label");
+    return (pixel) => fractions[plane + pixel] ?? 0;
+  };
+}
+
+function segmentationAt(outputs: FrameOutputs, segment: Segment, frame: number, pixels: number) {
+  const given = outputs[frame]?.[segment.output];
+  if (given?.kind !== "segmentation" || given.rows * given.columns !== pixels)
+    throw new Error("A segmentation has a mask of the source's size for every frame");
+  return given;
+}
+
+/** How a model's segments are written: all of a kind, as the manifest says. */
+export function segmentValues(model: Subject["model"], outputs: FrameOutputs, pixels: number): ValuesOf {
+  return model.manifest.outputs.some(isFractional) ? fractionsOf(outputs, pixels) : maskOf(outputs, pixels);
+}
+
 /** Frames of one bit a pixel, one behind the other without padding, the first pixel in the lowest bit (PS3.5 8.1.1). */
-function packed(segments: readonly Segment[], frames: number, pixels: number, maskAt: MaskOf): Uint8Array {
+function packed(segments: readonly Segment[], frames: number, pixels: number, maskAt: ValuesOf): Uint8Array {
   const bits = new Uint8Array(Math.ceil((segments.length * frames * pixels) / 8));
   let at = 0;
   for (const segment of segments)
     for (let frame = 0; frame < frames; frame++) {
       const marked = maskAt(segment, frame);
       for (let pixel = 0; pixel < pixels; pixel++, at++)
-        if (marked(pixel)) bits[at >>> 3] = (bits[at >>> 3] ?? 0) | (1 << (at & 7));
+        if (marked(pixel) === 1) bits[at >>> 3] = (bits[at >>> 3] ?? 0) | (1 << (at & 7));
     }
   return bits;
+}
+
+/** The same, one byte a pixel. */
+function bytesOf(segments: readonly Segment[], frames: number, pixels: number, valueAt: ValuesOf) {
+  const bytes = new Uint8Array(segments.length * frames * pixels);
+  let at = 0;
+  for (const segment of segments)
+    for (let frame = 0; frame < frames; frame++) {
+      const values = valueAt(segment, frame);
+      for (let pixel = 0; pixel < pixels; pixel++) bytes[at++] = values(pixel);
+    }
+  return bytes;
+}
+
+/** Image Pixel and Segmentation Image modules that depend on the type (PS3.3 C.8.20.2). */
+function pixelModule(subject: Subject, segments: readonly Segment[], outputs: FrameOutputs): Dataset {
+  const { frameCount, format } = subject.image;
+  const pixels = format.rows * format.columns;
+  if (subject.model.manifest.outputs.some(isFractional))
+    return {
+      ...{ BitsAllocated: 8, BitsStored: 8, HighBit: 7 },
+      SegmentationType: "FRACTIONAL",
+      SegmentationFractionalType: "PROBABILITY",
+      MaximumFractionalValue: 255,
+      PixelData: bytesOf(segments, frameCount, pixels, fractionsOf(outputs, pixels)),
+    };
+  return {
+    ...{ BitsAllocated: 1, BitsStored: 1, HighBit: 0 },
+    SegmentationType: "BINARY",
+    PixelData: packed(segments, frameCount, pixels, maskOf(outputs, pixels)),
+  };
 }
 
 export function segmentation(subject: Subject, outputs: FrameOutputs): DicomObject {
@@ -70,7 +125,9 @@ export function segmentation(subject: Subject, outputs: FrameOutputs): DicomObje
   const frames = image.frameCount;
   const exclusive =
     outputs[0]?.filter((output) => output.kind === "segmentation").length === 1 &&
-    outputs[0].every((output) => output.kind !== "segmentation" || !output.overlapping);
+    outputs[0].every(
+      (output) => output.kind !== "segmentation" || (!output.overlapping && output.fractions === undefined),
+    );
   const dataset: Dataset = {
     SOPClassUID: SEGMENTATION,
     Modality: "SEG",
@@ -87,19 +144,15 @@ export function segmentation(subject: Subject, outputs: FrameOutputs): DicomObje
     NumberOfFrames: segments.length * frames,
     Rows: rows,
     Columns: columns,
-    BitsAllocated: 1,
-    BitsStored: 1,
-    HighBit: 0,
     PixelRepresentation: 0,
     BurnedInAnnotation: "NO",
     ...lossiness(image, attributes),
-    SegmentationType: "BINARY",
     SegmentsOverlap: exclusive ? "NO" : "UNDEFINED",
     SegmentSequence: segmentItems(subject, segments),
     ReferencedSeriesSequence: [
       { SeriesInstanceUID: ids.seriesInstanceUid, ReferencedInstanceSequence: referencedObjects(ids.frames) },
     ],
-    PixelData: packed(segments, frames, rows * columns, maskOf(outputs, rows * columns)),
+    ...pixelModule(subject, segments, outputs),
   };
   return dicomObject(dataset, seedOf(subject));
 }
@@ -108,10 +161,10 @@ function segmentItems(subject: Subject, segments: readonly Segment[]): Dataset[]
   const { model } = subject;
   const colours = labelColours(model.manifest.outputs);
   return segments.map((segment) => {
-    const { code, category, finding_site, label } = segment.label;
+    const { category, finding_site, label } = segment.label;
+    const code = codeOf(segment.label);
     const laterality = sideOf(subject, segment.label);
-    if (code === undefined || category === undefined)
-      throw new Error("Segments without codes are refused when the model is loaded");
+    if (category === undefined) throw uncoded(segment.label);
     const { id, uid } = segmentTracking(subject, segment);
     const colour = colours[segment.output]?.[segment.index];
     const side = laterality === undefined ? {} : { AnatomicRegionModifierSequence: [codeItem(laterality)] };

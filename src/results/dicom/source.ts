@@ -184,17 +184,6 @@ export function anatomyOfSeries(attributes: Attributes): Dataset {
   };
 }
 
-/** L or R where the source says which of a pair it shows (PS3.3 C.7.3.1, C.8.7.1.1.3; functional groups C.7.6.16.2.8). */
-export function lateralityOf(attributes: Attributes): "L" | "R" | undefined {
-  const shared = attributes.sequence("SharedFunctionalGroupsSequence")?.[0]?.sequence("FrameAnatomySequence");
-  const found = [
-    attributes.string("ImageLaterality"),
-    attributes.string("Laterality"),
-    shared?.[0]?.string("FrameLaterality"),
-  ].find((side) => side === "L" || side === "R");
-  return found === "L" || found === "R" ? found : undefined;
-}
-
 const ZONE = /^[+-](?:0\d|1[0-4])[0-5]\d$/;
 
 /** Offset from UTC of the source's dates and times, which ours stand beside; else that of this machine. */

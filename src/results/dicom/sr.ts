@@ -26,13 +26,18 @@ export interface Said {
 /** An object of ours in the same study that the report points to. */
 export type Companion = Pick<DicomObject, "sopClassUid" | "sopInstanceUid" | "seriesInstanceUid">;
 
+/** A report that another takes the place of; its study is that of the source as it was then. */
+export interface Predecessor extends Companion {
+  studyInstanceUid: string;
+}
+
 export interface ReportInput {
   subject: Subject;
   said: Said;
   /** The segmentation written beside it, if any. */
   seg: Companion | undefined;
-  /** An earlier report of the same source by another model or at another time, which this one follows. */
-  predecessor?: Companion | undefined;
+  /** An earlier report of the same source by another version or configuration of the model. */
+  predecessor?: Predecessor | undefined;
 }
 
 const ENGLISH: Code = { value: "en-US", scheme: "RFC5646", meaning: "English (United States)" };
@@ -153,14 +158,14 @@ function evidence({ subject, seg }: ReportInput): Dataset[] {
   ];
 }
 
-function predecessors({ subject, predecessor }: ReportInput): Dataset {
+function predecessors({ predecessor }: ReportInput): Dataset {
   if (predecessor === undefined) return {};
-  const { sopClassUid, sopInstanceUid, seriesInstanceUid } = predecessor;
+  const { sopClassUid, sopInstanceUid, seriesInstanceUid, studyInstanceUid } = predecessor;
   const object = { ReferencedSOPClassUID: sopClassUid, ReferencedSOPInstanceUID: sopInstanceUid };
   return {
     PredecessorDocumentsSequence: [
       {
-        StudyInstanceUID: subject.ids.studyInstanceUid,
+        StudyInstanceUID: studyInstanceUid,
         ReferencedSeriesSequence: [{ SeriesInstanceUID: seriesInstanceUid, ReferencedSOPSequence: [object] }],
       },
     ],
