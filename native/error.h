@@ -19,6 +19,13 @@ class EngineError : public std::runtime_error {
   std::string code_;
 };
 
+/// A device's memory, or the limit set for it, did not suffice. The batcher splits the batch and tries again;
+/// where one image alone does not fit, the caller gets the message.
+class OutOfMemory : public EngineError {
+ public:
+  explicit OutOfMemory(const std::string& message) : EngineError("overloaded", message) {}
+};
+
 }  // namespace radserve
 
 #endif  // RADSERVE_ERROR_H_
