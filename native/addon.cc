@@ -26,7 +26,7 @@ namespace {
 Napi::Error MakeError(Napi::Env env, const Failure& failure) {
   Napi::Error error = Napi::Error::New(env, failure.message);
   error.Set("code", failure.code);
-  if (failure.retry_after) error.Set("retryAfter", *failure.retry_after);
+  if (failure.retry_after) error.Set("retryAfter", Napi::Number::New(env, *failure.retry_after));
   return error;
 }
 
