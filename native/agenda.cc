@@ -61,6 +61,8 @@ Clock::duration Agenda::ExpectedWait(Priority priority, Clock::time_point now) c
 }
 
 void Agenda::CheckRoom(const Task& task, Clock::time_point now) {
+  // A thread is free for it and will wake: that is no waiting.
+  if (running_.size() + resumed_.size() + queue_.size() < static_cast<size_t>(limits_.threads)) return;
   const Clock::duration wait = ExpectedWait(task.priority, now);
   std::string reason;
   std::string found;

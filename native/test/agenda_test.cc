@@ -67,6 +67,8 @@ class SimpleModel {
   }
   bool HasRoom(size_t bytes) const {
     const size_t waiting = Count(Agenda::State::kWaiting);
+    const size_t busy = waiting + Count(Agenda::State::kRunning) + Count(Agenda::State::kResumed);
+    if (busy < static_cast<size_t>(limits_.threads)) return true;
     return waiting < limits_.items && (waiting == 0 || WaitingBytes() + bytes <= limits_.bytes);
   }
   Known& Of(const EntryPtr& entry) {
