@@ -10,7 +10,6 @@
 namespace radserve {
 namespace {
 
-constexpr size_t kRemembered = 15;
 /// What an unknown start is charged, so that flows take turns before anything is known.
 constexpr auto kUnknownCost = std::chrono::milliseconds(1);
 
@@ -25,21 +24,12 @@ int WholeSeconds(Clock::duration duration) {
 
 }  // namespace
 
-void ServiceTime::Add(Clock::duration duration) {
-  last_.push_back(duration);
-  if (last_.size() > kRemembered) last_.pop_front();
-  std::vector<Clock::duration> sorted(last_.begin(), last_.end());
-  const auto middle = sorted.begin() + static_cast<ptrdiff_t>(sorted.size() / 2);
-  std::nth_element(sorted.begin(), middle, sorted.end());
-  median_ = *middle;
-}
-
 /// Of the class, or where it is new, of another: only the width of a run differs.
-Clock::duration Agenda::Expected(const std::array<ServiceTime, kPriorities>& times, Priority priority) {
-  const Clock::duration own = times[FairQueue::Index(priority)].Median();
+Clock::duration Agenda::Expected(const std::array<MedianTime, kPriorities>& times, Priority priority) {
+  const Clock::duration own = times[FairQueue::Index(priority)].Get();
   if (own > Clock::duration::zero()) return own;
   Clock::duration other{};
-  for (const ServiceTime& time : times) other = std::max(other, time.Median());
+  for (const MedianTime& time : times) other = std::max(other, time.Get());
   return other;
 }
 

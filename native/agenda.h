@@ -12,23 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "cost_model.h"
 #include "fair_queue.h"
 #include "histogram.h"
 #include "task.h"
 
 namespace radserve {
-
-/// The median of the last durations: a cold run or a busy moment does not move it.
-class ServiceTime {
- public:
-  void Add(Clock::duration duration);
-  /// Zero while nothing is known.
-  Clock::duration Median() const { return median_; }
-
- private:
-  std::deque<Clock::duration> last_;
-  Clock::duration median_{};
-};
 
 /// The scheduler's mind: what waits, what runs, who is next, and whether there is room for more. It knows
 /// neither threads nor clocks nor locks, so that tests step it through millions of states in no time.
@@ -124,8 +113,8 @@ class Agenda {
 
  private:
   struct Flow {
-    std::array<ServiceTime, kPriorities> service;
-    std::array<ServiceTime, kPriorities> device;
+    std::array<MedianTime, kPriorities> service;
+    std::array<MedianTime, kPriorities> device;
     size_t started = 0;
     size_t start_limit = 0;
     FlowStats stats;
@@ -133,7 +122,7 @@ class Agenda {
 
   void CheckRoom(const Task& task, Clock::time_point now);
   bool MayStart(uint64_t flow, Priority priority) const;
-  static Clock::duration Expected(const std::array<ServiceTime, kPriorities>& times, Priority priority);
+  static Clock::duration Expected(const std::array<MedianTime, kPriorities>& times, Priority priority);
   void End(const EntryPtr& entry, bool good);
 
   const Limits limits_;

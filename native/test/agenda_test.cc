@@ -507,12 +507,4 @@ TEST("time of a device counts as a wait of its own") {
 }
 END;
 
-TEST("one slow run does not move the service time") {
-  ServiceTime time;
-  time.Add(9s);
-  for (int i = 0; i < 4; ++i) time.Add(50ms);
-  CHECK(time.Median() == 50ms);
-}
-END;
-
 }  // namespace
