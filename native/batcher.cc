@@ -149,8 +149,15 @@ void Batcher::RunBatch(BatchPlanner::Batch batch) {
   std::stop_token stop;
   {
     const std::lock_guard lock(mutex_);
-    for (const BatchPlanner::Row& row : batch.rows) rows.push_back(waiting_.extract(row.id).mapped());
-    for (const RowPtr& row : rows) row->state = BatchRow::State::kRunning;
+    // A row cancelled since the plan was made has been answered already.
+    std::erase_if(batch.rows, [&](const BatchPlanner::Row& planned) {
+      const RowPtr row = waiting_.extract(planned.id).mapped();
+      if (row->state == BatchRow::State::kEnded) return true;
+      row->state = BatchRow::State::kRunning;
+      rows.push_back(row);
+      return false;
+    });
+    if (rows.empty()) return;
     running_ = rows;
     running_stop_ = std::stop_source();
     stop = running_stop_.get_token();
