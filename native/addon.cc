@@ -23,9 +23,10 @@
 namespace radserve {
 namespace {
 
-Napi::Error MakeError(Napi::Env env, const std::string& code, const std::string& message) {
-  Napi::Error error = Napi::Error::New(env, message);
-  error.Set("code", code);
+Napi::Error MakeError(Napi::Env env, const Failure& failure) {
+  Napi::Error error = Napi::Error::New(env, failure.message);
+  error.Set("code", failure.code);
+  if (failure.retry_after) error.Set("retryAfter", Napi::Number::New(env, *failure.retry_after));
   return error;
 }
 
@@ -127,7 +128,7 @@ void Environment::Settle(const Client::Letter& letter) {
   KeepLoopAlive();
   const Pending& pending = node.mapped();
   if (letter.failure) {
-    pending.deferred.Reject(MakeError(env_, letter.failure->code, letter.failure->message).Value());
+    pending.deferred.Reject(MakeError(env_, *letter.failure).Value());
     return;
   }
   try {
@@ -135,7 +136,7 @@ void Environment::Settle(const Client::Letter& letter) {
   } catch (const Napi::Error& e) {
     pending.deferred.Reject(e.Value());
   } catch (const std::exception& e) {
-    pending.deferred.Reject(MakeError(env_, "internal", e.what()).Value());
+    pending.deferred.Reject(MakeError(env_, {"internal", e.what()}).Value());
   }
 }
 
@@ -149,11 +150,11 @@ Napi::Value Guarded(const Napi::CallbackInfo& info) {
   try {
     return body(info);
   } catch (const EngineError& e) {
-    throw MakeError(info.Env(), e.code(), e.what());
+    throw MakeError(info.Env(), Failure::Of(e));
   } catch (const Napi::Error&) {
     throw;
   } catch (const std::exception& e) {
-    throw MakeError(info.Env(), "internal", e.what());
+    throw MakeError(info.Env(), {"internal", e.what()});
   }
 }
 
@@ -180,7 +181,7 @@ Napi::Value Submit(const Napi::CallbackInfo& info, Scheduler& scheduler, const s
   try {
     scheduler.Submit(request);
   } catch (const EngineError& e) {
-    here.Settle({ticket, Failure{e.code(), e.what()}});
+    here.Settle({ticket, Failure::Of(e)});
   }
   return promise;
 }

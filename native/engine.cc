@@ -230,8 +230,10 @@ void RenderRequest::Run(const Lane&) {
 
 Engine::Engine(const Options& options)
     : threads_(options.threads),
-      work_({options.threads, options.queue_limit, options.queue_bytes}),
-      housekeeping_({1, options.queue_limit, options.queue_bytes}) {}
+      work_({.threads = options.threads,
+             .queue_limit = options.queue_limit,
+             .queue_bytes = options.queue_bytes}),
+      housekeeping_({.queue_limit = options.queue_limit, .queue_bytes = options.queue_bytes}) {}
 
 Engine& Engine::Start(const Options& options) {
   Shared& shared = TheShared();

@@ -1,5 +1,8 @@
 #include "scheduler.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <exception>
 #include <new>
 #include <utility>
@@ -9,24 +12,34 @@
 namespace radserve {
 namespace {
 
-constexpr uint64_t kOldestEvery = 8;
-
 Failure DeadlineFailure() { return {"deadline_exceeded", "The work did not finish within its time."}; }
+
+/// Linux keeps a niceness for each thread. Where it may not be changed the thread runs as it is.
+void LowerPriority(int niceness) {
+  if (niceness == 0) return;
+  const auto self = static_cast<id_t>(gettid());
+  setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) + niceness);
+}
+
+/// What a run threw, as the failure that its caller sees.
+Failure Caught() {
+  try {
+    throw;
+  } catch (const EngineError& e) {
+    return Failure::Of(e);
+  } catch (const std::bad_alloc&) {
+    return {"overloaded", "There is not enough memory for this request now."};
+  } catch (const std::exception& e) {
+    return {"internal", e.what()};
+  }
+}
 
 }  // namespace
 
-struct Scheduler::Entry {
-  std::shared_ptr<Task> task;
-  Key key;
-  Clock::time_point submitted;
-  std::stop_source stop;
-  /// Set before `stop` is requested, under the lock.
-  std::optional<Failure> reason;
-
-  size_t Class() const { return static_cast<size_t>(task->priority); }
-};
-
-Scheduler::Scheduler(const Options& options) : options_(options) {
+Scheduler::Scheduler(const Options& options)
+    : options_(options),
+      agenda_({options.threads, options.queue_limit, options.queue_bytes, options.queue_wait},
+              options.order) {
   live_threads_ = options.threads;
   for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { Work(); });
   threads_.emplace_back([this](std::stop_token stop) { WatchDeadlines(std::move(stop)); });
@@ -34,121 +47,94 @@ Scheduler::Scheduler(const Options& options) : options_(options) {
 
 Scheduler::~Scheduler() { Stop(Clock::duration::max()); }
 
-void Scheduler::Submit(std::shared_ptr<Task> task) {
-  auto entry = std::make_shared<Entry>();
-  entry->submitted = Clock::now();
+void Scheduler::Submit(const std::shared_ptr<Task>& task) {
   const std::lock_guard lock(mutex_);
-  const size_t bytes = task->bytes;
   if (stopping_) throw EngineError("shutting_down", "The engine is stopping and takes no new work.");
-  if (task->deadline && *task->deadline <= entry->submitted) {
-    throw EngineError("deadline_exceeded", "The work came after its deadline.");
-  }
-  if (arrivals_.size() >= options_.queue_limit ||
-      (!arrivals_.empty() && stats_.queued_bytes + bytes > options_.queue_bytes)) {
-    ++stats_.refused;
-    throw EngineError("overloaded", "The engine's queue is full: " + std::to_string(arrivals_.size()) +
-                                        " requests wait. Try again later.");
-  }
-  entry->key = {task->deadline.value_or(Clock::time_point::max()), next_number_++};
-  entry->task = std::move(task);
-  queues_[entry->Class()].emplace(entry->key, entry);
-  arrivals_.emplace(entry->key.second, entry);
-  stats_.queued_bytes += bytes;
-  if (entry->task->deadline) {
-    deadlines_.emplace(entry->key, entry);
-    timer_.notify_all();
-  }
+  const EntryPtr entry = agenda_.Add(task, Clock::now());
+  if (entry->task->deadline) timer_.notify_all();
   work_.notify_one();
 }
 
-/// Takes a waiting entry out of the queues; the lock is held.
-void Scheduler::Remove(const EntryPtr& entry) {
-  queues_[entry->Class()].erase(entry->key);
-  arrivals_.erase(entry->key.second);
-  stats_.queued_bytes -= entry->task->bytes;
-}
-
-/// The lock is held, and something waits.
-Scheduler::EntryPtr Scheduler::TakeNext() {
-  EntryPtr entry;
-  if (++starts_ % kOldestEvery == 0) {
-    entry = arrivals_.begin()->second;
-  } else {
-    for (const auto& queue : queues_) {
-      if (queue.empty()) continue;
-      entry = queue.begin()->second;
-      break;
-    }
-  }
-  Remove(entry);
-  running_.emplace(entry->key.second, entry);
-  return entry;
-}
-
 void Scheduler::Work() {
+  LowerPriority(options_.niceness);
+  std::unique_lock lock(mutex_);
   for (;;) {
     EntryPtr entry;
-    {
-      std::unique_lock lock(mutex_);
-      work_.wait(lock, [this] { return stopping_ || !arrivals_.empty(); });
-      if (arrivals_.empty()) {
-        --live_threads_;
-        ended_.notify_all();
-        return;
-      }
-      entry = TakeNext();
-    }
+    work_.wait(lock, [&] {
+      entry = agenda_.Next(Clock::now());
+      return entry != nullptr || (stopping_ && agenda_.idle());
+    });
+    if (entry == nullptr) break;
+    lock.unlock();
     RunEntry(entry);
+    entry.reset();
+    lock.lock();
   }
+  --live_threads_;
+  ended_.notify_all();
 }
 
 void Scheduler::RunEntry(const EntryPtr& entry) {
+  bool parked = false;
   std::optional<Failure> failure;
+  const auto park = [&parked, this, entry]() -> std::function<void()> {
+    parked = true;
+    return [this, entry] { Resume(entry); };
+  };
   try {
-    entry->task->Run(Lane(entry->stop.get_token(), entry->submitted, [this] { return Wide(); }));
-  } catch (const EngineError& e) {
-    failure = Failure{e.code(), e.what()};
-  } catch (const std::bad_alloc&) {
-    failure = Failure{"overloaded", "There is not enough memory for this request now."};
-  } catch (const std::exception& e) {
-    failure = Failure{"internal", e.what()};
+    // Cancelled between its start and here.
+    if (!std::exchange(entry->begun, true) && entry->stop.stop_requested())
+      throw EngineError("cancelled", "");
+    entry->task->Run(Lane(
+        entry->stop.get_token(), entry->submitted, [this] { return Wide(); }, park));
+  } catch (...) {
+    failure = Caught();
   }
   {
     const std::lock_guard lock(mutex_);
-    running_.erase(entry->key.second);
-    deadlines_.erase(entry->key);
+    const Clock::time_point now = Clock::now();
+    if (parked && !failure) {
+      if (agenda_.Park(entry, now)) work_.notify_one();
+      return;
+    }
     if (entry->reason) failure = entry->reason;
-    ++(failure ? stats_.failed : stats_.completed);
+    agenda_.Finish(entry, !failure, now);
+    if (stopping_ && agenda_.idle()) work_.notify_all();
   }
   entry->task->Done(failure);
 }
 
+void Scheduler::Resume(const EntryPtr& entry) {
+  const std::lock_guard lock(mutex_);
+  if (agenda_.Resume(entry)) work_.notify_one();
+}
+
 bool Scheduler::Wide() const {
   const std::lock_guard lock(mutex_);
-  return (running_.size() + arrivals_.size()) * 2 <= static_cast<size_t>(options_.threads);
+  return (agenda_.running() + agenda_.waiting()) * 2 <= static_cast<size_t>(options_.threads);
+}
+
+bool Scheduler::Withdraw(const EntryPtr& entry, const Failure& reason) {
+  if (entry->state == Agenda::State::kWaiting) {
+    agenda_.Withdraw(entry);
+    return true;
+  }
+  if (!entry->reason) entry->reason = reason;
+  return false;
 }
 
 void Scheduler::StopEntries(const std::function<bool(const Task&)>& match, const Failure& reason) {
   std::vector<EntryPtr> waiting;
-  std::vector<EntryPtr> running;
+  std::vector<EntryPtr> started;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [number, entry] : arrivals_) {
-      if (match(*entry->task)) waiting.push_back(entry);
-    }
-    for (const EntryPtr& entry : waiting) {
-      Remove(entry);
-      deadlines_.erase(entry->key);
-      ++stats_.failed;
-    }
-    for (const auto& [number, entry] : running_) {
-      if (!match(*entry->task)) continue;
-      if (!entry->reason) entry->reason = reason;
-      running.push_back(entry);
+    for (EntryPtr& entry : agenda_.Matching(match)) {
+      const bool ended = Withdraw(entry, reason);
+      (ended ? waiting : started).push_back(std::move(entry));
     }
   }
   // Callbacks of the stop token and Done run without the lock, because they may take others.
-  for (const EntryPtr& entry : running) entry->stop.request_stop();
+  for (const EntryPtr& entry : started) entry->stop.request_stop();
   for (const EntryPtr& entry : waiting) entry->task->Done(reason);
 }
 
@@ -166,41 +152,43 @@ void Scheduler::CancelOwner(uint64_t owner) {
 void Scheduler::WatchDeadlines(std::stop_token stop) {
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
-    if (deadlines_.empty()) {
-      timer_.wait(lock, stop, [this] { return !deadlines_.empty(); });
+    if (EntryPtr entry = agenda_.Overdue(Clock::now())) {
+      const bool ended = Withdraw(entry, DeadlineFailure());
+      lock.unlock();
+      if (ended) {
+        entry->task->Done(DeadlineFailure());
+      } else {
+        entry->stop.request_stop();
+      }
+      // The last share of a task goes without the lock: destructors are the task's own.
+      entry.reset();
+      lock.lock();
       continue;
     }
-    const auto [key, entry] = *deadlines_.begin();
-    if (key.first > Clock::now()) {
-      timer_.wait_until(lock, stop, key.first, [this, &key = key] {
-        return deadlines_.empty() || deadlines_.begin()->first != key;
-      });
-      continue;
-    }
-    deadlines_.erase(key);
-    const bool waits = arrivals_.contains(key.second);
-    if (waits) {
-      Remove(entry);
-      ++stats_.failed;
-    } else if (!entry->reason) {
-      entry->reason = DeadlineFailure();
-    }
-    lock.unlock();
-    if (waits) {
-      entry->task->Done(DeadlineFailure());
+    const auto next = agenda_.NextDeadline();
+    const auto changed = [&] { return agenda_.NextDeadline() != next; };
+    if (next) {
+      timer_.wait_until(lock, stop, *next, changed);
     } else {
-      entry->stop.request_stop();
+      timer_.wait(lock, stop, changed);
     }
-    lock.lock();
   }
+}
+
+void Scheduler::SetStartLimit(uint64_t flow, size_t limit) {
+  const std::lock_guard lock(mutex_);
+  agenda_.SetStartLimit(flow, limit);
+  work_.notify_all();
+}
+
+void Scheduler::Forget(uint64_t flow) {
+  const std::lock_guard lock(mutex_);
+  agenda_.Forget(flow);
 }
 
 Scheduler::Stats Scheduler::GetStats() const {
   const std::lock_guard lock(mutex_);
-  Stats stats = stats_;
-  for (size_t i = 0; i < queues_.size(); ++i) stats.queued[i] = queues_[i].size();
-  stats.running = running_.size();
-  return stats;
+  return agenda_.GetStats();
 }
 
 bool Scheduler::Stop(Clock::duration patience) {

@@ -1,12 +1,12 @@
 #include "session.h"
 
-#include <onnxruntime_cxx_api.h>
-
 #include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "error.h"
+#include "ort.h"
+#include "session_state.h"
 
 namespace radserve {
 namespace {
@@ -15,68 +15,6 @@ std::unique_ptr<Ort::Env>& EnvHolder() {
   // Leaked on purpose: see StartRuntime.
   static auto& holder = *std::make_unique<std::unique_ptr<Ort::Env>>().release();
   return holder;
-}
-
-const Ort::Env& Env() {
-  if (!EnvHolder()) throw EngineError("internal", "The engine was used before it was started.");
-  return *EnvHolder();
-}
-
-std::optional<Dtype> FromOrt(ONNXTensorElementDataType type) {
-  switch (type) {
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT:
-      return Dtype::kFloat32;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16:
-      return Dtype::kFloat16;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE:
-      return Dtype::kFloat64;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8:
-      return Dtype::kUint8;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8:
-      return Dtype::kInt8;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT16:
-      return Dtype::kUint16;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT16:
-      return Dtype::kInt16;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32:
-      return Dtype::kInt32;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64:
-      return Dtype::kInt64;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT32:
-      return Dtype::kUint32;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL:
-      return Dtype::kBool;
-    default:
-      return std::nullopt;
-  }
-}
-
-ONNXTensorElementDataType ToOrt(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kFloat32:
-      return ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
-    case Dtype::kFloat16:
-      return ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
-    case Dtype::kFloat64:
-      return ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE;
-    case Dtype::kUint8:
-      return ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8;
-    case Dtype::kInt8:
-      return ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8;
-    case Dtype::kUint16:
-      return ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT16;
-    case Dtype::kInt16:
-      return ONNX_TENSOR_ELEMENT_DATA_TYPE_INT16;
-    case Dtype::kInt32:
-      return ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32;
-    case Dtype::kInt64:
-      return ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
-    case Dtype::kUint32:
-      return ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT32;
-    case Dtype::kBool:
-      return ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL;
-  }
-  return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
 }
 
 TensorInfo Describe(const std::string& name, const Ort::TypeInfo& type, const std::string& code) {
@@ -149,22 +87,12 @@ bool HasDynamicShapes(const GraphInfo& graph) {
   });
 }
 
-Tensor FromValue(std::string name, Ort::Value value) {
-  const auto info = value.GetTensorTypeAndShapeInfo();
-  const auto dtype = FromOrt(info.GetElementType());
-  if (!dtype) throw EngineError("output_invalid", "The output \"" + name + "\" is no tensor of numbers.");
-  auto owner = std::make_shared<Ort::Value>(std::move(value));
-  auto* data = static_cast<std::byte*>(owner->GetTensorMutableRawData());
-  return Tensor{std::move(name), *dtype, info.GetShape(), std::move(owner), data};
-}
-
 }  // namespace
 
-struct Session::State {
-  std::optional<Ort::Session> wide;
-  std::optional<Ort::Session> narrow;
-  GraphInfo graph;
-};
+const Ort::Env& Env() {
+  if (!EnvHolder()) throw EngineError("internal", "The engine was used before it was started.");
+  return *EnvHolder();
+}
 
 void StartRuntime(int threads) {
   if (EnvHolder()) return;
@@ -190,9 +118,10 @@ std::string CudaProblem() {
 }
 
 Session::Session(const std::string& path, Provider provider, int threads, const std::string& code)
-    : state_(std::make_unique<State>()) {
+    : state_(std::make_shared<SessionState>()) {
   try {
     const bool cuda = provider == Provider::kCuda;
+    state_->provider = provider;
     Ort::SessionOptions options = Options(provider, cuda || threads > 1 ? Width::kWide : Width::kNarrow);
     std::optional<Ort::Session>& first = cuda || threads > 1 ? state_->wide : state_->narrow;
     first.emplace(Env(), path.c_str(), options);
@@ -212,9 +141,6 @@ const GraphInfo& Session::graph() const { return state_->graph; }
 
 std::vector<Tensor> Session::Run(std::span<const Tensor> feeds, std::span<const std::string> outputs,
                                  bool wide, const std::stop_token& stop) const {
-  const bool use_wide = state_->wide && (wide || !state_->narrow);
-  // Ort::Session::Run is not const, but safe to call from many threads.
-  Ort::Session& session = use_wide ? *state_->wide : *state_->narrow;
   try {
     const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
     std::vector<const char*> input_names;
@@ -222,20 +148,25 @@ std::vector<Tensor> Session::Run(std::span<const Tensor> feeds, std::span<const 
     std::vector<Ort::Value> inputs;
     for (const Tensor& feed : feeds) {
       input_names.push_back(feed.name.c_str());
-      inputs.push_back(Ort::Value::CreateTensor(memory, feed.data, feed.Bytes(), feed.shape.data(),
-                                                feed.shape.size(), ToOrt(feed.dtype)));
+      inputs.push_back(OverMemory(memory, feed));
     }
     for (const std::string& name : outputs) output_names.push_back(name.c_str());
     Ort::RunOptions run;
     const std::stop_callback terminate(stop, [&run] { run.SetTerminate(); });
-    std::vector<Ort::Value> values = session.Run(run, input_names.data(), inputs.data(), inputs.size(),
-                                                 output_names.data(), output_names.size());
+    std::vector<Ort::Value> values = state_->Pick(wide).Run(
+        run, input_names.data(), inputs.data(), inputs.size(), output_names.data(), output_names.size());
     std::vector<Tensor> results;
     for (size_t i = 0; i < values.size(); ++i) results.push_back(FromValue(outputs[i], std::move(values[i])));
     return results;
   } catch (const Ort::Exception& e) {
-    throw EngineError("internal", std::string("The model could not run: ") + e.what());
+    ThrowRunFailure(e);
   }
+}
+
+std::unique_ptr<Bucket> Session::MakeBucket(int64_t capacity,
+                                            const std::vector<std::vector<int64_t>>& row_shapes,
+                                            std::span<const std::string> outputs) const {
+  return radserve::MakeBucket(state_, capacity, row_shapes, outputs);
 }
 
 GraphInfo InspectGraph(const std::string& path) {

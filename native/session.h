@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bucket.h"
 #include "tensor.h"
 
 namespace radserve {
@@ -38,6 +39,8 @@ std::vector<std::string> AvailableProviders();
 /// "".
 std::string CudaProblem();
 
+struct SessionState;
+
 /// One model as ONNX Runtime holds it. On the CPU up to two sessions: a wide one that spreads a run over all
 /// cores, and a narrow one that runs on the calling thread alone, so that many runs at once do not fight for
 /// cores.
@@ -54,10 +57,14 @@ class Session {
   /// outputs own the runtime's memory. Stops between nodes when `stop` is requested. Throws EngineError.
   std::vector<Tensor> Run(std::span<const Tensor> feeds, std::span<const std::string> outputs, bool wide,
                           const std::stop_token& stop) const;
+  /// A bucket for batches of `capacity` rows; `row_shapes` has the shape of one row, without the batch
+  /// dimension, for each input of the graph. Throws EngineError: bad_request where the graph takes no such
+  /// batches, OutOfMemory.
+  std::unique_ptr<Bucket> MakeBucket(int64_t capacity, const std::vector<std::vector<int64_t>>& row_shapes,
+                                     std::span<const std::string> outputs) const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<SessionState> state_;
 };
 
 /// Inputs and outputs of a graph, without keeping it. Throws bad_request.

@@ -1,0 +1,243 @@
+#include "batcher.h"
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "error.h"
+
+namespace radserve {
+namespace {
+
+/// Runs of one size while a model is warmed: the first is cold, the others are measured.
+constexpr int kWarmRuns = 3;
+/// No larger sizes are tried once warming has taken so long.
+constexpr auto kWarmPatience = std::chrono::seconds(20);
+
+Failure Caught() {
+  try {
+    throw;
+  } catch (const EngineError& e) {
+    return Failure::Of(e);
+  } catch (const std::bad_alloc&) {
+    return {"overloaded", "There is not enough memory for this request now."};
+  } catch (const std::exception& e) {
+    return {"internal", e.what()};
+  }
+}
+
+const Failure kCancelled = {"cancelled", "The work was cancelled."};
+
+}  // namespace
+
+Batcher::Batcher(std::unique_ptr<Device> device)
+    : device_(std::move(device)), thread_([this](const std::stop_token& stop) { Work(stop); }) {}
+
+Batcher::~Batcher() {
+  std::vector<RowPtr> rows;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    for (const auto& [id, row] : waiting_) {
+      planner_.Remove(id);
+      rows.push_back(row);
+    }
+    waiting_.clear();
+  }
+  Fail(rows, {"shutting_down", "The engine is stopping."});
+  thread_.request_stop();
+  thread_.join();
+}
+
+void Batcher::AddModel(uint64_t model, int64_t max_batch) {
+  const std::lock_guard lock(mutex_);
+  planner_.AddModel(model, max_batch);
+}
+
+void Batcher::RemoveModel(uint64_t model) {
+  const std::lock_guard lock(mutex_);
+  planner_.RemoveModel(model);
+}
+
+std::vector<BatchPlanner::ShapeStats> Batcher::GetStats(uint64_t model) const {
+  const std::lock_guard lock(mutex_);
+  return planner_.GetStats(model);
+}
+
+bool Batcher::End(BatchRow& row) {
+  return std::exchange(row.state, BatchRow::State::kEnded) != BatchRow::State::kEnded;
+}
+
+void Batcher::Submit(const RowPtr& row) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) throw EngineError("shutting_down", "The engine is stopping and takes no new work.");
+    row->id = next_id_++;
+    row->arrived = Clock::now();
+    planner_.Add({row->id, row->key, row->priority, row->deadline, row->arrived});
+    waiting_.emplace(row->id, row);
+  }
+  changed_.notify_all();
+}
+
+void Batcher::Cancel(const RowPtr& row) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!End(*row)) return;
+    row->failure = kCancelled;
+    if (planner_.Remove(row->id)) waiting_.erase(row->id);
+    const bool all_gone = std::all_of(running_.begin(), running_.end(), [](const RowPtr& running) {
+      return running->state == BatchRow::State::kEnded;
+    });
+    if (!running_.empty() && all_gone) running_stop_.request_stop();
+  }
+  row->done();
+}
+
+void Batcher::Fail(const std::vector<RowPtr>& rows, const Failure& failure) {
+  for (const RowPtr& row : rows) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!End(*row)) continue;
+      row->failure = failure;
+    }
+    row->done();
+  }
+}
+
+void Batcher::Deliver(const std::vector<RowPtr>& rows, Device::Result result) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    BatchRow& row = *rows[i];
+    {
+      const std::lock_guard lock(mutex_);
+      if (!End(row)) continue;
+      row.outputs = std::move(result.outputs.at(i));
+      row.ran = result.ran;
+      row.share = result.ran / static_cast<int64_t>(rows.size());
+    }
+    row.done();
+  }
+}
+
+Device::Result Batcher::OnDevice(int64_t capacity, std::span<const RowPtr> rows,
+                                 const std::stop_token& stop) {
+  const std::lock_guard lock(device_mutex_);
+  return device_->Run(capacity, rows, stop);
+}
+
+void Batcher::RunAlone(const std::vector<RowPtr>& rows) {
+  for (const RowPtr& row : rows) {
+    std::stop_token stop;
+    {
+      const std::lock_guard lock(mutex_);
+      if (row->state == BatchRow::State::kEnded) continue;
+      running_ = {row};
+      running_stop_ = std::stop_source();
+      stop = running_stop_.get_token();
+    }
+    try {
+      Deliver({row}, OnDevice(1, std::span(&row, 1), stop));
+    } catch (...) {
+      Fail({row}, Caught());
+    }
+  }
+}
+
+void Batcher::RunBatch(BatchPlanner::Batch batch) {
+  std::vector<RowPtr> rows;
+  std::stop_token stop;
+  {
+    const std::lock_guard lock(mutex_);
+    // A row cancelled since the plan was made has been answered already.
+    std::erase_if(batch.rows, [&](const BatchPlanner::Row& planned) {
+      const RowPtr row = waiting_.extract(planned.id).mapped();
+      if (row->state == BatchRow::State::kEnded) return true;
+      row->state = BatchRow::State::kRunning;
+      rows.push_back(row);
+      return false;
+    });
+    if (rows.empty()) return;
+    running_ = rows;
+    running_stop_ = std::stop_source();
+    stop = running_stop_.get_token();
+  }
+  try {
+    Device::Result result = OnDevice(batch.capacity, rows, stop);
+    {
+      const std::lock_guard lock(mutex_);
+      planner_.Done(batch, result.ran, Clock::now());
+    }
+    Deliver(rows, std::move(result));
+  } catch (const OutOfMemory& e) {
+    Failure failure = Failure::Of(e);
+    {
+      const std::lock_guard lock(mutex_);
+      running_.clear();
+      if (planner_.OutOfMemory(batch) && !stopping_) {
+        for (size_t i = 0; i < rows.size(); ++i) {
+          if (rows[i]->state == BatchRow::State::kEnded) continue;
+          rows[i]->state = BatchRow::State::kWaiting;
+          planner_.Add(batch.rows[i]);
+          waiting_.emplace(rows[i]->id, rows[i]);
+        }
+        return;
+      }
+    }
+    Fail(rows, failure);
+  } catch (...) {
+    if (rows.size() == 1) {
+      Fail(rows, Caught());
+    } else {
+      RunAlone(rows);
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  running_.clear();
+}
+
+void Batcher::Work(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (!stop.stop_requested()) {
+    BatchPlanner::Plan plan = planner_.Next(Clock::now());
+    if (plan.batch) {
+      lock.unlock();
+      RunBatch(std::move(*plan.batch));
+      lock.lock();
+      continue;
+    }
+    const uint64_t seen = next_id_;
+    const auto changed = [&] { return next_id_ != seen || stopping_; };
+    if (plan.wait_until) {
+      changed_.wait_until(lock, stop, *plan.wait_until, changed);
+    } else {
+      changed_.wait(lock, stop, changed);
+    }
+  }
+}
+
+void Batcher::Warm(const RowPtr& row, const std::stop_token& stop) {
+  const Clock::time_point begun = Clock::now();
+  const auto run = [&](int64_t size, bool switched) {
+    if (stop.stop_requested()) throw EngineError("cancelled", kCancelled.message);
+    const Device::Result result = OnDevice(size, std::span(&row, 1), stop);
+    const std::lock_guard lock(mutex_);
+    planner_.Observe(row->key, size, result.ran, switched);
+    return planner_.Cap(row->key);
+  };
+  int64_t warm = 0;
+  try {
+    for (int64_t size = 1, cap = 1; size <= cap && Clock::now() - begun < kWarmPatience; size *= 2) {
+      for (int i = 0; i < kWarmRuns; ++i) cap = run(size, i == 0);
+      warm = size;
+    }
+  } catch (const OutOfMemory&) {
+    if (warm == 0) throw;
+    const std::lock_guard lock(mutex_);
+    planner_.Limit(row->key, warm);
+  }
+  // Once more from size to size: what a change costs.
+  for (int64_t size = 1; size <= warm && warm > 1; size *= 2) run(size, true);
+}
+
+}  // namespace radserve

@@ -1,0 +1,38 @@
+#ifndef RADSERVE_BUCKET_H_
+#define RADSERVE_BUCKET_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stop_token>
+#include <vector>
+
+#include "tensor.h"
+
+namespace radserve {
+
+/// A prepared place for batches of one shape on one device: inputs and outputs are allocated once (CUDA:
+/// pinned host memory, bound with IoBinding) and reused for every run. One run at a time; between runs,
+/// several threads may write different rows. Keeps its session alive.
+class Bucket {
+ public:
+  virtual ~Bucket() = default;
+  /// Rows that one run can hold.
+  virtual int64_t capacity() const = 0;
+  /// Where preprocessing writes one row of an input, in the order of the graph's inputs; row-major, without
+  /// the batch dimension.
+  virtual std::span<std::byte> Row(size_t input, int64_t row) = 0;
+  /// Runs the first `rows` rows; those beyond are padding, whose content decides nothing. Stops between nodes
+  /// when `stop` is requested. Throws EngineError: OutOfMemory where a smaller batch may succeed,
+  /// output_invalid where the outputs do not have one row for each row that went in.
+  virtual void Run(int64_t rows, const std::stop_token& stop) = 0;
+  /// The outputs of one row of the last run, in the order asked for: copies, each of shape [1, ...]. Of a
+  /// bucket of capacity 1 they are the outputs whole, whatever their shape.
+  virtual std::vector<Tensor> TakeRow(int64_t row) = 0;
+  /// On the CPU, whether the next runs may use all cores; they use the calling thread alone unless set.
+  virtual void SetWide(bool /*wide*/) {}
+};
+
+}  // namespace radserve
+
+#endif  // RADSERVE_BUCKET_H_

@@ -1,0 +1,35 @@
+#ifndef RADSERVE_SESSION_STATE_H_
+#define RADSERVE_SESSION_STATE_H_
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bucket.h"
+#include "ort.h"
+#include "session.h"
+
+namespace radserve {
+
+/// What a Session and its buckets share. On the CPU `wide`, `narrow` or both are there; on CUDA `wide` alone.
+struct SessionState {
+  std::optional<Ort::Session> wide;
+  std::optional<Ort::Session> narrow;
+  GraphInfo graph;
+  Provider provider = Provider::kCpu;
+  int device = 0;
+
+  /// Ort::Session::Run is not const, but safe to call from many threads.
+  Ort::Session& Pick(bool want_wide) { return wide && (want_wide || !narrow) ? *wide : *narrow; }
+};
+
+/// See Session::MakeBucket.
+std::unique_ptr<Bucket> MakeBucket(std::shared_ptr<SessionState> state, int64_t capacity,
+                                   const std::vector<std::vector<int64_t>>& row_shapes,
+                                   std::span<const std::string> outputs);
+
+}  // namespace radserve
+
+#endif  // RADSERVE_SESSION_STATE_H_

@@ -1,0 +1,21 @@
+#ifndef RADSERVE_TEST_STEPS_H_
+#define RADSERVE_TEST_STEPS_H_
+
+#include <cstdlib>
+#include <string>
+
+namespace radserve::test {
+
+/// Steps of a randomised test: `usual`, a tenth under a sanitizer, or what RADSERVE_TEST_STEPS says.
+inline int Steps(int usual) {
+  if (const char* wanted = std::getenv("RADSERVE_TEST_STEPS")) return std::stoi(wanted);
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  return usual / 10;
+#else
+  return usual;
+#endif
+}
+
+}  // namespace radserve::test
+
+#endif  // RADSERVE_TEST_STEPS_H_
