@@ -444,7 +444,7 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
       .toBuffer();
     const left: Subject = { ...base, image, attributes: image.attributes! };
     const right: Subject = { ...base, image: other, attributes: other.attributes! };
-    const object = await secondaryCapture(right, png, 0);
+    const object = await secondaryCapture(right, png, [0]);
     await checkObjects(right, [{ kind: "sc", object }], undefined);
     await t.rejects(checkObjects(left, [{ kind: "sc", object }], undefined), {
       code: "output_invalid",

@@ -9,12 +9,12 @@ export const SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7";
 
 /**
  * @param png the overlay as it is written beside the receipt
- * @param frame of the image (from 0) that the picture shows
+ * @param frames of the image (from 0) that the picture shows
  */
 export async function secondaryCapture(
   subject: Subject,
   png: Uint8Array,
-  frame: number,
+  frames: readonly number[],
 ): Promise<DicomObject> {
   const { image, attributes, ids, model } = subject;
   const { data, info } = await sharp(png)
@@ -23,8 +23,8 @@ export async function secondaryCapture(
     .raw()
     .toBuffer({ resolveWithObject: true });
   if (info.channels !== 3) throw new Error("The overlay is a colour picture");
-  const source = ids.frames[frame];
-  if (source === undefined) throw new Error("The picture is of a frame of the image");
+  const sources = frames.flatMap((frame) => ids.frames[frame] ?? []);
+  if (sources.length === 0) throw new Error("The picture is of frames of the image");
   const { manifest } = model;
   const burnedIn = attributes.string("BurnedInAnnotation") === "NO" ? "NO" : "YES";
   return dicomObject(
@@ -43,7 +43,7 @@ export async function secondaryCapture(
         `Overlay of ${model.name} ${model.version} (${manifest.manufacturer}). ${manifest.regulatory}`,
         1024,
       ),
-      SourceImageSequence: referenced([source]).map((item) => ({
+      SourceImageSequence: referenced(sources).map((item) => ({
         ...item,
         PurposeOfReferenceCodeSequence: [
           codeItem(dcm("121322", "Source image for image processing operation")),
