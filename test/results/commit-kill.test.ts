@@ -184,9 +184,9 @@ t.test("killed at any time, and two at once", { skip: needs(ADDON) }, async (t) 
     for (let i = 0; i < 2; i++) {
       const folder = prepare(join(place, `survivor-${i}`), i % 2 === 0);
       const survivor = start(folder);
-      const end = once(survivor, "exit");
-      const [[code]] = await Promise.all([end, killedAt(start(folder), folder, { staged: chance() * 20 })]);
-      t.equal(code, 0);
+      const end = once(survivor, "exit") as Promise<[number | null]>;
+      await killedAt(start(folder), folder, { staged: chance() * 20 });
+      t.equal((await end)[0], 0);
       const now = await contents(folder);
       t.same(now, await expected(String(now["started"])));
     }
