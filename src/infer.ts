@@ -10,9 +10,11 @@ import type { ModelEntry } from "./models.js";
 import { openInput, openOutputFolder, type Opened, type Roots } from "./paths.js";
 import { readInput } from "./read.js";
 import { withName, type Held, type ResultFile } from "./results/commit.js";
+import { requireRoom } from "./results/files.js";
 import { receiptName } from "./results/names.js";
 import { RECEIPT_SCHEMA, type Answer, type Receipt, type ReceiptModel } from "./results/receipt.js";
 import { reusable, sameImage, sameObject, type Wanted } from "./results/reuse.js";
+import { roomFor } from "./results/room.js";
 import { candidatesOf, planOf, type Plan } from "./select.js";
 import { checkDeadline, runPlan } from "./run.js";
 import { Stopwatch } from "./stopwatch.js";
@@ -96,6 +98,7 @@ async function answer(job: Job, image: Image, plan: Plan, held: Held): Promise<A
     )
       throw taken(job.name, "the result of another image");
   }
+  await requireRoom(job.output.fdPath, roomOf(image, plan));
   job.watch.lap("look");
   const earlier = existing.kind === "receipt" ? existing.receipt : undefined;
   const done = await runPlan(plan, image, { ...job, earlier });
@@ -107,6 +110,14 @@ async function answer(job: Job, image: Image, plan: Plan, held: Held): Promise<A
   await held.commit(done.files, receipt);
   job.watch.lap("commit");
   return answerOf(job, receipt, false);
+}
+
+function roomOf(image: Image, { models }: Plan): number {
+  const running = models.filter(({ reasons }) => reasons.length === 0);
+  return roomFor(
+    image,
+    running.map(({ entry, outputs }) => ({ manifest: entry.manifest, outputs })),
+  );
 }
 
 /**

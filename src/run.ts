@@ -4,7 +4,7 @@ import { caveats } from "./accept.js";
 import { sortingStep, volumeOf } from "./dicom/volume.js";
 import type { EngineOutput, InferOptions, InferResult, Plane } from "./engine.js";
 import { asRadserveError, RadserveError, type ErrorCode } from "./errors.js";
-import type { Image, TransformStep, VoiTransform, Volume, Warning } from "./image.js";
+import type { Image, TransformStep, Volume } from "./image.js";
 import type { Done, InferContext, InferTask } from "./infer.js";
 import { frameSteps } from "./preparation.js";
 import type { Manifest } from "./manifest.js";
@@ -12,14 +12,13 @@ import type { ResultFile } from "./results/commit.js";
 import { dicomObjects } from "./results/dicom/objects.js";
 import { sha256 } from "./results/files.js";
 import { interpret, type FrameResult, type Interpreted } from "./results/findings.js";
-import { edgesOf, panelSize } from "./results/layout.js";
+import { Highlights } from "./results/highlights.js";
 import { pictureName } from "./results/names.js";
 import { checkSides } from "./results/laterality.js";
-import { markedPanels, renderOverlay, type OverlayInput } from "./results/overlay.js";
-import { checkPicture } from "./results/picture-check.js";
 import { asPredecessor, predecessorOf } from "./results/predecessor.js";
 import type { Receipt, ReceiptModel } from "./results/receipt.js";
-import { fullestSlice, sliceOutputs } from "./results/volume.js";
+import { markedPixels, sliceOutputs } from "./results/volume.js";
+import { drawPicture, planeOf, type Shown } from "./picture.js";
 import type { Plan, PlannedModel } from "./select.js";
 import type { Stopwatch } from "./stopwatch.js";
 import { VERSION } from "./version.js";
@@ -42,23 +41,11 @@ interface Outcome {
   /** One for each frame; a single one of a volume. */
   said: Interpreted[];
   rawHash: ReturnType<typeof createHash>;
-  /** The frame or slice with most to show: the one that the picture is of. */
-  shown: Shown | undefined;
+  /** The frames or slices that the picture shows. */
+  highlights: Highlights<Shown>;
   error: RadserveError | undefined;
   /** Segmentations for each frame of the image, where an object holds them all. */
   masks: EngineOutput[][] | undefined;
-}
-
-interface Shown {
-  /** Of the image, from 0. */
-  frame: number;
-  weight: number;
-  /** For this frame alone. */
-  outputs: EngineOutput[];
-  /** Of this frame, or of the volume. */
-  said: Interpreted;
-  /** From 1: which it is of the slices of a volume. */
-  slice?: number;
 }
 
 /** Faults of the request or of the box: they end the request, whichever model met them first. */
@@ -123,7 +110,7 @@ function begin(planned: PlannedModel, image: Image): Outcome {
     volume: entry.manifest.accepts.dimensions === "series" ? volumeOf(image) : undefined,
     said: [],
     rawHash: createHash("sha256"),
-    shown: undefined,
+    highlights: new Highlights(),
     error: unloaded,
     masks: planned.outputs.includes("seg") && segmentsAnything(entry.manifest) ? [] : undefined,
   };
@@ -142,15 +129,6 @@ export function checkDeadline(task: InferTask): void {
     );
 }
 
-function planeOf(image: Image, frame: number, data: Uint8Array): Plane {
-  return {
-    format: image.format,
-    data,
-    interpretation: image.interpretation(frame),
-    pixelAspect: image.pixelAspect(frame),
-  };
-}
-
 async function runFrame(
   outcome: Outcome,
   image: Image,
@@ -166,9 +144,8 @@ async function runFrame(
       spacing: image.spacing(frame),
     });
     if (outcome.masks !== undefined) outcome.masks[frame] = outputs;
-    const weight = weightOf(said);
-    if (outcome.shown === undefined || weight > outcome.shown.weight)
-      outcome.shown = { frame, weight, outputs, said };
+    const value = { outputs: () => outputs, findings: said.findings };
+    outcome.highlights.offer({ frame, weight: weightOf(said), value });
   });
 }
 
@@ -178,13 +155,14 @@ async function runVolume(outcome: Outcome, image: Image, planes: readonly Plane[
   await attempt(outcome, async () => {
     const sorted = volume.frames.flatMap((frame) => planes[frame] ?? []);
     const { outputs } = await inferred(outcome, sorted, { geometry: volume.geometry }, job);
-    const said = interpreted(outcome, image, { outputs, spacing: undefined, volume: volume.geometry });
+    interpreted(outcome, image, { outputs, spacing: undefined, volume: volume.geometry });
     if (outcome.masks !== undefined)
       for (const [slice, frame] of volume.frames.entries())
         outcome.masks[frame] = sliceOutputs(outputs, slice);
-    const slice = fullestSlice(outputs, sorted.length);
-    const frame = volume.frames[slice] ?? 0;
-    outcome.shown = { frame, weight: 0, outputs: sliceOutputs(outputs, slice), said, slice: slice + 1 };
+    for (const [slice, weight] of markedPixels(outputs, sorted.length).entries()) {
+      const value = { outputs: () => sliceOutputs(outputs, slice), findings: [], slice: slice + 1 };
+      outcome.highlights.offer({ frame: volume.frames[slice] ?? 0, weight, value });
+    }
   });
 }
 
@@ -306,17 +284,18 @@ async function addFiles(
   job: Job,
   files: ResultFile[],
 ): Promise<void> {
-  const { planned, masks, shown } = outcome;
+  const { planned, masks } = outcome;
   const warnings = [...model.warnings];
-  let drawn: Promise<ResultFile> | undefined;
-  const picture = () => (drawn ??= pictureOf(outcome, image, job, warnings));
+  const shown = outcome.highlights.chosen();
+  let drawn: Promise<Uint8Array> | undefined;
+  const { manifest } = planned.entry;
+  const picture = () =>
+    (drawn ??= drawPicture({ image, engine: job.context.engine, manifest, shown, result: model }));
   if (planned.outputs.includes("png")) {
-    const file = await picture();
-    files.push(file);
-    const { name, bytes } = file;
-    model.outputs.push({
-      ...{ path: name, media_type: "image/png", bytes: bytes.length, sha256: sha256(bytes) },
-    });
+    const name = pictureName(job.name, planned.entry.name);
+    const bytes = await picture();
+    files.push({ name, bytes });
+    model.outputs.push({ path: name, media_type: "image/png", bytes: bytes.length, sha256: sha256(bytes) });
   }
   const { findings, measurements } = model;
   const objects = await dicomObjects({
@@ -329,7 +308,7 @@ async function addFiles(
     outputs: masks,
     name: job.name,
     predecessor: asPredecessor(model.predecessor),
-    picture: async () => ({ png: (await picture()).bytes, frame: shown?.frame ?? 0 }),
+    picture: async () => ({ png: await picture(), frames: shown.map(({ frame }) => frame) }),
   });
   files.push(...objects.files);
   model.outputs.push(...objects.outputs);
@@ -351,58 +330,4 @@ function unique<T extends { code: string; message: string }>(warnings: T[]): T[]
     const key = `${code}\n${message}`;
     return !seen.has(key) && seen.add(key);
   });
-}
-
-async function pictureOf(
-  outcome: Outcome,
-  image: Image,
-  job: Job,
-  warnings: ReceiptModel["warnings"],
-): Promise<ResultFile> {
-  const { shown, planned } = outcome;
-  if (shown === undefined) throw new Error("A model that succeeded has a frame to show");
-  const { frame, outputs, said, slice } = shown;
-  const { manifest } = planned.entry;
-  const { rows, columns } = image.format;
-  const aspect = image.pixelAspect(frame);
-  const size = panelSize(rows, columns, aspect).render;
-  const interpretation = image.interpretation(frame);
-  const plane = planeOf(image, frame, await image.frame(frame));
-  const rgb = await job.context.engine.render(plane, { voiIndex: 0, ...size });
-  const input: OverlayInput = {
-    picture: { ...size, rgb },
-    source: {
-      rows,
-      columns,
-      pixelAspect: aspect,
-      modality: image.source.modality,
-      frame: slice ?? frame + 1,
-      frames: image.frameCount,
-      called: slice !== undefined || image.series !== undefined ? "slice" : "frame",
-      window: windowText(interpretation.voi[0]),
-      spacing: image.spacing(frame),
-      edges: edgesOf(image.plane(frame), image.attributes?.strings("PatientOrientation")),
-    },
-    model: manifest,
-    results: outputs,
-    findings: said.findings,
-    measurements: said.measurements,
-    warnings: [...oneOfMany(image.frameCount, slice), ...warnings],
-    radserveVersion: VERSION,
-  };
-  const bytes = await renderOverlay(input);
-  await checkPicture(bytes, markedPanels(input), manifest.outputs);
-  return { name: pictureName(job.name, planned.entry.name), bytes };
-}
-
-/** Said on the picture of a multi-frame image, whose legend speaks of the one frame that it shows. */
-function oneOfMany(frames: number, slice: number | undefined): Warning[] {
-  if (frames === 1 || slice !== undefined) return [];
-  const message = `This picture and its legend are of one of ${frames} frames, the one with most to show; the receipt has all.`;
-  return [{ code: "one_frame_shown", message }];
-}
-
-function windowText(voi: VoiTransform | undefined): string | undefined {
-  if (voi === undefined) return undefined;
-  return voi.kind === "window" ? `window ${voi.center} / ${voi.width}` : "VOI LUT";
 }

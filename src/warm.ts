@@ -36,10 +36,9 @@ export async function warmUp(engine: Engine): Promise<void> {
   const size = panelSize(SIDE, SIDE, 1).render;
   const rgb = await engine.render(plane, { voiIndex: 0, ...size });
   await renderOverlay({
-    picture: { ...size, rgb },
-    source: { rows: SIDE, columns: SIDE, pixelAspect: 1, frame: 1, frames: 1 },
+    shots: [{ picture: { ...size, rgb }, frame: 1, results: [], findings: [] }],
+    source: { rows: SIDE, columns: SIDE, pixelAspect: 1, frames: 1 },
     model: { name: "warm-up", version: "1", manufacturer: "Radserve", regulatory: "None", outputs: [] },
-    results: [],
     findings: [],
     measurements: [],
     radserveVersion: "1",

@@ -29,14 +29,18 @@ const MUSCLE = 50;
 const LUNG = -840;
 const BONE = 480;
 
-/** A chest at the level of the heart, painted in this order. */
-function chest(): Ellipse[] {
+/** How much of a body of this half length is left at z. */
+const atLevel = (z: number, half: number): number => Math.sqrt(Math.max(0, 1 - (z / half) ** 2));
+
+/** A chest, z millimetres above the level of the heart, painted in this order. */
+function chest(z: number): Ellipse[] {
+  const [lung, heart] = [atLevel(z, 130), atLevel(z, 75)];
   const shapes: Ellipse[] = [
     { x: 0, y: 0, a: 172, b: 122, hu: FAT },
     { x: 0, y: 1, a: 157, b: 108, hu: MUSCLE },
-    { x: -72, y: -4, a: 62, b: 82, angle: 6, hu: LUNG },
-    { x: 72, y: -4, a: 62, b: 82, angle: -6, hu: LUNG },
-    { x: 18, y: -22, a: 52, b: 44, angle: 28, hu: 40 },
+    { x: -72, y: -4, a: 62 * lung, b: 82 * lung, angle: 6, hu: LUNG },
+    { x: 72, y: -4, a: 62 * lung, b: 82 * lung, angle: -6, hu: LUNG },
+    { x: 18, y: -22, a: 52 * heart, b: 44 * heart, angle: 28, hu: 40 },
     { x: 34, y: 44, a: 13, b: 13, hu: 45 },
     { x: 0, y: -92, a: 24, b: 7, hu: BONE - 160 },
     { x: 0, y: 68, a: 23, b: 19, hu: BONE - 140 },
@@ -55,18 +59,18 @@ function chest(): Ellipse[] {
       shapes.push({ x, y, a: 12, b: 4.5, angle: side > 0 ? tilt : 180 - tilt, hu: BONE });
     }
   }
-  return shapes.concat(lungVessels());
+  return shapes.concat(lungVessels(lung));
 }
 
-function lungVessels(): Ellipse[] {
+function lungVessels(lung: number): Ellipse[] {
   const random = generator(7);
   const vessels: Ellipse[] = [];
   while (vessels.length < 90) {
     const side = random() < 0.5 ? -1 : 1;
     const t = random() * 2 * Math.PI;
     const r = Math.sqrt(random());
-    const x = side * 72 + 56 * r * Math.cos(t);
-    const y = -4 + 74 * r * Math.sin(t);
+    const x = side * 72 + 56 * lung * r * Math.cos(t);
+    const y = -4 + 74 * lung * r * Math.sin(t);
     const size = 0.8 + 2.6 * (1 - r) * random();
     vessels.push({ x, y, a: size, b: size * (1 + 2 * random()), angle: random() * 180, hu: 35 });
   }
@@ -94,9 +98,9 @@ export interface CtPhantom {
 }
 
 /** Noise is bounded (20 HU either way) and stays within each tissue's range, so that the areas are exact. */
-export function ctPhantom(size = 512): CtPhantom {
+export function ctPhantom(size = 512, z = 0): CtPhantom {
   const spacing = 380 / size;
-  const shapes = chest();
+  const shapes = chest(z);
   const random = generator(42);
   const stored = new Uint16Array(size * size);
   const pixels = { gas: 0, fat: 0, soft: 0, bone: 0 };

@@ -60,7 +60,8 @@ export interface Samples {
   ultrasound: Uint8Array;
 }
 
-function ctSlice(phantom: CtPhantom): Uint8Array {
+/** @param more attributes instead of those of a slice of its own */
+function ctSlice(phantom: CtPhantom, z = 0, more: Dataset = {}): Uint8Array {
   const half = (phantom.rows * phantom.spacing) / 2;
   const dataset = {
     ...identity("ct", CT_IMAGE_STORAGE),
@@ -71,7 +72,7 @@ function ctSlice(phantom: CtPhantom): Uint8Array {
     PatientPosition: "HFS",
     FrameOfReferenceUID: uidOf("ct frame of reference"),
     PositionReferenceIndicator: "",
-    ImagePositionPatient: [-half, -half, 0],
+    ImagePositionPatient: [-half, -half, z],
     ImageOrientationPatient: [1, 0, 0, 0, 1, 0],
     SliceThickness: 5,
     KVP: 120,
@@ -89,6 +90,7 @@ function ctSlice(phantom: CtPhantom): Uint8Array {
     RescaleIntercept: -1024,
     RescaleSlope: 1,
     RescaleType: "HU",
+    ...more,
   };
   return serialise(dataset, new Uint8Array(phantom.stored.buffer), "OW");
 }
@@ -141,4 +143,17 @@ async function ultrasoundPicture(): Promise<Uint8Array> {
 export async function samples(): Promise<Samples> {
   const phantom = ctPhantom();
   return { ct: ctSlice(phantom), truth: phantom.truth, ultrasound: await ultrasoundPicture() };
+}
+
+/** A series of the chest, from the lowest slice up, so many millimetres apart. */
+export function ctSeries(count: number, apart: number, size = 512): Uint8Array[] {
+  return Array.from({ length: count }, (_, i) => {
+    const z = (i - (count - 1) / 2) * apart;
+    return ctSlice(ctPhantom(size, z), z, {
+      SOPInstanceUID: uidOf(`ct series instance ${i}`),
+      SeriesInstanceUID: uidOf("ct series"),
+      SeriesNumber: "2",
+      InstanceNumber: String(count - i),
+    });
+  });
 }

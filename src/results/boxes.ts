@@ -1,18 +1,19 @@
 /** Boxes and their score tags over a panel. */
 import { labelsOf, type ModelOutput } from "../manifest.js";
 import { overlaps, type Box, type Drawing } from "./draw.js";
-import { css, labelColours, type Rgb } from "./palette.js";
+import type { Rgb } from "./colour.js";
+import { css, labelColours } from "./palette.js";
 import type { Finding } from "./receipt.js";
 import { fitText, textWidth, type Style } from "./text.js";
 
-const TAG: Style = { size: 11, face: "bold" };
-const TAG_HEIGHT = 16;
 const DARK = "#0b0d10";
 
 interface Boxed {
   findings: readonly Finding[];
   source: { rows: number; columns: number };
   model: { outputs: readonly ModelOutput[] };
+  /** Picture pixels for one unit of text and lines. */
+  unit: number;
 }
 
 interface Marked {
@@ -26,7 +27,9 @@ interface Marked {
  * highest score down, each where it covers no other and no box; a tag that finds no place is left out, its box is not.
  */
 export function layBoxes(drawing: Drawing, input: Boxed, panel: Box): void {
-  const marks = marksOf(input, panel);
+  const { unit } = input;
+  const tagStyle: Style = { size: 11 * unit, face: "bold" };
+  const marks = marksOf(input, panel, tagStyle);
   if (marks.length === 0) return;
   drawing.clip(panel);
   for (const { box } of marks)
@@ -34,16 +37,17 @@ export function layBoxes(drawing: Drawing, input: Boxed, panel: Box): void {
   for (const { box, colour } of marks) drawing.rectangle(box, { stroke: colour, strokeWidth: 2, radius: 1 });
   const taken: Box[] = marks.map(({ box }) => box);
   for (const { box, colour, text } of marks) {
-    const tag = placeTag(box, Math.ceil(textWidth(text, TAG)) + 8, panel, taken);
+    const size = { width: Math.ceil(textWidth(text, tagStyle) + 8 * unit), height: Math.round(16 * unit) };
+    const tag = placeTag(box, size, panel, taken);
     if (tag === undefined) continue;
     taken.push(tag);
     drawing.rectangle(tag, { fill: colour, radius: 2 });
-    drawing.text(text, tag.x + 4, tag.y + 12, { ...TAG, fill: DARK });
+    drawing.text(text, tag.x + 4 * unit, tag.y + 12 * unit, { ...tagStyle, fill: DARK });
   }
   drawing.unclip();
 }
 
-function marksOf({ findings, source, model }: Boxed, panel: Box): Marked[] {
+function marksOf({ findings, source, model, unit }: Boxed, panel: Box, style: Style): Marked[] {
   const colours = labelColours(model.outputs);
   const named = new Map<string, Rgb>();
   model.outputs.forEach((output, o) => {
@@ -62,24 +66,30 @@ function marksOf({ findings, source, model }: Boxed, panel: Box): Marked[] {
       const [x, y] = [panel.x + box.x0 * sx, panel.y + box.y0 * sy];
       const [width, height] = [(box.x1 - box.x0) * sx, (box.y1 - box.y0) * sy];
       const value = score === undefined ? "" : score.toFixed(2);
-      const text = named.size === 1 && value !== "" ? value : `${fitText(label, 120, TAG)} ${value}`.trim();
+      const text =
+        named.size === 1 && value !== "" ? value : `${fitText(label, 120 * unit, style)} ${value}`.trim();
       return [{ box: { x, y, width, height }, colour: css(named.get(label) ?? [255, 176, 0]), text }];
     });
 }
 
 /** Above the box, below it, or beside it; within the panel, and over no other tag and no box, whose content counts. */
-function placeTag(box: Box, width: number, panel: Box, taken: readonly Box[]): Box | undefined {
+function placeTag(
+  box: Box,
+  { width, height }: { width: number; height: number },
+  panel: Box,
+  taken: readonly Box[],
+): Box | undefined {
   const right = panel.x + panel.width - width;
   const x = Math.max(panel.x, Math.min(box.x - 1, right));
-  const middle = box.y + (box.height - TAG_HEIGHT) / 2;
+  const middle = box.y + (box.height - height) / 2;
   const places = [
-    { x, y: box.y - TAG_HEIGHT - 2 },
+    { x, y: box.y - height - 2 },
     { x, y: box.y + box.height + 2 },
     { x: box.x + box.width + 3, y: middle },
     { x: box.x - width - 3, y: middle },
   ];
   return places
-    .map((place) => ({ ...place, width, height: TAG_HEIGHT }))
+    .map((place) => ({ ...place, width, height }))
     .find((tag) => isWithin(tag, panel) && !taken.some((other) => overlaps(tag, other)));
 }
 

@@ -112,8 +112,10 @@ async function commit(target: Target, files: readonly ResultFile[], receipt: Rec
     if (!(await target.lock.isHeld())) throw lostLock();
     await publish(target, staging, receipt);
   } catch (error) {
-    // Where putting things back fails too, the next taker of NAME decides by the mark.
-    await rollBack(target, staging, receipt).catch(() => undefined);
+    // Who lost the lock touches nothing more: another may be publishing what is staged here. Then, and where putting
+    // things back fails, the next taker of NAME decides by the mark.
+    if (await target.lock.isHeld().catch(() => false))
+      await rollBack(target, staging, receipt).catch(() => undefined);
     throw error;
   } finally {
     await staging.close();
@@ -218,6 +220,7 @@ async function publish(target: Target, staging: Staging, receipt: Receipt): Prom
   }
   await syncFolder(dir);
   await step("move the receipt into place");
+  if (!(await target.lock.isHeld())) throw lostLock();
   await rename(staging.at(MARK), `${dir}/${receiptName(name)}`);
   await syncFolder(dir);
   await step("remove the staging folder");
@@ -366,6 +369,6 @@ function nameTaken(found: string): RadserveError {
 function lostLock(): RadserveError {
   return new RadserveError(
     "overloaded",
-    "The server stood still for so long that another took over this result's name. Nothing was written; repeat the request.",
+    "The server stood still for so long that another took over this result's name. Repeat the request: it finds what the other wrote, or works again.",
   );
 }

@@ -11,10 +11,10 @@ export function sha256(bytes: Uint8Array): string {
 const errno = (error: unknown): string | undefined =>
   error instanceof Error ? (error as NodeJS.ErrnoException).code : undefined;
 
-/** For `.catch`: the value where the file does not exist; any other error goes on. */
+/** For `.catch`: the value where the file does not exist, or was removed by another machine; any other error goes on. */
 export function ifMissing<T>(value: T): (error: unknown) => T {
   return (error) => {
-    if (errno(error) === "ENOENT") return value;
+    if (errno(error) === "ENOENT" || errno(error) === "ESTALE") return value;
     throw error;
   };
 }

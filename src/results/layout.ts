@@ -1,7 +1,13 @@
 /** Geometry of the picture for people: panel sizes, scale bars, orientation letters. */
 import type { PlanePosition, Spacing } from "../image.js";
 
-const LONGEST_SIDE = 900;
+/** What a panel may take, in pixels. */
+export interface Room {
+  width: number;
+  height: number;
+}
+
+const ALONE: Room = { width: 900, height: 900 };
 
 export interface PanelSize {
   width: number;
@@ -11,19 +17,42 @@ export interface PanelSize {
 }
 
 /**
- * Size of one panel in pixels. Large images shrink to a long side of 900; small ones grow by a whole number; pixels
+ * Size of one panel in pixels. Large images shrink to the room there is, small ones grow by a whole number; pixels
  * that are not square are shown in their true proportions.
  * @param pixelAspect height of a source pixel divided by its width
  */
-export function panelSize(rows: number, columns: number, pixelAspect: number): PanelSize {
+export function panelSize(rows: number, columns: number, pixelAspect: number, room = ALONE): PanelSize {
   // Shown larger along the side on which pixels are longer, so that no source pixel is lost to the correction.
   const wide = columns / Math.min(pixelAspect, 1);
   const high = rows * Math.max(pixelAspect, 1);
-  const longest = Math.max(wide, high);
-  const factor = longest > LONGEST_SIDE ? LONGEST_SIDE / longest : Math.floor(LONGEST_SIDE / longest);
+  const fitting = Math.min(room.width / wide, room.height / high);
+  const factor = fitting < 1 ? fitting : Math.floor(fitting);
   const width = Math.max(1, Math.round(wide * factor));
   const height = Math.max(1, Math.round(high * factor));
   return { width, height, render: { width: Math.min(width, columns), height: Math.min(height, rows) } };
+}
+
+/** Of all panels of a montage together: it fits a screen, and so a viewer shows it unshrunk. */
+const SHEET: Room = { width: 1440, height: 1080 };
+
+export interface Grid {
+  columns: number;
+  panel: PanelSize;
+}
+
+/** How many panels of one size stand in a row, so that they are as large as they can be; of equals the most, for screens are wide. */
+export function gridOf(count: number, rows: number, columns: number, pixelAspect: number): Grid {
+  let best: Grid | undefined;
+  for (let across = 1; across <= count; across++) {
+    const room = {
+      width: Math.floor(SHEET.width / across),
+      height: Math.floor(SHEET.height / Math.ceil(count / across)),
+    };
+    const panel = panelSize(rows, columns, pixelAspect, room);
+    if (best === undefined || panel.width * panel.height >= best.panel.width * best.panel.height)
+      best = { columns: across, panel };
+  }
+  return best ?? { columns: 1, panel: panelSize(rows, columns, pixelAspect) };
 }
 
 export interface ScaleBar {
@@ -33,16 +62,22 @@ export interface ScaleBar {
 }
 
 /**
- * The longest bar of 1, 2 or 5 times a power of ten millimetres within a third of the panel's width; undefined where
- * the image has no spacing, or none worth a bar.
+ * The longest bar of 1, 2 or 5 times a power of ten millimetres within a third of the room; undefined where the image
+ * has no spacing, or none worth a bar.
  * @param columns of the source, shown over `width` panel pixels
+ * @param room panel pixels; a narrow panel may have a bar that is longer than it
  */
-export function scaleBar(spacing: Spacing | undefined, columns: number, width: number): ScaleBar | undefined {
+export function scaleBar(
+  spacing: Spacing | undefined,
+  columns: number,
+  width: number,
+  room = width,
+): ScaleBar | undefined {
   if (spacing === undefined || !(spacing.column > 0)) return undefined;
   const pixelsPerMm = width / (columns * spacing.column);
-  const room = width / 3 / pixelsPerMm;
-  const power = 10 ** Math.floor(Math.log10(room));
-  const mm = [5, 2, 1].map((n) => n * power).find((n) => n <= room);
+  const longest = room / 3 / pixelsPerMm;
+  const power = 10 ** Math.floor(Math.log10(longest));
+  const mm = [5, 2, 1].map((n) => n * power).find((n) => n <= longest);
   if (mm === undefined || mm * pixelsPerMm < 8) return undefined;
   return { length: mm * pixelsPerMm, text: lengthText(mm) };
 }

@@ -125,10 +125,11 @@ export class NameLock {
     clearInterval(this.#timer);
     await this.#beating;
     try {
+      // Before it is removed: SMB keeps the name of a removed file, and NFS another one, for as long as it is open
+      await this.#handle.close();
       if (await this.isHeld()) await unlink(this.#path).catch(ifMissing(undefined));
     } finally {
       this.#place?.leave();
-      await this.#handle.close();
     }
   }
 
@@ -236,10 +237,13 @@ async function breakLock(path: string, seen: Sight, guardPath: string, watch: Wa
   }
 }
 
+/** Each write goes to the disk at once: an NFS client may keep it to itself for longer than a lease otherwise. */
+const CREATE = constants.O_CREAT | constants.O_EXCL | constants.O_WRONLY | constants.O_DSYNC;
+
 async function create(path: string, owner: Owner): Promise<FileHandle | undefined> {
   let handle: FileHandle;
   try {
-    handle = await open(path, "wx", 0o644);
+    handle = await open(path, CREATE, 0o644);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "EEXIST") return undefined;
     throw error;

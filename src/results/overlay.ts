@@ -1,45 +1,71 @@
 /**
- * NAME.MODEL.png: one picture for people. On the left the image alone, on the right with what the model marked, below
- * what it found and did not find, with the manifest's regulatory text. Nothing in it identifies a patient beyond the
- * image's own pixels. Equal input gives equal bytes.
+ * NAME.MODEL.png: one picture for people. Of one frame: on the left the image alone, on the right with what the model
+ * marked. Of several frames: a montage of those that were chosen. Below what the model found and did not find, with
+ * the manifest's regulatory text. Nothing in it identifies a patient beyond the image's own pixels. Equal input gives
+ * equal bytes.
  */
 import sharp, { type Sharp } from "sharp";
 import type { EngineOutput } from "../engine.js";
 import type { Spacing, Warning } from "../image.js";
-import type { Manifest } from "../manifest.js";
+import type { Manifest, ModelOutput } from "../manifest.js";
 import { layBoxes } from "./boxes.js";
 import { Drawing } from "./draw.js";
-import { panelSize, scaleBar, type Edges } from "./layout.js";
-import { legendOf, type Legend, type LegendRow } from "./legend.js";
-import { css, labelColours } from "./palette.js";
-import { layHeat, layMask, paste, resized, type Picture } from "./raster.js";
+import { gridOf, panelSize, scaleBar, type Edges } from "./layout.js";
+import { legendOf } from "./legend.js";
+import {
+  AMBER,
+  drawFooter,
+  drawHeader,
+  drawLegend,
+  drawWarnings,
+  headerHeight,
+  INK,
+  metricsOf,
+  QUIET,
+  type Metrics,
+  type Page,
+} from "./page.js";
+import { labelColours } from "./palette.js";
 import type { MarkedPanel } from "./picture-check.js";
+import { heatRange, layHeat, layMasks, paste, resized, type Picture, type Range } from "./raster.js";
 import type { Finding, Measurement } from "./receipt.js";
-import { fitText, textWidth, wrapText, type Style } from "./text.js";
+import { fitText } from "./text.js";
 
-export interface OverlayInput {
-  /** The frame as it is displayed, at any size; best at `panelSize(...).render`. */
+/** One frame, as it is displayed, and what the model said about it. */
+export interface Shot {
+  /** At any size; best at `renderSize`. */
   picture: Picture;
-  source: {
-    rows: number;
-    columns: number;
-    /** Height of a pixel divided by its width. */
-    pixelAspect: number;
-    modality?: string | undefined;
-    /** From 1. */
-    frame: number;
-    frames: number;
-    /** What the frames are called: those of a series or of a volume are its slices, in order. */
-    called?: "frame" | "slice";
-    /** How stored values became grey, for example "window 40 / 400". */
-    window?: string | undefined;
-    spacing?: Spacing | undefined;
-    edges?: Edges | undefined;
-  };
-  model: Pick<Manifest, "name" | "version" | "manufacturer" | "regulatory" | "outputs">;
+  /** From 1. */
+  frame: number;
+  /** Where else to look for it: position, number of the image in its series. */
+  place?: string | undefined;
+  edges?: Edges | undefined;
   /** The engine's outputs for this frame, in the manifest's order. */
   results: readonly EngineOutput[];
-  /** Of this frame. */
+  /** Of this frame; those with boxes are drawn. */
+  findings: readonly Finding[];
+}
+
+export interface OverlaySource {
+  rows: number;
+  columns: number;
+  /** Height of a pixel divided by its width. */
+  pixelAspect: number;
+  modality?: string | undefined;
+  frames: number;
+  /** What the frames are called: those of a series or of a volume are its slices, in order. */
+  called?: "frame" | "slice";
+  /** How stored values became grey, for example "W 400 L 40". */
+  window?: string | undefined;
+  spacing?: Spacing | undefined;
+}
+
+export interface OverlayInput {
+  /** In their order; at least one. */
+  shots: readonly Shot[];
+  source: OverlaySource;
+  model: Pick<Manifest, "name" | "version" | "manufacturer" | "regulatory" | "outputs">;
+  /** Of the whole image. */
   findings: readonly Finding[];
   measurements: readonly Measurement[];
   /** Caveats that belong on the picture. */
@@ -47,62 +73,85 @@ export interface OverlayInput {
   radserveVersion: string;
 }
 
-const INK = "#eceff4";
-const QUIET = "#9aa4b2";
-const FAINT = "#5b6573";
-const LINE = "#272d36";
-const AMBER = "#f0b64a";
 const BACKGROUND = [16, 19, 24] as const;
-
-/** Round everything; orientation letters of the outer edges lie in it. */
-const MARGIN = 40;
-/** Above and below each panel, for orientation letters. */
-const GUTTER = 22;
-/** Between the panels, with the letters of both. */
-const GAP = 56;
-const CAPTION = 26;
 const NARROWEST_CELL = 400;
-const WIDEST_COLUMN = 560;
-const COLUMN_GAP = 48;
-const ROW = 30;
-const GAUGE = 64;
-const MOST_ROWS = 24;
-const MOST_WARNINGS = 4;
+/** Panels this much wider than high stand one above the other. */
+const WIDE = 1.9;
 
-const TITLE: Style = { size: 22, face: "bold" };
-const BODY: Style = { size: 14, face: "regular" };
-const STRONG: Style = { size: 14, face: "bold" };
-const SMALL: Style = { size: 12, face: "regular" };
-const LETTER: Style = { size: 12, face: "bold" };
+/** One panel on the picture: a shot, plain or marked, with its caption. */
+interface Panel {
+  shot: Shot;
+  marked: boolean;
+  title: string;
+  facts: string;
+  x: number;
+  y: number;
+}
 
 /** Places of everything, in pixels of the whole picture. */
-interface Plan {
-  width: number;
+interface Plan extends Page {
   panel: { width: number; height: number };
   /** Width that a panel and its captions may take. */
   cell: number;
-  left: { x: number; y: number };
-  right: { x: number; y: number };
+  panels: Panel[];
+  header: string[];
   scale: { x: number; y: number };
   /** Top of what lies below the panels. */
   below: number;
 }
 
+/** At which size frames are best rendered for a picture of so many of them. */
+export function renderSize(
+  count: number,
+  { rows, columns, pixelAspect }: Pick<OverlaySource, "rows" | "columns" | "pixelAspect">,
+): { width: number; height: number } {
+  return panelOf(count, rows, columns, pixelAspect).panel.render;
+}
+
+function panelOf(count: number, rows: number, columns: number, pixelAspect: number) {
+  if (count > 1) return gridOf(count, rows, columns, pixelAspect);
+  return { columns: 2, panel: panelSize(rows, columns, pixelAspect) };
+}
+
+function planOf(input: OverlayInput): Plan {
+  return input.shots.length > 1 ? montagePlan(input) : pairPlan(input);
+}
+
+/** Where the picture shows what the model marked, for the check of what was drawn. */
+export function markedPanels(input: OverlayInput): MarkedPanel[] {
+  const { panels, panel } = planOf(input);
+  const { width, height } = panel;
+  return panels
+    .filter(({ marked }) => marked)
+    .map(({ x, y, shot }) => {
+      const plain = resized(shot.picture, width, height).rgb;
+      return { x, y, width, height, plain, results: shot.results };
+    });
+}
+
 /** Draws the picture; PNG, 8 bits, RGB. */
 export async function renderOverlay(input: OverlayInput): Promise<Uint8Array> {
+  const { model, source } = input;
   const plan = planOf(input);
+  const heat = heatRange(
+    input.shots.flatMap(({ results }) => results.flatMap((r) => (r.kind === "heatmap" ? [r.values] : []))),
+  );
   const drawing = new Drawing();
-  drawHeader(drawing, input, plan);
-  drawFrames(drawing, input, plan);
-  let y = drawLegend(drawing, legendOf(input.model.outputs, input.findings, input.measurements), plan);
+  drawHeader(drawing, model, plan.header, plan);
+  for (const panel of plan.panels) drawPanel(drawing, panel, input, plan);
+  drawScale(drawing, source, plan);
+  const scope = { frames: source.frames, called: source.called ?? "frame", heat };
+  const legend = legendOf(model.outputs, input.findings, input.measurements, scope);
+  let y = drawLegend(drawing, legend, plan, plan.below);
   y = drawWarnings(drawing, input.warnings ?? [], plan, y);
-  const height = drawFooter(drawing, input, plan, y);
-  const plain = resized(input.picture, plan.panel.width, plan.panel.height);
-  const marked = { ...plain, rgb: Uint8Array.from(plain.rgb) };
-  layResults(marked, input);
+  const height = drawFooter(drawing, model, input.radserveVersion, plan, y);
   const canvas = blank(plan.width, height);
-  paste(canvas, plain, plan.left.x, plan.left.y);
-  paste(canvas, marked, plan.right.x, plan.right.y);
+  for (const { shot, marked, x, y: top } of plan.panels) {
+    const plain = resized(shot.picture, plan.panel.width, plan.panel.height);
+    const panel = { ...plain, rgb: Uint8Array.from(plain.rgb) };
+    if (marked) layResults(panel, model, shot.results, heat);
+    paste(canvas, panel, x, top);
+  }
   const svg = Buffer.from(drawing.svg(plan.width, height));
   return encode(raw(canvas).composite([{ input: svg, left: 0, top: 0 }]));
 }
@@ -129,105 +178,174 @@ function blank(width: number, height: number): Picture {
   return { width, height, rgb };
 }
 
-function planOf({ source }: OverlayInput): Plan {
-  const panel = panelSize(source.rows, source.columns, source.pixelAspect);
-  const stacked = panel.width > 1.9 * panel.height;
-  const narrowest = stacked ? 2 * NARROWEST_CELL + GAP : NARROWEST_CELL;
+/** Above and below a panel, and between two of them, in units. */
+const CAPTION = 26;
+const GUTTER = 22;
+const GAP = 56;
+
+/** The image, and beside it what the model marked; the image alone where the model marks nothing. */
+function pairPlan({ shots, source, model }: OverlayInput): Plan {
+  const { panel } = panelOf(1, source.rows, source.columns, source.pixelAspect);
+  const paired = model.outputs.some(marks);
+  const stacked = paired && panel.width > WIDE * panel.height;
+  const across = paired && !stacked ? 2 : 1;
+  const metrics = metricsOf(across * panel.width);
+  const [margin, gap] = [metrics.margin, Math.round(GAP * metrics.unit)];
+  const [caption, gutter] = [CAPTION, GUTTER].map((size) => Math.round(size * metrics.unit)) as [
+    number,
+    number,
+  ];
+  const narrowest =
+    Math.round(NARROWEST_CELL * metrics.unit) * (across === 2 ? 1 : 2) + (across === 2 ? 0 : gap);
   const cell = Math.max(panel.width, narrowest);
-  const width = 2 * MARGIN + (stacked ? cell : 2 * cell + GAP);
-  const left = { x: MARGIN, y: MARGIN + 64 + CAPTION + GUTTER };
+  const left = { x: margin, y: headerHeight(metrics, 0) + caption + gutter };
   const right = stacked
-    ? { x: left.x, y: left.y + panel.height + 2 * GUTTER + CAPTION }
-    : { x: left.x + cell + GAP, y: left.y };
-  const scale = { x: left.x, y: right.y + panel.height + GUTTER };
-  return { width, panel, cell, left, right, scale, below: scale.y + 30 };
+    ? { x: left.x, y: left.y + panel.height + 2 * gutter + caption }
+    : { x: left.x + cell + gap, y: left.y };
+  const [shot] = shots;
+  if (shot === undefined) throw new Error("A picture is of a frame");
+  const last = stacked ? right : left;
+  const scale = { x: left.x, y: last.y + panel.height + gutter };
+  const called = source.called ?? "frame";
+  const place = source.frames > 1 ? `${called} ${shot.frame} of ${source.frames}` : undefined;
+  const facts = joined([source.modality, sizeText(source), place, shot.place, source.window]);
+  return {
+    width: 2 * margin + across * cell + (across - 1) * gap,
+    metrics,
+    panel,
+    cell,
+    panels: [
+      { shot, marked: false, title: "Image", facts, ...left },
+      ...(paired ? [{ shot, marked: true, title: "Overlay", facts: "", ...right }] : []),
+    ],
+    header: [],
+    scale,
+    below: scale.y + Math.round(30 * metrics.unit),
+  };
 }
 
-/** Where the picture shows what the model marked, for the check of what was drawn. */
-export function markedPanels(input: OverlayInput): MarkedPanel[] {
-  const { right, panel } = planOf(input);
-  const { rgb } = resized(input.picture, panel.width, panel.height);
-  return [{ ...right, width: panel.width, height: panel.height, plain: rgb, results: input.results }];
+/** Frames with what the model marked, in their order, as large as fits a screen. */
+function montagePlan({ shots, source }: OverlayInput): Plan {
+  const { panel, columns } = gridOf(shots.length, source.rows, source.columns, source.pixelAspect);
+  const metrics = metricsOf(columns * panel.width);
+  const size = (units: number): number => Math.round(units * metrics.unit);
+  const { margin } = metrics;
+  const gap = size(GUTTER + 8);
+  const above = size(CAPTION + GUTTER - 4);
+  const cell = Math.max(panel.width, size(NARROWEST_CELL / 2));
+  // The header, the legend and the captions want their width, however narrow the panels are
+  const content = Math.max(columns * cell + (columns - 1) * gap, size(2 * NARROWEST_CELL));
+  const top = headerHeight(metrics, 1);
+  const panels = shots.map((shot, i) => ({
+    shot,
+    marked: true,
+    title: `${source.called ?? "frame"} ${shot.frame}`,
+    facts: shot.place ?? "",
+    x: margin + (i % columns) * (cell + gap),
+    y: top + above + Math.floor(i / columns) * (panel.height + above),
+  }));
+  const bottom = top + Math.ceil(shots.length / columns) * (panel.height + above);
+  const scale = { x: margin, y: bottom + size(12) };
+  const called = `${source.frames} ${source.called ?? "frame"}s`;
+  const all = shots.length === source.frames;
+  const chosen = all ? `all ${called}` : `${shots.length} of ${called}; the receipt has all`;
+  return {
+    width: content + 2 * margin,
+    metrics,
+    panel,
+    cell,
+    panels,
+    header: [joined([source.modality, sizeText(source), source.window, chosen])],
+    scale,
+    below: scale.y + size(30),
+  };
 }
+
+function marks({ kind }: ModelOutput): boolean {
+  return kind !== "classification" && kind !== "regression";
+}
+
+const joined = (facts: readonly (string | undefined)[]): string =>
+  facts.filter((fact) => fact !== undefined && fact !== "").join("  ·  ");
+
+const sizeText = ({ rows, columns }: OverlaySource): string => `${columns} × ${rows} px`;
 
 /** What the model marked, under the boxes and their tags, which are drawn as lines. */
-function layResults(panel: Picture, { model, results }: OverlayInput): void {
-  const colours = labelColours(model.outputs);
+function layResults(
+  panel: Picture,
+  { outputs }: { outputs: readonly ModelOutput[] },
+  results: readonly EngineOutput[],
+  heat: Range,
+): void {
+  const colours = labelColours(outputs);
   results.forEach((result, index) => {
     const own = colours[index] ?? [];
-    if (result.kind === "heatmap") layHeat(panel, result.values, result.rows, result.columns);
+    if (result.kind === "heatmap") layHeat(panel, result.values, result.rows, result.columns, heat);
     if (result.kind !== "segmentation") return;
     const { mask, rows, columns } = result;
-    if (!result.overlapping) layMask(panel, mask, rows, columns, own);
-    else
-      own.forEach((colour, i) => {
-        const plane = mask.subarray(i * rows * columns, (i + 1) * rows * columns);
-        layMask(panel, plane, rows, columns, [colour]);
-      });
+    const plane = (i: number) => mask.subarray(i * rows * columns, (i + 1) * rows * columns);
+    const layers = result.overlapping
+      ? own.map((colour, i) => ({ mask: plane(i), colours: [colour] }))
+      : [{ mask, colours: own }];
+    layMasks(panel, layers, rows, columns);
   });
 }
 
-function drawHeader(drawing: Drawing, { model }: OverlayInput, plan: Plan): void {
-  const room = plan.width - 2 * MARGIN;
-  drawing.text(fitText(model.name, room, TITLE), MARGIN, MARGIN + 20, { ...TITLE, fill: INK });
-  const identity = fitText(`version ${model.version}  ·  ${model.manufacturer}`, room, BODY);
-  drawing.text(identity, MARGIN, MARGIN + 44, { ...BODY, fill: QUIET });
+/** Caption, orientation letters and boxes of one panel. */
+function drawPanel(drawing: Drawing, at: Panel, input: OverlayInput, plan: Plan): void {
+  const { metrics, panel, cell } = plan;
+  const { unit, strong, small } = metrics;
+  const base = at.y - (GUTTER + 4) * unit;
+  const width = drawing.text(at.title, at.x, base, { ...strong, size: 13 * unit, fill: INK }) + 12 * unit;
+  const facts = fitText(at.facts, cell - width, small);
+  drawing.text(facts, at.x + width, base, { ...small, fill: QUIET });
+  drawEdges(drawing, at.shot.edges, at, panel, metrics, input.shots.length === 1);
+  if (at.marked)
+    layBoxes(
+      drawing,
+      { findings: at.shot.findings, source: input.source, model: input.model, unit },
+      { x: at.x, y: at.y, ...panel },
+    );
 }
 
-function drawFrames(drawing: Drawing, input: OverlayInput, plan: Plan): void {
-  const { panel, left, right } = plan;
-  for (const [at, caption] of [
-    [left, "Image"],
-    [right, "Overlay"],
-  ] as const) {
-    drawing.text(caption, at.x, at.y - GUTTER - 6, { ...STRONG, size: 13, fill: INK });
-    drawEdges(drawing, input.source.edges, at, panel);
-  }
-  drawFacts(drawing, input, plan);
-  drawScale(drawing, input, plan);
-  layBoxes(drawing, input, { ...right, ...panel });
-}
-
-/** Modality, size, frame and window: facts of the image that are nobody's identity. */
-function drawFacts(drawing: Drawing, { source }: OverlayInput, { left, cell }: Plan): void {
-  const facts = [
-    source.modality,
-    `${source.columns} × ${source.rows} px`,
-    source.frames > 1 ? `${source.called ?? "frame"} ${source.frame} of ${source.frames}` : undefined,
-    source.window,
-  ].filter((fact) => fact !== undefined && fact !== "");
-  const x = left.x + textWidth("Image", { ...STRONG, size: 13 }) + 12;
-  const room = cell - (x - left.x);
-  drawing.text(fitText(facts.join("  ·  "), room, SMALL), x, left.y - GUTTER - 6, { ...SMALL, fill: QUIET });
-}
-
+/** Beside the panel, never on its pixels. In a montage at the left and above only: next to the neighbour's they would be misread. */
 function drawEdges(
   drawing: Drawing,
   edges: Edges | undefined,
-  at: { x: number; y: number },
+  at: Panel,
   panel: { width: number; height: number },
+  { unit, letter }: Metrics,
+  alone: boolean,
 ): void {
   if (edges === undefined) return;
-  const style = { ...LETTER, fill: QUIET };
-  const [middleX, middleY] = [at.x + panel.width / 2, at.y + panel.height / 2 + 4];
-  drawing.text(edges.left, at.x - 5, middleY, { ...style, align: "right" });
-  drawing.text(edges.right, at.x + panel.width + 5, middleY, style);
-  drawing.text(edges.top, middleX, at.y - 6, { ...style, align: "centre" });
-  drawing.text(edges.bottom, middleX, at.y + panel.height + 16, { ...style, align: "centre" });
+  const style = { ...letter, fill: INK };
+  const [middleX, middleY] = [at.x + panel.width / 2, at.y + panel.height / 2 + 5 * unit];
+  drawing.text(edges.left, at.x - 6 * unit, middleY, { ...style, align: "right" });
+  drawing.text(edges.top, middleX, at.y - 5 * unit, { ...style, align: "centre" });
+  if (!alone) return;
+  drawing.text(edges.right, at.x + panel.width + 6 * unit, middleY, style);
+  drawing.text(edges.bottom, middleX, at.y + panel.height + 17 * unit, { ...style, align: "centre" });
 }
 
-function drawScale(drawing: Drawing, { source }: OverlayInput, { scale: { x, y }, panel }: Plan): void {
-  const bar = scaleBar(source.spacing, source.columns, panel.width);
-  const note = scaleNote(source.spacing);
-  let pen = x;
+function drawScale(drawing: Drawing, { spacing, columns }: OverlaySource, plan: Plan): void {
+  const { panel, metrics, scale } = plan;
+  const { unit, small } = metrics;
+  const room = Math.max(panel.width, Math.min(panel.height, plan.cell));
+  const bar = scaleBar(spacing, columns, panel.width, room);
+  const note = scaleNote(spacing);
+  const [thick, tall] = [Math.round(2 * unit), Math.round(10 * unit)];
+  let { x: pen } = scale;
+  const base = scale.y + 9 * unit;
   if (bar !== undefined) {
-    drawing.rectangle({ x, y: y + 4, width: bar.length, height: 2 }, { fill: INK });
-    for (const end of [x, x + bar.length - 2])
-      drawing.rectangle({ x: end, y, width: 2, height: 10 }, { fill: INK });
-    pen += bar.length + 10;
-    pen += drawing.text(bar.text, pen, y + 9, { ...SMALL, fill: INK }) + 10;
+    const { x, y } = scale;
+    drawing.rectangle({ x, y: y + (tall - thick) / 2, width: bar.length, height: thick }, { fill: INK });
+    for (const end of [x, x + bar.length - thick])
+      drawing.rectangle({ x: end, y, width: thick, height: tall }, { fill: INK });
+    pen += bar.length + 10 * unit;
+    pen += drawing.text(bar.text, pen, base, { ...small, fill: INK }) + 10 * unit;
   }
-  if (note !== "") drawing.text(note, pen, y + 9, { ...SMALL, fill: AMBER });
+  const rest = plan.width - metrics.margin - pen;
+  if (note !== "") drawing.text(fitText(note, rest, small), pen, base, { ...small, fill: AMBER });
 }
 
 function scaleNote(spacing: Spacing | undefined): string {
@@ -236,118 +354,4 @@ function scaleNote(spacing: Spacing | undefined): string {
   return spacing.source === "ImagerPixelSpacing"
     ? "at the detector, not in the patient (ImagerPixelSpacing)"
     : `not in the patient (${spacing.source})`;
-}
-
-/** Returns the y below it. */
-function drawLegend(drawing: Drawing, legend: Legend, plan: Plan): number {
-  const room = plan.width - 2 * MARGIN;
-  let y = plan.below;
-  drawing.rectangle({ x: MARGIN, y, width: room, height: 1 }, { fill: LINE });
-  y += 28;
-  if (legend.headline !== "") {
-    drawing.circle(MARGIN + 5, y - 5, 5, { fill: legend.present ? AMBER : FAINT });
-    drawing.text(legend.headline, MARGIN + 20, y, { ...STRONG, size: 15, fill: INK });
-    y += 14;
-  }
-  const columns = Math.max(1, Math.min(3, Math.floor((room + COLUMN_GAP) / (440 + COLUMN_GAP))));
-  const shown = legend.rows.length > MOST_ROWS ? legend.rows.slice(0, MOST_ROWS - 1) : legend.rows;
-  const lines = Math.ceil(Math.min(legend.rows.length, MOST_ROWS) / columns);
-  const width = Math.min(WIDEST_COLUMN, (room - COLUMN_GAP * (columns - 1)) / columns);
-  const place = (i: number): Place => ({
-    x: MARGIN + Math.floor(i / lines) * (width + COLUMN_GAP),
-    y: y + (i % lines) * ROW,
-    width,
-  });
-  const scored = shown.filter((row) => row.gauge !== undefined);
-  const valueWidth = Math.max(0, ...scored.map((row) => textWidth(row.value, SMALL)));
-  shown.forEach((row, i) => drawRow(drawing, row, place(i), valueWidth));
-  if (shown.length < legend.rows.length) {
-    const more = place(shown.length);
-    const text = `+ ${legend.rows.length - shown.length} more, listed in the receipt (.json) beside this picture`;
-    drawing.text(fitText(text, width, BODY), more.x, more.y + 20, { ...BODY, fill: QUIET });
-  }
-  return y + lines * ROW;
-}
-
-interface Place {
-  x: number;
-  y: number;
-  width: number;
-}
-
-/**
- * Swatch, label, and at the right the value; what is not present is grey.
- * @param gaugedWidth of the widest value that has a gauge, so that gauges stand in one line; 0 where none has
- */
-function drawRow(drawing: Drawing, row: LegendRow, { x, y, width }: Place, gaugedWidth: number): void {
-  const middle = y + 15;
-  const fill = row.present ? INK : QUIET;
-  if (row.colour !== undefined)
-    drawing.rectangle(
-      { x, y: middle - 6, width: 12, height: 12 },
-      { fill: css(row.colour), radius: 3, opacity: row.present ? 1 : 0.35 },
-    );
-  else if (row.scored)
-    drawing.circle(x + 6, middle, 4, row.present ? { fill: AMBER } : { stroke: FAINT, strokeWidth: 1.5 });
-  const value = fitText(row.value, width * 0.7, SMALL);
-  drawing.text(value, x + width, middle + 5, { ...SMALL, fill, align: "right" });
-  const style = row.present ? STRONG : BODY;
-  let right = x + width - 14 - textWidth(value, SMALL);
-  const gauge = x + width - gaugedWidth - 14 - GAUGE;
-  // The label goes before the bar, which only repeats the numbers.
-  if (row.gauge !== undefined && textWidth(row.label, style) <= gauge - 14 - x - 20) {
-    drawGauge(drawing, row.gauge, row.present, gauge, middle);
-    right = gauge - 14;
-  }
-  drawing.text(fitText(row.label, right - x - 20, style), x + 20, middle + 5, { ...style, fill });
-}
-
-/** A bar for 0 to 1, with a tick at the threshold. */
-function drawGauge(
-  drawing: Drawing,
-  { score, threshold }: { score: number; threshold: number },
-  present: boolean,
-  x: number,
-  y: number,
-): void {
-  drawing.rectangle({ x, y: y - 2, width: GAUGE, height: 4 }, { fill: LINE, radius: 2 });
-  drawing.rectangle(
-    { x, y: y - 2, width: Math.max(GAUGE * score, 2), height: 4 },
-    { fill: present ? AMBER : FAINT, radius: 2 },
-  );
-  drawing.rectangle({ x: x + GAUGE * threshold - 0.75, y: y - 6, width: 1.5, height: 12 }, { fill: QUIET });
-}
-
-function drawWarnings(drawing: Drawing, warnings: readonly Warning[], plan: Plan, top: number): number {
-  const room = plan.width - 2 * MARGIN;
-  const shown = warnings.slice(0, MOST_WARNINGS).map((w) => w.message);
-  if (warnings.length > MOST_WARNINGS)
-    shown.push(`+ ${warnings.length - MOST_WARNINGS} more caveats, listed in the receipt`);
-  let y = top + (shown.length > 0 ? 16 : 0);
-  for (const line of shown.flatMap((message) => wrapText(message, room - 20, SMALL))) {
-    drawing.text(line, MARGIN + 20, y + 8, { ...SMALL, fill: AMBER });
-    y += 18;
-  }
-  return y;
-}
-
-/** The regulatory text, whole, however long. Returns the height of the picture. */
-function drawFooter(
-  drawing: Drawing,
-  { model, radserveVersion }: OverlayInput,
-  plan: Plan,
-  top: number,
-): number {
-  const room = plan.width - 2 * MARGIN;
-  let y = top + 16;
-  drawing.rectangle({ x: MARGIN, y, width: room, height: 1 }, { fill: LINE });
-  y += 26;
-  const mark = `Radserve ${radserveVersion}`;
-  drawing.text(mark, plan.width - MARGIN, y, { ...SMALL, fill: FAINT, align: "right" });
-  const lines = wrapText(model.regulatory, room - textWidth(mark, SMALL) - 24, STRONG);
-  for (const line of lines) {
-    drawing.text(line, MARGIN, y, { ...STRONG, size: 13, fill: AMBER });
-    y += 19;
-  }
-  return y + MARGIN - 19;
 }

@@ -1,38 +1,38 @@
 /** Colours of labels and of heat maps, sRGB, 0 to 255. */
 import { labelsOf, type ModelOutput } from "../manifest.js";
-
-export type Rgb = readonly [number, number, number];
+import { difference, type Rgb } from "./colour.js";
 
 /**
- * For labels whose manifest names no colour: told apart on grey by most readers with colour vision deficiency
- * (after Okabe and Ito 2008, lightened for dark backgrounds).
+ * For labels whose manifest names no colour: light enough for a dark background, and as far from each other as eight
+ * colours can be for readers with and without red-green deficiency.
  */
 const PALETTE: readonly Rgb[] = [
   [255, 176, 0],
   [86, 180, 233],
-  [64, 200, 140],
-  [240, 228, 66],
-  [240, 110, 60],
-  [214, 140, 190],
-  [120, 150, 255],
-  [190, 220, 120],
+  [221, 34, 68],
+  [136, 255, 255],
+  [153, 51, 255],
+  [255, 255, 119],
+  [34, 136, 170],
+  [68, 221, 170],
 ];
+const TOLD_APART = 0.1;
 
-/** Colours of each output's labels, in the manifest's order. */
+/** Colours of each output's labels, in the manifest's order; those it does not name are unlike those it does. */
 export function labelColours(outputs: readonly ModelOutput[]): Rgb[][] {
+  const named = outputs.flatMap((output) =>
+    labelsOf(output).flatMap(({ colour }) => (colour === undefined ? [] : [colour])),
+  );
+  const free = PALETTE.filter((colour) => named.every((other) => difference(colour, other) >= TOLD_APART));
   let unnamed = 0;
-  return outputs.map((output) => labelsOf(output).map((label) => label.colour ?? defaultColour(unnamed++)));
+  return outputs.map((output) =>
+    labelsOf(output).map(({ colour }) => colour ?? free[unnamed++] ?? fromHue(unnamed)),
+  );
 }
 
-function defaultColour(index: number): Rgb {
-  const fixed = PALETTE[index];
-  if (fixed !== undefined) return fixed;
-  // Beyond the palette, hues a golden angle apart: neighbours in the list are far apart on the wheel.
-  return fromHue((index * 137.508) % 360);
-}
-
-/** HSL with saturation 0.7 and lightness 0.65. */
-function fromHue(hue: number): Rgb {
+/** Beyond the palette, hues a golden angle apart, of saturation 0.7 and lightness 0.65: neighbours are far apart on the wheel. */
+function fromHue(index: number): Rgb {
+  const hue = (index * 137.508) % 360;
   const channel = (shift: number): number => {
     const k = (shift + hue / 30) % 12;
     return Math.round(255 * (0.65 - 0.245 * Math.max(-1, Math.min(k - 3, 9 - k, 1))));

@@ -6,7 +6,8 @@ import sharp from "sharp";
 import type { EngineOutput } from "../engine.js";
 import { RadserveError } from "../errors.js";
 import type { ModelOutput } from "../manifest.js";
-import { labelColours, type Rgb } from "./palette.js";
+import type { Rgb } from "./colour.js";
+import { labelColours } from "./palette.js";
 
 /** A panel on which a model's marks were drawn, in pixels of the picture. */
 export interface MarkedPanel {

@@ -1,5 +1,6 @@
 /** Pixels of the picture's panels: the source brought to panel size, masks and heat maps laid over it. */
-import { heatColour, type Rgb } from "./palette.js";
+import type { Rgb } from "./colour.js";
+import { heatColour } from "./palette.js";
 
 /** Rows top to bottom, three bytes a pixel. */
 export interface Picture {
@@ -8,9 +9,14 @@ export interface Picture {
   rgb: Uint8Array;
 }
 
-const TINT = 0.38;
-const OUTLINE = 0.9;
-const HEAT = 0.6;
+const TINT = 0.32;
+/** Opacity of the outline: none inside, on the edge, and on what is too thin for an inside, so that a vessel stays visible. */
+const EDGES = [0, 0.9, 0.5] as const;
+/** Of an outline, however little of the pixel is covered. */
+const FAINTEST = 0.5;
+const HEAT = 0.5;
+/** Pixels along a row. */
+const STRIPE = 4;
 
 /** Where each of `target` pixels begins and ends among `source` pixels; one whole pixel each where it enlarges. */
 function spans(source: number, target: number): { from: Int32Array; to: Int32Array } {
@@ -86,31 +92,89 @@ function cover(mask: Uint8Array, rows: number, columns: number, width: number, h
   return { label, share };
 }
 
+/** A mask of `rows` x `columns` label numbers, 0 where there is none, and the colours of the labels 1, 2, ... */
+export interface Layer {
+  mask: Uint8Array;
+  colours: readonly Rgb[];
+}
+
 /**
- * Lays a mask over a panel: tinted by the share of each pixel that it covers, outlined within its own pixels.
- * @param mask `rows` x `columns` label numbers, 0 is background
- * @param colours of the labels 1, 2, ...
+ * Lays masks over a panel: tinted by the share of each pixel that they cover, outlined within their own pixels. Where
+ * masks overlap their tints stand in stripes, because a mixture would be a colour that the legend does not have.
  */
-export function layMask(
-  panel: Picture,
-  mask: Uint8Array,
-  rows: number,
-  columns: number,
-  colours: readonly Rgb[],
-): void {
+export function layMasks(panel: Picture, layers: readonly Layer[], rows: number, columns: number): void {
   const { width, height } = panel;
-  const { label, share } = cover(mask, rows, columns, width, height);
-  const thickness = width >= 3 * columns ? 2 : 1;
+  const covers = layers.map(({ mask }) => cover(mask, rows, columns, width, height));
+  const depth = new Uint16Array(width * height);
+  for (const { label } of covers)
+    for (let at = 0; at < depth.length; at++) if (label[at] !== 0) depth[at] = (depth[at] ?? 0) + 1;
+  const seen = new Uint16Array(width * height);
+  const reach = width >= 3 * columns ? 2 : 1;
+  const outlines = covers.map(({ label }) => outlineOf(label, width, height, reach));
+  covers.forEach((cover, i) => {
+    eachCovered(cover, layers[i]?.colours ?? [], (at, colour, part) => {
+      const stripe = Math.floor(((at % width) + Math.floor(at / width)) / STRIPE);
+      const rank = seen[at] ?? 0;
+      seen[at] = rank + 1;
+      const mine = stripe % (depth[at] ?? 1) === rank && outlines[i]?.[at] === INSIDE;
+      if (mine) blend(panel, at, colour, TINT * part);
+    });
+  });
+  covers.forEach((cover, i) => {
+    eachCovered(cover, layers[i]?.colours ?? [], (at, colour, part) => {
+      const alpha = EDGES[outlines[i]?.[at] ?? INSIDE] ?? 0;
+      if (alpha > 0) blend(panel, at, colour, Math.max(alpha * part, FAINTEST));
+    });
+  });
+}
+
+/** Calls back with each covered pixel, the colour of its label, and the part of it that is covered, 0 to 1. */
+function eachCovered(
+  { label, share }: Cover,
+  colours: readonly Rgb[],
+  draw: (at: number, colour: Rgb, part: number) => void,
+): void {
+  for (let at = 0; at < label.length; at++) {
+    const value = label[at] ?? 0;
+    const colour = value === 0 ? undefined : colours[value - 1];
+    if (colour !== undefined) draw(at, colour, (share[at] ?? 0) / 255);
+  }
+}
+
+const INSIDE = 0;
+const EDGE = 1;
+const THIN = 2;
+
+/** For each pixel: within a region, on its edge, or on the edge of one that is nothing but edge there. */
+function outlineOf(label: Uint8Array, width: number, height: number, reach: number): Uint8Array {
+  const outline = new Uint8Array(width * height);
   for (let y = 0; y < height; y++)
     for (let x = 0; x < width; x++) {
       const at = y * width + x;
-      const value = label[at] ?? 0;
-      const colour = colours[value - 1];
-      if (value === 0 || colour === undefined) continue;
-      const part = (share[at] ?? 0) / 255;
-      const edge = isEdge(label, width, height, x, y, thickness);
-      blend(panel, at, colour, edge ? Math.max(OUTLINE * part, 0.5) : TINT * part);
+      if (label[at] !== 0 && isEdge(label, width, height, x, y, reach)) outline[at] = EDGE;
     }
+  for (let y = 0; y < height; y++)
+    for (let x = 0; x < width; x++) {
+      const at = y * width + x;
+      if (outline[at] === EDGE && !hasInside(label, outline, width, height, x, y, reach)) outline[at] = THIN;
+    }
+  return outline;
+}
+
+function hasInside(
+  label: Uint8Array,
+  outline: Uint8Array,
+  width: number,
+  height: number,
+  x: number,
+  y: number,
+  reach: number,
+): boolean {
+  const own = label[y * width + x];
+  for (let v = Math.max(0, y - reach); v <= Math.min(height - 1, y + reach); v++)
+    for (let u = Math.max(0, x - reach); u <= Math.min(width - 1, x + reach); u++)
+      if (label[v * width + u] === own && outline[v * width + u] === INSIDE) return true;
+  return false;
 }
 
 /**
@@ -136,19 +200,30 @@ function isEdge(
   return false;
 }
 
-/** Range of a heat map's values: 0 to 1 where they lie in it, else their own. */
-export function heatRange(values: Float32Array): { low: number; high: number } {
+export interface Range {
+  low: number;
+  high: number;
+}
+
+/** Range of heat maps' values: 0 to 1 where they lie in it, else their own. */
+export function heatRange(maps: readonly Float32Array[]): Range {
   let [low, high] = [0, 1];
-  for (const value of values) {
-    if (value < low) low = value;
-    if (value > high) high = value;
-  }
+  for (const values of maps)
+    for (const value of values) {
+      if (value < low) low = value;
+      if (value > high) high = value;
+    }
   return { low, high };
 }
 
 /** Lays a heat map over a panel, more opaque the higher the value. */
-export function layHeat(panel: Picture, values: Float32Array, rows: number, columns: number): void {
-  const { low, high } = heatRange(values);
+export function layHeat(
+  panel: Picture,
+  values: Float32Array,
+  rows: number,
+  columns: number,
+  { low, high }: Range,
+): void {
   const { width, height } = panel;
   for (let y = 0; y < height; y++)
     for (let x = 0; x < width; x++) {

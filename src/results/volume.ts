@@ -1,4 +1,4 @@
-/** One slice out of what a model said about a volume, for the picture. */
+/** Slices out of what a model said about a volume, for the picture. */
 import type { EngineOutput } from "../engine.js";
 
 type Segmentation = Extract<EngineOutput, { kind: "segmentation" }>;
@@ -9,8 +9,8 @@ function planesOf({ mask, rows, columns, slices = 1 }: Segmentation): { plane: n
   return { plane, groups: mask.length / (plane * slices) };
 }
 
-/** The slice (from 0) with the most marked pixels over all segmentations, the first of equals; 0 where none marks any. */
-export function fullestSlice(outputs: readonly EngineOutput[], slices: number): number {
+/** The marked pixels of each slice, over all segmentations. */
+export function markedPixels(outputs: readonly EngineOutput[], slices: number): number[] {
   const marked = new Array<number>(slices).fill(0);
   for (const output of outputs) {
     if (output.kind !== "segmentation") continue;
@@ -20,7 +20,7 @@ export function fullestSlice(outputs: readonly EngineOutput[], slices: number): 
         marked[slice] =
           (marked[slice] ?? 0) + countMarked(output.mask, (group * slices + slice) * plane, plane);
   }
-  return marked.indexOf(Math.max(...marked));
+  return marked;
 }
 
 function countMarked(mask: Uint8Array, from: number, length: number): number {

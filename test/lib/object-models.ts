@@ -3,7 +3,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { float, int, onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import type { Engine } from "../../src/engine.js";
-import type { Code, ImageInput, Manifest, ModelOutput } from "../../src/manifest.js";
+import { labelsOf, type Code, type ImageInput, type Manifest, type ModelOutput } from "../../src/manifest.js";
 import type { ModelEntry } from "../../src/models.js";
 import { sha256 } from "../../src/results/files.js";
 
@@ -211,7 +211,45 @@ const detector: Part = {
   ],
 };
 
-const PARTS = { segmenter, overlapping, classifier, detector };
+/** Brightness itself, as a heat map. */
+const heater: Part = {
+  input: smallSize,
+  graph: {
+    name: "heater",
+    inputs: [input],
+    outputs: [{ name: "y", dtype: "float32", shape: any }],
+    initializers: [],
+    nodes: [{ op: "Identity", inputs: ["x"], outputs: ["y"] }],
+  },
+  outputs: [
+    {
+      kind: "heatmap",
+      tensor: "y",
+      activation: "none",
+      label: { label: "Saliency", code: sct("60046008", "Pleural effusion") },
+    },
+  ],
+};
+
+/** Boxes round bright regions. */
+const mapper: Part = {
+  ...heater,
+  graph: { ...heater.graph, name: "mapper" },
+  outputs: [
+    {
+      kind: "probability_map",
+      tensor: "y",
+      activation: "none",
+      threshold: 0.7,
+      minimum_area: 1,
+      unclip: 0,
+      max_boxes: 50,
+      label: { label: "bright region", code: sct("4147007", "Mass"), threshold: 0.5 },
+    },
+  ],
+};
+
+const PARTS = { segmenter, overlapping, classifier, detector, heater, mapper };
 export type TestModel = keyof typeof PARTS;
 
 export function manifestOf(name: TestModel): Manifest {
@@ -259,9 +297,7 @@ export async function loadTestModel(
     provider: "cpu",
     batching,
   });
-  const thresholds = outputs.map((output) =>
-    "labels" in output ? output.labels.map(({ threshold }) => threshold ?? NaN) : [],
-  );
+  const thresholds = outputs.map((output) => labelsOf(output).map(({ threshold }) => threshold ?? NaN));
   return {
     name: manifest.name,
     version,

@@ -1,5 +1,6 @@
 import { execFile, execFileSync, spawn } from "node:child_process";
-import { openSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from "node:fs";
+import { constants, openSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from "node:fs";
+import { readdir, readFile, readlink } from "node:fs/promises";
 import { hostname } from "node:os";
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
@@ -8,7 +9,7 @@ import { promisify } from "node:util";
 import t from "tap";
 import { RadserveError } from "../../src/errors.js";
 import { recoverFolder, withName } from "../../src/results/commit.js";
-import { requireRoom } from "../../src/results/files.js";
+import { ifMissing, requireRoom } from "../../src/results/files.js";
 import { reusable, sameImage } from "../../src/results/reuse.js";
 import { hash, sample, type Sample } from "./fixtures.js";
 
@@ -245,6 +246,62 @@ t.test("who lost the lock publishes nothing and harms nothing", async (t) => {
   t.not(await refusal(work), "no error");
   t.equal(readFileSync(`${dir}/x.m.png`, "utf8"), "theirs");
   t.same(readdirSync(dir).sort(), ["x.json", "x.m.png"]);
+});
+
+t.test("who lost the lock while publishing leaves the rest to the next, who completes it", async (t) => {
+  for (const at of ["move x.m.png into place", "move the receipt into place", "mark it complete"]) {
+    const dir = t.testdir();
+    await put(dir, "x", sample("x", "pixels", { m: "old" }));
+    const before = contents(dir);
+    const mine = sample("x", "pixels", { m: "mine" });
+    const onStep = (step: string) => {
+      if (step !== at) return;
+      // Another machine takes the name, and a file operation of this one fails
+      writeFileSync(`${dir}/.x.lock`, deadLock({ boot_id: "another machine" }));
+      throw Object.assign(new Error("The share stood still"), { code: "EIO" });
+    };
+    await t.rejects(withName(dir, "x", { onStep }, (held) => held.commit(mine.files, mine.receipt)));
+    t.ok(readdirSync(dir).includes(".x.radserve"), "nothing is taken away from under the other");
+    await withName(dir, "x", {}, () => Promise.resolve());
+    const after = contents(dir);
+    if (at === "mark it complete") t.same(after, before, "not marked: the old result stays");
+    else t.match([after["x.m.png"], Object.keys(after).sort()], ["mine", ["x.json", "x.m.png"]]);
+  }
+});
+
+t.test("the receipt is not moved by who lost the lock", async (t) => {
+  const dir = t.testdir();
+  const mine = sample("x", "pixels", { m: "mine" });
+  const onStep = (step: string) => {
+    if (step === "move the receipt into place")
+      writeFileSync(`${dir}/.x.lock`, deadLock({ boot_id: "another machine" }));
+  };
+  const work = withName(dir, "x", { onStep }, (held) => held.commit(mine.files, mine.receipt));
+  t.equal(await refusal(work), "overloaded");
+  t.notOk(readdirSync(dir).includes("x.json"));
+  await withName(dir, "x", {}, () => Promise.resolve());
+  t.same(Object.keys(contents(dir)).sort(), ["x.json", "x.m.png"], "the next one completes it");
+});
+
+t.test("signs of life are written through, so that other machines see them", async (t) => {
+  const dir = t.testdir();
+  await withName(dir, "x", {}, async () => {
+    const numbers = await readdir("/proc/self/fd");
+    const links = await Promise.all(
+      numbers.map(async (fd) => ({ fd, file: await readlink(`/proc/self/fd/${fd}`).catch(() => "") })),
+    );
+    const lock = links.find(({ file }) => file.endsWith("/.x.lock"));
+    const flags = /flags:\s*([0-7]+)/.exec(await readFile(`/proc/self/fdinfo/${lock?.fd}`, "utf8"))?.[1];
+    t.ok(parseInt(flags ?? "", 8) & constants.O_DSYNC, "opened with O_DSYNC");
+  });
+  t.same(readdirSync(dir), []);
+});
+
+t.test("a file that another machine removed is missing", (t) => {
+  const stale = Object.assign(new Error("stale"), { code: "ESTALE" });
+  t.equal(ifMissing("none")(stale), "none");
+  t.throws(() => ifMissing("none")(Object.assign(new Error("io"), { code: "EIO" })));
+  t.end();
 });
 
 t.test("a receipt that lists other files than are given is a fault of the caller", async (t) => {

@@ -344,10 +344,11 @@ t.test("a mask that is drawn elsewhere", async (t) => {
     const grey = Uint8Array.from({ length: 60 * 80 * 3 }, (_, i) => 40 + ((i * 7) % 90));
     const drawn = async (values: Uint8Array) => {
       const input: OverlayInput = {
-        picture: { width: 80, height: 60, rgb: grey },
-        source: { rows, columns, pixelAspect: 1, frame: 1, frames: 1 },
+        shots: [
+          { picture: { width: 80, height: 60, rgb: grey }, frame: 1, results: [result(values)], findings: [] },
+        ],
+        source: { rows, columns, pixelAspect: 1, frames: 1 },
         model: { name: "m", version: "1", manufacturer: "m", regulatory: "None.", outputs },
-        results: [result(values)],
         findings: [],
         measurements: [],
         radserveVersion: "1",

@@ -1,8 +1,11 @@
 import t from "tap";
-import { edgesOf, panelSize, scaleBar } from "../../src/results/layout.js";
-import { legendOf, scoreText } from "../../src/results/legend.js";
+import { edgesOf, gridOf, panelSize, scaleBar } from "../../src/results/layout.js";
+import { legendOf, scoreText, type Scope } from "../../src/results/legend.js";
+import { heatRange } from "../../src/results/raster.js";
 import type { ModelOutput } from "../../src/manifest.js";
 import type { Spacing } from "../../src/image.js";
+
+const ONE: Scope = { frames: 1, called: "frame", heat: { low: 0, high: 1 } };
 
 t.test("panels: small ones grow by whole numbers, large ones shrink to 900", (t) => {
   const size = (rows: number, columns: number, aspect = 1) => {
@@ -20,6 +23,19 @@ t.test("panels: small ones grow by whole numbers, large ones shrink to 900", (t)
   t.end();
 });
 
+t.test("grids: panels as large as a screen allows, more across than down", (t) => {
+  const grid = (count: number, rows: number, columns: number) => {
+    const { columns: across, panel } = gridOf(count, rows, columns, 1);
+    return [across, panel.width, panel.height];
+  };
+  t.same(grid(12, 512, 512), [4, 360, 360]);
+  t.same(grid(12, 64, 64), [4, 320, 320], "whole pixels");
+  t.same(grid(2, 600, 800), [2, 720, 540]);
+  t.same(grid(12, 100, 2000), [1, 1440, 72], "wide ones one below the other");
+  t.same(grid(12, 3000, 300), [12, 108, 1080]);
+  t.end();
+});
+
 t.test("scale bars are round lengths within a third of the panel", (t) => {
   const spacing = (column: number): Spacing => ({
     row: column,
@@ -31,6 +47,7 @@ t.test("scale bars are round lengths within a third of the panel", (t) => {
   t.same(scaleBar(spacing(0.1), 900, 900), { length: 200, text: "2 cm" });
   t.match(scaleBar(spacing(0.0001), 900, 900), { text: "20 µm" });
   t.match(scaleBar(spacing(0.01), 500, 500), { text: "1 mm" });
+  t.same(scaleBar(spacing(1), 64, 19.2, 300), { length: 60, text: "20 cm" }, "longer than a narrow panel");
   t.equal(scaleBar(undefined, 512, 512), undefined);
   t.equal(scaleBar(spacing(1), 10, 10), undefined, "too small for a bar");
   t.end();
@@ -75,7 +92,7 @@ t.test("the legend shows what is present first, and what was not found too", (t)
     threshold: 0.5,
     present: score >= 0.5,
   }));
-  const legend = legendOf(outputs, findings, []);
+  const legend = legendOf(outputs, findings, [], ONE);
   t.same(
     legend.rows.map((row) => row.label),
     ["b", "a", "c"],
@@ -85,8 +102,89 @@ t.test("the legend shows what is present first, and what was not found too", (t)
     outputs,
     findings.map((f) => ({ ...f, score: 0.1, present: false })),
     [],
+    ONE,
   );
   t.equal(none.headline, "No finding at or above its threshold");
   t.equal(none.rows.length, 3);
+  t.end();
+});
+
+t.test("the legend of several frames tells the largest, where it is, and in how many", (t) => {
+  const over: Scope = { ...ONE, frames: 20, called: "slice" };
+  const labels = [{ label: "a", threshold: 0.5 }];
+  const areas = [0, 120, 80].map((pixels, i) => ({
+    label: "a",
+    present: pixels > 0,
+    frame: i + 1,
+    area: { pixels, cm2: pixels / 100 },
+  }));
+  const segmentation: ModelOutput = {
+    kind: "segmentation",
+    tensor: "m",
+    activation: "argmax",
+    labels,
+    postprocess: [],
+    measurements: [],
+  };
+  const value = (output: ModelOutput, findings: Parameters<typeof legendOf>[1]) =>
+    legendOf([output], findings, [], over).rows[0]?.value;
+  t.equal(value(segmentation, areas), "up to 1.20 cm² (slice 2)  ·  in 2 of 20");
+  t.equal(value(segmentation, areas.slice(0, 1)), "0.0 cm²  ·  0 px");
+  const scores = [0.2, 0.7, 0.6].map((score, i) => ({
+    label: "a",
+    score,
+    threshold: 0.5,
+    present: score >= 0.5,
+    frame: i + 1,
+  }));
+  const classification: ModelOutput = {
+    kind: "classification",
+    tensor: "p",
+    activation: "sigmoid",
+    calibration: { kind: "none" },
+    labels,
+  };
+  t.equal(value(classification, scores), "highest score 0.70, threshold 0.50 (slice 2)  ·  in 2 of 20");
+  const box = { x0: 0, y0: 0, x1: 1, y1: 1 };
+  const detection: ModelOutput = {
+    kind: "detection",
+    boxes: { tensor: "b", format: "xyxy", normalised: false },
+    scores: { tensor: "s", activation: "none" },
+    max_boxes: 9,
+    labels,
+  };
+  t.equal(
+    value(
+      detection,
+      [...scores, ...scores].map((finding) => ({ ...finding, box })),
+    ),
+    "4 boxes in 2 of 20 slices, scores 0.60 to 0.70, threshold 0.50",
+  );
+  const mm = { value: "mm", scheme: "UCUM", meaning: "millimeter" };
+  const lengths = [7.25, 8, 7.5].map((length, i) => ({
+    name: "Length",
+    value: length,
+    unit: mm,
+    frame: i + 1,
+  }));
+  const regression: ModelOutput = {
+    kind: "regression",
+    tensor: "r",
+    values: [{ name: "Length", unit: mm, multiply: 1, add: 0 }],
+  };
+  t.equal(legendOf([regression], [], lengths, over).rows[0]?.value, "7.25 to 8 mm  ·  over 3 slices");
+  t.equal(legendOf([regression], [], lengths.slice(1, 2), ONE).rows[0]?.value, "8 mm");
+  t.end();
+});
+
+t.test("a heat map's row has the values at the ends of its colours", (t) => {
+  const heat: ModelOutput = { kind: "heatmap", tensor: "h", activation: "none", label: { label: "Heat" } };
+  const legend = legendOf([heat], [], [], {
+    ...ONE,
+    heat: heatRange([Float32Array.of(0, 3), Float32Array.of(-1)]),
+  });
+  t.same(legend.rows[0]?.ramp, { low: -1, high: 3 });
+  t.equal(legend.headline, "");
+  t.same(heatRange([Float32Array.of(0.2)]), { low: 0, high: 1 });
   t.end();
 });

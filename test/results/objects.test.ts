@@ -427,7 +427,7 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     const left: Subject = { ...base, image, attributes: image.attributes! };
     const right: Subject = { ...base, image: other, attributes: other.attributes! };
     const pixels = await pixelsOf(png);
-    const object = await secondaryCapture(right, pixels, 0);
+    const object = await secondaryCapture(right, pixels, [0]);
     await checkObjects(right, [{ kind: "sc", object, pixels }], undefined);
     const rgb = Uint8Array.from(pixels.rgb, (value, i) => (i === 7 ? value + 1 : value));
     const changed = checkObjects(right, [{ kind: "sc", object, pixels: { ...pixels, rgb } }], undefined);

@@ -6,9 +6,12 @@ import { interpret } from "../../src/results/findings.js";
 import { panelSize } from "../../src/results/layout.js";
 import { previewPng, renderOverlay, type OverlayInput } from "../../src/results/overlay.js";
 
-const MARGIN = 40;
-const PANEL_TOP = 40 + 64 + 26 + 22;
-const PANEL_GAP = 56;
+/** Places of a pair of panels of this width: text and the room round it grow with what is shown. */
+function pair(width: number): { x: number; right: number; y: number; unit: number } {
+  const unit = Math.min(Math.max((2 * width) / 1024, 1), 1.75);
+  const [margin, header, caption, gutter, gap] = [40, 60, 26, 22, 56].map((n) => Math.round(n * unit));
+  return { x: margin!, right: margin! + width + gap!, y: margin! + header! + caption! + gutter!, unit };
+}
 const RED = [255, 0, 0] as const;
 const BLUE = [0, 0, 255] as const;
 
@@ -64,9 +67,10 @@ function inputOf(
   const { render } = panelSize(rows, columns, 1);
   const thresholds = outputs.map((o) => ("labels" in o ? o.labels.map((l) => l.threshold ?? NaN) : [0.5]));
   const got = interpret(outputs, thresholds, [{ outputs: results, spacing: undefined }]);
+  const picture = { ...render, rgb: grey(render.width, render.height) };
   return {
-    picture: { ...render, rgb: grey(render.width, render.height) },
-    source: { rows, columns, pixelAspect: 1, frame: 1, frames: 1, modality: "CT" },
+    shots: [{ picture, frame: 1, results, findings: got.findings }],
+    source: { rows, columns, pixelAspect: 1, frames: 1, modality: "CT" },
     model: {
       name: "test-model",
       version: "1.0.0",
@@ -74,7 +78,6 @@ function inputOf(
       regulatory: "For research use only. Not for diagnostic use.",
       outputs,
     },
-    results,
     findings: got.findings,
     measurements: got.measurements,
     radserveVersion: "0.1.0",
@@ -94,30 +97,30 @@ t.test("the image is left as it is on the left, and marked on the right", async 
   for (let y = 100; y < 140; y++) for (let x = 200; x < 260; x++) block.push([x, y, x < 230 ? 1 : 2]);
   const input = inputOf(512, 512, [segmentation("argmax")], [maskOf(512, 512, block)]);
   const png = await decode(await renderOverlay(input));
-  const right = MARGIN + 512 + PANEL_GAP;
+  const { x: left, right, y: top } = pair(512);
   let [changed, different] = [0, 0];
   for (let y = 0; y < 512; y++)
     for (let x = 0; x < 512; x++) {
-      const source = input.picture.rgb[(y * 512 + x) * 3]!;
-      const plain = png.at(MARGIN + x, PANEL_TOP + y);
+      const source = input.shots[0]!.picture.rgb[(y * 512 + x) * 3]!;
+      const plain = png.at(left + x, top + y);
       if (plain.some((v) => v !== source)) changed++;
-      const marked = png.at(right + x, PANEL_TOP + y);
+      const marked = png.at(right + x, top + y);
       const inside = x >= 200 && x < 260 && y >= 100 && y < 140;
       if (!inside && marked.some((v) => v !== source)) different++;
     }
   t.equal(changed, 0, "every pixel of the left panel is the picture's");
   t.equal(different, 0, "outside the mask the right panel is the picture's");
-  const redInside = png.at(right + 215, PANEL_TOP + 120);
-  const source = input.picture.rgb[(120 * 512 + 215) * 3]!;
+  const redInside = png.at(right + 215, top + 120);
+  const source = input.shots[0]!.picture.rgb[(120 * 512 + 215) * 3]!;
   t.ok(redInside[0]! > source + 40 && redInside[2]! < source, "tinted in the label's colour");
-  t.ok(png.at(right + 200, PANEL_TOP + 120)[0]! > 200, "outlined");
-  t.ok(png.at(right + 245, PANEL_TOP + 120)[2]! > 60, "the other label in its own colour");
+  t.ok(png.at(right + 200, top + 120)[0]! > 200, "outlined");
+  t.ok(png.at(right + 245, top + 120)[2]! > 60, "the other label in its own colour");
 });
 
 t.test("small images grow by whole pixels, and a mask of one pixel covers exactly that", async (t) => {
   const input = inputOf(64, 64, [segmentation("argmax")], [maskOf(64, 64, [[10, 20, 2]])]);
   const png = await decode(await renderOverlay(input));
-  const right = MARGIN + 896 + PANEL_GAP;
+  const { x: left, right, y: top } = pair(896);
   for (const [x, y] of [
     [0, 0],
     [13, 13],
@@ -125,12 +128,12 @@ t.test("small images grow by whole pixels, and a mask of one pixel covers exactl
     [14 * 9 + 13, 14 * 20],
     [14 * 11, 14 * 20],
   ] as const) {
-    const source = input.picture.rgb[(Math.floor(y / 14) * 64 + Math.floor(x / 14)) * 3]!;
-    t.same(png.at(MARGIN + x, PANEL_TOP + y), [source, source, source]);
-    t.same(png.at(right + x, PANEL_TOP + y), [source, source, source]);
+    const source = input.shots[0]!.picture.rgb[(Math.floor(y / 14) * 64 + Math.floor(x / 14)) * 3]!;
+    t.same(png.at(left + x, top + y), [source, source, source]);
+    t.same(png.at(right + x, top + y), [source, source, source]);
   }
-  t.ok(png.at(right + 14 * 10, PANEL_TOP + 14 * 20)[2]! > 200);
-  t.ok(png.at(right + 14 * 10 + 13, PANEL_TOP + 14 * 20 + 13)[2]! > 200);
+  t.ok(png.at(right + 14 * 10, top + 14 * 20)[2]! > 200);
+  t.ok(png.at(right + 14 * 10 + 13, top + 14 * 20 + 13)[2]! > 200);
 });
 
 t.test("the smallest region still shows when a large image shrinks", async (t) => {
@@ -143,10 +146,10 @@ t.test("the smallest region still shows when a large image shrinks", async (t) =
     [maskOf(3600, 3600, [...organ, [400, 800, 1], [1050, 1050, 2]])],
   );
   const png = await decode(await renderOverlay(input));
-  const right = MARGIN + 900 + PANEL_GAP;
-  const alone = png.at(right + 100, PANEL_TOP + 200);
+  const { right, y: top } = pair(900);
+  const alone = png.at(right + 100, top + 200);
   t.ok(alone[0]! > alone[1]! + 80, "one pixel on its own");
-  const within = png.at(right + 262, PANEL_TOP + 262);
+  const within = png.at(right + 262, top + 262);
   t.ok(within[2]! > within[0]!, "one pixel of a rare label within a common one");
 });
 
@@ -167,10 +170,19 @@ t.test("labels that overlap are both drawn", async (t) => {
     counts: [10000, 10000],
   };
   const png = await decode(await renderOverlay(inputOf(512, 512, [segmentation("sigmoid")], [mask])));
-  const right = MARGIN + 512 + PANEL_GAP;
-  const [red, both, blue] = [120, 175, 225].map((at) => png.at(right + at, PANEL_TOP + at));
+  const { right, y: top } = pair(512);
+  const [red, blue] = [120, 225].map((at) => png.at(right + at, top + at));
   t.ok(red![0]! > red![2]! && blue![2]! > blue![0]!);
-  t.ok(both![0]! > both![1]! + 20 && both![2]! > both![1]! + 20);
+  const seen = new Set<string>();
+  for (let x = 160; x < 190; x++) {
+    const [r, g, b] = png.at(right + x, top + 175);
+    seen.add(r! > g! + 20 && b! <= g! ? "red" : b! > g! + 20 && r! <= g! ? "blue" : "mixed");
+  }
+  t.same(
+    [...seen].sort(),
+    ["blue", "red"],
+    "stripes of the legend's colours, and no colour that it does not have",
+  );
 });
 
 const text: ModelOutput = {
@@ -195,25 +207,26 @@ t.test("boxes lie where the source says, those below threshold are not drawn", a
     [100, 300, 300, 340, 0.4],
   ]);
   const png = await decode(await renderOverlay(inputOf(1024, 1024, [text], [boxes])));
-  const right = MARGIN + 900 + PANEL_GAP;
+  const { right, y: top } = pair(900);
   const scale = 900 / 1024;
   const green = ([r, g, b]: number[]): boolean => g! > 150 && r! < 120 && b! < 120;
-  const [x, y] = [Math.round(right + 200 * scale), PANEL_TOP + 240 * scale];
+  const [x, y] = [Math.round(right + 200 * scale), top + 240 * scale];
   t.ok(
     [-1, 0, 1].some((d) => green(png.at(x, Math.round(y) + d))),
     "lower edge",
   );
-  t.notOk(green(png.at(x, Math.round(PANEL_TOP + 220 * scale))), "hollow");
-  const low = Math.round(PANEL_TOP + 340 * scale);
+  t.notOk(green(png.at(x, Math.round(top + 220 * scale))), "hollow");
+  const low = Math.round(top + 340 * scale);
   t.notOk([-1, 0, 1].some((d) => green(png.at(x, low + d))));
-  t.ok(green(png.at(Math.round(right + 100 * scale) + 2, Math.round(PANEL_TOP + 200 * scale) - 8)), "tag");
+  t.ok(green(png.at(Math.round(right + 100 * scale) + 2, Math.round(top + 200 * scale) - 8)), "tag");
 });
 
 t.test("text is there: model, legend, regulatory line", async (t) => {
   const png = await decode(await renderOverlay(inputOf(512, 512, [text], [boxed([])])));
-  t.ok(png.ink(MARGIN, 44, 160, 20) > 200, "the model's name");
-  t.ok(png.ink(MARGIN, PANEL_TOP + 512 + 22, 250, 14) > 100, "no patient spacing");
-  t.ok(png.ink(MARGIN, png.height - 60, 500, 40) > 500, "the regulatory line");
+  const { x, y } = pair(512);
+  t.ok(png.ink(x, 44, 160, 20) > 200, "the model's name");
+  t.ok(png.ink(x, y + 512 + 22, 250, 14) > 100, "no patient spacing");
+  t.ok(png.ink(x, png.height - 60, 500, 40) > 500, "the regulatory line");
   t.equal(png.ink(0, 0, png.width, 36), 0, "nothing at the border");
 });
 
@@ -230,10 +243,13 @@ t.test("whatever there is to say, the picture holds it", async (t) => {
   };
   const scores = Float32Array.from({ length: 100 }, (_, i) => i / 100);
   const input = inputOf(512, 512, [many], [{ kind: "classification", tensor: "p", scores }]);
-  const few = await decode(await renderOverlay(inputOf(512, 512, [text], [boxed([])])));
+  const few = { ...input, findings: input.findings.slice(0, 24) };
   const png = await decode(await renderOverlay(input));
-  t.equal(png.width, few.width);
-  t.ok(png.height < few.height + 24 * 30, "rows that do not fit are counted instead");
+  t.equal(
+    png.height,
+    (await decode(await renderOverlay(few))).height,
+    "rows that do not fit are counted instead",
+  );
   const model = { ...input.model, regulatory: "Not for diagnostic use. ".repeat(80), name: "n".repeat(63) };
   const warnings = Array.from({ length: 9 }, (_, i) => ({ code: `w${i}`, message: "caveat ".repeat(60) }));
   const long = await decode(await renderOverlay({ ...input, model, warnings }));
@@ -248,8 +264,102 @@ t.test("whatever there is to say, the picture holds it", async (t) => {
     const small = await decode(
       await renderOverlay(inputOf(rows, columns, [text], [boxed([[0, 0, 1, 1, 0.9]])])),
     );
-    t.ok(small.width <= 2000 && small.height <= 2200, `${rows} x ${columns}`);
+    t.ok(small.width <= 2100 && small.height <= 2200, `${rows} x ${columns}`);
   }
+});
+
+t.test("a line of one pixel is marked, and what lies under it still shows", async (t) => {
+  const line = Array.from({ length: 300 }, (_, i): [number, number, number] => [100 + i, 250, 1]);
+  const block = Array.from({ length: 1600 }, (_, i): [number, number, number] => [
+    300 + (i % 40),
+    100 + Math.floor(i / 40),
+    1,
+  ]);
+  const input = inputOf(512, 512, [segmentation("argmax")], [maskOf(512, 512, [...line, ...block])]);
+  const png = await decode(await renderOverlay(input));
+  const { right, y: top } = pair(512);
+  const under = (x: number, y: number) => input.shots[0]!.picture.rgb[(y * 512 + x) * 3]!;
+  const covered = (x: number, y: number) => 1 - png.at(right + x, top + y)[1]! / under(x, y);
+  for (const x of [120, 250, 390]) {
+    t.ok(covered(x, 250) > 0.4, "marked");
+    t.ok(covered(x, 250) < 0.6, "half of the grey is left");
+  }
+  t.ok(covered(300, 120) > 0.8, "an outline round an area is firm");
+  t.ok(covered(320, 120) < 0.4, "and the area is tinted lightly");
+});
+
+t.test("a model that marks nothing shows the image once", async (t) => {
+  const classifier: ModelOutput = {
+    kind: "classification",
+    tensor: "p",
+    activation: "sigmoid",
+    calibration: { kind: "none" },
+    labels: [{ label: "a", threshold: 0.5 }],
+  };
+  const scores: EngineOutput = { kind: "classification", tensor: "p", scores: Float32Array.of(0.7) };
+  const once = await decode(await renderOverlay(inputOf(600, 900, [classifier], [scores])));
+  t.equal(once.width, 40 + 900 + 40);
+  const twice = await decode(await renderOverlay(inputOf(600, 900, [text], [boxed([])])));
+  t.ok(twice.width > 2 * 900);
+});
+
+t.test("text grows with the picture", async (t) => {
+  const heightOf = async (side: number) => {
+    const png = await decode(await renderOverlay(inputOf(side, side, [text], [boxed([])])));
+    const rows = Array.from({ length: 200 }, (_, y) => png.ink(0, y, 300, 1) > 0);
+    return rows.indexOf(false, rows.indexOf(true)) - rows.indexOf(true);
+  };
+  t.ok((await heightOf(900)) >= 1.5 * (await heightOf(512)), "the model's name");
+});
+
+t.test("a montage: the frames in their order, each marked, with one legend", async (t) => {
+  const outputs = [segmentation("argmax")];
+  const shots = [3, 5, 8, 9, 11].map((frame): OverlayInput["shots"][number] => ({
+    picture: { width: 100, height: 80, rgb: new Uint8Array(100 * 80 * 3).fill(10 * frame) },
+    frame,
+    place: `${frame} mm`,
+    edges: { left: "R", right: "L", top: "A", bottom: "P" },
+    results: [maskOf(80, 100, [[50, 40, 2]])],
+    findings: [],
+  }));
+  const base = inputOf(80, 100, outputs, [maskOf(80, 100, [])]);
+  const source = { ...base.source, frames: 20, called: "slice" as const };
+  const findings = [3, 5, 8, 9, 11].map((frame) => ({
+    label: "Red thing",
+    present: true,
+    frame,
+    area: { pixels: frame },
+  }));
+  const render = (change: Partial<OverlayInput> = {}) =>
+    renderOverlay({ ...base, shots, source, findings, ...change });
+  const bytes = await render();
+  const png = await decode(bytes);
+  t.ok(Buffer.compare(bytes, await render()) === 0, "equal input gives equal bytes");
+  // Three across at four times their size: 1440 / 3 and 1080 / 2 hold 400 x 320
+  const unit = (3 * 400) / 1024;
+  const [margin, header, above, gap] = [40, 82, 44, 30].map((n) => Math.round(n * unit)) as [
+    number,
+    number,
+    number,
+    number,
+  ];
+  t.equal(png.width, 2 * margin + 3 * 400 + 2 * gap);
+  shots.forEach(({ frame }, i) => {
+    const x = margin + (i % 3) * (400 + gap);
+    const y = margin + header + above + Math.floor(i / 3) * (320 + above);
+    const grey = 10 * frame;
+    t.same(png.at(x, y), [grey, grey, grey], `slice ${frame}`);
+    t.same(png.at(x + 399, y + 319), [grey, grey, grey]);
+    t.notSame(png.at(x - 1, y), [grey, grey, grey]);
+    t.ok(png.at(x + 201, y + 161)[2]! > grey + 40, "its mask");
+    t.ok(png.ink(x, y - above, 120, above - 8) > 100, "its caption");
+    t.ok(png.ink(x - gap + 4, y + 150, gap - 6, 24) > 20, "left of it the side");
+  });
+  t.equal(
+    png.ink(margin + 2 * (400 + gap), margin + header + 320 + 2 * above, 400, 320),
+    0,
+    "five of six places",
+  );
 });
 
 t.test("a heat map is laid over the image where it is high", async (t) => {
@@ -259,10 +369,10 @@ t.test("a heat map is laid over the image where it is high", async (t) => {
   const heat: EngineOutput = { kind: "heatmap", tensor: "h", rows: 512, columns: 512, values };
   const input = inputOf(512, 512, [output], [heat]);
   const png = await decode(await renderOverlay(input));
-  const right = MARGIN + 512 + PANEL_GAP;
-  t.ok(png.at(right + 50, PANEL_TOP + 50)[0]! > 140);
-  const source = input.picture.rgb[(300 * 512 + 50) * 3]!;
-  t.same(png.at(right + 50, PANEL_TOP + 300), [source, source, source]);
+  const { right, y: top } = pair(512);
+  t.ok(png.at(right + 50, top + 50)[0]! > 140);
+  const source = input.shots[0]!.picture.rgb[(300 * 512 + 50) * 3]!;
+  t.same(png.at(right + 50, top + 300), [source, source, source]);
 });
 
 t.test("equal input gives equal bytes", async (t) => {

@@ -1,6 +1,6 @@
 import t from "tap";
 import type { EngineOutput } from "../../src/engine.js";
-import { fullestSlice, sliceOutputs } from "../../src/results/volume.js";
+import { markedPixels, sliceOutputs } from "../../src/results/volume.js";
 
 /** Three slices of 1 x 2 pixels. */
 const exclusive: EngineOutput = {
@@ -22,11 +22,11 @@ const overlapping: EngineOutput = {
 };
 const scores: EngineOutput = { kind: "classification", tensor: "p", scores: Float32Array.of(0.5) };
 
-t.test("the slice with the most marked pixels, the first of equals", (t) => {
-  t.equal(fullestSlice([exclusive], 3), 1);
-  t.equal(fullestSlice([overlapping], 3), 2, "over all labels");
-  t.equal(fullestSlice([exclusive, overlapping, scores], 3), 2, "over all outputs");
-  t.equal(fullestSlice([scores], 3), 0);
+t.test("the marked pixels of each slice", (t) => {
+  t.same(markedPixels([exclusive], 3), [1, 2, 2]);
+  t.same(markedPixels([overlapping], 3), [1, 1, 4], "over all labels");
+  t.same(markedPixels([exclusive, overlapping, scores], 3), [2, 3, 6], "over all outputs");
+  t.same(markedPixels([scores], 3), [0, 0, 0]);
   t.end();
 });
 

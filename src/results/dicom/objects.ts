@@ -27,8 +27,8 @@ export interface ObjectsRequest {
   outputs: FrameOutputs | undefined;
   /** Base name of the results. */
   name: string;
-  /** The overlay, and the frame (from 0) that it shows; called where a secondary capture is wanted. */
-  picture: () => Promise<{ png: Uint8Array; frame: number }>;
+  /** The overlay, and the frames (from 0) that it shows; called where a secondary capture is wanted. */
+  picture: () => Promise<{ png: Uint8Array; frames: readonly number[] }>;
   predecessor?: Predecessor | undefined;
 }
 
@@ -86,9 +86,9 @@ async function build(
   const seg = kinds.includes("seg") && outputs !== undefined ? segmentation(subject, outputs) : undefined;
   if (seg !== undefined) written.push({ kind: "seg", object: seg });
   if (kinds.includes("sc")) {
-    const { png, frame } = await picture();
+    const { png, frames } = await picture();
     const pixels = await pixelsOf(png);
-    written.push({ kind: "sc", object: await secondaryCapture(subject, pixels, frame), pixels });
+    written.push({ kind: "sc", object: await secondaryCapture(subject, pixels, frames), pixels });
   }
   if (kinds.includes("sr"))
     written.push({ kind: "sr", object: structuredReport({ subject, said, seg, predecessor }) });

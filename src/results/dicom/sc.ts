@@ -29,16 +29,16 @@ export async function pixelsOf(png: Uint8Array): Promise<Pixels> {
 /**
  * In RLE Lossless: these pictures are plain over wide areas and shrink to a fifth, which counts where every slice of a
  * study has one; of the compressions it is the one without colour transforms and the one that most readers have.
- * @param frame of the image (from 0) that the picture shows
+ * @param frames of the image (from 0) that the picture shows
  */
 export async function secondaryCapture(
   subject: Subject,
   { rows, columns, rgb }: Pixels,
-  frame: number,
+  frames: readonly number[],
 ): Promise<DicomObject> {
   const { image, attributes, ids, model } = subject;
-  const source = ids.frames[frame];
-  if (source === undefined) throw new Error("The picture is of a frame of the image");
+  const sources = frames.flatMap((frame) => ids.frames[frame] ?? []);
+  if (sources.length === 0) throw new Error("The picture is of frames of the image");
   const { manifest } = model;
   const burnedIn = attributes.string("BurnedInAnnotation") === "NO" ? "NO" : "YES";
   return dicomObject(
@@ -57,7 +57,7 @@ export async function secondaryCapture(
         `Overlay of ${model.name} ${model.version} (${manifest.manufacturer}). ${manifest.regulatory}`,
         1024,
       ),
-      SourceImageSequence: referenced([source]).map((item) => ({
+      SourceImageSequence: referenced(sources).map((item) => ({
         ...item,
         PurposeOfReferenceCodeSequence: [
           codeItem(dcm("121322", "Source image for image processing operation")),

@@ -6,7 +6,8 @@
 import type { EngineOutput } from "../../engine.js";
 import type { Attributes, Image, PlanePosition, Spacing } from "../../image.js";
 import { isFractional } from "../../manifest.js";
-import { labelColours, type Rgb } from "../palette.js";
+import type { Rgb } from "../colour.js";
+import { labelColours } from "../palette.js";
 import {
   algorithm,
   codeItem,

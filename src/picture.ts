@@ -1,0 +1,115 @@
+/** The picture of one model's results over one image: chosen frames, rendered, and all that is said about them. */
+import type { Engine, EngineOutput, Plane } from "./engine.js";
+import type { Image, PlanePosition, VoiTransform } from "./image.js";
+import type { Manifest } from "./manifest.js";
+import type { Highlight } from "./results/highlights.js";
+import { edgesOf } from "./results/layout.js";
+import {
+  markedPanels,
+  renderOverlay,
+  renderSize,
+  type OverlaySource,
+  type Shot,
+} from "./results/overlay.js";
+import { checkPicture } from "./results/picture-check.js";
+import type { Finding, ReceiptModel } from "./results/receipt.js";
+import { VERSION } from "./version.js";
+
+/** What a model said about one frame, as far as it is drawn. */
+export interface Shown {
+  outputs: () => EngineOutput[];
+  findings: readonly Finding[];
+  /** From 1: which it is of the slices of a volume. */
+  slice?: number;
+}
+
+interface Request {
+  image: Image;
+  engine: Engine;
+  manifest: Manifest;
+  /** In their order; at least one. */
+  shown: readonly Highlight<Shown>[];
+  result: Pick<ReceiptModel, "findings" | "measurements" | "warnings">;
+}
+
+export function planeOf(image: Image, frame: number, data: Uint8Array): Plane {
+  return {
+    format: image.format,
+    data,
+    interpretation: image.interpretation(frame),
+    pixelAspect: image.pixelAspect(frame),
+  };
+}
+
+/**
+ * PNG, read back and held against the masks. Each frame is decoded once more: they are not kept in memory.
+ * @throws RadserveError output_invalid where what was drawn is not what the model marked
+ */
+export async function drawPicture({ image, engine, manifest, shown, result }: Request): Promise<Uint8Array> {
+  const [first] = shown;
+  if (first === undefined) throw new Error("A model that succeeded has a frame to show");
+  const source = sourceOf(image, first);
+  const size = renderSize(shown.length, source);
+  const shots: Shot[] = [];
+  for (const { frame, value } of shown) {
+    const plane = planeOf(image, frame, await image.frame(frame));
+    const rgb = await engine.render(plane, { voiIndex: 0, ...size });
+    shots.push({
+      picture: { ...size, rgb },
+      frame: value.slice ?? frame + 1,
+      place: placeOf(image, frame),
+      edges: edgesOf(image.plane(frame), image.attributes?.strings("PatientOrientation")),
+      results: value.outputs(),
+      findings: value.findings,
+    });
+  }
+  const input = { shots, source, model: manifest, ...result, radserveVersion: VERSION };
+  const png = await renderOverlay(input);
+  await checkPicture(png, markedPanels(input), manifest.outputs);
+  return png;
+}
+
+function sourceOf(image: Image, { frame, value }: Highlight<Shown>): OverlaySource {
+  const { rows, columns, samplesPerPixel, photometricInterpretation } = image.format;
+  const grey = samplesPerPixel === 1 && photometricInterpretation.startsWith("MONOCHROME");
+  return {
+    rows,
+    columns,
+    pixelAspect: image.pixelAspect(frame),
+    modality: image.source.modality,
+    frames: image.frameCount,
+    called: value.slice !== undefined || image.series !== undefined ? "slice" : "frame",
+    window: grey ? windowText(image.interpretation(frame).voi[0]) : undefined,
+    spacing: image.spacing(frame),
+  };
+}
+
+/** Width before level, as readers say it. */
+function windowText(voi: VoiTransform | undefined): string {
+  if (voi === undefined) return "no window: full range";
+  return voi.kind === "window" ? `W ${signed(voi.width)}  L ${signed(voi.center)}` : "VOI LUT";
+}
+
+const signed = (value: number): string => String(value).replace("-", "\u2212");
+
+/** Where a reader finds a slice again: along the normal of its plane, and by its number in the series. */
+function placeOf(image: Image, frame: number): string | undefined {
+  if (image.frameCount === 1) return undefined;
+  const [plane, ...ends] = [frame, 0, image.frameCount - 1].map((each) => image.plane(each));
+  const { attributes = [] } = image.series ?? {};
+  // Only where each file is one slice do files stand for slices
+  const number =
+    attributes.length === image.frameCount ? attributes[frame]?.string("InstanceNumber") : undefined;
+  // One position for all frames is that of the first: where the others lie, another attribute says, or none
+  const [first, last] = ends.map((end) => (end === undefined ? undefined : along(end)));
+  const facts = [
+    plane === undefined || first === last ? undefined : `${signed(Number(along(plane).toFixed(1)))} mm`,
+    number === undefined ? undefined : `image ${number}`,
+  ].filter((fact) => fact !== undefined);
+  return facts.length === 0 ? undefined : facts.join("  ·  ");
+}
+
+/** Of ImagePositionPatient on the normal (PS3.3 C.7.6.2.1.1), mm. */
+function along({ position: [x, y, z], orientation: [a, b, c, d, e, f] }: PlanePosition): number {
+  return x * (b * f - c * e) + y * (c * d - a * f) + z * (a * e - b * d);
+}

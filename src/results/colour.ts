@@ -1,0 +1,64 @@
+/** How different two colours look, to readers with and without red-green colour vision deficiency. */
+
+/** sRGB, 0 to 255. */
+export type Rgb = readonly [number, number, number];
+
+type Matrix = readonly (readonly [number, number, number])[];
+
+/** On linear RGB: normal vision, protanopia, deuteranopia (Machado, Oliveira and Fernandes 2009, severity 1.0). */
+const EYES: readonly Matrix[] = [
+  [
+    [1, 0, 0],
+    [0, 1, 0],
+    [0, 0, 1],
+  ],
+  [
+    [0.152286, 1.052583, -0.204868],
+    [0.114503, 0.786281, 0.099216],
+    [-0.003882, -0.048116, 1.051998],
+  ],
+  [
+    [0.367322, 0.860646, -0.227968],
+    [0.280085, 0.672501, 0.047413],
+    [-0.01182, 0.04294, 0.968881],
+  ],
+];
+
+/** Oklab (Ottosson 2020), from linear RGB to cone responses, and from their cube roots to lightness and two hues. */
+const CONES: Matrix = [
+  [0.4122214708, 0.5363325363, 0.0514459929],
+  [0.2119034982, 0.6806995451, 0.1073969566],
+  [0.0883024619, 0.2817188376, 0.6299787005],
+];
+const OKLAB: Matrix = [
+  [0.2104542553, 0.793617785, -0.0040720468],
+  [1.9779984951, -2.428592205, 0.4505937099],
+  [0.0259040371, 0.7827717662, -0.808675766],
+];
+
+function times(matrix: Matrix, [x, y, z]: Rgb): Rgb {
+  const row = (i: number): number => {
+    const [a, b, c] = matrix[i] ?? [0, 0, 0];
+    return a * x + b * y + c * z;
+  };
+  return [row(0), row(1), row(2)];
+}
+
+/** Transfer function of sRGB (IEC 61966-2-1). */
+const linear = (value: number): number =>
+  value <= 0.04045 * 255 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4;
+
+function seen([r, g, b]: Rgb, eye: Matrix): Rgb {
+  const [x, y, z] = times(eye, [linear(r), linear(g), linear(b)]);
+  const [l, m, s] = times(CONES, [Math.max(x, 0), Math.max(y, 0), Math.max(z, 0)]);
+  return times(OKLAB, [Math.cbrt(l), Math.cbrt(m), Math.cbrt(s)]);
+}
+
+/** Distance in Oklab (black to white is 1) for those eyes that see least of it; from about 0.1 on, colours are told apart at a glance. */
+export function difference(a: Rgb, b: Rgb): number {
+  const distances = EYES.map((eye) => {
+    const [one, other] = [seen(a, eye), seen(b, eye)];
+    return Math.hypot(one[0] - other[0], one[1] - other[1], one[2] - other[2]);
+  });
+  return Math.min(...distances);
+}

@@ -1,0 +1,66 @@
+/**
+ * Which frames of many a picture shows: those with most marked, spread evenly over all that have anything marked; over
+ * all frames where none has. Chosen while frames go by, so that only a few of them are ever kept.
+ */
+
+/** What fits one picture. */
+const MOST = 12;
+
+export interface Highlight<T> {
+  /** Of the image, from 0. */
+  frame: number;
+  weight: number;
+  value: T;
+}
+
+export class Highlights<T> {
+  /** Each the heaviest of as many neighbours as `#size` says; the last one may be of fewer. */
+  #kept: Highlight<T>[] = [];
+  #size = 1;
+  /** How many the last one stands for. */
+  #filled = 0;
+  #marked = false;
+
+  /** Frames come in their order; the first of equal weight is kept. */
+  offer(candidate: Highlight<T>): void {
+    const marked = candidate.weight > 0;
+    if (this.#marked && !marked) return;
+    if (marked && !this.#marked) {
+      this.#marked = true;
+      this.#kept = [];
+      this.#size = 1;
+    }
+    const last = this.#kept.at(-1);
+    if (last === undefined || this.#filled === this.#size) {
+      if (this.#kept.length === 2 * MOST) this.#halve();
+      this.#kept.push(candidate);
+      this.#filled = 1;
+      return;
+    }
+    this.#filled += 1;
+    if (candidate.weight > last.weight) this.#kept.splice(-1, 1, candidate);
+  }
+
+  /** In their order, at most twelve; none where none was offered. */
+  chosen(): Highlight<T>[] {
+    const all = this.#kept;
+    const count = Math.min(MOST, all.length);
+    return Array.from({ length: count }, (_, i) => {
+      const run = all.slice(Math.floor((i * all.length) / count), Math.floor(((i + 1) * all.length) / count));
+      return heaviest(run);
+    }).filter((highlight) => highlight !== undefined);
+  }
+
+  #halve(): void {
+    const pairs = Array.from({ length: MOST }, (_, i) => this.#kept.slice(2 * i, 2 * i + 2));
+    this.#kept = pairs.flatMap((pair) => heaviest(pair) ?? []);
+    this.#size *= 2;
+  }
+}
+
+function heaviest<T>(run: readonly Highlight<T>[]): Highlight<T> | undefined {
+  return run.reduce<Highlight<T> | undefined>(
+    (best, candidate) => (best === undefined || candidate.weight > best.weight ? candidate : best),
+    undefined,
+  );
+}
