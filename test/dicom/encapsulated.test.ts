@@ -53,6 +53,96 @@ t.test("lossless codings give back what was coded", async (t) => {
     }
 });
 
+/** A colour frame with a scan for each component (ILV 0, ISO 14495-1 C.2.3), put together from three grey ones. */
+async function byComponent(raw: Raw): Promise<Buffer> {
+  const bytes = raw.bitsAllocated / 8;
+  const pixels = raw.rows * raw.columns;
+  const scans = [];
+  let precision = 0;
+  for (let c = 0; c < 3; c++) {
+    const plane = Buffer.alloc(pixels * bytes);
+    for (let i = 0; i < pixels; i++)
+      plane.set(raw.data.subarray((i * 3 + c) * bytes).subarray(0, bytes), i * bytes);
+    const grey = Buffer.from(await compress("jpeg-ls", { ...raw, samples: 1, data: plane }));
+    const start = grey.indexOf(Buffer.from([0xff, 0xda]));
+    // The coder codes 8 or 16 bits whatever is stored
+    precision = grey[grey.indexOf(Buffer.from([0xff, 0xf7])) + 4]!;
+    grey[start + 5] = c + 1;
+    scans.push(grey.subarray(start, grey.lastIndexOf(Buffer.from([0xff, 0xd9]))));
+  }
+  const head = Buffer.from([0xff, 0xd8, 0xff, 0xf7, 0, 17, precision, 0, raw.rows, 0, raw.columns, 3]);
+  const components = Buffer.from([1, 0x11, 0, 2, 0x11, 0, 3, 0x11, 0]);
+  return Buffer.concat([head, components, ...scans, Buffer.from([0xff, 0xd9])]);
+}
+
+t.test("JPEG-LS of every depth, sign and interleave, exact and near", async (t) => {
+  for (const bitsStored of [2, 7, 8, 10, 12, 15, 16])
+    for (const samples of [1, 3])
+      for (const signed of samples === 1 ? [false, true] : [false]) {
+        const bitsAllocated = bitsStored > 8 ? 16 : 8;
+        const raw = picture({ ...size, samples, bitsAllocated, bitsStored, signed });
+        // The coder codes the bits that are stored; the sign's copies above them come back from HighBit
+        const mask = (data: Uint8Array) =>
+          bitsAllocated === 8
+            ? Buffer.from(data.map((value) => value & (2 ** bitsStored - 1)))
+            : Buffer.from(
+                new Uint16Array(Uint8Array.from(data).buffer).map((value) => value & (2 ** bitsStored - 1))
+                  .buffer,
+              );
+        const codestreams = { "by sample": await compress("jpeg-ls", { ...raw, data: mask(raw.data) }) };
+        if (samples === 3) Object.assign(codestreams, { "by component": await byComponent(raw) });
+        for (const [interleave, fragment] of Object.entries(codestreams)) {
+          const image = await readImage(
+            dicomFile({
+              transferSyntax: SYNTAXES["jpeg-ls"],
+              attributes: attributesOf(raw),
+              pixels: { fragments: [fragment] },
+            }),
+          );
+          const name = `${bitsStored} bits, ${samples} samples${signed ? ", signed" : ""}, ${interleave}`;
+          t.strictSame(mask(await image.frame(0)), mask(raw.data), name);
+        }
+      }
+  const raw = picture(LAYOUTS["12-bit grey"]!);
+  const near = await readImage(
+    dicomFile({
+      transferSyntax: "1.2.840.10008.1.2.4.81",
+      attributes: attributesOf(raw),
+      pixels: { fragments: [await compress("jpeg-ls", raw, 5)] },
+    }),
+  );
+  const values = (data: Uint8Array) => new Uint16Array(Uint8Array.from(data).buffer);
+  const expected = values(raw.data);
+  const off = values(await near.frame(0)).map((value, i) => Math.abs(value - expected[i]!));
+  t.equal(Math.max(...off), 5, "near-lossless errs by what it is allowed, and by no more");
+});
+
+t.test("a frame that fails does not take its neighbours with it", async (t) => {
+  for (const coder of ["jpeg-ls", "jpeg-lossless"] as const) {
+    const raw = picture(LAYOUTS["8-bit grey"]!);
+    const whole = await compress(coder, raw);
+    const file = (fragment: Uint8Array) =>
+      dicomFile({
+        transferSyntax: SYNTAXES[coder],
+        attributes: attributesOf(raw),
+        pixels: { fragments: [fragment] },
+      });
+    const images = await Promise.all(
+      [whole.subarray(0, whole.length >> 1), whole, whole.subarray(0, whole.length >> 1), whole].map(
+        (bytes) => readImage(file(bytes)),
+      ),
+    );
+    // All wait for the decoder that the first failure took down
+    await t.rejects(images[0]!.frame(0), { code: "truncated_image" });
+    const outcomes = await Promise.allSettled(images.map((image) => image.frame(0)));
+    t.strictSame(
+      outcomes.map((o) => (o.status === "fulfilled" ? o.value.length : (o.reason as { code: string }).code)),
+      ["truncated_image", raw.data.length, "truncated_image", raw.data.length],
+      coder,
+    );
+  }
+});
+
 t.test("lossy JPEG is near, and its colour stays as coded", async (t) => {
   const raw = picture(LAYOUTS["8-bit grey"]!);
   const image = await readImage(
