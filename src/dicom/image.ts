@@ -11,7 +11,7 @@ import { warn, type Element } from "./elements.js";
 import { openFile, type DicomFile } from "./file.js";
 import { decodedColour, readImagePixel, type ImagePixel, type PixelElement } from "./format.js";
 import { findFrames, frameBytes, type FrameSource } from "./frames.js";
-import { checkStoredBits, constantFrameLimit, constantFrames, isConstant } from "./gate.js";
+import { checkStoredBits, clampOvershoot, constantFrames, isConstant, isTooLongForConstant } from "./gate.js";
 import { frameGeometry, type FrameGeometry } from "./geometry.js";
 import { interpretationReader } from "./interpretation.js";
 import { frameLength, nativeFrame, nativePixels } from "./native.js";
@@ -311,9 +311,9 @@ function codecReader(file: DicomFile, pixel: ImagePixel, encoded: Encoded): Fram
           `Frame ${index + 1} is coded in another colour space than the first.`,
         );
       const data = await decodeFrame(header, format, warnings);
+      if (header.lossy && header.precision > format.bitsStored) clampOvershoot(data, format, warnings);
       checkStoredBits(data, format, header.kind);
-      const suspicious = header.entropyBytes > constantFrameLimit(header);
-      return { data, suspectBytes: suspicious ? header.entropyBytes : 0 };
+      return { data, suspectBytes: isTooLongForConstant(header) ? header.entropyBytes : 0 };
     },
   };
 }

@@ -477,6 +477,119 @@ t.test("decode gate", async (t) => {
   );
 });
 
+t.test("a constant frame whose coder has one Huffman table for everything", async (t) => {
+  const side = 128;
+  // All 17 categories in 5 bits each, so that category 0, the last, is 10000 (ISO 10918-1 annexes C and H)
+  const head = Buffer.from([
+    0xff,
+    0xd8,
+    0xff,
+    0xc3,
+    0,
+    11,
+    8,
+    0,
+    side,
+    0,
+    side,
+    1,
+    1,
+    0x11,
+    0,
+    0xff,
+    0xc4,
+    0,
+    36,
+    0,
+    0,
+    0,
+    0,
+    0,
+    17,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    9,
+    10,
+    11,
+    12,
+    13,
+    14,
+    15,
+    16,
+    0,
+    0xff,
+    0xda,
+    0,
+    8,
+    1,
+    1,
+    0,
+    1,
+    0,
+    0,
+  ]);
+  const five = Buffer.from([0x84, 0x21, 0x08, 0x42, 0x10]);
+  const frame = (more: number) =>
+    Buffer.concat([
+      head,
+      Buffer.concat(Array.from({ length: (side * side) / 8 }, () => five)),
+      Buffer.alloc(more),
+      Buffer.from([0xff, 0xd9]),
+    ]);
+  const file = (more: number) =>
+    dicomFile({
+      transferSyntax: SYNTAXES["jpeg-lossless"],
+      attributes: imageAttributes({ Rows: side, Columns: side }),
+      pixels: { fragments: [frame(more)] },
+    });
+  const pixels = await (await readImage(file(0))).frame(0);
+  t.ok(
+    pixels.every((value) => value === 128),
+    "as long as its table makes it",
+  );
+  await refuses(t, file(500), "decode_suspect", /one value/, "longer than that");
+});
+
+t.test("lossy values that ring beyond BitsStored are set to its ends", async (t) => {
+  const layout = { rows: 64, columns: 64, samples: 1, bitsAllocated: 8, bitsStored: 7 };
+  const data = new Uint8Array(64 * 64).map((_, i) => (((i >> 2) + (i >> 8)) % 2 === 0 ? 0 : 127));
+  const coded = await compress("jpeg", { ...layout, bitsStored: 8, data });
+  const read = (bitsStored: number) =>
+    readImage(
+      dicomFile({
+        transferSyntax: SYNTAXES.jpeg,
+        attributes: attributesOf({ ...layout, bitsStored, data }),
+        pixels: { fragments: [coded] },
+      }),
+    );
+  const plain = await (await read(8)).frame(0);
+  t.ok(
+    plain.some((value) => value > 127),
+    "it rings",
+  );
+  const image = await read(7);
+  t.strictSame(Buffer.from(await image.frame(0)), Buffer.from(plain.map((value) => Math.min(127, value))));
+  t.ok(warned(image).includes("overshoot_clamped"));
+  await t.rejects((await read(6)).frame(0), { code: "decode_suspect" }, "twice the range is no ringing");
+});
+
 t.test("what constant frames need stays under the gate's limit", async (t) => {
   const columns = 300;
   for (const bitsStored of [8, 12, 16])
