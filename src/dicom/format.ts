@@ -91,8 +91,9 @@ export function readImagePixel(
 
 /** Writers of single frames put 0 there; the length of the pixel data is checked against the one frame. */
 function frameCount(attributes: DataSetAttributes, warnings: Warning[]): number {
-  const frames = attributes.number("NumberOfFrames") ?? 1;
-  if (frames !== 0) return frames;
+  if (attributes.string("NumberOfFrames") === undefined) return 1;
+  const frames = attributes.number("NumberOfFrames");
+  if (frames !== 0) return frames ?? Number.NaN;
   warn(warnings, "no_frames", "NumberOfFrames is 0; one frame was read.");
   return 1;
 }

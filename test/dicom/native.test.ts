@@ -231,6 +231,7 @@ t.test("attributes that contradict themselves name the attribute", async (t) => 
     [{ PhotometricInterpretation: undefined }, /^PhotometricInterpretation/],
     [{ PhotometricInterpretation: "HSV" }, /HSV/, "unsupported_format"],
     [{ NumberOfFrames: "-1" }, /^NumberOfFrames/],
+    [{ NumberOfFrames: "1A" }, /^NumberOfFrames/],
     [{ RescaleSlope: "0" }, /^RescaleSlope/],
     [{ RescaleSlope: "one" }, /^RescaleSlope/],
   ];
