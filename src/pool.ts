@@ -43,6 +43,8 @@ export class InferencePool {
   readonly #lines: { stat: Waiting[]; routine: Waiting[] } = { stat: [], routine: [] };
   readonly #running = new Map<number, Waiting>();
   readonly #width: number;
+  /** How many tasks run, for the threads to see: one that is alone may use the other cores. */
+  readonly #runningCount = new Int32Array(new SharedArrayBuffer(4));
   #stopping = false;
   #idle: (() => void) | undefined;
 
@@ -55,7 +57,7 @@ export class InferencePool {
       concurrentTasksPerWorker: TASKS_PER_THREAD,
       // A thread that blocks in Atomics.wait runs no timers and closes no files.
       atomics: "disabled",
-      workerData: options.engine,
+      workerData: { ...options.engine, running: this.#runningCount, threads: options.threads },
     });
     this.#piscina.on("error", (error: unknown) => {
       options.log.error(
@@ -192,6 +194,7 @@ export class InferencePool {
   async #start(entry: Waiting): Promise<void> {
     const { task } = entry;
     this.#running.set(task.cancelId, entry);
+    Atomics.store(this.#runningCount, 0, this.#running.size);
     if (task.deadline !== undefined) this.#limit(entry, task.deadline);
     try {
       const result = await this.#piscina.run({ task, models: [...this.options.models()] });
@@ -209,6 +212,7 @@ export class InferencePool {
     } finally {
       clearTimeout(entry.timer);
       this.#running.delete(task.cancelId);
+      Atomics.store(this.#runningCount, 0, this.#running.size);
       entry.ended?.();
       this.#next();
     }

@@ -102,7 +102,10 @@ t.test("what the preparation found comes with the result", async (t) => {
   wide.interpretation = { ...wide.interpretation, padding: { from: -5, to: -5 } };
   const size = { kind: "fixed" as const, height: 8, width: 8 };
   t.strictSame(
-    await found({ size, fit: "letterbox", normalisation: { kind: "min_max", to: [0, 1] } }, wide),
+    await found(
+      { size, fit: "letterbox", normalisation: { kind: "min_max", over: "image", to: [0, 1] } },
+      wide,
+    ),
     {
       placement: {
         rows: 8,

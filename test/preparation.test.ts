@@ -42,7 +42,13 @@ t.test("frames that are prepared otherwise are counted", (t) => {
 t.test("what was found while preparing is said", (t) => {
   const prepared = {
     ...input!,
-    normalisation: { kind: "percentile" as const, low: 1, high: 99, to: [0, 1] as [number, number] },
+    normalisation: {
+      kind: "percentile" as const,
+      over: "image" as const,
+      low: 1,
+      high: 99,
+      to: [0, 1] as [number, number],
+    },
   };
   const placement = {
     rows: 8,
