@@ -1,5 +1,5 @@
 /**
- * `npm run bench:pixels -- [--rounds 5] [--only preparation|decoding] [--json]`: how long one image takes from stored
+ * `npm run bench:pixels -- [--rounds 5] [--only preparation|decoding|cines] [--json]`: how long one image takes from stored
  * values to tensor and from compressed frame to stored values, on one thread, with other libraries measured by turns
  * in the same run. Rivals come from Python (RADSERVE_PYTHON or python3: opencv-python-headless, numpy, python-gdcm,
  * pylibjpeg-openjpeg, pyjpegls, imagecodecs) and DCMTK's programs; what is absent is left out.
@@ -9,6 +9,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import os from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { cines, type CineRow } from "./lib/cine.js";
 import { decoding, type DecodingRow } from "./lib/decoding.js";
 import { preparation, type PreparationRow } from "./lib/preparation.js";
 import { Rivals } from "./lib/rivals.js";
@@ -60,6 +61,21 @@ function decodingTable(rows: DecodingRow[]): string {
   ].join("\n");
 }
 
+function cineTable(rows: CineRow[]): string {
+  const lines = rows.map(
+    (r) =>
+      `| ${r.coding} | ${r.frames} | ${number(r.one_ms)} | ${r.threads} | ${number(r.shared_ms)} | ${number(r.ratio)} |`,
+  );
+  return [
+    "| cine 512x512 12-bit | frames | one thread ms | decoder threads | with them ms | ratio |",
+    "|---|---|---|---|---|---|",
+    ...lines,
+  ].join("\n");
+}
+
+/** Whether a part was asked for. */
+const wants = (part: string) => values.only === undefined || values.only === part;
+
 const scratch = mkdtempSync(join(os.tmpdir(), "radserve-bench-"));
 const rivals = await Rivals.start();
 if (rivals?.libraries["cv2"] === undefined)
@@ -71,11 +87,17 @@ try {
     node: process.version,
     cpu: `${os.availableParallelism()} x ${os.cpus()[0]?.model ?? "unknown"}`,
     libraries: rivals?.libraries ?? {},
-    preparation: values.only === "decoding" ? [] : await preparation(scratch, rounds, rivals),
-    decoding: values.only === "preparation" ? [] : await decoding(scratch, rounds, rivals),
+    preparation: wants("preparation") ? await preparation(scratch, rounds, rivals) : [],
+    decoding: wants("decoding") ? await decoding(scratch, rounds, rivals) : [],
+    cines: wants("cines") ? await cines(rounds) : [],
   };
   if (values.json) console.log(JSON.stringify(result, undefined, 2));
-  else console.log(`${preparationTable(result.preparation)}\n\n${decodingTable(result.decoding)}`);
+  else
+    console.log(
+      [preparationTable(result.preparation), decodingTable(result.decoding), cineTable(result.cines)].join(
+        "\n\n",
+      ),
+    );
 } finally {
   rivals?.stop();
   rmSync(scratch, { recursive: true, force: true });

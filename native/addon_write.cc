@@ -122,6 +122,46 @@ Napi::Object WriteGraph(Napi::Env env, const GraphInfo& graph) {
   return o;
 }
 
+namespace {
+
+Napi::Object WritePreparation(Napi::Env env, const PreparationFacts& facts) {
+  Napi::Object o = Napi::Object::New(env);
+  if (facts.geometry) {
+    const Geometry& g = *facts.geometry;
+    Napi::Object placement = Napi::Object::New(env);
+    placement.Set("rows", g.rows);
+    placement.Set("columns", g.columns);
+    placement.Set("top", g.top);
+    placement.Set("left", g.left);
+    placement.Set("height", g.height);
+    placement.Set("width", g.width);
+    placement.Set("sourceTop", g.source_top);
+    placement.Set("sourceLeft", g.source_left);
+    placement.Set("sourceHeight", g.source_height);
+    placement.Set("sourceWidth", g.source_width);
+    o.Set("placement", placement);
+  }
+  if (facts.found) {
+    Napi::Object found = Napi::Object::New(env);
+    found.Set("min", facts.found->min);
+    found.Set("max", facts.found->max);
+    found.Set("mean", facts.found->mean);
+    found.Set("std", facts.found->std);
+    found.Set("low", facts.found->low);
+    found.Set("high", facts.found->high);
+    o.Set("found", found);
+  }
+  if (facts.observed) {
+    Napi::Object observed = Napi::Object::New(env);
+    observed.Set("low", facts.observed->low);
+    observed.Set("high", facts.observed->high);
+    o.Set("observed", observed);
+  }
+  return o;
+}
+
+}  // namespace
+
 Napi::Object WriteInference(Napi::Env env, InferRequest& request) {
   Napi::Object o = Napi::Object::New(env);
   Napi::Array outputs = Napi::Array::New(env, request.outputs.size());
@@ -129,6 +169,7 @@ Napi::Object WriteInference(Napi::Env env, InferRequest& request) {
   o.Set("outputs", outputs);
   o.Set("input", WriteTensor(env, request.input));
   o.Set("raw", WriteTensors(env, request.raw));
+  o.Set("preparation", WritePreparation(env, request.preparation));
   Napi::Object timings = Napi::Object::New(env);
   timings.Set("queueMs", request.timings.queue_ms);
   timings.Set("prepareMs", request.timings.prepare_ms);

@@ -164,6 +164,7 @@ void InferRequest::RunImage(const Lane& lane) {
     prepared = PrepareImage(planes[0], spec);
   }
   input = prepared.tensor;
+  preparation = {prepared.geometry, prepared.found, prepared.observed};
   timings.prepare_ms = Elapsed(started, Clock::now());
   RunModel(lane);
   const auto ran = Clock::now();
@@ -185,6 +186,7 @@ void InferRequest::RunVolume(const Lane& lane) {
     prepared = PrepareVolume(planes, *geometry, spec, lane.stop());
   }
   input = prepared.tensor;
+  preparation.found = prepared.found;
   timings.prepare_ms = Elapsed(started, Clock::now());
   RunModel(lane);
   const auto ran = Clock::now();

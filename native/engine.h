@@ -11,12 +11,15 @@
 #include <string>
 #include <vector>
 
+#include "geometry.h"
 #include "image.h"
 #include "postprocess.h"
 #include "scheduler.h"
 #include "session.h"
 #include "spec.h"
+#include "statistics.h"
 #include "tensor.h"
+#include "values.h"
 #include "volume_geometry.h"
 
 namespace radserve {
@@ -89,6 +92,14 @@ struct Timings {
   double postprocess_ms = 0;
 };
 
+/// What only the preparation knows, for receipts.
+struct PreparationFacts {
+  /// Of one frame; a volume's grid follows from its manifest.
+  std::optional<Geometry> geometry;
+  std::optional<Statistics> found;
+  std::optional<Range> observed;
+};
+
 class InspectRequest : public Request {
  public:
   void Run(const Lane& lane) override;
@@ -131,6 +142,7 @@ class InferRequest : public Request {
   /// The tensor that went in, and the raw ones that came out, each once, in the manifest's order.
   Tensor input;
   std::vector<Tensor> raw;
+  PreparationFacts preparation;
   Timings timings;
 
  private:

@@ -33,16 +33,19 @@ Normaliser MakeNormaliser(const NormalisationSpec& spec, int channel_count,
       break;
     case Kind::kMinMax: {
       const Statistics s = measure(0, 100);
+      n.found = s;
       Set(n, channels, s.min, (spec.to[1] - spec.to[0]) * Inverse(s.max - s.min), spec.to[0]);
       break;
     }
     case Kind::kZScore: {
       const Statistics s = measure(0, 100);
+      n.found = s;
       Set(n, channels, s.mean, Inverse(s.std), 0);
       break;
     }
     case Kind::kPercentile: {
       const Statistics s = measure(spec.low, spec.high);
+      n.found = s;
       Set(n, channels, s.low, (spec.to[1] - spec.to[0]) * Inverse(s.high - s.low), spec.to[0]);
       break;
     }

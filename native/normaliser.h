@@ -2,6 +2,7 @@
 #define RADSERVE_NORMALISER_H_
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "spec.h"
@@ -12,6 +13,8 @@ namespace radserve {
 /// normalised = (value - subtract) * multiply + add, one of each for every channel.
 struct Normaliser {
   std::vector<double> subtract, multiply, add;
+  /// What the normalisation was made of, where it measures.
+  std::optional<Statistics> found;
 
   float operator()(size_t channel, float value) const {
     return static_cast<float>((static_cast<double>(value) - subtract[channel]) * multiply[channel] +

@@ -94,14 +94,14 @@ void PixelSource::PrepareGray(const InputSpec& spec) {
     bits_.padding_from = static_cast<int32_t>(std::clamp(std::ceil(from), least, most));
     bits_.padding_to = static_cast<int32_t>(std::clamp(std::floor(to), least, most));
   }
-  std::optional<Range> observed;
   if (ValueMap::NeedsObserved(plane_, spec)) {
     const bool stored = spec.values.kind == ValuesSpec::Kind::kStored;
-    observed = ObservedRange(stored ? nullptr : &plane_.interpretation.modality);
+    observed_ = ObservedRange(stored ? nullptr : &plane_.interpretation.modality);
   }
-  map_.emplace(plane_, spec, observed);
+  map_.emplace(plane_, spec, observed_);
   background_ = map_->background();
   affine_ = map_->AsAffine();
+  affine_in_float_ = affine_ && affine_->IsExactInFloat(static_cast<double>(bits_.mask) + 1);
   if (!Small() || affine_) return;
   table_.resize(static_cast<size_t>(bits_.mask) + 1);
   for (size_t i = 0; i < table_.size(); ++i) {
@@ -232,7 +232,7 @@ void PixelSource::GrayRow(int row, float* out) const {
     return;
   }
   const uint8_t* bytes = RowBytes(row);
-  if (affine_) return AffineRow(bits_, bytes, columns, *affine_, background_, out);
+  if (affine_) return AffineRow(bits_, bytes, columns, *affine_, affine_in_float_, background_, out);
   TableRow(bits_, bytes, columns, table_.data(), out);
 }
 

@@ -31,6 +31,8 @@ class PixelSource {
 
   int channels() const { return channels_; }
   float background() const { return background_; }
+  /// The range of values outside padding, where the values depend on it (ValueMap::NeedsObserved).
+  const std::optional<Range>& observed() const { return observed_; }
   /// Fills `channels()` arrays of the image's width. Thread safe.
   void Row(int row, float* const* channels) const;
   /// `low` and `high` are percentiles, 0 to 100.
@@ -66,10 +68,12 @@ class PixelSource {
   const Plane& plane_;
   int channels_ = 1;
   float background_ = 0;
+  std::optional<Range> observed_;
   Containers bits_;
   /// Grayscale.
   std::optional<ValueMap> map_;
   std::optional<ValueMap::Affine> affine_;
+  bool affine_in_float_ = false;
   /// Value by masked container, where the map is not affine and the container has at most 16 bits.
   std::vector<float> table_;
   /// Colour.

@@ -70,6 +70,7 @@ class TensorWriter {
   }
 
   Tensor Take() { return std::move(tensor_); }
+  const std::optional<Statistics>& found() const { return normaliser_.found; }
 
  private:
   const InputSpec& spec_;
@@ -112,6 +113,8 @@ PreparedImage PrepareImage(const Plane& plane, const InputSpec& spec) {
       [&](int row, const float* const* values) { writer.Write(g.top + row, values); });
   for (int y = g.top + g.height; y < g.rows; ++y) writer.Write(y, nullptr);
   prepared.tensor = writer.Take();
+  prepared.found = writer.found();
+  prepared.observed = source.observed();
   prepared.padding = source.PaddingMask();
   return prepared;
 }

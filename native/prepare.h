@@ -2,12 +2,15 @@
 #define RADSERVE_PREPARE_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "geometry.h"
 #include "image.h"
 #include "spec.h"
+#include "statistics.h"
 #include "tensor.h"
+#include "values.h"
 
 namespace radserve {
 
@@ -15,6 +18,10 @@ struct PreparedImage {
   /// Shape [1,C,H,W], or [1,H,W,C] for channels last.
   Tensor tensor;
   Geometry geometry;
+  /// What min_max, z_score and percentile found.
+  std::optional<Statistics> found;
+  /// Least and greatest modality value, where a window that the file lacks was taken from them.
+  std::optional<Range> observed;
   /// One byte a source pixel, 1 where it is Pixel Padding; empty where nothing is.
   std::vector<uint8_t> padding;
 };

@@ -2,6 +2,7 @@
 #define RADSERVE_STATISTICS_H_
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 

@@ -39,10 +39,12 @@ class ValueMap {
 
   /// value = clamp(stored * a + b, low, high), where the whole map is that.
   struct Affine {
-    float a = 1;
-    float b = 0;
+    double a = 1;
+    double b = 0;
     float low = -std::numeric_limits<float>::infinity();
     float high = std::numeric_limits<float>::infinity();
+    /// Float arithmetic gives the same as double arithmetic rounded once, for stored values up to `most`.
+    bool IsExactInFloat(double most) const;
   };
   std::optional<Affine> AsAffine() const;
 

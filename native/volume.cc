@@ -197,8 +197,9 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
   prepared.placement = PlaceVolume(prepared.sides, geometry, spec);
   const VolumePlacement& placement = prepared.placement;
   const auto measure = [&](double low, double high) { return Measure(slices, spec, low, high, stop); };
-  VolumeWriter writer(spec, placement, MakeNormaliser(spec.normalisation, spec.Channels(), measure),
-                      PixelSource(slices.front(), spec).background());
+  Normaliser normaliser = MakeNormaliser(spec.normalisation, spec.Channels(), measure);
+  prepared.found = normaliser.found;
+  VolumeWriter writer(spec, placement, std::move(normaliser), PixelSource(slices.front(), spec).background());
   VolumeTaps taps;
   for (int s = 0; s < 3; ++s) {
     taps[static_cast<size_t>(s)] = placement.axes[placement.TensorAxis(s)].Forward(spec.interpolation);

@@ -3,12 +3,14 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <vector>
 
 #include "image.h"
 #include "spec.h"
+#include "statistics.h"
 #include "tensor.h"
 #include "volume_geometry.h"
 
@@ -18,6 +20,8 @@ struct PreparedVolume {
   /// Shape [1,C,D,H,W], or [1,D,H,W,C] for channels last.
   Tensor tensor;
   VolumePlacement placement;
+  /// What min_max, z_score and percentile found, over all slices.
+  std::optional<Statistics> found;
   /// Slices, rows, columns of the source.
   std::array<int, 3> sides{};
   /// One byte a source voxel, 1 where it is Pixel Padding; empty where nothing is.

@@ -128,8 +128,30 @@ export interface InferOptions {
   thresholds?: number[][];
 }
 
+/** What only the preparation of a tensor knows. */
+export interface Preparation {
+  /** Of one frame: the part of the tensor that the image fills and the part of the source that it shows, in pixels. */
+  placement?: {
+    rows: number;
+    columns: number;
+    top: number;
+    left: number;
+    height: number;
+    width: number;
+    sourceTop: number;
+    sourceLeft: number;
+    sourceHeight: number;
+    sourceWidth: number;
+  };
+  /** What min_max, z_score and percentile measured: over the frame or the volume, without padding. */
+  found?: { min: number; max: number; mean: number; std: number; low: number; high: number };
+  /** Least and greatest value, where a window that the file lacks was taken from them. */
+  observed?: { low: number; high: number };
+}
+
 export interface InferResult {
   outputs: EngineOutput[];
+  preparation: Preparation;
   /** SHA-256 over all raw output tensors in the manifest's order, hex. */
   rawSha256: string;
   tensors?: { inputs: Tensor[]; outputs: Tensor[] };
@@ -190,6 +212,7 @@ interface NativeInference {
   outputs: EngineOutput[];
   input: Tensor;
   raw: Tensor[];
+  preparation: Preparation;
   timings: InferResult["timings"];
 }
 
@@ -326,6 +349,7 @@ class NativeEngine implements Engine {
       return {
         outputs: result.outputs,
         rawSha256: hash.digest("hex"),
+        preparation: result.preparation,
         ...(options.dump === true ? { tensors: { inputs: [result.input], outputs: result.raw } } : {}),
         timings: result.timings,
       };

@@ -1,10 +1,11 @@
 /** What a file is and what its decoded pixels are: `radserve inspect`, and the face of the conformance tests. */
 import { createHash } from "node:crypto";
+import { sopClassName } from "./dicom/dictionary.js";
+import { transferSyntax } from "./dicom/transfer-syntax.js";
 import { volumeOf } from "./dicom/volume.js";
 import { RadserveError } from "./errors.js";
 import type {
   Image,
-  Interpretation,
   PixelFormat,
   PlanePosition,
   Spacing,
@@ -12,6 +13,7 @@ import type {
   VolumeGeometry,
   Warning,
 } from "./image.js";
+import { displaySteps } from "./preparation.js";
 
 /** Over stored values; see inspectImage. */
 export interface FrameSummary {
@@ -26,7 +28,9 @@ export interface Inspection {
   file_sha256: string;
   bytes: number;
   transfer_syntax: string | null;
+  transfer_syntax_name: string | null;
   sop_class_uid: string | null;
+  sop_class_name: string | null;
   sop_instance_uid: string | null;
   series_instance_uid: string | null;
   study_instance_uid: string | null;
@@ -74,7 +78,9 @@ export async function inspectImage(image: Image): Promise<Inspection> {
     file_sha256: source.fileSha256,
     bytes: source.bytes,
     transfer_syntax: source.transferSyntaxUid ?? null,
+    transfer_syntax_name: named(source.transferSyntaxUid, (uid) => transferSyntax(uid).name),
     sop_class_uid: source.sopClassUid ?? null,
+    sop_class_name: named(source.sopClassUid, sopClassName),
     sop_instance_uid: source.sopInstanceUid ?? null,
     series_instance_uid: source.seriesInstanceUid ?? null,
     study_instance_uid: source.studyInstanceUid ?? null,
@@ -96,11 +102,15 @@ export async function inspectImage(image: Image): Promise<Inspection> {
     slice_order: image.series?.slices.map(({ sopInstanceUid }) => sopInstanceUid ?? null) ?? null,
     units: interpretation.units ?? null,
     padding: interpretation.padding ?? null,
-    transforms: transformSteps(image, interpretation),
+    transforms: displaySteps(image),
     first_frame: first,
     last_frame: last,
     warnings: image.warnings,
   };
+}
+
+function named(uid: string | undefined, name: (uid: string) => string): string | null {
+  return uid === undefined ? null : name(uid);
 }
 
 function volumeFacts(image: Image): Inspection["volume"] {
@@ -125,33 +135,6 @@ export async function dumpFrame(image: Image, number: number): Promise<Uint8Arra
       `Expected a frame number from 1 to ${image.frameCount} but received ${number}.`,
     );
   return image.frame(number - 1);
-}
-
-/** Steps from stored to display values of the first frame, in order, tables by their shape. */
-function transformSteps(image: Image, interpretation: Interpretation): TransformStep[] {
-  const { format } = image;
-  const { modality, palette, voi } = interpretation;
-  const steps: TransformStep[] = [...image.transforms];
-  if (modality.kind === "rescale")
-    steps.push({ step: "rescale", slope: modality.slope, intercept: modality.intercept });
-  if (modality.kind === "lut") steps.push({ step: "modality_lut", ...shape(modality.lut) });
-  if (palette !== undefined)
-    steps.push({
-      step: "palette",
-      ...shape({ firstMapped: palette.firstMapped, bits: palette.bits, entries: palette.red }),
-    });
-  voi.forEach((v, index) => {
-    if (v.kind === "lut") steps.push({ step: "voi_lut", index, ...shape(v.lut) });
-    else steps.push({ step: "window", index, center: v.center, width: v.width, function: v.function });
-  });
-  if (format.photometricInterpretation === "MONOCHROME1") steps.push({ step: "invert" });
-  if (format.packed422) steps.push({ step: "upsample_chroma" });
-  if (format.photometricInterpretation.startsWith("YBR")) steps.push({ step: "ybr_to_rgb" });
-  return steps;
-}
-
-function shape(lut: { firstMapped: number; bits: number; entries: Uint16Array }): Record<string, number> {
-  return { first_mapped: lut.firstMapped, entries: lut.entries.length, bits: lut.bits };
 }
 
 function summarise(data: Uint8Array, format: PixelFormat): FrameSummary {
@@ -201,9 +184,14 @@ export function formatInspection(inspection: Inspection): string {
   const sign = i.float ? "floating point" : i.signed ? "signed" : "unsigned";
   const size = `${i.columns} x ${i.rows}, ${i.frames} frame${i.frames === 1 ? "" : "s"}`;
   const lines: [string, string | null][] = [
-    ["Format", i.transfer_syntax === null ? i.format : `${i.format}, transfer syntax ${i.transfer_syntax}`],
+    [
+      "Format",
+      i.transfer_syntax === null
+        ? i.format
+        : `${i.format}, ${i.transfer_syntax_name ?? ""} (${i.transfer_syntax})`,
+    ],
     ["Modality", i.modality],
-    ["SOP class", i.sop_class_uid],
+    ["SOP class", i.sop_class_uid === null ? null : (i.sop_class_name ?? "") + uidBehind(i)],
     ["SOP instance", i.sop_instance_uid],
     ["Series", i.slice_order === null ? null : i.series_instance_uid],
     [
@@ -219,19 +207,65 @@ export function formatInspection(inspection: Inspection): string {
       "Spacing",
       i.spacing_mm === null
         ? null
-        : `${i.spacing_mm.row} x ${i.spacing_mm.column} mm (${i.spacing_mm.source}${i.spacing_mm.patient ? "" : ", not in the patient"})`,
+        : `${rounded(i.spacing_mm.row)} x ${rounded(i.spacing_mm.column)} mm (between rows x columns; ${i.spacing_mm.source}${i.spacing_mm.patient ? "" : ", not in the patient"})`,
     ],
+    ["Pixel aspect", i.pixel_aspect === 1 ? null : `${rounded(i.pixel_aspect)} times as high as wide`],
+    ["Position", i.plane === null || i.volume !== null ? null : planeText(i.plane)],
     ["Volume", i.volume === null ? null : volumeText(i.volume)],
-    ["Units", i.units],
+    [
+      "Padding",
+      i.padding === null ? null : `stored values ${i.padding.from} to ${i.padding.to} are no image`,
+    ],
     ["First frame", frameText(i.first_frame)],
     ["Last frame", i.frames === 1 ? null : frameText(i.last_frame)],
-    ...i.transforms.map((t): [string, string] => ["Transform", JSON.stringify(t)]),
+    ["Values", valuesText(i)],
+    ...displayLines(i),
     ...i.warnings.map((w): [string, string] => ["Warning", `${w.message} [${w.code}]`]),
   ];
   return lines
     .filter((line): line is [string, string] => line[1] !== null)
     .map(([name, text]) => `${name.padEnd(13)}${text}\n`)
     .join("");
+}
+
+/** One step for people: its name, then its parameters. */
+export function stepText({ step, ...parameters }: TransformStep): string {
+  const text = (value: unknown): string =>
+    value !== null && typeof value === "object" && !Array.isArray(value)
+      ? `{${Object.entries(value).map(pairText).join(", ")}}`
+      : Array.isArray(value)
+        ? value.map(text).join(" ")
+        : String(value);
+  const pairText = ([key, value]: [string, unknown]) => `${key.replaceAll("_", " ")} ${text(value)}`;
+  const all = Object.entries(parameters).map(pairText);
+  return [step.replaceAll("_", " "), ...(all.length === 0 ? [] : [all.join(", ")])].join(": ");
+}
+
+/** From stored values to the screen; what is offered more than once, a viewer lets the reader choose. */
+function displayLines({ transforms, samples }: Inspection): [string, string][] {
+  const steps = transforms.map(stepText);
+  const windowed = transforms.some(({ step }) => ["window", "voi_lut", "palette_to_rgb"].includes(step));
+  if (samples === 1 && !windowed) steps.push("no window: least to greatest value");
+  return steps.map((text, n) => [n === 0 ? "Display" : "", text]);
+}
+
+/** What the stored values of the first frame mean, where that is a rescale. */
+function valuesText({ first_frame: frame, transforms, units }: Inspection): string | null {
+  const rescale = transforms.find(({ step }) => step === "rescale");
+  if (rescale === undefined) return units;
+  const [low, high] = [frame.min, frame.max]
+    .map((value) => rounded(value * Number(rescale["slope"]) + Number(rescale["intercept"])))
+    .sort((a, b) => a - b);
+  return `${low} to ${high} ${units ?? "of no stated unit"} in the first frame`;
+}
+
+/** Where no name is known, the name has the UID already. */
+function uidBehind({ sop_class_name: name, sop_class_uid: uid }: Inspection): string {
+  return uid === null || name?.includes(uid) === true ? "" : ` (${uid})`;
+}
+
+function planeText({ position, orientation }: PlanePosition): string {
+  return `${position.map(rounded).join("\\")} mm, rows along ${orientation.slice(0, 3).map(rounded).join("\\")}, columns along ${orientation.slice(3).map(rounded).join("\\")}`;
 }
 
 function volumeText(volume: NonNullable<Inspection["volume"]>): string {

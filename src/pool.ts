@@ -47,6 +47,8 @@ export class InferencePool {
   readonly #width: number;
   #bulkRunning = 0;
   #lastCancelId = 0;
+  /** How many tasks run, for the threads to see: one that is alone may use the other cores. */
+  readonly #runningCount = new Int32Array(new SharedArrayBuffer(4));
   #stopping = false;
   #idle: (() => void) | undefined;
 
@@ -59,7 +61,7 @@ export class InferencePool {
       concurrentTasksPerWorker: TASKS_PER_THREAD,
       // A thread that blocks in Atomics.wait runs no timers and closes no files.
       atomics: "disabled",
-      workerData: options.engine,
+      workerData: { ...options.engine, running: this.#runningCount, threads: options.threads },
     });
     this.#piscina.on("error", (error: unknown) => {
       options.log.error(
@@ -211,6 +213,7 @@ export class InferencePool {
     const { task } = entry;
     this.#running.set(task.cancelId, entry);
     if (task.priority === "bulk") this.#bulkRunning += 1;
+    Atomics.store(this.#runningCount, 0, this.#running.size);
     if (task.deadline !== undefined) this.#limit(entry, task.deadline);
     try {
       const result = await this.#piscina.run({ task, models: [...this.options.models()] });
@@ -229,6 +232,7 @@ export class InferencePool {
       clearTimeout(entry.timer);
       this.#running.delete(task.cancelId);
       if (task.priority === "bulk") this.#bulkRunning -= 1;
+      Atomics.store(this.#runningCount, 0, this.#running.size);
       entry.ended?.();
       this.#next();
     }

@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import { caveats } from "./accept.js";
 import { sortingStep, volumeOf } from "./dicom/volume.js";
-import type { EngineOutput, InferOptions, InferResult, Plane } from "./engine.js";
+import type { EngineOutput, InferOptions, InferResult, Plane, Preparation } from "./engine.js";
 import { asRadserveError, RadserveError, type ErrorCode } from "./errors.js";
 import type { Image, TransformStep, Volume } from "./image.js";
 import type { Done, InferContext, InferTask } from "./infer.js";
@@ -44,6 +44,8 @@ interface Outcome {
   /** The frames or slices that the picture shows. */
   highlights: Highlights<Shown>;
   error: RadserveError | undefined;
+  /** What the preparation of each frame found, or the one of the volume. */
+  facts: Preparation[];
   /** Segmentations for each frame of the image, where an object holds them all. */
   masks: EngineOutput[][] | undefined;
 }
@@ -112,6 +114,7 @@ function begin(planned: PlannedModel, image: Image): Outcome {
     rawHash: createHash("sha256"),
     highlights: new Highlights(),
     error: unloaded,
+    facts: [],
     masks: planned.outputs.includes("seg") && segmentsAnything(entry.manifest) ? [] : undefined,
   };
 }
@@ -137,7 +140,8 @@ async function runFrame(
   job: Job,
 ): Promise<void> {
   await attempt(outcome, async () => {
-    const { outputs } = await inferred(outcome, [plane], {}, job);
+    const { outputs, preparation } = await inferred(outcome, [plane], {}, job);
+    outcome.facts[frame] = preparation;
     const said = interpreted(outcome, image, {
       ...(image.frameCount > 1 ? { frame: frame + 1 } : {}),
       outputs,
@@ -154,7 +158,8 @@ async function runVolume(outcome: Outcome, image: Image, planes: readonly Plane[
   if (volume === undefined) return;
   await attempt(outcome, async () => {
     const sorted = volume.frames.flatMap((frame) => planes[frame] ?? []);
-    const { outputs } = await inferred(outcome, sorted, { geometry: volume.geometry }, job);
+    const { outputs, preparation } = await inferred(outcome, sorted, { geometry: volume.geometry }, job);
+    outcome.facts = planes.map(() => preparation);
     interpreted(outcome, image, { outputs, spacing: undefined, volume: volume.geometry });
     if (outcome.masks !== undefined)
       for (const [slice, frame] of volume.frames.entries())
@@ -315,11 +320,11 @@ async function addFiles(
   model.warnings.push(...objects.warnings);
 }
 
-function transformsOf({ planned, volume }: Outcome, image: Image): TransformStep[] {
+function transformsOf({ planned, volume, facts }: Outcome, image: Image): TransformStep[] {
   const [input] = planned.entry.manifest.inputs;
   if (input === undefined) return [];
   const interpretations = Array.from({ length: image.frameCount }, (_, frame) => image.interpretation(frame));
-  const steps = frameSteps(image.format, interpretations, input);
+  const steps = frameSteps(image.format, interpretations, input, facts);
   // The reader of a folder has sorted its slices, and said so
   return volume === undefined || image.series !== undefined ? steps : [sortingStep(volume), ...steps];
 }

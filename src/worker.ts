@@ -1,5 +1,6 @@
 /** One worker thread: reads, infers and writes images; only paths, small JSON and numbers come in and go out. */
 import { workerData } from "node:worker_threads";
+import { shareDecoding } from "./dicom/decoders.js";
 import { createEngine, type Engine } from "./engine.js";
 import { asRadserveError, type ErrorObject } from "./errors.js";
 import { infer, type InferContext, type InferTask } from "./infer.js";
@@ -13,6 +14,15 @@ export interface EngineThreadOptions {
   /** What the settings say to write. */
   outputs?: InferContext["outputs"];
 }
+
+interface WorkerOptions extends EngineThreadOptions {
+  /** How many tasks run on all threads together. */
+  running: Int32Array;
+  threads: number;
+}
+
+const { provider, running, threads } = workerData as WorkerOptions;
+shareDecoding(() => Atomics.load(running, 0) <= 1, threads - 1);
 
 export interface WorkerTask {
   task: InferTask;
@@ -28,7 +38,6 @@ let engine: Engine | undefined;
 
 /** Created on first use and kept: sessions are process-wide, only the way back into this thread is its own. */
 function engineOfThread(): Engine {
-  const { provider } = workerData as EngineThreadOptions;
   engine ??= createEngine({ provider });
   return engine;
 }

@@ -3,9 +3,9 @@ import { writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { int, type ModelDescription } from "../scripts/lib/onnx-model.js";
-import { createEngine, type EngineOutput } from "../src/engine.js";
+import { createEngine, type EngineOutput, type Plane } from "../src/engine.js";
 import { RadserveError } from "../src/errors.js";
-import type { ModelOutput } from "../src/manifest.js";
+import type { ImageInput, ModelOutput } from "../src/manifest.js";
 import {
   heatmap,
   identity,
@@ -88,6 +88,46 @@ t.test("stored values come back as modality values, with the hash of the raw out
   t.equal(result.rawSha256, createHash("sha256").update(bytes).digest("hex"));
   await engine.unload(id);
   t.equal((await failure(engine.infer(id, [frame], {}))).code, "model_unavailable");
+});
+
+t.test("what the preparation found comes with the result", async (t) => {
+  const found = async (more: Partial<ImageInput>, given: Plane) => {
+    const inputs = [{ ...input, ...more }];
+    const model = await engine.load(loadOptions(identityPath, { inputs }));
+    const { preparation } = await engine.infer(model.id, [given], {});
+    await engine.unload(model.id);
+    return preparation;
+  };
+  const wide = plane(2, 4, [-5, 1, 2, 3, 4, 5, 6, 30]);
+  wide.interpretation = { ...wide.interpretation, padding: { from: -5, to: -5 } };
+  const size = { kind: "fixed" as const, height: 8, width: 8 };
+  t.strictSame(
+    await found(
+      { size, fit: "letterbox", normalisation: { kind: "min_max", over: "image", to: [0, 1] } },
+      wide,
+    ),
+    {
+      placement: {
+        rows: 8,
+        columns: 8,
+        top: 2,
+        left: 0,
+        height: 4,
+        width: 8,
+        sourceTop: 0,
+        sourceLeft: 0,
+        sourceHeight: 2,
+        sourceWidth: 4,
+      },
+      found: { min: 1, max: 30, mean: 51 / 7, std: Math.sqrt(991 / 7 - (51 / 7) ** 2), low: 1, high: 30 },
+    },
+    "a letterbox, and what was measured outside the padding",
+  );
+  const values = { kind: "voi" as const, index: 0, if_absent: "min_max" as const };
+  t.match(await found({ values, size, fit: "crop" }, wide), {
+    placement: { sourceLeft: 1, sourceWidth: 2, width: 8 },
+    observed: { low: 1, high: 30 },
+  });
 });
 
 t.test("argmax, padding and mask steps", async (t) => {

@@ -58,13 +58,19 @@ t.test("the JSON form", async (t) => {
 });
 
 t.test("the form for people", async (t) => {
-  const text = formatInspection(await inspectImage(await readImage(file)));
+  const found = await inspectImage(await readImage(file));
+  const text = formatInspection(found);
   for (const expected of [
     "6 x 4, 2 frames",
     "MONOCHROME1, 1 x 12 of 16 bits, signed",
     "HU",
     "missing_preamble",
     "0.5 x 0.5 mm",
+    "Explicit VR Little Endian (1.2.840.10008.1.2.1)",
+    "CT Image Storage (1.2.840.10008.5.1.4.1.1.2)",
+    `${found.first_frame.min - 1024} to ${found.first_frame.max - 1024} HU`,
+    "rescale: slope 1, intercept -1024, units HU",
+    "window: function LINEAR, center 40, width 400, index 0",
   ])
     t.ok(text.includes(expected), expected);
   t.notMatch(text, /Nobody/);

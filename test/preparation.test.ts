@@ -39,6 +39,71 @@ t.test("frames that are prepared otherwise are counted", (t) => {
   t.end();
 });
 
+t.test("what was found while preparing is said", (t) => {
+  const prepared = {
+    ...input!,
+    normalisation: {
+      kind: "percentile" as const,
+      over: "image" as const,
+      low: 1,
+      high: 99,
+      to: [0, 1] as [number, number],
+    },
+  };
+  const placement = {
+    rows: 8,
+    columns: 8,
+    top: 2,
+    left: 0,
+    height: 4,
+    width: 8,
+    sourceTop: 0,
+    sourceLeft: 0,
+    sourceHeight: 2,
+    sourceWidth: 4,
+  };
+  const found = { min: 0, max: 9, mean: 4, std: 2, low: 0.5, high: 8.5 };
+  const steps = frameSteps(format, [interpretation(0), interpretation(0)], prepared, [
+    { placement, found },
+    { placement, found: { ...found, low: 0.75 } },
+  ]);
+  t.match(
+    steps.find(({ step }) => step === "resample"),
+    {
+      source_area: { top: 0, left: 0, height: 2, width: 4 },
+      tensor_area: { top: 2, left: 0, height: 4, width: 8 },
+      scale: { rows: 2, columns: 2 },
+    },
+  );
+  t.match(
+    steps.find(({ step }) => step === "normalise_percentile"),
+    { low: 1, high: 99, found_low: { least: 0.5, most: 0.75 }, found_high: 8.5, by_frame: true },
+  );
+  const voi = { ...input!, values: { kind: "voi" as const, index: 3, if_absent: "min_max" as const } };
+  t.match(
+    frameSteps(format, [interpretation(0)], voi, [{ observed: { low: -7, high: 80 } }]).find(
+      ({ step }) => step === "min_max",
+    ),
+    { from_low: -7, from_high: 80, to: [0, 1] },
+  );
+  t.end();
+});
+
+t.test("Hounsfield units are never turned over, other values are", (t) => {
+  const negative = { ...format, photometricInterpretation: "MONOCHROME1" as const };
+  const inverts = (units: string | undefined, values: (typeof modality)["values"]) =>
+    frameSteps(negative, [{ ...interpretation(0), units }], {
+      ...modality,
+      values,
+      monochrome1: "invert",
+    }).some(({ step }) => step === "invert");
+  const modality = { ...input!, values: input!.values };
+  t.notOk(inverts("HU", { kind: "modality" }));
+  t.ok(inverts(undefined, { kind: "modality" }));
+  t.ok(inverts("HU", { kind: "window", center: 40, width: 400, function: "LINEAR" }));
+  t.end();
+});
+
 t.test("a volume's grid is said", (t) => {
   const [brain] = shipped("examples/brain-tissue-3d").inputs;
   const steps = frameSteps(format, [interpretation(0)], brain!);

@@ -289,4 +289,29 @@ TEST("table and arithmetic give the same pixels") {
 }
 END;
 
+TEST("rescale is rounded once, from double") {
+  std::vector<uint16_t> all(65536);
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
+  OwnedPlane wide(256, 256, all, 16, true);
+  std::vector<uint8_t> bytes(256);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i);
+  OwnedPlane narrow(1, 256, bytes);
+  const std::pair<double, double> cases[] = {
+      {1, -1024},  {0.5, -0.25},      {0.001, 0},    {0.0123456, -3.3}, {3.774114, 6e-5},
+      {1e-6, 1e6}, {123456.7, 0.125}, {300, -70000}, {1.0 / 3, 1e-9},   {-2.25, 16777217.0}};
+  for (const auto& [slope, intercept] : cases) {
+    wide.plane.interpretation.modality = Rescale(slope, intercept);
+    narrow.plane.interpretation.modality = Rescale(slope, intercept);
+    const std::vector<float> words = Read(wide.plane, PlainSpec());
+    for (size_t i = 0; i < all.size(); ++i) {
+      EQUAL(words[i], static_cast<float>(static_cast<int16_t>(all[i]) * slope + intercept));
+    }
+    const std::vector<float> octets = Read(narrow.plane, PlainSpec());
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      EQUAL(octets[i], static_cast<float>(bytes[i] * slope + intercept));
+    }
+  }
+}
+END;
+
 }  // namespace

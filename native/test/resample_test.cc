@@ -27,6 +27,30 @@ TEST("area averages the pixels covered") {
 }
 END;
 
+TEST("halving both ways is the mean of four, and what one way after the other gives") {
+  const int rows = 6, columns = 10;
+  std::vector<float> in(static_cast<size_t>(rows * columns));
+  for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i * i % 37) * 0.3F - 4;
+  const std::vector<float> both =
+      ResamplePlane(in.data(), Whole(rows, 3), Whole(columns, 5), Interpolation::kArea);
+  const std::vector<float> across =
+      ResamplePlane(in.data(), Whole(rows, rows), Whole(columns, 5), Interpolation::kArea);
+  const std::vector<float> down =
+      ResamplePlane(across.data(), Whole(rows, 3), Whole(5, 5), Interpolation::kArea);
+  Same(both, {down.begin(), down.end()}, 1e-6);
+  for (size_t y = 0; y < 3; ++y) {
+    for (size_t x = 0; x < 5; ++x) {
+      const size_t at = 2 * y * columns + 2 * x;
+      NEAR(both[y * 5 + x], (in[at] + in[at + 1] + in[at + columns] + in[at + columns + 1]) / 4, 1e-6);
+    }
+  }
+  // A crop that begins inside halves from there
+  const std::vector<float> crop =
+      ResamplePlane(in.data(), {rows, 2, 1, 2}, {columns, 4, 1, 2}, Interpolation::kArea);
+  NEAR(crop[0], (in[11] + in[12] + in[21] + in[22]) / 4, 1e-6);
+}
+END;
+
 TEST("linear is half-pixel centred and holds the border") {
   // numpy: interp((arange(4) + .5) / 2 - .5, [0, 1], [0, 10])
   Same(Line({0, 10}, 4, Interpolation::kLinear), {0, 2.5, 7.5, 10});

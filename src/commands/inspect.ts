@@ -2,10 +2,12 @@
 import { writeFile } from "node:fs/promises";
 import { accepts, type Reason } from "../accept.js";
 import type { Config } from "../config.js";
-import type { Image } from "../image.js";
-import { dumpFrame, formatInspection, inspectImage } from "../inspect.js";
+import type { Image, TransformStep } from "../image.js";
+import { dumpFrame, formatInspection, inspectImage, stepText } from "../inspect.js";
+import type { Manifest } from "../manifest.js";
 import { modelFolders } from "../models/load.js";
 import { readModelFolder } from "../models/read.js";
+import { frameSteps } from "../preparation.js";
 import { previewPng } from "../results/overlay.js";
 import { withEngine } from "./engine.js";
 import { withImageFile } from "./files.js";
@@ -19,12 +21,15 @@ export interface InspectCommand {
 }
 
 const LARGEST_PREVIEW = 1024;
+/** Smaller ones are enlarged by a whole number. */
+const SMALLEST_PREVIEW = 256;
 
 /** The first frame as the file's own window shows it, in its true proportions. */
 async function writePreview(config: Config, image: Image, file: string): Promise<void> {
   const { rows, columns } = image.format;
   const aspect = image.pixelAspect(0);
-  const scale = Math.min(1, LARGEST_PREVIEW / Math.max(columns, rows * aspect));
+  const side = Math.max(columns, rows * aspect);
+  const scale = Math.min(Math.max(1, Math.floor(SMALLEST_PREVIEW / side)), LARGEST_PREVIEW / side);
   const width = Math.max(1, Math.round(columns * scale));
   const height = Math.max(1, Math.round(rows * aspect * scale));
   const plane = {
@@ -42,6 +47,8 @@ interface Acceptance {
   version: string;
   accepted: boolean;
   reasons: Reason[];
+  /** What would be done to the image before the model sees it; empty where it does not accept it. */
+  transforms: TransformStep[];
 }
 
 /** What each model of the folder says to the image, from the manifests alone: nothing is loaded. */
@@ -51,15 +58,25 @@ async function acceptances(config: Config, image: Image): Promise<Acceptance[]> 
     if (model === undefined) return [];
     const reasons = accepts(model, image);
     const { name, version } = model.manifest;
-    return [{ name, version, accepted: reasons.length === 0, reasons }];
+    const accepted = reasons.length === 0;
+    return [
+      { name, version, accepted, reasons, transforms: accepted ? stepsFor(model.manifest, image) : [] },
+    ];
   });
+}
+
+function stepsFor({ inputs: [input] }: Manifest, image: Image): TransformStep[] {
+  if (input === undefined) return [];
+  const interpretations = Array.from({ length: image.frameCount }, (_, frame) => image.interpretation(frame));
+  return frameSteps(image.format, interpretations, input);
 }
 
 function acceptanceText(models: readonly Acceptance[]): string {
   return models
-    .flatMap(({ name, version, accepted, reasons }) => [
+    .flatMap(({ name, version, accepted, reasons, transforms }) => [
       `${name} ${version}: ${accepted ? "accepts it" : "does not accept it"}`,
       ...reasons.map((reason) => `  ${reason.message}`),
+      ...transforms.map((step) => `  ${stepText(step)}`),
     ])
     .join("\n");
 }

@@ -1,6 +1,6 @@
 /**
- * The codecs: NativeCodecs of dcmjs-codecs (DCMTK's JPEG, CharLS, OpenJPEG, OpenJPH, libjxl in one WebAssembly
- * module), one instance a thread, frame by frame. Its calls are wrapped because they
+ * The codecs: NativeCodecs of dcmjs-codecs (DCMTK's JPEG, OpenJPEG, OpenJPH, libjxl in one WebAssembly module), and
+ * CharLS for JPEG-LS (jpeg-ls.ts); one instance a thread, frame by frame. The calls are wrapped because they
  * - trust the sizes given: rows, columns, samples and depth are compared with the codestream first (codestream.ts);
  * - go on over damage: libjpeg gives grey where the data ends, OpenJPH is set to be resilient; what they say while
  *   they decode is collected, and a complaint about the data fails the frame;
@@ -11,6 +11,7 @@ import { RadserveError } from "../errors.js";
 import type { PixelFormat, Warning } from "../image.js";
 import { type CodestreamHeader } from "./codestream.js";
 import { warn } from "./elements.js";
+import { charLsIsLoaded, decodeJpegLs, loadCharLs } from "./jpeg-ls.js";
 import { interleaved, narrowed, widened } from "./samples.js";
 
 const { Context, NativeCodecs, log } = codecs;
@@ -29,7 +30,15 @@ let starting: Promise<void> | undefined;
 
 /** Loads the codecs of this thread, where they are not loaded or an exception has used them up. */
 export async function loadCodecs(): Promise<void> {
-  while (!usable) await (starting ??= start());
+  if (!usable) await (starting ??= start());
+}
+
+/** A frame after which the instance is dropped, because its memory has grown to hold several of its size. */
+const LARGE_FRAME_BYTES = 1 << 27;
+
+function release(): void {
+  usable = false;
+  NativeCodecs.release();
 }
 
 async function start(): Promise<void> {
@@ -106,27 +115,22 @@ function contextOf(header: CodestreamHeader): CodecContext {
     pixelRepresentation: header.signed ? 1 : 0,
     planarConfiguration: 0,
     photometricInterpretation: header.components === 1 ? "MONOCHROME2" : "RGB",
-    encodedBuffer: header.kind === "jpeg-ls" && !header.ended ? endedJpegLs(header.data) : header.data,
+    encodedBuffer: header.data,
   });
 }
 
-/** CharLS 2.3.4 counts to 2^31 (10 s) where the data ends inside a code; in front of a marker it fails at once. */
-function endedJpegLs(data: Uint8Array): Uint8Array {
-  return Buffer.concat([data, Buffer.from([0xff, 0xd9])]);
-}
-
-function call(header: CodestreamHeader, context: CodecContext): CodecContext {
+function call(header: CodestreamHeader): Uint8Array | undefined {
   switch (header.kind) {
     case "jpeg":
-      return NativeCodecs.decodeJpeg(context, { convertColorspaceToRgb: false });
+      return NativeCodecs.decodeJpeg(contextOf(header), { convertColorspaceToRgb: false }).getDecodedBuffer();
     case "jpeg-ls":
-      return NativeCodecs.decodeJpegLs(context);
+      return decodeJpegLs(header);
     case "jpeg2000":
-      return NativeCodecs.decodeJpeg2000(context);
+      return NativeCodecs.decodeJpeg2000(contextOf(header)).getDecodedBuffer();
     case "htj2k":
-      return NativeCodecs.decodeHtJpeg2000(context);
+      return NativeCodecs.decodeHtJpeg2000(contextOf(header)).getDecodedBuffer();
     case "jpeg-xl":
-      return NativeCodecs.decodeJpegXl(context);
+      return NativeCodecs.decodeJpegXl(contextOf(header)).getDecodedBuffer();
   }
 }
 
@@ -141,19 +145,21 @@ export async function decodeFrame(
   warnings: Warning[],
 ): Promise<Uint8Array> {
   const name = NAMES[header.kind];
-  // Checked again after each wait: another frame's failure may have taken the instance down meanwhile
-  await loadCodecs();
+  // Asked again after each wait: another frame's failure may have taken the instance down meanwhile
+  const isLs = header.kind === "jpeg-ls";
+  while (!(isLs ? charLsIsLoaded() : usable)) await (isLs ? loadCharLs() : loadCodecs());
   messages = [];
   let decoded: Uint8Array | undefined;
   try {
-    decoded = call(header, contextOf(header)).getDecodedBuffer();
+    decoded = call(header);
   } catch (error) {
-    usable = false;
-    NativeCodecs.release();
+    if (!isLs) release();
     const reason = [error instanceof Error ? error.message : String(error), ...messages].join("; ");
     const early = ENDED_EARLY.test(reason) || !header.ended;
     throw fail(early ? "truncated_image" : "corrupt_image", name, reason, error);
   }
+  // WebAssembly memory never shrinks
+  if (!isLs && (decoded?.length ?? 0) > LARGE_FRAME_BYTES) release();
   judgeMessages(header, name, warnings);
   const bytes = header.precision <= 8 && !(header.kind === "htj2k" && header.signed) ? 1 : 2;
   const expected = header.rows * header.columns * header.components * bytes;

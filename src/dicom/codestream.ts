@@ -27,6 +27,10 @@ export interface CodestreamHeader {
   byPlane: boolean;
   /** JPEG of a lossless process. */
   lossless: boolean;
+  /** Values may leave the range of the original by rounding: DCT, the irreversible wavelet, near-lossless JPEG-LS. */
+  lossy: boolean;
+  /** JPEG of a lossless process: bits of the code for a sample that is as predicted, in every table; else undefined. */
+  sameSampleBits: number | undefined;
   /** JPEG 2000: wavelet decomposition levels. */
   decompositions: number;
   /** Bytes of entropy-coded data, tables and comments left out; what the decode gate compares with. */
@@ -90,6 +94,7 @@ function readJpeg(bytes: Uint8Array): CodestreamHeader {
   let frame: { marker: number; at: number } | undefined;
   let adobe: number | undefined;
   let jfif = false;
+  const sameSampleBits = new Set<number>();
   for (;;) {
     while (bytes[at] === 0xff && bytes[at + 1] === 0xff) at++;
     if (at + 4 > bytes.length) throw headerCut();
@@ -106,6 +111,7 @@ function readJpeg(bytes: Uint8Array): CodestreamHeader {
       jfif = true;
     if (marker === 0xee && length >= 14 && startsWith(bytes.subarray(body), 0x41, 0x64, 0x6f, 0x62, 0x65))
       adobe = bytes[body + 11];
+    if (marker === 0xc4) codeLengthsOfZero(bytes.subarray(body, body + length - 2), sameSampleBits);
     const isFrame =
       (marker >= 0xc0 && marker <= 0xcf && ![0xc4, 0xc8, 0xcc].includes(marker)) || marker === 0xf7;
     if (isFrame) frame ??= { marker, at: body };
@@ -113,15 +119,30 @@ function readJpeg(bytes: Uint8Array): CodestreamHeader {
   }
   if (frame === undefined)
     throw corrupt("A JPEG frame has no frame header before its first scan. The file is damaged.");
-  return jpegHeader(bytes, frame, at, adobe, jfif);
+  return jpegHeader(bytes, frame, at, { adobe, jfif, sameSampleBits });
+}
+
+/** Bits of the code for symbol 0 in each Huffman table of a DHT segment (ISO 10918-1 B.2.4.2). */
+function codeLengthsOfZero(segment: Uint8Array, found: Set<number>): void {
+  for (let at = 0; at + 17 <= segment.length;) {
+    let symbol = at + 17;
+    for (let bits = 1; bits <= 16; bits++)
+      for (let i = segment[at + bits] ?? 0; i > 0; i--) if (segment[symbol++] === 0) found.add(bits);
+    at = symbol;
+  }
+}
+
+interface JpegMarkers {
+  adobe: number | undefined;
+  jfif: boolean;
+  sameSampleBits: Set<number>;
 }
 
 function jpegHeader(
   bytes: Uint8Array,
   frame: { marker: number; at: number },
   scan: number,
-  adobe: number | undefined,
-  jfif: boolean,
+  { adobe, jfif, sameSampleBits }: JpegMarkers,
 ): CodestreamHeader {
   const components = bytes[frame.at + 5] ?? 0;
   const ids = Array.from({ length: components }, (_, i) => bytes[frame.at + 6 + i * 3]);
@@ -130,7 +151,9 @@ function jpegHeader(
   const isLs = frame.marker === 0xf7;
   const end = endMarker(bytes);
   // SOS: length, component count, (selector, tables) each, then near, interleave mode, point transform
-  const interleave = bytes[scan + 5 + (bytes[scan + 4] ?? 0) * 2 + 1] ?? 0;
+  const nearAt = scan + 5 + (bytes[scan + 4] ?? 0) * 2;
+  const interleave = bytes[nearAt + 1] ?? 0;
+  const [sameBits] = sameSampleBits;
   return {
     kind: isLs ? "jpeg-ls" : "jpeg",
     data: bytes,
@@ -143,6 +166,8 @@ function jpegHeader(
     componentTransform: false,
     byPlane: isLs && components > 1 && interleave === 0,
     lossless,
+    lossy: isLs ? (bytes[nearAt] ?? 0) > 0 : !lossless,
+    sameSampleBits: lossless && sameSampleBits.size === 1 ? sameBits : undefined,
     decompositions: 0,
     entropyBytes: (end < 0 ? bytes.length : end) - scan,
     ended: end >= 0,
@@ -197,6 +222,7 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
   let high = (u16(bytes, 6) & 0x4000) !== 0;
   let transform = false;
   let decompositions = 0;
+  let irreversible = false;
   let at = 4 + u16(bytes, 4);
   while (u16(bytes, at) !== 0xff90) {
     const marker = u16(bytes, at);
@@ -207,6 +233,7 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
     if (marker === 0xff52) {
       transform = bytes[at + 8] === 1;
       decompositions = bytes[at + 9] ?? 0;
+      irreversible = bytes[at + 13] === 0;
     }
     at += 2 + Math.max(2, u16(bytes, at + 2));
   }
@@ -224,6 +251,8 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
     componentTransform: transform,
     byPlane: false,
     lossless: false,
+    lossy: irreversible,
+    sameSampleBits: undefined,
     decompositions,
     entropyBytes: (end < 0 ? bytes.length : end) - at,
     ended: end >= 0,
@@ -272,6 +301,8 @@ function readJpegXl(bytes: Uint8Array): CodestreamHeader {
     componentTransform: false,
     byPlane: false,
     lossless: false,
+    lossy: false,
+    sameSampleBits: undefined,
     decompositions: 0,
     entropyBytes: bytes.length,
     ended: true,

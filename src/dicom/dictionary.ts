@@ -45,9 +45,30 @@ export function tagOf(keyword: string): Tag | undefined {
   return tag;
 }
 
-/** SOP classes without pixels that arrive in image folders and that dcmjs has no name for (PS3.4 annex B, PS3.3 F). */
+/** SOP classes that arrive in image folders and that dcmjs has no name for (PS3.4 annex B, PS3.3 F). */
 const OTHER_SOP_CLASSES: Readonly<Record<string, string>> = {
   "1.2.840.10008.1.3.10": "Media Storage Directory (DICOMDIR)",
+  "1.2.840.10008.5.1.4.1.1.1.1": "Digital X-Ray Image Storage - For Presentation",
+  "1.2.840.10008.5.1.4.1.1.1.1.1": "Digital X-Ray Image Storage - For Processing",
+  "1.2.840.10008.5.1.4.1.1.1.2": "Digital Mammography X-Ray Image Storage - For Presentation",
+  "1.2.840.10008.5.1.4.1.1.1.2.1": "Digital Mammography X-Ray Image Storage - For Processing",
+  "1.2.840.10008.5.1.4.1.1.1.3": "Digital Intra-Oral X-Ray Image Storage - For Presentation",
+  "1.2.840.10008.5.1.4.1.1.7.1": "Multi-frame Single Bit Secondary Capture Image Storage",
+  "1.2.840.10008.5.1.4.1.1.7.2": "Multi-frame Grayscale Byte Secondary Capture Image Storage",
+  "1.2.840.10008.5.1.4.1.1.7.3": "Multi-frame Grayscale Word Secondary Capture Image Storage",
+  "1.2.840.10008.5.1.4.1.1.7.4": "Multi-frame True Color Secondary Capture Image Storage",
+  "1.2.840.10008.5.1.4.1.1.12.1": "X-Ray Angiographic Image Storage",
+  "1.2.840.10008.5.1.4.1.1.12.1.1": "Enhanced XA Image Storage",
+  "1.2.840.10008.5.1.4.1.1.12.2": "X-Ray Radiofluoroscopic Image Storage",
+  "1.2.840.10008.5.1.4.1.1.12.2.1": "Enhanced XRF Image Storage",
+  "1.2.840.10008.5.1.4.1.1.13.1.3": "Breast Tomosynthesis Image Storage",
+  "1.2.840.10008.5.1.4.1.1.30": "Parametric Map Storage",
+  "1.2.840.10008.5.1.4.1.1.77.1.1": "VL Endoscopic Image Storage",
+  "1.2.840.10008.5.1.4.1.1.77.1.2": "VL Microscopic Image Storage",
+  "1.2.840.10008.5.1.4.1.1.77.1.4": "VL Photographic Image Storage",
+  "1.2.840.10008.5.1.4.1.1.77.1.6": "VL Whole Slide Microscopy Image Storage",
+  "1.2.840.10008.5.1.4.1.1.481.1": "RT Image Storage",
+  "1.2.840.10008.5.1.4.1.1.481.2": "RT Dose Storage",
   "1.2.840.10008.5.1.4.1.1.481.3": "RT Structure Set Storage",
   "1.2.840.10008.5.1.4.1.1.481.5": "RT Plan Storage",
   "1.2.840.10008.5.1.4.1.1.481.4": "RT Beams Treatment Record Storage",

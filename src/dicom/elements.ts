@@ -114,7 +114,7 @@ function tagAt(walk: Walk, offset: number, little: boolean): Tag {
 function encodingAt(walk: Walk, offset: number, end: number, declared: Encoding): Encoding {
   if (offset + 8 > end || !declared.littleEndian) return declared;
   const tag = tagAt(walk, offset, true);
-  if (tag >= ITEM && tag <= SEQUENCE_END) return declared;
+  if (isDelimiter(tag)) return declared;
   const vr = vrAt(walk, offset + 4);
   if (declared.explicit) {
     if (isVr(vr) || /^[A-Z]{2}$/.test(vr)) return declared;
@@ -142,16 +142,27 @@ interface Header {
   value: number;
 }
 
+function isDelimiter(tag: Tag): boolean {
+  return tag >= ITEM && tag <= SEQUENCE_END;
+}
+
+/** True where a later element, or the end, follows at `offset`. */
+function goesOn(walk: Walk, offset: number, end: number, after: Tag, little: boolean): boolean {
+  if (offset === end) return true;
+  if (offset + 8 > end) return false;
+  const tag = tagAt(walk, offset, little);
+  return tag > after && (isDelimiter(tag) || tag >>> 16 === after >>> 16 || isVr(vrAt(walk, offset + 4)));
+}
+
 function readHeader(walk: Walk, offset: number, end: number, encoding: Encoding): Header {
   const { view } = walk;
   const little = encoding.littleEndian;
   if (offset + 8 > end) throw truncated(undefined, offset + 8, walk.bytes.length);
   const tag = tagAt(walk, offset, little);
-  const isDelimiter = tag >= ITEM && tag <= SEQUENCE_END;
-  if (isDelimiter || !encoding.explicit)
+  if (isDelimiter(tag) || !encoding.explicit)
     return {
       tag,
-      vr: isDelimiter ? "" : dictionaryVr(tag),
+      vr: isDelimiter(tag) ? "" : dictionaryVr(tag),
       length: view.getUint32(offset + 4, little),
       value: offset + 8,
     };
@@ -168,6 +179,17 @@ function readHeader(walk: Walk, offset: number, end: number, encoding: Encoding)
     };
   }
   const length = view.getUint32(offset + 4, little);
+  const short = view.getUint16(offset + 6, little);
+  const follows = (at: number) => goesOn(walk, at, end, tag, little);
+  // What some writers put for a representation they do not know, with the short form behind it
+  if (/^(?: {2}|\?\?|--|\0\0)$/.test(vr) && !follows(offset + 8 + length) && follows(offset + 8 + short)) {
+    warn(
+      walk.warnings,
+      "vr_unknown",
+      `The value representation of ${describeTag(tag)} is none that there is.`,
+    );
+    return { tag, vr: dictionaryVr(tag), length: short, value: offset + 8 };
+  }
   if (length !== UNDEFINED && offset + 8 + length > end)
     throw corrupt(
       `The element ${describeTag(tag)} at byte ${offset} has no value representation and its length leads out of the ` +
@@ -176,6 +198,21 @@ function readHeader(walk: Walk, offset: number, end: number, encoding: Encoding)
     );
   warn(walk.warnings, "implicit_in_explicit", "Implicit VR elements were found in an explicit VR data set.");
   return { tag, vr: dictionaryVr(tag), length, value: offset + 8 };
+}
+
+/**
+ * Where the walk goes on behind an item or delimiter that lies in no sequence, as behind sequences whose length is
+ * written as 0: over a whole item, over the head alone where its length is 0 too.
+ */
+function behindStray(walk: Walk, { tag, length, value }: Header, end: number, encoding: Encoding): number {
+  warn(
+    walk.warnings,
+    "stray_item",
+    "An item or delimiter lies outside any sequence; what it holds was ignored.",
+  );
+  if (tag !== ITEM) return value;
+  if (length === UNDEFINED) return walkDataSet(walk, value, end, encoding, 1).end;
+  return value + length <= end ? value + length : value;
 }
 
 /**
@@ -196,18 +233,27 @@ export function walkDataSet(
   const encoding = encodingAt(walk, offset, end, declared);
   const elements = new Map<Tag, Element>();
   let seenPixels = false;
+  let last: Tag = 0;
+  let strayFrom: Tag = 0;
   while (offset < end) {
     try {
       if (offset + 4 <= end && stopBefore?.(tagAt(walk, offset, encoding.littleEndian))) break;
       const header = readHeader(walk, offset, end, encoding);
-      if (header.tag === ITEM_END) return { elements, encoding, end: header.value };
-      if (header.tag === SEQUENCE_END || header.tag === ITEM) {
-        if (depth === 0) throw corrupt(`A sequence delimiter lies outside any sequence, at byte ${offset}.`);
-        warn(walk.warnings, "missing_delimiter", "An item ends without its delimiter.");
-        return { elements, encoding, end: offset };
+      if (isDelimiter(header.tag)) {
+        if (header.tag === ITEM_END && depth > 0) return { elements, encoding, end: header.value };
+        if (depth > 0) {
+          warn(walk.warnings, "missing_delimiter", "An item ends without its delimiter.");
+          return { elements, encoding, end: offset };
+        }
+        if (seenPixels) throw corrupt("Items lie behind the pixel data.");
+        if (header.tag === ITEM) strayFrom = last;
+        offset = behindStray(walk, header, end, encoding);
+        continue;
       }
       const element = readElement(walk, header, end, encoding, depth);
-      if (!elements.has(header.tag)) elements.set(header.tag, element);
+      // Tags ascend (PS3.5 section 7.1): what begins again from below belongs to the item without a sequence
+      if (!elements.has(header.tag) && header.tag >= strayFrom) elements.set(header.tag, element);
+      last = Math.max(last, header.tag);
       seenPixels ||= PIXEL_TAGS.has(header.tag);
       offset = header.value + element.length;
     } catch (error) {

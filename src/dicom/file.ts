@@ -44,11 +44,16 @@ export function isDicom(head: Uint8Array): boolean {
   return dataOffset(head) !== undefined || guessEncoding(head, 0) !== undefined;
 }
 
-/** Offset behind "DICM". */
+/** Offset behind "DICM". A data set without a preamble can hold these letters at the same place, in a text. */
 function dataOffset(head: Uint8Array): number | undefined {
   for (const at of [128, 0])
-    if (head[at] === 0x44 && head[at + 1] === 0x49 && head[at + 2] === 0x43 && head[at + 3] === 0x4d)
-      return at + 4;
+    if (head[at] === 0x44 && head[at + 1] === 0x49 && head[at + 2] === 0x43 && head[at + 3] === 0x4d) {
+      const inText =
+        guessEncoding(head, 0) !== undefined &&
+        guessEncoding(head, at + 4) === undefined &&
+        head.length >= at + 12;
+      return inText ? undefined : at + 4;
+    }
   return undefined;
 }
 

@@ -66,12 +66,12 @@ export function readImagePixel(
       `Expected frames of at most ${MAX_FRAME_PIXELS} pixels; found ${columns} x ${rows}.`,
       { most: MAX_FRAME_PIXELS, rows, columns },
     );
-  const frames = attributes.number("NumberOfFrames") ?? 1;
+  const frames = frameCount(attributes, warnings);
   if (!Number.isInteger(frames) || frames < 1 || frames > 2 ** 31)
     throw bad("NumberOfFrames", "a positive integer", frames);
-  const tag = photometric(attributes, element);
+  const tag = photometric(attributes, element, warnings);
   const samples = samplesPerPixel(attributes, tag, warnings);
-  const bits = element === "PixelData" ? integerBits(attributes, warnings) : floatBits(element);
+  const bits = element === "PixelData" ? integerBits(attributes, samples, warnings) : floatBits(element);
   const planar = samples > 1 ? (attributes.number("PlanarConfiguration") ?? 0) : 0;
   if (planar !== 0 && planar !== 1) throw bad("PlanarConfiguration", "0 or 1", planar);
   return {
@@ -89,9 +89,31 @@ export function readImagePixel(
   };
 }
 
-function photometric(attributes: DataSetAttributes, element: PixelElement): string {
+/** Writers of single frames put 0 there; the length of the pixel data is checked against the one frame. */
+function frameCount(attributes: DataSetAttributes, warnings: Warning[]): number {
+  if (attributes.string("NumberOfFrames") === undefined) return 1;
+  const frames = attributes.number("NumberOfFrames");
+  if (frames !== 0) return frames ?? Number.NaN;
+  warn(warnings, "no_frames", "NumberOfFrames is 0; one frame was read.");
+  return 1;
+}
+
+function photometric(attributes: DataSetAttributes, element: PixelElement, warnings: Warning[]): string {
   const tag = attributes.string("PhotometricInterpretation")?.toUpperCase();
   if (tag === undefined && element !== "PixelData") return "MONOCHROME2";
+  // ACR-NEMA, before DICOM, had grey images alone and no such attribute; it had Image Dimensions (0028,0005)
+  if (
+    tag === undefined &&
+    attributes.has("RETIRED_ImageDimensions") &&
+    (attributes.number("SamplesPerPixel") ?? 1) === 1
+  ) {
+    warn(
+      warnings,
+      "missing_attribute",
+      "PhotometricInterpretation is absent, as before DICOM; MONOCHROME2 was taken.",
+    );
+    return "MONOCHROME2";
+  }
   if (tag === undefined) throw bad("PhotometricInterpretation", "present", undefined);
   if (SAMPLES[tag] === undefined)
     throw new RadserveError(
@@ -133,7 +155,31 @@ function floatBits(element: PixelElement): Bits {
   };
 }
 
-function integerBits(attributes: DataSetAttributes, warnings: Warning[]): Bits {
+/** Attributes whose VR in explicit data sets is that of the pixels: US or SS. */
+const SIGNED_AS_PIXELS = [
+  "SmallestImagePixelValue",
+  "LargestImagePixelValue",
+  "SmallestPixelValueInSeries",
+  "LargestPixelValueInSeries",
+  "PixelPaddingValue",
+];
+
+/** Where Pixel Representation is absent: what else tells the sign. Throws corrupt_image where nothing does. */
+function signFound(attributes: DataSetAttributes, unsigned: boolean, warnings: Warning[]): boolean {
+  const vr = SIGNED_AS_PIXELS.map((keyword) => attributes.element(keyword)?.vr).find(
+    (found) => found === "US" || found === "SS",
+  );
+  if (!unsigned && vr === undefined) throw bad("PixelRepresentation", "0 or 1", undefined);
+  const signed = !unsigned && vr === "SS";
+  warn(
+    warnings,
+    "missing_attribute",
+    `PixelRepresentation is absent; ${signed ? 1 : 0} follows from other attributes.`,
+  );
+  return signed;
+}
+
+function integerBits(attributes: DataSetAttributes, samples: number, warnings: Warning[]): Bits {
   const declared = attributes.number("BitsAllocated");
   if (declared !== 1 && declared !== 8 && declared !== 16 && declared !== 32)
     throw bad("BitsAllocated", "1, 8, 16 or 32", declared);
@@ -149,7 +195,9 @@ function integerBits(attributes: DataSetAttributes, warnings: Warning[]): Bits {
       `from BitsStored - 1 (${bitsStored - 1}) to BitsAllocated - 1 (${declared - 1})`,
       highBit,
     );
-  const signed = integer(attributes, "PixelRepresentation", 0, 1) === 1;
+  const signed = attributes.has("PixelRepresentation")
+    ? integer(attributes, "PixelRepresentation", 0, 1) === 1
+    : signFound(attributes, samples === 3 || declared === 1, warnings);
   if (declared === 1 && signed) throw bad("PixelRepresentation", "0 with BitsAllocated 1", 1);
   return {
     declared,

@@ -3,8 +3,9 @@
  * It judges decoded frames of compressed pixel data alone; native containers may hold overlays in their high bits.
  */
 import { RadserveError } from "../errors.js";
-import type { PixelFormat } from "../image.js";
+import type { PixelFormat, Warning } from "../image.js";
 import type { CodestreamHeader } from "./codestream.js";
+import { warn } from "./elements.js";
 
 /** True where every pixel equals the first. */
 export function isConstant(data: Uint8Array, pixelBytes: number): boolean {
@@ -26,6 +27,17 @@ export function constantFrameLimit(header: CodestreamHeader): number {
   const lowestBand = wavelet ? (samples / 4 ** header.decompositions) * (header.precision + 6) : 0;
   const bits = header.kind !== "jpeg" ? 0.1 : header.lossless ? 2 : 0.5;
   return 2048 + (lowestBand + samples * bits) / 8;
+}
+
+/**
+ * True where there is more entropy-coded data than a constant frame takes. Coders with a fixed Huffman table spend many
+ * bits on every sample of a constant frame too: where the table says how many, and that is what is there, all is well.
+ */
+export function isTooLongForConstant(header: CodestreamHeader): boolean {
+  if (header.entropyBytes <= constantFrameLimit(header)) return false;
+  if (header.sameSampleBits === undefined) return true;
+  const expected = (header.rows * header.columns * header.components * header.sameSampleBits) / 8;
+  return Math.abs(header.entropyBytes - expected) > 64 + expected / 1000;
 }
 
 /** The first bits outside BitsStored at HighBit that are neither zero nor the sign; undefined where there are none. */
@@ -60,6 +72,34 @@ function anyHighBits(data: Uint8Array, bitsAllocated: number, highBit: number): 
   const words = new Int32Array(data.buffer, data.byteOffset, data.length >>> 2);
   for (let i = 0; i < words.length; i++) seen |= words[i] ?? 0;
   return (seen & above) !== 0;
+}
+
+/** Lossy coding rings at edges: by how much of the range values may leave it. */
+const MOST_OVERSHOOT = 1 / 8;
+
+/**
+ * Values of a lossy frame that leave BitsStored become the nearest that does not; cut off at the high bit instead, white
+ * would turn black. In place. Only for what is coded with more bits than are stored.
+ */
+export function clampOvershoot(data: Uint8Array, format: PixelFormat, warnings: Warning[]): void {
+  const { bitsAllocated, bitsStored, highBit, signed } = format;
+  if (bitsAllocated > 16 || highBit + 1 !== bitsStored || strayBits(data, format) === undefined) return;
+  const range = 2 ** bitsStored;
+  const [low, high] = signed ? [-range / 2, range / 2 - 1] : [0, range - 1];
+  const { buffer, byteOffset, length } = data;
+  const values =
+    bitsAllocated === 8
+      ? new (signed ? Int8Array : Uint8Array)(buffer as ArrayBuffer, byteOffset, length)
+      : new (signed ? Int16Array : Uint16Array)(buffer as ArrayBuffer, byteOffset, length >>> 1);
+  // More than ringing is no ringing: checkStoredBits refuses it
+  const beyond = range * MOST_OVERSHOOT;
+  if (values.some((value) => value < low - beyond || value > high + beyond)) return;
+  for (let i = 0; i < values.length; i++) values[i] = Math.min(high, Math.max(low, values[i] ?? 0));
+  warn(
+    warnings,
+    "overshoot_clamped",
+    `Lossy compression left values outside BitsStored ${bitsStored}; they were set to the nearest one inside.`,
+  );
 }
 
 /** Throws decode_suspect where values leave BitsStored. */

@@ -5,16 +5,18 @@ import { RadserveError } from "../errors.js";
 import type { Image, Interpretation, PixelFormat, PlanePosition, SourceIdentity, Spacing } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
 import { readCodestream, type CodestreamHeader } from "./codestream.js";
-import { checkHeader, decodeFrame } from "./codecs.js";
+import { checkHeader } from "./codecs.js";
+import { decode, framesAhead } from "./decoders.js";
 import { sopClassName } from "./dictionary.js";
 import { warn, type Element } from "./elements.js";
 import { openFile, type DicomFile } from "./file.js";
 import { decodedColour, readImagePixel, type ImagePixel, type PixelElement } from "./format.js";
 import { findFrames, frameBytes, type FrameSource } from "./frames.js";
-import { checkStoredBits, constantFrameLimit, constantFrames, isConstant } from "./gate.js";
+import { checkStoredBits, clampOvershoot, constantFrames, isConstant, isTooLongForConstant } from "./gate.js";
 import { frameGeometry, type FrameGeometry } from "./geometry.js";
 import { interpretationReader } from "./interpretation.js";
 import { frameLength, nativeFrame, nativePixels } from "./native.js";
+import { ReadAhead } from "./read-ahead.js";
 import { decodeRle, decodeRleBits } from "./rle.js";
 import type { TransferSyntax } from "./transfer-syntax.js";
 
@@ -27,11 +29,16 @@ interface Decoded {
   data: Uint8Array;
   /** More compressed data than a constant frame can have; 0 where that cannot be said. */
   suspectBytes: number;
+  /** What was odd about this frame; the image takes it over when the frame's turn comes. */
+  warnings?: Image["warnings"];
 }
 
 interface FrameReader {
   format: PixelFormat;
-  read(index: number): Promise<Decoded>;
+  /** `ahead` of its turn a frame may be decoded on another thread. */
+  read(index: number, ahead?: boolean): Promise<Decoded>;
+  /** How many frames to begin ahead of the one asked for; none where absent. */
+  depth?(): number;
 }
 
 /**
@@ -51,6 +58,7 @@ class DicomImage implements Image {
   readonly warnings;
   readonly transforms = [];
   readonly #reader: FrameReader;
+  readonly #frames: ReadAhead<Decoded>;
   readonly #interpret: (frame: number) => Interpretation;
   readonly #geometry: (frame: number) => FrameGeometry;
   /** Set once a frame was seen that is not constant, or is rightly so. */
@@ -65,6 +73,11 @@ class DicomImage implements Image {
     this.#reader = frameReader(file, element, pixel);
     this.format = this.#reader.format;
     this.frameCount = pixel.frameCount;
+    this.#frames = new ReadAhead(
+      this.frameCount,
+      (index, ahead) => this.#reader.read(index, ahead),
+      () => this.#reader.depth?.() ?? 0,
+    );
     this.source = identity(file, bytes);
     this.#interpret = interpretationReader(attributes, this.format, this.warnings);
     this.#geometry = frameGeometry(attributes);
@@ -75,7 +88,8 @@ class DicomImage implements Image {
 
   async frame(index: number): Promise<Uint8Array> {
     checkFrame(index, this.frameCount);
-    const decoded = await this.#reader.read(index);
+    const decoded = await this.#frames.get(index);
+    for (const { code, message } of decoded.warnings ?? []) warn(this.warnings, code, message);
     if (!(await this.#isPlausible(decoded, index)))
       warn(
         this.warnings,
@@ -302,7 +316,8 @@ function codecReader(file: DicomFile, pixel: ImagePixel, encoded: Encoded): Fram
   };
   return {
     format,
-    read: async (index) => {
+    depth: () => framesAhead(first, format, pixel.frameCount),
+    read: async (index, ahead = false) => {
       const header = readCodestream(encoded(index));
       checkHeader(header, format);
       if (decodedColour(declared.photometricInterpretation, header, []) !== format.photometricInterpretation)
@@ -310,10 +325,12 @@ function codecReader(file: DicomFile, pixel: ImagePixel, encoded: Encoded): Fram
           "corrupt_image",
           `Frame ${index + 1} is coded in another colour space than the first.`,
         );
-      const data = await decodeFrame(header, format, warnings);
+      const decoded = await decode(header, format, ahead);
+      const { data } = decoded;
+      if (header.lossy && header.precision > format.bitsStored)
+        clampOvershoot(data, format, decoded.warnings);
       checkStoredBits(data, format, header.kind);
-      const suspicious = header.entropyBytes > constantFrameLimit(header);
-      return { data, suspectBytes: suspicious ? header.entropyBytes : 0 };
+      return { ...decoded, suspectBytes: isTooLongForConstant(header) ? header.entropyBytes : 0 };
     },
   };
 }

@@ -26,7 +26,7 @@ export function interpretationReader(
   const padding = readPadding(attributes, format);
   return perFrame(attributes, (frame) => {
     const group = functionalGroup(attributes, frame, "PixelValueTransformationSequence");
-    const modality = readModality(attributes, group ?? attributes, format);
+    const modality = readModality(attributes, group ?? attributes, format, warnings);
     return {
       modality,
       units: readUnits(attributes, group ?? attributes, frame, modality),
@@ -35,6 +35,20 @@ export function interpretationReader(
       palette,
     };
   });
+}
+
+/** Items of a LUT sequence less those that are only a form to fill in, which some writers leave in their objects. */
+function filled(
+  items: DataSetAttributes[] | undefined,
+  keyword: string,
+  warnings: Warning[],
+): DataSetAttributes[] {
+  const isEmpty = (item: DataSetAttributes) =>
+    ["LUTDescriptor", "LUTData"].every((part) => (item.element(part)?.length ?? 0) === 0);
+  const kept = (items ?? []).filter((item) => !isEmpty(item));
+  if (kept.length < (items?.length ?? 0))
+    warn(warnings, "lut_empty", `An item of ${keyword} has neither descriptor nor data and was ignored.`);
+  return kept;
 }
 
 /** A number that may be absent. Throws corrupt_image where something else stands there. */
@@ -57,11 +71,12 @@ function readModality(
   attributes: DataSetAttributes,
   source: DataSetAttributes,
   format: PixelFormat,
+  warnings: Warning[],
 ): ModalityTransform {
-  const item = attributes.sequence("ModalityLUTSequence")?.[0];
+  const [item] = filled(attributes.sequence("ModalityLUTSequence"), "ModalityLUTSequence", warnings);
   // Colour has no modality transform (PS3.3 C.11.1 is for one sample a pixel)
   if (format.samplesPerPixel > 1) return { kind: "identity" };
-  const slope = optionalNumber(source, "RescaleSlope");
+  const slope = optionalNumber(source, "RescaleSlope") ?? optionalNumber(attributes, "DoseGridScaling");
   const intercept = optionalNumber(source, "RescaleIntercept");
   // A LUT excludes rescale; where a file has both, only the LUT can be meant
   if (item !== undefined) return { kind: "lut", lut: readLut(item, format.signed) };
@@ -96,6 +111,9 @@ function readUnits(
   ];
   if (CT_CLASSES.has(attributes.string("SOPClassUID") ?? ""))
     return imageTypes.includes("LOCALIZER") ? undefined : "HU";
+  // Dose: stored values times Dose Grid Scaling are Dose Units (PS3.3 C.8.8.3)
+  if (source.string("RescaleSlope") === undefined && attributes.has("DoseGridScaling"))
+    return attributes.string("DoseUnits");
   // Positron emission: Units says what rescaled values are (PS3.3 C.8.9.1)
   return attributes.string("Modality") === "PT" ? attributes.string("Units") : undefined;
 }
@@ -113,10 +131,16 @@ function readVoi(
     modality.kind === "lut"
       ? false
       : format.signed || (modality.kind === "rescale" && modality.intercept < 0);
-  const luts = (source.sequence("VOILUTSequence") ?? []).map((item): VoiTransform => {
-    const explanation = item.string("LUTExplanation");
-    return { kind: "lut", lut: readLut(item, signed), ...(explanation === undefined ? {} : { explanation }) };
-  });
+  const luts = filled(source.sequence("VOILUTSequence"), "VOILUTSequence", warnings).map(
+    (item): VoiTransform => {
+      const explanation = item.string("LUTExplanation");
+      return {
+        kind: "lut",
+        lut: readLut(item, signed),
+        ...(explanation === undefined ? {} : { explanation }),
+      };
+    },
+  );
   return [...readWindows(source, warnings), ...luts];
 }
 

@@ -126,6 +126,69 @@ t.test("oddities that do not forbid reading", async (t) => {
   }
 });
 
+t.test("items that lie in no sequence, as behind a sequence whose length was written as 0", async (t) => {
+  const head = (attributes: Attributes) => encodeAttributes(attributes, explicit);
+  const item = (length: number, body: Buffer) =>
+    Buffer.concat([encodeElement(0xfffee000, "", Buffer.alloc(0), implicit, length), body]);
+  const end = encodeElement(0xfffee00d, "", Buffer.alloc(0), implicit);
+  const { Rows, Columns, BitsAllocated, BitsStored, HighBit, PixelRepresentation, ...before } =
+    imageAttributes();
+  const after = { Rows, Columns, BitsAllocated, BitsStored, HighBit, PixelRepresentation };
+  const content = head({ Modality: "MR", SOPInstanceUID: "9.9", RescaleSlope: "7" });
+  const sequence = encodeElement(0x00280009, "SQ", Buffer.alloc(0), explicit);
+  for (const [name, stray] of Object.entries({
+    "of known length": item(content.length, content),
+    "of length 0": item(0, content),
+    "of undefined length": Buffer.concat([item(0xffffffff, content), end]),
+  })) {
+    const image = await readImage(
+      Buffer.concat([
+        dicomFile({ attributes: {} }),
+        head(before),
+        sequence,
+        stray,
+        head(after),
+        encodeElement(0x7fe00010, "OW", pixels, explicit),
+      ]),
+    );
+    t.strictSame(Buffer.from(await image.frame(0)), pixels, name);
+    t.strictSame(warned(image), ["stray_item"], name);
+    t.equal(image.source.sopInstanceUid, "1.2.3.4.5", "what the item holds is not the image's");
+    t.equal(image.interpretation(0).modality.kind, name === "of length 0" ? "rescale" : "identity", name);
+  }
+});
+
+t.test("value representations that are none, with a short length", async (t) => {
+  for (const vr of ["  ", "??", "--", "\0\0"]) {
+    const image = await readImage(
+      dicomFile({
+        attributes: imageAttributes({ PixelPaddingValue: new Typed(vr, Buffer.from([7, 0])) }),
+        pixels,
+      }),
+    );
+    t.strictSame(image.interpretation(0).padding, { from: 7, to: 7 }, JSON.stringify(vr));
+    t.strictSame(warned(image), ["vr_unknown"]);
+  }
+});
+
+t.test("DICM inside a text of a file without preamble", async (t) => {
+  const plain = dicomFile({ attributes: imageAttributes(), pixels, preamble: false, meta: false });
+  const at = (text: string) =>
+    dicomFile({
+      attributes: imageAttributes({ SpecificCharacterSet: "ISO_IR 100", InstitutionName: text }),
+      pixels,
+      preamble: false,
+      meta: false,
+    });
+  const offset = 128 - at("x".repeat(100)).indexOf("x".repeat(100));
+  const file = at(`${"x".repeat(offset)}DICM${"x".repeat(30)}`);
+  t.equal(file.toString("latin1", 128, 132), "DICM");
+  const image = await readImage(file);
+  t.strictSame(Buffer.from(await image.frame(0)), pixels);
+  t.ok(warned(image).includes("missing_preamble"));
+  t.equal(plain.toString("latin1", 128, 132) === "DICM", false);
+});
+
 t.test("a file cut anywhere is refused as truncated or lacks its pixels", async (t) => {
   const whole = dicomFile({
     attributes: imageAttributes({ ReferencedImageSequence: new Typed("SQ", [{ CodeValue: "1" }], true) }),

@@ -53,6 +53,96 @@ t.test("lossless codings give back what was coded", async (t) => {
     }
 });
 
+/** A colour frame with a scan for each component (ILV 0, ISO 14495-1 C.2.3), put together from three grey ones. */
+async function byComponent(raw: Raw): Promise<Buffer> {
+  const bytes = raw.bitsAllocated / 8;
+  const pixels = raw.rows * raw.columns;
+  const scans = [];
+  let precision = 0;
+  for (let c = 0; c < 3; c++) {
+    const plane = Buffer.alloc(pixels * bytes);
+    for (let i = 0; i < pixels; i++)
+      plane.set(raw.data.subarray((i * 3 + c) * bytes).subarray(0, bytes), i * bytes);
+    const grey = Buffer.from(await compress("jpeg-ls", { ...raw, samples: 1, data: plane }));
+    const start = grey.indexOf(Buffer.from([0xff, 0xda]));
+    // The coder codes 8 or 16 bits whatever is stored
+    precision = grey[grey.indexOf(Buffer.from([0xff, 0xf7])) + 4]!;
+    grey[start + 5] = c + 1;
+    scans.push(grey.subarray(start, grey.lastIndexOf(Buffer.from([0xff, 0xd9]))));
+  }
+  const head = Buffer.from([0xff, 0xd8, 0xff, 0xf7, 0, 17, precision, 0, raw.rows, 0, raw.columns, 3]);
+  const components = Buffer.from([1, 0x11, 0, 2, 0x11, 0, 3, 0x11, 0]);
+  return Buffer.concat([head, components, ...scans, Buffer.from([0xff, 0xd9])]);
+}
+
+t.test("JPEG-LS of every depth, sign and interleave, exact and near", async (t) => {
+  for (const bitsStored of [2, 7, 8, 10, 12, 15, 16])
+    for (const samples of [1, 3])
+      for (const signed of samples === 1 ? [false, true] : [false]) {
+        const bitsAllocated = bitsStored > 8 ? 16 : 8;
+        const raw = picture({ ...size, samples, bitsAllocated, bitsStored, signed });
+        // The coder codes the bits that are stored; the sign's copies above them come back from HighBit
+        const mask = (data: Uint8Array) =>
+          bitsAllocated === 8
+            ? Buffer.from(data.map((value) => value & (2 ** bitsStored - 1)))
+            : Buffer.from(
+                new Uint16Array(Uint8Array.from(data).buffer).map((value) => value & (2 ** bitsStored - 1))
+                  .buffer,
+              );
+        const codestreams = { "by sample": await compress("jpeg-ls", { ...raw, data: mask(raw.data) }) };
+        if (samples === 3) Object.assign(codestreams, { "by component": await byComponent(raw) });
+        for (const [interleave, fragment] of Object.entries(codestreams)) {
+          const image = await readImage(
+            dicomFile({
+              transferSyntax: SYNTAXES["jpeg-ls"],
+              attributes: attributesOf(raw),
+              pixels: { fragments: [fragment] },
+            }),
+          );
+          const name = `${bitsStored} bits, ${samples} samples${signed ? ", signed" : ""}, ${interleave}`;
+          t.strictSame(mask(await image.frame(0)), mask(raw.data), name);
+        }
+      }
+  const raw = picture(LAYOUTS["12-bit grey"]!);
+  const near = await readImage(
+    dicomFile({
+      transferSyntax: "1.2.840.10008.1.2.4.81",
+      attributes: attributesOf(raw),
+      pixels: { fragments: [await compress("jpeg-ls", raw, 5)] },
+    }),
+  );
+  const values = (data: Uint8Array) => new Uint16Array(Uint8Array.from(data).buffer);
+  const expected = values(raw.data);
+  const off = values(await near.frame(0)).map((value, i) => Math.abs(value - expected[i]!));
+  t.equal(Math.max(...off), 5, "near-lossless errs by what it is allowed, and by no more");
+});
+
+t.test("a frame that fails does not take its neighbours with it", async (t) => {
+  for (const coder of ["jpeg-ls", "jpeg-lossless"] as const) {
+    const raw = picture(LAYOUTS["8-bit grey"]!);
+    const whole = await compress(coder, raw);
+    const file = (fragment: Uint8Array) =>
+      dicomFile({
+        transferSyntax: SYNTAXES[coder],
+        attributes: attributesOf(raw),
+        pixels: { fragments: [fragment] },
+      });
+    const images = await Promise.all(
+      [whole.subarray(0, whole.length >> 1), whole, whole.subarray(0, whole.length >> 1), whole].map(
+        (bytes) => readImage(file(bytes)),
+      ),
+    );
+    // All wait for the decoder that the first failure took down
+    await t.rejects(images[0]!.frame(0), { code: "truncated_image" });
+    const outcomes = await Promise.allSettled(images.map((image) => image.frame(0)));
+    t.strictSame(
+      outcomes.map((o) => (o.status === "fulfilled" ? o.value.length : (o.reason as { code: string }).code)),
+      ["truncated_image", raw.data.length, "truncated_image", raw.data.length],
+      coder,
+    );
+  }
+});
+
 t.test("lossy JPEG is near, and its colour stays as coded", async (t) => {
   const raw = picture(LAYOUTS["8-bit grey"]!);
   const image = await readImage(
@@ -385,6 +475,119 @@ t.test("decode gate", async (t) => {
     /BitsStored 10/,
     "values beyond BitsStored",
   );
+});
+
+t.test("a constant frame whose coder has one Huffman table for everything", async (t) => {
+  const side = 128;
+  // All 17 categories in 5 bits each, so that category 0, the last, is 10000 (ISO 10918-1 annexes C and H)
+  const head = Buffer.from([
+    0xff,
+    0xd8,
+    0xff,
+    0xc3,
+    0,
+    11,
+    8,
+    0,
+    side,
+    0,
+    side,
+    1,
+    1,
+    0x11,
+    0,
+    0xff,
+    0xc4,
+    0,
+    36,
+    0,
+    0,
+    0,
+    0,
+    0,
+    17,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    9,
+    10,
+    11,
+    12,
+    13,
+    14,
+    15,
+    16,
+    0,
+    0xff,
+    0xda,
+    0,
+    8,
+    1,
+    1,
+    0,
+    1,
+    0,
+    0,
+  ]);
+  const five = Buffer.from([0x84, 0x21, 0x08, 0x42, 0x10]);
+  const frame = (more: number) =>
+    Buffer.concat([
+      head,
+      Buffer.concat(Array.from({ length: (side * side) / 8 }, () => five)),
+      Buffer.alloc(more),
+      Buffer.from([0xff, 0xd9]),
+    ]);
+  const file = (more: number) =>
+    dicomFile({
+      transferSyntax: SYNTAXES["jpeg-lossless"],
+      attributes: imageAttributes({ Rows: side, Columns: side }),
+      pixels: { fragments: [frame(more)] },
+    });
+  const pixels = await (await readImage(file(0))).frame(0);
+  t.ok(
+    pixels.every((value) => value === 128),
+    "as long as its table makes it",
+  );
+  await refuses(t, file(500), "decode_suspect", /one value/, "longer than that");
+});
+
+t.test("lossy values that ring beyond BitsStored are set to its ends", async (t) => {
+  const layout = { rows: 64, columns: 64, samples: 1, bitsAllocated: 8, bitsStored: 7 };
+  const data = new Uint8Array(64 * 64).map((_, i) => (((i >> 2) + (i >> 8)) % 2 === 0 ? 0 : 127));
+  const coded = await compress("jpeg", { ...layout, bitsStored: 8, data });
+  const read = (bitsStored: number) =>
+    readImage(
+      dicomFile({
+        transferSyntax: SYNTAXES.jpeg,
+        attributes: attributesOf({ ...layout, bitsStored, data }),
+        pixels: { fragments: [coded] },
+      }),
+    );
+  const plain = await (await read(8)).frame(0);
+  t.ok(
+    plain.some((value) => value > 127),
+    "it rings",
+  );
+  const image = await read(7);
+  t.strictSame(Buffer.from(await image.frame(0)), Buffer.from(plain.map((value) => Math.min(127, value))));
+  t.ok(warned(image).includes("overshoot_clamped"));
+  await t.rejects((await read(6)).frame(0), { code: "decode_suspect" }, "twice the range is no ringing");
 });
 
 t.test("what constant frames need stays under the gate's limit", async (t) => {

@@ -73,6 +73,26 @@ t.test("modality transform and units", async (t) => {
   }
 });
 
+t.test("dose grids", async (t) => {
+  const dose = (
+    await read({ Modality: "RTDOSE", DoseGridScaling: "2.5e-5", DoseUnits: "GY" })
+  ).interpretation(0);
+  t.strictSame(dose.modality, { kind: "rescale", slope: 2.5e-5, intercept: 0 });
+  t.equal(dose.units, "GY");
+});
+
+t.test("LUT items that were never filled in are none", async (t) => {
+  const empty = { LUTDescriptor: new Typed("US", []), LUTData: new Typed("US", []), LUTExplanation: "" };
+  const image = await read({
+    ModalityLUTSequence: [empty],
+    VOILUTSequence: [empty, { LUTDescriptor: words(2, 0, 16), LUTData: words(1, 2) }],
+    RescaleSlope: "3",
+  });
+  t.match(image.interpretation(0), { modality: { kind: "rescale", slope: 3 }, voi: [{ kind: "lut" }] });
+  t.equal(image.interpretation(0).voi.length, 1);
+  t.strictSame(warned(image), ["lut_empty", "lut_empty"]);
+});
+
 t.test("per-frame functional groups override shared ones, and those the top", async (t) => {
   const rescale = (slope: string) => ({
     PixelValueTransformationSequence: [{ RescaleSlope: slope, RescaleIntercept: "0" }],

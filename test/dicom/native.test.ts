@@ -225,11 +225,13 @@ t.test("attributes that contradict themselves name the attribute", async (t) => 
     [{ HighBit: 3 }, /^HighBit/],
     [{ HighBit: 8 }, /^HighBit/],
     [{ PixelRepresentation: 2 }, /^PixelRepresentation/],
+    [{ PixelRepresentation: undefined, ...bits(16) }, /^PixelRepresentation.*absent/],
     [{ PixelRepresentation: undefined }, /^PixelRepresentation.*absent/],
     [{ SamplesPerPixel: 3 }, /^SamplesPerPixel/],
     [{ PhotometricInterpretation: undefined }, /^PhotometricInterpretation/],
     [{ PhotometricInterpretation: "HSV" }, /HSV/, "unsupported_format"],
-    [{ NumberOfFrames: "0" }, /^NumberOfFrames/],
+    [{ NumberOfFrames: "-1" }, /^NumberOfFrames/],
+    [{ NumberOfFrames: "1A" }, /^NumberOfFrames/],
     [{ RescaleSlope: "0" }, /^RescaleSlope/],
     [{ RescaleSlope: "one" }, /^RescaleSlope/],
   ];
@@ -248,6 +250,47 @@ t.test("attributes that contradict themselves name the attribute", async (t) => 
     }),
   );
   t.strictSame(warned(repaired), ["missing_attribute", "missing_attribute"]);
+});
+
+t.test("what old and careless writers leave out", async (t) => {
+  const cases: [string, Record<string, number | string | Typed | undefined>, string, object][] = [
+    ["no frames", { NumberOfFrames: "0" }, "no_frames", {}],
+    [
+      "ACR-NEMA",
+      { PhotometricInterpretation: undefined, SamplesPerPixel: undefined, RETIRED_ImageDimensions: 2 },
+      "missing_attribute",
+      { photometricInterpretation: "MONOCHROME2", samplesPerPixel: 1 },
+    ],
+    [
+      "sign by VR",
+      { PixelRepresentation: undefined, SmallestImagePixelValue: new Typed("SS", Buffer.from([0, 0])) },
+      "missing_attribute",
+      { signed: true },
+    ],
+    [
+      "no sign by VR",
+      { PixelRepresentation: undefined, PixelPaddingValue: new Typed("US", Buffer.from([0, 0])) },
+      "missing_attribute",
+      { signed: false },
+    ],
+    [
+      "colour has no sign",
+      { PixelRepresentation: undefined, ...rgb },
+      "missing_attribute",
+      { signed: false },
+    ],
+  ];
+  for (const [name, attributes, code, format] of cases) {
+    const image = await readImage(
+      dicomFile({
+        attributes: imageAttributes(attributes),
+        pixels: Buffer.alloc(name.startsWith("colour") ? 6 : 16),
+      }),
+    );
+    t.match(image.format, format, name);
+    t.equal(image.frameCount, 1, name);
+    t.ok(warned(image).includes(code), name);
+  }
 });
 
 t.test("values masked to BitsStored at HighBit and read by sign", async (t) => {

@@ -227,8 +227,8 @@ export interface Raw {
 
 export type Coder = "jpeg" | "jpeg-lossless" | "jpeg-ls" | "jpeg2000" | "htj2k" | "jpeg-xl" | "rle";
 
-/** Compresses one frame with the encoders of dcmjs-codecs; lossless but for "jpeg". */
-export async function compress(coder: Coder, raw: Raw): Promise<Uint8Array> {
+/** Compresses one frame with the encoders of dcmjs-codecs; lossless but for "jpeg", and JPEG-LS with `near` above 0. */
+export async function compress(coder: Coder, raw: Raw, near = 0): Promise<Uint8Array> {
   const { NativeCodecs, Context } = codecs;
   if (!NativeCodecs.isInitialized()) await NativeCodecs.initializeAsync({ logCodecsInfo: true });
   const context = new Context({
@@ -245,7 +245,7 @@ export async function compress(coder: Coder, raw: Raw): Promise<Uint8Array> {
   const encode = {
     jpeg: () => NativeCodecs.encodeJpeg(context, { lossy: true, quality: 95, predictor: 0 }),
     "jpeg-lossless": () => NativeCodecs.encodeJpeg(context, { lossy: false, predictor: 1 }),
-    "jpeg-ls": () => NativeCodecs.encodeJpegLs(context, { lossy: false }),
+    "jpeg-ls": () => NativeCodecs.encodeJpegLs(context, { lossy: near > 0, allowedLossyError: near }),
     jpeg2000: () => NativeCodecs.encodeJpeg2000(context, { lossy: false }),
     htj2k: () => NativeCodecs.encodeHtJpeg2000(context, { lossy: false }),
     "jpeg-xl": () => NativeCodecs.encodeJpegXl(context, { lossy: false }),
