@@ -26,6 +26,31 @@ function wrongCanary(directory: string, name: string): void {
   writeFileSync(join(folder, "canary", "tissue.npy"), expected);
 }
 
+/** A model with 4 MB of weights that do nothing. */
+function wideModel(directory: string, change: (manifest: Manifest) => unknown): void {
+  const weights = new Float32Array(1 << 20).fill(1e-3);
+  const graph = onnxModel({
+    name: "wide",
+    inputs: [{ name: "hu", dtype: "float32", shape: ["batch", 1, 1024, 1024] }],
+    outputs: [{ name: "y", dtype: "float32", shape: ["batch", 1, 1024, 1024] }],
+    initializers: [
+      { name: "w", dtype: "float32", shape: [1024, 1024], data: new Uint8Array(weights.buffer) },
+    ],
+    nodes: [{ op: "Add", inputs: ["hu", "w"], outputs: ["y"] }],
+  });
+  const folder = copyModel(directory, "ct-tissue", "wide", (m) => {
+    const sha256 = createHash("sha256").update(graph).digest("hex");
+    m.stage = "draft";
+    delete m.canary;
+    m.results.outputs = ["json"];
+    m.files = [{ path: "model.onnx", sha256 }];
+    m.inputs[0]!.size = { kind: "fixed", height: 1024, width: 1024 };
+    m.outputs = [{ kind: "heatmap", tensor: "y", activation: "none", label: { label: "value" } }];
+    change(m);
+  });
+  writeFileSync(join(folder, "model.onnx"), graph);
+}
+
 t.test("models", { skip: noEngine }, async (t) => {
   t.teardown(() => engine().close());
 
@@ -184,6 +209,75 @@ t.test("models", { skip: noEngine }, async (t) => {
     copyModel(directory, "ct-tissue", "fails");
     await Promise.all([set.reload(), set.reload()]);
     t.strictSame(set.problems, [], "a good reload clears it");
+    await set.close();
+  });
+
+  await t.test("off, shadow and active, required and optional, from one reload to the next", async (t) => {
+    const directory = t.testdir();
+    const is = (release: Manifest["release"], required: boolean) =>
+      copyModel(directory, "ct-tissue", "model", (m) => Object.assign(m, { release, required }));
+    copyModel(directory, "ct-tissue", "other", (m) => (m.required = false));
+    is("off", true);
+    const set = await load(directory);
+    t.match(entry(set, "model"), { state: "off", nativeId: undefined });
+    t.equal(set.ready(), true, "one that is off is not waited for");
+
+    is("shadow", true);
+    t.strictSame((await set.reload()).replaced, ["model"]);
+    t.match(entry(set, "model"), { state: "ready", manifest: { release: "shadow" } });
+    const shadow = entry(set, "model").nativeId!;
+    is("active", true);
+    t.strictSame((await set.reload()).replaced, ["model"]);
+    t.match(entry(set, "model"), { state: "ready", manifest: { release: "active" } });
+    await t.rejects(
+      engine().runTensors(shadow, []),
+      { code: "model_unavailable" },
+      "the old session is gone",
+    );
+
+    const folder = is("active", false);
+    writeFileSync(join(folder, "model.onnx"), "other weights");
+    t.match((await set.reload()).failed, [{ name: "model", kept: true }]);
+    t.match(entry(set, "model"), { state: "ready", manifest: { required: true } });
+    t.equal(set.ready(), true, "the old one serves");
+    t.match(set.problems, [{ name: "model", required: true }]);
+    const active = entry(set, "model").nativeId!;
+    is("off", true);
+    t.strictSame((await set.reload()).replaced, ["model"]);
+    t.strictSame(set.problems, []);
+    await t.rejects(engine().runTensors(active, []), { code: "model_unavailable" }, "off gives memory back");
+    await set.close();
+  });
+
+  await t.test("a swap that nobody confirms still gives the old sessions back", async (t) => {
+    const directory = t.testdir();
+    copyModel(directory, "ct-tissue", "model");
+    const set = await load(directory);
+    const old = entry(set, "model").nativeId!;
+    copyModel(directory, "ct-tissue", "model", (m) => (m.version = "2.0.0"));
+    const lost = new Error("the workers are gone");
+    await t.rejects(set.reload({ swapped: () => Promise.reject(lost) }), lost);
+    t.equal(entry(set, "model").version, "2.0.0");
+    await t.rejects(engine().runTensors(old, []), { code: "model_unavailable" });
+    await set.close();
+  });
+
+  await t.test("a hundred reloads leave the memory where it was", async (t) => {
+    const directory = t.testdir();
+    const change = (n: number) => wideModel(directory, (m) => (m.version = `1.0.${n}`));
+    change(0);
+    const set = await load(directory);
+    t.strictSame(set.problems, []);
+    const reload = async (n: number) => {
+      change(n);
+      t.strictSame((await set.reload()).replaced, ["wide"]);
+    };
+    for (let n = 1; n <= 20; n++) await reload(n);
+    const before = process.memoryUsage.rss();
+    for (let n = 21; n <= 120; n++) await reload(n);
+    const after = process.memoryUsage.rss();
+    // One session of it kept by each reload would make it several times as much.
+    t.ok(after < before * 1.15, `${after} bytes after, ${before} before`);
     await set.close();
   });
 
