@@ -200,15 +200,18 @@ Napi::Value Start(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value CudaProblemText(const Napi::CallbackInfo& info) {
-  return Napi::String::New(info.Env(), CudaProblem());
+  return Napi::String::New(info.Env(), CudaProblem(info[0].As<Napi::Number>().Int32Value()));
 }
 
 Napi::Value Inspect(const Napi::CallbackInfo& info) {
   auto request = std::make_shared<InspectRequest>();
   request->path = info[0].As<Napi::String>().Utf8Value();
-  return Submit<InspectRequest>(
-      info, Engine::Get().housekeeping(), request,
-      [](Napi::Env env, InspectRequest& r) { return Napi::Value(WriteGraph(env, r.graph)); });
+  return Submit<InspectRequest>(info, Engine::Get().housekeeping(), request,
+                                [](Napi::Env env, InspectRequest& r) {
+                                  Napi::Object graph = WriteGraph(env, r.graph);
+                                  graph.Set("float16", r.graph.float16);
+                                  return Napi::Value(graph);
+                                });
 }
 
 Napi::Value Load(const Napi::CallbackInfo& info) {
@@ -219,11 +222,11 @@ Napi::Value Load(const Napi::CallbackInfo& info) {
   request->model->inputs = List(o, "inputs", ReadInput);
   request->model->outputs = List(o, "outputs", ReadOutput);
   request->model->owner = Here(info).owner();
-  request->model->provider =
-      OneOf<Provider>(o, "provider", {{"cpu", Provider::kCpu}, {"cuda", Provider::kCuda}});
+  request->model->settings = ReadSessionSettings(o);
   return Submit<LoadRequest>(info, Engine::Get().housekeeping(), request, [](Napi::Env env, LoadRequest& r) {
     Napi::Object loaded = WriteGraph(env, r.model->session->graph());
     loaded.Set("id", static_cast<double>(r.id));
+    loaded.Set("sessions", WriteSessions(env, r.model->session->Memory()));
     // The registry alone decides how long the session lives.
     r.model.reset();
     return Napi::Value(loaded);

@@ -162,6 +162,15 @@ Napi::Object WritePreparation(Napi::Env env, const PreparationFacts& facts) {
 
 }  // namespace
 
+Napi::Array WriteSessions(Napi::Env env, const std::vector<SessionMemory>& sessions) {
+  return WriteList(env, sessions, [&](const SessionMemory& session) {
+    Napi::Object o = Napi::Object::New(env);
+    o.Set("spread", session.wide);
+    o.Set("bytes", static_cast<double>(session.bytes));
+    return o;
+  });
+}
+
 Napi::Object WriteInference(Napi::Env env, InferRequest& request) {
   Napi::Object o = Napi::Object::New(env);
   Napi::Array outputs = Napi::Array::New(env, request.outputs.size());

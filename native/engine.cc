@@ -101,7 +101,8 @@ void InspectRequest::Run(const Lane&) { graph = InspectGraph(path); }
 
 void LoadRequest::Run(const Lane& lane) {
   Engine& engine = Engine::Get();
-  model->session = std::make_unique<Session>(path, model->provider, engine.threads(), "model_unavailable");
+  model->settings.threads = engine.threads();
+  model->session = std::make_unique<Session>(path, model->settings, "model_unavailable");
   CheckStop(lane);
   id = engine.Keep(model);
 }

@@ -74,7 +74,7 @@ struct Model {
   std::unique_ptr<Session> session;
   std::vector<InputSpec> inputs;
   std::vector<OutputSpec> outputs;
-  Provider provider = Provider::kCpu;
+  SessionSettings settings;
   uint64_t owner = 0;
   /// Called when the last user is done and the session's memory is back.
   std::function<void()> released;
@@ -115,7 +115,7 @@ class LoadRequest : public Request {
   void Done(const std::optional<Failure>& failure) noexcept override;
 
   std::string path;
-  /// Specs, provider and owner filled; the session comes with Run.
+  /// Specs, settings and owner filled; the session comes with Run.
   std::shared_ptr<Model> model;
   uint64_t id = 0;
 };

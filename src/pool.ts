@@ -4,9 +4,10 @@
  * because aborting a task that runs would end its whole thread and the other images on it.
  */
 import { Piscina } from "piscina";
-import type { EngineThreadOptions, WorkerResult, WorkerTask } from "./worker.js";
+import type { EngineOptions } from "./engine.js";
+import type { WorkerOptions, WorkerResult, WorkerTask } from "./worker.js";
 import { RadserveError } from "./errors.js";
-import type { InferTask } from "./infer.js";
+import type { InferContext, InferTask } from "./infer.js";
 import type { Logger } from "./log.js";
 import type { ModelEntry } from "./models.js";
 import type { Answer } from "./results/receipt.js";
@@ -25,7 +26,9 @@ export interface PoolOptions {
   maxQueue: number;
   /** The entries as they are now: a task takes them when it starts, so that none waits with a model since replaced. */
   models: () => readonly ModelEntry[];
-  engine: EngineThreadOptions;
+  engine: EngineOptions;
+  /** What the settings say to write. */
+  outputs?: InferContext["outputs"];
   /** Stops the native part of a task that a thread has already. */
   cancelRunning: (cancelId: number) => void;
   log: Logger;
@@ -61,7 +64,12 @@ export class InferencePool {
       concurrentTasksPerWorker: TASKS_PER_THREAD,
       // A thread that blocks in Atomics.wait runs no timers and closes no files.
       atomics: "disabled",
-      workerData: { ...options.engine, running: this.#runningCount, threads: options.threads },
+      workerData: {
+        engine: options.engine,
+        outputs: options.outputs,
+        running: this.#runningCount,
+        threads: options.threads,
+      } satisfies WorkerOptions,
     });
     this.#piscina.on("error", (error: unknown) => {
       options.log.error(

@@ -7,8 +7,8 @@ import type { Server, ServerResponse } from "node:http";
 import { Socket } from "node:net";
 import path from "node:path";
 import { BulkService } from "./bulk/service.js";
-import { ConfigError, type Config } from "./config.js";
-import { createEngine, type Engine } from "./engine.js";
+import { ConfigError, engineSettings, type Config } from "./config.js";
+import { createEngine, type Engine, type EngineOptions } from "./engine.js";
 import { RadserveError } from "./errors.js";
 import type { ServedModels } from "./handlers.js";
 import { WatchedKeys } from "./keys.js";
@@ -70,17 +70,21 @@ class LoadingModels implements ServedModels {
 type Providers = Config["providers"];
 
 /** The engine with the providers that were asked for. Throws ConfigError where cuda cannot work and has no fallback. */
-function startEngine(config: Config, log: Logger): { engine: Engine; providers: Providers } {
-  const provider = config.providers.includes("cuda") ? "cuda" : "cpu";
+function startEngine(
+  config: Config,
+  log: Logger,
+): { engine: Engine; providers: Providers; options: EngineOptions } {
+  const options = engineSettings(config);
   try {
-    return { engine: createEngine({ provider }), providers: config.providers };
+    return { engine: createEngine(options), providers: config.providers, options };
   } catch (error) {
-    if (provider === "cuda" && config.gpu_fallback === "cpu") {
+    if (options.provider === "cuda" && config.gpu_fallback === "cpu") {
       log.warn(
         { fault: faultForLog(error) },
         "cuda cannot be used; running on the cpu as RADSERVE_GPU_FALLBACK says",
       );
-      return { engine: createEngine({ provider: "cpu" }), providers: ["cpu"] };
+      const cpu = { provider: "cpu" } as const;
+      return { engine: createEngine(cpu), providers: ["cpu"], options: cpu };
     }
     throw new ConfigError(error instanceof Error ? error.message : "The engine cannot be started.", {
       cause: error,
@@ -108,7 +112,7 @@ class ServingProcess {
       input: await resolveRoots(config.input_roots, "RADSERVE_INPUT_ROOTS"),
       output: await resolveRoots(config.output_roots, "RADSERVE_OUTPUT_ROOTS"),
     };
-    const { engine, providers } = startEngine(config, this.log);
+    const { engine, providers, options } = startEngine(config, this.log);
     const keyring = new WatchedKeys(config.keys_dir, (message) => this.log.error(message));
     const models = new LoadingModels(
       loadModels({ directory: config.models_dir, engine, providers, log: this.log }),
@@ -118,7 +122,8 @@ class ServingProcess {
       threads: config.threads,
       maxQueue: config.max_queue,
       models: () => models.entries,
-      engine: { provider: providers.includes("cuda") ? "cuda" : "cpu", outputs: config.outputs },
+      engine: options,
+      outputs: config.outputs,
       cancelRunning: (cancelId) => engine.cancel(cancelId),
       log: this.log,
     });

@@ -1,7 +1,7 @@
 /** One worker thread: reads, infers and writes images; only paths, small JSON and numbers come in and go out. */
 import { workerData } from "node:worker_threads";
 import { shareDecoding } from "./dicom/decoders.js";
-import { createEngine, type Engine } from "./engine.js";
+import { createEngine, type Engine, type EngineOptions } from "./engine.js";
 import { asRadserveError, type ErrorObject } from "./errors.js";
 import { infer, type InferContext, type InferTask } from "./infer.js";
 import { faultForLog } from "./log.js";
@@ -9,20 +9,17 @@ import type { ModelEntry } from "./models.js";
 import type { Answer } from "./results/receipt.js";
 import { warmUp } from "./warm.js";
 
-export interface EngineThreadOptions {
-  provider: "cpu" | "cuda";
+export interface WorkerOptions {
+  engine: EngineOptions;
   /** What the settings say to write. */
-  outputs?: InferContext["outputs"];
-}
-
-interface WorkerOptions extends EngineThreadOptions {
+  outputs: InferContext["outputs"];
   /** How many tasks run on all threads together. */
   running: Int32Array;
   threads: number;
 }
 
-const { provider, running, threads } = workerData as WorkerOptions;
-shareDecoding(() => Atomics.load(running, 0) <= 1, threads - 1);
+const options = workerData as WorkerOptions;
+shareDecoding(() => Atomics.load(options.running, 0) <= 1, options.threads - 1);
 
 export interface WorkerTask {
   task: InferTask;
@@ -38,7 +35,7 @@ let engine: Engine | undefined;
 
 /** Created on first use and kept: sessions are process-wide, only the way back into this thread is its own. */
 function engineOfThread(): Engine {
-  engine ??= createEngine({ provider });
+  engine ??= createEngine(options.engine);
   return engine;
 }
 
@@ -54,8 +51,8 @@ await warmUp(engineOfThread());
 /** What the pool calls. Never throws: errors cross threads as values, so that their codes survive. */
 export default async function work({ task, models }: WorkerTask): Promise<WorkerResult> {
   try {
-    const { outputs } = workerData as EngineThreadOptions;
-    return { ok: true, answer: await infer(task, { engine: engineOfThread(), models, outputs }) };
+    const context = { engine: engineOfThread(), models, outputs: options.outputs };
+    return { ok: true, answer: await infer(task, context) };
   } catch (thrown) {
     const error = asRadserveError(thrown);
     const unexpected = error.code === "internal" ? { fault: faultForLog(thrown) } : {};

@@ -67,7 +67,14 @@ t.test("inspects graphs, and refuses what is none", async (t) => {
   t.strictSame(await engine.inspectGraph(identityPath), {
     inputs: [{ name: "x", dtype: "float32", shape: [-1, 1, -1, -1], names: ["n", "", "h", "w"] }],
     outputs: [{ name: "y", dtype: "float32", shape: [-1, 1, -1, -1], names: ["n", "", "h", "w"] }],
+    float16: false,
   });
+  const half = writeModel(folder, {
+    ...identity,
+    name: "half",
+    initializers: [{ name: "unused", dtype: "float16", shape: [2], data: [1, 2] }],
+  });
+  t.equal((await engine.inspectGraph(half)).float16, true);
   const broken = path.join(folder, "broken.onnx");
   writeFileSync(broken, "no model");
   t.equal((await failure(engine.inspectGraph(broken))).code, "bad_request");
