@@ -11,6 +11,7 @@ import {
   readFileSync,
   rmSync,
   statSync,
+  symlinkSync,
   unlinkSync,
   writeFileSync,
 } from "node:fs";
@@ -228,6 +229,17 @@ t.test("one state directory, several things that happen", async (t) => {
     t.equal(readFileSync(file, "utf8"), text, "not removed");
     t.ok(existsSync(`/proc/${other.pid}`), "nor is that process harmed");
   });
+});
+
+t.test("a state directory is one, by whatever name and before it is made", (t) => {
+  const top = stateDirectory(t);
+  mkdirSync(path.join(top, "real"));
+  symlinkSync("real", path.join(top, "link"));
+  const before = placeOf(path.join(top, "link", "state"));
+  mkdirSync(path.join(top, "real", "state"));
+  t.strictSame(placeOf(path.join(top, "link", "state")), before);
+  t.strictSame(placeOf(path.join(top, "real", "state")), before);
+  t.end();
 });
 
 t.test("what it does not know is left alone", async (t) => {

@@ -96,17 +96,19 @@ function accountFor(data: string): Account {
   );
 }
 
+/** Without links, also where the end of the path is not there yet: it must not be another place once it is. */
 function canonical(folder: string): string {
   try {
     return realpathSync(folder);
   } catch {
-    return path.resolve(folder);
+    const parent = path.dirname(folder);
+    return parent === folder ? folder : path.join(canonical(parent), path.basename(folder));
   }
 }
 
 /** The place of a state directory; nothing is made. Throws BulkUnavailable. */
 export function placeOf(stateDirectory: string): Place {
-  const state = canonical(stateDirectory);
+  const state = canonical(path.resolve(stateDirectory));
   const own = path.join(state, "postgres");
   if (process.geteuid?.() !== 0)
     return { base: own, data: path.join(own, "data"), run: socketFolder(state, own), own };
