@@ -54,8 +54,17 @@ export interface Settled {
   ending: Ending;
 }
 
+/** An item that ran in a box that is gone, as it is now. */
+export interface FreedItem {
+  job_id: string;
+  state: "queued" | "failed" | "cancelled";
+  input: string;
+  output: string | null;
+  request: JobRequest;
+}
+
 /** Enters a box. Items of earlier processes of the same box are free again: those are known to be dead. */
-export async function enter(pool: Pool, instance: Instance, ready: boolean): Promise<number> {
+export async function enter(pool: Pool, instance: Instance, ready: boolean): Promise<FreedItem[]> {
   await pool.query(
     "insert into radserve.instance (id, box, process, works, ready) values ($1, $2, $3, $4, $5)",
     [instance.id, instance.box, instance.process, instance.works, ready],
@@ -77,7 +86,7 @@ export async function leave(pool: Pool, instance: Instance): Promise<void> {
 }
 
 /** Frees the items of boxes that are silent. */
-export function freeSilent(pool: Pool, instance: Instance): Promise<number> {
+export function freeSilent(pool: Pool, instance: Instance): Promise<FreedItem[]> {
   return freeItems(pool, instance, "i.beat_at < now() - make_interval(secs => $1) and i.id <> $2", [
     LEASE_SECONDS,
     instance.id,
@@ -88,18 +97,18 @@ export function freeSilent(pool: Pool, instance: Instance): Promise<number> {
  * Items that ran when their box died are suspects and run alone next time; one that was alone then has crashed it.
  * A thread that ended within a process that lives crashed nothing.
  */
-function freeItems(pool: Pool, instance: Instance, which: string, values: unknown[]): Promise<number> {
+function freeItems(pool: Pool, instance: Instance, which: string, values: unknown[]): Promise<FreedItem[]> {
   return transaction(pool, async (client) => {
     const { rows: gone } = await client.query<{ id: string; process: string }>(
       `delete from radserve.instance i where ${which} returning id, process`,
       values,
     );
-    if (gone.length === 0) return 0;
+    if (gone.length === 0) return [];
     const error: ErrorObject = {
       error: "engine_crash",
       message: `The server ended ${MOST_CRASHES} times while this image ran alone. The others went on. Report the file and its models.`,
     };
-    const { rows: items } = await client.query<{ job_id: string }>(
+    const { rows: items } = await client.query<FreedItem>(
       `update radserve.item i set
          state = case when j.cancelled_at is not null then 'cancelled'
            when crashed and alone and crashes + 1 >= $3 then 'failed' else 'queued' end,
@@ -110,12 +119,12 @@ function freeItems(pool: Pool, instance: Instance, which: string, values: unknow
          suspect = suspect or crashed, alone = false, owner = null
        from radserve.job j, unnest($1::uuid[], $2::boolean[]) as gone (id, crashed)
        where i.owner = gone.id and i.state = 'running' and j.id = i.job_id
-       returning i.job_id`,
+       returning i.job_id, i.state, i.input, i.output, j.request`,
       [gone.map(({ id }) => id), gone.map((one) => one.process !== instance.process), MOST_CRASHES, error],
     );
     await finishJobs(client, [...new Set(items.map(({ job_id }) => job_id))]);
     if (items.length > 0) await announce(client, "items");
-    return items.length;
+    return items;
   });
 }
 

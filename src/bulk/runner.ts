@@ -2,10 +2,12 @@
  * Keeps this box busy with items: takes as many as the worker threads can hold, sends them there, and writes down what
  * became of them. It runs in the bulk thread; the images are read and inferred elsewhere.
  */
+import path from "node:path";
 import type { Config } from "../config.js";
 import { asRadserveError } from "../errors.js";
 import { faultForLog, type Logger } from "../log.js";
-import { narrowRoots, type Root } from "../paths.js";
+import { narrowRoots, openOutputFolder, type Root } from "../paths.js";
+import { withName } from "../results/commit.js";
 import type { Database } from "./database.js";
 import {
   BEAT_MS,
@@ -19,6 +21,7 @@ import {
   settle,
   someSuspect,
   tidy,
+  type FreedItem,
   type Instance,
   type LeasedItem,
   type Settled,
@@ -31,6 +34,8 @@ import { placeOf, type PlaceOfItem } from "./places.js";
 const POLL_MS = 1_000;
 const FIRST_TROUBLE_MS = 200;
 const LONGEST_TROUBLE_MS = 5_000;
+/** Longer than the lease of a lock whose owner, on another machine, cannot be looked at. */
+const CLEAR_MS = 60_000;
 /** Open bounds of the same token are looked up again after this. */
 const ROOTS_MS = 5_000;
 
@@ -165,7 +170,7 @@ export class Runner {
     if (this.#lookAtCancelled || Date.now() - this.#tidyAt > BEAT_MS) await this.#stopCancelled();
     if (Date.now() - this.#tidyAt > BEAT_MS) {
       this.#tidyAt = Date.now();
-      await freeSilent(database.pool, instance);
+      this.#clear(await freeSilent(database.pool, instance));
       await tidy(database.pool);
     }
     if (instance.works && !this.#stopping && this.options.ready()) await this.#take(instance);
@@ -192,8 +197,31 @@ export class Runner {
     this.#instance = this.options.instance();
     this.#beatAt = Date.now();
     const freed = await enter(pool, this.#instance, this.options.ready());
-    if (freed > 0) this.options.log.warn({ items: freed }, "items of a process that ended run again");
+    if (freed.length > 0)
+      this.options.log.warn({ items: freed.length }, "items of a process that ended run again");
+    this.#clear(freed);
     return this.#instance;
+  }
+
+  /** Nobody will take the names of items that do not run again: what their dead process left goes now. */
+  #clear(freed: readonly FreedItem[]): void {
+    for (const item of freed.filter(({ state }) => state !== "queued"))
+      this.#recover(item).catch((error: unknown) =>
+        this.options.log.warn({ fault: faultForLog(error) }, "what a dead process left could not be removed"),
+      );
+  }
+
+  async #recover(item: FreedItem): Promise<void> {
+    const { config, roots } = this.options;
+    const { input, outputFolder } = placeOf(item.request, item, config.path_map);
+    if ((await outputAway(outputFolder)) !== undefined) return;
+    const output = await openOutputFolder(outputFolder, roots.output, { create: false });
+    try {
+      const limits = { deadline: Date.now() + CLEAR_MS };
+      await withName(output.fdPath, path.basename(input), limits, () => Promise.resolve());
+    } finally {
+      await output.close();
+    }
   }
 
   async #settle(instance: Instance): Promise<void> {

@@ -32,7 +32,7 @@ const job = (changes: Partial<Job> = {}): Job => ({
 
 t.test("progress in one line", (t) => {
   t.equal(progressText(job(), NOW), "5,002/10,000  41.7 images/s  2 min 5 s left  2 failed");
-  t.match(progressBar(job(), 120, NOW), /^\[#{12}-{12}\] {3}50 % {2}5,002\/10,000 /);
+  t.match(progressBar(job(), 120, NOW), /^\[#{12}-{12}\] {2}50 % {2}5,002\/10,000 /);
   t.equal(progressBar(job(), 40, NOW).length, 39, "never wider than the terminal");
   const scanning = job({
     state: "scanning",

@@ -20,7 +20,7 @@ const SIZES: Record<string, { full: number; quick?: number }> = {
   cancel: { full: 10_000, quick: 300 },
   "full-disk": { full: 2_000, quick: 120 },
   "engine-crash": { full: 1_000, quick: 60 },
-  "two-nodes": { full: 400 },
+  "two-nodes": { full: 300 },
 };
 const KILLS = { full: 30, quick: 4 };
 const MOST_FAULTS = 20;

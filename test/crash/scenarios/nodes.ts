@@ -18,7 +18,8 @@ import { notAllSucceeded, type Options, type Outcome, type Scenario } from "../l
 import { verify } from "../lib/verify.js";
 import { secondBox } from "./kills.js";
 
-const SLEEP_MS = 100;
+/** Long against what reading and writing one image costs, so that two boxes leave the cores of this machine idle. */
+const SLEEP_MS = 400;
 const WANTED_RATIO = 1.8;
 
 function headers(): string | undefined {
