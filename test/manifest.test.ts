@@ -93,6 +93,21 @@ t.test("rules over several fields", async (t) => {
     const output = m.outputs[0]!;
     if (output.kind === "segmentation") delete output.labels[0]!.code;
   });
+  await expectProblem("outputs[0].labels[0].category", (m) => {
+    const output = m.outputs[0]!;
+    if (output.kind === "segmentation") delete output.labels[0]!.category;
+  });
+  await expectProblem("outputs[0].segment_type", (m) =>
+    Object.assign(m.outputs[0]!, { segment_type: "fractional", postprocess: [] }),
+  );
+  await expectProblem("outputs[0].segment_type", (m) =>
+    Object.assign(m.outputs[0]!, { segment_type: "fractional", activation: "softmax" }),
+  );
+  await expectProblem("outputs", (m) => {
+    const [first] = m.outputs;
+    if (first?.kind === "segmentation")
+      m.outputs.push({ ...first, activation: "softmax", postprocess: [], segment_type: "fractional" });
+  });
   await expectProblem("outputs[0].labels[0].threshold", (m) =>
     Object.assign(m.outputs[0]!, { activation: "sigmoid" }),
   );

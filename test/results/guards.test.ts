@@ -10,12 +10,13 @@ import { RadserveError } from "../../src/errors.js";
 import type { Attributes } from "../../src/image.js";
 import { infer, type InferTask } from "../../src/infer.js";
 import type { Code, Label, Manifest } from "../../src/manifest.js";
-import type { ModelEntry } from "../../src/models.js";
+import { loadModels, type ModelEntry } from "../../src/models.js";
 import { readImage } from "../../src/read.js";
 import { checkSides } from "../../src/results/laterality.js";
 import { markedPanels, renderOverlay, type OverlayInput } from "../../src/results/overlay.js";
 import { checkPicture } from "../../src/results/picture-check.js";
 import { receiptSchema } from "../../src/results/receipt.js";
+import { copyModel } from "../lib/manifests.js";
 import { loadTestModel } from "../lib/object-models.js";
 import { radiograph } from "../lib/radiograph.js";
 import { loadSpecialModel, SMALL } from "../lib/special-models.js";
@@ -134,6 +135,21 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
       items.some((item) => codeOf(item, "ConceptNameCodeSequence") === "272741003"),
       "no side is told",
     );
+  });
+
+  await t.test("a final model without a code is not loaded", async (t) => {
+    const directory = join(folder, "models");
+    copyModel(directory, "ct-tissue", "uncoded", ({ outputs: [output] }) => {
+      if (output?.kind === "segmentation") delete output.labels[0]!.code;
+    });
+    const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
+    const set = await loadModels({ directory, engine, providers: ["cpu"], log });
+    t.match(set.problems, [
+      { name: "uncoded", error: { message: /labels\[0\]\.code: Required in stage final/ } },
+    ]);
+    const error = await refused(run(radiograph(), [...set.entries, classifier], { models: ["uncoded"] }));
+    t.match(error.code, /bad_request|model_unavailable/);
+    await set.close();
   });
 
   await t.test("nothing is written without its code", async (t) => {
