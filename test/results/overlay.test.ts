@@ -5,6 +5,7 @@ import type { ModelOutput } from "../../src/manifest.js";
 import { interpret } from "../../src/results/findings.js";
 import { panelSize } from "../../src/results/layout.js";
 import { previewPng, renderOverlay, type OverlayInput } from "../../src/results/overlay.js";
+import { textWidth } from "../../src/results/text.js";
 
 /** Places of a pair of panels of this width: text and the room round it grow with what is shown. */
 function pair(width: number): { x: number; right: number; y: number; unit: number } {
@@ -360,6 +361,26 @@ t.test("a montage: the frames in their order, each marked, with one legend", asy
     0,
     "five of six places",
   );
+});
+
+t.test("a long value beside a short label is not cut", async (t) => {
+  const boxes = Array.from({ length: 161 }, (_, i) => ({
+    label: "Text",
+    score: i === 0 ? 0.57 : 0.98,
+    threshold: 0.5,
+    present: true,
+    frame: 1 + (i % 30),
+    box: { x0: 0, y0: 0, x1: 1, y1: 1 },
+  }));
+  const base = inputOf(512, 512, [text], [boxed([])]);
+  const source = { ...base.source, frames: 30 };
+  const png = await decode(await renderOverlay({ ...base, source, findings: boxes }));
+  const value = "161 boxes in 30 of 30 frames, scores 0.57 to 0.98, threshold 0.50";
+  const right = 40 + (1080 - 48) / 2;
+  const left = Math.floor(right - textWidth(value, { size: 12.5, face: "regular" }));
+  const row = pair(512).y + 512 + 22 + 30 + 28 + 14;
+  t.ok(png.ink(left, row, 12, 30) > 10, "its first letter is where a whole one begins");
+  t.equal(png.ink(left - 12, row, 11, 30), 0, "and nothing before it");
 });
 
 t.test("a heat map is laid over the image where it is high", async (t) => {
