@@ -300,6 +300,10 @@ t.test("a model that marks nothing shows the image once", async (t) => {
   const scores: EngineOutput = { kind: "classification", tensor: "p", scores: Float32Array.of(0.7) };
   const once = await decode(await renderOverlay(inputOf(600, 900, [classifier], [scores])));
   t.equal(once.width, 40 + 900 + 40);
+  const { y: top } = pair(450);
+  t.ok(once.at(40, top + 1)[0]! > 16 && once.at(939, top + 598)[0]! > 16, "the image");
+  t.equal(once.ink(0, top, 39, 600) + once.ink(941, top, 39, 600), 0, "nothing beside it");
+  t.same(once.at(20, top + 300), [16, 19, 24]);
   const twice = await decode(await renderOverlay(inputOf(600, 900, [text], [boxed([])])));
   t.ok(twice.width > 2 * 900);
 });
@@ -355,6 +359,7 @@ t.test("a montage: the frames in their order, each marked, with one legend", asy
     t.ok(png.at(x + 201, y + 161)[2]! > grey + 40, "its mask");
     t.ok(png.ink(x, y - above, 120, above - 8) > 100, "its caption");
     t.ok(png.ink(x - gap + 4, y + 150, gap - 6, 24) > 20, "left of it the side");
+    for (let v = 140; v < 180; v++) t.same(png.at(x + 2, y + v), [grey, grey, grey], "not over it");
   });
   t.equal(
     png.ink(margin + 2 * (400 + gap), margin + header + 320 + 2 * above, 400, 320),
