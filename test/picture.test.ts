@@ -7,6 +7,8 @@ import t, { type Test } from "tap";
 import { openFile } from "../src/dicom/file.js";
 import { infer } from "../src/infer.js";
 import type { ModelEntry } from "../src/models.js";
+import { renderOverlay, type Shot } from "../src/results/overlay.js";
+import { VERSION } from "../src/version.js";
 import { loadTestModel } from "./lib/object-models.js";
 import { engine } from "./lib/engine.js";
 import { folderOf, slice } from "./lib/series.js";
@@ -71,6 +73,46 @@ t.test("pictures of series", { skip: needs(ADDON) }, async (t) => {
     t.same([sc.number("Rows"), sc.number("Columns")], [size.height, size.width]);
     const again = await run(folder, series(t, 20, [3, 4, 15]), segmenter);
     t.ok(Buffer.compare(png, again.png) === 0, "equal input gives equal bytes");
+  });
+
+  await t.test("each with its number, its position, and its number in the series", async (t) => {
+    const { png, result } = await run(folder, series(t, 20, [3, 4, 15]), segmenter);
+    const isBright = Array.from({ length: 24 }, (_, at) => at % 6 > 2);
+    const picture = {
+      width: 6,
+      height: 4,
+      rgb: Uint8Array.from(isBright.flatMap((bright) => [0, 0, 0].fill(bright ? 255 : 0))),
+    };
+    const mask = Uint8Array.from(isBright, (bright) => (bright ? 2 : 0));
+    const shots = [3, 4, 15].map((z): Shot => ({
+      picture,
+      frame: z + 1,
+      place: `${z} mm  ·  image ${500 - z}`,
+      edges: { left: "R", right: "L", top: "A", bottom: "P" },
+      results: [
+        { kind: "segmentation", tensor: "y", rows: 4, columns: 6, overlapping: false, mask, counts: [0, 12] },
+      ],
+      findings: [],
+    }));
+    const expected = await renderOverlay({
+      shots,
+      source: {
+        rows: 4,
+        columns: 6,
+        pixelAspect: 0.5 / 0.8,
+        modality: "CT",
+        frames: 20,
+        called: "slice",
+        window: "W 1000  L 500",
+        spacing: { row: 0.5, column: 0.8, source: "PixelSpacing", patient: true },
+      },
+      model: segmenter.manifest,
+      findings: result?.findings ?? [],
+      measurements: result?.measurements ?? [],
+      warnings: result?.warnings ?? [],
+      radserveVersion: VERSION,
+    });
+    t.ok(Buffer.compare(png, expected) === 0);
   });
 
   await t.test("of one slice with findings, a pair: the image and the overlay", async (t) => {

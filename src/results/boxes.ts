@@ -27,9 +27,10 @@ interface Marked {
  * highest score down, each where it covers no other and no box; a tag that finds no place is left out, its box is not.
  */
 export function layBoxes(drawing: Drawing, input: Boxed, panel: Box): void {
-  const { unit } = input;
+  // Tags of small panels stay small beside what they point at
+  const unit = Math.min(input.unit, Math.max(1, panel.width / 512));
   const tagStyle: Style = { size: 11 * unit, face: "bold" };
-  const marks = marksOf(input, panel, tagStyle);
+  const marks = marksOf({ ...input, unit }, panel, tagStyle);
   if (marks.length === 0) return;
   drawing.clip(panel);
   for (const { box } of marks)

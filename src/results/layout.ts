@@ -40,19 +40,20 @@ export interface Grid {
   panel: PanelSize;
 }
 
-/** How many panels of one size stand in a row, so that they are as large as they can be; of equals the most, for screens are wide. */
+/**
+ * How many panels of one size stand in a row, so that they are as large as they can be; of equals the one that leaves
+ * the fewest places empty, then the widest.
+ */
 export function gridOf(count: number, rows: number, columns: number, pixelAspect: number): Grid {
-  let best: Grid | undefined;
-  for (let across = 1; across <= count; across++) {
-    const room = {
-      width: Math.floor(SHEET.width / across),
-      height: Math.floor(SHEET.height / Math.ceil(count / across)),
-    };
+  const grids = Array.from({ length: Math.max(count, 1) }, (_, i) => {
+    const [across, down] = [i + 1, Math.ceil(count / (i + 1))];
+    const room = { width: Math.floor(SHEET.width / across), height: Math.floor(SHEET.height / down) };
     const panel = panelSize(rows, columns, pixelAspect, room);
-    if (best === undefined || panel.width * panel.height >= best.panel.width * best.panel.height)
-      best = { columns: across, panel };
-  }
-  return best ?? { columns: 1, panel: panelSize(rows, columns, pixelAspect) };
+    return { columns: across, panel, area: panel.width * panel.height, empty: across * down - count };
+  });
+  return grids.reduce((best, grid) =>
+    grid.area > best.area || (grid.area === best.area && grid.empty <= best.empty) ? grid : best,
+  );
 }
 
 export interface ScaleBar {

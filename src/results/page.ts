@@ -140,8 +140,9 @@ function drawRow(
   const end = x + width;
   let right = end;
   if (row.ramp !== undefined) right -= drawRamp(drawing, row.ramp, end, middle, { unit, small });
-  // A long value has the label's room: the label is cut, and neither runs into the other.
-  const value = fitText(row.value, width * 0.75, small);
+  // A value may take what the label leaves, and of a long label a part: then both are cut, and neither runs into the other
+  const left = width - indent - textWidth(row.label, style) - 14 * unit;
+  const value = fitText(row.value, Math.max(left, width * 0.6), small);
   if (value !== "") right -= drawing.text(value, end, base, { ...small, fill, align: "right" }) + 14 * unit;
   const gauge = end - gaugedWidth - (14 + GAUGE) * unit;
   // The label goes before the bar, which only repeats the numbers.

@@ -30,6 +30,7 @@ t.test("grids: panels as large as a screen allows, more across than down", (t) =
   };
   t.same(grid(12, 512, 512), [4, 360, 360]);
   t.same(grid(12, 64, 64), [4, 320, 320], "whole pixels");
+  t.same(grid(12, 256, 256), [4, 256, 256], "no row with empty places");
   t.same(grid(2, 600, 800), [2, 720, 540]);
   t.same(grid(12, 100, 2000), [1, 1440, 72], "wide ones one below the other");
   t.same(grid(12, 3000, 300), [12, 108, 1080]);

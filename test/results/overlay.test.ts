@@ -5,6 +5,7 @@ import type { ModelOutput } from "../../src/manifest.js";
 import { interpret } from "../../src/results/findings.js";
 import { panelSize } from "../../src/results/layout.js";
 import { previewPng, renderOverlay, type OverlayInput } from "../../src/results/overlay.js";
+import { textWidth } from "../../src/results/text.js";
 
 /** Places of a pair of panels of this width: text and the room round it grow with what is shown. */
 function pair(width: number): { x: number; right: number; y: number; unit: number } {
@@ -299,6 +300,10 @@ t.test("a model that marks nothing shows the image once", async (t) => {
   const scores: EngineOutput = { kind: "classification", tensor: "p", scores: Float32Array.of(0.7) };
   const once = await decode(await renderOverlay(inputOf(600, 900, [classifier], [scores])));
   t.equal(once.width, 40 + 900 + 40);
+  const { y: top } = pair(450);
+  t.ok(once.at(40, top + 1)[0]! > 16 && once.at(939, top + 598)[0]! > 16, "the image");
+  t.equal(once.ink(0, top, 39, 600) + once.ink(941, top, 39, 600), 0, "nothing beside it");
+  t.same(once.at(20, top + 300), [16, 19, 24]);
   const twice = await decode(await renderOverlay(inputOf(600, 900, [text], [boxed([])])));
   t.ok(twice.width > 2 * 900);
 });
@@ -354,12 +359,33 @@ t.test("a montage: the frames in their order, each marked, with one legend", asy
     t.ok(png.at(x + 201, y + 161)[2]! > grey + 40, "its mask");
     t.ok(png.ink(x, y - above, 120, above - 8) > 100, "its caption");
     t.ok(png.ink(x - gap + 4, y + 150, gap - 6, 24) > 20, "left of it the side");
+    for (let v = 140; v < 180; v++) t.same(png.at(x + 2, y + v), [grey, grey, grey], "not over it");
   });
   t.equal(
     png.ink(margin + 2 * (400 + gap), margin + header + 320 + 2 * above, 400, 320),
     0,
     "five of six places",
   );
+});
+
+t.test("a long value beside a short label is not cut", async (t) => {
+  const boxes = Array.from({ length: 161 }, (_, i) => ({
+    label: "Text",
+    score: i === 0 ? 0.57 : 0.98,
+    threshold: 0.5,
+    present: true,
+    frame: 1 + (i % 30),
+    box: { x0: 0, y0: 0, x1: 1, y1: 1 },
+  }));
+  const base = inputOf(512, 512, [text], [boxed([])]);
+  const source = { ...base.source, frames: 30 };
+  const png = await decode(await renderOverlay({ ...base, source, findings: boxes }));
+  const value = "161 boxes in 30 of 30 frames, scores 0.57 to 0.98, threshold 0.50";
+  const right = 40 + (1080 - 48) / 2;
+  const left = Math.floor(right - textWidth(value, { size: 12.5, face: "regular" }));
+  const row = pair(512).y + 512 + 22 + 30 + 28 + 14;
+  t.ok(png.ink(left, row, 12, 30) > 10, "its first letter is where a whole one begins");
+  t.equal(png.ink(left - 12, row, 11, 30), 0, "and nothing before it");
 });
 
 t.test("a heat map is laid over the image where it is high", async (t) => {
