@@ -108,7 +108,9 @@ size_t ArenaBytes(const Ort::Session& session, const SessionState& state) {
   const bool cuda = state.provider == Provider::kCuda;
   const Ort::MemoryInfo where(cuda ? "Cuda" : "Cpu", OrtArenaAllocator, state.device, OrtMemTypeDefault);
   const Ort::Allocator allocator(session, where);
-  const char* total = allocator.GetStats().GetValue("TotalAllocated");
+  // Without the weights, which the runtime allocates beside its arena.
+  const Ort::KeyValuePairs stats = allocator.GetStats();
+  const char* total = stats.GetValue("TotalAllocated");
   return total == nullptr ? 0 : std::strtoull(total, nullptr, 10);
 }
 
@@ -173,6 +175,7 @@ Session::Session(const std::string& path, const SessionSettings& settings, const
   } catch (const Ort::Exception& e) {
     ThrowLoadFailure(e, code);
   }
+  state_->weights = CountWeights(path).bytes;
   ReturnMemory();
 }
 
@@ -185,8 +188,8 @@ const GraphInfo& Session::graph() const { return state_->graph; }
 
 std::vector<SessionMemory> Session::Memory() const {
   std::vector<SessionMemory> out;
-  if (state_->wide) out.push_back({true, ArenaBytes(*state_->wide, *state_)});
-  if (state_->narrow) out.push_back({false, ArenaBytes(*state_->narrow, *state_)});
+  if (state_->wide) out.push_back({true, state_->weights + ArenaBytes(*state_->wide, *state_)});
+  if (state_->narrow) out.push_back({false, state_->weights + ArenaBytes(*state_->narrow, *state_)});
   return out;
 }
 

@@ -20,6 +20,8 @@ struct SessionState {
   GraphInfo graph;
   Provider provider = Provider::kCpu;
   int device = 0;
+  /// Bytes of the weights, which each session holds once more.
+  size_t weights = 0;
 
   /// Ort::Session::Run is not const, but safe to call from many threads.
   Ort::Session& Pick(bool want_wide) { return wide && (want_wide || !narrow) ? *wide : *narrow; }

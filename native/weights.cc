@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <optional>
 
 namespace radserve {
@@ -23,6 +24,9 @@ constexpr uint64_t kTensorDims = 1;
 constexpr uint64_t kTensorType = 2;
 constexpr uint64_t kTypeFloat32 = 1;
 constexpr uint64_t kTypeFloat16 = 10;
+
+/// Bytes of an element by its number in TensorProto.DataType; 0 for texts and what is smaller than a byte.
+constexpr std::array<uint64_t, 17> kElementBytes = {0, 4, 1, 1, 2, 2, 4, 8, 0, 1, 2, 8, 4, 8, 8, 16, 2};
 
 struct Field {
   uint64_t number = 0;
@@ -103,6 +107,7 @@ void CountTensor(Bytes tensor, WeightCount& count) {
     Message packed(field->bytes);
     while (const auto side = packed.Varint()) elements *= *side;
   }
+  if (type < kElementBytes.size()) count.bytes += elements * kElementBytes[type];
   if (type == kTypeFloat32) count.float32 += elements;
   if (type == kTypeFloat16) count.float16 += elements;
 }

@@ -8,10 +8,13 @@
 
 namespace radserve {
 
-/// Elements of a graph's constants (initializers, Constant nodes, and those of subgraphs) by type.
+/// A graph's constants: initializers, Constant nodes, and those of subgraphs.
 struct WeightCount {
+  /// Elements of these types.
   uint64_t float32 = 0;
   uint64_t float16 = 0;
+  /// Of all types.
+  uint64_t bytes = 0;
 };
 
 /// Counts in the bytes of an .onnx file, of which nothing but the shapes and types of its tensors is read;

@@ -31,6 +31,7 @@ TEST("initializers, constants and subgraphs are counted by type") {
   const WeightCount count = Count(Number(1, 8) + Bytes(7, graph));
   EQUAL(count.float32, uint64_t{12 + 600});
   EQUAL(count.float16, uint64_t{400 + 7});
+  EQUAL(count.bytes, uint64_t{612 * 4 + 407 * 2 + 81 * 8});
 }
 END;
 

@@ -1,4 +1,5 @@
 /** One model as every thread sees it. */
+import type { SessionMemory } from "../engine.js";
 import type { ErrorObject } from "../errors.js";
 import type { Manifest, Site } from "../manifest.js";
 
@@ -17,4 +18,6 @@ export interface ModelEntry {
   /** The engine's number for the loaded session; only where state is ready. */
   nativeId?: number;
   provider?: "cpu" | "cuda";
+  /** Sessions of the engine that hold its weights, one or two; bytes of each right after loading. */
+  sessions?: SessionMemory[];
 }

@@ -72,7 +72,8 @@ export async function loadReport(
     if (report.problems.length > 0) throw RadserveError.fromObject(problemsError(name, report.problems));
     const loaded = await loadSession(report.directory, model.manifest, engine, providers);
     const entry = entryOf(name, model, "ready");
-    return { name, required, entry: { ...entry, nativeId: loaded.id, provider: loaded.provider } };
+    const { id, provider, sessions } = loaded;
+    return { name, required, entry: { ...entry, nativeId: id, provider, sessions } };
   } catch (thrown) {
     const error = unavailable(name, thrown);
     const state = model.manifest.release === "off" ? "off" : "failed";

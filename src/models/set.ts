@@ -188,5 +188,9 @@ function logOutcome(log: ModelLog, { name, entry, error, required }: Outcome): v
   const fields = { model: name, version: entry?.version, sha256: entry?.sha256, required };
   if (error !== undefined) log.error({ ...fields, error }, `Model ${name} does not serve`);
   else if (entry?.state === "off") log.info(fields, `Model ${name} is off`);
-  else log.info({ ...fields, provider: entry?.provider }, `Model ${name} is ready`);
+  else
+    log.info(
+      { ...fields, provider: entry?.provider, session_bytes: entry?.sessions?.map(({ bytes }) => bytes) },
+      `Model ${name} is ready`,
+    );
 }

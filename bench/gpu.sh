@@ -1,0 +1,37 @@
+#!/bin/sh
+# Radserve on an NVIDIA GPU against itself on the CPU and against ONNX Runtime in a plain C++ loop: agreement,
+# throughput by batch and concurrency, mixed shapes, memory over 10,000 runs; one table on standard output.
+#
+#   bench/gpu.sh [--quick]
+#
+# Needs node, the built project (npm ci && npm run build), npm run setup:gpu, CUDA 13 with cuDNN 9, and g++.
+# Ends with 3 where there is no GPU, with 2 where something else is missing, with 1 where CPU and GPU disagree.
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+release="$root/build/Release"
+
+gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | head -n 1) || gpu=
+if [ -z "$gpu" ]; then
+  echo "There is no NVIDIA GPU here (nvidia-smi names none): nothing was measured."
+  exit 3
+fi
+for file in "$release/addon.node" "$root/dist/bench/gpu.js"; do
+  [ -e "$file" ] && continue
+  echo "$file is missing: run npm ci && npm run build." >&2
+  exit 2
+done
+if [ ! -e "$release/libonnxruntime_providers_cuda.so" ]; then
+  echo "The CUDA execution provider is not in $release: run npm run setup:gpu." >&2
+  exit 2
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# Compiled by hand, because cmake may be missing here, and against the very library that the addon uses.
+headers="$root/node_modules/com.github.asus4.onnxruntime/Plugins/iOS~/onnxruntime.xcframework/ios-arm64/onnxruntime.framework/Headers"
+[ -z "${ONNXRUNTIME_ROOT:-}" ] || headers="$ONNXRUNTIME_ROOT/include"
+"${CXX:-g++}" -std=c++20 -O2 -pthread -isystem "$headers" "$root/native/bench/raw_ort.cc" \
+  "$release/libonnxruntime.so.1" -Wl,-rpath,"$release" -o "$work/raw_ort"
+
+echo "$gpu"
+node "$root/dist/bench/gpu.js" --raw "$work/raw_ort" "$@"

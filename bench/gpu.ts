@@ -1,0 +1,161 @@
+/**
+ * What bench/gpu.sh runs: `node dist/bench/gpu.js --raw PROGRAM [--quick] [--provider cpu]`. With --provider cpu the same
+ * measurements are taken on the CPU, which shows that the script works where there is no GPU. One table; status 1 where
+ * CPU and GPU disagree by more than the tolerance.
+ */
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { createEngine, type Engine, type Tensor } from "../src/engine.js";
+import { compareTensors } from "../src/models/compare.js";
+import { idOf, load, NETWORKS, picture, writeFolder, type Network } from "./lib/engine-models.js";
+import { closedLoop } from "./lib/node-rival.js";
+import { Raw } from "./lib/raw.js";
+
+const { values } = parseArgs({
+  options: {
+    raw: { type: "string" },
+    quick: { type: "boolean" },
+    provider: { type: "string", default: "cuda" },
+  },
+});
+const provider = values.provider === "cpu" ? "cpu" : "cuda";
+const seconds = values.quick === true ? 0.3 : 3;
+const networks = Object.keys(NETWORKS) as Network[];
+
+/** Float32 sums in another order; TF32 rounds factors to 10 bits (NVIDIA, Ampere architecture white paper). */
+const TOLERANCE = {
+  float32: { absolute: 1e-3, relative: 1e-3 },
+  tf32: { absolute: 5e-2, relative: 5e-2 },
+} as const;
+
+type Row = [what: string, setting: string, value: string];
+
+function randomFeed(side: number, seed: number): Tensor {
+  const data = Float32Array.from({ length: side * side }, (_, i) => Math.sin(i * 12.9898 + seed * 78.233));
+  return { name: "x", dtype: "float32", shape: [1, 1, side, side], data: new Uint8Array(data.buffer) };
+}
+
+async function agreement(engine: Engine, folder: string): Promise<{ rows: Row[]; agree: boolean }> {
+  const rows: Row[] = [];
+  let agree = true;
+  const set = await load(folder, engine);
+  for (const name of networks) {
+    const { manifest } = set.entries.find((entry) => entry.name === name)!;
+    const model = {
+      ...{ modelPath: join(folder, name, "model.onnx"), name, version: "1", batching: manifest.batching },
+      ...{ inputs: manifest.inputs, outputs: manifest.outputs },
+    };
+    const cpu = await engine.load({ ...model, provider: "cpu" });
+    for (const precision of ["float32", "tf32"] as const) {
+      const gpu = await engine.load({ ...model, provider, precision });
+      for (let seed = 0; seed < 5; seed++) {
+        const feed = randomFeed(NETWORKS[name].side, seed);
+        const [expected] = await engine.runTensors(cpu.id, [feed]);
+        const [found] = await engine.runTensors(gpu.id, [feed]);
+        const { equal, text } = compareTensors(expected!, found!, TOLERANCE[precision]);
+        agree &&= equal;
+        rows.push([`${name}: CPU and ${provider}`, `${precision}, input ${seed}`, equal ? "agree" : text]);
+      }
+      await engine.unload(gpu.id);
+    }
+    await engine.unload(cpu.id);
+  }
+  await set.close();
+  return { rows, agree };
+}
+
+async function throughput(engine: Engine, id: number, name: Network, raw: Raw): Promise<Row[]> {
+  const { side } = NETWORKS[name];
+  const plane = picture(side, side);
+  const rows: Row[] = [];
+  let best = 0;
+  for (const batch of [1, 2, 4, 8, 16, 32])
+    for (const lanes of [1, 2]) {
+      const setting = { lanes, threads: 1, spin: 0 as const, batch, height: side, width: side, seconds };
+      const { rate, p95 } = await raw.run(setting);
+      best = Math.max(best, rate);
+      rows.push([
+        `${name}: plain loop`,
+        `batch ${batch}, lanes ${lanes}`,
+        `${rate.toFixed(1)}/s, p95 ${p95.toFixed(1)} ms`,
+      ]);
+    }
+  for (const concurrency of [1, 2, 4, 8, 16, 32, 64]) {
+    const { rate, p50 } = await closedLoop(concurrency, seconds, () => engine.infer(id, [plane], {}));
+    const ratio = (rate / best).toFixed(2);
+    rows.push([
+      `${name}: radserve`,
+      `concurrency ${concurrency}`,
+      `${rate.toFixed(1)}/s, p50 ${p50.toFixed(1)} ms, ${ratio} of the best plain loop`,
+    ]);
+  }
+  return rows;
+}
+
+async function mixedShapes(engine: Engine, id: number): Promise<Row[]> {
+  const pictures = [192, 256, 384, 512].map((side) => picture(side, side));
+  const rates: number[] = [];
+  for (const plane of pictures)
+    rates.push((await closedLoop(16, seconds, () => engine.infer(id, [plane], {}))).rate);
+  let next = 0;
+  const mixed = await closedLoop(16, 2 * seconds, () => engine.infer(id, [pictures[next++ % 4]!], {}));
+  const predicted = rates.length / rates.reduce((sum, rate) => sum + 1 / rate, 0);
+  const value = `${mixed.rate.toFixed(1)}/s, ${(mixed.rate / predicted).toFixed(2)} of what each alone predicts`;
+  return [["small_cnn: mixed shapes", "192, 256, 384, 512 by turns", value]];
+}
+
+/** MiB of this process and of the first GPU (of all its users). */
+function memory(): [number, number] {
+  const query = ["--query-gpu=memory.used", "--format=csv,noheader,nounits"];
+  const { stdout } = spawnSync("nvidia-smi", query, { encoding: "utf8" });
+  return [process.memoryUsage.rss() / 2 ** 20, Number.parseInt(stdout ?? "", 10)];
+}
+
+async function flatMemory(engine: Engine, id: number): Promise<Row[]> {
+  const pictures = [192, 256, 384, 512].map((side) => picture(side, side));
+  const total = values.quick === true ? 500 : 10_000;
+  const run = async (count: number) => {
+    for (let done = 0; done < count; done += 20)
+      await Promise.all(Array.from({ length: 20 }, (_, i) => engine.infer(id, [pictures[i % 4]!], {})));
+  };
+  await run(total / 5);
+  const [host, device] = memory();
+  await run(total);
+  const [hostAfter, deviceAfter] = memory();
+  const value = `host ${(hostAfter / host).toFixed(3)}, device ${(deviceAfter / device).toFixed(3)} of before`;
+  return [["small_cnn: memory", `${total} runs of mixed shapes`, value]];
+}
+
+function print(rows: readonly Row[]): void {
+  const widths = [0, 1].map((column) => Math.max(...rows.map((row) => row[column as 0 | 1].length)));
+  for (const [what, setting, value] of rows)
+    console.log(`${what.padEnd(widths[0]!)}  ${setting.padEnd(widths[1]!)}  ${value}`);
+}
+
+async function main(): Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), "radserve-bench-gpu-"));
+  for (const name of networks) writeFolder(folder, name);
+  const engine = createEngine({ provider });
+  try {
+    const { rows, agree } = await agreement(engine, folder);
+    const set = await load(folder, engine, [provider]);
+    for (const name of networks) {
+      const raw = new Raw(values.raw ?? "", join(folder, name, "model.onnx"), provider);
+      rows.push(...(await throughput(engine, idOf(set, name), name, raw)));
+      raw.stop();
+    }
+    const small = idOf(set, "small_cnn");
+    rows.push(...(await mixedShapes(engine, small)), ...(await flatMemory(engine, small)));
+    print(rows);
+    if (!agree) process.exitCode = 1;
+    await set.close();
+  } finally {
+    await engine.close();
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+await main();

@@ -1,0 +1,80 @@
+/** The bench's networks as model folders, so that they are loaded, warmed and swapped as in a server. */
+import { createHash } from "node:crypto";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Engine } from "../../src/engine.js";
+import { loadModels, type ModelSet } from "../../src/models.js";
+import { input, plane } from "../../test/support/engine.js";
+import { denseNet121, LABELS, smallCnn } from "./models.js";
+
+export const NETWORKS = {
+  densenet121: { make: denseNet121, side: 224 },
+  small_cnn: { make: smallCnn, side: 256 },
+} as const;
+export type Network = keyof typeof NETWORKS;
+
+/** Writes `directory`/`name`; gives the paths of its graph and its manifest. */
+export function writeFolder(directory: string, name: Network): { graph: string; manifest: string } {
+  const folder = join(directory, name);
+  mkdirSync(folder, { recursive: true });
+  const bytes = NETWORKS[name].make();
+  const [graph, manifest] = [join(folder, "model.onnx"), join(folder, "model.json")];
+  writeFileSync(graph, bytes);
+  const sha256 = createHash("sha256").update(bytes).digest("hex");
+  writeFileSync(manifest, JSON.stringify(manifestOf(name, sha256, "1.0.0")));
+  return { graph, manifest };
+}
+
+/** The same model as another version: what a reload swaps. */
+export function withVersion(text: string, version: string): string {
+  return JSON.stringify({ ...(JSON.parse(text) as object), version });
+}
+
+function manifestOf(name: Network, sha256: string, version: string): object {
+  const { side } = NETWORKS[name];
+  const fixed = { size: { kind: "fixed", height: side, width: side }, fit: "stretch" };
+  const own = { size: { kind: "source" }, fit: "none" };
+  return {
+    ...{ name, version, manufacturer: "bench", description: "Random weights" },
+    ...{ intended_use: "Measuring", regulatory: "None", stage: "draft", release: "active", required: true },
+    files: [{ path: "model.onnx", sha256 }],
+    accepts: { formats: ["dicom"], dimensions: "2d" },
+    inputs: [{ ...input, ...(name === "densenet121" ? fixed : own) }],
+    outputs: [
+      {
+        ...{ kind: "classification", tensor: "y", activation: "sigmoid", calibration: { kind: "none" } },
+        labels: Array.from({ length: LABELS }, (_, i) => ({ label: `label ${i}`, threshold: 0.5 })),
+      },
+    ],
+    batching: { max: 8 },
+    execution: { providers: ["cuda", "cpu"], precision: "float32" },
+    results: { outputs: ["json"] },
+  };
+}
+
+/** Loads every folder of a directory. Throws where one does not serve. */
+export async function load(
+  directory: string,
+  engine: Engine,
+  providers: readonly ("cpu" | "cuda")[] = ["cpu"],
+): Promise<ModelSet> {
+  const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
+  const set = await loadModels({ directory, engine, providers, log });
+  const [problem] = set.problems;
+  if (problem !== undefined) throw new Error(problem.error.message);
+  return set;
+}
+
+export function idOf(set: ModelSet, name: Network): number {
+  const id = set.entries.find((entry) => entry.name === name)?.nativeId;
+  if (id === undefined) throw new Error(`${name} is not loaded`);
+  return id;
+}
+
+/** A 16-bit picture with something in it. */
+export const picture = (rows: number, columns: number) =>
+  plane(
+    rows,
+    columns,
+    Array.from({ length: rows * columns }, (_, i) => ((i * 7919) % 255) - 127),
+  );

@@ -1,0 +1,211 @@
+/** The measurements of `npm run bench:engine`. Ours and theirs are taken by turns; ratios are medians of the pairs. */
+import { readFileSync, writeFileSync } from "node:fs";
+import { availableParallelism } from "node:os";
+import { join } from "node:path";
+import type { Engine, InferResult, Plane } from "../../src/engine.js";
+import type { ModelSet } from "../../src/models.js";
+import { idOf, NETWORKS, picture, withVersion, type Network } from "./engine-models.js";
+import { closedLoop, type NodeRival } from "./node-rival.js";
+import type { Raw, RawSetting } from "./raw.js";
+import { median } from "./statistics.js";
+
+export interface Bench {
+  engine: Engine;
+  set: ModelSet;
+  raws: Record<Network, Raw>;
+  graphs: Record<Network, string>;
+  manifests: Record<Network, string>;
+  folder: string;
+  /** Of one measurement. */
+  seconds: number;
+  rounds: number;
+}
+
+const cores = availableParallelism();
+const ALL_AT_ONCE = 4 * cores;
+
+function quantile(values: readonly number[], q: number): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? NaN;
+}
+
+async function repeat<T>(rounds: number, once: () => Promise<T>): Promise<T[]> {
+  const results: T[] = [];
+  for (let round = 0; round < rounds; round++) results.push(await once());
+  return results;
+}
+
+const infer = (bench: Bench, name: Network, plane: Plane) =>
+  bench.engine.infer(idOf(bench.set, name), [plane], {});
+
+const ours = (bench: Bench, name: Network, concurrency: number, plane: Plane) =>
+  closedLoop(concurrency, bench.seconds, () => infer(bench, name, plane));
+
+/** Every setting of the plain loop that could be the best: lanes, threads, batch, spinning. */
+function settings(name: Network, seconds: number): RawSetting[] {
+  const { side } = NETWORKS[name];
+  const size = { height: side, width: side, seconds };
+  const lanes = [...new Set([1, cores, 2 * cores])];
+  return lanes.flatMap((l) =>
+    [...new Set([1, cores])].flatMap((threads) =>
+      (threads === 1 ? ([0] as const) : ([0, 1] as const)).flatMap((spin) =>
+        [1, 4].map((batch) => ({ ...size, lanes: l, threads, spin, batch })),
+      ),
+    ),
+  );
+}
+
+interface Swept extends RawSetting {
+  rate: number;
+  p50: number;
+}
+
+const described = ({ lanes, threads, spin, batch, rate, p50 }: Swept) => ({
+  ...{ lanes, threads, batch, spin: spin === 1 },
+  ...{ images_per_second: rate, latency_ms: p50 },
+});
+
+async function sweep(raw: Raw, name: Network, seconds: number): Promise<Swept[]> {
+  const found: Swept[] = [];
+  for (const setting of settings(name, seconds)) found.push({ ...setting, ...(await raw.run(setting)) });
+  return found;
+}
+
+/** Throughput under full load and latency of one request alone, each over the best plain loop. */
+export async function againstRaw(bench: Bench, name: Network) {
+  const raw = bench.raws[name];
+  const { side } = NETWORKS[name];
+  const plane = picture(side, side);
+  const swept = await sweep(raw, name, bench.seconds);
+  const fastest = swept.reduce((a, b) => (b.rate > a.rate ? b : a));
+  const alone = swept.filter(({ lanes, batch }) => lanes === 1 && batch === 1);
+  const quickest = alone.reduce((a, b) => (b.p50 < a.p50 ? b : a));
+  const throughput = await repeat(bench.rounds, async () => {
+    const theirs = await raw.run(fastest);
+    return { ours: (await ours(bench, name, ALL_AT_ONCE, plane)).rate, theirs: theirs.rate };
+  });
+  const latency = await repeat(bench.rounds, async () => {
+    const theirs = await raw.run(quickest);
+    return { ours: (await ours(bench, name, 1, plane)).p50, theirs: theirs.p50 };
+  });
+  return {
+    throughput: median(throughput.map((pair) => pair.ours / pair.theirs)),
+    /** 0.3 ms are for the way in and out. */
+    latency: median(latency.map((pair) => (pair.ours - 0.3) / pair.theirs)),
+    images_per_second: median(throughput.map((pair) => pair.ours)),
+    latency_ms: median(latency.map((pair) => pair.ours)),
+    best_raw: { throughput: described(fastest), latency: described(quickest) },
+    sweep: swept.map(described),
+  };
+}
+
+/** Against onnxruntime-node with one thread and with all: throughput over its better one, and both event loops. */
+export async function againstNode(bench: Bench, name: Network, rival: NodeRival) {
+  const { side } = NETWORKS[name];
+  const plane = picture(side, side);
+  const theirs = (concurrency: number, threads: number) =>
+    rival.run({
+      ...{ model: bench.graphs[name], threads, concurrency, seconds: bench.seconds },
+      ...{ height: side, width: side },
+    });
+  const rows: Record<string, object> = {};
+  for (const concurrency of [1, 4, 16]) {
+    const pairs = await repeat(bench.rounds, async () => {
+      const one = await theirs(concurrency, 1);
+      const all = await theirs(concurrency, cores);
+      const best = one.rate > all.rate ? one : all;
+      return { ours: await ours(bench, name, concurrency, plane), best };
+    });
+    rows[concurrency] = {
+      throughput: median(pairs.map((pair) => pair.ours.rate / pair.best.rate)),
+      delay_p99_ms: median(pairs.map((pair) => pair.ours.delayP99)),
+      their_delay_p99_ms: median(pairs.map((pair) => pair.best.delayP99)),
+    };
+  }
+  return rows;
+}
+
+/** Several sizes at once over what the rates of each alone predict. */
+export async function mixedShapes(bench: Bench): Promise<number> {
+  const pictures = [192, 256, 384, 512].map((side) => picture(side, side));
+  const ratios = await repeat(bench.rounds, async () => {
+    const alone: number[] = [];
+    for (const plane of pictures) alone.push((await ours(bench, "small_cnn", ALL_AT_ONCE, plane)).rate);
+    let next = 0;
+    const { rate } = await closedLoop(ALL_AT_ONCE, bench.seconds * 2, () =>
+      infer(bench, "small_cnn", pictures[next++ % pictures.length]!),
+    );
+    const predicted = pictures.length / alone.reduce((sum, one) => sum + 1 / one, 0);
+    return rate / predicted;
+  });
+  return median(ratios);
+}
+
+/** Stat requests among more routine ones than there are cores: p95 over what it may be. */
+export async function statAmongRoutine(bench: Bench) {
+  const id = idOf(bench.set, "densenet121");
+  const plane = picture(224, 224);
+  const end = performance.now() + bench.seconds * 1000 * bench.rounds;
+  const running = () => performance.now() < end;
+  const routine: InferResult[] = [];
+  const stat: { latency: number; result: InferResult }[] = [];
+  const load = async () => {
+    while (running()) routine.push(await bench.engine.infer(id, [plane], {}));
+  };
+  const ask = async () => {
+    while (running()) {
+      const began = performance.now();
+      const result = await bench.engine.infer(id, [plane], { priority: "stat" });
+      stat.push({ latency: performance.now() - began, result });
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+  };
+  await Promise.all([...Array.from({ length: ALL_AT_ONCE }, load), ask()]);
+  const runs = routine.map(({ timings }) => timings.runMs);
+  const own = median(stat.map(({ result: { timings } }) => timings.prepareMs + timings.postprocessMs));
+  const allowed = Math.max(...runs) + median(runs) + own;
+  const p95 = quantile(
+    stat.map(({ latency }) => latency),
+    0.95,
+  );
+  return { ratio: p95 / allowed, p95_ms: p95, allowed_ms: allowed, requests: stat.length };
+}
+
+/** The first request after a model was loaded and warmed, over the steady ones after it. */
+export async function firstRequest(bench: Bench): Promise<number> {
+  const path = bench.manifests.densenet121;
+  const manifest = readFileSync(path, "utf8");
+  const plane = picture(224, 224);
+  let version = 0;
+  const ratios = await repeat(bench.rounds, async () => {
+    writeFileSync(path, withVersion(manifest, `1.1.${++version}`));
+    await bench.set.reload();
+    const times: number[] = [];
+    for (let i = 0; i < 12; i++) {
+      const began = performance.now();
+      await infer(bench, "densenet121", plane);
+      times.push(performance.now() - began);
+    }
+    return times[0]! / median(times.slice(2));
+  });
+  return median(ratios);
+}
+
+/** What a cache of optimised models would save, and what checking one would cost: why there is none. */
+export async function optimisedModel(bench: Bench, hash: (path: string) => Promise<string>) {
+  const file = join(bench.folder, "optimised.onnx");
+  const raw = bench.raws.densenet121;
+  await raw.load("model", file);
+  const rows = await repeat(Math.max(3, bench.rounds), async () => {
+    const from = { model: await raw.load("model", join(bench.folder, "again.onnx")) };
+    const optimised = await raw.load("optimised", file);
+    const began = performance.now();
+    await hash(file);
+    return { ...from, optimised, check: performance.now() - began };
+  });
+  return {
+    from_model_and_writing_ms: median(rows.map((row) => row.model)),
+    from_optimised_ms: median(rows.map((row) => row.optimised)),
+    sha256_ms: median(rows.map((row) => row.check)),
+  };
+}

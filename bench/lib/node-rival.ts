@@ -1,0 +1,118 @@
+/** onnxruntime-node in a process of its own, which measures itself as the bench asks. */
+import { fork, spawnSync, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { existsSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { monitorEventLoopDelay } from "node:perf_hooks";
+import { fileURLToPath } from "node:url";
+import { root } from "./server.js";
+
+const VERSION = "1.29.0";
+
+/** What is used of it; it is no dependency, so its types are not there. */
+interface Ort {
+  InferenceSession: {
+    create(path: string, options: object): Promise<{ run(feeds: object): Promise<unknown> }>;
+  };
+  Tensor: new (type: "float32", data: Float32Array, dims: readonly number[]) => unknown;
+}
+
+export interface RivalSetting {
+  model: string;
+  threads: number;
+  concurrency: number;
+  seconds: number;
+  height: number;
+  width: number;
+}
+
+export interface LoadResult {
+  /** Images a second. */
+  rate: number;
+  /** Median latency in ms. */
+  p50: number;
+  /** 99th percentile of the event loop's delay in ms. */
+  delayP99: number;
+}
+
+/** Calls `work` from `concurrency` loops until the time is over. */
+export async function closedLoop(
+  concurrency: number,
+  seconds: number,
+  work: () => Promise<unknown>,
+): Promise<LoadResult> {
+  const delay = monitorEventLoopDelay({ resolution: 1 });
+  const latencies: number[] = [];
+  const start = performance.now();
+  delay.enable();
+  const loop = async () => {
+    while (performance.now() - start < seconds * 1000) {
+      const began = performance.now();
+      await work();
+      latencies.push(performance.now() - began);
+      // Answers are settled in microtasks; without this the loop's timers never run, whoever is measured.
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  };
+  await Promise.all(Array.from({ length: concurrency }, loop));
+  delay.disable();
+  latencies.sort((a, b) => a - b);
+  return {
+    rate: (latencies.length * 1000) / (performance.now() - start),
+    p50: latencies[latencies.length >> 1] ?? NaN,
+    // The histogram counts its own resolution of 1 ms.
+    delayP99: Math.max(0, delay.percentile(99) / 1e6 - 1),
+  };
+}
+
+async function measure(ort: Ort, s: RivalSetting): Promise<LoadResult> {
+  const options = { intraOpNumThreads: s.threads, interOpNumThreads: 1, executionMode: "sequential" };
+  const session = await ort.InferenceSession.create(s.model, options);
+  const data = Float32Array.from({ length: s.height * s.width }, (_, i) => (i % 255) / 127 - 1);
+  const x = new ort.Tensor("float32", data, [1, 1, s.height, s.width]);
+  await session.run({ x });
+  return closedLoop(s.concurrency, s.seconds, () => session.run({ x }));
+}
+
+/** The package, from gpu/ where setup:gpu has put it, else freshly installed into `folder`; its install script stays off. */
+function install(folder: string): string {
+  const there = join(root, "gpu");
+  if (existsSync(join(there, "node_modules/onnxruntime-node"))) return there;
+  const parameters = ["install", "--prefix", folder, "--ignore-scripts", "--no-audit", "--no-fund"];
+  const { status, stderr } = spawnSync("npm", [...parameters, `onnxruntime-node@${VERSION}`], {
+    encoding: "utf8",
+  });
+  if (status !== 0) throw new Error(`onnxruntime-node cannot be installed: ${stderr}`);
+  return folder;
+}
+
+export class NodeRival {
+  readonly #child: ChildProcess;
+
+  /** @param folder where the package may be installed */
+  constructor(folder: string) {
+    this.#child = fork(fileURLToPath(import.meta.url), [install(folder)]);
+  }
+
+  async run(setting: RivalSetting): Promise<LoadResult> {
+    this.#child.send(setting);
+    const ended = once(this.#child, "exit").then(() => {
+      throw new Error("The process of onnxruntime-node has ended.");
+    });
+    const [result] = (await Promise.race([once(this.#child, "message"), ended])) as [LoadResult];
+    return result;
+  }
+
+  stop(): void {
+    this.#child.disconnect();
+  }
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const require = createRequire(join(process.argv[2] ?? "", "package.json"));
+  const ort = require("onnxruntime-node") as Ort;
+  process.on("message", (setting: RivalSetting) => {
+    void measure(ort, setting).then((result) => process.send?.(result));
+  });
+}
