@@ -49,6 +49,8 @@ auto List(const Napi::Object& object, const char* key, const Read& read) {
 Plane ReadPlane(const Napi::Object& plane);
 /// Where `geometry` is there.
 std::optional<VolumeGeometry> ReadGeometry(const Napi::Object& options);
+/// `threads` is the engine's to fill.
+SessionSettings ReadSessionSettings(const Napi::Object& options);
 InputSpec ReadInput(const Napi::Value& input);
 OutputSpec ReadOutput(const Napi::Value& output);
 /// A copy of the array's bytes.
@@ -60,6 +62,9 @@ std::optional<std::vector<std::vector<double>>> ReadThresholds(const Napi::Objec
 Napi::Object WriteTensor(Napi::Env env, const Tensor& tensor);
 Napi::Array WriteTensors(Napi::Env env, const std::vector<Tensor>& tensors);
 Napi::Object WriteGraph(Napi::Env env, const GraphInfo& graph);
+Napi::Array WriteSessions(Napi::Env env, const std::vector<SessionMemory>& sessions);
+/// EngineStats of src/engine-stats.ts.
+Napi::Object WriteStats(Napi::Env env, Engine& engine);
 Napi::Object WriteInference(Napi::Env env, InferRequest& request);
 
 template <typename T, typename Write>

@@ -272,6 +272,17 @@ std::optional<VolumeGeometry> ReadGeometry(const Napi::Object& options) {
       {Number(o, "sliceSpacing"), Number(o, "rowSpacing"), Number(o, "columnSpacing")}};
 }
 
+SessionSettings ReadSessionSettings(const Napi::Object& o) {
+  SessionSettings settings;
+  settings.provider = OneOf<Provider>(o, "provider", {{"cpu", Provider::kCpu}, {"cuda", Provider::kCuda}});
+  settings.precision = OneOf<Precision>(
+      o, "precision",
+      {{"float32", Precision::kFloat32}, {"tf32", Precision::kTf32}, {"float16", Precision::kFloat16}});
+  settings.device = Int(o, "device");
+  settings.device_memory = static_cast<size_t>(Number(o, "deviceMemory"));
+  return settings;
+}
+
 InputSpec ReadInput(const Napi::Value& value) {
   const auto o = value.As<Napi::Object>();
   using Monochrome1 = InputSpec::Monochrome1;

@@ -119,6 +119,15 @@ Napi::Object WriteGraph(Napi::Env env, const GraphInfo& graph) {
   return o;
 }
 
+Napi::Array WriteSessions(Napi::Env env, const std::vector<SessionMemory>& sessions) {
+  return WriteList(env, sessions, [&](const SessionMemory& session) {
+    Napi::Object o = Napi::Object::New(env);
+    o.Set("spread", session.wide);
+    o.Set("bytes", static_cast<double>(session.bytes));
+    return o;
+  });
+}
+
 Napi::Object WriteInference(Napi::Env env, InferRequest& request) {
   Napi::Object o = Napi::Object::New(env);
   Napi::Array outputs = Napi::Array::New(env, request.outputs.size());

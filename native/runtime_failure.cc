@@ -26,21 +26,23 @@ constexpr std::array kLost = {46,    // devices unavailable
                               999};  // unknown
 constexpr int kCudaOutOfMemory = 2;
 
-constexpr std::array<std::string_view, 5> kMemoryWords = {
-    "Failed to allocate memory for requested buffer", "is smaller than requested bytes of",
-    "CUDNN_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_ALLOC_FAILED", "bad_alloc"};
+/// The runtime's arena, and the status names of cuDNN and cuBLAS.
+constexpr std::array<std::string_view, 6> kMemoryWords = {"Failed to allocate memory for requested buffer",
+                                                          "is smaller than requested bytes of",
+                                                          "out of memory",
+                                                          "ALLOC_FAILED",
+                                                          "ALLOCATION_FAILED",
+                                                          "bad_alloc"};
 
-/// The number in "CUDA failure 700: ..." (or "CUDA error 700"), 0 where there is none.
+/// The number in "CUDA failure 700: ...", 0 where there is none.
 int CudaNumber(std::string_view message) {
-  for (const std::string_view words : {"CUDA failure ", "CUDA error "}) {
-    const size_t at = message.find(words);
-    if (at == std::string_view::npos) continue;
-    const std::string_view rest = message.substr(at + words.size());
-    int number = 0;
-    std::from_chars(rest.data(), rest.data() + rest.size(), number);
-    return number;
-  }
-  return 0;
+  constexpr std::string_view kWords = "CUDA failure ";
+  const size_t at = message.find(kWords);
+  if (at == std::string_view::npos) return 0;
+  const std::string_view rest = message.substr(at + kWords.size());
+  int number = 0;
+  std::from_chars(rest.data(), rest.data() + rest.size(), number);
+  return number;
 }
 
 }  // namespace

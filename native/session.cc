@@ -1,12 +1,17 @@
 #include "session.h"
 
+#include <malloc.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "error.h"
 #include "ort.h"
 #include "session_state.h"
+#include "weights.h"
 
 namespace radserve {
 namespace {
@@ -49,32 +54,41 @@ GraphInfo Describe(const Ort::Session& session, const std::string& code) {
   return graph;
 }
 
-void AppendCuda(Ort::SessionOptions& options) {
+void AppendCuda(Ort::SessionOptions& options, const SessionSettings& settings) {
   Ort::CUDAProviderOptions cuda;
-  // TF32 would round inputs to 10 bits of mantissa without saying so.
-  cuda.Update({{"cudnn_conv_algo_search", "HEURISTIC"},
-               {"do_copy_in_default_stream", "1"},
-               {"arena_extend_strategy", "kSameAsRequested"},
-               {"use_tf32", "0"}});
+  std::unordered_map<std::string, std::string> values = {
+      {"device_id", std::to_string(settings.device)},
+      // Plans by rule: trying every algorithm takes up to a second for each new shape.
+      {"cudnn_conv_algo_search", "HEURISTIC"},
+      {"do_copy_in_default_stream", "1"},
+      {"arena_extend_strategy", "kSameAsRequested"},
+      // On by default in the runtime. Without it a float16 graph gets no tensor cores.
+      {"use_tf32", settings.precision == Precision::kFloat32 ? "0" : "1"}};
+  if (settings.device_memory > 0) values["gpu_mem_limit"] = std::to_string(settings.device_memory);
+  cuda.Update(values);
   options.AppendExecutionProvider_CUDA_V2(*cuda);
 }
 
-enum class Width { kWide, kNarrow, kInspect };
+enum class Width { kWide, kNarrow };
 
-Ort::SessionOptions Options(Provider provider, Width width) {
+Ort::SessionOptions Options(const SessionSettings& settings, Width width) {
+  const bool cuda = settings.provider == Provider::kCuda;
   Ort::SessionOptions options;
   options.SetExecutionMode(ORT_SEQUENTIAL);
   options.SetInterOpNumThreads(1);
-  options.SetGraphOptimizationLevel(width == Width::kInspect ? ORT_DISABLE_ALL : ORT_ENABLE_ALL);
+  options.SetGraphOptimizationLevel(ORT_ENABLE_ALL);
   options.AddConfigEntry("session.intra_op.allow_spinning", "0");
-  if (width == Width::kWide && provider == Provider::kCpu) {
+  if (width == Width::kWide && !cuda) {
     options.DisablePerSessionThreads();
   } else {
     options.SetIntraOpNumThreads(1);
   }
-  if (provider == Provider::kCuda) {
+  if (cuda) {
+    // A part of the model that ran on the CPU unnoticed would be slow and, in TF32, of another precision.
     options.AddConfigEntry("session.disable_cpu_ep_fallback", "1");
-    AppendCuda(options);
+    // Weights outside the arena, whose chunks are for what a run needs.
+    options.AddConfigEntry("session.use_device_allocator_for_initializers", "1");
+    AppendCuda(options, settings);
   }
   return options;
 }
@@ -85,6 +99,28 @@ bool HasDynamicShapes(const GraphInfo& graph) {
     return std::find(input.shape.begin() + (input.shape.empty() ? 0 : 1), input.shape.end(), -1) !=
            input.shape.end();
   });
+}
+
+/// Building a session takes twice the memory that it keeps, and glibc holds on to what was freed.
+void ReturnMemory() { malloc_trim(0); }
+
+size_t ArenaBytes(const Ort::Session& session, const SessionState& state) {
+  const bool cuda = state.provider == Provider::kCuda;
+  const Ort::MemoryInfo where(cuda ? "Cuda" : "Cpu", OrtArenaAllocator, state.device, OrtMemTypeDefault);
+  const Ort::Allocator allocator(session, where);
+  const char* total = allocator.GetStats().GetValue("TotalAllocated");
+  return total == nullptr ? 0 : std::strtoull(total, nullptr, 10);
+}
+
+[[noreturn]] void ThrowLoadFailure(const Ort::Exception& e, const std::string& code) {
+  const std::string what = e.what();
+  if (what.find("fallback to CPU EP has been explicitly disabled") != std::string::npos) {
+    throw EngineError(code,
+                      "CUDA has no kernel for some nodes of the graph, and none of a model runs on the CPU "
+                      "unnoticed. Export it with fixed sizes, so that no shapes are computed at run time, or "
+                      "set execution.providers to [\"cpu\"].");
+  }
+  throw EngineError(code, "ONNX Runtime cannot use the model: " + what);
 }
 
 }  // namespace
@@ -107,37 +143,52 @@ std::string RuntimeVersion() { return Ort::GetVersionString(); }
 
 std::vector<std::string> AvailableProviders() { return Ort::GetAvailableProviders(); }
 
-std::string CudaProblem() {
+std::string CudaProblem(int device) {
   try {
     Ort::SessionOptions options;
-    AppendCuda(options);
+    SessionSettings settings;
+    settings.device = device;
+    AppendCuda(options, settings);
     return "";
   } catch (const Ort::Exception& e) {
     return e.what();
   }
 }
 
-Session::Session(const std::string& path, Provider provider, int threads, const std::string& code)
+Session::Session(const std::string& path, const SessionSettings& settings, const std::string& code)
     : state_(std::make_shared<SessionState>()) {
+  state_->provider = settings.provider;
+  state_->device = settings.device;
+  const bool cuda = settings.provider == Provider::kCuda;
+  const bool wide = cuda || settings.threads > 1;
   try {
-    const bool cuda = provider == Provider::kCuda;
-    state_->provider = provider;
-    Ort::SessionOptions options = Options(provider, cuda || threads > 1 ? Width::kWide : Width::kNarrow);
-    std::optional<Ort::Session>& first = cuda || threads > 1 ? state_->wide : state_->narrow;
-    first.emplace(Env(), path.c_str(), options);
+    std::optional<Ort::Session>& first = wide ? state_->wide : state_->narrow;
+    first.emplace(Env(), path.c_str(), Options(settings, wide ? Width::kWide : Width::kNarrow));
     state_->graph = Describe(*first, code);
-    if (cuda || threads <= 1) return;
-    Ort::SessionOptions narrow = Options(provider, Width::kNarrow);
-    if (HasDynamicShapes(state_->graph)) narrow.DisableMemPattern();
-    state_->narrow.emplace(Env(), path.c_str(), narrow);
+    if (!cuda && wide) {
+      Ort::SessionOptions narrow = Options(settings, Width::kNarrow);
+      if (HasDynamicShapes(state_->graph)) narrow.DisableMemPattern();
+      state_->narrow.emplace(Env(), path.c_str(), narrow);
+    }
   } catch (const Ort::Exception& e) {
-    throw EngineError(code, std::string("ONNX Runtime cannot use the model: ") + e.what());
+    ThrowLoadFailure(e, code);
   }
+  ReturnMemory();
 }
 
-Session::~Session() = default;
+Session::~Session() {
+  state_.reset();
+  ReturnMemory();
+}
 
 const GraphInfo& Session::graph() const { return state_->graph; }
+
+std::vector<SessionMemory> Session::Memory() const {
+  std::vector<SessionMemory> out;
+  if (state_->wide) out.push_back({true, ArenaBytes(*state_->wide, *state_)});
+  if (state_->narrow) out.push_back({false, ArenaBytes(*state_->narrow, *state_)});
+  return out;
+}
 
 std::vector<Tensor> Session::Run(std::span<const Tensor> feeds, std::span<const std::string> outputs,
                                  bool wide, const std::stop_token& stop) const {
@@ -171,9 +222,13 @@ std::unique_ptr<Bucket> Session::MakeBucket(int64_t capacity,
 
 GraphInfo InspectGraph(const std::string& path) {
   try {
-    Ort::SessionOptions options = Options(Provider::kCpu, Width::kInspect);
+    Ort::SessionOptions options = Options(SessionSettings(), Width::kNarrow);
+    options.SetGraphOptimizationLevel(ORT_DISABLE_ALL);
     const Ort::Session session(Env(), path.c_str(), options);
-    return Describe(session, "bad_request");
+    GraphInfo graph = Describe(session, "bad_request");
+    const WeightCount weights = CountWeights(path);
+    graph.float16 = weights.float16 > weights.float32;
+    return graph;
   } catch (const Ort::Exception& e) {
     throw EngineError("bad_request", std::string("Expected an ONNX model: ") + e.what());
   }

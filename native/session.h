@@ -14,6 +14,20 @@ namespace radserve {
 
 enum class Provider { kCpu, kCuda };
 
+/// What CUDA computes in. kTf32 rounds the factors of products to 10 bits of mantissa; kFloat16 stands for a
+/// graph that is float16 itself: nothing is converted.
+enum class Precision { kFloat32, kTf32, kFloat16 };
+
+struct SessionSettings {
+  Provider provider = Provider::kCpu;
+  /// CPU: cores that a wide run may use.
+  int threads = 1;
+  Precision precision = Precision::kFloat32;
+  /// CUDA: the number of the GPU, and the most bytes of it that the model's arena may take (0: no limit).
+  int device = 0;
+  size_t device_memory = 0;
+};
+
 /// -1 stands for a dynamic dimension; `names` holds its symbol, or "".
 struct TensorInfo {
   std::string name;
@@ -25,6 +39,8 @@ struct TensorInfo {
 struct GraphInfo {
   std::vector<TensorInfo> inputs;
   std::vector<TensorInfo> outputs;
+  /// Most of the weights are float16. Filled by InspectGraph.
+  bool float16 = false;
 };
 
 /// Makes ONNX Runtime's process-wide environment with one pool of `threads` for all wide sessions. Called
@@ -35,9 +51,15 @@ void StartRuntime(int threads);
 std::string RuntimeVersion();
 /// Names as ONNX Runtime gives them: CPUExecutionProvider, CUDAExecutionProvider.
 std::vector<std::string> AvailableProviders();
-/// Tries to load the CUDA provider; the runtime's message (which library is missing) where it cannot, else
-/// "".
-std::string CudaProblem();
+/// Tries to load the CUDA provider and to find that GPU; the runtime's message (which library is missing)
+/// where it cannot, else "".
+std::string CudaProblem(int device);
+
+struct SessionMemory {
+  /// Whether it is the session that spreads a run over all cores; the one of a GPU is wide too.
+  bool wide = false;
+  size_t bytes = 0;
+};
 
 struct SessionState;
 
@@ -47,12 +69,14 @@ struct SessionState;
 class Session {
  public:
   /// Throws EngineError with `code` where the file is no model that the runtime can use.
-  Session(const std::string& path, Provider provider, int threads, const std::string& code);
+  Session(const std::string& path, const SessionSettings& settings, const std::string& code);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
   const GraphInfo& graph() const;
+  /// Memory that the runtime has taken for each of the sessions: weights, and room for what was run so far.
+  std::vector<SessionMemory> Memory() const;
   /// Runs on the calling thread (and the pool, if wide); any number of threads at once. Feeds are not copied;
   /// outputs own the runtime's memory. Stops between nodes when `stop` is requested. Throws EngineError.
   std::vector<Tensor> Run(std::span<const Tensor> feeds, std::span<const std::string> outputs, bool wide,

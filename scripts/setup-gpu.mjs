@@ -74,7 +74,7 @@ function main() {
   const addon = createRequire(import.meta.url)(path.join(release, "addon.node"));
   const { providers } = addon.start({ threads: 1, queueLimit: 1, queueBytes: 1 });
   if (!providers.includes("CUDAExecutionProvider")) fail("The runtime in place does not offer CUDA.");
-  const problem = addon.cudaProblem();
+  const problem = addon.cudaProblem(0);
   console.log(`ONNX Runtime ${version} with the CUDA execution provider is in place.`);
   console.log(
     problem === ""

@@ -81,10 +81,16 @@ const settings = {
     .literal("cpu")
     .optional()
     .describe("cpu: run there where cuda was asked for and cannot work"),
-  gpus: z.array(z.int().min(0)).min(1).optional().describe("Numbers of the GPUs to use (default: all)"),
+  gpus: z
+    .array(z.int().min(0))
+    .min(1)
+    .optional()
+    .describe("Numbers of the GPUs to use; models run on the first of them (default: 0)"),
   gpu_memory: size
     .optional()
-    .describe('Most memory to take of each GPU, for example "8GiB" (default: no limit)'),
+    .describe(
+      'Most GPU memory that the runs of each model may take, beside its weights, for example "8GiB" (default: no limit)',
+    ),
   threads: z
     .int()
     .min(1)
@@ -299,6 +305,11 @@ function misspelt(environment: Environment): string[] {
     });
 }
 
+function unusedGpus({ providers, gpus = [] }: Settings): string[] {
+  if (gpus.length < 2 || !providers.includes("cuda")) return [];
+  return [`RADSERVE_GPUS names ${gpus.length} GPUs; every model runs on the first of them, ${gpus[0]}.`];
+}
+
 function environmentOf(options: LoadOptions): Environment {
   const all = options.environment ?? process.env;
   return Object.fromEntries(Object.entries(all).filter(([, text]) => text !== ""));
@@ -328,7 +339,7 @@ export function loadConfig(options: LoadOptions = {}): Config {
     models_dir: parsed.data.models_dir ?? path.join(packageRoot, "models"),
     threads: parsed.data.threads ?? os.availableParallelism(),
     ...(file === undefined ? {} : { file }),
-    warnings: misspelt(environment),
+    warnings: [...misspelt(environment), ...unusedGpus(parsed.data)],
   };
 }
 
@@ -342,6 +353,19 @@ export function requireFolder(folder: string, variable: string): void {
   throw new ConfigError(
     `${variable}: expected a folder at ${folder}; found ${found === undefined ? "nothing" : "a file"}. Create it or mount it.`,
   );
+}
+
+/** What the settings ask of an engine. */
+export function engineSettings({ providers, gpus, gpu_memory }: Settings): {
+  provider: "cpu" | "cuda";
+  gpu?: number;
+  gpuMemory?: number;
+} {
+  return {
+    provider: providers.includes("cuda") ? "cuda" : "cpu",
+    ...(gpus?.[0] === undefined ? {} : { gpu: gpus[0] }),
+    ...(gpu_memory === undefined ? {} : { gpuMemory: gpu_memory }),
+  };
 }
 
 /** What client commands need: the server's address and a token. */

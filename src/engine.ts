@@ -14,6 +14,7 @@ import {
   checkPlane,
   checkRender,
 } from "./engine-checks.js";
+import { engineStatsSchema, type EngineStats } from "./engine-stats.js";
 import { nativeInput, nativeOutput, type NativeInput, type NativeOutput } from "./engine-specs.js";
 import { asRadserveError, ERRORS, RadserveError, type ErrorCode } from "./errors.js";
 import type { Interpretation, PixelFormat, VolumeGeometry } from "./image.js";
@@ -66,6 +67,8 @@ export interface LoadOptions {
   inputs: ImageInput[];
   outputs: ModelOutput[];
   provider: "cpu" | "cuda";
+  /** What CUDA computes in, float32 where absent; a CPU computes in what the graph is. */
+  precision?: Manifest["execution"]["precision"];
   batching: Manifest["batching"];
 }
 
@@ -75,6 +78,20 @@ export interface LoadedModel {
   inputs: TensorInfo[];
   outputs: TensorInfo[];
   provider: "cpu" | "cuda";
+  /** On the CPU one session spreads a run over all cores, the other stays on one; bytes that each holds after loading. */
+  sessions: SessionMemory[];
+}
+
+export interface SessionMemory {
+  spread: boolean;
+  bytes: number;
+}
+
+export interface GraphInfo {
+  inputs: TensorInfo[];
+  outputs: TensorInfo[];
+  /** Most of its weights are float16. */
+  float16: boolean;
 }
 
 /** Masks are in source pixels; `values` are raw scores after activation. */
@@ -148,7 +165,7 @@ export interface EngineInfo {
 export interface Engine {
   info(): EngineInfo;
   /** Inputs and outputs of a graph without a manifest. Throws bad_request where it is no ONNX model. */
-  inspectGraph(modelPath: string): Promise<{ inputs: TensorInfo[]; outputs: TensorInfo[] }>;
+  inspectGraph(modelPath: string): Promise<GraphInfo>;
   load(options: LoadOptions): Promise<LoadedModel>;
   /** New work is refused; what runs is finished; memory goes back when the last is done. */
   unload(id: number): Promise<void>;
@@ -158,7 +175,8 @@ export interface Engine {
   /** Display picture of one frame, RGB, 8 bits, by the same pixel code that feeds the models. */
   render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
   cancel(cancelId: number): void;
-  stats(): unknown;
+  /** Of the whole process, whoever loaded the models. */
+  stats(): EngineStats;
   /** Waits for what runs, releases sessions that this environment loaded. Idempotent. */
   close(): Promise<void>;
 }
@@ -168,11 +186,17 @@ export interface EngineOptions {
   provider: "cpu" | "cuda";
   /** Where CUDA cannot be used: run on the CPU instead of refusing. */
   fallback?: "cpu";
+  /** Number of the GPU that models run on; the first where absent. */
+  gpu?: number;
+  /** Most bytes of GPU memory that the runs of each model may take, beside its weights; no limit where absent. */
+  gpuMemory?: number;
   /** Threads of the process's engine; all cores where absent. The first engine of a process decides. */
   threads?: number;
   /** Requests, and bytes of their pixels, that may wait; beyond, calls fail with overloaded. The first decides. */
   queueLimit?: number;
   queueBytes?: number;
+  /** Predicted wait beyond which calls fail with overloaded; five minutes where absent. The first decides. */
+  queueSeconds?: number;
 }
 
 interface NativeOptions {
@@ -189,15 +213,21 @@ interface NativeInference {
 }
 
 interface Addon {
-  start(options: { threads: number; queueLimit: number; queueBytes: number }): EngineInfo;
-  cudaProblem(): string;
-  inspect(path: string): Promise<{ inputs: TensorInfo[]; outputs: TensorInfo[] }>;
+  start(options: { threads: number; queueLimit: number; queueBytes: number; queueSeconds: number }): EngineInfo;
+  cudaProblem(device: number): string;
+  inspect(path: string): Promise<GraphInfo>;
   load(options: {
     path: string;
+    name: string;
+    version: string;
+    maxBatch: number;
     provider: "cpu" | "cuda";
+    precision: Manifest["execution"]["precision"];
+    device: number;
+    deviceMemory: number;
     inputs: NativeInput[];
     outputs: NativeOutput[];
-  }): Promise<{ id: number; inputs: TensorInfo[]; outputs: TensorInfo[] }>;
+  }): Promise<Omit<LoadedModel, "provider">>;
   unload(id: number): Promise<void>;
   infer(
     id: number,
@@ -227,17 +257,19 @@ function loadAddon(): Addon {
 
 /** Native errors carry a code of errors.ts; anything else is a fault of ours. */
 function fromNative(thrown: unknown): RadserveError {
-  if (thrown instanceof Error && "code" in thrown && typeof thrown.code === "string" && thrown.code in ERRORS)
-    return new RadserveError(thrown.code as ErrorCode, thrown.message);
+  if (thrown instanceof Error && "code" in thrown && typeof thrown.code === "string" && thrown.code in ERRORS) {
+    const wait = "retryAfter" in thrown ? { retry_after: thrown.retryAfter } : undefined;
+    return new RadserveError(thrown.code as ErrorCode, thrown.message, wait);
+  }
   return asRadserveError(thrown);
 }
 
 /** What keeps CUDA from being used, in one sentence with the fix; undefined where nothing does. */
-function cudaRefusal(addon: Addon, providers: readonly string[]): string | undefined {
+function cudaRefusal(addon: Addon, providers: readonly string[], gpu: number): string | undefined {
   const fix = "or allow the CPU instead (RADSERVE_GPU_FALLBACK=cpu).";
   if (!providers.includes("CUDAExecutionProvider"))
     return `CUDA cannot be used: the CUDA execution provider is not in this ONNX Runtime build. Run npm run setup:gpu, ${fix}`;
-  const problem = addon.cudaProblem();
+  const problem = addon.cudaProblem(gpu);
   if (problem === "") return undefined;
   const library = /\b(lib[\w+-]+\.so[.\d]*): cannot open shared object file/.exec(problem)?.[1];
   return library === undefined
@@ -257,6 +289,8 @@ class NativeEngine implements Engine {
   readonly #addon: Addon;
   readonly #info: EngineInfo;
   readonly #fallback: boolean;
+  readonly #gpu: number;
+  readonly #gpuMemory: number;
   readonly #underWay = new Set<Promise<unknown>>();
   readonly #loaded = new Set<number>();
   #closing: Promise<void> | undefined;
@@ -264,10 +298,13 @@ class NativeEngine implements Engine {
   constructor(options: EngineOptions) {
     this.#addon = loadAddon();
     this.#fallback = options.fallback === "cpu";
+    this.#gpu = options.gpu ?? 0;
+    this.#gpuMemory = options.gpuMemory ?? 0;
     this.#info = this.#addon.start({
       threads: options.threads ?? os.availableParallelism(),
       queueLimit: options.queueLimit ?? 1024,
       queueBytes: options.queueBytes ?? 4 * 2 ** 30,
+      queueSeconds: options.queueSeconds ?? 300,
     });
     this.#provider(options.provider);
   }
@@ -276,16 +313,22 @@ class NativeEngine implements Engine {
     return this.#info;
   }
 
-  inspectGraph(modelPath: string): Promise<{ inputs: TensorInfo[]; outputs: TensorInfo[] }> {
+  inspectGraph(modelPath: string): Promise<GraphInfo> {
     return this.#call(() => this.#addon.inspect(modelPath));
   }
 
   load(options: LoadOptions): Promise<LoadedModel> {
     return this.#call(async () => {
       const provider = this.#provider(options.provider);
-      const { id, inputs, outputs } = await this.#addon.load({
+      const { id, inputs, outputs, sessions } = await this.#addon.load({
         path: options.modelPath,
+        name: options.name,
+        version: options.version,
+        maxBatch: options.batching.max,
         provider,
+        precision: options.precision ?? "float32",
+        device: this.#gpu,
+        deviceMemory: this.#gpuMemory,
         inputs: options.inputs.map(nativeInput),
         outputs: options.outputs.map(nativeOutput),
       });
@@ -296,7 +339,7 @@ class NativeEngine implements Engine {
         throw mismatch;
       }
       this.#loaded.add(id);
-      return { id, inputs, outputs, provider };
+      return { id, inputs, outputs, provider, sessions };
     });
   }
 
@@ -347,8 +390,8 @@ class NativeEngine implements Engine {
     this.#addon.cancel(cancelId);
   }
 
-  stats(): unknown {
-    return this.#addon.stats();
+  stats(): EngineStats {
+    return engineStatsSchema.parse(this.#addon.stats());
   }
 
   close(): Promise<void> {
@@ -365,7 +408,7 @@ class NativeEngine implements Engine {
   /** The provider that will be used, or a refusal. */
   #provider(wanted: "cpu" | "cuda"): "cpu" | "cuda" {
     if (wanted === "cpu") return "cpu";
-    const refusal = cudaRefusal(this.#addon, this.#info.providers);
+    const refusal = cudaRefusal(this.#addon, this.#info.providers, this.#gpu);
     if (refusal === undefined) return "cuda";
     if (this.#fallback) return "cpu";
     throw new RadserveError("model_unavailable", refusal);

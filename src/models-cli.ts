@@ -2,7 +2,7 @@
 import { existsSync } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
-import type { Engine, InferResult, LoadedModel, Plane, Tensor } from "./engine.js";
+import type { Engine, GraphInfo, InferResult, LoadedModel, Plane, Tensor } from "./engine.js";
 import { asRadserveError, RadserveError } from "./errors.js";
 import { volumeOf } from "./dicom/volume.js";
 import type { Image, VolumeGeometry } from "./image.js";
@@ -12,7 +12,7 @@ import { toleranceFor } from "./models/canary.js";
 import { compareTensors } from "./models/compare.js";
 import { draftManifest } from "./models/draft.js";
 import { explainIssues, type Problem } from "./models/explain.js";
-import { checkGraph, tensorText, type Graph } from "./models/graph.js";
+import { checkGraph, tensorText } from "./models/graph.js";
 import { fileSha256 } from "./models/hash.js";
 import { loadSession, modelFolders, type Provider } from "./models/load.js";
 import { graphPath, readModelFolder, type FolderReport, type SoundModel } from "./models/read.js";
@@ -97,7 +97,7 @@ export async function modelsInit(onnxPath: string, engine: Engine): Promise<Comm
   return { text, exitCode: 0, data: { path: target, manifest, open, missing } };
 }
 
-function graphLines(graph: Graph): string[] {
+function graphLines(graph: GraphInfo): string[] {
   return [
     ...graph.inputs.map((t) => `  input   ${t.name}: ${tensorText(t)}`),
     ...graph.outputs.map((t) => `  output  ${t.name}: ${tensorText(t)}`),

@@ -4,7 +4,8 @@
  * because aborting a task that runs would end its whole thread and the other images on it.
  */
 import { Piscina } from "piscina";
-import type { EngineThreadOptions, WorkerResult, WorkerTask } from "./worker.js";
+import type { EngineOptions } from "./engine.js";
+import type { WorkerResult, WorkerTask } from "./worker.js";
 import { RadserveError } from "./errors.js";
 import type { InferTask } from "./infer.js";
 import type { Logger } from "./log.js";
@@ -23,7 +24,7 @@ export interface PoolOptions {
   maxQueue: number;
   /** The entries as they are now: a task takes them when it starts, so that none waits with a model since replaced. */
   models: () => readonly ModelEntry[];
-  engine: EngineThreadOptions;
+  engine: EngineOptions;
   /** Stops the native part of a task that a thread has already. */
   cancelRunning: (cancelId: number) => void;
   log: Logger;

@@ -4,8 +4,8 @@
  */
 import type { Server, ServerResponse } from "node:http";
 import { Socket } from "node:net";
-import { ConfigError, type Config } from "./config.js";
-import { createEngine, type Engine } from "./engine.js";
+import { ConfigError, engineSettings, type Config } from "./config.js";
+import { createEngine, type Engine, type EngineOptions } from "./engine.js";
 import { RadserveError } from "./errors.js";
 import type { ServedModels } from "./handlers.js";
 import { WatchedKeys } from "./keys.js";
@@ -67,17 +67,21 @@ class LoadingModels implements ServedModels {
 type Providers = Config["providers"];
 
 /** The engine with the providers that were asked for. Throws ConfigError where cuda cannot work and has no fallback. */
-function startEngine(config: Config, log: Logger): { engine: Engine; providers: Providers } {
-  const provider = config.providers.includes("cuda") ? "cuda" : "cpu";
+function startEngine(
+  config: Config,
+  log: Logger,
+): { engine: Engine; providers: Providers; options: EngineOptions } {
+  const options = engineSettings(config);
   try {
-    return { engine: createEngine({ provider }), providers: config.providers };
+    return { engine: createEngine(options), providers: config.providers, options };
   } catch (error) {
-    if (provider === "cuda" && config.gpu_fallback === "cpu") {
+    if (options.provider === "cuda" && config.gpu_fallback === "cpu") {
       log.warn(
         { fault: faultForLog(error) },
         "cuda cannot be used; running on the cpu as RADSERVE_GPU_FALLBACK says",
       );
-      return { engine: createEngine({ provider: "cpu" }), providers: ["cpu"] };
+      const cpu = { provider: "cpu" } as const;
+      return { engine: createEngine(cpu), providers: ["cpu"], options: cpu };
     }
     throw new ConfigError(error instanceof Error ? error.message : "The engine cannot be started.", {
       cause: error,
@@ -100,7 +104,7 @@ class ServingProcess {
       input: await resolveRoots(config.input_roots, "RADSERVE_INPUT_ROOTS"),
       output: await resolveRoots(config.output_roots, "RADSERVE_OUTPUT_ROOTS"),
     };
-    const { engine, providers } = startEngine(config, this.log);
+    const { engine, providers, options } = startEngine(config, this.log);
     const keyring = new WatchedKeys(config.keys_dir, (message) => this.log.error(message));
     const models = new LoadingModels(
       loadModels({ directory: config.models_dir, engine, providers, log: this.log }),
@@ -110,7 +114,7 @@ class ServingProcess {
       threads: config.threads,
       maxQueue: config.max_queue,
       models: () => models.entries,
-      engine: { provider: providers.includes("cuda") ? "cuda" : "cpu" },
+      engine: options,
       cancelRunning: (cancelId) => engine.cancel(cancelId),
       log: this.log,
     });

@@ -1,16 +1,12 @@
 /** One worker thread: reads, infers and writes images; only paths, small JSON and numbers come in and go out. */
 import { workerData } from "node:worker_threads";
-import { createEngine, type Engine } from "./engine.js";
+import { createEngine, type Engine, type EngineOptions } from "./engine.js";
 import { asRadserveError, type ErrorObject } from "./errors.js";
 import { infer, type InferTask } from "./infer.js";
 import { faultForLog } from "./log.js";
 import type { ModelEntry } from "./models.js";
 import type { Answer } from "./results/receipt.js";
 import { warmUp } from "./warm.js";
-
-export interface EngineThreadOptions {
-  provider: "cpu" | "cuda";
-}
 
 export interface WorkerTask {
   task: InferTask;
@@ -26,8 +22,7 @@ let engine: Engine | undefined;
 
 /** Created on first use and kept: sessions are process-wide, only the way back into this thread is its own. */
 function engineOfThread(): Engine {
-  const { provider } = workerData as EngineThreadOptions;
-  engine ??= createEngine({ provider });
+  engine ??= createEngine(workerData as EngineOptions);
   return engine;
 }
 

@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import t from "tap";
-import { ConfigError, loadConfig, parseSize, settingsTable } from "../src/config.js";
+import { ConfigError, engineSettings, loadConfig, parseSize, settingsTable } from "../src/config.js";
 
 const directory = mkdtempSync(path.join(os.tmpdir(), "radserve-config-"));
 const state = path.join(directory, "state");
@@ -85,6 +85,15 @@ t.test("a misspelt variable is told", (t) => {
   t.strictSame(load({ RADSERVE_INPUT_ROOT: "/a" }).warnings, [
     "The environment variable RADSERVE_INPUT_ROOT means nothing here; the nearest known is RADSERVE_INPUT_ROOTS.",
   ]);
+  t.end();
+});
+
+t.test("models run on the first of the GPUs, which is told where there are more", (t) => {
+  const several = load({ RADSERVE_PROVIDERS: "cuda,cpu", RADSERVE_GPUS: "2,0", RADSERVE_GPU_MEMORY: "8GiB" });
+  t.strictSame(engineSettings(several), { provider: "cuda", gpu: 2, gpuMemory: 8 * 2 ** 30 });
+  t.match(several.warnings, [/names 2 GPUs; every model runs on the first of them, 2/]);
+  t.strictSame(load({ RADSERVE_PROVIDERS: "cuda", RADSERVE_GPUS: "1" }).warnings, []);
+  t.strictSame(engineSettings(load({})), { provider: "cpu" });
   t.end();
 });
 

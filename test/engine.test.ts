@@ -67,7 +67,14 @@ t.test("inspects graphs, and refuses what is none", async (t) => {
   t.strictSame(await engine.inspectGraph(identityPath), {
     inputs: [{ name: "x", dtype: "float32", shape: [-1, 1, -1, -1], names: ["n", "", "h", "w"] }],
     outputs: [{ name: "y", dtype: "float32", shape: [-1, 1, -1, -1], names: ["n", "", "h", "w"] }],
+    float16: false,
   });
+  const half = writeModel(folder, {
+    ...identity,
+    name: "half",
+    initializers: [{ name: "unused", dtype: "float16", shape: [2], data: [1, 2] }],
+  });
+  t.equal((await engine.inspectGraph(half)).float16, true);
   const broken = path.join(folder, "broken.onnx");
   writeFileSync(broken, "no model");
   t.equal((await failure(engine.inspectGraph(broken))).code, "bad_request");
@@ -242,7 +249,7 @@ t.test("running and waiting work is cancelled, deadlines hold, the queue is boun
   const late = start(1, 30);
   t.equal((await late).code, "deadline_exceeded", "while it runs");
   const running = [start(2), start(3)];
-  while ((engine.stats() as { running: number }).running < 2) await new Promise((r) => setImmediate(r));
+  while (engine.stats().running < 2) await new Promise((r) => setImmediate(r));
   const waiting = [start(4), start(4), start(4), start(5, 20)];
   t.equal((await start(6)).code, "overloaded");
   t.equal((await waiting[3]!).code, "deadline_exceeded", "while it waits");

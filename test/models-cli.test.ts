@@ -52,6 +52,13 @@ t.test("commands that run a model", { skip: noEngine }, async (t) => {
     const { text } = await modelsCheck(folder, options);
     t.match(text, /inputs\[0\]\.dtype: Expected float32, found uint8/);
     t.match(text, /the graph's "hu" is float32 \[batch, 1, rows, columns\]/);
+    const half = copyModel(t.testdir({ half: {} }), "ct-tissue", "half", (m) => {
+      m.execution.precision = "float16";
+    });
+    t.match(
+      (await modelsCheck(half, options)).text,
+      /execution\.precision: float16 means that the graph itself is/,
+    );
   });
 
   await t.test(

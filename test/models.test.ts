@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { onnxModel } from "../scripts/lib/onnx-model.js";
@@ -24,6 +24,34 @@ function wrongCanary(directory: string, name: string): void {
     m.canary!.expected[0]!.file.sha256 = createHash("sha256").update(expected).digest("hex");
   });
   writeFileSync(join(folder, "canary", "tissue.npy"), expected);
+}
+
+/** A model with 4 MB of weights, which it adds to its image. */
+function wideModel(directory: string): string {
+  const data = new Uint8Array(new Float32Array(256 * 256).fill(1e-3).buffer);
+  const layers = Array.from({ length: 16 }, (_, i) => i);
+  const graph = onnxModel({
+    name: "wide",
+    inputs: [{ name: "hu", dtype: "float32", shape: ["batch", 1, 256, 256] }],
+    outputs: [{ name: "y16", dtype: "float32", shape: ["batch", 1, 256, 256] }],
+    initializers: layers.map((i) => ({ name: `w${i}`, dtype: "float32", shape: [256, 256], data })),
+    nodes: layers.map((i) => ({
+      op: "Add",
+      inputs: [i === 0 ? "hu" : `y${i}`, `w${i}`],
+      outputs: [`y${i + 1}`],
+    })),
+  });
+  const folder = copyModel(directory, "ct-tissue", "wide", (m) => {
+    const sha256 = createHash("sha256").update(graph).digest("hex");
+    m.stage = "draft";
+    delete m.canary;
+    m.results.outputs = ["json"];
+    m.files = [{ path: "model.onnx", sha256 }];
+    Object.assign(m.inputs[0]!, { size: { kind: "fixed", height: 256, width: 256 }, fit: "stretch" });
+    m.outputs = [{ kind: "heatmap", tensor: "y16", activation: "none", label: { label: "value" } }];
+  });
+  writeFileSync(join(folder, "model.onnx"), graph);
+  return join(folder, "model.json");
 }
 
 t.test("models", { skip: noEngine }, async (t) => {
@@ -184,6 +212,75 @@ t.test("models", { skip: noEngine }, async (t) => {
     copyModel(directory, "ct-tissue", "fails");
     await Promise.all([set.reload(), set.reload()]);
     t.strictSame(set.problems, [], "a good reload clears it");
+    await set.close();
+  });
+
+  await t.test("off, shadow and active, required and optional, from one reload to the next", async (t) => {
+    const directory = t.testdir();
+    const is = (release: Manifest["release"], required: boolean) =>
+      copyModel(directory, "ct-tissue", "model", (m) => Object.assign(m, { release, required }));
+    copyModel(directory, "ct-tissue", "other", (m) => (m.required = false));
+    is("off", true);
+    const set = await load(directory);
+    t.match(entry(set, "model"), { state: "off", nativeId: undefined });
+    t.equal(set.ready(), true, "one that is off is not waited for");
+
+    is("shadow", true);
+    t.strictSame((await set.reload()).replaced, ["model"]);
+    t.match(entry(set, "model"), { state: "ready", manifest: { release: "shadow" } });
+    const shadow = entry(set, "model").nativeId!;
+    is("active", true);
+    t.strictSame((await set.reload()).replaced, ["model"]);
+    t.match(entry(set, "model"), { state: "ready", manifest: { release: "active" } });
+    await t.rejects(
+      engine().runTensors(shadow, []),
+      { code: "model_unavailable" },
+      "the old session is gone",
+    );
+
+    const folder = is("active", false);
+    writeFileSync(join(folder, "model.onnx"), "other weights");
+    t.match((await set.reload()).failed, [{ name: "model", kept: true }]);
+    t.match(entry(set, "model"), { state: "ready", manifest: { required: true } });
+    t.equal(set.ready(), true, "the old one serves");
+    t.match(set.problems, [{ name: "model", required: true }]);
+    const active = entry(set, "model").nativeId!;
+    is("off", true);
+    t.strictSame((await set.reload()).replaced, ["model"]);
+    t.strictSame(set.problems, []);
+    await t.rejects(engine().runTensors(active, []), { code: "model_unavailable" }, "off gives memory back");
+    await set.close();
+  });
+
+  await t.test("a swap that nobody confirms still gives the old sessions back", async (t) => {
+    const directory = t.testdir();
+    copyModel(directory, "ct-tissue", "model");
+    const set = await load(directory);
+    const old = entry(set, "model").nativeId!;
+    copyModel(directory, "ct-tissue", "model", (m) => (m.version = "2.0.0"));
+    const lost = new Error("the workers are gone");
+    await t.rejects(set.reload({ swapped: () => Promise.reject(lost) }), lost);
+    t.equal(entry(set, "model").version, "2.0.0");
+    await t.rejects(engine().runTensors(old, []), { code: "model_unavailable" });
+    await set.close();
+  });
+
+  await t.test("a hundred reloads leave the memory where it was", async (t) => {
+    const directory = t.testdir();
+    const file = wideModel(directory);
+    const manifest = readFileSync(file, "utf8");
+    const set = await load(directory);
+    t.strictSame(set.problems, []);
+    const reload = async (n: number) => {
+      writeFileSync(file, manifest.replace('"version":"1.0.0"', `"version":"1.0.${n}"`));
+      t.equal((await set.reload()).replaced[0], "wide");
+    };
+    for (let n = 1; n <= 20; n++) await reload(n);
+    const before = process.memoryUsage.rss();
+    for (let n = 21; n <= 120; n++) await reload(n);
+    const after = process.memoryUsage.rss();
+    // One session of it kept by each reload would make it several times as much.
+    t.ok(after < before * 1.15, `${after} bytes after, ${before} before`);
     await set.close();
   });
 

@@ -3,7 +3,7 @@ import { accessSync, constants, statfsSync, statSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import sharp from "sharp";
-import { ConfigError, type Config } from "../config.js";
+import { ConfigError, engineSettings, type Config } from "../config.js";
 import { createEngine } from "../engine.js";
 import { readKeys } from "../keys.js";
 import { isInside } from "../paths.js";
@@ -40,9 +40,10 @@ function machine(): Finding[] {
 }
 
 async function engine(config: Config): Promise<Finding[]> {
-  const provider = config.providers.includes("cuda") ? "cuda" : "cpu";
+  const options = engineSettings(config);
+  const { provider } = options;
   try {
-    const started = createEngine({ provider });
+    const started = createEngine(options);
     const { onnxRuntimeVersion, providers } = started.info();
     await started.close();
     return [

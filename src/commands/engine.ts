@@ -1,5 +1,5 @@
 /** An engine for the length of one command. */
-import type { Config } from "../config.js";
+import { engineSettings, type Config } from "../config.js";
 import { createEngine, type Engine } from "../engine.js";
 import { RadserveError } from "../errors.js";
 
@@ -19,12 +19,12 @@ export async function withEngine<T>(
 }
 
 function start(config: Config): { engine: Engine; providers: Providers } {
-  if (!config.providers.includes("cuda"))
-    return { engine: createEngine({ provider: "cpu" }), providers: config.providers };
+  const options = engineSettings(config);
   try {
-    return { engine: createEngine({ provider: "cuda" }), providers: config.providers };
+    return { engine: createEngine(options), providers: config.providers };
   } catch (error) {
-    if (!(error instanceof RadserveError) || config.gpu_fallback !== "cpu") throw error;
+    if (options.provider === "cpu" || !(error instanceof RadserveError) || config.gpu_fallback !== "cpu")
+      throw error;
     return { engine: createEngine({ provider: "cpu" }), providers: ["cpu"] };
   }
 }

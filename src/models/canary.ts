@@ -28,7 +28,8 @@ export function toleranceFor(manifest: Manifest, provider: "cpu" | "cuda"): Tole
 }
 
 /**
- * Runs a loaded model once: its canary where it has one, else a tensor of zeros.
+ * Runs a loaded model: its canary where it has one, else a tensor of zeros; then two at once, because those run on
+ * another session than one alone, and the first run of each session is slow.
  * Throws RadserveError `model_unavailable` where the canary's output differs, and what the engine throws.
  */
 export async function warmUp(
@@ -37,20 +38,25 @@ export async function warmUp(
   manifest: Manifest,
   directory: string,
 ): Promise<void> {
-  if (manifest.canary !== undefined) return runCanary(engine, loaded, manifest, directory);
-  const feeds = manifest.inputs.map(zeroInput);
-  await engine.runTensors(loaded.id, feeds);
+  const feeds =
+    manifest.canary === undefined
+      ? manifest.inputs.map(zeroInput)
+      : await runCanary(engine, loaded, manifest, directory);
+  if (manifest.canary === undefined) await engine.runTensors(loaded.id, feeds);
+  if (loaded.sessions.length > 1)
+    await Promise.all([engine.runTensors(loaded.id, feeds), engine.runTensors(loaded.id, feeds)]);
 }
 
+/** What the canary feeds, once its outputs have been found right. */
 async function runCanary(
   engine: Engine,
   loaded: LoadedModel,
   manifest: Manifest,
   directory: string,
-): Promise<void> {
+): Promise<Tensor[]> {
   const { canary, inputs } = manifest;
   const input = inputs[0];
-  if (canary === undefined || input === undefined) return;
+  if (canary === undefined || input === undefined) return [];
   const precision = effectivePrecision(loaded.provider, manifest.execution.precision);
   const tolerance = toleranceFor(manifest, loaded.provider);
   if (tolerance === undefined)
@@ -66,6 +72,7 @@ async function runCanary(
     const difference = compareTensors(await readTensor(directory, file.path), actual, tolerance);
     if (!difference.equal) throw failed(`the canary's output "${tensor}" is wrong here: ${difference.text}`);
   }
+  return [feed];
 }
 
 async function readTensor(directory: string, path: string): Promise<Omit<Tensor, "name">> {

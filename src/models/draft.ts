@@ -1,6 +1,5 @@
 /** A first manifest from a graph: what the graph says is filled in, what it cannot say is null and stays to be filled. */
-import type { TensorInfo } from "../engine.js";
-import type { Graph } from "./graph.js";
+import type { GraphInfo, TensorInfo } from "../engine.js";
 
 export interface Draft {
   /** Not yet a manifest: null wherever a person must decide. */
@@ -16,7 +15,7 @@ const IMAGE_TYPES = ["float32", "float16", "uint8", "int8", "uint16", "int16", "
  * Draft for a graph. `name` is the folder's; `file` and its hash are the graph's. Nothing is guessed: layout and sizes
  * are taken only where the shape leaves no doubt.
  */
-export function draftManifest(name: string, file: { path: string; sha256: string }, graph: Graph): Draft {
+export function draftManifest(name: string, file: { path: string; sha256: string }, graph: GraphInfo): Draft {
   const image = graph.inputs[0];
   const manifest = {
     $schema: "../model.schema.json",
@@ -34,7 +33,7 @@ export function draftManifest(name: string, file: { path: string; sha256: string
     inputs: image === undefined ? [] : [draftInput(image)],
     outputs: graph.outputs.map(draftOutput),
     batching: { max: (image?.shape[0] ?? -1) === -1 ? 8 : (image?.shape[0] ?? 1) },
-    execution: { providers: ["cpu"], precision: "float32" },
+    execution: { providers: ["cpu"], precision: graph.float16 ? "float16" : "float32" },
     results: { outputs: ["json", "png"] },
   };
   return { manifest, open: nulls(manifest, "") };

@@ -3,22 +3,18 @@
  * labels the last layer has. What a dynamic dimension leaves open the canary shows.
  */
 import { closest } from "fastest-levenshtein";
-import type { TensorInfo } from "../engine.js";
+import type { GraphInfo, TensorInfo } from "../engine.js";
 import { labelsOf, mayOverlap, type ImageInput, type Manifest, type ModelOutput } from "../manifest.js";
 import { pathText, type Problem } from "./explain.js";
 
-export interface Graph {
-  inputs: TensorInfo[];
-  outputs: TensorInfo[];
-}
-
 /** Every disagreement between a manifest and the graph that its first file holds. */
-export function checkGraph(manifest: Manifest, graph: Graph): Problem[] {
+export function checkGraph(manifest: Manifest, graph: GraphInfo): Problem[] {
   return [
     ...manifest.inputs.flatMap((input, i) => checkInput(input, graph.inputs, ["inputs", i])),
     ...unfedInputs(manifest, graph),
     ...manifest.outputs.flatMap((output, o) => checkOutput(output, graph.outputs, ["outputs", o])),
     ...checkCanaryNames(manifest, graph),
+    ...checkPrecision(manifest, graph),
   ];
 }
 
@@ -40,7 +36,7 @@ function named(name: string, tensors: readonly TensorInfo[], path: PropertyKey[]
 
 const isProblem = (value: TensorInfo | Problem): value is Problem => "message" in value;
 
-function unfedInputs(manifest: Manifest, graph: Graph): Problem[] {
+function unfedInputs(manifest: Manifest, graph: GraphInfo): Problem[] {
   const fed = new Set(manifest.inputs.map((i) => i.tensor));
   return graph.inputs
     .filter((t) => !fed.has(t.name) && manifest.inputs.length < graph.inputs.length)
@@ -127,9 +123,19 @@ function channelsOf(output: ModelOutput): number | undefined {
   }
 }
 
-function checkCanaryNames(manifest: Manifest, graph: Graph): Problem[] {
+function checkCanaryNames(manifest: Manifest, graph: GraphInfo): Problem[] {
   return (manifest.canary?.expected ?? []).flatMap((expected, i) => {
     const info = named(expected.tensor, graph.outputs, ["canary", "expected", i, "tensor"]);
     return isProblem(info) ? [info] : [];
   });
+}
+
+/** Nothing is converted: the graph is what it was validated as, and the manifest says which that is. */
+function checkPrecision(manifest: Manifest, graph: GraphInfo): Problem[] {
+  const { precision } = manifest.execution;
+  if ((precision === "float16") === graph.float16) return [];
+  const message = graph.float16
+    ? `Expected float16, because most of the graph's weights are; found ${precision}`
+    : "float16 means that the graph itself is float16, and this one is not: convert and validate it first, or enter float32 or tf32";
+  return [{ path: "execution.precision", message }];
 }

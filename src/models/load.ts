@@ -107,7 +107,9 @@ export async function loadSession(
   const mistakes = checkGraph(manifest, await engine.inspectGraph(modelPath));
   if (mistakes.length > 0) throw RadserveError.fromObject(problemsError(basename(directory), mistakes));
   const { name, version, inputs, outputs, batching } = manifest;
-  const loaded = await engine.load({ modelPath, name, version, inputs, outputs, provider, batching });
+  const { precision } = manifest.execution;
+  const described = { name, version, inputs, outputs, precision, batching };
+  const loaded = await engine.load({ modelPath, provider, ...described });
   try {
     await warmUp(engine, loaded, manifest, directory);
   } catch (thrown) {

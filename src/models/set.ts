@@ -97,8 +97,11 @@ function modelSet(options: LoadModelsOptions, state: State): ModelSet {
     for (const name of [...report.added, ...report.replaced, ...report.removed, ...report.unchanged])
       state.stale.delete(name);
     for (const { name, error, kept } of report.failed) if (kept) state.stale.set(name, error);
-    await reloadOptions.swapped?.(entries);
-    for (const id of retired) await options.engine.unload(id);
+    try {
+      await reloadOptions.swapped?.(entries);
+    } finally {
+      for (const id of retired) await options.engine.unload(id);
+    }
     return report;
   };
   return {

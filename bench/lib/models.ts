@@ -1,0 +1,138 @@
+/** The networks of the engine's bench, with random weights of a fixed seed: their speed is that of trained ones. */
+import {
+  float,
+  int,
+  ints,
+  onnxModel,
+  type Attribute,
+  type Node,
+  type TensorValue,
+} from "../../scripts/lib/onnx-model.js";
+
+/** Pseudo-random numbers in [0, 1): Mulberry32. */
+function uniform(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let t = Math.imul(state ^ (state >>> 15), 1 | state);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** Standard normal numbers (Box and Muller 1958). */
+function normal(random: () => number): () => number {
+  return () => Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
+}
+
+/** A graph as it grows: every layer takes the name of its input and gives the name of its output. */
+class Network {
+  readonly nodes: Node[] = [];
+  readonly initializers: TensorValue[] = [];
+  readonly #normal: () => number;
+
+  constructor(seed: number) {
+    this.#normal = normal(uniform(seed));
+  }
+
+  constant(shape: readonly number[], value: () => number): string {
+    const name = `w${this.initializers.length}`;
+    const data = Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, value);
+    this.initializers.push({ name, dtype: "float32", shape, data: new Uint8Array(data.buffer) });
+    return name;
+  }
+
+  layer(op: string, inputs: readonly string[], attributes: Record<string, Attribute> = {}): string {
+    const output = `t${this.nodes.length}`;
+    this.nodes.push({ op, inputs, outputs: [output], attributes });
+    return output;
+  }
+
+  /** Weights of He et al. 2015, section 2.2: activations keep their variance, so they stay finite and normal numbers. */
+  conv(x: string, from: number, to: number, side: number, stride = 1): string {
+    const deviation = Math.sqrt(2 / (from * side * side));
+    const w = this.constant([to, from, side, side], () => this.#normal() * deviation);
+    const pad = side >> 1;
+    return this.layer("Conv", [x, w], {
+      kernel_shape: ints([side, side]),
+      strides: ints([stride, stride]),
+      pads: ints([pad, pad, pad, pad]),
+    });
+  }
+
+  normRelu(x: string, channels: number): string {
+    const about = (mean: number, deviation: number) =>
+      this.constant([channels], () => mean + deviation * Math.max(-3, Math.min(3, this.#normal())));
+    const [scale, shift, mean, variance] = [about(1, 0.1), about(0, 0.1), about(0, 0.1), about(1, 0.1)];
+    const normalised = this.layer("BatchNormalization", [x, scale, shift, mean, variance], {
+      epsilon: float(1e-5),
+    });
+    return this.layer("Relu", [normalised]);
+  }
+
+  pool(x: string, op: "MaxPool" | "AveragePool", side: number, pad: number): string {
+    return this.layer(op, [x], {
+      kernel_shape: ints([side, side]),
+      strides: ints([2, 2]),
+      pads: ints([pad, pad, pad, pad]),
+    });
+  }
+
+  /** Global average, then one logit for each label. */
+  head(x: string, channels: number, labels: number): string {
+    const average = this.layer("Flatten", [this.layer("GlobalAveragePool", [x])], { axis: int(1) });
+    const deviation = Math.sqrt(1 / channels);
+    const w = this.constant([labels, channels], () => this.#normal() * deviation);
+    const bias = this.constant([labels], () => 0);
+    return this.layer("Gemm", [average, w, bias], { transB: int(1) });
+  }
+
+  /** The bytes of the model: input `x`, [batch, 1, height, width], output `y`, [batch, labels]. */
+  bytes(name: string, side: number | undefined, last: string, labels: number): Uint8Array {
+    this.nodes.push({ op: "Identity", inputs: [last], outputs: ["y"] });
+    const sides = side === undefined ? ["height", "width"] : [side, side];
+    return onnxModel({
+      name,
+      inputs: [{ name: "x", dtype: "float32", shape: ["batch", 1, ...sides] }],
+      outputs: [{ name: "y", dtype: "float32", shape: ["batch", labels] }],
+      nodes: this.nodes,
+      initializers: this.initializers,
+    });
+  }
+}
+
+export const LABELS = 18;
+
+const GROWTH = 32;
+const BLOCKS = [6, 12, 24, 16];
+
+/** DenseNet-121 (Huang et al. 2017, table 1) for one channel of 224 x 224 and 18 labels, as chest X-ray models have it. */
+export function denseNet121(): Uint8Array {
+  const net = new Network(121);
+  let channels = 64;
+  let x = net.pool(net.normRelu(net.conv("x", 1, channels, 7, 2), channels), "MaxPool", 3, 1);
+  for (const [block, layers] of BLOCKS.entries()) {
+    for (let layer = 0; layer < layers; layer++) {
+      const narrow = net.conv(net.normRelu(x, channels), channels, 4 * GROWTH, 1);
+      const grown = net.conv(net.normRelu(narrow, 4 * GROWTH), 4 * GROWTH, GROWTH, 3);
+      x = net.layer("Concat", [x, grown], { axis: int(1) });
+      channels += GROWTH;
+    }
+    if (block === BLOCKS.length - 1) break;
+    x = net.pool(net.conv(net.normRelu(x, channels), channels, channels / 2, 1), "AveragePool", 2, 0);
+    channels /= 2;
+  }
+  return net.bytes("densenet121", 224, net.head(net.normRelu(x, channels), channels, LABELS), LABELS);
+}
+
+/** Four strided convolutions of an image of any size: a few milliseconds on one core. */
+export function smallCnn(): Uint8Array {
+  const net = new Network(4);
+  let x = "x";
+  let channels = 1;
+  for (const next of [16, 32, 64, 128]) {
+    x = net.normRelu(net.conv(x, channels, next, 3, 2), next);
+    channels = next;
+  }
+  return net.bytes("small-cnn", undefined, net.head(x, channels, LABELS), LABELS);
+}

@@ -1,0 +1,140 @@
+#include "../session.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "check.h"
+#include "onnx.h"
+
+// The runtime itself leaks a few bytes for each process.
+extern "C" const char* __lsan_default_suppressions() { return "leak:libonnxruntime.so"; }
+
+namespace {
+
+using radserve::Bucket;
+using radserve::Session;
+using radserve::SessionSettings;
+using radserve::Tensor;
+using radserve::test::CodeOf;
+using radserve::test::OneNode;
+
+const std::vector<std::string> kOutputs = {"y"};
+
+/// A session for a model that is on disk only while it loads.
+std::unique_ptr<Session> Load(const std::string& model, int threads = 2) {
+  radserve::StartRuntime(2);
+  const std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                     ("radserve-session-test-" + std::to_string(getpid()) + ".onnx");
+  std::ofstream(path, std::ios::binary) << model;
+  SessionSettings settings;
+  settings.threads = threads;
+  auto session = std::make_unique<Session>(path, settings, "model_unavailable");
+  std::filesystem::remove(path);
+  return session;
+}
+
+void Fill(Bucket& bucket, int64_t row, float first) {
+  const std::span<std::byte> bytes = bucket.Row(0, row);
+  auto* values = reinterpret_cast<float*>(bytes.data());
+  std::iota(values, values + bytes.size() / sizeof(float), first);
+}
+
+std::vector<float> Row(Bucket& bucket, int64_t row) { return AsFloats(bucket.TakeRow(row).at(0)); }
+
+TEST("each row of a batch comes back as a tensor of its own") {
+  const auto session = Load(OneNode("Add", {"x", "x"}, {0, 2, 2}, {0, 2, 2}));
+  const auto bucket = session->MakeBucket(4, {{2, 2}}, kOutputs);
+  EQUAL(bucket->capacity(), 4);
+  EQUAL(bucket->Row(0, 3).size(), size_t{16});
+  for (const bool wide : {false, true}) {
+    bucket->SetWide(wide);
+    for (const int64_t rows : {4, 1, 3}) {
+      for (int64_t row = 0; row < rows; ++row) Fill(*bucket, row, static_cast<float>(10 * row + rows));
+      bucket->Run(rows, {});
+      for (int64_t row = 0; row < rows; ++row) {
+        const std::vector<Tensor> taken = bucket->TakeRow(row);
+        EQUAL(taken.size(), size_t{1});
+        EQUAL(taken[0].name, "y");
+        CHECK(taken[0].shape == (std::vector<int64_t>{1, 2, 2}));
+        const auto first = static_cast<float>(2 * (10 * row + rows));
+        CHECK(AsFloats(taken[0]) == (std::vector<float>{first, first + 2, first + 4, first + 6}));
+      }
+    }
+  }
+}
+END;
+
+TEST("a taken row outlives the next run and the bucket") {
+  const auto session = Load(OneNode("Add", {"x", "x"}, {0, 1}, {0, 1}));
+  auto bucket = session->MakeBucket(2, {{1}}, kOutputs);
+  Fill(*bucket, 0, 5);
+  bucket->Run(1, {});
+  const std::vector<Tensor> taken = bucket->TakeRow(0);
+  Fill(*bucket, 0, 7);
+  bucket->Run(1, {});
+  bucket.reset();
+  EQUAL(AsFloats(taken[0])[0], 10.0F);
+}
+END;
+
+TEST("a graph of fixed batch size runs whole, and what earlier batches left in the padding is gone") {
+  const auto session = Load(OneNode("Softmax", {"x"}, {3, 1}, {3, 1}, "axis", 0));
+  const auto bucket = session->MakeBucket(3, {{1}}, kOutputs);
+  Fill(*bucket, 0, 1);
+  bucket->Run(1, {});
+  const std::vector<float> alone = Row(*bucket, 0);
+  for (int64_t row = 0; row < 3; ++row) Fill(*bucket, row, 50);
+  bucket->Run(3, {});
+  Fill(*bucket, 0, 1);
+  Fill(*bucket, 2, 90);
+  bucket->Run(1, {});
+  CHECK(Row(*bucket, 0) == alone);
+}
+END;
+
+TEST("outputs that are no rows are refused in batches, and whole without") {
+  const auto session = Load(OneNode("Flatten", {"x"}, {0, 2}, {0, 0}, "axis", 0));
+  const auto several = session->MakeBucket(4, {{2}}, kOutputs);
+  EQUAL(CodeOf([&] { several->Run(3, {}); }), "output_invalid");
+  const auto one = session->MakeBucket(1, {{2}}, kOutputs);
+  Fill(*one, 0, 3);
+  one->Run(1, {});
+  CHECK(Row(*one, 0) == (std::vector<float>{3, 4}));
+}
+END;
+
+TEST("batches that the graph does not take are refused") {
+  const auto session = Load(OneNode("Add", {"x", "x"}, {1, 2, 2}, {1, 2, 2}));
+  EQUAL(CodeOf([&] { session->MakeBucket(2, {{2, 2}}, kOutputs); }), "bad_request");
+  EQUAL(CodeOf([&] { session->MakeBucket(1, {{2, 3}}, kOutputs); }), "bad_request");
+  EQUAL(CodeOf([&] { session->MakeBucket(1, {{2}}, kOutputs); }), "bad_request");
+  EQUAL(CodeOf([&] { session->MakeBucket(1, {}, kOutputs); }), "internal");
+  const auto bucket = session->MakeBucket(1, {{2, 2}}, kOutputs);
+  EQUAL(CodeOf([&] { bucket->Run(2, {}); }), "internal");
+  EQUAL(CodeOf([&] { bucket->Row(0, 1); }), "internal");
+}
+END;
+
+TEST("a run that is asked to stop before it starts gives no result") {
+  const auto session = Load(OneNode("Add", {"x", "x"}, {0, 1}, {0, 1}));
+  const auto bucket = session->MakeBucket(1, {{1}}, kOutputs);
+  std::stop_source source;
+  source.request_stop();
+  EQUAL(CodeOf([&] { bucket->Run(1, source.get_token()); }), "internal");
+  bucket->Run(1, {});
+}
+END;
+
+TEST("one session with one thread, two with more; both say what they hold") {
+  const std::string model = OneNode("Add", {"x", "x"}, {0, 1}, {0, 1});
+  EQUAL(Load(model, 1)->Memory().size(), size_t{1});
+  const auto memory = Load(model, 2)->Memory();
+  EQUAL(memory.size(), size_t{2});
+  CHECK(memory[0].wide && !memory[1].wide);
+}
+END;
+
+}  // namespace

@@ -1,0 +1,26 @@
+#ifndef RADSERVE_WEIGHTS_H_
+#define RADSERVE_WEIGHTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace radserve {
+
+/// Elements of a graph's constants (initializers, Constant nodes, and those of subgraphs) by type.
+struct WeightCount {
+  uint64_t float32 = 0;
+  uint64_t float16 = 0;
+};
+
+/// Counts in the bytes of an .onnx file, of which nothing but the shapes and types of its tensors is read;
+/// what is no ONNX counts nothing.
+WeightCount CountWeights(std::span<const std::byte> model);
+
+/// The same of a file; nothing where it cannot be read.
+WeightCount CountWeights(const std::string& path);
+
+}  // namespace radserve
+
+#endif  // RADSERVE_WEIGHTS_H_
