@@ -188,8 +188,9 @@ Napi::Value Submit(const Napi::CallbackInfo& info, Scheduler& scheduler, const s
 
 Napi::Value Start(const Napi::CallbackInfo& info) {
   const auto o = info[0].As<Napi::Object>();
-  const Engine& engine = Engine::Start({Int(o, "threads"), static_cast<size_t>(Number(o, "queueLimit")),
-                                        static_cast<size_t>(Number(o, "queueBytes"))});
+  const Engine& engine =
+      Engine::Start({Int(o, "threads"), static_cast<size_t>(Number(o, "queueLimit")),
+                     static_cast<size_t>(Number(o, "queueBytes")), Number(o, "queueSeconds")});
   const Napi::Env env = info.Env();
   Napi::Object out = Napi::Object::New(env);
   out.Set("onnxRuntimeVersion", RuntimeVersion());
@@ -222,6 +223,9 @@ Napi::Value Load(const Napi::CallbackInfo& info) {
   request->model->inputs = List(o, "inputs", ReadInput);
   request->model->outputs = List(o, "outputs", ReadOutput);
   request->model->owner = Here(info).owner();
+  request->model->name = Text(o, "name");
+  request->model->version = Text(o, "version");
+  request->model->max_batch = Int(o, "maxBatch");
   request->model->settings = ReadSessionSettings(o);
   return Submit<LoadRequest>(info, Engine::Get().housekeeping(), request, [](Napi::Env env, LoadRequest& r) {
     Napi::Object loaded = WriteGraph(env, r.model->session->graph());
@@ -254,6 +258,7 @@ Napi::Value Infer(const Napi::CallbackInfo& info) {
   const auto options = info[2].As<Napi::Object>();
   auto request = std::make_shared<InferRequest>();
   request->model = engine.Find(static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value()));
+  request->flow = request->model->id;
   std::vector<Plane> read;
   // A list of our own: the caller may change his while the engine reads.
   Napi::Array held = Napi::Array::New(info.Env(), planes.Length());
@@ -276,6 +281,7 @@ Napi::Value RunTensors(const Napi::CallbackInfo& info) {
   auto request = std::make_shared<TensorRequest>();
   const auto options = info[1].As<Napi::Object>();
   request->model = engine.Find(static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value()));
+  request->flow = request->model->id;
   request->feeds = List(options, "feeds", ReadTensor);
   for (const Tensor& feed : request->feeds) request->bytes += feed.Bytes();
   ReadOptions(options, *request);
@@ -304,21 +310,7 @@ Napi::Value Cancel(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
-Napi::Value GetStats(const Napi::CallbackInfo& info) {
-  const Scheduler::Stats stats = Engine::Get().work().GetStats();
-  Napi::Object o = Napi::Object::New(info.Env());
-  Napi::Object queued = Napi::Object::New(info.Env());
-  queued.Set("stat", static_cast<double>(stats.queued[0]));
-  queued.Set("routine", static_cast<double>(stats.queued[1]));
-  queued.Set("bulk", static_cast<double>(stats.queued[2]));
-  o.Set("queued", queued);
-  o.Set("queuedBytes", static_cast<double>(stats.queued_bytes));
-  o.Set("running", static_cast<double>(stats.running));
-  o.Set("completed", static_cast<double>(stats.completed));
-  o.Set("failed", static_cast<double>(stats.failed));
-  o.Set("refused", static_cast<double>(stats.refused));
-  return o;
-}
+Napi::Value GetStats(const Napi::CallbackInfo& info) { return WriteStats(info.Env(), Engine::Get()); }
 
 Napi::Object Init(Napi::Env env, Napi::Object exports) {
   env.SetInstanceData(std::make_unique<Environment>(env).release());

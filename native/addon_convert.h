@@ -63,6 +63,8 @@ Napi::Object WriteTensor(Napi::Env env, const Tensor& tensor);
 Napi::Array WriteTensors(Napi::Env env, const std::vector<Tensor>& tensors);
 Napi::Object WriteGraph(Napi::Env env, const GraphInfo& graph);
 Napi::Array WriteSessions(Napi::Env env, const std::vector<SessionMemory>& sessions);
+/// EngineStats of src/engine-stats.ts.
+Napi::Object WriteStats(Napi::Env env, Engine& engine);
 Napi::Object WriteInference(Napi::Env env, InferRequest& request);
 
 template <typename T, typename Write>

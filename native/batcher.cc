@@ -35,19 +35,25 @@ Batcher::Batcher(std::unique_ptr<Device> device)
     : device_(std::move(device)), thread_([this](const std::stop_token& stop) { Work(stop); }) {}
 
 Batcher::~Batcher() {
-  std::vector<RowPtr> rows;
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-    for (const auto& [id, row] : waiting_) {
-      planner_.Remove(id);
-      rows.push_back(row);
-    }
-    waiting_.clear();
-  }
-  Fail(rows, {"shutting_down", "The engine is stopping."});
+  Stop(Clock::duration::zero());
   thread_.request_stop();
   thread_.join();
+}
+
+bool Batcher::Stop(Clock::duration patience) {
+  std::vector<RowPtr> rows;
+  std::unique_lock lock(mutex_);
+  stopping_ = true;
+  for (const auto& [id, row] : waiting_) {
+    // What the thread has taken already it ends itself.
+    if (planner_.Remove(id)) rows.push_back(row);
+  }
+  for (const RowPtr& row : rows) waiting_.erase(row->id);
+  lock.unlock();
+  Fail(rows, {"shutting_down", "The engine is stopping."});
+  lock.lock();
+  running_stop_.request_stop();
+  return changed_.wait_for(lock, patience, [this] { return !busy_; });
 }
 
 void Batcher::AddModel(uint64_t model, int64_t max_batch) {
@@ -127,6 +133,7 @@ Device::Result Batcher::OnDevice(int64_t capacity, std::span<const RowPtr> rows,
 }
 
 void Batcher::RunAlone(const std::vector<RowPtr>& rows) {
+  bool all_good = true;
   for (const RowPtr& row : rows) {
     std::stop_token stop;
     {
@@ -139,23 +146,29 @@ void Batcher::RunAlone(const std::vector<RowPtr>& rows) {
     try {
       Deliver({row}, OnDevice(1, std::span(&row, 1), stop));
     } catch (...) {
+      all_good = false;
       Fail({row}, Caught());
     }
   }
+  // Nothing was wrong but the batch: the model takes none of this shape.
+  const std::lock_guard lock(mutex_);
+  if (all_good) planner_.Limit(rows.front()->key, 1);
 }
 
 void Batcher::RunBatch(BatchPlanner::Batch batch) {
   std::vector<RowPtr> rows;
+  // Outlives the lock, because the last share of a row may be the last of its model.
+  std::vector<RowPtr> dropped;
   std::stop_token stop;
   {
     const std::lock_guard lock(mutex_);
     // A row cancelled since the plan was made has been answered already.
     std::erase_if(batch.rows, [&](const BatchPlanner::Row& planned) {
       const RowPtr row = waiting_.extract(planned.id).mapped();
-      if (row->state == BatchRow::State::kEnded) return true;
-      row->state = BatchRow::State::kRunning;
-      rows.push_back(row);
-      return false;
+      const bool ended = row->state == BatchRow::State::kEnded;
+      if (!ended) row->state = BatchRow::State::kRunning;
+      (ended ? dropped : rows).push_back(row);
+      return ended;
     });
     if (rows.empty()) return;
     running_ = rows;
@@ -201,9 +214,12 @@ void Batcher::Work(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     BatchPlanner::Plan plan = planner_.Next(Clock::now());
     if (plan.batch) {
+      busy_ = true;
       lock.unlock();
       RunBatch(std::move(*plan.batch));
       lock.lock();
+      busy_ = false;
+      if (stopping_) changed_.notify_all();
       continue;
     }
     const uint64_t seen = next_id_;
@@ -231,8 +247,9 @@ void Batcher::Warm(const RowPtr& row, const std::stop_token& stop) {
       for (int i = 0; i < kWarmRuns; ++i) cap = run(size, i == 0);
       warm = size;
     }
-  } catch (const OutOfMemory&) {
-    if (warm == 0) throw;
+  } catch (const EngineError&) {
+    // Too large for the memory, or the model takes no such batches.
+    if (warm == 0 || stop.stop_requested()) throw;
     const std::lock_guard lock(mutex_);
     planner_.Limit(row->key, warm);
   }

@@ -75,7 +75,7 @@ class Device {
 class Batcher {
  public:
   explicit Batcher(std::unique_ptr<Device> device);
-  /// Ends what waits with `shutting_down`, and waits for what runs.
+  /// Stops, and waits for what runs.
   ~Batcher();
   Batcher(const Batcher&) = delete;
   Batcher& operator=(const Batcher&) = delete;
@@ -87,6 +87,9 @@ class Batcher {
   void Warm(const std::shared_ptr<BatchRow>& row, const std::stop_token& stop);
   void Submit(const std::shared_ptr<BatchRow>& row);
   void Cancel(const std::shared_ptr<BatchRow>& row);
+  /// Refuses new rows, ends what waits with `shutting_down`, asks what runs to stop, and waits for it until
+  /// `patience` is over. True where the device is idle.
+  bool Stop(Clock::duration patience);
   std::vector<BatchPlanner::ShapeStats> GetStats(uint64_t model) const;
 
  private:
@@ -113,6 +116,8 @@ class Batcher {
   std::stop_source running_stop_;
   uint64_t next_id_ = 1;
   bool stopping_ = false;
+  /// The thread has a batch.
+  bool busy_ = false;
   std::jthread thread_;
 };
 

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "error.h"
-#include "prepare.h"
 #include "volume_postprocess.h"
 
 namespace radserve {
@@ -26,16 +25,6 @@ double Elapsed(Clock::time_point from, Clock::time_point to) { return Millisecon
 
 void CheckStop(const Lane& lane) {
   if (lane.stop().stop_requested()) throw EngineError("cancelled", "The work was cancelled.");
-}
-
-std::vector<std::string> TensorNames(const std::vector<OutputSpec>& outputs) {
-  std::vector<std::string> names;
-  for (const OutputSpec& output : outputs) {
-    for (std::string& name : output.Tensors()) {
-      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
-    }
-  }
-  return names;
 }
 
 /// The one Engine of the process, under a lock; leaked on purpose.
@@ -93,8 +82,20 @@ Client::Pin::~Pin() {
 void Request::Done(const std::optional<Failure>& failure) noexcept { client->Post(ticket, failure); }
 
 Model::~Model() {
+  Engine* engine = Engine::Started();
+  if (engine != nullptr && id != 0) engine->Forget(*this);
   session.reset();
   if (released) released();
+}
+
+std::vector<std::string> Model::OutputNames() const {
+  std::vector<std::string> names;
+  for (const OutputSpec& output : outputs) {
+    for (std::string& tensor : output.Tensors()) {
+      if (std::find(names.begin(), names.end(), tensor) == names.end()) names.push_back(std::move(tensor));
+    }
+  }
+  return names;
 }
 
 void InspectRequest::Run(const Lane&) { graph = InspectGraph(path); }
@@ -104,7 +105,10 @@ void LoadRequest::Run(const Lane& lane) {
   model->settings.threads = engine.threads();
   model->session = std::make_unique<Session>(path, model->settings, "model_unavailable");
   CheckStop(lane);
-  id = engine.Keep(model);
+  engine.Warm(model, lane.stop());
+  CheckStop(lane);
+  engine.Keep(model);
+  id = model->id;
 }
 
 void LoadRequest::Done(const std::optional<Failure>& failure) noexcept {
@@ -149,69 +153,95 @@ const Tensor& InferRequest::Raw(const std::string& name) const {
 }
 
 void InferRequest::RunModel(const Lane& lane) {
-  CheckStop(lane);
   const auto started = Clock::now();
-  raw = model->session->Run(std::span(&input, 1), TensorNames(model->outputs), lane.Wide(), lane.stop());
-  timings.run_ms = Elapsed(started, Clock::now());
-  CheckStop(lane);
+  raw = model->session->Run(std::span(&input, 1), model->OutputNames(), lane.Wide(), lane.stop());
+  const auto took = Clock::now() - started;
+  timings.run_ms = Milliseconds(took).count();
+  model->runs.Ran(1, took);
 }
 
-void InferRequest::RunImage(const Lane& lane) {
+void InferRequest::Prepare(const Lane& lane) {
   const InputSpec& spec = model->inputs[0];
   const auto started = Clock::now();
-  PreparedImage prepared;
-  {
-    const Client::Pin pin(*client);
-    prepared = PrepareImage(planes[0], spec);
+  const Client::Pin pin(*client);
+  if (geometry) {
+    volume_ = PrepareVolume(planes, *geometry, spec, lane.stop());
+    input = std::move(volume_->tensor);
+    preparation.found = volume_->found;
+  } else {
+    image_ = PrepareImage(planes[0], spec);
+    input = std::move(image_->tensor);
+    preparation = {image_->geometry, image_->found, image_->observed};
   }
-  input = prepared.tensor;
-  preparation = {prepared.geometry, prepared.found, prepared.observed};
   timings.prepare_ms = Elapsed(started, Clock::now());
-  RunModel(lane);
+}
+
+void InferRequest::Park(const Lane& lane) {
+  auto row = std::make_shared<BatchRow>();
+  row->key = {model->id, {{input.shape.begin() + 1, input.shape.end()}}};
+  row->priority = priority;
+  row->deadline = deadline;
+  row->inputs = {input};
+  row->keep = model;
+  row->done = lane.Park();
+  model->batcher->Submit(row);
+  row_ = row;
+  on_stop_.emplace(lane.stop(), [batcher = model->batcher, row] { batcher->Cancel(row); });
+}
+
+void InferRequest::TakeRow() {
+  on_stop_.reset();
+  if (row_->failure) {
+    throw EngineError(row_->failure->code, row_->failure->message, row_->failure->retry_after);
+  }
+  raw = std::move(row_->outputs);
+  timings.run_ms = Milliseconds(row_->ran).count();
+}
+
+Clock::duration InferRequest::DeviceTime() const { return row_ == nullptr ? Clock::duration{} : row_->share; }
+
+void InferRequest::PostprocessAll(const Lane& lane) {
   const auto ran = Clock::now();
-  const SourceGrid grid{prepared.geometry, prepared.padding, spec.channels_last};
+  const bool channels_last = model->inputs[0].channels_last;
+  const auto tensor = [this](const std::string& name) -> const Tensor& { return Raw(name); };
   for (size_t i = 0; i < model->outputs.size(); ++i) {
-    const auto tensor = [this](const std::string& name) -> const Tensor& { return Raw(name); };
-    outputs.push_back(Postprocess(model->outputs[i], tensor, grid, thresholds[i]));
     CheckStop(lane);
-  }
-  timings.postprocess_ms = Elapsed(ran, Clock::now());
-}
-
-void InferRequest::RunVolume(const Lane& lane) {
-  const InputSpec& spec = model->inputs[0];
-  const auto started = Clock::now();
-  PreparedVolume prepared;
-  {
-    const Client::Pin pin(*client);
-    prepared = PrepareVolume(planes, *geometry, spec, lane.stop());
-  }
-  input = prepared.tensor;
-  preparation.found = prepared.found;
-  timings.prepare_ms = Elapsed(started, Clock::now());
-  RunModel(lane);
-  const auto ran = Clock::now();
-  for (size_t i = 0; i < model->outputs.size(); ++i) {
-    const auto tensor = [this](const std::string& name) -> const Tensor& { return Raw(name); };
-    outputs.push_back(PostprocessVolume(model->outputs[i], tensor, prepared, spec.channels_last,
-                                        thresholds[i], lane.stop()));
+    if (volume_) {
+      outputs.push_back(
+          PostprocessVolume(model->outputs[i], tensor, *volume_, channels_last, thresholds[i], lane.stop()));
+    } else {
+      const SourceGrid grid{image_->geometry, image_->padding, channels_last};
+      outputs.push_back(Postprocess(model->outputs[i], tensor, grid, thresholds[i]));
+    }
   }
   timings.postprocess_ms = Elapsed(ran, Clock::now());
 }
 
 void InferRequest::Run(const Lane& lane) {
-  timings.queue_ms = Elapsed(lane.submitted(), Clock::now());
-  if (geometry) {
-    RunVolume(lane);
+  if (row_ != nullptr) {
+    TakeRow();
   } else {
-    RunImage(lane);
+    timings.queue_ms = Elapsed(lane.submitted(), Clock::now());
+    Prepare(lane);
+    CheckStop(lane);
+    // Alone on the CPU, all cores for one image are sooner than any batch.
+    const bool direct = model->settings.provider == Provider::kCpu && lane.Wide();
+    if (model->batcher != nullptr && !direct) {
+      Park(lane);
+      return;
+    }
+    RunModel(lane);
   }
+  CheckStop(lane);
+  PostprocessAll(lane);
 }
 
 void TensorRequest::Run(const Lane& lane) {
   std::vector<std::string> names;
   for (const TensorInfo& info : model->session->graph().outputs) names.push_back(info.name);
+  const auto started = Clock::now();
   outputs = model->session->Run(feeds, names, lane.Wide(), lane.stop());
+  model->runs.Ran(1, Clock::now() - started);
 }
 
 void RenderRequest::Run(const Lane&) {
@@ -235,7 +265,9 @@ Engine::Engine(const Options& options)
     : threads_(options.threads),
       work_({.threads = options.threads,
              .queue_limit = options.queue_limit,
-             .queue_bytes = options.queue_bytes}),
+             .queue_bytes = options.queue_bytes,
+             .queue_wait = std::chrono::duration_cast<Clock::duration>(
+                 std::chrono::duration<double>(options.queue_seconds))}),
       housekeeping_({.queue_limit = options.queue_limit, .queue_bytes = options.queue_bytes}) {}
 
 Engine& Engine::Start(const Options& options) {
@@ -261,10 +293,28 @@ Engine* Engine::Started() {
   return shared.engine.get();
 }
 
-uint64_t Engine::Keep(std::shared_ptr<Model> model) {
+void Engine::Keep(std::shared_ptr<Model> model) {
   const std::lock_guard lock(mutex_);
-  models_.emplace(next_id_, std::move(model));
+  models_.emplace(model->id, std::move(model));
+}
+
+uint64_t Engine::NewId() {
+  const std::lock_guard lock(mutex_);
   return next_id_++;
+}
+
+void Engine::Forget(const Model& model) {
+  work_.Forget(model.id);
+  if (model.batcher == nullptr) return;
+  model.batcher->RemoveModel(model.id);
+  device_->RemoveModel(model.id);
+}
+
+std::vector<std::shared_ptr<const Model>> Engine::Models() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<const Model>> models;
+  for (const auto& [id, model] : models_) models.push_back(model);
+  return models;
 }
 
 std::shared_ptr<Model> Engine::Find(uint64_t id) {
@@ -297,7 +347,13 @@ void Engine::RemoveOwner(uint64_t owner) {
 
 bool Engine::Stop(Clock::duration patience) {
   const bool worked = work_.Stop(patience);
-  return housekeeping_.Stop(patience) && worked;
+  const bool kept = housekeeping_.Stop(patience);
+  Batcher* batcher = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    batcher = batcher_.get();
+  }
+  return (batcher == nullptr || batcher->Stop(patience)) && kept && worked;
 }
 
 }  // namespace radserve

@@ -11,15 +11,19 @@
 #include <string>
 #include <vector>
 
+#include "batcher.h"
 #include "geometry.h"
 #include "image.h"
 #include "postprocess.h"
+#include "prepare.h"
 #include "scheduler.h"
 #include "session.h"
+#include "session_device.h"
 #include "spec.h"
 #include "statistics.h"
 #include "tensor.h"
 #include "values.h"
+#include "volume.h"
 #include "volume_geometry.h"
 
 namespace radserve {
@@ -76,6 +80,15 @@ struct Model {
   std::vector<OutputSpec> outputs;
   SessionSettings settings;
   uint64_t owner = 0;
+  /// From Engine::Warm on; 0 before.
+  uint64_t id = 0;
+  std::string name;
+  std::string version;
+  /// Rows that may run together, at most.
+  int64_t max_batch = 1;
+  /// Where its images run in batches; nullptr where each runs on its own thread. Set before Keep.
+  Batcher* batcher = nullptr;
+  mutable RunStats runs;
   /// Called when the last user is done and the session's memory is back.
   std::function<void()> released;
 
@@ -83,6 +96,8 @@ struct Model {
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
   ~Model();
+  /// Names of the raw outputs, each once, in the manifest's order.
+  std::vector<std::string> OutputNames() const;
 };
 
 struct Timings {
@@ -120,11 +135,12 @@ class LoadRequest : public Request {
   uint64_t id = 0;
 };
 
-/// One frame, or the slices of one volume, through one model: prepare, run, post-process, on one engine
-/// thread.
+/// One frame, or the slices of one volume, through one model: prepare, run, post-process. On the CPU all of
+/// it on one engine thread; where the model runs in batches the request parks in between.
 class InferRequest : public Request {
  public:
   void Run(const Lane& lane) override;
+  Clock::duration DeviceTime() const override;
   /// What to run on, counted in `bytes`. Throws bad_request where the model wants a volume and there is none,
   /// or the other way round.
   void SetPlanes(std::vector<Plane> given, const std::optional<VolumeGeometry>& lies);
@@ -146,11 +162,20 @@ class InferRequest : public Request {
   Timings timings;
 
  private:
-  void RunImage(const Lane& lane);
-  void RunVolume(const Lane& lane);
-  /// The model, between the time it took to prepare its input and the time that its outputs will take.
+  void Prepare(const Lane& lane);
+  /// On this thread.
   void RunModel(const Lane& lane);
+  /// On a device, with others.
+  void Park(const Lane& lane);
+  void TakeRow();
+  void PostprocessAll(const Lane& lane);
   const Tensor& Raw(const std::string& name) const;
+
+  /// Where the input lies in the source; one of them is there. The tensors have moved to `input`.
+  std::optional<PreparedImage> image_;
+  std::optional<PreparedVolume> volume_;
+  std::shared_ptr<BatchRow> row_;
+  std::optional<std::stop_callback<std::function<void()>>> on_stop_;
 };
 
 class TensorRequest : public Request {
@@ -182,6 +207,7 @@ class Engine {
     int threads = 0;
     size_t queue_limit = 0;
     size_t queue_bytes = 0;
+    double queue_seconds = 0;
   };
 
   /// Use Start: one for the process.
@@ -198,7 +224,14 @@ class Engine {
   /// Loading and inspecting, one at a time, beside the work.
   Scheduler& housekeeping() { return housekeeping_; }
 
-  uint64_t Keep(std::shared_ptr<Model> model);
+  /// Warms a model, and decides whether its images run in batches. Throws EngineError.
+  void Warm(const std::shared_ptr<Model>& model, const std::stop_token& stop);
+  uint64_t NewId();
+  void Keep(std::shared_ptr<Model> model);
+  /// Drops what the queues know of a model that is going.
+  void Forget(const Model& model);
+  /// The models in the order of their numbers.
+  std::vector<std::shared_ptr<const Model>> Models();
   /// Throws model_unavailable.
   std::shared_ptr<Model> Find(uint64_t id);
   /// The registry's own reference; nullptr where there is none.
@@ -211,9 +244,14 @@ class Engine {
   const int threads_;
   Scheduler work_;
   Scheduler housekeeping_;
+  Batcher& TheBatcher();
+
   std::mutex mutex_;
   std::map<uint64_t, std::shared_ptr<Model>> models_;
   uint64_t next_id_ = 1;
+  /// Made for the first model that runs in batches.
+  std::unique_ptr<Batcher> batcher_;
+  SessionDevice* device_ = nullptr;
 };
 
 }  // namespace radserve

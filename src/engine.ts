@@ -14,6 +14,7 @@ import {
   checkPlane,
   checkRender,
 } from "./engine-checks.js";
+import { engineStatsSchema, type EngineStats } from "./engine-stats.js";
 import { nativeInput, nativeOutput, type NativeInput, type NativeOutput } from "./engine-specs.js";
 import { asRadserveError, ERRORS, RadserveError, type ErrorCode } from "./errors.js";
 import type { Interpretation, PixelFormat, VolumeGeometry } from "./image.js";
@@ -201,7 +202,8 @@ export interface Engine {
   /** Display picture of one frame, RGB, 8 bits, by the same pixel code that feeds the models. */
   render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
   cancel(cancelId: number): void;
-  stats(): unknown;
+  /** Of the whole process, whoever loaded the models. */
+  stats(): EngineStats;
   /** Waits for what runs, releases sessions that this environment loaded. Idempotent. */
   close(): Promise<void>;
 }
@@ -220,6 +222,8 @@ export interface EngineOptions {
   /** Requests, and bytes of their pixels, that may wait; beyond, calls fail with overloaded. The first decides. */
   queueLimit?: number;
   queueBytes?: number;
+  /** Predicted wait beyond which calls fail with overloaded; five minutes where absent. The first decides. */
+  queueSeconds?: number;
 }
 
 interface NativeOptions {
@@ -237,11 +241,14 @@ interface NativeInference {
 }
 
 interface Addon {
-  start(options: { threads: number; queueLimit: number; queueBytes: number }): EngineInfo;
+  start(options: { threads: number; queueLimit: number; queueBytes: number; queueSeconds: number }): EngineInfo;
   cudaProblem(device: number): string;
   inspect(path: string): Promise<GraphInfo>;
   load(options: {
     path: string;
+    name: string;
+    version: string;
+    maxBatch: number;
     provider: "cpu" | "cuda";
     precision: Manifest["execution"]["precision"];
     device: number;
@@ -278,8 +285,10 @@ function loadAddon(): Addon {
 
 /** Native errors carry a code of errors.ts; anything else is a fault of ours. */
 function fromNative(thrown: unknown): RadserveError {
-  if (thrown instanceof Error && "code" in thrown && typeof thrown.code === "string" && thrown.code in ERRORS)
-    return new RadserveError(thrown.code as ErrorCode, thrown.message);
+  if (thrown instanceof Error && "code" in thrown && typeof thrown.code === "string" && thrown.code in ERRORS) {
+    const wait = "retryAfter" in thrown ? { retry_after: thrown.retryAfter } : undefined;
+    return new RadserveError(thrown.code as ErrorCode, thrown.message, wait);
+  }
   return asRadserveError(thrown);
 }
 
@@ -323,6 +332,7 @@ class NativeEngine implements Engine {
       threads: options.threads ?? os.availableParallelism(),
       queueLimit: options.queueLimit ?? 1024,
       queueBytes: options.queueBytes ?? 4 * 2 ** 30,
+      queueSeconds: options.queueSeconds ?? 300,
     });
     this.#provider(options.provider);
   }
@@ -340,6 +350,9 @@ class NativeEngine implements Engine {
       const provider = this.#provider(options.provider);
       const { id, inputs, outputs, sessions } = await this.#addon.load({
         path: options.modelPath,
+        name: options.name,
+        version: options.version,
+        maxBatch: options.batching.max,
         provider,
         precision: options.precision ?? "float32",
         device: this.#gpu,
@@ -406,8 +419,8 @@ class NativeEngine implements Engine {
     this.#addon.cancel(cancelId);
   }
 
-  stats(): unknown {
-    return this.#addon.stats();
+  stats(): EngineStats {
+    return engineStatsSchema.parse(this.#addon.stats());
   }
 
   close(): Promise<void> {

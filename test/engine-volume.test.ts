@@ -187,7 +187,7 @@ t.test("cancelling, deadlines, and the bytes of all slices count", async (t) => 
     );
   t.equal((await start(1, 40)).code, "deadline_exceeded");
   const running = [start(2), start(3)];
-  while ((engine.stats() as { running: number }).running < 2) await new Promise((r) => setImmediate(r));
+  while (engine.stats().running < 2) await new Promise((r) => setImmediate(r));
   await untilRunning(engine);
   const waiting = start(4);
   t.match(engine.stats(), { queuedBytes: 1400 });

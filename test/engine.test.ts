@@ -289,7 +289,7 @@ t.test("running and waiting work is cancelled, deadlines hold, the queue is boun
   const late = start(1, 30);
   t.equal((await late).code, "deadline_exceeded", "while it runs");
   const running = [start(2), start(3)];
-  while ((engine.stats() as { running: number }).running < 2) await new Promise((r) => setImmediate(r));
+  while (engine.stats().running < 2) await new Promise((r) => setImmediate(r));
   const waiting = [start(4), start(4), start(4), start(5, 20)];
   t.equal((await start(6)).code, "overloaded");
   t.equal((await waiting[3]!).code, "deadline_exceeded", "while it waits");

@@ -2,7 +2,7 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import { onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
-import type { LoadOptions, Plane } from "../../src/engine.js";
+import type { Engine, LoadOptions, Plane } from "../../src/engine.js";
 import type { ImageInput, ModelOutput } from "../../src/manifest.js";
 
 export function writeModel(folder: string, model: ModelDescription): string {
@@ -95,7 +95,6 @@ export function plane(rows: number, columns: number, samples?: readonly number[]
 }
 
 /** Resolves once a task of the engine runs on one of its threads. */
-export async function untilRunning(engine: { stats(): unknown }): Promise<void> {
-  const running = () => (engine.stats() as { running: number }).running;
-  while (running() === 0) await new Promise((resolve) => setImmediate(resolve));
+export async function untilRunning(engine: Engine): Promise<void> {
+  while (engine.stats().running === 0) await new Promise((resolve) => setImmediate(resolve));
 }

@@ -1,0 +1,102 @@
+#include "session_device.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "error.h"
+
+namespace radserve {
+namespace {
+
+/// Places kept: six sizes for each of ten shapes, say. The one that was not used for longest makes room.
+constexpr size_t kPlaces = 64;
+
+}  // namespace
+
+void RunStats::Ran(size_t rows, Clock::duration took) {
+  const std::lock_guard lock(mutex_);
+  figures_.batches.Add(static_cast<double>(rows));
+  figures_.run.Add(took);
+}
+
+void RunStats::Copied(Clock::duration took) {
+  const std::lock_guard lock(mutex_);
+  figures_.transfer.Add(took);
+}
+
+RunStats::Figures RunStats::Get() const {
+  const std::lock_guard lock(mutex_);
+  return figures_;
+}
+
+void SessionDevice::AddModel(uint64_t id, Model model) {
+  const std::lock_guard lock(mutex_);
+  models_.emplace(id, std::move(model));
+}
+
+void SessionDevice::RemoveModel(uint64_t id) {
+  std::vector<std::shared_ptr<Bucket>> gone;
+  const std::lock_guard lock(mutex_);
+  std::erase_if(places_, [&](auto& entry) {
+    if (entry.first.first.model != id) return false;
+    gone.push_back(std::move(entry.second.bucket));
+    return true;
+  });
+  models_.erase(id);
+}
+
+std::shared_ptr<Bucket> SessionDevice::PlaceFor(const BucketKey& key, int64_t capacity, const Model& model) {
+  std::shared_ptr<Bucket> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = places_.find({key, capacity});
+    if (found != places_.end()) {
+      found->second.used = ++uses_;
+      return found->second.bucket;
+    }
+    if (places_.size() >= kPlaces) {
+      const auto oldest = std::min_element(places_.begin(), places_.end(), [](const auto& a, const auto& b) {
+        return a.second.used < b.second.used;
+      });
+      gone = std::move(oldest->second.bucket);
+      places_.erase(oldest);
+    }
+  }
+  gone.reset();
+  const std::shared_ptr<Bucket> made = model.session->MakeBucket(capacity, key.row_shapes, model.outputs);
+  const std::lock_guard lock(mutex_);
+  made->SetWide(true);
+  places_.insert_or_assign({key, capacity}, Place{made, ++uses_});
+  return made;
+}
+
+Device::Result SessionDevice::Run(int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
+                                  const std::stop_token& stop) {
+  const BucketKey& key = rows.front()->key;
+  Model model;
+  {
+    const std::lock_guard lock(mutex_);
+    model = models_.at(key.model);
+  }
+  const std::shared_ptr<Bucket> bucket = PlaceFor(key, capacity, model);
+  const auto begun = Clock::now();
+  for (size_t r = 0; r < rows.size(); ++r) {
+    for (size_t i = 0; i < rows[r]->inputs.size(); ++i) {
+      const Tensor& input = rows[r]->inputs[i];
+      const std::span<std::byte> row = bucket->Row(i, static_cast<int64_t>(r));
+      if (row.size() != input.Bytes()) throw EngineError("internal", "A row does not fit its bucket.");
+      std::memcpy(row.data(), input.data, row.size());
+    }
+  }
+  const auto filled = Clock::now();
+  bucket->Run(static_cast<int64_t>(rows.size()), stop);
+  Result result;
+  const auto ran = Clock::now();
+  result.ran = ran - filled;
+  for (size_t r = 0; r < rows.size(); ++r) result.outputs.push_back(bucket->TakeRow(static_cast<int64_t>(r)));
+  model.stats->Ran(rows.size(), result.ran);
+  model.stats->Copied((filled - begun) + (Clock::now() - ran));
+  return result;
+}
+
+}  // namespace radserve

@@ -1,0 +1,67 @@
+#ifndef RADSERVE_SESSION_DEVICE_H_
+#define RADSERVE_SESSION_DEVICE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "batcher.h"
+#include "histogram.h"
+#include "session.h"
+
+namespace radserve {
+
+/// What runs have cost a model, whichever way they went. Any thread.
+class RunStats {
+ public:
+  struct Figures {
+    BatchHistogram batches{};
+    DurationHistogram run{};
+    /// Copies of a batch into its place and out again.
+    DurationHistogram transfer{};
+  };
+  void Ran(size_t rows, Clock::duration took);
+  void Copied(Clock::duration took);
+  Figures Get() const;
+
+ private:
+  mutable std::mutex mutex_;
+  Figures figures_;
+};
+
+/// Batches of loaded sessions, each in the bucket that was made for its shape and size.
+class SessionDevice : public Device {
+ public:
+  /// All of them outlive the rows of the model.
+  struct Model {
+    const Session* session = nullptr;
+    std::vector<std::string> outputs;
+    RunStats* stats = nullptr;
+  };
+
+  void AddModel(uint64_t id, Model model);
+  /// Its buckets go. None of them is in use.
+  void RemoveModel(uint64_t id);
+  Result Run(int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
+             const std::stop_token& stop) override;
+
+ private:
+  struct Place {
+    std::shared_ptr<Bucket> bucket;
+    uint64_t used = 0;
+  };
+  std::shared_ptr<Bucket> PlaceFor(const BucketKey& key, int64_t capacity, const Model& model);
+
+  std::mutex mutex_;
+  std::map<uint64_t, Model> models_;
+  std::map<std::pair<BucketKey, int64_t>, Place> places_;
+  uint64_t uses_ = 0;
+};
+
+}  // namespace radserve
+
+#endif  // RADSERVE_SESSION_DEVICE_H_

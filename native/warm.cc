@@ -1,0 +1,123 @@
+/// Engine::Warm: the first request after a load finds everything warm, and what to do with many is known.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine.h"
+#include "error.h"
+
+namespace radserve {
+namespace {
+
+/// Models whose single run takes longer are not warmed further on the CPU, and longer than that not measured.
+constexpr auto kLongRun = std::chrono::milliseconds(500);
+constexpr auto kShortRun = std::chrono::milliseconds(100);
+/// Rows of the batch that shows whether batches pay on the CPU.
+constexpr int64_t kProbeRows = 8;
+/// How much cheaper they must make an image.
+constexpr double kPays = 1.10;
+
+/// Of one image, where the manifest alone decides it.
+std::optional<std::vector<int64_t>> FixedRow(const InputSpec& spec) {
+  const SizeSpec& size = spec.size;
+  if (size.kind != SizeSpec::Kind::kFixed) return std::nullopt;
+  std::vector<int64_t> sides = {size.height, size.width};
+  if (spec.volume) sides.insert(sides.begin(), size.depth);
+  sides.insert(spec.channels_last ? sides.end() : sides.begin(), spec.Channels());
+  return sides;
+}
+
+Tensor Row(const InputSpec& spec, std::vector<int64_t> shape) {
+  shape.insert(shape.begin(), 1);
+  return MakeTensor(spec.tensor, spec.dtype, std::move(shape));
+}
+
+bool SameBits(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Tensor& x, const Tensor& y) {
+    return x.shape == y.shape && std::memcmp(x.data, y.data, x.Bytes()) == 0;
+  });
+}
+
+template <typename Body>
+Clock::duration Took(const Body& body) {
+  const auto begun = Clock::now();
+  body();
+  return Clock::now() - begun;
+}
+
+/// Runs both sessions once; whether a batch over all cores makes an image cheaper than images side by side,
+/// one core each, and gives the same bits: a result must not depend on who else asked at that moment.
+bool BatchesPayOnCpu(const Model& model, const Tensor& row, const std::vector<int64_t>& shape, int threads,
+                     const std::stop_token& stop) {
+  const std::vector<std::string> names = model.OutputNames();
+  std::vector<Tensor> single;
+  const auto run = [&](bool wide) { single = model.session->Run(std::span(&row, 1), names, wide, stop); };
+  try {
+    if (Took([&] { run(true); }) > kLongRun) return false;
+    if (Took([&] { run(false); }) > kShortRun || model.max_batch < 2) return false;
+    const Clock::duration alone = std::min(Took([&] { run(false); }), Took([&] { run(false); }));
+    const int64_t rows = std::min(kProbeRows, model.max_batch);
+    const auto bucket = model.session->MakeBucket(rows, {shape}, names);
+    bucket->SetWide(true);
+    for (int64_t i = 0; i < rows; ++i) std::memcpy(bucket->Row(0, i).data(), row.data, row.Bytes());
+    bucket->Run(rows, stop);
+    const Clock::duration together =
+        std::min(Took([&] { bucket->Run(rows, stop); }), Took([&] { bucket->Run(rows, stop); }));
+    if (!SameBits(single, bucket->TakeRow(rows - 1))) return false;
+    const double side_by_side = static_cast<double>(alone.count()) / threads;
+    return side_by_side > kPays * static_cast<double>(together.count()) / static_cast<double>(rows);
+  } catch (const EngineError&) {
+    // The graph takes no batches, or not what the manifest says: that is told by who compares the two.
+    return false;
+  }
+}
+
+/// Numbers that no two places share, where the type is a float: zeros would be the same in any order.
+void FillPattern(Tensor& row) {
+  if (row.dtype != Dtype::kFloat32) return;
+  std::vector<float> values(row.Elements());
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 2654435761U % 1021) / 1021.0F;
+  std::memcpy(row.data, values.data(), row.Bytes());
+}
+
+}  // namespace
+
+Batcher& Engine::TheBatcher() {
+  const std::lock_guard lock(mutex_);
+  if (batcher_ == nullptr) {
+    auto device = std::make_unique<SessionDevice>();
+    device_ = device.get();
+    batcher_ = std::make_unique<Batcher>(std::move(device));
+  }
+  return *batcher_;
+}
+
+void Engine::Warm(const std::shared_ptr<Model>& model, const std::stop_token& stop) {
+  model->id = NewId();
+  const InputSpec& spec = model->inputs.at(0);
+  const std::vector<TensorInfo>& graph = model->session->graph().inputs;
+  // What does not fit the manifest is refused with words of its own; here it is only not warmed.
+  const std::optional<std::vector<int64_t>> shape = graph.size() == 1 ? FixedRow(spec) : std::nullopt;
+  if (graph.size() != 1 || graph[0].shape.empty() || graph[0].shape[0] != -1) model->max_batch = 1;
+  std::shared_ptr<BatchRow> row;
+  if (shape) {
+    row = std::make_shared<BatchRow>();
+    row->key = {model->id, {*shape}};
+    row->inputs = {Row(spec, *shape)};
+    FillPattern(row->inputs[0]);
+  }
+  const bool cuda = model->settings.provider == Provider::kCuda;
+  if (!cuda && (!row || !BatchesPayOnCpu(*model, row->inputs[0], *shape, threads_, stop))) return;
+  if (cuda && graph.size() != 1) return;
+  Batcher& batcher = TheBatcher();
+  batcher.AddModel(model->id, model->max_batch);
+  device_->AddModel(model->id, {model->session.get(), model->OutputNames(), &model->runs});
+  model->batcher = &batcher;
+  work_.SetStartLimit(model->id, static_cast<size_t>(2 * model->max_batch + threads_));
+  if (row) batcher.Warm(row, stop);
+}
+
+}  // namespace radserve
