@@ -9,8 +9,8 @@ import { readTiffPages } from "./tiff.js";
 
 type RasterFormat = "png" | "jpeg" | "tiff";
 
-/** 512 megapixels: more than any radiograph, less than what exhausts a server. */
-const PIXEL_LIMIT = 1 << 29;
+/** 134 megapixels, as of DICOM frames: more than any radiograph, less than what exhausts a server. */
+const PIXEL_LIMIT = 1 << 27;
 
 const SIGNATURES: readonly [RasterFormat, readonly number[]][] = [
   ["png", [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]],

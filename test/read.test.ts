@@ -21,11 +21,11 @@ async function sparseFile(folder: string, mebibytes: number): Promise<string> {
   const size = mebibytes * 2 ** 20;
   const file = path.join(folder, `${mebibytes}.dcm`);
   const attributes = imageAttributes({
-    Rows: 1024 * 16,
+    Rows: 1024 * 8,
     Columns: mebibytes * 64,
-    BitsAllocated: 8,
-    BitsStored: 8,
-    HighBit: 7,
+    BitsAllocated: 16,
+    BitsStored: 16,
+    HighBit: 15,
   });
   const bytes = dicomFile({ attributes, pixels });
   const start = bytes.length - pixels.length;
@@ -100,6 +100,7 @@ t.test("what cannot be read", async (t) => {
     "GIF",
   );
   const named: [string, RegExp][] = [
+    ["1.2.840.10008.1.2.4.100", /MPEG2/],
     ["1.2.840.10008.1.2.4.102", /H\.264/],
     ["1.2.840.10008.1.2.4.94", /JPIP/],
     ["1.2.840.10008.1.2.4.107", /HEVC/],

@@ -64,8 +64,13 @@ async function engine(config: Config): Promise<Finding[]> {
 
 async function codecs(): Promise<Finding[]> {
   try {
-    await import("dcmjs-codecs");
-    return [good("codecs", `dcmjs-codecs; sharp ${sharp.versions.sharp} (libvips ${sharp.versions.vips})`)];
+    await Promise.all([import("dcmjs-codecs"), import("@cornerstonejs/codec-charls/decodewasmjs")]);
+    return [
+      good(
+        "codecs",
+        `dcmjs-codecs, codec-charls; sharp ${sharp.versions.sharp} (libvips ${sharp.versions.vips})`,
+      ),
+    ];
   } catch (error) {
     return [bad("codecs", wordsOf(error), "Run npm ci again.")];
   }

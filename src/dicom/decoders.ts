@@ -79,7 +79,7 @@ export async function decode(
   format: PixelFormat,
   mayShare: boolean,
 ): Promise<DecodedFrame> {
-  const thread = mayShare && isAlone() ? freeThread() : undefined;
+  const thread = mayShare ? freeThread() : undefined;
   const shared = await thread?.decode(header, format);
   if (shared !== undefined) return shared;
   const warnings: Warning[] = [];

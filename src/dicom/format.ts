@@ -46,8 +46,11 @@ const SAMPLES: Readonly<Record<string, number>> = {
   YBR_PARTIAL_420: 3,
 };
 
-/** 2^29, as of other picture files: what the steps after decoding hold of one frame stays within a few GiB. */
-const MAX_FRAME_PIXELS = 2 ** 29;
+/**
+ * 134 megapixels, as of other picture files: five times a mammogram. A segmentation of a frame on its own grid holds
+ * some 24 bytes a pixel at its peak, 3 GiB here.
+ */
+const MAX_FRAME_PIXELS = 2 ** 27;
 
 /**
  * Reads and checks the module. Throws corrupt_image naming the attribute that is wrong, or unsupported_format for

@@ -134,7 +134,7 @@ t.test("items that lie in no sequence, as behind a sequence whose length was wri
   const { Rows, Columns, BitsAllocated, BitsStored, HighBit, PixelRepresentation, ...before } =
     imageAttributes();
   const after = { Rows, Columns, BitsAllocated, BitsStored, HighBit, PixelRepresentation };
-  const content = head({ Modality: "MR", SOPInstanceUID: "9.9", RescaleSlope: "7" });
+  const content = head({ Modality: "MR", SOPInstanceUID: "9.9", InstanceNumber: "6", RescaleSlope: "7" });
   const sequence = encodeElement(0x00280009, "SQ", Buffer.alloc(0), explicit);
   for (const [name, stray] of Object.entries({
     "of known length": item(content.length, content),
@@ -154,6 +154,7 @@ t.test("items that lie in no sequence, as behind a sequence whose length was wri
     t.strictSame(Buffer.from(await image.frame(0)), pixels, name);
     t.strictSame(warned(image), ["stray_item"], name);
     t.equal(image.source.sopInstanceUid, "1.2.3.4.5", "what the item holds is not the image's");
+    t.notOk(image.attributes!.has("InstanceNumber"), name);
     t.equal(image.interpretation(0).modality.kind, name === "of length 0" ? "rescale" : "identity", name);
   }
 });

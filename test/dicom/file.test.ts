@@ -15,11 +15,11 @@ const zeros = deflateRawSync(Buffer.alloc(16 * MIB), { finishFlush: constants.Z_
 t.test("a long data set unfolds whole, and is held once", async (t) => {
   const size = 256 * MIB;
   const attributes = imageAttributes({
-    Rows: 16384,
+    Rows: 8192,
     Columns: 16384,
-    BitsAllocated: 8,
-    BitsStored: 8,
-    HighBit: 7,
+    BitsAllocated: 16,
+    BitsStored: 16,
+    HighBit: 15,
   });
   const file = dicomFile({ transferSyntax: DEFLATED, attributes, pixels: Buffer.alloc(2) });
   const body = inflateRawSync(file.subarray(start)).subarray(0, -2);

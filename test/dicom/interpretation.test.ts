@@ -292,6 +292,21 @@ t.test("palettes, plain and segmented", async (t) => {
   );
 });
 
+t.test("a supplemental palette colours some grey values for display; the image stays grey", async (t) => {
+  const image = await read({
+    PixelPresentation: "COLOR",
+    RescaleSlope: "2",
+    ...Object.fromEntries(
+      ["Red", "Green", "Blue"].flatMap((colour) => [
+        [`${colour}PaletteColorLookupTableDescriptor`, words(2, 200, 16)],
+        [`${colour}PaletteColorLookupTableData`, new Typed("OW", [0, 65535])],
+      ]),
+    ),
+  });
+  t.match(image.format, { photometricInterpretation: "MONOCHROME2", samplesPerPixel: 1 });
+  t.match(image.interpretation(0), { palette: undefined, modality: { slope: 2 } });
+});
+
 t.test("padding", async (t) => {
   const cases: [Attributes, object | undefined][] = [
     [{}, undefined],
