@@ -78,16 +78,15 @@ async function main(): Promise<void> {
     const measured = await measure(bench, rival);
     // The scheduler against devices of known cost: programs of their own, which print one object each.
     const others = [...programs].filter(([name]) => name !== "raw_ort");
-    const simulated = others.map(([name, program]) => [
-      name,
-      JSON.parse(execFileSync(program, { encoding: "utf8" })) as unknown,
-    ]);
+    const simulated: Record<string, unknown> = {};
+    for (const [name, program] of others)
+      simulated[name] = JSON.parse(execFileSync(program, { encoding: "utf8" }));
     const machine = { cpu: cpus()[0]?.model, cores: availableParallelism(), node: process.versions.node };
     const { onnxRuntimeVersion } = engine.info();
     const all = {
       machine: { ...machine, onnxRuntimeVersion, quick },
       ...measured,
-      ...Object.fromEntries(simulated),
+      ...simulated,
     };
     say("all:");
     console.log(JSON.stringify(all, null, values.json === true ? 0 : 2));

@@ -111,7 +111,7 @@ async function mixedShapes(engine: Engine, id: number): Promise<Row[]> {
 function memory(): [number, number] {
   const query = ["--query-gpu=memory.used", "--format=csv,noheader,nounits"];
   const { stdout } = spawnSync("nvidia-smi", query, { encoding: "utf8" });
-  return [process.memoryUsage.rss() / 2 ** 20, Number.parseInt(stdout ?? "", 10)];
+  return [process.memoryUsage.rss() / 2 ** 20, Number.parseInt(stdout, 10)];
 }
 
 async function flatMemory(engine: Engine, id: number): Promise<Row[]> {
@@ -158,4 +158,9 @@ async function main(): Promise<void> {
   }
 }
 
-await main();
+try {
+  await main();
+} catch (error) {
+  console.error(error instanceof Error ? error.message : String(error));
+  process.exitCode = 2;
+}

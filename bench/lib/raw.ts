@@ -44,7 +44,7 @@ export interface RawResult {
 /** A process of raw_ort with one model; it does nothing between its measurements. */
 export class Raw {
   readonly #process: ChildProcessByStdio<Writable, Readable, null>;
-  readonly #lines: AsyncIterator<string>;
+  readonly #lines: AsyncIterator<string, undefined>;
 
   constructor(program: string, model: string, provider: "cpu" | "cuda" = "cpu") {
     if (!existsSync(program)) throw new Error(`${program} is not built.`);
@@ -54,9 +54,9 @@ export class Raw {
 
   async #ask(command: string): Promise<unknown> {
     this.#process.stdin.write(`${command}\n`);
-    const { value, done } = await this.#lines.next();
-    if (done === true) throw new Error(`raw_ort ended at: ${command}`);
-    return JSON.parse(value);
+    const line = await this.#lines.next();
+    if (line.done === true) throw new Error(`raw_ort ended at: ${command}`);
+    return JSON.parse(line.value);
   }
 
   async run(s: RawSetting): Promise<RawResult> {

@@ -10,7 +10,9 @@
 #include "onnx.h"
 
 // The runtime itself leaks a few bytes for each process.
-extern "C" const char* __lsan_default_suppressions() { return "leak:libonnxruntime.so"; }
+extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions() {
+  return "leak:libonnxruntime.so";
+}
 
 namespace {
 
