@@ -3,7 +3,7 @@ import type { Pool, PoolClient } from "pg";
 import { RadserveError } from "../errors.js";
 import type { OutputKind } from "../manifest.js";
 import { transaction } from "./database.js";
-import { ITEM_STATES, type Job } from "./schema.js";
+import type { ITEM_STATES, Job } from "./schema.js";
 
 export type Counts = Job["counts"];
 

@@ -56,20 +56,20 @@ export interface Bulk {
   server: TestServer;
   place: Place;
   /** Sends a request and gives the answer's status and body. */
-  send(
+  send: (
     method: string,
     page: string,
     body?: unknown,
     token?: string,
-  ): Promise<{ status: number; headers: Headers; body: Record<string, unknown> & { message?: string } }>;
+  ) => Promise<{ status: number; headers: Headers; body: Record<string, unknown> & { message?: string } }>;
   /** Submits a job and gives its id; the request must be taken. */
-  submit(body: object, token?: string): Promise<string>;
-  job(id: string, token?: string): Promise<Job>;
+  submit: (body: object, token?: string) => Promise<string>;
+  job: (id: string, token?: string) => Promise<Job>;
   /** The job once it fits. */
-  until(id: string, fits: (job: Job) => boolean): Promise<Job>;
+  until: (id: string, fits: (job: Job) => boolean) => Promise<Job>;
   /** The job once nothing of it waits or runs. */
-  ended(id: string): Promise<Job>;
-  items(id: string, query?: string): Promise<Item[]>;
+  ended: (id: string) => Promise<Job>;
+  items: (id: string, query?: string) => Promise<Item[]>;
 }
 
 const LOOK_MS = 50;
@@ -78,7 +78,10 @@ export function bulkOf(server: TestServer): Bulk {
   const send: Bulk["send"] = async (method, page, body, token = server.token) => {
     const response = await fetch(server.url + page, {
       method,
-      headers: { Authorization: token, ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
+      headers: {
+        Authorization: token,
+        ...(body === undefined ? {} : { "Content-Type": "application/json" }),
+      },
       ...(body === undefined ? {} : { body: typeof body === "string" ? body : JSON.stringify(body) }),
     });
     return {
