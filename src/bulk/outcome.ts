@@ -1,7 +1,7 @@
 /** What an item's end means: for the item, for its job, or for neither because the fault lies elsewhere and passes. */
-import { opendir, stat } from "node:fs/promises";
+import { opendir, realpath } from "node:fs/promises";
 import { RadserveError, type ErrorObject } from "../errors.js";
-import { isInside } from "../paths.js";
+import { isInside, type Root } from "../paths.js";
 import type { Ending, LeasedItem } from "./leases.js";
 import type { ItemOutcome } from "./messages.js";
 import type { PlaceOfItem } from "./places.js";
@@ -93,16 +93,30 @@ async function shareAway({ place, roots }: Circumstances): Promise<Pause | undef
   return outputAway(baseOf(place.outputFolder, place.outputBase, roots.output));
 }
 
-/** The output folder was made when the job was taken: it has to be there, and is never made again below a missing mount. */
-export async function outputAway(folder: string | undefined): Promise<Pause | undefined> {
+async function outputAway(folder: string | undefined): Promise<Pause | undefined> {
   if (folder === undefined) return undefined;
-  const found = await stat(folder).catch(() => undefined);
-  if (found?.isDirectory() === true) return undefined;
-  return {
-    code: "share_unavailable",
-    message:
-      "The output folder is gone or cannot be read: its share is probably not mounted. Work goes on when it is back; make the folder again if it was removed.",
-  };
+  return realpath(folder).then(
+    () => undefined,
+    () => OUTPUT_AWAY,
+  );
+}
+
+const OUTPUT_AWAY: Pause = {
+  code: "share_unavailable",
+  message:
+    "The output folder is gone or cannot be read: its share is probably not mounted. Work goes on when it is back; make the folder again if it was removed.",
+};
+
+/**
+ * Where an item may write: inside its job's output folder, which was made when the job was taken. So nothing makes
+ * it anew where its share is not mounted.
+ * @returns why the job has to wait where it is not there
+ */
+export async function withinBase(base: string | undefined, allowed: Root[]): Promise<Root[] | Pause> {
+  if (base === undefined) return allowed;
+  const real = await realpath(base).catch(() => undefined);
+  if (real === undefined) return OUTPUT_AWAY;
+  return isInside(real, allowed) ? [real] : [];
 }
 
 async function holdsSomething(folder: string): Promise<boolean> {

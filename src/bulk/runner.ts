@@ -27,7 +27,7 @@ import {
   type Settled,
 } from "./leases.js";
 import type { FromThread, ItemOutcome } from "./messages.js";
-import { asOutcome, judge, outputAway, type Pause } from "./outcome.js";
+import { asOutcome, judge, withinBase, type Pause } from "./outcome.js";
 import { placeOf, type PlaceOfItem } from "./places.js";
 
 /** NOTIFY wakes sooner; this is for what was said while nobody listened. */
@@ -269,9 +269,9 @@ export class Runner {
     this.#flying.set(id, { item, place });
     try {
       const bounds = await this.#boundsOf(item);
-      const away = await outputAway(place.outputBase);
-      if (away !== undefined) {
-        this.#land(id, item, { state: "queued", afterSeconds: 0, counts: false }, away);
+      const output = await withinBase(place.outputBase, bounds.output);
+      if ("code" in output) {
+        this.#land(id, item, { state: "queued", afterSeconds: 0, counts: false }, output);
         return;
       }
       this.options.send({
@@ -282,7 +282,7 @@ export class Runner {
           inputPath: place.input,
           outputFolder: place.outputFolder,
           startedAt: item.created_at.toISOString(),
-          roots: bounds,
+          roots: { input: bounds.input, output },
           ...(item.request.models === undefined ? {} : { models: item.request.models }),
           ...(item.request.outputs === undefined ? {} : { outputs: item.request.outputs }),
         },

@@ -42,8 +42,9 @@ export async function submit(
     input: await narrowRoots(context.roots.input, inputRoots),
     output: await narrowRoots(context.roots.output, outputRoots),
   };
-  await checkPaths(body, roots, context.config);
+  // The paths last: for a request that is taken the output folder is made.
   if (body.models !== undefined) checkModels(body.models, await context.models());
+  await checkPaths(body, roots, context.config);
   const id = randomUUID();
   const job: NewJob = {
     id,

@@ -10,6 +10,7 @@ import { issueToken, makePlace, startServer } from "../support/server.js";
 
 const place = makePlace({
   RADSERVE_BODY_LIMIT: "100KB",
+  DATABASE_URL: "postgres://nobody@127.0.0.1:9/none",
   RADSERVE_PATH_MAP: '[{"from": "\\\\\\\\pacs\\\\share", "to": "/nowhere"}]',
 });
 const server = await startServer(place);
@@ -62,21 +63,23 @@ t.test("bodies that are not as documented", async (t) => {
   }
 });
 
-t.test("bulk validates like single, and then cannot be taken", async (t) => {
+t.test("without its database bulk alone cannot be taken", async (t) => {
   const folders = { input_folder_path: place.input, output_folder_path: place.output };
-  for (const body of [folders, { items: [good] }]) {
+  for (const body of [folders, { items: [good] }, { ...folders, idempotency_key: "x" }]) {
     const answer = await post("/bulk_inference", body);
-    t.match(answer, { status: 503, body: { error: "bulk_unavailable" } });
-    t.equal(answer.headers.get("Retry-After"), null, "waiting never helps");
+    t.match(answer, {
+      status: 503,
+      body: { error: "bulk_unavailable", message: /127\.0\.0\.1:9 .*ECONNREFUSED.*DATABASE_URL/ },
+    });
+    t.match(answer.headers.get("Retry-After"), /^\d+$/);
   }
   t.match(await post("/bulk_inference", { ...folders, output_folder: "/x" }), { status: 400 });
   t.match(await post("/bulk_inference", { items: [good, { ...good, input_image_path: "/etc/passwd" }] }), {
     status: 403,
-  });
-  t.match(await post("/bulk_inference", { items: [{ ...good, input_image_path: `${place.input}/none` }] }), {
-    status: 404,
+    body: { details: { index: 1 } },
   });
   t.match(await post("/bulk_inference/x/retry", ""), { status: 503, body: { error: "bulk_unavailable" } });
+  t.equal((await fetch(`${server.url}/health/ready`)).status, 200);
 });
 
 t.test("paths outside the roots", async (t) => {

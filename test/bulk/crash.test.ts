@@ -1,0 +1,164 @@
+/** Processes that die, stand still or are told to stop in the middle of a job: every image ends, and once. */
+import { readdirSync, readFileSync, watch } from "node:fs";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import t, { type Test } from "tap";
+import { placeOf } from "../../src/bulk/postgres/place.js";
+import { postmasterOf } from "../../src/bulk/postgres/process.js";
+import { hashFile } from "../../src/results/files.js";
+import { receiptSchema } from "../../src/results/receipt.js";
+import { filesOf } from "../../src/results/reuse.js";
+import { bulkOf, bulkPlace, nameOf, startBulk, writeMany, writeSlice } from "../support/bulk.js";
+import { privateDatabase } from "../support/postgres.js";
+import { startServer, withoutAddon } from "../support/server.js";
+
+const skip = withoutAddon;
+
+/** Every image has its whole result, and nothing else lies there. */
+async function verify(t: Test, folder: string, count: number): Promise<void> {
+  const entries = readdirSync(folder);
+  const receipts = entries.filter((name) => name.endsWith(".json"));
+  t.equal(receipts.length, count);
+  const listed = new Set(receipts);
+  for (const name of receipts) {
+    const files = filesOf(receiptSchema.parse(JSON.parse(readFileSync(path.join(folder, name), "utf8"))));
+    for (const [file, sha256] of files) {
+      listed.add(file);
+      if ((await hashFile(path.join(folder, file))) !== sha256) t.fail("a file differs from its receipt");
+    }
+  }
+  t.strictSame(entries.sort(), [...listed].sort(), "nothing is left over");
+}
+
+t.test("the serving process killed again and again", { skip }, async (t) => {
+  const place = bulkPlace(t);
+  const bulk = await startBulk(t, place);
+  writeMany(path.join(place.input, "many"), 80);
+  const output = path.join(place.output, "many");
+  const id = await bulk.submit({
+    input_folder_path: path.join(place.input, "many"),
+    output_folder_path: output,
+    outputs: ["seg"],
+  });
+  for (const done of [5, 30]) {
+    await bulk.until(id, ({ counts }) => counts.succeeded >= done);
+    process.kill(bulk.server.servingPid(), "SIGKILL");
+  }
+  const job = await bulk.ended(id);
+  t.match(job, { state: "completed", total: 80, counts: { succeeded: 80 } });
+  const items = await bulk.items(id);
+  t.equal(new Set(items.map(({ index }) => index)).size, 80);
+  t.ok(items.some(({ attempts }) => attempts > 1), "some ran again");
+  await verify(t, output, 80);
+});
+
+t.test("an image that kills the process is found, and its neighbours go on", { skip }, async (t) => {
+  const place = bulkPlace(t);
+  const bulk = await startBulk(t, place);
+  const input = path.join(place.input, "poison");
+  const output = path.join(place.output, "poison");
+  writeMany(input, 40);
+  const poison = nameOf(20);
+  await bulk.server.post("/single_inference", { input_image_path: path.join(input, nameOf(0)), output_folder_path: output });
+  const killed = new Set<number>();
+  const watcher = watch(output, (_, name) => {
+    if (name !== `.${poison}.lock` || !readdirSync(output).includes(name)) return;
+    try {
+      const pid = bulk.server.servingPid();
+      process.kill(pid, "SIGKILL");
+      killed.add(pid);
+    } catch {
+      // between two processes
+    }
+  });
+  t.teardown(() => watcher.close());
+  const id = await bulk.submit({ input_folder_path: input, output_folder_path: output, outputs: ["json"] });
+  t.match(await bulk.ended(id), { state: "completed", total: 40, counts: { succeeded: 39, failed: 1 } });
+  t.match(await bulk.items(id, "&state=failed"), [{ index: 20, attempts: 3, error: { error: "engine_crash" } }]);
+  t.equal(killed.size, 3, "once among others, twice alone");
+});
+
+t.test("a box that stood still loses its images, and does no harm when it wakes", { skip }, async (t) => {
+  const database = await privateDatabase(t);
+  const { host, port, user } = database.connection;
+  const url = `postgres://${user}@/${user}?host=${host}&port=${port}`;
+  const place = bulkPlace(t, { DATABASE_URL: url });
+  const other = bulkPlace(t, {
+    DATABASE_URL: url,
+    RADSERVE_INPUT_ROOTS: place.input,
+    RADSERVE_OUTPUT_ROOTS: place.output,
+    RADSERVE_ROLE: "worker",
+  });
+  const bulk = await startBulk(t, place);
+  const second = await startServer(other);
+  t.teardown(() => second.stop());
+  await second.logged((line) => line.msg === "models loaded");
+  writeMany(path.join(place.input, "many"), 200);
+  const output = path.join(place.output, "many");
+  const id = await bulk.submit({
+    input_folder_path: path.join(place.input, "many"),
+    output_folder_path: output,
+    outputs: ["seg"],
+  });
+  const owners = async () => {
+    const { rows } = await database.pool.query(
+      "select distinct owner from radserve.item where state = 'running'",
+    );
+    return rows.length;
+  };
+  while ((await owners()) < 2) await delay(20);
+  const sleeper = second.servingPid();
+  process.kill(sleeper, "SIGSTOP");
+  const job = await bulk.ended(id);
+  t.match(job, { state: "completed", counts: { succeeded: 200, failed: 0 } });
+  const before = await bulk.items(id);
+  process.kill(sleeper, "SIGCONT");
+  await second.logged((line) => /silent for too long/.test(line.msg));
+  await delay(1_000);
+  t.strictSame(await bulk.items(id), before, "its late results change nothing");
+  await verify(t, output, 200);
+  const refused = await fetch(`${second.url}/bulk_inference`, { headers: { Authorization: second.token } });
+  t.equal(refused.status, 404, "a worker takes no requests");
+});
+
+t.test("told to stop, it gives back what it has not begun; the next start goes on", { skip }, async (t) => {
+  const place = bulkPlace(t);
+  const first = bulkOf(await startServer({ ...place, remove: () => undefined }));
+  writeMany(path.join(place.input, "many"), 80);
+  const output = path.join(place.output, "many");
+  const id = await first.submit({
+    input_folder_path: path.join(place.input, "many"),
+    output_folder_path: output,
+    outputs: ["json"],
+  });
+  await first.until(id, ({ counts }) => counts.succeeded >= 5);
+  t.equal(await first.server.stop(), 0);
+  const written = readdirSync(output).filter((name) => name.endsWith(".json")).length;
+  t.ok(written >= 5 && written < 80);
+  const bulk = await startBulk(t, place);
+  await bulk.server.logged((line) => line.msg === "bulk database started");
+  t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 80 } });
+  t.ok((await bulk.items(id)).every(({ attempts }) => attempts === 1), "nothing ran twice");
+  await verify(t, output, 80);
+});
+
+t.test("the database killed in the middle", { skip }, async (t) => {
+  const place = bulkPlace(t);
+  const bulk = await startBulk(t, place);
+  writeMany(path.join(place.input, "many"), 100);
+  const id = await bulk.submit({
+    input_folder_path: path.join(place.input, "many"),
+    output_folder_path: path.join(place.output, "many"),
+    outputs: ["json"],
+  });
+  await bulk.until(id, ({ counts }) => counts.succeeded >= 10);
+  process.kill(postmasterOf(placeOf(place.environment["RADSERVE_STATE_DIR"]!).data)!, "SIGKILL");
+  writeSlice(path.join(place.input, "single.dcm"));
+  const single = await bulk.send("POST", "/single_inference", {
+    input_image_path: path.join(place.input, "single.dcm"),
+    output_folder_path: place.output,
+  });
+  t.equal(single.status, 200, "single requests do not notice");
+  t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 100 } });
+  await verify(t, path.join(place.output, "many"), 100);
+});

@@ -1,0 +1,136 @@
+/** A server with one model and a private database, its bulk pages, and images for it. */
+import { cpSync, linkSync, mkdirSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import type { Test } from "tap";
+import { itemListSchema, jobListSchema, jobSchema, type Item, type Job } from "../../src/bulk/schema.js";
+import { slice } from "../lib/series.js";
+import { attributesOf, CT, dicomFile, picture, type Attributes } from "./dicom.js";
+import { endDatabase } from "./postgres.js";
+import { makePlace, root, startServer, type Place, type TestServer } from "./server.js";
+
+/** Folders with the model ct-tissue alone. What runs on its database ends with the test. */
+export function bulkPlace(t: Test, extra: Record<string, string> = {}): Place {
+  const place = makePlace({ RADSERVE_THREADS: "2", ...extra });
+  const models = place.environment["RADSERVE_MODELS_DIR"]!;
+  cpSync(path.join(root, "models/ct-tissue"), path.join(models, "ct-tissue"), { recursive: true });
+  t.teardown(() => endDatabase(place.environment["RADSERVE_STATE_DIR"]!));
+  return place;
+}
+
+/** A CT slice of 4 x 6 pixels, as a file. */
+export function writeSlice(file: string, z = 1, attributes: Attributes = {}): void {
+  mkdirSync(path.dirname(file), { recursive: true });
+  writeFileSync(file, slice({ z, attributes }));
+}
+
+/** The same CT slice of 512 x 512 pixels under many names, so that a job takes some seconds. */
+export function writeMany(folder: string, count: number): void {
+  mkdirSync(folder, { recursive: true });
+  const raw = picture({
+    rows: 512,
+    columns: 512,
+    samples: 1,
+    bitsAllocated: 16,
+    bitsStored: 12,
+    signed: false,
+  });
+  const first = path.join(folder, nameOf(0));
+  const attributes = {
+    SOPClassUID: CT,
+    Modality: "CT",
+    ImageType: "ORIGINAL\\PRIMARY\\AXIAL",
+    StudyInstanceUID: "1.2.3",
+    SeriesInstanceUID: "1.2.3.4",
+    RescaleSlope: "1",
+    RescaleIntercept: "-1024",
+    PixelSpacing: "0.7\\0.7",
+  };
+  writeFileSync(first, dicomFile({ attributes: attributesOf(raw, attributes), pixels: raw.data }));
+  for (let i = 1; i < count; i++) linkSync(first, path.join(folder, nameOf(i)));
+}
+
+export const nameOf = (i: number) => `${String(i).padStart(5, "0")}.dcm`;
+
+export interface Bulk {
+  server: TestServer;
+  place: Place;
+  /** Sends a request and gives the answer's status and body. */
+  send(
+    method: string,
+    page: string,
+    body?: unknown,
+    token?: string,
+  ): Promise<{ status: number; headers: Headers; body: Record<string, unknown> & { message?: string } }>;
+  /** Submits a job and gives its id; the request must be taken. */
+  submit(body: object, token?: string): Promise<string>;
+  job(id: string, token?: string): Promise<Job>;
+  /** The job once it fits. */
+  until(id: string, fits: (job: Job) => boolean): Promise<Job>;
+  /** The job once nothing of it waits or runs. */
+  ended(id: string): Promise<Job>;
+  items(id: string, query?: string): Promise<Item[]>;
+}
+
+const LOOK_MS = 50;
+
+export function bulkOf(server: TestServer): Bulk {
+  const send: Bulk["send"] = async (method, page, body, token = server.token) => {
+    const response = await fetch(server.url + page, {
+      method,
+      headers: { Authorization: token, ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
+      ...(body === undefined ? {} : { body: typeof body === "string" ? body : JSON.stringify(body) }),
+    });
+    return {
+      status: response.status,
+      headers: response.headers,
+      body: (await response.json()) as Record<string, unknown>,
+    };
+  };
+  const job: Bulk["job"] = async (id, token) => {
+    const { status, body } = await send("GET", `/bulk_inference/${id}`, undefined, token);
+    if (status !== 200) throw new Error(`${status}: ${JSON.stringify(body)}`);
+    return jobSchema.strict().parse(body);
+  };
+  const until: Bulk["until"] = async (id, fits) => {
+    for (;;) {
+      const found = await job(id).catch(() => undefined);
+      if (found !== undefined && fits(found)) return found;
+      await delay(LOOK_MS);
+    }
+  };
+  return {
+    server,
+    place: server.place,
+    send,
+    job,
+    until,
+    ended: (id) => until(id, ({ finished_at }) => finished_at !== null),
+    async submit(body, token) {
+      const { status, body: answer } = await send("POST", "/bulk_inference", body, token);
+      if (status !== 202) throw new Error(`${status}: ${JSON.stringify(answer)}`);
+      return answer["job_id"] as string;
+    },
+    async items(id, query = "") {
+      const found: Item[] = [];
+      let cursor: string | null = "";
+      while (cursor !== null) {
+        const page: string = `?limit=500${cursor === "" ? "" : `&cursor=${cursor}`}${query}`;
+        const { body } = await send("GET", `/bulk_inference/${id}/items${page}`);
+        const list = itemListSchema.strict().parse(body);
+        found.push(...list.items);
+        cursor = list.next_cursor;
+      }
+      return found;
+    },
+  };
+}
+
+/** A server that stops when the test ends. */
+export async function startBulk(t: Test, place: Place): Promise<Bulk> {
+  const server = await startServer(place);
+  t.teardown(() => server.stop());
+  return bulkOf(server);
+}
+
+export { jobListSchema };
