@@ -4,12 +4,12 @@
  * one image on one core. Also: what the queue costs, resident memory, and single requests while bulk work saturates
  * the machine. One object of figures; README and RESULTS.md quote the full run on a quiet machine.
  */
-import { execFileSync } from "node:child_process";
+import { execFile, execFileSync } from "node:child_process";
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import os from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { parseArgs } from "node:util";
+import { parseArgs, promisify } from "node:util";
 import { setTimeout as delay } from "node:timers/promises";
 import { Client } from "../src/commands/client.js";
 import { acceptedSchema, jobSchema, type Job } from "../src/bulk/schema.js";
@@ -30,7 +30,7 @@ const { values } = parseArgs({
   },
 });
 
-const SIZES = values.quick ? { ct: 60, dx: 8, parts: 6 } : { ct: 2_000, dx: 200, parts: 40 };
+const SIZES = values.quick ? { ct: 40, dx: 4, parts: 4 } : { ct: 2_000, dx: 200, parts: 40 };
 const ALL = "json,png,sr,seg,sc";
 /** Memory is compared from this item on. */
 const MEMORY_FROM = 500;
@@ -69,8 +69,10 @@ interface Measured {
 const partsProgram = fileURLToPath(new URL("./lib/bulk-parts.js", import.meta.url));
 const say = (text: string) => process.stderr.write(`${text}\n`);
 
-function run(...[program, ...words]: [string, ...string[]]): unknown {
-  return JSON.parse(execFileSync(program, words, { encoding: "utf8", maxBuffer: 2 ** 26 }));
+/** Not in this process, whose connections to the server would go stale meanwhile. */
+async function run(...[program, ...words]: [string, ...string[]]): Promise<unknown> {
+  const { stdout } = await promisify(execFile)(program, words, { maxBuffer: 2 ** 26 });
+  return JSON.parse(stdout);
 }
 
 /** MiB that the server's processes hold. */
@@ -149,7 +151,7 @@ async function measure(
 ): Promise<Measured> {
   say(`${name}: one core`);
   const scratch = join(server.output, `${name}-scratch`);
-  const parts = run(
+  const parts = (await run(
     "taskset",
     "-c",
     "0",
@@ -159,9 +161,9 @@ async function measure(
     scratch,
     outputs,
     ...files.slice(0, SIZES.parts),
-  ) as Parts;
+  )) as Parts;
   say(`${name}: without the queue`);
-  const direct = run(
+  const direct = (await run(
     process.execPath,
     partsProgram,
     "--direct",
@@ -169,7 +171,7 @@ async function measure(
     scratch,
     outputs,
     ...files,
-  ) as Direct;
+  )) as Direct;
   if (direct.failed > 0) throw new Error(`${name}: ${direct.failed} images failed without the queue`);
   rmSync(scratch, { recursive: true });
   say(`${name}: bulk`);

@@ -2,6 +2,7 @@
  * Keeps this box busy with items: takes as many as the worker threads can hold, sends them there, and writes down what
  * became of them. It runs in the bulk thread; the images are read and inferred elsewhere.
  */
+import { stat } from "node:fs/promises";
 import path from "node:path";
 import type { Config } from "../config.js";
 import { asRadserveError } from "../errors.js";
@@ -214,7 +215,8 @@ export class Runner {
   async #recover(item: FreedItem): Promise<void> {
     const { config, roots } = this.options;
     const { input, outputFolder } = placeOf(item.request, item, config.path_map);
-    if ((await outputAway(outputFolder)) !== undefined) return;
+    const found = await stat(outputFolder).catch(() => undefined);
+    if (found?.isDirectory() !== true) return;
     const output = await openOutputFolder(outputFolder, roots.output, { create: false });
     try {
       const limits = { deadline: Date.now() + CLEAR_MS };

@@ -104,6 +104,8 @@ async function follow(client: Client, id: string, json: boolean): Promise<Job | 
 /** Ctrl-C: asks on a terminal, and leaves the job alone without one; a second Ctrl-C leaves it alone in any case. */
 class Interrupts {
   readonly #leave = new AbortController();
+  /** Ends the question that waits for its answer. */
+  #question: AbortController | undefined;
   readonly #listener = () => void this.#interrupted();
   #asking = false;
 
@@ -120,8 +122,10 @@ class Interrupts {
     return this.#leave.signal;
   }
 
+  /** The job has ended: there is nothing to ask any more. */
   stop(): void {
     process.off("SIGINT", this.#listener);
+    this.#question?.abort();
   }
 
   async #interrupted(): Promise<void> {
@@ -140,12 +144,14 @@ class Interrupts {
 
   async #ask(): Promise<string> {
     const terminal = createInterface({ input: process.stdin, output: process.stderr });
-    const again = new AbortController();
-    terminal.once("SIGINT", () => again.abort());
+    const question = new AbortController();
+    this.#question = question;
+    terminal.once("SIGINT", () => question.abort());
+    // Ctrl-D
+    terminal.once("close", () => question.abort());
     try {
-      const question =
-        "\nCancel the job, or detach and let it go on? [c = cancel, d = detach, Enter = stay] ";
-      const answer = await terminal.question(question, { signal: again.signal });
+      const text = "\nCancel the job, or detach and let it go on? [c = cancel, d = detach, Enter = stay] ";
+      const answer = await terminal.question(text, { signal: question.signal });
       return answer.trim().toLowerCase().charAt(0);
     } finally {
       terminal.close();

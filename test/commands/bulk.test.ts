@@ -202,11 +202,14 @@ t.test("Ctrl-C without a terminal leaves the job alone", async (t) => {
 });
 
 t.test("Ctrl-C on a terminal asks", { skip: commandsAre("script") }, async (t) => {
-  for (const { keys, status, state } of [
-    { keys: ["\u0003", "c\r"], status: 1, state: "cancelled" },
-    { keys: ["\u0003", "d\r"], status: 130, state: "paused" },
-    { keys: ["\u0003", "\u0003"], status: 130, state: "paused" },
-  ]) {
+  const ask: [string, RegExp?] = ["\u0003", /Enter = stay\]/];
+  const cases: { keys: [string, RegExp?][]; status: number; state: string }[] = [
+    { keys: [ask, ["c\r"]], status: 1, state: "cancelled" },
+    { keys: [ask, ["d\r"]], status: 130, state: "paused" },
+    { keys: [ask, ["\u0003"]], status: 130, state: "paused" },
+    { keys: [ask, ["\r", /\[[#-]+\]/], ask, ["d\r"]], status: 130, state: "paused" },
+  ];
+  for (const { keys, status, state } of cases) {
     const { input, output } = folder(100);
     // exec: a shell in between would end by the signal too, and its status be told
     const words = [process.execPath, main, "bulk", input, output].map((word) => `'${word}'`);
@@ -216,12 +219,13 @@ t.test("Ctrl-C on a terminal asks", { skip: commandsAre("script") }, async (t) =
       stdio: ["pipe", "pipe", "pipe"],
     });
     const exit = ended(child);
-    const asked = said(child, /\[c = cancel, d = detach, Enter = stay\]/);
     const [, id = ""] = await said(child, /^job ([0-9a-f-]{36})/m);
     await run("jobs", "pause", id);
-    child.stdin.write(keys[0]);
-    await asked;
-    child.stdin.write(keys[1]);
+    for (const [key, answer] of keys) {
+      const heard = answer === undefined ? undefined : said(child, answer);
+      child.stdin.write(key);
+      await heard;
+    }
     t.equal(await exit, status, `status after ${JSON.stringify(keys)}`);
     t.match(await jobOf(id), { state });
     if (state === "paused") await run("jobs", "cancel", id);

@@ -8,7 +8,7 @@ import { CrashJob } from "./job.js";
 import { notAllSucceeded, seconds, type Options, type Outcome } from "./scenario.js";
 import { verify } from "./verify.js";
 
-/** By name; false where there was nobody to kill. */
+/** By name, each as often as the others; false where there was nobody to kill. */
 export type Victims = Record<string, () => boolean>;
 
 const SHORTEST_MS = 1_500;
@@ -43,13 +43,14 @@ class Killer {
   }
 
   async #run(): Promise<void> {
-    const names = Object.keys(this.victims);
+    let next: string[] = [];
     const { signal } = this.#stop;
     while (this.kills < this.options.kills) {
       const pause = SHORTEST_MS + this.#next() * (LONGEST_MS - SHORTEST_MS);
       await delay(pause, undefined, { signal }).catch(() => undefined);
       if (signal.aborted) return;
-      const name = names[Math.floor(this.#next() * names.length)]!;
+      if (next.length === 0) next = Object.keys(this.victims);
+      const [name] = next.splice(Math.floor(this.#next() * next.length), 1) as [string];
       if (!this.victims[name]!()) continue;
       this.killed[name] = (this.killed[name] ?? 0) + 1;
       this.options.say(`kill -9 ${name} (${this.kills} of ${this.options.kills})`);

@@ -15,16 +15,24 @@ import { verify } from "../lib/verify.js";
 const MARKED = "marked.dcm";
 /** Large, so that it still runs when its lock has been seen. */
 const MARKED_SIDE = 3072;
+/** A lock that is taken only to clear up what a dead process left is gone by then. */
+const LOCK_MS = 50;
 
 async function plantCrash(options: Options): Promise<Outcome> {
   const box = await Box.start();
   const began = performance.now();
   let crashes = 0;
+  let pending = false;
   mkdirSync(path.join(box.output, "poison"));
   const watcher = watch(path.join(box.output, "poison"), (_, name) => {
-    if (name !== `.${MARKED}.lock` || !existsSync(path.join(box.output, "poison", name))) return;
-    const serving = box.serving();
-    if (serving !== undefined && slay(serving)) crashes += 1;
+    if (name !== `.${MARKED}.lock` || pending) return;
+    pending = true;
+    setTimeout(() => {
+      pending = false;
+      if (!existsSync(path.join(box.output, "poison", name))) return;
+      const serving = box.serving();
+      if (serving !== undefined && slay(serving)) crashes += 1;
+    }, LOCK_MS);
   });
   try {
     const others = writeImages(box.input, options.items - 1);
