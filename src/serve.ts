@@ -122,10 +122,21 @@ class ServingProcess {
       queued: () => pool.queued,
       running: () => pool.running,
       models: () => models.entries.map(({ name, version, state }) => ({ name, version, state })),
+      engine: () => engine.stats(),
     });
     const stopping = () => this.#stopping;
     this.#reload = () => models.reload(() => pool.settled());
-    this.#server = createServer({ config, roots, models, pool, metrics, keyring, log: this.log, stopping });
+    this.#server = createServer({
+      config,
+      roots,
+      models,
+      engine,
+      pool,
+      metrics,
+      keyring,
+      log: this.log,
+      stopping,
+    });
     // Without listen() node starts no watch over slow requests and idle connections; this event starts it.
     this.#server.emit("listening");
     this.#server.on("request", (request, response) => this.#follow(request.socket, response));
