@@ -75,6 +75,9 @@ bool Batcher::End(BatchRow& row) {
   return std::exchange(row.state, BatchRow::State::kEnded) != BatchRow::State::kEnded;
 }
 
+/// The function goes with its call: it may hold what holds the row.
+void Batcher::Answer(BatchRow& row) { std::exchange(row.done, nullptr)(); }
+
 void Batcher::Submit(const RowPtr& row) {
   {
     const std::lock_guard lock(mutex_);
@@ -98,7 +101,7 @@ void Batcher::Cancel(const RowPtr& row) {
     });
     if (!running_.empty() && all_gone) running_stop_.request_stop();
   }
-  row->done();
+  Answer(*row);
 }
 
 void Batcher::Fail(const std::vector<RowPtr>& rows, const Failure& failure) {
@@ -108,7 +111,7 @@ void Batcher::Fail(const std::vector<RowPtr>& rows, const Failure& failure) {
       if (!End(*row)) continue;
       row->failure = failure;
     }
-    row->done();
+    Answer(*row);
   }
 }
 
@@ -122,7 +125,7 @@ void Batcher::Deliver(const std::vector<RowPtr>& rows, Device::Result result) {
       row.ran = result.ran;
       row.share = result.ran / static_cast<int64_t>(rows.size());
     }
-    row.done();
+    Answer(row);
   }
 }
 

@@ -104,6 +104,8 @@ class Batcher {
   void Fail(const std::vector<RowPtr>& rows, const Failure& failure);
   /// True the first time. The lock is held.
   static bool End(BatchRow& row);
+  /// By whom End was true for, without the lock.
+  static void Answer(BatchRow& row);
 
   const std::unique_ptr<Device> device_;
   /// Held while the device runs: it has one user at a time.

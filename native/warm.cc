@@ -1,9 +1,14 @@
 /// Engine::Warm: the first request after a load finds everything warm, and what to do with many is known.
 #include <algorithm>
+#include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine.h"
@@ -12,7 +17,8 @@
 namespace radserve {
 namespace {
 
-/// Models whose single run takes longer are not warmed further on the CPU, and longer than that not measured.
+/// On the CPU, models whose single run takes longer are not warmed here, and longer than the second not
+/// measured: a load must not take several times as long as an image.
 constexpr auto kLongRun = std::chrono::milliseconds(500);
 constexpr auto kShortRun = std::chrono::milliseconds(100);
 /// Rows of the batch that shows whether batches pay on the CPU.
@@ -48,15 +54,36 @@ Clock::duration Took(const Body& body) {
   return Clock::now() - begun;
 }
 
+/// Requests its stop once the time is over, or `stop` is requested.
+class Limit {
+ public:
+  Limit(Clock::duration time, const std::stop_token& stop)
+      : forward_(stop, [this] { source_.request_stop(); }), timer_([this, time](const std::stop_token& done) {
+          std::mutex mutex;
+          std::unique_lock lock(mutex);
+          std::condition_variable_any().wait_for(lock, done, time, [] { return false; });
+          if (!done.stop_requested()) source_.request_stop();
+        }) {}
+  std::stop_token token() const { return source_.get_token(); }
+
+ private:
+  std::stop_source source_;
+  std::stop_callback<std::function<void()>> forward_;
+  std::jthread timer_;
+};
+
 /// Runs both sessions once; whether a batch over all cores makes an image cheaper than images side by side,
 /// one core each, and gives the same bits: a result must not depend on who else asked at that moment.
 bool BatchesPayOnCpu(const Model& model, const Tensor& row, const std::vector<int64_t>& shape, int threads,
                      const std::stop_token& stop) {
   const std::vector<std::string> names = model.OutputNames();
   std::vector<Tensor> single;
-  const auto run = [&](bool wide) { single = model.session->Run(std::span(&row, 1), names, wide, stop); };
+  const auto run = [&](bool wide) {
+    const Limit limit(kLongRun, stop);
+    single = model.session->Run(std::span(&row, 1), names, wide, limit.token());
+  };
   try {
-    if (Took([&] { run(true); }) > kLongRun) return false;
+    run(true);
     if (Took([&] { run(false); }) > kShortRun || model.max_batch < 2) return false;
     const Clock::duration alone = std::min(Took([&] { run(false); }), Took([&] { run(false); }));
     const int64_t rows = std::min(kProbeRows, model.max_batch);
@@ -70,7 +97,8 @@ bool BatchesPayOnCpu(const Model& model, const Tensor& row, const std::vector<in
     const double side_by_side = static_cast<double>(alone.count()) / threads;
     return side_by_side > kPays * static_cast<double>(together.count()) / static_cast<double>(rows);
   } catch (const EngineError&) {
-    // The graph takes no batches, or not what the manifest says: that is told by who compares the two.
+    // It takes too long, or the graph takes no batches, or not what the manifest says: that is told by who
+    // compares the two.
     return false;
   }
 }

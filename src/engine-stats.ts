@@ -3,7 +3,8 @@ import { z } from "zod";
 
 const count = z.number().int().nonnegative();
 const seconds = z.number().nonnegative();
-const classes = <T extends z.ZodType>(value: T) => z.strictObject({ stat: value, routine: value, bulk: value });
+const classes = <T extends z.ZodType>(value: T) =>
+  z.strictObject({ stat: value, routine: value, bulk: value });
 
 /** Buckets that double: `ends` are upper bounds, and counts has one more for what is beyond the last. */
 const histogram = z.strictObject({ ends: z.array(z.number()), counts: z.array(count), sum: z.number() });

@@ -241,7 +241,12 @@ interface NativeInference {
 }
 
 interface Addon {
-  start(options: { threads: number; queueLimit: number; queueBytes: number; queueSeconds: number }): EngineInfo;
+  start(options: {
+    threads: number;
+    queueLimit: number;
+    queueBytes: number;
+    queueSeconds: number;
+  }): EngineInfo;
   cudaProblem(device: number): string;
   inspect(path: string): Promise<GraphInfo>;
   load(options: {
@@ -285,7 +290,12 @@ function loadAddon(): Addon {
 
 /** Native errors carry a code of errors.ts; anything else is a fault of ours. */
 function fromNative(thrown: unknown): RadserveError {
-  if (thrown instanceof Error && "code" in thrown && typeof thrown.code === "string" && thrown.code in ERRORS) {
+  if (
+    thrown instanceof Error &&
+    "code" in thrown &&
+    typeof thrown.code === "string" &&
+    thrown.code in ERRORS
+  ) {
     const wait = "retryAfter" in thrown ? { retry_after: thrown.retryAfter } : undefined;
     return new RadserveError(thrown.code as ErrorCode, thrown.message, wait);
   }

@@ -4,6 +4,8 @@ import type { Caller } from "./auth.js";
 import type { Operation } from "./bulk/messages.js";
 import type { BulkService } from "./bulk/service.js";
 import type { Config } from "./config.js";
+import type { Engine } from "./engine.js";
+import type { EngineModelStats } from "./engine-stats.js";
 import { RadserveError, type ErrorObject } from "./errors.js";
 import type { InferTask } from "./infer.js";
 import type { Metrics } from "./metrics.js";
@@ -39,6 +41,7 @@ export interface Services {
   /** Real paths. */
   roots: { input: string[]; output: string[] };
   models: ServedModels;
+  engine: Pick<Engine, "stats">;
   pool: InferencePool;
   bulk: BulkService;
   metrics: Metrics;
@@ -166,9 +169,26 @@ export function bulk(operation: Operation): Handler {
   };
 }
 
-export const listModels: Handler = (ctx, { models }) => {
+/** How a model does, in a few numbers; /metrics has the rest. */
+function workOf(stats: EngineModelStats) {
+  const { counts } = stats.runSeconds;
+  const runs = counts.reduce((sum, n) => sum + n, 0);
+  const largest = Math.max(0, ...stats.buckets.map((bucket) => bucket.cap));
+  return {
+    queued: stats.queued,
+    completed: stats.completed,
+    failed: stats.failed,
+    refused: Object.values(stats.refused).reduce((sum, n) => sum + n, 0),
+    mean_run_ms: runs === 0 ? null : Math.round((stats.runSeconds.sum / runs) * 1e5) / 100,
+    largest_batch: stats.batched ? largest : 1,
+    session_bytes: stats.sessions.reduce((sum, session) => sum + session.bytes, 0),
+  };
+}
+
+export const listModels: Handler = (ctx, { models, engine }) => {
+  const work = new Map(engine.stats().models.map((stats) => [stats.id, workOf(stats)]));
   ctx.body = {
-    models: models.entries.map(({ name, version, sha256, manifest, state, provider, error }) => ({
+    models: models.entries.map(({ name, version, sha256, manifest, state, provider, error, nativeId }) => ({
       name,
       version,
       sha256,
@@ -181,6 +201,7 @@ export const listModels: Handler = (ctx, { models }) => {
       required: manifest.required,
       provider: provider ?? null,
       health: state,
+      work: work.get(nativeId ?? 0) ?? null,
       ...(error === undefined ? {} : { error }),
     })),
     problems: models.problems,

@@ -1,5 +1,7 @@
 /** Figures for Prometheus. Labels are routes, statuses and model names; never subjects, paths or anything of a patient. */
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from "prom-client";
+import { registerEngineMetrics } from "./engine-metrics.js";
+import type { EngineStats } from "./engine-stats.js";
 
 export interface Gauges {
   queued(): number;
@@ -8,12 +10,15 @@ export interface Gauges {
   models(): { name: string; version: string; state: string }[];
   /** Items and jobs of the bulk queue, and items that ended in this process. */
   bulk(): { queued: number; running: number; paused: number; ended: Readonly<Record<string, number>> };
+  engine(): EngineStats;
 }
 
 export class Metrics {
   readonly #registry = new Registry();
   readonly #requests: Counter<"route" | "status">;
   readonly #seconds: Histogram<"route">;
+  /** Read once for one answer. */
+  #engine: EngineStats | undefined;
 
   constructor(gauges: Gauges) {
     const registers = [this.#registry];
@@ -65,6 +70,7 @@ export class Metrics {
           this.set({ model: name, version, state }, state === "ready" ? 1 : 0);
       },
     });
+    registerEngineMetrics(this.#registry, () => (this.#engine ??= gauges.engine()));
     function gauge(name: string, help: string, read: () => number) {
       new Gauge({
         name,
@@ -85,6 +91,7 @@ export class Metrics {
   readonly contentType = Registry.PROMETHEUS_CONTENT_TYPE;
 
   text(): Promise<string> {
+    this.#engine = undefined;
     return this.#registry.metrics();
   }
 }

@@ -133,6 +133,7 @@ class ServingProcess {
       running: () => pool.running,
       models: () => models.entries.map(({ name, version, state }) => ({ name, version, state })),
       bulk: () => ({ ...bulk.figures, ended: bulk.ended }),
+      engine: () => engine.stats(),
     });
     const stopping = () => this.#stopping;
     this.#reload = async () => {
@@ -140,7 +141,7 @@ class ServingProcess {
       bulk.tellModels();
       return report;
     };
-    const services = { config, roots, models, pool, bulk, metrics, stopping };
+    const services = { config, roots, models, engine, pool, bulk, metrics, stopping };
     this.#server = createServer({ ...services, keyring, log: this.log });
     // Without listen() node starts no watch over slow requests and idle connections; this event starts it.
     this.#server.emit("listening");

@@ -93,7 +93,7 @@ async function shareAway({ place, roots }: Circumstances): Promise<Pause | undef
   return outputAway(baseOf(place.outputFolder, place.outputBase, roots.output));
 }
 
-export async function outputAway(folder: string | undefined): Promise<Pause | undefined> {
+async function outputAway(folder: string | undefined): Promise<Pause | undefined> {
   if (folder === undefined) return undefined;
   return realpath(folder).then(
     () => undefined,

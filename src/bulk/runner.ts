@@ -28,7 +28,7 @@ import {
   type Settled,
 } from "./leases.js";
 import type { FromThread, ItemOutcome } from "./messages.js";
-import { asOutcome, judge, withinBase, type Pause, outputAway } from "./outcome.js";
+import { asOutcome, judge, withinBase, type Pause } from "./outcome.js";
 import { placeOf, type PlaceOfItem } from "./places.js";
 
 /** NOTIFY wakes sooner; this is for what was said while nobody listened. */

@@ -1,0 +1,161 @@
+import { Registry } from "prom-client";
+import t from "tap";
+import type { ModelDescription } from "../scripts/lib/onnx-model.js";
+import { createEngine } from "../src/engine.js";
+import { registerEngineMetrics } from "../src/engine-metrics.js";
+import { RadserveError } from "../src/errors.js";
+import {
+  heatmap,
+  input,
+  loadOptions,
+  plane,
+  slow,
+  slowInput,
+  untilRunning,
+  writeModel,
+} from "./support/engine.js";
+
+const folder = t.testdir();
+const engine = createEngine({ provider: "cpu", threads: 1, queueLimit: 40 });
+t.teardown(() => engine.close());
+
+const WIDTH = 2048;
+const HEIGHT = 2048;
+
+/** Its 16 MiB of weights cost as much to read for one image as for many: batches pay, on a CPU too. */
+const heavy: ModelDescription = {
+  name: "heavy",
+  inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 1, WIDTH] }],
+  outputs: [{ name: "y", dtype: "float32", shape: ["n", 1, 1, HEIGHT] }],
+  initializers: [
+    {
+      name: "w",
+      dtype: "float32",
+      shape: [WIDTH, HEIGHT],
+      data: Array.from({ length: WIDTH * HEIGHT }, (_, i) => ((i * 7919) % 31) / 31),
+    },
+  ],
+  nodes: [{ op: "MatMul", inputs: ["x", "w"], outputs: ["y"] }],
+};
+
+const load = (max: number) =>
+  engine.load(
+    loadOptions(writeModel(folder, heavy), {
+      name: `heavy-${max}`,
+      inputs: [{ ...input, size: { kind: "fixed", height: 1, width: WIDTH } }],
+      outputs: [heatmap],
+      batching: { max },
+    }),
+  );
+const statsOf = (id: number) => engine.stats().models.find((model) => model.id === id);
+const total = ({ counts }: { counts: number[] }) => counts.reduce((sum, n) => sum + n, 0);
+const image = (seed: number) =>
+  plane(
+    1,
+    WIDTH,
+    Array.from({ length: WIDTH }, (_, i) => (i * seed) % 1000),
+  );
+
+t.test("a model that may not run in batches is counted image by image", async (t) => {
+  const { id } = await load(1);
+  const before = total(statsOf(id)!.runSeconds);
+  await Promise.all([1, 2, 3].map((seed) => engine.infer(id, [image(seed)], { priority: "stat" })));
+  const stats = statsOf(id)!;
+  t.match(stats, { name: "heavy-1", version: "1", batched: false, completed: 3, failed: 0, buckets: [] });
+  t.equal(stats.started.stat, 3);
+  t.equal(total(stats.waitSeconds.stat), 3);
+  t.equal(total(stats.waitSeconds.bulk), 0);
+  t.equal(total(stats.runSeconds) - before, 3);
+  t.equal(stats.batchSizes.counts[0], total(stats.batchSizes), "all of one");
+  t.ok(stats.runSeconds.sum > 0);
+  t.ok(stats.sessions.every(({ bytes }) => bytes > WIDTH * HEIGHT * 4));
+  await engine.unload(id);
+  t.equal(statsOf(id), undefined);
+});
+
+t.test("where batches pay, many images run together, and each gets what it gets alone", async (t) => {
+  const { id } = await load(8);
+  const [bucket] = statsOf(id)!.buckets;
+  if (bucket === undefined) {
+    t.comment("batches did not pay on this machine, or changed bits");
+    return;
+  }
+  t.ok(bucket.cap > 1);
+  t.equal(bucket.sizes[0]?.rows, 1);
+  t.strictSame(bucket.rowShapes, [[1, 1, WIDTH]]);
+  const seeds = Array.from({ length: 24 }, (_, i) => i + 1);
+  const alone: string[] = [];
+  for (const seed of seeds) alone.push((await engine.infer(id, [image(seed)], {})).rawSha256);
+  const together = await Promise.all(seeds.map((seed) => engine.infer(id, [image(seed)], {})));
+  t.strictSame(
+    together.map((result) => result.rawSha256),
+    alone,
+  );
+  const stats = statsOf(id)!;
+  t.ok(total(stats.batchSizes) > (stats.batchSizes.counts[0] ?? 0), "some of more than one");
+  t.ok(total(stats.transferSeconds) > 0);
+  t.equal(engine.stats().parked, 0);
+  await engine.unload(id);
+  t.equal(statsOf(id), undefined, "its memory is back");
+});
+
+t.test("what waits in a batch is cancelled and keeps its deadline", async (t) => {
+  const { id } = await load(8);
+  const code = (promise: Promise<unknown>) =>
+    promise.then(
+      () => "done",
+      (thrown: unknown) => (thrown instanceof RadserveError ? thrown.code : "other"),
+    );
+  const given = Array.from({ length: 30 }, (_, i) =>
+    code(engine.infer(id, [image(i)], i % 3 === 0 ? { cancelId: 77 } : i % 3 === 1 ? { timeoutMs: 20 } : {})),
+  );
+  engine.cancel(77);
+  const codes = await Promise.all(given);
+  t.ok(
+    codes.every((c, i) =>
+      i % 3 === 0 ? c === "cancelled" : c === "done" || (i % 3 === 1 && c === "deadline_exceeded"),
+    ),
+  );
+  t.match(engine.stats(), { running: 0, parked: 0 });
+});
+
+t.test("a refusal says how many seconds to wait, and is counted by its reason", async (t) => {
+  const { id } = await engine.load(
+    loadOptions(writeModel(folder, slow), { name: "slow", inputs: [slowInput] }),
+  );
+  const start = () => engine.infer(id, [plane(512, 512)], { cancelId: 5 });
+  const given = [start()];
+  await untilRunning(engine);
+  for (let i = 0; i < 41; ++i) given.push(start());
+  const refused = await given.at(-1)?.catch((thrown: unknown) => thrown);
+  t.match(refused, {
+    code: "overloaded",
+    message: /the 40 requests that the queue holds wait already\. Try again in about \d+ second/,
+  });
+  const { retry_after: wait } = (refused as RadserveError).details ?? {};
+  t.ok(Number.isInteger(wait) && Number(wait) >= 1);
+  t.equal(statsOf(id)?.refused.requests, 1);
+  t.equal(statsOf(id)?.queued.routine, 40);
+  engine.cancel(5);
+  await Promise.allSettled(given);
+});
+
+t.test("figures for Prometheus: histograms add up, labels are models, classes and reasons", async (t) => {
+  const { id } = await load(1);
+  await engine.infer(id, [image(1)], { priority: "bulk" });
+  const registry = new Registry();
+  registerEngineMetrics(registry, () => engine.stats());
+  const text = await registry.metrics();
+  t.match(text, /radserve_engine_wait_seconds_bucket\{model="heavy-1",class="bulk",le="\+Inf"\} 1\n/);
+  t.match(text, /radserve_engine_wait_seconds_count\{model="heavy-1",class="bulk"\} 1\n/);
+  t.match(text, /radserve_engine_queued\{model="heavy-1",class="stat"\} 0\n/);
+  t.match(text, /radserve_engine_inferences_total\{model="heavy-1",outcome="completed"\} 1\n/);
+  t.match(text, /radserve_engine_refused_total\{model="slow",reason="requests"\} 1\n/);
+  t.match(text, /# TYPE radserve_engine_run_seconds histogram/);
+  const labels = new Set([...text.matchAll(/[{,](\w+)=/g)].map(([, label]) => label));
+  t.strictSame([...labels].sort(), ["class", "le", "model", "outcome", "reason"]);
+  const counts = [...text.matchAll(/run_seconds_bucket\{model="heavy-1",le="[^"]+"\} (\d+)/g)].map(([, n]) =>
+    Number(n),
+  );
+  t.ok(counts.length > 10 && counts.every((n, i) => i === 0 || n >= counts[i - 1]!), "cumulative");
+});
