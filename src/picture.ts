@@ -4,13 +4,7 @@ import type { Image, PlanePosition, VoiTransform } from "./image.js";
 import type { Manifest } from "./manifest.js";
 import type { Highlight } from "./results/highlights.js";
 import { edgesOf } from "./results/layout.js";
-import {
-  markedPanels,
-  renderOverlay,
-  renderSize,
-  type OverlaySource,
-  type Shot,
-} from "./results/overlay.js";
+import { markedPanels, renderOverlay, renderSize, type OverlaySource, type Shot } from "./results/overlay.js";
 import { checkPicture } from "./results/picture-check.js";
 import type { Finding, ReceiptModel } from "./results/receipt.js";
 import { VERSION } from "./version.js";

@@ -361,7 +361,12 @@ t.test("a mask that is drawn elsewhere", async (t) => {
     const drawn = async (values: Uint8Array) => {
       const input: OverlayInput = {
         shots: [
-          { picture: { width: 80, height: 60, rgb: grey }, frame: 1, results: [result(values)], findings: [] },
+          {
+            picture: { width: 80, height: 60, rgb: grey },
+            frame: 1,
+            results: [result(values)],
+            findings: [],
+          },
         ],
         source: { rows, columns, pixelAspect: 1, frames: 1 },
         model: { name: "m", version: "1", manufacturer: "m", regulatory: "None.", outputs },
