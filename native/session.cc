@@ -104,14 +104,19 @@ bool HasDynamicShapes(const GraphInfo& graph) {
 /// Building a session takes twice the memory that it keeps, and glibc holds on to what was freed.
 void ReturnMemory() { malloc_trim(0); }
 
+/// Without the weights, which the runtime allocates beside its arena; 0 where it does not say, because a
+/// model serves without that number too.
 size_t ArenaBytes(const Ort::Session& session, const SessionState& state) {
   const bool cuda = state.provider == Provider::kCuda;
-  const Ort::MemoryInfo where(cuda ? "Cuda" : "Cpu", OrtArenaAllocator, state.device, OrtMemTypeDefault);
-  const Ort::Allocator allocator(session, where);
-  // Without the weights, which the runtime allocates beside its arena.
-  const Ort::KeyValuePairs stats = allocator.GetStats();
-  const char* total = stats.GetValue("TotalAllocated");
-  return total == nullptr ? 0 : std::strtoull(total, nullptr, 10);
+  try {
+    const Ort::MemoryInfo where(cuda ? "Cuda" : "Cpu", OrtArenaAllocator, state.device, OrtMemTypeDefault);
+    const Ort::Allocator allocator(session, where);
+    const Ort::KeyValuePairs stats = allocator.GetStats();
+    const char* total = stats.GetValue("TotalAllocated");
+    return total == nullptr ? 0 : std::strtoull(total, nullptr, 10);
+  } catch (const Ort::Exception&) {
+    return 0;
+  }
 }
 
 [[noreturn]] void ThrowLoadFailure(const Ort::Exception& e, const std::string& code) {
@@ -159,9 +164,9 @@ std::string CudaProblem(int device) {
 
 Session::Session(const std::string& path, const SessionSettings& settings, const std::string& code)
     : state_(std::make_shared<SessionState>()) {
-  state_->provider = settings.provider;
-  state_->device = settings.device;
   const bool cuda = settings.provider == Provider::kCuda;
+  state_->provider = settings.provider;
+  state_->device = cuda ? settings.device : 0;
   const bool wide = cuda || settings.threads > 1;
   try {
     std::optional<Ort::Session>& first = wide ? state_->wide : state_->narrow;
