@@ -80,7 +80,11 @@ if (mounts) execFileSync("umount", [folder]);
 t.test("a full disk", { skip: skip || (mounts ? false : "this user may not mount") }, async (t) => {
   const place = bulkPlace(t, { RADSERVE_MINIMUM_FREE_DISK: "0" });
   execFileSync("mount", ["-t", "tmpfs", "-o", "size=4m", "tmpfs", place.output]);
-  t.teardown(() => execFileSync("umount", ["-l", place.output]));
+  const { remove } = place;
+  place.remove = () => {
+    execFileSync("umount", ["-l", place.output]);
+    remove();
+  };
   const bulk = await startBulk(t, place);
   writeMany(path.join(place.input, "many"), 40);
   const ballast = path.join(place.output, "ballast");
