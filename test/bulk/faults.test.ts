@@ -78,9 +78,15 @@ const mounts = spawnSync("mount", ["-t", "tmpfs", "-o", "size=4m", "tmpfs", fold
 if (mounts) execFileSync("umount", [folder]);
 
 t.test("a full disk", { skip: skip || (mounts ? false : "this user may not mount") }, async (t) => {
-  const place = bulkPlace(t, { RADSERVE_MINIMUM_FREE_DISK: "0" });
+  const folders = bulkPlace(t, { RADSERVE_MINIMUM_FREE_DISK: "0" });
+  const place = {
+    ...folders,
+    remove: () => {
+      execFileSync("umount", ["-l", folders.output]);
+      folders.remove();
+    },
+  };
   execFileSync("mount", ["-t", "tmpfs", "-o", "size=4m", "tmpfs", place.output]);
-  t.teardown(() => execFileSync("umount", ["-l", place.output]));
   const bulk = await startBulk(t, place);
   writeMany(path.join(place.input, "many"), 40);
   const ballast = path.join(place.output, "ballast");
