@@ -38,6 +38,11 @@ const size = z.union([z.int().min(0), z.string()]).transform((value, context) =>
 });
 const roots = z.array(absolute);
 
+/** A wrong one is refused here, because the errors of parsers quote it with its password. */
+function isPostgresUrl(text: string): boolean {
+  return /^postgres(ql)?:$/.test(URL.canParse(text) ? new URL(text).protocol : "");
+}
+
 /** The settings as the configuration file spells them. Order is the order of the published table. */
 const settings = {
   port: z.int().min(0).max(65535).default(8500).describe("TCP port; 0 takes a free one and says which"),
@@ -67,7 +72,7 @@ const settings = {
     ),
   database_url: z
     .string()
-    .min(1)
+    .refine(isPostgresUrl, "Expected postgres://USER:PASSWORD@HOST:PORT/DATABASE")
     .optional()
     .describe("PostgreSQL of the bulk queue; a private one where absent"),
   role: z

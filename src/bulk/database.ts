@@ -4,6 +4,7 @@
  *
  * Waiting for an answer is limited everywhere, because a network that swallows packets never tells.
  */
+import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
 import type { Config } from "../config.js";
 import { faultForLog, type Logger } from "../log.js";
@@ -31,6 +32,8 @@ export interface Database {
 const LONGEST_CONNECT_MS = 5_000;
 /** The longest statement, ten thousand items in one insert, takes a quarter of a second. */
 const LONGEST_QUERY_MS = 60_000;
+/** The pool's end waits for clients that are in use. */
+const LONGEST_CLOSE_MS = 5_000;
 const MOST_CLIENTS = 10;
 
 /** Host and port, or the private database; never a user or a password. */
@@ -42,12 +45,13 @@ function nameOf(connection: Connection): string {
 /** What pg says without a code when a connection was lost or did not come about. */
 const LOST =
   /^(Connection terminated|timeout e|Query read timeout|Client (has encountered|was closed)|The server does not support SSL|There was an error establishing an SSL|Cannot use a pool after)/;
-const SYSTEM = /^(E[A-Z]{3,}|ERR_TLS\w*|ERR_SSL\w*|CERT_\w+|\w*_CERT\w*|\w*SIGNATURE\w*)$/;
+const NETWORK =
+  /^(ECONN(REFUSED|RESET|ABORTED)|EPIPE|E?TIMEDOUT|E(HOST|NET)(UNREACH|DOWN)|ENOTFOUND|EAI_AGAIN|ERR_(TLS|SSL)\w*|\w*CERT\w*|\w*SIGNATURE\w*)$/;
 
 /** SQLSTATEs (PostgreSQL's appendix A) of which the statement is innocent, with what to do. */
-const FIXES: [RegExp, string][] = [
+const STATES: [RegExp, string][] = [
   [/^(08|57P0)/, "Try again in a few seconds."],
-  [/^28/, "Correct the user and password of DATABASE_URL, or its pg_hba.conf."],
+  [/^28/, "Correct the user and password of DATABASE_URL, or the server's pg_hba.conf."],
   [/^3D000/, "Create the database that DATABASE_URL names."],
   [/^53100/, "Make room on its disk."],
   [/^53300/, "Raise its max_connections, or stop other clients."],
@@ -55,21 +59,26 @@ const FIXES: [RegExp, string][] = [
   [/^25006/, "DATABASE_URL has to name a server that takes writes, not a standby."],
 ];
 
+/** What to do about a fault of the connection or the server; undefined for any other error. */
+function fixOf(error: Error, connection: Connection): string | undefined {
+  const code = codeOf(error);
+  if (error instanceof pg.DatabaseError) return STATES.find(([states]) => states.test(code ?? ""))?.[1];
+  const connecting = "syscall" in error && error.syscall === "connect";
+  if (!(code === undefined ? LOST.test(error.message) : connecting || NETWORK.test(code))) return undefined;
+  return connection.connectionString === undefined
+    ? "It is started again by itself: try again in a few seconds; radserve doctor looks at it."
+    : "Start it, or correct DATABASE_URL; radserve doctor looks at it.";
+}
+
 /**
  * A fault of the connection or of the server as BulkUnavailable; any other error, such as a statement's own, as it is.
  * @param connection the pool's options, or a client's configuration
  */
 export function asUnavailable(thrown: unknown, connection: Connection): unknown {
-  if (!(thrown instanceof Error) || thrown instanceof BulkUnavailable) return thrown;
-  const code = codeOf(thrown);
-  const why = code ?? thrown.message;
-  const fix =
-    code === undefined || SYSTEM.test(code)
-      ? "Start it, or correct DATABASE_URL; radserve doctor looks at it."
-      : FIXES.find(([codes]) => codes.test(code))?.[1];
-  if (fix === undefined || (code === undefined && !LOST.test(thrown.message))) return thrown;
+  const fix = thrown instanceof Error ? fixOf(thrown, connection) : undefined;
+  if (!(thrown instanceof Error) || fix === undefined) return thrown;
   return new BulkUnavailable(
-    `The bulk queue's PostgreSQL at ${nameOf(connection)} cannot be used (${why}).`,
+    `The bulk queue's PostgreSQL at ${nameOf(connection)} cannot be used (${codeOf(thrown) ?? thrown.message}).`,
     fix,
     { cause: thrown },
   );
@@ -81,27 +90,28 @@ export function asUnavailable(thrown: unknown, connection: Connection): unknown 
  * work does must bear repetition.
  */
 export async function transaction<T>(pool: pg.Pool, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
-  let client: pg.PoolClient | undefined;
-  let broken = true;
   try {
-    client = await pool.connect();
-    await client.query("BEGIN");
+    const client = await pool.connect();
+    let broken = true;
     try {
+      await client.query("BEGIN");
       const result = await work(client);
       await client.query("COMMIT");
       broken = false;
       return result;
     } catch (error) {
-      await client.query("ROLLBACK").then(
-        () => (broken = false),
-        () => undefined,
-      );
+      // A client whose connection is lost, or hangs, is thrown away, and the server rolls back.
+      if (asUnavailable(error, pool.options) === error)
+        broken = await client.query("ROLLBACK").then(
+          () => false,
+          () => true,
+        );
       throw error;
+    } finally {
+      client.release(broken);
     }
   } catch (error) {
     throw asUnavailable(error, pool.options);
-  } finally {
-    client?.release(broken);
   }
 }
 
@@ -122,6 +132,39 @@ function makePool(connection: Connection, log: Logger): pg.Pool {
   return pool;
 }
 
+interface Server {
+  number: number;
+  version: string;
+  encoding: string;
+  standby: boolean;
+}
+
+const ABOUT_SERVER = `SELECT current_setting('server_version_num')::int AS number,
+  split_part(current_setting('server_version'), ' ', 1) AS version,
+  current_setting('server_encoding') AS encoding, pg_is_in_recovery() AS standby`;
+
+/** Throws BulkUnavailable where the queue cannot work there. Names of files need UTF-8. */
+function checkedVersion(server: Server | undefined, name: string): string {
+  const { number = 0, version = "unknown", encoding = "unknown", standby = false } = server ?? {};
+  const refuse = (found: string, fix: string) => new BulkUnavailable(`Expected ${found}.`, fix);
+  if (number < OLDEST_POSTGRES * 10_000)
+    throw refuse(
+      `PostgreSQL ${OLDEST_POSTGRES} or newer at ${name}; found ${version}`,
+      "Upgrade it, or name another one in DATABASE_URL.",
+    );
+  if (encoding !== "UTF8")
+    throw refuse(
+      `a database of encoding UTF8 at ${name}; found ${encoding}`,
+      "Create one (ENCODING 'UTF8' TEMPLATE template0), and name it in DATABASE_URL.",
+    );
+  if (standby)
+    throw refuse(
+      `a PostgreSQL that takes writes at ${name}; found a standby`,
+      "Name the primary in DATABASE_URL.",
+    );
+  return version;
+}
+
 /** The server's version, which also proves that it answers. Throws BulkUnavailable. */
 async function versionOf(connection: Connection): Promise<string> {
   const client = new pg.Client({
@@ -132,15 +175,8 @@ async function versionOf(connection: Connection): Promise<string> {
   client.on("error", () => undefined);
   try {
     await client.connect();
-    const { rows } = await client.query<{ number: string; version: string }>(
-      "SELECT current_setting('server_version_num') AS number, split_part(current_setting('server_version'), ' ', 1) AS version",
-    );
-    const { number = "0", version = "unknown" } = rows[0] ?? {};
-    if (Number(number) >= OLDEST_POSTGRES * 10_000) return version;
-    throw new BulkUnavailable(
-      `Expected PostgreSQL ${OLDEST_POSTGRES} or newer at ${nameOf(connection)}; found ${version}.`,
-      "Upgrade it, or name another one in DATABASE_URL.",
-    );
+    const { rows } = await client.query<Server>(ABOUT_SERVER);
+    return checkedVersion(rows[0], nameOf(connection));
   } catch (error) {
     throw asUnavailable(error, connection);
   } finally {
@@ -149,7 +185,12 @@ async function versionOf(connection: Connection): Promise<string> {
 }
 
 function urlConnection(url: string): Connection {
-  return { connectionString: url, keepAlive: true, application_name: "radserve" };
+  return {
+    connectionString: url,
+    keepAlive: true,
+    keepAliveInitialDelayMillis: 10_000,
+    application_name: "radserve",
+  };
 }
 
 /** Opens the database and proves that it answers. Throws BulkUnavailable; a later call may succeed. */
@@ -173,7 +214,9 @@ export async function openDatabase(settings: DatabaseSettings, log: Logger): Pro
     version,
     problem: () => own?.problem,
     close() {
-      closed ??= pool.end().then(() => own?.stop());
+      closed ??= Promise.race([pool.end(), sleep(LONGEST_CLOSE_MS, undefined, { ref: false })]).then(() =>
+        own?.stop(),
+      );
       return closed;
     },
   };

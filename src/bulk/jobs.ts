@@ -3,7 +3,7 @@ import type { Pool, PoolClient } from "pg";
 import { RadserveError } from "../errors.js";
 import type { OutputKind } from "../manifest.js";
 import { transaction } from "./database.js";
-import { ITEM_STATES, type Job } from "./schema.js";
+import type { ITEM_STATES, Job } from "./schema.js";
 
 export type Counts = Job["counts"];
 
@@ -38,7 +38,7 @@ export interface JobRow {
   cancelled_at: Date | null;
   total: number | null;
   held: boolean;
-  /** Null unless it waits now. */
+  /** Until an image went well again. */
   pause_code: string | null;
   pause_message: string | null;
   counts: Partial<Counts> | null;
@@ -122,8 +122,7 @@ export async function jobOfKey(
 
 const VIEW = `select j.id, j.seq, j.subject, j.request, j.created_at, j.started_at, j.finished_at, j.cancelled_at,
     j.total, j.held, now() as now,
-    case when j.pause_until > now() then j.pause_code end as pause_code,
-    case when j.pause_until > now() then j.pause_message end as pause_message,
+    j.pause_code, j.pause_message,
     coalesce(j.counts, (select jsonb_object_agg(state, number) from
       (select state, count(*)::int as number from radserve.item where job_id = j.id group by state) s)) as counts,
     (select count(*)::int from radserve.item i where i.job_id = j.id and i.finished_at > now() - interval '60 s'
@@ -133,7 +132,7 @@ const VIEW = `select j.id, j.seq, j.subject, j.request, j.created_at, j.started_
 /** In SQL what `stateOf` says of a row. */
 const STATE = `case when j.cancelled_at is not null then 'cancelled'
     when j.finished_at is not null then 'completed'
-    when j.held or (j.pause_until > now() and j.pause_code is not null) then 'paused'
+    when j.held or j.pause_code is not null then 'paused'
     when j.total is null then 'scanning' else 'running' end`;
 
 const OWNED = "(j.subject = $1 or $2)";

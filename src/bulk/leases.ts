@@ -292,7 +292,7 @@ export async function cancelledAmong(pool: Pool, ids: readonly string[]): Promis
 export async function depth(pool: Pool): Promise<{ queued: number; running: number; paused: number }> {
   const { rows } = await pool.query<{ queued: number; running: number; paused: number }>(
     `select coalesce(sum(n.queued), 0)::int as queued, coalesce(sum(n.running), 0)::int as running,
-       count(*) filter (where j.held or j.pause_until > now())::int as paused
+       count(*) filter (where j.held or j.pause_code is not null)::int as paused
      from radserve.job j cross join lateral
        (select count(*) filter (where state = 'queued') as queued, count(*) filter (where state = 'running') as running
         from radserve.item where job_id = j.id and state in ('queued', 'running')) n

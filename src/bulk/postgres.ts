@@ -2,14 +2,22 @@
  * The private PostgreSQL of one state directory: started where none runs, taken over where one survived a crash of
  * ours, started again when it dies, stopped at the end. Any thread may run it; it touches nothing process-wide.
  */
-import { copyFileSync, statSync, truncateSync } from "node:fs";
+import { copyFileSync, existsSync, statSync, truncateSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { ConfigError, type Config } from "../config.js";
 import { lockState, type StateLock } from "../lock.js";
 import { faultForLog, type Logger } from "../log.js";
 import { findBinaries, type Binaries } from "./postgres/binaries.js";
 import { createData, dataVersion } from "./postgres/cluster.js";
-import { connectionOf, makeFolders, placeOf, socketOf, writeSettings, type Place } from "./postgres/place.js";
+import {
+  checkWritable,
+  connectionOf,
+  makeFolders,
+  placeOf,
+  socketOf,
+  writeSettings,
+  type Place,
+} from "./postgres/place.js";
 import {
   adoptPostmaster,
   endPostmaster,
@@ -53,7 +61,19 @@ async function locked<T>(place: Place, work: () => Promise<T>): Promise<T> {
         );
     }
   }
-  return work().finally(() => lock.release());
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof BulkUnavailable) throw error;
+    const why = codeOf(error) ?? (error instanceof Error ? error.name : typeof error);
+    throw new BulkUnavailable(
+      `The bulk queue's database could not be started (${why}).`,
+      `Look whether the disks of ${place.base} and ${place.own} can be written and have room.`,
+      { cause: error },
+    );
+  } finally {
+    lock.release();
+  }
 }
 
 async function startPatiently(place: Place, binaries: Binaries): Promise<number> {
@@ -62,7 +82,7 @@ async function startPatiently(place: Place, binaries: Binaries): Promise<number>
     try {
       return await startPostmaster(place, binaries);
     } catch (error) {
-      if (Date.now() + delay > end) throw error;
+      if (!(error instanceof BulkUnavailable) || Date.now() + delay > end) throw error;
       await sleep(delay);
     }
   }
@@ -106,6 +126,7 @@ export async function inspectPostgres(settings: PostgresSettings): Promise<strin
     major,
     account: place.account,
   });
+  checkWritable(place);
   const pid = postmasterOf(place.data);
   const state = pid !== undefined ? "running" : major !== undefined ? "not running" : "not made yet";
   return `private PostgreSQL ${version} from ${folder}, data in ${place.data} (${state})`;
@@ -114,10 +135,9 @@ export async function inspectPostgres(settings: PostgresSettings): Promise<strin
 export class PrivatePostgres {
   #pid = 0;
   #problem: BulkUnavailable | undefined;
-  #stopping = false;
   #watch: Promise<void> = Promise.resolve();
   #stopped: Promise<void> | undefined;
-  readonly #wake = new AbortController();
+  readonly #stop = new AbortController();
 
   private constructor(
     private readonly place: Place,
@@ -150,13 +170,12 @@ export class PrivatePostgres {
 
   /** Ends all sessions and PostgreSQL itself, cleanly. Repeated calls wait for the same end. */
   stop(): Promise<void> {
-    this.#stopped ??= this.#stop();
+    this.#stopped ??= this.#end();
     return this.#stopped;
   }
 
-  async #stop(): Promise<void> {
-    this.#stopping = true;
-    this.#wake.abort();
+  async #end(): Promise<void> {
+    this.#stop.abort();
     await this.#watch;
     const pid = postmasterOf(this.place.data);
     if (pid === undefined) return;
@@ -176,18 +195,20 @@ export class PrivatePostgres {
 
   /** The next look, at once where stop() was called. */
   async #pause(milliseconds: number): Promise<void> {
-    await sleep(milliseconds, undefined, { signal: this.#wake.signal, ref: false }).catch(() => undefined);
+    await sleep(milliseconds, undefined, { signal: this.#stop.signal, ref: false }).catch(() => undefined);
   }
 
-  /** Runs until stop(). A postmaster whose socket was removed is as good as dead. */
+  /** A postmaster whose socket was removed is as good as dead. */
+  #isUp(): boolean {
+    return isPostmaster(this.#pid, this.place.data) && existsSync(socketOf(this.place));
+  }
+
+  /** Runs until stop(). */
   async #keepUp(): Promise<void> {
     let delay = FIRST_DELAY_MS;
     let since = Date.now();
-    while (!this.#stopping) {
-      const up =
-        isPostmaster(this.#pid, this.place.data) &&
-        statSync(socketOf(this.place), { throwIfNoEntry: false }) !== undefined;
-      if (up) {
+    while (!this.#stop.signal.aborted) {
+      if (this.#isUp()) {
         if (Date.now() - since > HEALTHY_MS) delay = FIRST_DELAY_MS;
         this.#careForLog();
         await this.#pause(LOOK_MS);
@@ -197,12 +218,13 @@ export class PrivatePostgres {
       this.log.error({ postgres: this.#pid, delay_ms: delay }, "bulk database ended; starting it again");
       await this.#pause(delay);
       delay = Math.min(LONGEST_DELAY_MS, delay * 2);
-      if (!this.#stopping) await this.#tryToBringUp();
+      await this.#tryToBringUp();
       since = Date.now();
     }
   }
 
   async #tryToBringUp(): Promise<void> {
+    if (this.#stop.signal.aborted) return;
     try {
       await this.#bringUp();
     } catch (error) {

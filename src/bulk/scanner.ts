@@ -202,10 +202,15 @@ export function insertFound(pool: Pool, jobId: string, found: readonly Found[]):
        from fresh, radserve.job j where j.id = $1`,
       [jobId, JSON.stringify(given)],
     );
-    await client.query("update radserve.job set next_index = next_index + $2 where id = $1", [
-      jobId,
-      rowCount ?? 0,
-    ]);
+    // What is found shows that the input is there again.
+    await client.query(
+      `update radserve.job set next_index = next_index + $2,
+         pause_count = case when pause_code = 'share_unavailable' then 0 else pause_count end,
+         pause_until = case when pause_code = 'share_unavailable' then null else pause_until end,
+         pause_message = case when pause_code = 'share_unavailable' then null else pause_message end,
+         pause_code = nullif(pause_code, 'share_unavailable') where id = $1`,
+      [jobId, rowCount ?? 0],
+    );
     await announce(client, "items");
     return true;
   });

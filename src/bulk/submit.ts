@@ -97,8 +97,9 @@ function canonical(value: unknown): string {
   );
 }
 
-function requestOf({ items: _, ...rest }: Omit<BulkRequest, "idempotency_key">): JobRequest {
-  return Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== undefined));
+function requestOf(body: Omit<BulkRequest, "idempotency_key">): JobRequest {
+  const kept = Object.entries(body).filter(([field, value]) => field !== "items" && value !== undefined);
+  return Object.fromEntries(kept);
 }
 
 function itemsOf(jobId: string, items: NonNullable<BulkRequest["items"]>) {

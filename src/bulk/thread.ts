@@ -84,7 +84,7 @@ class Listener {
   ) {}
 
   async run(): Promise<void> {
-    while (!this.#closed) {
+    for (;;) {
       const client = new pg.Client(this.database.connection);
       const ended = new Promise<void>((resolve) => {
         client.once("end", resolve);
@@ -100,7 +100,8 @@ class Listener {
       } catch {
         await client.end().catch(() => undefined);
       }
-      if (!this.#closed) await delay(1_000);
+      if (this.#closed) return;
+      await delay(1_000);
     }
   }
 
@@ -111,7 +112,7 @@ class Listener {
 }
 
 const models = new Models();
-let closing = false;
+const state: { closing: boolean; parts?: Parts; fault?: unknown } = { closing: false };
 
 async function open(): Promise<Parts> {
   const database = await openDatabase(config, log);
@@ -143,17 +144,16 @@ async function open(): Promise<Parts> {
   }
 }
 
-let parts: Parts | undefined;
-let lastFault: unknown;
 const opened = (async () => {
   for (let wait = FIRST_DELAY_MS; ; wait = Math.min(LONGEST_DELAY_MS, wait * 2)) {
-    if (closing) throw unavailable();
+    if (state.closing) throw unavailable();
     try {
-      parts = await open();
-      lastFault = undefined;
+      const parts = await open();
+      state.parts = parts;
+      delete state.fault;
       return parts;
     } catch (error) {
-      lastFault = error;
+      state.fault = error;
       log.error({ fault: faultForLog(error) }, "the bulk queue cannot be opened; trying again");
       await delay(wait);
     }
@@ -163,17 +163,17 @@ opened.catch(() => undefined);
 
 /** What a client is told where the database cannot be had. */
 function unavailable(): RadserveError {
-  if (lastFault instanceof RadserveError) return lastFault;
+  if (state.fault instanceof RadserveError) return state.fault;
   return new BulkUnavailable("The bulk queue cannot be opened.", "The server's log says why.", {
-    cause: lastFault,
+    cause: state.fault,
   });
 }
 
 /** The parts; while the database starts it is waited for, while it fails it is said so at once. */
 async function available(): Promise<Parts> {
-  if (parts !== undefined) return parts;
+  if (state.parts !== undefined) return state.parts;
   const end = Date.now() + PATIENCE_MS;
-  while (Date.now() < end && lastFault === undefined) {
+  while (Date.now() < end && state.fault === undefined) {
     const found = await Promise.race([opened, delay(100)]);
     if (found !== undefined) return found;
   }
@@ -192,7 +192,7 @@ async function answer(id: number, call: BulkCall): Promise<void> {
   try {
     send({ type: "answer", id, answer: await perform(call, context) });
   } catch (thrown) {
-    const known = parts === undefined ? thrown : asUnavailable(thrown, parts.database.connection);
+    const known = state.parts === undefined ? thrown : asUnavailable(thrown, state.parts.database.connection);
     const error = asRadserveError(known);
     const fault = error.code === "internal" ? { fault: faultForLog(thrown) } : {};
     send({ type: "refusal", id, error: error.toObject(), ...fault });
@@ -200,8 +200,9 @@ async function answer(id: number, call: BulkCall): Promise<void> {
 }
 
 async function close(): Promise<void> {
-  closing = true;
+  state.closing = true;
   clearInterval(figures);
+  const { parts } = state;
   if (parts !== undefined) {
     await parts.scanner.stop().catch(() => undefined);
     await parts.runner.close();
@@ -212,8 +213,8 @@ async function close(): Promise<void> {
 }
 
 const figures = setInterval(() => {
-  if (parts === undefined) return;
-  const { database, runner } = parts;
+  if (state.parts === undefined) return;
+  const { database, runner } = state.parts;
   depth(database.pool).then(
     (found) => send({ type: "figures", figures: { ...found, ended: runner.ended } }),
     () => undefined,
@@ -227,13 +228,13 @@ port.on("message", (message: ToThread) => {
       break;
     case "models":
       models.set(message.entries, message.ready);
-      parts?.runner.poke();
+      state.parts?.runner.poke();
       break;
     case "ended":
-      void parts?.runner.land(message.id, message.outcome);
+      void state.parts?.runner.land(message.id, message.outcome);
       break;
     case "stop":
-      parts?.runner.stop();
+      state.parts?.runner.stop();
       break;
     case "close":
       void close();

@@ -48,7 +48,10 @@ t.test("the serving process killed again and again", { skip }, async (t) => {
   t.match(job, { state: "completed", total: 80, counts: { succeeded: 80 } });
   const items = await bulk.items(id);
   t.equal(new Set(items.map(({ index }) => index)).size, 80);
-  t.ok(items.some(({ attempts }) => attempts > 1), "some ran again");
+  t.ok(
+    items.some(({ attempts }) => attempts > 1),
+    "some ran again",
+  );
   await verify(t, output, 80);
 });
 
@@ -59,7 +62,10 @@ t.test("an image that kills the process is found, and its neighbours go on", { s
   const output = path.join(place.output, "poison");
   writeMany(input, 40);
   const poison = nameOf(20);
-  await bulk.server.post("/single_inference", { input_image_path: path.join(input, nameOf(0)), output_folder_path: output });
+  await bulk.server.post("/single_inference", {
+    input_image_path: path.join(input, nameOf(0)),
+    output_folder_path: output,
+  });
   const killed = new Set<number>();
   const watcher = watch(output, (_, name) => {
     if (name !== `.${poison}.lock` || !readdirSync(output).includes(name)) return;
@@ -74,7 +80,9 @@ t.test("an image that kills the process is found, and its neighbours go on", { s
   t.teardown(() => watcher.close());
   const id = await bulk.submit({ input_folder_path: input, output_folder_path: output, outputs: ["json"] });
   t.match(await bulk.ended(id), { state: "completed", total: 40, counts: { succeeded: 39, failed: 1 } });
-  t.match(await bulk.items(id, "&state=failed"), [{ index: 20, attempts: 3, error: { error: "engine_crash" } }]);
+  t.match(await bulk.items(id, "&state=failed"), [
+    { index: 20, attempts: 3, error: { error: "engine_crash" } },
+  ]);
   t.equal(killed.size, 3, "once among others, twice alone");
 });
 
@@ -138,7 +146,10 @@ t.test("told to stop, it gives back what it has not begun; the next start goes o
   const bulk = await startBulk(t, place);
   await bulk.server.logged((line) => line.msg === "bulk database started");
   t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 80 } });
-  t.ok((await bulk.items(id)).every(({ attempts }) => attempts === 1), "nothing ran twice");
+  t.ok(
+    (await bulk.items(id)).every(({ attempts }) => attempts === 1),
+    "nothing ran twice",
+  );
   await verify(t, output, 80);
 });
 

@@ -23,13 +23,19 @@ t.test("shares that go away and come back", { skip }, async (t) => {
     // As a mount point looks whose share is not mounted.
     mkdirSync(input);
     const waiting = await bulk.until(id, ({ state }) => state === "paused");
-    t.match(waiting, { paused_reason: { code: "share_unavailable", message: /input folder/ }, estimated_end: null });
+    t.match(waiting, {
+      paused_reason: { code: "share_unavailable", message: /input folder/ },
+      estimated_end: null,
+    });
     t.ok(waiting.counts.queued > 0);
     t.match(await bulk.send("GET", "/bulk_inference?state=paused"), { body: { jobs: [{ job_id: id }] } });
     rmSync(input, { recursive: true });
     renameSync(away, input);
     t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 80, failed: 0 } });
-    t.ok((await bulk.items(id)).every(({ attempts }) => attempts === 1), "waiting is no attempt");
+    t.ok(
+      (await bulk.items(id)).every(({ attempts }) => attempts === 1),
+      "waiting is no attempt",
+    );
   });
 
   await t.test("the output, which is not made again where it was mounted", async (t) => {
@@ -74,11 +80,16 @@ if (mounts) execFileSync("umount", [folder]);
 t.test("a full disk", { skip: skip || (mounts ? false : "this user may not mount") }, async (t) => {
   const place = bulkPlace(t, { RADSERVE_MINIMUM_FREE_DISK: "0" });
   execFileSync("mount", ["-t", "tmpfs", "-o", "size=4m", "tmpfs", place.output]);
-  t.teardown(() => execFileSync("umount", ["-l", place.output]));
+  const { remove } = place;
+  place.remove = () => {
+    execFileSync("umount", ["-l", place.output]);
+    remove();
+  };
   const bulk = await startBulk(t, place);
   writeMany(path.join(place.input, "many"), 40);
   const ballast = path.join(place.output, "ballast");
-  writeFileSync(ballast, Buffer.alloc(3_800_000));
+  mkdirSync(path.join(place.output, "many"));
+  t.throws(() => writeFileSync(ballast, Buffer.alloc(8_000_000)), { code: "ENOSPC" });
   const id = await bulk.submit({
     input_folder_path: path.join(place.input, "many"),
     output_folder_path: path.join(place.output, "many"),

@@ -14,7 +14,15 @@ import {
 import path from "node:path";
 import t from "tap";
 import { receiptSchema } from "../../src/results/receipt.js";
-import { bulkPlace, jobListSchema, nameOf, startBulk, writeMany, writeSlice, type Bulk } from "../support/bulk.js";
+import {
+  bulkPlace,
+  jobListSchema,
+  nameOf,
+  startBulk,
+  writeMany,
+  writeSlice,
+  type Bulk,
+} from "../support/bulk.js";
 import { dicomFile, imageAttributes } from "../support/dicom.js";
 import { PNG, radserve, withoutAddon } from "../support/server.js";
 
@@ -81,7 +89,10 @@ t.test("bulk inference", { skip: withoutAddon }, async (t) => {
       for (const { path: file } of item.outputs) t.ok(existsSync(file), path.extname(file));
     }
     t.match(byName.get("scout"), { state: "skipped", reason: { code: "no_model_accepts" } });
-    t.match(byName.get("report.dcm"), { state: "skipped", reason: { code: "no_image", message: /SR|Report/ } });
+    t.match(byName.get("report.dcm"), {
+      state: "skipped",
+      reason: { code: "no_image", message: /SR|Report/ },
+    });
     t.match(byName.get("notes.txt"), { state: "skipped", reason: { code: "no_image" } });
     t.match(byName.get("empty.dcm"), { state: "skipped", reason: { code: "empty_file" } });
     t.match(byName.get("cut.dcm"), { state: "failed", error: { error: "truncated_image" } });
@@ -94,14 +105,21 @@ t.test("bulk inference", { skip: withoutAddon }, async (t) => {
 
   await t.test("own results are never inputs, and a second run writes the same bytes", async (t) => {
     for (const z of [1, 2]) writeSlice(at("same", "a", `${z}.dcm`), z);
-    const body = { input_folder_path: at("same"), output_folder_path: at("same"), outputs: ["png", "sr", "seg", "sc"] };
+    const body = {
+      input_folder_path: at("same"),
+      output_folder_path: at("same"),
+      outputs: ["png", "sr", "seg", "sc"],
+    };
     const first = await ended(await submit(body));
     t.match(first, { state: "completed", total: 2, counts: { succeeded: 2 } });
     const bytes = contents(at("same"));
     t.ok(bytes.size >= 2 + 2 * 5, "objects, pictures and receipts lie beside the inputs");
     const again = await submit(body);
     t.match(await ended(again), { total: 2, counts: { succeeded: 2, skipped: 0 } });
-    t.strictSame((await items(again)).map(({ reused }) => reused), [true, true]);
+    t.strictSame(
+      (await items(again)).map(({ reused }) => reused),
+      [true, true],
+    );
     t.strictSame(contents(at("same")), bytes);
     const nested = await submit({ input_folder_path: at("same"), output_folder_path: at("same", "out") });
     t.match(await ended(nested), { total: 2, counts: { succeeded: 2 } });
@@ -116,12 +134,19 @@ t.test("bulk inference", { skip: withoutAddon }, async (t) => {
       input_image_path: at("list", name),
       output_folder_path: out(folder),
     });
-    const answer = await send("POST", "/bulk_inference", { items: [item("1.dcm"), item("none"), item("2.dcm")] });
+    const answer = await send("POST", "/bulk_inference", {
+      items: [item("1.dcm"), item("none"), item("2.dcm")],
+    });
     t.match(answer, { status: 202, body: { total: 3 } });
     const id = answer.body["job_id"] as string;
     t.match(await ended(id), { counts: { succeeded: 2, failed: 1 } });
     t.match(await items(id), [
-      { index: 0, state: "succeeded", input_image_path: at("list", "1.dcm"), output_folder_path: out("list") },
+      {
+        index: 0,
+        state: "succeeded",
+        input_image_path: at("list", "1.dcm"),
+        output_folder_path: out("list"),
+      },
       { index: 1, state: "failed", attempts: 1, error: { error: "input_not_found" }, outputs: [] },
       { index: 2, state: "succeeded", receipt_path: out("list", "2.dcm.json") },
     ]);
@@ -141,7 +166,11 @@ t.test("bulk inference", { skip: withoutAddon }, async (t) => {
     });
     mkdirSync(out("real"));
     symlinkSync("real", out("alias"));
-    for (const folders of [["x", "x"], ["x", "./x/"], ["real", "alias"]] as const)
+    for (const folders of [
+      ["x", "x"],
+      ["x", "./x/"],
+      ["real", "alias"],
+    ] as const)
       t.match(await refused([item("2.dcm"), item("1.dcm", folders[0]), item("1.dcm", folders[1])]), {
         status: 400,
         body: { message: /^items\[1\] and items\[2\] would write/, details: { indices: [1, 2] } },
@@ -163,7 +192,11 @@ t.test("bulk inference", { skip: withoutAddon }, async (t) => {
       ["both", { ...folders, items: [] }, /items/],
       ["a file", { ...folders, input_folder_path: at("list", "1.dcm") }, /name a folder; found a file/],
       ["missing", { ...folders, input_folder_path: at("none") }, /nothing is there/, 404],
-      ["models", { ...folders, models: ["ct-tisue"] }, /no model is called "ct-tisue"; the nearest is "ct-tissue"/],
+      [
+        "models",
+        { ...folders, models: ["ct-tisue"] },
+        /no model is called "ct-tisue"; the nearest is "ct-tissue"/,
+      ],
     ];
     for (const [name, body, message, status = 400] of cases) {
       const answer = await send("POST", "/bulk_inference", body);
@@ -171,12 +204,20 @@ t.test("bulk inference", { skip: withoutAddon }, async (t) => {
       t.match(answer.body.message, message, name);
     }
     for (const query of ["limit=0", "limit=x", "cursor=x", "state=done", "page=2"])
-      t.match(await send("GET", `/bulk_inference?${query}`), { status: 400, body: { error: "bad_request" } }, query);
+      t.match(
+        await send("GET", `/bulk_inference?${query}`),
+        { status: 400, body: { error: "bad_request" } },
+        query,
+      );
     t.notOk(existsSync(out("x")), "what is refused makes no folder");
   });
 
   await t.test("an idempotency key", async (t) => {
-    const body = { input_folder_path: at("list"), output_folder_path: out("once"), idempotency_key: "night 1" };
+    const body = {
+      input_folder_path: at("list"),
+      output_folder_path: out("once"),
+      idempotency_key: "night 1",
+    };
     const answers = await Promise.all([1, 2, 3].map(() => send("POST", "/bulk_inference", body)));
     t.equal(new Set(answers.map((answer) => answer.body["job_id"])).size, 1);
     t.strictSame(answers.map(({ status }) => status).sort(), [200, 200, 202]);
@@ -211,7 +252,10 @@ t.test("bulk inference", { skip: withoutAddon }, async (t) => {
         `${method} ${page}`,
       );
     for (const unknown of ["00000000-0000-4000-8000-000000000000", "x", "%00"])
-      t.match(await send("GET", `/bulk_inference/${unknown}`), { status: 404, body: { error: "job_not_found" } });
+      t.match(await send("GET", `/bulk_inference/${unknown}`), {
+        status: 404,
+        body: { error: "job_not_found" },
+      });
     t.match(await send("GET", `/bulk_inference/${id}`, undefined, admin), { status: 200 });
     const ids = async (token?: string, query = "") => {
       const { body } = await send("GET", `/bulk_inference${query}`, undefined, token);
@@ -222,7 +266,7 @@ t.test("bulk inference", { skip: withoutAddon }, async (t) => {
     t.equal(all[0], id, "newest first");
     t.ok((await ids(admin, "?limit=100")).jobs.length > all.length, "another subject's too");
     const seen: string[] = [];
-    for (let cursor: string | null = ""; cursor !== null; ) {
+    for (let cursor: string | null = ""; cursor !== null;) {
       const page = await ids(undefined, `?limit=2${cursor === "" ? "" : `&cursor=${cursor}`}`);
       seen.push(...page.jobs.map((job) => job.job_id));
       cursor = page.next_cursor;
@@ -241,12 +285,19 @@ t.test("bulk inference", { skip: withoutAddon }, async (t) => {
     writeFileSync(at("mend", "a.dcm"), whole);
     t.match(await send("POST", `/bulk_inference/${id}/retry`), { status: 200, body: { job_id: id } });
     t.match(await ended(id), { state: "completed", counts: { failed: 0, succeeded: 2 } });
-    t.match(await items(id), [{ state: "succeeded", attempts: 1 }, { state: "succeeded", attempts: 1 }]);
+    t.match(await items(id), [
+      { state: "succeeded", attempts: 1 },
+      { state: "succeeded", attempts: 1 },
+    ]);
   });
 
   await t.test("cancelled half way", async (t) => {
     writeMany(at("many"), 150);
-    const id = await submit({ input_folder_path: at("many"), output_folder_path: out("many"), outputs: ["json"] });
+    const id = await submit({
+      input_folder_path: at("many"),
+      output_folder_path: out("many"),
+      outputs: ["json"],
+    });
     await bulk.until(id, ({ counts }) => counts.succeeded >= 5);
     const cancelled = await send("DELETE", `/bulk_inference/${id}`);
     t.match(cancelled, { status: 200, body: { state: "cancelled", counts: { queued: 0 } } });
@@ -268,9 +319,16 @@ t.test("bulk inference", { skip: withoutAddon }, async (t) => {
   });
 
   await t.test("paused by hand, and not starved by a larger job", async (t) => {
-    const large = await submit({ input_folder_path: at("many"), output_folder_path: out("large"), outputs: ["json"] });
+    const large = await submit({
+      input_folder_path: at("many"),
+      output_folder_path: out("large"),
+      outputs: ["json"],
+    });
     await bulk.until(large, ({ counts }) => counts.succeeded >= 2);
-    t.match(await send("POST", `/bulk_inference/${large}/purge`), { status: 409, body: { error: "job_state" } });
+    t.match(await send("POST", `/bulk_inference/${large}/purge`), {
+      status: 409,
+      body: { error: "job_state" },
+    });
     t.match(await send("POST", `/bulk_inference/${large}/pause`), {
       status: 200,
       body: { state: "paused", paused_reason: { code: "paused_by_request" } },
@@ -279,7 +337,10 @@ t.test("bulk inference", { skip: withoutAddon }, async (t) => {
     const small = await submit({ input_folder_path: at("list"), output_folder_path: out("small") });
     await ended(small);
     t.strictSame((await bulk.job(large)).counts, still.counts, "nothing of it ran meanwhile");
-    t.match(await send("POST", `/bulk_inference/${large}/resume`), { status: 200, body: { paused_reason: null } });
+    t.match(await send("POST", `/bulk_inference/${large}/resume`), {
+      status: 200,
+      body: { paused_reason: null },
+    });
     await bulk.until(large, ({ counts }) => counts.succeeded > still.counts.succeeded);
     const second = await submit({ input_folder_path: at("list"), output_folder_path: out("second") });
     await ended(second);
@@ -304,7 +365,11 @@ t.test("bulk inference", { skip: withoutAddon }, async (t) => {
   });
 
   await t.test("single requests go on, and the figures are told", async (t) => {
-    const id = await submit({ input_folder_path: at("many"), output_folder_path: out("beside"), outputs: ["json"] });
+    const id = await submit({
+      input_folder_path: at("many"),
+      output_folder_path: out("beside"),
+      outputs: ["json"],
+    });
     await bulk.until(id, ({ counts }) => counts.running > 0);
     const single = await send("POST", "/single_inference", {
       input_image_path: at("list", "1.dcm"),

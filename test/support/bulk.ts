@@ -6,7 +6,8 @@ import type { Test } from "tap";
 import { itemListSchema, jobListSchema, jobSchema, type Item, type Job } from "../../src/bulk/schema.js";
 import { slice } from "../lib/series.js";
 import { attributesOf, CT, dicomFile, picture, type Attributes } from "./dicom.js";
-import { endDatabase } from "./postgres.js";
+import { placeOf } from "../../src/bulk/postgres/place.js";
+import { removePlace } from "./postgres.js";
 import { makePlace, root, startServer, type Place, type TestServer } from "./server.js";
 
 /** Folders with the model ct-tissue alone. What runs on its database ends with the test. */
@@ -14,7 +15,8 @@ export function bulkPlace(t: Test, extra: Record<string, string> = {}): Place {
   const place = makePlace({ RADSERVE_THREADS: "2", ...extra });
   const models = place.environment["RADSERVE_MODELS_DIR"]!;
   cpSync(path.join(root, "models/ct-tissue"), path.join(models, "ct-tissue"), { recursive: true });
-  t.teardown(() => endDatabase(place.environment["RADSERVE_STATE_DIR"]!));
+  const database = placeOf(place.environment["RADSERVE_STATE_DIR"]!);
+  t.teardown(() => removePlace(database));
   return place;
 }
 
@@ -56,20 +58,20 @@ export interface Bulk {
   server: TestServer;
   place: Place;
   /** Sends a request and gives the answer's status and body. */
-  send(
+  send: (
     method: string,
     page: string,
     body?: unknown,
     token?: string,
-  ): Promise<{ status: number; headers: Headers; body: Record<string, unknown> & { message?: string } }>;
+  ) => Promise<{ status: number; headers: Headers; body: Record<string, unknown> & { message?: string } }>;
   /** Submits a job and gives its id; the request must be taken. */
-  submit(body: object, token?: string): Promise<string>;
-  job(id: string, token?: string): Promise<Job>;
+  submit: (body: object, token?: string) => Promise<string>;
+  job: (id: string, token?: string) => Promise<Job>;
   /** The job once it fits. */
-  until(id: string, fits: (job: Job) => boolean): Promise<Job>;
+  until: (id: string, fits: (job: Job) => boolean) => Promise<Job>;
   /** The job once nothing of it waits or runs. */
-  ended(id: string): Promise<Job>;
-  items(id: string, query?: string): Promise<Item[]>;
+  ended: (id: string) => Promise<Job>;
+  items: (id: string, query?: string) => Promise<Item[]>;
 }
 
 const LOOK_MS = 50;
@@ -78,7 +80,10 @@ export function bulkOf(server: TestServer): Bulk {
   const send: Bulk["send"] = async (method, page, body, token = server.token) => {
     const response = await fetch(server.url + page, {
       method,
-      headers: { Authorization: token, ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
+      headers: {
+        Authorization: token,
+        ...(body === undefined ? {} : { "Content-Type": "application/json" }),
+      },
       ...(body === undefined ? {} : { body: typeof body === "string" ? body : JSON.stringify(body) }),
     });
     return {

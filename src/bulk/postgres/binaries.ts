@@ -84,7 +84,7 @@ async function makeLinks(folder: string): Promise<boolean> {
   const native = path.dirname(folder);
   const text = await readFile(path.join(native, "pg-symlinks.json"), "utf8").catch(() => "[]");
   for (const { source, target } of linksSchema.parse(JSON.parse(text))) {
-    const link = path.resolve(native, "..", target);
+    const link = path.join(native, path.relative("native", target));
     if ((await lstat(link).catch(() => undefined)) !== undefined) continue;
     try {
       await symlink(path.relative(path.dirname(target), source), link);
@@ -105,6 +105,13 @@ async function openToRead(folder: string): Promise<void> {
   }
 }
 
+async function copyPart(from: string, to: string): Promise<void> {
+  if ((await lstat(from).catch(() => undefined)) === undefined) return;
+  // Static libraries are for linking programs, and the largest part.
+  const filter = (source: string) => !source.endsWith(".a");
+  await cp(from, to, { recursive: true, verbatimSymlinks: true, filter });
+}
+
 /** Copies the tree that a bin folder belongs to, once for each build, and removes copies of other builds. */
 async function copied(folder: string, copies: string): Promise<string> {
   const build = createHash("sha256").update(await readFile(path.join(folder, "postgres")));
@@ -116,16 +123,12 @@ async function copied(folder: string, copies: string): Promise<string> {
   const native = path.dirname(folder);
   if ((await lstat(target).catch(() => undefined)) === undefined) {
     const unfinished = await mkdtemp(path.join(copies, "binaries-new-"));
-    const inside = path.join(unfinished, path.basename(native));
-    await cp(native, inside, {
-      recursive: true,
-      verbatimSymlinks: true,
-      filter: (source) => !source.endsWith(".a"),
-    });
+    for (const part of [path.basename(folder), "lib", "share", "pg-symlinks.json"])
+      await copyPart(path.join(native, part), path.join(unfinished, part));
     await openToRead(unfinished);
     await rename(unfinished, target);
   }
-  const bin = path.join(target, path.basename(native), path.basename(folder));
+  const bin = path.join(target, path.basename(folder));
   await makeLinks(bin);
   return bin;
 }
@@ -146,7 +149,11 @@ async function usable(folder: string, { account, copies }: Wanted): Promise<Bina
   return versionOf(await copied(folder, copies), account);
 }
 
-const firstLine = (error: unknown) => (error instanceof Error ? error.message : String(error)).split("\n");
+/** The last line of what a program or the system said. */
+function why(error: unknown): string {
+  const text = error instanceof Error ? error.message : String(error);
+  return codeOf(error) ?? text.trim().split("\n").at(-1) ?? "unknown";
+}
 
 /** The binaries to use. Throws BulkUnavailable naming every folder that was looked at, and why it was not taken. */
 export async function findBinaries(wanted: Wanted): Promise<Binaries> {
@@ -158,7 +165,7 @@ export async function findBinaries(wanted: Wanted): Promise<Binaries> {
         seen.push(`${folder} (version ${binaries.version})`);
       else return binaries;
     } catch (error) {
-      seen.push(`${folder} (${codeOf(error) ?? firstLine(error).slice(-2).join(" ").trim()})`);
+      seen.push(`${folder} (${why(error)})`);
     }
   }
   const found = seen.length === 0 ? "none" : seen.join(", ");

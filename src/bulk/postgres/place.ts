@@ -2,10 +2,11 @@
  * Where the private database of a state directory lies, and whose it is.
  *
  * As an ordinary user all of it is in STATE/postgres (0700). PostgreSQL refuses to run as root, and its account cannot
- * reach into root's private state directory; as root it therefore lies in /var/lib/radserve/<hash of the state
- * directory>, run by the distribution's `postgres`, else by `nobody`. That folder is root's own, with the configuration
- * files in it, so that the account can neither change them nor lead root astray with links; inside, `data` and `run`
- * (the socket) belong to the account, 0700.
+ * reach into root's private state directory; as root it therefore lies in /var/lib/radserve-postgres/<hash of the
+ * state directory> (beside /var/lib/radserve, which may well be a state directory and has to stay closed), run by the
+ * distribution's `postgres`, else by `nobody`. That folder is root's own, with the configuration files in it, so that
+ * the account can neither change them nor lead root astray with links; inside, `data` and `run` (the socket) belong to
+ * the account, 0700.
  *
  * Who may connect: the socket is the only way in, and PostgreSQL asks the kernel who is at its other end (`peer`). The
  * user name map lets exactly one in, the operating-system user that runs Radserve, as the role `radserve`, which owns
@@ -13,14 +14,23 @@
  * PostgreSQL can connect.
  */
 import { createHash } from "node:crypto";
-import { lstatSync, readFileSync, realpathSync, statSync } from "node:fs";
+import {
+  accessSync,
+  constants,
+  existsSync,
+  lstatSync,
+  readFileSync,
+  realpathSync,
+  statSync,
+  type Stats,
+} from "node:fs";
 import { chmod, chown, mkdir, writeFile } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
 import { BulkUnavailable, codeOf } from "../unavailable.js";
 import type { Account } from "./binaries.js";
 
-const ROOTS_PLACE = "/var/lib/radserve";
+const ROOTS_PLACE = "/var/lib/radserve-postgres";
 /** Names the socket file; nothing listens on TCP. */
 const PORT = 5432;
 /** sockaddr_un.sun_path has 108 bytes with its end (unix(7)). */
@@ -61,9 +71,17 @@ function socketFolder(state: string, base: string): string {
   return short ?? path.join("/tmp", name);
 }
 
+function statOf(file: string): Stats | undefined {
+  try {
+    return statSync(file);
+  } catch {
+    return undefined;
+  }
+}
+
 /** An existing data directory stays with its owner, whatever accounts were added since. */
 function accountFor(data: string): Account {
-  const there = statSync(data, { throwIfNoEntry: false });
+  const there = statOf(data);
   if (there !== undefined && there.uid !== 0) return { uid: there.uid, gid: there.gid };
   const rows = readFileSync("/etc/passwd", "utf8")
     .split("\n")
@@ -78,21 +96,23 @@ function accountFor(data: string): Account {
   );
 }
 
+/** Without links, also where the end of the path is not there yet: it must not be another place once it is. */
 function canonical(folder: string): string {
   try {
     return realpathSync(folder);
   } catch {
-    return path.resolve(folder);
+    const parent = path.dirname(folder);
+    return parent === folder ? folder : path.join(canonical(parent), path.basename(folder));
   }
 }
 
 /** The place of a state directory; nothing is made. Throws BulkUnavailable. */
 export function placeOf(stateDirectory: string): Place {
-  const state = canonical(stateDirectory);
+  const state = canonical(path.resolve(stateDirectory));
   const own = path.join(state, "postgres");
   if (process.geteuid?.() !== 0)
     return { base: own, data: path.join(own, "data"), run: socketFolder(state, own), own };
-  const users = statSync(path.join(own, "data"), { throwIfNoEntry: false });
+  const users = statOf(path.join(own, "data"));
   if (users !== undefined)
     throw new BulkUnavailable(
       `The bulk queue of this state directory belongs to the user with the number ${users.uid}; this is root.`,
@@ -144,12 +164,28 @@ export async function makeFolders(place: Place): Promise<void> {
     }
     await privateFolder(place.run, place.account);
   } catch (error) {
-    if (error instanceof BulkUnavailable) throw error;
-    throw new BulkUnavailable(
-      `The folders of the bulk queue's database cannot be made in ${place.base} (${codeOf(error) ?? "unknown"}).`,
-      "Let this user write there, or set DATABASE_URL.",
-      { cause: error },
-    );
+    throw error instanceof BulkUnavailable ? error : notWritable(place.base, error);
+  }
+}
+
+function notWritable(folder: string, error: unknown): BulkUnavailable {
+  return new BulkUnavailable(
+    `The bulk queue's database cannot be made in ${folder} (${codeOf(error) ?? "unknown"}).`,
+    "Let this user write there, or set DATABASE_URL.",
+    { cause: error },
+  );
+}
+
+/** Whether makeFolders could work, as far as that can be told without doing it. Throws BulkUnavailable. */
+export function checkWritable(place: Place): void {
+  for (const folder of [place.base, place.own]) {
+    let nearest = folder;
+    while (!existsSync(nearest)) nearest = path.dirname(nearest);
+    try {
+      accessSync(nearest, constants.W_OK | constants.X_OK);
+    } catch (error) {
+      throw notWritable(folder, error);
+    }
   }
 }
 

@@ -1,12 +1,12 @@
 /** The postmaster, PostgreSQL's first process: found, started, waited for and ended. */
 import { spawn } from "node:child_process";
-import { closeSync, fstatSync, openSync, readFileSync, readSync } from "node:fs";
+import { closeSync, existsSync, fstatSync, openSync, readFileSync, readSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
 import { BulkUnavailable, codeOf } from "../unavailable.js";
 import { BARE_ENVIRONMENT, type Binaries } from "./binaries.js";
-import { connectionOf, type Place } from "./place.js";
+import { connectionOf, socketOf, type Place } from "./place.js";
 
 const LOOK_MS = 20;
 /** After a crash it reads the log of writes first; as long as it lives it is waited for this long. */
@@ -62,11 +62,20 @@ async function answers(place: Place): Promise<boolean> {
   }
 }
 
+/** What it says of itself in the eighth line of postmaster.pid; before that line it is not worth a connection. */
+function saysReady(data: string): boolean {
+  try {
+    return readFileSync(path.join(data, "postmaster.pid"), "utf8").split("\n")[7]?.trim() === "ready";
+  } catch {
+    return false;
+  }
+}
+
 /** True once it answers; false once it is dead, or where it does not answer for too long. */
 async function answersWhileAlive(place: Place, alive: () => boolean, limit: number): Promise<boolean> {
   const end = Date.now() + limit;
   while (alive() && Date.now() < end) {
-    if (await answers(place)) return alive();
+    if (saysReady(place.data) && (await answers(place))) return alive();
     await sleep(LOOK_MS);
   }
   return false;
@@ -77,17 +86,37 @@ const LONGEST_SILENCE_MS = 60_000;
 
 /**
  * Takes over what runs on the data directory.
- * @returns its number; undefined where nothing runs (any more): one that cannot be reached, for example because its
+ * @returns its number; undefined where nothing runs (any more): one that cannot be reached, above all because its
  *   socket was removed, is stopped
  */
 export async function adoptPostmaster(place: Place): Promise<number | undefined> {
   const pid = postmasterOf(place.data);
   if (pid === undefined) return undefined;
-  const alive = () => isPostmaster(pid, place.data);
+  const deaf = () => saysReady(place.data) && !existsSync(socketOf(place));
+  const alive = () => isPostmaster(pid, place.data) && !deaf();
   const reached = await answersWhileAlive(place, alive, LONGEST_SILENCE_MS).catch(() => false);
   if (reached) return pid;
   await endPostmaster(pid, place.data);
   return undefined;
+}
+
+/**
+ * After a crash or a reboot the number in postmaster.pid may be another process's; PostgreSQL then refuses to start
+ * over it. Whether it may be removed is for a person to say.
+ */
+function otherHolder(data: string): string | undefined {
+  const file = path.join(data, "postmaster.pid");
+  try {
+    const pid = Number.parseInt(readFileSync(file, "utf8"), 10);
+    const state = readFileSync(`/proc/${pid}/stat`, "utf8")
+      .replace(/^.*\) /s, "")
+      .charAt(0);
+    if (state === "Z")
+      return `Process ${pid} is dead, but its parent does not take note: give the container an init process (docker run --init).`;
+    return `${file} names process ${pid}. If that is no PostgreSQL, and none runs on this folder, remove the file.`;
+  } catch {
+    return undefined;
+  }
 }
 
 /** What the log says since a position, without times and process numbers. */
@@ -117,10 +146,9 @@ export async function startPostmaster(place: Place, { folder }: Binaries): Promi
     child.once("exit", (status, signal) => (why ??= signal ?? `status ${status}`));
     child.unref();
     if (await answersWhileAlive(place, () => why === undefined, LONGEST_START_MS)) return child.pid ?? 0;
-    const words = lastWords(log, before);
     throw new BulkUnavailable(
-      `The bulk queue's database could not be started (${why ?? "no answer"}). ${words}`.trim(),
-      `${logFile(place)} says more.`,
+      `The bulk queue's database could not be started (${why ?? "no answer"}). ${lastWords(log, before)}`.trim(),
+      otherHolder(place.data) ?? `${logFile(place)} says more.`,
     );
   } finally {
     closeSync(log);

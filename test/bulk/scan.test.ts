@@ -1,0 +1,210 @@
+/** What a scan finds in a folder, what it leaves out, and that it repeats itself. */
+import { execFileSync } from "node:child_process";
+import { linkSync, mkdirSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+import t, { type Test } from "tap";
+import { scanFolder, type Found } from "../../src/bulk/scan.js";
+import { insertFound } from "../../src/bulk/scanner.js";
+import { migrate } from "../../src/bulk/migrations.js";
+import type { ModelEntry } from "../../src/models.js";
+import { shipped } from "../lib/manifests.js";
+import { slice } from "../lib/series.js";
+import { writeSlice } from "../support/bulk.js";
+import { DEFLATED, dicomFile, imageAttributes } from "../support/dicom.js";
+import { privateDatabase } from "../support/postgres.js";
+import { PNG } from "../support/server.js";
+
+async function scan(
+  folder: string,
+  models: ModelEntry[] = [],
+  roots = [folder],
+): Promise<Map<string, Found>> {
+  const found = new Map<string, Found>();
+  for await (const one of scanFolder({ folder, roots, models })) {
+    if (found.has(one.path)) throw new Error(`${one.path} was found twice`);
+    found.set(one.path, one);
+  }
+  return found;
+}
+
+const seen = (found: Map<string, Found>) =>
+  Object.fromEntries([...found].map(([name, one]) => [name, "reason" in one ? one.reason.code : one.is]));
+
+const file = (t: Test) => {
+  const folder = t.testdir({});
+  return { folder, at: (...parts: string[]) => path.join(folder, ...parts) };
+};
+
+t.test("by content, in any encoding, whatever the name", async (t) => {
+  const { folder, at } = file(t);
+  writeFileSync(at("picture.txt"), PNG);
+  writeFileSync(at("x.png"), "no picture");
+  writeFileSync(at("no preamble"), slice({ z: 1, preamble: false, meta: false }));
+  writeFileSync(at("deflated"), slice({ z: 1, transferSyntax: DEFLATED }));
+  writeFileSync(
+    at("long.dcm"),
+    slice({ z: 2, attributes: { ImageComments: "x".repeat(9_000), "00091010": new Uint8Array(60_000) } }),
+  );
+  const object = (uid: string) => dicomFile({ attributes: imageAttributes({ SOPClassUID: uid }) });
+  writeFileSync(at("state"), object("1.2.840.10008.5.1.4.1.1.11.1"));
+  writeFileSync(at("pdf"), object("1.2.840.10008.5.1.4.1.1.104.1"));
+  writeFileSync(at("ecg"), object("1.2.840.10008.5.1.4.1.1.9.1.1"));
+  writeFileSync(
+    at("broken.dcm"),
+    Buffer.concat([Buffer.alloc(128), Buffer.from("DICM"), Buffer.alloc(40, 0xff)]),
+  );
+  execFileSync("mkfifo", [at("pipe")]);
+  writeFileSync(Buffer.concat([Buffer.from(`${folder}/`), Buffer.from([0xe4, 0x2e])]), PNG);
+  t.strictSame(seen(await scan(folder)), {
+    "broken.dcm": "input",
+    deflated: "input",
+    ecg: "no_image",
+    "long.dcm": "input",
+    "no preamble": "input",
+    pdf: "no_image",
+    "picture.txt": "input",
+    pipe: "no_file",
+    state: "no_image",
+    "x.png": "no_image",
+    "\ufffd.": "failed",
+  });
+});
+
+t.test("links: every folder once, under its own name, and nothing outside the roots", async (t) => {
+  const { folder, at } = file(t);
+  mkdirSync(at("in", "z", "deep"), { recursive: true });
+  mkdirSync(at("elsewhere"));
+  writeFileSync(at("elsewhere", "secret.png"), PNG);
+  mkdirSync(at("in2"));
+  writeFileSync(at("in2", "b.png"), PNG);
+  writeFileSync(at("in", "z", "deep", "a.png"), PNG);
+  symlinkSync("z", at("in", "a"));
+  symlinkSync("../..", at("in", "z", "deep", "up"));
+  symlinkSync("../in2", at("in", "second"));
+  symlinkSync("../elsewhere", at("in", "out"));
+  symlinkSync("../elsewhere/secret.png", at("in", "out.png"));
+  symlinkSync("z/deep/a.png", at("in", "alias.png"));
+  symlinkSync("loop", at("in", "loop"));
+  const found = await scan(at("in"), [], [at("in"), at("in2")]);
+  t.strictSame(seen(found), {
+    "alias.png": "input",
+    loop: "failed",
+    out: "failed",
+    "out.png": "failed",
+    "second/b.png": "input",
+    "z/deep/a.png": "input",
+  });
+  t.match(found.get("out"), { error: { error: "path_not_allowed" } });
+  await t.rejects(scan(at("in"), [], [at("in2")]), { code: "path_not_allowed" });
+  await t.rejects(scan(at("none"), [], [folder]), { code: "input_not_found" });
+});
+
+function entry(name: string, dimensions: "2d" | "2d_frames" | "series"): ModelEntry {
+  const base = shipped(dimensions === "series" ? "examples/brain-tissue-3d" : "ct-tissue");
+  const manifest = { ...base, accepts: { formats: ["dicom" as const], modality: ["CT"], dimensions } };
+  return {
+    name,
+    version: "1",
+    sha256: "0".repeat(64),
+    manifest,
+    site: { thresholds: {} },
+    thresholds: [],
+    state: "ready",
+  };
+}
+
+t.test("series", async (t) => {
+  const { folder, at } = file(t);
+  const [volume, frames, single] = [entry("v", "series"), entry("f", "2d_frames"), entry("s", "2d")];
+  for (const z of [0, 1, 2]) writeSlice(at("even", `${z}.dcm`), z);
+  writeSlice(at("even", "scout.dcm"), 9, { ImageType: "ORIGINAL\\PRIMARY\\LOCALIZER" });
+  writeFileSync(at("even", "notes"), "x");
+  t.strictSame(seen(await scan(folder, [volume, frames])), {
+    "even/notes": "no_image",
+    "even/scout.dcm": "input",
+    even: "input",
+  });
+  t.strictSame(
+    [...(await scan(folder, [volume, single])).keys()].sort(),
+    ["even", "even/0.dcm", "even/1.dcm", "even/2.dcm", "even/notes", "even/scout.dcm"],
+    "besides, where a model takes single images",
+  );
+  t.notOk((await scan(folder, [frames])).has("even"), "only where a model takes series");
+  const mr = {
+    ...volume,
+    manifest: { ...volume.manifest, accepts: { ...volume.manifest.accepts, modality: ["MR"] } },
+  };
+  t.notOk((await scan(folder, [mr])).has("even"), "and this one");
+  t.notOk((await scan(folder, [{ ...volume, state: "failed" }])).has("even"), "and is there");
+  for (const z of [0, 1, 5]) writeSlice(at("uneven", `${z}.dcm`), z);
+  for (const z of [0, 1, 2]) writeSlice(at("two", `${z}.dcm`), z);
+  for (const z of [3, 4]) writeSlice(at("two", `${z}.dcm`), z, { SeriesInstanceUID: "1.2.3.5" });
+  const found = seen(await scan(folder, [volume]));
+  t.match(found, { uneven: "series_invalid", "uneven/0.dcm": "input", "uneven/5.dcm": "input" });
+  t.match(found, { two: "several_series", "two/0.dcm": "input", "two/4.dcm": "input" });
+  t.strictSame(seen(await scan(at("even"), [volume])), {
+    "": "input",
+    notes: "no_image",
+    "scout.dcm": "input",
+  });
+});
+
+t.test("a scan that is repeated adds what is new and keeps what was", async (t) => {
+  const { folder, at } = file(t);
+  const { pool } = await privateDatabase(t);
+  await migrate(pool);
+  await Promise.all([migrate(pool), migrate(pool)]);
+  const id = "5f0c7a52-9d0b-4d35-8f4e-6a1d3a1c9b11";
+  await pool.query(
+    "insert into radserve.job (id, subject, request, request_sha256) values ($1, 'x', '{}', '')",
+    [id],
+  );
+  const rows = async () => {
+    const found = await pool.query<{ index: number; input: string; state: string }>(
+      "select index, input, state from radserve.item where job_id = $1 order by index",
+      [id],
+    );
+    return found.rows;
+  };
+  writeFileSync(at("b.png"), PNG);
+  writeFileSync(at("c.txt"), "x");
+  t.ok(await insertFound(pool, id, [...(await scan(folder)).values()]));
+  const first = await rows();
+  t.match(first, [
+    { index: 0, input: "b.png", state: "queued" },
+    { index: 1, input: "c.txt", state: "skipped" },
+  ]);
+  writeFileSync(at("a.png"), PNG);
+  t.ok(await insertFound(pool, id, [...(await scan(folder)).values()]));
+  t.strictSame(await rows(), [...first, { index: 2, input: "a.png", state: "queued" }]);
+  await pool.query("update radserve.job set cancelled_at = now()");
+  t.notOk(await insertFound(pool, id, [{ path: "d.png", is: "input" }]), "a cancelled job takes none");
+  t.equal((await rows()).length, 3);
+});
+
+t.test("memory stays flat over many files", async (t) => {
+  const { folder, at } = file(t);
+  writeFileSync(at("one.dcm"), slice({ z: 1 }));
+  const [folders, files] = [20, 500];
+  for (let i = 0; i < folders; i++) {
+    mkdirSync(at(String(i)));
+    for (let n = 0; n < files; n++) linkSync(at("one.dcm"), at(String(i), `${n}.dcm`));
+  }
+  renameSync(at("one.dcm"), at("0", "one.dcm"));
+  setFlagsFromString("--expose-gc");
+  const collect = runInNewContext("gc") as () => void;
+  let count = 0;
+  let [early, late] = [0, 0];
+  for await (const one of scanFolder({ folder, roots: [folder], models: [] })) {
+    count += one.is === "input" ? 1 : 0;
+    if (count % 1000 !== 0) continue;
+    collect();
+    const { heapUsed, external } = process.memoryUsage();
+    if (count <= 3000) early = Math.max(early, heapUsed + external);
+    else late = Math.max(late, heapUsed + external);
+  }
+  t.equal(count, folders * files + 1);
+  t.ok(late < early + 5e6, `from ${early} to ${late} bytes`);
+});
