@@ -54,6 +54,8 @@ interface Measured {
   steady_images_per_second: number;
   limit_images_per_second: number;
   vs_limit: number;
+  /** By all that one image costs on one core, preparation and post-processing included, over all cores. */
+  vs_whole: number;
   /** The same images through the worker threads, without queue and database. */
   direct_images_per_second: number;
   /** Of the time: what the direct way saves. */
@@ -198,6 +200,7 @@ async function measure(
     steady_images_per_second: steady,
     limit_images_per_second: limit,
     vs_limit: rate / limit,
+    vs_whole: (rate * parts.total_ms) / (cores * 1000),
     direct_images_per_second: unqueued,
     queue_overhead: 1 - rate / unqueued,
     postgres_cpu_share: spent / (seconds(job) * cores),

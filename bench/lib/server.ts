@@ -15,7 +15,7 @@ import { setTimeout as delay } from "node:timers/promises";
 
 import { placeOf } from "../../src/bulk/postgres/place.js";
 import { postmasterOf } from "../../src/bulk/postgres/process.js";
-import { endDatabase } from "../../test/support/postgres.js";
+import { removePlace } from "../../test/support/postgres.js";
 
 export const root = fileURLToPath(new URL("../../..", import.meta.url));
 const cli = join(root, "dist/src/main.js");
@@ -101,7 +101,7 @@ export async function startServer(settings: Record<string, string> = {}): Promis
     async stop() {
       server.kill("SIGTERM");
       if (server.exitCode === null) await once(server, "exit");
-      await endDatabase(state);
+      await removePlace(placeOf(state));
       rmSync(folder, { recursive: true, force: true });
     },
   };

@@ -7,7 +7,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { placeOf } from "../../../src/bulk/postgres/place.js";
 import { postmasterOf } from "../../../src/bulk/postgres/process.js";
 import { Client } from "../../../src/commands/client.js";
-import { endDatabase } from "../../support/postgres.js";
+import { removePlace } from "../../support/postgres.js";
 import { issueToken, makePlace, radserve, root, type Place } from "../../support/server.js";
 import { commandOf, descendants, slay } from "./processes.js";
 
@@ -117,7 +117,7 @@ export class Box {
   }
 
   async remove(): Promise<void> {
-    await endDatabase(this.#state);
+    await removePlace(placeOf(this.#state));
     this.place.remove();
   }
 
