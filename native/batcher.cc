@@ -245,8 +245,15 @@ void Batcher::Warm(const RowPtr& row, const std::stop_token& stop) {
     return planner_.Cap(row->key);
   };
   int64_t warm = 0;
+  int64_t largest = 1;
+  {
+    const std::lock_guard lock(mutex_);
+    largest = planner_.Largest(row->key.model);
+  }
   try {
-    for (int64_t size = 1, cap = 1; size <= cap && Clock::now() - begun < kWarmPatience; size *= 2) {
+    // One size further than the largest that pays, because a poor step may hide a good one.
+    for (int64_t size = 1, cap = 1;
+         size <= std::min(2 * cap, largest) && Clock::now() - begun < kWarmPatience; size *= 2) {
       for (int i = 0; i < kWarmRuns; ++i) cap = run(size, i == 0);
       warm = size;
     }
