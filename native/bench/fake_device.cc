@@ -1,5 +1,5 @@
-/// Throughput on mixed shapes of a device of known cost, in virtual time: the planner's and a naive batcher's share
-/// of what the device could do without changes of shape. Prints {"fake_device": {...}}.
+/// Throughput on mixed shapes of a device of known cost, in virtual time: the planner's and a naive batcher's
+/// share of what the device could do without changes of shape. Prints {"fake_device": {...}}.
 #include "../test/fake_device.h"
 
 #include <iostream>
@@ -17,5 +17,6 @@ int main() {
             << ", \"shapes\": 4, \"saturated\": " << ClosedLoop(cost, planned, 4, 32) / ideal
             << ", \"saturated_naive\": " << ClosedLoop(cost, naive, 4, 32) / ideal
             << ", \"four_fifths_load\": " << OpenLoop(cost, planned_open, 4, 0.8 * ideal) / ideal
-            << ", \"four_fifths_load_naive\": " << OpenLoop(cost, naive_open, 4, 0.8 * ideal) / ideal << "}}\n";
+            << ", \"four_fifths_load_naive\": " << OpenLoop(cost, naive_open, 4, 0.8 * ideal) / ideal
+            << "}}\n";
 }

@@ -161,7 +161,7 @@ TEST("cancelled rows leave at once; a batch of cancelled rows is stopped") {
 }
 END;
 
-TEST("what waits when it ends is told so") {
+TEST("what waits or runs when it ends is told so") {
   Place place;
   place.Hold();
   Ended waiting(1);
@@ -171,7 +171,7 @@ TEST("what waits when it ends is told so") {
     place.device->closed = false;
   });
   place.batcher.reset();
-  EQUAL(place.holder->Outcome(), "0");
+  EQUAL(place.holder->Outcome(), "shutting_down");
 }
 END;
 
