@@ -237,6 +237,11 @@ void BatchPlanner::Limit(const BucketKey& key, int64_t capacity) {
   ShapeOf(models_[key.model], key.row_shapes).cost.Limit(capacity);
 }
 
+int64_t BatchPlanner::Largest(uint64_t model) const {
+  const auto found = models_.find(model);
+  return found == models_.end() ? 1 : found->second.max_batch;
+}
+
 int64_t BatchPlanner::Cap(const BucketKey& key) const {
   const auto model = models_.find(key.model);
   if (model == models_.end()) return 1;

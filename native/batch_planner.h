@@ -89,6 +89,8 @@ class BatchPlanner {
   void Limit(const BucketKey& key, int64_t capacity);
 
   bool empty() const { return queue_.empty(); }
+  /// What AddModel said.
+  int64_t Largest(uint64_t model) const;
   int64_t Cap(const BucketKey& key) const;
   Clock::duration Time(const BucketKey& key, int64_t capacity) const;
   std::vector<ShapeStats> GetStats(uint64_t model) const;

@@ -28,6 +28,7 @@ Failure Caught() {
 }
 
 const Failure kCancelled = {"cancelled", "The work was cancelled."};
+const Failure kStopping = {"shutting_down", "The engine is stopping."};
 
 }  // namespace
 
@@ -50,7 +51,7 @@ bool Batcher::Stop(Clock::duration patience) {
   }
   for (const RowPtr& row : rows) waiting_.erase(row->id);
   lock.unlock();
-  Fail(rows, {"shutting_down", "The engine is stopping."});
+  Fail(rows, kStopping);
   lock.lock();
   running_stop_.request_stop();
   return changed_.wait_for(lock, patience, [this] { return !busy_; });
@@ -150,7 +151,7 @@ void Batcher::RunAlone(const std::vector<RowPtr>& rows) {
       Deliver({row}, OnDevice(1, std::span(&row, 1), stop));
     } catch (...) {
       all_good = false;
-      Fail({row}, Caught());
+      Fail({row}, stop.stop_requested() ? kStopping : Caught());
     }
   }
   // Nothing was wrong but the batch: the model takes none of this shape.
@@ -202,7 +203,10 @@ void Batcher::RunBatch(BatchPlanner::Batch batch) {
     }
     Fail(rows, failure);
   } catch (...) {
-    if (rows.size() == 1) {
+    if (stop.stop_requested()) {
+      // All have been answered, or the engine is stopping.
+      Fail(rows, kStopping);
+    } else if (rows.size() == 1) {
       Fail(rows, Caught());
     } else {
       RunAlone(rows);
@@ -245,8 +249,15 @@ void Batcher::Warm(const RowPtr& row, const std::stop_token& stop) {
     return planner_.Cap(row->key);
   };
   int64_t warm = 0;
+  int64_t largest = 1;
+  {
+    const std::lock_guard lock(mutex_);
+    largest = planner_.Largest(row->key.model);
+  }
   try {
-    for (int64_t size = 1, cap = 1; size <= cap && Clock::now() - begun < kWarmPatience; size *= 2) {
+    // One size further than the largest that pays, because a poor step may hide a good one.
+    for (int64_t size = 1, cap = 1;
+         size <= std::min(2 * cap, largest) && Clock::now() - begun < kWarmPatience; size *= 2) {
       for (int i = 0; i < kWarmRuns; ++i) cap = run(size, i == 0);
       warm = size;
     }

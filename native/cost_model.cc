@@ -55,20 +55,23 @@ void CostModel::Limit(int64_t capacity) {
 }
 
 void CostModel::UpdateCap() {
+  const auto row_cost = [this](int64_t size) {
+    return static_cast<double>(Time(size).count()) / static_cast<double>(size);
+  };
   cap_ = 1;
-  while (cap_ * 2 <= limit_ && Measured(cap_)) {
-    const int64_t next = cap_ * 2;
-    if (!Measured(next)) {
-      cap_ = next;
-      break;
-    }
-    const double gain =
-        2.0 * static_cast<double>(Time(cap_).count()) / static_cast<double>(Time(next).count());
-    if (gain < (next <= accepted_ ? kKeepGain : kGain)) break;
-    cap_ = next;
-    accepted_ = std::max(accepted_, next);
+  int64_t known = 0;
+  // A step may be poor and the next one make up for it: two rows can cost a matrix product what four do.
+  double asked = 1;
+  for (int64_t size = 1; size <= limit_ && Measured(size); size *= 2) {
+    known = size;
+    if (size == 1) continue;
+    asked *= size <= accepted_ ? kKeepGain : kGain;
+    if (row_cost(cap_) < asked * row_cost(size)) continue;
+    cap_ = size;
+    asked = 1;
   }
-  accepted_ = std::min(accepted_, std::max<int64_t>(cap_, 1));
+  accepted_ = std::max<int64_t>(cap_, 1);
+  if (known == cap_ && cap_ * 2 <= limit_) cap_ *= 2;
 }
 
 CostModel::Line CostModel::Fit() const {

@@ -161,17 +161,14 @@ TEST("cancelled rows leave at once; a batch of cancelled rows is stopped") {
 }
 END;
 
-TEST("what waits when it ends is told so") {
+TEST("what waits or runs when it ends is told so") {
   Place place;
   place.Hold();
   Ended waiting(1);
   place.batcher->Submit(waiting.row);
-  std::jthread later([&] {
-    EQUAL(waiting.Outcome(), "shutting_down");
-    place.device->closed = false;
-  });
   place.batcher.reset();
-  EQUAL(place.holder->Outcome(), "0");
+  EQUAL(waiting.Outcome(), "shutting_down");
+  EQUAL(place.holder->Outcome(), "shutting_down");
 }
 END;
 
