@@ -137,11 +137,7 @@ export class NameLock {
     this.#beats += 1;
     const text = serialise({ ...this.#owner, beat: beatText(this.#beats) });
     // A beat that fails (share away, lock removed) is no error by itself: isHeld decides before anything is published.
-    // On a network share it would otherwise stay in this machine's cache, for longer than a lease.
-    await this.#handle
-      .write(text, 0)
-      .then(() => this.#handle.datasync())
-      .catch(() => undefined);
+    await this.#handle.write(text, 0).catch(() => undefined);
   }
 }
 
