@@ -89,7 +89,7 @@ t.test("an image that kills the process is found, and its neighbours go on", { s
 t.test("a box that stood still loses its images, and does no harm when it wakes", { skip }, async (t) => {
   const database = await privateDatabase(t);
   const { host, port, user } = database.connection;
-  const url = `postgres://${user}@/${user}?host=${host}&port=${port}`;
+  const url = `postgres:///${user}?user=${user}&host=${host}&port=${port}`;
   const place = bulkPlace(t, { DATABASE_URL: url });
   const other = bulkPlace(t, {
     DATABASE_URL: url,
