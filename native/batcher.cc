@@ -230,7 +230,7 @@ void Batcher::Work(const std::stop_token& stop) {
       continue;
     }
     const uint64_t seen = next_id_;
-    const auto changed = [&] { return next_id_ != seen || stopping_; };
+    const auto changed = [&] { return next_id_ != seen; };
     if (plan.wait_until) {
       changed_.wait_until(lock, stop, *plan.wait_until, changed);
     } else {

