@@ -95,9 +95,10 @@ async function behaves(t: Test, database: Database): Promise<void> {
   const killed = transaction(pool, async (client) => {
     await insert(client, 3);
     const { rows } = await client.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
-    await pool.query("SELECT pg_terminate_backend($1)", [rows[0]?.pid]);
     // The client hears of its end while it waits for nothing: that must not end this process.
-    await new Promise((resolve) => client.once("end", resolve));
+    const ended = new Promise((resolve) => client.once("end", resolve));
+    await pool.query("SELECT pg_terminate_backend($1)", [rows[0]?.pid]);
+    await ended;
     return insert(client, 4);
   });
   const error = await fault(killed);
