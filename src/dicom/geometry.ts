@@ -36,13 +36,29 @@ function readSpacing(attributes: DataSetAttributes, frame: number): Spacing | un
   const measures = functionalGroup(attributes, frame, "PixelMeasuresSequence");
   const pixel = pair(measures, "PixelSpacing") ?? pair(attributes, "PixelSpacing");
   const imager = pair(attributes, "ImagerPixelSpacing");
-  // Equal to the detector's, PixelSpacing says that nothing was corrected for magnification (PS3.3 10.7.1.3)
-  if (pixel !== undefined && !(pixel.row === imager?.row && pixel.column === imager.column))
-    return { ...pixel, source: "PixelSpacing", patient: true };
-  if (imager !== undefined) return { ...imager, source: "ImagerPixelSpacing", patient: false };
   const scanned = pair(attributes, "NominalScannedPixelSpacing");
+  // Equal to the detector's, PixelSpacing says that nothing was corrected for magnification (PS3.3 10.7.1.1)
+  const corrected = [imager, scanned].every(
+    (other) => other === undefined || pixel?.row !== other.row || pixel.column !== other.column,
+  );
+  if (pixel !== undefined && corrected) {
+    const unknown = imager === undefined && scanned === undefined && isProjection(attributes);
+    return { ...pixel, source: "PixelSpacing", patient: !unknown };
+  }
+  if (imager !== undefined) return { ...imager, source: "ImagerPixelSpacing", patient: false };
   if (scanned !== undefined) return { ...scanned, source: "NominalScannedPixelSpacing", patient: false };
   return ultrasoundSpacing(attributes);
+}
+
+const PROJECTIONS = ["CR", "DX", "IO", "MG", "PX", "RF", "RG", "XA"];
+
+/** Of a projection that does not say how it was calibrated it cannot be known whether it was at all (PS3.3 10.7.1.1). */
+function isProjection(attributes: DataSetAttributes): boolean {
+  return (
+    PROJECTIONS.includes(attributes.string("Modality") ?? "") &&
+    attributes.string("PixelSpacingCalibrationType") === undefined &&
+    attributes.numbers("ImageOrientationPatient") === undefined
+  );
 }
 
 const TWO_DIMENSIONAL = 1;

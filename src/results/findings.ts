@@ -181,7 +181,7 @@ function segmentationWarnings(asked: readonly string[], spacing: Spacing | undef
       message:
         spacing === undefined
           ? "The image does not say how large its pixels are; areas are in pixels only."
-          : `The image gives ${spacing.source}, which is not spacing in the patient; areas are in pixels only.`,
+          : `The image gives ${spacing.source}, which is not known to be spacing in the patient; areas are in pixels only.`,
     });
   if (asked.includes("volume"))
     warnings.push({

@@ -353,5 +353,5 @@ function scaleNote(spacing: Spacing | undefined): string {
   if (spacing.patient) return "";
   return spacing.source === "ImagerPixelSpacing"
     ? "at the detector, not in the patient (ImagerPixelSpacing)"
-    : `not in the patient (${spacing.source})`;
+    : `not known to be in the patient (${spacing.source})`;
 }

@@ -372,6 +372,24 @@ t.test("spacing and aspect", async (t) => {
       undefined,
       1,
     ],
+    [
+      "not scanned at another size",
+      { PixelSpacing: "0.2\\0.2", NominalScannedPixelSpacing: "0.2\\0.2" },
+      { source: "NominalScannedPixelSpacing", patient: false },
+      1,
+    ],
+    [
+      "a projection that does not say",
+      { Modality: "CR", PixelSpacing: "0.2\\0.2" },
+      { row: 0.2, source: "PixelSpacing", patient: false },
+      1,
+    ],
+    [
+      "a calibrated projection",
+      { Modality: "CR", PixelSpacing: "0.2\\0.2", PixelSpacingCalibrationType: "FIDUCIAL" },
+      { row: 0.2, source: "PixelSpacing", patient: true },
+      1,
+    ],
     ["aspect alone", { PixelAspectRatio: "3\\2" }, undefined, 1.5],
     ["zero", { PixelSpacing: "0\\0" }, undefined, 1],
   ];
