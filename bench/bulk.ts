@@ -1,6 +1,6 @@
 /**
- * `npm run bench:bulk -- [--quick] [--json] [--only ct|dx]`: bulk work of 2,000 CT slices and of 200 radiographs, with
- * receipts alone and with all objects, against the limit of this machine, computed in the same run from the parts of
+ * `npm run bench:bulk -- [--quick] [--json] [--only ct|dx] [--ct N] [--dx N]`: bulk work of 2,000 CT slices and of 200
+ * radiographs (or of as many as is said), with receipts alone and with all objects, against the limit of this machine, computed in the same run from the parts of
  * one image on one core. Also: what the queue costs, resident memory, and single requests while bulk work saturates
  * the machine. One object of figures; README and RESULTS.md quote the full run on a quiet machine.
  */
@@ -27,10 +27,13 @@ const { values } = parseArgs({
     quick: { type: "boolean", default: false },
     json: { type: "boolean", default: false },
     only: { type: "string" },
+    ct: { type: "string" },
+    dx: { type: "string" },
   },
 });
 
-const SIZES = values.quick ? { ct: 40, dx: 4, parts: 4 } : { ct: 2_000, dx: 200, parts: 40 };
+const USUAL = values.quick ? { ct: 40, dx: 4, parts: 4 } : { ct: 2_000, dx: 200, parts: 40 };
+const SIZES = { ...USUAL, ct: Number(values.ct ?? USUAL.ct), dx: Number(values.dx ?? USUAL.dx) };
 const ALL = "json,png,sr,seg,sc";
 /** Memory is compared from this item on. */
 const MEMORY_FROM = 500;
