@@ -19,6 +19,8 @@ export interface Judged {
 
 /** Faults that are no word about the image: tried again, so many times. */
 const MOST_ATTEMPTS = 5;
+/** What looks missing is looked for once more: its share may have come back since. */
+const MOST_LOOKS = 2;
 const RETRY_SECONDS = 5;
 
 /** A network share that went away, or a disk that fails (errno(3)). */
@@ -65,8 +67,9 @@ export async function judge(outcome: ItemOutcome, where: Circumstances): Promise
     const away = await shareAway(where);
     if (away !== undefined) return { ending: given(0, false), pause: away };
   }
-  if ((faulty || error.error === "internal") && item.attempts < MOST_ATTEMPTS)
-    return { ending: given(RETRY_SECONDS * item.attempts, true) };
+  const most =
+    faulty || error.error === "internal" ? MOST_ATTEMPTS : MISSING.has(error.error) ? MOST_LOOKS : 1;
+  if (item.attempts < most) return { ending: given(RETRY_SECONDS * item.attempts, true) };
   return { ending: { state: "failed", error } };
 }
 
