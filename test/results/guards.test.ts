@@ -339,10 +339,11 @@ t.test("a mask that is drawn elsewhere", async (t) => {
   const outputs = [
     { kind: "segmentation", tensor: "m", activation: "label_map", labels, postprocess: [], measurements: [] },
   ] satisfies OverlayInput["model"]["outputs"];
-  for (const [rows, columns] of [
-    [40, 30],
-    [700, 500],
-    [1500, 2100],
+  for (const [rows, columns, frames] of [
+    [40, 30, 1],
+    [700, 500, 1],
+    [1500, 2100, 1],
+    [300, 400, 3],
   ] as const) {
     const mask = Uint8Array.from({ length: rows * columns }, (_, i) => {
       const [y, x] = [Math.floor(i / columns) / rows, (i % columns) / columns];
@@ -360,15 +361,14 @@ t.test("a mask that is drawn elsewhere", async (t) => {
     const grey = Uint8Array.from({ length: 60 * 80 * 3 }, (_, i) => 40 + ((i * 7) % 90));
     const drawn = async (values: Uint8Array) => {
       const input: OverlayInput = {
-        shots: [
-          {
-            picture: { width: 80, height: 60, rgb: grey },
-            frame: 1,
-            results: [result(values)],
-            findings: [],
-          },
-        ],
-        source: { rows, columns, pixelAspect: 1, frames: 1 },
+        // Of several, the last one alone is drawn from these values
+        shots: Array.from({ length: frames }, (_, i) => ({
+          picture: { width: 80, height: 60, rgb: grey },
+          frame: i + 1,
+          results: [result(i === frames - 1 ? values : mask)],
+          findings: [],
+        })),
+        source: { rows, columns, pixelAspect: 1, frames },
         model: { name: "m", version: "1", manufacturer: "m", regulatory: "None.", outputs },
         findings: [],
         measurements: [],
@@ -382,7 +382,7 @@ t.test("a mask that is drawn elsewhere", async (t) => {
           error instanceof RadserveError ? `${error.code}: ${error.message}` : String(error),
       );
     };
-    const size = `${rows} x ${columns}`;
+    const size = `${rows} x ${columns}, ${frames} frame(s)`;
     t.equal(await drawn(mask), "accepted", size);
     const far = Math.ceil(Math.max(rows, columns) / 60);
     const faults: [string, Uint8Array][] = [
