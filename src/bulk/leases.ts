@@ -236,9 +236,10 @@ export function settle(pool: Pool, instance: Instance, settled: readonly Settled
          and i.state = 'running' and j.id = i.job_id`,
       [instance.id, JSON.stringify(rows)],
     );
+    // Images that were under way when the pause began say nothing about its end: only those that tried it after.
     await client.query(
       `update radserve.job set pause_count = 0, pause_code = null, pause_message = null, pause_until = null
-       where id = any($1) and pause_count > 0`,
+       where id = any($1) and pause_count > 0 and (pause_until is null or pause_until <= now())`,
       [
         [
           ...new Set(

@@ -118,7 +118,7 @@ t.test("objects of special models", { skip: needs(ADDON, DICOM_FILES) }, async (
     t.end();
   });
 
-  await t.test("pydicom and highdicom", { skip: pythonHas("pydicom", "highdicom", "cv2") }, (t) => {
+  await t.test("pydicom and highdicom", { skip: pythonHas("pydicom", "highdicom", "PIL") }, (t) => {
     // highdicom looks for measurement groups, which heat maps have none of
     const list = made.map((result) => (result.title.includes("heatmap") ? { ...result, sr: null } : result));
     const file = join(shop.folder, "list.json");

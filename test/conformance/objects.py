@@ -11,10 +11,10 @@ import json
 import sys
 import warnings
 
-import cv2
 import highdicom
 import numpy as np
 import pydicom
+from PIL import Image
 
 warnings.simplefilter("ignore")
 
@@ -60,7 +60,7 @@ def check_sr(entry):
 
 def check_sc(entry):
     pixels = pydicom.dcmread(entry["sc"]).pixel_array
-    picture = cv2.cvtColor(cv2.imread(entry["picture"], cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
+    picture = np.asarray(Image.open(entry["picture"]).convert("RGB"))
     if not np.array_equal(pixels, picture):
         yield "is not the picture"
 

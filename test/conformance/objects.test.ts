@@ -70,7 +70,7 @@ t.test("objects of every single-frame file", { skip }, async (t) => {
     t.end();
   });
 
-  await t.test("pydicom and highdicom", { skip: pythonHas("pydicom", "highdicom", "cv2") }, (t) => {
+  await t.test("pydicom and highdicom", { skip: pythonHas("pydicom", "highdicom", "PIL") }, (t) => {
     const withObjects = made.filter(({ objects }) => objects.sr !== undefined);
     const list = pythonList(withObjects, folder);
     const output = execFileSync(PYTHON, ["test/conformance/objects.py", list], { encoding: "utf8" });
