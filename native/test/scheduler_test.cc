@@ -287,7 +287,11 @@ TEST("parked work is asked to stop, and ends when it is resumed") {
   const auto make = [&parked](uint64_t id) {
     auto on_stop = std::make_shared<std::optional<std::stop_callback<std::function<void()>>>>();
     auto task = std::make_shared<FakeTask>([&parked, on_stop](const Lane& lane) {
-      if (*on_stop) return;
+      if (*on_stop) {
+        // It holds the task, which holds it.
+        on_stop->reset();
+        return;
+      }
       on_stop->emplace(lane.stop(), lane.Park());
       parked.count_down();
     });
