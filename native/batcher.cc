@@ -1,8 +1,6 @@
 #include "batcher.h"
 
 #include <algorithm>
-#include <exception>
-#include <new>
 #include <utility>
 
 #include "error.h"
@@ -14,18 +12,6 @@ namespace {
 constexpr int kWarmRuns = 3;
 /// No larger sizes are tried once warming has taken so long.
 constexpr auto kWarmPatience = std::chrono::seconds(20);
-
-Failure Caught() {
-  try {
-    throw;
-  } catch (const EngineError& e) {
-    return Failure::Of(e);
-  } catch (const std::bad_alloc&) {
-    return {"overloaded", "There is not enough memory for this request now."};
-  } catch (const std::exception& e) {
-    return {"internal", e.what()};
-  }
-}
 
 const Failure kCancelled = {"cancelled", "The work was cancelled."};
 const Failure kStopping = {"shutting_down", "The engine is stopping."};
@@ -151,7 +137,7 @@ void Batcher::RunAlone(const std::vector<RowPtr>& rows) {
       Deliver({row}, OnDevice(1, std::span(&row, 1), stop));
     } catch (...) {
       all_good = false;
-      Fail({row}, stop.stop_requested() ? kStopping : Caught());
+      Fail({row}, stop.stop_requested() ? kStopping : Failure::Caught());
     }
   }
   // Nothing was wrong but the batch: the model takes none of this shape.
@@ -207,7 +193,7 @@ void Batcher::RunBatch(BatchPlanner::Batch batch) {
       // All have been answered, or the engine is stopping.
       Fail(rows, kStopping);
     } else if (rows.size() == 1) {
-      Fail(rows, Caught());
+      Fail(rows, Failure::Caught());
     } else {
       RunAlone(rows);
     }

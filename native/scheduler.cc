@@ -1,10 +1,5 @@
 #include "scheduler.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
-#include <exception>
-#include <new>
 #include <utility>
 
 #include "error.h"
@@ -13,26 +8,6 @@ namespace radserve {
 namespace {
 
 Failure DeadlineFailure() { return {"deadline_exceeded", "The work did not finish within its time."}; }
-
-/// Linux keeps a niceness for each thread. Where it may not be changed the thread runs as it is.
-void LowerPriority(int niceness) {
-  if (niceness == 0) return;
-  const auto self = static_cast<id_t>(gettid());
-  setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) + niceness);
-}
-
-/// What a run threw, as the failure that its caller sees.
-Failure Caught() {
-  try {
-    throw;
-  } catch (const EngineError& e) {
-    return Failure::Of(e);
-  } catch (const std::bad_alloc&) {
-    return {"overloaded", "There is not enough memory for this request now."};
-  } catch (const std::exception& e) {
-    return {"internal", e.what()};
-  }
-}
 
 }  // namespace
 
@@ -56,7 +31,6 @@ void Scheduler::Submit(const std::shared_ptr<Task>& task) {
 }
 
 void Scheduler::Work() {
-  LowerPriority(options_.niceness);
   std::unique_lock lock(mutex_);
   for (;;) {
     EntryPtr entry;
@@ -88,7 +62,7 @@ void Scheduler::RunEntry(const EntryPtr& entry) {
     entry->task->Run(Lane(
         entry->stop.get_token(), entry->submitted, [this] { return Wide(); }, park));
   } catch (...) {
-    failure = Caught();
+    failure = Failure::Caught();
   }
   {
     const std::lock_guard lock(mutex_);

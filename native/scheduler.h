@@ -37,8 +37,6 @@ class Scheduler {
     size_t queue_limit = 1024;
     size_t queue_bytes = size_t{4} << 30;
     Clock::duration queue_wait = std::chrono::minutes(5);
-    /// Added to the niceness of the threads: they yield to whoever answers the network.
-    int niceness = 0;
     FairQueue::Options order = {};
   };
   using Stats = Agenda::Stats;

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
+#include <new>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -21,6 +23,19 @@ struct Failure {
   std::optional<int> retry_after = std::nullopt;
 
   static Failure Of(const EngineError& error) { return {error.code(), error.what(), error.retry_after()}; }
+
+  /// Of the exception that is being handled: what a run threw, as its caller sees it.
+  static Failure Caught() {
+    try {
+      throw;
+    } catch (const EngineError& e) {
+      return Of(e);
+    } catch (const std::bad_alloc&) {
+      return {"overloaded", "There is not enough memory for this request now."};
+    } catch (const std::exception& e) {
+      return {"internal", e.what()};
+    }
+  }
 };
 
 class Lane;
