@@ -132,7 +132,7 @@ class ServingProcess {
       queued: () => pool.queued,
       running: () => pool.running,
       models: () => models.entries.map(({ name, version, state }) => ({ name, version, state })),
-      bulk: () => ({ ...bulk.figures, ended: bulk.ended }),
+      bulk: () => bulk.figures,
       engine: () => engine.stats(),
     });
     const stopping = () => this.#stopping;

@@ -19,8 +19,9 @@ export interface Judged {
 
 /** Faults that are no word about the image: tried again, so many times. */
 const MOST_ATTEMPTS = 5;
-/** What looks missing is looked for once more: its share may have come back since. */
+/** What an output folder that is away looks like is tried once more: it may have come back since. */
 const MOST_LOOKS = 2;
+const PERHAPS_BACK = new Set(["path_not_allowed", "bad_request"]);
 const RETRY_SECONDS = 5;
 
 /** A network share that went away, or a disk that fails (errno(3)). */
@@ -68,7 +69,7 @@ export async function judge(outcome: ItemOutcome, where: Circumstances): Promise
     if (away !== undefined) return { ending: given(0, false), pause: away };
   }
   const most =
-    faulty || error.error === "internal" ? MOST_ATTEMPTS : MISSING.has(error.error) ? MOST_LOOKS : 1;
+    faulty || error.error === "internal" ? MOST_ATTEMPTS : PERHAPS_BACK.has(error.error) ? MOST_LOOKS : 1;
   if (item.attempts < most) return { ending: given(RETRY_SECONDS * item.attempts, true) };
   return { ending: { state: "failed", error } };
 }

@@ -56,7 +56,6 @@ export class BulkService {
   #lastId = 0;
   #stopping = false;
   #figures: BulkFigures = { queued: 0, running: 0, paused: 0, ended: {} };
-  #ended: Record<string, number> = {};
 
   constructor(private readonly options: BulkOptions) {}
 
@@ -149,7 +148,7 @@ export class BulkService {
     else if (message.type === "cancel") {
       const cancelId = this.#running.get(message.id);
       if (cancelId !== undefined) this.options.pool.cancel(cancelId);
-    } else if (message.type === "figures") this.#take(message.figures);
+    } else if (message.type === "figures") this.#figures = message.figures;
     else this.#answered(message);
   }
 
@@ -163,16 +162,6 @@ export class BulkService {
     }
     if (message.fault !== undefined) this.options.log.error({ fault: message.fault }, "unexpected failure");
     waiting.reject(RadserveError.fromObject(message.error));
-  }
-
-  #take(figures: BulkFigures): void {
-    this.#figures = figures;
-    this.#ended = figures.ended;
-  }
-
-  /** Items that ended in this process, by state. */
-  get ended(): Readonly<Record<string, number>> {
-    return this.#ended;
   }
 
   async #run({ id, task }: Extract<FromThread, { type: "run" }>): Promise<void> {
