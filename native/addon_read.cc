@@ -364,9 +364,9 @@ OutputSpec ReadOutput(const Napi::Value& value) {
 
 Tensor ReadTensor(const Napi::Value& value) {
   const auto o = value.As<Napi::Object>();
-  Tensor tensor =
-      MakeTensor(Text(o, "name"), ReadDtype(o),
-                 List(o, "shape", [](const Napi::Value& v) { return v.As<Napi::Number>().Int64Value(); }));
+  Tensor tensor = MakeTensorForOverwrite(
+      Text(o, "name"), ReadDtype(o),
+      List(o, "shape", [](const Napi::Value& v) { return v.As<Napi::Number>().Int64Value(); }));
   const auto bytes = o.Get("data").As<Napi::Uint8Array>();
   if (bytes.ByteLength() != tensor.Bytes()) Unexpected("data");
   if (tensor.Bytes() > 0) std::memcpy(tensor.data, bytes.Data(), tensor.Bytes());

@@ -61,7 +61,7 @@ class RowBucket : public Bucket {
     for (const Tensor& output : outputs_) {
       std::vector<int64_t> shape = output.shape;
       if (capacity_ > 1) shape.at(0) = 1;
-      Tensor copy = MakeTensor(output.name, output.dtype, std::move(shape));
+      Tensor copy = MakeTensorForOverwrite(output.name, output.dtype, std::move(shape));
       const std::span<std::byte> from = capacity_ > 1 ? RowOf(output, row) : Whole(output);
       if (!from.empty()) std::memcpy(copy.data, from.data(), from.size());
       taken.push_back(std::move(copy));

@@ -42,7 +42,7 @@ class TensorWriter {
     const int64_t channels = source.channels();
     std::vector<int64_t> shape = {1, channels, rows, columns};
     if (spec.channels_last) shape = {1, rows, columns, channels};
-    tensor_ = MakeTensor(spec.tensor, spec.dtype, std::move(shape));
+    tensor_ = MakeTensorForOverwrite(spec.tensor, spec.dtype, std::move(shape));
     if (spec.clip) {
       low_ = static_cast<float>(spec.clip->first);
       high_ = static_cast<float>(spec.clip->second);

@@ -170,6 +170,36 @@ Taps MakeTaps(const Axis& axis, Interpolation interpolation) {
 
 namespace {
 
+/// The input that the first output is, where every output is one input and they follow each other: nothing to
+/// resample. Else -1.
+int CopiesFrom(const Taps& taps) {
+  int from = -1;
+  for (size_t x = 0; x < taps.size(); ++x) {
+    int only = -1;
+    for (int k = 0; k < taps.count[x]; ++k) {
+      const float weight = taps.weights[taps.start[x] + static_cast<size_t>(k)];
+      if (weight == 0) continue;
+      if (weight != 1) return -1;
+      only = taps.first[x] + k;
+    }
+    if (x == 0) from = only;
+    if (only < 0 || only != from + static_cast<int>(x)) return -1;
+  }
+  return from;
+}
+
+void Copy(int rows, int first_row, int first_column, int input_columns, int channels, const RowSource& source,
+          const RowSink& sink) {
+  const size_t planes = static_cast<size_t>(channels);
+  const RowBlock input(planes, static_cast<size_t>(input_columns));
+  std::vector<const float*> shown(planes);
+  for (size_t c = 0; c < planes; ++c) shown[c] = input.Rows()[c] + first_column;
+  for (int y = 0; y < rows; ++y) {
+    source(first_row + y, input.Rows());
+    sink(y, shown.data());
+  }
+}
+
 void Halve(const Taps& rows, const Taps& columns, int input_columns, int channels, const RowSource& source,
            const RowSink& sink) {
   const size_t planes = static_cast<size_t>(channels);
@@ -191,6 +221,12 @@ void Halve(const Taps& rows, const Taps& columns, int input_columns, int channel
 
 void Resample(const Taps& rows, const Taps& columns, int input_columns, int channels, const RowSource& source,
               const RowSink& sink) {
+  const int first_row = CopiesFrom(rows);
+  const int first_column = CopiesFrom(columns);
+  if (first_row >= 0 && first_column >= 0) {
+    return Copy(static_cast<int>(rows.size()), first_row, first_column, input_columns, channels, source,
+                sink);
+  }
   if (IsHalving(rows) && IsHalving(columns)) {
     return Halve(rows, columns, input_columns, channels, source, sink);
   }

@@ -1,5 +1,6 @@
 #include "tensor.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -94,9 +95,15 @@ size_t Tensor::Elements() const {
 }
 
 Tensor MakeTensor(std::string name, Dtype dtype, std::vector<int64_t> shape) {
+  Tensor tensor = MakeTensorForOverwrite(std::move(name), dtype, std::move(shape));
+  std::fill_n(tensor.data, tensor.Bytes(), std::byte{0});
+  return tensor;
+}
+
+Tensor MakeTensorForOverwrite(std::string name, Dtype dtype, std::vector<int64_t> shape) {
   Tensor tensor{std::move(name), dtype, std::move(shape), nullptr, nullptr};
-  auto bytes = std::make_shared<std::vector<std::byte>>(tensor.Bytes());
-  tensor.data = bytes->data();
+  auto bytes = std::make_shared_for_overwrite<std::byte[]>(tensor.Bytes());
+  tensor.data = bytes.get();
   tensor.owner = std::move(bytes);
   return tensor;
 }

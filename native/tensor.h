@@ -45,6 +45,8 @@ struct Tensor {
 
 /// A tensor with its own zeroed memory.
 Tensor MakeTensor(std::string name, Dtype dtype, std::vector<int64_t> shape);
+/// The same with whatever the memory held before: for those who write every element.
+Tensor MakeTensorForOverwrite(std::string name, Dtype dtype, std::vector<int64_t> shape);
 
 /// "[1,3,-1,224]", for messages.
 std::string ShapeText(const std::vector<int64_t>& shape);

@@ -1,5 +1,6 @@
 #include "../resample.h"
 
+#include <limits>
 #include <numeric>
 
 #include "check.h"
@@ -83,6 +84,19 @@ TEST("the same grid gives the same bits") {
   for (const auto how :
        {Interpolation::kArea, Interpolation::kLinear, Interpolation::kCubic, Interpolation::kNearest}) {
     CHECK(ResamplePlane(in.data(), Whole(5, 5), Whole(7, 7), how) == in);
+  }
+}
+END;
+
+TEST("a part of the same grid is copied, and an infinity stays where it is") {
+  std::vector<float> in(35);
+  for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i) * 0.37f - 3;
+  in[2 * 7 + 4] = std::numeric_limits<float>::infinity();
+  std::vector<float> part;
+  for (size_t y = 1; y < 4; ++y) part.insert(part.end(), in.begin() + y * 7 + 2, in.begin() + y * 7 + 6);
+  for (const auto how :
+       {Interpolation::kArea, Interpolation::kLinear, Interpolation::kCubic, Interpolation::kNearest}) {
+    CHECK(ResamplePlane(in.data(), {5, 3, 1, 1}, {7, 4, 2, 1}, how) == part);
   }
 }
 END;
