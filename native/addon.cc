@@ -271,6 +271,7 @@ Napi::Value Infer(const Napi::CallbackInfo& info) {
   request->SetPlanes(std::move(read), ReadGeometry(options));
   request->SetThresholds(ReadThresholds(options));
   ReadOptions(options, *request);
+  request->dump = options.Get("dump").ToBoolean();
   return Submit<InferRequest>(
       info, engine.work(), request,
       [](Napi::Env env, InferRequest& r) { return Napi::Value(WriteInference(env, r)); }, held);

@@ -176,7 +176,7 @@ Napi::Object WriteInference(Napi::Env env, InferRequest& request) {
   Napi::Array outputs = Napi::Array::New(env, request.outputs.size());
   for (uint32_t i = 0; i < request.outputs.size(); ++i) outputs.Set(i, WriteOutput(env, request.outputs[i]));
   o.Set("outputs", outputs);
-  o.Set("input", WriteTensor(env, request.input));
+  if (request.dump) o.Set("input", WriteTensor(env, request.input));
   o.Set("raw", WriteTensors(env, request.raw));
   o.Set("preparation", WritePreparation(env, request.preparation));
   Napi::Object timings = Napi::Object::New(env);

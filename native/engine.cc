@@ -158,6 +158,7 @@ void InferRequest::RunModel(const Lane& lane) {
   const auto took = Clock::now() - started;
   timings.run_ms = Milliseconds(took).count();
   model->runs.Ran(1, took);
+  if (!dump) input = {};
 }
 
 void InferRequest::Prepare(const Lane& lane) {
@@ -181,7 +182,7 @@ void InferRequest::Park(const Lane& lane) {
   row->key = {model->id, {{input.shape.begin() + 1, input.shape.end()}}};
   row->priority = priority;
   row->deadline = deadline;
-  row->inputs = {input};
+  row->inputs = {dump ? input : std::move(input)};
   row->keep = model;
   row->done = lane.Park();
   model->batcher->Submit(row);
@@ -274,7 +275,7 @@ Engine& Engine::Start(const Options& options) {
   Shared& shared = TheShared();
   const std::lock_guard lock(shared.mutex);
   if (!shared.engine) {
-    StartRuntime(options.threads);
+    StartRuntime();
     shared.engine = std::make_unique<Engine>(options);
     on_exit(StopAtExit, nullptr);
   }

@@ -153,11 +153,14 @@ class InferRequest : public Request {
   std::optional<VolumeGeometry> geometry;
   /// For each output one number a label.
   std::vector<std::vector<double>> thresholds;
+  /// The tensor that goes in is wanted too.
+  bool dump = false;
 
   std::vector<OutputResult> outputs;
-  /// The tensor that went in, and the raw ones that came out, each once, in the manifest's order.
-  Tensor input;
+  /// The raw tensors that came out, each once, in the manifest's order.
   std::vector<Tensor> raw;
+  /// The one that went in; after the run only where `dump` asks for it.
+  Tensor input;
   PreparationFacts preparation;
   Timings timings;
 

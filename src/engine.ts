@@ -234,7 +234,8 @@ interface NativeOptions {
 
 interface NativeInference {
   outputs: EngineOutput[];
-  input: Tensor;
+  /** Where `dump` was asked for. */
+  input?: Tensor;
   raw: Tensor[];
   preparation: Preparation;
   timings: InferResult["timings"];
@@ -265,7 +266,7 @@ interface Addon {
   infer(
     id: number,
     planes: readonly Plane[],
-    options: NativeOptions & { thresholds?: number[][]; geometry?: VolumeGeometry },
+    options: NativeOptions & { dump: boolean; thresholds?: number[][]; geometry?: VolumeGeometry },
   ): Promise<NativeInference>;
   runTensors(id: number, options: NativeOptions & { feeds: Tensor[] }): Promise<Tensor[]>;
   render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
@@ -394,6 +395,7 @@ class NativeEngine implements Engine {
       if (geometry !== undefined) checkGeometry(geometry);
       const result = await this.#addon.infer(id, planes, {
         ...nativeOptions(options),
+        dump: options.dump === true,
         ...(geometry === undefined ? {} : { geometry }),
         ...(thresholds === undefined ? {} : { thresholds }),
       });
@@ -403,7 +405,7 @@ class NativeEngine implements Engine {
         outputs: result.outputs,
         rawSha256: hash.digest("hex"),
         preparation: result.preparation,
-        ...(options.dump === true ? { tensors: { inputs: [result.input], outputs: result.raw } } : {}),
+        ...(result.input === undefined ? {} : { tensors: { inputs: [result.input], outputs: result.raw } }),
         timings: result.timings,
       };
     });
