@@ -69,6 +69,11 @@ void AppendCuda(Ort::SessionOptions& options, const SessionSettings& settings) {
   options.AppendExecutionProvider_CUDA_V2(*cuda);
 }
 
+/// How long a thread of a wide run waits for the next node's part of the work before it sleeps: longer than
+/// most gaps between nodes, and nothing beside a time slice for whoever else wants the core. Without a bound
+/// it would spin for tens of milliseconds.
+constexpr const char* kSpinMicroseconds = "300";
+
 enum class Width { kWide, kNarrow };
 
 Ort::SessionOptions Options(const SessionSettings& settings, Width width) {
@@ -77,12 +82,10 @@ Ort::SessionOptions Options(const SessionSettings& settings, Width width) {
   options.SetExecutionMode(ORT_SEQUENTIAL);
   options.SetInterOpNumThreads(1);
   options.SetGraphOptimizationLevel(ORT_ENABLE_ALL);
-  options.AddConfigEntry("session.intra_op.allow_spinning", "0");
-  if (width == Width::kWide && !cuda) {
-    options.DisablePerSessionThreads();
-  } else {
-    options.SetIntraOpNumThreads(1);
-  }
+  const bool wide = width == Width::kWide && !cuda;
+  options.SetIntraOpNumThreads(wide ? settings.threads : 1);
+  options.AddConfigEntry("session.intra_op.allow_spinning", wide ? "1" : "0");
+  if (wide) options.AddConfigEntry("session.intra_op.spin_duration_us", kSpinMicroseconds);
   if (cuda) {
     // A part of the model that ran on the CPU unnoticed would be slow and, in TF32, of another precision.
     options.AddConfigEntry("session.disable_cpu_ep_fallback", "1");
@@ -137,13 +140,8 @@ const Ort::Env& Env() {
   return *EnvHolder();
 }
 
-void StartRuntime(int threads) {
-  if (EnvHolder()) return;
-  Ort::ThreadingOptions threading;
-  threading.SetGlobalIntraOpNumThreads(threads);
-  threading.SetGlobalInterOpNumThreads(1);
-  threading.SetGlobalSpinControl(0);
-  EnvHolder() = std::make_unique<Ort::Env>(threading, ORT_LOGGING_LEVEL_FATAL, "radserve");
+void StartRuntime() {
+  if (!EnvHolder()) EnvHolder() = std::make_unique<Ort::Env>(ORT_LOGGING_LEVEL_FATAL, "radserve");
 }
 
 std::string RuntimeVersion() { return Ort::GetVersionString(); }

@@ -43,10 +43,9 @@ struct GraphInfo {
   bool float16 = false;
 };
 
-/// Makes ONNX Runtime's process-wide environment with one pool of `threads` for all wide sessions. Called
-/// once, before anything else here; never destroyed, because destruction during exit would race with running
-/// threads.
-void StartRuntime(int threads);
+/// Makes ONNX Runtime's process-wide environment. Called once, before anything else here; never destroyed,
+/// because destruction during exit would race with running threads.
+void StartRuntime();
 
 std::string RuntimeVersion();
 /// Names as ONNX Runtime gives them: CPUExecutionProvider, CUDAExecutionProvider.

@@ -2,10 +2,10 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
-import type { Engine, InferResult, Plane } from "../../src/engine.js";
+import type { Engine, InferResult, Plane, Tensor } from "../../src/engine.js";
 import type { ModelSet } from "../../src/models.js";
 import { idOf, NETWORKS, picture, withVersion, type Network } from "./engine-models.js";
-import { closedLoop, type NodeRival } from "./node-rival.js";
+import { closedLoop, type LoadResult, type NodeRival } from "./node-rival.js";
 import type { Raw, RawSetting } from "./raw.js";
 import { median } from "./statistics.js";
 
@@ -41,6 +41,16 @@ const infer = (bench: Bench, name: Network, plane: Plane) =>
 const ours = (bench: Bench, name: Network, concurrency: number, plane: Plane) =>
   closedLoop(concurrency, bench.seconds, () => infer(bench, name, plane));
 
+/** What a plain loop does too: a tensor in, a tensor out, nothing prepared, nothing interpreted. */
+function oursPlain(bench: Bench, name: Network, concurrency: number): Promise<LoadResult> {
+  const id = idOf(bench.set, name);
+  const { side } = NETWORKS[name];
+  const values = Float32Array.from({ length: side * side }, (_, i) => (i % 255) / 127 - 1);
+  const data = new Uint8Array(values.buffer);
+  const x: Tensor = { name: "x", dtype: "float32", shape: [1, 1, side, side], data };
+  return closedLoop(concurrency, bench.seconds, () => bench.engine.runTensors(id, [x]));
+}
+
 /** Every setting of the plain loop that could be the best: lanes, threads, batch, spinning. */
 function settings(name: Network, seconds: number): RawSetting[] {
   const { side } = NETWORKS[name];
@@ -71,29 +81,37 @@ async function sweep(raw: Raw, name: Network, seconds: number): Promise<Swept[]>
   return found;
 }
 
-/** Throughput under full load and latency of one request alone, each over the best plain loop. */
+/** Throughput under full load and latency of one request alone, each over the best plain loop of the sweep. */
 export async function againstRaw(bench: Bench, name: Network) {
   const raw = bench.raws[name];
   const { side } = NETWORKS[name];
   const plane = picture(side, side);
   const swept = await sweep(raw, name, bench.seconds);
   const fastest = swept.reduce((a, b) => (b.rate > a.rate ? b : a));
-  const alone = swept.filter(({ lanes, batch }) => lanes === 1 && batch === 1);
-  const quickest = alone.reduce((a, b) => (b.p50 < a.p50 ? b : a));
-  const throughput = await repeat(bench.rounds, async () => {
-    const theirs = await raw.run(fastest);
-    return { ours: (await ours(bench, name, ALL_AT_ONCE, plane)).rate, theirs: theirs.rate };
-  });
-  const latency = await repeat(bench.rounds, async () => {
-    const theirs = await raw.run(quickest);
-    return { ours: (await ours(bench, name, 1, plane)).p50, theirs: theirs.p50 };
+  const quickest = swept
+    .filter(({ lanes, batch }) => lanes === 1 && batch === 1)
+    .reduce((a, b) => (b.p50 < a.p50 ? b : a));
+  const compare = async (setting: RawSetting, concurrency: number) =>
+    repeat(bench.rounds, async () => ({
+      theirs: await raw.run(setting),
+      tensors: await oursPlain(bench, name, concurrency),
+      images: await ours(bench, name, concurrency, plane),
+    }));
+  const full = await compare(fastest, ALL_AT_ONCE);
+  const alone = await compare(quickest, 1);
+  const row = (kind: "tensors" | "images") => ({
+    throughput: median(full.map((round) => round[kind].rate / round.theirs.rate)),
+    /** 0.3 ms are for the way in and out. */
+    latency: median(alone.map((round) => (round[kind].p50 - 0.3) / round.theirs.p50)),
+    per_second: median(full.map((round) => round[kind].rate)),
+    latency_ms: median(alone.map((round) => round[kind].p50)),
   });
   return {
-    throughput: median(throughput.map((pair) => pair.ours / pair.theirs)),
-    /** 0.3 ms are for the way in and out. */
-    latency: median(latency.map((pair) => (pair.ours - 0.3) / pair.theirs)),
-    images_per_second: median(throughput.map((pair) => pair.ours)),
-    latency_ms: median(latency.map((pair) => pair.ours)),
+    /** The same work as the plain loop's. */
+    tensors: row("tensors"),
+    /** And prepared from 16-bit pixels before, interpreted and hashed after. */
+    images: row("images"),
+    their_latency_ms: median(alone.map((round) => round.theirs.p50)),
     best_raw: { throughput: described(fastest), latency: described(quickest) },
     sweep: swept.map(described),
   };
@@ -114,11 +132,13 @@ export async function againstNode(bench: Bench, name: Network, rival: NodeRival)
       const one = await theirs(concurrency, 1);
       const all = await theirs(concurrency, cores);
       const best = one.rate > all.rate ? one : all;
-      return { ours: await ours(bench, name, concurrency, plane), best };
+      const tensors = await oursPlain(bench, name, concurrency);
+      return { tensors, images: await ours(bench, name, concurrency, plane), best };
     });
     rows[concurrency] = {
-      throughput: median(pairs.map((pair) => pair.ours.rate / pair.best.rate)),
-      delay_p99_ms: median(pairs.map((pair) => pair.ours.delayP99)),
+      tensors: median(pairs.map((pair) => pair.tensors.rate / pair.best.rate)),
+      images: median(pairs.map((pair) => pair.images.rate / pair.best.rate)),
+      delay_p99_ms: median(pairs.map((pair) => Math.max(pair.tensors.delayP99, pair.images.delayP99))),
       their_delay_p99_ms: median(pairs.map((pair) => pair.best.delayP99)),
     };
   }

@@ -27,7 +27,7 @@ const std::vector<std::string> kOutputs = {"y"};
 
 /// A session for a model that is on disk only while it loads.
 std::unique_ptr<Session> Load(const std::string& model, int threads = 2) {
-  radserve::StartRuntime(2);
+  radserve::StartRuntime();
   const std::filesystem::path path = std::filesystem::temp_directory_path() /
                                      ("radserve-session-test-" + std::to_string(getpid()) + ".onnx");
   std::ofstream(path, std::ios::binary) << model;
