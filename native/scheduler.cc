@@ -11,12 +11,9 @@ Failure DeadlineFailure() { return {"deadline_exceeded", "The work did not finis
 
 }  // namespace
 
-Scheduler::Scheduler(const Options& options)
-    : options_(options),
-      agenda_({options.threads, options.queue_limit, options.queue_bytes, options.queue_wait},
-              options.order) {
-  live_threads_ = options.threads;
-  for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { Work(); });
+Scheduler::Scheduler(const Limits& limits, const FairQueue::Options& order)
+    : agenda_(limits, order), live_threads_(limits.threads) {
+  for (int i = 0; i < limits.threads; ++i) threads_.emplace_back([this] { Work(); });
   threads_.emplace_back([this](std::stop_token stop) { WatchDeadlines(std::move(stop)); });
 }
 
