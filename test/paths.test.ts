@@ -15,7 +15,8 @@ import os from "node:os";
 import path from "node:path";
 import t from "tap";
 import { RadserveError } from "../src/errors.js";
-import { narrowRoots, openInput, openOutputFolder, resolveRoots, translateIn } from "../src/paths.js";
+import { openInput, openOutputFolder } from "../src/paths.js";
+import { narrowRoots } from "../src/roots.js";
 
 const base = realpathSync(mkdtempSync(path.join(os.tmpdir(), "radserve-paths-")));
 t.teardown(() => rmSync(base, { recursive: true, force: true }));
@@ -163,33 +164,6 @@ t.test(
   },
 );
 
-t.test("roots: resolved, narrowed", async (t) => {
-  symlinkSync(inside, path.join(base, "root-link"));
-  t.strictSame(await resolveRoots([path.join(base, "root-link")], "X"), [inside]);
-  await t.rejects(resolveRoots([path.join(base, "gone")], "SETTING"), /SETTING: expected a folder at .*gone/);
-  t.strictSame(await narrowRoots(roots, undefined), roots);
-  t.strictSame(await narrowRoots(roots, [`${inside}/series`]), [
-    { path: `${inside}/series`, within: inside },
-  ]);
-  t.strictSame(await narrowRoots(roots, [`${base}/root-link/n/m/`]), [
-    { path: `${inside}/n/m`, within: inside },
-  ]);
-  t.strictSame(await narrowRoots(roots, [base]), roots, "a wider claim gives the root");
-  t.strictSame(await narrowRoots([inside, outside], [inside]), [{ path: inside, within: inside }]);
-  t.strictSame(
-    await narrowRoots(roots, [
-      outside,
-      "/gone",
-      `${inside}/folder-link`,
-      `${inside}/folder-link/new`,
-      `${inside}/dangling-link/new`,
-      `${inside}/none/../../rootless`,
-    ]),
-    [],
-    "elsewhere gives nothing",
-  );
-});
-
 t.test("a narrowed root that does not exist yet", async (t) => {
   const narrowed = await narrowRoots(roots, [`${inside}/n1/deep`]);
   const refusal = { code: "path_not_allowed", details: { reason: "token" }, message: /this token allows/ };
@@ -233,28 +207,4 @@ t.test("links that lead nowhere", async (t) => {
     );
   for (const name of ["dead-outside", "dead-outside-twice", "dangling-link"])
     await t.rejects(openInput(`${inside}/${name}`, roots), { code: "path_not_allowed" }, name);
-});
-
-t.test("clients' names of folders", (t) => {
-  const map = [
-    { from: "\\\\pacs\\share\\", to: "/mnt/share" },
-    { from: "\\\\pacs\\share\\ct", to: "/mnt/ct/" },
-    { from: "/Volumes/images", to: "/srv/images" },
-    { from: "Z:", to: "/z" },
-  ];
-  const cases: [string, string][] = [
-    ["\\\\pacs\\share\\a\\b.dcm", "/mnt/share/a/b.dcm"],
-    ["\\\\PACS\\Share\\CT\\b.dcm", "/mnt/ct/b.dcm"],
-    ["\\\\pacs\\share", "/mnt/share"],
-    ["\\\\pacs\\shared\\a", "\\\\pacs\\shared\\a"],
-    ["/Volumes/images/x", "/srv/images/x"],
-    ["/volumes/images/x", "/volumes/images/x"],
-    ["z:\\x\\y", "/z/x/y"],
-    ["\\\\pacs\\share\\..\\..\\etc", "/mnt/share/../../etc"],
-  ];
-  for (const [given, here] of cases) t.equal(translateIn(given, map).path, here, given);
-  t.equal(translateIn("\\\\pacs\\share\\a", map).back("/mnt/share/a/x.json"), "\\\\pacs\\share\\a\\x.json");
-  t.equal(translateIn("/Volumes/images/a", map).back("/srv/images/a/x.json"), "/Volumes/images/a/x.json");
-  t.equal(translateIn("/Volumes/images/a", map).back("/srv/imagesque"), "/srv/imagesque");
-  t.end();
 });

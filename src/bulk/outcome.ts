@@ -1,7 +1,7 @@
 /** What an item's end means: for the item, for its job, or for neither because the fault lies elsewhere and passes. */
 import { opendir, realpath } from "node:fs/promises";
 import type { RadserveError, ErrorObject } from "../errors.js";
-import { isInside, type Root } from "../paths.js";
+import { isInside, type Root } from "../roots.js";
 import type { Ending, LeasedItem } from "./leases.js";
 import type { ItemOutcome } from "./messages.js";
 import type { PlaceOfItem } from "./places.js";

@@ -7,7 +7,8 @@ import path from "node:path";
 import type { Config } from "../config.js";
 import { asRadserveError } from "../errors.js";
 import { faultForLog, type Logger } from "../log.js";
-import { narrowRoots, openOutputFolder, type Root } from "../paths.js";
+import { openOutputFolder } from "../paths.js";
+import { narrowRoots, type Root } from "../roots.js";
 import { withName } from "../results/commit.js";
 import type { Database } from "./database.js";
 import {
