@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "agenda.h"
-#include "fair_queue.h"
 #include "task.h"
 
 namespace radserve {
@@ -35,7 +34,7 @@ class Scheduler {
   using Limits = Agenda::Limits;
   using Stats = Agenda::Stats;
 
-  explicit Scheduler(const Limits& limits, const FairQueue::Options& order = {});
+  explicit Scheduler(const Limits& limits);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
@@ -70,7 +69,6 @@ class Scheduler {
   /// The lock is held. True where the entry waited and has ended; else the caller requests its stop.
   bool Withdraw(const EntryPtr& entry, const Failure& reason);
 
-  const size_t width_;
   mutable std::mutex mutex_;
   std::condition_variable work_;
   std::condition_variable_any timer_;
