@@ -11,6 +11,7 @@ import path from "node:path";
 import { RadserveError } from "./errors.js";
 import { translateIn, type PathMapping } from "./path-map.js";
 import { errno, isInside, leadsInside, type Root } from "./roots.js";
+import { isMarked, shareMissing } from "./share.js";
 
 /** Something that lies inside the roots, held open; `close` it when the work is done. */
 export interface Opened {
@@ -47,7 +48,7 @@ type Side = "input" | "output";
 
 function notAllowed(side: Side, roots: readonly Root[] | undefined): RadserveError {
   // The server has at least one root on each side: where none is left, the token took them.
-  const byToken = roots?.every((root) => typeof root !== "string") === true;
+  const byToken = roots?.every((root) => typeof root !== "string" && !("marked" in root)) === true;
   return new RadserveError(
     "path_not_allowed",
     `Expected ${side} paths inside the ${side} folders that ${byToken ? "this token allows" : "the server allows"} ` +
@@ -234,7 +235,7 @@ export async function openInput(
 
 /**
  * Opens the folder that results go to, creating it inside its root where it is missing. Write through `fdPath`.
- * Throws bad_request (relative, not a folder), path_not_allowed (outside, not writable), disk_full.
+ * Throws bad_request (relative, not a folder), path_not_allowed (outside, not writable, its share away), disk_full.
  */
 export async function openOutputFolder(
   given: string,
@@ -264,6 +265,7 @@ export async function openOutputFolder(
   }
   try {
     if (!leadsInside(held.realPath, missing, roots)) throw notAllowed("output", roots);
+    await checkMarks(held.realPath, roots);
     await checkUsable(held.handle, options.minimumFreeBytes ?? 0);
     if (options.create !== false) held = await createBelow(held, missing, roots);
     return opened(held.handle, held.realPath, target);
@@ -271,6 +273,13 @@ export async function openOutputFolder(
     await held.handle.close().catch(() => undefined);
     throw error;
   }
+}
+
+/** The folder is held open already: what is unmounted from here on takes the results with it. */
+async function checkMarks(realPath: string, roots: readonly Root[] = []): Promise<void> {
+  for (const root of roots)
+    if (typeof root !== "string" && "marked" in root && isInside(realPath, [root]))
+      if (!(await isMarked(root.path))) throw shareMissing();
 }
 
 async function checkUsable(folder: FileHandle, minimumFreeBytes: number): Promise<void> {

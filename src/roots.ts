@@ -11,8 +11,15 @@ export interface NarrowedRoot {
   within: string;
 }
 
+/** A root on a share that is mounted exactly there: nothing is written where the share's mark is missing (share.ts). */
+export interface MarkedRoot {
+  path: string;
+  within: string;
+  marked: true;
+}
+
 /** An absolute real path, or one that a token narrows such a root to. */
-export type Root = string | NarrowedRoot;
+export type Root = string | NarrowedRoot | MarkedRoot;
 
 /** Undefined where nothing is restricted (the command line). */
 export interface Roots {

@@ -17,6 +17,7 @@ import t from "tap";
 import { RadserveError } from "../src/errors.js";
 import { openInput, openOutputFolder } from "../src/paths.js";
 import { narrowRoots } from "../src/roots.js";
+import { markShare } from "../src/share.js";
 
 const base = realpathSync(mkdtempSync(path.join(os.tmpdir(), "radserve-paths-")));
 t.teardown(() => rmSync(base, { recursive: true, force: true }));
@@ -190,6 +191,27 @@ t.test("a root that is away is not made again", async (t) => {
     code: "path_not_allowed",
   });
   t.notOk(existsSync(away));
+});
+
+t.test("a share without its mark", async (t) => {
+  const share = path.join(base, "share");
+  mkdirSync(path.join(share, "known"), { recursive: true });
+  const marked = [{ path: share, within: share, marked: true as const }];
+  for (const folder of [share, `${share}/known`, `${share}/new`])
+    await t.rejects(openOutputFolder(folder, marked), {
+      code: "path_not_allowed",
+      details: { reason: "share" },
+    });
+  t.notOk(existsSync(`${share}/new`));
+  await markShare(share);
+  await markShare(share);
+  await (await openOutputFolder(`${share}/new`, marked)).close();
+  t.ok(existsSync(`${share}/new`));
+  await t.rejects(
+    openOutputFolder(inside, marked),
+    { message: /OUTPUT_ROOTS extended/ },
+    "no word of a token",
+  );
 });
 
 t.test("links that lead nowhere", async (t) => {

@@ -272,7 +272,7 @@ export class Runner {
     this.#flying.set(id, { item, place });
     try {
       const bounds = await this.#boundsOf(item);
-      const output = await withinBase(place.outputBase, bounds.output);
+      const output = await withinBase(item, place, bounds.output);
       if ("code" in output) {
         this.#land(id, item, { state: "queued", afterSeconds: 0, counts: false }, output);
         return;

@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import { receiptSchema, type Receipt } from "../../../src/results/receipt.js";
+import { SHARE_MARK } from "../../../src/share.js";
 import type { TestImage } from "./images.js";
 
 export interface Verified {
@@ -63,7 +64,7 @@ function faultsOf(image: TestImage, input: string, output: string, listed: Set<s
 export function verify(images: readonly TestImage[], input: string, output: string): Verified {
   const listed = new Set<string>();
   const faults = images.flatMap((image) => faultsOf(image, input, output, listed));
-  const extra = filesBelow(output).filter((file) => !listed.has(file));
+  const extra = filesBelow(output).filter((file) => !listed.has(file) && file !== SHARE_MARK);
   faults.push(...extra.map((file) => `${file}: left over`));
   const receipts = [...listed].filter((file) => file.endsWith(".dcm.json")).length;
   return { receipts, files: listed.size - receipts, faults };
