@@ -86,7 +86,9 @@ async function round(
     faults.push(...notAllSucceeded(ended, part.count));
     for (const item of ended.counts.failed > 0 ? await job.items("failed") : [])
       faults.push(`item ${item.index} failed: ${JSON.stringify(item.error)}`);
-    const verified = verify(part.images, part.input, part.output);
+    const inputs = new Set((await job.items()).map((item) => item.input_image_path));
+    if (inputs.size !== part.count) faults.push(`${inputs.size} different images among ${part.count} items`);
+    const verified = verify(part.images, part.input, part.output, part.outputs.length - 1);
     faults.push(...verified.faults);
     files += verified.receipts + verified.files;
   }
@@ -111,6 +113,11 @@ export async function killWhileRunning(box: Box, victims: Victims, options: Opti
   } finally {
     await killer.stop();
   }
+  // A victim that cannot be found must not pass for one that survives
+  if (options.kills >= Object.keys(victims).length)
+    faults.push(
+      ...Object.keys(victims).flatMap((name) => (name in killer.killed ? [] : `no kill of ${name}`)),
+    );
   const by = Object.entries(killer.killed).map(([name, times]) => `${times} ${name}`);
   const summary = `${items} items, ${killer.kills} kills (${by.join(", ")}), seed ${options.seed}, ${seconds(began)}; ${files} files, each once and with its hash`;
   return { summary, faults };
