@@ -8,7 +8,7 @@ import { CrashJob } from "./job.js";
 import { notAllSucceeded, seconds, type Options, type Outcome } from "./scenario.js";
 import { verify } from "./verify.js";
 
-/** By name, each as often as the others; false where there was nobody to kill. */
+/** By name, each as often as the others; false where there is nobody to kill now. */
 export type Victims = Record<string, () => boolean>;
 
 const SHORTEST_MS = 1_500;
@@ -50,8 +50,11 @@ class Killer {
       await delay(pause, undefined, { signal }).catch(() => undefined);
       if (signal.aborted) return;
       if (next.length === 0) next = Object.keys(this.victims);
-      const [name] = next.splice(Math.floor(this.#next() * next.length), 1) as [string];
+      const turn = Math.floor(this.#next() * next.length);
+      const name = next[turn]!;
+      // Whoever is not there now, between two starts, keeps the turn
       if (!this.victims[name]!()) continue;
+      next.splice(turn, 1);
       this.killed[name] = (this.killed[name] ?? 0) + 1;
       this.options.say(`kill -9 ${name} (${this.kills} of ${this.options.kills})`);
     }
