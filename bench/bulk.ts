@@ -15,11 +15,11 @@ import { Client } from "../src/commands/client.js";
 import { acceptedSchema, jobSchema, type Job } from "../src/bulk/schema.js";
 import { done, hasEnded } from "../src/commands/job-text.js";
 import { modelFolder } from "../scripts/lib/model-folder.js";
-import { commandOf, descendants } from "../test/crash/lib/processes.js";
+import { descendants } from "../test/crash/lib/processes.js";
 import { writeCt, writeDx } from "./lib/bulk-images.js";
 import { writeBenchModel } from "./lib/bulk-model.js";
 import type { Direct, Parts } from "./lib/bulk-parts.js";
-import { root, startServer, type BenchServer } from "./lib/server.js";
+import { memoryOf, root, startServer, type BenchServer } from "./lib/server.js";
 import { median } from "./lib/statistics.js";
 
 const { values } = parseArgs({
@@ -78,15 +78,6 @@ const say = (text: string) => process.stderr.write(`${text}\n`);
 async function run(...[program, ...words]: [string, ...string[]]): Promise<unknown> {
   const { stdout } = await promisify(execFile)(program, words, { maxBuffer: 2 ** 26 });
   return JSON.parse(stdout);
-}
-
-/** MiB that the server's processes hold. */
-function memoryOf(server: BenchServer): number {
-  const own = server.process.pid!;
-  return [own, ...descendants(own)]
-    .filter((pid) => commandOf(pid)[0] === process.execPath)
-    .map((pid) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1] ?? 0) / 1024)
-    .reduce((a, b) => a + b, 0);
 }
 
 /** Processor seconds of the database so far, those of its ended processes included (proc(5): utime to cstime). */

@@ -109,6 +109,7 @@ class Agenda {
   size_t waiting() const { return queue_.size(); }
   bool HasResumed() const { return !resumed_.empty(); }
   size_t running() const { return running_.size(); }
+  const Limits& limits() const { return limits_; }
   Stats GetStats() const;
 
  private:

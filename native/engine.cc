@@ -265,11 +265,11 @@ void RenderRequest::Run(const Lane&) {
 Engine::Engine(const Options& options)
     : threads_(options.threads),
       work_({.threads = options.threads,
-             .queue_limit = options.queue_limit,
-             .queue_bytes = options.queue_bytes,
-             .queue_wait = std::chrono::duration_cast<Clock::duration>(
+             .items = options.queue_limit,
+             .bytes = options.queue_bytes,
+             .wait = std::chrono::duration_cast<Clock::duration>(
                  std::chrono::duration<double>(options.queue_seconds))}),
-      housekeeping_({.queue_limit = options.queue_limit, .queue_bytes = options.queue_bytes}) {}
+      housekeeping_({.items = options.queue_limit, .bytes = options.queue_bytes}) {}
 
 Engine& Engine::Start(const Options& options) {
   Shared& shared = TheShared();

@@ -11,12 +11,8 @@ Failure DeadlineFailure() { return {"deadline_exceeded", "The work did not finis
 
 }  // namespace
 
-Scheduler::Scheduler(const Options& options)
-    : options_(options),
-      agenda_({options.threads, options.queue_limit, options.queue_bytes, options.queue_wait},
-              options.order) {
-  live_threads_ = options.threads;
-  for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { Work(); });
+Scheduler::Scheduler(const Limits& limits) : agenda_(limits, {}), live_threads_(limits.threads) {
+  for (int i = 0; i < limits.threads; ++i) threads_.emplace_back([this] { Work(); });
   threads_.emplace_back([this](std::stop_token stop) { WatchDeadlines(std::move(stop)); });
 }
 
@@ -85,7 +81,7 @@ void Scheduler::Resume(const EntryPtr& entry) {
 
 bool Scheduler::Wide() const {
   const std::lock_guard lock(mutex_);
-  return (agenda_.running() + agenda_.waiting()) * 2 <= static_cast<size_t>(options_.threads);
+  return (agenda_.running() + agenda_.waiting()) * 2 <= static_cast<size_t>(agenda_.limits().threads);
 }
 
 bool Scheduler::Withdraw(const EntryPtr& entry, const Failure& reason) {

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "agenda.h"
-#include "fair_queue.h"
 #include "task.h"
 
 namespace radserve {
@@ -32,16 +31,10 @@ namespace radserve {
 /// All methods may be called from any thread. No callback runs with a lock held.
 class Scheduler {
  public:
-  struct Options {
-    int threads = 1;
-    size_t queue_limit = 1024;
-    size_t queue_bytes = size_t{4} << 30;
-    Clock::duration queue_wait = std::chrono::minutes(5);
-    FairQueue::Options order = {};
-  };
+  using Limits = Agenda::Limits;
   using Stats = Agenda::Stats;
 
-  explicit Scheduler(const Options& options);
+  explicit Scheduler(const Limits& limits);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
@@ -76,7 +69,6 @@ class Scheduler {
   /// The lock is held. True where the entry waited and has ended; else the caller requests its stop.
   bool Withdraw(const EntryPtr& entry, const Failure& reason);
 
-  const Options options_;
   mutable std::mutex mutex_;
   std::condition_variable work_;
   std::condition_variable_any timer_;

@@ -14,7 +14,6 @@ export const ERRORS = {
   bad_request: { status: 400, description: "The request is not of the documented form." },
   unauthorized: { status: 401, description: "The token is missing, expired or invalid." },
   path_not_allowed: { status: 403, description: "A path lies outside the allowed roots." },
-  forbidden: { status: 403, description: "The caller may not use this page." },
   not_found: { status: 404, description: "There is no such page." },
   input_not_found: { status: 404, description: "The input file or folder does not exist." },
   job_not_found: { status: 404, description: "This subject has no such job." },

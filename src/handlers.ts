@@ -5,12 +5,14 @@ import type { Operation } from "./bulk/messages.js";
 import type { BulkService } from "./bulk/service.js";
 import type { Config } from "./config.js";
 import type { Engine } from "./engine.js";
-import type { EngineModelStats } from "./engine-stats.js";
 import { RadserveError, type ErrorObject } from "./errors.js";
 import type { InferTask } from "./infer.js";
 import type { Metrics } from "./metrics.js";
+import { modelList } from "./model-list.js";
 import type { ModelEntry } from "./models.js";
-import { narrowRoots, openInput, openOutputFolder, translateIn, type Roots } from "./paths.js";
+import { translateIn } from "./path-map.js";
+import { openInput, openOutputFolder } from "./paths.js";
+import { narrowRoots, type Roots } from "./roots.js";
 import { shuttingDown, type InferencePool } from "./pool.js";
 import { parseBody, singleRequestSchema } from "./requests.js";
 import type { Answer } from "./results/receipt.js";
@@ -169,43 +171,8 @@ export function bulk(operation: Operation): Handler {
   };
 }
 
-/** How a model does, in a few numbers; /metrics has the rest. */
-function workOf(stats: EngineModelStats) {
-  const { counts } = stats.runSeconds;
-  const runs = counts.reduce((sum, n) => sum + n, 0);
-  const largest = Math.max(0, ...stats.buckets.map((bucket) => bucket.cap));
-  return {
-    queued: stats.queued,
-    completed: stats.completed,
-    failed: stats.failed,
-    refused: Object.values(stats.refused).reduce((sum, n) => sum + n, 0),
-    mean_run_ms: runs === 0 ? null : Math.round((stats.runSeconds.sum / runs) * 1e5) / 100,
-    largest_batch: stats.batched ? largest : 1,
-    session_bytes: stats.sessions.reduce((sum, session) => sum + session.bytes, 0),
-  };
-}
-
 export const listModels: Handler = (ctx, { models, engine }) => {
-  const work = new Map(engine.stats().models.map((stats) => [stats.id, workOf(stats)]));
-  ctx.body = {
-    models: models.entries.map(({ name, version, sha256, manifest, state, provider, error, nativeId }) => ({
-      name,
-      version,
-      sha256,
-      description: manifest.description,
-      intended_use: manifest.intended_use,
-      regulatory: manifest.regulatory,
-      accepts: manifest.accepts,
-      stage: manifest.stage,
-      release: manifest.release,
-      required: manifest.required,
-      provider: provider ?? null,
-      health: state,
-      work: work.get(nativeId ?? 0) ?? null,
-      ...(error === undefined ? {} : { error }),
-    })),
-    problems: models.problems,
-  };
+  ctx.body = modelList(models.entries, models.problems, engine.stats());
 };
 
 export const live: Handler = (ctx) => {

@@ -477,6 +477,7 @@ export type Label = z.infer<typeof label>;
 export type Code = z.infer<typeof code>;
 export type OutputKind = z.infer<typeof outputKind>;
 export const outputKindSchema = outputKind;
+export const acceptsSchema = accepts;
 
 /** `site.json` beside the manifest: this hospital's thresholds, outside the model's hash, inside receipts and UIDs. */
 export const siteSchema = z.strictObject({

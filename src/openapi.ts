@@ -2,6 +2,7 @@
 import { z } from "zod";
 import { acceptedSchema, itemListSchema, jobListSchema, jobSchema } from "./bulk/schema.js";
 import { ERRORS, type ErrorCode } from "./errors.js";
+import { modelListSchema } from "./model-list.js";
 import { bulkRequestSchema, singleRequestSchema } from "./requests.js";
 import { answerSchema } from "./results/receipt.js";
 import { VERSION } from "./version.js";
@@ -12,6 +13,7 @@ const ANSWERS = {
   Job: jobSchema,
   JobList: jobListSchema,
   ItemList: itemListSchema,
+  ModelList: modelListSchema,
 };
 
 export interface DescribedRoute {

@@ -6,43 +6,12 @@
  * Whoever swaps a folder for a link afterwards changes nothing: all later work goes through the descriptor.
  */
 import { constants } from "node:fs";
-import {
-  access,
-  lstat,
-  mkdir,
-  open,
-  readlink,
-  realpath,
-  stat,
-  statfs,
-  type FileHandle,
-} from "node:fs/promises";
+import { access, lstat, mkdir, open, readlink, statfs, type FileHandle } from "node:fs/promises";
 import path from "node:path";
 import { RadserveError } from "./errors.js";
-
-/**
- * A folder that a token narrows a root of the server to. It need not exist yet; what is made for it is made inside
- * `within`, which does.
- */
-export interface NarrowedRoot {
-  path: string;
-  within: string;
-}
-
-/** An absolute real path, or one that a token narrows such a root to. */
-export type Root = string | NarrowedRoot;
-
-/** Undefined where nothing is restricted (the command line). */
-export interface Roots {
-  input: readonly Root[] | undefined;
-  output: readonly Root[] | undefined;
-}
-
-/** One line of `path_map`: what clients call a folder, and what it is called here. */
-export interface PathMapping {
-  from: string;
-  to: string;
-}
+import { translateIn, type PathMapping } from "./path-map.js";
+import { errno, isInside, leadsInside, type Root } from "./roots.js";
+import { isMarked, shareMissing } from "./share.js";
 
 /** Something that lies inside the roots, held open; `close` it when the work is done. */
 export interface Opened {
@@ -72,10 +41,6 @@ const O_PATH = 0o10000000;
 const { O_RDONLY, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY } = constants;
 const LONGEST_PATH = 4095;
 
-function errno(thrown: unknown): string {
-  return thrown instanceof Error && "code" in thrown && typeof thrown.code === "string" ? thrown.code : "";
-}
-
 const MISSING = new Set(["ENOENT", "ENOTDIR", "ELOOP"]);
 const FORBIDDEN = new Set(["EACCES", "EPERM"]);
 
@@ -83,7 +48,7 @@ type Side = "input" | "output";
 
 function notAllowed(side: Side, roots: readonly Root[] | undefined): RadserveError {
   // The server has at least one root on each side: where none is left, the token took them.
-  const byToken = roots?.every((root) => typeof root !== "string") === true;
+  const byToken = roots?.every((root) => typeof root !== "string" && !("marked" in root)) === true;
   return new RadserveError(
     "path_not_allowed",
     `Expected ${side} paths inside the ${side} folders that ${byToken ? "this token allows" : "the server allows"} ` +
@@ -100,31 +65,6 @@ function noPermission(side: Side, what: string): RadserveError {
     "path_not_allowed",
     `The server's user may not ${what}. Give it that permission on the file and every folder above it.`,
     { side, reason: "permission" },
-  );
-}
-
-/** True where a real path is a root or lies under one. */
-export function isInside(realPath: string, roots: readonly Root[] | undefined): boolean {
-  if (roots === undefined) return true;
-  return roots.some((root) => {
-    const folder = typeof root === "string" ? root : root.path;
-    return realPath === folder || realPath.startsWith(folder === "/" ? "/" : `${folder}/`);
-  });
-}
-
-/**
- * True where a folder lies inside the roots, or where the components to be made below it (no `..`, no links) lead
- * into a narrowed one that does not exist yet.
- */
-function leadsInside(
-  realPath: string,
-  below: readonly string[],
-  roots: readonly Root[] | undefined,
-): boolean {
-  if (roots === undefined || isInside(realPath, roots)) return true;
-  const end = path.posix.join(realPath, ...below);
-  return roots.some(
-    (root) => typeof root !== "string" && isInside(realPath, [root.within]) && isInside(end, [root]),
   );
 }
 
@@ -295,7 +235,7 @@ export async function openInput(
 
 /**
  * Opens the folder that results go to, creating it inside its root where it is missing. Write through `fdPath`.
- * Throws bad_request (relative, not a folder), path_not_allowed (outside, not writable), disk_full.
+ * Throws bad_request (relative, not a folder), path_not_allowed (outside, not writable, its share away), disk_full.
  */
 export async function openOutputFolder(
   given: string,
@@ -325,6 +265,7 @@ export async function openOutputFolder(
   }
   try {
     if (!leadsInside(held.realPath, missing, roots)) throw notAllowed("output", roots);
+    await checkMarks(held.realPath, roots);
     await checkUsable(held.handle, options.minimumFreeBytes ?? 0);
     if (options.create !== false) held = await createBelow(held, missing, roots);
     return opened(held.handle, held.realPath, target);
@@ -332,6 +273,13 @@ export async function openOutputFolder(
     await held.handle.close().catch(() => undefined);
     throw error;
   }
+}
+
+/** The folder is held open already: what is unmounted from here on takes the results with it. */
+async function checkMarks(realPath: string, roots: readonly Root[] = []): Promise<void> {
+  for (const root of roots)
+    if (typeof root !== "string" && "marked" in root && isInside(realPath, [root]))
+      if (!(await isMarked(root.path))) throw shareMissing();
 }
 
 async function checkUsable(folder: FileHandle, minimumFreeBytes: number): Promise<void> {
@@ -387,96 +335,4 @@ async function createBelow(
     }
   }
   return current;
-}
-
-/**
- * Where a path leads, though its last components do not exist yet; undefined where that cannot be said: a dead link,
- * `..` behind what is missing, no permission.
- */
-export async function realPathToBe(given: string): Promise<string | undefined> {
-  const rest: string[] = [];
-  for (let at = given; ; at = path.posix.dirname(at)) {
-    try {
-      return path.posix.join(await realpath(at), ...rest);
-    } catch (error) {
-      const part = path.posix.basename(at);
-      const entry = await lstat(at).catch(() => undefined);
-      if (errno(error) !== "ENOENT" || entry !== undefined || part === ".." || at === "/") return undefined;
-      rest.unshift(part);
-    }
-  }
-}
-
-/**
- * The roots of one caller: those of the server, narrowed by the folders in the token, which need not exist yet. A
- * claim wider than a root gives the root; one that lies elsewhere gives nothing; claims that take in all roots narrow
- * nothing.
- */
-export async function narrowRoots(
-  roots: readonly string[],
-  claims: readonly string[] | undefined,
-): Promise<Root[]> {
-  if (claims === undefined) return [...roots];
-  const kept = new Map<string, NarrowedRoot>();
-  for (const claim of claims) {
-    const real = await realPathToBe(claim);
-    if (real === undefined) continue;
-    const within = roots.find((root) => isInside(real, [root]));
-    if (within !== undefined) kept.set(real, { path: real, within });
-    for (const root of roots) if (isInside(root, [real])) kept.set(root, { path: root, within: root });
-  }
-  if (roots.every((root) => kept.has(root))) return [...roots];
-  return [...kept.values()];
-}
-
-/** The real paths of configured roots. Throws an Error that names the folder and the setting. */
-export async function resolveRoots(roots: readonly string[], setting: string): Promise<string[]> {
-  return Promise.all(
-    roots.map(async (root) => {
-      const found = await stat(root).catch((error: unknown) => errno(error));
-      if (typeof found === "string")
-        throw new Error(
-          `${setting}: expected a folder at ${root}; it cannot be opened (${found}). Create it or mount it.`,
-        );
-      if (!found.isDirectory()) throw new Error(`${setting}: expected a folder at ${root}; found a file.`);
-      return realpath(root);
-    }),
-  );
-}
-
-const isWindowsStyle = (name: string) => name.includes("\\") || /^[A-Za-z]:/.test(name);
-
-/** What follows a mapping's client-side prefix, or undefined where the path is not under it. */
-function under(given: string, prefix: string): string | undefined {
-  const bare = prefix.replace(/[\\/]+$/, "");
-  const windows = isWindowsStyle(bare);
-  const fold = (text: string) => (windows ? text.replaceAll("\\", "/").toLowerCase() : text);
-  if (fold(given) === fold(bare)) return "";
-  if (!fold(given).startsWith(`${fold(bare)}/`)) return undefined;
-  const rest = given.slice(bare.length);
-  return windows ? rest.replaceAll("\\", "/") : rest;
-}
-
-/**
- * A client's path as this machine names it, and the way back for answers. The longest mapping that fits is used;
- * Windows names (`\\server\share\x`, `D:\x`) match whatever their case and slashes.
- */
-export function translateIn(
-  given: string,
-  pathMap: readonly PathMapping[],
-): { path: string; back: (local: string) => string } {
-  const byLength = [...pathMap].sort((a, b) => b.from.length - a.from.length);
-  for (const { from, to } of byLength) {
-    const rest = under(given, from);
-    if (rest === undefined) continue;
-    const here = to.replace(/\/+$/, "");
-    const there = from.replace(/[\\/]+$/, "");
-    const back = (local: string) => {
-      if (local !== here && !local.startsWith(`${here}/`)) return local;
-      const tail = local.slice(here.length);
-      return there + (isWindowsStyle(from) ? tail.replaceAll("/", "\\") : tail);
-    };
-    return { path: here + rest || "/", back };
-  }
-  return { path: given, back: (local) => local };
 }

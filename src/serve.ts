@@ -16,7 +16,7 @@ import { createLog, faultForLog, type Logger } from "./log.js";
 import type { FromServing, ToServing } from "./messages.js";
 import { Metrics } from "./metrics.js";
 import { loadModels, type ModelSet, type ReloadReport } from "./models.js";
-import { resolveRoots } from "./paths.js";
+import { resolveRoots } from "./roots.js";
 import { InferencePool } from "./pool.js";
 import { createServer } from "./server.js";
 

@@ -135,7 +135,15 @@ export const ROUTES: readonly Route[] = [
     summary: "Forgets a job that is over; its results stay",
     ...ofJob("purge", ["job_state"]),
   },
-  { method: "GET", path: "/models", auth: "token", summary: "The models", errors: [], handler: listModels },
+  {
+    method: "GET",
+    path: "/models",
+    auth: "token",
+    summary: "Each model: what it takes, how it does, what its work costs",
+    answer: "ModelList",
+    errors: [],
+    handler: listModels,
+  },
   {
     method: "GET",
     path: "/health/live",

@@ -10,7 +10,7 @@ import { createKey, readKeys, someKeys } from "./keys.js";
 import { lockState } from "./lock.js";
 import { createLog, type Logger } from "./log.js";
 import type { FromServing, ToServing } from "./messages.js";
-import { isInside, resolveRoots } from "./paths.js";
+import { isInside, resolveRoots } from "./roots.js";
 import { VERSION } from "./version.js";
 
 const FIRST_DELAY_MS = 100;

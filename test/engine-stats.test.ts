@@ -1,11 +1,12 @@
 import { Registry } from "prom-client";
 import t from "tap";
-import type { ModelDescription } from "../scripts/lib/onnx-model.js";
 import { createEngine } from "../src/engine.js";
 import { registerEngineMetrics } from "../src/engine-metrics.js";
 import { RadserveError } from "../src/errors.js";
 import {
   heatmap,
+  heavy,
+  HEAVY_SIDE,
   input,
   loadOptions,
   plane,
@@ -19,30 +20,11 @@ const folder = t.testdir();
 const engine = createEngine({ provider: "cpu", threads: 1, queueLimit: 40 });
 t.teardown(() => engine.close());
 
-const WIDTH = 2048;
-const HEIGHT = 2048;
-
-/** Its 16 MiB of weights cost as much to read for one image as for many: batches pay, on a CPU too. */
-const heavy: ModelDescription = {
-  name: "heavy",
-  inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 1, WIDTH] }],
-  outputs: [{ name: "y", dtype: "float32", shape: ["n", 1, 1, HEIGHT] }],
-  initializers: [
-    {
-      name: "w",
-      dtype: "float32",
-      shape: [WIDTH, HEIGHT],
-      data: Array.from({ length: WIDTH * HEIGHT }, (_, i) => ((i * 7919) % 31) / 31),
-    },
-  ],
-  nodes: [{ op: "MatMul", inputs: ["x", "w"], outputs: ["y"] }],
-};
-
 const load = (max: number) =>
   engine.load(
     loadOptions(writeModel(folder, heavy), {
       name: `heavy-${max}`,
-      inputs: [{ ...input, size: { kind: "fixed", height: 1, width: WIDTH } }],
+      inputs: [{ ...input, size: { kind: "fixed", height: 1, width: HEAVY_SIDE } }],
       outputs: [heatmap],
       batching: { max },
     }),
@@ -52,8 +34,8 @@ const total = ({ counts }: { counts: number[] }) => counts.reduce((sum, n) => su
 const image = (seed: number) =>
   plane(
     1,
-    WIDTH,
-    Array.from({ length: WIDTH }, (_, i) => (i * seed) % 1000),
+    HEAVY_SIDE,
+    Array.from({ length: HEAVY_SIDE }, (_, i) => (i * seed) % 1000),
   );
 
 t.test("a model that may not run in batches is counted image by image", async (t) => {
@@ -68,7 +50,7 @@ t.test("a model that may not run in batches is counted image by image", async (t
   t.equal(total(stats.runSeconds) - before, 3);
   t.equal(stats.batchSizes.counts[0], total(stats.batchSizes), "all of one");
   t.ok(stats.runSeconds.sum > 0);
-  t.ok(stats.sessions.every(({ bytes }) => bytes > WIDTH * HEIGHT * 4));
+  t.ok(stats.sessions.every(({ bytes }) => bytes > HEAVY_SIDE ** 2 * 4));
   await engine.unload(id);
   t.equal(statsOf(id), undefined);
 });
@@ -81,7 +63,7 @@ t.test("where batches pay, many images run together, and each gets what it gets 
     return;
   }
   t.equal(bucket.sizes[0]?.rows, 1);
-  t.strictSame(bucket.rowShapes, [[1, 1, WIDTH]]);
+  t.strictSame(bucket.rowShapes, [[1, 1, HEAVY_SIDE]]);
   const seeds = Array.from({ length: 24 }, (_, i) => i + 1);
   const alone: string[] = [];
   for (const seed of seeds) alone.push((await engine.infer(id, [image(seed)], {})).rawSha256);

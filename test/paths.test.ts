@@ -15,7 +15,9 @@ import os from "node:os";
 import path from "node:path";
 import t from "tap";
 import { RadserveError } from "../src/errors.js";
-import { narrowRoots, openInput, openOutputFolder, resolveRoots, translateIn } from "../src/paths.js";
+import { openInput, openOutputFolder } from "../src/paths.js";
+import { narrowRoots } from "../src/roots.js";
+import { markShare } from "../src/share.js";
 
 const base = realpathSync(mkdtempSync(path.join(os.tmpdir(), "radserve-paths-")));
 t.teardown(() => rmSync(base, { recursive: true, force: true }));
@@ -163,33 +165,6 @@ t.test(
   },
 );
 
-t.test("roots: resolved, narrowed", async (t) => {
-  symlinkSync(inside, path.join(base, "root-link"));
-  t.strictSame(await resolveRoots([path.join(base, "root-link")], "X"), [inside]);
-  await t.rejects(resolveRoots([path.join(base, "gone")], "SETTING"), /SETTING: expected a folder at .*gone/);
-  t.strictSame(await narrowRoots(roots, undefined), roots);
-  t.strictSame(await narrowRoots(roots, [`${inside}/series`]), [
-    { path: `${inside}/series`, within: inside },
-  ]);
-  t.strictSame(await narrowRoots(roots, [`${base}/root-link/n/m/`]), [
-    { path: `${inside}/n/m`, within: inside },
-  ]);
-  t.strictSame(await narrowRoots(roots, [base]), roots, "a wider claim gives the root");
-  t.strictSame(await narrowRoots([inside, outside], [inside]), [{ path: inside, within: inside }]);
-  t.strictSame(
-    await narrowRoots(roots, [
-      outside,
-      "/gone",
-      `${inside}/folder-link`,
-      `${inside}/folder-link/new`,
-      `${inside}/dangling-link/new`,
-      `${inside}/none/../../rootless`,
-    ]),
-    [],
-    "elsewhere gives nothing",
-  );
-});
-
 t.test("a narrowed root that does not exist yet", async (t) => {
   const narrowed = await narrowRoots(roots, [`${inside}/n1/deep`]);
   const refusal = { code: "path_not_allowed", details: { reason: "token" }, message: /this token allows/ };
@@ -218,6 +193,27 @@ t.test("a root that is away is not made again", async (t) => {
   t.notOk(existsSync(away));
 });
 
+t.test("a share without its mark", async (t) => {
+  const share = path.join(base, "share");
+  mkdirSync(path.join(share, "known"), { recursive: true });
+  const marked = [{ path: share, within: share, marked: true as const }];
+  for (const folder of [share, `${share}/known`, `${share}/new`])
+    await t.rejects(openOutputFolder(folder, marked), {
+      code: "path_not_allowed",
+      details: { reason: "share" },
+    });
+  t.notOk(existsSync(`${share}/new`));
+  await markShare(share);
+  await markShare(share);
+  await (await openOutputFolder(`${share}/new`, marked)).close();
+  t.ok(existsSync(`${share}/new`));
+  await t.rejects(
+    openOutputFolder(inside, marked),
+    { message: /OUTPUT_ROOTS extended/ },
+    "no word of a token",
+  );
+});
+
 t.test("links that lead nowhere", async (t) => {
   symlinkSync("gone.dcm", `${inside}/dead`);
   symlinkSync(`${inside}/gone-folder`, `${inside}/dead-folder`);
@@ -233,28 +229,4 @@ t.test("links that lead nowhere", async (t) => {
     );
   for (const name of ["dead-outside", "dead-outside-twice", "dangling-link"])
     await t.rejects(openInput(`${inside}/${name}`, roots), { code: "path_not_allowed" }, name);
-});
-
-t.test("clients' names of folders", (t) => {
-  const map = [
-    { from: "\\\\pacs\\share\\", to: "/mnt/share" },
-    { from: "\\\\pacs\\share\\ct", to: "/mnt/ct/" },
-    { from: "/Volumes/images", to: "/srv/images" },
-    { from: "Z:", to: "/z" },
-  ];
-  const cases: [string, string][] = [
-    ["\\\\pacs\\share\\a\\b.dcm", "/mnt/share/a/b.dcm"],
-    ["\\\\PACS\\Share\\CT\\b.dcm", "/mnt/ct/b.dcm"],
-    ["\\\\pacs\\share", "/mnt/share"],
-    ["\\\\pacs\\shared\\a", "\\\\pacs\\shared\\a"],
-    ["/Volumes/images/x", "/srv/images/x"],
-    ["/volumes/images/x", "/volumes/images/x"],
-    ["z:\\x\\y", "/z/x/y"],
-    ["\\\\pacs\\share\\..\\..\\etc", "/mnt/share/../../etc"],
-  ];
-  for (const [given, here] of cases) t.equal(translateIn(given, map).path, here, given);
-  t.equal(translateIn("\\\\pacs\\share\\a", map).back("/mnt/share/a/x.json"), "\\\\pacs\\share\\a\\x.json");
-  t.equal(translateIn("/Volumes/images/a", map).back("/srv/images/a/x.json"), "/Volumes/images/a/x.json");
-  t.equal(translateIn("/Volumes/images/a", map).back("/srv/imagesque"), "/srv/imagesque");
-  t.end();
 });

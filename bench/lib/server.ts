@@ -6,7 +6,7 @@ import {
   type ExecFileSyncOptionsWithStringEncoding,
 } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -15,6 +15,7 @@ import { setTimeout as delay } from "node:timers/promises";
 
 import { placeOf } from "../../src/bulk/postgres/place.js";
 import { postmasterOf } from "../../src/bulk/postgres/process.js";
+import { commandOf, descendants } from "../../test/crash/lib/processes.js";
 import { removePlace } from "../../test/support/postgres.js";
 
 export const root = fileURLToPath(new URL("../../..", import.meta.url));
@@ -39,6 +40,15 @@ async function freePort(): Promise<number> {
   probe.close();
   if (address === null || typeof address === "string") throw new Error("No port");
   return address.port;
+}
+
+/** MiB that the server's processes hold. */
+export function memoryOf(server: BenchServer): number {
+  const own = server.process.pid!;
+  return [own, ...descendants(own)]
+    .filter((pid) => commandOf(pid)[0] === process.execPath)
+    .map((pid) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1] ?? 0) / 1024)
+    .reduce((a, b) => a + b, 0);
 }
 
 export async function startServer(settings: Record<string, string> = {}): Promise<BenchServer> {

@@ -69,7 +69,7 @@ TaskPtr Endless(std::latch& started) {
 }
 
 TEST("work runs and failures keep their code") {
-  Scheduler scheduler({.threads = 2, .queue_limit = 100, .queue_bytes = 1 << 20});
+  Scheduler scheduler({.threads = 2, .items = 100, .bytes = 1 << 20});
   auto good = std::make_shared<FakeTask>();
   auto bad = std::make_shared<FakeTask>([](const Lane&) { throw EngineError("output_invalid", "x"); });
   auto odd = std::make_shared<FakeTask>([](const Lane&) { throw std::runtime_error("x"); });
@@ -81,7 +81,7 @@ TEST("work runs and failures keep their code") {
 END;
 
 TEST("stat before routine before bulk, earliest deadline first") {
-  Scheduler scheduler({.threads = 1, .queue_limit = 100, .queue_bytes = 1 << 20});
+  Scheduler scheduler({.threads = 1, .items = 100, .bytes = 1 << 20});
   Blocker blocker(scheduler);
   std::vector<std::string> order;
   std::vector<TaskPtr> tasks;
@@ -104,7 +104,7 @@ TEST("stat before routine before bulk, earliest deadline first") {
 END;
 
 TEST("a full queue refuses, by number and by bytes") {
-  Scheduler scheduler({.threads = 1, .queue_limit = 2, .queue_bytes = 1000});
+  Scheduler scheduler({.threads = 1, .items = 2, .bytes = 1000});
   Blocker blocker(scheduler);
   std::vector<TaskPtr> tasks;
   const auto submit = [&](size_t bytes) {
@@ -126,7 +126,7 @@ TEST("a full queue refuses, by number and by bytes") {
 END;
 
 TEST("cancel ends waiting work at once and stops running work") {
-  Scheduler scheduler({.threads = 1, .queue_limit = 100, .queue_bytes = 1 << 20});
+  Scheduler scheduler({.threads = 1, .items = 100, .bytes = 1 << 20});
   std::latch started(1);
   const TaskPtr running = Endless(started);
   running->cancel_id = 5;
@@ -144,7 +144,7 @@ TEST("cancel ends waiting work at once and stops running work") {
 END;
 
 TEST("an owner's work goes with the owner") {
-  Scheduler scheduler({.threads = 1, .queue_limit = 100, .queue_bytes = 1 << 20});
+  Scheduler scheduler({.threads = 1, .items = 100, .bytes = 1 << 20});
   std::latch started(1);
   const TaskPtr mine = Endless(started);
   mine->owner = 1;
@@ -160,7 +160,7 @@ TEST("an owner's work goes with the owner") {
 END;
 
 TEST("deadlines end waiting and running work") {
-  Scheduler scheduler({.threads = 1, .queue_limit = 100, .queue_bytes = 1 << 20});
+  Scheduler scheduler({.threads = 1, .items = 100, .bytes = 1 << 20});
   std::latch started(1);
   const TaskPtr running = Endless(started);
   scheduler.Submit(running);
@@ -183,7 +183,7 @@ TEST("deadlines end waiting and running work") {
 END;
 
 TEST("a request alone is wide, among many it is narrow") {
-  Scheduler scheduler({.threads = 2, .queue_limit = 100, .queue_bytes = 1 << 20});
+  Scheduler scheduler({.threads = 2, .items = 100, .bytes = 1 << 20});
   bool alone = false;
   bool crowded = true;
   auto first = std::make_shared<FakeTask>([&](const Lane& lane) { alone = lane.Wide(); });
@@ -199,7 +199,7 @@ TEST("a request alone is wide, among many it is narrow") {
 END;
 
 TEST("stop ends everything and refuses more") {
-  Scheduler scheduler({.threads = 1, .queue_limit = 100, .queue_bytes = 1 << 20});
+  Scheduler scheduler({.threads = 1, .items = 100, .bytes = 1 << 20});
   std::latch started(1);
   const TaskPtr running = Endless(started);
   scheduler.Submit(running);
@@ -242,7 +242,7 @@ class Device {
 };
 
 TEST("a parked task gives its thread back and goes on when it is resumed") {
-  Scheduler scheduler({.threads = 1, .queue_limit = 100, .queue_bytes = 1 << 20});
+  Scheduler scheduler({.threads = 1, .items = 100, .bytes = 1 << 20});
   std::function<void()> resume;
   std::latch parked(1);
   int runs = 0;
@@ -264,7 +264,7 @@ TEST("a parked task gives its thread back and goes on when it is resumed") {
 END;
 
 TEST("a task may be resumed before its run has returned, and fail after it parked") {
-  Scheduler scheduler({.threads = 1, .queue_limit = 100, .queue_bytes = 1 << 20});
+  Scheduler scheduler({.threads = 1, .items = 100, .bytes = 1 << 20});
   int runs = 0;
   auto early = std::make_shared<FakeTask>([&](const Lane& lane) {
     if (++runs == 1) lane.Park()();
@@ -282,7 +282,7 @@ TEST("a task may be resumed before its run has returned, and fail after it parke
 END;
 
 TEST("parked work is asked to stop, and ends when it is resumed") {
-  Scheduler scheduler({.threads = 1, .queue_limit = 100, .queue_bytes = 1 << 20});
+  Scheduler scheduler({.threads = 1, .items = 100, .bytes = 1 << 20});
   std::latch parked(2);
   const auto make = [&parked](uint64_t id) {
     auto on_stop = std::make_shared<std::optional<std::stop_callback<std::function<void()>>>>();
@@ -329,7 +329,7 @@ TaskPtr RandomTask(std::mt19937_64& random, Device& device, const std::atomic<bo
 
 TEST("many submitters, cancellers, deadlines and parked tasks at once") {
   Device device;
-  Scheduler scheduler({.threads = 2, .queue_limit = 1000, .queue_bytes = 1 << 20});
+  Scheduler scheduler({.threads = 2, .items = 1000, .bytes = 1 << 20});
   scheduler.SetStartLimit(1, 2);
   const int rounds = Steps(8000);
   std::vector<std::jthread> threads;

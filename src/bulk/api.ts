@@ -1,5 +1,5 @@
 /** The bulk pages: what each does to the jobs, and how a job and an item are shown. */
-import type { PathMapping } from "../paths.js";
+import type { PathMapping } from "../path-map.js";
 import { parseBody } from "../requests.js";
 import type { Database } from "./database.js";
 import {

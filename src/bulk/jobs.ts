@@ -23,6 +23,8 @@ export interface NewJob {
   request: JobRequest;
   requestSha256: string;
   idempotencyKey: string | undefined;
+  /** Output folders, as the client named them, whose shares got a mark. */
+  marked: string[];
   /** Absent where a folder is scanned. */
   items?: { id: string; input: string; output: string }[];
 }
@@ -78,8 +80,8 @@ export async function announce(client: Queryable, what: "items" | "scan" | "canc
 export async function insertJob(client: PoolClient, job: NewJob): Promise<boolean> {
   const { rowCount } = await client.query(
     `insert into radserve.job (id, subject, input_roots, output_roots, request, request_sha256, idempotency_key,
-       total, next_index)
-     values ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($8, 0)) on conflict do nothing`,
+       total, next_index, marked)
+     values ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($8, 0), $9) on conflict do nothing`,
     [
       job.id,
       job.subject,
@@ -89,6 +91,7 @@ export async function insertJob(client: PoolClient, job: NewJob): Promise<boolea
       job.requestSha256,
       job.idempotencyKey,
       job.items?.length,
+      job.marked,
     ],
   );
   if (rowCount === 0) return false;

@@ -38,6 +38,7 @@ export interface LeasedItem {
   request: JobRequest;
   input_roots: string[] | null;
   output_roots: string[] | null;
+  marked: string[];
 }
 
 /** What became of a leased item. */
@@ -176,7 +177,7 @@ export async function lease(
      from picked p, radserve.job j
      where i.job_id = p.job_id and i.index = p.index and i.state = 'queued' and j.id = i.job_id
      returning i.job_id, i.index, i.input, i.output, i.created_at, i.lease, i.attempts, i.alone,
-       j.started_at, j.request, j.input_roots, j.output_roots`,
+       j.started_at, j.request, j.input_roots, j.output_roots, j.marked`,
     [instance.id, limit, alone],
   );
   const first = rows.filter(({ started_at }) => started_at === null).map(({ job_id }) => job_id);

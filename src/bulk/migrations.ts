@@ -75,6 +75,8 @@ const MIGRATIONS = [
      ready boolean not null,
      beat_at timestamptz not null default now()
    );`,
+  // Output folders, as the client named them, that were mount points when the job was taken.
+  "alter table radserve.job add column marked text[] not null default '{}'",
 ];
 
 /** Brings the tables up to this release; many boxes may start at once. Throws where the database is of a newer one. */

@@ -1,7 +1,8 @@
 /** What an item's end means: for the item, for its job, or for neither because the fault lies elsewhere and passes. */
 import { opendir, realpath } from "node:fs/promises";
 import type { RadserveError, ErrorObject } from "../errors.js";
-import { isInside, type Root } from "../paths.js";
+import { isInside, type MarkedRoot, type Root } from "../roots.js";
+import { isMarked, SHARE_MARK } from "../share.js";
 import type { Ending, LeasedItem } from "./leases.js";
 import type { ItemOutcome } from "./messages.js";
 import type { PlaceOfItem } from "./places.js";
@@ -78,37 +79,33 @@ function reasonOf({ error, message, details }: ErrorObject) {
   return { code: error, message, ...(details === undefined ? {} : { details }) };
 }
 
-/** The folder that has to be there whatever image is meant: the job's own, else the root that the path lies in. */
-function baseOf(path: string, own: string | undefined, roots: readonly string[]): string | undefined {
-  return own ?? roots.find((root) => isInside(path, [root]));
-}
-
-/**
- * Whether a share is away: its folder is gone, cannot be read, or is empty, as a mount point without its mount is.
- */
-async function shareAway({ place, roots }: Circumstances): Promise<Pause | undefined> {
-  const input = baseOf(place.input, place.inputBase, roots.input);
+/** Whether a share is away: its folder is gone, cannot be read, or is empty, as a mount point without its mount is. */
+async function shareAway({ item, place, roots }: Circumstances): Promise<Pause | undefined> {
+  // The folder that has to be there whatever image is meant: the job's own, else the root that the path lies in.
+  const input = place.inputBase ?? roots.input.find((root) => isInside(place.input, [root]));
   if (input !== undefined && !(await holdsSomething(input)))
     return {
       code: "share_unavailable",
       message:
         "The input folder is gone, empty or cannot be read: its share is probably not mounted. Work goes on when it is back.",
     };
-  return outputAway(baseOf(place.outputFolder, place.outputBase, roots.output));
+  const output = await outputOf(item, place);
+  return output === undefined ? OUTPUT_AWAY : undefined;
 }
 
-async function outputAway(folder: string | undefined): Promise<Pause | undefined> {
-  if (folder === undefined) return undefined;
-  return realpath(folder).then(
-    () => undefined,
-    () => OUTPUT_AWAY,
-  );
+/** Where an item's results go by its job, really; undefined where the share is away. */
+async function outputOf(
+  { marked }: LeasedItem,
+  { outputBase, clientOutputBase }: PlaceOfItem,
+): Promise<string | MarkedRoot | undefined> {
+  const real = await realpath(outputBase).catch(() => undefined);
+  if (real === undefined || !marked.includes(clientOutputBase)) return real;
+  return (await isMarked(real)) ? { path: real, within: real, marked: true } : undefined;
 }
 
 const OUTPUT_AWAY: Pause = {
   code: "share_unavailable",
-  message:
-    "The output folder is gone or cannot be read: its share is probably not mounted. Work goes on when it is back; make the folder again if it was removed.",
+  message: `The output folder is gone, cannot be read, or has lost its ${SHARE_MARK}: its share is probably not mounted. Work goes on when it is back; make the folder again if it was removed.`,
 };
 
 /**
@@ -116,11 +113,14 @@ const OUTPUT_AWAY: Pause = {
  * it anew where its share is not mounted.
  * @returns why the job has to wait where it is not there
  */
-export async function withinBase(base: string | undefined, allowed: Root[]): Promise<Root[] | Pause> {
-  if (base === undefined) return allowed;
-  const real = await realpath(base).catch(() => undefined);
-  if (real === undefined) return OUTPUT_AWAY;
-  return isInside(real, allowed) ? [real] : [];
+export async function withinBase(
+  item: LeasedItem,
+  place: PlaceOfItem,
+  allowed: readonly Root[],
+): Promise<Root[] | Pause> {
+  const base = await outputOf(item, place);
+  if (base === undefined) return OUTPUT_AWAY;
+  return isInside(typeof base === "string" ? base : base.path, allowed) ? [base] : [];
 }
 
 async function holdsSomething(folder: string): Promise<boolean> {

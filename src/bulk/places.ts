@@ -1,15 +1,18 @@
 /** Where the items of a job lie on this box, and what the client calls those places. */
 import path from "node:path";
-import { translateIn, type PathMapping } from "../paths.js";
+import { translateIn, type PathMapping } from "../path-map.js";
 import type { JobRequest } from "./jobs.js";
 
 export interface PlaceOfItem {
   /** On this box. */
   input: string;
   outputFolder: string;
-  /** Folders that must be there for any item of this kind to work: where one is not, the share is away. */
+  /** The folder that must be there for any item of the job to be read: where it is not, the share is away. */
   inputBase: string | undefined;
-  outputBase: string | undefined;
+  /** The same for its results; it was made when the job was taken. */
+  outputBase: string;
+  /** What the client called that. */
+  clientOutputBase: string;
   /** The client's names. */
   clientInput: string;
   clientOutputFolder: string;
@@ -36,7 +39,8 @@ export function placeOf(request: JobRequest, item: Named, pathMap: readonly Path
       input: input.path,
       outputFolder: bare(output.path),
       inputBase: undefined,
-      outputBase: undefined,
+      outputBase: bare(output.path),
+      clientOutputBase: item.output,
       clientInput: item.input,
       clientOutputFolder: item.output,
       clientOutput: (name) => output.back(joined(output.path, name)),
@@ -50,6 +54,7 @@ export function placeOf(request: JobRequest, item: Named, pathMap: readonly Path
     outputFolder,
     inputBase: bare(from.path),
     outputBase: bare(to.path),
+    clientOutputBase: request.output_folder_path ?? "",
     clientInput: from.back(joined(from.path, item.input)),
     clientOutputFolder: to.back(outputFolder),
     clientOutput: (name) => to.back(joined(outputFolder, name)),

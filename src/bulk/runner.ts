@@ -7,7 +7,8 @@ import path from "node:path";
 import type { Config } from "../config.js";
 import { asRadserveError } from "../errors.js";
 import { faultForLog, type Logger } from "../log.js";
-import { narrowRoots, openOutputFolder, type Root } from "../paths.js";
+import { openOutputFolder } from "../paths.js";
+import { narrowRoots, type Root } from "../roots.js";
 import { withName } from "../results/commit.js";
 import type { Database } from "./database.js";
 import {
@@ -271,7 +272,7 @@ export class Runner {
     this.#flying.set(id, { item, place });
     try {
       const bounds = await this.#boundsOf(item);
-      const output = await withinBase(place.outputBase, bounds.output);
+      const output = await withinBase(item, place, bounds.output);
       if ("code" in output) {
         this.#land(id, item, { state: "queued", afterSeconds: 0, counts: false }, output);
         return;

@@ -5,9 +5,12 @@ import { v5 as uuidV5 } from "uuid";
 import type { Config } from "../config.js";
 import { RadserveError } from "../errors.js";
 import type { ModelEntry } from "../models.js";
-import { narrowRoots, openInput, openOutputFolder, realPathToBe, translateIn, type Roots } from "../paths.js";
+import { translateIn } from "../path-map.js";
+import { openInput, openOutputFolder } from "../paths.js";
+import { narrowRoots, realPathToBe, type Roots } from "../roots.js";
 import { bulkRequestSchema, parseBody, parseJsonBody, type BulkRequest } from "../requests.js";
 import { checkModels } from "../select.js";
+import { markShare, mountPoints } from "../share.js";
 import { transaction, type Database } from "./database.js";
 import { announce, insertJob, jobOfKey, type JobRequest, type NewJob } from "./jobs.js";
 import type { BulkCall } from "./messages.js";
@@ -45,6 +48,7 @@ export async function submit(
   // The paths last: for a request that is taken the output folder is made.
   if (body.models !== undefined) checkModels(body.models, await context.models());
   await checkPaths(body, roots, context.config);
+  const marked = await makeFolders(body, roots, context.config);
   const id = randomUUID();
   const job: NewJob = {
     id,
@@ -54,6 +58,7 @@ export async function submit(
     request: requestOf(body),
     requestSha256: sha256,
     idempotencyKey: key,
+    marked,
     ...(body.items === undefined ? {} : { items: itemsOf(id, body.items) }),
   };
   if (await keep(job, context)) return { id, fresh: true };
@@ -135,8 +140,7 @@ async function checkPaths(body: BulkRequest, roots: Roots, config: Config): Prom
   }
 }
 
-/** The output folder is made now: where it is missing later, its share is away. */
-async function checkFolders(body: BulkRequest, roots: Roots, { path_map, minimum_free_disk }: Config) {
+async function checkFolders(body: BulkRequest, roots: Roots, { path_map }: Config): Promise<void> {
   const input = await openInput(body.input_folder_path ?? "", roots.input, path_map);
   await input.close();
   if (input.kind !== "folder")
@@ -145,13 +149,32 @@ async function checkFolders(body: BulkRequest, roots: Roots, { path_map, minimum
       "Expected input_folder_path to name a folder; found a file. Send single files as items.",
       { field: "input_folder_path" },
     );
-  const output = await openOutputFolder(
-    body.output_folder_path ?? "",
-    roots.output,
-    { minimumFreeBytes: minimum_free_disk },
-    path_map,
-  );
-  await output.close();
+}
+
+/**
+ * Makes the output folders now: where one is missing later, its share is away. One that is a mount point would be there
+ * without its share, too: that share gets a mark.
+ * @returns the folders whose shares have one
+ */
+async function makeFolders(body: BulkRequest, roots: Roots, config: Config): Promise<string[]> {
+  const { path_map, minimum_free_disk: minimumFreeBytes } = config;
+  const given = body.items?.map((item) => item.output_folder_path) ?? [body.output_folder_path ?? ""];
+  const folders = [...new Set(given)];
+  const mounts = await mountPoints();
+  const marked: string[] = [];
+  const make = async (folder: string) => {
+    const output = await openOutputFolder(folder, roots.output, { minimumFreeBytes }, path_map);
+    try {
+      if (!mounts.has(output.realPath)) return;
+      await markShare(output.fdPath);
+      marked.push(folder);
+    } finally {
+      await output.close();
+    }
+  };
+  for (let i = 0; i < folders.length; i += CHECKED_AT_ONCE)
+    await Promise.all(folders.slice(i, i + CHECKED_AT_ONCE).map(make));
+  return marked;
 }
 
 /** Output folders of a list, each looked at once. */

@@ -8,7 +8,7 @@ import { BulkUnavailable } from "../bulk/unavailable.js";
 import { ConfigError, engineSettings, type Config } from "../config.js";
 import { createEngine } from "../engine.js";
 import { readKeys } from "../keys.js";
-import { isInside } from "../paths.js";
+import { isInside } from "../roots.js";
 import { VERSION } from "../version.js";
 import { print, type ExitStatus } from "./run.js";
 

@@ -1,10 +1,12 @@
 /** Faults that pass: the job waits, says why, and goes on by itself. */
 import { execFileSync, spawnSync } from "node:child_process";
-import { mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, renameSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
+import os from "node:os";
 import path from "node:path";
-import t from "tap";
-import { bulkPlace, startBulk, writeMany, writeSlice } from "../support/bulk.js";
-import { withoutAddon } from "../support/server.js";
+import t, { type Test } from "tap";
+import { SHARE_MARK } from "../../src/share.js";
+import { bulkPlace, nameOf, startBulk, writeMany, writeSlice } from "../support/bulk.js";
+import { withoutAddon, type Place } from "../support/server.js";
 
 const skip = withoutAddon;
 
@@ -74,21 +76,25 @@ t.test("shares that go away and come back", { skip }, async (t) => {
   });
 });
 
-const folder = "/tmp/radserve-small-disk";
-mkdirSync(folder, { recursive: true });
-const mounts = spawnSync("mount", ["-t", "tmpfs", "-o", "size=4m", "tmpfs", folder]).status === 0;
-if (mounts) execFileSync("umount", [folder]);
+const probe = mkdtempSync(path.join(os.tmpdir(), "radserve-mount-"));
+const mounts = spawnSync("mount", ["-t", "tmpfs", "-o", "size=4m", "tmpfs", probe]).status === 0;
+if (mounts) execFileSync("umount", [probe]);
+rmdirSync(probe);
+const skipMount = skip || (mounts ? false : "this user may not mount");
 
-t.test("a full disk", { skip: skip || (mounts ? false : "this user may not mount") }, async (t) => {
+/** Folders whose output root is a file system of its own. */
+function placeOnTmpfs(t: Test, size: string): Place {
   const folders = bulkPlace(t, { RADSERVE_MINIMUM_FREE_DISK: "0" });
-  const place = {
-    ...folders,
-    remove: () => {
-      execFileSync("umount", ["-l", folders.output]);
-      folders.remove();
-    },
+  execFileSync("mount", ["-t", "tmpfs", "-o", `size=${size}`, "tmpfs", folders.output]);
+  const remove = () => {
+    spawnSync("umount", ["-l", folders.output]);
+    folders.remove();
   };
-  execFileSync("mount", ["-t", "tmpfs", "-o", "size=4m", "tmpfs", place.output]);
+  return { ...folders, remove };
+}
+
+t.test("a full disk", { skip: skipMount }, async (t) => {
+  const place = placeOnTmpfs(t, "4m");
   const bulk = await startBulk(t, place);
   writeMany(path.join(place.input, "many"), 40);
   const ballast = path.join(place.output, "ballast");
@@ -105,4 +111,54 @@ t.test("a full disk", { skip: skip || (mounts ? false : "this user may not mount
   t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 40, failed: 0 } });
   const left = readdirSync(path.join(place.output, "many"));
   t.equal(left.length, 40, "receipts and nothing else");
+});
+
+t.test("an output root that is a mount point, without its share", { skip: skipMount }, async (t) => {
+  const place = placeOnTmpfs(t, "64m");
+  const bulk = await startBulk(t, place);
+  const input = path.join(place.input, "many");
+  const kept = path.join(place.directory, "kept");
+  const count = 80;
+  writeMany(input, count);
+  mkdirSync(kept);
+
+  /** The share goes away in the middle of the job, and comes back on another device. */
+  const outage = async (t: Test, id: string) => {
+    await bulk.until(id, ({ counts }) => counts.succeeded >= 3);
+    execFileSync("mount", ["--bind", place.output, kept]);
+    execFileSync("umount", ["-l", place.output]);
+    const paused = () => bulk.until(id, ({ state, counts }) => state !== "running" && counts.running === 0);
+    t.match(await paused(), { paused_reason: { code: "share_unavailable", message: /output folder/ } });
+    t.match(await bulk.send("POST", `/bulk_inference/${id}/resume`), { status: 200 });
+    t.match(await paused(), { state: "paused", counts: { failed: 0 } });
+    t.strictSame(readdirSync(place.output), [], "nothing is written below the bare mount point");
+    execFileSync("mount", ["-t", "tmpfs", "-o", "size=64m", "tmpfs", place.output]);
+    execFileSync("cp", ["-a", `${kept}/.`, place.output]);
+    execFileSync("umount", [kept]);
+    await bulk.send("POST", `/bulk_inference/${id}/resume`);
+    t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: count, failed: 0 } });
+  };
+
+  await t.test("a list, into the root and into a folder that was not there", async (t) => {
+    const id = await bulk.submit({
+      items: Array.from({ length: count }, (_, i) => ({
+        input_image_path: path.join(input, nameOf(i)),
+        output_folder_path: i % 2 === 0 ? place.output : path.join(place.output, "new", "folder"),
+      })),
+      outputs: ["json"],
+    });
+    await outage(t, id);
+    t.equal(readdirSync(path.join(place.output, "new", "folder")).length, count / 2);
+  });
+
+  await t.test("a folder, into the root", async (t) => {
+    const output = place.output;
+    const id = await bulk.submit({ input_folder_path: input, output_folder_path: output, outputs: ["seg"] });
+    await outage(t, id);
+  });
+
+  t.strictSame(
+    readdirSync(place.output).filter((name) => name.startsWith(".")),
+    [SHARE_MARK],
+  );
 });

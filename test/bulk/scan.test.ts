@@ -9,6 +9,7 @@ import { scanFolder, type Found } from "../../src/bulk/scan.js";
 import { insertFound } from "../../src/bulk/scanner.js";
 import { migrate } from "../../src/bulk/migrations.js";
 import type { ModelEntry } from "../../src/models.js";
+import { SHARE_MARK } from "../../src/share.js";
 import { shipped } from "../lib/manifests.js";
 import { slice } from "../lib/series.js";
 import { writeSlice } from "../support/bulk.js";
@@ -41,6 +42,7 @@ t.test("by content, in any encoding, whatever the name", async (t) => {
   const { folder, at } = file(t);
   writeFileSync(at("picture.txt"), PNG);
   writeFileSync(at("x.png"), "no picture");
+  writeFileSync(at(SHARE_MARK), "no input, and no word about it");
   writeFileSync(at("no preamble"), slice({ z: 1, preamble: false, meta: false }));
   writeFileSync(at("deflated"), slice({ z: 1, transferSyntax: DEFLATED }));
   writeFileSync(

@@ -98,3 +98,21 @@ export function plane(rows: number, columns: number, samples?: readonly number[]
 export async function untilRunning(engine: Engine): Promise<void> {
   while (engine.stats().running === 0) await new Promise((resolve) => setImmediate(resolve));
 }
+
+export const HEAVY_SIDE = 2048;
+
+/** Its 16 MiB of weights cost as much to read for one image as for many: batches pay, on a CPU too. */
+export const heavy: ModelDescription = {
+  name: "heavy",
+  inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 1, HEAVY_SIDE] }],
+  outputs: [{ name: "y", dtype: "float32", shape: ["n", 1, 1, HEAVY_SIDE] }],
+  initializers: [
+    {
+      name: "w",
+      dtype: "float32",
+      shape: [HEAVY_SIDE, HEAVY_SIDE],
+      data: Array.from({ length: HEAVY_SIDE ** 2 }, (_, i) => ((i * 7919) % 31) / 31),
+    },
+  ],
+  nodes: [{ op: "MatMul", inputs: ["x", "w"], outputs: ["y"] }],
+};

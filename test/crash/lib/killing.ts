@@ -8,7 +8,7 @@ import { CrashJob } from "./job.js";
 import { notAllSucceeded, seconds, type Options, type Outcome } from "./scenario.js";
 import { verify } from "./verify.js";
 
-/** By name, each as often as the others; false where there was nobody to kill. */
+/** By name, each as often as the others; false where there is nobody to kill now. */
 export type Victims = Record<string, () => boolean>;
 
 const SHORTEST_MS = 1_500;
@@ -50,8 +50,11 @@ class Killer {
       await delay(pause, undefined, { signal }).catch(() => undefined);
       if (signal.aborted) return;
       if (next.length === 0) next = Object.keys(this.victims);
-      const [name] = next.splice(Math.floor(this.#next() * next.length), 1) as [string];
+      const turn = Math.floor(this.#next() * next.length);
+      const name = next[turn]!;
+      // Whoever is not there now, between two starts, keeps the turn
       if (!this.victims[name]!()) continue;
+      next.splice(turn, 1);
       this.killed[name] = (this.killed[name] ?? 0) + 1;
       this.options.say(`kill -9 ${name} (${this.kills} of ${this.options.kills})`);
     }
@@ -86,7 +89,9 @@ async function round(
     faults.push(...notAllSucceeded(ended, part.count));
     for (const item of ended.counts.failed > 0 ? await job.items("failed") : [])
       faults.push(`item ${item.index} failed: ${JSON.stringify(item.error)}`);
-    const verified = verify(part.images, part.input, part.output);
+    const inputs = new Set((await job.items()).map((item) => item.input_image_path));
+    if (inputs.size !== part.count) faults.push(`${inputs.size} different images among ${part.count} items`);
+    const verified = verify(part.images, part.input, part.output, part.outputs.length - 1);
     faults.push(...verified.faults);
     files += verified.receipts + verified.files;
   }
@@ -111,6 +116,11 @@ export async function killWhileRunning(box: Box, victims: Victims, options: Opti
   } finally {
     await killer.stop();
   }
+  // A victim that cannot be found must not pass for one that survives
+  if (options.kills >= Object.keys(victims).length)
+    faults.push(
+      ...Object.keys(victims).flatMap((name) => (name in killer.killed ? [] : `no kill of ${name}`)),
+    );
   const by = Object.entries(killer.killed).map(([name, times]) => `${times} ${name}`);
   const summary = `${items} items, ${killer.kills} kills (${by.join(", ")}), seed ${options.seed}, ${seconds(began)}; ${files} files, each once and with its hash`;
   return { summary, faults };

@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import { receiptSchema, type Receipt } from "../../../src/results/receipt.js";
+import { SHARE_MARK } from "../../../src/share.js";
 import type { TestImage } from "./images.js";
 
 export interface Verified {
@@ -26,8 +27,14 @@ function boneOf(receipt: Receipt): number | undefined {
   return tissue?.measurements.find((measurement) => measurement.label === "bone")?.value;
 }
 
+interface Expected {
+  input: string;
+  output: string;
+  files: number | undefined;
+}
+
 /** Faults of one receipt; the files that it lists are added to `listed`. */
-function faultsOf(image: TestImage, input: string, output: string, listed: Set<string>): string[] {
+function faultsOf(image: TestImage, { input, output, files }: Expected, listed: Set<string>): string[] {
   const name = `${image.relative}.json`;
   let receipt: Receipt;
   try {
@@ -43,7 +50,10 @@ function faultsOf(image: TestImage, input: string, output: string, listed: Set<s
   const bone = boneOf(receipt);
   if (bone === undefined || Math.abs(bone - image.boneCm2) > 1e-6)
     faults.push(`${name}: bone ${bone ?? "absent"} cm2 where ${image.boneCm2} were painted`);
-  for (const file of receipt.models.flatMap((model) => model.outputs)) {
+  const outputs = receipt.models.flatMap((model) => model.outputs);
+  if (files !== undefined && outputs.length !== files)
+    faults.push(`${name}: lists ${outputs.length} files of ${files}`);
+  for (const file of outputs) {
     const relative = path.join(path.dirname(image.relative), file.path);
     listed.add(relative);
     try {
@@ -59,11 +69,17 @@ function faultsOf(image: TestImage, input: string, output: string, listed: Set<s
 /**
  * Compares an output folder with the images that must have a result in it.
  * @param images all that must, and no others may, have a receipt
+ * @param files how many files each of them must list, where that is known
  */
-export function verify(images: readonly TestImage[], input: string, output: string): Verified {
+export function verify(
+  images: readonly TestImage[],
+  input: string,
+  output: string,
+  files?: number,
+): Verified {
   const listed = new Set<string>();
-  const faults = images.flatMap((image) => faultsOf(image, input, output, listed));
-  const extra = filesBelow(output).filter((file) => !listed.has(file));
+  const faults = images.flatMap((image) => faultsOf(image, { input, output, files }, listed));
+  const extra = filesBelow(output).filter((file) => !listed.has(file) && file !== SHARE_MARK);
   faults.push(...extra.map((file) => `${file}: left over`));
   const receipts = [...listed].filter((file) => file.endsWith(".dcm.json")).length;
   return { receipts, files: listed.size - receipts, faults };

@@ -1,0 +1,44 @@
+/** Clients' names of folders: what they call a share, and what it is called here. */
+
+/** One line of `path_map`: what clients call a folder, and what it is called here. */
+export interface PathMapping {
+  from: string;
+  to: string;
+}
+
+const isWindowsStyle = (name: string) => name.includes("\\") || /^[A-Za-z]:/.test(name);
+
+/** What follows a mapping's client-side prefix, or undefined where the path is not under it. */
+function under(given: string, prefix: string): string | undefined {
+  const bare = prefix.replace(/[\\/]+$/, "");
+  const windows = isWindowsStyle(bare);
+  const fold = (text: string) => (windows ? text.replaceAll("\\", "/").toLowerCase() : text);
+  if (fold(given) === fold(bare)) return "";
+  if (!fold(given).startsWith(`${fold(bare)}/`)) return undefined;
+  const rest = given.slice(bare.length);
+  return windows ? rest.replaceAll("\\", "/") : rest;
+}
+
+/**
+ * A client's path as this machine names it, and the way back for answers. The longest mapping that fits is used;
+ * Windows names (`\\server\share\x`, `D:\x`) match whatever their case and slashes.
+ */
+export function translateIn(
+  given: string,
+  pathMap: readonly PathMapping[],
+): { path: string; back: (local: string) => string } {
+  const byLength = [...pathMap].sort((a, b) => b.from.length - a.from.length);
+  for (const { from, to } of byLength) {
+    const rest = under(given, from);
+    if (rest === undefined) continue;
+    const here = to.replace(/\/+$/, "");
+    const there = from.replace(/[\\/]+$/, "");
+    const back = (local: string) => {
+      if (local !== here && !local.startsWith(`${here}/`)) return local;
+      const tail = local.slice(here.length);
+      return there + (isWindowsStyle(from) ? tail.replaceAll("/", "\\") : tail);
+    };
+    return { path: here + rest || "/", back };
+  }
+  return { path: given, back: (local) => local };
+}

@@ -1,0 +1,105 @@
+/** One box that takes requests and one that works, with nothing in common but the database and the folders. */
+import { readdirSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { bulkPlace, nameOf, startBulk, writeMany } from "../support/bulk.js";
+import { privateDatabase } from "../support/postgres.js";
+import { startServer, withoutAddon, type TestServer } from "../support/server.js";
+
+const IMAGES = 20;
+
+async function endedBy(server: TestServer): Promise<string[]> {
+  const text = await (await fetch(`${server.url}/metrics`)).text();
+  return text.split("\n").filter((line) => line.startsWith("radserve_bulk_items_total"));
+}
+
+t.test("roles api and worker", { skip: withoutAddon }, async (t) => {
+  const database = await privateDatabase(t);
+  const { host, port, user } = database.connection;
+  const url = `postgres:///${user}?user=${user}&host=${host}&port=${port}`;
+  const place = bulkPlace(t, { DATABASE_URL: url, RADSERVE_ROLE: "api" });
+  const other = bulkPlace(t, {
+    DATABASE_URL: url,
+    RADSERVE_ROLE: "worker",
+    RADSERVE_INPUT_ROOTS: place.input,
+    RADSERVE_OUTPUT_ROOTS: place.output,
+  });
+  const api = await startBulk(t, place);
+  const input = path.join(place.input, "many");
+  const out = (name: string) => path.join(place.output, name);
+  writeMany(input, IMAGES);
+  const list = Array.from({ length: IMAGES }, (_, i) => ({
+    input_image_path: path.join(input, nameOf(i)),
+    output_folder_path: out("list"),
+  }));
+  const ids: string[] = [];
+
+  await t.test("api alone takes jobs, answers every page about them, and runs nothing", async (t) => {
+    ids.push(await api.submit({ items: list, outputs: ["json"] }));
+    ids.push(
+      await api.submit({ input_folder_path: input, output_folder_path: out("folder"), outputs: ["json"] }),
+    );
+    const [first, second] = ids as [string, string];
+    const single = await api.send("POST", "/single_inference", {
+      input_image_path: path.join(input, nameOf(0)),
+      output_folder_path: out("single"),
+    });
+    t.match(single, { status: 200, body: { status: "completed" } });
+    // It says so itself, once it has waited for a worker long enough
+    const lonely = await api.until(first, ({ state }) => state === "paused");
+    t.match(lonely, {
+      paused_reason: { code: "no_worker", message: /role worker or both/ },
+      total: IMAGES,
+      counts: { queued: IMAGES, running: 0, succeeded: 0 },
+    });
+    t.match(
+      await api.job(second),
+      { total: null, paused_reason: { code: "no_worker" } },
+      "nor is it scanned",
+    );
+    t.ok((await api.items(first)).every(({ state, attempts }) => state === "queued" && attempts === 0));
+    t.match(await api.send("GET", "/bulk_inference"), {
+      body: { jobs: [{ job_id: second }, { job_id: first }] },
+    });
+    const third = await api.submit({ items: list.slice(0, 1) });
+    for (const [method, page, state] of [
+      ["POST", "/pause", "paused"],
+      ["POST", "/resume", "running"],
+      ["POST", "/retry", "running"],
+      ["DELETE", "", "cancelled"],
+      ["POST", "/purge", "cancelled"],
+    ] as const)
+      t.match(
+        await api.send(method, `/bulk_inference/${third}${page}`),
+        { status: 200, body: { state } },
+        `${method} ${page}`,
+      );
+    t.strictSame(readdirSync(out("list")), []);
+    t.strictSame(await endedBy(api.server), []);
+  });
+
+  await t.test("a worker finishes them, and answers only the pages about itself", async (t) => {
+    const worker = await startServer(other);
+    t.teardown(() => worker.stop());
+    const headers = { Authorization: worker.token };
+    for (const page of ["/health/live", "/models", "/metrics", "/openapi.json"])
+      t.equal((await fetch(worker.url + page, { headers })).status, 200, page);
+    const refused = { error: "not_found", message: /role is worker.*role is api or both/ };
+    for (const [method, page] of [
+      ["POST", "/single_inference"],
+      ["POST", "/bulk_inference"],
+      ["GET", "/bulk_inference"],
+      ["GET", `/bulk_inference/${ids[0]}`],
+      ["DELETE", `/bulk_inference/${ids[0]}`],
+    ] as const) {
+      const answer = await fetch(worker.url + page, { method, headers });
+      t.equal(answer.status, 404, `${method} ${page}`);
+      t.match(await answer.json(), refused);
+    }
+    for (const id of ids)
+      t.match(await api.ended(id), { state: "completed", total: IMAGES, counts: { succeeded: IMAGES } });
+    t.equal((await fetch(`${worker.url}/health/ready`)).status, 200);
+    for (const name of ["list", "folder"]) t.equal(readdirSync(out(name)).length, IMAGES, name);
+    t.strictSame(await endedBy(api.server), [], "none of it ran where it was taken");
+  });
+});

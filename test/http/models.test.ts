@@ -1,0 +1,96 @@
+/** GET /models: what it says of each model before and after work. */
+import { mkdirSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import type { Manifest } from "../../src/manifest.js";
+import { modelListSchema } from "../../src/model-list.js";
+import { hashFile } from "../../src/results/files.js";
+import { bulkPlace, writeSlice } from "../support/bulk.js";
+import { heatmap, heavy, HEAVY_SIDE, input, writeModel } from "../support/engine.js";
+import { startServer, withoutAddon } from "../support/server.js";
+
+/** A model of which batches pay, as a draft: no canary, no codes. */
+async function writeHeavy(models: string): Promise<void> {
+  const folder = path.join(models, "heavy");
+  mkdirSync(folder);
+  const file = writeModel(folder, heavy);
+  const manifest: Manifest = {
+    name: "heavy",
+    version: "1.0.0",
+    manufacturer: "Tests",
+    description: "One large product.",
+    intended_use: "None.",
+    regulatory: "Not for diagnostic use.",
+    stage: "draft",
+    release: "active",
+    required: false,
+    files: [{ path: path.basename(file), sha256: (await hashFile(file))! }],
+    accepts: { formats: ["dicom"], dimensions: "2d" },
+    inputs: [{ ...input, size: { kind: "fixed", height: 1, width: HEAVY_SIDE } }],
+    outputs: [heatmap],
+    batching: { max: 8 },
+    execution: { providers: ["cpu"], precision: "float32" },
+    results: { outputs: ["json"] },
+  };
+  writeFileSync(path.join(folder, "model.json"), JSON.stringify(manifest));
+}
+
+const total = ({ counts }: { counts: number[] }) => counts.reduce((sum, n) => sum + n, 0);
+
+t.test("the work of each model", { skip: withoutAddon }, async (t) => {
+  const place = bulkPlace(t);
+  const models = place.environment["RADSERVE_MODELS_DIR"]!;
+  await writeHeavy(models);
+  mkdirSync(path.join(models, "unsound"));
+  writeFileSync(path.join(models, "unsound", "model.json"), "{}");
+  const server = await startServer(place);
+  t.teardown(() => server.stop());
+  await server.logged(({ msg }) => msg === "models loaded");
+  const list = async () => {
+    const answer = await fetch(`${server.url}/models`, { headers: { Authorization: server.token } });
+    return modelListSchema.parse(await answer.json());
+  };
+  const before = await list();
+  t.match(before, {
+    models: [
+      { name: "ct-tissue", health: "ready", provider: "cpu", work: { failed: 0 } },
+      { name: "heavy", stage: "draft", health: "ready", work: { queued: { stat: 0, routine: 0, bulk: 0 } } },
+    ],
+    problems: [{ name: "unsound", error: { error: "model_unavailable" } }],
+  });
+  const requests = Array.from({ length: 6 }, (_, i) => {
+    const file = path.join(place.input, `${i}.dcm`);
+    writeSlice(file, i);
+    return { input_image_path: file, output_folder_path: place.output, priority: i < 2 ? "stat" : "routine" };
+  });
+  for (const answer of await Promise.all(requests.map((body) => server.post("/single_inference", body))))
+    t.match(await answer.json(), { status: "completed" });
+  const after = await list();
+  for (const [i, { name, work }] of after.models.entries()) {
+    // Its warm-up is counted, too
+    const earlier = before.models[i]!.work!;
+    const waits = ({ stat, routine, bulk }: (typeof earlier)["wait_seconds"]) =>
+      [stat, routine, bulk].map(total);
+    const more = (now: number[], then: number[]) => now.map((n, c) => n - then[c]!);
+    t.equal(work!.completed - earlier.completed, 6, name);
+    t.equal(work!.failed, 0);
+    t.strictSame(more(Object.values(work!.started), Object.values(earlier.started)), [2, 4, 0]);
+    t.strictSame(more(waits(work!.wait_seconds), waits(earlier.wait_seconds)), [2, 4, 0]);
+    t.strictSame(work!.refused, { requests: 0, bytes: 0, wait: 0, deadline: 0 });
+    t.strictSame(work!.queued, { stat: 0, routine: 0, bulk: 0 });
+    const runs = total(work!.run_seconds) - total(earlier.run_seconds);
+    t.equal(runs, total(work!.batch_sizes) - total(earlier.batch_sizes), "as many runs as batches");
+    t.ok(runs >= 1 && runs <= 6);
+    t.equal(work!.batch_sizes.sum - earlier.batch_sizes.sum, 6, "every image in one of them");
+    t.ok(work!.run_seconds.sum > earlier.run_seconds.sum);
+    t.ok(work!.sessions.length > 0 && work!.sessions.every(({ bytes }) => bytes > 0));
+    t.equal(work!.costs.length > 0, work!.batched);
+    for (const cost of work!.costs) {
+      t.equal(cost.waiting, 0);
+      t.ok(cost.largest_batch >= 1 && cost.per_row_seconds + cost.fixed_seconds > 0);
+      t.equal(cost.sizes[0]?.rows, 1);
+    }
+  }
+  const costs = after.models[1]!.work!.costs.map(({ row_shapes }) => row_shapes);
+  t.strictSame(costs, [[[1, 1, HEAVY_SIDE]]]);
+});
