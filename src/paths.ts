@@ -5,9 +5,10 @@
  * on a FIFO), then the kernel says where the opened thing really lies (/proc/self/fd/N), and only then it is judged.
  * Whoever swaps a folder for a link afterwards changes nothing: all later work goes through the descriptor.
  */
-import { constants } from "node:fs";
-import { access, lstat, mkdir, open, readlink, statfs, type FileHandle } from "node:fs/promises";
+import { closeSync, constants, readlinkSync } from "node:fs";
+import { access, lstat, mkdir, open, readlink, stat, statfs, type FileHandle } from "node:fs/promises";
 import path from "node:path";
+import { descriptorPath, openDescriptor } from "./descriptor.js";
 import { RadserveError } from "./errors.js";
 import { translateIn, type PathMapping } from "./path-map.js";
 import { errno, isInside, leadsInside, type Root } from "./roots.js";
@@ -15,18 +16,18 @@ import { isMarked, shareMissing } from "./share.js";
 
 /** Something that lies inside the roots, held open; `close` it when the work is done. */
 export interface Opened {
-  handle: FileHandle;
   /** Another name of the held file or folder: works for reading, listing and creating, in every thread. */
   fdPath: string;
   /** Where it really lies; for decisions, never for opening again. */
   realPath: string;
   /** Its base name as the client gave it. */
   name: string;
-  close(): Promise<void>;
+  close(): void | Promise<void>;
 }
 
 export interface OpenedInput extends Opened {
   kind: "file" | "folder";
+  handle: FileHandle;
 }
 
 export interface OutputOptions {
@@ -79,24 +80,25 @@ function checkedForm(given: string, side: Side): string {
   return given.replace(/\/+$/, "") || "/";
 }
 
-async function hold(target: string, flags: number): Promise<{ handle: FileHandle; realPath: string }> {
-  const handle = await open(target, flags);
+/** A file or folder that is named but not opened; `closeSync` lets it go. */
+interface Named {
+  fd: number;
+  realPath: string;
+}
+
+async function hold(target: string, flags: number): Promise<Named> {
+  const fd = await openDescriptor(target, flags);
   try {
-    return { handle, realPath: await readlink(fdPathOf(handle)) };
+    return { fd, realPath: readlinkSync(descriptorPath(fd)) };
   } catch (error) {
-    await handle.close();
+    closeSync(fd);
     throw error;
   }
 }
 
-function fdPathOf(handle: FileHandle): string {
-  return `/proc/self/fd/${handle.fd}`;
-}
-
-function opened(handle: FileHandle, realPath: string, given: string): Opened {
+function nameOf(realPath: string, given: string): string {
   const named = path.posix.basename(given);
-  const name = named === "" || named === "." || named === ".." ? path.posix.basename(realPath) : named;
-  return { handle, fdPath: fdPathOf(handle), realPath, name, close: () => handle.close() };
+  return named === "" || named === "." || named === ".." ? path.posix.basename(realPath) : named;
 }
 
 /**
@@ -109,7 +111,7 @@ async function nearestFolder(
   roots: readonly Root[] | undefined,
   side: Side,
   hops = 0,
-): Promise<{ handle: FileHandle; realPath: string; rest: string[]; blocked: boolean }> {
+): Promise<Named & { rest: string[]; blocked: boolean }> {
   const rest: string[] = [];
   let parent = target;
   let blocked = false;
@@ -127,13 +129,13 @@ async function nearestFolder(
     }
     try {
       if (rest.includes("..") || !leadsInside(held.realPath, rest, roots)) throw notAllowed(side, roots);
-      const next = `${fdPathOf(held.handle)}/${rest[0] ?? ""}`;
+      const next = `${descriptorPath(held.fd)}/${rest[0] ?? ""}`;
       const link = (await lstat(next).catch(() => undefined))?.isSymbolicLink() === true;
       if (link && side === "output") throw notAllowed(side, roots);
       if (link) throw await deadLink(held.realPath, await readlink(next), rest.slice(1), roots, hops);
       return { ...held, rest, blocked };
     } catch (error) {
-      await held.handle.close();
+      closeSync(held.fd);
       throw error;
     }
   }
@@ -161,7 +163,7 @@ async function deadLink(
   if (hops >= MOST_HOPS) return nowhere;
   const target = [...(text.startsWith("/") ? [text] : [folder, text]), ...rest].join("/");
   try {
-    await (await nearestFolder(target, roots, "input", hops + 1)).handle.close();
+    closeSync((await nearestFolder(target, roots, "input", hops + 1)).fd);
     return nowhere;
   } catch (error) {
     return error as Error;
@@ -185,7 +187,7 @@ async function whyNotOpened(
   try {
     const nearest = await nearestFolder(target, roots, "input");
     blocked ||= nearest.blocked;
-    await nearest.handle.close();
+    closeSync(nearest.fd);
   } catch (error) {
     return error as Error;
   }
@@ -216,20 +218,29 @@ export async function openInput(
   }
   try {
     if (!isInside(named.realPath, roots)) throw notAllowed("input", roots);
-    const found = await named.handle.stat();
+    const here = descriptorPath(named.fd);
+    const found = await stat(here);
     if (!found.isFile() && !found.isDirectory())
       throw new RadserveError(
         "bad_request",
         "Expected the input path to name a regular file or a folder; found a device, pipe or socket.",
       );
     const kind = found.isFile() ? "file" : "folder";
-    const handle = await open(fdPathOf(named.handle), O_RDONLY | O_NONBLOCK | O_NOCTTY);
-    return { kind, ...opened(handle, named.realPath, target) };
+    const handle = await open(here, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    const { realPath } = named;
+    return {
+      kind,
+      handle,
+      fdPath: descriptorPath(handle.fd),
+      realPath,
+      name: nameOf(realPath, target),
+      close: () => handle.close(),
+    };
   } catch (error) {
     if (FORBIDDEN.has(errno(error))) throw noPermission("input", `read this input`);
     throw error;
   } finally {
-    await named.handle.close();
+    closeSync(named.fd);
   }
 }
 
@@ -244,7 +255,7 @@ export async function openOutputFolder(
   pathMap: readonly PathMapping[] = [],
 ): Promise<Opened> {
   const target = checkedForm(translateIn(given, pathMap).path, "output");
-  let held: { handle: FileHandle; realPath: string };
+  let held: Named;
   let missing: string[] = [];
   try {
     held = await hold(target, O_PATH | O_DIRECTORY);
@@ -259,20 +270,26 @@ export async function openOutputFolder(
     held = nearest;
     missing = nearest.rest.filter((part) => part !== "" && part !== ".");
     if (nearest.blocked || FORBIDDEN.has(errno(error))) {
-      await held.handle.close();
+      closeSync(held.fd);
       throw noPermission("output", "reach this folder");
     }
   }
   try {
     if (!leadsInside(held.realPath, missing, roots)) throw notAllowed("output", roots);
     await checkMarks(held.realPath, roots);
-    await checkUsable(held.handle, options.minimumFreeBytes ?? 0);
-    if (options.create !== false) held = await createBelow(held, missing, roots);
-    return opened(held.handle, held.realPath, target);
+    await checkUsable(descriptorPath(held.fd), options.minimumFreeBytes);
+    if (options.create !== false) await createBelow(held, missing, roots);
   } catch (error) {
-    await held.handle.close().catch(() => undefined);
+    closeSync(held.fd);
     throw error;
   }
+  const { fd, realPath } = held;
+  return {
+    fdPath: descriptorPath(fd),
+    realPath,
+    name: nameOf(realPath, target),
+    close: () => closeSync(fd),
+  };
 }
 
 /** The folder is held open already: what is unmounted from here on takes the results with it. */
@@ -282,8 +299,7 @@ async function checkMarks(realPath: string, roots: readonly Root[] = []): Promis
       if (!(await isMarked(root.path))) throw shareMissing();
 }
 
-async function checkUsable(folder: FileHandle, minimumFreeBytes: number): Promise<void> {
-  const here = fdPathOf(folder);
+async function checkUsable(here: string, minimumFreeBytes: number | undefined): Promise<void> {
   await access(here, constants.W_OK | constants.X_OK).catch((error: unknown) => {
     if (errno(error) === "EROFS")
       throw new RadserveError(
@@ -293,6 +309,7 @@ async function checkUsable(folder: FileHandle, minimumFreeBytes: number): Promis
       );
     throw noPermission("output", "write to this folder");
   });
+  if (minimumFreeBytes === undefined) return;
   const disk = await statfs(here);
   const free = disk.bavail * disk.bsize;
   if (free < minimumFreeBytes)
@@ -303,24 +320,25 @@ async function checkUsable(folder: FileHandle, minimumFreeBytes: number): Promis
     );
 }
 
-/** Creates one folder after the other, each opened without following links before the next is made inside it. */
+/**
+ * Creates one folder after the other, each opened without following links before the next is made inside it.
+ * @param held the folder to begin in; afterwards the last one, or the one where it failed
+ */
 async function createBelow(
-  start: { handle: FileHandle; realPath: string },
+  held: Named,
   parts: readonly string[],
   roots: readonly Root[] | undefined,
-): Promise<{ handle: FileHandle; realPath: string }> {
-  let current = start;
+): Promise<void> {
   for (const [index, part] of parts.entries()) {
-    const child = `${fdPathOf(current.handle)}/${part}`;
+    const child = `${descriptorPath(held.fd)}/${part}`;
     try {
       await mkdir(child).catch((error: unknown) => {
         if (errno(error) !== "EEXIST") throw error;
       });
       const next = await hold(child, O_PATH | O_DIRECTORY | O_NOFOLLOW);
-      await current.handle.close();
-      current = next;
+      closeSync(held.fd);
+      Object.assign(held, next);
     } catch (error) {
-      await current.handle.close().catch(() => undefined);
       if (errno(error) === "ENOTDIR")
         throw new RadserveError("bad_request", "Expected the output path to name a folder; found a file.");
       if (errno(error) === "ELOOP") throw notAllowed("output", roots);
@@ -329,10 +347,6 @@ async function createBelow(
         throw new RadserveError("disk_full", "The output folder's disk has no room for another folder.");
       throw error;
     }
-    if (!leadsInside(current.realPath, parts.slice(index + 1), roots)) {
-      await current.handle.close();
-      throw notAllowed("output", roots);
-    }
+    if (!leadsInside(held.realPath, parts.slice(index + 1), roots)) throw notAllowed("output", roots);
   }
-  return current;
 }

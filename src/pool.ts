@@ -10,6 +10,7 @@ import { RadserveError } from "./errors.js";
 import type { InferContext, InferTask } from "./infer.js";
 import type { Logger } from "./log.js";
 import type { ModelEntry } from "./models.js";
+import { ModelSharer } from "./models/shared.js";
 import type { Answer } from "./results/receipt.js";
 
 /** How long a task whose time is over may take to notice before its client is answered. */
@@ -24,7 +25,10 @@ export interface PoolOptions {
   threads: number;
   /** Requests that may wait for a thread. */
   maxQueue: number;
-  /** The entries as they are now: a task takes them when it starts, so that none waits with a model since replaced. */
+  /**
+   * The entries as they are now, another array after each change: a task takes them when it starts, so that none waits
+   * with a model since replaced.
+   */
   models: () => readonly ModelEntry[];
   engine: EngineOptions;
   /** What the settings say to write. */
@@ -48,6 +52,7 @@ export class InferencePool {
   readonly #lines: Record<InferTask["priority"], Waiting[]> = { stat: [], routine: [], bulk: [] };
   readonly #running = new Map<number, Waiting>();
   readonly #width: number;
+  readonly #models = new ModelSharer();
   #bulkRunning = 0;
   #lastCancelId = 0;
   /** How many tasks run, for the threads to see: one that is alone may use the other cores. */
@@ -224,7 +229,10 @@ export class InferencePool {
     Atomics.store(this.#runningCount, 0, this.#running.size);
     if (task.deadline !== undefined) this.#limit(entry, task.deadline);
     try {
-      const result = await this.#piscina.run({ task, models: [...this.options.models()] });
+      const result = await this.#piscina.run({
+        task,
+        models: this.#models.share(this.options.models()),
+      });
       if (!result.ok && result.fault !== undefined)
         this.options.log.error({ request_id: task.requestId, fault: result.fault }, "unexpected failure");
       // Also where results were committed at the last moment: a repeat finds and reuses them.

@@ -1,5 +1,7 @@
 /** A file's bytes, as many as can be held at once. */
+import { fstatSync } from "node:fs";
 import type { FileHandle } from "node:fs/promises";
+import { fillFrom } from "./descriptor.js";
 import { RadserveError } from "./errors.js";
 
 /** 2 GiB less one byte: the longest file that is read, held in memory as a whole. */
@@ -20,7 +22,8 @@ export function checkFileSize(bytes: number): void {
  * Throws unsupported_format before reading, where it is too long.
  */
 export async function readWhole(handle: FileHandle): Promise<Uint8Array> {
-  const { size } = await handle.stat();
+  const { size } = fstatSync(handle.fd);
   checkFileSize(size);
-  return handle.readFile();
+  const bytes = Buffer.allocUnsafeSlow(size);
+  return bytes.subarray(0, await fillFrom(handle.fd, bytes));
 }

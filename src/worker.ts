@@ -5,7 +5,7 @@ import { createEngine, type Engine, type EngineOptions } from "./engine.js";
 import { asRadserveError, type ErrorObject } from "./errors.js";
 import { infer, type InferContext, type InferTask } from "./infer.js";
 import { faultForLog } from "./log.js";
-import type { ModelEntry } from "./models.js";
+import { ModelReader, type SharedModels } from "./models/shared.js";
 import type { Answer } from "./results/receipt.js";
 import { warmUp } from "./warm.js";
 
@@ -23,7 +23,7 @@ shareDecoding(() => Atomics.load(options.running, 0) <= 1, options.threads - 1);
 
 export interface WorkerTask {
   task: InferTask;
-  models: ModelEntry[];
+  models: SharedModels;
 }
 
 export type WorkerResult =
@@ -31,6 +31,7 @@ export type WorkerResult =
   /** `fault` is there where nobody raised the error on purpose: for the log, without any names in it. */
   | { ok: false; error: ErrorObject; errno?: string; fault?: Record<string, unknown> };
 
+const models = new ModelReader();
 let engine: Engine | undefined;
 
 /** Created on first use and kept: sessions are process-wide, only the way back into this thread is its own. */
@@ -49,9 +50,9 @@ function errnoOf({ cause }: Error): string | undefined {
 await warmUp(engineOfThread());
 
 /** What the pool calls. Never throws: errors cross threads as values, so that their codes survive. */
-export default async function work({ task, models }: WorkerTask): Promise<WorkerResult> {
+export default async function work({ task, models: shared }: WorkerTask): Promise<WorkerResult> {
   try {
-    const context = { engine: engineOfThread(), models, outputs: options.outputs };
+    const context = { engine: engineOfThread(), models: models.read(shared), outputs: options.outputs };
     return { ok: true, answer: await infer(task, context) };
   } catch (thrown) {
     const error = asRadserveError(thrown);

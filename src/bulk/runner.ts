@@ -30,6 +30,7 @@ import {
 } from "./leases.js";
 import type { FromThread, ItemOutcome } from "./messages.js";
 import { asOutcome, judge, withinBase, type Pause } from "./outcome.js";
+import { Pace, ROUND_MS } from "./pace.js";
 import { placeOf, type PlaceOfItem } from "./places.js";
 
 /** NOTIFY wakes sooner; this is for what was said while nobody listened. */
@@ -63,6 +64,7 @@ let lastId = 0;
 export class Runner {
   readonly #flying = new Map<number, Flying>();
   readonly #landed: Settled[] = [];
+  readonly #pace: Pace;
   readonly #pauses = new Map<string, Pause>();
   readonly #roots = new Map<string, { until: number; roots: { input: Root[]; output: Root[] } }>();
   readonly #ended: Record<string, number> = {};
@@ -71,13 +73,16 @@ export class Runner {
   #closed = false;
   #wake: () => void = () => undefined;
   #poked = false;
+  #round: NodeJS.Timeout | undefined;
   #trouble = 0;
   #beatAt = 0;
   #tidyAt = 0;
   #lookAtCancelled = false;
   #done: Promise<void> | undefined;
 
-  constructor(private readonly options: RunnerOptions) {}
+  constructor(private readonly options: RunnerOptions) {
+    this.#pace = new Pace(options.window);
+  }
 
   start(): void {
     this.#done ??= this.#loop();
@@ -127,7 +132,9 @@ export class Runner {
     this.#landed.push({ item, ending });
     if (pause !== undefined) this.#pauses.set(item.job_id, pause);
     if (ending.state !== "queued") this.#ended[ending.state] = (this.#ended[ending.state] ?? 0) + 1;
-    this.poke();
+    // Written down with others, unless the threads will soon want more
+    if (this.#flying.size < this.#pace.least) this.poke();
+    else this.#round ??= setTimeout(() => this.poke(), ROUND_MS);
   }
 
   async #loop(): Promise<void> {
@@ -229,6 +236,9 @@ export class Runner {
 
   async #settle(instance: Instance): Promise<void> {
     const { pool } = this.options.database;
+    clearTimeout(this.#round);
+    this.#round = undefined;
+    if (this.#landed.length > 0) this.#pace.ended(this.#landed.length);
     while (this.#landed.length > 0) {
       const some = this.#landed.slice(0, 200);
       for (const [job, { code, message }] of [...this.#pauses]) {
@@ -252,16 +262,15 @@ export class Runner {
 
   /** Suspects run one by one with nothing beside them; while one waits, nothing else is begun. */
   async #take(instance: Instance): Promise<void> {
-    const { database, window } = this.options;
+    const { database } = this.options;
     const busy = [...this.#flying.values()];
-    if (busy.some(({ item }) => item.alone)) return;
+    if (busy.length >= this.#pace.least || busy.some(({ item }) => item.alone)) return;
     const suspects = await someSuspect(database.pool);
     if (suspects && busy.length > 0) return;
-    const room = suspects ? 1 : window - busy.length;
-    if (room <= 0) return;
+    const room = suspects ? 1 : this.#pace.most - busy.length;
     let items = await lease(database.pool, instance, room, suspects);
     // Another box may have taken the last suspect.
-    if (suspects && items.length === 0) items = await lease(database.pool, instance, window, false);
+    if (suspects && items.length === 0) items = await lease(database.pool, instance, this.#pace.most, false);
     await Promise.all(items.map((item) => this.#launch(item)));
   }
 

@@ -9,8 +9,9 @@
  *     .NAME.radserve/previous/       the old result's files, to be deleted, or to go back if this one fails
  *     .NAME.radserve/previous.json   the old result's receipt
  */
-import { constants } from "node:fs";
-import { lstat, mkdir, open, readdir, rename, rm, rmdir, unlink, type FileHandle } from "node:fs/promises";
+import { closeSync, constants, fstatSync } from "node:fs";
+import { lstat, mkdir, readdir, rename, rm, rmdir, unlink } from "node:fs/promises";
+import { descriptorPath, openDescriptor } from "../descriptor.js";
 import { RadserveError } from "../errors.js";
 import { explained, hashFile, ifMissing, moveIfThere, sha256, syncFolder, writeDurably } from "./files.js";
 import { NameLock, type LockOptions } from "./lock.js";
@@ -102,15 +103,18 @@ export async function recoverFolder(dir: string): Promise<string[]> {
 
 async function commit(target: Target, files: readonly ResultFile[], receipt: Receipt): Promise<void> {
   const text = checked(target, files, receipt);
-  await refuseForeign(target, receipt);
+  const old = await refuseForeign(target, receipt);
   const path = `${target.dir}/${stagingName(target.name)}`;
   await target.step("make the staging folder");
   await mkdir(path);
   const staging = await Staging.open(path);
   try {
-    await stage(target, staging, files, text);
-    if (!(await target.lock.isHeld())) throw lostLock();
-    await publish(target, staging, receipt);
+    if (files.length === 0 && old === undefined) await publishAlone(target, staging, text);
+    else {
+      await stage(target, staging, files, text);
+      if (!(await target.lock.isHeld())) throw lostLock();
+      await publish(target, staging, receipt);
+    }
   } catch (error) {
     // Who lost the lock touches nothing more: another may be publishing what is staged here. Then, and where putting
     // things back fails, the next taker of NAME decides by the mark.
@@ -118,7 +122,7 @@ async function commit(target: Target, files: readonly ResultFile[], receipt: Rec
       await rollBack(target, staging, receipt).catch(() => undefined);
     throw error;
   } finally {
-    await staging.close();
+    staging.close();
   }
 }
 
@@ -138,20 +142,18 @@ function checked(target: Target, files: readonly ResultFile[], receipt: Receipt)
 class Staging {
   private constructor(
     readonly path: string,
-    private readonly handle: FileHandle,
+    private readonly fd: number,
   ) {}
 
   /** Opens the folder itself, never what a link of that name leads to. */
   static async open(path: string): Promise<Staging> {
-    return new Staging(
-      path,
-      await open(path, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW),
-    );
+    const flags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
+    return new Staging(path, await openDescriptor(path, flags));
   }
 
-  /** Path of an entry, through the open handle. */
+  /** Path of an entry, through the open descriptor. */
   at(entry: string): string {
-    return `/proc/self/fd/${this.handle.fd}/${entry}`;
+    return `${descriptorPath(this.fd)}/${entry}`;
   }
 
   sync(): Promise<void> {
@@ -160,15 +162,39 @@ class Staging {
 
   /** Removes this folder; one that another has made under the same name since stays. */
   async remove(): Promise<void> {
+    const [mine, there] = [fstatSync(this.fd), await lstat(this.path).catch(ifMissing(undefined))];
+    if (there?.ino !== mine.ino || there.dev !== mine.dev) return;
     for (const entry of await readdir(this.at(".")))
       await rm(this.at(entry), { recursive: true, force: true });
-    const [mine, there] = [await this.handle.stat(), await lstat(this.path).catch(ifMissing(undefined))];
-    if (there?.ino === mine.ino && there.dev === mine.dev) await rmdir(this.path).catch(ifMissing(undefined));
+    await rmdir(this.path).catch(ifMissing(undefined));
   }
 
-  close(): Promise<void> {
-    return this.handle.close();
+  close(): void {
+    closeSync(this.fd);
   }
+}
+
+/**
+ * A receipt that lists no file and replaces none is whole by itself: the rename that shows it is its mark too.
+ * Before it, the next taker of NAME finds a folder without a mark and deletes it.
+ */
+async function publishAlone(
+  { dir, name, lock, step }: Target,
+  staging: Staging,
+  text: Buffer,
+): Promise<void> {
+  const part = staging.at(`${MARK}.part`);
+  await step("write the receipt");
+  await writeDurably(part, text);
+  await readBack(part, sha256(text));
+  await step("move the receipt into place");
+  const place = `${dir}/${receiptName(name)}`;
+  if (await exists(place)) throw nameTaken("a file that appeared while the receipt was written");
+  if (!(await lock.isHeld())) throw lostLock();
+  await rename(part, place);
+  await syncFolder(dir);
+  await step("remove the staging folder");
+  await staging.remove().catch(() => undefined);
 }
 
 async function stage(
@@ -334,7 +360,7 @@ async function recover(target: Target): Promise<void> {
       await rollBack(target, staging, mark.receipt);
     }
   } finally {
-    await staging.close();
+    staging.close();
   }
 }
 

@@ -1,8 +1,12 @@
 /** File operations of the commit: durable, never through a symbolic link, with errors a client can act on. */
 import { createHash } from "node:crypto";
-import { constants } from "node:fs";
-import { open, rename, statfs } from "node:fs/promises";
+import { closeSync, constants, fstatSync } from "node:fs";
+import { rename, statfs } from "node:fs/promises";
+import { fillFrom, openDescriptor, syncDescriptor, writeAll } from "../descriptor.js";
 import { RadserveError } from "../errors.js";
+
+/** Of a file that is hashed, held in memory at once. */
+const CHUNK_BYTES = 2 ** 20;
 
 export function sha256(bytes: Uint8Array): string {
   return createHash("sha256").update(bytes).digest("hex");
@@ -21,48 +25,51 @@ export function ifMissing<T>(value: T): (error: unknown) => T {
 
 /** SHA-256 of a regular file, hex; undefined where there is none, or where it is a link, a folder or a device. */
 export async function hashFile(path: string): Promise<string | undefined> {
-  let handle;
+  let fd;
   try {
-    handle = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+    fd = await openDescriptor(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
   } catch (error) {
     if (errno(error) === "ENOENT" || errno(error) === "ELOOP" || errno(error) === "ENXIO") return undefined;
     throw error;
   }
   try {
-    if (!(await handle.stat()).isFile()) return undefined;
+    const facts = fstatSync(fd);
+    if (!facts.isFile()) return undefined;
     const hash = createHash("sha256");
-    const chunk = Buffer.allocUnsafe(1 << 20);
-    for (;;) {
-      const { bytesRead } = await handle.read(chunk, 0, chunk.length, null);
-      if (bytesRead === 0) return hash.digest("hex");
+    const chunk = Buffer.allocUnsafe(Math.min(CHUNK_BYTES, facts.size));
+    for (let left = facts.size; left > 0;) {
+      const bytesRead = await fillFrom(fd, chunk.subarray(0, left));
+      if (bytesRead === 0) break;
       hash.update(chunk.subarray(0, bytesRead));
+      left -= bytesRead;
     }
+    return hash.digest("hex");
   } finally {
-    await handle.close();
+    closeSync(fd);
   }
 }
 
 /** Writes a new file and waits until the disk has it. */
 export async function writeDurably(path: string, bytes: Uint8Array): Promise<void> {
-  const handle = await open(path, "wx", 0o644);
+  const fd = await openDescriptor(path, "wx", 0o644);
   try {
-    await handle.writeFile(bytes);
-    await handle.sync();
+    await writeAll(fd, bytes);
+    await syncDescriptor(fd);
   } finally {
-    await handle.close();
+    closeSync(fd);
   }
 }
 
 /** Waits until the disk has the entries of a folder. */
 export async function syncFolder(path: string): Promise<void> {
-  const handle = await open(path, constants.O_RDONLY | constants.O_DIRECTORY);
+  const fd = await openDescriptor(path, constants.O_RDONLY | constants.O_DIRECTORY);
   try {
-    await handle.sync();
+    await syncDescriptor(fd);
   } catch (error) {
     // Some network file systems cannot do this for folders; their renames are then as durable as they make them.
     if (errno(error) !== "EINVAL" && errno(error) !== "ENOTSUP") throw error;
   } finally {
-    await handle.close();
+    closeSync(fd);
   }
 }
 

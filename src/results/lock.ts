@@ -5,11 +5,13 @@
  * for a whole lease on the waiter's own monotonic clock, so that clocks of machines are never compared.
  */
 import { randomUUID } from "node:crypto";
-import { constants } from "node:fs";
-import { open, readFile, readlink, stat, unlink, type FileHandle } from "node:fs/promises";
+import fs, { closeSync, constants, readSync, statSync } from "node:fs";
+import { readFile, readlink, unlink } from "node:fs/promises";
 import { hostname } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
+import { promisify } from "node:util";
 import { z } from "zod";
+import { openDescriptor } from "../descriptor.js";
 import { RadserveError } from "../errors.js";
 import { ifMissing } from "./files.js";
 import { guardName, lockName } from "./names.js";
@@ -20,6 +22,10 @@ const BEATS_PER_LEASE = 6;
 const LONGEST_POLL_MS = 40;
 /** Longer timers fire at once. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
+/** Several times what an owner takes. */
+const LONGEST_OWNER_BYTES = 4096;
+
+const write = promisify(fs.write);
 
 export interface LockOptions {
   /** Milliseconds since the epoch after which waiting ends; without it, waiting ends with `signal` only. */
@@ -49,16 +55,16 @@ interface Sight {
 
 export class NameLock {
   readonly #path: string;
-  readonly #handle: FileHandle;
+  readonly #fd: number;
   readonly #owner: Owner;
   readonly #timer: NodeJS.Timeout;
   #place: Place | undefined;
   #beats = 0;
   #beating: Promise<void> = Promise.resolve();
 
-  private constructor(path: string, handle: FileHandle, owner: Owner) {
+  private constructor(path: string, fd: number, owner: Owner) {
     this.#path = path;
-    this.#handle = handle;
+    this.#fd = fd;
     this.#owner = owner;
     this.#timer = setInterval(() => {
       this.#beating = this.#beating.then(() => this.#beat());
@@ -107,9 +113,9 @@ export class NameLock {
   ): Promise<NameLock | undefined> {
     const path = `${dir}/${lockName(name)}`;
     const owner = await self(leaseMs);
-    const handle = await create(path, owner);
-    if (handle !== undefined) return new NameLock(path, handle, owner);
-    const seen = await look(path);
+    const fd = await create(path, owner);
+    if (fd !== undefined) return new NameLock(path, fd, owner);
+    const seen = sightOf(await look(path));
     if (seen !== undefined && (await watches.lock.isStale(seen)))
       await breakLock(path, seen, `${dir}/${guardName(name)}`, watches.guard);
     return undefined;
@@ -117,8 +123,8 @@ export class NameLock {
 
   /** Whether the lock on disk is still this one; false once somebody took it over. */
   async isHeld(): Promise<boolean> {
-    const seen = await look(this.#path);
-    return seen?.owner?.token === this.#owner.token;
+    const text = await look(this.#path);
+    return text?.includes(this.#owner.token) === true;
   }
 
   async release(): Promise<void> {
@@ -126,7 +132,7 @@ export class NameLock {
     await this.#beating;
     try {
       // Before it is removed: SMB keeps the name of a removed file, and NFS another one, for as long as it is open
-      await this.#handle.close();
+      closeSync(this.#fd);
       if (await this.isHeld()) await unlink(this.#path).catch(ifMissing(undefined));
     } finally {
       this.#place?.leave();
@@ -137,7 +143,7 @@ export class NameLock {
     this.#beats += 1;
     const text = serialise({ ...this.#owner, beat: beatText(this.#beats) });
     // A beat that fails (share away, lock removed) is no error by itself: isHeld decides before anything is published.
-    await this.#handle.write(text, 0).catch(() => undefined);
+    await write(this.#fd, text, 0).catch(() => undefined);
   }
 }
 
@@ -163,18 +169,18 @@ class Place {
 
   /** @throws RadserveError deadline_exceeded; the signal's reason */
   static async inLine(dir: string, name: string, options: LockOptions): Promise<Place> {
-    const { dev, ino } = await stat(dir);
+    const { dev, ino } = statSync(dir);
     const key = `${dev}:${ino}:${name}`;
-    const before = Place.#lines.get(key) ?? Promise.resolve();
+    const before = Place.#lines.get(key);
     let leave = (): void => undefined;
     const left = new Promise<void>((resolve) => (leave = resolve));
-    const last = before.then(() => left);
+    const last = before === undefined ? left : before.then(() => left);
     Place.#lines.set(key, last);
     void last.then(() => {
       if (Place.#lines.get(key) === last) Place.#lines.delete(key);
     });
     try {
-      await Place.#turn(before, options);
+      if (before !== undefined) await Place.#turn(before, options);
     } catch (error) {
       leave();
       throw error;
@@ -223,16 +229,15 @@ async function breakLock(path: string, seen: Sight, guardPath: string, watch: Wa
   const guard = await create(guardPath, await self(LEASE_MS));
   if (guard === undefined) {
     // A guard is held for two file operations; one left by a process killed within them would block for ever.
-    const other = await look(guardPath);
+    const other = sightOf(await look(guardPath));
     if (other !== undefined && (await watch.isStale(other)))
       await unlink(guardPath).catch(ifMissing(undefined));
     return;
   }
   try {
-    const now = await look(path);
-    if (now?.text === seen.text) await unlink(path).catch(ifMissing(undefined));
+    if ((await look(path)) === seen.text) await unlink(path).catch(ifMissing(undefined));
   } finally {
-    await guard.close();
+    closeSync(guard);
     await unlink(guardPath).catch(ifMissing(undefined));
   }
 }
@@ -240,29 +245,42 @@ async function breakLock(path: string, seen: Sight, guardPath: string, watch: Wa
 /** Each write goes to the disk at once: an NFS client may keep it to itself for longer than a lease otherwise. */
 const CREATE = constants.O_CREAT | constants.O_EXCL | constants.O_WRONLY | constants.O_DSYNC;
 
-async function create(path: string, owner: Owner): Promise<FileHandle | undefined> {
-  let handle: FileHandle;
+async function create(path: string, owner: Owner): Promise<number | undefined> {
+  let fd: number;
   try {
-    handle = await open(path, CREATE, 0o644);
+    fd = await openDescriptor(path, CREATE, 0o644);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "EEXIST") return undefined;
     throw error;
   }
   try {
-    await handle.write(serialise(owner), 0);
-    return handle;
+    await write(fd, serialise(owner), 0);
+    return fd;
   } catch (error) {
-    await handle.close();
+    closeSync(fd);
     await unlink(path).catch(ifMissing(undefined));
     throw error;
   }
 }
 
-async function look(path: string): Promise<Sight | undefined> {
-  const flag = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
-  const text = await readFile(path, { encoding: "utf8", flag }).catch(ifMissing(undefined));
-  if (text === undefined) return undefined;
-  return { text, owner: parseOwner(text) };
+/** The text of a lock or a guard; undefined where there is none. */
+async function look(path: string): Promise<string | undefined> {
+  const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
+  const fd = await openDescriptor(path, flags).catch(ifMissing(undefined));
+  if (fd === undefined) return undefined;
+  try {
+    const text = Buffer.allocUnsafe(LONGEST_OWNER_BYTES);
+    return text.toString("utf8", 0, readSync(fd, text, 0, text.length, 0));
+  } catch (error) {
+    ifMissing(undefined)(error);
+    return undefined;
+  } finally {
+    closeSync(fd);
+  }
+}
+
+function sightOf(text: string | undefined): Sight | undefined {
+  return text === undefined ? undefined : { text, owner: parseOwner(text) };
 }
 
 function parseOwner(text: string): Owner | undefined {
@@ -303,13 +321,16 @@ function exists(pid: number): boolean {
   }
 }
 
+/** Field 22 of /proc/self/stat does not change. */
+let ownStart: Promise<string> | undefined;
+
 async function self(leaseMs: number): Promise<Owner> {
-  const started = (await startTime(process.pid)) ?? "";
+  ownStart ??= startTime(process.pid).then((time) => time ?? "");
   return {
     token: randomUUID(),
     ...(await machine()),
     pid: process.pid,
-    started,
+    started: await ownStart,
     lease_ms: leaseMs,
     beat: beatText(0),
   };

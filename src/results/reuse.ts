@@ -1,6 +1,6 @@
 /** Receipts that lie in an output folder: whose image they are of, and whether what they list can be used again. */
-import { constants } from "node:fs";
-import { open } from "node:fs/promises";
+import { closeSync, constants, fstatSync } from "node:fs";
+import { fillFrom, openDescriptor } from "../descriptor.js";
 import { hashFile, ifMissing } from "./files.js";
 import { receiptSchema, type Receipt } from "./receipt.js";
 
@@ -11,21 +11,23 @@ export type Existing = { kind: "none" } | { kind: "foreign" } | { kind: "receipt
 
 /** What lies at a receipt's path. A link, a folder, a file of another schema or of none is foreign. */
 export async function readReceipt(path: string): Promise<Existing> {
-  let handle;
+  let fd;
   try {
-    handle = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+    fd = await openDescriptor(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
     if (code === "ELOOP" || code === "ENXIO") return { kind: "foreign" };
     return ifMissing<Existing>({ kind: "none" })(error);
   }
   try {
-    const facts = await handle.stat();
+    const facts = fstatSync(fd);
     if (!facts.isFile() || facts.size > LARGEST_RECEIPT) return { kind: "foreign" };
-    const parsed = receiptSchema.safeParse(parseJson(await handle.readFile("utf8")));
+    const text = Buffer.allocUnsafe(facts.size);
+    const length = await fillFrom(fd, text);
+    const parsed = receiptSchema.safeParse(parseJson(text.toString("utf8", 0, length)));
     return parsed.success ? { kind: "receipt", receipt: parsed.data } : { kind: "foreign" };
   } finally {
-    await handle.close();
+    closeSync(fd);
   }
 }
 

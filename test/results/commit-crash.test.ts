@@ -15,11 +15,14 @@ const NEW = { a: "new a, longer", c: "new c" };
 const child = fileURLToPath(new URL("commit-child.js", import.meta.url));
 const run = promisify(execFile);
 
-async function commitIn(dir: string, step: number): Promise<{ stdout: string; killed: boolean }> {
+async function commitIn(
+  dir: string,
+  step: number,
+  contents: object = NEW,
+): Promise<{ stdout: string; killed: boolean }> {
   try {
-    const { stdout } = await run(process.execPath, [child, dir, NAME, String(step), JSON.stringify(NEW)], {
-      env: {},
-    });
+    const words = [child, dir, NAME, String(step), JSON.stringify(contents)];
+    const { stdout } = await run(process.execPath, words, { env: {} });
     return { stdout, killed: false };
   } catch (error) {
     t.equal((error as { signal?: string }).signal, "SIGKILL");
@@ -68,6 +71,18 @@ for (const before of ["none", "old"] as const) {
     },
   );
 }
+
+t.test("killed at every step of a receipt without files", async (t) => {
+  const steps = Number((await commitIn(t.testdir({ whole: {} }) + "/whole", -1, {})).stdout);
+  const seen: string[][] = [];
+  for (let step = 0; step < steps; step++) {
+    const dir = t.testdir({ [`at${step}`]: {} }) + `/at${step}`;
+    t.equal((await commitIn(dir, step, {})).killed, true);
+    t.same(await recoverFolder(dir), [NAME]);
+    seen.push(readdirSync(dir));
+  }
+  t.same(seen, [[], [], [], [`${NAME}.json`]]);
+});
 
 t.test("killed again and again while it recovers", async (t) => {
   const dir = t.testdir({ x: {} }) + "/x";

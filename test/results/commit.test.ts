@@ -283,6 +283,24 @@ t.test("the receipt is not moved by who lost the lock", async (t) => {
   t.same(Object.keys(contents(dir)).sort(), ["x.json", "x.m.png"], "the next one completes it");
 });
 
+t.test("nor is a receipt without files, or over a file that appeared", async (t) => {
+  const alone = sample("x", "pixels", {});
+  for (const [there, code] of [
+    [".x.lock", "overloaded"],
+    ["x.json", "output_name_taken"],
+  ] as const) {
+    const dir = t.testdir();
+    const onStep = (step: string) => {
+      if (step === "move the receipt into place")
+        writeFileSync(`${dir}/${there}`, deadLock({ boot_id: "another machine" }));
+    };
+    const work = withName(dir, "x", { onStep }, (held) => held.commit(alone.files, alone.receipt));
+    t.equal(await refusal(work), code);
+    await withName(dir, "x", {}, () => Promise.resolve());
+    t.same(readdirSync(dir), there === "x.json" ? ["x.json"] : []);
+  }
+});
+
 t.test("signs of life are written through, so that other machines see them", async (t) => {
   const dir = t.testdir();
   await withName(dir, "x", {}, async () => {

@@ -1,0 +1,33 @@
+/**
+ * How far ahead a box takes items: as many as it ends in a quarter of a second, beyond those that its threads hold. So
+ * the database is asked a few times a second however fast images are, and a box that dies leaves no more behind than
+ * a quarter of a second's work, which runs again one by one.
+ */
+
+/** For so long items are taken ahead, and what has ended waits to be written down together. */
+export const ROUND_MS = 250;
+/** Beyond what the threads hold. */
+const MOST_AHEAD = 64;
+
+export class Pace {
+  #perSecond = 0;
+  #since = performance.now();
+
+  /** @param least items that keep all threads busy while the database is asked for more */
+  constructor(readonly least: number) {}
+
+  /** So many items have ended since the last time. */
+  ended(items: number): void {
+    const now = performance.now();
+    const seconds = Math.max(now - this.#since, 1) / 1000;
+    this.#since = now;
+    // What ended after a pause says little, a whole round says enough
+    const share = Math.min(1, (seconds * 1000) / ROUND_MS) / 2;
+    this.#perSecond += share * (items / seconds - this.#perSecond);
+  }
+
+  /** Items to have at once, those that run included. */
+  get most(): number {
+    return this.least + Math.min(MOST_AHEAD, Math.floor((this.#perSecond * ROUND_MS) / 1000));
+  }
+}
