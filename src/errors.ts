@@ -39,7 +39,8 @@ export const ERRORS = {
   internal: { status: 500, description: "A fault of the server; look the request id up in its log." },
   engine_crash: {
     status: 500,
-    description: "The server ended twice while this image of a bulk job ran alone.",
+    description:
+      "The server crashed twice while this image of a bulk job ran alone, or was killed five times.",
   },
   overloaded: { status: 503, description: "The server has all the work it can hold.", retryAfter: 2 },
   model_unavailable: { status: 503, description: "The model asked for is not loaded.", retryAfter: 30 },

@@ -2,7 +2,8 @@
 import type { Config } from "./config.js";
 
 export type ToServing =
-  | { type: "start"; config: Config; address: string }
+  /** `crashed`: the process before it ended by its own fault, as far as one can see. */
+  | { type: "start"; config: Config; address: string; crashed: boolean }
   /** A client's connection comes with it; the answer is `taken`. */
   | { type: "connection"; id: number }
   | { type: "reload" }

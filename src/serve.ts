@@ -107,7 +107,7 @@ class ServingProcess {
 
   constructor(private readonly log: Logger) {}
 
-  async start(config: Config): Promise<void> {
+  async start(config: Config, crashed: boolean): Promise<void> {
     const roots = {
       input: await resolveRoots(config.input_roots, "RADSERVE_INPUT_ROOTS"),
       output: await resolveRoots(config.output_roots, "RADSERVE_OUTPUT_ROOTS"),
@@ -127,7 +127,7 @@ class ServingProcess {
       cancelRunning: (cancelId) => engine.cancel(cancelId),
       log: this.log,
     });
-    const bulk = new BulkService({ config, roots, pool, models, log: this.log });
+    const bulk = new BulkService({ config, roots, pool, models, crashed, log: this.log });
     const metrics = new Metrics({
       queued: () => pool.queued,
       running: () => pool.running,
@@ -255,10 +255,10 @@ export function serveUnderSupervisor(): void {
       if (process.connected) process.disconnect();
     });
   };
-  const start = async (config: Config) => {
+  const start = async (config: Config, crashed: boolean) => {
     serving = new ServingProcess(createLog(config.log_level));
     try {
-      await serving.start(config);
+      await serving.start(config, crashed);
       tell({ type: "open" });
     } catch (error) {
       if (!(error instanceof ConfigError) && !(error instanceof RadserveError) && !(error instanceof Error))
@@ -270,7 +270,7 @@ export function serveUnderSupervisor(): void {
     }
   };
   process.on("message", (message: ToServing, handle: unknown) => {
-    if (message.type === "start") void start(message.config);
+    if (message.type === "start") void start(message.config, message.crashed);
     else if (message.type === "reload") void serving?.reload();
     else if (message.type === "stop") stop();
     else {

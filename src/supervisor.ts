@@ -29,6 +29,7 @@ class Supervisor {
   #everOpen = false;
   #openedAt = 0;
   #crashes = 0;
+  #crashedLast = false;
   #stopping = false;
   #lastId = 0;
   /** Connections that no serving process has confirmed, in the order of arrival. */
@@ -55,7 +56,12 @@ class Supervisor {
       this.log.error({ fault: error.name }, "the serving process could not be reached"),
     );
     child.on("exit", (status, signal) => this.#ended(status, signal));
-    this.#tell({ type: "start", config: this.config, address: this.address });
+    this.#tell({
+      type: "start",
+      config: this.config,
+      address: this.address,
+      crashed: this.#crashedLast,
+    });
   }
 
   connect(socket: net.Socket): void {
@@ -134,6 +140,8 @@ class Supervisor {
       this.#finish(status ?? 1);
       return;
     }
+    // Whoever kills from outside does it so: an operator, a container's end, the system when memory runs out.
+    this.#crashedLast = signal !== "SIGKILL" && signal !== "SIGTERM";
     if (wasOpen && Date.now() - this.#openedAt > HEALTHY_MS) this.#crashes = 0;
     this.#crashes += 1;
     if (!this.#everOpen && this.#crashes >= MOST_FAILED_STARTS) {

@@ -257,8 +257,8 @@ export function retryJob(pool: Pool, owner: Owner, id: string): Promise<void> {
     const row = await locked(client, owner, id);
     if (row.cancelled_at !== null) throw conflict("a job that was not cancelled", row);
     const { rowCount } = await client.query(
-      `update radserve.item set state = 'queued', error = null, finished_at = null, attempts = 0, crashes = 0,
-         not_before = null, suspect = crashes > 0
+      `update radserve.item set state = 'queued', error = null, finished_at = null, attempts = 0, blame = 0,
+         not_before = null, suspect = blame > 0
        where job_id = $1 and state = 'failed' and result is null`,
       [id],
     );

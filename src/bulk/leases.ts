@@ -12,8 +12,14 @@ import type { ItemResult } from "./messages.js";
 /** A box that is silent for so long has lost its items. */
 export const LEASE_SECONDS = 12;
 export const BEAT_MS = 3_000;
-/** Crashes of an item that ran alone, after which it has failed. */
-const MOST_CRASHES = 2;
+/**
+ * How sure it is that an item that ran alone ended its process: a process that crashed under its supervisor's eyes
+ * did so twice at most, while one that was killed or vanished with its supervisor may have been ended by anybody (or by
+ * the system, when an image took all memory), which counts after five times.
+ */
+const CERTAIN = 5;
+const UNCERTAIN = 2;
+const MOST_BLAME = 10;
 
 export interface Instance {
   id: string;
@@ -21,6 +27,8 @@ export interface Instance {
   box: string;
   /** Of the serving process. */
   process: string;
+  /** The serving process before this one ended by its own fault. */
+  afterCrash: boolean;
   works: boolean;
 }
 
@@ -70,7 +78,8 @@ export async function enter(pool: Pool, instance: Instance, ready: boolean): Pro
     "insert into radserve.instance (id, box, process, works, ready) values ($1, $2, $3, $4, $5)",
     [instance.id, instance.box, instance.process, instance.works, ready],
   );
-  return freeItems(pool, instance, "i.box = $1 and i.id <> $2", [instance.box, instance.id]);
+  const blame = instance.afterCrash ? CERTAIN : UNCERTAIN;
+  return freeItems(pool, instance, blame, "i.box = $1 and i.id <> $2", [instance.box, instance.id]);
 }
 
 /** @returns false where this box was taken for dead meanwhile */
@@ -88,17 +97,26 @@ export async function leave(pool: Pool, instance: Instance): Promise<void> {
 
 /** Frees the items of boxes that are silent. */
 export function freeSilent(pool: Pool, instance: Instance): Promise<FreedItem[]> {
-  return freeItems(pool, instance, "i.beat_at < now() - make_interval(secs => $1) and i.id <> $2", [
-    LEASE_SECONDS,
-    instance.id,
-  ]);
+  return freeItems(
+    pool,
+    instance,
+    UNCERTAIN,
+    "i.beat_at < now() - make_interval(secs => $1) and i.id <> $2",
+    [LEASE_SECONDS, instance.id],
+  );
 }
 
 /**
  * Items that ran when their box died are suspects and run alone next time; one that was alone then has crashed it.
  * A thread that ended within a process that lives crashed nothing.
  */
-function freeItems(pool: Pool, instance: Instance, which: string, values: unknown[]): Promise<FreedItem[]> {
+function freeItems(
+  pool: Pool,
+  instance: Instance,
+  blame: number,
+  which: string,
+  values: unknown[],
+): Promise<FreedItem[]> {
   return transaction(pool, async (client) => {
     const { rows: gone } = await client.query<{ id: string; process: string }>(
       `delete from radserve.instance i where ${which} returning id, process`,
@@ -107,21 +125,27 @@ function freeItems(pool: Pool, instance: Instance, which: string, values: unknow
     if (gone.length === 0) return [];
     const error: ErrorObject = {
       error: "engine_crash",
-      message: `The server ended ${MOST_CRASHES} times while this image ran alone. The others went on. Report the file and its models.`,
+      message: `The server ended again and again while this image ran alone. The others went on. Report the file and its models.`,
     };
     const { rows: items } = await client.query<FreedItem>(
       `update radserve.item i set
          state = case when j.cancelled_at is not null then 'cancelled'
-           when crashed and alone and crashes + 1 >= $3 then 'failed' else 'queued' end,
-         error = case when crashed and alone and crashes + 1 >= $3 and j.cancelled_at is null then $4::jsonb end,
-         finished_at = case when j.cancelled_at is not null or (crashed and alone and crashes + 1 >= $3)
+           when crashed and alone and blame + $5 >= $3 then 'failed' else 'queued' end,
+         error = case when crashed and alone and blame + $5 >= $3 and j.cancelled_at is null then $4::jsonb end,
+         finished_at = case when j.cancelled_at is not null or (crashed and alone and blame + $5 >= $3)
            then now() end,
-         crashes = crashes + (crashed and alone)::int,
+         blame = blame + case when crashed and alone then $5 else 0 end,
          suspect = suspect or crashed, alone = false, owner = null
        from radserve.job j, unnest($1::uuid[], $2::boolean[]) as gone (id, crashed)
        where i.owner = gone.id and i.state = 'running' and j.id = i.job_id
        returning i.job_id, i.state, i.input, i.output, j.request`,
-      [gone.map(({ id }) => id), gone.map((one) => one.process !== instance.process), MOST_CRASHES, error],
+      [
+        gone.map(({ id }) => id),
+        gone.map((one) => one.process !== instance.process),
+        MOST_BLAME,
+        error,
+        blame,
+      ],
     );
     await finishJobs(client, [...new Set(items.map(({ job_id }) => job_id))]);
     if (items.length > 0) await announce(client, "items");

@@ -61,6 +61,8 @@ export interface ThreadOptions {
   roots: { input: string[]; output: string[] };
   /** Of this serving process. */
   processId: string;
+  /** The process before this one ended by its own fault. */
+  crashed: boolean;
   /** Items that may be at the worker threads at once, those waiting for one included. */
   window: number;
 }

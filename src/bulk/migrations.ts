@@ -77,6 +77,8 @@ const MIGRATIONS = [
    );`,
   // Output folders, as the client named them, that were mount points when the job was taken.
   "alter table radserve.job add column marked text[] not null default '{}'",
+  // No longer a number of crashes: how sure it is that the item was their cause.
+  "alter table radserve.item rename column crashes to blame",
 ];
 
 /** Brings the tables up to this release; many boxes may start at once. Throws where the database is of a newer one. */

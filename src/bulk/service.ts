@@ -38,6 +38,8 @@ export interface BulkOptions {
   pool: InferencePool;
   models: { entries: readonly ModelEntry[]; ready(): boolean; loaded: Promise<void> };
   log: Logger;
+  /** The process before this one ended by its own fault. */
+  crashed: boolean;
 }
 
 interface Waiting {
@@ -109,10 +111,11 @@ export class BulkService {
 
   #start(): void {
     if (this.#thread !== undefined || this.#stopping) return;
-    const { config, roots, pool, models } = this.options;
+    const { config, roots, pool, models, crashed } = this.options;
     const workerData: ThreadOptions = {
       config,
       roots,
+      crashed,
       processId: this.#processId,
       window: pool.bulkWidth + config.threads * SPARE_PER_THREAD,
     };

@@ -42,9 +42,9 @@ export function descendants(ancestor: number): number[] {
 }
 
 /** kill -9; false where it is gone already. */
-export function slay(pid: number): boolean {
+export function slay(pid: number, signal: NodeJS.Signals = "SIGKILL"): boolean {
   try {
-    process.kill(pid, "SIGKILL");
+    process.kill(pid, signal);
     return true;
   } catch {
     return false;

@@ -1,6 +1,6 @@
 /**
  * One image crashes the engine whenever it runs. No image really does, so the crash is planted from outside: the
- * serving process is killed as soon as the lock of that one result appears, which is when its inference begins.
+ * serving process faults as soon as the lock of that one result appears, which is when its inference begins.
  */
 import { existsSync, mkdirSync, watch } from "node:fs";
 import path from "node:path";
@@ -31,7 +31,7 @@ async function plantCrash(options: Options): Promise<Outcome> {
       pending = false;
       if (!existsSync(path.join(box.output, "poison", name))) return;
       const serving = box.serving();
-      if (serving !== undefined && slay(serving)) crashes += 1;
+      if (serving !== undefined && slay(serving, "SIGSEGV")) crashes += 1;
     }, LOCK_MS);
   });
   try {
