@@ -78,11 +78,12 @@ async function twoNetworks(options: Options): Promise<Outcome> {
   const space = network.add();
   const second = await secondBox(first, postgres.url, { space });
   let pulled: number | undefined;
+  let plugging: NodeJS.Timeout | undefined;
   const pull = () => {
     if (pulled !== undefined) return false;
     pulled = performance.now();
     network.connect(space.name, false);
-    setTimeout(() => network.connect(space.name, true), OUT_MS);
+    plugging = setTimeout(() => network.connect(space.name, true), OUT_MS);
     return true;
   };
   const plug = () => {
@@ -102,6 +103,7 @@ async function twoNetworks(options: Options): Promise<Outcome> {
       options,
     );
   } finally {
+    clearTimeout(plugging);
     network.connect(space.name, true);
     await Promise.all([first.stop(), second.stop()]);
     await postgres.stop();
