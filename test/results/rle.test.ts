@@ -5,7 +5,7 @@ import { rleFrame } from "../../src/results/dicom/rle.js";
 import { random } from "../support/dicom.js";
 
 const format = (rows: number, columns: number) => ({
-  ...{ rows, columns, samplesPerPixel: 3, bitsAllocated: 8, bitsStored: 8, highBit: 7 },
+  ...{ rows, columns, samplesPerPixel: 3, bitsAllocated: 8 as const, bitsStored: 8, highBit: 7 },
   ...{ signed: false, float: false, photometricInterpretation: "RGB", packed422: false },
 });
 
