@@ -6,7 +6,7 @@ import { random } from "../support/dicom.js";
 
 const format = (rows: number, columns: number) => ({
   ...{ rows, columns, samplesPerPixel: 3, bitsAllocated: 8 as const, bitsStored: 8, highBit: 7 },
-  ...{ signed: false, float: false, photometricInterpretation: "RGB", packed422: false },
+  ...{ signed: false, float: false, photometricInterpretation: "RGB" as const, packed422: false },
 });
 
 t.test("comes back as it was", (t) => {
