@@ -6,6 +6,7 @@ import type { Highlight } from "./results/highlights.js";
 import { edgesOf } from "./results/layout.js";
 import { markedPanels, renderOverlay, renderSize, type OverlaySource, type Shot } from "./results/overlay.js";
 import { checkPicture } from "./results/picture-check.js";
+import { pixelsOf, type Pixels } from "./results/pixels.js";
 import type { Finding, ReceiptModel } from "./results/receipt.js";
 import { VERSION } from "./version.js";
 
@@ -35,11 +36,17 @@ export function planeOf(image: Image, frame: number, data: Uint8Array): Plane {
   };
 }
 
+export interface Drawn {
+  png: Uint8Array;
+  /** Read back from the PNG, once. */
+  pixels: () => Promise<Pixels>;
+}
+
 /**
  * PNG, read back and held against the masks. Each frame is decoded once more: they are not kept in memory.
  * @throws RadserveError output_invalid where what was drawn is not what the model marked
  */
-export async function drawPicture({ image, engine, manifest, shown, result }: Request): Promise<Uint8Array> {
+export async function drawPicture({ image, engine, manifest, shown, result }: Request): Promise<Drawn> {
   const [first] = shown;
   if (first === undefined) throw new Error("A model that succeeded has a frame to show");
   const source = sourceOf(image, first);
@@ -59,8 +66,10 @@ export async function drawPicture({ image, engine, manifest, shown, result }: Re
   }
   const input = { shots, source, model: manifest, ...result, radserveVersion: VERSION };
   const png = await renderOverlay(input);
-  await checkPicture(png, markedPanels(input), manifest.outputs);
-  return png;
+  let decoded: Promise<Pixels> | undefined;
+  const pixels = () => (decoded ??= pixelsOf(png));
+  await checkPicture(pixels, markedPanels(input), manifest.outputs);
+  return { png, pixels };
 }
 
 function sourceOf(image: Image, { frame, value }: Highlight<Shown>): OverlaySource {

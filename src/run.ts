@@ -18,7 +18,7 @@ import { checkSides } from "./results/laterality.js";
 import { asPredecessor, predecessorOf } from "./results/predecessor.js";
 import type { Receipt, ReceiptModel } from "./results/receipt.js";
 import { markedPixels, sliceOutputs } from "./results/volume.js";
-import { drawPicture, planeOf, type Shown } from "./picture.js";
+import { drawPicture, planeOf, type Drawn, type Shown } from "./picture.js";
 import type { Plan, PlannedModel } from "./select.js";
 import type { Stopwatch } from "./stopwatch.js";
 import { VERSION } from "./version.js";
@@ -292,13 +292,13 @@ async function addFiles(
   const { planned, masks } = outcome;
   const warnings = [...model.warnings];
   const shown = outcome.highlights.chosen();
-  let drawn: Promise<Uint8Array> | undefined;
+  let drawn: Promise<Drawn> | undefined;
   const { manifest } = planned.entry;
   const picture = () =>
     (drawn ??= drawPicture({ image, engine: job.context.engine, manifest, shown, result: model }));
   if (planned.outputs.includes("png")) {
     const name = pictureName(job.name, planned.entry.name);
-    const bytes = await picture();
+    const { png: bytes } = await picture();
     files.push({ name, bytes });
     model.outputs.push({ path: name, media_type: "image/png", bytes: bytes.length, sha256: sha256(bytes) });
   }
@@ -313,7 +313,10 @@ async function addFiles(
     outputs: masks,
     name: job.name,
     predecessor: asPredecessor(model.predecessor),
-    picture: async () => ({ png: await picture(), frames: shown.map(({ frame }) => frame) }),
+    picture: async () => ({
+      pixels: await (await picture()).pixels(),
+      frames: shown.map(({ frame }) => frame),
+    }),
   });
   files.push(...objects.files);
   model.outputs.push(...objects.outputs);

@@ -110,8 +110,8 @@ export const BURNED_IN = [
 async function ultrasoundPicture(): Promise<Uint8Array> {
   const { rows, columns, pixels } = ultrasoundPhantom();
   const paths = BURNED_IN.map(
-    (line) =>
-      `<path fill="#e6e6e6" d="${textPath(line.text, line.x, line.y, { size: line.size, face: "regular" })}"/>`,
+    ({ text, x, y, size }) =>
+      `<path fill="#e6e6e6" transform="translate(${x} ${y})" d="${textPath(text, { size, face: "regular" })}"/>`,
   );
   const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${columns}" height="${rows}">${paths.join("")}</svg>`;
   const raw = { width: columns, height: rows, channels: 1 as const };

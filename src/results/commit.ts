@@ -111,7 +111,7 @@ async function commit(target: Target, files: readonly ResultFile[], receipt: Rec
   try {
     if (files.length === 0 && old === undefined) await publishAlone(target, staging, text);
     else {
-      await stage(target, staging, files, text);
+      await stage(target, staging, files, { text, hashes: filesOf(receipt) });
       if (!(await target.lock.isHeld())) throw lostLock();
       await publish(target, staging, receipt);
     }
@@ -201,7 +201,7 @@ async function stage(
   target: Target,
   staging: Staging,
   files: readonly ResultFile[],
-  receipt: Buffer,
+  receipt: { text: Buffer; hashes: ReadonlyMap<string, string> },
 ): Promise<void> {
   await target.step("make its folders");
   await mkdir(staging.at("files"));
@@ -211,9 +211,9 @@ async function stage(
     await writeDurably(staging.at(`files/${file.name}`), file.bytes);
   }
   await target.step("write the receipt");
-  await writeDurably(staging.at(`${MARK}.part`), receipt);
-  for (const file of files) await readBack(staging.at(`files/${file.name}`), sha256(file.bytes));
-  await readBack(staging.at(`${MARK}.part`), sha256(receipt));
+  await writeDurably(staging.at(`${MARK}.part`), receipt.text);
+  for (const { name } of files) await readBack(staging.at(`files/${name}`), receipt.hashes.get(name));
+  await readBack(staging.at(`${MARK}.part`), sha256(receipt.text));
   await syncFolder(staging.at("files"));
   await syncFolder(target.dir);
   await target.step("mark it complete");
@@ -221,7 +221,7 @@ async function stage(
   await staging.sync();
 }
 
-async function readBack(path: string, expected: string): Promise<void> {
+async function readBack(path: string, expected: string | undefined): Promise<void> {
   if ((await hashFile(path)) === expected) return;
   throw new RadserveError(
     "internal",

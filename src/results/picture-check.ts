@@ -2,12 +2,12 @@
  * The last look at the picture before it is written: what was drawn over the image is read back from the PNG and held
  * against the mask, by coordinates alone. A mask that was drawn flipped, shifted or from another slice is caught.
  */
-import sharp from "sharp";
 import type { EngineOutput } from "../engine.js";
 import { RadserveError } from "../errors.js";
 import type { ModelOutput } from "../manifest.js";
 import type { Rgb } from "./colour.js";
 import { labelColours } from "./palette.js";
+import type { Pixels } from "./pixels.js";
 
 /** A panel on which a model's marks were drawn, in pixels of the picture. */
 export interface MarkedPanel {
@@ -29,10 +29,11 @@ const DRAWN = 0.9;
 /**
  * Each pixel that was changed has to lie within one pixel of the mask, and the mask within one pixel of what was changed.
  * Panels with boxes or heat maps hold other marks as well and are not judged.
+ * @param picture what was written, read back; called where something is judged
  * @throws RadserveError output_invalid
  */
 export async function checkPicture(
-  png: Uint8Array,
+  picture: () => Promise<Pixels>,
   panels: readonly MarkedPanel[],
   outputs: readonly ModelOutput[],
 ): Promise<void> {
@@ -42,18 +43,15 @@ export async function checkPicture(
       !results.some(({ kind }) => kind === "boxes" || kind === "heatmap"),
   );
   if (judged.length === 0) return;
-  const { data, info } = await sharp(png).removeAlpha().raw().toBuffer({ resolveWithObject: true });
+  const pixels = await picture();
   const colours = labelColours(outputs).flat();
-  for (const panel of judged) checkPanel(panel, colours, data, info.width);
+  for (const panel of judged) checkPanel(panel, colours, pixels);
 }
 
-function checkPanel(panel: MarkedPanel, colours: readonly Rgb[], picture: Uint8Array, across: number): void {
-  const { x, y, width, height, plain, results } = panel;
+function checkPanel(panel: MarkedPanel, colours: readonly Rgb[], picture: Pixels): void {
+  const { width, height, plain, results } = panel;
   const expected = shrunk(results, width, height);
-  const changed = expected.map((_, i) => {
-    const [before, after] = [i * 3, ((y + Math.floor(i / width)) * across + x + (i % width)) * 3];
-    return [0, 1, 2].some((c) => plain[before + c] !== picture[after + c]) ? 1 : 0;
-  });
+  const changed = changedPixels(panel, picture);
   let [marked, drawn] = [0, 0];
   for (let i = 0; i < expected.length; i++) {
     if (changed[i] === 1 && !isNear(expected, width, i)) throw wrong("lies beside the mask");
@@ -66,6 +64,23 @@ function checkPanel(panel: MarkedPanel, colours: readonly Rgb[], picture: Uint8A
   if (drawn < DRAWN * marked) throw wrong("leaves parts of the mask out");
 }
 
+/** Panel pixels that are other than before. */
+function changedPixels({ x, y, width, height, plain }: MarkedPanel, { columns, rgb }: Pixels): Uint8Array {
+  const changed = new Uint8Array(width * height);
+  for (let row = 0, i = 0; row < height; row++) {
+    let after = ((y + row) * columns + x) * 3;
+    for (let column = 0; column < width; column++, i++, after += 3) {
+      const before = i * 3;
+      const same =
+        plain[before] === rgb[after] &&
+        plain[before + 1] === rgb[after + 1] &&
+        plain[before + 2] === rgb[after + 2];
+      if (!same) changed[i] = 1;
+    }
+  }
+  return changed;
+}
+
 function isAlike(colours: readonly Rgb[], pixels: Uint8Array, at: number): boolean {
   return colours.some((rgb) => rgb.every((value, c) => Math.abs(value - (pixels[at + c] ?? 0)) < ALIKE));
 }
@@ -76,25 +91,30 @@ function shrunk(results: readonly EngineOutput[], width: number, height: number)
   for (const result of results) {
     if (result.kind !== "segmentation") continue;
     const { mask, rows, columns } = result;
-    for (let i = 0; i < mask.length; i++) {
-      if (mask[i] === 0) continue;
-      const [x, y] = [i % columns, Math.floor(i / columns) % rows];
-      const [x0, y0] = [Math.floor((x * width) / columns), Math.floor((y * height) / rows)];
-      const x1 = Math.max(x0 + 1, Math.ceil(((x + 1) * width) / columns));
-      const y1 = Math.max(y0 + 1, Math.ceil(((y + 1) * height) / rows));
-      for (let row = y0; row < y1; row++)
-        for (let column = x0; column < x1; column++) panel[row * width + column] = 1;
-    }
+    const [xs, ys] = [coveredBy(columns, width), coveredBy(rows, height)];
+    for (let i = 0, row = 0; i < mask.length; row = (row + 1) % rows)
+      for (let column = 0; column < columns; column++, i++) {
+        if (mask[i] === 0) continue;
+        const [x0 = 0, x1 = 0, y0 = 0, y1 = 0] = [xs.from[column], xs.to[column], ys.from[row], ys.to[row]];
+        for (let y = y0; y < y1; y++) panel.fill(1, y * width + x0, y * width + x1);
+      }
   }
   return panel;
+}
+
+/** Where each of `source` pixels begins and ends among `target` pixels; at least one each. */
+function coveredBy(source: number, target: number): { from: Uint32Array; to: Uint32Array } {
+  const from = Uint32Array.from({ length: source }, (_, i) => Math.floor((i * target) / source));
+  const to = from.map((begin, i) => Math.max(begin + 1, Math.ceil(((i + 1) * target) / source)));
+  return { from, to };
 }
 
 /** Whether a pixel or one of its eight neighbours is set. */
 function isNear(set: Uint8Array, width: number, i: number): boolean {
   const x = i % width;
-  for (const row of [i - width, i, i + width])
-    for (let column = Math.max(0, x - 1); column <= Math.min(width - 1, x + 1); column++)
-      if (set[row - x + column] === 1) return true;
+  const [first, last] = [x === 0 ? i : i - 1, x === width - 1 ? i : i + 1];
+  for (let row = -width; row <= width; row += width)
+    for (let at = first + row; at <= last + row; at++) if (set[at] === 1) return true;
   return false;
 }
 

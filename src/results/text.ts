@@ -54,13 +54,30 @@ export function textWidth(text: string, { size, face }: Style): number {
   return (units * size) / font.unitsPerEm;
 }
 
-/** SVG path data of a line of text whose baseline begins at (x, y). */
-export function textPath(text: string, x: number, y: number, { size, face }: Style): string {
+/** Lines of text that were drawn before, least recently first: most of a picture's text stands on every picture. */
+const drawn = new Map<string, string>();
+const MOST_DRAWN = 500;
+
+/** SVG path data of a line of text whose baseline begins at (0, 0). */
+export function textPath(text: string, { size, face }: Style): string {
+  const key = `${face} ${size} ${text}`;
+  const known = drawn.get(key);
+  drawn.delete(key);
+  const data = known ?? outlines(text, { size, face });
+  drawn.set(key, data);
+  for (const [oldest] of drawn) {
+    if (drawn.size <= MOST_DRAWN) break;
+    drawn.delete(oldest);
+  }
+  return data;
+}
+
+function outlines(text: string, { size, face }: Style): string {
   const { font } = load(face);
-  let pen = x;
+  let pen = 0;
   let data = "";
   for (const glyph of glyphsOf(text, face)) {
-    data += glyph.getPath(pen, y, size).toPathData(2);
+    data += glyph.getPath(pen, 0, size).toPathData(2);
     pen += (glyph.advanceWidth * size) / font.unitsPerEm;
   }
   return data;

@@ -136,13 +136,10 @@ async function masksOf(engine: Engine, model: ModelEntry, image: Image): Promise
       outputs.push((await engine.infer(model.nativeId!, [plane], { thresholds })).outputs);
   const pixels = image.format.rows * image.format.columns;
   const fractional = outputs[0]!.some((output) => output.kind === "segmentation" && output.fractions);
-  const valuesOf = fractional ? fractionsOf(outputs, pixels) : maskOf(outputs, pixels);
+  const planeOf = fractional ? fractionsOf(outputs, pixels) : maskOf(outputs, pixels);
   return Buffer.concat(
     segmentsOf(model.manifest.outputs).flatMap((segment) =>
-      outputs.map((_, frame) => {
-        const value = valuesOf(segment, frame);
-        return Uint8Array.from({ length: pixels }, (__, pixel) => value(pixel));
-      }),
+      outputs.map((_, frame) => planeOf(segment, frame)),
     ),
   );
 }

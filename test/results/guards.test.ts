@@ -15,6 +15,7 @@ import { readImage } from "../../src/read.js";
 import { checkSides } from "../../src/results/laterality.js";
 import { markedPanels, renderOverlay, type OverlayInput } from "../../src/results/overlay.js";
 import { checkPicture } from "../../src/results/picture-check.js";
+import { pixelsOf } from "../../src/results/pixels.js";
 import { receiptSchema } from "../../src/results/receipt.js";
 import { copyModel } from "../lib/manifests.js";
 import { loadTestModel } from "../lib/object-models.js";
@@ -376,7 +377,7 @@ t.test("a mask that is drawn elsewhere", async (t) => {
       };
       const png = await renderOverlay(input);
       const panels = markedPanels(input).map((panel) => ({ ...panel, results: [result(mask)] }));
-      return checkPicture(png, panels, outputs).then(
+      return checkPicture(() => pixelsOf(png), panels, outputs).then(
         () => "accepted",
         (error: unknown) =>
           error instanceof RadserveError ? `${error.code}: ${error.message}` : String(error),

@@ -408,7 +408,7 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     const cut = { ...seg, bytes: seg.bytes.subarray(0, 500) };
     t.match(await check("seg", cut), /^output_invalid/, "a cut file");
     t.equal(
-      maskOf(outputs, rows * columns)({ number: 1, output: 0, index: 0, label: { label: "" } }, 0)(0),
+      maskOf(outputs, rows * columns)({ number: 1, output: 0, index: 0, label: { label: "" } }, 0)[0],
       1,
     );
   });
@@ -419,7 +419,8 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     const ids = sourceIds(image);
     if ("missing" in ids) throw new Error("It has an identity");
     const base = { ids, model: models.classifier, startedAt: new Date(STARTED) };
-    const { pixelsOf, secondaryCapture } = await import("../../src/results/dicom/sc.js");
+    const { secondaryCapture } = await import("../../src/results/dicom/sc.js");
+    const { pixelsOf } = await import("../../src/results/pixels.js");
     const { default: sharp } = await import("sharp");
     const png = await sharp({ create: { width: 8, height: 8, channels: 3, background: "#808080" } })
       .png()
@@ -427,7 +428,7 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     const left: Subject = { ...base, image, attributes: image.attributes! };
     const right: Subject = { ...base, image: other, attributes: other.attributes! };
     const pixels = await pixelsOf(png);
-    const object = await secondaryCapture(right, pixels, [0]);
+    const object = secondaryCapture(right, pixels, [0]);
     await checkObjects(right, [{ kind: "sc", object, pixels }], undefined);
     const rgb = Uint8Array.from(pixels.rgb, (value, i) => (i === 7 ? value + 1 : value));
     const changed = checkObjects(right, [{ kind: "sc", object, pixels: { ...pixels, rgb } }], undefined);

@@ -6,10 +6,10 @@ import { readDicom } from "../../dicom/image.js";
 import { openFile } from "../../dicom/file.js";
 import { RadserveError } from "../../errors.js";
 import type { Attributes } from "../../image.js";
+import type { Pixels } from "../pixels.js";
 import { deviceUid, segmentsOf, type DicomKind, type Subject } from "./common.js";
 import type { DicomObject } from "./dataset.js";
-import type { Pixels } from "./sc.js";
-import { segmentValues, type FrameOutputs } from "./seg.js";
+import { segmentPlanes, type FrameOutputs } from "./seg.js";
 import { anatomyOfSeries, patientAndStudy, type SourceFrame } from "./source.js";
 
 export interface Written {
@@ -153,7 +153,7 @@ async function checkMasks(
     throw wrong("seg", "its size is not the source's");
   if (image.frameCount !== segments.length * subject.image.frameCount || frames.length !== image.frameCount)
     throw wrong("seg", "it has not one frame for each segment and source frame");
-  const valuesAt = segmentValues(subject.model, outputs, rows * columns);
+  const planeAt = segmentPlanes(subject.model, outputs, rows * columns);
   const sources = new Map(subject.ids.frames.map((source, index) => [sourceKey(source), index]));
   const seen = new Set<string>();
   for (const [index, groups] of frames.entries()) {
@@ -163,11 +163,8 @@ async function checkMasks(
     if (segment === undefined || frame === undefined)
       throw wrong("seg", `its frame ${index + 1} is of no segment or no source frame`);
     checkPlace(groups, subject, frame, index);
-    const pixels = await image.frame(index);
-    const valueOf = valuesAt(segment, frame);
-    for (let pixel = 0; pixel < pixels.length; pixel++)
-      if (pixels[pixel] !== valueOf(pixel))
-        throw wrong("seg", `its frame ${index + 1} is not the mask of the model's output`);
+    if (Buffer.compare(await image.frame(index), planeAt(segment, frame)) !== 0)
+      throw wrong("seg", `its frame ${index + 1} is not the mask of the model's output`);
     seen.add(`${segment.number} ${frame}`);
   }
   if (seen.size !== frames.length)

@@ -4,10 +4,11 @@ import type { OutputKind } from "../../manifest.js";
 import type { ResultFile } from "../commit.js";
 import { sha256 } from "../files.js";
 import { objectName } from "../names.js";
+import type { Pixels } from "../pixels.js";
 import type { OutputFile } from "../receipt.js";
 import { checkObjects, type Written } from "./check.js";
 import type { DicomKind, Subject } from "./common.js";
-import { pixelsOf, secondaryCapture } from "./sc.js";
+import { secondaryCapture } from "./sc.js";
 import { segmentation, type FrameOutputs } from "./seg.js";
 import { sourceIds, type SourceIds } from "./source.js";
 import { structuredReport, type Predecessor, type Said } from "./sr.js";
@@ -28,7 +29,7 @@ export interface ObjectsRequest {
   /** Base name of the results. */
   name: string;
   /** The overlay, and the frames (from 0) that it shows; called where a secondary capture is wanted. */
-  picture: () => Promise<{ png: Uint8Array; frames: readonly number[] }>;
+  picture: () => Promise<{ pixels: Pixels; frames: readonly number[] }>;
   predecessor?: Predecessor | undefined;
 }
 
@@ -86,9 +87,8 @@ async function build(
   const seg = kinds.includes("seg") && outputs !== undefined ? segmentation(subject, outputs) : undefined;
   if (seg !== undefined) written.push({ kind: "seg", object: seg });
   if (kinds.includes("sc")) {
-    const { png, frames } = await picture();
-    const pixels = await pixelsOf(png);
-    written.push({ kind: "sc", object: await secondaryCapture(subject, pixels, frames), pixels });
+    const { pixels, frames } = await picture();
+    written.push({ kind: "sc", object: secondaryCapture(subject, pixels, frames), pixels });
   }
   if (kinds.includes("sr"))
     written.push({ kind: "sr", object: structuredReport({ subject, said, seg, predecessor }) });

@@ -1,5 +1,5 @@
 /** The overlay picture for viewers that show neither reports nor segmentations: Secondary Capture (PS3.3 A.8). */
-import sharp from "sharp";
+import type { Pixels } from "../pixels.js";
 import { codeItem, commonModules, freeText, lossiness, seedOf, type Subject } from "./common.js";
 import { dcm } from "./content.js";
 import { dicomObject, type DicomObject } from "./dataset.js";
@@ -8,34 +8,16 @@ import { anatomyOfSeries, referenced } from "./source.js";
 
 export const SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7";
 
-/** A picture's pixels, RGB by pixel in 8 bits. */
-export interface Pixels {
-  rows: number;
-  columns: number;
-  rgb: Uint8Array;
-}
-
-/** @param png the overlay as it is written beside the receipt */
-export async function pixelsOf(png: Uint8Array): Promise<Pixels> {
-  const { data, info } = await sharp(png)
-    .removeAlpha()
-    .toColourspace("srgb")
-    .raw()
-    .toBuffer({ resolveWithObject: true });
-  if (info.channels !== 3) throw new Error("The overlay is a colour picture");
-  return { rows: info.height, columns: info.width, rgb: data };
-}
-
 /**
  * In RLE Lossless: these pictures are plain over wide areas and shrink to a fifth, which counts where every slice of a
  * study has one; of the compressions it is the one without colour transforms and the one that most readers have.
  * @param frames of the image (from 0) that the picture shows
  */
-export async function secondaryCapture(
+export function secondaryCapture(
   subject: Subject,
   { rows, columns, rgb }: Pixels,
   frames: readonly number[],
-): Promise<DicomObject> {
+): DicomObject {
   const { image, attributes, ids, model } = subject;
   const sources = frames.flatMap((frame) => ids.frames[frame] ?? []);
   if (sources.length === 0) throw new Error("The picture is of frames of the image");
@@ -73,7 +55,7 @@ export async function secondaryCapture(
       BitsStored: 8,
       HighBit: 7,
       PixelRepresentation: 0,
-      PixelData: await rleFrame(rgb, rows, columns),
+      PixelData: rleFrame(rgb, rows, columns),
     },
     seedOf(subject),
     RLE_LOSSLESS,

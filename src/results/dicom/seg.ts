@@ -39,27 +39,32 @@ export function segFrameNumber(segment: number, frame: number, frames: number): 
   return (segment - 1) * frames + frame + 1;
 }
 
-/** The value of a frame's pixel in a segment: 0 or 1 in a mask, 0 to 255 among probabilities. */
-export type ValuesOf = (segment: Segment, frame: number) => (pixel: number) => number;
+/** The pixels of a frame in a segment, one byte each: 0 or 1 in a mask, 0 to 255 among probabilities. */
+export type PlanesOf = (segment: Segment, frame: number) => Uint8Array;
 
 /** @throws Error where an output is no segmentation of the image's size: the engine's contract is broken */
-export function maskOf(outputs: FrameOutputs, pixels: number): ValuesOf {
+export function maskOf(outputs: FrameOutputs, pixels: number): PlanesOf {
   return (segment, frame) => {
     const { mask, overlapping } = segmentationAt(outputs, segment, frame, pixels);
-    if (!overlapping) return (pixel) => (mask[pixel] === segment.index + 1 ? 1 : 0);
-    const plane = segment.index * pixels;
-    return (pixel) => (mask[plane + pixel] === 0 ? 0 : 1);
+    const plane = new Uint8Array(pixels);
+    const from = overlapping ? segment.index * pixels : 0;
+    const label = segment.index + 1;
+    for (let pixel = 0; pixel < pixels; pixel++) {
+      const value = mask[from + pixel] ?? 0;
+      plane[pixel] = (overlapping ? value !== 0 : value === label) ? 1 : 0;
+    }
+    return plane;
   };
 }
 
 /** Probabilities in steps of 1/255. @throws as maskOf, and where the output has none */
-export function fractionsOf(outputs: FrameOutputs, pixels: number): ValuesOf {
+export function fractionsOf(outputs: FrameOutputs, pixels: number): PlanesOf {
   return (segment, frame) => {
     const { fractions } = segmentationAt(outputs, segment, frame, pixels);
     const plane = segment.index * pixels;
     if (fractions === undefined || fractions.length < plane + pixels)
       throw new Error("A fractional segmentation has a plane of probabilities for every label");
-    return (pixel) => fractions[plane + pixel] ?? 0;
+    return fractions.subarray(plane, plane + pixels);
   };
 }
 
@@ -71,32 +76,29 @@ function segmentationAt(outputs: FrameOutputs, segment: Segment, frame: number, 
 }
 
 /** How a model's segments are written: all of a kind, as the manifest says. */
-export function segmentValues(model: Subject["model"], outputs: FrameOutputs, pixels: number): ValuesOf {
+export function segmentPlanes(model: Subject["model"], outputs: FrameOutputs, pixels: number): PlanesOf {
   return model.manifest.outputs.some(isFractional) ? fractionsOf(outputs, pixels) : maskOf(outputs, pixels);
 }
 
 /** Frames of one bit a pixel, one behind the other without padding, the first pixel in the lowest bit (PS3.5 8.1.1). */
-function packed(segments: readonly Segment[], frames: number, pixels: number, maskAt: ValuesOf): Uint8Array {
+function packed(segments: readonly Segment[], frames: number, pixels: number, planeAt: PlanesOf): Uint8Array {
   const bits = new Uint8Array(Math.ceil((segments.length * frames * pixels) / 8));
   let at = 0;
   for (const segment of segments)
     for (let frame = 0; frame < frames; frame++) {
-      const marked = maskAt(segment, frame);
+      const plane = planeAt(segment, frame);
       for (let pixel = 0; pixel < pixels; pixel++, at++)
-        if (marked(pixel) === 1) bits[at >>> 3] = (bits[at >>> 3] ?? 0) | (1 << (at & 7));
+        if (plane[pixel] === 1) bits[at >>> 3] = (bits[at >>> 3] ?? 0) | (1 << (at & 7));
     }
   return bits;
 }
 
 /** The same, one byte a pixel. */
-function bytesOf(segments: readonly Segment[], frames: number, pixels: number, valueAt: ValuesOf) {
+function bytesOf(segments: readonly Segment[], frames: number, pixels: number, planeAt: PlanesOf) {
   const bytes = new Uint8Array(segments.length * frames * pixels);
   let at = 0;
   for (const segment of segments)
-    for (let frame = 0; frame < frames; frame++) {
-      const values = valueAt(segment, frame);
-      for (let pixel = 0; pixel < pixels; pixel++) bytes[at++] = values(pixel);
-    }
+    for (let frame = 0; frame < frames; frame++, at += pixels) bytes.set(planeAt(segment, frame), at);
   return bytes;
 }
 
