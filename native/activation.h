@@ -44,7 +44,9 @@ inline uint8_t InSteps(float probability) {
 
 /// Throws output_invalid for values that are no label indices.
 inline void CheckLabels(std::span<const float> values, int labels, const std::string& tensor) {
-  const auto good = [&](float v) { return v >= 0 && v <= static_cast<float>(labels) && v == std::floor(v); };
+  const auto good = [&](float v) {
+    return v >= 0 && v <= static_cast<float>(labels) && v == static_cast<float>(static_cast<int>(v));
+  };
   if (std::all_of(values.begin(), values.end(), good)) return;
   throw EngineError("output_invalid", "Expected label indices from 0 to " + std::to_string(labels) +
                                           " in the output \"" + tensor + "\", found another value.");

@@ -47,44 +47,36 @@ void DropSmallComponents(const MaskView& mask, uint8_t label, int64_t pixels);
 /// labels and Pixel Padding stay what they are.
 void FillHoles(const MaskView& mask, uint8_t label);
 
+/// Members side by side in one row: pixels [begin, end) by index.
+struct Run {
+  size_t begin = 0;
+  size_t end = 0;
+};
+
+/// Regions of runs in raster order. `first_of_row[y]` is the first run of row y or, where it has none, of a
+/// later one; a last entry is the number of runs. Union-find with the earlier run as root (Rosenfeld and
+/// Pfaltz 1966, by runs).
+Components JoinRuns(const std::vector<Run>& runs, const std::vector<size_t>& first_of_row, int columns,
+                    int neighbours);
+
 template <typename Member>
 Components FindComponents(int rows, int columns, int neighbours, const Member& member) {
-  Components found;
-  found.labels.assign(static_cast<size_t>(rows) * static_cast<size_t>(columns), 0);
-  std::vector<size_t> open;
-  for (size_t seed = 0; seed < found.labels.size(); ++seed) {
-    if (found.labels[seed] != 0 || !member(seed)) continue;
-    const auto number = static_cast<int32_t>(found.regions.size() + 1);
-    Components::Region region{0, rows, columns, -1, -1, false};
-    found.labels[seed] = number;
-    open.push_back(seed);
-    while (!open.empty()) {
-      const size_t at = open.back();
-      open.pop_back();
-      const int y = static_cast<int>(at / static_cast<size_t>(columns));
-      const int x = static_cast<int>(at % static_cast<size_t>(columns));
-      ++region.pixels;
-      region.top = y < region.top ? y : region.top;
-      region.bottom = y > region.bottom ? y : region.bottom;
-      region.left = x < region.left ? x : region.left;
-      region.right = x > region.right ? x : region.right;
-      for (int dy = -1; dy <= 1; ++dy) {
-        for (int dx = -1; dx <= 1; ++dx) {
-          if ((dy == 0 && dx == 0) || (neighbours == 4 && dy != 0 && dx != 0)) continue;
-          if (y + dy < 0 || y + dy >= rows || x + dx < 0 || x + dx >= columns) continue;
-          const size_t next =
-              static_cast<size_t>(y + dy) * static_cast<size_t>(columns) + static_cast<size_t>(x + dx);
-          if (found.labels[next] != 0 || !member(next)) continue;
-          found.labels[next] = number;
-          open.push_back(next);
-        }
-      }
+  const auto width = static_cast<size_t>(columns);
+  std::vector<Run> runs;
+  std::vector<size_t> first_of_row;
+  for (size_t y = 0; y < static_cast<size_t>(rows); ++y) {
+    first_of_row.push_back(runs.size());
+    const size_t end = (y + 1) * width;
+    for (size_t at = y * width; at < end;) {
+      while (at < end && !member(at)) ++at;
+      if (at == end) break;
+      const size_t begin = at;
+      while (at < end && member(at)) ++at;
+      runs.push_back({begin, at});
     }
-    region.touches_border =
-        region.top == 0 || region.left == 0 || region.bottom == rows - 1 || region.right == columns - 1;
-    found.regions.push_back(region);
   }
-  return found;
+  first_of_row.push_back(runs.size());
+  return JoinRuns(runs, first_of_row, columns, neighbours);
 }
 
 }  // namespace radserve

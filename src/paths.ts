@@ -284,11 +284,16 @@ export async function openOutputFolder(
     throw error;
   }
   const { fd, realPath } = held;
+  let isOpen = true;
   return {
     fdPath: descriptorPath(fd),
     realPath,
     name: nameOf(realPath, target),
-    close: () => closeSync(fd),
+    close() {
+      // The number may be another file's by the second time
+      if (isOpen) closeSync(fd);
+      isOpen = false;
+    },
   };
 }
 

@@ -134,8 +134,11 @@ async function direct(
     );
     return answers.filter(({ status }) => status === "rejected").length;
   };
-  await all(files.slice(0, Math.ceil(files.length / 10)), "warm");
-  const began = performance.now();
+  // As warm as a server that has worked for a while: every thread compiles for itself
+  let began = performance.now();
+  for (let i = 0; i === 0 || performance.now() - began < WARM_UP_MS; i++)
+    await all(files.slice(0, Math.ceil(files.length / 10)), `warm-${i}`);
+  began = performance.now();
   const failed = await all(files, "direct");
   const seconds = (performance.now() - began) / 1000;
   await pool.close();

@@ -8,6 +8,8 @@
  *     .NAME.radserve/files/          new files not yet in place
  *     .NAME.radserve/previous/       the old result's files, to be deleted, or to go back if this one fails
  *     .NAME.radserve/previous.json   the old result's receipt
+ *
+ * A receipt without files where no result lies needs none of this: it is staged, and renamed straight into place.
  */
 import { closeSync, constants, fstatSync } from "node:fs";
 import { lstat, mkdir, readdir, rename, rm, rmdir, unlink } from "node:fs/promises";

@@ -166,11 +166,13 @@ function raw({ width, height, rgb }: Picture): Sharp {
 }
 
 function encode(image: Sharp): Promise<Uint8Array> {
-  return image
-    .removeAlpha()
-    // Half the time of level 6 for 4 % more bytes
-    .png({ compressionLevel: 4, adaptiveFiltering: false, palette: false })
-    .toBuffer();
+  return (
+    image
+      .removeAlpha()
+      // Half the time of level 6 for 4 % more bytes
+      .png({ compressionLevel: 4, adaptiveFiltering: false, palette: false })
+      .toBuffer()
+  );
 }
 
 function blank(width: number, height: number): Picture {
