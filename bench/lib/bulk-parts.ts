@@ -1,9 +1,11 @@
 /**
  * The parts of one image on one core, and the same images through the worker threads without the queue; processes of
- * their own, so that nothing else runs in them: `taskset -c 0 node bulk-parts.js MODELS OUTPUT KINDS FILE...` and
- * `node bulk-parts.js --direct MODELS OUTPUT KINDS FILE...`. They print JSON.
+ * their own, so that nothing else runs in them: `taskset -c 0 node bulk-parts.js MODELS OUTPUT KINDS LIST` and
+ * `node bulk-parts.js --direct MODELS OUTPUT KINDS LIST`. LIST is a file
+ * with the images as JSON. They print JSON.
  */
 import { randomUUID } from "node:crypto";
+import { readFileSync } from "node:fs";
 import os from "node:os";
 import { join } from "node:path";
 import { ELEMENT_BYTES } from "../../src/element-bytes.js";
@@ -147,7 +149,8 @@ async function direct(
 
 const words = process.argv.slice(2);
 const withPool = words[0] === "--direct";
-const [directory = "", output = "", kinds = "", ...files] = withPool ? words.slice(1) : words;
+const [directory = "", output = "", kinds = "", list = ""] = withPool ? words.slice(1) : words;
+const files = JSON.parse(readFileSync(list, "utf8")) as string[];
 const engine = createEngine({ provider: "cpu" });
 const models = await loadModels({ directory, engine, providers: ["cpu"], log: createLog("error") });
 const work = withPool ? direct : parts;
