@@ -60,6 +60,7 @@ export class NameLock {
   readonly #timer: NodeJS.Timeout;
   #place: Place | undefined;
   #beats = 0;
+  #released = false;
   #beating: Promise<void> = Promise.resolve();
 
   private constructor(path: string, fd: number, owner: Owner) {
@@ -128,6 +129,9 @@ export class NameLock {
   }
 
   async release(): Promise<void> {
+    // The descriptor's number may be another file's by the second time
+    if (this.#released) return;
+    this.#released = true;
     clearInterval(this.#timer);
     await this.#beating;
     try {
