@@ -53,7 +53,7 @@ t.test("roles api and worker", { skip: withoutAddon }, async (t) => {
       counts: { queued: IMAGES, running: 0, succeeded: 0 },
     });
     t.match(
-      await api.job(second),
+      await api.until(second, ({ state }) => state === "paused"),
       { total: null, paused_reason: { code: "no_worker" } },
       "nor is it scanned",
     );
