@@ -97,11 +97,20 @@ export class NodeRival {
 
   async run(setting: RivalSetting): Promise<LoadResult> {
     this.#child.send(setting);
-    const ended = once(this.#child, "exit").then(() => {
+    const answered = new AbortController();
+    const { signal } = answered;
+    const ended = once(this.#child, "exit", { signal }).then(() => {
       throw new Error("The process of onnxruntime-node has ended.");
     });
-    const [result] = (await Promise.race([once(this.#child, "message"), ended])) as [LoadResult];
-    return result;
+    try {
+      const [result] = (await Promise.race([once(this.#child, "message", { signal }), ended])) as [
+        LoadResult,
+      ];
+      return result;
+    } finally {
+      ended.catch(() => undefined);
+      answered.abort();
+    }
   }
 
   stop(): void {
