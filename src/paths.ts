@@ -9,9 +9,10 @@ import { closeSync, constants, readlinkSync } from "node:fs";
 import { access, lstat, mkdir, open, readlink, stat, statfs, type FileHandle } from "node:fs/promises";
 import path from "node:path";
 import { descriptorPath, openDescriptor } from "./descriptor.js";
+import { errno } from "./errno.js";
 import { RadserveError } from "./errors.js";
 import { translateIn, type PathMapping } from "./path-map.js";
-import { errno, isInside, leadsInside, type Root } from "./roots.js";
+import { isInside, leadsInside, type Root } from "./roots.js";
 import { isMarked, shareMissing } from "./share.js";
 
 /** Something that lies inside the roots, held open; `close` it when the work is done. */

@@ -1,6 +1,7 @@
 /** The folders that paths must lie in: those of the settings, and what a token leaves of them. */
 import { lstat, realpath, stat } from "node:fs/promises";
 import path from "node:path";
+import { errno } from "./errno.js";
 
 /**
  * A folder that a token narrows a root of the server to. It need not exist yet; what is made for it is made inside
@@ -50,11 +51,6 @@ export function leadsInside(
   return roots.some(
     (root) => typeof root !== "string" && isInside(realPath, [root.within]) && isInside(end, [root]),
   );
-}
-
-/** The system's name of a fault; empty where it is none of the system's. */
-export function errno(thrown: unknown): string {
-  return thrown instanceof Error && "code" in thrown && typeof thrown.code === "string" ? thrown.code : "";
 }
 
 /**

@@ -5,8 +5,8 @@
  * and under every mount, also for a box on which the folder is no mount point, and whatever device it gets next time.
  */
 import { lstat, readFile } from "node:fs/promises";
+import { errno } from "./errno.js";
 import { RadserveError } from "./errors.js";
-import { errno } from "./roots.js";
 import { explained, syncFolder, writeDurably } from "./results/files.js";
 
 export const SHARE_MARK = ".radserve-share";

@@ -1,8 +1,7 @@
 /**
  * The parts of one image on one core, and the same images through the worker threads without the queue; processes of
  * their own, so that nothing else runs in them: `taskset -c 0 node bulk-parts.js MODELS OUTPUT KINDS LIST` and
- * `node bulk-parts.js --direct MODELS OUTPUT KINDS LIST`. LIST is a file
- * with the images as JSON. They print JSON.
+ * `node bulk-parts.js --direct MODELS OUTPUT KINDS LIST`. LIST is a file with the images as JSON. They print JSON.
  */
 import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";

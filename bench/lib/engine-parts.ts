@@ -5,7 +5,7 @@ import { join } from "node:path";
 import type { Engine, InferResult, Plane, Tensor } from "../../src/engine.js";
 import type { ModelSet } from "../../src/models.js";
 import { idOf, NETWORKS, picture, withVersion, type Network } from "./engine-models.js";
-import { closedLoop, type LoadResult, type NodeRival } from "./node-rival.js";
+import { closedLoop, plainInput, type LoadResult, type NodeRival } from "./node-rival.js";
 import type { Raw, RawSetting } from "./raw.js";
 import { median } from "./statistics.js";
 
@@ -45,8 +45,7 @@ const ours = (bench: Bench, name: Network, concurrency: number, plane: Plane) =>
 function oursPlain(bench: Bench, name: Network, concurrency: number): Promise<LoadResult> {
   const id = idOf(bench.set, name);
   const { side } = NETWORKS[name];
-  const values = Float32Array.from({ length: side * side }, (_, i) => (i % 255) / 127 - 1);
-  const data = new Uint8Array(values.buffer);
+  const data = new Uint8Array(plainInput(side, side).buffer);
   const x: Tensor = { name: "x", dtype: "float32", shape: [1, 1, side, side], data };
   return closedLoop(concurrency, bench.seconds, () => bench.engine.runTensors(id, [x]));
 }

@@ -36,6 +36,10 @@ export interface LoadResult {
   delayP99: number;
 }
 
+/** What every plain loop is fed, raw_ort.cc's too. */
+export const plainInput = (height: number, width: number): Float32Array =>
+  Float32Array.from({ length: height * width }, (_, i) => (i % 255) / 127 - 1);
+
 /** Calls `work` from `concurrency` loops until the time is over. */
 export async function closedLoop(
   concurrency: number,
@@ -69,7 +73,7 @@ export async function closedLoop(
 async function measure(ort: Ort, s: RivalSetting): Promise<LoadResult> {
   const options = { intraOpNumThreads: s.threads, interOpNumThreads: 1, executionMode: "sequential" };
   const session = await ort.InferenceSession.create(s.model, options);
-  const data = Float32Array.from({ length: s.height * s.width }, (_, i) => (i % 255) / 127 - 1);
+  const data = plainInput(s.height, s.width);
   const x = new ort.Tensor("float32", data, [1, 1, s.height, s.width]);
   await session.run({ x });
   return closedLoop(s.concurrency, s.seconds, () => session.run({ x }));
@@ -89,28 +93,22 @@ function install(folder: string): string {
 
 export class NodeRival {
   readonly #child: ChildProcess;
+  /** Only ever fails. */
+  readonly #ended: Promise<never>;
 
   /** @param folder where the package may be installed */
   constructor(folder: string) {
     this.#child = fork(fileURLToPath(import.meta.url), [install(folder)]);
+    this.#ended = once(this.#child, "exit").then(() => {
+      throw new Error("The process of onnxruntime-node has ended.");
+    });
+    this.#ended.catch(() => undefined);
   }
 
   async run(setting: RivalSetting): Promise<LoadResult> {
     this.#child.send(setting);
-    const answered = new AbortController();
-    const { signal } = answered;
-    const ended = once(this.#child, "exit", { signal }).then(() => {
-      throw new Error("The process of onnxruntime-node has ended.");
-    });
-    try {
-      const [result] = (await Promise.race([once(this.#child, "message", { signal }), ended])) as [
-        LoadResult,
-      ];
-      return result;
-    } finally {
-      ended.catch(() => undefined);
-      answered.abort();
-    }
+    const [result] = (await Promise.race([once(this.#child, "message"), this.#ended])) as [LoadResult];
+    return result;
   }
 
   stop(): void {

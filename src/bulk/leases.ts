@@ -13,9 +13,9 @@ import type { ItemResult } from "./messages.js";
 export const LEASE_SECONDS = 12;
 export const BEAT_MS = 3_000;
 /**
- * How sure it is that an item that ran alone ended its process: a process that crashed under its supervisor's eyes
- * did so twice at most, while one that was killed or vanished with its supervisor may have been ended by anybody (or by
- * the system, when an image took all memory), which counts after five times.
+ * How much an item is to blame for the end of a process in which it ran alone; one with the most has failed. A crash
+ * that the supervisor saw is certain: two are enough. Who was killed, or vanished with its supervisor, may have been
+ * ended by anybody, or by the system when an image took all memory: five are.
  */
 const CERTAIN = 5;
 const UNCERTAIN = 2;
@@ -125,7 +125,8 @@ function freeItems(
     if (gone.length === 0) return [];
     const error: ErrorObject = {
       error: "engine_crash",
-      message: `The server ended again and again while this image ran alone. The others went on. Report the file and its models.`,
+      message:
+        "The server ended again and again while this image ran alone. The others went on. Report the file and its models.",
     };
     const { rows: items } = await client.query<FreedItem>(
       `update radserve.item i set

@@ -6,6 +6,7 @@ import { randomUUID } from "node:crypto";
 import path from "node:path";
 import { Worker } from "node:worker_threads";
 import type { Config } from "../config.js";
+import { errno } from "../errno.js";
 import { asRadserveError, RadserveError } from "../errors.js";
 import { faultForLog, type Logger } from "../log.js";
 import type { ModelEntry } from "../models.js";
@@ -177,17 +178,12 @@ export class BulkService {
       outcome = { ok: true, result: resultOf(answer) };
     } catch (thrown) {
       const error = asRadserveError(thrown);
-      outcome = { ok: false, error: error.toObject(), ...errnoOf(error) };
+      const code = errno(error.cause);
+      outcome = { ok: false, error: error.toObject(), ...(code === "" ? {} : { errno: code }) };
     }
     this.#running.delete(id);
     this.#tell({ type: "ended", id, outcome });
   }
-}
-
-function errnoOf({ cause }: Error): { errno?: string } {
-  return cause instanceof Error && "code" in cause && typeof cause.code === "string"
-    ? { errno: cause.code }
-    : {};
 }
 
 function resultOf(answer: Answer): ItemResult {

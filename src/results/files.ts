@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { closeSync, constants, fstatSync } from "node:fs";
 import { rename, statfs } from "node:fs/promises";
 import { fillFrom, openDescriptor, syncDescriptor, writeAll } from "../descriptor.js";
+import { errno } from "../errno.js";
 import { RadserveError } from "../errors.js";
 
 /** Of a file that is hashed, held in memory at once. */
@@ -11,9 +12,6 @@ const CHUNK_BYTES = 2 ** 20;
 export function sha256(bytes: Uint8Array): string {
   return createHash("sha256").update(bytes).digest("hex");
 }
-
-const errno = (error: unknown): string | undefined =>
-  error instanceof Error ? (error as NodeJS.ErrnoException).code : undefined;
 
 /** For `.catch`: the value where the file does not exist, or was removed by another machine; any other error goes on. */
 export function ifMissing<T>(value: T): (error: unknown) => T {
@@ -127,7 +125,7 @@ export async function explained<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    const fault = FAULTS[errno(error) ?? ""];
+    const fault = FAULTS[errno(error)];
     if (fault === undefined) throw error;
     throw new RadserveError(fault[0], fault[1], { errno: errno(error) }, { cause: error });
   }

@@ -165,14 +165,12 @@ function raw({ width, height, rgb }: Picture): Sharp {
   return sharp(rgb, { raw: { width, height, channels: 3 } });
 }
 
+/** Level 4 takes half the time of level 6 for 4 % more bytes. */
 function encode(image: Sharp): Promise<Uint8Array> {
-  return (
-    image
-      .removeAlpha()
-      // Half the time of level 6 for 4 % more bytes
-      .png({ compressionLevel: 4, adaptiveFiltering: false, palette: false })
-      .toBuffer()
-  );
+  return image
+    .removeAlpha()
+    .png({ compressionLevel: 4, adaptiveFiltering: false, palette: false })
+    .toBuffer();
 }
 
 function blank(width: number, height: number): Picture {
