@@ -120,7 +120,9 @@ const settings = {
     .min(1)
     .max(1024)
     .optional()
-    .describe("Worker threads that read and write images (default: one a core)"),
+    .describe(
+      "Worker threads that read and write images, and as many again for those of bulk jobs (default: one a core)",
+    ),
   max_queue: z.int().min(1).default(1000).describe("Requests that may wait; beyond them 503 overloaded"),
   body_limit: size
     .default(8 * 1024 * 1024)

@@ -18,8 +18,10 @@ const LAST_WORD_MS = 100;
 
 /** Images in flight on one thread: while one waits for the disk or the engine, another is decoded. */
 const TASKS_PER_THREAD = 4;
-/** Of these, those that bulk may have: a single request always finds a place. */
-const BULK_PER_THREAD = 3;
+/** Of the threads of bulk work (setpriority(2)): a single request's threads take a core from them at once. */
+const BULK_NICENESS = 10;
+/** Threads of bulk work end when there was none for so long. */
+const BULK_IDLE_MS = 60_000;
 
 export interface PoolOptions {
   threads: number;
@@ -47,13 +49,22 @@ interface Waiting {
   reject: (error: RadserveError) => void;
 }
 
+/** Threads of one kind. Single requests have their own: they would wait behind each step of an image of a bulk job. */
+interface Crew {
+  piscina: Piscina<WorkerTask, WorkerResult>;
+  /** The one that goes first stands first. */
+  lines: InferTask["priority"][];
+  running: number;
+}
+
 export class InferencePool {
-  readonly #piscina: Piscina<WorkerTask, WorkerResult>;
+  readonly #single: Crew;
+  readonly #bulk: Crew;
   readonly #lines: Record<InferTask["priority"], Waiting[]> = { stat: [], routine: [], bulk: [] };
   readonly #running = new Map<number, Waiting>();
+  /** Tasks that a crew may have at once. */
   readonly #width: number;
   readonly #models = new ModelSharer();
-  #bulkRunning = 0;
   #lastCancelId = 0;
   /** How many tasks run, for the threads to see: one that is alone may use the other cores. */
   readonly #runningCount = new Int32Array(new SharedArrayBuffer(4));
@@ -62,26 +73,31 @@ export class InferencePool {
 
   constructor(private readonly options: PoolOptions) {
     this.#width = options.threads * TASKS_PER_THREAD;
-    this.#piscina = new Piscina<WorkerTask, WorkerResult>({
+    this.#single = this.#crew(["stat", "routine"], { minThreads: options.threads }, 0);
+    this.#bulk = this.#crew(["bulk"], { minThreads: 0, idleTimeout: BULK_IDLE_MS }, BULK_NICENESS);
+  }
+
+  #crew(lines: Crew["lines"], lives: { minThreads: number; idleTimeout?: number }, niceness: number): Crew {
+    const { threads, engine, outputs, log } = this.options;
+    const piscina = new Piscina<WorkerTask, WorkerResult>({
       filename: new URL("./worker.js", import.meta.url).href,
-      minThreads: options.threads,
-      maxThreads: options.threads,
+      ...lives,
+      maxThreads: threads,
       concurrentTasksPerWorker: TASKS_PER_THREAD,
       // A thread that blocks in Atomics.wait runs no timers and closes no files.
       atomics: "disabled",
       workerData: {
-        engine: options.engine,
-        outputs: options.outputs,
+        engine,
+        outputs,
         running: this.#runningCount,
-        threads: options.threads,
+        threads,
+        niceness,
       } satisfies WorkerOptions,
     });
-    this.#piscina.on("error", (error: unknown) => {
-      options.log.error(
-        { fault: error instanceof Error ? error.name : typeof error },
-        "a worker thread failed",
-      );
+    piscina.on("error", (error: unknown) => {
+      log.error({ fault: error instanceof Error ? error.name : typeof error }, "a worker thread failed");
     });
+    return { piscina, lines, running: 0 };
   }
 
   /** Single requests that wait. */
@@ -91,7 +107,7 @@ export class InferencePool {
 
   /** Images of bulk jobs that may be read, inferred and written at once. */
   get bulkWidth(): number {
-    return this.options.threads * BULK_PER_THREAD;
+    return this.#width;
   }
 
   /** A number that no other task of this process has. */
@@ -110,7 +126,7 @@ export class InferencePool {
         reject(shuttingDown());
         return;
       }
-      const full = this.#running.size >= this.#width && this.queued >= this.options.maxQueue;
+      const full = this.#single.running >= this.#width && this.queued >= this.options.maxQueue;
       // Bulk takes no more than it was told may run; its line is its own.
       if (full && task.priority !== "bulk") {
         reject(
@@ -178,7 +194,7 @@ export class InferencePool {
 
   async close(): Promise<void> {
     this.#stopping = true;
-    await this.#piscina.destroy();
+    await Promise.all([this.#single.piscina.destroy(), this.#bulk.piscina.destroy()]);
   }
 
   #expire(waiting: Waiting, deadline: number): void {
@@ -201,8 +217,11 @@ export class InferencePool {
     );
   }
 
-  #remove(wanted: (entry: Waiting) => boolean): Waiting | undefined {
-    for (const line of [this.#lines.stat, this.#lines.routine, this.#lines.bulk]) {
+  #remove(
+    wanted: (entry: Waiting) => boolean,
+    lines: Crew["lines"] = ["stat", "routine", "bulk"],
+  ): Waiting | undefined {
+    for (const line of lines.map((name) => this.#lines[name])) {
       const at = line.findIndex(wanted);
       if (at === -1) continue;
       const [entry] = line.splice(at, 1);
@@ -213,23 +232,23 @@ export class InferencePool {
   }
 
   #next(): void {
-    while (this.#running.size < this.#width) {
-      const bulk = this.#bulkRunning < this.bulkWidth;
-      const entry = this.#remove(({ task }) => bulk || task.priority !== "bulk");
-      if (entry === undefined) break;
-      void this.#start(entry);
-    }
+    for (const crew of [this.#single, this.#bulk])
+      while (crew.running < this.#width) {
+        const entry = this.#remove(() => true, crew.lines);
+        if (entry === undefined) break;
+        void this.#start(entry, crew);
+      }
     if (this.#running.size === 0 && this.queued === 0 && this.#lines.bulk.length === 0) this.#idle?.();
   }
 
-  async #start(entry: Waiting): Promise<void> {
+  async #start(entry: Waiting, crew: Crew): Promise<void> {
     const { task } = entry;
     this.#running.set(task.cancelId, entry);
-    if (task.priority === "bulk") this.#bulkRunning += 1;
+    crew.running += 1;
     Atomics.store(this.#runningCount, 0, this.#running.size);
     if (task.deadline !== undefined) this.#limit(entry, task.deadline);
     try {
-      const result = await this.#piscina.run({
+      const result = await crew.piscina.run({
         task,
         models: this.#models.share(this.options.models()),
       });
@@ -247,7 +266,7 @@ export class InferencePool {
     } finally {
       clearTimeout(entry.timer);
       this.#running.delete(task.cancelId);
-      if (task.priority === "bulk") this.#bulkRunning -= 1;
+      crew.running -= 1;
       Atomics.store(this.#runningCount, 0, this.#running.size);
       entry.ended?.();
       this.#next();

@@ -1,4 +1,5 @@
 /** One worker thread: reads, infers and writes images; only paths, small JSON and numbers come in and go out. */
+import os from "node:os";
 import { workerData } from "node:worker_threads";
 import { shareDecoding } from "./dicom/decoders.js";
 import { createEngine, type Engine, type EngineOptions } from "./engine.js";
@@ -16,9 +17,12 @@ export interface WorkerOptions {
   /** How many tasks run on all threads together. */
   running: Int32Array;
   threads: number;
+  /** Of this thread (setpriority(2)), where the system has that for threads. */
+  niceness: number;
 }
 
 const options = workerData as WorkerOptions;
+if (process.platform === "linux") os.setPriority(0, options.niceness);
 shareDecoding(() => Atomics.load(options.running, 0) <= 1, options.threads - 1);
 
 export interface WorkerTask {

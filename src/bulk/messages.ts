@@ -67,10 +67,20 @@ export interface ThreadOptions {
   window: number;
 }
 
+export interface ItemToRun {
+  id: number;
+  task: Omit<InferTask, "cancelId" | "priority">;
+}
+
+export interface EndedItem {
+  id: number;
+  outcome: ItemOutcome;
+}
+
 export type ToThread =
   | { type: "call"; id: number; call: BulkCall }
   | { type: "models"; entries: readonly ModelEntry[]; ready: boolean }
-  | { type: "ended"; id: number; outcome: ItemOutcome }
+  | { type: "ended"; items: readonly EndedItem[] }
   /** Take no more items; `close` follows when those in flight have ended. */
   | { type: "stop" }
   | { type: "close" };
@@ -78,6 +88,6 @@ export type ToThread =
 export type FromThread =
   | { type: "answer"; id: number; answer: BulkAnswer }
   | { type: "refusal"; id: number; error: ErrorObject; fault?: Record<string, unknown> }
-  | { type: "run"; id: number; task: Omit<InferTask, "cancelId" | "priority"> }
+  | { type: "run"; items: readonly ItemToRun[] }
   | { type: "cancel"; id: number }
   | { type: "figures"; figures: BulkFigures };

@@ -28,7 +28,7 @@ import {
   type LeasedItem,
   type Settled,
 } from "./leases.js";
-import type { FromThread, ItemOutcome } from "./messages.js";
+import type { FromThread, ItemOutcome, ItemToRun } from "./messages.js";
 import { asOutcome, judge, withinBase, type Pause } from "./outcome.js";
 import { Pace, ROUND_MS } from "./pace.js";
 import { placeOf, type PlaceOfItem } from "./places.js";
@@ -58,6 +58,9 @@ interface Flying {
   item: LeasedItem;
   place: PlaceOfItem;
 }
+
+/** Where the items of a job that were taken together may write: looked up once for each folder. */
+type Folders = Map<string, ReturnType<typeof withinBase>>;
 
 let lastId = 0;
 
@@ -271,36 +274,41 @@ export class Runner {
     let items = await lease(database.pool, instance, room, suspects);
     // Another box may have taken the last suspect.
     if (suspects && items.length === 0) items = await lease(database.pool, instance, this.#pace.most, false);
-    await Promise.all(items.map((item) => this.#launch(item)));
+    const folders: Folders = new Map();
+    const launched = await Promise.all(items.map((item) => this.#launch(item, folders)));
+    const toRun = launched.filter((one) => one !== undefined);
+    if (toRun.length > 0) this.options.send({ type: "run", items: toRun });
   }
 
-  async #launch(item: LeasedItem): Promise<void> {
-    const { config } = this.options;
+  /** @returns what a worker thread is told; undefined where the item has to wait or has ended */
+  async #launch(item: LeasedItem, folders: Folders): Promise<ItemToRun | undefined> {
     const id = (lastId += 1);
-    const place = placeOf(item.request, item, config.path_map);
+    const place = placeOf(item.request, item, this.options.config.path_map);
     this.#flying.set(id, { item, place });
     try {
       const bounds = await this.#boundsOf(item);
-      const output = await withinBase(item, place, bounds.output);
+      const folder = `${item.job_id} ${place.clientOutputBase}`;
+      const looking = folders.get(folder) ?? withinBase(item, place, bounds.output);
+      folders.set(folder, looking);
+      const output = await looking;
       if ("code" in output) {
         this.#land(id, item, { state: "queued", afterSeconds: 0, counts: false }, output);
-        return;
+        return undefined;
       }
-      this.options.send({
-        type: "run",
-        id,
-        task: {
-          requestId: `${item.job_id}.${item.index}`,
-          inputPath: place.input,
-          outputFolder: place.outputFolder,
-          startedAt: item.created_at.toISOString(),
-          roots: { input: bounds.input, output },
-          ...(item.request.models === undefined ? {} : { models: item.request.models }),
-          ...(item.request.outputs === undefined ? {} : { outputs: item.request.outputs }),
-        },
-      });
+      const { models, outputs } = item.request;
+      const task = {
+        requestId: `${item.job_id}.${item.index}`,
+        inputPath: place.input,
+        outputFolder: place.outputFolder,
+        startedAt: item.created_at.toISOString(),
+        roots: { input: bounds.input, output },
+        ...(models === undefined ? {} : { models }),
+        ...(outputs === undefined ? {} : { outputs }),
+      };
+      return { id, task };
     } catch (error) {
       await this.land(id, asOutcome(asRadserveError(error)));
+      return undefined;
     }
   }
 

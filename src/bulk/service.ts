@@ -16,9 +16,11 @@ import type {
   BulkAnswer,
   BulkCall,
   BulkFigures,
+  EndedItem,
   FromThread,
   ItemOutcome,
   ItemResult,
+  ItemToRun,
   ThreadOptions,
   ToThread,
 } from "./messages.js";
@@ -30,6 +32,8 @@ const LONGEST_DELAY_MS = 30_000;
 const HEALTHY_MS = 60_000;
 /** Items beyond those that run, so that no worker thread waits for the database. */
 const SPARE_PER_THREAD = 2;
+/** Items that end within such a time are told to the thread together: each message wakes it. */
+const TOGETHER_MS = 5;
 /** How long the thread may take to write down what has ended. */
 const LAST_WAIT_MS = 5_000;
 
@@ -53,6 +57,8 @@ export class BulkService {
   readonly #waiting = new Map<number, Waiting>();
   /** The thread's number of an item to the pool's. */
   readonly #running = new Map<number, number>();
+  #ended: EndedItem[] = [];
+  #landing: NodeJS.Timeout | undefined;
   #thread: Worker | undefined;
   #startedAt = 0;
   #deaths = 0;
@@ -100,6 +106,7 @@ export class BulkService {
     const thread = this.#thread;
     if (thread === undefined) return;
     const ended = new Promise<void>((resolve) => thread.once("exit", () => resolve()));
+    this.#tellEnded();
     this.#tell({ type: "close" });
     const timer = setTimeout(() => void thread.terminate(), LAST_WAIT_MS);
     await ended;
@@ -140,6 +147,7 @@ export class BulkService {
     this.#waiting.clear();
     for (const cancelId of this.#running.values()) this.options.pool.cancel(cancelId);
     this.#running.clear();
+    this.#ended = [];
     if (this.#stopping) return;
     this.#deaths = Date.now() - this.#startedAt > HEALTHY_MS ? 1 : this.#deaths + 1;
     const wait = Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** (this.#deaths - 1));
@@ -148,7 +156,7 @@ export class BulkService {
   }
 
   #hear(message: FromThread): void {
-    if (message.type === "run") void this.#run(message);
+    if (message.type === "run") for (const item of message.items) void this.#run(item);
     else if (message.type === "cancel") {
       const cancelId = this.#running.get(message.id);
       if (cancelId !== undefined) this.options.pool.cancel(cancelId);
@@ -168,8 +176,9 @@ export class BulkService {
     waiting.reject(RadserveError.fromObject(message.error));
   }
 
-  async #run({ id, task }: Extract<FromThread, { type: "run" }>): Promise<void> {
+  async #run({ id, task }: ItemToRun): Promise<void> {
     const { pool } = this.options;
+    const thread = this.#thread;
     const cancelId = pool.newCancelId();
     this.#running.set(id, cancelId);
     let outcome: ItemOutcome;
@@ -181,8 +190,23 @@ export class BulkService {
       const code = errno(error.cause);
       outcome = { ok: false, error: error.toObject(), ...(code === "" ? {} : { errno: code }) };
     }
+    // The thread that asked has ended: the next one begins its numbers anew, and means another item by this one
+    if (this.#thread !== thread) return;
     this.#running.delete(id);
-    this.#tell({ type: "ended", id, outcome });
+    this.#land({ id, outcome });
+  }
+
+  /** Told together with those that end soon after: each message wakes the bulk thread. */
+  #land(item: EndedItem): void {
+    this.#ended.push(item);
+    this.#landing ??= setTimeout(() => this.#tellEnded(), TOGETHER_MS);
+  }
+
+  #tellEnded(): void {
+    clearTimeout(this.#landing);
+    this.#landing = undefined;
+    if (this.#ended.length > 0) this.#tell({ type: "ended", items: this.#ended });
+    this.#ended = [];
   }
 }
 

@@ -237,7 +237,7 @@ port.on("message", (message: ToThread) => {
       state.parts?.runner.poke();
       break;
     case "ended":
-      void state.parts?.runner.land(message.id, message.outcome);
+      for (const { id, outcome } of message.items) void state.parts?.runner.land(id, outcome);
       break;
     case "stop":
       state.parts?.runner.stop();

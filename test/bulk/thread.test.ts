@@ -1,22 +1,35 @@
 /** The bulk thread that crashes: the thread that serves HTTP goes on, and so does every job. */
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import t from "tap";
-import { bulkPlace, startBulk, writeMany, writeSlice } from "../support/bulk.js";
+import t, { type Test } from "tap";
+import { NameLock } from "../../src/results/lock.js";
+import { bulkPlace, startBulk, writeMany, writeSlice, type Bulk } from "../support/bulk.js";
 import { until } from "../support/postgres.js";
 import { root, withoutAddon } from "../support/server.js";
 
 const CRASHES = 3;
 const IMAGES = 120;
 
-t.test("the bulk thread crashes again and again", { skip: withoutAddon }, async (t) => {
+/** Takes the names of results, so that their images wait. */
+async function take(folder: string, name: string): Promise<NameLock> {
+  const lock = await NameLock.tryTake(folder, name);
+  if (lock === undefined) throw new Error(`The name ${name} is taken`);
+  return lock;
+}
+
+/** A server whose bulk thread crashes whenever a file appears in the folder `crashes`. */
+async function startCrashing(t: Test): Promise<{ bulk: Bulk; crashes: string }> {
   const place = bulkPlace(t);
   const crashes = path.join(place.directory, "crashes");
   mkdirSync(crashes);
   place.environment["NODE_OPTIONS"] = `--import=${path.join(root, "dist/test/support/thread-crasher.js")}`;
   place.environment["TEST_CRASH_FOLDER"] = crashes;
-  const bulk = await startBulk(t, place);
-  const { server } = bulk;
+  return { bulk: await startBulk(t, place), crashes };
+}
+
+t.test("the bulk thread crashes again and again", { skip: withoutAddon }, async (t) => {
+  const { bulk, crashes } = await startCrashing(t);
+  const { server, place } = bulk;
   const serving = server.servingPid();
   const input = path.join(place.input, "many");
   const output = path.join(place.output, "many");
@@ -59,3 +72,53 @@ t.test("the bulk thread crashes again and again", { skip: withoutAddon }, async 
   t.equal(server.servingPid(), serving, "the same process all the while");
   t.equal(ended(), CRASHES);
 });
+
+t.test(
+  "an image that a crashed thread asked for is no image of the next",
+  { skip: withoutAddon },
+  async (t) => {
+    const { bulk, crashes } = await startCrashing(t);
+    const { place, server } = bulk;
+    const output = path.join(place.output, "held");
+    mkdirSync(output);
+    // The same place in the list of both threads: the last of four, and after the first job's rest the last of three
+    const [earlier, next, later] = [
+      ["0.dcm", "1.dcm", "2.dcm", "first.dcm"],
+      ["3.dcm", "4.dcm", "second.dcm"],
+      ["5.dcm"],
+    ].map((names) => ({
+      items: names.map((name) => {
+        const input = path.join(place.input, name);
+        writeSlice(input);
+        return { input_image_path: input, output_folder_path: output };
+      }),
+      outputs: ["json"],
+    }));
+    const [first, second] = [await take(output, "first.dcm"), await take(output, "second.dcm")];
+    t.teardown(() => Promise.all([first.release(), second.release()]));
+
+    const one = await bulk.submit(earlier!);
+    await bulk.until(one, ({ counts }) => counts.succeeded === 3 && counts.running === 1);
+    writeFileSync(path.join(crashes, "1"), "");
+    await server.logged(() => server.log.some(({ msg }) => msg.startsWith("the bulk thread ended")));
+    await until(async () => (await bulk.items(one)).some(({ attempts }) => attempts === 2));
+    const two = await bulk.submit(next!);
+    await bulk.until(two, ({ counts }) => counts.succeeded === 2 && counts.running === 1);
+
+    await first.release();
+    t.match(await bulk.ended(one), { state: "completed", counts: { succeeded: 4 } });
+    // Both runs of the first image have ended, and what ended after them is written down
+    await until(async () =>
+      /^radserve_inferences_running 1$/m.test(await (await fetch(`${server.url}/metrics`)).text()),
+    );
+    await bulk.ended(await bulk.submit(later!));
+    t.match(
+      await bulk.job(two),
+      { finished_at: null, counts: { succeeded: 2, running: 1 } },
+      "the other image still waits for its name",
+    );
+    await second.release();
+    t.match(await bulk.ended(two), { state: "completed", counts: { succeeded: 3 } });
+    t.ok(readdirSync(output).includes("second.dcm.json"));
+  },
+);
