@@ -9,6 +9,7 @@ import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { outputKindSchema } from "./manifest.js";
 import { nearestName, problemsOf } from "./validation.js";
+import { errno } from "./errno.js";
 
 /** A setting that is missing or wrong. The command says so in one line and ends with status 2; nothing is retried. */
 export class ConfigError extends Error {
@@ -273,7 +274,7 @@ function readIfThere(file: string): string | undefined {
   try {
     return readFileSync(file, "utf8");
   } catch (error) {
-    if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
+    if (errno(error) === "ENOENT") return undefined;
     throw new ConfigError(`${file}: cannot be read (${error instanceof Error ? error.message : "unknown"}).`);
   }
 }

@@ -17,6 +17,7 @@ import path from "node:path";
 import { z } from "zod";
 import { ConfigError } from "./config.js";
 import { problemsOf } from "./validation.js";
+import { errno } from "./errno.js";
 
 export const ALGORITHMS = ["HS256", "RS256", "ES256"] as const;
 export type Algorithm = (typeof ALGORITHMS)[number];
@@ -168,7 +169,7 @@ function namesIn(folder: string): string[] {
   try {
     return readdirSync(folder).sort();
   } catch (error) {
-    if (error instanceof Error && "code" in error && error.code === "ENOENT") return [];
+    if (errno(error) === "ENOENT") return [];
     throw new ConfigError(
       `${folder}: cannot be listed (${error instanceof Error ? error.message : "unknown"}).`,
     );
@@ -266,7 +267,7 @@ export async function revokeToken(
     await createPrivately(path.join(revokedIn(folder), nameOf(jti)), "");
     return { known, already: false };
   } catch (error) {
-    if (error instanceof Error && "code" in error && error.code === "EEXIST") return { known, already: true };
+    if (errno(error) === "EEXIST") return { known, already: true };
     throw error;
   }
 }
@@ -333,7 +334,7 @@ export class WatchedKeys implements Keyring {
     } catch (error) {
       if (this.#unreadable) return;
       this.#unreadable = true;
-      const code = error instanceof Error && "code" in error ? String(error.code) : "unknown";
+      const code = errno(error) || "unknown";
       this.report(`The keys folder cannot be read (${code}); the keys known before stay in force.`);
     }
   }

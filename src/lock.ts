@@ -17,6 +17,7 @@ import os from "node:os";
 import path from "node:path";
 import { z } from "zod";
 import { ConfigError } from "./config.js";
+import { errno } from "./errno.js";
 
 const holderSchema = z.object({
   pid: z.int(),
@@ -97,7 +98,7 @@ function tryLink(from: string, to: string): boolean {
     linkSync(from, to);
     return true;
   } catch (error) {
-    if (error instanceof Error && "code" in error && error.code === "EEXIST") return false;
+    if (errno(error) === "EEXIST") return false;
     throw error;
   }
 }

@@ -4,6 +4,7 @@ import { lstat, open, readdir } from "node:fs/promises";
 import { isDicom } from "./dicom/file.js";
 import { seriesFile, seriesImage, type LeftOut, type SeriesFile } from "./dicom/series.js";
 import { seriesInvalid } from "./dicom/volume.js";
+import { errno } from "./errno.js";
 import { RadserveError } from "./errors.js";
 import type { Image, Warning } from "./image.js";
 import type { Opened } from "./paths.js";
@@ -144,7 +145,7 @@ function changed(): RadserveError {
 
 /** Names of files can be names of patients: the system's own message is not passed on. */
 function unreadable(error: unknown): unknown {
-  const code = error instanceof Error && "code" in error ? error.code : undefined;
+  const code = errno(error);
   if (code === "EACCES" || code === "EPERM")
     return new RadserveError(
       "path_not_allowed",

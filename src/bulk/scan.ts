@@ -6,6 +6,7 @@ import { constants, type Dirent } from "node:fs";
 import { open, readdir } from "node:fs/promises";
 import path from "node:path";
 import { accepts } from "../accept.js";
+import { errno } from "../errno.js";
 import { asRadserveError, RadserveError, type ErrorObject } from "../errors.js";
 import type { ModelEntry } from "../models.js";
 import { openInput, type OpenedInput } from "../paths.js";
@@ -169,10 +170,9 @@ function failed(at: string, error: RadserveError): Found {
   return { path: at, is: "failed", error: error.toObject() };
 }
 
-const codeOf = (error: unknown) => (error instanceof Error && "code" in error ? error.code : undefined);
-const isPermission = (error: unknown) => ["EACCES", "EPERM"].includes(codeOf(error) as string);
+const isPermission = (error: unknown) => ["EACCES", "EPERM"].includes(errno(error));
 /** Removed, or swapped for something else, since its folder was read. */
-const isGone = (error: unknown) => ["ENOENT", "ELOOP", "ENXIO"].includes(codeOf(error) as string);
+const isGone = (error: unknown) => ["ENOENT", "ELOOP", "ENXIO"].includes(errno(error));
 
 /**
  * The files of one folder that could be the slices of a series. Where a model takes series and would take this one,

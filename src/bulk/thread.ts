@@ -8,6 +8,7 @@ import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
 import pg from "pg";
+import { errno } from "../errno.js";
 import { asRadserveError, RadserveError } from "../errors.js";
 import { createLog, faultForLog } from "../log.js";
 import type { ModelEntry } from "../models.js";
@@ -40,7 +41,7 @@ async function boxId(): Promise<string> {
   const file = path.join(config.state_dir, "box");
   await mkdir(config.state_dir, { recursive: true, mode: 0o700 });
   await writeFile(file, `${randomUUID()}\n`, { flag: "wx" }).catch((error: unknown) => {
-    if (!(error instanceof Error && "code" in error && error.code === "EEXIST")) throw error;
+    if (errno(error) !== "EEXIST") throw error;
   });
   return (await readFile(file, "utf8")).trim();
 }

@@ -11,6 +11,7 @@ import { readKeys } from "../keys.js";
 import { isInside } from "../roots.js";
 import { VERSION } from "../version.js";
 import { print, type ExitStatus } from "./run.js";
+import { errno } from "../errno.js";
 
 export interface Finding {
   name: string;
@@ -81,7 +82,7 @@ function allowed(folder: string, mode: number): string | undefined {
     accessSync(folder, mode);
     return statSync(folder).isDirectory() ? undefined : "is no folder";
   } catch (error) {
-    return error instanceof Error && "code" in error ? String(error.code) : "cannot be used";
+    return errno(error) || "cannot be used";
   }
 }
 

@@ -4,6 +4,7 @@ import path from "node:path";
 import { requireFolder, type Config } from "../config.js";
 import { createKey, readKeys, someKeys } from "../keys.js";
 import { print, remark, type ExitStatus } from "./run.js";
+import { errno } from "../errno.js";
 
 export interface InitOptions {
   inputRoot?: string[];
@@ -16,7 +17,7 @@ function writeNew(file: string, value: unknown): boolean {
     writeFileSync(file, `${JSON.stringify(value, null, 2)}\n`, { flag: "wx", mode: 0o600 });
     return true;
   } catch (error) {
-    if (error instanceof Error && "code" in error && error.code === "EEXIST") return false;
+    if (errno(error) === "EEXIST") return false;
     throw error;
   }
 }

@@ -1,5 +1,6 @@
 /** The DICOM file around a data set (PS3.10 section 7): preamble, file meta information, transfer syntax. */
 import { inflateRawSync, inflateSync } from "node:zlib";
+import { errno } from "../errno.js";
 import { RadserveError } from "../errors.js";
 import { DataSetAttributes } from "./attributes.js";
 import { dictionaryVr, type Tag } from "./dictionary.js";
@@ -134,7 +135,7 @@ function inflated(walk: Walk, offset: number): Walk {
   try {
     return { ...newWalk(inflateWhole(inflateRawSync, deflated)), warnings: walk.warnings };
   } catch (error) {
-    const code = codeOf(error);
+    const code = errno(error);
     if (code === "Z_BUF_ERROR")
       throw new RadserveError(
         "truncated_image",
@@ -149,17 +150,13 @@ function inflated(walk: Walk, offset: number): Walk {
   try {
     data = inflateWhole(inflateSync, deflated);
   } catch (error) {
-    throw codeOf(error) === TOO_LARGE ? inflatesTooFar(error) : notInflated(error);
+    throw errno(error) === TOO_LARGE ? inflatesTooFar(error) : notInflated(error);
   }
   warn(walk.warnings, "zlib_header", "The deflated data set has a zlib header, which the standard forbids.");
   return { ...newWalk(data), warnings: walk.warnings };
 }
 
 const TOO_LARGE = "ERR_BUFFER_TOO_LARGE";
-
-function codeOf(error: unknown): unknown {
-  return error instanceof Error && "code" in error ? error.code : undefined;
-}
 
 /**
  * Inflates into one buffer that is as large as the limit from the start: zlib would gather small ones and join them,
@@ -171,7 +168,7 @@ function inflateWhole(inflate: typeof inflateRawSync, deflated: Uint8Array): Uin
   try {
     return within(USUAL_INFLATED_BYTES);
   } catch (error) {
-    if (codeOf(error) !== TOO_LARGE) throw error;
+    if (errno(error) !== TOO_LARGE) throw error;
   }
   return within(MAX_INFLATED_BYTES);
 }

@@ -1,6 +1,7 @@
 /** A DICOM file as an Image: frames are found when it is read and decoded when they are asked for. */
 import { createHash } from "node:crypto";
 import { inflateRawSync } from "node:zlib";
+import { errno } from "../errno.js";
 import { RadserveError } from "../errors.js";
 import type { Image, Interpretation, PixelFormat, PlanePosition, SourceIdentity, Spacing } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
@@ -292,7 +293,7 @@ function inflateFrame(deflated: Uint8Array, pixel: ImagePixel): Uint8Array {
   try {
     return inflateRawSync(deflated, { maxOutputLength: limit });
   } catch (error) {
-    const early = error instanceof Error && "code" in error && error.code === "Z_BUF_ERROR";
+    const early = errno(error) === "Z_BUF_ERROR";
     throw new RadserveError(
       early ? "truncated_image" : "corrupt_image",
       early

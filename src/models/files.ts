@@ -7,6 +7,7 @@ import { fileURLToPath } from "node:url";
 import type { Manifest } from "../manifest.js";
 import type { Problem } from "./explain.js";
 import { fileSha256 } from "./hash.js";
+import { errno } from "../errno.js";
 
 type ModelFile = Manifest["files"][number];
 
@@ -71,8 +72,8 @@ async function verifyFile(directory: string, file: ModelFile): Promise<Problem[]
 }
 
 function fault(error: unknown): string {
-  const code = (error as NodeJS.ErrnoException).code;
+  const code = errno(error);
   if (code === "ENOENT") return "there is no such file";
-  if (code !== undefined) return code;
+  if (code !== "") return code;
   return error instanceof Error ? error.message : "unknown reason";
 }

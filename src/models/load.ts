@@ -3,6 +3,7 @@ import { basename, join } from "node:path";
 import { existsSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import type { Engine, LoadedModel } from "../engine.js";
+import { errno } from "../errno.js";
 import { asRadserveError, RadserveError, type ErrorObject } from "../errors.js";
 import type { Manifest } from "../manifest.js";
 import { warmUp } from "./canary.js";
@@ -33,7 +34,7 @@ export async function modelFolders(directory: string): Promise<string[]> {
   try {
     names = await readdir(directory);
   } catch (error) {
-    const code = (error as NodeJS.ErrnoException).code ?? "unknown reason";
+    const code = errno(error) || "unknown reason";
     throw new RadserveError(
       "model_unavailable",
       `Expected a readable folder of models, found ${code}. Set RADSERVE_MODELS_DIR to the folder that holds them.`,

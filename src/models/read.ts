@@ -14,6 +14,7 @@ import {
 import { explainIssues, type Problem } from "./explain.js";
 import { resolveModelFile, verifyFiles } from "./files.js";
 import { filesOf, modelSha256 } from "./hash.js";
+import { errno } from "../errno.js";
 
 /** A manifest that obeys its schema, and what follows from it. */
 export interface SoundModel {
@@ -70,11 +71,11 @@ async function readJson(path: string, shown: string): Promise<{ value?: unknown;
   try {
     text = await readFile(path, "utf8");
   } catch (error) {
-    const code = (error as NodeJS.ErrnoException).code;
+    const code = errno(error);
     return {
       problem: {
         path: shown,
-        message: code === "ENOENT" ? "There is no such file" : `Cannot be read: ${code ?? "unknown reason"}`,
+        message: code === "ENOENT" ? "There is no such file" : `Cannot be read: ${code || "unknown reason"}`,
       },
     };
   }

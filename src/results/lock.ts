@@ -12,6 +12,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { z } from "zod";
 import { openDescriptor } from "../descriptor.js";
+import { errno } from "../errno.js";
 import { RadserveError } from "../errors.js";
 import { ifMissing } from "./files.js";
 import { guardName, lockName } from "./names.js";
@@ -254,7 +255,7 @@ async function create(path: string, owner: Owner): Promise<number | undefined> {
   try {
     fd = await openDescriptor(path, CREATE, 0o644);
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "EEXIST") return undefined;
+    if (errno(error) === "EEXIST") return undefined;
     throw error;
   }
   try {
@@ -321,7 +322,7 @@ function exists(pid: number): boolean {
     process.kill(pid, 0);
     return true;
   } catch (error) {
-    return (error as NodeJS.ErrnoException).code !== "ESRCH";
+    return errno(error) !== "ESRCH";
   }
 }
 

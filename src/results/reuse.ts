@@ -3,6 +3,7 @@ import { closeSync, constants, fstatSync } from "node:fs";
 import { fillFrom, openDescriptor } from "../descriptor.js";
 import { hashFile, ifMissing } from "./files.js";
 import { receiptSchema, type Receipt } from "./receipt.js";
+import { errno } from "../errno.js";
 
 /** Larger than any receipt; a file beyond it is not read into memory to find out what it is. */
 const LARGEST_RECEIPT = 256 * 1024 * 1024;
@@ -15,7 +16,7 @@ export async function readReceipt(path: string): Promise<Existing> {
   try {
     fd = await openDescriptor(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
   } catch (error) {
-    const code = (error as NodeJS.ErrnoException).code;
+    const code = errno(error);
     if (code === "ELOOP" || code === "ENXIO") return { kind: "foreign" };
     return ifMissing<Existing>({ kind: "none" })(error);
   }

@@ -5,6 +5,7 @@
 import { constants } from "node:fs";
 import { open, type FileHandle } from "node:fs/promises";
 import { openFile } from "../dicom/file.js";
+import { errno } from "../errno.js";
 import { RadserveError } from "../errors.js";
 import type { Attributes } from "../image.js";
 import { deviceUid, oneLine } from "./dicom/common.js";
@@ -63,8 +64,7 @@ async function readRegular(path: string): Promise<Uint8Array | undefined> {
   try {
     handle = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
   } catch (error) {
-    const code = (error as NodeJS.ErrnoException).code ?? "";
-    if (["ENOENT", "ELOOP", "ENXIO"].includes(code)) return undefined;
+    if (["ENOENT", "ELOOP", "ENXIO"].includes(errno(error))) return undefined;
     throw error;
   }
   try {
