@@ -24,10 +24,10 @@ export const slow: ModelDescription = {
   name: "slow",
   inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 512, 512] }],
   outputs: [{ name: "y", dtype: "float32", shape: ["n", 1, 512, 512] }],
-  nodes: Array.from({ length: 400 }, (_, i) => ({
+  nodes: Array.from({ length: 1_600 }, (_, i) => ({
     op: "MatMul",
     inputs: [i === 0 ? "x" : `m${i}`, "x"],
-    outputs: [i === 399 ? "y" : `m${i + 1}`],
+    outputs: [i === 1_599 ? "y" : `m${i + 1}`],
   })),
 };
 
