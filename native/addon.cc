@@ -90,8 +90,9 @@ void Environment::Open() {
 }
 
 void Environment::Close() {
-  client_->Close();
+  // First, so that runs which read this environment's memory end soon.
   if (Engine* engine = Engine::Started()) engine->RemoveOwner(owner_);
+  client_->Close();
   pending_.clear();
 }
 
@@ -284,11 +285,16 @@ Napi::Value RunTensors(const Napi::CallbackInfo& info) {
   request->model = engine.Find(static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value()));
   request->flow = request->model->id;
   request->feeds = List(options, "feeds", ReadTensor);
+  const Napi::Array held = Napi::Array::New(info.Env());
+  List(options, "feeds", [&](const Napi::Value& feed) {
+    held.Set(held.Length(), feed.As<Napi::Object>().Get("data"));
+    return true;
+  });
   for (const Tensor& feed : request->feeds) request->bytes += feed.Bytes();
   ReadOptions(options, *request);
-  return Submit<TensorRequest>(info, engine.work(), request, [](Napi::Env env, TensorRequest& r) {
-    return Napi::Value(WriteTensors(env, r.outputs));
-  });
+  return Submit<TensorRequest>(
+      info, engine.work(), request,
+      [](Napi::Env env, TensorRequest& r) { return Napi::Value(WriteTensors(env, r.outputs)); }, held);
 }
 
 Napi::Value Render(const Napi::CallbackInfo& info) {

@@ -238,6 +238,7 @@ void InferRequest::Run(const Lane& lane) {
 }
 
 void TensorRequest::Run(const Lane& lane) {
+  const Client::Pin pin(*client);
   std::vector<std::string> names;
   for (const TensorInfo& info : model->session->graph().outputs) names.push_back(info.name);
   const auto started = Clock::now();

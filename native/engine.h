@@ -186,6 +186,7 @@ class TensorRequest : public Request {
   void Run(const Lane& lane) override;
 
   std::shared_ptr<const Model> model;
+  /// Over the environment's memory.
   std::vector<Tensor> feeds;
   std::vector<Tensor> outputs;
 };

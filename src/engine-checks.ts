@@ -73,6 +73,10 @@ export function checkInferOptions(options: InferOptions): void {
 
 export function checkFeeds(feeds: readonly Tensor[]): void {
   for (const { name, dtype, shape, data } of feeds) {
+    expect(
+      !(data.buffer instanceof SharedArrayBuffer),
+      "Expected a tensor's data in memory that is not shared.",
+    );
     const sides = shape.every((side) => Number.isSafeInteger(side) && side >= 0);
     const expected = shape.reduce((a, b) => a * b, 1) * ELEMENT_BYTES[dtype];
     expect(

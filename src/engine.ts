@@ -197,7 +197,7 @@ export interface Engine {
   /** New work is refused; what runs is finished; memory goes back when the last is done. */
   unload(id: number): Promise<void>;
   infer(id: number, planes: Plane[], options: InferOptions): Promise<InferResult>;
-  /** Raw tensors through a loaded model: canaries and `models try`. */
+  /** Raw tensors through a loaded model: canaries and `models try`. Feeds are read as planes are. */
   runTensors(id: number, feeds: Tensor[], options?: InferOptions): Promise<Tensor[]>;
   /** Display picture of one frame, RGB, 8 bits, by the same pixel code that feeds the models. */
   render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
@@ -330,7 +330,8 @@ class NativeEngine implements Engine {
   readonly #fallback: boolean;
   readonly #gpu: number;
   readonly #gpuMemory: number;
-  readonly #underWay = new Set<Promise<unknown>>();
+  #underWay = 0;
+  #idle: (() => void) | undefined;
   readonly #loaded = new Set<number>();
   #closing: Promise<void> | undefined;
 
@@ -441,7 +442,7 @@ class NativeEngine implements Engine {
   }
 
   async #close(): Promise<void> {
-    await Promise.allSettled(this.#underWay);
+    if (this.#underWay > 0) await new Promise<void>((resolve) => (this.#idle = resolve));
     await Promise.all([...this.#loaded].map((id) => this.#addon.unload(id)));
     this.#loaded.clear();
   }
@@ -458,18 +459,13 @@ class NativeEngine implements Engine {
   async #call<T>(work: () => Promise<T>): Promise<T> {
     if (this.#closing !== undefined)
       throw new RadserveError("shutting_down", "The engine is closed and takes no new work.");
-    const running = (async () => {
-      try {
-        return await work();
-      } catch (thrown) {
-        throw fromNative(thrown);
-      }
-    })();
-    this.#underWay.add(running);
+    this.#underWay++;
     try {
-      return await running;
+      return await work();
+    } catch (thrown) {
+      throw fromNative(thrown);
     } finally {
-      this.#underWay.delete(running);
+      if (--this.#underWay === 0) this.#idle?.();
     }
   }
 }
