@@ -81,8 +81,8 @@ void Environment::Open() {
                                       nullptr, nullptr, this, on_wake, &wake_);
   NAPI_THROW_IF_FAILED_VOID(env_, made);
   napi_unref_threadsafe_function(env_, wake_);
-  // Called with the box locked and open; Close empties the box before the function goes (hooks run last in
-  // first out, and the function's own was registered above).
+  // Close waits for calls under way before the function goes (hooks run last in first out, and the function's
+  // own was registered above).
   client_ = std::make_shared<Client>(
       [wake = wake_] { napi_call_threadsafe_function(wake, nullptr, napi_tsfn_nonblocking); });
   const auto on_close = [](void* self) { static_cast<Environment*>(self)->Close(); };
