@@ -285,11 +285,9 @@ Napi::Value RunTensors(const Napi::CallbackInfo& info) {
   request->model = engine.Find(static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value()));
   request->flow = request->model->id;
   request->feeds = List(options, "feeds", ReadTensor);
-  const Napi::Array held = Napi::Array::New(info.Env());
-  List(options, "feeds", [&](const Napi::Value& feed) {
-    held.Set(held.Length(), feed.As<Napi::Object>().Get("data"));
-    return true;
-  });
+  const auto feeds = options.Get("feeds").As<Napi::Array>();
+  Napi::Array held = Napi::Array::New(info.Env(), feeds.Length());
+  for (uint32_t i = 0; i < feeds.Length(); ++i) held.Set(i, feeds.Get(i).As<Napi::Object>().Get("data"));
   for (const Tensor& feed : request->feeds) request->bytes += feed.Bytes();
   ReadOptions(options, *request);
   return Submit<TensorRequest>(
