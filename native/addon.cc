@@ -81,8 +81,8 @@ void Environment::Open() {
                                       nullptr, nullptr, this, on_wake, &wake_);
   NAPI_THROW_IF_FAILED_VOID(env_, made);
   napi_unref_threadsafe_function(env_, wake_);
-  // Called with the box locked and open; Close empties the box before the function goes (hooks run last in
-  // first out, and the function's own was registered above).
+  // Close waits for calls under way before the function goes (hooks run last in first out, and the function's
+  // own was registered above).
   client_ = std::make_shared<Client>(
       [wake = wake_] { napi_call_threadsafe_function(wake, nullptr, napi_tsfn_nonblocking); });
   const auto on_close = [](void* self) { static_cast<Environment*>(self)->Close(); };
@@ -90,8 +90,9 @@ void Environment::Open() {
 }
 
 void Environment::Close() {
-  client_->Close();
+  // First, so that runs which read this environment's memory end soon.
   if (Engine* engine = Engine::Started()) engine->RemoveOwner(owner_);
+  client_->Close();
   pending_.clear();
 }
 
@@ -284,11 +285,14 @@ Napi::Value RunTensors(const Napi::CallbackInfo& info) {
   request->model = engine.Find(static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value()));
   request->flow = request->model->id;
   request->feeds = List(options, "feeds", ReadTensor);
+  const auto feeds = options.Get("feeds").As<Napi::Array>();
+  Napi::Array held = Napi::Array::New(info.Env(), feeds.Length());
+  for (uint32_t i = 0; i < feeds.Length(); ++i) held.Set(i, feeds.Get(i).As<Napi::Object>().Get("data"));
   for (const Tensor& feed : request->feeds) request->bytes += feed.Bytes();
   ReadOptions(options, *request);
-  return Submit<TensorRequest>(info, engine.work(), request, [](Napi::Env env, TensorRequest& r) {
-    return Napi::Value(WriteTensors(env, r.outputs));
-  });
+  return Submit<TensorRequest>(
+      info, engine.work(), request,
+      [](Napi::Env env, TensorRequest& r) { return Napi::Value(WriteTensors(env, r.outputs)); }, held);
 }
 
 Napi::Value Render(const Napi::CallbackInfo& info) {

@@ -53,7 +53,7 @@ std::optional<VolumeGeometry> ReadGeometry(const Napi::Object& options);
 SessionSettings ReadSessionSettings(const Napi::Object& options);
 InputSpec ReadInput(const Napi::Value& input);
 OutputSpec ReadOutput(const Napi::Value& output);
-/// A copy of the array's bytes.
+/// The same with a tensor, unless its data does not lie where its type must: then it is copied.
 Tensor ReadTensor(const Napi::Value& tensor);
 /// One list of numbers for each output, where `thresholds` is there.
 std::optional<std::vector<std::vector<double>>> ReadThresholds(const Napi::Object& options);

@@ -69,6 +69,12 @@ LookupTable ReadTable(const Napi::Object& object) {
   return {Number(object, "firstMapped"), Int(object, "bits"), Words(object, "entries")};
 }
 
+Tensor Copied(const Tensor& tensor) {
+  Tensor copy = MakeTensorForOverwrite(tensor.name, tensor.dtype, tensor.shape);
+  std::memcpy(copy.data, tensor.data, tensor.Bytes());
+  return copy;
+}
+
 PixelFormat ReadFormat(const Napi::Object& o) {
   PixelFormat format;
   format.rows = Int(o, "rows");
@@ -364,12 +370,14 @@ OutputSpec ReadOutput(const Napi::Value& value) {
 
 Tensor ReadTensor(const Napi::Value& value) {
   const auto o = value.As<Napi::Object>();
-  Tensor tensor = MakeTensorForOverwrite(
-      Text(o, "name"), ReadDtype(o),
-      List(o, "shape", [](const Napi::Value& v) { return v.As<Napi::Number>().Int64Value(); }));
-  const auto bytes = o.Get("data").As<Napi::Uint8Array>();
+  Tensor tensor{Text(o, "name"), ReadDtype(o), {}, nullptr, nullptr};
+  tensor.shape = List(o, "shape", [](const Napi::Value& v) { return v.As<Napi::Number>().Int64Value(); });
+  const auto data = o.Get("data");
+  if (!data.IsTypedArray()) Unexpected("data");
+  const auto bytes = data.As<Napi::Uint8Array>();
   if (bytes.ByteLength() != tensor.Bytes()) Unexpected("data");
-  if (tensor.Bytes() > 0) std::memcpy(tensor.data, bytes.Data(), tensor.Bytes());
+  tensor.data = reinterpret_cast<std::byte*>(const_cast<uint8_t*>(bytes.Data()));
+  if (reinterpret_cast<uintptr_t>(tensor.data) % DtypeSize(tensor.dtype) != 0) return Copied(tensor);
   return tensor;
 }
 

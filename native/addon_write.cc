@@ -1,3 +1,4 @@
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -6,10 +7,17 @@
 namespace radserve {
 namespace {
 
-/// The array owns a share of `owner`: no copy. Finalisers may run after the engine stopped; they only drop
-/// the share.
+/// Copying so much costs less than sharing it.
+constexpr size_t kCopied = 4096;
+
+/// The array owns a share of `owner`: no copy, unless it is small. Finalisers may run after the engine
+/// stopped; they only drop the share.
 Napi::ArrayBuffer Wrap(Napi::Env env, std::shared_ptr<void> owner, void* data, size_t bytes) {
-  if (bytes == 0) return Napi::ArrayBuffer::New(env, 0);
+  if (bytes <= kCopied) {
+    Napi::ArrayBuffer copy = Napi::ArrayBuffer::New(env, bytes);
+    if (bytes > 0) std::memcpy(copy.Data(), data, bytes);
+    return copy;
+  }
   auto share = std::make_unique<std::shared_ptr<void>>(std::move(owner));
   const auto release = [](Napi::Env, void*, std::shared_ptr<void>* held) {
     const std::unique_ptr<std::shared_ptr<void>> dropped(held);
@@ -32,6 +40,15 @@ Napi::Value WriteFloats(Napi::Env env, std::vector<float>&& values) {
 
 Napi::Array WriteNumbers(Napi::Env env, const std::vector<int64_t>& numbers) {
   return WriteList(env, numbers, [&](int64_t n) { return Napi::Number::New(env, static_cast<double>(n)); });
+}
+
+Napi::Array WriteDoubles(Napi::Env env, const std::vector<double>& numbers) {
+  return WriteList(env, numbers, [&](double n) { return Napi::Number::New(env, n); });
+}
+
+Napi::Uint8Array WriteBytes(Napi::Env env, const Tensor& tensor) {
+  const size_t bytes = tensor.Bytes();
+  return Napi::Uint8Array::New(env, bytes, Wrap(env, tensor.owner, tensor.data, bytes), 0);
 }
 
 Napi::Object WriteBox(Napi::Env env, const Box& box) {
@@ -98,8 +115,7 @@ Napi::Object WriteTensor(Napi::Env env, const Tensor& tensor) {
   o.Set("name", tensor.name);
   o.Set("dtype", std::string(DtypeName(tensor.dtype)));
   o.Set("shape", WriteNumbers(env, tensor.shape));
-  o.Set("data",
-        Napi::Uint8Array::New(env, tensor.Bytes(), Wrap(env, tensor.owner, tensor.data, tensor.Bytes()), 0));
+  o.Set("data", WriteBytes(env, tensor));
   return o;
 }
 
@@ -122,46 +138,6 @@ Napi::Object WriteGraph(Napi::Env env, const GraphInfo& graph) {
   return o;
 }
 
-namespace {
-
-Napi::Object WritePreparation(Napi::Env env, const PreparationFacts& facts) {
-  Napi::Object o = Napi::Object::New(env);
-  if (facts.geometry) {
-    const Geometry& g = *facts.geometry;
-    Napi::Object placement = Napi::Object::New(env);
-    placement.Set("rows", g.rows);
-    placement.Set("columns", g.columns);
-    placement.Set("top", g.top);
-    placement.Set("left", g.left);
-    placement.Set("height", g.height);
-    placement.Set("width", g.width);
-    placement.Set("sourceTop", g.source_top);
-    placement.Set("sourceLeft", g.source_left);
-    placement.Set("sourceHeight", g.source_height);
-    placement.Set("sourceWidth", g.source_width);
-    o.Set("placement", placement);
-  }
-  if (facts.found) {
-    Napi::Object found = Napi::Object::New(env);
-    found.Set("min", facts.found->min);
-    found.Set("max", facts.found->max);
-    found.Set("mean", facts.found->mean);
-    found.Set("std", facts.found->std);
-    found.Set("low", facts.found->low);
-    found.Set("high", facts.found->high);
-    o.Set("found", found);
-  }
-  if (facts.observed) {
-    Napi::Object observed = Napi::Object::New(env);
-    observed.Set("low", facts.observed->low);
-    observed.Set("high", facts.observed->high);
-    o.Set("observed", observed);
-  }
-  return o;
-}
-
-}  // namespace
-
 Napi::Array WriteSessions(Napi::Env env, const std::vector<SessionMemory>& sessions) {
   return WriteList(env, sessions, [&](const SessionMemory& session) {
     Napi::Object o = Napi::Object::New(env);
@@ -171,20 +147,35 @@ Napi::Array WriteSessions(Napi::Env env, const std::vector<SessionMemory>& sessi
   });
 }
 
+/// NativeInference of src/engine.ts.
 Napi::Object WriteInference(Napi::Env env, InferRequest& request) {
   Napi::Object o = Napi::Object::New(env);
   Napi::Array outputs = Napi::Array::New(env, request.outputs.size());
   for (uint32_t i = 0; i < request.outputs.size(); ++i) outputs.Set(i, WriteOutput(env, request.outputs[i]));
   o.Set("outputs", outputs);
-  if (request.dump) o.Set("input", WriteTensor(env, request.input));
-  o.Set("raw", WriteTensors(env, request.raw));
-  o.Set("preparation", WritePreparation(env, request.preparation));
-  Napi::Object timings = Napi::Object::New(env);
-  timings.Set("queueMs", request.timings.queue_ms);
-  timings.Set("prepareMs", request.timings.prepare_ms);
-  timings.Set("runMs", request.timings.run_ms);
-  timings.Set("postprocessMs", request.timings.postprocess_ms);
-  o.Set("timings", timings);
+  if (request.dump) {
+    Napi::Object tensors = Napi::Object::New(env);
+    tensors.Set("inputs", WriteTensors(env, {request.input}));
+    tensors.Set("outputs", WriteTensors(env, request.raw));
+    o.Set("tensors", tensors);
+  } else {
+    o.Set("raw", WriteList(env, request.raw, [&](const Tensor& t) { return WriteBytes(env, t); }));
+  }
+  const auto& [geometry, found, observed] = request.preparation;
+  if (geometry) {
+    const Geometry& g = *geometry;
+    o.Set("placement", WriteDoubles(env, {static_cast<double>(g.rows), static_cast<double>(g.columns),
+                                          static_cast<double>(g.top), static_cast<double>(g.left),
+                                          static_cast<double>(g.height), static_cast<double>(g.width),
+                                          g.source_top, g.source_left, g.source_height, g.source_width}));
+  }
+  if (found) {
+    const Statistics& f = *found;
+    o.Set("found", WriteDoubles(env, {f.min, f.max, f.mean, f.std, f.low, f.high}));
+  }
+  if (observed) o.Set("observed", WriteDoubles(env, {observed->low, observed->high}));
+  const Timings& t = request.timings;
+  o.Set("timings", WriteDoubles(env, {t.queue_ms, t.prepare_ms, t.run_ms, t.postprocess_ms}));
   return o;
 }
 

@@ -50,10 +50,17 @@ void StopAtExit(int status, void*) {
 }  // namespace
 
 void Client::Post(uint64_t ticket, const std::optional<Failure>& failure) {
-  const std::lock_guard lock(mutex_);
-  if (closed_ || exiting) return;
-  letters_.push_back({ticket, failure});
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_ || exiting) return;
+    letters_.push_back({ticket, failure});
+    // Whoever posted the first wakes the environment, which takes them all.
+    if (letters_.size() > 1) return;
+    ++pins_;
+  }
+  // Without the lock, which the environment wants as soon as it wakes.
   notify_();
+  Unpin();
 }
 
 std::vector<Client::Letter> Client::Take() {
@@ -73,10 +80,11 @@ Client::Pin::Pin(Client& client) : client_(client) {
   ++client_.pins_;
 }
 
-Client::Pin::~Pin() {
-  const std::lock_guard lock(client_.mutex_);
-  --client_.pins_;
-  client_.unpinned_.notify_all();
+Client::Pin::~Pin() { client_.Unpin(); }
+
+void Client::Unpin() {
+  const std::lock_guard lock(mutex_);
+  if (--pins_ == 0) unpinned_.notify_all();
 }
 
 void Request::Done(const std::optional<Failure>& failure) noexcept { client->Post(ticket, failure); }
@@ -238,6 +246,7 @@ void InferRequest::Run(const Lane& lane) {
 }
 
 void TensorRequest::Run(const Lane& lane) {
+  const Client::Pin pin(*client);
   std::vector<std::string> names;
   for (const TensorInfo& info : model->session->graph().outputs) names.push_back(info.name);
   const auto started = Clock::now();

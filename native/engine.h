@@ -37,11 +37,11 @@ class Client {
     std::optional<Failure> failure;
   };
 
-  /// `notify` is called, with the box locked, whenever a letter arrives; it must only wake the environment.
+  /// `notify` is called where the first letter lies in an empty box; it must only wake the environment.
   explicit Client(std::function<void()> notify) : notify_(std::move(notify)) {}
   void Post(uint64_t ticket, const std::optional<Failure>& failure);
   std::vector<Letter> Take();
-  /// Waits for engine threads that read the environment's memory at this moment. Idempotent.
+  /// Waits for engine threads that read the environment's memory, or notify it, at this moment. Idempotent.
   void Close();
 
   /// Holds the environment's memory in place while it lives. Throws `cancelled` after Close.
@@ -57,6 +57,8 @@ class Client {
   };
 
  private:
+  void Unpin();
+
   std::mutex mutex_;
   std::condition_variable unpinned_;
   std::function<void()> notify_;
@@ -186,6 +188,7 @@ class TensorRequest : public Request {
   void Run(const Lane& lane) override;
 
   std::shared_ptr<const Model> model;
+  /// Over the environment's memory.
   std::vector<Tensor> feeds;
   std::vector<Tensor> outputs;
 };

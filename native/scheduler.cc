@@ -19,10 +19,13 @@ Scheduler::Scheduler(const Limits& limits) : agenda_(limits, {}), live_threads_(
 Scheduler::~Scheduler() { Stop(Clock::duration::max()); }
 
 void Scheduler::Submit(const std::shared_ptr<Task>& task) {
-  const std::lock_guard lock(mutex_);
-  if (stopping_) throw EngineError("shutting_down", "The engine is stopping and takes no new work.");
-  const EntryPtr entry = agenda_.Add(task, Clock::now());
-  if (entry->task->deadline) timer_.notify_all();
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) throw EngineError("shutting_down", "The engine is stopping and takes no new work.");
+    const EntryPtr entry = agenda_.Add(task, Clock::now());
+    if (entry->task->deadline) timer_.notify_all();
+  }
+  // Without the lock, which the thread that wakes wants at once.
   work_.notify_one();
 }
 

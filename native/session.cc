@@ -10,6 +10,7 @@
 
 #include "error.h"
 #include "ort.h"
+#include "run_memory.h"
 #include "session_state.h"
 #include "weights.h"
 
@@ -85,6 +86,8 @@ Ort::SessionOptions Options(const SessionSettings& settings, Width width) {
   const bool wide = width == Width::kWide && !cuda;
   options.SetIntraOpNumThreads(wide ? settings.threads : 1);
   options.AddConfigEntry("session.intra_op.allow_spinning", wide ? "1" : "0");
+  // See RunMemory: narrow runs are many at a time, each on a thread of its own.
+  if (!wide && !cuda) options.AddConfigEntry("session.use_env_allocators", "1");
   if (wide) options.AddConfigEntry("session.intra_op.spin_duration_us", kSpinMicroseconds);
   if (cuda) {
     // A part of the model that ran on the CPU unnoticed would be slow and, in TF32, of another precision.
@@ -104,8 +107,25 @@ bool HasDynamicShapes(const GraphInfo& graph) {
   });
 }
 
+/// AllocateRunMemory as the runtime calls it.
+struct RunMemory : OrtAllocator {
+  RunMemory() : OrtAllocator{} {
+    version = ORT_API_VERSION;
+    Alloc = [](OrtAllocator*, size_t bytes) { return AllocateRunMemory(bytes); };
+    Free = [](OrtAllocator*, void* memory) { FreeRunMemory(memory); };
+    Info = [](const OrtAllocator* self) -> const OrtMemoryInfo* {
+      return static_cast<const RunMemory*>(self)->where;
+    };
+    Reserve = Alloc;
+  }
+  const Ort::MemoryInfo where = Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault);
+};
+
 /// Building a session takes twice the memory that it keeps, and glibc holds on to what was freed.
-void ReturnMemory() { malloc_trim(0); }
+void ReturnMemory() {
+  DropRunMemory();
+  malloc_trim(0);
+}
 
 /// Without the weights, which the runtime allocates beside its arena; 0 where it does not say, because a
 /// model serves without that number too.
@@ -141,7 +161,10 @@ const Ort::Env& Env() {
 }
 
 void StartRuntime() {
-  if (!EnvHolder()) EnvHolder() = std::make_unique<Ort::Env>(ORT_LOGGING_LEVEL_FATAL, "radserve");
+  if (EnvHolder()) return;
+  EnvHolder() = std::make_unique<Ort::Env>(ORT_LOGGING_LEVEL_FATAL, "radserve");
+  // Used by sessions that ask for the environment's allocators; leaked, as the environment is.
+  EnvHolder()->RegisterAllocator(std::make_unique<RunMemory>().release());
 }
 
 std::string RuntimeVersion() { return Ort::GetVersionString(); }
@@ -210,6 +233,7 @@ std::vector<Tensor> Session::Run(std::span<const Tensor> feeds, std::span<const 
     for (const std::string& name : outputs) output_names.push_back(name.c_str());
     Ort::RunOptions run;
     const std::stop_callback terminate(stop, [&run] { run.SetTerminate(); });
+    const RunScope scope;
     std::vector<Ort::Value> values = state_->Pick(wide).Run(
         run, input_names.data(), inputs.data(), inputs.size(), output_names.data(), output_names.size());
     std::vector<Tensor> results;

@@ -74,7 +74,8 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   const GraphInfo& graph() const;
-  /// Memory that the runtime has taken for each of the sessions: weights, and room for what was run so far.
+  /// Memory that the runtime has taken for each of the sessions: weights, and of a wide one room for what was
+  /// run so far; that of narrow ones belongs to the threads (run_memory.h).
   std::vector<SessionMemory> Memory() const;
   /// Runs on the calling thread (and the pool, if wide); any number of threads at once. Feeds are not copied;
   /// outputs own the runtime's memory. Stops between nodes when `stop` is requested. Throws EngineError.

@@ -6,8 +6,9 @@ import { RadserveError } from "./errors.js";
 import type { VolumeGeometry } from "./image.js";
 import { mayOverlap, type ImageInput, type ModelOutput } from "./manifest.js";
 
-function expect(good: boolean, message: string): void {
-  if (!good) throw new RadserveError("bad_request", message);
+/** The message is made only where it is needed: these checks are in the way of every request. */
+function expect(good: boolean, message: () => string): void {
+  if (!good) throw new RadserveError("bad_request", message());
 }
 
 const isSide = (value: number): boolean => Number.isInteger(value) && value >= 1 && value <= 65535;
@@ -17,17 +18,17 @@ export function checkPlane(plane: Plane): void {
   const { rows, columns } = plane.format;
   expect(
     isSide(rows) && isSide(columns),
-    `Expected 1 to 65535 rows and columns, found ${rows} x ${columns}.`,
+    () => `Expected 1 to 65535 rows and columns, found ${rows} x ${columns}.`,
   );
-  expect(plane.data instanceof Uint8Array, "Expected a plane's data as Uint8Array.");
+  expect(plane.data instanceof Uint8Array, () => "Expected a plane's data as Uint8Array.");
   // Another thread could change shared memory while the engine reads it.
   expect(
     !(plane.data.buffer instanceof SharedArrayBuffer),
-    "Expected a plane's data in memory that is not shared.",
+    () => "Expected a plane's data in memory that is not shared.",
   );
   expect(
     Number.isFinite(plane.pixelAspect) && plane.pixelAspect > 0,
-    `Expected a pixel aspect greater than 0, found ${plane.pixelAspect}.`,
+    () => `Expected a pixel aspect greater than 0, found ${plane.pixelAspect}.`,
   );
 }
 
@@ -37,12 +38,12 @@ export function checkGeometry(geometry: VolumeGeometry): void {
   for (const vector of [origin, columnDirection, rowDirection, sliceDirection])
     expect(
       vector.every(Number.isFinite),
-      "Expected finite numbers in the origin and the directions of a volume.",
+      () => "Expected finite numbers in the origin and the directions of a volume.",
     );
   for (const key of ["columnSpacing", "rowSpacing", "sliceSpacing"] as const)
     expect(
       Number.isFinite(geometry[key]) && geometry[key] > 0,
-      `Expected a ${key} greater than 0 in the geometry of a volume, found ${geometry[key]}.`,
+      () => `Expected a ${key} greater than 0 in the geometry of a volume, found ${geometry[key]}.`,
     );
 }
 
@@ -50,9 +51,12 @@ export function checkRender(options: RenderOptions): void {
   const { width, height, voiIndex } = options;
   expect(
     isSide(width) && isSide(height),
-    `Expected a picture of 1 to 65535 pixels a side, found ${width} x ${height}.`,
+    () => `Expected a picture of 1 to 65535 pixels a side, found ${width} x ${height}.`,
   );
-  expect(Number.isInteger(voiIndex) && voiIndex >= 0, `Expected a VOI index from 0, found ${voiIndex}.`);
+  expect(
+    Number.isInteger(voiIndex) && voiIndex >= 0,
+    () => `Expected a VOI index from 0, found ${voiIndex}.`,
+  );
 }
 
 export function checkInferOptions(options: InferOptions): void {
@@ -60,24 +64,29 @@ export function checkInferOptions(options: InferOptions): void {
   if (timeoutMs !== undefined) {
     expect(
       !Number.isNaN(timeoutMs) && timeoutMs <= 2 ** 40,
-      `Expected a time-out in milliseconds, found ${timeoutMs}.`,
+      () => `Expected a time-out in milliseconds, found ${timeoutMs}.`,
     );
     if (timeoutMs <= 0) throw new RadserveError("deadline_exceeded", "The work came after its deadline.");
   }
   if (cancelId !== undefined)
     expect(
       Number.isSafeInteger(cancelId) && cancelId > 0,
-      `Expected a cancel id that is a whole number from 1, found ${cancelId}.`,
+      () => `Expected a cancel id that is a whole number from 1, found ${cancelId}.`,
     );
 }
 
 export function checkFeeds(feeds: readonly Tensor[]): void {
   for (const { name, dtype, shape, data } of feeds) {
+    expect(
+      !(data.buffer instanceof SharedArrayBuffer),
+      () => "Expected a tensor's data in memory that is not shared.",
+    );
     const sides = shape.every((side) => Number.isSafeInteger(side) && side >= 0);
     const expected = shape.reduce((a, b) => a * b, 1) * ELEMENT_BYTES[dtype];
     expect(
       sides && data.byteLength === expected,
-      `Expected ${expected} bytes for the tensor "${name}" of ${dtype} [${shape.join(",")}], found ${data.byteLength}.`,
+      () =>
+        `Expected ${expected} bytes for the tensor "${name}" of ${dtype} [${shape.join(",")}], found ${data.byteLength}.`,
     );
   }
 }

@@ -2,10 +2,7 @@
  * The face of the native engine. Nothing else knows the addon's shape; every call is checked here, and every
  * native failure becomes a RadserveError.
  */
-import { createHash } from "node:crypto";
-import { createRequire } from "node:module";
 import os from "node:os";
-import { fileURLToPath } from "node:url";
 import {
   checkFeeds,
   checkGeometry,
@@ -15,7 +12,8 @@ import {
   checkRender,
 } from "./engine-checks.js";
 import { engineStatsSchema, type EngineStats } from "./engine-stats.js";
-import { nativeInput, nativeOutput, type NativeInput, type NativeOutput } from "./engine-specs.js";
+import { inferenceOf, loadAddon, type Addon } from "./engine-native.js";
+import { nativeInput, nativeOutput } from "./engine-specs.js";
 import { asRadserveError, ERRORS, RadserveError, type ErrorCode } from "./errors.js";
 import type { Interpretation, PixelFormat, VolumeGeometry } from "./image.js";
 import type { ImageInput, Manifest, ModelOutput } from "./manifest.js";
@@ -197,7 +195,7 @@ export interface Engine {
   /** New work is refused; what runs is finished; memory goes back when the last is done. */
   unload(id: number): Promise<void>;
   infer(id: number, planes: Plane[], options: InferOptions): Promise<InferResult>;
-  /** Raw tensors through a loaded model: canaries and `models try`. */
+  /** Raw tensors through a loaded model: canaries and `models try`. Feeds are read as planes are. */
   runTensors(id: number, feeds: Tensor[], options?: InferOptions): Promise<Tensor[]>;
   /** Display picture of one frame, RGB, 8 bits, by the same pixel code that feeds the models. */
   render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
@@ -224,69 +222,6 @@ export interface EngineOptions {
   queueBytes?: number;
   /** Predicted wait beyond which calls fail with overloaded; five minutes where absent. The first decides. */
   queueSeconds?: number;
-}
-
-interface NativeOptions {
-  priority: "stat" | "routine" | "bulk";
-  timeoutMs?: number;
-  cancelId?: number;
-}
-
-interface NativeInference {
-  outputs: EngineOutput[];
-  /** Where `dump` was asked for. */
-  input?: Tensor;
-  raw: Tensor[];
-  preparation: Preparation;
-  timings: InferResult["timings"];
-}
-
-interface Addon {
-  start(options: {
-    threads: number;
-    queueLimit: number;
-    queueBytes: number;
-    queueSeconds: number;
-  }): EngineInfo;
-  cudaProblem(device: number): string;
-  inspect(path: string): Promise<GraphInfo>;
-  load(options: {
-    path: string;
-    name: string;
-    version: string;
-    maxBatch: number;
-    provider: "cpu" | "cuda";
-    precision: Manifest["execution"]["precision"];
-    device: number;
-    deviceMemory: number;
-    inputs: NativeInput[];
-    outputs: NativeOutput[];
-  }): Promise<Omit<LoadedModel, "provider">>;
-  unload(id: number): Promise<void>;
-  infer(
-    id: number,
-    planes: readonly Plane[],
-    options: NativeOptions & { dump: boolean; thresholds?: number[][]; geometry?: VolumeGeometry },
-  ): Promise<NativeInference>;
-  runTensors(id: number, options: NativeOptions & { feeds: Tensor[] }): Promise<Tensor[]>;
-  render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
-  cancel(cancelId: number): void;
-  stats(): unknown;
-}
-
-function loadAddon(): Addon {
-  const path = fileURLToPath(new URL("../../build/Release/addon.node", import.meta.url));
-  try {
-    return createRequire(import.meta.url)(path) as Addon;
-  } catch (cause) {
-    const reason = cause instanceof Error ? (cause.message.split("\n")[0] ?? "") : "";
-    throw new RadserveError(
-      "internal",
-      `The native engine cannot be loaded (${reason}). Build it with: npm run rebuild`,
-      undefined,
-      { cause },
-    );
-  }
 }
 
 /** Native errors carry a code of errors.ts; anything else is a fault of ours. */
@@ -316,21 +251,14 @@ function cudaRefusal(addon: Addon, providers: readonly string[], gpu: number): s
     : `CUDA cannot be used: the library ${library} is missing. Install the CUDA and cuDNN that ONNX Runtime needs, ${fix}`;
 }
 
-function nativeOptions(options: InferOptions): NativeOptions {
-  return {
-    priority: options.priority ?? "routine",
-    ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }),
-    ...(options.cancelId === undefined ? {} : { cancelId: options.cancelId }),
-  };
-}
-
 class NativeEngine implements Engine {
   readonly #addon: Addon;
   readonly #info: EngineInfo;
   readonly #fallback: boolean;
   readonly #gpu: number;
   readonly #gpuMemory: number;
-  readonly #underWay = new Set<Promise<unknown>>();
+  #underWay = 0;
+  #idle: (() => void) | undefined;
   readonly #loaded = new Set<number>();
   #closing: Promise<void> | undefined;
 
@@ -391,23 +319,11 @@ class NativeEngine implements Engine {
     return this.#call(async () => {
       checkInferOptions(options);
       planes.forEach(checkPlane);
-      const { thresholds, geometry } = options;
+      const { priority = "routine", timeoutMs, cancelId, thresholds, geometry } = options;
       if (geometry !== undefined) checkGeometry(geometry);
-      const result = await this.#addon.infer(id, planes, {
-        ...nativeOptions(options),
-        dump: options.dump === true,
-        ...(geometry === undefined ? {} : { geometry }),
-        ...(thresholds === undefined ? {} : { thresholds }),
-      });
-      const hash = createHash("sha256");
-      for (const tensor of result.raw) hash.update(tensor.data);
-      return {
-        outputs: result.outputs,
-        rawSha256: hash.digest("hex"),
-        preparation: result.preparation,
-        ...(result.input === undefined ? {} : { tensors: { inputs: [result.input], outputs: result.raw } }),
-        timings: result.timings,
-      };
+      const dump = options.dump === true;
+      const given = { priority, timeoutMs, cancelId, dump, thresholds, geometry };
+      return inferenceOf(await this.#addon.infer(id, planes, given));
     });
   }
 
@@ -415,7 +331,8 @@ class NativeEngine implements Engine {
     return this.#call(() => {
       checkInferOptions(options);
       checkFeeds(feeds);
-      return this.#addon.runTensors(id, { ...nativeOptions(options), feeds });
+      const { priority = "routine", timeoutMs, cancelId } = options;
+      return this.#addon.runTensors(id, { priority, timeoutMs, cancelId, feeds });
     });
   }
 
@@ -441,7 +358,7 @@ class NativeEngine implements Engine {
   }
 
   async #close(): Promise<void> {
-    await Promise.allSettled(this.#underWay);
+    if (this.#underWay > 0) await new Promise<void>((resolve) => (this.#idle = resolve));
     await Promise.all([...this.#loaded].map((id) => this.#addon.unload(id)));
     this.#loaded.clear();
   }
@@ -458,18 +375,13 @@ class NativeEngine implements Engine {
   async #call<T>(work: () => Promise<T>): Promise<T> {
     if (this.#closing !== undefined)
       throw new RadserveError("shutting_down", "The engine is closed and takes no new work.");
-    const running = (async () => {
-      try {
-        return await work();
-      } catch (thrown) {
-        throw fromNative(thrown);
-      }
-    })();
-    this.#underWay.add(running);
+    this.#underWay++;
     try {
-      return await running;
+      return await work();
+    } catch (thrown) {
+      throw fromNative(thrown);
     } finally {
-      this.#underWay.delete(running);
+      if (--this.#underWay === 0) this.#idle?.();
     }
   }
 }

@@ -210,6 +210,16 @@ t.test("raw tensors run as they are", async (t) => {
   const [y] = await engine.runTensors(id, [{ name: "x", dtype: "float32", shape: [1, 1, 2, 2], data }]);
   t.match(y, { name: "y", dtype: "float32", shape: [1, 1, 2, 2] });
   t.strictSame(floats(y!.data), [1, 2, 3, 4]);
+  const aside = new Uint8Array(17).subarray(1);
+  aside.set(data);
+  const feed = { name: "x", dtype: "float32" as const, shape: [1, 1, 2, 2] };
+  const [same] = await engine.runTensors(id, [{ ...feed, data: aside }]);
+  t.strictSame(floats(same!.data), [1, 2, 3, 4], "wherever the bytes lie");
+  const shared = new Uint8Array(new SharedArrayBuffer(16));
+  t.match(await failure(engine.runTensors(id, [{ ...feed, data: shared }])), {
+    code: "bad_request",
+    message: /not shared/,
+  });
   const short = { name: "x", dtype: "float32", shape: [1, 1, 2, 3], data } as const;
   t.match(await failure(engine.runTensors(id, [{ ...short, shape: [1, 1, 2, 3] }])), {
     code: "bad_request",

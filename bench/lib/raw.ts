@@ -35,6 +35,8 @@ export interface RawSetting {
 export interface RawResult {
   /** Images a second. */
   rate: number;
+  /** Processor time of one image in microseconds. */
+  cpu_us: number;
   /** Milliseconds of one run. */
   p50: number;
   p95: number;

@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -34,6 +35,13 @@ using Clock = std::chrono::steady_clock;
 
 double Seconds(Clock::time_point since) {
   return std::chrono::duration<double>(Clock::now() - since).count();
+}
+
+/// Of all threads of this process so far.
+double ProcessorSeconds() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) / 1e9;
 }
 
 long ResidentKib() {
@@ -82,6 +90,7 @@ class Raw {
     // One run each outside the time: memory and plans of a new shape.
     Loop(session, run, 0, mutex, latencies);
     latencies.clear();
+    const double used = ProcessorSeconds();
     const auto start = Clock::now();
     std::vector<std::jthread> lanes;
     for (int lane = 0; lane < run.lanes; ++lane) {
@@ -89,13 +98,16 @@ class Raw {
     }
     lanes.clear();
     const double elapsed = Seconds(start);
+    const double processor = ProcessorSeconds() - used;
     std::sort(latencies.begin(), latencies.end());
     const auto quantile = [&](double q) {
       return latencies[std::min(latencies.size() - 1, static_cast<size_t>(q * latencies.size()))] * 1000;
     };
     std::ostringstream out;
-    out << "{\"rate\":" << latencies.size() * run.batch / elapsed << ",\"p50\":" << quantile(0.5)
-        << ",\"p95\":" << quantile(0.95) << ",\"rss_kib\":" << ResidentKib() << "}";
+    const auto images = static_cast<double>(latencies.size() * run.batch);
+    out << "{\"rate\":" << images / elapsed << ",\"cpu_us\":" << processor * 1e6 / images
+        << ",\"p50\":" << quantile(0.5) << ",\"p95\":" << quantile(0.95) << ",\"rss_kib\":" << ResidentKib()
+        << "}";
     return out.str();
   }
 
