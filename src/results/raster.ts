@@ -249,3 +249,23 @@ export function paste(into: Picture, panel: Picture, left: number, top: number):
       ((top + y) * into.width + left) * 3,
     );
 }
+
+/**
+ * Lays a drawing of the picture's size over it. In single precision and cut off, as libvips composes: by hand, because
+ * that goes over every pixel of the picture in floating point, and most of a drawing is empty.
+ * @param rgba four bytes a pixel, colours not multiplied by their opacity
+ */
+export function layDrawing({ rgb }: Picture, rgba: Uint8Array): void {
+  const f = Math.fround;
+  for (let from = 3, to = 0; from < rgba.length; from += 4, to += 3) {
+    const alpha = f((rgba[from] ?? 0) / 255);
+    if (alpha === 0) continue;
+    const rest = f(1 - alpha);
+    const whole = f(alpha + rest);
+    for (let c = 0; c < 3; c++) {
+      const over = f(f((rgba[from - 3 + c] ?? 0) / 255) * alpha);
+      const under = f(rest * f((rgb[to + c] ?? 0) / 255));
+      rgb[to + c] = Math.min(255, f(f(f(over + under) / whole) * 255));
+    }
+  }
+}
