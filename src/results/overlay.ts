@@ -27,7 +27,16 @@ import {
 } from "./page.js";
 import { labelColours } from "./palette.js";
 import type { MarkedPanel } from "./picture-check.js";
-import { heatRange, layDrawing, layHeat, layMasks, paste, resized, type Picture, type Range } from "./raster.js";
+import {
+  heatRange,
+  layDrawing,
+  layHeat,
+  layMasks,
+  paste,
+  resized,
+  type Picture,
+  type Range,
+} from "./raster.js";
 import type { Finding, Measurement } from "./receipt.js";
 import { fitText } from "./text.js";
 
@@ -148,7 +157,7 @@ export async function renderOverlay(input: OverlayInput): Promise<Uint8Array> {
   const canvas = blank(plan.width, height);
   for (const { shot, marked, x, y: top } of plan.panels) {
     const plain = resized(shot.picture, plan.panel.width, plan.panel.height);
-    const panel = marked ? { ...plain, rgb: plain.rgb.slice() } : plain;
+    const panel = marked ? { ...plain, rgb: new Uint8Array(plain.rgb) } : plain;
     if (marked) layResults(panel, model, shot.results, heat);
     paste(canvas, panel, x, top);
   }
