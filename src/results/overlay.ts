@@ -27,7 +27,16 @@ import {
 } from "./page.js";
 import { labelColours } from "./palette.js";
 import type { MarkedPanel } from "./picture-check.js";
-import { heatRange, layHeat, layMasks, paste, resized, type Picture, type Range } from "./raster.js";
+import {
+  heatRange,
+  layDrawing,
+  layHeat,
+  layMasks,
+  paste,
+  resized,
+  type Picture,
+  type Range,
+} from "./raster.js";
 import type { Finding, Measurement } from "./receipt.js";
 import { fitText } from "./text.js";
 
@@ -148,12 +157,13 @@ export async function renderOverlay(input: OverlayInput): Promise<Uint8Array> {
   const canvas = blank(plan.width, height);
   for (const { shot, marked, x, y: top } of plan.panels) {
     const plain = resized(shot.picture, plan.panel.width, plan.panel.height);
-    const panel = { ...plain, rgb: Uint8Array.from(plain.rgb) };
+    const panel = marked ? { ...plain, rgb: new Uint8Array(plain.rgb) } : plain;
     if (marked) layResults(panel, model, shot.results, heat);
     paste(canvas, panel, x, top);
   }
   const svg = Buffer.from(drawing.svg(plan.width, height));
-  return encode(raw(canvas).composite([{ input: svg, left: 0, top: 0 }]));
+  layDrawing(canvas, await sharp(svg).ensureAlpha().raw().toBuffer());
+  return encode(raw(canvas));
 }
 
 /** A display picture alone, for `inspect --preview`: 8 bits, RGB, as it is given. */

@@ -92,12 +92,16 @@ function shrunk(results: readonly EngineOutput[], width: number, height: number)
     if (result.kind !== "segmentation") continue;
     const { mask, rows, columns } = result;
     const [xs, ys] = [coveredBy(columns, width), coveredBy(rows, height)];
-    for (let i = 0, row = 0; i < mask.length; row = (row + 1) % rows)
+    for (let i = 0, row = 0; i < mask.length; row = (row + 1) % rows) {
+      const [y0 = 0, y1 = 0] = [ys.from[row], ys.to[row]];
       for (let column = 0; column < columns; column++, i++) {
         if (mask[i] === 0) continue;
-        const [x0 = 0, x1 = 0, y0 = 0, y1 = 0] = [xs.from[column], xs.to[column], ys.from[row], ys.to[row]];
-        for (let y = y0; y < y1; y++) panel.fill(1, y * width + x0, y * width + x1);
+        const x0 = xs.from[column] ?? 0;
+        const x1 = xs.to[column] ?? 0;
+        for (let y = y0; y < y1; y++)
+          for (let at = y * width + x0, end = y * width + x1; at < end; at++) panel[at] = 1;
       }
+    }
   }
   return panel;
 }

@@ -50,10 +50,13 @@ export function resized(picture: Picture, width: number, height: number): Pictur
   return { width, height, rgb };
 }
 
-/** A mask at panel size: one label for each pixel (0: none), and the share of the pixel that it covers, 0 to 255. */
+/**
+ * A mask at panel size: one label for each pixel (0: none), and the share of the pixel that it covers, 0 to 255;
+ * undefined where it covers all its pixels whole.
+ */
 interface Cover {
   label: Uint8Array;
-  share: Uint8Array;
+  share: Uint8Array | undefined;
 }
 
 /**
@@ -62,8 +65,16 @@ interface Cover {
  */
 function cover(mask: Uint8Array, rows: number, columns: number, width: number, height: number): Cover {
   const label = new Uint8Array(width * height);
-  const share = new Uint8Array(width * height);
   const [xs, ys] = [spans(columns, width), spans(rows, height)];
+  if (width >= columns && height >= rows) {
+    // Each panel pixel covers one source pixel
+    for (let y = 0, at = 0; y < height; y++) {
+      const row = (ys.from[y] ?? 0) * columns;
+      for (let x = 0; x < width; x++, at++) label[at] = mask[row + (xs.from[x] ?? 0)] ?? 0;
+    }
+    return { label, share: undefined };
+  }
+  const share = new Uint8Array(width * height);
   const totals = new Uint32Array(256);
   for (const value of mask) totals[value] = (totals[value] ?? 0) + 1;
   totals[0] = 0xffffffff;
@@ -104,40 +115,53 @@ export interface Layer {
  */
 export function layMasks(panel: Picture, layers: readonly Layer[], rows: number, columns: number): void {
   const { width, height } = panel;
-  const covers = layers.map(({ mask }) => cover(mask, rows, columns, width, height));
+  const reach = width >= 3 * columns ? 2 : 1;
+  const marks = layers.map(({ mask, colours }): Mark => {
+    const covered = cover(mask, rows, columns, width, height);
+    return { ...covered, colours, outline: outlineOf(covered.label, width, height, reach) };
+  });
   const depth = new Uint16Array(width * height);
-  for (const { label } of covers)
+  for (const { label } of marks)
     for (let at = 0; at < depth.length; at++) if (label[at] !== 0) depth[at] = (depth[at] ?? 0) + 1;
   const seen = new Uint16Array(width * height);
-  const reach = width >= 3 * columns ? 2 : 1;
-  const outlines = covers.map(({ label }) => outlineOf(label, width, height, reach));
-  covers.forEach((cover, i) => {
-    eachCovered(cover, layers[i]?.colours ?? [], (at, colour, part) => {
-      const stripe = Math.floor(((at % width) + Math.floor(at / width)) / STRIPE);
-      const rank = seen[at] ?? 0;
-      seen[at] = rank + 1;
-      const mine = stripe % (depth[at] ?? 1) === rank && outlines[i]?.[at] === INSIDE;
-      if (mine) blend(panel, at, colour, TINT * part);
-    });
-  });
-  covers.forEach((cover, i) => {
-    eachCovered(cover, layers[i]?.colours ?? [], (at, colour, part) => {
-      const alpha = EDGES[outlines[i]?.[at] ?? INSIDE] ?? 0;
-      if (alpha > 0) blend(panel, at, colour, Math.max(alpha * part, FAINTEST));
-    });
-  });
+  for (const mark of marks) tint(panel, mark, depth, seen);
+  for (const mark of marks) drawOutline(panel, mark);
 }
 
-/** Calls back with each covered pixel, the colour of its label, and the part of it that is covered, 0 to 1. */
-function eachCovered(
-  { label, share }: Cover,
-  colours: readonly Rgb[],
-  draw: (at: number, colour: Rgb, part: number) => void,
+interface Mark extends Cover {
+  colours: readonly Rgb[];
+  outline: Uint8Array;
+}
+
+/**
+ * @param depth how many masks cover each pixel
+ * @param seen how many of them were laid over it before
+ */
+function tint(
+  panel: Picture,
+  { label, share, colours, outline }: Mark,
+  depth: Uint16Array,
+  seen: Uint16Array,
 ): void {
-  for (let at = 0; at < label.length; at++) {
-    const value = label[at] ?? 0;
-    const colour = value === 0 ? undefined : colours[value - 1];
-    if (colour !== undefined) draw(at, colour, (share[at] ?? 0) / 255);
+  for (let y = 0, at = 0; y < panel.height; y++)
+    for (let x = 0; x < panel.width; x++, at++) {
+      const value = label[at] ?? 0;
+      const colour = value === 0 ? undefined : colours[value - 1];
+      if (colour === undefined) continue;
+      const rank = seen[at] ?? 0;
+      seen[at] = rank + 1;
+      if (outline[at] !== INSIDE || Math.floor((x + y) / STRIPE) % (depth[at] ?? 1) !== rank) continue;
+      blend(panel, at, colour, share === undefined ? TINT : TINT * ((share[at] ?? 0) / 255));
+    }
+}
+
+function drawOutline(panel: Picture, { label, share, colours, outline }: Mark): void {
+  for (let at = 0; at < outline.length; at++) {
+    const alpha = EDGES[outline[at] ?? INSIDE] ?? 0;
+    const colour = alpha === 0 ? undefined : colours[(label[at] ?? 0) - 1];
+    if (colour === undefined) continue;
+    const part = share === undefined ? 1 : (share[at] ?? 0) / 255;
+    blend(panel, at, colour, Math.max(alpha * part, FAINTEST));
   }
 }
 
@@ -237,7 +261,8 @@ export function layHeat(
 function blend({ rgb }: Picture, at: number, colour: Rgb, alpha: number): void {
   for (let c = 0; c < 3; c++) {
     const under = rgb[at * 3 + c] ?? 0;
-    rgb[at * 3 + c] = Math.round(under + ((colour[c] ?? 0) - under) * alpha);
+    // As Math.round: no value is negative
+    rgb[at * 3 + c] = under + ((colour[c] ?? 0) - under) * alpha + 0.5;
   }
 }
 
@@ -248,4 +273,24 @@ export function paste(into: Picture, panel: Picture, left: number, top: number):
       panel.rgb.subarray(y * panel.width * 3, (y + 1) * panel.width * 3),
       ((top + y) * into.width + left) * 3,
     );
+}
+
+/**
+ * Lays a drawing of the picture's size over it. In single precision and cut off, as libvips composes: by hand, because
+ * that goes over every pixel of the picture in floating point, and most of a drawing is empty.
+ * @param rgba four bytes a pixel, colours not multiplied by their opacity
+ */
+export function layDrawing({ rgb }: Picture, rgba: Uint8Array): void {
+  const f = Math.fround;
+  for (let from = 3, to = 0; from < rgba.length; from += 4, to += 3) {
+    const alpha = f((rgba[from] ?? 0) / 255);
+    if (alpha === 0) continue;
+    const rest = f(1 - alpha);
+    const whole = f(alpha + rest);
+    for (let c = 0; c < 3; c++) {
+      const over = f(f((rgba[from - 3 + c] ?? 0) / 255) * alpha);
+      const under = f(rest * f((rgb[to + c] ?? 0) / 255));
+      rgb[to + c] = Math.min(255, f(f(f(over + under) / whole) * 255));
+    }
+  }
 }

@@ -135,17 +135,38 @@ export function dicomObject(
   if (typeof sopClassUid !== "string" || typeof seriesInstanceUid !== "string")
     throw new Error("An object has a SOP class and a series");
   const sopInstanceUid = derivedUid("instance", [contentHash(dataset), ...seed]);
-  const { DicomDict } = dcmjs.data;
-  const file = new DicomDict(
-    elementsOf({
-      FileMetaInformationVersion: new Uint8Array([0, 1]),
-      MediaStorageSOPClassUID: sopClassUid,
-      MediaStorageSOPInstanceUID: sopInstanceUid,
-      TransferSyntaxUID: transferSyntaxUid,
-      ImplementationClassUID: IMPLEMENTATION_CLASS,
-      ImplementationVersionName: `RADSERVE_${VERSION}`.slice(0, 16),
-    }),
+  const meta = elementsOf({
+    FileMetaInformationVersion: new Uint8Array([0, 1]),
+    MediaStorageSOPClassUID: sopClassUid,
+    MediaStorageSOPInstanceUID: sopInstanceUid,
+    TransferSyntaxUID: transferSyntaxUid,
+    ImplementationClassUID: IMPLEMENTATION_CLASS,
+    ImplementationVersionName: `RADSERVE_${VERSION}`.slice(0, 16),
+  });
+  const bytes = fileOf(
+    meta,
+    { ...dataset, SOPInstanceUID: sopInstanceUid },
+    transferSyntaxUid !== EXPLICIT_VR_LITTLE_ENDIAN,
   );
-  file.dict = elementsOf({ ...dataset, SOPInstanceUID: sopInstanceUid });
-  return { sopClassUid, sopInstanceUid, seriesInstanceUid, bytes: new Uint8Array(file.write(WRITE)) };
+  return { sopClassUid, sopInstanceUid, seriesInstanceUid, bytes };
+}
+
+/** Sequence Delimitation Item behind the fragments (PS3.5 section A.4). */
+const DELIMITER_BYTES = 8;
+
+/**
+ * The file's bytes. dcmjs writes Pixel Data empty and the pixels are put in afterwards: through its streams they would
+ * go four times, in pieces of 256 bytes.
+ */
+function fileOf(meta: Elements, dataset: Dataset, encapsulated: boolean): Uint8Array {
+  const { PixelData: pixels } = dataset;
+  const file = new dcmjs.data.DicomDict(meta);
+  file.dict = elementsOf(pixels === undefined ? dataset : { ...dataset, PixelData: new Uint8Array(0) });
+  const written = Buffer.from(file.write(WRITE));
+  if (!(pixels instanceof Uint8Array)) return written;
+  // The last element: its length, or that of its one fragment, stands right before where the pixels belong
+  const end = written.length - (encapsulated ? DELIMITER_BYTES : 0);
+  const padding = Buffer.alloc(pixels.length % 2);
+  written.writeUInt32LE(pixels.length + padding.length, end - 4);
+  return Buffer.concat([written.subarray(0, end), pixels, padding, written.subarray(end)]);
 }

@@ -49,10 +49,8 @@ export function maskOf(outputs: FrameOutputs, pixels: number): PlanesOf {
     const plane = new Uint8Array(pixels);
     const from = overlapping ? segment.index * pixels : 0;
     const label = segment.index + 1;
-    for (let pixel = 0; pixel < pixels; pixel++) {
-      const value = mask[from + pixel] ?? 0;
-      plane[pixel] = (overlapping ? value !== 0 : value === label) ? 1 : 0;
-    }
+    if (overlapping) for (let pixel = 0; pixel < pixels; pixel++) plane[pixel] = mask[from + pixel] ? 1 : 0;
+    else for (let pixel = 0; pixel < pixels; pixel++) plane[pixel] = mask[pixel] === label ? 1 : 0;
     return plane;
   };
 }
@@ -83,13 +81,18 @@ export function segmentPlanes(model: Subject["model"], outputs: FrameOutputs, pi
 /** Frames of one bit a pixel, one behind the other without padding, the first pixel in the lowest bit (PS3.5 8.1.1). */
 function packed(segments: readonly Segment[], frames: number, pixels: number, planeAt: PlanesOf): Uint8Array {
   const bits = new Uint8Array(Math.ceil((segments.length * frames * pixels) / 8));
-  let at = 0;
+  let [at, byte] = [0, 0];
   for (const segment of segments)
     for (let frame = 0; frame < frames; frame++) {
       const plane = planeAt(segment, frame);
-      for (let pixel = 0; pixel < pixels; pixel++, at++)
-        if (plane[pixel] === 1) bits[at >>> 3] = (bits[at >>> 3] ?? 0) | (1 << (at & 7));
+      for (let pixel = 0; pixel < pixels; pixel++, at++) {
+        byte |= (plane[pixel] ?? 0) << (at & 7);
+        if ((at & 7) < 7) continue;
+        bits[at >>> 3] = byte;
+        byte = 0;
+      }
     }
+  if (at % 8 !== 0) bits[at >>> 3] = byte;
   return bits;
 }
 
