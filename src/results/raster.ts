@@ -280,7 +280,8 @@ export function paste(into: Picture, panel: Picture, left: number, top: number):
  * that goes over every pixel of the picture in floating point, and most of a drawing is empty.
  * @param rgba four bytes a pixel, colours not multiplied by their opacity
  */
-export function layDrawing({ rgb }: Picture, rgba: Uint8Array): void {
+export function layDrawing({ width, height, rgb }: Picture, rgba: Uint8Array): void {
+  if (rgba.length !== 4 * width * height) throw new Error("Expected a drawing of the picture's size");
   const f = Math.fround;
   for (let from = 3, to = 0; from < rgba.length; from += 4, to += 3) {
     const alpha = f((rgba[from] ?? 0) / 255);

@@ -161,9 +161,10 @@ const DELIMITER_BYTES = 8;
 function fileOf(meta: Elements, dataset: Dataset, encapsulated: boolean): Uint8Array {
   const { PixelData: pixels } = dataset;
   const file = new dcmjs.data.DicomDict(meta);
-  file.dict = elementsOf(pixels === undefined ? dataset : { ...dataset, PixelData: new Uint8Array(0) });
+  const apart = pixels instanceof Uint8Array;
+  file.dict = elementsOf(apart ? { ...dataset, PixelData: new Uint8Array(0) } : dataset);
   const written = Buffer.from(file.write(WRITE));
-  if (!(pixels instanceof Uint8Array)) return written;
+  if (!apart) return written;
   // The last element: its length, or that of its one fragment, stands right before where the pixels belong
   const end = written.length - (encapsulated ? DELIMITER_BYTES : 0);
   const padding = Buffer.alloc(pixels.length % 2);
