@@ -2,7 +2,8 @@
  * `npm run bench:bulk -- [--quick] [--json] [--only ct|dx] [--ct N] [--dx N]`: bulk work of 2,000 CT slices and of 200
  * radiographs (or of as many as is said), with receipts alone and with all objects, against the limit of this machine,
  * computed in the same run from the parts of one image on one core. Also: what the queue costs, resident memory, and
- * single requests while bulk work saturates the machine. One object of figures; README and RESULTS.md quote the full run on a quiet machine.
+ * single requests while bulk work saturates the machine. One object of figures; README and RESULTS.md quote the full run
+ * on a quiet machine.
  */
 import { execFile, execFileSync } from "node:child_process";
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";

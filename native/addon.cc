@@ -253,6 +253,16 @@ Napi::Value Unload(const Napi::CallbackInfo& info) {
   return promise;
 }
 
+/// The arrays of planes or tensors, in a list of our own: the caller may change his while the engine reads.
+Napi::Array DataOf(const Napi::Array& given) {
+  Napi::Array held = Napi::Array::New(given.Env(), given.Length());
+  for (uint32_t i = 0; i < given.Length(); ++i) {
+    const Napi::HandleScope scope(given.Env());
+    held.Set(i, given.Get(i).As<Napi::Object>().Get("data"));
+  }
+  return held;
+}
+
 Napi::Value Infer(const Napi::CallbackInfo& info) {
   Engine& engine = Engine::Get();
   const auto planes = info[1].As<Napi::Array>();
@@ -261,13 +271,9 @@ Napi::Value Infer(const Napi::CallbackInfo& info) {
   request->model = engine.Find(static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value()));
   request->flow = request->model->id;
   std::vector<Plane> read;
-  // A list of our own: the caller may change his while the engine reads.
-  Napi::Array held = Napi::Array::New(info.Env(), planes.Length());
   for (uint32_t i = 0; i < planes.Length(); ++i) {
     const Napi::HandleScope scope(info.Env());
-    const auto plane = planes.Get(i).As<Napi::Object>();
-    read.push_back(ReadPlane(plane));
-    held.Set(i, plane.Get("data"));
+    read.push_back(ReadPlane(planes.Get(i).As<Napi::Object>()));
   }
   request->SetPlanes(std::move(read), ReadGeometry(options));
   request->SetThresholds(ReadThresholds(options));
@@ -275,7 +281,7 @@ Napi::Value Infer(const Napi::CallbackInfo& info) {
   request->dump = options.Get("dump").ToBoolean();
   return Submit<InferRequest>(
       info, engine.work(), request,
-      [](Napi::Env env, InferRequest& r) { return Napi::Value(WriteInference(env, r)); }, held);
+      [](Napi::Env env, InferRequest& r) { return Napi::Value(WriteInference(env, r)); }, DataOf(planes));
 }
 
 Napi::Value RunTensors(const Napi::CallbackInfo& info) {
@@ -285,14 +291,12 @@ Napi::Value RunTensors(const Napi::CallbackInfo& info) {
   request->model = engine.Find(static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value()));
   request->flow = request->model->id;
   request->feeds = List(options, "feeds", ReadTensor);
-  const auto feeds = options.Get("feeds").As<Napi::Array>();
-  Napi::Array held = Napi::Array::New(info.Env(), feeds.Length());
-  for (uint32_t i = 0; i < feeds.Length(); ++i) held.Set(i, feeds.Get(i).As<Napi::Object>().Get("data"));
   for (const Tensor& feed : request->feeds) request->bytes += feed.Bytes();
   ReadOptions(options, *request);
   return Submit<TensorRequest>(
       info, engine.work(), request,
-      [](Napi::Env env, TensorRequest& r) { return Napi::Value(WriteTensors(env, r.outputs)); }, held);
+      [](Napi::Env env, TensorRequest& r) { return Napi::Value(WriteTensors(env, r.outputs)); },
+      DataOf(options.Get("feeds").As<Napi::Array>()));
 }
 
 Napi::Value Render(const Napi::CallbackInfo& info) {

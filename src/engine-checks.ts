@@ -11,6 +11,14 @@ function expect(good: boolean, message: () => string): void {
   if (!good) throw new RadserveError("bad_request", message());
 }
 
+/** Another thread could change shared memory while the engine reads it. */
+function expectUnshared({ buffer }: Uint8Array, what: "plane" | "tensor"): void {
+  expect(
+    !(buffer instanceof SharedArrayBuffer),
+    () => `Expected a ${what}'s data in memory that is not shared.`,
+  );
+}
+
 const isSide = (value: number): boolean => Number.isInteger(value) && value >= 1 && value <= 65535;
 
 /** Rows and Columns are 16-bit (PS3.3 C.7.6.3.1); how bits, samples and bytes go together the addon checks. */
@@ -21,11 +29,7 @@ export function checkPlane(plane: Plane): void {
     () => `Expected 1 to 65535 rows and columns, found ${rows} x ${columns}.`,
   );
   expect(plane.data instanceof Uint8Array, () => "Expected a plane's data as Uint8Array.");
-  // Another thread could change shared memory while the engine reads it.
-  expect(
-    !(plane.data.buffer instanceof SharedArrayBuffer),
-    () => "Expected a plane's data in memory that is not shared.",
-  );
+  expectUnshared(plane.data, "plane");
   expect(
     Number.isFinite(plane.pixelAspect) && plane.pixelAspect > 0,
     () => `Expected a pixel aspect greater than 0, found ${plane.pixelAspect}.`,
@@ -77,10 +81,7 @@ export function checkInferOptions(options: InferOptions): void {
 
 export function checkFeeds(feeds: readonly Tensor[]): void {
   for (const { name, dtype, shape, data } of feeds) {
-    expect(
-      !(data.buffer instanceof SharedArrayBuffer),
-      () => "Expected a tensor's data in memory that is not shared.",
-    );
+    expectUnshared(data, "tensor");
     const sides = shape.every((side) => Number.isSafeInteger(side) && side >= 0);
     const expected = shape.reduce((a, b) => a * b, 1) * ELEMENT_BYTES[dtype];
     expect(

@@ -3,6 +3,7 @@
  * path, a file name, a token or a patient. Input and output paths can hold patients' names.
  */
 import { pino, type Logger, type LoggerOptions } from "pino";
+import { errno } from "./errno.js";
 
 export type { Logger } from "pino";
 
@@ -20,7 +21,8 @@ const SECRET = [
 /** Whatever was thrown, without its words: messages of the system quote file names, and those can name patients. */
 export function faultForLog(thrown: unknown): Record<string, unknown> {
   if (!(thrown instanceof Error)) return { type: typeof thrown };
-  const code = "code" in thrown && typeof thrown.code === "string" ? { code: thrown.code } : {};
+  const name = errno(thrown);
+  const code = name === "" ? {} : { code: name };
   const frames = (thrown.stack ?? "")
     .split("\n")
     .filter((line) => /^\s+at /.test(line))

@@ -7,10 +7,11 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
 import type { Config } from "../config.js";
+import { errno } from "../errno.js";
 import { faultForLog, type Logger } from "../log.js";
 import { OLDEST_POSTGRES } from "./postgres/binaries.js";
 import { inspectPostgres, PrivatePostgres } from "./postgres.js";
-import { BulkUnavailable, codeOf } from "./unavailable.js";
+import { BulkUnavailable } from "./unavailable.js";
 
 export type DatabaseSettings = Pick<Config, "state_dir" | "postgres_bin" | "database_url">;
 
@@ -61,10 +62,10 @@ const STATES: [RegExp, string][] = [
 
 /** What to do about a fault of the connection or the server; undefined for any other error. */
 function fixOf(error: Error, connection: Connection): string | undefined {
-  const code = codeOf(error);
-  if (error instanceof pg.DatabaseError) return STATES.find(([states]) => states.test(code ?? ""))?.[1];
+  const code = errno(error);
+  if (error instanceof pg.DatabaseError) return STATES.find(([states]) => states.test(code))?.[1];
   const connecting = "syscall" in error && error.syscall === "connect";
-  if (!(code === undefined ? LOST.test(error.message) : connecting || NETWORK.test(code))) return undefined;
+  if (!(code === "" ? LOST.test(error.message) : connecting || NETWORK.test(code))) return undefined;
   return connection.connectionString === undefined
     ? "It is started again by itself: try again in a few seconds; radserve doctor looks at it."
     : "Start it, or correct DATABASE_URL; radserve doctor looks at it.";
@@ -78,7 +79,7 @@ export function asUnavailable(thrown: unknown, connection: Connection): unknown 
   const fix = thrown instanceof Error ? fixOf(thrown, connection) : undefined;
   if (!(thrown instanceof Error) || fix === undefined) return thrown;
   return new BulkUnavailable(
-    `The bulk queue's PostgreSQL at ${nameOf(connection)} cannot be used (${codeOf(thrown) ?? thrown.message}).`,
+    `The bulk queue's PostgreSQL at ${nameOf(connection)} cannot be used (${errno(thrown) || thrown.message}).`,
     fix,
     { cause: thrown },
   );

@@ -5,6 +5,7 @@
 import { copyFileSync, existsSync, statSync, truncateSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { ConfigError, type Config } from "../config.js";
+import { errno } from "../errno.js";
 import { lockState, type StateLock } from "../lock.js";
 import { faultForLog, type Logger } from "../log.js";
 import { findBinaries, type Binaries } from "./postgres/binaries.js";
@@ -26,7 +27,7 @@ import {
   postmasterOf,
   startPostmaster,
 } from "./postgres/process.js";
-import { BulkUnavailable, codeOf } from "./unavailable.js";
+import { BulkUnavailable } from "./unavailable.js";
 
 export type PostgresSettings = Pick<Config, "state_dir" | "postgres_bin">;
 
@@ -55,7 +56,7 @@ async function locked<T>(place: Place, work: () => Promise<T>): Promise<T> {
       if (error instanceof ConfigError && Date.now() < end) await sleep(LOOK_MS / 5);
       else
         throw new BulkUnavailable(
-          `The bulk queue's folder ${place.own} cannot be locked (${codeOf(error) ?? "another process holds it"}).`,
+          `The bulk queue's folder ${place.own} cannot be locked (${errno(error) || "another process holds it"}).`,
           "Let this user write there, or stop the other process.",
           { cause: error },
         );
@@ -65,7 +66,7 @@ async function locked<T>(place: Place, work: () => Promise<T>): Promise<T> {
     return await work();
   } catch (error) {
     if (error instanceof BulkUnavailable) throw error;
-    const why = codeOf(error) ?? (error instanceof Error ? error.name : typeof error);
+    const why = errno(error) || (error instanceof Error ? error.name : typeof error);
     throw new BulkUnavailable(
       `The bulk queue's database could not be started (${why}).`,
       `Look whether the disks of ${place.base} and ${place.own} can be written and have room.`,

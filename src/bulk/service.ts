@@ -32,7 +32,7 @@ const LONGEST_DELAY_MS = 30_000;
 const HEALTHY_MS = 60_000;
 /** Items beyond those that run, so that no worker thread waits for the database. */
 const SPARE_PER_THREAD = 2;
-/** Items that end within such a time are told to the thread together: each message wakes it. */
+/** Items that end within such a time are told to the bulk thread together: each message wakes it. */
 const TOGETHER_MS = 5;
 /** How long the thread may take to write down what has ended. */
 const LAST_WAIT_MS = 5_000;
@@ -196,7 +196,6 @@ export class BulkService {
     this.#land({ id, outcome });
   }
 
-  /** Told together with those that end soon after: each message wakes the bulk thread. */
   #land(item: EndedItem): void {
     this.#ended.push(item);
     this.#landing ??= setTimeout(() => this.#tellEnded(), TOGETHER_MS);

@@ -13,9 +13,3 @@ export class BulkUnavailable extends RadserveError {
     super("bulk_unavailable", `${found} ${fix}`, { retry_after: RETRY_AFTER_SECONDS }, options);
   }
 }
-
-/** The system's or PostgreSQL's code of a fault, such as ECONNREFUSED or 57P03. */
-export function codeOf(thrown: unknown): string | undefined {
-  if (!(thrown instanceof Error) || !("code" in thrown)) return undefined;
-  return typeof thrown.code === "string" ? thrown.code : undefined;
-}

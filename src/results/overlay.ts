@@ -4,7 +4,7 @@
  * the manifest's regulatory text. Nothing in it identifies a patient beyond the image's own pixels. Equal input gives
  * equal bytes.
  */
-import sharp, { type Sharp } from "sharp";
+import sharp from "sharp";
 import type { EngineOutput } from "../engine.js";
 import type { Spacing, Warning } from "../image.js";
 import type { Manifest, ModelOutput } from "../manifest.js";
@@ -163,22 +163,17 @@ export async function renderOverlay(input: OverlayInput): Promise<Uint8Array> {
   }
   const svg = Buffer.from(drawing.svg(plan.width, height));
   layDrawing(canvas, await sharp(svg).ensureAlpha().raw().toBuffer());
-  return encode(raw(canvas));
+  return encode(canvas);
 }
 
 /** A display picture alone, for `inspect --preview`: 8 bits, RGB, as it is given. */
 export async function previewPng(width: number, height: number, rgb: Uint8Array): Promise<Uint8Array> {
-  return encode(raw({ width, height, rgb }));
-}
-
-function raw({ width, height, rgb }: Picture): Sharp {
-  return sharp(rgb, { raw: { width, height, channels: 3 } });
+  return encode({ width, height, rgb });
 }
 
 /** Level 4 takes half the time of level 6 for 4 % more bytes. */
-function encode(image: Sharp): Promise<Uint8Array> {
-  return image
-    .removeAlpha()
+function encode({ width, height, rgb }: Picture): Promise<Uint8Array> {
+  return sharp(rgb, { raw: { width, height, channels: 3 } })
     .png({ compressionLevel: 4, adaptiveFiltering: false, palette: false })
     .toBuffer();
 }

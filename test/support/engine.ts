@@ -19,15 +19,17 @@ export const identity: ModelDescription = {
   nodes: [{ op: "Identity", inputs: ["x"], outputs: ["y"] }],
 };
 
+const PRODUCTS = 1_600;
+
 /** Seconds of matrix products, so that a test can catch it running; ends between two of them when asked to. */
 export const slow: ModelDescription = {
   name: "slow",
   inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 512, 512] }],
   outputs: [{ name: "y", dtype: "float32", shape: ["n", 1, 512, 512] }],
-  nodes: Array.from({ length: 1_600 }, (_, i) => ({
+  nodes: Array.from({ length: PRODUCTS }, (_, i) => ({
     op: "MatMul",
     inputs: [i === 0 ? "x" : `m${i}`, "x"],
-    outputs: [i === 1_599 ? "y" : `m${i + 1}`],
+    outputs: [i === PRODUCTS - 1 ? "y" : `m${i + 1}`],
   })),
 };
 

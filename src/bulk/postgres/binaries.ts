@@ -9,7 +9,8 @@ import { access, chmod, cp, lstat, mkdtemp, readdir, readFile, rename, rm, symli
 import path from "node:path";
 import { promisify } from "node:util";
 import { z } from "zod";
-import { BulkUnavailable, codeOf } from "../unavailable.js";
+import { errno } from "../../errno.js";
+import { BulkUnavailable } from "../unavailable.js";
 
 /** The oldest PostgreSQL that the queue's SQL runs on. */
 export const OLDEST_POSTGRES = 13;
@@ -89,7 +90,7 @@ async function makeLinks(folder: string): Promise<boolean> {
     try {
       await symlink(path.relative(path.dirname(target), source), link);
     } catch (error) {
-      if (codeOf(error) !== "EEXIST") return false;
+      if (errno(error) !== "EEXIST") return false;
     }
   }
   return true;
@@ -142,7 +143,7 @@ async function usable(folder: string, { account, copies }: Wanted): Promise<Bina
       return await versionOf(folder, account);
     } catch (error) {
       // Where a copy must not be made, it is enough that it could be.
-      if (codeOf(error) !== "EACCES" || copies === undefined) return versionOf(folder);
+      if (errno(error) !== "EACCES" || copies === undefined) return versionOf(folder);
     }
   }
   if (copies === undefined) throw new Error("links between its libraries are missing, and cannot be made");
@@ -152,7 +153,7 @@ async function usable(folder: string, { account, copies }: Wanted): Promise<Bina
 /** The last line of what a program or the system said. */
 function why(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
-  return codeOf(error) ?? text.trim().split("\n").at(-1) ?? "unknown";
+  return (errno(error) || text.trim().split("\n").at(-1)) ?? "unknown";
 }
 
 /** The binaries to use. Throws BulkUnavailable naming every folder that was looked at, and why it was not taken. */

@@ -2,7 +2,8 @@
 import { spawn } from "node:child_process";
 import { chown, mkdtemp, open, readdir, readFile, rename, rm } from "node:fs/promises";
 import path from "node:path";
-import { BulkUnavailable, codeOf } from "../unavailable.js";
+import { errno } from "../../errno.js";
+import { BulkUnavailable } from "../unavailable.js";
 import { BARE_ENVIRONMENT, type Account, type Binaries } from "./binaries.js";
 import { ROLE, type Place } from "./place.js";
 
@@ -34,7 +35,7 @@ function finished(program: string, args: string[], input: string, account?: Acco
         ),
       );
     };
-    child.once("error", (error) => fail(codeOf(error) ?? error.name));
+    child.once("error", (error) => fail(errno(error) || error.name));
     child.once("close", (status, signal) => (status === 0 ? resolve() : fail(signal ?? String(status))));
     child.stdin.on("error", () => undefined).end(input);
   });
@@ -43,9 +44,9 @@ function finished(program: string, args: string[], input: string, account?: Acco
 /** The major version of the data directory; undefined where there is none, or an empty folder. */
 export async function dataVersion(data: string): Promise<number | undefined> {
   const entries = await readdir(data).catch((error: unknown) => {
-    if (codeOf(error) === "ENOENT") return [];
+    if (errno(error) === "ENOENT") return [];
     throw new BulkUnavailable(
-      `The bulk queue's data directory ${data} cannot be read (${codeOf(error) ?? "unknown"}).`,
+      `The bulk queue's data directory ${data} cannot be read (${errno(error) || "unknown"}).`,
       "Run Radserve as the user that made it.",
     );
   });

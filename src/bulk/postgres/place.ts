@@ -27,7 +27,8 @@ import {
 import { chmod, chown, mkdir, writeFile } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
-import { BulkUnavailable, codeOf } from "../unavailable.js";
+import { errno } from "../../errno.js";
+import { BulkUnavailable } from "../unavailable.js";
 import type { Account } from "./binaries.js";
 
 const ROOTS_PLACE = "/var/lib/radserve-postgres";
@@ -170,7 +171,7 @@ export async function makeFolders(place: Place): Promise<void> {
 
 function notWritable(folder: string, error: unknown): BulkUnavailable {
   return new BulkUnavailable(
-    `The bulk queue's database cannot be made in ${folder} (${codeOf(error) ?? "unknown"}).`,
+    `The bulk queue's database cannot be made in ${folder} (${errno(error) || "unknown"}).`,
     "Let this user write there, or set DATABASE_URL.",
     { cause: error },
   );

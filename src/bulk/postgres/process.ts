@@ -4,7 +4,8 @@ import { closeSync, existsSync, fstatSync, openSync, readFileSync, readSync } fr
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
-import { BulkUnavailable, codeOf } from "../unavailable.js";
+import { errno } from "../../errno.js";
+import { BulkUnavailable } from "../unavailable.js";
 import { BARE_ENVIRONMENT, type Binaries } from "./binaries.js";
 import { connectionOf, socketOf, type Place } from "./place.js";
 
@@ -53,9 +54,9 @@ async function answers(place: Place): Promise<boolean> {
     await client.query("SELECT 1");
     return true;
   } catch (error) {
-    const code = codeOf(error);
+    const code = errno(error);
     // Without a code: the connection ended or timed out, as while it restarts its processes after a crash.
-    if (code === undefined || NOT_YET.has(code)) return false;
+    if (code === "" || NOT_YET.has(code)) return false;
     throw error;
   } finally {
     await client.end().catch(() => undefined);
@@ -142,7 +143,7 @@ export async function startPostmaster(place: Place, { folder }: Binaries): Promi
       ...place.account,
     });
     let why: string | undefined;
-    child.once("error", (error) => (why = codeOf(error) ?? error.name));
+    child.once("error", (error) => (why = errno(error) || error.name));
     child.once("exit", (status, signal) => (why ??= signal ?? `status ${status}`));
     child.unref();
     if (await answersWhileAlive(place, () => why === undefined, LONGEST_START_MS)) return child.pid ?? 0;
@@ -159,7 +160,7 @@ function signal(pid: number, name: NodeJS.Signals): void {
   try {
     process.kill(pid, name);
   } catch (error) {
-    if (codeOf(error) !== "ESRCH") throw error;
+    if (errno(error) !== "ESRCH") throw error;
   }
 }
 
