@@ -296,12 +296,9 @@ async function addFiles(
   const { manifest } = planned.entry;
   const picture = () =>
     (drawn ??= drawPicture({ image, engine: job.context.engine, manifest, shown, result: model }));
-  if (planned.outputs.includes("png")) {
-    const name = pictureName(job.name, planned.entry.name);
-    const { png: bytes } = await picture();
-    files.push({ name, bytes });
-    model.outputs.push({ path: name, media_type: "image/png", bytes: bytes.length, sha256: sha256(bytes) });
-  }
+  const wantsPng = planned.outputs.includes("png");
+  // Other threads do most of it, while this one makes the objects that do not show it
+  if (wantsPng) picture().catch(() => undefined);
   const { findings, measurements } = model;
   const objects = await dicomObjects({
     image,
@@ -318,6 +315,12 @@ async function addFiles(
       frames: shown.map(({ frame }) => frame),
     }),
   });
+  if (wantsPng) {
+    const name = pictureName(job.name, planned.entry.name);
+    const { png: bytes } = await picture();
+    files.push({ name, bytes });
+    model.outputs.push({ path: name, media_type: "image/png", bytes: bytes.length, sha256: sha256(bytes) });
+  }
   files.push(...objects.files);
   model.outputs.push(...objects.outputs);
   model.warnings.push(...objects.warnings);

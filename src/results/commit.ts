@@ -128,13 +128,15 @@ async function commit(target: Target, files: readonly ResultFile[], receipt: Rec
   }
 }
 
-/** The receipt's text, where it lists exactly the files that are given; anything else is a fault of the caller. */
+/**
+ * The receipt's text, where it lists exactly the files that are given; anything else is a fault of the caller. That
+ * the files have the listed hashes is seen when they are read back.
+ */
 function checked(target: Target, files: readonly ResultFile[], receipt: Receipt): Buffer {
   const listed = filesOf(receipt);
-  for (const file of files) {
-    checkFileName(target.name, file.name);
-    if (listed.get(file.name) !== sha256(file.bytes))
-      throw new Error("Expected the receipt to list each result file with its hash");
+  for (const { name } of files) {
+    checkFileName(target.name, name);
+    if (!listed.has(name)) throw new Error("Expected the receipt to list each result file");
   }
   if (listed.size !== files.length) throw new Error("The receipt lists a file that was not given");
   return Buffer.from(receiptText(receiptSchema.parse(receipt)));
@@ -187,8 +189,7 @@ async function publishAlone(
 ): Promise<void> {
   const part = staging.at(`${MARK}.part`);
   await step("write the receipt");
-  await writeDurably(part, text);
-  await readBack(part, sha256(text));
+  await writeAndReadBack(part, text);
   await step("move the receipt into place");
   const place = `${dir}/${receiptName(name)}`;
   if (await exists(place)) throw nameTaken("a file that appeared while the receipt was written");
@@ -199,6 +200,7 @@ async function publishAlone(
   await staging.remove().catch(() => undefined);
 }
 
+/** All files at once: each of them waits for the disk. */
 async function stage(
   target: Target,
   staging: Staging,
@@ -206,25 +208,35 @@ async function stage(
   receipt: { text: Buffer; hashes: ReadonlyMap<string, string> },
 ): Promise<void> {
   await target.step("make its folders");
-  await mkdir(staging.at("files"));
-  await mkdir(staging.at("previous"));
-  for (const file of files) {
-    await target.step(`write ${file.name}`);
-    await writeDurably(staging.at(`files/${file.name}`), file.bytes);
-  }
-  await target.step("write the receipt");
-  await writeDurably(staging.at(`${MARK}.part`), receipt.text);
-  for (const { name } of files) await readBack(staging.at(`files/${name}`), receipt.hashes.get(name));
-  await readBack(staging.at(`${MARK}.part`), sha256(receipt.text));
-  await syncFolder(staging.at("files"));
-  await syncFolder(target.dir);
+  await allOf(["files", "previous"].map((folder) => mkdir(staging.at(folder))));
+  await allOf([
+    ...files.map(async ({ name, bytes }) => {
+      await target.step(`write ${name}`);
+      await writeAndReadBack(staging.at(`files/${name}`), bytes, receipt.hashes.get(name));
+    }),
+    (async () => {
+      await target.step("write the receipt");
+      await writeAndReadBack(staging.at(`${MARK}.part`), receipt.text);
+    })(),
+  ]);
+  await allOf([syncFolder(staging.at("files")), syncFolder(target.dir)]);
   await target.step("mark it complete");
   await rename(staging.at(`${MARK}.part`), staging.at(MARK));
   await staging.sync();
 }
 
-async function readBack(path: string, expected: string | undefined): Promise<void> {
-  if ((await hashFile(path)) === expected) return;
+/** Waits until none of them runs any more, also where one fails: then nothing is written into what is put back. */
+async function allOf(works: readonly Promise<void>[]): Promise<void> {
+  const endings = await Promise.allSettled(works);
+  const failed = endings.find((ending) => ending.status === "rejected");
+  if (failed !== undefined) throw failed.reason;
+}
+
+async function writeAndReadBack(path: string, bytes: Uint8Array, listed = sha256(bytes)): Promise<void> {
+  await writeDurably(path, bytes);
+  if ((await hashFile(path)) === listed) return;
+  if (sha256(bytes) !== listed)
+    throw new Error("Expected the receipt to list each result file with its hash");
   throw new RadserveError(
     "internal",
     "A result file read back from the output folder's disk differs from what was written. Check that disk.",

@@ -8,6 +8,7 @@ import { randomUUID } from "node:crypto";
 import fs, { closeSync, constants, readSync, statSync } from "node:fs";
 import { readFile, readlink, unlink } from "node:fs/promises";
 import { hostname } from "node:os";
+import { dirname } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { z } from "zod";
@@ -247,13 +248,24 @@ async function breakLock(path: string, seen: Sight, guardPath: string, watch: Wa
   }
 }
 
-/** Each write goes to the disk at once: an NFS client may keep it to itself for longer than a lease otherwise. */
-const CREATE = constants.O_CREAT | constants.O_EXCL | constants.O_WRONLY | constants.O_DSYNC;
+const CREATE = constants.O_CREAT | constants.O_EXCL | constants.O_WRONLY;
+
+/**
+ * Where a folder may be another machine's, each write goes there at once: an NFS client may keep it to itself for
+ * longer than a lease otherwise. What lies on a block device of this machine all its processes see anyway. Network
+ * file systems, like all without a device, have the major number 0 (see mknod(2), makedev(3) and the kernel's
+ * admin-guide/devices.txt).
+ */
+function writeThrough(dev: number): number {
+  const major = Math.floor(dev / 2 ** 8) & 0xfff;
+  return major === 0 ? constants.O_DSYNC : 0;
+}
 
 async function create(path: string, owner: Owner): Promise<number | undefined> {
   let fd: number;
   try {
-    fd = await openDescriptor(path, CREATE, 0o644);
+    const { dev } = statSync(dirname(path));
+    fd = await openDescriptor(path, CREATE | writeThrough(dev), 0o644);
   } catch (error) {
     if (errno(error) === "EEXIST") return undefined;
     throw error;

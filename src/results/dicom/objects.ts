@@ -85,13 +85,14 @@ async function build(
 ): Promise<Written[]> {
   const written: Written[] = [];
   const seg = kinds.includes("seg") && outputs !== undefined ? segmentation(subject, outputs) : undefined;
+  // Before the picture, which other threads draw meanwhile
+  const sr = kinds.includes("sr") ? structuredReport({ subject, said, seg, predecessor }) : undefined;
   if (seg !== undefined) written.push({ kind: "seg", object: seg });
   if (kinds.includes("sc")) {
     const { pixels, frames } = await picture();
     written.push({ kind: "sc", object: secondaryCapture(subject, pixels, frames), pixels });
   }
-  if (kinds.includes("sr"))
-    written.push({ kind: "sr", object: structuredReport({ subject, said, seg, predecessor }) });
+  if (sr !== undefined) written.push({ kind: "sr", object: sr });
   return written;
 }
 
