@@ -166,7 +166,9 @@ TEST("the highest channel is that of each pixel's own interpolated values") {
   for (int round = 0; round < 2000; ++round) {
     Scene s = AnyScene(random, 2 + random() % 4);
     const bool even = random() % 8 == 0;
-    const float times = random() % 6 == 0 ? 1e38F : random() % 6 == 0 ? 1e-42F : 1;
+    const float times = random() % 6 == 0   ? std::numeric_limits<float>::max()
+                        : random() % 6 == 0 ? 1e-42F
+                                            : 1;
     for (size_t i = 0; i < s.values.size(); ++i) s.values[i] = even ? 0.25F : s.values[i] * times;
     const std::vector<float> all = s.All();
     const std::vector<uint8_t> expected = HighestOf(s, all);
