@@ -5,8 +5,9 @@
 #include <string>
 #include <tuple>
 
+#include "activation.h"
 #include "error.h"
-#include "masks.h"
+#include "regions.h"
 
 namespace radserve {
 namespace {
@@ -72,16 +73,29 @@ Box Corners(const float* v, const OutputSpec& spec, const Geometry& g) {
   return {};
 }
 
-/// The activation over one box's scores, in place.
-void Activate(std::span<float> scores, Activation activation) {
-  if (activation == Activation::kSigmoid) {
-    for (float& s : scores) s = 1 / (1 + std::exp(-s));
-  } else if (activation == Activation::kSoftmax) {
-    const float top = *std::max_element(scores.begin(), scores.end());
-    float sum = 0;
-    for (float& s : scores) sum += s = std::exp(s - top);
-    for (float& s : scores) s /= sum;
-  }
+/// A region of a map; the bounds are inclusive.
+struct Region {
+  int64_t pixels = 0;
+  double sum = 0;
+  int top = 0, left = 0, bottom = 0, right = 0;
+};
+
+std::vector<Region> Measure(const Regions& found, std::span<const float> map, int columns) {
+  std::vector<Region> regions(found.count);
+  found.ForRuns([&](size_t line, size_t run) {
+    const auto [begin, end] = found.runs[run];
+    const int y = static_cast<int>(line);
+    Region& region = regions[found.region[run]];
+    if (region.pixels == 0) region = {0, 0, y, begin, y, end - 1};
+    region.pixels += end - begin;
+    for (int x = begin; x < end; ++x) {
+      region.sum += static_cast<double>(map[line * static_cast<size_t>(columns) + static_cast<size_t>(x)]);
+    }
+    region.bottom = y;
+    region.left = std::min(region.left, begin);
+    region.right = std::max(region.right, end - 1);
+  });
+  return regions;
 }
 
 }  // namespace
@@ -94,7 +108,8 @@ std::vector<Box> DecodeDetections(const RawDetections& raw, const OutputSpec& sp
   for (size_t i = 0; i < count; ++i) {
     std::vector<float> scores(raw.scores.begin() + static_cast<ptrdiff_t>(i * columns),
                               raw.scores.begin() + static_cast<ptrdiff_t>((i + 1) * columns));
-    Activate(scores, spec.activation);
+    if (spec.activation == Activation::kSigmoid) Sigmoid(scores);
+    if (spec.activation == Activation::kSoftmax) Softmax(scores);
     const auto best = std::max_element(scores.begin(), scores.end());
     Box box = Corners(raw.boxes.data() + i * 4, spec, geometry);
     box.score = *best;
@@ -123,18 +138,15 @@ std::vector<Box> DecodeDetections(const RawDetections& raw, const OutputSpec& sp
 
 std::vector<Box> BoxesOfMap(std::span<const float> map, int rows, int columns, const OutputSpec& spec,
                             const Geometry& geometry, double threshold) {
-  const Components found = FindComponents(
-      rows, columns, 8, [&](size_t i) { return static_cast<double>(map[i]) >= spec.map_threshold; });
-  std::vector<double> sums(found.regions.size());
-  for (size_t i = 0; i < map.size(); ++i) {
-    if (found.labels[i] != 0) sums[static_cast<size_t>(found.labels[i] - 1)] += static_cast<double>(map[i]);
-  }
+  std::vector<uint8_t> members(map.size());
+  ToMask(map, spec.map_threshold, members.data());
+  const Regions found = FindRegions(members, rows, columns, 1, Members::kEqual, Neighbours::kCorners);
+  const std::vector<Region> regions = Measure(found, map, columns);
   const double sx = static_cast<double>(geometry.columns) / columns;
   const double sy = static_cast<double>(geometry.rows) / rows;
   std::vector<Box> boxes;
-  for (size_t r = 0; r < found.regions.size(); ++r) {
-    const Components::Region& region = found.regions[r];
-    const double score = sums[r] / static_cast<double>(region.pixels);
+  for (const Region& region : regions) {
+    const double score = region.sum / static_cast<double>(region.pixels);
     if (static_cast<double>(region.pixels) < spec.minimum_area || score < threshold) continue;
     const double width = region.right - region.left + 1;
     const double height = region.bottom - region.top + 1;

@@ -1,147 +1,135 @@
 #include "masks.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
-#include <numeric>
+#include <cstring>
+
+#include "regions.h"
 
 namespace radserve {
 namespace {
 
-size_t RootOf(std::vector<size_t>& parents, size_t run) {
-  while (parents[run] != run) {
-    parents[run] = parents[parents[run]];
-    run = parents[run];
-  }
-  return run;
+Regions Find(const MaskView& mask, uint8_t label, Members members) {
+  return FindRegions(mask.pixels, mask.rows, mask.columns, label, members, Neighbours::kEdges);
 }
 
-/// For each run the earliest run of its region.
-std::vector<size_t> Roots(const std::vector<Run>& runs, const std::vector<size_t>& first_of_row,
-                          size_t columns, size_t reach) {
-  std::vector<size_t> parents(runs.size());
-  std::iota(parents.begin(), parents.end(), size_t{0});
-  for (size_t y = 1; y + 1 < first_of_row.size(); ++y) {
-    size_t above = first_of_row[y - 1];
-    for (size_t run = first_of_row[y]; run < first_of_row[y + 1];) {
-      if (above == first_of_row[y]) break;
-      const size_t above_begin = runs[above].begin + columns;
-      const size_t above_end = runs[above].end + columns;
-      if (above_begin < runs[run].end + reach && runs[run].begin < above_end + reach) {
-        const size_t a = RootOf(parents, above);
-        const size_t b = RootOf(parents, run);
-        parents[std::max(a, b)] = std::min(a, b);
-      }
-      // What ends first touches nothing further on
-      if (above_end < runs[run].end) {
-        ++above;
-      } else {
-        ++run;
-      }
-    }
+/// Pixels of each region.
+std::vector<int64_t> Sizes(const Regions& found) {
+  std::vector<int64_t> sizes(found.count);
+  for (size_t run = 0; run < found.runs.size(); ++run) {
+    sizes[found.region[run]] += found.runs[run].end - found.runs[run].begin;
   }
-  for (size_t run = 0; run < runs.size(); ++run) parents[run] = parents[parents[run]];
-  return parents;
-}
-
-Components OfLabel(const MaskView& mask, uint8_t label) {
-  return FindComponents(mask.rows, mask.columns, 4, [&](size_t i) { return mask.pixels[i] == label; });
+  return sizes;
 }
 
 /// `drop` has one entry for each region.
-void Erase(const MaskView& mask, const Components& found, const std::vector<bool>& drop) {
-  for (size_t i = 0; i < mask.pixels.size(); ++i) {
-    const int32_t number = found.labels[i];
-    if (number != 0 && drop[static_cast<size_t>(number - 1)]) mask.pixels[i] = 0;
-  }
+void Erase(const MaskView& mask, const Regions& found, const std::vector<bool>& drop) {
+  found.ForRuns([&](size_t line, size_t run) {
+    if (!drop[found.region[run]]) return;
+    const auto [begin, end] = found.runs[run];
+    uint8_t* first = mask.pixels.data() + line * static_cast<size_t>(mask.columns);
+    std::fill(first + begin, first + end, uint8_t{0});
+  });
 }
 
-/// Marks the regions with a pixel beside (4-neighbour) padding.
-void MarkBesidePadding(const MaskView& mask, const Components& found, std::vector<bool>& marked) {
+bool AnySet(std::span<const uint8_t> bytes, size_t begin, size_t end) {
+  uint8_t any = 0;
+  for (size_t i = begin; i < end; ++i) any |= bytes[i];
+  return any != 0;
+}
+
+/// Whether a run has a pixel that is padding or shares an edge with one.
+bool BesidePadding(const MaskView& mask, size_t line, const Run& run) {
   const auto columns = static_cast<size_t>(mask.columns);
-  const auto mark = [&](size_t i) {
-    if (found.labels[i] != 0) marked[static_cast<size_t>(found.labels[i] - 1)] = true;
-  };
-  for (size_t i = 0; i < mask.padding.size(); ++i) {
-    if (mask.padding[i] == 0) continue;
-    mark(i);
-    if (i % columns > 0) mark(i - 1);
-    if (i % columns + 1 < columns) mark(i + 1);
-    if (i >= columns) mark(i - columns);
-    if (i + columns < mask.padding.size()) mark(i + columns);
-  }
+  const auto rows = static_cast<size_t>(mask.rows);
+  const size_t first = line * columns;
+  const size_t begin = first + static_cast<size_t>(run.begin);
+  const size_t end = first + static_cast<size_t>(run.end);
+  const size_t plane = rows * columns;
+  const size_t row = line % rows;
+  const std::span<const uint8_t>& padding = mask.padding;
+  return AnySet(padding, std::max(begin, first + 1) - 1, std::min(end + 1, first + columns)) ||
+         (row > 0 && AnySet(padding, begin - columns, end - columns)) ||
+         (row + 1 < rows && AnySet(padding, begin + columns, end + columns)) ||
+         (line >= rows && AnySet(padding, begin - plane, end - plane)) ||
+         (begin + plane < padding.size() && AnySet(padding, begin + plane, end + plane));
+}
+
+bool TouchesBorder(const MaskView& mask, size_t line, const Run& run) {
+  const size_t row = line % static_cast<size_t>(mask.rows);
+  return run.begin == 0 || run.end == mask.columns || row == 0 || row + 1 == static_cast<size_t>(mask.rows);
 }
 
 }  // namespace
 
-Components JoinRuns(const std::vector<Run>& runs, const std::vector<size_t>& first_of_row, int columns,
-                    int neighbours) {
-  const auto width = static_cast<size_t>(columns);
-  const int rows = static_cast<int>(first_of_row.size()) - 1;
-  const std::vector<size_t> roots = Roots(runs, first_of_row, width, neighbours == 8 ? 1 : 0);
-  Components found;
-  found.labels.assign(static_cast<size_t>(rows) * width, 0);
-  std::vector<int32_t> numbers(runs.size(), 0);
-  for (size_t run = 0; run < runs.size(); ++run) {
-    const auto [begin, end] = runs[run];
-    if (roots[run] == run) {
-      found.regions.push_back({0, rows, columns, -1, -1, false});
-      numbers[run] = static_cast<int32_t>(found.regions.size());
-    }
-    const int32_t number = numbers[roots[run]];
-    std::fill(found.labels.begin() + static_cast<ptrdiff_t>(begin),
-              found.labels.begin() + static_cast<ptrdiff_t>(end), number);
-    Components::Region& region = found.regions[static_cast<size_t>(number - 1)];
-    const int y = static_cast<int>(begin / width);
-    region.pixels += static_cast<int64_t>(end - begin);
-    region.top = std::min(region.top, y);
-    region.bottom = std::max(region.bottom, y);
-    region.left = std::min(region.left, static_cast<int>(begin % width));
-    region.right = std::max(region.right, static_cast<int>((end - 1) % width));
-  }
-  for (Components::Region& region : found.regions) {
-    region.touches_border =
-        region.top == 0 || region.left == 0 || region.bottom == rows - 1 || region.right == columns - 1;
-  }
-  return found;
-}
-
 void DropBorderConnected(const MaskView& mask, uint8_t label) {
-  const Components found = OfLabel(mask, label);
-  std::vector<bool> drop(found.regions.size());
-  std::transform(found.regions.begin(), found.regions.end(), drop.begin(),
-                 [](const Components::Region& r) { return r.touches_border; });
-  MarkBesidePadding(mask, found, drop);
+  const Regions found = Find(mask, label, Members::kEqual);
+  std::vector<bool> drop(found.count);
+  found.ForRuns([&](size_t line, size_t run) {
+    const Run& at = found.runs[run];
+    if (drop[found.region[run]]) return;
+    if (TouchesBorder(mask, line, at) || (!mask.padding.empty() && BesidePadding(mask, line, at))) {
+      drop[found.region[run]] = true;
+    }
+  });
   Erase(mask, found, drop);
 }
 
 void KeepLargestComponent(const MaskView& mask, uint8_t label) {
-  const Components found = OfLabel(mask, label);
-  if (found.regions.empty()) return;
-  const auto largest = std::max_element(
-      found.regions.begin(), found.regions.end(),
-      [](const Components::Region& a, const Components::Region& b) { return a.pixels < b.pixels; });
-  std::vector<bool> drop(found.regions.size(), true);
-  drop[static_cast<size_t>(largest - found.regions.begin())] = false;
+  const Regions found = Find(mask, label, Members::kEqual);
+  if (found.count == 0) return;
+  const std::vector<int64_t> sizes = Sizes(found);
+  std::vector<bool> drop(found.count, true);
+  drop[static_cast<size_t>(std::max_element(sizes.begin(), sizes.end()) - sizes.begin())] = false;
   Erase(mask, found, drop);
 }
 
 void DropSmallComponents(const MaskView& mask, uint8_t label, int64_t pixels) {
-  const Components found = OfLabel(mask, label);
-  std::vector<bool> drop(found.regions.size());
-  std::transform(found.regions.begin(), found.regions.end(), drop.begin(),
-                 [&](const Components::Region& r) { return r.pixels < pixels; });
+  const Regions found = Find(mask, label, Members::kEqual);
+  const std::vector<int64_t> sizes = Sizes(found);
+  std::vector<bool> drop(found.count);
+  std::transform(sizes.begin(), sizes.end(), drop.begin(), [&](int64_t size) { return size < pixels; });
   Erase(mask, found, drop);
 }
 
 void FillHoles(const MaskView& mask, uint8_t label) {
-  const Components outside =
-      FindComponents(mask.rows, mask.columns, 4, [&](size_t i) { return mask.pixels[i] != label; });
-  for (size_t i = 0; i < mask.pixels.size(); ++i) {
-    const int32_t number = outside.labels[i];
-    if (number == 0 || outside.regions[static_cast<size_t>(number - 1)].touches_border) continue;
-    const bool padding = !mask.padding.empty() && mask.padding[i] != 0;
-    if (mask.pixels[i] == 0 && !padding) mask.pixels[i] = label;
+  const Regions outside = Find(mask, label, Members::kOthers);
+  const auto rows = static_cast<size_t>(mask.rows);
+  const auto columns = static_cast<size_t>(mask.columns);
+  const size_t lines = mask.pixels.size() / columns;
+  std::vector<bool> open(outside.count);
+  outside.ForRuns([&](size_t line, size_t run) {
+    const bool end_slice = mask.slices > 0 && (line < rows || line + rows >= lines);
+    if (end_slice || TouchesBorder(mask, line, outside.runs[run])) open[outside.region[run]] = true;
+  });
+  outside.ForRuns([&](size_t line, size_t run) {
+    if (open[outside.region[run]]) return;
+    for (int x = outside.runs[run].begin; x < outside.runs[run].end; ++x) {
+      const size_t pixel = line * columns + static_cast<size_t>(x);
+      const bool padding = !mask.padding.empty() && mask.padding[pixel] != 0;
+      if (mask.pixels[pixel] == 0 && !padding) mask.pixels[pixel] = label;
+    }
+  });
+}
+
+void CountLabels(std::span<const uint8_t> pixels, std::span<int64_t> counts) {
+  constexpr size_t kWord = sizeof(uint64_t);
+  constexpr uint64_t kOnes = 0x0101010101010101;
+  std::array<int64_t, 256> found{};
+  size_t i = 0;
+  for (; i + kWord <= pixels.size(); i += kWord) {
+    uint64_t word;
+    std::memcpy(&word, pixels.data() + i, kWord);
+    // Neighbours are the same more often than not
+    if (word == pixels[i] * kOnes) {
+      found[pixels[i]] += kWord;
+    } else {
+      for (size_t k = 0; k < kWord; ++k) ++found[pixels[i + k]];
+    }
   }
+  for (; i < pixels.size(); ++i) ++found[pixels[i]];
+  for (size_t v = 0; v < counts.size(); ++v) counts[v] += found[v + 1];
 }
 
 }  // namespace radserve

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <utility>
 
 #include "activation.h"
 #include "error.h"
+#include "maps.h"
 #include "masks.h"
+#include "projection.h"
 #include "resample.h"
 
 namespace radserve {
@@ -46,8 +47,7 @@ std::vector<float> Scores(const OutputSpec& spec, const Tensor& tensor) {
   if (spec.calibration.kind == CalibrationSpec::Kind::kTemperature) {
     for (float& s : scores) s = static_cast<float>(static_cast<double>(s) / spec.calibration.temperature);
   }
-  if (spec.activation == Activation::kSigmoid)
-    std::transform(scores.begin(), scores.end(), scores.begin(), Sigmoid);
+  if (spec.activation == Activation::kSigmoid) Sigmoid(scores);
   if (spec.activation == Activation::kSoftmax) Softmax(scores);
   for (float& s : scores) s = Calibrated(spec.calibration, s);
   CheckFinite(scores, tensor.name);
@@ -66,188 +66,79 @@ std::vector<float> Regression(const OutputSpec& spec, const Tensor& tensor) {
   return values;
 }
 
-/// Planes of a map that covers the tensor, one for each channel.
-struct Maps {
-  int rows = 0;
-  int columns = 0;
-  size_t channels = 0;
-  std::vector<float> values;
-
-  size_t Plane() const { return static_cast<size_t>(rows) * static_cast<size_t>(columns); }
-  float* Channel(size_t c) { return values.data() + c * Plane(); }
-};
-
-/// [1,C,H,W], [1,H,W,C], or without the sides of length one that a model left out.
-Maps ReadMaps(const Tensor& tensor, size_t channels, bool channels_last) {
-  std::vector<int64_t> shape = tensor.shape;
-  if (shape.size() == 2 && channels == 1) shape.insert(shape.begin(), 1);
-  if (shape.size() == 3 &&
-      (shape[0] != 1 || channels == 1 || shape.back() == static_cast<int64_t>(channels))) {
-    // [C,H,W] or [H,W,C] without the batch, or [1,H,W] of a single channel.
-    shape.insert(shape.begin(), 1);
-  }
-  const auto wanted = static_cast<int64_t>(channels);
-  const bool four = shape.size() == 4 && shape[0] == 1;
-  const bool first = four && shape[1] == wanted;
-  const bool last = four && shape[3] == wanted;
-  if ((!first && !last) || tensor.Elements() == 0) {
-    Invalid(tensor, "a map of " + std::to_string(channels) + " channel(s) for one image");
-  }
-  Maps maps{static_cast<int>(shape[2]), static_cast<int>(shape[3]), channels, AsFloats(tensor)};
-  if (!last || (first && !channels_last)) return maps;
-  maps.rows = static_cast<int>(shape[1]);
-  maps.columns = static_cast<int>(shape[2]);
-  std::vector<float> planar(maps.values.size());
-  for (size_t i = 0; i < maps.Plane(); ++i) {
-    for (size_t c = 0; c < channels; ++c) planar[c * maps.Plane() + i] = maps.values[i * channels + c];
-  }
-  maps.values = std::move(planar);
-  return maps;
+std::vector<float> ToSourceGrid(const Maps& maps, const Geometry& g) {
+  return ResamplePlane(maps.Channel(0), BackRows(g, maps.rows()), BackColumns(g, maps.columns()),
+                       Interpolation::kLinear);
 }
 
-/// The way back: centres of source pixels in the map's coordinates.
-Axis BackRows(const Geometry& g, int map_rows) {
-  const double ratio = static_cast<double>(map_rows) / g.rows;
-  return {map_rows, g.source_rows, g.ToTensorY(0) * ratio, g.height / g.source_height * ratio};
+/// The pixels [begin, end) of `count` whose centres lie in `length` from `first` on.
+std::pair<size_t, size_t> Seen(int count, double first, double length) {
+  const auto sees = [&](int i) { return i + 0.5 >= first && i + 0.5 <= first + length; };
+  int begin = 0;
+  while (begin < count && !sees(begin)) ++begin;
+  int end = count;
+  while (end > begin && !sees(end - 1)) --end;
+  return {static_cast<size_t>(begin), static_cast<size_t>(end)};
 }
 
-Axis BackColumns(const Geometry& g, int map_columns) {
-  const double ratio = static_cast<double>(map_columns) / g.columns;
-  return {map_columns, g.source_columns, g.ToTensorX(0) * ratio, g.width / g.source_width * ratio};
-}
-
-std::vector<float> ToSourceGrid(const float* map, int rows, int columns, const Geometry& g,
-                                Interpolation interpolation) {
-  return ResamplePlane(map, BackRows(g, rows), BackColumns(g, columns), interpolation);
-}
-
-/// Calls `clear` for every source pixel that the model did not see or that is padding.
-template <typename Clear>
-void ForHiddenPixels(const SourceGrid& grid, const Clear& clear) {
+/// Zero for every source pixel that the model did not see or that is padding.
+template <typename T>
+void ClearHidden(const SourceGrid& grid, std::span<T> plane) {
   const Geometry& g = grid.geometry;
-  const bool whole = g.source_height >= g.source_rows && g.source_width >= g.source_columns;
-  if (whole && grid.padding.empty()) return;
-  for (int y = 0; y < g.source_rows; ++y) {
-    for (int x = 0; x < g.source_columns; ++x) {
-      const size_t i =
-          static_cast<size_t>(y) * static_cast<size_t>(g.source_columns) + static_cast<size_t>(x);
-      const bool seen = y + 0.5 >= g.source_top && y + 0.5 <= g.source_top + g.source_height &&
-                        x + 0.5 >= g.source_left && x + 0.5 <= g.source_left + g.source_width;
-      if (!seen || (!grid.padding.empty() && grid.padding[i] != 0)) clear(i);
-    }
+  const auto width = static_cast<size_t>(g.source_columns);
+  const auto [top, bottom] = Seen(g.source_rows, g.source_top, g.source_height);
+  const auto [left, right] = Seen(g.source_columns, g.source_left, g.source_width);
+  for (size_t y = 0; y < static_cast<size_t>(g.source_rows); ++y) {
+    const std::span<T> row = plane.subspan(y * width, width);
+    const bool seen = y >= top && y < bottom;
+    std::fill(row.begin(), row.begin() + static_cast<ptrdiff_t>(seen ? left : width), T{0});
+    std::fill(row.begin() + static_cast<ptrdiff_t>(right), row.end(), T{0});
   }
+  for (size_t i = 0; i < grid.padding.size(); ++i) plane[i] = grid.padding[i] != 0 ? T{0} : plane[i];
 }
 
-/// Adds a label's plane of probabilities, where the spec asks for them.
-void AddFractions(const OutputSpec& spec, std::span<const float> plane, std::vector<uint8_t>& fractions) {
-  if (!spec.fractional) return;
-  std::transform(plane.begin(), plane.end(), std::back_inserter(fractions), InSteps);
-}
-
-/// The channel that is highest at each source pixel, the first of equal ones.
-std::vector<uint8_t> HighestChannel(const OutputSpec& spec, const Tensor& tensor, const SourceGrid& grid,
-                                    std::vector<uint8_t>& fractions) {
-  Maps maps = ReadMaps(tensor, static_cast<size_t>(spec.labels) + 1, grid.channels_last);
-  if (spec.activation == Activation::kSoftmax) {
-    std::vector<float> pixel(maps.channels);
-    for (size_t i = 0; i < maps.Plane(); ++i) {
-      for (size_t c = 0; c < maps.channels; ++c) pixel[c] = maps.Channel(c)[i];
-      Softmax(pixel);
-      for (size_t c = 0; c < maps.channels; ++c) maps.Channel(c)[i] = pixel[c];
-    }
-  }
-  CheckFinite(maps.values, tensor.name);
-  std::vector<float> best;
-  std::vector<uint8_t> mask;
-  for (size_t c = 0; c < maps.channels; ++c) {
-    const std::vector<float> plane =
-        ToSourceGrid(maps.Channel(c), maps.rows, maps.columns, grid.geometry, Interpolation::kLinear);
-    if (c == 0) {
-      best = plane;
-      mask.assign(plane.size(), 0);
-      continue;
-    }
-    AddFractions(spec, plane, fractions);
-    for (size_t i = 0; i < plane.size(); ++i) {
-      if (plane[i] > best[i]) {
-        best[i] = plane[i];
-        mask[i] = static_cast<uint8_t>(c);
-      }
-    }
-  }
-  return mask;
-}
-
+/// The labels of a map at each source pixel, the nearest.
 std::vector<uint8_t> LabelMap(const OutputSpec& spec, const Tensor& tensor, const SourceGrid& grid) {
-  Maps maps = ReadMaps(tensor, 1, grid.channels_last);
-  CheckLabels(maps.values, spec.labels, tensor.name);
-  const std::vector<float> plane =
-      ToSourceGrid(maps.Channel(0), maps.rows, maps.columns, grid.geometry, Interpolation::kNearest);
-  return std::vector<uint8_t>(plane.begin(), plane.end());
+  const Maps maps(tensor, 1, grid.channels_last);
+  std::vector<uint8_t> labels(maps.pixels());
+  ToLabels(maps.values(), spec.labels, tensor.name, labels.data());
+  return ProjectNearest(std::move(labels), BackRows(grid.geometry, maps.rows()),
+                        BackColumns(grid.geometry, maps.columns()));
 }
 
-std::vector<uint8_t> OverThreshold(const OutputSpec& spec, const Tensor& tensor, const SourceGrid& grid,
-                                   std::span<const double> thresholds, std::vector<uint8_t>& fractions) {
-  Maps maps = ReadMaps(tensor, static_cast<size_t>(spec.labels), grid.channels_last);
-  if (spec.activation == Activation::kSigmoid) {
-    std::transform(maps.values.begin(), maps.values.end(), maps.values.begin(), Sigmoid);
-  }
-  CheckFinite(maps.values, tensor.name);
-  CheckProbabilities(maps.values, tensor.name);
-  std::vector<uint8_t> mask;
-  for (size_t c = 0; c < maps.channels; ++c) {
-    const std::vector<float> plane =
-        ToSourceGrid(maps.Channel(c), maps.rows, maps.columns, grid.geometry, Interpolation::kLinear);
-    for (const float v : plane) mask.push_back(static_cast<double>(v) >= thresholds[c] ? 1 : 0);
-    AddFractions(spec, plane, fractions);
-  }
-  return mask;
-}
-
-void ApplyStep(const MaskStep& step, int label, const MaskView& view, uint8_t value) {
-  if (std::find(step.labels.begin(), step.labels.end(), label) == step.labels.end()) return;
-  switch (step.kind) {
-    case MaskStep::Kind::kDropBorderConnected:
-      return DropBorderConnected(view, value);
-    case MaskStep::Kind::kLargestComponent:
-      return KeepLargestComponent(view, value);
-    case MaskStep::Kind::kMinimumArea:
-      return DropSmallComponents(view, value, step.pixels);
-    case MaskStep::Kind::kFillHoles:
-      return FillHoles(view, value);
+/// The mask of probabilities: the highest channel, or for labels that may overlap a plane each.
+void DecideProbabilities(const OutputSpec& spec, const Tensor& tensor, const SourceGrid& grid,
+                         std::span<const double> thresholds, OutputResult& out) {
+  const auto labels = static_cast<size_t>(spec.labels);
+  Maps maps(tensor, out.overlapping ? labels : labels + 1, grid.channels_last);
+  maps.Activate(spec.activation);
+  CheckFinite(maps.values(), tensor.name);
+  if (out.overlapping) CheckProbabilities(maps.values(), tensor.name);
+  const Axis rows = BackRows(grid.geometry, maps.rows());
+  const Axis columns = BackColumns(grid.geometry, maps.columns());
+  std::vector<uint8_t>* const fractions = spec.fractional ? &out.fractions : nullptr;
+  if (out.overlapping) {
+    ProjectOverThresholds(maps, rows, columns, thresholds, out.mask, fractions);
+  } else {
+    ProjectHighest(maps, rows, columns, out.mask, fractions);
   }
 }
 
 void Segmentation(const OutputSpec& spec, const Tensor& tensor, const SourceGrid& grid,
                   std::span<const double> thresholds, OutputResult& out) {
   out.overlapping = MayOverlap(spec.activation);
-  out.mask = out.overlapping ? OverThreshold(spec, tensor, grid, thresholds, out.fractions)
-             : spec.activation == Activation::kLabelMap ? LabelMap(spec, tensor, grid)
-                                                        : HighestChannel(spec, tensor, grid, out.fractions);
+  if (spec.activation == Activation::kLabelMap) {
+    out.mask = LabelMap(spec, tensor, grid);
+  } else {
+    DecideProbabilities(spec, tensor, grid, thresholds, out);
+  }
   const size_t plane = static_cast<size_t>(out.rows) * static_cast<size_t>(out.columns);
-  const size_t planes = out.mask.size() / plane;
-  const auto view = [&](size_t p) {
-    return MaskView{std::span(out.mask).subspan(p * plane, plane), out.rows, out.columns, grid.padding};
-  };
-  ForHiddenPixels(grid, [&](size_t i) {
-    for (size_t p = 0; p < planes; ++p) out.mask[p * plane + i] = 0;
-    for (size_t at = i; at < out.fractions.size(); at += plane) out.fractions[at] = 0;
-  });
-  for (const MaskStep& step : spec.steps) {
-    for (int label = 1; label <= spec.labels; ++label) {
-      if (out.overlapping) {
-        ApplyStep(step, label, view(static_cast<size_t>(label - 1)), 1);
-      } else {
-        ApplyStep(step, label, view(0), static_cast<uint8_t>(label));
-      }
-    }
+  const auto part = [&](size_t p) { return std::span(out.mask).subspan(p * plane, plane); };
+  for (size_t at = 0; at < out.mask.size(); at += plane) ClearHidden(grid, part(at / plane));
+  for (size_t at = 0; at < out.fractions.size(); at += plane) {
+    ClearHidden(grid, std::span(out.fractions).subspan(at, plane));
   }
-  out.counts.assign(static_cast<size_t>(spec.labels), 0);
-  for (size_t p = 0; p < planes; ++p) {
-    for (const uint8_t v : view(p).pixels) {
-      if (v != 0) ++out.counts[out.overlapping ? p : v - 1u];
-    }
-  }
+  FinishMask(spec, grid.padding, {}, out);
 }
 
 std::vector<Box> Detections(const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
@@ -271,16 +162,55 @@ std::vector<Box> Detections(const OutputSpec& spec, const TensorByName& tensors,
   return DecodeDetections(raw, spec, grid.geometry, thresholds);
 }
 
-Maps ActivatedMap(const OutputSpec& spec, const Tensor& tensor, const SourceGrid& grid) {
-  Maps maps = ReadMaps(tensor, 1, grid.channels_last);
-  if (spec.activation == Activation::kSigmoid) {
-    std::transform(maps.values.begin(), maps.values.end(), maps.values.begin(), Sigmoid);
+/// A map of one channel to boxes or, for a heatmap, to the source grid.
+void OneMap(const OutputSpec& spec, const Tensor& tensor, const SourceGrid& grid,
+            std::span<const double> thresholds, OutputResult& out) {
+  Maps maps(tensor, 1, grid.channels_last);
+  if (spec.activation == Activation::kSigmoid) maps.Activate(spec.activation);
+  CheckFinite(maps.values(), tensor.name);
+  if (spec.kind == OutputSpec::Kind::kProbabilityMap) {
+    out.boxes = BoxesOfMap(maps.values(), maps.rows(), maps.columns(), spec, grid.geometry, thresholds[0]);
+    return;
   }
-  CheckFinite(maps.values, tensor.name);
-  return maps;
+  out.values = ToSourceGrid(maps, grid.geometry);
+  ClearHidden(grid, std::span(out.values));
+}
+
+void ApplyStep(const MaskStep& step, int label, const MaskView& view, uint8_t value) {
+  if (std::find(step.labels.begin(), step.labels.end(), label) == step.labels.end()) return;
+  switch (step.kind) {
+    case MaskStep::Kind::kDropBorderConnected:
+      return DropBorderConnected(view, value);
+    case MaskStep::Kind::kLargestComponent:
+      return KeepLargestComponent(view, value);
+    case MaskStep::Kind::kMinimumArea:
+      return DropSmallComponents(view, value, step.pixels);
+    case MaskStep::Kind::kFillHoles:
+      return FillHoles(view, value);
+  }
 }
 
 }  // namespace
+
+void FinishMask(const OutputSpec& spec, std::span<const uint8_t> padding, const std::stop_token& stop,
+                OutputResult& out) {
+  const size_t plane = static_cast<size_t>(out.rows) * static_cast<size_t>(out.columns) *
+                       static_cast<size_t>(std::max(1, out.slices));
+  const auto part = [&](size_t p) { return std::span(out.mask).subspan(p * plane, plane); };
+  for (const MaskStep& step : spec.steps) {
+    for (int label = 1; label <= spec.labels; ++label) {
+      if (stop.stop_requested()) throw EngineError("cancelled", "The work was cancelled.");
+      const size_t p = out.overlapping ? static_cast<size_t>(label - 1) : 0;
+      ApplyStep(step, label, {part(p), out.slices, out.rows, out.columns, padding},
+                out.overlapping ? uint8_t{1} : static_cast<uint8_t>(label));
+    }
+  }
+  out.counts.assign(static_cast<size_t>(spec.labels), 0);
+  const std::span<int64_t> counts(out.counts);
+  for (size_t p = 0; p < out.mask.size() / plane; ++p) {
+    CountLabels(part(p), out.overlapping ? counts.subspan(p, 1) : counts);
+  }
+}
 
 OutputResult Postprocess(const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
                          std::span<const double> thresholds) {
@@ -303,18 +233,10 @@ OutputResult Postprocess(const OutputSpec& spec, const TensorByName& tensors, co
     case OutputSpec::Kind::kDetection:
       out.boxes = Detections(spec, tensors, grid, thresholds);
       break;
-    case OutputSpec::Kind::kProbabilityMap: {
-      Maps maps = ActivatedMap(spec, tensor, grid);
-      out.boxes = BoxesOfMap(maps.values, maps.rows, maps.columns, spec, grid.geometry, thresholds[0]);
+    case OutputSpec::Kind::kProbabilityMap:
+    case OutputSpec::Kind::kHeatmap:
+      OneMap(spec, tensor, grid, thresholds, out);
       break;
-    }
-    case OutputSpec::Kind::kHeatmap: {
-      Maps maps = ActivatedMap(spec, tensor, grid);
-      out.values =
-          ToSourceGrid(maps.values.data(), maps.rows, maps.columns, grid.geometry, Interpolation::kLinear);
-      ForHiddenPixels(grid, [&](size_t i) { out.values[i] = 0; });
-      break;
-    }
   }
   return out;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,11 @@ using TensorByName = std::function<const Tensor&(const std::string&)>;
 /// numbers.
 OutputResult Postprocess(const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
                          std::span<const double> thresholds);
+
+/// What is left once a mask is on the source grid: the spec's steps, each label by itself, and the counts.
+/// Throws `cancelled` once `stop` is requested.
+void FinishMask(const OutputSpec& spec, std::span<const uint8_t> padding, const std::stop_token& stop,
+                OutputResult& out);
 
 }  // namespace radserve
 

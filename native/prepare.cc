@@ -52,20 +52,23 @@ class TensorWriter {
 
   /// `values` are `width` values for each channel; nullptr writes background.
   void Write(int row, const float* const* values) {
+    const size_t columns = row_.size();
+    const size_t stride = spec_.channels_last ? channels_ : 1;
     for (size_t c = 0; c < channels_; ++c) {
-      if (values == nullptr || geometry_.width < geometry_.columns) {
-        std::fill(row_.begin(), row_.end(), background_[c]);
-      }
-      if (values != nullptr) {
-        NormaliseRow(values[c], geometry_.width, low_, high_, normaliser_.subtract[c],
-                     normaliser_.multiply[c], normaliser_.add[c], row_.data() + geometry_.left);
-      }
-      const size_t columns = row_.size();
       const size_t y = static_cast<size_t>(row);
       const size_t first = spec_.channels_last ? y * columns * channels_ + c
                                                : (c * static_cast<size_t>(geometry_.rows) + y) * columns;
-      StoreRow(spec_.dtype, row_.data(), columns, tensor_.data + first * DtypeSize(spec_.dtype),
-               spec_.channels_last ? channels_ : 1);
+      std::byte* const place = tensor_.data + first * DtypeSize(spec_.dtype);
+      const bool direct = spec_.dtype == Dtype::kFloat32 && stride == 1;
+      float* const out = direct ? reinterpret_cast<float*>(place) : row_.data();
+      if (values == nullptr || geometry_.width < geometry_.columns) {
+        std::fill_n(out, columns, background_[c]);
+      }
+      if (values != nullptr) {
+        NormaliseRow(values[c], geometry_.width, low_, high_, normaliser_.subtract[c],
+                     normaliser_.multiply[c], normaliser_.add[c], out + geometry_.left);
+      }
+      if (!direct) StoreRow(spec_.dtype, out, columns, place, stride);
     }
   }
 

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "column_filter.h"
 #include "simd.h"
 
 namespace radserve {
@@ -59,54 +60,16 @@ RADSERVE_HOT_LOOP void SetScaled(float* __restrict accumulator, const float* __r
   for (int i = 0; i < count; ++i) accumulator[i] = row[i] * weight;
 }
 
-/// Outputs side by side that each take the next `kCount` inputs: what a whole scale by area comes to.
-template <int kCount>
-[[gnu::always_inline]] inline void FilterStride(const float* __restrict row, const float* __restrict weights,
-                                                size_t count, float* __restrict out) {
-  for (size_t x = 0; x < count; ++x) {
-    float sum = 0;
-    for (size_t k = 0; k < kCount; ++k) sum += row[x * kCount + k] * weights[x * kCount + k];
-    out[x] = sum;
-  }
-}
-
-RADSERVE_HOT_LOOP void FilterStride2(const float* row, const float* weights, size_t count, float* out) {
-  FilterStride<2>(row, weights, count, out);
-}
-
-RADSERVE_HOT_LOOP void FilterStride4(const float* row, const float* weights, size_t count, float* out) {
-  FilterStride<4>(row, weights, count, out);
-}
-
-/// The number of inputs of every output where the outputs follow each other without gap or overlap; else 0.
-int WholeStride(const Taps& taps) {
-  if (taps.size() == 0) return 0;
-  const int stride = taps.count[0];
-  for (size_t x = 0; x < taps.size(); ++x) {
-    if (taps.count[x] != stride || taps.first[x] != taps.first[0] + static_cast<int>(x) * stride) return 0;
-  }
-  return stride;
-}
-
-void FilterColumns(const Taps& taps, int stride, const float* row, float* out) {
-  if (stride == 2) return FilterStride2(row + taps.first[0], taps.weights.data(), taps.size(), out);
-  if (stride == 4) return FilterStride4(row + taps.first[0], taps.weights.data(), taps.size(), out);
-  for (size_t x = 0; x < taps.size(); ++x) {
-    const float* in = row + taps.first[x];
-    const float* weights = taps.weights.data() + taps.start[x];
-    float sum = 0;
-    for (int k = 0; k < taps.count[x]; ++k) sum += in[k] * weights[k];
-    out[x] = sum;
-  }
-}
-
 /// True where every output is the mean of its own two inputs: halving by area.
 bool IsHalving(const Taps& taps) {
-  return WholeStride(taps) == 2 &&
+  for (size_t x = 0; x < taps.size(); ++x) {
+    if (taps.count[x] != 2 || taps.first[x] != taps.first[0] + 2 * static_cast<int>(x)) return false;
+  }
+  return taps.size() > 0 &&
          std::all_of(taps.weights.begin(), taps.weights.end(), [](float weight) { return weight == 0.5F; });
 }
 
-/// What SetScaled, AddScaled and FilterStride2 come to for halving, to the bit: a half and a quarter are
+/// What SetScaled, AddScaled and ColumnFilter come to for halving, to the bit: a half and a quarter are
 /// exact.
 RADSERVE_HOT_LOOP void MeanOfFour(const float* __restrict above, const float* __restrict below, size_t count,
                                   float* __restrict out) {
@@ -230,13 +193,13 @@ void Resample(const Taps& rows, const Taps& columns, int input_columns, int chan
   if (IsHalving(rows) && IsHalving(columns)) {
     return Halve(rows, columns, input_columns, channels, source, sink);
   }
+  const ColumnFilter filter(columns);
   const size_t width = static_cast<size_t>(input_columns);
   const size_t planes = static_cast<size_t>(channels);
   const size_t ring = MostOpen(rows);
   const RowBlock input(planes, width);
   const RowBlock accumulators(ring * planes, width);
-  const RowBlock output(planes, columns.size());
-  const int stride = WholeStride(columns);
+  const RowBlock output(planes, columns.size() + ColumnFilter::kSlack);
   size_t done = 0;
   for (int row = rows.size() == 0 ? 0 : rows.first[0]; done < rows.size(); ++row) {
     if (rows.first[done] > row) continue;
@@ -252,7 +215,7 @@ void Resample(const Taps& rows, const Taps& columns, int input_columns, int chan
     }
     for (; done < rows.size() && rows.first[done] + rows.count[done] <= row + 1; ++done) {
       for (size_t c = 0; c < planes; ++c) {
-        FilterColumns(columns, stride, accumulators.Rows()[(done % ring) * planes + c], output.Rows()[c]);
+        filter.Apply(accumulators.Rows()[(done % ring) * planes + c], output.Rows()[c]);
       }
       sink(static_cast<int>(done), output.Rows());
     }
@@ -261,16 +224,47 @@ void Resample(const Taps& rows, const Taps& columns, int input_columns, int chan
 
 std::vector<float> ResamplePlane(const float* plane, const Axis& rows, const Axis& columns,
                                  Interpolation interpolation) {
-  std::vector<float> out(static_cast<size_t>(rows.output) * static_cast<size_t>(columns.output));
+  std::vector<float> out;
+  out.reserve(static_cast<size_t>(rows.output) * static_cast<size_t>(columns.output));
   Resample(
       MakeTaps(rows, interpolation), MakeTaps(columns, interpolation), columns.input, 1,
       [&](int row, float* const* channels) {
         std::copy_n(plane + static_cast<ptrdiff_t>(row) * columns.input, columns.input, channels[0]);
       },
-      [&](int row, const float* const* channels) {
-        std::copy_n(channels[0], columns.output, out.begin() + static_cast<ptrdiff_t>(row) * columns.output);
+      [&](int, const float* const* channels) {
+        out.insert(out.end(), channels[0], channels[0] + columns.output);
       });
   return out;
+}
+
+PlaneSampler::PlaneSampler(const Axis& rows, const Axis& columns)
+    : rows_(MakeTaps(rows, Interpolation::kLinear)),
+      input_columns_(static_cast<size_t>(columns.input)),
+      mixed_(input_columns_),
+      row_(static_cast<size_t>(columns.output) + ColumnFilter::kSlack) {
+  Taps taps = MakeTaps(columns, Interpolation::kLinear);
+  copied_row_ = CopiesFrom(rows_);
+  copied_column_ = CopiesFrom(taps);
+  filter_ = std::make_unique<ColumnFilter>(std::move(taps));
+}
+
+PlaneSampler::~PlaneSampler() = default;
+
+const float* PlaneSampler::Row(const float* plane, int y, size_t begin, size_t end) {
+  if (copied_row_ >= 0 && copied_column_ >= 0) {
+    return plane + static_cast<size_t>(copied_row_ + y) * input_columns_ + copied_column_;
+  }
+  const auto& cells = filter_->cells();
+  const int first = cells[begin].first;
+  const int count = cells[end - 1].first + cells[end - 1].count - first;
+  const size_t at = static_cast<size_t>(y);
+  for (int tap = 0; tap < rows_.count[at]; ++tap) {
+    const float weight = rows_.weights[rows_.start[at] + static_cast<size_t>(tap)];
+    const float* in = plane + static_cast<size_t>(rows_.first[at] + tap) * input_columns_ + first;
+    (tap == 0 ? SetScaled : AddScaled)(mixed_.data() + first, in, weight, count);
+  }
+  filter_->Apply(mixed_.data(), begin, end, row_.data());
+  return row_.data();
 }
 
 }  // namespace radserve

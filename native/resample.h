@@ -1,7 +1,9 @@
 #ifndef RADSERVE_RESAMPLE_H_
 #define RADSERVE_RESAMPLE_H_
 
+#include <cstddef>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "spec.h"
@@ -44,6 +46,32 @@ void Resample(const Taps& rows, const Taps& columns, int input_columns, int chan
 /// A whole plane, for maps that go back to the source grid.
 std::vector<float> ResamplePlane(const float* plane, const Axis& rows, const Axis& columns,
                                  Interpolation interpolation);
+
+class ColumnFilter;
+
+/// Rows of planes that are resampled linearly, and parts of rows: the same values, to the bit, that
+/// ResamplePlane gives for planes of finite numbers.
+class PlaneSampler {
+ public:
+  PlaneSampler(const Axis& rows, const Axis& columns);
+  ~PlaneSampler();
+
+  const Taps& rows() const { return rows_; }
+  const ColumnFilter& columns() const { return *filter_; }
+  /// Output row `y` of `plane` where the cells [begin, end) of columns() are, each output at its place. Until
+  /// the next call.
+  const float* Row(const float* plane, int y, size_t begin, size_t end);
+
+ private:
+  Taps rows_;
+  std::unique_ptr<ColumnFilter> filter_;
+  size_t input_columns_;
+  /// Where nothing is resampled, the input that the first output is; else -1.
+  int copied_row_ = -1;
+  int copied_column_ = -1;
+  std::vector<float> mixed_;
+  std::vector<float> row_;
+};
 
 }  // namespace radserve
 

@@ -9,7 +9,6 @@
 #include "activation.h"
 #include "error.h"
 #include "resample3d.h"
-#include "volume_masks.h"
 
 namespace radserve {
 namespace {
@@ -107,15 +106,10 @@ class MapPlane {
       }
     }
     if (activation_ == Activation::kSigmoid) {
-      std::transform(values_.begin(), values_.end(), values_.begin(), Sigmoid);
+      Sigmoid(values_);
     }
     if (activation_ == Activation::kSoftmax) {
-      std::vector<float> voxel(maps_.channels);
-      for (size_t i = 0; i < plane; ++i) {
-        for (size_t c = 0; c < voxel.size(); ++c) voxel[c] = values_[c * plane + i];
-        Softmax(voxel);
-        for (size_t c = 0; c < voxel.size(); ++c) values_[c * plane + i] = voxel[c];
-      }
+      SoftmaxPlanes(values_, plane);
     }
   }
 
@@ -154,11 +148,7 @@ void Highest(const float* const* channels, size_t count, size_t plane, uint8_t* 
   std::vector<float> best(channels[0], channels[0] + plane);
   std::fill_n(out, plane, uint8_t{0});
   for (size_t c = 1; c < count; ++c) {
-    for (size_t i = 0; i < plane; ++i) {
-      if (channels[c][i] <= best[i]) continue;
-      best[i] = channels[c][i];
-      out[i] = static_cast<uint8_t>(c);
-    }
+    TakeHigher({channels[c], plane}, static_cast<uint8_t>(c), best.data(), out);
   }
 }
 
@@ -168,8 +158,12 @@ size_t ChannelsOf(const OutputSpec& spec) {
 }
 
 void CheckValues(const OutputSpec& spec, const Tensor& tensor, const std::stop_token& stop) {
+  std::vector<uint8_t> labels;
   ForValues(tensor, stop, [&](std::span<const float> values) {
-    if (spec.activation == Activation::kLabelMap) return CheckLabels(values, spec.labels, tensor.name);
+    if (spec.activation == Activation::kLabelMap) {
+      labels.resize(values.size());
+      return ToLabels(values, spec.labels, tensor.name, labels.data());
+    }
     CheckFinite(values, tensor.name);
     if (spec.activation == Activation::kNone) CheckProbabilities(values, tensor.name);
   });
@@ -191,30 +185,26 @@ std::vector<uint8_t> MaskOf(const OutputSpec& spec, const Tensor& tensor, const 
   // Channel 0 is background where labels exclude each other.
   const size_t first = overlapping ? 0 : 1;
   if (spec.fractional) fractions.resize(grid.voxels * (maps.channels - first));
-  ForSourceSlices(
-      maps, volume.placement, spec.activation, labels ? Interpolation::kNearest : Interpolation::kLinear,
-      stop, [&](int slice, const float* const* channels) {
-        const size_t at = static_cast<size_t>(slice) * grid.plane;
-        uint8_t* out = mask.data() + at;
-        if (spec.fractional) {
-          for (size_t c = first; c < maps.channels; ++c) {
-            std::transform(channels[c], channels[c] + grid.plane,
-                           fractions.data() + (c - first) * grid.voxels + at, InSteps);
-          }
-        }
-        if (labels) {
-          std::transform(channels[0], channels[0] + grid.plane, out,
-                         [](float v) { return static_cast<uint8_t>(v); });
-        } else if (!overlapping) {
-          Highest(channels, maps.channels, grid.plane, out);
-        } else {
-          for (size_t c = 0; c < maps.channels; ++c) {
-            std::transform(channels[c], channels[c] + grid.plane, out + c * grid.voxels, [&](float v) {
-              return static_cast<double>(v) >= thresholds[c] ? uint8_t{1} : uint8_t{0};
-            });
-          }
-        }
-      });
+  ForSourceSlices(maps, volume.placement, spec.activation,
+                  labels ? Interpolation::kNearest : Interpolation::kLinear, stop,
+                  [&](int slice, const float* const* channels) {
+                    const size_t at = static_cast<size_t>(slice) * grid.plane;
+                    uint8_t* out = mask.data() + at;
+                    if (spec.fractional) {
+                      for (size_t c = first; c < maps.channels; ++c) {
+                        ToSteps({channels[c], grid.plane}, fractions.data() + (c - first) * grid.voxels + at);
+                      }
+                    }
+                    if (labels) {
+                      ToLabels({channels[0], grid.plane}, spec.labels, tensor.name, out);
+                    } else if (!overlapping) {
+                      Highest(channels, maps.channels, grid.plane, out);
+                    } else {
+                      for (size_t c = 0; c < maps.channels; ++c) {
+                        ToMask({channels[c], grid.plane}, thresholds[c], out + c * grid.voxels);
+                      }
+                    }
+                  });
   return mask;
 }
 
@@ -250,20 +240,6 @@ void ClearHidden(const PreparedVolume& volume, std::span<uint8_t> mask) {
   }
 }
 
-void ApplyStep(const MaskStep& step, int label, const VolumeMask& mask, uint8_t value) {
-  if (std::find(step.labels.begin(), step.labels.end(), label) == step.labels.end()) return;
-  switch (step.kind) {
-    case MaskStep::Kind::kDropBorderConnected:
-      return DropBorderConnected(mask, value);
-    case MaskStep::Kind::kLargestComponent:
-      return KeepLargestComponent(mask, value);
-    case MaskStep::Kind::kMinimumArea:
-      return DropSmallComponents(mask, value, step.pixels);
-    case MaskStep::Kind::kFillHoles:
-      return FillHoles(mask, value);
-  }
-}
-
 void Segmentation(const OutputSpec& spec, const Tensor& tensor, const PreparedVolume& volume,
                   bool channels_last, std::span<const double> thresholds, const std::stop_token& stop,
                   OutputResult& out) {
@@ -281,20 +257,7 @@ void Segmentation(const OutputSpec& spec, const Tensor& tensor, const PreparedVo
   for (size_t at = 0; at < out.fractions.size(); at += grid.voxels) {
     ClearHidden(volume, std::span(out.fractions).subspan(at, grid.voxels));
   }
-  for (const MaskStep& step : spec.steps) {
-    for (int label = 1; label <= spec.labels; ++label) {
-      CheckStop(stop);
-      const size_t p = out.overlapping ? static_cast<size_t>(label - 1) : 0;
-      ApplyStep(step, label, {part(p), volume.sides, volume.padding},
-                out.overlapping ? uint8_t{1} : static_cast<uint8_t>(label));
-    }
-  }
-  out.counts.assign(static_cast<size_t>(spec.labels), 0);
-  for (size_t p = 0; p < parts; ++p) {
-    for (const uint8_t v : part(p)) {
-      if (v != 0) ++out.counts[out.overlapping ? p : v - 1u];
-    }
-  }
+  FinishMask(spec, volume.padding, stop, out);
 }
 
 }  // namespace

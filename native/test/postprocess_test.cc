@@ -51,7 +51,7 @@ struct Picture {
       }
     }
   }
-  MaskView View() { return {mask, rows, columns, padding}; }
+  MaskView View() { return {mask, 0, rows, columns, padding}; }
   std::string Text() const {
     std::string text;
     for (size_t i = 0; i < mask.size(); ++i)

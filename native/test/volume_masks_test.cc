@@ -1,7 +1,6 @@
-#include "../volume_masks.h"
-
 #include <vector>
 
+#include "../masks.h"
 #include "check.h"
 
 using namespace radserve;
@@ -13,7 +12,7 @@ namespace {
 struct Mask {
   std::vector<uint8_t> voxels;
   std::vector<uint8_t> padding;
-  VolumeMask view() { return {voxels, {3, 3, 5}, padding}; }
+  MaskView view() { return {voxels, 3, 3, 5, padding}; }
 };
 
 TEST("regions go on through slices, by faces only") {
