@@ -3,6 +3,7 @@
 #include <string>
 
 #include "addon_convert.h"
+#include "run_memory.h"
 
 namespace radserve {
 namespace {
@@ -89,6 +90,7 @@ Napi::Object WriteStats(Napi::Env env, Engine& engine) {
   o.Set("completed", static_cast<double>(stats.completed));
   o.Set("failed", static_cast<double>(stats.failed));
   o.Set("refused", static_cast<double>(stats.refused));
+  o.Set("keptRunBytes", static_cast<double>(KeptRunMemory()));
   o.Set("models", WriteList(env, engine.Models(), [&](const std::shared_ptr<const Model>& model) {
           const auto flow = stats.flows.find(model->id);
           return WriteFlow(env, *model, flow == stats.flows.end() ? Agenda::FlowStats() : flow->second);

@@ -1,5 +1,8 @@
 #include "scheduler.h"
 
+#include <immintrin.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "error.h"
@@ -8,6 +11,12 @@ namespace radserve {
 namespace {
 
 Failure DeadlineFailure() { return {"deadline_exceeded", "The work did not finish within its time."}; }
+
+/// Longer than an answer takes through JavaScript to the next request, two wake-ups of a virtual machine
+/// included.
+constexpr auto kLook = std::chrono::microseconds(150);
+/// After looks in vain; so seldom that they cost next to nothing.
+constexpr int kMostSkippedLooks = 64;
 
 }  // namespace
 
@@ -24,9 +33,36 @@ void Scheduler::Submit(const std::shared_ptr<Task>& task) {
     if (stopping_) throw EngineError("shutting_down", "The engine is stopping and takes no new work.");
     const EntryPtr entry = agenda_.Add(task, Clock::now());
     if (entry->task->deadline) timer_.notify_all();
+    if (!MustWake()) return;
   }
   // Without the lock, which the thread that wakes wants at once.
   work_.notify_one();
+}
+
+bool Scheduler::MustWake() {
+  if (!std::exchange(looking_, false)) return true;
+  arrived_.store(true, std::memory_order_release);
+  return false;
+}
+
+void Scheduler::LookOut(std::unique_lock<std::mutex>& lock) {
+  if (looking_ || stopping_ || agenda_.waiting() > 0 || agenda_.HasResumed()) return;
+  if (skipped_looks_ > 0) {
+    --skipped_looks_;
+    return;
+  }
+  looking_ = true;
+  arrived_.store(false, std::memory_order_relaxed);
+  lock.unlock();
+  const Clock::time_point end = Clock::now() + kLook;
+  while (!arrived_.load(std::memory_order_acquire) && Clock::now() < end) _mm_pause();
+  lock.lock();
+  if (std::exchange(looking_, false)) {
+    skipped_looks_ = looks_to_skip_;
+    looks_to_skip_ = std::min(2 * looks_to_skip_, kMostSkippedLooks);
+  } else {
+    looks_to_skip_ = 1;
+  }
 }
 
 void Scheduler::Work() {
@@ -42,6 +78,7 @@ void Scheduler::Work() {
     RunEntry(entry);
     entry.reset();
     lock.lock();
+    LookOut(lock);
   }
   --live_threads_;
   ended_.notify_all();
@@ -67,7 +104,7 @@ void Scheduler::RunEntry(const EntryPtr& entry) {
     const std::lock_guard lock(mutex_);
     const Clock::time_point now = Clock::now();
     if (parked && !failure) {
-      if (agenda_.Park(entry, now)) work_.notify_one();
+      if (agenda_.Park(entry, now) && MustWake()) work_.notify_one();
       return;
     }
     if (entry->reason) failure = entry->reason;
@@ -79,7 +116,7 @@ void Scheduler::RunEntry(const EntryPtr& entry) {
 
 void Scheduler::Resume(const EntryPtr& entry) {
   const std::lock_guard lock(mutex_);
-  if (agenda_.Resume(entry)) work_.notify_one();
+  if (agenda_.Resume(entry) && MustWake()) work_.notify_one();
 }
 
 bool Scheduler::Wide() const {

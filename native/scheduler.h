@@ -1,6 +1,7 @@
 #ifndef RADSERVE_SCHEDULER_H_
 #define RADSERVE_SCHEDULER_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -60,6 +61,11 @@ class Scheduler {
   using EntryPtr = Agenda::EntryPtr;
 
   void Work();
+  /// A thread that has just ended a task looks for the next one a moment before it sleeps: whoever asks for
+  /// one thing after another finds it awake. The lock is held, and given up meanwhile.
+  void LookOut(std::unique_lock<std::mutex>& lock);
+  /// The lock is held. True where a thread must still be woken for work that has come.
+  bool MustWake();
   void WatchDeadlines(std::stop_token stop);
   void RunEntry(const EntryPtr& entry);
   void Resume(const EntryPtr& entry);
@@ -75,6 +81,14 @@ class Scheduler {
   std::condition_variable ended_;
   Agenda agenda_;
   bool stopping_ = false;
+  /// One thread looks out, and will ask the agenda again whatever happens.
+  bool looking_ = false;
+  /// Ends that look.
+  std::atomic<bool> arrived_ = false;
+  /// Ends of tasks after which nobody looks, because the looks before were in vain; and how many after the
+  /// next such look.
+  int skipped_looks_ = 0;
+  int looks_to_skip_ = 1;
   int live_threads_ = 0;
   std::vector<std::jthread> threads_;
 };

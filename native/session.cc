@@ -88,7 +88,11 @@ Ort::SessionOptions Options(const SessionSettings& settings, Width width) {
   options.AddConfigEntry("session.intra_op.allow_spinning", wide ? "1" : "0");
   // See RunMemory: narrow runs are many at a time, each on a thread of its own.
   if (!wide && !cuda) options.AddConfigEntry("session.use_env_allocators", "1");
-  if (wide) options.AddConfigEntry("session.intra_op.spin_duration_us", kSpinMicroseconds);
+  if (wide) {
+    options.AddConfigEntry("session.intra_op.spin_duration_us", kSpinMicroseconds);
+    // Not beyond the run: the thread that takes its answer wants that core.
+    options.AddConfigEntry("session.force_spinning_stop", "1");
+  }
   if (cuda) {
     // A part of the model that ran on the CPU unnoticed would be slow and, in TF32, of another precision.
     options.AddConfigEntry("session.disable_cpu_ep_fallback", "1");

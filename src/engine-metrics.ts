@@ -123,6 +123,14 @@ export function registerEngineMetrics(registry: Registry, read: () => EngineStat
       for (const { labels, value } of samples) this.set(labels, value);
     },
   });
+  new Gauge({
+    name: "radserve_engine_kept_run_bytes",
+    help: "Memory that the engine's threads keep from one run to the next",
+    registers,
+    collect() {
+      this.set(read().keptRunBytes);
+    },
+  });
   counter("radserve_engine_inferences_total", "Inferences that ended, well or not", "outcome", (m) => [
     [{ outcome: "completed" }, m.completed],
     [{ outcome: "failed" }, m.failed],

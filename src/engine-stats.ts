@@ -61,6 +61,8 @@ export const engineStatsSchema = z.strictObject({
   completed: count,
   failed: count,
   refused: count,
+  /** Memory that the engine's threads keep between runs that stay on one core. */
+  keptRunBytes: count,
   models: z.array(model),
 });
 

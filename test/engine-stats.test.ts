@@ -132,6 +132,7 @@ t.test("figures for Prometheus: histograms add up, labels are models, classes an
   t.match(text, /radserve_engine_inferences_total\{model="heavy-1",outcome="completed"\} 1\n/);
   t.match(text, /radserve_engine_refused_total\{model="slow",reason="requests"\} 1\n/);
   t.match(text, /# TYPE radserve_engine_run_seconds histogram/);
+  t.match(text, `\nradserve_engine_kept_run_bytes ${engine.stats().keptRunBytes}\n`);
   const labels = new Set([...text.matchAll(/[{,](\w+)=/g)].map(([, label]) => label));
   t.strictSame([...labels].sort(), ["class", "le", "model", "outcome", "reason"]);
   const counts = [...text.matchAll(/run_seconds_bucket\{model="heavy-1",le="[^"]+"\} (\d+)/g)].map(([, n]) =>
