@@ -24,7 +24,8 @@ import {
   type Subject,
 } from "./common.js";
 import { dcm } from "./content.js";
-import { dicomObject, type Dataset, type DicomObject } from "./dataset.js";
+import { dicomObject, type DicomObject } from "./dataset.js";
+import type { Dataset } from "./elements.js";
 import { referenced, referencedObjects, takeOver } from "./source.js";
 import { tagOf } from "../../dicom/dictionary.js";
 import { derivedUid } from "./uid.js";
