@@ -19,24 +19,32 @@ export class Kept<V> {
     private readonly costOf: (value: V, key: string) => number,
   ) {}
 
-  /** The value of a key, made where it is not kept. The key has to say everything that `make` depends on. */
-  get(key: string, make: () => V): V {
+  find(key: string): V | undefined {
     const known = this.#entries.get(key);
-    if (known !== undefined) {
-      this.#entries.delete(key);
-      this.#entries.set(key, known);
-      return known.value;
-    }
-    const value = make();
+    if (known === undefined) return undefined;
+    this.#entries.delete(key);
+    this.#entries.set(key, known);
+    return known.value;
+  }
+
+  keep(key: string, value: V): void {
     const cost = this.costOf(value, key);
-    if (cost > this.most / 16) return value;
+    if (cost > this.most / 16) return;
+    this.#cost += cost - (this.#entries.get(key)?.cost ?? 0);
     this.#entries.set(key, { value, cost });
-    this.#cost += cost;
     for (const [oldest, entry] of this.#entries) {
       if (this.#cost <= this.most) break;
       this.#entries.delete(oldest);
       this.#cost -= entry.cost;
     }
+  }
+
+  /** The value of a key, made where it is not kept. The key has to say everything that `make` depends on. */
+  get(key: string, make: () => V): V {
+    const known = this.find(key);
+    if (known !== undefined) return known;
+    const value = make();
+    this.keep(key, value);
     return value;
   }
 }
