@@ -76,8 +76,7 @@ function cover(mask: Uint8Array, rows: number, columns: number, width: number, h
     return { label, share: undefined };
   }
   const share = new Uint8Array(width * height);
-  const totals = new Uint32Array(256);
-  for (const value of mask) totals[value] = (totals[value] ?? 0) + 1;
+  const totals = totalsOf(mask);
   totals[0] = 0xffffffff;
   for (let y = 0; y < height; y++) {
     const y0 = ys.from[y] ?? 0;
@@ -88,8 +87,8 @@ function cover(mask: Uint8Array, rows: number, columns: number, width: number, h
       let best = 0;
       let count = 0;
       for (let sy = y0; sy < y1; sy++)
-        for (let sx = x0; sx < x1; sx++) {
-          const value = mask[sy * columns + sx] ?? 0;
+        for (let from = sy * columns + x0, end = sy * columns + x1; from < end; from++) {
+          const value = mask[from] ?? 0;
           if (value === best) count++;
           else if ((totals[value] ?? 0) < (totals[best] ?? 0)) {
             best = value;
@@ -102,6 +101,17 @@ function cover(mask: Uint8Array, rows: number, columns: number, width: number, h
     }
   }
   return { label, share };
+}
+
+/** How many pixels each label has; by runs, which masks consist of. */
+function totalsOf(mask: Uint8Array): Uint32Array {
+  const totals = new Uint32Array(256);
+  for (let begin = 0, end = 0; begin < mask.length; begin = end) {
+    const value = mask[begin] ?? 0;
+    while (end < mask.length && mask[end] === value) end++;
+    totals[value] = (totals[value] ?? 0) + end - begin;
+  }
+  return totals;
 }
 
 /** A mask of `rows` x `columns` label numbers, 0 where there is none, and the colours of the labels 1, 2, ... */
