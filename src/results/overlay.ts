@@ -27,15 +27,7 @@ import {
 } from "./page.js";
 import { labelColours } from "./palette.js";
 import type { MarkedPanel } from "./picture-check.js";
-import {
-  heatRange,
-  layHeat,
-  layMasks,
-  paste,
-  resized,
-  type Picture,
-  type Range,
-} from "./raster.js";
+import { heatRange, layHeat, layMasks, paste, resized, type Picture, type Range } from "./raster.js";
 import type { Finding, Measurement } from "./receipt.js";
 import { layDrawing } from "./rendering.js";
 import { fitText } from "./text.js";

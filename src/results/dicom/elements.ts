@@ -88,10 +88,7 @@ function written(tag: Tag, { vr, Value }: Element, transferSyntaxUid = EXPLICIT_
 const MOST_KEPT_BYTES = 1 << 20;
 /** What an entry takes beside its characters and bytes. */
 const ENTRY_BYTES = 200;
-const kept = new Kept<Buffer>(
-  MOST_KEPT_BYTES,
-  (bytes, key) => ENTRY_BYTES + 2 * key.length + bytes.length,
-);
+const kept = new Kept<Buffer>(MOST_KEPT_BYTES, (bytes, key) => ENTRY_BYTES + 2 * key.length + bytes.length);
 
 /** Different for every two values that may be written differently: 0 and -0 too, whose floats are not the same. */
 function keyOf(keyword: string, value: Plain): string {
@@ -135,7 +132,11 @@ function sequenceHeader(tag: Tag): Buffer {
  * would go four times, in pieces of 256 bytes.
  * @param transferSyntaxUid where Pixel Data is one encapsulated frame
  */
-export function dataSetBytes(dataset: Dataset, transferSyntaxUid: string, into: Uint8Array[] = []): Uint8Array[] {
+export function dataSetBytes(
+  dataset: Dataset,
+  transferSyntaxUid: string,
+  into: Uint8Array[] = [],
+): Uint8Array[] {
   for (const [tag, keyword, value] of ordered(dataset)) {
     if (value instanceof Uint8Array) {
       const vr = vrOf(keyword, tag, dataset);
