@@ -12,7 +12,7 @@ t.test("what was made is not made again, until more was kept than is allowed", (
   for (const key of ["a", "b", "a"]) t.equal(ask(key), key.repeat(10));
   t.same(made, ["a", "b"]);
   // Sixteen have room: of the seventeenth and b, b was asked for longest ago
-  for (const key of [..."cdefghijklmnopq"]) ask(key);
+  for (const key of Array.from("cdefghijklmnopq")) ask(key);
   made.length = 0;
   t.equal(ask("a"), "aaaaaaaaaa");
   t.same(made, []);
