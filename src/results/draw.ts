@@ -29,6 +29,7 @@ export class Drawing {
   readonly #parts: Part[] = [];
   /** Where parts go meanwhile that show inside a box only. */
   #clipped: { box: Box; parts: Part[] } | undefined;
+  #hasClipped = false;
 
   /** A line of text on the baseline y; `align` says which end of it lies at x. Returns its width. */
   text(
@@ -68,6 +69,7 @@ export class Drawing {
   /** What is drawn from here to `unclip` shows inside the box only. */
   clip(box: Box): void {
     this.#clipped = { box, parts: [] };
+    this.#hasClipped = true;
   }
 
   unclip(): void {
@@ -79,6 +81,16 @@ export class Drawing {
       const inner = parts.map(({ svg }) => svg(right, down)).join("");
       return `<svg ${placed(box, right, down)} viewBox="${view}">${inner}</svg>`;
     });
+  }
+
+  /** Whether anything was drawn inside a box only. */
+  get hasClipped(): boolean {
+    return this.#hasClipped;
+  }
+
+  /** The whole drawing. */
+  svg(width: number, height: number): string {
+    return svgOf(width, height, this.#parts.map(({ svg }) => svg(0, 0)).join(""));
   }
 
   #add(box: Box, svg: Part["svg"]): void {
@@ -106,6 +118,11 @@ export class Drawing {
       return { ...box, content: parts.map(({ svg }) => svg(-box.x, -box.y)).join("") };
     });
   }
+}
+
+export function svgOf(width: number, height: number, content: string): string {
+  const size = `width="${width}" height="${height}" viewBox="0 0 ${width} ${height}"`;
+  return `<svg xmlns="http://www.w3.org/2000/svg" ${size}>${content}</svg>`;
 }
 
 const moved = (value: number, by: number): number => rounded(rounded(value) + by);

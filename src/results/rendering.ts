@@ -4,7 +4,7 @@
  * by whole pixels only.
  */
 import sharp from "sharp";
-import type { Drawing, Piece } from "./draw.js";
+import { svgOf, type Drawing, type Piece } from "./draw.js";
 import { Kept } from "./kept.js";
 import { layPixels, type Picture } from "./raster.js";
 
@@ -16,8 +16,16 @@ const kept = new Kept<Rgba>(MOST_KEPT_BYTES, (rgba, key) => 2 * key.length + rgb
 
 const keyOf = ({ width, height, content }: Piece): string => `${width} ${height} ${content}`;
 
-/** Lays a drawing over a picture. */
+/**
+ * Lays a drawing over a picture. One with boxes is rendered whole: their places are the image's own, so that nothing of
+ * them would be found again, and their lines can come out otherwise by a shade where they are moved.
+ */
 export async function layDrawing(picture: Picture, drawing: Drawing): Promise<void> {
+  const { width, height } = picture;
+  if (drawing.hasClipped) {
+    layPixels(picture, await pixelsOf(drawing.svg(width, height)), { x: 0, y: 0, width, height });
+    return;
+  }
   const pieces = drawing.pieces();
   const pixels = new Map<string, Rgba>();
   const missing = new Map<string, Piece>();
@@ -63,9 +71,7 @@ async function rendered(sheet: readonly Piece[]): Promise<[Piece, Rgba][]> {
     return { piece, top };
   });
   const groups = placed.map(({ piece, top }) => `<g transform="translate(0 ${top})">${piece.content}</g>`);
-  const size = `width="${width}" height="${height}" viewBox="0 0 ${width} ${height}"`;
-  const svg = `<svg xmlns="http://www.w3.org/2000/svg" ${size}>${groups.join("")}</svg>`;
-  const all = await sharp(Buffer.from(svg)).ensureAlpha().raw().toBuffer();
+  const all = await pixelsOf(svgOf(width, height, groups.join("")));
   return placed.map(({ piece, top }) => {
     const rgba = new Uint8Array(4 * piece.width * piece.height);
     for (let y = 0; y < piece.height; y++) {
@@ -74,4 +80,8 @@ async function rendered(sheet: readonly Piece[]): Promise<[Piece, Rgba][]> {
     }
     return [piece, rgba];
   });
+}
+
+function pixelsOf(svg: string): Promise<Rgba> {
+  return sharp(Buffer.from(svg)).ensureAlpha().raw().toBuffer();
 }
