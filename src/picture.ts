@@ -14,6 +14,8 @@ import { VERSION } from "./version.js";
 export interface Shown {
   outputs: () => EngineOutput[];
   findings: readonly Finding[];
+  /** Stored values, where they are kept: of an image's only frame. */
+  data?: Uint8Array;
   /** From 1: which it is of the slices of a volume. */
   slice?: number;
 }
@@ -43,7 +45,7 @@ export interface Drawn {
 }
 
 /**
- * PNG, read back and held against the masks. Each frame is decoded once more: they are not kept in memory.
+ * PNG, read back and held against the masks. Of several frames each is decoded once more: they are not kept in memory.
  * @throws RadserveError output_invalid where what was drawn is not what the model marked
  */
 export async function drawPicture({ image, engine, manifest, shown, result }: Request): Promise<Drawn> {
@@ -53,7 +55,7 @@ export async function drawPicture({ image, engine, manifest, shown, result }: Re
   const size = renderSize(shown.length, source);
   const shots: Shot[] = [];
   for (const { frame, value } of shown) {
-    const plane = planeOf(image, frame, await image.frame(frame));
+    const plane = planeOf(image, frame, value.data ?? (await image.frame(frame)));
     const rgb = await engine.render(plane, { voiIndex: 0, ...size });
     shots.push({
       picture: { ...size, rgb },

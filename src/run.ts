@@ -149,7 +149,9 @@ async function runFrame(
       spacing: image.spacing(frame),
     });
     if (outcome.masks !== undefined) outcome.masks[frame] = outputs;
-    const value = { outputs: () => outputs, findings: said.findings };
+    // The only frame is not decoded once more for the picture
+    const stored = image.frameCount === 1 ? { data: plane.data } : {};
+    const value = { outputs: () => outputs, findings: said.findings, ...stored };
     outcome.highlights.offer({ frame, weight: weightOf(said), value });
   });
 }

@@ -1,6 +1,7 @@
 /** Boxes and their score tags over a panel. */
 import { labelsOf, type ModelOutput } from "../manifest.js";
-import { overlaps, type Box, type Drawing } from "./draw.js";
+import { overlaps, type Box } from "./box.js";
+import type { Drawing } from "./draw.js";
 import type { Rgb } from "./colour.js";
 import { css, labelColours } from "./palette.js";
 import type { Finding } from "./receipt.js";

@@ -27,17 +27,9 @@ import {
 } from "./page.js";
 import { labelColours } from "./palette.js";
 import type { MarkedPanel } from "./picture-check.js";
-import {
-  heatRange,
-  layDrawing,
-  layHeat,
-  layMasks,
-  paste,
-  resized,
-  type Picture,
-  type Range,
-} from "./raster.js";
+import { heatRange, layHeat, layMasks, paste, resized, type Picture, type Range } from "./raster.js";
 import type { Finding, Measurement } from "./receipt.js";
+import { layDrawing } from "./rendering.js";
 import { fitText } from "./text.js";
 
 /** One frame, as it is displayed, and what the model said about it. */
@@ -161,8 +153,7 @@ export async function renderOverlay(input: OverlayInput): Promise<Uint8Array> {
     if (marked) layResults(panel, model, shot.results, heat);
     paste(canvas, panel, x, top);
   }
-  const svg = Buffer.from(drawing.svg(plan.width, height));
-  layDrawing(canvas, await sharp(svg).ensureAlpha().raw().toBuffer());
+  await layDrawing(canvas, drawing);
   return encode(canvas);
 }
 

@@ -94,12 +94,17 @@ function shrunk(results: readonly EngineOutput[], width: number, height: number)
     const [xs, ys] = [coveredBy(columns, width), coveredBy(rows, height)];
     for (let i = 0, row = 0; i < mask.length; row = (row + 1) % rows) {
       const [y0 = 0, y1 = 0] = [ys.from[row], ys.to[row]];
-      for (let column = 0; column < columns; column++, i++) {
-        if (mask[i] === 0) continue;
-        const x0 = xs.from[column] ?? 0;
-        const x1 = xs.to[column] ?? 0;
-        for (let y = y0; y < y1; y++)
-          for (let at = y * width + x0, end = y * width + x1; at < end; at++) panel[at] = 1;
+      for (const end = i + columns; i < end;) {
+        if (mask[i] === 0) {
+          i++;
+          continue;
+        }
+        // What neighbours cover leaves no gap between them
+        const first = columns - (end - i);
+        while (i < end && mask[i] !== 0) i++;
+        const x0 = xs.from[first] ?? 0;
+        const x1 = xs.to[columns - (end - i) - 1] ?? 0;
+        for (let y = y0; y < y1; y++) panel.fill(1, y * width + x0, y * width + x1);
       }
     }
   }

@@ -1,4 +1,5 @@
 /** Pixels of the picture's panels: the source brought to panel size, masks and heat maps laid over it. */
+import type { Box } from "./box.js";
 import type { Rgb } from "./colour.js";
 import { heatColour } from "./palette.js";
 
@@ -75,8 +76,7 @@ function cover(mask: Uint8Array, rows: number, columns: number, width: number, h
     return { label, share: undefined };
   }
   const share = new Uint8Array(width * height);
-  const totals = new Uint32Array(256);
-  for (const value of mask) totals[value] = (totals[value] ?? 0) + 1;
+  const totals = totalsOf(mask);
   totals[0] = 0xffffffff;
   for (let y = 0; y < height; y++) {
     const y0 = ys.from[y] ?? 0;
@@ -87,8 +87,8 @@ function cover(mask: Uint8Array, rows: number, columns: number, width: number, h
       let best = 0;
       let count = 0;
       for (let sy = y0; sy < y1; sy++)
-        for (let sx = x0; sx < x1; sx++) {
-          const value = mask[sy * columns + sx] ?? 0;
+        for (let from = sy * columns + x0, end = sy * columns + x1; from < end; from++) {
+          const value = mask[from] ?? 0;
           if (value === best) count++;
           else if ((totals[value] ?? 0) < (totals[best] ?? 0)) {
             best = value;
@@ -101,6 +101,17 @@ function cover(mask: Uint8Array, rows: number, columns: number, width: number, h
     }
   }
   return { label, share };
+}
+
+/** How many pixels each label has; by runs, which masks consist of. */
+function totalsOf(mask: Uint8Array): Uint32Array {
+  const totals = new Uint32Array(256);
+  for (let begin = 0, end = 0; begin < mask.length; begin = end) {
+    const value = mask[begin] ?? 0;
+    while (end < mask.length && mask[end] === value) end++;
+    totals[value] = (totals[value] ?? 0) + end - begin;
+  }
+  return totals;
 }
 
 /** A mask of `rows` x `columns` label numbers, 0 where there is none, and the colours of the labels 1, 2, ... */
@@ -276,22 +287,29 @@ export function paste(into: Picture, panel: Picture, left: number, top: number):
 }
 
 /**
- * Lays a drawing of the picture's size over it. In single precision and cut off, as libvips composes: by hand, because
- * that goes over every pixel of the picture in floating point, and most of a drawing is empty.
+ * Lays pixels over a picture; what lies beside it is left out. In single precision and cut off, as libvips composes: by
+ * hand, because that goes over every pixel of the picture in floating point, and most of a drawing is empty.
  * @param rgba four bytes a pixel, colours not multiplied by their opacity
+ * @param box of the pixels, whole
  */
-export function layDrawing({ width, height, rgb }: Picture, rgba: Uint8Array): void {
-  if (rgba.length !== 4 * width * height) throw new Error("Expected a drawing of the picture's size");
+export function layPixels({ width, height, rgb }: Picture, rgba: Uint8Array, box: Box): void {
+  if (rgba.length !== 4 * box.width * box.height) throw new Error("Expected pixels of the box's size");
   const f = Math.fround;
-  for (let from = 3, to = 0; from < rgba.length; from += 4, to += 3) {
-    const alpha = f((rgba[from] ?? 0) / 255);
-    if (alpha === 0) continue;
-    const rest = f(1 - alpha);
-    const whole = f(alpha + rest);
-    for (let c = 0; c < 3; c++) {
-      const over = f(f((rgba[from - 3 + c] ?? 0) / 255) * alpha);
-      const under = f(rest * f((rgb[to + c] ?? 0) / 255));
-      rgb[to + c] = Math.min(255, f(f(f(over + under) / whole) * 255));
+  const [left, right] = [Math.max(0, -box.x), Math.min(box.width, width - box.x)];
+  const [top, bottom] = [Math.max(0, -box.y), Math.min(box.height, height - box.y)];
+  for (let y = top; y < bottom; y++) {
+    let from = 4 * (y * box.width + left) + 3;
+    let to = 3 * ((box.y + y) * width + box.x + left);
+    for (let x = left; x < right; x++, from += 4, to += 3) {
+      const alpha = f((rgba[from] ?? 0) / 255);
+      if (alpha === 0) continue;
+      const rest = f(1 - alpha);
+      const whole = f(alpha + rest);
+      for (let c = 0; c < 3; c++) {
+        const over = f(f((rgba[from - 3 + c] ?? 0) / 255) * alpha);
+        const under = f(rest * f((rgb[to + c] ?? 0) / 255));
+        rgb[to + c] = Math.min(255, f(f(f(over + under) / whole) * 255));
+      }
     }
   }
 }

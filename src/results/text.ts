@@ -5,6 +5,8 @@
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import opentype, { type Font, type Glyph } from "opentype.js";
+import { Kept } from "./kept.js";
+import type { Box } from "./box.js";
 
 export type Face = "regular" | "bold";
 
@@ -54,22 +56,42 @@ export function textWidth(text: string, { size, face }: Style): number {
   return (units * size) / font.unitsPerEm;
 }
 
-/** Lines of text that were drawn before, least recently first: most of a picture's text stands on every picture. */
-const drawn = new Map<string, string>();
-const MOST_DRAWN = 500;
+/** A line of text as it is drawn, its baseline beginning at (0, 0). */
+interface Outline {
+  /** SVG path data; empty where there is nothing to see. */
+  data: string;
+  /** Nothing of it lies outside. */
+  box: Box;
+}
+
+const MOST_OUTLINE_CHARACTERS = 1 << 20;
+/** Lines of text that were drawn before: most of a picture's text stands on every picture. */
+const drawn = new Kept<Outline>(MOST_OUTLINE_CHARACTERS, ({ data }, key) => key.length + data.length);
+
+export function textOutline(text: string, { size, face }: Style): Outline {
+  return drawn.get(`${face} ${size} ${text}`, () => {
+    const data = outlines(text, { size, face });
+    return { data, box: boxOf(data) };
+  });
+}
 
 /** SVG path data of a line of text whose baseline begins at (0, 0). */
-export function textPath(text: string, { size, face }: Style): string {
-  const key = `${face} ${size} ${text}`;
-  const known = drawn.get(key);
-  drawn.delete(key);
-  const data = known ?? outlines(text, { size, face });
-  drawn.set(key, data);
-  for (const [oldest] of drawn) {
-    if (drawn.size <= MOST_DRAWN) break;
-    drawn.delete(oldest);
+export function textPath(text: string, style: Style): string {
+  return textOutline(text, style).data;
+}
+
+/** Of the points of a path, those between which its curves lie among them; all coordinates are absolute. */
+function boxOf(data: string): Box {
+  const numbers = data.match(/-?[\d.]+/g)?.map(Number) ?? [];
+  let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];
+  for (let i = 0; i + 1 < numbers.length; i += 2) {
+    const [x, y] = [numbers[i] ?? 0, numbers[i + 1] ?? 0];
+    left = Math.min(left, x);
+    right = Math.max(right, x);
+    top = Math.min(top, y);
+    bottom = Math.max(bottom, y);
   }
-  return data;
+  return { x: left, y: top, width: right - left, height: bottom - top };
 }
 
 function outlines(text: string, { size, face }: Style): string {

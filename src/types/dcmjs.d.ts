@@ -21,6 +21,11 @@ declare module "dcmjs" {
     write(options?: Record<string, unknown>): ArrayBuffer;
   }
 
+  /** Bytes that grow as they are written. */
+  export interface WriteBufferStream {
+    getBuffer(): ArrayBuffer;
+  }
+
   interface Data {
     DicomMetaDictionary: {
       /** Lazily built: look entries up by key, its keys cannot be listed. */
@@ -36,7 +41,18 @@ declare module "dcmjs" {
         buffer: ArrayBuffer,
         options?: Record<string, unknown>,
       ): DicomDict & { meta: Record<string, DictElement> };
+      /** One element, with its header. @param tag eight hexadecimal digits */
+      writeTagObject(
+        stream: WriteBufferStream,
+        tag: string,
+        vr: string,
+        values: unknown[],
+        transferSyntaxUid: string,
+        options: Record<string, unknown>,
+      ): void;
     };
+    /** In pieces of `size` bytes. */
+    WriteBufferStream: new (size: number, littleEndian: boolean) => WriteBufferStream;
   }
 
   const dcmjs: { data: Data; log: { setLevel(level: string): void } };

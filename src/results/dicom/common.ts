@@ -5,7 +5,7 @@ import type { Code, Label, ModelOutput, OutputKind } from "../../manifest.js";
 import { labelsOf } from "../../manifest.js";
 import type { ModelEntry } from "../../models.js";
 import { VERSION } from "../../version.js";
-import type { Dataset } from "./dataset.js";
+import type { Dataset } from "./elements.js";
 import { dateAndTime, fingerprint, patientAndStudy, zoneOf, type SourceIds } from "./source.js";
 import { statedSides, type Side } from "./sides.js";
 import { derivedUid } from "./uid.js";

@@ -1,7 +1,7 @@
 /** Content items of structured reports (PS3.3 C.17.3), each a function of its concept, its value and its children. */
 import type { Code } from "../../manifest.js";
 import { codeItem, freeText } from "./common.js";
-import { decimalString, type Dataset } from "./dataset.js";
+import { decimalString, type Dataset } from "./elements.js";
 import { referenced, type SourceFrame } from "./source.js";
 
 export type Relationship =

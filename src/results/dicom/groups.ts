@@ -12,7 +12,7 @@ import {
   type Subject,
 } from "./common.js";
 import { coded, container, dcm, images, num, polyline, sct, segment, text, uidRef } from "./content.js";
-import type { Dataset } from "./dataset.js";
+import type { Dataset } from "./elements.js";
 import { segFrameNumber } from "./seg.js";
 import type { SourceFrame } from "./source.js";
 import type { Companion, Said } from "./sr.js";

@@ -7,6 +7,7 @@ import type { EngineOutput } from "../../engine.js";
 import type { Attributes, Image, PlanePosition, Spacing } from "../../image.js";
 import { isFractional } from "../../manifest.js";
 import type { Rgb } from "../colour.js";
+import { equalTo, nonZero, packBits } from "../bits.js";
 import { labelColours } from "../palette.js";
 import {
   algorithm,
@@ -24,7 +25,8 @@ import {
   type Subject,
 } from "./common.js";
 import { dcm } from "./content.js";
-import { dicomObject, type Dataset, type DicomObject } from "./dataset.js";
+import { dicomObject, type DicomObject } from "./dataset.js";
+import type { Dataset } from "./elements.js";
 import { referenced, referencedObjects, takeOver } from "./source.js";
 import { tagOf } from "../../dicom/dictionary.js";
 import { derivedUid } from "./uid.js";
@@ -46,12 +48,9 @@ export type PlanesOf = (segment: Segment, frame: number) => Uint8Array;
 export function maskOf(outputs: FrameOutputs, pixels: number): PlanesOf {
   return (segment, frame) => {
     const { mask, overlapping } = segmentationAt(outputs, segment, frame, pixels);
-    const plane = new Uint8Array(pixels);
-    const from = overlapping ? segment.index * pixels : 0;
-    const label = segment.index + 1;
-    if (overlapping) for (let pixel = 0; pixel < pixels; pixel++) plane[pixel] = mask[from + pixel] ? 1 : 0;
-    else for (let pixel = 0; pixel < pixels; pixel++) plane[pixel] = mask[pixel] === label ? 1 : 0;
-    return plane;
+    return overlapping
+      ? nonZero(mask.subarray(segment.index * pixels, (segment.index + 1) * pixels), pixels)
+      : equalTo(mask, segment.index + 1, pixels);
   };
 }
 
@@ -81,18 +80,9 @@ export function segmentPlanes(model: Subject["model"], outputs: FrameOutputs, pi
 /** Frames of one bit a pixel, one behind the other without padding, the first pixel in the lowest bit (PS3.5 8.1.1). */
 function packed(segments: readonly Segment[], frames: number, pixels: number, planeAt: PlanesOf): Uint8Array {
   const bits = new Uint8Array(Math.ceil((segments.length * frames * pixels) / 8));
-  let [at, byte] = [0, 0];
+  let at = 0;
   for (const segment of segments)
-    for (let frame = 0; frame < frames; frame++) {
-      const plane = planeAt(segment, frame);
-      for (let pixel = 0; pixel < pixels; pixel++, at++) {
-        byte |= (plane[pixel] ?? 0) << (at & 7);
-        if ((at & 7) < 7) continue;
-        bits[at >>> 3] = byte;
-        byte = 0;
-      }
-    }
-  if (at % 8 !== 0) bits[at >>> 3] = byte;
+    for (let frame = 0; frame < frames; frame++, at += pixels) packBits(planeAt(segment, frame), bits, at);
   return bits;
 }
 

@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import { dictionaryVr, tagOf } from "../../dicom/dictionary.js";
 import type { Attributes, Image } from "../../image.js";
-import type { Dataset, Value } from "./dataset.js";
+import type { Dataset, Value } from "./elements.js";
 
 /** The object, and where it has several the frame of it (from 1), that a frame of an image was read from. */
 export interface SourceFrame {
