@@ -1,9 +1,11 @@
 #include "scheduler.h"
 
-#include <immintrin.h>
-
 #include <algorithm>
 #include <utility>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "error.h"
 
@@ -17,6 +19,15 @@ Failure DeadlineFailure() { return {"deadline_exceeded", "The work did not finis
 constexpr auto kLook = std::chrono::microseconds(150);
 /// After looks in vain; so seldom that they cost next to nothing.
 constexpr int kMostSkippedLooks = 64;
+
+/// Tells the core that this is a loop that waits.
+void Relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
 
 }  // namespace
 
@@ -55,7 +66,7 @@ void Scheduler::LookOut(std::unique_lock<std::mutex>& lock) {
   arrived_.store(false, std::memory_order_relaxed);
   lock.unlock();
   const Clock::time_point end = Clock::now() + kLook;
-  while (!arrived_.load(std::memory_order_acquire) && Clock::now() < end) _mm_pause();
+  while (!arrived_.load(std::memory_order_acquire) && Clock::now() < end) Relax();
   lock.lock();
   if (std::exchange(looking_, false)) {
     skipped_looks_ = looks_to_skip_;
