@@ -16,6 +16,7 @@ import { Client } from "../src/commands/client.js";
 import { acceptedSchema, jobSchema, type Job } from "../src/bulk/schema.js";
 import { done, hasEnded } from "../src/commands/job-text.js";
 import { modelFolder } from "../scripts/lib/model-folder.js";
+import { SERVING_FLAGS } from "../src/supervisor.js";
 import { descendants } from "../test/crash/lib/processes.js";
 import { writeCt, writeDx } from "./lib/bulk-images.js";
 import { writeBenchModel } from "./lib/bulk-model.js";
@@ -163,6 +164,7 @@ async function measure(
     "-c",
     "0",
     process.execPath,
+    ...SERVING_FLAGS,
     partsProgram,
     models,
     scratch,
@@ -172,6 +174,7 @@ async function measure(
   say(`${name}: without the queue`);
   const direct = (await run(
     process.execPath,
+    ...SERVING_FLAGS,
     partsProgram,
     "--direct",
     models,

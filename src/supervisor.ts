@@ -20,6 +20,11 @@ const HEALTHY_MS = 60_000;
 /** Crashes before the first connection could be taken, after which starting again is given up. */
 const MOST_FAILED_STARTS = 5;
 const MOST_WAITING = 4_096;
+/**
+ * Of the serving process. V8 sets its next collection by the size of the heap, which is small here, and counts what
+ * array buffers hold towards it: each large image would make it collect. With this they may grow to twice the heap.
+ */
+export const SERVING_FLAGS = ["--heap-growing-percent=200"];
 /** Beyond the grace time, how long an orderly stop may take before it is enforced. */
 const STOP_MARGIN_MS = 10_000;
 
@@ -48,6 +53,7 @@ class Supervisor {
 
   start(): void {
     const child = fork(fileURLToPath(new URL("./main.js", import.meta.url)), ["serving-process"], {
+      execArgv: [...process.execArgv, ...SERVING_FLAGS],
       stdio: ["ignore", "inherit", "inherit", "ipc"],
     });
     this.#child = child;
