@@ -45,8 +45,6 @@ export interface InferContext {
   models: readonly ModelEntry[];
   /** What the settings say to write for all models, where a request does not say it. */
   outputs?: readonly OutputKind[] | undefined;
-  /** Awaited between the steps of an image. */
-  giveWay?: (() => Promise<void>) | undefined;
 }
 
 /** Everything one request needs after its image is read. */
@@ -71,7 +69,6 @@ export async function infer(task: InferTask, context: InferContext): Promise<Ans
   try {
     const image = await readInput(input);
     watch.lap("read");
-    await context.giveWay?.();
     const plan = planOf(candidates, image, task.outputs, context.outputs);
     const output = await openOutputFolder(task.outputFolder, task.roots.output);
     try {
@@ -110,7 +107,6 @@ async function answer(job: Job, image: Image, plan: Plan, held: Held): Promise<A
   if (existing.kind === "receipt" && !sameImage(existing.receipt, receipt.source))
     throw taken(job.name, "the result of another image");
   if (existing.kind === "receipt") refuseLoss(existing.receipt, done.models);
-  await job.context.giveWay?.();
   checkDeadline(job.task);
   await held.commit(done.files, receipt);
   job.watch.lap("commit");

@@ -68,26 +68,16 @@ export class InferencePool {
   #lastCancelId = 0;
   /** How many tasks run, for the threads to see: one that is alone may use the other cores. */
   readonly #runningCount = new Int32Array(new SharedArrayBuffer(4));
-  /** How many single requests run, for the threads of bulk work. */
-  readonly #singleCount = new Int32Array(new SharedArrayBuffer(4));
   #stopping = false;
   #idle: (() => void) | undefined;
 
   constructor(private readonly options: PoolOptions) {
     this.#width = options.threads * TASKS_PER_THREAD;
-    this.#single = this.#crew(["stat", "routine"], { minThreads: options.threads }, { niceness: 0 });
-    this.#bulk = this.#crew(
-      ["bulk"],
-      { minThreads: 0, idleTimeout: BULK_IDLE_MS },
-      { niceness: BULK_NICENESS, giveWayTo: this.#singleCount },
-    );
+    this.#single = this.#crew(["stat", "routine"], { minThreads: options.threads }, 0);
+    this.#bulk = this.#crew(["bulk"], { minThreads: 0, idleTimeout: BULK_IDLE_MS }, BULK_NICENESS);
   }
 
-  #crew(
-    lines: Crew["lines"],
-    lives: { minThreads: number; idleTimeout?: number },
-    manners: Pick<WorkerOptions, "niceness" | "giveWayTo">,
-  ): Crew {
+  #crew(lines: Crew["lines"], lives: { minThreads: number; idleTimeout?: number }, niceness: number): Crew {
     const { threads, engine, outputs, log } = this.options;
     const piscina = new Piscina<WorkerTask, WorkerResult>({
       filename: new URL("./worker.js", import.meta.url).href,
@@ -101,7 +91,7 @@ export class InferencePool {
         outputs,
         running: this.#runningCount,
         threads,
-        ...manners,
+        niceness,
       } satisfies WorkerOptions,
     });
     piscina.on("error", (error: unknown) => {
@@ -251,17 +241,11 @@ export class InferencePool {
     if (this.#running.size === 0 && this.queued === 0 && this.#lines.bulk.length === 0) this.#idle?.();
   }
 
-  /** For the threads to see. */
-  #count(crew: Crew, more: number): void {
-    crew.running += more;
-    Atomics.store(this.#runningCount, 0, this.#running.size);
-    Atomics.store(this.#singleCount, 0, this.#single.running);
-  }
-
   async #start(entry: Waiting, crew: Crew): Promise<void> {
     const { task } = entry;
     this.#running.set(task.cancelId, entry);
-    this.#count(crew, 1);
+    crew.running += 1;
+    Atomics.store(this.#runningCount, 0, this.#running.size);
     if (task.deadline !== undefined) this.#limit(entry, task.deadline);
     try {
       const result = await crew.piscina.run({
@@ -282,7 +266,8 @@ export class InferencePool {
     } finally {
       clearTimeout(entry.timer);
       this.#running.delete(task.cancelId);
-      this.#count(crew, -1);
+      crew.running -= 1;
+      Atomics.store(this.#runningCount, 0, this.#running.size);
       entry.ended?.();
       this.#next();
     }

@@ -73,7 +73,6 @@ export async function runPlan(plan: Plan, image: Image, job: Job): Promise<Done>
   const pixelHash = createHash("sha256");
   const planes: Plane[] = [];
   for (let frame = 0; frame < image.frameCount; frame++) {
-    await job.context.giveWay?.();
     const data = await image.frame(frame);
     pixelHash.update(data);
     job.watch.lap("decode");
@@ -243,7 +242,6 @@ async function finish(
   };
   if (outcome === undefined) return { ...base, status: "not_accepted", reasons: planned.reasons };
   if (failed(outcome)) return { ...base, status: "failed", error: outcome.error.toObject() };
-  await job.context.giveWay?.();
   const warnings = unique([
     ...caveats(entry.manifest, image),
     ...outcome.said.flatMap((said) => said.warnings),
@@ -303,7 +301,6 @@ async function addFiles(
   const wantsPng = planned.outputs.includes("png");
   // Other threads do most of it, while this one makes the objects that do not show it
   if (wantsPng) picture().catch(() => undefined);
-  await job.context.giveWay?.();
   const { findings, measurements } = model;
   const objects = await dicomObjects({
     image,

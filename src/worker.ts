@@ -4,7 +4,6 @@ import { workerData } from "node:worker_threads";
 import { shareDecoding } from "./dicom/decoders.js";
 import { createEngine, type Engine, type EngineOptions } from "./engine.js";
 import { asRadserveError, type ErrorObject } from "./errors.js";
-import { givingWayTo } from "./give-way.js";
 import { infer, type InferContext, type InferTask } from "./infer.js";
 import { faultForLog } from "./log.js";
 import { ModelReader, type SharedModels } from "./models/shared.js";
@@ -20,8 +19,6 @@ export interface WorkerOptions {
   threads: number;
   /** Of this thread (setpriority(2)), where the system has that for threads. */
   niceness: number;
-  /** How many of those tasks run that this thread's step aside for. */
-  giveWayTo?: Int32Array | undefined;
 }
 
 const options = workerData as WorkerOptions;
@@ -59,9 +56,7 @@ await warmUp(engineOfThread());
 /** What the pool calls. Never throws: errors cross threads as values, so that their codes survive. */
 export default async function work({ task, models: shared }: WorkerTask): Promise<WorkerResult> {
   try {
-    const { outputs, giveWayTo } = options;
-    const giveWay = giveWayTo === undefined ? undefined : givingWayTo(giveWayTo);
-    const context = { engine: engineOfThread(), models: models.read(shared), outputs, giveWay };
+    const context = { engine: engineOfThread(), models: models.read(shared), outputs: options.outputs };
     return { ok: true, answer: await infer(task, context) };
   } catch (thrown) {
     const error = asRadserveError(thrown);
