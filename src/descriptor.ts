@@ -6,8 +6,6 @@
 import fs from "node:fs";
 import { promisify } from "node:util";
 
-/** @returns a descriptor, to be closed with `closeSync` */
-export const openDescriptor = promisify(fs.open);
 export const syncDescriptor = promisify(fs.fsync);
 const read = promisify(fs.read);
 const write = promisify(fs.write);

@@ -6,9 +6,10 @@
  * Whoever swaps a folder for a link afterwards changes nothing: all later work goes through the descriptor.
  */
 import { closeSync, constants, readlinkSync } from "node:fs";
-import { access, lstat, mkdir, open, readlink, stat, statfs, type FileHandle } from "node:fs/promises";
+import { open, readlink, type FileHandle } from "node:fs/promises";
 import path from "node:path";
-import { descriptorPath, openDescriptor } from "./descriptor.js";
+import { descriptorPath } from "./descriptor.js";
+import { access, lstat, mkdir, openDescriptor, stat, statfs } from "./disk.js";
 import { errno } from "./errno.js";
 import { RadserveError } from "./errors.js";
 import { translateIn, type PathMapping } from "./path-map.js";

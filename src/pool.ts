@@ -18,8 +18,9 @@ const LAST_WORD_MS = 100;
 
 /** Images in flight on one thread: while one waits for the disk or the engine, another is decoded. */
 const TASKS_PER_THREAD = 4;
-/** Of the threads of bulk work (setpriority(2)): a single request's threads take a core from them at once. */
-const BULK_NICENESS = 10;
+const SINGLE_MANNERS = { niceness: 0, operatesAtOnce: false };
+/** A single request's threads take a core from those of bulk work at once (setpriority(2)). */
+const BULK_MANNERS = { niceness: 10, operatesAtOnce: true };
 /** Threads of bulk work end when there was none for so long. */
 const BULK_IDLE_MS = 60_000;
 
@@ -73,11 +74,15 @@ export class InferencePool {
 
   constructor(private readonly options: PoolOptions) {
     this.#width = options.threads * TASKS_PER_THREAD;
-    this.#single = this.#crew(["stat", "routine"], { minThreads: options.threads }, 0);
-    this.#bulk = this.#crew(["bulk"], { minThreads: 0, idleTimeout: BULK_IDLE_MS }, BULK_NICENESS);
+    this.#single = this.#crew(["stat", "routine"], { minThreads: options.threads }, SINGLE_MANNERS);
+    this.#bulk = this.#crew(["bulk"], { minThreads: 0, idleTimeout: BULK_IDLE_MS }, BULK_MANNERS);
   }
 
-  #crew(lines: Crew["lines"], lives: { minThreads: number; idleTimeout?: number }, niceness: number): Crew {
+  #crew(
+    lines: Crew["lines"],
+    lives: { minThreads: number; idleTimeout?: number },
+    manners: Pick<WorkerOptions, "niceness" | "operatesAtOnce">,
+  ): Crew {
     const { threads, engine, outputs, log } = this.options;
     const piscina = new Piscina<WorkerTask, WorkerResult>({
       filename: new URL("./worker.js", import.meta.url).href,
@@ -91,7 +96,7 @@ export class InferencePool {
         outputs,
         running: this.#runningCount,
         threads,
-        niceness,
+        ...manners,
       } satisfies WorkerOptions,
     });
     piscina.on("error", (error: unknown) => {

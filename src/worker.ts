@@ -2,6 +2,7 @@
 import os from "node:os";
 import { workerData } from "node:worker_threads";
 import { shareDecoding } from "./dicom/decoders.js";
+import { operateAtOnce } from "./disk.js";
 import { createEngine, type Engine, type EngineOptions } from "./engine.js";
 import { asRadserveError, type ErrorObject } from "./errors.js";
 import { infer, type InferContext, type InferTask } from "./infer.js";
@@ -19,10 +20,13 @@ export interface WorkerOptions {
   threads: number;
   /** Of this thread (setpriority(2)), where the system has that for threads. */
   niceness: number;
+  /** This thread does small file operations itself. */
+  operatesAtOnce: boolean;
 }
 
 const options = workerData as WorkerOptions;
 if (process.platform === "linux") os.setPriority(0, options.niceness);
+if (options.operatesAtOnce) operateAtOnce();
 shareDecoding(() => Atomics.load(options.running, 0) <= 1, options.threads - 1);
 
 export interface WorkerTask {

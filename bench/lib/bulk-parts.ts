@@ -7,6 +7,7 @@ import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import os from "node:os";
 import { join } from "node:path";
+import { operateAtOnce } from "../../src/disk.js";
 import { ELEMENT_BYTES } from "../../src/element-bytes.js";
 import { createEngine, type Engine } from "../../src/engine.js";
 import { infer, type InferTask } from "../../src/infer.js";
@@ -146,6 +147,8 @@ async function direct(
   return { images: files.length, seconds, failed };
 }
 
+// As the threads of bulk work
+operateAtOnce();
 const words = process.argv.slice(2);
 const withPool = words[0] === "--direct";
 const [directory = "", output = "", kinds = "", list = ""] = withPool ? words.slice(1) : words;

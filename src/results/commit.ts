@@ -12,8 +12,9 @@
  * A receipt without files where no result lies needs none of this: it is staged, and renamed straight into place.
  */
 import { closeSync, constants, fstatSync } from "node:fs";
-import { lstat, mkdir, readdir, rename, rm, rmdir, unlink } from "node:fs/promises";
-import { descriptorPath, openDescriptor } from "../descriptor.js";
+import { rm } from "node:fs/promises";
+import { descriptorPath } from "../descriptor.js";
+import { lstat, mkdir, openDescriptor, readdir, rename, rmdir, unlink } from "../disk.js";
 import { RadserveError } from "../errors.js";
 import { explained, hashFile, ifMissing, moveIfThere, sha256, syncFolder, writeDurably } from "./files.js";
 import { NameLock, type LockOptions } from "./lock.js";

@@ -1,8 +1,8 @@
 /** File operations of the commit: durable, never through a symbolic link, with errors a client can act on. */
 import { createHash } from "node:crypto";
 import { closeSync, constants, fstatSync } from "node:fs";
-import { rename, statfs } from "node:fs/promises";
-import { fillFrom, openDescriptor, syncDescriptor, writeAll } from "../descriptor.js";
+import { fillFrom, syncDescriptor, writeAll } from "../descriptor.js";
+import { openDescriptor, rename, statfs } from "../disk.js";
 import { errno } from "../errno.js";
 import { RadserveError } from "../errors.js";
 

@@ -5,14 +5,13 @@
  * for a whole lease on the waiter's own monotonic clock, so that clocks of machines are never compared.
  */
 import { randomUUID } from "node:crypto";
-import fs, { closeSync, constants, readSync, statSync } from "node:fs";
-import { readFile, readlink, unlink } from "node:fs/promises";
+import { closeSync, constants, readSync, statSync } from "node:fs";
+import { readFile, readlink } from "node:fs/promises";
 import { hostname } from "node:os";
 import { dirname } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { promisify } from "node:util";
 import { z } from "zod";
-import { openDescriptor } from "../descriptor.js";
+import { openDescriptor, unlink, writeStart } from "../disk.js";
 import { errno } from "../errno.js";
 import { RadserveError } from "../errors.js";
 import { ifMissing } from "./files.js";
@@ -26,8 +25,6 @@ const LONGEST_POLL_MS = 40;
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 /** Several times what an owner takes. */
 const LONGEST_OWNER_BYTES = 4096;
-
-const write = promisify(fs.write);
 
 export interface LockOptions {
   /** Milliseconds since the epoch after which waiting ends; without it, waiting ends with `signal` only. */
@@ -149,7 +146,7 @@ export class NameLock {
     this.#beats += 1;
     const text = serialise({ ...this.#owner, beat: beatText(this.#beats) });
     // A beat that fails (share away, lock removed) is no error by itself: isHeld decides before anything is published.
-    await write(this.#fd, text, 0).catch(() => undefined);
+    await writeStart(this.#fd, text).catch(() => undefined);
   }
 }
 
@@ -271,7 +268,7 @@ async function create(path: string, owner: Owner): Promise<number | undefined> {
     throw error;
   }
   try {
-    await write(fd, serialise(owner), 0);
+    await writeStart(fd, serialise(owner));
     return fd;
   } catch (error) {
     closeSync(fd);

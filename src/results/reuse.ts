@@ -1,6 +1,7 @@
 /** Receipts that lie in an output folder: whose image they are of, and whether what they list can be used again. */
 import { closeSync, constants, fstatSync } from "node:fs";
-import { fillFrom, openDescriptor } from "../descriptor.js";
+import { fillFrom } from "../descriptor.js";
+import { openDescriptor } from "../disk.js";
 import { hashFile, ifMissing } from "./files.js";
 import { receiptSchema, type Receipt } from "./receipt.js";
 import { errno } from "../errno.js";

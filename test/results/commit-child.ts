@@ -1,11 +1,13 @@
 /**
- * A process that commits and kills itself: `node commit-child.js DIR NAME STEP CONTENTS`. It kills itself (SIGKILL)
+ * A process that commits and kills itself: `node commit-child.js DIR NAME STEP CONTENTS [at-once]`. It kills itself (SIGKILL)
  * before the change of the disk numbered STEP, from 0; with STEP -1 it lives and prints the number of steps.
  */
+import { operateAtOnce } from "../../src/disk.js";
 import { withName } from "../../src/results/commit.js";
 import { sample } from "./fixtures.js";
 
-const [dir = "", name = "", last = "", contents = ""] = process.argv.slice(2);
+const [dir = "", name = "", last = "", contents = "", how = ""] = process.argv.slice(2);
+if (how === "at-once") operateAtOnce();
 const { files, receipt } = sample(name, "pixels", JSON.parse(contents) as Record<string, string>);
 let steps = 0;
 const onStep = () => {

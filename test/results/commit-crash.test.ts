@@ -19,9 +19,10 @@ async function commitIn(
   dir: string,
   step: number,
   contents: object = NEW,
+  how = "",
 ): Promise<{ stdout: string; killed: boolean }> {
   try {
-    const words = [child, dir, NAME, String(step), JSON.stringify(contents)];
+    const words = [child, dir, NAME, String(step), JSON.stringify(contents), how];
     const { stdout } = await run(process.execPath, words, { env: {} });
     return { stdout, killed: false };
   } catch (error) {
@@ -42,9 +43,13 @@ async function state(dir: string): Promise<"old" | "new" | "none"> {
   return receipt.models.some((m) => m.name === "c") ? "new" : "old";
 }
 
-for (const before of ["none", "old"] as const) {
+for (const [before, how] of [
+  ["none", ""],
+  ["old", ""],
+  ["old", "at-once"],
+] as const) {
   t.test(
-    `killed at every step, ${before === "old" ? "over an old result" : "in an empty folder"}`,
+    `killed at every step, ${before === "old" ? "over an old result" : "in an empty folder"}${how && ", by a thread of bulk work"}`,
     async (t) => {
       const prepare = async (dir: string): Promise<string> => {
         const { files, receipt } = sample(NAME, "pixels", OLD);
@@ -52,13 +57,13 @@ for (const before of ["none", "old"] as const) {
         return dir;
       };
       const whole = await prepare(t.testdir({ whole: {} }) + "/whole");
-      const steps = Number((await commitIn(whole, -1)).stdout);
+      const steps = Number((await commitIn(whole, -1, NEW, how)).stdout);
       t.equal(await state(whole), "new");
       t.ok(steps > 8, `${steps} steps`);
       const seen: string[] = [];
       for (let step = 0; step < steps; step++) {
         const dir = await prepare(t.testdir({ [`at${step}`]: {} }) + `/at${step}`);
-        t.equal((await commitIn(dir, step)).killed, true);
+        t.equal((await commitIn(dir, step, NEW, how)).killed, true);
         t.ok(readdirSync(dir).includes(`.${NAME}.lock`), "the dead process left its lock");
         // Both ways of recovery must do: at start, and by the next taker.
         if (step % 2 === 0) t.same(await recoverFolder(dir), [NAME]);
