@@ -1,6 +1,6 @@
 /**
- * Files by their descriptors, for what is done often for every image. What may wait for a disk or a network (opening,
- * reading, syncing) goes through libuv's threads; what acts on something open and lies in this machine's memory is done
+ * Files by their descriptors, for what is done often for every image. What may wait for a disk or a network (reading,
+ * syncing) goes through libuv's threads; what acts on something open and lies in this machine's memory is done
  * at once with node:fs, because a turn through those threads costs several times the call.
  */
 import fs from "node:fs";

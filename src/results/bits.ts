@@ -9,6 +9,9 @@ function wordsOf(bytes: Uint8Array): Uint32Array {
   return new Uint32Array(aligned.buffer, aligned.byteOffset, aligned.length >>> 2);
 }
 
+/** Times this, a byte stands in all four of a word. */
+const EACH = 0x01010101;
+
 /** 1 in every byte that is zero, 0 in every other. */
 function zeroBytes(word: number): number {
   const low = ((word & 0x7f7f7f7f) + 0x7f7f7f7f) | 0;
@@ -17,22 +20,22 @@ function zeroBytes(word: number): number {
 
 /** 1 where a byte is the value, 0 elsewhere; as long as `length`, with 0 where there are no more bytes. */
 export function equalTo(bytes: Uint8Array, value: number, length: number): Uint8Array {
-  const plane = new Uint8Array(length);
-  const count = Math.min(length, bytes.length);
-  const [from, to] = [wordsOf(bytes.subarray(0, count)), wordsOf(plane)];
-  const pattern = Math.imul(value, 0x01010101);
-  for (let i = 0; i < from.length; i++) to[i] = zeroBytes((from[i] ?? 0) ^ pattern);
-  for (let i = 4 * from.length; i < count; i++) plane[i] = bytes[i] === value ? 1 : 0;
-  return plane;
+  return compared(bytes, value, length, 0);
 }
 
 /** 1 where a byte is not zero, 0 elsewhere; as long as `length`, with 0 where there are no more bytes. */
 export function nonZero(bytes: Uint8Array, length: number): Uint8Array {
+  return compared(bytes, 0, length, 1);
+}
+
+/** Whether each byte is the value, 1 for yes and 0 for no; the other way round where `flip` is 1. */
+function compared(bytes: Uint8Array, value: number, length: number, flip: 0 | 1): Uint8Array {
   const plane = new Uint8Array(length);
   const count = Math.min(length, bytes.length);
   const [from, to] = [wordsOf(bytes.subarray(0, count)), wordsOf(plane)];
-  for (let i = 0; i < from.length; i++) to[i] = zeroBytes(from[i] ?? 0) ^ 0x01010101;
-  for (let i = 4 * from.length; i < count; i++) plane[i] = bytes[i] === 0 ? 0 : 1;
+  const [pattern, flips] = [Math.imul(value, EACH), Math.imul(flip, EACH)];
+  for (let i = 0; i < from.length; i++) to[i] = zeroBytes((from[i] ?? 0) ^ pattern) ^ flips;
+  for (let i = 4 * from.length; i < count; i++) plane[i] = (bytes[i] === value ? 1 : 0) ^ flip;
   return plane;
 }
 

@@ -1,18 +1,13 @@
 /** A thread's memory of what it made before, bounded: equal keys mean equal values, so that nothing depends on it. */
 
-interface Entry<V> {
-  value: V;
-  cost: number;
-}
-
 /** Values by key; once all together cost more than allowed, those go that were asked for longest ago. */
 export class Kept<V> {
-  readonly #entries = new Map<string, Entry<V>>();
+  readonly #entries = new Map<string, V>();
   #cost = 0;
 
   /**
    * @param most what all values together may cost
-   * @param costOf one value, in bytes; one that costs more than a sixteenth of all is not kept
+   * @param costOf one value, always the same, in bytes; one that costs more than a sixteenth of all is not kept
    */
   constructor(
     private readonly most: number,
@@ -24,18 +19,19 @@ export class Kept<V> {
     if (known === undefined) return undefined;
     this.#entries.delete(key);
     this.#entries.set(key, known);
-    return known.value;
+    return known;
   }
 
   keep(key: string, value: V): void {
     const cost = this.costOf(value, key);
     if (cost > this.most / 16) return;
-    this.#cost += cost - (this.#entries.get(key)?.cost ?? 0);
-    this.#entries.set(key, { value, cost });
+    const before = this.#entries.get(key);
+    this.#cost += cost - (before === undefined ? 0 : this.costOf(before, key));
+    this.#entries.set(key, value);
     for (const [oldest, entry] of this.#entries) {
       if (this.#cost <= this.most) break;
       this.#entries.delete(oldest);
-      this.#cost -= entry.cost;
+      this.#cost -= this.costOf(entry, oldest);
     }
   }
 

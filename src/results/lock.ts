@@ -8,7 +8,6 @@ import { randomUUID } from "node:crypto";
 import { closeSync, constants, readSync, statSync } from "node:fs";
 import { readFile, readlink } from "node:fs/promises";
 import { hostname } from "node:os";
-import { dirname } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { z } from "zod";
 import { openDescriptor, unlink, writeStart } from "../disk.js";
@@ -77,11 +76,11 @@ export class NameLock {
    */
   static async take(dir: string, name: string, options: LockOptions = {}): Promise<NameLock> {
     const place = await Place.inLine(dir, name, options);
-    const watches = { lock: new Watch(), guard: new Watch() };
     try {
+      const waiter = new Waiter(dir);
       for (let pause = 5; ; pause = Math.min(pause * 2, LONGEST_POLL_MS)) {
         options.signal?.throwIfAborted();
-        const lock = await NameLock.#attempt(dir, name, watches, options.leaseMs ?? LEASE_MS);
+        const lock = await NameLock.#attempt(dir, name, waiter, options.leaseMs ?? LEASE_MS);
         if (lock !== undefined) {
           lock.#place = place;
           return lock;
@@ -96,10 +95,10 @@ export class NameLock {
 
   /** The lock of NAME, or undefined where somebody holds it who is not known to be dead. */
   static async tryTake(dir: string, name: string): Promise<NameLock | undefined> {
-    const watches = { lock: new Watch(), guard: new Watch() };
+    const waiter = new Waiter(dir);
     // The first attempt may have removed a dead owner's guard, the second its lock.
     for (let attempt = 0; attempt < 3; attempt++) {
-      const lock = await NameLock.#attempt(dir, name, watches, LEASE_MS);
+      const lock = await NameLock.#attempt(dir, name, waiter, LEASE_MS);
       if (lock !== undefined) return lock;
     }
     return undefined;
@@ -108,16 +107,16 @@ export class NameLock {
   static async #attempt(
     dir: string,
     name: string,
-    watches: Watches,
+    waiter: Waiter,
     leaseMs: number,
   ): Promise<NameLock | undefined> {
     const path = `${dir}/${lockName(name)}`;
     const owner = await self(leaseMs);
-    const fd = await create(path, owner);
+    const fd = await create(path, owner, waiter.flags);
     if (fd !== undefined) return new NameLock(path, fd, owner);
     const seen = sightOf(await look(path));
-    if (seen !== undefined && (await watches.lock.isStale(seen)))
-      await breakLock(path, seen, `${dir}/${guardName(name)}`, watches.guard);
+    if (seen !== undefined && (await waiter.lock.isStale(seen)))
+      await breakLock(path, seen, `${dir}/${guardName(name)}`, waiter);
     return undefined;
   }
 
@@ -218,22 +217,27 @@ class Watch {
   }
 }
 
-/** What one waiter remembers of the two files that may stand in its way. */
-interface Watches {
-  lock: Watch;
-  guard: Watch;
+/** How one waiter makes its files in a folder, and what it remembers of the two that may stand in its way. */
+class Waiter {
+  readonly flags: number;
+  readonly lock = new Watch();
+  readonly guard = new Watch();
+
+  constructor(dir: string) {
+    this.flags = CREATE | writeThrough(statSync(dir).dev);
+  }
 }
 
 /**
  * Removes the lock that was seen, and no other: whoever removes a lock holds the guard and looks again under it, so
  * that two who saw the same dead owner cannot remove each other's new locks.
  */
-async function breakLock(path: string, seen: Sight, guardPath: string, watch: Watch): Promise<void> {
-  const guard = await create(guardPath, await self(LEASE_MS));
+async function breakLock(path: string, seen: Sight, guardPath: string, waiter: Waiter): Promise<void> {
+  const guard = await create(guardPath, await self(LEASE_MS), waiter.flags);
   if (guard === undefined) {
     // A guard is held for two file operations; one left by a process killed within them would block for ever.
     const other = sightOf(await look(guardPath));
-    if (other !== undefined && (await watch.isStale(other)))
+    if (other !== undefined && (await waiter.guard.isStale(other)))
       await unlink(guardPath).catch(ifMissing(undefined));
     return;
   }
@@ -258,11 +262,10 @@ function writeThrough(dev: number): number {
   return major === 0 ? constants.O_DSYNC : 0;
 }
 
-async function create(path: string, owner: Owner): Promise<number | undefined> {
+async function create(path: string, owner: Owner, flags: number): Promise<number | undefined> {
   let fd: number;
   try {
-    const { dev } = statSync(dirname(path));
-    fd = await openDescriptor(path, CREATE | writeThrough(dev), 0o644);
+    fd = await openDescriptor(path, flags, 0o644);
   } catch (error) {
     if (errno(error) === "EEXIST") return undefined;
     throw error;

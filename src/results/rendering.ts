@@ -14,8 +14,6 @@ type Rgba = Uint8Array;
 const MOST_KEPT_BYTES = 1 << 22;
 const kept = new Kept<Rgba>(MOST_KEPT_BYTES, (rgba, key) => 2 * key.length + rgba.length);
 
-const keyOf = ({ width, height, content }: Piece): string => `${width} ${height} ${content}`;
-
 /**
  * Lays a drawing over a picture. One with boxes is rendered whole: their places are the image's own, so that nothing of
  * them would be found again.
@@ -26,23 +24,19 @@ export async function layDrawing(picture: Picture, drawing: Drawing): Promise<vo
     layPixels(picture, await pixelsOf(drawing.svg(width, height)), { x: 0, y: 0, width, height });
     return;
   }
-  const pieces = drawing.pieces();
-  const pixels = new Map<string, Rgba>();
-  const missing = new Map<string, Piece>();
-  for (const piece of pieces) {
-    const key = keyOf(piece);
-    const known = kept.find(key);
-    if (known === undefined) missing.set(key, piece);
-    else pixels.set(key, known);
-  }
-  await Promise.all(
-    [...missing].map(async ([key, { width, height, content }]) => {
-      const rgba = await pixelsOf(svgOf(width, height, content));
-      kept.keep(key, rgba);
-      pixels.set(key, rgba);
-    }),
+  const pieces = await Promise.all(
+    drawing.pieces().map(async (piece) => ({ piece, rgba: await rendered(piece) })),
   );
-  for (const piece of pieces) layPixels(picture, pixels.get(keyOf(piece)) ?? new Uint8Array(0), piece);
+  for (const { piece, rgba } of pieces) layPixels(picture, rgba, piece);
+}
+
+async function rendered({ width, height, content }: Piece): Promise<Rgba> {
+  const key = `${width} ${height} ${content}`;
+  const known = kept.find(key);
+  if (known !== undefined) return known;
+  const rgba = await pixelsOf(svgOf(width, height, content));
+  kept.keep(key, rgba);
+  return rgba;
 }
 
 function pixelsOf(svg: string): Promise<Rgba> {
