@@ -25,6 +25,7 @@ import t, { type Test } from "tap";
 import { inspectPostgres, PrivatePostgres } from "../../src/bulk/postgres.js";
 import { placeOf, socketOf } from "../../src/bulk/postgres/place.js";
 import { isPostmaster, logFile, postmasterOf } from "../../src/bulk/postgres/process.js";
+import { errno } from "../../src/errno.js";
 import {
   BIN_FOLDERS,
   childrenOf,
@@ -60,10 +61,21 @@ async function query(postgres: PrivatePostgres, text: string): Promise<unknown[]
 const modeOf = (file: string) => (statSync(file).mode & 0o777).toString(8);
 const unfinished = (base: string) => readdirSync(base).filter((name) => name.startsWith("initdb-"));
 
-/** Kills the postmaster and the processes named, and waits for the next one. */
+/**
+ * Kills the postmaster and the processes named, and waits for the next one. The postmaster is
+ * killed first; one of the others may have ended by itself since it was listed (the backend of a
+ * connection just closed, a worker of autovacuum), and the others that read its end may go with it.
+ */
 async function killAndWait(postgres: PrivatePostgres, others: number[]): Promise<void> {
   const before = postgres.pid;
-  for (const pid of [before, ...others]) process.kill(pid, "SIGKILL");
+  process.kill(before, "SIGKILL");
+  for (const pid of others) {
+    try {
+      process.kill(pid, "SIGKILL");
+    } catch (error) {
+      if (errno(error) !== "ESRCH") throw error;
+    }
+  }
   await until(() => postgres.pid !== before);
 }
 
