@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "addon_convert.h"
+#include "addon_files.h"
 #include "engine.h"
 #include "error.h"
 
@@ -332,6 +333,7 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("runTensors", Napi::Function::New(env, Guarded<RunTensors>, "runTensors"));
   exports.Set("render", Napi::Function::New(env, Guarded<Render>, "render"));
   exports.Set("cancel", Napi::Function::New(env, Guarded<Cancel>, "cancel"));
+  exports.Set("linkDescriptor", Napi::Function::New(env, Guarded<LinkDescriptor>, "linkDescriptor"));
   exports.Set("stats", Napi::Function::New(env, Guarded<GetStats>, "stats"));
   return exports;
 }

@@ -32,6 +32,14 @@ export async function fillFrom(fd: number, buffer: Uint8Array): Promise<number> 
   return filled;
 }
 
+/**
+ * Reads from the file's start, wherever the descriptor stands.
+ * @returns how many bytes were read: fewer than there is room for where the file ends, or is slow
+ */
+export async function readStart(fd: number, buffer: Uint8Array): Promise<number> {
+  return (await read(fd, buffer, 0, buffer.length, 0)).bytesRead;
+}
+
 /** Writes all bytes where the descriptor stands. */
 export async function writeAll(fd: number, bytes: Uint8Array): Promise<void> {
   for (let at = 0; at < bytes.length;) {

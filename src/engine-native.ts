@@ -71,6 +71,7 @@ export interface Addon {
   runTensors(id: number, options: NativeOptions & { feeds: Tensor[] }): Promise<Tensor[]>;
   render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
   cancel(cancelId: number): void;
+  linkDescriptor(fd: number, path: string): boolean;
   stats(): unknown;
 }
 

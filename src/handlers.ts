@@ -78,9 +78,9 @@ async function checkPaths(
   minimumFreeBytes: number,
 ): Promise<void> {
   const image = await openInput(input, roots.input);
-  await image.close();
+  image.close();
   const folder = await openOutputFolder(output, roots.output, { create: false, minimumFreeBytes });
-  await folder.close();
+  folder.close();
 }
 
 async function waitForModels(services: Services, deadline: number | undefined): Promise<void> {

@@ -76,10 +76,10 @@ export async function infer(task: InferTask, context: InferContext): Promise<Ans
       const limits = task.deadline === undefined ? {} : { deadline: task.deadline };
       return await withName(output.fdPath, job.name, limits, (held) => answer(job, image, plan, held));
     } finally {
-      await output.close();
+      output.close();
     }
   } finally {
-    await input.close();
+    input.close();
   }
 }
 

@@ -6,7 +6,7 @@
  * Whoever swaps a folder for a link afterwards changes nothing: all later work goes through the descriptor.
  */
 import { closeSync, constants, readlinkSync } from "node:fs";
-import { open, readlink, type FileHandle } from "node:fs/promises";
+import { readlink } from "node:fs/promises";
 import path from "node:path";
 import { descriptorPath } from "./descriptor.js";
 import { access, lstat, mkdir, openDescriptor, stat, statfs } from "./disk.js";
@@ -24,12 +24,12 @@ export interface Opened {
   realPath: string;
   /** Its base name as the client gave it. */
   name: string;
-  close(): void | Promise<void>;
+  close(): void;
 }
 
 export interface OpenedInput extends Opened {
   kind: "file" | "folder";
-  handle: FileHandle;
+  fd: number;
 }
 
 export interface OutputOptions {
@@ -228,16 +228,9 @@ export async function openInput(
         "Expected the input path to name a regular file or a folder; found a device, pipe or socket.",
       );
     const kind = found.isFile() ? "file" : "folder";
-    const handle = await open(here, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    const fd = await openDescriptor(here, O_RDONLY | O_NONBLOCK | O_NOCTTY);
     const { realPath } = named;
-    return {
-      kind,
-      handle,
-      fdPath: descriptorPath(handle.fd),
-      realPath,
-      name: nameOf(realPath, target),
-      close: () => handle.close(),
-    };
+    return { kind, fd, ...opened({ fd, realPath }, target) };
   } catch (error) {
     if (FORBIDDEN.has(errno(error))) throw noPermission("input", `read this input`);
     throw error;
@@ -285,12 +278,15 @@ export async function openOutputFolder(
     closeSync(held.fd);
     throw error;
   }
-  const { fd, realPath } = held;
+  return opened(held, target);
+}
+
+function opened({ fd, realPath }: Named, given: string): Opened {
   let isOpen = true;
   return {
     fdPath: descriptorPath(fd),
     realPath,
-    name: nameOf(realPath, target),
+    name: nameOf(realPath, given),
     close() {
       // The number may be another file's by the second time
       if (isOpen) closeSync(fd);

@@ -44,5 +44,5 @@ export async function readImage(bytes: Uint8Array): Promise<Image> {
  * no volume.
  */
 export async function readInput(input: OpenedInput): Promise<Image> {
-  return input.kind === "folder" ? readSeriesFolder(input) : readImage(await readWhole(input.handle));
+  return input.kind === "folder" ? readSeriesFolder(input) : readImage(await readWhole(input.fd));
 }

@@ -124,7 +124,7 @@ async function readRegular(path: Buffer, admit: (size: number) => void): Promise
     const { bytesRead } = await handle.read(head, 0, HEAD_BYTES, 0);
     if (!isDicom(head.subarray(0, bytesRead))) return undefined;
     admit(facts.size);
-    return await readWhole(handle);
+    return await readWhole(handle.fd);
   } finally {
     await handle.close();
   }

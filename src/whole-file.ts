@@ -1,6 +1,5 @@
 /** A file's bytes, as many as can be held at once. */
 import { fstatSync } from "node:fs";
-import type { FileHandle } from "node:fs/promises";
 import { fillFrom } from "./descriptor.js";
 import { RadserveError } from "./errors.js";
 
@@ -21,9 +20,9 @@ export function checkFileSize(bytes: number): void {
  * The bytes of an open file.
  * Throws unsupported_format before reading, where it is too long.
  */
-export async function readWhole(handle: FileHandle): Promise<Uint8Array> {
-  const { size } = fstatSync(handle.fd);
+export async function readWhole(fd: number): Promise<Uint8Array> {
+  const { size } = fstatSync(fd);
   checkFileSize(size);
   const bytes = Buffer.allocUnsafeSlow(size);
-  return bytes.subarray(0, await fillFrom(handle.fd, bytes));
+  return bytes.subarray(0, await fillFrom(fd, bytes));
 }

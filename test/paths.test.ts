@@ -36,7 +36,7 @@ const roots = [inside];
 async function input(given: string, allowed: string[] | "anywhere" = roots): Promise<string> {
   try {
     const opened = await openInput(given, allowed === "anywhere" ? undefined : allowed);
-    await opened.close();
+    opened.close();
     return `${opened.kind} ${opened.name}`;
   } catch (error) {
     if (!(error instanceof RadserveError)) throw error;
@@ -47,7 +47,7 @@ async function input(given: string, allowed: string[] | "anywhere" = roots): Pro
 async function output(given: string, options = {}): Promise<string> {
   try {
     const opened = await openOutputFolder(given, roots, options);
-    await opened.close();
+    opened.close();
     return opened.realPath;
   } catch (error) {
     if (!(error instanceof RadserveError)) throw error;
@@ -108,7 +108,7 @@ t.test("the opened file stays the one that was judged", async (t) => {
   rmSync(file);
   symlinkSync(path.join(outside, "secret.dcm"), file);
   t.equal(await readFile(opened.fdPath, "utf8"), "judged");
-  await opened.close();
+  opened.close();
 });
 
 t.test("outputs", async (t) => {
@@ -145,7 +145,7 @@ t.test("results are written through the descriptor", async (t) => {
   symlinkSync(outside, folder);
   await t.rejects(writeFile(`${opened.fdPath}/y.json`, "{}"), "a link put in its place is not followed");
   t.notOk(existsSync(path.join(outside, "y.json")));
-  await opened.close();
+  opened.close();
 });
 
 t.test(
@@ -173,11 +173,11 @@ t.test("a narrowed root that does not exist yet", async (t) => {
   for (const other of ["n1/other", "n1", "n2", "n1/deep/../../n2", "folder-link/deep"])
     await t.rejects(openOutputFolder(`${inside}/${other}`, narrowed), refusal, other);
   t.notOk(existsSync(`${inside}/n1`), "nothing is made for what is refused");
-  await (await openOutputFolder(`${inside}/n1/deep/x`, narrowed, { create: false })).close();
+  (await openOutputFolder(`${inside}/n1/deep/x`, narrowed, { create: false })).close();
   t.notOk(existsSync(`${inside}/n1`), "nor where only asked");
   const made = await openOutputFolder(`${inside}/n1/deep/x`, narrowed);
   t.equal(made.realPath, `${inside}/n1/deep/x`);
-  await made.close();
+  made.close();
   await t.rejects(openOutputFolder(`${inside}/n1/other`, narrowed), refusal);
   await t.rejects(openOutputFolder(`${outside}/x`, roots), { message: /RADSERVE_OUTPUT_ROOTS extended/ });
   await t.rejects(openOutputFolder(`${inside}/x`, []), refusal);
@@ -205,7 +205,7 @@ t.test("a share without its mark", async (t) => {
   t.notOk(existsSync(`${share}/new`));
   await markShare(share);
   await markShare(share);
-  await (await openOutputFolder(`${share}/new`, marked)).close();
+  (await openOutputFolder(`${share}/new`, marked)).close();
   t.ok(existsSync(`${share}/new`));
   await t.rejects(
     openOutputFolder(inside, marked),

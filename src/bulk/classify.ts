@@ -1,5 +1,5 @@
 /** What one file of a scanned folder is, from its first bytes: an input, a result of Radserve, or neither. */
-import type { FileHandle } from "node:fs/promises";
+import { readStart } from "../descriptor.js";
 import { sopClassName } from "../dicom/dictionary.js";
 import { readHead, type DicomHead } from "../dicom/file.js";
 import { RadserveError } from "../errors.js";
@@ -36,9 +36,10 @@ const SEGMENTATIONS = ["1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.
 /** Nearly every header lies within the first. */
 const HEAD_BYTES = [16 * 1024, 256 * 1024, 4 * 1024 * 1024];
 
-async function headOf(handle: FileHandle): Promise<DicomHead | undefined> {
+async function headOf(fd: number): Promise<DicomHead | undefined> {
   for (const size of HEAD_BYTES) {
-    const { buffer, bytesRead } = await handle.read(Buffer.allocUnsafe(size), 0, size, 0);
+    const buffer = Buffer.allocUnsafe(size);
+    const bytesRead = await readStart(fd, buffer);
     try {
       return readHead(buffer.subarray(0, bytesRead), bytesRead < size);
     } catch (error) {
@@ -72,9 +73,9 @@ function kindOfObject({ attributes, mediaStorageSopClass }: DicomHead): Kind {
  * @param folder a path that names the folder it lies in
  * @throws errors of the file system as they are
  */
-export async function classify(handle: FileHandle, folder: string, name: string): Promise<Kind> {
+export async function classify(fd: number, folder: string, name: string): Promise<Kind> {
   const head = Buffer.alloc(SNIFF_BYTES);
-  const { bytesRead } = await handle.read(head, 0, SNIFF_BYTES, 0);
+  const bytesRead = await readStart(fd, head);
   const bytes = head.subarray(0, bytesRead);
   if (bytesRead === 0) return skipped("empty_file", "The file is empty.");
   if (isReceipt(bytes)) return { is: "own" };
@@ -82,6 +83,6 @@ export async function classify(handle: FileHandle, folder: string, name: string)
   if (format === undefined)
     return skipped("no_image", "The file is neither DICOM nor PNG, JPEG or TIFF (judged by its content).");
   if (format !== "dicom") return (await isListed(folder, name)) ? { is: "own" } : { is: "input" };
-  const object = await headOf(handle);
+  const object = await headOf(fd);
   return object === undefined ? { is: "input" } : kindOfObject(object);
 }

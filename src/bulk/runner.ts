@@ -233,7 +233,7 @@ export class Runner {
       const limits = { deadline: Date.now() + CLEAR_MS };
       await withName(output.fdPath, path.basename(input), limits, () => Promise.resolve());
     } finally {
-      await output.close();
+      output.close();
     }
   }
 

@@ -2,10 +2,11 @@
  * A folder walked for inputs, link by link and root by root. Nothing is kept but the names of one folder and those of
  * folders still to be entered.
  */
-import { constants, type Dirent } from "node:fs";
-import { open, readdir } from "node:fs/promises";
+import { closeSync, constants, fstatSync, type Dirent } from "node:fs";
+import { readdir } from "node:fs/promises";
 import path from "node:path";
 import { accepts } from "../accept.js";
+import { openDescriptor } from "../disk.js";
 import { errno } from "../errno.js";
 import { asRadserveError, RadserveError, type ErrorObject } from "../errors.js";
 import type { ModelEntry } from "../models.js";
@@ -51,14 +52,14 @@ export async function* scanFolder(options: ScanOptions): AsyncGenerator<Found> {
       continue;
     }
     try {
-      const { dev, ino } = await folder.handle.stat();
+      const { dev, ino } = fstatSync(folder.fd);
       if (seen.has(`${dev}:${ino}`)) continue;
       seen.add(`${dev}:${ino}`);
       const folders: string[] = [];
       yield* scanOne(options, folder, here, { folders, links });
       waiting.push(...folders.reverse());
     } finally {
-      await folder.close();
+      folder.close();
     }
   }
 }
@@ -70,7 +71,7 @@ async function enter(
   try {
     const opened = await openInput(path.posix.join(folder, here), roots);
     if (opened.kind === "folder") return opened;
-    await opened.close();
+    opened.close();
     throw new RadserveError("bad_request", "Expected input_folder_path to name a folder; found a file.");
   } catch (error) {
     if (here === "" || !(error instanceof RadserveError)) throw error;
@@ -130,9 +131,9 @@ async function look(
     const opened = await openInput(path.posix.join(base, at), roots);
     try {
       if (opened.kind === "folder") return { is: "link", path: at };
-      return lookedOf(at, await classify(opened.handle, folder.fdPath, name));
+      return lookedOf(at, await classify(opened.fd, folder.fdPath, name));
     } finally {
-      await opened.close();
+      opened.close();
     }
   } catch (error) {
     if (error instanceof RadserveError) return failed(at, error);
@@ -152,11 +153,11 @@ async function look(
 /** A plain file in a folder that is held open needs no look at the roots. */
 async function lookAtFile(folder: OpenedInput, name: string, at: string): Promise<Looked> {
   const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY } = constants;
-  const handle = await open(`${folder.fdPath}/${name}`, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+  const fd = await openDescriptor(`${folder.fdPath}/${name}`, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
   try {
-    return lookedOf(at, await classify(handle, folder.fdPath, name));
+    return lookedOf(at, await classify(fd, folder.fdPath, name));
   } finally {
-    await handle.close();
+    closeSync(fd);
   }
 }
 

@@ -142,7 +142,7 @@ async function checkPaths(body: BulkRequest, roots: Roots, config: Config): Prom
 
 async function checkFolders(body: BulkRequest, roots: Roots, { path_map }: Config): Promise<void> {
   const input = await openInput(body.input_folder_path ?? "", roots.input, path_map);
-  await input.close();
+  input.close();
   if (input.kind !== "folder")
     throw new RadserveError(
       "bad_request",
@@ -169,7 +169,7 @@ async function makeFolders(body: BulkRequest, roots: Roots, config: Config): Pro
       await markShare(output.fdPath);
       marked.push(folder);
     } finally {
-      await output.close();
+      output.close();
     }
   };
   for (let i = 0; i < folders.length; i += CHECKED_AT_ONCE)
@@ -195,7 +195,7 @@ class Folders {
 
   async #look(folder: string): Promise<string> {
     const options = { create: false, minimumFreeBytes: this.config.minimum_free_disk };
-    await (await openOutputFolder(folder, this.roots.output, options)).close();
+    (await openOutputFolder(folder, this.roots.output, options)).close();
     return (await realPathToBe(folder)) ?? path.posix.normalize(folder);
   }
 }
@@ -212,7 +212,7 @@ async function checkItem(
   try {
     const input = await openInput(given, roots.input);
     name = input.name;
-    await input.close();
+    input.close();
   } catch (error) {
     // One file that is missing is that item's failure and refuses no other.
     if (!(error instanceof RadserveError) || error.code !== "input_not_found") throw error;

@@ -12,6 +12,6 @@ export async function withImageFile<T>(file: string, use: (image: Image) => Prom
   try {
     return await use(await readInput(opened));
   } finally {
-    await opened.close();
+    opened.close();
   }
 }

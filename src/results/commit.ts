@@ -9,14 +9,24 @@
  *     .NAME.radserve/previous/       the old result's files, to be deleted, or to go back if this one fails
  *     .NAME.radserve/previous.json   the old result's receipt
  *
- * A receipt without files where no result lies needs none of this: it is staged, and renamed straight into place.
+ * A receipt without files where no result lies needs none of this: it is written into a file without a name, which
+ * then is given one; where the file system knows no such files, it is staged and renamed straight into place.
  */
 import { closeSync, constants, fstatSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { descriptorPath } from "../descriptor.js";
 import { lstat, mkdir, openDescriptor, readdir, rename, rmdir, unlink } from "../disk.js";
 import { RadserveError } from "../errors.js";
-import { explained, hashFile, ifMissing, moveIfThere, sha256, syncFolder, writeDurably } from "./files.js";
+import {
+  explained,
+  hashFile,
+  ifMissing,
+  moveIfThere,
+  sha256,
+  syncFolder,
+  UnnamedFile,
+  writeDurably,
+} from "./files.js";
 import { NameLock, type LockOptions } from "./lock.js";
 import { belongsTo, checkFileName, checkName, receiptName, stagingName } from "./names.js";
 import { receiptSchema, receiptText, type Receipt } from "./receipt.js";
@@ -107,12 +117,14 @@ export async function recoverFolder(dir: string): Promise<string[]> {
 async function commit(target: Target, files: readonly ResultFile[], receipt: Receipt): Promise<void> {
   const text = checked(target, files, receipt);
   const old = await refuseForeign(target, receipt);
+  const alone = files.length === 0 && old === undefined;
+  if (alone && (await publishUnnamed(target, text))) return;
   const path = `${target.dir}/${stagingName(target.name)}`;
   await target.step("make the staging folder");
   await mkdir(path);
   const staging = await Staging.open(path);
   try {
-    if (files.length === 0 && old === undefined) await publishAlone(target, staging, text);
+    if (alone) await publishAlone(target, staging, text);
     else {
       await stage(target, staging, files, { text, hashes: filesOf(receipt) });
       if (!(await target.lock.isHeld())) throw lostLock();
@@ -180,9 +192,27 @@ class Staging {
 }
 
 /**
- * A receipt that lists no file and replaces none is whole by itself: the rename that shows it is its mark too.
- * Before it, the next taker of NAME finds a folder without a mark and deletes it.
+ * A receipt that lists no file and replaces none is whole by itself: its name is its mark too. A file without a name
+ * leaves nothing behind when its process is killed, and never takes a name that something else has.
+ * @returns false where it could not be made, written or named so: then nothing has happened
  */
+async function publishUnnamed({ dir, name, lock, step }: Target, text: Buffer): Promise<boolean> {
+  if (!lock.local) return false;
+  await step("write the receipt");
+  const file = await UnnamedFile.make(dir).catch(() => undefined);
+  try {
+    if (file === undefined || !(await file.holds(text))) return false;
+    await step("move the receipt into place");
+    if (!(await lock.isHeld())) throw lostLock();
+    if (!file.appearAs(`${dir}/${receiptName(name)}`)) return false;
+  } finally {
+    file?.close();
+  }
+  await syncFolder(dir);
+  return true;
+}
+
+/** The same in the staging folder. Before the rename, the next taker of NAME finds a folder without a mark and deletes it. */
 async function publishAlone(
   { dir, name, lock, step }: Target,
   staging: Staging,

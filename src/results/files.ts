@@ -1,8 +1,10 @@
 /** File operations of the commit: durable, never through a symbolic link, with errors a client can act on. */
 import { createHash } from "node:crypto";
-import { closeSync, constants, fstatSync } from "node:fs";
+import { closeSync, constants, fstatSync, readSync } from "node:fs";
+
 import { fillFrom, syncDescriptor, writeAll } from "../descriptor.js";
 import { openDescriptor, rename, statfs } from "../disk.js";
+import { loadAddon, type Addon } from "../engine-native.js";
 import { errno } from "../errno.js";
 import { RadserveError } from "../errors.js";
 
@@ -55,6 +57,47 @@ export async function writeDurably(path: string, bytes: Uint8Array): Promise<voi
     await syncDescriptor(fd);
   } finally {
     closeSync(fd);
+  }
+}
+
+/** Linux open(2): makes a file that has no name. Not among node's constants. */
+const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
+
+/** A small file that has no name until it is whole: when its process is killed before, nothing of it is left. */
+export class UnnamedFile {
+  private constructor(
+    private readonly fd: number,
+    private readonly addon: Addon,
+  ) {}
+
+  /**
+   * On the disk that the folder lies on.
+   * @throws errors of the file system as they are; some know no such files
+   */
+  static async make(dir: string): Promise<UnnamedFile> {
+    const addon = loadAddon();
+    return new UnnamedFile(await openDescriptor(dir, O_TMPFILE | constants.O_RDWR, 0o644), addon);
+  }
+
+  /** Writes the bytes, waits until the disk has them, and reads them back: whether they are the same. */
+  async holds(bytes: Uint8Array): Promise<boolean> {
+    try {
+      await writeAll(this.fd, bytes);
+      await syncDescriptor(this.fd);
+      const found = Buffer.allocUnsafe(bytes.length);
+      return readSync(this.fd, found, 0, found.length, 0) === bytes.length && found.equals(bytes);
+    } catch {
+      return false;
+    }
+  }
+
+  /** @returns false where something has the name, or the file system refuses */
+  appearAs(path: string): boolean {
+    return this.addon.linkDescriptor(this.fd, path);
+  }
+
+  close(): void {
+    closeSync(this.fd);
   }
 }
 

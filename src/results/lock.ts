@@ -52,6 +52,8 @@ interface Sight {
 }
 
 export class NameLock {
+  /** The folder lies on a block device of this machine, and not on a network file system. */
+  readonly local: boolean;
   readonly #path: string;
   readonly #fd: number;
   readonly #owner: Owner;
@@ -61,7 +63,8 @@ export class NameLock {
   #released = false;
   #beating: Promise<void> = Promise.resolve();
 
-  private constructor(path: string, fd: number, owner: Owner) {
+  private constructor(path: string, fd: number, owner: Owner, local: boolean) {
+    this.local = local;
     this.#path = path;
     this.#fd = fd;
     this.#owner = owner;
@@ -113,7 +116,7 @@ export class NameLock {
     const path = `${dir}/${lockName(name)}`;
     const owner = await self(leaseMs);
     const fd = await create(path, owner, waiter.flags);
-    if (fd !== undefined) return new NameLock(path, fd, owner);
+    if (fd !== undefined) return new NameLock(path, fd, owner, waiter.local);
     const seen = sightOf(await look(path));
     if (seen !== undefined && (await waiter.lock.isStale(seen)))
       await breakLock(path, seen, `${dir}/${guardName(name)}`, waiter);
@@ -219,12 +222,15 @@ class Watch {
 
 /** How one waiter makes its files in a folder, and what it remembers of the two that may stand in its way. */
 class Waiter {
+  readonly local: boolean;
   readonly flags: number;
   readonly lock = new Watch();
   readonly guard = new Watch();
 
   constructor(dir: string) {
-    this.flags = CREATE | writeThrough(statSync(dir).dev);
+    this.local = onBlockDevice(statSync(dir).dev);
+    // An NFS client may keep a write to itself for longer than a lease otherwise
+    this.flags = CREATE | (this.local ? 0 : constants.O_DSYNC);
   }
 }
 
@@ -252,14 +258,12 @@ async function breakLock(path: string, seen: Sight, guardPath: string, waiter: W
 const CREATE = constants.O_CREAT | constants.O_EXCL | constants.O_WRONLY;
 
 /**
- * Where a folder may be another machine's, each write goes there at once: an NFS client may keep it to itself for
- * longer than a lease otherwise. What lies on a block device of this machine all its processes see anyway. Network
- * file systems, like all without a device, have the major number 0 (see mknod(2), makedev(3) and the kernel's
- * admin-guide/devices.txt).
+ * False where a folder may be another machine's: network file systems, like all without a device, have the major
+ * number 0 (see mknod(2), makedev(3) and the kernel's admin-guide/devices.txt). What lies on a block device of this
+ * machine all its processes see at once.
  */
-function writeThrough(dev: number): number {
-  const major = Math.floor(dev / 2 ** 8) & 0xfff;
-  return major === 0 ? constants.O_DSYNC : 0;
+function onBlockDevice(dev: number): boolean {
+  return (Math.floor(dev / 2 ** 8) & 0xfff) !== 0;
 }
 
 async function create(path: string, owner: Owner, flags: number): Promise<number | undefined> {

@@ -113,7 +113,7 @@ async function make(
       ...{ rows, columns, segments: segments.length, mask },
     };
   } finally {
-    await input.close();
+    input.close();
   }
 }
 

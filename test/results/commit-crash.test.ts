@@ -1,13 +1,13 @@
 /** kill -9 before every single change that a commit makes on disk: afterwards it is all or nothing. */
 import { execFile } from "node:child_process";
-import { readdirSync, readFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import t from "tap";
 import { recoverFolder, withName } from "../../src/results/commit.js";
 import { receiptSchema } from "../../src/results/receipt.js";
 import { reusable } from "../../src/results/reuse.js";
-import { sample } from "./fixtures.js";
+import { isOnBlockDevice, sample } from "./fixtures.js";
 
 const NAME = "slice.dcm";
 const OLD = { a: "old a", gone: "old, of a model no longer there" };
@@ -77,17 +77,34 @@ for (const [before, how] of [
   );
 }
 
-t.test("killed at every step of a receipt without files", async (t) => {
-  const steps = Number((await commitIn(t.testdir({ whole: {} }) + "/whole", -1, {})).stdout);
-  const seen: string[][] = [];
-  for (let step = 0; step < steps; step++) {
-    const dir = t.testdir({ [`at${step}`]: {} }) + `/at${step}`;
-    t.equal((await commitIn(dir, step, {})).killed, true);
-    t.same(await recoverFolder(dir), [NAME]);
-    seen.push(readdirSync(dir));
-  }
-  t.same(seen, [[], [], [], [`${NAME}.json`]]);
-});
+// In memory there is no block device, as on a network file system: there the receipt is staged
+for (const [where, base] of [
+  ["on a disk", undefined],
+  ["in memory", "/dev/shm"],
+] as const) {
+  t.test(`killed at every step of a receipt without files, ${where}`, async (t) => {
+    const folder = mkdtempSync(`${base ?? t.testdir()}/radserve-`);
+    t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+    const at = (name: string) => {
+      mkdirSync(`${folder}/${name}`);
+      return `${folder}/${name}`;
+    };
+    const steps = Number((await commitIn(at("whole"), -1, {})).stdout);
+    t.same(readdirSync(`${folder}/whole`), [`${NAME}.json`]);
+    const [seen, left]: string[][][] = [[], []];
+    for (let step = 0; step < steps; step++) {
+      const dir = at(`at${step}`);
+      t.equal((await commitIn(dir, step, {})).killed, true);
+      left!.push(readdirSync(dir));
+      t.same(await recoverFolder(dir), [NAME]);
+      seen!.push(readdirSync(dir));
+    }
+    if (isOnBlockDevice(folder)) {
+      t.same(left, [[`.${NAME}.lock`], [`.${NAME}.lock`]], "nothing has a name before it is whole");
+      t.same(seen, [[], []]);
+    } else t.same(seen, [[], [], [], [`${NAME}.json`]]);
+  });
+}
 
 t.test("killed again and again while it recovers", async (t) => {
   const dir = t.testdir({ x: {} }) + "/x";

@@ -1,4 +1,5 @@
 /** Receipts as the tests of the results need them: valid, small, and different where a test says so. */
+import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import type { ResultFile } from "../../src/results/commit.js";
 import { RECEIPT_SCHEMA, type Receipt, type ReceiptModel } from "../../src/results/receipt.js";
@@ -63,4 +64,10 @@ export function receiptOf(name: string, pixels: string, models: ReceiptModel[]):
       milliseconds: {},
     },
   };
+}
+
+/** What stat(1) says of the device, whose number has its major one in bits 8 to 19 (makedev(3)). */
+export function isOnBlockDevice(dir: string): boolean {
+  const device = execFileSync("stat", ["-c", "%D", dir], { encoding: "utf8" }).trim();
+  return ((parseInt(device, 16) >> 8) & 0xfff) !== 0;
 }
