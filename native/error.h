@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <utility>
 
@@ -29,6 +30,11 @@ class OutOfMemory : public EngineError {
  public:
   explicit OutOfMemory(const std::string& message) : EngineError("overloaded", message) {}
 };
+
+/// For loops over much data, whose caller may have been told to stop.
+inline void CheckStop(const std::stop_token& stop) {
+  if (stop.stop_requested()) throw EngineError("cancelled", "The work was cancelled.");
+}
 
 }  // namespace radserve
 

@@ -199,7 +199,7 @@ void FinishMask(const OutputSpec& spec, std::span<const uint8_t> padding, const 
   const auto part = [&](size_t p) { return std::span(out.mask).subspan(p * plane, plane); };
   for (const MaskStep& step : spec.steps) {
     for (int label = 1; label <= spec.labels; ++label) {
-      if (stop.stop_requested()) throw EngineError("cancelled", "The work was cancelled.");
+      CheckStop(stop);
       const size_t p = out.overlapping ? static_cast<size_t>(label - 1) : 0;
       ApplyStep(step, label, {part(p), out.slices, out.rows, out.columns, padding},
                 out.overlapping ? uint8_t{1} : static_cast<uint8_t>(label));

@@ -17,10 +17,6 @@ namespace {
 /// Prepared tensors above this are refused.
 constexpr double kMaxTensorBytes = 2147483648.0;
 
-void CheckStop(const std::stop_token& stop) {
-  if (stop.stop_requested()) throw EngineError("cancelled", "The work was cancelled.");
-}
-
 bool SameModality(const ModalityTransform& a, const ModalityTransform& b) {
   return a.kind == b.kind && a.slope == b.slope && a.intercept == b.intercept &&
          a.lut.entries == b.lut.entries && a.lut.first_mapped == b.lut.first_mapped;

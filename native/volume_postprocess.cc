@@ -13,10 +13,6 @@
 namespace radserve {
 namespace {
 
-void CheckStop(const std::stop_token& stop) {
-  if (stop.stop_requested()) throw EngineError("cancelled", "The work was cancelled.");
-}
-
 /// A tensor read as channels of maps over the model's grid.
 struct VolumeMaps {
   const Tensor* tensor = nullptr;
