@@ -6,7 +6,9 @@
  */
 import fs, { type Stats, type StatsFs } from "node:fs";
 import fsp from "node:fs/promises";
+import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
+import { errno } from "./errno.js";
 
 const writeText = promisify(fs.write);
 
@@ -23,6 +25,31 @@ function either<A extends unknown[], R>(
   later: (...words: A) => Promise<R>,
 ): (...words: A) => Promise<R> {
   return async (...words) => (atOnce ? now(...words) : later(...words));
+}
+
+/** Milliseconds between tries, 1.3 seconds in all. */
+const PAUSES_MS = [5, 10, 20, 40, 80, 160, 320, 640];
+
+/**
+ * The same, again for a while where the system is busy: an SMB server does not remove or rename what somebody has open,
+ * as a virus scanner has what was just written (STATUS_SHARING_VIOLATION), and a file system in user space may hear of a
+ * close only after the process.
+ */
+function patiently<A extends unknown[]>(
+  work: (...words: A) => Promise<Done>,
+): (...words: A) => Promise<Done> {
+  return async (...words) => {
+    for (const pause of PAUSES_MS) {
+      try {
+        await work(...words);
+        return;
+      } catch (error) {
+        if (errno(error) !== "EBUSY" && errno(error) !== "ETXTBSY") throw error;
+      }
+      await delay(pause);
+    }
+    return work(...words);
+  };
 }
 
 type Path = string;
@@ -42,8 +69,13 @@ export const access = either<[Path, number], Done>(fs.accessSync, fsp.access);
 export const lstat = either<[Path], Stats>(fs.lstatSync, fsp.lstat);
 export const mkdir = either<[Path], Done>(fs.mkdirSync, fsp.mkdir);
 export const readdir = either<[Path], string[]>((dir) => fs.readdirSync(dir), fsp.readdir);
-export const rename = either<[Path, Path], Done>(fs.renameSync, fsp.rename);
-export const rmdir = either<[Path], Done>(fs.rmdirSync, fsp.rmdir);
+export const rename = patiently(either<[Path, Path], Done>(fs.renameSync, fsp.rename));
+export const rmdir = patiently(either<[Path], Done>(fs.rmdirSync, fsp.rmdir));
 export const stat = either<[Path], Stats>(fs.statSync, fsp.stat);
 export const statfs = either<[Path], StatsFs>(fs.statfsSync, fsp.statfs);
-export const unlink = either<[Path], Done>(fs.unlinkSync, fsp.unlink);
+export const unlink = patiently(either<[Path], Done>(fs.unlinkSync, fsp.unlink));
+
+/** Bytes that a file system has left for us; without end where it does not say, as some in user space: all are 0 then. */
+export function freeBytes({ blocks, bavail, bsize }: StatsFs): number {
+  return blocks === 0 ? Infinity : bavail * bsize;
+}

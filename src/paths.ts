@@ -9,7 +9,7 @@ import { closeSync, constants, readlinkSync } from "node:fs";
 import { readlink } from "node:fs/promises";
 import path from "node:path";
 import { descriptorPath } from "./descriptor.js";
-import { access, lstat, mkdir, openDescriptor, stat, statfs } from "./disk.js";
+import { access, freeBytes, lstat, mkdir, openDescriptor, stat, statfs } from "./disk.js";
 import { errno } from "./errno.js";
 import { RadserveError } from "./errors.js";
 import { translateIn, type PathMapping } from "./path-map.js";
@@ -313,8 +313,7 @@ async function checkUsable(here: string, minimumFreeBytes: number | undefined): 
     throw noPermission("output", "write to this folder");
   });
   if (minimumFreeBytes === undefined) return;
-  const disk = await statfs(here);
-  const free = disk.bavail * disk.bsize;
+  const free = freeBytes(await statfs(here));
   if (free < minimumFreeBytes)
     throw new RadserveError(
       "disk_full",

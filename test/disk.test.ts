@@ -1,4 +1,5 @@
-import { closeSync, constants, readFileSync } from "node:fs";
+import { execFileSync, spawnSync } from "node:child_process";
+import { closeSync, constants, existsSync, readFileSync, rmdirSync } from "node:fs";
 import t from "tap";
 import * as disk from "../src/disk.js";
 import { errno } from "../src/errno.js";
@@ -54,6 +55,30 @@ t.test("operations do the same at once as through libuv's threads", async (t) =>
   t.same(await operations(t.testdir()), expected);
   disk.operateAtOnce();
   t.same(await operations(t.testdir()), expected);
+});
+
+const needsRoot = process.getuid?.() === 0 ? false : "only root can mount";
+
+t.test("what is busy is tried again", { skip: needsRoot }, async (t) => {
+  const mounted = t.testdir({ mounted: {} }) + "/mounted";
+  execFileSync("mount", ["-t", "tmpfs", "none", mounted]);
+  t.teardown(() => spawnSync("umount", [mounted], { stdio: "ignore" }));
+  t.throws(() => rmdirSync(mounted), { code: "EBUSY" });
+  const removed = disk.rmdir(mounted);
+  execFileSync("umount", [mounted]);
+  await removed;
+  t.notOk(existsSync(mounted));
+});
+
+t.test("what stays busy fails in the end", (t) =>
+  t.rejects(disk.rename("/", t.testdir()), { code: "EBUSY" }),
+);
+
+t.test("a file system that does not say what it has is not taken for full", async (t) => {
+  const [here, proc] = [await disk.statfs(t.testdir()), await disk.statfs("/proc")];
+  t.equal(proc.blocks, 0);
+  t.equal(disk.freeBytes(proc), Infinity);
+  t.equal(disk.freeBytes(here), here.bavail * here.bsize);
 });
 
 t.test("at once, it is done when the call returns", async (t) => {

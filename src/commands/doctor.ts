@@ -6,6 +6,7 @@ import sharp from "sharp";
 import { inspectDatabase } from "../bulk/database.js";
 import { BulkUnavailable } from "../bulk/unavailable.js";
 import { ConfigError, engineSettings, type Config } from "../config.js";
+import { freeBytes } from "../disk.js";
 import { createEngine } from "../engine.js";
 import { readKeys } from "../keys.js";
 import { isInside } from "../roots.js";
@@ -135,9 +136,9 @@ function state(config: Config): Finding[] {
 function disks(config: Config): Finding[] {
   return [...config.output_roots, config.state_dir].flatMap((folder) => {
     if (allowed(folder, constants.R_OK) !== undefined) return [];
-    const { bavail, bsize } = statfsSync(folder);
-    const found = `${folder}: ${((bavail * bsize) / 2 ** 30).toFixed(1)} GiB free`;
-    return bavail * bsize >= config.minimum_free_disk
+    const free = freeBytes(statfsSync(folder));
+    const found = `${folder}: ${free === Infinity ? "its file system does not say how much is" : `${(free / 2 ** 30).toFixed(1)} GiB`} free`;
+    return free >= config.minimum_free_disk
       ? [good("disk", found)]
       : [bad("disk", found, "Make room, or lower RADSERVE_MINIMUM_FREE_DISK.")];
   });

@@ -34,6 +34,8 @@ import { filesOf, readReceipt, sameImage, type Existing } from "./reuse.js";
 
 const MARK = "receipt.json";
 const PREVIOUS = "previous.json";
+/** Where a share is busy; each waits a tenth of a second longer than the one before. */
+const MOST_RETRIES = 4;
 
 export interface ResultFile {
   /** Plain name beside the receipt, beginning with NAME and a dot. */
@@ -182,7 +184,7 @@ class Staging {
     const [mine, there] = [fstatSync(this.fd), await lstat(this.path).catch(ifMissing(undefined))];
     if (there?.ino !== mine.ino || there.dev !== mine.dev) return;
     for (const entry of await readdir(this.at(".")))
-      await rm(this.at(entry), { recursive: true, force: true });
+      await rm(this.at(entry), { recursive: true, force: true, maxRetries: MOST_RETRIES });
     await rmdir(this.path).catch(ifMissing(undefined));
   }
 

@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { closeSync, constants, fstatSync, readSync } from "node:fs";
 
 import { fillFrom, syncDescriptor, writeAll } from "../descriptor.js";
-import { openDescriptor, rename, statfs } from "../disk.js";
+import { freeBytes, openDescriptor, rename, statfs } from "../disk.js";
 import { loadAddon, type Addon } from "../engine-native.js";
 import { errno } from "../errno.js";
 import { RadserveError } from "../errors.js";
@@ -124,8 +124,7 @@ export async function moveIfThere(from: string, to: string): Promise<boolean> {
  * @throws RadserveError disk_full, with the bytes needed and free
  */
 export async function requireRoom(dir: string, bytes: number): Promise<void> {
-  const { bavail, bsize } = await explained(() => statfs(dir));
-  const free = bavail * bsize;
+  const free = freeBytes(await explained(() => statfs(dir)));
   if (free >= bytes) return;
   throw new RadserveError(
     "disk_full",
