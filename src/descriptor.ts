@@ -32,12 +32,10 @@ export async function fillFrom(fd: number, buffer: Uint8Array): Promise<number> 
   return filled;
 }
 
-/**
- * Reads from the file's start, wherever the descriptor stands.
- * @returns how many bytes were read: fewer than there is room for where the file ends, or is slow
- */
-export async function readStart(fd: number, buffer: Uint8Array): Promise<number> {
-  return (await read(fd, buffer, 0, buffer.length, 0)).bytesRead;
+/** The file's first bytes, wherever the descriptor stands: `size` of them, or fewer where the file is shorter or slow. */
+export async function readStart(fd: number, size: number): Promise<Buffer> {
+  const buffer = Buffer.allocUnsafe(size);
+  return buffer.subarray(0, (await read(fd, buffer, 0, size, 0)).bytesRead);
 }
 
 /** Writes all bytes where the descriptor stands. */

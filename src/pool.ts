@@ -12,6 +12,7 @@ import type { Logger } from "./log.js";
 import type { ModelEntry } from "./models.js";
 import { ModelSharer } from "./models/shared.js";
 import type { Answer } from "./results/receipt.js";
+import type { Summary } from "./results/summary.js";
 
 /** How long a task whose time is over may take to notice before its client is answered. */
 const LAST_WORD_MS = 100;
@@ -43,10 +44,11 @@ export interface PoolOptions {
 
 interface Waiting {
   task: InferTask;
+  brief: boolean;
   timer: NodeJS.Timeout | undefined;
   /** Called when no thread works on it any more. */
   ended?: () => void;
-  resolve: (answer: Answer) => void;
+  resolve: (answer: Answer | Summary) => void;
   reject: (error: RadserveError) => void;
 }
 
@@ -126,6 +128,15 @@ export class InferencePool {
 
   /** Runs one image. Throws what infer throws, and overloaded, deadline_exceeded or shutting_down. */
   run(task: InferTask): Promise<Answer> {
+    return this.#admit(task, false) as Promise<Answer>;
+  }
+
+  /** The same, of which only the summary comes back. */
+  runForSummary(task: InferTask): Promise<Summary> {
+    return this.#admit(task, true) as Promise<Summary>;
+  }
+
+  #admit(task: InferTask, brief: boolean): Promise<Answer | Summary> {
     return new Promise((resolve, reject) => {
       if (this.#stopping) {
         reject(shuttingDown());
@@ -147,7 +158,7 @@ export class InferencePool {
         reject(tooLate("start"));
         return;
       }
-      const waiting: Waiting = { task, timer: undefined, resolve, reject };
+      const waiting: Waiting = { task, brief, timer: undefined, resolve, reject };
       if (task.deadline !== undefined) this.#expire(waiting, task.deadline);
       this.#lines[task.priority].push(waiting);
       this.#next();
@@ -256,6 +267,7 @@ export class InferencePool {
       const result = await crew.piscina.run({
         task,
         models: this.#models.share(this.options.models()),
+        brief: entry.brief,
       });
       if (!result.ok && result.fault !== undefined)
         this.options.log.error({ request_id: task.requestId, fault: result.fault }, "unexpected failure");

@@ -9,6 +9,7 @@ import { infer, type InferContext, type InferTask } from "./infer.js";
 import { faultForLog } from "./log.js";
 import { ModelReader, type SharedModels } from "./models/shared.js";
 import type { Answer } from "./results/receipt.js";
+import { summaryOf, type Summary } from "./results/summary.js";
 import { warmUp } from "./warm.js";
 
 export interface WorkerOptions {
@@ -32,10 +33,12 @@ shareDecoding(() => Atomics.load(options.running, 0) <= 1, options.threads - 1);
 export interface WorkerTask {
   task: InferTask;
   models: SharedModels;
+  /** Only the summary is wanted back: to send a whole answer costs several times that. */
+  brief: boolean;
 }
 
 export type WorkerResult =
-  | { ok: true; answer: Answer }
+  | { ok: true; answer: Answer | Summary }
   /** `fault` is there where nobody raised the error on purpose: for the log, without any names in it. */
   | { ok: false; error: ErrorObject; errno?: string; fault?: Record<string, unknown> };
 
@@ -58,10 +61,11 @@ function errnoOf({ cause }: Error): string | undefined {
 await warmUp(engineOfThread());
 
 /** What the pool calls. Never throws: errors cross threads as values, so that their codes survive. */
-export default async function work({ task, models: shared }: WorkerTask): Promise<WorkerResult> {
+export default async function work({ task, models: shared, brief }: WorkerTask): Promise<WorkerResult> {
   try {
     const context = { engine: engineOfThread(), models: models.read(shared), outputs: options.outputs };
-    return { ok: true, answer: await infer(task, context) };
+    const answer = await infer(task, context);
+    return { ok: true, answer: brief ? summaryOf(answer) : answer };
   } catch (thrown) {
     const error = asRadserveError(thrown);
     const unexpected = error.code === "internal" ? { fault: faultForLog(thrown) } : {};

@@ -1,6 +1,7 @@
 /** The bulk pages: what each does to the jobs, and how a job and an item are shown. */
 import type { PathMapping } from "../path-map.js";
 import { parseBody } from "../requests.js";
+import type { Summary } from "../results/summary.js";
 import type { Database } from "./database.js";
 import {
   cancelJob,
@@ -16,7 +17,7 @@ import {
   type JobRequest,
   type JobRow,
 } from "./jobs.js";
-import type { BulkAnswer, BulkCall, ItemResult } from "./messages.js";
+import type { BulkAnswer, BulkCall } from "./messages.js";
 import { placeOf } from "./places.js";
 import { ITEM_STATES, itemQuerySchema, jobQuerySchema, type Item, type Job } from "./schema.js";
 import { submit, type SubmitContext } from "./submit.js";
@@ -86,7 +87,7 @@ export function jobOf(row: JobRow, worked: boolean): Job {
 
 export function itemOf(row: ItemRow, request: JobRequest, pathMap: readonly PathMapping[]): Item {
   const place = placeOf(request, row, pathMap);
-  const result = row.result as ItemResult | null;
+  const result = row.result as Summary | null;
   return {
     index: row.index,
     input_image_path: place.clientInput,

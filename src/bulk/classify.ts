@@ -34,17 +34,17 @@ const NO_IMAGE = [
 const SEGMENTATIONS = ["1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7"];
 
 /** Nearly every header lies within the first. */
-const HEAD_BYTES = [16 * 1024, 256 * 1024, 4 * 1024 * 1024];
+const HEAD_BYTES = [16 * 1024, 256 * 1024, 4 * 1024 * 1024] as const;
 
-async function headOf(fd: number): Promise<DicomHead | undefined> {
+/** @param first the first bytes, so many as the first of the sizes says or fewer where the file is shorter */
+async function headOf(fd: number, first: Buffer): Promise<DicomHead | undefined> {
   for (const size of HEAD_BYTES) {
-    const buffer = Buffer.allocUnsafe(size);
-    const bytesRead = await readStart(fd, buffer);
+    const bytes = size === HEAD_BYTES[0] ? first : await readStart(fd, size);
     try {
-      return readHead(buffer.subarray(0, bytesRead), bytesRead < size);
+      return readHead(bytes, bytes.length < size);
     } catch (error) {
       // Anything else is for the reader to say, when its turn comes
-      if (!(error instanceof RadserveError) || error.code !== "truncated_image" || bytesRead < size)
+      if (!(error instanceof RadserveError) || error.code !== "truncated_image" || bytes.length < size)
         return undefined;
     }
   }
@@ -74,15 +74,14 @@ function kindOfObject({ attributes, mediaStorageSopClass }: DicomHead): Kind {
  * @throws errors of the file system as they are
  */
 export async function classify(fd: number, folder: string, name: string): Promise<Kind> {
-  const head = Buffer.alloc(SNIFF_BYTES);
-  const bytesRead = await readStart(fd, head);
-  const bytes = head.subarray(0, bytesRead);
-  if (bytesRead === 0) return skipped("empty_file", "The file is empty.");
+  const first = await readStart(fd, HEAD_BYTES[0]);
+  const bytes = first.subarray(0, SNIFF_BYTES);
+  if (bytes.length === 0) return skipped("empty_file", "The file is empty.");
   if (isReceipt(bytes)) return { is: "own" };
   const format = sniffFormat(bytes);
   if (format === undefined)
     return skipped("no_image", "The file is neither DICOM nor PNG, JPEG or TIFF (judged by its content).");
   if (format !== "dicom") return (await isListed(folder, name)) ? { is: "own" } : { is: "input" };
-  const object = await headOf(fd);
+  const object = await headOf(fd, first);
   return object === undefined ? { is: "input" } : kindOfObject(object);
 }

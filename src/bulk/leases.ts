@@ -5,9 +5,9 @@
  */
 import type { Pool } from "pg";
 import type { ErrorObject } from "../errors.js";
+import type { Summary } from "../results/summary.js";
 import { transaction } from "./database.js";
 import { announce, finishJobs, type JobRequest } from "./jobs.js";
-import type { ItemResult } from "./messages.js";
 
 /** A box that is silent for so long has lost its items. */
 export const LEASE_SECONDS = 12;
@@ -51,7 +51,7 @@ export interface LeasedItem {
 
 /** What became of a leased item. */
 export type Ending =
-  | { state: "succeeded" | "partial"; result: ItemResult }
+  | { state: "succeeded" | "partial"; result: Summary }
   | { state: "failed"; error: ErrorObject }
   | { state: "skipped"; reason: { code: string; message: string } }
   | { state: "cancelled" }
@@ -220,7 +220,7 @@ interface Row {
   state: string;
   after: number | null;
   uncounted: number;
-  result: ItemResult | null;
+  result: Summary | null;
   error: unknown;
 }
 
@@ -239,43 +239,57 @@ function rowOf({ item, ending }: Settled): Row {
 }
 
 /**
- * Writes what became of items and ends their jobs where that was all. Items that are no longer this box's are left
- * alone; items of a cancelled job that would wait again are cancelled.
+ * Writes what became of items, resumes jobs that waited where one went well, and ends jobs where that was all. Items
+ * that are no longer this box's are left alone; items of a cancelled job that would wait again are cancelled. Each step
+ * is a statement of its own: the first is what must not be lost, and a job that a crash after it leaves without an item
+ * is ended by `tidy`.
+ * @param busy jobs of which this box has other items, so that none of them ends now
  */
-export function settle(pool: Pool, instance: Instance, settled: readonly Settled[]): Promise<void> {
+export async function settle(
+  pool: Pool,
+  instance: Instance,
+  settled: readonly Settled[],
+  busy: ReadonlySet<string>,
+): Promise<void> {
   const rows = settled.map(rowOf);
   const jobs = [...new Set(rows.map(({ job_id }) => job_id))];
-  return transaction(pool, async (client) => {
-    // The job first, as everybody does: so no cancelling comes between, and of two boxes that end its last items one
-    // sees the other's.
-    await client.query("select from radserve.job where id = any($1) order by id for update", [jobs]);
-    await client.query(
-      `update radserve.item i set
+  // The job first, as everybody does, so that no cancelling comes between.
+  const { rows: waiting } = await pool.query<{ id: string }>(
+    `with j as materialized (
+       select id, cancelled_at, pause_count, pause_until from radserve.job where id = any($3) order by id for update
+     ), written as (
+       update radserve.item i set
          state = case when r.state = 'queued' and j.cancelled_at is not null then 'cancelled' else r.state end,
          finished_at = case when r.state <> 'queued' or j.cancelled_at is not null then now() end,
          attempts = i.attempts - r.uncounted,
          not_before = now() + make_interval(secs => r.after), result = r.result, error = r.error,
          suspect = i.suspect and r.state = 'queued', alone = false, owner = null
        from jsonb_to_recordset($2::jsonb) as r (job_id uuid, index int, lease int, state text, after float8,
-           uncounted int, result jsonb, error jsonb), radserve.job j
+           uncounted int, result jsonb, error jsonb), j
        where i.job_id = r.job_id and i.index = r.index and i.owner = $1 and i.lease = r.lease
-         and i.state = 'running' and j.id = i.job_id`,
-      [instance.id, JSON.stringify(rows)],
-    );
-    // Images that were under way when the pause began say nothing about its end: only those that tried it after.
-    await client.query(
-      `update radserve.job set pause_count = 0, pause_code = null, pause_message = null, pause_until = null
-       where id = any($1) and pause_count > 0 and (pause_until is null or pause_until <= now())`,
-      [
-        [
-          ...new Set(
-            rows.filter(({ state }) => state === "succeeded" || state === "partial").map((r) => r.job_id),
-          ),
-        ],
-      ],
-    );
-    await finishJobs(client, jobs);
-  });
+         and i.state = 'running' and j.id = i.job_id
+     )
+     select id from j where pause_count > 0 and (pause_until is null or pause_until <= now())`,
+    [instance.id, JSON.stringify(rows), jobs],
+  );
+  // Images that were under way when the pause began say nothing about its end: only those that tried it after.
+  const well = new Set(
+    rows.filter(({ state }) => state === "succeeded" || state === "partial").map((row) => row.job_id),
+  );
+  const resumed = waiting.map(({ id }) => id).filter((id) => well.has(id));
+  if (resumed.length > 0) await resume(pool, resumed);
+  await finishJobs(
+    pool,
+    jobs.filter((id) => !busy.has(id)),
+  );
+}
+
+async function resume(pool: Pool, jobs: readonly string[]): Promise<void> {
+  await pool.query(
+    `update radserve.job set pause_count = 0, pause_code = null, pause_message = null, pause_until = null
+     where id = any($1) and pause_count > 0 and (pause_until is null or pause_until <= now())`,
+    [jobs],
+  );
 }
 
 const FIRST_PAUSE_SECONDS = 2;

@@ -3,7 +3,7 @@ import type { Config } from "../config.js";
 import type { ErrorObject } from "../errors.js";
 import type { InferTask } from "../infer.js";
 import type { ModelEntry } from "../models.js";
-import type { OutputFile } from "../results/receipt.js";
+import type { Summary } from "../results/summary.js";
 
 export type Operation =
   "submit" | "list" | "show" | "items" | "cancel" | "retry" | "pause" | "resume" | "purge";
@@ -32,17 +32,8 @@ export interface BulkAnswer {
   location?: string;
 }
 
-/** What an item keeps of an answer; the names lie in its output folder. */
-export interface ItemResult {
-  status: "completed" | "partial";
-  reused: boolean;
-  receipt: string;
-  outputs: OutputFile[];
-  models: { name: string; status: "succeeded" | "failed" | "not_accepted" }[];
-}
-
 export type ItemOutcome =
-  | { ok: true; result: ItemResult }
+  | { ok: true; result: Summary }
   /** `errno` where the system refused something. */
   | { ok: false; error: ErrorObject; errno?: string };
 

@@ -249,7 +249,8 @@ export class Runner {
         this.#pauses.delete(job);
         this.options.log.warn({ job, reason: code }, "a bulk job waits");
       }
-      await settle(pool, instance, some);
+      const others = [...this.#flying.values(), ...this.#landed.slice(some.length)];
+      await settle(pool, instance, some, new Set(others.map(({ item }) => item.job_id)));
       this.#landed.splice(0, some.length);
     }
   }

@@ -190,19 +190,7 @@ export function insertFound(pool: Pool, jobId: string, found: readonly Found[]):
       state: one.is === "input" ? "queued" : one.is,
       error: one.is === "failed" ? one.error : one.is === "skipped" ? one.reason : null,
     }));
-    const { rowCount } = await client.query(
-      `with fresh as (
-         select f.*, row_number() over (order by place) - 1 as turn
-         from rows from (jsonb_to_recordset($2::jsonb) as (id uuid, input text, state text, error jsonb))
-           with ordinality as f (id, input, state, error, place)
-         where not exists (select from radserve.item i where i.job_id = $1 and i.id = f.id)
-       )
-       insert into radserve.item (job_id, index, id, input, state, error, finished_at)
-       select j.id, j.next_index + fresh.turn, fresh.id, fresh.input, fresh.state, fresh.error,
-         case when fresh.state <> 'queued' then now() end
-       from fresh, radserve.job j where j.id = $1`,
-      [jobId, JSON.stringify(given)],
-    );
+    const added = await insertNew(client, jobId, given);
     // What is found shows that the input is there again.
     await client.query(
       `update radserve.job set next_index = next_index + $2,
@@ -210,11 +198,49 @@ export function insertFound(pool: Pool, jobId: string, found: readonly Found[]):
          pause_until = case when pause_code = 'share_unavailable' then null else pause_until end,
          pause_message = case when pause_code = 'share_unavailable' then null else pause_message end,
          pause_code = nullif(pause_code, 'share_unavailable') where id = $1`,
-      [jobId, rowCount ?? 0],
+      [jobId, added],
     );
     await announce(client, "items");
     return true;
   });
+}
+
+interface NewItem {
+  id: string;
+  input: string;
+  state: string;
+  error: object | null;
+}
+
+/**
+ * Inserts those of the items that are not there, numbered on without gaps. What is there shows as a conflict of the
+ * insert and is not asked for first: the planner knows nothing about a new job, and looks through all of its items for
+ * each one of these.
+ * @returns how many were new
+ */
+async function insertNew(client: PoolClient, jobId: string, items: readonly NewItem[]): Promise<number> {
+  const insert = async (some: readonly NewItem[]) => {
+    const { rowCount } = await client.query(
+      `insert into radserve.item (job_id, index, id, input, state, error, finished_at)
+       select j.id, j.next_index + f.place - 1, f.id, f.input, f.state, f.error,
+         case when f.state <> 'queued' then now() end
+       from rows from (jsonb_to_recordset($2::jsonb) as (id uuid, input text, state text, error jsonb))
+         with ordinality as f (id, input, state, error, place), radserve.job j where j.id = $1
+       on conflict (job_id, id) do nothing`,
+      [jobId, JSON.stringify(some)],
+    );
+    return rowCount ?? 0;
+  };
+  await client.query("savepoint numbered");
+  const added = await insert(items);
+  if (added === items.length || added === 0) return added;
+  await client.query("rollback to savepoint numbered");
+  const { rows } = await client.query<{ id: string }>(
+    "select id from radserve.item where job_id = $1 and id = any($2::uuid[])",
+    [jobId, items.map(({ id }) => id)],
+  );
+  const known = new Set(rows.map(({ id }) => id));
+  return insert(items.filter(({ id }) => !known.has(id)));
 }
 
 async function endScan(pool: Pool, jobId: string): Promise<void> {

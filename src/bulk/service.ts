@@ -3,7 +3,6 @@
  * for go to the worker threads. The thread starts when it is first needed, and again when it dies.
  */
 import { randomUUID } from "node:crypto";
-import path from "node:path";
 import { Worker } from "node:worker_threads";
 import type { Config } from "../config.js";
 import { errno } from "../errno.js";
@@ -11,7 +10,6 @@ import { asRadserveError, RadserveError } from "../errors.js";
 import { faultForLog, type Logger } from "../log.js";
 import type { ModelEntry } from "../models.js";
 import type { InferencePool } from "../pool.js";
-import type { Answer } from "../results/receipt.js";
 import type {
   BulkAnswer,
   BulkCall,
@@ -19,7 +17,6 @@ import type {
   EndedItem,
   FromThread,
   ItemOutcome,
-  ItemResult,
   ItemToRun,
   ThreadOptions,
   ToThread,
@@ -32,7 +29,7 @@ const LONGEST_DELAY_MS = 30_000;
 const HEALTHY_MS = 60_000;
 /** Items beyond those that run, so that no worker thread waits for the database. */
 const SPARE_PER_THREAD = 2;
-/** Items that end within such a time are told to the bulk thread together: each message wakes it. */
+/** Items that end within such a time are told to the bulk thread together, since each message wakes it. */
 const TOGETHER_MS = 5;
 /** How long the thread may take to write down what has ended. */
 const LAST_WAIT_MS = 5_000;
@@ -183,8 +180,7 @@ export class BulkService {
     this.#running.set(id, cancelId);
     let outcome: ItemOutcome;
     try {
-      const answer = await pool.run({ ...task, cancelId, priority: "bulk" });
-      outcome = { ok: true, result: resultOf(answer) };
+      outcome = { ok: true, result: await pool.runForSummary({ ...task, cancelId, priority: "bulk" }) };
     } catch (thrown) {
       const error = asRadserveError(thrown);
       const code = errno(error.cause);
@@ -198,7 +194,8 @@ export class BulkService {
 
   #land(item: EndedItem): void {
     this.#ended.push(item);
-    this.#landing ??= setTimeout(() => this.#tellEnded(), TOGETHER_MS);
+    if (this.#running.size === 0) this.#tellEnded();
+    else this.#landing ??= setTimeout(() => this.#tellEnded(), TOGETHER_MS);
   }
 
   #tellEnded(): void {
@@ -207,16 +204,4 @@ export class BulkService {
     if (this.#ended.length > 0) this.#tell({ type: "ended", items: this.#ended });
     this.#ended = [];
   }
-}
-
-function resultOf(answer: Answer): ItemResult {
-  return {
-    status: answer.status,
-    reused: answer.reused,
-    receipt: path.posix.basename(answer.receipt_path),
-    outputs: answer.models.flatMap(({ outputs }) =>
-      outputs.map((file) => ({ ...file, path: path.posix.basename(file.path) })),
-    ),
-    models: answer.models.map(({ name, status }) => ({ name, status })),
-  };
 }

@@ -180,7 +180,10 @@ t.test("a scan that is repeated adds what is new and keeps what was", async (t) 
   ]);
   writeFileSync(at("a.png"), PNG);
   t.ok(await insertFound(pool, id, [...(await scan(folder)).values()]));
-  t.strictSame(await rows(), [...first, { index: 2, input: "a.png", state: "queued" }]);
+  const second = [...first, { index: 2, input: "a.png", state: "queued" }];
+  t.strictSame(await rows(), second);
+  t.ok(await insertFound(pool, id, [...(await scan(folder)).values()]), "nothing is new");
+  t.strictSame(await rows(), second);
   await pool.query("update radserve.job set cancelled_at = now()");
   t.notOk(await insertFound(pool, id, [{ path: "d.png", is: "input" }]), "a cancelled job takes none");
   t.equal((await rows()).length, 3);

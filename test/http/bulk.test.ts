@@ -26,6 +26,8 @@ import {
 import { dicomFile, imageAttributes } from "../support/dicom.js";
 import { PNG, radserve, withoutAddon } from "../support/server.js";
 
+/** Images of a job that is still at work when smaller ones have ended. */
+const MANY = 800;
 const SR = "1.2.840.10008.5.1.4.1.1.88.33";
 
 t.test("bulk inference", { skip: withoutAddon }, async (t) => {
@@ -292,7 +294,7 @@ t.test("bulk inference", { skip: withoutAddon }, async (t) => {
   });
 
   await t.test("cancelled half way", async (t) => {
-    writeMany(at("many"), 150);
+    writeMany(at("many"), MANY);
     const id = await submit({
       input_folder_path: at("many"),
       output_folder_path: out("many"),
@@ -345,7 +347,7 @@ t.test("bulk inference", { skip: withoutAddon }, async (t) => {
     const second = await submit({ input_folder_path: at("list"), output_folder_path: out("second") });
     await ended(second);
     t.ok((await bulk.job(large)).counts.queued > 0, "the small job ended while the large one waited");
-    t.match(await ended(large), { state: "completed", counts: { succeeded: 150 } });
+    t.match(await ended(large), { state: "completed", counts: { succeeded: MANY } });
     t.match(await send("POST", `/bulk_inference/${large}/resume`), { status: 409 });
   });
 

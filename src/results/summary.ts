@@ -1,0 +1,24 @@
+/** What a bulk job keeps of an answer; findings and measurements are in the receipt. */
+import path from "node:path";
+import type { Answer, OutputFile } from "./receipt.js";
+
+export interface Summary {
+  status: "completed" | "partial";
+  reused: boolean;
+  /** Names in the output folder, as those of the outputs. */
+  receipt: string;
+  outputs: OutputFile[];
+  models: { name: string; status: "succeeded" | "failed" | "not_accepted" }[];
+}
+
+export function summaryOf(answer: Answer): Summary {
+  return {
+    status: answer.status,
+    reused: answer.reused,
+    receipt: path.posix.basename(answer.receipt_path),
+    outputs: answer.models.flatMap(({ outputs }) =>
+      outputs.map((file) => ({ ...file, path: path.posix.basename(file.path) })),
+    ),
+    models: answer.models.map(({ name, status }) => ({ name, status })),
+  };
+}
