@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "addon_convert.h"
+#include "addon_pixels.h"
 #include "engine.h"
 #include "error.h"
 
@@ -331,6 +332,8 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("infer", Napi::Function::New(env, Guarded<Infer>, "infer"));
   exports.Set("runTensors", Napi::Function::New(env, Guarded<RunTensors>, "runTensors"));
   exports.Set("render", Napi::Function::New(env, Guarded<Render>, "render"));
+  exports.Set("packRle", Napi::Function::New(env, Guarded<PackRleFrame>, "packRle"));
+  exports.Set("unpackRle", Napi::Function::New(env, Guarded<UnpackRleFrame>, "unpackRle"));
   exports.Set("cancel", Napi::Function::New(env, Guarded<Cancel>, "cancel"));
   exports.Set("stats", Napi::Function::New(env, Guarded<GetStats>, "stats"));
   return exports;

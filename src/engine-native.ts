@@ -70,6 +70,14 @@ export interface Addon {
   ): Promise<NativeInference>;
   runTensors(id: number, options: NativeOptions & { feeds: Tensor[] }): Promise<Tensor[]>;
   render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
+  /** Both at once, on the calling thread. */
+  packRle(pixels: Uint8Array, planes: number, rows: number, columns: number): Uint8Array;
+  unpackRle(
+    frame: Uint8Array,
+    samples: number,
+    sampleBytes: number,
+    out: Uint8Array,
+  ): { fault: "outside" | "short" | "cut_run"; segment: number } | undefined;
   cancel(cancelId: number): void;
   stats(): unknown;
 }
