@@ -334,6 +334,9 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("render", Napi::Function::New(env, Guarded<Render>, "render"));
   exports.Set("packRle", Napi::Function::New(env, Guarded<PackRleFrame>, "packRle"));
   exports.Set("unpackRle", Napi::Function::New(env, Guarded<UnpackRleFrame>, "unpackRle"));
+  exports.Set("markPlane", Napi::Function::New(env, Guarded<MarkPlane>, "markPlane"));
+  exports.Set("packBits", Napi::Function::New(env, Guarded<PackBits>, "packBits"));
+  exports.Set("unpackBits", Napi::Function::New(env, Guarded<UnpackBits>, "unpackBits"));
   exports.Set("cancel", Napi::Function::New(env, Guarded<Cancel>, "cancel"));
   exports.Set("stats", Napi::Function::New(env, Guarded<GetStats>, "stats"));
   return exports;

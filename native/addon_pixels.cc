@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "addon_convert.h"
+#include "bits.h"
 #include "rle.h"
 
 namespace radserve {
@@ -16,10 +17,14 @@ std::span<uint8_t> Bytes(const Napi::Value& value, const char* name) {
   return {array.Data(), array.ByteLength()};
 }
 
-size_t Count(const Napi::Value& value, const char* name) {
-  if (!value.IsNumber() || value.As<Napi::Number>().Int64Value() < 1) Unexpected(name);
+size_t Number(const Napi::Value& value, int64_t least, const char* name) {
+  if (!value.IsNumber() || value.As<Napi::Number>().Int64Value() < least) Unexpected(name);
   return static_cast<size_t>(value.As<Napi::Number>().Int64Value());
 }
+
+size_t Count(const Napi::Value& value, const char* name) { return Number(value, 1, name); }
+
+size_t Index(const Napi::Value& value, const char* name) { return Number(value, 0, name); }
 
 const char* NameOf(RleFault fault) {
   switch (fault) {
@@ -55,6 +60,24 @@ Napi::Value UnpackRleFrame(const Napi::CallbackInfo& info) {
   found.Set("fault", NameOf(fault));
   found.Set("segment", static_cast<double>(segment));
   return found;
+}
+
+Napi::Value MarkPlane(const Napi::CallbackInfo& info) {
+  const size_t value = Index(info[1], "value");
+  if (value > 255) Unexpected("value");
+  MarkEqual(Bytes(info[0], "bytes"), static_cast<uint8_t>(value), info[2].ToBoolean(),
+            Bytes(info[3], "plane"));
+  return info.Env().Undefined();
+}
+
+Napi::Value PackBits(const Napi::CallbackInfo& info) {
+  PackPlane(Bytes(info[0], "plane"), Bytes(info[1], "bits"), Index(info[2], "at"));
+  return info.Env().Undefined();
+}
+
+Napi::Value UnpackBits(const Napi::CallbackInfo& info) {
+  UnpackPlane(Bytes(info[0], "bits"), Index(info[1], "at"), Bytes(info[2], "plane"));
+  return info.Env().Undefined();
 }
 
 }  // namespace radserve

@@ -11,6 +11,12 @@ Napi::Value PackRleFrame(const Napi::CallbackInfo& info);
 /// (frame: Uint8Array, samples, bytes of a sample, out: Uint8Array): fills `out`; gives undefined, or what is
 /// wrong and with which segment.
 Napi::Value UnpackRleFrame(const Napi::CallbackInfo& info);
+/// (bytes: Uint8Array, value, flip, plane: Uint8Array): MarkEqual.
+Napi::Value MarkPlane(const Napi::CallbackInfo& info);
+/// (plane: Uint8Array, bits: Uint8Array, at).
+Napi::Value PackBits(const Napi::CallbackInfo& info);
+/// (bits: Uint8Array, at, plane: Uint8Array).
+Napi::Value UnpackBits(const Napi::CallbackInfo& info);
 
 }  // namespace radserve
 

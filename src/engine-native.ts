@@ -70,7 +70,7 @@ export interface Addon {
   ): Promise<NativeInference>;
   runTensors(id: number, options: NativeOptions & { feeds: Tensor[] }): Promise<Tensor[]>;
   render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
-  /** Both at once, on the calling thread. */
+  /** These at once, on the calling thread. */
   packRle(pixels: Uint8Array, planes: number, rows: number, columns: number): Uint8Array;
   unpackRle(
     frame: Uint8Array,
@@ -78,6 +78,9 @@ export interface Addon {
     sampleBytes: number,
     out: Uint8Array,
   ): { fault: "outside" | "short" | "cut_run"; segment: number } | undefined;
+  markPlane(bytes: Uint8Array, value: number, flip: boolean, plane: Uint8Array): void;
+  packBits(plane: Uint8Array, bits: Uint8Array, at: number): void;
+  unpackBits(bits: Uint8Array, at: number, plane: Uint8Array): void;
   cancel(cancelId: number): void;
   stats(): unknown;
 }

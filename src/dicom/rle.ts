@@ -2,10 +2,9 @@
  * RLE Lossless (PS3.5 annex G). By hand: the codec package's decoder leaves what a short segment does not fill as
  * zeros and does not say so.
  */
-import { unpackRle, type RleFault } from "../engine-rle.js";
+import { unpackedBits, unpackRle, type RleFault } from "../engine-pixels.js";
 import { RadserveError, type ErrorCode } from "../errors.js";
 import type { PixelFormat } from "../image.js";
-import { unpackedBits } from "./samples.js";
 
 const HEADER = 64;
 

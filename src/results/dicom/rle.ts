@@ -2,7 +2,7 @@
  * RLE Lossless (PS3.5 annex G) for the pictures that are written: a quarter of the bytes, exact, read everywhere. By
  * hand: the codec package's encoder takes as long as all the drawing. What is written is read back before it is kept.
  */
-import { packRle } from "../../engine-rle.js";
+import { packRle } from "../../engine-pixels.js";
 
 export const RLE_LOSSLESS = "1.2.840.10008.1.2.5";
 
