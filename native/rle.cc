@@ -93,8 +93,8 @@ const uint8_t* NextThree(const uint8_t* at, const uint8_t* stop) {
 
 uint8_t* PackRun(uint8_t value, size_t length, uint8_t* out) {
   for (; length > 0; length -= std::min(length, kLongest)) {
-    // One alone is a literal
-    *out++ = static_cast<uint8_t>(length == 1 ? 0 : 257 - std::min(length, kLongest));
+    // Of one alone that is 0: a literal
+    *out++ = static_cast<uint8_t>(257 - std::min(length, kLongest));
     *out++ = value;
   }
   return out;

@@ -274,6 +274,10 @@ TEST("segments that lie outside their frame, or the wrong way round") {
   outside(with(1, 71), 1);
   outside(with(2, 74), 2);
   CHECK(with(2, 73).fault == RleFault::kShort);
+  Bytes beyond = sound;
+  beyond[4 * 2] = 200;
+  beyond[4 * 3] = 210;
+  outside(UnpackRle(beyond, 3, 1, out), 1);
   // The first is cut, which is told before the second lies outside
   Bytes frame = FrameOf({{5, 1, 2}, {1, 3, 4}, {1, 5, 6}});
   frame[4 * 3] = 200;
