@@ -18,6 +18,7 @@
 
 #include "addon_convert.h"
 #include "addon_files.h"
+#include "addon_pixels.h"
 #include "engine.h"
 #include "error.h"
 
@@ -332,6 +333,11 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("infer", Napi::Function::New(env, Guarded<Infer>, "infer"));
   exports.Set("runTensors", Napi::Function::New(env, Guarded<RunTensors>, "runTensors"));
   exports.Set("render", Napi::Function::New(env, Guarded<Render>, "render"));
+  exports.Set("packRle", Napi::Function::New(env, Guarded<PackRleFrame>, "packRle"));
+  exports.Set("unpackRle", Napi::Function::New(env, Guarded<UnpackRleFrame>, "unpackRle"));
+  exports.Set("markPlane", Napi::Function::New(env, Guarded<MarkPlane>, "markPlane"));
+  exports.Set("packBits", Napi::Function::New(env, Guarded<PackBits>, "packBits"));
+  exports.Set("unpackBits", Napi::Function::New(env, Guarded<UnpackBits>, "unpackBits"));
   exports.Set("cancel", Napi::Function::New(env, Guarded<Cancel>, "cancel"));
   exports.Set("linkDescriptor", Napi::Function::New(env, Guarded<LinkDescriptor>, "linkDescriptor"));
   exports.Set("stats", Napi::Function::New(env, Guarded<GetStats>, "stats"));

@@ -70,6 +70,17 @@ export interface Addon {
   ): Promise<NativeInference>;
   runTensors(id: number, options: NativeOptions & { feeds: Tensor[] }): Promise<Tensor[]>;
   render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
+  /** These at once, on the calling thread. */
+  packRle(pixels: Uint8Array, planes: number, rows: number, columns: number): Uint8Array;
+  unpackRle(
+    frame: Uint8Array,
+    samples: number,
+    sampleBytes: number,
+    out: Uint8Array,
+  ): { fault: "outside" | "short" | "cut_run"; segment: number } | undefined;
+  markPlane(bytes: Uint8Array, value: number, flip: boolean, plane: Uint8Array): void;
+  packBits(plane: Uint8Array, bits: Uint8Array, at: number): void;
+  unpackBits(bits: Uint8Array, at: number, plane: Uint8Array): void;
   cancel(cancelId: number): void;
   linkDescriptor(fd: number, path: string): boolean;
   stats(): unknown;

@@ -1,10 +1,11 @@
 /** Frames of pixel data that is not compressed (PS3.5 section 8.1.1). */
+import { unpackedBits } from "../engine-pixels.js";
 import { RadserveError } from "../errors.js";
 import type { PixelFormat, Warning } from "../image.js";
 import type { Element } from "./elements.js";
 import { warn } from "./elements.js";
 import type { ImagePixel } from "./format.js";
-import { interleaved, swapped, unpackedBits } from "./samples.js";
+import { interleaved, swapped } from "./samples.js";
 
 export interface NativePixels {
   bytes: Uint8Array;

@@ -42,26 +42,3 @@ export function narrowed(data: Uint8Array): Uint8Array {
   for (let i = 0; i < out.length; i++) out[i] = data[i * 2] ?? 0;
   return out;
 }
-
-/** Four bytes of 0 and 1 for the lower or the upper four bits of a byte. */
-const FOUR_PIXELS = Uint32Array.from({ length: 16 }, (_, bits) =>
-  [0, 1, 2, 3].reduce((word, i) => word + ((bits >>> i) & 1) * 2 ** (8 * i), 0),
-);
-
-/** One-bit pixels, first pixel in the lowest bit (PS3.5 section 8.1.1), to one byte each: 0 or 1. */
-export function unpackedBits(data: Uint8Array, firstBit: number, count: number): Uint8Array {
-  const out = new Uint8Array(count);
-  const words = new Uint32Array(out.buffer, 0, count >>> 2);
-  const shift = firstBit & 7;
-  let [from, i] = [firstBit >>> 3, 0];
-  for (; i + 1 < words.length; i += 2, from++) {
-    const eight = ((data[from] ?? 0) | ((data[from + 1] ?? 0) << 8)) >>> shift;
-    words[i] = FOUR_PIXELS[eight & 15] ?? 0;
-    words[i + 1] = FOUR_PIXELS[(eight >>> 4) & 15] ?? 0;
-  }
-  for (let pixel = 4 * i; pixel < count; pixel++) {
-    const bit = firstBit + pixel;
-    out[pixel] = ((data[bit >>> 3] ?? 0) >>> (bit & 7)) & 1;
-  }
-  return out;
-}

@@ -65,6 +65,7 @@ interface Cover {
  * several labels the one that is rarest in the whole mask.
  */
 function cover(mask: Uint8Array, rows: number, columns: number, width: number, height: number): Cover {
+  if (width === columns && height === rows) return { label: mask, share: undefined };
   const label = new Uint8Array(width * height);
   const [xs, ys] = [spans(columns, width), spans(rows, height)];
   if (width >= columns && height >= rows) {
@@ -131,12 +132,22 @@ export function layMasks(panel: Picture, layers: readonly Layer[], rows: number,
     const covered = cover(mask, rows, columns, width, height);
     return { ...covered, colours, outline: outlineOf(covered.label, width, height, reach) };
   });
-  const depth = new Uint16Array(width * height);
-  for (const { label } of marks)
-    for (let at = 0; at < depth.length; at++) if (label[at] !== 0) depth[at] = (depth[at] ?? 0) + 1;
-  const seen = new Uint16Array(width * height);
-  for (const mark of marks) tint(panel, mark, depth, seen);
+  const stripes = marks.length > 1 ? stripesOf(marks, width * height) : undefined;
+  for (const mark of marks) tint(panel, mark, stripes);
   for (const mark of marks) drawOutline(panel, mark);
+}
+
+/** Of each pixel: how many masks cover it, and how many of them were laid over it before. */
+interface Stripes {
+  depth: Uint16Array;
+  seen: Uint16Array;
+}
+
+function stripesOf(marks: readonly Mark[], pixels: number): Stripes {
+  const depth = new Uint16Array(pixels);
+  for (const { label } of marks)
+    for (let at = 0; at < pixels; at++) if (label[at] !== 0) depth[at] = (depth[at] ?? 0) + 1;
+  return { depth, seen: new Uint16Array(pixels) };
 }
 
 interface Mark extends Cover {
@@ -144,24 +155,20 @@ interface Mark extends Cover {
   outline: Uint8Array;
 }
 
-/**
- * @param depth how many masks cover each pixel
- * @param seen how many of them were laid over it before
- */
-function tint(
-  panel: Picture,
-  { label, share, colours, outline }: Mark,
-  depth: Uint16Array,
-  seen: Uint16Array,
-): void {
+/** @param stripes where there are several masks */
+function tint(panel: Picture, { label, share, colours, outline }: Mark, stripes: Stripes | undefined): void {
   for (let y = 0, at = 0; y < panel.height; y++)
     for (let x = 0; x < panel.width; x++, at++) {
       const value = label[at] ?? 0;
       const colour = value === 0 ? undefined : colours[value - 1];
       if (colour === undefined) continue;
-      const rank = seen[at] ?? 0;
-      seen[at] = rank + 1;
-      if (outline[at] !== INSIDE || Math.floor((x + y) / STRIPE) % (depth[at] ?? 1) !== rank) continue;
+      if (stripes !== undefined) {
+        const { depth, seen } = stripes;
+        const rank = seen[at] ?? 0;
+        seen[at] = rank + 1;
+        if (Math.floor((x + y) / STRIPE) % (depth[at] ?? 1) !== rank) continue;
+      }
+      if (outline[at] !== INSIDE) continue;
       blend(panel, at, colour, share === undefined ? TINT : TINT * ((share[at] ?? 0) / 255));
     }
 }

@@ -4,10 +4,10 @@
  * not mark was looked at.
  */
 import type { EngineOutput } from "../../engine.js";
+import { equalTo, nonZero, packBits } from "../../engine-pixels.js";
 import type { Attributes, Image, PlanePosition, Spacing } from "../../image.js";
 import { isFractional } from "../../manifest.js";
 import type { Rgb } from "../colour.js";
-import { equalTo, nonZero, packBits } from "../bits.js";
 import { labelColours } from "../palette.js";
 import {
   algorithm,

@@ -1,8 +1,7 @@
-/** Planes by words against planes pixel by pixel, of every length and beginning at every place. */
+/** Planes of the addon against planes pixel by pixel, of every length and beginning at every place. */
 import t from "tap";
-import { unpackedBits } from "../../src/dicom/samples.js";
-import { equalTo, nonZero, packBits } from "../../src/results/bits.js";
-import { random } from "../support/dicom.js";
+import { equalTo, nonZero, packBits, unpackedBits } from "../src/engine-pixels.js";
+import { random } from "./support/dicom.js";
 
 t.test("compared, packed and unpacked as one by one", (t) => {
   const chance = random(3);

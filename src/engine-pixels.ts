@@ -1,0 +1,56 @@
+/** Bytes of pixels rearranged by the addon, at once and on the calling thread; no engine has to be there. */
+import { loadAddon, type Addon } from "./engine-native.js";
+
+let loaded: Addon | undefined;
+const addon = (): Addon => (loaded ??= loadAddon());
+
+/** One frame of RLE Lossless (PS3.5 annex G): RGB by pixel in 8 bits, rows top to bottom. */
+export function packRle(rgb: Uint8Array, rows: number, columns: number): Uint8Array {
+  return addon().packRle(rgb, 3, rows, columns);
+}
+
+/** What is wrong with a segment, from 0: it lies outside its frame, or ends before its pixels do or inside a run. */
+export type RleFault = NonNullable<ReturnType<Addon["unpackRle"]>>;
+
+/**
+ * Decodes a frame of RLE Lossless to whole pixels, by pixel and little endian.
+ * @param frame with a header of as many segments as a pixel has bytes, at most 15
+ * @param out all its pixels, of samples of `sampleBytes` bytes; holds anything after a fault
+ */
+export function unpackRle(
+  frame: Uint8Array,
+  samples: number,
+  sampleBytes: number,
+  out: Uint8Array,
+): RleFault | undefined {
+  return addon().unpackRle(frame, samples, sampleBytes, out);
+}
+
+/** 1 where a byte is the value, 0 elsewhere; as long as `length`, with 0 where there are no more bytes. */
+export function equalTo(bytes: Uint8Array, value: number, length: number): Uint8Array {
+  const plane = new Uint8Array(length);
+  addon().markPlane(bytes, value, false, plane);
+  return plane;
+}
+
+/** 1 where a byte is not zero, 0 elsewhere; as long as `length`, with 0 where there are no more bytes. */
+export function nonZero(bytes: Uint8Array, length: number): Uint8Array {
+  const plane = new Uint8Array(length);
+  addon().markPlane(bytes, 0, true, plane);
+  return plane;
+}
+
+/**
+ * Packs a plane of 0 and 1 from bit `at` on, the first pixel in the lowest bit (PS3.5 section 8.1.1).
+ * @param bits zero from there on
+ */
+export function packBits(plane: Uint8Array, bits: Uint8Array, at: number): void {
+  addon().packBits(plane, bits, at);
+}
+
+/** A plane of 0 and 1 from bit `at` on, the first pixel in the lowest bit; 0 where there are no more bits. */
+export function unpackedBits(bits: Uint8Array, at: number, length: number): Uint8Array {
+  const plane = new Uint8Array(length);
+  addon().unpackBits(bits, at, plane);
+  return plane;
+}
