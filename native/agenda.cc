@@ -1,6 +1,7 @@
 #include "agenda.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -21,6 +22,8 @@ int WholeSeconds(Clock::duration duration) {
   const double seconds = std::ceil(std::chrono::duration<double>(duration).count());
   return static_cast<int>(std::clamp(seconds, 1.0, 3600.0));
 }
+
+int SizeClass(const Task& task) { return static_cast<int>(std::bit_width(task.bytes)); }
 
 }  // namespace
 
@@ -48,6 +51,13 @@ Clock::duration Agenda::ExpectedWait(Priority priority, Clock::time_point now) c
     threads += std::max(Clock::duration::zero(), entry->expected - (now - entry->started));
   }
   return std::max(threads / limits_.threads, device);
+}
+
+bool Agenda::SurelyWithin(const Task& task, Clock::duration limit) const {
+  const auto flow = flows_.find(task.flow);
+  if (flow == flows_.end()) return false;
+  const auto found = flow->second.whole.find(SizeClass(task));
+  return found != flow->second.whole.end() && found->second.known() && found->second.Get() <= limit;
 }
 
 void Agenda::CheckRoom(const Task& task, Clock::time_point now) {
@@ -134,6 +144,7 @@ Agenda::EntryPtr Agenda::Next(Clock::time_point now) {
 bool Agenda::Park(const EntryPtr& entry, Clock::time_point now) {
   running_.erase(entry->number);
   entry->worked += now - entry->started;
+  entry->parked = true;
   if (std::exchange(entry->resumed_early, false)) {
     entry->state = State::kResumed;
     resumed_.push_back(entry);
@@ -182,6 +193,7 @@ void Agenda::Finish(const EntryPtr& entry, bool good, Clock::time_point now) {
     if (good) {
       flow.service[FairQueue::Index(task.priority)].Add(entry->worked);
       flow.device[FairQueue::Index(task.priority)].Add(device);
+      if (!entry->parked) flow.whole[SizeClass(task)].Add(entry->worked);
     }
   }
   End(entry, good);

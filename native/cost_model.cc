@@ -25,6 +25,15 @@ void MedianTime::Add(Clock::duration duration) {
   median_ = MedianOf(std::vector(last_.begin(), last_.end()));
 }
 
+void UpperTime::Add(Clock::duration duration) {
+  last_[count_++ % last_.size()] = duration;
+  std::array<Clock::duration, std::tuple_size_v<decltype(last_)>> sorted = last_;
+  const size_t known = std::min(count_, sorted.size());
+  const auto upper = sorted.begin() + static_cast<ptrdiff_t>((known - 1) * 3 / 4);
+  std::nth_element(sorted.begin(), upper, sorted.begin() + static_cast<ptrdiff_t>(known));
+  upper_ = *upper;
+}
+
 int64_t CostModel::SizeFor(int64_t rows) {
   int64_t size = 1;
   while (size < rows) size *= 2;

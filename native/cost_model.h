@@ -1,6 +1,7 @@
 #ifndef RADSERVE_COST_MODEL_H_
 #define RADSERVE_COST_MODEL_H_
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -22,6 +23,20 @@ class MedianTime {
  private:
   std::deque<Clock::duration> last_;
   Clock::duration median_{};
+};
+
+/// What three of four of the last runs stayed below.
+class UpperTime {
+ public:
+  void Add(Clock::duration duration);
+  /// Enough runs to tell.
+  bool known() const { return count_ >= last_.size() / 2; }
+  Clock::duration Get() const { return upper_; }
+
+ private:
+  std::array<Clock::duration, 16> last_{};
+  size_t count_ = 0;
+  Clock::duration upper_{};
 };
 
 /// What batches of one shape cost on one device, learned from its runs.

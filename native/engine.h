@@ -40,7 +40,10 @@ class Client {
   /// `notify` is called where the first letter lies in an empty box; it must only wake the environment.
   explicit Client(std::function<void()> notify) : notify_(std::move(notify)) {}
   void Post(uint64_t ticket, const std::optional<Failure>& failure);
+  /// Also ends Quiet.
   std::vector<Letter> Take();
+  /// Nobody is woken until the next Take: the environment is awake, and will take without being told.
+  void Quiet();
   /// Waits for engine threads that read the environment's memory, or notify it, at this moment. Idempotent.
   void Close();
 
@@ -64,6 +67,7 @@ class Client {
   std::function<void()> notify_;
   std::vector<Letter> letters_;
   int pins_ = 0;
+  bool quiet_ = false;
   bool closed_ = false;
 };
 
@@ -142,6 +146,7 @@ class LoadRequest : public Request {
 class InferRequest : public Request {
  public:
   void Run(const Lane& lane) override;
+  bool MayRunOnCaller() const override { return model->settings.provider == Provider::kCpu; }
   Clock::duration DeviceTime() const override;
   /// What to run on, counted in `bytes`. Throws bad_request where the model wants a volume and there is none,
   /// or the other way round.
@@ -186,6 +191,7 @@ class InferRequest : public Request {
 class TensorRequest : public Request {
  public:
   void Run(const Lane& lane) override;
+  bool MayRunOnCaller() const override { return model->settings.provider == Provider::kCpu; }
 
   std::shared_ptr<const Model> model;
   /// Over the environment's memory.

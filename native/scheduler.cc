@@ -39,15 +39,66 @@ Scheduler::Scheduler(const Limits& limits) : agenda_(limits, {}), live_threads_(
 Scheduler::~Scheduler() { Stop(Clock::duration::max()); }
 
 void Scheduler::Submit(const std::shared_ptr<Task>& task) {
+  // Nothing is that short.
+  SubmitHeld(task, Clock::duration(-1));
+}
+
+bool Scheduler::SubmitHeld(const std::shared_ptr<Task>& task, Clock::duration limit) {
+  int threads = 0;
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) throw EngineError("shutting_down", "The engine is stopping and takes no new work.");
+    const bool held = agenda_.idle() && task->MayRunOnCaller() && agenda_.SurelyWithin(*task, limit);
     const EntryPtr entry = agenda_.Add(task, Clock::now());
     if (entry->task->deadline) timer_.notify_all();
-    if (!MustWake()) return;
+    if (held) {
+      held_ = entry;
+      return true;
+    }
+    threads = ThreadsToWake();
   }
   // Without the lock, which the thread that wakes wants at once.
+  for (int i = 0; i < threads; ++i) work_.notify_one();
+  return false;
+}
+
+void Scheduler::RunHeld(uint64_t owner) {
+  EntryPtr entry;
+  {
+    const std::lock_guard lock(mutex_);
+    const EntryPtr held = Held();
+    if (held == nullptr || held->task->owner != owner) return;
+    held_.reset();
+    // The only one that waits.
+    entry = Next();
+  }
+  if (entry == nullptr) return;
+  RunEntry(entry);
+  entry.reset();
+  {
+    const std::lock_guard lock(mutex_);
+    // What came meanwhile, when as much ran as there are threads.
+    if ((agenda_.waiting() == 0 && !agenda_.HasResumed()) || !MustWake()) return;
+  }
   work_.notify_one();
+}
+
+int Scheduler::ThreadsToWake() {
+  int threads = 0;
+  if (Held() != nullptr && MustWake()) ++threads;
+  held_.reset();
+  if (MustWake()) ++threads;
+  return threads;
+}
+
+Scheduler::EntryPtr Scheduler::Held() const {
+  EntryPtr entry = held_.lock();
+  return entry != nullptr && entry->state == Agenda::State::kWaiting ? entry : nullptr;
+}
+
+Scheduler::EntryPtr Scheduler::Next() {
+  if (Held() != nullptr || agenda_.running() >= static_cast<size_t>(agenda_.limits().threads)) return nullptr;
+  return agenda_.Next(Clock::now());
 }
 
 bool Scheduler::MustWake() {
@@ -81,7 +132,7 @@ void Scheduler::Work() {
   for (;;) {
     EntryPtr entry;
     work_.wait(lock, [&] {
-      entry = agenda_.Next(Clock::now());
+      entry = Next();
       return entry != nullptr || (stopping_ && agenda_.idle());
     });
     if (entry == nullptr) break;

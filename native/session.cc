@@ -70,10 +70,11 @@ void AppendCuda(Ort::SessionOptions& options, const SessionSettings& settings) {
   options.AppendExecutionProvider_CUDA_V2(*cuda);
 }
 
-/// How long a thread of a wide run waits for the next node's part of the work before it sleeps: longer than
-/// most gaps between nodes, and nothing beside a time slice for whoever else wants the core. Without a bound
-/// it would spin for tens of milliseconds.
-constexpr const char* kSpinMicroseconds = "300";
+/// How long a thread of a wide run waits for the next node's part of the work, and after the run for the next
+/// run, before it sleeps: longer than most gaps between nodes, and than an answer takes through JavaScript to
+/// the next request; nothing beside a time slice for whoever else wants the core. Without a bound it would
+/// spin for tens of milliseconds.
+constexpr const char* kSpinMicroseconds = "100";
 
 enum class Width { kWide, kNarrow };
 
@@ -88,11 +89,7 @@ Ort::SessionOptions Options(const SessionSettings& settings, Width width) {
   options.AddConfigEntry("session.intra_op.allow_spinning", wide ? "1" : "0");
   // See RunMemory: narrow runs are many at a time, each on a thread of its own.
   if (!wide && !cuda) options.AddConfigEntry("session.use_env_allocators", "1");
-  if (wide) {
-    options.AddConfigEntry("session.intra_op.spin_duration_us", kSpinMicroseconds);
-    // Not beyond the run: the thread that takes its answer wants that core.
-    options.AddConfigEntry("session.force_spinning_stop", "1");
-  }
+  if (wide) options.AddConfigEntry("session.intra_op.spin_duration_us", kSpinMicroseconds);
   if (cuda) {
     // A part of the model that ran on the CPU unnoticed would be slow and, in TF32, of another precision.
     options.AddConfigEntry("session.disable_cpu_ep_fallback", "1");

@@ -43,7 +43,10 @@ export interface Addon {
     queueLimit: number;
     queueBytes: number;
     queueSeconds: number;
-  }): EngineInfo;
+  }): EngineInfo & {
+    /** Of this thread. The addon writes 1 into it where the request that was just handed over waits for `runHeld`. */
+    held: Uint8Array;
+  };
   cudaProblem(device: number): string;
   inspect(path: string): Promise<GraphInfo>;
   load(options: {
@@ -70,7 +73,11 @@ export interface Addon {
   ): Promise<NativeInference>;
   runTensors(id: number, options: NativeOptions & { feeds: Tensor[] }): Promise<Tensor[]>;
   render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
-  /** These at once, on the calling thread. */
+  /** Runs, here and now, what was handed over and no thread of the engine has taken; settles its promise. */
+  runHeld(): void;
+  /** Gives an open file, which may have no name yet, one; false where that is taken or cannot be. */
+  linkDescriptor(fd: number, path: string): boolean;
+  /** Pixels rearranged at once, on the calling thread. */
   packRle(pixels: Uint8Array, planes: number, rows: number, columns: number): Uint8Array;
   unpackRle(
     frame: Uint8Array,
@@ -82,7 +89,6 @@ export interface Addon {
   packBits(plane: Uint8Array, bits: Uint8Array, at: number): void;
   unpackBits(bits: Uint8Array, at: number, plane: Uint8Array): void;
   cancel(cancelId: number): void;
-  linkDescriptor(fd: number, path: string): boolean;
   stats(): unknown;
 }
 

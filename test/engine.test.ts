@@ -3,7 +3,7 @@ import { writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { int, type ModelDescription } from "../scripts/lib/onnx-model.js";
-import { createEngine, type EngineOutput, type Plane } from "../src/engine.js";
+import { createEngine, type EngineOutput, type InferOptions, type Plane } from "../src/engine.js";
 import { RadserveError } from "../src/errors.js";
 import type { ImageInput, ModelOutput } from "../src/manifest.js";
 import {
@@ -345,6 +345,35 @@ t.test("many at once all get their own answer", async (t) => {
   }
   await other.close();
   t.equal((await failure(other.infer(id, [plane(1, 1)], {}))).code, "shutting_down");
+});
+
+t.test("a short request to an idle engine runs on the calling thread", async (t) => {
+  const { id } = await engine.load(loadOptions(identityPath));
+  const one = (options: InferOptions = {}) => engine.infer(id, [plane(2, 2, [1, 2, 3, 4])], options);
+  // Until its time is known it runs on the engine's threads
+  for (let i = 0; i < 20; ++i) await one();
+  const started = engine.stats().models.find((model) => model.id === id)?.started.routine ?? NaN;
+  let answered = 0;
+  for (let i = 0; i < 20; ++i) {
+    const [output] = await Promise.all([
+      one().then(({ outputs }) => (answered++, outputs[0])),
+      // Asked for after the request, so that it comes after its run
+      new Promise((resolve) => setImmediate(resolve)).then(() => t.equal(answered, i + 1)),
+    ]);
+    if (output?.kind !== "heatmap" || output.values[3] !== 4) t.fail(`request ${i}`);
+  }
+  const model = engine.stats().models.find((model) => model.id === id);
+  t.equal(model?.started.routine, started + 20);
+  const cancelled = failure(one({ cancelId: 21 }));
+  engine.cancel(21);
+  t.equal((await cancelled).code, "cancelled");
+  const order: string[] = [];
+  await Promise.all([
+    one({ timeoutMs: 1000 }).then(() => order.push("answered")),
+    engine.unload(id).then(() => order.push("unloaded")),
+  ]);
+  t.strictSame(order, ["answered", "unloaded"]);
+  t.equal(engine.stats().running, 0);
 });
 
 t.test("CUDA that is not there is refused, unless the CPU will do", async (t) => {

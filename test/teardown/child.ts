@@ -38,10 +38,19 @@ const exitCode = (worker: Worker): Promise<number> =>
     worker.on("error", () => undefined).on("exit", resolve);
   });
 
+/** Short work without end, one after another, which runs on this thread. */
+async function answersForEver(engine: Engine): Promise<never> {
+  const { id } = await engine.load(quick);
+  await answers(engine, id);
+  parentPort?.postMessage("busy");
+  for (;;) await answers(engine, id);
+}
+
 async function inWorker(): Promise<void> {
   const engine = createEngine({ provider: "cpu", threads: 2 });
   const { what, id } = workerData as { what: string; id: number };
   if (what === "answer") return answers(engine, id);
+  if (what === "short") return answersForEver(engine);
   await busy(engine);
   parentPort?.postMessage("busy");
   if (what === "exit") process.exit(5);
@@ -49,12 +58,12 @@ async function inWorker(): Promise<void> {
 }
 
 /** Starts a busy worker, ends it in the given way, then asks the engine from this thread. */
-async function endWorker(what: "terminate" | "exit" | "throw"): Promise<void> {
+async function endWorker(what: "terminate" | "exit" | "throw" | "short"): Promise<void> {
   const worker = startWorker(what);
   const ended = exitCode(worker);
   // Its error may overtake its message.
   await Promise.race([new Promise((resolve) => worker.once("message", resolve)), ended]);
-  if (what === "terminate") await worker.terminate();
+  if (what === "terminate" || what === "short") await worker.terminate();
   const code = await ended;
   if (code !== (what === "exit" ? 5 : 1)) throw new Error(`The worker ended with ${code}`);
   const engine = createEngine({ provider: "cpu", threads: 2 });
@@ -78,6 +87,7 @@ async function severalWorkers(): Promise<void> {
 
 async function inMain(): Promise<void> {
   if (mode === "worker-terminate") return endWorker("terminate");
+  if (mode === "worker-short") return endWorker("short");
   if (mode === "worker-exit") return endWorker("exit");
   if (mode === "worker-throw") return endWorker("throw");
   if (mode === "workers") return severalWorkers();

@@ -25,6 +25,7 @@ const endings: Record<string, object> = {
   exit: { code: 7, signal: null, stdout: "", stderr: "" },
   throw: { code: 1, signal: null, stdout: "", stderr: /on purpose/ },
   "worker-terminate": answered,
+  "worker-short": answered,
   "worker-exit": answered,
   "worker-throw": { ...answered, stderr: "" },
   workers: answered,
