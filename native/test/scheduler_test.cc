@@ -277,6 +277,17 @@ TEST("only short work that has been learned, and that asks for it, is held") {
 }
 END;
 
+TEST("nothing is held until it has run eight times") {
+  Scheduler scheduler({.threads = 1, .items = 100, .bytes = 1 << 20});
+  for (int run = 0; run < 10; ++run) {
+    auto task = std::make_shared<FakeTask>();
+    EQUAL(scheduler.SubmitHeld(task, kShort), run >= 8);
+    scheduler.RunHeld(0);
+    EQUAL(task->Outcome(), "done");
+  }
+}
+END;
+
 TEST("what has parked is not held by the time that it spent on threads") {
   Scheduler scheduler({.threads = 1, .items = 100, .bytes = 1 << 20});
   for (int i = 0; i < 17; ++i) {
