@@ -228,7 +228,7 @@ void Batcher::Work(const std::stop_token& stop) {
 void Batcher::Warm(const RowPtr& row, const std::stop_token& stop) {
   const Clock::time_point begun = Clock::now();
   const auto run = [&](int64_t size, bool switched) {
-    if (stop.stop_requested()) throw EngineError("cancelled", kCancelled.message);
+    CheckStop(stop);
     const Device::Result result = OnDevice(size, std::span(&row, 1), stop);
     const std::lock_guard lock(mutex_);
     planner_.Observe(row->key, size, result.ran, switched);

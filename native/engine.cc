@@ -23,10 +23,6 @@ constexpr auto kExitPatience = std::chrono::seconds(5);
 
 double Elapsed(Clock::time_point from, Clock::time_point to) { return Milliseconds(to - from).count(); }
 
-void CheckStop(const Lane& lane) {
-  if (lane.stop().stop_requested()) throw EngineError("cancelled", "The work was cancelled.");
-}
-
 /// The one Engine of the process, under a lock; leaked on purpose.
 struct Shared {
   std::mutex mutex;
@@ -118,9 +114,9 @@ void LoadRequest::Run(const Lane& lane) {
   Engine& engine = Engine::Get();
   model->settings.threads = engine.threads();
   model->session = std::make_unique<Session>(path, model->settings, "model_unavailable");
-  CheckStop(lane);
+  CheckStop(lane.stop());
   engine.Warm(model, lane.stop());
-  CheckStop(lane);
+  CheckStop(lane.stop());
   engine.Keep(model);
   id = model->id;
 }
@@ -220,7 +216,7 @@ void InferRequest::PostprocessAll(const Lane& lane) {
   const bool channels_last = model->inputs[0].channels_last;
   const auto tensor = [this](const std::string& name) -> const Tensor& { return Raw(name); };
   for (size_t i = 0; i < model->outputs.size(); ++i) {
-    CheckStop(lane);
+    CheckStop(lane.stop());
     if (volume_) {
       outputs.push_back(
           PostprocessVolume(model->outputs[i], tensor, *volume_, channels_last, thresholds[i], lane.stop()));
@@ -238,7 +234,7 @@ void InferRequest::Run(const Lane& lane) {
   } else {
     timings.queue_ms = Elapsed(lane.submitted(), Clock::now());
     Prepare(lane);
-    CheckStop(lane);
+    CheckStop(lane.stop());
     // Alone on the CPU, all cores for one image are sooner than any batch.
     const bool direct = model->settings.provider == Provider::kCpu && lane.Wide();
     if (model->batcher != nullptr && !direct) {
@@ -247,7 +243,7 @@ void InferRequest::Run(const Lane& lane) {
     }
     RunModel(lane);
   }
-  CheckStop(lane);
+  CheckStop(lane.stop());
   PostprocessAll(lane);
 }
 
