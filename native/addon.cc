@@ -145,7 +145,11 @@ void Environment::RunHeld() {
 
 void Environment::Drain() {
   const Napi::HandleScope scope(env_);
-  for (const Client::Letter& letter : client_->Take()) Settle(letter);
+  try {
+    for (const Client::Letter& letter : client_->Take()) Settle(letter);
+  } catch (const Napi::Error&) {
+    // The thread is being ended, and no JavaScript runs in it any more: nobody waits for these.
+  }
 }
 
 void Environment::Settle(const Client::Letter& letter) {

@@ -47,9 +47,9 @@ class Lane;
 class Task {
  public:
   virtual ~Task() = default;
-  /// On an engine thread, or on the caller's in Scheduler::RunHeld. Throws to fail; a throw after `lane.stop()`
-  /// was requested counts as the reason of the stop. After `lane.Park()` the task does not end with Run: see
-  /// there.
+  /// On an engine thread, or on the caller's in Scheduler::RunHeld. Throws to fail; a throw after
+  /// `lane.stop()` was requested counts as the reason of the stop. After `lane.Park()` the task does not end
+  /// with Run: see there.
   virtual void Run(const Lane& lane) = 0;
   /// The end, with a failure or without: on the thread that ran it, or, for work that never ran, on the one
   /// that cancelled it. No lock is held.
