@@ -350,20 +350,21 @@ t.test("many at once all get their own answer", async (t) => {
 t.test("a short request to an idle engine runs on the calling thread", async (t) => {
   const { id } = await engine.load(loadOptions(identityPath));
   const one = (options: InferOptions = {}) => engine.infer(id, [plane(2, 2, [1, 2, 3, 4])], options);
-  // Until its time is known it runs on the engine's threads
-  for (let i = 0; i < 20; ++i) await one();
-  const started = engine.stats().models.find((model) => model.id === id)?.started.routine ?? NaN;
-  let answered = 0;
-  for (let i = 0; i < 20; ++i) {
-    const [output] = await Promise.all([
-      one().then(({ outputs }) => (answered++, outputs[0])),
-      // Asked for after the request, so that it comes after its run
-      new Promise((resolve) => setImmediate(resolve)).then(() => t.equal(answered, i + 1)),
-    ]);
-    if (output?.kind !== "heatmap" || output.values[3] !== 4) t.fail(`request ${i}`);
+  const startedBy = () => engine.stats().models.find((model) => model.id === id)?.started.routine ?? NaN;
+  const before = startedBy();
+  let [asked, here] = [0, 0];
+  // On the engine's threads until its time is known, and while a busy machine makes it long
+  while (here < 20 && asked < 2000) {
+    asked++;
+    const answer = one();
+    // Asked for after the request, so that it comes after its run
+    const turn = new Promise((resolve) => setImmediate(resolve, "later"));
+    if ((await Promise.race([answer, turn])) !== "later") here++;
+    const [output] = (await answer).outputs;
+    if (output?.kind !== "heatmap" || output.values[3] !== 4) t.fail(`request ${asked}`);
   }
-  const model = engine.stats().models.find((model) => model.id === id);
-  t.equal(model?.started.routine, started + 20);
+  t.equal(here, 20);
+  t.equal(startedBy(), before + asked);
   const cancelled = failure(one({ cancelId: 21 }));
   engine.cancel(21);
   t.equal((await cancelled).code, "cancelled");
