@@ -28,9 +28,8 @@ namespace radserve {
 /// - A cancelled task that has not started never starts. One that runs is asked to stop and ends when it
 /// does.
 /// - A task may park: it gives its thread back while a device has it.
-/// - A task that SubmitHeld says is held runs on the thread that calls RunHeld, and counts as running on one
-/// of
-///   the threads here: of them and RunHeld together never more work than there are threads.
+/// - A task that SubmitHeld says is held runs on the thread that calls RunHeld, and counts as running on a
+/// thread here: of both together never more work than there are threads.
 ///
 /// All methods may be called from any thread. No callback runs with a lock held.
 class Scheduler {

@@ -1,7 +1,6 @@
 /** File operations of the commit: durable, never through a symbolic link, with errors a client can act on. */
 import { createHash } from "node:crypto";
 import { closeSync, constants, fstatSync, readSync } from "node:fs";
-
 import { fillFrom, syncDescriptor, writeAll } from "../descriptor.js";
 import { freeBytes, openDescriptor, rename, statfs } from "../disk.js";
 import { loadAddon, type Addon } from "../engine-native.js";

@@ -5,7 +5,7 @@
  * for a whole lease on the waiter's own monotonic clock, so that clocks of machines are never compared.
  */
 import { randomUUID } from "node:crypto";
-import { closeSync, constants, readSync, statSync } from "node:fs";
+import { closeSync, constants, readSync, statSync, type Stats } from "node:fs";
 import { readFile, readlink } from "node:fs/promises";
 import { hostname } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
@@ -78,9 +78,10 @@ export class NameLock {
    * @throws RadserveError deadline_exceeded; the signal's reason; errors of the file system as they are
    */
   static async take(dir: string, name: string, options: LockOptions = {}): Promise<NameLock> {
-    const place = await Place.inLine(dir, name, options);
+    const folder = statSync(dir);
+    const place = await Place.inLine(folder, name, options);
     try {
-      const waiter = new Waiter(dir);
+      const waiter = new Waiter(folder);
       for (let pause = 5; ; pause = Math.min(pause * 2, LONGEST_POLL_MS)) {
         options.signal?.throwIfAborted();
         const lock = await NameLock.#attempt(dir, name, waiter, options.leaseMs ?? LEASE_MS);
@@ -98,7 +99,7 @@ export class NameLock {
 
   /** The lock of NAME, or undefined where somebody holds it who is not known to be dead. */
   static async tryTake(dir: string, name: string): Promise<NameLock | undefined> {
-    const waiter = new Waiter(dir);
+    const waiter = new Waiter(statSync(dir));
     // The first attempt may have removed a dead owner's guard, the second its lock.
     for (let attempt = 0; attempt < 3; attempt++) {
       const lock = await NameLock.#attempt(dir, name, waiter, LEASE_MS);
@@ -173,8 +174,7 @@ class Place {
   private constructor(readonly leave: () => void) {}
 
   /** @throws RadserveError deadline_exceeded; the signal's reason */
-  static async inLine(dir: string, name: string, options: LockOptions): Promise<Place> {
-    const { dev, ino } = statSync(dir);
+  static async inLine({ dev, ino }: Stats, name: string, options: LockOptions): Promise<Place> {
     const key = `${dev}:${ino}:${name}`;
     const before = Place.#lines.get(key);
     let leave = (): void => undefined;
@@ -227,8 +227,8 @@ class Waiter {
   readonly lock = new Watch();
   readonly guard = new Watch();
 
-  constructor(dir: string) {
-    this.local = onBlockDevice(statSync(dir).dev);
+  constructor({ dev }: Stats) {
+    this.local = onBlockDevice(dev);
     // An NFS client may keep a write to itself for longer than a lease otherwise
     this.flags = CREATE | (this.local ? 0 : constants.O_DSYNC);
   }

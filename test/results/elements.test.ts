@@ -2,7 +2,7 @@
 import dcmjs from "dcmjs";
 import t from "tap";
 import { dataSetBytes, EXPLICIT_VR_LITTLE_ENDIAN, type Dataset } from "../../src/results/dicom/elements.js";
-import { RLE_LOSSLESS } from "../../src/results/dicom/rle.js";
+import { RLE_LOSSLESS } from "../../src/results/dicom/sc.js";
 
 type Whole = Record<string, { vr: string; Value: unknown[] }>;
 

@@ -1,12 +1,13 @@
 /** The overlay picture for viewers that show neither reports nor segmentations: Secondary Capture (PS3.3 A.8). */
+import { packRle } from "../../engine-pixels.js";
 import type { Pixels } from "../pixels.js";
 import { codeItem, commonModules, freeText, lossiness, seedOf, type Subject } from "./common.js";
 import { dcm } from "./content.js";
 import { dicomObject, type DicomObject } from "./dataset.js";
-import { RLE_LOSSLESS, rleFrame } from "./rle.js";
 import { anatomyOfSeries, referenced } from "./source.js";
 
 export const SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7";
+export const RLE_LOSSLESS = "1.2.840.10008.1.2.5";
 
 /**
  * In RLE Lossless: these pictures are plain over wide areas and shrink to a fifth, which counts where every slice of a
@@ -55,7 +56,7 @@ export function secondaryCapture(
       BitsStored: 8,
       HighBit: 7,
       PixelRepresentation: 0,
-      PixelData: rleFrame(rgb, rows, columns),
+      PixelData: packRle(rgb, rows, columns),
     },
     seedOf(subject),
     RLE_LOSSLESS,
