@@ -9,7 +9,7 @@ import { bulkPlace, writeSlice } from "../support/bulk.js";
 import { heatmap, heavy, HEAVY_SIDE, input, writeModel } from "../support/engine.js";
 import { startServer, withoutAddon } from "../support/server.js";
 
-/** A model of which batches pay, as a draft: no canary, no codes. */
+/** A model of which batches pay on a quiet machine, as a draft: no canary, no codes. */
 async function writeHeavy(models: string): Promise<void> {
   const folder = path.join(models, "heavy");
   mkdirSync(folder);
@@ -91,6 +91,10 @@ t.test("the work of each model", { skip: withoutAddon }, async (t) => {
       t.equal(cost.sizes[0]?.rows, 1);
     }
   }
-  const costs = after.models[1]!.work!.costs.map(({ row_shapes }) => row_shapes);
-  t.strictSame(costs, [[[1, 1, HEAVY_SIDE]]]);
+  // Whether its batches pay is measured when it is loaded, and a busy machine may say no.
+  const { batched, costs } = after.models[1]!.work!;
+  t.strictSame(
+    costs.map(({ row_shapes }) => row_shapes),
+    batched ? [[[1, 1, HEAVY_SIDE]]] : [],
+  );
 });
