@@ -80,4 +80,13 @@ Napi::Value UnpackBits(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
+Napi::Value ReleaseBytes(const Napi::CallbackInfo& info) {
+  if (!info[0].IsTypedArray()) Unexpected("bytes");
+  const auto view = info[0].As<Napi::TypedArray>();
+  Napi::ArrayBuffer whole = view.ArrayBuffer();
+  // What cannot be detached, WebAssembly's memory for one, stays as it is
+  if (view.ByteLength() == whole.ByteLength()) napi_detach_arraybuffer(info.Env(), whole);
+  return info.Env().Undefined();
+}
+
 }  // namespace radserve

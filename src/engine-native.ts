@@ -88,6 +88,8 @@ export interface Addon {
   markPlane(bytes: Uint8Array, value: number, flip: boolean, plane: Uint8Array): void;
   packBits(plane: Uint8Array, bits: Uint8Array, at: number): void;
   unpackBits(bits: Uint8Array, at: number, plane: Uint8Array): void;
+  /** Frees the memory of an array that has a buffer to itself; then it has no bytes. */
+  releaseBytes(bytes: Uint8Array): void;
   cancel(cancelId: number): void;
   stats(): unknown;
 }

@@ -1,6 +1,9 @@
 /** Bytes of pixels rearranged by the addon, at once and on the calling thread; no engine has to be there. */
 import { loadAddon, type Addon } from "./engine-native.js";
 
+/** Shorter ones may share a buffer with others, and are not worth the call. */
+const LEAST_RELEASED_BYTES = 1 << 16;
+
 let loaded: Addon | undefined;
 const addon = (): Addon => (loaded ??= loadAddon());
 
@@ -56,4 +59,14 @@ export function unpackedBits(bits: Uint8Array, at: number, length: number): Uint
   const plane = new Uint8Array(length);
   addon().unpackBits(bits, at, plane);
   return plane;
+}
+
+/**
+ * Frees pixels now, and not with some later garbage collection: V8 collects a thread's whole heap for every 64 MiB of
+ * them, and what is free at once is still in the processor's cache when it is used again. They have no bytes from then on.
+ * Nobody may read them any more, least of all another thread or a call that was not waited for. Parts of a larger
+ * buffer are left.
+ */
+export function release(bytes: Uint8Array): void {
+  if (bytes.length >= LEAST_RELEASED_BYTES) addon().releaseBytes(bytes);
 }

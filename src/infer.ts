@@ -3,6 +3,7 @@
  * runner and the command line all call it; it runs inside a worker thread or in the command itself.
  */
 import type { Engine } from "./engine.js";
+import { release } from "./engine-pixels.js";
 import { RadserveError } from "./errors.js";
 import type { Image, SliceIdentity } from "./image.js";
 import type { OutputKind } from "./manifest.js";
@@ -109,6 +110,7 @@ async function answer(job: Job, image: Image, plan: Plan, held: Held): Promise<A
   if (existing.kind === "receipt") refuseLoss(existing.receipt, done.models);
   checkDeadline(job.task);
   await held.commit(done.files, receipt);
+  for (const { bytes } of done.files) release(bytes);
   job.watch.lap("commit");
   return answerOf(job, receipt, false);
 }

@@ -1,5 +1,6 @@
 /** The picture of one model's results over one image: chosen frames, rendered, and all that is said about them. */
 import type { Engine, EngineOutput, Plane } from "./engine.js";
+import { release } from "./engine-pixels.js";
 import type { Image, PlanePosition, VoiTransform } from "./image.js";
 import type { Manifest } from "./manifest.js";
 import type { Highlight } from "./results/highlights.js";
@@ -42,6 +43,8 @@ export interface Drawn {
   png: Uint8Array;
   /** Read back from the PNG, once. */
   pixels: () => Promise<Pixels>;
+  /** Frees what was read back; nobody may read it from then on. */
+  release: () => Promise<void>;
 }
 
 /**
@@ -71,7 +74,8 @@ export async function drawPicture({ image, engine, manifest, shown, result }: Re
   let decoded: Promise<Pixels> | undefined;
   const pixels = () => (decoded ??= pixelsOf(png));
   await checkPicture(pixels, markedPanels(input), manifest.outputs);
-  return { png, pixels };
+  for (const { picture } of shots) release(picture.rgb);
+  return { png, pixels, release: async () => decoded && release((await decoded).rgb) };
 }
 
 function sourceOf(image: Image, { frame, value }: Highlight<Shown>): OverlaySource {

@@ -323,6 +323,7 @@ async function addFiles(
     files.push({ name, bytes });
     model.outputs.push({ path: name, media_type: "image/png", bytes: bytes.length, sha256: sha256(bytes) });
   }
+  await (await drawn)?.release();
   files.push(...objects.files);
   model.outputs.push(...objects.outputs);
   model.warnings.push(...objects.warnings);

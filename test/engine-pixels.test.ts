@@ -1,6 +1,6 @@
 /** Planes of the addon against planes pixel by pixel, of every length and beginning at every place. */
 import t from "tap";
-import { equalTo, nonZero, packBits, unpackedBits } from "../src/engine-pixels.js";
+import { equalTo, nonZero, packBits, release, unpackedBits } from "../src/engine-pixels.js";
 import { random } from "./support/dicom.js";
 
 t.test("compared, packed and unpacked as one by one", (t) => {
@@ -28,5 +28,20 @@ t.test("compared, packed and unpacked as one by one", (t) => {
   t.same(faults, []);
   t.equal(unpackedBits(new Uint8Array([255]), 0, 12).join(""), "111111110000", "nothing behind the end");
   t.equal(equalTo(new Uint8Array([0]), 0, 6).join(""), "100000", "nor in a mask that is too short");
+  t.end();
+});
+
+t.test("released where they have a buffer to themselves", (t) => {
+  const pixels = new Uint8Array(1 << 16).fill(7);
+  const row = pixels.subarray(1024);
+  release(row);
+  t.equal(pixels[1024], 7, "a part of others stays");
+  release(pixels.subarray(0, 1024));
+  const external = process.memoryUsage().arrayBuffers;
+  release(pixels);
+  t.equal(pixels.length, 0);
+  t.equal(row[0], undefined);
+  t.equal(process.memoryUsage().arrayBuffers, external - (1 << 16), "before any collection");
+  t.doesNotThrow(() => release(pixels), "once more");
   t.end();
 });

@@ -4,6 +4,7 @@ import { closeSync, constants, fstatSync, readSync } from "node:fs";
 import { fillFrom, syncDescriptor, writeAll } from "../descriptor.js";
 import { freeBytes, openDescriptor, rename, statfs } from "../disk.js";
 import { loadAddon, type Addon } from "../engine-native.js";
+import { release } from "../engine-pixels.js";
 import { errno } from "../errno.js";
 import { RadserveError } from "../errors.js";
 
@@ -42,6 +43,7 @@ export async function hashFile(path: string): Promise<string | undefined> {
       hash.update(chunk.subarray(0, bytesRead));
       left -= bytesRead;
     }
+    release(chunk);
     return hash.digest("hex");
   } finally {
     closeSync(fd);

@@ -6,6 +6,7 @@
  */
 import sharp from "sharp";
 import type { EngineOutput } from "../engine.js";
+import { release } from "../engine-pixels.js";
 import type { Spacing, Warning } from "../image.js";
 import type { Manifest, ModelOutput } from "../manifest.js";
 import { layBoxes } from "./boxes.js";
@@ -152,9 +153,12 @@ export async function renderOverlay(input: OverlayInput): Promise<Uint8Array> {
     const panel = marked ? { ...plain, rgb: new Uint8Array(plain.rgb) } : plain;
     if (marked) layResults(panel, model, shot.results, heat);
     paste(canvas, panel, x, top);
+    if (marked) release(panel.rgb);
   }
   await layDrawing(canvas, drawing);
-  return encode(canvas);
+  const png = await encode(canvas);
+  release(canvas.rgb);
+  return png;
 }
 
 /** A display picture alone, for `inspect --preview`: 8 bits, RGB, as it is given. */

@@ -4,6 +4,7 @@
  */
 import { readDicom } from "../../dicom/image.js";
 import { openFile } from "../../dicom/file.js";
+import { release } from "../../engine-pixels.js";
 import { RadserveError } from "../../errors.js";
 import type { Attributes } from "../../image.js";
 import type { Pixels } from "../pixels.js";
@@ -133,9 +134,11 @@ function checkReport(attributes: Attributes, known: ReadonlyMap<string, string>)
 async function checkPixels({ bytes }: DicomObject, { rows, columns, rgb }: Pixels): Promise<void> {
   const image = readDicom(bytes);
   const { format } = image;
-  const same = format.rows === rows && format.columns === columns && format.samplesPerPixel === 3;
-  if (!same || Buffer.compare(rgb, await image.frame(0)) !== 0)
+  const alike = format.rows === rows && format.columns === columns && format.samplesPerPixel === 3;
+  const frame = alike ? await image.frame(0) : undefined;
+  if (frame === undefined || Buffer.compare(rgb, frame) !== 0)
     throw wrong("sc", "its pixels are not the overlay's");
+  release(frame);
 }
 
 /** Each frame by what it says of itself: segment, source frame and place lead to the mask that it has to be. */
