@@ -42,8 +42,8 @@ const MEMORY_FROM = 500;
 const SINGLE_EVERY_MS = 250;
 /** Answered before, so that the threads of single requests are as warm as the parts of the limit. */
 const WARM_SINGLES = values.quick ? 4 : 60;
-/** Looking at a job counts its items. */
-const LOOK_EVERY_MS = 250;
+/** Looking at a job counts its items, and the looking takes from the cores that it measures. */
+const LOOK_EVERY_MS = 500;
 /** Of the images, done again and again before, so that the server is as warm as the other runs: from folder to row. */
 const WARM_SHARE = 0.1;
 const WARM_UP_MS = 3_000;

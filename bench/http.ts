@@ -5,6 +5,7 @@
 import { copyFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { EVENT_LOOP_STEP_MS } from "../src/metrics.js";
 import { answerSchema } from "../src/results/receipt.js";
 import { samples } from "../scripts/demo/samples.js";
 import { startServer } from "./lib/server.js";
@@ -19,9 +20,9 @@ function metric(text: string, name: string): number {
   return lines.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(" ") + 1)), 0);
 }
 
-/** Milliseconds by which timers of 1 ms came late since the last look; the histogram counts the 1 ms itself too. */
+/** Milliseconds by which timers came late since the last look; the histogram counts their own time too. */
 const delayOf = (text: string) => (which: string) =>
-  Math.max(0, metric(text, `nodejs_eventloop_lag_${which}_seconds`) * 1000 - 1);
+  Math.max(0, metric(text, `nodejs_eventloop_lag_${which}_seconds`) * 1000 - EVENT_LOOP_STEP_MS);
 
 function quantile(sorted: number[], q: number): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? NaN;

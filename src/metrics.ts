@@ -13,6 +13,9 @@ export interface Gauges {
   engine(): EngineStats;
 }
 
+/** The event loop's delay is looked at as often; each millisecond would take 3 % of a core from the images. */
+export const EVENT_LOOP_STEP_MS = 10;
+
 export class Metrics {
   readonly #registry = new Registry();
   readonly #requests: Counter<"route" | "status">;
@@ -22,7 +25,10 @@ export class Metrics {
 
   constructor(gauges: Gauges) {
     const registers = [this.#registry];
-    collectDefaultMetrics({ register: this.#registry, eventLoopMonitoringPrecision: 1 });
+    collectDefaultMetrics({
+      register: this.#registry,
+      eventLoopMonitoringPrecision: EVENT_LOOP_STEP_MS,
+    });
     this.#requests = new Counter({
       name: "radserve_http_requests_total",
       help: "Answered requests",
