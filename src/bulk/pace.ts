@@ -1,20 +1,22 @@
 /**
  * How far ahead a box takes items: as many as it ends in a quarter of a second, beyond those that its threads hold. So
- * the database is asked a few times a second however fast images are, and a box that dies leaves no more behind than
- * a quarter of a second's work, which runs again one by one.
+ * the database is asked a few times a second however fast images are, and a box that dies leaves little more behind
+ * than a quarter of a second's work, which runs again one by one.
  */
 
 /** For so long items are taken ahead, and what has ended waits to be written down together. */
 export const ROUND_MS = 250;
 /** Beyond what the threads hold. */
-const MOST_AHEAD = 64;
+const MOST_AHEAD = 128;
+/** Writing down what has ended and taking more lasts as long where all cores are busy with images. */
+const LEAD_MS = 50;
 
 export class Pace {
   #perSecond = 0;
   #since = performance.now();
 
-  /** @param least items that keep all threads busy while the database is asked for more */
-  constructor(readonly least: number) {}
+  /** @param least items that keep all threads busy */
+  constructor(private readonly least: number) {}
 
   /** So many items have ended since the last time. */
   ended(items: number): void {
@@ -26,8 +28,17 @@ export class Pace {
     this.#perSecond += share * (items / seconds - this.#perSecond);
   }
 
+  /** With fewer items than these, the database is asked for more: then the threads wait for none. */
+  get low(): number {
+    return this.least + this.#within(LEAD_MS);
+  }
+
   /** Items to have at once, those that run included. */
   get most(): number {
-    return this.least + Math.min(MOST_AHEAD, Math.floor((this.#perSecond * ROUND_MS) / 1000));
+    return this.low + this.#within(ROUND_MS);
+  }
+
+  #within(milliseconds: number): number {
+    return Math.min(MOST_AHEAD, Math.floor((this.#perSecond * milliseconds) / 1000));
   }
 }

@@ -136,7 +136,7 @@ export class Runner {
     if (pause !== undefined) this.#pauses.set(item.job_id, pause);
     if (ending.state !== "queued") this.#ended[ending.state] = (this.#ended[ending.state] ?? 0) + 1;
     // Written down with others, unless the threads will soon want more
-    if (this.#flying.size < this.#pace.least) this.poke();
+    if (this.#flying.size < this.#pace.low) this.poke();
     else this.#round ??= setTimeout(() => this.poke(), ROUND_MS);
   }
 
@@ -268,7 +268,7 @@ export class Runner {
   async #take(instance: Instance): Promise<void> {
     const { database } = this.options;
     const busy = [...this.#flying.values()];
-    if (busy.length >= this.#pace.least || busy.some(({ item }) => item.alone)) return;
+    if (busy.length >= this.#pace.low || busy.some(({ item }) => item.alone)) return;
     const suspects = await someSuspect(database.pool);
     if (suspects && busy.length > 0) return;
     const room = suspects ? 1 : this.#pace.most - busy.length;
