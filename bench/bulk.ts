@@ -1,9 +1,9 @@
 /**
  * `npm run bench:bulk -- [--quick] [--json] [--only ct|dx] [--ct N] [--dx N]`: bulk work of 2,000 CT slices and of 200
  * radiographs (or of as many as is said), with receipts alone and with all objects, against the limit of this machine,
- * computed in the same run from the parts of one image on one core. Also: what the queue costs, resident memory, and
- * single requests while bulk work saturates the machine. One object of figures; README and RESULTS.md quote the full run
- * on a quiet machine.
+ * computed in the same run from the parts of one image on one core, once with every core at it and once with one alone.
+ * Also: what the queue costs, resident memory, and single requests while bulk work saturates the machine. One object of
+ * figures; README and RESULTS.md quote the full run on a quiet machine.
  */
 import { execFile, execFileSync } from "node:child_process";
 import { cpSync, linkSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -34,7 +34,7 @@ const { values } = parseArgs({
   },
 });
 
-const USUAL = values.quick ? { ct: 40, dx: 4, parts: 4 } : { ct: 2_000, dx: 200, parts: 40 };
+const USUAL = values.quick ? { ct: 40, dx: 4 } : { ct: 2_000, dx: 200 };
 const SIZES = { ...USUAL, ct: Number(values.ct ?? USUAL.ct), dx: Number(values.dx ?? USUAL.dx) };
 const ALL = "json,png,sr,seg,sc";
 /** Memory is compared from this item on. */
@@ -57,6 +57,8 @@ interface Workload {
   name: string;
   kind: "ct" | "dx";
   outputs: string;
+  /** Images on each core for the limit: some seconds' work. */
+  parts: number;
 }
 
 interface Measured {
@@ -64,9 +66,13 @@ interface Measured {
   images_per_second: number;
   /** Between the tenth and the ninetieth percent. */
   steady_images_per_second: number;
+  /** By what one image costs on one core while all cores are at such work: decode, run and write. */
   limit_images_per_second: number;
   vs_limit: number;
-  /** By all that one image costs on one core, preparation and post-processing included, over all cores. */
+  /** By what it costs on one core while the others rest, times the cores: more than they have together. */
+  lone_limit_images_per_second: number;
+  vs_lone_limit: number;
+  /** As the limit, preparation and post-processing included. */
   vs_whole: number;
   /** The same images through the worker threads, without queue and database. */
   direct_images_per_second: number;
@@ -77,6 +83,7 @@ interface Measured {
   /** Resident memory of the server: the last tenth of the images by the tenth from item 500 on. */
   memory_growth: number;
   memory_mib: number;
+  /** Of one core, while the others rest. */
   parts: Parts;
 }
 
@@ -146,7 +153,8 @@ function memoryGrowth(samples: Sample[], count: number): { growth: number; last:
   return { growth: last / between(start, start + count / 10), last };
 }
 
-const limitOf = (parts: Parts) => (cores * 1000) / (parts.decode_ms + parts.ort_ms + parts.write_ms);
+const rateOf = (parts: Parts) => 1000 / (parts.decode_ms + parts.ort_ms + parts.write_ms);
+const sum = (numbers: number[]) => numbers.reduce((a, b) => a + b, 0);
 
 /** Jobs of a folder like the one that is measured. */
 async function warmUp(server: BenchServer, name: string, outputs: string, files: string[]): Promise<void> {
@@ -163,29 +171,26 @@ async function warmUp(server: BenchServer, name: string, outputs: string, files:
 }
 
 async function measure(
-  { name, outputs }: Workload,
+  { name, outputs, parts: some }: Workload,
   server: BenchServer,
   models: string,
   files: string[],
 ): Promise<Measured> {
-  say(`${name}: one core`);
   const scratch = join(server.output, `${name}-scratch`);
-  // As a file: ONNX Runtime overflows its stack on a command line of more than some 30,000 characters.
-  const [some, all] = [join(models, "../some.json"), join(models, "../all.json")];
-  writeFileSync(some, JSON.stringify(files.slice(0, SIZES.parts)));
+  // As files: ONNX Runtime overflows its stack on a command line of more than some 30,000 characters.
+  const [few, all] = [join(models, "../few.json"), join(models, "../all.json")];
+  writeFileSync(few, JSON.stringify(files.slice(0, some)));
   writeFileSync(all, JSON.stringify(files));
-  const parts = (await run(
-    "taskset",
-    "-c",
-    "0",
-    process.execPath,
-    ...SERVING_FLAGS,
-    partsProgram,
-    models,
-    scratch,
-    outputs,
-    some,
-  )) as Parts;
+  /** In a folder of its own, since what lies there already is not made again. */
+  const partsOn = async (core: number, folder: string) => {
+    const program = [process.execPath, ...SERVING_FLAGS, partsProgram];
+    const words = [models, join(scratch, folder), outputs, few];
+    return (await run("taskset", "-c", String(core), ...program, ...words)) as Parts;
+  };
+  say(`${name}: one core`);
+  const lone = await partsOn(0, "lone");
+  say(`${name}: each core`);
+  const each = await Promise.all(Array.from({ length: cores }, (_, core) => partsOn(core, `core-${core}`)));
   say(`${name}: without the queue`);
   const direct = (await run(
     process.execPath,
@@ -213,7 +218,8 @@ async function measure(
   if (job.counts.succeeded !== files.length) throw new Error(`${name}: ${JSON.stringify(job)}`);
   rmSync(join(server.output, name), { recursive: true });
   const steady = steadyRate(samples, files.length);
-  const limit = limitOf(parts);
+  const limit = sum(each.map(rateOf));
+  const loneLimit = cores * rateOf(lone);
   const unqueued = direct.images / direct.seconds;
   const memory = memoryGrowth(samples, files.length);
   const rate = files.length / seconds(job);
@@ -223,13 +229,15 @@ async function measure(
     steady_images_per_second: steady,
     limit_images_per_second: limit,
     vs_limit: rate / limit,
-    vs_whole: (rate * parts.total_ms) / (cores * 1000),
+    lone_limit_images_per_second: loneLimit,
+    vs_lone_limit: rate / loneLimit,
+    vs_whole: rate / sum(each.map(({ total_ms }) => 1000 / total_ms)),
     direct_images_per_second: unqueued,
     queue_overhead: 1 - rate / unqueued,
     postgres_cpu_share: spent / (seconds(job) * cores),
     memory_growth: memory.growth,
     memory_mib: memory.last,
-    parts,
+    parts: lone,
   };
 }
 
@@ -299,11 +307,12 @@ try {
     ct: values.only === "dx" ? [] : writeCt(join(server.input, "ct"), SIZES.ct),
     dx: values.only === "ct" ? [] : await writeDx(join(server.input, "dx"), SIZES.dx),
   };
+  const few = (count: number) => (values.quick ? 4 : count);
   const workloads: Workload[] = [
-    { name: "ct_json", kind: "ct", outputs: "json" },
-    { name: "ct_all", kind: "ct", outputs: ALL },
-    { name: "dx_json", kind: "dx", outputs: "json" },
-    { name: "dx_all", kind: "dx", outputs: ALL },
+    { name: "ct_json", kind: "ct", outputs: "json", parts: few(1_000) },
+    { name: "ct_all", kind: "ct", outputs: ALL, parts: few(80) },
+    { name: "dx_json", kind: "dx", outputs: "json", parts: few(40) },
+    { name: "dx_all", kind: "dx", outputs: ALL, parts: few(30) },
   ];
   const measured: Record<string, Measured> = {};
   for (const workload of workloads) {
