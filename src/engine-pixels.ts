@@ -62,10 +62,10 @@ export function unpackedBits(bits: Uint8Array, at: number, length: number): Uint
 }
 
 /**
- * Frees pixels now, and not with some later garbage collection: V8 collects a thread's whole heap for every 64 MiB of
- * them, and what is free at once is still in the processor's cache when it is used again. They have no bytes from then on.
- * Nobody may read them any more, least of all another thread or a call that was not waited for. Parts of a larger
- * buffer are left.
+ * Frees an array's memory now, and not with some later garbage collection: V8 collects a thread's whole heap for every
+ * 64 MiB of pixels, and what is free at once is still in the processor's cache when it is used again. It has no bytes
+ * from then on. Nobody may read it any more, least of all another thread or a call that was not waited for. A part of
+ * a larger buffer is left.
  */
 export function release(bytes: Uint8Array): void {
   if (bytes.length >= LEAST_RELEASED_BYTES) addon().releaseBytes(bytes);
