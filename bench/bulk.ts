@@ -22,7 +22,7 @@ import { writeCt, writeDx } from "./lib/bulk-images.js";
 import { writeBenchModel } from "./lib/bulk-model.js";
 import type { Direct, Parts } from "./lib/bulk-parts.js";
 import { memoryOf, root, startServer, type BenchServer } from "./lib/server.js";
-import { median } from "./lib/statistics.js";
+import { median, sum } from "./lib/statistics.js";
 
 const { values } = parseArgs({
   options: {
@@ -109,7 +109,7 @@ function databaseSeconds(server: BenchServer): number {
       return 0;
     }
   });
-  return ticks.reduce((a, b) => a + b, 0) / TICKS_PER_SECOND;
+  return sum(ticks) / TICKS_PER_SECOND;
 }
 
 interface Sample {
@@ -154,7 +154,6 @@ function memoryGrowth(samples: Sample[], count: number): { growth: number; last:
 }
 
 const rateOf = (parts: Parts) => 1000 / (parts.decode_ms + parts.ort_ms + parts.write_ms);
-const sum = (numbers: number[]) => numbers.reduce((a, b) => a + b, 0);
 
 /** Jobs of a folder like the one that is measured. */
 async function warmUp(server: BenchServer, name: string, outputs: string, files: string[]): Promise<void> {
@@ -171,20 +170,20 @@ async function warmUp(server: BenchServer, name: string, outputs: string, files:
 }
 
 async function measure(
-  { name, outputs, parts: some }: Workload,
+  { name, outputs, parts }: Workload,
   server: BenchServer,
   models: string,
   files: string[],
 ): Promise<Measured> {
   const scratch = join(server.output, `${name}-scratch`);
   // As files: ONNX Runtime overflows its stack on a command line of more than some 30,000 characters.
-  const [few, all] = [join(models, "../few.json"), join(models, "../all.json")];
-  writeFileSync(few, JSON.stringify(files.slice(0, some)));
+  const [some, all] = [join(models, "../some.json"), join(models, "../all.json")];
+  writeFileSync(some, JSON.stringify(files.slice(0, parts)));
   writeFileSync(all, JSON.stringify(files));
   /** In a folder of its own, since what lies there already is not made again. */
   const partsOn = async (core: number, folder: string) => {
     const program = [process.execPath, ...SERVING_FLAGS, partsProgram];
-    const words = [models, join(scratch, folder), outputs, few];
+    const words = [models, join(scratch, folder), outputs, some];
     return (await run("taskset", "-c", String(core), ...program, ...words)) as Parts;
   };
   say(`${name}: one core`);

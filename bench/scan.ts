@@ -12,7 +12,7 @@ import { acceptedSchema, jobListSchema, jobSchema, type Job } from "../src/bulk/
 import { Client } from "../src/commands/client.js";
 import { writeCt } from "./lib/bulk-images.js";
 import { memoryOf, startServer, type BenchServer } from "./lib/server.js";
-import { median } from "./lib/statistics.js";
+import { median, sum } from "./lib/statistics.js";
 
 const { values } = parseArgs({
   options: { files: { type: "string", default: "100000" }, json: { type: "boolean", default: false } },
@@ -74,7 +74,7 @@ async function measure(server: BenchServer, folder: string): Promise<Measured> {
   do {
     await delay(LOOK_MS);
     job = await client.call(jobSchema, "GET", page);
-    const found = Object.values(job.counts).reduce((a, b) => a + b, 0);
+    const found = sum(Object.values(job.counts));
     samples.push({ found, memory: memoryOf(server) });
   } while (job.total === null);
   const seconds = (performance.now() - began) / 1000;

@@ -17,6 +17,7 @@ import { loadModels, type ModelEntry, type ModelSet } from "../../src/models.js"
 import { elementCount } from "../../src/npy.js";
 import { InferencePool } from "../../src/pool.js";
 import type { Answer } from "../../src/results/receipt.js";
+import { mean } from "./statistics.js";
 
 export interface Parts {
   images: number;
@@ -55,8 +56,6 @@ function taskOf(inputPath: string, outputFolder: string, outputs: OutputKind[]):
     roots: { input: undefined, output: undefined },
   };
 }
-
-const mean = (values: number[]) => values.reduce((a, b) => a + b, 0) / values.length;
 
 /** Milliseconds of one run of the graph that took this image, on a tensor of its size. */
 async function ortOf(

@@ -1,3 +1,7 @@
+export const sum = (values: readonly number[]): number => values.reduce((a, b) => a + b, 0);
+
+export const mean = (values: readonly number[]): number => sum(values) / values.length;
+
 export function median(values: readonly number[]): number {
   const sorted = [...values].sort((a, b) => a - b);
   const middle = sorted.length >> 1;

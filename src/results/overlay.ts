@@ -150,10 +150,14 @@ export async function renderOverlay(input: OverlayInput): Promise<Uint8Array> {
   const canvas = blank(plan.width, height);
   for (const { shot, marked, x, y: top } of plan.panels) {
     const plain = resized(shot.picture, plan.panel.width, plan.panel.height);
-    const panel = marked ? { ...plain, rgb: new Uint8Array(plain.rgb) } : plain;
-    if (marked) layResults(panel, model, shot.results, heat);
+    if (!marked) {
+      paste(canvas, plain, x, top);
+      continue;
+    }
+    const panel = { ...plain, rgb: new Uint8Array(plain.rgb) };
+    layResults(panel, model, shot.results, heat);
     paste(canvas, panel, x, top);
-    if (marked) release(panel.rgb);
+    release(panel.rgb);
   }
   await layDrawing(canvas, drawing);
   const png = await encode(canvas);
