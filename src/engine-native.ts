@@ -89,7 +89,7 @@ export interface Addon {
   packBits(plane: Uint8Array, bits: Uint8Array, at: number): void;
   unpackBits(bits: Uint8Array, at: number, plane: Uint8Array): void;
   /** Frees the memory of an array that has a buffer to itself; then it has no bytes. */
-  releaseBytes(bytes: Uint8Array): void;
+  releaseBytes(bytes: Uint8Array | Float32Array): void;
   cancel(cancelId: number): void;
   stats(): unknown;
 }

@@ -67,6 +67,6 @@ export function unpackedBits(bits: Uint8Array, at: number, length: number): Uint
  * from then on. Nobody may read it any more, least of all another thread or a call that was not waited for. A part of
  * a larger buffer is left.
  */
-export function release(bytes: Uint8Array): void {
-  if (bytes.length >= LEAST_RELEASED_BYTES) addon().releaseBytes(bytes);
+export function release(bytes: Uint8Array | Float32Array): void {
+  if (bytes.byteLength >= LEAST_RELEASED_BYTES) addon().releaseBytes(bytes);
 }

@@ -192,4 +192,6 @@ export interface Image {
   transforms: TransformStep[];
   /** Of a folder that holds one series: its frames are the slices, sorted. */
   series?: Series;
+  /** Frees the file's bytes, where they are held; nothing may be asked of the image from then on. */
+  release?(): void;
 }

@@ -2,6 +2,7 @@
  * The use-case: read one image, run every model that accepts it, commit the results. The HTTP handler, the bulk
  * runner and the command line all call it; it runs inside a worker thread or in the command itself.
  */
+import type { HeldBytes } from "./held-bytes.js";
 import type { Engine } from "./engine.js";
 import { release } from "./engine-pixels.js";
 import { RadserveError } from "./errors.js";
@@ -46,6 +47,8 @@ export interface InferContext {
   models: readonly ModelEntry[];
   /** What the settings say to write for all models, where a request does not say it. */
   outputs?: readonly OutputKind[] | undefined;
+  /** Decoded pixels that the images of this thread hold together; without bounds where absent. */
+  held?: HeldBytes | undefined;
 }
 
 /** Everything one request needs after its image is read. */
@@ -103,7 +106,9 @@ async function answer(job: Job, image: Image, plan: Plan, held: Held): Promise<A
   await requireRoom(job.output.fdPath, roomOf(image, plan));
   job.watch.lap("look");
   const earlier = existing.kind === "receipt" ? existing.receipt : undefined;
-  const done = await runPlan(plan, image, { ...job, earlier });
+  const { held: pixels } = job.context;
+  const run = () => runPlan(plan, image, { ...job, earlier });
+  const done = await (pixels === undefined ? run() : pixels.within(pixelBytes(image, plan), run));
   const receipt = receiptOf(job, image, plan, done);
   if (existing.kind === "receipt" && !sameImage(existing.receipt, receipt.source))
     throw taken(job.name, "the result of another image");
@@ -111,8 +116,18 @@ async function answer(job: Job, image: Image, plan: Plan, held: Held): Promise<A
   checkDeadline(job.task);
   await held.commit(done.files, receipt);
   for (const { bytes } of done.files) release(bytes);
+  image.release?.();
   job.watch.lap("commit");
   return answerOf(job, receipt, false);
+}
+
+/** Of what is in memory at once: a frame, or all where a model takes them together. */
+function pixelBytes({ format, frameCount }: Image, { models }: Plan): number {
+  const { rows, columns, samplesPerPixel, bitsAllocated } = format;
+  const whole = models.some(
+    ({ entry, reasons }) => reasons.length === 0 && entry.manifest.accepts.dimensions === "series",
+  );
+  return (rows * columns * samplesPerPixel * bitsAllocated * (whole ? frameCount : 1)) / 8;
 }
 
 function roomOf(image: Image, { models }: Plan): number {

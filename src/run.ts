@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { caveats } from "./accept.js";
 import { sortingStep, volumeOf } from "./dicom/volume.js";
 import type { EngineOutput, InferOptions, InferResult, Plane, Preparation } from "./engine.js";
+import { release } from "./engine-pixels.js";
 import { asRadserveError, RadserveError, type ErrorCode } from "./errors.js";
 import type { Image, TransformStep, Volume } from "./image.js";
 import type { Done, InferContext, InferTask } from "./infer.js";
@@ -48,6 +49,8 @@ interface Outcome {
   facts: Preparation[];
   /** Segmentations for each frame of the image, where an object holds them all. */
   masks: EngineOutput[][] | undefined;
+  /** What the engine returned for the only frame, or for the volume. */
+  whole: EngineOutput[];
 }
 
 /** Faults of the request or of the box: they end the request, whichever model met them first. */
@@ -77,7 +80,7 @@ export async function runPlan(plan: Plan, image: Image, job: Job): Promise<Done>
     pixelHash.update(data);
     job.watch.lap("decode");
     const plane = planeOf(image, frame, data);
-    if (ofVolume.length > 0) planes.push(plane);
+    if (ofVolume.length > 0 || image.frameCount === 1) planes.push(plane);
     for (const outcome of ofFrames) await runFrame(outcome, image, frame, plane, job);
     checkDeadline(job.task);
     job.watch.lap("infer");
@@ -93,7 +96,21 @@ export async function runPlan(plan: Plan, image: Image, job: Job): Promise<Done>
   job.watch.lap("render");
   const [first] = outcomes;
   if (first?.error !== undefined && outcomes.every(failed)) throw first.error;
+  free(planes, outcomes);
   return { models, files, pixelSha256: pixelHash.digest("hex") };
+}
+
+/** Stored values and what the engine made of them, when all files are made. */
+function free(planes: readonly Plane[], outcomes: readonly Outcome[]): void {
+  // The engine may still read what a failed call was given
+  if (outcomes.some(failed)) return;
+  for (const { data } of planes) release(data);
+  for (const output of outcomes.flatMap(({ whole }) => whole)) {
+    if (output.kind === "heatmap") release(output.values);
+    if (output.kind !== "segmentation") continue;
+    release(output.mask);
+    if (output.fractions !== undefined) release(output.fractions);
+  }
 }
 
 function begin(planned: PlannedModel, image: Image): Outcome {
@@ -116,6 +133,7 @@ function begin(planned: PlannedModel, image: Image): Outcome {
     error: unloaded,
     facts: [],
     masks: planned.outputs.includes("seg") && segmentsAnything(entry.manifest) ? [] : undefined,
+    whole: [],
   };
 }
 
@@ -148,8 +166,10 @@ async function runFrame(
       spacing: image.spacing(frame),
     });
     if (outcome.masks !== undefined) outcome.masks[frame] = outputs;
+    const isOnly = image.frameCount === 1;
+    if (isOnly) outcome.whole = outputs;
     // The only frame is not decoded once more for the picture
-    const stored = image.frameCount === 1 ? { data: plane.data } : {};
+    const stored = isOnly ? { data: plane.data } : {};
     const value = { outputs: () => outputs, findings: said.findings, ...stored };
     outcome.highlights.offer({ frame, weight: weightOf(said), value });
   });
@@ -162,6 +182,7 @@ async function runVolume(outcome: Outcome, image: Image, planes: readonly Plane[
     const sorted = volume.frames.flatMap((frame) => planes[frame] ?? []);
     const { outputs, preparation } = await inferred(outcome, sorted, { geometry: volume.geometry }, job);
     outcome.facts = planes.map(() => preparation);
+    outcome.whole = outputs;
     interpreted(outcome, image, { outputs, spacing: undefined, volume: volume.geometry });
     if (outcome.masks !== undefined)
       for (const [slice, frame] of volume.frames.entries())

@@ -6,6 +6,7 @@ import { operateAtOnce } from "./disk.js";
 import { createEngine, type Engine, type EngineOptions } from "./engine.js";
 import { asRadserveError, type ErrorObject } from "./errors.js";
 import { infer, type InferContext, type InferTask } from "./infer.js";
+import { HeldBytes } from "./held-bytes.js";
 import { faultForLog } from "./log.js";
 import { ModelReader, type SharedModels } from "./models/shared.js";
 import type { Answer } from "./results/receipt.js";
@@ -25,6 +26,12 @@ export interface WorkerOptions {
   operatesAtOnce: boolean;
 }
 
+/**
+ * Of images of bulk work on one thread, unless it is one alone. V8 collects a thread's whole heap when 64 MiB of arrays
+ * came since the last time, and files, masks and pictures come to as much again.
+ */
+const MOST_PIXEL_BYTES = 1 << 25;
+
 const options = workerData as WorkerOptions;
 if (process.platform === "linux") os.setPriority(0, options.niceness);
 if (options.operatesAtOnce) operateAtOnce();
@@ -42,6 +49,7 @@ export type WorkerResult =
   /** `fault` is there where nobody raised the error on purpose: for the log, without any names in it. */
   | { ok: false; error: ErrorObject; errno?: string; fault?: Record<string, unknown> };
 
+const held = options.operatesAtOnce ? new HeldBytes(MOST_PIXEL_BYTES) : undefined;
 const models = new ModelReader();
 let engine: Engine | undefined;
 
@@ -63,7 +71,8 @@ await warmUp(engineOfThread());
 /** What the pool calls. Never throws: errors cross threads as values, so that their codes survive. */
 export default async function work({ task, models: shared, brief }: WorkerTask): Promise<WorkerResult> {
   try {
-    const context = { engine: engineOfThread(), models: models.read(shared), outputs: options.outputs };
+    const { outputs } = options;
+    const context = { engine: engineOfThread(), models: models.read(shared), outputs, held };
     const answer = await infer(task, context);
     return { ok: true, answer: brief ? summaryOf(answer) : answer };
   } catch (thrown) {

@@ -211,6 +211,18 @@ t.test("infer", { skip: needs(ADDON) }, async (t) => {
     );
   });
 
+  await t.test(
+    "what was held for an image is freed with its answer, and not by some later collection",
+    async (t) => {
+      const entry = models.entries.find(({ name }) => name === "ct-tissue")!;
+      await run({ outputs: ["json"] }, [entry]);
+      const before = process.memoryUsage().external;
+      await run({ outputs: ["json"] }, [entry]);
+      const kept = process.memoryUsage().external - before;
+      t.ok(kept < sample.ct.length / 2, `${kept} bytes are kept, of a file of ${sample.ct.length}`);
+    },
+  );
+
   await t.test("a shadow model is recorded and not shown", async (t) => {
     const entry = models.entries.find(({ name }) => name === "ct-tissue")!;
     const shadow: ModelEntry = { ...entry, manifest: { ...entry.manifest, release: "shadow" } };

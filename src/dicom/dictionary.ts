@@ -1,7 +1,7 @@
 /** The data dictionary (PS3.6), taken from dcmjs: keyword, tag and VR. Imported once; it takes tens of milliseconds. */
-import dcmjs from "dcmjs";
+import { data } from "./dcmjs.js";
 
-const { dictionary, nameMap, sopClassNamesByUID } = dcmjs.data.DicomMetaDictionary;
+const { dictionary, nameMap, sopClassNamesByUID } = data.DicomMetaDictionary;
 
 /** Tags are numbers, group * 65536 + element. */
 export type Tag = number;

@@ -1,6 +1,7 @@
 /** A DICOM file as an Image: frames are found when it is read and decoded when they are asked for. */
 import { createHash } from "node:crypto";
 import { inflateRawSync } from "node:zlib";
+import { release } from "../engine-pixels.js";
 import { errno } from "../errno.js";
 import { RadserveError } from "../errors.js";
 import type { Image, Interpretation, PixelFormat, PlanePosition, SourceIdentity, Spacing } from "../image.js";
@@ -65,7 +66,10 @@ class DicomImage implements Image {
   /** Set once a frame was seen that is not constant, or is rightly so. */
   #someFrameVaries = false;
 
-  constructor(file: DicomFile, bytes: Uint8Array) {
+  constructor(
+    file: DicomFile,
+    private readonly bytes: Uint8Array,
+  ) {
     const { attributes, walk } = file;
     this.attributes = attributes;
     this.warnings = walk.warnings;
@@ -118,6 +122,10 @@ class DicomImage implements Image {
   pixelAspect(frame: number): number {
     checkFrame(frame, this.frameCount);
     return this.#geometry(frame).aspect;
+  }
+
+  release(): void {
+    release(this.bytes);
   }
 
   /** False for a suspicious frame among good ones. Throws decode_suspect where all frames are suspicious. */

@@ -1,6 +1,6 @@
 /** Objects named and serialised: file meta information by dcmjs whole, the data set element by element. */
 import { createHash } from "node:crypto";
-import dcmjs from "dcmjs";
+import { data } from "../../dicom/dcmjs.js";
 import { canonicalJson } from "../../models/hash.js";
 import { VERSION } from "../../version.js";
 import { dataSetBytes, EXPLICIT_VR_LITTLE_ENDIAN, type Dataset } from "./elements.js";
@@ -53,7 +53,7 @@ export function dicomObject(
 
 /** Preamble and file meta information (PS3.10 section 7.1). */
 function fileHead(sopClassUid: string, sopInstanceUid: string, transferSyntaxUid: string): Buffer {
-  const head = new dcmjs.data.DicomDict({
+  const head = new data.DicomDict({
     "00020001": { vr: "OB", Value: [new Uint8Array([0, 1]).buffer] },
     "00020002": { vr: "UI", Value: [sopClassUid] },
     "00020003": { vr: "UI", Value: [sopInstanceUid] },

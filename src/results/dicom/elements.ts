@@ -4,7 +4,7 @@
  * kept: most of an object (codes, the model's names, the source's UIDs) stands in the one before it too, and dcmjs makes
  * streams of its own for each element.
  */
-import dcmjs from "dcmjs";
+import { data } from "../../dicom/dcmjs.js";
 import { dictionaryVr, tagOf, type Tag } from "../../dicom/dictionary.js";
 import { Kept } from "../kept.js";
 
@@ -79,9 +79,9 @@ function isDatasets(value: readonly (string | number)[] | readonly Dataset[]): v
 const WRITE = { fragmentMultiframe: false };
 
 function written(tag: Tag, { vr, Value }: Element, transferSyntaxUid = EXPLICIT_VR_LITTLE_ENDIAN): Buffer {
-  const stream = new dcmjs.data.WriteBufferStream(256, true);
+  const stream = new data.WriteBufferStream(256, true);
   const key = tag.toString(16).padStart(8, "0").toUpperCase();
-  dcmjs.data.DicomMessage.writeTagObject(stream, key, vr, Value, transferSyntaxUid, WRITE);
+  data.DicomMessage.writeTagObject(stream, key, vr, Value, transferSyntaxUid, WRITE);
   return Buffer.from(stream.getBuffer());
 }
 
