@@ -5,14 +5,16 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { execFileSync } from "node:child_process";
 import { createEngine } from "../../src/engine.js";
+import { median } from "./statistics.js";
 import { idOf, load, picture, withVersion, writeFolder } from "./engine-models.js";
 
 export interface MemoryResult {
-  /** Resident memory at the end over that after the first fifth. */
+  /** Drift of resident memory after the first fifth: median of the later half of the looks over that of the earlier. */
   requests: number;
   reloads: number;
-  mib_after_requests: number;
-  mib_after_reloads: number;
+  /** Each look at it. */
+  mib_during_requests: number[];
+  mib_during_reloads: number[];
   /** What each of DenseNet-121's sessions holds once it is warm, MiB. */
   densenet121_sessions_mib: number[];
 }
@@ -26,9 +28,32 @@ export function measureMemory(quick: boolean): MemoryResult {
   return JSON.parse(text) as MemoryResult;
 }
 
+/** Of the requests. */
+const AT_ONCE = 20;
+const LOOKS = 16;
+
 function resident(): number {
   globalThis.gc?.();
   return process.memoryUsage.rss() / 2 ** 20;
+}
+
+/** Of the looks after the first, which is taken after a fifth of the work. */
+function drift(looks: readonly number[]): number {
+  const half = looks.length >> 1;
+  return median(looks.slice(-half)) / median(looks.slice(0, half));
+}
+
+/** Does it so often, after a fifth as often before, and looks at memory sixteen times in between. */
+async function watched(times: number, once: (n: number) => Promise<unknown>): Promise<number[]> {
+  const looks: number[] = [];
+  const before = Math.ceil(times / 5);
+  for (let n = 1; n <= before + times; n++) {
+    await once(n);
+    const done = n - before;
+    if (Math.floor((done * LOOKS) / times) > Math.floor(((done - 1) * LOOKS) / times) && done > 0)
+      looks.push(Math.round(resident()));
+  }
+  return looks;
 }
 
 async function main(quick: boolean): Promise<MemoryResult> {
@@ -42,24 +67,16 @@ async function main(quick: boolean): Promise<MemoryResult> {
     const set = await load(directory, engine);
     const pictures = [192, 256, 384, 512].map((side) => picture(side, side));
     const small = idOf(set, "small_cnn");
-    const total = quick ? 1000 : 10_000;
-    let early = 0;
-    for (let done = 0; done < total; done += 20) {
-      if (done === total / 5) early = resident();
-      await Promise.all(
-        Array.from({ length: 20 }, (_, i) => engine.infer(small, [pictures[(done + i) % 4]!], {})),
-      );
-    }
-    const afterRequests = resident();
+    const requests = await watched(quick ? 50 : 500, (n) =>
+      Promise.all(
+        Array.from({ length: AT_ONCE }, (_, i) => engine.infer(small, [pictures[(n + i) % 4]!], {})),
+      ),
+    );
     const manifest = readFileSync(files.dense.manifest, "utf8");
-    const reloads = quick ? 10 : 100;
-    let first = 0;
-    for (let n = 1; n <= reloads + reloads / 5; n++) {
+    const reloads = await watched(quick ? 16 : 100, (n) => {
       writeFileSync(files.dense.manifest, withVersion(manifest, `1.0.${n}`));
-      await set.reload();
-      if (n === reloads / 5) first = resident();
-    }
-    const afterReloads = resident();
+      return set.reload();
+    });
     const { sessions } = await engine.load({
       ...{ modelPath: files.dense.graph, name: "densenet121", version: "1", provider: "cpu" as const },
       ...{ inputs: set.entries[0]!.manifest.inputs, outputs: set.entries[0]!.manifest.outputs },
@@ -67,10 +84,10 @@ async function main(quick: boolean): Promise<MemoryResult> {
     });
     await set.close();
     return {
-      requests: afterRequests / early,
-      reloads: afterReloads / first,
-      mib_after_requests: afterRequests,
-      mib_after_reloads: afterReloads,
+      requests: drift(requests),
+      reloads: drift(reloads),
+      mib_during_requests: requests,
+      mib_during_reloads: reloads,
       densenet121_sessions_mib: sessions.map(({ bytes }) => bytes / 2 ** 20),
     };
   } finally {
