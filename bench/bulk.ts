@@ -1,9 +1,9 @@
 /**
  * `npm run bench:bulk -- [--quick] [--json] [--only ct|dx] [--ct N] [--dx N]`: bulk work of 2,000 CT slices and of 200
  * radiographs (or of as many as is said), with receipts alone and with all objects, against the limit of this machine,
- * computed in the same run from the parts of one image on one core, once with every core at it and once with one alone.
- * Also: what the queue costs, resident memory, and single requests while bulk work saturates the machine. One object of
- * figures; README and RESULTS.md quote the full run on a quiet machine.
+ * computed before and after it in the same run from the parts of one image on one core, once with every core at it and
+ * once with one alone. Also: what the queue costs, resident memory, and single requests while bulk work saturates the
+ * machine. One object of figures; README and RESULTS.md quote the full run on a quiet machine.
  */
 import { execFile, execFileSync } from "node:child_process";
 import { cpSync, linkSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -22,7 +22,7 @@ import { writeCt, writeDx } from "./lib/bulk-images.js";
 import { writeBenchModel } from "./lib/bulk-model.js";
 import type { Direct, Parts } from "./lib/bulk-parts.js";
 import { memoryOf, root, startServer, type BenchServer } from "./lib/server.js";
-import { median, sum } from "./lib/statistics.js";
+import { mean, median, sum } from "./lib/statistics.js";
 
 const { values } = parseArgs({
   options: {
@@ -57,8 +57,10 @@ interface Workload {
   name: string;
   kind: "ct" | "dx";
   outputs: string;
-  /** Images on each core for the limit: some seconds' work. */
+  /** Images on each core for the limit, before and after: some seconds' work. */
   parts: number;
+  /** Of the images, how many go without the queue, before and after. */
+  direct: number;
 }
 
 interface Measured {
@@ -83,7 +85,12 @@ interface Measured {
   /** Resident memory of the server: the last tenth of the images by the tenth from item 500 on. */
   memory_growth: number;
   memory_mib: number;
-  /** Of one core, while the others rest. */
+  /** What was measured before the bulk run and after it; above are the means. */
+  references: Pick<
+    Measured,
+    "limit_images_per_second" | "lone_limit_images_per_second" | "direct_images_per_second"
+  >[];
+  /** Before: of one core, while the others rest. */
   parts: Parts;
 }
 
@@ -169,40 +176,57 @@ async function warmUp(server: BenchServer, name: string, outputs: string, files:
     });
 }
 
-async function measure(
-  { name, outputs, parts }: Workload,
-  server: BenchServer,
+/** What the same images cost without a server. */
+interface Reference {
+  lone: Parts;
+  each: Parts[];
+  direct: Direct;
+}
+
+async function reference(
+  { name, outputs, parts, direct: share }: Workload,
+  scratch: string,
   models: string,
   files: string[],
-): Promise<Measured> {
-  const scratch = join(server.output, `${name}-scratch`);
+): Promise<Reference> {
   // As files: ONNX Runtime overflows its stack on a command line of more than some 30,000 characters.
-  const [some, all] = [join(models, "../some.json"), join(models, "../all.json")];
+  const [some, many] = [join(models, "../some.json"), join(models, "../many.json")];
   writeFileSync(some, JSON.stringify(files.slice(0, parts)));
-  writeFileSync(all, JSON.stringify(files));
+  writeFileSync(many, JSON.stringify(files.slice(0, Math.ceil(share * files.length))));
+  const program = [process.execPath, ...SERVING_FLAGS, partsProgram] as const;
   /** In a folder of its own, since what lies there already is not made again. */
-  const partsOn = async (core: number, folder: string) => {
-    const program = [process.execPath, ...SERVING_FLAGS, partsProgram];
-    const words = [models, join(scratch, folder), outputs, some];
-    return (await run("taskset", "-c", String(core), ...program, ...words)) as Parts;
-  };
+  const partsOn = async (core: number, folder: string) =>
+    (await run(
+      "taskset",
+      "-c",
+      String(core),
+      ...program,
+      models,
+      join(scratch, folder),
+      outputs,
+      some,
+    )) as Parts;
   say(`${name}: one core`);
   const lone = await partsOn(0, "lone");
   say(`${name}: each core`);
   const each = await Promise.all(Array.from({ length: cores }, (_, core) => partsOn(core, `core-${core}`)));
   say(`${name}: without the queue`);
-  const direct = (await run(
-    process.execPath,
-    ...SERVING_FLAGS,
-    partsProgram,
-    "--direct",
-    models,
-    scratch,
-    outputs,
-    all,
-  )) as Direct;
+  const direct = (await run(...program, "--direct", models, scratch, outputs, many)) as Direct;
   if (direct.failed > 0) throw new Error(`${name}: ${direct.failed} images failed without the queue`);
   rmSync(scratch, { recursive: true });
+  return { lone, each, direct };
+}
+
+/** References before and after, because the machine's speed changes within minutes. */
+async function measure(
+  workload: Workload,
+  server: BenchServer,
+  models: string,
+  files: string[],
+): Promise<Measured> {
+  const { name, outputs } = workload;
+  const referred = () => reference(workload, join(server.output, `${name}-scratch`), models, files);
+  const before = await referred();
   say(`${name}: bulk`);
   await warmUp(server, name, outputs, files.slice(0, Math.ceil(WARM_SHARE * files.length)));
   const {
@@ -216,10 +240,12 @@ async function measure(
   });
   if (job.counts.succeeded !== files.length) throw new Error(`${name}: ${JSON.stringify(job)}`);
   rmSync(join(server.output, name), { recursive: true });
+  const both = [before, await referred()];
   const steady = steadyRate(samples, files.length);
-  const limit = sum(each.map(rateOf));
-  const loneLimit = cores * rateOf(lone);
-  const unqueued = direct.images / direct.seconds;
+  const limit = mean(both.map(({ each }) => sum(each.map(rateOf))));
+  const loneLimit = mean(both.map(({ lone }) => cores * rateOf(lone)));
+  const unqueued = mean(both.map(({ direct }) => direct.images / direct.seconds));
+  const whole = mean(both.map(({ each }) => sum(each.map(({ total_ms }) => 1000 / total_ms))));
   const memory = memoryGrowth(samples, files.length);
   const rate = files.length / seconds(job);
   return {
@@ -230,13 +256,18 @@ async function measure(
     vs_limit: rate / limit,
     lone_limit_images_per_second: loneLimit,
     vs_lone_limit: rate / loneLimit,
-    vs_whole: rate / sum(each.map(({ total_ms }) => 1000 / total_ms)),
+    vs_whole: rate / whole,
     direct_images_per_second: unqueued,
     queue_overhead: 1 - rate / unqueued,
     postgres_cpu_share: spent / (seconds(job) * cores),
     memory_growth: memory.growth,
     memory_mib: memory.last,
-    parts: lone,
+    references: both.map(({ lone, each, direct }) => ({
+      limit_images_per_second: sum(each.map(rateOf)),
+      lone_limit_images_per_second: cores * rateOf(lone),
+      direct_images_per_second: direct.images / direct.seconds,
+    })),
+    parts: before.lone,
   };
 }
 
@@ -308,10 +339,10 @@ try {
   };
   const few = (count: number) => (values.quick ? 4 : count);
   const workloads: Workload[] = [
-    { name: "ct_json", kind: "ct", outputs: "json", parts: few(1_000) },
-    { name: "ct_all", kind: "ct", outputs: ALL, parts: few(80) },
-    { name: "dx_json", kind: "dx", outputs: "json", parts: few(40) },
-    { name: "dx_all", kind: "dx", outputs: ALL, parts: few(30) },
+    { name: "ct_json", kind: "ct", outputs: "json", parts: few(500), direct: 1 },
+    { name: "ct_all", kind: "ct", outputs: ALL, parts: few(40), direct: 0.25 },
+    { name: "dx_json", kind: "dx", outputs: "json", parts: few(20), direct: 0.5 },
+    { name: "dx_all", kind: "dx", outputs: ALL, parts: few(15), direct: 0.5 },
   ];
   const measured: Record<string, Measured> = {};
   for (const workload of workloads) {
