@@ -22,11 +22,12 @@ inline std::string Bytes(int field, const std::string& bytes) {
   return Varint(static_cast<uint64_t>(field) << 3 | 2) + Varint(bytes.size()) + bytes;
 }
 
-/// A float32 tensor of the graph; 0 stands for a dynamic side.
+/// A float32 tensor of the graph; 0 stands for the dynamic side "n", -1 for one without a name.
 inline std::string Value(const std::string& name, const std::vector<int64_t>& shape) {
   std::string sides;
   for (const int64_t side : shape) {
-    sides += Bytes(1, side > 0 ? Number(1, static_cast<uint64_t>(side)) : Bytes(2, "n"));
+    const std::string dynamic = side == 0 ? Bytes(2, "n") : "";
+    sides += Bytes(1, side > 0 ? Number(1, static_cast<uint64_t>(side)) : dynamic);
   }
   return Bytes(1, name) + Bytes(2, Bytes(1, Number(1, 1) + Bytes(2, sides)));
 }

@@ -2,10 +2,14 @@
 
 #include <unistd.h>
 
+#include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <set>
 
+#include "../session_state.h"
 #include "check.h"
 #include "onnx.h"
 
@@ -36,6 +40,15 @@ std::unique_ptr<Session> Load(const std::string& model, int threads = 2) {
   auto session = std::make_unique<Session>(path, settings, "model_unavailable");
   std::filesystem::remove(path);
   return session;
+}
+
+/// The bucket of a GPU in plain memory.
+std::unique_ptr<Bucket> Bound(const std::string& model, int64_t capacity, const std::vector<int64_t>& row) {
+  auto state = std::make_shared<radserve::SessionState>();
+  state->graph = Load(model)->graph();
+  state->narrow.emplace(radserve::Env(), model.data(), model.size(), Ort::SessionOptions());
+  return MakeBoundBucket(state, capacity, {row}, kOutputs,
+                         Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault));
 }
 
 void Fill(Bucket& bucket, int64_t row, float first) {
@@ -105,6 +118,48 @@ TEST("outputs that are no rows are refused in batches, and whole without") {
   Fill(*one, 0, 3);
   one->Run(1, {});
   CHECK(Row(*one, 0) == (std::vector<float>{3, 4}));
+}
+END;
+
+TEST("a bound bucket gives each row its own, batch after batch, and pads with zeros") {
+  const auto bucket = Bound(OneNode("Softmax", {"x"}, {0, 1}, {0, 1}, "axis", 0), 4, {1});
+  const auto run = [&](int64_t rows, float first) {
+    for (int64_t row = 0; row < rows; ++row) Fill(*bucket, row, first + static_cast<float>(row));
+    bucket->Run(rows, {});
+    return Row(*bucket, rows - 1);
+  };
+  const std::vector<float> alone = run(1, 2);
+  NEAR(alone.at(0), std::exp(2.0) / (std::exp(2.0) + 3), 1e-6);
+  const std::vector<Tensor> taken = bucket->TakeRow(0);
+  CHECK(run(4, 0) != alone);
+  CHECK(run(1, 2) == alone);
+  CHECK(taken.at(0).shape == (std::vector<int64_t>{1, 1}) && AsFloats(taken[0]) == alone);
+}
+END;
+
+TEST("what a bound bucket finds may change in number from run to run") {
+  // Without an axis the batch is not the first side, whether the graph gives that a name or not.
+  for (const std::vector<int64_t>& y : {std::vector<int64_t>{-1}, {0, -1}}) {
+    const std::string attribute = y.size() == 1 ? "" : "axis";
+    const auto bucket = Bound(OneNode("Unique", {"x"}, {0, 4}, y, attribute, 1), 1, {4});
+    for (const std::vector<float>& row : {std::vector<float>{1, 2, 2, 3}, {5, 5, 5, 5}, {1, 2, 3, 4}}) {
+      std::memcpy(bucket->Row(0, 0).data(), row.data(), 4 * sizeof(float));
+      bucket->Run(1, {});
+      const std::set<float> different(row.begin(), row.end());
+      CHECK(Row(*bucket, 0) == std::vector<float>(different.begin(), different.end()));
+    }
+  }
+}
+END;
+
+TEST("a bound bucket that failed goes on") {
+  const auto bucket = Bound(OneNode("Add", {"x", "x"}, {0, 1}, {0, 1}), 2, {1});
+  std::stop_source source;
+  source.request_stop();
+  Fill(*bucket, 0, 3);
+  EQUAL(CodeOf([&] { bucket->Run(1, source.get_token()); }), "internal");
+  bucket->Run(1, {});
+  EQUAL(Row(*bucket, 0).at(0), 6.0F);
 }
 END;
 
