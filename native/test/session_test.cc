@@ -26,6 +26,7 @@ using radserve::SessionSettings;
 using radserve::Tensor;
 using radserve::test::CodeOf;
 using radserve::test::OneNode;
+using radserve::test::Zeros;
 
 const std::vector<std::string> kOutputs = {"y"};
 
@@ -188,9 +189,16 @@ END;
 TEST("one session with one thread, two with more; both say what they hold") {
   const std::string model = OneNode("Add", {"x", "x"}, {0, 1}, {0, 1});
   EQUAL(Load(model, 1)->Memory().size(), size_t{1});
-  const auto memory = Load(model, 2)->Memory();
+  const std::string heavy =
+      OneNode("MatMul", {"x", "w"}, {0, 1024}, {0, 1024}, "", 0, Zeros("w", {1024, 1024}));
+  const auto memory = Load(heavy, 2)->Memory();
   EQUAL(memory.size(), size_t{2});
   CHECK(memory[0].wide && !memory[1].wide);
+  constexpr size_t kWeights = size_t{4} << 20;
+  for (const auto& session : memory) {
+    CHECK(session.bytes >= kWeights);
+    CHECK(session.bytes < kWeights + kWeights / 2);
+  }
 }
 END;
 
