@@ -2,6 +2,7 @@ import { Registry } from "prom-client";
 import t from "tap";
 import { createEngine } from "../src/engine.js";
 import { registerEngineMetrics } from "../src/engine-metrics.js";
+import type { EngineStats } from "../src/engine-stats.js";
 import { RadserveError } from "../src/errors.js";
 import {
   heatmap,
@@ -120,23 +121,60 @@ t.test("a refusal says how many seconds to wait, and is counted by its reason", 
   await Promise.allSettled(given);
 });
 
-t.test("figures for Prometheus: histograms add up, labels are models, classes and reasons", async (t) => {
+t.test(
+  "figures for Prometheus: histograms add up, labels are models, shapes, classes and reasons",
+  async (t) => {
+    const { id } = await load(1);
+    await engine.infer(id, [image(1)], { priority: "bulk" });
+    const registry = new Registry();
+    registerEngineMetrics(registry, () => engine.stats());
+    const text = await registry.metrics();
+    t.match(text, /radserve_engine_wait_seconds_bucket\{model="heavy-1",class="bulk",le="\+Inf"\} 1\n/);
+    t.match(text, /radserve_engine_wait_seconds_count\{model="heavy-1",class="bulk"\} 1\n/);
+    t.match(text, /radserve_engine_queued\{model="heavy-1",class="stat"\} 0\n/);
+    t.match(text, /radserve_engine_inferences_total\{model="heavy-1",outcome="completed"\} 1\n/);
+    t.match(text, /radserve_engine_refused_total\{model="slow",reason="requests"\} 1\n/);
+    t.match(text, /# TYPE radserve_engine_run_seconds histogram/);
+    t.match(text, `\nradserve_engine_kept_run_bytes ${engine.stats().keptRunBytes}\n`);
+    const labels = new Set([...text.matchAll(/[{,](\w+)=/g)].map(([, label]) => label));
+    labels.delete("shape");
+    t.strictSame(
+      [...labels].sort(),
+      ["class", "le", "model", "outcome", "reason"],
+      "shapes where batches pay",
+    );
+    const counts = [...text.matchAll(/run_seconds_bucket\{model="heavy-1",le="[^"]+"\} (\d+)/g)].map(
+      ([, n]) => Number(n),
+    );
+    t.ok(counts.length > 10 && counts.every((n, i) => i === 0 || n >= counts[i - 1]!), "cumulative");
+  },
+);
+
+t.test("what was learned of each shape is told to Prometheus, too", async (t) => {
   const { id } = await load(1);
-  await engine.infer(id, [image(1)], { priority: "bulk" });
+  const [idle] = engine.stats().models.filter((model) => model.id === id);
+  const bucket = { waiting: 0, perRowSeconds: 0.5, switchSeconds: 0, sizes: [] };
+  const stats = (): EngineStats => ({
+    ...engine.stats(),
+    models: [
+      {
+        ...idle!,
+        name: "learned",
+        buckets: [
+          { ...bucket, rowShapes: [[1, 224, 224]], cap: 8, fixedSeconds: 0.25 },
+          { ...bucket, rowShapes: [[3, 64, 64], [7]], cap: 1, fixedSeconds: 0 },
+        ],
+      },
+    ],
+  });
   const registry = new Registry();
-  registerEngineMetrics(registry, () => engine.stats());
+  registerEngineMetrics(registry, stats);
   const text = await registry.metrics();
-  t.match(text, /radserve_engine_wait_seconds_bucket\{model="heavy-1",class="bulk",le="\+Inf"\} 1\n/);
-  t.match(text, /radserve_engine_wait_seconds_count\{model="heavy-1",class="bulk"\} 1\n/);
-  t.match(text, /radserve_engine_queued\{model="heavy-1",class="stat"\} 0\n/);
-  t.match(text, /radserve_engine_inferences_total\{model="heavy-1",outcome="completed"\} 1\n/);
-  t.match(text, /radserve_engine_refused_total\{model="slow",reason="requests"\} 1\n/);
-  t.match(text, /# TYPE radserve_engine_run_seconds histogram/);
-  t.match(text, `\nradserve_engine_kept_run_bytes ${engine.stats().keptRunBytes}\n`);
-  const labels = new Set([...text.matchAll(/[{,](\w+)=/g)].map(([, label]) => label));
-  t.strictSame([...labels].sort(), ["class", "le", "model", "outcome", "reason"]);
-  const counts = [...text.matchAll(/run_seconds_bucket\{model="heavy-1",le="[^"]+"\} (\d+)/g)].map(([, n]) =>
-    Number(n),
-  );
-  t.ok(counts.length > 10 && counts.every((n, i) => i === 0 || n >= counts[i - 1]!), "cumulative");
+  const value = (name: string, shape: string) =>
+    new RegExp(`\nradserve_engine_${name}\\{model="learned",shape="${shape}"\\} (\\S+)`).exec(text)?.[1];
+  t.equal(value("largest_batch", "1x224x224"), "8");
+  t.equal(value("largest_batch", "3x64x64,7"), "1");
+  t.equal(value("batch_row_seconds", "1x224x224"), "0.5");
+  t.equal(value("batch_fixed_seconds", "1x224x224"), "0.25");
+  t.equal(value("switch_seconds", "3x64x64,7"), "0");
 });
