@@ -1,6 +1,6 @@
 import { Registry } from "prom-client";
 import t from "tap";
-import { createEngine } from "../src/engine.js";
+import { createEngine, type Tensor } from "../src/engine.js";
 import { registerEngineMetrics } from "../src/engine-metrics.js";
 import type { EngineStats } from "../src/engine-stats.js";
 import { RadserveError } from "../src/errors.js";
@@ -73,6 +73,22 @@ t.test("where batches pay, many images run together, and each gets what it gets 
     together.map((result) => result.rawSha256),
     alone,
   );
+  const feeds = seeds.map((seed) => {
+    const data = new Uint8Array(Float32Array.from({ length: HEAVY_SIDE }, (_, i) => (i * seed) % 7).buffer);
+    return { name: "x", dtype: "float32" as const, shape: [1, 1, 1, HEAVY_SIDE], data };
+  });
+  const run = async (feed: (typeof feeds)[number]) => (await engine.runTensors(id, [feed]))[0]!;
+  const apart: Tensor[] = [];
+  for (const feed of feeds) apart.push(await run(feed));
+  const before = statsOf(id)!.batchSizes;
+  const joined = await Promise.all(feeds.map(run));
+  t.ok(
+    joined.every(({ data }, i) => Buffer.compare(data, apart[i]!.data) === 0),
+    "raw tensors, too",
+  );
+  t.match(joined[3], { name: apart[3]!.name, shape: apart[3]!.shape });
+  t.ok(total(statsOf(id)!.batchSizes) - total(before) < feeds.length, "in batches");
+  await t.rejects(engine.runTensors(id, [{ ...feeds[0]!, name: "y" }]), { code: "internal" });
   const stats = statsOf(id)!;
   t.ok(total(stats.batchSizes) > (stats.batchSizes.counts[0] ?? 0), "some of more than one");
   t.ok(total(stats.transferSeconds) > 0);
