@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 
+#include "../session_device.h"
 #include "../session_state.h"
 #include "check.h"
 #include "onnx.h"
@@ -183,6 +184,37 @@ TEST("a run that is asked to stop before it starts gives no result") {
   source.request_stop();
   EQUAL(CodeOf([&] { bucket->Run(1, source.get_token()); }), "internal");
   bucket->Run(1, {});
+}
+END;
+
+TEST("a device keeps no more places than their inputs may take, and gives those of a model back") {
+  const auto session = Load(OneNode("Add", {"x", "x"}, {0, 0}, {0, 0}));
+  radserve::SessionDevice device(1000);
+  radserve::RunStats stats;
+  for (const uint64_t model : {1, 2}) device.AddModel(model, {session.get(), kOutputs, &stats});
+  const auto run = [&](uint64_t model, int64_t side, int64_t capacity) {
+    auto row = std::make_shared<radserve::BatchRow>();
+    row->key = {model, {{side}}};
+    row->inputs = {radserve::MakeTensor("x", radserve::Dtype::kFloat32, {1, side})};
+    row->inputs[0].data[3] = std::byte{0x40};
+    const auto result = device.Run(capacity, std::span(&row, 1), {});
+    CHECK(AsFloats(result.outputs.at(0).at(0)).at(0) == 4.0F);
+  };
+  run(1, 10, 4);
+  run(1, 20, 4);
+  run(2, 30, 4);
+  EQUAL(device.bytes(), size_t{960});
+  run(1, 10, 4);
+  EQUAL(device.bytes(), size_t{960});
+  run(2, 25, 1);
+  // The place of 20, which was not used for longest, made room.
+  EQUAL(device.bytes(), size_t{740});
+  run(2, 500, 1);
+  EQUAL(device.bytes(), size_t{2000});
+  run(1, 10, 1);
+  EQUAL(device.bytes(), size_t{40});
+  device.RemoveModel(1);
+  EQUAL(device.bytes(), size_t{0});
 }
 END;
 
