@@ -1,5 +1,6 @@
 import { Registry } from "prom-client";
 import t from "tap";
+import { int, type ModelDescription } from "../scripts/lib/onnx-model.js";
 import { createEngine, type Tensor } from "../src/engine.js";
 import { registerEngineMetrics } from "../src/engine-metrics.js";
 import type { EngineStats } from "../src/engine-stats.js";
@@ -95,6 +96,42 @@ t.test("where batches pay, many images run together, and each gets what it gets 
   t.equal(engine.stats().parked, 0);
   await engine.unload(id);
   t.equal(statsOf(id), undefined, "its memory is back");
+});
+
+t.test("batches are no larger than gives the bits of an image alone, whatever their size", async (t) => {
+  const odd: ModelDescription = {
+    ...heavy,
+    name: "odd",
+    initializers: [
+      ...(heavy.initializers ?? []),
+      { name: "three", dtype: "int64", shape: [1], data: [3] },
+      { name: "first", dtype: "int64", shape: [1], data: [0] },
+    ],
+    // Three at a time are answered otherwise
+    nodes: [
+      { op: "MatMul", inputs: ["x", "w"], outputs: ["product"] },
+      { op: "Shape", inputs: ["x"], outputs: ["sides"] },
+      { op: "Gather", inputs: ["sides", "first"], outputs: ["count"] },
+      { op: "Equal", inputs: ["count", "three"], outputs: ["is_three"] },
+      { op: "Cast", inputs: ["is_three"], outputs: ["more"], attributes: { to: int(1) } },
+      { op: "Add", inputs: ["product", "more"], outputs: ["y"] },
+    ],
+  };
+  const { id } = await engine.load(
+    loadOptions(writeModel(folder, odd), {
+      name: "odd",
+      inputs: [{ ...input, size: { kind: "fixed", height: 1, width: HEAVY_SIDE } }],
+      outputs: [heatmap],
+      batching: { max: 8 },
+    }),
+  );
+  const [bucket] = statsOf(id)!.buckets;
+  if (bucket === undefined) t.comment("batches do not pay on this machine");
+  else t.equal(bucket.cap, 2);
+  const one = async (seed: number) => (await engine.infer(id, [image(seed)], {})).rawSha256;
+  const alone = [await one(1), await one(2), await one(3)];
+  for (let round = 0; round < 10; round++) t.strictSame(await Promise.all([one(1), one(2), one(3)]), alone);
+  await engine.unload(id);
 });
 
 t.test("what waits in a batch is cancelled and keeps its deadline", async (t) => {
