@@ -122,12 +122,15 @@ int64_t LargestOnCpu(const Model& model, const Tensor& row, const std::vector<in
   }
 }
 
-/// Numbers that no two places share, where the type is a float: zeros would be the same in any order.
+/// Numbers that differ from place to place: zeros would be the same in any order.
 void FillPattern(Tensor& row) {
-  if (row.dtype != Dtype::kFloat32) return;
+  const bool whole = row.dtype != Dtype::kFloat32 && row.dtype != Dtype::kFloat16;
+  const float most = whole ? 100 : 1;
   std::vector<float> values(row.Elements());
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 2654435761U % 1021) / 1021.0F;
-  std::memcpy(row.data, values.data(), row.Bytes());
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(i * 2654435761U % 1021) / 1021.0F * most;
+  }
+  StoreRow(row.dtype, values.data(), values.size(), row.data, 1);
 }
 
 }  // namespace

@@ -134,6 +134,34 @@ t.test("batches are no larger than gives the bits of an image alone, whatever th
   await engine.unload(id);
 });
 
+t.test("whether batches give the same bits is asked with numbers, of whole types too", async (t) => {
+  const twice: ModelDescription = {
+    ...heavy,
+    name: "twice",
+    inputs: [{ name: "x", dtype: "uint8", shape: ["n", 1, 1, HEAVY_SIDE] }],
+    initializers: [...(heavy.initializers ?? []), { name: "first", dtype: "int64", shape: [1], data: [0] }],
+    // As many times as much as there are images: of zeros that is zero
+    nodes: [
+      { op: "Cast", inputs: ["x"], outputs: ["values"], attributes: { to: int(1) } },
+      { op: "MatMul", inputs: ["values", "w"], outputs: ["product"] },
+      { op: "Shape", inputs: ["x"], outputs: ["sides"] },
+      { op: "Gather", inputs: ["sides", "first"], outputs: ["count"] },
+      { op: "Cast", inputs: ["count"], outputs: ["times"], attributes: { to: int(1) } },
+      { op: "Mul", inputs: ["product", "times"], outputs: ["y"] },
+    ],
+  };
+  const { id } = await engine.load(
+    loadOptions(writeModel(folder, twice), {
+      name: "twice",
+      inputs: [{ ...input, dtype: "uint8", size: { kind: "fixed", height: 1, width: HEAVY_SIDE } }],
+      outputs: [heatmap],
+      batching: { max: 8 },
+    }),
+  );
+  t.match(statsOf(id), { batched: false, buckets: [] });
+  await engine.unload(id);
+});
+
 t.test("what waits in a batch is cancelled and keeps its deadline", async (t) => {
   const { id } = await load(8);
   const code = (promise: Promise<unknown>) =>
