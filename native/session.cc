@@ -135,6 +135,29 @@ size_t BytesOf(const Ort::Session& session, const SessionState& state) {
   }
 }
 
+std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run, std::span<const Tensor> feeds,
+                            std::span<const std::string> outputs) {
+  try {
+    const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
+    std::vector<const char*> input_names;
+    std::vector<const char*> output_names;
+    std::vector<Ort::Value> inputs;
+    for (const Tensor& feed : feeds) {
+      input_names.push_back(feed.name.c_str());
+      inputs.push_back(OverMemory(memory, feed));
+    }
+    for (const std::string& name : outputs) output_names.push_back(name.c_str());
+    const RunScope scope;
+    std::vector<Ort::Value> values = session.Run(run, input_names.data(), inputs.data(), inputs.size(),
+                                                 output_names.data(), output_names.size());
+    std::vector<Tensor> results;
+    for (size_t i = 0; i < values.size(); ++i) results.push_back(FromValue(outputs[i], std::move(values[i])));
+    return results;
+  } catch (const Ort::Exception& e) {
+    ThrowRunFailure(e);
+  }
+}
+
 [[noreturn]] void ThrowLoadFailure(const Ort::Exception& e, const std::string& code) {
   const std::string what = e.what();
   if (what.find("fallback to CPU EP has been explicitly disabled") != std::string::npos) {
@@ -215,27 +238,17 @@ std::vector<SessionMemory> Session::Memory() const {
 
 std::vector<Tensor> Session::Run(std::span<const Tensor> feeds, std::span<const std::string> outputs,
                                  bool wide, const std::stop_token& stop) const {
-  try {
-    const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
-    std::vector<const char*> input_names;
-    std::vector<const char*> output_names;
-    std::vector<Ort::Value> inputs;
-    for (const Tensor& feed : feeds) {
-      input_names.push_back(feed.name.c_str());
-      inputs.push_back(OverMemory(memory, feed));
-    }
-    for (const std::string& name : outputs) output_names.push_back(name.c_str());
-    Ort::RunOptions run;
-    const std::stop_callback terminate(stop, [&run] { run.SetTerminate(); });
-    const RunScope scope;
-    std::vector<Ort::Value> values = state_->Pick(wide).Run(
-        run, input_names.data(), inputs.data(), inputs.size(), output_names.data(), output_names.size());
-    std::vector<Tensor> results;
-    for (size_t i = 0; i < values.size(); ++i) results.push_back(FromValue(outputs[i], std::move(values[i])));
-    return results;
-  } catch (const Ort::Exception& e) {
-    ThrowRunFailure(e);
-  }
+  Ort::RunOptions run;
+  const std::stop_callback terminate(stop, [&run] { run.SetTerminate(); });
+  return RunOnce(state_->Pick(wide), run, feeds, outputs);
+}
+
+void Session::GiveBack(std::span<const Tensor> feeds, std::span<const std::string> outputs) const {
+  if (!state_->wide || state_->provider != Provider::kCpu) return;
+  Ort::RunOptions run;
+  run.AddConfigEntry("memory.enable_memory_arena_shrinkage", "cpu:0");
+  RunOnce(*state_->wide, run, feeds, outputs);
+  ReturnMemory();
 }
 
 std::unique_ptr<Bucket> Session::MakeBucket(int64_t capacity,

@@ -218,6 +218,23 @@ TEST("a device keeps no more places than their inputs may take, and gives those 
 }
 END;
 
+TEST("what a large run took is given back") {
+  const auto session = Load(OneNode("Add", {"x", "x"}, {0, 1024}, {0, 1024}));
+  const auto run = [&](int64_t rows) {
+    const Tensor feed = radserve::MakeTensor("x", radserve::Dtype::kFloat32, {rows, 1024});
+    session->Run(std::span(&feed, 1), kOutputs, true, {});
+    return session->Memory().at(0).bytes;
+  };
+  constexpr size_t kLarge = size_t{32} << 20;
+  CHECK(run(1) < kLarge);
+  CHECK(run(8192) >= kLarge);
+  CHECK(run(1) >= kLarge);
+  const Tensor feed = radserve::MakeTensor("x", radserve::Dtype::kFloat32, {1, 1024});
+  session->GiveBack(std::span(&feed, 1), kOutputs);
+  CHECK(run(1) < kLarge / 4);
+}
+END;
+
 TEST("one session with one thread, two with more; both say what they hold") {
   const std::string model = OneNode("Add", {"x", "x"}, {0, 1}, {0, 1});
   EQUAL(Load(model, 1)->Memory().size(), size_t{1});
