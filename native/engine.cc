@@ -129,9 +129,9 @@ void LoadRequest::Done(const std::optional<Failure>& failure) noexcept {
 }
 
 bool ModelRequest::Batched(const Lane& lane) const {
+  if (model->batcher == nullptr) return false;
   // Alone on the CPU, all cores for one image are sooner than any batch.
-  const bool direct = model->settings.provider == Provider::kCpu && lane.Wide();
-  return model->batcher != nullptr && !direct;
+  return model->settings.provider != Provider::kCpu || !lane.Wide();
 }
 
 void ModelRequest::Park(const Lane& lane, Tensor input) {
