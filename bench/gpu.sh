@@ -4,7 +4,7 @@
 #
 #   bench/gpu.sh [--quick]
 #
-# Needs node, the built project (npm ci && npm run build), npm run setup:gpu, CUDA 13 with cuDNN 9, and g++.
+# Needs node, the built project (npm ci && npm run build && npm run setup:gpu) and CUDA 13 with cuDNN 9.
 # Ends with 3 where there is no GPU, with 2 where something else is missing, with 1 where CPU and GPU disagree.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -15,7 +15,7 @@ if [ -z "$gpu" ]; then
   echo "There is no NVIDIA GPU here (nvidia-smi names none): nothing was measured."
   exit 3
 fi
-for file in "$release/addon.node" "$root/dist/bench/gpu.js"; do
+for file in "$release/addon.node" "$release/raw_ort" "$root/dist/bench/gpu.js"; do
   [ -e "$file" ] && continue
   echo "$file is missing: run npm ci && npm run build." >&2
   exit 2
@@ -25,13 +25,5 @@ if [ ! -e "$release/libonnxruntime_providers_cuda.so" ]; then
   exit 2
 fi
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-# Compiled by hand, because cmake may be missing here, and against the very library that the addon uses.
-headers="$root/node_modules/com.github.asus4.onnxruntime/Plugins/iOS~/onnxruntime.xcframework/ios-arm64/onnxruntime.framework/Headers"
-[ -z "${ONNXRUNTIME_ROOT:-}" ] || headers="$ONNXRUNTIME_ROOT/include"
-"${CXX:-g++}" -std=c++20 -O2 -pthread -isystem "$headers" "$root/native/bench/raw_ort.cc" \
-  "$release/libonnxruntime.so.1" -Wl,-rpath,"$release" -o "$work/raw_ort"
-
 echo "$gpu"
-node "$root/dist/bench/gpu.js" --raw "$work/raw_ort" "$@"
+node "$root/dist/bench/gpu.js" --raw "$release/raw_ort" "$@"

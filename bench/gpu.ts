@@ -38,8 +38,8 @@ function randomFeed(side: number, seed: number): Tensor {
   return { name: "x", dtype: "float32", shape: [1, 1, side, side], data: new Uint8Array(data.buffer) };
 }
 
-async function agreement(engine: Engine, folder: string): Promise<{ rows: Row[]; agree: boolean }> {
-  const rows: Row[] = [];
+/** The way that images go: one at a time, and so many at once that they run in batches with padding. */
+async function agreement(engine: Engine, folder: string, rows: Row[]): Promise<boolean> {
   let agree = true;
   const set = await load(folder, engine);
   for (const name of networks) {
@@ -48,23 +48,33 @@ async function agreement(engine: Engine, folder: string): Promise<{ rows: Row[];
       ...{ modelPath: join(folder, name, "model.onnx"), name, version: "1", batching: manifest.batching },
       ...{ inputs: manifest.inputs, outputs: manifest.outputs },
     };
+    const feeds = Array.from({ length: 13 }, (_, seed) => randomFeed(NETWORKS[name].side, seed));
+    const run = async (id: number, feed: Tensor) => (await engine.runTensors(id, [feed]))[0]!;
     const cpu = await engine.load({ ...model, provider: "cpu" });
+    const expected = await Promise.all(feeds.map((feed) => run(cpu.id, feed)));
+    await engine.unload(cpu.id);
     for (const precision of ["float32", "tf32"] as const) {
       const gpu = await engine.load({ ...model, provider, precision });
-      for (let seed = 0; seed < 5; seed++) {
-        const feed = randomFeed(NETWORKS[name].side, seed);
-        const [expected] = await engine.runTensors(cpu.id, [feed]);
-        const [found] = await engine.runTensors(gpu.id, [feed]);
-        const { equal, text } = compareTensors(expected!, found!, TOLERANCE[precision]);
-        agree &&= equal;
-        rows.push([`${name}: CPU and ${provider}`, `${precision}, input ${seed}`, equal ? "agree" : text]);
+      const alone: Tensor[] = [];
+      for (const feed of feeds) alone.push(await run(gpu.id, feed));
+      const together = await Promise.all(feeds.map((feed) => run(gpu.id, feed)));
+      for (const [how, found] of [
+        ["one at a time", alone],
+        ["all at once", together],
+      ] as const) {
+        const wrong = found
+          .map((tensor, i) => compareTensors(expected[i]!, tensor, TOLERANCE[precision]))
+          .filter(({ equal }) => !equal);
+        agree &&= wrong.length === 0;
+        const [first] = wrong;
+        const said = first === undefined ? "agree" : `${wrong.length} differ: ${first.text}`;
+        rows.push([`${name}: CPU and ${provider}`, `${precision}, ${feeds.length} inputs ${how}`, said]);
       }
       await engine.unload(gpu.id);
     }
-    await engine.unload(cpu.id);
   }
   await set.close();
-  return { rows, agree };
+  return agree;
 }
 
 async function throughput(engine: Engine, id: number, name: Network, raw: Raw): Promise<Row[]> {
@@ -135,24 +145,32 @@ function print(rows: readonly Row[]): void {
     console.log(`${what.padEnd(widths[0]!)}  ${setting.padEnd(widths[1]!)}  ${value}`);
 }
 
+/** Adds what it measures to `rows`. False where CPU and GPU disagree. */
+async function measure(engine: Engine, folder: string, rows: Row[]): Promise<boolean> {
+  const agree = await agreement(engine, folder, rows);
+  const set = await load(folder, engine, [provider]);
+  for (const name of networks) {
+    const raw = new Raw(values.raw ?? "", join(folder, name, "model.onnx"), provider);
+    rows.push(...(await throughput(engine, idOf(set, name), name, raw)));
+    raw.stop();
+  }
+  const small = idOf(set, "small_cnn");
+  rows.push(...(await mixedShapes(engine, small)));
+  rows.push(...(await flatMemory(engine, small)));
+  await set.close();
+  return agree;
+}
+
 async function main(): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "radserve-bench-gpu-"));
   for (const name of networks) writeFolder(folder, name);
   const engine = createEngine({ provider });
+  const rows: Row[] = [];
   try {
-    const { rows, agree } = await agreement(engine, folder);
-    const set = await load(folder, engine, [provider]);
-    for (const name of networks) {
-      const raw = new Raw(values.raw ?? "", join(folder, name, "model.onnx"), provider);
-      rows.push(...(await throughput(engine, idOf(set, name), name, raw)));
-      raw.stop();
-    }
-    const small = idOf(set, "small_cnn");
-    rows.push(...(await mixedShapes(engine, small)), ...(await flatMemory(engine, small)));
-    print(rows);
-    if (!agree) process.exitCode = 1;
-    await set.close();
+    if (!(await measure(engine, folder, rows))) process.exitCode = 1;
   } finally {
+    // What was measured before a failure is told, too
+    if (rows.length > 0) print(rows);
     await engine.close();
     rmSync(folder, { recursive: true, force: true });
   }

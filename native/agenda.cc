@@ -46,6 +46,8 @@ Clock::duration Agenda::ExpectedWait(Priority priority, Clock::time_point now) c
       threads += count * Expected(flow.service, static_cast<Priority>(i));
       device += count * Expected(flow.device, static_cast<Priority>(i));
     }
+    // What has started and may still be before its device.
+    if (flow.started > 0) device += static_cast<int64_t>(flow.started) * Expected(flow.device, priority);
   }
   for (const auto& [number, entry] : running_) {
     threads += std::max(Clock::duration::zero(), entry->expected - (now - entry->started));
@@ -129,7 +131,8 @@ Agenda::EntryPtr Agenda::Next(Clock::time_point now) {
     Flow& flow = flows_[task.flow];
     entry->expected = Expected(flow.service, task.priority);
     const Clock::duration device = Expected(flow.device, task.priority);
-    queue_.Start(item->id, std::max<Clock::duration>(entry->expected + device, kUnknownCost));
+    entry->charged = std::max<Clock::duration>(entry->expected + device, kUnknownCost);
+    queue_.Start(item->id, entry->charged);
     queued_bytes_ -= task.bytes;
     ++flow.started;
     ++flow.stats.started[FairQueue::Index(task.priority)];
@@ -187,9 +190,7 @@ void Agenda::Finish(const EntryPtr& entry, bool good, Clock::time_point now) {
     Flow& flow = found->second;
     if (flow.started > 0) --flow.started;
     const Clock::duration device = task.DeviceTime();
-    const Clock::duration charged =
-        std::max<Clock::duration>(entry->expected + Expected(flow.device, task.priority), kUnknownCost);
-    queue_.Charge(task.priority, task.flow, entry->worked + device - charged);
+    queue_.Charge(task.priority, task.flow, entry->worked + device - entry->charged);
     if (good) {
       flow.service[FairQueue::Index(task.priority)].Add(entry->worked);
       flow.device[FairQueue::Index(task.priority)].Add(device);

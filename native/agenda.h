@@ -44,8 +44,10 @@ class Agenda {
     Clock::time_point started;
     /// On threads so far.
     Clock::duration worked{};
-    /// What it was expected to take when it started.
+    /// What it was expected to take when it started: on threads, and with its device what its model was
+    /// charged.
     Clock::duration expected{};
+    Clock::duration charged{};
     /// It was parked at least once.
     bool parked = false;
     /// Run was called; of use to the thread that runs it.

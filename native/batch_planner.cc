@@ -225,11 +225,15 @@ void BatchPlanner::Done(const Batch& batch, Clock::duration took, Clock::time_po
   model.credit = std::min(model.credit + useful / kStay, change);
 }
 
+void BatchPlanner::Failed(const Batch& batch) {
+  const auto found = models_.find(batch.key.model);
+  if (found != models_.end()) found->second.shape = nullptr;
+}
+
 bool BatchPlanner::OutOfMemory(const Batch& batch) {
-  Model& model = models_.at(batch.key.model);
-  model.shape = nullptr;
+  Failed(batch);
   if (batch.capacity == 1) return false;
-  model.shapes.at(batch.key.row_shapes).cost.Limit(batch.capacity / 2);
+  Limit(batch.key, batch.capacity / 2);
   return true;
 }
 

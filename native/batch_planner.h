@@ -82,6 +82,9 @@ class BatchPlanner {
   /// A batch did not fit into the device's memory: larger ones than half of it are not tried again. False
   /// where it was of one row, and nothing smaller is left.
   bool OutOfMemory(const Batch& batch);
+  /// A batch has ended without a result, and the device may be set up for anything: its shape has no claim to
+  /// go on.
+  void Failed(const Batch& batch);
   /// What one measured, as if it had run: for runs that warm a model.
   void Observe(const BucketKey& key, int64_t capacity, Clock::duration took, bool switched);
 

@@ -122,16 +122,25 @@ Device::Result Batcher::OnDevice(int64_t capacity, std::span<const RowPtr> rows,
   return device_->Run(capacity, rows, stop);
 }
 
+std::stop_token Batcher::Begin(std::vector<RowPtr> rows) {
+  running_ = std::move(rows);
+  running_stop_ = std::stop_source();
+  if (stopping_) running_stop_.request_stop();
+  return running_stop_.get_token();
+}
+
 void Batcher::RunAlone(const std::vector<RowPtr>& rows) {
   bool all_good = true;
   for (const RowPtr& row : rows) {
     std::stop_token stop;
     {
       const std::lock_guard lock(mutex_);
-      if (row->state == BatchRow::State::kEnded) continue;
-      running_ = {row};
-      running_stop_ = std::stop_source();
-      stop = running_stop_.get_token();
+      if (row->state == BatchRow::State::kEnded) {
+        // Cancelled: nobody knows whether it would have been good.
+        all_good = false;
+        continue;
+      }
+      stop = Begin({row});
     }
     try {
       Deliver({row}, OnDevice(1, std::span(&row, 1), stop));
@@ -161,9 +170,7 @@ void Batcher::RunBatch(BatchPlanner::Batch batch) {
       return ended;
     });
     if (rows.empty()) return;
-    running_ = rows;
-    running_stop_ = std::stop_source();
-    stop = running_stop_.get_token();
+    stop = Begin(rows);
   }
   try {
     Device::Result result = OnDevice(batch.capacity, rows, stop);
@@ -189,6 +196,10 @@ void Batcher::RunBatch(BatchPlanner::Batch batch) {
     }
     Fail(rows, failure);
   } catch (...) {
+    {
+      const std::lock_guard lock(mutex_);
+      planner_.Failed(batch);
+    }
     if (stop.stop_requested()) {
       // All have been answered, or the engine is stopping.
       Fail(rows, kStopping);

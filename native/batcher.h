@@ -97,6 +97,9 @@ class Batcher {
 
   void Work(const std::stop_token& stop);
   void RunBatch(BatchPlanner::Batch batch);
+  /// The lock is held. What runs from now on, and the token that stops it: requested already where the
+  /// batcher is stopping.
+  std::stop_token Begin(std::vector<RowPtr> rows);
   /// Each alone, after their batch has failed.
   void RunAlone(const std::vector<RowPtr>& rows);
   Device::Result OnDevice(int64_t capacity, std::span<const RowPtr> rows, const std::stop_token& stop);

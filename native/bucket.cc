@@ -151,15 +151,16 @@ class CpuBucket : public RowBucket {
   bool wide_ = false;
 };
 
-/// Pinned host memory on both sides. Every run has the full capacity, because cuDNN makes a new plan for
-/// every new shape.
-class CudaBucket : public RowBucket {
+/// Memory that the device itself reads and writes, bound once. Every run has the full capacity, because cuDNN
+/// makes a new plan for every new shape.
+class BoundBucket : public RowBucket {
  public:
-  CudaBucket(std::shared_ptr<SessionState> state, int64_t capacity,
-             const std::vector<std::vector<int64_t>>& row_shapes, std::span<const std::string> outputs)
+  BoundBucket(std::shared_ptr<SessionState> state, int64_t capacity,
+              const std::vector<std::vector<int64_t>>& row_shapes, std::span<const std::string> outputs,
+              Ort::MemoryInfo memory)
       : RowBucket(std::move(state), capacity, outputs),
-        pinned_("CudaPinned", OrtDeviceAllocator, state_->device, OrtMemTypeCPU),
-        allocator_(state_->Pick(true), pinned_),
+        memory_(std::move(memory)),
+        allocator_(state_->Pick(true), memory_),
         binding_(state_->Pick(true)) {
     const GraphInfo& graph = state_->graph;
     for (size_t i = 0; i < row_shapes.size(); ++i) {
@@ -170,39 +171,55 @@ class CudaBucket : public RowBucket {
       inputs_.push_back(Tensor{info.name, info.dtype, shape, nullptr, data});
       std::memset(data, 0, inputs_.back().Bytes());
     }
-    for (const std::string& name : output_names_) binding_.BindOutput(name.c_str(), pinned_);
+    for (const std::string& name : output_names_) {
+      binding_.BindOutput(name.c_str(), memory_);
+      keeps_shape_.push_back(KeepsShape(name));
+    }
   }
 
  private:
   void Execute(int64_t, const Ort::RunOptions& options) override {
     // Binding is what copies to the device (IOBinding::BindInput), so it is done anew for every run.
     for (size_t i = 0; i < values_.size(); ++i) binding_.BindInput(inputs_[i].name.c_str(), values_[i]);
+    for (size_t i = 0; i < output_names_.size(); ++i) {
+      // What a run gives stays bound and takes the next run's output, which must have the same shape.
+      if (!keeps_shape_[i]) binding_.BindOutput(output_names_[i].c_str(), memory_);
+    }
     binding_.SynchronizeInputs();
     state_->Pick(true).Run(options, binding_);
     binding_.SynchronizeOutputs();
     std::vector<Ort::Value> results = binding_.GetOutputValues();
     for (size_t i = 0; i < results.size(); ++i) {
-      // Outputs of known shape stay bound, so that their memory serves every later run.
-      if (IsStatic(output_names_[i])) binding_.BindOutput(output_names_[i].c_str(), results[i]);
       outputs_.push_back(FromValue(output_names_[i], std::move(results[i])));
     }
   }
 
-  /// No side of the output but the batch can change from run to run.
-  bool IsStatic(const std::string& name) const {
+  /// Every side of the output is a number or the size of the batch.
+  bool KeepsShape(const std::string& name) const {
     const auto info = std::ranges::find(state_->graph.outputs, name, &TensorInfo::name);
-    return info != state_->graph.outputs.end() && !info->shape.empty() &&
-           std::find(info->shape.begin() + 1, info->shape.end(), -1) == info->shape.end();
+    if (info == state_->graph.outputs.end() || info->shape.empty()) return false;
+    if (std::find(info->shape.begin() + 1, info->shape.end(), -1) != info->shape.end()) return false;
+    if (info->shape[0] != -1) return true;
+    const TensorInfo& input = state_->graph.inputs.at(0);
+    return !info->names.at(0).empty() && !input.names.empty() && info->names[0] == input.names[0];
   }
 
-  const Ort::MemoryInfo pinned_;
+  const Ort::MemoryInfo memory_;
   // Before the values that it gives memory to.
   Ort::Allocator allocator_;
   std::vector<Ort::Value> values_;
   Ort::IoBinding binding_;
+  /// For each output.
+  std::vector<bool> keeps_shape_;
 };
 
 }  // namespace
+
+std::unique_ptr<Bucket> MakeBoundBucket(std::shared_ptr<SessionState> state, int64_t capacity,
+                                        const std::vector<std::vector<int64_t>>& row_shapes,
+                                        std::span<const std::string> outputs, Ort::MemoryInfo memory) {
+  return std::make_unique<BoundBucket>(std::move(state), capacity, row_shapes, outputs, std::move(memory));
+}
 
 std::unique_ptr<Bucket> MakeBucket(std::shared_ptr<SessionState> state, int64_t capacity,
                                    const std::vector<std::vector<int64_t>>& row_shapes,
@@ -214,7 +231,8 @@ std::unique_ptr<Bucket> MakeBucket(std::shared_ptr<SessionState> state, int64_t 
   for (size_t i = 0; i < inputs.size(); ++i) CheckFits(inputs[i], WithRows(capacity, row_shapes[i]));
   try {
     if (state->provider == Provider::kCuda) {
-      return std::make_unique<CudaBucket>(std::move(state), capacity, row_shapes, outputs);
+      Ort::MemoryInfo pinned("CudaPinned", OrtDeviceAllocator, state->device, OrtMemTypeCPU);
+      return MakeBoundBucket(std::move(state), capacity, row_shapes, outputs, std::move(pinned));
     }
     return std::make_unique<CpuBucket>(std::move(state), capacity, row_shapes, outputs);
   } catch (const Ort::Exception& e) {

@@ -5,7 +5,6 @@
 namespace radserve {
 namespace {
 
-constexpr size_t kRemembered = 15;
 /// How much cheaper a row must become for a step up, and for staying there.
 constexpr double kGain = 1.10;
 constexpr double kKeepGain = 1.05;
@@ -18,21 +17,6 @@ T MedianOf(std::vector<T> values) {
 }
 
 }  // namespace
-
-void MedianTime::Add(Clock::duration duration) {
-  last_.push_back(duration);
-  if (last_.size() > kRemembered) last_.pop_front();
-  median_ = MedianOf(std::vector(last_.begin(), last_.end()));
-}
-
-void UpperTime::Add(Clock::duration duration) {
-  last_[count_++ % last_.size()] = duration;
-  std::array<Clock::duration, std::tuple_size_v<decltype(last_)>> sorted = last_;
-  const size_t known = std::min(count_, sorted.size());
-  const auto upper = sorted.begin() + static_cast<ptrdiff_t>((known - 1) * 3 / 4);
-  std::nth_element(sorted.begin(), upper, sorted.begin() + static_cast<ptrdiff_t>(known));
-  upper_ = *upper;
-}
 
 int64_t CostModel::SizeFor(int64_t rows) {
   int64_t size = 1;

@@ -1,9 +1,10 @@
 #ifndef RADSERVE_COST_MODEL_H_
 #define RADSERVE_COST_MODEL_H_
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
 #include <vector>
@@ -12,32 +13,35 @@
 
 namespace radserve {
 
-/// The median of the last durations: a cold run or a busy moment does not move it.
-class MedianTime {
+/// A quantile of the last `remembered` durations: the one with `rank(count)` shorter ones.
+template <size_t remembered, size_t least, size_t (*rank)(size_t count)>
+class RecentTime {
  public:
-  void Add(Clock::duration duration);
-  bool known() const { return !last_.empty(); }
-  /// Zero while nothing is known.
-  Clock::duration Get() const { return median_; }
+  void Add(Clock::duration duration) {
+    last_[count_++ % remembered] = duration;
+    std::array<Clock::duration, remembered> sorted = last_;
+    const size_t known = std::min(count_, remembered);
+    const auto found = sorted.begin() + static_cast<ptrdiff_t>(rank(known));
+    std::nth_element(sorted.begin(), found, sorted.begin() + static_cast<ptrdiff_t>(known));
+    quantile_ = *found;
+  }
+  /// Enough durations to tell.
+  bool known() const { return count_ >= least; }
+  /// Zero before the first.
+  Clock::duration Get() const { return quantile_; }
 
  private:
-  std::deque<Clock::duration> last_;
-  Clock::duration median_{};
-};
-
-/// What three of four of the last runs stayed below.
-class UpperTime {
- public:
-  void Add(Clock::duration duration);
-  /// Enough runs to tell.
-  bool known() const { return count_ >= last_.size() / 2; }
-  Clock::duration Get() const { return upper_; }
-
- private:
-  std::array<Clock::duration, 16> last_{};
+  std::array<Clock::duration, remembered> last_{};
   size_t count_ = 0;
-  Clock::duration upper_{};
+  Clock::duration quantile_{};
 };
+
+constexpr size_t MiddleRank(size_t count) { return count / 2; }
+constexpr size_t UpperRank(size_t count) { return (count - 1) * 3 / 4; }
+/// The median: a cold run or a busy moment does not move it.
+using MedianTime = RecentTime<15, 1, MiddleRank>;
+/// What three of four of the last runs stayed below.
+using UpperTime = RecentTime<16, 8, UpperRank>;
 
 /// What batches of one shape cost on one device, learned from its runs.
 ///

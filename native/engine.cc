@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "error.h"
@@ -126,6 +128,35 @@ void LoadRequest::Done(const std::optional<Failure>& failure) noexcept {
   Request::Done(failure);
 }
 
+bool ModelRequest::Batched(const Lane& lane) const {
+  if (model->batcher == nullptr) return false;
+  // Alone on the CPU, all cores for one image are sooner than any batch.
+  return model->settings.provider != Provider::kCpu || !lane.Wide();
+}
+
+void ModelRequest::Park(const Lane& lane, Tensor input) {
+  auto row = std::make_shared<BatchRow>();
+  row->key = {model->id, {{input.shape.begin() + 1, input.shape.end()}}};
+  row->priority = priority;
+  row->deadline = deadline;
+  row->inputs = {std::move(input)};
+  row->keep = model;
+  row->done = lane.Park();
+  model->batcher->Submit(row);
+  row_ = row;
+  on_stop_.emplace(lane.stop(), [batcher = model->batcher, row] { batcher->Cancel(row); });
+}
+
+std::pair<std::vector<Tensor>, Clock::duration> ModelRequest::TakeRow() {
+  on_stop_.reset();
+  if (row_->failure) {
+    throw EngineError(row_->failure->code, row_->failure->message, row_->failure->retry_after);
+  }
+  return {std::move(row_->outputs), row_->ran};
+}
+
+Clock::duration ModelRequest::DeviceTime() const { return row_ == nullptr ? Clock::duration{} : row_->share; }
+
 void InferRequest::SetThresholds(const std::optional<std::vector<std::vector<double>>>& given) {
   const std::vector<OutputSpec>& specs = model->outputs;
   for (const OutputSpec& spec : specs) thresholds.push_back(spec.thresholds);
@@ -187,30 +218,6 @@ void InferRequest::Prepare(const Lane& lane) {
   timings.prepare_ms = Elapsed(started, Clock::now());
 }
 
-void InferRequest::Park(const Lane& lane) {
-  auto row = std::make_shared<BatchRow>();
-  row->key = {model->id, {{input.shape.begin() + 1, input.shape.end()}}};
-  row->priority = priority;
-  row->deadline = deadline;
-  row->inputs = {dump ? input : std::move(input)};
-  row->keep = model;
-  row->done = lane.Park();
-  model->batcher->Submit(row);
-  row_ = row;
-  on_stop_.emplace(lane.stop(), [batcher = model->batcher, row] { batcher->Cancel(row); });
-}
-
-void InferRequest::TakeRow() {
-  on_stop_.reset();
-  if (row_->failure) {
-    throw EngineError(row_->failure->code, row_->failure->message, row_->failure->retry_after);
-  }
-  raw = std::move(row_->outputs);
-  timings.run_ms = Milliseconds(row_->ran).count();
-}
-
-Clock::duration InferRequest::DeviceTime() const { return row_ == nullptr ? Clock::duration{} : row_->share; }
-
 void InferRequest::PostprocessAll(const Lane& lane) {
   const auto ran = Clock::now();
   const bool channels_last = model->inputs[0].channels_last;
@@ -229,16 +236,16 @@ void InferRequest::PostprocessAll(const Lane& lane) {
 }
 
 void InferRequest::Run(const Lane& lane) {
-  if (row_ != nullptr) {
-    TakeRow();
+  if (parked()) {
+    Clock::duration ran{};
+    std::tie(raw, ran) = TakeRow();
+    timings.run_ms = Milliseconds(ran).count();
   } else {
     timings.queue_ms = Elapsed(lane.submitted(), Clock::now());
     Prepare(lane);
     CheckStop(lane.stop());
-    // Alone on the CPU, all cores for one image are sooner than any batch.
-    const bool direct = model->settings.provider == Provider::kCpu && lane.Wide();
-    if (model->batcher != nullptr && !direct) {
-      Park(lane);
+    if (Batched(lane)) {
+      Park(lane, dump ? input : std::move(input));
       return;
     }
     RunModel(lane);
@@ -247,10 +254,39 @@ void InferRequest::Run(const Lane& lane) {
   PostprocessAll(lane);
 }
 
+bool TensorRequest::IsRow() const {
+  const GraphInfo& graph = model->session->graph();
+  if (feeds.size() != 1 || graph.inputs.size() != 1) return false;
+  const Tensor& feed = feeds[0];
+  const TensorInfo& input = graph.inputs[0];
+  const std::vector<std::string> named = model->OutputNames();
+  return feed.name == input.name && feed.dtype == input.dtype && !feed.shape.empty() && feed.shape[0] == 1 &&
+         std::ranges::all_of(graph.outputs, [&](const TensorInfo& output) {
+           return std::ranges::find(named, output.name) != named.end();
+         });
+}
+
 void TensorRequest::Run(const Lane& lane) {
+  const std::vector<TensorInfo>& graph = model->session->graph().outputs;
+  const auto place = [&](const Tensor& tensor) {
+    return std::ranges::find(graph, tensor.name, &TensorInfo::name) - graph.begin();
+  };
+  if (parked()) {
+    outputs = TakeRow().first;
+    std::ranges::sort(outputs, {}, place);
+    return;
+  }
   const Client::Pin pin(*client);
+  if (Batched(lane) && IsRow()) {
+    // The device reads it when the environment may be gone.
+    const Tensor& feed = feeds[0];
+    Tensor input = MakeTensorForOverwrite(feed.name, feed.dtype, feed.shape);
+    if (feed.Bytes() > 0) std::memcpy(input.data, feed.data, feed.Bytes());
+    Park(lane, std::move(input));
+    return;
+  }
   std::vector<std::string> names;
-  for (const TensorInfo& info : model->session->graph().outputs) names.push_back(info.name);
+  for (const TensorInfo& info : graph) names.push_back(info.name);
   const auto started = Clock::now();
   outputs = model->session->Run(feeds, names, lane.Wide(), lane.stop());
   model->runs.Ran(1, Clock::now() - started);

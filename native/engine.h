@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "batcher.h"
@@ -141,20 +142,39 @@ class LoadRequest : public Request {
   uint64_t id = 0;
 };
 
-/// One frame, or the slices of one volume, through one model: prepare, run, post-process. On the CPU all of
-/// it on one engine thread; where the model runs in batches the request parks in between.
-class InferRequest : public Request {
+/// Work for one model. On the CPU all of it on one engine thread; where the model runs in batches the request
+/// parks while the device has its row.
+class ModelRequest : public Request {
  public:
-  void Run(const Lane& lane) override;
   bool MayRunOnCaller() const override { return model->settings.provider == Provider::kCpu; }
   Clock::duration DeviceTime() const override;
+
+  std::shared_ptr<const Model> model;
+
+ protected:
+  /// Whether this run is to go to the device with others.
+  bool Batched(const Lane& lane) const;
+  void Park(const Lane& lane, Tensor input);
+  bool parked() const { return row_ != nullptr; }
+  /// What came out while it was parked, in the order of Model::OutputNames, and how long its batch ran.
+  /// Throws what failed.
+  std::pair<std::vector<Tensor>, Clock::duration> TakeRow();
+
+ private:
+  std::shared_ptr<BatchRow> row_;
+  std::optional<std::stop_callback<std::function<void()>>> on_stop_;
+};
+
+/// One frame, or the slices of one volume, through one model: prepare, run, post-process.
+class InferRequest : public ModelRequest {
+ public:
+  void Run(const Lane& lane) override;
   /// What to run on, counted in `bytes`. Throws bad_request where the model wants a volume and there is none,
   /// or the other way round.
   void SetPlanes(std::vector<Plane> given, const std::optional<VolumeGeometry>& lies);
   /// The given thresholds, or the manifest's. Throws bad_request where the given ones do not fit its labels.
   void SetThresholds(const std::optional<std::vector<std::vector<double>>>& given);
 
-  std::shared_ptr<const Model> model;
   std::vector<Plane> planes;
   /// There for volumes.
   std::optional<VolumeGeometry> geometry;
@@ -175,28 +195,27 @@ class InferRequest : public Request {
   void Prepare(const Lane& lane);
   /// On this thread.
   void RunModel(const Lane& lane);
-  /// On a device, with others.
-  void Park(const Lane& lane);
-  void TakeRow();
   void PostprocessAll(const Lane& lane);
   const Tensor& Raw(const std::string& name) const;
 
   /// Where the input lies in the source; one of them is there. The tensors have moved to `input`.
   std::optional<PreparedImage> image_;
   std::optional<PreparedVolume> volume_;
-  std::shared_ptr<BatchRow> row_;
-  std::optional<std::stop_callback<std::function<void()>>> on_stop_;
 };
 
-class TensorRequest : public Request {
+/// Raw tensors through one model, the same way as images where they are of one image: what a canary shows
+/// holds for them.
+class TensorRequest : public ModelRequest {
  public:
   void Run(const Lane& lane) override;
-  bool MayRunOnCaller() const override { return model->settings.provider == Provider::kCpu; }
 
-  std::shared_ptr<const Model> model;
   /// Over the environment's memory.
   std::vector<Tensor> feeds;
   std::vector<Tensor> outputs;
+
+ private:
+  /// One image's tensor for a graph of one input, all of whose outputs the manifest names.
+  bool IsRow() const;
 };
 
 class RenderRequest : public Request {

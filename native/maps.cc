@@ -9,26 +9,32 @@
 
 namespace radserve {
 
-Maps::Maps(const Tensor& tensor, size_t channels, bool channels_last) : channels_(channels) {
+MapShape ReadMapShape(const Tensor& tensor, size_t sides, size_t channels, bool channels_last) {
   std::vector<int64_t> shape = tensor.shape;
-  if (shape.size() == 2 && channels == 1) shape.insert(shape.begin(), 1);
-  if (shape.size() == 3 &&
-      (shape[0] != 1 || channels == 1 || shape.back() == static_cast<int64_t>(channels))) {
-    // [C,H,W] or [H,W,C] without the batch, or [1,H,W] of a single channel.
-    shape.insert(shape.begin(), 1);
-  }
+  if (shape.size() == sides && channels == 1) shape.insert(shape.begin(), 1);
+  if (shape.size() == sides + 1) shape.insert(shape.begin(), 1);
   const auto wanted = static_cast<int64_t>(channels);
-  const bool four = shape.size() == 4 && shape[0] == 1;
-  const bool first = four && shape[1] == wanted;
-  const bool last = four && shape[3] == wanted;
-  if ((!first && !last) || tensor.Elements() == 0) {
+  const bool whole = shape.size() == sides + 2 && shape[0] == 1 && tensor.Elements() > 0;
+  const bool first = whole && shape[1] == wanted;
+  const bool last = whole && shape.back() == wanted;
+  if (!first && !last) {
     throw EngineError("output_invalid", "Expected a map of " + std::to_string(channels) +
-                                            " channel(s) for one image from the output \"" + tensor.name +
-                                            "\", found shape " + ShapeText(tensor.shape) + ".");
+                                            " channel(s) for one " + (sides == 2 ? "image" : "volume") +
+                                            " from the output \"" + tensor.name + "\", found shape " +
+                                            ShapeText(tensor.shape) + ".");
   }
-  const bool planar = first && !(last && channels_last);
-  rows_ = static_cast<int>(shape[planar ? 2 : 1]);
-  columns_ = static_cast<int>(shape[planar ? 3 : 2]);
+  MapShape found;
+  found.planar = first && !(last && channels_last);
+  for (size_t side = 0; side < sides; ++side) {
+    found.sides.push_back(static_cast<int>(shape[side + (found.planar ? 2 : 1)]));
+  }
+  return found;
+}
+
+Maps::Maps(const Tensor& tensor, size_t channels, bool channels_last) : channels_(channels) {
+  const auto [planar, sides] = ReadMapShape(tensor, 2, channels, channels_last);
+  rows_ = sides[0];
+  columns_ = sides[1];
   const bool aligned = reinterpret_cast<uintptr_t>(tensor.data) % alignof(float) == 0;
   if (tensor.dtype == Dtype::kFloat32 && aligned && (planar || channels == 1)) {
     values_ = reinterpret_cast<const float*>(tensor.data);

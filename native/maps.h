@@ -12,12 +12,23 @@
 
 namespace radserve {
 
+/// How a tensor holds maps of two or three sides.
+struct MapShape {
+  /// Whether channels come before the sides, else after.
+  bool planar = true;
+  /// [depth,] height, width.
+  std::vector<int> sides;
+};
+/// Of [1,C,...] or [1,...,C] (preferred with `channels_last` where a shape fits both readings), or without
+/// the sides of length one that a model left out: the batch, and of a single channel that too. Throws
+/// output_invalid for other shapes.
+MapShape ReadMapShape(const Tensor& tensor, size_t sides, size_t channels, bool channels_last);
+
 /// An output tensor as planes that cover the model's input, one for each channel. Reads the tensor's own
 /// memory where its elements are floats in that order, which must outlive it.
 class Maps {
  public:
-  /// Of [1,C,H,W], [1,H,W,C] (preferred with `channels_last` where a shape fits both readings), or without
-  /// the sides of length one that a model left out. Throws output_invalid for other shapes.
+  /// See ReadMapShape.
   Maps(const Tensor& tensor, size_t channels, bool channels_last);
   Maps(const Maps&) = delete;
   Maps& operator=(const Maps&) = delete;

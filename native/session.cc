@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
+#include "cuda_options.h"
 #include "error.h"
 #include "ort.h"
 #include "run_memory.h"
@@ -55,18 +55,9 @@ GraphInfo Describe(const Ort::Session& session, const std::string& code) {
   return graph;
 }
 
-void AppendCuda(Ort::SessionOptions& options, const SessionSettings& settings) {
+void AppendCuda(Ort::SessionOptions& options, const SessionSettings& settings, size_t weights) {
   Ort::CUDAProviderOptions cuda;
-  std::unordered_map<std::string, std::string> values = {
-      {"device_id", std::to_string(settings.device)},
-      // Plans by rule: trying every algorithm takes up to a second for each new shape.
-      {"cudnn_conv_algo_search", "HEURISTIC"},
-      {"do_copy_in_default_stream", "1"},
-      {"arena_extend_strategy", "kSameAsRequested"},
-      // On by default in the runtime. Without it a float16 graph gets no tensor cores.
-      {"use_tf32", settings.precision == Precision::kFloat32 ? "0" : "1"}};
-  if (settings.device_memory > 0) values["gpu_mem_limit"] = std::to_string(settings.device_memory);
-  cuda.Update(values);
+  cuda.Update(CudaOptions(settings, weights));
   options.AppendExecutionProvider_CUDA_V2(*cuda);
 }
 
@@ -78,7 +69,7 @@ constexpr const char* kSpinMicroseconds = "100";
 
 enum class Width { kWide, kNarrow };
 
-Ort::SessionOptions Options(const SessionSettings& settings, Width width) {
+Ort::SessionOptions Options(const SessionSettings& settings, size_t weights, Width width) {
   const bool cuda = settings.provider == Provider::kCuda;
   Ort::SessionOptions options;
   options.SetExecutionMode(ORT_SEQUENTIAL);
@@ -95,7 +86,7 @@ Ort::SessionOptions Options(const SessionSettings& settings, Width width) {
     options.AddConfigEntry("session.disable_cpu_ep_fallback", "1");
     // Weights outside the arena, whose chunks are for what a run needs.
     options.AddConfigEntry("session.use_device_allocator_for_initializers", "1");
-    AppendCuda(options, settings);
+    AppendCuda(options, settings, weights);
   }
   return options;
 }
@@ -128,18 +119,42 @@ void ReturnMemory() {
   malloc_trim(0);
 }
 
-/// Without the weights, which the runtime allocates beside its arena; 0 where it does not say, because a
-/// model serves without that number too.
-size_t ArenaBytes(const Ort::Session& session, const SessionState& state) {
+/// What the runtime says that it has taken, weights included. Without an arena it does not say: then the
+/// weights alone.
+size_t BytesOf(const Ort::Session& session, const SessionState& state) {
   const bool cuda = state.provider == Provider::kCuda;
   try {
     const Ort::MemoryInfo where(cuda ? "Cuda" : "Cpu", OrtArenaAllocator, state.device, OrtMemTypeDefault);
     const Ort::Allocator allocator(session, where);
     const Ort::KeyValuePairs stats = allocator.GetStats();
     const char* total = stats.GetValue("TotalAllocated");
-    return total == nullptr ? 0 : std::strtoull(total, nullptr, 10);
+    return total == nullptr ? state.weights
+                            : std::max<size_t>(state.weights, std::strtoull(total, nullptr, 10));
   } catch (const Ort::Exception&) {
-    return 0;
+    return state.weights;
+  }
+}
+
+std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run, std::span<const Tensor> feeds,
+                            std::span<const std::string> outputs) {
+  try {
+    const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
+    std::vector<const char*> input_names;
+    std::vector<const char*> output_names;
+    std::vector<Ort::Value> inputs;
+    for (const Tensor& feed : feeds) {
+      input_names.push_back(feed.name.c_str());
+      inputs.push_back(OverMemory(memory, feed));
+    }
+    for (const std::string& name : outputs) output_names.push_back(name.c_str());
+    const RunScope scope;
+    std::vector<Ort::Value> values = session.Run(run, input_names.data(), inputs.data(), inputs.size(),
+                                                 output_names.data(), output_names.size());
+    std::vector<Tensor> results;
+    for (size_t i = 0; i < values.size(); ++i) results.push_back(FromValue(outputs[i], std::move(values[i])));
+    return results;
+  } catch (const Ort::Exception& e) {
+    ThrowRunFailure(e);
   }
 }
 
@@ -177,7 +192,7 @@ std::string CudaProblem(int device) {
     Ort::SessionOptions options;
     SessionSettings settings;
     settings.device = device;
-    AppendCuda(options, settings);
+    AppendCuda(options, settings, 0);
     return "";
   } catch (const Ort::Exception& e) {
     return e.what();
@@ -189,20 +204,21 @@ Session::Session(const std::string& path, const SessionSettings& settings, const
   const bool cuda = settings.provider == Provider::kCuda;
   state_->provider = settings.provider;
   state_->device = cuda ? settings.device : 0;
+  state_->weights = CountWeights(path).bytes;
   const bool wide = cuda || settings.threads > 1;
   try {
     std::optional<Ort::Session>& first = wide ? state_->wide : state_->narrow;
-    first.emplace(Env(), path.c_str(), Options(settings, wide ? Width::kWide : Width::kNarrow));
+    first.emplace(Env(), path.c_str(),
+                  Options(settings, state_->weights, wide ? Width::kWide : Width::kNarrow));
     state_->graph = Describe(*first, code);
     if (!cuda && wide) {
-      Ort::SessionOptions narrow = Options(settings, Width::kNarrow);
+      Ort::SessionOptions narrow = Options(settings, state_->weights, Width::kNarrow);
       if (HasDynamicShapes(state_->graph)) narrow.DisableMemPattern();
       state_->narrow.emplace(Env(), path.c_str(), narrow);
     }
   } catch (const Ort::Exception& e) {
     ThrowLoadFailure(e, code);
   }
-  state_->weights = CountWeights(path).bytes;
   ReturnMemory();
 }
 
@@ -215,34 +231,24 @@ const GraphInfo& Session::graph() const { return state_->graph; }
 
 std::vector<SessionMemory> Session::Memory() const {
   std::vector<SessionMemory> out;
-  if (state_->wide) out.push_back({true, state_->weights + ArenaBytes(*state_->wide, *state_)});
-  if (state_->narrow) out.push_back({false, state_->weights + ArenaBytes(*state_->narrow, *state_)});
+  if (state_->wide) out.push_back({true, BytesOf(*state_->wide, *state_)});
+  if (state_->narrow) out.push_back({false, BytesOf(*state_->narrow, *state_)});
   return out;
 }
 
 std::vector<Tensor> Session::Run(std::span<const Tensor> feeds, std::span<const std::string> outputs,
                                  bool wide, const std::stop_token& stop) const {
-  try {
-    const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
-    std::vector<const char*> input_names;
-    std::vector<const char*> output_names;
-    std::vector<Ort::Value> inputs;
-    for (const Tensor& feed : feeds) {
-      input_names.push_back(feed.name.c_str());
-      inputs.push_back(OverMemory(memory, feed));
-    }
-    for (const std::string& name : outputs) output_names.push_back(name.c_str());
-    Ort::RunOptions run;
-    const std::stop_callback terminate(stop, [&run] { run.SetTerminate(); });
-    const RunScope scope;
-    std::vector<Ort::Value> values = state_->Pick(wide).Run(
-        run, input_names.data(), inputs.data(), inputs.size(), output_names.data(), output_names.size());
-    std::vector<Tensor> results;
-    for (size_t i = 0; i < values.size(); ++i) results.push_back(FromValue(outputs[i], std::move(values[i])));
-    return results;
-  } catch (const Ort::Exception& e) {
-    ThrowRunFailure(e);
-  }
+  Ort::RunOptions run;
+  const std::stop_callback terminate(stop, [&run] { run.SetTerminate(); });
+  return RunOnce(state_->Pick(wide), run, feeds, outputs);
+}
+
+void Session::GiveBack(std::span<const Tensor> feeds, std::span<const std::string> outputs) const {
+  if (!state_->wide || state_->provider != Provider::kCpu) return;
+  Ort::RunOptions run;
+  run.AddConfigEntry("memory.enable_memory_arena_shrinkage", "cpu:0");
+  RunOnce(*state_->wide, run, feeds, outputs);
+  ReturnMemory();
 }
 
 std::unique_ptr<Bucket> Session::MakeBucket(int64_t capacity,
@@ -253,7 +259,7 @@ std::unique_ptr<Bucket> Session::MakeBucket(int64_t capacity,
 
 GraphInfo InspectGraph(const std::string& path) {
   try {
-    Ort::SessionOptions options = Options(SessionSettings(), Width::kNarrow);
+    Ort::SessionOptions options = Options(SessionSettings(), 0, Width::kNarrow);
     options.SetGraphOptimizationLevel(ORT_DISABLE_ALL);
     const Ort::Session session(Env(), path.c_str(), options);
     GraphInfo graph = Describe(session, "bad_request");

@@ -81,6 +81,9 @@ class Session {
   /// outputs own the runtime's memory. Stops between nodes when `stop` is requested. Throws EngineError.
   std::vector<Tensor> Run(std::span<const Tensor> feeds, std::span<const std::string> outputs, bool wide,
                           const std::stop_token& stop) const;
+  /// Runs once on the wide session of the CPU, and gives back all that its runs so far took and the weights
+  /// do not need: for after a run much larger than those to come. Throws EngineError.
+  void GiveBack(std::span<const Tensor> feeds, std::span<const std::string> outputs) const;
   /// A bucket for batches of `capacity` rows; `row_shapes` has the shape of one row, without the batch
   /// dimension, for each input of the graph. Throws EngineError: bad_request where the graph takes no such
   /// batches, OutOfMemory.

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "error.h"
 
 namespace radserve {
 namespace {
 
-/// Places kept: six sizes for each of ten shapes, say. The one that was not used for longest makes room.
+/// Places kept: six sizes for each of ten shapes, say. Those that were not used for longest make room.
 constexpr size_t kPlaces = 64;
 
 }  // namespace
@@ -34,39 +35,52 @@ void SessionDevice::AddModel(uint64_t id, Model model) {
   models_.emplace(id, std::move(model));
 }
 
+size_t SessionDevice::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+std::shared_ptr<Bucket> SessionDevice::Take(Places::iterator place) {
+  bytes_ -= place->second.bytes;
+  std::shared_ptr<Bucket> bucket = std::move(place->second.bucket);
+  places_.erase(place);
+  return bucket;
+}
+
 void SessionDevice::RemoveModel(uint64_t id) {
   std::vector<std::shared_ptr<Bucket>> gone;
   const std::lock_guard lock(mutex_);
-  std::erase_if(places_, [&](auto& entry) {
-    if (entry.first.first.model != id) return false;
-    gone.push_back(std::move(entry.second.bucket));
-    return true;
-  });
+  for (auto place = places_.begin(); place != places_.end();) {
+    const auto next = std::next(place);
+    if (place->first.first.model == id) gone.push_back(Take(place));
+    place = next;
+  }
   models_.erase(id);
 }
 
-std::shared_ptr<Bucket> SessionDevice::PlaceFor(const BucketKey& key, int64_t capacity, const Model& model) {
-  std::shared_ptr<Bucket> gone;
+std::shared_ptr<Bucket> SessionDevice::PlaceFor(const BucketKey& key, int64_t capacity, size_t bytes,
+                                                const Model& model) {
+  const size_t whole = bytes * static_cast<size_t>(capacity);
   {
+    // Outlives the lock: what memory gives back may take a while.
+    std::vector<std::shared_ptr<Bucket>> gone;
     const std::lock_guard lock(mutex_);
     const auto found = places_.find({key, capacity});
     if (found != places_.end()) {
       found->second.used = ++uses_;
       return found->second.bucket;
     }
-    if (places_.size() >= kPlaces) {
-      const auto oldest = std::min_element(places_.begin(), places_.end(), [](const auto& a, const auto& b) {
+    while (!places_.empty() && (places_.size() >= kPlaces || bytes_ + whole > most_bytes_)) {
+      gone.push_back(Take(std::min_element(places_.begin(), places_.end(), [](const auto& a, const auto& b) {
         return a.second.used < b.second.used;
-      });
-      gone = std::move(oldest->second.bucket);
-      places_.erase(oldest);
+      })));
     }
   }
-  gone.reset();
   const std::shared_ptr<Bucket> made = model.session->MakeBucket(capacity, key.row_shapes, model.outputs);
-  const std::lock_guard lock(mutex_);
   made->SetWide(true);
-  places_.insert_or_assign({key, capacity}, Place{made, ++uses_});
+  const std::lock_guard lock(mutex_);
+  places_.emplace(std::pair(key, capacity), Place{made, whole, ++uses_});
+  bytes_ += whole;
   return made;
 }
 
@@ -78,7 +92,9 @@ Device::Result SessionDevice::Run(int64_t capacity, std::span<const std::shared_
     const std::lock_guard lock(mutex_);
     model = models_.at(key.model);
   }
-  const std::shared_ptr<Bucket> bucket = PlaceFor(key, capacity, model);
+  size_t row_bytes = 0;
+  for (const Tensor& input : rows.front()->inputs) row_bytes += input.Bytes();
+  const std::shared_ptr<Bucket> bucket = PlaceFor(key, capacity, row_bytes, model);
   const auto begun = Clock::now();
   for (size_t r = 0; r < rows.size(); ++r) {
     for (size_t i = 0; i < rows[r]->inputs.size(); ++i) {

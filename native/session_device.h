@@ -1,6 +1,7 @@
 #ifndef RADSERVE_SESSION_DEVICE_H_
 #define RADSERVE_SESSION_DEVICE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -43,22 +44,35 @@ class SessionDevice : public Device {
     RunStats* stats = nullptr;
   };
 
+  /// Beyond so many bytes of inputs the places that were not used for longest go, but for the one in use.
+  explicit SessionDevice(size_t most_bytes = size_t{4} << 30) : most_bytes_(most_bytes) {}
+
   void AddModel(uint64_t id, Model model);
   /// Its buckets go. None of them is in use.
   void RemoveModel(uint64_t id);
   Result Run(int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
              const std::stop_token& stop) override;
+  /// Of the inputs of all places.
+  size_t bytes() const;
 
  private:
   struct Place {
     std::shared_ptr<Bucket> bucket;
+    size_t bytes = 0;
     uint64_t used = 0;
   };
-  std::shared_ptr<Bucket> PlaceFor(const BucketKey& key, int64_t capacity, const Model& model);
+  using Places = std::map<std::pair<BucketKey, int64_t>, Place>;
 
-  std::mutex mutex_;
+  /// `bytes` is what the inputs of one row take.
+  std::shared_ptr<Bucket> PlaceFor(const BucketKey& key, int64_t capacity, size_t bytes, const Model& model);
+  /// The lock is held.
+  std::shared_ptr<Bucket> Take(Places::iterator place);
+
+  const size_t most_bytes_;
+  mutable std::mutex mutex_;
   std::map<uint64_t, Model> models_;
-  std::map<std::pair<BucketKey, int64_t>, Place> places_;
+  Places places_;
+  size_t bytes_ = 0;
   uint64_t uses_ = 0;
 };
 

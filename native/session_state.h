@@ -32,6 +32,12 @@ std::unique_ptr<Bucket> MakeBucket(std::shared_ptr<SessionState> state, int64_t 
                                    const std::vector<std::vector<int64_t>>& row_shapes,
                                    std::span<const std::string> outputs);
 
+/// The bucket of CUDA: inputs and outputs in memory of that kind, bound with IoBinding. There pinned memory;
+/// tests, which have no GPU, take plain memory. Throws Ort::Exception.
+std::unique_ptr<Bucket> MakeBoundBucket(std::shared_ptr<SessionState> state, int64_t capacity,
+                                        const std::vector<std::vector<int64_t>>& row_shapes,
+                                        std::span<const std::string> outputs, Ort::MemoryInfo memory);
+
 }  // namespace radserve
 
 #endif  // RADSERVE_SESSION_STATE_H_

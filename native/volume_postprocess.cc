@@ -8,6 +8,7 @@
 
 #include "activation.h"
 #include "error.h"
+#include "maps.h"
 #include "resample3d.h"
 
 namespace radserve {
@@ -23,25 +24,10 @@ struct VolumeMaps {
   ptrdiff_t channel_stride = 0;
 };
 
-/// [1,C,D,H,W], [1,D,H,W,C], or without the sides of length one that a model left out.
 VolumeMaps ReadMaps(const Tensor& tensor, size_t channels, bool channels_last) {
-  std::vector<int64_t> shape = tensor.shape;
-  const auto wanted = static_cast<int64_t>(channels);
-  if (shape.size() == 3 && channels == 1) shape.insert(shape.begin(), 1);
-  if (shape.size() == 4) shape.insert(shape.begin(), 1);
-  const bool five = shape.size() == 5 && shape[0] == 1 && tensor.Elements() > 0;
-  const bool first = five && shape[1] == wanted;
-  const bool last = five && shape[4] == wanted;
-  if (!first && !last) {
-    throw EngineError("output_invalid", "Expected a map of " + std::to_string(channels) +
-                                            " channel(s) for one volume from the output \"" + tensor.name +
-                                            "\", found shape " + ShapeText(tensor.shape) + ".");
-  }
-  const bool planar = first && !(last && channels_last);
-  const size_t at = planar ? 2 : 1;
-  VolumeMaps maps{&tensor, channels, {}, {}, 0};
-  for (size_t a = 0; a < 3; ++a) maps.sides[a] = static_cast<int>(shape[at + a]);
-  const ptrdiff_t step = planar ? 1 : wanted;
+  const auto [planar, sides] = ReadMapShape(tensor, 3, channels, channels_last);
+  VolumeMaps maps{&tensor, channels, {sides[0], sides[1], sides[2]}, {}, 0};
+  const ptrdiff_t step = planar ? 1 : static_cast<ptrdiff_t>(channels);
   maps.strides = {step * maps.sides[1] * maps.sides[2], step * maps.sides[2], step};
   maps.channel_stride = planar ? maps.strides[0] * maps.sides[0] : 1;
   return maps;

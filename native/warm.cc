@@ -25,6 +25,8 @@ constexpr auto kShortRun = std::chrono::milliseconds(100);
 constexpr int64_t kProbeRows = 8;
 /// How much cheaper they must make an image.
 constexpr double kPays = 1.10;
+/// No larger batches are tried for their bits once that has taken so long.
+constexpr auto kSameBitsPatience = std::chrono::seconds(2);
 
 /// Of one image, where the manifest alone decides it.
 std::optional<std::vector<int64_t>> FixedRow(const InputSpec& spec) {
@@ -72,9 +74,26 @@ class Limit {
   std::jthread timer_;
 };
 
-/// Runs both sessions once; whether a batch over all cores makes an image cheaper than images side by side,
-/// one core each, and gives the same bits: a result must not depend on who else asked at that moment.
-bool BatchesPayOnCpu(const Model& model, const Tensor& row, const std::vector<int64_t>& shape, int threads,
+/// The largest number of rows up to which every number of them gives the bits of `single`, one row run alone:
+/// a result must not depend on who else asked at that moment.
+int64_t SameBitsUpTo(const Model& model, const Tensor& row, const std::vector<int64_t>& shape,
+                     const std::vector<Tensor>& single, const std::stop_token& stop) {
+  const auto begun = Clock::now();
+  const auto bucket = model.session->MakeBucket(model.max_batch, {shape}, model.OutputNames());
+  bucket->SetWide(true);
+  int64_t same = 0;
+  while (same < model.max_batch && Clock::now() - begun < kSameBitsPatience) {
+    std::memcpy(bucket->Row(0, same).data(), row.data, row.Bytes());
+    bucket->Run(same + 1, stop);
+    if (!SameBits(single, bucket->TakeRow(0)) || !SameBits(single, bucket->TakeRow(same))) break;
+    ++same;
+  }
+  return same;
+}
+
+/// Runs both sessions once; the largest batch over all cores, where it makes an image cheaper than images
+/// side by side, one core each. 1 where it does not.
+int64_t LargestOnCpu(const Model& model, const Tensor& row, const std::vector<int64_t>& shape, int threads,
                      const std::stop_token& stop) {
   const std::vector<std::string> names = model.OutputNames();
   std::vector<Tensor> single;
@@ -84,7 +103,7 @@ bool BatchesPayOnCpu(const Model& model, const Tensor& row, const std::vector<in
   };
   try {
     run(true);
-    if (Took([&] { run(false); }) > kShortRun || model.max_batch < 2) return false;
+    if (Took([&] { run(false); }) > kShortRun || model.max_batch < 2) return 1;
     const Clock::duration alone = std::min(Took([&] { run(false); }), Took([&] { run(false); }));
     const int64_t rows = std::min(kProbeRows, model.max_batch);
     const auto bucket = model.session->MakeBucket(rows, {shape}, names);
@@ -93,22 +112,33 @@ bool BatchesPayOnCpu(const Model& model, const Tensor& row, const std::vector<in
     bucket->Run(rows, stop);
     const Clock::duration together =
         std::min(Took([&] { bucket->Run(rows, stop); }), Took([&] { bucket->Run(rows, stop); }));
-    if (!SameBits(single, bucket->TakeRow(rows - 1))) return false;
     const double side_by_side = static_cast<double>(alone.count()) / threads;
-    return side_by_side > kPays * static_cast<double>(together.count()) / static_cast<double>(rows);
+    int64_t largest = 1;
+    if (side_by_side > kPays * static_cast<double>(together.count()) / static_cast<double>(rows)) {
+      largest = SameBitsUpTo(model, row, shape, single, stop);
+    }
+    if (largest < 2) {
+      // No run to come is as large as those were.
+      model.session->GiveBack(std::span(&row, 1), names);
+      run(true);
+    }
+    return largest;
   } catch (const EngineError&) {
     // It takes too long, or the graph takes no batches, or not what the manifest says: that is told by who
     // compares the two.
-    return false;
+    return 1;
   }
 }
 
-/// Numbers that no two places share, where the type is a float: zeros would be the same in any order.
+/// Numbers that differ from place to place: zeros would be the same in any order.
 void FillPattern(Tensor& row) {
-  if (row.dtype != Dtype::kFloat32) return;
+  const bool whole = row.dtype != Dtype::kFloat32 && row.dtype != Dtype::kFloat16;
+  const float most = whole ? 100 : 1;
   std::vector<float> values(row.Elements());
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 2654435761U % 1021) / 1021.0F;
-  std::memcpy(row.data, values.data(), row.Bytes());
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(i * 2654435761U % 1021) / 1021.0F * most;
+  }
+  StoreRow(row.dtype, values.data(), values.size(), row.data, 1);
 }
 
 }  // namespace
@@ -138,7 +168,10 @@ void Engine::Warm(const std::shared_ptr<Model>& model, const std::stop_token& st
     FillPattern(row->inputs[0]);
   }
   const bool cuda = model->settings.provider == Provider::kCuda;
-  if (!cuda && (!row || !BatchesPayOnCpu(*model, row->inputs[0], *shape, threads_, stop))) return;
+  if (!cuda) {
+    model->max_batch = row ? LargestOnCpu(*model, row->inputs[0], *shape, threads_, stop) : 1;
+    if (model->max_batch < 2) return;
+  }
   if (cuda && graph.size() != 1) return;
   Batcher& batcher = TheBatcher();
   batcher.AddModel(model->id, model->max_batch);

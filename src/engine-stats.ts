@@ -69,3 +69,4 @@ export const engineStatsSchema = z.strictObject({
 export type EngineStats = z.infer<typeof engineStatsSchema>;
 export type EngineModelStats = EngineStats["models"][number];
 export type EngineHistogram = z.infer<typeof histogram>;
+export type EngineBucket = EngineModelStats["buckets"][number];

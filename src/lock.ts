@@ -66,6 +66,13 @@ function isAlive(holder: Holder, file: string): boolean {
   return Date.now() - seen < SILENCE_MS;
 }
 
+/** The process of this machine that holds the directory; undefined where none does. */
+export function holderHere(directory: string): number | undefined {
+  const file = path.join(directory, "lock");
+  const holder = holderOf(file);
+  return holder?.host === os.hostname() && isAlive(holder, file) ? holder.pid : undefined;
+}
+
 export interface StateLock {
   release(): void;
 }

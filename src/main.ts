@@ -275,6 +275,16 @@ models
       options.json,
     ),
   );
+models
+  .command("reload")
+  .description("have the running server load what has changed, beside what serves, and swap")
+  .option("--json")
+  .action((options: { json?: boolean }) =>
+    run(
+      async () => (await import("./commands/reload.js")).reload(config(), options.json === true),
+      options.json,
+    ),
+  );
 
 program
   .command("status")

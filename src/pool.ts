@@ -17,6 +17,9 @@ import type { Summary } from "./results/summary.js";
 /** How long a task whose time is over may take to notice before its client is answered. */
 const LAST_WORD_MS = 100;
 
+/** How often a task that is to stop is told so: between two runs of a model the engine has nothing of it. */
+const STOP_AGAIN_MS = 50;
+
 /** Images in flight on one thread: while one waits for the disk or the engine, another is decoded. */
 const TASKS_PER_THREAD = 4;
 const SINGLE_MANNERS = { niceness: 0, operatesAtOnce: false };
@@ -46,6 +49,8 @@ interface Waiting {
   task: InferTask;
   brief: boolean;
   timer: NodeJS.Timeout | undefined;
+  /** Tells the engine again and again to stop it. */
+  stopper?: NodeJS.Timeout;
   /** Called when no thread works on it any more. */
   ended?: () => void;
   resolve: (answer: Answer | Summary) => void;
@@ -170,7 +175,14 @@ export class InferencePool {
     const waiting = this.#remove((entry) => entry.task.cancelId === cancelId);
     if (waiting !== undefined)
       waiting.reject(new RadserveError("cancelled", "The client went away before its turn came."));
-    else if (this.#running.has(cancelId)) this.options.cancelRunning(cancelId);
+    else this.#stopRunning(cancelId);
+  }
+
+  #stopRunning(cancelId: number): void {
+    const entry = this.#running.get(cancelId);
+    if (entry === undefined) return;
+    this.options.cancelRunning(cancelId);
+    entry.stopper ??= setInterval(() => this.options.cancelRunning(cancelId), STOP_AGAIN_MS);
   }
 
   /** Takes no more work; resolves when everything admitted is answered. */
@@ -203,7 +215,7 @@ export class InferencePool {
     for (let entry = this.#remove(() => true); entry !== undefined; entry = this.#remove(() => true))
       entry.reject(shuttingDown());
     for (const [cancelId, entry] of this.#running) {
-      this.options.cancelRunning(cancelId);
+      this.#stopRunning(cancelId);
       entry.reject(shuttingDown());
     }
   }
@@ -226,7 +238,7 @@ export class InferencePool {
   #limit(entry: Waiting, deadline: number): void {
     entry.timer = setTimeout(
       () => {
-        this.options.cancelRunning(entry.task.cancelId);
+        this.#stopRunning(entry.task.cancelId);
         entry.timer = setTimeout(() => entry.reject(tooLate("finish")), LAST_WORD_MS);
       },
       Math.max(0, deadline - Date.now()),
@@ -282,6 +294,7 @@ export class InferencePool {
       entry.reject(new RadserveError("internal", "The thread that had this request failed. Send it again."));
     } finally {
       clearTimeout(entry.timer);
+      clearInterval(entry.stopper);
       this.#running.delete(task.cancelId);
       crew.running -= 1;
       Atomics.store(this.#runningCount, 0, this.#running.size);

@@ -16,6 +16,7 @@ import { createLog, faultForLog, type Logger } from "./log.js";
 import type { FromServing, ToServing } from "./messages.js";
 import { Metrics } from "./metrics.js";
 import { loadModels, type ModelSet, type ReloadReport } from "./models.js";
+import { writeReload } from "./reload.js";
 import { resolveRoots } from "./roots.js";
 import { InferencePool } from "./pool.js";
 import { createServer } from "./server.js";
@@ -104,10 +105,12 @@ class ServingProcess {
   #server: Server | undefined;
   #stop: (() => Promise<void>) | undefined;
   #reload: (() => Promise<ReloadReport | undefined>) | undefined;
+  #stateDir: string | undefined;
 
   constructor(private readonly log: Logger) {}
 
   async start(config: Config, crashed: boolean): Promise<void> {
+    this.#stateDir = config.state_dir;
     const roots = {
       input: await resolveRoots(config.input_roots, "RADSERVE_INPUT_ROOTS"),
       output: await resolveRoots(config.output_roots, "RADSERVE_OUTPUT_ROOTS"),
@@ -167,12 +170,31 @@ class ServingProcess {
   }
 
   async reload(): Promise<void> {
+    const asked = Date.now();
     try {
       const report = await this.#reload?.();
-      if (report === undefined) this.log.error("no models to reload: they could not be loaded at the start");
-      else this.#tellReload(report);
+      if (report === undefined) {
+        const error = "no models to reload: they could not be loaded at the start";
+        this.log.error(error);
+        this.#noteReload({ asked, error });
+      } else {
+        this.#tellReload(report);
+        this.#noteReload({ asked, report });
+      }
+    } catch (thrown) {
+      const error = "models could not be reloaded; the old ones stay";
+      this.log.error({ fault: faultForLog(thrown) }, error);
+      const why = thrown instanceof RadserveError ? `: ${thrown.message}` : "";
+      this.#noteReload({ asked, error: error + why });
+    }
+  }
+
+  /** For the command that may have asked for it. */
+  #noteReload(outcome: Parameters<typeof writeReload>[1]): void {
+    try {
+      if (this.#stateDir !== undefined) writeReload(this.#stateDir, outcome);
     } catch (error) {
-      this.log.error({ fault: faultForLog(error) }, "models could not be reloaded; the old ones stay");
+      this.log.warn({ fault: faultForLog(error) }, "what the reload came to could not be written down");
     }
   }
 

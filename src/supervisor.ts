@@ -232,6 +232,9 @@ async function firstKey(config: Config): Promise<boolean> {
 /** Serves until SIGTERM or SIGINT. Gives the exit status. Throws ConfigError before anything is started. */
 export async function supervise(config: Config): Promise<number> {
   await checkedForServing(config);
+  let supervisor: Supervisor | undefined;
+  // Before the lock says whom to signal: without it the signal would end the process
+  process.on("SIGHUP", () => supervisor?.reload());
   const lock = lockState(config.state_dir);
   const server = net.createServer({ pauseOnConnect: true, noDelay: true });
   try {
@@ -248,13 +251,13 @@ export async function supervise(config: Config): Promise<number> {
       );
       tellPeople(config, url, newKey);
     };
-    const supervisor = new Supervisor(config, url, log, { onOpen, onClosing: () => server.close() });
-    server.on("connection", (socket) => supervisor.connect(socket));
-    process.on("SIGTERM", () => supervisor.stop());
-    process.on("SIGINT", () => supervisor.stop());
-    process.on("SIGHUP", () => supervisor.reload());
-    supervisor.start();
-    return await supervisor.finished;
+    const supervising = new Supervisor(config, url, log, { onOpen, onClosing: () => server.close() });
+    supervisor = supervising;
+    server.on("connection", (socket) => supervising.connect(socket));
+    process.on("SIGTERM", () => supervising.stop());
+    process.on("SIGINT", () => supervising.stop());
+    supervising.start();
+    return await supervising.finished;
   } finally {
     server.close();
     lock.release();

@@ -1,7 +1,9 @@
 import { Registry } from "prom-client";
 import t from "tap";
-import { createEngine } from "../src/engine.js";
+import { int, type ModelDescription } from "../scripts/lib/onnx-model.js";
+import { createEngine, type Tensor } from "../src/engine.js";
 import { registerEngineMetrics } from "../src/engine-metrics.js";
+import type { EngineStats } from "../src/engine-stats.js";
 import { RadserveError } from "../src/errors.js";
 import {
   heatmap,
@@ -72,12 +74,95 @@ t.test("where batches pay, many images run together, and each gets what it gets 
     together.map((result) => result.rawSha256),
     alone,
   );
+  const feeds = seeds.map((seed) => {
+    const data = new Uint8Array(Float32Array.from({ length: HEAVY_SIDE }, (_, i) => (i * seed) % 7).buffer);
+    return { name: "x", dtype: "float32" as const, shape: [1, 1, 1, HEAVY_SIDE], data };
+  });
+  const run = async (feed: (typeof feeds)[number]) => (await engine.runTensors(id, [feed]))[0]!;
+  const apart: Tensor[] = [];
+  for (const feed of feeds) apart.push(await run(feed));
+  // On a busy machine each may be done before the next has come
+  let runs = feeds.length;
+  for (let round = 0; round < 50 && runs === feeds.length; round++) {
+    const before = total(statsOf(id)!.batchSizes);
+    const joined = await Promise.all(feeds.map(run));
+    const same = joined.every(({ data }, i) => Buffer.compare(data, apart[i]!.data) === 0);
+    t.ok(same, "raw tensors, too");
+    t.match(joined[3], { name: apart[3]!.name, shape: apart[3]!.shape });
+    runs = total(statsOf(id)!.batchSizes) - before;
+  }
+  t.ok(runs < feeds.length, "in batches");
+  await t.rejects(engine.runTensors(id, [{ ...feeds[0]!, name: "y" }]), { code: "internal" });
   const stats = statsOf(id)!;
   t.ok(total(stats.batchSizes) > (stats.batchSizes.counts[0] ?? 0), "some of more than one");
   t.ok(total(stats.transferSeconds) > 0);
   t.equal(engine.stats().parked, 0);
   await engine.unload(id);
   t.equal(statsOf(id), undefined, "its memory is back");
+});
+
+t.test("batches are no larger than gives the bits of an image alone, whatever their size", async (t) => {
+  const odd: ModelDescription = {
+    ...heavy,
+    name: "odd",
+    initializers: [
+      ...(heavy.initializers ?? []),
+      { name: "three", dtype: "int64", shape: [1], data: [3] },
+      { name: "first", dtype: "int64", shape: [1], data: [0] },
+    ],
+    // Three at a time are answered otherwise
+    nodes: [
+      { op: "MatMul", inputs: ["x", "w"], outputs: ["product"] },
+      { op: "Shape", inputs: ["x"], outputs: ["sides"] },
+      { op: "Gather", inputs: ["sides", "first"], outputs: ["count"] },
+      { op: "Equal", inputs: ["count", "three"], outputs: ["is_three"] },
+      { op: "Cast", inputs: ["is_three"], outputs: ["more"], attributes: { to: int(1) } },
+      { op: "Add", inputs: ["product", "more"], outputs: ["y"] },
+    ],
+  };
+  const { id } = await engine.load(
+    loadOptions(writeModel(folder, odd), {
+      name: "odd",
+      inputs: [{ ...input, size: { kind: "fixed", height: 1, width: HEAVY_SIDE } }],
+      outputs: [heatmap],
+      batching: { max: 8 },
+    }),
+  );
+  const [bucket] = statsOf(id)!.buckets;
+  if (bucket === undefined) t.comment("batches do not pay on this machine");
+  else t.ok(bucket.cap <= 2, `${bucket.cap}`);
+  const one = async (seed: number) => (await engine.infer(id, [image(seed)], {})).rawSha256;
+  const alone = [await one(1), await one(2), await one(3)];
+  for (let round = 0; round < 10; round++) t.strictSame(await Promise.all([one(1), one(2), one(3)]), alone);
+  await engine.unload(id);
+});
+
+t.test("whether batches give the same bits is asked with numbers, of whole types too", async (t) => {
+  const twice: ModelDescription = {
+    ...heavy,
+    name: "twice",
+    inputs: [{ name: "x", dtype: "uint8", shape: ["n", 1, 1, HEAVY_SIDE] }],
+    initializers: [...(heavy.initializers ?? []), { name: "first", dtype: "int64", shape: [1], data: [0] }],
+    // As many times as much as there are images: of zeros that is zero
+    nodes: [
+      { op: "Cast", inputs: ["x"], outputs: ["values"], attributes: { to: int(1) } },
+      { op: "MatMul", inputs: ["values", "w"], outputs: ["product"] },
+      { op: "Shape", inputs: ["x"], outputs: ["sides"] },
+      { op: "Gather", inputs: ["sides", "first"], outputs: ["count"] },
+      { op: "Cast", inputs: ["count"], outputs: ["times"], attributes: { to: int(1) } },
+      { op: "Mul", inputs: ["product", "times"], outputs: ["y"] },
+    ],
+  };
+  const { id } = await engine.load(
+    loadOptions(writeModel(folder, twice), {
+      name: "twice",
+      inputs: [{ ...input, dtype: "uint8", size: { kind: "fixed", height: 1, width: HEAVY_SIDE } }],
+      outputs: [heatmap],
+      batching: { max: 8 },
+    }),
+  );
+  t.match(statsOf(id), { batched: false, buckets: [] });
+  await engine.unload(id);
 });
 
 t.test("what waits in a batch is cancelled and keeps its deadline", async (t) => {
@@ -120,23 +205,60 @@ t.test("a refusal says how many seconds to wait, and is counted by its reason", 
   await Promise.allSettled(given);
 });
 
-t.test("figures for Prometheus: histograms add up, labels are models, classes and reasons", async (t) => {
+t.test(
+  "figures for Prometheus: histograms add up, labels are models, shapes, classes and reasons",
+  async (t) => {
+    const { id } = await load(1);
+    await engine.infer(id, [image(1)], { priority: "bulk" });
+    const registry = new Registry();
+    registerEngineMetrics(registry, () => engine.stats());
+    const text = await registry.metrics();
+    t.match(text, /radserve_engine_wait_seconds_bucket\{model="heavy-1",class="bulk",le="\+Inf"\} 1\n/);
+    t.match(text, /radserve_engine_wait_seconds_count\{model="heavy-1",class="bulk"\} 1\n/);
+    t.match(text, /radserve_engine_queued\{model="heavy-1",class="stat"\} 0\n/);
+    t.match(text, /radserve_engine_inferences_total\{model="heavy-1",outcome="completed"\} 1\n/);
+    t.match(text, /radserve_engine_refused_total\{model="slow",reason="requests"\} 1\n/);
+    t.match(text, /# TYPE radserve_engine_run_seconds histogram/);
+    t.match(text, `\nradserve_engine_kept_run_bytes ${engine.stats().keptRunBytes}\n`);
+    const labels = new Set([...text.matchAll(/[{,](\w+)=/g)].map(([, label]) => label));
+    labels.delete("shape");
+    t.strictSame(
+      [...labels].sort(),
+      ["class", "le", "model", "outcome", "reason"],
+      "shapes where batches pay",
+    );
+    const counts = [...text.matchAll(/run_seconds_bucket\{model="heavy-1",le="[^"]+"\} (\d+)/g)].map(
+      ([, n]) => Number(n),
+    );
+    t.ok(counts.length > 10 && counts.every((n, i) => i === 0 || n >= counts[i - 1]!), "cumulative");
+  },
+);
+
+t.test("what was learned of each shape is told to Prometheus, too", async (t) => {
   const { id } = await load(1);
-  await engine.infer(id, [image(1)], { priority: "bulk" });
+  const [idle] = engine.stats().models.filter((model) => model.id === id);
+  const bucket = { waiting: 0, perRowSeconds: 0.5, switchSeconds: 0, sizes: [] };
+  const stats = (): EngineStats => ({
+    ...engine.stats(),
+    models: [
+      {
+        ...idle!,
+        name: "learned",
+        buckets: [
+          { ...bucket, rowShapes: [[1, 224, 224]], cap: 8, fixedSeconds: 0.25 },
+          { ...bucket, rowShapes: [[3, 64, 64], [7]], cap: 1, fixedSeconds: 0 },
+        ],
+      },
+    ],
+  });
   const registry = new Registry();
-  registerEngineMetrics(registry, () => engine.stats());
+  registerEngineMetrics(registry, stats);
   const text = await registry.metrics();
-  t.match(text, /radserve_engine_wait_seconds_bucket\{model="heavy-1",class="bulk",le="\+Inf"\} 1\n/);
-  t.match(text, /radserve_engine_wait_seconds_count\{model="heavy-1",class="bulk"\} 1\n/);
-  t.match(text, /radserve_engine_queued\{model="heavy-1",class="stat"\} 0\n/);
-  t.match(text, /radserve_engine_inferences_total\{model="heavy-1",outcome="completed"\} 1\n/);
-  t.match(text, /radserve_engine_refused_total\{model="slow",reason="requests"\} 1\n/);
-  t.match(text, /# TYPE radserve_engine_run_seconds histogram/);
-  t.match(text, `\nradserve_engine_kept_run_bytes ${engine.stats().keptRunBytes}\n`);
-  const labels = new Set([...text.matchAll(/[{,](\w+)=/g)].map(([, label]) => label));
-  t.strictSame([...labels].sort(), ["class", "le", "model", "outcome", "reason"]);
-  const counts = [...text.matchAll(/run_seconds_bucket\{model="heavy-1",le="[^"]+"\} (\d+)/g)].map(([, n]) =>
-    Number(n),
-  );
-  t.ok(counts.length > 10 && counts.every((n, i) => i === 0 || n >= counts[i - 1]!), "cumulative");
+  const value = (name: string, shape: string) =>
+    new RegExp(`\nradserve_engine_${name}\\{model="learned",shape="${shape}"\\} (\\S+)`).exec(text)?.[1];
+  t.equal(value("largest_batch", "1x224x224"), "8");
+  t.equal(value("largest_batch", "3x64x64,7"), "1");
+  t.equal(value("batch_row_seconds", "1x224x224"), "0.5");
+  t.equal(value("batch_fixed_seconds", "1x224x224"), "0.25");
+  t.equal(value("switch_seconds", "3x64x64,7"), "0");
 });

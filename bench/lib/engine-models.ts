@@ -46,7 +46,7 @@ function manifestOf(name: Network, sha256: string, version: string): object {
         labels: Array.from({ length: LABELS }, (_, i) => ({ label: `label ${i}`, threshold: 0.5 })),
       },
     ],
-    batching: { max: 8 },
+    batching: { max: 32 },
     execution: { providers: ["cuda", "cpu"], precision: "float32" },
     results: { outputs: ["json"] },
   };

@@ -11,9 +11,6 @@
 //   or 99) from
 //                                                        MODEL; writes or, with level 0, reads the optimised
 //                                                        model
-//
-// Needs nothing but the runtime, so that it can be compiled by hand:
-//   g++ -std=c++20 -O2 raw_ort.cc -I HEADERS libonnxruntime.so.1 -o raw_ort
 #include <onnxruntime_cxx_api.h>
 
 #include <algorithm>

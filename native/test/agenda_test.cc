@@ -504,6 +504,33 @@ TEST("time of a device counts as a wait of its own") {
   }
   for (int i = 0; i < 10; ++i) agenda.Add(MakeJob(Priority::kRoutine, 1), now);
   CHECK(agenda.ExpectedWait(Priority::kRoutine, now) == 800ms);
+  for (int i = 0; i < 4; ++i) agenda.Park(agenda.Next(now), now);
+  CHECK(agenda.ExpectedWait(Priority::kRoutine, now) == 800ms);
+}
+END;
+
+TEST("a model is charged what it took, though its device was expected to take something else meanwhile") {
+  Agenda agenda({.threads = 8, .items = 100}, {});
+  const Time now(1h);
+  const auto begin = [&](uint64_t flow, Clock::duration device) {
+    auto job = MakeJob(Priority::kRoutine, flow);
+    job->device = device;
+    agenda.Add(job, now);
+  };
+  const auto started = [&] { return agenda.Next(now); };
+  // Eight of one model start while nothing is known, and each takes a second of the device.
+  for (int i = 0; i < 8; ++i) begin(1, 1s);
+  std::vector<EntryPtr> running;
+  for (int i = 0; i < 8; ++i) running.push_back(started());
+  // The other model has had nothing yet, and has eight of half a second.
+  for (int i = 0; i < 8; ++i) begin(1, 1s);
+  for (int i = 0; i < 8; ++i) begin(2, 500ms);
+  for (const EntryPtr& entry : running) agenda.Finish(entry, true, now);
+  for (int i = 0; i < 8; ++i) {
+    const EntryPtr entry = started();
+    EQUAL(entry->task->flow, 2u);
+    agenda.Finish(entry, true, now);
+  }
 }
 END;
 

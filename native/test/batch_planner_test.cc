@@ -197,6 +197,30 @@ TEST("what does not fit is split, and larger batches are not tried again") {
   CHECK(planner.empty());
 }
 END;
+TEST("a shape whose every run fails keeps no other from its turn") {
+  BatchPlanner planner;
+  planner.AddModel(1, 8);
+  const auto key = [](int64_t side) { return BucketKey{1, {{1, side, side}}}; };
+  Time now(1h);
+  uint64_t id = 0;
+  const auto add = [&](int64_t side) {
+    now += 1ms;
+    planner.Add({++id, key(side), Priority::kRoutine, std::nullopt, now});
+  };
+  add(5);
+  add(5);
+  add(7);
+  bool turn = false;
+  for (int runs = 0; runs < 10 && !turn; ++runs) {
+    const auto plan = planner.Next(now);
+    turn = plan.batch->key == key(7);
+    planner.Failed(*plan.batch);
+    add(5);
+    add(5);
+  }
+  CHECK(turn);
+}
+END;
 
 // ---- Random steps against a list.
 
@@ -279,6 +303,11 @@ class Walk {
         planner_.Add(row);
         waiting_.emplace(row.id, row);
       }
+      return;
+    }
+    if (Pick(20) == 0) {
+      planner_.Failed(batch);
+      for (const Row& row : batch.rows) CHECK(answered_.insert(row.id).second);
       return;
     }
     planner_.Done(

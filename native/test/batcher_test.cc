@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <latch>
 #include <random>
 #include <semaphore>
@@ -169,6 +170,58 @@ TEST("what waits or runs when it ends is told so") {
   place.batcher.reset();
   EQUAL(waiting.Outcome(), "shutting_down");
   EQUAL(place.holder->Outcome(), "shutting_down");
+}
+END;
+
+TEST("images of one size that all fail keep none of another size from its turn") {
+  Place place;
+  Ended other(3, 2);
+  std::vector<std::unique_ptr<Ended>> failing;
+  std::atomic<int> failed = 0;
+  std::binary_semaphore all_failed{0};
+  std::function<void()> submit = [&] {
+    failing.push_back(std::make_unique<Ended>(-1.0F, 1));
+    failing.back()->row->done = [&] {
+      // At once the next one, so that there is always another
+      const int count = ++failed;
+      if (count < 200) submit();
+      if (count == 201) all_failed.release();
+    };
+    place.batcher->Submit(failing.back()->row);
+  };
+  place.Hold();
+  submit();
+  submit();
+  place.batcher->Submit(other.row);
+  int before = 0;
+  other.row->done = [&, done = other.row->done] {
+    before = failed;
+    done();
+  };
+  place.Release();
+  EQUAL(other.Outcome(), "6");
+  CHECK(before < 20);
+  all_failed.acquire();
+}
+END;
+
+TEST("a batch that was about to start when it ends is asked to stop, and so is each of its rows alone") {
+  Place place;
+  place.batcher->Warm(Ended(0).row, {});
+  place.Hold();
+  std::vector<std::unique_ptr<Ended>> rows;
+  for (int i = 0; i < 8; ++i) {
+    rows.push_back(std::make_unique<Ended>(i == 0 ? -1.0F : static_cast<float>(i)));
+    place.batcher->Submit(rows.back()->row);
+  }
+  // The first of them fails alone; while it is told so, everything ends.
+  rows[0]->row->done = [&, done = rows[0]->row->done] {
+    CHECK(!place.batcher->Stop(0ms));
+    done();
+  };
+  place.Release();
+  EQUAL(rows[0]->Outcome(), "output_invalid");
+  for (size_t i = 1; i < rows.size(); ++i) EQUAL(rows[i]->Outcome(), "shutting_down");
 }
 END;
 

@@ -183,6 +183,21 @@ TEST("the highest channel is that of each pixel's own interpolated values") {
 }
 END;
 
+TEST("channels as high as floats go are told apart as each pixel's own values are, though these overflow") {
+  std::mt19937 random(14);
+  constexpr float kMost = std::numeric_limits<float>::max();
+  for (int round = 0; round < 2000; ++round) {
+    Scene s = AnyScene(random, 3);
+    const float levels[] = {0.999F * kMost, kMost, -kMost};
+    for (size_t i = 0; i < s.values.size(); ++i) s.values[i] = levels[i / s.samples()];
+    const Maps maps = MapsOf(s);
+    std::vector<uint8_t> mask;
+    ProjectHighest(maps, s.rows, s.columns, mask, nullptr);
+    CHECK(mask == HighestOf(s, s.All()));
+  }
+}
+END;
+
 TEST("labels go to the pixels whose centres they hold") {
   std::mt19937 random(13);
   for (int round = 0; round < 500; ++round) {

@@ -2,10 +2,15 @@
 
 #include <unistd.h>
 
+#include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <set>
 
+#include "../session_device.h"
+#include "../session_state.h"
 #include "check.h"
 #include "onnx.h"
 
@@ -22,6 +27,7 @@ using radserve::SessionSettings;
 using radserve::Tensor;
 using radserve::test::CodeOf;
 using radserve::test::OneNode;
+using radserve::test::Zeros;
 
 const std::vector<std::string> kOutputs = {"y"};
 
@@ -36,6 +42,15 @@ std::unique_ptr<Session> Load(const std::string& model, int threads = 2) {
   auto session = std::make_unique<Session>(path, settings, "model_unavailable");
   std::filesystem::remove(path);
   return session;
+}
+
+/// The bucket of a GPU in plain memory.
+std::unique_ptr<Bucket> Bound(const std::string& model, int64_t capacity, const std::vector<int64_t>& row) {
+  auto state = std::make_shared<radserve::SessionState>();
+  state->graph = Load(model)->graph();
+  state->narrow.emplace(radserve::Env(), model.data(), model.size(), Ort::SessionOptions());
+  return MakeBoundBucket(state, capacity, {row}, kOutputs,
+                         Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault));
 }
 
 void Fill(Bucket& bucket, int64_t row, float first) {
@@ -108,6 +123,48 @@ TEST("outputs that are no rows are refused in batches, and whole without") {
 }
 END;
 
+TEST("a bound bucket gives each row its own, batch after batch, and pads with zeros") {
+  const auto bucket = Bound(OneNode("Softmax", {"x"}, {0, 1}, {0, 1}, "axis", 0), 4, {1});
+  const auto run = [&](int64_t rows, float first) {
+    for (int64_t row = 0; row < rows; ++row) Fill(*bucket, row, first + static_cast<float>(row));
+    bucket->Run(rows, {});
+    return Row(*bucket, rows - 1);
+  };
+  const std::vector<float> alone = run(1, 2);
+  NEAR(alone.at(0), std::exp(2.0) / (std::exp(2.0) + 3), 1e-6);
+  const std::vector<Tensor> taken = bucket->TakeRow(0);
+  CHECK(run(4, 0) != alone);
+  CHECK(run(1, 2) == alone);
+  CHECK(taken.at(0).shape == (std::vector<int64_t>{1, 1}) && AsFloats(taken[0]) == alone);
+}
+END;
+
+TEST("what a bound bucket finds may change in number from run to run") {
+  // Without an axis the batch is not the first side, whether the graph gives that a name or not.
+  for (const std::vector<int64_t>& y : {std::vector<int64_t>{-1}, {0, -1}}) {
+    const std::string attribute = y.size() == 1 ? "" : "axis";
+    const auto bucket = Bound(OneNode("Unique", {"x"}, {0, 4}, y, attribute, 1), 1, {4});
+    for (const std::vector<float>& row : {std::vector<float>{1, 2, 2, 3}, {5, 5, 5, 5}, {1, 2, 3, 4}}) {
+      std::memcpy(bucket->Row(0, 0).data(), row.data(), 4 * sizeof(float));
+      bucket->Run(1, {});
+      const std::set<float> different(row.begin(), row.end());
+      CHECK(Row(*bucket, 0) == std::vector<float>(different.begin(), different.end()));
+    }
+  }
+}
+END;
+
+TEST("a bound bucket that failed goes on") {
+  const auto bucket = Bound(OneNode("Add", {"x", "x"}, {0, 1}, {0, 1}), 2, {1});
+  std::stop_source source;
+  source.request_stop();
+  Fill(*bucket, 0, 3);
+  EQUAL(CodeOf([&] { bucket->Run(1, source.get_token()); }), "internal");
+  bucket->Run(1, {});
+  EQUAL(Row(*bucket, 0).at(0), 6.0F);
+}
+END;
+
 TEST("batches that the graph does not take are refused") {
   const auto session = Load(OneNode("Add", {"x", "x"}, {1, 2, 2}, {1, 2, 2}));
   EQUAL(CodeOf([&] { session->MakeBucket(2, {{2, 2}}, kOutputs); }), "bad_request");
@@ -130,12 +187,67 @@ TEST("a run that is asked to stop before it starts gives no result") {
 }
 END;
 
+TEST("a device keeps no more places than their inputs may take, and gives those of a model back") {
+  const auto session = Load(OneNode("Add", {"x", "x"}, {0, 0}, {0, 0}));
+  radserve::SessionDevice device(1000);
+  radserve::RunStats stats;
+  for (const uint64_t model : {1, 2}) device.AddModel(model, {session.get(), kOutputs, &stats});
+  const auto run = [&](uint64_t model, int64_t side, int64_t capacity) {
+    auto row = std::make_shared<radserve::BatchRow>();
+    row->key = {model, {{side}}};
+    row->inputs = {radserve::MakeTensor("x", radserve::Dtype::kFloat32, {1, side})};
+    row->inputs[0].data[3] = std::byte{0x40};
+    const auto result = device.Run(capacity, std::span(&row, 1), {});
+    CHECK(AsFloats(result.outputs.at(0).at(0)).at(0) == 4.0F);
+  };
+  run(1, 10, 4);
+  run(1, 20, 4);
+  run(2, 30, 4);
+  EQUAL(device.bytes(), size_t{960});
+  run(1, 10, 4);
+  EQUAL(device.bytes(), size_t{960});
+  run(2, 25, 1);
+  // The place of 20, which was not used for longest, made room.
+  EQUAL(device.bytes(), size_t{740});
+  run(2, 500, 1);
+  EQUAL(device.bytes(), size_t{2000});
+  run(1, 10, 1);
+  EQUAL(device.bytes(), size_t{40});
+  device.RemoveModel(1);
+  EQUAL(device.bytes(), size_t{0});
+}
+END;
+
+TEST("what a large run took is given back") {
+  const auto session = Load(OneNode("Add", {"x", "x"}, {0, 1024}, {0, 1024}));
+  const auto run = [&](int64_t rows) {
+    const Tensor feed = radserve::MakeTensor("x", radserve::Dtype::kFloat32, {rows, 1024});
+    session->Run(std::span(&feed, 1), kOutputs, true, {});
+    return session->Memory().at(0).bytes;
+  };
+  constexpr size_t kLarge = size_t{32} << 20;
+  CHECK(run(1) < kLarge);
+  CHECK(run(8192) >= kLarge);
+  CHECK(run(1) >= kLarge);
+  const Tensor feed = radserve::MakeTensor("x", radserve::Dtype::kFloat32, {1, 1024});
+  session->GiveBack(std::span(&feed, 1), kOutputs);
+  CHECK(run(1) < kLarge / 4);
+}
+END;
+
 TEST("one session with one thread, two with more; both say what they hold") {
   const std::string model = OneNode("Add", {"x", "x"}, {0, 1}, {0, 1});
   EQUAL(Load(model, 1)->Memory().size(), size_t{1});
-  const auto memory = Load(model, 2)->Memory();
+  const std::string heavy =
+      OneNode("MatMul", {"x", "w"}, {0, 1024}, {0, 1024}, "", 0, Zeros("w", {1024, 1024}));
+  const auto memory = Load(heavy, 2)->Memory();
   EQUAL(memory.size(), size_t{2});
   CHECK(memory[0].wide && !memory[1].wide);
+  constexpr size_t kWeights = size_t{4} << 20;
+  for (const auto& session : memory) {
+    CHECK(session.bytes >= kWeights);
+    CHECK(session.bytes < kWeights + kWeights / 2);
+  }
 }
 END;
 

@@ -7,6 +7,7 @@ import { answerSchema } from "../../src/results/receipt.js";
 import { makePlace, root, startServer, withoutAddon } from "../support/server.js";
 
 const slice = path.join(root, "../shared/dicom/ct-series-chest/000021.dcm");
+const cine = path.join(root, "../shared/dicom/jpeg50-us-ybr422-30frame.dcm");
 const skip = withoutAddon || (existsSync(slice) ? false : "../shared/dicom is not there");
 
 t.test("single inference", { skip }, async (t) => {
@@ -111,6 +112,30 @@ t.test("single inference", { skip }, async (t) => {
     request.once("finish", () => setImmediate(() => request.destroy()));
     await server.logged((line) => line["request_id"] === "leaves" && line["status"] === 499);
     t.equal((await server.post("/single_inference", body)).status, 200);
+  });
+
+  await t.test("an image whose client has gone is stopped at its next frame, wherever it was", async (t) => {
+    copyFileSync(cine, path.join(place.input, "cine.dcm"));
+    const folder = path.join(place.output, "gone");
+    const request = http.request(`${server.url}/single_inference`, {
+      method: "POST",
+      headers: { Authorization: server.token, "Content-Type": "application/json" },
+    });
+    request
+      .on("error", () => undefined)
+      .end(
+        JSON.stringify({
+          input_image_path: path.join(place.input, "cine.dcm"),
+          output_folder_path: folder,
+          outputs: ["json"],
+        }),
+      );
+    const running = async () =>
+      /\nradserve_inferences_running (\d+)/.exec(await (await fetch(`${server.url}/metrics`)).text())?.[1];
+    while ((await running()) === "0") continue;
+    request.destroy();
+    while ((await running()) !== "0") continue;
+    t.notOk(existsSync(path.join(folder, "cine.dcm.json")));
   });
 
   await t.test("many at once: each its own answer", async (t) => {

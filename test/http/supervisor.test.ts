@@ -1,8 +1,9 @@
 /** Crashes, restarts and stops, with real processes and signals. */
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import net from "node:net";
 import path from "node:path";
 import t from "tap";
+import { copyModel } from "../lib/manifests.js";
 import { makePlace, radserve, startServer, withoutAddon } from "../support/server.js";
 
 const isAlive = (pid: number) =>
@@ -75,6 +76,35 @@ t.test("a reload says which models failed", { skip: withoutAddon }, async (t) =>
   });
   const models = await fetch(`${server.url}/models`, { headers: { Authorization: server.token } });
   t.match(await models.json(), { problems: [{ name: "broken", error: { error: "model_unavailable" } }] });
+  t.equal(await server.stop(), 0);
+});
+
+t.test("models reload: by command, with what came of it", { skip: withoutAddon }, async (t) => {
+  const place = makePlace();
+  t.match(await radserve(place, "models", "reload"), {
+    status: 2,
+    stderr: /RADSERVE_STATE_DIR: .* found none/,
+  });
+  const server = await startServer(place);
+  await server.logged(({ msg }) => msg === "models loaded");
+  const models = path.join(place.directory, "models");
+  copyModel(models, "ct-tissue", "tissue");
+  const first = await radserve(place, "models", "reload");
+  t.match(first, { status: 0, stdout: "added\ttissue\n" });
+  writeFileSync(path.join(models, "tissue", "model.onnx"), "another graph");
+  const broken = await radserve(place, "models", "reload");
+  t.equal(broken.status, 1);
+  t.match(broken.stdout, /^failed\ttissue: Model tissue: model\.onnx: .* The version before goes on\.\n$/);
+  const again = await radserve(place, "models", "reload", "--json");
+  t.match(JSON.parse(again.stdout), { added: [], unchanged: [], failed: [{ name: "tissue", kept: true }] });
+  rmSync(path.join(models, "tissue"), { recursive: true });
+  t.match(await radserve(place, "models", "reload"), { status: 0, stdout: "removed\ttissue\n" });
+  t.equal((await fetch(`${server.url}/health/ready`)).status, 200);
+  rmSync(models, { recursive: true });
+  t.match(await radserve(place, "models", "reload"), {
+    status: 1,
+    stderr: /Expected a readable folder of models/,
+  });
   t.equal(await server.stop(), 0);
 });
 
