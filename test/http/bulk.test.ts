@@ -190,6 +190,8 @@ t.test("bulk inference", { skip: withoutAddon }, async (t) => {
       ["prototype", '{"__proto__": {}}', /Expected a JSON object; found a field named "__proto__"/],
       ["disguised prototype", '{"_\\u005fpr\\u006fto__": {}}', /field named "__proto__"/],
       ["null", "null", /found null/],
+      ["a key with NUL", { ...folders, idempotency_key: "\0" }, /idempotency_key: Expected text without NUL/],
+      ["half a character", { ...folders, output_folder_path: out("x\ud800") }, /Expected text without NUL/],
       ["unknown", { ...folders, output_folder: "/x" }, /output_folder: Unknown field/],
       ["both", { ...folders, items: [] }, /items/],
       ["a file", { ...folders, input_folder_path: at("list", "1.dcm") }, /name a folder; found a file/],
