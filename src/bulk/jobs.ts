@@ -3,6 +3,7 @@ import type { Pool, PoolClient } from "pg";
 import { RadserveError } from "../errors.js";
 import type { OutputKind } from "../manifest.js";
 import { transaction } from "./database.js";
+import { UNREAD } from "./scan.js";
 import type { ITEM_STATES, Job } from "./schema.js";
 
 export type Counts = Job["counts"];
@@ -278,7 +279,7 @@ export function cancelJob(pool: Pool, owner: Owner, id: string): Promise<void> {
   });
 }
 
-/** Failed items wait again, as on their first day. */
+/** Failed items wait again, as on their first day; but for folders that were never read: those have no image yet. */
 export function retryJob(pool: Pool, owner: Owner, id: string): Promise<void> {
   return transaction(pool, async (client) => {
     const row = await locked(client, owner, id);
@@ -286,8 +287,8 @@ export function retryJob(pool: Pool, owner: Owner, id: string): Promise<void> {
     const { rowCount } = await client.query(
       `update radserve.item set state = 'queued', error = null, finished_at = null, attempts = 0, blame = 0,
          not_before = null, suspect = blame > 0
-       where job_id = $1 and state = 'failed' and result is null`,
-      [id],
+       where job_id = $1 and state = 'failed' and result is null and error->'details'->$2::text is null`,
+      [id, UNREAD],
     );
     if ((rowCount ?? 0) > 0)
       await client.query("update radserve.job set finished_at = null, counts = null where id = $1", [id]);

@@ -8,7 +8,7 @@ import path from "node:path";
 import { accepts } from "../accept.js";
 import { openPlain } from "../disk.js";
 import { errno } from "../errno.js";
-import { asRadserveError, RadserveError, type ErrorObject } from "../errors.js";
+import { asRadserveError, RadserveError, type ErrorCode, type ErrorObject } from "../errors.js";
 import type { ModelEntry } from "../models.js";
 import { openInput, type OpenedInput } from "../paths.js";
 import type { Roots } from "../roots.js";
@@ -35,6 +35,8 @@ export interface ScanOptions {
 }
 
 const LOOKED_AT_ONCE = 16;
+/** Among the details of an error of a scan. */
+export const UNREAD = "unread";
 
 type Looked =
   Found | { is: "own" } | { is: "link"; path: string } | { is: "slice"; path: string; slice: SliceHead };
@@ -80,8 +82,14 @@ async function enter({ folder, roots }: ScanOptions, here: string): Promise<Open
     if (here === "" || !(error instanceof RadserveError)) throw error;
     // Where all of it is away, no part of it is to blame
     await mustBeThere({ folder, roots });
-    return failed(here, error);
+    return unread(here, error.code, `${error.message} Nothing in this folder was read.`, error.details);
   }
+}
+
+/** What retrying cannot mend, because only another scan could find what there is. */
+function unread(at: string, code: ErrorCode, message: string, details: RadserveError["details"]): Failed {
+  const fix = "Send it as a new request once that is mended.";
+  return failed(at, new RadserveError(code, `${message} ${fix}`, { ...details, [UNREAD]: true }));
 }
 
 /** Throws where the folder itself is gone, or a mount point without its mount. */
@@ -134,7 +142,7 @@ async function* brokenNames(folder: OpenedInput, here: string): AsyncGenerator<F
     if (!isBroken(name.toString())) continue;
     const bytes = (text: string) => `\\x${Buffer.from(text, "latin1").toString("hex")}`;
     const told = name.toString("latin1").replace(/[^\x20-\x7e]/g, bytes);
-    yield failed(join(here, told), new RadserveError("bad_request", message));
+    yield unread(join(here, told), "bad_request", message, {});
   }
 }
 

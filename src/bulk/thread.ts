@@ -113,7 +113,7 @@ class Listener {
 }
 
 const models = new Models();
-const state: { parts?: Parts; fault?: unknown } = {};
+const state: { parts?: Parts; fault?: unknown; stopped: boolean } = { stopped: false };
 const closing = new AbortController();
 
 async function open(): Promise<Parts> {
@@ -158,6 +158,7 @@ const opened = (async () => {
     if (closing.signal.aborted) throw unavailable();
     try {
       const parts = await open();
+      if (state.stopped) parts.runner.stop();
       state.parts = parts;
       delete state.fault;
       return parts;
@@ -243,6 +244,7 @@ port.on("message", (message: ToThread) => {
       for (const { id, outcome } of message.items) void state.parts?.runner.land(id, outcome);
       break;
     case "stop":
+      state.stopped = true;
       state.parts?.runner.stop();
       break;
     case "close":

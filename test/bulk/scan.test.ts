@@ -6,6 +6,7 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import t, { type Test } from "tap";
 import { scanFolder, type Found } from "../../src/bulk/scan.js";
+import { retryJob } from "../../src/bulk/jobs.js";
 import { insertFound } from "../../src/bulk/scanner.js";
 import { migrate } from "../../src/bulk/migrations.js";
 import type { ModelEntry } from "../../src/models.js";
@@ -63,7 +64,7 @@ t.test("by content, in any encoding, whatever the name", async (t) => {
   mkdirSync(latin1("\xe4"));
   const found = await scan(folder);
   for (const name of ["M\\xfcller", "M\\xf6ller", "\\xe4"])
-    t.match(found.get(name), { error: { message: /name in UTF-8/ } });
+    t.match(found.get(name), { error: { message: /name in UTF-8.*new request/ } });
   t.strictSame(seen(found), {
     "M\\xf6ller": "failed",
     "M\\xfcller": "failed",
@@ -225,6 +226,20 @@ t.test("a scan that is repeated adds what is new and keeps what was", async (t) 
   ]);
   await pool.query("delete from radserve.item where index > 2");
   t.strictSame(await rows(), second);
+
+  symlinkSync("nowhere", at("dead.png"));
+  mkdirSync(Buffer.from(at("\xe4"), "latin1"));
+  t.ok(await insertFound(pool, id, [...(await scan(folder)).values()]));
+  await retryJob(pool, { subject: "x", admin: false }, id);
+  t.match(
+    new Map((await rows()).slice(3).map(({ input, state }) => [input, state])),
+    new Map([
+      ["dead.png", "queued"],
+      ["\\xe4", "failed"],
+    ]),
+    "a folder that was never read is no image to be tried",
+  );
+  await pool.query("delete from radserve.item where index > 2");
   await pool.query("update radserve.job set cancelled_at = now()");
   t.notOk(await insertFound(pool, id, [{ path: "d.png", is: "input" }]), "a cancelled job takes none");
   t.equal((await rows()).length, 3);
