@@ -13,6 +13,7 @@ import {
 } from "node:fs";
 import path from "node:path";
 import t from "tap";
+import { itemListSchema } from "../../src/bulk/schema.js";
 import { receiptSchema } from "../../src/results/receipt.js";
 import {
   bulkPlace,
@@ -153,6 +154,19 @@ t.test("bulk inference", { skip: withoutAddon }, async (t) => {
       { index: 2, state: "succeeded", receipt_path: out("list", "2.dcm.json") },
     ]);
     t.match(await items(id, "&state=failed"), [{ index: 1 }]);
+    const pages = async (query: string) => {
+      const seen: number[][] = [];
+      for (let cursor: string | null = ""; cursor !== null;) {
+        const next: string = cursor === "" ? "" : `&cursor=${cursor}`;
+        const { body } = await send("GET", `/bulk_inference/${id}/items?limit=1${query}${next}`);
+        const page = itemListSchema.parse(body);
+        seen.push(page.items.map(({ index }) => index));
+        cursor = page.next_cursor;
+      }
+      return seen;
+    };
+    t.strictSame(await pages(""), [[0], [1], [2]]);
+    t.strictSame(await pages("&state=succeeded"), [[0], [2]]);
     const refused = async (list: object[]) => send("POST", "/bulk_inference", { items: list });
     t.match(await refused([item("1.dcm"), { ...item("2.dcm"), input_image_path: "/etc/passwd" }]), {
       status: 403,
