@@ -56,10 +56,14 @@ type Path = string;
 type Done = ReturnType<typeof fs.renameSync>;
 
 /** @returns a descriptor, to be closed with `closeSync` */
-export const openDescriptor = either<[Path, string | number, number?], number>(
+export const openDescriptor = either<[Path | Buffer, string | number, number?], number>(
   fs.openSync,
   promisify(fs.open),
 );
+const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY } = fs.constants;
+/** For reading what was listed as a plain file: whatever lies there by now, no link is followed and no pipe waited for. */
+export const openPlain = (path: Path | Buffer): Promise<number> =>
+  openDescriptor(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 /** Writes the start of a file that is smaller than a page. */
 export const writeStart = either<[number, string], number>(
   (fd, text) => fs.writeSync(fd, text, 0),

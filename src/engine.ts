@@ -13,7 +13,6 @@ import {
 } from "./engine-checks.js";
 import { engineStatsSchema, type EngineStats } from "./engine-stats.js";
 import { inferenceOf, loadAddon, type Addon } from "./engine-native.js";
-import { release } from "./engine-pixels.js";
 import { nativeInput, nativeOutput } from "./engine-specs.js";
 import { asRadserveError, ERRORS, RadserveError, type ErrorCode } from "./errors.js";
 import type { Interpretation, PixelFormat, VolumeGeometry } from "./image.js";
@@ -328,10 +327,7 @@ class NativeEngine implements Engine {
       if (geometry !== undefined) checkGeometry(geometry);
       const dump = options.dump === true;
       const given = { priority, timeoutMs, cancelId, dump, thresholds, geometry };
-      const native = await this.#addon.infer(id, planes, given);
-      const result = inferenceOf(native);
-      for (const bytes of native.raw ?? []) release(bytes);
-      return result;
+      return inferenceOf(await this.#addon.infer(id, planes, given));
     });
   }
 

@@ -18,10 +18,11 @@ import path from "node:path";
 import { z } from "zod";
 import { ConfigError } from "./config.js";
 import { errno } from "./errno.js";
+import { startIn } from "./process-start.js";
 
 const holderSchema = z.object({
   pid: z.int(),
-  /** When the process started, in clock ticks since boot: tells a process from a later one with its number. */
+  /** When the process started. */
   started: z.string(),
   boot: z.string(),
   host: z.string(),
@@ -34,9 +35,7 @@ const SILENCE_MS = 30_000;
 
 function startOf(pid: number): string | undefined {
   try {
-    const text = readFileSync(`/proc/${pid}/stat`, "utf8");
-    // The second field is the command in parentheses and may hold anything; the start time is the 22nd (proc(5)).
-    return text.slice(text.lastIndexOf(")") + 2).split(" ")[19];
+    return startIn(readFileSync(`/proc/${pid}/stat`, "utf8"));
   } catch {
     return undefined;
   }

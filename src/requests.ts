@@ -7,7 +7,16 @@ import { found, problemsOf } from "./validation.js";
 const LONGEST_TIMEOUT_MS = 3_600_000;
 const MOST_ITEMS = 10_000;
 
-const clientPath = z.string().min(1).max(4096);
+/** Text that PostgreSQL and the file system can keep as it is. */
+const text = (longest: number) =>
+  z
+    .string()
+    .min(1)
+    .max(longest)
+    .refine((given) => !/[\0\p{Surrogate}]/u.test(given), {
+      message: "Expected text without NUL bytes and halves of surrogate pairs",
+    });
+const clientPath = text(4096);
 const inputImagePath = clientPath.describe(
   "Absolute path, or one that path_map translates, of a file or of a folder that holds one series",
 );
@@ -62,7 +71,7 @@ export const bulkRequestSchema = z
       .optional()
       .describe("Instead of the two folders"),
     ...choice,
-    idempotency_key: z.string().min(1).max(200).optional(),
+    idempotency_key: text(200).optional(),
   })
   .superRefine((body, context) => {
     const folders = body.input_folder_path !== undefined || body.output_folder_path !== undefined;

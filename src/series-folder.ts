@@ -1,9 +1,11 @@
 /** A folder that holds one series, read within bounds and only through its held descriptor. */
-import { constants } from "node:fs";
-import { lstat, open, readdir } from "node:fs/promises";
+import { closeSync, fstatSync } from "node:fs";
+import { lstat, readdir } from "node:fs/promises";
+import { readStart } from "./descriptor.js";
 import { isDicom } from "./dicom/file.js";
 import { seriesFile, seriesImage, type LeftOut, type SeriesFile } from "./dicom/series.js";
 import { seriesInvalid } from "./dicom/volume.js";
+import { openPlain } from "./disk.js";
 import { errno } from "./errno.js";
 import { RadserveError } from "./errors.js";
 import type { Image, Warning } from "./image.js";
@@ -108,25 +110,19 @@ async function readEntry(path: Buffer, budget: { left: number; most: number }): 
   return "code" in found ? { leftOut: found } : { file: found };
 }
 
-/**
- * The bytes of a DICOM file; undefined where its head is none. Opened without following a link: what lay there as a
- * plain file is read, or nothing.
- */
+/** The bytes of a DICOM file; undefined where its head is none. */
 async function readRegular(path: Buffer, admit: (size: number) => void): Promise<Uint8Array | undefined> {
-  const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY } = constants;
-  const handle = await open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY).catch((error: unknown) => {
+  const fd = await openPlain(path).catch((error: unknown) => {
     throw unreadable(error);
   });
   try {
-    const facts = await handle.stat();
+    const facts = fstatSync(fd);
     if (!facts.isFile()) throw changed();
-    const head = Buffer.alloc(HEAD_BYTES);
-    const { bytesRead } = await handle.read(head, 0, HEAD_BYTES, 0);
-    if (!isDicom(head.subarray(0, bytesRead))) return undefined;
+    if (!isDicom(await readStart(fd, HEAD_BYTES))) return undefined;
     admit(facts.size);
-    return await readWhole(handle.fd);
+    return await readWhole(fd);
   } finally {
-    await handle.close();
+    closeSync(fd);
   }
 }
 

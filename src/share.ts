@@ -4,7 +4,7 @@
  * for it, and nothing is written where the mark is missing. The mark lies on the share itself: it holds on every box
  * and under every mount, also for a box on which the folder is no mount point, and whatever device it gets next time.
  */
-import { lstat, readFile } from "node:fs/promises";
+import { lstat, opendir, readFile } from "node:fs/promises";
 import { errno } from "./errno.js";
 import { RadserveError } from "./errors.js";
 import { explained, syncFolder, writeDurably } from "./results/files.js";
@@ -40,6 +40,18 @@ export async function isMarked(folder: string): Promise<boolean> {
     () => true,
     () => false,
   );
+}
+
+/** False for a folder that is gone, cannot be read, or is empty, as a mount point without its mount is. */
+export async function holdsSomething(folder: string): Promise<boolean> {
+  try {
+    const open = await opendir(folder);
+    const first = await open.read();
+    await open.close();
+    return first !== null;
+  } catch {
+    return false;
+  }
 }
 
 /** What is said where the mark is missing at the moment of writing. */

@@ -238,5 +238,6 @@ t.test("the command", { skip: needs(ADDON) }, async (t) => {
   t.equal(receiptText(receiptSchema.parse(JSON.parse(text))), text);
 
   t.equal(command("verify", join(folder, "nothing.json")).status, 2);
+  t.match(command("verify", folder), { status: 2, stderr: /found a folder. Name one of the receipts/ });
   t.equal(command("verify").status, 2);
 });

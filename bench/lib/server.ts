@@ -17,6 +17,7 @@ import { placeOf } from "../../src/bulk/postgres/place.js";
 import { postmasterOf } from "../../src/bulk/postgres/process.js";
 import { commandOf, descendants } from "../../test/crash/lib/processes.js";
 import { removePlace } from "../../test/support/postgres.js";
+import { sum } from "./statistics.js";
 
 export const root = fileURLToPath(new URL("../../..", import.meta.url));
 const cli = join(root, "dist/src/main.js");
@@ -45,10 +46,10 @@ async function freePort(): Promise<number> {
 /** MiB that the server's processes hold. */
 export function memoryOf(server: BenchServer): number {
   const own = server.process.pid!;
-  return [own, ...descendants(own)]
-    .filter((pid) => commandOf(pid)[0] === process.execPath)
-    .map((pid) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1] ?? 0) / 1024)
-    .reduce((a, b) => a + b, 0);
+  const processes = [own, ...descendants(own)].filter((pid) => commandOf(pid)[0] === process.execPath);
+  const resident = (pid: number) =>
+    Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1] ?? 0) / 1024;
+  return sum(processes.map(resident));
 }
 
 export async function startServer(settings: Record<string, string> = {}): Promise<BenchServer> {

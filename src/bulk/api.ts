@@ -7,6 +7,7 @@ import {
   cancelJob,
   findJob,
   holdJob,
+  LONELY_MS,
   listItems,
   listJobs,
   purgeJob,
@@ -22,8 +23,6 @@ import { placeOf } from "./places.js";
 import { ITEM_STATES, itemQuerySchema, jobQuerySchema, type Item, type Job } from "./schema.js";
 import { submit, type SubmitContext } from "./submit.js";
 
-/** A job that nobody works on is told so after this long: a box may be starting. */
-const LONELY_MS = 20_000;
 const BY_REQUEST = {
   code: "paused_by_request",
   message: "Paused by request. POST .../resume lets it go on.",
@@ -124,10 +123,8 @@ function paged<T>(rows: T[], limit: number, cursor: (row: T) => string): [T[], s
 
 async function listed(call: BulkCall, { pool }: Database): Promise<BulkAnswer> {
   const { limit, cursor, state } = parseBody(jobQuerySchema, call.query ?? {});
-  const [rows, worked] = await Promise.all([
-    listJobs(pool, call.caller, { before: cursor, state, limit: limit + 1 }),
-    someWorker(pool),
-  ]);
+  const worked = await someWorker(pool);
+  const rows = await listJobs(pool, call.caller, { before: cursor, state, limit: limit + 1 }, worked);
   const [page, next_cursor] = paged(rows, limit, (row) => row.seq);
   return answer({ jobs: page.map((row) => jobOf(row, worked)), next_cursor });
 }

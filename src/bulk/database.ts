@@ -116,6 +116,18 @@ export async function transaction<T>(pool: pg.Pool, work: (client: pg.PoolClient
   }
 }
 
+/**
+ * A value for a jsonb parameter. What errors tell of a file may hold characters that JSON has and PostgreSQL's text has
+ * not (8.14, JSON types): NUL, and half a pair of surrogates.
+ */
+export function jsonb(value: unknown): string {
+  return JSON.stringify(value, (_, part: unknown) =>
+    typeof part === "string" ? part.replace(NO_TEXT, "\ufffd") : part,
+  );
+}
+
+const NO_TEXT = /[\0\p{Surrogate}]/gu;
+
 function makePool(connection: Connection, log: Logger): pg.Pool {
   const pool = new pg.Pool({
     ...connection,

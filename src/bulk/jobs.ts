@@ -3,6 +3,7 @@ import type { Pool, PoolClient } from "pg";
 import { RadserveError } from "../errors.js";
 import type { OutputKind } from "../manifest.js";
 import { transaction } from "./database.js";
+import { UNREAD } from "./scan.js";
 import type { ITEM_STATES, Job } from "./schema.js";
 
 export type Counts = Job["counts"];
@@ -132,10 +133,14 @@ const VIEW = `select j.id, j.seq, j.subject, j.request, j.created_at, j.started_
       and i.state in ('succeeded', 'partial', 'failed')) as recent
   from radserve.job j`;
 
-/** In SQL what `stateOf` says of a row. */
+/** A job that no box works on counts as paused after this long: a box may be starting. */
+export const LONELY_MS = 20_000;
+
+/** In SQL what the pages say of a row; $6: some box works. */
 const STATE = `case when j.cancelled_at is not null then 'cancelled'
     when j.finished_at is not null then 'completed'
     when j.held or j.pause_code is not null then 'paused'
+    when not $6 and j.created_at < now() - interval '${LONELY_MS} ms' then 'paused'
     when j.total is null then 'scanning' else 'running' end`;
 
 const OWNED = "(j.subject = $1 or $2)";
@@ -168,15 +173,17 @@ export async function findJob(pool: Queryable, owner: Owner, id: string): Promis
   return rows[0];
 }
 
+/** @param worked some box runs items */
 export async function listJobs(
   pool: Pool,
   owner: Owner,
   { before, state, limit }: { before: string | undefined; state: string | undefined; limit: number },
+  worked: boolean,
 ): Promise<JobRow[]> {
   const { rows } = await pool.query<JobRow>(
     `${VIEW} where ${OWNED} and ($3::bigint is null or j.seq < $3) and ($4::text is null or ${STATE} = $4)
      order by j.seq desc limit $5`,
-    [owner.subject, owner.admin, before, state, limit],
+    [owner.subject, owner.admin, before, state, limit, worked],
   );
   return rows;
 }
@@ -203,18 +210,39 @@ export async function someWorker(pool: Pool): Promise<boolean> {
   return rows[0]?.some === true;
 }
 
+/** Of a job that nothing hinders from ending. */
+const AT_ITS_END = `finished_at is null and total is not null
+  and not exists (select from radserve.item where job_id = j.id and state in ('queued', 'running'))`;
+
 /**
  * Ends jobs of which nothing waits or runs any more, with their final counts.
  * @param ids only these
  */
-export async function finishJobs(client: Queryable, ids: readonly string[]): Promise<void> {
+export async function finishJobs(pool: Pool, ids: readonly string[]): Promise<void> {
+  if (ids.length === 0) return;
+  const { rows } = await pool.query<{ id: string }>(
+    `select id from radserve.job j where id = any($1) and ${AT_ITS_END}`,
+    [ids],
+  );
+  if (rows.length === 0) return;
+  const ending = rows.map(({ id }) => id);
+  await transaction(pool, async (client) => {
+    await client.query("select from radserve.job where id = any($1) order by id for update", [ending]);
+    await finishLocked(client, ending);
+  });
+}
+
+/**
+ * The same for a transaction that has the jobs' rows. Without them a job could end whose failed items a client sets
+ * to work at that moment: a statement that waits for the row sees the items as they were before.
+ */
+export async function finishLocked(client: PoolClient, ids: readonly string[]): Promise<void> {
   if (ids.length === 0) return;
   await client.query(
     `update radserve.job j set finished_at = now(), pause_code = null, pause_message = null, pause_until = null,
        held = false, counts = (select coalesce(jsonb_object_agg(state, number), '{}') from
          (select state, count(*)::int as number from radserve.item where job_id = j.id group by state) s)
-     where id = any($1) and finished_at is null and total is not null
-       and not exists (select from radserve.item where job_id = j.id and state in ('queued', 'running'))`,
+     where id = any($1) and ${AT_ITS_END}`,
     [ids],
   );
 }
@@ -246,12 +274,12 @@ export function cancelJob(pool: Pool, owner: Owner, id: string): Promise<void> {
       `update radserve.item set state = 'cancelled', finished_at = now() where job_id = $1 and state = 'queued'`,
       [id],
     );
-    await finishJobs(client, [id]);
+    await finishLocked(client, [id]);
     await announce(client, "cancel");
   });
 }
 
-/** Failed items wait again, as on their first day. */
+/** Failed items wait again, as on their first day; but for folders that were never read: those have no image yet. */
 export function retryJob(pool: Pool, owner: Owner, id: string): Promise<void> {
   return transaction(pool, async (client) => {
     const row = await locked(client, owner, id);
@@ -259,8 +287,8 @@ export function retryJob(pool: Pool, owner: Owner, id: string): Promise<void> {
     const { rowCount } = await client.query(
       `update radserve.item set state = 'queued', error = null, finished_at = null, attempts = 0, blame = 0,
          not_before = null, suspect = blame > 0
-       where job_id = $1 and state = 'failed' and result is null`,
-      [id],
+       where job_id = $1 and state = 'failed' and result is null and error->'details'->$2::text is null`,
+      [id, UNREAD],
     );
     if ((rowCount ?? 0) > 0)
       await client.query("update radserve.job set finished_at = null, counts = null where id = $1", [id]);
@@ -286,7 +314,8 @@ export function holdJob(pool: Pool, owner: Owner, id: string, held: boolean): Pr
 export function purgeJob(pool: Pool, owner: Owner, id: string): Promise<JobRow> {
   return transaction(pool, async (client) => {
     const row = await locked(client, owner, id);
-    if (row.finished_at === null) throw conflict("a job that is over, to forget it", row);
+    if (row.finished_at === null)
+      throw conflict("a job of which nothing waits or runs any more, to forget it", row);
     await client.query("delete from radserve.job where id = $1", [id]);
     return row;
   });

@@ -3,11 +3,11 @@
  * items are its own as long as it does. `owner` and `lease` fence them: whoever comes back after its items were given
  * to others changes nothing any more.
  */
-import type { Pool } from "pg";
+import type { Pool, PoolClient } from "pg";
 import type { ErrorObject } from "../errors.js";
 import type { Summary } from "../results/summary.js";
-import { transaction } from "./database.js";
-import { announce, finishJobs, type JobRequest } from "./jobs.js";
+import { jsonb, transaction } from "./database.js";
+import { announce, finishJobs, finishLocked, type JobRequest } from "./jobs.js";
 
 /** A box that is silent for so long has lost its items. */
 export const LEASE_SECONDS = 12;
@@ -72,14 +72,20 @@ export interface FreedItem {
   request: JobRequest;
 }
 
-/** Enters a box. Items of earlier processes of the same box are free again: those are known to be dead. */
-export async function enter(pool: Pool, instance: Instance, ready: boolean): Promise<FreedItem[]> {
-  await pool.query(
-    "insert into radserve.instance (id, box, process, works, ready) values ($1, $2, $3, $4, $5)",
-    [instance.id, instance.box, instance.process, instance.works, ready],
-  );
-  const blame = instance.afterCrash ? CERTAIN : UNCERTAIN;
-  return freeItems(pool, instance, blame, "i.box = $1 and i.id <> $2", [instance.box, instance.id]);
+/**
+ * Enters a box. Items of earlier processes of the same box are free again: those are known to be dead. Where it throws
+ * the box may take no items: nobody would know whose they are.
+ */
+export function enter(pool: Pool, instance: Instance, ready: boolean): Promise<FreedItem[]> {
+  const { id, box, process, works, afterCrash } = instance;
+  return transaction(pool, async (client) => {
+    await client.query(
+      "insert into radserve.instance (id, box, process, works, ready) values ($1, $2, $3, $4, $5)",
+      [id, box, process, works, ready],
+    );
+    const blame = afterCrash ? CERTAIN : UNCERTAIN;
+    return freeItems(client, instance, blame, "i.box = $1 and i.id <> $2", [box, id]);
+  });
 }
 
 /** @returns false where this box was taken for dead meanwhile */
@@ -91,18 +97,26 @@ export async function beat(pool: Pool, instance: Instance, ready: boolean): Prom
   return rowCount === 1;
 }
 
+/** Takes a box out; what is still its own is free again. */
 export async function leave(pool: Pool, instance: Instance): Promise<void> {
-  await pool.query("delete from radserve.instance where id = $1", [instance.id]);
+  await transaction(pool, (client) => freeItems(client, instance, UNCERTAIN, "i.id = $1", [instance.id]));
+}
+
+/** What the database holds for this box's own. */
+export async function ownItems(pool: Pool, { id }: Instance): Promise<LeasedItem[]> {
+  const { rows } = await pool.query<LeasedItem>(
+    `select ${LEASED} from radserve.item i join radserve.job j on j.id = i.job_id
+     where i.owner = $1 and i.state = 'running'`,
+    [id],
+  );
+  return rows;
 }
 
 /** Frees the items of boxes that are silent. */
 export function freeSilent(pool: Pool, instance: Instance): Promise<FreedItem[]> {
-  return freeItems(
-    pool,
-    instance,
-    UNCERTAIN,
-    "i.beat_at < now() - make_interval(secs => $1) and i.id <> $2",
-    [LEASE_SECONDS, instance.id],
+  const silent = "i.beat_at < now() - make_interval(secs => $1) and i.id <> $2";
+  return transaction(pool, (client) =>
+    freeItems(client, instance, UNCERTAIN, silent, [LEASE_SECONDS, instance.id]),
   );
 }
 
@@ -110,52 +124,54 @@ export function freeSilent(pool: Pool, instance: Instance): Promise<FreedItem[]>
  * Items that ran when their box died are suspects and run alone next time; one that was alone then has crashed it.
  * A thread that ended within a process that lives crashed nothing.
  */
-function freeItems(
-  pool: Pool,
+async function freeItems(
+  client: PoolClient,
   instance: Instance,
   blame: number,
   which: string,
   values: unknown[],
 ): Promise<FreedItem[]> {
-  return transaction(pool, async (client) => {
-    const { rows: gone } = await client.query<{ id: string; process: string }>(
-      `delete from radserve.instance i where ${which} returning id, process`,
-      values,
-    );
-    if (gone.length === 0) return [];
-    const error: ErrorObject = {
-      error: "engine_crash",
-      message:
-        "The server ended again and again while this image ran alone. The others went on. Report the file and its models.",
-    };
-    const { rows: items } = await client.query<FreedItem>(
-      `update radserve.item i set
-         state = case when j.cancelled_at is not null then 'cancelled'
-           when crashed and alone and blame + $5 >= $3 then 'failed' else 'queued' end,
-         error = case when crashed and alone and blame + $5 >= $3 and j.cancelled_at is null then $4::jsonb end,
-         finished_at = case when j.cancelled_at is not null or (crashed and alone and blame + $5 >= $3)
-           then now() end,
-         blame = blame + case when crashed and alone then $5 else 0 end,
-         suspect = suspect or crashed, alone = false, owner = null
-       from radserve.job j, unnest($1::uuid[], $2::boolean[]) as gone (id, crashed)
-       where i.owner = gone.id and i.state = 'running' and j.id = i.job_id
-       returning i.job_id, i.state, i.input, i.output, j.request`,
-      [
-        gone.map(({ id }) => id),
-        gone.map((one) => one.process !== instance.process),
-        MOST_BLAME,
-        error,
-        blame,
-      ],
-    );
-    await finishJobs(client, [...new Set(items.map(({ job_id }) => job_id))]);
-    if (items.length > 0) await announce(client, "items");
-    return items;
-  });
+  const { rows: gone } = await client.query<{ id: string; process: string }>(
+    `delete from radserve.instance i where ${which} returning id, process`,
+    values,
+  );
+  if (gone.length === 0) return [];
+  const owners = gone.map(({ id }) => id);
+  // The job first, as everybody does
+  await client.query(
+    `select from radserve.job where id in
+       (select job_id from radserve.item where owner = any($1) and state = 'running') order by id for update`,
+    [owners],
+  );
+  const error: ErrorObject = {
+    error: "engine_crash",
+    message:
+      "The server ended again and again while this image ran alone. The others went on. Report the file and its models.",
+  };
+  const { rows: items } = await client.query<FreedItem>(
+    `update radserve.item i set
+       state = case when j.cancelled_at is not null then 'cancelled'
+         when crashed and alone and blame + $5 >= $3 then 'failed' else 'queued' end,
+       error = case when crashed and alone and blame + $5 >= $3 and j.cancelled_at is null then $4::jsonb end,
+       finished_at = case when j.cancelled_at is not null or (crashed and alone and blame + $5 >= $3)
+         then now() end,
+       blame = blame + case when crashed and alone then $5 else 0 end,
+       suspect = suspect or crashed, alone = false, owner = null
+     from radserve.job j, unnest($1::uuid[], $2::boolean[]) as gone (id, crashed)
+     where i.owner = gone.id and i.state = 'running' and j.id = i.job_id
+     returning i.job_id, i.state, i.input, i.output, j.request`,
+    [owners, gone.map((one) => one.process !== instance.process), MOST_BLAME, error, blame],
+  );
+  await finishLocked(client, [...new Set(items.map(({ job_id }) => job_id))]);
+  if (items.length > 0) await announce(client, "items");
+  return items;
 }
 
 const RUNNABLE = `j.finished_at is null and j.cancelled_at is null and not j.held
   and (j.pause_until is null or j.pause_until <= now())`;
+
+/** Of an item that may be taken now; $3: a suspect. */
+const WAITING = "i.state = 'queued' and i.suspect = $3 and (i.not_before is null or i.not_before <= now())";
 
 /** Whether a suspect waits for a box that does nothing else. */
 export async function someSuspect(pool: Pool): Promise<boolean> {
@@ -167,9 +183,13 @@ export async function someSuspect(pool: Pool): Promise<boolean> {
   return rows[0]?.some === true;
 }
 
+const LEASED = `i.job_id, i.index, i.input, i.output, i.created_at, i.lease, i.attempts, i.alone,
+  j.started_at, j.request, j.input_roots, j.output_roots, j.marked`;
+
 /**
  * Takes items: in turn from every job, first from those that have the fewest running. A job that paused of itself
- * tries one item at a time until one goes well.
+ * tries one item at a time until one goes well. Nothing where this box was taken for dead meanwhile; that it is not
+ * holds until the items are its own.
  * @param alone suspects only
  */
 export async function lease(
@@ -179,15 +199,17 @@ export async function lease(
   alone: boolean,
 ): Promise<LeasedItem[]> {
   const { rows } = await pool.query<LeasedItem>(
-    `with runnable as materialized (
-       select j.id, j.seq, j.pause_count, r.active from radserve.job j cross join lateral
+    `with alive as materialized (
+       select from radserve.instance where id = $1 for key share
+     ), runnable as materialized (
+       select j.id, j.seq, j.pause_count, r.active from alive, radserve.job j cross join lateral
          (select count(*)::int as active from radserve.item where job_id = j.id and state = 'running') r
+         cross join lateral (select from radserve.item i where i.job_id = j.id and ${WAITING} limit 1) w
        where ${RUNNABLE} order by r.active, j.seq limit 100
      ), candidate as materialized (
        select r.id as job_id, r.seq, r.active, c.index from runnable r cross join lateral (
          select i.index from radserve.item i
-         where i.job_id = r.id and i.state = 'queued' and i.suspect = $3
-           and (i.not_before is null or i.not_before <= now())
+         where i.job_id = r.id and ${WAITING}
          order by i.index
          limit case when r.pause_count > 0 then greatest(0, 1 - r.active) else $2::int end
          for update skip locked) c
@@ -201,8 +223,7 @@ export async function lease(
        alone = $3, not_before = null
      from picked p, radserve.job j
      where i.job_id = p.job_id and i.index = p.index and i.state = 'queued' and j.id = i.job_id
-     returning i.job_id, i.index, i.input, i.output, i.created_at, i.lease, i.attempts, i.alone,
-       j.started_at, j.request, j.input_roots, j.output_roots, j.marked`,
+     returning ${LEASED}`,
     [instance.id, limit, alone],
   );
   const first = rows.filter(({ started_at }) => started_at === null).map(({ job_id }) => job_id);
@@ -238,6 +259,9 @@ function rowOf({ item, ending }: Settled): Row {
   };
 }
 
+/** Of a job that waited and tries again: one image that goes well now ends it. */
+const PAUSE_OVER = "pause_count > 0 and (pause_until is null or pause_until <= now())";
+
 /**
  * Writes what became of items, resumes jobs that waited where one went well, and ends jobs where that was all. Items
  * that are no longer this box's are left alone; items of a cancelled job that would wait again are cancelled. Each step
@@ -254,7 +278,7 @@ export async function settle(
   const rows = settled.map(rowOf);
   const jobs = [...new Set(rows.map(({ job_id }) => job_id))];
   // The job first, as everybody does, so that no cancelling comes between.
-  const { rows: waiting } = await pool.query<{ id: string }>(
+  const { rows: over } = await pool.query<{ id: string }>(
     `with j as materialized (
        select id, cancelled_at, pause_count, pause_until from radserve.job where id = any($3) order by id for update
      ), written as (
@@ -269,14 +293,14 @@ export async function settle(
        where i.job_id = r.job_id and i.index = r.index and i.owner = $1 and i.lease = r.lease
          and i.state = 'running' and j.id = i.job_id
      )
-     select id from j where pause_count > 0 and (pause_until is null or pause_until <= now())`,
-    [instance.id, JSON.stringify(rows), jobs],
+     select id from j where ${PAUSE_OVER}`,
+    [instance.id, jsonb(rows), jobs],
   );
   // Images that were under way when the pause began say nothing about its end: only those that tried it after.
   const well = new Set(
     rows.filter(({ state }) => state === "succeeded" || state === "partial").map((row) => row.job_id),
   );
-  const resumed = waiting.map(({ id }) => id).filter((id) => well.has(id));
+  const resumed = over.map(({ id }) => id).filter((id) => well.has(id));
   if (resumed.length > 0) await resume(pool, resumed);
   await finishJobs(
     pool,
@@ -287,7 +311,7 @@ export async function settle(
 async function resume(pool: Pool, jobs: readonly string[]): Promise<void> {
   await pool.query(
     `update radserve.job set pause_count = 0, pause_code = null, pause_message = null, pause_until = null
-     where id = any($1) and pause_count > 0 and (pause_until is null or pause_until <= now())`,
+     where id = any($1) and ${PAUSE_OVER}`,
     [jobs],
   );
 }

@@ -1,8 +1,8 @@
 /** What an item's end means: for the item, for its job, or for neither because the fault lies elsewhere and passes. */
-import { opendir, realpath } from "node:fs/promises";
+import { realpath } from "node:fs/promises";
 import type { RadserveError, ErrorObject } from "../errors.js";
 import { isInside, type MarkedRoot, type Root } from "../roots.js";
-import { isMarked, SHARE_MARK } from "../share.js";
+import { holdsSomething, isMarked, SHARE_MARK } from "../share.js";
 import type { Ending, LeasedItem } from "./leases.js";
 import type { ItemOutcome } from "./messages.js";
 import type { PlaceOfItem } from "./places.js";
@@ -121,17 +121,6 @@ export async function withinBase(
   const base = await outputOf(item, place);
   if (base === undefined) return OUTPUT_AWAY;
   return isInside(typeof base === "string" ? base : base.path, allowed) ? [base] : [];
-}
-
-async function holdsSomething(folder: string): Promise<boolean> {
-  try {
-    const open = await opendir(folder);
-    const first = await open.read();
-    await open.close();
-    return first !== null;
-  } catch {
-    return false;
-  }
 }
 
 /** For an item that never came to a worker thread. */

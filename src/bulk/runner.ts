@@ -19,6 +19,7 @@ import {
   freeSilent,
   lease,
   leave,
+  ownItems,
   pauseJob,
   settle,
   someSuspect,
@@ -184,6 +185,7 @@ export class Runner {
       this.#tidyAt = Date.now();
       this.#clear(await freeSilent(database.pool, instance));
       await tidy(database.pool);
+      await this.#giveBackUnheard(instance);
     }
     if (instance.works && !this.#stopping && this.options.ready()) await this.#take(instance);
   }
@@ -205,14 +207,17 @@ export class Runner {
       for (const id of this.#flying.keys()) this.options.send({ type: "cancel", id });
       this.#flying.clear();
       this.#landed.length = 0;
+      this.#instance = undefined;
     }
-    this.#instance = this.options.instance();
-    this.#beatAt = Date.now();
-    const freed = await enter(pool, this.#instance, this.options.ready());
+    const instance = this.options.instance();
+    const at = Date.now();
+    const freed = await enter(pool, instance, this.options.ready());
+    this.#instance = instance;
+    this.#beatAt = at;
     if (freed.length > 0)
       this.options.log.warn({ items: freed.length }, "items of a process that ended run again");
     this.#clear(freed);
-    return this.#instance;
+    return instance;
   }
 
   /** Nobody will take the names of items that do not run again: what their dead process left goes now. */
@@ -262,6 +267,19 @@ export class Runner {
     const cancelled = await cancelledAmong(this.options.database.pool, jobs);
     for (const [id, { item }] of this.#flying)
       if (cancelled.has(item.job_id)) this.options.send({ type: "cancel", id });
+  }
+
+  /** Items that the database gave to this box in an answer that was lost wait again. */
+  async #giveBackUnheard(instance: Instance): Promise<void> {
+    const items = await ownItems(this.options.database.pool, instance);
+    const name = ({ job_id, index }: LeasedItem) => `${job_id} ${index}`;
+    const known = new Set([...this.#flying.values(), ...this.#landed].map(({ item }) => name(item)));
+    const unheard = items.filter((item) => !known.has(name(item)));
+    if (unheard.length === 0) return;
+    this.options.log.warn({ items: unheard.length }, "items whose giving was not heard of wait again");
+    for (const item of unheard)
+      this.#landed.push({ item, ending: { state: "queued", afterSeconds: 0, counts: false } });
+    await this.#settle(instance);
   }
 
   /** Suspects run one by one with nothing beside them; while one waits, nothing else is begun. */

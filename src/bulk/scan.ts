@@ -2,18 +2,19 @@
  * A folder walked for inputs, link by link and root by root. Nothing is kept but the names of one folder and those of
  * folders still to be entered.
  */
-import { closeSync, constants, fstatSync, type Dirent } from "node:fs";
+import { closeSync, fstatSync, type Dirent } from "node:fs";
 import { readdir } from "node:fs/promises";
 import path from "node:path";
 import { accepts } from "../accept.js";
-import { openDescriptor } from "../disk.js";
+import { openPlain } from "../disk.js";
 import { errno } from "../errno.js";
-import { asRadserveError, RadserveError, type ErrorObject } from "../errors.js";
+import { asRadserveError, RadserveError, type ErrorCode, type ErrorObject } from "../errors.js";
 import type { ModelEntry } from "../models.js";
 import { openInput, type OpenedInput } from "../paths.js";
 import type { Roots } from "../roots.js";
 import { FOLDER_LIMITS, readSeriesFolder } from "../series-folder.js";
 import { classify, type Kind, type Reason, type SliceHead } from "./classify.js";
+import { holdsSomething } from "../share.js";
 import { isHelper } from "./own-results.js";
 
 /** Paths are relative to the folder; that of the folder itself is empty. */
@@ -21,15 +22,21 @@ export type Found = { path: string } & (
   { is: "input" } | { is: "skipped"; reason: Reason } | { is: "failed"; error: ErrorObject }
 );
 
+type Failed = Found & { is: "failed" };
+
 export interface ScanOptions {
   /** Absolute. */
   folder: string;
   roots: Roots["input"];
   /** The models that the job is about. */
   models: readonly ModelEntry[];
+  /** Else a folder without an entry counts as one whose share is away. */
+  mayBeEmpty?: boolean;
 }
 
 const LOOKED_AT_ONCE = 16;
+/** Among the details of an error of a scan. */
+export const UNREAD = "unread";
 
 type Looked =
   Found | { is: "own" } | { is: "link"; path: string } | { is: "slice"; path: string; slice: SliceHead };
@@ -37,9 +44,10 @@ type Looked =
 /**
  * Everything in a folder that is or could have been an input; Radserve's own results are not mentioned. Every folder
  * is entered once, however many links lead to it; links come last, so that a file is found under its own name.
- * @throws RadserveError where the folder itself cannot be entered; errors of the file system as they are
+ * @throws RadserveError where the folder itself cannot be entered, or is away; errors of the file system as they are
  */
 export async function* scanFolder(options: ScanOptions): AsyncGenerator<Found> {
+  if (options.mayBeEmpty !== true) await mustBeThere(options);
   const seen = new Set<string>();
   const links: string[] = [];
   const waiting = [""];
@@ -64,10 +72,7 @@ export async function* scanFolder(options: ScanOptions): AsyncGenerator<Found> {
   }
 }
 
-async function enter(
-  { folder, roots }: ScanOptions,
-  here: string,
-): Promise<OpenedInput | (Found & { is: "failed" })> {
+async function enter({ folder, roots }: ScanOptions, here: string): Promise<OpenedInput | Failed> {
   try {
     const opened = await openInput(path.posix.join(folder, here), roots);
     if (opened.kind === "folder") return opened;
@@ -75,7 +80,26 @@ async function enter(
     throw new RadserveError("bad_request", "Expected input_folder_path to name a folder; found a file.");
   } catch (error) {
     if (here === "" || !(error instanceof RadserveError)) throw error;
-    return { path: here, is: "failed", error: error.toObject() };
+    // Where all of it is away, no part of it is to blame
+    await mustBeThere({ folder, roots });
+    return unread(here, error.code, `${error.message} Nothing in this folder was read.`, error.details);
+  }
+}
+
+/** What retrying cannot mend, because only another scan could find what there is. */
+function unread(at: string, code: ErrorCode, message: string, details: RadserveError["details"]): Failed {
+  const fix = "Send it as a new request once that is mended.";
+  return failed(at, new RadserveError(code, `${message} ${fix}`, { ...details, [UNREAD]: true }));
+}
+
+/** Throws where the folder itself is gone, or a mount point without its mount. */
+async function mustBeThere({ folder, roots }: Pick<ScanOptions, "folder" | "roots">): Promise<void> {
+  const opened = await openInput(folder, roots);
+  try {
+    if (opened.kind === "folder" && !(await holdsSomething(opened.fdPath)))
+      throw new RadserveError("input_not_found", "Expected the input folder to hold something; it is empty.");
+  } finally {
+    opened.close();
   }
 }
 
@@ -90,8 +114,9 @@ async function* scanOne(
   const entries = await readdir(folder.fdPath, { withFileTypes: true });
   entries.sort((a, b) => (a.name < b.name ? -1 : 1));
   const files: Dirent[] = [];
+  if (entries.some(({ name }) => isBroken(name))) yield* brokenNames(folder, here);
   for (const entry of entries) {
-    if (isHelper(entry.name)) continue;
+    if (isHelper(entry.name) || isBroken(entry.name)) continue;
     if (entry.isDirectory()) later.folders.push(join(here, entry.name));
     else files.push(entry);
   }
@@ -108,8 +133,18 @@ async function* scanOne(
   yield* series.decide(folder, here);
 }
 
-/** Names whose bytes are no text cannot be told to anybody, and a result cannot be named after them. */
-const BROKEN_NAME = "\ufffd";
+const isBroken = (name: string) => name.includes("\ufffd");
+
+/** Files and folders whose names are no UTF-8: a result cannot be named after them. Told with their bytes (`M\xfcller`). */
+async function* brokenNames(folder: OpenedInput, here: string): AsyncGenerator<Failed> {
+  const message = "Expected a name in UTF-8; found other bytes. Rename the file or folder.";
+  for (const name of await readdir(folder.fdPath, { encoding: "buffer" })) {
+    if (!isBroken(name.toString())) continue;
+    const bytes = (text: string) => `\\x${Buffer.from(text, "latin1").toString("hex")}`;
+    const told = name.toString("latin1").replace(/[^\x20-\x7e]/g, bytes);
+    yield unread(join(here, told), "bad_request", message, {});
+  }
+}
 
 async function look(
   { folder: base, roots }: ScanOptions,
@@ -119,11 +154,6 @@ async function look(
 ): Promise<Looked> {
   const { name } = entry;
   const at = join(here, name);
-  if (name.includes(BROKEN_NAME))
-    return failed(
-      at,
-      new RadserveError("bad_request", "Expected a file name in UTF-8; found other bytes. Rename it."),
-    );
   if (entry.isFIFO() || entry.isSocket() || entry.isCharacterDevice() || entry.isBlockDevice())
     return { path: at, is: "skipped", reason: { code: "no_file", message: "A device, pipe or socket." } };
   try {
@@ -136,7 +166,10 @@ async function look(
       opened.close();
     }
   } catch (error) {
-    if (error instanceof RadserveError) return failed(at, error);
+    if (error instanceof RadserveError) {
+      await mustBeThere({ folder: base, roots });
+      return failed(at, error);
+    }
     if (isPermission(error))
       return failed(
         at,
@@ -152,8 +185,7 @@ async function look(
 
 /** A plain file in a folder that is held open needs no look at the roots. */
 async function lookAtFile(folder: OpenedInput, name: string, at: string): Promise<Looked> {
-  const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY } = constants;
-  const fd = await openDescriptor(`${folder.fdPath}/${name}`, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+  const fd = await openPlain(`${folder.fdPath}/${name}`);
   try {
     return lookedOf(at, await classify(fd, folder.fdPath, name));
   } finally {
@@ -167,7 +199,7 @@ function lookedOf(at: string, kind: Kind): Looked {
   return kind.slice === undefined ? { path: at, is: "input" } : { path: at, is: "slice", slice: kind.slice };
 }
 
-function failed(at: string, error: RadserveError): Found {
+function failed(at: string, error: RadserveError): Failed {
   return { path: at, is: "failed", error: error.toObject() };
 }
 

@@ -2,20 +2,19 @@
  * Scans of folders as jobs of pg-boss: durable steps that run on any box and again where one was killed. A scan that
  * runs again finds the same items, and those that are there already stay as they are.
  */
-import { setTimeout as delay } from "node:timers/promises";
 import type { Pool, PoolClient } from "pg";
 import { PgBoss } from "pg-boss";
 import { v5 as uuidV5 } from "uuid";
 import type { Config } from "../config.js";
-import { asRadserveError } from "../errors.js";
 import { faultForLog, type Logger } from "../log.js";
 import type { ModelEntry } from "../models.js";
 import { translateIn } from "../path-map.js";
 import { narrowRoots } from "../roots.js";
-import { transaction, type Database } from "./database.js";
+import { asUnavailable, jsonb, transaction, type Database } from "./database.js";
 import { announce, finishJobs, purgeOlderThan, type JobRequest } from "./jobs.js";
 import { pauseJob } from "./leases.js";
 import { scanFolder, type Found } from "./scan.js";
+import { BulkUnavailable } from "./unavailable.js";
 
 const SCAN = "radserve-scan";
 const SWEEP = "radserve-sweep";
@@ -25,8 +24,8 @@ const BATCH = 500;
 /** The first items of a large folder need not wait for the others. */
 const LONGEST_BATCH_MS = 1_000;
 const ANALYZED_FROM = 1_000;
-const FIRST_WAIT_MS = 2_000;
-const LONGEST_WAIT_MS = 60_000;
+/** A scan that is hindered gives its place to others meanwhile, and is tried again as long as its job waits for it. */
+const AGAIN = { retryLimit: 2 ** 31 - 1, retryDelay: 1, retryBackoff: true, retryDelayMax: 15 };
 const MONTHS_SECONDS = 365 * 86_400;
 
 export interface ScannerOptions {
@@ -45,6 +44,19 @@ interface Folder {
   input_roots: string[] | null;
 }
 
+/** What the queue keeps of a scan. */
+interface Task {
+  job_id: string;
+  /** The folder held nothing when its job was taken. */
+  was_empty?: boolean;
+}
+
+const HINDERED = {
+  code: "share_unavailable",
+  message:
+    "The input folder is gone, empty or cannot be read: its share is probably not mounted. The scan goes on when it is back.",
+};
+
 const executor = (client: Pool | PoolClient) => ({
   executeSql: (text: string, values?: unknown[]) => client.query(text, values),
 });
@@ -53,6 +65,8 @@ export class Scanner {
   readonly #boss: PgBoss;
   #worker: string | undefined;
   #stopping = new AbortController();
+  /** Jobs whose folders could not be scanned the last time. */
+  readonly #hindered = new Set<string>();
 
   constructor(private readonly options: ScannerOptions) {
     this.#boss = new PgBoss({
@@ -74,27 +88,32 @@ export class Scanner {
       policy: "exclusive",
       heartbeatSeconds: 12,
       expireInSeconds: 86_000,
-      retryLimit: 1_000,
-      retryDelay: 1,
       ...kept,
     });
     await boss.createQueue(SWEEP, { policy: "exclusive", retryLimit: 3, ...kept });
     if (!this.options.works) return;
-    await boss.work(SWEEP, { pollingIntervalSeconds: 60 }, async () => this.#sweep());
     await boss.schedule(SWEEP, "17 3 * * *");
-    this.#worker = await boss.work<{ job_id: string }>(
+    // A machine that is off at night sweeps when it starts
+    await boss.send(SWEEP);
+    await boss.work(SWEEP, { pollingIntervalSeconds: 60 }, async () => this.#sweep());
+    this.#worker = await boss.work<Task>(
       SCAN,
       { batchSize: 1, localConcurrency: SCANS_AT_ONCE, pollingIntervalSeconds: 2 },
       async ([job]) => {
-        if (job !== undefined) await this.#scan(job.data.job_id, job.signal);
+        // Whatever comes of it, the next is asked for at once, and not after the usual pause
+        if (job !== undefined) await this.#scan(job.data, job.signal).finally(() => this.poke());
       },
     );
   }
 
   /** Within the transaction that makes the job. */
-  async enqueue(client: PoolClient, jobId: string): Promise<void> {
-    await this.#boss.send(SCAN, { job_id: jobId }, { singletonKey: jobId, db: executor(client) });
+  async enqueue(client: PoolClient, task: Task): Promise<void> {
+    await this.#send(client, task);
     await announce(client, "scan");
+  }
+
+  async #send(client: Pool | PoolClient, task: Task): Promise<void> {
+    await this.#boss.send(SCAN, task, { singletonKey: task.job_id, db: executor(client), ...AGAIN });
   }
 
   /** A job waits to be scanned. */
@@ -107,42 +126,38 @@ export class Scanner {
     await this.#boss.stop({ graceful: true, timeout: 2_000 });
   }
 
-  /** Every day: jobs that are over are forgotten after their time, and scans that lost their place in the queue get one. */
+  /** Every day, and at each start: jobs that are over are forgotten after their time, and scans that lost their place in the queue get one. */
   async #sweep(): Promise<void> {
     const { pool } = this.options.database;
     const forgotten = await purgeOlderThan(pool, KEPT_DAYS);
     const { rows } = await pool.query<{ id: string }>(
       "select id from radserve.job where total is null and finished_at is null",
     );
-    for (const { id } of rows) await this.#boss.send(SCAN, { job_id: id }, { singletonKey: id });
+    for (const { id } of rows) await this.#send(pool, { job_id: id });
     if (forgotten > 0) this.options.log.info({ jobs: forgotten }, "old bulk jobs forgotten");
   }
 
-  /** Ends when the folder is scanned or its job cancelled; what hinders it is waited for. */
-  async #scan(jobId: string, lost: AbortSignal): Promise<void> {
+  /** Ends when the folder is scanned or its job cancelled. Throws where it is hindered, and has to be tried again. */
+  async #scan(task: Task, lost: AbortSignal): Promise<void> {
+    const { database, log } = this.options;
     const signal = AbortSignal.any([lost, this.#stopping.signal]);
-    for (let wait = FIRST_WAIT_MS; ; wait = Math.min(LONGEST_WAIT_MS, wait * 2)) {
-      try {
-        await this.#scanOnce(jobId, signal);
-        return;
-      } catch (error) {
-        signal.throwIfAborted();
-        const { code } = asRadserveError(error);
-        this.options.log.warn({ job: jobId, fault: faultForLog(error) }, "a folder cannot be scanned now");
-        const message =
-          "The input folder cannot be read: its share is probably not mounted. The scan goes on when it is back.";
-        await pauseJob(
-          this.options.database.pool,
-          jobId,
-          code === "internal" ? "share_unavailable" : code,
-          message,
-        );
-        await delay(wait, undefined, { signal });
-      }
-    }
+    const job = task.job_id;
+    const fault = await this.#scanOnce(task, signal).then(
+      () => undefined,
+      (thrown: unknown) => ({ thrown }),
+    );
+    const before = this.#hindered.delete(job);
+    if (fault === undefined) return;
+    signal.throwIfAborted();
+    this.#hindered.add(job);
+    if (!before) log.warn({ job, fault: faultForLog(fault.thrown) }, "a folder cannot be scanned now");
+    const ofDatabase = asUnavailable(fault.thrown, database.connection) instanceof BulkUnavailable;
+    if (!ofDatabase) await pauseJob(database.pool, job, HINDERED.code, HINDERED.message);
+    // Not the fault itself: the queue keeps what is thrown, and messages of the system name files
+    throw new Error("The folder could not be scanned.");
   }
 
-  async #scanOnce(jobId: string, signal: AbortSignal): Promise<void> {
+  async #scanOnce({ job_id: jobId, was_empty = false }: Task, signal: AbortSignal): Promise<void> {
     const { config, database, roots, models } = this.options;
     const { rows } = await database.pool.query<Folder>(
       `select id, request, input_roots from radserve.job
@@ -157,6 +172,7 @@ export class Scanner {
       folder: translateIn(job.request.input_folder_path ?? "", config.path_map).path,
       roots: await narrowRoots(roots.input, job.input_roots ?? undefined),
       models: wanted === undefined ? entries : entries.filter(({ name }) => wanted.includes(name)),
+      mayBeEmpty: was_empty,
     });
     let batch: Found[] = [];
     let since = Date.now();
@@ -184,7 +200,8 @@ export function insertFound(pool: Pool, jobId: string, found: readonly Found[]):
     );
     if (rows[0]?.open !== true) return false;
     if (found.length === 0) return true;
-    const given = found.map((one) => ({
+    const byPath = new Map(found.map((one) => [one.path, one]));
+    const given = [...byPath.values()].map((one) => ({
       id: uuidV5(one.path, jobId),
       input: one.path,
       state: one.is === "input" ? "queued" : one.is,
@@ -227,7 +244,7 @@ async function insertNew(client: PoolClient, jobId: string, items: readonly NewI
        from rows from (jsonb_to_recordset($2::jsonb) as (id uuid, input text, state text, error jsonb))
          with ordinality as f (id, input, state, error, place), radserve.job j where j.id = $1
        on conflict (job_id, id) do nothing`,
-      [jobId, JSON.stringify(some)],
+      [jobId, jsonb(some)],
     );
     return rowCount ?? 0;
   };

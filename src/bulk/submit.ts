@@ -10,7 +10,7 @@ import { openInput, openOutputFolder } from "../paths.js";
 import { narrowRoots, realPathToBe, type Roots } from "../roots.js";
 import { bulkRequestSchema, parseBody, parseJsonBody, type BulkRequest } from "../requests.js";
 import { checkModels } from "../select.js";
-import { markShare, mountPoints } from "../share.js";
+import { holdsSomething, markShare, mountPoints } from "../share.js";
 import { transaction, type Database } from "./database.js";
 import { announce, insertJob, jobOfKey, type JobRequest, type NewJob } from "./jobs.js";
 import type { BulkCall } from "./messages.js";
@@ -47,7 +47,7 @@ export async function submit(
   };
   // The paths last: for a request that is taken the output folder is made.
   if (body.models !== undefined) checkModels(body.models, await context.models());
-  await checkPaths(body, roots, context.config);
+  const { wasEmpty } = await checkPaths(body, roots, context.config);
   const marked = await makeFolders(body, roots, context.config);
   const id = randomUUID();
   const job: NewJob = {
@@ -61,20 +61,20 @@ export async function submit(
     marked,
     ...(body.items === undefined ? {} : { items: itemsOf(id, body.items) }),
   };
-  if (await keep(job, context)) return { id, fresh: true };
+  if (await keep(job, wasEmpty, context)) return { id, fresh: true };
   // Another request with the same key was faster.
   const other = await before();
   if (other === undefined) throw new Error("A job could not be kept although its key is free");
   return { id: other, fresh: false };
 }
 
-async function keep(job: NewJob, context: SubmitContext): Promise<boolean> {
+async function keep(job: NewJob, wasEmpty: boolean, context: SubmitContext): Promise<boolean> {
   const { pool } = await context.database();
   const scanner = job.items === undefined ? await context.scanner() : undefined;
   const kept = await transaction(pool, async (client) => {
     if (!(await insertJob(client, job))) return false;
     if (scanner === undefined) await announce(client, "items");
-    else await scanner.enqueue(client, job.id);
+    else await scanner.enqueue(client, { job_id: job.id, ...(wasEmpty ? { was_empty: true } : {}) });
     return true;
   });
   if ((job.items?.length ?? 0) >= ANALYZED_FROM) await pool.query("analyze radserve.item");
@@ -115,11 +115,9 @@ function itemsOf(jobId: string, items: NonNullable<BulkRequest["items"]>) {
   }));
 }
 
-async function checkPaths(body: BulkRequest, roots: Roots, config: Config): Promise<void> {
-  if (body.items === undefined) {
-    await checkFolders(body, roots, config);
-    return;
-  }
+/** @returns whether the folder held nothing */
+async function checkPaths(body: BulkRequest, roots: Roots, config: Config): Promise<{ wasEmpty: boolean }> {
+  if (body.items === undefined) return { wasEmpty: await checkFolder(body, roots, config) };
   const folders = new Folders(roots, config);
   const taken = new Map<string, number>();
   for (let i = 0; i < body.items.length; i += CHECKED_AT_ONCE) {
@@ -138,17 +136,21 @@ async function checkPaths(body: BulkRequest, roots: Roots, config: Config): Prom
       taken.set(result, i + n);
     }
   }
+  return { wasEmpty: false };
 }
 
-async function checkFolders(body: BulkRequest, roots: Roots, { path_map }: Config): Promise<void> {
+async function checkFolder(body: BulkRequest, roots: Roots, { path_map }: Config): Promise<boolean> {
   const input = await openInput(body.input_folder_path ?? "", roots.input, path_map);
-  input.close();
-  if (input.kind !== "folder")
-    throw new RadserveError(
-      "bad_request",
-      "Expected input_folder_path to name a folder; found a file. Send single files as items.",
-      { field: "input_folder_path" },
-    );
+  try {
+    if (input.kind === "folder") return !(await holdsSomething(input.fdPath));
+  } finally {
+    input.close();
+  }
+  throw new RadserveError(
+    "bad_request",
+    "Expected input_folder_path to name a folder; found a file. Send single files as items.",
+    { field: "input_folder_path" },
+  );
 }
 
 /**

@@ -113,13 +113,14 @@ class Listener {
 }
 
 const models = new Models();
-const state: { closing: boolean; parts?: Parts; fault?: unknown } = { closing: false };
+const state: { parts?: Parts; fault?: unknown; stopped: boolean } = { stopped: false };
+const closing = new AbortController();
 
 async function open(): Promise<Parts> {
   const database = await openDatabase(config, log);
+  const scanner = new Scanner({ config, roots, database, log, works, models: () => models.entries() });
   try {
     await migrate(database.pool);
-    const scanner = new Scanner({ config, roots, database, log, works, models: () => models.entries() });
     await scanner.start();
     const box = await boxId();
     const runner = new Runner({
@@ -146,6 +147,7 @@ async function open(): Promise<Parts> {
     void listener.run();
     return { database, scanner, runner, listener };
   } catch (error) {
+    await scanner.stop().catch(() => undefined);
     await database.close().catch(() => undefined);
     throw error;
   }
@@ -153,16 +155,17 @@ async function open(): Promise<Parts> {
 
 const opened = (async () => {
   for (let wait = FIRST_DELAY_MS; ; wait = Math.min(LONGEST_DELAY_MS, wait * 2)) {
-    if (state.closing) throw unavailable();
+    if (closing.signal.aborted) throw unavailable();
     try {
       const parts = await open();
+      if (state.stopped) parts.runner.stop();
       state.parts = parts;
       delete state.fault;
       return parts;
     } catch (error) {
       state.fault = error;
       log.error({ fault: faultForLog(error) }, "the bulk queue cannot be opened; trying again");
-      await delay(wait);
+      await delay(wait, undefined, { signal: closing.signal }).catch(() => undefined);
     }
   }
 })();
@@ -207,9 +210,9 @@ async function answer(id: number, call: BulkCall): Promise<void> {
 }
 
 async function close(): Promise<void> {
-  state.closing = true;
+  closing.abort();
   clearInterval(figures);
-  const { parts } = state;
+  const parts = await opened.catch(() => undefined);
   if (parts !== undefined) {
     await parts.scanner.stop().catch(() => undefined);
     await parts.runner.close();
@@ -241,6 +244,7 @@ port.on("message", (message: ToThread) => {
       for (const { id, outcome } of message.items) void state.parts?.runner.land(id, outcome);
       break;
     case "stop":
+      state.stopped = true;
       state.parts?.runner.stop();
       break;
     case "close":

@@ -1,5 +1,5 @@
 /** `radserve verify NAME.json`: replays a receipt and compares every hash. */
-import { readFile } from "node:fs/promises";
+import { readFile, stat } from "node:fs/promises";
 import path from "node:path";
 import { ConfigError, type Config } from "../config.js";
 import { RadserveError } from "../errors.js";
@@ -36,6 +36,10 @@ export async function verify(config: Config, file: string, options: VerifyComman
   const found = await readReceipt(receiptPath);
   if (found.kind === "none")
     throw new ConfigError(`${receiptPath}: expected the receipt of a result (NAME.json); nothing is there.`);
+  if (found.kind === "foreign" && (await stat(receiptPath)).isDirectory())
+    throw new ConfigError(
+      `${receiptPath}: expected the receipt of a result (NAME.json); found a folder. Name one of the receipts in it.`,
+    );
   const checks =
     found.kind === "foreign"
       ? [check("receipt", "differs", "the file is no receipt of Radserve, or was changed")]

@@ -13,6 +13,7 @@ import { z } from "zod";
 import { openDescriptor, unlink, writeStart } from "../disk.js";
 import { errno } from "../errno.js";
 import { RadserveError } from "../errors.js";
+import { startIn } from "../process-start.js";
 import { ifMissing } from "./files.js";
 import { guardName, lockName } from "./names.js";
 
@@ -342,7 +343,7 @@ function exists(pid: number): boolean {
   }
 }
 
-/** Field 22 of /proc/self/stat does not change. */
+/** It does not change. */
 let ownStart: Promise<string> | undefined;
 
 async function self(leaseMs: number): Promise<Owner> {
@@ -367,8 +368,7 @@ function machine(): Promise<Pick<Owner, "host" | "boot_id" | "pid_namespace">> {
   return machineFacts;
 }
 
-/** Field 22 of /proc/PID/stat: start of the process in clock ticks since boot; tells a reused PID from its owner. */
 async function startTime(pid: number): Promise<string | undefined> {
   const stat = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => undefined);
-  return stat?.slice(stat.lastIndexOf(")") + 2).split(" ")[19];
+  return stat === undefined ? undefined : startIn(stat);
 }

@@ -1,9 +1,18 @@
 /** What is written down of items that ended, and when that ends their job. */
 import { randomUUID } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
-import { insertJob } from "../../src/bulk/jobs.js";
+import { finishJobs, insertJob } from "../../src/bulk/jobs.js";
 import { transaction } from "../../src/bulk/database.js";
-import { enter, lease, settle, type Ending, type LeasedItem } from "../../src/bulk/leases.js";
+import {
+  enter,
+  freeSilent,
+  lease,
+  leave,
+  settle,
+  type Ending,
+  type LeasedItem,
+} from "../../src/bulk/leases.js";
 import { migrate } from "../../src/bulk/migrations.js";
 import { privateDatabase } from "../support/postgres.js";
 
@@ -45,7 +54,7 @@ async function leased(t: Test, count: number) {
     const { rows } = await pool.query<{ state: string }>("select state from radserve.item order by index");
     return { ...jobs[0], states: rows.map(({ state }) => state) };
   };
-  return { pool, id, taken, end, look };
+  return { pool, id, instance, taken, end, look };
 }
 
 t.test("a job ends with its last item, and not while its box has others", async (t) => {
@@ -82,4 +91,73 @@ t.test("one that goes well ends the pause of its job, once the pause is over", a
   t.match(await look(), { pause_count: 1 }, "it did not go well");
   await end(taken.slice(2), DONE, [id]);
   t.match(await look(), { pause_count: 0 });
+});
+
+const FAILED: Ending = { state: "failed", error: { error: "corrupt_image", message: "" } };
+
+t.test("a box that was taken for dead while it stood still takes nothing more", async (t) => {
+  const { pool, instance, taken, end, look } = await leased(t, 2);
+  await end(taken, AGAIN);
+  const other = { ...instance, id: randomUUID(), box: randomUUID(), process: randomUUID() };
+  await enter(pool, other, true);
+  await pool.query("update radserve.instance set beat_at = now() - interval '1 h' where id = $1", [
+    instance.id,
+  ]);
+  await freeSilent(pool, other);
+  t.strictSame(await lease(pool, instance, 2, false), [], "nobody would ever free them");
+  t.equal((await lease(pool, other, 2, false)).length, 2);
+  t.match(await look(), { states: ["running", "running"] });
+});
+
+t.test("a box that leaves gives back what it has, known to it or not", async (t) => {
+  const { pool, instance, look } = await leased(t, 2);
+  await leave(pool, instance);
+  t.match(await look(), { over: false, states: ["queued", "queued"] });
+  const { rows } = await pool.query("select suspect from radserve.item");
+  t.strictSame(rows, [{ suspect: false }, { suspect: false }], "nothing crashed");
+});
+
+t.test("a job whose failed images run again at the moment of its end does not end", async (t) => {
+  const { pool, id, taken, end, look } = await leased(t, 1);
+  await end(taken, FAILED, [id]);
+  t.match(await look(), { over: false, states: ["failed"] });
+  const client = await pool.connect();
+  await client.query("begin");
+  await client.query("select from radserve.job where id = $1 for update", [id]);
+  const finishing = finishJobs(pool, [id]);
+  const blocked = `select from pg_stat_activity where wait_event_type = 'Lock'`;
+  while ((await pool.query(blocked)).rowCount === 0) await delay(5);
+  // As retryJob does it
+  await client.query("update radserve.item set state = 'queued', error = null, finished_at = null");
+  await client.query("update radserve.job set finished_at = null, counts = null");
+  await client.query("commit");
+  client.release();
+  await finishing;
+  t.match(await look(), { over: false, states: ["queued"] });
+});
+
+t.test("many jobs of which nothing can run yet do not hide those that can", async (t) => {
+  const { pool, id, instance, taken, end } = await leased(t, 2);
+  await end(taken.slice(0, 1), AGAIN, [id]);
+  await pool.query(
+    "insert into radserve.job (id, subject, request, request_sha256) select gen_random_uuid(), 'x', '{}', '' from generate_series(1, 100)",
+  );
+  t.match(await lease(pool, instance, 2, false), [{ job_id: id }]);
+});
+
+t.test("whatever a file says about itself can be kept", async (t) => {
+  const { pool, taken, end, look } = await leased(t, 2);
+  const said = 'found "C\0T\ud800", \\u0000 in a text, \u{1f600}';
+  await end(taken.slice(0, 1), { state: "failed", error: { error: "corrupt_image", message: said } });
+  const reason = { code: "no_model_accepts", message: said, details: { models: [said] } };
+  await end(taken.slice(1), { state: "skipped", reason });
+  t.match(await look(), { over: true, states: ["failed", "skipped"] });
+  const { rows } = await pool.query<{ message: string }>(
+    "select error->>'message' as message from radserve.item",
+  );
+  const kept = 'found "C\ufffdT\ufffd", \\u0000 in a text, \u{1f600}';
+  t.strictSame(
+    rows.map(({ message }) => message),
+    [kept, kept],
+  );
 });

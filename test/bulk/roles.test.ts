@@ -2,7 +2,7 @@
 import { readdirSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { bulkPlace, nameOf, startBulk, writeMany } from "../support/bulk.js";
+import { bulkPlace, jobListSchema, nameOf, startBulk, writeMany } from "../support/bulk.js";
 import { privateDatabase } from "../support/postgres.js";
 import { startServer, withoutAddon, type TestServer } from "../support/server.js";
 
@@ -57,6 +57,18 @@ t.test("roles api and worker", { skip: withoutAddon }, async (t) => {
       { total: null, paused_reason: { code: "no_worker" } },
       "nor is it scanned",
     );
+    for (const [state, listed] of [
+      ["paused", [second, first]],
+      ["running", []],
+      ["scanning", []],
+    ] as const) {
+      const { body } = await api.send("GET", `/bulk_inference?state=${state}`);
+      t.strictSame(
+        jobListSchema.parse(body).jobs.map(({ job_id }) => job_id),
+        listed,
+        `the list of ${state} jobs says the same`,
+      );
+    }
     t.ok((await api.items(first)).every(({ state, attempts }) => state === "queued" && attempts === 0));
     t.match(await api.send("GET", "/bulk_inference"), {
       body: { jobs: [{ job_id: second }, { job_id: first }] },

@@ -6,6 +6,7 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import t, { type Test } from "tap";
 import { scanFolder, type Found } from "../../src/bulk/scan.js";
+import { retryJob } from "../../src/bulk/jobs.js";
 import { insertFound } from "../../src/bulk/scanner.js";
 import { migrate } from "../../src/bulk/migrations.js";
 import type { ModelEntry } from "../../src/models.js";
@@ -58,8 +59,16 @@ t.test("by content, in any encoding, whatever the name", async (t) => {
     Buffer.concat([Buffer.alloc(128), Buffer.from("DICM"), Buffer.alloc(40, 0xff)]),
   );
   execFileSync("mkfifo", [at("pipe")]);
-  writeFileSync(Buffer.concat([Buffer.from(`${folder}/`), Buffer.from([0xe4, 0x2e])]), PNG);
-  t.strictSame(seen(await scan(folder)), {
+  const latin1 = (name: string) => Buffer.from(at(name), "latin1");
+  for (const name of ["M\xfcller", "M\xf6ller"]) writeFileSync(latin1(name), PNG);
+  mkdirSync(latin1("\xe4"));
+  const found = await scan(folder);
+  for (const name of ["M\\xfcller", "M\\xf6ller", "\\xe4"])
+    t.match(found.get(name), { error: { message: /name in UTF-8.*new request/ } });
+  t.strictSame(seen(found), {
+    "M\\xf6ller": "failed",
+    "M\\xfcller": "failed",
+    "\\xe4": "failed",
     "broken.dcm": "input",
     deflated: "input",
     ecg: "no_image",
@@ -70,7 +79,6 @@ t.test("by content, in any encoding, whatever the name", async (t) => {
     pipe: "no_file",
     state: "no_image",
     "x.png": "no_image",
-    "\ufffd.": "failed",
   });
 });
 
@@ -101,6 +109,30 @@ t.test("links: every folder once, under its own name, and nothing outside the ro
   t.match(found.get("out"), { error: { error: "path_not_allowed" } });
   await t.rejects(scan(at("in"), [], [at("in2")]), { code: "path_not_allowed" });
   await t.rejects(scan(at("none"), [], [folder]), { code: "input_not_found" });
+});
+
+t.test("a share that goes away fails nothing of what lies on it", async (t) => {
+  const { folder, at } = file(t);
+  for (const name of ["a", "b"]) {
+    mkdirSync(at("share", name), { recursive: true });
+    writeFileSync(at("share", name, "1.png"), PNG);
+  }
+  const half = async () => {
+    const found = scanFolder({ folder: at("share"), roots: [folder], models: [] });
+    t.match(await found.next(), { value: { path: "a/1.png" } });
+    return found;
+  };
+  const begun = await half();
+  renameSync(at("share"), at("away"));
+  await t.rejects(begun.next(), { code: "input_not_found" });
+  renameSync(at("away"), at("share"));
+  const again = await half();
+  renameSync(at("share"), at("away"));
+  mkdirSync(at("share"));
+  await t.rejects(again.next(), { code: "input_not_found" }, "its mount point is there");
+  await t.rejects(scan(at("share")), { message: /it is empty/ });
+  const empty = scanFolder({ folder: at("share"), roots: [folder], models: [], mayBeEmpty: true });
+  t.match(await empty.next(), { done: true }, "one that was empty when its job was taken");
 });
 
 function entry(name: string, dimensions: "2d" | "2d_frames" | "series"): ModelEntry {
@@ -183,7 +215,31 @@ t.test("a scan that is repeated adds what is new and keeps what was", async (t) 
   const second = [...first, { index: 2, input: "a.png", state: "queued" }];
   t.strictSame(await rows(), second);
   t.ok(await insertFound(pool, id, [...(await scan(folder)).values()]), "nothing is new");
+  const twice: Found = { path: "twice.png", is: "input" };
+  const strange = { code: "no_image", message: "found C\0T" };
+  t.ok(await insertFound(pool, id, [twice, twice, { path: "x", is: "skipped", reason: strange }]));
+  t.ok(await insertFound(pool, id, [{ path: "y.png", is: "input" }]));
+  t.match((await rows()).slice(3), [
+    { index: 3, input: "twice.png" },
+    { index: 4, input: "x", state: "skipped" },
+    { index: 5, input: "y.png" },
+  ]);
+  await pool.query("delete from radserve.item where index > 2");
   t.strictSame(await rows(), second);
+
+  symlinkSync("nowhere", at("dead.png"));
+  mkdirSync(Buffer.from(at("\xe4"), "latin1"));
+  t.ok(await insertFound(pool, id, [...(await scan(folder)).values()]));
+  await retryJob(pool, { subject: "x", admin: false }, id);
+  t.match(
+    new Map((await rows()).slice(3).map(({ input, state }) => [input, state])),
+    new Map([
+      ["dead.png", "queued"],
+      ["\\xe4", "failed"],
+    ]),
+    "a folder that was never read is no image to be tried",
+  );
+  await pool.query("delete from radserve.item where index > 2");
   await pool.query("update radserve.job set cancelled_at = now()");
   t.notOk(await insertFound(pool, id, [{ path: "d.png", is: "input" }]), "a cancelled job takes none");
   t.equal((await rows()).length, 3);

@@ -13,6 +13,7 @@ import {
 } from "node:fs";
 import path from "node:path";
 import t from "tap";
+import { itemListSchema } from "../../src/bulk/schema.js";
 import { receiptSchema } from "../../src/results/receipt.js";
 import {
   bulkPlace,
@@ -153,6 +154,19 @@ t.test("bulk inference", { skip: withoutAddon }, async (t) => {
       { index: 2, state: "succeeded", receipt_path: out("list", "2.dcm.json") },
     ]);
     t.match(await items(id, "&state=failed"), [{ index: 1 }]);
+    const pages = async (query: string) => {
+      const seen: number[][] = [];
+      for (let cursor: string | null = ""; cursor !== null;) {
+        const next: string = cursor === "" ? "" : `&cursor=${cursor}`;
+        const { body } = await send("GET", `/bulk_inference/${id}/items?limit=1${query}${next}`);
+        const page = itemListSchema.parse(body);
+        seen.push(page.items.map(({ index }) => index));
+        cursor = page.next_cursor;
+      }
+      return seen;
+    };
+    t.strictSame(await pages(""), [[0], [1], [2]]);
+    t.strictSame(await pages("&state=succeeded"), [[0], [2]]);
     const refused = async (list: object[]) => send("POST", "/bulk_inference", { items: list });
     t.match(await refused([item("1.dcm"), { ...item("2.dcm"), input_image_path: "/etc/passwd" }]), {
       status: 403,
@@ -190,6 +204,8 @@ t.test("bulk inference", { skip: withoutAddon }, async (t) => {
       ["prototype", '{"__proto__": {}}', /Expected a JSON object; found a field named "__proto__"/],
       ["disguised prototype", '{"_\\u005fpr\\u006fto__": {}}', /field named "__proto__"/],
       ["null", "null", /found null/],
+      ["a key with NUL", { ...folders, idempotency_key: "\0" }, /idempotency_key: Expected text without NUL/],
+      ["half a character", { ...folders, output_folder_path: out("x\ud800") }, /Expected text without NUL/],
       ["unknown", { ...folders, output_folder: "/x" }, /output_folder: Unknown field/],
       ["both", { ...folders, items: [] }, /items/],
       ["a file", { ...folders, input_folder_path: at("list", "1.dcm") }, /name a folder; found a file/],

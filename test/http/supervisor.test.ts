@@ -1,8 +1,12 @@
 /** Crashes, restarts and stops, with real processes and signals. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import net from "node:net";
 import path from "node:path";
 import t from "tap";
+import { lockState } from "../../src/lock.js";
+import { NameLock } from "../../src/results/lock.js";
 import { copyModel } from "../lib/manifests.js";
 import { makePlace, radserve, startServer, withoutAddon } from "../support/server.js";
 
@@ -120,6 +124,36 @@ t.test("one at a time holds the state directory; a crash frees it", async (t) =>
   const third = await startServer(server.place);
   t.equal((await fetch(`${third.url}/health/live`)).status, 200);
   t.equal(await third.stop(), 0);
+});
+
+t.test("whoever is dead and not buried holds nothing", async (t) => {
+  const place = makePlace();
+  t.teardown(() => place.remove());
+  const state = place.environment["RADSERVE_STATE_DIR"]!;
+  const results = place.output;
+  const modules = ["lock", "results/lock"].map(
+    (name) => new URL(`../../src/${name}.js`, import.meta.url).href,
+  );
+  const program = `
+    const [{ lockState }, { NameLock }] = await Promise.all(${JSON.stringify(modules)}.map((one) => import(one)));
+    lockState(${JSON.stringify(state)});
+    await NameLock.tryTake(${JSON.stringify(results)}, "image.dcm");
+    process.stdout.write(process.pid + "\\n");
+    process.kill(process.pid, "SIGKILL");`;
+  // A parent that never takes note of its child's end, as a container's first process that is no init
+  const script = `"$0" --input-type=module -e "$1" & exec sleep 1000`;
+  const parent = spawn("sh", ["-c", script, process.execPath, program], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  t.teardown(() => parent.kill());
+  const [line] = (await once(parent.stdout, "data")) as [Buffer];
+  const dead = Number(line.toString());
+  await until(() => !isAlive(dead) && readdirSync(`/proc/${dead}/task`).length === 1);
+  t.ok(existsSync(`/proc/${dead}`), "it is still there to be seen");
+  lockState(state).release();
+  const name = await NameLock.tryTake(results, "image.dcm");
+  t.ok(name, "its name is free at once, too");
+  await name?.release();
 });
 
 t.test("SIGTERM answers what was admitted, and ends with 0", { skip: withoutAddon }, async (t) => {

@@ -1,0 +1,69 @@
+/** What is told of a job: its state, why it waits, how fast it is and when it will have ended. */
+import t from "tap";
+import { jobOf } from "../../src/bulk/api.js";
+import { LONELY_MS, type JobRow } from "../../src/bulk/jobs.js";
+
+const NOW = new Date("2026-11-22T12:00:00.000Z");
+const ago = (seconds: number) => new Date(NOW.getTime() - seconds * 1000);
+
+const row = (more: Partial<JobRow>): JobRow => ({
+  id: "5f0c7a52-9d0b-4d35-8f4e-6a1d3a1c9b11",
+  seq: "1",
+  subject: "x",
+  request: {},
+  created_at: ago(200),
+  started_at: ago(100),
+  finished_at: null,
+  cancelled_at: null,
+  total: 1000,
+  held: false,
+  pause_code: null,
+  pause_message: null,
+  counts: { queued: 500, running: 10, succeeded: 450, failed: 20, skipped: 20 },
+  recent: 120,
+  now: NOW,
+  ...more,
+});
+
+t.test("rate and end", (t) => {
+  t.match(jobOf(row({}), true), {
+    state: "running",
+    images_per_second: 2,
+    estimated_end: "2026-11-22T12:04:15.000Z",
+    counts: { queued: 500, partial: 0, cancelled: 0 },
+  });
+  t.match(jobOf(row({ started_at: ago(10), recent: 30 }), true), { images_per_second: 3 }, "since it began");
+  t.match(jobOf(row({ recent: 0 }), true), { images_per_second: null, estimated_end: null });
+  t.match(jobOf(row({ started_at: null, counts: null, recent: 0 }), true), {
+    images_per_second: null,
+    counts: { queued: 0 },
+  });
+  t.match(jobOf(row({ total: null }), true), { state: "scanning", estimated_end: null });
+  t.match(
+    jobOf(
+      row({ finished_at: ago(53), counts: { succeeded: 450, failed: 20, skipped: 20 }, recent: 0 }),
+      true,
+    ),
+    { state: "completed", images_per_second: 10, estimated_end: null },
+    "over all its time, of what ran",
+  );
+  t.end();
+});
+
+t.test("why it waits", (t) => {
+  const paused = { state: "paused", estimated_end: null };
+  t.match(jobOf(row({ pause_code: "disk_full", pause_message: "No room." }), true), {
+    ...paused,
+    paused_reason: { code: "disk_full", message: "No room." },
+  });
+  t.match(jobOf(row({ held: true, pause_code: "disk_full" }), false), {
+    ...paused,
+    paused_reason: { code: "paused_by_request" },
+  });
+  t.match(jobOf(row({}), false), { ...paused, paused_reason: { code: "no_worker" } });
+  const young = new Date(NOW.getTime() - LONELY_MS + 1);
+  t.match(jobOf(row({ created_at: young }), false), { state: "running", paused_reason: null });
+  for (const end of [{ cancelled_at: NOW }, { finished_at: NOW }])
+    t.match(jobOf(row({ ...end, pause_code: "disk_full" }), false), { paused_reason: null });
+  t.end();
+});

@@ -1,0 +1,62 @@
+/** Scans of folders whose share is away: they wait, and hold up nobody. */
+import { mkdirSync, renameSync, rmdirSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { bulkPlace, startBulk, writeSlice } from "../support/bulk.js";
+import { privateDatabase } from "../support/postgres.js";
+import { startServer, withoutAddon } from "../support/server.js";
+
+/** More than a box scans at once. */
+const AWAY = ["1", "2", "3"];
+
+t.test("folders that are away when their turn comes", { skip: withoutAddon }, async (t) => {
+  const { connection } = await privateDatabase(t);
+  const { host, port, user } = connection;
+  const url = `postgres:///${user}?user=${user}&host=${host}&port=${port}`;
+  const place = bulkPlace(t, { DATABASE_URL: url, RADSERVE_ROLE: "api" });
+  const at = (...parts: string[]) => path.join(place.input, ...parts);
+  const api = await startBulk(t, place);
+  const submit = (...folder: string[]) =>
+    api.submit({
+      input_folder_path: at(...folder),
+      output_folder_path: path.join(place.output, ...folder),
+      outputs: ["json"],
+    });
+  for (const name of AWAY) writeSlice(at("share", name, "image.dcm"));
+  writeSlice(at("here", "image.dcm"));
+  mkdirSync(at("empty"));
+  const waiting = await Promise.all(AWAY.map((name) => submit("share", name)));
+  const here = await submit("here");
+  const empty = await submit("empty");
+  renameSync(at("share"), at("away"));
+  // As a mount point looks whose share is not mounted
+  for (const name of AWAY.slice(0, 2)) mkdirSync(at("share", name), { recursive: true });
+
+  const worker = await startServer(
+    bulkPlace(t, {
+      DATABASE_URL: url,
+      RADSERVE_ROLE: "worker",
+      RADSERVE_INPUT_ROOTS: place.input,
+      RADSERVE_OUTPUT_ROOTS: place.output,
+    }),
+  );
+  t.teardown(() => worker.stop());
+  t.match(await api.ended(here), { state: "completed", total: 1, counts: { succeeded: 1 } });
+  t.match(await api.ended(empty), { state: "completed", total: 0 });
+  for (const id of waiting)
+    t.match(
+      await api.until(
+        id,
+        ({ state, paused_reason }) => state === "paused" && paused_reason?.code !== "no_worker",
+      ),
+      { total: null, paused_reason: { code: "share_unavailable", message: /input folder/ } },
+    );
+  const said = () => worker.log.filter(({ msg }) => msg === "a folder cannot be scanned now").length;
+  t.equal(said(), AWAY.length, "said once of each");
+  for (const name of AWAY.slice(0, 2)) rmdirSync(at("share", name));
+  rmdirSync(at("share"));
+  renameSync(at("away"), at("share"));
+  for (const id of waiting)
+    t.match(await api.ended(id), { state: "completed", total: 1, counts: { succeeded: 1 } });
+  t.equal(said(), AWAY.length);
+});
