@@ -183,6 +183,9 @@ export async function someSuspect(pool: Pool): Promise<boolean> {
   return rows[0]?.some === true;
 }
 
+/** Suspects by turns: the first of them would be the one that is alone at every kill from outside, and fail for it. */
+const LEAST_BLAMED = "i.blame, i.index";
+
 const LEASED = `i.job_id, i.index, i.input, i.output, i.created_at, i.lease, i.attempts, i.alone,
   j.started_at, j.request, j.input_roots, j.output_roots, j.marked`;
 
@@ -207,17 +210,17 @@ export async function lease(
          cross join lateral (select from radserve.item i where i.job_id = j.id and ${WAITING} limit 1) w
        where ${RUNNABLE} order by r.active, j.seq limit 100
      ), candidate as materialized (
-       select r.id as job_id, r.seq, r.active, c.index from runnable r cross join lateral (
-         select i.index from radserve.item i
+       select r.id as job_id, r.seq, r.active, c.index, c.blame from runnable r cross join lateral (
+         select i.index, i.blame from radserve.item i
          where i.job_id = r.id and ${WAITING}
-         order by i.index
+         order by ${alone ? LEAST_BLAMED : "i.index"}
          limit case when r.pause_count > 0 then greatest(0, 1 - r.active) else $2::int end
          for update skip locked) c
      ), picked as (
        select job_id, index from (
-         select job_id, seq, index, active + row_number() over (partition by job_id order by index) as turn
+         select job_id, seq, index, blame, active + row_number() over (partition by job_id order by index) as turn
          from candidate) t
-       order by turn, seq limit $2::int
+       order by turn, blame, seq limit $2::int
      )
      update radserve.item i set state = 'running', owner = $1, lease = i.lease + 1, attempts = i.attempts + 1,
        alone = $3, not_before = null

@@ -161,3 +161,19 @@ t.test("whatever a file says about itself can be kept", async (t) => {
     [kept, kept],
   );
 });
+
+t.test(
+  "suspects are alone by turns, so that kills from outside do not all meet the same image",
+  async (t) => {
+    const { pool, instance } = await leased(t, 3);
+    const alone: number[][] = [];
+    for (let kill = 0; kill < 9; kill++) {
+      const next = { ...instance, id: randomUUID(), process: randomUUID() };
+      await enter(pool, next, true);
+      alone.push((await lease(pool, next, 1, true)).map(({ index }) => index));
+    }
+    t.strictSame(alone.flat(), [0, 1, 2, 0, 1, 2, 0, 1, 2]);
+    const { rows } = await pool.query("select from radserve.item where state = 'failed'");
+    t.equal(rows.length, 0);
+  },
+);
