@@ -126,7 +126,10 @@ export class Scanner {
     await this.#boss.stop({ graceful: true, timeout: 2_000 });
   }
 
-  /** Every day, and at each start: jobs that are over are forgotten after their time, and scans that lost their place in the queue get one. */
+  /**
+   * Every day, and at each start: jobs that are over are forgotten after their time, and scans that lost their place in
+   * the queue get one.
+   */
   async #sweep(): Promise<void> {
     const { pool } = this.options.database;
     const forgotten = await purgeOlderThan(pool, KEPT_DAYS);
