@@ -13,7 +13,10 @@ const VERSION = "1.29.0";
 /** What is used of it; it is no dependency, so its types are not there. */
 interface Ort {
   InferenceSession: {
-    create(path: string, options: object): Promise<{ run(feeds: object): Promise<unknown> }>;
+    create(
+      path: string,
+      options: object,
+    ): Promise<{ run(feeds: object): Promise<unknown>; release(): Promise<void> }>;
   };
   Tensor: new (type: "float32", data: Float32Array, dims: readonly number[]) => unknown;
 }
@@ -83,7 +86,9 @@ async function measure(ort: Ort, s: RivalSetting): Promise<LoadResult> {
   const data = plainInput(s.height, s.width);
   const x = new ort.Tensor("float32", data, [1, 1, s.height, s.width]);
   await session.run({ x });
-  return closedLoop(s.concurrency, s.seconds, () => session.run({ x }));
+  const result = await closedLoop(s.concurrency, s.seconds, () => session.run({ x }));
+  await session.release();
+  return result;
 }
 
 /** The package, from gpu/ where setup:gpu has put it, else freshly installed into `folder`; its install script stays off. */
