@@ -176,11 +176,14 @@ async function warmUp(server: BenchServer, name: string, outputs: string, files:
     });
 }
 
-/** What the same images cost without a server. */
+/** What the same images cost without a server, as images a second. */
 interface Reference {
-  lone: Parts;
-  each: Parts[];
-  direct: Direct;
+  limit: number;
+  lone: number;
+  direct: number;
+  /** The limit with all that an image costs. */
+  whole: number;
+  parts: Parts;
 }
 
 async function reference(
@@ -214,7 +217,13 @@ async function reference(
   const direct = (await run(...program, "--direct", models, scratch, outputs, many)) as Direct;
   if (direct.failed > 0) throw new Error(`${name}: ${direct.failed} images failed without the queue`);
   rmSync(scratch, { recursive: true });
-  return { lone, each, direct };
+  return {
+    limit: sum(each.map(rateOf)),
+    lone: cores * rateOf(lone),
+    direct: direct.images / direct.seconds,
+    whole: sum(each.map(({ total_ms }) => 1000 / total_ms)),
+    parts: lone,
+  };
 }
 
 /** References before and after, because the machine's speed changes within minutes. */
@@ -242,10 +251,10 @@ async function measure(
   rmSync(join(server.output, name), { recursive: true });
   const both = [before, await referred()];
   const steady = steadyRate(samples, files.length);
-  const limit = mean(both.map(({ each }) => sum(each.map(rateOf))));
-  const loneLimit = mean(both.map(({ lone }) => cores * rateOf(lone)));
-  const unqueued = mean(both.map(({ direct }) => direct.images / direct.seconds));
-  const whole = mean(both.map(({ each }) => sum(each.map(({ total_ms }) => 1000 / total_ms))));
+  const over = (pick: (one: Reference) => number) => mean(both.map(pick));
+  const limit = over((one) => one.limit);
+  const loneLimit = over((one) => one.lone);
+  const unqueued = over((one) => one.direct);
   const memory = memoryGrowth(samples, files.length);
   const rate = files.length / seconds(job);
   return {
@@ -256,18 +265,18 @@ async function measure(
     vs_limit: rate / limit,
     lone_limit_images_per_second: loneLimit,
     vs_lone_limit: rate / loneLimit,
-    vs_whole: rate / whole,
+    vs_whole: rate / over((one) => one.whole),
     direct_images_per_second: unqueued,
     queue_overhead: 1 - rate / unqueued,
     postgres_cpu_share: spent / (seconds(job) * cores),
     memory_growth: memory.growth,
     memory_mib: memory.last,
-    references: both.map(({ lone, each, direct }) => ({
-      limit_images_per_second: sum(each.map(rateOf)),
-      lone_limit_images_per_second: cores * rateOf(lone),
-      direct_images_per_second: direct.images / direct.seconds,
+    references: both.map(({ limit: limited, lone, direct }) => ({
+      limit_images_per_second: limited,
+      lone_limit_images_per_second: lone,
+      direct_images_per_second: direct,
     })),
-    parts: before.lone,
+    parts: before.parts,
   };
 }
 

@@ -18,7 +18,7 @@ import { receiptName } from "./results/names.js";
 import { RECEIPT_SCHEMA, type Answer, type Receipt, type ReceiptModel } from "./results/receipt.js";
 import { reusable, sameImage, sameObject, type Wanted } from "./results/reuse.js";
 import { roomFor } from "./results/room.js";
-import { candidatesOf, planOf, type Plan } from "./select.js";
+import { accepting, candidatesOf, planOf, type Plan } from "./select.js";
 import { checkDeadline, runPlan } from "./run.js";
 import { Stopwatch } from "./stopwatch.js";
 import { VERSION } from "./version.js";
@@ -122,19 +122,16 @@ async function answer(job: Job, image: Image, plan: Plan, held: Held): Promise<A
 }
 
 /** Of what is in memory at once: a frame, or all where a model takes them together. */
-function pixelBytes({ format, frameCount }: Image, { models }: Plan): number {
+function pixelBytes({ format, frameCount }: Image, plan: Plan): number {
   const { rows, columns, samplesPerPixel, bitsAllocated } = format;
-  const whole = models.some(
-    ({ entry, reasons }) => reasons.length === 0 && entry.manifest.accepts.dimensions === "series",
-  );
+  const whole = accepting(plan).some(({ entry }) => entry.manifest.accepts.dimensions === "series");
   return (rows * columns * samplesPerPixel * bitsAllocated * (whole ? frameCount : 1)) / 8;
 }
 
-function roomOf(image: Image, { models }: Plan): number {
-  const running = models.filter(({ reasons }) => reasons.length === 0);
+function roomOf(image: Image, plan: Plan): number {
   return roomFor(
     image,
-    running.map(({ entry, outputs }) => ({ manifest: entry.manifest, outputs })),
+    accepting(plan).map(({ entry, outputs }) => ({ manifest: entry.manifest, outputs })),
   );
 }
 

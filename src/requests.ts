@@ -2,7 +2,7 @@
 import { z } from "zod";
 import { RadserveError } from "./errors.js";
 import { modelName, outputKindSchema } from "./manifest.js";
-import { found, problemsOf } from "./validation.js";
+import { found, keepable, problemsOf } from "./validation.js";
 
 const LONGEST_TIMEOUT_MS = 3_600_000;
 const MOST_ITEMS = 10_000;
@@ -13,7 +13,7 @@ const text = (longest: number) =>
     .string()
     .min(1)
     .max(longest)
-    .refine((given) => !/[\0\p{Surrogate}]/u.test(given), {
+    .refine((given) => keepable(given) === given, {
       message: "Expected text without NUL bytes and halves of surrogate pairs",
     });
 const clientPath = text(4096);

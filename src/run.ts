@@ -20,7 +20,7 @@ import { asPredecessor, predecessorOf } from "./results/predecessor.js";
 import type { Receipt, ReceiptModel } from "./results/receipt.js";
 import { markedPixels, sliceOutputs } from "./results/volume.js";
 import { drawPicture, planeOf, type Drawn, type Shown } from "./picture.js";
-import type { Plan, PlannedModel } from "./select.js";
+import { accepting, type Plan, type PlannedModel } from "./select.js";
 import type { Stopwatch } from "./stopwatch.js";
 import { VERSION } from "./version.js";
 
@@ -68,9 +68,7 @@ const ENDS_ALL: readonly ErrorCode[] = [
  * @throws RadserveError of the decoder; of the first model where all failed; deadline_exceeded and its like
  */
 export async function runPlan(plan: Plan, image: Image, job: Job): Promise<Done> {
-  const outcomes = plan.models
-    .filter(({ reasons }) => reasons.length === 0)
-    .map((planned) => begin(planned, image));
+  const outcomes = accepting(plan).map((planned) => begin(planned, image));
   const ofFrames = outcomes.filter(({ volume }) => volume === undefined);
   const ofVolume = outcomes.filter(({ volume }) => volume !== undefined);
   const pixelHash = createHash("sha256");

@@ -25,6 +25,10 @@ export interface Plan {
   from: "request" | "settings" | "manifest";
 }
 
+/** Those of a plan that take the image. */
+export const accepting = ({ models }: Plan): PlannedModel[] =>
+  models.filter(({ reasons }) => reasons.length === 0);
+
 /**
  * The models that a request is about: those it names, or all that are not switched off.
  * @throws RadserveError bad_request for a name that is not there, model_unavailable for one that is not loaded

@@ -10,6 +10,12 @@ export interface Problem {
   nearest?: string;
 }
 
+/**
+ * The text as PostgreSQL can keep it: NUL and halves of surrogate pairs, which JSON has and its text has not (its manual,
+ * 8.14, JSON types), become U+FFFD.
+ */
+export const keepable = (text: string): string => text.replace(/[\0\p{Surrogate}]/gu, "\ufffd");
+
 type Path = readonly PropertyKey[];
 
 export function fieldName(path: Path): string {

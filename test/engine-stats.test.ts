@@ -22,11 +22,11 @@ const folder = t.testdir();
 const engine = createEngine({ provider: "cpu", threads: 1, queueLimit: 40 });
 t.teardown(() => engine.close());
 
-const load = (max: number) =>
+const load = (max: number, model = heavy, name = `heavy-${max}`, given = input) =>
   engine.load(
-    loadOptions(writeModel(folder, heavy), {
-      name: `heavy-${max}`,
-      inputs: [{ ...input, size: { kind: "fixed", height: 1, width: HEAVY_SIDE } }],
+    loadOptions(writeModel(folder, model), {
+      name,
+      inputs: [{ ...given, size: { kind: "fixed", height: 1, width: HEAVY_SIDE } }],
       outputs: [heatmap],
       batching: { max },
     }),
@@ -120,14 +120,7 @@ t.test("batches are no larger than gives the bits of an image alone, whatever th
       { op: "Add", inputs: ["product", "more"], outputs: ["y"] },
     ],
   };
-  const { id } = await engine.load(
-    loadOptions(writeModel(folder, odd), {
-      name: "odd",
-      inputs: [{ ...input, size: { kind: "fixed", height: 1, width: HEAVY_SIDE } }],
-      outputs: [heatmap],
-      batching: { max: 8 },
-    }),
-  );
+  const { id } = await load(8, odd, "odd");
   const [bucket] = statsOf(id)!.buckets;
   if (bucket === undefined) t.comment("batches do not pay on this machine");
   else t.ok(bucket.cap <= 2, `${bucket.cap}`);
@@ -153,14 +146,7 @@ t.test("whether batches give the same bits is asked with numbers, of whole types
       { op: "Mul", inputs: ["product", "times"], outputs: ["y"] },
     ],
   };
-  const { id } = await engine.load(
-    loadOptions(writeModel(folder, twice), {
-      name: "twice",
-      inputs: [{ ...input, dtype: "uint8", size: { kind: "fixed", height: 1, width: HEAVY_SIDE } }],
-      outputs: [heatmap],
-      batching: { max: 8 },
-    }),
-  );
+  const { id } = await load(8, twice, "twice", { ...input, dtype: "uint8" });
   t.match(statsOf(id), { batched: false, buckets: [] });
   await engine.unload(id);
 });

@@ -106,6 +106,15 @@ struct Place {
     device->closed = false;
     EQUAL(holder->Outcome(), "0");
   }
+  /// Rows with their own numbers, but for the one that fails.
+  std::vector<std::unique_ptr<Ended>> Submit(int count, int bad = -1) const {
+    std::vector<std::unique_ptr<Ended>> rows;
+    for (int i = 0; i < count; ++i) {
+      rows.push_back(std::make_unique<Ended>(i == bad ? -1.0F : static_cast<float>(i)));
+      batcher->Submit(rows.back()->row);
+    }
+    return rows;
+  }
   std::unique_ptr<Ended> holder;
 };
 
@@ -114,11 +123,7 @@ TEST("warming learns every size that fits, and rows that wait together run toget
   place.batcher->Warm(Ended(0).row, {});
   EQUAL(place.batcher->GetStats(1).at(0).cap, 8);
   place.Hold();
-  std::vector<std::unique_ptr<Ended>> rows;
-  for (int i = 0; i < 20; ++i) {
-    rows.push_back(std::make_unique<Ended>(static_cast<float>(i)));
-    place.batcher->Submit(rows.back()->row);
-  }
+  const auto rows = place.Submit(20);
   const int before = place.device->runs;
   place.Release();
   for (int i = 0; i < 20; ++i) EQUAL(rows[static_cast<size_t>(i)]->Outcome(), std::to_string(2 * i));
@@ -130,11 +135,7 @@ TEST("memory that ran out at work splits the batch, and a bad row fails alone") 
   Place place;
   place.batcher->Warm(Ended(0).row, {});
   place.Hold();
-  std::vector<std::unique_ptr<Ended>> rows;
-  for (int i = 0; i < 8; ++i) {
-    rows.push_back(std::make_unique<Ended>(i == 3 ? -1.0F : static_cast<float>(i)));
-    place.batcher->Submit(rows.back()->row);
-  }
+  const auto rows = place.Submit(8, 3);
   place.device->memory_rows = 2;
   place.Release();
   for (int i = 0; i < 8; ++i) {
@@ -209,11 +210,7 @@ TEST("a batch that was about to start when it ends is asked to stop, and so is e
   Place place;
   place.batcher->Warm(Ended(0).row, {});
   place.Hold();
-  std::vector<std::unique_ptr<Ended>> rows;
-  for (int i = 0; i < 8; ++i) {
-    rows.push_back(std::make_unique<Ended>(i == 0 ? -1.0F : static_cast<float>(i)));
-    place.batcher->Submit(rows.back()->row);
-  }
+  const auto rows = place.Submit(8, 0);
   // The first of them fails alone; while it is told so, everything ends.
   rows[0]->row->done = [&, done = rows[0]->row->done] {
     CHECK(!place.batcher->Stop(0ms));

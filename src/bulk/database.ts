@@ -9,6 +9,7 @@ import pg from "pg";
 import type { Config } from "../config.js";
 import { errno } from "../errno.js";
 import { faultForLog, type Logger } from "../log.js";
+import { keepable } from "../validation.js";
 import { OLDEST_POSTGRES } from "./postgres/binaries.js";
 import { inspectPostgres, PrivatePostgres } from "./postgres.js";
 import { BulkUnavailable } from "./unavailable.js";
@@ -116,17 +117,10 @@ export async function transaction<T>(pool: pg.Pool, work: (client: pg.PoolClient
   }
 }
 
-/**
- * A value for a jsonb parameter. What errors tell of a file may hold characters that JSON has and PostgreSQL's text has
- * not (8.14, JSON types): NUL, and half a pair of surrogates.
- */
+/** A value for a jsonb parameter. What errors tell of a file may hold characters that PostgreSQL's text has not. */
 export function jsonb(value: unknown): string {
-  return JSON.stringify(value, (_, part: unknown) =>
-    typeof part === "string" ? part.replace(NO_TEXT, "\ufffd") : part,
-  );
+  return JSON.stringify(value, (_, part: unknown) => (typeof part === "string" ? keepable(part) : part));
 }
-
-const NO_TEXT = /[\0\p{Surrogate}]/gu;
 
 function makePool(connection: Connection, log: Logger): pg.Pool {
   const pool = new pg.Pool({

@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import { closeSync, constants, fstatSync, readSync } from "node:fs";
 import { fillFrom, syncDescriptor, writeAll } from "../descriptor.js";
-import { freeBytes, openDescriptor, rename, statfs } from "../disk.js";
+import { freeBytes, openDescriptor, openPlain, rename, statfs } from "../disk.js";
 import { loadAddon, type Addon } from "../engine-native.js";
 import { release } from "../engine-pixels.js";
 import { errno } from "../errno.js";
@@ -27,7 +27,7 @@ export function ifMissing<T>(value: T): (error: unknown) => T {
 export async function hashFile(path: string): Promise<string | undefined> {
   let fd;
   try {
-    fd = await openDescriptor(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+    fd = await openPlain(path);
   } catch (error) {
     if (errno(error) === "ENOENT" || errno(error) === "ELOOP" || errno(error) === "ENXIO") return undefined;
     throw error;

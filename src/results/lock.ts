@@ -10,7 +10,7 @@ import { readFile, readlink } from "node:fs/promises";
 import { hostname } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
 import { z } from "zod";
-import { openDescriptor, unlink, writeStart } from "../disk.js";
+import { openDescriptor, openPlain, unlink, writeStart } from "../disk.js";
 import { errno } from "../errno.js";
 import { RadserveError } from "../errors.js";
 import { startIn } from "../process-start.js";
@@ -287,8 +287,7 @@ async function create(path: string, owner: Owner, flags: number): Promise<number
 
 /** The text of a lock or a guard; undefined where there is none. */
 async function look(path: string): Promise<string | undefined> {
-  const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
-  const fd = await openDescriptor(path, flags).catch(ifMissing(undefined));
+  const fd = await openPlain(path).catch(ifMissing(undefined));
   if (fd === undefined) return undefined;
   try {
     const text = Buffer.allocUnsafe(LONGEST_OWNER_BYTES);

@@ -1,7 +1,7 @@
 /** Receipts that lie in an output folder: whose image they are of, and whether what they list can be used again. */
-import { closeSync, constants, fstatSync } from "node:fs";
+import { closeSync, fstatSync } from "node:fs";
 import { fillFrom } from "../descriptor.js";
-import { openDescriptor } from "../disk.js";
+import { openPlain } from "../disk.js";
 import { hashFile, ifMissing } from "./files.js";
 import { receiptSchema, type Receipt } from "./receipt.js";
 import { errno } from "../errno.js";
@@ -15,7 +15,7 @@ export type Existing = { kind: "none" } | { kind: "foreign" } | { kind: "receipt
 export async function readReceipt(path: string): Promise<Existing> {
   let fd;
   try {
-    fd = await openDescriptor(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+    fd = await openPlain(path);
   } catch (error) {
     const code = errno(error);
     if (code === "ELOOP" || code === "ENXIO") return { kind: "foreign" };
