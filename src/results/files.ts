@@ -67,7 +67,7 @@ const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
 /** A small file that has no name until it is whole: when its process is killed before, nothing of it is left. */
 export class UnnamedFile {
   private constructor(
-    private readonly fd: number,
+    readonly fd: number,
     private readonly addon: Addon,
   ) {}
 

@@ -1,6 +1,6 @@
 /**
  * The lock of one NAME in an output folder, `.NAME.lock`: one holder among threads, processes and machines that
- * share the folder. It is a file made with O_EXCL that names its owner. A holder rewrites a counter in it; who waits
+ * share the folder. It is a file that names its owner, and made only where there is none. A holder rewrites a counter in it; who waits
  * takes it over where the owner is known to be dead (same kernel, no such process) or where the file has not changed
  * for a whole lease on the waiter's own monotonic clock, so that clocks of machines are never compared.
  */
@@ -8,13 +8,14 @@ import { randomUUID } from "node:crypto";
 import { closeSync, constants, readSync, statSync, type Stats } from "node:fs";
 import { readFile, readlink } from "node:fs/promises";
 import { hostname } from "node:os";
+import { dirname } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { z } from "zod";
 import { openDescriptor, openPlain, unlink, writeStart } from "../disk.js";
 import { errno } from "../errno.js";
 import { RadserveError } from "../errors.js";
 import { startIn } from "../process-start.js";
-import { ifMissing } from "./files.js";
+import { ifMissing, UnnamedFile } from "./files.js";
 import { guardName, lockName } from "./names.js";
 
 /** Longer than a thread may be blocked by the decoding of one frame. */
@@ -117,7 +118,7 @@ export class NameLock {
   ): Promise<NameLock | undefined> {
     const path = `${dir}/${lockName(name)}`;
     const owner = await self(leaseMs);
-    const fd = await create(path, owner, waiter.flags);
+    const fd = await create(path, owner, waiter);
     if (fd !== undefined) return new NameLock(path, fd, owner, waiter.local);
     const seen = sightOf(await look(path));
     if (seen !== undefined && (await waiter.lock.isStale(seen)))
@@ -240,7 +241,7 @@ class Waiter {
  * that two who saw the same dead owner cannot remove each other's new locks.
  */
 async function breakLock(path: string, seen: Sight, guardPath: string, waiter: Waiter): Promise<void> {
-  const guard = await create(guardPath, await self(LEASE_MS), waiter.flags);
+  const guard = await create(guardPath, await self(LEASE_MS), waiter);
   if (guard === undefined) {
     // A guard is held for two file operations; one left by a process killed within them would block for ever.
     const other = sightOf(await look(guardPath));
@@ -267,7 +268,11 @@ function onBlockDevice(dev: number): boolean {
   return (Math.floor(dev / 2 ** 8) & 0xfff) !== 0;
 }
 
-async function create(path: string, owner: Owner, flags: number): Promise<number | undefined> {
+/** @returns the descriptor of a new lock or guard; undefined where there is one */
+async function create(path: string, owner: Owner, { local, flags }: Waiter): Promise<number | undefined> {
+  const text = serialise(owner);
+  const whole = local ? await appear(path, text) : undefined;
+  if (whole !== undefined) return whole;
   let fd: number;
   try {
     fd = await openDescriptor(path, flags, 0o644);
@@ -276,13 +281,30 @@ async function create(path: string, owner: Owner, flags: number): Promise<number
     throw error;
   }
   try {
-    await writeStart(fd, serialise(owner));
+    await writeStart(fd, text);
     return fd;
   } catch (error) {
     closeSync(fd);
     await unlink(path).catch(ifMissing(undefined));
     throw error;
   }
+}
+
+/**
+ * A new file that names its owner from the moment it is there: of one that is still empty when its process is killed
+ * nobody knows that its owner is dead, and all wait for a whole lease.
+ * @returns undefined where something has the name, or the file system does not do this
+ */
+async function appear(path: string, text: string): Promise<number | undefined> {
+  const file = await UnnamedFile.make(dirname(path)).catch(() => undefined);
+  if (file === undefined) return undefined;
+  const named = await writeStart(file.fd, text).then(
+    () => file.appearAs(path),
+    () => false,
+  );
+  if (named) return file.fd;
+  file.close();
+  return undefined;
 }
 
 /** The text of a lock or a guard; undefined where there is none. */

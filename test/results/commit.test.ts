@@ -7,9 +7,11 @@ import {
   readFileSync,
   readlinkSync,
   rmSync,
+  statSync,
+  watch,
   writeFileSync,
 } from "node:fs";
-import { readdir, readFile, readlink } from "node:fs/promises";
+import { readFile } from "node:fs/promises";
 import { hostname } from "node:os";
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
@@ -317,15 +319,34 @@ t.test("nor is a receipt without files, or over a file that appeared", async (t)
 /** Flags that the lock of NAME in a folder was opened with. */
 async function lockFlags(dir: string): Promise<number> {
   return withName(dir, "x", {}, async () => {
-    const numbers = await readdir("/proc/self/fd");
-    const links = await Promise.all(
-      numbers.map(async (fd) => ({ fd, file: await readlink(`/proc/self/fd/${fd}`).catch(() => "") })),
-    );
-    const lock = links.find(({ file }) => file === `${dir}/.x.lock`);
-    const flags = /flags:\s*([0-7]+)/.exec(await readFile(`/proc/self/fdinfo/${lock?.fd}`, "utf8"))?.[1];
+    const { dev, ino } = statSync(`${dir}/.x.lock`);
+    const lock = readdirSync("/proc/self/fd").find((fd) => {
+      const open = statSync(`/proc/self/fd/${fd}`, { throwIfNoEntry: false });
+      return open?.dev === dev && open.ino === ino;
+    });
+    const flags = /flags:\s*([0-7]+)/.exec(await readFile(`/proc/self/fdinfo/${lock}`, "utf8"))?.[1];
     return parseInt(flags ?? "", 8);
   });
 }
+
+t.test("a lock names its owner from the moment that it is there", async (t) => {
+  const dir = t.testdir();
+  if (!isOnBlockDevice(dir)) {
+    t.comment("the folder is on no disk of this machine");
+    return;
+  }
+  const seen: string[] = [];
+  const watcher = watch(dir, (change, name) => seen.push(`${change} ${name}`));
+  t.teardown(() => watcher.close());
+  await withName(dir, "x", {}, () => Promise.resolve());
+  writeFileSync(`${dir}/end`, "");
+  while (!seen.includes("rename end")) await once(watcher, "change");
+  t.same(
+    seen.filter((event) => event.endsWith(".x.lock")),
+    ["rename .x.lock", "rename .x.lock"],
+    "made and removed, but not written to in between",
+  );
+});
 
 t.test("signs of life are written through where the folder may be another machine's", async (t) => {
   // Like a network file system, one in memory has no device of its own
