@@ -1,8 +1,9 @@
 /**
  * The lock of one NAME in an output folder, `.NAME.lock`: one holder among threads, processes and machines that
- * share the folder. It is a file that names its owner, and made only where there is none. A holder rewrites a counter in it; who waits
- * takes it over where the owner is known to be dead (same kernel, no such process) or where the file has not changed
- * for a whole lease on the waiter's own monotonic clock, so that clocks of machines are never compared.
+ * share the folder. It is a file that names its owner, and is made only where there is none. A holder rewrites a
+ * counter in it; who waits takes it over where the owner is known to be dead (same kernel, no such process) or where
+ * the file has not changed for a whole lease on the waiter's own monotonic clock, so that clocks of machines are never
+ * compared.
  */
 import { randomUUID } from "node:crypto";
 import { closeSync, constants, readSync, statSync, type Stats } from "node:fs";
