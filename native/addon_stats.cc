@@ -71,6 +71,7 @@ Napi::Object WriteFlow(Napi::Env env, const Model& model, const Agenda::FlowStat
   o.Set("batchSizes", WriteHistogram(env, runs.batches));
   o.Set("runSeconds", WriteHistogram(env, runs.run));
   o.Set("transferSeconds", WriteHistogram(env, runs.transfer));
+  o.Set("gatheredBatches", static_cast<double>(runs.gathered));
   std::vector<BatchPlanner::ShapeStats> buckets;
   if (model.batcher != nullptr) buckets = model.batcher->GetStats(model.id);
   o.Set("buckets", WriteList(env, buckets, [&](const auto& bucket) { return WriteBucket(env, bucket); }));

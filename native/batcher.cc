@@ -18,6 +18,12 @@ const Failure kStopping = {"shutting_down", "The engine is stopping."};
 
 }  // namespace
 
+Tensor Device::NewRow(const BucketKey& key, std::string name, Dtype dtype) {
+  std::vector<int64_t> shape = {1};
+  shape.insert(shape.end(), key.row_shapes.at(0).begin(), key.row_shapes.at(0).end());
+  return MakeTensorForOverwrite(std::move(name), dtype, std::move(shape));
+}
+
 Batcher::Batcher(std::unique_ptr<Device> device)
     : device_(std::move(device)), thread_([this](const std::stop_token& stop) { Work(stop); }) {}
 
@@ -65,6 +71,10 @@ bool Batcher::End(BatchRow& row) {
 /// The function goes with its call: it may hold what holds the row.
 void Batcher::Answer(BatchRow& row) { std::exchange(row.done, nullptr)(); }
 
+Tensor Batcher::NewRow(const BucketKey& key, std::string name, Dtype dtype) {
+  return device_->NewRow(key, std::move(name), dtype);
+}
+
 void Batcher::Submit(const RowPtr& row) {
   {
     const std::lock_guard lock(mutex_);
@@ -105,6 +115,8 @@ void Batcher::Fail(const std::vector<RowPtr>& rows, const Failure& failure) {
 void Batcher::Deliver(const std::vector<RowPtr>& rows, Device::Result result) {
   for (size_t i = 0; i < rows.size(); ++i) {
     BatchRow& row = *rows[i];
+    // The device has read them, and others can have their place.
+    row.inputs.clear();
     {
       const std::lock_guard lock(mutex_);
       if (!End(row)) continue;

@@ -22,13 +22,13 @@ namespace radserve {
 /// One prepared input that waits for a device, and what came out of it.
 struct BatchRow {
   // Filled by whoever submits it.
+  /// Lives as long as the device may touch the row, and as the memory of its inputs: the model.
+  std::shared_ptr<const void> keep;
   BucketKey key;
   Priority priority = Priority::kRoutine;
   std::optional<Clock::time_point> deadline;
-  /// In the order of the graph's inputs, each of shape [1, ...].
+  /// In the order of the graph's inputs, each of shape [1, ...]. Gone once there is a result.
   std::vector<Tensor> inputs;
-  /// Lives as long as the device may touch the row: the model.
-  std::shared_ptr<const void> keep;
   /// Called once, on any thread and without a lock, when all below is final.
   std::function<void()> done;
 
@@ -60,6 +60,9 @@ class Device {
   /// EngineError; OutOfMemory where a smaller batch may succeed. Ends early when `stop` is requested.
   virtual Result Run(int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
                      const std::stop_token& stop) = 0;
+  /// The one input of a row of that bucket, [1, ...], where the device likes to have it; to be written. Any
+  /// thread.
+  virtual Tensor NewRow(const BucketKey& key, std::string name, Dtype dtype);
 };
 
 /// One thread that feeds one device. The whole contract:
@@ -85,6 +88,8 @@ class Batcher {
   /// Runs the sizes worth it of one bucket with `row`, so that the first request finds all of them warm and
   /// their cost known. Throws EngineError where one row alone fails.
   void Warm(const std::shared_ptr<BatchRow>& row, const std::stop_token& stop);
+  /// See Device::NewRow.
+  Tensor NewRow(const BucketKey& key, std::string name, Dtype dtype);
   void Submit(const std::shared_ptr<BatchRow>& row);
   void Cancel(const std::shared_ptr<BatchRow>& row);
   /// Refuses new rows, ends what waits with `shutting_down`, asks what runs to stop, and waits for it until

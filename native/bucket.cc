@@ -1,7 +1,6 @@
 #include "bucket.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -18,6 +17,11 @@ std::vector<int64_t> WithRows(int64_t rows, const std::vector<int64_t>& shape) {
   return out;
 }
 
+/// Host memory that the GPU reads by itself.
+Ort::MemoryInfo Pinned(const SessionState& state) {
+  return {"CudaPinned", OrtDeviceAllocator, state.device, OrtMemTypeCPU};
+}
+
 /// Throws bad_request where the graph cannot take batches of that shape.
 void CheckFits(const TensorInfo& info, const std::vector<int64_t>& shape) {
   const auto fits = [](int64_t declared, int64_t side) { return declared == -1 || declared == side; };
@@ -30,30 +34,38 @@ void CheckFits(const TensorInfo& info, const std::vector<int64_t>& shape) {
 /// Rows in, rows out; how a run is made, the derived classes say.
 class RowBucket : public Bucket {
  public:
-  RowBucket(std::shared_ptr<SessionState> state, int64_t capacity, std::span<const std::string> outputs)
-      : state_(std::move(state)), capacity_(capacity), output_names_(outputs.begin(), outputs.end()) {}
+  RowBucket(std::shared_ptr<SessionState> state, int64_t capacity,
+            const std::vector<std::vector<int64_t>>& row_shapes, std::span<const std::string> outputs)
+      : state_(std::move(state)), capacity_(capacity), output_names_(outputs.begin(), outputs.end()) {
+    for (size_t i = 0; i < row_shapes.size(); ++i) {
+      const TensorInfo& info = state_->graph.inputs[i];
+      inputs_.push_back({info.name, info.dtype, WithRows(capacity, row_shapes[i]), nullptr, nullptr});
+    }
+  }
 
   int64_t capacity() const override { return capacity_; }
 
   std::span<std::byte> Row(size_t input, int64_t row) override {
     if (row < 0 || row >= capacity_) throw EngineError("internal", "There is no such row in the bucket.");
-    int64_t high = written_;
-    while (high <= row && !written_.compare_exchange_weak(high, row + 1)) continue;
+    MakePlace();
+    written_ = std::max(written_, row + 1);
     return RowOf(inputs_.at(input), row);
   }
 
   void Run(int64_t rows, const std::stop_token& stop) override {
-    if (rows < 1 || rows > capacity_) throw EngineError("internal", "The batch does not fit its bucket.");
+    MakePlace();
     ClearPadding(rows);
-    outputs_.clear();
-    try {
-      Ort::RunOptions options;
-      const std::stop_callback terminate(stop, [&options] { options.SetTerminate(); });
-      Execute(rows, options);
-    } catch (const Ort::Exception& e) {
-      ThrowRunFailure(e);
+    RunOn(inputs_, rows, stop);
+  }
+
+  void RunOver(std::span<std::byte> data, int64_t rows, const std::stop_token& stop) override {
+    Tensor input = inputs_.at(0);
+    const size_t row_bytes = input.Bytes() / static_cast<size_t>(capacity_);
+    if (data.size() != row_bytes * static_cast<size_t>(Reads(rows))) {
+      throw EngineError("internal", "The rows do not fit their bucket.");
     }
-    CheckOutputs(rows);
+    input.data = data.data();
+    RunOn(std::span(&input, 1), rows, stop);
   }
 
   std::vector<Tensor> TakeRow(int64_t row) override {
@@ -70,17 +82,51 @@ class RowBucket : public Bucket {
   }
 
  protected:
-  /// Fills outputs_.
-  virtual void Execute(int64_t rows, const Ort::RunOptions& options) = 0;
+  /// Fills outputs_. The inputs are [capacity, ...].
+  virtual void Execute(std::span<const Tensor> inputs, int64_t rows, const Ort::RunOptions& options) = 0;
+  /// What the runtime calls the memory that runs share and keep; "" where there is none.
+  virtual std::string Arena() const = 0;
 
   const std::shared_ptr<SessionState> state_;
   const int64_t capacity_;
   const std::vector<std::string> output_names_;
-  /// [capacity, ...]; what they own is never moved.
-  std::vector<Tensor> inputs_;
   std::vector<Tensor> outputs_;
 
  private:
+  void RunOn(std::span<const Tensor> inputs, int64_t rows, const std::stop_token& stop) {
+    if (rows < 1 || rows > capacity_) throw EngineError("internal", "The batch does not fit its bucket.");
+    outputs_.clear();
+    try {
+      Ort::RunOptions options;
+      const std::string arena = Arena();
+      if (!arena.empty() && state_->shrink.exchange(false)) options.AddConfigEntry(kShrink, arena.c_str());
+      const std::stop_callback terminate(stop, [&options] { options.SetTerminate(); });
+      Execute(inputs, rows, options);
+    } catch (const Ort::Exception& e) {
+      Fail(e);
+    }
+    CheckOutputs(rows);
+  }
+
+  [[noreturn]] void Fail(const Ort::Exception& e) {
+    try {
+      ThrowRunFailure(e);
+    } catch (const OutOfMemory&) {
+      state_->shrink = true;
+      throw;
+    }
+  }
+
+  void MakePlace() {
+    for (Tensor& input : inputs_) {
+      if (input.data != nullptr) continue;
+      const std::shared_ptr<std::byte> bytes = MakeRows(state_, input.Bytes());
+      std::memset(bytes.get(), 0, input.Bytes());
+      input.data = bytes.get();
+      input.owner = bytes;
+    }
+  }
+
   static std::span<std::byte> Whole(const Tensor& tensor) { return {tensor.data, tensor.Bytes()}; }
 
   static std::span<std::byte> RowOf(const Tensor& tensor, int64_t row) {
@@ -107,8 +153,10 @@ class RowBucket : public Bucket {
     }
   }
 
-  /// One more than the highest row that holds anything but zeros.
-  std::atomic<int64_t> written_ = 0;
+  /// The place, [capacity, ...] each.
+  std::vector<Tensor> inputs_;
+  /// One more than the highest row of it that holds anything but zeros.
+  int64_t written_ = 0;
 };
 
 /// Plain memory. A run takes only the rows that are there, because shapes cost nothing on a CPU.
@@ -116,26 +164,23 @@ class CpuBucket : public RowBucket {
  public:
   CpuBucket(std::shared_ptr<SessionState> state, int64_t capacity,
             const std::vector<std::vector<int64_t>>& row_shapes, std::span<const std::string> outputs)
-      : RowBucket(std::move(state), capacity, outputs) {
-    const GraphInfo& graph = state_->graph;
-    for (size_t i = 0; i < row_shapes.size(); ++i) {
-      const TensorInfo& info = graph.inputs[i];
-      inputs_.push_back(MakeTensor(info.name, info.dtype, WithRows(capacity, row_shapes[i])));
-      fixed_ = fixed_ || info.shape.at(0) != -1;
-    }
-  }
+      : RowBucket(std::move(state), capacity, row_shapes, outputs),
+        fixed_(std::ranges::any_of(state_->graph.inputs,
+                                   [](const TensorInfo& info) { return info.shape.at(0) != -1; })) {}
 
   void SetWide(bool wide) override { wide_ = wide; }
 
+  int64_t Reads(int64_t rows) const override { return fixed_ ? capacity_ : rows; }
+
  private:
-  void Execute(int64_t rows, const Ort::RunOptions& options) override {
+  void Execute(std::span<const Tensor> inputs, int64_t rows, const Ort::RunOptions& options) override {
     const auto memory = Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault);
     std::vector<const char*> input_names;
     std::vector<const char*> output_names;
     std::vector<Ort::Value> values;
-    for (const Tensor& input : inputs_) {
+    for (const Tensor& input : inputs) {
       Tensor part = input;
-      if (!fixed_) part.shape[0] = rows;
+      part.shape[0] = Reads(rows);
       input_names.push_back(input.name.c_str());
       values.push_back(OverMemory(memory, part));
     }
@@ -147,7 +192,10 @@ class CpuBucket : public RowBucket {
     }
   }
 
-  bool fixed_ = false;
+  /// Narrow runs have no arena: see RunMemory.
+  std::string Arena() const override { return wide_ && state_->wide ? "cpu:0" : ""; }
+
+  const bool fixed_;
   bool wide_ = false;
 };
 
@@ -158,29 +206,21 @@ class BoundBucket : public RowBucket {
   BoundBucket(std::shared_ptr<SessionState> state, int64_t capacity,
               const std::vector<std::vector<int64_t>>& row_shapes, std::span<const std::string> outputs,
               Ort::MemoryInfo memory)
-      : RowBucket(std::move(state), capacity, outputs),
+      : RowBucket(std::move(state), capacity, row_shapes, outputs),
         memory_(std::move(memory)),
-        allocator_(state_->Pick(true), memory_),
         binding_(state_->Pick(true)) {
-    const GraphInfo& graph = state_->graph;
-    for (size_t i = 0; i < row_shapes.size(); ++i) {
-      const TensorInfo& info = graph.inputs[i];
-      const std::vector<int64_t> shape = WithRows(capacity, row_shapes[i]);
-      values_.push_back(Ort::Value::CreateTensor(allocator_, shape.data(), shape.size(), ToOrt(info.dtype)));
-      auto* data = static_cast<std::byte*>(values_.back().GetTensorMutableRawData());
-      inputs_.push_back(Tensor{info.name, info.dtype, shape, nullptr, data});
-      std::memset(data, 0, inputs_.back().Bytes());
-    }
     for (const std::string& name : output_names_) {
       binding_.BindOutput(name.c_str(), memory_);
       keeps_shape_.push_back(KeepsShape(name));
     }
   }
 
+  int64_t Reads(int64_t) const override { return capacity_; }
+
  private:
-  void Execute(int64_t, const Ort::RunOptions& options) override {
+  void Execute(std::span<const Tensor> inputs, int64_t, const Ort::RunOptions& options) override {
     // Binding is what copies to the device (IOBinding::BindInput), so it is done anew for every run.
-    for (size_t i = 0; i < values_.size(); ++i) binding_.BindInput(inputs_[i].name.c_str(), values_[i]);
+    for (const Tensor& input : inputs) binding_.BindInput(input.name.c_str(), OverMemory(memory_, input));
     for (size_t i = 0; i < output_names_.size(); ++i) {
       // What a run gives stays bound and takes the next run's output, which must have the same shape.
       if (!keeps_shape_[i]) binding_.BindOutput(output_names_[i].c_str(), memory_);
@@ -194,6 +234,10 @@ class BoundBucket : public RowBucket {
     }
   }
 
+  std::string Arena() const override {
+    return state_->provider == Provider::kCuda ? "gpu:" + std::to_string(state_->device) : "";
+  }
+
   /// Every side of the output is a number or the size of the batch.
   bool KeepsShape(const std::string& name) const {
     const auto info = std::ranges::find(state_->graph.outputs, name, &TensorInfo::name);
@@ -205,15 +249,35 @@ class BoundBucket : public RowBucket {
   }
 
   const Ort::MemoryInfo memory_;
-  // Before the values that it gives memory to.
-  Ort::Allocator allocator_;
-  std::vector<Ort::Value> values_;
   Ort::IoBinding binding_;
   /// For each output.
   std::vector<bool> keeps_shape_;
 };
 
 }  // namespace
+
+std::shared_ptr<std::byte> MakeRows(const std::shared_ptr<SessionState>& state, size_t bytes) {
+  if (state->provider != Provider::kCuda) {
+    const auto plain = std::make_shared_for_overwrite<std::byte[]>(bytes);
+    return {plain, plain.get()};
+  }
+  try {
+    struct PinnedRows {
+      // In the order in which each needs those before it.
+      std::shared_ptr<SessionState> state;
+      Ort::Allocator allocator;
+      Ort::Value value;
+    };
+    Ort::Allocator allocator(state->Pick(true), Pinned(*state));
+    const auto shape = static_cast<int64_t>(bytes);
+    Ort::Value value = Ort::Value::CreateTensor(allocator, &shape, 1, ToOrt(Dtype::kUint8));
+    auto* data = static_cast<std::byte*>(value.GetTensorMutableRawData());
+    const auto owner = std::make_shared<PinnedRows>(state, std::move(allocator), std::move(value));
+    return {owner, data};
+  } catch (const Ort::Exception& e) {
+    ThrowRunFailure(e);
+  }
+}
 
 std::unique_ptr<Bucket> MakeBoundBucket(std::shared_ptr<SessionState> state, int64_t capacity,
                                         const std::vector<std::vector<int64_t>>& row_shapes,
@@ -231,7 +295,7 @@ std::unique_ptr<Bucket> MakeBucket(std::shared_ptr<SessionState> state, int64_t 
   for (size_t i = 0; i < inputs.size(); ++i) CheckFits(inputs[i], WithRows(capacity, row_shapes[i]));
   try {
     if (state->provider == Provider::kCuda) {
-      Ort::MemoryInfo pinned("CudaPinned", OrtDeviceAllocator, state->device, OrtMemTypeCPU);
+      Ort::MemoryInfo pinned = Pinned(*state);
       return MakeBoundBucket(std::move(state), capacity, row_shapes, outputs, std::move(pinned));
     }
     return std::make_unique<CpuBucket>(std::move(state), capacity, row_shapes, outputs);

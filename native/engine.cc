@@ -23,6 +23,11 @@ std::atomic<bool> exiting = false;
 
 constexpr auto kExitPatience = std::chrono::seconds(5);
 
+/// The bucket of an input [1, ...].
+BucketKey KeyOf(const Model& model, const std::vector<int64_t>& shape) {
+  return {model.id, {{shape.begin() + 1, shape.end()}}};
+}
+
 double Elapsed(Clock::time_point from, Clock::time_point to) { return Milliseconds(to - from).count(); }
 
 /// The one Engine of the process, under a lock; leaked on purpose.
@@ -134,9 +139,16 @@ bool ModelRequest::Batched(const Lane& lane) const {
   return model->settings.provider != Provider::kCpu || !lane.Wide();
 }
 
+TensorMaker ModelRequest::InputMaker() const {
+  if (model->batcher == nullptr) return MakeTensorForOverwrite;
+  return [this](std::string name, Dtype dtype, const std::vector<int64_t>& shape) {
+    return model->batcher->NewRow(KeyOf(*model, shape), std::move(name), dtype);
+  };
+}
+
 void ModelRequest::Park(const Lane& lane, Tensor input) {
   auto row = std::make_shared<BatchRow>();
-  row->key = {model->id, {{input.shape.begin() + 1, input.shape.end()}}};
+  row->key = KeyOf(*model, input.shape);
   row->priority = priority;
   row->deadline = deadline;
   row->inputs = {std::move(input)};
@@ -206,12 +218,14 @@ void InferRequest::Prepare(const Lane& lane) {
   const InputSpec& spec = model->inputs[0];
   const auto started = Clock::now();
   const Client::Pin pin(*client);
+  // What JavaScript gets keeps its memory for as long as it likes.
+  const TensorMaker make = dump ? MakeTensorForOverwrite : InputMaker();
   if (geometry) {
-    volume_ = PrepareVolume(planes, *geometry, spec, lane.stop());
+    volume_ = PrepareVolume(planes, *geometry, spec, lane.stop(), make);
     input = std::move(volume_->tensor);
     preparation.found = volume_->found;
   } else {
-    image_ = PrepareImage(planes[0], spec);
+    image_ = PrepareImage(planes[0], spec, make);
     input = std::move(image_->tensor);
     preparation = {image_->geometry, image_->found, image_->observed};
   }
@@ -280,7 +294,7 @@ void TensorRequest::Run(const Lane& lane) {
   if (Batched(lane) && IsRow()) {
     // The device reads it when the environment may be gone.
     const Tensor& feed = feeds[0];
-    Tensor input = MakeTensorForOverwrite(feed.name, feed.dtype, feed.shape);
+    Tensor input = InputMaker()(feed.name, feed.dtype, feed.shape);
     if (feed.Bytes() > 0) std::memcpy(input.data, feed.data, feed.Bytes());
     Park(lane, std::move(input));
     return;

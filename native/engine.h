@@ -154,6 +154,8 @@ class ModelRequest : public Request {
  protected:
   /// Whether this run is to go to the device with others.
   bool Batched(const Lane& lane) const;
+  /// Makes the input where the device that is to run it likes to have it.
+  TensorMaker InputMaker() const;
   void Park(const Lane& lane, Tensor input);
   bool parked() const { return row_ != nullptr; }
   /// What came out while it was parked, in the order of Model::OutputNames, and how long its batch ran.

@@ -22,6 +22,9 @@ Tensor FromValue(std::string name, Ort::Value value);
 /// A value over memory that somebody else owns and keeps.
 Ort::Value OverMemory(const Ort::MemoryInfo& where, const Tensor& tensor);
 
+/// Key of a run's options: at its end the arenas named give back what they do not need.
+constexpr const char* kShrink = "memory.enable_memory_arena_shrinkage";
+
 /// Turns the failure of a run into an EngineError: OutOfMemory where that was it. Where the GPU itself is
 /// lost for this process, the process ends: every later run would fail, and a fresh process can go on.
 [[noreturn]] void ThrowRunFailure(const Ort::Exception& e);

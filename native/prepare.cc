@@ -30,7 +30,8 @@ RADSERVE_HOT_LOOP void NormaliseRow(const float* __restrict values, int count, f
 /// Writes rows into the tensor at their place, and background around them.
 class TensorWriter {
  public:
-  TensorWriter(const InputSpec& spec, const Geometry& geometry, const PixelSource& source)
+  TensorWriter(const InputSpec& spec, const Geometry& geometry, const PixelSource& source,
+               const TensorMaker& make)
       : spec_(spec),
         geometry_(geometry),
         channels_(static_cast<size_t>(source.channels())),
@@ -42,7 +43,7 @@ class TensorWriter {
     const int64_t channels = source.channels();
     std::vector<int64_t> shape = {1, channels, rows, columns};
     if (spec.channels_last) shape = {1, rows, columns, channels};
-    tensor_ = MakeTensorForOverwrite(spec.tensor, spec.dtype, std::move(shape));
+    tensor_ = make(spec.tensor, spec.dtype, std::move(shape));
     if (spec.clip) {
       low_ = static_cast<float>(spec.clip->first);
       high_ = static_cast<float>(spec.clip->second);
@@ -99,14 +100,14 @@ void CheckSize(const Geometry& g, const InputSpec& spec) {
 
 }  // namespace
 
-PreparedImage PrepareImage(const Plane& plane, const InputSpec& spec) {
+PreparedImage PrepareImage(const Plane& plane, const InputSpec& spec, const TensorMaker& make) {
   const PixelSource source(plane, spec);
   PreparedImage prepared;
   prepared.geometry =
       PlaceImage(plane.format.rows, plane.format.columns, plane.pixel_aspect, spec.size, spec.fit);
   const Geometry& g = prepared.geometry;
   CheckSize(g, spec);
-  TensorWriter writer(spec, g, source);
+  TensorWriter writer(spec, g, source, make);
   for (int y = 0; y < g.top; ++y) writer.Write(y, nullptr);
   const Axis rows = {g.source_rows, g.height, g.source_top, g.source_height / g.height};
   const Axis columns = {g.source_columns, g.width, g.source_left, g.source_width / g.width};

@@ -29,9 +29,10 @@ struct PreparedImage {
 /// One frame to the tensor that the manifest describes, in this order: values (see PixelSource), clip,
 /// statistics over the source's pixels without padding, resampling, clip again (cubic overshoots),
 /// normalisation, rounding to the tensor's type. Mean and standard deviation are in the tensor's channel
-/// order; an image without contrast becomes the low end of min_max and percentile, and 0 of z_score. Throws
-/// EngineError.
-PreparedImage PrepareImage(const Plane& plane, const InputSpec& spec);
+/// order; an image without contrast becomes the low end of min_max and percentile, and 0 of z_score. The
+/// tensor is made by `make`. Throws EngineError.
+PreparedImage PrepareImage(const Plane& plane, const InputSpec& spec,
+                           const TensorMaker& make = MakeTensorForOverwrite);
 
 }  // namespace radserve
 

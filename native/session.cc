@@ -246,7 +246,7 @@ std::vector<Tensor> Session::Run(std::span<const Tensor> feeds, std::span<const 
 void Session::GiveBack(std::span<const Tensor> feeds, std::span<const std::string> outputs) const {
   if (!state_->wide || state_->provider != Provider::kCpu) return;
   Ort::RunOptions run;
-  run.AddConfigEntry("memory.enable_memory_arena_shrinkage", "cpu:0");
+  run.AddConfigEntry(kShrink, "cpu:0");
   RunOnce(*state_->wide, run, feeds, outputs);
   ReturnMemory();
 }
@@ -256,6 +256,8 @@ std::unique_ptr<Bucket> Session::MakeBucket(int64_t capacity,
                                             std::span<const std::string> outputs) const {
   return radserve::MakeBucket(state_, capacity, row_shapes, outputs);
 }
+
+std::shared_ptr<std::byte> Session::MakeRows(size_t bytes) const { return radserve::MakeRows(state_, bytes); }
 
 GraphInfo InspectGraph(const std::string& path) {
   try {

@@ -89,6 +89,9 @@ class Session {
   /// batches, OutOfMemory.
   std::unique_ptr<Bucket> MakeBucket(int64_t capacity, const std::vector<std::vector<int64_t>>& row_shapes,
                                      std::span<const std::string> outputs) const;
+  /// So many bytes for inputs of buckets, with whatever is in them; CUDA: pinned host memory. They keep the
+  /// session's memory alive. Throws OutOfMemory.
+  std::shared_ptr<std::byte> MakeRows(size_t bytes) const;
 
  private:
   std::shared_ptr<SessionState> state_;

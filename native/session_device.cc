@@ -12,6 +12,11 @@ namespace {
 /// Places kept: six sizes for each of ten shapes, say. Those that were not used for longest make room.
 constexpr size_t kPlaces = 64;
 
+/// Of the memory that rows are prepared in: so much at once, which is room for so many of the largest batches
+/// where that is less.
+constexpr size_t kBlockBytes = size_t{64} << 20;
+constexpr int64_t kBatches = 4;
+
 }  // namespace
 
 void RunStats::Ran(size_t rows, Clock::duration took) {
@@ -23,6 +28,11 @@ void RunStats::Ran(size_t rows, Clock::duration took) {
 void RunStats::Copied(Clock::duration took) {
   const std::lock_guard lock(mutex_);
   figures_.transfer.Add(took);
+}
+
+void RunStats::Gathered() {
+  const std::lock_guard lock(mutex_);
+  ++figures_.gathered;
 }
 
 RunStats::Figures RunStats::Get() const {
@@ -48,6 +58,7 @@ std::shared_ptr<Bucket> SessionDevice::Take(Places::iterator place) {
 }
 
 void SessionDevice::RemoveModel(uint64_t id) {
+  staging_.Remove(id);
   std::vector<std::shared_ptr<Bucket>> gone;
   const std::lock_guard lock(mutex_);
   for (auto place = places_.begin(); place != places_.end();) {
@@ -84,6 +95,26 @@ std::shared_ptr<Bucket> SessionDevice::PlaceFor(const BucketKey& key, int64_t ca
   return made;
 }
 
+Tensor SessionDevice::NewRow(const BucketKey& key, std::string name, Dtype dtype) {
+  Tensor row{std::move(name), dtype, {1}, nullptr, nullptr};
+  row.shape.insert(row.shape.end(), key.row_shapes.at(0).begin(), key.row_shapes.at(0).end());
+  const Session* session = nullptr;
+  Staging::Block block = {row.Bytes(), 1};
+  {
+    const std::lock_guard lock(mutex_);
+    const Model& model = models_.at(key.model);
+    session = model.session;
+    const auto most = static_cast<int64_t>(kBlockBytes / std::max<size_t>(block.row_bytes, 1));
+    block.rows = std::clamp<int64_t>(most, 1, kBatches * model.max_batch);
+  }
+  const std::shared_ptr<std::byte> place =
+      staging_.Take(key, block, [session](size_t bytes) { return session->MakeRows(bytes); });
+  if (place == nullptr) return Device::NewRow(key, std::move(row.name), dtype);
+  row.data = place.get();
+  row.owner = place;
+  return row;
+}
+
 Device::Result SessionDevice::Run(int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
                                   const std::stop_token& stop) {
   const BucketKey& key = rows.front()->key;
@@ -95,24 +126,46 @@ Device::Result SessionDevice::Run(int64_t capacity, std::span<const std::shared_
   size_t row_bytes = 0;
   for (const Tensor& input : rows.front()->inputs) row_bytes += input.Bytes();
   const std::shared_ptr<Bucket> bucket = PlaceFor(key, capacity, row_bytes, model);
+  const auto count = static_cast<int64_t>(rows.size());
   const auto begun = Clock::now();
+  const std::optional<Staging::Batch> joined = Join(rows, bucket->Reads(count));
+  if (!joined) Copy(rows, *bucket);
+  const auto filled = Clock::now();
+  if (joined) {
+    bucket->RunOver(joined->data, count, stop);
+  } else {
+    bucket->Run(count, stop);
+  }
+  const auto ran = Clock::now();
+  Result result;
+  result.ran = ran - filled;
+  result.outputs.resize(rows.size());
+  for (size_t r = 0; r < rows.size(); ++r) {
+    result.outputs[joined ? joined->order[r] : r] = bucket->TakeRow(static_cast<int64_t>(r));
+  }
+  if (!joined) model.stats->Gathered();
+  model.stats->Ran(rows.size(), result.ran);
+  model.stats->Copied((filled - begun) + (Clock::now() - ran));
+  return result;
+}
+
+std::optional<Staging::Batch> SessionDevice::Join(std::span<const std::shared_ptr<BatchRow>> rows,
+                                                  int64_t size) {
+  if (rows.front()->inputs.size() != 1) return std::nullopt;
+  std::vector<const std::byte*> data;
+  for (const auto& row : rows) data.push_back(row->inputs.front().data);
+  return staging_.Join(data, size);
+}
+
+void SessionDevice::Copy(std::span<const std::shared_ptr<BatchRow>> rows, Bucket& bucket) {
   for (size_t r = 0; r < rows.size(); ++r) {
     for (size_t i = 0; i < rows[r]->inputs.size(); ++i) {
       const Tensor& input = rows[r]->inputs[i];
-      const std::span<std::byte> row = bucket->Row(i, static_cast<int64_t>(r));
+      const std::span<std::byte> row = bucket.Row(i, static_cast<int64_t>(r));
       if (row.size() != input.Bytes()) throw EngineError("internal", "A row does not fit its bucket.");
       std::memcpy(row.data(), input.data, row.size());
     }
   }
-  const auto filled = Clock::now();
-  bucket->Run(static_cast<int64_t>(rows.size()), stop);
-  Result result;
-  const auto ran = Clock::now();
-  result.ran = ran - filled;
-  for (size_t r = 0; r < rows.size(); ++r) result.outputs.push_back(bucket->TakeRow(static_cast<int64_t>(r)));
-  model.stats->Ran(rows.size(), result.ran);
-  model.stats->Copied((filled - begun) + (Clock::now() - ran));
-  return result;
 }
 
 }  // namespace radserve

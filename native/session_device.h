@@ -13,6 +13,7 @@
 #include "batcher.h"
 #include "histogram.h"
 #include "session.h"
+#include "staging.h"
 
 namespace radserve {
 
@@ -24,9 +25,12 @@ class RunStats {
     DurationHistogram run{};
     /// Copies of a batch into its place and out again.
     DurationHistogram transfer{};
+    /// Batches whose rows did not lie next to each other and were copied together.
+    uint64_t gathered = 0;
   };
   void Ran(size_t rows, Clock::duration took);
   void Copied(Clock::duration took);
+  void Gathered();
   Figures Get() const;
 
  private:
@@ -42,16 +46,21 @@ class SessionDevice : public Device {
     const Session* session = nullptr;
     std::vector<std::string> outputs;
     RunStats* stats = nullptr;
+    /// Rows that may run together, at most.
+    int64_t max_batch = 1;
   };
 
   /// Beyond so many bytes of inputs the places that were not used for longest go, but for the one in use.
-  explicit SessionDevice(size_t most_bytes = size_t{4} << 30) : most_bytes_(most_bytes) {}
+  explicit SessionDevice(size_t most_bytes = size_t{4} << 30)
+      : most_bytes_(most_bytes), staging_(most_bytes / 4) {}
 
   void AddModel(uint64_t id, Model model);
   /// Its buckets go. None of them is in use.
   void RemoveModel(uint64_t id);
   Result Run(int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
              const std::stop_token& stop) override;
+  /// In memory from which a batch runs without a copy, where there is room in it.
+  Tensor NewRow(const BucketKey& key, std::string name, Dtype dtype) override;
   /// Of the inputs of all places.
   size_t bytes() const;
 
@@ -65,6 +74,9 @@ class SessionDevice : public Device {
 
   /// `bytes` is what the inputs of one row take.
   std::shared_ptr<Bucket> PlaceFor(const BucketKey& key, int64_t capacity, size_t bytes, const Model& model);
+  /// The rows as one batch of `size`, without a copy; nothing where that is not how they lie.
+  std::optional<Staging::Batch> Join(std::span<const std::shared_ptr<BatchRow>> rows, int64_t size);
+  static void Copy(std::span<const std::shared_ptr<BatchRow>> rows, Bucket& bucket);
   /// The lock is held.
   std::shared_ptr<Bucket> Take(Places::iterator place);
 
@@ -74,6 +86,7 @@ class SessionDevice : public Device {
   Places places_;
   size_t bytes_ = 0;
   uint64_t uses_ = 0;
+  Staging staging_;
 };
 
 }  // namespace radserve

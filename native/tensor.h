@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,6 +48,9 @@ struct Tensor {
 Tensor MakeTensor(std::string name, Dtype dtype, std::vector<int64_t> shape);
 /// The same with whatever the memory held before: for those who write every element.
 Tensor MakeTensorForOverwrite(std::string name, Dtype dtype, std::vector<int64_t> shape);
+
+/// What makes a tensor as MakeTensorForOverwrite does, wherever its reader wants it.
+using TensorMaker = std::function<Tensor(std::string name, Dtype dtype, std::vector<int64_t> shape)>;
 
 /// "[1,3,-1,224]", for messages.
 std::string ShapeText(const std::vector<int64_t>& shape);

@@ -96,15 +96,15 @@ std::vector<uint8_t> PaddingOf(std::span<const Plane> slices, const InputSpec& s
 class VolumeWriter {
  public:
   VolumeWriter(const InputSpec& spec, const VolumePlacement& placement, Normaliser normaliser,
-               float background)
+               float background, const TensorMaker& make)
       : spec_(spec), placement_(placement), normaliser_(std::move(normaliser)) {
     const int64_t d = placement.axes[0].tensor;
     const int64_t h = placement.axes[1].tensor;
     const int64_t w = placement.axes[2].tensor;
     const int64_t c = spec.Channels();
     CheckSize(d, h, w);
-    tensor_ = spec.channels_last ? MakeTensor(spec.tensor, spec.dtype, {1, d, h, w, c})
-                                 : MakeTensor(spec.tensor, spec.dtype, {1, c, d, h, w});
+    tensor_ = spec.channels_last ? make(spec.tensor, spec.dtype, {1, d, h, w, c})
+                                 : make(spec.tensor, spec.dtype, {1, c, d, h, w});
     const int64_t step = spec.channels_last ? c : 1;
     const std::array<int64_t, 3> strides = {h * w * step, w * step, step};
     for (int s = 0; s < 3; ++s) strides_[static_cast<size_t>(s)] = strides[placement.TensorAxis(s)];
@@ -187,7 +187,7 @@ class VolumeWriter {
 }  // namespace
 
 PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry& geometry,
-                             const InputSpec& spec, const std::stop_token& stop) {
+                             const InputSpec& spec, const std::stop_token& stop, const TensorMaker& make) {
   PreparedVolume prepared;
   prepared.sides = CheckSlices(slices, spec);
   prepared.placement = PlaceVolume(prepared.sides, geometry, spec);
@@ -195,7 +195,8 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
   const auto measure = [&](double low, double high) { return Measure(slices, spec, low, high, stop); };
   Normaliser normaliser = MakeNormaliser(spec.normalisation, spec.Channels(), measure);
   prepared.found = normaliser.found;
-  VolumeWriter writer(spec, placement, std::move(normaliser), PixelSource(slices.front(), spec).background());
+  VolumeWriter writer(spec, placement, std::move(normaliser), PixelSource(slices.front(), spec).background(),
+                      make);
   VolumeTaps taps;
   for (int s = 0; s < 3; ++s) {
     taps[static_cast<size_t>(s)] = placement.axes[placement.TensorAxis(s)].Forward(spec.interpolation);

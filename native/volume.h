@@ -31,10 +31,11 @@ struct PreparedVolume {
 /// The slices of one volume to the tensor that the manifest describes, by the steps of PrepareImage: each
 /// slice by its own modality transform and its own window, then clip, statistics over all slices without
 /// padding, resampling along the three axes one after the other (see PlaceVolume), clip, normalisation. One
-/// slice is resampled at a time: beside the tensor it needs a few planes. Throws EngineError, `cancelled`
-/// once `stop` is requested.
+/// slice is resampled at a time: beside the tensor, which `make` makes, it needs a few planes. Throws
+/// EngineError, `cancelled` once `stop` is requested.
 PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry& geometry,
-                             const InputSpec& spec, const std::stop_token& stop);
+                             const InputSpec& spec, const std::stop_token& stop,
+                             const TensorMaker& make = MakeTensorForOverwrite);
 
 }  // namespace radserve
 

@@ -9,6 +9,7 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine.h"
@@ -175,10 +176,13 @@ void Engine::Warm(const std::shared_ptr<Model>& model, const std::stop_token& st
   if (cuda && graph.size() != 1) return;
   Batcher& batcher = TheBatcher();
   batcher.AddModel(model->id, model->max_batch);
-  device_->AddModel(model->id, {model->session.get(), model->OutputNames(), &model->runs});
+  device_->AddModel(model->id, {model->session.get(), model->OutputNames(), &model->runs, model->max_batch});
   model->batcher = &batcher;
   work_.SetStartLimit(model->id, static_cast<size_t>(2 * model->max_batch + threads_));
-  if (row) batcher.Warm(row, stop);
+  if (!row) return;
+  const Tensor plain = std::exchange(row->inputs[0], device_->NewRow(row->key, spec.tensor, spec.dtype));
+  std::memcpy(row->inputs[0].data, plain.data, plain.Bytes());
+  batcher.Warm(row, stop);
 }
 
 }  // namespace radserve

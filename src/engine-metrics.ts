@@ -84,11 +84,11 @@ export function registerEngineMetrics(registry: Registry, read: () => EngineStat
       ),
       (a, b) => (a ?? 0) + b,
     );
-  const counter = (name: string, help: string, label: string, pick: Parameters<typeof numbers>[0]) =>
+  const counter = (name: string, help: string, labels: string[], pick: Parameters<typeof numbers>[0]) =>
     new Counter({
       name,
       help,
-      labelNames: ["model", label],
+      labelNames: ["model", ...labels],
       registers,
       collect() {
         this.reset();
@@ -154,11 +154,11 @@ export function registerEngineMetrics(registry: Registry, read: () => EngineStat
       this.set(read().keptRunBytes);
     },
   });
-  counter("radserve_engine_inferences_total", "Inferences that ended, well or not", "outcome", (m) => [
+  counter("radserve_engine_inferences_total", "Inferences that ended, well or not", ["outcome"], (m) => [
     [{ outcome: "completed" }, m.completed],
     [{ outcome: "failed" }, m.failed],
   ]);
-  counter("radserve_engine_refused_total", "Inferences refused by the engine", "reason", (m) =>
+  counter("radserve_engine_refused_total", "Inferences refused by the engine", ["reason"], (m) =>
     Object.entries(m.refused).map(([reason, n]) => [{ reason }, n]),
   );
   histogram(
@@ -171,5 +171,8 @@ export function registerEngineMetrics(registry: Registry, read: () => EngineStat
   histogram("radserve_engine_run_seconds", "Time of a batch in the model", (m) => [[{}, m.runSeconds]]);
   histogram("radserve_engine_transfer_seconds", "Time of a batch to its device and back", (m) => [
     [{}, m.transferSeconds],
+  ]);
+  counter("radserve_engine_gathered_batches_total", "Batches copied together once more", [], (m) => [
+    [{}, m.gatheredBatches],
   ]);
 }

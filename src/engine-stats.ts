@@ -47,6 +47,8 @@ const model = z.strictObject({
   runSeconds: histogram,
   /** Of a batch to its device and back; empty where there is nothing to copy. */
   transferSeconds: histogram,
+  /** Batches whose images had not been prepared next to each other, so that they were copied once more. */
+  gatheredBatches: count,
   buckets: z.array(bucket),
   /** Memory of each session: on the CPU one spreads a run over all cores, the other stays on one. */
   sessions: z.array(z.strictObject({ spread: z.boolean(), bytes: count })),

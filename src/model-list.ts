@@ -6,7 +6,7 @@ import type { ModelEntry } from "./models.js";
 import type { ModelProblem } from "./models/set.js";
 import { answerSchema } from "./results/receipt.js";
 
-const { queued, started, completed, failed, refused, waitSeconds, batchSizes, sessions } =
+const { queued, started, completed, failed, refused, waitSeconds, batchSizes, gatheredBatches, sessions } =
   engineStatsSchema.shape.models.element.shape;
 const errorObject = answerSchema.shape.models.element.shape.error.unwrap();
 const seconds = z.number().nonnegative();
@@ -34,6 +34,7 @@ const work = z.strictObject({
   batch_sizes: batchSizes,
   run_seconds: batchSizes.describe("Of a batch in the model"),
   transfer_seconds: batchSizes.describe("Of a batch to its device and back; empty where nothing is copied"),
+  gathered_batches: gatheredBatches.describe("Batches that were copied together once more before they ran"),
   costs: z.array(cost).describe("For each shape of a model that runs in batches: rows x per_row + fixed"),
   sessions: sessions.describe("Memory of each session"),
 });
@@ -75,6 +76,7 @@ function workOf(stats: EngineModelStats): z.infer<typeof work> {
     batch_sizes: stats.batchSizes,
     run_seconds: stats.runSeconds,
     transfer_seconds: stats.transferSeconds,
+    gathered_batches: stats.gatheredBatches,
     costs: stats.buckets.map((bucket) => ({
       row_shapes: bucket.rowShapes,
       waiting: bucket.waiting,

@@ -96,6 +96,7 @@ t.test("where batches pay, many images run together, and each gets what it gets 
   const stats = statsOf(id)!;
   t.ok(total(stats.batchSizes) > (stats.batchSizes.counts[0] ?? 0), "some of more than one");
   t.ok(total(stats.transferSeconds) > 0);
+  t.ok(stats.gatheredBatches < total(stats.batchSizes) / 2, "most of them prepared in their place");
   t.equal(engine.stats().parked, 0);
   await engine.unload(id);
   t.equal(statsOf(id), undefined, "its memory is back");

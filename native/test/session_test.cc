@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +14,11 @@
 #include "../session_state.h"
 #include "check.h"
 #include "onnx.h"
+
+// As without a sanitizer: what is too large is not there.
+extern "C" __attribute__((visibility("default"))) const char* __asan_default_options() {
+  return "allocator_may_return_null=1";
+}
 
 // The runtime itself leaks a few bytes for each process.
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions() {
@@ -218,6 +224,63 @@ TEST("a device keeps no more places than their inputs may take, and gives those 
 }
 END;
 
+TEST("rows that a device gave run in their place, whatever their order; others are copied together") {
+  const auto session = Load(OneNode("Softmax", {"x"}, {0, 2}, {0, 2}, "axis", 0));
+  radserve::SessionDevice device;
+  radserve::RunStats stats;
+  device.AddModel(1, {session.get(), kOutputs, &stats, 4});
+  const radserve::BucketKey key = {1, {{2}}};
+  const auto row = [&](float first) {
+    auto made = std::make_shared<radserve::BatchRow>();
+    made->key = key;
+    made->inputs = {device.NewRow(key, "x", radserve::Dtype::kFloat32)};
+    CHECK(made->inputs[0].shape == (std::vector<int64_t>{1, 2}));
+    const std::array<float, 2> values = {first, -first};
+    std::memcpy(made->inputs[0].data, values.data(), sizeof(values));
+    return made;
+  };
+  using Rows = std::vector<std::shared_ptr<radserve::BatchRow>>;
+  const auto run = [&](const Rows& rows) {
+    std::vector<float> firsts;
+    for (const auto& outputs : device.Run(4, rows, {}).outputs)
+      firsts.push_back(AsFloats(outputs.at(0)).at(0));
+    return firsts;
+  };
+  const Rows rows = {row(1), row(2), row(3), row(4)};
+  const std::vector<float> whole = run(rows);
+  const std::vector<float> three = run({rows[2], rows[0], rows[1]});
+  EQUAL(stats.Get().gathered, uint64_t{0});
+  CHECK(whole[0] < whole[1] && whole[1] < whole[2] && whole[2] < whole[3]);
+  CHECK(three[1] < three[2] && three[2] < three[0]);
+  const std::vector<float> apart = run({rows[1], rows[3]});
+  EQUAL(stats.Get().gathered, uint64_t{1});
+  CHECK(apart[0] < apart[1]);
+  // The same two numbers next to each other.
+  CHECK(run({row(2), row(4)}) == apart);
+  EQUAL(stats.Get().gathered, uint64_t{1});
+}
+END;
+
+TEST("a bucket reads rows where they lie as it reads its own") {
+  const std::string model = OneNode("Softmax", {"x"}, {3, 1}, {3, 1}, "axis", 0);
+  const auto session = Load(model);
+  const auto bound = Bound(model, 3, {1});
+  const auto fixed = session->MakeBucket(3, {{1}}, kOutputs);
+  for (Bucket* bucket : {bound.get(), fixed.get()}) {
+    Fill(*bucket, 0, 2);
+    bucket->Run(1, {});
+    const std::vector<float> expected = Row(*bucket, 0);
+    EQUAL(bucket->Reads(1), 3);
+    std::array<float, 3> rows = {2, 0, 0};
+    bucket->RunOver(std::as_writable_bytes(std::span(rows)), 1, {});
+    CHECK(Row(*bucket, 0) == expected);
+    EQUAL(CodeOf([&] { bucket->RunOver(std::as_writable_bytes(std::span(rows)), 4, {}); }), "internal");
+    EQUAL(CodeOf([&] { bucket->RunOver(std::as_writable_bytes(std::span(rows).first(2)), 1, {}); }),
+          "internal");
+  }
+}
+END;
+
 TEST("what a large run took is given back") {
   const auto session = Load(OneNode("Add", {"x", "x"}, {0, 1024}, {0, 1024}));
   const auto run = [&](int64_t rows) {
@@ -232,6 +295,27 @@ TEST("what a large run took is given back") {
   const Tensor feed = radserve::MakeTensor("x", radserve::Dtype::kFloat32, {1, 1024});
   session->GiveBack(std::span(&feed, 1), kOutputs);
   CHECK(run(1) < kLarge / 4);
+}
+END;
+
+TEST("the run after one that found too little memory gives back what it does not need") {
+  // x times itself: as many sides as rows.
+  const auto session = Load(OneNode("Gemm", {"x", "x"}, {0, 1}, {0, 0}, "transB", 1));
+  const auto run = [&](int64_t rows) {
+    const auto bucket = session->MakeBucket(rows, {{1}}, kOutputs);
+    bucket->SetWide(true);
+    bucket->Run(rows, {});
+    return session->Memory().at(0).bytes;
+  };
+  constexpr size_t kLarge = size_t{64} << 20;
+  CHECK(run(1) < kLarge);
+  CHECK(run(4096) >= kLarge);
+  CHECK(run(1) >= kLarge);
+  constexpr int64_t kTooMany = int64_t{1} << 24;
+  EQUAL(CodeOf([&] { run(kTooMany); }), "overloaded");
+  CHECK(run(1) < kLarge / 4);
+  CHECK(run(4096) >= kLarge);
+  CHECK(run(1) >= kLarge);
 }
 END;
 
