@@ -22,7 +22,8 @@ import {
   statAmongRoutine,
   type Bench,
 } from "./lib/engine-parts.js";
-import { NodeRival } from "./lib/node-rival.js";
+import { tuning } from "./lib/engine-tune.js";
+import { startNodeRival, type NodeRival } from "./lib/node-rival.js";
 import { buildPrograms, Raw } from "./lib/raw.js";
 
 const { values } = parseArgs({ options: { quick: { type: "boolean" }, json: { type: "boolean" } } });
@@ -47,6 +48,9 @@ async function measure(bench: Bench, rival: NodeRival) {
     small_cnn_onnxruntime_node: await part("small CNN over onnxruntime-node", () =>
       againstNode(bench, "small_cnn", rival),
     ),
+    tuning: await part("what the engine chose over the best setting", () =>
+      tuning(bench.models, quick ? { seconds: 0.1, rounds: 2 } : { seconds: 0.5, rounds: 15 }),
+    ),
     mixed_shapes: await part("mixed shapes over predicted", () => mixedShapes(bench)),
     stat_p95: await part("stat among routine", () => statAmongRoutine(bench)),
     first_request: await part("first request over steady", () => firstRequest(bench)),
@@ -64,7 +68,7 @@ async function main(): Promise<void> {
   const engine = createEngine({ provider: "cpu" });
   const raw = programs.get("raw_ort") ?? "";
   const raws = { densenet121: new Raw(raw, dense.graph), small_cnn: new Raw(raw, small.graph) };
-  const rival = new NodeRival(join(folder, "rival"));
+  const rival = startNodeRival(join(folder, "rival"));
   try {
     const bench: Bench = {
       engine,
@@ -73,6 +77,7 @@ async function main(): Promise<void> {
       graphs: { densenet121: dense.graph, small_cnn: small.graph },
       manifests: { densenet121: dense.manifest, small_cnn: small.manifest },
       folder,
+      models,
       ...(quick ? { seconds: 0.25, rounds: 1 } : { seconds: 2, rounds: 5 }),
     };
     const measured = await measure(bench, rival);

@@ -16,6 +16,8 @@ export interface Bench {
   graphs: Record<Network, string>;
   manifests: Record<Network, string>;
   folder: string;
+  /** Where the networks lie as model folders. */
+  models: string;
   /** Of one measurement. */
   seconds: number;
   rounds: number;

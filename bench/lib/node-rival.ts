@@ -1,11 +1,11 @@
 /** onnxruntime-node in a process of its own, which measures itself as the bench asks. */
-import { fork, spawnSync, type ChildProcess } from "node:child_process";
-import { once } from "node:events";
+import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { fileURLToPath } from "node:url";
+import { answer, MeasuredProcess } from "./measured-process.js";
 import { root } from "./server.js";
 
 const VERSION = "1.29.0";
@@ -103,35 +103,14 @@ function install(folder: string): string {
   return folder;
 }
 
-export class NodeRival {
-  readonly #child: ChildProcess;
-  /** Only ever fails. */
-  readonly #ended: Promise<never>;
+export type NodeRival = MeasuredProcess<RivalSetting, LoadResult>;
 
-  /** @param folder where the package may be installed */
-  constructor(folder: string) {
-    this.#child = fork(fileURLToPath(import.meta.url), [install(folder)]);
-    this.#ended = once(this.#child, "exit").then(() => {
-      throw new Error("The process of onnxruntime-node has ended.");
-    });
-    this.#ended.catch(() => undefined);
-  }
-
-  async run(setting: RivalSetting): Promise<LoadResult> {
-    this.#child.send(setting);
-    const [result] = (await Promise.race([once(this.#child, "message"), this.#ended])) as [LoadResult];
-    return result;
-  }
-
-  stop(): void {
-    this.#child.disconnect();
-  }
-}
+/** @param folder where the package may be installed */
+export const startNodeRival = (folder: string): NodeRival =>
+  new MeasuredProcess(fileURLToPath(import.meta.url), [install(folder)]);
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const require = createRequire(join(process.argv[2] ?? "", "package.json"));
   const ort = require("onnxruntime-node") as Ort;
-  process.on("message", (setting: RivalSetting) => {
-    void measure(ort, setting).then((result) => process.send?.(result));
-  });
+  answer((setting: RivalSetting) => measure(ort, setting));
 }
