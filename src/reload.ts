@@ -5,27 +5,12 @@
 import { readFileSync, renameSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { z } from "zod";
-import type { ReloadReport } from "./models.js";
-
-const names = z.array(z.string());
-const reportSchema = z.object({
-  added: names,
-  replaced: names,
-  removed: names,
-  unchanged: names,
-  failed: z.array(
-    z.object({
-      name: z.string(),
-      error: z.object({ error: z.string(), message: z.string() }),
-      kept: z.boolean(),
-    }),
-  ),
-});
+import { reloadReportSchema, type ReloadReport } from "./models/reload-report.js";
 
 const outcomeSchema = z.object({
   /** When the server heard of it, milliseconds since the epoch. */
   asked: z.number(),
-  report: reportSchema.optional(),
+  report: reloadReportSchema.optional(),
   /** Why there is no report: nothing was reloaded. */
   error: z.string().optional(),
 });

@@ -15,11 +15,6 @@
 #include "check.h"
 #include "onnx.h"
 
-// As without a sanitizer: what is too large is not there.
-extern "C" __attribute__((visibility("default"))) const char* __asan_default_options() {
-  return "allocator_may_return_null=1";
-}
-
 // The runtime itself leaks a few bytes for each process.
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions() {
   return "leak:libonnxruntime.so";
@@ -298,6 +293,8 @@ TEST("what a large run took is given back") {
 }
 END;
 
+// AddressSanitizer ends the process where there is no memory.
+#if !defined(__SANITIZE_ADDRESS__)
 TEST("the run after one that found too little memory gives back what it does not need") {
   // x times itself: as many sides as rows.
   const auto session = Load(OneNode("Gemm", {"x", "x"}, {0, 1}, {0, 0}, "transB", 1));
@@ -318,6 +315,7 @@ TEST("the run after one that found too little memory gives back what it does not
   CHECK(run(1) >= kLarge);
 }
 END;
+#endif
 
 TEST("one session with one thread, two with more; both say what they hold") {
   const std::string model = OneNode("Add", {"x", "x"}, {0, 1}, {0, 1});

@@ -4,6 +4,7 @@ import type { ErrorObject } from "../errors.js";
 import type { ModelEntry } from "./entry.js";
 import { loadReport, modelFolders, type Outcome, type Provider } from "./load.js";
 import { readModelFolder } from "./read.js";
+import type { ReloadReport } from "./reload-report.js";
 
 /** What loading says to the operator; pino's logger is one. */
 export interface ModelLog {
@@ -26,16 +27,6 @@ export interface ModelProblem {
   name: string;
   required: boolean;
   error: ErrorObject;
-}
-
-export interface ReloadReport {
-  added: string[];
-  /** Now served from what the folder says today. */
-  replaced: string[];
-  removed: string[];
-  unchanged: string[];
-  /** Failed; where an older version served, it goes on serving. */
-  failed: { name: string; error: ErrorObject; kept: boolean }[];
 }
 
 export interface ReloadOptions {

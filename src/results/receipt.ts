@@ -10,7 +10,7 @@ import { code } from "../manifest.js";
 export const RECEIPT_SCHEMA = "radserve.receipt/1";
 
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
-const errorCode = z.enum(Object.keys(ERRORS) as [ErrorCode, ...ErrorCode[]]);
+export const errorCode = z.enum(Object.keys(ERRORS) as [ErrorCode, ...ErrorCode[]]);
 
 const warning = z.object({ code: z.string(), message: z.string() });
 const transform = z.looseObject({ step: z.string() });

@@ -1,0 +1,22 @@
+/** What a reload of the models came to. */
+import { z } from "zod";
+import { errorCode } from "../results/receipt.js";
+
+const names = z.array(z.string());
+
+export const reloadReportSchema = z.object({
+  added: names,
+  /** Now served from what the folder says today. */
+  replaced: names,
+  removed: names,
+  unchanged: names,
+  /** Failed; where an older version served, it goes on serving: it is kept. */
+  failed: z.array(
+    z.object({
+      name: z.string(),
+      error: z.object({ error: errorCode, message: z.string() }),
+      kept: z.boolean(),
+    }),
+  ),
+});
+export type ReloadReport = z.infer<typeof reloadReportSchema>;
