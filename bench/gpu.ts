@@ -13,6 +13,7 @@ import { compareTensors } from "../src/models/compare.js";
 import { idOf, load, NETWORKS, picture, writeFolder, type Network } from "./lib/engine-models.js";
 import { closedLoop } from "./lib/node-rival.js";
 import { Raw } from "./lib/raw.js";
+import { sum } from "./lib/statistics.js";
 
 const { values } = parseArgs({
   options: {
@@ -77,6 +78,12 @@ async function agreement(engine: Engine, folder: string, rows: Row[]): Promise<b
   return agree;
 }
 
+/** Batches that a model has run, and how many of them had to be copied together. */
+function batches(engine: Engine, id: number): { all: number; gathered: number } {
+  const model = engine.stats().models.find((one) => one.id === id);
+  return { all: sum(model?.batchSizes.counts ?? []), gathered: model?.gatheredBatches ?? 0 };
+}
+
 async function throughput(engine: Engine, id: number, name: Network, raw: Raw): Promise<Row[]> {
   const { side } = NETWORKS[name];
   const plane = picture(side, side);
@@ -94,12 +101,15 @@ async function throughput(engine: Engine, id: number, name: Network, raw: Raw): 
       ]);
     }
   for (const concurrency of [1, 2, 4, 8, 16, 32, 64]) {
+    const before = batches(engine, id);
     const { rate, p50 } = await closedLoop(concurrency, seconds, () => engine.infer(id, [plane], {}));
+    const after = batches(engine, id);
     const ratio = (rate / best).toFixed(2);
+    const gathered = ((after.gathered - before.gathered) / (after.all - before.all)) * 100;
     rows.push([
       `${name}: radserve`,
       `concurrency ${concurrency}`,
-      `${rate.toFixed(1)}/s, p50 ${p50.toFixed(1)} ms, ${ratio} of the best plain loop`,
+      `${rate.toFixed(1)}/s, p50 ${p50.toFixed(1)} ms, ${ratio} of the best plain loop, ${gathered.toFixed(0)} % of batches copied together`,
     ]);
   }
   return rows;
