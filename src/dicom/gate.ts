@@ -40,12 +40,16 @@ export function isTooLongForConstant(header: CodestreamHeader): boolean {
   return Math.abs(header.entropyBytes - expected) > 64 + expected / 1000;
 }
 
-/** The first bits outside BitsStored at HighBit that are neither zero nor the sign; undefined where there are none. */
-export function strayBits(data: Uint8Array, format: PixelFormat): number | undefined {
+/**
+ * The first value with bits above HighBit that are neither zero nor the sign; undefined where there is none.
+ * @param overlays bits of the container that overlays lie in
+ */
+export function strayBits(data: Uint8Array, format: PixelFormat, overlays = 0): number | undefined {
   const { bitsAllocated, highBit, signed } = format;
   if (highBit + 1 === bitsAllocated || format.float) return undefined;
   if (!anyHighBits(data, bitsAllocated, highBit)) return undefined;
   const ones = 2 ** (bitsAllocated - highBit - 1) - 1;
+  const image = ~(overlays >>> (highBit + 1));
   const words =
     bitsAllocated === 8
       ? data
@@ -55,10 +59,10 @@ export function strayBits(data: Uint8Array, format: PixelFormat): number | undef
   // By index: an iterator takes ten times as long
   for (let i = 0; i < words.length; i++) {
     const word = words[i] ?? 0;
-    const high = word >>> (highBit + 1);
+    const high = (word >>> (highBit + 1)) & image;
     if (high === 0) continue;
     const negative = signed && ((word >>> highBit) & 1) === 1;
-    if (!(negative && high === ones)) return word;
+    if (!(negative && high === (ones & image))) return word;
   }
   return undefined;
 }
@@ -102,15 +106,59 @@ export function clampOvershoot(data: Uint8Array, format: PixelFormat, warnings: 
   );
 }
 
-/** Throws decode_suspect where values leave BitsStored. */
-export function checkStoredBits(data: Uint8Array, format: PixelFormat, codec: string): void {
-  const stray = strayBits(data, format);
+/** Throws decode_suspect where values leave BitsStored, except for overlays. */
+export function checkStoredBits(
+  data: Uint8Array,
+  format: PixelFormat,
+  overlays: number,
+  codec: string,
+): void {
+  const stray = strayBits(data, format, overlays);
   if (stray !== undefined)
     throw new RadserveError(
       "decode_suspect",
       `The ${codec} decoder gave the value ${stray}, which does not fit BitsStored ${format.bitsStored} at HighBit ` +
         `${format.highBit}. Either the attributes or the codestream are wrong; compare with the source.`,
       { value: stray, bits_stored: format.bitsStored, high_bit: format.highBit },
+    );
+}
+
+/**
+ * Of pixel data that is not compressed: bits above BitsStored may hold anything (PS3.5 section 8.1.1), but where no
+ * overlay lies there, it may be BitsStored that is wrong.
+ */
+export function warnOfStrayBits(
+  data: Uint8Array,
+  format: PixelFormat,
+  overlays: number,
+  warnings: Warning[],
+): void {
+  if (strayBits(data, format, overlays) !== undefined)
+    warn(
+      warnings,
+      "stray_bits",
+      `Stored values have bits above HighBit ${format.highBit} that no overlay explains; they were left out. ` +
+        "Check BitsStored and PixelPaddingValue at the source.",
+    );
+}
+
+/**
+ * JPEG 2000 frames that are unsigned and of fewer bits than BitsStored, while PixelRepresentation is 1: their highest
+ * bit may be the sign or part of the value, and readers differ. Throws decode_suspect where it is set.
+ */
+export function checkSign(data: Uint8Array, format: PixelFormat, header: CodestreamHeader): void {
+  const { kind, precision } = header;
+  const saysSign = kind === "jpeg2000" || kind === "htj2k";
+  if (!saysSign || header.signed || !format.signed || precision >= format.bitsStored) return;
+  if (
+    strayBits(data, { ...format, bitsStored: precision - 1, highBit: precision - 2, signed: false }) !==
+    undefined
+  )
+    throw new RadserveError(
+      "decode_suspect",
+      `PixelRepresentation is 1 and BitsStored ${format.bitsStored}, but the ${kind} frame is unsigned with ${precision} bits, ` +
+        "the highest of which is set: whether that is a sign cannot be known. Correct BitsStored at the source.",
+      { bits_stored: format.bitsStored, precision },
     );
 }
 

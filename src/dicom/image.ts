@@ -6,15 +6,23 @@ import { errno } from "../errno.js";
 import { RadserveError } from "../errors.js";
 import type { Image, Interpretation, PixelFormat, PlanePosition, SourceIdentity, Spacing } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
-import { readCodestream, type CodestreamHeader } from "./codestream.js";
+import { beginsCodestream, readCodestream, type CodestreamHeader } from "./codestream.js";
 import { checkHeader } from "./codecs.js";
 import { decode, framesAhead } from "./decoders.js";
 import { sopClassName } from "./dictionary.js";
-import { warn, type Element } from "./elements.js";
+import { fragmentsWithin, warn, type Element, type Encapsulated } from "./elements.js";
 import { openFile, type DicomFile } from "./file.js";
 import { decodedColour, readImagePixel, type ImagePixel, type PixelElement } from "./format.js";
 import { findFrames, frameBytes, type FrameSource } from "./frames.js";
-import { checkStoredBits, clampOvershoot, constantFrames, isConstant, isTooLongForConstant } from "./gate.js";
+import {
+  checkSign,
+  checkStoredBits,
+  clampOvershoot,
+  constantFrames,
+  isConstant,
+  isTooLongForConstant,
+  warnOfStrayBits,
+} from "./gate.js";
 import { frameGeometry, type FrameGeometry } from "./geometry.js";
 import { interpretationReader } from "./interpretation.js";
 import { frameLength, nativeFrame, nativePixels } from "./native.js";
@@ -78,6 +86,7 @@ class DicomImage implements Image {
     this.#reader = frameReader(file, element, pixel);
     this.format = this.#reader.format;
     this.frameCount = pixel.frameCount;
+    checkGroups(attributes, this.frameCount);
     this.#frames = new ReadAhead(
       this.frameCount,
       (index, ahead) => this.#reader.read(index, ahead),
@@ -142,6 +151,17 @@ class DicomImage implements Image {
   }
 }
 
+/** A frame without its item would silently lose what the others have: its own rescale, its own place. */
+function checkGroups(attributes: DataSetAttributes, frames: number): void {
+  const groups = attributes.sequence("PerFrameFunctionalGroupsSequence")?.length ?? 0;
+  if (groups > 0 && groups < frames)
+    throw new RadserveError(
+      "corrupt_image",
+      `NumberOfFrames is ${frames} but PerFrameFunctionalGroupsSequence describes ${groups}. Correct the object at the source.`,
+      { frames, described: groups },
+    );
+}
+
 function checkFrame(index: number, count: number): void {
   if (!Number.isInteger(index) || index < 0 || index >= count)
     throw new RadserveError("bad_request", `Expected a frame from 0 to ${count - 1} but received ${index}.`);
@@ -183,22 +203,11 @@ function pixelElement(file: DicomFile): [PixelElement, Element] {
 
 function frameReader(file: DicomFile, element: Element, pixel: ImagePixel): FrameReader {
   const { walk, transferSyntax: syntax } = file;
-  if (element.encapsulated === undefined) {
-    if (syntax.coding !== "native" && element.length !== 0xffffffff)
-      warn(
-        walk.warnings,
-        "not_encapsulated",
-        `The transfer syntax is ${syntax.name} but the pixel data is not compressed; it was read as it is.`,
-      );
-    const native = nativePixels(file.attributes.bytes(element), element, pixel, walk.warnings);
-    return {
-      format: native.pixel.format,
-      read: (index) => Promise.resolve({ data: nativeFrame(native, index), suspectBytes: 0 }),
-    };
-  }
+  const encapsulated = element.encapsulated ?? withDefinedLength(file, element);
+  if (encapsulated === undefined) return nativeReader(file, element, pixel);
   const sources = findFrames({
     bytes: walk.bytes,
-    encapsulated: element.encapsulated,
+    encapsulated,
     frameCount: pixel.frameCount,
     extended: extendedOffsets(file.attributes),
     warnings: walk.warnings,
@@ -226,6 +235,68 @@ function frameReader(file: DicomFile, element: Element, pixel: ImagePixel): Fram
     `The transfer syntax is ${syntax.name} but the pixel data is compressed; it was decoded by its content.`,
   );
   return codecReader(file, pixel, encoded);
+}
+
+function nativeReader(file: DicomFile, element: Element, pixel: ImagePixel): FrameReader {
+  const { walk, transferSyntax: syntax } = file;
+  if (syntax.coding !== "native")
+    warn(
+      walk.warnings,
+      "not_encapsulated",
+      `The transfer syntax is ${syntax.name} but the pixel data is not compressed; it was read as it is.`,
+    );
+  const native = nativePixels(file.attributes.bytes(element), element, pixel, walk.warnings);
+  const { format } = native.pixel;
+  const overlays = overlayBits(file);
+  return {
+    format,
+    read: (index) => {
+      const data = nativeFrame(native, index);
+      const warnings: Image["warnings"] = [];
+      warnOfStrayBits(data, format, overlays, warnings);
+      return Promise.resolve({ data, suspectBytes: 0, warnings });
+    },
+  };
+}
+
+/** Compressed frames whose element has a defined length, as items or as one bare codestream; undefined for native pixels. */
+function withDefinedLength(
+  { walk, transferSyntax, attributes }: DicomFile,
+  element: Element,
+): Encapsulated | undefined {
+  if (transferSyntax.coding === "native") return undefined;
+  const { offset, available: length } = element;
+  const bare = beginsCodestream(attributes.bytes(element).subarray(0, 16));
+  const found =
+    fragmentsWithin(walk, element) ??
+    (bare
+      ? {
+          offsetTable: new Uint8Array(0),
+          fragments: [{ relative: 0, offset, length }],
+          delimited: true,
+          truncated: length < element.length,
+          end: offset + length,
+        }
+      : undefined);
+  if (found !== undefined)
+    warn(
+      walk.warnings,
+      "defined_length",
+      "The compressed pixel data has a defined length, which the standard forbids.",
+    );
+  return found;
+}
+
+/** Bits of the container that overlays lie in (PS3.5 section 8.1.2, retired): 60xx groups with a position and no data. */
+function overlayBits({ dataSet, walk }: DicomFile): number {
+  let bits = 0;
+  for (let group = 0x6000; group <= 0x601e; group += 2) {
+    const position = dataSet.elements.get(group * 65536 + 0x0102);
+    const hasData = dataSet.elements.has(group * 65536 + 0x3000);
+    if (hasData || position === undefined || position.available < 2) continue;
+    bits |= 1 << walk.view.getUint16(position.offset, position.encoding.littleEndian);
+  }
+  return bits;
 }
 
 /** Sizes that lie must not make a codec allocate gigabytes. */
@@ -319,10 +390,19 @@ function codecReader(file: DicomFile, pixel: ImagePixel, encoded: Encoded): Fram
   const declared = pixel.format;
   checkHeader(first, declared);
   warnOfMismatch(file.transferSyntax, declared, first, warnings);
+  const tag = file.attributes.string("PhotometricInterpretation")?.toUpperCase() ?? "";
+  if (/^YBR_(RCT|ICT)$/.test(tag) && first.kind !== "jpeg-xl" && !first.componentTransform)
+    warn(
+      warnings,
+      "photometric_mismatch",
+      `PhotometricInterpretation is ${tag} but the codestream has no such transform; the frames were taken as RGB.`,
+    );
   const format = {
     ...declared,
+    highBit: codedHighBit(declared, first, warnings),
     photometricInterpretation: decodedColour(declared.photometricInterpretation, first, warnings),
   };
+  const overlays = overlayBits(file);
   return {
     format,
     depth: () => framesAhead(first, format, pixel.frameCount),
@@ -338,10 +418,23 @@ function codecReader(file: DicomFile, pixel: ImagePixel, encoded: Encoded): Fram
       const { data } = decoded;
       if (header.lossy && header.precision > format.bitsStored)
         clampOvershoot(data, format, decoded.warnings);
-      checkStoredBits(data, format, header.kind);
+      checkStoredBits(data, format, overlays, header.kind);
+      checkSign(data, format, header);
       return { ...decoded, suspectBytes: isTooLongForConstant(header) ? header.entropyBytes : 0 };
     },
   };
+}
+
+/** Codecs give values in the low bits: where the codestream has too few for HighBit, that cannot be the place. */
+function codedHighBit(format: PixelFormat, header: CodestreamHeader, warnings: Image["warnings"]): number {
+  const { bitsStored, highBit } = format;
+  if (highBit === bitsStored - 1 || header.precision > highBit) return highBit;
+  warn(
+    warnings,
+    "high_bit_mismatch",
+    `HighBit is ${highBit} but the codestream has ${header.precision} bits a sample; the low ${bitsStored} bits were taken.`,
+  );
+  return bitsStored - 1;
 }
 
 function warnOfMismatch(

@@ -1,7 +1,8 @@
 /** Lookup tables: modality and VOI (PS3.3 C.11.1.1, C.11.2.1), palettes and segmented palettes (C.7.6.3.1.5, C.7.9.2). */
 import { RadserveError } from "../errors.js";
-import type { LookupTable, Palette } from "../image.js";
+import type { LookupTable, Palette, Warning } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
+import { warn } from "./elements.js";
 
 interface Descriptor {
   entries: number;
@@ -75,7 +76,7 @@ export function readLut(item: DataSetAttributes, signed: boolean): LookupTable {
 }
 
 /** The palette of PALETTE COLOR images. Throws corrupt_image where a table is absent or wrong. */
-export function readPalette(attributes: DataSetAttributes, signed: boolean): Palette {
+export function readPalette(attributes: DataSetAttributes, signed: boolean, warnings: Warning[]): Palette {
   const tables = (["Red", "Green", "Blue"] as const).map((colour) => {
     const found = descriptor(attributes, `${colour}PaletteColorLookupTableDescriptor`, signed);
     return { found, entries: paletteEntries(attributes, colour, found) };
@@ -89,11 +90,23 @@ export function readPalette(attributes: DataSetAttributes, signed: boolean): Pal
     throw corrupt("The palette descriptors", "differ between the colours");
   return {
     firstMapped: red.found.firstMapped,
-    bits: realBits(red.found.bits, red.entries, green.entries, blue.entries),
+    bits: paletteBits(red.found.bits, [red.entries, green.entries, blue.entries], warnings),
     red: red.entries,
     green: green.entries,
     blue: blue.entries,
   };
+}
+
+/** Tables said to be of 16 bits whose every entry fits 8 would show nothing but black: they are of 8 bits. */
+function paletteBits(bits: number, tables: Uint16Array[], warnings: Warning[]): number {
+  if (bits <= 8 || tables.some((table) => table.some((entry) => entry > 255)))
+    return realBits(bits, ...tables);
+  warn(
+    warnings,
+    "palette_bits",
+    `The palette says ${bits} bits an entry but has none above 255; 8 were taken.`,
+  );
+  return 8;
 }
 
 function paletteEntries(attributes: DataSetAttributes, colour: string, found: Descriptor): Uint16Array {
