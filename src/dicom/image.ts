@@ -221,7 +221,7 @@ function frameReader(file: DicomFile, element: Element, pixel: ImagePixel): Fram
   checkPlausible(sources, pixel.format);
   switch (syntax.coding) {
     case "rle":
-      return rleReader(pixel, encoded, walk.warnings);
+      return rleReader(file, pixel, encoded);
     case "deflated-frames":
     case "native":
       if (syntax.coding === "native" && syntax.uid !== "1.2.840.10008.1.2.1.98") break;
@@ -250,13 +250,15 @@ function nativeReader(file: DicomFile, element: Element, pixel: ImagePixel): Fra
   const overlays = overlayBits(file);
   return {
     format,
-    read: (index) => {
-      const data = nativeFrame(native, index);
-      const warnings: Image["warnings"] = [];
-      warnOfStrayBits(data, format, overlays, warnings);
-      return Promise.resolve({ data, suspectBytes: 0, warnings });
-    },
+    read: (index) => Promise.resolve(lookedThrough(nativeFrame(native, index), format, overlays)),
   };
+}
+
+/** A frame that no codec judged. */
+function lookedThrough(data: Uint8Array, format: PixelFormat, overlays: number): Decoded {
+  const warnings: Image["warnings"] = [];
+  warnOfStrayBits(data, format, overlays, warnings);
+  return { data, suspectBytes: 0, warnings };
 }
 
 /** Compressed frames whose element has a defined length, as items or as one bare codestream; undefined for native pixels. */
@@ -329,23 +331,26 @@ function extendedOffsets(
 
 type Encoded = (index: number) => Uint8Array;
 
-function rleReader(pixel: ImagePixel, encoded: Encoded, warnings: Image["warnings"]): FrameReader {
+function rleReader(file: DicomFile, pixel: ImagePixel, encoded: Encoded): FrameReader {
+  const overlays = overlayBits(file);
   let { format } = pixel;
   if (format.photometricInterpretation === "YBR_FULL_422") {
-    warn(warnings, "not_subsampled", "RLE planes are not subsampled; YBR_FULL_422 was read as YBR_FULL.");
+    warn(
+      file.walk.warnings,
+      "not_subsampled",
+      "RLE planes are not subsampled; YBR_FULL_422 was read as YBR_FULL.",
+    );
     format = { ...format, photometricInterpretation: "YBR_FULL" };
   }
   return {
     format,
     read: (index) =>
       // A rejected promise rather than a throw
-      Promise.resolve().then(() => ({
-        data:
-          pixel.bitsAllocated === 1
-            ? decodeRleBits(encoded(index), format)
-            : decodeRle(encoded(index), format),
-        suspectBytes: 0,
-      })),
+      Promise.resolve().then(() =>
+        pixel.bitsAllocated === 1
+          ? { data: decodeRleBits(encoded(index), format), suspectBytes: 0 }
+          : lookedThrough(decodeRle(encoded(index), format), format, overlays),
+      ),
   };
 }
 
@@ -403,6 +408,8 @@ function codecReader(file: DicomFile, pixel: ImagePixel, encoded: Encoded): Fram
     photometricInterpretation: decodedColour(declared.photometricInterpretation, first, warnings),
   };
   const overlays = overlayBits(file);
+  // A reversible wavelet cut off is lossy too, which only the attribute tells
+  const lossy = file.attributes.string("LossyImageCompression") === "01";
   return {
     format,
     depth: () => framesAhead(first, format, pixel.frameCount),
@@ -416,10 +423,12 @@ function codecReader(file: DicomFile, pixel: ImagePixel, encoded: Encoded): Fram
         );
       const decoded = await decode(header, format, ahead);
       const { data } = decoded;
-      if (header.lossy && header.precision > format.bitsStored)
+      if ((lossy || header.lossy) && header.precision > format.bitsStored)
         clampOvershoot(data, format, decoded.warnings);
       checkStoredBits(data, format, overlays, header.kind);
       checkSign(data, format, header);
+      // Above they were looked for
+      if (format.highBit >= format.bitsStored) warnOfStrayBits(data, format, overlays, decoded.warnings);
       return { ...decoded, suspectBytes: isTooLongForConstant(header) ? header.entropyBytes : 0 };
     },
   };

@@ -4,7 +4,7 @@ import type { Interpretation, ModalityTransform, PixelFormat, VoiTransform, Warn
 import type { DataSetAttributes } from "./attributes.js";
 import { warn } from "./elements.js";
 import { functionalGroup, perFrame } from "./functional-groups.js";
-import { readLut, readPalette } from "./lookup-tables.js";
+import { readLut, readPalette, readVoiLut } from "./lookup-tables.js";
 
 const CT_CLASSES = new Set([
   "1.2.840.10008.5.1.4.1.1.2",
@@ -175,7 +175,7 @@ function readVoi(
       const explanation = item.string("LUTExplanation");
       return {
         kind: "lut",
-        lut: readLut(item, signed),
+        lut: readVoiLut(item, signed, warnings),
         ...(explanation === undefined ? {} : { explanation }),
       };
     },

@@ -75,6 +75,12 @@ export function readLut(item: DataSetAttributes, signed: boolean): LookupTable {
   return { firstMapped: found.firstMapped, bits: realBits(found.bits, entries), entries };
 }
 
+/** A VOI LUT, as readLut; its bits say what white is. */
+export function readVoiLut(item: DataSetAttributes, signed: boolean, warnings: Warning[]): LookupTable {
+  const lut = readLut(item, signed);
+  return { ...lut, bits: shownBits(lut.bits, [lut.entries], warnings) };
+}
+
 /** The palette of PALETTE COLOR images. Throws corrupt_image where a table is absent or wrong. */
 export function readPalette(attributes: DataSetAttributes, signed: boolean, warnings: Warning[]): Palette {
   const tables = (["Red", "Green", "Blue"] as const).map((colour) => {
@@ -88,23 +94,27 @@ export function readPalette(attributes: DataSetAttributes, signed: boolean, warn
     tables.some((t) => t.found.firstMapped !== red.found.firstMapped || t.found.entries !== red.found.entries)
   )
     throw corrupt("The palette descriptors", "differ between the colours");
+  const bits = shownBits(red.found.bits, [red.entries, green.entries, blue.entries], warnings);
+  // 8 and 16 are what there should be (PS3.3 C.7.6.3.1.5); others are spread to 16
+  const widened = ({ entries }: { entries: Uint16Array }) =>
+    bits > 8 ? entries.map((entry) => entry << (16 - bits)) : entries;
   return {
     firstMapped: red.found.firstMapped,
-    bits: paletteBits(red.found.bits, [red.entries, green.entries, blue.entries], warnings),
-    red: red.entries,
-    green: green.entries,
-    blue: blue.entries,
+    bits: bits > 8 ? 16 : 8,
+    red: widened(red),
+    green: widened(green),
+    blue: widened(blue),
   };
 }
 
-/** Tables said to be of 16 bits whose every entry fits 8 would show nothing but black: they are of 8 bits. */
-function paletteBits(bits: number, tables: Uint16Array[], warnings: Warning[]): number {
+/** Tables said to be of more than 8 bits whose every entry fits 8 would show nothing but black: they are of 8. */
+function shownBits(bits: number, tables: Uint16Array[], warnings: Warning[]): number {
   if (bits <= 8 || tables.some((table) => table.some((entry) => entry > 255)))
     return realBits(bits, ...tables);
   warn(
     warnings,
-    "palette_bits",
-    `The palette says ${bits} bits an entry but has none above 255; 8 were taken.`,
+    "table_bits",
+    `A lookup table says ${bits} bits an entry but has no entry above 255; 8 bits were taken.`,
   );
   return 8;
 }
