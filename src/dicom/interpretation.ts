@@ -165,11 +165,7 @@ function readVoi(
   warnings: Warning[],
 ): VoiTransform[] {
   const source = functionalGroup(attributes, frame, "FrameVOILUTSequence") ?? attributes;
-  // Values that come out of rescale are negative where the intercept or signed pixels make them so
-  const signed =
-    modality.kind === "lut"
-      ? false
-      : format.signed || (modality.kind === "rescale" && modality.intercept < 0);
+  const signed = canBeNegative(format, modality);
   const luts = filled(source.sequence("VOILUTSequence"), "VOILUTSequence", warnings).map(
     (item): VoiTransform => {
       const explanation = item.string("LUTExplanation");
@@ -181,6 +177,14 @@ function readVoi(
     },
   );
   return [...readWindows(source, warnings), ...luts];
+}
+
+/** Whether what comes out of the modality transform can be; a Modality LUT gives no sign (PS3.3 C.11.1.1.1). */
+function canBeNegative({ bitsStored, signed }: PixelFormat, modality: ModalityTransform): boolean {
+  if (modality.kind !== "rescale") return modality.kind === "identity" && signed;
+  const least = signed ? -(2 ** (bitsStored - 1)) : 0;
+  const { slope, intercept } = modality;
+  return Math.min(slope * least, slope * (least + 2 ** bitsStored - 1)) + intercept < 0;
 }
 
 function readWindows(source: DataSetAttributes, warnings: Warning[]): VoiTransform[] {

@@ -328,6 +328,37 @@ t.test("tables of 16 bits that hold bytes, and of bits between", async (t) => {
   );
 });
 
+t.test("the first value of a VOI LUT has the sign of what comes out of the rescale", async (t) => {
+  const lut = (first: number) => ({
+    VOILUTSequence: [
+      { LUTDescriptor: new Typed("US", [4, first, 16]), LUTData: new Typed("OW", [0, 1, 2, 65535]) },
+    ],
+  });
+  const bits = { BitsAllocated: 16, BitsStored: 16, HighBit: 15, Rows: 2 };
+  const cases: [string, Attributes, number, number][] = [
+    ["unsigned", bits, 61440, 61440],
+    ["signed", { ...bits, PixelRepresentation: 1 }, 61440, -4096],
+    ["below zero by the intercept", { ...bits, RescaleIntercept: "-1024" }, 64512, -1024],
+    ["below zero by the slope", { ...bits, RescaleSlope: "-1", RescaleIntercept: "0" }, 61440, -4096],
+    ["lifted above zero", { ...bits, PixelRepresentation: 1, RescaleIntercept: "32768" }, 61440, 61440],
+  ];
+  for (const [name, attributes, first, expected] of cases)
+    t.match(
+      (await grey({ ...attributes, ...lut(first) })).interpretation(0).voi,
+      [{ lut: { firstMapped: expected } }],
+      name,
+    );
+});
+
+t.test("big-endian pixel data in representations that it should not have", async (t) => {
+  const bytes = picture({ ...LAYOUT, bitsAllocated: 8, bitsStored: 8 });
+  const unknown = { transferSyntax: BIG_ENDIAN, attributes: attributesOf(bytes), pixelVr: "UN" };
+  const read = await reads({ ...unknown, pixels: bytes.data });
+  t.strictSame(read.frame, Buffer.from(bytes.data), "bytes in UN are not swapped");
+  const deep = { transferSyntax: BIG_ENDIAN, attributes: attributesOf(RAW), pixels: RAW.data };
+  t.strictSame((await reads({ ...deep, pixelVr: "OB" })).codes, ["big_endian_bytes"]);
+});
+
 t.test("fewer per-frame functional groups than frames", async (t) => {
   const group = { PlanePositionSequence: [{ ImagePositionPatient: "0\\0\\0" }] };
   const file = (groups: Attributes[]) =>
