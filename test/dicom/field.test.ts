@@ -101,6 +101,23 @@ t.test("a frame in the place of the Basic Offset Table, and empty fragments", as
   t.strictSame(frame, Buffer.from(RAW.data), "an empty fragment at the end is no frame");
 });
 
+t.test("RLE under another transfer syntax, and another coding under RLE", async (t) => {
+  const attributes = attributesOf(RAW);
+  const rle = { fragments: [await compress("rle", RAW)] };
+  const jpeg = { fragments: [await compress("jpeg-lossless", RAW)] };
+  const cases: [string, typeof rle, string][] = [
+    [LOSSLESS, rle, "codestream_mismatch"],
+    [EXPLICIT, rle, "encapsulated_in_native"],
+    [RLE, jpeg, "codestream_mismatch"],
+    [EXPLICIT, jpeg, "encapsulated_in_native"],
+  ];
+  for (const [transferSyntax, pixels, code] of cases) {
+    const { frame, codes } = await reads({ transferSyntax, attributes, pixels });
+    t.strictSame(frame, Buffer.from(RAW.data));
+    t.ok(codes.includes(code), `${transferSyntax}: ${code}`);
+  }
+});
+
 t.test("the byte order is that of the bytes", async (t) => {
   for (const [declared, real] of [
     [EXPLICIT, BIG_ENDIAN],
