@@ -133,7 +133,7 @@ export class DataSetAttributes implements Attributes {
   #vr(element: Element): string {
     const known = dictionaryVr(element.tag);
     // Which of US and SS it is follows from the pixels, whatever an explicit VR says (PS3.3 C.7.6.3); text stays text
-    if (known === "xs" && !TEXT_VRS.has(element.vr.replace("UN", "")))
+    if (known === "xs" && (element.vr === "UN" || !TEXT_VRS.has(element.vr)))
       return this.#context.signed ? "SS" : "US";
     if (element.vr === "UN" && known !== "UN") return known;
     switch (element.vr) {

@@ -11,7 +11,7 @@ import { fragmentsWithin, warn, type Element, type Encapsulated } from "./elemen
 import type { DicomFile } from "./file.js";
 import { decodedColour, type ImagePixel } from "./format.js";
 import { findFrames, frameBytes, type FrameSource } from "./frames.js";
-import { checkSign, checkStoredBits, clampOvershoot, isTooLongForConstant, warnOfStrayBits } from "./gate.js";
+import { checkStoredBits, clampOvershoot, isTooLongForConstant, warnOfStrayBits } from "./gate.js";
 import { frameLength, nativeFrame, nativePixels } from "./native.js";
 import { decodeRle, decodeRleBits } from "./rle.js";
 import type { PixelCoding, TransferSyntax } from "./transfer-syntax.js";
@@ -159,7 +159,8 @@ function overlayBits({ dataSet, walk }: DicomFile): number {
     const position = dataSet.elements.get(group * 65536 + 0x0102);
     const hasData = dataSet.elements.has(group * 65536 + 0x3000);
     if (hasData || position === undefined || position.available < 2) continue;
-    bits |= 1 << walk.view.getUint16(position.offset, position.encoding.littleEndian);
+    const bit = walk.view.getUint16(position.offset, position.encoding.littleEndian);
+    if (bit < 32) bits |= 1 << bit;
   }
   return bits;
 }
@@ -289,7 +290,6 @@ function codecReader(file: DicomFile, pixel: ImagePixel, encoded: Encoded): Fram
       if ((lossy || header.lossy) && header.precision > format.bitsStored)
         clampOvershoot(data, format, decoded.warnings);
       checkStoredBits(data, format, overlays, header.kind);
-      checkSign(data, format, header);
       // Above they were looked for
       if (format.highBit >= format.bitsStored) warnOfStrayBits(data, format, overlays, decoded.warnings);
       return { ...decoded, suspectBytes: isTooLongForConstant(header) ? header.entropyBytes : 0 };

@@ -162,26 +162,6 @@ export function warnOfStrayBits(
     );
 }
 
-/**
- * JPEG 2000 frames that are unsigned and of fewer bits than BitsStored, while PixelRepresentation is 1: their highest
- * bit may be the sign or part of the value, and readers differ. Throws decode_suspect where it is set.
- */
-export function checkSign(data: Uint8Array, format: PixelFormat, header: CodestreamHeader): void {
-  const { kind, precision } = header;
-  const saysSign = kind === "jpeg2000" || kind === "htj2k";
-  if (!saysSign || header.signed || !format.signed || precision >= format.bitsStored) return;
-  if (
-    strayBits(data, { ...format, bitsStored: precision - 1, highBit: precision - 2, signed: false }) !==
-    undefined
-  )
-    throw new RadserveError(
-      "decode_suspect",
-      `PixelRepresentation is 1 and BitsStored ${format.bitsStored}, but the ${kind} frame is unsigned with ${precision} bits, ` +
-        "the highest of which is set: whether that is a sign cannot be known. Correct BitsStored at the source.",
-      { bits_stored: format.bitsStored, precision },
-    );
-}
-
 /** The refusal of an image whose frames are all constant although they are too long for that. */
 export function constantFrames(frames: number, entropyBytes: number): RadserveError {
   return new RadserveError(
