@@ -149,9 +149,18 @@ function encodingAt(walk: Walk, offset: number, end: number, declared: Encoding)
   if (!isVr(vr)) return declared;
   const known = dictionaryVr(tag);
   const length = walk.view.getUint32(offset + 4, true);
-  if (known !== vr && offset + 8 + length <= end) return declared;
+  const fits = known !== vr && offset + 8 + length <= end;
+  if (fits && !(known === "UN" && readsOnAsExplicit(walk, offset, end, tag))) return declared;
   warn(walk.warnings, "explicit_in_implicit", "Explicit VR elements were found in an implicit VR data set.");
   return { ...declared, explicit: true };
+}
+
+/** Of a tag that no dictionary knows: whether another element follows it as explicit, and none as implicit. */
+function readsOnAsExplicit(walk: Walk, offset: number, end: number, tag: Tag): boolean {
+  if (offset + 12 > end || goesOn(walk, offset + 8 + walk.view.getUint32(offset + 4, true), end, tag, true))
+    return false;
+  const { value, length } = readHeader(walk, offset, end, { explicit: true, littleEndian: true });
+  return goesOn(walk, value + length, end, tag, true);
 }
 
 interface Header {

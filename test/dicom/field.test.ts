@@ -8,6 +8,7 @@ import {
   compress,
   dicomFile,
   encapsulated,
+  encodeElement,
   EXPLICIT,
   imageAttributes,
   picture,
@@ -57,6 +58,21 @@ t.test("fragments in icons and private elements do not stop the walk", async (t)
   const open = encapsulated({ fragments: [icon], delimiter: false });
   const attributes = attributesOf(RAW, { "20011010": new Typed("OB", open, true) });
   await refuses(t, dicomFile({ attributes }), "truncated_image", /\(2001,1010\)/, "private without an end");
+});
+
+t.test("explicit elements in a sequence of unknown representation, the first of them private", async (t) => {
+  const explicit = Buffer.concat([
+    Buffer.from("feff00e0ffffffff", "hex"),
+    encodeElement(0x20011001, "FL", Buffer.alloc(4), { explicit: true, little: true }),
+    encodeElement(0x20011002, "US", Buffer.alloc(2), { explicit: true, little: true }),
+    Buffer.from("feff0de000000000feffdde000000000", "hex"),
+  ]);
+  const raw = picture({ ...LAYOUT, rows: 600, columns: 700 });
+  const attributes = attributesOf(raw, { "20019000": new Typed("UN", explicit, true) });
+  // Far from the end of the file the bytes of a representation can pass for a length
+  const { frame, codes } = await reads({ attributes, pixels: raw.data });
+  t.ok(frame.equals(raw.data));
+  t.strictSame(codes, ["explicit_in_implicit"]);
 });
 
 t.test("compressed pixel data of a defined length is not taken for pixels", async (t) => {
