@@ -68,6 +68,7 @@ const TAG = {
   orientation: 274,
   samples: 277,
   planar: 284,
+  tileWidth: 322,
   extra: 338,
   format: 339,
   coefficients: 529,
@@ -206,6 +207,10 @@ function pageOf(directory: Directory): TiffPage {
   if (photometric === 6) checkYcc(directory, compression);
   const bits = depthOf(directory, photometric);
   checkSamples(directory, photometric);
+  if (one(directory, TAG.planar, 1) === 2 && directory.has(TAG.tileWidth))
+    throw unsupported(
+      "The TIFF image has its colours in separate planes (PlanarConfiguration 2) of tiles, which cannot be read; in strips they can. Convert it.",
+    );
   const format = shared(directory, TAG.format, 1);
   // 4 is "undefined", which baseline readers take as unsigned integers
   if (format !== 1 && format !== 4)

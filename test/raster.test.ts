@@ -207,6 +207,17 @@ t.test("TIFF that would be read wrongly or not at all", async (t) => {
       { ...greyPage, width: 2, bits: [8, 8], more: [{ tag: 338, values: [1] }] },
       /multiplied by its alpha/,
     ],
+    [
+      "tiles of separate planes",
+      {
+        ...rgbPage,
+        more: [
+          { tag: 284, values: [2] },
+          { tag: 322, values: [16] },
+        ],
+      },
+      /separate planes/,
+    ],
     ["two extra samples", { ...greyPage, width: 1, bits: [8, 8, 8], pixels: six }, /at most 2/],
   ];
   for (const form of FORMS)

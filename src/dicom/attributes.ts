@@ -132,8 +132,9 @@ export class DataSetAttributes implements Attributes {
   /** The VR in force: the file's, or the dictionary's where the file says UN or leaves it open. */
   #vr(element: Element): string {
     const known = dictionaryVr(element.tag);
-    // Which of US and SS it is follows from the pixels, whatever an explicit VR says (PS3.3 C.7.6.3)
-    if (known === "xs") return this.#context.signed ? "SS" : "US";
+    // Which of US and SS it is follows from the pixels, whatever an explicit VR says (PS3.3 C.7.6.3); text stays text
+    if (known === "xs" && (element.vr === "UN" || !TEXT_VRS.has(element.vr)))
+      return this.#context.signed ? "SS" : "US";
     if (element.vr === "UN" && known !== "UN") return known;
     switch (element.vr) {
       case "ox":

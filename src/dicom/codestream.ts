@@ -96,10 +96,9 @@ function readJpeg(bytes: Uint8Array): CodestreamHeader {
   let jfif = false;
   const sameSampleBits = new Set<number>();
   for (;;) {
-    while (bytes[at] === 0xff && bytes[at + 1] === 0xff) at++;
+    // As libjpeg does: what lies between the segments is skipped, and the codec complains of it
+    while (at < bytes.length && (bytes[at] !== 0xff || bytes[at + 1] === 0xff)) at++;
     if (at + 4 > bytes.length) throw headerCut();
-    if (bytes[at] !== 0xff)
-      throw corrupt("A JPEG frame has data where a marker was expected. The file is damaged.");
     const marker = bytes[at + 1] ?? 0;
     const length = u16(bytes, at + 2);
     if (length < 2)

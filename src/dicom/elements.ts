@@ -7,6 +7,7 @@
  */
 import { RadserveError } from "../errors.js";
 import type { Warning } from "../image.js";
+import { beginsCodestream } from "./codestream.js";
 import { describeTag, dictionaryVr, tagName, type Tag } from "./dictionary.js";
 
 /** How a data set is encoded; it can change from item to item (UN content, PS3.5 section 6.2.2). */
@@ -31,6 +32,8 @@ export interface Encapsulated {
   delimited: boolean;
   /** The last fragment runs past the end of the file. */
   truncated: boolean;
+  /** Offset behind the delimiter, or where the fragments end without one. */
+  end: number;
 }
 
 export interface Element {
@@ -107,6 +110,22 @@ function tagAt(walk: Walk, offset: number, little: boolean): Tag {
   return walk.view.getUint16(offset, little) * 65536 + walk.view.getUint16(offset + 2, little);
 }
 
+/** Groups 0008 and 0010, with which data sets begin, as they read in the wrong byte order. */
+const SWAPPED_GROUPS = [0x0800, 0x1000];
+
+/** The encoding of a whole data set with the byte order that its first element has, whatever was declared. */
+export function withByteOrder(walk: Walk, offset: number, declared: Encoding): Encoding {
+  const { explicit, littleEndian } = declared;
+  if (!explicit || offset + 8 > walk.bytes.length || !isVr(vrAt(walk, offset + 4))) return declared;
+  if (!SWAPPED_GROUPS.includes(walk.view.getUint16(offset, littleEndian))) return declared;
+  warn(
+    walk.warnings,
+    "byte_order_mismatch",
+    `The transfer syntax says ${littleEndian ? "little" : "big"} endian but the data set has the other byte order.`,
+  );
+  return { explicit, littleEndian: !littleEndian };
+}
+
 /**
  * The encoding of the data set that begins at `offset`, where its first element contradicts the declared one: files
  * exist whose explicit sequences hold implicit items, and whose transfer syntax names the wrong one of the two.
@@ -130,9 +149,18 @@ function encodingAt(walk: Walk, offset: number, end: number, declared: Encoding)
   if (!isVr(vr)) return declared;
   const known = dictionaryVr(tag);
   const length = walk.view.getUint32(offset + 4, true);
-  if (known !== vr && offset + 8 + length <= end) return declared;
+  const fits = known !== vr && offset + 8 + length <= end;
+  if (fits && !(known === "UN" && readsOnAsExplicit(walk, offset, end, tag))) return declared;
   warn(walk.warnings, "explicit_in_implicit", "Explicit VR elements were found in an implicit VR data set.");
   return { ...declared, explicit: true };
+}
+
+/** Of a tag that no dictionary knows: whether another element follows it as explicit, and none as implicit. */
+function readsOnAsExplicit(walk: Walk, offset: number, end: number, tag: Tag): boolean {
+  if (offset + 12 > end || goesOn(walk, offset + 8 + walk.view.getUint32(offset + 4, true), end, tag, true))
+    return false;
+  const { value, length } = readHeader(walk, offset, end, { explicit: true, littleEndian: true });
+  return goesOn(walk, value + length, end, tag, true);
 }
 
 interface Header {
@@ -238,6 +266,8 @@ export function walkDataSet(
   while (offset < end) {
     try {
       if (offset + 4 <= end && stopBefore?.(tagAt(walk, offset, encoding.littleEndian))) break;
+      if (seenPixels && offset + 4 <= end && tagAt(walk, offset, true) === 0)
+        throw corrupt("Zeros lie behind the pixel data.");
       const header = readHeader(walk, offset, end, encoding);
       if (isDelimiter(header.tag)) {
         if (header.tag === ITEM_END && depth > 0) return { elements, encoding, end: header.value };
@@ -273,12 +303,12 @@ function readElement(walk: Walk, header: Header, end: number, encoding: Encoding
   const { tag, vr, length, value } = header;
   const element: Element = { tag, vr, offset: value, length, available: length, encoding };
   if (length === UNDEFINED) {
-    if (depth === 0 && PIXEL_TAGS.has(tag)) {
+    // Fragments are not only in the image's own pixels: icons and private elements have them too
+    if (PIXEL_TAGS.has(tag) || vr.startsWith("O")) {
       element.encapsulated = readFragments(walk, value, end, encoding.littleEndian);
-      const last = element.encapsulated.fragments.at(-1);
-      const stop =
-        last === undefined ? value + 8 + element.encapsulated.offsetTable.length : last.offset + last.length;
-      element.length = Math.min(end, stop + (element.encapsulated.delimited ? 8 : 0)) - value;
+      const isImage = depth === 0 && PIXEL_TAGS.has(tag);
+      if (!isImage && !element.encapsulated.delimited) throw truncated(tag, end + 8, end);
+      element.length = element.encapsulated.end - value;
       element.available = element.length;
       return element;
     }
@@ -345,12 +375,28 @@ export function itemsOf(walk: Walk, element: Element): DataSet[] | undefined {
   return element.items;
 }
 
+/**
+ * Fragments in pixel data of a defined length, as some writers of compressed frames leave it; undefined where the value
+ * begins with no item.
+ */
+export function fragmentsWithin(
+  walk: Walk,
+  { offset, available, encoding }: Element,
+): Encapsulated | undefined {
+  const little = encoding.littleEndian;
+  if (available < 8 || tagAt(walk, offset, little) !== ITEM) return undefined;
+  const found = readFragments(walk, offset, offset + available, little);
+  // The length ends what a delimiter would
+  return { ...found, delimited: true };
+}
+
 function readFragments(walk: Walk, start: number, end: number, little: boolean): Encapsulated {
   const result: Encapsulated = {
     offsetTable: new Uint8Array(0),
     fragments: [],
     delimited: false,
     truncated: false,
+    end,
   };
   let offset = start;
   let first = -1;
@@ -364,24 +410,29 @@ function readFragments(walk: Walk, start: number, end: number, little: boolean):
         offset += 1;
       }
     }
-    if (tag === SEQUENCE_END) {
-      result.delimited = true;
-      return result;
-    }
-    if (tag !== ITEM) return result;
+    if (tag === SEQUENCE_END) return { ...result, delimited: true, end: offset + 8 };
+    if (tag !== ITEM) return { ...result, end: offset };
     const length = walk.view.getUint32(offset + 4, little);
     const available = Math.min(length, end - offset - 8);
-    if (isTable) {
+    if (isTable && !isFrame(walk, offset + 8, available)) {
       result.offsetTable = walk.bytes.subarray(offset + 8, offset + 8 + available);
     } else {
+      if (isTable)
+        warn(
+          walk.warnings,
+          "missing_offset_table",
+          "Encapsulated data begins with a frame instead of its Basic Offset Table.",
+        );
       if (first < 0) first = offset;
       result.fragments.push({ relative: offset - first, offset: offset + 8, length: available });
     }
-    if (available < length) {
-      result.truncated = true;
-      return result;
-    }
+    if (available < length) return { ...result, truncated: true };
     offset += 8 + length;
   }
   return result;
+}
+
+/** True for a frame in the place of the Basic Offset Table, which some writers leave out. The first offset is 0. */
+function isFrame(walk: Walk, offset: number, length: number): boolean {
+  return beginsCodestream(walk.bytes.subarray(offset, offset + Math.min(length, 16)));
 }

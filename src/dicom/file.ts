@@ -4,7 +4,16 @@ import { errno } from "../errno.js";
 import { RadserveError } from "../errors.js";
 import { DataSetAttributes } from "./attributes.js";
 import { dictionaryVr, type Tag } from "./dictionary.js";
-import { isVr, newWalk, walkDataSet, warn, type DataSet, type Encoding, type Walk } from "./elements.js";
+import {
+  isVr,
+  newWalk,
+  walkDataSet,
+  warn,
+  withByteOrder,
+  type DataSet,
+  type Encoding,
+  type Walk,
+} from "./elements.js";
 import { IMPLICIT_VR_LITTLE_ENDIAN, transferSyntax, type TransferSyntax } from "./transfer-syntax.js";
 
 export interface DicomFile {
@@ -77,12 +86,12 @@ export function openFile(bytes: Uint8Array): DicomFile {
   const syntax = syntaxOf(walk, metaAttributes.string("TransferSyntaxUID"), meta.end);
   const body = syntax.deflated ? inflated(walk, meta.end) : walk;
   const offset = syntax.deflated ? 0 : meta.end;
-  const dataSet = walkDataSet(body, offset, body.bytes.length, syntax);
+  const dataSet = walkDataSet(body, offset, body.bytes.length, withByteOrder(body, offset, syntax));
   return {
     walk: body,
     dataSet,
     attributes: new DataSetAttributes(body, dataSet),
-    transferSyntax: { ...syntax, explicit: dataSet.encoding.explicit },
+    transferSyntax: { ...syntax, ...dataSet.encoding },
     mediaStorageSopClass: metaAttributes.string("MediaStorageSOPClassUID"),
   };
 }
@@ -106,7 +115,8 @@ export function readHead(bytes: Uint8Array, whole: boolean): DicomHead {
   const metaAttributes = new DataSetAttributes(walk, meta);
   const syntax = syntaxOf(walk, metaAttributes.string("TransferSyntaxUID"), meta.end);
   if (syntax.deflated) throw new RadserveError("corrupt_image", "The data set is deflated.");
-  const head = walkDataSet(walk, meta.end, bytes.length, syntax, 0, (tag) => tag > LAST_OF_HEAD);
+  const encoding = withByteOrder(walk, meta.end, syntax);
+  const head = walkDataSet(walk, meta.end, bytes.length, encoding, 0, (tag) => tag > LAST_OF_HEAD);
   if (!whole && head.end >= bytes.length)
     throw new RadserveError("truncated_image", "The bytes end before the head of the data set does.");
   return {

@@ -30,7 +30,8 @@ interface Input {
  * circulation are wrong more often than signatures.
  * Throws RadserveError: corrupt_image, truncated_image.
  */
-export function findFrames(input: Input): FrameSource[] {
+export function findFrames(given: Input): FrameSource[] {
+  const input = withoutEmpty(given);
   const { encapsulated, frameCount, warnings } = input;
   const { fragments } = encapsulated;
   if (encapsulated.truncated) throw cut(input, "inside a fragment of the pixel data");
@@ -64,6 +65,14 @@ export function findFrames(input: Input): FrameSource[] {
     `The pixel data has ${fragments.length} fragments for ${frameCount} frames and no offset table that tells them apart.`,
     { frames: frameCount, fragments: fragments.length },
   );
+}
+
+/** Where there are more fragments than frames, empty ones are none: some writers end with one. */
+function withoutEmpty(input: Input): Input {
+  const { encapsulated, frameCount } = input;
+  if (encapsulated.fragments.length <= frameCount) return input;
+  const fragments = encapsulated.fragments.filter(({ length }) => length > 0);
+  return { ...input, encapsulated: { ...encapsulated, fragments } };
 }
 
 function cut(input: Input, where: string): RadserveError {

@@ -1,47 +1,18 @@
 /** A DICOM file as an Image: frames are found when it is read and decoded when they are asked for. */
 import { createHash } from "node:crypto";
-import { inflateRawSync } from "node:zlib";
 import { release } from "../engine-pixels.js";
-import { errno } from "../errno.js";
 import { RadserveError } from "../errors.js";
 import type { Image, Interpretation, PixelFormat, PlanePosition, SourceIdentity, Spacing } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
-import { readCodestream, type CodestreamHeader } from "./codestream.js";
-import { checkHeader } from "./codecs.js";
-import { decode, framesAhead } from "./decoders.js";
 import { sopClassName } from "./dictionary.js";
 import { warn, type Element } from "./elements.js";
 import { openFile, type DicomFile } from "./file.js";
-import { decodedColour, readImagePixel, type ImagePixel, type PixelElement } from "./format.js";
-import { findFrames, frameBytes, type FrameSource } from "./frames.js";
-import { checkStoredBits, clampOvershoot, constantFrames, isConstant, isTooLongForConstant } from "./gate.js";
+import { readImagePixel, type PixelElement } from "./format.js";
+import { frameReader, type Decoded, type FrameReader } from "./frame-readers.js";
+import { constantFrames, isConstant } from "./gate.js";
 import { frameGeometry, type FrameGeometry } from "./geometry.js";
 import { interpretationReader } from "./interpretation.js";
-import { frameLength, nativeFrame, nativePixels } from "./native.js";
 import { ReadAhead } from "./read-ahead.js";
-import { decodeRle, decodeRleBits } from "./rle.js";
-import type { TransferSyntax } from "./transfer-syntax.js";
-
-/** A frame larger than this has to be at least a 5,000th of its size when compressed. */
-const IMPLAUSIBLE_BYTES = 1 << 26;
-const IMPLAUSIBLE_RATIO = 5000;
-
-/** Stored values of one frame, and how much compressed data they came from. */
-interface Decoded {
-  data: Uint8Array;
-  /** More compressed data than a constant frame can have; 0 where that cannot be said. */
-  suspectBytes: number;
-  /** What was odd about this frame; the image takes it over when the frame's turn comes. */
-  warnings?: Image["warnings"];
-}
-
-interface FrameReader {
-  format: PixelFormat;
-  /** `ahead` of its turn a frame may be decoded on another thread. */
-  read(index: number, ahead?: boolean): Promise<Decoded>;
-  /** How many frames to begin ahead of the one asked for; none where absent. */
-  depth?(): number;
-}
 
 /**
  * Reads a DICOM file. Nothing is decoded yet, but every frame is accounted for.
@@ -78,6 +49,7 @@ class DicomImage implements Image {
     this.#reader = frameReader(file, element, pixel);
     this.format = this.#reader.format;
     this.frameCount = pixel.frameCount;
+    checkGroups(attributes, this.frameCount);
     this.#frames = new ReadAhead(
       this.frameCount,
       (index, ahead) => this.#reader.read(index, ahead),
@@ -142,6 +114,17 @@ class DicomImage implements Image {
   }
 }
 
+/** A frame without its item would silently lose what the others have: its own rescale, its own place. */
+function checkGroups(attributes: DataSetAttributes, frames: number): void {
+  const groups = attributes.sequence("PerFrameFunctionalGroupsSequence")?.length ?? 0;
+  if (groups > 0 && groups < frames)
+    throw new RadserveError(
+      "corrupt_image",
+      `NumberOfFrames is ${frames} but PerFrameFunctionalGroupsSequence describes ${groups}. Correct the object at the source.`,
+      { frames, described: groups },
+    );
+}
+
 function checkFrame(index: number, count: number): void {
   if (!Number.isInteger(index) || index < 0 || index >= count)
     throw new RadserveError("bad_request", `Expected a frame from 0 to ${count - 1} but received ${index}.`);
@@ -179,195 +162,4 @@ function pixelElement(file: DicomFile): [PixelElement, Element] {
     `The DICOM object is ${is} and holds no pixel data. Send an object that holds an image.`,
     uid === undefined ? undefined : { sop_class_uid: uid },
   );
-}
-
-function frameReader(file: DicomFile, element: Element, pixel: ImagePixel): FrameReader {
-  const { walk, transferSyntax: syntax } = file;
-  if (element.encapsulated === undefined) {
-    if (syntax.coding !== "native" && element.length !== 0xffffffff)
-      warn(
-        walk.warnings,
-        "not_encapsulated",
-        `The transfer syntax is ${syntax.name} but the pixel data is not compressed; it was read as it is.`,
-      );
-    const native = nativePixels(file.attributes.bytes(element), element, pixel, walk.warnings);
-    return {
-      format: native.pixel.format,
-      read: (index) => Promise.resolve({ data: nativeFrame(native, index), suspectBytes: 0 }),
-    };
-  }
-  const sources = findFrames({
-    bytes: walk.bytes,
-    encapsulated: element.encapsulated,
-    frameCount: pixel.frameCount,
-    extended: extendedOffsets(file.attributes),
-    warnings: walk.warnings,
-  });
-  const encoded = (index: number) => frameBytes(walk.bytes, sources[index] ?? { fragments: [] });
-  if (pixel.format.float)
-    throw new RadserveError(
-      "corrupt_image",
-      "Float Pixel Data is compressed, which the standard does not allow.",
-    );
-  checkPlausible(sources, pixel.format);
-  switch (syntax.coding) {
-    case "rle":
-      return rleReader(pixel, encoded, walk.warnings);
-    case "deflated-frames":
-    case "native":
-      if (syntax.coding === "native" && syntax.uid !== "1.2.840.10008.1.2.1.98") break;
-      return rawFrameReader(file, element, pixel, encoded);
-    case "codec":
-      return codecReader(file, pixel, encoded);
-  }
-  warn(
-    walk.warnings,
-    "encapsulated_in_native",
-    `The transfer syntax is ${syntax.name} but the pixel data is compressed; it was decoded by its content.`,
-  );
-  return codecReader(file, pixel, encoded);
-}
-
-/** Sizes that lie must not make a codec allocate gigabytes. */
-function checkPlausible(sources: FrameSource[], format: PixelFormat): void {
-  const size = frameLength(format);
-  const shortest = Math.min(
-    ...sources.slice(0, 1000).map((s) => s.fragments.reduce((sum, f) => sum + f.length, 0)),
-  );
-  if (size > IMPLAUSIBLE_BYTES && size > shortest * IMPLAUSIBLE_RATIO)
-    throw new RadserveError(
-      "truncated_image",
-      `Rows and Columns call for ${size} bytes a frame, but a compressed frame has only ${shortest}.`,
-      { expected_bytes: size, found_bytes: shortest },
-    );
-}
-
-function extendedOffsets(
-  attributes: DataSetAttributes,
-): { offsets: number[]; lengths: number[] | undefined } | undefined {
-  const read = (keyword: string) => {
-    const element = attributes.element(keyword);
-    if (element === undefined) return undefined;
-    const bytes = attributes.bytes(element);
-    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-    return Array.from({ length: bytes.length >>> 3 }, (_, i) => Number(view.getBigUint64(i * 8, true)));
-  };
-  const offsets = read("ExtendedOffsetTable");
-  return offsets === undefined ? undefined : { offsets, lengths: read("ExtendedOffsetTableLengths") };
-}
-
-type Encoded = (index: number) => Uint8Array;
-
-function rleReader(pixel: ImagePixel, encoded: Encoded, warnings: Image["warnings"]): FrameReader {
-  let { format } = pixel;
-  if (format.photometricInterpretation === "YBR_FULL_422") {
-    warn(warnings, "not_subsampled", "RLE planes are not subsampled; YBR_FULL_422 was read as YBR_FULL.");
-    format = { ...format, photometricInterpretation: "YBR_FULL" };
-  }
-  return {
-    format,
-    read: (index) =>
-      // A rejected promise rather than a throw
-      Promise.resolve().then(() => ({
-        data:
-          pixel.bitsAllocated === 1
-            ? decodeRleBits(encoded(index), format)
-            : decodeRle(encoded(index), format),
-        suspectBytes: 0,
-      })),
-  };
-}
-
-/** Frames that are raw deflate streams (PS3.5 annex A.4.13), or encapsulated without compression (annex A.4.11). */
-function rawFrameReader(file: DicomFile, element: Element, pixel: ImagePixel, encoded: Encoded): FrameReader {
-  const one = { ...pixel, frameCount: 1 };
-  const { warnings } = file.walk;
-  const plain = (index: number) =>
-    file.transferSyntax.coding === "deflated-frames" ? inflateFrame(encoded(index), pixel) : encoded(index);
-  const first = nativePixels(plain(0), element, one, warnings);
-  return {
-    format: first.pixel.format,
-    read: (index) =>
-      Promise.resolve().then(() => ({
-        data: nativeFrame(nativePixels(plain(index), element, one, warnings), 0),
-        suspectBytes: 0,
-      })),
-  };
-}
-
-function inflateFrame(deflated: Uint8Array, pixel: ImagePixel): Uint8Array {
-  // The longest form of the frame, and room for padding
-  const limit = frameLength(pixel.format) + 4096;
-  try {
-    return inflateRawSync(deflated, { maxOutputLength: limit });
-  } catch (error) {
-    const early = errno(error) === "Z_BUF_ERROR";
-    throw new RadserveError(
-      early ? "truncated_image" : "corrupt_image",
-      early
-        ? "A deflated frame ends before its last block."
-        : "A deflated frame cannot be inflated or is too long.",
-      undefined,
-      { cause: error },
-    );
-  }
-}
-
-function codecReader(file: DicomFile, pixel: ImagePixel, encoded: Encoded): FrameReader {
-  const { warnings } = file.walk;
-  const first = readCodestream(encoded(0));
-  const declared = pixel.format;
-  checkHeader(first, declared);
-  warnOfMismatch(file.transferSyntax, declared, first, warnings);
-  const format = {
-    ...declared,
-    photometricInterpretation: decodedColour(declared.photometricInterpretation, first, warnings),
-  };
-  return {
-    format,
-    depth: () => framesAhead(first, format, pixel.frameCount),
-    read: async (index, ahead = false) => {
-      const header = readCodestream(encoded(index));
-      checkHeader(header, format);
-      if (decodedColour(declared.photometricInterpretation, header, []) !== format.photometricInterpretation)
-        throw new RadserveError(
-          "corrupt_image",
-          `Frame ${index + 1} is coded in another colour space than the first.`,
-        );
-      const decoded = await decode(header, format, ahead);
-      const { data } = decoded;
-      if (header.lossy && header.precision > format.bitsStored)
-        clampOvershoot(data, format, decoded.warnings);
-      checkStoredBits(data, format, header.kind);
-      return { ...decoded, suspectBytes: isTooLongForConstant(header) ? header.entropyBytes : 0 };
-    },
-  };
-}
-
-function warnOfMismatch(
-  syntax: TransferSyntax,
-  format: PixelFormat,
-  header: CodestreamHeader,
-  warnings: Image["warnings"],
-): void {
-  if (syntax.codestream !== undefined && syntax.codestream !== header.kind)
-    warn(
-      warnings,
-      "codestream_mismatch",
-      `The transfer syntax is ${syntax.name} but the frames are ${header.kind}; they were decoded as what they are.`,
-    );
-  const isJpeg2000 = header.kind === "jpeg2000" || header.kind === "htj2k";
-  if (isJpeg2000 && header.signed !== format.signed)
-    warn(
-      warnings,
-      "sign_mismatch",
-      `PixelRepresentation is ${format.signed ? 1 : 0} but the codestream is ${header.signed ? "signed" : "unsigned"}; ` +
-        "values are read by PixelRepresentation.",
-    );
-  if (header.precision !== format.bitsStored)
-    warn(
-      warnings,
-      "precision_mismatch",
-      `BitsStored is ${format.bitsStored} but the codestream has ${header.precision} bits a sample.`,
-    );
 }

@@ -4,7 +4,7 @@ import type { Interpretation, ModalityTransform, PixelFormat, VoiTransform, Warn
 import type { DataSetAttributes } from "./attributes.js";
 import { warn } from "./elements.js";
 import { functionalGroup, perFrame } from "./functional-groups.js";
-import { readLut, readPalette } from "./lookup-tables.js";
+import { readLut, readPalette, readVoiLut } from "./lookup-tables.js";
 
 const CT_CLASSES = new Set([
   "1.2.840.10008.5.1.4.1.1.2",
@@ -22,8 +22,9 @@ export function interpretationReader(
   warnings: Warning[],
 ): (frame: number) => Interpretation {
   const isPalette = format.photometricInterpretation === "PALETTE COLOR";
-  const palette = isPalette ? readPalette(attributes, format.signed) : undefined;
+  const palette = isPalette ? readPalette(attributes, format.signed, warnings) : undefined;
   const padding = readPadding(attributes, format);
+  checkPolarity(attributes, format, warnings);
   return perFrame(attributes, (frame) => {
     const group = functionalGroup(attributes, frame, "PixelValueTransformationSequence");
     const modality = readModality(attributes, group ?? attributes, format, warnings);
@@ -35,6 +36,43 @@ export function interpretationReader(
       palette,
     };
   });
+}
+
+/** Presentation LUT Shape goes with the photometric interpretation (PS3.3 C.8.11.3); viewers differ in which they follow. */
+function checkPolarity(attributes: DataSetAttributes, format: PixelFormat, warnings: Warning[]): void {
+  const expected = { MONOCHROME1: "INVERSE", MONOCHROME2: "IDENTITY" }[
+    format.photometricInterpretation as string
+  ];
+  const shape = attributes.string("PresentationLUTShape");
+  if (expected !== undefined && shape !== expected && (shape === "INVERSE" || shape === "IDENTITY"))
+    warn(
+      warnings,
+      "polarity_mismatch",
+      `PresentationLUTShape is ${shape} with PhotometricInterpretation ${format.photometricInterpretation}, which calls for ` +
+        `${expected}; PhotometricInterpretation was believed.`,
+    );
+}
+
+const X_RAY_CLASSES = new Set([
+  "1.2.840.10008.5.1.4.1.1.12.1",
+  "1.2.840.10008.5.1.4.1.1.12.2",
+  "1.2.840.10008.5.1.4.1.1.12.3",
+]);
+
+/**
+ * The Modality LUT of XA and XRF leads back to X-ray intensity where pixels are not linear to it; windows are of the
+ * stored values and display leaves it out (PS3.3 C.8.7.1, PS3.4 N.2.5), so it is not what models and readers see.
+ */
+function isOfIntensity(attributes: DataSetAttributes, warnings: Warning[]): boolean {
+  const relationship = attributes.string("PixelIntensityRelationship") ?? "";
+  if (!X_RAY_CLASSES.has(attributes.string("SOPClassUID") ?? "") || !["LOG", "DISP"].includes(relationship))
+    return false;
+  warn(
+    warnings,
+    "modality_lut_ignored",
+    `The Modality LUT leads from ${relationship} back to X-ray intensity and is not for display; it was not applied.`,
+  );
+  return true;
 }
 
 /** Items of a LUT sequence less those that are only a form to fill in, which some writers leave in their objects. */
@@ -79,7 +117,8 @@ function readModality(
   const slope = optionalNumber(source, "RescaleSlope") ?? optionalNumber(attributes, "DoseGridScaling");
   const intercept = optionalNumber(source, "RescaleIntercept");
   // A LUT excludes rescale; where a file has both, only the LUT can be meant
-  if (item !== undefined) return { kind: "lut", lut: readLut(item, format.signed) };
+  if (item !== undefined && !isOfIntensity(attributes, warnings))
+    return { kind: "lut", lut: readLut(item, format.signed) };
   if (slope === undefined && intercept === undefined) return { kind: "identity" };
   if (slope === 0)
     throw new RadserveError(
@@ -126,22 +165,26 @@ function readVoi(
   warnings: Warning[],
 ): VoiTransform[] {
   const source = functionalGroup(attributes, frame, "FrameVOILUTSequence") ?? attributes;
-  // Values that come out of rescale are negative where the intercept or signed pixels make them so
-  const signed =
-    modality.kind === "lut"
-      ? false
-      : format.signed || (modality.kind === "rescale" && modality.intercept < 0);
+  const signed = canBeNegative(format, modality);
   const luts = filled(source.sequence("VOILUTSequence"), "VOILUTSequence", warnings).map(
     (item): VoiTransform => {
       const explanation = item.string("LUTExplanation");
       return {
         kind: "lut",
-        lut: readLut(item, signed),
+        lut: readVoiLut(item, signed, warnings),
         ...(explanation === undefined ? {} : { explanation }),
       };
     },
   );
   return [...readWindows(source, warnings), ...luts];
+}
+
+/** Whether what comes out of the modality transform can be; a Modality LUT gives no sign (PS3.3 C.11.1.1.1). */
+function canBeNegative({ bitsStored, signed }: PixelFormat, modality: ModalityTransform): boolean {
+  if (modality.kind !== "rescale") return modality.kind === "identity" && signed;
+  const least = signed ? -(2 ** (bitsStored - 1)) : 0;
+  const { slope, intercept } = modality;
+  return Math.min(slope * least, slope * (least + 2 ** bitsStored - 1)) + intercept < 0;
 }
 
 function readWindows(source: DataSetAttributes, warnings: Warning[]): VoiTransform[] {

@@ -1,7 +1,8 @@
 /** Lookup tables: modality and VOI (PS3.3 C.11.1.1, C.11.2.1), palettes and segmented palettes (C.7.6.3.1.5, C.7.9.2). */
 import { RadserveError } from "../errors.js";
-import type { LookupTable, Palette } from "../image.js";
+import type { LookupTable, Palette, Warning } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
+import { warn } from "./elements.js";
 
 interface Descriptor {
   entries: number;
@@ -74,8 +75,14 @@ export function readLut(item: DataSetAttributes, signed: boolean): LookupTable {
   return { firstMapped: found.firstMapped, bits: realBits(found.bits, entries), entries };
 }
 
+/** A VOI LUT, as readLut; its bits say what white is. */
+export function readVoiLut(item: DataSetAttributes, signed: boolean, warnings: Warning[]): LookupTable {
+  const lut = readLut(item, signed);
+  return { ...lut, bits: shownBits(lut.bits, [lut.entries], warnings) };
+}
+
 /** The palette of PALETTE COLOR images. Throws corrupt_image where a table is absent or wrong. */
-export function readPalette(attributes: DataSetAttributes, signed: boolean): Palette {
+export function readPalette(attributes: DataSetAttributes, signed: boolean, warnings: Warning[]): Palette {
   const tables = (["Red", "Green", "Blue"] as const).map((colour) => {
     const found = descriptor(attributes, `${colour}PaletteColorLookupTableDescriptor`, signed);
     return { found, entries: paletteEntries(attributes, colour, found) };
@@ -87,13 +94,29 @@ export function readPalette(attributes: DataSetAttributes, signed: boolean): Pal
     tables.some((t) => t.found.firstMapped !== red.found.firstMapped || t.found.entries !== red.found.entries)
   )
     throw corrupt("The palette descriptors", "differ between the colours");
+  const bits = shownBits(red.found.bits, [red.entries, green.entries, blue.entries], warnings);
+  // 8 and 16 are what there should be (PS3.3 C.7.6.3.1.5); others are spread to 16
+  const widened = ({ entries }: { entries: Uint16Array }) =>
+    bits > 8 ? entries.map((entry) => entry << (16 - bits)) : entries;
   return {
     firstMapped: red.found.firstMapped,
-    bits: realBits(red.found.bits, red.entries, green.entries, blue.entries),
-    red: red.entries,
-    green: green.entries,
-    blue: blue.entries,
+    bits: bits > 8 ? 16 : 8,
+    red: widened(red),
+    green: widened(green),
+    blue: widened(blue),
   };
+}
+
+/** Tables said to be of more than 8 bits whose every entry fits 8 would show nothing but black: they are of 8. */
+function shownBits(bits: number, tables: Uint16Array[], warnings: Warning[]): number {
+  if (bits <= 8 || tables.some((table) => table.some((entry) => entry > 255)))
+    return realBits(bits, ...tables);
+  warn(
+    warnings,
+    "table_bits",
+    `A lookup table says ${bits} bits an entry but has no entry above 255; 8 bits were taken.`,
+  );
+  return 8;
 }
 
 function paletteEntries(attributes: DataSetAttributes, colour: string, found: Descriptor): Uint16Array {

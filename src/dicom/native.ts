@@ -34,6 +34,8 @@ function storedBits(pixel: ImagePixel): number {
  */
 function swapUnit(element: Element, bitsAllocated: number): number {
   if (element.encoding.littleEndian || element.vr === "OB") return 1;
+  // Of an unknown representation: bytes stay bytes, as other readers have it
+  if (element.vr === "UN" && bitsAllocated <= 8) return 1;
   if (element.vr === "OD" || element.vr === "OV") return 8;
   if (element.vr === "OF" || element.vr === "OL") return 4;
   return Math.max(2, bitsAllocated / 8);
@@ -73,6 +75,13 @@ export function nativePixels(
       warnings,
       "big_endian_32_bit",
       "Big-endian 32-bit pixels in OW were taken as 32-bit words; some writers swap their halves. Check the values.",
+    );
+  if (pixel.bitsAllocated > 8 && element.vr === "OB" && !element.encoding.littleEndian)
+    warn(
+      warnings,
+      "big_endian_bytes",
+      "Big-endian pixel data of more than 8 bits lies in OB, whose bytes have no order; the low byte was taken as the " +
+        "first, and readers differ. Check the values.",
     );
   if (bytes.length > expected + 1)
     warn(

@@ -85,7 +85,7 @@ t.test("LUT items that were never filled in are none", async (t) => {
   const empty = { LUTDescriptor: new Typed("US", []), LUTData: new Typed("US", []), LUTExplanation: "" };
   const image = await read({
     ModalityLUTSequence: [empty],
-    VOILUTSequence: [empty, { LUTDescriptor: words(2, 0, 16), LUTData: words(1, 2) }],
+    VOILUTSequence: [empty, { LUTDescriptor: words(2, 0, 16), LUTData: words(1, 20000) }],
     RescaleSlope: "3",
   });
   t.match(image.interpretation(0), { modality: { kind: "rescale", slope: 3 }, voi: [{ kind: "lut" }] });
