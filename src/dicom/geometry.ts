@@ -86,10 +86,10 @@ function ultrasoundSpacing(attributes: DataSetAttributes): Spacing | undefined {
     found = { row, column };
     within.push(placeOf(region, size));
   }
-  if (found === undefined) return undefined;
   // One beyond the last pixel is seen where a size was written for a place
-  const patient = within.every(({ x1, y1 }) => x1 <= size.columns && y1 <= size.rows);
-  return { ...found, source: "SequenceOfUltrasoundRegions", patient, within };
+  const fits = within.every(({ x1, y1 }) => x1 <= size.columns && y1 <= size.rows);
+  if (found === undefined || !fits) return undefined;
+  return { ...found, source: "SequenceOfUltrasoundRegions", patient: true, within };
 }
 
 /** The whole image where the region does not say it. */
