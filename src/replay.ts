@@ -99,7 +99,7 @@ async function computeAgain(
   again: readonly { before: ReceiptModel; entry: ModelEntry }[],
 ): Promise<Check[]> {
   const entries = again.map(({ entry }) => entry);
-  const { request_id, started_at } = receipt.timings;
+  const { request_id, started_at, utc_offset } = receipt.timings;
   const roots = { input: undefined, output: undefined };
   const task: InferTask = {
     ...{ requestId: request_id, inputPath: "", outputFolder: "", roots },
@@ -109,7 +109,7 @@ async function computeAgain(
   try {
     const plan = planOf(entries, image, request, site);
     const context = { engine, models: entries };
-    const watch = new Stopwatch(started_at);
+    const watch = new Stopwatch(started_at, utc_offset);
     const job = { task, context, watch, name: receipt.source.name, earlier: receipt };
     const done = await runPlan(plan, image, job);
     return again.map(({ before }) => {

@@ -335,6 +335,7 @@ async function addFiles(
     image,
     model: planned.entry,
     startedAt: job.watch.startedAt,
+    utcOffset: job.watch.utcOffset,
     kinds: planned.outputs,
     asked: planned.asked,
     said: { findings, measurements, warnings: unique([...warnings, ...image.warnings]) },

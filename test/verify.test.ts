@@ -82,6 +82,20 @@ t.test("receipts are replayed", { skip: needs(ADDON) }, async (t) => {
     t.strictSame(problems(await again(receipt)), [], "though the site has another threshold now");
   });
 
+  await t.test("on a machine in another time zone", async (t) => {
+    const { receipt } = await made();
+    const { TZ } = process.env;
+    t.teardown(() => {
+      if (TZ === undefined) delete process.env["TZ"];
+      else process.env["TZ"] = TZ;
+    });
+    process.env["TZ"] = receipt.timings.utc_offset === "+0900" ? "UTC" : "Asia/Tokyo";
+    t.strictSame(problems(await again(receipt)), []);
+    const { utc_offset, ...timings } = receipt.timings;
+    t.match(utc_offset, /^[+-]\d{4}$/);
+    t.equal(problems(await again({ ...receipt, timings })).length, 2, "the objects' times follow from it");
+  });
+
   await t.test("one byte in any file", async (t) => {
     const { outputFolder, receipt } = await made({ outputs: all });
     for (const { path } of receipt.models.flatMap(({ outputs }) => outputs)) {

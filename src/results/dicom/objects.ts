@@ -20,6 +20,8 @@ export interface ObjectsRequest {
   model: Subject["model"];
   /** ISO 8601. */
   startedAt: string;
+  /** Of the machine on which the analysis began: "+0100". */
+  utcOffset: string;
   kinds: readonly OutputKind[];
   /** The request names the kinds itself: what cannot be written is then said. */
   asked: boolean;
@@ -51,8 +53,9 @@ export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
   const { attributes } = request.image;
   if (kinds.length === 0 || attributes === undefined || "missing" in ids)
     return { files: [], outputs: [], warnings };
-  const { image, model } = request;
-  const subject: Subject = { image, attributes, ids, model, startedAt: new Date(request.startedAt) };
+  const { image, model, utcOffset } = request;
+  const startedAt = new Date(request.startedAt);
+  const subject: Subject = { image, attributes, ids, model, startedAt, utcOffset };
   const written = await build(subject, kinds, request);
   await checkObjects(subject, written, request.outputs);
   return {

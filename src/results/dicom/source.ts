@@ -267,14 +267,10 @@ export function anatomyOfSeries(attributes: Attributes): Dataset {
 
 const ZONE = /^[+-](?:0\d|1[0-4])[0-5]\d$/;
 
-/** Offset from UTC of the source's dates and times, which ours stand beside; else that of this machine. */
-export function zoneOf(attributes: Attributes, at: Date): string {
+/** Offset from UTC of the source's dates and times, which ours stand beside; else that of the machine. */
+export function zoneOf(attributes: Attributes, ofMachine: string): string {
   const own = attributes.string("TimezoneOffsetFromUTC");
-  if (own !== undefined && ZONE.test(own)) return own;
-  const minutes = -at.getTimezoneOffset();
-  const size = Math.abs(minutes);
-  const two = (n: number) => String(n).padStart(2, "0");
-  return `${minutes < 0 ? "-" : "+"}${two(Math.floor(size / 60))}${two(size % 60)}`;
+  return own !== undefined && ZONE.test(own) ? own : ofMachine;
 }
 
 /** A moment as DA and TM in a zone, to the millisecond. */
