@@ -162,7 +162,7 @@ function reachesOutside(
 function partlyUnmeasured(label: string): Warning {
   return {
     code: "partly_unmeasured",
-    message: `Parts of "${label}" lie outside the regions of the ultrasound image that have a scale; its area is in pixels only.`,
+    message: `Where "${label}" reaches beyond the regions of the ultrasound image that have a scale, its area is in pixels only.`,
   };
 }
 
