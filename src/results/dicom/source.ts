@@ -114,13 +114,6 @@ function isOfForm(keyword: string, vr: string, value: string): boolean {
   return (FORMS[vr]?.test(value) ?? true) && (ENUMERATED[keyword]?.includes(value) ?? true);
 }
 
-/** Dates and times as ACR-NEMA wrote them (PS3.5 table 6.2-1, notes), and finer than a microsecond, say the same otherwise. */
-function inForm(vr: string, value: string): string {
-  if (vr === "DA") return value.replace(/^(\d{4})\.(\d\d)\.(\d\d)$/, "$1$2$3");
-  if (vr !== "TM") return value;
-  return value.replace(/^(\d\d):(\d\d)(?::(\d\d))?/, "$1$2$3").replace(/(\.\d{6})\d+$/, "$1");
-}
-
 /** Undefined also for what the standard does not allow: it would make our object invalid, and cannot be relied upon. */
 function taken(attributes: Attributes, keyword: string): Value | undefined {
   const values = attributes.strings(keyword);
@@ -128,8 +121,7 @@ function taken(attributes: Attributes, keyword: string): Value | undefined {
   if (values === undefined || (values.length > 1 && hasOneValue(tag))) return undefined;
   const vr = dictionaryVr(tag);
   if (vr === "US") return attributes.numbers(keyword);
-  const settled = values.map((value) => inForm(vr, value));
-  return settled.every((value) => isOfForm(keyword, vr, value)) ? settled : undefined;
+  return values.every((value) => isOfForm(keyword, vr, value)) ? values : undefined;
 }
 
 const CODE = ["CodeValue", "CodingSchemeDesignator", "CodingSchemeVersion", "CodeMeaning"];
