@@ -77,6 +77,8 @@ export interface Spacing {
     "PixelSpacing" | "ImagerPixelSpacing" | "NominalScannedPixelSpacing" | "SequenceOfUltrasoundRegions";
   /** True where lengths and areas measured with it are lengths and areas in the patient. */
   patient: boolean;
+  /** Where in the image it holds, in pixels from 0, the last ones included; everywhere where absent. */
+  within?: readonly { x0: number; y0: number; x1: number; y1: number }[];
 }
 
 /** Where a slice lies in the patient (PS3.3 C.7.6.2): mm, direction cosines. */

@@ -221,6 +221,7 @@ function receiptOf(job: Job, image: Image, plan: Plan, done: Done): Receipt {
     timings: {
       request_id: job.task.requestId,
       started_at: job.watch.startedAt,
+      utc_offset: job.watch.utcOffset,
       finished_at: new Date().toISOString(),
       milliseconds: job.watch.laps(),
     },

@@ -1,7 +1,7 @@
 /** The picture of one model's results over one image: chosen frames, rendered, and all that is said about them. */
 import type { Engine, EngineOutput, Plane } from "./engine.js";
 import { release } from "./engine-pixels.js";
-import type { Image, PlanePosition, VoiTransform } from "./image.js";
+import type { Image, PlanePosition, Spacing, VoiTransform } from "./image.js";
 import type { Manifest } from "./manifest.js";
 import type { Highlight } from "./results/highlights.js";
 import { edgesOf } from "./results/layout.js";
@@ -54,7 +54,11 @@ export interface Drawn {
 export async function drawPicture({ image, engine, manifest, shown, result }: Request): Promise<Drawn> {
   const [first] = shown;
   if (first === undefined) throw new Error("A model that succeeded has a frame to show");
-  const source = sourceOf(image, first);
+  const source = sourceOf(
+    image,
+    first,
+    shown.map(({ frame }) => frame),
+  );
   const size = renderSize(shown.length, source);
   const shots: Shot[] = [];
   for (const { frame, value } of shown) {
@@ -78,19 +82,36 @@ export async function drawPicture({ image, engine, manifest, shown, result }: Re
   return { png, pixels, release: async () => decoded && release((await decoded).rgb) };
 }
 
-function sourceOf(image: Image, { frame, value }: Highlight<Shown>): OverlaySource {
+/** @param frames those that are shown: what is said of all of them has to be true of each */
+function sourceOf(
+  image: Image,
+  { frame, value }: Highlight<Shown>,
+  frames: readonly number[],
+): OverlaySource {
   const { rows, columns, samplesPerPixel, photometricInterpretation } = image.format;
   const grey = samplesPerPixel === 1 && photometricInterpretation.startsWith("MONOCHROME");
+  const called = value.slice !== undefined || image.series !== undefined ? "slice" : "frame";
+  const windows = new Set(frames.map((each) => windowText(image.interpretation(each).voi[0])));
+  const spacing = image.spacing(frame);
   return {
     rows,
     columns,
     pixelAspect: image.pixelAspect(frame),
     modality: image.source.modality,
     frames: image.frameCount,
-    called: value.slice !== undefined || image.series !== undefined ? "slice" : "frame",
-    window: grey ? windowText(image.interpretation(frame).voi[0]) : undefined,
-    spacing: image.spacing(frame),
+    called,
+    window: grey ? (windows.size === 1 ? [...windows][0] : `each ${called} in its own window`) : undefined,
+    spacing: frames.every((each) => isAlike(image.spacing(each), spacing)) ? spacing : "differs",
   };
+}
+
+/** Scanners write the same spacing with other last digits; a thousandth is below what a scale bar shows. */
+const ALIKE = 1e-3;
+
+function isAlike(a: Spacing | undefined, b: Spacing | undefined): boolean {
+  if (a === undefined || b === undefined) return a === b;
+  const near = (x: number, y: number) => Math.abs(x - y) <= ALIKE * y;
+  return a.patient === b.patient && near(a.row, b.row) && near(a.column, b.column);
 }
 
 /** Width before level, as readers say it. */

@@ -14,7 +14,7 @@ import type { ModelEntry } from "./models.js";
 import { resolveThresholds } from "./models/read.js";
 import type { Receipt, ReceiptModel } from "./results/receipt.js";
 import { check, type Check } from "./results/verify.js";
-import { runPlan } from "./run.js";
+import { notAccepted, runPlan } from "./run.js";
 import { planOf } from "./select.js";
 import { Stopwatch } from "./stopwatch.js";
 import { VERSION } from "./version.js";
@@ -80,9 +80,10 @@ function whyNot(receipt: Receipt, before: ReceiptModel, entry: ModelEntry | unde
 }
 
 function checkRefusal(before: ReceiptModel, entry: ModelEntry, image: Image): Check {
-  return isDeepStrictEqual(plain(accepts(entry, image)), before.reasons)
+  const now = notAccepted({ entry: asItWas(entry, before), reasons: accepts(entry, image) });
+  return isDeepStrictEqual(plain(now), plain(before))
     ? check(before.name, "ok", "does not accept the image, for the same reasons")
-    : check(before.name, "differs", "it accepts the image, or refuses it for other reasons");
+    : check(before.name, "differs", "it accepts the image, or refuses it for other reasons, or says more");
 }
 
 /** With the site's thresholds of then. */
@@ -98,7 +99,7 @@ async function computeAgain(
   again: readonly { before: ReceiptModel; entry: ModelEntry }[],
 ): Promise<Check[]> {
   const entries = again.map(({ entry }) => entry);
-  const { request_id, started_at } = receipt.timings;
+  const { request_id, started_at, utc_offset } = receipt.timings;
   const roots = { input: undefined, output: undefined };
   const task: InferTask = {
     ...{ requestId: request_id, inputPath: "", outputFolder: "", roots },
@@ -108,7 +109,7 @@ async function computeAgain(
   try {
     const plan = planOf(entries, image, request, site);
     const context = { engine, models: entries };
-    const watch = new Stopwatch(started_at);
+    const watch = new Stopwatch(started_at, utc_offset);
     const job = { task, context, watch, name: receipt.source.name, earlier: receipt };
     const done = await runPlan(plan, image, job);
     return again.map(({ before }) => {

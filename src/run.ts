@@ -9,6 +9,7 @@ import type { Image, TransformStep, Volume } from "./image.js";
 import type { Done, InferContext, InferTask } from "./infer.js";
 import { frameSteps } from "./preparation.js";
 import type { Manifest } from "./manifest.js";
+import type { ModelEntry } from "./models.js";
 import type { ResultFile } from "./results/commit.js";
 import { dicomObjects } from "./results/dicom/objects.js";
 import { sha256 } from "./results/files.js";
@@ -239,15 +240,8 @@ function weightOf({ findings }: Interpreted): number {
   return shown.reduce((sum, { area }) => sum + (area?.pixels ?? 1), 0);
 }
 
-async function finish(
-  planned: PlannedModel,
-  outcome: Outcome | undefined,
-  image: Image,
-  job: Job,
-  files: ResultFile[],
-): Promise<ReceiptModel> {
-  const { entry } = planned;
-  const base = {
+function baseOf(entry: ModelEntry): Omit<ReceiptModel, "status"> {
+  return {
     name: entry.name,
     version: entry.version,
     sha256: entry.sha256,
@@ -259,7 +253,23 @@ async function finish(
     warnings: [],
     transforms: [],
   };
-  if (outcome === undefined) return { ...base, status: "not_accepted", reasons: planned.reasons };
+}
+
+/** What a receipt tells of a model that does not take the image. */
+export function notAccepted({ entry, reasons }: Pick<PlannedModel, "entry" | "reasons">): ReceiptModel {
+  return { ...baseOf(entry), status: "not_accepted", reasons };
+}
+
+async function finish(
+  planned: PlannedModel,
+  outcome: Outcome | undefined,
+  image: Image,
+  job: Job,
+  files: ResultFile[],
+): Promise<ReceiptModel> {
+  const { entry } = planned;
+  if (outcome === undefined) return notAccepted(planned);
+  const base = baseOf(entry);
   if (failed(outcome)) return { ...base, status: "failed", error: outcome.error.toObject() };
   const warnings = unique([
     ...caveats(entry.manifest, image),
@@ -325,6 +335,7 @@ async function addFiles(
     image,
     model: planned.entry,
     startedAt: job.watch.startedAt,
+    utcOffset: job.watch.utcOffset,
     kinds: planned.outputs,
     asked: planned.asked,
     said: { findings, measurements, warnings: unique([...warnings, ...image.warnings]) },

@@ -2,13 +2,20 @@
 export class Stopwatch {
   /** ISO 8601, UTC, to the millisecond. */
   readonly startedAt: string;
+  /** This machine's offset from UTC then, as DICOM writes it: "+0100". */
+  readonly utcOffset: string;
   readonly #began = performance.now();
   #last = this.#began;
   readonly #laps = new Map<string, number>();
 
-  /** @param startedAt when the work was admitted, where that was before now */
-  constructor(startedAt?: string) {
-    this.startedAt = (startedAt === undefined ? new Date() : new Date(startedAt)).toISOString();
+  /**
+   * @param startedAt when the work was admitted, where that was before now
+   * @param utcOffset of the machine where it was, where that is another
+   */
+  constructor(startedAt?: string, utcOffset?: string) {
+    const start = startedAt === undefined ? new Date() : new Date(startedAt);
+    this.startedAt = start.toISOString();
+    this.utcOffset = utcOffset ?? localOffset(start);
   }
 
   /** Adds the time since the last lap to a step. */
@@ -32,4 +39,11 @@ export class Stopwatch {
   total(): number {
     return Math.round((performance.now() - this.#began) * 1000) / 1000;
   }
+}
+
+function localOffset(at: Date): string {
+  const minutes = -at.getTimezoneOffset();
+  const size = Math.abs(minutes);
+  const two = (n: number) => String(n).padStart(2, "0");
+  return `${minutes < 0 ? "-" : "+"}${two(Math.floor(size / 60))}${two(size % 60)}`;
 }

@@ -1,5 +1,5 @@
 /** Pictures of results over images of several frames, through the whole use-case. */
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import sharp from "sharp";
@@ -7,22 +7,31 @@ import t, { type Test } from "tap";
 import { openFile } from "../src/dicom/file.js";
 import { infer } from "../src/infer.js";
 import type { ModelEntry } from "../src/models.js";
-import { renderOverlay, type Shot } from "../src/results/overlay.js";
+import { renderOverlay, type OverlaySource, type Shot } from "../src/results/overlay.js";
 import { VERSION } from "../src/version.js";
 import { loadTestModel } from "./lib/object-models.js";
 import { engine } from "./lib/engine.js";
 import { folderOf, slice } from "./lib/series.js";
+import type { Attributes } from "./support/dicom.js";
 import { ADDON, needs } from "./support/needs.js";
 
+/** Of 4 x 6 pixels, whether they lie in the right half. */
+const HALF = Array.from({ length: 24 }, (_, at) => at % 6 > 2);
+
 /** Slices 1 mm apart, in disorder; those in `bright` have a bright half, the others are even. */
-function series(t: Test, count: number, bright: readonly number[]): string {
+function series(
+  t: Test,
+  count: number,
+  bright: readonly number[],
+  more: (z: number) => Attributes = () => ({}),
+): string {
   const files = Array.from({ length: count }, (_, i) => {
     const z = (i * 7) % count;
-    const values = Int16Array.from({ length: 24 }, (_, at) => (bright.includes(z) && at % 6 > 2 ? 1000 : 0));
+    const values = Int16Array.from({ length: 24 }, (_, at) => (bright.includes(z) && HALF[at] ? 1000 : 0));
     return slice({
       z,
       frames: [new Uint8Array(values.buffer)],
-      attributes: { InstanceNumber: String(500 - z), WindowCenter: "500", WindowWidth: "1000" },
+      attributes: { InstanceNumber: String(500 - z), WindowCenter: "500", WindowWidth: "1000", ...more(z) },
     });
   });
   return folderOf(t, files);
@@ -75,27 +84,23 @@ t.test("pictures of series", { skip: needs(ADDON) }, async (t) => {
     t.ok(Buffer.compare(png, again.png) === 0, "equal input gives equal bytes");
   });
 
-  await t.test("each with its number, its position, and its number in the series", async (t) => {
-    const { png, result } = await run(folder, series(t, 20, [3, 4, 15]), segmenter);
-    const isBright = Array.from({ length: 24 }, (_, at) => at % 6 > 2);
-    const picture = {
-      width: 6,
-      height: 4,
-      rgb: Uint8Array.from(isBright.flatMap((bright) => [0, 0, 0].fill(bright ? 255 : 0))),
-    };
-    const mask = Uint8Array.from(isBright, (bright) => (bright ? 2 : 0));
-    const shots = [3, 4, 15].map((z): Shot => ({
-      picture,
-      frame: z + 1,
-      place: `${z} mm  ·  image ${500 - z}`,
-      edges: { left: "R", right: "L", top: "A", bottom: "P" },
-      results: [
-        { kind: "segmentation", tensor: "y", rows: 4, columns: 6, overlapping: false, mask, counts: [0, 12] },
-      ],
-      findings: [],
-    }));
-    const expected = await renderOverlay({
-      shots,
+  /** What a picture of bright halves has to be. */
+  const expected = (
+    shots: readonly Pick<Shot, "frame" | "place">[],
+    source: Partial<OverlaySource>,
+    result: Awaited<ReturnType<typeof run>>["result"],
+  ) => {
+    const mask = Uint8Array.from(HALF, (bright) => (bright ? 2 : 0));
+    const rgb = Uint8Array.from(HALF.flatMap((bright) => [0, 0, 0].fill(bright ? 255 : 0)));
+    const segmented = { kind: "segmentation", tensor: "y", overlapping: false, mask } as const;
+    return renderOverlay({
+      shots: shots.map((shot): Shot => ({
+        ...shot,
+        picture: { width: 6, height: 4, rgb },
+        edges: { left: "R", right: "L", top: "A", bottom: "P" },
+        results: [{ ...segmented, rows: 4, columns: 6, counts: [0, 12] }],
+        findings: [],
+      })),
       source: {
         rows: 4,
         columns: 6,
@@ -105,6 +110,7 @@ t.test("pictures of series", { skip: needs(ADDON) }, async (t) => {
         called: "slice",
         window: "W 1000  L 500",
         spacing: { row: 0.5, column: 0.8, source: "PixelSpacing", patient: true },
+        ...source,
       },
       model: segmenter.manifest,
       findings: result?.findings ?? [],
@@ -112,7 +118,48 @@ t.test("pictures of series", { skip: needs(ADDON) }, async (t) => {
       warnings: result?.warnings ?? [],
       radserveVersion: VERSION,
     });
-    t.ok(Buffer.compare(png, expected) === 0);
+  };
+  const slices = [3, 4, 15].map((z) => ({ frame: z + 1, place: `${z} mm  ·  image ${500 - z}` }));
+
+  await t.test("each with its number, its position, and its number in the series", async (t) => {
+    const { png, result } = await run(folder, series(t, 20, [3, 4, 15]), segmenter);
+    t.ok(Buffer.compare(png, await expected(slices, {}, result)) === 0);
+  });
+
+  await t.test("windows that differ are not told as one", async (t) => {
+    const windowOf = (z: number): Attributes => (z === 4 ? { WindowCenter: "400", WindowWidth: "800" } : {});
+    const { png, result } = await run(folder, series(t, 20, [3, 4, 15], windowOf), segmenter);
+    const source = { window: "each slice in its own window" };
+    t.ok(Buffer.compare(png, await expected(slices, source, result)) === 0);
+  });
+
+  await t.test("frames whose pixels differ in size have no common scale", async (t) => {
+    const bright = new Uint8Array(Int16Array.from(HALF, (is) => (is ? 1000 : 0)).buffer);
+    const file = slice({
+      z: 0,
+      frames: [bright, bright],
+      attributes: {
+        SOPClassUID: "1.2.840.10008.5.1.4.1.1.2.1",
+        NumberOfFrames: "2",
+        WindowCenter: "500",
+        WindowWidth: "1000",
+        PerFrameFunctionalGroupsSequence: [1, 2].map((size) => ({
+          PlanePositionSequence: [{ ImagePositionPatient: `0\\0\\${size}` }],
+          PixelMeasuresSequence: [{ PixelSpacing: `${size * 0.5}\\${size * 0.8}`, SliceThickness: "1" }],
+        })),
+      },
+    });
+    const path = join(t.testdir({}), "frames.dcm");
+    writeFileSync(path, file);
+    const { png, result } = await run(folder, path, segmenter);
+    const white = result?.findings.filter(({ label }) => label === "white").map(({ area }) => area?.cm2);
+    t.strictSame(
+      white?.map((cm2) => cm2?.toFixed(4)),
+      ["0.0480", "0.1920"],
+    );
+    const source = { frames: 2, called: "frame", spacing: "differs" } as const;
+    const frames = [1, 2].map((frame) => ({ frame, place: `${frame} mm` }));
+    t.ok(Buffer.compare(png, await expected(frames, source, result)) === 0);
   });
 
   await t.test("of one slice with findings, a pair: the image and the overlay", async (t) => {

@@ -82,6 +82,20 @@ t.test("receipts are replayed", { skip: needs(ADDON) }, async (t) => {
     t.strictSame(problems(await again(receipt)), [], "though the site has another threshold now");
   });
 
+  await t.test("on a machine in another time zone", async (t) => {
+    const { receipt } = await made();
+    const { TZ } = process.env;
+    t.teardown(() => {
+      if (TZ === undefined) delete process.env["TZ"];
+      else process.env["TZ"] = TZ;
+    });
+    process.env["TZ"] = receipt.timings.utc_offset === "+0900" ? "UTC" : "Asia/Tokyo";
+    t.strictSame(problems(await again(receipt)), []);
+    const { utc_offset, ...timings } = receipt.timings;
+    t.match(utc_offset, /^[+-]\d{4}$/);
+    t.equal(problems(await again({ ...receipt, timings })).length, 2, "the objects' times follow from it");
+  });
+
   await t.test("one byte in any file", async (t) => {
     const { outputFolder, receipt } = await made({ outputs: all });
     for (const { path } of receipt.models.flatMap(({ outputs }) => outputs)) {
@@ -123,6 +137,47 @@ t.test("receipts are replayed", { skip: needs(ADDON) }, async (t) => {
     const size = structuredClone(receipt);
     size.source.rows += 1;
     t.match(problems(await again(size))[0], { what: "source", detail: /other source/ });
+  });
+
+  await t.test("what a receipt lists twice, and objects that it does not list", async (t) => {
+    const { outputFolder, receipt } = await made();
+    const twice = structuredClone(receipt);
+    twice.models.push(twice.models[0]!);
+    t.match(problems(await checkFiles(outputFolder, twice)), [
+      { what: "receipt", verdict: "differs", detail: /its models/ },
+      { what: "receipt", verdict: "differs", detail: /its outputs/ },
+    ]);
+    const asked = { ...receipt, outputs_requested: ["seg", "sr", "sr"] };
+    t.match(problems(await checkFiles(outputFolder, asked)), [{ detail: /its outputs_requested/ }]);
+    const cut = { ...receipt, models: receipt.models.slice(1) };
+    t.strictSame(told(problems(await checkFiles(outputFolder, cut))), [
+      ["ct.dcm.test-overlapping.seg.dcm", "differs"],
+      ["ct.dcm.test-overlapping.sr.dcm", "differs"],
+    ]);
+    writeFileSync(join(outputFolder, "ct.dcm.copy.sc.dcm"), sample.ct);
+    writeFileSync(join(outputFolder, "ct.dcm.note.sr.dcm"), "a note");
+    t.strictSame(problems(await checkFiles(outputFolder, receipt)), [], "what is not ours is not judged");
+  });
+
+  await t.test("what is told of a model that does not take the image", async (t) => {
+    const refusing = {
+      ...overlapping,
+      manifest: { ...overlapping.manifest, accepts: { ...overlapping.manifest.accepts, min_rows: 100_000 } },
+    };
+    const models = [refusing, segmenter];
+    const { receipt } = await made({}, models);
+    t.strictSame(problems(await again(receipt, models)), []);
+    const changes: ((model: Receipt["models"][number]) => unknown)[] = [
+      (m) => (m.version = "9"),
+      (m) => m.warnings.push({ code: "none", message: "None." }),
+      (m) => m.findings.push({ label: "bright", present: false }),
+      (m) => (m.reasons = []),
+    ];
+    for (const change of changes) {
+      const changed = structuredClone(receipt);
+      change(changed.models[0]!);
+      t.strictSame(told(problems(await again(changed, models))), [["test-overlapping", "differs"]]);
+    }
   });
 
   await t.test("an object that does not say what the receipt says", async (t) => {

@@ -30,6 +30,11 @@ export function dictionaryVr(tag: Tag): string {
   return dictionary[tagName(tag).toUpperCase()]?.vr ?? "UN";
 }
 
+/** Whether the dictionary allows an attribute one value only. */
+export function hasOneValue(tag: Tag): boolean {
+  return dictionary[tagName(tag).toUpperCase()]?.vm === "1";
+}
+
 const tags = new Map<string, Tag>();
 
 /** Tag of a keyword; undefined where the dictionary does not know it. */

@@ -64,8 +64,15 @@ function isProjection(attributes: DataSetAttributes): boolean {
 const TWO_DIMENSIONAL = 1;
 const CENTIMETRES = 3;
 
-/** Spacing of the 2D regions of an ultrasound image, where all of them have the same (PS3.3 C.8.5.5). */
+type Region = NonNullable<Spacing["within"]>[number];
+
+/**
+ * Spacing of the 2D regions of an ultrasound image, where all of them have the same (PS3.3 C.8.5.5): it holds within
+ * them. Regions that reach beyond the image are those of a larger one, before somebody shrank it, and so is their scale.
+ */
 function ultrasoundSpacing(attributes: DataSetAttributes): Spacing | undefined {
+  const size = { rows: attributes.number("Rows") ?? 0, columns: attributes.number("Columns") ?? 0 };
+  const within: Region[] = [];
   let found: { row: number; column: number } | undefined;
   for (const region of attributes.sequence("SequenceOfUltrasoundRegions") ?? []) {
     if (region.number("RegionSpatialFormat") !== TWO_DIMENSIONAL) continue;
@@ -77,8 +84,22 @@ function ultrasoundSpacing(attributes: DataSetAttributes): Spacing | undefined {
     if (!inCentimetres || !(row > 0) || !(column > 0)) return undefined;
     if (found !== undefined && (found.row !== row || found.column !== column)) return undefined;
     found = { row, column };
+    within.push(placeOf(region, size));
   }
-  return found === undefined ? undefined : { ...found, source: "SequenceOfUltrasoundRegions", patient: true };
+  // One beyond the last pixel is seen where a size was written for a place
+  const fits = within.every(({ x1, y1 }) => x1 <= size.columns && y1 <= size.rows);
+  if (found === undefined || !fits) return undefined;
+  return { ...found, source: "SequenceOfUltrasoundRegions", patient: true, within };
+}
+
+/** The whole image where the region does not say it. */
+function placeOf(region: DataSetAttributes, { rows, columns }: { rows: number; columns: number }): Region {
+  return {
+    x0: region.number("RegionLocationMinX0") ?? 0,
+    y0: region.number("RegionLocationMinY0") ?? 0,
+    x1: region.number("RegionLocationMaxX1") ?? columns - 1,
+    y1: region.number("RegionLocationMaxY1") ?? rows - 1,
+  };
 }
 
 function aspectRatio(attributes: DataSetAttributes): number {

@@ -72,7 +72,7 @@ function interpretOutput(
   if (output.kind === "classification" && given.kind === "classification")
     return { ...none, findings: classified(output.labels, thresholds, given.scores, part) };
   if (output.kind === "segmentation" && given.kind === "segmentation")
-    return segmented(output, thresholds, given.counts, part);
+    return segmented(output, thresholds, given, part);
   if (output.kind === "regression" && given.kind === "regression")
     return { ...none, measurements: measured(output.values, given.values, part) };
   if ((output.kind === "detection" || output.kind === "probability_map") && given.kind === "boxes")
@@ -98,21 +98,23 @@ function classified(
 function segmented(
   output: Extract<ModelOutput, { kind: "segmentation" }>,
   thresholds: readonly number[],
-  counts: readonly number[],
+  given: Extract<EngineOutput, { kind: "segmentation" }>,
   part: Part,
 ): Interpreted {
+  const { counts } = given;
   if (counts.length !== output.labels.length)
     throw invalid(`${output.labels.length} pixel counts`, `${counts.length}`);
   if (part.volume !== undefined) return inVolume(output, thresholds, counts, part, part.volume);
   const { spacing } = part;
   const pixelArea =
     spacing?.patient === true ? (spacing.row * spacing.column) / SQUARE_MM_PER_SQUARE_CM : NaN;
-  const known = Number.isFinite(pixelArea);
+  const outside = reachesOutside(given, spacing);
   const findings: Finding[] = [];
   const measurements: Measurement[] = [];
   output.labels.forEach((label, i) => {
     const pixels = finite(counts[i]);
     const cm2 = pixels * pixelArea;
+    const known = Number.isFinite(pixelArea) && outside[i] !== true;
     findings.push({
       ...named(label, part),
       ...thresholdOfPixels(output, label, thresholds[i]),
@@ -129,7 +131,39 @@ function segmented(
         unit: SQUARE_CENTIMETER,
       });
   });
-  return { findings, measurements, warnings: segmentationWarnings(output.measurements, spacing) };
+  const warnings = segmentationWarnings(output.measurements, spacing);
+  output.labels.forEach(({ label }, i) => {
+    if (outside[i] === true) warnings.push(partlyUnmeasured(label));
+  });
+  return { findings, measurements, warnings };
+}
+
+/** Of each label, whether any of it lies where the spacing does not hold. */
+function reachesOutside(
+  { mask, rows, columns, overlapping, counts }: Extract<EngineOutput, { kind: "segmentation" }>,
+  spacing: Spacing | undefined,
+): boolean[] {
+  const { within } = spacing ?? {};
+  if (spacing?.patient !== true || within === undefined) return [];
+  const pixels = rows * columns;
+  const holds = new Uint8Array(pixels);
+  for (const { x0, y0, x1, y1 } of within)
+    for (let y = Math.max(0, y0); y <= Math.min(rows - 1, y1); y++)
+      holds.fill(1, y * columns + Math.max(0, x0), y * columns + Math.min(columns - 1, x1) + 1);
+  const outside = counts.map(() => false);
+  for (let i = 0; i < mask.length; i++) {
+    const value = mask[i] ?? 0;
+    if (value === 0 || holds[i % pixels] === 1) continue;
+    outside[overlapping ? Math.floor(i / pixels) : value - 1] = true;
+  }
+  return outside;
+}
+
+function partlyUnmeasured(label: string): Warning {
+  return {
+    code: "partly_unmeasured",
+    message: `Where "${label}" reaches beyond the regions of the ultrasound image that have a scale, its area is in pixels only.`,
+  };
 }
 
 /** A volume has its spacing by nature, and no area: the slices' areas are not added up to one. */

@@ -97,7 +97,9 @@ function rowOf(
 ): LegendRow {
   const present = findings.some((f) => f.present);
   const row = { label, present, colour, scored: output.kind !== "segmentation", gauge: undefined };
-  const largest = highest(findings, (f) => f.area?.pixels ?? -1);
+  // Frames may differ in the size of their pixels
+  const measured = findings.every((f) => f.area?.cm2 !== undefined);
+  const largest = highest(findings, (f) => (measured ? f.area?.cm2 : f.area?.pixels) ?? -1);
   if (largest?.area !== undefined) return { ...row, value: areasText(largest, findings, scope) };
   if (largest?.volume !== undefined) return { ...row, value: volumeText(largest.volume) };
   if (output.kind !== "classification") return { ...row, value: boxesText(findings, scope) };

@@ -59,7 +59,8 @@ export interface OverlaySource {
   called?: "frame" | "slice";
   /** How stored values became grey, for example "W 400 L 40". */
   window?: string | undefined;
-  spacing?: Spacing | undefined;
+  /** Of all frames that are shown; "differs" where they have none in common. */
+  spacing?: Spacing | "differs" | undefined;
 }
 
 export interface OverlayInput {
@@ -334,7 +335,8 @@ function drawScale(drawing: Drawing, { spacing, columns }: OverlaySource, plan: 
   const { panel, metrics, scale } = plan;
   const { unit, small } = metrics;
   const room = Math.max(panel.width, Math.min(panel.height, plan.cell));
-  const bar = scaleBar(spacing, columns, panel.width, room);
+  const common = spacing === "differs" ? undefined : spacing;
+  const bar = scaleBar(common, columns, panel.width, room);
   const note = scaleNote(spacing);
   const [thick, tall] = [Math.round(2 * unit), Math.round(10 * unit)];
   let { x: pen } = scale;
@@ -351,7 +353,8 @@ function drawScale(drawing: Drawing, { spacing, columns }: OverlaySource, plan: 
   if (note !== "") drawing.text(fitText(note, rest, small), pen, base, { ...small, fill: AMBER });
 }
 
-function scaleNote(spacing: Spacing | undefined): string {
+function scaleNote(spacing: OverlaySource["spacing"]): string {
+  if (spacing === "differs") return "the pixels of these images differ in size: no common scale";
   if (spacing === undefined) return "no patient spacing: sizes are unknown";
   if (spacing.patient) return "";
   return spacing.source === "ImagerPixelSpacing"

@@ -142,6 +142,13 @@ export const receiptSchema = z.object({
     .object({
       request_id: z.string(),
       started_at: z.string(),
+      utc_offset: z
+        .string()
+        .regex(/^[+-]\d{4}$/)
+        .optional()
+        .describe(
+          "Of the machine at the start; dates and times of objects have it where the source has none",
+        ),
       finished_at: z.string(),
       milliseconds: z.record(z.string(), z.number()),
     })

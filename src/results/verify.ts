@@ -3,12 +3,12 @@
  * are there and unchanged, and whether each DICOM object says the same as the receipt.
  */
 import { constants } from "node:fs";
-import { open, type FileHandle } from "node:fs/promises";
+import { open, readdir, type FileHandle } from "node:fs/promises";
 import { openFile } from "../dicom/file.js";
 import { errno } from "../errno.js";
 import { RadserveError } from "../errors.js";
 import type { Attributes } from "../image.js";
-import { deviceUid, oneLine } from "./dicom/common.js";
+import { deviceUid, isOwnObject, oneLine } from "./dicom/common.js";
 import { sha256 } from "./files.js";
 import type { OutputFile, Receipt, ReceiptModel } from "./receipt.js";
 
@@ -25,14 +25,51 @@ export interface Check {
 export const check = (what: string, verdict: Verdict, detail: string): Check => ({ what, verdict, detail });
 
 /**
- * The files that a receipt lists.
+ * The files that a receipt lists, what it lists twice, and objects of ours beside it that it does not list.
  * @param dir folder of the receipt
  */
 export async function checkFiles(dir: string, receipt: Receipt): Promise<Check[]> {
-  const checks: Check[] = [];
+  const checks = checkLists(receipt);
   for (const model of receipt.models)
     for (const file of model.outputs) checks.push(await checkFile(dir, file, model, receipt));
+  return [...checks, ...(await checkUnlisted(dir, receipt))];
+}
+
+function checkLists({ models, outputs_requested }: Receipt): Check[] {
+  const lists = {
+    models: models.map(({ name }) => name),
+    outputs: models.flatMap(({ outputs }) => outputs.map(({ path }) => path)),
+    outputs_requested,
+  };
+  return Object.entries(lists)
+    .filter(([, names]) => new Set(names).size < names.length)
+    .map(([list]) => check("receipt", "differs", `something is listed twice in its ${list}`));
+}
+
+/** Whoever takes all objects of a folder takes these too: of a model that was cut out of the receipt, or of another time. */
+async function checkUnlisted(dir: string, receipt: Receipt): Promise<Check[]> {
+  const listed = new Set(receipt.models.flatMap(({ outputs }) => outputs.map(({ path }) => path)));
+  const start = `${receipt.source.name}.`;
+  const checks: Check[] = [];
+  for (const name of (await readdir(dir)).sort()) {
+    if (!name.startsWith(start) || listed.has(name)) continue;
+    if (!/^[a-z0-9_-]+\.(?:sr|seg|sc)\.dcm$/.test(name.slice(start.length))) continue;
+    const bytes = await readRegular(`${dir}/${name}`);
+    if (bytes !== undefined && isOurs(bytes))
+      checks.push(
+        check(name, "differs", "an object of Radserve under this name that the receipt does not list"),
+      );
+  }
   return checks;
+}
+
+function isOurs(bytes: Uint8Array): boolean {
+  try {
+    return isOwnObject(openFile(bytes).attributes);
+  } catch (error) {
+    if (error instanceof RadserveError) return false;
+    throw error;
+  }
 }
 
 async function checkFile(

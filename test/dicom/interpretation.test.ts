@@ -333,6 +333,10 @@ t.test("spacing and aspect", async (t) => {
     PhysicalDeltaX: new Typed("FD", delta),
     PhysicalDeltaY: new Typed("FD", delta * 2),
   });
+  const placed = (x0: number, y0: number, x1: number, y1: number) => ({
+    ...{ RegionLocationMinX0: x0, RegionLocationMinY0: y0 },
+    ...{ RegionLocationMaxX1: x1, RegionLocationMaxY1: y1 },
+  });
   const cases: [string, Attributes, object | undefined, number][] = [
     ["none", {}, undefined, 1],
     [
@@ -365,6 +369,18 @@ t.test("spacing and aspect", async (t) => {
       { SequenceOfUltrasoundRegions: [region(0.05), region(9, 3)] },
       { row: 1, column: 0.5, source: "SequenceOfUltrasoundRegions", patient: true },
       2,
+    ],
+    [
+      "ultrasound, where in the image it holds",
+      { SequenceOfUltrasoundRegions: [{ ...region(0.05), ...placed(1, 2, 4, 3) }] },
+      { row: 1, patient: true, within: [{ x0: 1, y0: 2, x1: 4, y1: 3 }] },
+      2,
+    ],
+    [
+      "ultrasound that was shrunk after it was calibrated",
+      { SequenceOfUltrasoundRegions: [{ ...region(0.05), ...placed(1, 2, 7, 7) }] },
+      undefined,
+      1,
     ],
     [
       "ultrasound, regions that differ",

@@ -124,6 +124,29 @@ t.test("areas in pixels, with a warning, where it is not", (t) => {
   t.end();
 });
 
+t.test("areas in pixels, with a warning, where a label leaves the regions that have a scale", (t) => {
+  const place = { x0: 2, y0: 0, x1: 3, y1: 9 };
+  const spacing: Spacing = { ...PATIENT, source: "SequenceOfUltrasoundRegions", within: [place] };
+  const labels = Uint8Array.from([0, 0, 1, 1, 0, 0, 1, 2, 0, 2, 0, 0]);
+  const counts = [3, 2];
+  const exclusive = { kind: "segmentation", tensor: "m", rows: 3, columns: 4, overlapping: false } as const;
+  const got = one(segmentation, [], { ...exclusive, mask: labels, counts }, spacing);
+  t.match(got.findings, [{ area: { pixels: 3, cm2: 0.012 } }, { area: { pixels: 2, cm2: undefined } }]);
+  t.same(
+    got.measurements.map(({ label }) => label),
+    ["fat"],
+  );
+  t.match(got.warnings, [{ code: "partly_unmeasured", message: /"bone"/ }]);
+  t.equal(got.warnings.length, 1);
+  const planes = Uint8Array.from([
+    ...labels.map((value) => +(value === 1)),
+    ...labels.map((v) => +(v === 2)),
+  ]);
+  const overlapping = { ...exclusive, overlapping: true, mask: planes, counts };
+  t.same(one(segmentation, [], overlapping, spacing), got);
+  t.end();
+});
+
 t.test("volumes in mL of a whole series", (t) => {
   const volume = {
     origin: [0, 0, 0],

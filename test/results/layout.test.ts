@@ -130,6 +130,12 @@ t.test("the legend of several frames tells the largest, where it is, and in how 
   const value = (output: ModelOutput, findings: Parameters<typeof legendOf>[1]) =>
     legendOf([output], findings, [], over).rows[0]?.value;
   t.equal(value(segmentation, areas), "up to 1.20 cm² (slice 2)  ·  in 2 of 20");
+  const finer = { label: "a", present: true, frame: 1, area: { pixels: 500, cm2: 0.5 } };
+  t.equal(
+    value(segmentation, [finer, ...areas]),
+    "up to 1.20 cm² (slice 2)  ·  in 3 of 20",
+    "the largest, not that of the most pixels",
+  );
   t.equal(value(segmentation, areas.slice(0, 1)), "0.0 cm²  ·  0 px");
   const scores = [0.2, 0.7, 0.6].map((score, i) => ({
     label: "a",

@@ -366,8 +366,8 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     const ids = sourceIds(image);
     if ("missing" in ids || image.attributes === undefined) throw new Error("The sample has an identity");
     const { attributes } = image;
-    const startedAt = new Date(STARTED);
-    const subject: Subject = { image, attributes, ids, model: models.segmenter, startedAt };
+    const when = { startedAt: new Date(STARTED), utcOffset: "+0000" };
+    const subject: Subject = { image, attributes, ids, model: models.segmenter, ...when };
     const { rows, columns } = image.format;
     const mask = new Uint8Array(rows * columns);
     for (let i = 0; i < mask.length; i++) mask[i] = i % columns < 40 ? (i < mask.length / 3 ? 1 : 2) : 0;
@@ -418,7 +418,7 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     const other = await readImage(radiograph({ Laterality: "R", BodyPartExamined: "HAND" }));
     const ids = sourceIds(image);
     if ("missing" in ids) throw new Error("It has an identity");
-    const base = { ids, model: models.classifier, startedAt: new Date(STARTED) };
+    const base = { ids, model: models.classifier, startedAt: new Date(STARTED), utcOffset: "+0000" };
     const { secondaryCapture } = await import("../../src/results/dicom/sc.js");
     const { pixelsOf } = await import("../../src/results/pixels.js");
     const { default: sharp } = await import("sharp");

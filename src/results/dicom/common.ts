@@ -21,6 +21,8 @@ export interface Subject {
   model: Pick<ModelEntry, "name" | "version" | "sha256" | "manifest" | "site" | "thresholds">;
   /** When the analysis began: admission. */
   startedAt: Date;
+  /** Offset from UTC of the machine on which it began: "+0100". */
+  utcOffset: string;
 }
 
 /** Fixed, so that a study's results sort together, behind what scanners number. */
@@ -125,8 +127,8 @@ export const OWN_SCHEME = "99RADSERVE";
 
 /** Patient, study, series, equipment and the common attributes of an object (PS3.3 C.7.1 to C.7.3, C.7.5, C.12.1). */
 export function commonModules(subject: Subject, kind: DicomKind): Dataset {
-  const { attributes, ids, model, image, startedAt } = subject;
-  const zone = zoneOf(attributes, startedAt);
+  const { attributes, ids, model, image, startedAt, utcOffset } = subject;
+  const zone = zoneOf(attributes, utcOffset);
   const { date, time } = dateAndTime(startedAt, zone);
   const series = SERIES[kind];
   return {

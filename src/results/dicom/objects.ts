@@ -1,5 +1,5 @@
 /** The DICOM objects of one model's results over one image: which can be made, made, and checked. */
-import type { Image, Warning } from "../../image.js";
+import type { Attributes, Image, Warning } from "../../image.js";
 import type { OutputKind } from "../../manifest.js";
 import type { ResultFile } from "../commit.js";
 import { sha256 } from "../files.js";
@@ -10,7 +10,7 @@ import { checkObjects, type Written } from "./check.js";
 import type { DicomKind, Subject } from "./common.js";
 import { secondaryCapture } from "./sc.js";
 import { segmentation, type FrameOutputs } from "./seg.js";
-import { sourceIds, type SourceIds } from "./source.js";
+import { leftOut, sourceIds, type SourceIds } from "./source.js";
 import { structuredReport, type Predecessor, type Said } from "./sr.js";
 
 const DICOM_KINDS: readonly DicomKind[] = ["seg", "sc", "sr"];
@@ -20,6 +20,8 @@ export interface ObjectsRequest {
   model: Subject["model"];
   /** ISO 8601. */
   startedAt: string;
+  /** Of the machine on which the analysis began: "+0100". */
+  utcOffset: string;
   kinds: readonly OutputKind[];
   /** The request names the kinds itself: what cannot be written is then said. */
   asked: boolean;
@@ -51,11 +53,15 @@ export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
   const { attributes } = request.image;
   if (kinds.length === 0 || attributes === undefined || "missing" in ids)
     return { files: [], outputs: [], warnings };
-  const { image, model } = request;
-  const subject: Subject = { image, attributes, ids, model, startedAt: new Date(request.startedAt) };
+  const { image, model, utcOffset } = request;
+  const startedAt = new Date(request.startedAt);
+  const subject: Subject = { image, attributes, ids, model, startedAt, utcOffset };
   const written = await build(subject, kinds, request);
   await checkObjects(subject, written, request.outputs);
-  return { ...listed(request.name, model.name, written), warnings };
+  return {
+    ...listed(request.name, model.name, written),
+    warnings: [...warnings, ...identityLeftOut(attributes)],
+  };
 }
 
 /** A DICOM source that nothing can refer to is a fault of the source, and said even where nobody asked. */
@@ -72,6 +78,13 @@ function whyNot(
   if ("missing" in ids) return ids.missing;
   const segments = model.manifest.outputs.some((output) => output.kind === "segmentation");
   return kind === "seg" && (!segments || outputs === undefined) ? "the model does not segment" : undefined;
+}
+
+function identityLeftOut(attributes: Attributes): Warning[] {
+  const names = leftOut(attributes);
+  if (names.length === 0) return [];
+  const message = `The DICOM objects lack the source's ${names.join(", ")}: DICOM does not allow the value that it has there, or its character set does not have it. Correct the source.`;
+  return [{ code: "identity_left_out", message }];
 }
 
 function notWritten(kind: DicomKind, reason: string): Warning {

@@ -208,16 +208,17 @@ function placeOfFrames(subject: Subject, segments: readonly Segment[]): Dataset 
   const places = Array.from({ length: image.frameCount }, (_, frame) => ({
     plane: image.plane(frame),
     spacing: image.spacing(frame),
+    thickness: declaredThickness(image, attributes, frame),
   }));
   const frameOfReference = takeOver(attributes, ["FrameOfReferenceUID"])["FrameOfReferenceUID"];
-  const located = places.every(({ plane, spacing }) => plane !== undefined && spacing?.patient === true);
-  const thickness = thicknessOf(
-    places.map(({ plane }) => plane),
-    attributes,
+  const between = sliceSpacing(places.map(({ plane }) => plane));
+  const located = places.every(
+    ({ plane, spacing, thickness = between }) =>
+      plane !== undefined && spacing?.patient === true && thickness !== undefined,
   );
   const geometry =
-    frameOfReference !== undefined && located && thickness !== undefined && hasOwnPlaces(image, attributes)
-      ? geometryOf(places, thickness)
+    frameOfReference !== undefined && located && hasOwnPlaces(image, attributes)
+      ? geometryOf(places, between)
       : undefined;
   const organization = derivedUid("dimensions", [geometry === undefined ? "stack" : "position"]);
   const perFrame = segments.flatMap((segment) =>
@@ -264,13 +265,27 @@ interface Geometry {
   rank: number[];
 }
 
-function geometryOf(
-  places: readonly { plane: PlanePosition | undefined; spacing: Spacing | undefined }[],
-  thickness: Dataset,
-): Geometry {
-  const groups = places.map(({ plane, spacing }) => ({
+interface FramePlace {
+  plane: PlanePosition | undefined;
+  spacing: Spacing | undefined;
+  /** SliceThickness as the source declares it. */
+  thickness: number | undefined;
+}
+
+/** @param between the distance of the frames, where they have one: the thickness of those that declare none */
+function geometryOf(places: readonly FramePlace[], between: number | undefined): Geometry {
+  const distance = between === undefined ? {} : { SpacingBetweenSlices: between };
+  const groups = places.map(({ plane, spacing, thickness = between }) => ({
     orientation: { PlaneOrientationSequence: [{ ImageOrientationPatient: plane?.orientation ?? [] }] },
-    measures: { PixelMeasuresSequence: [{ PixelSpacing: [spacing?.row ?? 0, spacing?.column ?? 0] }] },
+    measures: {
+      PixelMeasuresSequence: [
+        {
+          PixelSpacing: [spacing?.row ?? 0, spacing?.column ?? 0],
+          SliceThickness: thickness,
+          ...distance,
+        },
+      ],
+    },
     position: { PlanePositionSequence: [{ ImagePositionPatient: plane?.position ?? [] }] },
   }));
   const [first] = groups;
@@ -280,18 +295,15 @@ function geometryOf(
   const keys = groups.map(({ position }) => JSON.stringify(position));
   const along = places.map(({ plane }) => (plane === undefined ? 0 : alongNormal(plane)));
   const order = along.map((_, frame) => frame).sort((a, b) => (along[a] ?? 0) - (along[b] ?? 0) || a - b);
-  const withThickness = (measures: Dataset[]) => measures.map((measure) => ({ ...measure, ...thickness }));
   return {
     shared: {
       ...(oneOrientation ? first?.orientation : {}),
-      ...(oneMeasure && first !== undefined
-        ? { PixelMeasuresSequence: withThickness(first.measures.PixelMeasuresSequence) }
-        : {}),
+      ...(oneMeasure ? first?.measures : {}),
     },
     own: groups.map(({ orientation, measures, position }) => ({
       ...position,
       ...(oneOrientation ? {} : orientation),
-      ...(oneMeasure ? {} : { PixelMeasuresSequence: withThickness(measures.PixelMeasuresSequence) }),
+      ...(oneMeasure ? {} : measures),
     })),
     distinct: new Set(keys).size === keys.length,
     rank: along.map((_, frame) => order.indexOf(frame) + 1),
@@ -303,30 +315,33 @@ function alongNormal({ position: p, orientation: o }: PlanePosition): number {
   return p[0] * normal[0] + p[1] * normal[1] + p[2] * normal[2];
 }
 
-/**
- * What a mask covers across its plane: the distance of slices where they are evenly spaced, else the thickness that
- * the source declares; undefined where it declares none.
- */
-function thicknessOf(
-  planes: readonly (PlanePosition | undefined)[],
-  attributes: Attributes,
-): Dataset | undefined {
+/** Direction cosines of scanners differ in their last digits from slice to slice. */
+const PARALLEL = 1e-3;
+
+/** Distance of the slices along their normal; undefined where they are not parallel, or not evenly spaced. */
+function sliceSpacing(planes: readonly (PlanePosition | undefined)[]): number | undefined {
+  const [first] = planes;
+  const isParallel = (plane: PlanePosition | undefined) =>
+    plane?.orientation.every((cosine, i) => Math.abs(cosine - (first?.orientation[i] ?? NaN)) < PARALLEL);
+  if (!planes.every(isParallel)) return undefined;
   const along = planes.map((plane) => (plane === undefined ? NaN : alongNormal(plane)));
   const sorted = [...along].sort((a, b) => a - b);
   const steps = sorted.slice(1).map((place, i) => place - (sorted[i] ?? place));
   const [least, most] = [Math.min(...steps), Math.max(...steps)];
   const even = steps.length > 0 && least > 0 && most - least <= 0.01 * most;
-  const declared = declaredThickness(attributes);
-  if (!even) return declared === undefined ? undefined : { SliceThickness: declared };
-  const mean = steps.reduce((sum, step) => sum + step, 0) / steps.length;
-  return { SliceThickness: mean, SpacingBetweenSlices: mean };
+  return even ? steps.reduce((sum, step) => sum + step, 0) / steps.length : undefined;
 }
 
-function declaredThickness(attributes: Attributes): number | undefined {
-  const groups = ["SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"].map(
-    (keyword) => attributes.sequence(keyword)?.[0]?.sequence("PixelMeasuresSequence")?.[0],
-  );
-  const found = [attributes, ...groups].map((place) => place?.number("SliceThickness"));
+/** Of the frame's functional groups, else of the object or, in a series, of the slice's file. */
+function declaredThickness(image: Image, attributes: Attributes, frame: number): number | undefined {
+  const { series } = image;
+  const own = series?.attributes.length === image.frameCount ? series.attributes[frame] : undefined;
+  const inFile = series === undefined ? frame : (series.slices[frame]?.frame ?? 1) - 1;
+  const groups = [
+    attributes.sequence("PerFrameFunctionalGroupsSequence")?.[inFile],
+    attributes.sequence("SharedFunctionalGroupsSequence")?.[0],
+  ].map((group) => group?.sequence("PixelMeasuresSequence")?.[0]);
+  const found = [...groups, own ?? attributes].map((place) => place?.number("SliceThickness"));
   return found.find((value) => value !== undefined && value > 0);
 }
 

@@ -1,6 +1,6 @@
 /** What result objects take over from the source: patient, study, frame of reference, and the frames they refer to. */
 import { createHash } from "node:crypto";
-import { dictionaryVr, tagOf } from "../../dicom/dictionary.js";
+import { dictionaryVr, hasOneValue, tagOf } from "../../dicom/dictionary.js";
 import type { Attributes, Image } from "../../image.js";
 import type { Dataset, Value } from "./elements.js";
 
@@ -19,10 +19,8 @@ export interface SourceIds {
   frames: readonly SourceFrame[];
 }
 
-const UID = /^(?:0|[1-9]\d*)(?:\.(?:0|[1-9]\d*))+$/;
-
 function isUid(text: string | undefined): text is string {
-  return text !== undefined && text.length <= 64 && UID.test(text);
+  return text !== undefined && FORMS["UI"]?.test(text) === true;
 }
 
 /** Why no DICOM object can be made of this image's results, or what its frames are called. */
@@ -70,31 +68,60 @@ export function referencedObjects(frames: readonly SourceFrame[]): Dataset[] {
   return referenced(frames.map((frame) => ({ ...frame, frameNumber: undefined })));
 }
 
+/** A person's name: up to three component groups of 64 characters, of up to five components each (PS3.5 section 6.2.1). */
+function isPersonName(value: string): boolean {
+  const groups = value.split("=");
+  const fits = (group: string) => Array.from(group).length <= 64 && group.split("^").length <= 5;
+  return groups.length <= 3 && groups.every(fits);
+}
+
 /** What a value of a VR has to look like (PS3.5 table 6.2-1); values of other VRs are taken as they are. */
 const FORMS: Readonly<Record<string, RegExp>> = {
   AS: /^\d{3}[DWMY]$/,
   CS: /^[A-Z0-9_ ]{1,16}$/,
   DA: /^\d{4}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])$/,
-  DS: /^[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$/,
+  DS: /^(?=.{1,16}$)[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$/,
   DT: /^\d{4,14}(?:\.\d{1,6})?(?:[-+]\d{4})?$/,
   IS: /^[-+]?\d{1,12}$/,
   LO: /^[^\\]{0,64}$/su,
+  LT: /^.{0,10240}$/su,
   SH: /^[^\\]{0,16}$/su,
+  ST: /^.{0,1024}$/su,
   TM: /^(?:[01]\d|2[0-3])(?:[0-5]\d(?:(?:[0-5]\d|60)(?:\.\d{1,6})?)?)?$/,
-  UI: /^(?=.{1,64}$)[0-9]+(?:\.[0-9]+)*$/,
+  UI: /^(?=.{1,64}$)(?:0|[1-9]\d*)(?:\.(?:0|[1-9]\d*))+$/,
 };
 
-function isOfForm(vr: string, value: string): boolean {
-  return value === "" || (FORMS[vr]?.test(value) ?? true);
+/** Control characters, of which texts of several lines may hold some (PS3.5 section 6.1.3). */
+const CONTROL = /\p{Cc}/u;
+const CONTROL_IN_LINES = /[^\P{Cc}\n\r\t\f]/u;
+const LINES = new Set(["LT", "ST"]);
+
+/** Enumerated values (PS3.3 C.7.1.1, C.7.2.2). */
+const ENUMERATED: Readonly<Record<string, readonly string[]>> = {
+  PatientSex: ["M", "F", "O"],
+  TypeOfPatientID: ["TEXT", "RFID", "BARCODE"],
+  PatientIdentityRemoved: ["YES", "NO"],
+  PatientSexNeutered: ["ALTERED", "UNALTERED"],
+  QualityControlSubject: ["YES", "NO"],
+  SmokingStatus: ["YES", "NO", "UNKNOWN"],
+};
+
+/** U+FFFD stands for bytes that the source's character set does not have: what they were is not known. */
+function isOfForm(keyword: string, vr: string, value: string): boolean {
+  if (value === "") return true;
+  if (value.includes("\ufffd") || (LINES.has(vr) ? CONTROL_IN_LINES : CONTROL).test(value)) return false;
+  if (vr === "PN") return isPersonName(value);
+  return (FORMS[vr]?.test(value) ?? true) && (ENUMERATED[keyword]?.includes(value) ?? true);
 }
 
+/** Undefined also for what the standard does not allow: it would make our object invalid, and cannot be relied upon. */
 function taken(attributes: Attributes, keyword: string): Value | undefined {
   const values = attributes.strings(keyword);
-  if (values === undefined) return undefined;
-  const vr = dictionaryVr(tagOf(keyword) ?? 0);
+  const tag = tagOf(keyword) ?? 0;
+  if (values === undefined || (values.length > 1 && hasOneValue(tag))) return undefined;
+  const vr = dictionaryVr(tag);
   if (vr === "US") return attributes.numbers(keyword);
-  // What the standard does not allow would make our object invalid too, and says nothing that can be relied upon
-  return values.every((value) => isOfForm(vr, value)) ? values : undefined;
+  return values.every((value) => isOfForm(keyword, vr, value)) ? values : undefined;
 }
 
 const CODE = ["CodeValue", "CodingSchemeDesignator", "CodingSchemeVersion", "CodeMeaning"];
@@ -102,6 +129,8 @@ const CODE = ["CodeValue", "CodingSchemeDesignator", "CodingSchemeVersion", "Cod
 /** Sequences that are taken over, and which attributes of their items. */
 const SEQUENCES: Readonly<Record<string, readonly string[]>> = {
   DeidentificationMethodCodeSequence: CODE,
+  PatientBreedCodeSequence: CODE,
+  PatientSpeciesCodeSequence: CODE,
   ProcedureCodeSequence: CODE,
   ReferencedStudySequence: ["ReferencedSOPClassUID", "ReferencedSOPInstanceUID"],
   IssuerOfAccessionNumberSequence: ["LocalNamespaceEntityID", "UniversalEntityID", "UniversalEntityIDType"],
@@ -113,17 +142,20 @@ const SEQUENCES: Readonly<Record<string, readonly string[]>> = {
 const PATIENT = [
   ...["PatientName", "PatientID", "PatientBirthDate", "PatientSex", "IssuerOfPatientID", "TypeOfPatientID"],
   ...["PatientBirthTime", "OtherPatientIDs", "OtherPatientNames", "EthnicGroup", "PatientComments"],
-  ...["PatientSpeciesDescription", "PatientIdentityRemoved", "DeidentificationMethod"],
+  ...["PatientSpeciesDescription", "PatientSpeciesCodeSequence", "PatientBreedDescription"],
+  ...["PatientBreedCodeSequence", "PatientIdentityRemoved", "DeidentificationMethod"],
   ...["IssuerOfPatientIDQualifiersSequence", "OtherPatientIDsSequence", "DeidentificationMethodCodeSequence"],
   ...["ReferencedPatientSequence"],
   ...["QualityControlSubject", "ResponsiblePerson", "ResponsiblePersonRole", "ResponsibleOrganization"],
 ];
 
-const CLINICAL_TRIAL = [
-  ...["ClinicalTrialSponsorName", "ClinicalTrialProtocolID", "ClinicalTrialProtocolName"],
-  ...["ClinicalTrialSiteID", "ClinicalTrialSiteName", "ClinicalTrialSubjectID"],
-  ...["ClinicalTrialSubjectReadingID", "ClinicalTrialTimePointID", "ClinicalTrialTimePointDescription"],
-];
+/** Clinical Trial Subject (PS3.3 C.7.1.3): Type 1, one of Type 1C, Type 3, Type 2. */
+const TRIAL_NAMES = ["ClinicalTrialSponsorName", "ClinicalTrialProtocolID"];
+const TRIAL_SUBJECT = ["ClinicalTrialSubjectID", "ClinicalTrialSubjectReadingID"];
+const TRIAL_MORE = ["ClinicalTrialTimePointID", "ClinicalTrialTimePointDescription"];
+const TRIAL_NEVER_ABSENT: Dataset = {
+  ...{ ClinicalTrialProtocolName: "", ClinicalTrialSiteID: "", ClinicalTrialSiteName: "" },
+};
 
 const STUDY = [
   ...["StudyDate", "StudyTime", "ReferringPhysicianName", "StudyID", "AccessionNumber", "StudyDescription"],
@@ -138,6 +170,12 @@ const STUDY = [
 const NEVER_ABSENT: Dataset = {
   ...{ PatientName: "", PatientID: "", PatientBirthDate: "", PatientSex: "" },
   ...{ StudyDate: "", StudyTime: "", ReferringPhysicianName: "", StudyID: "", AccessionNumber: "" },
+};
+
+/** Types 2C where the species is not human. */
+const OF_ANIMALS: Dataset = {
+  ...{ PatientBreedDescription: "", PatientBreedCodeSequence: [], BreedRegistrationSequence: [] },
+  ...{ ResponsiblePerson: "", ResponsibleOrganization: "", PatientSexNeutered: "" },
 };
 
 export function takeOver(attributes: Attributes, keywords: readonly string[]): Dataset {
@@ -156,23 +194,66 @@ export function takeOver(attributes: Attributes, keywords: readonly string[]): D
 
 /** Codes need their value, scheme and meaning, references both UIDs; other items need something. */
 function isWhole(item: Dataset, keywords: readonly string[]): boolean {
-  const filled = (keyword: string) => {
-    const value = item[keyword];
-    return Array.isArray(value) && value.length > 0 && value[0] !== "";
-  };
-  if (keywords === CODE)
-    return ["CodeValue", "CodingSchemeDesignator", "CodeMeaning"].every((keyword) => filled(keyword));
-  return keywords[0]?.startsWith("Referenced") === true ? keywords.every(filled) : keywords.some(filled);
+  const has = (keyword: string) => isFilled(item[keyword]);
+  if (keywords === CODE) return ["CodeValue", "CodingSchemeDesignator", "CodeMeaning"].every(has);
+  return keywords[0]?.startsWith("Referenced") === true ? keywords.every(has) : keywords.some(has);
 }
 
 /** Patient and study as the source has them; values that the standard does not allow are left out. */
 export function patientAndStudy(attributes: Attributes, studyInstanceUid: string): Dataset {
-  const trial = attributes.has("ClinicalTrialProtocolID") ? CLINICAL_TRIAL : [];
   return {
     ...NEVER_ABSENT,
-    ...takeOver(attributes, [...PATIENT, ...trial, ...STUDY]),
+    ...withSpecies(withRole(takeOver(attributes, [...PATIENT, ...STUDY]))),
+    ...clinicalTrial(attributes),
     StudyInstanceUID: studyInstanceUid,
   };
+}
+
+/** What is known of an animal's breed and of who answers for it is told, or told to be unknown (PS3.3 C.7.1.1, C.7.2.2). */
+function withSpecies({ PatientSpeciesDescription: species, ...patient }: Dataset): Dataset {
+  const named = isFilled(species);
+  if (!named && patient["PatientSpeciesCodeSequence"] === undefined) return patient;
+  return { ...OF_ANIMALS, ...patient, ...(named ? { PatientSpeciesDescription: species } : {}) };
+}
+
+/** Whoever answers for a patient has a role (Type 1C). */
+function withRole({ ResponsiblePerson: person, ResponsiblePersonRole: role, ...patient }: Dataset): Dataset {
+  const whole = isFilled(person) && isFilled(role);
+  return whole ? { ...patient, ResponsiblePerson: person, ResponsiblePersonRole: role } : patient;
+}
+
+/** Only a whole module: parts of it name no subject of a trial. */
+function clinicalTrial(attributes: Attributes): Dataset {
+  const names = takeOver(attributes, TRIAL_NAMES);
+  const subject = filled(takeOver(attributes, TRIAL_SUBJECT));
+  if (!TRIAL_NAMES.every((keyword) => isFilled(names[keyword])) || Object.keys(subject).length === 0)
+    return {};
+  const others = takeOver(attributes, Object.keys(TRIAL_NEVER_ABSENT));
+  return {
+    ...{ ...names, ...subject, ...TRIAL_NEVER_ABSENT, ...others },
+    ...filled(takeOver(attributes, TRIAL_MORE)),
+  };
+}
+
+const isFilled = (value: Value | undefined): boolean =>
+  Array.isArray(value) && value.length > 0 && value[0] !== "";
+
+function filled(dataset: Dataset): Dataset {
+  return Object.fromEntries(Object.entries(dataset).filter(([, value]) => isFilled(value)));
+}
+
+/** What tells whose images they are. */
+const IDENTITY = [
+  ...["PatientName", "PatientID", "IssuerOfPatientID", "PatientBirthDate", "PatientSex", "AccessionNumber"],
+];
+
+/** Which attributes of identity the source has and our objects cannot have: nobody should believe that it has none. */
+export function leftOut(attributes: Attributes): string[] {
+  const ours = takeOver(attributes, IDENTITY);
+  return IDENTITY.filter(
+    (keyword) =>
+      ours[keyword] === undefined && (attributes.strings(keyword) ?? []).some((value) => value !== ""),
+  );
 }
 
 /** Side and part of the body as the source's series has them. */
@@ -186,14 +267,10 @@ export function anatomyOfSeries(attributes: Attributes): Dataset {
 
 const ZONE = /^[+-](?:0\d|1[0-4])[0-5]\d$/;
 
-/** Offset from UTC of the source's dates and times, which ours stand beside; else that of this machine. */
-export function zoneOf(attributes: Attributes, at: Date): string {
+/** Offset from UTC of the source's dates and times, which ours stand beside; else that of the machine. */
+export function zoneOf(attributes: Attributes, ofMachine: string): string {
   const own = attributes.string("TimezoneOffsetFromUTC");
-  if (own !== undefined && ZONE.test(own)) return own;
-  const minutes = -at.getTimezoneOffset();
-  const size = Math.abs(minutes);
-  const two = (n: number) => String(n).padStart(2, "0");
-  return `${minutes < 0 ? "-" : "+"}${two(Math.floor(size / 60))}${two(size % 60)}`;
+  return own !== undefined && ZONE.test(own) ? own : ofMachine;
 }
 
 /** A moment as DA and TM in a zone, to the millisecond. */

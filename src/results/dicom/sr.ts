@@ -117,8 +117,8 @@ function caveatCode(code: string): Code {
 
 /** The order that the images fulfil, where they say which (PS3.3 C.17.2, Referenced Request Sequence). */
 function requests({ attributes, ids }: Subject): Dataset {
-  const accession = attributes.string("AccessionNumber");
-  if (accession === undefined || accession.length > 16) return {};
+  const { AccessionNumber: accession } = takeOver(attributes, ["AccessionNumber"]);
+  if (attributes.string("AccessionNumber") === undefined || accession === undefined) return {};
   const request = attributes.sequence("RequestAttributesSequence")?.[0];
   const asked =
     request === undefined ? {} : takeOver(request, ["RequestedProcedureID", "RequestedProcedureDescription"]);
