@@ -372,6 +372,7 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("markPlane", Napi::Function::New(env, Guarded<MarkPlane>, "markPlane"));
   exports.Set("packBits", Napi::Function::New(env, Guarded<PackBits>, "packBits"));
   exports.Set("unpackBits", Napi::Function::New(env, Guarded<UnpackBits>, "unpackBits"));
+  exports.Set("findStray", Napi::Function::New(env, Guarded<FindStray>, "findStray"));
   exports.Set("releaseBytes", Napi::Function::New(env, Guarded<ReleaseBytes>, "releaseBytes"));
   exports.Set("cancel", Napi::Function::New(env, Guarded<Cancel>, "cancel"));
   exports.Set("linkDescriptor", Napi::Function::New(env, Guarded<LinkDescriptor>, "linkDescriptor"));

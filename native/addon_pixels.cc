@@ -1,6 +1,8 @@
 #include "addon_pixels.h"
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -78,6 +80,15 @@ Napi::Value PackBits(const Napi::CallbackInfo& info) {
 Napi::Value UnpackBits(const Napi::CallbackInfo& info) {
   UnpackPlane(Bytes(info[0], "bits"), Index(info[1], "at"), Bytes(info[2], "plane"));
   return info.Env().Undefined();
+}
+
+Napi::Value FindStray(const Napi::CallbackInfo& info) {
+  Container container = {Count(info[1], "containerBytes"), static_cast<uint32_t>(Index(info[2], "outside")),
+                         std::nullopt};
+  const int64_t sign = info[3].As<Napi::Number>().Int64Value();
+  if (sign >= 0) container.sign = static_cast<unsigned>(std::min<int64_t>(sign, 31));
+  const std::optional<uint32_t> found = FirstStray(Bytes(info[0], "bytes"), container);
+  return Napi::Number::New(info.Env(), found ? static_cast<double>(*found) : -1);
 }
 
 Napi::Value ReleaseBytes(const Napi::CallbackInfo& info) {

@@ -33,7 +33,56 @@ void Unpack(unsigned eight, uint8_t* pixels) {
   std::memcpy(pixels, &word, kEight);
 }
 
+template <typename T>
+bool IsStray(T value, T outside, T is_signed, unsigned sign) {
+  const T fill = static_cast<T>(-static_cast<T>(value >> sign & is_signed)) & outside;
+  const T found = value & outside;
+  return (found != 0) & (found != fill);
+}
+
+template <typename T>
+T Load(const uint8_t* bytes, size_t index) {
+  T value;
+  std::memcpy(&value, bytes + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+/// Block by block: whether one is there takes much less time than where.
+template <typename T>
+std::optional<uint32_t> FirstStrayOf(std::span<const uint8_t> bytes, const Container& container) {
+  constexpr size_t kBlock = 4096;
+  const auto outside = static_cast<T>(container.outside);
+  const T is_signed = container.sign ? 1 : 0;
+  const unsigned sign = container.sign.value_or(0);
+  const size_t count = bytes.size() / sizeof(T);
+  for (size_t begin = 0; begin < count; begin += kBlock) {
+    const size_t end = std::min(count, begin + kBlock);
+    T any = 0;
+    for (size_t i = begin; i < end; ++i) {
+      any |= IsStray(Load<T>(bytes.data(), i), outside, is_signed, sign) ? 1 : 0;
+    }
+    for (size_t i = begin; any != 0 && i < end; ++i) {
+      const T value = Load<T>(bytes.data(), i);
+      if (IsStray(value, outside, is_signed, sign)) return value;
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+std::optional<uint32_t> FirstStray(std::span<const uint8_t> bytes, const Container& container) {
+  switch (container.bytes) {
+    case 1:
+      return FirstStrayOf<uint8_t>(bytes, container);
+    case 2:
+      return FirstStrayOf<uint16_t>(bytes, container);
+    case 4:
+      return FirstStrayOf<uint32_t>(bytes, container);
+    default:
+      throw EngineError("internal", "Expected a container of 1, 2 or 4 bytes.");
+  }
+}
 
 void MarkEqual(std::span<const uint8_t> bytes, uint8_t value, bool flip, std::span<uint8_t> plane) {
   MarkRow(bytes.data(), std::min(bytes.size(), plane.size()), value, flip ? 1 : 0, plane.data());

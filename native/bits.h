@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 /// Planes of one byte a pixel, 0 or 1, and the same packed: the first pixel in the lowest bit (PS3.5
@@ -19,6 +20,19 @@ void PackPlane(std::span<const uint8_t> plane, std::span<uint8_t> bits, size_t a
 
 /// Fills a plane from bit `at` of `bits` on; 0 where there are no more bits.
 void UnpackPlane(std::span<const uint8_t> bits, size_t at, std::span<uint8_t> plane);
+
+/// Where the bits of a pixel lie in its container (PS3.5 section 8.1.1).
+struct Container {
+  /// 1, 2 or 4.
+  size_t bytes = 2;
+  /// Bits that are to be zero.
+  uint32_t outside = 0;
+  /// The highest bit of a signed value, which may fill all of `outside`.
+  std::optional<unsigned> sign;
+};
+
+/// The first value with a bit outside that is no sign; nothing where there is none.
+std::optional<uint32_t> FirstStray(std::span<const uint8_t> bytes, const Container& container);
 
 }  // namespace radserve
 

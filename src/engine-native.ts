@@ -88,6 +88,8 @@ export interface Addon {
   markPlane(bytes: Uint8Array, value: number, flip: boolean, plane: Uint8Array): void;
   packBits(plane: Uint8Array, bits: Uint8Array, at: number): void;
   unpackBits(bits: Uint8Array, at: number, plane: Uint8Array): void;
+  /** The first value with bits outside its own that are no sign; -1 where there is none. */
+  findStray(bytes: Uint8Array, containerBytes: number, outside: number, sign: number): number;
   /** Frees the memory of an array that has a buffer to itself; then it has no bytes. */
   releaseBytes(bytes: Uint8Array | Float32Array): void;
   cancel(cancelId: number): void;

@@ -62,6 +62,22 @@ export function unpackedBits(bits: Uint8Array, at: number, length: number): Uint
 }
 
 /**
+ * The first value that has bits outside its own, which are to be zero (PS3.5 section 8.1.1); undefined where there is none.
+ * @param containerBytes 1, 2 or 4; little endian
+ * @param outside the bits
+ * @param sign number of the highest bit of signed values, which may fill all of those; undefined for unsigned ones
+ */
+export function findStray(
+  bytes: Uint8Array,
+  containerBytes: number,
+  outside: number,
+  sign: number | undefined,
+): number | undefined {
+  const found = addon().findStray(bytes, containerBytes, outside >>> 0, sign ?? -1);
+  return found < 0 ? undefined : found;
+}
+
+/**
  * Frees an array's memory now, and not with some later garbage collection: V8 collects a thread's whole heap for every
  * 64 MiB of pixels, and what is free at once is still in the processor's cache when it is used again. It has no bytes
  * from then on. Nobody may read it any more, least of all another thread or a call that was not waited for. A part of

@@ -1,6 +1,8 @@
 #include "../bits.h"
 
 #include <algorithm>
+#include <cstring>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -77,5 +79,39 @@ TEST("beyond the last bit there are zeros; a plane without room is refused") {
   Bytes bits(2);
   CHECK(CodeOf([&] { PackPlane(Bytes(9), bits, 8); }) == "internal");
   CHECK(CodeOf([&] { PackPlane(Bytes(), bits, 17); }) == "internal");
+}
+END;
+
+TEST("the first value with bits outside its own is found, and a sign is none") {
+  std::mt19937 chance(3);
+  const auto expected = [](const Bytes& bytes, const Container& c) -> std::optional<uint32_t> {
+    for (size_t i = 0; i + c.bytes <= bytes.size(); i += c.bytes) {
+      uint32_t value = 0;
+      for (size_t b = 0; b < c.bytes; ++b) value |= uint32_t{bytes[i + b]} << 8 * b;
+      const uint32_t found = value & c.outside;
+      const bool negative = c.sign && (value >> *c.sign & 1) != 0;
+      if (found != 0 && !(negative && found == c.outside)) return value;
+    }
+    return std::nullopt;
+  };
+  for (const size_t width : {1, 2, 4}) {
+    const auto bits = static_cast<unsigned>(8 * width);
+    for (unsigned round = 0; round < 400; ++round) {
+      const unsigned high = round % (bits - 1);
+      const auto outside = static_cast<uint32_t>((uint64_t{1} << bits) - (uint64_t{2} << high));
+      Bytes bytes(width * (1 + chance() % 9000));
+      const std::optional<unsigned> sign = round % 2 == 0 ? std::nullopt : std::optional(high);
+      // Good values, and in most rounds one by chance.
+      for (size_t i = 0; i < bytes.size(); i += width) {
+        auto value = static_cast<uint32_t>(chance()) & ~outside;
+        if (sign && (value >> high & 1) != 0) value |= outside;
+        std::memcpy(&bytes[i], &value, width);
+      }
+      if (round % 4 > 0) bytes[chance() % bytes.size()] = static_cast<uint8_t>(chance());
+      const Container container = {width, outside, sign};
+      CHECK(FirstStray(bytes, container) == expected(bytes, container));
+    }
+  }
+  EQUAL(CodeOf([] { FirstStray({}, {3, 1, std::nullopt}); }), "internal");
 }
 END;
