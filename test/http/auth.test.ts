@@ -1,5 +1,6 @@
 /** Every case of authentication, over a real socket, with the exact body. */
 import { readdirSync, readFileSync } from "node:fs";
+import net from "node:net";
 import path from "node:path";
 import jwt from "jsonwebtoken";
 import t from "tap";
@@ -74,6 +75,27 @@ t.test("expired, tampered, Bearer", async (t) => {
     ...body("Invalid token"),
     details: { hint: 'Send the token alone, without "Bearer ", as the value of Authorization.' },
   });
+});
+
+t.test("several Authorization headers are no token", async (t) => {
+  const send = (...values: string[]) =>
+    new Promise<string>((resolve, reject) => {
+      const headers = values.map((value) => `Authorization: ${value}\r\n`).join("");
+      const socket = net.connect(server.port, "127.0.0.1", () =>
+        socket.write(`GET /models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n${headers}\r\n`),
+      );
+      let answer = "";
+      socket.setEncoding("utf8").on("data", (part: string) => (answer += part));
+      socket.once("close", () => resolve(answer)).once("error", reject);
+    });
+  t.match(await send(server.token), /^HTTP\/1\.1 200 /);
+  for (const values of [
+    [server.token, "x.y.z"],
+    ["x.y.z", server.token],
+    [server.token, server.token],
+    ["", server.token],
+  ])
+    t.match(await send(...values), /^HTTP\/1\.1 401 .*"message":"Invalid token"/s);
 });
 
 t.test("issue prints the token alone; revoke works within a second", async (t) => {
