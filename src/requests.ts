@@ -35,6 +35,7 @@ const choice = {
     .min(1)
     .max(100)
     .superRefine(unique)
+    .meta({ uniqueItems: true })
     .optional()
     .describe("Names of the models to run; without it, every active model that accepts the image"),
   outputs: z
@@ -42,6 +43,7 @@ const choice = {
     .min(1)
     .max(5)
     .superRefine(unique)
+    .meta({ uniqueItems: true })
     .optional()
     .describe("What to write; json always is. Without it, what each model's manifest says"),
 };
@@ -87,6 +89,13 @@ export const bulkRequestSchema = z
         folders ? "Expected a string" : "Expected input_folder_path and output_folder_path, or items",
       );
     else if (body.output_folder_path === undefined) missing("output_folder_path", "Expected a string");
+  })
+  // The same for the published schema, which has no words for the checks above.
+  .meta({
+    oneOf: [
+      { required: ["items"], properties: { input_folder_path: false, output_folder_path: false } },
+      { required: ["input_folder_path", "output_folder_path"], properties: { items: false } },
+    ],
   });
 export type BulkRequest = z.infer<typeof bulkRequestSchema>;
 

@@ -84,6 +84,7 @@ t.test("every mistake is reported at once, with what was expected and found", as
 
 t.test("an empty or wrong field says what goes in, and what it means", async (t) => {
   const problems = await problemsAfter(t.testdir(), (m) => {
+    Object.assign(m, { version: "one two" });
     Object.assign(m.accepts, { formats: null, modality: "CT" });
     Object.assign(m.inputs[0]!, {
       background: null,
@@ -92,6 +93,7 @@ t.test("an empty or wrong field says what goes in, and what it means", async (t)
     });
     Object.assign(m.outputs[0]!, { labels: [{ name: "x" }, { name: "y" }], postprocess: undefined });
   });
+  t.match(problems.get("version"), /^Expected text of the form .*; found "one two"$/);
   t.match(problems.get("accepts.formats"), /an array of "dicom", "png", "jpeg", "tiff"; found null/);
   t.match(problems.get("accepts.modality"), /an array of strings; found "CT"/);
   t.match(problems.get("inputs[0].background"), /filled in\. Fills letterbox, padding/);

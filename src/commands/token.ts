@@ -29,7 +29,7 @@ export async function tokenIssue(config: Config, options: IssueCommand): Promise
   const key = signingKey(keys);
   if (key?.sign === undefined)
     throw new ConfigError(
-      `Expected a key that can sign in ${config.keys_dir}; found none. Run radserve init first.`,
+      `Expected a key that can sign in ${config.keys_dir}; found ${keys.length === 0 ? "none. Run radserve init first" : "only keys that check. Run radserve key new, or issue tokens where the private key is"}.`,
     );
   const { token, record } = issueToken(
     { ...key, sign: key.sign },

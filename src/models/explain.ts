@@ -115,6 +115,10 @@ function expectation(issue: Issue): string {
       const options = "options" in issue ? (issue.options as readonly unknown[]) : [];
       return `Expected one of ${options.map((v) => describe(v)).join(", ")}`;
     }
+    case "invalid_format":
+      return issue.message.startsWith("Invalid")
+        ? `Expected text of the form ${issue.pattern ?? issue.format}`
+        : issue.message;
     case "invalid_type":
       return `Expected ${article(issue.expected)}`;
     case "too_small":

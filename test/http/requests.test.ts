@@ -332,6 +332,16 @@ t.test("the open pages", async (t) => {
   t.strictSame(Object.keys(contract.paths["/bulk_inference/{id}"]!).sort(), ["delete", "get"]);
   t.hasStrict(contract.components.schemas["SingleRequest"], { additionalProperties: false });
   t.ok(contract.paths["/single_inference"]?.["post"]?.security);
+  t.strictSame(
+    contract.paths["/metrics"]?.["get"]?.security,
+    [{}, { token: [] }],
+    "from here without a token",
+  );
+  const bulkRequest = contract.components.schemas["BulkRequest"]! as { oneOf?: { required: string[] }[] };
+  t.strictSame(
+    bulkRequest.oneOf?.map(({ required }) => required),
+    [["items"], ["input_folder_path", "output_folder_path"]],
+  );
   for (const status of [
     "200",
     "400",
