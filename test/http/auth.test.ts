@@ -115,6 +115,14 @@ t.test("issue prints the token alone; revoke works within a second", async (t) =
   t.match((await radserve(place, "token", "list")).stdout, new RegExp(`${jti}\tbob\trevoked`));
 });
 
+t.test("a token that can reach nothing is told of", async (t) => {
+  const issue = (...args: string[]) => radserve(place, "token", "issue", "--subject", "x", ...args);
+  const odd = await issue("--input-root", "/srv/imagse", "--output-root", `${place.output}/new`);
+  t.match(odd, { status: 0, stdout: /^[\w-]+\.[\w-]+\.[\w-]+\n$/ });
+  t.match(odd.stderr, /^--input-root \/srv\/imagse has nothing in common with RADSERVE_INPUT_ROOTS/);
+  t.notMatch(odd.stderr, /--output-root/);
+});
+
 t.test("any jti can be revoked, also another issuer's", async (t) => {
   for (const jti of ["own/../x", "a.b.c", "urn:uuid:1 2", "é", ".", "x".repeat(256)]) {
     const token = sign({ sub: "a", exp: now + 60, jti });
