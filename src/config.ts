@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { outputKindSchema } from "./manifest.js";
 import { jsonFaultAt } from "./requests.js";
-import { nearestName, problemsOf } from "./validation.js";
+import { found, nearestName, problemsOf } from "./validation.js";
 import { errno } from "./errno.js";
 
 /** A setting that is missing or wrong. The command says so in one line and ends with status 2; nothing is retried. */
@@ -409,14 +409,20 @@ export function engineSettings({ providers, gpus, gpu_memory }: Settings): {
   };
 }
 
-/** What client commands need: the server's address and a token. */
+/** What client commands need: the server's address and a token. Throws ConfigError where either can be none. */
 export function clientSettings(
   config: Config,
   environment: Environment = process.env,
 ): { url: string; token?: string } {
-  const token = environment["RADSERVE_TOKEN"];
-  return {
-    url: (environment["RADSERVE_URL"] ?? `http://127.0.0.1:${config.port}`).replace(/\/+$/, ""),
-    ...(token === undefined || token === "" ? {} : { token }),
-  };
+  const token = (environment["RADSERVE_TOKEN"] ?? "").trim();
+  if (!/^[\x21-\x7e]*$/.test(token))
+    throw new ConfigError(
+      "RADSERVE_TOKEN: expected one token alone, without Bearer, as radserve token issue prints it; found more, or something else.",
+    );
+  const url = environment["RADSERVE_URL"] ?? `http://127.0.0.1:${config.port}`;
+  if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol))
+    throw new ConfigError(
+      `RADSERVE_URL: expected an address such as http://127.0.0.1:8500; found ${found(url)}.`,
+    );
+  return { url: url.replace(/\/+$/, ""), ...(token === "" ? {} : { token }) };
 }
