@@ -1,7 +1,17 @@
 /** Crashes, restarts and stops, with real processes and signals. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import {
+  closeSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import net from "node:net";
 import path from "node:path";
 import t from "tap";
@@ -198,6 +208,32 @@ t.test("one Ctrl-C that arrives twice is still an orderly stop", async () => {
   const server = await startServer();
   server.process.kill("SIGINT");
   t.equal(await server.stop(), 0);
+});
+
+t.test("a log that cannot be written ends nothing", async (t) => {
+  const place = makePlace();
+  t.teardown(() => place.remove());
+  const full = openSync("/dev/full", "w");
+  const main = path.join(root, "dist/src/main.js");
+  const child = spawn(process.execPath, [main, "serve"], {
+    env: place.environment,
+    stdio: ["ignore", full, "pipe"],
+  });
+  closeSync(full);
+  const ended = once(child, "exit");
+  let text = "";
+  const url = await new Promise<string>((resolve) => {
+    child.stderr!.setEncoding("utf8").on("data", (part: string) => {
+      const found = /serves on (http:\S+)/.exec((text += part));
+      if (found?.[1] !== undefined) resolve(found[1]);
+    });
+  });
+  for (let n = 0; n < 3; n += 1) {
+    const response = await fetch(`${url}/health/live`, { signal: AbortSignal.timeout(20_000) }).catch(String);
+    t.match(response, { status: 200 });
+  }
+  child.kill("SIGTERM");
+  t.equal((await ended)[0], 0);
 });
 
 t.test("npm start hands SIGTERM on, and ends when the server has", async (t) => {
