@@ -382,6 +382,18 @@ export function manifestCrossChecks(m: Fields, issue: Report): void {
   if (m.stage === "final" && m.canary === undefined) issue(["canary"], "Required in stage final");
   if (m.stage === "draft" && m.results.outputs.some((k) => k !== "json" && k !== "png"))
     issue(["results", "outputs"], "A draft writes json and png only");
+  // Last, since it looks into objects that may be missing beside other mistakes.
+  m.outputs.forEach((output, o) =>
+    checkThresholds(output, (path, message) => issue(["outputs", o, ...path], message)),
+  );
+}
+
+function checkThresholds(output: Fields["outputs"][number], issue: Report): void {
+  labelsOf(output).forEach(({ threshold }, i) => {
+    const mistake = threshold === undefined ? undefined : thresholdMistake(output, threshold);
+    if (mistake !== undefined)
+      issue([...("labels" in output ? ["labels", i] : ["label"]), "threshold"], mistake);
+  });
 }
 
 function checkOutput(output: Fields["outputs"][number], final: boolean, issue: Report): void {
@@ -406,10 +418,6 @@ function checkOutput(output: Fields["outputs"][number], final: boolean, issue: R
         [...at, "threshold"],
         "Expected a number, the score from which on it is present: nothing is guessed",
       );
-    if (l.threshold !== undefined) {
-      const mistake = thresholdMistake(output, l.threshold);
-      if (mistake !== undefined) issue([...at, "threshold"], mistake);
-    }
   });
   if (output.kind === "segmentation")
     output.postprocess.forEach((s, i) =>

@@ -204,7 +204,7 @@ t.test("after the grace time the rest fails with shutting_down", { skip: without
   t.equal(await stopped, 0);
 });
 
-t.test("one Ctrl-C that arrives twice is still an orderly stop", async () => {
+t.test("one Ctrl-C that arrives twice is still an orderly stop", async (t) => {
   const server = await startServer();
   server.process.kill("SIGINT");
   t.equal(await server.stop(), 0);
