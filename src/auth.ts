@@ -6,6 +6,7 @@ import { randomBytes } from "node:crypto";
 import jwt from "jsonwebtoken";
 import { z } from "zod";
 import { RadserveError, type ErrorDetails } from "./errors.js";
+import { keepable } from "./validation.js";
 import type { Algorithm, Key, Keyring, TokenRecord } from "./keys.js";
 
 export interface Caller {
@@ -35,7 +36,12 @@ const headerSchema = z.object({
 
 const folders = z.array(z.string().regex(/^\/[^\0]*$/)).optional();
 const claimsSchema = z.object({
-  sub: z.string().min(1).max(256),
+  // The subject owns jobs: what the database would change on the way could become another's name.
+  sub: z
+    .string()
+    .min(1)
+    .max(256)
+    .refine((name) => keepable(name) === name),
   exp: z.number(),
   jti: z.string().min(1).max(LONGEST_JTI).optional(),
   admin: z.boolean().optional(),

@@ -8,7 +8,8 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { outputKindSchema } from "./manifest.js";
-import { nearestName, problemsOf } from "./validation.js";
+import { jsonFaultAt } from "./requests.js";
+import { found, nearestName, problemsOf } from "./validation.js";
 import { errno } from "./errno.js";
 
 /** A setting that is missing or wrong. The command says so in one line and ends with status 2; nothing is retried. */
@@ -252,6 +253,9 @@ export function settingsTable(): SettingRow[] {
   return [...rows, ...rest];
 }
 
+/** Of what is secret only what was expected is said. */
+const withoutFound = (message: string) => message.replace(/; found .*/s, "");
+
 type Environment = Readonly<Record<string, string | undefined>>;
 
 export interface LoadOptions {
@@ -274,8 +278,21 @@ function readIfThere(file: string): string | undefined {
   try {
     return readFileSync(file, "utf8");
   } catch (error) {
-    if (errno(error) === "ENOENT") return undefined;
+    // ENOTDIR: the state directory is a file, which is said where it is made.
+    if (errno(error) === "ENOENT" || errno(error) === "ENOTDIR") return undefined;
     throw new ConfigError(`${file}: cannot be read (${error instanceof Error ? error.message : "unknown"}).`);
+  }
+}
+
+/** Editors of Windows begin UTF-8 with a byte order mark. */
+function jsonOfFile(file: string, given: string): unknown {
+  const text = given.replace(/^\ufeff/, "");
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    // The parser's own message quotes the text, which may be the password of database_url.
+    const { line, column } = jsonFaultAt(text);
+    throw new ConfigError(`${file}: expected JSON; found a fault at line ${line}, column ${column}.`);
   }
 }
 
@@ -291,14 +308,8 @@ function readFile(options: LoadOptions, environment: Environment): { file?: stri
   for (const file of places) {
     const text = readIfThere(file);
     if (text === undefined) continue;
-    try {
-      const values: unknown = JSON.parse(text);
-      if (typeof values === "object" && values !== null && !Array.isArray(values)) return { file, values };
-    } catch (error) {
-      throw new ConfigError(
-        `${file}: expected JSON; ${error instanceof Error ? error.message : "cannot be parsed"}.`,
-      );
-    }
+    const values = jsonOfFile(file, text);
+    if (typeof values === "object" && values !== null && !Array.isArray(values)) return { file, values };
     throw new ConfigError(`${file}: expected one JSON object.`);
   }
   if (named !== undefined)
@@ -353,8 +364,10 @@ export function loadConfig(options: LoadOptions = {}): Config {
   if (!parsed.success) {
     const lines = problemsOf(schema, merged, parsed.error).map(({ field, message }) => {
       const key = field.split(/[.[]/)[0] ?? field;
-      const where = key in overrides ? variableOf(key) : `${file ?? "configuration"}: ${field}`;
-      return `${where}: ${message}.`;
+      // Within a list of names the name itself is quoted; within objects the place helps.
+      const place = field.includes(".") ? field.slice(key.length) : "";
+      const where = key in overrides ? variableOf(key) + place : `${file ?? "configuration"}: ${field}`;
+      return `${where}: ${key === "database_url" ? withoutFound(message) : message}.`;
     });
     throw new ConfigError(lines.join("\n"));
   }
@@ -396,14 +409,20 @@ export function engineSettings({ providers, gpus, gpu_memory }: Settings): {
   };
 }
 
-/** What client commands need: the server's address and a token. */
+/** What client commands need: the server's address and a token. Throws ConfigError where either can be none. */
 export function clientSettings(
   config: Config,
   environment: Environment = process.env,
 ): { url: string; token?: string } {
-  const token = environment["RADSERVE_TOKEN"];
-  return {
-    url: (environment["RADSERVE_URL"] ?? `http://127.0.0.1:${config.port}`).replace(/\/+$/, ""),
-    ...(token === undefined || token === "" ? {} : { token }),
-  };
+  const token = (environment["RADSERVE_TOKEN"] ?? "").trim();
+  if (!/^[\x21-\x7e]*$/.test(token))
+    throw new ConfigError(
+      "RADSERVE_TOKEN: expected one token alone, without Bearer, as radserve token issue prints it; found more, or something else.",
+    );
+  const url = environment["RADSERVE_URL"] ?? `http://127.0.0.1:${config.port}`;
+  if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol))
+    throw new ConfigError(
+      `RADSERVE_URL: expected an address such as http://127.0.0.1:8500; found ${found(url)}.`,
+    );
+  return { url: url.replace(/\/+$/, ""), ...(token === "" ? {} : { token }) };
 }

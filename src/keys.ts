@@ -24,16 +24,24 @@ export type Algorithm = (typeof ALGORITHMS)[number];
 
 const common = {
   kid: z.string().regex(/^[A-Za-z0-9_-]{1,64}$/, "Expected 1 to 64 of A-Z, a-z, 0-9, _ and -"),
-  created: z.iso.datetime(),
+  created: z.iso.datetime("Expected a time in UTC, for example 2026-11-21T10:00:00.000Z"),
 };
 const pair = { public_key: z.string().min(1), private_key: z.string().min(1).optional() };
 
 /** PEM for the asymmetric ones; the private key is needed only where tokens are issued. */
-const keyFileSchema = z.discriminatedUnion("algorithm", [
-  z.strictObject({ ...common, algorithm: z.literal("HS256"), secret: z.base64url() }),
-  z.strictObject({ ...common, algorithm: z.literal("RS256"), ...pair }),
-  z.strictObject({ ...common, algorithm: z.literal("ES256"), ...pair }),
-]);
+const keyFileSchema = z.discriminatedUnion(
+  "algorithm",
+  [
+    z.strictObject({
+      ...common,
+      algorithm: z.literal("HS256"),
+      secret: z.base64url("Expected base64url: A-Z, a-z, 0-9, - and _, without = and line ends"),
+    }),
+    z.strictObject({ ...common, algorithm: z.literal("RS256"), ...pair }),
+    z.strictObject({ ...common, algorithm: z.literal("ES256"), ...pair }),
+  ],
+  "Expected HS256, RS256 or ES256",
+);
 type KeyFile = z.infer<typeof keyFileSchema>;
 
 export interface Key {
@@ -74,16 +82,35 @@ function checkAsymmetric(algorithm: "RS256" | "ES256", key: KeyObject): void {
     );
 }
 
+/** OpenSSL's own message names neither the field nor what it wants. */
+function pemKey(field: string, text: string, read: (text: string) => KeyObject): KeyObject {
+  try {
+    return read(text);
+  } catch {
+    throw new ConfigError(`${field}: expected a key in PEM, without a passphrase; it cannot be read.`);
+  }
+}
+
+/** node would derive the public key from a private one, whose file anybody may read. */
+function publicKey(text: string): KeyObject {
+  if (text.includes("PRIVATE KEY-----"))
+    throw new ConfigError(
+      "public_key: expected a public key (-----BEGIN PUBLIC KEY-----); found a private one. Take it out, " +
+        "and if others could read the file, make a new pair.",
+    );
+  return pemKey("public_key", text, createPublicKey);
+}
+
 function keyOf(file: KeyFile): Key {
   const { kid, algorithm, created } = file;
   if (file.algorithm === "HS256") {
     const secret = hmacKey(file.secret);
     return { kid, algorithm, created, verify: secret, sign: secret };
   }
-  const verify = createPublicKey(file.public_key);
+  const verify = publicKey(file.public_key);
   checkAsymmetric(file.algorithm, verify);
   if (file.private_key === undefined) return { kid, algorithm, created, verify, sign: undefined };
-  const sign = createPrivateKey(file.private_key);
+  const sign = pemKey("private_key", file.private_key, createPrivateKey);
   if (!createPublicKey(sign).equals(verify))
     throw new ConfigError("private_key: expected the pair of public_key; found another key.");
   return { kid, algorithm, created, verify, sign };

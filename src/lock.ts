@@ -4,6 +4,8 @@
  */
 import { randomBytes } from "node:crypto";
 import {
+  accessSync,
+  constants,
   linkSync,
   mkdirSync,
   readFileSync,
@@ -76,9 +78,25 @@ export interface StateLock {
   release(): void;
 }
 
-/** Takes the directory, creating it where it is missing. Throws ConfigError naming the process that holds it. */
+/** Makes the directory where it is missing. Throws ConfigError where this user cannot make it or write to it. */
+export function makeStateDirectory(directory: string): void {
+  try {
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
+    accessSync(directory, constants.R_OK | constants.W_OK | constants.X_OK);
+  } catch (error) {
+    throw new ConfigError(
+      `RADSERVE_STATE_DIR: expected a folder at ${directory} that this user may make and write to; found otherwise ` +
+        `(${errno(error) || "unknown"}). Name another, or give this user the right to it.`,
+    );
+  }
+}
+
+/**
+ * Takes the directory, creating it where it is missing. Throws ConfigError where it cannot be written to, or naming the
+ * process that holds it.
+ */
 export function lockState(directory: string): StateLock {
-  mkdirSync(directory, { recursive: true, mode: 0o700 });
+  makeStateDirectory(directory);
   const file = path.join(directory, "lock");
   const mine = path.join(directory, `.lock.${randomBytes(6).toString("hex")}`);
   writeFileSync(mine, JSON.stringify(self()), { mode: 0o600 });

@@ -42,9 +42,39 @@ export function withoutNames(message: string): string {
 /** What a pipe takes in one piece (PIPE_BUF): two processes share the output, and their lines must not mix. */
 const LARGEST_WRITE = 4096;
 
-/** A logger on standard output; a reader that is slow does not hold up the thread that logs. */
+/** Most that waits for a slow reader or for room on the disk; lines beyond it are lost. */
+const MOST_WAITING = 4 * 1024 * 1024;
+
+/**
+ * A logger on standard output. A reader that is slow does not hold up the thread that logs, and a log that cannot be
+ * written (its disk is full) does not end the service: what waits is written once there is room.
+ */
 export function createLog(level: string): Logger {
-  const output = pino.destination({ fd: 1, sync: false, maxWrite: LARGEST_WRITE });
+  return loggerOn(outputThatMayFail(), level);
+}
+
+/** One line of a process that ends at once. */
+export function logLast(fields: object, message: string): void {
+  const output = pino.destination({ fd: 1, sync: true });
+  output.on("error", () => undefined);
+  loggerOn(output, "fatal").fatal(fields, message);
+}
+
+type Output = ReturnType<typeof pino.destination>;
+
+function outputThatMayFail(): Output {
+  const output = pino.destination({ fd: 1, sync: false, maxWrite: LARGEST_WRITE, maxLength: MOST_WAITING });
+  let failing = false;
+  output.on("error", () => (failing = true)).on("write", () => (failing = false));
+  // At the end of the process pino calls this, which tries again for ever.
+  const flushSync = output.flushSync.bind(output);
+  output.flushSync = () => {
+    if (!failing) flushSync();
+  };
+  return output;
+}
+
+function loggerOn(output: Output, level: string): Logger {
   const options: LoggerOptions = {
     level,
     base: { pid: process.pid },

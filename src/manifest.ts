@@ -382,6 +382,18 @@ export function manifestCrossChecks(m: Fields, issue: Report): void {
   if (m.stage === "final" && m.canary === undefined) issue(["canary"], "Required in stage final");
   if (m.stage === "draft" && m.results.outputs.some((k) => k !== "json" && k !== "png"))
     issue(["results", "outputs"], "A draft writes json and png only");
+  // Last, since it looks into objects that may be missing beside other mistakes.
+  m.outputs.forEach((output, o) =>
+    checkThresholds(output, (path, message) => issue(["outputs", o, ...path], message)),
+  );
+}
+
+function checkThresholds(output: Fields["outputs"][number], issue: Report): void {
+  labelsOf(output).forEach(({ threshold }, i) => {
+    const mistake = threshold === undefined ? undefined : thresholdMistake(output, threshold);
+    if (mistake !== undefined)
+      issue([...("labels" in output ? ["labels", i] : ["label"]), "threshold"], mistake);
+  });
 }
 
 function checkOutput(output: Fields["outputs"][number], final: boolean, issue: Report): void {
@@ -396,11 +408,16 @@ function checkOutput(output: Fields["outputs"][number], final: boolean, issue: R
   found.forEach((l, i) => {
     const at = several ? ["labels", i] : ["label"];
     if (names.has(l.label)) issue([...at, "label"], `The label "${l.label}" is there twice`);
-    names.add(l.label);
+    // Beside other mistakes a label may have no name.
+    if (l.label) names.add(l.label);
     if (final && l.code === undefined) issue([...at, "code"], "Required in stage final");
     if (final && output.kind === "segmentation" && l.category === undefined)
       issue([...at, "category"], "Required in stage final");
-    if (scored && l.threshold === undefined) issue([...at, "threshold"], "Required: nothing is guessed");
+    if (scored && l.threshold === undefined)
+      issue(
+        [...at, "threshold"],
+        "Expected a number, the score from which on it is present: nothing is guessed",
+      );
   });
   if (output.kind === "segmentation")
     output.postprocess.forEach((s, i) =>
@@ -415,6 +432,28 @@ function checkOutput(output: Fields["outputs"][number], final: boolean, issue: R
     output.values.forEach((v, i) => {
       if (v.code === undefined) issue(["values", i, "code"], "Required in stage final");
     });
+}
+
+const isSquashed = (activation: string) => activation === "sigmoid" || activation === "softmax";
+
+/** Whether an output's scores are all 0 to 1. */
+function hasUnitScores(output: Fields["outputs"][number]): boolean {
+  switch (output.kind) {
+    case "classification":
+      return isSquashed(output.activation) || output.calibration.kind !== "none";
+    case "detection":
+      return isSquashed(output.scores.activation);
+    case "segmentation":
+      return mayOverlap(output.activation);
+    default:
+      return output.kind === "probability_map";
+  }
+}
+
+/** What is wrong with a threshold that would decide for every image alike; undefined where nothing is. */
+export function thresholdMistake(output: Fields["outputs"][number], threshold: number): string | undefined {
+  if (!hasUnitScores(output) || (threshold >= 0 && threshold <= 1)) return undefined;
+  return `Expected 0 to 1, where the scores of this output lie; found ${threshold}, with which it would ${threshold > 1 ? "never" : "always"} be present`;
 }
 
 /** Steps after the threshold change the mask and not the probabilities: the two would tell different things. */
@@ -444,11 +483,11 @@ function checkInput(input: Fields["inputs"][number], dimensions: string, issue: 
   const channels = input.channels === "grayscale" ? 1 : 3;
   if (input.normalisation.kind === "mean_std")
     for (const key of ["mean", "std"] as const) {
-      const count = input.normalisation[key].length;
-      if (count !== 1 && count !== channels)
+      const given: unknown = input.normalisation[key];
+      if (Array.isArray(given) && given.length !== 1 && given.length !== channels)
         issue(
           ["normalisation", key],
-          `Expected 1 or ${channels} numbers for ${input.channels}, found ${count}`,
+          `Expected ${channels === 1 ? "1 number" : `1 or ${channels} numbers`} for ${input.channels}, found ${given.length}`,
         );
     }
   if (input.normalisation.kind === "percentile" && input.normalisation.low >= input.normalisation.high)

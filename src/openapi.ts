@@ -84,7 +84,8 @@ function operation(route: DescribedRoute): Record<string, unknown> {
   const names = [...route.path.matchAll(/:(\w+)/g)].map((match) => match[1]);
   return {
     summary: route.summary,
-    ...(route.auth === "open" ? {} : { security: [{ token: [] }] }),
+    // From this machine the local pages need none.
+    ...(route.auth === "open" ? {} : { security: [...(route.auth === "local" ? [{}] : []), { token: [] }] }),
     ...(names.length === 0 && route.query === undefined
       ? {}
       : { parameters: [...names.map(pathParameter), ...queryParameters(route.query)] }),

@@ -13,6 +13,7 @@ import { access, freeBytes, lstat, mkdir, openDescriptor, stat, statfs } from ".
 import { errno } from "./errno.js";
 import { RadserveError } from "./errors.js";
 import { translateIn, type PathMapping } from "./path-map.js";
+import { isStagingName } from "./results/names.js";
 import { isInside, leadsInside, type Root } from "./roots.js";
 import { isMarked, shareMissing } from "./share.js";
 
@@ -44,6 +45,9 @@ const O_PATH = 0o10000000;
 const { O_RDONLY, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY } = constants;
 const LONGEST_PATH = 4095;
 
+/** `\\server\share`, `D:\x`, `D:/x` */
+const WINDOWS_PATH = /^(?:\\\\|[A-Za-z]:[\\/])/;
+
 const MISSING = new Set(["ENOENT", "ENOTDIR", "ELOOP"]);
 const FORBIDDEN = new Set(["EACCES", "EPERM"]);
 
@@ -71,11 +75,24 @@ function noPermission(side: Side, what: string): RadserveError {
   );
 }
 
+function reserved(): RadserveError {
+  return new RadserveError(
+    "bad_request",
+    "Expected an output path without folders called .NAME.radserve: Radserve works in these and removes them. Use another name.",
+    { side: "output", reason: "reserved" },
+  );
+}
+
 /** The path without trailing slashes. Throws bad_request where it is not absolute, too long, or holds a NUL byte. */
 function checkedForm(given: string, side: Side): string {
   const refuse = (expected: string, found: string) =>
     new RadserveError("bad_request", `Expected ${side} path to be ${expected}; found ${found}.`, { side });
   if (given.includes("\0")) throw refuse("text without NUL bytes", "a NUL byte");
+  if (WINDOWS_PATH.test(given))
+    throw refuse(
+      "one of the server's own, or one that RADSERVE_PATH_MAP translates",
+      "a Windows path that it does not",
+    );
   if (!given.startsWith("/")) throw refuse("absolute, beginning with /", "a relative one");
   const bytes = Buffer.byteLength(given);
   if (bytes > LONGEST_PATH) throw refuse(`at most ${LONGEST_PATH} bytes long`, `${bytes} bytes`);
@@ -271,6 +288,7 @@ export async function openOutputFolder(
   }
   try {
     if (!leadsInside(held.realPath, missing, roots)) throw notAllowed("output", roots);
+    if ([...held.realPath.split("/"), ...missing].some(isStagingName)) throw reserved();
     await checkMarks(held.realPath, roots);
     await checkUsable(descriptorPath(held.fd), options.minimumFreeBytes);
     if (options.create !== false) await createBelow(held, missing, roots);

@@ -35,6 +35,7 @@ const choice = {
     .min(1)
     .max(100)
     .superRefine(unique)
+    .meta({ uniqueItems: true })
     .optional()
     .describe("Names of the models to run; without it, every active model that accepts the image"),
   outputs: z
@@ -42,6 +43,7 @@ const choice = {
     .min(1)
     .max(5)
     .superRefine(unique)
+    .meta({ uniqueItems: true })
     .optional()
     .describe("What to write; json always is. Without it, what each model's manifest says"),
 };
@@ -87,6 +89,13 @@ export const bulkRequestSchema = z
         folders ? "Expected a string" : "Expected input_folder_path and output_folder_path, or items",
       );
     else if (body.output_folder_path === undefined) missing("output_folder_path", "Expected a string");
+  })
+  // The same for the published schema, which has no words for the checks above.
+  .meta({
+    oneOf: [
+      { required: ["items"], properties: { input_folder_path: false, output_folder_path: false } },
+      { required: ["input_folder_path", "output_folder_path"], properties: { items: false } },
+    ],
   });
 export type BulkRequest = z.infer<typeof bulkRequestSchema>;
 
@@ -104,8 +113,8 @@ export function parseBody<T>(schema: z.ZodType<T>, body: unknown): T {
   });
 }
 
-/** What is wrong with a body that is no JSON object, or holds a field that the parser does not let in. */
-export function jsonFault(text: string): RadserveError {
+/** What is wrong with a body that is no JSON object, or holds a field that is not let in. */
+function jsonFault(text: string): RadserveError {
   let value: unknown;
   try {
     value = JSON.parse(text);
@@ -122,9 +131,18 @@ export function jsonFault(text: string): RadserveError {
 const PROTOTYPE =
   /"(?:_|\\u005f){2}(?:p|\\u0070)(?:r|\\u0072)(?:o|\\u006f)(?:t|\\u0074)(?:o|\\u006f)(?:_|\\u005f){2}"\s*:/i;
 
-/** A body as the page's parser would give it. Throws bad_request with the place of the fault. */
+/**
+ * The value of a body. Throws bad_request with the place of the fault, also where the bytes were no UTF-8: their decoder
+ * left U+FFFD for each, and the names of two folders could become one.
+ */
 export function parseJsonBody(text: string): unknown {
   if (text.trim() === "") return {};
+  if (text.includes("\ufffd"))
+    throw new RadserveError(
+      "bad_request",
+      "Expected a body in UTF-8; found bytes that are none, or U+FFFD, which stands for such bytes. " +
+        "Send UTF-8, and a U+FFFD that is meant as \\ufffd.",
+    );
   if (PROTOTYPE.test(text)) throw jsonFault(text);
   let value: unknown;
   try {

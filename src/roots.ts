@@ -100,7 +100,8 @@ export async function resolveRoots(roots: readonly string[], setting: string): P
       const found = await stat(root).catch((error: unknown) => errno(error));
       if (typeof found === "string")
         throw new Error(
-          `${setting}: expected a folder at ${root}; it cannot be opened (${found}). Create it or mount it.`,
+          `${setting}: expected a folder at ${root}; it cannot be opened (${found}). Create it or mount it.` +
+            (root.includes(",/") ? " In the environment several are separated by a colon." : ""),
         );
       if (!found.isDirectory()) throw new Error(`${setting}: expected a folder at ${root}; found a file.`);
       return realpath(root);

@@ -12,7 +12,7 @@ import { createEngine, type Engine, type EngineOptions } from "./engine.js";
 import { RadserveError } from "./errors.js";
 import type { ServedModels } from "./handlers.js";
 import { WatchedKeys } from "./keys.js";
-import { createLog, faultForLog, type Logger } from "./log.js";
+import { createLog, faultForLog, logLast, type Logger } from "./log.js";
 import type { FromServing, ToServing } from "./messages.js";
 import { Metrics } from "./metrics.js";
 import { loadModels, type ModelSet } from "./models.js";
@@ -269,7 +269,7 @@ export function serveUnderSupervisor(): void {
   let serving: ServingProcess | undefined;
   // Node would print the message, and messages of the system quote file names.
   process.on("uncaughtException", (error) => {
-    createLog("fatal").fatal({ fault: faultForLog(error) }, "uncaught: the serving process ends");
+    logLast({ fault: faultForLog(error) }, "uncaught: the serving process ends");
     process.exit(1);
   });
   const stop = () => {

@@ -4,7 +4,8 @@
  */
 import { randomUUID } from "node:crypto";
 import http, { STATUS_CODES, type IncomingMessage } from "node:http";
-import { BlockList, isIP, type Socket } from "node:net";
+import { BlockList, isIP } from "node:net";
+import type { Duplex } from "node:stream";
 import Router from "@koa/router";
 import Koa from "koa";
 import bodyParser from "koa-bodyparser";
@@ -29,7 +30,7 @@ import type { Keyring } from "./keys.js";
 import { RateLimit } from "./limits.js";
 import { faultForLog, type Logger } from "./log.js";
 import { openApi, type DescribedRoute } from "./openapi.js";
-import { jsonFault } from "./requests.js";
+import { parseJsonBody } from "./requests.js";
 
 interface Route extends DescribedRoute {
   handler: Handler;
@@ -205,6 +206,10 @@ export function createServer(options: ServerOptions): http.Server {
   app.on("error", (error: unknown) => options.log.error({ fault: faultForLog(error) }, "response failed"));
   app.use(identify(options));
   app.use(answerErrors(options));
+  app.use((ctx, next) => {
+    checkHost(ctx);
+    return next();
+  });
   const router = new Router<State>();
   const access = accessTo(options);
   const body = jsonBody(options);
@@ -228,11 +233,31 @@ export function createServer(options: ServerOptions): http.Server {
       requestTimeout: 60_000,
       keepAliveTimeout: 65_000,
       connectionsCheckingInterval: 1_000,
+      // Node's own answer would have no body; checkHost gives it one.
+      requireHostHeader: false,
     },
     (request, response) => void handle(request, response),
   );
-  server.on("clientError", refuseConnection);
+  // An expectation that is not known may be passed over (RFC 9110, 10.1.1); Node's own answer would have no body.
+  server.on("checkExpectation", (request, response) => server.emit("request", request, response));
+  server.on("connect", (_request: IncomingMessage, socket: Duplex) =>
+    endWith(
+      options.log,
+      socket,
+      405,
+      "Expected a request for a page of this server; found CONNECT.",
+      "Allow: GET, POST, DELETE\r\n",
+    ),
+  );
+  server.on("clientError", refuseConnection(options.log));
   return server;
+}
+
+/** Throws bad_request where HTTP/1.1 asks for one Host header and there is none or several (RFC 9112, 3.2). */
+function checkHost({ req }: Context): void {
+  const hosts = req.headersDistinct.host?.length ?? 0;
+  if (hosts === 1 || (hosts === 0 && req.httpVersion === "1.0")) return;
+  throw new RadserveError("bad_request", `Expected one Host header; found ${hosts === 0 ? "none" : hosts}.`);
 }
 
 function workerOnly(): RadserveError {
@@ -365,29 +390,25 @@ function accessTo({ config, keyring }: ServerOptions): (ctx: Context, route: Rou
   const local = allowList(config.metrics_allow);
   return (ctx, route) => {
     if (route.auth === "open" || (route.auth === "local" && isLocal(ctx, local))) return;
-    ctx.state.caller = authenticate(ctx.req.headers.authorization, keyring, config);
+    // Node's headers.authorization is the first of several; joined, as RFC 9110, 5.3 reads them, they are no token.
+    ctx.state.caller = authenticate(ctx.req.headersDistinct.authorization?.join(","), keyring, config);
     rate.take(ctx.state.caller.subject);
   };
 }
 
 const SINGLE_BODY_LIMIT = 64 * 1024;
 
-/** Reads a JSON body. Throws bad_request with the place of the fault, or body_too_large. */
+/** Reads a JSON body; that of a bulk request as text. Throws bad_request with the place of the fault, or body_too_large. */
 function jsonBody({ config }: ServerOptions): (ctx: Context, route: Route) => Promise<void> {
-  const singleLimit = Math.min(SINGLE_BODY_LIMIT, config.body_limit);
-  const single = bodyParser({
-    enableTypes: ["json"],
-    jsonLimit: String(singleLimit),
-    detectJSON: () => true,
-    onerror: (error) => refuseBody(error, singleLimit),
-  });
-  // Megabytes of JSON are parsed in the bulk thread.
-  const text = bodyParser({
-    enableTypes: ["text"],
-    textLimit: String(config.body_limit),
-    extendTypes: { text: ["json", "+json"] },
-    onerror: (error) => refuseBody(error, config.body_limit),
-  });
+  const reader = (limit: number) =>
+    bodyParser({
+      enableTypes: ["text"],
+      textLimit: String(limit),
+      extendTypes: { text: ["json", "+json"] },
+      onerror: (error) => refuseBody(error, limit),
+    });
+  const single = reader(Math.min(SINGLE_BODY_LIMIT, config.body_limit));
+  const bulkText = reader(config.body_limit);
   return async (ctx, route) => {
     const type = ctx.get("Content-Type");
     if (ctx.request.is("json", "+json") === false)
@@ -395,23 +416,31 @@ function jsonBody({ config }: ServerOptions): (ctx: Context, route: Route) => Pr
         "bad_request",
         `Expected a JSON body with Content-Type application/json; found ${/^[\w.+/-]{1,64}/.exec(type)?.[0] ?? "none"}.`,
       );
-    await (route.body === "BulkRequest" ? text : single)(ctx, () => Promise.resolve());
+    const isBulk = route.body === "BulkRequest";
+    await (isBulk ? bulkText : single)(ctx, () => Promise.resolve());
+    // Megabytes of JSON are parsed in the bulk thread.
+    if (!isBulk && typeof ctx.request.body === "string") ctx.request.body = parseJsonBody(ctx.request.body);
   };
 }
 
 function refuseBody(error: Error, limit: number): never {
-  const { status, type, body } = error as Error & { status?: number; type?: string; body?: unknown };
+  const { status, type, code } = error as Error & { status?: number; type?: string; code?: unknown };
   if (status === 413)
     throw new RadserveError(
       "body_too_large",
       `Expected a body of at most ${limit} bytes; found a larger one.`,
       { limit },
     );
-  if (typeof body === "string") throw jsonFault(body);
   if (status === 415)
     throw new RadserveError(
       "bad_request",
-      "Expected Content-Encoding gzip, deflate or identity; found another.",
+      "Expected Content-Encoding gzip, deflate, br or identity; found another.",
+    );
+  // zlib's codes: Z_DATA_ERROR, Z_BUF_ERROR, ERR__ERROR_FORMAT_... of Brotli
+  if (typeof code === "string" && /^(?:Z_|ERR__ERROR_)/.test(code))
+    throw new RadserveError(
+      "bad_request",
+      "Expected a whole body that is packed as Content-Encoding says; it could not be unpacked.",
     );
   throw new RadserveError(
     "bad_request",
@@ -421,21 +450,34 @@ function refuseBody(error: Error, limit: number): never {
 
 /** What is no HTTP at all, or too slow, is answered in the same shape, and the connection ends. */
 function refuseConnection(
-  error: Error & { code?: string },
-  socket: Socket | { destroy(): unknown; writable: boolean },
-): void {
-  if (!socket.writable || !("end" in socket) || error.code === "ECONNRESET") {
-    socket.destroy();
-    return;
-  }
-  const [status, message] = {
-    HPE_HEADER_OVERFLOW: [431, "Expected headers of at most 16 KiB; found more."] as const,
-    ERR_HTTP_REQUEST_TIMEOUT: [408, "Expected the whole request sooner; it came too slowly."] as const,
-  }[error.code ?? ""] ?? [400, "Expected an HTTP request; found something else."];
+  log: Logger,
+): (error: Error & { code?: string; reason?: string }, socket: Duplex) => void {
+  return (error, socket) => {
+    if (!socket.writable || error.code === "ECONNRESET") {
+      socket.destroy();
+      return;
+    }
+    const [status, message] = {
+      HPE_HEADER_OVERFLOW: [431, "Expected headers of at most 16 KiB; found more."] as const,
+      ERR_HTTP_REQUEST_TIMEOUT: [408, "Expected the whole request sooner; it came too slowly."] as const,
+    }[error.code ?? ""] ?? [400, `Expected an HTTP request; found something else${whatOfHttp(error)}.`];
+    endWith(log, socket, status, message);
+  };
+}
+
+/** The parser's own words: sentences of llhttp's source, which quote nothing of what came. */
+function whatOfHttp({ code = "", reason = "" }: { code?: string; reason?: string }): string {
+  return code.startsWith("HPE_") && reason !== "" ? ` (${reason})` : "";
+}
+
+/** Writes an answer to a connection that has no request, and ends it. `headers`: whole lines. */
+function endWith(log: Logger, socket: Duplex, status: number, message: string, headers = ""): void {
   const requestId = randomUUID();
-  const body = JSON.stringify(errorBody({ error: "bad_request", message }, requestId));
+  const error = status === 405 ? "method_not_allowed" : "bad_request";
+  const body = JSON.stringify(errorBody({ error, message }, requestId));
+  log.info({ request_id: requestId, status }, "connection refused");
   socket.end(
-    `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ""}\r\nX-Request-Id: ${requestId}\r\nContent-Type: application/json; charset=utf-8\r\n` +
-      `Content-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
+    `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ""}\r\nX-Request-Id: ${requestId}\r\n${headers}` +
+      `Content-Type: application/json; charset=utf-8\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
   );
 }

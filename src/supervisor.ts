@@ -28,6 +28,9 @@ export const SERVING_FLAGS = ["--heap-growing-percent=200"];
 /** Beyond the grace time, how long an orderly stop may take before it is enforced. */
 const STOP_MARGIN_MS = 10_000;
 
+/** Ctrl-C under npm arrives twice, from the terminal and from npm: what comes so soon is the same. */
+const SAME_SIGNAL_MS = 500;
+
 class Supervisor {
   #child: ChildProcess | undefined;
   #open = false;
@@ -36,6 +39,7 @@ class Supervisor {
   #crashes = 0;
   #crashedLast = false;
   #stopping = false;
+  #stoppingSince = 0;
   #lastId = 0;
   /** Connections that no serving process has confirmed, in the order of arrival. */
   readonly #waiting = new Map<number, net.Socket>();
@@ -89,10 +93,11 @@ class Supervisor {
   /** The first call finishes what was admitted; the second ends at once. */
   stop(): void {
     if (this.#stopping) {
-      this.#child?.kill("SIGKILL");
+      if (Date.now() - this.#stoppingSince >= SAME_SIGNAL_MS) this.#child?.kill("SIGKILL");
       return;
     }
     this.#stopping = true;
+    this.#stoppingSince = Date.now();
     if (this.#child === undefined) {
       this.#finish(0);
       return;

@@ -55,12 +55,21 @@ const ARTICLE: Record<string, string> = {
   record: "an object",
 };
 
+const UNITS: Record<string, [string, string]> = {
+  string: [" character", " characters"],
+  array: [" entry", " entries"],
+};
+
+/** " entries", " character": what a limit of a list or a text counts; empty for numbers. */
+export function unitOf(origin: string, count: number | bigint): string {
+  return UNITS[origin]?.[Number(count) === 1 ? 0 : 1] ?? "";
+}
+
 function limit(issue: z.core.$ZodIssueTooBig | z.core.$ZodIssueTooSmall): string {
   const big = issue.code === "too_big";
   const bound = Number(big ? issue.maximum : issue.minimum);
   const word = big ? "at most" : "at least";
-  const end = issue.origin === "string" ? " characters" : issue.origin === "array" ? " entries" : "";
-  return `${word} ${bound}${end}`;
+  return `${word} ${bound}${unitOf(issue.origin, bound)}`;
 }
 
 function expected(issue: z.core.$ZodIssue): string {

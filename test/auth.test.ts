@@ -112,6 +112,8 @@ t.test("everything else is invalid", (t) => {
     "no exp": sign({ sub: "anna" }, secret, "HS256", "h1"),
     "exp as text": hmac({ alg: "HS256", kid: "h1" }, { ...claims, exp: String(now + 60) }, secret.export()),
     "no sub": sign({ exp: now + 60 }, secret, "HS256", "h1"),
+    "sub with NUL": sign({ ...claims, sub: "a\0b" }, secret, "HS256", "h1"),
+    "sub with half a surrogate pair": sign({ ...claims, sub: "a\ud800" }, secret, "HS256", "h1"),
     "not yet valid": sign({ ...claims, nbf: now + 100 }, secret, "HS256", "h1"),
     "relative roots": sign({ ...claims, input_roots: ["x"] }, secret, "HS256", "h1"),
     "admin as text": sign({ ...claims, admin: "yes" }, secret, "HS256", "h1"),

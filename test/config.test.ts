@@ -2,7 +2,14 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import t from "tap";
-import { ConfigError, engineSettings, loadConfig, parseSize, settingsTable } from "../src/config.js";
+import {
+  clientSettings,
+  ConfigError,
+  engineSettings,
+  loadConfig,
+  parseSize,
+  settingsTable,
+} from "../src/config.js";
 
 const directory = mkdtempSync(path.join(os.tmpdir(), "radserve-config-"));
 const state = path.join(directory, "state");
@@ -77,7 +84,49 @@ t.test("errors name key, expected, found, nearest", (t) => {
   fails(/RADSERVE_PATH_MAP: Expected a list/, { RADSERVE_PATH_MAP: "a=b" });
   fails(/none\.json: expected the configuration file; nothing is there/, { RADSERVE_CONFIG: "none.json" });
   writeFileSync(path.join(directory, "broken.json"), "{");
-  fails(/broken\.json: expected JSON/, { RADSERVE_CONFIG: "broken.json" });
+  fails(/broken\.json: expected JSON; found a fault at line 1, column 2\.$/, {
+    RADSERVE_CONFIG: "broken.json",
+  });
+  fails(/^RADSERVE_PATH_MAP\[0\]\.to: Expected a string; found nothing\.$/, {
+    RADSERVE_PATH_MAP: '[{"from": "x"}]',
+  });
+  t.end();
+});
+
+t.test("what is said of a wrong database never quotes it", (t) => {
+  const text = (environment: Record<string, string>) => {
+    try {
+      return String(load(environment).database_url);
+    } catch (error) {
+      return (error as Error).message;
+    }
+  };
+  t.equal(
+    text({ DATABASE_URL: "radserve:hunter2" }),
+    "DATABASE_URL: Expected postgres://USER:PASSWORD@HOST:PORT/DATABASE.",
+  );
+  writeFileSync(path.join(directory, "broken.json"), '{"database_url": "postgres://u:hunter2@h/d" x}');
+  t.notMatch(text({ RADSERVE_CONFIG: "broken.json" }), /hunter2/);
+  t.end();
+});
+
+t.test("a file that begins with a byte order mark", (t) => {
+  writeFileSync(path.join(directory, "marked.json"), '\ufeff{"port": 1234}');
+  t.equal(load({ RADSERVE_CONFIG: "marked.json" }).port, 1234);
+  t.end();
+});
+
+t.test("what client commands are told", (t) => {
+  const settings = (environment: Record<string, string>) => clientSettings(load({}), environment);
+  t.strictSame(settings({}), { url: "http://127.0.0.1:8500" });
+  t.strictSame(settings({ RADSERVE_URL: "https://box/", RADSERVE_TOKEN: "a.b.c\n" }), {
+    url: "https://box",
+    token: "a.b.c",
+  });
+  for (const url of ["box", "box:8500", "ftp://box", "http://box:99999"])
+    t.throws(() => settings({ RADSERVE_URL: url }), /^RADSERVE_URL: expected an address such as/, url);
+  for (const token of ["Bearer a.b.c", "a\nb", "é"])
+    t.throws(() => settings({ RADSERVE_TOKEN: token }), /^RADSERVE_TOKEN: expected one token alone/, token);
   t.end();
 });
 

@@ -72,7 +72,27 @@ t.test("weak, open and contradicting key files are refused, naming the file", (t
       { kid: "a", algorithm: "RS256", created, ...strong, private_key: pem(2048).private_key },
       /pair of public_key/,
     ],
-    ["none", { kid: "a", algorithm: "none", created }, /algorithm/],
+    [
+      "private",
+      { kid: "a", algorithm: "RS256", created, public_key: strong.private_key },
+      /public_key: expected a public key .*; found a private one/,
+    ],
+    [
+      "garbage",
+      { kid: "a", algorithm: "RS256", created, public_key: "x" },
+      /public_key: expected a key in PEM, without a passphrase; it cannot be read\.$/,
+    ],
+    ["none", { kid: "a", algorithm: "none", created }, /algorithm: Expected HS256, RS256 or ES256$/],
+    [
+      "line end",
+      { kid: "a", algorithm: "HS256", created, secret: `${secret(32)}\n` },
+      /secret: Expected base64url: .* without = and line ends$/,
+    ],
+    [
+      "day",
+      { kid: "a", algorithm: "HS256", created: "2026-11-21", secret: secret(32) },
+      /created: Expected a time in UTC, for example/,
+    ],
     ["field", { kid: "a", algorithm: "HS256", created, secret: secret(32), extra: 1 }, /extra/],
     [
       "open",

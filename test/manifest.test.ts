@@ -3,8 +3,10 @@ import { join } from "node:path";
 import t from "tap";
 import { modelSchemaText, schemaPath } from "../scripts/build-model-schema.js";
 import { manifestSchema } from "../src/manifest.js";
+import { checkGraph } from "../src/models/graph.js";
 import { readModelFolder } from "../src/models/read.js";
 import { copyModel, shipped, shippedModels } from "./lib/manifests.js";
+import { manifestOf } from "./lib/object-models.js";
 
 /** Problems of a copy of ct-tissue after a change, by path. */
 async function problemsAfter(
@@ -78,6 +80,89 @@ t.test("every mistake is reported at once, with what was expected and found", as
   t.match(problems.get("batching.max"), /at least 1; found 0/);
   t.match(problems.get("canary"), /Required in stage final/, "rules over several fields too");
   t.equal(problems.size, 8);
+});
+
+t.test("an empty or wrong field says what goes in, and what it means", async (t) => {
+  const problems = await problemsAfter(t.testdir(), (m) => {
+    Object.assign(m, { version: "one two" });
+    Object.assign(m.accepts, { formats: null, modality: "CT" });
+    Object.assign(m.inputs[0]!, {
+      background: null,
+      size: null,
+      normalisation: { kind: "mean_std", mean: 0.5, std: [1] },
+    });
+    Object.assign(m.outputs[0]!, { labels: [{ name: "x" }, { name: "y" }], postprocess: undefined });
+  });
+  t.match(problems.get("version"), /^Expected text of the form .*; found "one two"$/);
+  t.match(problems.get("accepts.formats"), /an array of "dicom", "png", "jpeg", "tiff"; found null/);
+  t.match(problems.get("accepts.modality"), /an array of strings; found "CT"/);
+  t.match(problems.get("inputs[0].background"), /filled in\. Fills letterbox, padding/);
+  t.match(problems.get("inputs[0].size"), /an object with kind "fixed", "multiple_of", "source"; found null/);
+  t.match(
+    problems.get("outputs[0].postprocess"),
+    /an array of objects with step "drop_border_connected", "large/,
+  );
+  t.match(
+    problems.get("outputs[0].labels[1].label"),
+    /^Expected a string; found nothing: the field is missing$/,
+  );
+  t.match(problems.get("inputs[0].normalisation.mean"), /^Expected an array of numbers; found 0\.5$/);
+  t.notMatch([...problems.values()].join("\n"), /undefined/);
+});
+
+t.test("a threshold that no score can reach, or every one does", async (t) => {
+  const softmax = async (threshold: number) =>
+    (
+      await problemsAfter(t.testdir(), (m) => {
+        m.outputs = [
+          {
+            kind: "classification",
+            tensor: "tissue",
+            activation: "softmax",
+            calibration: { kind: "none" },
+            labels: [{ label: "x", code: { value: "1", scheme: "99X", meaning: "x" }, threshold }],
+          },
+        ];
+      })
+    ).get("outputs[0].labels[0].threshold");
+  t.match(await softmax(50), /^Expected 0 to 1, .*found 50, with which it would never be present/);
+  t.match(await softmax(-0.1), /would always be present/);
+  t.equal(await softmax(1), undefined);
+});
+
+t.test("boxes and scores run box by box", (t) => {
+  const manifest = manifestOf("detector");
+  const tensor = (name: string, shape: number[]) => ({
+    name,
+    dtype: "float32" as const,
+    shape,
+    names: shape.map(() => ""),
+  });
+  const output = manifest.outputs[0]!;
+  if (output.kind !== "detection") throw new Error("Expected a detection");
+  const problems = (boxes: number[], scores: number[]) =>
+    checkGraph(manifest, {
+      inputs: [],
+      outputs: [tensor(output.boxes.tensor, boxes), tensor(output.scores.tensor, scores)],
+      float16: false,
+    }).filter(({ path }) => path.startsWith("outputs"));
+  const labels = output.labels.length;
+  t.ok(labels > 1);
+  t.strictSame(problems([1, 100, 4], [1, 100, labels]), []);
+  t.strictSame(problems([1, -1, 4], [1, -1, -1]), [], "what is dynamic is left to the canary");
+  t.match(problems([1, 100, 6], [1, 100, labels]), [
+    {
+      path: "outputs[0].boxes.tensor",
+      message: /^Expected the 4 numbers of a box in the last dimension, found 6/,
+    },
+  ]);
+  t.match(problems([1, 100, 4], [1, labels, 100]), [
+    {
+      path: "outputs[0].scores.tensor",
+      message: /score for each of the \d labels in the last dimension, found 100/,
+    },
+  ]);
+  t.end();
 });
 
 t.test("rules over several fields", async (t) => {
@@ -177,6 +262,10 @@ t.test("site.json overrides thresholds that exist", async (t) => {
   writeFileSync(join(folder, "site.json"), '{"thresholds": {"txt": 0.7}}');
   t.match((await readModelFolder(folder)).problems, [
     { path: "site.json thresholds.txt", message: /no label "txt"/ },
+  ]);
+  writeFileSync(join(folder, "site.json"), '{"thresholds": {"text": 70}}');
+  t.match((await readModelFolder(folder)).problems, [
+    { path: "site.json thresholds.text", message: /^Expected 0 to 1, .*found 70/ },
   ]);
   writeFileSync(join(folder, "site.json"), '{"threshold": {}}');
   t.match((await readModelFolder(folder)).problems[1], { message: /did you mean "thresholds"/ });

@@ -25,11 +25,11 @@ t.test("single: what is wrong is said", (t) => {
     [{ ...paths, input_image_path: 7 }, "input_image_path: Expected a string; found 7."],
     [
       { ...paths, input_image_path: "" },
-      "input_image_path: Expected at least 1 characters; found an empty string.",
+      "input_image_path: Expected at least 1 character; found an empty string.",
     ],
     [{ ...paths, model: "x" }, 'model: Unknown field; the nearest known field is "models".'],
     [{ ...paths, output: [] }, 'output: Unknown field; the nearest known field is "outputs".'],
-    [{ ...paths, models: [] }, "models: Expected at least 1 entries; found a list of 0."],
+    [{ ...paths, models: [] }, "models: Expected at least 1 entry; found a list of 0."],
     [{ ...paths, models: "ct-tissue" }, 'models: Expected a list; found "ct-tissue".'],
     [{ ...paths, models: ["a", "a"] }, "models: Expected each entry once; found a list of 2."],
     [{ ...paths, priority: "bulk" }, 'priority: Expected one of "routine", "stat"; found "bulk".'],
@@ -66,7 +66,7 @@ t.test("bulk: folders or items", (t) => {
     /output_folder_path: Expected a string/,
   );
   t.match(messageOf(bulkRequestSchema, { ...folders, items: [paths] }), /either items or the two folders/);
-  t.match(messageOf(bulkRequestSchema, { items: [] }), /items: Expected at least 1 entries/);
+  t.match(messageOf(bulkRequestSchema, { items: [] }), /items: Expected at least 1 entry/);
   t.match(
     messageOf(bulkRequestSchema, { items: Array(10_001).fill(paths) }),
     /items: Expected at most 10000 entries/,

@@ -9,7 +9,7 @@ import { asRadserveError, type RadserveError } from "../errors.js";
 import { clientWithToken, type Client } from "./client.js";
 import { hasEnded, summaryText, whyOf } from "./job-text.js";
 import { Progress } from "./progress.js";
-import { print, printError, remark, type ExitStatus } from "./run.js";
+import { print, printError, remark, standardOutput, type ExitStatus } from "./run.js";
 
 /** How long the first contact may take: a server that has just been started, or restarts. */
 const FIRST_CONTACT_MS = 15_000;
@@ -80,7 +80,7 @@ function submit(client: Client, input: string, output: string, options: BulkComm
 
 /** Shows the job until it ends; undefined where the user leaves it. */
 async function follow(client: Client, id: string, json: boolean): Promise<Job | undefined> {
-  const progress = new Progress(json ? process.stderr : process.stdout);
+  const progress = new Progress(json ? process.stderr : standardOutput());
   const interrupts = new Interrupts(client, id, progress);
   const page = `/bulk_inference/${id}`;
   remark(`job ${id}`);

@@ -2,6 +2,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { z } from "zod";
 import { clientSettings, ConfigError, type Config } from "../config.js";
+import { errno } from "../errno.js";
 import { ERRORS, RadserveError, type ErrorCode } from "../errors.js";
 
 const errorSchema = z.object({
@@ -27,6 +28,12 @@ export interface Patience {
   signal?: AbortSignal;
   /** Told at every attempt that failed. */
   onAway?: (why: RadserveError) => void;
+}
+
+/** fetch says no more than "fetch failed"; what failed is in its cause. */
+function reasonOf(error: unknown): string {
+  const code = error instanceof Error ? errno(error.cause) : "";
+  return code === "" ? "" : ` (${code})`;
 }
 
 export class Client {
@@ -59,7 +66,7 @@ export class Client {
     } catch (error) {
       throw new Away(
         "model_unavailable",
-        `Expected a Radserve at ${this.url}; none answers. Start it with radserve serve, or set RADSERVE_URL.`,
+        `Expected a Radserve at ${this.url}; none answers${reasonOf(error)}. Start it with radserve serve, or set RADSERVE_URL.`,
         undefined,
         { cause: error },
       );

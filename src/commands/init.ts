@@ -1,8 +1,9 @@
 /** `radserve init`: state directory, first key, example configuration. Changes nothing that is there already. */
-import { mkdirSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import path from "node:path";
 import { requireFolder, type Config } from "../config.js";
 import { createKey, readKeys, someKeys } from "../keys.js";
+import { makeStateDirectory } from "../lock.js";
 import { print, remark, type ExitStatus } from "./run.js";
 import { errno } from "../errno.js";
 
@@ -23,7 +24,7 @@ function writeNew(file: string, value: unknown): boolean {
 }
 
 export async function init(config: Config, options: InitOptions): Promise<ExitStatus> {
-  mkdirSync(config.state_dir, { recursive: true, mode: 0o700 });
+  makeStateDirectory(config.state_dir);
   if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
   const found = readKeys(config.keys_dir);
   for (const problem of found.problems) remark(problem);

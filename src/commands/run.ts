@@ -1,6 +1,7 @@
 /** How every command ends: its exit status, and where its words go. */
 import { ConfigError } from "../config.js";
 import { asRadserveError, type RadserveError } from "../errors.js";
+import { errno } from "../errno.js";
 import { faultForLog } from "../log.js";
 
 /** 0: done; 1: failed, with the error object; 2: wrongly called, configured or refused; 130: interrupted. */
@@ -8,6 +9,8 @@ export type ExitStatus = 0 | 1 | 2 | 130;
 
 /** Runs a command. The error object goes to standard error, or to standard output where `json` asked for it. */
 export async function run(command: () => Promise<number>, json = false): Promise<void> {
+  // Whoever read our remarks has gone: nobody is left to tell, and the work goes on.
+  process.stderr.on("error", () => undefined);
   try {
     process.exitCode = await command();
   } catch (thrown) {
@@ -24,13 +27,31 @@ export async function run(command: () => Promise<number>, json = false): Promise
 /** The error object, on standard output where `json` asks for it; the fault behind an internal one on standard error. */
 export function printError(error: RadserveError, json = false): void {
   const text = `${JSON.stringify(error.toObject(), null, 2)}\n`;
-  (json ? process.stdout : process.stderr).write(text);
+  if (json) print(text);
+  else process.stderr.write(text);
   if (error.code === "internal")
     process.stderr.write(`${JSON.stringify(faultForLog(error.cause), null, 2)}\n`);
 }
 
+/** What a shell gives for a program that SIGPIPE ended. */
+const READER_GONE = 141;
+
+/** A reader that has had enough (`| head`) ends the command without a word; a full disk is said. */
+function endWithoutReader(error: Error): never {
+  const why = errno(error);
+  if (why !== "EPIPE") remark(`Standard output cannot be written (${why}).`);
+  process.exit(why === "EPIPE" ? READER_GONE : 1);
+}
+
+/** Not for the server, whose log goes there without this stream. */
+export function standardOutput(): NodeJS.WriteStream {
+  if (!process.stdout.listeners("error").includes(endWithoutReader))
+    process.stdout.on("error", endWithoutReader);
+  return process.stdout;
+}
+
 export function print(text: string): void {
-  process.stdout.write(text.endsWith("\n") ? text : `${text}\n`);
+  standardOutput().write(text.endsWith("\n") ? text : `${text}\n`);
 }
 
 /** For people beside a result on standard output. */

@@ -4,6 +4,7 @@ import jwt from "jsonwebtoken";
 import { LONGEST_JTI, issueToken, parseDuration, signingKey } from "../auth.js";
 import { ConfigError, requireFolder, type Config } from "../config.js";
 import { listTokens, readKeys, recordToken, revokeToken } from "../keys.js";
+import { narrowRoots, realPathToBe } from "../roots.js";
 import { print, remark, type ExitStatus } from "./run.js";
 
 export interface IssueCommand {
@@ -12,6 +13,22 @@ export interface IssueCommand {
   inputRoot?: string[];
   outputRoot?: string[];
   admin?: boolean;
+}
+
+/** A misspelt folder makes a token that every request is refused with; the server may still have other roots than we. */
+async function remarkUnreachable(
+  side: "input" | "output",
+  folders: readonly string[] = [],
+  configured: readonly string[],
+): Promise<void> {
+  if (configured.length === 0) return;
+  const roots = (await Promise.all(configured.map(realPathToBe))).filter((root) => root !== undefined);
+  for (const folder of folders)
+    if ((await narrowRoots(roots, [folder])).length === 0)
+      remark(
+        `--${side}-root ${folder} has nothing in common with RADSERVE_${side.toUpperCase()}_ROOTS as set here: ` +
+          "with them this token reaches nothing there.",
+      );
 }
 
 /** The token alone goes to standard output, so that it can be caught in a variable. */
@@ -29,16 +46,20 @@ export async function tokenIssue(config: Config, options: IssueCommand): Promise
   const key = signingKey(keys);
   if (key?.sign === undefined)
     throw new ConfigError(
-      `Expected a key that can sign in ${config.keys_dir}; found none. Run radserve init first.`,
+      `Expected a key that can sign in ${config.keys_dir}; found ${keys.length === 0 ? "none. Run radserve init first" : "only keys that check. Run radserve key new, or issue tokens where the private key is"}.`,
     );
+  const inputRoots = options.inputRoot?.map((folder) => path.resolve(folder));
+  const outputRoots = options.outputRoot?.map((folder) => path.resolve(folder));
+  await remarkUnreachable("input", inputRoots, config.input_roots);
+  await remarkUnreachable("output", outputRoots, config.output_roots);
   const { token, record } = issueToken(
     { ...key, sign: key.sign },
     {
       subject: options.subject,
       lifetimeSeconds,
       admin: options.admin === true,
-      inputRoots: options.inputRoot?.map((folder) => path.resolve(folder)),
-      outputRoots: options.outputRoot?.map((folder) => path.resolve(folder)),
+      inputRoots,
+      outputRoots,
       issuer: config.issuer,
       audience: config.audience,
     },

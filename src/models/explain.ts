@@ -4,6 +4,7 @@
  */
 import { closest } from "fastest-levenshtein";
 import { z } from "zod";
+import { unitOf } from "../validation.js";
 
 /** One mistake: `path` names the field ("inputs[0].dtype") or the file. */
 export interface Problem {
@@ -12,6 +13,10 @@ export interface Problem {
 }
 
 interface JsonSchema {
+  description?: string;
+  type?: string;
+  enum?: unknown[];
+  required?: string[];
   properties?: Record<string, JsonSchema>;
   items?: JsonSchema | false;
   prefixItems?: JsonSchema[];
@@ -56,9 +61,45 @@ function explainIssue(schema: JsonSchema, value: unknown, issue: Issue): Problem
       message: unknownKey(key, known),
     }));
   }
-  return [{ path, message: `${expectation(issue)}; found ${found}` }].map((p) =>
-    issue.code === "custom" ? { path, message: issue.message } : p,
-  );
+  if (issue.code === "custom") return [{ path, message: issue.message }];
+  const schemas = schemasAt(schema, value, issue.path);
+  const shape = issue.code === "invalid_type" ? shapeOf(schemas) : "";
+  return [
+    { path, message: `${expectation(issue)}${shape}; found ${found}${meaning(schemas, value, issue)}` },
+  ];
+}
+
+/** What a field means, where it is empty: whoever fills it in reads it here. */
+function meaning(schemas: readonly JsonSchema[], value: unknown, { path }: Issue): string {
+  const [only, more] = schemas;
+  const empty = (valueAt(value, path) ?? null) === null;
+  return empty && more === undefined && only?.description !== undefined ? `. ${only.description}` : "";
+}
+
+/** What a list or an object holds: ` of "dicom", "png"`, ` with kind "none", "platt"`, ` with x, y`. */
+function shapeOf(schemas: readonly JsonSchema[]): string {
+  const [first] = schemas;
+  if (first === undefined) return "";
+  if (first.prefixItems !== undefined) return ` of ${first.prefixItems.length}`;
+  if (first.type === "array") {
+    const items = first.items === undefined || first.items === false ? [] : unfolded(first.items);
+    const [item] = items;
+    if (item?.enum !== undefined) return ` of ${item.enum.map(describe).join(", ")}`;
+    return item?.properties === undefined ? ` of ${item?.type ?? "value"}s` : ` of objects${shapeOf(items)}`;
+  }
+  if (first.properties === undefined) return "";
+  for (const key of Object.keys(first.properties)) {
+    const constants = schemas.map((schema) => schema.properties?.[key]?.const);
+    if (constants.every((constant) => constant !== undefined))
+      return ` with ${key} ${constants.map(describe).join(", ")}`;
+  }
+  return ` with ${(first.required ?? Object.keys(first.properties)).join(", ")}`;
+}
+
+/** Every alternative, whatever the value is. */
+function unfolded(schema: JsonSchema): JsonSchema[] {
+  const options = schema.oneOf ?? schema.anyOf;
+  return options === undefined ? [schema] : options.flatMap(unfolded);
 }
 
 function unknownKey(key: string, known: readonly string[]): string {
@@ -74,19 +115,22 @@ function expectation(issue: Issue): string {
       const options = "options" in issue ? (issue.options as readonly unknown[]) : [];
       return `Expected one of ${options.map((v) => describe(v)).join(", ")}`;
     }
+    case "invalid_format":
+      return issue.message.startsWith("Invalid")
+        ? `Expected text of the form ${issue.pattern ?? issue.format}`
+        : issue.message;
     case "invalid_type":
       return `Expected ${article(issue.expected)}`;
     case "too_small":
-      return `Expected ${size(issue.origin)}${issue.inclusive === false ? "more than" : "at least"} ${String(issue.minimum)}${unit(issue.origin)}`;
+      return `Expected ${size(issue.origin)}${issue.inclusive === false ? "more than" : "at least"} ${String(issue.minimum)}${unitOf(issue.origin, issue.minimum)}`;
     case "too_big":
-      return `Expected ${size(issue.origin)}${issue.inclusive === false ? "less than" : "at most"} ${String(issue.maximum)}${unit(issue.origin)}`;
+      return `Expected ${size(issue.origin)}${issue.inclusive === false ? "less than" : "at most"} ${String(issue.maximum)}${unitOf(issue.origin, issue.maximum)}`;
     default:
       return issue.message;
   }
 }
 
 const size = (origin: string) => (origin === "number" || origin === "int" ? "a number, " : "");
-const unit = (origin: string) => (origin === "string" ? " characters" : origin === "array" ? " entries" : "");
 
 function article(expected: string): string {
   const named = expected === "int" ? "whole number" : expected === "record" ? "object" : expected;
@@ -112,17 +156,21 @@ function valueAt(value: unknown, path: Path): unknown {
   );
 }
 
-/** Keys that the schema knows at a path; of several alternatives those whose constants the value matches. */
-function keysAt(schema: JsonSchema, value: unknown, path: Path): string[] {
-  let schemas = alternatives([schema], value);
+/** What the schema says at a path; on the way, of several alternatives those whose constants the value matches. */
+function schemasAt(schema: JsonSchema, value: unknown, path: Path): JsonSchema[] {
+  let schemas = [schema];
   let at = value;
   for (const part of path) {
+    schemas = alternatives(schemas, at).flatMap((s) => child(s, part));
     at = valueAt(at, [part]);
-    schemas = alternatives(
-      schemas.flatMap((s) => child(s, part)),
-      at,
-    );
   }
+  return schemas.flatMap(unfolded);
+}
+
+/** Keys that the schema knows at a path. */
+function keysAt(schema: JsonSchema, value: unknown, path: Path): string[] {
+  const found = schemasAt(schema, value, path);
+  const schemas = found.length === 1 ? found : found.filter((s) => fits(s, valueAt(value, path)));
   return [...new Set(schemas.flatMap((s) => Object.keys(s.properties ?? {})))].sort();
 }
 
@@ -136,13 +184,12 @@ function child(schema: JsonSchema, part: PropertyKey): JsonSchema[] {
 
 function alternatives(schemas: readonly JsonSchema[], value: unknown): JsonSchema[] {
   return schemas.flatMap((schema) => {
-    const options = schema.oneOf ?? schema.anyOf;
-    if (options === undefined) return [schema];
-    const fitting = options.filter((option) =>
-      Object.entries(option.properties ?? {}).every(
-        ([key, property]) => property.const === undefined || valueAt(value, [key]) === property.const,
-      ),
-    );
-    return alternatives(fitting, value);
+    const options = unfolded(schema);
+    return options.length === 1 ? options : options.filter((option) => fits(option, value));
   });
 }
+
+const fits = (schema: JsonSchema, value: unknown) =>
+  Object.entries(schema.properties ?? {}).every(
+    ([key, property]) => property.const === undefined || valueAt(value, [key]) === property.const,
+  );

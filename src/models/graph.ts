@@ -85,14 +85,7 @@ function checkInput(input: ImageInput, tensors: readonly TensorInfo[], path: Pro
 }
 
 function checkOutput(output: ModelOutput, tensors: readonly TensorInfo[], path: PropertyKey[]): Problem[] {
-  if (output.kind === "detection") {
-    const parts = ["boxes", "scores", ...(output.classes === undefined ? [] : ["classes"])] as const;
-    return parts.flatMap((part) => {
-      const tensor = output[part as "boxes" | "scores" | "classes"]?.tensor ?? "";
-      const info = named(tensor, tensors, [...path, part, "tensor"]);
-      return isProblem(info) ? [info] : [];
-    });
-  }
+  if (output.kind === "detection") return checkDetection(output, tensors, path);
   const info = named(output.tensor, tensors, [...path, "tensor"]);
   if (isProblem(info)) return [info];
   const channels = channelsOf(output);
@@ -106,6 +99,36 @@ function checkOutput(output: ModelOutput, tensors: readonly TensorInfo[], path: 
       message: `Expected ${found} channels in all, because the graph's "${info.name}" is ${tensorText(info)}; found ${channels}`,
     },
   ];
+}
+
+/** Boxes and scores lie one after the other: in a tensor that runs the other way each score is another box's. */
+function checkDetection(
+  output: Extract<ModelOutput, { kind: "detection" }>,
+  tensors: readonly TensorInfo[],
+  path: PropertyKey[],
+): Problem[] {
+  const columns = output.classes === undefined ? output.labels.length : 1;
+  const parts = [
+    { part: "boxes", tensor: output.boxes.tensor, last: 4, what: "the 4 numbers of a box" },
+    // A tensor of one score a box may or may not have a dimension for it.
+    {
+      part: "scores",
+      tensor: output.scores.tensor,
+      last: columns === 1 ? undefined : columns,
+      what: `a score for each of the ${columns} labels`,
+    },
+    ...(output.classes === undefined
+      ? []
+      : [{ part: "classes", tensor: output.classes.tensor, last: undefined, what: "" }]),
+  ];
+  return parts.flatMap(({ part, tensor, last, what }) => {
+    const info = named(tensor, tensors, [...path, part, "tensor"]);
+    if (isProblem(info)) return [info];
+    const found = info.shape.at(-1) ?? -1;
+    if (last === undefined || found < 0 || found === last) return [];
+    const message = `Expected ${what} in the last dimension, found ${found}: the graph's "${info.name}" is ${tensorText(info)}. Have the export split or transpose it`;
+    return [{ path: pathText([...path, part, "tensor"]), message }];
+  });
 }
 
 /** Channels that axis 1 must have; undefined where the kind does not say. */

@@ -8,6 +8,7 @@ import {
   manifestSchema,
   modelFileSchema,
   siteSchema,
+  thresholdMistake,
   type Manifest,
   type Site,
 } from "../manifest.js";
@@ -144,7 +145,14 @@ async function readSite(
 function siteProblems(manifest: Manifest, site: Site): Problem[] {
   const labels = manifest.outputs.flatMap(labelsOf);
   const open = labels.filter((l) => l.threshold !== undefined).map((l) => l.label);
-  return Object.keys(site.thresholds)
+  const beyond = manifest.outputs.flatMap((output) =>
+    labelsOf(output).flatMap(({ label }) => {
+      const threshold = site.thresholds[label];
+      const message = threshold === undefined ? undefined : thresholdMistake(output, threshold);
+      return message === undefined ? [] : [{ path: `site.json thresholds.${label}`, message }];
+    }),
+  );
+  const idle = Object.keys(site.thresholds)
     .filter((label) => !open.includes(label))
     .map((label) => ({
       path: `site.json thresholds.${label}`,
@@ -152,6 +160,7 @@ function siteProblems(manifest: Manifest, site: Site): Problem[] {
         ? `The label "${label}" has no threshold in model.json, so there is none to override`
         : `model.json has no label "${label}"; labels with a threshold are ${open.join(", ") || "none"}`,
     }));
+  return [...beyond, ...idle];
 }
 
 export function resolveThresholds(manifest: Manifest, site: Site): number[][] {

@@ -14,6 +14,9 @@ export const objectName = (name: string, model: string, kind: "sr" | "seg" | "sc
 export const lockName = (name: string): string => `.${name}.lock`;
 export const stagingName = (name: string): string => `.${name}.radserve`;
 
+/** Names of folders that hold no results: what lies in one may be removed by the next writer of NAME. */
+export const isStagingName = (name: string): boolean => /^\..+\.radserve$/s.test(name);
+
 /** The longest helper beside NAME: the guard under which a dead owner's lock is removed. */
 export const guardName = (name: string): string => `.${name}.lock.break`;
 

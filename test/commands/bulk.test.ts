@@ -104,8 +104,11 @@ t.test("what is refused", async (t) => {
   t.match(refused.stderr, /Invalid token.*radserve token issue/);
   const without = { ...client, environment: { ...client.environment, RADSERVE_TOKEN: "" } };
   t.match(await radserve(without, "jobs", "list"), { status: 2, stderr: /^RADSERVE_TOKEN: expected/ });
-  const nobody = { ...client, environment: { ...client.environment, RADSERVE_URL: "http://127.0.0.1:9" } };
-  t.match(await radserve(nobody, "jobs", "list"), { status: 1, stderr: /none answers.*RADSERVE_URL/ });
+  const nobody = { ...client, environment: { ...client.environment, RADSERVE_URL: "http://127.0.0.1:2" } };
+  t.match(await radserve(nobody, "jobs", "list"), {
+    status: 1,
+    stderr: /none answers \(ECONNREFUSED\).*RADSERVE_URL/,
+  });
 });
 
 t.test("jobs: pages, states and what can be done to one", async (t) => {

@@ -1,5 +1,6 @@
 /** Every case of authentication, over a real socket, with the exact body. */
 import { readdirSync, readFileSync } from "node:fs";
+import net from "node:net";
 import path from "node:path";
 import jwt from "jsonwebtoken";
 import t from "tap";
@@ -76,6 +77,27 @@ t.test("expired, tampered, Bearer", async (t) => {
   });
 });
 
+t.test("several Authorization headers are no token", async (t) => {
+  const send = (...values: string[]) =>
+    new Promise<string>((resolve, reject) => {
+      const headers = values.map((value) => `Authorization: ${value}\r\n`).join("");
+      const socket = net.connect(server.port, "127.0.0.1", () =>
+        socket.write(`GET /models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n${headers}\r\n`),
+      );
+      let answer = "";
+      socket.setEncoding("utf8").on("data", (part: string) => (answer += part));
+      socket.once("close", () => resolve(answer)).once("error", reject);
+    });
+  t.match(await send(server.token), /^HTTP\/1\.1 200 /);
+  for (const values of [
+    [server.token, "x.y.z"],
+    ["x.y.z", server.token],
+    [server.token, server.token],
+    ["", server.token],
+  ])
+    t.match(await send(...values), /^HTTP\/1\.1 401 .*"message":"Invalid token"/s);
+});
+
 t.test("issue prints the token alone; revoke works within a second", async (t) => {
   const { stdout, stderr } = await radserve(place, "token", "issue", "--subject", "bob", "--expires", "1h");
   t.match(stdout, /^[\w-]+\.[\w-]+\.[\w-]+\n$/);
@@ -91,6 +113,14 @@ t.test("issue prints the token alone; revoke works within a second", async (t) =
   t.ok(performance.now() - start < 1000, "within a second");
   t.strictSame(await refused(token), body("Invalid token"));
   t.match((await radserve(place, "token", "list")).stdout, new RegExp(`${jti}\tbob\trevoked`));
+});
+
+t.test("a token that can reach nothing is told of", async (t) => {
+  const issue = (...args: string[]) => radserve(place, "token", "issue", "--subject", "x", ...args);
+  const odd = await issue("--input-root", "/srv/imagse", "--output-root", `${place.output}/new`);
+  t.match(odd, { status: 0, stdout: /^[\w-]+\.[\w-]+\.[\w-]+\n$/ });
+  t.match(odd.stderr, /^--input-root \/srv\/imagse has nothing in common with RADSERVE_INPUT_ROOTS/);
+  t.notMatch(odd.stderr, /--output-root/);
 });
 
 t.test("any jti can be revoked, also another issuer's", async (t) => {

@@ -1,6 +1,6 @@
 /** What the server says to requests of every wrong kind, over a real socket. */
 import { execFileSync } from "node:child_process";
-import { existsSync, mkdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from "node:fs";
 import http from "node:http";
 import net from "node:net";
 import path from "node:path";
@@ -53,6 +53,14 @@ t.test("bodies that are not as documented", async (t) => {
     ["NUL", { ...good, input_image_path: "/a\0b" }, /without NUL bytes/],
     ["models", { ...good, models: ["no-such"] }, /no model is called "no-such"/],
     ["encoding", "{}", /Content-Encoding gzip/, { "Content-Encoding": "br2" }],
+    ["not packed", "{}", /packed as Content-Encoding says/, { "Content-Encoding": "gzip" }],
+    ["not packed", "{}", /packed as Content-Encoding says/, { "Content-Encoding": "br" }],
+    [
+      "UNC",
+      { ...good, input_image_path: "\\\\other\\share\\x" },
+      /RADSERVE_PATH_MAP translates; found a Windows/,
+    ],
+    ["drive", { ...good, output_folder_path: "D:/out" }, /RADSERVE_PATH_MAP translates; found a Windows/],
   ];
   for (const [name, body, message, headers] of cases) {
     const answer = await post("/single_inference", body, headers);
@@ -61,6 +69,36 @@ t.test("bodies that are not as documented", async (t) => {
     t.match(answer.body.message, message, name);
     t.equal(answer.headers.get("X-Request-Id"), answer.body.request_id, name);
   }
+});
+
+t.test("bytes that are no UTF-8 never become a name", async (t) => {
+  const send = async (page: string, body: Buffer) => {
+    const response = await fetch(server.url + page, {
+      method: "POST",
+      headers: { "Content-Type": "application/json", Authorization: server.token },
+      body,
+    });
+    return { status: response.status, body: (await response.json()) as Answer };
+  };
+  const latin1 = (body: object) => Buffer.from(JSON.stringify(body), "latin1");
+  const refused = { status: 400, body: { error: "bad_request", message: /^Expected a body in UTF-8/ } };
+  t.match(
+    await send("/single_inference", latin1({ ...good, output_folder_path: `${place.output}/Müller` })),
+    refused,
+  );
+  const folders = { input_folder_path: place.input, output_folder_path: `${place.output}/Müller` };
+  t.match(await send("/bulk_inference", latin1(folders)), refused);
+  t.match(await send("/single_inference", Buffer.from(`\ufeff${JSON.stringify(good)}`, "utf16le")), refused);
+  t.strictSame(readdirSync(place.output), []);
+  const meant = JSON.stringify({ ...good, input_image_path: `${place.input}/\ufffd` }).replace(
+    "\ufffd",
+    "\\ufffd",
+  );
+  t.match(
+    await send("/single_inference", Buffer.from(meant)),
+    { status: 404 },
+    "escaped it is a name like others",
+  );
 });
 
 t.test("without its database bulk alone cannot be taken", async (t) => {
@@ -100,6 +138,7 @@ t.test("paths outside the roots", async (t) => {
     [{ output_folder_path: `${place.output}/../elsewhere` }, 403, "path_not_allowed"],
     [{ output_folder_path: `${place.output}/link/x` }, 403, "path_not_allowed"],
     [{ output_folder_path: place.input }, 403, "path_not_allowed"],
+    [{ output_folder_path: `${place.output}/.image.png.radserve/x` }, 400, "bad_request"],
   ];
   for (const [change, status, error] of cases)
     t.match(
@@ -256,6 +295,27 @@ t.test("what is no HTTP gets the same shape, and the server goes on", async (t) 
   t.match(answer, /^HTTP\/1\.1 400 Bad Request\r\n/);
   t.match(JSON.parse(answer.split("\r\n\r\n")[1]!), { error: "bad_request", request_id: /.+/ });
   t.match(await raw(`GET / HTTP/1.1\r\nHost: x\r\nX: ${"y".repeat(20_000)}\r\n\r\n`), /^HTTP\/1\.1 431 /);
+  const says = async (text: string, status: number, message: RegExp) => {
+    const [head = "", body = ""] = (await raw(text)).split("\r\n\r\n");
+    t.match(head, new RegExp(`^HTTP/1\\.1 ${status} `), String(message));
+    const answer = JSON.parse(body) as Answer;
+    t.match(answer, { error: status === 405 ? "method_not_allowed" : "bad_request", message });
+    t.match(head, `X-Request-Id: ${answer.request_id}`);
+    return head;
+  };
+  await says(
+    "GET / HTTP/1.1\r\nHost: x\r\nX: a\u0001\r\n\r\n",
+    400,
+    /something else \(Invalid header value char\)/,
+  );
+  await says("GET / HTTP/1.1\r\nConnection: close\r\n\r\n", 400, /^Expected one Host header; found none\.$/);
+  const two = "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: close\r\n\r\n";
+  await says(two, 400, /^Expected one Host header; found 2\.$/);
+  t.match(await says("CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n", 405, /found CONNECT/), /^Allow: GET/m);
+  await server.logged(({ msg, status }) => msg === "connection refused" && status === 405);
+  const expecting = "GET /health/live HTTP/1.1\r\nHost: x\r\nExpect: wonders\r\nConnection: close\r\n\r\n";
+  t.match(await raw(expecting), /^HTTP\/1\.1 200 OK\r\nX-Request-Id: /);
+  t.match(await raw("GET /health/live HTTP/1.0\r\n\r\n"), /^HTTP\/1\.1 200 /, "HTTP/1.0 has no Host");
   t.equal((await fetch(`${server.url}/health/live`)).status, 200);
 });
 
@@ -272,6 +332,16 @@ t.test("the open pages", async (t) => {
   t.strictSame(Object.keys(contract.paths["/bulk_inference/{id}"]!).sort(), ["delete", "get"]);
   t.hasStrict(contract.components.schemas["SingleRequest"], { additionalProperties: false });
   t.ok(contract.paths["/single_inference"]?.["post"]?.security);
+  t.strictSame(
+    contract.paths["/metrics"]?.["get"]?.security,
+    [{}, { token: [] }],
+    "from here without a token",
+  );
+  const bulkRequest = contract.components.schemas["BulkRequest"]! as { oneOf?: { required: string[] }[] };
+  t.strictSame(
+    bulkRequest.oneOf?.map(({ required }) => required),
+    [["items"], ["input_folder_path", "output_folder_path"]],
+  );
   for (const status of [
     "200",
     "400",

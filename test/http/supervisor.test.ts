@@ -1,14 +1,24 @@
 /** Crashes, restarts and stops, with real processes and signals. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import {
+  closeSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import net from "node:net";
 import path from "node:path";
 import t from "tap";
 import { lockState } from "../../src/lock.js";
 import { NameLock } from "../../src/results/lock.js";
 import { copyModel } from "../lib/manifests.js";
-import { makePlace, radserve, startServer, withoutAddon } from "../support/server.js";
+import { makePlace, radserve, root, startServer, withoutAddon } from "../support/server.js";
 
 const isAlive = (pid: number) =>
   existsSync(`/proc/${pid}`) && !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, "utf8"));
@@ -194,6 +204,62 @@ t.test("after the grace time the rest fails with shutting_down", { skip: without
   t.equal(await stopped, 0);
 });
 
+t.test("one Ctrl-C that arrives twice is still an orderly stop", async (t) => {
+  const server = await startServer();
+  server.process.kill("SIGINT");
+  t.equal(await server.stop(), 0);
+});
+
+t.test("a log that cannot be written ends nothing", async (t) => {
+  const place = makePlace();
+  t.teardown(() => place.remove());
+  const full = openSync("/dev/full", "w");
+  const main = path.join(root, "dist/src/main.js");
+  const child = spawn(process.execPath, [main, "serve"], {
+    env: place.environment,
+    stdio: ["ignore", full, "pipe"],
+  });
+  closeSync(full);
+  const ended = once(child, "exit");
+  let text = "";
+  const url = await new Promise<string>((resolve) => {
+    child.stderr!.setEncoding("utf8").on("data", (part: string) => {
+      const found = /serves on (http:\S+)/.exec((text += part));
+      if (found?.[1] !== undefined) resolve(found[1]);
+    });
+  });
+  for (let n = 0; n < 3; n += 1) {
+    const response = await fetch(`${url}/health/live`, { signal: AbortSignal.timeout(20_000) }).catch(String);
+    t.match(response, { status: 200 });
+  }
+  child.kill("SIGTERM");
+  t.equal((await ended)[0], 0);
+});
+
+t.test("npm start hands SIGTERM on, and ends when the server has", async (t) => {
+  const place = makePlace({ npm_config_update_notifier: "false" });
+  t.teardown(() => place.remove());
+  const npm = spawn("npm", ["start"], {
+    cwd: root,
+    env: place.environment,
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  const ended = new Promise((resolve) => npm.once("exit", resolve));
+  let text = "";
+  const serving = await new Promise<{ pid: number; port: number }>((resolve) => {
+    npm.stdout.setEncoding("utf8").on("data", (part: string) => {
+      text += part;
+      const line = text.split("\n").find((one) => one.endsWith('"msg":"serving"}'));
+      if (line !== undefined) resolve(JSON.parse(line) as { pid: number; port: number });
+    });
+  });
+  npm.kill("SIGTERM");
+  await ended;
+  const left = isAlive(serving.pid);
+  if (left) process.kill(serving.pid, "SIGTERM");
+  t.notOk(left);
+});
+
 t.test("an idle connection does not hold up the stop, and the port is free after", async (t) => {
   const server = await startServer();
   const socket = net.connect(server.port, "127.0.0.1");
@@ -235,6 +301,15 @@ t.test("a wrong setting is said once, with status 2", async (t) => {
     t.match(ran.stderr, message);
     t.equal(ran.stderr.trim().split("\n").length, 1, "one line");
   }
+  const blocked = makePlace();
+  t.teardown(() => blocked.remove());
+  blocked.environment["RADSERVE_STATE_DIR"] = path.join(blocked.input, "image.png");
+  for (const command of ["serve", "init"])
+    t.match(await radserve(blocked, command), {
+      status: 2,
+      stderr:
+        /^RADSERVE_STATE_DIR: expected a folder at .*image\.png that this user may make and write to.*\n$/,
+    });
   const exposed = makePlace();
   t.teardown(() => exposed.remove());
   exposed.environment["RADSERVE_STATE_DIR"] = path.join(exposed.output, "state");
