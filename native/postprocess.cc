@@ -148,8 +148,12 @@ std::vector<Box> Detections(const OutputSpec& spec, const TensorByName& tensors,
   if (boxes.shape.empty() || boxes.shape.back() != 4) Invalid(boxes, "four numbers a box");
   const size_t count = boxes.Elements() / 4;
   const size_t columns = spec.classes_tensor.empty() ? static_cast<size_t>(spec.labels) : 1;
-  if (scores.Elements() != count * columns) {
-    Invalid(scores, std::to_string(columns) + " score(s) for each of " + std::to_string(count) + " boxes");
+  // With the labels first the numbers would be as many, and each another's.
+  const auto labels = static_cast<int64_t>(columns);
+  const bool side_by_side = columns == 1 || (!scores.shape.empty() && scores.shape.back() == labels);
+  if (scores.Elements() != count * columns || !side_by_side) {
+    Invalid(scores, std::to_string(columns) + " score(s) for each of " + std::to_string(count) +
+                        " boxes, those of a box side by side");
   }
   RawDetections raw{AsFloats(boxes), AsFloats(scores), {}};
   if (!spec.classes_tensor.empty()) {

@@ -221,6 +221,27 @@ TEST("detections: formats, best label, thresholds, suppression, order") {
 }
 END;
 
+TEST("detections: the scores of a box lie side by side") {
+  OutputSpec spec = Spec(OutputSpec::Kind::kDetection, Activation::kNone, 2);
+  spec.scores_tensor = "s";
+  const Geometry g = Same(8, 8);
+  const Tensor boxes = Floats({1, 3, 4}, {0, 0, 2, 2, 2, 2, 4, 4, 4, 4, 8, 8});
+  const auto run = [&](const std::vector<int64_t>& shape) {
+    const Tensor scores = Floats(shape, {0.9f, 0, 0, 0.8f, 0.7f, 0});
+    const std::vector<double> thresholds = {0.5, 0.5};
+    return Postprocess(
+        spec, [&](const std::string& name) -> const Tensor& { return name == "s" ? scores : boxes; },
+        {g, {}, false}, thresholds);
+  };
+  const OutputResult out = run({1, 3, 2});
+  EQUAL(out.boxes.size(), size_t{3});
+  EQUAL(out.boxes[1].label, 1);
+  CHECK(run({3, 2}).boxes.size() == 3);
+  EQUAL(CodeOf([&] { run({1, 2, 3}); }), "output_invalid");
+  EQUAL(CodeOf([&] { run({6}); }), "output_invalid");
+}
+END;
+
 TEST("heatmaps go back to the source, padding is 0") {
   const OutputSpec spec = Spec(OutputSpec::Kind::kHeatmap, Activation::kNone, 1);
   const Geometry g = PlaceImage(1, 4, 1, {SizeSpec::Kind::kFixed, 1, 2, 1, 0}, Fit::kStretch);
