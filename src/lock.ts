@@ -91,12 +91,9 @@ export function makeStateDirectory(directory: string): void {
   }
 }
 
-/**
- * Takes the directory, creating it where it is missing. Throws ConfigError where it cannot be written to, or naming the
- * process that holds it.
- */
+/** Takes the directory, creating it where it is missing. Throws ConfigError naming the process that holds it. */
 export function lockState(directory: string): StateLock {
-  makeStateDirectory(directory);
+  mkdirSync(directory, { recursive: true, mode: 0o700 });
   const file = path.join(directory, "lock");
   const mine = path.join(directory, `.lock.${randomBytes(6).toString("hex")}`);
   writeFileSync(mine, JSON.stringify(self()), { mode: 0o600 });

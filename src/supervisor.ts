@@ -7,7 +7,7 @@ import net from "node:net";
 import { fileURLToPath } from "node:url";
 import { ConfigError, requireFolder, type Config } from "./config.js";
 import { createKey, readKeys, someKeys } from "./keys.js";
-import { lockState } from "./lock.js";
+import { lockState, makeStateDirectory } from "./lock.js";
 import { createLog, type Logger } from "./log.js";
 import type { FromServing, ToServing } from "./messages.js";
 import { isInside, resolveRoots } from "./roots.js";
@@ -240,6 +240,7 @@ export async function supervise(config: Config): Promise<number> {
   let supervisor: Supervisor | undefined;
   // Before the lock says whom to signal: without it the signal would end the process
   process.on("SIGHUP", () => supervisor?.reload());
+  makeStateDirectory(config.state_dir);
   const lock = lockState(config.state_dir);
   const server = net.createServer({ pauseOnConnect: true, noDelay: true });
   try {
