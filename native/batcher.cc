@@ -18,10 +18,14 @@ const Failure kStopping = {"shutting_down", "The engine is stopping."};
 
 }  // namespace
 
-Tensor Device::NewRow(const BucketKey& key, std::string name, Dtype dtype) {
+std::vector<int64_t> Device::ShapeOfRow(const BucketKey& key) {
   std::vector<int64_t> shape = {1};
   shape.insert(shape.end(), key.row_shapes.at(0).begin(), key.row_shapes.at(0).end());
-  return MakeTensorForOverwrite(std::move(name), dtype, std::move(shape));
+  return shape;
+}
+
+Tensor Device::NewRow(const BucketKey& key, std::string name, Dtype dtype) {
+  return MakeTensorForOverwrite(std::move(name), dtype, ShapeOfRow(key));
 }
 
 Batcher::Batcher(std::unique_ptr<Device> device)

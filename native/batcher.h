@@ -63,6 +63,10 @@ class Device {
   /// The one input of a row of that bucket, [1, ...], where the device likes to have it; to be written. Any
   /// thread.
   virtual Tensor NewRow(const BucketKey& key, std::string name, Dtype dtype);
+
+ protected:
+  /// [1, ...], of the one input of a row.
+  static std::vector<int64_t> ShapeOfRow(const BucketKey& key);
 };
 
 /// One thread that feeds one device. The whole contract:

@@ -96,8 +96,7 @@ std::shared_ptr<Bucket> SessionDevice::PlaceFor(const BucketKey& key, int64_t ca
 }
 
 Tensor SessionDevice::NewRow(const BucketKey& key, std::string name, Dtype dtype) {
-  Tensor row{std::move(name), dtype, {1}, nullptr, nullptr};
-  row.shape.insert(row.shape.end(), key.row_shapes.at(0).begin(), key.row_shapes.at(0).end());
+  Tensor row{std::move(name), dtype, ShapeOfRow(key), nullptr, nullptr};
   const Session* session = nullptr;
   Staging::Block block = {row.Bytes(), 1};
   {

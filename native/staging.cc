@@ -90,6 +90,16 @@ class Staging::Memory : public std::enable_shared_from_this<Memory> {
   int64_t held_ = 0;
 };
 
+std::shared_ptr<Staging::Memory> Staging::Drop(Places::iterator place) {
+  std::shared_ptr<Memory> memory = std::move(place->second);
+  places_.erase(place);
+  const auto of_key = blocks_.find(memory->key);
+  std::erase(of_key->second, memory);
+  if (of_key->second.empty()) blocks_.erase(of_key);
+  bytes_ -= memory->size();
+  return memory;
+}
+
 bool Staging::MakeRoom(size_t bytes, Memories& gone) {
   while (bytes_ + bytes > most_bytes_) {
     auto oldest = places_.end();
@@ -98,13 +108,7 @@ bool Staging::MakeRoom(size_t bytes, Memories& gone) {
       if (oldest == places_.end() || it->second->used < oldest->second->used) oldest = it;
     }
     if (oldest == places_.end()) return false;
-    const std::shared_ptr<Memory> memory = oldest->second;
-    const auto of_key = blocks_.find(memory->key);
-    std::erase(of_key->second, memory);
-    if (of_key->second.empty()) blocks_.erase(of_key);
-    places_.erase(oldest);
-    bytes_ -= memory->size();
-    gone.push_back(memory);
+    gone.push_back(Drop(oldest));
   }
   return true;
 }
@@ -158,17 +162,10 @@ std::optional<Staging::Batch> Staging::Join(std::span<const std::byte* const> ro
 void Staging::Remove(uint64_t model) {
   Memories gone;
   const std::lock_guard lock(mutex_);
-  for (auto it = blocks_.begin(); it != blocks_.end();) {
-    const auto next = std::next(it);
-    if (it->first.model == model) {
-      for (const std::shared_ptr<Memory>& memory : it->second) {
-        places_.erase(memory->begin());
-        bytes_ -= memory->size();
-        gone.push_back(memory);
-      }
-      blocks_.erase(it);
-    }
-    it = next;
+  for (auto place = places_.begin(); place != places_.end();) {
+    const auto next = std::next(place);
+    if (place->second->key.model == model) gone.push_back(Drop(place));
+    place = next;
   }
 }
 

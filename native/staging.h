@@ -54,7 +54,10 @@ class Staging {
  private:
   class Memory;
   using Memories = std::vector<std::shared_ptr<Memory>>;
+  using Places = std::map<const std::byte*, std::shared_ptr<Memory>>;
 
+  /// The lock is held. What nobody has a row of goes with what is returned.
+  std::shared_ptr<Memory> Drop(Places::iterator place);
   /// The lock is held. Makes room by dropping blocks that nobody uses, those not used for longest first; they
   /// go to `gone`.
   bool MakeRoom(size_t bytes, Memories& gone);
@@ -63,7 +66,7 @@ class Staging {
   mutable std::mutex mutex_;
   std::map<BucketKey, Memories> blocks_;
   /// By their first byte.
-  std::map<const std::byte*, std::shared_ptr<Memory>> places_;
+  Places places_;
   size_t bytes_ = 0;
   uint64_t uses_ = 0;
 };

@@ -8,7 +8,7 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { outputKindSchema } from "./manifest.js";
-import { jsonFaultAt } from "./requests.js";
+import { jsonFaultAt } from "./json-fault.js";
 import { found, nearestName, problemsOf } from "./validation.js";
 import { errno } from "./errno.js";
 

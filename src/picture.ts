@@ -54,11 +54,7 @@ export interface Drawn {
 export async function drawPicture({ image, engine, manifest, shown, result }: Request): Promise<Drawn> {
   const [first] = shown;
   if (first === undefined) throw new Error("A model that succeeded has a frame to show");
-  const source = sourceOf(
-    image,
-    first,
-    shown.map(({ frame }) => frame),
-  );
+  const source = sourceOf(image, first, shown);
   const size = renderSize(shown.length, source);
   const shots: Shot[] = [];
   for (const { frame, value } of shown) {
@@ -82,16 +78,16 @@ export async function drawPicture({ image, engine, manifest, shown, result }: Re
   return { png, pixels, release: async () => decoded && release((await decoded).rgb) };
 }
 
-/** @param frames those that are shown: what is said of all of them has to be true of each */
+/** What is said of all frames that are shown has to be true of each. */
 function sourceOf(
   image: Image,
   { frame, value }: Highlight<Shown>,
-  frames: readonly number[],
+  shown: readonly Highlight<Shown>[],
 ): OverlaySource {
   const { rows, columns, samplesPerPixel, photometricInterpretation } = image.format;
   const grey = samplesPerPixel === 1 && photometricInterpretation.startsWith("MONOCHROME");
   const called = value.slice !== undefined || image.series !== undefined ? "slice" : "frame";
-  const windows = new Set(frames.map((each) => windowText(image.interpretation(each).voi[0])));
+  const windows = new Set(shown.map((each) => windowText(image.interpretation(each.frame).voi[0])));
   const spacing = image.spacing(frame);
   return {
     rows,
@@ -101,7 +97,7 @@ function sourceOf(
     frames: image.frameCount,
     called,
     window: grey ? (windows.size === 1 ? [...windows][0] : `each ${called} in its own window`) : undefined,
-    spacing: frames.every((each) => isAlike(image.spacing(each), spacing)) ? spacing : "differs",
+    spacing: shown.every((each) => isAlike(image.spacing(each.frame), spacing)) ? spacing : "differs",
   };
 }
 

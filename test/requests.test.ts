@@ -1,5 +1,6 @@
 import t from "tap";
-import { bulkRequestSchema, jsonFaultAt, parseBody, singleRequestSchema } from "../src/requests.js";
+import { jsonFaultAt } from "../src/json-fault.js";
+import { bulkRequestSchema, parseBody, singleRequestSchema } from "../src/requests.js";
 import { RadserveError } from "../src/errors.js";
 import { RateLimit } from "../src/limits.js";
 import type { z } from "zod";

@@ -5,7 +5,6 @@ import { tmpdir } from "node:os";
 import { basename, join, resolve } from "node:path";
 import t from "tap";
 import { samples } from "../scripts/demo/samples.js";
-import { createEngine } from "../src/engine.js";
 import { infer, type InferTask } from "../src/infer.js";
 import type { OutputKind } from "../src/manifest.js";
 import type { ModelEntry } from "../src/models.js";
@@ -14,6 +13,7 @@ import { replay } from "../src/replay.js";
 import { sha256 } from "../src/results/files.js";
 import { receiptSchema, receiptText, type Receipt } from "../src/results/receipt.js";
 import { checkFiles, type Check } from "../src/results/verify.js";
+import { engineWithFolder } from "./lib/engine.js";
 import { loadTestModel } from "./lib/object-models.js";
 import { ADDON, needs } from "./support/needs.js";
 
@@ -23,12 +23,7 @@ const problems = (checks: readonly Check[]) => checks.filter(({ verdict }) => ve
 const told = (checks: readonly Check[]) => checks.map(({ what, verdict }) => [what, verdict]);
 
 t.test("receipts are replayed", { skip: needs(ADDON) }, async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), "radserve-verify-"));
-  const engine = createEngine({ provider: "cpu" });
-  t.teardown(async () => {
-    await engine.close();
-    rmSync(folder, { recursive: true });
-  });
+  const { engine, folder } = engineWithFolder(t, "verify");
   const sample = await samples();
   writeFileSync(join(folder, "ct.dcm"), sample.ct);
   const segmenter = await loadTestModel(engine, folder, "segmenter");

@@ -1,11 +1,11 @@
 /** What Radserve itself has written into a folder and must never take as an input. */
 import { filesOf, readReceipt } from "../results/reuse.js";
 import { SHARE_MARK } from "../share.js";
-import { isStagingName, receiptName, stagingName } from "../results/names.js";
+import { nameOfHelper, receiptName, stagingName } from "../results/names.js";
 
 /** Locks and staging folders of results, and the marks of shares. */
 export function isHelper(name: string): boolean {
-  return name === SHARE_MARK || isStagingName(name) || /^\..+\.lock(?:\.break)?$/s.test(name);
+  return name === SHARE_MARK || nameOfHelper(name) !== undefined;
 }
 
 /** Whether a file that begins so is a receipt. */

@@ -1,6 +1,7 @@
 /**
  * The decode gate: 12-bit lossless JPEG that a codec turns into zeros, and similar failures, must not become a result.
- * It judges decoded frames of compressed pixel data alone; native containers may hold overlays in their high bits.
+ * It refuses decoded frames of compressed pixel data alone; of native ones, whose containers may hold anything beside
+ * the image, it warns.
  */
 import { findStray } from "../engine-pixels.js";
 import { RadserveError } from "../errors.js";

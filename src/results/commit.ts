@@ -28,7 +28,7 @@ import {
   writeDurably,
 } from "./files.js";
 import { NameLock, type LockOptions } from "./lock.js";
-import { belongsTo, checkFileName, checkName, receiptName, stagingName } from "./names.js";
+import { belongsTo, checkFileName, checkName, nameOfHelper, receiptName, stagingName } from "./names.js";
 import { receiptSchema, receiptText, type Receipt } from "./receipt.js";
 import { filesOf, readReceipt, sameImage, type Existing } from "./reuse.js";
 
@@ -99,7 +99,7 @@ export async function withName<T>(
 export async function recoverFolder(dir: string): Promise<string[]> {
   const names = new Set<string>();
   for (const entry of await explained(() => readdir(dir))) {
-    const name = /^\.(.+)\.(?:radserve|lock|lock\.break)$/s.exec(entry)?.[1];
+    const name = nameOfHelper(entry);
     if (name !== undefined) names.add(name);
   }
   const recovered: string[] = [];

@@ -14,11 +14,19 @@ export const objectName = (name: string, model: string, kind: "sr" | "seg" | "sc
 export const lockName = (name: string): string => `.${name}.lock`;
 export const stagingName = (name: string): string => `.${name}.radserve`;
 
-/** Names of folders that hold no results: what lies in one may be removed by the next writer of NAME. */
-export const isStagingName = (name: string): boolean => /^\..+\.radserve$/s.test(name);
-
 /** The longest helper beside NAME: the guard under which a dead owner's lock is removed. */
 export const guardName = (name: string): string => `.${name}.lock.break`;
+
+/** NAME, of what stands beside its results while they are written; undefined of any other entry of a folder. */
+export function nameOfHelper(entry: string): string | undefined {
+  return /^\.(.+)\.(?:radserve|lock|lock\.break)$/s.exec(entry)?.[1];
+}
+
+/** Names of folders that hold no results: what lies in one may be removed by the next writer of NAME. */
+export function isStagingName(entry: string): boolean {
+  const name = nameOfHelper(entry);
+  return name !== undefined && entry === stagingName(name);
+}
 
 /**
  * Refuses a NAME that cannot be the stem of result files.

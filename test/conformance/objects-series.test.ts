@@ -1,12 +1,11 @@
 /** Result objects of the whole CT series and of multi-frame sources: every frame at its own place. */
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync, readFileSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import t from "tap";
 import { openFile } from "../../src/dicom/file.js";
-import { createEngine } from "../../src/engine.js";
 import { infer } from "../../src/infer.js";
+import { engineWithFolder } from "../lib/engine.js";
 import { loadTestModel } from "../lib/object-models.js";
 import { ADDON, commandsAre, DICOM_FILES, needs } from "../support/needs.js";
 import { refusedErrors } from "./allowed.js";
@@ -15,12 +14,7 @@ const skip = needs(ADDON, DICOM_FILES) || commandsAre("dciodvfy");
 const folder = resolve("../shared/dicom");
 
 t.test("segmentations of many frames", { skip }, async (t) => {
-  const outputFolder = mkdtempSync(join(tmpdir(), "radserve-series-"));
-  const engine = createEngine({ provider: "cpu" });
-  t.teardown(async () => {
-    await engine.close();
-    rmSync(outputFolder, { recursive: true });
-  });
+  const { engine, folder: outputFolder } = engineWithFolder(t, "series");
   const model = await loadTestModel(engine, outputFolder, "segmenter");
   const run = async (name: string) => {
     const roots = { input: undefined, output: undefined };

@@ -1,6 +1,8 @@
 /** The real engine, where the addon has been built. */
-import { existsSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { Test } from "tap";
 import { createEngine, type Engine } from "../../src/engine.js";
 import { packageRoot } from "../../src/models/files.js";
 
@@ -15,4 +17,15 @@ let opened: Engine | undefined;
 export function engine(): Engine {
   opened ??= createEngine({ provider: "cpu" });
   return opened;
+}
+
+/** An engine of the test's own and a new folder, until the test ends. */
+export function engineWithFolder(t: Test, name: string): { engine: Engine; folder: string } {
+  const folder = mkdtempSync(join(tmpdir(), `radserve-${name}-`));
+  const own = createEngine({ provider: "cpu" });
+  t.teardown(async () => {
+    await own.close();
+    rmSync(folder, { recursive: true });
+  });
+  return { engine: own, folder };
 }

@@ -5,27 +5,17 @@
  */
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import {
-  cpSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  watch,
-  writeFileSync,
-} from "node:fs";
-import { tmpdir } from "node:os";
+import { cpSync, mkdirSync, readdirSync, readFileSync, watch, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import t from "tap";
 import { samples } from "../../scripts/demo/samples.js";
-import { createEngine } from "../../src/engine.js";
 import { infer, type InferTask } from "../../src/infer.js";
 import { createLog } from "../../src/log.js";
 import { loadModels } from "../../src/models.js";
 import { recoverFolder } from "../../src/results/commit.js";
 import { filesOf, readReceipt } from "../../src/results/reuse.js";
+import { engineWithFolder } from "../lib/engine.js";
 import { shippedModels } from "../lib/manifests.js";
 import { random } from "../support/dicom.js";
 import { ADDON, needs } from "../support/needs.js";
@@ -56,13 +46,8 @@ async function contents(folder: string): Promise<Record<string, unknown>> {
 }
 
 t.test("killed at any time, and two at once", { skip: needs(ADDON) }, async (t) => {
-  const place = mkdtempSync(join(tmpdir(), "radserve-kill-"));
+  const { engine, folder: place } = engineWithFolder(t, "kill");
   const models = join(place, "models");
-  const engine = createEngine({ provider: "cpu" });
-  t.teardown(async () => {
-    await engine.close();
-    rmSync(place, { recursive: true });
-  });
   cpSync(join(shippedModels, "ct-tissue"), join(models, "ct-tissue"), { recursive: true });
   const input = join(place, NAME);
   writeFileSync(input, (await samples()).ct);

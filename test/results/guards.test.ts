@@ -1,11 +1,10 @@
 /** What must never be written: each fault is planted, and the product has to catch it. */
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { openFile } from "../../src/dicom/file.js";
 import { readDicom } from "../../src/dicom/image.js";
-import { createEngine, type EngineOutput } from "../../src/engine.js";
+import type { EngineOutput } from "../../src/engine.js";
 import { RadserveError } from "../../src/errors.js";
 import type { Attributes } from "../../src/image.js";
 import { infer, type InferTask } from "../../src/infer.js";
@@ -17,6 +16,7 @@ import { markedPanels, renderOverlay, type OverlayInput } from "../../src/result
 import { checkPicture } from "../../src/results/picture-check.js";
 import { pixelsOf } from "../../src/results/pixels.js";
 import { receiptSchema } from "../../src/results/receipt.js";
+import { engineWithFolder } from "../lib/engine.js";
 import { copyModel } from "../lib/manifests.js";
 import { loadTestModel } from "../lib/object-models.js";
 import { radiograph } from "../lib/radiograph.js";
@@ -37,12 +37,7 @@ const codeOf = (item: Attributes, sequence: string) => {
 };
 
 t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), "radserve-guards-"));
-  const engine = createEngine({ provider: "cpu" });
-  t.teardown(async () => {
-    await engine.close();
-    rmSync(folder, { recursive: true });
-  });
+  const { engine, folder } = engineWithFolder(t, "guards");
   const detector = await loadTestModel(engine, folder, "detector");
   const classifier = await loadTestModel(engine, folder, "classifier");
   let count = 0;

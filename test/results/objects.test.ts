@@ -2,13 +2,11 @@
  * Result objects, read back with our own reader: the eleven points that IHE AI Results and the rules under it ask, and
  * the guards. The conformance folder holds the same objects against outside tools.
  */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { samples } from "../../scripts/demo/samples.js";
 import { openFile } from "../../src/dicom/file.js";
-import { createEngine } from "../../src/engine.js";
 import { RadserveError } from "../../src/errors.js";
 import type { Attributes } from "../../src/image.js";
 import { infer, type InferTask } from "../../src/infer.js";
@@ -22,6 +20,7 @@ import { dateAndTime, sourceIds } from "../../src/results/dicom/source.js";
 import { structuredReport } from "../../src/results/dicom/sr.js";
 import { derivedUid } from "../../src/results/dicom/uid.js";
 import { receiptSchema } from "../../src/results/receipt.js";
+import { engineWithFolder } from "../lib/engine.js";
 import { loadTestModel, type TestModel } from "../lib/object-models.js";
 import { radiograph } from "../lib/radiograph.js";
 import { Typed } from "../support/dicom.js";
@@ -39,12 +38,7 @@ const templateOf = (item: Attributes) =>
   item.sequence("ContentTemplateSequence")?.[0]?.string("TemplateIdentifier");
 
 t.test("result objects", { skip: needs(ADDON) }, async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), "radserve-objects-"));
-  const engine = createEngine({ provider: "cpu" });
-  t.teardown(async () => {
-    await engine.close();
-    rmSync(folder, { recursive: true });
-  });
+  const { engine, folder } = engineWithFolder(t, "objects");
   const models = {} as Record<TestModel, ModelEntry>;
   for (const name of ["segmenter", "overlapping", "classifier", "detector"] as const)
     models[name] = await loadTestModel(engine, folder, name);

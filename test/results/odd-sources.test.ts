@@ -1,12 +1,11 @@
 /** Results of sources that say of themselves what DICOM does not allow, or what only some of their frames share. */
 import { spawnSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { openFile } from "../../src/dicom/file.js";
-import { createEngine } from "../../src/engine.js";
 import { infer } from "../../src/infer.js";
+import { engineWithFolder } from "../lib/engine.js";
 import { loadTestModel } from "../lib/object-models.js";
 import { radiograph } from "../lib/radiograph.js";
 import { slice } from "../lib/series.js";
@@ -16,12 +15,7 @@ import { ADDON, commandsAre, needs } from "../support/needs.js";
 const ENHANCED_CT = "1.2.840.10008.5.1.4.1.1.2.1";
 
 t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), "radserve-odd-"));
-  const engine = createEngine({ provider: "cpu" });
-  t.teardown(async () => {
-    await engine.close();
-    rmSync(folder, { recursive: true });
-  });
+  const { engine, folder } = engineWithFolder(t, "odd");
   const segmenter = await loadTestModel(engine, folder, "overlapping");
 
   let count = 0;

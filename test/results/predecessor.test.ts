@@ -1,24 +1,18 @@
 /** A result that takes the place of another version's names the report that it replaces, and repeats byte for byte. */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { openFile } from "../../src/dicom/file.js";
-import { createEngine } from "../../src/engine.js";
 import { infer, type InferTask } from "../../src/infer.js";
 import type { ModelEntry } from "../../src/models.js";
 import { receiptSchema } from "../../src/results/receipt.js";
+import { engineWithFolder } from "../lib/engine.js";
 import { loadTestModel } from "../lib/object-models.js";
 import { radiograph } from "../lib/radiograph.js";
 import { ADDON, needs } from "../support/needs.js";
 
 t.test("predecessors", { skip: needs(ADDON) }, async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), "radserve-predecessor-"));
-  const engine = createEngine({ provider: "cpu" });
-  t.teardown(async () => {
-    await engine.close();
-    rmSync(folder, { recursive: true });
-  });
+  const { engine, folder } = engineWithFolder(t, "predecessor");
   const model = await loadTestModel(engine, folder, "overlapping");
   const newer: ModelEntry = { ...model, sha256: "b".repeat(64), version: "3.0.0" };
   const strict: ModelEntry = { ...model, site: { thresholds: { bright: 0.7 } }, thresholds: [[0.7, 0.55]] };
