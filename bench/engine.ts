@@ -9,7 +9,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { availableParallelism, cpus, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { createEngine } from "../src/engine.js";
+import { createEngine } from "../src/engine/engine.js";
 import { fileSha256 } from "../src/models/hash.js";
 import { measureMemory } from "./lib/engine-memory.js";
 import { load, writeFolder } from "./lib/engine-models.js";

@@ -5,8 +5,8 @@
 import { copyFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { EVENT_LOOP_STEP_MS } from "../src/metrics.js";
-import { answerSchema } from "../src/results/receipt.js";
+import { EVENT_LOOP_STEP_MS } from "../src/server/metrics.js";
+import { answerSchema } from "../src/results/receipt/receipt.js";
 import { samples } from "../scripts/demo/samples.js";
 import { startServer } from "./lib/server.js";
 

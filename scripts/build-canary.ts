@@ -3,9 +3,9 @@
  * The expected output is to be looked at before it is committed: it is what every other machine is compared with.
  * `npx tsc -p . && node dist/scripts/build-canary.js`
  */
-import { createEngine } from "../src/engine.js";
+import { createEngine } from "../src/engine/engine.js";
 import { graphPath, readModelFolder } from "../src/models/read.js";
-import { encodeNpy } from "../src/npy.js";
+import { encodeNpy } from "../src/engine/npy.js";
 import { isMain, modelFolder, writeModelFiles } from "./lib/model-folder.js";
 import { textCanaryInput } from "./lib/text-canary.js";
 

@@ -2,7 +2,7 @@
  * Builds models/ct-tissue: the graph, which only compares, and its canary, whose expected output is computed here
  * without the graph. Same bytes at every run. `npx tsc -p . && node dist/scripts/build-ct-tissue.js`
  */
-import { encodeNpy } from "../src/npy.js";
+import { encodeNpy } from "../src/engine/npy.js";
 import { onnxModel, tensorBytes, type Node, type TensorValue } from "./lib/onnx-model.js";
 import { isMain, modelFolder, writeModelFiles } from "./lib/model-folder.js";
 

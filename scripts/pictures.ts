@@ -7,10 +7,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import sharp from "sharp";
-import { createEngine } from "../src/engine.js";
-import { infer } from "../src/infer.js";
-import { createLog } from "../src/log.js";
-import { loadModels } from "../src/models.js";
+import { createEngine } from "../src/engine/engine.js";
+import { infer } from "../src/inference/infer-image.js";
+import { createLog } from "../src/base/log.js";
+import { loadModels } from "../src/models/set.js";
 import { ctSeries, samples } from "./demo/samples.js";
 
 const docs = fileURLToPath(new URL("../../docs", import.meta.url));

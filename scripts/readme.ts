@@ -3,9 +3,9 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { stringify } from "yaml";
 import { settingsTable } from "../src/config.js";
-import { ERRORS } from "../src/errors.js";
-import { openApi } from "../src/openapi.js";
-import { ROUTES } from "../src/server.js";
+import { ERRORS } from "../src/base/errors.js";
+import { openApi } from "../src/server/openapi.js";
+import { ROUTES } from "../src/server/routes.js";
 
 const file = (name: string) => fileURLToPath(new URL(`../../${name}`, import.meta.url));
 

@@ -7,15 +7,11 @@ import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
-import { outputKindSchema } from "./manifest.js";
-import { jsonFaultAt } from "./json-fault.js";
-import { found, nearestName, problemsOf } from "./validation.js";
-import { errno } from "./errno.js";
-
-/** A setting that is missing or wrong. The command says so in one line and ends with status 2; nothing is retried. */
-export class ConfigError extends Error {
-  override readonly name = "ConfigError";
-}
+import { outputKindSchema } from "./manifest/manifest.js";
+import { jsonFaultAt } from "./base/json-fault.js";
+import { found, nearestName, problemsOf } from "./base/validation.js";
+import { errno } from "./base/errno.js";
+import { ConfigError } from "./base/errors.js";
 
 const SIZE = /^(\d+(?:\.\d+)?)\s*(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)?$/i;
 const POWERS = ["b", "k", "m", "g", "t"];

@@ -6,8 +6,9 @@ import type { JobAction } from "./commands/jobs.js";
 import { Command, CommanderError, Option } from "commander";
 import type { TryCommand } from "./commands/models.js";
 import { run } from "./commands/run.js";
-import { ConfigError, loadConfig, type Config } from "./config.js";
-import { VERSION } from "./version.js";
+import { loadConfig, type Config } from "./config.js";
+import { ConfigError } from "./base/errors.js";
+import { VERSION } from "./base/version.js";
 
 const program = new Command("radserve")
   .description(
@@ -77,11 +78,11 @@ program
     ).choices(["api", "worker", "both"]),
   )
   .action((options: { role?: Config["role"] }) =>
-    run(async () => (await import("./supervisor.js")).supervise({ ...config(), ...options })),
+    run(async () => (await import("./server/supervisor.js")).supervise({ ...config(), ...options })),
   );
 
 program.command("serving-process", { hidden: true }).action(async () => {
-  (await import("./serve.js")).serveUnderSupervisor();
+  (await import("./server/serving-process.js")).serveUnderSupervisor();
 });
 
 const token = program.command("token").description("tokens of clients");

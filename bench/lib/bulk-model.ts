@@ -2,10 +2,10 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ints, onnxModel, type Node, type TensorValue } from "../../scripts/lib/onnx-model.js";
-import { createEngine } from "../../src/engine.js";
-import type { Manifest } from "../../src/manifest.js";
-import { encodeNpy } from "../../src/npy.js";
-import { sha256 } from "../../src/results/files.js";
+import { createEngine } from "../../src/engine/engine.js";
+import type { Manifest } from "../../src/manifest/manifest.js";
+import { encodeNpy } from "../../src/engine/npy.js";
+import { sha256 } from "../../src/files/durable-files.js";
 
 const SIDE = 512;
 const CHANNELS = 16;

@@ -1,7 +1,7 @@
 /** A cine of 100 compressed frames: decoded by one thread, and with the decoder threads of a request that is alone. */
 import os from "node:os";
-import { shareDecoding } from "../../src/dicom/decoders.js";
-import { readImage } from "../../src/read.js";
+import { shareDecoding } from "../../src/images/dicom/decoders.js";
+import { readImage } from "../../src/images/read-image.js";
 import { attributesOf, compress, dicomFile, picture, SYNTAXES } from "../../test/support/dicom.js";
 import { median } from "./statistics.js";
 

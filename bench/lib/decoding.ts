@@ -5,10 +5,10 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { z } from "zod";
-import { readCodestream } from "../../src/dicom/codestream.js";
-import { openFile } from "../../src/dicom/file.js";
-import { findFrames, frameBytes } from "../../src/dicom/frames.js";
-import { readImage } from "../../src/read.js";
+import { readCodestream } from "../../src/images/dicom/codestream.js";
+import { openFile } from "../../src/images/dicom/dicom-file.js";
+import { findFrames, frameBytes } from "../../src/images/dicom/frame-fragments.js";
+import { readImage } from "../../src/images/read-image.js";
 import { attributesOf, compress, dicomFile, SYNTAXES, type Coder } from "../../test/support/dicom.js";
 import { radiograph } from "./pictures.js";
 import type { Rivals } from "./rivals.js";

@@ -2,8 +2,8 @@
 import { createHash } from "node:crypto";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Engine } from "../../src/engine.js";
-import { loadModels, type ModelSet } from "../../src/models.js";
+import type { Engine } from "../../src/engine/types.js";
+import { loadModels, type ModelSet } from "../../src/models/set.js";
 import { input, plane } from "../../test/support/engine.js";
 import { denseNet121, LABELS, smallCnn } from "./models.js";
 

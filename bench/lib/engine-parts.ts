@@ -2,8 +2,9 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
-import type { Engine, InferResult, Plane, Tensor } from "../../src/engine.js";
-import type { ModelSet } from "../../src/models.js";
+import type { Engine, InferResult, Plane } from "../../src/engine/types.js";
+import type { Tensor } from "../../src/engine/tensor.js";
+import type { ModelSet } from "../../src/models/set.js";
 import { idOf, NETWORKS, picture, withVersion, type Network } from "./engine-models.js";
 import { closedLoop, plainInput, type LoadResult, type NodeRival } from "./node-rival.js";
 import type { Raw, RawSetting } from "./raw.js";

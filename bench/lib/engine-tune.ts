@@ -5,7 +5,8 @@
  */
 import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
-import { createEngine, type Tensor } from "../../src/engine.js";
+import { createEngine } from "../../src/engine/engine.js";
+import { type Tensor } from "../../src/engine/tensor.js";
 import { idOf, load, NETWORKS, type Network } from "./engine-models.js";
 import { answer, MeasuredProcess } from "./measured-process.js";
 import { closedLoop, plainInput } from "./node-rival.js";

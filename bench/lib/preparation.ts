@@ -2,8 +2,9 @@
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
-import { createEngine, type Engine, type Plane } from "../../src/engine.js";
-import type { ImageInput } from "../../src/manifest.js";
+import { createEngine } from "../../src/engine/engine.js";
+import { type Engine, type Plane } from "../../src/engine/types.js";
+import type { ImageInput } from "../../src/manifest/manifest.js";
 import type { Raw } from "../../test/support/dicom.js";
 import { heatmap, identity, input, loadOptions, writeModel } from "../../test/support/engine.js";
 import { photograph, radiograph } from "./pictures.js";

@@ -1,6 +1,6 @@
 /// Throughput on mixed shapes of a device of known cost, in virtual time: the planner's and a naive batcher's
 /// share of what the device could do without changes of shape. Prints {"fake_device": {...}}.
-#include "../test/fake_device.h"
+#include "fake_device.h"
 
 #include <iostream>
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "../error.h"
+#include "base/error.h"
 
 /// The few words that the tests need; no library, so that sanitizer builds need nothing but the compiler.
 namespace radserve::test {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "../batch_planner.h"
+#include "scheduling/batch_planner.h"
 
 /// A device of known cost in virtual time, the traffic that it serves, and a naive batcher to compare with.
 namespace radserve::test {

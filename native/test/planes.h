@@ -5,8 +5,8 @@
 #include <cstring>
 #include <vector>
 
-#include "../image.h"
-#include "../spec.h"
+#include "base/image.h"
+#include "base/spec.h"
 
 namespace radserve::test {
 

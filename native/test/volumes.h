@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "../image.h"
-#include "../volume_geometry.h"
+#include "base/image.h"
+#include "prepare/volume_geometry.h"
 
 namespace radserve::test {
 

@@ -14,7 +14,7 @@ import { placeOf } from "../../src/bulk/postgres/place.js";
 import { acceptedSchema, itemListSchema, jobSchema } from "../../src/bulk/schema.js";
 import { Client } from "../../src/commands/client.js";
 import { hasEnded, summaryText, whyOf } from "../../src/commands/job-text.js";
-import { answerSchema, type Answer } from "../../src/results/receipt.js";
+import { answerSchema, type Answer } from "../../src/results/receipt/receipt.js";
 import { samples, type Samples } from "./samples.js";
 
 const root = fileURLToPath(new URL("../../..", import.meta.url));

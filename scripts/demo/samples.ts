@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import dcmjs from "dcmjs";
 import sharp from "sharp";
-import { textPath } from "../../src/results/text.js";
+import { textPath } from "../../src/results/picture/text-outline.js";
 import { ctPhantom, ultrasoundPhantom, type CtPhantom } from "./phantom.js";
 
 const CT_IMAGE_STORAGE = "1.2.840.10008.5.1.4.1.1.2";

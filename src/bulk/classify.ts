@@ -1,9 +1,9 @@
 /** What one file of a scanned folder is, from its first bytes: an input, a result of Radserve, or neither. */
-import { readStart } from "../descriptor.js";
-import { sopClassName } from "../dicom/dictionary.js";
-import { readHead, type DicomHead } from "../dicom/file.js";
-import { RadserveError } from "../errors.js";
-import { SNIFF_BYTES, sniffFormat } from "../read.js";
+import { readStart } from "../files/descriptor.js";
+import { sopClassName } from "../images/dicom/dictionary.js";
+import { readHead, type DicomHead } from "../images/dicom/dicom-file.js";
+import { RadserveError } from "../base/errors.js";
+import { SNIFF_BYTES, sniffFormat } from "../images/read-image.js";
 import { isOwnObject } from "../results/dicom/common.js";
 import { isListed, isReceipt } from "./own-results.js";
 

@@ -7,9 +7,9 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
 import type { Config } from "../config.js";
-import { errno } from "../errno.js";
-import { faultForLog, type Logger } from "../log.js";
-import { keepable } from "../validation.js";
+import { errno } from "../base/errno.js";
+import { faultForLog, type Logger } from "../base/log.js";
+import { keepable } from "../base/validation.js";
 import { OLDEST_POSTGRES } from "./postgres/binaries.js";
 import { inspectPostgres, PrivatePostgres } from "./postgres.js";
 import { BulkUnavailable } from "./unavailable.js";

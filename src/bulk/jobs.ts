@@ -1,7 +1,7 @@
 /** Jobs in the database: making them, looking at them, and what a client may do to them. */
 import type { Pool, PoolClient } from "pg";
-import { RadserveError } from "../errors.js";
-import type { OutputKind } from "../manifest.js";
+import { RadserveError } from "../base/errors.js";
+import type { OutputKind } from "../manifest/manifest.js";
 import { transaction } from "./database.js";
 import { UNREAD } from "./scan.js";
 import type { ITEM_STATES, Job } from "./schema.js";

@@ -4,8 +4,8 @@
  * to others changes nothing any more.
  */
 import type { Pool, PoolClient } from "pg";
-import type { ErrorObject } from "../errors.js";
-import type { Summary } from "../results/summary.js";
+import type { ErrorObject } from "../base/errors.js";
+import type { Summary } from "../results/receipt/summary.js";
 import { jsonb, transaction } from "./database.js";
 import { announce, finishJobs, finishLocked, type JobRequest } from "./jobs.js";
 

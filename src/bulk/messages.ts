@@ -1,9 +1,9 @@
 /** What the thread that serves HTTP and the bulk thread say to each other. */
 import type { Config } from "../config.js";
-import type { ErrorObject } from "../errors.js";
-import type { InferTask } from "../infer.js";
-import type { ModelEntry } from "../models.js";
-import type { Summary } from "../results/summary.js";
+import type { ErrorObject } from "../base/errors.js";
+import type { InferTask } from "../inference/task.js";
+import type { ModelEntry } from "../models/entry.js";
+import type { Summary } from "../results/receipt/summary.js";
 
 export type Operation =
   "submit" | "list" | "show" | "items" | "cancel" | "retry" | "pause" | "resume" | "purge";

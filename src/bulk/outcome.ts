@@ -1,8 +1,8 @@
 /** What an item's end means: for the item, for its job, or for neither because the fault lies elsewhere and passes. */
 import { realpath } from "node:fs/promises";
-import type { RadserveError, ErrorObject } from "../errors.js";
-import { isInside, type MarkedRoot, type Root } from "../roots.js";
-import { holdsSomething, isMarked, SHARE_MARK } from "../share.js";
+import type { RadserveError, ErrorObject } from "../base/errors.js";
+import { isInside, type MarkedRoot, type Root } from "../files/roots.js";
+import { holdsSomething, isMarked, SHARE_MARK } from "../files/share-mark.js";
 import type { Ending, LeasedItem } from "./leases.js";
 import type { ItemOutcome } from "./messages.js";
 import type { PlaceOfItem } from "./places.js";

@@ -1,7 +1,8 @@
 /** What Radserve itself has written into a folder and must never take as an input. */
-import { filesOf, readReceipt } from "../results/reuse.js";
-import { SHARE_MARK } from "../share.js";
-import { nameOfHelper, receiptName, stagingName } from "../results/names.js";
+import { filesOf, readReceipt } from "../results/commit/reuse.js";
+import { SHARE_MARK } from "../files/share-mark.js";
+import { receiptName } from "../results/commit/names.js";
+import { nameOfHelper, stagingName } from "../files/helper-names.js";
 
 /** Locks and staging folders of results, and the marks of shares. */
 export function isHelper(name: string): boolean {

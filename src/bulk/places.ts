@@ -1,6 +1,6 @@
 /** Where the items of a job lie on this box, and what the client calls those places. */
 import path from "node:path";
-import { translateIn, type PathMapping } from "../path-map.js";
+import { translateIn, type PathMapping } from "../files/path-map.js";
 import type { JobRequest } from "./jobs.js";
 
 export interface PlaceOfItem {

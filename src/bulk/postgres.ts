@@ -4,10 +4,11 @@
  */
 import { copyFileSync, existsSync, statSync, truncateSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
-import { ConfigError, type Config } from "../config.js";
-import { errno } from "../errno.js";
-import { lockState, type StateLock } from "../lock.js";
-import { faultForLog, type Logger } from "../log.js";
+import { type Config } from "../config.js";
+import { ConfigError } from "../base/errors.js";
+import { errno } from "../base/errno.js";
+import { lockState, type StateLock } from "../files/state-lock.js";
+import { faultForLog, type Logger } from "../base/log.js";
 import { findBinaries, type Binaries } from "./postgres/binaries.js";
 import { createData, dataVersion } from "./postgres/cluster.js";
 import {

@@ -5,11 +5,11 @@
 import { stat } from "node:fs/promises";
 import path from "node:path";
 import type { Config } from "../config.js";
-import { asRadserveError } from "../errors.js";
-import { faultForLog, type Logger } from "../log.js";
-import { openOutputFolder } from "../paths.js";
-import { narrowRoots, type Root } from "../roots.js";
-import { withName } from "../results/commit.js";
+import { asRadserveError } from "../base/errors.js";
+import { faultForLog, type Logger } from "../base/log.js";
+import { openOutputFolder } from "../files/guarded-paths.js";
+import { narrowRoots, type Root } from "../files/roots.js";
+import { withName } from "../results/commit/commit.js";
 import type { Database } from "./database.js";
 import {
   BEAT_MS,

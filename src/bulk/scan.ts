@@ -5,16 +5,16 @@
 import { closeSync, fstatSync, type Dirent } from "node:fs";
 import { readdir } from "node:fs/promises";
 import path from "node:path";
-import { accepts } from "../accept.js";
-import { openPlain } from "../disk.js";
-import { errno } from "../errno.js";
-import { asRadserveError, RadserveError, type ErrorCode, type ErrorObject } from "../errors.js";
-import type { ModelEntry } from "../models.js";
-import { openInput, type OpenedInput } from "../paths.js";
-import type { Roots } from "../roots.js";
-import { FOLDER_LIMITS, readSeriesFolder } from "../series-folder.js";
+import { accepts } from "../models/acceptance.js";
+import { openPlain } from "../files/disk.js";
+import { errno } from "../base/errno.js";
+import { asRadserveError, RadserveError, type ErrorCode, type ErrorObject } from "../base/errors.js";
+import type { ModelEntry } from "../models/entry.js";
+import { openInput, type OpenedInput } from "../files/guarded-paths.js";
+import type { Roots } from "../files/roots.js";
+import { FOLDER_LIMITS, readSeriesFolder } from "../inference/series-folder.js";
 import { classify, type Kind, type Reason, type SliceHead } from "./classify.js";
-import { holdsSomething } from "../share.js";
+import { holdsSomething } from "../files/share-mark.js";
 import { isHelper } from "./own-results.js";
 
 /** Paths are relative to the folder; that of the folder itself is empty. */

@@ -1,8 +1,8 @@
 /** What the bulk pages take and give: one schema each, for the types, the checks and the published contract. */
 import { z } from "zod";
-import { ERRORS, type ErrorCode } from "../errors.js";
-import { outputKindSchema } from "../manifest.js";
-import { answerSchema } from "../results/receipt.js";
+import { errorCode } from "../base/errors.js";
+import { outputKindSchema } from "../manifest/manifest.js";
+import { answerSchema } from "../results/receipt/receipt.js";
 
 export const JOB_STATES = ["scanning", "running", "paused", "completed", "cancelled"] as const;
 export const ITEM_STATES = [
@@ -68,7 +68,7 @@ export const itemSchema = z.object({
   models: z.array(modelResult.pick({ name: true, status: true })),
   error: z
     .object({
-      error: z.enum(Object.keys(ERRORS) as [ErrorCode, ...ErrorCode[]]),
+      error: errorCode,
       message: z.string(),
       details: z.record(z.string(), z.unknown()).optional(),
     })

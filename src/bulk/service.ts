@@ -5,11 +5,11 @@
 import { randomUUID } from "node:crypto";
 import { Worker } from "node:worker_threads";
 import type { Config } from "../config.js";
-import { errno } from "../errno.js";
-import { asRadserveError, RadserveError } from "../errors.js";
-import { faultForLog, type Logger } from "../log.js";
-import type { ModelEntry } from "../models.js";
-import type { InferencePool } from "../pool.js";
+import { errno } from "../base/errno.js";
+import { asRadserveError, RadserveError } from "../base/errors.js";
+import { faultForLog, type Logger } from "../base/log.js";
+import type { ModelEntry } from "../models/entry.js";
+import type { InferencePool } from "../inference/worker-pool.js";
 import type {
   BulkAnswer,
   BulkCall,

@@ -1,5 +1,5 @@
 /** What the bulk queue says when its database cannot be used. */
-import { RadserveError } from "../errors.js";
+import { RadserveError } from "../base/errors.js";
 
 const RETRY_AFTER_SECONDS = 5;
 

@@ -5,7 +5,7 @@ import { createInterface } from "node:readline/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { acceptedSchema, itemListSchema, jobSchema, type Accepted, type Job } from "../bulk/schema.js";
 import type { Config } from "../config.js";
-import { asRadserveError, type RadserveError } from "../errors.js";
+import { asRadserveError, type RadserveError } from "../base/errors.js";
 import { clientWithToken, type Client } from "./client.js";
 import { hasEnded, summaryText, whyOf } from "./job-text.js";
 import { Progress } from "./progress.js";

@@ -1,9 +1,9 @@
 /** The client's side of the HTTP contract, for commands that speak to a running server. */
 import { setTimeout as delay } from "node:timers/promises";
 import { z } from "zod";
-import { clientSettings, ConfigError, type Config } from "../config.js";
-import { errno } from "../errno.js";
-import { ERRORS, RadserveError, type ErrorCode } from "../errors.js";
+import { clientSettings, type Config } from "../config.js";
+import { ConfigError, ERRORS, RadserveError, type ErrorCode } from "../base/errors.js";
+import { errno } from "../base/errno.js";
 
 const errorSchema = z.object({
   error: z.enum(Object.keys(ERRORS) as [ErrorCode, ...ErrorCode[]]),

@@ -5,14 +5,15 @@ import path from "node:path";
 import sharp from "sharp";
 import { inspectDatabase } from "../bulk/database.js";
 import { BulkUnavailable } from "../bulk/unavailable.js";
-import { ConfigError, engineSettings, type Config } from "../config.js";
-import { freeBytes } from "../disk.js";
-import { createEngine } from "../engine.js";
-import { readKeys } from "../keys.js";
-import { isInside } from "../roots.js";
-import { VERSION } from "../version.js";
+import { engineSettings, type Config } from "../config.js";
+import { ConfigError } from "../base/errors.js";
+import { freeBytes } from "../files/disk.js";
+import { createEngine } from "../engine/engine.js";
+import { readKeys } from "../server/keys.js";
+import { isInside } from "../files/roots.js";
+import { VERSION } from "../base/version.js";
 import { print, type ExitStatus } from "./run.js";
-import { errno } from "../errno.js";
+import { errno } from "../base/errno.js";
 
 export interface Finding {
   name: string;

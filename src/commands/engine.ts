@@ -1,7 +1,8 @@
 /** An engine for the length of one command. */
 import { engineSettings, type Config } from "../config.js";
-import { createEngine, type Engine } from "../engine.js";
-import { RadserveError } from "../errors.js";
+import { createEngine } from "../engine/engine.js";
+import { type Engine } from "../engine/types.js";
+import { RadserveError } from "../base/errors.js";
 
 type Providers = Config["providers"];
 

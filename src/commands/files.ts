@@ -1,7 +1,7 @@
 /** Images that commands are given: no roots, any path that the user may read. */
-import type { Image } from "../image.js";
-import { openInput } from "../paths.js";
-import { readInput } from "../read.js";
+import type { Image } from "../images/image.js";
+import { openInput } from "../files/guarded-paths.js";
+import { readInput } from "../inference/read-input.js";
 
 /**
  * Reads a file or a folder that holds one series, and holds it open while it is used.

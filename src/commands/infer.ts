@@ -2,10 +2,10 @@
 import { randomUUID } from "node:crypto";
 import path from "node:path";
 import type { Config } from "../config.js";
-import { infer } from "../infer.js";
-import { createLog } from "../log.js";
-import { loadModels } from "../models.js";
-import type { Answer } from "../results/receipt.js";
+import { infer } from "../inference/infer-image.js";
+import { createLog } from "../base/log.js";
+import { loadModels } from "../models/set.js";
+import type { Answer } from "../results/receipt/receipt.js";
 import { withEngine } from "./engine.js";
 import { print, type ExitStatus } from "./run.js";
 

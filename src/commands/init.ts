@@ -2,10 +2,10 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import { requireFolder, type Config } from "../config.js";
-import { createKey, readKeys, someKeys } from "../keys.js";
-import { makeStateDirectory } from "../lock.js";
+import { createKey, readKeys, someKeys } from "../server/keys.js";
+import { makeStateDirectory } from "../files/state-lock.js";
 import { print, remark, type ExitStatus } from "./run.js";
-import { errno } from "../errno.js";
+import { errno } from "../base/errno.js";
 
 export interface InitOptions {
   inputRoot?: string[];

@@ -1,14 +1,14 @@
 /** `radserve inspect`: what a file is, what its decoded pixels are, which models accept it and why others do not. */
 import { writeFile } from "node:fs/promises";
-import { accepts, type Reason } from "../accept.js";
+import { accepts, type Reason } from "../models/acceptance.js";
 import type { Config } from "../config.js";
-import type { Image, TransformStep } from "../image.js";
-import { dumpFrame, formatInspection, inspectImage, stepText } from "../inspect.js";
-import type { Manifest } from "../manifest.js";
+import type { Image, TransformStep } from "../images/image.js";
+import { dumpFrame, formatInspection, inspectImage, stepText } from "../inference/inspection.js";
+import type { Manifest } from "../manifest/manifest.js";
 import { modelFolders } from "../models/load.js";
 import { readModelFolder } from "../models/read.js";
-import { frameSteps } from "../preparation.js";
-import { previewPng } from "../results/overlay.js";
+import { frameSteps } from "../models/transform-steps.js";
+import { previewPng } from "../results/picture/overlay.js";
 import { withEngine } from "./engine.js";
 import { withImageFile } from "./files.js";
 import { print, type ExitStatus } from "./run.js";

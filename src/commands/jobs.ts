@@ -1,5 +1,6 @@
 /** `radserve jobs`: the jobs of a running server, one page call each. */
-import { ConfigError, type Config } from "../config.js";
+import { type Config } from "../config.js";
+import { ConfigError } from "../base/errors.js";
 import { clientWithToken } from "./client.js";
 import {
   ITEM_STATES,

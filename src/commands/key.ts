@@ -1,7 +1,7 @@
 /** `radserve key new | list`. */
-import { signingKey } from "../auth.js";
+import { signingKey } from "../server/tokens.js";
 import { requireFolder, type Config } from "../config.js";
-import { createKey, readKeys } from "../keys.js";
+import { createKey, readKeys } from "../server/keys.js";
 import { print, remark, type ExitStatus } from "./run.js";
 
 function found(config: Config) {

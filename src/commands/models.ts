@@ -1,7 +1,13 @@
 /** `radserve models list | init | check | try`: what models-cli.ts says, with its exit status. */
 import path from "node:path";
 import type { Config } from "../config.js";
-import { modelsCheck, modelsInit, modelsList, modelsTry, type CommandResult } from "../models-cli.js";
+import {
+  modelsCheck,
+  modelsInit,
+  modelsList,
+  modelsTry,
+  type CommandResult,
+} from "../models/developer-tools.js";
 import { withEngine } from "./engine.js";
 import { withImageFile } from "./files.js";
 import { print } from "./run.js";

@@ -1,6 +1,6 @@
 /** Progress of a job: a bar that is drawn over itself on a terminal, a plain line every few seconds elsewhere. */
 import type { Job } from "../bulk/schema.js";
-import type { RadserveError } from "../errors.js";
+import type { RadserveError } from "../base/errors.js";
 import { progressBar, progressText } from "./job-text.js";
 
 const LINE_EVERY_MS = 5_000;

@@ -1,10 +1,10 @@
 /** `radserve models reload`: tells the server of this machine to look at its models again, and what came of it. */
 import { setTimeout as delay } from "node:timers/promises";
-import { ConfigError, type Config } from "../config.js";
-import { errno } from "../errno.js";
-import { RadserveError } from "../errors.js";
-import { holderHere } from "../lock.js";
-import { readReload, type ReloadOutcome } from "../reload.js";
+import { type Config } from "../config.js";
+import { ConfigError, RadserveError } from "../base/errors.js";
+import { errno } from "../base/errno.js";
+import { holderHere } from "../files/state-lock.js";
+import { readReload, type ReloadOutcome } from "../models/reload-note.js";
 import { print, type ExitStatus } from "./run.js";
 
 const LOOK_MS = 100;

@@ -1,8 +1,7 @@
 /** How every command ends: its exit status, and where its words go. */
-import { ConfigError } from "../config.js";
-import { asRadserveError, type RadserveError } from "../errors.js";
-import { errno } from "../errno.js";
-import { faultForLog } from "../log.js";
+import { ConfigError, asRadserveError, type RadserveError } from "../base/errors.js";
+import { errno } from "../base/errno.js";
+import { faultForLog } from "../base/log.js";
 
 /** 0: done; 1: failed, with the error object; 2: wrongly called, configured or refused; 130: interrupted. */
 export type ExitStatus = 0 | 1 | 2 | 130;

@@ -1,10 +1,11 @@
 /** `radserve token issue | list | revoke`. */
 import path from "node:path";
 import jwt from "jsonwebtoken";
-import { LONGEST_JTI, issueToken, parseDuration, signingKey } from "../auth.js";
-import { ConfigError, requireFolder, type Config } from "../config.js";
-import { listTokens, readKeys, recordToken, revokeToken } from "../keys.js";
-import { narrowRoots, realPathToBe } from "../roots.js";
+import { LONGEST_JTI, issueToken, parseDuration, signingKey } from "../server/tokens.js";
+import { requireFolder, type Config } from "../config.js";
+import { ConfigError } from "../base/errors.js";
+import { listTokens, readKeys, recordToken, revokeToken } from "../server/keys.js";
+import { narrowRoots, realPathToBe } from "../files/roots.js";
 import { print, remark, type ExitStatus } from "./run.js";
 
 export interface IssueCommand {

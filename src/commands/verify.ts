@@ -1,14 +1,14 @@
 /** `radserve verify NAME.json`: replays a receipt and compares every hash. */
 import { readFile, stat } from "node:fs/promises";
 import path from "node:path";
-import { ConfigError, type Config } from "../config.js";
-import { RadserveError } from "../errors.js";
-import { createLog } from "../log.js";
-import { loadModels } from "../models.js";
-import { replay } from "../replay.js";
-import { receiptText, type Receipt } from "../results/receipt.js";
-import { readReceipt } from "../results/reuse.js";
-import { check, checkFiles, type Check, type Verdict } from "../results/verify.js";
+import { type Config } from "../config.js";
+import { ConfigError, RadserveError } from "../base/errors.js";
+import { createLog } from "../base/log.js";
+import { loadModels } from "../models/set.js";
+import { replay } from "../inference/replay.js";
+import { receiptText, type Receipt } from "../results/receipt/receipt.js";
+import { readReceipt } from "../results/commit/reuse.js";
+import { check, checkFiles, type Check, type Verdict } from "../results/receipt/verify.js";
 import { withEngine } from "./engine.js";
 import { withImageFile } from "./files.js";
 import { print, type ExitStatus } from "./run.js";

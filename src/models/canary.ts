@@ -3,11 +3,11 @@
  * a driver, a library or a machine that computes something else before a patient's image does.
  */
 import { readFile } from "node:fs/promises";
-import type { Engine, LoadedModel, Tensor } from "../engine.js";
-import { RadserveError } from "../errors.js";
-import type { ImageInput, Manifest } from "../manifest.js";
-import { ELEMENT_BYTES } from "../element-bytes.js";
-import { decodeNpy, elementCount } from "../npy.js";
+import type { Engine, LoadedModel } from "../engine/types.js";
+import { type Tensor, ELEMENT_BYTES } from "../engine/tensor.js";
+import { RadserveError } from "../base/errors.js";
+import type { ImageInput, Manifest } from "../manifest/manifest.js";
+import { decodeNpy, elementCount } from "../engine/npy.js";
 import { resolveModelFile } from "./files.js";
 import { compareTensors, type Tolerance } from "./compare.js";
 

@@ -1,6 +1,5 @@
 /** Comparison of two tensors, element by element. */
-import type { Tensor, TensorType } from "../engine.js";
-import { ELEMENT_BYTES } from "../element-bytes.js";
+import { type Tensor, type TensorType, ELEMENT_BYTES } from "../engine/tensor.js";
 
 /** A difference up to absolute + relative * |expected| passes. */
 export interface Tolerance {

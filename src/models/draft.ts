@@ -1,5 +1,6 @@
 /** A first manifest from a graph: what the graph says is filled in, what it cannot say is null and stays to be filled. */
-import type { GraphInfo, TensorInfo } from "../engine.js";
+import type { GraphInfo } from "../engine/types.js";
+import type { TensorInfo } from "../engine/tensor.js";
 
 export interface Draft {
   /** Not yet a manifest: null wherever a person must decide. */

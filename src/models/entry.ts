@@ -1,7 +1,7 @@
 /** One model as every thread sees it. */
-import type { SessionMemory } from "../engine.js";
-import type { ErrorObject } from "../errors.js";
-import type { Manifest, Site } from "../manifest.js";
+import type { SessionMemory } from "../engine/types.js";
+import type { ErrorObject } from "../base/errors.js";
+import type { Manifest, Site } from "../manifest/manifest.js";
 
 /** Plain data, structured-cloneable. */
 export interface ModelEntry {

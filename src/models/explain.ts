@@ -4,7 +4,7 @@
  */
 import { closest } from "fastest-levenshtein";
 import { z } from "zod";
-import { unitOf } from "../validation.js";
+import { unitOf } from "../base/validation.js";
 
 /** One mistake: `path` names the field ("inputs[0].dtype") or the file. */
 export interface Problem {

@@ -4,10 +4,10 @@ import { realpath } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { dirname, join, resolve, sep } from "node:path";
 import { fileURLToPath } from "node:url";
-import type { Manifest } from "../manifest.js";
+import type { Manifest } from "../manifest/manifest.js";
 import type { Problem } from "./explain.js";
 import { fileSha256 } from "./hash.js";
-import { errno } from "../errno.js";
+import { errno } from "../base/errno.js";
 
 type ModelFile = Manifest["files"][number];
 

@@ -3,8 +3,15 @@
  * labels the last layer has. What a dynamic dimension leaves open the canary shows.
  */
 import { closest } from "fastest-levenshtein";
-import type { GraphInfo, TensorInfo } from "../engine.js";
-import { labelsOf, mayOverlap, type ImageInput, type Manifest, type ModelOutput } from "../manifest.js";
+import type { GraphInfo } from "../engine/types.js";
+import type { TensorInfo } from "../engine/tensor.js";
+import {
+  labelsOf,
+  mayOverlap,
+  type ImageInput,
+  type Manifest,
+  type ModelOutput,
+} from "../manifest/manifest.js";
 import { pathText, type Problem } from "./explain.js";
 
 /** Every disagreement between a manifest and the graph that its first file holds. */

@@ -2,23 +2,8 @@
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { pipeline } from "node:stream/promises";
-import type { Manifest } from "../manifest.js";
-
-/**
- * JSON with the keys of every object in code-unit order and no white space (the form of RFC 8785 for the values that
- * a manifest can hold), so that formatting and the order of keys do not change a model's identity.
- */
-export function canonicalJson(value: unknown): string {
-  if (Array.isArray(value)) return `[${value.map(canonicalJson).join(",")}]`;
-  if (typeof value === "object" && value !== null) {
-    const members = Object.entries(value)
-      .filter(([, member]) => member !== undefined)
-      .sort(([a], [b]) => (a < b ? -1 : 1))
-      .map(([key, member]) => `${JSON.stringify(key)}:${canonicalJson(member)}`);
-    return `{${members.join(",")}}`;
-  }
-  return JSON.stringify(value);
-}
+import type { Manifest } from "../manifest/manifest.js";
+import { canonicalJson } from "../base/canonical-json.js";
 
 /** SHA-256 of a file, hex; read in pieces, because weights can be larger than memory allows. */
 export async function fileSha256(path: string): Promise<string> {

@@ -2,10 +2,10 @@
 import { basename, join } from "node:path";
 import { existsSync } from "node:fs";
 import { readdir } from "node:fs/promises";
-import type { Engine, LoadedModel } from "../engine.js";
-import { errno } from "../errno.js";
-import { asRadserveError, RadserveError, type ErrorObject } from "../errors.js";
-import type { Manifest } from "../manifest.js";
+import type { Engine, LoadedModel } from "../engine/types.js";
+import { errno } from "../base/errno.js";
+import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors.js";
+import type { Manifest } from "../manifest/manifest.js";
 import { warmUp } from "./canary.js";
 import type { ModelEntry } from "./entry.js";
 import type { Problem } from "./explain.js";

@@ -11,11 +11,11 @@ import {
   thresholdMistake,
   type Manifest,
   type Site,
-} from "../manifest.js";
+} from "../manifest/manifest.js";
 import { explainIssues, type Problem } from "./explain.js";
 import { resolveModelFile, verifyFiles } from "./files.js";
 import { filesOf, modelSha256 } from "./hash.js";
-import { errno } from "../errno.js";
+import { errno } from "../base/errno.js";
 
 /** A manifest that obeys its schema, and what follows from it. */
 export interface SoundModel {

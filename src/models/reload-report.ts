@@ -1,6 +1,6 @@
 /** What a reload of the models came to. */
 import { z } from "zod";
-import { errorCode } from "../results/receipt.js";
+import { errorCode } from "../base/errors.js";
 
 const names = z.array(z.string());
 

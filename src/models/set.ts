@@ -1,6 +1,6 @@
 /** All models of a server, and their reload while it runs. */
-import type { Engine } from "../engine.js";
-import type { ErrorObject } from "../errors.js";
+import type { Engine } from "../engine/types.js";
+import type { ErrorObject } from "../base/errors.js";
 import type { ModelEntry } from "./entry.js";
 import { loadReport, modelFolders, type Outcome, type Provider } from "./load.js";
 import { readModelFolder } from "./read.js";

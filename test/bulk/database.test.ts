@@ -6,7 +6,7 @@ import t, { type Test } from "tap";
 import { openDatabase, transaction, type Database } from "../../src/bulk/database.js";
 import { placeOf, socketOf } from "../../src/bulk/postgres/place.js";
 import { loadConfig } from "../../src/config.js";
-import { RadserveError } from "../../src/errors.js";
+import { RadserveError } from "../../src/base/errors.js";
 import { privateDatabase, silent, stateDirectory, until } from "../support/postgres.js";
 import { makePlace, radserve, withoutAddon } from "../support/server.js";
 

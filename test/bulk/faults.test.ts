@@ -4,7 +4,7 @@ import { mkdirSync, mkdtempSync, readdirSync, renameSync, rmdirSync, rmSync, wri
 import os from "node:os";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { SHARE_MARK } from "../../src/share.js";
+import { SHARE_MARK } from "../../src/files/share-mark.js";
 import { bulkPlace, nameOf, startBulk, writeMany, writeSlice } from "../support/bulk.js";
 import { withoutAddon, type Place } from "../support/server.js";
 

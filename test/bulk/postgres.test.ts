@@ -25,7 +25,7 @@ import t, { type Test } from "tap";
 import { inspectPostgres, PrivatePostgres } from "../../src/bulk/postgres.js";
 import { placeOf, socketOf } from "../../src/bulk/postgres/place.js";
 import { isPostmaster, logFile, postmasterOf } from "../../src/bulk/postgres/process.js";
-import { errno } from "../../src/errno.js";
+import { errno } from "../../src/base/errno.js";
 import {
   BIN_FOLDERS,
   childrenOf,

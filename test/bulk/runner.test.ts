@@ -4,7 +4,7 @@ import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { migrate } from "../../src/bulk/migrations.js";
-import { NameLock } from "../../src/results/lock.js";
+import { NameLock } from "../../src/files/name-lock.js";
 import { bulkPlace, startBulk, writeSlice } from "../support/bulk.js";
 import { privateDatabase, until } from "../support/postgres.js";
 import { startServer, withoutAddon } from "../support/server.js";

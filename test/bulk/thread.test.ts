@@ -2,7 +2,7 @@
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { NameLock } from "../../src/results/lock.js";
+import { NameLock } from "../../src/files/name-lock.js";
 import { bulkPlace, startBulk, writeMany, writeSlice, type Bulk } from "../support/bulk.js";
 import { until } from "../support/postgres.js";
 import { root, withoutAddon } from "../support/server.js";

@@ -1,8 +1,9 @@
 /** The real network of examples/brain-tissue-3d: the published counts of its reference volume, through the whole way. */
 import { resolve } from "node:path";
 import t from "tap";
-import { createEngine, type InferOptions, type LoadOptions } from "../../src/engine.js";
-import { shipped } from "../lib/manifests.js";
+import { createEngine } from "../../src/engine/engine.js";
+import { type InferOptions, type LoadOptions } from "../../src/engine/types.js";
+import { shipped } from "../support/manifests.js";
 import { ADDON, needs } from "../support/needs.js";
 import { geometryOf, slicesOf, turn } from "../support/volumes.js";
 

@@ -4,9 +4,9 @@ import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join, resolve } from "node:path";
 import t from "tap";
-import { createEngine } from "../../src/engine.js";
-import { infer } from "../../src/infer.js";
-import { loadModels } from "../../src/models.js";
+import { createEngine } from "../../src/engine/engine.js";
+import { infer } from "../../src/inference/infer-image.js";
+import { loadModels } from "../../src/models/set.js";
 import { ADDON, DICOM_FILES, needs, PYTHON, pythonHas } from "../support/needs.js";
 
 const skip = needs(ADDON, DICOM_FILES) || pythonHas("pydicom", "scipy");

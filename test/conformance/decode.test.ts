@@ -5,10 +5,10 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import t from "tap";
-import { RadserveError, type ErrorCode } from "../../src/errors.js";
-import type { Image } from "../../src/image.js";
-import { inspectImage, type Inspection } from "../../src/inspect.js";
-import { readImage } from "../../src/read.js";
+import { RadserveError, type ErrorCode } from "../../src/base/errors.js";
+import type { Image } from "../../src/images/image.js";
+import { inspectImage, type Inspection } from "../../src/inference/inspection.js";
+import { readImage } from "../../src/images/read-image.js";
 
 const folder = resolve("../shared/dicom");
 const run = promisify(execFile);

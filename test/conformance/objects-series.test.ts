@@ -3,10 +3,10 @@ import { spawnSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import t from "tap";
-import { openFile } from "../../src/dicom/file.js";
-import { infer } from "../../src/infer.js";
-import { engineWithFolder } from "../lib/engine.js";
-import { loadTestModel } from "../lib/object-models.js";
+import { openFile } from "../../src/images/dicom/dicom-file.js";
+import { infer } from "../../src/inference/infer-image.js";
+import { engineWithFolder } from "../support/engine-models.js";
+import { loadTestModel } from "../support/object-models.js";
 import { ADDON, commandsAre, DICOM_FILES, needs } from "../support/needs.js";
 import { refusedErrors } from "./allowed.js";
 

@@ -7,7 +7,7 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import t from "tap";
-import { readImage } from "../../src/read.js";
+import { readImage } from "../../src/images/read-image.js";
 import { ADDON, commandsAre, DICOM_FILES, needs, PYTHON, pythonHas } from "../support/needs.js";
 import { refusedErrors } from "./allowed.js";
 import { pythonList, workshop, type Made } from "./objects.js";

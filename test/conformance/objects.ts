@@ -2,15 +2,17 @@
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join, resolve } from "node:path";
-import { createEngine, type Engine, type EngineOutput } from "../../src/engine.js";
-import { RadserveError } from "../../src/errors.js";
-import type { Image } from "../../src/image.js";
-import { infer } from "../../src/infer.js";
-import { labelsOf, type OutputKind } from "../../src/manifest.js";
-import { loadModels, type ModelEntry } from "../../src/models.js";
-import { readImage } from "../../src/read.js";
+import { createEngine } from "../../src/engine/engine.js";
+import { type Engine, type EngineOutput } from "../../src/engine/types.js";
+import { RadserveError } from "../../src/base/errors.js";
+import type { Image } from "../../src/images/image.js";
+import { infer } from "../../src/inference/infer-image.js";
+import { labelsOf, type OutputKind } from "../../src/manifest/manifest.js";
+import type { ModelEntry } from "../../src/models/entry.js";
+import { loadModels } from "../../src/models/set.js";
+import { readImage } from "../../src/images/read-image.js";
 import { statedSides } from "../../src/results/dicom/sides.js";
-import { loadTestModel, type TestModel } from "../lib/object-models.js";
+import { loadTestModel, type TestModel } from "../support/object-models.js";
 
 export interface Made {
   /** Base name of the source. */

@@ -7,7 +7,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import { promisify } from "node:util";
 import t from "tap";
-import { readImage } from "../../src/read.js";
+import { readImage } from "../../src/images/read-image.js";
 import { ADDON, commandsAre, DICOM_FILES, needs } from "../support/needs.js";
 import { refusedErrors } from "./allowed.js";
 import { workshop } from "./objects.js";

@@ -2,17 +2,18 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
-import { createEngine, type Engine, type EngineOutput } from "../../src/engine.js";
-import type { Image } from "../../src/image.js";
-import { infer } from "../../src/infer.js";
-import type { ModelEntry } from "../../src/models.js";
-import { openInput } from "../../src/paths.js";
-import { readInput } from "../../src/read.js";
+import { createEngine } from "../../src/engine/engine.js";
+import { type Engine, type EngineOutput } from "../../src/engine/types.js";
+import type { Image } from "../../src/images/image.js";
+import { infer } from "../../src/inference/infer-image.js";
+import type { ModelEntry } from "../../src/models/entry.js";
+import { openInput } from "../../src/files/guarded-paths.js";
+import { readInput } from "../../src/inference/read-input.js";
 import { fractionsOf, maskOf } from "../../src/results/dicom/seg.js";
 import { segmentsOf } from "../../src/results/dicom/common.js";
-import { sliceOutputs } from "../../src/results/volume.js";
-import { loadSpecialModel, SPECIAL_MODELS, type SpecialModel } from "../lib/special-models.js";
-import { loadTestModel } from "../lib/object-models.js";
+import { sliceOutputs } from "../../src/results/receipt/volume-outputs.js";
+import { loadSpecialModel, SPECIAL_MODELS, type SpecialModel } from "../support/special-models.js";
+import { loadTestModel } from "../support/object-models.js";
 
 const SOURCES = resolve("../shared/dicom");
 const STARTED = "2026-11-21T10:00:00.123Z";

@@ -14,7 +14,7 @@ import {
 import path from "node:path";
 import t from "tap";
 import { itemListSchema } from "../../src/bulk/schema.js";
-import { receiptSchema } from "../../src/results/receipt.js";
+import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import {
   bulkPlace,
   jobListSchema,

@@ -3,7 +3,7 @@ import { copyFileSync, existsSync, readFileSync, rmSync, writeFileSync } from "n
 import http from "node:http";
 import path from "node:path";
 import t from "tap";
-import { answerSchema } from "../../src/results/receipt.js";
+import { answerSchema } from "../../src/results/receipt/receipt.js";
 import { makePlace, root, startServer, withoutAddon } from "../support/server.js";
 
 const slice = path.join(root, "../shared/dicom/ct-series-chest/000021.dcm");

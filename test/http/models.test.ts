@@ -2,9 +2,9 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import type { Manifest } from "../../src/manifest.js";
-import { modelListSchema } from "../../src/model-list.js";
-import { hashFile } from "../../src/results/files.js";
+import type { Manifest } from "../../src/manifest/manifest.js";
+import { modelListSchema } from "../../src/server/model-list.js";
+import { hashFile } from "../../src/files/durable-files.js";
 import { bulkPlace, writeSlice } from "../support/bulk.js";
 import { heatmap, heavy, HEAVY_SIDE, input, writeModel } from "../support/engine.js";
 import { startServer, withoutAddon } from "../support/server.js";

@@ -3,7 +3,7 @@ import { writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { samples } from "../../scripts/demo/samples.js";
-import { answerSchema } from "../../src/results/receipt.js";
+import { answerSchema } from "../../src/results/receipt/receipt.js";
 import { makePlace, root, startServer, withoutAddon } from "../support/server.js";
 
 t.test("outputs from the settings", { skip: withoutAddon }, async (t) => {

@@ -15,9 +15,9 @@ import {
 import net from "node:net";
 import path from "node:path";
 import t from "tap";
-import { lockState } from "../../src/lock.js";
-import { NameLock } from "../../src/results/lock.js";
-import { copyModel } from "../lib/manifests.js";
+import { lockState } from "../../src/files/state-lock.js";
+import { NameLock } from "../../src/files/name-lock.js";
+import { copyModel } from "../support/manifests.js";
 import { makePlace, radserve, root, startServer, withoutAddon } from "../support/server.js";
 
 const isAlive = (pid: number) =>
@@ -141,8 +141,8 @@ t.test("whoever is dead and not buried holds nothing", async (t) => {
   t.teardown(() => place.remove());
   const state = place.environment["RADSERVE_STATE_DIR"]!;
   const results = place.output;
-  const modules = ["lock", "results/lock"].map(
-    (name) => new URL(`../../src/${name}.js`, import.meta.url).href,
+  const modules = ["state-lock", "name-lock"].map(
+    (name) => new URL(`../../src/files/${name}.js`, import.meta.url).href,
   );
   const program = `
     const [{ lockState }, { NameLock }] = await Promise.all(${JSON.stringify(modules)}.map((one) => import(one)));

@@ -4,7 +4,7 @@ import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Test } from "tap";
 import { itemListSchema, jobListSchema, jobSchema, type Item, type Job } from "../../src/bulk/schema.js";
-import { slice } from "../lib/series.js";
+import { slice } from "./series.js";
 import { attributesOf, CT, dicomFile, picture, type Attributes } from "./dicom.js";
 import { placeOf } from "../../src/bulk/postgres/place.js";
 import { removePlace } from "./postgres.js";

@@ -2,8 +2,8 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import { onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
-import type { Engine, LoadOptions, Plane } from "../../src/engine.js";
-import type { ImageInput, ModelOutput } from "../../src/manifest.js";
+import type { Engine, LoadOptions, Plane } from "../../src/engine/types.js";
+import type { ImageInput, ModelOutput } from "../../src/manifest/manifest.js";
 
 export function writeModel(folder: string, model: ModelDescription): string {
   const file = path.join(folder, `${model.name}.onnx`);

@@ -1,8 +1,8 @@
 /** Assertions shared by the reader's tests. */
 import type { Test } from "tap";
-import { RadserveError, type ErrorCode } from "../../src/errors.js";
-import type { Image } from "../../src/image.js";
-import { readImage } from "../../src/read.js";
+import { RadserveError, type ErrorCode } from "../../src/base/errors.js";
+import type { Image } from "../../src/images/image.js";
+import { readImage } from "../../src/images/read-image.js";
 
 /** Reads and decodes every frame; the refusal must have the code and match the message. */
 export async function refuses(

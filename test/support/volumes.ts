@@ -1,6 +1,6 @@
 /** Volumes for tests of the engine. */
-import type { Plane } from "../../src/engine.js";
-import type { VolumeGeometry } from "../../src/image.js";
+import type { Plane } from "../../src/engine/types.js";
+import type { VolumeGeometry } from "../../src/images/image.js";
 import { plane } from "./engine.js";
 
 type Vector = [number, number, number];

@@ -2,7 +2,8 @@
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
-import { createEngine, type Engine } from "../../src/engine.js";
+import { createEngine } from "../../src/engine/engine.js";
+import { type Engine } from "../../src/engine/types.js";
 import { heatmap, input, loadOptions, plane, slowInput, untilRunning } from "../support/engine.js";
 
 const [, , mode, quickPath, slowPath] = process.argv;

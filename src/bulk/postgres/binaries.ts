@@ -9,7 +9,7 @@ import { access, chmod, cp, lstat, mkdtemp, readdir, readFile, rename, rm, symli
 import path from "node:path";
 import { promisify } from "node:util";
 import { z } from "zod";
-import { errno } from "../../errno.js";
+import { errno } from "../../base/errno.js";
 import { BulkUnavailable } from "../unavailable.js";
 
 /** The oldest PostgreSQL that the queue's SQL runs on. */

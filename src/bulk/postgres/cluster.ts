@@ -2,7 +2,7 @@
 import { spawn } from "node:child_process";
 import { chown, mkdtemp, open, readdir, readFile, rename, rm } from "node:fs/promises";
 import path from "node:path";
-import { errno } from "../../errno.js";
+import { errno } from "../../base/errno.js";
 import { BulkUnavailable } from "../unavailable.js";
 import { BARE_ENVIRONMENT, type Account, type Binaries } from "./binaries.js";
 import { ROLE, type Place } from "./place.js";

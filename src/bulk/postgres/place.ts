@@ -27,7 +27,7 @@ import {
 import { chmod, chown, mkdir, writeFile } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
-import { errno } from "../../errno.js";
+import { errno } from "../../base/errno.js";
 import { BulkUnavailable } from "../unavailable.js";
 import type { Account } from "./binaries.js";
 

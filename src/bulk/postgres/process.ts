@@ -4,7 +4,7 @@ import { closeSync, existsSync, fstatSync, openSync, readFileSync, readSync } fr
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
-import { errno } from "../../errno.js";
+import { errno } from "../../base/errno.js";
 import { BulkUnavailable } from "../unavailable.js";
 import { BARE_ENVIRONMENT, type Binaries } from "./binaries.js";
 import { connectionOf, socketOf, type Place } from "./place.js";

@@ -2,12 +2,12 @@
  * The last look before anything is written: each object is read back with the reader that sources are read with, and
  * held against the source, the model and the masks. What was written wrongly is refused whole, never repaired.
  */
-import { readDicom } from "../../dicom/image.js";
-import { openFile } from "../../dicom/file.js";
-import { release } from "../../engine-pixels.js";
-import { RadserveError } from "../../errors.js";
-import type { Attributes } from "../../image.js";
-import type { Pixels } from "../pixels.js";
+import { readDicom } from "../../images/dicom/dicom-image.js";
+import { openFile } from "../../images/dicom/dicom-file.js";
+import { release } from "../../addon/bytes.js";
+import { RadserveError } from "../../base/errors.js";
+import type { Attributes } from "../../images/image.js";
+import type { Pixels } from "../picture/pixels.js";
 import { deviceUid, segmentsOf, type DicomKind, type Subject } from "./common.js";
 import type { DicomObject } from "./dataset.js";
 import { segmentPlanes, type FrameOutputs } from "./seg.js";

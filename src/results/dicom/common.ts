@@ -1,14 +1,21 @@
 /** What every result object holds: patient, study, series, equipment, and who processed what (IHE AI Results). */
-import { RadserveError } from "../../errors.js";
-import type { Attributes, Image } from "../../image.js";
-import type { Code, Label, ModelOutput, OutputKind } from "../../manifest.js";
-import { labelsOf } from "../../manifest.js";
-import type { ModelEntry } from "../../models.js";
-import { VERSION } from "../../version.js";
+import { RadserveError } from "../../base/errors.js";
+import type { Attributes, Image, Warning } from "../../images/image.js";
+import {
+  type Code,
+  type Label,
+  type ModelOutput,
+  type OutputKind,
+  labelsOf,
+} from "../../manifest/manifest.js";
+import type { ModelEntry } from "../../models/entry.js";
+import { VERSION } from "../../base/version.js";
 import type { Dataset } from "./elements.js";
 import { dateAndTime, fingerprint, patientAndStudy, zoneOf, type SourceIds } from "./source.js";
 import { statedSides, type Side } from "./sides.js";
 import { derivedUid } from "./uid.js";
+import type { Finding, Measurement } from "../receipt/receipt.js";
+import type { DicomObject } from "./dataset.js";
 
 export type DicomKind = Extract<OutputKind, "sr" | "seg" | "sc">;
 
@@ -250,3 +257,18 @@ const LOSSY: Readonly<Record<string, string>> = {
   "1.2.840.10008.1.2.4.203": "ISO_15444_15",
   "1.2.840.10008.1.2.4.112": "ISO_18181_1",
 };
+
+/** What the report tells. */
+export interface Said {
+  findings: readonly Finding[];
+  measurements: readonly Measurement[];
+  /** The receipt's, of image and model. */
+  warnings: readonly Warning[];
+}
+
+/** An object of ours in the same study that the report points to. */
+export type Companion = Pick<DicomObject, "sopClassUid" | "sopInstanceUid" | "seriesInstanceUid">;
+/** A report that another takes the place of; its study is that of the source as it was then. */
+export interface Predecessor extends Companion {
+  studyInstanceUid: string;
+}

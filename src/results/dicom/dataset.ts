@@ -1,8 +1,8 @@
 /** Objects named and serialised: file meta information by dcmjs whole, the data set element by element. */
 import { createHash } from "node:crypto";
-import { data } from "../../dicom/dcmjs.js";
-import { canonicalJson } from "../../models/hash.js";
-import { VERSION } from "../../version.js";
+import { data } from "../../images/dicom/dcmjs.js";
+import { canonicalJson } from "../../base/canonical-json.js";
+import { VERSION } from "../../base/version.js";
 import { dataSetBytes, EXPLICIT_VR_LITTLE_ENDIAN, type Dataset } from "./elements.js";
 import { derivedUid } from "./uid.js";
 

@@ -4,9 +4,9 @@
  * kept: most of an object (codes, the model's names, the source's UIDs) stands in the one before it too, and dcmjs makes
  * streams of its own for each element.
  */
-import { data } from "../../dicom/dcmjs.js";
-import { dictionaryVr, tagOf, type Tag } from "../../dicom/dictionary.js";
-import { Kept } from "../kept.js";
+import { data } from "../../images/dicom/dcmjs.js";
+import { dictionaryVr, tagOf, type Tag } from "../../images/dicom/dictionary.js";
+import { Kept } from "../../base/bounded-cache.js";
 
 export type Value = string | number | readonly (string | number)[] | readonly Dataset[] | Uint8Array;
 

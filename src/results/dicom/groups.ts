@@ -1,6 +1,6 @@
 /** Measurement groups of the report (PS3.16 TID 1410, 1411, 1501). */
-import { labelsOf, type Code, type Label, type ModelOutput } from "../../manifest.js";
-import type { Finding, Measurement } from "../receipt.js";
+import { labelsOf, type Code, type Label, type ModelOutput } from "../../manifest/manifest.js";
+import type { Finding, Measurement } from "../receipt/receipt.js";
 import {
   codeOf,
   OWN_SCHEME,
@@ -10,12 +10,13 @@ import {
   trackingUid,
   type Segment,
   type Subject,
+  type Companion,
+  type Said,
 } from "./common.js";
 import { coded, container, dcm, images, num, polyline, sct, segment, text, uidRef } from "./content.js";
 import type { Dataset } from "./elements.js";
 import { segFrameNumber } from "./seg.js";
 import type { SourceFrame } from "./source.js";
-import type { Companion, Said } from "./sr.js";
 
 const GROUP = dcm("125007", "Measurement Group");
 const NO_UNITS: Code = { value: "1", scheme: "UCUM", meaning: "no units" };

@@ -1,17 +1,17 @@
 /** The DICOM objects of one model's results over one image: which can be made, made, and checked. */
-import type { Attributes, Image, Warning } from "../../image.js";
-import type { OutputKind } from "../../manifest.js";
-import type { ResultFile } from "../commit.js";
-import { sha256 } from "../files.js";
-import { objectName } from "../names.js";
-import type { Pixels } from "../pixels.js";
-import type { OutputFile } from "../receipt.js";
+import type { Attributes, Image, Warning } from "../../images/image.js";
+import type { OutputKind } from "../../manifest/manifest.js";
+import type { ResultFile } from "../commit/commit.js";
+import { sha256 } from "../../files/durable-files.js";
+import { objectName } from "../commit/names.js";
+import type { Pixels } from "../picture/pixels.js";
+import type { OutputFile } from "../receipt/receipt.js";
 import { checkObjects, type Written } from "./check.js";
-import type { DicomKind, Subject } from "./common.js";
+import { type DicomKind, type Subject, type Predecessor, type Said } from "./common.js";
 import { secondaryCapture } from "./sc.js";
 import { segmentation, type FrameOutputs } from "./seg.js";
 import { leftOut, sourceIds, type SourceIds } from "./source.js";
-import { structuredReport, type Predecessor, type Said } from "./sr.js";
+import { structuredReport } from "./sr.js";
 
 const DICOM_KINDS: readonly DicomKind[] = ["seg", "sc", "sr"];
 

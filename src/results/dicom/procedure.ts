@@ -1,5 +1,5 @@
 /** What was done to get the source: the report's "Procedure reported" is the imaging procedure, not the analysis. */
-import type { Code } from "../../manifest.js";
+import type { Code } from "../../manifest/manifest.js";
 import type { Subject } from "./common.js";
 import { sct } from "./content.js";
 

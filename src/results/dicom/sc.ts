@@ -1,6 +1,6 @@
 /** The overlay picture for viewers that show neither reports nor segmentations: Secondary Capture (PS3.3 A.8). */
-import { packRle } from "../../engine-pixels.js";
-import type { Pixels } from "../pixels.js";
+import { packRle } from "../../addon/bytes.js";
+import type { Pixels } from "../picture/pixels.js";
 import { codeItem, commonModules, freeText, lossiness, seedOf, type Subject } from "./common.js";
 import { dcm } from "./content.js";
 import { dicomObject, type DicomObject } from "./dataset.js";

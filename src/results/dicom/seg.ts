@@ -3,12 +3,12 @@
  * (PS3.3 A.51, C.8.20). Every segment has a frame for every frame of the source, empty ones too: what the model did
  * not mark was looked at.
  */
-import type { EngineOutput } from "../../engine.js";
-import { equalTo, nonZero, packBits } from "../../engine-pixels.js";
-import type { Attributes, Image, PlanePosition, Spacing } from "../../image.js";
-import { isFractional } from "../../manifest.js";
-import type { Rgb } from "../colour.js";
-import { labelColours } from "../palette.js";
+import type { EngineOutput } from "../../engine/types.js";
+import { equalTo, nonZero, packBits } from "../../addon/bytes.js";
+import type { Attributes, Image, PlanePosition, Spacing } from "../../images/image.js";
+import { isFractional } from "../../manifest/manifest.js";
+import type { Rgb } from "../picture/colour.js";
+import { labelColours } from "../picture/palette.js";
 import {
   algorithm,
   codeItem,
@@ -28,7 +28,7 @@ import { dcm } from "./content.js";
 import { dicomObject, type DicomObject } from "./dataset.js";
 import type { Dataset } from "./elements.js";
 import { referenced, referencedObjects, takeOver } from "./source.js";
-import { tagOf } from "../../dicom/dictionary.js";
+import { tagOf } from "../../images/dicom/dictionary.js";
 import { derivedUid } from "./uid.js";
 
 export const SEGMENTATION = "1.2.840.10008.5.1.4.1.1.66.4";

@@ -1,5 +1,5 @@
 /** Which side of the body an image says that it shows. */
-import type { Attributes, Image } from "../../image.js";
+import type { Attributes, Image } from "../../images/image.js";
 
 export type Side = "L" | "R";
 

@@ -1,7 +1,7 @@
 /** What result objects take over from the source: patient, study, frame of reference, and the frames they refer to. */
 import { createHash } from "node:crypto";
-import { dictionaryVr, hasOneValue, tagOf } from "../../dicom/dictionary.js";
-import type { Attributes, Image } from "../../image.js";
+import { dictionaryVr, hasOneValue, tagOf } from "../../images/dicom/dictionary.js";
+import type { Attributes, Image } from "../../images/image.js";
 import type { Dataset, Value } from "./elements.js";
 
 /** The object, and where it has several the frame of it (from 1), that a frame of an image was read from. */

@@ -3,10 +3,17 @@
  * TID 1411 (segments through a volume); what concerns the image as a whole, and what was looked for and not found, is
  * TID 1501. It is written also when nothing was found.
  */
-import type { Warning } from "../../image.js";
-import type { Code } from "../../manifest.js";
-import type { Finding, Measurement } from "../receipt.js";
-import { commonModules, deviceUid, OWN_SCHEME, seedOf, type Subject } from "./common.js";
+import type { Code } from "../../manifest/manifest.js";
+import {
+  commonModules,
+  deviceUid,
+  OWN_SCHEME,
+  seedOf,
+  type Companion,
+  type Predecessor,
+  type Said,
+  type Subject,
+} from "./common.js";
 import { coded, container, dcm, text, uidRef } from "./content.js";
 import { dicomObject, type DicomObject } from "./dataset.js";
 import type { Dataset } from "./elements.js";
@@ -15,22 +22,6 @@ import { procedureReported } from "./procedure.js";
 import { referencedObjects, takeOver } from "./source.js";
 
 export const COMPREHENSIVE_3D_SR = "1.2.840.10008.5.1.4.1.1.88.34";
-
-/** What the report tells. */
-export interface Said {
-  findings: readonly Finding[];
-  measurements: readonly Measurement[];
-  /** The receipt's, of image and model. */
-  warnings: readonly Warning[];
-}
-
-/** An object of ours in the same study that the report points to. */
-export type Companion = Pick<DicomObject, "sopClassUid" | "sopInstanceUid" | "seriesInstanceUid">;
-
-/** A report that another takes the place of; its study is that of the source as it was then. */
-export interface Predecessor extends Companion {
-  studyInstanceUid: string;
-}
 
 export interface ReportInput {
   subject: Subject;

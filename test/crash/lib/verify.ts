@@ -2,8 +2,8 @@
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
-import { receiptSchema, type Receipt } from "../../../src/results/receipt.js";
-import { SHARE_MARK } from "../../../src/share.js";
+import { receiptSchema, type Receipt } from "../../../src/results/receipt/receipt.js";
+import { SHARE_MARK } from "../../../src/files/share-mark.js";
 import type { TestImage } from "./images.js";
 
 export interface Verified {

@@ -1,0 +1,388 @@
+/// The only file that knows Node-API: plain JavaScript objects in, requests out; letters back, promises
+/// settled.
+///
+/// Threads: everything here runs on the JavaScript thread of one environment, except the notification in
+/// Open, which only wakes that thread. Engine threads never see a Node-API handle. Arrays that a request
+/// reads are held by a reference in Pending until its promise is settled or the environment closes.
+#include <napi.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "addon/convert.h"
+#include "addon/files.h"
+#include "addon/pixels.h"
+#include "base/error.h"
+#include "engine/engine.h"
+
+namespace radserve {
+namespace {
+
+Napi::Error MakeError(Napi::Env env, const Failure& failure) {
+  Napi::Error error = Napi::Error::New(env, failure.message);
+  error.Set("code", failure.code);
+  if (failure.retry_after) error.Set("retryAfter", Napi::Number::New(env, *failure.retry_after));
+  return error;
+}
+
+// ---- One environment.
+
+/// What a thread of JavaScript runs itself, at most once in a turn of its event loop: two wake-ups less, of
+/// 35 to 45 microseconds each on a virtual machine, and no longer than the loop may stand still.
+constexpr auto kShortRun = std::chrono::microseconds(1500);
+
+class Environment {
+ public:
+  explicit Environment(Napi::Env env)
+      : env_(env), owner_(next_owner_++), held_flag_(Napi::Persistent(Napi::Uint8Array::New(env, 1))) {
+    Open();
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+  uint64_t owner() const { return owner_; }
+  const std::shared_ptr<Client>& client() const { return client_; }
+
+  using Answer = std::function<Napi::Value(Napi::Env)>;
+  /// A promise under a new ticket. `held` stays referenced until the promise is settled.
+  std::pair<uint64_t, Napi::Promise> Expect(Answer answer, const Napi::Value& held);
+  /// Hands a request over. Where no engine thread takes it, the flag that `start` gives out says so, and
+  /// JavaScript calls RunHeld in the next turn of its event loop.
+  void Submit(Scheduler& scheduler, const std::shared_ptr<Task>& task);
+  void RunHeld();
+  Napi::Uint8Array held_flag() const { return held_flag_.Value(); }
+  /// Settles the promise of a ticket at once.
+  void Settle(const Client::Letter& letter);
+
+ private:
+  struct Pending {
+    Napi::Promise::Deferred deferred;
+    Answer answer;
+    Napi::ObjectReference held;
+  };
+
+  void Open();
+  void Close();
+  void Drain();
+  void KeepLoopAlive();
+
+  static std::atomic<uint64_t> next_owner_;
+
+  Napi::Env env_;
+  const uint64_t owner_;
+  napi_threadsafe_function wake_ = nullptr;
+  std::shared_ptr<Client> client_;
+  std::map<uint64_t, Pending> pending_;
+  uint64_t next_ticket_ = 1;
+  bool alive_ = false;
+  Napi::Reference<Napi::Uint8Array> held_flag_;
+};
+
+std::atomic<uint64_t> Environment::next_owner_ = 1;
+
+void Environment::Open() {
+  const auto on_wake = [](napi_env env, napi_value, void* context, void*) {
+    if (env != nullptr) static_cast<Environment*>(context)->Drain();
+  };
+  const napi_status made =
+      napi_create_threadsafe_function(env_, nullptr, nullptr, Napi::String::New(env_, "radserve"), 0, 1,
+                                      nullptr, nullptr, this, on_wake, &wake_);
+  NAPI_THROW_IF_FAILED_VOID(env_, made);
+  napi_unref_threadsafe_function(env_, wake_);
+  // Close waits for calls under way before the function goes (hooks run last in first out, and the function's
+  // own was registered above).
+  client_ = std::make_shared<Client>(
+      [wake = wake_] { napi_call_threadsafe_function(wake, nullptr, napi_tsfn_nonblocking); });
+  const auto on_close = [](void* self) { static_cast<Environment*>(self)->Close(); };
+  NAPI_THROW_IF_FAILED_VOID(env_, napi_add_env_cleanup_hook(env_, on_close, this));
+}
+
+void Environment::Close() {
+  // First, so that runs which read this environment's memory end soon.
+  if (Engine* engine = Engine::Started()) engine->RemoveOwner(owner_);
+  client_->Close();
+  pending_.clear();
+}
+
+std::pair<uint64_t, Napi::Promise> Environment::Expect(Answer answer, const Napi::Value& held) {
+  const uint64_t ticket = next_ticket_++;
+  auto deferred = Napi::Promise::Deferred::New(env_);
+  Napi::ObjectReference reference;
+  if (held.IsObject()) reference = Napi::Persistent(held.As<Napi::Object>());
+  pending_.emplace(ticket, Pending{deferred, std::move(answer), std::move(reference)});
+  KeepLoopAlive();
+  return {ticket, deferred.Promise()};
+}
+
+/// The event loop waits for the engine while, and only while, something is under way.
+void Environment::KeepLoopAlive() {
+  const bool wanted = !pending_.empty();
+  if (wanted == alive_) return;
+  alive_ = wanted;
+  if (wanted) {
+    napi_ref_threadsafe_function(env_, wake_);
+  } else {
+    napi_unref_threadsafe_function(env_, wake_);
+  }
+}
+
+void Environment::Submit(Scheduler& scheduler, const std::shared_ptr<Task>& task) {
+  if (scheduler.SubmitHeld(task, kShortRun)) held_flag_.Value()[0] = 1;
+}
+
+void Environment::RunHeld() {
+  client_->Quiet();
+  Engine::Get().work().RunHeld(owner_);
+  Drain();
+}
+
+void Environment::Drain() {
+  const Napi::HandleScope scope(env_);
+  try {
+    for (const Client::Letter& letter : client_->Take()) Settle(letter);
+  } catch (const Napi::Error&) {
+    // The thread is being ended, and no JavaScript runs in it any more: nobody waits for these.
+  }
+}
+
+void Environment::Settle(const Client::Letter& letter) {
+  auto node = pending_.extract(letter.ticket);
+  if (node.empty()) return;
+  KeepLoopAlive();
+  const Pending& pending = node.mapped();
+  if (letter.failure) {
+    pending.deferred.Reject(MakeError(env_, *letter.failure).Value());
+    return;
+  }
+  try {
+    pending.deferred.Resolve(pending.answer(env_));
+  } catch (const Napi::Error& e) {
+    pending.deferred.Reject(e.Value());
+  } catch (const std::exception& e) {
+    pending.deferred.Reject(MakeError(env_, {"internal", e.what()}).Value());
+  }
+}
+
+// ---- Exports.
+
+Environment& Here(const Napi::CallbackInfo& info) { return *info.Env().GetInstanceData<Environment>(); }
+
+/// Lets no exception but Napi::Error reach Node.
+template <Napi::Value (*body)(const Napi::CallbackInfo&)>
+Napi::Value Guarded(const Napi::CallbackInfo& info) {
+  try {
+    return body(info);
+  } catch (const EngineError& e) {
+    throw MakeError(info.Env(), Failure::Of(e));
+  } catch (const Napi::Error&) {
+    throw;
+  } catch (const std::exception& e) {
+    throw MakeError(info.Env(), {"internal", e.what()});
+  }
+}
+
+void ReadOptions(const Napi::Object& o, Task& task) {
+  task.priority = OneOf<Priority>(
+      o, "priority", {{"stat", Priority::kStat}, {"routine", Priority::kRoutine}, {"bulk", Priority::kBulk}});
+  if (Has(o, "timeoutMs")) {
+    task.deadline =
+        Clock::now() + std::chrono::microseconds(static_cast<int64_t>(Number(o, "timeoutMs") * 1000));
+  }
+  if (Has(o, "cancelId")) task.cancel_id = static_cast<uint64_t>(Number(o, "cancelId"));
+}
+
+/// Hands a filled request to a scheduler and gives the promise of its answer.
+template <typename T>
+Napi::Value Submit(const Napi::CallbackInfo& info, Scheduler& scheduler, const std::shared_ptr<T>& request,
+                   Napi::Value (*answer)(Napi::Env, T&), const Napi::Value& held = Napi::Value()) {
+  Environment& here = Here(info);
+  request->client = here.client();
+  request->owner = here.owner();
+  const auto [ticket, promise] =
+      here.Expect([request, answer](Napi::Env env) { return answer(env, *request); }, held);
+  request->ticket = ticket;
+  try {
+    here.Submit(scheduler, request);
+  } catch (const EngineError& e) {
+    here.Settle({ticket, Failure::Of(e)});
+  }
+  return promise;
+}
+
+Napi::Value Start(const Napi::CallbackInfo& info) {
+  const auto o = info[0].As<Napi::Object>();
+  const Engine& engine =
+      Engine::Start({Int(o, "threads"), static_cast<size_t>(Number(o, "queueLimit")),
+                     static_cast<size_t>(Number(o, "queueBytes")), Number(o, "queueSeconds")});
+  const Napi::Env env = info.Env();
+  Napi::Object out = Napi::Object::New(env);
+  out.Set("onnxRuntimeVersion", RuntimeVersion());
+  out.Set("providers", WriteList(env, AvailableProviders(),
+                                 [&](const std::string& name) { return Napi::String::New(env, name); }));
+  out.Set("threads", engine.threads());
+  out.Set("held", Here(info).held_flag());
+  return out;
+}
+
+Napi::Value CudaProblemText(const Napi::CallbackInfo& info) {
+  return Napi::String::New(info.Env(), CudaProblem(info[0].As<Napi::Number>().Int32Value()));
+}
+
+Napi::Value Inspect(const Napi::CallbackInfo& info) {
+  auto request = std::make_shared<InspectRequest>();
+  request->path = info[0].As<Napi::String>().Utf8Value();
+  return Submit<InspectRequest>(info, Engine::Get().housekeeping(), request,
+                                [](Napi::Env env, InspectRequest& r) {
+                                  Napi::Object graph = WriteGraph(env, r.graph);
+                                  graph.Set("float16", r.graph.float16);
+                                  return Napi::Value(graph);
+                                });
+}
+
+Napi::Value Load(const Napi::CallbackInfo& info) {
+  const auto o = info[0].As<Napi::Object>();
+  auto request = std::make_shared<LoadRequest>();
+  request->path = Text(o, "path");
+  request->model = std::make_shared<Model>();
+  request->model->inputs = List(o, "inputs", ReadInput);
+  request->model->outputs = List(o, "outputs", ReadOutput);
+  request->model->owner = Here(info).owner();
+  request->model->name = Text(o, "name");
+  request->model->version = Text(o, "version");
+  request->model->max_batch = Int(o, "maxBatch");
+  request->model->settings = ReadSessionSettings(o);
+  return Submit<LoadRequest>(info, Engine::Get().housekeeping(), request, [](Napi::Env env, LoadRequest& r) {
+    Napi::Object loaded = WriteGraph(env, r.model->session->graph());
+    loaded.Set("id", static_cast<double>(r.id));
+    loaded.Set("sessions", WriteSessions(env, r.model->session->Memory()));
+    // The registry alone decides how long the session lives.
+    r.model.reset();
+    return Napi::Value(loaded);
+  });
+}
+
+Napi::Value Unload(const Napi::CallbackInfo& info) {
+  Environment& here = Here(info);
+  const auto [ticket, promise] =
+      here.Expect([](Napi::Env env) -> Napi::Value { return env.Undefined(); }, Napi::Value());
+  const auto post = [client = here.client(), ticket = ticket] { client->Post(ticket, std::nullopt); };
+  std::shared_ptr<Model> model =
+      Engine::Get().Remove(static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value()));
+  if (model == nullptr) {
+    post();
+  } else {
+    model->released = post;
+  }
+  return promise;
+}
+
+/// The arrays of planes or tensors, in a list of our own: the caller may change his while the engine reads.
+Napi::Array DataOf(const Napi::Array& given) {
+  Napi::Array held = Napi::Array::New(given.Env(), given.Length());
+  for (uint32_t i = 0; i < given.Length(); ++i) {
+    const Napi::HandleScope scope(given.Env());
+    held.Set(i, given.Get(i).As<Napi::Object>().Get("data"));
+  }
+  return held;
+}
+
+Napi::Value Infer(const Napi::CallbackInfo& info) {
+  Engine& engine = Engine::Get();
+  const auto planes = info[1].As<Napi::Array>();
+  const auto options = info[2].As<Napi::Object>();
+  auto request = std::make_shared<InferRequest>();
+  request->model = engine.Find(static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value()));
+  request->flow = request->model->id;
+  std::vector<Plane> read;
+  for (uint32_t i = 0; i < planes.Length(); ++i) {
+    const Napi::HandleScope scope(info.Env());
+    read.push_back(ReadPlane(planes.Get(i).As<Napi::Object>()));
+  }
+  request->SetPlanes(std::move(read), ReadGeometry(options));
+  request->SetThresholds(ReadThresholds(options));
+  ReadOptions(options, *request);
+  request->dump = options.Get("dump").ToBoolean();
+  return Submit<InferRequest>(
+      info, engine.work(), request,
+      [](Napi::Env env, InferRequest& r) { return Napi::Value(WriteInference(env, r)); }, DataOf(planes));
+}
+
+Napi::Value RunTensors(const Napi::CallbackInfo& info) {
+  Engine& engine = Engine::Get();
+  auto request = std::make_shared<TensorRequest>();
+  const auto options = info[1].As<Napi::Object>();
+  request->model = engine.Find(static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value()));
+  request->flow = request->model->id;
+  request->feeds = List(options, "feeds", ReadTensor);
+  for (const Tensor& feed : request->feeds) request->bytes += feed.Bytes();
+  ReadOptions(options, *request);
+  return Submit<TensorRequest>(
+      info, engine.work(), request,
+      [](Napi::Env env, TensorRequest& r) { return Napi::Value(WriteTensors(env, r.outputs)); },
+      DataOf(options.Get("feeds").As<Napi::Array>()));
+}
+
+Napi::Value Render(const Napi::CallbackInfo& info) {
+  auto request = std::make_shared<RenderRequest>();
+  const auto plane = info[0].As<Napi::Object>();
+  const auto options = info[1].As<Napi::Object>();
+  request->plane = ReadPlane(plane);
+  request->bytes = request->plane.data.size();
+  request->voi_index = Int(options, "voiIndex");
+  request->width = Int(options, "width");
+  request->height = Int(options, "height");
+  return Submit<RenderRequest>(
+      info, Engine::Get().work(), request,
+      [](Napi::Env env, RenderRequest& r) { return Napi::Value(WriteTensor(env, r.picture).Get("data")); },
+      plane.Get("data"));
+}
+
+Napi::Value RunHeld(const Napi::CallbackInfo& info) {
+  Here(info).RunHeld();
+  return info.Env().Undefined();
+}
+
+Napi::Value Cancel(const Napi::CallbackInfo& info) {
+  Engine::Get().work().Cancel(static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value()));
+  return info.Env().Undefined();
+}
+
+Napi::Value GetStats(const Napi::CallbackInfo& info) { return WriteStats(info.Env(), Engine::Get()); }
+
+Napi::Object Init(Napi::Env env, Napi::Object exports) {
+  env.SetInstanceData(std::make_unique<Environment>(env).release());
+  exports.Set("start", Napi::Function::New(env, Guarded<Start>, "start"));
+  exports.Set("cudaProblem", Napi::Function::New(env, Guarded<CudaProblemText>, "cudaProblem"));
+  exports.Set("inspect", Napi::Function::New(env, Guarded<Inspect>, "inspect"));
+  exports.Set("load", Napi::Function::New(env, Guarded<Load>, "load"));
+  exports.Set("unload", Napi::Function::New(env, Guarded<Unload>, "unload"));
+  exports.Set("infer", Napi::Function::New(env, Guarded<Infer>, "infer"));
+  exports.Set("runTensors", Napi::Function::New(env, Guarded<RunTensors>, "runTensors"));
+  exports.Set("render", Napi::Function::New(env, Guarded<Render>, "render"));
+  exports.Set("runHeld", Napi::Function::New(env, Guarded<RunHeld>, "runHeld"));
+  exports.Set("packRle", Napi::Function::New(env, Guarded<PackRleFrame>, "packRle"));
+  exports.Set("unpackRle", Napi::Function::New(env, Guarded<UnpackRleFrame>, "unpackRle"));
+  exports.Set("markPlane", Napi::Function::New(env, Guarded<MarkPlane>, "markPlane"));
+  exports.Set("packBits", Napi::Function::New(env, Guarded<PackBits>, "packBits"));
+  exports.Set("unpackBits", Napi::Function::New(env, Guarded<UnpackBits>, "unpackBits"));
+  exports.Set("findStray", Napi::Function::New(env, Guarded<FindStray>, "findStray"));
+  exports.Set("releaseBytes", Napi::Function::New(env, Guarded<ReleaseBytes>, "releaseBytes"));
+  exports.Set("cancel", Napi::Function::New(env, Guarded<Cancel>, "cancel"));
+  exports.Set("linkDescriptor", Napi::Function::New(env, Guarded<LinkDescriptor>, "linkDescriptor"));
+  exports.Set("stats", Napi::Function::New(env, Guarded<GetStats>, "stats"));
+  return exports;
+}
+
+}  // namespace
+}  // namespace radserve
+
+static Napi::Object InitAddon(Napi::Env env, Napi::Object exports) { return radserve::Init(env, exports); }
+
+NODE_API_MODULE(addon, InitAddon)

@@ -1,0 +1,79 @@
+#ifndef RADSERVE_ADDON_CONVERT_H_
+#define RADSERVE_ADDON_CONVERT_H_
+
+#include <napi.h>
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/engine.h"
+
+/// Plain JavaScript objects to what the engine takes, and back. Part of the addon: with addon.cc the only
+/// code that knows Node-API. src/engine/engine.ts has checked the values; what is unexpected here is a fault of ours
+/// and throws EngineError `internal`.
+namespace radserve {
+
+[[noreturn]] void Unexpected(const char* key);
+bool Has(const Napi::Object& object, const char* key);
+double Number(const Napi::Object& object, const char* key);
+int Int(const Napi::Object& object, const char* key);
+std::string Text(const Napi::Object& object, const char* key);
+
+/// The value that goes with the text under `key`.
+template <typename T>
+T OneOf(const Napi::Object& object, const char* key,
+        std::initializer_list<std::pair<const char*, T>> choices) {
+  const std::string found = Text(object, key);
+  for (const auto& [name, value] : choices) {
+    if (found == name) return value;
+  }
+  Unexpected(key);
+}
+
+/// The array under `key`, each element as `read` gives it.
+template <typename Read>
+auto List(const Napi::Object& object, const char* key, const Read& read) {
+  const Napi::Value value = object.Get(key);
+  if (!value.IsArray()) Unexpected(key);
+  const auto array = value.As<Napi::Array>();
+  std::vector<decltype(read(array.Get(0u)))> out;
+  for (uint32_t i = 0; i < array.Length(); ++i) out.push_back(read(array.Get(i)));
+  return out;
+}
+
+/// The plane reads the array's own memory; the caller keeps a reference to the array.
+Plane ReadPlane(const Napi::Object& plane);
+/// Where `geometry` is there.
+std::optional<VolumeGeometry> ReadGeometry(const Napi::Object& options);
+/// `threads` is the engine's to fill.
+SessionSettings ReadSessionSettings(const Napi::Object& options);
+InputSpec ReadInput(const Napi::Value& input);
+OutputSpec ReadOutput(const Napi::Value& output);
+/// The same with a tensor, unless its data does not lie where its type must: then it is copied.
+Tensor ReadTensor(const Napi::Value& tensor);
+/// One list of numbers for each output, where `thresholds` is there.
+std::optional<std::vector<std::vector<double>>> ReadThresholds(const Napi::Object& options);
+
+/// Arrays own a share of the memory they show: nothing is copied.
+Napi::Object WriteTensor(Napi::Env env, const Tensor& tensor);
+Napi::Array WriteTensors(Napi::Env env, const std::vector<Tensor>& tensors);
+Napi::Object WriteGraph(Napi::Env env, const GraphInfo& graph);
+Napi::Array WriteSessions(Napi::Env env, const std::vector<SessionMemory>& sessions);
+/// EngineStats of src/engine/stats.ts.
+Napi::Object WriteStats(Napi::Env env, Engine& engine);
+Napi::Object WriteInference(Napi::Env env, InferRequest& request);
+
+template <typename T, typename Write>
+Napi::Array WriteList(Napi::Env env, const std::vector<T>& items, const Write& write) {
+  Napi::Array array = Napi::Array::New(env, items.size());
+  for (uint32_t i = 0; i < items.size(); ++i) array.Set(i, write(items[i]));
+  return array;
+}
+
+}  // namespace radserve
+
+#endif  // RADSERVE_ADDON_CONVERT_H_

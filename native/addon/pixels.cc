@@ -1,0 +1,103 @@
+#include "addon/pixels.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "addon/convert.h"
+#include "codecs/bits.h"
+#include "codecs/rle.h"
+
+namespace radserve {
+namespace {
+
+std::span<uint8_t> Bytes(const Napi::Value& value, const char* name) {
+  if (!value.IsTypedArray()) Unexpected(name);
+  auto array = value.As<Napi::Uint8Array>();
+  return {array.Data(), array.ByteLength()};
+}
+
+size_t Number(const Napi::Value& value, int64_t least, const char* name) {
+  if (!value.IsNumber() || value.As<Napi::Number>().Int64Value() < least) Unexpected(name);
+  return static_cast<size_t>(value.As<Napi::Number>().Int64Value());
+}
+
+size_t Count(const Napi::Value& value, const char* name) { return Number(value, 1, name); }
+
+size_t Index(const Napi::Value& value, const char* name) { return Number(value, 0, name); }
+
+const char* NameOf(RleFault fault) {
+  switch (fault) {
+    case RleFault::kOutside:
+      return "outside";
+    case RleFault::kShort:
+      return "short";
+    default:
+      return "cut_run";
+  }
+}
+
+}  // namespace
+
+Napi::Value PackRleFrame(const Napi::CallbackInfo& info) {
+  // A thread's, as large as the largest so far
+  thread_local std::vector<uint8_t> scratch;
+  const RleShape shape = {Count(info[1], "planes"), Count(info[2], "rows"), Count(info[3], "columns")};
+  const std::span<uint8_t> pixels = Bytes(info[0], "pixels");
+  if (pixels.size() != shape.bytes()) Unexpected("pixels");
+  if (scratch.size() < MostRleBytes(shape)) scratch.resize(MostRleBytes(shape));
+  const size_t length = PackRle(pixels, shape, scratch);
+  Napi::Uint8Array frame = Napi::Uint8Array::New(info.Env(), length);
+  std::memcpy(frame.Data(), scratch.data(), length);
+  return frame;
+}
+
+Napi::Value UnpackRleFrame(const Napi::CallbackInfo& info) {
+  const auto [fault, segment] = UnpackRle(Bytes(info[0], "frame"), Count(info[1], "samples"),
+                                          Count(info[2], "sampleBytes"), Bytes(info[3], "out"));
+  if (fault == RleFault::kNone) return info.Env().Undefined();
+  Napi::Object found = Napi::Object::New(info.Env());
+  found.Set("fault", NameOf(fault));
+  found.Set("segment", static_cast<double>(segment));
+  return found;
+}
+
+Napi::Value MarkPlane(const Napi::CallbackInfo& info) {
+  const size_t value = Index(info[1], "value");
+  if (value > 255) Unexpected("value");
+  MarkEqual(Bytes(info[0], "bytes"), static_cast<uint8_t>(value), info[2].ToBoolean(),
+            Bytes(info[3], "plane"));
+  return info.Env().Undefined();
+}
+
+Napi::Value PackBits(const Napi::CallbackInfo& info) {
+  PackPlane(Bytes(info[0], "plane"), Bytes(info[1], "bits"), Index(info[2], "at"));
+  return info.Env().Undefined();
+}
+
+Napi::Value UnpackBits(const Napi::CallbackInfo& info) {
+  UnpackPlane(Bytes(info[0], "bits"), Index(info[1], "at"), Bytes(info[2], "plane"));
+  return info.Env().Undefined();
+}
+
+Napi::Value FindStray(const Napi::CallbackInfo& info) {
+  Container container = {Count(info[1], "containerBytes"), static_cast<uint32_t>(Index(info[2], "outside")),
+                         std::nullopt};
+  const int64_t sign = info[3].As<Napi::Number>().Int64Value();
+  if (sign >= 0) container.sign = static_cast<unsigned>(std::min<int64_t>(sign, 31));
+  const std::optional<uint32_t> found = FirstStray(Bytes(info[0], "bytes"), container);
+  return Napi::Number::New(info.Env(), found ? static_cast<double>(*found) : -1);
+}
+
+Napi::Value ReleaseBytes(const Napi::CallbackInfo& info) {
+  if (!info[0].IsTypedArray()) Unexpected("bytes");
+  const auto view = info[0].As<Napi::TypedArray>();
+  Napi::ArrayBuffer whole = view.ArrayBuffer();
+  // What cannot be detached, WebAssembly's memory for one, stays as it is
+  if (view.ByteLength() == whole.ByteLength()) napi_detach_arraybuffer(info.Env(), whole);
+  return info.Env().Undefined();
+}
+
+}  // namespace radserve

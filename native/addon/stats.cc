@@ -1,0 +1,102 @@
+#include <array>
+#include <map>
+#include <string>
+
+#include "addon/convert.h"
+#include "runtime/run_memory.h"
+
+namespace radserve {
+namespace {
+
+constexpr std::array<const char*, kPriorities> kClasses = {"stat", "routine", "bulk"};
+
+double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+Napi::Object WriteCounts(Napi::Env env, const Agenda::Counts& counts) {
+  Napi::Object o = Napi::Object::New(env);
+  for (size_t i = 0; i < kPriorities; ++i) o.Set(kClasses[i], static_cast<double>(counts[i]));
+  return o;
+}
+
+template <size_t size>
+Napi::Object WriteHistogram(Napi::Env env, const Histogram<size>& histogram) {
+  Napi::Array ends = Napi::Array::New(env, size);
+  Napi::Array counts = Napi::Array::New(env, size + 1);
+  for (uint32_t i = 0; i < size; ++i) ends.Set(i, histogram.Ends()[i]);
+  for (uint32_t i = 0; i <= size; ++i) counts.Set(i, static_cast<double>(histogram.counts()[i]));
+  Napi::Object o = Napi::Object::New(env);
+  o.Set("ends", ends);
+  o.Set("counts", counts);
+  o.Set("sum", histogram.sum());
+  return o;
+}
+
+Napi::Object WriteBucket(Napi::Env env, const BatchPlanner::ShapeStats& stats) {
+  Napi::Object o = Napi::Object::New(env);
+  const auto number = [&](int64_t n) { return Napi::Number::New(env, static_cast<double>(n)); };
+  o.Set("rowShapes", WriteList(env, stats.key.row_shapes, [&](const std::vector<int64_t>& shape) {
+          return WriteList(env, shape, number);
+        }));
+  o.Set("waiting", static_cast<double>(stats.waiting));
+  o.Set("cap", static_cast<double>(stats.cap));
+  o.Set("perRowSeconds", Seconds(stats.line.per_row));
+  o.Set("fixedSeconds", Seconds(stats.line.fixed));
+  o.Set("switchSeconds", Seconds(stats.switch_cost));
+  o.Set("sizes", WriteList(env, stats.sizes, [&](const CostModel::Size& size) {
+          Napi::Object s = Napi::Object::New(env);
+          s.Set("rows", static_cast<double>(size.rows));
+          s.Set("seconds", Seconds(size.time));
+          return s;
+        }));
+  return o;
+}
+
+Napi::Object WriteFlow(Napi::Env env, const Model& model, const Agenda::FlowStats& flow) {
+  Napi::Object o = Napi::Object::New(env);
+  o.Set("id", static_cast<double>(model.id));
+  o.Set("name", model.name);
+  o.Set("version", model.version);
+  o.Set("batched", model.batcher != nullptr);
+  o.Set("queued", WriteCounts(env, flow.queued));
+  o.Set("started", WriteCounts(env, flow.started));
+  o.Set("completed", static_cast<double>(flow.completed));
+  o.Set("failed", static_cast<double>(flow.failed));
+  Napi::Object refused = Napi::Object::New(env);
+  for (const auto& [reason, count] : flow.refused) refused.Set(reason, static_cast<double>(count));
+  o.Set("refused", refused);
+  Napi::Object waits = Napi::Object::New(env);
+  for (size_t i = 0; i < kPriorities; ++i) waits.Set(kClasses[i], WriteHistogram(env, flow.wait[i]));
+  o.Set("waitSeconds", waits);
+  const RunStats::Figures runs = model.runs.Get();
+  o.Set("batchSizes", WriteHistogram(env, runs.batches));
+  o.Set("runSeconds", WriteHistogram(env, runs.run));
+  o.Set("transferSeconds", WriteHistogram(env, runs.transfer));
+  o.Set("gatheredBatches", static_cast<double>(runs.gathered));
+  std::vector<BatchPlanner::ShapeStats> buckets;
+  if (model.batcher != nullptr) buckets = model.batcher->GetStats(model.id);
+  o.Set("buckets", WriteList(env, buckets, [&](const auto& bucket) { return WriteBucket(env, bucket); }));
+  o.Set("sessions", WriteSessions(env, model.session->Memory()));
+  return o;
+}
+
+}  // namespace
+
+Napi::Object WriteStats(Napi::Env env, Engine& engine) {
+  const Scheduler::Stats stats = engine.work().GetStats();
+  Napi::Object o = Napi::Object::New(env);
+  o.Set("queued", WriteCounts(env, stats.queued));
+  o.Set("queuedBytes", static_cast<double>(stats.queued_bytes));
+  o.Set("running", static_cast<double>(stats.running));
+  o.Set("parked", static_cast<double>(stats.parked));
+  o.Set("completed", static_cast<double>(stats.completed));
+  o.Set("failed", static_cast<double>(stats.failed));
+  o.Set("refused", static_cast<double>(stats.refused));
+  o.Set("keptRunBytes", static_cast<double>(KeptRunMemory()));
+  o.Set("models", WriteList(env, engine.Models(), [&](const std::shared_ptr<const Model>& model) {
+          const auto flow = stats.flows.find(model->id);
+          return WriteFlow(env, *model, flow == stats.flows.end() ? Agenda::FlowStats() : flow->second);
+        }));
+  return o;
+}
+
+}  // namespace radserve

@@ -1,0 +1,182 @@
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "addon/convert.h"
+
+namespace radserve {
+namespace {
+
+/// Copying so much costs less than sharing it.
+constexpr size_t kCopied = 4096;
+
+/// The array owns a share of `owner`: no copy, unless it is small. Finalisers may run after the engine
+/// stopped; they only drop the share.
+Napi::ArrayBuffer Wrap(Napi::Env env, std::shared_ptr<void> owner, void* data, size_t bytes) {
+  if (bytes <= kCopied) {
+    Napi::ArrayBuffer copy = Napi::ArrayBuffer::New(env, bytes);
+    if (bytes > 0) std::memcpy(copy.Data(), data, bytes);
+    return copy;
+  }
+  auto share = std::make_unique<std::shared_ptr<void>>(std::move(owner));
+  const auto release = [](Napi::Env, void*, std::shared_ptr<void>* held) {
+    const std::unique_ptr<std::shared_ptr<void>> dropped(held);
+  };
+  Napi::ArrayBuffer buffer = Napi::ArrayBuffer::New(env, data, bytes, release, share.get());
+  static_cast<void>(share.release());
+  return buffer;
+}
+
+template <typename T>
+Napi::ArrayBuffer WrapVector(Napi::Env env, std::vector<T>&& values) {
+  auto owner = std::make_shared<std::vector<T>>(std::move(values));
+  return Wrap(env, owner, owner->data(), owner->size() * sizeof(T));
+}
+
+Napi::Value WriteFloats(Napi::Env env, std::vector<float>&& values) {
+  const size_t count = values.size();
+  return Napi::Float32Array::New(env, count, WrapVector(env, std::move(values)), 0);
+}
+
+Napi::Array WriteNumbers(Napi::Env env, const std::vector<int64_t>& numbers) {
+  return WriteList(env, numbers, [&](int64_t n) { return Napi::Number::New(env, static_cast<double>(n)); });
+}
+
+Napi::Array WriteDoubles(Napi::Env env, const std::vector<double>& numbers) {
+  return WriteList(env, numbers, [&](double n) { return Napi::Number::New(env, n); });
+}
+
+Napi::Uint8Array WriteBytes(Napi::Env env, const Tensor& tensor) {
+  const size_t bytes = tensor.Bytes();
+  return Napi::Uint8Array::New(env, bytes, Wrap(env, tensor.owner, tensor.data, bytes), 0);
+}
+
+Napi::Object WriteBox(Napi::Env env, const Box& box) {
+  Napi::Object o = Napi::Object::New(env);
+  o.Set("x0", box.x0);
+  o.Set("y0", box.y0);
+  o.Set("x1", box.x1);
+  o.Set("y1", box.y1);
+  o.Set("score", box.score);
+  o.Set("label", box.label);
+  return o;
+}
+
+void WriteMask(Napi::Env env, OutputResult& result, Napi::Object& o) {
+  o.Set("overlapping", result.overlapping);
+  const size_t bytes = result.mask.size();
+  o.Set("mask", Napi::Uint8Array::New(env, bytes, WrapVector(env, std::move(result.mask)), 0));
+  o.Set("counts", WriteNumbers(env, result.counts));
+  if (result.fractions.empty()) return;
+  const size_t fractions = result.fractions.size();
+  o.Set("fractions", Napi::Uint8Array::New(env, fractions, WrapVector(env, std::move(result.fractions)), 0));
+}
+
+/// EngineOutput of src/engine/types.ts.
+Napi::Object WriteOutput(Napi::Env env, OutputResult& result) {
+  using Kind = OutputSpec::Kind;
+  Napi::Object o = Napi::Object::New(env);
+  o.Set("tensor", result.tensor);
+  if (result.kind == Kind::kSegmentation || result.kind == Kind::kHeatmap) {
+    if (result.slices > 0) o.Set("slices", result.slices);
+    o.Set("rows", result.rows);
+    o.Set("columns", result.columns);
+  }
+  switch (result.kind) {
+    case Kind::kClassification:
+      o.Set("kind", "classification");
+      o.Set("scores", WriteFloats(env, std::move(result.values)));
+      break;
+    case Kind::kRegression:
+      o.Set("kind", "regression");
+      o.Set("values", WriteFloats(env, std::move(result.values)));
+      break;
+    case Kind::kSegmentation:
+      o.Set("kind", "segmentation");
+      WriteMask(env, result, o);
+      break;
+    case Kind::kDetection:
+    case Kind::kProbabilityMap:
+      o.Set("kind", "boxes");
+      o.Set("boxes", WriteList(env, result.boxes, [&](const Box& box) { return WriteBox(env, box); }));
+      break;
+    case Kind::kHeatmap:
+      o.Set("kind", "heatmap");
+      o.Set("values", WriteFloats(env, std::move(result.values)));
+      break;
+  }
+  return o;
+}
+
+}  // namespace
+
+Napi::Object WriteTensor(Napi::Env env, const Tensor& tensor) {
+  Napi::Object o = Napi::Object::New(env);
+  o.Set("name", tensor.name);
+  o.Set("dtype", std::string(DtypeName(tensor.dtype)));
+  o.Set("shape", WriteNumbers(env, tensor.shape));
+  o.Set("data", WriteBytes(env, tensor));
+  return o;
+}
+
+Napi::Array WriteTensors(Napi::Env env, const std::vector<Tensor>& tensors) {
+  return WriteList(env, tensors, [&](const Tensor& t) { return WriteTensor(env, t); });
+}
+
+Napi::Object WriteGraph(Napi::Env env, const GraphInfo& graph) {
+  const auto info = [&](const TensorInfo& t) {
+    Napi::Object o = Napi::Object::New(env);
+    o.Set("name", t.name);
+    o.Set("dtype", std::string(DtypeName(t.dtype)));
+    o.Set("shape", WriteNumbers(env, t.shape));
+    o.Set("names", WriteList(env, t.names, [&](const std::string& n) { return Napi::String::New(env, n); }));
+    return o;
+  };
+  Napi::Object o = Napi::Object::New(env);
+  o.Set("inputs", WriteList(env, graph.inputs, info));
+  o.Set("outputs", WriteList(env, graph.outputs, info));
+  return o;
+}
+
+Napi::Array WriteSessions(Napi::Env env, const std::vector<SessionMemory>& sessions) {
+  return WriteList(env, sessions, [&](const SessionMemory& session) {
+    Napi::Object o = Napi::Object::New(env);
+    o.Set("spread", session.wide);
+    o.Set("bytes", static_cast<double>(session.bytes));
+    return o;
+  });
+}
+
+/// NativeInference of src/engine/engine-addon.ts.
+Napi::Object WriteInference(Napi::Env env, InferRequest& request) {
+  Napi::Object o = Napi::Object::New(env);
+  Napi::Array outputs = Napi::Array::New(env, request.outputs.size());
+  for (uint32_t i = 0; i < request.outputs.size(); ++i) outputs.Set(i, WriteOutput(env, request.outputs[i]));
+  o.Set("outputs", outputs);
+  if (request.dump) {
+    Napi::Object tensors = Napi::Object::New(env);
+    tensors.Set("inputs", WriteTensors(env, {request.input}));
+    tensors.Set("outputs", WriteTensors(env, request.raw));
+    o.Set("tensors", tensors);
+  } else {
+    o.Set("raw", WriteList(env, request.raw, [&](const Tensor& t) { return WriteBytes(env, t); }));
+  }
+  const auto& [geometry, found, observed] = request.preparation;
+  if (geometry) {
+    const Geometry& g = *geometry;
+    o.Set("placement", WriteDoubles(env, {static_cast<double>(g.rows), static_cast<double>(g.columns),
+                                          static_cast<double>(g.top), static_cast<double>(g.left),
+                                          static_cast<double>(g.height), static_cast<double>(g.width),
+                                          g.source_top, g.source_left, g.source_height, g.source_width}));
+  }
+  if (found) {
+    const Statistics& f = *found;
+    o.Set("found", WriteDoubles(env, {f.min, f.max, f.mean, f.std, f.low, f.high}));
+  }
+  if (observed) o.Set("observed", WriteDoubles(env, {observed->low, observed->high}));
+  const Timings& t = request.timings;
+  o.Set("timings", WriteDoubles(env, {t.queue_ms, t.prepare_ms, t.run_ms, t.postprocess_ms}));
+  return o;
+}
+
+}  // namespace radserve

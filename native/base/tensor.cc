@@ -1,0 +1,245 @@
+#include "base/tensor.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "base/error.h"
+
+namespace radserve {
+namespace {
+
+struct DtypeEntry {
+  Dtype dtype;
+  std::string_view name;
+  size_t size;
+};
+
+constexpr std::array<DtypeEntry, 11> kDtypes = {{{Dtype::kFloat32, "float32", 4},
+                                                 {Dtype::kFloat16, "float16", 2},
+                                                 {Dtype::kFloat64, "float64", 8},
+                                                 {Dtype::kUint8, "uint8", 1},
+                                                 {Dtype::kInt8, "int8", 1},
+                                                 {Dtype::kUint16, "uint16", 2},
+                                                 {Dtype::kInt16, "int16", 2},
+                                                 {Dtype::kInt32, "int32", 4},
+                                                 {Dtype::kInt64, "int64", 8},
+                                                 {Dtype::kUint32, "uint32", 4},
+                                                 {Dtype::kBool, "bool", 1}}};
+
+const DtypeEntry& Entry(Dtype dtype) { return kDtypes[static_cast<size_t>(dtype)]; }
+
+template <typename T>
+void Convert(const std::byte* data, size_t begin, std::vector<float>& out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    T value;
+    std::memcpy(&value, data + (begin + i) * sizeof(T), sizeof(T));
+    out[i] = static_cast<float>(value);
+  }
+}
+
+template <typename T>
+float Widened(T value) {
+  return static_cast<float>(value);
+}
+
+struct Half {
+  uint16_t bits;
+};
+
+float Widened(Half half) { return FromHalf(half.bits); }
+
+template <typename T>
+void LoadStrided(const std::byte* data, ptrdiff_t first, ptrdiff_t stride, size_t count, float* out) {
+  const std::byte* at = data + first * static_cast<ptrdiff_t>(sizeof(T));
+  for (size_t i = 0; i < count; ++i) {
+    T value;
+    std::memcpy(&value, at + static_cast<ptrdiff_t>(i) * stride * static_cast<ptrdiff_t>(sizeof(T)),
+                sizeof(T));
+    out[i] = Widened(value);
+  }
+}
+
+template <typename T>
+void StoreIntegers(const float* row, size_t count, std::byte* destination, size_t stride) {
+  constexpr double kLow = static_cast<double>(std::numeric_limits<T>::min());
+  constexpr double kHigh = static_cast<double>(std::numeric_limits<T>::max());
+  for (size_t i = 0; i < count; ++i) {
+    const double rounded = std::nearbyint(static_cast<double>(row[i]));
+    const T value = static_cast<T>(rounded < kLow ? kLow : (rounded > kHigh ? kHigh : rounded));
+    std::memcpy(destination + i * stride * sizeof(T), &value, sizeof(T));
+  }
+}
+
+}  // namespace
+
+std::string_view DtypeName(Dtype dtype) { return Entry(dtype).name; }
+
+size_t DtypeSize(Dtype dtype) { return Entry(dtype).size; }
+
+std::optional<Dtype> DtypeFromName(std::string_view name) {
+  for (const DtypeEntry& entry : kDtypes) {
+    if (entry.name == name) return entry.dtype;
+  }
+  return std::nullopt;
+}
+
+size_t Tensor::Elements() const {
+  size_t count = 1;
+  for (const int64_t side : shape) count *= static_cast<size_t>(side);
+  return count;
+}
+
+Tensor MakeTensor(std::string name, Dtype dtype, std::vector<int64_t> shape) {
+  Tensor tensor = MakeTensorForOverwrite(std::move(name), dtype, std::move(shape));
+  std::fill_n(tensor.data, tensor.Bytes(), std::byte{0});
+  return tensor;
+}
+
+Tensor MakeTensorForOverwrite(std::string name, Dtype dtype, std::vector<int64_t> shape) {
+  Tensor tensor{std::move(name), dtype, std::move(shape), nullptr, nullptr};
+  auto bytes = std::make_shared_for_overwrite<std::byte[]>(tensor.Bytes());
+  tensor.data = bytes.get();
+  tensor.owner = std::move(bytes);
+  return tensor;
+}
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ",") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+std::vector<float> AsFloats(const Tensor& tensor) { return AsFloats(tensor, 0, tensor.Elements()); }
+
+std::vector<float> AsFloats(const Tensor& tensor, size_t begin, size_t end) {
+  std::vector<float> out(end - begin);
+  switch (tensor.dtype) {
+    case Dtype::kFloat32:
+      if (!out.empty())
+        std::memcpy(out.data(), tensor.data + begin * sizeof(float), out.size() * sizeof(float));
+      break;
+    case Dtype::kFloat16:
+      for (size_t i = 0; i < out.size(); ++i) {
+        uint16_t half;
+        std::memcpy(&half, tensor.data + (begin + i) * sizeof(half), sizeof(half));
+        out[i] = FromHalf(half);
+      }
+      break;
+    case Dtype::kFloat64:
+      Convert<double>(tensor.data, begin, out);
+      break;
+    case Dtype::kUint8:
+    case Dtype::kBool:
+      Convert<uint8_t>(tensor.data, begin, out);
+      break;
+    case Dtype::kInt8:
+      Convert<int8_t>(tensor.data, begin, out);
+      break;
+    case Dtype::kUint16:
+      Convert<uint16_t>(tensor.data, begin, out);
+      break;
+    case Dtype::kInt16:
+      Convert<int16_t>(tensor.data, begin, out);
+      break;
+    case Dtype::kInt32:
+      Convert<int32_t>(tensor.data, begin, out);
+      break;
+    case Dtype::kInt64:
+      Convert<int64_t>(tensor.data, begin, out);
+      break;
+    case Dtype::kUint32:
+      Convert<uint32_t>(tensor.data, begin, out);
+      break;
+  }
+  return out;
+}
+
+uint16_t ToHalf(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
+  if (std::isnan(value)) return static_cast<uint16_t>(sign | 0x7e00u);
+  const float magnitude = std::fabs(value);
+  if (magnitude >= 65520.0f) return static_cast<uint16_t>(sign | 0x7c00u);
+  if (magnitude < 6.103515625e-5f) {
+    // Subnormal halves count steps of 2^-24; the carry into the smallest normal one comes out right by
+    // itself.
+    return static_cast<uint16_t>(sign | static_cast<uint16_t>(std::nearbyint(magnitude * 16777216.0f)));
+  }
+  const uint32_t rounding = 0xfffu + ((bits >> 13) & 1u);
+  const uint32_t rounded = (bits & 0x7fffffffu) + rounding;
+  return static_cast<uint16_t>(sign | ((rounded >> 13) - (112u << 10)));
+}
+
+float FromHalf(uint16_t half) {
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
+  const uint32_t exponent = (half >> 10) & 0x1fu;
+  const uint32_t mantissa = half & 0x3ffu;
+  if (exponent == 0) {
+    const float magnitude = static_cast<float>(mantissa) * 5.9604644775390625e-8f;
+    return sign != 0 ? -magnitude : magnitude;
+  }
+  const uint32_t wide = exponent == 31 ? 0xffu : exponent + 112u;
+  return std::bit_cast<float>(sign | (wide << 23) | (mantissa << 13));
+}
+
+void StoreRow(Dtype dtype, const float* row, size_t count, std::byte* destination, size_t stride) {
+  switch (dtype) {
+    case Dtype::kFloat32:
+      for (size_t i = 0; i < count; ++i) {
+        std::memcpy(destination + i * stride * sizeof(float), row + i, sizeof(float));
+      }
+      return;
+    case Dtype::kFloat16:
+      for (size_t i = 0; i < count; ++i) {
+        const uint16_t half = ToHalf(row[i]);
+        std::memcpy(destination + i * stride * sizeof(half), &half, sizeof(half));
+      }
+      return;
+    case Dtype::kUint8:
+      return StoreIntegers<uint8_t>(row, count, destination, stride);
+    case Dtype::kInt8:
+      return StoreIntegers<int8_t>(row, count, destination, stride);
+    case Dtype::kUint16:
+      return StoreIntegers<uint16_t>(row, count, destination, stride);
+    case Dtype::kInt16:
+      return StoreIntegers<int16_t>(row, count, destination, stride);
+    case Dtype::kInt32:
+      return StoreIntegers<int32_t>(row, count, destination, stride);
+    default:
+      throw EngineError("bad_request",
+                        "Images cannot be prepared as " + std::string(DtypeName(dtype)) + " tensors.");
+  }
+}
+
+void LoadRow(const Tensor& tensor, ptrdiff_t first, ptrdiff_t stride, size_t count, float* out) {
+  switch (tensor.dtype) {
+    case Dtype::kFloat32:
+      return LoadStrided<float>(tensor.data, first, stride, count, out);
+    case Dtype::kFloat16:
+      return LoadStrided<Half>(tensor.data, first, stride, count, out);
+    case Dtype::kFloat64:
+      return LoadStrided<double>(tensor.data, first, stride, count, out);
+    case Dtype::kUint8:
+    case Dtype::kBool:
+      return LoadStrided<uint8_t>(tensor.data, first, stride, count, out);
+    case Dtype::kInt8:
+      return LoadStrided<int8_t>(tensor.data, first, stride, count, out);
+    case Dtype::kUint16:
+      return LoadStrided<uint16_t>(tensor.data, first, stride, count, out);
+    case Dtype::kInt16:
+      return LoadStrided<int16_t>(tensor.data, first, stride, count, out);
+    case Dtype::kInt32:
+      return LoadStrided<int32_t>(tensor.data, first, stride, count, out);
+    case Dtype::kInt64:
+      return LoadStrided<int64_t>(tensor.data, first, stride, count, out);
+    case Dtype::kUint32:
+      return LoadStrided<uint32_t>(tensor.data, first, stride, count, out);
+  }
+}
+
+}  // namespace radserve

@@ -1,0 +1,76 @@
+#ifndef RADSERVE_TENSOR_H_
+#define RADSERVE_TENSOR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace radserve {
+
+/// Element types that cross the engine; the names are those of TensorType in src/engine/tensor.ts.
+enum class Dtype {
+  kFloat32,
+  kFloat16,
+  kFloat64,
+  kUint8,
+  kInt8,
+  kUint16,
+  kInt16,
+  kInt32,
+  kInt64,
+  kUint32,
+  kBool
+};
+
+std::string_view DtypeName(Dtype dtype);
+std::optional<Dtype> DtypeFromName(std::string_view name);
+size_t DtypeSize(Dtype dtype);
+
+/// A dense, row-major tensor. The bytes belong to `owner` (a vector, or an output of ONNX Runtime), so that
+/// they move from stage to stage and on to JavaScript without a copy.
+struct Tensor {
+  std::string name;
+  Dtype dtype = Dtype::kFloat32;
+  std::vector<int64_t> shape;
+  std::shared_ptr<void> owner;
+  std::byte* data = nullptr;
+
+  size_t Elements() const;
+  size_t Bytes() const { return Elements() * DtypeSize(dtype); }
+};
+
+/// A tensor with its own zeroed memory.
+Tensor MakeTensor(std::string name, Dtype dtype, std::vector<int64_t> shape);
+/// The same with whatever the memory held before: for those who write every element.
+Tensor MakeTensorForOverwrite(std::string name, Dtype dtype, std::vector<int64_t> shape);
+
+/// What makes a tensor as MakeTensorForOverwrite does, wherever its reader wants it.
+using TensorMaker = std::function<Tensor(std::string name, Dtype dtype, std::vector<int64_t> shape)>;
+
+/// "[1,3,-1,224]", for messages.
+std::string ShapeText(const std::vector<int64_t>& shape);
+
+/// The elements from `begin` to `end` as floats, whatever the type.
+std::vector<float> AsFloats(const Tensor& tensor, size_t begin, size_t end);
+std::vector<float> AsFloats(const Tensor& tensor);
+
+/// IEEE 754 binary16, rounded to nearest, ties to even; beyond the range, infinity.
+uint16_t ToHalf(float value);
+float FromHalf(uint16_t half);
+
+/// Writes one row of floats as elements of `dtype`: integers are rounded (ties to even) and saturate.
+/// `stride` counts elements between neighbours in the destination.
+void StoreRow(Dtype dtype, const float* row, size_t count, std::byte* destination, size_t stride);
+
+/// Reads `count` elements as floats, from `first` on, `stride` (which may be negative) elements from
+/// neighbour to neighbour.
+void LoadRow(const Tensor& tensor, ptrdiff_t first, ptrdiff_t stride, size_t count, float* out);
+
+}  // namespace radserve
+
+#endif  // RADSERVE_TENSOR_H_

@@ -1,0 +1,188 @@
+/// Engine::Warm: the first request after a load finds everything warm, and what to do with many is known.
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/engine.h"
+
+namespace radserve {
+namespace {
+
+/// On the CPU, models whose single run takes longer are not warmed here, and longer than the second not
+/// measured: a load must not take several times as long as an image.
+constexpr auto kLongRun = std::chrono::milliseconds(500);
+constexpr auto kShortRun = std::chrono::milliseconds(100);
+/// Rows of the batch that shows whether batches pay on the CPU.
+constexpr int64_t kProbeRows = 8;
+/// How much cheaper they must make an image.
+constexpr double kPays = 1.10;
+/// No larger batches are tried for their bits once that has taken so long.
+constexpr auto kSameBitsPatience = std::chrono::seconds(2);
+
+/// Of one image, where the manifest alone decides it.
+std::optional<std::vector<int64_t>> FixedRow(const InputSpec& spec) {
+  const SizeSpec& size = spec.size;
+  if (size.kind != SizeSpec::Kind::kFixed) return std::nullopt;
+  std::vector<int64_t> sides = {size.height, size.width};
+  if (spec.volume) sides.insert(sides.begin(), size.depth);
+  sides.insert(spec.channels_last ? sides.end() : sides.begin(), spec.Channels());
+  return sides;
+}
+
+Tensor Row(const InputSpec& spec, std::vector<int64_t> shape) {
+  shape.insert(shape.begin(), 1);
+  return MakeTensor(spec.tensor, spec.dtype, std::move(shape));
+}
+
+bool SameBits(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Tensor& x, const Tensor& y) {
+    return x.shape == y.shape && std::memcmp(x.data, y.data, x.Bytes()) == 0;
+  });
+}
+
+template <typename Body>
+Clock::duration Took(const Body& body) {
+  const auto begun = Clock::now();
+  body();
+  return Clock::now() - begun;
+}
+
+/// Requests its stop once the time is over, or `stop` is requested.
+class Limit {
+ public:
+  Limit(Clock::duration time, const std::stop_token& stop)
+      : forward_(stop, [this] { source_.request_stop(); }), timer_([this, time](const std::stop_token& done) {
+          std::mutex mutex;
+          std::unique_lock lock(mutex);
+          std::condition_variable_any().wait_for(lock, done, time, [] { return false; });
+          if (!done.stop_requested()) source_.request_stop();
+        }) {}
+  std::stop_token token() const { return source_.get_token(); }
+
+ private:
+  std::stop_source source_;
+  std::stop_callback<std::function<void()>> forward_;
+  std::jthread timer_;
+};
+
+/// The largest number of rows up to which every number of them gives the bits of `single`, one row run alone:
+/// a result must not depend on who else asked at that moment.
+int64_t SameBitsUpTo(const Model& model, const Tensor& row, const std::vector<int64_t>& shape,
+                     const std::vector<Tensor>& single, const std::stop_token& stop) {
+  const auto begun = Clock::now();
+  const auto bucket = model.session->MakeBucket(model.max_batch, {shape}, model.OutputNames());
+  bucket->SetWide(true);
+  int64_t same = 0;
+  while (same < model.max_batch && Clock::now() - begun < kSameBitsPatience) {
+    std::memcpy(bucket->Row(0, same).data(), row.data, row.Bytes());
+    bucket->Run(same + 1, stop);
+    if (!SameBits(single, bucket->TakeRow(0)) || !SameBits(single, bucket->TakeRow(same))) break;
+    ++same;
+  }
+  return same;
+}
+
+/// Runs both sessions once; the largest batch over all cores, where it makes an image cheaper than images
+/// side by side, one core each. 1 where it does not.
+int64_t LargestOnCpu(const Model& model, const Tensor& row, const std::vector<int64_t>& shape, int threads,
+                     const std::stop_token& stop) {
+  const std::vector<std::string> names = model.OutputNames();
+  std::vector<Tensor> single;
+  const auto run = [&](bool wide) {
+    const Limit limit(kLongRun, stop);
+    single = model.session->Run(std::span(&row, 1), names, wide, limit.token());
+  };
+  try {
+    run(true);
+    if (Took([&] { run(false); }) > kShortRun || model.max_batch < 2) return 1;
+    const Clock::duration alone = std::min(Took([&] { run(false); }), Took([&] { run(false); }));
+    const int64_t rows = std::min(kProbeRows, model.max_batch);
+    const auto bucket = model.session->MakeBucket(rows, {shape}, names);
+    bucket->SetWide(true);
+    for (int64_t i = 0; i < rows; ++i) std::memcpy(bucket->Row(0, i).data(), row.data, row.Bytes());
+    bucket->Run(rows, stop);
+    const Clock::duration together =
+        std::min(Took([&] { bucket->Run(rows, stop); }), Took([&] { bucket->Run(rows, stop); }));
+    const double side_by_side = static_cast<double>(alone.count()) / threads;
+    int64_t largest = 1;
+    if (side_by_side > kPays * static_cast<double>(together.count()) / static_cast<double>(rows)) {
+      largest = SameBitsUpTo(model, row, shape, single, stop);
+    }
+    if (largest < 2) {
+      // No run to come is as large as those were.
+      model.session->GiveBack(std::span(&row, 1), names);
+      run(true);
+    }
+    return largest;
+  } catch (const EngineError&) {
+    // It takes too long, or the graph takes no batches, or not what the manifest says: that is told by who
+    // compares the two.
+    return 1;
+  }
+}
+
+/// Numbers that differ from place to place: zeros would be the same in any order.
+void FillPattern(Tensor& row) {
+  const bool whole = row.dtype != Dtype::kFloat32 && row.dtype != Dtype::kFloat16;
+  const float most = whole ? 100 : 1;
+  std::vector<float> values(row.Elements());
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(i * 2654435761U % 1021) / 1021.0F * most;
+  }
+  StoreRow(row.dtype, values.data(), values.size(), row.data, 1);
+}
+
+}  // namespace
+
+Batcher& Engine::TheBatcher() {
+  const std::lock_guard lock(mutex_);
+  if (batcher_ == nullptr) {
+    auto device = std::make_unique<SessionDevice>();
+    device_ = device.get();
+    batcher_ = std::make_unique<Batcher>(std::move(device));
+  }
+  return *batcher_;
+}
+
+void Engine::Warm(const std::shared_ptr<Model>& model, const std::stop_token& stop) {
+  model->id = NewId();
+  const InputSpec& spec = model->inputs.at(0);
+  const std::vector<TensorInfo>& graph = model->session->graph().inputs;
+  // What does not fit the manifest is refused with words of its own; here it is only not warmed.
+  const std::optional<std::vector<int64_t>> shape = graph.size() == 1 ? FixedRow(spec) : std::nullopt;
+  if (graph.size() != 1 || graph[0].shape.empty() || graph[0].shape[0] != -1) model->max_batch = 1;
+  std::shared_ptr<BatchRow> row;
+  if (shape) {
+    row = std::make_shared<BatchRow>();
+    row->key = {model->id, {*shape}};
+    row->inputs = {Row(spec, *shape)};
+    FillPattern(row->inputs[0]);
+  }
+  const bool cuda = model->settings.provider == Provider::kCuda;
+  if (!cuda) {
+    model->max_batch = row ? LargestOnCpu(*model, row->inputs[0], *shape, threads_, stop) : 1;
+    if (model->max_batch < 2) return;
+  }
+  if (cuda && graph.size() != 1) return;
+  Batcher& batcher = TheBatcher();
+  batcher.AddModel(model->id, model->max_batch);
+  device_->AddModel(model->id, {model->session.get(), model->OutputNames(), &model->runs, model->max_batch});
+  model->batcher = &batcher;
+  work_.SetStartLimit(model->id, static_cast<size_t>(2 * model->max_batch + threads_));
+  if (!row) return;
+  const Tensor plain = std::exchange(row->inputs[0], device_->NewRow(row->key, spec.tensor, spec.dtype));
+  std::memcpy(row->inputs[0].data, plain.data, plain.Bytes());
+  batcher.Warm(row, stop);
+}
+
+}  // namespace radserve

@@ -1,0 +1,43 @@
+#ifndef RADSERVE_BOXES_H_
+#define RADSERVE_BOXES_H_
+
+#include <span>
+#include <vector>
+
+#include "base/spec.h"
+#include "prepare/geometry.h"
+
+namespace radserve {
+
+/// Edges, x to the right, y down; a box of one pixel has width 1. `label` is the label's index from 0.
+struct Box {
+  double x0 = 0, y0 = 0, x1 = 0, y1 = 0;
+  float score = 0;
+  int label = 0;
+};
+
+/// Raw detections: four numbers a box, and either one score a box with its class, or one score a label.
+struct RawDetections {
+  std::vector<float> boxes;
+  std::vector<float> scores;
+  std::vector<float> classes;
+};
+
+/// Decodes boxes, takes each one's best label, drops those below its label's threshold (NaN: none),
+/// suppresses overlaps greedily by score where the manifest asks, and maps what is left to source pixels,
+/// clamped to the image. Boxes without area, or outside the image, are dropped. Best first; equal scores by
+/// position. Throws output_invalid for numbers that are none and for classes outside the labels.
+std::vector<Box> DecodeDetections(const RawDetections& raw, const OutputSpec& spec, const Geometry& geometry,
+                                  std::span<const double> thresholds);
+
+/// Regions (8-connected) of a rows x columns probability map that covers the tensor become boxes in source
+/// pixels: pixels at or above the map's threshold, regions of at least minimum_area pixels of the map,
+/// bounding boxes grown on each side by area * unclip / perimeter of the bounding box (Liao et al. 2020,
+/// section 3.4), score the mean probability of the region's pixels, kept at or above `threshold` (NaN: all).
+/// Best first.
+std::vector<Box> BoxesOfMap(std::span<const float> map, int rows, int columns, const OutputSpec& spec,
+                            const Geometry& geometry, double threshold);
+
+}  // namespace radserve
+
+#endif  // RADSERVE_BOXES_H_

@@ -1,0 +1,61 @@
+#ifndef RADSERVE_MAPS_H_
+#define RADSERVE_MAPS_H_
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "base/spec.h"
+#include "base/tensor.h"
+#include "prepare/geometry.h"
+#include "resample/resample.h"
+
+namespace radserve {
+
+/// How a tensor holds maps of two or three sides.
+struct MapShape {
+  /// Whether channels come before the sides, else after.
+  bool planar = true;
+  /// [depth,] height, width.
+  std::vector<int> sides;
+};
+/// Of [1,C,...] or [1,...,C] (preferred with `channels_last` where a shape fits both readings), or without
+/// the sides of length one that a model left out: the batch, and of a single channel that too. Throws
+/// output_invalid for other shapes.
+MapShape ReadMapShape(const Tensor& tensor, size_t sides, size_t channels, bool channels_last);
+
+/// An output tensor as planes that cover the model's input, one for each channel. Reads the tensor's own
+/// memory where its elements are floats in that order, which must outlive it.
+class Maps {
+ public:
+  /// See ReadMapShape.
+  Maps(const Tensor& tensor, size_t channels, bool channels_last);
+  Maps(const Maps&) = delete;
+  Maps& operator=(const Maps&) = delete;
+
+  int rows() const { return rows_; }
+  int columns() const { return columns_; }
+  size_t channels() const { return channels_; }
+  /// Pixels of one channel.
+  size_t pixels() const { return static_cast<size_t>(rows_) * static_cast<size_t>(columns_); }
+  std::span<const float> values() const { return {values_, channels_ * pixels()}; }
+  const float* Channel(size_t c) const { return values_ + c * pixels(); }
+  /// Sigmoid of each value, or softmax over the channels of each pixel; nothing for the others.
+  void Activate(Activation activation);
+
+ private:
+  int rows_ = 0;
+  int columns_ = 0;
+  size_t channels_;
+  /// Empty, or what `values_` shows.
+  std::vector<float> own_;
+  const float* values_ = nullptr;
+};
+
+/// The way back: centres of source pixels in the coordinates of a map that covers the tensor.
+Axis BackRows(const Geometry& geometry, int map_rows);
+Axis BackColumns(const Geometry& geometry, int map_columns);
+
+}  // namespace radserve
+
+#endif  // RADSERVE_MAPS_H_

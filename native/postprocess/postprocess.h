@@ -1,0 +1,67 @@
+#ifndef RADSERVE_POSTPROCESS_H_
+#define RADSERVE_POSTPROCESS_H_
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "base/spec.h"
+#include "base/tensor.h"
+#include "postprocess/boxes.h"
+#include "prepare/geometry.h"
+
+namespace radserve {
+
+/// One output as src/engine/types.ts describes EngineOutput; which fields are filled depends on `kind`.
+struct OutputResult {
+  OutputSpec::Kind kind = OutputSpec::Kind::kClassification;
+  std::string tensor;
+  /// classification, regression, heatmap.
+  std::vector<float> values;
+  /// segmentation, heatmap: the source's sides; slices is 0 for an image.
+  int slices = 0;
+  int rows = 0;
+  int columns = 0;
+  bool overlapping = false;
+  std::vector<uint8_t> mask;
+  std::vector<int64_t> counts;
+  /// segmentation, where the spec is fractional: for each label a plane (of a volume, its slices) with the
+  /// probability of each pixel on the source grid in steps of 1/255; 0 where the mask cannot be set.
+  std::vector<uint8_t> fractions;
+  std::vector<Box> boxes;
+};
+
+/// Where the results go back to: how the image was placed, and its padding (empty: none).
+struct SourceGrid {
+  const Geometry& geometry;
+  std::span<const uint8_t> padding;
+  /// Prefer [1,H,W,C] where a shape fits both readings.
+  bool channels_last = false;
+};
+
+using TensorByName = std::function<const Tensor&(const std::string&)>;
+
+/// Raw tensors of one image to one output. `thresholds` has one number a label (NaN: none).
+/// - classification: temperature divides the logits; activation; then Platt, 1 / (1 + exp(a * s + b)) (Platt
+/// 1999),
+///   or isotonic (linear between points, constant outside).
+/// - segmentation: probabilities are resampled to the source grid (linear; antialiased when they shrink) and
+/// decided
+///   there; label maps take the nearest. Pixels outside the model's view, and Pixel Padding, are background.
+/// - heatmap: activated, resampled to the source grid (linear); 0 outside the model's view and on Pixel
+/// Padding. Throws output_invalid for shapes that do not fit the manifest and for values that are no finite
+/// numbers.
+OutputResult Postprocess(const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
+                         std::span<const double> thresholds);
+
+/// What is left once a mask is on the source grid: the spec's steps, each label by itself, and the counts.
+/// Throws `cancelled` once `stop` is requested.
+void FinishMask(const OutputSpec& spec, std::span<const uint8_t> padding, const std::stop_token& stop,
+                OutputResult& out);
+
+}  // namespace radserve
+
+#endif  // RADSERVE_POSTPROCESS_H_

@@ -1,0 +1,271 @@
+#include "postprocess/volume_postprocess.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "postprocess/activation.h"
+#include "postprocess/maps.h"
+#include "resample/resample3d.h"
+
+namespace radserve {
+namespace {
+
+/// A tensor read as channels of maps over the model's grid.
+struct VolumeMaps {
+  const Tensor* tensor = nullptr;
+  size_t channels = 0;
+  /// Depth, height, width; strides in elements.
+  std::array<int, 3> sides{};
+  std::array<ptrdiff_t, 3> strides{};
+  ptrdiff_t channel_stride = 0;
+};
+
+VolumeMaps ReadMaps(const Tensor& tensor, size_t channels, bool channels_last) {
+  const auto [planar, sides] = ReadMapShape(tensor, 3, channels, channels_last);
+  VolumeMaps maps{&tensor, channels, {sides[0], sides[1], sides[2]}, {}, 0};
+  const ptrdiff_t step = planar ? 1 : static_cast<ptrdiff_t>(channels);
+  maps.strides = {step * maps.sides[1] * maps.sides[2], step * maps.sides[2], step};
+  maps.channel_stride = planar ? maps.strides[0] * maps.sides[0] : 1;
+  return maps;
+}
+
+/// Calls `check` with all values of a tensor, in portions.
+template <typename Check>
+void ForValues(const Tensor& tensor, const std::stop_token& stop, const Check& check) {
+  std::vector<float> values(size_t{1} << 16);
+  for (size_t at = 0; at < tensor.Elements(); at += values.size()) {
+    CheckStop(stop);
+    const size_t count = std::min(values.size(), tensor.Elements() - at);
+    LoadRow(tensor, static_cast<ptrdiff_t>(at), 1, count, values.data());
+    check(std::span<const float>(values.data(), count));
+  }
+}
+
+/// The map as the source sees it: which of its axes, and from which end, runs along slices, rows and columns.
+struct SourceView {
+  std::array<int, 3> sides{};
+  std::array<ptrdiff_t, 3> strides{};
+  ptrdiff_t first = 0;
+  VolumeTaps taps;
+};
+
+SourceView ViewFromSource(const VolumeMaps& maps, const VolumePlacement& placement,
+                          Interpolation interpolation) {
+  SourceView view;
+  for (size_t s = 0; s < 3; ++s) {
+    const size_t a = placement.TensorAxis(static_cast<int>(s));
+    const VolumeAxis& axis = placement.axes[a];
+    view.sides[s] = maps.sides[a];
+    view.strides[s] = axis.flipped ? -maps.strides[a] : maps.strides[a];
+    if (axis.flipped) view.first += maps.strides[a] * (maps.sides[a] - 1);
+    view.taps[s] = axis.Back(maps.sides[a], interpolation);
+  }
+  return view;
+}
+
+/// All channels of one plane of a map, activated.
+class MapPlane {
+ public:
+  MapPlane(const VolumeMaps& maps, const SourceView& view, Activation activation)
+      : maps_(maps),
+        view_(view),
+        activation_(activation),
+        values_(maps.channels * static_cast<size_t>(view.sides[1]) * static_cast<size_t>(view.sides[2])) {}
+
+  void Load(int slice) {
+    const auto columns = static_cast<size_t>(view_.sides[2]);
+    const size_t plane = static_cast<size_t>(view_.sides[1]) * columns;
+    for (size_t c = 0; c < maps_.channels; ++c) {
+      const ptrdiff_t first =
+          view_.first + slice * view_.strides[0] + static_cast<ptrdiff_t>(c) * maps_.channel_stride;
+      for (int y = 0; y < view_.sides[1]; ++y) {
+        LoadRow(*maps_.tensor, first + y * view_.strides[1], view_.strides[2], columns,
+                values_.data() + c * plane + static_cast<size_t>(y) * columns);
+      }
+    }
+    if (activation_ == Activation::kSigmoid) {
+      Sigmoid(values_);
+    }
+    if (activation_ == Activation::kSoftmax) {
+      SoftmaxPlanes(values_, plane);
+    }
+  }
+
+  void Row(int row, float* const* channels) const {
+    const auto columns = static_cast<size_t>(view_.sides[2]);
+    const size_t plane = static_cast<size_t>(view_.sides[1]) * columns;
+    for (size_t c = 0; c < maps_.channels; ++c) {
+      std::copy_n(values_.data() + c * plane + static_cast<size_t>(row) * columns, columns, channels[c]);
+    }
+  }
+
+ private:
+  const VolumeMaps& maps_;
+  const SourceView& view_;
+  Activation activation_;
+  std::vector<float> values_;
+};
+
+/// Gives `decide` each source slice with a plane of every channel, resampled.
+void ForSourceSlices(const VolumeMaps& maps, const VolumePlacement& placement, Activation activation,
+                     Interpolation interpolation, const std::stop_token& stop, const RowSink& decide) {
+  const SourceView view = ViewFromSource(maps, placement, interpolation);
+  MapPlane plane(maps, view, activation);
+  ResampleVolume(
+      view.taps, view.sides[2], static_cast<int>(maps.channels),
+      [&](int slice) -> RowSource {
+        CheckStop(stop);
+        plane.Load(slice);
+        return [&plane](int row, float* const* channels) { plane.Row(row, channels); };
+      },
+      decide);
+}
+
+/// The channel that is highest at each voxel, the first of equal ones.
+void Highest(const float* const* channels, size_t count, size_t plane, uint8_t* out) {
+  std::vector<float> best(channels[0], channels[0] + plane);
+  std::fill_n(out, plane, uint8_t{0});
+  for (size_t c = 1; c < count; ++c) {
+    TakeHigher({channels[c], plane}, static_cast<uint8_t>(c), best.data(), out);
+  }
+}
+
+size_t ChannelsOf(const OutputSpec& spec) {
+  if (spec.activation == Activation::kLabelMap) return 1;
+  return static_cast<size_t>(spec.labels) + (MayOverlap(spec.activation) ? 0 : 1);
+}
+
+void CheckValues(const OutputSpec& spec, const Tensor& tensor, const std::stop_token& stop) {
+  std::vector<uint8_t> labels;
+  ForValues(tensor, stop, [&](std::span<const float> values) {
+    if (spec.activation == Activation::kLabelMap) {
+      labels.resize(values.size());
+      return ToLabels(values, spec.labels, tensor.name, labels.data());
+    }
+    CheckFinite(values, tensor.name);
+    if (spec.activation == Activation::kNone) CheckProbabilities(values, tensor.name);
+  });
+}
+
+struct Grid {
+  size_t plane = 0;
+  size_t voxels = 0;
+};
+
+std::vector<uint8_t> MaskOf(const OutputSpec& spec, const Tensor& tensor, const PreparedVolume& volume,
+                            bool channels_last, std::span<const double> thresholds, const Grid& grid,
+                            const std::stop_token& stop, std::vector<uint8_t>& fractions) {
+  const VolumeMaps maps = ReadMaps(tensor, ChannelsOf(spec), channels_last);
+  CheckValues(spec, tensor, stop);
+  const bool overlapping = MayOverlap(spec.activation);
+  const bool labels = spec.activation == Activation::kLabelMap;
+  std::vector<uint8_t> mask(grid.voxels * (overlapping ? maps.channels : 1));
+  // Channel 0 is background where labels exclude each other.
+  const size_t first = overlapping ? 0 : 1;
+  if (spec.fractional) fractions.resize(grid.voxels * (maps.channels - first));
+  ForSourceSlices(maps, volume.placement, spec.activation,
+                  labels ? Interpolation::kNearest : Interpolation::kLinear, stop,
+                  [&](int slice, const float* const* channels) {
+                    const size_t at = static_cast<size_t>(slice) * grid.plane;
+                    uint8_t* out = mask.data() + at;
+                    if (spec.fractional) {
+                      for (size_t c = first; c < maps.channels; ++c) {
+                        ToSteps({channels[c], grid.plane}, fractions.data() + (c - first) * grid.voxels + at);
+                      }
+                    }
+                    if (labels) {
+                      ToLabels({channels[0], grid.plane}, spec.labels, tensor.name, out);
+                    } else if (!overlapping) {
+                      Highest(channels, maps.channels, grid.plane, out);
+                    } else {
+                      for (size_t c = 0; c < maps.channels; ++c) {
+                        ToMask({channels[c], grid.plane}, thresholds[c], out + c * grid.voxels);
+                      }
+                    }
+                  });
+  return mask;
+}
+
+/// For each source axis which indices lie within the tensor.
+std::array<std::vector<bool>, 3> SeenIndices(const PreparedVolume& volume) {
+  std::array<std::vector<bool>, 3> seen;
+  for (const VolumeAxis& axis : volume.placement.axes) {
+    std::vector<bool>& along = seen[static_cast<size_t>(axis.source_axis)];
+    for (int i = 0; i < axis.source; ++i) {
+      const double at = axis.ToTensor(i + 0.5);
+      along.push_back(at >= 0 && at <= axis.tensor);
+    }
+  }
+  return seen;
+}
+
+/// Voxels that the model did not see, and Pixel Padding, become background.
+void ClearHidden(const PreparedVolume& volume, std::span<uint8_t> mask) {
+  const auto seen = SeenIndices(volume);
+  const auto all = [](const std::vector<bool>& along) {
+    return std::find(along.begin(), along.end(), false) == along.end();
+  };
+  if (all(seen[0]) && all(seen[1]) && all(seen[2]) && volume.padding.empty()) return;
+  size_t i = 0;
+  for (const bool slice : seen[0]) {
+    for (const bool row : seen[1]) {
+      for (const bool column : seen[2]) {
+        const bool padding = !volume.padding.empty() && volume.padding[i] != 0;
+        if (!slice || !row || !column || padding) mask[i] = 0;
+        ++i;
+      }
+    }
+  }
+}
+
+void Segmentation(const OutputSpec& spec, const Tensor& tensor, const PreparedVolume& volume,
+                  bool channels_last, std::span<const double> thresholds, const std::stop_token& stop,
+                  OutputResult& out) {
+  out.slices = volume.sides[0];
+  out.rows = volume.sides[1];
+  out.columns = volume.sides[2];
+  out.overlapping = MayOverlap(spec.activation);
+  Grid grid;
+  grid.plane = static_cast<size_t>(out.rows) * static_cast<size_t>(out.columns);
+  grid.voxels = grid.plane * static_cast<size_t>(out.slices);
+  out.mask = MaskOf(spec, tensor, volume, channels_last, thresholds, grid, stop, out.fractions);
+  const size_t parts = out.mask.size() / grid.voxels;
+  const auto part = [&](size_t p) { return std::span(out.mask).subspan(p * grid.voxels, grid.voxels); };
+  for (size_t p = 0; p < parts; ++p) ClearHidden(volume, part(p));
+  for (size_t at = 0; at < out.fractions.size(); at += grid.voxels) {
+    ClearHidden(volume, std::span(out.fractions).subspan(at, grid.voxels));
+  }
+  FinishMask(spec, volume.padding, stop, out);
+}
+
+}  // namespace
+
+OutputResult PostprocessVolume(const OutputSpec& spec, const TensorByName& tensors,
+                               const PreparedVolume& volume, bool channels_last,
+                               std::span<const double> thresholds, const std::stop_token& stop) {
+  switch (spec.kind) {
+    case OutputSpec::Kind::kClassification:
+    case OutputSpec::Kind::kRegression: {
+      // These know no grid.
+      const Geometry none;
+      return Postprocess(spec, tensors, {none, {}, channels_last}, thresholds);
+    }
+    case OutputSpec::Kind::kSegmentation: {
+      OutputResult out;
+      out.kind = spec.kind;
+      out.tensor = spec.tensor;
+      Segmentation(spec, tensors(spec.tensor), volume, channels_last, thresholds, stop, out);
+      return out;
+    }
+    default:
+      throw EngineError("model_unavailable",
+                        "Volumes have classification, regression and segmentation outputs; the output \"" +
+                            spec.tensor + "\" is of another kind.");
+  }
+}
+
+}  // namespace radserve

@@ -1,0 +1,126 @@
+#include "prepare/image.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "base/error.h"
+#include "base/simd.h"
+#include "prepare/normaliser.h"
+#include "prepare/pixels.h"
+#include "resample/resample.h"
+
+namespace radserve {
+namespace {
+
+/// Prepared tensors above this are refused; a source of 16384 x 16384 in float fits.
+constexpr double kMaxTensorBytes = 2147483648.0;
+
+/// Clips and normalises one row, as Normaliser does value by value.
+RADSERVE_HOT_LOOP void NormaliseRow(const float* __restrict values, int count, float low, float high,
+                                    double subtract, double multiply, double add, float* __restrict out) {
+  for (int x = 0; x < count; ++x) {
+    float value = values[x] < low ? low : values[x];
+    value = value > high ? high : value;
+    out[x] = static_cast<float>((static_cast<double>(value) - subtract) * multiply + add);
+  }
+}
+
+/// Writes rows into the tensor at their place, and background around them.
+class TensorWriter {
+ public:
+  TensorWriter(const InputSpec& spec, const Geometry& geometry, const PixelSource& source,
+               const TensorMaker& make)
+      : spec_(spec),
+        geometry_(geometry),
+        channels_(static_cast<size_t>(source.channels())),
+        normaliser_(MakeNormaliser(spec.normalisation, source.channels(),
+                                   [&](double low, double high) { return source.Measure(low, high); })),
+        row_(static_cast<size_t>(geometry.columns)) {
+    const int64_t rows = geometry.rows;
+    const int64_t columns = geometry.columns;
+    const int64_t channels = source.channels();
+    std::vector<int64_t> shape = {1, channels, rows, columns};
+    if (spec.channels_last) shape = {1, rows, columns, channels};
+    tensor_ = make(spec.tensor, spec.dtype, std::move(shape));
+    if (spec.clip) {
+      low_ = static_cast<float>(spec.clip->first);
+      high_ = static_cast<float>(spec.clip->second);
+    }
+    for (size_t c = 0; c < channels_; ++c) background_.push_back(normaliser_(c, source.background()));
+  }
+
+  /// `values` are `width` values for each channel; nullptr writes background.
+  void Write(int row, const float* const* values) {
+    const size_t columns = row_.size();
+    const size_t stride = spec_.channels_last ? channels_ : 1;
+    for (size_t c = 0; c < channels_; ++c) {
+      const size_t y = static_cast<size_t>(row);
+      const size_t first = spec_.channels_last ? y * columns * channels_ + c
+                                               : (c * static_cast<size_t>(geometry_.rows) + y) * columns;
+      std::byte* const place = tensor_.data + first * DtypeSize(spec_.dtype);
+      const bool direct = spec_.dtype == Dtype::kFloat32 && stride == 1;
+      float* const out = direct ? reinterpret_cast<float*>(place) : row_.data();
+      if (values == nullptr || geometry_.width < geometry_.columns) {
+        std::fill_n(out, columns, background_[c]);
+      }
+      if (values != nullptr) {
+        NormaliseRow(values[c], geometry_.width, low_, high_, normaliser_.subtract[c],
+                     normaliser_.multiply[c], normaliser_.add[c], out + geometry_.left);
+      }
+      if (!direct) StoreRow(spec_.dtype, out, columns, place, stride);
+    }
+  }
+
+  Tensor Take() { return std::move(tensor_); }
+  const std::optional<Statistics>& found() const { return normaliser_.found; }
+
+ private:
+  const InputSpec& spec_;
+  const Geometry& geometry_;
+  size_t channels_;
+  Normaliser normaliser_;
+  std::vector<float> row_;
+  std::vector<float> background_;
+  float low_ = -std::numeric_limits<float>::infinity();
+  float high_ = std::numeric_limits<float>::infinity();
+  Tensor tensor_;
+};
+
+void CheckSize(const Geometry& g, const InputSpec& spec) {
+  const double bytes =
+      static_cast<double>(g.rows) * g.columns * spec.Channels() * static_cast<double>(DtypeSize(spec.dtype));
+  if (bytes > kMaxTensorBytes) {
+    throw EngineError("no_model_accepts", "The image of " + std::to_string(g.source_rows) + " x " +
+                                              std::to_string(g.source_columns) +
+                                              " pixels needs a tensor of more than 2 GiB.");
+  }
+}
+
+}  // namespace
+
+PreparedImage PrepareImage(const Plane& plane, const InputSpec& spec, const TensorMaker& make) {
+  const PixelSource source(plane, spec);
+  PreparedImage prepared;
+  prepared.geometry =
+      PlaceImage(plane.format.rows, plane.format.columns, plane.pixel_aspect, spec.size, spec.fit);
+  const Geometry& g = prepared.geometry;
+  CheckSize(g, spec);
+  TensorWriter writer(spec, g, source, make);
+  for (int y = 0; y < g.top; ++y) writer.Write(y, nullptr);
+  const Axis rows = {g.source_rows, g.height, g.source_top, g.source_height / g.height};
+  const Axis columns = {g.source_columns, g.width, g.source_left, g.source_width / g.width};
+  Resample(
+      MakeTaps(rows, spec.interpolation), MakeTaps(columns, spec.interpolation), g.source_columns,
+      source.channels(), [&](int row, float* const* channels) { source.Row(row, channels); },
+      [&](int row, const float* const* values) { writer.Write(g.top + row, values); });
+  for (int y = g.top + g.height; y < g.rows; ++y) writer.Write(y, nullptr);
+  prepared.tensor = writer.Take();
+  prepared.found = writer.found();
+  prepared.observed = source.observed();
+  prepared.padding = source.PaddingMask();
+  return prepared;
+}
+
+}  // namespace radserve

@@ -1,0 +1,39 @@
+#ifndef RADSERVE_PREPARE_H_
+#define RADSERVE_PREPARE_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/image.h"
+#include "base/spec.h"
+#include "base/tensor.h"
+#include "prepare/geometry.h"
+#include "prepare/statistics.h"
+#include "prepare/values.h"
+
+namespace radserve {
+
+struct PreparedImage {
+  /// Shape [1,C,H,W], or [1,H,W,C] for channels last.
+  Tensor tensor;
+  Geometry geometry;
+  /// What min_max, z_score and percentile found.
+  std::optional<Statistics> found;
+  /// Least and greatest modality value, where a window that the file lacks was taken from them.
+  std::optional<Range> observed;
+  /// One byte a source pixel, 1 where it is Pixel Padding; empty where nothing is.
+  std::vector<uint8_t> padding;
+};
+
+/// One frame to the tensor that the manifest describes, in this order: values (see PixelSource), clip,
+/// statistics over the source's pixels without padding, resampling, clip again (cubic overshoots),
+/// normalisation, rounding to the tensor's type. Mean and standard deviation are in the tensor's channel
+/// order; an image without contrast becomes the low end of min_max and percentile, and 0 of z_score. The
+/// tensor is made by `make`. Throws EngineError.
+PreparedImage PrepareImage(const Plane& plane, const InputSpec& spec,
+                           const TensorMaker& make = MakeTensorForOverwrite);
+
+}  // namespace radserve
+
+#endif  // RADSERVE_PREPARE_H_

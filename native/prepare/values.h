@@ -1,0 +1,68 @@
+#ifndef RADSERVE_VALUES_H_
+#define RADSERVE_VALUES_H_
+
+#include <limits>
+#include <optional>
+
+#include "base/image.h"
+#include "base/spec.h"
+
+namespace radserve {
+
+struct Range {
+  double low = 0;
+  double high = 0;
+};
+
+/// Least and greatest stored value that the format allows (integers only).
+Range StoredRange(const PixelFormat& format);
+
+/// Stored value to modality value (PS3.3 C.11.1): rescale, or the lookup table, never both.
+double ModalityValue(const ModalityTransform& modality, double stored);
+
+/// Modality value to 0..1 by a window (PS3.3 C.11.2.1.2, C.11.2.1.3).
+double WindowValue(const Window& window, double value);
+
+/// What becomes of one stored value of a grayscale image before it is resampled: modality transform, then
+/// window or VOI LUT to 0..1, then inversion of MONOCHROME1, then the manifest's clip, as the manifest asks.
+class ValueMap {
+ public:
+  /// Throws corrupt_image for transforms that PS3.3 forbids, no_model_accepts where the manifest refuses the
+  /// image. `observed` is the range of modality values (of stored values for `stored`) in this image outside
+  /// its padding; needed where NeedsObserved says so.
+  ValueMap(const Plane& plane, const InputSpec& spec, const std::optional<Range>& observed);
+  static bool NeedsObserved(const Plane& plane, const InputSpec& spec);
+
+  double operator()(double stored) const;
+  /// The value of pixels that hold no image: the manifest's background, neither windowed nor inverted.
+  float background() const { return background_; }
+
+  /// value = clamp(stored * a + b, low, high), where the whole map is that.
+  struct Affine {
+    double a = 1;
+    double b = 0;
+    float low = -std::numeric_limits<float>::infinity();
+    float high = std::numeric_limits<float>::infinity();
+    /// Float arithmetic gives the same as double arithmetic rounded once, for stored values up to `most`.
+    bool IsExactInFloat(double most) const;
+  };
+  std::optional<Affine> AsAffine() const;
+
+ private:
+  void SetVoi(const Plane& plane, const ValuesSpec& values, const std::optional<Range>& observed);
+  void SetInversion(const Plane& plane, const InputSpec& spec, const std::optional<Range>& observed);
+
+  const ModalityTransform* modality_ = nullptr;
+  /// At most one of the three: a linear ramp to 0..1, a window, a lookup table.
+  std::optional<Range> ramp_;
+  std::optional<Window> window_;
+  const LookupTable* voi_lut_ = nullptr;
+  /// MONOCHROME1: value becomes this sum less the value.
+  std::optional<double> inversion_sum_;
+  Range clip_;
+  float background_ = 0;
+};
+
+}  // namespace radserve
+
+#endif  // RADSERVE_VALUES_H_

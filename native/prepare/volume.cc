@@ -1,0 +1,217 @@
+#include "prepare/volume.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "prepare/normaliser.h"
+#include "prepare/pixels.h"
+#include "prepare/volume_statistics.h"
+#include "resample/resample3d.h"
+
+namespace radserve {
+namespace {
+
+/// Prepared tensors above this are refused.
+constexpr double kMaxTensorBytes = 2147483648.0;
+
+bool SameModality(const ModalityTransform& a, const ModalityTransform& b) {
+  return a.kind == b.kind && a.slope == b.slope && a.intercept == b.intercept &&
+         a.lut.entries == b.lut.entries && a.lut.first_mapped == b.lut.first_mapped;
+}
+
+/// Inverting takes a range, and one volume must have one.
+void CheckInversion(std::span<const Plane> slices, const InputSpec& spec) {
+  if (spec.monochrome1 != InputSpec::Monochrome1::kInvert || spec.values.kind == ValuesSpec::Kind::kWindow ||
+      spec.values.kind == ValuesSpec::Kind::kVoi) {
+    return;
+  }
+  for (const Plane& plane : slices) {
+    if (plane.format.photometric != Photometric::kMonochrome1) continue;
+    const PixelFormat& f = slices.front().format;
+    const bool same = plane.format.bits_stored == f.bits_stored && plane.format.is_signed == f.is_signed &&
+                      SameModality(plane.interpretation.modality, slices.front().interpretation.modality);
+    if (plane.format.is_float || !same) {
+      throw EngineError(
+          "no_model_accepts",
+          "A volume of MONOCHROME1 slices is inverted over one range: expected integers with the same "
+          "rescale in every slice; found others.");
+    }
+  }
+}
+
+std::array<int, 3> CheckSlices(std::span<const Plane> slices, const InputSpec& spec) {
+  const PixelFormat& first = slices.front().format;
+  for (const Plane& plane : slices) {
+    const PixelFormat& f = plane.format;
+    if (f.rows != first.rows || f.columns != first.columns || f.samples != first.samples ||
+        f.bits_allocated != first.bits_allocated || f.is_float != first.is_float ||
+        f.photometric != first.photometric) {
+      throw EngineError(
+          "series_invalid",
+          "Expected all slices of a volume with the rows, columns, kind of colour and Bits Allocated of "
+          "the first, " +
+              std::to_string(first.rows) + " x " + std::to_string(first.columns) + "; found a slice of " +
+              std::to_string(f.rows) + " x " + std::to_string(f.columns) + ", or of another kind.");
+    }
+  }
+  CheckInversion(slices, spec);
+  return {static_cast<int>(slices.size()), first.rows, first.columns};
+}
+
+Statistics Measure(std::span<const Plane> slices, const InputSpec& spec, double low, double high,
+                   const std::stop_token& stop) {
+  const PixelFormat& f = slices.front().format;
+  VolumeStatistics statistics(spec.normalisation.kind == NormalisationSpec::Kind::kPercentile,
+                              f.Monochrome() && !f.is_float && f.bits_allocated <= 16);
+  std::vector<std::pair<double, uint64_t>> values;
+  for (const Plane& plane : slices) {
+    CheckStop(stop);
+    values.clear();
+    PixelSource(plane, spec).AppendValues(values);
+    statistics.Add(values);
+  }
+  return statistics.Get(low, high);
+}
+
+std::vector<uint8_t> PaddingOf(std::span<const Plane> slices, const InputSpec& spec,
+                               const std::stop_token& stop) {
+  std::vector<uint8_t> padding;
+  const PixelFormat& f = slices.front().format;
+  const size_t plane_size = static_cast<size_t>(f.rows) * static_cast<size_t>(f.columns);
+  for (size_t i = 0; i < slices.size(); ++i) {
+    if (!slices[i].interpretation.padding && !f.is_float) continue;
+    CheckStop(stop);
+    const std::vector<uint8_t> mask = PixelSource(slices[i], spec).PaddingMask();
+    if (mask.empty()) continue;
+    padding.resize(plane_size * slices.size());
+    std::copy(mask.begin(), mask.end(), padding.begin() + static_cast<ptrdiff_t>(i * plane_size));
+  }
+  return padding;
+}
+
+/// Writes resampled planes, which come along the source's axes, into the tensor along its own.
+class VolumeWriter {
+ public:
+  VolumeWriter(const InputSpec& spec, const VolumePlacement& placement, Normaliser normaliser,
+               float background, const TensorMaker& make)
+      : spec_(spec), placement_(placement), normaliser_(std::move(normaliser)) {
+    const int64_t d = placement.axes[0].tensor;
+    const int64_t h = placement.axes[1].tensor;
+    const int64_t w = placement.axes[2].tensor;
+    const int64_t c = spec.Channels();
+    CheckSize(d, h, w);
+    tensor_ = spec.channels_last ? make(spec.tensor, spec.dtype, {1, d, h, w, c})
+                                 : make(spec.tensor, spec.dtype, {1, c, d, h, w});
+    const int64_t step = spec.channels_last ? c : 1;
+    const std::array<int64_t, 3> strides = {h * w * step, w * step, step};
+    for (int s = 0; s < 3; ++s) strides_[static_cast<size_t>(s)] = strides[placement.TensorAxis(s)];
+    channel_stride_ = spec.channels_last ? 1 : d * h * w;
+    FillBackground(background, d * h, static_cast<size_t>(w));
+  }
+
+  /// Plane number `slice`, one for each channel, of those that the slice axis gives; in the source's order.
+  void WritePlane(int slice, const float* const* channels) {
+    const VolumeAxis& rows = Along(1);
+    const VolumeAxis& columns = Along(2);
+    const auto width = static_cast<size_t>(columns.count);
+    std::vector<float> row(width);
+    for (int c = 0; c < spec_.Channels(); ++c) {
+      for (int y = 0; y < rows.count; ++y) {
+        const float* in = channels[c] + static_cast<size_t>(y) * width;
+        for (size_t x = 0; x < width; ++x) {
+          row[columns.flipped ? width - 1 - x : x] = normaliser_(static_cast<size_t>(c), Clipped(in[x]));
+        }
+        const int64_t first = c * channel_stride_ + Index(0, slice) * strides_[0] +
+                              Index(1, y) * strides_[1] + columns.first * strides_[2];
+        StoreRow(spec_.dtype, row.data(), width, Address(first), static_cast<size_t>(strides_[2]));
+      }
+    }
+  }
+
+  Tensor Take() { return std::move(tensor_); }
+
+ private:
+  const VolumeAxis& Along(int source_axis) const {
+    return placement_.axes[placement_.TensorAxis(source_axis)];
+  }
+
+  /// The tensor's index of output `i`, counted in the source's direction.
+  int64_t Index(int source_axis, int i) const {
+    const VolumeAxis& axis = Along(source_axis);
+    return axis.first + (axis.flipped ? axis.count - 1 - i : i);
+  }
+
+  std::byte* Address(int64_t element) {
+    return tensor_.data + static_cast<size_t>(element) * DtypeSize(spec_.dtype);
+  }
+
+  float Clipped(float value) const {
+    if (!spec_.clip) return value;
+    return std::clamp(value, static_cast<float>(spec_.clip->first), static_cast<float>(spec_.clip->second));
+  }
+
+  void CheckSize(int64_t d, int64_t h, int64_t w) const {
+    const double bytes = static_cast<double>(d) * static_cast<double>(h) * static_cast<double>(w) *
+                         spec_.Channels() * static_cast<double>(DtypeSize(spec_.dtype));
+    if (bytes <= kMaxTensorBytes) return;
+    throw EngineError("no_model_accepts", "The volume needs a tensor of " + std::to_string(d) + " x " +
+                                              std::to_string(h) + " x " + std::to_string(w) +
+                                              " voxels, which is more than 2 GiB.");
+  }
+
+  void FillBackground(float background, int64_t rows, size_t width) {
+    const auto channels = static_cast<size_t>(spec_.Channels());
+    for (size_t c = 0; c < channels; ++c) {
+      const std::vector<float> row(width, normaliser_(c, background));
+      const int64_t step = spec_.channels_last ? static_cast<int64_t>(channels) : 1;
+      for (int64_t y = 0; y < rows; ++y) {
+        const int64_t first =
+            static_cast<int64_t>(c) * channel_stride_ + y * static_cast<int64_t>(width) * step;
+        StoreRow(spec_.dtype, row.data(), width, Address(first), static_cast<size_t>(step));
+      }
+    }
+  }
+
+  const InputSpec& spec_;
+  const VolumePlacement& placement_;
+  Normaliser normaliser_;
+  /// In elements, by source axis.
+  std::array<int64_t, 3> strides_{};
+  int64_t channel_stride_ = 0;
+  Tensor tensor_;
+};
+
+}  // namespace
+
+PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry& geometry,
+                             const InputSpec& spec, const std::stop_token& stop, const TensorMaker& make) {
+  PreparedVolume prepared;
+  prepared.sides = CheckSlices(slices, spec);
+  prepared.placement = PlaceVolume(prepared.sides, geometry, spec);
+  const VolumePlacement& placement = prepared.placement;
+  const auto measure = [&](double low, double high) { return Measure(slices, spec, low, high, stop); };
+  Normaliser normaliser = MakeNormaliser(spec.normalisation, spec.Channels(), measure);
+  prepared.found = normaliser.found;
+  VolumeWriter writer(spec, placement, std::move(normaliser), PixelSource(slices.front(), spec).background(),
+                      make);
+  VolumeTaps taps;
+  for (int s = 0; s < 3; ++s) {
+    taps[static_cast<size_t>(s)] = placement.axes[placement.TensorAxis(s)].Forward(spec.interpolation);
+  }
+  ResampleVolume(
+      taps, prepared.sides[2], spec.Channels(),
+      [&](int slice) -> RowSource {
+        CheckStop(stop);
+        const auto source = std::make_shared<PixelSource>(slices[static_cast<size_t>(slice)], spec);
+        return [source](int row, float* const* channels) { source->Row(row, channels); };
+      },
+      [&](int slice, const float* const* planes) { writer.WritePlane(slice, planes); });
+  prepared.tensor = writer.Take();
+  prepared.padding = PaddingOf(slices, spec, stop);
+  return prepared;
+}
+
+}  // namespace radserve

@@ -1,0 +1,42 @@
+#ifndef RADSERVE_VOLUME_H_
+#define RADSERVE_VOLUME_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <vector>
+
+#include "base/image.h"
+#include "base/spec.h"
+#include "base/tensor.h"
+#include "prepare/statistics.h"
+#include "prepare/volume_geometry.h"
+
+namespace radserve {
+
+struct PreparedVolume {
+  /// Shape [1,C,D,H,W], or [1,D,H,W,C] for channels last.
+  Tensor tensor;
+  VolumePlacement placement;
+  /// What min_max, z_score and percentile found, over all slices.
+  std::optional<Statistics> found;
+  /// Slices, rows, columns of the source.
+  std::array<int, 3> sides{};
+  /// One byte a source voxel, 1 where it is Pixel Padding; empty where nothing is.
+  std::vector<uint8_t> padding;
+};
+
+/// The slices of one volume to the tensor that the manifest describes, by the steps of PrepareImage: each
+/// slice by its own modality transform and its own window, then clip, statistics over all slices without
+/// padding, resampling along the three axes one after the other (see PlaceVolume), clip, normalisation. One
+/// slice is resampled at a time: beside the tensor, which `make` makes, it needs a few planes. Throws
+/// EngineError, `cancelled` once `stop` is requested.
+PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry& geometry,
+                             const InputSpec& spec, const std::stop_token& stop,
+                             const TensorMaker& make = MakeTensorForOverwrite);
+
+}  // namespace radserve
+
+#endif  // RADSERVE_VOLUME_H_

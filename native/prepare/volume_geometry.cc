@@ -1,0 +1,280 @@
+#include "prepare/volume_geometry.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "base/error.h"
+
+namespace radserve {
+namespace {
+
+using Sides = std::array<int, 3>;
+
+/// Cosine of the angle by which directions may miss a right angle: about one degree.
+constexpr double kSkew = 0.02;
+/// Of a voxel, over a whole axis.
+constexpr double kSameGrid = 0.01;
+/// How far a spacing may be from the manifest's where nothing is resampled.
+constexpr double kSpacingTolerance = 1e-3;
+
+double Dot(const std::array<double, 3>& a, const std::array<double, 3>& b) {
+  return a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
+}
+
+void CheckDirections(const VolumeGeometry& g) {
+  for (size_t i = 0; i < 3; ++i) {
+    const bool skew = std::fabs(Dot(g.direction[i], g.direction[(i + 1) % 3])) > kSkew;
+    const bool unit = std::fabs(Dot(g.direction[i], g.direction[i]) - 1) <= kSkew;
+    if (skew || !unit) {
+      throw EngineError(
+          "series_invalid",
+          "Expected slices, rows and columns of the volume at right angles; found others (a tilted "
+          "gantry, for example).");
+    }
+  }
+}
+
+/// Direction of a letter in DICOM's coordinates.
+std::array<double, 3> LetterDirection(char letter) {
+  switch (letter) {
+    case 'L':
+      return {1, 0, 0};
+    case 'R':
+      return {-1, 0, 0};
+    case 'P':
+      return {0, 1, 0};
+    case 'A':
+      return {0, -1, 0};
+    case 'S':
+      return {0, 0, 1};
+    case 'I':
+      return {0, 0, -1};
+    default:
+      throw EngineError("internal", "An orientation has the letter " + std::string(1, letter) + ".");
+  }
+}
+
+void Turn(const VolumeGeometry& g, const std::string& orientation, VolumePlacement& placement) {
+  Sides best = {0, 1, 2};
+  if (!orientation.empty()) {
+    std::array<std::array<double, 3>, 3> cosine{};
+    for (size_t a = 0; a < 3; ++a) {
+      for (size_t b = 0; b < 3; ++b) cosine[a][b] = Dot(LetterDirection(orientation[a]), g.direction[b]);
+    }
+    double most = -1;
+    Sides order = {0, 1, 2};
+    do {
+      double sum = 0;
+      for (size_t a = 0; a < 3; ++a) sum += std::fabs(cosine[a][static_cast<size_t>(order[a])]);
+      if (sum <= most + 1e-9) continue;
+      most = sum;
+      best = order;
+    } while (std::next_permutation(order.begin(), order.end()));
+    for (size_t a = 0; a < 3; ++a) {
+      placement.axes[a].flipped = cosine[a][static_cast<size_t>(best[a])] < 0;
+    }
+  }
+  for (size_t a = 0; a < 3; ++a) placement.axes[a].source_axis = best[a];
+}
+
+std::string SidesText(const Sides& sides) {
+  return std::to_string(sides[0]) + " x " + std::to_string(sides[1]) + " x " + std::to_string(sides[2]);
+}
+
+Sides SourceSides(const VolumePlacement& p) { return {p.axes[0].source, p.axes[1].source, p.axes[2].source}; }
+
+[[noreturn]] void DoesNotFit(const VolumePlacement& p, const std::string& expected) {
+  throw EngineError("no_model_accepts", "Expected a volume " + expected + "; found " +
+                                            SidesText(SourceSides(p)) +
+                                            " voxels in the order of the model's axes.");
+}
+
+int FloorHalf(int value) { return value >= 0 ? value / 2 : -((1 - value) / 2); }
+
+int RoundUp(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+/// `content` tensor voxels from `begin` on hold the source from `source_begin` for `seen` voxels; begin may
+/// lie outside.
+void Lay(VolumeAxis& axis, int begin, int content, double scale, double source_begin) {
+  axis.scale = scale;
+  axis.offset = source_begin - begin * scale;
+  axis.first = std::max(0, begin);
+  axis.count = std::min(axis.tensor, begin + content) - axis.first;
+}
+
+/// The tensor's sides where they follow the volume's: `content` is the volume's extent in tensor voxels.
+Sides OwnSides(const SizeSpec& size, const Sides& content) {
+  Sides sides = content;
+  for (int& side : sides) {
+    if (size.kind == SizeSpec::Kind::kMultipleOf) side = RoundUp(side, size.multiple);
+  }
+  return sides;
+}
+
+/// Voxels of the tensor have the manifest's spacing.
+void PlaceBySpacing(const std::array<double, 3>& source_spacing, const InputSpec& spec, VolumePlacement& p) {
+  std::array<double, 3> scale{};
+  Sides content{};
+  for (size_t a = 0; a < 3; ++a) {
+    VolumeAxis& axis = p.axes[a];
+    const double wanted = (*spec.spacing_mm)[a];
+    scale[a] = wanted / source_spacing[a];
+    const bool same = std::fabs(1 / scale[a] - 1) * std::max(axis.source, axis.tensor) < kSameGrid;
+    if (spec.fit == Fit::kNone && std::fabs(scale[a] - 1) > kSpacingTolerance) {
+      DoesNotFit(p, "with a spacing of " + std::to_string(wanted) + " mm along axis " +
+                        std::to_string(a + 1) + ", because the model takes it without resampling");
+    }
+    if (same || spec.fit == Fit::kNone) scale[a] = 1;
+    content[a] = std::max(1, static_cast<int>(std::ceil(axis.source / scale[a] - kSameGrid)));
+  }
+  const bool fixed = spec.size.kind == SizeSpec::Kind::kFixed;
+  const Sides own = OwnSides(spec.size, content);
+  for (size_t a = 0; a < 3; ++a) {
+    VolumeAxis& axis = p.axes[a];
+    if (!fixed) axis.tensor = own[a];
+    const bool too_long = spec.size.kind == SizeSpec::Kind::kMultipleOf && content[a] > spec.size.max_side;
+    const bool cut = content[a] > axis.tensor && spec.fit != Fit::kCrop;
+    const bool differs = spec.fit == Fit::kNone && fixed && content[a] != axis.tensor;
+    if (too_long || cut || differs) {
+      const int most = too_long ? spec.size.max_side : axis.tensor;
+      DoesNotFit(p, std::string("of ") + (differs ? "" : "at most ") + std::to_string(most) + " voxels of " +
+                        std::to_string((*spec.spacing_mm)[a]) + " mm along axis " + std::to_string(a + 1) +
+                        (differs ? "" : " (fit \"crop\" would cut the rest off)"));
+    }
+    const int begin = spec.fit == Fit::kNone ? 0 : FloorHalf(axis.tensor - content[a]);
+    Lay(axis, begin, content[a], scale[a], (axis.source - content[a] * scale[a]) / 2);
+  }
+}
+
+/// How much multiple_of shrinks the volume: 1 unless a side exceeds max_side.
+double OwnScale(const SizeSpec& size, const Sides& source) {
+  if (size.kind != SizeSpec::Kind::kMultipleOf) return 1;
+  return std::min(1.0, static_cast<double>(size.max_side) / *std::max_element(source.begin(), source.end()));
+}
+
+int Rounded(double value) { return std::max(1, static_cast<int>(std::lround(value))); }
+
+void KeepVoxels(const SizeSpec& size, double own_scale, VolumePlacement& p) {
+  for (VolumeAxis& axis : p.axes) {
+    const bool fixed = size.kind == SizeSpec::Kind::kFixed;
+    if (own_scale < 1 || axis.tensor < axis.source || (fixed && axis.tensor != axis.source)) {
+      const Sides most = {size.max_side, size.max_side, size.max_side};
+      const Sides exactly = {size.depth, size.height, size.width};
+      DoesNotFit(p, fixed ? "of exactly " + SidesText(exactly) +
+                                " voxels, because the model takes it without resampling"
+                          : "of at most " + SidesText(most) +
+                                " voxels, because the model takes it without resampling");
+    }
+    Lay(axis, 0, axis.source, 1, 0);
+  }
+}
+
+/// Letterbox and crop by physical size: one number of mm, `pitch`, for a tensor voxel along every axis.
+void PlaceByAspect(const std::array<double, 3>& spacing, Fit fit, double pitch, VolumePlacement& p) {
+  for (size_t a = 0; a < 3; ++a) {
+    VolumeAxis& axis = p.axes[a];
+    if (fit == Fit::kLetterbox) {
+      const int content = std::min(axis.tensor, Rounded(axis.source * spacing[a] / pitch));
+      Lay(axis, FloorHalf(axis.tensor - content), content, static_cast<double>(axis.source) / content, 0);
+    } else {
+      const double whole = std::round(axis.tensor * pitch / spacing[a]);
+      double seen = std::min<double>(axis.source, axis.tensor * pitch / spacing[a]);
+      // Rounding must not make interpolation out of a copy.
+      if (std::fabs(seen - whole) < 1e-6) seen = whole;
+      const bool same = seen == axis.tensor;
+      Lay(axis, 0, axis.tensor, seen / axis.tensor,
+          same ? FloorHalf(axis.source - axis.tensor) : (axis.source - seen) / 2);
+    }
+  }
+}
+
+void PlaceBySize(const std::array<double, 3>& spacing, const InputSpec& spec, VolumePlacement& p) {
+  const bool fixed = spec.size.kind == SizeSpec::Kind::kFixed;
+  const double own_scale = OwnScale(spec.size, SourceSides(p));
+  Sides content{};
+  for (size_t a = 0; a < 3; ++a) content[a] = Rounded(p.axes[a].source * own_scale);
+  const Sides own = OwnSides(spec.size, content);
+  std::array<double, 3> pitches{};
+  for (size_t a = 0; a < 3; ++a) {
+    VolumeAxis& axis = p.axes[a];
+    if (!fixed) axis.tensor = own[a];
+    pitches[a] = axis.source * (fixed ? spacing[a] : 1) / axis.tensor;
+  }
+  // A tensor of the source's own size holds the source's own voxels, whatever the fit.
+  if (spec.size.kind == SizeSpec::Kind::kSource || spec.fit == Fit::kNone) {
+    return KeepVoxels(spec.size, own_scale, p);
+  }
+  const auto [least, most] = std::minmax_element(pitches.begin(), pitches.end());
+  const std::array<double, 3> unit = {1, 1, 1};
+  switch (spec.fit) {
+    case Fit::kStretch:
+      for (VolumeAxis& axis : p.axes) {
+        Lay(axis, 0, axis.tensor, static_cast<double>(axis.source) / axis.tensor, 0);
+      }
+      return;
+    case Fit::kLetterbox:
+      return PlaceByAspect(fixed ? spacing : unit, spec.fit, fixed ? *most : 1 / own_scale, p);
+    default:
+      return PlaceByAspect(fixed ? spacing : unit, spec.fit, *least, p);
+  }
+}
+
+/// The same taps for an axis that is numbered from its other end, on both sides.
+Taps Mirrored(const Taps& taps, int input) {
+  Taps mirrored;
+  for (size_t i = taps.size(); i-- > 0;) {
+    mirrored.first.push_back(input - taps.first[i] - taps.count[i]);
+    mirrored.count.push_back(taps.count[i]);
+    mirrored.start.push_back(mirrored.weights.size());
+    for (int k = taps.count[i]; k-- > 0;) {
+      mirrored.weights.push_back(taps.weights[taps.start[i] + static_cast<size_t>(k)]);
+    }
+  }
+  return mirrored;
+}
+
+}  // namespace
+
+bool VolumeAxis::Aligned() const { return scale == 1 && offset == std::floor(offset); }
+
+Taps VolumeAxis::Forward(Interpolation interpolation) const {
+  const Axis axis = {source, count, offset + first * scale, scale};
+  const Taps taps = MakeTaps(axis, Aligned() ? Interpolation::kNearest : interpolation);
+  return flipped ? Mirrored(taps, source) : taps;
+}
+
+Taps VolumeAxis::Back(int map, Interpolation interpolation) const {
+  const double ratio = static_cast<double>(map) / tensor;
+  const Axis axis = {map, source, -offset / scale * ratio, ratio / scale};
+  const Taps taps = MakeTaps(axis, Aligned() && map == tensor ? Interpolation::kNearest : interpolation);
+  return flipped ? Mirrored(taps, map) : taps;
+}
+
+size_t VolumePlacement::TensorAxis(int source_axis) const {
+  size_t a = 0;
+  while (axes[a].source_axis != source_axis) ++a;
+  return a;
+}
+
+VolumePlacement PlaceVolume(const Sides& sides, const VolumeGeometry& geometry, const InputSpec& spec) {
+  CheckDirections(geometry);
+  VolumePlacement placement;
+  Turn(geometry, spec.orientation, placement);
+  const Sides fixed = {spec.size.depth, spec.size.height, spec.size.width};
+  std::array<double, 3> spacing{};
+  for (size_t a = 0; a < 3; ++a) {
+    VolumeAxis& axis = placement.axes[a];
+    axis.source = sides[static_cast<size_t>(axis.source_axis)];
+    axis.tensor = fixed[a];
+    spacing[a] = geometry.spacing[static_cast<size_t>(axis.source_axis)];
+  }
+  if (spec.spacing_mm) {
+    PlaceBySpacing(spacing, spec, placement);
+  } else {
+    PlaceBySize(spacing, spec, placement);
+  }
+  return placement;
+}
+
+}  // namespace radserve

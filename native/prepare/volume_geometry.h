@@ -1,0 +1,83 @@
+#ifndef RADSERVE_VOLUME_GEOMETRY_H_
+#define RADSERVE_VOLUME_GEOMETRY_H_
+
+#include <array>
+
+#include "base/spec.h"
+#include "resample/resample.h"
+
+namespace radserve {
+
+/// Mirrors VolumeGeometry of src/images/image.ts: patient coordinates of DICOM (PS3.3 C.7.6.2.1.1: x to the left, y
+/// to the back, z to the head). Arrays are in the order slice, row, column: unit vectors along which the
+/// index grows, and mm between voxel centres. Where the volume lies does not matter, because it is placed by
+/// its centre.
+struct VolumeGeometry {
+  std::array<std::array<double, 3>, 3> direction = {{{0, 0, 1}, {0, 1, 0}, {1, 0, 0}}};
+  std::array<double, 3> spacing = {1, 1, 1};
+};
+
+/// One axis of the tensor and the source axis that it runs along. Coordinates are continuous and count from
+/// edges, as in Geometry: voxel i covers [i, i+1). The map is affine, so it inverts exactly.
+struct VolumeAxis {
+  /// 0: slices, 1: rows, 2: columns.
+  int source_axis = 0;
+  /// The tensor's index grows against the source's.
+  bool flipped = false;
+  /// Voxels along the axis.
+  int source = 0;
+  int tensor = 0;
+  /// The tensor's voxels that image content fills; the rest is background.
+  int first = 0;
+  int count = 0;
+  /// Source coordinate, counted in the tensor's direction, of the tensor coordinate t: offset + t * scale.
+  double offset = 0;
+  double scale = 1;
+
+  double ToSource(double tensor_coordinate) const {
+    const double along = offset + tensor_coordinate * scale;
+    return flipped ? source - along : along;
+  }
+  double ToTensor(double source_coordinate) const {
+    return ((flipped ? source - source_coordinate : source_coordinate) - offset) / scale;
+  }
+  /// Voxels of tensor and source are the same ones: nothing is interpolated.
+  bool Aligned() const;
+  /// From the source to the voxels [first, first + count), in the order in which the source's index grows.
+  Taps Forward(Interpolation interpolation) const;
+  /// From a map that covers the tensor with `map` samples back to the source. Where the axis is flipped,
+  /// samples are numbered from the tensor's end.
+  Taps Back(int map, Interpolation interpolation) const;
+};
+
+/// Where a volume lies in the tensor.
+struct VolumePlacement {
+  /// In the tensor's order: depth, height, width.
+  std::array<VolumeAxis, 3> axes;
+
+  /// The tensor axis, from 0, that runs along a source axis.
+  size_t TensorAxis(int source_axis) const;
+};
+
+/// Places a volume of `sides` (slices, rows, columns) into the tensor.
+///
+/// Turning: with `orientation` each tensor axis runs along another source axis, the assignment being the one
+/// whose directions come closest to the letters; letters name the patient's side (L R A P S I) to which the
+/// index grows, in the order depth, height, width. An oblique volume is turned by quarters only and stays
+/// oblique.
+///
+/// Size and spacing:
+/// - with `spacing_mm` the tensor's voxels have that spacing and the volume is centred. letterbox: the whole
+/// volume
+///   must fit; crop: what does not fit is cut off on both sides; none: the spacing must be that already.
+/// - without it, stretch, letterbox, crop and none do what PlaceImage does, by physical size.
+/// - source and multiple_of take the volume's own size (after resampling to `spacing_mm`).
+/// Spacings that differ by less than a hundredth of a voxel over the axis count as equal, so that grids that
+/// are the same are copied voxel by voxel. Throws no_model_accepts where the volume does not fit what the
+/// manifest says, series_invalid for directions that are not at right angles.
+VolumePlacement PlaceVolume(const std::array<int, 3>& sides, const VolumeGeometry& geometry,
+                            const InputSpec& spec);
+
+}  // namespace radserve
+
+#endif  // RADSERVE_VOLUME_GEOMETRY_H_

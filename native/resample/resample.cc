@@ -1,0 +1,270 @@
+#include "resample/resample.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <numeric>
+#include <utility>
+
+#include "base/simd.h"
+#include "resample/column_filter.h"
+
+namespace radserve {
+namespace {
+
+double Triangle(double x) { return std::max(0.0, 1 - std::fabs(x)); }
+
+double CatmullRom(double x) {
+  x = std::fabs(x);
+  if (x < 1) return (1.5 * x - 2.5) * x * x + 1;
+  if (x < 2) return ((-0.5 * x + 2.5) * x - 4) * x + 2;
+  return 0;
+}
+
+/// Weight of input pixel j for the output whose centre lies at `centre`.
+double Weight(Interpolation interpolation, double scale, double centre, int j) {
+  const double stretch = std::max(1.0, scale);
+  switch (interpolation) {
+    case Interpolation::kArea:
+      return std::max(0.0, std::min(centre + scale / 2, j + 1.0) - std::max(centre - scale / 2, j + 0.0));
+    case Interpolation::kCubic:
+      return CatmullRom((j + 0.5 - centre) / stretch);
+    default:
+      return Triangle((j + 0.5 - centre) / stretch);
+  }
+}
+
+/// The run of input pixels [first, second) that can have weight. Both ends only grow with the centre,
+/// whatever the weights are, because Resample gives up a row once the next one begins.
+std::pair<int, int> Reach(Interpolation interpolation, double scale, double centre) {
+  if (interpolation == Interpolation::kNearest) {
+    const int under = static_cast<int>(std::floor(centre));
+    return {under, under + 1};
+  }
+  if (interpolation == Interpolation::kArea) {
+    return {static_cast<int>(std::floor(centre - scale / 2)),
+            static_cast<int>(std::ceil(centre + scale / 2))};
+  }
+  const double support = std::max(1.0, scale) * (interpolation == Interpolation::kCubic ? 2 : 1);
+  return {static_cast<int>(std::ceil(centre - support - 0.5)),
+          static_cast<int>(std::floor(centre + support - 0.5)) + 1};
+}
+
+RADSERVE_HOT_LOOP void AddScaled(float* __restrict accumulator, const float* __restrict row, float weight,
+                                 int count) {
+  for (int i = 0; i < count; ++i) accumulator[i] += row[i] * weight;
+}
+
+RADSERVE_HOT_LOOP void SetScaled(float* __restrict accumulator, const float* __restrict row, float weight,
+                                 int count) {
+  for (int i = 0; i < count; ++i) accumulator[i] = row[i] * weight;
+}
+
+/// True where every output is the mean of its own two inputs: halving by area.
+bool IsHalving(const Taps& taps) {
+  for (size_t x = 0; x < taps.size(); ++x) {
+    if (taps.count[x] != 2 || taps.first[x] != taps.first[0] + 2 * static_cast<int>(x)) return false;
+  }
+  return taps.size() > 0 &&
+         std::all_of(taps.weights.begin(), taps.weights.end(), [](float weight) { return weight == 0.5F; });
+}
+
+/// What SetScaled, AddScaled and ColumnFilter come to for halving, to the bit: a half and a quarter are
+/// exact.
+RADSERVE_HOT_LOOP void MeanOfFour(const float* __restrict above, const float* __restrict below, size_t count,
+                                  float* __restrict out) {
+  for (size_t x = 0; x < count; ++x) {
+    const float left = above[2 * x] + below[2 * x];
+    const float right = above[2 * x + 1] + below[2 * x + 1];
+    out[x] = (left + right) * 0.25F;
+  }
+}
+
+/// The most output rows that one input row takes part in.
+size_t MostOpen(const Taps& rows) {
+  size_t most = 1;
+  for (size_t first = 0, last = 0; last < rows.size(); ++last) {
+    while (rows.first[first] + rows.count[first] <= rows.first[last]) ++first;
+    most = std::max(most, last - first + 1);
+  }
+  return most;
+}
+
+/// Rows of floats, one block of memory.
+class RowBlock {
+ public:
+  RowBlock(size_t rows, size_t width) : data_(rows * width), rows_(rows) {
+    for (size_t i = 0; i < rows; ++i) rows_[i] = data_.data() + i * width;
+  }
+  float* const* Rows() const { return rows_.data(); }
+
+ private:
+  std::vector<float> data_;
+  std::vector<float*> rows_;
+};
+
+}  // namespace
+
+Taps MakeTaps(const Axis& axis, Interpolation interpolation) {
+  if (interpolation == Interpolation::kDisplay) {
+    interpolation = axis.scale > 1 ? Interpolation::kArea : Interpolation::kLinear;
+  }
+  Taps taps;
+  std::vector<double> weights;
+  for (int i = 0; i < axis.output; ++i) {
+    // An output outside the input (outside a crop, on the way back) repeats the border.
+    const double centre = std::clamp(axis.offset + (i + 0.5) * axis.scale, 0.0, 0.0 + axis.input);
+    const auto [low, high] = Reach(interpolation, axis.scale, centre);
+    const int first = std::clamp(low, 0, axis.input - 1);
+    const int end = std::clamp(high, first + 1, axis.input);
+    weights.assign(1, 1.0);
+    if (interpolation != Interpolation::kNearest) {
+      weights.clear();
+      for (int j = first; j < end; ++j) weights.push_back(Weight(interpolation, axis.scale, centre, j));
+    }
+    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    taps.first.push_back(first);
+    taps.count.push_back(static_cast<int>(weights.size()));
+    taps.start.push_back(taps.weights.size());
+    for (const double weight : weights) taps.weights.push_back(static_cast<float>(weight / sum));
+  }
+  return taps;
+}
+
+namespace {
+
+/// The input that the first output is, where every output is one input and they follow each other: nothing to
+/// resample. Else -1.
+int CopiesFrom(const Taps& taps) {
+  int from = -1;
+  for (size_t x = 0; x < taps.size(); ++x) {
+    int only = -1;
+    for (int k = 0; k < taps.count[x]; ++k) {
+      const float weight = taps.weights[taps.start[x] + static_cast<size_t>(k)];
+      if (weight == 0) continue;
+      if (weight != 1) return -1;
+      only = taps.first[x] + k;
+    }
+    if (x == 0) from = only;
+    if (only < 0 || only != from + static_cast<int>(x)) return -1;
+  }
+  return from;
+}
+
+void Copy(int rows, int first_row, int first_column, int input_columns, int channels, const RowSource& source,
+          const RowSink& sink) {
+  const size_t planes = static_cast<size_t>(channels);
+  const RowBlock input(planes, static_cast<size_t>(input_columns));
+  std::vector<const float*> shown(planes);
+  for (size_t c = 0; c < planes; ++c) shown[c] = input.Rows()[c] + first_column;
+  for (int y = 0; y < rows; ++y) {
+    source(first_row + y, input.Rows());
+    sink(y, shown.data());
+  }
+}
+
+void Halve(const Taps& rows, const Taps& columns, int input_columns, int channels, const RowSource& source,
+           const RowSink& sink) {
+  const size_t planes = static_cast<size_t>(channels);
+  const RowBlock above(planes, static_cast<size_t>(input_columns));
+  const RowBlock below(planes, static_cast<size_t>(input_columns));
+  const RowBlock output(planes, columns.size());
+  for (size_t y = 0; y < rows.size(); ++y) {
+    source(rows.first[y], above.Rows());
+    source(rows.first[y] + 1, below.Rows());
+    for (size_t c = 0; c < planes; ++c) {
+      const int left = columns.first[0];
+      MeanOfFour(above.Rows()[c] + left, below.Rows()[c] + left, columns.size(), output.Rows()[c]);
+    }
+    sink(static_cast<int>(y), output.Rows());
+  }
+}
+
+}  // namespace
+
+void Resample(const Taps& rows, const Taps& columns, int input_columns, int channels, const RowSource& source,
+              const RowSink& sink) {
+  const int first_row = CopiesFrom(rows);
+  const int first_column = CopiesFrom(columns);
+  if (first_row >= 0 && first_column >= 0) {
+    return Copy(static_cast<int>(rows.size()), first_row, first_column, input_columns, channels, source,
+                sink);
+  }
+  if (IsHalving(rows) && IsHalving(columns)) {
+    return Halve(rows, columns, input_columns, channels, source, sink);
+  }
+  const ColumnFilter filter(columns);
+  const size_t width = static_cast<size_t>(input_columns);
+  const size_t planes = static_cast<size_t>(channels);
+  const size_t ring = MostOpen(rows);
+  const RowBlock input(planes, width);
+  const RowBlock accumulators(ring * planes, width);
+  const RowBlock output(planes, columns.size() + ColumnFilter::kSlack);
+  size_t done = 0;
+  for (int row = rows.size() == 0 ? 0 : rows.first[0]; done < rows.size(); ++row) {
+    if (rows.first[done] > row) continue;
+    source(row, input.Rows());
+    for (size_t y = done; y < rows.size() && rows.first[y] <= row; ++y) {
+      const int tap = row - rows.first[y];
+      if (tap >= rows.count[y]) continue;
+      const float weight = rows.weights[rows.start[y] + static_cast<size_t>(tap)];
+      for (size_t c = 0; c < planes; ++c) {
+        float* accumulator = accumulators.Rows()[(y % ring) * planes + c];
+        (tap == 0 ? SetScaled : AddScaled)(accumulator, input.Rows()[c], weight, input_columns);
+      }
+    }
+    for (; done < rows.size() && rows.first[done] + rows.count[done] <= row + 1; ++done) {
+      for (size_t c = 0; c < planes; ++c) {
+        filter.Apply(accumulators.Rows()[(done % ring) * planes + c], output.Rows()[c]);
+      }
+      sink(static_cast<int>(done), output.Rows());
+    }
+  }
+}
+
+std::vector<float> ResamplePlane(const float* plane, const Axis& rows, const Axis& columns,
+                                 Interpolation interpolation) {
+  std::vector<float> out;
+  out.reserve(static_cast<size_t>(rows.output) * static_cast<size_t>(columns.output));
+  Resample(
+      MakeTaps(rows, interpolation), MakeTaps(columns, interpolation), columns.input, 1,
+      [&](int row, float* const* channels) {
+        std::copy_n(plane + static_cast<ptrdiff_t>(row) * columns.input, columns.input, channels[0]);
+      },
+      [&](int, const float* const* channels) {
+        out.insert(out.end(), channels[0], channels[0] + columns.output);
+      });
+  return out;
+}
+
+PlaneSampler::PlaneSampler(const Axis& rows, const Axis& columns)
+    : rows_(MakeTaps(rows, Interpolation::kLinear)),
+      input_columns_(static_cast<size_t>(columns.input)),
+      mixed_(input_columns_),
+      row_(static_cast<size_t>(columns.output) + ColumnFilter::kSlack) {
+  Taps taps = MakeTaps(columns, Interpolation::kLinear);
+  copied_row_ = CopiesFrom(rows_);
+  copied_column_ = CopiesFrom(taps);
+  filter_ = std::make_unique<ColumnFilter>(std::move(taps));
+}
+
+PlaneSampler::~PlaneSampler() = default;
+
+const float* PlaneSampler::Row(const float* plane, int y, size_t begin, size_t end) {
+  if (copied_row_ >= 0 && copied_column_ >= 0) {
+    return plane + static_cast<size_t>(copied_row_ + y) * input_columns_ + copied_column_;
+  }
+  const auto& cells = filter_->cells();
+  const int first = cells[begin].first;
+  const int count = cells[end - 1].first + cells[end - 1].count - first;
+  const size_t at = static_cast<size_t>(y);
+  for (int tap = 0; tap < rows_.count[at]; ++tap) {
+    const float weight = rows_.weights[rows_.start[at] + static_cast<size_t>(tap)];
+    const float* in = plane + static_cast<size_t>(rows_.first[at] + tap) * input_columns_ + first;
+    (tap == 0 ? SetScaled : AddScaled)(mixed_.data() + first, in, weight, count);
+  }
+  filter_->Apply(mixed_.data(), begin, end, row_.data());
+  return row_.data();
+}
+
+}  // namespace radserve

@@ -1,0 +1,78 @@
+#ifndef RADSERVE_RESAMPLE_H_
+#define RADSERVE_RESAMPLE_H_
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/spec.h"
+
+namespace radserve {
+
+/// One axis: the centre of output i lies at offset + (i + 0.5) * scale, in input pixels counted from edges.
+struct Axis {
+  int input = 0;
+  int output = 0;
+  double offset = 0;
+  double scale = 1;
+};
+
+/// For each output the weights of a run of inputs; they sum to 1. Inputs outside the image are left out and
+/// the others share their weight.
+struct Taps {
+  std::vector<int> first;
+  std::vector<int> count;
+  std::vector<size_t> start;
+  std::vector<float> weights;
+
+  size_t size() const { return first.size(); }
+};
+
+/// area: mean of the pixels covered. linear: triangle, cubic: Catmull-Rom (Keys 1981, a = -0.5); both widened
+/// by the scale where it shrinks, against aliasing. nearest: the pixel under the centre.
+Taps MakeTaps(const Axis& axis, Interpolation interpolation);
+
+/// Gives input row `row`: fills `channels` arrays of the input's width.
+using RowSource = std::function<void(int row, float* const* channels)>;
+/// Takes output row `row`: `channels` arrays of the output's width.
+using RowSink = std::function<void(int row, const float* const* channels)>;
+
+/// Separable resampling. Every input row that counts is asked for once, in order; output rows come in order.
+/// `input_columns` is the width of the rows that `source` fills.
+void Resample(const Taps& rows, const Taps& columns, int input_columns, int channels, const RowSource& source,
+              const RowSink& sink);
+
+/// A whole plane, for maps that go back to the source grid.
+std::vector<float> ResamplePlane(const float* plane, const Axis& rows, const Axis& columns,
+                                 Interpolation interpolation);
+
+class ColumnFilter;
+
+/// Rows of planes that are resampled linearly, and parts of rows: the same values, to the bit, that
+/// ResamplePlane gives for planes of finite numbers.
+class PlaneSampler {
+ public:
+  PlaneSampler(const Axis& rows, const Axis& columns);
+  ~PlaneSampler();
+
+  const Taps& rows() const { return rows_; }
+  const ColumnFilter& columns() const { return *filter_; }
+  /// Output row `y` of `plane` where the cells [begin, end) of columns() are, each output at its place. Until
+  /// the next call.
+  const float* Row(const float* plane, int y, size_t begin, size_t end);
+
+ private:
+  Taps rows_;
+  std::unique_ptr<ColumnFilter> filter_;
+  size_t input_columns_;
+  /// Where nothing is resampled, the input that the first output is; else -1.
+  int copied_row_ = -1;
+  int copied_column_ = -1;
+  std::vector<float> mixed_;
+  std::vector<float> row_;
+};
+
+}  // namespace radserve
+
+#endif  // RADSERVE_RESAMPLE_H_

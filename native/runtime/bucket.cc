@@ -1,0 +1,307 @@
+#include "runtime/bucket.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "base/error.h"
+#include "runtime/session_state.h"
+
+namespace radserve {
+namespace {
+
+std::vector<int64_t> WithRows(int64_t rows, const std::vector<int64_t>& shape) {
+  std::vector<int64_t> out{rows};
+  out.insert(out.end(), shape.begin(), shape.end());
+  return out;
+}
+
+/// Host memory that the GPU reads by itself.
+Ort::MemoryInfo Pinned(const SessionState& state) {
+  return {"CudaPinned", OrtDeviceAllocator, state.device, OrtMemTypeCPU};
+}
+
+/// Throws bad_request where the graph cannot take batches of that shape.
+void CheckFits(const TensorInfo& info, const std::vector<int64_t>& shape) {
+  const auto fits = [](int64_t declared, int64_t side) { return declared == -1 || declared == side; };
+  const bool positive = std::all_of(shape.begin(), shape.end(), [](int64_t side) { return side > 0; });
+  if (positive && std::equal(info.shape.begin(), info.shape.end(), shape.begin(), shape.end(), fits)) return;
+  throw EngineError("bad_request", "Expected the input \"" + info.name + "\" as " + ShapeText(info.shape) +
+                                       ", found a batch of " + ShapeText(shape) + ".");
+}
+
+/// Rows in, rows out; how a run is made, the derived classes say.
+class RowBucket : public Bucket {
+ public:
+  RowBucket(std::shared_ptr<SessionState> state, int64_t capacity,
+            const std::vector<std::vector<int64_t>>& row_shapes, std::span<const std::string> outputs)
+      : state_(std::move(state)), capacity_(capacity), output_names_(outputs.begin(), outputs.end()) {
+    for (size_t i = 0; i < row_shapes.size(); ++i) {
+      const TensorInfo& info = state_->graph.inputs[i];
+      inputs_.push_back({info.name, info.dtype, WithRows(capacity, row_shapes[i]), nullptr, nullptr});
+    }
+  }
+
+  int64_t capacity() const override { return capacity_; }
+
+  std::span<std::byte> Row(size_t input, int64_t row) override {
+    if (row < 0 || row >= capacity_) throw EngineError("internal", "There is no such row in the bucket.");
+    MakePlace();
+    written_ = std::max(written_, row + 1);
+    return RowOf(inputs_.at(input), row);
+  }
+
+  void Run(int64_t rows, const std::stop_token& stop) override {
+    MakePlace();
+    ClearPadding(rows);
+    RunOn(inputs_, rows, stop);
+  }
+
+  void RunOver(std::span<std::byte> data, int64_t rows, const std::stop_token& stop) override {
+    Tensor input = inputs_.at(0);
+    const size_t row_bytes = input.Bytes() / static_cast<size_t>(capacity_);
+    if (data.size() != row_bytes * static_cast<size_t>(Reads(rows))) {
+      throw EngineError("internal", "The rows do not fit their bucket.");
+    }
+    input.data = data.data();
+    RunOn(std::span(&input, 1), rows, stop);
+  }
+
+  std::vector<Tensor> TakeRow(int64_t row) override {
+    std::vector<Tensor> taken;
+    for (const Tensor& output : outputs_) {
+      std::vector<int64_t> shape = output.shape;
+      if (capacity_ > 1) shape.at(0) = 1;
+      Tensor copy = MakeTensorForOverwrite(output.name, output.dtype, std::move(shape));
+      const std::span<std::byte> from = capacity_ > 1 ? RowOf(output, row) : Whole(output);
+      if (!from.empty()) std::memcpy(copy.data, from.data(), from.size());
+      taken.push_back(std::move(copy));
+    }
+    return taken;
+  }
+
+ protected:
+  /// Fills outputs_. The inputs are [capacity, ...].
+  virtual void Execute(std::span<const Tensor> inputs, int64_t rows, const Ort::RunOptions& options) = 0;
+  /// What the runtime calls the memory that runs share and keep; "" where there is none.
+  virtual std::string Arena() const = 0;
+
+  const std::shared_ptr<SessionState> state_;
+  const int64_t capacity_;
+  const std::vector<std::string> output_names_;
+  std::vector<Tensor> outputs_;
+
+ private:
+  void RunOn(std::span<const Tensor> inputs, int64_t rows, const std::stop_token& stop) {
+    if (rows < 1 || rows > capacity_) throw EngineError("internal", "The batch does not fit its bucket.");
+    outputs_.clear();
+    try {
+      Ort::RunOptions options;
+      const std::string arena = Arena();
+      if (!arena.empty() && state_->shrink.exchange(false)) options.AddConfigEntry(kShrink, arena.c_str());
+      const std::stop_callback terminate(stop, [&options] { options.SetTerminate(); });
+      Execute(inputs, rows, options);
+    } catch (const Ort::Exception& e) {
+      Fail(e);
+    }
+    CheckOutputs(rows);
+  }
+
+  [[noreturn]] void Fail(const Ort::Exception& e) {
+    try {
+      ThrowRunFailure(e);
+    } catch (const OutOfMemory&) {
+      state_->shrink = true;
+      throw;
+    }
+  }
+
+  void MakePlace() {
+    for (Tensor& input : inputs_) {
+      if (input.data != nullptr) continue;
+      const std::shared_ptr<std::byte> bytes = MakeRows(state_, input.Bytes());
+      std::memset(bytes.get(), 0, input.Bytes());
+      input.data = bytes.get();
+      input.owner = bytes;
+    }
+  }
+
+  static std::span<std::byte> Whole(const Tensor& tensor) { return {tensor.data, tensor.Bytes()}; }
+
+  static std::span<std::byte> RowOf(const Tensor& tensor, int64_t row) {
+    const size_t bytes = tensor.Bytes() / static_cast<size_t>(tensor.shape.at(0));
+    return Whole(tensor).subspan(static_cast<size_t>(row) * bytes, bytes);
+  }
+
+  /// Rows of an earlier batch would make the same batch give other bits, where a model mixes its rows.
+  void ClearPadding(int64_t rows) {
+    for (int64_t row = rows; row < written_; ++row) {
+      for (const Tensor& input : inputs_) std::ranges::fill(RowOf(input, row), std::byte{0});
+    }
+    written_ = rows;
+  }
+
+  void CheckOutputs(int64_t rows) const {
+    if (capacity_ == 1) return;
+    for (const Tensor& output : outputs_) {
+      if (!output.shape.empty() && output.shape[0] >= rows && output.shape[0] <= capacity_) continue;
+      throw EngineError("output_invalid", "Expected one row of the output \"" + output.name +
+                                              "\" for each of the " + std::to_string(rows) +
+                                              " images of the batch, found " + ShapeText(output.shape) +
+                                              ". Set batching.max to 1.");
+    }
+  }
+
+  /// The place, [capacity, ...] each.
+  std::vector<Tensor> inputs_;
+  /// One more than the highest row of it that holds anything but zeros.
+  int64_t written_ = 0;
+};
+
+/// Plain memory. A run takes only the rows that are there, because shapes cost nothing on a CPU.
+class CpuBucket : public RowBucket {
+ public:
+  CpuBucket(std::shared_ptr<SessionState> state, int64_t capacity,
+            const std::vector<std::vector<int64_t>>& row_shapes, std::span<const std::string> outputs)
+      : RowBucket(std::move(state), capacity, row_shapes, outputs),
+        fixed_(std::ranges::any_of(state_->graph.inputs,
+                                   [](const TensorInfo& info) { return info.shape.at(0) != -1; })) {}
+
+  void SetWide(bool wide) override { wide_ = wide; }
+
+  int64_t Reads(int64_t rows) const override { return fixed_ ? capacity_ : rows; }
+
+ private:
+  void Execute(std::span<const Tensor> inputs, int64_t rows, const Ort::RunOptions& options) override {
+    const auto memory = Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault);
+    std::vector<const char*> input_names;
+    std::vector<const char*> output_names;
+    std::vector<Ort::Value> values;
+    for (const Tensor& input : inputs) {
+      Tensor part = input;
+      part.shape[0] = Reads(rows);
+      input_names.push_back(input.name.c_str());
+      values.push_back(OverMemory(memory, part));
+    }
+    for (const std::string& name : output_names_) output_names.push_back(name.c_str());
+    std::vector<Ort::Value> results = state_->Pick(wide_).Run(
+        options, input_names.data(), values.data(), values.size(), output_names.data(), output_names.size());
+    for (size_t i = 0; i < results.size(); ++i) {
+      outputs_.push_back(FromValue(output_names_[i], std::move(results[i])));
+    }
+  }
+
+  /// Narrow runs have no arena: see RunMemory.
+  std::string Arena() const override { return wide_ && state_->wide ? "cpu:0" : ""; }
+
+  const bool fixed_;
+  bool wide_ = false;
+};
+
+/// Memory that the device itself reads and writes, bound once. Every run has the full capacity, because cuDNN
+/// makes a new plan for every new shape.
+class BoundBucket : public RowBucket {
+ public:
+  BoundBucket(std::shared_ptr<SessionState> state, int64_t capacity,
+              const std::vector<std::vector<int64_t>>& row_shapes, std::span<const std::string> outputs,
+              Ort::MemoryInfo memory)
+      : RowBucket(std::move(state), capacity, row_shapes, outputs),
+        memory_(std::move(memory)),
+        binding_(state_->Pick(true)) {
+    for (const std::string& name : output_names_) {
+      binding_.BindOutput(name.c_str(), memory_);
+      keeps_shape_.push_back(KeepsShape(name));
+    }
+  }
+
+  int64_t Reads(int64_t) const override { return capacity_; }
+
+ private:
+  void Execute(std::span<const Tensor> inputs, int64_t, const Ort::RunOptions& options) override {
+    // Binding is what copies to the device (IOBinding::BindInput), so it is done anew for every run.
+    for (const Tensor& input : inputs) binding_.BindInput(input.name.c_str(), OverMemory(memory_, input));
+    for (size_t i = 0; i < output_names_.size(); ++i) {
+      // What a run gives stays bound and takes the next run's output, which must have the same shape.
+      if (!keeps_shape_[i]) binding_.BindOutput(output_names_[i].c_str(), memory_);
+    }
+    binding_.SynchronizeInputs();
+    state_->Pick(true).Run(options, binding_);
+    binding_.SynchronizeOutputs();
+    std::vector<Ort::Value> results = binding_.GetOutputValues();
+    for (size_t i = 0; i < results.size(); ++i) {
+      outputs_.push_back(FromValue(output_names_[i], std::move(results[i])));
+    }
+  }
+
+  std::string Arena() const override {
+    return state_->provider == Provider::kCuda ? "gpu:" + std::to_string(state_->device) : "";
+  }
+
+  /// Every side of the output is a number or the size of the batch.
+  bool KeepsShape(const std::string& name) const {
+    const auto info = std::ranges::find(state_->graph.outputs, name, &TensorInfo::name);
+    if (info == state_->graph.outputs.end() || info->shape.empty()) return false;
+    if (std::find(info->shape.begin() + 1, info->shape.end(), -1) != info->shape.end()) return false;
+    if (info->shape[0] != -1) return true;
+    const TensorInfo& input = state_->graph.inputs.at(0);
+    return !info->names.at(0).empty() && !input.names.empty() && info->names[0] == input.names[0];
+  }
+
+  const Ort::MemoryInfo memory_;
+  Ort::IoBinding binding_;
+  /// For each output.
+  std::vector<bool> keeps_shape_;
+};
+
+}  // namespace
+
+std::shared_ptr<std::byte> MakeRows(const std::shared_ptr<SessionState>& state, size_t bytes) {
+  if (state->provider != Provider::kCuda) {
+    const auto plain = std::make_shared_for_overwrite<std::byte[]>(bytes);
+    return {plain, plain.get()};
+  }
+  try {
+    struct PinnedRows {
+      // In the order in which each needs those before it.
+      std::shared_ptr<SessionState> state;
+      Ort::Allocator allocator;
+      Ort::Value value;
+    };
+    Ort::Allocator allocator(state->Pick(true), Pinned(*state));
+    const auto shape = static_cast<int64_t>(bytes);
+    Ort::Value value = Ort::Value::CreateTensor(allocator, &shape, 1, ToOrt(Dtype::kUint8));
+    auto* data = static_cast<std::byte*>(value.GetTensorMutableRawData());
+    const auto owner = std::make_shared<PinnedRows>(state, std::move(allocator), std::move(value));
+    return {owner, data};
+  } catch (const Ort::Exception& e) {
+    ThrowRunFailure(e);
+  }
+}
+
+std::unique_ptr<Bucket> MakeBoundBucket(std::shared_ptr<SessionState> state, int64_t capacity,
+                                        const std::vector<std::vector<int64_t>>& row_shapes,
+                                        std::span<const std::string> outputs, Ort::MemoryInfo memory) {
+  return std::make_unique<BoundBucket>(std::move(state), capacity, row_shapes, outputs, std::move(memory));
+}
+
+std::unique_ptr<Bucket> MakeBucket(std::shared_ptr<SessionState> state, int64_t capacity,
+                                   const std::vector<std::vector<int64_t>>& row_shapes,
+                                   std::span<const std::string> outputs) {
+  const std::vector<TensorInfo>& inputs = state->graph.inputs;
+  if (capacity < 1 || row_shapes.size() != inputs.size()) {
+    throw EngineError("internal", "Expected a bucket with room and one shape for each input of the model.");
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) CheckFits(inputs[i], WithRows(capacity, row_shapes[i]));
+  try {
+    if (state->provider == Provider::kCuda) {
+      Ort::MemoryInfo pinned = Pinned(*state);
+      return MakeBoundBucket(std::move(state), capacity, row_shapes, outputs, std::move(pinned));
+    }
+    return std::make_unique<CpuBucket>(std::move(state), capacity, row_shapes, outputs);
+  } catch (const Ort::Exception& e) {
+    ThrowRunFailure(e);
+  }
+}
+
+}  // namespace radserve

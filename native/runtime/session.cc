@@ -1,0 +1,276 @@
+#include "runtime/session.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "runtime/cuda_options.h"
+#include "runtime/ort.h"
+#include "runtime/run_memory.h"
+#include "runtime/session_state.h"
+#include "runtime/weights.h"
+
+namespace radserve {
+namespace {
+
+std::unique_ptr<Ort::Env>& EnvHolder() {
+  // Leaked on purpose: see StartRuntime.
+  static auto& holder = *std::make_unique<std::unique_ptr<Ort::Env>>().release();
+  return holder;
+}
+
+TensorInfo Describe(const std::string& name, const Ort::TypeInfo& type, const std::string& code) {
+  const bool tensor = type.GetONNXType() == ONNX_TYPE_TENSOR;
+  const auto dtype =
+      tensor ? FromOrt(type.GetTensorTypeAndShapeInfo().GetElementType()) : std::optional<Dtype>();
+  if (!dtype) {
+    throw EngineError(code,
+                      "The graph's \"" + name +
+                          "\" is no tensor of numbers; expected float32, float16, float64, an integer type "
+                          "or bool.");
+  }
+  const auto info = type.GetTensorTypeAndShapeInfo();
+  TensorInfo out{name, *dtype, info.GetShape(), {}};
+  for (const char* symbol : info.GetSymbolicDimensions())
+    out.names.emplace_back(symbol == nullptr ? "" : symbol);
+  for (int64_t& side : out.shape) side = std::max<int64_t>(side, -1);
+  return out;
+}
+
+GraphInfo Describe(const Ort::Session& session, const std::string& code) {
+  const Ort::AllocatorWithDefaultOptions allocator;
+  GraphInfo graph;
+  for (size_t i = 0; i < session.GetInputCount(); ++i) {
+    const std::string name = session.GetInputNameAllocated(i, allocator).get();
+    graph.inputs.push_back(Describe(name, session.GetInputTypeInfo(i), code));
+  }
+  for (size_t i = 0; i < session.GetOutputCount(); ++i) {
+    const std::string name = session.GetOutputNameAllocated(i, allocator).get();
+    graph.outputs.push_back(Describe(name, session.GetOutputTypeInfo(i), code));
+  }
+  return graph;
+}
+
+void AppendCuda(Ort::SessionOptions& options, const SessionSettings& settings, size_t weights) {
+  Ort::CUDAProviderOptions cuda;
+  cuda.Update(CudaOptions(settings, weights));
+  options.AppendExecutionProvider_CUDA_V2(*cuda);
+}
+
+/// How long a thread of a wide run waits for the next node's part of the work, and after the run for the next
+/// run, before it sleeps: longer than most gaps between nodes, and than an answer takes through JavaScript to
+/// the next request; nothing beside a time slice for whoever else wants the core. Without a bound it would
+/// spin for tens of milliseconds.
+constexpr const char* kSpinMicroseconds = "100";
+
+enum class Width { kWide, kNarrow };
+
+Ort::SessionOptions Options(const SessionSettings& settings, size_t weights, Width width) {
+  const bool cuda = settings.provider == Provider::kCuda;
+  Ort::SessionOptions options;
+  options.SetExecutionMode(ORT_SEQUENTIAL);
+  options.SetInterOpNumThreads(1);
+  options.SetGraphOptimizationLevel(ORT_ENABLE_ALL);
+  const bool wide = width == Width::kWide && !cuda;
+  options.SetIntraOpNumThreads(wide ? settings.threads : 1);
+  options.AddConfigEntry("session.intra_op.allow_spinning", wide ? "1" : "0");
+  // See RunMemory: narrow runs are many at a time, each on a thread of its own.
+  if (!wide && !cuda) options.AddConfigEntry("session.use_env_allocators", "1");
+  if (wide) options.AddConfigEntry("session.intra_op.spin_duration_us", kSpinMicroseconds);
+  if (cuda) {
+    // A part of the model that ran on the CPU unnoticed would be slow and, in TF32, of another precision.
+    options.AddConfigEntry("session.disable_cpu_ep_fallback", "1");
+    // Weights outside the arena, whose chunks are for what a run needs.
+    options.AddConfigEntry("session.use_device_allocator_for_initializers", "1");
+    AppendCuda(options, settings, weights);
+  }
+  return options;
+}
+
+bool HasDynamicShapes(const GraphInfo& graph) {
+  return std::any_of(graph.inputs.begin(), graph.inputs.end(), [](const TensorInfo& input) {
+    // The batch varies on purpose and is planned for; other sides make memory patterns useless.
+    return std::find(input.shape.begin() + (input.shape.empty() ? 0 : 1), input.shape.end(), -1) !=
+           input.shape.end();
+  });
+}
+
+/// AllocateRunMemory as the runtime calls it.
+struct RunMemory : OrtAllocator {
+  RunMemory() : OrtAllocator{} {
+    version = ORT_API_VERSION;
+    Alloc = [](OrtAllocator*, size_t bytes) { return AllocateRunMemory(bytes); };
+    Free = [](OrtAllocator*, void* memory) { FreeRunMemory(memory); };
+    Info = [](const OrtAllocator* self) -> const OrtMemoryInfo* {
+      return static_cast<const RunMemory*>(self)->where;
+    };
+    Reserve = Alloc;
+  }
+  const Ort::MemoryInfo where = Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault);
+};
+
+/// Building a session takes twice the memory that it keeps, and glibc holds on to what was freed.
+void ReturnMemory() {
+  DropRunMemory();
+  malloc_trim(0);
+}
+
+/// What the runtime says that it has taken, weights included. Without an arena it does not say: then the
+/// weights alone.
+size_t BytesOf(const Ort::Session& session, const SessionState& state) {
+  const bool cuda = state.provider == Provider::kCuda;
+  try {
+    const Ort::MemoryInfo where(cuda ? "Cuda" : "Cpu", OrtArenaAllocator, state.device, OrtMemTypeDefault);
+    const Ort::Allocator allocator(session, where);
+    const Ort::KeyValuePairs stats = allocator.GetStats();
+    const char* total = stats.GetValue("TotalAllocated");
+    return total == nullptr ? state.weights
+                            : std::max<size_t>(state.weights, std::strtoull(total, nullptr, 10));
+  } catch (const Ort::Exception&) {
+    return state.weights;
+  }
+}
+
+std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run, std::span<const Tensor> feeds,
+                            std::span<const std::string> outputs) {
+  try {
+    const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
+    std::vector<const char*> input_names;
+    std::vector<const char*> output_names;
+    std::vector<Ort::Value> inputs;
+    for (const Tensor& feed : feeds) {
+      input_names.push_back(feed.name.c_str());
+      inputs.push_back(OverMemory(memory, feed));
+    }
+    for (const std::string& name : outputs) output_names.push_back(name.c_str());
+    const RunScope scope;
+    std::vector<Ort::Value> values = session.Run(run, input_names.data(), inputs.data(), inputs.size(),
+                                                 output_names.data(), output_names.size());
+    std::vector<Tensor> results;
+    for (size_t i = 0; i < values.size(); ++i) results.push_back(FromValue(outputs[i], std::move(values[i])));
+    return results;
+  } catch (const Ort::Exception& e) {
+    ThrowRunFailure(e);
+  }
+}
+
+[[noreturn]] void ThrowLoadFailure(const Ort::Exception& e, const std::string& code) {
+  const std::string what = e.what();
+  if (what.find("fallback to CPU EP has been explicitly disabled") != std::string::npos) {
+    throw EngineError(code,
+                      "CUDA has no kernel for some nodes of the graph, and none of a model runs on the CPU "
+                      "unnoticed. Export it with fixed sizes, so that no shapes are computed at run time, or "
+                      "set execution.providers to [\"cpu\"].");
+  }
+  throw EngineError(code, "ONNX Runtime cannot use the model: " + what);
+}
+
+}  // namespace
+
+const Ort::Env& Env() {
+  if (!EnvHolder()) throw EngineError("internal", "The engine was used before it was started.");
+  return *EnvHolder();
+}
+
+void StartRuntime() {
+  if (EnvHolder()) return;
+  EnvHolder() = std::make_unique<Ort::Env>(ORT_LOGGING_LEVEL_FATAL, "radserve");
+  // Used by sessions that ask for the environment's allocators; leaked, as the environment is.
+  EnvHolder()->RegisterAllocator(std::make_unique<RunMemory>().release());
+}
+
+std::string RuntimeVersion() { return Ort::GetVersionString(); }
+
+std::vector<std::string> AvailableProviders() { return Ort::GetAvailableProviders(); }
+
+std::string CudaProblem(int device) {
+  try {
+    Ort::SessionOptions options;
+    SessionSettings settings;
+    settings.device = device;
+    AppendCuda(options, settings, 0);
+    return "";
+  } catch (const Ort::Exception& e) {
+    return e.what();
+  }
+}
+
+Session::Session(const std::string& path, const SessionSettings& settings, const std::string& code)
+    : state_(std::make_shared<SessionState>()) {
+  const bool cuda = settings.provider == Provider::kCuda;
+  state_->provider = settings.provider;
+  state_->device = cuda ? settings.device : 0;
+  state_->weights = CountWeights(path).bytes;
+  const bool wide = cuda || settings.threads > 1;
+  try {
+    std::optional<Ort::Session>& first = wide ? state_->wide : state_->narrow;
+    first.emplace(Env(), path.c_str(),
+                  Options(settings, state_->weights, wide ? Width::kWide : Width::kNarrow));
+    state_->graph = Describe(*first, code);
+    if (!cuda && wide) {
+      Ort::SessionOptions narrow = Options(settings, state_->weights, Width::kNarrow);
+      if (HasDynamicShapes(state_->graph)) narrow.DisableMemPattern();
+      state_->narrow.emplace(Env(), path.c_str(), narrow);
+    }
+  } catch (const Ort::Exception& e) {
+    ThrowLoadFailure(e, code);
+  }
+  ReturnMemory();
+}
+
+Session::~Session() {
+  state_.reset();
+  ReturnMemory();
+}
+
+const GraphInfo& Session::graph() const { return state_->graph; }
+
+std::vector<SessionMemory> Session::Memory() const {
+  std::vector<SessionMemory> out;
+  if (state_->wide) out.push_back({true, BytesOf(*state_->wide, *state_)});
+  if (state_->narrow) out.push_back({false, BytesOf(*state_->narrow, *state_)});
+  return out;
+}
+
+std::vector<Tensor> Session::Run(std::span<const Tensor> feeds, std::span<const std::string> outputs,
+                                 bool wide, const std::stop_token& stop) const {
+  Ort::RunOptions run;
+  const std::stop_callback terminate(stop, [&run] { run.SetTerminate(); });
+  return RunOnce(state_->Pick(wide), run, feeds, outputs);
+}
+
+void Session::GiveBack(std::span<const Tensor> feeds, std::span<const std::string> outputs) const {
+  if (!state_->wide || state_->provider != Provider::kCpu) return;
+  Ort::RunOptions run;
+  run.AddConfigEntry(kShrink, "cpu:0");
+  RunOnce(*state_->wide, run, feeds, outputs);
+  ReturnMemory();
+}
+
+std::unique_ptr<Bucket> Session::MakeBucket(int64_t capacity,
+                                            const std::vector<std::vector<int64_t>>& row_shapes,
+                                            std::span<const std::string> outputs) const {
+  return radserve::MakeBucket(state_, capacity, row_shapes, outputs);
+}
+
+std::shared_ptr<std::byte> Session::MakeRows(size_t bytes) const { return radserve::MakeRows(state_, bytes); }
+
+GraphInfo InspectGraph(const std::string& path) {
+  try {
+    Ort::SessionOptions options = Options(SessionSettings(), 0, Width::kNarrow);
+    options.SetGraphOptimizationLevel(ORT_DISABLE_ALL);
+    const Ort::Session session(Env(), path.c_str(), options);
+    GraphInfo graph = Describe(session, "bad_request");
+    const WeightCount weights = CountWeights(path);
+    graph.float16 = weights.float16 > weights.float32;
+    return graph;
+  } catch (const Ort::Exception& e) {
+    throw EngineError("bad_request", std::string("Expected an ONNX model: ") + e.what());
+  }
+}
+
+}  // namespace radserve

@@ -1,0 +1,105 @@
+#ifndef RADSERVE_SESSION_H_
+#define RADSERVE_SESSION_H_
+
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "base/tensor.h"
+#include "runtime/bucket.h"
+
+namespace radserve {
+
+enum class Provider { kCpu, kCuda };
+
+/// What CUDA computes in. kTf32 rounds the factors of products to 10 bits of mantissa; kFloat16 stands for a
+/// graph that is float16 itself: nothing is converted.
+enum class Precision { kFloat32, kTf32, kFloat16 };
+
+struct SessionSettings {
+  Provider provider = Provider::kCpu;
+  /// CPU: cores that a wide run may use.
+  int threads = 1;
+  Precision precision = Precision::kFloat32;
+  /// CUDA: the number of the GPU, and the most bytes of it that the model's arena may take (0: no limit).
+  int device = 0;
+  size_t device_memory = 0;
+};
+
+/// -1 stands for a dynamic dimension; `names` holds its symbol, or "".
+struct TensorInfo {
+  std::string name;
+  Dtype dtype = Dtype::kFloat32;
+  std::vector<int64_t> shape;
+  std::vector<std::string> names;
+};
+
+struct GraphInfo {
+  std::vector<TensorInfo> inputs;
+  std::vector<TensorInfo> outputs;
+  /// Most of the weights are float16. Filled by InspectGraph.
+  bool float16 = false;
+};
+
+/// Makes ONNX Runtime's process-wide environment. Called once, before anything else here; never destroyed,
+/// because destruction during exit would race with running threads.
+void StartRuntime();
+
+std::string RuntimeVersion();
+/// Names as ONNX Runtime gives them: CPUExecutionProvider, CUDAExecutionProvider.
+std::vector<std::string> AvailableProviders();
+/// Tries to load the CUDA provider and to find that GPU; the runtime's message (which library is missing)
+/// where it cannot, else "".
+std::string CudaProblem(int device);
+
+struct SessionMemory {
+  /// Whether it is the session that spreads a run over all cores; the one of a GPU is wide too.
+  bool wide = false;
+  size_t bytes = 0;
+};
+
+struct SessionState;
+
+/// One model as ONNX Runtime holds it. On the CPU up to two sessions: a wide one that spreads a run over all
+/// cores, and a narrow one that runs on the calling thread alone, so that many runs at once do not fight for
+/// cores.
+class Session {
+ public:
+  /// Throws EngineError with `code` where the file is no model that the runtime can use.
+  Session(const std::string& path, const SessionSettings& settings, const std::string& code);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  const GraphInfo& graph() const;
+  /// Memory that the runtime has taken for each of the sessions: weights, and of a wide one room for what was
+  /// run so far; that of narrow ones belongs to the threads (run_memory.h).
+  std::vector<SessionMemory> Memory() const;
+  /// Runs on the calling thread (and the pool, if wide); any number of threads at once. Feeds are not copied;
+  /// outputs own the runtime's memory. Stops between nodes when `stop` is requested. Throws EngineError.
+  std::vector<Tensor> Run(std::span<const Tensor> feeds, std::span<const std::string> outputs, bool wide,
+                          const std::stop_token& stop) const;
+  /// Runs once on the wide session of the CPU, and gives back all that its runs so far took and the weights
+  /// do not need: for after a run much larger than those to come. Throws EngineError.
+  void GiveBack(std::span<const Tensor> feeds, std::span<const std::string> outputs) const;
+  /// A bucket for batches of `capacity` rows; `row_shapes` has the shape of one row, without the batch
+  /// dimension, for each input of the graph. Throws EngineError: bad_request where the graph takes no such
+  /// batches, OutOfMemory.
+  std::unique_ptr<Bucket> MakeBucket(int64_t capacity, const std::vector<std::vector<int64_t>>& row_shapes,
+                                     std::span<const std::string> outputs) const;
+  /// So many bytes for inputs of buckets, with whatever is in them; CUDA: pinned host memory. They keep the
+  /// session's memory alive. Throws OutOfMemory.
+  std::shared_ptr<std::byte> MakeRows(size_t bytes) const;
+
+ private:
+  std::shared_ptr<SessionState> state_;
+};
+
+/// Inputs and outputs of a graph, without keeping it. Throws bad_request.
+GraphInfo InspectGraph(const std::string& path);
+
+}  // namespace radserve
+
+#endif  // RADSERVE_SESSION_H_

@@ -1,0 +1,170 @@
+#include "runtime/session_device.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+
+#include "base/error.h"
+
+namespace radserve {
+namespace {
+
+/// Places kept: six sizes for each of ten shapes, say. Those that were not used for longest make room.
+constexpr size_t kPlaces = 64;
+
+/// Of the memory that rows are prepared in: so much at once, which is room for so many of the largest batches
+/// where that is less.
+constexpr size_t kBlockBytes = size_t{64} << 20;
+constexpr int64_t kBatches = 4;
+
+}  // namespace
+
+void RunStats::Ran(size_t rows, Clock::duration took) {
+  const std::lock_guard lock(mutex_);
+  figures_.batches.Add(static_cast<double>(rows));
+  figures_.run.Add(took);
+}
+
+void RunStats::Copied(Clock::duration took) {
+  const std::lock_guard lock(mutex_);
+  figures_.transfer.Add(took);
+}
+
+void RunStats::Gathered() {
+  const std::lock_guard lock(mutex_);
+  ++figures_.gathered;
+}
+
+RunStats::Figures RunStats::Get() const {
+  const std::lock_guard lock(mutex_);
+  return figures_;
+}
+
+void SessionDevice::AddModel(uint64_t id, Model model) {
+  const std::lock_guard lock(mutex_);
+  models_.emplace(id, std::move(model));
+}
+
+size_t SessionDevice::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+std::shared_ptr<Bucket> SessionDevice::Take(Places::iterator place) {
+  bytes_ -= place->second.bytes;
+  std::shared_ptr<Bucket> bucket = std::move(place->second.bucket);
+  places_.erase(place);
+  return bucket;
+}
+
+void SessionDevice::RemoveModel(uint64_t id) {
+  staging_.Remove(id);
+  std::vector<std::shared_ptr<Bucket>> gone;
+  const std::lock_guard lock(mutex_);
+  for (auto place = places_.begin(); place != places_.end();) {
+    const auto next = std::next(place);
+    if (place->first.first.model == id) gone.push_back(Take(place));
+    place = next;
+  }
+  models_.erase(id);
+}
+
+std::shared_ptr<Bucket> SessionDevice::PlaceFor(const BucketKey& key, int64_t capacity, size_t bytes,
+                                                const Model& model) {
+  const size_t whole = bytes * static_cast<size_t>(capacity);
+  {
+    // Outlives the lock: what memory gives back may take a while.
+    std::vector<std::shared_ptr<Bucket>> gone;
+    const std::lock_guard lock(mutex_);
+    const auto found = places_.find({key, capacity});
+    if (found != places_.end()) {
+      found->second.used = ++uses_;
+      return found->second.bucket;
+    }
+    while (!places_.empty() && (places_.size() >= kPlaces || bytes_ + whole > most_bytes_)) {
+      gone.push_back(Take(std::min_element(places_.begin(), places_.end(), [](const auto& a, const auto& b) {
+        return a.second.used < b.second.used;
+      })));
+    }
+  }
+  const std::shared_ptr<Bucket> made = model.session->MakeBucket(capacity, key.row_shapes, model.outputs);
+  made->SetWide(true);
+  const std::lock_guard lock(mutex_);
+  places_.emplace(std::pair(key, capacity), Place{made, whole, ++uses_});
+  bytes_ += whole;
+  return made;
+}
+
+Tensor SessionDevice::NewRow(const BucketKey& key, std::string name, Dtype dtype) {
+  Tensor row{std::move(name), dtype, ShapeOfRow(key), nullptr, nullptr};
+  const Session* session = nullptr;
+  Staging::Block block = {row.Bytes(), 1};
+  {
+    const std::lock_guard lock(mutex_);
+    const Model& model = models_.at(key.model);
+    session = model.session;
+    const auto most = static_cast<int64_t>(kBlockBytes / std::max<size_t>(block.row_bytes, 1));
+    block.rows = std::clamp<int64_t>(most, 1, kBatches * model.max_batch);
+  }
+  const std::shared_ptr<std::byte> place =
+      staging_.Take(key, block, [session](size_t bytes) { return session->MakeRows(bytes); });
+  if (place == nullptr) return Device::NewRow(key, std::move(row.name), dtype);
+  row.data = place.get();
+  row.owner = place;
+  return row;
+}
+
+Device::Result SessionDevice::Run(int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
+                                  const std::stop_token& stop) {
+  const BucketKey& key = rows.front()->key;
+  Model model;
+  {
+    const std::lock_guard lock(mutex_);
+    model = models_.at(key.model);
+  }
+  size_t row_bytes = 0;
+  for (const Tensor& input : rows.front()->inputs) row_bytes += input.Bytes();
+  const std::shared_ptr<Bucket> bucket = PlaceFor(key, capacity, row_bytes, model);
+  const auto count = static_cast<int64_t>(rows.size());
+  const auto begun = Clock::now();
+  const std::optional<Staging::Batch> joined = Join(rows, bucket->Reads(count));
+  if (!joined) Copy(rows, *bucket);
+  const auto filled = Clock::now();
+  if (joined) {
+    bucket->RunOver(joined->data, count, stop);
+  } else {
+    bucket->Run(count, stop);
+  }
+  const auto ran = Clock::now();
+  Result result;
+  result.ran = ran - filled;
+  result.outputs.resize(rows.size());
+  for (size_t r = 0; r < rows.size(); ++r) {
+    result.outputs[joined ? joined->order[r] : r] = bucket->TakeRow(static_cast<int64_t>(r));
+  }
+  if (!joined) model.stats->Gathered();
+  model.stats->Ran(rows.size(), result.ran);
+  model.stats->Copied((filled - begun) + (Clock::now() - ran));
+  return result;
+}
+
+std::optional<Staging::Batch> SessionDevice::Join(std::span<const std::shared_ptr<BatchRow>> rows,
+                                                  int64_t size) {
+  if (rows.front()->inputs.size() != 1) return std::nullopt;
+  std::vector<const std::byte*> data;
+  for (const auto& row : rows) data.push_back(row->inputs.front().data);
+  return staging_.Join(data, size);
+}
+
+void SessionDevice::Copy(std::span<const std::shared_ptr<BatchRow>> rows, Bucket& bucket) {
+  for (size_t r = 0; r < rows.size(); ++r) {
+    for (size_t i = 0; i < rows[r]->inputs.size(); ++i) {
+      const Tensor& input = rows[r]->inputs[i];
+      const std::span<std::byte> row = bucket.Row(i, static_cast<int64_t>(r));
+      if (row.size() != input.Bytes()) throw EngineError("internal", "A row does not fit its bucket.");
+      std::memcpy(row.data(), input.data, row.size());
+    }
+  }
+}
+
+}  // namespace radserve

@@ -1,0 +1,94 @@
+#ifndef RADSERVE_SESSION_DEVICE_H_
+#define RADSERVE_SESSION_DEVICE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/histogram.h"
+#include "runtime/session.h"
+#include "runtime/staging.h"
+#include "scheduling/batcher.h"
+
+namespace radserve {
+
+/// What runs have cost a model, whichever way they went. Any thread.
+class RunStats {
+ public:
+  struct Figures {
+    BatchHistogram batches{};
+    DurationHistogram run{};
+    /// Copies of a batch into its place and out again.
+    DurationHistogram transfer{};
+    /// Batches whose rows did not lie next to each other and were copied together.
+    uint64_t gathered = 0;
+  };
+  void Ran(size_t rows, Clock::duration took);
+  void Copied(Clock::duration took);
+  void Gathered();
+  Figures Get() const;
+
+ private:
+  mutable std::mutex mutex_;
+  Figures figures_;
+};
+
+/// Batches of loaded sessions, each in the bucket that was made for its shape and size.
+class SessionDevice : public Device {
+ public:
+  /// All of them outlive the rows of the model.
+  struct Model {
+    const Session* session = nullptr;
+    std::vector<std::string> outputs;
+    RunStats* stats = nullptr;
+    /// Rows that may run together, at most.
+    int64_t max_batch = 1;
+  };
+
+  /// Beyond so many bytes of inputs the places that were not used for longest go, but for the one in use.
+  explicit SessionDevice(size_t most_bytes = size_t{4} << 30)
+      : most_bytes_(most_bytes), staging_(most_bytes / 4) {}
+
+  void AddModel(uint64_t id, Model model);
+  /// Its buckets go. None of them is in use.
+  void RemoveModel(uint64_t id);
+  Result Run(int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
+             const std::stop_token& stop) override;
+  /// In memory from which a batch runs without a copy, where there is room in it.
+  Tensor NewRow(const BucketKey& key, std::string name, Dtype dtype) override;
+  /// Of the inputs of all places.
+  size_t bytes() const;
+
+ private:
+  struct Place {
+    std::shared_ptr<Bucket> bucket;
+    size_t bytes = 0;
+    uint64_t used = 0;
+  };
+  using Places = std::map<std::pair<BucketKey, int64_t>, Place>;
+
+  /// `bytes` is what the inputs of one row take.
+  std::shared_ptr<Bucket> PlaceFor(const BucketKey& key, int64_t capacity, size_t bytes, const Model& model);
+  /// The rows as one batch of `size`, without a copy; nothing where that is not how they lie.
+  std::optional<Staging::Batch> Join(std::span<const std::shared_ptr<BatchRow>> rows, int64_t size);
+  static void Copy(std::span<const std::shared_ptr<BatchRow>> rows, Bucket& bucket);
+  /// The lock is held.
+  std::shared_ptr<Bucket> Take(Places::iterator place);
+
+  const size_t most_bytes_;
+  mutable std::mutex mutex_;
+  std::map<uint64_t, Model> models_;
+  Places places_;
+  size_t bytes_ = 0;
+  uint64_t uses_ = 0;
+  Staging staging_;
+};
+
+}  // namespace radserve
+
+#endif  // RADSERVE_SESSION_DEVICE_H_

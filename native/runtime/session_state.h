@@ -1,0 +1,50 @@
+#ifndef RADSERVE_SESSION_STATE_H_
+#define RADSERVE_SESSION_STATE_H_
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/bucket.h"
+#include "runtime/ort.h"
+#include "runtime/session.h"
+
+namespace radserve {
+
+/// What a Session and its buckets share. On the CPU `wide`, `narrow` or both are there; on CUDA `wide` alone.
+struct SessionState {
+  std::optional<Ort::Session> wide;
+  std::optional<Ort::Session> narrow;
+  GraphInfo graph;
+  Provider provider = Provider::kCpu;
+  int device = 0;
+  /// Bytes of the weights, which each session holds once more.
+  size_t weights = 0;
+  /// The memory did not suffice: the next run of a bucket gives back what earlier ones took and none needs
+  /// now.
+  std::atomic<bool> shrink = false;
+
+  /// Ort::Session::Run is not const, but safe to call from many threads.
+  Ort::Session& Pick(bool want_wide) { return wide && (want_wide || !narrow) ? *wide : *narrow; }
+};
+
+/// See Session::MakeBucket.
+std::unique_ptr<Bucket> MakeBucket(std::shared_ptr<SessionState> state, int64_t capacity,
+                                   const std::vector<std::vector<int64_t>>& row_shapes,
+                                   std::span<const std::string> outputs);
+
+/// See Session::MakeRows.
+std::shared_ptr<std::byte> MakeRows(const std::shared_ptr<SessionState>& state, size_t bytes);
+
+/// The bucket of CUDA: inputs and outputs in memory of that kind, bound with IoBinding. There pinned memory;
+/// tests, which have no GPU, take plain memory. Throws Ort::Exception.
+std::unique_ptr<Bucket> MakeBoundBucket(std::shared_ptr<SessionState> state, int64_t capacity,
+                                        const std::vector<std::vector<int64_t>>& row_shapes,
+                                        std::span<const std::string> outputs, Ort::MemoryInfo memory);
+
+}  // namespace radserve
+
+#endif  // RADSERVE_SESSION_STATE_H_

@@ -1,0 +1,247 @@
+#include "scheduling/agenda.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+
+namespace radserve {
+namespace {
+
+/// What an unknown start is charged, so that flows take turns before anything is known.
+constexpr auto kUnknownCost = std::chrono::milliseconds(1);
+
+std::string SecondsText(int seconds) {
+  return std::to_string(seconds) + (seconds == 1 ? " second" : " seconds");
+}
+
+int WholeSeconds(Clock::duration duration) {
+  const double seconds = std::ceil(std::chrono::duration<double>(duration).count());
+  return static_cast<int>(std::clamp(seconds, 1.0, 3600.0));
+}
+
+int SizeClass(const Task& task) { return static_cast<int>(std::bit_width(task.bytes)); }
+
+}  // namespace
+
+/// Of the class, or where it is new, of another: only the width of a run differs.
+Clock::duration Agenda::Expected(const std::array<MedianTime, kPriorities>& times, Priority priority) {
+  const Clock::duration own = times[FairQueue::Index(priority)].Get();
+  if (own > Clock::duration::zero()) return own;
+  Clock::duration other{};
+  for (const MedianTime& time : times) other = std::max(other, time.Get());
+  return other;
+}
+
+Clock::duration Agenda::ExpectedWait(Priority priority, Clock::time_point now) const {
+  Clock::duration threads{};
+  Clock::duration device{};
+  for (const auto& [id, flow] : flows_) {
+    for (size_t i = 0; i <= FairQueue::Index(priority); ++i) {
+      const auto count = static_cast<int64_t>(queue_.Count(static_cast<Priority>(i), id));
+      if (count == 0) continue;
+      threads += count * Expected(flow.service, static_cast<Priority>(i));
+      device += count * Expected(flow.device, static_cast<Priority>(i));
+    }
+    // What has started and may still be before its device.
+    if (flow.started > 0) device += static_cast<int64_t>(flow.started) * Expected(flow.device, priority);
+  }
+  for (const auto& [number, entry] : running_) {
+    threads += std::max(Clock::duration::zero(), entry->expected - (now - entry->started));
+  }
+  return std::max(threads / limits_.threads, device);
+}
+
+bool Agenda::SurelyWithin(const Task& task, Clock::duration limit) const {
+  const auto flow = flows_.find(task.flow);
+  if (flow == flows_.end()) return false;
+  const auto found = flow->second.whole.find(SizeClass(task));
+  return found != flow->second.whole.end() && found->second.known() && found->second.Get() <= limit;
+}
+
+void Agenda::CheckRoom(const Task& task, Clock::time_point now) {
+  // A thread is free for it and will wake: that is no waiting.
+  if (running_.size() + resumed_.size() + queue_.size() < static_cast<size_t>(limits_.threads)) return;
+  const Clock::duration wait = ExpectedWait(task.priority, now);
+  std::string reason;
+  std::string found;
+  if (queue_.size() >= limits_.items) {
+    reason = "requests";
+    found = "the " + std::to_string(limits_.items) + " requests that the queue holds wait already";
+  } else if (!queue_.empty() && queued_bytes_ + task.bytes > limits_.bytes) {
+    reason = "bytes";
+    found = std::to_string(queue_.size()) + " requests with " + std::to_string(queued_bytes_ >> 20) +
+            " MiB of pixels wait already, and the queue holds " + std::to_string(limits_.bytes >> 20) +
+            " MiB";
+  } else if (wait > limits_.wait) {
+    reason = "wait";
+    found = std::to_string(queue_.size()) + " requests wait already, and this one would wait longer than " +
+            SecondsText(WholeSeconds(limits_.wait));
+  } else {
+    return;
+  }
+  ++refused_;
+  ++flows_[task.flow].stats.refused[reason];
+  const int seconds = WholeSeconds(wait);
+  throw EngineError("overloaded",
+                    "The engine is full: " + found + ". Try again in about " + SecondsText(seconds) + ".",
+                    seconds);
+}
+
+Agenda::EntryPtr Agenda::Add(const std::shared_ptr<Task>& task, Clock::time_point now) {
+  if (task->deadline && *task->deadline <= now) {
+    ++refused_;
+    ++flows_[task->flow].stats.refused["deadline"];
+    throw EngineError("deadline_exceeded", "The work came after its deadline.");
+  }
+  CheckRoom(*task, now);
+  auto entry = std::make_shared<Entry>();
+  entry->number = next_number_++;
+  entry->submitted = now;
+  queue_.Add({entry->number, task->priority, task->flow, task->deadline, now});
+  if (task->deadline) deadlines_.emplace(std::pair(*task->deadline, entry->number), entry);
+  queued_bytes_ += task->bytes;
+  flows_.try_emplace(task->flow);
+  entry->task = task;
+  entries_.emplace(entry->number, entry);
+  return entry;
+}
+
+bool Agenda::MayStart(uint64_t flow, Priority priority) const {
+  const auto found = flows_.find(flow);
+  if (found == flows_.end() || found->second.start_limit == 0) return true;
+  const size_t limit = found->second.start_limit * (priority == Priority::kStat ? 2 : 1);
+  return found->second.started < limit;
+}
+
+Agenda::EntryPtr Agenda::Next(Clock::time_point now) {
+  EntryPtr entry;
+  if (!resumed_.empty()) {
+    entry = resumed_.front();
+    resumed_.pop_front();
+  } else {
+    const FairQueue::Item* item =
+        queue_.Next(now, [this](uint64_t flow, Priority priority) { return MayStart(flow, priority); });
+    if (item == nullptr) return nullptr;
+    entry = entries_.at(item->id);
+    const Task& task = *entry->task;
+    Flow& flow = flows_[task.flow];
+    entry->expected = Expected(flow.service, task.priority);
+    const Clock::duration device = Expected(flow.device, task.priority);
+    entry->charged = std::max<Clock::duration>(entry->expected + device, kUnknownCost);
+    queue_.Start(item->id, entry->charged);
+    queued_bytes_ -= task.bytes;
+    ++flow.started;
+    ++flow.stats.started[FairQueue::Index(task.priority)];
+    flow.stats.wait[FairQueue::Index(task.priority)].Add(now - entry->submitted);
+  }
+  entry->state = State::kRunning;
+  entry->started = now;
+  running_.emplace(entry->number, entry);
+  return entry;
+}
+
+bool Agenda::Park(const EntryPtr& entry, Clock::time_point now) {
+  running_.erase(entry->number);
+  entry->worked += now - entry->started;
+  entry->parked = true;
+  if (std::exchange(entry->resumed_early, false)) {
+    entry->state = State::kResumed;
+    resumed_.push_back(entry);
+    return true;
+  }
+  entry->state = State::kParked;
+  ++parked_;
+  return false;
+}
+
+bool Agenda::Resume(const EntryPtr& entry) {
+  if (entry->state == State::kRunning) {
+    entry->resumed_early = true;
+    return false;
+  }
+  if (entry->state != State::kParked) return false;
+  --parked_;
+  entry->state = State::kResumed;
+  resumed_.push_back(entry);
+  return true;
+}
+
+void Agenda::End(const EntryPtr& entry, bool good) {
+  const Task& task = *entry->task;
+  if (task.deadline) deadlines_.erase({*task.deadline, entry->number});
+  entries_.erase(entry->number);
+  entry->state = State::kEnded;
+  ++(good ? completed_ : failed_);
+  const auto flow = flows_.find(task.flow);
+  if (flow == flows_.end()) return;
+  ++(good ? flow->second.stats.completed : flow->second.stats.failed);
+}
+
+void Agenda::Finish(const EntryPtr& entry, bool good, Clock::time_point now) {
+  running_.erase(entry->number);
+  entry->worked += now - entry->started;
+  const Task& task = *entry->task;
+  const auto found = flows_.find(task.flow);
+  if (found != flows_.end()) {
+    Flow& flow = found->second;
+    if (flow.started > 0) --flow.started;
+    const Clock::duration device = task.DeviceTime();
+    queue_.Charge(task.priority, task.flow, entry->worked + device - entry->charged);
+    if (good) {
+      flow.service[FairQueue::Index(task.priority)].Add(entry->worked);
+      flow.device[FairQueue::Index(task.priority)].Add(device);
+      if (!entry->parked) flow.whole[SizeClass(task)].Add(entry->worked);
+    }
+  }
+  End(entry, good);
+}
+
+void Agenda::Withdraw(const EntryPtr& entry) {
+  queue_.Remove(entry->number);
+  queued_bytes_ -= entry->task->bytes;
+  End(entry, false);
+}
+
+Agenda::EntryPtr Agenda::Overdue(Clock::time_point now) {
+  if (deadlines_.empty() || deadlines_.begin()->first.first > now) return nullptr;
+  return deadlines_.extract(deadlines_.begin()).mapped();
+}
+
+std::optional<Clock::time_point> Agenda::NextDeadline() const {
+  if (deadlines_.empty()) return std::nullopt;
+  return deadlines_.begin()->first.first;
+}
+
+std::vector<Agenda::EntryPtr> Agenda::Matching(const std::function<bool(const Task&)>& match) const {
+  std::vector<EntryPtr> found;
+  for (const auto& [number, entry] : entries_) {
+    if (match(*entry->task)) found.push_back(entry);
+  }
+  return found;
+}
+
+void Agenda::SetStartLimit(uint64_t flow, size_t limit) { flows_[flow].start_limit = limit; }
+
+void Agenda::Forget(uint64_t flow) { flows_.erase(flow); }
+
+Agenda::Stats Agenda::GetStats() const {
+  Stats stats;
+  stats.queued_bytes = queued_bytes_;
+  stats.running = running_.size() + resumed_.size();
+  stats.parked = parked_;
+  stats.completed = completed_;
+  stats.failed = failed_;
+  stats.refused = refused_;
+  for (size_t i = 0; i < kPriorities; ++i) stats.queued[i] = queue_.Count(static_cast<Priority>(i));
+  for (const auto& [id, flow] : flows_) {
+    FlowStats& out = stats.flows.emplace(id, flow.stats).first->second;
+    for (size_t i = 0; i < kPriorities; ++i) out.queued[i] = queue_.Count(static_cast<Priority>(i), id);
+  }
+  return stats;
+}
+
+}  // namespace radserve

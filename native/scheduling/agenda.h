@@ -1,0 +1,156 @@
+#ifndef RADSERVE_AGENDA_H_
+#define RADSERVE_AGENDA_H_
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <utility>
+#include <vector>
+
+#include "base/histogram.h"
+#include "scheduling/cost_model.h"
+#include "scheduling/fair_queue.h"
+#include "scheduling/task.h"
+
+namespace radserve {
+
+/// The scheduler's mind: what waits, what runs, who is next, and whether there is room for more. It knows
+/// neither threads nor clocks nor locks, so that tests step it through millions of states in no time.
+///
+/// A task goes waiting -> running -> ended, and any number of times between running -> parked -> resumed ->
+/// running. What has started is not taken back: it is asked to stop.
+class Agenda {
+ public:
+  struct Limits {
+    int threads = 1;
+    /// Tasks and bytes that may wait.
+    size_t items = 1024;
+    size_t bytes = size_t{4} << 30;
+    /// Predicted wait beyond which work is refused.
+    Clock::duration wait = std::chrono::minutes(5);
+  };
+  enum class State { kWaiting, kRunning, kParked, kResumed, kEnded };
+  struct Entry {
+    std::shared_ptr<Task> task;
+    uint64_t number = 0;
+    State state = State::kWaiting;
+    Clock::time_point submitted;
+    /// Of the run under way; before it, and between runs, meaningless.
+    Clock::time_point started;
+    /// On threads so far.
+    Clock::duration worked{};
+    /// What it was expected to take when it started: on threads, and with its device what its model was
+    /// charged.
+    Clock::duration expected{};
+    Clock::duration charged{};
+    /// It was parked at least once.
+    bool parked = false;
+    /// Run was called; of use to the thread that runs it.
+    bool begun = false;
+    /// Resume came while its run had not returned.
+    bool resumed_early = false;
+    std::stop_source stop;
+    /// Set before `stop` is requested.
+    std::optional<Failure> reason;
+  };
+  using EntryPtr = std::shared_ptr<Entry>;
+  using Counts = std::array<uint64_t, kPriorities>;
+  struct FlowStats {
+    Counts queued{};
+    Counts started{};
+    std::array<DurationHistogram, kPriorities> wait;
+    std::map<std::string, uint64_t> refused;
+    uint64_t completed = 0;
+    uint64_t failed = 0;
+  };
+  struct Stats {
+    Counts queued{};
+    size_t queued_bytes = 0;
+    size_t running = 0;
+    size_t parked = 0;
+    uint64_t completed = 0;
+    uint64_t failed = 0;
+    uint64_t refused = 0;
+    std::map<uint64_t, FlowStats> flows;
+  };
+
+  Agenda(const Limits& limits, const FairQueue::Options& order) : limits_(limits), queue_(order) {}
+
+  /// Throws EngineError: deadline_exceeded where the deadline has passed, overloaded (with the wait to
+  /// expect) where there is no room.
+  EntryPtr Add(const std::shared_ptr<Task>& task, Clock::time_point now);
+  /// The next entry to run, now running; nullptr where none may start. Resumed work goes first: it is short,
+  /// and holds results.
+  EntryPtr Next(Clock::time_point now);
+  /// Its run has returned, and it waits for Resume. True where that has come already.
+  bool Park(const EntryPtr& entry, Clock::time_point now);
+  /// True where a thread can take it now.
+  bool Resume(const EntryPtr& entry);
+  /// The end of what was running. Learns how long it took where it was good.
+  void Finish(const EntryPtr& entry, bool good, Clock::time_point now);
+  /// The end of what was waiting.
+  void Withdraw(const EntryPtr& entry);
+  /// An entry whose deadline has passed, given out once; nullptr where there is none. Still waiting or
+  /// running.
+  EntryPtr Overdue(Clock::time_point now);
+  std::optional<Clock::time_point> NextDeadline() const;
+  /// Waiting and started entries that `match` picks, in order of arrival.
+  std::vector<EntryPtr> Matching(const std::function<bool(const Task&)>& match) const;
+
+  /// At most so many started tasks of a flow at a time (stat: twice as many); 0 for no bound.
+  void SetStartLimit(uint64_t flow, size_t limit);
+  /// Forgets a flow that will not come again, its statistics too.
+  void Forget(uint64_t flow);
+  /// How long a task of that class and flow would wait now.
+  Clock::duration ExpectedWait(Priority priority, Clock::time_point now) const;
+  /// Whether three of four of the flow's last runs of tasks about as large took no longer than `limit`, all
+  /// of it on a thread. False while that is not known.
+  bool SurelyWithin(const Task& task, Clock::duration limit) const;
+  /// Nothing waits, and all that has started has ended.
+  bool idle() const { return entries_.empty(); }
+  size_t waiting() const { return queue_.size(); }
+  bool HasResumed() const { return !resumed_.empty(); }
+  size_t running() const { return running_.size(); }
+  const Limits& limits() const { return limits_; }
+  Stats GetStats() const;
+
+ private:
+  struct Flow {
+    std::array<MedianTime, kPriorities> service;
+    std::array<MedianTime, kPriorities> device;
+    /// Of tasks that never parked, by the power of two of their bytes.
+    std::map<int, UpperTime> whole;
+    size_t started = 0;
+    size_t start_limit = 0;
+    FlowStats stats;
+  };
+
+  void CheckRoom(const Task& task, Clock::time_point now);
+  bool MayStart(uint64_t flow, Priority priority) const;
+  static Clock::duration Expected(const std::array<MedianTime, kPriorities>& times, Priority priority);
+  void End(const EntryPtr& entry, bool good);
+
+  const Limits limits_;
+  FairQueue queue_;
+  /// All that has not ended, by arrival.
+  std::map<uint64_t, EntryPtr> entries_;
+  std::deque<EntryPtr> resumed_;
+  std::map<std::pair<Clock::time_point, uint64_t>, EntryPtr> deadlines_;
+  std::map<uint64_t, Flow> flows_;
+  std::map<uint64_t, EntryPtr> running_;
+  size_t parked_ = 0;
+  size_t queued_bytes_ = 0;
+  uint64_t completed_ = 0;
+  uint64_t failed_ = 0;
+  uint64_t refused_ = 0;
+  uint64_t next_number_ = 1;
+};
+
+}  // namespace radserve
+
+#endif  // RADSERVE_AGENDA_H_

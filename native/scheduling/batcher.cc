@@ -1,0 +1,287 @@
+#include "scheduling/batcher.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+namespace radserve {
+namespace {
+
+/// Runs of one size while a model is warmed: the first is cold, the others are measured.
+constexpr int kWarmRuns = 3;
+/// No larger sizes are tried once warming has taken so long.
+constexpr auto kWarmPatience = std::chrono::seconds(20);
+
+const Failure kCancelled = {"cancelled", "The work was cancelled."};
+const Failure kStopping = {"shutting_down", "The engine is stopping."};
+
+}  // namespace
+
+std::vector<int64_t> Device::ShapeOfRow(const BucketKey& key) {
+  std::vector<int64_t> shape = {1};
+  shape.insert(shape.end(), key.row_shapes.at(0).begin(), key.row_shapes.at(0).end());
+  return shape;
+}
+
+Tensor Device::NewRow(const BucketKey& key, std::string name, Dtype dtype) {
+  return MakeTensorForOverwrite(std::move(name), dtype, ShapeOfRow(key));
+}
+
+Batcher::Batcher(std::unique_ptr<Device> device)
+    : device_(std::move(device)), thread_([this](const std::stop_token& stop) { Work(stop); }) {}
+
+Batcher::~Batcher() {
+  Stop(Clock::duration::zero());
+  thread_.request_stop();
+  thread_.join();
+}
+
+bool Batcher::Stop(Clock::duration patience) {
+  std::vector<RowPtr> rows;
+  std::unique_lock lock(mutex_);
+  stopping_ = true;
+  for (const auto& [id, row] : waiting_) {
+    // What the thread has taken already it ends itself.
+    if (planner_.Remove(id)) rows.push_back(row);
+  }
+  for (const RowPtr& row : rows) waiting_.erase(row->id);
+  lock.unlock();
+  Fail(rows, kStopping);
+  lock.lock();
+  running_stop_.request_stop();
+  return changed_.wait_for(lock, patience, [this] { return !busy_; });
+}
+
+void Batcher::AddModel(uint64_t model, int64_t max_batch) {
+  const std::lock_guard lock(mutex_);
+  planner_.AddModel(model, max_batch);
+}
+
+void Batcher::RemoveModel(uint64_t model) {
+  const std::lock_guard lock(mutex_);
+  planner_.RemoveModel(model);
+}
+
+std::vector<BatchPlanner::ShapeStats> Batcher::GetStats(uint64_t model) const {
+  const std::lock_guard lock(mutex_);
+  return planner_.GetStats(model);
+}
+
+bool Batcher::End(BatchRow& row) {
+  return std::exchange(row.state, BatchRow::State::kEnded) != BatchRow::State::kEnded;
+}
+
+/// The function goes with its call: it may hold what holds the row.
+void Batcher::Answer(BatchRow& row) { std::exchange(row.done, nullptr)(); }
+
+Tensor Batcher::NewRow(const BucketKey& key, std::string name, Dtype dtype) {
+  return device_->NewRow(key, std::move(name), dtype);
+}
+
+void Batcher::Submit(const RowPtr& row) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) throw EngineError("shutting_down", "The engine is stopping and takes no new work.");
+    row->id = next_id_++;
+    row->arrived = Clock::now();
+    planner_.Add({row->id, row->key, row->priority, row->deadline, row->arrived});
+    waiting_.emplace(row->id, row);
+  }
+  changed_.notify_all();
+}
+
+void Batcher::Cancel(const RowPtr& row) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!End(*row)) return;
+    row->failure = kCancelled;
+    if (planner_.Remove(row->id)) waiting_.erase(row->id);
+    const bool all_gone = std::all_of(running_.begin(), running_.end(), [](const RowPtr& running) {
+      return running->state == BatchRow::State::kEnded;
+    });
+    if (!running_.empty() && all_gone) running_stop_.request_stop();
+  }
+  Answer(*row);
+}
+
+void Batcher::Fail(const std::vector<RowPtr>& rows, const Failure& failure) {
+  for (const RowPtr& row : rows) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!End(*row)) continue;
+      row->failure = failure;
+    }
+    Answer(*row);
+  }
+}
+
+void Batcher::Deliver(const std::vector<RowPtr>& rows, Device::Result result) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    BatchRow& row = *rows[i];
+    // The device has read them, and others can have their place.
+    row.inputs.clear();
+    {
+      const std::lock_guard lock(mutex_);
+      if (!End(row)) continue;
+      row.outputs = std::move(result.outputs.at(i));
+      row.ran = result.ran;
+      row.share = result.ran / static_cast<int64_t>(rows.size());
+    }
+    Answer(row);
+  }
+}
+
+Device::Result Batcher::OnDevice(int64_t capacity, std::span<const RowPtr> rows,
+                                 const std::stop_token& stop) {
+  const std::lock_guard lock(device_mutex_);
+  return device_->Run(capacity, rows, stop);
+}
+
+std::stop_token Batcher::Begin(std::vector<RowPtr> rows) {
+  running_ = std::move(rows);
+  running_stop_ = std::stop_source();
+  if (stopping_) running_stop_.request_stop();
+  return running_stop_.get_token();
+}
+
+void Batcher::RunAlone(const std::vector<RowPtr>& rows) {
+  bool all_good = true;
+  for (const RowPtr& row : rows) {
+    std::stop_token stop;
+    {
+      const std::lock_guard lock(mutex_);
+      if (row->state == BatchRow::State::kEnded) {
+        // Cancelled: nobody knows whether it would have been good.
+        all_good = false;
+        continue;
+      }
+      stop = Begin({row});
+    }
+    try {
+      Deliver({row}, OnDevice(1, std::span(&row, 1), stop));
+    } catch (...) {
+      all_good = false;
+      Fail({row}, stop.stop_requested() ? kStopping : Failure::Caught());
+    }
+  }
+  // Nothing was wrong but the batch: the model takes none of this shape.
+  const std::lock_guard lock(mutex_);
+  if (all_good) planner_.Limit(rows.front()->key, 1);
+}
+
+void Batcher::RunBatch(BatchPlanner::Batch batch) {
+  std::vector<RowPtr> rows;
+  // Outlives the lock, because the last share of a row may be the last of its model.
+  std::vector<RowPtr> dropped;
+  std::stop_token stop;
+  {
+    const std::lock_guard lock(mutex_);
+    // A row cancelled since the plan was made has been answered already.
+    std::erase_if(batch.rows, [&](const BatchPlanner::Row& planned) {
+      const RowPtr row = waiting_.extract(planned.id).mapped();
+      const bool ended = row->state == BatchRow::State::kEnded;
+      if (!ended) row->state = BatchRow::State::kRunning;
+      (ended ? dropped : rows).push_back(row);
+      return ended;
+    });
+    if (rows.empty()) return;
+    stop = Begin(rows);
+  }
+  try {
+    Device::Result result = OnDevice(batch.capacity, rows, stop);
+    {
+      const std::lock_guard lock(mutex_);
+      planner_.Done(batch, result.ran, Clock::now());
+    }
+    Deliver(rows, std::move(result));
+  } catch (const OutOfMemory& e) {
+    Failure failure = Failure::Of(e);
+    {
+      const std::lock_guard lock(mutex_);
+      running_.clear();
+      if (planner_.OutOfMemory(batch) && !stopping_) {
+        for (size_t i = 0; i < rows.size(); ++i) {
+          if (rows[i]->state == BatchRow::State::kEnded) continue;
+          rows[i]->state = BatchRow::State::kWaiting;
+          planner_.Add(batch.rows[i]);
+          waiting_.emplace(rows[i]->id, rows[i]);
+        }
+        return;
+      }
+    }
+    Fail(rows, failure);
+  } catch (...) {
+    {
+      const std::lock_guard lock(mutex_);
+      planner_.Failed(batch);
+    }
+    if (stop.stop_requested()) {
+      // All have been answered, or the engine is stopping.
+      Fail(rows, kStopping);
+    } else if (rows.size() == 1) {
+      Fail(rows, Failure::Caught());
+    } else {
+      RunAlone(rows);
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  running_.clear();
+}
+
+void Batcher::Work(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (!stop.stop_requested()) {
+    BatchPlanner::Plan plan = planner_.Next(Clock::now());
+    if (plan.batch) {
+      busy_ = true;
+      lock.unlock();
+      RunBatch(std::move(*plan.batch));
+      lock.lock();
+      busy_ = false;
+      if (stopping_) changed_.notify_all();
+      continue;
+    }
+    const uint64_t seen = next_id_;
+    const auto changed = [&] { return next_id_ != seen; };
+    if (plan.wait_until) {
+      changed_.wait_until(lock, stop, *plan.wait_until, changed);
+    } else {
+      changed_.wait(lock, stop, changed);
+    }
+  }
+}
+
+void Batcher::Warm(const RowPtr& row, const std::stop_token& stop) {
+  const Clock::time_point begun = Clock::now();
+  const auto run = [&](int64_t size, bool switched) {
+    CheckStop(stop);
+    const Device::Result result = OnDevice(size, std::span(&row, 1), stop);
+    const std::lock_guard lock(mutex_);
+    planner_.Observe(row->key, size, result.ran, switched);
+    return planner_.Cap(row->key);
+  };
+  int64_t warm = 0;
+  int64_t largest = 1;
+  {
+    const std::lock_guard lock(mutex_);
+    largest = planner_.Largest(row->key.model);
+  }
+  try {
+    // One size further than the largest that pays, because a poor step may hide a good one.
+    for (int64_t size = 1, cap = 1;
+         size <= std::min(2 * cap, largest) && Clock::now() - begun < kWarmPatience; size *= 2) {
+      for (int i = 0; i < kWarmRuns; ++i) cap = run(size, i == 0);
+      warm = size;
+    }
+  } catch (const EngineError&) {
+    // Too large for the memory, or the model takes no such batches.
+    if (warm == 0 || stop.stop_requested()) throw;
+    const std::lock_guard lock(mutex_);
+    planner_.Limit(row->key, warm);
+  }
+  // Once more from size to size: what a change costs.
+  for (int64_t size = 1; size <= warm && warm > 1; size *= 2) run(size, true);
+}
+
+}  // namespace radserve

@@ -1,0 +1,140 @@
+#ifndef RADSERVE_BATCHER_H_
+#define RADSERVE_BATCHER_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include "base/tensor.h"
+#include "scheduling/batch_planner.h"
+#include "scheduling/task.h"
+
+namespace radserve {
+
+/// One prepared input that waits for a device, and what came out of it.
+struct BatchRow {
+  // Filled by whoever submits it.
+  /// Lives as long as the device may touch the row, and as the memory of its inputs: the model.
+  std::shared_ptr<const void> keep;
+  BucketKey key;
+  Priority priority = Priority::kRoutine;
+  std::optional<Clock::time_point> deadline;
+  /// In the order of the graph's inputs, each of shape [1, ...]. Gone once there is a result.
+  std::vector<Tensor> inputs;
+  /// Called once, on any thread and without a lock, when all below is final.
+  std::function<void()> done;
+
+  // Filled by the batcher.
+  std::vector<Tensor> outputs;
+  std::optional<Failure> failure;
+  /// Of the batch that it was in, without copies; and its share of that.
+  Clock::duration ran{};
+  Clock::duration share{};
+
+ private:
+  friend class Batcher;
+  enum class State { kWaiting, kRunning, kEnded } state = State::kWaiting;
+  uint64_t id = 0;
+  Clock::time_point arrived;
+};
+
+/// What runs batches: a graphics card, or in tests something of known cost.
+class Device {
+ public:
+  struct Result {
+    /// For each row.
+    std::vector<std::vector<Tensor>> outputs;
+    /// Without copies to and from the place of the batch.
+    Clock::duration ran{};
+  };
+  virtual ~Device() = default;
+  /// Runs rows of one key in a batch of `capacity`, the rest of it padding; from one thread at a time. Throws
+  /// EngineError; OutOfMemory where a smaller batch may succeed. Ends early when `stop` is requested.
+  virtual Result Run(int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
+                     const std::stop_token& stop) = 0;
+  /// The one input of a row of that bucket, [1, ...], where the device likes to have it; to be written. Any
+  /// thread.
+  virtual Tensor NewRow(const BucketKey& key, std::string name, Dtype dtype);
+
+ protected:
+  /// [1, ...], of the one input of a row.
+  static std::vector<int64_t> ShapeOfRow(const BucketKey& key);
+};
+
+/// One thread that feeds one device. The whole contract:
+///
+/// - A row that Submit took ends exactly once, by `done`.
+/// - Which rows run together, and when, is BatchPlanner's.
+/// - A cancelled row that waits leaves at once. One that runs is answered at once, and its batch is stopped
+/// when
+///   all of its rows are cancelled.
+/// - What does not fit into the device's memory is split and runs again; where a batch fails for another
+/// reason
+///   its rows run again alone, so that none fails for its neighbour.
+class Batcher {
+ public:
+  explicit Batcher(std::unique_ptr<Device> device);
+  /// Stops, and waits for what runs.
+  ~Batcher();
+  Batcher(const Batcher&) = delete;
+  Batcher& operator=(const Batcher&) = delete;
+
+  void AddModel(uint64_t model, int64_t max_batch);
+  void RemoveModel(uint64_t model);
+  /// Runs the sizes worth it of one bucket with `row`, so that the first request finds all of them warm and
+  /// their cost known. Throws EngineError where one row alone fails.
+  void Warm(const std::shared_ptr<BatchRow>& row, const std::stop_token& stop);
+  /// See Device::NewRow.
+  Tensor NewRow(const BucketKey& key, std::string name, Dtype dtype);
+  void Submit(const std::shared_ptr<BatchRow>& row);
+  void Cancel(const std::shared_ptr<BatchRow>& row);
+  /// Refuses new rows, ends what waits with `shutting_down`, asks what runs to stop, and waits for it until
+  /// `patience` is over. True where the device is idle.
+  bool Stop(Clock::duration patience);
+  std::vector<BatchPlanner::ShapeStats> GetStats(uint64_t model) const;
+
+ private:
+  using RowPtr = std::shared_ptr<BatchRow>;
+
+  void Work(const std::stop_token& stop);
+  void RunBatch(BatchPlanner::Batch batch);
+  /// The lock is held. What runs from now on, and the token that stops it: requested already where the
+  /// batcher is stopping.
+  std::stop_token Begin(std::vector<RowPtr> rows);
+  /// Each alone, after their batch has failed.
+  void RunAlone(const std::vector<RowPtr>& rows);
+  Device::Result OnDevice(int64_t capacity, std::span<const RowPtr> rows, const std::stop_token& stop);
+  void Deliver(const std::vector<RowPtr>& rows, Device::Result result);
+  void Fail(const std::vector<RowPtr>& rows, const Failure& failure);
+  /// True the first time. The lock is held.
+  static bool End(BatchRow& row);
+  /// By whom End was true for, without the lock.
+  static void Answer(BatchRow& row);
+
+  const std::unique_ptr<Device> device_;
+  /// Held while the device runs: it has one user at a time.
+  std::mutex device_mutex_;
+  mutable std::mutex mutex_;
+  std::condition_variable_any changed_;
+  BatchPlanner planner_;
+  std::map<uint64_t, RowPtr> waiting_;
+  std::vector<RowPtr> running_;
+  std::stop_source running_stop_;
+  uint64_t next_id_ = 1;
+  bool stopping_ = false;
+  /// The thread has a batch.
+  bool busy_ = false;
+  std::jthread thread_;
+};
+
+}  // namespace radserve
+
+#endif  // RADSERVE_BATCHER_H_

@@ -1,0 +1,289 @@
+#include "scheduling/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "base/error.h"
+
+namespace radserve {
+namespace {
+
+Failure DeadlineFailure() { return {"deadline_exceeded", "The work did not finish within its time."}; }
+
+/// Longer than an answer takes through JavaScript to the next request, two wake-ups of a virtual machine
+/// included.
+constexpr auto kLook = std::chrono::microseconds(150);
+/// After looks in vain; so seldom that they cost next to nothing.
+constexpr int kMostSkippedLooks = 64;
+
+/// Tells the core that this is a loop that waits.
+void Relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+Scheduler::Scheduler(const Limits& limits) : agenda_(limits, {}), live_threads_(limits.threads) {
+  for (int i = 0; i < limits.threads; ++i) threads_.emplace_back([this] { Work(); });
+  threads_.emplace_back([this](std::stop_token stop) { WatchDeadlines(std::move(stop)); });
+}
+
+Scheduler::~Scheduler() { Stop(Clock::duration::max()); }
+
+void Scheduler::Submit(const std::shared_ptr<Task>& task) {
+  // Nothing is that short.
+  SubmitHeld(task, Clock::duration(-1));
+}
+
+bool Scheduler::SubmitHeld(const std::shared_ptr<Task>& task, Clock::duration limit) {
+  int threads = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) throw EngineError("shutting_down", "The engine is stopping and takes no new work.");
+    const bool held = agenda_.idle() && task->MayRunOnCaller() && agenda_.SurelyWithin(*task, limit);
+    const EntryPtr entry = agenda_.Add(task, Clock::now());
+    if (entry->task->deadline) timer_.notify_all();
+    if (held) {
+      held_ = entry;
+      return true;
+    }
+    threads = ThreadsToWake();
+  }
+  // Without the lock, which the thread that wakes wants at once.
+  for (int i = 0; i < threads; ++i) work_.notify_one();
+  return false;
+}
+
+void Scheduler::RunHeld(uint64_t owner) {
+  EntryPtr entry;
+  {
+    const std::lock_guard lock(mutex_);
+    const EntryPtr held = Held();
+    if (held == nullptr || held->task->owner != owner) return;
+    held_.reset();
+    // The only one that waits.
+    entry = Next();
+  }
+  if (entry == nullptr) return;
+  RunEntry(entry);
+  entry.reset();
+  {
+    const std::lock_guard lock(mutex_);
+    // What came meanwhile, when as much ran as there are threads.
+    if ((agenda_.waiting() == 0 && !agenda_.HasResumed()) || !MustWake()) return;
+  }
+  work_.notify_one();
+}
+
+int Scheduler::ThreadsToWake() {
+  int threads = 0;
+  if (Held() != nullptr && MustWake()) ++threads;
+  held_.reset();
+  if (MustWake()) ++threads;
+  return threads;
+}
+
+Scheduler::EntryPtr Scheduler::Held() const {
+  EntryPtr entry = held_.lock();
+  return entry != nullptr && entry->state == Agenda::State::kWaiting ? entry : nullptr;
+}
+
+Scheduler::EntryPtr Scheduler::Next() {
+  if (Held() != nullptr || agenda_.running() >= static_cast<size_t>(agenda_.limits().threads)) return nullptr;
+  return agenda_.Next(Clock::now());
+}
+
+bool Scheduler::MustWake() {
+  if (!std::exchange(looking_, false)) return true;
+  arrived_.store(true, std::memory_order_release);
+  return false;
+}
+
+void Scheduler::LookOut(std::unique_lock<std::mutex>& lock) {
+  if (looking_ || stopping_ || agenda_.waiting() > 0 || agenda_.HasResumed()) return;
+  if (skipped_looks_ > 0) {
+    --skipped_looks_;
+    return;
+  }
+  looking_ = true;
+  arrived_.store(false, std::memory_order_relaxed);
+  lock.unlock();
+  const Clock::time_point end = Clock::now() + kLook;
+  while (!arrived_.load(std::memory_order_acquire) && Clock::now() < end) Relax();
+  lock.lock();
+  if (std::exchange(looking_, false)) {
+    skipped_looks_ = looks_to_skip_;
+    looks_to_skip_ = std::min(2 * looks_to_skip_, kMostSkippedLooks);
+  } else {
+    looks_to_skip_ = 1;
+  }
+}
+
+void Scheduler::Work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    EntryPtr entry;
+    work_.wait(lock, [&] {
+      entry = Next();
+      return entry != nullptr || (stopping_ && agenda_.idle());
+    });
+    if (entry == nullptr) break;
+    lock.unlock();
+    RunEntry(entry);
+    entry.reset();
+    lock.lock();
+    LookOut(lock);
+  }
+  --live_threads_;
+  ended_.notify_all();
+}
+
+void Scheduler::RunEntry(const EntryPtr& entry) {
+  bool parked = false;
+  std::optional<Failure> failure;
+  const auto park = [&parked, this, entry]() -> std::function<void()> {
+    parked = true;
+    return [this, entry] { Resume(entry); };
+  };
+  try {
+    // Cancelled between its start and here.
+    if (!std::exchange(entry->begun, true) && entry->stop.stop_requested())
+      throw EngineError("cancelled", "");
+    entry->task->Run(Lane(
+        entry->stop.get_token(), entry->submitted, [this] { return Wide(); }, park));
+  } catch (...) {
+    failure = Failure::Caught();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    const Clock::time_point now = Clock::now();
+    if (parked && !failure) {
+      if (agenda_.Park(entry, now) && MustWake()) work_.notify_one();
+      return;
+    }
+    if (entry->reason) failure = entry->reason;
+    agenda_.Finish(entry, !failure, now);
+    if (stopping_ && agenda_.idle()) work_.notify_all();
+  }
+  entry->task->Done(failure);
+}
+
+void Scheduler::Resume(const EntryPtr& entry) {
+  const std::lock_guard lock(mutex_);
+  if (agenda_.Resume(entry) && MustWake()) work_.notify_one();
+}
+
+bool Scheduler::Wide() const {
+  const std::lock_guard lock(mutex_);
+  return (agenda_.running() + agenda_.waiting()) * 2 <= static_cast<size_t>(agenda_.limits().threads);
+}
+
+bool Scheduler::Withdraw(const EntryPtr& entry, const Failure& reason) {
+  if (entry->state == Agenda::State::kWaiting) {
+    agenda_.Withdraw(entry);
+    return true;
+  }
+  if (!entry->reason) entry->reason = reason;
+  return false;
+}
+
+void Scheduler::StopEntries(const std::function<bool(const Task&)>& match, const Failure& reason) {
+  std::vector<EntryPtr> waiting;
+  std::vector<EntryPtr> started;
+  {
+    const std::lock_guard lock(mutex_);
+    for (EntryPtr& entry : agenda_.Matching(match)) {
+      const bool ended = Withdraw(entry, reason);
+      (ended ? waiting : started).push_back(std::move(entry));
+    }
+  }
+  // Callbacks of the stop token and Done run without the lock, because they may take others.
+  for (const EntryPtr& entry : started) entry->stop.request_stop();
+  for (const EntryPtr& entry : waiting) entry->task->Done(reason);
+}
+
+void Scheduler::Cancel(uint64_t cancel_id) {
+  if (cancel_id == 0) return;
+  StopEntries([&](const Task& task) { return task.cancel_id == cancel_id; },
+              {"cancelled", "The work was cancelled."});
+}
+
+void Scheduler::CancelOwner(uint64_t owner) {
+  StopEntries([&](const Task& task) { return task.owner == owner; },
+              {"cancelled", "The thread that asked for the work has ended."});
+}
+
+void Scheduler::WatchDeadlines(std::stop_token stop) {
+  std::unique_lock lock(mutex_);
+  while (!stop.stop_requested()) {
+    if (EntryPtr entry = agenda_.Overdue(Clock::now())) {
+      const bool ended = Withdraw(entry, DeadlineFailure());
+      lock.unlock();
+      if (ended) {
+        entry->task->Done(DeadlineFailure());
+      } else {
+        entry->stop.request_stop();
+      }
+      // The last share of a task goes without the lock: destructors are the task's own.
+      entry.reset();
+      lock.lock();
+      continue;
+    }
+    const auto next = agenda_.NextDeadline();
+    const auto changed = [&] { return agenda_.NextDeadline() != next; };
+    if (next) {
+      timer_.wait_until(lock, stop, *next, changed);
+    } else {
+      timer_.wait(lock, stop, changed);
+    }
+  }
+}
+
+void Scheduler::SetStartLimit(uint64_t flow, size_t limit) {
+  const std::lock_guard lock(mutex_);
+  agenda_.SetStartLimit(flow, limit);
+  work_.notify_all();
+}
+
+void Scheduler::Forget(uint64_t flow) {
+  const std::lock_guard lock(mutex_);
+  agenda_.Forget(flow);
+}
+
+Scheduler::Stats Scheduler::GetStats() const {
+  const std::lock_guard lock(mutex_);
+  return agenda_.GetStats();
+}
+
+bool Scheduler::Stop(Clock::duration patience) {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  StopEntries([](const Task&) { return true; }, {"shutting_down", "The engine is stopping."});
+  work_.notify_all();
+  {
+    std::unique_lock lock(mutex_);
+    const auto all_ended = [this] { return live_threads_ == 0; };
+    if (patience == Clock::duration::max()) {
+      ended_.wait(lock, all_ended);
+    } else if (!ended_.wait_for(lock, patience, all_ended)) {
+      return false;
+    }
+  }
+  for (std::jthread& thread : threads_) {
+    thread.request_stop();
+    if (thread.joinable()) thread.join();
+  }
+  return true;
+}
+
+}  // namespace radserve

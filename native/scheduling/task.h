@@ -1,0 +1,100 @@
+#ifndef RADSERVE_TASK_H_
+#define RADSERVE_TASK_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <new>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "scheduling/fair_queue.h"
+
+namespace radserve {
+
+/// Why a task has no result: a code of src/errors.ts, a message, and seconds to wait where waiting helps.
+struct Failure {
+  std::string code;
+  std::string message;
+  std::optional<int> retry_after = std::nullopt;
+
+  static Failure Of(const EngineError& error) { return {error.code(), error.what(), error.retry_after()}; }
+
+  /// Of the exception that is being handled: what a run threw, as its caller sees it.
+  static Failure Caught() {
+    try {
+      throw;
+    } catch (const EngineError& e) {
+      return Of(e);
+    } catch (const std::bad_alloc&) {
+      return {"overloaded", "There is not enough memory for this request now."};
+    } catch (const std::exception& e) {
+      return {"internal", e.what()};
+    }
+  }
+};
+
+class Lane;
+
+/// One request. Whoever submits it fills the public fields and does not touch them afterwards.
+///
+/// Ownership: the scheduler shares the task from Submit until Done has returned. Submit either throws, and
+/// then nothing of the task was called or kept, or calls Done exactly once.
+class Task {
+ public:
+  virtual ~Task() = default;
+  /// On an engine thread, or on the caller's in Scheduler::RunHeld. Throws to fail; a throw after
+  /// `lane.stop()` was requested counts as the reason of the stop. After `lane.Park()` the task does not end
+  /// with Run: see there.
+  virtual void Run(const Lane& lane) = 0;
+  /// The end, with a failure or without: on the thread that ran it, or, for work that never ran, on the one
+  /// that cancelled it. No lock is held.
+  virtual void Done(const std::optional<Failure>& failure) noexcept = 0;
+  /// Whether Run, where it takes a moment only, may also go on the thread that submits the task: it computes
+  /// on this machine's cores and waits for nobody.
+  virtual bool MayRunOnCaller() const { return false; }
+  /// Its part of the time of a device that no engine thread spent; asked once after the last Run.
+  virtual Clock::duration DeviceTime() const { return {}; }
+
+  Priority priority = Priority::kRoutine;
+  std::optional<Clock::time_point> deadline;
+  /// For Cancel; 0 is nobody's.
+  uint64_t cancel_id = 0;
+  /// For CancelOwner: the environment that submitted it.
+  uint64_t owner = 0;
+  /// The model; tasks of different flows share the threads fairly. 0 for work without a model.
+  uint64_t flow = 0;
+  /// Memory that it holds while it waits.
+  size_t bytes = 0;
+};
+
+/// What a running task sees of its thread.
+class Lane {
+ public:
+  Lane(std::stop_token stop, Clock::time_point submitted, std::function<bool()> wide,
+       std::function<std::function<void()>()> park)
+      : stop_(std::move(stop)), submitted_(submitted), wide_(std::move(wide)), park_(std::move(park)) {}
+  /// Requested on cancellation, at the deadline and at shutdown; the same token for all runs of a task.
+  const std::stop_token& stop() const { return stop_; }
+  Clock::time_point submitted() const { return submitted_; }
+  /// True while so few requests are there that each may use all cores; asked right before a model runs.
+  bool Wide() const { return wide_(); }
+  /// The task goes on elsewhere (on a device) and needs no thread meanwhile. The function that is returned
+  /// must be called exactly once, from any thread and also after a stop: then Run is called again. If Run
+  /// throws after Park, it has not handed the function on.
+  std::function<void()> Park() const { return park_(); }
+
+ private:
+  std::stop_token stop_;
+  Clock::time_point submitted_;
+  std::function<bool()> wide_;
+  std::function<std::function<void()>()> park_;
+};
+
+}  // namespace radserve
+
+#endif  // RADSERVE_TASK_H_

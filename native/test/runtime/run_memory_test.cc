@@ -1,0 +1,96 @@
+#include "runtime/run_memory.h"
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <thread>
+
+#include "check.h"
+
+using namespace radserve;
+using namespace radserve::test;
+
+namespace {
+
+constexpr size_t kBytes = 1 << 20;
+
+/// One run that needs so much at a time.
+void* RunWith(size_t bytes) {
+  const RunScope scope;
+  void* memory = AllocateRunMemory(bytes);
+  std::memset(memory, 1, bytes);
+  FreeRunMemory(memory);
+  return memory;
+}
+
+TEST("the next run of the thread gets the same memory, aligned") {
+  void* first = RunWith(kBytes);
+  EQUAL(reinterpret_cast<uintptr_t>(first) % 64, uintptr_t{0});
+  EQUAL(KeptRunMemory(), kBytes);
+  CHECK(RunWith(kBytes) == first);
+  CHECK(RunWith(kBytes - kBytes / 8) == first);
+  EQUAL(KeptRunMemory(), kBytes);
+  DropRunMemory();
+  EQUAL(KeptRunMemory(), size_t{0});
+}
+END;
+
+TEST("a much larger block is left for who needs it") {
+  RunWith(kBytes);
+  RunWith(kBytes / 2);
+  EQUAL(KeptRunMemory(), kBytes + kBytes / 2);
+  DropRunMemory();
+}
+END;
+
+TEST("what sixteen runs did not need goes back") {
+  RunWith(kBytes);
+  for (int run = 0; run < 40; ++run) RunWith(kBytes / 4);
+  EQUAL(KeptRunMemory(), kBytes / 4);
+  DropRunMemory();
+}
+END;
+
+TEST("memory of a run outlives it, and is freed on another thread") {
+  std::byte* memory = nullptr;
+  {
+    const RunScope scope;
+    memory = static_cast<std::byte*>(AllocateRunMemory(kBytes));
+    std::memset(memory, 7, kBytes);
+  }
+  RunWith(kBytes);
+  std::thread([&] {
+    const RunScope scope;
+    CHECK(memory[kBytes - 1] == std::byte{7});
+    FreeRunMemory(memory);
+  }).join();
+  // The thread took what it kept with it.
+  EQUAL(KeptRunMemory(), kBytes);
+  DropRunMemory();
+}
+END;
+
+TEST("outside of runs nothing is kept, and what is too large is refused") {
+  FreeRunMemory(AllocateRunMemory(kBytes));
+  FreeRunMemory(nullptr);
+  EQUAL(KeptRunMemory(), size_t{0});
+  CHECK(AllocateRunMemory(std::numeric_limits<size_t>::max()) == nullptr);
+}
+END;
+
+TEST("everything can be dropped while threads run") {
+  std::jthread other([](const std::stop_token& stop) {
+    while (!stop.stop_requested()) RunWith(kBytes / 16);
+  });
+  for (int i = 0; i < 200; ++i) {
+    RunWith(kBytes / 16);
+    DropRunMemory();
+  }
+  other.request_stop();
+  other.join();
+  DropRunMemory();
+  EQUAL(KeptRunMemory(), size_t{0});
+}
+END;
+
+}  // namespace

@@ -1,0 +1,336 @@
+#include "runtime/session.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <set>
+
+#include "check.h"
+#include "onnx.h"
+#include "runtime/session_device.h"
+#include "runtime/session_state.h"
+
+// The runtime itself leaks a few bytes for each process.
+extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions() {
+  return "leak:libonnxruntime.so";
+}
+
+namespace {
+
+using radserve::Bucket;
+using radserve::Session;
+using radserve::SessionSettings;
+using radserve::Tensor;
+using radserve::test::CodeOf;
+using radserve::test::OneNode;
+using radserve::test::Zeros;
+
+const std::vector<std::string> kOutputs = {"y"};
+
+/// A session for a model that is on disk only while it loads.
+std::unique_ptr<Session> Load(const std::string& model, int threads = 2) {
+  radserve::StartRuntime();
+  const std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                     ("radserve-session-test-" + std::to_string(getpid()) + ".onnx");
+  std::ofstream(path, std::ios::binary) << model;
+  SessionSettings settings;
+  settings.threads = threads;
+  auto session = std::make_unique<Session>(path, settings, "model_unavailable");
+  std::filesystem::remove(path);
+  return session;
+}
+
+/// The bucket of a GPU in plain memory.
+std::unique_ptr<Bucket> Bound(const std::string& model, int64_t capacity, const std::vector<int64_t>& row) {
+  auto state = std::make_shared<radserve::SessionState>();
+  state->graph = Load(model)->graph();
+  state->narrow.emplace(radserve::Env(), model.data(), model.size(), Ort::SessionOptions());
+  return MakeBoundBucket(state, capacity, {row}, kOutputs,
+                         Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault));
+}
+
+void Fill(Bucket& bucket, int64_t row, float first) {
+  const std::span<std::byte> bytes = bucket.Row(0, row);
+  auto* values = reinterpret_cast<float*>(bytes.data());
+  std::iota(values, values + bytes.size() / sizeof(float), first);
+}
+
+std::vector<float> Row(Bucket& bucket, int64_t row) { return AsFloats(bucket.TakeRow(row).at(0)); }
+
+TEST("each row of a batch comes back as a tensor of its own") {
+  const auto session = Load(OneNode("Add", {"x", "x"}, {0, 2, 2}, {0, 2, 2}));
+  const auto bucket = session->MakeBucket(4, {{2, 2}}, kOutputs);
+  EQUAL(bucket->capacity(), 4);
+  EQUAL(bucket->Row(0, 3).size(), size_t{16});
+  for (const bool wide : {false, true}) {
+    bucket->SetWide(wide);
+    for (const int64_t rows : {4, 1, 3}) {
+      for (int64_t row = 0; row < rows; ++row) Fill(*bucket, row, static_cast<float>(10 * row + rows));
+      bucket->Run(rows, {});
+      for (int64_t row = 0; row < rows; ++row) {
+        const std::vector<Tensor> taken = bucket->TakeRow(row);
+        EQUAL(taken.size(), size_t{1});
+        EQUAL(taken[0].name, "y");
+        CHECK(taken[0].shape == (std::vector<int64_t>{1, 2, 2}));
+        const auto first = static_cast<float>(2 * (10 * row + rows));
+        CHECK(AsFloats(taken[0]) == (std::vector<float>{first, first + 2, first + 4, first + 6}));
+      }
+    }
+  }
+}
+END;
+
+TEST("a taken row outlives the next run and the bucket") {
+  const auto session = Load(OneNode("Add", {"x", "x"}, {0, 1}, {0, 1}));
+  auto bucket = session->MakeBucket(2, {{1}}, kOutputs);
+  Fill(*bucket, 0, 5);
+  bucket->Run(1, {});
+  const std::vector<Tensor> taken = bucket->TakeRow(0);
+  Fill(*bucket, 0, 7);
+  bucket->Run(1, {});
+  bucket.reset();
+  EQUAL(AsFloats(taken[0])[0], 10.0F);
+}
+END;
+
+TEST("a graph of fixed batch size runs whole, and what earlier batches left in the padding is gone") {
+  const auto session = Load(OneNode("Softmax", {"x"}, {3, 1}, {3, 1}, "axis", 0));
+  const auto bucket = session->MakeBucket(3, {{1}}, kOutputs);
+  Fill(*bucket, 0, 1);
+  bucket->Run(1, {});
+  const std::vector<float> alone = Row(*bucket, 0);
+  for (int64_t row = 0; row < 3; ++row) Fill(*bucket, row, 50);
+  bucket->Run(3, {});
+  Fill(*bucket, 0, 1);
+  Fill(*bucket, 2, 90);
+  bucket->Run(1, {});
+  CHECK(Row(*bucket, 0) == alone);
+}
+END;
+
+TEST("outputs that are no rows are refused in batches, and whole without") {
+  const auto session = Load(OneNode("Flatten", {"x"}, {0, 2}, {0, 0}, "axis", 0));
+  const auto several = session->MakeBucket(4, {{2}}, kOutputs);
+  EQUAL(CodeOf([&] { several->Run(3, {}); }), "output_invalid");
+  const auto one = session->MakeBucket(1, {{2}}, kOutputs);
+  Fill(*one, 0, 3);
+  one->Run(1, {});
+  CHECK(Row(*one, 0) == (std::vector<float>{3, 4}));
+}
+END;
+
+TEST("a bound bucket gives each row its own, batch after batch, and pads with zeros") {
+  const auto bucket = Bound(OneNode("Softmax", {"x"}, {0, 1}, {0, 1}, "axis", 0), 4, {1});
+  const auto run = [&](int64_t rows, float first) {
+    for (int64_t row = 0; row < rows; ++row) Fill(*bucket, row, first + static_cast<float>(row));
+    bucket->Run(rows, {});
+    return Row(*bucket, rows - 1);
+  };
+  const std::vector<float> alone = run(1, 2);
+  NEAR(alone.at(0), std::exp(2.0) / (std::exp(2.0) + 3), 1e-6);
+  const std::vector<Tensor> taken = bucket->TakeRow(0);
+  CHECK(run(4, 0) != alone);
+  CHECK(run(1, 2) == alone);
+  CHECK(taken.at(0).shape == (std::vector<int64_t>{1, 1}) && AsFloats(taken[0]) == alone);
+}
+END;
+
+TEST("what a bound bucket finds may change in number from run to run") {
+  // Without an axis the batch is not the first side, whether the graph gives that a name or not.
+  for (const std::vector<int64_t>& y : {std::vector<int64_t>{-1}, {0, -1}}) {
+    const std::string attribute = y.size() == 1 ? "" : "axis";
+    const auto bucket = Bound(OneNode("Unique", {"x"}, {0, 4}, y, attribute, 1), 1, {4});
+    for (const std::vector<float>& row : {std::vector<float>{1, 2, 2, 3}, {5, 5, 5, 5}, {1, 2, 3, 4}}) {
+      std::memcpy(bucket->Row(0, 0).data(), row.data(), 4 * sizeof(float));
+      bucket->Run(1, {});
+      const std::set<float> different(row.begin(), row.end());
+      CHECK(Row(*bucket, 0) == std::vector<float>(different.begin(), different.end()));
+    }
+  }
+}
+END;
+
+TEST("a bound bucket that failed goes on") {
+  const auto bucket = Bound(OneNode("Add", {"x", "x"}, {0, 1}, {0, 1}), 2, {1});
+  std::stop_source source;
+  source.request_stop();
+  Fill(*bucket, 0, 3);
+  EQUAL(CodeOf([&] { bucket->Run(1, source.get_token()); }), "internal");
+  bucket->Run(1, {});
+  EQUAL(Row(*bucket, 0).at(0), 6.0F);
+}
+END;
+
+TEST("batches that the graph does not take are refused") {
+  const auto session = Load(OneNode("Add", {"x", "x"}, {1, 2, 2}, {1, 2, 2}));
+  EQUAL(CodeOf([&] { session->MakeBucket(2, {{2, 2}}, kOutputs); }), "bad_request");
+  EQUAL(CodeOf([&] { session->MakeBucket(1, {{2, 3}}, kOutputs); }), "bad_request");
+  EQUAL(CodeOf([&] { session->MakeBucket(1, {{2}}, kOutputs); }), "bad_request");
+  EQUAL(CodeOf([&] { session->MakeBucket(1, {}, kOutputs); }), "internal");
+  const auto bucket = session->MakeBucket(1, {{2, 2}}, kOutputs);
+  EQUAL(CodeOf([&] { bucket->Run(2, {}); }), "internal");
+  EQUAL(CodeOf([&] { bucket->Row(0, 1); }), "internal");
+}
+END;
+
+TEST("a run that is asked to stop before it starts gives no result") {
+  const auto session = Load(OneNode("Add", {"x", "x"}, {0, 1}, {0, 1}));
+  const auto bucket = session->MakeBucket(1, {{1}}, kOutputs);
+  std::stop_source source;
+  source.request_stop();
+  EQUAL(CodeOf([&] { bucket->Run(1, source.get_token()); }), "internal");
+  bucket->Run(1, {});
+}
+END;
+
+TEST("a device keeps no more places than their inputs may take, and gives those of a model back") {
+  const auto session = Load(OneNode("Add", {"x", "x"}, {0, 0}, {0, 0}));
+  radserve::SessionDevice device(1000);
+  radserve::RunStats stats;
+  for (const uint64_t model : {1, 2}) device.AddModel(model, {session.get(), kOutputs, &stats});
+  const auto run = [&](uint64_t model, int64_t side, int64_t capacity) {
+    auto row = std::make_shared<radserve::BatchRow>();
+    row->key = {model, {{side}}};
+    row->inputs = {radserve::MakeTensor("x", radserve::Dtype::kFloat32, {1, side})};
+    row->inputs[0].data[3] = std::byte{0x40};
+    const auto result = device.Run(capacity, std::span(&row, 1), {});
+    CHECK(AsFloats(result.outputs.at(0).at(0)).at(0) == 4.0F);
+  };
+  run(1, 10, 4);
+  run(1, 20, 4);
+  run(2, 30, 4);
+  EQUAL(device.bytes(), size_t{960});
+  run(1, 10, 4);
+  EQUAL(device.bytes(), size_t{960});
+  run(2, 25, 1);
+  // The place of 20, which was not used for longest, made room.
+  EQUAL(device.bytes(), size_t{740});
+  run(2, 500, 1);
+  EQUAL(device.bytes(), size_t{2000});
+  run(1, 10, 1);
+  EQUAL(device.bytes(), size_t{40});
+  device.RemoveModel(1);
+  EQUAL(device.bytes(), size_t{0});
+}
+END;
+
+TEST("rows that a device gave run in their place, whatever their order; others are copied together") {
+  const auto session = Load(OneNode("Softmax", {"x"}, {0, 2}, {0, 2}, "axis", 0));
+  radserve::SessionDevice device;
+  radserve::RunStats stats;
+  device.AddModel(1, {session.get(), kOutputs, &stats, 4});
+  const radserve::BucketKey key = {1, {{2}}};
+  const auto row = [&](float first) {
+    auto made = std::make_shared<radserve::BatchRow>();
+    made->key = key;
+    made->inputs = {device.NewRow(key, "x", radserve::Dtype::kFloat32)};
+    CHECK(made->inputs[0].shape == (std::vector<int64_t>{1, 2}));
+    const std::array<float, 2> values = {first, -first};
+    std::memcpy(made->inputs[0].data, values.data(), sizeof(values));
+    return made;
+  };
+  using Rows = std::vector<std::shared_ptr<radserve::BatchRow>>;
+  const auto run = [&](const Rows& rows) {
+    std::vector<float> firsts;
+    for (const auto& outputs : device.Run(4, rows, {}).outputs)
+      firsts.push_back(AsFloats(outputs.at(0)).at(0));
+    return firsts;
+  };
+  const Rows rows = {row(1), row(2), row(3), row(4)};
+  const std::vector<float> whole = run(rows);
+  const std::vector<float> three = run({rows[2], rows[0], rows[1]});
+  EQUAL(stats.Get().gathered, uint64_t{0});
+  CHECK(whole[0] < whole[1] && whole[1] < whole[2] && whole[2] < whole[3]);
+  CHECK(three[1] < three[2] && three[2] < three[0]);
+  const std::vector<float> apart = run({rows[1], rows[3]});
+  EQUAL(stats.Get().gathered, uint64_t{1});
+  CHECK(apart[0] < apart[1]);
+  // The same two numbers next to each other.
+  CHECK(run({row(2), row(4)}) == apart);
+  EQUAL(stats.Get().gathered, uint64_t{1});
+}
+END;
+
+TEST("a bucket reads rows where they lie as it reads its own") {
+  const std::string model = OneNode("Softmax", {"x"}, {3, 1}, {3, 1}, "axis", 0);
+  const auto session = Load(model);
+  const auto bound = Bound(model, 3, {1});
+  const auto fixed = session->MakeBucket(3, {{1}}, kOutputs);
+  for (Bucket* bucket : {bound.get(), fixed.get()}) {
+    Fill(*bucket, 0, 2);
+    bucket->Run(1, {});
+    const std::vector<float> expected = Row(*bucket, 0);
+    EQUAL(bucket->Reads(1), 3);
+    std::array<float, 3> rows = {2, 0, 0};
+    bucket->RunOver(std::as_writable_bytes(std::span(rows)), 1, {});
+    CHECK(Row(*bucket, 0) == expected);
+    EQUAL(CodeOf([&] { bucket->RunOver(std::as_writable_bytes(std::span(rows)), 4, {}); }), "internal");
+    EQUAL(CodeOf([&] { bucket->RunOver(std::as_writable_bytes(std::span(rows).first(2)), 1, {}); }),
+          "internal");
+  }
+}
+END;
+
+TEST("what a large run took is given back") {
+  const auto session = Load(OneNode("Add", {"x", "x"}, {0, 1024}, {0, 1024}));
+  const auto run = [&](int64_t rows) {
+    const Tensor feed = radserve::MakeTensor("x", radserve::Dtype::kFloat32, {rows, 1024});
+    session->Run(std::span(&feed, 1), kOutputs, true, {});
+    return session->Memory().at(0).bytes;
+  };
+  constexpr size_t kLarge = size_t{32} << 20;
+  CHECK(run(1) < kLarge);
+  CHECK(run(8192) >= kLarge);
+  CHECK(run(1) >= kLarge);
+  const Tensor feed = radserve::MakeTensor("x", radserve::Dtype::kFloat32, {1, 1024});
+  session->GiveBack(std::span(&feed, 1), kOutputs);
+  CHECK(run(1) < kLarge / 4);
+}
+END;
+
+// AddressSanitizer ends the process where there is no memory.
+#if !defined(__SANITIZE_ADDRESS__)
+TEST("the run after one that found too little memory gives back what it does not need") {
+  // x times itself: as many sides as rows.
+  const auto session = Load(OneNode("Gemm", {"x", "x"}, {0, 1}, {0, 0}, "transB", 1));
+  const auto run = [&](int64_t rows) {
+    const auto bucket = session->MakeBucket(rows, {{1}}, kOutputs);
+    bucket->SetWide(true);
+    bucket->Run(rows, {});
+    return session->Memory().at(0).bytes;
+  };
+  constexpr size_t kLarge = size_t{64} << 20;
+  CHECK(run(1) < kLarge);
+  CHECK(run(4096) >= kLarge);
+  CHECK(run(1) >= kLarge);
+  constexpr int64_t kTooMany = int64_t{1} << 24;
+  EQUAL(CodeOf([&] { run(kTooMany); }), "overloaded");
+  CHECK(run(1) < kLarge / 4);
+  CHECK(run(4096) >= kLarge);
+  CHECK(run(1) >= kLarge);
+}
+END;
+#endif
+
+TEST("one session with one thread, two with more; both say what they hold") {
+  const std::string model = OneNode("Add", {"x", "x"}, {0, 1}, {0, 1});
+  EQUAL(Load(model, 1)->Memory().size(), size_t{1});
+  const std::string heavy =
+      OneNode("MatMul", {"x", "w"}, {0, 1024}, {0, 1024}, "", 0, Zeros("w", {1024, 1024}));
+  const auto memory = Load(heavy, 2)->Memory();
+  EQUAL(memory.size(), size_t{2});
+  CHECK(memory[0].wide && !memory[1].wide);
+  constexpr size_t kWeights = size_t{4} << 20;
+  for (const auto& session : memory) {
+    CHECK(session.bytes >= kWeights);
+    CHECK(session.bytes < kWeights + kWeights / 2);
+  }
+}
+END;
+
+}  // namespace

@@ -1,0 +1,254 @@
+#include "scheduling/batcher.h"
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <latch>
+#include <random>
+#include <semaphore>
+#include <thread>
+
+#include "check.h"
+#include "steps.h"
+
+using namespace radserve;
+using namespace radserve::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Doubles the number of each row; takes no more rows than fit; fails with a batch that holds a bad number;
+/// holds a batch back while it is closed.
+class Doubler : public Device {
+ public:
+  int64_t memory_rows = 8;
+  std::atomic<int> runs = 0;
+  std::atomic<int64_t> largest = 0;
+  std::atomic<bool> closed = false;
+  std::binary_semaphore entered{0};
+
+  Result Run(int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
+             const std::stop_token& stop) override {
+    CHECK(!std::exchange(busy_, true));
+    ++runs;
+    if (closed) {
+      entered.release();
+      while (closed && !stop.stop_requested()) std::this_thread::yield();
+    }
+    CHECK(static_cast<int64_t>(rows.size()) <= capacity);
+    largest = std::max<int64_t>(largest, static_cast<int64_t>(rows.size()));
+    busy_ = false;
+    if (stop.stop_requested()) throw EngineError("internal", "stopped between two nodes");
+    if (capacity > memory_rows) throw OutOfMemory("too large");
+    Result result;
+    for (const auto& row : rows) {
+      CHECK(row->key == rows.front()->key);
+      float value = 0;
+      std::memcpy(&value, row->inputs.at(0).data, sizeof(value));
+      if (value < 0) throw EngineError("output_invalid", "bad");
+      Tensor out = MakeTensor("y", Dtype::kFloat32, {1});
+      value *= 2;
+      std::memcpy(out.data, &value, sizeof(value));
+      result.outputs.push_back({out});
+    }
+    // Its time by its own account: one row costs as much as many.
+    result.ran = 5ms;
+    return result;
+  }
+
+ private:
+  bool busy_ = false;
+};
+
+struct Ended {
+  std::shared_ptr<BatchRow> row = std::make_shared<BatchRow>();
+  std::atomic<int> calls = 0;
+  std::binary_semaphore done{0};
+
+  explicit Ended(float value, int64_t shape = 1) {
+    row->key = {1, {{shape}}};
+    Tensor in = MakeTensor("x", Dtype::kFloat32, {1});
+    std::memcpy(in.data, &value, sizeof(value));
+    row->inputs.push_back(in);
+    row->done = [this] {
+      ++calls;
+      done.release();
+    };
+  }
+  /// The number that came out, or the code of the failure.
+  std::string Outcome() {
+    done.acquire();
+    CHECK(calls == 1);
+    if (row->failure) return row->failure->code;
+    float value = 0;
+    std::memcpy(&value, row->outputs.at(0).data, sizeof(value));
+    return std::to_string(static_cast<int>(value));
+  }
+};
+
+struct Place {
+  Doubler* device;
+  std::unique_ptr<Batcher> batcher;
+  Place() {
+    auto made = std::make_unique<Doubler>();
+    device = made.get();
+    batcher = std::make_unique<Batcher>(std::move(made));
+    batcher->AddModel(1, 16);
+  }
+  /// Rows that wait while the device is held, so that they run together.
+  void Hold() {
+    device->closed = true;
+    holder = std::make_unique<Ended>(0.0F, 99);
+    batcher->Submit(holder->row);
+    device->entered.acquire();
+  }
+  void Release() {
+    device->closed = false;
+    EQUAL(holder->Outcome(), "0");
+  }
+  /// Rows with their own numbers, but for the one that fails.
+  std::vector<std::unique_ptr<Ended>> Submit(int count, int bad = -1) const {
+    std::vector<std::unique_ptr<Ended>> rows;
+    for (int i = 0; i < count; ++i) {
+      rows.push_back(std::make_unique<Ended>(i == bad ? -1.0F : static_cast<float>(i)));
+      batcher->Submit(rows.back()->row);
+    }
+    return rows;
+  }
+  std::unique_ptr<Ended> holder;
+};
+
+TEST("warming learns every size that fits, and rows that wait together run together") {
+  Place place;
+  place.batcher->Warm(Ended(0).row, {});
+  EQUAL(place.batcher->GetStats(1).at(0).cap, 8);
+  place.Hold();
+  const auto rows = place.Submit(20);
+  const int before = place.device->runs;
+  place.Release();
+  for (int i = 0; i < 20; ++i) EQUAL(rows[static_cast<size_t>(i)]->Outcome(), std::to_string(2 * i));
+  EQUAL(place.device->runs - before, 3);
+}
+END;
+
+TEST("memory that ran out at work splits the batch, and a bad row fails alone") {
+  Place place;
+  place.batcher->Warm(Ended(0).row, {});
+  place.Hold();
+  const auto rows = place.Submit(8, 3);
+  place.device->memory_rows = 2;
+  place.Release();
+  for (int i = 0; i < 8; ++i) {
+    EQUAL(rows[static_cast<size_t>(i)]->Outcome(), i == 3 ? "output_invalid" : std::to_string(2 * i));
+  }
+  EQUAL(place.batcher->GetStats(1).at(0).cap, 2);
+}
+END;
+
+TEST("cancelled rows leave at once; a batch of cancelled rows is stopped") {
+  Place place;
+  place.Hold();
+  Ended waiting(1);
+  Ended other(2);
+  place.batcher->Submit(waiting.row);
+  place.batcher->Submit(other.row);
+  place.batcher->Cancel(waiting.row);
+  EQUAL(waiting.Outcome(), "cancelled");
+  place.batcher->Cancel(place.holder->row);
+  EQUAL(place.holder->Outcome(), "cancelled");
+  place.device->closed = false;
+  EQUAL(other.Outcome(), "4");
+  place.batcher->Cancel(other.row);
+  EQUAL(other.calls.load(), 1);
+}
+END;
+
+TEST("what waits or runs when it ends is told so") {
+  Place place;
+  place.Hold();
+  Ended waiting(1);
+  place.batcher->Submit(waiting.row);
+  place.batcher.reset();
+  EQUAL(waiting.Outcome(), "shutting_down");
+  EQUAL(place.holder->Outcome(), "shutting_down");
+}
+END;
+
+TEST("images of one size that all fail keep none of another size from its turn") {
+  Place place;
+  Ended other(3, 2);
+  std::vector<std::unique_ptr<Ended>> failing;
+  std::atomic<int> failed = 0;
+  std::binary_semaphore all_failed{0};
+  std::function<void()> submit = [&] {
+    failing.push_back(std::make_unique<Ended>(-1.0F, 1));
+    failing.back()->row->done = [&] {
+      // At once the next one, so that there is always another
+      const int count = ++failed;
+      if (count < 200) submit();
+      if (count == 201) all_failed.release();
+    };
+    place.batcher->Submit(failing.back()->row);
+  };
+  place.Hold();
+  submit();
+  submit();
+  place.batcher->Submit(other.row);
+  int before = 0;
+  other.row->done = [&, done = other.row->done] {
+    before = failed;
+    done();
+  };
+  place.Release();
+  EQUAL(other.Outcome(), "6");
+  CHECK(before < 20);
+  all_failed.acquire();
+}
+END;
+
+TEST("a batch that was about to start when it ends is asked to stop, and so is each of its rows alone") {
+  Place place;
+  place.batcher->Warm(Ended(0).row, {});
+  place.Hold();
+  const auto rows = place.Submit(8, 0);
+  // The first of them fails alone; while it is told so, everything ends.
+  rows[0]->row->done = [&, done = rows[0]->row->done] {
+    CHECK(!place.batcher->Stop(0ms));
+    done();
+  };
+  place.Release();
+  EQUAL(rows[0]->Outcome(), "output_invalid");
+  for (size_t i = 1; i < rows.size(); ++i) EQUAL(rows[i]->Outcome(), "shutting_down");
+}
+END;
+
+TEST("many submitters and cancellers at once: every row ends once, with its own number") {
+  Place place;
+  place.batcher->AddModel(2, 4);
+  const int rounds = Steps(2000);
+  std::vector<std::jthread> threads;
+  for (uint64_t t = 1; t <= 3; ++t) {
+    threads.emplace_back([&place, t, rounds] {
+      std::mt19937_64 random(t);
+      for (int round = 0; round < rounds; ++round) {
+        std::vector<std::unique_ptr<Ended>> rows;
+        for (int i = 0; i < 10; ++i) {
+          const bool bad = random() % 20 == 0;
+          rows.push_back(std::make_unique<Ended>(bad ? -1.0F : static_cast<float>(i), random() % 2));
+          rows.back()->row->key.model = 1 + random() % 2;
+          rows.back()->row->priority = static_cast<Priority>(random() % 3);
+          place.batcher->Submit(rows.back()->row);
+          if (random() % 4 == 0) place.batcher->Cancel(rows[random() % rows.size()]->row);
+        }
+        for (int i = 0; i < 10; ++i) {
+          const std::string outcome = rows[static_cast<size_t>(i)]->Outcome();
+          CHECK(outcome == std::to_string(2 * i) || outcome == "cancelled" || outcome == "output_invalid");
+        }
+      }
+    });
+  }
+  threads.clear();
+}
+END;
+
+}  // namespace

@@ -1,0 +1,58 @@
+import type { z } from "zod";
+import { RadserveError } from "./errors.js";
+import { jsonFaultAt } from "./json-fault.js";
+import { found, problemsOf } from "./validation.js";
+
+const PROTOTYPE =
+  /"(?:_|\\u005f){2}(?:p|\\u0070)(?:r|\\u0072)(?:o|\\u006f)(?:t|\\u0074)(?:o|\\u006f)(?:_|\\u005f){2}"\s*:/i;
+/** What is wrong with a body that is no JSON object, or holds a field that is not let in. */
+function jsonFault(text: string): RadserveError {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    const { line, column } = jsonFaultAt(text);
+    const message = `Expected a JSON object; found a fault at line ${line}, column ${column}.`;
+    return new RadserveError("bad_request", message, { line, column });
+  }
+  const object = typeof value === "object" && value !== null;
+  const kind = typeof value === "string" ? "a string" : object ? 'a field named "__proto__"' : found(value);
+  return new RadserveError("bad_request", `Expected a JSON object; found ${kind}.`);
+}
+
+/**
+ * The value of a body. Throws bad_request with the place of the fault, also where the bytes were no UTF-8: their decoder
+ * left U+FFFD for each, and the names of two folders could become one.
+ */
+export function parseJsonBody(text: string): unknown {
+  if (text.trim() === "") return {};
+  if (text.includes("\ufffd"))
+    throw new RadserveError(
+      "bad_request",
+      "Expected a body in UTF-8; found bytes that are none, or U+FFFD, which stands for such bytes. " +
+        "Send UTF-8, and a U+FFFD that is meant as \\ufffd.",
+    );
+  if (PROTOTYPE.test(text)) throw jsonFault(text);
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    throw jsonFault(text);
+  }
+  if (typeof value !== "object" || value === null) throw jsonFault(text);
+  return value;
+}
+
+/** A body that fits its schema. Throws bad_request naming every field that does not, and what was expected there. */
+export function parseBody<T>(schema: z.ZodType<T>, body: unknown): T {
+  const parsed = schema.safeParse(body);
+  if (parsed.success) return parsed.data;
+  const problems = problemsOf(schema, body, parsed.error);
+  const sentences = problems
+    .slice(0, 5)
+    .map(({ field, message }) => `${field === "" ? "body" : field}: ${message}.`);
+  const more = problems.length > 5 ? [`And ${problems.length - 5} more.`] : [];
+  throw new RadserveError("bad_request", [...sentences, ...more].join(" "), {
+    problems: problems.slice(0, 20),
+  });
+}

@@ -1,0 +1,219 @@
+/**
+ * The face of the native engine. Nothing else knows the addon's shape; every call is checked here, and every
+ * native failure becomes a RadserveError.
+ */
+import os from "node:os";
+import {
+  checkFeeds,
+  checkGeometry,
+  checkInferOptions,
+  checkManifest,
+  checkPlane,
+  checkRender,
+} from "./checks.js";
+import { engineStatsSchema, type EngineStats } from "./stats.js";
+import { inferenceOf, type EngineAddon } from "./engine-addon.js";
+import { loadAddon } from "../addon/load-addon.js";
+import { nativeInput, nativeOutput } from "./addon-specs.js";
+import { asRadserveError, ERRORS, RadserveError, type ErrorCode } from "../base/errors.js";
+import type { Tensor } from "./tensor.js";
+import type {
+  Engine,
+  EngineInfo,
+  EngineOptions,
+  GraphInfo,
+  InferOptions,
+  InferResult,
+  LoadedModel,
+  LoadOptions,
+  Plane,
+  RenderOptions,
+} from "./types.js";
+
+/** Native errors carry a code of errors.ts; anything else is a fault of ours. */
+function fromNative(thrown: unknown): RadserveError {
+  if (
+    thrown instanceof Error &&
+    "code" in thrown &&
+    typeof thrown.code === "string" &&
+    thrown.code in ERRORS
+  ) {
+    const wait = "retryAfter" in thrown ? { retry_after: thrown.retryAfter } : undefined;
+    return new RadserveError(thrown.code as ErrorCode, thrown.message, wait);
+  }
+  return asRadserveError(thrown);
+}
+
+/** What keeps CUDA from being used, in one sentence with the fix; undefined where nothing does. */
+function cudaRefusal(addon: EngineAddon, providers: readonly string[], gpu: number): string | undefined {
+  const fix = "or allow the CPU instead (RADSERVE_GPU_FALLBACK=cpu).";
+  if (!providers.includes("CUDAExecutionProvider"))
+    return `CUDA cannot be used: the CUDA execution provider is not in this ONNX Runtime build. Run npm run setup:gpu, ${fix}`;
+  const problem = addon.cudaProblem(gpu);
+  if (problem === "") return undefined;
+  const library = /\b(lib[\w+-]+\.so[.\d]*): cannot open shared object file/.exec(problem)?.[1];
+  return library === undefined
+    ? `CUDA cannot be used: ${problem} Check the driver with nvidia-smi, ${fix}`
+    : `CUDA cannot be used: the library ${library} is missing. Install the CUDA and cuDNN that ONNX Runtime needs, ${fix}`;
+}
+
+class NativeEngine implements Engine {
+  readonly #addon: EngineAddon;
+  readonly #info: EngineInfo;
+  readonly #fallback: boolean;
+  readonly #gpu: number;
+  readonly #gpuMemory: number;
+  #underWay = 0;
+  #idle: (() => void) | undefined;
+  readonly #loaded = new Set<number>();
+  readonly #held: Uint8Array;
+  readonly #runHeld = (): void => this.#addon.runHeld();
+  #closing: Promise<void> | undefined;
+
+  constructor(options: EngineOptions) {
+    this.#addon = loadAddon() as EngineAddon;
+    this.#fallback = options.fallback === "cpu";
+    this.#gpu = options.gpu ?? 0;
+    this.#gpuMemory = options.gpuMemory ?? 0;
+    const { held, ...info } = this.#addon.start({
+      threads: options.threads ?? os.availableParallelism(),
+      queueLimit: options.queueLimit ?? 1024,
+      queueBytes: options.queueBytes ?? 4 * 2 ** 30,
+      queueSeconds: options.queueSeconds ?? 300,
+    });
+    this.#held = held;
+    this.#info = info;
+    this.#provider(options.provider);
+  }
+
+  info(): EngineInfo {
+    return this.#info;
+  }
+
+  inspectGraph(modelPath: string): Promise<GraphInfo> {
+    return this.#call(() => this.#addon.inspect(modelPath));
+  }
+
+  load(options: LoadOptions): Promise<LoadedModel> {
+    return this.#call(async () => {
+      const provider = this.#provider(options.provider);
+      const { id, inputs, outputs, sessions } = await this.#addon.load({
+        path: options.modelPath,
+        name: options.name,
+        version: options.version,
+        maxBatch: options.batching.max,
+        provider,
+        precision: options.precision ?? "float32",
+        device: this.#gpu,
+        deviceMemory: this.#gpuMemory,
+        inputs: options.inputs.map(nativeInput),
+        outputs: options.outputs.map(nativeOutput),
+      });
+      try {
+        checkManifest(options, { inputs, outputs });
+      } catch (mismatch) {
+        await this.#addon.unload(id);
+        throw mismatch;
+      }
+      this.#loaded.add(id);
+      return { id, inputs, outputs, provider, sessions };
+    });
+  }
+
+  unload(id: number): Promise<void> {
+    this.#loaded.delete(id);
+    return this.#call(() => this.#addon.unload(id));
+  }
+
+  infer(id: number, planes: Plane[], options: InferOptions): Promise<InferResult> {
+    return this.#call(async () => {
+      checkInferOptions(options);
+      planes.forEach(checkPlane);
+      const { priority = "routine", timeoutMs, cancelId, thresholds, geometry } = options;
+      if (geometry !== undefined) checkGeometry(geometry);
+      const dump = options.dump === true;
+      const given = { priority, timeoutMs, cancelId, dump, thresholds, geometry };
+      return inferenceOf(await this.#addon.infer(id, planes, given));
+    });
+  }
+
+  runTensors(id: number, feeds: Tensor[], options: InferOptions = {}): Promise<Tensor[]> {
+    return this.#call(() => {
+      checkInferOptions(options);
+      checkFeeds(feeds);
+      const { priority = "routine", timeoutMs, cancelId } = options;
+      return this.#addon.runTensors(id, { priority, timeoutMs, cancelId, feeds });
+    });
+  }
+
+  render(plane: Plane, options: RenderOptions): Promise<Uint8Array> {
+    return this.#call(() => {
+      checkPlane(plane);
+      checkRender(options);
+      return this.#addon.render(plane, options);
+    });
+  }
+
+  cancel(cancelId: number): void {
+    this.#addon.cancel(cancelId);
+  }
+
+  stats(): EngineStats {
+    return engineStatsSchema.parse(this.#addon.stats());
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    if (this.#underWay > 0) await new Promise<void>((resolve) => (this.#idle = resolve));
+    await Promise.all([...this.#loaded].map((id) => this.#addon.unload(id)));
+    this.#loaded.clear();
+  }
+
+  /** The provider that will be used, or a refusal. */
+  #provider(wanted: "cpu" | "cuda"): "cpu" | "cuda" {
+    if (wanted === "cpu") return "cpu";
+    const refusal = cudaRefusal(this.#addon, this.#info.providers, this.#gpu);
+    if (refusal === undefined) return "cuda";
+    if (this.#fallback) return "cpu";
+    throw new RadserveError("model_unavailable", refusal);
+  }
+
+  /**
+   * A short request to an idle engine runs on this thread, in a turn of the event loop of its own: requests that come
+   * together all go to the engine's threads, and other events come between two such runs.
+   */
+  #askToRunHeld(): void {
+    if (this.#held[0] === 0) return;
+    this.#held[0] = 0;
+    setImmediate(this.#runHeld);
+  }
+
+  async #call<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#closing !== undefined)
+      throw new RadserveError("shutting_down", "The engine is closed and takes no new work.");
+    this.#underWay++;
+    try {
+      const done = work();
+      this.#askToRunHeld();
+      return await done;
+    } catch (thrown) {
+      throw fromNative(thrown);
+    } finally {
+      if (--this.#underWay === 0) this.#idle?.();
+    }
+  }
+}
+
+/**
+ * The engine of this thread. Sessions, queues and threads behind it belong to the process and are shared by all
+ * its worker threads; models loaded here go when this thread ends.
+ * Throws RadserveError: internal where the addon is not built, model_unavailable where CUDA is asked for and cannot
+ * be used.
+ */
+export function createEngine(options: EngineOptions): Engine {
+  return new NativeEngine(options);
+}

@@ -1,0 +1,182 @@
+/** What the engine takes and gives: the contract of src/engine/engine.ts. */
+import type { PixelFormat, Interpretation, VolumeGeometry } from "../images/image.js";
+import type { ImageInput, ModelOutput, Manifest } from "../manifest/manifest.js";
+import type { EngineStats } from "./stats.js";
+import type { Tensor, TensorInfo } from "./tensor.js";
+
+/**
+ * One frame and everything needed to prepare it. `data` is read, not copied, until the promise is settled: do not
+ * change or transfer it before.
+ */
+export interface Plane {
+  format: PixelFormat;
+  data: Uint8Array;
+  interpretation: Interpretation;
+  /** Height of a pixel divided by its width. */
+  pixelAspect: number;
+}
+
+export interface LoadOptions {
+  modelPath: string;
+  name: string;
+  version: string;
+  inputs: ImageInput[];
+  outputs: ModelOutput[];
+  provider: "cpu" | "cuda";
+  /** What CUDA computes in, float32 where absent; a CPU computes in what the graph is. */
+  precision?: Manifest["execution"]["precision"];
+  batching: Manifest["batching"];
+}
+
+export interface LoadedModel {
+  /** Process-wide: any worker thread may use it. */
+  id: number;
+  inputs: TensorInfo[];
+  outputs: TensorInfo[];
+  provider: "cpu" | "cuda";
+  /** On the CPU one session spreads a run over all cores, the other stays on one; bytes that each holds after loading. */
+  sessions: SessionMemory[];
+}
+
+export interface SessionMemory {
+  spread: boolean;
+  bytes: number;
+}
+
+export interface GraphInfo {
+  inputs: TensorInfo[];
+  outputs: TensorInfo[];
+  /** Most of its weights are float16. */
+  float16: boolean;
+}
+
+/** Masks are in source pixels; `values` are raw scores after activation. */
+export type EngineOutput =
+  | { kind: "classification"; tensor: string; scores: Float32Array }
+  | { kind: "regression"; tensor: string; values: Float32Array }
+  | {
+      kind: "segmentation";
+      tensor: string;
+      /** Of a volume: the mask holds this many planes of rows x columns, in the order of the slices given. */
+      slices?: number;
+      rows: number;
+      columns: number;
+      /**
+       * One plane of label indices (0 is background) where labels exclude each other; else one plane of 0 and 1 for
+       * each label in the manifest's order.
+       */
+      overlapping: boolean;
+      mask: Uint8Array;
+      /** Pixels of each label, in the manifest's order, after post-processing. */
+      counts: number[];
+      /**
+       * Of outputs that the manifest calls fractional: as many planes as `overlapping` masks have, one for each label,
+       * with each pixel's probability in steps of 1/255; 0 where the model did not look, and on Pixel Padding.
+       */
+      fractions?: Uint8Array;
+    }
+  | {
+      /** detection, and probability_map after boxes were drawn round its regions */
+      kind: "boxes";
+      tensor: string;
+      /** Source pixel coordinates; x to the right, y down; edges, so that a box of one pixel has width 1. */
+      boxes: { x0: number; y0: number; x1: number; y1: number; score: number; label: number }[];
+    }
+  | { kind: "heatmap"; tensor: string; rows: number; columns: number; values: Float32Array };
+export interface InferOptions {
+  /** Milliseconds from now; the call fails with deadline_exceeded. */
+  timeoutMs?: number;
+  priority?: "stat" | "routine" | "bulk";
+  /** Process-wide number that `cancel` takes from any thread. */
+  cancelId?: number;
+  /**
+   * The planes are the slices of one volume that lies so, in order. Models of volumes (layouts NCDHW and NDHWC) need it,
+   * others refuse it: bad_request. Slices of different sizes are series_invalid.
+   */
+  geometry?: VolumeGeometry;
+  /** Also give the tensors that went in and came out. */
+  dump?: boolean;
+  /** Label thresholds in the manifest's order for each output (site thresholds applied). */
+  thresholds?: number[][];
+}
+
+/** What only the preparation of a tensor knows. */
+export interface Preparation {
+  /** Of one frame: the part of the tensor that the image fills and the part of the source that it shows, in pixels. */
+  placement?: {
+    rows: number;
+    columns: number;
+    top: number;
+    left: number;
+    height: number;
+    width: number;
+    sourceTop: number;
+    sourceLeft: number;
+    sourceHeight: number;
+    sourceWidth: number;
+  };
+  /** What min_max, z_score and percentile measured: over the frame or the volume, without padding. */
+  found?: { min: number; max: number; mean: number; std: number; low: number; high: number };
+  /** Least and greatest value, where a window that the file lacks was taken from them. */
+  observed?: { low: number; high: number };
+}
+
+export interface InferResult {
+  outputs: EngineOutput[];
+  preparation: Preparation;
+  /** SHA-256 over all raw output tensors in the manifest's order, hex. */
+  rawSha256: string;
+  tensors?: { inputs: Tensor[]; outputs: Tensor[] };
+  timings: { queueMs: number; prepareMs: number; runMs: number; postprocessMs: number };
+}
+
+export interface RenderOptions {
+  /** Which entry of interpretation.voi; where there is none, `min_max` over the non-padding pixels. */
+  voiIndex: number;
+  /** Output size in pixels; area-averaged down, linear up. */
+  width: number;
+  height: number;
+}
+
+export interface EngineInfo {
+  onnxRuntimeVersion: string;
+  providers: string[];
+  threads: number;
+}
+
+export interface Engine {
+  info(): EngineInfo;
+  /** Inputs and outputs of a graph without a manifest. Throws bad_request where it is no ONNX model. */
+  inspectGraph(modelPath: string): Promise<GraphInfo>;
+  load(options: LoadOptions): Promise<LoadedModel>;
+  /** New work is refused; what runs is finished; memory goes back when the last is done. */
+  unload(id: number): Promise<void>;
+  infer(id: number, planes: Plane[], options: InferOptions): Promise<InferResult>;
+  /** Raw tensors through a loaded model: canaries and `models try`. Feeds are read as planes are. */
+  runTensors(id: number, feeds: Tensor[], options?: InferOptions): Promise<Tensor[]>;
+  /** Display picture of one frame, RGB, 8 bits, by the same pixel code that feeds the models. */
+  render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
+  cancel(cancelId: number): void;
+  /** Of the whole process, whoever loaded the models. */
+  stats(): EngineStats;
+  /** Waits for what runs, releases sessions that this environment loaded. Idempotent. */
+  close(): Promise<void>;
+}
+
+export interface EngineOptions {
+  /** What models are expected to run on; "cuda" is checked at once. */
+  provider: "cpu" | "cuda";
+  /** Where CUDA cannot be used: run on the CPU instead of refusing. */
+  fallback?: "cpu";
+  /** Number of the GPU that models run on; the first where absent. */
+  gpu?: number;
+  /** Most bytes of GPU memory that the runs of each model may take, beside its weights; no limit where absent. */
+  gpuMemory?: number;
+  /** Threads of the process's engine; all cores where absent. The first engine of a process decides. */
+  threads?: number;
+  /** Requests, and bytes of their pixels, that may wait; beyond, calls fail with overloaded. The first decides. */
+  queueLimit?: number;
+  queueBytes?: number;
+  /** Predicted wait beyond which calls fail with overloaded; five minutes where absent. The first decides. */
+  queueSeconds?: number;
+}

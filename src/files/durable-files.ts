@@ -1,0 +1,180 @@
+/** File operations of the commit: durable, never through a symbolic link, with errors a client can act on. */
+import { createHash } from "node:crypto";
+import { closeSync, constants, fstatSync, readSync } from "node:fs";
+import { fillFrom, syncDescriptor, writeAll } from "./descriptor.js";
+import { freeBytes, openDescriptor, openPlain, rename, statfs } from "./disk.js";
+import { loadAddon } from "../addon/load-addon.js";
+import { release } from "../addon/bytes.js";
+import { errno } from "../base/errno.js";
+import { RadserveError } from "../base/errors.js";
+
+interface LinkAddon {
+  /** Gives an open file, which may have no name yet, one; false where that is taken or cannot be. */
+  linkDescriptor(fd: number, path: string): boolean;
+}
+
+/** Of a file that is hashed, held in memory at once. */
+const CHUNK_BYTES = 2 ** 20;
+
+export function sha256(bytes: Uint8Array): string {
+  return createHash("sha256").update(bytes).digest("hex");
+}
+
+/** For `.catch`: the value where the file does not exist, or was removed by another machine; any other error goes on. */
+export function ifMissing<T>(value: T): (error: unknown) => T {
+  return (error) => {
+    if (errno(error) === "ENOENT" || errno(error) === "ESTALE") return value;
+    throw error;
+  };
+}
+
+/** SHA-256 of a regular file, hex; undefined where there is none, or where it is a link, a folder or a device. */
+export async function hashFile(path: string): Promise<string | undefined> {
+  let fd;
+  try {
+    fd = await openPlain(path);
+  } catch (error) {
+    if (errno(error) === "ENOENT" || errno(error) === "ELOOP" || errno(error) === "ENXIO") return undefined;
+    throw error;
+  }
+  try {
+    const facts = fstatSync(fd);
+    if (!facts.isFile()) return undefined;
+    const hash = createHash("sha256");
+    const chunk = Buffer.allocUnsafe(Math.min(CHUNK_BYTES, facts.size));
+    for (let left = facts.size; left > 0;) {
+      const bytesRead = await fillFrom(fd, chunk.subarray(0, left));
+      if (bytesRead === 0) break;
+      hash.update(chunk.subarray(0, bytesRead));
+      left -= bytesRead;
+    }
+    release(chunk);
+    return hash.digest("hex");
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** Writes a new file and waits until the disk has it. */
+export async function writeDurably(path: string, bytes: Uint8Array): Promise<void> {
+  const fd = await openDescriptor(path, "wx", 0o644);
+  try {
+    await writeAll(fd, bytes);
+    await syncDescriptor(fd);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** Linux open(2): makes a file that has no name. Not among node's constants. */
+const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
+
+/** A small file that has no name until it is whole: when its process is killed before, nothing of it is left. */
+export class UnnamedFile {
+  private constructor(
+    readonly fd: number,
+    private readonly addon: LinkAddon,
+  ) {}
+
+  /**
+   * On the disk that the folder lies on.
+   * @throws errors of the file system as they are; some know no such files
+   */
+  static async make(dir: string): Promise<UnnamedFile> {
+    const addon = loadAddon() as LinkAddon;
+    return new UnnamedFile(await openDescriptor(dir, O_TMPFILE | constants.O_RDWR, 0o644), addon);
+  }
+
+  /** Writes the bytes, waits until the disk has them, and reads them back: whether they are the same. */
+  async holds(bytes: Uint8Array): Promise<boolean> {
+    try {
+      await writeAll(this.fd, bytes);
+      await syncDescriptor(this.fd);
+      const found = Buffer.allocUnsafe(bytes.length);
+      return readSync(this.fd, found, 0, found.length, 0) === bytes.length && found.equals(bytes);
+    } catch {
+      return false;
+    }
+  }
+
+  /** @returns false where something has the name, or the file system refuses */
+  appearAs(path: string): boolean {
+    return this.addon.linkDescriptor(this.fd, path);
+  }
+
+  close(): void {
+    closeSync(this.fd);
+  }
+}
+
+/** Waits until the disk has the entries of a folder. */
+export async function syncFolder(path: string): Promise<void> {
+  const fd = await openDescriptor(path, constants.O_RDONLY | constants.O_DIRECTORY);
+  try {
+    await syncDescriptor(fd);
+  } catch (error) {
+    // Some network file systems cannot do this for folders; their renames are then as durable as they make them.
+    if (errno(error) !== "EINVAL" && errno(error) !== "ENOTSUP") throw error;
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** Renames; false where the source does not exist. */
+export async function moveIfThere(from: string, to: string): Promise<boolean> {
+  return rename(from, to).then(() => true, ifMissing(false));
+}
+
+/**
+ * Refuses to begin where a folder's disk cannot hold what will be written.
+ * @throws RadserveError disk_full, with the bytes needed and free
+ */
+export async function requireRoom(dir: string, bytes: number): Promise<void> {
+  const free = freeBytes(await explained(() => statfs(dir)));
+  if (free >= bytes) return;
+  throw new RadserveError(
+    "disk_full",
+    `Expected room for about ${bytes} bytes on the output folder's disk, but ${free} are free. Free some.`,
+    { needed_bytes: bytes, free_bytes: free },
+  );
+}
+
+const FAULTS: Record<string, [ConstructorParameters<typeof RadserveError>[0], string]> = {
+  ENOSPC: [
+    "disk_full",
+    "The output folder's disk is full. Nothing was written; free some room and repeat the request.",
+  ],
+  EDQUOT: [
+    "disk_full",
+    "The server's quota on the output folder's disk is used up. Nothing was written; raise it or free some room.",
+  ],
+  EACCES: [
+    "path_not_allowed",
+    "The server may not write to the output folder. Give the server's user write permission there.",
+  ],
+  EPERM: [
+    "path_not_allowed",
+    "The output folder's file system refused a change. Give the server's user permission there.",
+  ],
+  EROFS: ["path_not_allowed", "The output folder is on a read-only file system. Choose a writable one."],
+  ENOENT: [
+    "bad_request",
+    "The output folder went away while results were written. Make it again and repeat the request.",
+  ],
+  ENOTDIR: ["bad_request", "Expected the output folder to be a folder, but it is a file."],
+  ENAMETOOLONG: [
+    "bad_request",
+    "The output folder's file system cannot hold file names as long as this input's. Shorten the input's name.",
+  ],
+};
+
+/** Runs file operations; errors of the file system that a client or an operator can mend become RadserveErrors. */
+export async function explained<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    const fault = FAULTS[errno(error)];
+    if (fault === undefined) throw error;
+    throw new RadserveError(fault[0], fault[1], { errno: errno(error) }, { cause: error });
+  }
+}

@@ -1,0 +1,396 @@
+/**
+ * The lock of one NAME in an output folder, `.NAME.lock`: one holder among threads, processes and machines that
+ * share the folder. It is a file that names its owner, and is made only where there is none. A holder rewrites a
+ * counter in it; who waits takes it over where the owner is known to be dead (same kernel, no such process) or where
+ * the file has not changed for a whole lease on the waiter's own monotonic clock, so that clocks of machines are never
+ * compared.
+ */
+import { randomUUID } from "node:crypto";
+import { closeSync, constants, readSync, statSync, type Stats } from "node:fs";
+import { readFile, readlink } from "node:fs/promises";
+import { hostname } from "node:os";
+import { dirname } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { z } from "zod";
+import { openDescriptor, openPlain, unlink, writeStart } from "./disk.js";
+import { errno } from "../base/errno.js";
+import { RadserveError } from "../base/errors.js";
+import { startIn } from "../base/process-start.js";
+import { ifMissing, UnnamedFile } from "./durable-files.js";
+import { guardName, lockName } from "./helper-names.js";
+
+/** Longer than a thread may be blocked by the decoding of one frame. */
+export const LEASE_MS = 30_000;
+const BEATS_PER_LEASE = 6;
+const LONGEST_POLL_MS = 40;
+/** Longer timers fire at once. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+/** Several times what an owner takes. */
+const LONGEST_OWNER_BYTES = 4096;
+
+export interface LockOptions {
+  /** Milliseconds since the epoch after which waiting ends; without it, waiting ends with `signal` only. */
+  deadline?: number;
+  signal?: AbortSignal;
+  /** Milliseconds without a sign of life after which others may take over. */
+  leaseMs?: number;
+}
+
+const ownerSchema = z.object({
+  token: z.string(),
+  host: z.string(),
+  boot_id: z.string(),
+  pid_namespace: z.string(),
+  pid: z.int(),
+  started: z.string(),
+  lease_ms: z.number().min(10).max(3_600_000),
+  beat: z.string(),
+});
+type Owner = z.infer<typeof ownerSchema>;
+
+/** What a waiter saw: the raw text, because any change of it is a sign of life, and the owner where it is whole. */
+interface Sight {
+  text: string;
+  owner: Owner | undefined;
+}
+
+export class NameLock {
+  /** The folder lies on a block device of this machine, and not on a network file system. */
+  readonly local: boolean;
+  readonly #path: string;
+  readonly #fd: number;
+  readonly #owner: Owner;
+  readonly #timer: NodeJS.Timeout;
+  #place: Place | undefined;
+  #beats = 0;
+  #released = false;
+  #beating: Promise<void> = Promise.resolve();
+
+  private constructor(path: string, fd: number, owner: Owner, local: boolean) {
+    this.local = local;
+    this.#path = path;
+    this.#fd = fd;
+    this.#owner = owner;
+    this.#timer = setInterval(() => {
+      this.#beating = this.#beating.then(() => this.#beat());
+    }, owner.lease_ms / BEATS_PER_LEASE).unref();
+  }
+
+  /**
+   * Waits for the lock of NAME.
+   * @throws RadserveError deadline_exceeded; the signal's reason; errors of the file system as they are
+   */
+  static async take(dir: string, name: string, options: LockOptions = {}): Promise<NameLock> {
+    const folder = statSync(dir);
+    const place = await Place.inLine(folder, name, options);
+    try {
+      const waiter = new Waiter(folder);
+      for (let pause = 5; ; pause = Math.min(pause * 2, LONGEST_POLL_MS)) {
+        options.signal?.throwIfAborted();
+        const lock = await NameLock.#attempt(dir, name, waiter, options.leaseMs ?? LEASE_MS);
+        if (lock !== undefined) {
+          lock.#place = place;
+          return lock;
+        }
+        await pausing(Math.min(pause, timeLeft(options)), options.signal);
+      }
+    } catch (error) {
+      place.leave();
+      throw error;
+    }
+  }
+
+  /** The lock of NAME, or undefined where somebody holds it who is not known to be dead. */
+  static async tryTake(dir: string, name: string): Promise<NameLock | undefined> {
+    const waiter = new Waiter(statSync(dir));
+    // The first attempt may have removed a dead owner's guard, the second its lock.
+    for (let attempt = 0; attempt < 3; attempt++) {
+      const lock = await NameLock.#attempt(dir, name, waiter, LEASE_MS);
+      if (lock !== undefined) return lock;
+    }
+    return undefined;
+  }
+
+  static async #attempt(
+    dir: string,
+    name: string,
+    waiter: Waiter,
+    leaseMs: number,
+  ): Promise<NameLock | undefined> {
+    const path = `${dir}/${lockName(name)}`;
+    const owner = await self(leaseMs);
+    const fd = await create(path, owner, waiter);
+    if (fd !== undefined) return new NameLock(path, fd, owner, waiter.local);
+    const seen = sightOf(await look(path));
+    if (seen !== undefined && (await waiter.lock.isStale(seen)))
+      await breakLock(path, seen, `${dir}/${guardName(name)}`, waiter);
+    return undefined;
+  }
+
+  /** Whether the lock on disk is still this one; false once somebody took it over. */
+  async isHeld(): Promise<boolean> {
+    const text = await look(this.#path);
+    return text?.includes(this.#owner.token) === true;
+  }
+
+  async release(): Promise<void> {
+    // The descriptor's number may be another file's by the second time
+    if (this.#released) return;
+    this.#released = true;
+    clearInterval(this.#timer);
+    await this.#beating;
+    try {
+      // Before it is removed: SMB keeps the name of a removed file, and NFS another one, for as long as it is open
+      closeSync(this.#fd);
+      if (await this.isHeld()) await unlink(this.#path).catch(ifMissing(undefined));
+    } finally {
+      this.#place?.leave();
+    }
+  }
+
+  async #beat(): Promise<void> {
+    this.#beats += 1;
+    const text = serialise({ ...this.#owner, beat: beatText(this.#beats) });
+    // A beat that fails (share away, lock removed) is no error by itself: isHeld decides before anything is published.
+    await writeStart(this.#fd, text).catch(() => undefined);
+  }
+}
+
+/** Milliseconds until the deadline. */
+function timeLeft({ deadline }: LockOptions): number {
+  const left = (deadline ?? Infinity) - Date.now();
+  if (left > 0) return Math.min(left, LONGEST_TIMER_MS);
+  throw new RadserveError(
+    "deadline_exceeded",
+    "Another request is still writing results under this name. Repeat the request, or give it more time.",
+  );
+}
+
+async function pausing(milliseconds: number, signal: AbortSignal | undefined): Promise<void> {
+  await delay(milliseconds, undefined, signal ? { signal } : {}).catch(() => signal?.throwIfAborted());
+}
+
+/** Waiters of one thread stand in line for NAME: only the first of them polls, and the next goes on at once. */
+class Place {
+  static readonly #lines = new Map<string, Promise<void>>();
+
+  private constructor(readonly leave: () => void) {}
+
+  /** @throws RadserveError deadline_exceeded; the signal's reason */
+  static async inLine({ dev, ino }: Stats, name: string, options: LockOptions): Promise<Place> {
+    const key = `${dev}:${ino}:${name}`;
+    const before = Place.#lines.get(key);
+    let leave = (): void => undefined;
+    const left = new Promise<void>((resolve) => (leave = resolve));
+    const last = before === undefined ? left : before.then(() => left);
+    Place.#lines.set(key, last);
+    void last.then(() => {
+      if (Place.#lines.get(key) === last) Place.#lines.delete(key);
+    });
+    try {
+      if (before !== undefined) await Place.#turn(before, options);
+    } catch (error) {
+      leave();
+      throw error;
+    }
+    return new Place(leave);
+  }
+
+  static async #turn(before: Promise<void>, options: LockOptions): Promise<void> {
+    const done = new AbortController();
+    const signal = options.signal ? AbortSignal.any([options.signal, done.signal]) : done.signal;
+    try {
+      const turn = before.then(() => true);
+      while (!(await Promise.race([turn, pausing(timeLeft(options), signal).then(() => false)])));
+    } finally {
+      done.abort();
+    }
+  }
+}
+
+/** Remembers since when what lies at a path has not changed. */
+class Watch {
+  #text: string | undefined;
+  #since = 0;
+
+  async isStale(seen: Sight): Promise<boolean> {
+    if (seen.text !== this.#text) {
+      this.#text = seen.text;
+      this.#since = performance.now();
+    }
+    if (seen.owner !== undefined && (await isDead(seen.owner))) return true;
+    return performance.now() - this.#since > (seen.owner?.lease_ms ?? LEASE_MS);
+  }
+}
+
+/** How one waiter makes its files in a folder, and what it remembers of the two that may stand in its way. */
+class Waiter {
+  readonly local: boolean;
+  readonly flags: number;
+  readonly lock = new Watch();
+  readonly guard = new Watch();
+
+  constructor({ dev }: Stats) {
+    this.local = onBlockDevice(dev);
+    // An NFS client may keep a write to itself for longer than a lease otherwise
+    this.flags = CREATE | (this.local ? 0 : constants.O_DSYNC);
+  }
+}
+
+/**
+ * Removes the lock that was seen, and no other: whoever removes a lock holds the guard and looks again under it, so
+ * that two who saw the same dead owner cannot remove each other's new locks.
+ */
+async function breakLock(path: string, seen: Sight, guardPath: string, waiter: Waiter): Promise<void> {
+  const guard = await create(guardPath, await self(LEASE_MS), waiter);
+  if (guard === undefined) {
+    // A guard is held for two file operations; one left by a process killed within them would block for ever.
+    const other = sightOf(await look(guardPath));
+    if (other !== undefined && (await waiter.guard.isStale(other)))
+      await unlink(guardPath).catch(ifMissing(undefined));
+    return;
+  }
+  try {
+    if ((await look(path)) === seen.text) await unlink(path).catch(ifMissing(undefined));
+  } finally {
+    closeSync(guard);
+    await unlink(guardPath).catch(ifMissing(undefined));
+  }
+}
+
+const CREATE = constants.O_CREAT | constants.O_EXCL | constants.O_WRONLY;
+
+/**
+ * False where a folder may be another machine's: network file systems, like all without a device, have the major
+ * number 0 (see mknod(2), makedev(3) and the kernel's admin-guide/devices.txt). What lies on a block device of this
+ * machine all its processes see at once.
+ */
+function onBlockDevice(dev: number): boolean {
+  return (Math.floor(dev / 2 ** 8) & 0xfff) !== 0;
+}
+
+/** @returns the descriptor of a new lock or guard; undefined where there is one */
+async function create(path: string, owner: Owner, { local, flags }: Waiter): Promise<number | undefined> {
+  const text = serialise(owner);
+  const whole = local ? await appear(path, text) : undefined;
+  if (whole !== undefined) return whole;
+  let fd: number;
+  try {
+    fd = await openDescriptor(path, flags, 0o644);
+  } catch (error) {
+    if (errno(error) === "EEXIST") return undefined;
+    throw error;
+  }
+  try {
+    await writeStart(fd, text);
+    return fd;
+  } catch (error) {
+    closeSync(fd);
+    await unlink(path).catch(ifMissing(undefined));
+    throw error;
+  }
+}
+
+/**
+ * A new file that names its owner from the moment it is there: of one that is still empty when its process is killed
+ * nobody knows that its owner is dead, and all wait for a whole lease.
+ * @returns undefined where something has the name, or the file system does not do this
+ */
+async function appear(path: string, text: string): Promise<number | undefined> {
+  const file = await UnnamedFile.make(dirname(path)).catch(() => undefined);
+  if (file === undefined) return undefined;
+  const named = await writeStart(file.fd, text).then(
+    () => file.appearAs(path),
+    () => false,
+  );
+  if (named) return file.fd;
+  file.close();
+  return undefined;
+}
+
+/** The text of a lock or a guard; undefined where there is none. */
+async function look(path: string): Promise<string | undefined> {
+  const fd = await openPlain(path).catch(ifMissing(undefined));
+  if (fd === undefined) return undefined;
+  try {
+    const text = Buffer.allocUnsafe(LONGEST_OWNER_BYTES);
+    return text.toString("utf8", 0, readSync(fd, text, 0, text.length, 0));
+  } catch (error) {
+    ifMissing(undefined)(error);
+    return undefined;
+  } finally {
+    closeSync(fd);
+  }
+}
+
+function sightOf(text: string | undefined): Sight | undefined {
+  return text === undefined ? undefined : { text, owner: parseOwner(text) };
+}
+
+function parseOwner(text: string): Owner | undefined {
+  try {
+    return ownerSchema.parse(JSON.parse(text));
+  } catch {
+    return undefined;
+  }
+}
+
+const serialise = (owner: Owner): string => `${JSON.stringify(owner)}\n`;
+
+/** Of fixed width, so that a rewrite never leaves a tail of the last one. */
+const beatText = (count: number): string => count.toString().padStart(12, "0");
+
+/** Dead for certain: the owner ran on this kernel, in this PID namespace, and there is no such process any more. */
+async function isDead(owner: Owner): Promise<boolean> {
+  const here = await machine();
+  if (
+    owner.boot_id !== here.boot_id ||
+    owner.pid_namespace !== here.pid_namespace ||
+    owner.host !== here.host ||
+    here.boot_id === ""
+  )
+    return false;
+  const started = await startTime(owner.pid);
+  if (started !== undefined && owner.started !== "") return started !== owner.started;
+  return !exists(owner.pid);
+}
+
+/** Also where /proc hides other users' processes: a signal that is not permitted has found its process. */
+function exists(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return errno(error) !== "ESRCH";
+  }
+}
+
+/** It does not change. */
+let ownStart: Promise<string> | undefined;
+
+async function self(leaseMs: number): Promise<Owner> {
+  ownStart ??= startTime(process.pid).then((time) => time ?? "");
+  return {
+    token: randomUUID(),
+    ...(await machine()),
+    pid: process.pid,
+    started: await ownStart,
+    lease_ms: leaseMs,
+    beat: beatText(0),
+  };
+}
+
+let machineFacts: Promise<Pick<Owner, "host" | "boot_id" | "pid_namespace">> | undefined;
+function machine(): Promise<Pick<Owner, "host" | "boot_id" | "pid_namespace">> {
+  machineFacts ??= (async () => ({
+    host: hostname(),
+    boot_id: (await readFile("/proc/sys/kernel/random/boot_id", "utf8").catch(() => "")).trim(),
+    pid_namespace: await readlink("/proc/self/ns/pid").catch(() => ""),
+  }))();
+  return machineFacts;
+}
+
+async function startTime(pid: number): Promise<string | undefined> {
+  const stat = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => undefined);
+  return stat === undefined ? undefined : startIn(stat);
+}

@@ -1,0 +1,110 @@
+/** The folders that paths must lie in: those of the settings, and what a token leaves of them. */
+import { lstat, realpath, stat } from "node:fs/promises";
+import path from "node:path";
+import { errno } from "../base/errno.js";
+
+/**
+ * A folder that a token narrows a root of the server to. It need not exist yet; what is made for it is made inside
+ * `within`, which does.
+ */
+export interface NarrowedRoot {
+  path: string;
+  within: string;
+}
+
+/** A root on a share that is mounted exactly there: nothing is written where the share's mark is missing (share.ts). */
+export interface MarkedRoot {
+  path: string;
+  within: string;
+  marked: true;
+}
+
+/** An absolute real path, or one that a token narrows such a root to. */
+export type Root = string | NarrowedRoot | MarkedRoot;
+
+/** Undefined where nothing is restricted (the command line). */
+export interface Roots {
+  input: readonly Root[] | undefined;
+  output: readonly Root[] | undefined;
+}
+
+/** True where a real path is a root or lies under one. */
+export function isInside(realPath: string, roots: readonly Root[] | undefined): boolean {
+  if (roots === undefined) return true;
+  return roots.some((root) => {
+    const folder = typeof root === "string" ? root : root.path;
+    return realPath === folder || realPath.startsWith(folder === "/" ? "/" : `${folder}/`);
+  });
+}
+
+/**
+ * True where a folder lies inside the roots, or where the components to be made below it (no `..`, no links) lead
+ * into a narrowed one that does not exist yet.
+ */
+export function leadsInside(
+  realPath: string,
+  below: readonly string[],
+  roots: readonly Root[] | undefined,
+): boolean {
+  if (roots === undefined || isInside(realPath, roots)) return true;
+  const end = path.posix.join(realPath, ...below);
+  return roots.some(
+    (root) => typeof root !== "string" && isInside(realPath, [root.within]) && isInside(end, [root]),
+  );
+}
+
+/**
+ * Where a path leads, though its last components do not exist yet; undefined where that cannot be said: a dead link,
+ * `..` behind what is missing, no permission.
+ */
+export async function realPathToBe(given: string): Promise<string | undefined> {
+  const rest: string[] = [];
+  for (let at = given; ; at = path.posix.dirname(at)) {
+    try {
+      return path.posix.join(await realpath(at), ...rest);
+    } catch (error) {
+      const part = path.posix.basename(at);
+      const entry = await lstat(at).catch(() => undefined);
+      if (errno(error) !== "ENOENT" || entry !== undefined || part === ".." || at === "/") return undefined;
+      rest.unshift(part);
+    }
+  }
+}
+
+/**
+ * The roots of one caller: those of the server, narrowed by the folders in the token, which need not exist yet. A
+ * claim wider than a root gives the root; one that lies elsewhere gives nothing; claims that take in all roots narrow
+ * nothing.
+ */
+export async function narrowRoots(
+  roots: readonly string[],
+  claims: readonly string[] | undefined,
+): Promise<Root[]> {
+  if (claims === undefined) return [...roots];
+  const kept = new Map<string, NarrowedRoot>();
+  for (const claim of claims) {
+    const real = await realPathToBe(claim);
+    if (real === undefined) continue;
+    const within = roots.find((root) => isInside(real, [root]));
+    if (within !== undefined) kept.set(real, { path: real, within });
+    for (const root of roots) if (isInside(root, [real])) kept.set(root, { path: root, within: root });
+  }
+  if (roots.every((root) => kept.has(root))) return [...roots];
+  return [...kept.values()];
+}
+
+/** The real paths of configured roots. Throws an Error that names the folder and the setting. */
+export async function resolveRoots(roots: readonly string[], setting: string): Promise<string[]> {
+  return Promise.all(
+    roots.map(async (root) => {
+      const found = await stat(root).catch((error: unknown) => errno(error));
+      if (typeof found === "string")
+        throw new Error(
+          `${setting}: expected a folder at ${root}; it cannot be opened (${found}). Create it or mount it.` +
+            (root.includes(",/") ? " In the environment several are separated by a colon." : ""),
+        );
+      if (!found.isDirectory()) throw new Error(`${setting}: expected a folder at ${root}; found a file.`);
+      return realpath(root);
+    }),
+  );
+}

@@ -1,0 +1,230 @@
+/**
+ * The codecs: NativeCodecs of dcmjs-codecs (DCMTK's JPEG, OpenJPEG, OpenJPH, libjxl in one WebAssembly module), and
+ * CharLS for JPEG-LS (jpeg-ls.ts); one instance a thread, frame by frame. The calls are wrapped because they
+ * - trust the sizes given: rows, columns, samples and depth are compared with the codestream first (codestream.ts);
+ * - go on over damage: libjpeg gives grey where the data ends, OpenJPH is set to be resilient; what they say while
+ *   they decode is collected, and a complaint about the data fails the frame;
+ * - throw through WebAssembly frames, which leaves its stack where it was: after any error the instance is replaced.
+ */
+import codecs, { type Context as CodecContext } from "dcmjs-codecs";
+import { RadserveError } from "../../base/errors.js";
+import type { PixelFormat, Warning } from "../image.js";
+import { type CodestreamHeader } from "./codestream.js";
+import { warn } from "./elements.js";
+import { charLsIsLoaded, decodeJpegLs, loadCharLs } from "./jpeg-ls.js";
+import { interleaved, narrowed, widened } from "./samples.js";
+
+const { Context, NativeCodecs, log } = codecs;
+
+/** What the codecs say goes to the console by default; here it is evidence about the frame being decoded. */
+let messages: string[] = [];
+const collect = (...parts: unknown[]) => {
+  if (messages.length < 1000) messages.push(parts.map(String).join(" "));
+};
+log.info = collect;
+log.warn = collect;
+log.error = collect;
+
+let usable = false;
+let starting: Promise<void> | undefined;
+
+/** Loads the codecs of this thread, where they are not loaded or an exception has used them up. */
+export async function loadCodecs(): Promise<void> {
+  if (!usable) await (starting ??= start());
+}
+
+/** A frame after which the instance is dropped, because its memory has grown to hold several of its size. */
+const LARGE_FRAME_BYTES = 1 << 27;
+
+function release(): void {
+  usable = false;
+  NativeCodecs.release();
+}
+
+async function start(): Promise<void> {
+  await NativeCodecs.initializeAsync({ logCodecsInfo: true });
+  usable = true;
+  starting = undefined;
+}
+
+/** Complaints after which the pixels cannot be trusted (libjpeg jerror.h, OpenJPEG, OpenJPH), and which mean a short file. */
+const ENDED_EARLY = /premature end|truncated|unexpected end|not enough|too short|stream too/i;
+const DAMAGED =
+  /corrupt jpeg data: (?!\d+ extraneous)|bad huffman|inconsistent progression|ojph (error|warning)|failed to decode|decoding error|segment too long|invalid|expected (sot|soc)/i;
+/** Complaints that DCMTK, whose JPEG library this is, also passes over; the pixels are whole. */
+const HARMLESS = /extraneous bytes|invalid sos parameters for sequential/i;
+
+function fail(
+  code: "corrupt_image" | "truncated_image",
+  name: string,
+  reason: string,
+  cause?: unknown,
+): RadserveError {
+  const message =
+    code === "truncated_image"
+      ? `A ${name} frame ends before its pixels do. Send the file again from its source.`
+      : `A ${name} frame cannot be decoded. The file is damaged or coded in a way its decoder does not know.`;
+  return new RadserveError(code, message, { codec: name, reason: reason.slice(0, 200) }, { cause });
+}
+
+const NAMES = {
+  jpeg: "JPEG",
+  "jpeg-ls": "JPEG-LS",
+  jpeg2000: "JPEG 2000",
+  htj2k: "HTJ2K",
+  "jpeg-xl": "JPEG XL",
+} as const;
+
+/** Compares the codestream with the data set. Throws corrupt_image or unsupported_transfer_syntax. */
+export function checkHeader(header: CodestreamHeader, format: PixelFormat): void {
+  const name = NAMES[header.kind];
+  if (header.rows !== format.rows || header.columns !== format.columns)
+    throw new RadserveError(
+      "corrupt_image",
+      `Rows and Columns are ${format.rows} x ${format.columns} but the ${name} frame is ${header.rows} x ${header.columns}.`,
+    );
+  if (header.components !== format.samplesPerPixel)
+    throw new RadserveError(
+      "corrupt_image",
+      `SamplesPerPixel is ${format.samplesPerPixel} but the ${name} frame has ${header.components} components.`,
+    );
+  if (header.precision > format.bitsAllocated)
+    throw new RadserveError(
+      "corrupt_image",
+      `BitsAllocated is ${format.bitsAllocated} but the ${name} frame has ${header.precision} bits a sample.`,
+    );
+  const colour16 = header.kind === "jpeg2000" && header.components > 1 && header.precision > 8;
+  if (header.precision > 16 || colour16)
+    throw new RadserveError(
+      "unsupported_transfer_syntax",
+      `${name} with ${header.components} components of ${header.precision} bits cannot be decoded. ` +
+        "Convert the object to Explicit VR Little Endian.",
+    );
+}
+
+/** What the call into the codec needs to know: sizes of the codestream, never of the data set. */
+function contextOf(header: CodestreamHeader): CodecContext {
+  // OpenJPH clips signed 8-bit samples to 0..255 and unsigned 16-bit samples to a signed range if told so
+  const wide = header.precision > 8 || (header.kind === "htj2k" && header.signed);
+  return new Context({
+    width: header.columns,
+    height: header.rows,
+    bitsAllocated: wide ? 16 : 8,
+    bitsStored: header.precision,
+    samplesPerPixel: header.components,
+    pixelRepresentation: header.signed ? 1 : 0,
+    planarConfiguration: 0,
+    photometricInterpretation: header.components === 1 ? "MONOCHROME2" : "RGB",
+    encodedBuffer: header.data,
+  });
+}
+
+function call(header: CodestreamHeader): Uint8Array | undefined {
+  switch (header.kind) {
+    case "jpeg":
+      return NativeCodecs.decodeJpeg(contextOf(header), { convertColorspaceToRgb: false }).getDecodedBuffer();
+    case "jpeg-ls":
+      return decodeJpegLs(header);
+    case "jpeg2000":
+      return NativeCodecs.decodeJpeg2000(contextOf(header)).getDecodedBuffer();
+    case "htj2k":
+      return NativeCodecs.decodeHtJpeg2000(contextOf(header)).getDecodedBuffer();
+    case "jpeg-xl":
+      return NativeCodecs.decodeJpegXl(contextOf(header)).getDecodedBuffer();
+  }
+}
+
+/**
+ * Decodes one frame whose header was checked, to the layout of `format`: colour by pixel, colour space as coded
+ * (JPEG 2000 and JPEG XL undo their own transforms), containers of BitsAllocated.
+ * Throws RadserveError: corrupt_image, truncated_image.
+ */
+export async function decodeFrame(
+  header: CodestreamHeader,
+  format: PixelFormat,
+  warnings: Warning[],
+): Promise<Uint8Array> {
+  const name = NAMES[header.kind];
+  // Asked again after each wait: another frame's failure may have taken the instance down meanwhile
+  const isLs = header.kind === "jpeg-ls";
+  while (!(isLs ? charLsIsLoaded() : usable)) await (isLs ? loadCharLs() : loadCodecs());
+  messages = [];
+  let decoded: Uint8Array | undefined;
+  try {
+    decoded = call(header);
+  } catch (error) {
+    if (!isLs) release();
+    const reason = [error instanceof Error ? error.message : String(error), ...messages].join("; ");
+    const early = ENDED_EARLY.test(reason) || !header.ended;
+    throw fail(early ? "truncated_image" : "corrupt_image", name, reason, error);
+  }
+  // WebAssembly memory never shrinks
+  if (!isLs && (decoded?.length ?? 0) > LARGE_FRAME_BYTES) release();
+  judgeMessages(header, name, warnings);
+  const bytes = header.precision <= 8 && !(header.kind === "htj2k" && header.signed) ? 1 : 2;
+  const expected = header.rows * header.columns * header.components * bytes;
+  if (decoded?.length !== expected)
+    throw fail("corrupt_image", name, `${decoded?.length ?? 0} bytes decoded, ${expected} expected`);
+  return rearranged(decoded, header, format, bytes);
+}
+
+function judgeMessages(header: CodestreamHeader, name: string, warnings: Warning[]): void {
+  const complaints = messages.filter((m) => !HARMLESS.test(m));
+  if (complaints.length < messages.length)
+    warn(
+      warnings,
+      "codestream_irregular",
+      `A ${name} frame breaks a rule of its coding that does not touch pixels.`,
+    );
+  const early = complaints.find((m) => ENDED_EARLY.test(m));
+  if (early !== undefined) throw fail("truncated_image", name, early);
+  const damage = complaints.find((m) => DAMAGED.test(m));
+  if (damage !== undefined) throw fail(header.ended ? "corrupt_image" : "truncated_image", name, damage);
+  if (!header.ended)
+    warn(warnings, "missing_end_marker", `A ${name} frame has no end marker, but all of its pixels.`);
+}
+
+/** From the codec's buffer to the container and order of `format`. */
+function rearranged(
+  decoded: Uint8Array,
+  header: CodestreamHeader,
+  format: PixelFormat,
+  bytes: 1 | 2,
+): Uint8Array {
+  let data = decoded;
+  if (header.kind === "jpeg-xl" && header.precision !== 8 && header.precision !== 16)
+    data = unscaled(data, header.precision, bytes);
+  if (header.components > 1 && header.byPlane) data = interleaved(data, header.components, bytes);
+  if (header.components > 1 && header.kind === "htj2k" && !header.componentTransform)
+    data = htComponents(data, header, bytes);
+  const container = format.bitsAllocated / 8;
+  if (container < bytes) return narrowed(data);
+  // A signed codestream keeps its sign in the wider container
+  return container > bytes ? widened(data, bytes, container, header.signed) : data;
+}
+
+/** libjxl gives 16-bit samples scaled to the full range; this is the exact inverse. */
+function unscaled(data: Uint8Array, precision: number, bytes: 1 | 2): Uint8Array {
+  const full = bytes === 1 ? 255 : 65535;
+  const range = 2 ** precision - 1;
+  const view = bytes === 1 ? data : new Uint16Array(data.buffer, data.byteOffset, data.length / 2);
+  for (let i = 0; i < view.length; i++) view[i] = Math.round(((view[i] ?? 0) * range) / full);
+  return data;
+}
+
+/**
+ * Without a component transform OpenJPH hands out all lines of one component after the other, and the wrapper puts
+ * them down as if they came pixel row by pixel row. Line k of the sequence was written to row k / n, sample k % n.
+ */
+function htComponents(data: Uint8Array, header: CodestreamHeader, bytes: 1 | 2): Uint8Array {
+  const { rows, columns, components } = header;
+  const out = new Uint8Array(data.length);
+  const pixel = components * bytes;
+  for (let line = 0; line < rows * components; line++) {
+    let from = Math.floor(line / components) * columns * pixel + (line % components) * bytes;
+    let to = (line % rows) * columns * pixel + Math.floor(line / rows) * bytes;
+    for (let x = 0; x < columns; x++, from += pixel, to += pixel)
+      for (let b = 0; b < bytes; b++) out[to + b] = data[from + b] ?? 0;
+  }
+  return out;
+}

@@ -1,0 +1,309 @@
+/**
+ * What a compressed frame says of itself, read from its bytes without decoding. The codecs below trust sizes that
+ * the caller gives and read or write past their buffers where the codestream differs, so every frame is checked here
+ * first; and the codec is chosen by these bytes, not by the transfer syntax alone.
+ */
+import { RadserveError } from "../../base/errors.js";
+import { readJpegXlHeader } from "./jpeg-xl.js";
+import type { Codestream } from "./walk-types.js";
+
+/** What the colour markers of a codestream say of three components; undefined where they say nothing. */
+export type CodedColour = "RGB" | "YBR" | undefined;
+
+export interface CodestreamHeader {
+  kind: Codestream;
+  /** The bytes to decode: for JPEG 2000 without the JP2 boxes round it. */
+  data: Uint8Array;
+  rows: number;
+  columns: number;
+  components: number;
+  precision: number;
+  /** JPEG 2000 only: components are signed. */
+  signed: boolean;
+  colour: CodedColour;
+  /** JPEG 2000 and HTJ2K: a multiple component transform that the codec undoes. */
+  componentTransform: boolean;
+  /** JPEG-LS scans by component: the codec's output is by plane. */
+  byPlane: boolean;
+  /** JPEG of a lossless process. */
+  lossless: boolean;
+  /** Values may leave the range of the original by rounding: DCT, the irreversible wavelet, near-lossless JPEG-LS. */
+  lossy: boolean;
+  /** JPEG of a lossless process: bits of the code for a sample that is as predicted, in every table; else undefined. */
+  sameSampleBits: number | undefined;
+  /** JPEG 2000: wavelet decomposition levels. */
+  decompositions: number;
+  /** Bytes of entropy-coded data, tables and comments left out; what the decode gate compares with. */
+  entropyBytes: number;
+  /** False where the end marker is missing. */
+  ended: boolean;
+}
+
+function corrupt(message: string): RadserveError {
+  return new RadserveError("corrupt_image", message);
+}
+
+function startsWith(bytes: Uint8Array, ...signature: number[]): boolean {
+  return signature.every((byte, i) => bytes[i] === byte);
+}
+
+/** True where the bytes begin a compressed image: how frames are told apart when no offset table helps. */
+export function beginsCodestream(bytes: Uint8Array): boolean {
+  return (
+    startsWith(bytes, 0xff, 0xd8, 0xff) ||
+    startsWith(bytes, 0xff, 0x4f, 0xff, 0x51) ||
+    startsWith(bytes, 0xff, 0x0a) ||
+    startsWith(bytes, 0, 0, 0, 0x0c, 0x6a, 0x50, 0x20, 0x20) ||
+    startsWith(bytes, 0, 0, 0, 0x0c, 0x4a, 0x58, 0x4c, 0x20)
+  );
+}
+
+/** Reads the header of one frame. Throws corrupt_image or truncated_image where there is none. */
+export function readCodestream(bytes: Uint8Array): CodestreamHeader {
+  if (startsWith(bytes, 0xff, 0xd8)) return readJpeg(bytes);
+  if (startsWith(bytes, 0xff, 0x4f, 0xff, 0x51)) return readJpeg2000(bytes);
+  if (startsWith(bytes, 0, 0, 0, 0x0c, 0x6a, 0x50, 0x20, 0x20)) return readJpeg2000(unboxed(bytes));
+  if (startsWith(bytes, 0xff, 0x0a) || startsWith(bytes, 0, 0, 0, 0x0c, 0x4a, 0x58, 0x4c, 0x20))
+    return readJpegXl(bytes);
+  throw corrupt(
+    "A compressed frame begins with no known codestream (JPEG, JPEG-LS, JPEG 2000 or JPEG XL). The file is damaged.",
+  );
+}
+
+const u16 = (bytes: Uint8Array, at: number) => (bytes[at] ?? 0) * 256 + (bytes[at + 1] ?? 0);
+const u32 = (bytes: Uint8Array, at: number) => u16(bytes, at) * 65536 + u16(bytes, at + 2);
+
+function headerCut(): RadserveError {
+  return new RadserveError(
+    "truncated_image",
+    "A compressed frame ends inside its header. Send the file again from its source.",
+  );
+}
+
+/** Position of EOI or EOC (both FFD9), padding behind it ignored; -1 where there is none. */
+function endMarker(bytes: Uint8Array): number {
+  const stop = Math.max(1, bytes.length - 4096);
+  for (let at = bytes.length - 1; at >= stop; at--)
+    if (bytes[at] === 0xd9 && bytes[at - 1] === 0xff) return at - 1;
+  return -1;
+}
+
+/** JPEG (ISO 10918-1 annex B) and JPEG-LS (ISO 14495-1 annex C): the markers up to the first scan. */
+function readJpeg(bytes: Uint8Array): CodestreamHeader {
+  let at = 2;
+  let frame: { marker: number; at: number } | undefined;
+  let adobe: number | undefined;
+  let jfif = false;
+  const sameSampleBits = new Set<number>();
+  for (;;) {
+    // As libjpeg does: what lies between the segments is skipped, and the codec complains of it
+    while (at < bytes.length && (bytes[at] !== 0xff || bytes[at + 1] === 0xff)) at++;
+    if (at + 4 > bytes.length) throw headerCut();
+    const marker = bytes[at + 1] ?? 0;
+    const length = u16(bytes, at + 2);
+    if (length < 2)
+      throw corrupt("A JPEG frame has a marker segment of impossible length. The file is damaged.");
+    const body = at + 4;
+    if (marker === 0xda) break;
+    if (body + length - 2 > bytes.length) throw headerCut();
+    if (marker === 0xe0 && length >= 7 && startsWith(bytes.subarray(body), 0x4a, 0x46, 0x49, 0x46, 0))
+      jfif = true;
+    if (marker === 0xee && length >= 14 && startsWith(bytes.subarray(body), 0x41, 0x64, 0x6f, 0x62, 0x65))
+      adobe = bytes[body + 11];
+    if (marker === 0xc4) codeLengthsOfZero(bytes.subarray(body, body + length - 2), sameSampleBits);
+    const isFrame =
+      (marker >= 0xc0 && marker <= 0xcf && ![0xc4, 0xc8, 0xcc].includes(marker)) || marker === 0xf7;
+    if (isFrame) frame ??= { marker, at: body };
+    at += 2 + length;
+  }
+  if (frame === undefined)
+    throw corrupt("A JPEG frame has no frame header before its first scan. The file is damaged.");
+  return jpegHeader(bytes, frame, at, { adobe, jfif, sameSampleBits });
+}
+
+/** Bits of the code for symbol 0 in each Huffman table of a DHT segment (ISO 10918-1 B.2.4.2). */
+function codeLengthsOfZero(segment: Uint8Array, found: Set<number>): void {
+  for (let at = 0; at + 17 <= segment.length;) {
+    let symbol = at + 17;
+    for (let bits = 1; bits <= 16; bits++)
+      for (let i = segment[at + bits] ?? 0; i > 0; i--) if (segment[symbol++] === 0) found.add(bits);
+    at = symbol;
+  }
+}
+
+interface JpegMarkers {
+  adobe: number | undefined;
+  jfif: boolean;
+  sameSampleBits: Set<number>;
+}
+
+function jpegHeader(
+  bytes: Uint8Array,
+  frame: { marker: number; at: number },
+  scan: number,
+  { adobe, jfif, sameSampleBits }: JpegMarkers,
+): CodestreamHeader {
+  const components = bytes[frame.at + 5] ?? 0;
+  const ids = Array.from({ length: components }, (_, i) => bytes[frame.at + 6 + i * 3]);
+  const sampling = Array.from({ length: components }, (_, i) => bytes[frame.at + 7 + i * 3]);
+  const lossless = [0xc3, 0xc7, 0xcb, 0xcf].includes(frame.marker);
+  const isLs = frame.marker === 0xf7;
+  const end = endMarker(bytes);
+  // SOS: length, component count, (selector, tables) each, then near, interleave mode, point transform
+  const nearAt = scan + 5 + (bytes[scan + 4] ?? 0) * 2;
+  const interleave = bytes[nearAt + 1] ?? 0;
+  const [sameBits] = sameSampleBits;
+  return {
+    kind: isLs ? "jpeg-ls" : "jpeg",
+    data: bytes,
+    precision: bytes[frame.at] ?? 0,
+    rows: u16(bytes, frame.at + 1),
+    columns: u16(bytes, frame.at + 3),
+    components,
+    signed: false,
+    colour: components === 3 && !isLs ? jpegColour(adobe, jfif && !lossless, ids, sampling) : undefined,
+    componentTransform: false,
+    byPlane: isLs && components > 1 && interleave === 0,
+    lossless,
+    lossy: isLs ? (bytes[nearAt] ?? 0) > 0 : !lossless,
+    sameSampleBits: lossless && sameSampleBits.size === 1 ? sameBits : undefined,
+    decompositions: 0,
+    entropyBytes: (end < 0 ? bytes.length : end) - scan,
+    ended: end >= 0,
+  };
+}
+
+/** The rules of libjpeg (jdapimin.c, default_decompress_parms), less its last guess: where nothing says, the tag does. */
+function jpegColour(
+  adobe: number | undefined,
+  jfif: boolean,
+  ids: (number | undefined)[],
+  sampling: (number | undefined)[],
+): CodedColour {
+  if (jfif) return "YBR";
+  if (adobe === 0) return "RGB";
+  if (adobe === 1) return "YBR";
+  if (ids.join() === "82,71,66") return "RGB";
+  return sampling[0] !== sampling[1] ? "YBR" : undefined;
+}
+
+/** The contiguous codestream of a JP2 file (ISO 15444-1 annex I); its colour boxes do not count in DICOM. */
+function unboxed(bytes: Uint8Array): Uint8Array {
+  let at = 0;
+  while (at + 8 <= bytes.length) {
+    const size = u32(bytes, at);
+    const header = size === 1 ? 16 : 8;
+    const length = size === 0 ? bytes.length - at : size === 1 ? u32(bytes, at + 12) : size;
+    if (u32(bytes, at + 4) === 0x6a703263)
+      return bytes.subarray(at + header, Math.min(bytes.length, at + length));
+    if (length < header) break;
+    at += length;
+  }
+  throw corrupt("A JPEG 2000 frame is a JP2 file without a codestream. The file is damaged.");
+}
+
+/** JPEG 2000 and HTJ2K (ISO 15444-1 annex A): SIZ, CAP and COD of the main header. */
+function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
+  if (!startsWith(bytes, 0xff, 0x4f, 0xff, 0x51)) throw corrupt("A JP2 file holds no JPEG 2000 codestream.");
+  if (bytes.length < 46) throw headerCut();
+  const components = u16(bytes, 40);
+  const sizes = Array.from({ length: components }, (_, i) => ({
+    depth: bytes[42 + i * 3] ?? 0,
+    dx: bytes[43 + i * 3],
+    dy: bytes[44 + i * 3],
+  }));
+  const first = sizes[0];
+  if (first === undefined || sizes.some((c) => c.dx !== 1 || c.dy !== 1 || c.depth !== first.depth))
+    throw new RadserveError(
+      "unsupported_transfer_syntax",
+      "A JPEG 2000 frame has components of different size or depth, which cannot be decoded.",
+    );
+  let high = (u16(bytes, 6) & 0x4000) !== 0;
+  let transform = false;
+  let decompositions = 0;
+  let irreversible = false;
+  let at = 4 + u16(bytes, 4);
+  while (u16(bytes, at) !== 0xff90) {
+    const marker = u16(bytes, at);
+    if (at + 4 > bytes.length) throw headerCut();
+    if (marker < 0xff00)
+      throw corrupt("A JPEG 2000 frame has data where a marker was expected. The file is damaged.");
+    if (marker === 0xff50) high = true;
+    if (marker === 0xff52) {
+      transform = bytes[at + 8] === 1;
+      decompositions = bytes[at + 9] ?? 0;
+      irreversible = bytes[at + 13] === 0;
+    }
+    at += 2 + Math.max(2, u16(bytes, at + 2));
+  }
+  const end = endMarker(bytes);
+  checkTiles(bytes, at, end >= 0);
+  return {
+    kind: high ? "htj2k" : "jpeg2000",
+    data: bytes,
+    rows: u32(bytes, 12) - u32(bytes, 20),
+    columns: u32(bytes, 8) - u32(bytes, 16),
+    components,
+    precision: (first.depth & 0x7f) + 1,
+    signed: first.depth > 0x7f,
+    colour: transform ? "RGB" : undefined,
+    componentTransform: transform,
+    byPlane: false,
+    lossless: false,
+    lossy: irreversible,
+    sameSampleBits: undefined,
+    decompositions,
+    entropyBytes: (end < 0 ? bytes.length : end) - at,
+    ended: end >= 0,
+  };
+}
+
+/**
+ * Walks the tile-parts (ISO 15444-1 A.4.2): every tile of SIZ has to be there, whole, because OpenJPH leaves blank what
+ * is missing and says nothing. Throws truncated_image.
+ */
+function checkTiles(bytes: Uint8Array, firstPart: number, ended: boolean): void {
+  const across = Math.ceil((u32(bytes, 8) - u32(bytes, 24 + 8)) / u32(bytes, 24));
+  const down = Math.ceil((u32(bytes, 12) - u32(bytes, 24 + 12)) / u32(bytes, 28));
+  const parts = new Map<number, { found: number; expected: number }>();
+  let at = firstPart;
+  while (u16(bytes, at) === 0xff90 && at + 12 <= bytes.length) {
+    const tile = u16(bytes, at + 4);
+    const length = u32(bytes, at + 6);
+    const known = parts.get(tile) ?? { found: 0, expected: 0 };
+    known.found++;
+    known.expected = Math.max(known.expected, bytes[at + 11] ?? 0);
+    parts.set(tile, known);
+    // Length 0: the last one, up to the end marker
+    if (length === 0 ? !ended : length < 14 || at + length > bytes.length) throw tilesCut();
+    if (length === 0) break;
+    at += length;
+  }
+  if (parts.size !== across * down || [...parts.values()].some((p) => p.found < p.expected)) throw tilesCut();
+}
+
+function tilesCut(): RadserveError {
+  return new RadserveError(
+    "truncated_image",
+    "A JPEG 2000 frame ends before its last tile. Send the file again from its source.",
+  );
+}
+
+function readJpegXl(bytes: Uint8Array): CodestreamHeader {
+  const header = readJpegXlHeader(bytes);
+  return {
+    kind: "jpeg-xl",
+    data: bytes,
+    ...header,
+    signed: false,
+    colour: header.components === 3 ? "RGB" : undefined,
+    componentTransform: false,
+    byPlane: false,
+    lossless: false,
+    lossy: false,
+    sameSampleBits: undefined,
+    decompositions: 0,
+    entropyBytes: bytes.length,
+    ended: true,
+  };
+}

@@ -1,0 +1,140 @@
+/**
+ * The decode gate: 12-bit lossless JPEG that a codec turns into zeros, and similar failures, must not become a result.
+ * It refuses decoded frames of compressed pixel data alone; of native ones, whose containers may hold anything beside
+ * the image, it warns.
+ */
+import { findStray } from "../../addon/bytes.js";
+import { RadserveError } from "../../base/errors.js";
+import type { PixelFormat, Warning } from "../image.js";
+import type { CodestreamHeader } from "./codestream.js";
+import { warn } from "./elements.js";
+
+/** True where every pixel equals the first. */
+export function isConstant(data: Uint8Array, pixelBytes: number): boolean {
+  // Comparing the buffer with itself, shifted by a pixel, is one memcmp
+  return (
+    data.length <= pixelBytes ||
+    Buffer.compare(data.subarray(pixelBytes), data.subarray(0, -pixelBytes)) === 0
+  );
+}
+
+/**
+ * Bytes of entropy-coded data that a constant frame can take at most. A predictor codes one symbol a sample, hardly
+ * ever of more than 2 bits; a DCT block of 64 samples two symbols; wavelets code the lowest band in full and little
+ * else; JPEG-LS and JPEG XL code runs. 2 KiB are left for tiles, restart markers and padding.
+ */
+export function constantFrameLimit(header: CodestreamHeader): number {
+  const samples = header.rows * header.columns * header.components;
+  const wavelet = header.kind === "jpeg2000" || header.kind === "htj2k";
+  const lowestBand = wavelet ? (samples / 4 ** header.decompositions) * (header.precision + 6) : 0;
+  const bits = header.kind !== "jpeg" ? 0.1 : header.lossless ? 2 : 0.5;
+  return 2048 + (lowestBand + samples * bits) / 8;
+}
+
+/**
+ * True where there is more entropy-coded data than a constant frame takes. Coders with a fixed Huffman table spend many
+ * bits on every sample of a constant frame too: where the table says how many, and that is what is there, all is well.
+ */
+export function isTooLongForConstant(header: CodestreamHeader): boolean {
+  if (header.entropyBytes <= constantFrameLimit(header)) return false;
+  if (header.sameSampleBits === undefined) return true;
+  const expected = (header.rows * header.columns * header.components * header.sameSampleBits) / 8;
+  return Math.abs(header.entropyBytes - expected) > 64 + expected / 1000;
+}
+
+/**
+ * The first value with bits above HighBit that are neither zero nor the sign; undefined where there is none.
+ * @param overlays bits of the container that overlays lie in
+ */
+export function strayBits(data: Uint8Array, format: PixelFormat, overlays = 0): number | undefined {
+  const { bitsAllocated, highBit, signed } = format;
+  if (highBit + 1 === bitsAllocated || format.float) return undefined;
+  const above = 2 ** bitsAllocated - 2 ** (highBit + 1);
+  return findStray(data, bitsAllocated / 8, above & ~overlays, signed ? highBit : undefined);
+}
+
+/** Lossy coding rings at edges: by how much of the range values may leave it. */
+const MOST_OVERSHOOT = 1 / 8;
+
+/**
+ * Values of a lossy frame that leave BitsStored become the nearest that does not; cut off at the high bit instead, white
+ * would turn black. In place. Only for what is coded with more bits than are stored.
+ */
+export function clampOvershoot(data: Uint8Array, format: PixelFormat, warnings: Warning[]): void {
+  const { bitsAllocated, bitsStored, highBit, signed } = format;
+  if (bitsAllocated > 16 || highBit + 1 !== bitsStored || strayBits(data, format) === undefined) return;
+  const range = 2 ** bitsStored;
+  const [low, high] = signed ? [-range / 2, range / 2 - 1] : [0, range - 1];
+  const { buffer, byteOffset, length } = data;
+  const values =
+    bitsAllocated === 8
+      ? new (signed ? Int8Array : Uint8Array)(buffer as ArrayBuffer, byteOffset, length)
+      : new (signed ? Int16Array : Uint16Array)(buffer as ArrayBuffer, byteOffset, length >>> 1);
+  // More than ringing is no ringing: checkStoredBits refuses it
+  const beyond = range * MOST_OVERSHOOT;
+  if (values.some((value) => value < low - beyond || value > high + beyond)) return;
+  for (let i = 0; i < values.length; i++) values[i] = Math.min(high, Math.max(low, values[i] ?? 0));
+  warn(
+    warnings,
+    "overshoot_clamped",
+    `Lossy compression left values outside BitsStored ${bitsStored}; they were set to the nearest one inside.`,
+  );
+}
+
+/** Throws decode_suspect where values leave BitsStored, except for overlays. */
+export function checkStoredBits(
+  data: Uint8Array,
+  format: PixelFormat,
+  overlays: number,
+  codec: string,
+): void {
+  const stray = strayBits(data, format, overlays);
+  if (stray !== undefined)
+    throw new RadserveError(
+      "decode_suspect",
+      `The ${codec} decoder gave the value ${stray}, which does not fit BitsStored ${format.bitsStored} at HighBit ` +
+        `${format.highBit}. Either the attributes or the codestream are wrong; compare with the source.`,
+      { value: stray, bits_stored: format.bitsStored, high_bit: format.highBit },
+    );
+}
+
+/** True where bits below the stored ones are set that no overlay explains. */
+function hasBitsBelow(
+  data: Uint8Array,
+  { bitsAllocated, bitsStored, highBit }: PixelFormat,
+  overlays: number,
+): boolean {
+  const below = (2 ** (highBit + 1 - bitsStored) - 1) & ~overlays;
+  return below !== 0 && findStray(data, bitsAllocated / 8, below, undefined) !== undefined;
+}
+
+/**
+ * Bits of a container outside BitsStored may hold anything (PS3.5 section 8.1.1), but where no overlay lies there, it
+ * may be BitsStored or HighBit that is wrong.
+ */
+export function warnOfStrayBits(
+  data: Uint8Array,
+  format: PixelFormat,
+  overlays: number,
+  warnings: Warning[],
+): void {
+  const { bitsStored, highBit, float } = format;
+  if (float) return;
+  if (strayBits(data, format, overlays) !== undefined || hasBitsBelow(data, format, overlays))
+    warn(
+      warnings,
+      "stray_bits",
+      `Stored values have bits outside BitsStored ${bitsStored} at HighBit ${highBit} that no overlay explains; they were ` +
+        "left out. Check BitsStored, HighBit and PixelPaddingValue at the source.",
+    );
+}
+
+/** The refusal of an image whose frames are all constant although they are too long for that. */
+export function constantFrames(frames: number, entropyBytes: number): RadserveError {
+  return new RadserveError(
+    "decode_suspect",
+    `Every pixel of ${frames === 1 ? "the frame" : `all ${frames} frames`} decoded to one value, but ${entropyBytes} bytes ` +
+      "of compressed data hold more than that. The decoder failed on this file; convert it to Explicit VR Little Endian.",
+    { frames, entropy_bytes: entropyBytes },
+  );
+}

@@ -1,0 +1,194 @@
+/** The DICOM file around a data set (PS3.10 section 7): preamble, file meta information, transfer syntax. */
+import { inflateRawSync, inflateSync } from "node:zlib";
+import { errno } from "../../base/errno.js";
+import { RadserveError } from "../../base/errors.js";
+import { DataSetAttributes } from "./attributes.js";
+import { dictionaryVr, type Tag } from "./dictionary.js";
+import { isVr, newWalk, walkDataSet, warn, withByteOrder, type DataSet, type Walk } from "./elements.js";
+import { type Encoding } from "./walk-types.js";
+import { IMPLICIT_VR_LITTLE_ENDIAN, transferSyntax, type TransferSyntax } from "./transfer-syntax.js";
+
+export interface DicomFile {
+  walk: Walk;
+  dataSet: DataSet;
+  attributes: DataSetAttributes;
+  transferSyntax: TransferSyntax;
+  /** MediaStorageSOPClassUID, for files whose data set does not say what it is (DICOMDIR). */
+  mediaStorageSopClass: string | undefined;
+}
+
+const META_ENCODING: Encoding = { explicit: true, littleEndian: true };
+/** A deflated data set may not unfold to more than this, 512 MiB: a few kilobytes of it can claim any length. */
+export const MAX_INFLATED_BYTES = 1 << 29;
+/** Room for what nearly every deflated data set unfolds to. */
+const USUAL_INFLATED_BYTES = 1 << 26;
+
+/** How a stream without "DICM" begins, or undefined where it does not look like a data set. */
+function guessEncoding(head: Uint8Array, offset: number): Encoding | undefined {
+  if (head.length < offset + 8) return undefined;
+  const view = new DataView(head.buffer, head.byteOffset, head.byteLength);
+  const vr = String.fromCharCode(head[offset + 4] ?? 0, head[offset + 5] ?? 0);
+  for (const littleEndian of [true, false]) {
+    const group = view.getUint16(offset, littleEndian);
+    const element = view.getUint16(offset + 2, littleEndian);
+    if (group !== 0x0002 && group !== 0x0004 && group !== 0x0008) continue;
+    if (element > 0x2fff) continue;
+    if (isVr(vr)) return { explicit: true, littleEndian };
+    const length = view.getUint32(offset + 4, true);
+    if (littleEndian && length <= 0x10000 && dictionaryVr(group * 65536 + element) !== "UN")
+      return { explicit: false, littleEndian };
+  }
+  return undefined;
+}
+
+/** True where the bytes (160 are enough) begin a DICOM file, or a data set that lost its preamble or its meta information. */
+export function isDicom(head: Uint8Array): boolean {
+  return dataOffset(head) !== undefined || guessEncoding(head, 0) !== undefined;
+}
+
+/** Offset behind "DICM". A data set without a preamble can hold these letters at the same place, in a text. */
+function dataOffset(head: Uint8Array): number | undefined {
+  for (const at of [128, 0])
+    if (head[at] === 0x44 && head[at + 1] === 0x49 && head[at + 2] === 0x43 && head[at + 3] === 0x4d) {
+      const inText =
+        guessEncoding(head, 0) !== undefined &&
+        guessEncoding(head, at + 4) === undefined &&
+        head.length >= at + 12;
+      return inText ? undefined : at + 4;
+    }
+  return undefined;
+}
+
+/**
+ * Walks a DICOM file. What it had to assume is in `walk.warnings`.
+ * Throws RadserveError: corrupt_image, truncated_image, unsupported_transfer_syntax.
+ */
+export function openFile(bytes: Uint8Array): DicomFile {
+  const walk = newWalk(bytes);
+  const marked = dataOffset(bytes);
+  if (marked !== 132)
+    warn(
+      walk.warnings,
+      "missing_preamble",
+      "The file has no 128-byte preamble; it was recognised by its content.",
+    );
+  const start = marked ?? 0;
+  const meta = walkDataSet(walk, start, bytes.length, META_ENCODING, 0, isNoMeta);
+  const metaAttributes = new DataSetAttributes(walk, meta);
+  const syntax = syntaxOf(walk, metaAttributes.string("TransferSyntaxUID"), meta.end);
+  const body = syntax.deflated ? inflated(walk, meta.end) : walk;
+  const offset = syntax.deflated ? 0 : meta.end;
+  const dataSet = walkDataSet(body, offset, body.bytes.length, withByteOrder(body, offset, syntax));
+  return {
+    walk: body,
+    dataSet,
+    attributes: new DataSetAttributes(body, dataSet),
+    transferSyntax: { ...syntax, ...dataSet.encoding },
+    mediaStorageSopClass: metaAttributes.string("MediaStorageSOPClassUID"),
+  };
+}
+
+export interface DicomHead {
+  attributes: DataSetAttributes;
+  mediaStorageSopClass: string | undefined;
+}
+
+/** Group 0020 holds what tells series apart; nothing behind it is read. */
+const LAST_OF_HEAD = 0x0020000e;
+
+/**
+ * The attributes of a file's beginning, up to SeriesInstanceUID.
+ * @param whole the bytes are all of the file
+ * Throws what openFile throws; truncated_image where the bytes end before. A deflated data set counts as corrupt.
+ */
+export function readHead(bytes: Uint8Array, whole: boolean): DicomHead {
+  const walk = newWalk(bytes);
+  const meta = walkDataSet(walk, dataOffset(bytes) ?? 0, bytes.length, META_ENCODING, 0, isNoMeta);
+  const metaAttributes = new DataSetAttributes(walk, meta);
+  const syntax = syntaxOf(walk, metaAttributes.string("TransferSyntaxUID"), meta.end);
+  if (syntax.deflated) throw new RadserveError("corrupt_image", "The data set is deflated.");
+  const encoding = withByteOrder(walk, meta.end, syntax);
+  const head = walkDataSet(walk, meta.end, bytes.length, encoding, 0, (tag) => tag > LAST_OF_HEAD);
+  if (!whole && head.end >= bytes.length)
+    throw new RadserveError("truncated_image", "The bytes end before the head of the data set does.");
+  return {
+    attributes: new DataSetAttributes(walk, head),
+    mediaStorageSopClass: metaAttributes.string("MediaStorageSOPClassUID"),
+  };
+}
+
+const isNoMeta = (tag: Tag) => tag >>> 16 !== 0x0002;
+
+function syntaxOf(walk: Walk, declared: string | undefined, offset: number): TransferSyntax {
+  if (declared !== undefined) return transferSyntax(declared);
+  warn(
+    walk.warnings,
+    "missing_transfer_syntax",
+    "The file does not name its transfer syntax; it was guessed from the first element.",
+  );
+  const guess = guessEncoding(walk.bytes, offset) ?? { explicit: false, littleEndian: true };
+  if (!guess.littleEndian) return transferSyntax("1.2.840.10008.1.2.2");
+  return transferSyntax(guess.explicit ? "1.2.840.10008.1.2.1" : IMPLICIT_VR_LITTLE_ENDIAN);
+}
+
+/** The data set of Deflated Explicit VR Little Endian (PS3.5 section A.5): a raw deflate stream, no zlib header. */
+function inflated(walk: Walk, offset: number): Walk {
+  const deflated = walk.bytes.subarray(offset);
+  try {
+    return { ...newWalk(inflateWhole(inflateRawSync, deflated)), warnings: walk.warnings };
+  } catch (error) {
+    const code = errno(error);
+    if (code === "Z_BUF_ERROR")
+      throw new RadserveError(
+        "truncated_image",
+        "The deflated data set ends before its last block. Send the file again from its source.",
+        undefined,
+        { cause: error },
+      );
+    if (code === TOO_LARGE) throw inflatesTooFar(error);
+    if (deflated[0] !== 0x78) throw notInflated(error);
+  }
+  let data: Uint8Array;
+  try {
+    data = inflateWhole(inflateSync, deflated);
+  } catch (error) {
+    throw errno(error) === TOO_LARGE ? inflatesTooFar(error) : notInflated(error);
+  }
+  warn(walk.warnings, "zlib_header", "The deflated data set has a zlib header, which the standard forbids.");
+  return { ...newWalk(data), warnings: walk.warnings };
+}
+
+const TOO_LARGE = "ERR_BUFFER_TOO_LARGE";
+
+/**
+ * Inflates into one buffer that is as large as the limit from the start: zlib would gather small ones and join them,
+ * at twice the memory. The system gives pages only to what is written. One byte more than the limit lets zlib see
+ * that the stream goes on without a second buffer.
+ */
+function inflateWhole(inflate: typeof inflateRawSync, deflated: Uint8Array): Uint8Array {
+  const within = (limit: number) => inflate(deflated, { maxOutputLength: limit, chunkSize: limit + 1 });
+  try {
+    return within(USUAL_INFLATED_BYTES);
+  } catch (error) {
+    if (errno(error) !== TOO_LARGE) throw error;
+  }
+  return within(MAX_INFLATED_BYTES);
+}
+
+function inflatesTooFar(cause: unknown): RadserveError {
+  return new RadserveError(
+    "unsupported_format",
+    `The deflated data set unfolds to more than ${MAX_INFLATED_BYTES} bytes, the most that is read. Send it in another transfer syntax.`,
+    { most: MAX_INFLATED_BYTES },
+    { cause },
+  );
+}
+
+function notInflated(cause: unknown): RadserveError {
+  return new RadserveError(
+    "corrupt_image",
+    "The deflated data set cannot be inflated. The file is damaged.",
+    undefined,
+    { cause },
+  );
+}

@@ -1,0 +1,165 @@
+/** A DICOM file as an Image: frames are found when it is read and decoded when they are asked for. */
+import { createHash } from "node:crypto";
+import { release } from "../../addon/bytes.js";
+import { RadserveError } from "../../base/errors.js";
+import type { Image, Interpretation, PixelFormat, PlanePosition, SourceIdentity, Spacing } from "../image.js";
+import type { DataSetAttributes } from "./attributes.js";
+import { sopClassName } from "./dictionary.js";
+import { warn, type Element } from "./elements.js";
+import { openFile, type DicomFile } from "./dicom-file.js";
+import { readImagePixel, type PixelElement } from "./pixel-format.js";
+import { frameReader, type Decoded, type FrameReader } from "./frame-readers.js";
+import { constantFrames, isConstant } from "./decode-check.js";
+import { frameGeometry, type FrameGeometry } from "./geometry.js";
+import { interpretationReader } from "./interpretation.js";
+import { ReadAhead } from "./read-ahead.js";
+
+/**
+ * Reads a DICOM file. Nothing is decoded yet, but every frame is accounted for.
+ * Throws RadserveError: corrupt_image, truncated_image, unsupported_transfer_syntax, unsupported_format, no_pixel_data.
+ */
+export function readDicom(bytes: Uint8Array): Image {
+  const file = openFile(bytes);
+  return new DicomImage(file, bytes);
+}
+
+class DicomImage implements Image {
+  readonly source: SourceIdentity;
+  readonly format: PixelFormat;
+  readonly frameCount: number;
+  readonly attributes: DataSetAttributes;
+  readonly warnings;
+  readonly transforms = [];
+  readonly #reader: FrameReader;
+  readonly #frames: ReadAhead<Decoded>;
+  readonly #interpret: (frame: number) => Interpretation;
+  readonly #geometry: (frame: number) => FrameGeometry;
+  /** Set once a frame was seen that is not constant, or is rightly so. */
+  #someFrameVaries = false;
+
+  constructor(
+    file: DicomFile,
+    private readonly bytes: Uint8Array,
+  ) {
+    const { attributes, walk } = file;
+    this.attributes = attributes;
+    this.warnings = walk.warnings;
+    const [keyword, element] = pixelElement(file);
+    const pixel = readImagePixel(attributes, keyword, walk.warnings);
+    this.#reader = frameReader(file, element, pixel);
+    this.format = this.#reader.format;
+    this.frameCount = pixel.frameCount;
+    checkGroups(attributes, this.frameCount);
+    this.#frames = new ReadAhead(
+      this.frameCount,
+      (index, ahead) => this.#reader.read(index, ahead),
+      () => this.#reader.depth?.() ?? 0,
+    );
+    this.source = identity(file, bytes);
+    this.#interpret = interpretationReader(attributes, this.format, this.warnings);
+    this.#geometry = frameGeometry(attributes);
+    // What every frame shares is read now, so that a wrong attribute refuses the file and not its first model
+    this.#interpret(0);
+    this.#geometry(0);
+  }
+
+  async frame(index: number): Promise<Uint8Array> {
+    checkFrame(index, this.frameCount);
+    const decoded = await this.#frames.get(index);
+    for (const { code, message } of decoded.warnings ?? []) warn(this.warnings, code, message);
+    if (!(await this.#isPlausible(decoded, index)))
+      warn(
+        this.warnings,
+        "blank_frame",
+        `Frame ${index + 1} is one value throughout, although its compressed data is long for that.`,
+      );
+    return decoded.data;
+  }
+
+  interpretation(frame: number): Interpretation {
+    checkFrame(frame, this.frameCount);
+    return this.#interpret(frame);
+  }
+
+  spacing(frame: number): Spacing | undefined {
+    checkFrame(frame, this.frameCount);
+    return this.#geometry(frame).spacing;
+  }
+
+  plane(frame: number): PlanePosition | undefined {
+    checkFrame(frame, this.frameCount);
+    return this.#geometry(frame).plane;
+  }
+
+  pixelAspect(frame: number): number {
+    checkFrame(frame, this.frameCount);
+    return this.#geometry(frame).aspect;
+  }
+
+  release(): void {
+    release(this.bytes);
+  }
+
+  /** False for a suspicious frame among good ones. Throws decode_suspect where all frames are suspicious. */
+  async #isPlausible(decoded: Decoded, index: number): Promise<boolean> {
+    if (!isSuspect(decoded, this.format)) {
+      this.#someFrameVaries = true;
+      return true;
+    }
+    for (let other = 0; other < this.frameCount && !this.#someFrameVaries; other++)
+      if (other !== index && !isSuspect(await this.#reader.read(other), this.format))
+        this.#someFrameVaries = true;
+    if (!this.#someFrameVaries) throw constantFrames(this.frameCount, decoded.suspectBytes);
+    return false;
+  }
+}
+
+/** A frame without its item would silently lose what the others have: its own rescale, its own place. */
+function checkGroups(attributes: DataSetAttributes, frames: number): void {
+  const groups = attributes.sequence("PerFrameFunctionalGroupsSequence")?.length ?? 0;
+  if (groups > 0 && groups < frames)
+    throw new RadserveError(
+      "corrupt_image",
+      `NumberOfFrames is ${frames} but PerFrameFunctionalGroupsSequence describes ${groups}. Correct the object at the source.`,
+      { frames, described: groups },
+    );
+}
+
+function checkFrame(index: number, count: number): void {
+  if (!Number.isInteger(index) || index < 0 || index >= count)
+    throw new RadserveError("bad_request", `Expected a frame from 0 to ${count - 1} but received ${index}.`);
+}
+
+function isSuspect(decoded: Decoded, format: PixelFormat): boolean {
+  const pixelBytes = (format.samplesPerPixel * format.bitsAllocated) / 8;
+  return decoded.suspectBytes > 0 && isConstant(decoded.data, pixelBytes);
+}
+
+function identity(file: DicomFile, bytes: Uint8Array): SourceIdentity {
+  const { attributes } = file;
+  return {
+    format: "dicom",
+    fileSha256: createHash("sha256").update(bytes).digest("hex"),
+    bytes: bytes.length,
+    sopClassUid: attributes.string("SOPClassUID") ?? file.mediaStorageSopClass,
+    sopInstanceUid: attributes.string("SOPInstanceUID"),
+    studyInstanceUid: attributes.string("StudyInstanceUID"),
+    seriesInstanceUid: attributes.string("SeriesInstanceUID"),
+    transferSyntaxUid: file.transferSyntax.uid,
+    modality: attributes.string("Modality"),
+  };
+}
+
+function pixelElement(file: DicomFile): [PixelElement, Element] {
+  for (const keyword of ["PixelData", "FloatPixelData", "DoubleFloatPixelData"] as const) {
+    const element = file.attributes.element(keyword);
+    if (element !== undefined && element.length > 0) return [keyword, element];
+  }
+  const uid = file.attributes.string("SOPClassUID") ?? file.mediaStorageSopClass;
+  const is = uid === undefined ? "an object of no stated SOP class" : sopClassName(uid);
+  throw new RadserveError(
+    "no_pixel_data",
+    `The DICOM object is ${is} and holds no pixel data. Send an object that holds an image.`,
+    uid === undefined ? undefined : { sop_class_uid: uid },
+  );
+}

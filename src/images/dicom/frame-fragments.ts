@@ -1,0 +1,158 @@
+/** Which fragments make up which frame (PS3.5 annex A.4). */
+import { RadserveError } from "../../base/errors.js";
+import type { Warning } from "../image.js";
+import { beginsCodestream } from "./codestream.js";
+import { warn, type Encapsulated, type Fragment } from "./elements.js";
+
+export interface FrameSource {
+  fragments: Fragment[];
+  /** Extended Offset Table Lengths: bytes of the frame without padding. */
+  length?: number;
+}
+
+export interface ExtendedOffsets {
+  offsets: number[];
+  lengths: number[] | undefined;
+}
+
+interface Input {
+  bytes: Uint8Array;
+  encapsulated: Encapsulated;
+  frameCount: number;
+  /** Extended Offset Table (7FE0,0001) and Lengths (7FE0,0002). */
+  extended: ExtendedOffsets | undefined;
+  warnings: Warning[];
+}
+
+/**
+ * Finds the fragments of every frame. One fragment a frame is taken as it is; otherwise the first bytes of the
+ * fragments decide, and only where those do not tell the frames apart the offset tables do, because tables in
+ * circulation are wrong more often than signatures.
+ * Throws RadserveError: corrupt_image, truncated_image.
+ */
+export function findFrames(given: Input): FrameSource[] {
+  const input = withoutEmpty(given);
+  const { encapsulated, frameCount, warnings } = input;
+  const { fragments } = encapsulated;
+  if (encapsulated.truncated) throw cut(input, "inside a fragment of the pixel data");
+  if (fragments.length < frameCount) {
+    if (!encapsulated.delimited) throw cut(input, "before its last frame");
+    throw new RadserveError(
+      "corrupt_image",
+      `NumberOfFrames is ${frameCount} but the pixel data has ${fragments.length} fragments.`,
+      { frames: frameCount, fragments: fragments.length },
+    );
+  }
+  if (!encapsulated.delimited)
+    warn(warnings, "missing_delimiter", "The pixel data ends without its Sequence Delimitation Item.");
+  const byTable = framesByTable(input);
+  if (fragments.length === frameCount) {
+    const single = fragments.map((fragment) => ({ fragments: [fragment] }));
+    if (byTable !== undefined) return byTable.every((f) => f.fragments.length === 1) ? byTable : single;
+    return single;
+  }
+  const bySignature = framesBySignature(input);
+  if (bySignature !== undefined) {
+    if (byTable !== undefined && !sameFrames(byTable, bySignature))
+      warnTable(warnings, "it points into the middle of frames");
+    else if (byTable !== undefined) return byTable;
+    return bySignature;
+  }
+  if (byTable !== undefined) return byTable;
+  if (frameCount === 1) return [{ fragments }];
+  throw new RadserveError(
+    "corrupt_image",
+    `The pixel data has ${fragments.length} fragments for ${frameCount} frames and no offset table that tells them apart.`,
+    { frames: frameCount, fragments: fragments.length },
+  );
+}
+
+/** Where there are more fragments than frames, empty ones are none: some writers end with one. */
+function withoutEmpty(input: Input): Input {
+  const { encapsulated, frameCount } = input;
+  if (encapsulated.fragments.length <= frameCount) return input;
+  const fragments = encapsulated.fragments.filter(({ length }) => length > 0);
+  return { ...input, encapsulated: { ...encapsulated, fragments } };
+}
+
+function cut(input: Input, where: string): RadserveError {
+  return new RadserveError(
+    "truncated_image",
+    `The file ends ${where}: ${input.encapsulated.fragments.length} fragments are there for ${input.frameCount} frames. ` +
+      "Send the file again from its source.",
+  );
+}
+
+function warnTable(warnings: Warning[], reason: string): void {
+  warn(warnings, "offset_table_wrong", `The offset table of the pixel data was not used: ${reason}.`);
+}
+
+function sameFrames(a: FrameSource[], b: FrameSource[]): boolean {
+  return a.every((frame, i) => frame.fragments[0] === b[i]?.fragments[0]);
+}
+
+/** Groups fragments at the given first ones. */
+function group(fragments: Fragment[], starts: number[]): FrameSource[] {
+  return starts.map((start, i) => ({ fragments: fragments.slice(start, starts[i + 1] ?? fragments.length) }));
+}
+
+function framesBySignature({ bytes, encapsulated, frameCount, warnings }: Input): FrameSource[] | undefined {
+  const { fragments } = encapsulated;
+  const starts = fragments
+    .map((f, i) => (beginsCodestream(bytes.subarray(f.offset, f.offset + Math.min(f.length, 16))) ? i : -1))
+    .filter((i) => i >= 0);
+  if (starts[0] !== 0) return undefined;
+  if (starts.length === frameCount) return group(fragments, starts);
+  if (starts.length < frameCount) return undefined;
+  if (starts.length !== fragments.length) return undefined;
+  warn(
+    warnings,
+    "extra_frames",
+    `The pixel data has ${starts.length} frames; NumberOfFrames says ${frameCount}, and those were read.`,
+  );
+  return group(fragments, starts).slice(0, frameCount);
+}
+
+function framesByTable(input: Input): FrameSource[] | undefined {
+  const { encapsulated, frameCount, extended, warnings } = input;
+  const table = encapsulated.offsetTable;
+  let offsets = extended?.offsets;
+  if (offsets === undefined || offsets.length === 0) {
+    if (table.length === 0) return undefined;
+    const view = new DataView(table.buffer, table.byteOffset, table.byteLength);
+    offsets = Array.from({ length: table.length >>> 2 }, (_, i) => view.getUint32(i * 4, true));
+  }
+  if (offsets.length !== frameCount) {
+    warnTable(warnings, `it has ${offsets.length} entries for ${frameCount} frames`);
+    return undefined;
+  }
+  const positions = new Map(encapsulated.fragments.map((f, i) => [f.relative, i]));
+  const starts = offsets.map((offset) => positions.get(offset) ?? -1);
+  if (starts[0] !== 0 || starts.some((start, i) => i > 0 && start <= (starts[i - 1] ?? 0))) {
+    warnTable(warnings, "its offsets are no beginnings of fragments in order");
+    return undefined;
+  }
+  const frames: FrameSource[] = group(encapsulated.fragments, starts);
+  extended?.lengths?.forEach((length, i) => {
+    const frame = frames[i];
+    const total = frame?.fragments.reduce((sum, f) => sum + f.length, 0) ?? 0;
+    if (frame !== undefined && length > 0 && length <= total) frame.length = length;
+  });
+  return frames;
+}
+
+/** The bytes of one frame; a view where it is one fragment. */
+export function frameBytes(bytes: Uint8Array, source: FrameSource): Uint8Array {
+  const [only, ...rest] = source.fragments;
+  if (only === undefined) return new Uint8Array(0);
+  if (rest.length === 0)
+    return bytes.subarray(only.offset, only.offset + Math.min(only.length, source.length ?? only.length));
+  const total = source.fragments.reduce((sum, f) => sum + f.length, 0);
+  const joined = new Uint8Array(total);
+  let at = 0;
+  for (const fragment of source.fragments) {
+    joined.set(bytes.subarray(fragment.offset, fragment.offset + fragment.length), at);
+    at += fragment.length;
+  }
+  return joined.subarray(0, source.length ?? total);
+}

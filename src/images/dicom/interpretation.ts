@@ -1,0 +1,236 @@
+/** Stored values to meaning: modality transform, units, VOI, padding, palette (PS3.3 C.11, C.7.5.1.1.2, C.7.6.3). */
+import { RadserveError } from "../../base/errors.js";
+import type { Interpretation, ModalityTransform, PixelFormat, VoiTransform, Warning } from "../image.js";
+import type { DataSetAttributes } from "./attributes.js";
+import { warn } from "./elements.js";
+import { functionalGroup, perFrame } from "./functional-groups.js";
+import { readLut, readPalette, readVoiLut } from "./lookup-tables.js";
+
+const CT_CLASSES = new Set([
+  "1.2.840.10008.5.1.4.1.1.2",
+  "1.2.840.10008.5.1.4.1.1.2.1",
+  "1.2.840.10008.5.1.4.1.1.2.2",
+]);
+
+/**
+ * Interpretation by frame (from 0). Per-frame functional groups override shared ones, and those the top of the data
+ * set. Reading throws corrupt_image for a rescale slope of 0 and for broken tables.
+ */
+export function interpretationReader(
+  attributes: DataSetAttributes,
+  format: PixelFormat,
+  warnings: Warning[],
+): (frame: number) => Interpretation {
+  const isPalette = format.photometricInterpretation === "PALETTE COLOR";
+  const palette = isPalette ? readPalette(attributes, format.signed, warnings) : undefined;
+  const padding = readPadding(attributes, format);
+  checkPolarity(attributes, format, warnings);
+  return perFrame(attributes, (frame) => {
+    const group = functionalGroup(attributes, frame, "PixelValueTransformationSequence");
+    const modality = readModality(attributes, group ?? attributes, format, warnings);
+    return {
+      modality,
+      units: readUnits(attributes, group ?? attributes, frame, modality),
+      voi: readVoi(attributes, frame, format, modality, warnings),
+      padding,
+      palette,
+    };
+  });
+}
+
+/** Presentation LUT Shape goes with the photometric interpretation (PS3.3 C.8.11.3); viewers differ in which they follow. */
+function checkPolarity(attributes: DataSetAttributes, format: PixelFormat, warnings: Warning[]): void {
+  const expected = { MONOCHROME1: "INVERSE", MONOCHROME2: "IDENTITY" }[
+    format.photometricInterpretation as string
+  ];
+  const shape = attributes.string("PresentationLUTShape");
+  if (expected !== undefined && shape !== expected && (shape === "INVERSE" || shape === "IDENTITY"))
+    warn(
+      warnings,
+      "polarity_mismatch",
+      `PresentationLUTShape is ${shape} with PhotometricInterpretation ${format.photometricInterpretation}, which calls for ` +
+        `${expected}; PhotometricInterpretation was believed.`,
+    );
+}
+
+const X_RAY_CLASSES = new Set([
+  "1.2.840.10008.5.1.4.1.1.12.1",
+  "1.2.840.10008.5.1.4.1.1.12.2",
+  "1.2.840.10008.5.1.4.1.1.12.3",
+]);
+
+/**
+ * The Modality LUT of XA and XRF leads back to X-ray intensity where pixels are not linear to it; windows are of the
+ * stored values and display leaves it out (PS3.3 C.8.7.1, PS3.4 N.2.5), so it is not what models and readers see.
+ */
+function isOfIntensity(attributes: DataSetAttributes, warnings: Warning[]): boolean {
+  const relationship = attributes.string("PixelIntensityRelationship") ?? "";
+  if (!X_RAY_CLASSES.has(attributes.string("SOPClassUID") ?? "") || !["LOG", "DISP"].includes(relationship))
+    return false;
+  warn(
+    warnings,
+    "modality_lut_ignored",
+    `The Modality LUT leads from ${relationship} back to X-ray intensity and is not for display; it was not applied.`,
+  );
+  return true;
+}
+
+/** Items of a LUT sequence less those that are only a form to fill in, which some writers leave in their objects. */
+function filled(
+  items: DataSetAttributes[] | undefined,
+  keyword: string,
+  warnings: Warning[],
+): DataSetAttributes[] {
+  const isEmpty = (item: DataSetAttributes) =>
+    ["LUTDescriptor", "LUTData"].every((part) => (item.element(part)?.length ?? 0) === 0);
+  const kept = (items ?? []).filter((item) => !isEmpty(item));
+  if (kept.length < (items?.length ?? 0))
+    warn(warnings, "lut_empty", `An item of ${keyword} has neither descriptor nor data and was ignored.`);
+  return kept;
+}
+
+/** A number that may be absent. Throws corrupt_image where something else stands there. */
+function optionalNumber(attributes: DataSetAttributes, keyword: string): number | undefined {
+  const text = attributes.string(keyword);
+  if (text === undefined) return undefined;
+  const value = Number(text);
+  if (!Number.isFinite(value))
+    throw new RadserveError(
+      "corrupt_image",
+      `${keyword} is not a number. Correct the attribute at the source.`,
+      {
+        attribute: keyword,
+      },
+    );
+  return value;
+}
+
+function readModality(
+  attributes: DataSetAttributes,
+  source: DataSetAttributes,
+  format: PixelFormat,
+  warnings: Warning[],
+): ModalityTransform {
+  const [item] = filled(attributes.sequence("ModalityLUTSequence"), "ModalityLUTSequence", warnings);
+  // Colour has no modality transform (PS3.3 C.11.1 is for one sample a pixel)
+  if (format.samplesPerPixel > 1) return { kind: "identity" };
+  const slope = optionalNumber(source, "RescaleSlope") ?? optionalNumber(attributes, "DoseGridScaling");
+  const intercept = optionalNumber(source, "RescaleIntercept");
+  // A LUT excludes rescale; where a file has both, only the LUT can be meant
+  if (item !== undefined && !isOfIntensity(attributes, warnings))
+    return { kind: "lut", lut: readLut(item, format.signed) };
+  if (slope === undefined && intercept === undefined) return { kind: "identity" };
+  if (slope === 0)
+    throw new RadserveError(
+      "corrupt_image",
+      "RescaleSlope is 0, which would make every pixel the same. Correct the attribute at the source.",
+      { attribute: "RescaleSlope" },
+    );
+  return { kind: "rescale", slope: slope ?? 1, intercept: intercept ?? 0 };
+}
+
+/** HU only where the object says so, or where its SOP class defines the rescaled values as HU (PS3.3 C.8.2.1). */
+function readUnits(
+  attributes: DataSetAttributes,
+  source: DataSetAttributes,
+  frame: number,
+  modality: ModalityTransform,
+): string | undefined {
+  if (modality.kind === "lut") {
+    const type = attributes.sequence("ModalityLUTSequence")?.[0]?.string("ModalityLUTType");
+    return type === "US" ? undefined : type;
+  }
+  if (modality.kind === "identity") return undefined;
+  const type = source.string("RescaleType");
+  // US is "unspecified" (PS3.3 C.11.1.1.2)
+  if (type !== undefined) return type === "US" ? undefined : type;
+  const imageTypes = [
+    ...(attributes.strings("ImageType") ?? []),
+    ...(functionalGroup(attributes, frame, "CTImageFrameTypeSequence")?.strings("FrameType") ?? []),
+  ];
+  if (CT_CLASSES.has(attributes.string("SOPClassUID") ?? ""))
+    return imageTypes.includes("LOCALIZER") ? undefined : "HU";
+  // Dose: stored values times Dose Grid Scaling are Dose Units (PS3.3 C.8.8.3)
+  if (source.string("RescaleSlope") === undefined && attributes.has("DoseGridScaling"))
+    return attributes.string("DoseUnits");
+  // Positron emission: Units says what rescaled values are (PS3.3 C.8.9.1)
+  return attributes.string("Modality") === "PT" ? attributes.string("Units") : undefined;
+}
+
+function readVoi(
+  attributes: DataSetAttributes,
+  frame: number,
+  format: PixelFormat,
+  modality: ModalityTransform,
+  warnings: Warning[],
+): VoiTransform[] {
+  const source = functionalGroup(attributes, frame, "FrameVOILUTSequence") ?? attributes;
+  const signed = canBeNegative(format, modality);
+  const luts = filled(source.sequence("VOILUTSequence"), "VOILUTSequence", warnings).map(
+    (item): VoiTransform => {
+      const explanation = item.string("LUTExplanation");
+      return {
+        kind: "lut",
+        lut: readVoiLut(item, signed, warnings),
+        ...(explanation === undefined ? {} : { explanation }),
+      };
+    },
+  );
+  return [...readWindows(source, warnings), ...luts];
+}
+
+/** Whether what comes out of the modality transform can be; a Modality LUT gives no sign (PS3.3 C.11.1.1.1). */
+function canBeNegative({ bitsStored, signed }: PixelFormat, modality: ModalityTransform): boolean {
+  if (modality.kind !== "rescale") return modality.kind === "identity" && signed;
+  const least = signed ? -(2 ** (bitsStored - 1)) : 0;
+  const { slope, intercept } = modality;
+  return Math.min(slope * least, slope * (least + 2 ** bitsStored - 1)) + intercept < 0;
+}
+
+function readWindows(source: DataSetAttributes, warnings: Warning[]): VoiTransform[] {
+  const centers = source.strings("WindowCenter") ?? [];
+  const widths = source.strings("WindowWidth") ?? [];
+  const explanations = source.strings("WindowCenterWidthExplanation") ?? [];
+  const named = windowFunction(source, warnings);
+  return centers.flatMap((text, i): VoiTransform[] => {
+    const center = text === "" ? Number.NaN : Number(text);
+    const width = Number(widths[i] ?? "");
+    if (!Number.isFinite(center) || !Number.isFinite(width) || width <= 0) {
+      if (text !== "") warn(warnings, "window_ignored", `Window ${i + 1} has no usable centre and width.`);
+      return [];
+    }
+    // LINEAR divides by width - 1 and needs 1 at least (PS3.3 C.11.2.1.2.1)
+    const narrow = named === "LINEAR" && width < 1;
+    if (narrow)
+      warn(warnings, "window_narrow", `Window ${i + 1} is narrower than 1 and was taken as LINEAR_EXACT.`);
+    const explanation = explanations[i];
+    return [
+      {
+        kind: "window",
+        center,
+        width,
+        function: narrow ? "LINEAR_EXACT" : named,
+        ...(explanation === undefined || explanation === "" ? {} : { explanation }),
+      },
+    ];
+  });
+}
+
+function windowFunction(
+  source: DataSetAttributes,
+  warnings: Warning[],
+): "LINEAR" | "LINEAR_EXACT" | "SIGMOID" {
+  const name = source.string("VOILUTFunction") ?? "LINEAR";
+  if (name === "LINEAR" || name === "LINEAR_EXACT" || name === "SIGMOID") return name;
+  warn(warnings, "voi_function_unknown", "VOILUTFunction has no defined term; LINEAR was taken.");
+  return "LINEAR";
+}
+
+/** Pixel Padding Value and Range Limit, in stored values (PS3.3 C.7.5.1.1.2). */
+function readPadding(attributes: DataSetAttributes, format: PixelFormat): Interpretation["padding"] {
+  if (format.samplesPerPixel > 1) return undefined;
+  const prefix = format.float ? (format.bitsAllocated === 64 ? "DoubleFloat" : "Float") : "";
+  const from = attributes.number(`${prefix}PixelPaddingValue`);
+  if (from === undefined) return undefined;
+  return { from, to: attributes.number(`${prefix}PixelPaddingRangeLimit`) ?? from };
+}

@@ -1,0 +1,170 @@
+/** Lookup tables: modality and VOI (PS3.3 C.11.1.1, C.11.2.1), palettes and segmented palettes (C.7.6.3.1.5, C.7.9.2). */
+import { RadserveError } from "../../base/errors.js";
+import type { LookupTable, Palette, Warning } from "../image.js";
+import type { DataSetAttributes } from "./attributes.js";
+import { warn } from "./elements.js";
+
+interface Descriptor {
+  entries: number;
+  firstMapped: number;
+  bits: number;
+}
+
+function corrupt(attribute: string, problem: string): RadserveError {
+  return new RadserveError("corrupt_image", `${attribute} ${problem}. Correct the attribute at the source.`, {
+    attribute,
+  });
+}
+
+/**
+ * The first and third value are always unsigned; the second has the sign of the stored values, or for VOI LUTs of
+ * what comes out of the modality transform (PS3.3 C.11.2.1.1). 0 entries are 65,536.
+ */
+function descriptor(item: DataSetAttributes, keyword: string, signed: boolean): Descriptor {
+  const [entries, first, bits] = item.numbersAs(keyword, "US") ?? [];
+  if (entries === undefined || first === undefined || bits === undefined)
+    throw corrupt(keyword, "needs three values");
+  if (bits < 8 || bits > 16) throw corrupt(keyword, `says ${bits} bits an entry where 8 to 16 are possible`);
+  return {
+    entries: entries === 0 ? 65536 : entries,
+    firstMapped: signed && first > 32767 ? first - 65536 : first,
+    bits,
+  };
+}
+
+/** Entries as words, or as bytes packed two to a word, low byte first, where their number says so. */
+function unpacked(words: number[], { entries }: Descriptor, keyword: string): Uint16Array {
+  if (words.length >= entries) return Uint16Array.from(words.slice(0, entries));
+  if (words.length * 2 < entries)
+    throw corrupt(keyword, `has ${words.length} words where its descriptor says ${entries} entries`);
+  const out = new Uint16Array(entries);
+  for (let i = 0; i < entries; i++) out[i] = ((words[i >>> 1] ?? 0) >>> ((i & 1) * 8)) & 0xff;
+  return out;
+}
+
+/** Data of a table as 16-bit words; one byte each where it was written as OB with a byte an entry. */
+function dataOf(item: DataSetAttributes, keyword: string, table: Descriptor): Uint16Array {
+  const element = item.element(keyword);
+  if (element === undefined) throw corrupt(keyword, "is absent");
+  if (element.vr === "OB" && element.length < table.entries * 2)
+    return Uint16Array.from(
+      { length: table.entries },
+      byteReader(item.numbersAs(keyword, "OB") ?? [], table.entries, keyword),
+    );
+  return unpacked(item.numbersAs(keyword, "US") ?? [], table, keyword);
+}
+
+function byteReader(bytes: number[], entries: number, keyword: string): (_: unknown, i: number) => number {
+  if (bytes.length < entries)
+    throw corrupt(keyword, `has ${bytes.length} bytes where its descriptor says ${entries} entries`);
+  return (_, i) => bytes[i] ?? 0;
+}
+
+/** Bits of a table whose entries are wider than its descriptor says, which happens with 8 for 16. */
+function realBits(bits: number, ...tables: Uint16Array[]): number {
+  return tables.some((t) => t.some((entry) => entry > 2 ** bits - 1)) ? 16 : bits;
+}
+
+/**
+ * LUTDescriptor and LUTData of a Modality or VOI LUT Sequence item. Throws corrupt_image.
+ * @param signed whether the values that go in can be negative
+ */
+export function readLut(item: DataSetAttributes, signed: boolean): LookupTable {
+  const found = descriptor(item, "LUTDescriptor", signed);
+  const entries = dataOf(item, "LUTData", found);
+  return { firstMapped: found.firstMapped, bits: realBits(found.bits, entries), entries };
+}
+
+/** A VOI LUT, as readLut; its bits say what white is. */
+export function readVoiLut(item: DataSetAttributes, signed: boolean, warnings: Warning[]): LookupTable {
+  const lut = readLut(item, signed);
+  return { ...lut, bits: shownBits(lut.bits, [lut.entries], warnings) };
+}
+
+/** The palette of PALETTE COLOR images. Throws corrupt_image where a table is absent or wrong. */
+export function readPalette(attributes: DataSetAttributes, signed: boolean, warnings: Warning[]): Palette {
+  const tables = (["Red", "Green", "Blue"] as const).map((colour) => {
+    const found = descriptor(attributes, `${colour}PaletteColorLookupTableDescriptor`, signed);
+    return { found, entries: paletteEntries(attributes, colour, found) };
+  });
+  const [red, green, blue] = tables;
+  if (red === undefined || green === undefined || blue === undefined)
+    throw corrupt("The palette", "is incomplete");
+  if (
+    tables.some((t) => t.found.firstMapped !== red.found.firstMapped || t.found.entries !== red.found.entries)
+  )
+    throw corrupt("The palette descriptors", "differ between the colours");
+  const bits = shownBits(red.found.bits, [red.entries, green.entries, blue.entries], warnings);
+  // 8 and 16 are what there should be (PS3.3 C.7.6.3.1.5); others are spread to 16
+  const widened = ({ entries }: { entries: Uint16Array }) =>
+    bits > 8 ? entries.map((entry) => entry << (16 - bits)) : entries;
+  return {
+    firstMapped: red.found.firstMapped,
+    bits: bits > 8 ? 16 : 8,
+    red: widened(red),
+    green: widened(green),
+    blue: widened(blue),
+  };
+}
+
+/** Tables said to be of more than 8 bits whose every entry fits 8 would show nothing but black: they are of 8. */
+function shownBits(bits: number, tables: Uint16Array[], warnings: Warning[]): number {
+  if (bits <= 8 || tables.some((table) => table.some((entry) => entry > 255)))
+    return realBits(bits, ...tables);
+  warn(
+    warnings,
+    "table_bits",
+    `A lookup table says ${bits} bits an entry but has no entry above 255; 8 bits were taken.`,
+  );
+  return 8;
+}
+
+function paletteEntries(attributes: DataSetAttributes, colour: string, found: Descriptor): Uint16Array {
+  const plain = `${colour}PaletteColorLookupTableData`;
+  if (attributes.has(plain)) return dataOf(attributes, plain, found);
+  const segmented = `Segmented${plain}`;
+  if (!attributes.has(segmented)) throw corrupt(plain, "is absent");
+  const codes = attributes.numbersAs(segmented, found.bits > 8 ? "US" : "OB") ?? [];
+  return expandSegments(codes, found, segmented);
+}
+
+/** Discrete, linear and indirect segments (PS3.3 C.7.9.2). `codes` are words for 16-bit tables, bytes for 8-bit ones. */
+function expandSegments(codes: number[], found: Descriptor, keyword: string): Uint16Array {
+  const out: number[] = [];
+  const wordBytes = found.bits > 8 ? 2 : 1;
+  let at = 0;
+  const next = () => {
+    const code = codes[at++];
+    if (code === undefined) throw corrupt(keyword, "ends inside a segment");
+    return code;
+  };
+  const segment = (nested: boolean) => {
+    const opcode = next();
+    const length = next();
+    if (opcode === 0) {
+      for (let i = 0; i < length; i++) out.push(next());
+    } else if (opcode === 1) {
+      linear(out, length, next(), keyword);
+    } else if (opcode === 2 && !nested) {
+      const resume = () =>
+        wordBytes === 2
+          ? next() + next() * 65536
+          : next() + next() * 256 + next() * 65536 + next() * 16777216;
+      const target = resume() / wordBytes;
+      const back = at;
+      at = target;
+      for (let i = 0; i < length; i++) segment(true);
+      at = back;
+    } else {
+      throw corrupt(keyword, `has the segment type ${opcode}, which is none`);
+    }
+  };
+  while (out.length < found.entries) segment(false);
+  return Uint16Array.from(out.slice(0, found.entries));
+}
+
+function linear(out: number[], length: number, last: number, keyword: string): void {
+  const from = out.at(-1);
+  if (from === undefined) throw corrupt(keyword, "begins with a linear segment");
+  for (let i = 1; i <= length; i++) out.push(Math.round(from + ((last - from) * i) / length));
+}

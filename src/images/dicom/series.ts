@@ -1,0 +1,305 @@
+/** The DICOM files of one series as one Image whose frames are the slices, sorted; their pixels are read when asked for. */
+import { createHash } from "node:crypto";
+import { RadserveError } from "../../base/errors.js";
+import type {
+  Image,
+  Interpretation,
+  PixelFormat,
+  PlanePosition,
+  Series,
+  SliceIdentity,
+  SourceIdentity,
+  Spacing,
+  TransformStep,
+  Warning,
+} from "../image.js";
+import { DataSetAttributes } from "./attributes.js";
+import { sopClassName } from "./dictionary.js";
+import { warn } from "./elements.js";
+import { readDicom } from "./dicom-image.js";
+import { assemble, seriesInvalid, sortingStep } from "./volume.js";
+
+const SEGMENTATIONS = ["1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7"];
+const SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7";
+/** Processing Equipment (PS3.16 CID 7005): what made an object out of other images, as IHE AI Results has it. */
+const PROCESSING_EQUIPMENT = "109102";
+
+/** Why a readable object is no slice: the end of its warning's code, and what it is called there. */
+export interface LeftOut {
+  code: string;
+  what: string;
+}
+
+/** What a series needs of one file after its bytes have been let go. */
+export interface SeriesFile {
+  source: SourceIdentity;
+  format: PixelFormat;
+  attributes: DataSetAttributes;
+  frames: FrameFacts[];
+  warnings: Warning[];
+  /** The file's bytes again. */
+  read(): Promise<Uint8Array>;
+}
+
+interface FrameFacts {
+  interpretation: Interpretation;
+  spacing: Spacing | undefined;
+  plane: PlanePosition | undefined;
+  pixelAspect: number;
+}
+
+/**
+ * What a series needs of a file, or why the object is no slice of one.
+ * @param read gives the same bytes later; nothing of `bytes` is kept
+ * Throws what readDicom throws for an image that cannot be used.
+ */
+export function seriesFile(bytes: Uint8Array, read: () => Promise<Uint8Array>): SeriesFile | LeftOut {
+  let image: Image;
+  try {
+    image = readDicom(bytes);
+  } catch (error) {
+    if (error instanceof RadserveError && error.code === "no_pixel_data")
+      return {
+        code: "no_image",
+        what: "DICOM objects without pixels (reports, presentation states, directories)",
+      };
+    throw error;
+  }
+  if (!(image.attributes instanceof DataSetAttributes)) throw new Error("A DICOM image has a data set");
+  const attributes = image.attributes.withoutPixels();
+  const derived = derivedObject(attributes, image.source);
+  if (derived !== undefined) return derived;
+  return {
+    source: image.source,
+    format: image.format,
+    attributes,
+    frames: Array.from({ length: image.frameCount }, (_, frame) => ({
+      interpretation: image.interpretation(frame),
+      spacing: image.spacing(frame),
+      plane: image.plane(frame),
+      pixelAspect: image.pixelAspect(frame),
+    })),
+    warnings: image.warnings,
+    read,
+  };
+}
+
+/** Objects with pixels that lie beside a series and are no slices of it. */
+function derivedObject(attributes: DataSetAttributes, { sopClassUid }: SourceIdentity): LeftOut | undefined {
+  if (SEGMENTATIONS.includes(sopClassUid ?? "")) return { code: "segmentation", what: "segmentations" };
+  if ((attributes.strings("ImageType") ?? []).includes("LOCALIZER"))
+    return { code: "localizer", what: "localizers (ImageType)" };
+  const makers = attributes.sequence("ContributingEquipmentSequence") ?? [];
+  const processed = makers.some((maker) =>
+    (maker.sequence("PurposeOfReferenceCodeSequence") ?? []).some(
+      (code) => code.string("CodeValue") === PROCESSING_EQUIPMENT,
+    ),
+  );
+  if (processed && (sopClassUid ?? "").startsWith(SECONDARY_CAPTURE))
+    return { code: "result", what: "pictures that an analysis made (ContributingEquipmentSequence)" };
+  return undefined;
+}
+
+/**
+ * One image from the files of one series, in any order.
+ * @param leftOut caveats about what else was found
+ * Throws series_invalid where they are of several series or no volume.
+ */
+export function seriesImage(files: readonly SeriesFile[], leftOut: readonly Warning[]): Image {
+  checkOneSeries(files);
+  return new SeriesImage(files, [...leftOut, ...frameOfReferenceCaveats(files)]);
+}
+
+function checkOneSeries(files: readonly SeriesFile[]): void {
+  const series = new Map<string | undefined, number>();
+  for (const { source } of files)
+    series.set(source.seriesInstanceUid, (series.get(source.seriesInstanceUid) ?? 0) + 1);
+  if (series.size === 0)
+    throw seriesInvalid(
+      "no_images",
+      "Expected a folder with the DICOM images of one series; found none in it (folders inside it and links are not followed).",
+    );
+  if (series.has(undefined))
+    throw seriesInvalid(
+      "missing_series_uid",
+      `Expected SeriesInstanceUID in all ${files.length} images; ${series.get(undefined) ?? 0} lack it. Correct them at the source.`,
+      { images: files.length, missing: series.get(undefined) },
+    );
+  if (series.size > 1) {
+    const images = [...series.values()].sort((a, b) => b - a);
+    throw seriesInvalid(
+      "several_series",
+      `Expected one image series in the folder, found ${series.size} (of ${images.slice(0, 10).join(", ")} images). Put each in a folder of its own.`,
+      { series: series.size, images },
+    );
+  }
+  const kinds = new Set(files.map(({ source }) => source.sopClassUid));
+  if (kinds.size > 1)
+    throw seriesInvalid(
+      "mixed_format",
+      `Expected images of one kind, found ${[...kinds].map((uid) => (uid === undefined ? "none stated" : sopClassName(uid))).join(", ")}. Leave out what is no slice of this volume.`,
+      { sop_classes: [...kinds] },
+    );
+  const patients = new Set(
+    files.map(({ source, attributes }) =>
+      JSON.stringify([source.studyInstanceUid ?? "", attributes.string("PatientID") ?? ""]),
+    ),
+  );
+  if (patients.size > 1)
+    throw seriesInvalid(
+      "several_patients",
+      `Expected one patient and one study under one SeriesInstanceUID, found ${patients.size}. Correct the series at its source.`,
+      { found: patients.size },
+    );
+}
+
+/**
+ * Images of one series share their frame of reference (PS3.3 C.7.4.1). Where several files do and others do not, they
+ * are several acquisitions. Where every single file has one of its own, or none has any, a de-identification replaced
+ * them: then SeriesInstanceUID and the evenness of the stack have to vouch for the positions, and it is said.
+ */
+function frameOfReferenceCaveats(files: readonly SeriesFile[]): Warning[] {
+  const found = new Set(files.map(({ attributes }) => attributes.string("FrameOfReferenceUID")));
+  if (found.size === 1 && !found.has(undefined)) return [];
+  if (found.size === 1)
+    return [{ code: "no_frame_of_reference", message: "The slices name no FrameOfReferenceUID." }];
+  if (found.size === files.length && files.length > 2)
+    return [
+      {
+        code: "frame_of_reference_by_slice",
+        message:
+          "Every slice names another FrameOfReferenceUID, as some de-identifications leave it; their positions were taken as of one.",
+      },
+    ];
+  throw seriesInvalid(
+    "mixed_frame_of_reference",
+    `Expected one FrameOfReferenceUID, found ${found.size}: positions of different ones cannot be compared. Send one acquisition at a time.`,
+    { frames_of_reference: found.size },
+  );
+}
+
+/** A slice: a frame of a file. */
+interface Slice {
+  file: SeriesFile;
+  /** From 0. */
+  frame: number;
+  facts: FrameFacts;
+}
+
+class SeriesImage implements Image {
+  readonly source: SourceIdentity;
+  readonly format: PixelFormat;
+  readonly frameCount: number;
+  readonly attributes: DataSetAttributes;
+  readonly warnings: Warning[];
+  readonly transforms: TransformStep[];
+  readonly series: Series;
+  readonly #slices: readonly Slice[];
+  /** The file opened last: the slices of a multi-frame file follow each other. */
+  #opened: { file: SeriesFile; image: Promise<Image> } | undefined;
+
+  constructor(files: readonly SeriesFile[], leftOut: readonly Warning[]) {
+    const found = files.flatMap((file) => file.frames.map((facts, frame): Slice => ({ file, frame, facts })));
+    const { frames, geometry } = assemble(
+      found.map(({ file, facts }) => ({
+        format: file.format,
+        plane: facts.plane,
+        spacing: facts.spacing,
+      })),
+    );
+    this.#slices = frames.flatMap((frame) => found[frame] ?? []);
+    const slices = this.#slices.map(identityOf);
+    const first = this.#first();
+    this.series = {
+      volume: { geometry, frames: slices.map((_, i) => i) },
+      slices,
+      attributes: [...new Set(this.#slices.map(({ file }) => file.attributes))],
+    };
+    this.format = first.file.format;
+    this.frameCount = slices.length;
+    this.attributes = first.file.attributes;
+    this.source = {
+      ...first.file.source,
+      fileSha256: hashOf(slices),
+      bytes: files.reduce((sum, file) => sum + file.source.bytes, 0),
+      sopInstanceUid: undefined,
+      transferSyntaxUid: common(files.map((file) => file.source.transferSyntaxUid)),
+    };
+    this.warnings = [...leftOut];
+    this.transforms = [sortingStep(this.series.volume)];
+    for (const { file } of this.#slices) this.#take(file.warnings);
+  }
+
+  async frame(index: number): Promise<Uint8Array> {
+    const { file, frame } = this.#slice(index);
+    if (this.#opened?.file !== file) this.#opened = { file, image: reopened(file) };
+    const image = await this.#opened.image;
+    const data = await image.frame(frame);
+    this.#take(image.warnings);
+    return data;
+  }
+
+  interpretation(frame: number): Interpretation {
+    return this.#slice(frame).facts.interpretation;
+  }
+
+  spacing(frame: number): Spacing | undefined {
+    return this.#slice(frame).facts.spacing;
+  }
+
+  plane(frame: number): PlanePosition | undefined {
+    return this.#slice(frame).facts.plane;
+  }
+
+  pixelAspect(frame: number): number {
+    return this.#slice(frame).facts.pixelAspect;
+  }
+
+  #slice(index: number): Slice {
+    const slice = this.#slices[index];
+    if (slice === undefined)
+      throw new RadserveError(
+        "bad_request",
+        `Expected a frame from 0 to ${this.#slices.length - 1} but received ${index}.`,
+      );
+    return slice;
+  }
+
+  #first(): Slice {
+    return this.#slice(0);
+  }
+
+  #take(warnings: readonly Warning[]): void {
+    for (const { code, message } of warnings) warn(this.warnings, code, message);
+  }
+}
+
+/** A file again, whose bytes must be those that the series was put together from. */
+async function reopened(file: SeriesFile): Promise<Image> {
+  const image = readDicom(await file.read());
+  if (image.source.fileSha256 !== file.source.fileSha256)
+    throw seriesInvalid(
+      "changed",
+      "Expected the folder to stay as it is while it is read; a file in it was changed. Send the request again once all files are there.",
+    );
+  return image;
+}
+
+function identityOf({ file, frame }: Slice): SliceIdentity {
+  return {
+    sopInstanceUid: file.source.sopInstanceUid,
+    fileSha256: file.source.fileSha256,
+    frame: file.frames.length > 1 ? frame + 1 : undefined,
+  };
+}
+
+/** Reproduced by: sha256sum of the slices' hashes, one a line, in the order of the slices. */
+function hashOf(slices: readonly SliceIdentity[]): string {
+  const hash = createHash("sha256");
+  for (const { fileSha256 } of slices) hash.update(`${fileSha256}\n`);
+  return hash.digest("hex");
+}
+
+function common<T>(values: readonly T[]): T | undefined {
+  return new Set(values).size === 1 ? values[0] : undefined;
+}

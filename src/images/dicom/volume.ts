@@ -1,0 +1,325 @@
+/**
+ * Slices to one volume (PS3.3 C.7.6.2): sorted along their normal, and refused where they are no even stack. A network
+ * that is given a gap, a doubled slice or a sheared stack measures a body that does not exist.
+ */
+import { RadserveError } from "../../base/errors.js";
+import type { Image, PixelFormat, PlanePosition, Spacing, TransformStep, Volume } from "../image.js";
+
+/** Positions are decimal text; scanners round it, mostly to two or more digits. Less than this is no distance. */
+const ROUNDING_MM = 0.01;
+/** How far the distance of two neighbours may be from the usual one, as a part of it: table feeds are more exact. */
+const SPACING_TOLERANCE = 0.01;
+/** How far a slice may be from its place in the even stack, in spacings: small differences of one sign add up. */
+const PLACE_TOLERANCE = 0.1;
+/** How far a slice may be off the line along the normal, in pixels: below it, no voxel gets another one's value. */
+const SHEAR_TOLERANCE = 0.1;
+/** From here on a distance is that of a missing slice, in spacings. */
+const GAP = 1.5;
+/** Direction cosines of parallel slices: 0.0001 moves a corner 250 mm away by 0.025 mm. */
+const PARALLEL_TOLERANCE = 1e-4;
+/** Cosines of three digits still make unit vectors at right angles by this much; coarser ones are no directions. */
+const UNIT_TOLERANCE = 1e-3;
+/** Parts of the in-plane spacing; the last of 512 pixels of 0.7 mm moves by 0.04 mm. */
+const IN_PLANE_TOLERANCE = 1e-4;
+
+const LISTED = 10;
+const DEGREES = 180 / Math.PI;
+
+type Vector = [number, number, number];
+
+/** Why slices are no volume; `details.reason` of series_invalid. */
+export type SeriesFault =
+  | "no_images"
+  | "several_series"
+  | "several_patients"
+  | "missing_series_uid"
+  | "too_many_files"
+  | "too_many_bytes"
+  | "changed"
+  | "single_slice"
+  | "missing_geometry"
+  | "invalid_orientation"
+  | "mixed_frame_of_reference"
+  | "mixed_size"
+  | "mixed_format"
+  | "mixed_orientation"
+  | "mixed_spacing"
+  | "duplicate_position"
+  | "tilt"
+  | "gap"
+  | "uneven_spacing";
+
+export function seriesInvalid(
+  reason: SeriesFault,
+  message: string,
+  details: Record<string, unknown> = {},
+): RadserveError {
+  return new RadserveError("series_invalid", message, { reason, ...details });
+}
+
+/** What of a frame decides whether it belongs to a volume, and where. */
+export interface SliceFacts {
+  format: PixelFormat;
+  plane: PlanePosition | undefined;
+  spacing: Spacing | undefined;
+}
+
+interface Placed extends SliceFacts {
+  plane: PlanePosition;
+  spacing: Spacing;
+}
+
+/**
+ * The slices as one volume. They are sorted by the projection of ImagePositionPatient on the normal, which is the
+ * cross product of the direction along a row and the direction along a column: so column, row and slice index always
+ * make a right-handed system, whatever way the scanner went. The spacing of the slices comes from those projections,
+ * never from SliceThickness, which may overlap or leave gaps.
+ * Throws series_invalid, with the fault as `details.reason` and its numbers.
+ */
+export function assemble(slices: readonly SliceFacts[]): Volume {
+  const [first, ...others] = placed(slices);
+  if (first === undefined || others.length === 0)
+    throw seriesInvalid(
+      "single_slice",
+      `Expected at least two slices, found ${slices.length}. Send the whole series.`,
+      {
+        slices: slices.length,
+      },
+    );
+  const all = [first, ...others];
+  checkAlike(first, all);
+  const axes = axesOf(first.plane);
+  checkParallel(first, all);
+  const along = all.map(({ plane }) => dot(plane.position, axes.normal));
+  const frames = along.map((_, i) => i).sort((a, b) => at(along, a) - at(along, b));
+  const places = frames.map((frame) => at(along, frame));
+  checkDuplicates(places);
+  const positions = frames.map((frame) => all[frame]?.plane.position ?? first.plane.position);
+  checkShear(positions, axes.normal, Math.min(first.spacing.row, first.spacing.column));
+  return {
+    frames,
+    geometry: {
+      origin: positions[0] ?? first.plane.position,
+      columnDirection: axes.column,
+      rowDirection: axes.row,
+      sliceDirection: axes.normal,
+      columnSpacing: first.spacing.column,
+      rowSpacing: first.spacing.row,
+      sliceSpacing: evenSpacing(places),
+    },
+  };
+}
+
+/** The volume that an image's frames are. Throws series_invalid where they are none. */
+export function volumeOf(image: Image): Volume {
+  if (image.series !== undefined) return image.series.volume;
+  return assemble(
+    Array.from({ length: image.frameCount }, (_, frame) => ({
+      format: image.format,
+      plane: image.plane(frame),
+      spacing: image.spacing(frame),
+    })),
+  );
+}
+
+/** How the slices were put in order, for the receipt. */
+export function sortingStep({ frames, geometry }: Volume): TransformStep {
+  return {
+    step: "sort_slices",
+    by: "ImagePositionPatient",
+    along: geometry.sliceDirection,
+    slices: frames.length,
+    spacing_mm: geometry.sliceSpacing,
+  };
+}
+
+function placed(slices: readonly SliceFacts[]): Placed[] {
+  const usable = slices.filter(
+    (slice): slice is Placed => slice.plane !== undefined && slice.spacing?.patient === true,
+  );
+  const missing = slices.length - usable.length;
+  if (missing > 0)
+    throw seriesInvalid(
+      "missing_geometry",
+      `Expected ImagePositionPatient, ImageOrientationPatient and PixelSpacing in all ${slices.length} slices; ${missing} ` +
+        `${missing === 1 ? "lacks" : "lack"} one of them. Send slices that say where in the patient they lie.`,
+      { slices: slices.length, missing },
+    );
+  return usable;
+}
+
+function checkAlike(first: Placed, all: readonly Placed[]): void {
+  const sizes = new Set(all.map(({ format }) => `${format.columns} x ${format.rows}`));
+  if (sizes.size > 1)
+    throw seriesInvalid(
+      "mixed_size",
+      `Expected slices of one size, found ${listed([...sizes])}. Leave out what is no slice of this volume.`,
+      { sizes: [...sizes].slice(0, LISTED) },
+    );
+  const fields = Object.keys(first.format) as (keyof PixelFormat)[];
+  const mixed = fields.filter((field) => all.some(({ format }) => format[field] !== first.format[field]));
+  if (mixed.length > 0)
+    throw seriesInvalid(
+      "mixed_format",
+      `Expected slices of one pixel format; they differ in ${mixed.join(", ")}. Leave out what is no slice of this volume.`,
+      { fields: mixed },
+    );
+  for (const side of ["row", "column"] as const) {
+    const values = all.map(({ spacing }) => spacing[side]);
+    const [least, most] = range(values);
+    if (most - least > IN_PLANE_TOLERANCE * least)
+      throw seriesInvalid(
+        "mixed_spacing",
+        `Expected one PixelSpacing, found ${side} spacings from ${shown(least)} to ${shown(most)} mm. Send one acquisition at a time.`,
+        { side, least_mm: least, most_mm: most },
+      );
+  }
+}
+
+interface Axes {
+  column: Vector;
+  row: Vector;
+  normal: Vector;
+}
+
+/** Unit vectors at right angles from direction cosines, which are rounded. */
+function axesOf({ orientation: [a, b, c, d, e, f] }: PlanePosition): Axes {
+  const column: Vector = [a, b, c];
+  const row: Vector = [d, e, f];
+  const worst = Math.max(Math.abs(length(column) - 1), Math.abs(length(row) - 1), Math.abs(dot(column, row)));
+  if (!(worst <= UNIT_TOLERANCE))
+    throw seriesInvalid(
+      "invalid_orientation",
+      `Expected ImageOrientationPatient as two unit vectors at right angles; they are off by ${shown(worst)}. Correct the attribute at the source.`,
+      { off_by: worst },
+    );
+  const along = unit(column);
+  const normal = unit(cross(along, row));
+  return { column: along, row: cross(normal, along), normal };
+}
+
+function checkParallel(first: Placed, all: readonly Placed[]): void {
+  const turned = all.filter(({ plane }) =>
+    plane.orientation.some(
+      (cosine, i) => !(Math.abs(cosine - at(first.plane.orientation, i)) <= PARALLEL_TOLERANCE),
+    ),
+  ).length;
+  if (turned > 0)
+    throw seriesInvalid(
+      "mixed_orientation",
+      `Expected parallel slices; ${turned} of ${all.length} ${turned === 1 ? "is" : "are"} turned against the first. Send each stack on its own.`,
+      { slices: all.length, turned },
+    );
+}
+
+function checkDuplicates(places: readonly number[]): void {
+  const doubled = places.filter((place, i) => i > 0 && place - at(places, i - 1) <= ROUNDING_MM);
+  if (doubled.length > 0)
+    throw seriesInvalid(
+      "duplicate_position",
+      `Expected every slice at a place of its own; ${doubled.length} of ${places.length} ${doubled.length === 1 ? "lies" : "lie"} where another does. ` +
+        "Send one time, echo or reconstruction at a time.",
+      { slices: places.length, duplicates: doubled.length, at_mm: doubled.slice(0, LISTED) },
+    );
+}
+
+/** Gantry tilt and every other shear: slices that do not follow each other along their normal (PS3.3 C.8.2.1, Gantry/Detector Tilt). */
+function checkShear(positions: readonly Vector[], normal: Vector, pixel: number): void {
+  const [origin] = positions;
+  if (origin === undefined) return;
+  let worst = { offset: 0, angle: 0 };
+  for (const position of positions) {
+    const from: Vector = [position[0] - origin[0], position[1] - origin[1], position[2] - origin[2]];
+    const along = dot(from, normal);
+    const offset = length([
+      from[0] - along * normal[0],
+      from[1] - along * normal[1],
+      from[2] - along * normal[2],
+    ]);
+    if (offset > worst.offset) worst = { offset, angle: Math.atan2(offset, along) * DEGREES };
+  }
+  if (worst.offset > Math.max(ROUNDING_MM, SHEAR_TOLERANCE * pixel))
+    throw seriesInvalid(
+      "tilt",
+      `Expected slices one behind the other along their normal; one lies ${shown(worst.offset)} mm beside it (${shown(worst.angle)} degrees). ` +
+        "The gantry was tilted or the stack is sheared: have it resampled to straight slices first.",
+      { offset_mm: worst.offset, angle_degrees: worst.angle },
+    );
+}
+
+/** The distance of neighbours. Throws for gaps and for uneven distances. */
+function evenSpacing(places: readonly number[]): number {
+  const steps = places.slice(1).map((place, i) => place - at(places, i));
+  const usual = at(
+    [...steps].sort((a, b) => a - b),
+    Math.floor((steps.length - 1) / 2),
+  );
+  const gaps = steps.flatMap((step, i) =>
+    step < GAP * usual
+      ? []
+      : [{ after_mm: at(places, i), before_mm: at(places, i + 1), missing: Math.round(step / usual) - 1 }],
+  );
+  if (gaps.length > 0) {
+    const missing = gaps.reduce((sum, gap) => sum + gap.missing, 0);
+    throw seriesInvalid(
+      "gap",
+      `Expected slices every ${shown(usual)} mm; ${missing} ${missing === 1 ? "is" : "are"} missing at ${gaps.length === 1 ? "one place" : `${gaps.length} places`}. ` +
+        "Send the series again from its source, whole.",
+      { spacing_mm: usual, missing, gaps: gaps.slice(0, LISTED) },
+    );
+  }
+  const mean = (at(places, places.length - 1) - at(places, 0)) / steps.length;
+  const unlike = Math.max(...steps.map((step) => Math.abs(step - usual)));
+  const astray = Math.max(...places.map((place, i) => Math.abs(place - at(places, 0) - i * mean)));
+  if (
+    unlike > Math.max(ROUNDING_MM, SPACING_TOLERANCE * usual) ||
+    astray > Math.max(ROUNDING_MM, PLACE_TOLERANCE * mean)
+  ) {
+    const [least, most] = range(steps);
+    throw seriesInvalid(
+      "uneven_spacing",
+      `Expected slices at even distances, found ${shown(least)} to ${shown(most)} mm. Have them reconstructed at one distance.`,
+      { least_mm: least, most_mm: most, astray_mm: astray },
+    );
+  }
+  return mean;
+}
+
+function range(values: readonly number[]): [number, number] {
+  return values.reduce(
+    ([least, most], value) => [Math.min(least, value), Math.max(most, value)],
+    [Infinity, -Infinity],
+  );
+}
+
+function at(values: readonly number[], index: number): number {
+  return values[index] ?? NaN;
+}
+
+function dot(a: Readonly<Vector>, b: Readonly<Vector>): number {
+  return a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
+}
+
+function length(v: Readonly<Vector>): number {
+  return Math.sqrt(dot(v, v));
+}
+
+/** Adding 0 makes -0, which no text tells from 0, into 0. */
+function cross(a: Readonly<Vector>, b: Readonly<Vector>): Vector {
+  return [a[1] * b[2] - a[2] * b[1] + 0, a[2] * b[0] - a[0] * b[2] + 0, a[0] * b[1] - a[1] * b[0] + 0];
+}
+
+function unit(v: Readonly<Vector>): Vector {
+  const size = length(v);
+  return [v[0] / size + 0, v[1] / size + 0, v[2] / size + 0];
+}
+
+function shown(value: number): string {
+  return String(Number(value.toPrecision(4)));
+}
+
+function listed(values: readonly string[]): string {
+  return values.length > LISTED
+    ? `${values.slice(0, LISTED).join(", ")} and ${values.length - LISTED} more`
+    : values.join(", ");
+}

@@ -1,0 +1,284 @@
+/**
+ * What a TIFF says of its own pages, read from its tags without decoding (TIFF 6.0; BigTIFF as libtiff has it). The
+ * decoder converts some photometrics, passes others through as they are and says of neither what it did; so the tags
+ * decide here, from a closed list, what is read and what its values mean.
+ */
+import { RadserveError } from "../../base/errors.js";
+
+export interface TiffPage {
+  width: number;
+  height: number;
+  /** WhiteIsZero 0, BlackIsZero 1, RGB 2, palette 3, YCbCr 6. */
+  photometric: 0 | 1 | 2 | 3 | 6;
+  /** Of each sample: 1, 2, 4, 8 or 16. */
+  bits: number;
+  orientation: number;
+}
+
+/** More pages than the longest stacks have, and few enough to look through. */
+const MOST_PAGES = 10_000;
+/** Of one entry, of the tags that are read here: more samples or numbers than these are refused anyway. */
+const MOST_VALUES = 16;
+
+const PHOTOMETRIC: Readonly<Record<number, string>> = {
+  0: "WhiteIsZero",
+  1: "BlackIsZero",
+  2: "RGB",
+  3: "palette",
+  4: "transparency mask",
+  5: "CMYK (separated)",
+  6: "YCbCr",
+  8: "CIELab",
+  9: "ICCLab",
+  10: "ITULab",
+  32803: "colour filter array",
+  32844: "LogL",
+  32845: "LogLuv",
+  34892: "linear raw",
+};
+
+/** Those that every build of the decoder has. */
+const COMPRESSIONS: Readonly<Record<number, string>> = {
+  1: "none",
+  2: "CCITT RLE",
+  3: "CCITT group 3",
+  4: "CCITT group 4",
+  5: "LZW",
+  7: "JPEG",
+  8: "Deflate",
+  32773: "PackBits",
+  32946: "Deflate",
+};
+const JPEG = 7;
+
+const DEPTHS: Readonly<Record<TiffPage["photometric"], readonly number[]>> = {
+  0: [1, 2, 4, 8, 16],
+  1: [1, 2, 4, 8, 16],
+  2: [8, 16],
+  3: [1, 2, 4, 8],
+  6: [8],
+};
+
+const TAG = {
+  width: 256,
+  height: 257,
+  bits: 258,
+  compression: 259,
+  photometric: 262,
+  orientation: 274,
+  samples: 277,
+  planar: 284,
+  tileWidth: 322,
+  extra: 338,
+  format: 339,
+  coefficients: 529,
+  reference: 532,
+} as const;
+const WANTED: ReadonlySet<number> = new Set(Object.values(TAG));
+
+/** How to read one number of a type of TIFF 6.0 section 2; types of no use here are left out. */
+const TYPES: Readonly<
+  Record<number, { size: number; read: (v: DataView, at: number, le: boolean) => number }>
+> = {
+  1: { size: 1, read: (v, at) => v.getUint8(at) },
+  3: { size: 2, read: (v, at, le) => v.getUint16(at, le) },
+  4: { size: 4, read: (v, at, le) => v.getUint32(at, le) },
+  5: { size: 8, read: (v, at, le) => v.getUint32(at, le) / v.getUint32(at + 4, le) },
+  16: { size: 8, read: (v, at, le) => Number(v.getBigUint64(at, le)) },
+};
+
+type Directory = Map<number, number[]>;
+
+interface Form {
+  view: DataView;
+  littleEndian: boolean;
+  big: boolean;
+}
+
+function cut(): RadserveError {
+  return new RadserveError(
+    "truncated_image",
+    "The TIFF file ends before what its directory points to. Send it again from its source.",
+  );
+}
+
+function corrupt(message: string): RadserveError {
+  return new RadserveError("corrupt_image", message);
+}
+
+function unsupported(message: string): RadserveError {
+  return new RadserveError("unsupported_format", message);
+}
+
+/**
+ * The pages of a TIFF, which are alike in size, photometric, depth and orientation.
+ * Throws unsupported_format for whatever is not on the list, truncated_image and corrupt_image.
+ */
+export function readTiffPages(bytes: Uint8Array): TiffPage[] {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const form: Form = { view, littleEndian: bytes[0] === 0x49, big: bytes[2] === 43 || bytes[3] === 43 };
+  const first = directories(form).map(pageOf);
+  const [model] = first;
+  if (model === undefined) throw corrupt("The TIFF file has no page.");
+  first.forEach((page, i) => {
+    if (JSON.stringify(page) !== JSON.stringify(model))
+      throw unsupported(
+        `Page ${i + 1} of the TIFF file differs from the first in size, photometric, depth or orientation. Split the file into single pages.`,
+      );
+  });
+  return first;
+}
+
+function directories(form: Form): Directory[] {
+  const { view, big } = form;
+  const word = big ? 8 : 4;
+  const seen = new Set<number>();
+  const found: Directory[] = [];
+  let at = number(form, big ? 8 : 4, word);
+  while (at !== 0) {
+    if (seen.has(at)) throw corrupt("The directories of the TIFF file point back to each other.");
+    if (seen.size === MOST_PAGES)
+      throw unsupported(`The TIFF file has more than ${MOST_PAGES} pages, the most that are read.`);
+    seen.add(at);
+    const count = number(form, at, big ? 8 : 2);
+    const size = big ? 20 : 12;
+    const start = at + (big ? 8 : 2);
+    if (start + count * size + word > view.byteLength) throw cut();
+    const directory: Directory = new Map();
+    for (let i = 0; i < count; i++) readEntry(form, start + i * size, directory);
+    found.push(directory);
+    at = number(form, start + count * size, word);
+  }
+  return found;
+}
+
+function number({ view, littleEndian }: Form, at: number, size: number): number {
+  if (at + size > view.byteLength) throw cut();
+  if (size === 2) return view.getUint16(at, littleEndian);
+  return size === 4 ? view.getUint32(at, littleEndian) : Number(view.getBigUint64(at, littleEndian));
+}
+
+function readEntry(form: Form, at: number, directory: Directory): void {
+  const { view, littleEndian, big } = form;
+  const word = big ? 8 : 4;
+  const tag = view.getUint16(at, littleEndian);
+  if (!WANTED.has(tag)) return;
+  if (directory.has(tag)) throw corrupt(`The TIFF file has the tag ${tag} twice in one directory.`);
+  const type = TYPES[view.getUint16(at + 2, littleEndian)];
+  const count = number(form, at + 4, word);
+  if (type === undefined || count === 0)
+    throw corrupt(`The TIFF file's tag ${tag} holds no number of a type that it may have.`);
+  if (count > MOST_VALUES)
+    throw unsupported(`The TIFF file's tag ${tag} has ${count} values; at most ${MOST_VALUES} are read.`);
+  const length = count * type.size;
+  const from = length <= word ? at + 4 + word : number(form, at + 4 + word, word);
+  if (from + length > view.byteLength) throw cut();
+  directory.set(
+    tag,
+    Array.from({ length: count }, (_, i) => type.read(view, from + i * type.size, littleEndian)),
+  );
+}
+
+function one(directory: Directory, tag: number, absent?: number): number {
+  const value = directory.get(tag)?.[0] ?? absent;
+  if (value === undefined) throw corrupt(`The TIFF file has no tag ${tag}, which every page needs.`);
+  return value;
+}
+
+/** The value that all samples share. */
+function shared(directory: Directory, tag: number, absent: number): number | undefined {
+  const values = directory.get(tag) ?? [absent];
+  return values.every((value) => value === values[0]) ? values[0] : undefined;
+}
+
+function pageOf(directory: Directory): TiffPage {
+  const photometric = one(directory, TAG.photometric);
+  const compression = one(directory, TAG.compression, 1);
+  if (!isRead(photometric))
+    throw unsupported(
+      `The TIFF image is ${PHOTOMETRIC[photometric] ?? "of an unknown kind"} (PhotometricInterpretation ${photometric}); ` +
+        "supported are WhiteIsZero, BlackIsZero, RGB, palette, and YCbCr in JPEG compression. Convert it.",
+    );
+  if (COMPRESSIONS[compression] === undefined)
+    throw unsupported(
+      `The TIFF image has compression ${compression}; supported are ${listed(Object.keys(COMPRESSIONS))} ` +
+        "(none, CCITT, LZW, JPEG, Deflate, PackBits). Convert it.",
+    );
+  if (photometric === 6) checkYcc(directory, compression);
+  const bits = depthOf(directory, photometric);
+  checkSamples(directory, photometric);
+  if (one(directory, TAG.planar, 1) === 2 && directory.has(TAG.tileWidth))
+    throw unsupported(
+      "The TIFF image has its colours in separate planes (PlanarConfiguration 2) of tiles, which cannot be read; in strips they can. Convert it.",
+    );
+  const format = shared(directory, TAG.format, 1);
+  // 4 is "undefined", which baseline readers take as unsigned integers
+  if (format !== 1 && format !== 4)
+    throw unsupported(
+      `The TIFF image has samples of SampleFormat ${format ?? "mixed"} (2 signed, 3 floating point); supported are unsigned integers. Convert it.`,
+    );
+  return {
+    width: one(directory, TAG.width),
+    height: one(directory, TAG.height),
+    photometric,
+    bits,
+    orientation: one(directory, TAG.orientation, 1),
+  };
+}
+
+function isRead(photometric: number): photometric is TiffPage["photometric"] {
+  return photometric in DEPTHS;
+}
+
+function listed(values: readonly (number | string)[]): string {
+  return `${values.slice(0, -1).join(", ")}${values.length > 1 ? " and " : ""}${values.at(-1) ?? ""}`;
+}
+
+function depthOf(directory: Directory, photometric: TiffPage["photometric"]): number {
+  const bits = shared(directory, TAG.bits, 1);
+  const depths = DEPTHS[photometric];
+  if (bits === undefined || !depths.includes(bits))
+    throw unsupported(
+      `The TIFF image has ${directory.get(TAG.bits)?.join(", ") ?? "1"} bits a sample; supported for ${PHOTOMETRIC[photometric] ?? ""} ` +
+        `are ${listed(depths)}. Convert it.`,
+    );
+  if (one(directory, TAG.compression, 1) === JPEG && bits !== 8)
+    throw unsupported(`The TIFF image is JPEG of ${bits} bits a sample; supported are 8. Convert it.`);
+  return bits;
+}
+
+/** One grey, index or three colour samples, and at most one more: an alpha channel that the colours are not multiplied by. */
+function checkSamples(directory: Directory, photometric: TiffPage["photometric"]): void {
+  const colours = photometric === 2 || photometric === 6 ? 3 : 1;
+  const samples = one(directory, TAG.samples, 1);
+  if (samples < colours)
+    throw corrupt(
+      `The TIFF image is ${PHOTOMETRIC[photometric] ?? ""} of ${samples} sample(s); ${colours} were expected.`,
+    );
+  const most = photometric === 1 || photometric === 2 ? colours + 1 : colours;
+  if (samples > most)
+    throw unsupported(
+      `The TIFF image is ${PHOTOMETRIC[photometric] ?? ""} of ${samples} samples a pixel; supported are at most ${most}. Convert it.`,
+    );
+  if (samples > colours && directory.get(TAG.extra)?.[0] === 1)
+    throw unsupported(
+      "The TIFF image's colours are multiplied by its alpha channel (ExtraSamples 1), so the values that were are lost. Save it without alpha.",
+    );
+}
+
+/** JPEG's YCbCr is what libjpeg undoes: coded by pixel, with the coefficients and the range of JFIF. */
+function checkYcc(directory: Directory, compression: number): void {
+  if (compression !== JPEG)
+    throw unsupported(
+      `The TIFF image is YCbCr (PhotometricInterpretation 6) in compression ${compression} (${COMPRESSIONS[compression] ?? ""}); ` +
+        "YCbCr is read in JPEG compression only. Convert it to RGB.",
+    );
+  const like = (tag: number, expected: readonly number[]) =>
+    expected.every((value, i) => Math.abs((directory.get(tag)?.[i] ?? value) - value) < 0.001);
+  const isJfif =
+    like(TAG.coefficients, [0.299, 0.587, 0.114]) && like(TAG.reference, [0, 255, 128, 255, 128, 255]);
+  if (!isJfif || one(directory, TAG.planar, 1) !== 1)
+    throw unsupported(
+      "The TIFF image is YCbCr with coefficients, a range or a layout that differ from JPEG's own. Convert it to RGB.",
+    );
+}

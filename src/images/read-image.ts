@@ -1,0 +1,36 @@
+/** Bytes to an Image, by what they are and never by a file's name. */
+import { isDicom } from "./dicom/dicom-file.js";
+import { readDicom } from "./dicom/dicom-image.js";
+import { RadserveError } from "../base/errors.js";
+import type { Image } from "./image.js";
+import { rasterFormat, readRaster } from "./raster/read-raster.js";
+import { checkFileSize, MAX_FILE_BYTES } from "../files/whole-file.js";
+
+export { checkFileSize, isDicom, MAX_FILE_BYTES };
+
+/** So many bytes tell the formats apart. */
+export const SNIFF_BYTES = 160;
+
+/** What the first bytes (SNIFF_BYTES are enough) begin; undefined where it is nothing that can be read. */
+export function sniffFormat(head: Uint8Array): Image["source"]["format"] | undefined {
+  // DICOM first: its preamble may be the header of a TIFF over the same pixels (PS3.10 section 7.1)
+  return isDicom(head) ? "dicom" : rasterFormat(head);
+}
+
+/**
+ * Reads an image: DICOM, PNG, JPEG or TIFF. The bytes are kept and frames are decoded when asked for; they must not
+ * change meanwhile.
+ * Throws RadserveError: unsupported_format, unsupported_transfer_syntax, no_pixel_data, corrupt_image, truncated_image.
+ */
+export async function readImage(bytes: Uint8Array): Promise<Image> {
+  const format = sniffFormat(bytes.subarray(0, SNIFF_BYTES));
+  if (format === "dicom") return readDicom(bytes);
+  if (format !== undefined) return readRaster(bytes, format);
+  throw new RadserveError(
+    "unsupported_format",
+    bytes.length === 0
+      ? "The file is empty. Send DICOM, PNG, JPEG or TIFF."
+      : "The file is neither DICOM nor PNG, JPEG or TIFF (judged by its content). Convert it to one of these.",
+    { supported: ["dicom", "png", "jpeg", "tiff"] },
+  );
+}

@@ -1,0 +1,283 @@
+/** What a file is and what its decoded pixels are: `radserve inspect`, and the face of the conformance tests. */
+import { createHash } from "node:crypto";
+import { sopClassName } from "../images/dicom/dictionary.js";
+import { transferSyntax } from "../images/dicom/transfer-syntax.js";
+import { volumeOf } from "../images/dicom/volume.js";
+import { RadserveError } from "../base/errors.js";
+import type {
+  Image,
+  PixelFormat,
+  PlanePosition,
+  Spacing,
+  TransformStep,
+  VolumeGeometry,
+  Warning,
+} from "../images/image.js";
+import { displaySteps } from "../models/transform-steps.js";
+
+/** Over stored values; see inspectImage. */
+export interface FrameSummary {
+  sha256: string;
+  min: number;
+  max: number;
+  mean: number;
+}
+
+export interface Inspection {
+  format: Image["source"]["format"];
+  file_sha256: string;
+  bytes: number;
+  transfer_syntax: string | null;
+  transfer_syntax_name: string | null;
+  sop_class_uid: string | null;
+  sop_class_name: string | null;
+  sop_instance_uid: string | null;
+  series_instance_uid: string | null;
+  study_instance_uid: string | null;
+  modality: string | null;
+  frames: number;
+  rows: number;
+  columns: number;
+  samples: number;
+  bits_allocated: number;
+  bits_stored: number;
+  high_bit: number;
+  signed: boolean;
+  float: boolean;
+  photometric_interpretation: string;
+  spacing_mm: Spacing | null;
+  pixel_aspect: number;
+  plane: PlanePosition | null;
+  /** How the frames lie as slices of one volume; null where they are none. */
+  volume: ({ slices: number } & VolumeGeometry) | null;
+  /** Of a folder: the order of its slices, by SOPInstanceUID. */
+  slice_order: (string | null)[] | null;
+  units: string | null;
+  padding: { from: number; to: number } | null;
+  transforms: TransformStep[];
+  first_frame: FrameSummary;
+  last_frame: FrameSummary;
+  warnings: Warning[];
+}
+
+/**
+ * Decodes first and last frame and describes the image; no patient data.
+ *
+ * Hashes are over the stored values as `Image.frame` gives them: little endian, one container of BitsAllocated a
+ * sample, unmasked, colour by pixel, before rescale, tables, windows and inversion. min, max and mean are of the
+ * values masked to BitsStored at HighBit and read by sign. NaN of floating-point pixels is left out of them.
+ * Throws what `Image.frame` throws.
+ */
+export async function inspectImage(image: Image): Promise<Inspection> {
+  const { source, format } = image;
+  const interpretation = image.interpretation(0);
+  const first = summarise(await image.frame(0), format);
+  const last = image.frameCount === 1 ? first : summarise(await image.frame(image.frameCount - 1), format);
+  return {
+    format: source.format,
+    file_sha256: source.fileSha256,
+    bytes: source.bytes,
+    transfer_syntax: source.transferSyntaxUid ?? null,
+    transfer_syntax_name: named(source.transferSyntaxUid, (uid) => transferSyntax(uid).name),
+    sop_class_uid: source.sopClassUid ?? null,
+    sop_class_name: named(source.sopClassUid, sopClassName),
+    sop_instance_uid: source.sopInstanceUid ?? null,
+    series_instance_uid: source.seriesInstanceUid ?? null,
+    study_instance_uid: source.studyInstanceUid ?? null,
+    modality: source.modality ?? null,
+    frames: image.frameCount,
+    rows: format.rows,
+    columns: format.columns,
+    samples: format.samplesPerPixel,
+    bits_allocated: format.bitsAllocated,
+    bits_stored: format.bitsStored,
+    high_bit: format.highBit,
+    signed: format.signed,
+    float: format.float,
+    photometric_interpretation: format.photometricInterpretation,
+    spacing_mm: image.spacing(0) ?? null,
+    pixel_aspect: image.pixelAspect(0),
+    plane: image.plane(0) ?? null,
+    volume: volumeFacts(image),
+    slice_order: image.series?.slices.map(({ sopInstanceUid }) => sopInstanceUid ?? null) ?? null,
+    units: interpretation.units ?? null,
+    padding: interpretation.padding ?? null,
+    transforms: displaySteps(image),
+    first_frame: first,
+    last_frame: last,
+    warnings: image.warnings,
+  };
+}
+
+function named(uid: string | undefined, name: (uid: string) => string): string | null {
+  return uid === undefined ? null : name(uid);
+}
+
+function volumeFacts(image: Image): Inspection["volume"] {
+  if (image.frameCount === 1) return null;
+  try {
+    const { frames, geometry } = volumeOf(image);
+    return { slices: frames.length, ...geometry };
+  } catch (error) {
+    if (error instanceof RadserveError && error.code === "series_invalid") return null;
+    throw error;
+  }
+}
+
+/**
+ * Stored values of frame `number`, counted from 1 as DICOM counts frames: the bytes that inspectImage hashes.
+ * Throws bad_request for a frame the image does not have.
+ */
+export async function dumpFrame(image: Image, number: number): Promise<Uint8Array> {
+  if (!Number.isInteger(number) || number < 1 || number > image.frameCount)
+    throw new RadserveError(
+      "bad_request",
+      `Expected a frame number from 1 to ${image.frameCount} but received ${number}.`,
+    );
+  return image.frame(number - 1);
+}
+
+function summarise(data: Uint8Array, format: PixelFormat): FrameSummary {
+  const read = valueReader(data, format);
+  const count = data.length / (format.bitsAllocated / 8);
+  let min = Infinity;
+  let max = -Infinity;
+  let sum = 0;
+  let counted = 0;
+  for (let i = 0; i < count; i++) {
+    const value = read(i);
+    if (Number.isNaN(value)) continue;
+    if (value < min) min = value;
+    if (value > max) max = value;
+    sum += value;
+    counted++;
+  }
+  return {
+    sha256: createHash("sha256").update(data).digest("hex"),
+    min: counted === 0 ? 0 : min,
+    max: counted === 0 ? 0 : max,
+    mean: counted === 0 ? 0 : sum / counted,
+  };
+}
+
+/** Value of a container: masked to BitsStored at HighBit and sign-extended from HighBit (PS3.5 section 8.1.1). */
+function valueReader(data: Uint8Array, format: PixelFormat): (index: number) => number {
+  const { bitsAllocated, bitsStored, highBit, signed } = format;
+  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+  if (format.float)
+    return bitsAllocated === 32 ? (i) => view.getFloat32(i * 4, true) : (i) => view.getFloat64(i * 8, true);
+  const word =
+    bitsAllocated === 8
+      ? (i: number) => data[i] ?? 0
+      : bitsAllocated === 16
+        ? (i: number) => view.getUint16(i * 2, true)
+        : (i: number) => view.getUint32(i * 4, true);
+  // Left-aligned in 32 bits, the shift back drops what is below and extends the sign
+  const left = 31 - highBit;
+  const right = 32 - bitsStored;
+  return signed ? (i) => (word(i) << left) >> right : (i) => (word(i) << left) >>> right;
+}
+
+/** The same for people: one fact a line. */
+export function formatInspection(inspection: Inspection): string {
+  const i = inspection;
+  const sign = i.float ? "floating point" : i.signed ? "signed" : "unsigned";
+  const size = `${i.columns} x ${i.rows}, ${i.frames} frame${i.frames === 1 ? "" : "s"}`;
+  const lines: [string, string | null][] = [
+    [
+      "Format",
+      i.transfer_syntax === null
+        ? i.format
+        : `${i.format}, ${i.transfer_syntax_name ?? ""} (${i.transfer_syntax})`,
+    ],
+    ["Modality", i.modality],
+    ["SOP class", i.sop_class_uid === null ? null : (i.sop_class_name ?? "") + uidBehind(i)],
+    ["SOP instance", i.sop_instance_uid],
+    ["Series", i.slice_order === null ? null : i.series_instance_uid],
+    [
+      i.slice_order === null ? "File" : "Slices",
+      `${i.bytes} bytes, sha256 ${i.file_sha256}${i.slice_order === null ? "" : " over those of the slices in their order"}`,
+    ],
+    ["Size", size],
+    [
+      "Pixels",
+      `${i.photometric_interpretation}, ${i.samples} x ${i.bits_stored} of ${i.bits_allocated} bits, ${sign}`,
+    ],
+    [
+      "Spacing",
+      i.spacing_mm === null
+        ? null
+        : `${rounded(i.spacing_mm.row)} x ${rounded(i.spacing_mm.column)} mm (between rows x columns; ${i.spacing_mm.source}${i.spacing_mm.patient ? "" : ", not in the patient"})`,
+    ],
+    ["Pixel aspect", i.pixel_aspect === 1 ? null : `${rounded(i.pixel_aspect)} times as high as wide`],
+    ["Position", i.plane === null || i.volume !== null ? null : planeText(i.plane)],
+    ["Volume", i.volume === null ? null : volumeText(i.volume)],
+    [
+      "Padding",
+      i.padding === null ? null : `stored values ${i.padding.from} to ${i.padding.to} are no image`,
+    ],
+    ["First frame", frameText(i.first_frame)],
+    ["Last frame", i.frames === 1 ? null : frameText(i.last_frame)],
+    ["Values", valuesText(i)],
+    ...displayLines(i),
+    ...i.warnings.map((w): [string, string] => ["Warning", `${w.message} [${w.code}]`]),
+  ];
+  return lines
+    .filter((line): line is [string, string] => line[1] !== null)
+    .map(([name, text]) => `${name.padEnd(13)}${text}\n`)
+    .join("");
+}
+
+/** One step for people: its name, then its parameters. */
+export function stepText({ step, ...parameters }: TransformStep): string {
+  const text = (value: unknown): string =>
+    value !== null && typeof value === "object" && !Array.isArray(value)
+      ? `{${Object.entries(value).map(pairText).join(", ")}}`
+      : Array.isArray(value)
+        ? value.map(text).join(" ")
+        : String(value);
+  const pairText = ([key, value]: [string, unknown]) => `${key.replaceAll("_", " ")} ${text(value)}`;
+  const all = Object.entries(parameters).map(pairText);
+  return [step.replaceAll("_", " "), ...(all.length === 0 ? [] : [all.join(", ")])].join(": ");
+}
+
+/** From stored values to the screen; what is offered more than once, a viewer lets the reader choose. */
+function displayLines({ transforms, samples }: Inspection): [string, string][] {
+  const steps = transforms.map(stepText);
+  const windowed = transforms.some(({ step }) => ["window", "voi_lut", "palette_to_rgb"].includes(step));
+  if (samples === 1 && !windowed) steps.push("no window: least to greatest value");
+  return steps.map((text, n) => [n === 0 ? "Display" : "", text]);
+}
+
+/** What the stored values of the first frame mean, where that is a rescale. */
+function valuesText({ first_frame: frame, transforms, units }: Inspection): string | null {
+  const rescale = transforms.find(({ step }) => step === "rescale");
+  if (rescale === undefined) return units;
+  const [low, high] = [frame.min, frame.max]
+    .map((value) => rounded(value * Number(rescale["slope"]) + Number(rescale["intercept"])))
+    .sort((a, b) => a - b);
+  return `${low} to ${high} ${units ?? "of no stated unit"} in the first frame`;
+}
+
+/** Where no name is known, the name has the UID already. */
+function uidBehind({ sop_class_name: name, sop_class_uid: uid }: Inspection): string {
+  return uid === null || name?.includes(uid) === true ? "" : ` (${uid})`;
+}
+
+function planeText({ position, orientation }: PlanePosition): string {
+  return `${position.map(rounded).join("\\")} mm, rows along ${orientation.slice(0, 3).map(rounded).join("\\")}, columns along ${orientation.slice(3).map(rounded).join("\\")}`;
+}
+
+function volumeText(volume: NonNullable<Inspection["volume"]>): string {
+  const { slices, sliceSpacing, columnDirection, rowDirection, sliceDirection, origin } = volume;
+  const directions = [columnDirection, rowDirection, sliceDirection].map((d) => d.map(rounded).join("\\"));
+  return `${slices} slices ${rounded(sliceSpacing)} mm apart, from ${origin.map(rounded).join("\\")} along ${directions.join(" and ")} (columns, rows, slices)`;
+}
+
+function rounded(value: number): number {
+  return Number(value.toFixed(4));
+}
+
+function frameText(frame: FrameSummary): string {
+  return `${frame.min} to ${frame.max}, mean ${frame.mean.toFixed(3)}, sha256 ${frame.sha256}`;
+}

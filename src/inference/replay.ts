@@ -1,0 +1,170 @@
+/**
+ * A receipt's results computed again from the source, with the start that it says, in memory: every hash, finding and
+ * caveat has to come out as it stands there. Nothing is written.
+ */
+import { createHash } from "node:crypto";
+import { isDeepStrictEqual } from "node:util";
+import { accepts } from "../models/acceptance.js";
+import type { Engine } from "../engine/types.js";
+import { asRadserveError, RadserveError } from "../base/errors.js";
+import type { Image } from "../images/image.js";
+import { sourceOf } from "./infer-image.js";
+import { type InferTask } from "./task.js";
+import { outputKindSchema, type OutputKind } from "../manifest/manifest.js";
+import type { ModelEntry } from "../models/entry.js";
+import { resolveThresholds } from "../models/read.js";
+import type { Receipt, ReceiptModel } from "../results/receipt/receipt.js";
+import { check, type Check } from "../results/receipt/verify.js";
+import { notAccepted, runPlan } from "./run-models.js";
+import { planOf } from "./plan.js";
+import { Stopwatch } from "../base/stopwatch.js";
+import { VERSION } from "../base/version.js";
+
+export interface Replay {
+  receipt: Receipt;
+  image: Image;
+  engine: Engine;
+  models: readonly ModelEntry[];
+}
+
+/** The source against the receipt, then each model's results. */
+export async function replay({ receipt, image, engine, models }: Replay): Promise<Check[]> {
+  const source = await checkSource(receipt, image);
+  if (source.some(({ verdict }) => verdict !== "ok"))
+    return [...source, ...receipt.models.map(({ name }) => notReplayed(name, "the source is another"))];
+  const checks: Check[] = [];
+  const again: { before: ReceiptModel; entry: ModelEntry }[] = [];
+  for (const before of receipt.models) {
+    const entry = models.find(({ name }) => name === before.name);
+    const reason = whyNot(receipt, before, entry);
+    if (entry === undefined || reason !== undefined) checks.push(notReplayed(before.name, reason ?? ""));
+    else if (before.status === "not_accepted") checks.push(checkRefusal(before, entry, image));
+    else again.push({ before, entry: asItWas(entry, before) });
+  }
+  const computed = again.length === 0 ? [] : await computeAgain(receipt, image, engine, again);
+  return [...source, ...checks, ...computed];
+}
+
+const notReplayed = (name: string, reason: string) => check(name, "not_replayed", reason);
+
+async function checkSource(receipt: Receipt, image: Image): Promise<Check[]> {
+  const { file_sha256, pixel_sha256 } = receipt.source;
+  if (image.source.fileSha256 !== file_sha256)
+    return [check("source", "differs", "another SHA-256 of the file")];
+  const pixels = createHash("sha256");
+  for (let frame = 0; frame < image.frameCount; frame++) pixels.update(await image.frame(frame));
+  const hash = pixels.digest("hex");
+  if (hash !== pixel_sha256) return [check("source", "differs", "another SHA-256 of the decoded pixels")];
+  const said = {
+    source: sourceOf(receipt.source.name, image, hash),
+    transforms: image.transforms,
+    warnings: image.warnings,
+  };
+  const wrong = different(said, receipt, ["source", "transforms", "warnings"]);
+  if (wrong !== undefined) return [check("source", "differs", `the receipt tells other ${wrong}`)];
+  return [check("source", "ok", "the file and its decoded pixels are the receipt's")];
+}
+
+/** Why a model's part cannot be computed again, in words. */
+function whyNot(receipt: Receipt, before: ReceiptModel, entry: ModelEntry | undefined): string | undefined {
+  if (before.status === "failed") return `it failed then (${before.error?.error ?? "no reason"})`;
+  if (entry === undefined) return "there is no model of this name here";
+  if (entry.sha256 !== before.sha256)
+    return `the model here is another: version ${entry.version}, SHA-256 ${entry.sha256.slice(0, 12)}`;
+  if (receipt.radserve_version !== VERSION)
+    return `Radserve ${receipt.radserve_version} made it, this is ${VERSION}`;
+  if (before.status === "not_accepted") return undefined;
+  if (entry.nativeId === undefined) return entry.error?.message ?? "the model is not loaded";
+  if (before.provider !== undefined && before.provider !== entry.provider)
+    return `it ran on ${before.provider}, here the model runs on ${entry.provider ?? "nothing"}`;
+  return undefined;
+}
+
+function checkRefusal(before: ReceiptModel, entry: ModelEntry, image: Image): Check {
+  const now = notAccepted({ entry: asItWas(entry, before), reasons: accepts(entry, image) });
+  return isDeepStrictEqual(plain(now), plain(before))
+    ? check(before.name, "ok", "does not accept the image, for the same reasons")
+    : check(before.name, "differs", "it accepts the image, or refuses it for other reasons, or says more");
+}
+
+/** With the site's thresholds of then. */
+function asItWas(entry: ModelEntry, before: ReceiptModel): ModelEntry {
+  const site = { ...entry.site, thresholds: before.site_thresholds };
+  return { ...entry, site, thresholds: resolveThresholds(entry.manifest, site) };
+}
+
+async function computeAgain(
+  receipt: Receipt,
+  image: Image,
+  engine: Engine,
+  again: readonly { before: ReceiptModel; entry: ModelEntry }[],
+): Promise<Check[]> {
+  const entries = again.map(({ entry }) => entry);
+  const { request_id, started_at, utc_offset } = receipt.timings;
+  const roots = { input: undefined, output: undefined };
+  const task: InferTask = {
+    ...{ requestId: request_id, inputPath: "", outputFolder: "", roots },
+    ...{ startedAt: started_at, priority: "routine", cancelId: 1 },
+  };
+  const { request, site } = kindsOf(receipt);
+  try {
+    const plan = planOf(entries, image, request, site);
+    const context = { engine, models: entries };
+    const watch = new Stopwatch(started_at, utc_offset);
+    const job = { task, context, watch, name: receipt.source.name, earlier: receipt };
+    const done = await runPlan(plan, image, job);
+    return again.map(({ before }) => {
+      const now = done.models.find(({ name }) => name === before.name);
+      return now === undefined ? check(before.name, "differs", "gives nothing") : compared(before, now);
+    });
+  } catch (thrown) {
+    const { message } = thrown instanceof RangeError ? thrown : asRadserveError(thrown);
+    return again.map(({ before }) => check(before.name, "differs", `cannot be computed: ${message}`));
+  }
+}
+
+/** What was asked for, by whom. @throws RadserveError output_invalid where the receipt names no such kind */
+function kindsOf({ outputs_requested, outputs_from }: Receipt): {
+  request: OutputKind[] | undefined;
+  site: OutputKind[] | undefined;
+} {
+  if (outputs_from === "manifest" || outputs_from === undefined)
+    return { request: undefined, site: undefined };
+  const kinds = outputKindSchema.array().safeParse(outputs_requested);
+  if (!kinds.success)
+    throw new RadserveError(
+      "output_invalid",
+      "Expected kinds of outputs in the receipt's outputs_requested.",
+    );
+  return outputs_from === "request"
+    ? { request: kinds.data, site: undefined }
+    : { request: undefined, site: kinds.data };
+}
+
+const FIELDS = [
+  ...(["version", "status", "shadow", "raw_sha256", "findings", "measurements", "warnings"] as const),
+  ...(["transforms", "outputs", "predecessor", "provider"] as const),
+];
+
+function compared(before: ReceiptModel, now: ReceiptModel): Check {
+  const files = now.outputs.filter(
+    (file) => !before.outputs.some(({ path, sha256 }) => path === file.path && sha256 === file.sha256),
+  );
+  const wrong = different(now, before, FIELDS);
+  const { name } = before;
+  if (wrong === undefined)
+    return check(name, "ok", `computed again: ${before.outputs.length} files and all findings are equal`);
+  const which = files.length === 0 ? "" : ` (${files.map(({ path }) => path).join(", ")})`;
+  return check(name, "differs", `computed again, there are other ${wrong}${which}`);
+}
+
+/** The fields that differ, in words; as JSON holds them. */
+function different<T extends object>(now: object, before: T, fields: readonly (keyof T & string)[]) {
+  const [left, right] = [plain(now), plain(before)] as Record<string, unknown>[];
+  const wrong = fields.filter((field) => !isDeepStrictEqual(left?.[field], right?.[field]));
+  return wrong.length === 0 ? undefined : wrong.join(", ");
+}
+
+function plain(value: unknown): unknown {
+  return JSON.parse(JSON.stringify(value)) as unknown;
+}

@@ -1,0 +1,62 @@
+/** What a request for inference says: one schema, for the types, the checks and the published contract. */
+import { z } from "zod";
+import { modelName, outputKindSchema } from "../manifest/manifest.js";
+import { keepable } from "../base/validation.js";
+
+const LONGEST_TIMEOUT_MS = 3_600_000;
+
+/** Text that PostgreSQL and the file system can keep as it is. */
+export const keepableText = (longest: number) =>
+  z
+    .string()
+    .min(1)
+    .max(longest)
+    .refine((given) => keepable(given) === given, {
+      message: "Expected text without NUL bytes and halves of surrogate pairs",
+    });
+export const clientPath = keepableText(4096);
+export const inputImagePath = clientPath.describe(
+  "Absolute path, or one that path_map translates, of a file or of a folder that holds one series",
+);
+export const outputFolderPath = clientPath.describe(
+  "Absolute path, or one that path_map translates, of a folder; created inside its root where missing",
+);
+
+function unique(names: string[], context: z.RefinementCtx): void {
+  if (new Set(names).size !== names.length)
+    context.addIssue({ code: "custom", message: "Expected each entry once" });
+}
+
+/** Which models run and what is written: fields of single and bulk requests alike. */
+export const choice = {
+  models: z
+    .array(modelName)
+    .min(1)
+    .max(100)
+    .superRefine(unique)
+    .meta({ uniqueItems: true })
+    .optional()
+    .describe("Names of the models to run; without it, every active model that accepts the image"),
+  outputs: z
+    .array(outputKindSchema)
+    .min(1)
+    .max(5)
+    .superRefine(unique)
+    .meta({ uniqueItems: true })
+    .optional()
+    .describe("What to write; json always is. Without it, what each model's manifest says"),
+};
+
+export const singleRequestSchema = z.strictObject({
+  input_image_path: inputImagePath,
+  output_folder_path: outputFolderPath,
+  ...choice,
+  priority: z.enum(["routine", "stat"]).optional().describe("stat goes ahead; routine where absent"),
+  timeout_ms: z
+    .int()
+    .min(1)
+    .max(LONGEST_TIMEOUT_MS)
+    .optional()
+    .describe("The answer is deadline_exceeded where the work takes longer"),
+});
+export type SingleRequest = z.infer<typeof singleRequestSchema>;

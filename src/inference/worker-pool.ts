@@ -1,0 +1,332 @@
+/**
+ * The worker threads and the line in front of them. The line is ours and not the pool library's, because a request
+ * that waits must be able to leave it (client gone, time over, server stopping) and a stat request to go ahead, and
+ * because aborting a task that runs would end its whole thread and the other images on it.
+ */
+import { Piscina } from "piscina";
+import type { EngineOptions } from "../engine/types.js";
+import type { WorkerOptions, WorkerResult, WorkerTask } from "./worker.js";
+import { RadserveError } from "../base/errors.js";
+import type { InferContext, InferTask } from "./task.js";
+import type { Logger } from "../base/log.js";
+import type { ModelEntry } from "../models/entry.js";
+import { ModelSharer } from "../models/shared.js";
+import type { Answer } from "../results/receipt/receipt.js";
+import type { Summary } from "../results/receipt/summary.js";
+
+/** How long a task whose time is over may take to notice before its client is answered. */
+const LAST_WORD_MS = 100;
+
+/** How often a task that is to stop is told so: between two runs of a model the engine has nothing of it. */
+const STOP_AGAIN_MS = 50;
+
+/** Images in flight on one thread: while one waits for the disk or the engine, another is decoded. */
+const TASKS_PER_THREAD = 4;
+const SINGLE_MANNERS = { niceness: 0, operatesAtOnce: false };
+/** A single request's threads take a core from those of bulk work at once (setpriority(2)). */
+const BULK_MANNERS = { niceness: 10, operatesAtOnce: true };
+/** Threads of bulk work end when there was none for so long. */
+const BULK_IDLE_MS = 60_000;
+
+export interface PoolOptions {
+  threads: number;
+  /** Requests that may wait for a thread. */
+  maxQueue: number;
+  /**
+   * The entries as they are now, another array after each change: a task takes them when it starts, so that none waits
+   * with a model since replaced.
+   */
+  models: () => readonly ModelEntry[];
+  engine: EngineOptions;
+  /** What the settings say to write. */
+  outputs?: InferContext["outputs"];
+  /** Stops the native part of a task that a thread has already. */
+  cancelRunning: (cancelId: number) => void;
+  log: Logger;
+}
+
+interface Waiting {
+  task: InferTask;
+  brief: boolean;
+  timer: NodeJS.Timeout | undefined;
+  /** Tells the engine again and again to stop it. */
+  stopper?: NodeJS.Timeout;
+  /** Called when no thread works on it any more. */
+  ended?: () => void;
+  resolve: (answer: Answer | Summary) => void;
+  reject: (error: RadserveError) => void;
+}
+
+/** Threads of one kind. Single requests have their own: they would wait behind each step of an image of a bulk job. */
+interface Crew {
+  piscina: Piscina<WorkerTask, WorkerResult>;
+  /** The one that goes first stands first. */
+  lines: InferTask["priority"][];
+  running: number;
+}
+
+export class InferencePool {
+  readonly #single: Crew;
+  readonly #bulk: Crew;
+  readonly #lines: Record<InferTask["priority"], Waiting[]> = { stat: [], routine: [], bulk: [] };
+  readonly #running = new Map<number, Waiting>();
+  /** Tasks that a crew may have at once. */
+  readonly #width: number;
+  readonly #models = new ModelSharer();
+  #lastCancelId = 0;
+  /** How many tasks run, for the threads to see: one that is alone may use the other cores. */
+  readonly #runningCount = new Int32Array(new SharedArrayBuffer(4));
+  #stopping = false;
+  #idle: (() => void) | undefined;
+
+  constructor(private readonly options: PoolOptions) {
+    this.#width = options.threads * TASKS_PER_THREAD;
+    this.#single = this.#crew(["stat", "routine"], { minThreads: options.threads }, SINGLE_MANNERS);
+    this.#bulk = this.#crew(["bulk"], { minThreads: 0, idleTimeout: BULK_IDLE_MS }, BULK_MANNERS);
+  }
+
+  #crew(
+    lines: Crew["lines"],
+    lives: { minThreads: number; idleTimeout?: number },
+    manners: Pick<WorkerOptions, "niceness" | "operatesAtOnce">,
+  ): Crew {
+    const { threads, engine, outputs, log } = this.options;
+    const piscina = new Piscina<WorkerTask, WorkerResult>({
+      filename: new URL("./worker.js", import.meta.url).href,
+      ...lives,
+      maxThreads: threads,
+      concurrentTasksPerWorker: TASKS_PER_THREAD,
+      // A thread that blocks in Atomics.wait runs no timers and closes no files.
+      atomics: "disabled",
+      workerData: {
+        engine,
+        outputs,
+        running: this.#runningCount,
+        threads,
+        ...manners,
+      } satisfies WorkerOptions,
+    });
+    piscina.on("error", (error: unknown) => {
+      log.error({ fault: error instanceof Error ? error.name : typeof error }, "a worker thread failed");
+    });
+    return { piscina, lines, running: 0 };
+  }
+
+  /** Single requests that wait. */
+  get queued(): number {
+    return this.#lines.stat.length + this.#lines.routine.length;
+  }
+
+  /** Images of bulk jobs that may be read, inferred and written at once. */
+  get bulkWidth(): number {
+    return this.#width;
+  }
+
+  /** A number that no other task of this process has. */
+  newCancelId(): number {
+    return (this.#lastCancelId += 1);
+  }
+
+  get running(): number {
+    return this.#running.size;
+  }
+
+  /** Runs one image. Throws what infer throws, and overloaded, deadline_exceeded or shutting_down. */
+  run(task: InferTask): Promise<Answer> {
+    return this.#admit(task, false) as Promise<Answer>;
+  }
+
+  /** The same, of which only the summary comes back. */
+  runForSummary(task: InferTask): Promise<Summary> {
+    return this.#admit(task, true) as Promise<Summary>;
+  }
+
+  #admit(task: InferTask, brief: boolean): Promise<Answer | Summary> {
+    return new Promise((resolve, reject) => {
+      if (this.#stopping) {
+        reject(shuttingDown());
+        return;
+      }
+      const full = this.#single.running >= this.#width && this.queued >= this.options.maxQueue;
+      // Bulk takes no more than it was told may run; its line is its own.
+      if (full && task.priority !== "bulk") {
+        reject(
+          new RadserveError(
+            "overloaded",
+            `Expected fewer than ${this.options.maxQueue} requests waiting; found that many. Send the request again after the time in Retry-After.`,
+            { queued: this.queued },
+          ),
+        );
+        return;
+      }
+      if (isOver(task)) {
+        reject(tooLate("start"));
+        return;
+      }
+      const waiting: Waiting = { task, brief, timer: undefined, resolve, reject };
+      if (task.deadline !== undefined) this.#expire(waiting, task.deadline);
+      this.#lines[task.priority].push(waiting);
+      this.#next();
+    });
+  }
+
+  /** Takes a task out of the line, or has the engine stop it. */
+  cancel(cancelId: number): void {
+    const waiting = this.#remove((entry) => entry.task.cancelId === cancelId);
+    if (waiting !== undefined)
+      waiting.reject(new RadserveError("cancelled", "The client went away before its turn came."));
+    else this.#stopRunning(cancelId);
+  }
+
+  #stopRunning(cancelId: number): void {
+    const entry = this.#running.get(cancelId);
+    if (entry === undefined) return;
+    this.options.cancelRunning(cancelId);
+    entry.stopper ??= setInterval(() => this.options.cancelRunning(cancelId), STOP_AGAIN_MS);
+  }
+
+  /** Takes no more work; resolves when everything admitted is answered. */
+  drain(): Promise<void> {
+    this.#stopping = true;
+    return new Promise((resolve) => {
+      this.#idle = resolve;
+      this.#next();
+    });
+  }
+
+  /** Resolves when all tasks that run now have ended; ones that start meanwhile are not waited for. */
+  async settled(): Promise<void> {
+    const endings = [...this.#running.values()].map(
+      (entry) =>
+        new Promise<void>((resolve) => {
+          const before = entry.ended;
+          entry.ended = () => {
+            before?.();
+            resolve();
+          };
+        }),
+    );
+    await Promise.all(endings);
+  }
+
+  /** Fails whatever waits or runs with shutting_down; threads that still compute are cancelled. */
+  abandon(): void {
+    this.#stopping = true;
+    for (let entry = this.#remove(() => true); entry !== undefined; entry = this.#remove(() => true))
+      entry.reject(shuttingDown());
+    for (const [cancelId, entry] of this.#running) {
+      this.#stopRunning(cancelId);
+      entry.reject(shuttingDown());
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#stopping = true;
+    await Promise.all([this.#single.piscina.destroy(), this.#bulk.piscina.destroy()]);
+  }
+
+  #expire(waiting: Waiting, deadline: number): void {
+    waiting.timer = setTimeout(
+      () => {
+        if (this.#remove((entry) => entry === waiting) !== undefined) waiting.reject(tooLate("start"));
+      },
+      Math.max(0, deadline - Date.now()),
+    );
+  }
+
+  /** When its time is over the task is cancelled, and its client answered when it has ended, or soon. */
+  #limit(entry: Waiting, deadline: number): void {
+    entry.timer = setTimeout(
+      () => {
+        this.#stopRunning(entry.task.cancelId);
+        entry.timer = setTimeout(() => entry.reject(tooLate("finish")), LAST_WORD_MS);
+      },
+      Math.max(0, deadline - Date.now()),
+    );
+  }
+
+  #remove(
+    wanted: (entry: Waiting) => boolean,
+    lines: Crew["lines"] = ["stat", "routine", "bulk"],
+  ): Waiting | undefined {
+    for (const line of lines.map((name) => this.#lines[name])) {
+      const at = line.findIndex(wanted);
+      if (at === -1) continue;
+      const [entry] = line.splice(at, 1);
+      clearTimeout(entry?.timer);
+      return entry;
+    }
+    return undefined;
+  }
+
+  #next(): void {
+    for (const crew of [this.#single, this.#bulk])
+      while (crew.running < this.#width) {
+        const entry = this.#remove(() => true, crew.lines);
+        if (entry === undefined) break;
+        void this.#start(entry, crew);
+      }
+    if (this.#running.size === 0 && this.queued === 0 && this.#lines.bulk.length === 0) this.#idle?.();
+  }
+
+  async #start(entry: Waiting, crew: Crew): Promise<void> {
+    const { task } = entry;
+    this.#running.set(task.cancelId, entry);
+    crew.running += 1;
+    Atomics.store(this.#runningCount, 0, this.#running.size);
+    if (task.deadline !== undefined) this.#limit(entry, task.deadline);
+    try {
+      const result = await crew.piscina.run({
+        task,
+        models: this.#models.share(this.options.models()),
+        brief: entry.brief,
+      });
+      if (!result.ok && result.fault !== undefined)
+        this.options.log.error({ request_id: task.requestId, fault: result.fault }, "unexpected failure");
+      // Also where results were committed at the last moment: a repeat finds and reuses them.
+      if (isOver(task)) entry.reject(tooLate("finish"));
+      else if (result.ok) entry.resolve(result.answer);
+      else entry.reject(failureOf(result));
+    } catch (error) {
+      // Only the thread itself failing comes here: what infer throws comes back as a value.
+      const fault = error instanceof Error ? error.name : typeof error;
+      this.options.log.error({ request_id: task.requestId, fault }, "the worker thread failed");
+      entry.reject(new RadserveError("internal", "The thread that had this request failed. Send it again."));
+    } finally {
+      clearTimeout(entry.timer);
+      clearInterval(entry.stopper);
+      this.#running.delete(task.cancelId);
+      crew.running -= 1;
+      Atomics.store(this.#runningCount, 0, this.#running.size);
+      entry.ended?.();
+      this.#next();
+    }
+  }
+}
+
+/** A task's error, with what the system said as its cause. */
+function failureOf({ error, errno }: Extract<WorkerResult, { ok: false }>): RadserveError {
+  const { error: code, message, details } = error;
+  const cause = errno === undefined ? undefined : Object.assign(new Error(errno), { code: errno });
+  return new RadserveError(code, message, details, cause === undefined ? undefined : { cause });
+}
+
+function isOver({ deadline }: InferTask): boolean {
+  return deadline !== undefined && Date.now() >= deadline;
+}
+
+function tooLate(what: "start" | "finish"): RadserveError {
+  return new RadserveError(
+    "deadline_exceeded",
+    what === "start"
+      ? "Expected the work to start within timeout_ms; no thread could begin in time."
+      : "Expected the work to finish within timeout_ms; it took longer and was stopped.",
+  );
+}
+
+export function shuttingDown(): RadserveError {
+  return new RadserveError(
+    "shutting_down",
+    "The server is stopping and takes no new work. Send the request again after the time in Retry-After.",
+  );
+}

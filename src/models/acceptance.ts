@@ -1,0 +1,371 @@
+/**
+ * Whether a model takes an image, and if not, every reason why. Each refusal has its own code, and its message names
+ * the rule, what was expected and what was found, but never a value that could tell who the patient is.
+ *
+ * Which rules apply to which formats: `formats`, `units`, `photometric`, `dimensions`, `max_frames`, `min_rows`,
+ * `min_columns` and the demands of `inputs` apply to every image. `modality`, `sop_class`, `body_part`, `rules` and the
+ * `envelope` speak of DICOM attributes and apply to DICOM alone: a PNG has none, and whether the model takes PNG is
+ * said by `formats`. In DICOM an absent or empty attribute is refused wherever a list demands a value; for `rules`
+ * each rule says it itself (`if_absent`). Of a series every slice is looked at; one that is refused refuses it all.
+ */
+import { sopClassName } from "../images/dicom/dictionary.js";
+import { volumeOf } from "../images/dicom/volume.js";
+import { RadserveError } from "../base/errors.js";
+import type { Attributes, Image, Interpretation, Warning } from "../images/image.js";
+import type { ImageInput, Manifest } from "../manifest/manifest.js";
+
+/** One refusal; `code` is stable and for programs. */
+export interface Reason {
+  code: string;
+  message: string;
+}
+
+/** Longer lists are not spelled out in a message. */
+const MAX_LISTED = 6;
+/** All slices of a volume are in memory at once: 2 GiB are 4,000 slices of 512 x 512 in 16 bits. */
+const LARGEST_VOLUME_BYTES = 2 ** 31;
+
+type Accepts = Manifest["accepts"];
+type TagRule = NonNullable<Accepts["rules"]>[number];
+type EnvelopeRule = NonNullable<Manifest["envelope"]>[number];
+
+/** Attributes whose values describe the technique, never the person; only these are quoted. */
+const TECHNICAL = new Set([
+  "AcquisitionContrast",
+  "AnatomicRegionSequence",
+  "BitsStored",
+  "BodyPartExamined",
+  "BurnedInAnnotation",
+  "ComplexImageComponent",
+  "ConversionType",
+  "ConvolutionKernel",
+  "EchoTime",
+  "FrameType",
+  "ImageLaterality",
+  "ImageType",
+  "KVP",
+  "Laterality",
+  "LossyImageCompression",
+  "MagneticFieldStrength",
+  "Modality",
+  "MRAcquisitionType",
+  "NumberOfFrames",
+  "PatientPosition",
+  "PhotometricInterpretation",
+  "PixelPresentation",
+  "PresentationIntentType",
+  "RecognizableVisualFeatures",
+  "RepetitionTime",
+  "RescaleType",
+  "ScanningSequence",
+  "SequenceVariant",
+  "SliceThickness",
+  "SOPClassUID",
+  "SpacingBetweenSlices",
+  "ViewPosition",
+  "VolumeBasedCalculationTechnique",
+  "VolumetricProperties",
+  "XRayTubeCurrent",
+]);
+
+/** Where Enhanced multi-frame objects keep an attribute (PS3.3 C.7.6.16): the functional group that holds it. */
+const FUNCTIONAL_GROUPS: Record<string, readonly string[]> = {
+  ConvolutionKernel: ["CTReconstructionSequence"],
+  EchoTime: ["MRTimingAndRelatedParametersSequence"],
+  EffectiveEchoTime: ["MREchoSequence"],
+  FrameType: ["CTImageFrameTypeSequence", "MRImageFrameTypeSequence", "PETFrameTypeSequence"],
+  KVP: ["CTXRayDetailsSequence"],
+  PixelSpacing: ["PixelMeasuresSequence"],
+  RepetitionTime: ["MRTimingAndRelatedParametersSequence"],
+  SliceThickness: ["PixelMeasuresSequence"],
+  SpacingBetweenSlices: ["PixelMeasuresSequence"],
+};
+
+/** Every reason why a model does not take an image, in the order of the rules; empty where it does. */
+export function accepts(entry: { manifest: Manifest }, image: Image): Reason[] {
+  const { accepts: rules, inputs } = entry.manifest;
+  return [
+    ...among("format", rules.formats, [image.source.format], "image format"),
+    ...(image.source.format === "dicom" ? dicomReasons(rules, image) : []),
+    ...among(
+      "photometric",
+      rules.photometric,
+      [image.format.photometricInterpretation],
+      "PhotometricInterpretation",
+    ),
+    ...among("units", rules.units, unitsOf(image), "unit of pixel values"),
+    ...sizeReasons(rules, image),
+    ...inputs.flatMap((input) => inputReasons(input, image)),
+  ];
+}
+
+/** Caveats for an image that is accepted but lies outside the envelope in which the model was tested. */
+export function caveats(manifest: Manifest, image: Image): Warning[] {
+  return unique(
+    dataSets(image).flatMap((attributes) =>
+      (manifest.envelope ?? []).flatMap((rule) => envelopeCaveat(rule, attributes)),
+    ),
+  );
+}
+
+/** Of a series that of each of its files. */
+function dataSets(image: Image): readonly Attributes[] {
+  return image.series?.attributes ?? (image.attributes === undefined ? [] : [image.attributes]);
+}
+
+function unique<T extends { code: string; message: string }>(found: T[]): T[] {
+  return [...new Map(found.map((each) => [`${each.code} ${each.message}`, each])).values()];
+}
+
+function dicomReasons(rules: Accepts, image: Image): Reason[] {
+  const { source } = image;
+  const all = dataSets(image);
+  const bodyParts = all.map((attributes) => attributes.string("BodyPartExamined"));
+  return [
+    ...among("modality", rules.modality, [source.modality], "Modality"),
+    ...among("sop_class", rules.sop_class, [source.sopClassUid], "SOPClassUID", sopClassName),
+    ...among("body_part", rules.body_part, bodyParts, "BodyPartExamined"),
+    ...(rules.rules ?? []).flatMap((rule) =>
+      unique(all.flatMap((attributes) => tagReasons(rule, attributes))),
+    ),
+  ];
+}
+
+/** Every found value must be in the list, where there is one; undefined stands for an absent value and is in no list. */
+function among(
+  rule: string,
+  expected: readonly string[] | undefined,
+  found: readonly (string | undefined)[],
+  what: string,
+  shown: (value: string) => string = quotable,
+): Reason[] {
+  if (expected === undefined) return [];
+  const wrong = found.filter((value) => value === undefined || !expected.includes(value));
+  if (wrong.length === 0) return [];
+  const values = [...new Set(wrong.map((value) => (value === undefined ? "none" : shown(value))))];
+  const wanted =
+    expected.length > MAX_LISTED
+      ? `to be one of the ${expected.length} in accepts.${rule}`
+      : expected.map(shown).join(" or ");
+  return [
+    { code: `${rule}_not_accepted`, message: `Expected ${what} ${wanted}, found ${values.join(", ")}.` },
+  ];
+}
+
+function unitsOf(image: Image): (string | undefined)[] {
+  return [...new Set(interpretations(image).map((i) => i.units))];
+}
+
+function interpretations(image: Image): Interpretation[] {
+  return Array.from({ length: image.frameCount }, (_, frame) => image.interpretation(frame));
+}
+
+function sizeReasons(rules: Accepts, image: Image): Reason[] {
+  const { frameCount, format } = image;
+  const reasons: Reason[] = [];
+  const refuse = (code: string, message: string) => reasons.push({ code, message });
+  if (rules.dimensions === "series") reasons.push(...volumeReasons(image));
+  if (rules.dimensions === "2d" && frameCount !== 1)
+    refuse(
+      "single_frame_required",
+      `Expected one frame, found ${frameCount}${image.series === undefined ? "" : " slices of a series: send them one by one"}.`,
+    );
+  if (rules.max_frames !== undefined && frameCount > rules.max_frames)
+    refuse("too_many_frames", `Expected at most ${rules.max_frames} frames, found ${frameCount}.`);
+  if (rules.min_rows !== undefined && format.rows < rules.min_rows)
+    refuse("too_few_rows", `Expected at least ${rules.min_rows} rows, found ${format.rows}.`);
+  if (rules.min_columns !== undefined && format.columns < rules.min_columns)
+    refuse("too_few_columns", `Expected at least ${rules.min_columns} columns, found ${format.columns}.`);
+  return reasons;
+}
+
+/** Why the image is no volume: a single one, or frames that do not form one, with the fault in the code. */
+function volumeReasons(image: Image): Reason[] {
+  if (image.frameCount === 1 && image.series === undefined)
+    return [
+      { code: "series_required", message: "Expected a whole series as one volume, found a single image." },
+    ];
+  const { rows, columns, samplesPerPixel, bitsAllocated } = image.format;
+  const bytes = image.frameCount * rows * columns * samplesPerPixel * (bitsAllocated / 8);
+  if (bytes > LARGEST_VOLUME_BYTES)
+    return [
+      {
+        code: "volume_too_large",
+        message: `Expected a volume of at most ${LARGEST_VOLUME_BYTES} bytes of pixels, found ${bytes}.`,
+      },
+    ];
+  try {
+    volumeOf(image);
+    return [];
+  } catch (error) {
+    if (!(error instanceof RadserveError) || error.code !== "series_invalid") throw error;
+    return [{ code: `series_${String(error.details?.["reason"])}`, message: error.message }];
+  }
+}
+
+/** What the pixel pipeline would have to guess, and the manifest forbids. */
+function inputReasons(input: ImageInput, image: Image): Reason[] {
+  const { photometricInterpretation, samplesPerPixel } = image.format;
+  const colour = samplesPerPixel > 1 || photometricInterpretation === "PALETTE COLOR";
+  const reasons: Reason[] = [];
+  if (input.monochrome1 === "refuse" && photometricInterpretation === "MONOCHROME1")
+    reasons.push({
+      code: "monochrome1_not_accepted",
+      message: "Expected PhotometricInterpretation other than MONOCHROME1, found MONOCHROME1.",
+    });
+  if (input.channels === "grayscale" && input.colour_source === "refuse" && colour)
+    reasons.push({
+      code: "colour_not_accepted",
+      message: `Expected a grayscale image, found PhotometricInterpretation ${photometricInterpretation}.`,
+    });
+  const longest = Math.max(image.format.rows, image.format.columns);
+  if (input.size.kind === "multiple_of" && input.fit === "none" && longest > input.size.max_side)
+    reasons.push({
+      code: "too_large",
+      message: `Expected at most ${input.size.max_side} pixels a side, found ${longest}.`,
+    });
+  if (input.values.kind === "voi" && input.values.if_absent === "refuse" && !colour) {
+    const { index } = input.values;
+    const fewest = Math.min(...interpretations(image).map((i) => i.voi.length));
+    if (fewest <= index)
+      reasons.push({
+        code: "voi_missing",
+        message: `Expected a window or VOI LUT number ${index + 1}, found ${fewest} in the image.`,
+      });
+  }
+  return reasons;
+}
+
+/**
+ * A tag rule. With `index` it looks at that value; without, `in` wants at least one value in the list, `not_in` none,
+ * `min` and `max` every value. A value that is no number counts as absent for `min` and `max`.
+ */
+function tagReasons(rule: TagRule, attributes: Attributes): Reason[] {
+  const code = `rule_${snakeCase(rule.tag)}`;
+  const demand = demandText(rule);
+  const refuse = (found: string): Reason[] => [
+    {
+      code,
+      message: `${sentence(rule.reason)} Expected ${rule.tag}${position(rule)} ${demand}, found ${found}.`,
+    },
+  ];
+  const absent = (): Reason[] => (rule.if_absent === "accept" ? [] : refuse("none"));
+  const values = pick(stringsOf(attributes, rule.tag), rule.index);
+  if (values.length === 0) return absent();
+  const shown = shownValues(rule.tag, values);
+  const listed = (list: readonly string[]) => values.some((value) => list.includes(value));
+  if (rule.in !== undefined && !listed(rule.in)) return refuse(shown);
+  if (rule.not_in !== undefined && listed(rule.not_in)) return refuse(shown);
+  if (rule.min === undefined && rule.max === undefined) return [];
+  const numbers = pick(numbersOf(attributes, rule.tag), rule.index);
+  if (numbers.length === 0) return absent();
+  return numbers.every((n) => within(n, rule)) ? [] : refuse(shown);
+}
+
+function envelopeCaveat(rule: EnvelopeRule, attributes: Attributes): Warning[] {
+  const values = stringsOf(attributes, rule.tag);
+  const numbers = numbersOf(attributes, rule.tag);
+  const numeric = rule.min !== undefined || rule.max !== undefined;
+  const demand = demandText(rule);
+  if (values.length === 0 || (numeric && numbers.length === 0))
+    return [
+      {
+        code: "envelope_unknown",
+        message: `${sentence(rule.caveat)} ${rule.tag} is not stated; the model was tested with ${demand}.`,
+      },
+    ];
+  const inside =
+    (!numeric || numbers.every((n) => within(n, rule))) &&
+    (rule.in === undefined || values.every((value) => rule.in?.includes(value)));
+  if (inside) return [];
+  const found = shownValues(rule.tag, values);
+  return [
+    {
+      code: "outside_envelope",
+      message: `${sentence(rule.caveat)} ${rule.tag} is ${found}; the model was tested with ${demand}.`,
+    },
+  ];
+}
+
+function within(
+  value: number,
+  { min, max }: { min?: number | undefined; max?: number | undefined },
+): boolean {
+  return (min === undefined || value >= min) && (max === undefined || value <= max);
+}
+
+function demandText(rule: Pick<TagRule, "in" | "not_in" | "min" | "max">): string {
+  return [
+    ...(rule.in === undefined ? [] : [rule.in.join(" or ")]),
+    ...(rule.not_in === undefined ? [] : [`other than ${rule.not_in.join(", ")}`]),
+    ...(rule.min === undefined ? [] : [`at least ${rule.min}`]),
+    ...(rule.max === undefined ? [] : [`at most ${rule.max}`]),
+  ].join(" and ");
+}
+
+function position({ index }: TagRule): string {
+  return index === undefined ? "" : ` value ${index + 1}`;
+}
+
+function pick<T>(values: readonly T[], index: number | undefined): T[] {
+  if (index === undefined) return [...values];
+  const value = values[index];
+  return value === undefined ? [] : [value];
+}
+
+/** Non-empty values of an attribute, at the top of the data set or in the functional group that holds it. */
+function stringsOf(attributes: Attributes | undefined, keyword: string): string[] {
+  return holders(attributes, keyword)
+    .flatMap((holder) => holder.strings(keyword) ?? [])
+    .filter((value) => value !== "");
+}
+
+function numbersOf(attributes: Attributes | undefined, keyword: string): number[] {
+  const found = holders(attributes, keyword);
+  if (keyword === "PatientAge") return found.flatMap((holder) => ageInYears(holder.string(keyword)));
+  return found.flatMap((holder) => holder.numbers(keyword) ?? []).filter((value) => Number.isFinite(value));
+}
+
+/** Data sets that hold an attribute: the top level, else shared, else per-frame functional groups (PS3.3 C.7.6.16.1). */
+function holders(attributes: Attributes | undefined, keyword: string): Attributes[] {
+  if (attributes === undefined) return [];
+  if ((attributes.strings(keyword) ?? []).some((value) => value !== "")) return [attributes];
+  const groups = ["SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"];
+  return groups
+    .flatMap((group) => attributes.sequence(group) ?? [])
+    .flatMap((item) => (FUNCTIONAL_GROUPS[keyword] ?? []).flatMap((name) => item.sequence(name) ?? []))
+    .filter((holder) => holder.has(keyword));
+}
+
+/** Value Representation AS (PS3.5 6.2): three digits and D, W, M or Y. */
+function ageInYears(text: string | undefined): number[] {
+  const match = /^(\d{3})([DWMY])$/.exec(text ?? "");
+  if (match === null) return [];
+  const perYear = { D: 365.25, W: 52.18, M: 12, Y: 1 }[match[2] as "D" | "W" | "M" | "Y"];
+  return [Number(match[1]) / perYear];
+}
+
+function shownValues(keyword: string, values: readonly string[]): string {
+  if (!TECHNICAL.has(keyword)) return "another value";
+  return [...new Set(values.map(quotable))].join("\\");
+}
+
+/** Code strings, numbers and UIDs are quoted; free text could hold anything and is not. */
+function quotable(value: string): string {
+  return /^[A-Z0-9_ ]{1,16}$/.test(value) || /^[0-9.+-]{1,64}$/.test(value) || KNOWN.has(value)
+    ? value
+    : "another value";
+}
+
+const KNOWN = new Set(["dicom", "png", "jpeg", "tiff"]);
+
+function sentence(text: string): string {
+  return /[.!?]$/.test(text) ? text : `${text}.`;
+}
+
+function snakeCase(keyword: string): string {
+  return keyword
+    .replace(/([a-z0-9])([A-Z])/g, "$1_$2")
+    .replace(/([A-Z])([A-Z][a-z])/g, "$1_$2")
+    .toLowerCase();
+}

@@ -1,0 +1,301 @@
+/** `radserve models list|init|check|try`: what each prints and its exit code, without touching the process. */
+import { existsSync } from "node:fs";
+import { readFile, writeFile } from "node:fs/promises";
+import { basename, dirname, join, resolve } from "node:path";
+import type { Engine, InferResult, GraphInfo, LoadedModel, Plane } from "../engine/types.js";
+import type { Tensor } from "../engine/tensor.js";
+import { asRadserveError, RadserveError } from "../base/errors.js";
+import { volumeOf } from "../images/dicom/volume.js";
+import type { Image, VolumeGeometry } from "../images/image.js";
+import { manifestSchema } from "../manifest/manifest.js";
+import { accepts } from "./acceptance.js";
+import { toleranceFor } from "./canary.js";
+import { compareTensors } from "./compare.js";
+import { draftManifest } from "./draft.js";
+import { explainIssues, type Problem } from "./explain.js";
+import { checkGraph, tensorText } from "./graph.js";
+import { fileSha256 } from "./hash.js";
+import { loadSession, modelFolders, type Provider } from "./load.js";
+import { graphPath, readModelFolder, type FolderReport, type SoundModel } from "./read.js";
+import { decodeNpy, encodeNpy } from "../engine/npy.js";
+
+/** What a command says: `text` for people, `data` for `--json`. */
+export interface CommandResult {
+  text: string;
+  /** 0: done and in order; 1: something is wrong with what was looked at. */
+  exitCode: number;
+  data: unknown;
+}
+
+/** Used by `models try --expect` for a model whose canary has no tolerance for the provider. */
+const DEFAULT_TOLERANCE = { absolute: 1e-4, relative: 1e-3 };
+
+/** One line for each model of a directory, from its files alone; nothing is loaded. */
+export async function modelsList(directory: string): Promise<CommandResult> {
+  const reports = await Promise.all((await modelFolders(directory)).map(readModelFolder));
+  const data = reports.map(({ name, model, problems }) => ({
+    name,
+    version: model?.manifest.version,
+    stage: model?.manifest.stage,
+    release: model?.manifest.release,
+    required: model?.manifest.required,
+    sha256: model?.sha256,
+    problems,
+  }));
+  const rows = data.map((m) => [
+    m.name,
+    m.version ?? "-",
+    m.release ?? "-",
+    m.stage ?? "-",
+    m.sha256?.slice(0, 12) ?? "-",
+    m.problems.length === 0 ? "in order" : `${m.problems.length} mistakes: radserve models check`,
+  ]);
+  const text = table([["MODEL", "VERSION", "RELEASE", "STAGE", "SHA256", "FILES"], ...rows]);
+  return { text, exitCode: data.some((m) => m.problems.length > 0) ? 1 : 0, data };
+}
+
+function table(rows: readonly (readonly string[])[]): string {
+  const widths = (rows[0] ?? []).map((_, c) => Math.max(...rows.map((row) => row[c]?.length ?? 0)));
+  return rows
+    .map((row) =>
+      row
+        .map((cell, c) => cell.padEnd(widths[c] ?? 0))
+        .join("  ")
+        .trimEnd(),
+    )
+    .join("\n");
+}
+
+/**
+ * Writes a draft model.json beside a graph and says what is still to be filled in.
+ * Throws `bad_request` where the file is no ONNX model or a model.json is there already.
+ */
+export async function modelsInit(onnxPath: string, engine: Engine): Promise<CommandResult> {
+  const path = resolve(onnxPath);
+  const target = join(dirname(path), "model.json");
+  if (existsSync(target))
+    throw new RadserveError(
+      "bad_request",
+      "Expected no model.json beside the graph, found one. Move it away first; it is never overwritten.",
+    );
+  const graph = await engine.inspectGraph(path);
+  const file = { path: basename(path), sha256: await fileSha256(path) };
+  const { manifest, open } = draftManifest(basename(dirname(path)), file, graph);
+  await writeFile(target, `${JSON.stringify(manifest, null, 2)}\n`, { flag: "wx" });
+  const parsed = manifestSchema.safeParse(manifest);
+  const missing = parsed.success ? [] : explainIssues(manifestSchema, manifest, parsed.error.issues);
+  const text = [
+    `Wrote ${target}`,
+    "",
+    "The graph:",
+    ...graphLines(graph),
+    "",
+    "To be filled in (nothing is guessed):",
+    ...missing.map(problemLine),
+    "",
+    `Then: radserve models check ${dirname(path)}`,
+  ].join("\n");
+  return { text, exitCode: 0, data: { path: target, manifest, open, missing } };
+}
+
+function graphLines(graph: GraphInfo): string[] {
+  return [
+    ...graph.inputs.map((t) => `  input   ${t.name}: ${tensorText(t)}`),
+    ...graph.outputs.map((t) => `  output  ${t.name}: ${tensorText(t)}`),
+  ];
+}
+
+function problemLine({ path, message }: Problem): string {
+  return `  ${path}: ${message}`;
+}
+
+/** Every mistake of a model's folder; where there is none, the model is loaded and its canary run. */
+export async function modelsCheck(
+  directory: string,
+  options: { engine: Engine; providers: readonly Provider[] },
+): Promise<CommandResult> {
+  const folder = resolve(directory);
+  const report = await readModelFolder(folder);
+  const problems = [...report.problems, ...(await graphProblems(folder, report, options.engine))];
+  const notes: string[] = [];
+  const manifest = report.model?.manifest;
+  if (problems.length === 0 && manifest !== undefined) {
+    const run = await runProblem(folder, report.model, options);
+    if (run === undefined) notes.push(ranNote(manifest.canary !== undefined));
+    else problems.push(run);
+    if (manifest.release === "off") notes.push('release is "off": the server will not load it.');
+    if (manifest.stage === "draft") notes.push('stage is "draft": it writes JSON and PNG only.');
+  }
+  const heading =
+    problems.length === 0
+      ? `${report.name} ${manifest?.version ?? ""}: in order`
+      : `${report.name}: ${problems.length} ${problems.length === 1 ? "mistake" : "mistakes"}`;
+  const text = [heading, ...problems.map(problemLine), ...notes.map((note) => `  ${note}`)].join("\n");
+  const data = { name: report.name, sha256: report.model?.sha256, problems, notes };
+  return { text, exitCode: problems.length === 0 ? 0 : 1, data };
+}
+
+function ranNote(canary: boolean): string {
+  return canary ? "It loads and its canary passes." : "It loads and runs; it has no canary.";
+}
+
+/** Disagreements with the graph, where both can be read. */
+async function graphProblems(folder: string, report: FolderReport, engine: Engine): Promise<Problem[]> {
+  const manifest = report.model?.manifest;
+  if (manifest === undefined) return [];
+  try {
+    return checkGraph(manifest, await engine.inspectGraph(await graphPath(folder, manifest)));
+  } catch (thrown) {
+    const missing = report.problems.some(({ path }) => path === manifest.files[0]?.path);
+    return missing ? [] : [{ path: "files[0]", message: asRadserveError(thrown).message }];
+  }
+}
+
+async function runProblem(
+  folder: string,
+  model: SoundModel | undefined,
+  { engine, providers }: { engine: Engine; providers: readonly Provider[] },
+): Promise<Problem | undefined> {
+  if (model === undefined) return undefined;
+  try {
+    const loaded = await loadSession(folder, model.manifest, engine, providers);
+    await engine.unload(loaded.id);
+    return undefined;
+  } catch (thrown) {
+    return { path: "(running it)", message: asRadserveError(thrown).message };
+  }
+}
+
+export interface TryOptions {
+  engine: Engine;
+  providers: readonly Provider[];
+  /** From 1; the first where absent. A model of whole series takes all. */
+  frame?: number;
+  /** Where the tensor that goes in is written, as .npy. */
+  dump?: string;
+  /** A .npy file to compare with the first output tensor. */
+  expect?: string;
+}
+
+/**
+ * Runs a model on one image whether or not it accepts it, and shows the exact tensor that goes in and what comes out.
+ * Throws RadserveError for a folder with mistakes, series_invalid where a volume is needed and the image is none, and
+ * what decoding and the engine throw.
+ */
+export async function modelsTry(
+  directory: string,
+  image: Image,
+  options: TryOptions,
+): Promise<CommandResult> {
+  const folder = resolve(directory);
+  const model = await soundModel(folder);
+  const given = await planesFor(model, image, options.frame ?? 1);
+  const loaded = await loadSession(folder, model.manifest, options.engine, options.providers);
+  let result: InferResult;
+  try {
+    result = await options.engine.infer(loaded.id, given.planes, {
+      dump: true,
+      thresholds: model.thresholds,
+      ...(given.geometry === undefined ? {} : { geometry: given.geometry }),
+    });
+  } finally {
+    await options.engine.unload(loaded.id);
+  }
+  return tryResult(model, loaded, result, image, options);
+}
+
+async function soundModel(folder: string): Promise<SoundModel> {
+  const { name, model, problems } = await readModelFolder(folder);
+  if (model !== undefined && problems.length === 0) return model;
+  throw new RadserveError(
+    "model_unavailable",
+    `Expected a model without mistakes, found ${problems.length} in ${name}. Run: radserve models check`,
+    { problems },
+  );
+}
+
+/** One frame, or all slices of the volume where the model takes whole series. */
+async function planesFor(
+  model: SoundModel,
+  image: Image,
+  frame: number,
+): Promise<{ planes: Plane[]; geometry?: VolumeGeometry }> {
+  if (model.manifest.accepts.dimensions !== "series") return { planes: [await planeOf(image, frame)] };
+  const { frames, geometry } = volumeOf(image);
+  const planes: Plane[] = [];
+  for (const slice of frames) planes.push(await planeOf(image, slice + 1));
+  return { planes, geometry };
+}
+
+async function planeOf(image: Image, frame: number): Promise<Plane> {
+  const index = frame - 1;
+  if (!Number.isInteger(frame) || index < 0 || index >= image.frameCount)
+    throw new RadserveError("bad_request", `Expected a frame from 1 to ${image.frameCount}, found ${frame}.`);
+  return {
+    format: image.format,
+    data: await image.frame(index),
+    interpretation: image.interpretation(index),
+    pixelAspect: image.pixelAspect(index),
+  };
+}
+
+async function tryResult(
+  model: SoundModel,
+  loaded: LoadedModel,
+  result: InferResult,
+  image: Image,
+  options: TryOptions,
+): Promise<CommandResult> {
+  const { manifest } = model;
+  const reasons = accepts({ manifest }, image);
+  const input = result.tensors?.inputs[0];
+  const output = result.tensors?.outputs[0];
+  if (input === undefined || output === undefined)
+    throw new RadserveError("internal", "The engine gave no tensors to show.");
+  if (options.dump !== undefined) await writeFile(options.dump, encodeNpy(input));
+  const compared =
+    options.expect === undefined ? undefined : await compare(model, loaded, output, options.expect);
+  const text = [
+    `${manifest.name} ${manifest.version} on ${loaded.provider}`,
+    ...reasons.map((r) => `  does not accept the image: ${r.message}`),
+    `  in   ${input.name}: ${shapeText(input)}`,
+    ...(options.dump === undefined ? [] : [`       written to ${options.dump}`]),
+    ...(result.tensors?.outputs ?? []).map((t) => `  out  ${t.name}: ${shapeText(t)}`),
+    ...result.outputs.map((o) => `  ${summary(o)}`),
+    ...(compared === undefined ? [] : [`  ${output.name} against the expected: ${compared.text}`]),
+  ].join("\n");
+  const data = {
+    name: manifest.name,
+    provider: loaded.provider,
+    reasons,
+    input: { tensor: input.name, dtype: input.dtype, shape: input.shape },
+    outputs: result.outputs.map(summary),
+    raw_sha256: result.rawSha256,
+    ...(compared === undefined ? {} : { comparison: compared }),
+  };
+  return { text, exitCode: compared?.equal === false ? 1 : 0, data };
+}
+
+async function compare(model: SoundModel, loaded: LoadedModel, output: Tensor, path: string) {
+  const tolerance = toleranceFor(model.manifest, loaded.provider) ?? DEFAULT_TOLERANCE;
+  return compareTensors(decodeNpy(await readFile(path)), output, tolerance);
+}
+
+function shapeText({ dtype, shape }: Tensor): string {
+  return `${dtype} [${shape.join(", ")}]`;
+}
+
+function summary(output: InferResult["outputs"][number]): string {
+  switch (output.kind) {
+    case "classification":
+      return `${output.tensor}: scores ${Array.from(output.scores, (s) => s.toFixed(4)).join(", ")}`;
+    case "regression":
+      return `${output.tensor}: values ${Array.from(output.values, (v) => v.toFixed(4)).join(", ")}`;
+    case "segmentation":
+      return `${output.tensor}: pixels of each label ${output.counts.join(", ")}`;
+    case "boxes":
+      return `${output.tensor}: ${output.boxes.length} boxes`;
+    case "heatmap":
+      return `${output.tensor}: ${output.rows} x ${output.columns}`;
+  }
+}

@@ -1,0 +1,214 @@
+/**
+ * The ordered steps from stored values to a model's tensor, in words and numbers, for the receipt, for `inspect` and
+ * for `models try`. The steps are carried out by the engine; here is said which, with the parameters that decide them.
+ */
+import type { Preparation } from "../engine/types.js";
+import type {
+  Image,
+  Interpretation,
+  LookupTable,
+  ModalityTransform,
+  PixelFormat,
+  TransformStep,
+  VoiTransform,
+} from "../images/image.js";
+import type { ImageInput } from "../manifest/manifest.js";
+
+/** Stored values to what they mean: padding, colour, Modality LUT or rescale (PS3.3 C.7.5.1.1.2, C.7.6.3, C.11.1). */
+function interpretationSteps(format: PixelFormat, interpretation: Interpretation): TransformStep[] {
+  const steps: TransformStep[] = [];
+  if (interpretation.padding !== undefined) steps.push({ step: "pixel_padding", ...interpretation.padding });
+  const { palette } = interpretation;
+  if (palette !== undefined)
+    steps.push({ step: "palette_to_rgb", ...shape({ ...palette, entries: palette.red }) });
+  else if (format.photometricInterpretation.startsWith("YBR"))
+    steps.push({ step: "ybr_to_rgb", from: format.photometricInterpretation });
+  return [...steps, ...modalityStep(interpretation.modality, interpretation.units)];
+}
+
+function modalityStep(modality: ModalityTransform, units: string | undefined): TransformStep[] {
+  const unit = units === undefined ? {} : { units };
+  switch (modality.kind) {
+    case "identity":
+      return [];
+    case "rescale":
+      return [{ step: "rescale", slope: modality.slope, intercept: modality.intercept, ...unit }];
+    case "lut":
+      return [{ step: "modality_lut", ...shape(modality.lut), ...unit }];
+  }
+}
+
+function shape({ firstMapped, entries, bits }: LookupTable): Record<string, number> {
+  return { first_mapped: firstMapped, entries: entries.length, bits };
+}
+
+/** One window or VOI LUT (PS3.3 C.11.2). */
+function voiStep(voi: VoiTransform): TransformStep {
+  if (voi.kind === "lut") return { step: "voi_lut", ...shape(voi.lut) };
+  const { center, width, explanation } = voi;
+  return {
+    step: "window",
+    function: voi.function,
+    center,
+    width,
+    ...(explanation === undefined ? {} : { explanation }),
+  };
+}
+
+function valueSteps(
+  format: PixelFormat,
+  interpretation: Interpretation,
+  input: ImageInput,
+  observed: Preparation["observed"],
+): TransformStep[] {
+  const colour = format.samplesPerPixel > 1 || interpretation.palette !== undefined;
+  const { values } = input;
+  switch (values.kind) {
+    case "stored":
+    case "modality":
+      return [];
+    case "window":
+      return [
+        { step: "window", function: values.function, center: values.center, width: values.width, to: [0, 1] },
+      ];
+    case "voi": {
+      if (colour) return [{ step: "divide_by_full_range", to: [0, 1] }];
+      const voi = interpretation.voi[values.index];
+      if (voi !== undefined) return [{ ...voiStep(voi), index: values.index, to: [0, 1] }];
+      const from = observed === undefined ? {} : { from_low: observed.low, from_high: observed.high };
+      return [{ step: values.if_absent, ...from, to: [0, 1] }];
+    }
+  }
+}
+
+/** Where the image came to lie in the tensor: what it takes to map points by hand. */
+function placedStep(placement: Preparation["placement"]): Record<string, unknown> {
+  if (placement === undefined) return {};
+  const { top, left, height, width, sourceTop, sourceLeft, sourceHeight, sourceWidth } = placement;
+  return {
+    source_area: { top: sourceTop, left: sourceLeft, height: sourceHeight, width: sourceWidth },
+    tensor_area: { top, left, height, width },
+    scale: { rows: height / sourceHeight, columns: width / sourceWidth },
+  };
+}
+
+function normaliseStep(
+  { kind, ...parameters }: ImageInput["normalisation"],
+  found: Preparation["found"],
+): TransformStep[] {
+  if (kind === "none") return [];
+  const step = { step: `normalise_${kind}`, ...parameters };
+  if (found === undefined) return [step];
+  switch (kind) {
+    case "min_max":
+      return [{ ...step, found_min: found.min, found_max: found.max }];
+    case "z_score":
+      return [{ ...step, found_mean: found.mean, found_std: found.std }];
+    case "percentile":
+      return [{ ...step, found_low: found.low, found_high: found.high }];
+    default:
+      return [step];
+  }
+}
+
+/** MONOCHROME1 is turned over, but never Hounsfield units. */
+function invertStep(format: PixelFormat, units: string | undefined, input: ImageInput): TransformStep[] {
+  const isHu = input.values.kind === "modality" && units === "HU";
+  const inverted = format.photometricInterpretation === "MONOCHROME1" && input.monochrome1 === "invert";
+  return inverted && !isHu ? [{ step: "invert" }] : [];
+}
+
+/** All steps for one frame and one input tensor, in the order in which they are applied. */
+function preparationSteps(
+  format: PixelFormat,
+  interpretation: Interpretation,
+  input: ImageInput,
+  facts: Preparation,
+): TransformStep[] {
+  const meaning = interpretationSteps(format, interpretation);
+  const stored = input.values.kind === "stored";
+  const steps = stored
+    ? meaning.filter(({ step }) => step !== "rescale" && step !== "modality_lut")
+    : meaning;
+  steps.push(...valueSteps(format, interpretation, input, facts.observed));
+  steps.push(...invertStep(format, interpretation.units, input));
+  if (input.clip !== undefined) steps.push({ step: "clip", to: input.clip });
+  steps.push({
+    step: "resample",
+    fit: input.fit,
+    interpolation: input.interpolation,
+    size: input.size,
+    background: input.background,
+    ...placedStep(facts.placement),
+    ...(input.spacing_mm === undefined ? {} : { spacing_mm: input.spacing_mm }),
+    ...(input.orientation === undefined ? {} : { orientation: input.orientation }),
+  });
+  steps.push(...normaliseStep(input.normalisation, facts.found));
+  steps.push({
+    step: "tensor",
+    name: input.tensor,
+    dtype: input.dtype,
+    layout: input.layout,
+    channels: input.channels,
+  });
+  return steps;
+}
+
+/**
+ * The steps from the first frame's stored values to the file's own display values, in order: every window and VOI LUT
+ * that it offers, one of which a viewer applies.
+ */
+export function displaySteps(image: Image): TransformStep[] {
+  const { format } = image;
+  const interpretation = image.interpretation(0);
+  return [
+    ...image.transforms,
+    ...interpretationSteps(format, interpretation),
+    ...interpretation.voi.map((voi, index) => ({ ...voiStep(voi), index })),
+    ...(format.photometricInterpretation === "MONOCHROME1" ? [{ step: "invert" }] : []),
+  ];
+}
+
+/**
+ * The steps for all frames of an image: those of the first, where every frame has its own numbers (rescale, windows)
+ * with the least and the greatest instead. Frames whose steps are others altogether are counted in a step of their own.
+ * @param facts what the engine found while it prepared each frame; nothing before it did
+ */
+export function frameSteps(
+  format: PixelFormat,
+  interpretations: readonly Interpretation[],
+  input: ImageInput,
+  facts: readonly Preparation[] = [],
+): TransformStep[] {
+  const [first, ...others] = interpretations.map((each, frame) =>
+    preparationSteps(format, each, input, facts[frame] ?? {}),
+  );
+  if (first === undefined) return [];
+  const names = (steps: TransformStep[]) =>
+    JSON.stringify(steps.map((step) => Object.keys(step).concat(step.step)));
+  const alike = others.filter((steps) => names(steps) === names(first));
+  const merged = first.map((step, i) =>
+    rangesOf(
+      step,
+      alike.map((steps) => steps[i] ?? step),
+    ),
+  );
+  const different = others.length - alike.length;
+  return different === 0 ? merged : [...merged, { step: "prepared_otherwise", frames: different }];
+}
+
+function rangesOf(first: TransformStep, others: readonly TransformStep[]): TransformStep {
+  const all = [first, ...others];
+  const varying = Object.keys(first).filter((key) => {
+    const text = JSON.stringify(first[key]);
+    return others.some((step) => JSON.stringify(step[key]) !== text);
+  });
+  if (varying.length === 0) return first;
+  const ranges = varying.map((key) => {
+    const numbers = all.map((step) => step[key]).filter((value) => typeof value === "number");
+    const least = numbers.reduce((a, b) => Math.min(a, b), Infinity);
+    const most = numbers.reduce((a, b) => Math.max(a, b), -Infinity);
+    return [key, numbers.length === all.length ? { least, most } : "by frame"];
+  });
+  return { ...first, ...(Object.fromEntries(ranges) as Record<string, unknown>), by_frame: true };
+}

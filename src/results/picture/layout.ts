@@ -1,0 +1,143 @@
+/** Geometry of the picture for people: panel sizes, scale bars, orientation letters. */
+import type { PlanePosition, Spacing } from "../../images/image.js";
+
+/** What a panel may take, in pixels. */
+export interface Room {
+  width: number;
+  height: number;
+}
+
+const ALONE: Room = { width: 900, height: 900 };
+
+export interface PanelSize {
+  width: number;
+  height: number;
+  /** At which size the display picture is best rendered; enlarged from there pixel by pixel, never interpolated. */
+  render: { width: number; height: number };
+}
+
+/**
+ * Size of one panel in pixels. Large images shrink to the room there is, small ones grow by a whole number; pixels
+ * that are not square are shown in their true proportions.
+ * @param pixelAspect height of a source pixel divided by its width
+ */
+export function panelSize(rows: number, columns: number, pixelAspect: number, room = ALONE): PanelSize {
+  // Shown larger along the side on which pixels are longer, so that no source pixel is lost to the correction.
+  const wide = columns / Math.min(pixelAspect, 1);
+  const high = rows * Math.max(pixelAspect, 1);
+  const fitting = Math.min(room.width / wide, room.height / high);
+  const factor = fitting < 1 ? fitting : Math.floor(fitting);
+  const width = Math.max(1, Math.round(wide * factor));
+  const height = Math.max(1, Math.round(high * factor));
+  return { width, height, render: { width: Math.min(width, columns), height: Math.min(height, rows) } };
+}
+
+/** Of all panels of a montage together: it fits a screen, and so a viewer shows it unshrunk. */
+const SHEET: Room = { width: 1440, height: 1080 };
+
+export interface Grid {
+  columns: number;
+  panel: PanelSize;
+}
+
+/**
+ * How many panels of one size stand in a row, so that they are as large as they can be; of equals the one that leaves
+ * the fewest places empty, then the widest.
+ */
+export function gridOf(count: number, rows: number, columns: number, pixelAspect: number): Grid {
+  const grids = Array.from({ length: Math.max(count, 1) }, (_, i) => {
+    const [across, down] = [i + 1, Math.ceil(count / (i + 1))];
+    const room = { width: Math.floor(SHEET.width / across), height: Math.floor(SHEET.height / down) };
+    const panel = panelSize(rows, columns, pixelAspect, room);
+    return { columns: across, panel, area: panel.width * panel.height, empty: across * down - count };
+  });
+  return grids.reduce((best, grid) =>
+    grid.area > best.area || (grid.area === best.area && grid.empty <= best.empty) ? grid : best,
+  );
+}
+
+export interface ScaleBar {
+  /** Panel pixels. */
+  length: number;
+  text: string;
+}
+
+/**
+ * The longest bar of 1, 2 or 5 times a power of ten millimetres within a third of the room; undefined where the image
+ * has no spacing, or none worth a bar.
+ * @param columns of the source, shown over `width` panel pixels
+ * @param room panel pixels; a narrow panel may have a bar that is longer than it
+ */
+export function scaleBar(
+  spacing: Spacing | undefined,
+  columns: number,
+  width: number,
+  room = width,
+): ScaleBar | undefined {
+  if (spacing === undefined || !(spacing.column > 0)) return undefined;
+  const pixelsPerMm = width / (columns * spacing.column);
+  const longest = room / 3 / pixelsPerMm;
+  const power = 10 ** Math.floor(Math.log10(longest));
+  const mm = [5, 2, 1].map((n) => n * power).find((n) => n <= longest);
+  if (mm === undefined || mm * pixelsPerMm < 8) return undefined;
+  return { length: mm * pixelsPerMm, text: lengthText(mm) };
+}
+
+function lengthText(mm: number): string {
+  const plain = (value: number): string => String(Number(value.toPrecision(6)));
+  if (mm >= 10) return `${plain(mm / 10)} cm`;
+  return mm >= 0.1 ? `${plain(mm)} mm` : `${plain(mm * 1000)} µm`;
+}
+
+/** Which part of the patient lies towards each edge of the image: L, R, A, P, H, F, or two of them. */
+export interface Edges {
+  left: string;
+  right: string;
+  top: string;
+  bottom: string;
+}
+
+const OPPOSITE: Record<string, string> = { L: "R", R: "L", A: "P", P: "A", H: "F", F: "H" };
+/** Cosine of 70 degrees: a second letter is shown where the image is turned by more than 20 degrees. */
+const OBLIQUE = 0.342;
+
+/**
+ * Letters for the image's edges, from its plane (PS3.3 C.7.6.2.1.1) or else Patient Orientation (PS3.3 C.7.6.1.1.1:
+ * direction of the rows, then of the columns). Undefined where neither says it, or where it is not a biped's.
+ */
+export function edgesOf(
+  plane: PlanePosition | undefined,
+  patientOrientation?: readonly string[],
+): Edges | undefined {
+  let [right, bottom] = [patientOrientation?.[0], patientOrientation?.[1]];
+  if (plane !== undefined) {
+    const [a, b, c, d, e, f] = plane.orientation;
+    [right, bottom] = [letters([a, b, c]), letters([d, e, f])];
+  }
+  const [left, top] = [opposite(right), opposite(bottom)];
+  if (right === undefined || bottom === undefined || left === undefined || top === undefined)
+    return undefined;
+  return { left, right, top, bottom };
+}
+
+/** Patient coordinates grow to the left, the back (posterior) and the head. */
+function letters(direction: readonly [number, number, number]): string {
+  const names = [
+    ["L", "R"],
+    ["P", "A"],
+    ["H", "F"],
+  ] as const;
+  return direction
+    .map((value, axis) => ({ size: Math.abs(value), name: names[axis]?.[value > 0 ? 0 : 1] ?? "" }))
+    .filter(({ size }) => size > OBLIQUE)
+    .sort((a, b) => b.size - a.size)
+    .slice(0, 2)
+    .map(({ name }) => name)
+    .join("");
+}
+
+function opposite(side: string | undefined): string | undefined {
+  if (side === undefined || side === "") return undefined;
+  const turned = Array.from(side, (letter) => OPPOSITE[letter]);
+  return turned.includes(undefined) ? undefined : turned.join("");
+}

@@ -1,0 +1,312 @@
+/**
+ * What the engine gave, said in the words of the manifest: findings and measurements of a receipt. A score counts as
+ * present at or above its threshold; a label that was looked for and not found is a finding too, `present: false`.
+ */
+import type { EngineOutput } from "../../engine/types.js";
+import { RadserveError } from "../../base/errors.js";
+import type { Spacing, VolumeGeometry, Warning } from "../../images/image.js";
+import { labelsOf, mayOverlap, type Code, type Label, type ModelOutput } from "../../manifest/manifest.js";
+import type { Finding, Measurement } from "./receipt.js";
+
+/** What one model said about one frame, or about a volume. */
+export interface FrameResult {
+  /** From 1, for sources of several frames; undefined for a source of one. */
+  frame?: number | undefined;
+  outputs: readonly EngineOutput[];
+  spacing: Spacing | undefined;
+  /** Of a whole series: how it lies; counts are then of voxels. */
+  volume?: VolumeGeometry | undefined;
+}
+
+export interface Interpreted {
+  findings: Finding[];
+  measurements: Measurement[];
+  warnings: Warning[];
+}
+
+/** The concept that PS3.16 uses for areas of regions. */
+const AREA: Code = { value: "42798000", scheme: "SCT", meaning: "Area" };
+const SQUARE_CENTIMETER: Code = { value: "cm2", scheme: "UCUM", meaning: "square centimeter" };
+const SQUARE_MM_PER_SQUARE_CM = 100;
+/** The concept that PS3.16 uses for volumes of regions. */
+const VOLUME: Code = { value: "118565006", scheme: "SCT", meaning: "Volume" };
+const MILLILITER: Code = { value: "mL", scheme: "UCUM", meaning: "milliliter" };
+const CUBIC_MM_PER_ML = 1000;
+
+/**
+ * Findings and measurements of all frames, in the order of frames, outputs and labels.
+ * @param outputs the manifest's outputs; those of each frame lie in the same order
+ * @param thresholds of each output, in its label order, site.json applied; NaN where a label has none
+ * @throws RadserveError output_invalid where the engine's outputs are not those of the manifest, or are not numbers
+ */
+export function interpret(
+  outputs: readonly ModelOutput[],
+  thresholds: readonly (readonly number[])[],
+  frames: readonly FrameResult[],
+): Interpreted {
+  const all: Interpreted = { findings: [], measurements: [], warnings: [] };
+  for (const frame of frames) {
+    if (frame.outputs.length !== outputs.length)
+      throw invalid(`${outputs.length} outputs`, `${frame.outputs.length}`);
+    outputs.forEach((output, index) => {
+      const given = frame.outputs[index];
+      if (given === undefined) return;
+      const one = interpretOutput(output, thresholds[index] ?? [], given, frame);
+      all.findings.push(...one.findings);
+      all.measurements.push(...one.measurements);
+      all.warnings.push(...one.warnings);
+    });
+  }
+  return { ...all, warnings: withoutRepeats(all.warnings) };
+}
+
+type Part = Pick<FrameResult, "frame" | "spacing" | "volume">;
+
+function interpretOutput(
+  output: ModelOutput,
+  thresholds: readonly number[],
+  given: EngineOutput,
+  part: Part,
+): Interpreted {
+  const none: Interpreted = { findings: [], measurements: [], warnings: [] };
+  if (output.kind === "classification" && given.kind === "classification")
+    return { ...none, findings: classified(output.labels, thresholds, given.scores, part) };
+  if (output.kind === "segmentation" && given.kind === "segmentation")
+    return segmented(output, thresholds, given, part);
+  if (output.kind === "regression" && given.kind === "regression")
+    return { ...none, measurements: measured(output.values, given.values, part) };
+  if ((output.kind === "detection" || output.kind === "probability_map") && given.kind === "boxes")
+    return { ...none, findings: located(labelsOf(output), thresholds, given.boxes, part) };
+  if (output.kind === "heatmap" && given.kind === "heatmap") return none;
+  throw invalid(`an output of kind ${output.kind}`, given.kind);
+}
+
+function classified(
+  labels: readonly Label[],
+  thresholds: readonly number[],
+  scores: Float32Array,
+  part: Part,
+): Finding[] {
+  if (scores.length !== labels.length) throw invalid(`${labels.length} scores`, `${scores.length}`);
+  return labels.map((label, i) => {
+    const score = finite(scores[i]);
+    const threshold = thresholdOf(label, thresholds[i]);
+    return { ...named(label, part), score, threshold, present: isPresent(score, threshold) };
+  });
+}
+
+function segmented(
+  output: Extract<ModelOutput, { kind: "segmentation" }>,
+  thresholds: readonly number[],
+  given: Extract<EngineOutput, { kind: "segmentation" }>,
+  part: Part,
+): Interpreted {
+  const { counts } = given;
+  if (counts.length !== output.labels.length)
+    throw invalid(`${output.labels.length} pixel counts`, `${counts.length}`);
+  if (part.volume !== undefined) return inVolume(output, thresholds, counts, part, part.volume);
+  const { spacing } = part;
+  const pixelArea =
+    spacing?.patient === true ? (spacing.row * spacing.column) / SQUARE_MM_PER_SQUARE_CM : NaN;
+  const outside = reachesOutside(given, spacing);
+  const findings: Finding[] = [];
+  const measurements: Measurement[] = [];
+  output.labels.forEach((label, i) => {
+    const pixels = finite(counts[i]);
+    const cm2 = pixels * pixelArea;
+    const known = Number.isFinite(pixelArea) && outside[i] !== true;
+    findings.push({
+      ...named(label, part),
+      ...thresholdOfPixels(output, label, thresholds[i]),
+      present: pixels > 0,
+      area: { pixels, ...(known ? { cm2 } : {}) },
+    });
+    if (known && output.measurements.includes("area"))
+      measurements.push({
+        name: "Area",
+        code: AREA,
+        label: label.label,
+        ...frameOf(part),
+        value: cm2,
+        unit: SQUARE_CENTIMETER,
+      });
+  });
+  const warnings = segmentationWarnings(output.measurements, spacing);
+  output.labels.forEach(({ label }, i) => {
+    if (outside[i] === true) warnings.push(partlyUnmeasured(label));
+  });
+  return { findings, measurements, warnings };
+}
+
+/** Of each label, whether any of it lies where the spacing does not hold. */
+function reachesOutside(
+  { mask, rows, columns, overlapping, counts }: Extract<EngineOutput, { kind: "segmentation" }>,
+  spacing: Spacing | undefined,
+): boolean[] {
+  const { within } = spacing ?? {};
+  if (spacing?.patient !== true || within === undefined) return [];
+  const pixels = rows * columns;
+  const holds = new Uint8Array(pixels);
+  for (const { x0, y0, x1, y1 } of within)
+    for (let y = Math.max(0, y0); y <= Math.min(rows - 1, y1); y++)
+      holds.fill(1, y * columns + Math.max(0, x0), y * columns + Math.min(columns - 1, x1) + 1);
+  const outside = counts.map(() => false);
+  for (let i = 0; i < mask.length; i++) {
+    const value = mask[i] ?? 0;
+    if (value === 0 || holds[i % pixels] === 1) continue;
+    outside[overlapping ? Math.floor(i / pixels) : value - 1] = true;
+  }
+  return outside;
+}
+
+function partlyUnmeasured(label: string): Warning {
+  return {
+    code: "partly_unmeasured",
+    message: `Where "${label}" reaches beyond the regions of the ultrasound image that have a scale, its area is in pixels only.`,
+  };
+}
+
+/** A volume has its spacing by nature, and no area: the slices' areas are not added up to one. */
+function inVolume(
+  output: Extract<ModelOutput, { kind: "segmentation" }>,
+  thresholds: readonly number[],
+  counts: readonly number[],
+  part: Part,
+  { columnSpacing, rowSpacing, sliceSpacing }: VolumeGeometry,
+): Interpreted {
+  const voxel = columnSpacing * rowSpacing * sliceSpacing;
+  const volumes = output.labels.map((label, i) => {
+    const voxels = finite(counts[i]);
+    const threshold = thresholdOfPixels(output, label, thresholds[i]);
+    return { label, threshold, voxels, ml: finite((voxels * voxel) / CUBIC_MM_PER_ML) };
+  });
+  const findings = volumes.map(({ label, threshold, voxels, ml }): Finding => ({
+    ...named(label, part),
+    ...threshold,
+    present: voxels > 0,
+    volume: { voxels, ml },
+  }));
+  const measurements = volumes.map(({ label, ml }): Measurement => ({
+    name: "Volume",
+    code: VOLUME,
+    label: label.label,
+    value: ml,
+    unit: MILLILITER,
+  }));
+  return {
+    findings,
+    measurements: output.measurements.includes("volume") ? measurements : [],
+    warnings: output.measurements.includes("area")
+      ? [
+          {
+            code: "area_not_measured",
+            message: "An area is of a single image; of a series, volumes are given.",
+          },
+        ]
+      : [],
+  };
+}
+
+function segmentationWarnings(asked: readonly string[], spacing: Spacing | undefined): Warning[] {
+  const warnings: Warning[] = [];
+  if (spacing?.patient !== true)
+    warnings.push({
+      code: "no_patient_spacing",
+      message:
+        spacing === undefined
+          ? "The image does not say how large its pixels are; areas are in pixels only."
+          : `The image gives ${spacing.source}, which is not known to be spacing in the patient; areas are in pixels only.`,
+    });
+  if (asked.includes("volume"))
+    warnings.push({
+      code: "volume_not_measured",
+      message: "A volume needs a series of slices; of single frames, areas are given.",
+    });
+  return warnings;
+}
+
+function located(
+  labels: readonly Label[],
+  thresholds: readonly number[],
+  boxes: Extract<EngineOutput, { kind: "boxes" }>["boxes"],
+  part: Part,
+): Finding[] {
+  const found = boxes.map((box): Finding => {
+    const label = labels[box.label];
+    if (label === undefined) throw invalid(`label numbers below ${labels.length}`, `${box.label}`);
+    const score = finite(box.score);
+    const threshold = thresholdOf(label, thresholds[box.label]);
+    const { x0, y0, x1, y1 } = box;
+    const edges = { x0: finite(x0), y0: finite(y0), x1: finite(x1), y1: finite(y1) };
+    return { ...named(label, part), score, threshold, present: isPresent(score, threshold), box: edges };
+  });
+  const missing = labels.flatMap((label, i): Finding[] =>
+    boxes.some((box) => box.label === i)
+      ? []
+      : [{ ...named(label, part), threshold: thresholdOf(label, thresholds[i]), present: false }],
+  );
+  return [...found, ...missing];
+}
+
+function measured(
+  values: Extract<ModelOutput, { kind: "regression" }>["values"],
+  given: Float32Array,
+  part: Part,
+): Measurement[] {
+  if (given.length !== values.length) throw invalid(`${values.length} values`, `${given.length}`);
+  return values.map((value, i) => ({
+    name: value.name,
+    ...(value.code === undefined ? {} : { code: value.code }),
+    ...frameOf(part),
+    value: finite(given[i]),
+    unit: value.unit,
+  }));
+}
+
+/** Scores are float32: a score that the model means to be 0.7 is 0.69999999, and so is the threshold it is held to. */
+function isPresent(score: number, threshold: number): boolean {
+  return Math.fround(score) >= Math.fround(threshold);
+}
+
+function thresholdOf(label: Label, threshold: number | undefined): number {
+  if (threshold === undefined || Number.isNaN(threshold))
+    throw invalid(`a threshold for the label "${label.label}"`, "none");
+  return threshold;
+}
+
+/** What a pixel's probability was held to; labels that exclude each other are decided without thresholds. */
+function thresholdOfPixels(
+  { activation }: Extract<ModelOutput, { kind: "segmentation" }>,
+  label: Label,
+  threshold: number | undefined,
+): Pick<Finding, "threshold"> {
+  return mayOverlap(activation) ? { threshold: thresholdOf(label, threshold) } : {};
+}
+
+function named(label: Label, part: Part): Pick<Finding, "label" | "code" | "frame"> {
+  return {
+    label: label.label,
+    ...(label.code === undefined ? {} : { code: label.code }),
+    ...frameOf(part),
+  };
+}
+
+function frameOf(part: Part): { frame?: number } {
+  return part.frame === undefined ? {} : { frame: part.frame };
+}
+
+function finite(value: number | undefined): number {
+  if (value === undefined || !Number.isFinite(value)) throw invalid("finite numbers", String(value));
+  return value;
+}
+
+function withoutRepeats(warnings: readonly Warning[]): Warning[] {
+  return [...new Map(warnings.map((w) => [`${w.code} ${w.message}`, w])).values()];
+}
+
+function invalid(expected: string, found: string): RadserveError {
+  return new RadserveError(
+    "output_invalid",
+    `Expected ${expected} from the model, but found ${found}. Check the manifest's outputs with "radserve models check".`,
+  );
+}

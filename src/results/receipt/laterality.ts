@@ -1,0 +1,159 @@
+/**
+ * The side guard: what a model says of the left or the right is held against what the image says it shows. A finding
+ * of the other side is never written; one that the image cannot confirm carries a caveat.
+ */
+import type { EngineOutput } from "../../engine/types.js";
+import { RadserveError } from "../../base/errors.js";
+import type { Image, Warning } from "../../images/image.js";
+import { labelsOf, type Code, type Label, type ModelOutput } from "../../manifest/manifest.js";
+import { sideOfCode, statedSides, type Side } from "../dicom/sides.js";
+import { edgesOf } from "../picture/layout.js";
+import type { Finding } from "./receipt.js";
+
+interface Claimed {
+  image: Image;
+  outputs: readonly ModelOutput[];
+  /** Of one frame, or of a volume. */
+  findings: readonly Finding[];
+  /** What the engine gave for the same. */
+  results: readonly EngineOutput[];
+}
+
+const NAMES: Readonly<Record<Side, string>> = { L: "left", R: "right" };
+
+/**
+ * Holds the sided findings that are present against the image.
+ * @returns caveats: laterality_contradictory, laterality_unconfirmed, laterality_doubtful
+ * @throws RadserveError output_invalid where a finding is of the side that the image does not show
+ */
+export function checkSides(claimed: Claimed): Warning[] {
+  const { image, outputs, findings, results } = claimed;
+  const warnings: Warning[] = [];
+  const all = statedSides(image, undefined);
+  if (all.size > 1 && !perFrame(image)) warnings.push(contradictory());
+  for (const { output, label, o, index } of sidedLabels(outputs)) {
+    for (const finding of findings) {
+      if (!finding.present || finding.label !== label.label || !mayHold(output, finding)) continue;
+      const stated = statedSides(image, finding.frame);
+      const other = label.side === "L" ? "R" : "L";
+      if (stated.has(other)) throw otherSide(label.label, label.side, other);
+      if (stated.has(label.side)) continue;
+      const at = placeOf(finding, results[o], index);
+      warnings.push(...unconfirmed(image, finding, label, at));
+    }
+  }
+  return warnings;
+}
+
+interface Sided {
+  output: ModelOutput;
+  o: number;
+  index: number;
+  label: Label & { laterality: Code; side: Side };
+}
+
+function sidedLabels(outputs: readonly ModelOutput[]): Sided[] {
+  return outputs.flatMap((output, o) =>
+    labelsOf(output).flatMap((label, index): Sided[] => {
+      const { laterality } = label;
+      const side = laterality === undefined ? undefined : sideOfCode(laterality.value, laterality.scheme);
+      if (laterality === undefined || side === undefined) return [];
+      return [{ output, o, index, label: { ...label, laterality, side } }];
+    }),
+  );
+}
+
+/** Labels of several outputs may share a name; a finding's form tells which it is of. */
+function mayHold(output: ModelOutput, { box, area, volume }: Finding): boolean {
+  const boxes = output.kind === "detection" || output.kind === "probability_map";
+  const masks = output.kind === "segmentation";
+  return boxes === (box !== undefined) && masks === (area !== undefined || volume !== undefined);
+}
+
+/** Frames of one object may show different sides, each by its own functional groups. */
+function perFrame(image: Image): boolean {
+  return image.frameCount > 1 && image.attributes?.has("PerFrameFunctionalGroupsSequence") === true;
+}
+
+function unconfirmed(
+  image: Image,
+  finding: Finding,
+  label: Sided["label"],
+  at: Place | undefined,
+): Warning[] {
+  const leftness = at === undefined ? undefined : leftnessOf(image, (finding.frame ?? 1) - 1, at);
+  const name = `"${label.label}" is a finding of the ${NAMES[label.side]} side`;
+  if (leftness === undefined)
+    return [
+      {
+        code: "laterality_unconfirmed",
+        message: `${name}; the image does not say which side it shows.`,
+      },
+    ];
+  if (leftness > 0.5 === (label.side === "L")) return [];
+  return [
+    {
+      code: "laterality_doubtful",
+      message: `${name}, and lies in the other half of the image by the image's orientation.`,
+    },
+  ];
+}
+
+/** Of the source, pixels from its upper left corner. */
+interface Place {
+  x: number;
+  y: number;
+}
+
+/** The middle of what a finding marks; undefined where it marks no place. */
+function placeOf(finding: Finding, result: EngineOutput | undefined, index: number): Place | undefined {
+  const { box } = finding;
+  if (box !== undefined) return { x: (box.x0 + box.x1) / 2, y: (box.y0 + box.y1) / 2 };
+  if (result?.kind !== "segmentation") return undefined;
+  const { mask, rows, columns, overlapping, slices = 1 } = result;
+  const length = rows * columns * slices;
+  const [from, value] = overlapping ? [index * length, 1] : [0, index + 1];
+  let [count, x, y] = [0, 0, 0];
+  for (let i = 0; i < length; i++) {
+    if (mask[from + i] !== value) continue;
+    count++;
+    x += i % columns;
+    y += Math.floor(i / columns) % rows;
+  }
+  return count === 0 ? undefined : { x: x / count + 0.5, y: y / count + 0.5 };
+}
+
+/** How far to the patient's left a place lies, 0 to 1; undefined where the image's orientation does not say. */
+function leftnessOf(image: Image, frame: number, { x, y }: Place): number | undefined {
+  const edges = edgesOf(image.plane(frame), image.attributes?.strings("PatientOrientation"));
+  const [across, down] = [x / image.format.columns, y / image.format.rows];
+  switch ((edges?.right ?? "").charAt(0)) {
+    case "L":
+      return across;
+    case "R":
+      return 1 - across;
+  }
+  switch ((edges?.bottom ?? "").charAt(0)) {
+    case "L":
+      return down;
+    case "R":
+      return 1 - down;
+  }
+  return undefined;
+}
+
+function contradictory(): Warning {
+  return {
+    code: "laterality_contradictory",
+    message: "The image calls itself left in one place and right in another; no side is taken from it.",
+  };
+}
+
+function otherSide(label: string, claimed: Side, stated: Side): RadserveError {
+  return new RadserveError(
+    "output_invalid",
+    `Expected findings of the ${NAMES[stated]} side, which the image says it shows; found "${label}" of the ${NAMES[claimed]} side. ` +
+      "Correct the image's laterality, or exclude such images in the model's accepts.",
+    { label, finding: NAMES[claimed], image: NAMES[stated] },
+  );
+}

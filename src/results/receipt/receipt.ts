@@ -1,0 +1,178 @@
+/**
+ * The receipt, NAME.json: what was read, how it was prepared, what each model said, and which files hold it.
+ * It is written last and is the commit mark: only files that it lists count. One schema serves the types, the check
+ * on reading one back, the published JSON Schema and the HTTP answer.
+ */
+import { z } from "zod";
+import { errorCode } from "../../base/errors.js";
+import { code } from "../../manifest/manifest.js";
+
+export const RECEIPT_SCHEMA = "radserve.receipt/1";
+
+const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
+
+const warning = z.object({ code: z.string(), message: z.string() });
+const transform = z.looseObject({ step: z.string() });
+
+const finding = z.object({
+  label: z.string(),
+  code: code.optional(),
+  score: z.number().optional().describe("Absent where the model gives a class and no score"),
+  threshold: z
+    .number()
+    .optional()
+    .describe("Of the score; of a segmentation that of each pixel's probability, where it has one"),
+  present: z.boolean(),
+  frame: z
+    .int()
+    .min(1)
+    .optional()
+    .describe(
+      "For multi-frame sources and series taken slice by slice, from 1; of a series, the place in source.slices",
+    ),
+  box: z
+    .object({ x0: z.number(), y0: z.number(), x1: z.number(), y1: z.number() })
+    .optional()
+    .describe("Source pixels; edges, x to the right, y down"),
+  area: z.object({ pixels: z.int().min(0), cm2: z.number().min(0).optional() }).optional(),
+  volume: z
+    .object({ voxels: z.int().min(0), ml: z.number().min(0) })
+    .optional()
+    .describe("Instead of area where the model took a whole series; voxels of the source"),
+});
+
+const measurement = z.object({
+  name: z.string(),
+  code: code.optional(),
+  label: z.string().optional(),
+  frame: z.int().min(1).optional(),
+  value: z.number(),
+  unit: code.describe("UCUM"),
+});
+
+const outputFile = z.object({
+  path: z.string().describe("In the receipt a name beside it; in the HTTP answer the full path"),
+  media_type: z.string(),
+  sop_class_uid: z.string().optional(),
+  sop_instance_uid: z.string().optional(),
+  series_instance_uid: z.string().optional(),
+  bytes: z.int().min(0).optional(),
+  sha256,
+});
+
+const modelResult = z.object({
+  name: z.string(),
+  version: z.string(),
+  status: z.enum(["succeeded", "failed", "not_accepted"]),
+  error: z
+    .object({ error: errorCode, message: z.string(), details: z.record(z.string(), z.unknown()).optional() })
+    .optional(),
+  reasons: z
+    .array(z.object({ code: z.string(), message: z.string() }))
+    .optional()
+    .describe("Why the model does not accept the image, one for each rule"),
+  shadow: z.literal(true).optional().describe("Release shadow: recorded, not to be shown"),
+  findings: z.array(finding),
+  measurements: z.array(measurement),
+  outputs: z.array(outputFile),
+  provider: z.enum(["cpu", "cuda"]).optional(),
+  warnings: z.array(warning),
+});
+
+const receiptModel = modelResult.extend({
+  sha256: sha256.describe("Over the manifest and all files of the model"),
+  site_thresholds: z.record(z.string(), z.number()),
+  transforms: z.array(transform).describe("From stored values to the tensor, in order"),
+  raw_sha256: sha256.optional().describe("Over the raw output tensors"),
+  predecessor: z
+    .object({
+      study_instance_uid: z.string(),
+      series_instance_uid: z.string(),
+      sop_class_uid: z.string(),
+      sop_instance_uid: z.string(),
+    })
+    .optional()
+    .describe(
+      "The report by an earlier version or configuration of the model that lay here and was replaced",
+    ),
+});
+
+export const receiptSchema = z.object({
+  schema: z.literal(RECEIPT_SCHEMA),
+  radserve_version: z.string(),
+  status: z.enum(["completed", "partial"]),
+  source: z.object({
+    name: z.string(),
+    format: z.enum(["dicom", "png", "jpeg", "tiff"]),
+    bytes: z.int(),
+    file_sha256: sha256.describe(
+      "Of a series: over the file_sha256 of its slices, in hexadecimal, a line feed after each, in their order",
+    ),
+    pixel_sha256: sha256.describe("Over the stored values of all frames that were read, in order"),
+    rows: z.int(),
+    columns: z.int(),
+    frames: z.int(),
+    photometric_interpretation: z.string(),
+    modality: z.string().optional(),
+    transfer_syntax_uid: z.string().optional(),
+    sop_class_uid: z.string().optional(),
+    sop_instance_uid: z.string().optional(),
+    series_instance_uid: z.string().optional(),
+    study_instance_uid: z.string().optional(),
+    slices: z
+      .array(
+        z.object({
+          sop_instance_uid: z.string().optional(),
+          file_sha256: sha256,
+          frame: z.int().min(1).optional().describe("Where its file holds several, from 1"),
+        }),
+      )
+      .optional()
+      .describe("Of a folder taken as one series: its slices, sorted along their normal"),
+  }),
+  transforms: z.array(transform).describe("Applied by the reader, before any model"),
+  warnings: z.array(warning),
+  outputs_requested: z
+    .array(z.string())
+    .describe("Kinds of files asked for; default where each model's manifest decides"),
+  outputs_from: z.enum(["request", "settings", "manifest"]).optional().describe("Who asked for them"),
+  models: z.array(receiptModel),
+  timings: z
+    .object({
+      request_id: z.string(),
+      started_at: z.string(),
+      utc_offset: z
+        .string()
+        .regex(/^[+-]\d{4}$/)
+        .optional()
+        .describe(
+          "Of the machine at the start; dates and times of objects have it where the source has none",
+        ),
+      finished_at: z.string(),
+      milliseconds: z.record(z.string(), z.number()),
+    })
+    .describe("The one field that comparisons leave out"),
+});
+
+/** The 200 of POST /single_inference. */
+export const answerSchema = z.object({
+  request_id: z.string(),
+  status: z.enum(["completed", "partial"]),
+  input_image_path: z.string(),
+  receipt_path: z.string(),
+  reused: z.boolean().describe("A finished, valid result lay there and nothing was computed"),
+  models: z.array(modelResult),
+  timings_ms: z.record(z.string(), z.number()),
+});
+
+export type Receipt = z.infer<typeof receiptSchema>;
+export type ReceiptModel = Receipt["models"][number];
+export type Finding = z.infer<typeof finding>;
+export type Measurement = z.infer<typeof measurement>;
+export type OutputFile = z.infer<typeof outputFile>;
+export type Answer = z.infer<typeof answerSchema>;
+
+/** The text of NAME.json as Radserve writes it. */
+export function receiptText(receipt: Receipt): string {
+  return `${JSON.stringify(receipt, null, 2)}\n`;
+}

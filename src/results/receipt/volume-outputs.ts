@@ -1,0 +1,57 @@
+/** Slices out of what a model said about a volume, for the picture. */
+import type { EngineOutput } from "../../engine/types.js";
+
+type Segmentation = Extract<EngineOutput, { kind: "segmentation" }>;
+
+/** A mask's planes: `slices` of rows x columns for each of `groups` labels that may overlap, or one group for all. */
+function planesOf({ mask, rows, columns, slices = 1 }: Segmentation): { plane: number; groups: number } {
+  const plane = rows * columns;
+  return { plane, groups: mask.length / (plane * slices) };
+}
+
+/** The marked pixels of each slice, over all segmentations. */
+export function markedPixels(outputs: readonly EngineOutput[], slices: number): number[] {
+  const marked = new Array<number>(slices).fill(0);
+  for (const output of outputs) {
+    if (output.kind !== "segmentation") continue;
+    const { plane, groups } = planesOf(output);
+    for (let slice = 0; slice < slices; slice++)
+      for (let group = 0; group < groups; group++)
+        marked[slice] =
+          (marked[slice] ?? 0) + countMarked(output.mask, (group * slices + slice) * plane, plane);
+  }
+  return marked;
+}
+
+function countMarked(mask: Uint8Array, from: number, length: number): number {
+  let count = 0;
+  for (let i = from; i < from + length; i++) if (mask[i] !== 0) count++;
+  return count;
+}
+
+/** The outputs as they are for one slice: masks cut to it, everything else as it is for the whole. */
+export function sliceOutputs(outputs: readonly EngineOutput[], slice: number): EngineOutput[] {
+  return outputs.map((output) => {
+    if (output.kind !== "segmentation") return output;
+    const { plane } = planesOf(output);
+    const { slices = 1, ...whole } = output;
+    const cut = (values: Uint8Array) => planesOfSlice(values, plane, slices, slice);
+    const { fractions } = output;
+    return {
+      ...whole,
+      mask: cut(output.mask),
+      ...(fractions === undefined ? {} : { fractions: cut(fractions) }),
+    };
+  });
+}
+
+/** Of each group of `slices` planes the one of this slice. */
+function planesOfSlice(values: Uint8Array, plane: number, slices: number, slice: number): Uint8Array {
+  const groups = values.length / (plane * slices);
+  const cut = new Uint8Array(groups * plane);
+  for (let group = 0; group < groups; group++) {
+    const from = (group * slices + slice) * plane;
+    cut.set(values.subarray(from, from + plane), group * plane);
+  }
+  return cut;
+}

@@ -1,0 +1,220 @@
+/** What each page does once the request is known to be allowed. */
+import type { ParameterizedContext } from "koa";
+import type { Caller } from "./tokens.js";
+import type { Operation } from "../bulk/messages.js";
+import type { BulkService } from "../bulk/service.js";
+import type { Config } from "../config.js";
+import type { Engine } from "../engine/types.js";
+import { RadserveError, type ErrorObject } from "../base/errors.js";
+import type { InferTask } from "../inference/task.js";
+import type { Metrics } from "./metrics.js";
+import { modelList } from "./model-list.js";
+import type { ModelEntry } from "../models/entry.js";
+import { translateIn } from "../files/path-map.js";
+import { openInput, openOutputFolder } from "../files/guarded-paths.js";
+import { narrowRoots, type Roots } from "../files/roots.js";
+import { shuttingDown, type InferencePool } from "../inference/worker-pool.js";
+import { singleRequestSchema } from "../inference/request.js";
+import { parseBody } from "../base/json-body.js";
+import type { Answer } from "../results/receipt/receipt.js";
+import { checkModels } from "../inference/plan.js";
+import { VERSION } from "../base/version.js";
+
+export interface State {
+  requestId: string;
+  /** The pattern of the page, for logs and metrics; the path itself may hold what a client likes. */
+  route: string;
+  caller?: Caller;
+}
+export type Context = ParameterizedContext<State>;
+
+/** The models as the server needs them. */
+export interface ServedModels {
+  readonly entries: readonly ModelEntry[];
+  /** Models that do not serve as their folders say, those without a readable manifest among them. */
+  readonly problems: readonly { name: string; required: boolean; error: ErrorObject }[];
+  /** True when every required model is loaded, warm and its canary passed. */
+  ready(): boolean;
+  /** Resolves when the first loading has ended, well or not. */
+  readonly loaded: Promise<void>;
+}
+
+export interface Services {
+  config: Config;
+  /** Real paths. */
+  roots: { input: string[]; output: string[] };
+  models: ServedModels;
+  engine: Pick<Engine, "stats">;
+  pool: InferencePool;
+  bulk: BulkService;
+  metrics: Metrics;
+  /** True once the server was told to stop. */
+  stopping(): boolean;
+}
+
+export type Handler = (ctx: Context, services: Services) => Promise<void> | void;
+
+/** Longest wait for models that are still being loaded; after that the client is told to come back. */
+const LONGEST_LOADING_WAIT_MS = 60_000;
+
+function callerOf(ctx: Context): Caller {
+  if (ctx.state.caller === undefined)
+    throw new Error("This page needs a token and its route does not ask for one.");
+  return ctx.state.caller;
+}
+
+async function rootsOf(caller: Caller, services: Services): Promise<Required<Roots>> {
+  const [input, output] = await Promise.all([
+    narrowRoots(services.roots.input, caller.inputRoots),
+    narrowRoots(services.roots.output, caller.outputRoots),
+  ]);
+  return { input, output };
+}
+
+/** Refuses early what cannot work; the worker opens both again and holds them. */
+async function checkPaths(
+  input: string,
+  output: string,
+  roots: Roots,
+  minimumFreeBytes: number,
+): Promise<void> {
+  const image = await openInput(input, roots.input);
+  image.close();
+  const folder = await openOutputFolder(output, roots.output, { create: false, minimumFreeBytes });
+  folder.close();
+}
+
+async function waitForModels(services: Services, deadline: number | undefined): Promise<void> {
+  const patience = Math.min(LONGEST_LOADING_WAIT_MS, (deadline ?? Infinity) - Date.now());
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => {
+      reject(
+        deadline !== undefined && Date.now() >= deadline
+          ? new RadserveError(
+              "deadline_exceeded",
+              "Expected the work to start within timeout_ms; the models are still being loaded.",
+            )
+          : new RadserveError(
+              "model_unavailable",
+              "The models are still being loaded. Send the request again shortly.",
+            ),
+      );
+    }, patience);
+  });
+  await Promise.race([services.models.loaded, late]).finally(() => clearTimeout(timer));
+}
+
+/** The answer in the client's own names of files. */
+function inClientsNames(answer: Answer, inputPath: string, back: (local: string) => string): Answer {
+  return {
+    ...answer,
+    input_image_path: inputPath,
+    receipt_path: back(answer.receipt_path),
+    models: answer.models.map((model) => ({
+      ...model,
+      outputs: model.outputs.map((output) => ({ ...output, path: back(output.path) })),
+    })),
+  };
+}
+
+export const singleInference: Handler = async (ctx, services) => {
+  const body = parseBody(singleRequestSchema, ctx.request.body);
+  const admitted = Date.now();
+  const deadline = body.timeout_ms === undefined ? undefined : admitted + body.timeout_ms;
+  const { path_map, minimum_free_disk } = services.config;
+  const input = translateIn(body.input_image_path, path_map);
+  const output = translateIn(body.output_folder_path, path_map);
+  const roots = await rootsOf(callerOf(ctx), services);
+  await checkPaths(input.path, output.path, roots, minimum_free_disk);
+  if (services.stopping()) throw shuttingDown();
+  await waitForModels(services, deadline);
+  checkModels(body.models, services.models.entries);
+  const task: InferTask = {
+    requestId: ctx.state.requestId,
+    inputPath: input.path,
+    outputFolder: output.path,
+    priority: body.priority ?? "routine",
+    cancelId: services.pool.newCancelId(),
+    startedAt: new Date(admitted).toISOString(),
+    roots,
+    ...(deadline === undefined ? {} : { deadline }),
+    ...(body.models === undefined ? {} : { models: body.models }),
+    ...(body.outputs === undefined ? {} : { outputs: body.outputs }),
+  };
+  const leave = () => {
+    if (!ctx.res.writableFinished) services.pool.cancel(task.cancelId);
+  };
+  ctx.res.once("close", leave);
+  if (ctx.req.socket.destroyed) return;
+  const answer = await services.pool.run(task);
+  ctx.body = inClientsNames(answer, body.input_image_path, output.back);
+};
+
+/** A page of the bulk queue: everything about it is done in the bulk thread. */
+export function bulk(operation: Operation): Handler {
+  return async (ctx, services) => {
+    if (services.stopping()) throw shuttingDown();
+    const { subject, admin, inputRoots, outputRoots } = callerOf(ctx);
+    const { id } = ctx["params"] as { id?: string };
+    const answer = await services.bulk.call({
+      operation,
+      requestId: ctx.state.requestId,
+      caller: { subject, admin, inputRoots, outputRoots },
+      query: { ...ctx.query },
+      ...(id === undefined ? {} : { jobId: id }),
+      ...(typeof ctx.request.body === "string" ? { body: ctx.request.body } : {}),
+    });
+    ctx.status = answer.status;
+    ctx.type = "json";
+    ctx.body = answer.body;
+    if (answer.location !== undefined) ctx.set("Location", answer.location);
+  };
+}
+
+export const listModels: Handler = (ctx, { models, engine }) => {
+  ctx.body = modelList(models.entries, models.problems, engine.stats());
+};
+
+export const live: Handler = (ctx) => {
+  ctx.body = { status: "live", version: VERSION };
+};
+
+/** Without a token, so without paths: names of models and codes of errors only. */
+export const ready: Handler = (ctx, services) => {
+  if (services.stopping()) throw shuttingDown();
+  const models = services.models.entries.map(({ name, state, manifest, error }) => ({
+    name,
+    required: manifest.required,
+    health: state,
+    ...(error === undefined ? {} : { error: error.error }),
+  }));
+  if (!services.models.ready())
+    throw new RadserveError(
+      "model_unavailable",
+      "Expected every required model to be loaded and checked; not all are.",
+      {
+        models,
+        problems: services.models.problems.map(({ name, error }) => ({ name, error: error.error })),
+      },
+    );
+  ctx.body = { status: "ready", models };
+};
+
+export const metrics: Handler = async (ctx, services) => {
+  ctx.type = services.metrics.contentType;
+  ctx.body = await services.metrics.text();
+};
+
+const PAGE = `<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Radserve</title></head>
+<body><h1>Radserve ${VERSION}</h1>
+<p>A medical image inference server. The contract: <a href="/openapi.json">/openapi.json</a>.
+State: <a href="/health/ready">/health/ready</a>.</p></body></html>
+`;
+
+export const index: Handler = (ctx) => {
+  ctx.set("Content-Security-Policy", "default-src 'none'");
+  ctx.type = "html";
+  ctx.body = PAGE;
+};

@@ -1,0 +1,197 @@
+/**
+ * The HTTP server: one table of routes, and what every request passes on its way: request id, log, errors,
+ * authentication, rate limit, body, handler.
+ */
+import { randomUUID } from "node:crypto";
+import http, { STATUS_CODES, type IncomingMessage } from "node:http";
+import type { Duplex } from "node:stream";
+import Router from "@koa/router";
+import Koa from "koa";
+import { RadserveError, asRadserveError, type ErrorObject } from "../base/errors.js";
+import { type Context, type Services, type State } from "./handlers.js";
+import type { Keyring } from "./keys.js";
+import { faultForLog, type Logger } from "../base/log.js";
+import { ROUTES } from "./routes.js";
+import { accessTo } from "./access.js";
+import { drained, jsonBody } from "./body.js";
+
+export interface ServerOptions extends Services {
+  keyring: Keyring;
+  log: Logger;
+}
+
+/** A request id that is safe in headers and logs, else a new one. */
+function requestIdOf(given: string): string {
+  return /^[\w.:-]{1,64}$/.test(given) ? given : randomUUID();
+}
+
+/** The HTTP server, not listening: connections come from `listen` or from `emit("connection", socket)`. */
+export function createServer(options: ServerOptions): http.Server {
+  const app = new Koa<State>();
+  app.silent = true;
+  app.on("error", (error: unknown) => options.log.error({ fault: faultForLog(error) }, "response failed"));
+  app.use(identify(options));
+  app.use(answerErrors(options));
+  app.use((ctx, next) => {
+    checkHost(ctx);
+    return next();
+  });
+  const router = new Router<State>();
+  const access = accessTo(options);
+  const body = jsonBody(options);
+  for (const route of ROUTES) {
+    router.register(route.path, [route.method], async (ctx) => {
+      ctx.state.route = `${route.method} ${route.path}`;
+      access(ctx, route);
+      if (route.serves === "requests" && options.config.role === "worker") throw workerOnly();
+      if (route.body !== undefined) await body(ctx, route);
+      await route.handler(ctx, options);
+    });
+  }
+  app.use(router.routes());
+  app.use((ctx) => {
+    throw noSuchPage(ctx, router);
+  });
+  const handle = app.callback();
+  const server = http.createServer(
+    {
+      headersTimeout: 5_000,
+      requestTimeout: 60_000,
+      keepAliveTimeout: 65_000,
+      connectionsCheckingInterval: 1_000,
+      // Node's own answer would have no body; checkHost gives it one.
+      requireHostHeader: false,
+    },
+    (request, response) => void handle(request, response),
+  );
+  // An expectation that is not known may be passed over (RFC 9110, 10.1.1); Node's own answer would have no body.
+  server.on("checkExpectation", (request, response) => server.emit("request", request, response));
+  server.on("connect", (_request: IncomingMessage, socket: Duplex) =>
+    endWith(
+      options.log,
+      socket,
+      405,
+      "Expected a request for a page of this server; found CONNECT.",
+      "Allow: GET, POST, DELETE\r\n",
+    ),
+  );
+  server.on("clientError", refuseConnection(options.log));
+  return server;
+}
+
+/** Throws bad_request where HTTP/1.1 asks for one Host header and there is none or several (RFC 9112, 3.2). */
+function checkHost({ req }: Context): void {
+  const hosts = req.headersDistinct.host?.length ?? 0;
+  if (hosts === 1 || (hosts === 0 && req.httpVersion === "1.0")) return;
+  throw new RadserveError("bad_request", `Expected one Host header; found ${hosts === 0 ? "none" : hosts}.`);
+}
+
+function workerOnly(): RadserveError {
+  return new RadserveError(
+    "not_found",
+    "This server's role is worker: it runs bulk items and takes no requests. Send them to one whose role is api or both.",
+  );
+}
+
+type Middleware = Koa.Middleware<State>;
+
+function identify(options: ServerOptions): Middleware {
+  const { log, metrics: figures } = options;
+  return async (ctx, next) => {
+    const start = performance.now();
+    ctx.state.requestId = requestIdOf(ctx.get("X-Request-Id"));
+    ctx.state.route = "-";
+    ctx.set({
+      "X-Request-Id": ctx.state.requestId,
+      "X-Content-Type-Options": "nosniff",
+      "Cache-Control": "no-store",
+    });
+    let gone = false;
+    ctx.res.once("close", () => {
+      gone = !ctx.res.writableFinished;
+      const ms = Math.round((performance.now() - start) * 10) / 10;
+      figures.answered(ctx.state.route, gone ? 499 : ctx.status, ms);
+      log.info(
+        {
+          request_id: ctx.state.requestId,
+          subject: ctx.state.caller?.subject,
+          method: ctx.method,
+          route: ctx.state.route,
+          status: gone ? 499 : ctx.status,
+          ms,
+        },
+        "request",
+      );
+    });
+    await next();
+    if (options.stopping()) ctx.set("Connection", "close");
+  };
+}
+
+/** The one place where errors become answers. */
+function answerErrors({ log }: ServerOptions): Middleware {
+  return async (ctx, next) => {
+    try {
+      await next();
+    } catch (thrown) {
+      const error = asRadserveError(thrown);
+      if (error.code === "internal" && error.cause !== undefined)
+        log.error({ request_id: ctx.state.requestId, fault: faultForLog(error.cause) }, "unexpected failure");
+      ctx.status = error.status;
+      ctx.body = errorBody(error.toObject(), ctx.state.requestId);
+      const { retry_after: wait = error.retryAfter, allowed } = error.details ?? {};
+      if (typeof wait === "number") ctx.set("Retry-After", String(wait));
+      if (error.code === "method_not_allowed" && typeof allowed === "string") ctx.set("Allow", allowed);
+      if (error.code === "body_too_large" && !(await drained(ctx.req))) ctx.set("Connection", "close");
+    }
+  };
+}
+
+function errorBody(object: ErrorObject, requestId: string): Record<string, unknown> {
+  const { error, message, details } = object;
+  return { error, message, request_id: requestId, ...(details === undefined ? {} : { details }) };
+}
+
+function noSuchPage(ctx: Context, router: Router<State>): RadserveError {
+  const allowed = router.match(ctx.path, ctx.method).path.flatMap((layer) => layer.methods);
+  if (allowed.length === 0)
+    return new RadserveError("not_found", "There is no such page; GET /openapi.json lists what there is.");
+  const methods = [...new Set(allowed)].join(", ");
+  return new RadserveError("method_not_allowed", `Expected ${methods} for this page; found ${ctx.method}.`, {
+    allowed: methods,
+  });
+}
+
+/** What is no HTTP at all, or too slow, is answered in the same shape, and the connection ends. */
+function refuseConnection(
+  log: Logger,
+): (error: Error & { code?: string; reason?: string }, socket: Duplex) => void {
+  return (error, socket) => {
+    if (!socket.writable || error.code === "ECONNRESET") {
+      socket.destroy();
+      return;
+    }
+    const [status, message] = {
+      HPE_HEADER_OVERFLOW: [431, "Expected headers of at most 16 KiB; found more."] as const,
+      ERR_HTTP_REQUEST_TIMEOUT: [408, "Expected the whole request sooner; it came too slowly."] as const,
+    }[error.code ?? ""] ?? [400, `Expected an HTTP request; found something else${whatOfHttp(error)}.`];
+    endWith(log, socket, status, message);
+  };
+}
+
+/** The parser's own words: sentences of llhttp's source, which quote nothing of what came. */
+function whatOfHttp({ code = "", reason = "" }: { code?: string; reason?: string }): string {
+  return code.startsWith("HPE_") && reason !== "" ? ` (${reason})` : "";
+}
+
+/** Writes an answer to a connection that has no request, and ends it. `headers`: whole lines. */
+function endWith(log: Logger, socket: Duplex, status: number, message: string, headers = ""): void {
+  const requestId = randomUUID();
+  const error = status === 405 ? "method_not_allowed" : "bad_request";
+  const body = JSON.stringify(errorBody({ error, message }, requestId));
+  log.info({ request_id: requestId, status }, "connection refused");
+  socket.end(
+    `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ""}\r\nX-Request-Id: ${requestId}\r\n${headers}` +
+      `Content-Type: application/json; charset=utf-8\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
+  );
+}

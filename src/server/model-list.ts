@@ -1,0 +1,119 @@
+/** What GET /models says: each model, how it does, and what the scheduler has learned of its cost. */
+import { z } from "zod";
+import { engineStatsSchema, type EngineModelStats, type EngineStats } from "../engine/stats.js";
+import { acceptsSchema } from "../manifest/manifest.js";
+import type { ModelEntry } from "../models/entry.js";
+import type { ModelProblem } from "../models/set.js";
+import { answerSchema } from "../results/receipt/receipt.js";
+
+const { queued, started, completed, failed, refused, waitSeconds, batchSizes, gatheredBatches, sessions } =
+  engineStatsSchema.shape.models.element.shape;
+const errorObject = answerSchema.shape.models.element.shape.error.unwrap();
+const seconds = z.number().nonnegative();
+
+const cost = z.strictObject({
+  row_shapes: z.array(z.array(z.int())).describe("Of each input, without the batch"),
+  waiting: z.int(),
+  largest_batch: z.int().describe("The largest that pays"),
+  per_row_seconds: seconds,
+  fixed_seconds: seconds,
+  switch_seconds: seconds.describe("To change to another shape of this model"),
+  sizes: z
+    .array(z.strictObject({ rows: z.int(), seconds }))
+    .describe("Median of the last runs of each size of batch"),
+});
+
+const work = z.strictObject({
+  queued,
+  started,
+  completed,
+  failed,
+  refused,
+  wait_seconds: waitSeconds.describe("From the request to its start"),
+  batched: z.boolean().describe("Whether its images run in batches; else each on its own"),
+  batch_sizes: batchSizes,
+  run_seconds: batchSizes.describe("Of a batch in the model"),
+  transfer_seconds: batchSizes.describe("Of a batch to its device and back; empty where nothing is copied"),
+  gathered_batches: gatheredBatches.describe("Batches that were copied together once more before they ran"),
+  costs: z.array(cost).describe("For each shape of a model that runs in batches: rows x per_row + fixed"),
+  sessions: sessions.describe("Memory of each session"),
+});
+
+const listed = z.strictObject({
+  name: z.string(),
+  version: z.string(),
+  sha256: z.string(),
+  description: z.string(),
+  intended_use: z.string(),
+  regulatory: z.string(),
+  accepts: acceptsSchema,
+  stage: z.enum(["draft", "final"]),
+  release: z.enum(["off", "shadow", "active"]),
+  required: z.boolean(),
+  provider: z.enum(["cpu", "cuda"]).nullable(),
+  health: z.enum(["ready", "failed", "off"]),
+  work: work.nullable().describe("Since it was loaded; null where it is not"),
+  error: errorObject.optional(),
+});
+
+export const modelListSchema = z.strictObject({
+  models: z.array(listed),
+  problems: z
+    .array(z.strictObject({ name: z.string(), required: z.boolean(), error: errorObject }))
+    .describe("Models that do not serve as their folders say"),
+});
+export type ModelList = z.infer<typeof modelListSchema>;
+
+function workOf(stats: EngineModelStats): z.infer<typeof work> {
+  return {
+    queued: stats.queued,
+    started: stats.started,
+    completed: stats.completed,
+    failed: stats.failed,
+    refused: stats.refused,
+    wait_seconds: stats.waitSeconds,
+    batched: stats.batched,
+    batch_sizes: stats.batchSizes,
+    run_seconds: stats.runSeconds,
+    transfer_seconds: stats.transferSeconds,
+    gathered_batches: stats.gatheredBatches,
+    costs: stats.buckets.map((bucket) => ({
+      row_shapes: bucket.rowShapes,
+      waiting: bucket.waiting,
+      largest_batch: bucket.cap,
+      per_row_seconds: bucket.perRowSeconds,
+      fixed_seconds: bucket.fixedSeconds,
+      switch_seconds: bucket.switchSeconds,
+      sizes: bucket.sizes,
+    })),
+    sessions: stats.sessions,
+  };
+}
+
+/** The models in the order of their names. */
+export function modelList(
+  entries: readonly ModelEntry[],
+  problems: readonly ModelProblem[],
+  stats: EngineStats,
+): ModelList {
+  const works = new Map(stats.models.map((model) => [model.id, workOf(model)]));
+  return {
+    models: entries.map(({ name, version, sha256, manifest, state, provider, error, nativeId }) => ({
+      name,
+      version,
+      sha256,
+      description: manifest.description,
+      intended_use: manifest.intended_use,
+      regulatory: manifest.regulatory,
+      accepts: manifest.accepts,
+      stage: manifest.stage,
+      release: manifest.release,
+      required: manifest.required,
+      provider: provider ?? null,
+      health: state,
+      work: works.get(nativeId ?? 0) ?? null,
+      ...(error === undefined ? {} : { error }),
+    })),
+    problems: [...problems],
+  };
+}

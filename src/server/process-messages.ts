@@ -1,0 +1,19 @@
+/** What the supervisor and the serving process say to each other over IPC. */
+import type { Config } from "../config.js";
+
+export type ToServing =
+  /** `crashed`: the process before it ended by its own fault, as far as one can see. */
+  | { type: "start"; config: Config; address: string; crashed: boolean }
+  /** A client's connection comes with it; the answer is `taken`. */
+  | { type: "connection"; id: number }
+  | { type: "reload" }
+  | { type: "stop" };
+
+export type FromServing =
+  /** Connections may come. */
+  | { type: "open" }
+  | { type: "taken"; id: number }
+  /** What was admitted is done; no more connections, please. */
+  | { type: "closing" }
+  /** A setting or a library is wrong: starting again would not help. */
+  | { type: "unusable"; message: string };

@@ -1,0 +1,311 @@
+/**
+ * The serving process: engine, models, worker threads and HTTP. It does not listen; the supervisor hands it
+ * connections, so that they wait, and are not refused, while it is replaced after a crash.
+ */
+import { existsSync } from "node:fs";
+import type { Server, ServerResponse } from "node:http";
+import { Socket } from "node:net";
+import path from "node:path";
+import { BulkService } from "../bulk/service.js";
+import { engineSettings, type Config } from "../config.js";
+import { ConfigError, RadserveError } from "../base/errors.js";
+import { createEngine } from "../engine/engine.js";
+import { type EngineOptions, type Engine } from "../engine/types.js";
+import type { ServedModels } from "./handlers.js";
+import { WatchedKeys } from "./keys.js";
+import { createLog, faultForLog, logLast, type Logger } from "../base/log.js";
+import type { FromServing, ToServing } from "./process-messages.js";
+import { Metrics } from "./metrics.js";
+import { loadModels, type ModelSet } from "../models/set.js";
+import type { ReloadReport } from "../models/reload-report.js";
+import { writeReload } from "../models/reload-note.js";
+import { resolveRoots } from "../files/roots.js";
+import { InferencePool } from "../inference/worker-pool.js";
+import { createServer } from "./http-server.js";
+
+/** After the grace time, how long cancelled work may take to notice, and answers to be written. */
+const LAST_WAIT_MS = 2_000;
+/** On stop, how long a quiet connection is kept: its request may be on the way, and gets an answer. */
+const LINGER_MS = 300;
+
+/** The models while they load, and after. */
+class LoadingModels implements ServedModels {
+  readonly loaded: Promise<void>;
+  #set: ModelSet | undefined;
+
+  constructor(loading: Promise<ModelSet>, log: Logger) {
+    this.loaded = loading.then(
+      (set) => {
+        this.#set = set;
+        log.info(
+          { models: set.entries.length, problems: set.problems.length, ready: set.ready() },
+          "models loaded",
+        );
+      },
+      (error: unknown) => log.error({ fault: faultForLog(error) }, "models could not be loaded"),
+    );
+  }
+
+  get entries() {
+    return this.#set?.entries ?? [];
+  }
+
+  get problems() {
+    return this.#set?.problems ?? [];
+  }
+
+  ready(): boolean {
+    return this.#set?.ready() ?? false;
+  }
+
+  /** @param settled resolves when no task works with the entries of before */
+  async reload(settled: () => Promise<void>): Promise<ReloadReport | undefined> {
+    await this.loaded;
+    return this.#set?.reload({ swapped: settled });
+  }
+
+  async close(): Promise<void> {
+    await this.loaded;
+    await this.#set?.close();
+  }
+}
+
+type Providers = Config["providers"];
+
+/** The engine with the providers that were asked for. Throws ConfigError where cuda cannot work and has no fallback. */
+function startEngine(
+  config: Config,
+  log: Logger,
+): { engine: Engine; providers: Providers; options: EngineOptions } {
+  const options = engineSettings(config);
+  try {
+    return { engine: createEngine(options), providers: config.providers, options };
+  } catch (error) {
+    if (options.provider === "cuda" && config.gpu_fallback === "cpu") {
+      log.warn(
+        { fault: faultForLog(error) },
+        "cuda cannot be used; running on the cpu as RADSERVE_GPU_FALLBACK says",
+      );
+      const cpu = { provider: "cpu" } as const;
+      return { engine: createEngine(cpu), providers: ["cpu"], options: cpu };
+    }
+    throw new ConfigError(error instanceof Error ? error.message : "The engine cannot be started.", {
+      cause: error,
+    });
+  }
+}
+
+/** A database of many boxes may hold jobs of the others; a private one those of before. */
+function mayHaveJobs(config: Config): boolean {
+  return config.database_url !== undefined || existsSync(path.join(config.state_dir, "postgres"));
+}
+
+class ServingProcess {
+  /** Each connection's requests in work, and when it last had one. */
+  readonly #connections = new Map<Socket, { active: number; quietSince: number }>();
+  #stopping = false;
+  #server: Server | undefined;
+  #stop: (() => Promise<void>) | undefined;
+  #reload: (() => Promise<ReloadReport | undefined>) | undefined;
+  #stateDir: string | undefined;
+
+  constructor(private readonly log: Logger) {}
+
+  async start(config: Config, crashed: boolean): Promise<void> {
+    this.#stateDir = config.state_dir;
+    const roots = {
+      input: await resolveRoots(config.input_roots, "RADSERVE_INPUT_ROOTS"),
+      output: await resolveRoots(config.output_roots, "RADSERVE_OUTPUT_ROOTS"),
+    };
+    const { engine, providers, options } = startEngine(config, this.log);
+    const keyring = new WatchedKeys(config.keys_dir, (message) => this.log.error(message));
+    const models = new LoadingModels(
+      loadModels({ directory: config.models_dir, engine, providers, log: this.log }),
+      this.log,
+    );
+    const pool = new InferencePool({
+      threads: config.threads,
+      maxQueue: config.max_queue,
+      models: () => models.entries,
+      engine: options,
+      outputs: config.outputs,
+      cancelRunning: (cancelId) => engine.cancel(cancelId),
+      log: this.log,
+    });
+    const bulk = new BulkService({ config, roots, pool, models, crashed, log: this.log });
+    const metrics = new Metrics({
+      queued: () => pool.queued,
+      running: () => pool.running,
+      models: () => models.entries.map(({ name, version, state }) => ({ name, version, state })),
+      bulk: () => bulk.figures,
+      engine: () => engine.stats(),
+    });
+    const stopping = () => this.#stopping;
+    this.#reload = async () => {
+      const report = await models.reload(() => pool.settled());
+      bulk.tellModels();
+      return report;
+    };
+    const services = { config, roots, models, engine, pool, bulk, metrics, stopping };
+    this.#server = createServer({ ...services, keyring, log: this.log });
+    // Without listen() node starts no watch over slow requests and idle connections; this event starts it.
+    this.#server.emit("listening");
+    this.#server.on("request", (request, response) => this.#follow(request.socket, response));
+    if (config.role !== "api" && mayHaveJobs(config)) bulk.start();
+    this.#stop = async () => {
+      bulk.stop();
+      await this.#finish(pool, bulk, config.grace_seconds * 1000);
+      keyring.close();
+      await pool.close();
+      await models.close();
+      await engine.close();
+    };
+  }
+
+  /** A connection from the supervisor; undefined where the client had gone before it arrived. */
+  take(socket: Socket | undefined): void {
+    if (socket === undefined) return;
+    this.#connections.set(socket, { active: 0, quietSince: Date.now() });
+    socket.once("close", () => this.#connections.delete(socket));
+    this.#server?.emit("connection", socket);
+    socket.resume();
+  }
+
+  async reload(): Promise<void> {
+    const asked = Date.now();
+    try {
+      const report = await this.#reload?.();
+      if (report === undefined) {
+        const error = "no models to reload: they could not be loaded at the start";
+        this.log.error(error);
+        this.#noteReload({ asked, error });
+      } else {
+        this.#tellReload(report);
+        this.#noteReload({ asked, report });
+      }
+    } catch (thrown) {
+      const error = "models could not be reloaded; the old ones stay";
+      this.log.error({ fault: faultForLog(thrown) }, error);
+      const why = thrown instanceof RadserveError ? `: ${thrown.message}` : "";
+      this.#noteReload({ asked, error: error + why });
+    }
+  }
+
+  /** For the command that may have asked for it. */
+  #noteReload(outcome: Parameters<typeof writeReload>[1]): void {
+    try {
+      if (this.#stateDir !== undefined) writeReload(this.#stateDir, outcome);
+    } catch (error) {
+      this.log.warn({ fault: faultForLog(error) }, "what the reload came to could not be written down");
+    }
+  }
+
+  #tellReload({ failed, ...rest }: ReloadReport): void {
+    const fields = { ...rest, failed: failed.map(({ name, error, kept }) => ({ name, kept, error })) };
+    const done = rest.added.length + rest.replaced.length + rest.removed.length;
+    if (failed.length === 0) this.log.info(fields, `models reloaded: ${done} changed`);
+    else
+      this.log.error(
+        fields,
+        `models reloaded: ${done} changed, ${failed.length} failed (${failed.map(({ name }) => name).join(", ")})`,
+      );
+  }
+
+  async stop(): Promise<void> {
+    if (this.#stopping) return;
+    this.#stopping = true;
+    this.log.info("stopping: finishing what was admitted");
+    await this.#stop?.();
+  }
+
+  #follow(socket: Socket, response: ServerResponse): void {
+    const connection = this.#connections.get(socket);
+    if (connection === undefined) return;
+    connection.active += 1;
+    response.once("close", () => {
+      connection.active -= 1;
+      connection.quietSince = Date.now();
+    });
+  }
+
+  /** Answers what was admitted within the grace time, and fails the rest. */
+  async #finish(pool: InferencePool, bulk: BulkService, graceMs: number): Promise<void> {
+    const drained = pool.drain();
+    if (!(await within(drained, graceMs))) {
+      this.log.warn({ running: pool.running, queued: pool.queued }, "grace time over: failing the rest");
+      pool.abandon();
+      await within(drained, LAST_WAIT_MS);
+    }
+    await bulk.close();
+    tell({ type: "closing" });
+    await this.#closeConnections();
+  }
+
+  /** Closes each connection when it has been quiet for a moment, and all after the last wait. */
+  async #closeConnections(): Promise<void> {
+    const start = Date.now();
+    while (this.#connections.size > 0 && Date.now() - start < LAST_WAIT_MS) {
+      for (const [socket, { active, quietSince }] of this.#connections)
+        if (active === 0 && Date.now() - Math.max(start, quietSince) >= LINGER_MS) socket.destroy();
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    for (const socket of this.#connections.keys()) socket.destroy();
+  }
+}
+
+async function within(work: Promise<unknown>, milliseconds: number): Promise<boolean> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<false>((resolve) => {
+    timer = setTimeout(() => resolve(false), milliseconds);
+  });
+  return Promise.race([work.then(() => true), late]).finally(() => clearTimeout(timer));
+}
+
+function tell(message: FromServing): void {
+  process.send?.(message);
+}
+
+/** Runs this process under its supervisor until it is told to stop, or the supervisor is gone. */
+export function serveUnderSupervisor(): void {
+  let serving: ServingProcess | undefined;
+  // Node would print the message, and messages of the system quote file names.
+  process.on("uncaughtException", (error) => {
+    logLast({ fault: faultForLog(error) }, "uncaught: the serving process ends");
+    process.exit(1);
+  });
+  const stop = () => {
+    void (serving?.stop() ?? Promise.resolve()).then(() => {
+      process.exitCode = 0;
+      if (process.connected) process.disconnect();
+    });
+  };
+  const start = async (config: Config, crashed: boolean) => {
+    serving = new ServingProcess(createLog(config.log_level));
+    try {
+      await serving.start(config, crashed);
+      tell({ type: "open" });
+    } catch (error) {
+      if (!(error instanceof ConfigError) && !(error instanceof RadserveError) && !(error instanceof Error))
+        throw error;
+      // Threads of a half-started engine would keep the process.
+      process.exitCode = 2;
+      const message: FromServing = { type: "unusable", message: error.message };
+      process.send?.(message, () => process.exit());
+    }
+  };
+  process.on("message", (message: ToServing, handle: unknown) => {
+    if (message.type === "start") void start(message.config, message.crashed);
+    else if (message.type === "reload") void serving?.reload();
+    else if (message.type === "stop") stop();
+    else {
+      tell({ type: "taken", id: message.id });
+      serving?.take(handle instanceof Socket ? handle : undefined);
+    }
+  });
+  process.on("SIGTERM", stop);
+  // Ctrl-C reaches the whole group; the supervisor decides what becomes of this process.
+  process.on("SIGINT", () => undefined);
+  process.on("disconnect", () => {
+    if (process.exitCode === undefined) process.exit(1);
+  });
+}

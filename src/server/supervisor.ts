@@ -1,0 +1,272 @@
+/**
+ * `radserve serve`: this process listens and does nothing else that could fail. A second one serves; when it crashes
+ * it is started again, and connections wait here meanwhile. A native crash so costs the requests in flight alone.
+ */
+import { fork, type ChildProcess } from "node:child_process";
+import net from "node:net";
+import { fileURLToPath } from "node:url";
+import { requireFolder, type Config } from "../config.js";
+import { ConfigError } from "../base/errors.js";
+import { createKey, readKeys, someKeys } from "./keys.js";
+import { lockState, makeStateDirectory } from "../files/state-lock.js";
+import { createLog, type Logger } from "../base/log.js";
+import type { FromServing, ToServing } from "./process-messages.js";
+import { isInside, resolveRoots } from "../files/roots.js";
+import { VERSION } from "../base/version.js";
+
+const FIRST_DELAY_MS = 100;
+const LONGEST_DELAY_MS = 10_000;
+/** A process that served this long was healthy: the next crash starts from the shortest delay. */
+const HEALTHY_MS = 60_000;
+/** Crashes before the first connection could be taken, after which starting again is given up. */
+const MOST_FAILED_STARTS = 5;
+const MOST_WAITING = 4_096;
+/**
+ * Of the serving process. V8 sets its next collection by the size of the heap, which is small here, and counts what
+ * array buffers hold towards it: each large image would make it collect. With this they may grow to twice the heap.
+ */
+export const SERVING_FLAGS = ["--heap-growing-percent=200"];
+/** Beyond the grace time, how long an orderly stop may take before it is enforced. */
+const STOP_MARGIN_MS = 10_000;
+
+/** Ctrl-C under npm arrives twice, from the terminal and from npm: what comes so soon is the same. */
+const SAME_SIGNAL_MS = 500;
+
+class Supervisor {
+  #child: ChildProcess | undefined;
+  #open = false;
+  #everOpen = false;
+  #openedAt = 0;
+  #crashes = 0;
+  #crashedLast = false;
+  #stopping = false;
+  #stoppingSince = 0;
+  #lastId = 0;
+  /** Connections that no serving process has confirmed, in the order of arrival. */
+  readonly #waiting = new Map<number, net.Socket>();
+  #finish: (status: number) => void = () => undefined;
+  readonly finished = new Promise<number>((resolve) => {
+    this.#finish = resolve;
+  });
+
+  constructor(
+    private readonly config: Config,
+    private readonly address: string,
+    private readonly log: Logger,
+    private readonly callbacks: { onOpen: () => void; onClosing: () => void },
+  ) {}
+
+  start(): void {
+    const child = fork(fileURLToPath(new URL("../main.js", import.meta.url)), ["serving-process"], {
+      execArgv: [...process.execArgv, ...SERVING_FLAGS],
+      stdio: ["ignore", "inherit", "inherit", "ipc"],
+    });
+    this.#child = child;
+    child.on("message", (message) => this.#hear(message as FromServing));
+    child.on("error", (error) =>
+      this.log.error({ fault: error.name }, "the serving process could not be reached"),
+    );
+    child.on("exit", (status, signal) => this.#ended(status, signal));
+    this.#tell({
+      type: "start",
+      config: this.config,
+      address: this.address,
+      crashed: this.#crashedLast,
+    });
+  }
+
+  connect(socket: net.Socket): void {
+    if (this.#waiting.size >= MOST_WAITING) {
+      socket.destroy();
+      return;
+    }
+    const id = (this.#lastId += 1);
+    this.#waiting.set(id, socket);
+    socket.on("error", () => socket.destroy());
+    if (this.#open) this.#hand(id, socket);
+  }
+
+  reload(): void {
+    this.log.info("reloading the models");
+    this.#tell({ type: "reload" });
+  }
+
+  /** The first call finishes what was admitted; the second ends at once. */
+  stop(): void {
+    if (this.#stopping) {
+      if (Date.now() - this.#stoppingSince >= SAME_SIGNAL_MS) this.#child?.kill("SIGKILL");
+      return;
+    }
+    this.#stopping = true;
+    this.#stoppingSince = Date.now();
+    if (this.#child === undefined) {
+      this.#finish(0);
+      return;
+    }
+    this.#tell({ type: "stop" });
+    const limit = this.config.grace_seconds * 1000 + STOP_MARGIN_MS;
+    setTimeout(() => this.#child?.kill("SIGKILL"), limit).unref();
+  }
+
+  #tell(message: ToServing): void {
+    this.#child?.send(message, () => undefined);
+  }
+
+  /**
+   * The connection stays open here until the other side says that it has it: one that was on its way into a process
+   * that died goes to the next.
+   */
+  #hand(id: number, socket: net.Socket): void {
+    const message: ToServing = { type: "connection", id };
+    if (socket.destroyed) this.#waiting.delete(id);
+    else this.#child?.send(message, socket, { keepOpen: true }, () => undefined);
+  }
+
+  #hear(message: FromServing): void {
+    if (message.type === "taken") {
+      this.#waiting.get(message.id)?.destroy();
+      this.#waiting.delete(message.id);
+    } else if (message.type === "open") {
+      this.#open = true;
+      this.#openedAt = Date.now();
+      if (!this.#everOpen) this.callbacks.onOpen();
+      this.#everOpen = true;
+      for (const [id, socket] of this.#waiting) this.#hand(id, socket);
+    } else if (message.type === "closing") {
+      if (this.#stopping) this.callbacks.onClosing();
+    } else if (this.#everOpen) {
+      // It has served with these settings: what is wrong now (a share away, a key file) may be right again later.
+      this.log.error({ reason: message.message }, "the serving process cannot start as things are now");
+    } else {
+      process.stderr.write(`${message.message}\n`);
+      this.#stopping = true;
+      this.#finish(2);
+    }
+  }
+
+  #ended(status: number | null, signal: NodeJS.Signals | null): void {
+    this.#child = undefined;
+    const wasOpen = this.#open;
+    this.#open = false;
+    if (this.#stopping) {
+      this.#finish(status ?? 1);
+      return;
+    }
+    // Whoever kills from outside does it so: an operator, a container's end, the system when memory runs out.
+    this.#crashedLast = signal !== "SIGKILL" && signal !== "SIGTERM";
+    if (wasOpen && Date.now() - this.#openedAt > HEALTHY_MS) this.#crashes = 0;
+    this.#crashes += 1;
+    if (!this.#everOpen && this.#crashes >= MOST_FAILED_STARTS) {
+      process.stderr.write(
+        "The serving process ended before it could serve, five times; its last lines say why.\n",
+      );
+      this.#finish(1);
+      return;
+    }
+    const delay = Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** (this.#crashes - 1));
+    this.log.error({ status, signal, restart_in_ms: delay }, "the serving process ended; starting it again");
+    setTimeout(() => {
+      if (!this.#stopping) this.start();
+    }, delay);
+  }
+}
+
+/** What must be right before anything is started. Throws ConfigError. */
+async function checkedForServing(config: Config): Promise<void> {
+  for (const [key, list] of [
+    ["RADSERVE_INPUT_ROOTS", config.input_roots],
+    ["RADSERVE_OUTPUT_ROOTS", config.output_roots],
+  ] as const) {
+    if (list.length === 0)
+      throw new ConfigError(
+        `${key}: expected at least one folder (colon-separated, absolute); found none. ` +
+          "Nothing outside these folders is read or written, so there is no default.",
+      );
+    await resolveRoots(list, key).catch((error: unknown) => {
+      throw new ConfigError(error instanceof Error ? error.message : key);
+    });
+  }
+  requireFolder(config.models_dir, "RADSERVE_MODELS_DIR");
+  if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
+  const outputs = await resolveRoots(config.output_roots, "RADSERVE_OUTPUT_ROOTS");
+  for (const secret of [config.state_dir, config.keys_dir])
+    if (isInside(secret, outputs))
+      throw new ConfigError(
+        `RADSERVE_OUTPUT_ROOTS: expected folders apart from Radserve's own; ${secret} lies inside one, where clients write.`,
+      );
+}
+
+function whyNotListening(code: string, { host, port }: Config): string {
+  if (code === "EADDRINUSE")
+    return `RADSERVE_PORT: cannot listen on ${host}:${port}; another program listens there.`;
+  if (code === "EACCES")
+    return `RADSERVE_PORT: cannot listen on ${host}:${port}; this user may not. Use a port from 1024 on.`;
+  return `RADSERVE_HOST: expected an address or a name of this machine; found ${host}, where it cannot listen (${code}).`;
+}
+
+function listen(server: net.Server, config: Config): Promise<net.AddressInfo> {
+  return new Promise((resolve, reject) => {
+    server.once("error", (error: Error & { code?: string }) => {
+      reject(new ConfigError(whyNotListening(error.code ?? error.message, config)));
+    });
+    server.listen({ port: config.port, host: config.host, backlog: 1024 }, () => {
+      const address = server.address();
+      if (address === null || typeof address === "string") reject(new Error("Expected a TCP address."));
+      else resolve(address);
+    });
+  });
+}
+
+function tellPeople(config: Config, url: string, newKey: boolean): void {
+  process.stderr.write(
+    `Radserve ${VERSION} serves on ${url} (state: ${config.state_dir}).\n` +
+      `${newKey ? "Its first key was created. " : ""}A token: radserve token issue --subject NAME\n`,
+  );
+}
+
+/** Makes the first key where the folder has no key file at all: true where it did. Throws ConfigError where all are bad. */
+async function firstKey(config: Config): Promise<boolean> {
+  const found = readKeys(config.keys_dir);
+  if (found.keys.length > 0 || found.problems.length > 0) {
+    someKeys(config.keys_dir, found);
+    return false;
+  }
+  await createKey(config.keys_dir);
+  return true;
+}
+
+/** Serves until SIGTERM or SIGINT. Gives the exit status. Throws ConfigError before anything is started. */
+export async function supervise(config: Config): Promise<number> {
+  await checkedForServing(config);
+  let supervisor: Supervisor | undefined;
+  // Before the lock says whom to signal: without it the signal would end the process
+  process.on("SIGHUP", () => supervisor?.reload());
+  makeStateDirectory(config.state_dir);
+  const lock = lockState(config.state_dir);
+  const server = net.createServer({ pauseOnConnect: true, noDelay: true });
+  try {
+    const newKey = await firstKey(config);
+    const { address, port } = await listen(server, config);
+    const host = address === "0.0.0.0" || address === "::" ? "127.0.0.1" : address;
+    const url = `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
+    const log = createLog(config.log_level);
+    for (const warning of config.warnings) log.warn(warning);
+    const onOpen = () => {
+      log.info(
+        { version: VERSION, address, port, providers: config.providers, threads: config.threads },
+        "serving",
+      );
+      tellPeople(config, url, newKey);
+    };
+    const supervising = new Supervisor(config, url, log, { onOpen, onClosing: () => server.close() });
+    supervisor = supervising;
+    server.on("connection", (socket) => supervising.connect(socket));
+    process.on("SIGTERM", () => supervising.stop());
+    process.on("SIGINT", () => supervising.stop());
+    supervising.start();
+    return await supervising.finished;
+  } finally {
+    server.close();
+    lock.release();
+  }
+}

@@ -1,0 +1,181 @@
+/**
+ * Who is asking: the raw JWT in the Authorization header (RFC 7519), checked against the configured keys only.
+ * The signature is judged before the claims: an expired token that nobody here signed is "Invalid token".
+ */
+import { randomBytes } from "node:crypto";
+import jwt from "jsonwebtoken";
+import { z } from "zod";
+import { RadserveError, type ErrorDetails } from "../base/errors.js";
+import { keepable } from "../base/validation.js";
+import type { Algorithm, Key, Keyring, TokenRecord } from "./keys.js";
+
+export interface Caller {
+  subject: string;
+  admin: boolean;
+  jti: string | undefined;
+  /** Folders that the token narrows the server's roots to. */
+  inputRoots: string[] | undefined;
+  outputRoots: string[] | undefined;
+}
+
+export interface Expectations {
+  issuer?: string | undefined;
+  audience?: string | undefined;
+}
+
+const LONGEST_TOKEN = 8192;
+/** Characters; a token with a longer jti is refused. */
+export const LONGEST_JTI = 256;
+
+const headerSchema = z.object({
+  alg: z.enum(["HS256", "RS256", "ES256"]),
+  kid: z.string().optional(),
+  crit: z.undefined().optional(),
+  b64: z.undefined().optional(),
+});
+
+const folders = z.array(z.string().regex(/^\/[^\0]*$/)).optional();
+const claimsSchema = z.object({
+  // The subject owns jobs: what the database would change on the way could become another's name.
+  sub: z
+    .string()
+    .min(1)
+    .max(256)
+    .refine((name) => keepable(name) === name),
+  exp: z.number(),
+  jti: z.string().min(1).max(LONGEST_JTI).optional(),
+  admin: z.boolean().optional(),
+  input_roots: folders,
+  output_roots: folders,
+});
+
+function invalid(details?: ErrorDetails): RadserveError {
+  return new RadserveError("unauthorized", "Invalid token", details);
+}
+
+function jsonPart(part: string): unknown {
+  const bytes = Buffer.from(part, "base64url");
+  if (part === "" || bytes.toString("base64url") !== part) throw invalid();
+  try {
+    return JSON.parse(bytes.toString("utf8")) as unknown;
+  } catch {
+    throw invalid();
+  }
+}
+
+/** The one key that may have signed this header: by kid, or, without kid, the only one of its algorithm. */
+function keyFor(header: z.infer<typeof headerSchema>, keys: readonly Key[]): Key {
+  const fitting = keys.filter(
+    (key) => key.algorithm === header.alg && (header.kid === undefined || key.kid === header.kid),
+  );
+  const [key] = fitting;
+  if (key === undefined || fitting.length > 1) throw invalid();
+  return key;
+}
+
+function verifySignature(token: string, key: Key, expected: Expectations): unknown {
+  try {
+    return jwt.verify(token, key.verify, {
+      algorithms: [key.algorithm],
+      ignoreExpiration: true,
+      ...(expected.issuer === undefined ? {} : { issuer: expected.issuer }),
+      ...(expected.audience === undefined ? {} : { audience: expected.audience }),
+    });
+  } catch {
+    throw invalid();
+  }
+}
+
+/**
+ * Checks an Authorization header. Throws unauthorized with exactly "Token missing", "Token expired" or
+ * "Invalid token"; a `Bearer ` prefix is the last, with a hint in the details.
+ */
+export function authenticate(
+  header: string | undefined,
+  keyring: Keyring,
+  expected: Expectations = {},
+): Caller {
+  const token = header?.trim() ?? "";
+  if (token === "") throw new RadserveError("unauthorized", "Token missing");
+  if (/^bearer(\s|$)/i.test(token))
+    throw invalid({ hint: 'Send the token alone, without "Bearer ", as the value of Authorization.' });
+  const parts = token.split(".");
+  const [first, , signature] = parts;
+  if (token.length > LONGEST_TOKEN || parts.length !== 3 || first === undefined || signature === undefined)
+    throw invalid();
+  const parsedHeader = headerSchema.safeParse(jsonPart(first));
+  if (!parsedHeader.success) throw invalid();
+  if (Buffer.from(signature, "base64url").toString("base64url") !== signature) throw invalid();
+
+  const claims = claimsSchema.safeParse(
+    verifySignature(token, keyFor(parsedHeader.data, keyring.keys()), expected),
+  );
+  if (!claims.success) throw invalid();
+  const { sub, exp, jti, admin, input_roots, output_roots } = claims.data;
+  if (jti !== undefined && keyring.isRevoked(jti)) throw invalid();
+  if (exp * 1000 <= Date.now()) throw new RadserveError("unauthorized", "Token expired");
+  return { subject: sub, admin: admin === true, jti, inputRoots: input_roots, outputRoots: output_roots };
+}
+
+export interface IssueOptions extends Expectations {
+  subject: string;
+  lifetimeSeconds: number;
+  admin?: boolean;
+  inputRoots?: string[] | undefined;
+  outputRoots?: string[] | undefined;
+}
+
+/** The newest key that can sign; undefined where there is none. */
+export function signingKey(keys: readonly Key[]): Key | undefined {
+  return keys
+    .filter((key) => key.sign !== undefined)
+    .sort((a, b) => b.created.localeCompare(a.created))
+    .at(0);
+}
+
+/** Signs a token. The record is what may be kept of it. */
+export function issueToken(
+  key: Key & { sign: NonNullable<Key["sign"]> },
+  options: IssueOptions,
+): { token: string; record: TokenRecord } {
+  const issued = Math.floor(Date.now() / 1000);
+  const expires = issued + options.lifetimeSeconds;
+  const jti = randomBytes(12).toString("hex");
+  const narrowed = {
+    ...(options.inputRoots === undefined ? {} : { input_roots: options.inputRoots }),
+    ...(options.outputRoots === undefined ? {} : { output_roots: options.outputRoots }),
+  };
+  const claims = {
+    sub: options.subject,
+    jti,
+    iat: issued,
+    exp: expires,
+    ...(options.admin === true ? { admin: true } : {}),
+    ...(options.issuer === undefined ? {} : { iss: options.issuer }),
+    ...(options.audience === undefined ? {} : { aud: options.audience }),
+    ...narrowed,
+  };
+  const algorithm: Algorithm = key.algorithm;
+  const record: TokenRecord = {
+    jti,
+    sub: options.subject,
+    kid: key.kid,
+    issued: new Date(issued * 1000).toISOString(),
+    expires: new Date(expires * 1000).toISOString(),
+    admin: options.admin === true,
+    ...narrowed,
+  };
+  return { token: jwt.sign(claims, key.sign, { algorithm, keyid: key.kid }), record };
+}
+
+const UNITS: Record<string, number> = { s: 1, m: 60, h: 3600, d: 86400, w: 7 * 86400, y: 365 * 86400 };
+
+/** A century: beyond it dates leave what programs take, and no token should live that long. */
+const LONGEST_DURATION = 100 * 365 * 86400;
+
+/** "365d", "12h", "90m": seconds; undefined where it is no such text, or more than 100 years. */
+export function parseDuration(text: string): number | undefined {
+  const match = /^(\d{1,9})\s*([smhdwy])$/.exec(text.trim());
+  const seconds = Number(match?.[1]) * (UNITS[match?.[2] ?? ""] ?? NaN);
+  return seconds > 0 && seconds <= LONGEST_DURATION ? seconds : undefined;
+}

@@ -1,0 +1,252 @@
+import { Registry } from "prom-client";
+import t from "tap";
+import { int, type ModelDescription } from "../../scripts/lib/onnx-model.js";
+import { createEngine } from "../../src/engine/engine.js";
+import { type Tensor } from "../../src/engine/tensor.js";
+import { registerEngineMetrics } from "../../src/server/engine-metrics.js";
+import type { EngineStats } from "../../src/engine/stats.js";
+import { RadserveError } from "../../src/base/errors.js";
+import {
+  heatmap,
+  heavy,
+  HEAVY_SIDE,
+  input,
+  loadOptions,
+  plane,
+  slow,
+  slowInput,
+  untilRunning,
+  writeModel,
+} from "../support/engine.js";
+
+const folder = t.testdir();
+const engine = createEngine({ provider: "cpu", threads: 1, queueLimit: 40 });
+t.teardown(() => engine.close());
+
+const load = (max: number, model = heavy, name = `heavy-${max}`, given = input) =>
+  engine.load(
+    loadOptions(writeModel(folder, model), {
+      name,
+      inputs: [{ ...given, size: { kind: "fixed", height: 1, width: HEAVY_SIDE } }],
+      outputs: [heatmap],
+      batching: { max },
+    }),
+  );
+const statsOf = (id: number) => engine.stats().models.find((model) => model.id === id);
+const total = ({ counts }: { counts: number[] }) => counts.reduce((sum, n) => sum + n, 0);
+const image = (seed: number) =>
+  plane(
+    1,
+    HEAVY_SIDE,
+    Array.from({ length: HEAVY_SIDE }, (_, i) => (i * seed) % 1000),
+  );
+
+t.test("a model that may not run in batches is counted image by image", async (t) => {
+  const { id } = await load(1);
+  const before = total(statsOf(id)!.runSeconds);
+  await Promise.all([1, 2, 3].map((seed) => engine.infer(id, [image(seed)], { priority: "stat" })));
+  const stats = statsOf(id)!;
+  t.match(stats, { name: "heavy-1", version: "1", batched: false, completed: 3, failed: 0, buckets: [] });
+  t.equal(stats.started.stat, 3);
+  t.equal(total(stats.waitSeconds.stat), 3);
+  t.equal(total(stats.waitSeconds.bulk), 0);
+  t.equal(total(stats.runSeconds) - before, 3);
+  t.equal(stats.batchSizes.counts[0], total(stats.batchSizes), "all of one");
+  t.ok(stats.runSeconds.sum > 0);
+  t.ok(stats.sessions.every(({ bytes }) => bytes >= HEAVY_SIDE ** 2 * 4));
+  await engine.unload(id);
+  t.equal(statsOf(id), undefined);
+});
+
+t.test("where batches pay, many images run together, and each gets what it gets alone", async (t) => {
+  const { id } = await load(8);
+  const [bucket] = statsOf(id)!.buckets;
+  if (bucket === undefined || bucket.cap === 1) {
+    t.comment("batches do not pay on this machine, or change bits");
+    return;
+  }
+  t.equal(bucket.sizes[0]?.rows, 1);
+  t.strictSame(bucket.rowShapes, [[1, 1, HEAVY_SIDE]]);
+  const seeds = Array.from({ length: 24 }, (_, i) => i + 1);
+  const alone: string[] = [];
+  for (const seed of seeds) alone.push((await engine.infer(id, [image(seed)], {})).rawSha256);
+  const together = await Promise.all(seeds.map((seed) => engine.infer(id, [image(seed)], {})));
+  t.strictSame(
+    together.map((result) => result.rawSha256),
+    alone,
+  );
+  const feeds = seeds.map((seed) => {
+    const data = new Uint8Array(Float32Array.from({ length: HEAVY_SIDE }, (_, i) => (i * seed) % 7).buffer);
+    return { name: "x", dtype: "float32" as const, shape: [1, 1, 1, HEAVY_SIDE], data };
+  });
+  const run = async (feed: (typeof feeds)[number]) => (await engine.runTensors(id, [feed]))[0]!;
+  const apart: Tensor[] = [];
+  for (const feed of feeds) apart.push(await run(feed));
+  // On a busy machine each may be done before the next has come
+  let runs = feeds.length;
+  for (let round = 0; round < 50 && runs === feeds.length; round++) {
+    const before = total(statsOf(id)!.batchSizes);
+    const joined = await Promise.all(feeds.map(run));
+    const same = joined.every(({ data }, i) => Buffer.compare(data, apart[i]!.data) === 0);
+    t.ok(same, "raw tensors, too");
+    t.match(joined[3], { name: apart[3]!.name, shape: apart[3]!.shape });
+    runs = total(statsOf(id)!.batchSizes) - before;
+  }
+  t.ok(runs < feeds.length, "in batches");
+  await t.rejects(engine.runTensors(id, [{ ...feeds[0]!, name: "y" }]), { code: "internal" });
+  const stats = statsOf(id)!;
+  t.ok(total(stats.batchSizes) > (stats.batchSizes.counts[0] ?? 0), "some of more than one");
+  t.ok(total(stats.transferSeconds) > 0);
+  t.ok(stats.gatheredBatches < total(stats.batchSizes) / 2, "most of them prepared in their place");
+  t.equal(engine.stats().parked, 0);
+  await engine.unload(id);
+  t.equal(statsOf(id), undefined, "its memory is back");
+});
+
+t.test("batches are no larger than gives the bits of an image alone, whatever their size", async (t) => {
+  const odd: ModelDescription = {
+    ...heavy,
+    name: "odd",
+    initializers: [
+      ...(heavy.initializers ?? []),
+      { name: "three", dtype: "int64", shape: [1], data: [3] },
+      { name: "first", dtype: "int64", shape: [1], data: [0] },
+    ],
+    // Three at a time are answered otherwise
+    nodes: [
+      { op: "MatMul", inputs: ["x", "w"], outputs: ["product"] },
+      { op: "Shape", inputs: ["x"], outputs: ["sides"] },
+      { op: "Gather", inputs: ["sides", "first"], outputs: ["count"] },
+      { op: "Equal", inputs: ["count", "three"], outputs: ["is_three"] },
+      { op: "Cast", inputs: ["is_three"], outputs: ["more"], attributes: { to: int(1) } },
+      { op: "Add", inputs: ["product", "more"], outputs: ["y"] },
+    ],
+  };
+  const { id } = await load(8, odd, "odd");
+  const [bucket] = statsOf(id)!.buckets;
+  if (bucket === undefined) t.comment("batches do not pay on this machine");
+  else t.ok(bucket.cap <= 2, `${bucket.cap}`);
+  const one = async (seed: number) => (await engine.infer(id, [image(seed)], {})).rawSha256;
+  const alone = [await one(1), await one(2), await one(3)];
+  for (let round = 0; round < 10; round++) t.strictSame(await Promise.all([one(1), one(2), one(3)]), alone);
+  await engine.unload(id);
+});
+
+t.test("whether batches give the same bits is asked with numbers, of whole types too", async (t) => {
+  const twice: ModelDescription = {
+    ...heavy,
+    name: "twice",
+    inputs: [{ name: "x", dtype: "uint8", shape: ["n", 1, 1, HEAVY_SIDE] }],
+    initializers: [...(heavy.initializers ?? []), { name: "first", dtype: "int64", shape: [1], data: [0] }],
+    // As many times as much as there are images: of zeros that is zero
+    nodes: [
+      { op: "Cast", inputs: ["x"], outputs: ["values"], attributes: { to: int(1) } },
+      { op: "MatMul", inputs: ["values", "w"], outputs: ["product"] },
+      { op: "Shape", inputs: ["x"], outputs: ["sides"] },
+      { op: "Gather", inputs: ["sides", "first"], outputs: ["count"] },
+      { op: "Cast", inputs: ["count"], outputs: ["times"], attributes: { to: int(1) } },
+      { op: "Mul", inputs: ["product", "times"], outputs: ["y"] },
+    ],
+  };
+  const { id } = await load(8, twice, "twice", { ...input, dtype: "uint8" });
+  t.match(statsOf(id), { batched: false, buckets: [] });
+  await engine.unload(id);
+});
+
+t.test("what waits in a batch is cancelled and keeps its deadline", async (t) => {
+  const { id } = await load(8);
+  const code = (promise: Promise<unknown>) =>
+    promise.then(
+      () => "done",
+      (thrown: unknown) => (thrown instanceof RadserveError ? thrown.code : "other"),
+    );
+  const given = Array.from({ length: 30 }, (_, i) =>
+    code(engine.infer(id, [image(i)], i % 3 === 0 ? { cancelId: 77 } : i % 3 === 1 ? { timeoutMs: 20 } : {})),
+  );
+  engine.cancel(77);
+  const codes = await Promise.all(given);
+  // The first may have ended before they were cancelled.
+  const allowed = [["cancelled", "done"], ["deadline_exceeded", "done"], ["done"]];
+  t.ok(codes.every((c, i) => allowed[i % 3]?.includes(c)));
+  t.ok(codes.includes("cancelled"));
+  t.match(engine.stats(), { running: 0, parked: 0 });
+});
+
+t.test("a refusal says how many seconds to wait, and is counted by its reason", async (t) => {
+  const { id } = await engine.load(
+    loadOptions(writeModel(folder, slow), { name: "slow", inputs: [slowInput] }),
+  );
+  const start = () => engine.infer(id, [plane(512, 512)], { cancelId: 5 });
+  const given = [start()];
+  await untilRunning(engine);
+  for (let i = 0; i < 41; ++i) given.push(start());
+  const refused = await given.at(-1)?.catch((thrown: unknown) => thrown);
+  t.match(refused, {
+    code: "overloaded",
+    message: /the 40 requests that the queue holds wait already\. Try again in about \d+ second/,
+  });
+  const { retry_after: wait } = (refused as RadserveError).details ?? {};
+  t.ok(Number.isInteger(wait) && Number(wait) >= 1);
+  t.equal(statsOf(id)?.refused.requests, 1);
+  t.equal(statsOf(id)?.queued.routine, 40);
+  engine.cancel(5);
+  await Promise.allSettled(given);
+});
+
+t.test(
+  "figures for Prometheus: histograms add up, labels are models, shapes, classes and reasons",
+  async (t) => {
+    const { id } = await load(1);
+    await engine.infer(id, [image(1)], { priority: "bulk" });
+    const registry = new Registry();
+    registerEngineMetrics(registry, () => engine.stats());
+    const text = await registry.metrics();
+    t.match(text, /radserve_engine_wait_seconds_bucket\{model="heavy-1",class="bulk",le="\+Inf"\} 1\n/);
+    t.match(text, /radserve_engine_wait_seconds_count\{model="heavy-1",class="bulk"\} 1\n/);
+    t.match(text, /radserve_engine_queued\{model="heavy-1",class="stat"\} 0\n/);
+    t.match(text, /radserve_engine_inferences_total\{model="heavy-1",outcome="completed"\} 1\n/);
+    t.match(text, /radserve_engine_refused_total\{model="slow",reason="requests"\} 1\n/);
+    t.match(text, /# TYPE radserve_engine_run_seconds histogram/);
+    t.match(text, `\nradserve_engine_kept_run_bytes ${engine.stats().keptRunBytes}\n`);
+    const labels = new Set([...text.matchAll(/[{,](\w+)=/g)].map(([, label]) => label));
+    labels.delete("shape");
+    t.strictSame(
+      [...labels].sort(),
+      ["class", "le", "model", "outcome", "reason"],
+      "shapes where batches pay",
+    );
+    const counts = [...text.matchAll(/run_seconds_bucket\{model="heavy-1",le="[^"]+"\} (\d+)/g)].map(
+      ([, n]) => Number(n),
+    );
+    t.ok(counts.length > 10 && counts.every((n, i) => i === 0 || n >= counts[i - 1]!), "cumulative");
+  },
+);
+
+t.test("what was learned of each shape is told to Prometheus, too", async (t) => {
+  const { id } = await load(1);
+  const [idle] = engine.stats().models.filter((model) => model.id === id);
+  const bucket = { waiting: 0, perRowSeconds: 0.5, switchSeconds: 0, sizes: [] };
+  const stats = (): EngineStats => ({
+    ...engine.stats(),
+    models: [
+      {
+        ...idle!,
+        name: "learned",
+        buckets: [
+          { ...bucket, rowShapes: [[1, 224, 224]], cap: 8, fixedSeconds: 0.25 },
+          { ...bucket, rowShapes: [[3, 64, 64], [7]], cap: 1, fixedSeconds: 0 },
+        ],
+      },
+    ],
+  });
+  const registry = new Registry();
+  registerEngineMetrics(registry, stats);
+  const text = await registry.metrics();
+  const value = (name: string, shape: string) =>
+    new RegExp(`\nradserve_engine_${name}\\{model="learned",shape="${shape}"\\} (\\S+)`).exec(text)?.[1];
+  t.equal(value("largest_batch", "1x224x224"), "8");
+  t.equal(value("largest_batch", "3x64x64,7"), "1");
+  t.equal(value("batch_row_seconds", "1x224x224"), "0.5");
+  t.equal(value("batch_fixed_seconds", "1x224x224"), "0.25");
+  t.equal(value("switch_seconds", "3x64x64,7"), "0");
+});

@@ -1,0 +1,201 @@
+import path from "node:path";
+import t from "tap";
+import { int, type ModelDescription } from "../../scripts/lib/onnx-model.js";
+import { createEngine } from "../../src/engine/engine.js";
+import { type LoadOptions } from "../../src/engine/types.js";
+import { RadserveError } from "../../src/base/errors.js";
+import { manifestSchema, type ImageInput, type ModelOutput } from "../../src/manifest/manifest.js";
+import { shipped } from "../support/manifests.js";
+import { heatmap, identity, input, loadOptions, plane, untilRunning, writeModel } from "../support/engine.js";
+import { geometryOf, slicesOf } from "../support/volumes.js";
+
+const folder = t.testdir();
+const engine = createEngine({ provider: "cpu", threads: 2, queueLimit: 8, queueBytes: 2000 });
+t.teardown(() => engine.close());
+
+async function failure(promise: Promise<unknown>): Promise<RadserveError> {
+  try {
+    await promise;
+  } catch (thrown) {
+    if (thrown instanceof RadserveError) return thrown;
+    throw thrown;
+  }
+  throw new Error("Expected a failure");
+}
+
+/** Two channels: 50, and the voxel. */
+const over50: ModelDescription = {
+  name: "over50",
+  inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, "d", "h", "w"] }],
+  outputs: [{ name: "y", dtype: "float32", shape: ["n", 2, "d", "h", "w"] }],
+  initializers: [
+    { name: "zero", dtype: "float32", shape: [1], data: [0] },
+    { name: "fifty", dtype: "float32", shape: [1], data: [50] },
+  ],
+  nodes: [
+    { op: "Mul", inputs: ["x", "zero"], outputs: ["none"] },
+    { op: "Add", inputs: ["none", "fifty"], outputs: ["fifties"] },
+    { op: "Concat", inputs: ["fifties", "x"], outputs: ["y"], attributes: { axis: int(1) } },
+  ],
+};
+
+const volumeInput: ImageInput = { ...input, layout: "NCDHW", orientation: "RAS" };
+const bright: ModelOutput = {
+  kind: "segmentation",
+  tensor: "y",
+  activation: "argmax",
+  labels: [{ label: "bright" }],
+  postprocess: [],
+  measurements: [],
+};
+const file = writeModel(folder, over50);
+const options = (more: Partial<LoadOptions> = {}) =>
+  loadOptions(file, { inputs: [volumeInput], outputs: [bright], ...more });
+
+/** 2 slices of 3 x 4: a bar in the first, a corner in the second. */
+const voxels = Uint16Array.of(90, 80, 70, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 60, 0, 0, 0, 51);
+const expected = [1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1];
+const slices = slicesOf(voxels, [2, 3, 4]);
+
+t.test("a mask comes back to the slices as given, however they lie", async (t) => {
+  const { id } = await engine.load(options());
+  for (const letters of ["SPL", "RAS", "IAR", "AIL", "PSR"]) {
+    const result = await engine.infer(id, slices, { geometry: geometryOf(letters), dump: true });
+    const [found] = result.outputs;
+    t.match(found, { kind: "segmentation", slices: 2, rows: 3, columns: 4, counts: [5] }, letters);
+    t.strictSame(found?.kind === "segmentation" && [...found.mask], expected, letters);
+  }
+  const turned = await engine.infer(id, slices, { geometry: geometryOf("SPL"), dump: true });
+  // Slices grow to the head, rows to the back, columns to the left: turned, they are the last, second and first axis.
+  const tensor = turned.tensors!.inputs[0]!;
+  t.strictSame(tensor.shape, [1, 1, 4, 3, 2]);
+  const values = new Float32Array(tensor.data.slice().buffer);
+  t.equal(values[(3 * 3 + 2) * 2], 90, "first voxel: left, front, feet of the scan");
+  t.equal(values[1], 51, "last voxel");
+});
+
+t.test("post-processing goes over the volume; thresholds and padding hold", async (t) => {
+  const output: ModelOutput = {
+    ...bright,
+    postprocess: [
+      { step: "largest_component", labels: ["bright"] },
+      { step: "minimum_area", labels: ["bright"], pixels: 4 },
+    ],
+  };
+  const { id } = await engine.load(options({ outputs: [output] }));
+  const joined = voxels.slice();
+  joined[14] = 99;
+  const planes = slicesOf(joined, [2, 3, 4]);
+  const one = await engine.infer(id, planes, { geometry: geometryOf("SPL") });
+  t.match(one.outputs, [{ counts: [4] }]);
+  planes[1]!.interpretation.padding = { from: 99, to: 99 };
+  const none = await engine.infer(id, planes, { geometry: geometryOf("SPL") });
+  t.match(none.outputs, [{ counts: [0] }], "the voxel that made four is padding");
+});
+
+t.test("what does not go together is refused, saying why", async (t) => {
+  const volume = await engine.load(options());
+  const single = await engine.load(loadOptions(writeModel(folder, identity)));
+  const geometry = geometryOf("SPL");
+  t.match(await failure(engine.infer(volume.id, slices, {})), {
+    code: "bad_request",
+    message: /takes whole volumes; found 2 plane\(s\) without geometry/,
+  });
+  t.match(await failure(engine.infer(volume.id, [], { geometry })), { code: "bad_request" });
+  t.match(await failure(engine.infer(single.id, slices.slice(1), { geometry })), {
+    code: "bad_request",
+    message: /takes single images; found 1 plane\(s\) with geometry/,
+  });
+  t.match(await failure(engine.infer(single.id, slices, {})), { code: "bad_request" });
+  t.match(await failure(engine.infer(volume.id, [...slices, plane(3, 5)], { geometry })), {
+    code: "series_invalid",
+    message: /3 x 4; found a slice of 3 x 5/,
+  });
+  t.match(await failure(engine.infer(volume.id, slices, { geometry: { ...geometry, rowSpacing: 0 } })), {
+    code: "bad_request",
+    message: /rowSpacing greater than 0/,
+  });
+  t.match(
+    await failure(
+      engine.infer(volume.id, slices, { geometry: { ...geometry, rowDirection: [0, 0.6, 0.8] } }),
+    ),
+    { code: "series_invalid", message: /right angles/ },
+  );
+  const short = slicesOf(voxels, [2, 3, 4]);
+  short[1]!.data = short[1]!.data.subarray(2);
+  t.equal((await failure(engine.infer(volume.id, short, { geometry }))).code, "truncated_image");
+});
+
+t.test("manifests that volumes cannot follow are refused at load", async (t) => {
+  const load = (more: Partial<ImageInput>, outputs: ModelOutput[] = [bright]) =>
+    failure(engine.load(options({ inputs: [{ ...volumeInput, ...more }], outputs })));
+  t.match(await load({ interpolation: "cubic" }), { message: /cubic is not offered for volumes/ });
+  t.match(await load({ spacing_mm: [1, 1, 1] }), { message: /fit stretch gives voxels another size/ });
+  t.match(await load({ normalisation: { kind: "z_score", over: "image" } }), { message: /is "volume"/ });
+  t.match(await load({ values: { kind: "voi", index: 0, if_absent: "min_max" } }), { message: /"refuse"/ });
+  t.match(await load({}, [{ ...heatmap }]), { message: /is a heatmap; expected segmentation/ });
+  t.match(await load({}, [{ ...bright, labels: [{ label: "a" }, { label: "b" }] }]), {
+    message: /Expected 3 channel\(s\) in the output "y"/,
+  });
+  t.match(await load({ layout: "NDHWC" }), { message: /\[1,\?,\?,\?,1\] \(NDHWC\)/ });
+  const flat = { inputs: [{ ...input, orientation: "RAS" }], outputs: [heatmap] };
+  t.match(await failure(engine.load(loadOptions(writeModel(folder, identity), flat))), {
+    message: /orientation go with volumes only/,
+  });
+});
+
+t.test("the same is refused in the manifest, by its field", (t) => {
+  const paths = (change: object) => {
+    const m = shipped("examples/brain-tissue-3d");
+    Object.assign(m.inputs[0]!, change);
+    return manifestSchema.safeParse(m).error?.issues.map((i) => i.path.slice(2).join(".")) ?? [];
+  };
+  t.strictSame(paths({}), []);
+  t.strictSame(paths({ interpolation: "cubic" }), ["interpolation"]);
+  t.strictSame(paths({ fit: "stretch" }), ["fit"]);
+  t.strictSame(paths({ orientation: "RLS" }), ["orientation"]);
+  t.strictSame(paths({ values: { kind: "voi", index: 0, if_absent: "full_range" } }), ["values.if_absent"]);
+  t.strictSame(paths({ normalisation: { kind: "z_score", over: "image" } }), ["normalisation.over"]);
+  t.end();
+});
+
+/** A volume model that takes seconds. */
+const slow: ModelDescription = {
+  name: "slow-volume",
+  inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 1, 512, 512] }],
+  outputs: [{ name: "y", dtype: "float32", shape: ["n", 1, 1, 512, 512] }],
+  nodes: Array.from({ length: 400 }, (_, i) => ({
+    op: "MatMul",
+    inputs: [i === 0 ? "x" : `m${i}`, "x"],
+    outputs: [i === 399 ? "y" : `m${i + 1}`],
+  })),
+};
+
+t.test("cancelling, deadlines, and the bytes of all slices count", async (t) => {
+  const sized: ImageInput = { ...volumeInput, size: { kind: "fixed", depth: 1, height: 512, width: 512 } };
+  const sigmoid: ModelOutput = { ...bright, activation: "sigmoid", labels: [{ label: "a", threshold: 0.5 }] };
+  const modelPath = path.join(folder, "slow-volume.onnx");
+  writeModel(folder, slow);
+  const { id } = await engine.load(loadOptions(modelPath, { inputs: [sized], outputs: [sigmoid] }));
+  const many = slicesOf(new Uint16Array(700), [7, 10, 10]);
+  const start = (cancelId: number, timeoutMs?: number) =>
+    failure(
+      engine.infer(id, many, {
+        geometry: geometryOf("SPL"),
+        cancelId,
+        ...(timeoutMs === undefined ? {} : { timeoutMs }),
+      }),
+    );
+  t.equal((await start(1, 40)).code, "deadline_exceeded");
+  const running = [start(2), start(3)];
+  while (engine.stats().running < 2) await new Promise((r) => setImmediate(r));
+  await untilRunning(engine);
+  const waiting = start(4);
+  t.match(engine.stats(), { queuedBytes: 1400 });
+  t.equal((await start(5)).code, "overloaded", "1,400 bytes more are over the limit");
+  for (const cancelId of [4, 2, 3]) engine.cancel(cancelId);
+  t.strictSame(
+    (await Promise.all([...running, waiting])).map((e) => e.code),
+    ["cancelled", "cancelled", "cancelled"],
+  );
+});

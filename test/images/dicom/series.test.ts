@@ -1,0 +1,445 @@
+import { createHash } from "node:crypto";
+import { mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { seriesImage } from "../../../src/images/dicom/series.js";
+import { volumeOf } from "../../../src/images/dicom/volume.js";
+import { RadserveError } from "../../../src/base/errors.js";
+import type { Image } from "../../../src/images/image.js";
+import { openInput } from "../../../src/files/guarded-paths.js";
+import { readImage } from "../../../src/images/read-image.js";
+import { readSeriesFolder } from "../../../src/inference/series-folder.js";
+import { folderOf, readFolder, slice, type SliceOptions } from "../../support/series.js";
+import { receiptOf } from "../../support/commits.js";
+import {
+  attributesOf,
+  compress,
+  dicomFile,
+  imageAttributes,
+  picture,
+  SYNTAXES,
+  type Attributes,
+} from "../../support/dicom.js";
+
+const stack = (count: number, step = 2): Buffer[] =>
+  Array.from({ length: count }, (_, i) => slice({ z: i * step, fill: i + 1 }));
+
+/** The first value of each frame, which says which slice it is. */
+async function fills(image: Image): Promise<number[]> {
+  const found: number[] = [];
+  for (let i = 0; i < image.frameCount; i++) found.push(Buffer.from(await image.frame(i)).readInt16LE(0));
+  return found;
+}
+
+t.test("shuffled files become a sorted, right-handed stack", async (t) => {
+  const order = [3, 0, 4, 1, 2];
+  const files = order.map((i) => slice({ z: -7.5 + i * 2.5, fill: i + 1 }));
+  const image = await readFolder(t, folderOf(t, files));
+  t.strictSame(await fills(image), [1, 2, 3, 4, 5]);
+  t.strictSame(image.series?.volume, {
+    frames: [0, 1, 2, 3, 4],
+    geometry: {
+      origin: [-10, -20, -7.5],
+      columnDirection: [1, 0, 0],
+      rowDirection: [0, 1, 0],
+      sliceDirection: [0, 0, 1],
+      columnSpacing: 0.8,
+      rowSpacing: 0.5,
+      sliceSpacing: 2.5,
+    },
+  });
+  t.strictSame(image.transforms, [
+    { step: "sort_slices", by: "ImagePositionPatient", along: [0, 0, 1], slices: 5, spacing_mm: 2.5 },
+  ]);
+  t.strictSame(image.warnings, []);
+  t.match(image.source, { sopInstanceUid: undefined, seriesInstanceUid: "1.2.3.4", modality: "CT" });
+  t.equal(
+    image.source.bytes,
+    files.reduce((sum, file) => sum + file.length, 0),
+  );
+  t.strictSame(
+    image.series?.slices.map(({ sopInstanceUid }) => sopInstanceUid),
+    [-7.5, -5, -2.5, 0, 2.5].map((z) => `1.2.3.4.${z * 1000 + 100_000}`),
+  );
+  const sha256 = (bytes: string | Uint8Array) => createHash("sha256").update(bytes).digest("hex");
+  const sorted = [1, 3, 4, 0, 2].map((i) => `${sha256(files[i]!)}\n`);
+  t.equal(image.source.fileSha256, sha256(sorted.join("")), "as sha256sum of the slices' hashes gives it");
+});
+
+t.test("the order follows the normal, not the coordinate or the direction of the scan", async (t) => {
+  const cases: [string, string, (d: number) => string, [number, number, number]][] = [
+    ["feet first", "1\\0\\0\\0\\1\\0", (d) => `0\\0\\${d}`, [0, 0, 1]],
+    ["prone", "-1\\0\\0\\0\\1\\0", (d) => `0\\0\\${-d}`, [0, 0, -1]],
+    ["sagittal", "0\\1\\0\\0\\0\\-1", (d) => `${-d}\\0\\0`, [-1, 0, 0]],
+    ["coronal", "1\\0\\0\\0\\0\\-1", (d) => `0\\${d}\\0`, [0, 1, 0]],
+    ["oblique", "0.8\\0.6\\0\\0\\0\\-1", (d) => `${-0.6 * d}\\${0.8 * d}\\0`, [-0.6, 0.8, 0]],
+  ];
+  for (const [name, orientation, place, normal] of cases)
+    await t.test(name, async (t) => {
+      const files = [20, 0, 10].map((d) =>
+        slice({
+          z: d,
+          attributes: { ImageOrientationPatient: orientation, ImagePositionPatient: place(d) },
+        }),
+      );
+      const image = await readFolder(t, folderOf(t, files));
+      t.strictSame(await fills(image), [0, 10, 20]);
+      const { sliceDirection, sliceSpacing } = image.series!.volume.geometry;
+      t.ok(
+        sliceDirection.every((v, i) => Math.abs(v - normal[i]!) < 1e-12),
+        sliceDirection.join(" "),
+      );
+      t.ok(Math.abs(sliceSpacing - 10) < 1e-9);
+    });
+});
+
+t.test("every slice keeps its own rescale", async (t) => {
+  const files = [0, 1, 2].map((z) => slice({ z, attributes: { RescaleSlope: String(z + 1) } }));
+  const image = await readFolder(t, folderOf(t, files));
+  t.strictSame(
+    [0, 1, 2].map((i) => image.interpretation(i).modality),
+    [1, 2, 3].map((slope) => ({ kind: "rescale", slope, intercept: 0 })),
+  );
+});
+
+t.test("compressed slices, and one syntax named only where all have it", async (t) => {
+  const raw = picture({ rows: 8, columns: 8, samples: 1, bitsAllocated: 16, bitsStored: 16, signed: true });
+  const encoded = await compress("jpeg-ls", raw);
+  const attributes = (z: number): Attributes =>
+    attributesOf(raw, {
+      SeriesInstanceUID: "1.2",
+      FrameOfReferenceUID: "1.3",
+      PixelSpacing: "1\\1",
+      ImagePositionPatient: `0\\0\\${z}`,
+      ImageOrientationPatient: "1\\0\\0\\0\\1\\0",
+    });
+  const image = await readFolder(
+    t,
+    folderOf(t, [
+      dicomFile({
+        transferSyntax: SYNTAXES["jpeg-ls"],
+        attributes: attributes(1),
+        pixels: { fragments: [encoded] },
+      }),
+      dicomFile({ attributes: attributes(0), pixels: raw.data }),
+    ]),
+  );
+  for (const frame of [0, 1]) t.strictSame(Buffer.from(await image.frame(frame)), Buffer.from(raw.data));
+  t.equal(image.source.transferSyntaxUid, undefined);
+});
+
+const turned = "0.999\\0.0447\\0\\-0.0447\\0.999\\0";
+const at = (position: string): Attributes => ({ ImagePositionPatient: position });
+
+/** What is wrong with a stack, the reason it is refused for, and numbers that the details have to hold. */
+const refusals: [string, (SliceOptions | Buffer)[], string, Record<string, unknown>][] = [
+  ["one slice", [{ z: 0 }], "single_slice", { slices: 1 }],
+  ["nothing", [], "no_images", {}],
+  [
+    "a missing slice",
+    [{ z: 0 }, { z: 2 }, { z: 4 }, { z: 8 }, { z: 10 }],
+    "gap",
+    { spacing_mm: 2, missing: 1, gaps: [{ after_mm: 4, before_mm: 8, missing: 1 }] },
+  ],
+  ["two gaps", [{ z: 0 }, { z: 6 }, { z: 8 }, { z: 10 }, { z: 14 }], "gap", { spacing_mm: 2, missing: 3 }],
+  ["a missing slice of three", [{ z: 0 }, { z: 2 }, { z: 6 }], "gap", { missing: 1 }],
+  ["two at one place", [{ z: 0 }, { z: 2 }, { z: 4 }, { z: 2.005 }], "duplicate_position", { duplicates: 1 }],
+  ["uneven", [{ z: 0 }, { z: 2 }, { z: 4.03 }, { z: 6 }], "uneven_spacing", {}],
+  [
+    "a spacing that drifts",
+    Array.from({ length: 61 }, (_, i) => ({ z: i < 30 ? 2 * i : 2 * i + 0.016 * (i - 30) })),
+    "uneven_spacing",
+    {},
+  ],
+  [
+    "a tilted gantry",
+    [0, 1, 2, 3].map((i) => ({ z: 2 * i, attributes: at(`0\\${i * 0.1}\\${2 * i}`) })),
+    "tilt",
+    { offset_mm: 0.30000000000000004 },
+  ],
+  [
+    "a slice beside the stack",
+    [0, 1, 2, 3].map((i) => ({ z: 2 * i, attributes: at(`${i === 2 ? 0.2 : 0}\\0\\${2 * i}`) })),
+    "tilt",
+    {},
+  ],
+  [
+    "another orientation",
+    [{ z: 0 }, { z: 2 }, { z: 4, attributes: { ImageOrientationPatient: turned } }],
+    "mixed_orientation",
+    { turned: 1, slices: 3 },
+  ],
+  [
+    "directions that are none",
+    [0, 2].map((z) => ({ z, attributes: { ImageOrientationPatient: "1\\0\\0\\0.5\\0.5\\0" } })),
+    "invalid_orientation",
+    {},
+  ],
+  [
+    "no position",
+    [{ z: 0 }, { z: 2, attributes: { ImagePositionPatient: undefined } }, { z: 4 }],
+    "missing_geometry",
+    { missing: 1, slices: 3 },
+  ],
+  [
+    "spacing at the detector only",
+    [0, 2].map((z) => ({ z, attributes: { PixelSpacing: undefined, ImagerPixelSpacing: "0.5\\0.8" } })),
+    "missing_geometry",
+    { missing: 2 },
+  ],
+  [
+    "another spacing",
+    [{ z: 0 }, { z: 2, attributes: { PixelSpacing: "0.5\\0.81" } }],
+    "mixed_spacing",
+    { side: "column" },
+  ],
+  [
+    "another size",
+    [{ z: 0 }, { z: 2, attributes: { Rows: 6, Columns: 4 } }],
+    "mixed_size",
+    { sizes: ["6 x 4", "4 x 6"] },
+  ],
+  [
+    "another sign",
+    [{ z: 0 }, { z: 2, attributes: { PixelRepresentation: 0 } }],
+    "mixed_format",
+    { fields: ["signed"] },
+  ],
+  [
+    "another kind of object",
+    [{ z: 0 }, { z: 2, attributes: { SOPClassUID: "1.2.840.10008.5.1.4.1.1.4" } }],
+    "mixed_format",
+    {},
+  ],
+  [
+    "two frames of reference",
+    [{ z: 0 }, { z: 2 }, { z: 4, attributes: { FrameOfReferenceUID: "1.2.6" } }],
+    "mixed_frame_of_reference",
+    { frames_of_reference: 2 },
+  ],
+  [
+    "two series",
+    [{ z: 0 }, { z: 2 }, { z: 4, attributes: { SeriesInstanceUID: "1.9" } }],
+    "several_series",
+    { series: 2, images: [2, 1] },
+  ],
+  [
+    "no series",
+    [{ z: 0 }, { z: 2, attributes: { SeriesInstanceUID: undefined } }],
+    "missing_series_uid",
+    { missing: 1 },
+  ],
+  [
+    "two patients",
+    [{ z: 0 }, { z: 2, attributes: { PatientID: "Nobody else" } }],
+    "several_patients",
+    { found: 2 },
+  ],
+];
+
+async function refusal(t: Test, work: Promise<unknown>): Promise<RadserveError> {
+  const error: unknown = await work.then(
+    () => undefined,
+    (thrown: unknown) => thrown,
+  );
+  if (!(error instanceof RadserveError)) throw new Error("Not refused on purpose", { cause: error });
+  t.notMatch(JSON.stringify(error.toObject()), /Nobody/, "no patient data");
+  return error;
+}
+
+for (const [name, slices, reason, details] of refusals)
+  t.test(`refused: ${name}`, async (t) => {
+    const files = slices.map((options) => (Buffer.isBuffer(options) ? options : slice(options)));
+    const error = await refusal(t, readFolder(t, folderOf(t, files)));
+    t.equal(error.code, "series_invalid");
+    t.match(error.details, { reason, ...details });
+    t.match(error.message, /^Expected .*found|^Expected .*;/);
+  });
+
+t.test("what rounding does is no fault", async (t) => {
+  const places = ["0", "0.667", "1.333", "2", "2.667"];
+  const image = await readFolder(
+    t,
+    folderOf(
+      t,
+      places.map((z, i) =>
+        slice({
+          z: i,
+          attributes: {
+            ImagePositionPatient: `${i * 0.004}\\0\\${z}`,
+            ImageOrientationPatient: `1\\0\\${i * 0.00002}\\0\\1\\0`,
+          },
+        }),
+      ),
+    ),
+  );
+  t.equal(image.series?.volume.geometry.sliceSpacing, 2.667 / 4);
+});
+
+t.test("a frame of reference for every slice is what a de-identification leaves", async (t) => {
+  const files = [0, 1, 2].map((z) => slice({ z, attributes: { FrameOfReferenceUID: `1.2.7.${z}` } }));
+  const image = await readFolder(t, folderOf(t, files));
+  t.match(image.warnings, [{ code: "frame_of_reference_by_slice" }]);
+});
+
+t.test("what lies beside the slices is left out, and counted", async (t) => {
+  const receipt = receiptOf("old", "pixels", []);
+  receipt.models = [
+    {
+      ...receipt.models[0]!,
+      name: "m",
+      version: "1",
+      status: "succeeded",
+      findings: [],
+      measurements: [],
+      warnings: [],
+      sha256: "0".repeat(64),
+      site_thresholds: {},
+      transforms: [],
+      outputs: [{ path: "old.m.sc.dcm", media_type: "application/dicom", sha256: "0".repeat(64) }],
+    },
+  ];
+  const other = (attributes: Attributes) =>
+    slice({ z: 0, attributes: { SeriesInstanceUID: "1.9", ...attributes } });
+  const folder = folderOf(t, {
+    ...Object.fromEntries(stack(3).map((file, i) => [`slice ${3 - i}`, file])),
+    DICOMDIR: dicomFile({ attributes: { SOPClassUID: "1.2.840.10008.1.3.10" } }),
+    "report.dcm": dicomFile({
+      attributes: imageAttributes({ SOPClassUID: "1.2.840.10008.5.1.4.1.1.88.33", Modality: "SR" }),
+    }),
+    "segmentation.dcm": other({ SOPClassUID: "1.2.840.10008.5.1.4.1.1.66.4", Modality: "SEG" }),
+    "scout.dcm": other({ ImageType: "ORIGINAL\\PRIMARY\\LOCALIZER" }),
+    "capture.dcm": other({
+      SOPClassUID: "1.2.840.10008.5.1.4.1.1.7",
+      ContributingEquipmentSequence: [
+        { PurposeOfReferenceCodeSequence: [{ CodeValue: "109102", CodingSchemeDesignator: "DCM" }] },
+      ],
+    }),
+    "old.json": Buffer.from(JSON.stringify(receipt)),
+    "old.m.sc.dcm": other({}),
+    "notes.txt": Buffer.from("Nobody's notes"),
+    "picture.png": Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]),
+    empty: Buffer.alloc(0),
+  });
+  mkdirSync(join(folder, "inner"));
+  writeFileSync(join(folder, "inner", "slice"), slice({ z: 99 }));
+  symlinkSync("slice 1", join(folder, "link"));
+  const image = await readFolder(t, folder);
+  t.strictSame(await fills(image), [1, 2, 3]);
+  t.strictSame(
+    image.warnings.map(({ code, message }) => [code, /\((\d+)\)\.$/.exec(message)?.[1]]),
+    [
+      ["left_out_localizer", "1"],
+      ["left_out_no_image", "2"],
+      ["left_out_not_a_file", "2"],
+      ["left_out_not_dicom", "4"],
+      ["left_out_own_result", "1"],
+      ["left_out_result", "1"],
+      ["left_out_segmentation", "1"],
+    ],
+  );
+  t.notMatch(JSON.stringify(image.warnings), /Nobody|slice 1|notes/, "no names of files");
+});
+
+t.test("a slice that cannot be read refuses the series, by its number", async (t) => {
+  const files = stack(3);
+  const error = await refusal(
+    t,
+    readFolder(t, folderOf(t, [files[0]!, files[1]!.subarray(0, -8), files[2]!])),
+  );
+  t.equal(error.code, "truncated_image");
+  t.match(error.message, /entry 2 of 3 of the folder/);
+  t.match(error.details, { entry: 2 });
+});
+
+t.test("bounds", async (t) => {
+  const folder = folderOf(t, stack(4));
+  const opened = await openInput(folder, undefined);
+  t.teardown(() => opened.close());
+  const size = stack(4).reduce((sum, file) => sum + file.length, 0);
+  await t.resolves(readSeriesFolder(opened, { files: 4, bytes: size }));
+  const files = await refusal(t, readSeriesFolder(opened, { files: 3, bytes: size }));
+  t.match(files.details, { reason: "too_many_files", most: 3, found: 4 });
+  const bytes = await refusal(t, readSeriesFolder(opened, { files: 4, bytes: size - 1 }));
+  t.match(bytes.details, { reason: "too_many_bytes", most: size - 1 });
+});
+
+t.test("a slice that changes under our hands is noticed", async (t) => {
+  const folder = folderOf(t, stack(3));
+  const image = await readFolder(t, folder);
+  writeFileSync(join(folder, "0.dcm"), slice({ z: 0, fill: 99 }));
+  t.match((await refusal(t, image.frame(0))).details, { reason: "changed" });
+  await t.resolves(image.frame(1));
+  rmSync(join(folder, "2.dcm"));
+  t.match((await refusal(t, image.frame(2))).details, { reason: "changed" });
+  rmSync(join(folder, "1.dcm"));
+  writeFileSync(join(folder, "copy"), stack(3)[1]!);
+  symlinkSync("copy", join(folder, "1.dcm"));
+  await image.frame(0).catch(() => undefined);
+  t.match((await refusal(t, image.frame(1))).details, { reason: "changed" }, "a link is not followed");
+});
+
+/** An Enhanced CT with a frame at each place, shared orientation and spacing, and its own position per frame. */
+function multiFrame(places: readonly (number | undefined)[], more: Attributes = {}): Buffer {
+  const fillOf = (frame: number) => Int16Array.from({ length: 24 }, () => frame);
+  return slice({
+    z: 0,
+    attributes: {
+      SOPClassUID: "1.2.840.10008.5.1.4.1.1.2.1",
+      NumberOfFrames: String(places.length),
+      ImagePositionPatient: undefined,
+      ImageOrientationPatient: undefined,
+      PixelSpacing: undefined,
+      SharedFunctionalGroupsSequence: [
+        {
+          PlaneOrientationSequence: [{ ImageOrientationPatient: "1\\0\\0\\0\\1\\0" }],
+          PixelMeasuresSequence: [{ PixelSpacing: "0.5\\0.8", SliceThickness: "9" }],
+        },
+      ],
+      PerFrameFunctionalGroupsSequence: places.map((z, i) => ({
+        FrameContentSequence: [{ TemporalPositionIndex: i }],
+        ...(z === undefined ? {} : { PlanePositionSequence: [{ ImagePositionPatient: `0\\0\\${z}` }] }),
+      })),
+      ...more,
+    },
+    frames: places.map((_, frame) => new Uint8Array(fillOf(frame).buffer)),
+  });
+}
+
+t.test("the frames of one file as a volume", async (t) => {
+  const image = await readImage(multiFrame([4, 0, 2]));
+  const { frames, geometry } = volumeOf(image);
+  t.strictSame(frames, [1, 2, 0]);
+  t.match(geometry, { origin: [0, 0, 0], sliceSpacing: 2, rowSpacing: 0.5, columnSpacing: 0.8 });
+  const faults: [string, Buffer, string][] = [
+    ["two times of one place", multiFrame([0, 2, 0, 2]), "duplicate_position"],
+    ["no positions at all", multiFrame([undefined, undefined]), "missing_geometry"],
+    ["a gap", multiFrame([0, 2, 4, 8]), "gap"],
+    ["one frame", multiFrame([0]), "single_slice"],
+    ["one position for all", multiFrame([undefined, undefined], at("0\\0\\1")), "duplicate_position"],
+  ];
+  for (const [name, file, reason] of faults) {
+    const read = await readImage(file);
+    t.throws(() => volumeOf(read), { code: "series_invalid", details: { reason } }, name);
+  }
+});
+
+t.test("a series of multi-frame files is one stack of all their frames", async (t) => {
+  const files = [
+    multiFrame([6, 4], { SOPInstanceUID: "1.1" }),
+    multiFrame([0, 2], { SOPInstanceUID: "1.2" }),
+  ];
+  const image = await readFolder(t, folderOf(t, files));
+  t.strictSame(await fills(image), [0, 1, 1, 0]);
+  t.match(image.series?.slices, [
+    { sopInstanceUid: "1.2", frame: 1 },
+    { sopInstanceUid: "1.2", frame: 2 },
+    { sopInstanceUid: "1.1", frame: 2 },
+    { sopInstanceUid: "1.1", frame: 1 },
+  ]);
+});
+
+t.test("a series without files", (t) => {
+  t.throws(() => seriesImage([], []), { code: "series_invalid", details: { reason: "no_images" } });
+  t.end();
+});

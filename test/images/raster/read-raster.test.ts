@@ -1,0 +1,357 @@
+import sharp from "sharp";
+import t from "tap";
+import type { Image } from "../../../src/images/image.js";
+import { readImage } from "../../../src/images/read-image.js";
+import { refuses, warned } from "../../support/expect.js";
+import { pngChunk, pngFile, tiffFile, type TiffPage } from "../../support/raster.js";
+
+const raw = (width: number, height: number, channels: 1 | 2 | 3 | 4) => ({
+  raw: { width, height, channels },
+});
+const grey8 = Uint8Array.from({ length: 12 }, (_, i) => i * 20);
+const grey16 = Uint16Array.from({ length: 12 }, (_, i) => i * 5003);
+const rgb8 = Uint8Array.from({ length: 36 }, (_, i) => i * 7);
+const rgb16 = Uint16Array.from({ length: 36 }, (_, i) => i * 1801);
+const bytes = (a: Uint8Array | Uint16Array) => Buffer.from(a.buffer, a.byteOffset, a.byteLength);
+const pixels = async (image: Image, frame = 0) => Buffer.from(await image.frame(frame));
+
+t.test("values stay as stored", async (t) => {
+  const cases = [
+    ["8-bit grey", grey8, 1, "b-w"],
+    ["16-bit grey", grey16, 1, "grey16"],
+    ["8-bit RGB", rgb8, 3, "srgb"],
+    ["16-bit RGB", rgb16, 3, "rgb16"],
+  ] as const;
+  for (const [name, data, channels, space] of cases)
+    for (const format of ["png", "tiff"] as const) {
+      const pipeline = sharp(data, raw(4, 3, channels)).toColourspace(space);
+      const file = await (
+        format === "png" ? pipeline.png() : pipeline.tiff({ compression: "lzw" })
+      ).toBuffer();
+      const image = await readImage(file);
+      t.strictSame(await pixels(image), bytes(data), `${name} ${format}`);
+      t.match(image.format, {
+        rows: 3,
+        columns: 4,
+        samplesPerPixel: channels,
+        bitsAllocated: data.BYTES_PER_ELEMENT * 8,
+      });
+      t.equal(image.source.format, format);
+      t.equal(image.frameCount, 1);
+    }
+});
+
+t.test("colour profiles do not change values", async (t) => {
+  const plain = await sharp(rgb8, raw(4, 3, 3))
+    .png()
+    .toBuffer();
+  const profiled = await sharp(rgb8, raw(4, 3, 3))
+    .withIccProfile("p3", { attach: true })
+    .png()
+    .toBuffer();
+  const stored = await sharp(profiled, { ignoreIcc: true }).raw().toBuffer();
+  t.strictSame(await pixels(await readImage(plain)), bytes(rgb8));
+  t.strictSame(await pixels(await readImage(profiled)), stored);
+});
+
+t.test("palette, alpha and JPEG", async (t) => {
+  const palette = await sharp(rgb8, raw(4, 3, 3))
+    .png({ palette: true, colours: 16, dither: 0 })
+    .toBuffer();
+  t.equal((await sharp(palette).metadata()).isPalette, true);
+  t.strictSame(await pixels(await readImage(palette)), bytes(rgb8), "palette to RGB");
+  for (const [alpha, code] of [
+    [255, []],
+    [128, ["alpha_dropped"]],
+  ] as const) {
+    const rgba = Uint8Array.from({ length: 48 }, (_, i) => (i % 4 === 3 ? alpha : i));
+    const image = await readImage(
+      await sharp(rgba, raw(4, 3, 4))
+        .png()
+        .toBuffer(),
+    );
+    t.strictSame(
+      [...(await pixels(image))],
+      [...rgba].filter((_, i) => i % 4 !== 3),
+    );
+    t.strictSame(warned(image), code);
+  }
+  const jpeg = await readImage(
+    await sharp(grey8, raw(4, 3, 1))
+      .toColourspace("b-w")
+      .jpeg({ quality: 100 })
+      .toBuffer(),
+  );
+  t.match(jpeg.format, { samplesPerPixel: 1, photometricInterpretation: "MONOCHROME2" });
+  const cmyk = await sharp(rgb8, raw(4, 3, 3))
+    .toColourspace("cmyk")
+    .jpeg()
+    .toBuffer();
+  await refuses(t, cmyk, "unsupported_format", /cmyk/, "CMYK");
+});
+
+t.test("EXIF orientation is applied and recorded", async (t) => {
+  const file = await sharp(grey8, raw(4, 3, 1))
+    .toColourspace("b-w")
+    .withMetadata({ orientation: 6 })
+    .png()
+    .toBuffer();
+  const image = await readImage(file);
+  t.match(image.format, { rows: 4, columns: 3 });
+  // Turned by 90 degrees clockwise: the first row is the first column from the bottom
+  const samples = image.format.samplesPerPixel;
+  const first = [...(await pixels(image))].filter((_, i) => i % samples === 0).slice(0, 3);
+  t.strictSame(first, [grey8[8], grey8[4], grey8[0]]);
+  t.strictSame(image.transforms, [{ step: "exif_orientation", orientation: 6 }]);
+});
+
+t.test("pages of a TIFF are frames", async (t) => {
+  const tall = Uint8Array.from({ length: 24 }, (_, i) => i * 10);
+  const file = await sharp(tall, { raw: { width: 4, height: 6, channels: 1, pageHeight: 3 } })
+    .toColourspace("b-w")
+    .tiff({ compression: "lzw" })
+    .toBuffer();
+  const image = await readImage(file);
+  t.equal(image.frameCount, 2);
+  t.strictSame([...(await pixels(image, 1))], [...tall.subarray(12)]);
+  t.strictSame([...(await pixels(image, 0))], [...tall.subarray(0, 12)]);
+  await t.rejects(image.frame(2), { code: "bad_request" });
+});
+
+const FORMS = [false, true].flatMap((bigEndian) => [false, true].map((bigTiff) => ({ bigEndian, bigTiff })));
+const four = Uint8Array.of(0x1b, 0x20, 0x80, 0xff);
+const six = Uint8Array.of(10, 20, 30, 40, 50, 60);
+const greyPage: TiffPage = { width: 4, height: 1, photometric: 1, pixels: four };
+const rgbPage: TiffPage = { width: 2, height: 1, photometric: 2, bits: [8, 8, 8], pixels: six };
+
+t.test("TIFF: values as stored, in every byte order and form", async (t) => {
+  for (const form of FORMS)
+    for (const [photometric, name] of [
+      [0, "MONOCHROME1"],
+      [1, "MONOCHROME2"],
+    ] as const) {
+      const what = `${name} ${JSON.stringify(form)}`;
+      const eight = await readImage(tiffFile([{ ...greyPage, photometric }], form));
+      t.strictSame([...(await pixels(eight))], [...four], `${what}, 8 bits`);
+      t.equal(eight.format.photometricInterpretation, name);
+      t.strictSame(eight.transforms, []);
+      const page: TiffPage = { width: 2, height: 1, bits: [16], photometric, pixels: four };
+      const sixteen = await readImage(tiffFile([page], form));
+      const values = form.bigEndian ? [0x1b20, 0x80ff] : [0x201b, 0xff80];
+      const found = await pixels(sixteen);
+      t.strictSame([found.readUInt16LE(0), found.readUInt16LE(2)], values, `${what}, 16 bits`);
+      const rgb = await readImage(tiffFile([rgbPage], form));
+      t.strictSame([...(await pixels(rgb))], [...six], "RGB");
+    }
+});
+
+t.test("fewer bits are spread to eight, and said to be", async (t) => {
+  const cases = [
+    [1, 255, [0, 0, 0, 255, 255, 0, 255, 255]],
+    [2, 85, [0, 85, 170, 255]],
+    [4, 17, [17, 187]],
+  ] as const;
+  for (const [bits, factor, values] of cases) {
+    const width = 8 / bits;
+    const step = { step: "scale_samples", bits, to_bits: 8, factor };
+    for (const photometric of [0, 1]) {
+      const page = { width, height: 1, bits: [bits], photometric, pixels: four.subarray(0, 1) };
+      const image = await readImage(tiffFile([page]));
+      t.strictSame([...(await pixels(image))], values, `TIFF of ${bits} bits, photometric ${photometric}`);
+      t.strictSame(image.transforms, [step]);
+    }
+    const png = await readImage(pngFile({ width, height: 1, bits, colour: 0, pixels: four.subarray(0, 1) }));
+    t.strictSame([...(await pixels(png))], values, `PNG of ${bits} bits`);
+    t.strictSame(png.transforms, [step]);
+  }
+});
+
+t.test("palettes are applied, and said to be", async (t) => {
+  const red = [0, 10, 20, 30];
+  const map = [red, red.map((v) => v + 1), red.map((v) => v + 2)].flat().map((v) => v * 257);
+  const page = { width: 4, height: 1, bits: [2], photometric: 3, pixels: four.subarray(0, 1) };
+  const more = [{ tag: 320, values: map }];
+  const tiff = await readImage(tiffFile([{ ...page, more }]));
+  const rgb = [0, 1, 2, 10, 11, 12, 20, 21, 22, 30, 31, 32];
+  t.strictSame([...(await pixels(tiff))], rgb);
+  t.strictSame(tiff.transforms, [{ step: "palette_to_rgb", bits: 2, to_bits: 8 }]);
+  const grey = [red, red, red].flat().map((v) => v * 257);
+  const same = await readImage(tiffFile([{ ...page, more: [{ tag: 320, values: grey }] }]));
+  t.strictSame([...(await pixels(same))], red);
+  t.match(same.transforms, [{ step: "palette_to_grey" }]);
+  const before = [pngChunk("PLTE", Uint8Array.from(rgb))];
+  const png = pngFile({ width: 4, height: 1, bits: 2, colour: 3, pixels: four.subarray(0, 1), before });
+  t.strictSame([...(await pixels(await readImage(png)))], rgb);
+  t.strictSame((await readImage(png)).transforms, tiff.transforms);
+});
+
+t.test("TIFF that would be read wrongly or not at all", async (t) => {
+  const three = (photometric: number, more: TiffPage["more"] = []) => ({ ...rgbPage, photometric, more });
+  const cases: [string, TiffPage, RegExp][] = [
+    ["YCbCr", three(6), /YCbCr.*JPEG compression only/],
+    ["YCbCr, not subsampled", three(6, [{ tag: 530, values: [1, 1] }]), /YCbCr/],
+    ["YCbCr in Deflate", { ...three(6), compression: 8 }, /YCbCr/],
+    ["CIELab", three(8), /CIELab/],
+    ["CMYK", { ...rgbPage, photometric: 5, width: 1, bits: [8, 8, 8, 8], pixels: four }, /CMYK/],
+    ["mask", { ...greyPage, photometric: 4, bits: [1] }, /mask/],
+    ["unknown", three(4711), /4711/],
+    ["12 bits", { ...greyPage, bits: [12] }, /12 bits.* 1, 2, 4, 8 and 16/],
+    ["32 bits", { ...greyPage, bits: [32] }, /32 bits/],
+    ["RGB of 4 bits", { ...rgbPage, bits: [4, 4, 4] }, /8 and 16/],
+    ["mixed bits", { ...rgbPage, bits: [5, 6, 5] }, /5, 6, 5/],
+    ["signed", { ...greyPage, more: [{ tag: 339, values: [2] }] }, /SampleFormat 2/],
+    ["ZSTD", { ...greyPage, compression: 50000 }, /compression 50000/],
+    ["old JPEG", { ...rgbPage, compression: 6 }, /compression 6/],
+    [
+      "premultiplied",
+      { ...greyPage, width: 2, bits: [8, 8], more: [{ tag: 338, values: [1] }] },
+      /multiplied by its alpha/,
+    ],
+    [
+      "tiles of separate planes",
+      {
+        ...rgbPage,
+        more: [
+          { tag: 284, values: [2] },
+          { tag: 322, values: [16] },
+        ],
+      },
+      /separate planes/,
+    ],
+    ["two extra samples", { ...greyPage, width: 1, bits: [8, 8, 8], pixels: six }, /at most 2/],
+  ];
+  for (const form of FORMS)
+    for (const [name, page, message] of cases) {
+      await refuses(t, tiffFile([page], form), "unsupported_format", message, name);
+      const good = page.bits?.length === 3 ? rgbPage : greyPage;
+      await refuses(t, tiffFile([good, page], form), "unsupported_format", /./, `${name} on a later page`);
+    }
+  const bare = { ...greyPage, more: [{ tag: 262, values: [] }] };
+  await refuses(t, tiffFile([bare]), "corrupt_image", /no tag 262/, "no photometric");
+  const wide = { ...greyPage, width: 2, height: 2 };
+  await refuses(t, tiffFile([greyPage, wide]), "unsupported_format", /Page 2.*differs/, "another size");
+  const twice = { ...greyPage, more: [1, 2].map(() => ({ tag: 262, values: [1] })) };
+  await refuses(t, tiffFile([twice]), "corrupt_image", /twice/, "photometric twice");
+  const round = tiffFile([greyPage]);
+  // The link behind the only directory, which is last in the file
+  round.copy(round, round.length - 4, 4, 8);
+  await refuses(t, round, "corrupt_image", /each other/, "directories in a circle");
+});
+
+/** Count and first value of an entry of a little-endian TIFF's first directory. */
+function entryOf(tiff: Buffer, tag: number): { count: number; value: number } {
+  const at = tiff.readUInt32LE(4);
+  const fields = Array.from({ length: tiff.readUInt16LE(at) }, (_, i) => at + 2 + i * 12);
+  const field = fields.find((each) => tiff.readUInt16LE(each) === tag);
+  if (field === undefined) throw new Error(`No tag ${tag}`);
+  return { count: tiff.readUInt32LE(field + 4), value: tiff.readUInt32LE(field + 8) };
+}
+
+/** The JPEG stream of a one-strip TIFF, its tables (tag 347) put in front of it. */
+function jpegOf(tiff: Buffer): Buffer {
+  const tables = entryOf(tiff, 347);
+  const [strip, length] = [entryOf(tiff, 273), entryOf(tiff, 279)];
+  if (strip.count !== 1) throw new Error("Expected one strip");
+  return Buffer.concat([
+    tiff.subarray(tables.value, tables.value + tables.count - 2),
+    tiff.subarray(strip.value + 2, strip.value + length.value),
+  ]);
+}
+
+t.test("YCbCr in JPEG compression becomes RGB", async (t) => {
+  const smooth = Uint8Array.from({ length: 16 * 16 * 3 }, (_, i) => (i * 5) % 240);
+  const source = sharp(smooth, raw(16, 16, 3));
+  const tiff = await source.clone().tiff({ compression: "jpeg", quality: 80 }).toBuffer();
+  t.equal(entryOf(tiff, 262).value, 6);
+  const image = await readImage(tiff);
+  // libjpeg alone, told by an Adobe marker that the three components are YCbCr
+  const adobe = Buffer.from("ffee000e41646f626500640000000001", "hex");
+  const stream = jpegOf(tiff);
+  const alone = Buffer.concat([stream.subarray(0, 2), adobe, stream.subarray(2)]);
+  t.strictSame(await pixels(image), await sharp(alone).raw().toBuffer());
+  t.equal(image.format.photometricInterpretation, "RGB");
+  const tiled = { compression: "jpeg", quality: 80, tile: true, tileWidth: 16, tileHeight: 16 } as const;
+  const tiles = await readImage(await source.clone().tiff(tiled).toBuffer());
+  t.strictSame(await pixels(tiles), await pixels(image), "in tiles");
+});
+
+t.test("transparency is said to be dropped", async (t) => {
+  const two = (alpha: number) => Uint8Array.of(10, 255, 30, alpha);
+  const trns = (...data: number[]) => [pngChunk("tRNS", Uint8Array.from(data))];
+  const png = (bits: number, colour: number, width: number, data: Uint8Array, before: Buffer[] = []) =>
+    pngFile({ width, height: 1, bits, colour, pixels: data, before });
+  const tiffAlpha = (alpha: number, extra: number) =>
+    tiffFile([
+      { ...greyPage, width: 2, bits: [8, 8], pixels: two(alpha), more: [{ tag: 338, values: [extra] }] },
+    ]);
+  const cases: [string, Buffer, number[], boolean][] = [
+    ["LA", png(8, 4, 2, two(254)), [10, 30], true],
+    ["LA, opaque", png(8, 4, 2, two(255)), [10, 30], false],
+    ["LA of 16 bits", png(16, 4, 1, Uint8Array.of(1, 2, 255, 254)), [2, 1], true],
+    ["LA of 16 bits, opaque", png(16, 4, 1, Uint8Array.of(1, 2, 255, 255)), [2, 1], false],
+    ["grey tRNS", png(8, 0, 4, four, trns(0, 0x80)), [...four], true],
+    ["grey tRNS of no pixel", png(8, 0, 4, four, trns(0, 0x81)), [...four], false],
+    ["grey tRNS of 16 bits", png(16, 0, 2, four, trns(0x1b, 0x20)), [0x20, 0x1b, 0xff, 0x80], true],
+    ["RGB tRNS", png(8, 2, 2, six, trns(0, 10, 0, 20, 0, 30)), [...six], true],
+    ["RGB tRNS of no pixel", png(8, 2, 2, six, trns(0, 11, 0, 20, 0, 30)), [...six], false],
+    ["TIFF", tiffAlpha(9, 2), [10, 30], true],
+    ["TIFF, unspecified", tiffAlpha(9, 0), [10, 30], true],
+    ["TIFF, opaque", tiffAlpha(255, 2), [10, 30], false],
+  ];
+  for (const [name, file, values, dropped] of cases) {
+    const image = await readImage(file);
+    t.strictSame([...(await pixels(image))], values, name);
+    t.strictSame(warned(image), dropped ? ["alpha_dropped"] : [], name);
+  }
+});
+
+t.test("an animated PNG is its first picture, with a warning", async (t) => {
+  const before = [pngChunk("acTL", Uint8Array.of(0, 0, 0, 2, 0, 0, 0, 0))];
+  const file = pngFile({ width: 4, height: 1, bits: 8, colour: 0, pixels: four, before });
+  t.strictSame(warned(await readImage(file)), ["animation_dropped"]);
+});
+
+t.test("cut and broken files", async (t) => {
+  const noise = Uint8Array.from({ length: 64 * 64 }, (_, i) => (i * 7919) % 251);
+  const source = sharp(noise, raw(64, 64, 1)).toColourspace("b-w");
+  const files = {
+    png: await source.clone().png().toBuffer(),
+    jpeg: await source.clone().jpeg().toBuffer(),
+    tiff: await source.clone().tiff({ compression: "lzw" }).toBuffer(),
+  };
+  for (const [format, file] of Object.entries(files))
+    for (const share of [0.1, 0.5, 0.9]) {
+      const cut = file.subarray(0, Math.floor(file.length * share));
+      const codes = format === "tiff" ? /ends before|damaged/ : /ends before/;
+      await refuses(
+        t,
+        cut,
+        format === "tiff" ? await codeOf(cut) : "truncated_image",
+        codes,
+        `${format} cut to ${share}`,
+      );
+    }
+  const broken = Buffer.from(files.png);
+  broken.fill(0x55, 60, 200);
+  await refuses(t, broken, "corrupt_image", /damaged/, "damaged PNG");
+  for (let at = 60; at < files.png.length - 12; at += 211) {
+    const flipped = Buffer.from(files.png);
+    flipped[at] = (flipped[at] ?? 0) ^ 0x10;
+    await refuses(t, flipped, "corrupt_image", /damaged/, `PNG with byte ${at} flipped`);
+  }
+  const twelve = Buffer.from(files.jpeg);
+  // SOF0: marker, length, precision
+  twelve[twelve.indexOf(Buffer.from([0xff, 0xc0])) + 4] = 12;
+  await refuses(t, twelve, "unsupported_format", /12 bits/, "JPEG of 12 bits");
+});
+
+/** A TIFF's directory may lie behind its pixels: cut short it is either. */
+async function codeOf(file: Uint8Array): Promise<"truncated_image" | "corrupt_image"> {
+  try {
+    await readImage(file);
+  } catch (error) {
+    const { code } = error as { code: string };
+    if (code === "truncated_image" || code === "corrupt_image") return code;
+  }
+  return "truncated_image";
+}

@@ -1,0 +1,115 @@
+import t from "tap";
+import { jsonFaultAt } from "../../src/base/json-fault.js";
+import { bulkRequestSchema } from "../../src/bulk/request.js";
+import { singleRequestSchema } from "../../src/inference/request.js";
+import { parseBody } from "../../src/base/json-body.js";
+import { RadserveError } from "../../src/base/errors.js";
+import { RateLimit } from "../../src/server/rate-limit.js";
+import type { z } from "zod";
+
+const paths = { input_image_path: "/in/a.dcm", output_folder_path: "/out" };
+
+function messageOf(schema: z.ZodType, body: unknown): string {
+  try {
+    parseBody(schema, body);
+    return "";
+  } catch (error) {
+    t.ok(error instanceof RadserveError && error.code === "bad_request");
+    return (error as RadserveError).message;
+  }
+}
+
+t.test("single: what is wrong is said", (t) => {
+  const cases: [object, string][] = [
+    [
+      {},
+      "input_image_path: Expected a string; found nothing. output_folder_path: Expected a string; found nothing.",
+    ],
+    [{ ...paths, input_image_path: 7 }, "input_image_path: Expected a string; found 7."],
+    [
+      { ...paths, input_image_path: "" },
+      "input_image_path: Expected at least 1 character; found an empty string.",
+    ],
+    [{ ...paths, model: "x" }, 'model: Unknown field; the nearest known field is "models".'],
+    [{ ...paths, output: [] }, 'output: Unknown field; the nearest known field is "outputs".'],
+    [{ ...paths, models: [] }, "models: Expected at least 1 entry; found a list of 0."],
+    [{ ...paths, models: "ct-tissue" }, 'models: Expected a list; found "ct-tissue".'],
+    [{ ...paths, models: ["a", "a"] }, "models: Expected each entry once; found a list of 2."],
+    [{ ...paths, priority: "bulk" }, 'priority: Expected one of "routine", "stat"; found "bulk".'],
+    [{ ...paths, timeout_ms: 0 }, "timeout_ms: Expected at least 1; found 0."],
+    [{ ...paths, timeout_ms: 1.5 }, "timeout_ms: Expected a whole number; found 1.5."],
+    [{ ...paths, timeout_ms: "5" }, 'timeout_ms: Expected a number; found "5".'],
+    [
+      { ...paths, outputs: ["pdf"] },
+      'outputs[0]: Expected one of "json", "png", "sr", "seg", "sc"; found "pdf".',
+    ],
+    [[], "body: Expected an object; found a list of 0."],
+  ];
+  for (const [body, message] of cases) t.equal(messageOf(singleRequestSchema, body), message);
+  t.notMatch(
+    messageOf(singleRequestSchema, { ...paths, priority: "DOE^JANE 1950" }),
+    /DOE/,
+    "long text is not repeated",
+  );
+  t.strictSame(parseBody(singleRequestSchema, { ...paths, models: ["a"], outputs: ["png"] }), {
+    ...paths,
+    models: ["a"],
+    outputs: ["png"],
+  });
+  t.end();
+});
+
+t.test("bulk: folders or items", (t) => {
+  const folders = { input_folder_path: "/in", output_folder_path: "/out" };
+  t.equal(messageOf(bulkRequestSchema, folders), "");
+  t.equal(messageOf(bulkRequestSchema, { items: [paths] }), "");
+  t.match(messageOf(bulkRequestSchema, {}), /Expected input_folder_path and output_folder_path, or items/);
+  t.match(
+    messageOf(bulkRequestSchema, { input_folder_path: "/in" }),
+    /output_folder_path: Expected a string/,
+  );
+  t.match(messageOf(bulkRequestSchema, { ...folders, items: [paths] }), /either items or the two folders/);
+  t.match(messageOf(bulkRequestSchema, { items: [] }), /items: Expected at least 1 entry/);
+  t.match(
+    messageOf(bulkRequestSchema, { items: Array(10_001).fill(paths) }),
+    /items: Expected at most 10000 entries/,
+  );
+  t.match(
+    messageOf(bulkRequestSchema, { items: [paths, { ...paths, input_path: "x" }] }),
+    /items\[1\]\.input_path: Unknown field; the nearest known field is "input_image_path"/,
+  );
+  t.end();
+});
+
+t.test("the place of a JSON fault", (t) => {
+  const cases: [string, number, number][] = [
+    ['{"a": b}', 1, 7],
+    ['{"a": 1,}', 1, 9],
+    ['{"a": 1', 1, 8],
+    ['{\n "a": 1\n "b": 2}', 3, 2],
+    ['{"a" 1}', 1, 6],
+    ["[1, 2", 1, 6],
+    ['["x]', 1, 2],
+    ["{} x", 1, 4],
+    ["[1]]", 1, 4],
+    ["{,}", 1, 2],
+    [`${"[".repeat(100_000)}x`, 1, 100_001],
+  ];
+  for (const [text, line, column] of cases) {
+    t.throws(() => JSON.parse(text) as unknown, "is a fault");
+    t.strictSame(jsonFaultAt(text), { line, column }, text.slice(0, 20));
+  }
+  t.end();
+});
+
+t.test("rate: ten seconds' worth at once, then as it refills", (t) => {
+  const rate = new RateLimit(2);
+  for (let i = 0; i < 20; i += 1) rate.take("a", 1000);
+  t.throws(() => rate.take("a", 1000), { code: "rate_limited", details: { retry_after: 1 } });
+  rate.take("b", 1000);
+  rate.take("a", 1500);
+  t.throws(() => rate.take("a", 1500), { code: "rate_limited" });
+  const off = new RateLimit(0);
+  for (let i = 0; i < 1000; i += 1) off.take("a", 0);
+  t.end();
+});

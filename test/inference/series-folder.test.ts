@@ -1,0 +1,162 @@
+/** A folder through the whole use-case, with the real engine. */
+import { createHash } from "node:crypto";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { RadserveError } from "../../src/base/errors.js";
+import { infer } from "../../src/inference/infer-image.js";
+import { createLog } from "../../src/base/log.js";
+import { loadModels, type ModelSet } from "../../src/models/set.js";
+import { receiptSchema } from "../../src/results/receipt/receipt.js";
+import { engine, noEngine } from "../support/engine-models.js";
+import { copyModel } from "../support/manifests.js";
+import { folderOf, SERIES, slice } from "../support/series.js";
+import { withoutVolumes, writeVolumeModel } from "../support/volume-model.js";
+
+const z = [0, 2.5, 5, 7.5];
+
+/** Slices in air, fat, soft tissue and bone, from the feet to the head, under names in another order. */
+const hounsfield = [-1000, -100, 40, 300];
+const files = () => ({
+  b: slice({ z: z[0]!, fill: hounsfield[0]! }),
+  d: slice({ z: z[1]!, fill: hounsfield[1]! }),
+  a: slice({ z: z[2]!, fill: hounsfield[2]! }),
+  c: slice({ z: z[3]!, fill: hounsfield[3]! }),
+});
+
+async function modelsOf(t: Test, write: (directory: string) => void): Promise<ModelSet> {
+  const directory = t.testdir({});
+  write(directory);
+  const models = await loadModels({
+    directory,
+    engine: engine(),
+    providers: ["cpu"],
+    log: createLog("silent"),
+  });
+  t.teardown(() => models.close());
+  return models;
+}
+
+const runner = (models: ModelSet, inputPath: string, outputFolder: string) => () =>
+  infer(
+    {
+      requestId: "r",
+      inputPath,
+      outputFolder,
+      priority: "routine",
+      cancelId: 1,
+      roots: { input: undefined, output: undefined },
+    },
+    { engine: engine(), models: models.entries },
+  );
+
+const receiptAt = (file: string) => receiptSchema.parse(JSON.parse(readFileSync(file, "utf8")));
+
+t.test("a folder of slices", { skip: noEngine }, async (t) => {
+  await t.test("models of frames take every slice on its own, in order", async (t) => {
+    const models = await modelsOf(t, (directory) => copyModel(directory, "ct-tissue", "tissue"));
+    await t.test("run", async (t) => {
+      const folder = folderOf(t, files());
+      const output = join(folder, "..", "out");
+      const run = runner(models, folder, output);
+      const answer = await run();
+      t.equal(answer.receipt_path, join(output, "series.json"));
+      const [model] = answer.models;
+      t.strictSame(
+        model?.findings.filter(({ present }) => present).map(({ frame, label }) => [frame, label]),
+        [
+          [2, "fat"],
+          [3, "muscle and soft tissue"],
+          [4, "bone"],
+        ],
+        "air that touches the border is outside the patient",
+      );
+      const { source, transforms } = receiptAt(answer.receipt_path);
+      t.match(source, {
+        name: "series",
+        frames: 4,
+        series_instance_uid: SERIES,
+        sop_instance_uid: undefined,
+      });
+      t.strictSame(
+        source.slices?.map(({ sop_instance_uid }) => sop_instance_uid),
+        z.map((place) => `1.2.3.4.${place * 1000 + 100_000}`),
+      );
+      t.match(transforms, [{ step: "sort_slices", spacing_mm: 2.5, slices: 4 }]);
+      const pixels = createHash("sha256");
+      for (const value of hounsfield)
+        pixels.update(new Uint8Array(Int16Array.from({ length: 24 }, () => value).buffer));
+      t.equal(source.pixel_sha256, pixels.digest("hex"), "over the slices in their order");
+
+      t.equal((await run()).reused, true);
+      writeFileSync(join(folder, "notes.txt"), "no slice");
+      t.equal((await run()).reused, true, "what is left out does not change the series");
+      writeFileSync(join(folder, "e"), slice({ z: 10, fill: 0 }));
+      await t.rejects(run(), { code: "output_name_taken" }, "a longer series is another image");
+    });
+  });
+
+  await t.test("another series under the name is refused", async (t) => {
+    const models = await modelsOf(t, (directory) => copyModel(directory, "ct-tissue", "tissue"));
+    await t.test("run", async (t) => {
+      const folder = folderOf(t, files());
+      const output = join(folder, "..", "out");
+      await runner(models, folder, output)();
+      for (const [name, place] of [
+        ["b", 0],
+        ["d", 2.5],
+        ["a", 5],
+        ["c", 7.5],
+      ] as const)
+        writeFileSync(
+          join(folder, name),
+          slice({ z: place, fill: hounsfield[place / 2.5]!, attributes: { SeriesInstanceUID: "1.9" } }),
+        );
+      await t.rejects(runner(models, folder, output)(), { code: "output_name_taken" });
+    });
+  });
+
+  await t.test("a model of single images says why it does not take it", async (t) => {
+    const models = await modelsOf(t, (directory) =>
+      copyModel(directory, "ct-tissue", "tissue", (m) => (m.accepts.dimensions = "2d")),
+    );
+    await t.test("run", async (t) => {
+      const folder = folderOf(t, files());
+      const refused: unknown = await runner(models, folder, join(folder, "..", "out"))().catch(
+        (e: unknown) => e,
+      );
+      if (!(refused instanceof RadserveError)) throw new Error("Not refused");
+      t.equal(refused.code, "no_model_accepts");
+      t.match(
+        JSON.stringify(refused.details),
+        /single_frame_required.*4 slices of a series: send them one by one/,
+      );
+    });
+  });
+
+  await t.test("a model of volumes takes them all at once", async (t) => {
+    const models = await modelsOf(t, (directory) => writeVolumeModel(directory, "bright"));
+    const skip = withoutVolumes(models);
+    await t.test("a folder", { skip }, async (t) => {
+      const folder = folderOf(t, files());
+      const answer = await runner(models, folder, join(folder, "..", "out"))();
+      const [model] = answer.models;
+      const ml = 0.024;
+      t.match(model, {
+        status: "succeeded",
+        findings: [{ label: "bright", present: true, volume: { voxels: 24, ml } }],
+        measurements: [{ name: "Volume", label: "bright", value: ml, unit: { value: "mL" } }],
+      });
+      t.equal(model?.findings[0]?.frame, undefined);
+      t.equal(model?.outputs.length, 1, "a picture");
+    });
+
+    await t.test("a single slice is no series", { skip }, async (t) => {
+      const folder = folderOf(t, files());
+      const refused: unknown = await runner(models, join(folder, "a"), join(folder, "..", "out"))().catch(
+        (e: unknown) => e,
+      );
+      t.match(JSON.stringify((refused as RadserveError).details), /series_required/);
+    });
+  });
+});

@@ -1,0 +1,287 @@
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import t from "tap";
+import { modelSchemaText, schemaPath } from "../../scripts/build-model-schema.js";
+import { manifestSchema } from "../../src/manifest/manifest.js";
+import { checkGraph } from "../../src/models/graph.js";
+import { readModelFolder } from "../../src/models/read.js";
+import { copyModel, shipped, shippedModels } from "../support/manifests.js";
+import { manifestOf } from "../support/object-models.js";
+
+/** Problems of a copy of ct-tissue after a change, by path. */
+async function problemsAfter(
+  directory: string,
+  change: (manifest: ReturnType<typeof shipped>) => unknown,
+  name = "ct-copy",
+) {
+  const { problems } = await readModelFolder(copyModel(directory, "ct-tissue", name, change));
+  return new Map(problems.map(({ path, message }) => [path, message]));
+}
+
+t.test("the published schema is the one in force", async (t) => {
+  t.equal(
+    readFileSync(schemaPath, "utf8"),
+    await modelSchemaText(),
+    "run dist/scripts/build-model-schema.js",
+  );
+});
+
+t.test("every example manifest obeys the schema", (t) => {
+  const examples = join(shippedModels, "examples");
+  const folders = readdirSync(examples, { withFileTypes: true }).filter((e) => e.isDirectory());
+  t.ok(folders.length >= 2);
+  for (const { name } of folders) {
+    const parsed = manifestSchema.safeParse(
+      JSON.parse(readFileSync(join(examples, name, "model.json"), "utf8")),
+    );
+    t.ok(parsed.success, name, { issues: parsed.error?.issues });
+    t.equal(parsed.data?.name, name);
+  }
+  t.end();
+});
+
+t.test("the shipped folders hold no mistake", async (t) => {
+  for (const name of ["ct-tissue", "burned-in-text"]) {
+    const report = await readModelFolder(join(shippedModels, name));
+    t.strictSame(report.problems, [], name);
+    t.match(report.model?.sha256, /^[0-9a-f]{64}$/);
+  }
+});
+
+t.test("an unknown key is named with the nearest known one", async (t) => {
+  const problems = await problemsAfter(t.testdir(), (m) => {
+    Object.assign(m.inputs[0]!, { normalization: 1 });
+    Object.assign(m.inputs[0]!.values, { indx: 0 });
+    Object.assign(m.outputs[0]!, { postproces: [] });
+  });
+  t.match(problems.get("inputs[0].normalization"), /did you mean "normalisation"/);
+  t.match(problems.get("outputs[0].postproces"), /did you mean "postprocess"/);
+  t.match(
+    problems.get("inputs[0].values.indx"),
+    /did you mean "kind"\? Known here: kind$/,
+    "of the chosen kind only",
+  );
+});
+
+t.test("every mistake is reported at once, with what was expected and found", async (t) => {
+  const problems = await problemsAfter(t.testdir(), (m) => {
+    Object.assign(m, { release: "on", version: undefined, intended_use: null });
+    Object.assign(m.inputs[0]!, { dtype: "float31", background: "black" });
+    Object.assign(m.inputs[0]!.size, { kind: "fixd" });
+    Object.assign(m.batching, { max: 0 });
+    delete m.canary;
+  });
+  t.match(problems.get("release"), /one of "off", "shadow", "active"; found "on"/);
+  t.match(problems.get("version"), /found nothing: the field is missing/);
+  t.match(problems.get("intended_use"), /found null: it is still to be filled in/);
+  t.match(problems.get("inputs[0].dtype"), /"float32".*found "float31"/);
+  t.match(problems.get("inputs[0].background"), /a number; found "black"/);
+  t.match(problems.get("inputs[0].size.kind"), /"fixed", "multiple_of", "source"; found "fixd"/);
+  t.match(problems.get("batching.max"), /at least 1; found 0/);
+  t.match(problems.get("canary"), /Required in stage final/, "rules over several fields too");
+  t.equal(problems.size, 8);
+});
+
+t.test("an empty or wrong field says what goes in, and what it means", async (t) => {
+  const problems = await problemsAfter(t.testdir(), (m) => {
+    Object.assign(m, { version: "one two" });
+    Object.assign(m.accepts, { formats: null, modality: "CT" });
+    Object.assign(m.inputs[0]!, {
+      background: null,
+      size: null,
+      normalisation: { kind: "mean_std", mean: 0.5, std: [1] },
+    });
+    Object.assign(m.outputs[0]!, { labels: [{ name: "x" }, { name: "y" }], postprocess: undefined });
+  });
+  t.match(problems.get("version"), /^Expected text of the form .*; found "one two"$/);
+  t.match(problems.get("accepts.formats"), /an array of "dicom", "png", "jpeg", "tiff"; found null/);
+  t.match(problems.get("accepts.modality"), /an array of strings; found "CT"/);
+  t.match(problems.get("inputs[0].background"), /filled in\. Fills letterbox, padding/);
+  t.match(problems.get("inputs[0].size"), /an object with kind "fixed", "multiple_of", "source"; found null/);
+  t.match(
+    problems.get("outputs[0].postprocess"),
+    /an array of objects with step "drop_border_connected", "large/,
+  );
+  t.match(
+    problems.get("outputs[0].labels[1].label"),
+    /^Expected a string; found nothing: the field is missing$/,
+  );
+  t.match(problems.get("inputs[0].normalisation.mean"), /^Expected an array of numbers; found 0\.5$/);
+  t.notMatch([...problems.values()].join("\n"), /undefined/);
+});
+
+t.test("a threshold that no score can reach, or every one does", async (t) => {
+  const softmax = async (threshold: number) =>
+    (
+      await problemsAfter(t.testdir(), (m) => {
+        m.outputs = [
+          {
+            kind: "classification",
+            tensor: "tissue",
+            activation: "softmax",
+            calibration: { kind: "none" },
+            labels: [{ label: "x", code: { value: "1", scheme: "99X", meaning: "x" }, threshold }],
+          },
+        ];
+      })
+    ).get("outputs[0].labels[0].threshold");
+  t.match(await softmax(50), /^Expected 0 to 1, .*found 50, with which it would never be present/);
+  t.match(await softmax(-0.1), /would always be present/);
+  t.equal(await softmax(1), undefined);
+});
+
+t.test("boxes and scores run box by box", (t) => {
+  const manifest = manifestOf("detector");
+  const tensor = (name: string, shape: number[]) => ({
+    name,
+    dtype: "float32" as const,
+    shape,
+    names: shape.map(() => ""),
+  });
+  const output = manifest.outputs[0]!;
+  if (output.kind !== "detection") throw new Error("Expected a detection");
+  const problems = (boxes: number[], scores: number[]) =>
+    checkGraph(manifest, {
+      inputs: [],
+      outputs: [tensor(output.boxes.tensor, boxes), tensor(output.scores.tensor, scores)],
+      float16: false,
+    }).filter(({ path }) => path.startsWith("outputs"));
+  const labels = output.labels.length;
+  t.ok(labels > 1);
+  t.strictSame(problems([1, 100, 4], [1, 100, labels]), []);
+  t.strictSame(problems([1, -1, 4], [1, -1, -1]), [], "what is dynamic is left to the canary");
+  t.match(problems([1, 100, 6], [1, 100, labels]), [
+    {
+      path: "outputs[0].boxes.tensor",
+      message: /^Expected the 4 numbers of a box in the last dimension, found 6/,
+    },
+  ]);
+  t.match(problems([1, 100, 4], [1, labels, 100]), [
+    {
+      path: "outputs[0].scores.tensor",
+      message: /score for each of the \d labels in the last dimension, found 100/,
+    },
+  ]);
+  t.end();
+});
+
+t.test("rules over several fields", async (t) => {
+  const directory = t.testdir();
+  const expectProblem = async (path: string, change: (m: ReturnType<typeof shipped>) => unknown) => {
+    t.ok((await problemsAfter(directory, change)).has(path), path);
+  };
+  await expectProblem("outputs[0].labels[1].label", (m) => {
+    const output = m.outputs[0]!;
+    if (output.kind === "segmentation") output.labels[1]!.label = output.labels[0]!.label;
+  });
+  await expectProblem("outputs[0].labels[0].code", (m) => {
+    const output = m.outputs[0]!;
+    if (output.kind === "segmentation") delete output.labels[0]!.code;
+  });
+  await expectProblem("outputs[0].labels[0].category", (m) => {
+    const output = m.outputs[0]!;
+    if (output.kind === "segmentation") delete output.labels[0]!.category;
+  });
+  await expectProblem("outputs[0].segment_type", (m) =>
+    Object.assign(m.outputs[0]!, { segment_type: "fractional", postprocess: [] }),
+  );
+  await expectProblem("outputs[0].segment_type", (m) =>
+    Object.assign(m.outputs[0]!, { segment_type: "fractional", activation: "softmax" }),
+  );
+  await expectProblem("outputs", (m) => {
+    const [first] = m.outputs;
+    if (first?.kind === "segmentation")
+      m.outputs.push({ ...first, activation: "softmax", postprocess: [], segment_type: "fractional" });
+  });
+  await expectProblem("outputs[0].labels[0].threshold", (m) =>
+    Object.assign(m.outputs[0]!, { activation: "sigmoid" }),
+  );
+  await expectProblem("outputs[0].postprocess[0].labels[0]", (m) =>
+    Object.assign(m.outputs[0]!, { postprocess: [{ step: "fill_holes", labels: ["bones"] }] }),
+  );
+  await expectProblem("inputs[0].layout", (m) => (m.accepts.dimensions = "series"));
+  await expectProblem("inputs[0].normalisation.mean", (m) =>
+    Object.assign(m.inputs[0]!, { normalisation: { kind: "mean_std", mean: [1, 2, 3], std: [1] } }),
+  );
+  await expectProblem("inputs[0].clip", (m) => (m.inputs[0]!.clip = [5, 5]));
+});
+
+t.test("a file that is not the one described", async (t) => {
+  const folder = copyModel(t.testdir(), "ct-tissue", "ct-copy", (m) =>
+    m.files.push(
+      { path: "gone.data", sha256: "ab".repeat(32) },
+      { path: "npm:no-such-package/x.onnx", sha256: "ab".repeat(32) },
+      { path: "npm:zod/../../package.json", sha256: "ab".repeat(32) },
+      { path: "model.json", sha256: "0".repeat(64) },
+    ),
+  );
+  const inside = await readModelFolder(folder);
+  t.match(
+    inside.problems.find((p) => p.path === "files[3].path")?.message,
+    /inside the model's folder/,
+    "a path may not climb",
+  );
+  copyModel(t.testdirName, "ct-tissue", "ct-copy", (m) =>
+    m.files.push(
+      { path: "gone.data", sha256: "ab".repeat(32) },
+      { path: "npm:no-such-package/x.onnx", sha256: "ab".repeat(32) },
+      { path: "model.json", sha256: "0".repeat(64) },
+    ),
+  );
+  writeFileSync(join(folder, "model.onnx"), "other weights");
+  const problems = new Map((await readModelFolder(folder)).problems.map((p) => [p.path, p.message]));
+  t.match(problems.get("model.onnx"), /Expected sha256 [0-9a-f]{64}, found [0-9a-f]{64}/);
+  t.match(problems.get("gone.data"), /no such file/);
+  t.match(problems.get("npm:no-such-package/x.onnx"), /not installed/);
+  t.match(problems.get("model.json"), /placeholder of zeros/);
+  t.equal(problems.size, 4);
+});
+
+t.test("the folder's name is the model's", async (t) => {
+  const problems = await problemsAfter(t.testdir(), (m) => (m.name = "ct-tissue"));
+  t.match(problems.get("name"), /Expected "ct-copy".*found "ct-tissue"/);
+});
+
+t.test("model.json that cannot be read", async (t) => {
+  const directory = t.testdir({ broken: { "model.json": '{"name": ' }, none: {} });
+  const broken = await readModelFolder(join(directory, "broken"));
+  t.match(broken.problems, [{ path: "model.json", message: /Not JSON/ }]);
+  t.equal(broken.required, true, "it might have been required");
+  t.match((await readModelFolder(join(directory, "none"))).problems, [{ message: /no such file/ }]);
+});
+
+t.test("site.json overrides thresholds that exist", async (t) => {
+  const folder = copyModel(t.testdir(), "burned-in-text", "text");
+  const before = await readModelFolder(folder);
+  t.strictSame(before.model?.thresholds, [[0.5]]);
+  writeFileSync(join(folder, "site.json"), '{"thresholds": {"text": 0.7}}');
+  const after = await readModelFolder(folder);
+  t.strictSame(after.problems, []);
+  t.strictSame(after.model?.thresholds, [[0.7]]);
+  t.equal(after.model?.sha256, before.model?.sha256, "it stays outside the model's hash");
+  writeFileSync(join(folder, "site.json"), '{"thresholds": {"txt": 0.7}}');
+  t.match((await readModelFolder(folder)).problems, [
+    { path: "site.json thresholds.txt", message: /no label "txt"/ },
+  ]);
+  writeFileSync(join(folder, "site.json"), '{"thresholds": {"text": 70}}');
+  t.match((await readModelFolder(folder)).problems, [
+    { path: "site.json thresholds.text", message: /^Expected 0 to 1, .*found 70/ },
+  ]);
+  writeFileSync(join(folder, "site.json"), '{"threshold": {}}');
+  t.match((await readModelFolder(folder)).problems[1], { message: /did you mean "thresholds"/ });
+  const ct = copyModel(t.testdirName, "ct-tissue", "ct");
+  writeFileSync(join(ct, "site.json"), '{"thresholds": {"bone": 0.7}}');
+  t.match((await readModelFolder(ct)).problems, [{ message: /has no threshold/ }]);
+});
+
+t.test("a model's hash follows its content, not its formatting", async (t) => {
+  const directory = t.testdir();
+  const folder = copyModel(directory, "ct-tissue", "ct");
+  const first = (await readModelFolder(folder)).model?.sha256;
+  const manifest = { ...shipped("ct-tissue"), name: "ct" };
+  const reversed = Object.fromEntries(Object.entries(manifest).reverse());
+  writeFileSync(join(folder, "model.json"), JSON.stringify(reversed, null, 7));
+  t.equal((await readModelFolder(folder)).model?.sha256, first);
+  writeFileSync(join(folder, "model.json"), JSON.stringify({ ...manifest, version: "1.0.1" }));
+  t.not((await readModelFolder(folder)).model?.sha256, first);
+});

@@ -1,0 +1,149 @@
+import { cpSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import t from "tap";
+import type { Image } from "../../src/images/image.js";
+import { modelsCheck, modelsInit, modelsList, modelsTry } from "../../src/models/developer-tools.js";
+import { decodeNpy, encodeNpy } from "../../src/engine/npy.js";
+import { toNumbers } from "../../src/models/compare.js";
+import { tissueOf } from "../../scripts/build-ct-tissue.js";
+import { engine, noEngine } from "../support/engine-models.js";
+import { imageOf } from "../support/images.js";
+import { copyModel, shipped, shippedModels } from "../support/manifests.js";
+
+const ctTissue = join(shippedModels, "ct-tissue");
+
+t.test("list", async (t) => {
+  const { text, exitCode } = await modelsList(shippedModels);
+  t.match(text, /^MODEL .*\nburned-in-text +1\.0\.0 +active +final +[0-9a-f]{12} +in order\nct-tissue /);
+  t.equal(exitCode, 0);
+  const broken = await modelsList(t.testdir({ x: { "model.json": "{}" } }));
+  t.match(broken.text, /x .*mistakes: radserve models check/);
+  t.equal(broken.exitCode, 1);
+});
+
+t.test("commands that run a model", { skip: noEngine }, async (t) => {
+  t.teardown(() => engine().close());
+  const options = { engine: engine(), providers: ["cpu"] as const };
+
+  await t.test("check", async (t) => {
+    for (const name of ["ct-tissue", "burned-in-text"]) {
+      const { text, exitCode } = await modelsCheck(join(shippedModels, name), options);
+      t.equal(text, `${name} 1.0.0: in order\n  It loads and its canary passes.`);
+      t.equal(exitCode, 0);
+    }
+    const folder = copyModel(t.testdir(), "ct-tissue", "wrong", (m) => {
+      m.inputs[0]!.tensor = "image";
+      m.inputs[0]!.channels = "rgb";
+      Object.assign(m.outputs[0]!, { tensor: "tissues" });
+      m.files.push({ path: "gone.data", sha256: "ab".repeat(32) });
+    });
+    const { text, exitCode } = await modelsCheck(folder, options);
+    t.equal(exitCode, 1);
+    t.match(text, /^wrong: 3 mistakes\n/);
+    t.match(text, /gone\.data: The file cannot be read/);
+    t.match(text, /inputs\[0\]\.tensor: The graph has no tensor "image"; did you mean "hu"/);
+    t.match(text, /outputs\[0\]\.tensor: The graph has no tensor "tissues"; did you mean "tissue"/);
+  });
+
+  await t.test("the graph's sides and types are compared", async (t) => {
+    const folder = copyModel(t.testdir(), "ct-tissue", "wrong", (m) => {
+      Object.assign(m.inputs[0]!, { channels: "rgb", dtype: "uint8", layout: "NHWC" });
+    });
+    const { text } = await modelsCheck(folder, options);
+    t.match(text, /inputs\[0\]\.dtype: Expected float32, found uint8/);
+    t.match(text, /the graph's "hu" is float32 \[batch, 1, rows, columns\]/);
+    const half = copyModel(t.testdir({ half: {} }), "ct-tissue", "half", (m) => {
+      m.execution.precision = "float16";
+    });
+    t.match(
+      (await modelsCheck(half, options)).text,
+      /execution\.precision: float16 means that the graph itself is/,
+    );
+  });
+
+  await t.test(
+    "init writes what the graph says, check explains the rest, and filling it in is enough",
+    async (t) => {
+      const folder = join(t.testdir({ "new-model": {} }), "new-model");
+      cpSync(join(ctTissue, "model.onnx"), join(folder, "model.onnx"));
+      const { text, exitCode, data } = await modelsInit(join(folder, "model.onnx"), engine());
+      t.equal(exitCode, 0);
+      t.match(text, /input {3}hu: float32 \[batch, 1, rows, columns\]/);
+      const missing = (data as { missing: { path: string }[] }).missing.map((p) => p.path);
+      t.strictSame(missing.slice(0, 2), ["version", "manufacturer"]);
+      for (const path of [
+        "inputs[0].values.kind",
+        "inputs[0].normalisation.kind",
+        "outputs[0].kind",
+        "accepts.formats",
+      ])
+        t.ok(missing.includes(path), path);
+      t.notOk(missing.includes("inputs[0].layout"), "the shape says it");
+      const checked = await modelsCheck(folder, options);
+      t.equal(checked.exitCode, 1);
+      for (const path of missing) t.match(checked.text, path);
+
+      const draft = JSON.parse(readFileSync(join(folder, "model.json"), "utf8")) as { inputs: object[] };
+      const full = shipped("ct-tissue");
+      const { version, manufacturer, description, intended_use, accepts, outputs } = full;
+      const filled = { ...draft, version, manufacturer, description, intended_use, accepts, outputs };
+      filled.inputs = [{ ...full.inputs[0], ...onlyFilled(draft.inputs[0]!) }];
+      writeFileSync(join(folder, "model.json"), JSON.stringify(filled));
+      t.match(await modelsCheck(folder, options), { exitCode: 0, text: /in order\n.*no canary/ });
+      await t.rejects(modelsInit(join(folder, "model.onnx"), engine()), {
+        code: "bad_request",
+        message: /overwritten/,
+      });
+    },
+  );
+
+  await t.test("init refuses what is no graph", async (t) => {
+    const folder = t.testdir({ "x.onnx": "no graph" });
+    await t.rejects(modelsInit(join(folder, "x.onnx"), engine()), { code: "bad_request" });
+  });
+
+  await t.test("try shows the tensor that goes in and compares the one that comes out", async (t) => {
+    const folder = t.testdir();
+    const stored = Int16Array.from({ length: 256 }, (_, i) => i * 8 - 500);
+    const image: Image = imageOf({
+      pixels: new Uint8Array(stored.buffer),
+      interpretation: { modality: { kind: "rescale", slope: 0.5, intercept: -100 } },
+    });
+    const dump = join(folder, "in.npy");
+    const expect = join(folder, "expected.npy");
+    const hu = Array.from(stored, (v) => v * 0.5 - 100);
+    const labels = Uint8Array.from(hu, tissueOf);
+    writeFileSync(expect, encodeNpy({ dtype: "uint8", shape: [1, 1, 16, 16], data: labels }));
+    const good = await modelsTry(ctTissue, image, { ...options, dump, expect });
+    t.equal(good.exitCode, 0);
+    t.match(good.text, /tissue against the expected: largest difference 0\.00 over 256 elements/);
+    const tensor = decodeNpy(readFileSync(dump));
+    t.strictSame(tensor.shape, [1, 1, 16, 16]);
+    t.strictSame([...toNumbers(tensor)], hu, "Hounsfield units, as the file says");
+
+    labels[7] = 0;
+    writeFileSync(expect, encodeNpy({ dtype: "uint8", shape: [1, 1, 16, 16], data: labels }));
+    const bad = await modelsTry(ctTissue, image, { ...options, expect });
+    t.equal(bad.exitCode, 1);
+    t.match(bad.text, /1 outside the tolerance 0 absolute, 0 relative/);
+    await t.rejects(modelsTry(ctTissue, image, { ...options, frame: 2 }), {
+      code: "bad_request",
+    });
+  });
+
+  await t.test("try says that a model would refuse the image", async (t) => {
+    const localizer = imageOf({ attributes: { ImageType: ["ORIGINAL", "PRIMARY", "LOCALIZER"] } });
+    const { text, exitCode } = await modelsTry(ctTissue, localizer, options);
+    t.match(text, /does not accept the image: A localizer is a projection/);
+    t.equal(exitCode, 0);
+  });
+});
+
+/** Fields that the draft filled in. */
+function onlyFilled(input: object): object {
+  return Object.fromEntries(
+    Object.entries(input).filter(
+      ([, value]) => value !== null && (value as { kind?: unknown }).kind !== null,
+    ),
+  );
+}

@@ -1,0 +1,428 @@
+import { execFile, execFileSync, spawn } from "node:child_process";
+import {
+  constants,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  statSync,
+  watch,
+  writeFileSync,
+} from "node:fs";
+import { readFile } from "node:fs/promises";
+import { hostname } from "node:os";
+import { once } from "node:events";
+import { Worker } from "node:worker_threads";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import t from "tap";
+import { RadserveError } from "../../../src/base/errors.js";
+import { recoverFolder, withName } from "../../../src/results/commit/commit.js";
+import { ifMissing, requireRoom } from "../../../src/files/durable-files.js";
+import { reusable, sameImage } from "../../../src/results/commit/reuse.js";
+import { hash, isOnBlockDevice, sample, type Sample } from "../../support/commits.js";
+
+const put = (dir: string, name: string, { files, receipt }: Sample) =>
+  withName(dir, name, {}, (held) => held.commit(files, receipt));
+
+async function refusal(work: Promise<unknown>): Promise<string> {
+  try {
+    await work;
+  } catch (error) {
+    if (error instanceof RadserveError) return error.code;
+    throw error;
+  }
+  return "no error";
+}
+
+const contents = (dir: string): Record<string, string> =>
+  Object.fromEntries(readdirSync(dir).map((f) => [f, readFileSync(`${dir}/${f}`, "utf8")]));
+
+t.test("a result appears whole, and through the path of an open folder too", async (t) => {
+  const dir = t.testdir();
+  const fd = openSync(dir, "r");
+  await put(`/proc/self/fd/${fd}`, "x.dcm", sample("x.dcm", "p", { m: "picture" }));
+  t.same(readdirSync(dir).sort(), ["x.dcm.json", "x.dcm.m.png"]);
+  await withName(dir, "x.dcm", {}, async (held) => {
+    const found = await held.existing();
+    t.match(found, { kind: "receipt", receipt: { source: { name: "x.dcm" } } });
+  });
+  await withName(dir, "y.dcm", {}, async (held) => t.same(await held.existing(), { kind: "none" }));
+});
+
+t.test("the same image's result is replaced, files it no longer has go, changed ones stay", async (t) => {
+  const dir = t.testdir();
+  await put(dir, "x", sample("x", "p", { a: "1", b: "2", c: "3" }));
+  writeFileSync(`${dir}/x.c.png`, "a person drew here");
+  await put(dir, "x", sample("x", "p", { a: "new" }));
+  t.same(readdirSync(dir).sort(), ["x.a.png", "x.c.png", "x.json"]);
+  t.equal(readFileSync(`${dir}/x.a.png`, "utf8"), "new");
+});
+
+t.test("what is not this image's result is never overwritten", async (t) => {
+  const other = sample("x", "other pixels", { m: "other" });
+  const mine = sample("x", "p", { m: "mine" });
+  await t.test("another image", async (t) => {
+    const dir = t.testdir();
+    await put(dir, "x", other);
+    const before = contents(dir);
+    t.equal(await refusal(put(dir, "x", mine)), "output_name_taken");
+    t.same(contents(dir), before);
+  });
+  for (const [what, folder] of [
+    ["no JSON", { "x.json": "hello" }],
+    ["other JSON", { "x.json": "{}" }],
+    ["a folder", { "x.json": {} }],
+    ["a link", { "x.json": t.fixture("symlink", "/etc/passwd") }],
+    ["a file that no receipt lists", { "x.m.png": "a person's" }],
+    ["a link that no receipt lists", { "x.m.png": t.fixture("symlink", "nowhere") }],
+    ["a file in place of the staging folder", { ".x.radserve": "?" }],
+    ["a link in place of the staging folder", { ".x.radserve": t.fixture("symlink", ".") }],
+  ] as const) {
+    await t.test(what, async (t) => {
+      const dir = t.testdir(folder);
+      const before = readdirSync(dir);
+      t.equal(await refusal(put(dir, "x", mine)), "output_name_taken");
+      t.same(readdirSync(dir), before);
+    });
+  }
+  await t.test("a file that appears while the result is being published", async (t) => {
+    const dir = t.testdir();
+    await put(dir, "x", sample("x", "p", { a: "old" }));
+    const before = contents(dir);
+    const onStep = (step: string) => {
+      if (step === "mark it complete") writeFileSync(`${dir}/x.m.png`, "a person's");
+    };
+    const both = sample("x", "p", { a: "new", m: "mine" });
+    const work = withName(dir, "x", { onStep }, (held) => held.commit(both.files, both.receipt));
+    t.equal(await refusal(work), "output_name_taken");
+    t.same(contents(dir), { ...before, "x.m.png": "a person's" });
+  });
+});
+
+t.test("a failure at any step puts everything back", async (t) => {
+  const fail = async (dir: string, at: number): Promise<boolean> => {
+    let step = 0;
+    const onStep = () => {
+      if (step++ === at) throw Object.assign(new Error("full"), { code: "ENOSPC" });
+    };
+    const next = sample("x", "p", { a: "new", c: "new" });
+    const code = await refusal(
+      withName(dir, "x", { onStep }, (held) => held.commit(next.files, next.receipt)),
+    );
+    t.ok(code === "disk_full" || code === "no error", code);
+    return code === "disk_full";
+  };
+  for (let at = 0; ; at++) {
+    const dir = t.testdir({ [`at${at}`]: {} }) + `/at${at}`;
+    await put(dir, "x", sample("x", "p", { a: "old", b: "old" }));
+    const before = contents(dir);
+    if (!(await fail(dir, at))) break;
+    const after = contents(dir);
+    // The last step is after the commit mark: then the new result is there, and only the rest was not removed.
+    if (after["x.a.png"] === "new") t.match(after["x.json"], /"c"/);
+    else t.same(after, before, `step ${at}`);
+  }
+});
+
+t.test("a staged file that was harmed is not published, and the old result stays", async (t) => {
+  const dir = t.testdir();
+  await put(dir, "x", sample("x", "pixels", { a: "old" }));
+  const before = contents(dir);
+  const child = fileURLToPath(new URL("commit-child.js", import.meta.url));
+  // Step 6 is the first after the mark, with two files.
+  for (const step of [6, 8]) {
+    t.throws(() =>
+      execFileSync(process.execPath, [child, dir, "x", String(step), JSON.stringify({ a: "new", c: "n" })]),
+    );
+    writeFileSync(`${dir}/.x.radserve/files/x.c.png`, "harmed");
+    t.same(await recoverFolder(dir), ["x"]);
+    t.same(contents(dir), before);
+  }
+});
+
+t.test("faults of the folder have their own codes", async (t) => {
+  const mine = sample("x", "p", { m: "mine" });
+  // No file can be made in sysfs, by nobody: EACCES.
+  t.equal(await refusal(put("/sys", "x", mine)), "path_not_allowed");
+  t.equal(await refusal(put(`${t.testdir()}/none`, "x", mine)), "bad_request");
+  const long = "n".repeat(250);
+  t.equal(await refusal(put(t.testdir(), long, sample(long, "p", {}))), "bad_request");
+  t.equal(await refusal(put(t.testdir(), "a/b", mine)), "bad_request");
+  t.equal(await refusal(requireRoom(t.testdir(), 1e18)), "disk_full");
+  t.equal(await refusal(requireRoom(t.testdir(), 1)), "no error");
+});
+
+t.test("one holder at a time, among threads and processes", async (t) => {
+  const dir = t.testdir();
+  const worker = fileURLToPath(new URL("lock-worker.js", import.meta.url));
+  const turns = 8;
+  const threads = [1, 2].map(() => new Worker(worker, { argv: [dir, "x", String(turns)] }));
+  const child = spawn(process.execPath, [worker, dir, "x", String(turns)], { stdio: "inherit" });
+  const codes = await Promise.all([...threads.map((w) => once(w, "exit")), once(child, "exit")]);
+  t.same(
+    codes.map(([code]) => code as number),
+    [0, 0, 0],
+  );
+  // Each turn read the number, let others run, and wrote it back plus one: two at once would lose a turn.
+  t.equal(readFileSync(`${dir}/count`, "utf8"), String(turns * 3));
+  t.same(readdirSync(dir), ["count"]);
+});
+
+t.test("waiting ends at the deadline, and with the signal", async (t) => {
+  const dir = t.testdir();
+  await withName(dir, "x", {}, async () => {
+    const nothing = () => Promise.resolve();
+    t.equal(await refusal(withName(dir, "x", { deadline: Date.now() + 20 }, nothing)), "deadline_exceeded");
+    const abort = new AbortController();
+    const waiting = withName(dir, "x", { signal: abort.signal }, nothing);
+    abort.abort(new RadserveError("shutting_down", "stop"));
+    t.equal(await refusal(waiting), "shutting_down");
+    await withName(dir, "y", {}, nothing);
+    t.same(await recoverFolder(dir), [], "what is held is left alone");
+  });
+  t.same(readdirSync(dir), []);
+});
+
+const deadLock = (change: object) =>
+  JSON.stringify({
+    token: "t",
+    host: hostname(),
+    boot_id: readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim(),
+    pid_namespace: readlinkSync("/proc/self/ns/pid"),
+    pid: process.pid,
+    started: "1",
+    lease_ms: 50,
+    beat: "0",
+    ...change,
+  });
+
+t.test("a lock is taken over where its owner is gone, and only there", async (t) => {
+  const take = (dir: string) =>
+    refusal(withName(dir, "x", { deadline: Date.now() + 2000 }, () => Promise.resolve()));
+  const give = (dir: string) =>
+    refusal(withName(dir, "x", { deadline: Date.now() + 200 }, () => Promise.resolve()));
+  const longLease = { lease_ms: 3_600_000 };
+  t.equal(await take(t.testdir({ ".x.lock": deadLock(longLease) })), "no error", "another with this PID");
+  const noProcess = deadLock({ ...longLease, pid: 2 ** 22 + 1, started: "1" });
+  t.equal(await take(t.testdir({ ".x.lock": noProcess, ".x.lock.break": noProcess })), "no error");
+  const elsewhere = { boot_id: "another machine" };
+  t.equal(await take(t.testdir({ ".x.lock": deadLock(elsewhere) })), "no error", "its lease runs out");
+  for (const other of [elsewhere, { host: "other" }, { pid_namespace: "pid:[1]" }])
+    t.equal(await give(t.testdir({ ".x.lock": deadLock({ ...other, ...longLease }) })), "deadline_exceeded");
+  t.equal(await give(t.testdir({ ".x.lock": "" })), "deadline_exceeded", "just being made");
+});
+
+t.test("a holder that shows signs of life keeps its lock beyond its lease", async (t) => {
+  const dir = t.testdir();
+  const worker = fileURLToPath(new URL("lock-worker.js", import.meta.url));
+  await withName(dir, "x", { leaseMs: 500 }, async () => {
+    const other = promisify(execFile)(process.execPath, [worker, dir, "x", "1", "1500"]);
+    await t.rejects(other, /deadline_exceeded/);
+  });
+});
+
+t.test("many requests of one thread for one name go on one after the other", async (t) => {
+  const dir = t.testdir();
+  const order: number[] = [];
+  const abort = new AbortController();
+  const waits = Array.from({ length: 20 }, (_, i) =>
+    withName(dir, "x", i === 7 ? { signal: abort.signal } : {}, async (held) => {
+      if (i === 0) abort.abort(new RadserveError("shutting_down", "stop"));
+      await held.existing();
+      order.push(i);
+    }),
+  );
+  const results = await Promise.allSettled(waits);
+  t.same(
+    results.flatMap((r, i) => (r.status === "rejected" ? [i] : [])),
+    [7],
+  );
+  t.equal(order.length, 19);
+  t.same(readdirSync(dir), []);
+});
+
+t.test("who lost the lock publishes nothing and harms nothing", async (t) => {
+  const dir = t.testdir();
+  const mine = sample("x", "pixels", { m: "mine" });
+  const child = fileURLToPath(new URL("commit-child.js", import.meta.url));
+  const onStep = (step: string) => {
+    if (step !== "mark it complete") return;
+    rmSync(`${dir}/.x.lock`);
+    execFileSync(process.execPath, [child, dir, "x", "-1", JSON.stringify({ m: "theirs" })]);
+  };
+  const work = withName(dir, "x", { onStep }, (held) => held.commit(mine.files, mine.receipt));
+  t.not(await refusal(work), "no error");
+  t.equal(readFileSync(`${dir}/x.m.png`, "utf8"), "theirs");
+  t.same(readdirSync(dir).sort(), ["x.json", "x.m.png"]);
+});
+
+t.test("who lost the lock while publishing leaves the rest to the next, who completes it", async (t) => {
+  for (const at of ["move x.m.png into place", "move the receipt into place", "mark it complete"]) {
+    const dir = t.testdir();
+    await put(dir, "x", sample("x", "pixels", { m: "old" }));
+    const before = contents(dir);
+    const mine = sample("x", "pixels", { m: "mine" });
+    const onStep = (step: string) => {
+      if (step !== at) return;
+      // Another machine takes the name, and a file operation of this one fails
+      writeFileSync(`${dir}/.x.lock`, deadLock({ boot_id: "another machine" }));
+      throw Object.assign(new Error("The share stood still"), { code: "EIO" });
+    };
+    await t.rejects(withName(dir, "x", { onStep }, (held) => held.commit(mine.files, mine.receipt)));
+    t.ok(readdirSync(dir).includes(".x.radserve"), "nothing is taken away from under the other");
+    await withName(dir, "x", {}, () => Promise.resolve());
+    const after = contents(dir);
+    if (at === "mark it complete") t.same(after, before, "not marked: the old result stays");
+    else t.match([after["x.m.png"], Object.keys(after).sort()], ["mine", ["x.json", "x.m.png"]]);
+  }
+});
+
+t.test("the receipt is not moved by who lost the lock", async (t) => {
+  const dir = t.testdir();
+  const mine = sample("x", "pixels", { m: "mine" });
+  const onStep = (step: string) => {
+    if (step === "move the receipt into place")
+      writeFileSync(`${dir}/.x.lock`, deadLock({ boot_id: "another machine" }));
+  };
+  const work = withName(dir, "x", { onStep }, (held) => held.commit(mine.files, mine.receipt));
+  t.equal(await refusal(work), "overloaded");
+  t.notOk(readdirSync(dir).includes("x.json"));
+  await withName(dir, "x", {}, () => Promise.resolve());
+  t.same(Object.keys(contents(dir)).sort(), ["x.json", "x.m.png"], "the next one completes it");
+});
+
+t.test("nor is a receipt without files, or over a file that appeared", async (t) => {
+  const alone = sample("x", "pixels", {});
+  const inMemory = mkdtempSync("/dev/shm/radserve-");
+  t.teardown(() => rmSync(inMemory, { recursive: true }));
+  for (const [base, there, code] of [
+    [t.testdir(), ".x.lock", "overloaded"],
+    [t.testdir(), "x.json", "output_name_taken"],
+    [inMemory, ".x.lock", "overloaded"],
+    [inMemory, "x.json", "output_name_taken"],
+  ] as const) {
+    const dir = mkdtempSync(`${base}/x-`);
+    const onStep = (step: string) => {
+      if (step === "move the receipt into place")
+        writeFileSync(`${dir}/${there}`, deadLock({ boot_id: "another machine" }));
+    };
+    const work = withName(dir, "x", { onStep }, (held) => held.commit(alone.files, alone.receipt));
+    t.equal(await refusal(work), code);
+    await withName(dir, "x", {}, () => Promise.resolve());
+    t.same(readdirSync(dir), there === "x.json" ? ["x.json"] : []);
+  }
+});
+
+/** Flags that the lock of NAME in a folder was opened with. */
+async function lockFlags(dir: string): Promise<number> {
+  return withName(dir, "x", {}, async () => {
+    const { dev, ino } = statSync(`${dir}/.x.lock`);
+    const lock = readdirSync("/proc/self/fd").find((fd) => {
+      const open = statSync(`/proc/self/fd/${fd}`, { throwIfNoEntry: false });
+      return open?.dev === dev && open.ino === ino;
+    });
+    const flags = /flags:\s*([0-7]+)/.exec(await readFile(`/proc/self/fdinfo/${lock}`, "utf8"))?.[1];
+    return parseInt(flags ?? "", 8);
+  });
+}
+
+t.test("a lock names its owner from the moment that it is there", async (t) => {
+  const dir = t.testdir();
+  if (!isOnBlockDevice(dir)) {
+    t.comment("the folder is on no disk of this machine");
+    return;
+  }
+  const seen: string[] = [];
+  const watcher = watch(dir, (change, name) => seen.push(`${change} ${name}`));
+  t.teardown(() => watcher.close());
+  await withName(dir, "x", {}, () => Promise.resolve());
+  writeFileSync(`${dir}/end`, "");
+  while (!seen.includes("rename end")) await once(watcher, "change");
+  t.same(
+    seen.filter((event) => event.endsWith(".x.lock")),
+    ["rename .x.lock", "rename .x.lock"],
+    "made and removed, but not written to in between",
+  );
+});
+
+t.test("signs of life are written through where the folder may be another machine's", async (t) => {
+  // Like a network file system, one in memory has no device of its own
+  const folders = [t.testdir(), mkdtempSync("/dev/shm/radserve-")];
+  t.teardown(() => rmSync(folders[1]!, { recursive: true }));
+  for (const dir of folders) {
+    t.equal((await lockFlags(dir)) & constants.O_DSYNC, isOnBlockDevice(dir) ? 0 : constants.O_DSYNC);
+    t.same(readdirSync(dir), []);
+  }
+});
+
+t.test("a file that another machine removed is missing", (t) => {
+  const stale = Object.assign(new Error("stale"), { code: "ESTALE" });
+  t.equal(ifMissing("none")(stale), "none");
+  t.throws(() => ifMissing("none")(Object.assign(new Error("io"), { code: "EIO" })));
+  t.end();
+});
+
+t.test("a receipt that lists other files than are given is a fault of the caller", async (t) => {
+  const dir = t.testdir();
+  const { files, receipt } = sample("x", "p", { a: "1", b: "2" });
+  const commit = (some: typeof files) => withName(dir, "x", {}, (held) => held.commit(some, receipt));
+  await t.rejects(commit(files.slice(1)));
+  await t.rejects(commit([files[0]!, { name: "x.b.png", bytes: Buffer.from("3") }]));
+  t.same(readdirSync(dir), []);
+});
+
+t.test("which images are the same", (t) => {
+  const { receipt } = sample("x", "p", {});
+  t.equal(sameImage(receipt, receipt.source), true);
+  t.equal(sameImage(receipt, { pixel_sha256: hash("p"), sop_instance_uid: "1.2.4" }), false);
+  t.equal(sameImage(receipt, { pixel_sha256: hash("p") }), false);
+  const moved = { ...receipt.source, series_instance_uid: "1.2.9" };
+  t.equal(sameImage(receipt, moved), true, "a SOP Instance UID says it alone");
+  t.equal(
+    sameImage(
+      { ...receipt, source: { ...moved, sop_instance_uid: undefined } },
+      { ...moved, sop_instance_uid: undefined },
+    ),
+    true,
+  );
+  const other = { ...moved, sop_instance_uid: undefined, series_instance_uid: "1.2.8" };
+  t.equal(
+    sameImage({ ...receipt, source: { ...moved, sop_instance_uid: undefined } }, other),
+    false,
+    "another series",
+  );
+  t.equal(sameImage(receipt, { pixel_sha256: hash("q"), sop_instance_uid: "1.2.3" }), false);
+  t.end();
+});
+
+t.test("a finished result is used again only where everything is equal", async (t) => {
+  const dir = t.testdir();
+  const { files, receipt } = sample("x", "p", { a: "1", b: "2" });
+  await put(dir, "x", { files, receipt });
+  const wanted = {
+    file_sha256: receipt.source.file_sha256,
+    models: receipt.models.map(({ name, sha256 }) => ({ name, sha256, site_thresholds: {} })).reverse(),
+    outputs_requested: ["png", "json"],
+  };
+  t.equal(await reusable(dir, receipt, wanted), true);
+  t.equal(await reusable(dir, receipt, { ...wanted, radserve_version: "0.1.0" }), true);
+  const [a] = receipt.models;
+  const different: [string, object, object][] = [
+    ["file", {}, { file_sha256: hash("other") }],
+    ["outputs", {}, { outputs_requested: ["json"] }],
+    ["version", {}, { radserve_version: "0.2.0" }],
+    ["fewer models", {}, { models: wanted.models.slice(1) }],
+    ["model's files", {}, { models: wanted.models.map((m) => ({ ...m, sha256: hash("other") })) }],
+    ["thresholds", {}, { models: wanted.models.map((m) => ({ ...m, site_thresholds: { l: 0.1 } })) }],
+    ["a failed model", { models: [{ ...a, status: "failed" }, receipt.models[1]] }, {}],
+  ];
+  for (const [what, changed, asked] of different)
+    t.equal(await reusable(dir, { ...receipt, ...changed }, { ...wanted, ...asked }), false, what);
+  writeFileSync(`${dir}/x.b.png`, "changed");
+  t.equal(await reusable(dir, receipt, wanted), false, "a changed file");
+  rmSync(`${dir}/x.b.png`);
+  t.equal(await reusable(dir, receipt, wanted), false, "a missing file");
+});

@@ -1,0 +1,186 @@
+/** Results of sources that say of themselves what DICOM does not allow, or what only some of their frames share. */
+import { spawnSync } from "node:child_process";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import t from "tap";
+import { openFile } from "../../../src/images/dicom/dicom-file.js";
+import { infer } from "../../../src/inference/infer-image.js";
+import { engineWithFolder } from "../../support/engine-models.js";
+import { loadTestModel } from "../../support/object-models.js";
+import { radiograph } from "../../support/radiograph.js";
+import { slice } from "../../support/series.js";
+import { Typed, type Attributes } from "../../support/dicom.js";
+import { ADDON, commandsAre, needs } from "../../support/needs.js";
+
+const ENHANCED_CT = "1.2.840.10008.5.1.4.1.1.2.1";
+
+t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
+  const { engine, folder } = engineWithFolder(t, "odd");
+  const segmenter = await loadTestModel(engine, folder, "overlapping");
+
+  let count = 0;
+  const run = async (source: Uint8Array | readonly Uint8Array[]) => {
+    const inputPath = join(folder, `source-${++count}`);
+    if (source instanceof Uint8Array) writeFileSync(inputPath, source);
+    else {
+      mkdirSync(inputPath);
+      source.forEach((file, i) => writeFileSync(join(inputPath, `${i}.dcm`), file));
+    }
+    const task = { requestId: "test", inputPath, outputFolder: join(folder, `out-${count}`), cancelId: 1 };
+    const roots = { input: undefined, output: undefined };
+    const answer = await infer({ ...task, priority: "routine", roots }, { engine, models: [segmenter] });
+    const [model] = answer.models;
+    const paths = model!.outputs.map(({ path }) => path).filter((path) => path.endsWith(".dcm"));
+    const object = (kind: string) =>
+      openFile(readFileSync(paths.find((path) => path.endsWith(`.${kind}.dcm`))!)).attributes;
+    return { warnings: model!.warnings, paths, sr: object("sr"), seg: object("seg"), sc: object("sc") };
+  };
+  const text = (vr: string, value: string) => new Typed(vr, Buffer.from(value, "latin1"));
+
+  /** Attributes of the source; those that its objects have, undefined where they are left out; what is said to lack. */
+  const cases: readonly [string, Attributes, Record<string, string | undefined>, string[]][] = [
+    ["a name of 100 letters", { PatientName: `${"N".repeat(100)}^A` }, {}, ["PatientName"]],
+    ["a name of six parts", { PatientName: "A^B^C^D^E^F" }, { PatientName: undefined }, ["PatientName"]],
+    ["a name of four groups", { PatientName: "A=B=C=D" }, { PatientName: undefined }, ["PatientName"]],
+    ["a name of five parts in three groups", { PatientName: "A^B^C^D^E=F=G^H" }, {}, []],
+    [
+      "names divided by a backslash",
+      { PatientName: "A^B\\C", PatientID: "P\\1" },
+      { PatientName: undefined, PatientID: undefined },
+      ["PatientName", "PatientID"],
+    ],
+    [
+      "control characters",
+      {
+        PatientName: text("PN", "A\nB"),
+        PatientID: text("LO", "ID\x0177"),
+        StudyDescription: text("LO", "two\r\nlines"),
+        PatientComments: text("LT", "two\r\nlines"),
+      },
+      {
+        PatientName: undefined,
+        PatientID: undefined,
+        StudyDescription: undefined,
+        PatientComments: "two\r\nlines",
+      },
+      ["PatientName", "PatientID"],
+    ],
+    [
+      "bytes that the character set does not have",
+      { SpecificCharacterSet: "ISO_IR 192", PatientName: text("PN", "M\xfcller^J") },
+      { PatientName: undefined, PatientID: "4711" },
+      ["PatientName"],
+    ],
+    [
+      "numbers longer than DICOM's",
+      { PatientID: "9".repeat(65), AccessionNumber: "A".repeat(17) },
+      { PatientID: undefined, AccessionNumber: undefined },
+      ["PatientID", "AccessionNumber"],
+    ],
+    [
+      "a sex and a birth date in words",
+      { PatientSex: "male", PatientBirthDate: "1960-1-19" },
+      { PatientSex: undefined, PatientBirthDate: undefined },
+      ["PatientBirthDate", "PatientSex"],
+    ],
+    ["a sex that is none of the three", { PatientSex: "U" }, { PatientSex: undefined }, ["PatientSex"]],
+    ["a history of 12,000 letters", { AdditionalPatientHistory: "h".repeat(12_000) }, {}, []],
+    [
+      "a part of a clinical trial",
+      { ClinicalTrialProtocolID: "P1" },
+      { ClinicalTrialProtocolID: undefined, ClinicalTrialSponsorName: undefined },
+      [],
+    ],
+    [
+      "a clinical trial",
+      { ClinicalTrialSponsorName: "S", ClinicalTrialProtocolID: "P1", ClinicalTrialSubjectID: "7" },
+      { ClinicalTrialSponsorName: "S", ClinicalTrialProtocolID: "P1", ClinicalTrialSubjectID: "7" },
+      [],
+    ],
+    ["an animal", { PatientSpeciesDescription: "Canine" }, { PatientSpeciesDescription: "Canine" }, []],
+    [
+      "somebody responsible, nobody knows as what",
+      { ResponsiblePerson: "Doe^J" },
+      { ResponsiblePerson: undefined },
+      [],
+    ],
+    ["nothing odd", {}, { PatientID: "4711", AccessionNumber: "A-1" }, []],
+  ];
+  for (const [title, attributes, expected, lacking] of cases)
+    await t.test(title, async (t) => {
+      const { warnings, paths, ...objects } = await run(radiograph({ PatientName: "A^B", ...attributes }));
+      for (const object of Object.values(objects))
+        for (const [keyword, value] of Object.entries(expected))
+          t.equal(object.string(keyword), value, keyword);
+      const said = warnings.filter(({ code }) => code === "identity_left_out");
+      t.equal(said.length, lacking.length === 0 ? 0 : 1);
+      for (const keyword of lacking) t.match(said[0]!.message, keyword);
+      if (lacking.length > 0) t.match(said[0]!.message, `lack the source's ${lacking.join(", ")}:`);
+      if (commandsAre("dciodvfy") === false)
+        for (const path of paths) {
+          const { stdout, stderr } = spawnSync("dciodvfy", ["-new", path], { encoding: "utf8" });
+          const errors = (stdout + stderr).split("\n").filter((line) => line.startsWith("Error"));
+          t.strictSame(
+            errors.filter((line) => !line.includes("</Laterality(0020,0060)> - Missing")),
+            [],
+          );
+        }
+    });
+
+  const measures = (seg: ReturnType<typeof openFile>["attributes"]) => {
+    const [shared] = seg.sequence("SharedFunctionalGroupsSequence")!;
+    const frames = seg.sequence("PerFrameFunctionalGroupsSequence")!;
+    return frames.map((frame) => {
+      const [item] = (frame.sequence("PixelMeasuresSequence") ?? shared!.sequence("PixelMeasuresSequence"))!;
+      return [item!.number("SliceThickness"), item!.number("SpacingBetweenSlices")];
+    });
+  };
+
+  await t.test("slices are as thick as the source says, and as far apart as they lie", async (t) => {
+    const { seg } = await run([6, 0, 3].map((z) => slice({ z, attributes: { SliceThickness: "5" } })));
+    t.strictSame(
+      measures(seg),
+      Array.from({ length: 6 }, () => [5, 3]),
+    );
+    const { seg: none } = await run([6, 0, 3].map((z) => slice({ z, attributes: { SliceThickness: "" } })));
+    t.strictSame(
+      measures(none),
+      Array.from({ length: 6 }, () => [3, 3]),
+      "their distance where it says nothing",
+    );
+  });
+
+  await t.test("planes that are not parallel have no distance", async (t) => {
+    const planes = [
+      ["0\\0\\10", "1\\0\\0\\0\\1\\0", "2"],
+      ["60\\0\\0", "0\\1\\0\\0\\0\\-1", "3"],
+    ];
+    const source = slice({
+      z: 0,
+      frames: [new Uint8Array(48), new Uint8Array(48)],
+      attributes: {
+        SOPClassUID: ENHANCED_CT,
+        NumberOfFrames: "2",
+        PerFrameFunctionalGroupsSequence: planes.map(([position, orientation, thickness]) => ({
+          PlanePositionSequence: [{ ImagePositionPatient: position! }],
+          PlaneOrientationSequence: [{ ImageOrientationPatient: orientation! }],
+          PixelMeasuresSequence: [{ PixelSpacing: "1\\1", SliceThickness: thickness! }],
+        })),
+      },
+    });
+    const { seg } = await run(source);
+    t.strictSame(measures(seg), [
+      [2, undefined],
+      [3, undefined],
+      [2, undefined],
+      [3, undefined],
+    ]);
+  });
+
+  await t.test("a frame of reference that is no UID places nothing", async (t) => {
+    const { seg } = await run(slice({ z: 0, attributes: { FrameOfReferenceUID: "1.2.03" } }));
+    t.equal(seg.string("FrameOfReferenceUID"), undefined);
+    const { seg: placed } = await run(slice({ z: 0 }));
+    t.equal(placed.string("FrameOfReferenceUID"), "1.2.5");
+  });
+});

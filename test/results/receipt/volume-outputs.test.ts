@@ -1,0 +1,40 @@
+import t from "tap";
+import type { EngineOutput } from "../../../src/engine/types.js";
+import { markedPixels, sliceOutputs } from "../../../src/results/receipt/volume-outputs.js";
+
+/** Three slices of 1 x 2 pixels. */
+const exclusive: EngineOutput = {
+  kind: "segmentation",
+  tensor: "m",
+  slices: 3,
+  rows: 1,
+  columns: 2,
+  overlapping: false,
+  mask: Uint8Array.of(0, 1, 2, 2, 1, 1),
+  counts: [3, 2],
+};
+/** Two labels, each with its three slices. */
+const overlapping: EngineOutput = {
+  ...exclusive,
+  overlapping: true,
+  mask: Uint8Array.of(0, 0, 1, 0, 1, 1, 0, 1, 0, 0, 1, 1),
+  counts: [3, 3],
+};
+const scores: EngineOutput = { kind: "classification", tensor: "p", scores: Float32Array.of(0.5) };
+
+t.test("the marked pixels of each slice", (t) => {
+  t.same(markedPixels([exclusive], 3), [1, 2, 2]);
+  t.same(markedPixels([overlapping], 3), [1, 1, 4], "over all labels");
+  t.same(markedPixels([exclusive, overlapping, scores], 3), [2, 3, 6], "over all outputs");
+  t.same(markedPixels([scores], 3), [0, 0, 0]);
+  t.end();
+});
+
+t.test("outputs of one slice", (t) => {
+  const [first, second, third] = sliceOutputs([exclusive, overlapping, scores], 2);
+  t.match(first, { mask: Uint8Array.of(1, 1), rows: 1, columns: 2, slices: undefined });
+  t.match(second, { mask: Uint8Array.of(1, 1, 1, 1), overlapping: true });
+  t.match(sliceOutputs([overlapping], 0), [{ mask: Uint8Array.of(0, 0, 0, 1), slices: undefined }]);
+  t.equal(third, scores);
+  t.end();
+});

@@ -1,0 +1,73 @@
+/** Receipts as the tests of the results need them: valid, small, and different where a test says so. */
+import { execFileSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import type { ResultFile } from "../../src/results/commit/commit.js";
+import { RECEIPT_SCHEMA, type Receipt, type ReceiptModel } from "../../src/results/receipt/receipt.js";
+
+export const hash = (content: string | Uint8Array): string =>
+  createHash("sha256").update(content).digest("hex");
+
+export interface Sample {
+  receipt: Receipt;
+  files: ResultFile[];
+}
+
+/** A result of the image `pixels` under `name`: one file a model, with the given contents. */
+export function sample(name: string, pixels: string, contents: Record<string, string>): Sample {
+  const files: ResultFile[] = [];
+  const models = Object.entries(contents).map(([model, content]): ReceiptModel => {
+    const file = { name: `${name}.${model}.png`, bytes: Buffer.from(content) };
+    files.push(file);
+    return {
+      name: model,
+      version: "1.0.0",
+      status: "succeeded",
+      findings: [],
+      measurements: [],
+      outputs: [{ path: file.name, media_type: "image/png", sha256: hash(file.bytes) }],
+      provider: "cpu",
+      warnings: [],
+      sha256: hash(model),
+      site_thresholds: {},
+      transforms: [],
+      raw_sha256: hash("raw"),
+    };
+  });
+  return { files, receipt: receiptOf(name, pixels, models) };
+}
+
+export function receiptOf(name: string, pixels: string, models: ReceiptModel[]): Receipt {
+  return {
+    schema: RECEIPT_SCHEMA,
+    radserve_version: "0.1.0",
+    status: "completed",
+    source: {
+      name,
+      format: "dicom",
+      bytes: 1000,
+      file_sha256: hash(`file ${pixels}`),
+      pixel_sha256: hash(pixels),
+      rows: 4,
+      columns: 4,
+      frames: 1,
+      photometric_interpretation: "MONOCHROME2",
+      sop_instance_uid: "1.2.3",
+    },
+    transforms: [],
+    warnings: [],
+    outputs_requested: ["json", "png"],
+    models,
+    timings: {
+      request_id: "r",
+      started_at: "2026-01-01T00:00:00Z",
+      finished_at: "2026-01-01T00:00:01Z",
+      milliseconds: {},
+    },
+  };
+}
+
+/** What stat(1) says of the device, whose number has its major one in bits 8 to 19 (makedev(3)). */
+export function isOnBlockDevice(dir: string): boolean {
+  const device = execFileSync("stat", ["-c", "%D", dir], { encoding: "utf8" }).trim();
+  return ((parseInt(device, 16) >> 8) & 0xfff) !== 0;
+}

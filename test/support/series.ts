@@ -1,0 +1,66 @@
+/** Folders of slices for tests: a small even CT stack, of which each test spoils one thing. */
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Test } from "tap";
+import { openInput } from "../../src/files/guarded-paths.js";
+import { readInput } from "../../src/inference/read-input.js";
+import type { Image } from "../../src/images/image.js";
+import { attributesOf, CT, dicomFile, type Attributes, type FileOptions } from "./dicom.js";
+
+export const SERIES = "1.2.3.4";
+const [ROWS, COLUMNS] = [4, 6];
+
+export interface SliceOptions extends Omit<FileOptions, "attributes" | "pixels"> {
+  /** Where along the normal, and the number that fills its pixels. */
+  z: number;
+  fill?: number;
+  attributes?: Attributes;
+  /** Instead of one frame of `fill`. */
+  frames?: Uint8Array[];
+}
+
+/** A CT slice of 4 x 6 pixels in 16 bits, 0.8 mm a column and 0.5 mm a row, all of one value. */
+export function slice({ z, fill = z, attributes, frames, ...file }: SliceOptions): Buffer {
+  const data = new Uint8Array(Int16Array.from({ length: ROWS * COLUMNS }, () => fill).buffer);
+  const raw = { rows: ROWS, columns: COLUMNS, samples: 1, bitsAllocated: 16, bitsStored: 16, signed: true };
+  return dicomFile({
+    attributes: attributesOf(
+      { ...raw, data },
+      {
+        SOPClassUID: CT,
+        SOPInstanceUID: `1.2.3.4.${Math.round(z * 1000) + 100_000}`,
+        StudyInstanceUID: "1.2.3",
+        SeriesInstanceUID: SERIES,
+        FrameOfReferenceUID: "1.2.5",
+        PatientID: "Nobody",
+        Modality: "CT",
+        ImageType: "ORIGINAL\\PRIMARY\\AXIAL",
+        ImagePositionPatient: `-10\\-20\\${z}`,
+        ImageOrientationPatient: "1\\0\\0\\0\\1\\0",
+        PixelSpacing: "0.5\\0.8",
+        SliceThickness: "9",
+        RescaleSlope: "1",
+        RescaleIntercept: "0",
+        ...attributes,
+      },
+    ),
+    pixels: frames === undefined ? data : Buffer.concat(frames),
+    ...file,
+  });
+}
+
+/** Writes files under names that say nothing of their order, and gives the folder. */
+export function folderOf(t: Test, files: Record<string, Uint8Array> | readonly Uint8Array[]): string {
+  const folder = join(t.testdir({}), "series");
+  mkdirSync(folder);
+  const named = Array.isArray(files) ? Object.fromEntries(files.map((file, i) => [`${i}.dcm`, file])) : files;
+  for (const [name, bytes] of Object.entries(named)) writeFileSync(join(folder, name), bytes as Uint8Array);
+  return folder;
+}
+
+/** Reads a folder and holds it open until the test ends. */
+export async function readFolder(t: Test, folder: string): Promise<Image> {
+  const opened = await openInput(folder, undefined);
+  t.teardown(() => opened.close());
+  return readInput(opened);
+}
