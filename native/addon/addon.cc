@@ -34,16 +34,9 @@ Napi::Error MakeError(Napi::Env env, const Failure& failure) {
 
 // ---- One environment.
 
-/// What a thread of JavaScript runs itself, at most once in a turn of its event loop: two wake-ups less, of
-/// 35 to 45 microseconds each on a virtual machine, and no longer than the loop may stand still.
-constexpr auto kShortRun = std::chrono::microseconds(1500);
-
 class Environment {
  public:
-  explicit Environment(Napi::Env env)
-      : env_(env), owner_(next_owner_++), held_flag_(Napi::Persistent(Napi::Uint8Array::New(env, 1))) {
-    Open();
-  }
+  explicit Environment(Napi::Env env) : env_(env), owner_(next_owner_++) { Open(); }
   Environment(const Environment&) = delete;
   Environment& operator=(const Environment&) = delete;
 
@@ -53,11 +46,6 @@ class Environment {
   using Answer = std::function<Napi::Value(Napi::Env)>;
   /// A promise under a new ticket. `held` stays referenced until the promise is settled.
   std::pair<uint64_t, Napi::Promise> Expect(Answer answer, const Napi::Value& held);
-  /// Hands a request over. Where no engine thread takes it, the flag that `start` gives out says so, and
-  /// JavaScript calls RunHeld in the next turn of its event loop.
-  void Submit(Scheduler& scheduler, const std::shared_ptr<Task>& task);
-  void RunHeld();
-  Napi::Uint8Array held_flag() const { return held_flag_.Value(); }
   /// Settles the promise of a ticket at once.
   void Settle(const Client::Letter& letter);
 
@@ -82,7 +70,6 @@ class Environment {
   std::map<uint64_t, Pending> pending_;
   uint64_t next_ticket_ = 1;
   bool alive_ = false;
-  Napi::Reference<Napi::Uint8Array> held_flag_;
 };
 
 std::atomic<uint64_t> Environment::next_owner_ = 1;
@@ -131,16 +118,6 @@ void Environment::KeepLoopAlive() {
   } else {
     napi_unref_threadsafe_function(env_, wake_);
   }
-}
-
-void Environment::Submit(Scheduler& scheduler, const std::shared_ptr<Task>& task) {
-  if (scheduler.SubmitHeld(task, kShortRun)) held_flag_.Value()[0] = 1;
-}
-
-void Environment::RunHeld() {
-  client_->Quiet();
-  Engine::Get().work().RunHeld(owner_);
-  Drain();
 }
 
 void Environment::Drain() {
@@ -209,7 +186,7 @@ Napi::Value Submit(const Napi::CallbackInfo& info, Scheduler& scheduler, const s
       here.Expect([request, answer](Napi::Env env) { return answer(env, *request); }, held);
   request->ticket = ticket;
   try {
-    here.Submit(scheduler, request);
+    scheduler.Submit(request);
   } catch (const EngineError& e) {
     here.Settle({ticket, Failure::Of(e)});
   }
@@ -227,7 +204,6 @@ Napi::Value Start(const Napi::CallbackInfo& info) {
   out.Set("providers", WriteList(env, AvailableProviders(),
                                  [&](const std::string& name) { return Napi::String::New(env, name); }));
   out.Set("threads", engine.threads());
-  out.Set("held", Here(info).held_flag());
   return out;
 }
 
@@ -344,11 +320,6 @@ Napi::Value Render(const Napi::CallbackInfo& info) {
       plane.Get("data"));
 }
 
-Napi::Value RunHeld(const Napi::CallbackInfo& info) {
-  Here(info).RunHeld();
-  return info.Env().Undefined();
-}
-
 Napi::Value Cancel(const Napi::CallbackInfo& info) {
   Engine::Get().work().Cancel(static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value()));
   return info.Env().Undefined();
@@ -366,7 +337,6 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("infer", Napi::Function::New(env, Guarded<Infer>, "infer"));
   exports.Set("runTensors", Napi::Function::New(env, Guarded<RunTensors>, "runTensors"));
   exports.Set("render", Napi::Function::New(env, Guarded<Render>, "render"));
-  exports.Set("runHeld", Napi::Function::New(env, Guarded<RunHeld>, "runHeld"));
   exports.Set("packRle", Napi::Function::New(env, Guarded<PackRleFrame>, "packRle"));
   exports.Set("unpackRle", Napi::Function::New(env, Guarded<UnpackRleFrame>, "unpackRle"));
   exports.Set("markPlane", Napi::Function::New(env, Guarded<MarkPlane>, "markPlane"));

@@ -58,7 +58,7 @@ void Client::Post(uint64_t ticket, const std::optional<Failure>& failure) {
     if (closed_ || exiting) return;
     letters_.push_back({ticket, failure});
     // Whoever posted the first wakes the environment, which takes them all.
-    if (quiet_ || letters_.size() > 1) return;
+    if (letters_.size() > 1) return;
     ++pins_;
   }
   // Without the lock, which the environment wants as soon as it wakes.
@@ -68,13 +68,7 @@ void Client::Post(uint64_t ticket, const std::optional<Failure>& failure) {
 
 std::vector<Client::Letter> Client::Take() {
   const std::lock_guard lock(mutex_);
-  quiet_ = false;
   return std::exchange(letters_, {});
-}
-
-void Client::Quiet() {
-  const std::lock_guard lock(mutex_);
-  quiet_ = true;
 }
 
 void Client::Close() {

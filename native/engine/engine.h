@@ -41,10 +41,7 @@ class Client {
   /// `notify` is called where the first letter lies in an empty box; it must only wake the environment.
   explicit Client(std::function<void()> notify) : notify_(std::move(notify)) {}
   void Post(uint64_t ticket, const std::optional<Failure>& failure);
-  /// Also ends Quiet.
   std::vector<Letter> Take();
-  /// Nobody is woken until the next Take: the environment is awake, and will take without being told.
-  void Quiet();
   /// Waits for engine threads that read the environment's memory, or notify it, at this moment. Idempotent.
   void Close();
 
@@ -68,7 +65,6 @@ class Client {
   std::function<void()> notify_;
   std::vector<Letter> letters_;
   int pins_ = 0;
-  bool quiet_ = false;
   bool closed_ = false;
 };
 
@@ -146,7 +142,6 @@ class LoadRequest : public Request {
 /// parks while the device has its row.
 class ModelRequest : public Request {
  public:
-  bool MayRunOnCaller() const override { return model->settings.provider == Provider::kCpu; }
   Clock::duration DeviceTime() const override;
 
   std::shared_ptr<const Model> model;

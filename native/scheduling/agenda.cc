@@ -1,7 +1,6 @@
 #include "scheduling/agenda.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -22,8 +21,6 @@ int WholeSeconds(Clock::duration duration) {
   const double seconds = std::ceil(std::chrono::duration<double>(duration).count());
   return static_cast<int>(std::clamp(seconds, 1.0, 3600.0));
 }
-
-int SizeClass(const Task& task) { return static_cast<int>(std::bit_width(task.bytes)); }
 
 }  // namespace
 
@@ -53,13 +50,6 @@ Clock::duration Agenda::ExpectedWait(Priority priority, Clock::time_point now) c
     threads += std::max(Clock::duration::zero(), entry->expected - (now - entry->started));
   }
   return std::max(threads / limits_.threads, device);
-}
-
-bool Agenda::SurelyWithin(const Task& task, Clock::duration limit) const {
-  const auto flow = flows_.find(task.flow);
-  if (flow == flows_.end()) return false;
-  const auto found = flow->second.whole.find(SizeClass(task));
-  return found != flow->second.whole.end() && found->second.known() && found->second.Get() <= limit;
 }
 
 void Agenda::CheckRoom(const Task& task, Clock::time_point now) {
@@ -147,7 +137,6 @@ Agenda::EntryPtr Agenda::Next(Clock::time_point now) {
 bool Agenda::Park(const EntryPtr& entry, Clock::time_point now) {
   running_.erase(entry->number);
   entry->worked += now - entry->started;
-  entry->parked = true;
   if (std::exchange(entry->resumed_early, false)) {
     entry->state = State::kResumed;
     resumed_.push_back(entry);
@@ -194,7 +183,6 @@ void Agenda::Finish(const EntryPtr& entry, bool good, Clock::time_point now) {
     if (good) {
       flow.service[FairQueue::Index(task.priority)].Add(entry->worked);
       flow.device[FairQueue::Index(task.priority)].Add(device);
-      if (!entry->parked) flow.whole[SizeClass(task)].Add(entry->worked);
     }
   }
   End(entry, good);

@@ -48,8 +48,6 @@ class Agenda {
     /// charged.
     Clock::duration expected{};
     Clock::duration charged{};
-    /// It was parked at least once.
-    bool parked = false;
     /// Run was called; of use to the thread that runs it.
     bool begun = false;
     /// Resume came while its run had not returned.
@@ -108,13 +106,9 @@ class Agenda {
   void Forget(uint64_t flow);
   /// How long a task of that class and flow would wait now.
   Clock::duration ExpectedWait(Priority priority, Clock::time_point now) const;
-  /// Whether three of four of the flow's last runs of tasks about as large took no longer than `limit`, all
-  /// of it on a thread. False while that is not known.
-  bool SurelyWithin(const Task& task, Clock::duration limit) const;
   /// Nothing waits, and all that has started has ended.
   bool idle() const { return entries_.empty(); }
   size_t waiting() const { return queue_.size(); }
-  bool HasResumed() const { return !resumed_.empty(); }
   size_t running() const { return running_.size(); }
   const Limits& limits() const { return limits_; }
   Stats GetStats() const;
@@ -123,8 +117,6 @@ class Agenda {
   struct Flow {
     std::array<MedianTime, kPriorities> service;
     std::array<MedianTime, kPriorities> device;
-    /// Of tasks that never parked, by the power of two of their bytes.
-    std::map<int, UpperTime> whole;
     size_t started = 0;
     size_t start_limit = 0;
     FlowStats stats;

@@ -13,35 +13,26 @@
 
 namespace radserve {
 
-/// A quantile of the last `remembered` durations: the one with `rank(count)` shorter ones.
-template <size_t remembered, size_t least, size_t (*rank)(size_t count)>
-class RecentTime {
+/// The median of the last durations: a cold run or a busy moment does not move it.
+class MedianTime {
  public:
   void Add(Clock::duration duration) {
-    last_[count_++ % remembered] = duration;
-    std::array<Clock::duration, remembered> sorted = last_;
-    const size_t known = std::min(count_, remembered);
-    const auto found = sorted.begin() + static_cast<ptrdiff_t>(rank(known));
-    std::nth_element(sorted.begin(), found, sorted.begin() + static_cast<ptrdiff_t>(known));
-    quantile_ = *found;
+    last_[count_++ % last_.size()] = duration;
+    auto sorted = last_;
+    const size_t known = std::min(count_, sorted.size());
+    const auto middle = sorted.begin() + static_cast<ptrdiff_t>(known / 2);
+    std::nth_element(sorted.begin(), middle, sorted.begin() + static_cast<ptrdiff_t>(known));
+    median_ = *middle;
   }
-  /// Enough durations to tell.
-  bool known() const { return count_ >= least; }
-  /// Zero before the first.
-  Clock::duration Get() const { return quantile_; }
+  bool known() const { return count_ > 0; }
+  /// Zero before the first duration.
+  Clock::duration Get() const { return median_; }
 
  private:
-  std::array<Clock::duration, remembered> last_{};
+  std::array<Clock::duration, 15> last_{};
   size_t count_ = 0;
-  Clock::duration quantile_{};
+  Clock::duration median_{};
 };
-
-constexpr size_t MiddleRank(size_t count) { return count / 2; }
-constexpr size_t UpperRank(size_t count) { return (count - 1) * 3 / 4; }
-/// The median: a cold run or a busy moment does not move it.
-using MedianTime = RecentTime<15, 1, MiddleRank>;
-/// What three of four of the last runs stayed below.
-using UpperTime = RecentTime<16, 8, UpperRank>;
 
 /// What batches of one shape cost on one device, learned from its runs.
 ///

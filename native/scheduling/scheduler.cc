@@ -1,11 +1,6 @@
 #include "scheduling/scheduler.h"
 
-#include <algorithm>
 #include <utility>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #include "base/error.h"
 
@@ -13,21 +8,6 @@ namespace radserve {
 namespace {
 
 Failure DeadlineFailure() { return {"deadline_exceeded", "The work did not finish within its time."}; }
-
-/// Longer than an answer takes through JavaScript to the next request, two wake-ups of a virtual machine
-/// included.
-constexpr auto kLook = std::chrono::microseconds(150);
-/// After looks in vain; so seldom that they cost next to nothing.
-constexpr int kMostSkippedLooks = 64;
-
-/// Tells the core that this is a loop that waits.
-void Relax() {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 }  // namespace
 
@@ -39,92 +19,14 @@ Scheduler::Scheduler(const Limits& limits) : agenda_(limits, {}), live_threads_(
 Scheduler::~Scheduler() { Stop(Clock::duration::max()); }
 
 void Scheduler::Submit(const std::shared_ptr<Task>& task) {
-  // Nothing is that short.
-  SubmitHeld(task, Clock::duration(-1));
-}
-
-bool Scheduler::SubmitHeld(const std::shared_ptr<Task>& task, Clock::duration limit) {
-  int threads = 0;
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) throw EngineError("shutting_down", "The engine is stopping and takes no new work.");
-    const bool held = agenda_.idle() && task->MayRunOnCaller() && agenda_.SurelyWithin(*task, limit);
-    const EntryPtr entry = agenda_.Add(task, Clock::now());
-    if (entry->task->deadline) timer_.notify_all();
-    if (held) {
-      held_ = entry;
-      return true;
-    }
-    threads = ThreadsToWake();
+    agenda_.Add(task, Clock::now());
+    if (task->deadline) timer_.notify_all();
   }
-  // Without the lock, which the thread that wakes wants at once.
-  for (int i = 0; i < threads; ++i) work_.notify_one();
-  return false;
-}
-
-void Scheduler::RunHeld(uint64_t owner) {
-  EntryPtr entry;
-  {
-    const std::lock_guard lock(mutex_);
-    const EntryPtr held = Held();
-    if (held == nullptr || held->task->owner != owner) return;
-    held_.reset();
-    // The only one that waits.
-    entry = Next();
-  }
-  if (entry == nullptr) return;
-  RunEntry(entry);
-  entry.reset();
-  {
-    const std::lock_guard lock(mutex_);
-    // What came meanwhile, when as much ran as there are threads.
-    if ((agenda_.waiting() == 0 && !agenda_.HasResumed()) || !MustWake()) return;
-  }
+  // The thread that wakes wants the lock at once.
   work_.notify_one();
-}
-
-int Scheduler::ThreadsToWake() {
-  int threads = 0;
-  if (Held() != nullptr && MustWake()) ++threads;
-  held_.reset();
-  if (MustWake()) ++threads;
-  return threads;
-}
-
-Scheduler::EntryPtr Scheduler::Held() const {
-  EntryPtr entry = held_.lock();
-  return entry != nullptr && entry->state == Agenda::State::kWaiting ? entry : nullptr;
-}
-
-Scheduler::EntryPtr Scheduler::Next() {
-  if (Held() != nullptr || agenda_.running() >= static_cast<size_t>(agenda_.limits().threads)) return nullptr;
-  return agenda_.Next(Clock::now());
-}
-
-bool Scheduler::MustWake() {
-  if (!std::exchange(looking_, false)) return true;
-  arrived_.store(true, std::memory_order_release);
-  return false;
-}
-
-void Scheduler::LookOut(std::unique_lock<std::mutex>& lock) {
-  if (looking_ || stopping_ || agenda_.waiting() > 0 || agenda_.HasResumed()) return;
-  if (skipped_looks_ > 0) {
-    --skipped_looks_;
-    return;
-  }
-  looking_ = true;
-  arrived_.store(false, std::memory_order_relaxed);
-  lock.unlock();
-  const Clock::time_point end = Clock::now() + kLook;
-  while (!arrived_.load(std::memory_order_acquire) && Clock::now() < end) Relax();
-  lock.lock();
-  if (std::exchange(looking_, false)) {
-    skipped_looks_ = looks_to_skip_;
-    looks_to_skip_ = std::min(2 * looks_to_skip_, kMostSkippedLooks);
-  } else {
-    looks_to_skip_ = 1;
-  }
 }
 
 void Scheduler::Work() {
@@ -132,7 +34,7 @@ void Scheduler::Work() {
   for (;;) {
     EntryPtr entry;
     work_.wait(lock, [&] {
-      entry = Next();
+      entry = agenda_.Next(Clock::now());
       return entry != nullptr || (stopping_ && agenda_.idle());
     });
     if (entry == nullptr) break;
@@ -140,7 +42,6 @@ void Scheduler::Work() {
     RunEntry(entry);
     entry.reset();
     lock.lock();
-    LookOut(lock);
   }
   --live_threads_;
   ended_.notify_all();
@@ -166,7 +67,7 @@ void Scheduler::RunEntry(const EntryPtr& entry) {
     const std::lock_guard lock(mutex_);
     const Clock::time_point now = Clock::now();
     if (parked && !failure) {
-      if (agenda_.Park(entry, now) && MustWake()) work_.notify_one();
+      if (agenda_.Park(entry, now)) work_.notify_one();
       return;
     }
     if (entry->reason) failure = entry->reason;
@@ -178,7 +79,7 @@ void Scheduler::RunEntry(const EntryPtr& entry) {
 
 void Scheduler::Resume(const EntryPtr& entry) {
   const std::lock_guard lock(mutex_);
-  if (agenda_.Resume(entry) && MustWake()) work_.notify_one();
+  if (agenda_.Resume(entry)) work_.notify_one();
 }
 
 bool Scheduler::Wide() const {

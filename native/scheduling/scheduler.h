@@ -1,7 +1,6 @@
 #ifndef RADSERVE_SCHEDULER_H_
 #define RADSERVE_SCHEDULER_H_
 
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -28,8 +27,6 @@ namespace radserve {
 /// - A cancelled task that has not started never starts. One that runs is asked to stop and ends when it
 /// does.
 /// - A task may park: it gives its thread back while a device has it.
-/// - A task that SubmitHeld says is held runs on the thread that calls RunHeld, and counts as running on a
-/// thread here: of both together never more work than there are threads.
 ///
 /// All methods may be called from any thread. No callback runs with a lock held.
 class Scheduler {
@@ -45,13 +42,6 @@ class Scheduler {
   /// Throws EngineError: overloaded where there is no room, shutting_down after Stop, deadline_exceeded where
   /// the deadline has passed.
   void Submit(const std::shared_ptr<Task>& task);
-  /// The same, but where nothing else is under way and the task will surely take no longer than `limit`, no
-  /// thread is woken for it, and the answer is true: it waits for RunHeld. Whatever else is submitted
-  /// meanwhile ends that: then both go to the threads, in their order.
-  bool SubmitHeld(const std::shared_ptr<Task>& task, Clock::duration limit);
-  /// Runs the task of that owner that is held, if there still is one, and returns when it has ended or
-  /// parked.
-  void RunHeld(uint64_t owner);
   /// Ends waiting tasks of that id with `cancelled` and asks started ones to stop.
   void Cancel(uint64_t cancel_id);
   /// The same for all tasks of an owner.
@@ -70,17 +60,6 @@ class Scheduler {
   using EntryPtr = Agenda::EntryPtr;
 
   void Work();
-  /// A thread that has just ended a task looks for the next one a moment before it sleeps: whoever asks for
-  /// one thing after another finds it awake. The lock is held, and given up meanwhile.
-  void LookOut(std::unique_lock<std::mutex>& lock);
-  /// The lock is held. True where a thread must still be woken for work that has come.
-  bool MustWake();
-  /// The lock is held. How many threads must be woken for work that has come, and for what was held.
-  int ThreadsToWake();
-  /// The lock is held. What waits for RunHeld; nullptr where nothing does.
-  EntryPtr Held() const;
-  /// The lock is held. What a thread should run now; nullptr where there is nothing, or enough runs.
-  EntryPtr Next();
   void WatchDeadlines(std::stop_token stop);
   void RunEntry(const EntryPtr& entry);
   void Resume(const EntryPtr& entry);
@@ -96,16 +75,6 @@ class Scheduler {
   std::condition_variable ended_;
   Agenda agenda_;
   bool stopping_ = false;
-  /// Waits, and nobody was woken for it. It is in the agenda like any other.
-  std::weak_ptr<Agenda::Entry> held_;
-  /// One thread looks out, and will ask the agenda again whatever happens.
-  bool looking_ = false;
-  /// Ends that look.
-  std::atomic<bool> arrived_ = false;
-  /// Ends of tasks after which nobody looks, because the looks before were in vain; and how many after the
-  /// next such look.
-  int skipped_looks_ = 0;
-  int looks_to_skip_ = 1;
   int live_threads_ = 0;
   std::vector<std::jthread> threads_;
 };

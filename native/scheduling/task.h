@@ -47,16 +47,12 @@ class Lane;
 class Task {
  public:
   virtual ~Task() = default;
-  /// On an engine thread, or on the caller's in Scheduler::RunHeld. Throws to fail; a throw after
-  /// `lane.stop()` was requested counts as the reason of the stop. After `lane.Park()` the task does not end
-  /// with Run: see there.
+  /// Runs on an engine thread. Throws to fail; a throw after `lane.stop()` was requested counts as the reason
+  /// of the stop. After `lane.Park()` the task does not end with Run: see there.
   virtual void Run(const Lane& lane) = 0;
   /// The end, with a failure or without: on the thread that ran it, or, for work that never ran, on the one
   /// that cancelled it. No lock is held.
   virtual void Done(const std::optional<Failure>& failure) noexcept = 0;
-  /// Whether Run, where it takes a moment only, may also go on the thread that submits the task: it computes
-  /// on this machine's cores and waits for nobody.
-  virtual bool MayRunOnCaller() const { return false; }
   /// Its part of the time of a device that no engine thread spent; asked once after the last Run.
   virtual Clock::duration DeviceTime() const { return {}; }
 

@@ -40,10 +40,7 @@ export interface EngineAddon {
     queueLimit: number;
     queueBytes: number;
     queueSeconds: number;
-  }): EngineInfo & {
-    /** Of this thread. The addon writes 1 into it where the request that was just handed over waits for `runHeld`. */
-    held: Uint8Array;
-  };
+  }): EngineInfo;
   cudaProblem(device: number): string;
   inspect(path: string): Promise<GraphInfo>;
   load(options: {
@@ -70,8 +67,6 @@ export interface EngineAddon {
   ): Promise<NativeInference>;
   runTensors(id: number, options: NativeOptions & { feeds: Tensor[] }): Promise<Tensor[]>;
   render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
-  /** Runs, here and now, what was handed over and no thread of the engine has taken; settles its promise. */
-  runHeld(): void;
   cancel(cancelId: number): void;
   stats(): unknown;
 }

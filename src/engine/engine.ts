@@ -66,8 +66,6 @@ class NativeEngine implements Engine {
   #underWay = 0;
   #idle: (() => void) | undefined;
   readonly #loaded = new Set<number>();
-  readonly #held: Uint8Array;
-  readonly #runHeld = (): void => this.#addon.runHeld();
   #closing: Promise<void> | undefined;
 
   constructor(options: EngineOptions) {
@@ -75,14 +73,12 @@ class NativeEngine implements Engine {
     this.#fallback = options.fallback === "cpu";
     this.#gpu = options.gpu ?? 0;
     this.#gpuMemory = options.gpuMemory ?? 0;
-    const { held, ...info } = this.#addon.start({
+    this.#info = this.#addon.start({
       threads: options.threads ?? os.availableParallelism(),
       queueLimit: options.queueLimit ?? 1024,
       queueBytes: options.queueBytes ?? 4 * 2 ** 30,
       queueSeconds: options.queueSeconds ?? 300,
     });
-    this.#held = held;
-    this.#info = info;
     this.#provider(options.provider);
   }
 
@@ -182,24 +178,12 @@ class NativeEngine implements Engine {
     throw new RadserveError("model_unavailable", refusal);
   }
 
-  /**
-   * A short request to an idle engine runs on this thread, in a turn of the event loop of its own: requests that come
-   * together all go to the engine's threads, and other events come between two such runs.
-   */
-  #askToRunHeld(): void {
-    if (this.#held[0] === 0) return;
-    this.#held[0] = 0;
-    setImmediate(this.#runHeld);
-  }
-
   async #call<T>(work: () => Promise<T>): Promise<T> {
     if (this.#closing !== undefined)
       throw new RadserveError("shutting_down", "The engine is closed and takes no new work.");
     this.#underWay++;
     try {
-      const done = work();
-      this.#askToRunHeld();
-      return await done;
+      return await work();
     } catch (thrown) {
       throw fromNative(thrown);
     } finally {

@@ -348,34 +348,17 @@ t.test("many at once all get their own answer", async (t) => {
   t.equal((await failure(other.infer(id, [plane(1, 1)], {}))).code, "shutting_down");
 });
 
-t.test("a short request to an idle engine runs on the calling thread", async (t) => {
+t.test("work that was handed over runs while its thread of JavaScript is busy", async (t) => {
   const { id } = await engine.load(loadOptions(identityPath));
   const one = (options: InferOptions = {}) => engine.infer(id, [plane(2, 2, [1, 2, 3, 4])], options);
-  const startedBy = () => engine.stats().models.find((model) => model.id === id)?.started.routine ?? NaN;
-  const before = startedBy();
-  let [asked, here] = [0, 0];
-  // On the engine's threads until its time is known, and while a busy machine makes it long
-  while (here < 20 && asked < 2000) {
-    asked++;
-    const answer = one();
-    // Asked for after the request, so that it comes after its run
-    const turn = new Promise((resolve) => setImmediate(resolve, "later"));
-    if ((await Promise.race([answer, turn])) !== "later") here++;
+  for (let i = 0; i < 20; ++i) await one();
+  for (let i = 0; i < 3; ++i) {
+    const answer = one({ timeoutMs: 300 });
+    const end = performance.now() + 600;
+    while (performance.now() < end);
     const [output] = (await answer).outputs;
-    if (output?.kind !== "heatmap" || output.values[3] !== 4) t.fail(`request ${asked}`);
+    t.match(output, { kind: "heatmap", rows: 2, columns: 2 });
   }
-  t.equal(here, 20);
-  t.equal(startedBy(), before + asked);
-  const cancelled = failure(one({ cancelId: 21 }));
-  engine.cancel(21);
-  t.equal((await cancelled).code, "cancelled");
-  const order: string[] = [];
-  await Promise.all([
-    one({ timeoutMs: 1000 }).then(() => order.push("answered")),
-    engine.unload(id).then(() => order.push("unloaded")),
-  ]);
-  t.strictSame(order, ["answered", "unloaded"]);
-  t.equal(engine.stats().running, 0);
 });
 
 t.test("CUDA that is not there is refused, unless the CPU will do", async (t) => {

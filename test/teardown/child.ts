@@ -39,7 +39,7 @@ const exitCode = (worker: Worker): Promise<number> =>
     worker.on("error", () => undefined).on("exit", resolve);
   });
 
-/** Short work without end, one after another, which runs on this thread. */
+/** Short work without end, one after another: its answers come at any moment. */
 async function answersForEver(engine: Engine): Promise<never> {
   const { id } = await engine.load(quick);
   await answers(engine, id);
