@@ -195,9 +195,7 @@ Napi::Value Submit(const Napi::CallbackInfo& info, Scheduler& scheduler, const s
 
 Napi::Value Start(const Napi::CallbackInfo& info) {
   const auto o = info[0].As<Napi::Object>();
-  const Engine& engine =
-      Engine::Start({Int(o, "threads"), static_cast<size_t>(Number(o, "queueLimit")),
-                     static_cast<size_t>(Number(o, "queueBytes")), Number(o, "queueSeconds")});
+  const Engine& engine = Engine::Start(Int(o, "threads"));
   const Napi::Env env = info.Env();
   Napi::Object out = Napi::Object::New(env);
   out.Set("onnxRuntimeVersion", RuntimeVersion());
@@ -297,7 +295,6 @@ Napi::Value RunTensors(const Napi::CallbackInfo& info) {
   request->model = engine.Find(static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value()));
   request->flow = request->model->id;
   request->feeds = List(options, "feeds", ReadTensor);
-  for (const Tensor& feed : request->feeds) request->bytes += feed.Bytes();
   ReadOptions(options, *request);
   return Submit<TensorRequest>(
       info, engine.work(), request,
@@ -310,7 +307,6 @@ Napi::Value Render(const Napi::CallbackInfo& info) {
   const auto plane = info[0].As<Napi::Object>();
   const auto options = info[1].As<Napi::Object>();
   request->plane = ReadPlane(plane);
-  request->bytes = request->plane.data.size();
   request->voi_index = Int(options, "voiIndex");
   request->width = Int(options, "width");
   request->height = Int(options, "height");

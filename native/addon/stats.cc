@@ -62,7 +62,7 @@ Napi::Object WriteFlow(Napi::Env env, const Model& model, const Agenda::FlowStat
   o.Set("completed", static_cast<double>(flow.completed));
   o.Set("failed", static_cast<double>(flow.failed));
   Napi::Object refused = Napi::Object::New(env);
-  for (const auto& [reason, count] : flow.refused) refused.Set(reason, static_cast<double>(count));
+  refused.Set("deadline", static_cast<double>(flow.late));
   o.Set("refused", refused);
   Napi::Object waits = Napi::Object::New(env);
   for (size_t i = 0; i < kPriorities; ++i) waits.Set(kClasses[i], WriteHistogram(env, flow.wait[i]));
@@ -85,12 +85,10 @@ Napi::Object WriteStats(Napi::Env env, Engine& engine) {
   const Scheduler::Stats stats = engine.work().GetStats();
   Napi::Object o = Napi::Object::New(env);
   o.Set("queued", WriteCounts(env, stats.queued));
-  o.Set("queuedBytes", static_cast<double>(stats.queued_bytes));
   o.Set("running", static_cast<double>(stats.running));
   o.Set("parked", static_cast<double>(stats.parked));
   o.Set("completed", static_cast<double>(stats.completed));
   o.Set("failed", static_cast<double>(stats.failed));
-  o.Set("refused", static_cast<double>(stats.refused));
   o.Set("keptRunBytes", static_cast<double>(KeptRunMemory()));
   o.Set("models", WriteList(env, engine.Models(), [&](const std::shared_ptr<const Model>& model) {
           const auto flow = stats.flows.find(model->id);

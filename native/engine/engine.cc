@@ -190,7 +190,6 @@ void InferRequest::SetPlanes(std::vector<Plane> given, const std::optional<Volum
   }
   planes = std::move(given);
   geometry = lies;
-  for (const Plane& plane : planes) bytes += plane.data.size();
 }
 
 const Tensor& InferRequest::Raw(const std::string& name) const {
@@ -317,21 +316,14 @@ void RenderRequest::Run(const Lane&) {
   picture = PrepareImage(plane, spec).tensor;
 }
 
-Engine::Engine(const Options& options)
-    : threads_(options.threads),
-      work_({.threads = options.threads,
-             .items = options.queue_limit,
-             .bytes = options.queue_bytes,
-             .wait = std::chrono::duration_cast<Clock::duration>(
-                 std::chrono::duration<double>(options.queue_seconds))}),
-      housekeeping_({.items = options.queue_limit, .bytes = options.queue_bytes}) {}
+Engine::Engine(int threads) : threads_(threads), work_(threads), housekeeping_(1) {}
 
-Engine& Engine::Start(const Options& options) {
+Engine& Engine::Start(int threads) {
   Shared& shared = TheShared();
   const std::lock_guard lock(shared.mutex);
   if (!shared.engine) {
     StartRuntime();
-    shared.engine = std::make_unique<Engine>(options);
+    shared.engine = std::make_unique<Engine>(threads);
     on_exit(StopAtExit, nullptr);
   }
   return *shared.engine;

@@ -166,8 +166,7 @@ class ModelRequest : public Request {
 class InferRequest : public ModelRequest {
  public:
   void Run(const Lane& lane) override;
-  /// What to run on, counted in `bytes`. Throws bad_request where the model wants a volume and there is none,
-  /// or the other way round.
+  /// Throws bad_request if the model wants a volume and there is none, or the other way round.
   void SetPlanes(std::vector<Plane> given, const std::optional<VolumeGeometry>& lies);
   /// The given thresholds, or the manifest's. Throws bad_request where the given ones do not fit its labels.
   void SetThresholds(const std::optional<std::vector<std::vector<double>>>& given);
@@ -231,18 +230,11 @@ class RenderRequest : public Request {
 /// hook at exit stops the threads.
 class Engine {
  public:
-  struct Options {
-    int threads = 0;
-    size_t queue_limit = 0;
-    size_t queue_bytes = 0;
-    double queue_seconds = 0;
-  };
-
   /// Use Start: one for the process.
-  explicit Engine(const Options& options);
+  explicit Engine(int threads);
 
-  /// The first call decides the options for the process.
-  static Engine& Start(const Options& options);
+  /// The first call decides the number of threads for the process.
+  static Engine& Start(int threads);
   static Engine& Get();
   /// nullptr before Start.
   static Engine* Started();

@@ -1,8 +1,6 @@
 #include "scheduling/agenda.h"
 
 #include <algorithm>
-#include <cmath>
-#include <string>
 #include <utility>
 
 #include "base/error.h"
@@ -12,15 +10,6 @@ namespace {
 
 /// What an unknown start is charged, so that flows take turns before anything is known.
 constexpr auto kUnknownCost = std::chrono::milliseconds(1);
-
-std::string SecondsText(int seconds) {
-  return std::to_string(seconds) + (seconds == 1 ? " second" : " seconds");
-}
-
-int WholeSeconds(Clock::duration duration) {
-  const double seconds = std::ceil(std::chrono::duration<double>(duration).count());
-  return static_cast<int>(std::clamp(seconds, 1.0, 3600.0));
-}
 
 }  // namespace
 
@@ -33,67 +22,16 @@ Clock::duration Agenda::Expected(const std::array<MedianTime, kPriorities>& time
   return other;
 }
 
-Clock::duration Agenda::ExpectedWait(Priority priority, Clock::time_point now) const {
-  Clock::duration threads{};
-  Clock::duration device{};
-  for (const auto& [id, flow] : flows_) {
-    for (size_t i = 0; i <= FairQueue::Index(priority); ++i) {
-      const auto count = static_cast<int64_t>(queue_.Count(static_cast<Priority>(i), id));
-      if (count == 0) continue;
-      threads += count * Expected(flow.service, static_cast<Priority>(i));
-      device += count * Expected(flow.device, static_cast<Priority>(i));
-    }
-    // What has started and may still be before its device.
-    if (flow.started > 0) device += static_cast<int64_t>(flow.started) * Expected(flow.device, priority);
-  }
-  for (const auto& [number, entry] : running_) {
-    threads += std::max(Clock::duration::zero(), entry->expected - (now - entry->started));
-  }
-  return std::max(threads / limits_.threads, device);
-}
-
-void Agenda::CheckRoom(const Task& task, Clock::time_point now) {
-  // A thread is free for it and will wake: that is no waiting.
-  if (running_.size() + resumed_.size() + queue_.size() < static_cast<size_t>(limits_.threads)) return;
-  const Clock::duration wait = ExpectedWait(task.priority, now);
-  std::string reason;
-  std::string found;
-  if (queue_.size() >= limits_.items) {
-    reason = "requests";
-    found = "the " + std::to_string(limits_.items) + " requests that the queue holds wait already";
-  } else if (!queue_.empty() && queued_bytes_ + task.bytes > limits_.bytes) {
-    reason = "bytes";
-    found = std::to_string(queue_.size()) + " requests with " + std::to_string(queued_bytes_ >> 20) +
-            " MiB of pixels wait already, and the queue holds " + std::to_string(limits_.bytes >> 20) +
-            " MiB";
-  } else if (wait > limits_.wait) {
-    reason = "wait";
-    found = std::to_string(queue_.size()) + " requests wait already, and this one would wait longer than " +
-            SecondsText(WholeSeconds(limits_.wait));
-  } else {
-    return;
-  }
-  ++refused_;
-  ++flows_[task.flow].stats.refused[reason];
-  const int seconds = WholeSeconds(wait);
-  throw EngineError("overloaded",
-                    "The engine is full: " + found + ". Try again in about " + SecondsText(seconds) + ".",
-                    seconds);
-}
-
 Agenda::EntryPtr Agenda::Add(const std::shared_ptr<Task>& task, Clock::time_point now) {
   if (task->deadline && *task->deadline <= now) {
-    ++refused_;
-    ++flows_[task->flow].stats.refused["deadline"];
+    ++flows_[task->flow].stats.late;
     throw EngineError("deadline_exceeded", "The work came after its deadline.");
   }
-  CheckRoom(*task, now);
   auto entry = std::make_shared<Entry>();
   entry->number = next_number_++;
   entry->submitted = now;
   queue_.Add({entry->number, task->priority, task->flow, task->deadline, now});
   if (task->deadline) deadlines_.emplace(std::pair(*task->deadline, entry->number), entry);
-  queued_bytes_ += task->bytes;
   flows_.try_emplace(task->flow);
   entry->task = task;
   entries_.emplace(entry->number, entry);
@@ -119,23 +57,22 @@ Agenda::EntryPtr Agenda::Next(Clock::time_point now) {
     entry = entries_.at(item->id);
     const Task& task = *entry->task;
     Flow& flow = flows_[task.flow];
-    entry->expected = Expected(flow.service, task.priority);
-    const Clock::duration device = Expected(flow.device, task.priority);
-    entry->charged = std::max<Clock::duration>(entry->expected + device, kUnknownCost);
+    const Clock::duration expected =
+        Expected(flow.service, task.priority) + Expected(flow.device, task.priority);
+    entry->charged = std::max<Clock::duration>(expected, kUnknownCost);
     queue_.Start(item->id, entry->charged);
-    queued_bytes_ -= task.bytes;
     ++flow.started;
     ++flow.stats.started[FairQueue::Index(task.priority)];
     flow.stats.wait[FairQueue::Index(task.priority)].Add(now - entry->submitted);
   }
   entry->state = State::kRunning;
   entry->started = now;
-  running_.emplace(entry->number, entry);
+  ++running_;
   return entry;
 }
 
 bool Agenda::Park(const EntryPtr& entry, Clock::time_point now) {
-  running_.erase(entry->number);
+  --running_;
   entry->worked += now - entry->started;
   if (std::exchange(entry->resumed_early, false)) {
     entry->state = State::kResumed;
@@ -171,7 +108,7 @@ void Agenda::End(const EntryPtr& entry, bool good) {
 }
 
 void Agenda::Finish(const EntryPtr& entry, bool good, Clock::time_point now) {
-  running_.erase(entry->number);
+  --running_;
   entry->worked += now - entry->started;
   const Task& task = *entry->task;
   const auto found = flows_.find(task.flow);
@@ -190,7 +127,6 @@ void Agenda::Finish(const EntryPtr& entry, bool good, Clock::time_point now) {
 
 void Agenda::Withdraw(const EntryPtr& entry) {
   queue_.Remove(entry->number);
-  queued_bytes_ -= entry->task->bytes;
   End(entry, false);
 }
 
@@ -218,12 +154,10 @@ void Agenda::Forget(uint64_t flow) { flows_.erase(flow); }
 
 Agenda::Stats Agenda::GetStats() const {
   Stats stats;
-  stats.queued_bytes = queued_bytes_;
-  stats.running = running_.size() + resumed_.size();
+  stats.running = running_ + resumed_.size();
   stats.parked = parked_;
   stats.completed = completed_;
   stats.failed = failed_;
-  stats.refused = refused_;
   for (size_t i = 0; i < kPriorities; ++i) stats.queued[i] = queue_.Count(static_cast<Priority>(i));
   for (const auto& [id, flow] : flows_) {
     FlowStats& out = stats.flows.emplace(id, flow.stats).first->second;

@@ -19,34 +19,26 @@
 
 namespace radserve {
 
-/// The scheduler's mind: what waits, what runs, who is next, and whether there is room for more. It knows
-/// neither threads nor clocks nor locks, so that tests step it through millions of states in no time.
+/// The scheduler's mind: what waits, what runs, and who is next. It knows neither threads nor clocks nor locks, so
+/// that tests step it through millions of states in no time. It takes all that comes: whoever serves requests
+/// bounds their number.
 ///
 /// A task goes waiting -> running -> ended, and any number of times between running -> parked -> resumed ->
 /// running. What has started is not taken back: it is asked to stop.
 class Agenda {
  public:
-  struct Limits {
-    int threads = 1;
-    /// Tasks and bytes that may wait.
-    size_t items = 1024;
-    size_t bytes = size_t{4} << 30;
-    /// Predicted wait beyond which work is refused.
-    Clock::duration wait = std::chrono::minutes(5);
-  };
   enum class State { kWaiting, kRunning, kParked, kResumed, kEnded };
   struct Entry {
     std::shared_ptr<Task> task;
     uint64_t number = 0;
     State state = State::kWaiting;
     Clock::time_point submitted;
-    /// Of the run under way; before it, and between runs, meaningless.
+    /// When the run that is under way began; before it, and between runs, meaningless.
     Clock::time_point started;
-    /// On threads so far.
+    /// Time that its runs have taken on threads so far.
     Clock::duration worked{};
-    /// What it was expected to take when it started: on threads, and with its device what its model was
-    /// charged.
-    Clock::duration expected{};
+    /// What its model was charged when it started: the time on threads and on a device that it was expected to
+    /// take.
     Clock::duration charged{};
     /// Run was called; of use to the thread that runs it.
     bool begun = false;
@@ -62,25 +54,23 @@ class Agenda {
     Counts queued{};
     Counts started{};
     std::array<DurationHistogram, kPriorities> wait;
-    std::map<std::string, uint64_t> refused;
+    /// Refused because the deadline had passed.
+    uint64_t late = 0;
     uint64_t completed = 0;
     uint64_t failed = 0;
   };
   struct Stats {
     Counts queued{};
-    size_t queued_bytes = 0;
     size_t running = 0;
     size_t parked = 0;
     uint64_t completed = 0;
     uint64_t failed = 0;
-    uint64_t refused = 0;
     std::map<uint64_t, FlowStats> flows;
   };
 
-  Agenda(const Limits& limits, const FairQueue::Options& order) : limits_(limits), queue_(order) {}
+  explicit Agenda(const FairQueue::Options& order = {}) : queue_(order) {}
 
-  /// Throws EngineError: deadline_exceeded where the deadline has passed, overloaded (with the wait to
-  /// expect) where there is no room.
+  /// Throws EngineError deadline_exceeded if the deadline has passed.
   EntryPtr Add(const std::shared_ptr<Task>& task, Clock::time_point now);
   /// The next entry to run, now running; nullptr where none may start. Resumed work goes first: it is short,
   /// and holds results.
@@ -104,13 +94,10 @@ class Agenda {
   void SetStartLimit(uint64_t flow, size_t limit);
   /// Forgets a flow that will not come again, its statistics too.
   void Forget(uint64_t flow);
-  /// How long a task of that class and flow would wait now.
-  Clock::duration ExpectedWait(Priority priority, Clock::time_point now) const;
   /// Nothing waits, and all that has started has ended.
   bool idle() const { return entries_.empty(); }
   size_t waiting() const { return queue_.size(); }
-  size_t running() const { return running_.size(); }
-  const Limits& limits() const { return limits_; }
+  size_t running() const { return running_; }
   Stats GetStats() const;
 
  private:
@@ -122,24 +109,20 @@ class Agenda {
     FlowStats stats;
   };
 
-  void CheckRoom(const Task& task, Clock::time_point now);
   bool MayStart(uint64_t flow, Priority priority) const;
   static Clock::duration Expected(const std::array<MedianTime, kPriorities>& times, Priority priority);
   void End(const EntryPtr& entry, bool good);
 
-  const Limits limits_;
   FairQueue queue_;
   /// All that has not ended, by arrival.
   std::map<uint64_t, EntryPtr> entries_;
   std::deque<EntryPtr> resumed_;
   std::map<std::pair<Clock::time_point, uint64_t>, EntryPtr> deadlines_;
   std::map<uint64_t, Flow> flows_;
-  std::map<uint64_t, EntryPtr> running_;
+  size_t running_ = 0;
   size_t parked_ = 0;
-  size_t queued_bytes_ = 0;
   uint64_t completed_ = 0;
   uint64_t failed_ = 0;
-  uint64_t refused_ = 0;
   uint64_t next_number_ = 1;
 };
 

@@ -11,8 +11,8 @@ Failure DeadlineFailure() { return {"deadline_exceeded", "The work did not finis
 
 }  // namespace
 
-Scheduler::Scheduler(const Limits& limits) : agenda_(limits, {}), live_threads_(limits.threads) {
-  for (int i = 0; i < limits.threads; ++i) threads_.emplace_back([this] { Work(); });
+Scheduler::Scheduler(int threads) : width_(static_cast<size_t>(threads)), live_threads_(threads) {
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
   threads_.emplace_back([this](std::stop_token stop) { WatchDeadlines(std::move(stop)); });
 }
 
@@ -84,7 +84,7 @@ void Scheduler::Resume(const EntryPtr& entry) {
 
 bool Scheduler::Wide() const {
   const std::lock_guard lock(mutex_);
-  return (agenda_.running() + agenda_.waiting()) * 2 <= static_cast<size_t>(agenda_.limits().threads);
+  return (agenda_.running() + agenda_.waiting()) * 2 <= width_;
 }
 
 bool Scheduler::Withdraw(const EntryPtr& entry, const Failure& reason) {

@@ -20,9 +20,6 @@ namespace radserve {
 ///
 /// - A task that Submit took ends exactly once, by Done; one that it refused was never kept.
 /// - The order of starts is FairQueue's: class, aging, fair shares of the models, deadline, arrival.
-/// - Room is bounded by number, bytes and predicted wait (learned for each model and class); a refusal says
-/// how
-///   long the wait would be.
 /// - Deadlines are exact: a timer ends what waits and asks to stop what runs, to the moment.
 /// - A cancelled task that has not started never starts. One that runs is asked to stop and ends when it
 /// does.
@@ -31,16 +28,14 @@ namespace radserve {
 /// All methods may be called from any thread. No callback runs with a lock held.
 class Scheduler {
  public:
-  using Limits = Agenda::Limits;
   using Stats = Agenda::Stats;
 
-  explicit Scheduler(const Limits& limits);
+  explicit Scheduler(int threads);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  /// Throws EngineError: overloaded where there is no room, shutting_down after Stop, deadline_exceeded where
-  /// the deadline has passed.
+  /// Throws EngineError: shutting_down after Stop, deadline_exceeded if the deadline has passed.
   void Submit(const std::shared_ptr<Task>& task);
   /// Ends waiting tasks of that id with `cancelled` and asks started ones to stop.
   void Cancel(uint64_t cancel_id);
@@ -75,7 +70,8 @@ class Scheduler {
   std::condition_variable ended_;
   Agenda agenda_;
   bool stopping_ = false;
-  int live_threads_ = 0;
+  const size_t width_;
+  int live_threads_;
   std::vector<std::jthread> threads_;
 };
 

@@ -64,8 +64,6 @@ class Task {
   uint64_t owner = 0;
   /// The model; tasks of different flows share the threads fairly. 0 for work without a model.
   uint64_t flow = 0;
-  /// Memory that it holds while it waits.
-  size_t bytes = 0;
 };
 
 /// What a running task sees of its thread.

@@ -35,12 +35,7 @@ interface NativeInference {
 }
 
 export interface EngineAddon {
-  start(options: {
-    threads: number;
-    queueLimit: number;
-    queueBytes: number;
-    queueSeconds: number;
-  }): EngineInfo;
+  start(options: { threads: number }): EngineInfo;
   cudaProblem(device: number): string;
   inspect(path: string): Promise<GraphInfo>;
   load(options: {

@@ -73,12 +73,7 @@ class NativeEngine implements Engine {
     this.#fallback = options.fallback === "cpu";
     this.#gpu = options.gpu ?? 0;
     this.#gpuMemory = options.gpuMemory ?? 0;
-    this.#info = this.#addon.start({
-      threads: options.threads ?? os.availableParallelism(),
-      queueLimit: options.queueLimit ?? 1024,
-      queueBytes: options.queueBytes ?? 4 * 2 ** 30,
-      queueSeconds: options.queueSeconds ?? 300,
-    });
+    this.#info = this.#addon.start({ threads: options.threads ?? os.availableParallelism() });
     this.#provider(options.provider);
   }
 

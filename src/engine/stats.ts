@@ -34,12 +34,8 @@ const model = z.strictObject({
   started: classes(count),
   completed: count,
   failed: count,
-  refused: z.strictObject({
-    requests: count.default(0),
-    bytes: count.default(0),
-    wait: count.default(0),
-    deadline: count.default(0),
-  }),
+  /** Work that came after its deadline. */
+  refused: z.strictObject({ deadline: count }),
   /** From the request to its start. */
   waitSeconds: classes(histogram),
   batchSizes: histogram,
@@ -56,13 +52,11 @@ const model = z.strictObject({
 
 export const engineStatsSchema = z.strictObject({
   queued: classes(count),
-  queuedBytes: count,
   running: count,
   /** Waiting for a device between preparation and post-processing. */
   parked: count,
   completed: count,
   failed: count,
-  refused: count,
   /** Memory that the engine's threads keep between runs that stay on one core. */
   keptRunBytes: count,
   models: z.array(model),

@@ -174,9 +174,4 @@ export interface EngineOptions {
   gpuMemory?: number;
   /** Threads of the process's engine; all cores where absent. The first engine of a process decides. */
   threads?: number;
-  /** Requests, and bytes of their pixels, that may wait; beyond, calls fail with overloaded. The first decides. */
-  queueLimit?: number;
-  queueBytes?: number;
-  /** Predicted wait beyond which calls fail with overloaded; five minutes where absent. The first decides. */
-  queueSeconds?: number;
 }

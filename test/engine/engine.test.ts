@@ -20,7 +20,7 @@ import {
 } from "../support/engine.js";
 
 const folder = t.testdir();
-const engine = createEngine({ provider: "cpu", threads: 2, queueLimit: 4 });
+const engine = createEngine({ provider: "cpu", threads: 2 });
 t.teardown(() => engine.close());
 const identityPath = writeModel(folder, identity);
 const slowPath = writeModel(folder, slow);
@@ -292,7 +292,7 @@ t.test("pictures: window, inversion, padding, size", async (t) => {
   t.equal((await engine.render(frame, { voiIndex: 0, width: 9, height: 7 })).length, 9 * 7 * 3);
 });
 
-t.test("running and waiting work is cancelled, deadlines hold, the queue is bounded", async (t) => {
+t.test("running and waiting work is cancelled, deadlines hold", async (t) => {
   const { id } = await engine.load(loadOptions(slowPath, { inputs: [slowInput] }));
   const frame = plane(512, 512);
   const start = (cancelId: number, timeoutMs?: number) =>
@@ -302,7 +302,6 @@ t.test("running and waiting work is cancelled, deadlines hold, the queue is boun
   const running = [start(2), start(3)];
   while (engine.stats().running < 2) await new Promise((r) => setImmediate(r));
   const waiting = [start(4), start(4), start(4), start(5, 20)];
-  t.equal((await start(6)).code, "overloaded");
   t.equal((await waiting[3]!).code, "deadline_exceeded", "while it waits");
   engine.cancel(4);
   t.strictSame(

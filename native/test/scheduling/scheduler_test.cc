@@ -70,7 +70,7 @@ TaskPtr Endless(std::latch& started) {
 }
 
 TEST("work runs and failures keep their code") {
-  Scheduler scheduler({.threads = 2, .items = 100, .bytes = 1 << 20});
+  Scheduler scheduler(2);
   auto good = std::make_shared<FakeTask>();
   auto bad = std::make_shared<FakeTask>([](const Lane&) { throw EngineError("output_invalid", "x"); });
   auto odd = std::make_shared<FakeTask>([](const Lane&) { throw std::runtime_error("x"); });
@@ -82,7 +82,7 @@ TEST("work runs and failures keep their code") {
 END;
 
 TEST("stat before routine before bulk, earliest deadline first") {
-  Scheduler scheduler({.threads = 1, .items = 100, .bytes = 1 << 20});
+  Scheduler scheduler(1);
   Blocker blocker(scheduler);
   std::vector<std::string> order;
   std::vector<TaskPtr> tasks;
@@ -104,30 +104,8 @@ TEST("stat before routine before bulk, earliest deadline first") {
 }
 END;
 
-TEST("a full queue refuses, by number and by bytes") {
-  Scheduler scheduler({.threads = 1, .items = 2, .bytes = 1000});
-  Blocker blocker(scheduler);
-  std::vector<TaskPtr> tasks;
-  const auto submit = [&](size_t bytes) {
-    tasks.push_back(std::make_shared<FakeTask>());
-    tasks.back()->bytes = bytes;
-    return CodeOf([&] { scheduler.Submit(tasks.back()); });
-  };
-  EQUAL(submit(5000), "none");  // Alone in the queue, it may be larger than the bound.
-  EQUAL(submit(1), "overloaded");
-  blocker.Release();
-  EQUAL(tasks[0]->Outcome(), "done");
-  Blocker again(scheduler);
-  EQUAL(submit(1), "none");
-  EQUAL(submit(1), "none");
-  EQUAL(submit(1), "overloaded");
-  EQUAL(scheduler.GetStats().refused, 2u);
-  again.Release();
-}
-END;
-
 TEST("cancel ends waiting work at once and stops running work") {
-  Scheduler scheduler({.threads = 1, .items = 100, .bytes = 1 << 20});
+  Scheduler scheduler(1);
   std::latch started(1);
   const TaskPtr running = Endless(started);
   running->cancel_id = 5;
@@ -145,7 +123,7 @@ TEST("cancel ends waiting work at once and stops running work") {
 END;
 
 TEST("an owner's work goes with the owner") {
-  Scheduler scheduler({.threads = 1, .items = 100, .bytes = 1 << 20});
+  Scheduler scheduler(1);
   std::latch started(1);
   const TaskPtr mine = Endless(started);
   mine->owner = 1;
@@ -161,7 +139,7 @@ TEST("an owner's work goes with the owner") {
 END;
 
 TEST("deadlines end waiting and running work") {
-  Scheduler scheduler({.threads = 1, .items = 100, .bytes = 1 << 20});
+  Scheduler scheduler(1);
   std::latch started(1);
   const TaskPtr running = Endless(started);
   scheduler.Submit(running);
@@ -184,7 +162,7 @@ TEST("deadlines end waiting and running work") {
 END;
 
 TEST("a request alone is wide, among many it is narrow") {
-  Scheduler scheduler({.threads = 2, .items = 100, .bytes = 1 << 20});
+  Scheduler scheduler(2);
   bool alone = false;
   bool crowded = true;
   auto first = std::make_shared<FakeTask>([&](const Lane& lane) { alone = lane.Wide(); });
@@ -200,7 +178,7 @@ TEST("a request alone is wide, among many it is narrow") {
 END;
 
 TEST("stop ends everything and refuses more") {
-  Scheduler scheduler({.threads = 1, .items = 100, .bytes = 1 << 20});
+  Scheduler scheduler(1);
   std::latch started(1);
   const TaskPtr running = Endless(started);
   scheduler.Submit(running);
@@ -243,7 +221,7 @@ class Device {
 };
 
 TEST("a parked task gives its thread back and goes on when it is resumed") {
-  Scheduler scheduler({.threads = 1, .items = 100, .bytes = 1 << 20});
+  Scheduler scheduler(1);
   std::function<void()> resume;
   std::latch parked(1);
   int runs = 0;
@@ -265,7 +243,7 @@ TEST("a parked task gives its thread back and goes on when it is resumed") {
 END;
 
 TEST("a task may be resumed before its run has returned, and fail after it parked") {
-  Scheduler scheduler({.threads = 1, .items = 100, .bytes = 1 << 20});
+  Scheduler scheduler(1);
   int runs = 0;
   auto early = std::make_shared<FakeTask>([&](const Lane& lane) {
     if (++runs == 1) lane.Park()();
@@ -283,7 +261,7 @@ TEST("a task may be resumed before its run has returned, and fail after it parke
 END;
 
 TEST("parked work is asked to stop, and ends when it is resumed") {
-  Scheduler scheduler({.threads = 1, .items = 100, .bytes = 1 << 20});
+  Scheduler scheduler(1);
   std::latch parked(2);
   const auto make = [&parked](uint64_t id) {
     auto on_stop = std::make_shared<std::optional<std::stop_callback<std::function<void()>>>>();
@@ -330,7 +308,7 @@ TaskPtr RandomTask(std::mt19937_64& random, Device& device, const std::atomic<bo
 
 TEST("many submitters, cancellers, deadlines and parked tasks at once") {
   Device device;
-  Scheduler scheduler({.threads = 2, .items = 1000, .bytes = 1 << 20});
+  Scheduler scheduler(2);
   scheduler.SetStartLimit(1, 2);
   const int rounds = Steps(8000);
   std::vector<std::jthread> threads;
