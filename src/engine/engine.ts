@@ -60,7 +60,6 @@ function cudaRefusal(addon: EngineAddon, providers: readonly string[], gpu: numb
 class NativeEngine implements Engine {
   readonly #addon: EngineAddon;
   readonly #info: EngineInfo;
-  readonly #fallback: boolean;
   readonly #gpu: number;
   readonly #gpuMemory: number;
   #underWay = 0;
@@ -70,11 +69,10 @@ class NativeEngine implements Engine {
 
   constructor(options: EngineOptions) {
     this.#addon = loadAddon() as EngineAddon;
-    this.#fallback = options.fallback === "cpu";
     this.#gpu = options.gpu ?? 0;
     this.#gpuMemory = options.gpuMemory ?? 0;
     this.#info = this.#addon.start({ threads: options.threads ?? os.availableParallelism() });
-    this.#provider(options.provider);
+    this.#checkProvider(options.provider);
   }
 
   info(): EngineInfo {
@@ -87,7 +85,8 @@ class NativeEngine implements Engine {
 
   load(options: LoadOptions): Promise<LoadedModel> {
     return this.#call(async () => {
-      const provider = this.#provider(options.provider);
+      const { provider } = options;
+      this.#checkProvider(provider);
       const { id, inputs, outputs, sessions } = await this.#addon.load({
         path: options.modelPath,
         name: options.name,
@@ -164,13 +163,10 @@ class NativeEngine implements Engine {
     this.#loaded.clear();
   }
 
-  /** The provider that will be used, or a refusal. */
-  #provider(wanted: "cpu" | "cuda"): "cpu" | "cuda" {
-    if (wanted === "cpu") return "cpu";
+  #checkProvider(provider: "cpu" | "cuda"): void {
+    if (provider === "cpu") return;
     const refusal = cudaRefusal(this.#addon, this.#info.providers, this.#gpu);
-    if (refusal === undefined) return "cuda";
-    if (this.#fallback) return "cpu";
-    throw new RadserveError("model_unavailable", refusal);
+    if (refusal !== undefined) throw new RadserveError("model_unavailable", refusal);
   }
 
   async #call<T>(work: () => Promise<T>): Promise<T> {

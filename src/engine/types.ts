@@ -166,8 +166,6 @@ export interface Engine {
 export interface EngineOptions {
   /** What models are expected to run on; "cuda" is checked at once. */
   provider: "cpu" | "cuda";
-  /** Where CUDA cannot be used: run on the CPU instead of refusing. */
-  fallback?: "cpu";
   /** Number of the GPU that models run on; the first where absent. */
   gpu?: number;
   /** Most bytes of GPU memory that the runs of each model may take, beside its weights; no limit where absent. */

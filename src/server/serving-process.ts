@@ -7,10 +7,8 @@ import type { Server, ServerResponse } from "node:http";
 import { Socket } from "node:net";
 import path from "node:path";
 import { BulkService } from "../bulk/service.js";
-import { engineSettings, type Config } from "../config.js";
+import type { Config } from "../config.js";
 import { ConfigError, RadserveError } from "../base/errors.js";
-import { createEngine } from "../engine/engine.js";
-import { type EngineOptions, type Engine } from "../engine/types.js";
 import type { ServedModels } from "./handlers.js";
 import { WatchedKeys } from "./keys.js";
 import { createLog, faultForLog, logLast, type Logger } from "../base/log.js";
@@ -22,6 +20,7 @@ import { writeReload } from "../models/reload-note.js";
 import { resolveRoots } from "../files/roots.js";
 import { InferencePool } from "../inference/worker-pool.js";
 import { createServer } from "./http-server.js";
+import { startEngine, type StartedEngine } from "./start-engine.js";
 
 /** After the grace time, how long cancelled work may take to notice, and answers to be written. */
 const LAST_WAIT_MS = 2_000;
@@ -70,29 +69,22 @@ class LoadingModels implements ServedModels {
   }
 }
 
-type Providers = Config["providers"];
-
-/** The engine with the providers that were asked for. Throws ConfigError where cuda cannot work and has no fallback. */
-function startEngine(
-  config: Config,
-  log: Logger,
-): { engine: Engine; providers: Providers; options: EngineOptions } {
-  const options = engineSettings(config);
+/** Throws ConfigError if the engine cannot be started, or cannot use the GPU that it was told to use. */
+function startedEngine(config: Config, log: Logger): StartedEngine {
+  let started;
   try {
-    return { engine: createEngine(options), providers: config.providers, options };
+    started = startEngine(config);
   } catch (error) {
-    if (options.provider === "cuda" && config.gpu_fallback === "cpu") {
-      log.warn(
-        { fault: faultForLog(error) },
-        "cuda cannot be used; running on the cpu as RADSERVE_GPU_FALLBACK says",
-      );
-      const cpu = { provider: "cpu" } as const;
-      return { engine: createEngine(cpu), providers: ["cpu"], options: cpu };
-    }
     throw new ConfigError(error instanceof Error ? error.message : "The engine cannot be started.", {
       cause: error,
     });
   }
+  if (started.fault !== undefined)
+    log.warn(
+      { fault: faultForLog(started.fault) },
+      "cuda cannot be used; running on the cpu as RADSERVE_GPU_FALLBACK says",
+    );
+  return started;
 }
 
 /** A database of many boxes may hold jobs of the others; a private one those of before. */
@@ -117,7 +109,7 @@ class ServingProcess {
       input: await resolveRoots(config.input_roots, "RADSERVE_INPUT_ROOTS"),
       output: await resolveRoots(config.output_roots, "RADSERVE_OUTPUT_ROOTS"),
     };
-    const { engine, providers, options } = startEngine(config, this.log);
+    const { engine, providers, options } = startedEngine(config, this.log);
     const keyring = new WatchedKeys(config.keys_dir, (message) => this.log.error(message));
     const models = new LoadingModels(
       loadModels({ directory: config.models_dir, engine, providers, log: this.log }),

@@ -1,0 +1,29 @@
+/** The one place that decides whether the CPU takes the place of a GPU that cannot be used. */
+import { engineSettings, type Config } from "../config.js";
+import { createEngine } from "../engine/engine.js";
+import type { Engine, EngineOptions } from "../engine/types.js";
+
+export interface StartedEngine {
+  engine: Engine;
+  /** What it was made with: the engines of worker threads are made with the same. */
+  options: EngineOptions;
+  /** Where models may run. */
+  providers: Config["providers"];
+  /** Why CUDA cannot be used, if the CPU took its place. */
+  fault?: unknown;
+}
+
+/**
+ * Starts the engine that the settings ask for. The CPU takes the place of CUDA only if RADSERVE_GPU_FALLBACK says so.
+ * @throws RadserveError as createEngine does
+ */
+export function startEngine(config: Config): StartedEngine {
+  const options = engineSettings(config);
+  try {
+    return { engine: createEngine(options), options, providers: config.providers };
+  } catch (fault) {
+    if (options.provider === "cpu" || config.gpu_fallback !== "cpu") throw fault;
+    const cpu = { provider: "cpu" } as const;
+    return { engine: createEngine(cpu), options: cpu, providers: ["cpu"], fault };
+  }
+}
