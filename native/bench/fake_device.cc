@@ -14,8 +14,8 @@ int main() {
   Planned planned_open(kLargest);
   Naive naive_open(kLargest);
   std::cout << "{\"fake_device\": {\"run_ms\": " << cost.Run(1) << ", \"change_ms\": " << cost.change
-            << ", \"shapes\": 4, \"saturated\": " << ClosedLoop(cost, planned, 4, 32) / ideal
-            << ", \"saturated_naive\": " << ClosedLoop(cost, naive, 4, 32) / ideal
+            << ", \"shapes\": 4, \"saturated\": " << ClosedLoop(cost, planned, 4, 64) / ideal
+            << ", \"saturated_naive\": " << ClosedLoop(cost, naive, 4, 64) / ideal
             << ", \"four_fifths_load\": " << OpenLoop(cost, planned_open, 4, 0.8 * ideal) / ideal
             << ", \"four_fifths_load_naive\": " << OpenLoop(cost, naive_open, 4, 0.8 * ideal) / ideal
             << "}}\n";

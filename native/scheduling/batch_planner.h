@@ -14,8 +14,8 @@
 
 namespace radserve {
 
-/// Rows that may run together: of one model, and one shape for each of its inputs (without the batch
-/// dimension).
+/// What rows that may run together have in common: the model, and the shape of each of its inputs without the
+/// batch dimension.
 struct BucketKey {
   uint64_t model = 0;
   std::vector<std::vector<int64_t>> row_shapes;
@@ -25,17 +25,13 @@ struct BucketKey {
 
 /// Decides what one device runs next. Knows neither threads nor clocks; the caller says what time it is.
 ///
-/// - Zero delay: a free device runs what waits; batches form while it is busy. It waits for more only where
-/// that
-///   makes everybody's answers sooner on average (the time between arrivals is learned), every deadline
-///   allows it, no stat is there, and nothing else could run.
-/// - Sizes are CostModel's ladder; missing rows are padding. cuDNN 9 makes a new plan whenever a model's
-/// input
-///   shape changes, batch size included, which can cost more than ten runs. So a size is changed once the
-///   changes not made have cost as much as one (rent or buy: Karlin, Manasse, Rudolph, Sleator: Competitive
-///   Snoopy Caching, 1988), and changes between shapes may take a thirteenth of a model's time while there is
-///   other work for it. A stat, or a deadline that would be missed, pays for its change at once.
-/// - What of all that waits is most wanted says FairQueue, with models as flows.
+/// - A free device never waits: it runs what is there, and batches form while it is busy.
+/// - The sizes of batches are CostModel's ladder. Missing rows are padding.
+/// - FairQueue says which row is next, with models as flows. The rows of its bucket run with it.
+/// - cuDNN 9 makes a new plan when the shape of a model's input changes, batch size included, which may cost
+///   more than a run. So a shape that rows wait for, and a size that does not cost more than a change, keep
+///   their turn for as long as twelve changes take, as measured. A stat, or a row whose deadline would be
+///   missed, ends the turn of a shape at once.
 class BatchPlanner {
  public:
   struct Row {
@@ -54,11 +50,6 @@ class BatchPlanner {
     bool switches = false;
     Clock::duration expected{};
   };
-  struct Plan {
-    std::optional<Batch> batch;
-    /// Where it pays to wait: until then, or the next arrival.
-    std::optional<Clock::time_point> wait_until;
-  };
   struct ShapeStats {
     BucketKey key;
     size_t waiting = 0;
@@ -73,17 +64,17 @@ class BatchPlanner {
   /// Nothing of it waits or runs any more.
   void RemoveModel(uint64_t model);
   void Add(const Row& row);
-  /// False where it does not wait.
+  /// Returns false if no such row waits.
   bool Remove(uint64_t id);
-  /// What a free device does now. The rows of a batch no longer wait.
-  Plan Next(Clock::time_point now);
+  /// What a free device runs now; its rows no longer wait. nullopt if nothing waits.
+  std::optional<Batch> Next(Clock::time_point now);
   /// A batch has run in `took`.
-  void Done(const Batch& batch, Clock::duration took, Clock::time_point now);
-  /// A batch did not fit into the device's memory: larger ones than half of it are not tried again. False
-  /// where it was of one row, and nothing smaller is left.
+  void Done(const Batch& batch, Clock::duration took);
+  /// A batch did not fit into the device's memory: batches larger than half of it are not tried again.
+  /// Returns false if it was of one row, so that nothing smaller is left.
   bool OutOfMemory(const Batch& batch);
-  /// A batch has ended without a result, and the device may be set up for anything: its shape has no claim to
-  /// go on.
+  /// A batch has ended without a result. The device may be set up for anything, so the turn of its shape
+  /// ends.
   void Failed(const Batch& batch);
   /// What one measured, as if it had run: for runs that warm a model.
   void Observe(const BucketKey& key, int64_t capacity, Clock::duration took, bool switched);
@@ -103,42 +94,27 @@ class BatchPlanner {
   struct Shape {
     explicit Shape(int64_t max_batch) : cost(max_batch) {}
     CostModel cost;
-    /// Between arrivals, and from the end of its last waiting row to the next arrival.
-    MedianTime gap;
-    MedianTime pause;
-    std::optional<Clock::time_point> last_arrival;
-    std::optional<Clock::time_point> drained;
+    Clock::time_point last_arrival;
     size_t waiting = 0;
   };
   struct Model {
     int64_t max_batch = 1;
-    size_t waiting = 0;
     MedianTime switch_cost;
     std::map<Shapes, Shape> shapes;
-    /// What the device is set up for.
+    /// What the device is set up for; nullptr if that is not known.
     const Shapes* shape = nullptr;
     int64_t capacity = 0;
-    /// Time that may go into changes of shape; below zero after forced ones.
-    Clock::duration credit{};
-    /// What the changes of size not made have cost.
-    Clock::duration regret{};
-  };
-  struct Size {
-    int64_t capacity;
-    Clock::duration regret;
+    /// When the turns of that shape and of that size began.
+    Clock::time_point shape_since;
+    Clock::time_point capacity_since;
   };
 
   static Shape& ShapeOf(Model& model, const Shapes& shapes);
-  std::vector<Row> RowsOf(uint64_t model, const Shapes& shapes) const;
+  std::vector<Row> RowsOf(const BucketKey& key) const;
   static bool Urgent(const Model& model, const Row& head, Clock::time_point now);
-  std::optional<Clock::time_point> Anticipate(const Model& model, const Row& head,
-                                              Clock::time_point now) const;
   static bool Stays(const Model& model, const Row& head, Clock::time_point now);
-  static Size Choose(const Model& model, const Shapes& shapes, const CostModel& cost, int64_t rows);
-  std::optional<Clock::time_point> WaitUntil(const Model& model, const Shape& shape,
-                                             const std::vector<Row>& rows, int64_t capacity,
-                                             Clock::time_point now) const;
-  Batch Take(uint64_t id, Model& model, const Shapes& shapes, std::vector<Row> rows, Size size);
+  static int64_t Choose(const Model& model, const Shapes& shapes, int64_t rows, Clock::time_point now);
+  Batch Take(const BucketKey& key, std::vector<Row> rows, int64_t capacity, Clock::time_point now);
 
   FairQueue queue_;
   std::unordered_map<uint64_t, Row> rows_;

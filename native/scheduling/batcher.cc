@@ -192,7 +192,7 @@ void Batcher::RunBatch(BatchPlanner::Batch batch) {
     Device::Result result = OnDevice(batch.capacity, rows, stop);
     {
       const std::lock_guard lock(mutex_);
-      planner_.Done(batch, result.ran, Clock::now());
+      planner_.Done(batch, result.ran);
     }
     Deliver(rows, std::move(result));
   } catch (const OutOfMemory& e) {
@@ -232,23 +232,16 @@ void Batcher::RunBatch(BatchPlanner::Batch batch) {
 void Batcher::Work(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
-    BatchPlanner::Plan plan = planner_.Next(Clock::now());
-    if (plan.batch) {
+    if (std::optional<BatchPlanner::Batch> batch = planner_.Next(Clock::now())) {
       busy_ = true;
       lock.unlock();
-      RunBatch(std::move(*plan.batch));
+      RunBatch(std::move(*batch));
       lock.lock();
       busy_ = false;
       if (stopping_) changed_.notify_all();
       continue;
     }
-    const uint64_t seen = next_id_;
-    const auto changed = [&] { return next_id_ != seen; };
-    if (plan.wait_until) {
-      changed_.wait_until(lock, stop, *plan.wait_until, changed);
-    } else {
-      changed_.wait(lock, stop, changed);
-    }
+    changed_.wait(lock, stop, [&, seen = next_id_] { return next_id_ != seen; });
   }
 }
 

@@ -74,11 +74,9 @@ class Device {
 /// - A row that Submit took ends exactly once, by `done`.
 /// - Which rows run together, and when, is BatchPlanner's.
 /// - A cancelled row that waits leaves at once. One that runs is answered at once, and its batch is stopped
-/// when
-///   all of its rows are cancelled.
+///   when all of its rows are cancelled.
 /// - What does not fit into the device's memory is split and runs again; where a batch fails for another
-/// reason
-///   its rows run again alone, so that none fails for its neighbour.
+///   reason its rows run again alone, so that none fails for its neighbour.
 class Batcher {
  public:
   explicit Batcher(std::unique_ptr<Device> device);

@@ -38,18 +38,16 @@ class Policy {
  public:
   virtual ~Policy() = default;
   virtual void Add(const BatchPlanner::Row& row) = 0;
-  virtual BatchPlanner::Plan Next(Clock::time_point now) = 0;
-  virtual void Done(const BatchPlanner::Batch& batch, Clock::duration took, Clock::time_point now) = 0;
+  virtual std::optional<BatchPlanner::Batch> Next(Clock::time_point now) = 0;
+  virtual void Done(const BatchPlanner::Batch& batch, Clock::duration took) = 0;
 };
 
 class Planned : public Policy {
  public:
   explicit Planned(int64_t largest) { planner.AddModel(1, largest); }
   void Add(const BatchPlanner::Row& row) override { planner.Add(row); }
-  BatchPlanner::Plan Next(Clock::time_point now) override { return planner.Next(now); }
-  void Done(const BatchPlanner::Batch& batch, Clock::duration took, Clock::time_point now) override {
-    planner.Done(batch, took, now);
-  }
+  std::optional<BatchPlanner::Batch> Next(Clock::time_point now) override { return planner.Next(now); }
+  void Done(const BatchPlanner::Batch& batch, Clock::duration took) override { planner.Done(batch, took); }
   BatchPlanner planner;
 };
 
@@ -59,8 +57,8 @@ class Naive : public Policy {
  public:
   explicit Naive(int64_t largest) : largest_(static_cast<size_t>(largest)) {}
   void Add(const BatchPlanner::Row& row) override { rows_.push_back(row); }
-  BatchPlanner::Plan Next(Clock::time_point) override {
-    if (rows_.empty()) return {};
+  std::optional<BatchPlanner::Batch> Next(Clock::time_point) override {
+    if (rows_.empty()) return std::nullopt;
     BatchPlanner::Batch batch;
     batch.key = rows_.front().key;
     std::erase_if(rows_, [&](const BatchPlanner::Row& row) {
@@ -69,9 +67,9 @@ class Naive : public Policy {
       return fits;
     });
     batch.capacity = static_cast<int64_t>(batch.rows.size());
-    return {batch, std::nullopt};
+    return batch;
   }
-  void Done(const BatchPlanner::Batch&, Clock::duration, Clock::time_point) override {}
+  void Done(const BatchPlanner::Batch&, Clock::duration) override {}
 
  private:
   size_t largest_;
@@ -104,14 +102,8 @@ class FakeDevice {
 
   void RunUntil(Clock::time_point end) {
     for (;;) {
-      std::optional<Clock::time_point> look;
-      if (!busy_) look = Begin();
-      const bool waits = look && (events_.empty() || *look < events_.begin()->first);
-      if ((waits ? *look : events_.empty() ? end + Clock::duration(1) : events_.begin()->first) > end) break;
-      if (waits) {
-        now_ = *look;
-        continue;
-      }
+      if (!busy_) Begin();
+      if (events_.empty() || events_.begin()->first > end) break;
       const auto node = events_.extract(events_.begin());
       now_ = std::max(now_, node.key());
       node.mapped()();
@@ -120,11 +112,11 @@ class FakeDevice {
   }
 
  private:
-  std::optional<Clock::time_point> Begin() {
-    BatchPlanner::Plan plan = policy_.Next(now_);
-    if (!plan.batch) return plan.wait_until;
+  void Begin() {
+    std::optional<BatchPlanner::Batch> next = policy_.Next(now_);
+    if (!next) return;
     busy_ = true;
-    auto batch = std::make_shared<BatchPlanner::Batch>(std::move(*plan.batch));
+    auto batch = std::make_shared<BatchPlanner::Batch>(std::move(*next));
     double ms = cost_.Run(batch->capacity);
     const auto shape = std::pair(batch->key, batch->capacity);
     if (last_ != shape) {
@@ -134,13 +126,12 @@ class FakeDevice {
     last_ = shape;
     After(ms, [this, batch, ms] {
       busy_ = false;
-      policy_.Done(*batch, Milliseconds(ms), now_);
+      policy_.Done(*batch, Milliseconds(ms));
       for (const BatchPlanner::Row& row : batch->rows) {
         served.push_back({row, now_ - row.arrived, batch->rows.size()});
         on_done(row);
       }
     });
-    return std::nullopt;
   }
 
   const FakeCost cost_;
