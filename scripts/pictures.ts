@@ -1,6 +1,6 @@
 /**
- * `npm run docs:pictures`: draws the README's pictures anew, from phantoms alone, by the product itself, and writes them
- * to docs/, smaller than they are.
+ * `npm run docs:pictures`: draws the pictures of the pages again. The product draws them, from phantoms alone; they are
+ * written to docs/ at a smaller size.
  */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

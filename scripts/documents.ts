@@ -1,4 +1,7 @@
-/** `npm run readme`: writes the tables of errors and settings into README.md, and openapi.yaml, from their sources. */
+/**
+ * `npm run documents`: writes what the pages say of errors and settings, and openapi.yaml, from their sources. A table
+ * stands in its page between a marker, such as `<!-- errors -->`, and the next empty line.
+ */
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { stringify } from "yaml";
@@ -29,21 +32,20 @@ function settingRows(): string {
   return head + rows.join("\n");
 }
 
-/** Puts a table between its marker and the next empty line. */
-function filled(text: string, marker: string, rows: string): string {
+function filled(page: string, marker: string, rows: string): [string, string] {
+  const path = file(page);
+  const text = readFileSync(path, "utf8");
   const from = text.indexOf(`<!-- ${marker} -->`);
-  if (from === -1) throw new Error(`README.md has no <!-- ${marker} -->`);
+  if (from === -1) throw new Error(`${page} has no <!-- ${marker} -->`);
   const end = text.indexOf("\n\n", from);
-  return `${text.slice(0, from)}<!-- ${marker} -->\n${rows}${text.slice(end)}`;
+  return [path, `${text.slice(0, from)}<!-- ${marker} -->\n${rows}${text.slice(end)}`];
 }
 
-/** What both files should hold. */
+/** What the generated files should hold, by their paths. */
 export function documents(): Map<string, string> {
-  let readme = readFileSync(file("README.md"), "utf8");
-  readme = filled(readme, "errors", errorRows());
-  readme = filled(readme, "settings", settingRows());
   return new Map([
-    [file("README.md"), readme],
+    filled("docs/api.md", "errors", errorRows()),
+    filled("docs/operations.md", "settings", settingRows()),
     [file("openapi.yaml"), stringify(openApi(ROUTES), { lineWidth: 110 })],
   ]);
 }

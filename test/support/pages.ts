@@ -1,0 +1,154 @@
+/** The pages for people, as the tests read them: blocks, commands, headings and links. */
+import { readdirSync, readFileSync } from "node:fs";
+import path from "node:path";
+import { root } from "./server.js";
+
+/** In the order in which a reader goes through them: the commands of each go on from those before. */
+export const COMMAND_PAGES = [
+  "README.md",
+  "docs/api.md",
+  "docs/results.md",
+  "docs/reading.md",
+  "docs/models.md",
+  "docs/operations.md",
+  "docs/benchmarks.md",
+  "docs/architecture.md",
+];
+
+/** Every page whose links have to lead somewhere, by its path from the root. */
+export function allPages(): string[] {
+  const folders = ["", "docs", "bench", "models/burned-in-text", "models/ct-tissue", "models/examples"];
+  return folders.flatMap((folder) =>
+    readdirSync(path.join(root, folder))
+      .filter((name) => name.endsWith(".md"))
+      .map((name) => path.posix.join(folder, name)),
+  );
+}
+
+export const pageText = (page: string): string => readFileSync(path.join(root, page), "utf8");
+
+export interface Block {
+  /** The page and the line where it begins, for messages. */
+  at: string;
+  /** The words behind the fence, for example "json answer". */
+  info: string;
+  lines: string[];
+}
+
+/** The fenced blocks of a page. What is indented with them is taken off. */
+export function blocksOf(page: string): Block[] {
+  const blocks: Block[] = [];
+  let open: (Block & { indent: number }) | undefined;
+  for (const [i, line] of pageText(page).split("\n").entries()) {
+    const fence = /^(\s*)```(.*)$/.exec(line);
+    if (open !== undefined && fence?.[2] === "") {
+      blocks.push(open);
+      open = undefined;
+    } else if (open !== undefined) open.lines.push(line.slice(open.indent));
+    else if (fence !== null)
+      open = { at: `${page}:${i + 1}`, info: fence[2] ?? "", lines: [], indent: fence[1]?.length ?? 0 };
+  }
+  return blocks;
+}
+
+/** A page without its fenced blocks. */
+export function proseOf(page: string): string {
+  return pageText(page).replace(/^\s*```[\s\S]*?^\s*```$/gm, "");
+}
+
+export interface DocumentedCommand {
+  at: string;
+  text: string;
+  /** What the page shows below the command. */
+  output: string[];
+  /** What the page shows as its answer in a `json answer` block of its own. */
+  answer?: unknown;
+}
+
+/** The commands of a page: lines of console blocks that begin with "$ ", with what goes on behind a backslash. */
+export function commandsOf(page: string): DocumentedCommand[] {
+  const commands: DocumentedCommand[] = [];
+  for (const { at, info, lines } of blocksOf(page)) {
+    const last = (): DocumentedCommand => commands.at(-1) ?? { at, text: "", output: [] };
+    if (info === "json answer") Object.assign(last(), { answer: JSON.parse(lines.join("\n")) as unknown });
+    if (info !== "console") continue;
+    for (const line of lines) {
+      if (line.startsWith("$ ")) commands.push({ at, text: line.slice(2), output: [] });
+      else if (last().output.length === 0 && last().text.endsWith("\\")) last().text += `\n${line}`;
+      else last().output.push(line);
+    }
+  }
+  return commands;
+}
+
+/** The anchors that GitHub gives to the headings of a page. */
+export function anchorsOf(page: string): Set<string> {
+  const headings = proseOf(page).matchAll(/^#+ (.*)$/gm);
+  return new Set(
+    [...headings].map(([, heading = ""]) =>
+      heading
+        .toLowerCase()
+        .replace(/[^\w\- ]/g, "")
+        .replaceAll(" ", "-"),
+    ),
+  );
+}
+
+/** The targets of the links and pictures of a page. */
+export function linksOf(page: string): string[] {
+  return [...proseOf(page).matchAll(/\]\(([^)\s]+)\)/g)].map(([, target = ""]) => target);
+}
+
+/** The commands that a page names within its sentences. */
+export function namedIn(page: string): string[] {
+  return [...proseOf(page).matchAll(/`([^`\n]+)`/g)].map(([, text = ""]) => text);
+}
+
+const SAME = [
+  [/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, "<uuid>"],
+  [/\b[0-9a-f]{64}\b/g, "<sha256>"],
+  [/\d{4}-\d\d-\d\dT[\d:.]+Z/g, "<time>"],
+  [/\d[\d.,]*/g, "<number>"],
+] as const;
+
+/** Text with its numbers, times and ids taken out. */
+const shapeOf = (text: string): string => SAME.reduce((t, [what, name]) => t.replace(what, name), text);
+
+/**
+ * Where an answer has another shape than the page shows: every key of the page has to be there, every element of a list
+ * has to have its like, texts are equal but for numbers, times and ids. Undefined where it has the same.
+ */
+export function unlike(shown: unknown, found: unknown, at = "answer"): string | undefined {
+  if (shown === null || found === null || at.endsWith(".state")) return undefined;
+  if (Array.isArray(shown)) {
+    if (!Array.isArray(found)) return `${at} is no list`;
+    const missing = shown.findIndex((one) =>
+      found.every((other) => unlike(one, other, "element") !== undefined),
+    );
+    return missing === -1 ? undefined : `${at}[${missing}] has no like`;
+  }
+  if (typeof shown === "object") {
+    if (typeof found !== "object") return `${at} is no object`;
+    for (const [key, value] of Object.entries(shown)) {
+      const other = (found as Record<string, unknown>)[key];
+      const why = other === undefined ? `${at}.${key} is missing` : unlike(value, other, `${at}.${key}`);
+      if (why !== undefined) return why;
+    }
+    return undefined;
+  }
+  if (typeof shown === "string" && typeof found === "string")
+    return shapeOf(shown) === shapeOf(found) ? undefined : `${at} is ${found}`;
+  return typeof shown === typeof found ? undefined : `${at} is a ${typeof found}`;
+}
+
+/** The first line of a page's output that has no like among the lines found; "..." stands for anything. */
+export function missingLine(shown: readonly string[], found: readonly string[]): string | undefined {
+  const shapes = found.map((line) => shapeOf(line.trimEnd()));
+  return shown.find((line) => {
+    const parts = shapeOf(line.trimEnd())
+      .split("...")
+      .map((part) => part.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&").replace(/\s+/g, "\\s+"));
+    const pattern = new RegExp(`^${parts.join(".*")}$`);
+    return !["", "..."].includes(line.trim()) && !shapes.some((shape) => pattern.test(shape));
+  });
+}
