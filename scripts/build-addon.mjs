@@ -74,13 +74,16 @@ function build() {
   });
 }
 
+const addon = path.join(root, "build", "Release", "addon.node");
+// npx in a clone installs the clone into every new npm cache; a server may run with what is built.
+if (process.env.npm_command === "exec" && !clean && existsSync(addon)) process.exit(0);
+
 const lines = missing();
 if (lines.length > 0) {
   for (const line of lines) console.error(`radserve: ${line}`);
   process.exit(1);
 }
 const result = build();
-const addon = path.join(root, "build", "Release", "addon.node");
 if (result.status !== 0 || !existsSync(addon)) {
   console.error(result.stdout);
   console.error(result.stderr);

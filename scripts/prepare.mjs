@@ -1,17 +1,21 @@
-/** npm's `prepare`: compiles the TypeScript. With `--omit=dev` there is no compiler and dist/ has to be there already. */
+/**
+ * npm's `prepare`: compiles the TypeScript. With `--omit=dev` there is no compiler and dist/ has to be there already.
+ * `npx radserve` in a clone runs it once for every npm cache: then dist/ stays as it is, because a server may run from it.
+ */
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const compiler = fileURLToPath(new URL("../node_modules/typescript/bin/tsc", import.meta.url));
+const isBuilt = existsSync(`${root}/dist/src/main.js`);
 
 if (!existsSync(compiler)) {
-  if (!existsSync(`${root}/dist/src/main.js`)) {
+  if (!isBuilt) {
     console.error("radserve: TypeScript is not installed and dist/ is not built. Run: npm ci");
     process.exitCode = 1;
   }
-} else {
+} else if (process.env.npm_command !== "exec" || !isBuilt) {
   const { status } = spawnSync(process.execPath, [compiler, "-p", root], { stdio: "inherit" });
   process.exitCode = status ?? 1;
 }

@@ -1,13 +1,11 @@
 #!/usr/bin/env node
 /** The command line. Each command is a thin line here; what it does is in commands/. */
-import path from "node:path";
 import type { BulkCommand } from "./commands/bulk.js";
+import type { InspectCommand } from "./commands/inspect.js";
 import type { JobAction } from "./commands/jobs.js";
 import { Command, CommanderError, Option } from "commander";
 import type { TryCommand } from "./commands/models.js";
-import { run } from "./commands/run.js";
-import { loadConfig, type Config } from "./config.js";
-import { ConfigError } from "./base/errors.js";
+import type { Config } from "./config.js";
 import { VERSION } from "./base/version.js";
 
 const program = new Command("radserve")
@@ -23,28 +21,14 @@ const program = new Command("radserve")
   .configureHelp({ showGlobalOptions: true })
   .showHelpAfterError("(radserve --help shows the commands)");
 
-function config(): Config {
+// Everything is loaded by the command that needs it: most of a command's start is the loading of modules.
+async function run(command: () => Promise<number>, json?: boolean): Promise<void> {
+  await (await import("./commands/run.js")).run(command, json);
+}
+
+async function config(): Promise<Config> {
+  const { loadConfig } = await import("./config.js");
   return loadConfig({ file: program.opts<{ config?: string }>().config });
-}
-
-interface InspectOptions {
-  json?: boolean;
-  preview?: string;
-  dumpFrame?: string[];
-}
-
-/** --dump-frame takes two words, wherever it stands: `inspect --dump-frame 1 OUT FILE` gives it FILE too. */
-function inspectArguments(file: string | undefined, { dumpFrame = [], ...rest }: InspectOptions) {
-  const words = file === undefined ? dumpFrame : [...dumpFrame, file];
-  const target = words.pop();
-  if (target === undefined) throw new ConfigError("Expected a file to inspect; found none.");
-  const [number, output, more] = words;
-  if (number === undefined) return { target, ...rest };
-  if (output === undefined || more !== undefined)
-    throw new ConfigError(
-      "--dump-frame: expected a frame number and a file to write, beside the file to inspect.",
-    );
-  return { target, ...rest, dumpFrame: [number, output] as [string, string] };
 }
 
 const BULK_HELP = `
@@ -65,7 +49,7 @@ program
   .option("--input-root <folder>", "write a configuration with this input root (repeatable)", several)
   .option("--output-root <folder>", "and this output root (repeatable)", several)
   .action((options: { inputRoot?: string[]; outputRoot?: string[] }) =>
-    run(async () => (await import("./commands/init.js")).init(config(), options)),
+    run(async () => (await import("./commands/init.js")).init(await config(), options)),
   );
 
 program
@@ -78,7 +62,7 @@ program
     ).choices(["api", "worker", "both"]),
   )
   .action((options: { role?: Config["role"] }) =>
-    run(async () => (await import("./server/supervisor.js")).supervise({ ...config(), ...options })),
+    run(async () => (await import("./server/supervisor.js")).supervise({ ...(await config()), ...options })),
   );
 
 program.command("serving-process", { hidden: true }).action(async () => {
@@ -101,32 +85,34 @@ token
       inputRoot?: string[];
       outputRoot?: string[];
       admin?: boolean;
-    }) => run(async () => (await import("./commands/token.js")).tokenIssue(config(), options)),
+    }) => run(async () => (await import("./commands/token.js")).tokenIssue(await config(), options)),
   );
 token
   .command("list")
   .description("issued tokens (never the tokens themselves)")
   .option("--json")
   .action((options: { json?: boolean }) =>
-    run(async () => (await import("./commands/token.js")).tokenList(config(), options.json === true)),
+    run(async () => (await import("./commands/token.js")).tokenList(await config(), options.json === true)),
   );
 token
   .command("revoke")
   .description("refuse a token from now on")
   .argument("<jti>", "as `token list` shows it")
-  .action((jti: string) => run(async () => (await import("./commands/token.js")).tokenRevoke(config(), jti)));
+  .action((jti: string) =>
+    run(async () => (await import("./commands/token.js")).tokenRevoke(await config(), jti)),
+  );
 
 const key = program.command("key").description("keys that sign tokens");
 key
   .command("new")
   .description("make a key that issues from now on; tokens of the others stay valid")
-  .action(() => run(async () => (await import("./commands/key.js")).keyNew(config())));
+  .action(() => run(async () => (await import("./commands/key.js")).keyNew(await config())));
 key
   .command("list")
   .description("the keys (never their secrets)")
   .option("--json")
   .action((options: { json?: boolean }) =>
-    run(async () => (await import("./commands/key.js")).keyList(config(), options.json === true)),
+    run(async () => (await import("./commands/key.js")).keyList(await config(), options.json === true)),
   );
 
 program
@@ -138,7 +124,7 @@ program
   .option("--json", "print the answer of POST /single_inference")
   .action((input: string, output: string, options: { model?: string[]; json?: boolean }) =>
     run(
-      async () => (await import("./commands/infer.js")).inferFile(config(), input, output, options),
+      async () => (await import("./commands/infer.js")).inferFile(await config(), input, output, options),
       options.json,
     ),
   );
@@ -156,7 +142,7 @@ program
   .addHelpText("after", BULK_HELP)
   .action((input: string, output: string, options: BulkCommand) =>
     run(
-      async () => (await import("./commands/bulk.js")).bulk(config(), input, output, options),
+      async () => (await import("./commands/bulk.js")).bulk(await config(), input, output, options),
       options.json,
     ),
   );
@@ -171,7 +157,7 @@ jobs
   .option("--limit <number>", "how many", "50")
   .option("--json")
   .action((options: { state?: string; limit: string; json?: boolean }) =>
-    run(async () => (await import("./commands/jobs.js")).jobsList(config(), options), options.json),
+    run(async () => (await import("./commands/jobs.js")).jobsList(await config(), options), options.json),
   );
 jobs
   .command("items")
@@ -181,7 +167,10 @@ jobs
   .option("--limit <number>", "how many", "50")
   .option("--json")
   .action((id: string, options: { state?: string; limit: string; json?: boolean }) =>
-    run(async () => (await import("./commands/jobs.js")).jobsItems(config(), id, options), options.json),
+    run(
+      async () => (await import("./commands/jobs.js")).jobsItems(await config(), id, options),
+      options.json,
+    ),
   );
 for (const [action, description] of Object.entries({
   show: "one job",
@@ -200,7 +189,7 @@ for (const [action, description] of Object.entries({
       run(
         async () =>
           (await import("./commands/jobs.js")).jobsAct(
-            config(),
+            await config(),
             action as JobAction,
             id,
             options.json === true,
@@ -216,12 +205,11 @@ program
   .option("--json")
   .option("--preview <file.png>", "write the first frame as its window shows it")
   .option("--dump-frame <number-and-file...>", "N FILE: write the stored values of frame N (from 1)")
-  .action((file: string | undefined, options: InspectOptions) =>
-    run(async () => {
-      const { inspectFile } = await import("./commands/inspect.js");
-      const { target, ...rest } = inspectArguments(file, options);
-      return inspectFile(config(), path.resolve(target), rest);
-    }, options.json),
+  .action((file: string | undefined, options: InspectCommand) =>
+    run(
+      async () => (await import("./commands/inspect.js")).inspectFile(await config(), file, options),
+      options.json,
+    ),
   );
 
 program
@@ -231,7 +219,10 @@ program
   .option("--input <file>", "the source, or the folder of its series (default: beside the receipt)")
   .option("--json")
   .action((receipt: string, options: { input?: string; json?: boolean }) =>
-    run(async () => (await import("./commands/verify.js")).verify(config(), receipt, options), options.json),
+    run(
+      async () => (await import("./commands/verify.js")).verify(await config(), receipt, options),
+      options.json,
+    ),
   );
 
 const models = program.command("models").description("models and their manifests");
@@ -241,7 +232,7 @@ models
   .option("--json")
   .action((options: { json?: boolean }) =>
     run(
-      async () => (await import("./commands/models.js")).list(config(), options.json === true),
+      async () => (await import("./commands/models.js")).list(await config(), options.json === true),
       options.json,
     ),
   );
@@ -249,7 +240,9 @@ models
   .command("init")
   .description("write a draft manifest beside a graph")
   .argument("<model.onnx>")
-  .action((graph: string) => run(async () => (await import("./commands/models.js")).init(config(), graph)));
+  .action((graph: string) =>
+    run(async () => (await import("./commands/models.js")).init(await config(), graph)),
+  );
 models
   .command("check")
   .description("explain every mistake of a model folder")
@@ -257,7 +250,7 @@ models
   .option("--json")
   .action((folder: string, options: { json?: boolean }) =>
     run(
-      async () => (await import("./commands/models.js")).check(config(), folder, options.json === true),
+      async () => (await import("./commands/models.js")).check(await config(), folder, options.json === true),
       options.json,
     ),
   );
@@ -272,7 +265,7 @@ models
   .option("--json")
   .action((folder: string, image: string, options: TryCommand) =>
     run(
-      async () => (await import("./commands/models.js")).tryModel(config(), folder, image, options),
+      async () => (await import("./commands/models.js")).tryModel(await config(), folder, image, options),
       options.json,
     ),
   );
@@ -282,7 +275,7 @@ models
   .option("--json")
   .action((options: { json?: boolean }) =>
     run(
-      async () => (await import("./commands/reload.js")).reload(config(), options.json === true),
+      async () => (await import("./commands/reload.js")).reload(await config(), options.json === true),
       options.json,
     ),
   );
@@ -293,7 +286,7 @@ program
   .option("--json")
   .action((options: { json?: boolean }) =>
     run(
-      async () => (await import("./commands/status.js")).status(config(), options.json === true),
+      async () => (await import("./commands/status.js")).status(await config(), options.json === true),
       options.json,
     ),
   );
@@ -303,16 +296,10 @@ program
   .description("look at everything that serving needs; each problem with its fix")
   .option("--json")
   .action((options: { json?: boolean }) =>
-    run(async () => {
-      let found: Config | ConfigError;
-      try {
-        found = config();
-      } catch (error) {
-        if (!(error instanceof ConfigError)) throw error;
-        found = error;
-      }
-      return (await import("./commands/doctor.js")).doctor(found, options.json === true);
-    }, options.json),
+    run(
+      async () => (await import("./commands/doctor.js")).doctor(config, options.json === true),
+      options.json,
+    ),
   );
 
 try {

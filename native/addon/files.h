@@ -10,6 +10,11 @@ namespace radserve {
 /// file system refuses.
 Napi::Value LinkDescriptor(const Napi::CallbackInfo& info);
 
+/// `lockDescriptor(fd)`: takes the exclusive lock of an open file without waiting; flock(2). False if another open of
+/// the file, in this process or another, has it. An error is thrown where the file system has no such locks.
+/// The lock ends when the descriptor is closed or the process ends.
+Napi::Value LockDescriptor(const Napi::CallbackInfo& info);
+
 }  // namespace radserve
 
 #endif  // RADSERVE_ADDON_FILES_H_

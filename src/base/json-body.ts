@@ -1,11 +1,10 @@
+import { parse } from "secure-json-parse";
 import type { z } from "zod";
 import { RadserveError } from "./errors.js";
 import { jsonFaultAt } from "./json-fault.js";
 import { found, problemsOf } from "./validation.js";
 
-const PROTOTYPE =
-  /"(?:_|\\u005f){2}(?:p|\\u0070)(?:r|\\u0072)(?:o|\\u006f)(?:t|\\u0074)(?:o|\\u006f)(?:_|\\u005f){2}"\s*:/i;
-/** What is wrong with a body that is no JSON object, or holds a field that is not let in. */
+/** What is wrong with a body that is not a JSON object, or that has a field that is not allowed anywhere. */
 function jsonFault(text: string): RadserveError {
   let value: unknown;
   try {
@@ -32,10 +31,9 @@ export function parseJsonBody(text: string): unknown {
       "Expected a body in UTF-8; found bytes that are none, or U+FFFD, which stands for such bytes. " +
         "Send UTF-8, and a U+FFFD that is meant as \\ufffd.",
     );
-  if (PROTOTYPE.test(text)) throw jsonFault(text);
   let value: unknown;
   try {
-    value = JSON.parse(text);
+    value = parse(text, undefined, { constructorAction: "ignore" });
   } catch {
     throw jsonFault(text);
   }

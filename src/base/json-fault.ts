@@ -1,6 +1,6 @@
 /** The place of a fault in JSON: the parser's own message says it only at times, and quotes the text. */
 
-/** Where JSON.parse would stop in a text that is no JSON: line and column, from 1. */
+/** The place where JSON.parse would stop in a text that is not JSON: line and column, from 1. */
 export function jsonFaultAt(text: string): { line: number; column: number } {
   const before = text.slice(0, firstFault(text)).split("\n");
   return { line: before.length, column: (before.at(-1)?.length ?? 0) + 1 };

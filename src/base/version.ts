@@ -1,7 +1,6 @@
 /** Radserve's version, from package.json. */
-import { readFileSync } from "node:fs";
-import { z } from "zod";
+import { createRequire } from "node:module";
 
-const text = readFileSync(new URL("../../../package.json", import.meta.url), "utf8");
+const { version } = createRequire(import.meta.url)("../../../package.json") as { version: string };
 
-export const VERSION = z.object({ version: z.string() }).parse(JSON.parse(text)).version;
+export const VERSION = version;

@@ -3,6 +3,7 @@ import { createHash, randomUUID } from "node:crypto";
 import path from "node:path";
 import { v5 as uuidV5 } from "uuid";
 import type { Config } from "../config.js";
+import { canonicalJson } from "../base/canonical-json.js";
 import { RadserveError } from "../base/errors.js";
 import type { ModelEntry } from "../models/entry.js";
 import { translateIn } from "../files/path-map.js";
@@ -34,7 +35,7 @@ export async function submit(
   context: SubmitContext,
 ): Promise<{ id: string; fresh: boolean }> {
   const { idempotency_key: key, ...body } = parseBody(bulkRequestSchema, parseJsonBody(call.body ?? ""));
-  const sha256 = createHash("sha256").update(canonical(body)).digest("hex");
+  const sha256 = createHash("sha256").update(canonicalJson(body)).digest("hex");
   const { subject, inputRoots, outputRoots } = call.caller;
   const before = async () =>
     key === undefined
@@ -91,15 +92,6 @@ function sameJob(
     "idempotency_conflict",
     "Expected the same request as before under this idempotency_key; found another. Use a new key for a new request.",
     { job_id: found.id },
-  );
-}
-
-/** The same text for the same request, whatever the order of its fields. */
-function canonical(value: unknown): string {
-  return JSON.stringify(value, (_, part: unknown) =>
-    typeof part === "object" && part !== null && !Array.isArray(part)
-      ? Object.fromEntries(Object.entries(part).sort(([a], [b]) => (a < b ? -1 : 1)))
-      : part,
   );
 }
 

@@ -174,22 +174,28 @@ function configuration(config: Config): Finding[] {
   ];
 }
 
-export async function doctor(config: Config | ConfigError, json: boolean): Promise<ExitStatus> {
-  const findings = [
-    ...machine(),
-    ...(config instanceof ConfigError
-      ? [bad("configuration", config.message, "Correct the setting.")]
-      : [
-          ...configuration(config),
-          ...(await engine(config)),
-          ...(await codecs()),
-          ...roots(config),
-          ...state(config),
-          ...disks(config),
-          await bulkDatabase(config),
-        ]),
-    clock(),
+async function settings(load: () => Promise<Config>): Promise<Finding[]> {
+  let config;
+  try {
+    config = await load();
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    return [bad("configuration", error.message, "Correct the setting.")];
+  }
+  return [
+    ...configuration(config),
+    ...(await engine(config)),
+    ...(await codecs()),
+    ...roots(config),
+    ...state(config),
+    ...disks(config),
+    await bulkDatabase(config),
   ];
+}
+
+/** @param load reads the settings; what is wrong with them is one of the findings */
+export async function doctor(load: () => Promise<Config>, json: boolean): Promise<ExitStatus> {
+  const findings = [...machine(), ...(await settings(load)), clock()];
   if (json) print(JSON.stringify(findings, null, 2));
   else
     for (const { name, ok, found, fix } of findings)

@@ -1,5 +1,7 @@
 /** `radserve inspect`: what a file is, what its decoded pixels are, which models accept it and why others do not. */
 import { writeFile } from "node:fs/promises";
+import path from "node:path";
+import { ConfigError } from "../base/errors.js";
 import { accepts, type Reason } from "../models/acceptance.js";
 import type { Config } from "../config.js";
 import type { Image, TransformStep } from "../images/image.js";
@@ -16,8 +18,8 @@ import { print, type ExitStatus } from "./run.js";
 export interface InspectCommand {
   json?: boolean;
   preview?: string;
-  /** Number from 1 and file name. */
-  dumpFrame?: [string, string];
+  /** The words after --dump-frame: a frame's number from 1, the file to write, and perhaps the file to inspect. */
+  dumpFrame?: string[];
 }
 
 const LARGEST_PREVIEW = 1024;
@@ -81,23 +83,42 @@ function acceptanceText(models: readonly Acceptance[]): string {
     .join("\n");
 }
 
-/** @param file absolute path of a file, or of a folder that holds one series */
-export function inspectFile(config: Config, file: string, options: InspectCommand): Promise<ExitStatus> {
-  return withImageFile(file, (image) => show(config, image, options));
+interface InspectArguments {
+  /** A file, or a folder that holds one series. */
+  target: string;
+  dump: { number: string; file: string } | undefined;
 }
 
-async function show(config: Config, image: Image, options: InspectCommand): Promise<ExitStatus> {
-  const inspection = await inspectImage(image);
-  if (options.dumpFrame !== undefined) {
-    const [number, target] = options.dumpFrame;
-    await writeFile(target, await dumpFrame(image, Number(number)));
-  }
-  if (options.preview !== undefined) await writePreview(config, image, options.preview);
-  const models = await acceptances(config, image);
-  print(
-    options.json === true
-      ? JSON.stringify({ ...inspection, models }, null, 2)
-      : `${formatInspection(inspection)}\n${acceptanceText(models)}`,
-  );
-  return 0;
+/** --dump-frame takes two words, wherever it stands: `inspect --dump-frame 1 OUT FILE` gives it FILE too. */
+function inspectArguments(file: string | undefined, dumpFrame: readonly string[] = []): InspectArguments {
+  const words = file === undefined ? [...dumpFrame] : [...dumpFrame, file];
+  const target = words.pop();
+  if (target === undefined) throw new ConfigError("Expected a file to inspect; found none.");
+  const [number, output, more] = words;
+  if (number === undefined) return { target, dump: undefined };
+  if (output === undefined || more !== undefined)
+    throw new ConfigError(
+      "--dump-frame: expected a frame number and a file to write, beside the file to inspect.",
+    );
+  return { target, dump: { number, file: output } };
+}
+
+export function inspectFile(
+  config: Config,
+  file: string | undefined,
+  options: InspectCommand,
+): Promise<ExitStatus> {
+  const { target, dump } = inspectArguments(file, options.dumpFrame);
+  return withImageFile(path.resolve(target), async (image): Promise<ExitStatus> => {
+    const inspection = await inspectImage(image);
+    if (dump !== undefined) await writeFile(dump.file, await dumpFrame(image, Number(dump.number)));
+    if (options.preview !== undefined) await writePreview(config, image, options.preview);
+    const models = await acceptances(config, image);
+    print(
+      options.json === true
+        ? JSON.stringify({ ...inspection, models }, null, 2)
+        : `${formatInspection(inspection)}\n${acceptanceText(models)}`,
+    );
+    return 0;
+  });
 }

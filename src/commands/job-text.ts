@@ -1,6 +1,6 @@
 /** Jobs and items of bulk work as people read them. */
 import { ITEM_STATES, type Item, type Job } from "../bulk/schema.js";
-import { count, duration, table } from "./table.js";
+import { count, duration, table } from "../base/table.js";
 
 /** Images whose fate is settled. */
 export function done({ counts }: Job): number {

@@ -4,7 +4,8 @@ import jwt from "jsonwebtoken";
 import { LONGEST_JTI, issueToken, parseDuration, signingKey } from "../server/tokens.js";
 import { requireFolder, type Config } from "../config.js";
 import { ConfigError } from "../base/errors.js";
-import { listTokens, readKeys, recordToken, revokeToken } from "../server/keys.js";
+import { readKeys } from "../server/keys.js";
+import { listTokens, recordToken, revokeToken } from "../server/token-records.js";
 import { narrowRoots, realPathToBe } from "../files/roots.js";
 import { print, remark, type ExitStatus } from "./run.js";
 

@@ -4,6 +4,7 @@ import path from "node:path";
 import { type Config } from "../config.js";
 import { ConfigError, RadserveError } from "../base/errors.js";
 import { createLog } from "../base/log.js";
+import { table } from "../base/table.js";
 import { loadModels } from "../models/set.js";
 import { replay } from "../inference/replay.js";
 import { receiptText, type Receipt } from "../results/receipt/receipt.js";
@@ -45,7 +46,7 @@ export async function verify(config: Config, file: string, options: VerifyComman
       ? [check("receipt", "differs", "the file is no receipt of Radserve, or was changed")]
       : await checksOf(config, receiptPath, found.receipt, options.input);
   const equal = checks.every(({ verdict }) => verdict === "ok");
-  print(options.json === true ? JSON.stringify({ equal, checks }, null, 2) : table(checks, equal));
+  print(options.json === true ? JSON.stringify({ equal, checks }, null, 2) : verdictText(checks, equal));
   return equal ? 0 : 1;
 }
 
@@ -108,13 +109,7 @@ async function replayFrom(
 }
 
 /** Aligned columns, and one line that says it all. */
-function table(checks: readonly Check[], equal: boolean): string {
-  const words = Math.max(...checks.map(({ verdict }) => WORDS[verdict].length));
-  const names = Math.max(...checks.map(({ what }) => what.length));
-  const lines = checks.map(
-    ({ what, verdict, detail }) => `${WORDS[verdict].padEnd(words)}  ${what.padEnd(names)}  ${detail}`,
-  );
-  return [...lines, equal ? "Everything is there and equal." : "Not everything is there and equal."].join(
-    "\n",
-  );
+function verdictText(checks: readonly Check[], equal: boolean): string {
+  const rows = checks.map(({ what, verdict, detail }) => [WORDS[verdict], what, detail]);
+  return `${table(rows)}\n${equal ? "Everything is there and equal." : "Not everything is there and equal."}`;
 }

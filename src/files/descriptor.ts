@@ -10,7 +10,7 @@ export const syncDescriptor = promisify(fs.fsync);
 const read = promisify(fs.read);
 const write = promisify(fs.write);
 
-/** Beyond so many bytes even the copy to the system's memory is left to another thread. */
+/** Most bytes that are copied to the system's memory on the calling thread; more are left to another thread. */
 const AT_ONCE = 64 * 1024;
 
 /** Another name of an open file or folder: works for reading, listing and creating, in every thread. */

@@ -61,7 +61,7 @@ export const openDescriptor = either<[Path | Buffer, string | number, number?], 
   promisify(fs.open),
 );
 const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY } = fs.constants;
-/** For reading what was listed as a plain file: whatever lies there by now, no link is followed and no pipe waited for. */
+/** Opens what was listed as a plain file for reading. If something else lies there by now, no link is followed and no pipe is waited for. */
 export const openPlain = (path: Path | Buffer): Promise<number> =>
   openDescriptor(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 /** Writes the start of a file that is smaller than a page. */

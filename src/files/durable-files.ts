@@ -13,7 +13,7 @@ interface LinkAddon {
   linkDescriptor(fd: number, path: string): boolean;
 }
 
-/** Of a file that is hashed, held in memory at once. */
+/** How much of a file is in memory while it is hashed. */
 const CHUNK_BYTES = 2 ** 20;
 
 export function sha256(bytes: Uint8Array): string {

@@ -5,22 +5,18 @@
  * the file has not changed for a whole lease on the waiter's own monotonic clock, so that clocks of machines are never
  * compared.
  */
-import { randomUUID } from "node:crypto";
 import { closeSync, constants, readSync, statSync, type Stats } from "node:fs";
-import { readFile, readlink } from "node:fs/promises";
-import { hostname } from "node:os";
 import { dirname } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { z } from "zod";
 import { openDescriptor, openPlain, unlink, writeStart } from "./disk.js";
 import { errno } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
-import { startIn } from "../base/process-start.js";
 import { ifMissing, UnnamedFile } from "./durable-files.js";
 import { guardName, lockName } from "./helper-names.js";
+import { beatText, isDead, parseOwner, self, serialise, type Owner } from "./lock-owner.js";
 
-/** Longer than a thread may be blocked by the decoding of one frame. */
-export const LEASE_MS = 30_000;
+/** A lease is longer than the decoding of one frame may block a thread. */
+const LEASE_MS = 30_000;
 const BEATS_PER_LEASE = 6;
 const LONGEST_POLL_MS = 40;
 /** Longer timers fire at once. */
@@ -36,18 +32,6 @@ export interface LockOptions {
   leaseMs?: number;
 }
 
-const ownerSchema = z.object({
-  token: z.string(),
-  host: z.string(),
-  boot_id: z.string(),
-  pid_namespace: z.string(),
-  pid: z.int(),
-  started: z.string(),
-  lease_ms: z.number().min(10).max(3_600_000),
-  beat: z.string(),
-});
-type Owner = z.infer<typeof ownerSchema>;
-
 /** What a waiter saw: the raw text, because any change of it is a sign of life, and the owner where it is whole. */
 interface Sight {
   text: string;
@@ -61,7 +45,7 @@ export class NameLock {
   readonly #fd: number;
   readonly #owner: Owner;
   readonly #timer: NodeJS.Timeout;
-  #place: Place | undefined;
+  #turn: Turn | undefined;
   #beats = 0;
   #released = false;
   #beating: Promise<void> = Promise.resolve();
@@ -82,20 +66,20 @@ export class NameLock {
    */
   static async take(dir: string, name: string, options: LockOptions = {}): Promise<NameLock> {
     const folder = statSync(dir);
-    const place = await Place.inLine(folder, name, options);
+    const turn = await Turn.inLine(folder, name, options);
     try {
       const waiter = new Waiter(folder);
       for (let pause = 5; ; pause = Math.min(pause * 2, LONGEST_POLL_MS)) {
         options.signal?.throwIfAborted();
         const lock = await NameLock.#attempt(dir, name, waiter, options.leaseMs ?? LEASE_MS);
         if (lock !== undefined) {
-          lock.#place = place;
+          lock.#turn = turn;
           return lock;
         }
         await pausing(Math.min(pause, timeLeft(options)), options.signal);
       }
     } catch (error) {
-      place.leave();
+      turn.leave();
       throw error;
     }
   }
@@ -144,7 +128,7 @@ export class NameLock {
       closeSync(this.#fd);
       if (await this.isHeld()) await unlink(this.#path).catch(ifMissing(undefined));
     } finally {
-      this.#place?.leave();
+      this.#turn?.leave();
     }
   }
 
@@ -171,37 +155,37 @@ async function pausing(milliseconds: number, signal: AbortSignal | undefined): P
 }
 
 /** Waiters of one thread stand in line for NAME: only the first of them polls, and the next goes on at once. */
-class Place {
+class Turn {
   static readonly #lines = new Map<string, Promise<void>>();
 
   private constructor(readonly leave: () => void) {}
 
   /** @throws RadserveError deadline_exceeded; the signal's reason */
-  static async inLine({ dev, ino }: Stats, name: string, options: LockOptions): Promise<Place> {
+  static async inLine({ dev, ino }: Stats, name: string, options: LockOptions): Promise<Turn> {
     const key = `${dev}:${ino}:${name}`;
-    const before = Place.#lines.get(key);
+    const before = Turn.#lines.get(key);
     let leave = (): void => undefined;
     const left = new Promise<void>((resolve) => (leave = resolve));
     const last = before === undefined ? left : before.then(() => left);
-    Place.#lines.set(key, last);
+    Turn.#lines.set(key, last);
     void last.then(() => {
-      if (Place.#lines.get(key) === last) Place.#lines.delete(key);
+      if (Turn.#lines.get(key) === last) Turn.#lines.delete(key);
     });
     try {
-      if (before !== undefined) await Place.#turn(before, options);
+      if (before !== undefined) await Turn.#come(before, options);
     } catch (error) {
       leave();
       throw error;
     }
-    return new Place(leave);
+    return new Turn(leave);
   }
 
-  static async #turn(before: Promise<void>, options: LockOptions): Promise<void> {
+  static async #come(before: Promise<void>, options: LockOptions): Promise<void> {
     const done = new AbortController();
     const signal = options.signal ? AbortSignal.any([options.signal, done.signal]) : done.signal;
     try {
-      const turn = before.then(() => true);
-      while (!(await Promise.race([turn, pausing(timeLeft(options), signal).then(() => false)])));
+      const come = before.then(() => true);
+      while (!(await Promise.race([come, pausing(timeLeft(options), signal).then(() => false)])));
     } finally {
       done.abort();
     }
@@ -325,72 +309,4 @@ async function look(path: string): Promise<string | undefined> {
 
 function sightOf(text: string | undefined): Sight | undefined {
   return text === undefined ? undefined : { text, owner: parseOwner(text) };
-}
-
-function parseOwner(text: string): Owner | undefined {
-  try {
-    return ownerSchema.parse(JSON.parse(text));
-  } catch {
-    return undefined;
-  }
-}
-
-const serialise = (owner: Owner): string => `${JSON.stringify(owner)}\n`;
-
-/** Of fixed width, so that a rewrite never leaves a tail of the last one. */
-const beatText = (count: number): string => count.toString().padStart(12, "0");
-
-/** Dead for certain: the owner ran on this kernel, in this PID namespace, and there is no such process any more. */
-async function isDead(owner: Owner): Promise<boolean> {
-  const here = await machine();
-  if (
-    owner.boot_id !== here.boot_id ||
-    owner.pid_namespace !== here.pid_namespace ||
-    owner.host !== here.host ||
-    here.boot_id === ""
-  )
-    return false;
-  const started = await startTime(owner.pid);
-  if (started !== undefined && owner.started !== "") return started !== owner.started;
-  return !exists(owner.pid);
-}
-
-/** Also where /proc hides other users' processes: a signal that is not permitted has found its process. */
-function exists(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return errno(error) !== "ESRCH";
-  }
-}
-
-/** It does not change. */
-let ownStart: Promise<string> | undefined;
-
-async function self(leaseMs: number): Promise<Owner> {
-  ownStart ??= startTime(process.pid).then((time) => time ?? "");
-  return {
-    token: randomUUID(),
-    ...(await machine()),
-    pid: process.pid,
-    started: await ownStart,
-    lease_ms: leaseMs,
-    beat: beatText(0),
-  };
-}
-
-let machineFacts: Promise<Pick<Owner, "host" | "boot_id" | "pid_namespace">> | undefined;
-function machine(): Promise<Pick<Owner, "host" | "boot_id" | "pid_namespace">> {
-  machineFacts ??= (async () => ({
-    host: hostname(),
-    boot_id: (await readFile("/proc/sys/kernel/random/boot_id", "utf8").catch(() => "")).trim(),
-    pid_namespace: await readlink("/proc/self/ns/pid").catch(() => ""),
-  }))();
-  return machineFacts;
-}
-
-async function startTime(pid: number): Promise<string | undefined> {
-  const stat = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => undefined);
-  return stat === undefined ? undefined : startIn(stat);
 }

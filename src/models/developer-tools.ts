@@ -5,6 +5,7 @@ import { basename, dirname, join, resolve } from "node:path";
 import type { Engine, InferResult, GraphInfo, LoadedModel, Plane } from "../engine/types.js";
 import type { Tensor } from "../engine/tensor.js";
 import { asRadserveError, RadserveError } from "../base/errors.js";
+import { table } from "../base/table.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Image, VolumeGeometry } from "../images/image.js";
 import { manifestSchema } from "../manifest/manifest.js";
@@ -52,18 +53,6 @@ export async function modelsList(directory: string): Promise<CommandResult> {
   ]);
   const text = table([["MODEL", "VERSION", "RELEASE", "STAGE", "SHA256", "FILES"], ...rows]);
   return { text, exitCode: data.some((m) => m.problems.length > 0) ? 1 : 0, data };
-}
-
-function table(rows: readonly (readonly string[])[]): string {
-  const widths = (rows[0] ?? []).map((_, c) => Math.max(...rows.map((row) => row[c]?.length ?? 0)));
-  return rows
-    .map((row) =>
-      row
-        .map((cell, c) => cell.padEnd(widths[c] ?? 0))
-        .join("  ")
-        .trimEnd(),
-    )
-    .join("\n");
 }
 
 /**

@@ -1,153 +1,16 @@
 /**
- * The folder of keys: one JSON file a key, a record of each issued token (never the token), and a mark for each
- * revoked one. Many machines may share the folder; every change is one atomic file operation, and every reader
- * looks at it several times a second.
+ * The keys of a folder, one JSON file for each. Many machines may share the folder; a running server looks at it
+ * several times a second.
  */
-import {
-  createHash,
-  createPrivateKey,
-  createPublicKey,
-  createSecretKey,
-  randomBytes,
-  type KeyObject,
-} from "node:crypto";
-import { mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
-import { link, mkdir, open, readdir, readFile, unlink } from "node:fs/promises";
+import { randomBytes } from "node:crypto";
+import { mkdirSync, statSync } from "node:fs";
+import { readdir } from "node:fs/promises";
 import path from "node:path";
-import { z } from "zod";
 import { ConfigError } from "../base/errors.js";
-import { problemsOf } from "../base/validation.js";
 import { errno } from "../base/errno.js";
-
-export const ALGORITHMS = ["HS256", "RS256", "ES256"] as const;
-export type Algorithm = (typeof ALGORITHMS)[number];
-
-const common = {
-  kid: z.string().regex(/^[A-Za-z0-9_-]{1,64}$/, "Expected 1 to 64 of A-Z, a-z, 0-9, _ and -"),
-  created: z.iso.datetime("Expected a time in UTC, for example 2026-11-21T10:00:00.000Z"),
-};
-const pair = { public_key: z.string().min(1), private_key: z.string().min(1).optional() };
-
-/** PEM for the asymmetric ones; the private key is needed only where tokens are issued. */
-const keyFileSchema = z.discriminatedUnion(
-  "algorithm",
-  [
-    z.strictObject({
-      ...common,
-      algorithm: z.literal("HS256"),
-      secret: z.base64url("Expected base64url: A-Z, a-z, 0-9, - and _, without = and line ends"),
-    }),
-    z.strictObject({ ...common, algorithm: z.literal("RS256"), ...pair }),
-    z.strictObject({ ...common, algorithm: z.literal("ES256"), ...pair }),
-  ],
-  "Expected HS256, RS256 or ES256",
-);
-type KeyFile = z.infer<typeof keyFileSchema>;
-
-export interface Key {
-  kid: string;
-  algorithm: Algorithm;
-  created: string;
-  verify: KeyObject;
-  /** Undefined for a public key alone: it checks tokens and issues none. */
-  sign: KeyObject | undefined;
-}
-
-const SMALLEST_SECRET = 32;
-const SMALLEST_MODULUS = 2048;
-
-function hmacKey(secret: string): KeyObject {
-  const bytes = Buffer.from(secret, "base64url");
-  if (bytes.length < SMALLEST_SECRET)
-    throw new ConfigError(
-      `secret: expected at least ${SMALLEST_SECRET} bytes (base64url); found ${bytes.length}.`,
-    );
-  if (bytes.includes("-----BEGIN"))
-    throw new ConfigError("secret: expected random bytes; found a PEM key, which anybody may know.");
-  return createSecretKey(bytes);
-}
-
-function checkAsymmetric(algorithm: "RS256" | "ES256", key: KeyObject): void {
-  const { modulusLength, namedCurve } = key.asymmetricKeyDetails ?? {};
-  if (algorithm === "ES256") {
-    if (key.asymmetricKeyType !== "ec" || namedCurve !== "prime256v1")
-      throw new ConfigError(
-        `public_key: expected a P-256 key for ES256; found ${namedCurve ?? key.asymmetricKeyType ?? "none"}.`,
-      );
-    return;
-  }
-  if (key.asymmetricKeyType !== "rsa" || modulusLength === undefined || modulusLength < SMALLEST_MODULUS)
-    throw new ConfigError(
-      `public_key: expected an RSA key of at least ${SMALLEST_MODULUS} bits for RS256; found ${modulusLength ?? key.asymmetricKeyType ?? "none"}.`,
-    );
-}
-
-/** OpenSSL's own message names neither the field nor what it wants. */
-function pemKey(field: string, text: string, read: (text: string) => KeyObject): KeyObject {
-  try {
-    return read(text);
-  } catch {
-    throw new ConfigError(`${field}: expected a key in PEM, without a passphrase; it cannot be read.`);
-  }
-}
-
-/** node would derive the public key from a private one, whose file anybody may read. */
-function publicKey(text: string): KeyObject {
-  if (text.includes("PRIVATE KEY-----"))
-    throw new ConfigError(
-      "public_key: expected a public key (-----BEGIN PUBLIC KEY-----); found a private one. Take it out, " +
-        "and if others could read the file, make a new pair.",
-    );
-  return pemKey("public_key", text, createPublicKey);
-}
-
-function keyOf(file: KeyFile): Key {
-  const { kid, algorithm, created } = file;
-  if (file.algorithm === "HS256") {
-    const secret = hmacKey(file.secret);
-    return { kid, algorithm, created, verify: secret, sign: secret };
-  }
-  const verify = publicKey(file.public_key);
-  checkAsymmetric(file.algorithm, verify);
-  if (file.private_key === undefined) return { kid, algorithm, created, verify, sign: undefined };
-  const sign = pemKey("private_key", file.private_key, createPrivateKey);
-  if (!createPublicKey(sign).equals(verify))
-    throw new ConfigError("private_key: expected the pair of public_key; found another key.");
-  return { kid, algorithm, created, verify, sign };
-}
-
-function jsonOf(text: string): unknown {
-  try {
-    return JSON.parse(text) as unknown;
-  } catch {
-    // The parser's own message quotes the text, which may be a secret.
-    throw new ConfigError("expected JSON; it cannot be parsed.");
-  }
-}
-
-/** Reads one key file. Throws ConfigError naming the file and what is wrong with it, never what it holds. */
-export function readKeyFile(file: string): Key {
-  try {
-    const mode = statSync(file).mode & 0o777;
-    const value = jsonOf(readFileSync(file, "utf8"));
-    const parsed = keyFileSchema.safeParse(value);
-    if (!parsed.success)
-      throw new ConfigError(
-        problemsOf(keyFileSchema, value, parsed.error)
-          // What was found stays out: it could be a secret in the wrong place.
-          .map(({ field, message }) => `${field}: ${message.replace(/; found .*/s, "")}`)
-          .join("; "),
-      );
-    const key = keyOf(parsed.data);
-    if (key.sign !== undefined && (mode & 0o077) !== 0)
-      throw new ConfigError(
-        `expected mode 600, so that no other user reads it; found ${mode.toString(8)}. Run chmod 600.`,
-      );
-    return key;
-  } catch (error) {
-    throw new ConfigError(`Key file ${file}: ${error instanceof Error ? error.message : "cannot be read"}`);
-  }
-}
+import { keyOf, readKeyFile, type Key, type KeyFile } from "./key-file.js";
+import { createPrivately, namesIn } from "./private-files.js";
+import { nameOf, revokedIn } from "./token-records.js";
 
 const isKeyFile = (name: string) => name.endsWith(".json") && !name.startsWith(".");
 
@@ -158,8 +21,8 @@ export interface FoundKeys {
 }
 
 /**
- * The good keys of a folder, in the order of file names; none where it does not exist. Of two with one kid the first
- * counts. Throws ConfigError where the folder cannot be listed.
+ * The good keys of a folder, in the order of file names; none where it does not exist. If two have one kid, the
+ * first counts. Throws ConfigError where the folder cannot be listed.
  */
 export function readKeys(folder: string): FoundKeys {
   const found: FoundKeys = { keys: [], problems: [] };
@@ -192,37 +55,6 @@ function kidTwice(file: string, { kid }: Key): string {
   return `Key file ${file}: another file before it has the kid ${kid}; each needs its own.`;
 }
 
-function namesIn(folder: string): string[] {
-  try {
-    return readdirSync(folder).sort();
-  } catch (error) {
-    if (errno(error) === "ENOENT") return [];
-    throw new ConfigError(
-      `${folder}: cannot be listed (${error instanceof Error ? error.message : "unknown"}).`,
-    );
-  }
-}
-
-/** Writes a file that appears whole or not at all, readable by its owner alone. Throws EEXIST where the name is taken. */
-async function createPrivately(file: string, text: string): Promise<void> {
-  const temporary = path.join(
-    path.dirname(file),
-    `.${path.basename(file)}.${randomBytes(6).toString("hex")}`,
-  );
-  const handle = await open(temporary, "wx", 0o600);
-  try {
-    await handle.writeFile(text);
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
-  try {
-    await link(temporary, file);
-  } finally {
-    await unlink(temporary);
-  }
-}
-
 /**
  * Makes the folder where it is missing, and in it a random HS256 secret.
  * @param after time of a key that this one must be newer than, though clocks differ
@@ -238,65 +70,6 @@ export async function createKey(folder: string, after = ""): Promise<Key> {
   };
   await createPrivately(path.join(folder, `${kid}.json`), `${JSON.stringify(file, null, 2)}\n`);
   return keyOf(file);
-}
-
-const tokenRecordSchema = z.object({
-  jti: z.string(),
-  sub: z.string(),
-  kid: z.string(),
-  issued: z.string(),
-  expires: z.string(),
-  admin: z.boolean(),
-  input_roots: z.array(z.string()).optional(),
-  output_roots: z.array(z.string()).optional(),
-});
-
-/** What is kept of an issued token. */
-export type TokenRecord = z.infer<typeof tokenRecordSchema>;
-
-/** File name of a token's record and of its revocation: any jti, also another issuer's, makes a safe one. */
-function nameOf(jti: string): string {
-  return createHash("sha256").update(jti).digest("hex");
-}
-
-const issuedIn = (folder: string) => path.join(folder, "tokens");
-const revokedIn = (folder: string) => path.join(folder, "revoked");
-
-export async function recordToken(folder: string, record: TokenRecord): Promise<void> {
-  await mkdir(issuedIn(folder), { recursive: true, mode: 0o700 });
-  await createPrivately(
-    path.join(issuedIn(folder), nameOf(record.jti)),
-    `${JSON.stringify(record, null, 2)}\n`,
-  );
-}
-
-/** Issued tokens, oldest first, each with whether it was revoked. */
-export async function listTokens(folder: string): Promise<(TokenRecord & { revoked: boolean })[]> {
-  const revoked = new Set(namesIn(revokedIn(folder)));
-  const names = namesIn(issuedIn(folder)).filter((name) => !name.startsWith("."));
-  const records = await Promise.all(
-    names.map(async (name) => {
-      const text = await readFile(path.join(issuedIn(folder), name), "utf8");
-      return { ...tokenRecordSchema.parse(JSON.parse(text)), revoked: revoked.has(name) };
-    }),
-  );
-  return records.sort((a, b) => a.issued.localeCompare(b.issued));
-}
-
-/** Marks a token as revoked; every server that reads the folder refuses it within a second. */
-export async function revokeToken(
-  folder: string,
-  jti: string,
-): Promise<{ known: boolean; already: boolean }> {
-  await mkdir(revokedIn(folder), { recursive: true, mode: 0o700 });
-  const known = namesIn(issuedIn(folder)).includes(nameOf(jti));
-  try {
-    await createPrivately(path.join(revokedIn(folder), nameOf(jti)), "");
-    return { known, already: false };
-  } catch (error) {
-    if (errno(error) === "EEXIST") return { known, already: true };
-    throw error;
-  }
 }
 
 export interface Keyring {
@@ -350,7 +123,7 @@ export class WatchedKeys implements Keyring {
     this.#timer.unref();
   }
 
-  /** Where the folder cannot be read, what was known stays in force. */
+  /** If the folder cannot be read, what was known stays in force. */
   async #look(): Promise<void> {
     try {
       const names = await readdir(this.folder);

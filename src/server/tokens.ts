@@ -7,7 +7,9 @@ import jwt from "jsonwebtoken";
 import { z } from "zod";
 import { RadserveError, type ErrorDetails } from "../base/errors.js";
 import { keepable } from "../base/validation.js";
-import type { Algorithm, Key, Keyring, TokenRecord } from "./keys.js";
+import type { Algorithm, Key } from "./key-file.js";
+import type { Keyring } from "./keys.js";
+import type { TokenRecord } from "./token-records.js";
 
 export interface Caller {
   subject: string;

@@ -10,7 +10,7 @@ import {
   progressText,
   summaryText,
 } from "../../src/commands/job-text.js";
-import { duration, table } from "../../src/commands/table.js";
+import { duration, table } from "../../src/base/table.js";
 
 const NOW = Date.parse("2026-11-21T12:00:00Z");
 const none = { queued: 0, running: 0, succeeded: 0, partial: 0, failed: 0, skipped: 0, cancelled: 0 };

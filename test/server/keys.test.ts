@@ -4,15 +4,9 @@ import os from "node:os";
 import path from "node:path";
 import t from "tap";
 import { ConfigError } from "../../src/base/errors.js";
-import {
-  createKey,
-  listTokens,
-  readKeyFile,
-  readKeys,
-  recordToken,
-  revokeToken,
-  WatchedKeys,
-} from "../../src/server/keys.js";
+import { readKeyFile } from "../../src/server/key-file.js";
+import { createKey, readKeys, WatchedKeys } from "../../src/server/keys.js";
+import { listTokens, recordToken, revokeToken } from "../../src/server/token-records.js";
 
 function folder(t: { teardown(done: () => void): void }): string {
   const made = mkdtempSync(path.join(os.tmpdir(), "radserve-keys-"));

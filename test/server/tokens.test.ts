@@ -3,7 +3,7 @@ import jwt from "jsonwebtoken";
 import t from "tap";
 import { authenticate, issueToken, parseDuration, type Expectations } from "../../src/server/tokens.js";
 import { RadserveError } from "../../src/base/errors.js";
-import type { Algorithm, Key } from "../../src/server/keys.js";
+import type { Algorithm, Key } from "../../src/server/key-file.js";
 
 const rsa = generateKeyPairSync("rsa", { modulusLength: 2048 });
 const otherRsa = generateKeyPairSync("rsa", { modulusLength: 2048 });

@@ -1,0 +1,96 @@
+/** The folder that results go to: whether it can be used, and the making of what is missing of it. */
+import { closeSync, constants } from "node:fs";
+import { RadserveError } from "../base/errors.js";
+import { errno } from "../base/errno.js";
+import { descriptorPath } from "./descriptor.js";
+import { access, freeBytes, mkdir, statfs } from "./disk.js";
+import { isStagingName } from "./helper-names.js";
+import { FORBIDDEN, noPermission, notAllowed, pin, type Pinned } from "./path-judgement.js";
+import { isInside, leadsInside, type Root } from "./roots.js";
+import { isMarked, shareMissing } from "./share-mark.js";
+
+/**
+ * @param folder the nearest one that exists
+ * @param missing what is to be made below it
+ * Throws bad_request (a name of ours), path_not_allowed (not writable, its share away), disk_full.
+ */
+export async function checkUsable(
+  folder: Pinned,
+  missing: readonly string[],
+  roots: readonly Root[] | undefined,
+  minimumFreeBytes: number | undefined,
+): Promise<void> {
+  if ([...folder.realPath.split("/"), ...missing].some(isStagingName)) throw reserved();
+  await checkMarks(folder.realPath, roots);
+  const here = descriptorPath(folder.fd);
+  await checkWritable(here);
+  if (minimumFreeBytes !== undefined) await checkRoom(here, minimumFreeBytes);
+}
+
+function reserved(): RadserveError {
+  return new RadserveError(
+    "bad_request",
+    "Expected an output path without folders called .NAME.radserve: Radserve works in these and removes them. Use another name.",
+    { side: "output", reason: "reserved" },
+  );
+}
+
+/** The folder is pinned already: if its share is unmounted from here on, the results go with it. */
+async function checkMarks(realPath: string, roots: readonly Root[] = []): Promise<void> {
+  for (const root of roots)
+    if (typeof root !== "string" && "marked" in root && isInside(realPath, [root]))
+      if (!(await isMarked(root.path))) throw shareMissing();
+}
+
+async function checkWritable(here: string): Promise<void> {
+  await access(here, constants.W_OK | constants.X_OK).catch((error: unknown) => {
+    if (errno(error) === "EROFS")
+      throw new RadserveError(
+        "path_not_allowed",
+        "The output folder is on a file system that is mounted read-only. Mount it for writing, or use another folder.",
+        { side: "output", reason: "read_only" },
+      );
+    throw noPermission("output", "write to this folder");
+  });
+}
+
+async function checkRoom(here: string, minimumFreeBytes: number): Promise<void> {
+  const free = freeBytes(await statfs(here));
+  if (free < minimumFreeBytes)
+    throw new RadserveError(
+      "disk_full",
+      `Expected at least ${minimumFreeBytes} bytes free on the output folder's disk; found ${free}. Make room there and send the request again.`,
+      { free_bytes: free, needed_bytes: minimumFreeBytes },
+    );
+}
+
+/**
+ * Creates one folder after the other, each opened without following links before the next is made inside it.
+ * @param folder the one to begin in; afterwards the last one, or the one where it failed
+ */
+export async function createBelow(
+  folder: Pinned,
+  parts: readonly string[],
+  roots: readonly Root[] | undefined,
+): Promise<void> {
+  for (const [index, part] of parts.entries()) {
+    const child = `${descriptorPath(folder.fd)}/${part}`;
+    try {
+      await mkdir(child).catch((error: unknown) => {
+        if (errno(error) !== "EEXIST") throw error;
+      });
+      const next = await pin(child, constants.O_DIRECTORY | constants.O_NOFOLLOW);
+      closeSync(folder.fd);
+      Object.assign(folder, next);
+    } catch (error) {
+      if (errno(error) === "ENOTDIR")
+        throw new RadserveError("bad_request", "Expected the output path to name a folder; found a file.");
+      if (errno(error) === "ELOOP") throw notAllowed("output", roots);
+      if (FORBIDDEN.has(errno(error))) throw noPermission("output", "create this folder");
+      if (errno(error) === "ENOSPC")
+        throw new RadserveError("disk_full", "The output folder's disk has no room for another folder.");
+      throw error;
+    }
+    if (!leadsInside(folder.realPath, parts.slice(index + 1), roots)) throw notAllowed("output", roots);
+  }
+}

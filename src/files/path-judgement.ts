@@ -1,0 +1,145 @@
+/** Judges where a path leads, by the kernel's answer for what was pinned, and says why it is refused. */
+import { closeSync, constants, readlinkSync } from "node:fs";
+import { readlink } from "node:fs/promises";
+import path from "node:path";
+import { RadserveError } from "../base/errors.js";
+import { errno } from "../base/errno.js";
+import { descriptorPath } from "./descriptor.js";
+import { lstat, openDescriptor } from "./disk.js";
+import { leadsInside, type Root } from "./roots.js";
+
+/** Linux open(2): a descriptor that names a file without opening it. Not among node's constants. */
+const O_PATH = 0o10000000;
+const LONGEST_PATH = 4095;
+
+/** `\\server\share`, `D:\x`, `D:/x` */
+const WINDOWS_PATH = /^(?:\\\\|[A-Za-z]:[\\/])/;
+
+export const MISSING = new Set(["ENOENT", "ENOTDIR", "ELOOP"]);
+export const FORBIDDEN = new Set(["EACCES", "EPERM"]);
+
+export type Side = "input" | "output";
+
+export function notAllowed(side: Side, roots: readonly Root[] | undefined): RadserveError {
+  // The server has at least one root on each side: where none is left, the token took them.
+  const byToken = roots?.every((root) => typeof root !== "string" && !("marked" in root)) === true;
+  return new RadserveError(
+    "path_not_allowed",
+    `Expected ${side} paths inside the ${side} folders that ${byToken ? "this token allows" : "the server allows"} ` +
+      `(links are followed first); found one outside. Use a path inside, or have ` +
+      (byToken
+        ? `a token issued with another --${side}-root, or without one.`
+        : `RADSERVE_${side.toUpperCase()}_ROOTS extended.`),
+    { side, ...(byToken ? { reason: "token" } : {}) },
+  );
+}
+
+export function noPermission(side: Side, what: string): RadserveError {
+  return new RadserveError(
+    "path_not_allowed",
+    `The server's user may not ${what}. Give it that permission on the file and every folder above it.`,
+    { side, reason: "permission" },
+  );
+}
+
+/** The path without trailing slashes. Throws bad_request where it is not absolute, too long, or holds a NUL byte. */
+export function checkedForm(given: string, side: Side): string {
+  const refuse = (expected: string, found: string) =>
+    new RadserveError("bad_request", `Expected ${side} path to be ${expected}; found ${found}.`, { side });
+  if (given.includes("\0")) throw refuse("text without NUL bytes", "a NUL byte");
+  if (WINDOWS_PATH.test(given))
+    throw refuse(
+      "one of the server's own, or one that RADSERVE_PATH_MAP translates",
+      "a Windows path that it does not",
+    );
+  if (!given.startsWith("/")) throw refuse("absolute, beginning with /", "a relative one");
+  const bytes = Buffer.byteLength(given);
+  if (bytes > LONGEST_PATH) throw refuse(`at most ${LONGEST_PATH} bytes long`, `${bytes} bytes`);
+  return given.replace(/\/+$/, "") || "/";
+}
+
+/** A file or folder that a descriptor names without having opened it (O_PATH); `closeSync` lets it go. */
+export interface Pinned {
+  fd: number;
+  realPath: string;
+}
+
+export async function pin(target: string, flags: number): Promise<Pinned> {
+  const fd = await openDescriptor(target, O_PATH | flags);
+  try {
+    return { fd, realPath: readlinkSync(descriptorPath(fd)) };
+  } catch (error) {
+    closeSync(fd);
+    throw error;
+  }
+}
+
+/**
+ * Pins the nearest folder above a path that could not be opened. `rest` are the components below it; `blocked` says
+ * that a folder between them may not be entered.
+ * Throws path_not_allowed where that folder lies outside, or where what follows could leave it: a dangling link, or
+ * `..` behind a folder that does not exist.
+ */
+export async function nearestFolder(
+  target: string,
+  roots: readonly Root[] | undefined,
+  side: Side,
+  hops = 0,
+): Promise<Pinned & { rest: string[]; blocked: boolean }> {
+  const rest: string[] = [];
+  let parent = target;
+  let blocked = false;
+  for (;;) {
+    rest.unshift(path.posix.basename(parent));
+    parent = path.posix.dirname(parent);
+    let folder;
+    try {
+      folder = await pin(parent, constants.O_DIRECTORY);
+    } catch (error) {
+      if (FORBIDDEN.has(errno(error))) blocked = true;
+      else if (!MISSING.has(errno(error))) throw error;
+      if (parent === "/") throw notAllowed(side, roots);
+      continue;
+    }
+    try {
+      if (rest.includes("..") || !leadsInside(folder.realPath, rest, roots)) throw notAllowed(side, roots);
+      const next = `${descriptorPath(folder.fd)}/${rest[0] ?? ""}`;
+      const link = (await lstat(next).catch(() => undefined))?.isSymbolicLink() === true;
+      if (link && side === "output") throw notAllowed(side, roots);
+      if (link) throw await deadLink(folder.realPath, await readlink(next), rest.slice(1), roots, hops);
+      return { ...folder, rest, blocked };
+    } catch (error) {
+      closeSync(folder.fd);
+      throw error;
+    }
+  }
+}
+
+/** Linux follows so many links, then says ELOOP (path_resolution(7)). */
+const MOST_HOPS = 40;
+
+/**
+ * What is said of an input link that leads nowhere: that, where every step stays inside the roots, else
+ * path_not_allowed, so that links tell nothing about what exists outside.
+ */
+async function deadLink(
+  folder: string,
+  text: string,
+  rest: readonly string[],
+  roots: readonly Root[] | undefined,
+  hops: number,
+): Promise<Error> {
+  const nowhere = new RadserveError(
+    "input_not_found",
+    "Expected the input path to name a file or folder; found a link that leads nowhere. Correct the link, or check that the share it leads to is mounted on the server.",
+    { reason: "link" },
+  );
+  if (hops >= MOST_HOPS) return nowhere;
+  const target = [...(text.startsWith("/") ? [text] : [folder, text]), ...rest].join("/");
+  try {
+    closeSync((await nearestFolder(target, roots, "input", hops + 1)).fd);
+    return nowhere;
+  } catch (error) {
+    return error as Error;
+  }
+}

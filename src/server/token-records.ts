@@ -1,0 +1,66 @@
+/** What the keys folder says of tokens: a record of each one that was issued, and a mark for each that was revoked. */
+import { createHash } from "node:crypto";
+import { mkdir, readFile } from "node:fs/promises";
+import path from "node:path";
+import { z } from "zod";
+import { errno } from "../base/errno.js";
+import { createPrivately, namesIn } from "./private-files.js";
+
+const tokenRecordSchema = z.object({
+  jti: z.string(),
+  sub: z.string(),
+  kid: z.string(),
+  issued: z.string(),
+  expires: z.string(),
+  admin: z.boolean(),
+  input_roots: z.array(z.string()).optional(),
+  output_roots: z.array(z.string()).optional(),
+});
+
+/** What is kept of an issued token, never the token itself. */
+export type TokenRecord = z.infer<typeof tokenRecordSchema>;
+
+/** File name of a token's record and of its revocation: any jti, also another issuer's, makes a safe one. */
+export function nameOf(jti: string): string {
+  return createHash("sha256").update(jti).digest("hex");
+}
+
+const issuedIn = (folder: string) => path.join(folder, "tokens");
+export const revokedIn = (folder: string) => path.join(folder, "revoked");
+
+export async function recordToken(folder: string, record: TokenRecord): Promise<void> {
+  await mkdir(issuedIn(folder), { recursive: true, mode: 0o700 });
+  await createPrivately(
+    path.join(issuedIn(folder), nameOf(record.jti)),
+    `${JSON.stringify(record, null, 2)}\n`,
+  );
+}
+
+/** Issued tokens, oldest first, each with whether it was revoked. */
+export async function listTokens(folder: string): Promise<(TokenRecord & { revoked: boolean })[]> {
+  const revoked = new Set(namesIn(revokedIn(folder)));
+  const names = namesIn(issuedIn(folder)).filter((name) => !name.startsWith("."));
+  const records = await Promise.all(
+    names.map(async (name) => {
+      const text = await readFile(path.join(issuedIn(folder), name), "utf8");
+      return { ...tokenRecordSchema.parse(JSON.parse(text)), revoked: revoked.has(name) };
+    }),
+  );
+  return records.sort((a, b) => a.issued.localeCompare(b.issued));
+}
+
+/** Marks a token as revoked; every server that reads the folder refuses it within a second. */
+export async function revokeToken(
+  folder: string,
+  jti: string,
+): Promise<{ known: boolean; already: boolean }> {
+  await mkdir(revokedIn(folder), { recursive: true, mode: 0o700 });
+  const known = namesIn(issuedIn(folder)).includes(nameOf(jti));
+  try {
+    await createPrivately(path.join(revokedIn(folder), nameOf(jti)), "");
+    return { known, already: false };
+  } catch (error) {
+    if (errno(error) === "EEXIST") return { known, already: true };
+    throw error;
+  }
+}
