@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import dcmjs from "dcmjs";
 import sharp from "sharp";
-import { textPath } from "../../src/results/picture/text-outline.js";
+import { textOutline } from "../../src/results/picture/text-outline.js";
 import { ctPhantom, ultrasoundPhantom, type CtPhantom } from "./phantom.js";
 
 const CT_IMAGE_STORAGE = "1.2.840.10008.5.1.4.1.1.2";
@@ -111,7 +111,7 @@ async function ultrasoundPicture(): Promise<Uint8Array> {
   const { rows, columns, pixels } = ultrasoundPhantom();
   const paths = BURNED_IN.map(
     ({ text, x, y, size }) =>
-      `<path fill="#e6e6e6" transform="translate(${x} ${y})" d="${textPath(text, { size, face: "regular" })}"/>`,
+      `<path fill="#e6e6e6" transform="translate(${x} ${y})" d="${textOutline(text, { size, face: "regular" }).data}"/>`,
   );
   const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${columns}" height="${rows}">${paths.join("")}</svg>`;
   const raw = { width: columns, height: rows, channels: 1 as const };

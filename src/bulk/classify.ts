@@ -4,7 +4,7 @@ import { sopClassName } from "../images/dicom/dictionary.js";
 import { readHead, type DicomHead } from "../images/dicom/dicom-file.js";
 import { RadserveError } from "../base/errors.js";
 import { SNIFF_BYTES, sniffFormat } from "../images/read-image.js";
-import { isOwnObject } from "../results/dicom/common.js";
+import { isOwnObject } from "../results/dicom/modules.js";
 import { isListed, isReceipt } from "./own-results.js";
 
 export interface Reason {

@@ -10,7 +10,7 @@ import type { Manifest } from "../manifest/manifest.js";
 import { modelFolders } from "../models/load.js";
 import { readModelFolder } from "../models/read.js";
 import { frameSteps } from "../models/transform-steps.js";
-import { previewPng } from "../results/picture/overlay.js";
+import { pngOf } from "../results/picture/pixels.js";
 import { withEngine } from "./engine.js";
 import { withImageFile } from "./files.js";
 import { print, type ExitStatus } from "./run.js";
@@ -41,7 +41,7 @@ async function writePreview(config: Config, image: Image, file: string): Promise
     pixelAspect: aspect,
   };
   const rgb = await withEngine(config, (engine) => engine.render(plane, { voiIndex: 0, width, height }));
-  await writeFile(file, await previewPng(width, height, rgb));
+  await writeFile(file, await pngOf({ width, height, rgb }));
 }
 
 interface Acceptance {

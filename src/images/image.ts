@@ -2,6 +2,7 @@
  * What a reader gives and everything else takes: pixels as stored, and all that is needed to interpret them.
  * Readers (DICOM, PNG, JPEG, TIFF) make an Image; nothing after them looks at the file again.
  */
+import { RadserveError } from "../base/errors.js";
 
 /** Photometric Interpretation of the decoded frames (PS3.3 C.7.6.3.1.2); JPEG 2000 colour transforms are already undone. */
 export type PhotometricInterpretation =
@@ -60,11 +61,11 @@ export interface Palette {
 /** Everything that turns one frame's stored values into meaning; per-frame functional groups override shared ones. */
 export interface Interpretation {
   modality: ModalityTransform;
-  /** Unit of modality values: "HU" only where the object says so or its SOP class defines it; undefined where unknown. */
+  /** Unit of modality values: "HU" only if the object says so or its SOP class defines it; undefined if unknown. */
   units: string | undefined;
-  /** In the order of the file: windows first, then VOI LUTs; empty where the file gives none. */
+  /** In the order of the file: windows first, then VOI LUTs; empty if the file gives none. */
   voi: VoiTransform[];
-  /** Stored values to leave out (PS3.3 C.7.5.1.1.2), inclusive, in either order; equal where there is no range limit. */
+  /** Stored values to leave out (PS3.3 C.7.5.1.1.2), inclusive, in either order; equal if there is no range limit. */
   padding: { from: number; to: number } | undefined;
   palette: Palette | undefined;
 }
@@ -75,9 +76,9 @@ export interface Spacing {
   column: number;
   source:
     "PixelSpacing" | "ImagerPixelSpacing" | "NominalScannedPixelSpacing" | "SequenceOfUltrasoundRegions";
-  /** True where lengths and areas measured with it are lengths and areas in the patient. */
+  /** True if lengths and areas measured with it are lengths and areas in the patient. */
   patient: boolean;
-  /** Where in the image it holds, in pixels from 0, the last ones included; everywhere where absent. */
+  /** The regions in which it holds, in pixels from 0, the last ones included; the whole image if absent. */
   within?: readonly { x0: number; y0: number; x1: number; y1: number }[];
 }
 
@@ -115,7 +116,7 @@ export interface Volume {
 export interface SliceIdentity {
   sopInstanceUid: string | undefined;
   fileSha256: string;
-  /** From 1, where its file holds several frames. */
+  /** From 1; undefined if its file holds a single frame. */
   frame: number | undefined;
 }
 
@@ -134,6 +135,11 @@ export interface Warning {
   message: string;
 }
 
+/** Adds a caveat once. */
+export function warn(warnings: Warning[], code: string, message: string): void {
+  if (!warnings.some((w) => w.code === code && w.message === message)) warnings.push({ code, message });
+}
+
 /** One step that was or would be applied, with its parameters, for the receipt and for `inspect`. */
 export interface TransformStep {
   step: string;
@@ -143,9 +149,9 @@ export interface TransformStep {
 /** Identity of the source; patient data stays in `tags` and never reaches logs or errors. */
 export interface SourceIdentity {
   format: "dicom" | "png" | "jpeg" | "tiff";
-  /** Of a series: over the hashes of its slices' files, in hexadecimal, a line feed after each, in their order. */
+  /** For a series, over the hashes of its slices' files, in hexadecimal, a line feed after each, in their order. */
   fileSha256: string;
-  /** Of all files. */
+  /** Size of the file, or of all files of a series. */
   bytes: number;
   sopClassUid: string | undefined;
   sopInstanceUid: string | undefined;
@@ -160,14 +166,14 @@ export interface SourceIdentity {
  * Strings are decoded from the data set's character sets and trimmed of padding.
  */
 export interface Attributes {
-  /** All values of an attribute as text; undefined where it is absent, empty array where it is empty. */
+  /** All values of an attribute as text; undefined if it is absent, an empty array if it is empty. */
   strings(keyword: string): string[] | undefined;
-  /** First value as text; undefined where absent or empty. */
+  /** First value as text; undefined if absent or empty. */
   string(keyword: string): string | undefined;
   /** All values as numbers (DS, IS, US, SS, UL, SL, FL, FD); values that are not numbers are left out. */
   numbers(keyword: string): number[] | undefined;
   number(keyword: string): number | undefined;
-  /** Items of a sequence; undefined where absent. */
+  /** Items of a sequence; undefined if absent. */
   sequence(keyword: string): Attributes[] | undefined;
   has(keyword: string): boolean;
 }
@@ -184,7 +190,7 @@ export interface Image {
   interpretation(frame: number): Interpretation;
   spacing(frame: number): Spacing | undefined;
   plane(frame: number): PlanePosition | undefined;
-  /** Height of a pixel divided by its width (PS3.3 C.7.6.3.1.7, or from spacing); 1 where nothing says otherwise. */
+  /** Height of a pixel divided by its width (PS3.3 C.7.6.3.1.7, or from spacing); 1 if nothing says otherwise. */
   pixelAspect(frame: number): number;
   /** Data set attributes; undefined for PNG, JPEG and TIFF. */
   attributes: Attributes | undefined;
@@ -192,8 +198,14 @@ export interface Image {
   warnings: Warning[];
   /** Steps the reader itself applied, for example an EXIF orientation. */
   transforms: TransformStep[];
-  /** Of a folder that holds one series: its frames are the slices, sorted. */
+  /** Present if the image is a folder that holds one series: its frames are the slices, sorted. */
   series?: Series;
-  /** Frees the file's bytes, where they are held; nothing may be asked of the image from then on. */
+  /** Frees the file's bytes, if the image keeps them; nothing may be asked of the image from then on. */
   release?(): void;
+}
+
+/** Gives a frame's index (from 0) back. Throws bad_request if the image has no such frame. */
+export function checkedFrame(index: number, count: number): number {
+  if (Number.isInteger(index) && index >= 0 && index < count) return index;
+  throw new RadserveError("bad_request", `Expected a frame from 0 to ${count - 1} but received ${index}.`);
 }

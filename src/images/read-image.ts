@@ -1,17 +1,15 @@
 /** Bytes to an Image, by what they are and never by a file's name. */
+import { RadserveError } from "../base/errors.js";
 import { isDicom } from "./dicom/dicom-file.js";
 import { readDicom } from "./dicom/dicom-image.js";
-import { RadserveError } from "../base/errors.js";
 import type { Image } from "./image.js";
-import { rasterFormat, readRaster } from "./raster/read-raster.js";
-import { checkFileSize, MAX_FILE_BYTES } from "../files/whole-file.js";
+import { rasterFormat } from "./raster/declared.js";
+import { readRaster } from "./raster/read-raster.js";
 
-export { checkFileSize, isDicom, MAX_FILE_BYTES };
-
-/** So many bytes tell the formats apart. */
+/** This many bytes tell the formats apart. */
 export const SNIFF_BYTES = 160;
 
-/** What the first bytes (SNIFF_BYTES are enough) begin; undefined where it is nothing that can be read. */
+/** The format that the first bytes (SNIFF_BYTES are enough) begin; undefined if it is none that can be read. */
 export function sniffFormat(head: Uint8Array): Image["source"]["format"] | undefined {
   // DICOM first: its preamble may be the header of a TIFF over the same pixels (PS3.10 section 7.1)
   return isDicom(head) ? "dicom" : rasterFormat(head);

@@ -37,10 +37,10 @@ export async function warmUp(engine: Engine): Promise<void> {
   const rgb = await engine.render(plane, { voiIndex: 0, ...size });
   await renderOverlay({
     shots: [{ picture: { ...size, rgb }, frame: 1, results: [], findings: [] }],
-    source: { rows: SIDE, columns: SIDE, pixelAspect: 1, frames: 1 },
+    source: { rows: SIDE, columns: SIDE, pixelAspect: 1, frames: 1, called: "frame" },
     model: { name: "warm-up", version: "1", manufacturer: "Radserve", regulatory: "None", outputs: [] },
     findings: [],
     measurements: [],
-    radserveVersion: "1",
+    warnings: [],
   });
 }

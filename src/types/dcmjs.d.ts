@@ -33,14 +33,9 @@ declare module "dcmjs" {
       nameMap: Readonly<Record<string, DictionaryEntry | undefined>>;
       sopClassNamesByUID: Readonly<Record<string, string | undefined>>;
       denaturalizeDataset(dataset: Record<string, unknown>): Record<string, DictElement>;
-      naturalizeDataset(dataset: Record<string, DictElement>): Record<string, unknown>;
     };
     DicomDict: new (meta: Record<string, DictElement>) => DicomDict;
     DicomMessage: {
-      readFile(
-        buffer: ArrayBuffer,
-        options?: Record<string, unknown>,
-      ): DicomDict & { meta: Record<string, DictElement> };
       /** One element, with its header. @param tag eight hexadecimal digits */
       writeTagObject(
         stream: WriteBufferStream,
@@ -51,10 +46,10 @@ declare module "dcmjs" {
         options: Record<string, unknown>,
       ): void;
     };
-    /** In pieces of `size` bytes. */
+    /** Grows in pieces of `size` bytes. */
     WriteBufferStream: new (size: number, littleEndian: boolean) => WriteBufferStream;
   }
 
-  const dcmjs: { data: Data; log: { setLevel(level: string): void } };
+  const dcmjs: { data: Data };
   export default dcmjs;
 }

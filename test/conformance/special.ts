@@ -9,8 +9,7 @@ import { infer } from "../../src/inference/infer-image.js";
 import type { ModelEntry } from "../../src/models/entry.js";
 import { openInput } from "../../src/files/guarded-paths.js";
 import { readInput } from "../../src/inference/read-input.js";
-import { fractionsOf, maskOf } from "../../src/results/dicom/seg.js";
-import { segmentsOf } from "../../src/results/dicom/common.js";
+import { segmentPlanes, segmentsOf } from "../../src/results/dicom/segments.js";
 import { sliceOutputs } from "../../src/results/receipt/volume-outputs.js";
 import { loadSpecialModel, SPECIAL_MODELS, type SpecialModel } from "../support/special-models.js";
 import { loadTestModel } from "../support/object-models.js";
@@ -136,8 +135,7 @@ async function masksOf(engine: Engine, model: ModelEntry, image: Image): Promise
     for (const plane of planes)
       outputs.push((await engine.infer(model.nativeId!, [plane], { thresholds })).outputs);
   const pixels = image.format.rows * image.format.columns;
-  const fractional = outputs[0]!.some((output) => output.kind === "segmentation" && output.fractions);
-  const planeOf = fractional ? fractionsOf(outputs, pixels) : maskOf(outputs, pixels);
+  const planeOf = segmentPlanes(model.manifest.outputs, outputs, pixels);
   return Buffer.concat(
     segmentsOf(model.manifest.outputs).flatMap((segment) =>
       outputs.map((_, frame) => planeOf(segment, frame)),

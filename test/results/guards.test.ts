@@ -14,7 +14,8 @@ import type { ModelEntry } from "../../src/models/entry.js";
 import { loadModels } from "../../src/models/set.js";
 import { readImage } from "../../src/images/read-image.js";
 import { checkSides } from "../../src/results/receipt/laterality.js";
-import { markedPanels, renderOverlay, type OverlayInput } from "../../src/results/picture/overlay.js";
+import { markedPanels, type OverlayInput } from "../../src/results/picture/arrangement.js";
+import { renderOverlay } from "../../src/results/picture/overlay.js";
 import { checkPicture } from "../../src/results/picture/picture-check.js";
 import { pixelsOf } from "../../src/results/picture/pixels.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
@@ -366,11 +367,11 @@ t.test("a mask that is drawn elsewhere", async (t) => {
           results: [result(i === frames - 1 ? values : mask)],
           findings: [],
         })),
-        source: { rows, columns, pixelAspect: 1, frames },
+        source: { rows, columns, pixelAspect: 1, frames, called: "frame" },
         model: { name: "m", version: "1", manufacturer: "m", regulatory: "None.", outputs },
         findings: [],
         measurements: [],
-        radserveVersion: "1",
+        warnings: [],
       };
       const png = await renderOverlay(input);
       const panels = markedPanels(input).map((panel) => ({ ...panel, results: [result(mask)] }));

@@ -1,16 +1,15 @@
 /** Values of a walked data set by keyword, decoded when asked for (PS3.5 section 6.2). */
 import type { Attributes } from "../image.js";
 import { textDecoder, type TextDecode } from "./charset.js";
-import { dictionaryVr, tagOf, type Tag } from "./dictionary.js";
-import { itemsOf, newWalk, type DataSet, type Element, type Walk } from "./elements.js";
+import { dictionaryVr, SINGLE_VALUE_VRS, tagOf, type Tag } from "./dictionary.js";
+import { itemsOf, type DataSet, type Element } from "./elements.js";
+import { newWalk, type Walk } from "./headers.js";
 
 const SPECIFIC_CHARACTER_SET = 0x00080005;
 const PIXEL_REPRESENTATION = 0x00280103;
 
 /** VRs whose text follows Specific Character Set; the others are ISO 646. */
 const CHARSET_VRS = new Set(["LO", "LT", "PN", "SH", "ST", "UC", "UT", "UN"]);
-/** One value each: a backslash in them is text. */
-const SINGLE_VALUE_VRS = new Set(["LT", "ST", "UT", "UR"]);
 const TEXT_VRS = new Set("AE AS CS DA DS DT IS LO LT PN SH ST TM UC UI UN UR UT".split(" "));
 
 interface Context {
@@ -37,7 +36,7 @@ const NUMBER_READERS: Readonly<Record<string, { size: number; read: NumberReader
   OB: { size: 1, read: (v, o) => v.getUint8(o) },
 };
 
-/** `Attributes` of one data set or item. Items inherit character set and Pixel Representation where they have none. */
+/** `Attributes` of one data set or item. Items that have no character set or Pixel Representation inherit them. */
 export class DataSetAttributes implements Attributes {
   readonly #walk: Walk;
   readonly #dataSet: DataSet;
@@ -98,7 +97,7 @@ export class DataSetAttributes implements Attributes {
     return this.element(keyword) !== undefined;
   }
 
-  /** The walked element; undefined where absent. */
+  /** The walked element; undefined if absent. */
   element(keyword: string): Element | undefined {
     const tag = tagOf(keyword);
     return tag === undefined ? undefined : this.#dataSet.elements.get(tag);
@@ -110,8 +109,8 @@ export class DataSetAttributes implements Attributes {
   }
 
   /**
-   * The same attributes of a whole data set on a copy of their own bytes, up to the pixel data: so that a series need
-   * not keep the pixels of all its files. What follows the pixel data is left out.
+   * The same attributes on a copy of their own bytes, up to the pixel data, so that a series need not keep the pixels
+   * of all its files. What follows the pixel data is left out.
    */
   withoutPixels(): DataSetAttributes {
     const pixels = ["FloatPixelData", "DoubleFloatPixelData", "PixelData"].map((keyword) =>
@@ -124,12 +123,12 @@ export class DataSetAttributes implements Attributes {
   }
 
   /** Numbers of an element read as another VR than its own: lookup tables and their descriptors. */
-  numbersAs(keyword: string, vr: "US" | "SS" | "UL" | "OB"): number[] | undefined {
+  numbersAs(keyword: string, vr: "US" | "OB"): number[] | undefined {
     const element = this.element(keyword);
     return element === undefined ? undefined : this.#binary(element, vr);
   }
 
-  /** The VR in force: the file's, or the dictionary's where the file says UN or leaves it open. */
+  /** The VR in force: the file's, or the dictionary's if the file says UN or leaves it open. */
   #vr(element: Element): string {
     const known = dictionaryVr(element.tag);
     // Which of US and SS it is follows from the pixels, whatever an explicit VR says (PS3.3 C.7.6.3); text stays text

@@ -125,7 +125,7 @@ function decodeExtended(bytes: Uint8Array, initial: string): string {
   return text;
 }
 
-/** True where the byte at `at` is the second half of a GB 18030 character rather than a delimiter. */
+/** True if the byte at `at` is the second half of a GB 18030 character rather than a delimiter. */
 function multiByteTail(bytes: Uint8Array, start: number, at: number, g1: string): boolean {
   if (g1 !== "gb18030") return false;
   let high = 0;

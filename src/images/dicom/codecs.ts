@@ -2,15 +2,14 @@
  * The codecs: NativeCodecs of dcmjs-codecs (DCMTK's JPEG, OpenJPEG, OpenJPH, libjxl in one WebAssembly module), and
  * CharLS for JPEG-LS (jpeg-ls.ts); one instance a thread, frame by frame. The calls are wrapped because they
  * - trust the sizes given: rows, columns, samples and depth are compared with the codestream first (codestream.ts);
- * - go on over damage: libjpeg gives grey where the data ends, OpenJPH is set to be resilient; what they say while
+ * - go on over damage: libjpeg gives grey after the data ends, OpenJPH is set to be resilient; what they say while
  *   they decode is collected, and a complaint about the data fails the frame;
  * - throw through WebAssembly frames, which leaves its stack where it was: after any error the instance is replaced.
  */
 import codecs, { type Context as CodecContext } from "dcmjs-codecs";
 import { RadserveError } from "../../base/errors.js";
-import type { PixelFormat, Warning } from "../image.js";
+import { warn, type PixelFormat, type Warning } from "../image.js";
 import { type CodestreamHeader } from "./codestream.js";
-import { warn } from "./elements.js";
 import { charLsIsLoaded, decodeJpegLs, loadCharLs } from "./jpeg-ls.js";
 import { interleaved, narrowed, widened } from "./samples.js";
 
@@ -28,7 +27,7 @@ log.error = collect;
 let usable = false;
 let starting: Promise<void> | undefined;
 
-/** Loads the codecs of this thread, where they are not loaded or an exception has used them up. */
+/** Loads the codecs of this thread, if they are not loaded or an exception has used them up. */
 export async function loadCodecs(): Promise<void> {
   if (!usable) await (starting ??= start());
 }
@@ -184,7 +183,7 @@ function judgeMessages(header: CodestreamHeader, name: string, warnings: Warning
     warn(warnings, "missing_end_marker", `A ${name} frame has no end marker, but all of its pixels.`);
 }
 
-/** From the codec's buffer to the container and order of `format`. */
+/** Brings the codec's samples into the container and order of `format`. */
 function rearranged(
   decoded: Uint8Array,
   header: CodestreamHeader,

@@ -1,14 +1,13 @@
 /**
  * What a compressed frame says of itself, read from its bytes without decoding. The codecs below trust sizes that
- * the caller gives and read or write past their buffers where the codestream differs, so every frame is checked here
+ * the caller gives and read or write past their buffers if the codestream differs, so every frame is checked here
  * first; and the codec is chosen by these bytes, not by the transfer syntax alone.
  */
 import { RadserveError } from "../../base/errors.js";
 import { readJpegXlHeader } from "./jpeg-xl.js";
-import type { Codestream } from "./walk-types.js";
 
-/** What the colour markers of a codestream say of three components; undefined where they say nothing. */
-export type CodedColour = "RGB" | "YBR" | undefined;
+/** The kinds of codestream that a transfer syntax can allow; what is found in the bytes is checked against it. */
+export type Codestream = "jpeg" | "jpeg-ls" | "jpeg2000" | "htj2k" | "jpeg-xl";
 
 export interface CodestreamHeader {
   kind: Codestream;
@@ -20,7 +19,8 @@ export interface CodestreamHeader {
   precision: number;
   /** JPEG 2000 only: components are signed. */
   signed: boolean;
-  colour: CodedColour;
+  /** What the colour markers say of three components; undefined if they say nothing. */
+  colour: "RGB" | "YBR" | undefined;
   /** JPEG 2000 and HTJ2K: a multiple component transform that the codec undoes. */
   componentTransform: boolean;
   /** JPEG-LS scans by component: the codec's output is by plane. */
@@ -29,15 +29,27 @@ export interface CodestreamHeader {
   lossless: boolean;
   /** Values may leave the range of the original by rounding: DCT, the irreversible wavelet, near-lossless JPEG-LS. */
   lossy: boolean;
-  /** JPEG of a lossless process: bits of the code for a sample that is as predicted, in every table; else undefined. */
+  /** Lossless JPEG: bits of the code for a sample that is as predicted, if all tables agree; else undefined. */
   sameSampleBits: number | undefined;
   /** JPEG 2000: wavelet decomposition levels. */
   decompositions: number;
   /** Bytes of entropy-coded data, tables and comments left out; what the decode gate compares with. */
   entropyBytes: number;
-  /** False where the end marker is missing. */
+  /** False if the end marker is missing. */
   ended: boolean;
 }
+
+/** A header's fields as most codestreams have them. */
+const PLAIN = {
+  signed: false,
+  colour: undefined,
+  componentTransform: false,
+  byPlane: false,
+  lossless: false,
+  lossy: false,
+  sameSampleBits: undefined,
+  decompositions: 0,
+};
 
 function corrupt(message: string): RadserveError {
   return new RadserveError("corrupt_image", message);
@@ -47,7 +59,7 @@ function startsWith(bytes: Uint8Array, ...signature: number[]): boolean {
   return signature.every((byte, i) => bytes[i] === byte);
 }
 
-/** True where the bytes begin a compressed image: how frames are told apart when no offset table helps. */
+/** True if the bytes begin a compressed image: how frames are told apart when no offset table helps. */
 export function beginsCodestream(bytes: Uint8Array): boolean {
   return (
     startsWith(bytes, 0xff, 0xd8, 0xff) ||
@@ -58,7 +70,7 @@ export function beginsCodestream(bytes: Uint8Array): boolean {
   );
 }
 
-/** Reads the header of one frame. Throws corrupt_image or truncated_image where there is none. */
+/** Reads the header of one frame. Throws corrupt_image or truncated_image if there is none. */
 export function readCodestream(bytes: Uint8Array): CodestreamHeader {
   if (startsWith(bytes, 0xff, 0xd8)) return readJpeg(bytes);
   if (startsWith(bytes, 0xff, 0x4f, 0xff, 0x51)) return readJpeg2000(bytes);
@@ -80,7 +92,7 @@ function headerCut(): RadserveError {
   );
 }
 
-/** Position of EOI or EOC (both FFD9), padding behind it ignored; -1 where there is none. */
+/** Position of EOI or EOC (both FFD9), padding behind it ignored; -1 if there is none. */
 function endMarker(bytes: Uint8Array): number {
   const stop = Math.max(1, bytes.length - 4096);
   for (let at = bytes.length - 1; at >= stop; at--)
@@ -96,7 +108,7 @@ function readJpeg(bytes: Uint8Array): CodestreamHeader {
   let jfif = false;
   const sameSampleBits = new Set<number>();
   for (;;) {
-    // As libjpeg does: what lies between the segments is skipped, and the codec complains of it
+    // What lies between the segments is skipped, as libjpeg does; the codec complains of it
     while (at < bytes.length && (bytes[at] !== 0xff || bytes[at + 1] === 0xff)) at++;
     if (at + 4 > bytes.length) throw headerCut();
     const marker = bytes[at + 1] ?? 0;
@@ -154,32 +166,30 @@ function jpegHeader(
   const interleave = bytes[nearAt + 1] ?? 0;
   const [sameBits] = sameSampleBits;
   return {
+    ...PLAIN,
     kind: isLs ? "jpeg-ls" : "jpeg",
     data: bytes,
     precision: bytes[frame.at] ?? 0,
     rows: u16(bytes, frame.at + 1),
     columns: u16(bytes, frame.at + 3),
     components,
-    signed: false,
     colour: components === 3 && !isLs ? jpegColour(adobe, jfif && !lossless, ids, sampling) : undefined,
-    componentTransform: false,
     byPlane: isLs && components > 1 && interleave === 0,
     lossless,
     lossy: isLs ? (bytes[nearAt] ?? 0) > 0 : !lossless,
     sameSampleBits: lossless && sameSampleBits.size === 1 ? sameBits : undefined,
-    decompositions: 0,
     entropyBytes: (end < 0 ? bytes.length : end) - scan,
     ended: end >= 0,
   };
 }
 
-/** The rules of libjpeg (jdapimin.c, default_decompress_parms), less its last guess: where nothing says, the tag does. */
+/** The rules of libjpeg (jdapimin.c, default_decompress_parms), less its last guess: if nothing says, the tag does. */
 function jpegColour(
   adobe: number | undefined,
   jfif: boolean,
   ids: (number | undefined)[],
   sampling: (number | undefined)[],
-): CodedColour {
+): CodestreamHeader["colour"] {
   if (jfif) return "YBR";
   if (adobe === 0) return "RGB";
   if (adobe === 1) return "YBR";
@@ -239,6 +249,7 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
   const end = endMarker(bytes);
   checkTiles(bytes, at, end >= 0);
   return {
+    ...PLAIN,
     kind: high ? "htj2k" : "jpeg2000",
     data: bytes,
     rows: u32(bytes, 12) - u32(bytes, 20),
@@ -248,10 +259,7 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
     signed: first.depth > 0x7f,
     colour: transform ? "RGB" : undefined,
     componentTransform: transform,
-    byPlane: false,
-    lossless: false,
     lossy: irreversible,
-    sameSampleBits: undefined,
     decompositions,
     entropyBytes: (end < 0 ? bytes.length : end) - at,
     ended: end >= 0,
@@ -292,17 +300,11 @@ function tilesCut(): RadserveError {
 function readJpegXl(bytes: Uint8Array): CodestreamHeader {
   const header = readJpegXlHeader(bytes);
   return {
+    ...PLAIN,
+    ...header,
     kind: "jpeg-xl",
     data: bytes,
-    ...header,
-    signed: false,
     colour: header.components === 3 ? "RGB" : undefined,
-    componentTransform: false,
-    byPlane: false,
-    lossless: false,
-    lossy: false,
-    sameSampleBits: undefined,
-    decompositions: 0,
     entropyBytes: bytes.length,
     ended: true,
   };

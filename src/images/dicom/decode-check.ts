@@ -1,15 +1,14 @@
 /**
  * The decode gate: 12-bit lossless JPEG that a codec turns into zeros, and similar failures, must not become a result.
- * It refuses decoded frames of compressed pixel data alone; of native ones, whose containers may hold anything beside
+ * It refuses decoded frames of compressed pixel data only; for native ones, whose containers may contain anything beside
  * the image, it warns.
  */
 import { findStray } from "../../addon/bytes.js";
 import { RadserveError } from "../../base/errors.js";
-import type { PixelFormat, Warning } from "../image.js";
+import { warn, type PixelFormat, type Warning } from "../image.js";
 import type { CodestreamHeader } from "./codestream.js";
-import { warn } from "./elements.js";
 
-/** True where every pixel equals the first. */
+/** True if every pixel equals the first. */
 export function isConstant(data: Uint8Array, pixelBytes: number): boolean {
   // Comparing the buffer with itself, shifted by a pixel, is one memcmp
   return (
@@ -32,8 +31,8 @@ export function constantFrameLimit(header: CodestreamHeader): number {
 }
 
 /**
- * True where there is more entropy-coded data than a constant frame takes. Coders with a fixed Huffman table spend many
- * bits on every sample of a constant frame too: where the table says how many, and that is what is there, all is well.
+ * True if there is more entropy-coded data than a constant frame takes. Coders with a fixed Huffman table spend many bits
+ * on every sample of a constant frame too: if the table says how many, and the data is that long, all is well.
  */
 export function isTooLongForConstant(header: CodestreamHeader): boolean {
   if (header.entropyBytes <= constantFrameLimit(header)) return false;
@@ -43,7 +42,7 @@ export function isTooLongForConstant(header: CodestreamHeader): boolean {
 }
 
 /**
- * The first value with bits above HighBit that are neither zero nor the sign; undefined where there is none.
+ * The first value with bits above HighBit that are neither zero nor the sign; undefined if there is none.
  * @param overlays bits of the container that overlays lie in
  */
 export function strayBits(data: Uint8Array, format: PixelFormat, overlays = 0): number | undefined {
@@ -53,7 +52,7 @@ export function strayBits(data: Uint8Array, format: PixelFormat, overlays = 0): 
   return findStray(data, bitsAllocated / 8, above & ~overlays, signed ? highBit : undefined);
 }
 
-/** Lossy coding rings at edges: by how much of the range values may leave it. */
+/** Lossy coding rings at edges: the part of the range by which values may leave it. */
 const MOST_OVERSHOOT = 1 / 8;
 
 /**
@@ -81,7 +80,7 @@ export function clampOvershoot(data: Uint8Array, format: PixelFormat, warnings: 
   );
 }
 
-/** Throws decode_suspect where values leave BitsStored, except for overlays. */
+/** Throws decode_suspect if values leave BitsStored, except for overlays. */
 export function checkStoredBits(
   data: Uint8Array,
   format: PixelFormat,
@@ -98,7 +97,7 @@ export function checkStoredBits(
     );
 }
 
-/** True where bits below the stored ones are set that no overlay explains. */
+/** True if bits below the stored ones are set that no overlay explains. */
 function hasBitsBelow(
   data: Uint8Array,
   { bitsAllocated, bitsStored, highBit }: PixelFormat,
@@ -109,8 +108,8 @@ function hasBitsBelow(
 }
 
 /**
- * Bits of a container outside BitsStored may hold anything (PS3.5 section 8.1.1), but where no overlay lies there, it
- * may be BitsStored or HighBit that is wrong.
+ * Bits of a container outside BitsStored may contain anything (PS3.5 section 8.1.1), but if no overlay lies there,
+ * BitsStored or HighBit may be wrong.
  */
 export function warnOfStrayBits(
   data: Uint8Array,

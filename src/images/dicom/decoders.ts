@@ -1,8 +1,8 @@
 /**
- * Decoder threads: they shorten a request that is alone on an idle box, where frames of one file can be decoded at
- * once. On a busy box every core has an image of its own already, so they rest; frames are then decoded where they are
- * asked for, as they are when all threads have enough to do. Each has its own codecs (some 60 MB, 0.1 s), so they start when first
- * needed and end when idle.
+ * Decoder threads: they shorten a request that is alone on an idle box, by decoding frames of one file at the same time.
+ * On a busy box every core has an image of its own already, so they rest; frames are then decoded on the thread that
+ * asks for them, as they are when all decoder threads have enough to do. Each has its own codecs (some 60 MB, 0.1 s), so
+ * they start when first needed and end when idle.
  */
 import os from "node:os";
 import { Worker } from "node:worker_threads";
@@ -30,12 +30,12 @@ export interface DecodedFrame {
 }
 
 const MOST_THREADS = 7;
-/** One decodes while the next waits: this thread may be busy decoding when an answer comes. */
+/** One frame is decoded while the next waits: this thread may be busy decoding when an answer comes. */
 const ORDERS_A_THREAD = 2;
 const IDLE_MILLISECONDS = 2000;
-/** Frames that wait decoded for their turn. */
+/** Bytes of decoded frames that wait for their turn. */
 const MOST_BYTES_AHEAD = 1 << 28;
-/** The frames have to take as long to decode, in all, before other threads are asked. */
+/** Other threads are asked only if all frames together take this long to decode. */
 const LEAST_MILLISECONDS = 400;
 /** Nanoseconds a sample, measured on one core (bench/RESULTS.md). */
 const COST: Record<CodestreamHeader["kind"], number> = {
@@ -52,7 +52,7 @@ let isAlone: () => boolean = () => true;
 
 /**
  * Says when decoder threads may help this thread: `alone` is asked before each frame.
- * @param most threads to start, 7 at most; one less than the cores where absent
+ * @param most threads to start, 7 at most; one less than the cores if absent
  * @param least milliseconds of decoding that an image has to need
  */
 export function shareDecoding(alone: () => boolean, most = mostThreads, least = LEAST_MILLISECONDS): void {
@@ -61,7 +61,7 @@ export function shareDecoding(alone: () => boolean, most = mostThreads, least = 
   mostThreads = Math.min(MOST_THREADS, most);
 }
 
-/** How many of `count` frames like `header`'s to begin ahead; 0 where that would not pay. */
+/** How many of `count` frames like `header`'s to begin ahead; 0 if that would not pay. */
 export function framesAhead(header: CodestreamHeader, format: PixelFormat, count: number): number {
   if (mostThreads < 1 || !isAlone()) return 0;
   const samples = format.rows * format.columns * format.samplesPerPixel;
@@ -71,7 +71,7 @@ export function framesAhead(header: CodestreamHeader, format: PixelFormat, count
 }
 
 /**
- * Decodes a frame, on a decoder thread where `mayShare` and one has room, else here.
+ * Decodes a frame, on a decoder thread if `mayShare` and one has room, else on this thread.
  * Throws what decodeFrame throws.
  */
 export async function decode(
@@ -123,7 +123,7 @@ class DecoderThread {
     return this.#pending.size;
   }
 
-  /** Undefined where the thread ended before it could. */
+  /** Undefined if the thread ended first. */
   decode(header: CodestreamHeader, format: PixelFormat): Promise<DecodedFrame | undefined> {
     return new Promise((resolve, reject) => {
       clearTimeout(this.#idle);

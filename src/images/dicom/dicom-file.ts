@@ -1,20 +1,30 @@
 /** The DICOM file around a data set (PS3.10 section 7): preamble, file meta information, transfer syntax. */
 import { inflateRawSync, inflateSync } from "node:zlib";
 import { errno } from "../../base/errno.js";
-import { RadserveError } from "../../base/errors.js";
+import { RadserveError, type ErrorCode } from "../../base/errors.js";
 import { DataSetAttributes } from "./attributes.js";
+import { warn } from "../image.js";
 import { dictionaryVr, type Tag } from "./dictionary.js";
-import { isVr, newWalk, walkDataSet, warn, withByteOrder, type DataSet, type Walk } from "./elements.js";
-import { type Encoding } from "./walk-types.js";
-import { IMPLICIT_VR_LITTLE_ENDIAN, transferSyntax, type TransferSyntax } from "./transfer-syntax.js";
+import { walkDataSet, walkWhole, type DataSet } from "./elements.js";
+import { isVr, newWalk, type Encoding, type Walk } from "./headers.js";
+import {
+  EXPLICIT_VR_BIG_ENDIAN,
+  EXPLICIT_VR_LITTLE_ENDIAN,
+  IMPLICIT_VR_LITTLE_ENDIAN,
+  transferSyntax,
+  type TransferSyntax,
+} from "./transfer-syntax.js";
 
-export interface DicomFile {
-  walk: Walk;
-  dataSet: DataSet;
+export interface DicomHead {
   attributes: DataSetAttributes;
-  transferSyntax: TransferSyntax;
   /** MediaStorageSOPClassUID, for files whose data set does not say what it is (DICOMDIR). */
   mediaStorageSopClass: string | undefined;
+}
+
+export interface DicomFile extends DicomHead {
+  walk: Walk;
+  dataSet: DataSet;
+  transferSyntax: TransferSyntax;
 }
 
 const META_ENCODING: Encoding = { explicit: true, littleEndian: true };
@@ -23,7 +33,7 @@ export const MAX_INFLATED_BYTES = 1 << 29;
 /** Room for what nearly every deflated data set unfolds to. */
 const USUAL_INFLATED_BYTES = 1 << 26;
 
-/** How a stream without "DICM" begins, or undefined where it does not look like a data set. */
+/** How a stream without "DICM" begins, or undefined if it does not look like a data set. */
 function guessEncoding(head: Uint8Array, offset: number): Encoding | undefined {
   if (head.length < offset + 8) return undefined;
   const view = new DataView(head.buffer, head.byteOffset, head.byteLength);
@@ -41,7 +51,7 @@ function guessEncoding(head: Uint8Array, offset: number): Encoding | undefined {
   return undefined;
 }
 
-/** True where the bytes (160 are enough) begin a DICOM file, or a data set that lost its preamble or its meta information. */
+/** True if the bytes (160 are enough) begin a DICOM file, or a data set that lost its preamble or its meta information. */
 export function isDicom(head: Uint8Array): boolean {
   return dataOffset(head) !== undefined || guessEncoding(head, 0) !== undefined;
 }
@@ -72,25 +82,16 @@ export function openFile(bytes: Uint8Array): DicomFile {
       "missing_preamble",
       "The file has no 128-byte preamble; it was recognised by its content.",
     );
-  const start = marked ?? 0;
-  const meta = walkDataSet(walk, start, bytes.length, META_ENCODING, 0, isNoMeta);
-  const metaAttributes = new DataSetAttributes(walk, meta);
-  const syntax = syntaxOf(walk, metaAttributes.string("TransferSyntaxUID"), meta.end);
-  const body = syntax.deflated ? inflated(walk, meta.end) : walk;
-  const offset = syntax.deflated ? 0 : meta.end;
-  const dataSet = walkDataSet(body, offset, body.bytes.length, withByteOrder(body, offset, syntax));
+  const { end, syntax, mediaStorageSopClass } = readMeta(walk, marked ?? 0);
+  const body = syntax.deflated ? inflated(walk, end) : walk;
+  const dataSet = walkWhole(body, syntax.deflated ? 0 : end, syntax);
   return {
     walk: body,
     dataSet,
     attributes: new DataSetAttributes(body, dataSet),
     transferSyntax: { ...syntax, ...dataSet.encoding },
-    mediaStorageSopClass: metaAttributes.string("MediaStorageSOPClassUID"),
+    mediaStorageSopClass,
   };
-}
-
-export interface DicomHead {
-  attributes: DataSetAttributes;
-  mediaStorageSopClass: string | undefined;
 }
 
 /** Group 0020 holds what tells series apart; nothing behind it is read. */
@@ -99,25 +100,29 @@ const LAST_OF_HEAD = 0x0020000e;
 /**
  * The attributes of a file's beginning, up to SeriesInstanceUID.
  * @param whole the bytes are all of the file
- * Throws what openFile throws; truncated_image where the bytes end before. A deflated data set counts as corrupt.
+ * Throws what openFile throws; truncated_image if the bytes end before. A deflated data set counts as corrupt.
  */
 export function readHead(bytes: Uint8Array, whole: boolean): DicomHead {
   const walk = newWalk(bytes);
-  const meta = walkDataSet(walk, dataOffset(bytes) ?? 0, bytes.length, META_ENCODING, 0, isNoMeta);
-  const metaAttributes = new DataSetAttributes(walk, meta);
-  const syntax = syntaxOf(walk, metaAttributes.string("TransferSyntaxUID"), meta.end);
+  const { end, syntax, mediaStorageSopClass } = readMeta(walk, dataOffset(bytes) ?? 0);
   if (syntax.deflated) throw new RadserveError("corrupt_image", "The data set is deflated.");
-  const encoding = withByteOrder(walk, meta.end, syntax);
-  const head = walkDataSet(walk, meta.end, bytes.length, encoding, 0, (tag) => tag > LAST_OF_HEAD);
+  const head = walkWhole(walk, end, syntax, (tag) => tag > LAST_OF_HEAD);
   if (!whole && head.end >= bytes.length)
     throw new RadserveError("truncated_image", "The bytes end before the head of the data set does.");
-  return {
-    attributes: new DataSetAttributes(walk, head),
-    mediaStorageSopClass: metaAttributes.string("MediaStorageSOPClassUID"),
-  };
+  return { attributes: new DataSetAttributes(walk, head), mediaStorageSopClass };
 }
 
-const isNoMeta = (tag: Tag) => tag >>> 16 !== 0x0002;
+/** The file meta information, which ends where the elements of group 0002 do. */
+function readMeta(walk: Walk, start: number) {
+  const isNoMeta = (tag: Tag) => tag >>> 16 !== 0x0002;
+  const meta = walkDataSet(walk, start, walk.bytes.length, META_ENCODING, 0, isNoMeta);
+  const attributes = new DataSetAttributes(walk, meta);
+  return {
+    end: meta.end,
+    syntax: syntaxOf(walk, attributes.string("TransferSyntaxUID"), meta.end),
+    mediaStorageSopClass: attributes.string("MediaStorageSOPClassUID"),
+  };
+}
 
 function syntaxOf(walk: Walk, declared: string | undefined, offset: number): TransferSyntax {
   if (declared !== undefined) return transferSyntax(declared);
@@ -127,35 +132,34 @@ function syntaxOf(walk: Walk, declared: string | undefined, offset: number): Tra
     "The file does not name its transfer syntax; it was guessed from the first element.",
   );
   const guess = guessEncoding(walk.bytes, offset) ?? { explicit: false, littleEndian: true };
-  if (!guess.littleEndian) return transferSyntax("1.2.840.10008.1.2.2");
-  return transferSyntax(guess.explicit ? "1.2.840.10008.1.2.1" : IMPLICIT_VR_LITTLE_ENDIAN);
+  if (!guess.littleEndian) return transferSyntax(EXPLICIT_VR_BIG_ENDIAN);
+  return transferSyntax(guess.explicit ? EXPLICIT_VR_LITTLE_ENDIAN : IMPLICIT_VR_LITTLE_ENDIAN);
 }
 
 /** The data set of Deflated Explicit VR Little Endian (PS3.5 section A.5): a raw deflate stream, no zlib header. */
 function inflated(walk: Walk, offset: number): Walk {
   const deflated = walk.bytes.subarray(offset);
+  const inflatedBy = (inflate: typeof inflateRawSync): Walk => ({
+    ...newWalk(inflateWhole(inflate, deflated)),
+    warnings: walk.warnings,
+  });
   try {
-    return { ...newWalk(inflateWhole(inflateRawSync, deflated)), warnings: walk.warnings };
+    return inflatedBy(inflateRawSync);
   } catch (error) {
-    const code = errno(error);
-    if (code === "Z_BUF_ERROR")
-      throw new RadserveError(
-        "truncated_image",
-        "The deflated data set ends before its last block. Send the file again from its source.",
-        undefined,
-        { cause: error },
-      );
-    if (code === TOO_LARGE) throw inflatesTooFar(error);
-    if (deflated[0] !== 0x78) throw notInflated(error);
+    if (errno(error) === "Z_BUF_ERROR" || errno(error) === TOO_LARGE || deflated[0] !== 0x78)
+      throw notInflated(error);
   }
-  let data: Uint8Array;
   try {
-    data = inflateWhole(inflateSync, deflated);
+    const found = inflatedBy(inflateSync);
+    warn(
+      walk.warnings,
+      "zlib_header",
+      "The deflated data set has a zlib header, which the standard forbids.",
+    );
+    return found;
   } catch (error) {
-    throw errno(error) === TOO_LARGE ? inflatesTooFar(error) : notInflated(error);
+    throw notInflated(error);
   }
-  warn(walk.warnings, "zlib_header", "The deflated data set has a zlib header, which the standard forbids.");
-  return { ...newWalk(data), warnings: walk.warnings };
 }
 
 const TOO_LARGE = "ERR_BUFFER_TOO_LARGE";
@@ -175,20 +179,22 @@ function inflateWhole(inflate: typeof inflateRawSync, deflated: Uint8Array): Uin
   return within(MAX_INFLATED_BYTES);
 }
 
-function inflatesTooFar(cause: unknown): RadserveError {
-  return new RadserveError(
-    "unsupported_format",
-    `The deflated data set unfolds to more than ${MAX_INFLATED_BYTES} bytes, the most that is read. Send it in another transfer syntax.`,
-    { most: MAX_INFLATED_BYTES },
-    { cause },
-  );
-}
-
 function notInflated(cause: unknown): RadserveError {
-  return new RadserveError(
-    "corrupt_image",
-    "The deflated data set cannot be inflated. The file is damaged.",
-    undefined,
-    { cause },
-  );
+  const refusal = (code: ErrorCode, message: string, details?: Record<string, unknown>) =>
+    new RadserveError(code, message, details, { cause });
+  switch (errno(cause)) {
+    case "Z_BUF_ERROR":
+      return refusal(
+        "truncated_image",
+        "The deflated data set ends before its last block. Send the file again from its source.",
+      );
+    case TOO_LARGE:
+      return refusal(
+        "unsupported_format",
+        `The deflated data set unfolds to more than ${MAX_INFLATED_BYTES} bytes, the most that is read. Send it in another transfer syntax.`,
+        { most: MAX_INFLATED_BYTES },
+      );
+    default:
+      return refusal("corrupt_image", "The deflated data set cannot be inflated. The file is damaged.");
+  }
 }

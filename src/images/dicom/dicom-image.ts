@@ -2,10 +2,19 @@
 import { createHash } from "node:crypto";
 import { release } from "../../addon/bytes.js";
 import { RadserveError } from "../../base/errors.js";
-import type { Image, Interpretation, PixelFormat, PlanePosition, SourceIdentity, Spacing } from "../image.js";
+import {
+  checkedFrame,
+  warn,
+  type Image,
+  type Interpretation,
+  type PixelFormat,
+  type PlanePosition,
+  type SourceIdentity,
+  type Spacing,
+} from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
 import { sopClassName } from "./dictionary.js";
-import { warn, type Element } from "./elements.js";
+import type { Element } from "./elements.js";
 import { openFile, type DicomFile } from "./dicom-file.js";
 import { readImagePixel, type PixelElement } from "./pixel-format.js";
 import { frameReader, type Decoded, type FrameReader } from "./frame-readers.js";
@@ -19,8 +28,7 @@ import { ReadAhead } from "./read-ahead.js";
  * Throws RadserveError: corrupt_image, truncated_image, unsupported_transfer_syntax, unsupported_format, no_pixel_data.
  */
 export function readDicom(bytes: Uint8Array): Image {
-  const file = openFile(bytes);
-  return new DicomImage(file, bytes);
+  return new DicomImage(openFile(bytes), bytes);
 }
 
 class DicomImage implements Image {
@@ -34,7 +42,7 @@ class DicomImage implements Image {
   readonly #frames: ReadAhead<Decoded>;
   readonly #interpret: (frame: number) => Interpretation;
   readonly #geometry: (frame: number) => FrameGeometry;
-  /** Set once a frame was seen that is not constant, or is rightly so. */
+  /** Set once a frame was seen that is not constant, or that may well be. */
   #someFrameVaries = false;
 
   constructor(
@@ -64,8 +72,7 @@ class DicomImage implements Image {
   }
 
   async frame(index: number): Promise<Uint8Array> {
-    checkFrame(index, this.frameCount);
-    const decoded = await this.#frames.get(index);
+    const decoded = await this.#frames.get(checkedFrame(index, this.frameCount));
     for (const { code, message } of decoded.warnings ?? []) warn(this.warnings, code, message);
     if (!(await this.#isPlausible(decoded, index)))
       warn(
@@ -77,30 +84,26 @@ class DicomImage implements Image {
   }
 
   interpretation(frame: number): Interpretation {
-    checkFrame(frame, this.frameCount);
-    return this.#interpret(frame);
+    return this.#interpret(checkedFrame(frame, this.frameCount));
   }
 
   spacing(frame: number): Spacing | undefined {
-    checkFrame(frame, this.frameCount);
-    return this.#geometry(frame).spacing;
+    return this.#geometry(checkedFrame(frame, this.frameCount)).spacing;
   }
 
   plane(frame: number): PlanePosition | undefined {
-    checkFrame(frame, this.frameCount);
-    return this.#geometry(frame).plane;
+    return this.#geometry(checkedFrame(frame, this.frameCount)).plane;
   }
 
   pixelAspect(frame: number): number {
-    checkFrame(frame, this.frameCount);
-    return this.#geometry(frame).aspect;
+    return this.#geometry(checkedFrame(frame, this.frameCount)).pixelAspect;
   }
 
   release(): void {
     release(this.bytes);
   }
 
-  /** False for a suspicious frame among good ones. Throws decode_suspect where all frames are suspicious. */
+  /** False for a suspicious frame among good ones. Throws decode_suspect if all frames are suspicious. */
   async #isPlausible(decoded: Decoded, index: number): Promise<boolean> {
     if (!isSuspect(decoded, this.format)) {
       this.#someFrameVaries = true;
@@ -123,11 +126,6 @@ function checkGroups(attributes: DataSetAttributes, frames: number): void {
       `NumberOfFrames is ${frames} but PerFrameFunctionalGroupsSequence describes ${groups}. Correct the object at the source.`,
       { frames, described: groups },
     );
-}
-
-function checkFrame(index: number, count: number): void {
-  if (!Number.isInteger(index) || index < 0 || index >= count)
-    throw new RadserveError("bad_request", `Expected a frame from 0 to ${count - 1} but received ${index}.`);
 }
 
 function isSuspect(decoded: Decoded, format: PixelFormat): boolean {

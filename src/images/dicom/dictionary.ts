@@ -6,20 +6,27 @@ const { dictionary, nameMap, sopClassNamesByUID } = data.DicomMetaDictionary;
 /** Tags are numbers, group * 65536 + element. */
 export type Tag = number;
 
+/** VRs of one value each: a backslash in them is text. */
+export const SINGLE_VALUE_VRS = new Set(["LT", "ST", "UT", "UR"]);
+
+function entryOf(tag: Tag) {
+  return dictionary[tagName(tag).toUpperCase()];
+}
+
 /** `(7fe0,0010)`, as messages write it. */
 export function tagName(tag: Tag): string {
   const hex = tag.toString(16).padStart(8, "0");
   return `(${hex.slice(0, 4)},${hex.slice(4)})`;
 }
 
-/** A tag with its keyword where the dictionary has one: `Rows (0028,0010)`. */
+/** A tag, with its keyword if the dictionary has one: `Rows (0028,0010)`. */
 export function describeTag(tag: Tag): string {
-  const entry = dictionary[tagName(tag).toUpperCase()];
+  const entry = entryOf(tag);
   return entry === undefined ? tagName(tag) : `${entry.name} ${tagName(tag)}`;
 }
 
 /**
- * VR of a tag in the dictionary, "UN" where it has none. The choices of the standard stay open as dcmjs writes them:
+ * VR of a tag in the dictionary, "UN" if it has none. The choices of the standard stay open as dcmjs writes them:
  * "xs" (US or SS), "ox" (OB or OW), "lt" (US, SS or OW).
  */
 export function dictionaryVr(tag: Tag): string {
@@ -27,17 +34,17 @@ export function dictionaryVr(tag: Tag): string {
   const group = tag >>> 16;
   // Private creators (PS3.5 section 7.8.1)
   if (group % 2 === 1) return (tag & 0xffff) >= 0x10 && (tag & 0xffff) <= 0xff ? "LO" : "UN";
-  return dictionary[tagName(tag).toUpperCase()]?.vr ?? "UN";
+  return entryOf(tag)?.vr ?? "UN";
 }
 
 /** Whether the dictionary allows an attribute one value only. */
 export function hasOneValue(tag: Tag): boolean {
-  return dictionary[tagName(tag).toUpperCase()]?.vm === "1";
+  return entryOf(tag)?.vm === "1";
 }
 
 const tags = new Map<string, Tag>();
 
-/** Tag of a keyword; undefined where the dictionary does not know it. */
+/** Tag of a keyword; undefined if the dictionary does not know it. */
 export function tagOf(keyword: string): Tag | undefined {
   let tag = tags.get(keyword);
   if (tag === undefined) {
@@ -98,7 +105,7 @@ const OTHER_SOP_CLASSES: Readonly<Record<string, string>> = {
   "1.2.840.10008.5.1.4.1.1.4.2": "MR Spectroscopy Storage",
 };
 
-/** Name of a SOP class for messages; the UID itself where no name is known. */
+/** Name of a SOP class for messages; the UID itself if no name is known. */
 export function sopClassName(uid: string): string {
   const own = OTHER_SOP_CLASSES[uid];
   if (own !== undefined) return own;

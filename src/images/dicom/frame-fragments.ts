@@ -1,8 +1,8 @@
 /** Which fragments make up which frame (PS3.5 annex A.4). */
 import { RadserveError } from "../../base/errors.js";
-import type { Warning } from "../image.js";
+import { warn, type Warning } from "../image.js";
 import { beginsCodestream } from "./codestream.js";
-import { warn, type Encapsulated, type Fragment } from "./elements.js";
+import type { Encapsulated, Fragment } from "./encapsulated.js";
 
 export interface FrameSource {
   fragments: Fragment[];
@@ -26,8 +26,8 @@ interface Input {
 
 /**
  * Finds the fragments of every frame. One fragment a frame is taken as it is; otherwise the first bytes of the
- * fragments decide, and only where those do not tell the frames apart the offset tables do, because tables in
- * circulation are wrong more often than signatures.
+ * fragments decide, and the offset tables only if those do not tell the frames apart: tables in circulation are wrong
+ * more often than signatures.
  * Throws RadserveError: corrupt_image, truncated_image.
  */
 export function findFrames(given: Input): FrameSource[] {
@@ -46,19 +46,15 @@ export function findFrames(given: Input): FrameSource[] {
   if (!encapsulated.delimited)
     warn(warnings, "missing_delimiter", "The pixel data ends without its Sequence Delimitation Item.");
   const byTable = framesByTable(input);
-  if (fragments.length === frameCount) {
-    const single = fragments.map((fragment) => ({ fragments: [fragment] }));
-    if (byTable !== undefined) return byTable.every((f) => f.fragments.length === 1) ? byTable : single;
-    return single;
-  }
+  if (fragments.length === frameCount)
+    return byTable ?? fragments.map((fragment) => ({ fragments: [fragment] }));
   const bySignature = framesBySignature(input);
-  if (bySignature !== undefined) {
-    if (byTable !== undefined && !sameFrames(byTable, bySignature))
-      warnTable(warnings, "it points into the middle of frames");
-    else if (byTable !== undefined) return byTable;
+  if (byTable !== undefined && bySignature !== undefined && !sameFrames(byTable, bySignature)) {
+    warnTable(warnings, "it points into the middle of frames");
     return bySignature;
   }
-  if (byTable !== undefined) return byTable;
+  const found = byTable ?? bySignature;
+  if (found !== undefined) return found;
   if (frameCount === 1) return [{ fragments }];
   throw new RadserveError(
     "corrupt_image",
@@ -67,7 +63,7 @@ export function findFrames(given: Input): FrameSource[] {
   );
 }
 
-/** Where there are more fragments than frames, empty ones are none: some writers end with one. */
+/** Some writers append an empty fragment. If there are more fragments than frames, empty fragments are not frames. */
 function withoutEmpty(input: Input): Input {
   const { encapsulated, frameCount } = input;
   if (encapsulated.fragments.length <= frameCount) return input;
@@ -91,7 +87,7 @@ function sameFrames(a: FrameSource[], b: FrameSource[]): boolean {
   return a.every((frame, i) => frame.fragments[0] === b[i]?.fragments[0]);
 }
 
-/** Groups fragments at the given first ones. */
+/** Groups fragments into frames; `starts` are the indices of the frames' first fragments. */
 function group(fragments: Fragment[], starts: number[]): FrameSource[] {
   return starts.map((start, i) => ({ fragments: fragments.slice(start, starts[i + 1] ?? fragments.length) }));
 }
@@ -99,7 +95,7 @@ function group(fragments: Fragment[], starts: number[]): FrameSource[] {
 function framesBySignature({ bytes, encapsulated, frameCount, warnings }: Input): FrameSource[] | undefined {
   const { fragments } = encapsulated;
   const starts = fragments
-    .map((f, i) => (beginsCodestream(bytes.subarray(f.offset, f.offset + Math.min(f.length, 16))) ? i : -1))
+    .map((f, i) => (beginsCodestream(bytes.subarray(f.offset, f.offset + f.length)) ? i : -1))
     .filter((i) => i >= 0);
   if (starts[0] !== 0) return undefined;
   if (starts.length === frameCount) return group(fragments, starts);
@@ -141,7 +137,7 @@ function framesByTable(input: Input): FrameSource[] | undefined {
   return frames;
 }
 
-/** The bytes of one frame; a view where it is one fragment. */
+/** The bytes of one frame; a view of the file if it is one fragment. */
 export function frameBytes(bytes: Uint8Array, source: FrameSource): Uint8Array {
   const [only, ...rest] = source.fragments;
   if (only === undefined) return new Uint8Array(0);

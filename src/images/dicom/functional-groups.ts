@@ -3,7 +3,7 @@ import type { DataSetAttributes } from "./attributes.js";
 
 /**
  * The attributes of one functional group macro for a frame (from 0): the per-frame item overrides the shared one.
- * Undefined where the object has neither; then the attributes at the top of the data set count.
+ * Undefined if the object has neither; then the attributes at the top of the data set count.
  */
 export function functionalGroup(
   attributes: DataSetAttributes,
@@ -14,7 +14,7 @@ export function functionalGroup(
   return own ?? attributes.sequence("SharedFunctionalGroupsSequence")?.[0]?.sequence(macro)?.[0];
 }
 
-/** Calls `read` once a frame where frames can differ, and once in all where they cannot. */
+/** Calls `read` once a frame if frames can differ, else once in all. */
 export function perFrame<T>(attributes: DataSetAttributes, read: (frame: number) => T): (frame: number) => T {
   const varies = attributes.has("PerFrameFunctionalGroupsSequence");
   const known = new Map<number, T>();

@@ -7,7 +7,7 @@ export interface FrameGeometry {
   spacing: Spacing | undefined;
   plane: PlanePosition | undefined;
   /** Height of a pixel divided by its width. */
-  aspect: number;
+  pixelAspect: number;
 }
 
 /** Geometry by frame (from 0), read when first asked for. */
@@ -17,7 +17,7 @@ export function frameGeometry(attributes: DataSetAttributes): (frame: number) =>
     return {
       spacing,
       plane: readPlane(attributes, frame),
-      aspect: spacing === undefined ? aspectRatio(attributes) : spacing.row / spacing.column,
+      pixelAspect: spacing === undefined ? aspectRatio(attributes) : spacing.row / spacing.column,
     };
   });
 }
@@ -52,7 +52,7 @@ function readSpacing(attributes: DataSetAttributes, frame: number): Spacing | un
 
 const PROJECTIONS = ["CR", "DX", "IO", "MG", "PX", "RF", "RG", "XA"];
 
-/** Of a projection that does not say how it was calibrated it cannot be known whether it was at all (PS3.3 10.7.1.1). */
+/** Whether a projection that does not say how it was calibrated was calibrated at all is unknown (PS3.3 10.7.1.1). */
 function isProjection(attributes: DataSetAttributes): boolean {
   return (
     PROJECTIONS.includes(attributes.string("Modality") ?? "") &&
@@ -67,7 +67,7 @@ const CENTIMETRES = 3;
 type Region = NonNullable<Spacing["within"]>[number];
 
 /**
- * Spacing of the 2D regions of an ultrasound image, where all of them have the same (PS3.3 C.8.5.5): it holds within
+ * Spacing of the 2D regions of an ultrasound image, if all of them have the same (PS3.3 C.8.5.5): it holds within
  * them. Regions that reach beyond the image are those of a larger one, before somebody shrank it, and so is their scale.
  */
 function ultrasoundSpacing(attributes: DataSetAttributes): Spacing | undefined {
@@ -84,16 +84,16 @@ function ultrasoundSpacing(attributes: DataSetAttributes): Spacing | undefined {
     if (!inCentimetres || !(row > 0) || !(column > 0)) return undefined;
     if (found !== undefined && (found.row !== row || found.column !== column)) return undefined;
     found = { row, column };
-    within.push(placeOf(region, size));
+    within.push(extentOf(region, size));
   }
-  // One beyond the last pixel is seen where a size was written for a place
+  // Some writers give one beyond the last pixel, a size instead of a position
   const fits = within.every(({ x1, y1 }) => x1 <= size.columns && y1 <= size.rows);
   if (found === undefined || !fits) return undefined;
   return { ...found, source: "SequenceOfUltrasoundRegions", patient: true, within };
 }
 
-/** The whole image where the region does not say it. */
-function placeOf(region: DataSetAttributes, { rows, columns }: { rows: number; columns: number }): Region {
+/** The pixels that a region covers; the whole image if it does not say. */
+function extentOf(region: DataSetAttributes, { rows, columns }: { rows: number; columns: number }): Region {
   return {
     x0: region.number("RegionLocationMinX0") ?? 0,
     y0: region.number("RegionLocationMinY0") ?? 0,

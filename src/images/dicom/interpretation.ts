@@ -1,8 +1,14 @@
 /** Stored values to meaning: modality transform, units, VOI, padding, palette (PS3.3 C.11, C.7.5.1.1.2, C.7.6.3). */
 import { RadserveError } from "../../base/errors.js";
-import type { Interpretation, ModalityTransform, PixelFormat, VoiTransform, Warning } from "../image.js";
+import {
+  warn,
+  type Interpretation,
+  type ModalityTransform,
+  type PixelFormat,
+  type VoiTransform,
+  type Warning,
+} from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
-import { warn } from "./elements.js";
 import { functionalGroup, perFrame } from "./functional-groups.js";
 import { readLut, readPalette, readVoiLut } from "./lookup-tables.js";
 
@@ -60,8 +66,8 @@ const X_RAY_CLASSES = new Set([
 ]);
 
 /**
- * The Modality LUT of XA and XRF leads back to X-ray intensity where pixels are not linear to it; windows are of the
- * stored values and display leaves it out (PS3.3 C.8.7.1, PS3.4 N.2.5), so it is not what models and readers see.
+ * The Modality LUT of XA and XRF leads back to X-ray intensity if pixels are not linear to it; windows are for the
+ * stored values and display leaves the LUT out (PS3.3 C.8.7.1, PS3.4 N.2.5), so models and readers do not see it.
  */
 function isOfIntensity(attributes: DataSetAttributes, warnings: Warning[]): boolean {
   const relationship = attributes.string("PixelIntensityRelationship") ?? "";
@@ -75,7 +81,7 @@ function isOfIntensity(attributes: DataSetAttributes, warnings: Warning[]): bool
   return true;
 }
 
-/** Items of a LUT sequence less those that are only a form to fill in, which some writers leave in their objects. */
+/** Items of a LUT sequence, without the empty ones that some writers leave in their objects. */
 function filled(
   items: DataSetAttributes[] | undefined,
   keyword: string,
@@ -89,7 +95,7 @@ function filled(
   return kept;
 }
 
-/** A number that may be absent. Throws corrupt_image where something else stands there. */
+/** A number that may be absent. Throws corrupt_image if the value is not a number. */
 function optionalNumber(attributes: DataSetAttributes, keyword: string): number | undefined {
   const text = attributes.string(keyword);
   if (text === undefined) return undefined;
@@ -116,7 +122,7 @@ function readModality(
   if (format.samplesPerPixel > 1) return { kind: "identity" };
   const slope = optionalNumber(source, "RescaleSlope") ?? optionalNumber(attributes, "DoseGridScaling");
   const intercept = optionalNumber(source, "RescaleIntercept");
-  // A LUT excludes rescale; where a file has both, only the LUT can be meant
+  // A LUT excludes rescale; if a file has both, only the LUT can be meant
   if (item !== undefined && !isOfIntensity(attributes, warnings))
     return { kind: "lut", lut: readLut(item, format.signed) };
   if (slope === undefined && intercept === undefined) return { kind: "identity" };
@@ -129,7 +135,7 @@ function readModality(
   return { kind: "rescale", slope: slope ?? 1, intercept: intercept ?? 0 };
 }
 
-/** HU only where the object says so, or where its SOP class defines the rescaled values as HU (PS3.3 C.8.2.1). */
+/** HU only if the object says so, or if its SOP class defines the rescaled values as HU (PS3.3 C.8.2.1). */
 function readUnits(
   attributes: DataSetAttributes,
   source: DataSetAttributes,
@@ -179,7 +185,7 @@ function readVoi(
   return [...readWindows(source, warnings), ...luts];
 }
 
-/** Whether what comes out of the modality transform can be; a Modality LUT gives no sign (PS3.3 C.11.1.1.1). */
+/** Whether the modality transform can give negative values; a Modality LUT gives no sign (PS3.3 C.11.1.1.1). */
 function canBeNegative({ bitsStored, signed }: PixelFormat, modality: ModalityTransform): boolean {
   if (modality.kind !== "rescale") return modality.kind === "identity" && signed;
   const least = signed ? -(2 ** (bitsStored - 1)) : 0;

@@ -25,8 +25,8 @@ export async function loadCharLs(): Promise<void> {
 }
 
 /**
- * Decodes one frame, where charLsIsLoaded says so. Colour is by pixel, by
- * plane where the scans are by component; one byte a sample up to 8 bits, else two.
+ * Decodes one frame; charLsIsLoaded has to be true. Colour is by pixel, or by plane if the scans are by component; one
+ * byte a sample up to 8 bits, else two.
  * Throws Error with the library's reason.
  */
 export function decodeJpegLs(header: CodestreamHeader): Uint8Array {
@@ -52,7 +52,7 @@ export function decodeJpegLs(header: CodestreamHeader): Uint8Array {
   }
 }
 
-/** CharLS counts to 2^31 (6 s) where the data ends inside a code; in front of a marker it fails at once. */
+/** Adds an end marker: CharLS counts to 2^31 (6 s) if the data ends inside a code, but at a marker it fails at once. */
 function ended(data: Uint8Array): Uint8Array {
   return Buffer.concat([data, Buffer.from([0xff, 0xd9])]);
 }

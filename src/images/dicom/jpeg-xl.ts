@@ -59,7 +59,7 @@ function readSize(bits: Bits): { rows: number; columns: number } {
   return { rows, columns: Math.floor((rows * numerator) / denominator) };
 }
 
-/** The codestream, out of its container where it has one (ISO 18181-2): `jxlc`, or the first of `jxlp`. */
+/** The codestream, out of its container if it has one (ISO 18181-2): `jxlc`, or the first of `jxlp`. */
 function codestreamOf(bytes: Uint8Array): Uint8Array {
   if (bytes[0] === 0xff && bytes[1] === 0x0a) return bytes;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);

@@ -1,8 +1,7 @@
 /** Lookup tables: modality and VOI (PS3.3 C.11.1.1, C.11.2.1), palettes and segmented palettes (C.7.6.3.1.5, C.7.9.2). */
 import { RadserveError } from "../../base/errors.js";
-import type { LookupTable, Palette, Warning } from "../image.js";
+import { warn, type LookupTable, type Palette, type Warning } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
-import { warn } from "./elements.js";
 
 interface Descriptor {
   entries: number;
@@ -32,7 +31,7 @@ function descriptor(item: DataSetAttributes, keyword: string, signed: boolean): 
   };
 }
 
-/** Entries as words, or as bytes packed two to a word, low byte first, where their number says so. */
+/** Entries as words, or as bytes packed two to a word, low byte first, if their number says so. */
 function unpacked(words: number[], { entries }: Descriptor, keyword: string): Uint16Array {
   if (words.length >= entries) return Uint16Array.from(words.slice(0, entries));
   if (words.length * 2 < entries)
@@ -42,22 +41,16 @@ function unpacked(words: number[], { entries }: Descriptor, keyword: string): Ui
   return out;
 }
 
-/** Data of a table as 16-bit words; one byte each where it was written as OB with a byte an entry. */
+/** Data of a table as 16-bit words; one byte each if it was written as OB with a byte an entry. */
 function dataOf(item: DataSetAttributes, keyword: string, table: Descriptor): Uint16Array {
   const element = item.element(keyword);
   if (element === undefined) throw corrupt(keyword, "is absent");
-  if (element.vr === "OB" && element.length < table.entries * 2)
-    return Uint16Array.from(
-      { length: table.entries },
-      byteReader(item.numbersAs(keyword, "OB") ?? [], table.entries, keyword),
-    );
-  return unpacked(item.numbersAs(keyword, "US") ?? [], table, keyword);
-}
-
-function byteReader(bytes: number[], entries: number, keyword: string): (_: unknown, i: number) => number {
-  if (bytes.length < entries)
-    throw corrupt(keyword, `has ${bytes.length} bytes where its descriptor says ${entries} entries`);
-  return (_, i) => bytes[i] ?? 0;
+  if (element.vr !== "OB" || element.length >= table.entries * 2)
+    return unpacked(item.numbersAs(keyword, "US") ?? [], table, keyword);
+  const bytes = item.numbersAs(keyword, "OB") ?? [];
+  if (bytes.length < table.entries)
+    throw corrupt(keyword, `has ${bytes.length} bytes where its descriptor says ${table.entries} entries`);
+  return Uint16Array.from(bytes.slice(0, table.entries));
 }
 
 /** Bits of a table whose entries are wider than its descriptor says, which happens with 8 for 16. */
@@ -81,29 +74,25 @@ export function readVoiLut(item: DataSetAttributes, signed: boolean, warnings: W
   return { ...lut, bits: shownBits(lut.bits, [lut.entries], warnings) };
 }
 
-/** The palette of PALETTE COLOR images. Throws corrupt_image where a table is absent or wrong. */
+/** The palette of PALETTE COLOR images. Throws corrupt_image if a table is absent or wrong. */
 export function readPalette(attributes: DataSetAttributes, signed: boolean, warnings: Warning[]): Palette {
-  const tables = (["Red", "Green", "Blue"] as const).map((colour) => {
+  const table = (colour: string) => {
     const found = descriptor(attributes, `${colour}PaletteColorLookupTableDescriptor`, signed);
-    return { found, entries: paletteEntries(attributes, colour, found) };
-  });
-  const [red, green, blue] = tables;
-  if (red === undefined || green === undefined || blue === undefined)
-    throw corrupt("The palette", "is incomplete");
-  if (
-    tables.some((t) => t.found.firstMapped !== red.found.firstMapped || t.found.entries !== red.found.entries)
-  )
+    return { ...found, data: paletteEntries(attributes, colour, found) };
+  };
+  const [red, green, blue] = [table("Red"), table("Green"), table("Blue")] as const;
+  if ([green, blue].some((t) => t.firstMapped !== red.firstMapped || t.entries !== red.entries))
     throw corrupt("The palette descriptors", "differ between the colours");
-  const bits = shownBits(red.found.bits, [red.entries, green.entries, blue.entries], warnings);
+  const bits = shownBits(red.bits, [red.data, green.data, blue.data], warnings);
   // 8 and 16 are what there should be (PS3.3 C.7.6.3.1.5); others are spread to 16
-  const widened = ({ entries }: { entries: Uint16Array }) =>
-    bits > 8 ? entries.map((entry) => entry << (16 - bits)) : entries;
+  const spread = ({ data }: { data: Uint16Array }) =>
+    bits > 8 ? data.map((entry) => entry << (16 - bits)) : data;
   return {
-    firstMapped: red.found.firstMapped,
+    firstMapped: red.firstMapped,
     bits: bits > 8 ? 16 : 8,
-    red: widened(red),
-    green: widened(green),
-    blue: widened(blue),
+    red: spread(red),
+    green: spread(green),
+    blue: spread(blue),
   };
 }
 

@@ -1,14 +1,14 @@
 /** Frames of pixel data that is not compressed (PS3.5 section 8.1.1). */
 import { unpackedBits } from "../../addon/bytes.js";
 import { RadserveError } from "../../base/errors.js";
-import type { PixelFormat, Warning } from "../image.js";
-import { type Element, warn } from "./elements.js";
+import { warn, type PixelFormat, type Warning } from "../image.js";
+import type { Element } from "./elements.js";
 import type { ImagePixel } from "./pixel-format.js";
 import { interleaved, swapped } from "./samples.js";
 
 export interface NativePixels {
   bytes: Uint8Array;
-  /** Bytes to swap in units of this size; 1 where none. */
+  /** Bytes are swapped in units of this size; 1 if none are. */
   swapUnit: number;
   pixel: ImagePixel;
 }
@@ -33,7 +33,7 @@ function storedBits(pixel: ImagePixel): number {
  */
 function swapUnit(element: Element, bitsAllocated: number): number {
   if (element.encoding.littleEndian || element.vr === "OB") return 1;
-  // Of an unknown representation: bytes stay bytes, as other readers have it
+  // Bytes of an unknown representation stay bytes, as other readers have it
   if (element.vr === "UN" && bitsAllocated <= 8) return 1;
   if (element.vr === "OD" || element.vr === "OV") return 8;
   if (element.vr === "OF" || element.vr === "OL") return 4;
@@ -109,8 +109,8 @@ function subsampled(format: PixelFormat, isFull: boolean, warnings: Warning[]): 
 }
 
 /**
- * One frame. A view of the file where nothing has to be moved: little endian, by pixel, and aligned so that typed
- * arrays can lie over it.
+ * One frame. A view of the file if nothing has to be moved: little endian, by pixel, and aligned so that typed arrays
+ * can lie over it.
  */
 export function nativeFrame(pixels: NativePixels, index: number): Uint8Array {
   const { pixel } = pixels;

@@ -1,9 +1,8 @@
 /** The Image Pixel Module (PS3.3 C.7.6.3): attributes to a checked PixelFormat. */
 import { RadserveError } from "../../base/errors.js";
-import type { PixelFormat, PhotometricInterpretation, Warning } from "../image.js";
+import { warn, type PixelFormat, type PhotometricInterpretation, type Warning } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
 import type { CodestreamHeader } from "./codestream.js";
-import { warn } from "./elements.js";
 
 /** Which element holds the pixels: their type differs (PS3.3 C.7.6.3, C.7.6.24, C.7.6.25). */
 export type PixelElement = "PixelData" | "FloatPixelData" | "DoubleFloatPixelData";
@@ -47,8 +46,8 @@ const SAMPLES: Readonly<Record<string, number>> = {
 };
 
 /**
- * 134 megapixels, as of other picture files: five times a mammogram. A segmentation of a frame on its own grid holds
- * some 24 bytes a pixel at its peak, 3 GiB here.
+ * 134 megapixels, the same as for other picture files: five times a mammogram. A segmentation of a frame on its own grid
+ * takes some 24 bytes a pixel at its peak, 3 GiB here.
  */
 const MAX_FRAME_PIXELS = 2 ** 27;
 
@@ -92,7 +91,7 @@ export function readImagePixel(
   };
 }
 
-/** Writers of single frames put 0 there; the length of the pixel data is checked against the one frame. */
+/** Some writers of single frames put 0 there; the length of the pixel data is checked against the one frame. */
 function frameCount(attributes: DataSetAttributes, warnings: Warning[]): number {
   if (attributes.string("NumberOfFrames") === undefined) return 1;
   const frames = attributes.number("NumberOfFrames");
@@ -127,7 +126,7 @@ function photometric(attributes: DataSetAttributes, element: PixelElement, warni
   return tag;
 }
 
-/** What decoding leaves of it: JPEG 2000 and JPEG XL undo their transforms, so those end as RGB. */
+/** The photometric interpretation after decoding: JPEG 2000 and JPEG XL undo their transforms, so those end as RGB. */
 function baseColour(tag: string): PhotometricInterpretation {
   return tag === "YBR_ICT" || tag === "YBR_RCT" || tag === "XYB" ? "RGB" : (tag as PhotometricInterpretation);
 }
@@ -167,7 +166,7 @@ const SIGNED_AS_PIXELS = [
   "PixelPaddingValue",
 ];
 
-/** Where Pixel Representation is absent: what else tells the sign. Throws corrupt_image where nothing does. */
+/** The sign if Pixel Representation is absent, told by other attributes. Throws corrupt_image if none tells it. */
 function signFound(attributes: DataSetAttributes, unsigned: boolean, warnings: Warning[]): boolean {
   const vr = SIGNED_AS_PIXELS.map((keyword) => attributes.element(keyword)?.vr).find(
     (found) => found === "US" || found === "SS",
@@ -209,7 +208,7 @@ function integerBits(attributes: DataSetAttributes, samples: number, warnings: W
 }
 
 /**
- * Photometric interpretation of decoded frames: what the codestream undid, and its colour markers where they and
+ * Photometric interpretation of decoded frames: without what the codec undoes, and by the colour markers if they and
  * the attribute disagree.
  */
 export function decodedColour(

@@ -1,4 +1,4 @@
-/** Frames that are asked for one after the other, begun before they are asked for. */
+/** Begins to read frames before they are asked for, while they are asked for one after the other. */
 
 /**
  * Gives what `begin(index)` promises, each once, and begins the next `depth()` ones meanwhile when indices follow each
@@ -11,7 +11,7 @@ export class ReadAhead<T> {
   /**
    * @param count how many there are
    * @param begin whether the index was asked for or is only expected to be is its second argument
-   * @param depth how many to begin ahead of the one asked for, said anew each time; 0 where that does not pay
+   * @param depth how many to begin ahead of the one asked for, asked each time; 0 if that does not pay
    */
   constructor(
     private readonly count: number,

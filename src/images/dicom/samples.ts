@@ -24,7 +24,7 @@ export function swapped(data: Uint8Array, unit: number): Uint8Array {
   return out;
 }
 
-/** Samples of `from` bytes in containers of `to` bytes, little endian, sign-extended where `signed`. */
+/** Samples of `from` bytes in containers of `to` bytes, little endian, sign-extended if `signed`. */
 export function widened(data: Uint8Array, from: number, to: number, signed: boolean): Uint8Array {
   const count = data.length / from;
   const out = new Uint8Array(count * to);

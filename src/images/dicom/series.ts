@@ -1,109 +1,26 @@
 /** The DICOM files of one series as one Image whose frames are the slices, sorted; their pixels are read when asked for. */
 import { createHash } from "node:crypto";
-import { RadserveError } from "../../base/errors.js";
-import type {
-  Image,
-  Interpretation,
-  PixelFormat,
-  PlanePosition,
-  Series,
-  SliceIdentity,
-  SourceIdentity,
-  Spacing,
-  TransformStep,
-  Warning,
+import {
+  checkedFrame,
+  warn,
+  type Image,
+  type PixelFormat,
+  type Series,
+  type SliceIdentity,
+  type SourceIdentity,
+  type TransformStep,
+  type Warning,
 } from "../image.js";
-import { DataSetAttributes } from "./attributes.js";
+import type { DataSetAttributes } from "./attributes.js";
 import { sopClassName } from "./dictionary.js";
-import { warn } from "./elements.js";
 import { readDicom } from "./dicom-image.js";
+import type { FrameFacts, SeriesFile } from "./series-file.js";
 import { assemble, seriesInvalid, sortingStep } from "./volume.js";
-
-const SEGMENTATIONS = ["1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7"];
-const SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7";
-/** Processing Equipment (PS3.16 CID 7005): what made an object out of other images, as IHE AI Results has it. */
-const PROCESSING_EQUIPMENT = "109102";
-
-/** Why a readable object is no slice: the end of its warning's code, and what it is called there. */
-export interface LeftOut {
-  code: string;
-  what: string;
-}
-
-/** What a series needs of one file after its bytes have been let go. */
-export interface SeriesFile {
-  source: SourceIdentity;
-  format: PixelFormat;
-  attributes: DataSetAttributes;
-  frames: FrameFacts[];
-  warnings: Warning[];
-  /** The file's bytes again. */
-  read(): Promise<Uint8Array>;
-}
-
-interface FrameFacts {
-  interpretation: Interpretation;
-  spacing: Spacing | undefined;
-  plane: PlanePosition | undefined;
-  pixelAspect: number;
-}
-
-/**
- * What a series needs of a file, or why the object is no slice of one.
- * @param read gives the same bytes later; nothing of `bytes` is kept
- * Throws what readDicom throws for an image that cannot be used.
- */
-export function seriesFile(bytes: Uint8Array, read: () => Promise<Uint8Array>): SeriesFile | LeftOut {
-  let image: Image;
-  try {
-    image = readDicom(bytes);
-  } catch (error) {
-    if (error instanceof RadserveError && error.code === "no_pixel_data")
-      return {
-        code: "no_image",
-        what: "DICOM objects without pixels (reports, presentation states, directories)",
-      };
-    throw error;
-  }
-  if (!(image.attributes instanceof DataSetAttributes)) throw new Error("A DICOM image has a data set");
-  const attributes = image.attributes.withoutPixels();
-  const derived = derivedObject(attributes, image.source);
-  if (derived !== undefined) return derived;
-  return {
-    source: image.source,
-    format: image.format,
-    attributes,
-    frames: Array.from({ length: image.frameCount }, (_, frame) => ({
-      interpretation: image.interpretation(frame),
-      spacing: image.spacing(frame),
-      plane: image.plane(frame),
-      pixelAspect: image.pixelAspect(frame),
-    })),
-    warnings: image.warnings,
-    read,
-  };
-}
-
-/** Objects with pixels that lie beside a series and are no slices of it. */
-function derivedObject(attributes: DataSetAttributes, { sopClassUid }: SourceIdentity): LeftOut | undefined {
-  if (SEGMENTATIONS.includes(sopClassUid ?? "")) return { code: "segmentation", what: "segmentations" };
-  if ((attributes.strings("ImageType") ?? []).includes("LOCALIZER"))
-    return { code: "localizer", what: "localizers (ImageType)" };
-  const makers = attributes.sequence("ContributingEquipmentSequence") ?? [];
-  const processed = makers.some((maker) =>
-    (maker.sequence("PurposeOfReferenceCodeSequence") ?? []).some(
-      (code) => code.string("CodeValue") === PROCESSING_EQUIPMENT,
-    ),
-  );
-  if (processed && (sopClassUid ?? "").startsWith(SECONDARY_CAPTURE))
-    return { code: "result", what: "pictures that an analysis made (ContributingEquipmentSequence)" };
-  return undefined;
-}
 
 /**
  * One image from the files of one series, in any order.
  * @param leftOut caveats about what else was found
- * Throws series_invalid where they are of several series or no volume.
+ * Throws series_invalid if they are of several series or not a volume.
  */
 export function seriesImage(files: readonly SeriesFile[], leftOut: readonly Warning[]): Image {
   checkOneSeries(files);
@@ -154,9 +71,9 @@ function checkOneSeries(files: readonly SeriesFile[]): void {
 }
 
 /**
- * Images of one series share their frame of reference (PS3.3 C.7.4.1). Where several files do and others do not, they
- * are several acquisitions. Where every single file has one of its own, or none has any, a de-identification replaced
- * them: then SeriesInstanceUID and the evenness of the stack have to vouch for the positions, and it is said.
+ * Images of one series share their frame of reference (PS3.3 C.7.4.1). If several files do and others do not, they
+ * are several acquisitions. If every single file has one of its own, or none has any, a de-identification replaced
+ * them: then SeriesInstanceUID and the evenness of the stack have to vouch for the positions, and a warning says so.
  */
 function frameOfReferenceCaveats(files: readonly SeriesFile[]): Warning[] {
   const found = new Set(files.map(({ attributes }) => attributes.string("FrameOfReferenceUID")));
@@ -181,7 +98,7 @@ function frameOfReferenceCaveats(files: readonly SeriesFile[]): Warning[] {
 /** A slice: a frame of a file. */
 interface Slice {
   file: SeriesFile;
-  /** From 0. */
+  /** Index in the file, from 0. */
   frame: number;
   facts: FrameFacts;
 }
@@ -194,6 +111,10 @@ class SeriesImage implements Image {
   readonly warnings: Warning[];
   readonly transforms: TransformStep[];
   readonly series: Series;
+  readonly interpretation = (frame: number) => this.#slice(frame).facts.interpretation;
+  readonly spacing = (frame: number) => this.#slice(frame).facts.spacing;
+  readonly plane = (frame: number) => this.#slice(frame).facts.plane;
+  readonly pixelAspect = (frame: number) => this.#slice(frame).facts.pixelAspect;
   readonly #slices: readonly Slice[];
   /** The file opened last: the slices of a multi-frame file follow each other. */
   #opened: { file: SeriesFile; image: Promise<Image> } | undefined;
@@ -209,7 +130,7 @@ class SeriesImage implements Image {
     );
     this.#slices = frames.flatMap((frame) => found[frame] ?? []);
     const slices = this.#slices.map(identityOf);
-    const first = this.#first();
+    const first = this.#slice(0);
     this.series = {
       volume: { geometry, frames: slices.map((_, i) => i) },
       slices,
@@ -239,34 +160,10 @@ class SeriesImage implements Image {
     return data;
   }
 
-  interpretation(frame: number): Interpretation {
-    return this.#slice(frame).facts.interpretation;
-  }
-
-  spacing(frame: number): Spacing | undefined {
-    return this.#slice(frame).facts.spacing;
-  }
-
-  plane(frame: number): PlanePosition | undefined {
-    return this.#slice(frame).facts.plane;
-  }
-
-  pixelAspect(frame: number): number {
-    return this.#slice(frame).facts.pixelAspect;
-  }
-
   #slice(index: number): Slice {
-    const slice = this.#slices[index];
-    if (slice === undefined)
-      throw new RadserveError(
-        "bad_request",
-        `Expected a frame from 0 to ${this.#slices.length - 1} but received ${index}.`,
-      );
+    const slice = this.#slices[checkedFrame(index, this.#slices.length)];
+    if (slice === undefined) throw new Error("A checked index is one of a slice");
     return slice;
-  }
-
-  #first(): Slice {
-    return this.#slice(0);
   }
 
   #take(warnings: readonly Warning[]): void {
@@ -274,7 +171,7 @@ class SeriesImage implements Image {
   }
 }
 
-/** A file again, whose bytes must be those that the series was put together from. */
+/** Reads a file again, whose bytes must be those that the series was put together from. */
 async function reopened(file: SeriesFile): Promise<Image> {
   const image = readDicom(await file.read());
   if (image.source.fileSha256 !== file.source.fileSha256)
@@ -293,7 +190,7 @@ function identityOf({ file, frame }: Slice): SliceIdentity {
   };
 }
 
-/** Reproduced by: sha256sum of the slices' hashes, one a line, in the order of the slices. */
+/** The same as `sha256sum` of the slices' hashes, one a line, in the order of the slices. */
 function hashOf(slices: readonly SliceIdentity[]): string {
   const hash = createHash("sha256");
   for (const { fileSha256 } of slices) hash.update(`${fileSha256}\n`);

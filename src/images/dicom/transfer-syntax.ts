@@ -1,6 +1,7 @@
 /** Transfer syntaxes (PS3.5 annex A, PS3.6 table A-1): how the data set and the pixels are encoded. */
 import { RadserveError } from "../../base/errors.js";
-import type { Codestream, Encoding } from "./walk-types.js";
+import type { Codestream } from "./codestream.js";
+import type { Encoding } from "./headers.js";
 
 /** What decodes the frames; `encapsulated` picks the codec by the bytes. */
 export type PixelCoding = "native" | "rle" | "deflated-frames" | "codec";
@@ -13,10 +14,15 @@ export interface TransferSyntax extends Encoding {
   deflated: boolean;
 }
 
-export const IMPLICIT_VR_LITTLE_ENDIAN = "1.2.840.10008.1.2";
-
 const BASE = "1.2.840.10008.1.2";
 const J = `${BASE}.4`;
+
+export const IMPLICIT_VR_LITTLE_ENDIAN = BASE;
+export const EXPLICIT_VR_LITTLE_ENDIAN = `${BASE}.1`;
+export const ENCAPSULATED_UNCOMPRESSED = `${BASE}.1.98`;
+const DEFLATED_EXPLICIT_VR_LITTLE_ENDIAN = `${BASE}.1.99`;
+export const EXPLICIT_VR_BIG_ENDIAN = `${BASE}.2`;
+export const RLE_LOSSLESS = `${BASE}.5`;
 
 interface Row {
   name: string;
@@ -28,12 +34,12 @@ const codec = (codestream: Codestream, name: string): Row => ({ name, coding: "c
 const native = (name: string): Row => ({ name, coding: "native" });
 
 const SUPPORTED: Readonly<Record<string, Row>> = {
-  [BASE]: native("Implicit VR Little Endian"),
-  [`${BASE}.1`]: native("Explicit VR Little Endian"),
-  [`${BASE}.1.98`]: { name: "Encapsulated Uncompressed Explicit VR Little Endian", coding: "native" },
-  [`${BASE}.1.99`]: native("Deflated Explicit VR Little Endian"),
-  [`${BASE}.2`]: native("Explicit VR Big Endian"),
-  [`${BASE}.5`]: { name: "RLE Lossless", coding: "rle" },
+  [IMPLICIT_VR_LITTLE_ENDIAN]: native("Implicit VR Little Endian"),
+  [EXPLICIT_VR_LITTLE_ENDIAN]: native("Explicit VR Little Endian"),
+  [ENCAPSULATED_UNCOMPRESSED]: native("Encapsulated Uncompressed Explicit VR Little Endian"),
+  [DEFLATED_EXPLICIT_VR_LITTLE_ENDIAN]: native("Deflated Explicit VR Little Endian"),
+  [EXPLICIT_VR_BIG_ENDIAN]: native("Explicit VR Big Endian"),
+  [RLE_LOSSLESS]: { name: "RLE Lossless", coding: "rle" },
   [`${BASE}.8.1`]: { name: "Deflated Image Frame Compression", coding: "deflated-frames" },
   [`${J}.50`]: codec("jpeg", "JPEG Baseline (Process 1)"),
   [`${J}.51`]: codec("jpeg", "JPEG Extended (Process 2 and 4)"),
@@ -90,7 +96,7 @@ const UNSUPPORTED: Readonly<Record<string, string>> = {
   "1.2.840.10008.1.20": "Papyrus 3 Implicit VR Little Endian",
 };
 
-/** Looks a UID up. Throws unsupported_transfer_syntax, naming it, where its pixels cannot be decoded. */
+/** Looks a UID up. Throws unsupported_transfer_syntax, naming it, if its pixels cannot be decoded. */
 export function transferSyntax(uid: string): TransferSyntax {
   const row = SUPPORTED[uid];
   if (row === undefined) {
@@ -106,7 +112,7 @@ export function transferSyntax(uid: string): TransferSyntax {
     ...row,
     uid,
     explicit: uid !== IMPLICIT_VR_LITTLE_ENDIAN,
-    littleEndian: uid !== `${BASE}.2`,
-    deflated: uid === `${BASE}.1.99`,
+    littleEndian: uid !== EXPLICIT_VR_BIG_ENDIAN,
+    deflated: uid === DEFLATED_EXPLICIT_VR_LITTLE_ENDIAN,
   };
 }

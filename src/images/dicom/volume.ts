@@ -1,34 +1,34 @@
 /**
- * Slices to one volume (PS3.3 C.7.6.2): sorted along their normal, and refused where they are no even stack. A network
+ * Slices to one volume (PS3.3 C.7.6.2): sorted along their normal, and refused if they are not an even stack. A network
  * that is given a gap, a doubled slice or a sheared stack measures a body that does not exist.
  */
 import { RadserveError } from "../../base/errors.js";
+import { rangeOf } from "../../base/range.js";
 import type { Image, PixelFormat, PlanePosition, Spacing, TransformStep, Volume } from "../image.js";
+import { cross, dot, length, unit, type Vector } from "../vectors.js";
 
 /** Positions are decimal text; scanners round it, mostly to two or more digits. Less than this is no distance. */
 const ROUNDING_MM = 0.01;
 /** How far the distance of two neighbours may be from the usual one, as a part of it: table feeds are more exact. */
 const SPACING_TOLERANCE = 0.01;
-/** How far a slice may be from its place in the even stack, in spacings: small differences of one sign add up. */
+/** How far a slice may be from where the even stack has it, in spacings: small differences of one sign add up. */
 const PLACE_TOLERANCE = 0.1;
 /** How far a slice may be off the line along the normal, in pixels: below it, no voxel gets another one's value. */
 const SHEAR_TOLERANCE = 0.1;
-/** From here on a distance is that of a missing slice, in spacings. */
+/** A distance from here on means a missing slice, in spacings. */
 const GAP = 1.5;
 /** Direction cosines of parallel slices: 0.0001 moves a corner 250 mm away by 0.025 mm. */
 const PARALLEL_TOLERANCE = 1e-4;
 /** Cosines of three digits still make unit vectors at right angles by this much; coarser ones are no directions. */
 const UNIT_TOLERANCE = 1e-3;
-/** Parts of the in-plane spacing; the last of 512 pixels of 0.7 mm moves by 0.04 mm. */
+/** How far in-plane spacings may differ, as a part of them; the last of 512 pixels of 0.7 mm moves by 0.04 mm. */
 const IN_PLANE_TOLERANCE = 1e-4;
 
 const LISTED = 10;
 const DEGREES = 180 / Math.PI;
 
-type Vector = [number, number, number];
-
 /** Why slices are no volume; `details.reason` of series_invalid. */
-export type SeriesFault =
+type SeriesFault =
   | "no_images"
   | "several_series"
   | "several_patients"
@@ -50,21 +50,21 @@ export type SeriesFault =
   | "uneven_spacing";
 
 export function seriesInvalid(
-  reason: SeriesFault,
+  fault: SeriesFault,
   message: string,
   details: Record<string, unknown> = {},
 ): RadserveError {
-  return new RadserveError("series_invalid", message, { reason, ...details });
+  return new RadserveError("series_invalid", message, { reason: fault, ...details });
 }
 
-/** What of a frame decides whether it belongs to a volume, and where. */
-export interface SliceFacts {
+/** What decides whether a frame belongs to a volume, and where. */
+interface SliceFacts {
   format: PixelFormat;
   plane: PlanePosition | undefined;
   spacing: Spacing | undefined;
 }
 
-interface Placed extends SliceFacts {
+interface LocatedSlice extends SliceFacts {
   plane: PlanePosition;
   spacing: Spacing;
 }
@@ -77,14 +77,12 @@ interface Placed extends SliceFacts {
  * Throws series_invalid, with the fault as `details.reason` and its numbers.
  */
 export function assemble(slices: readonly SliceFacts[]): Volume {
-  const [first, ...others] = placed(slices);
+  const [first, ...others] = located(slices);
   if (first === undefined || others.length === 0)
     throw seriesInvalid(
       "single_slice",
       `Expected at least two slices, found ${slices.length}. Send the whole series.`,
-      {
-        slices: slices.length,
-      },
+      { slices: slices.length },
     );
   const all = [first, ...others];
   checkAlike(first, all);
@@ -92,8 +90,8 @@ export function assemble(slices: readonly SliceFacts[]): Volume {
   checkParallel(first, all);
   const along = all.map(({ plane }) => dot(plane.position, axes.normal));
   const frames = along.map((_, i) => i).sort((a, b) => at(along, a) - at(along, b));
-  const places = frames.map((frame) => at(along, frame));
-  checkDuplicates(places);
+  const sorted = frames.map((frame) => at(along, frame));
+  checkDuplicates(sorted);
   const positions = frames.map((frame) => all[frame]?.plane.position ?? first.plane.position);
   checkShear(positions, axes.normal, Math.min(first.spacing.row, first.spacing.column));
   return {
@@ -105,12 +103,12 @@ export function assemble(slices: readonly SliceFacts[]): Volume {
       sliceDirection: axes.normal,
       columnSpacing: first.spacing.column,
       rowSpacing: first.spacing.row,
-      sliceSpacing: evenSpacing(places),
+      sliceSpacing: evenSpacing(sorted),
     },
   };
 }
 
-/** The volume that an image's frames are. Throws series_invalid where they are none. */
+/** The volume that an image's frames are. Throws series_invalid if they are not one. */
 export function volumeOf(image: Image): Volume {
   if (image.series !== undefined) return image.series.volume;
   return assemble(
@@ -133,9 +131,9 @@ export function sortingStep({ frames, geometry }: Volume): TransformStep {
   };
 }
 
-function placed(slices: readonly SliceFacts[]): Placed[] {
+function located(slices: readonly SliceFacts[]): LocatedSlice[] {
   const usable = slices.filter(
-    (slice): slice is Placed => slice.plane !== undefined && slice.spacing?.patient === true,
+    (slice): slice is LocatedSlice => slice.plane !== undefined && slice.spacing?.patient === true,
   );
   const missing = slices.length - usable.length;
   if (missing > 0)
@@ -148,7 +146,7 @@ function placed(slices: readonly SliceFacts[]): Placed[] {
   return usable;
 }
 
-function checkAlike(first: Placed, all: readonly Placed[]): void {
+function checkAlike(first: LocatedSlice, all: readonly LocatedSlice[]): void {
   const sizes = new Set(all.map(({ format }) => `${format.columns} x ${format.rows}`));
   if (sizes.size > 1)
     throw seriesInvalid(
@@ -166,7 +164,7 @@ function checkAlike(first: Placed, all: readonly Placed[]): void {
     );
   for (const side of ["row", "column"] as const) {
     const values = all.map(({ spacing }) => spacing[side]);
-    const [least, most] = range(values);
+    const [least, most] = rangeOf(values);
     if (most - least > IN_PLANE_TOLERANCE * least)
       throw seriesInvalid(
         "mixed_spacing",
@@ -198,7 +196,7 @@ function axesOf({ orientation: [a, b, c, d, e, f] }: PlanePosition): Axes {
   return { column: along, row: cross(normal, along), normal };
 }
 
-function checkParallel(first: Placed, all: readonly Placed[]): void {
+function checkParallel(first: LocatedSlice, all: readonly LocatedSlice[]): void {
   const turned = all.filter(({ plane }) =>
     plane.orientation.some(
       (cosine, i) => !(Math.abs(cosine - at(first.plane.orientation, i)) <= PARALLEL_TOLERANCE),
@@ -212,14 +210,14 @@ function checkParallel(first: Placed, all: readonly Placed[]): void {
     );
 }
 
-function checkDuplicates(places: readonly number[]): void {
-  const doubled = places.filter((place, i) => i > 0 && place - at(places, i - 1) <= ROUNDING_MM);
+function checkDuplicates(sorted: readonly number[]): void {
+  const doubled = sorted.filter((place, i) => i > 0 && place - at(sorted, i - 1) <= ROUNDING_MM);
   if (doubled.length > 0)
     throw seriesInvalid(
       "duplicate_position",
-      `Expected every slice at a place of its own; ${doubled.length} of ${places.length} ${doubled.length === 1 ? "lies" : "lie"} where another does. ` +
+      `Expected every slice at a place of its own; ${doubled.length} of ${sorted.length} ${doubled.length === 1 ? "lies" : "lie"} where another does. ` +
         "Send one time, echo or reconstruction at a time.",
-      { slices: places.length, duplicates: doubled.length, at_mm: doubled.slice(0, LISTED) },
+      { slices: sorted.length, duplicates: doubled.length, at_mm: doubled.slice(0, LISTED) },
     );
 }
 
@@ -248,8 +246,8 @@ function checkShear(positions: readonly Vector[], normal: Vector, pixel: number)
 }
 
 /** The distance of neighbours. Throws for gaps and for uneven distances. */
-function evenSpacing(places: readonly number[]): number {
-  const steps = places.slice(1).map((place, i) => place - at(places, i));
+function evenSpacing(sorted: readonly number[]): number {
+  const steps = sorted.slice(1).map((place, i) => place - at(sorted, i));
   const usual = at(
     [...steps].sort((a, b) => a - b),
     Math.floor((steps.length - 1) / 2),
@@ -257,7 +255,13 @@ function evenSpacing(places: readonly number[]): number {
   const gaps = steps.flatMap((step, i) =>
     step < GAP * usual
       ? []
-      : [{ after_mm: at(places, i), before_mm: at(places, i + 1), missing: Math.round(step / usual) - 1 }],
+      : [
+          {
+            after_mm: at(sorted, i),
+            before_mm: at(sorted, i + 1),
+            missing: Math.round(step / usual) - 1,
+          },
+        ],
   );
   if (gaps.length > 0) {
     const missing = gaps.reduce((sum, gap) => sum + gap.missing, 0);
@@ -268,14 +272,14 @@ function evenSpacing(places: readonly number[]): number {
       { spacing_mm: usual, missing, gaps: gaps.slice(0, LISTED) },
     );
   }
-  const mean = (at(places, places.length - 1) - at(places, 0)) / steps.length;
+  const mean = (at(sorted, sorted.length - 1) - at(sorted, 0)) / steps.length;
   const unlike = Math.max(...steps.map((step) => Math.abs(step - usual)));
-  const astray = Math.max(...places.map((place, i) => Math.abs(place - at(places, 0) - i * mean)));
+  const astray = Math.max(...sorted.map((place, i) => Math.abs(place - at(sorted, 0) - i * mean)));
   if (
     unlike > Math.max(ROUNDING_MM, SPACING_TOLERANCE * usual) ||
     astray > Math.max(ROUNDING_MM, PLACE_TOLERANCE * mean)
   ) {
-    const [least, most] = range(steps);
+    const [least, most] = rangeOf(steps);
     throw seriesInvalid(
       "uneven_spacing",
       `Expected slices at even distances, found ${shown(least)} to ${shown(most)} mm. Have them reconstructed at one distance.`,
@@ -285,33 +289,8 @@ function evenSpacing(places: readonly number[]): number {
   return mean;
 }
 
-function range(values: readonly number[]): [number, number] {
-  return values.reduce(
-    ([least, most], value) => [Math.min(least, value), Math.max(most, value)],
-    [Infinity, -Infinity],
-  );
-}
-
 function at(values: readonly number[], index: number): number {
   return values[index] ?? NaN;
-}
-
-function dot(a: Readonly<Vector>, b: Readonly<Vector>): number {
-  return a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
-}
-
-function length(v: Readonly<Vector>): number {
-  return Math.sqrt(dot(v, v));
-}
-
-/** Adding 0 makes -0, which no text tells from 0, into 0. */
-function cross(a: Readonly<Vector>, b: Readonly<Vector>): Vector {
-  return [a[1] * b[2] - a[2] * b[1] + 0, a[2] * b[0] - a[0] * b[2] + 0, a[0] * b[1] - a[1] * b[0] + 0];
-}
-
-function unit(v: Readonly<Vector>): Vector {
-  const size = length(v);
-  return [v[0] / size + 0, v[1] / size + 0, v[2] / size + 0];
 }
 
 function shown(value: number): string {

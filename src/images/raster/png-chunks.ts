@@ -1,7 +1,7 @@
 /** What a PNG says of itself before its pixels (PNG third edition, W3C 2025): depth, colour type, animation. */
 
 export interface PngHeader {
-  /** Of a sample, or of an index into the palette. */
+  /** Depth of a sample, or of an index into the palette. */
   bits: number;
   palette: boolean;
   animated: boolean;
@@ -26,7 +26,7 @@ export function readPngHeader(bytes: Uint8Array): PngHeader {
   return { bits: data[HEADER_AT + 16] ?? 8, palette: data[HEADER_AT + 17] === 3, animated };
 }
 
-/** True where the end is there: the IEND chunk with its check sum, wherever it stands. */
+/** True if the end is there: the IEND chunk with its check sum, wherever it stands. */
 export function pngIsEnded(bytes: Uint8Array): boolean {
   const end = Buffer.from("IEND\xae\x42\x60\x82", "latin1");
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).lastIndexOf(end) >= 0;

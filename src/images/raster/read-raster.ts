@@ -1,30 +1,21 @@
 /** PNG, JPEG and TIFF as Images, through sharp: values as stored, 8 or 16 bits, upright, colour profiles left out. */
 import { createHash } from "node:crypto";
 import sharp, { type Metadata, type Sharp } from "sharp";
-import { readCodestream, type CodestreamHeader } from "../dicom/codestream.js";
 import { RadserveError } from "../../base/errors.js";
-import type { Image, Interpretation, PixelFormat, SourceIdentity, TransformStep, Warning } from "../image.js";
-import { pngIsEnded, readPngHeader } from "./png-chunks.js";
-import { readTiffPages } from "./tiff-tags.js";
+import {
+  checkedFrame,
+  warn,
+  type Image,
+  type Interpretation,
+  type PixelFormat,
+  type SourceIdentity,
+  type TransformStep,
+  type Warning,
+} from "../image.js";
+import { declaredBy, isCutShort, type Declared, type RasterFormat } from "./declared.js";
 
-type RasterFormat = "png" | "jpeg" | "tiff";
-
-/** 134 megapixels, as of DICOM frames: more than any radiograph, less than what exhausts a server. */
+/** 134 megapixels, the same as for DICOM frames: more than any radiograph, less than what exhausts a server. */
 const PIXEL_LIMIT = 1 << 27;
-
-const SIGNATURES: readonly [RasterFormat, readonly number[]][] = [
-  ["png", [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]],
-  ["jpeg", [0xff, 0xd8, 0xff]],
-  ["tiff", [0x49, 0x49, 0x2a, 0x00]],
-  ["tiff", [0x4d, 0x4d, 0x00, 0x2a]],
-  ["tiff", [0x49, 0x49, 0x2b, 0x00]],
-  ["tiff", [0x4d, 0x4d, 0x00, 0x2b]],
-];
-
-/** Which of the three the first bytes begin; undefined where none. */
-export function rasterFormat(head: Uint8Array): RasterFormat | undefined {
-  return SIGNATURES.find(([, bytes]) => bytes.every((byte, i) => head[i] === byte))?.[0];
-}
 
 const NO_MEANING: Interpretation = {
   modality: { kind: "identity" },
@@ -33,8 +24,6 @@ const NO_MEANING: Interpretation = {
   padding: undefined,
   palette: undefined,
 };
-
-const SAYS_TRUNCATED = /premature end|truncat|unexpected end|read error|not enough data|out of data/i;
 
 function failure(error: unknown, format: RasterFormat, bytes: Uint8Array): RadserveError {
   const reason = error instanceof Error ? error.message : String(error);
@@ -55,35 +44,6 @@ function failure(error: unknown, format: RasterFormat, bytes: Uint8Array): Radse
   );
 }
 
-/** PNG and JPEG have an end that is there or is not; a TIFF has none, and only the decoder can say. */
-function isCutShort(bytes: Uint8Array, format: RasterFormat, reason: string): boolean {
-  if (format === "png") return !pngIsEnded(bytes);
-  if (format === "tiff") return SAYS_TRUNCATED.test(reason);
-  try {
-    return !readCodestream(bytes).ended;
-  } catch (error) {
-    return error instanceof RadserveError && error.code === "truncated_image";
-  }
-}
-
-/** JPEG of other processes than the decoder's is whole and yet cannot be decoded. */
-function checkJpeg(bytes: Uint8Array): void {
-  let header: CodestreamHeader;
-  try {
-    header = readCodestream(bytes);
-  } catch {
-    // The decoder judges what is damaged
-    return;
-  }
-  const { precision, lossless, kind } = header;
-  if (kind === "jpeg" && !lossless && precision === 8) return;
-  throw new RadserveError(
-    "unsupported_format",
-    `The JPEG image is ${kind === "jpeg-ls" ? "JPEG-LS" : lossless ? "lossless JPEG" : "JPEG"} of ${precision} bits a sample; ` +
-      "supported are baseline and progressive JPEG of 8 bits. Send it as DICOM or PNG.",
-  );
-}
-
 function open(bytes: Uint8Array, page: number): Sharp {
   return sharp(bytes, {
     failOn: "error",
@@ -92,30 +52,6 @@ function open(bytes: Uint8Array, page: number): Sharp {
     ignoreIcc: true,
     page,
   });
-}
-
-/** What the file's own header says and the decoder does not. */
-interface Declared {
-  /** Undefined where the decoder has to say. */
-  pages: number | undefined;
-  /** Stored white is zero: the decoder inverts it, which is undone. */
-  inverted: boolean;
-  /** Bits of a stored sample or index. */
-  bits: number;
-  palette: boolean;
-  animated: boolean;
-}
-
-function declaredBy(bytes: Uint8Array, format: RasterFormat): Declared {
-  const plain = { pages: undefined, inverted: false, bits: 8, palette: false, animated: false };
-  if (format === "png") return { ...plain, ...readPngHeader(bytes) };
-  if (format === "jpeg") {
-    checkJpeg(bytes);
-    return plain;
-  }
-  const pages = readTiffPages(bytes);
-  const { photometric = 1, bits = 8 } = pages[0] ?? {};
-  return { ...plain, pages: pages.length, bits, inverted: photometric === 0, palette: photometric === 3 };
 }
 
 /** How samples of fewer bits than eight, and indices, became eight-bit samples. */
@@ -163,7 +99,7 @@ export async function readRaster(bytes: Uint8Array, format: RasterFormat): Promi
   if (metadata.format !== format)
     throw new RadserveError(
       "unsupported_format",
-      `The file begins like ${format.toUpperCase()} but is none.`,
+      `The file starts like a ${format.toUpperCase()} but is not a valid one.`,
     );
   if (declared.pages !== undefined && declared.pages !== (metadata.pages ?? 1))
     throw new RadserveError(
@@ -181,6 +117,10 @@ class RasterImage implements Image {
   readonly format: PixelFormat;
   readonly frameCount: number;
   readonly attributes = undefined;
+  readonly interpretation = () => NO_MEANING;
+  readonly spacing = () => undefined;
+  readonly plane = () => undefined;
+  readonly pixelAspect = () => 1;
   readonly warnings: Warning[] = [];
   readonly transforms: TransformStep[] = [];
   readonly #bytes: Uint8Array;
@@ -214,10 +154,7 @@ class RasterImage implements Image {
     };
     this.transforms.push(...stepsOf(declared, this.#layout));
     if (declared.animated)
-      this.warnings.push({
-        code: "animation_dropped",
-        message: "The PNG is animated; only its first picture was read.",
-      });
+      warn(this.warnings, "animation_dropped", "The PNG is animated; only its first picture was read.");
     const orientation = metadata.orientation ?? 1;
     if (orientation !== 1) this.transforms.push({ step: "exif_orientation", orientation });
     this.source = {
@@ -234,11 +171,7 @@ class RasterImage implements Image {
   }
 
   async frame(index: number): Promise<Uint8Array> {
-    if (!Number.isInteger(index) || index < 0 || index >= this.frameCount)
-      throw new RadserveError(
-        "bad_request",
-        `Expected a frame from 0 to ${this.frameCount - 1} but received ${index}.`,
-      );
+    checkedFrame(index, this.frameCount);
     if (this.#last?.index !== index) this.#last = { index, data: await this.#decode(index) };
     return this.#last.data;
   }
@@ -260,7 +193,7 @@ class RasterImage implements Image {
           `Page ${index + 1} differs from the first in size or colour. Split the file into single pages.`,
         );
       if (channels > samples) return this.#withoutAlpha(data, samples, bits);
-      if (this.#hasAlpha) this.#noteAlpha(await this.#alpha(index));
+      if (this.#hasAlpha) this.#noteAlpha(await this.#isOpaque(index));
       if (this.#inverted) invert(data);
       return data;
     } catch (error) {
@@ -268,8 +201,8 @@ class RasterImage implements Image {
     }
   }
 
-  /** Of eight-bit grey pictures: the decoder leaves it out of these, and of these alone. */
-  async #alpha(index: number): Promise<boolean> {
+  /** True if an eight-bit grey picture is opaque: the decoder leaves the alpha channel out of these, and of these alone. */
+  async #isOpaque(index: number): Promise<boolean> {
     const alpha = await open(this.#bytes, index).extractChannel("alpha").raw().toBuffer();
     return alpha.every((value) => value === 0xff);
   }
@@ -290,32 +223,13 @@ class RasterImage implements Image {
   }
 
   #noteAlpha(opaque: boolean): void {
-    if (opaque || this.warnings.some((w) => w.code === "alpha_dropped")) return;
-    this.warnings.push({
-      code: "alpha_dropped",
-      message: "The image is partly transparent; its alpha channel was dropped.",
-    });
-  }
-
-  interpretation(): Interpretation {
-    return NO_MEANING;
-  }
-
-  spacing(): undefined {
-    return undefined;
-  }
-
-  plane(): undefined {
-    return undefined;
-  }
-
-  pixelAspect(): number {
-    return 1;
+    if (!opaque)
+      warn(this.warnings, "alpha_dropped", "The image is partly transparent; its alpha channel was dropped.");
   }
 }
 
 /** Undoes in place what the decoder did to a picture whose white is zero. */
 function invert(data: Uint8Array): void {
-  // Of 16 bits too: 65535 - v is v with every bit turned, byte by byte
+  // This holds for 16 bits too: 65535 - v is v with every bit turned, byte by byte
   for (let i = 0; i < data.length; i++) data[i] = 0xff - (data[i] ?? 0);
 }

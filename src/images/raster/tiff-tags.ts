@@ -10,14 +10,14 @@ export interface TiffPage {
   height: number;
   /** WhiteIsZero 0, BlackIsZero 1, RGB 2, palette 3, YCbCr 6. */
   photometric: 0 | 1 | 2 | 3 | 6;
-  /** Of each sample: 1, 2, 4, 8 or 16. */
+  /** Depth of each sample: 1, 2, 4, 8 or 16. */
   bits: number;
   orientation: number;
 }
 
 /** More pages than the longest stacks have, and few enough to look through. */
 const MOST_PAGES = 10_000;
-/** Of one entry, of the tags that are read here: more samples or numbers than these are refused anyway. */
+/** Values of one entry of a tag that is read here: more samples or numbers than these are refused anyway. */
 const MOST_VALUES = 16;
 
 const PHOTOMETRIC: Readonly<Record<number, string>> = {
@@ -37,7 +37,7 @@ const PHOTOMETRIC: Readonly<Record<number, string>> = {
   34892: "linear raw",
 };
 
-/** Those that every build of the decoder has. */
+/** Compressions that every build of the decoder has. */
 const COMPRESSIONS: Readonly<Record<number, string>> = {
   1: "none",
   2: "CCITT RLE",
@@ -74,9 +74,9 @@ const TAG = {
   coefficients: 529,
   reference: 532,
 } as const;
-const WANTED: ReadonlySet<number> = new Set(Object.values(TAG));
+const TAGS_READ: ReadonlySet<number> = new Set(Object.values(TAG));
 
-/** How to read one number of a type of TIFF 6.0 section 2; types of no use here are left out. */
+/** How to read one number of a type of TIFF 6.0 section 2; other types are left out. */
 const TYPES: Readonly<
   Record<number, { size: number; read: (v: DataView, at: number, le: boolean) => number }>
 > = {
@@ -162,7 +162,7 @@ function readEntry(form: Form, at: number, directory: Directory): void {
   const { view, littleEndian, big } = form;
   const word = big ? 8 : 4;
   const tag = view.getUint16(at, littleEndian);
-  if (!WANTED.has(tag)) return;
+  if (!TAGS_READ.has(tag)) return;
   if (directory.has(tag)) throw corrupt(`The TIFF file has the tag ${tag} twice in one directory.`);
   const type = TYPES[view.getUint16(at + 2, littleEndian)];
   const count = number(form, at + 4, word);

@@ -1,27 +1,27 @@
 /**
  * The last look before anything is written: each object is read back with the reader that sources are read with, and
- * held against the source, the model and the masks. What was written wrongly is refused whole, never repaired.
+ * compared with the source, the model and the masks. What was written wrongly is refused whole, never repaired.
  */
 import { readDicom } from "../../images/dicom/dicom-image.js";
 import { openFile } from "../../images/dicom/dicom-file.js";
 import { release } from "../../addon/bytes.js";
 import { RadserveError } from "../../base/errors.js";
 import type { Attributes } from "../../images/image.js";
-import type { Pixels } from "../picture/pixels.js";
-import { deviceUid, segmentsOf, type DicomKind, type Subject } from "./common.js";
-import type { DicomObject } from "./dataset.js";
-import { segmentPlanes, type FrameOutputs } from "./seg.js";
+import type { Picture } from "../picture/pixels.js";
+import type { DicomObject } from "./elements.js";
+import { segmentPlanes, segmentsOf, type FrameOutputs } from "./segments.js";
 import { anatomyOfSeries, patientAndStudy, type SourceFrame } from "./source.js";
+import { deviceUid, type DicomKind, type Subject } from "./subject.js";
 
 export interface Written {
   kind: DicomKind;
   object: DicomObject;
-  /** Of a secondary capture: what it has to show. */
-  pixels?: Pixels;
+  /** What a secondary capture has to show. */
+  pixels?: Picture;
 }
 
 /**
- * @param outputs the masks that the SEG has to hold; undefined where none is written
+ * @param outputs the masks that the SEG has to contain; undefined if no SEG is written
  * @throws RadserveError output_invalid, naming the object and what is wrong with it
  */
 export async function checkObjects(
@@ -98,7 +98,7 @@ function checkCopies(kind: DicomKind, attributes: Attributes, subject: Subject):
   }
 }
 
-/** @throws where a reference names an object that does not exist, or one by another class */
+/** @throws if a reference names an object that does not exist, or names it by another class */
 function checkSources(
   kind: DicomKind,
   references: readonly Attributes[],
@@ -131,17 +131,17 @@ function checkReport(attributes: Attributes, known: ReadonlyMap<string, string>)
 }
 
 /** The picture reads back bit by bit, through its compression. */
-async function checkPixels({ bytes }: DicomObject, { rows, columns, rgb }: Pixels): Promise<void> {
+async function checkPixels({ bytes }: DicomObject, { width, height, rgb }: Picture): Promise<void> {
   const image = readDicom(bytes);
   const { format } = image;
-  const alike = format.rows === rows && format.columns === columns && format.samplesPerPixel === 3;
+  const alike = format.rows === height && format.columns === width && format.samplesPerPixel === 3;
   const frame = alike ? await image.frame(0) : undefined;
   if (frame === undefined || Buffer.compare(rgb, frame) !== 0)
     throw wrong("sc", "its pixels are not the overlay's");
   release(frame);
 }
 
-/** Each frame by what it says of itself: segment, source frame and place lead to the mask that it has to be. */
+/** Compares each frame with the mask that its own segment, source frame and position lead to. */
 async function checkMasks(
   object: DicomObject,
   attributes: Attributes,
@@ -156,7 +156,7 @@ async function checkMasks(
     throw wrong("seg", "its size is not the source's");
   if (image.frameCount !== segments.length * subject.image.frameCount || frames.length !== image.frameCount)
     throw wrong("seg", "it has not one frame for each segment and source frame");
-  const planeAt = segmentPlanes(subject.model, outputs, rows * columns);
+  const planeAt = segmentPlanes(subject.model.manifest.outputs, outputs, rows * columns);
   const sources = new Map(subject.ids.frames.map((source, index) => [sourceKey(source), index]));
   const seen = new Set<string>();
   for (const [index, groups] of frames.entries()) {
@@ -165,7 +165,7 @@ async function checkMasks(
     const frame = sources.get(keyOf(groups));
     if (segment === undefined || frame === undefined)
       throw wrong("seg", `its frame ${index + 1} is of no segment or no source frame`);
-    checkPlace(groups, subject, frame, index);
+    checkPosition(groups, subject, frame, index);
     if (Buffer.compare(await image.frame(index), planeAt(segment, frame)) !== 0)
       throw wrong("seg", `its frame ${index + 1} is not the mask of the model's output`);
     seen.add(`${segment.number} ${frame}`);
@@ -189,13 +189,13 @@ function keyOf(groups: Attributes): string {
   });
 }
 
-/** Places are written as decimal strings of 16 characters, so that the last digits may differ. */
-const PLACE_TOLERANCE_MM = 1e-6;
+/** Positions are written as decimal strings of 16 characters, so that the last digits may differ. */
+const POSITION_TOLERANCE_MM = 1e-6;
 
-function checkPlace(groups: Attributes, subject: Subject, frame: number, index: number): void {
-  const place = groups.sequence("PlanePositionSequence")?.[0]?.numbers("ImagePositionPatient");
-  if (place === undefined) return;
+function checkPosition(groups: Attributes, subject: Subject, frame: number, index: number): void {
+  const position = groups.sequence("PlanePositionSequence")?.[0]?.numbers("ImagePositionPatient");
+  if (position === undefined) return;
   const expected = subject.image.plane(frame)?.position ?? [];
-  if (expected.some((value, axis) => !(Math.abs(value - (place[axis] ?? NaN)) <= PLACE_TOLERANCE_MM)))
+  if (expected.some((value, axis) => !(Math.abs(value - (position[axis] ?? NaN)) <= POSITION_TOLERANCE_MM)))
     throw wrong("seg", `its frame ${index + 1} lies elsewhere than its source frame`);
 }

@@ -1,14 +1,12 @@
 /** Content items of structured reports (PS3.3 C.17.3), each a function of its concept, its value and its children. */
 import type { Code } from "../../manifest/manifest.js";
-import { codeItem, freeText } from "./common.js";
-import { decimalString, type Dataset } from "./elements.js";
+import { codeItem } from "./codes.js";
+import type { Dataset } from "./elements.js";
 import { referenced, type SourceFrame } from "./source.js";
+import { decimalString, freeText } from "./values.js";
 
-export type Relationship =
+type Relationship =
   "CONTAINS" | "HAS CONCEPT MOD" | "HAS OBS CONTEXT" | "SELECTED FROM" | "INFERRED FROM" | "HAS PROPERTIES";
-
-export const dcm = (value: string, meaning: string): Code => ({ value, scheme: "DCM", meaning });
-export const sct = (value: string, meaning: string): Code => ({ value, scheme: "SCT", meaning });
 
 function item(
   relationship: Relationship | undefined,
@@ -26,7 +24,7 @@ function item(
   };
 }
 
-/** @param template of DCMR; undefined where the container has none of its own */
+/** @param template of DCMR; undefined if the container has none of its own */
 export function container(
   relationship: Relationship | undefined,
   name: Code,
@@ -63,7 +61,7 @@ export function uidRef(relationship: Relationship, name: Code, uid: string): Dat
   return item(relationship, "UIDREF", name, { UID: uid });
 }
 
-/** A number with its unit; where the decimal string is not exact, the double stands beside it (PS3.3 C.18.1). */
+/** A number with its unit; if the decimal string is not exact, the double stands beside it (PS3.3 C.18.1). */
 export function num(name: Code, value: number, unit: Code): Dataset {
   const decimal = decimalString(value);
   return item("CONTAINS", "NUM", name, {
@@ -77,7 +75,7 @@ export function num(name: Code, value: number, unit: Code): Dataset {
   });
 }
 
-/** One item for each object that the frames are of. */
+/** One content item for each object that the frames belong to. */
 export function images(
   relationship: Relationship,
   name: Code | undefined,
@@ -89,23 +87,19 @@ export function images(
 }
 
 /** A segment, or its frames, of a segmentation. */
-export function segment(name: Code, reference: Dataset): Dataset {
+export function segmentReference(name: Code, reference: Dataset): Dataset {
   return item("CONTAINS", "IMAGE", name, { ReferencedSOPSequence: [reference] });
 }
 
+type Point = readonly [number, number];
+
 /** A closed line in a frame's pixels: the first one's upper left corner is 0\0 (PS3.3 C.18.6). */
-export function polyline(
-  name: Code,
-  points: readonly (readonly [number, number])[],
-  frame: SourceFrame,
-): Dataset {
-  const [first] = points;
-  const closed = first === undefined ? points : [...points, first];
+export function polyline(name: Code, points: readonly [Point, ...Point[]], frame: SourceFrame): Dataset {
   return item(
     "CONTAINS",
     "SCOORD",
     name,
-    { GraphicType: "POLYLINE", GraphicData: closed.flat() },
+    { GraphicType: "POLYLINE", GraphicData: [...points, points[0]].flat() },
     images("SELECTED FROM", undefined, [frame]),
   );
 }

@@ -1,12 +1,18 @@
 /**
- * Data sets by keyword as bytes: Explicit VR Little Endian, text in UTF-8 (PS3.5 sections 6 and 7). dcmjs writes every
- * element; what it would guess (VRs that depend on the object, forms of numbers) is decided here. What it has written is
- * kept: most of an object (codes, the model's names, the source's UIDs) stands in the one before it too, and dcmjs makes
- * streams of its own for each element.
+ * Objects as bytes: Explicit VR Little Endian, text in UTF-8 (PS3.5 sections 6 and 7). dcmjs writes every element; what
+ * it would guess (VRs that depend on the object, forms of numbers) is decided here. What it has written is kept: most of
+ * an object (codes, the model's names, the source's UIDs) stands in the one before it too, and dcmjs makes streams of
+ * its own for each element.
  */
-import { data } from "../../images/dicom/dcmjs.js";
-import { dictionaryVr, tagOf, type Tag } from "../../images/dicom/dictionary.js";
+import { createHash } from "node:crypto";
 import { Kept } from "../../base/bounded-cache.js";
+import { canonicalJson } from "../../base/canonical-json.js";
+import { VERSION } from "../../base/version.js";
+import { data } from "../../images/dicom/dcmjs.js";
+import { dictionaryVr, SINGLE_VALUE_VRS, tagOf, type Tag } from "../../images/dicom/dictionary.js";
+import { EXPLICIT_VR_LITTLE_ENDIAN } from "../../images/dicom/transfer-syntax.js";
+import { derivedUid } from "./uid.js";
+import { decimalString } from "./values.js";
 
 export type Value = string | number | readonly (string | number)[] | readonly Dataset[] | Uint8Array;
 
@@ -18,23 +24,6 @@ export interface Dataset {
 interface Element {
   vr: string;
   Value: unknown[];
-}
-
-export const EXPLICIT_VR_LITTLE_ENDIAN = "1.2.840.10008.1.2.1";
-/** One value each: a backslash in them is text. */
-const SINGLE_VALUE_VRS = new Set(["LT", "ST", "UT", "UR"]);
-const LONGEST_DS = 16;
-
-/** A number as a Decimal String: the shortest form that is exact, else as many digits as 16 characters hold. */
-export function decimalString(value: number): string {
-  if (!Number.isFinite(value)) throw new RangeError(`Expected a finite number for a DS, found ${value}`);
-  const exact = String(value);
-  if (exact.length <= LONGEST_DS) return exact;
-  for (let digits = 15; digits > 0; digits--) {
-    const shorter = String(Number(value.toPrecision(digits)));
-    if (shorter.length <= LONGEST_DS) return shorter;
-  }
-  return value.toExponential(8);
 }
 
 /** A plain value (neither sequence nor bytes) as dcmjs takes it for this VR. */
@@ -52,11 +41,8 @@ function plainValues(vr: string, values: readonly (string | number)[]): unknown[
   }
 }
 
-function vrOf(keyword: string, tag: Tag, dataset: Dataset): string {
+function vrOf(keyword: string, tag: Tag): string {
   const vr = dictionaryVr(tag);
-  // Pixel Data in Explicit VR: OB for one bit and eight, OW beyond (PS3.5 section 8.2, A.2)
-  if (vr === "ox") return Number(dataset["BitsAllocated"]) > 8 ? "OW" : "OB";
-  if (vr === "xs") return "US";
   if (vr === "UN" || vr.length !== 2 || /[a-z]/.test(vr))
     throw new Error(`The attribute ${keyword} has no settled VR`);
   return vr;
@@ -86,11 +72,11 @@ function written(tag: Tag, { vr, Value }: Element, transferSyntaxUid = EXPLICIT_
 }
 
 const MOST_KEPT_BYTES = 1 << 20;
-/** What an entry takes beside its characters and bytes. */
+/** Bytes that an entry takes beside its characters and its value. */
 const ENTRY_BYTES = 200;
 const kept = new Kept<Buffer>(MOST_KEPT_BYTES, (bytes, key) => ENTRY_BYTES + 2 * key.length + bytes.length);
 
-/** Different for every two values that may be written differently: 0 and -0 too, whose floats are not the same. */
+/** A key that differs for any two values that may be written differently; 0 and -0 are two, as their floats are. */
 function keyOf(keyword: string, value: Plain): string {
   if (typeof value === "string") return `${keyword}=${value}`;
   if (typeof value === "number") return `${keyword}#${numberKey(value)}`;
@@ -130,7 +116,7 @@ function sequenceHeader(tag: Tag): Buffer {
 /**
  * The bytes of a data set, in pieces, one behind the other. Pixel Data is put in as it is: through dcmjs's streams it
  * would go four times, in pieces of 256 bytes.
- * @param transferSyntaxUid where Pixel Data is one encapsulated frame
+ * @param transferSyntaxUid of a compression if Pixel Data is one encapsulated frame
  */
 export function dataSetBytes(
   dataset: Dataset,
@@ -139,9 +125,7 @@ export function dataSetBytes(
 ): Uint8Array[] {
   for (const [tag, keyword, value] of ordered(dataset)) {
     if (value instanceof Uint8Array) {
-      const vr = vrOf(keyword, tag, dataset);
-      if (keyword === "PixelData") into.push(...pixelData(tag, vr, value, transferSyntaxUid));
-      else into.push(written(tag, { vr, Value: [evenBytes(value).buffer] }));
+      into.push(...pixelData(tag, value, transferSyntaxUid));
     } else if (typeof value === "object" && value.length > 0 && isDatasets(value)) {
       into.push(sequenceHeader(tag));
       for (const item of value) {
@@ -152,29 +136,83 @@ export function dataSetBytes(
       into.push(SEQUENCE_END);
     } else {
       const plain = value as Plain;
-      const make = () => written(tag, plainElement(vrOf(keyword, tag, dataset), plain));
+      const make = () => written(tag, plainElement(vrOf(keyword, tag), plain));
       into.push(kept.get(keyOf(keyword, plain), make));
     }
   }
   return into;
 }
 
-/** dcmjs takes ArrayBuffers, and pads no binary value. */
-function evenBytes(value: Uint8Array): Uint8Array<ArrayBuffer> {
-  const padded = new Uint8Array(value.length + (value.length % 2));
-  padded.set(value);
-  return padded;
-}
-
 /** Sequence Delimitation Item behind the fragments (PS3.5 section A.4). */
 const DELIMITER_BYTES = 8;
 
-/** Written empty, and the pixels put in afterwards. */
-function pixelData(tag: Tag, vr: string, pixels: Uint8Array, transferSyntaxUid: string): Uint8Array[] {
-  const empty = written(tag, { vr, Value: [new ArrayBuffer(0)] }, transferSyntaxUid);
+/**
+ * Pixel Data, the only binary value of our objects: OB, for pixels of at most eight bits (PS3.5 section 8.2, A.2). The
+ * element is written empty, and the pixels are put in afterwards.
+ */
+function pixelData(tag: Tag, pixels: Uint8Array, transferSyntaxUid: string): Uint8Array[] {
+  const empty = written(tag, { vr: "OB", Value: [new ArrayBuffer(0)] }, transferSyntaxUid);
   // Its length, or that of its one fragment, stands right before where the pixels belong
   const end = empty.length - (transferSyntaxUid === EXPLICIT_VR_LITTLE_ENDIAN ? 0 : DELIMITER_BYTES);
   const padding = Buffer.alloc(pixels.length % 2);
   empty.writeUInt32LE(pixels.length + padding.length, end - 4);
   return [empty.subarray(0, end), pixels, padding, empty.subarray(end)];
+}
+
+/** Implementation Class UID: every file says which software wrote it (PS3.7 section D.3.3.2). */
+const IMPLEMENTATION_CLASS = derivedUid("implementation", []);
+
+/** A hash of all that the data set holds; equal hashes are equal bytes. */
+function contentHash(dataset: Dataset): string {
+  const flat = Object.entries(dataset).map(([keyword, value]) => [
+    keyword,
+    value instanceof Uint8Array ? createHash("sha256").update(value).digest("hex") : (value ?? null),
+  ]);
+  return createHash("sha256")
+    .update(canonicalJson(Object.fromEntries(flat)))
+    .digest("hex");
+}
+
+/** An object ready to be written: its file, and its names for those that refer to it. */
+export interface DicomObject {
+  sopClassUid: string;
+  sopInstanceUid: string;
+  seriesInstanceUid: string;
+  bytes: Uint8Array;
+}
+
+/**
+ * Names and serialises an object. Its SOP Instance UID comes from all that it holds, the start of the analysis among
+ * it: equal UIDs are equal bytes, and other bytes have another UID.
+ * @param dataset without SOPInstanceUID; with SOPClassUID and SeriesInstanceUID
+ * @param seed what else tells the object from others: the source's and the model's hashes, the configuration
+ * @param transferSyntaxUid of a compression if Pixel Data is one encapsulated frame
+ */
+export function dicomObject(
+  dataset: Dataset,
+  seed: readonly unknown[],
+  transferSyntaxUid = EXPLICIT_VR_LITTLE_ENDIAN,
+): DicomObject {
+  const { SOPClassUID: sopClassUid, SeriesInstanceUID: seriesInstanceUid } = dataset;
+  if (typeof sopClassUid !== "string" || typeof seriesInstanceUid !== "string")
+    throw new Error("An object has a SOP class and a series");
+  const sopInstanceUid = derivedUid("instance", [contentHash(dataset), ...seed]);
+  const bytes = Buffer.concat([
+    fileHead(sopClassUid, sopInstanceUid, transferSyntaxUid),
+    ...dataSetBytes({ ...dataset, SOPInstanceUID: sopInstanceUid }, transferSyntaxUid),
+  ]);
+  return { sopClassUid, sopInstanceUid, seriesInstanceUid, bytes };
+}
+
+/** Preamble and file meta information (PS3.10 section 7.1). */
+function fileHead(sopClassUid: string, sopInstanceUid: string, transferSyntaxUid: string): Buffer {
+  const head = new data.DicomDict({
+    "00020001": { vr: "OB", Value: [new Uint8Array([0, 1]).buffer] },
+    "00020002": { vr: "UI", Value: [sopClassUid] },
+    "00020003": { vr: "UI", Value: [sopInstanceUid] },
+    "00020010": { vr: "UI", Value: [transferSyntaxUid] },
+    "00020012": { vr: "UI", Value: [IMPLEMENTATION_CLASS] },
+    "00020013": { vr: "SH", Value: [`RADSERVE_${VERSION}`.slice(0, 16)] },
+  });
+  return Buffer.from(head.write());
 }

@@ -1,28 +1,33 @@
 /** Measurement groups of the report (PS3.16 TID 1410, 1411, 1501). */
 import { labelsOf, type Code, type Label, type ModelOutput } from "../../manifest/manifest.js";
+import type { Warning } from "../../images/image.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
-import {
-  codeOf,
-  OWN_SCHEME,
-  segmentsOf,
-  segmentTracking,
-  sideOf,
-  trackingUid,
-  type Segment,
-  type Subject,
-  type Companion,
-  type Said,
-} from "./common.js";
-import { coded, container, dcm, images, num, polyline, sct, segment, text, uidRef } from "./content.js";
-import type { Dataset } from "./elements.js";
-import { segFrameNumber } from "./seg.js";
+import { codeOf, dcm, own, sct } from "./codes.js";
+import { coded, container, images, num, polyline, segmentReference, text, uidRef } from "./content.js";
+import type { Dataset, DicomObject } from "./elements.js";
+import { segFrameNumber, segmentsOf, segmentTracking, type Segment } from "./segments.js";
+import { sideOf } from "./sides.js";
 import type { SourceFrame } from "./source.js";
+import { trackingUid, type Subject } from "./subject.js";
+
+/** What the report tells. */
+export interface Said {
+  findings: readonly Finding[];
+  measurements: readonly Measurement[];
+  /** The receipt's warnings, of image and model. */
+  warnings: readonly Warning[];
+}
+
+/** An object of ours in the same study that the report points to. */
+export type Companion = Pick<DicomObject, "sopClassUid" | "sopInstanceUid" | "seriesInstanceUid">;
 
 const GROUP = dcm("125007", "Measurement Group");
 const NO_UNITS: Code = { value: "1", scheme: "UCUM", meaning: "no units" };
-const SCORE: Code = { value: "score", scheme: OWN_SCHEME, meaning: "Score" };
-const PROBABILITY: Code = { value: "probability", scheme: OWN_SCHEME, meaning: "Calibrated probability" };
-const THRESHOLD: Code = { value: "threshold", scheme: OWN_SCHEME, meaning: "Threshold of the score" };
+const SCORE = own("score", "Score");
+const PROBABILITY = own("probability", "Calibrated probability");
+const THRESHOLD = own("threshold", "Threshold of the score");
+const SOURCE_OF_MEASUREMENT = dcm("121112", "Source of Measurement");
+const SOURCE_IMAGE = dcm("121233", "Source image for segmentation");
 const PRESENT = sct("52101004", "Present");
 const ABSENT = sct("272519000", "Absent");
 
@@ -35,15 +40,15 @@ interface Known {
 }
 
 export interface Groups {
-  /** Children of Imaging Measurements, in the order of findings, then of measurements that belong to none. */
+  /** Children of Imaging Measurements: findings in their order, then measurements that belong to no finding. */
   groups: Dataset[];
-  /** Children of Qualitative Evaluations: what was looked for and not found, where regions were found. */
+  /** Children of Qualitative Evaluations: what was looked for and not found, if regions were found. */
   absent: Dataset[];
 }
 
 /**
- * Groups of a report. Where regions were found, what was not stands apart from them: validators tell the template of a
- * group by its siblings (PixelMed 2022), and readers look for regions there.
+ * Groups of a report. If regions were found, what was not found stands apart from them: validators tell the template of
+ * a group by its siblings (PixelMed 2022), and readers look for regions there.
  */
 export function measurementGroups(subject: Subject, said: Said, seg: Companion | undefined): Groups {
   const { outputs } = subject.model.manifest;
@@ -59,8 +64,8 @@ export function measurementGroups(subject: Subject, said: Said, seg: Companion |
     const ordinal = ordinals.get(key) ?? 0;
     ordinals.set(key, ordinal + 1);
     const own = said.measurements.filter((m) => m.label === finding.label && m.frame === finding.frame);
-    const place = segments.find(({ output, index }) => output === found.o && index === found.index);
-    return { subject, finding, known: found, ordinal, own, seg, place };
+    const segment = segments.find(({ output, index }) => output === found.o && index === found.index);
+    return { subject, finding, known: found, ordinal, own, seg, segment };
   });
   const apart = all.some(isRegion);
   const isApart = ({ finding }: Group) => apart && !finding.present;
@@ -75,8 +80,8 @@ export function measurementGroups(subject: Subject, said: Said, seg: Companion |
 }
 
 /**
- * The findings that a report tells: a box below its threshold is none, and a label of which only such boxes were found
- * on a frame is absent there.
+ * The findings that a report tells: a box below its threshold is left out, and a label of which only such boxes were
+ * found on a frame is absent there.
  */
 function foundOf({ findings }: Said): Finding[] {
   const weak = new Set<string>();
@@ -98,16 +103,12 @@ function foundOf({ findings }: Said): Finding[] {
   });
 }
 
-function isRegion({ finding, seg, place }: Group): boolean {
-  return finding.present && (finding.box !== undefined || (seg !== undefined && place !== undefined));
+function isRegion({ finding, seg, segment }: Group): boolean {
+  return finding.present && (finding.box !== undefined || (seg !== undefined && segment !== undefined));
 }
 
 function absentItem({ subject, finding, known }: Group): Dataset {
-  const source = images(
-    "INFERRED FROM",
-    dcm("121112", "Source of Measurement"),
-    framesOf(subject, finding.frame),
-  );
+  const source = images("INFERRED FROM", SOURCE_OF_MEASUREMENT, framesOf(subject, finding.frame));
   return coded("CONTAINS", codeOf(known.label), ABSENT, source);
 }
 
@@ -115,20 +116,20 @@ interface Group {
   subject: Subject;
   finding: Finding;
   known: Known;
-  /** Which box of this label and frame it is, from 0. */
+  /** Number of the box among those of this label and frame, from 0. */
   ordinal: number;
   own: readonly Measurement[];
   seg: Companion | undefined;
-  place: Segment | undefined;
+  segment: Segment | undefined;
 }
 
 function groupOf(group: Group): Dataset {
-  const { finding, seg, place } = group;
+  const { finding, seg, segment } = group;
   if (finding.box !== undefined) return boxGroup(group, finding.box);
-  if (seg !== undefined && place !== undefined && finding.present)
+  if (seg !== undefined && segment !== undefined && finding.present)
     return finding.frame === undefined && finding.volume !== undefined
-      ? volumeGroup(group, seg, place)
-      : frameGroup(group, seg, place);
+      ? volumeGroup(group, seg, segment)
+      : frameGroup(group, seg, segment);
   return wholeGroup(group);
 }
 
@@ -156,7 +157,7 @@ function algorithmItems({ model }: Subject): Dataset[] {
 /** Finding, category and site with its side. */
 function findingItems(subject: Subject, label: Label): Dataset[] {
   const { category, finding_site } = label;
-  const side = sideOf(subject, label);
+  const side = sideOf(subject.image, label);
   const sided = side === undefined ? [] : [coded("HAS CONCEPT MOD", sct("272741003", "Laterality"), side)];
   return [
     ...(category === undefined ? [] : [coded("CONTAINS", sct("276214006", "Finding category"), category)]),
@@ -167,7 +168,7 @@ function findingItems(subject: Subject, label: Label): Dataset[] {
   ];
 }
 
-/** The score is a probability only where the manifest says how it was calibrated. */
+/** The score is a probability only if the manifest says how it was calibrated. */
 function scoreItems({ finding, known }: Pick<Group, "finding" | "known">): Dataset[] {
   const { score, threshold } = finding;
   const { output } = known;
@@ -208,38 +209,38 @@ function boxGroup(group: Group, box: NonNullable<Finding["box"]>): Dataset {
 }
 
 /** TID 1410 with a segment on one frame. */
-function frameGroup(group: Group, seg: Companion, place: Segment): Dataset {
+function frameGroup(group: Group, seg: Companion, segment: Segment): Dataset {
   const { subject, finding, known, own } = group;
-  const { id, uid } = segmentTracking(subject, place);
+  const { id, uid } = segmentTracking(subject, segment);
   const frame = (finding.frame ?? 1) - 1;
   return container("CONTAINS", GROUP, "1410", [
     ...tracking(id, uid),
     ...findingItems(subject, known.label),
     ...algorithmItems(subject),
-    segment(dcm("121214", "Referenced Segmentation Frame"), {
+    segmentReference(dcm("121214", "Referenced Segmentation Frame"), {
       ReferencedSOPClassUID: seg.sopClassUid,
       ReferencedSOPInstanceUID: seg.sopInstanceUid,
       // The frame is of one segment; naming both is not allowed (PS3.3 table 10-3)
-      ReferencedFrameNumber: segFrameNumber(place.number, frame, subject.ids.frames.length),
+      ReferencedFrameNumber: segFrameNumber(segment.number, frame, subject.ids.frames.length),
     }),
-    ...images("CONTAINS", dcm("121233", "Source image for segmentation"), framesOf(subject, finding.frame)),
+    ...images("CONTAINS", SOURCE_IMAGE, framesOf(subject, finding.frame)),
     ...scoreItems(group),
     ...measured(own),
   ]);
 }
 
 /** TID 1411 with a segment through all slices. */
-function volumeGroup(group: Group, seg: Companion, place: Segment): Dataset {
+function volumeGroup(group: Group, seg: Companion, segment: Segment): Dataset {
   const { subject, known, own } = group;
-  const { id, uid } = segmentTracking(subject, place);
+  const { id, uid } = segmentTracking(subject, segment);
   return container("CONTAINS", GROUP, "1411", [
     ...tracking(id, uid),
     ...findingItems(subject, known.label),
     ...algorithmItems(subject),
-    segment(dcm("121191", "Referenced Segment"), {
+    segmentReference(dcm("121191", "Referenced Segment"), {
       ReferencedSOPClassUID: seg.sopClassUid,
       ReferencedSOPInstanceUID: seg.sopInstanceUid,
-      ReferencedSegmentNumber: place.number,
+      ReferencedSegmentNumber: segment.number,
     }),
     ...sourceOfVolume(subject),
     ...scoreItems(group),
@@ -248,8 +249,7 @@ function volumeGroup(group: Group, seg: Companion, place: Segment): Dataset {
 }
 
 function sourceOfVolume({ image, ids }: Subject): Dataset[] {
-  if (image.series === undefined)
-    return images("CONTAINS", dcm("121233", "Source image for segmentation"), ids.frames);
+  if (image.series === undefined) return images("CONTAINS", SOURCE_IMAGE, ids.frames);
   return [uidRef("CONTAINS", dcm("121232", "Source series for segmentation"), ids.seriesInstanceUid)];
 }
 
@@ -265,7 +265,7 @@ function wholeGroup(group: Group): Dataset {
     ),
     ...evaluated(subject, label, finding.present),
     ...algorithmItems(subject),
-    ...images("CONTAINS", dcm("121112", "Source of Measurement"), framesOf(subject, finding.frame)),
+    ...images("CONTAINS", SOURCE_OF_MEASUREMENT, framesOf(subject, finding.frame)),
     ...scoreItems(group),
     ...measured(own),
     coded("CONTAINS", codeOf(label), finding.present ? PRESENT : ABSENT),
@@ -286,7 +286,7 @@ function valueGroup(subject: Subject, measurement: Measurement): Dataset {
   return container("CONTAINS", GROUP, "1501", [
     ...tracking(`${subject.model.name}: ${name}${where}`, trackingUid(subject, ["value", name, frame ?? 0])),
     ...algorithmItems(subject),
-    ...images("CONTAINS", dcm("121112", "Source of Measurement"), framesOf(subject, frame)),
+    ...images("CONTAINS", SOURCE_OF_MEASUREMENT, framesOf(subject, frame)),
     ...measured([measurement]),
   ]);
 }

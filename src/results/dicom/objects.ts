@@ -4,23 +4,25 @@ import type { OutputKind } from "../../manifest/manifest.js";
 import type { ResultFile } from "../commit/commit.js";
 import { sha256 } from "../../files/durable-files.js";
 import { objectName } from "../commit/names.js";
-import type { Pixels } from "../picture/pixels.js";
+import type { Picture } from "../picture/pixels.js";
 import type { OutputFile } from "../receipt/receipt.js";
 import { checkObjects, type Written } from "./check.js";
-import { type DicomKind, type Subject, type Predecessor, type Said } from "./common.js";
+import type { Said } from "./groups.js";
 import { secondaryCapture } from "./sc.js";
-import { segmentation, type FrameOutputs } from "./seg.js";
+import { segmentation } from "./seg.js";
+import type { FrameOutputs } from "./segments.js";
 import { leftOut, sourceIds, type SourceIds } from "./source.js";
-import { structuredReport } from "./sr.js";
+import { structuredReport, type Predecessor } from "./sr.js";
+import type { DicomKind, Subject } from "./subject.js";
 
 const DICOM_KINDS: readonly DicomKind[] = ["seg", "sc", "sr"];
 
-export interface ObjectsRequest {
+interface ObjectsRequest {
   image: Image;
   model: Subject["model"];
   /** ISO 8601. */
   startedAt: string;
-  /** Of the machine on which the analysis began: "+0100". */
+  /** Offset from UTC of the machine on which the analysis began: "+0100". */
   utcOffset: string;
   kinds: readonly OutputKind[];
   /** The request names the kinds itself: what cannot be written is then said. */
@@ -30,8 +32,8 @@ export interface ObjectsRequest {
   outputs: FrameOutputs | undefined;
   /** Base name of the results. */
   name: string;
-  /** The overlay, and the frames (from 0) that it shows; called where a secondary capture is wanted. */
-  picture: () => Promise<{ pixels: Pixels; frames: readonly number[] }>;
+  /** The overlay, and the frames (from 0) that it shows; called if a secondary capture is asked for. */
+  picture: () => Promise<{ pixels: Picture; frames: readonly number[] }>;
   predecessor?: Predecessor | undefined;
 }
 
@@ -41,15 +43,15 @@ export interface Objects {
   warnings: Warning[];
 }
 
-/** @throws RadserveError output_invalid where an object does not read back as what it should be */
+/** @throws RadserveError output_invalid if an object does not read back as what it should be */
 export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
-  const wanted = DICOM_KINDS.filter((kind) => request.kinds.includes(kind));
+  const asked = DICOM_KINDS.filter((kind) => request.kinds.includes(kind));
   const ids = sourceIds(request.image);
-  const reasons = wanted.map((kind) => ({ kind, reason: whyNot(kind, request, ids) }));
-  const warnings = reasons.flatMap(({ kind, reason }) =>
-    reason === undefined || !(request.asked || isUnforeseen(request, ids)) ? [] : [notWritten(kind, reason)],
-  );
-  const kinds = reasons.filter(({ reason }) => reason === undefined).map(({ kind }) => kind);
+  const kinds = asked.filter((kind) => whyNot(kind, request, ids) === undefined);
+  const warnings = asked.flatMap((kind) => {
+    const why = whyNot(kind, request, ids);
+    return why === undefined || !(request.asked || isUnforeseen(request, ids)) ? [] : [notWritten(kind, why)];
+  });
   const { attributes } = request.image;
   if (kinds.length === 0 || attributes === undefined || "missing" in ids)
     return { files: [], outputs: [], warnings };
@@ -64,7 +66,7 @@ export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
   };
 }
 
-/** A DICOM source that nothing can refer to is a fault of the source, and said even where nobody asked. */
+/** A DICOM source that nothing can refer to is a fault of the source, and said even if nobody asked. */
 function isUnforeseen({ image }: ObjectsRequest, ids: SourceIds | { missing: string }): boolean {
   return image.attributes !== undefined && "missing" in ids;
 }
@@ -87,8 +89,8 @@ function identityLeftOut(attributes: Attributes): Warning[] {
   return [{ code: "identity_left_out", message }];
 }
 
-function notWritten(kind: DicomKind, reason: string): Warning {
-  return { code: "output_not_written", message: `No ${kind.toUpperCase()} was written: ${reason}.` };
+function notWritten(kind: DicomKind, why: string): Warning {
+  return { code: "output_not_written", message: `No ${kind.toUpperCase()} was written: ${why}.` };
 }
 
 async function build(
@@ -118,17 +120,14 @@ function listed(
     name: objectName(name, model, kind),
     bytes: object.bytes,
   }));
-  const outputs = written.map(({ object }, index): OutputFile => {
-    const file = files[index];
-    return {
-      path: file?.name ?? "",
-      media_type: "application/dicom",
-      sop_class_uid: object.sopClassUid,
-      sop_instance_uid: object.sopInstanceUid,
-      series_instance_uid: object.seriesInstanceUid,
-      bytes: object.bytes.length,
-      sha256: sha256(object.bytes),
-    };
-  });
+  const outputs = written.map(({ kind, object }) => ({
+    path: objectName(name, model, kind),
+    media_type: "application/dicom",
+    sop_class_uid: object.sopClassUid,
+    sop_instance_uid: object.sopInstanceUid,
+    series_instance_uid: object.seriesInstanceUid,
+    bytes: object.bytes.length,
+    sha256: sha256(object.bytes),
+  }));
   return { files, outputs };
 }

@@ -1,22 +1,24 @@
 /** The overlay picture for viewers that show neither reports nor segmentations: Secondary Capture (PS3.3 A.8). */
 import { packRle } from "../../addon/bytes.js";
-import type { Pixels } from "../picture/pixels.js";
-import { codeItem, commonModules, freeText, lossiness, seedOf, type Subject } from "./common.js";
-import { dcm } from "./content.js";
-import { dicomObject, type DicomObject } from "./dataset.js";
+import type { Picture } from "../picture/pixels.js";
+import { RLE_LOSSLESS } from "../../images/dicom/transfer-syntax.js";
+import { codeItem, dcm } from "./codes.js";
+import { dicomObject, type DicomObject } from "./elements.js";
+import { commonModules, lossiness } from "./modules.js";
 import { anatomyOfSeries, referenced } from "./source.js";
+import { seedOf, type Subject } from "./subject.js";
+import { freeText, isCodeString } from "./values.js";
 
-export const SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7";
-export const RLE_LOSSLESS = "1.2.840.10008.1.2.5";
+const SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7";
 
 /**
- * In RLE Lossless: these pictures are plain over wide areas and shrink to a fifth, which counts where every slice of a
- * study has one; of the compressions it is the one without colour transforms and the one that most readers have.
- * @param frames of the image (from 0) that the picture shows
+ * The object is in RLE Lossless: these pictures are plain over wide areas and shrink to a fifth, which counts when every
+ * slice of a study has one; of the compressions it has no colour transform, and most readers have it.
+ * @param frames those of the image (from 0) that the picture shows
  */
 export function secondaryCapture(
   subject: Subject,
-  { rows, columns, rgb }: Pixels,
+  { width, height, rgb }: Picture,
   frames: readonly number[],
 ): DicomObject {
   const { image, attributes, ids, model } = subject;
@@ -33,7 +35,7 @@ export function secondaryCapture(
       ConversionType: "WSD",
       ImageType: ["DERIVED", "SECONDARY"],
       PatientOrientation: "",
-      // Where the source does not say that its pixels name nobody, the copy cannot either
+      // If the source does not say that its pixels name nobody, the copy cannot either
       BurnedInAnnotation: burnedIn,
       ...lossiness(image, attributes),
       DerivationDescription: freeText(
@@ -50,13 +52,13 @@ export function secondaryCapture(
       PhotometricInterpretation: "RGB",
       // RLE keeps the colours apart
       PlanarConfiguration: 1,
-      Rows: rows,
-      Columns: columns,
+      Rows: height,
+      Columns: width,
       BitsAllocated: 8,
       BitsStored: 8,
       HighBit: 7,
       PixelRepresentation: 0,
-      PixelData: packRle(rgb, rows, columns),
+      PixelData: packRle(rgb, height, width),
     },
     seedOf(subject),
     RLE_LOSSLESS,
@@ -64,5 +66,5 @@ export function secondaryCapture(
 }
 
 function modalityOf(modality: string | undefined): string {
-  return modality !== undefined && /^[A-Z0-9_ ]{1,16}$/.test(modality) ? modality : "OT";
+  return modality !== undefined && isCodeString(modality) ? modality : "OT";
 }

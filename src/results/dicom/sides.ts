@@ -1,5 +1,7 @@
 /** Which side of the body an image says that it shows. */
 import type { Attributes, Image } from "../../images/image.js";
+import type { Code, Label } from "../../manifest/manifest.js";
+import { sct } from "./codes.js";
 
 export type Side = "L" | "R";
 
@@ -21,12 +23,12 @@ export function sideOfCode(value: string, scheme: string): Side | undefined {
  * Every side that an image states: Laterality and Image Laterality (PS3.3 C.7.3.1, C.8.7.1.1.3), Frame Laterality
  * (C.7.6.16.2.8), and the modifiers of its anatomic regions (table 10-5). "Both" and "unpaired" are no side. View
  * positions are not read: a left lateral view shows both lungs.
- * @param frame from 1: what is said of other frames of the object does not count; all frames where undefined
+ * @param frame from 1: what is said of other frames of the object does not count; all frames if undefined
  */
 export function statedSides(image: Image, frame: number | undefined): ReadonlySet<Side> {
   const { series, attributes } = image;
   const sets = series?.attributes ?? (attributes === undefined ? [] : [attributes]);
-  // Of a series frame numbers count slices, and each file is taken whole
+  // The frame numbers of a series count slices, and each file is taken whole
   return new Set(sets.flatMap((set) => statedIn(set, series === undefined ? frame : undefined)));
 }
 
@@ -54,4 +56,13 @@ function modifiers(holder: Attributes): Side[] {
       const side = sideOfCode(code.string("CodeValue") ?? "", code.string("CodingSchemeDesignator") ?? "");
       return side ?? [];
     });
+}
+
+const SIDES: Readonly<Record<Side, Code>> = { L: sct("7771000", "Left"), R: sct("24028007", "Right") };
+
+/** The side of a label's finding site: the manifest's, else the one that the source shows, if it states one only. */
+export function sideOf(image: Image, label: Label): Code | undefined {
+  if (label.laterality !== undefined) return label.laterality;
+  const [shown, ...others] = statedSides(image, undefined);
+  return shown === undefined || others.length > 0 ? undefined : SIDES[shown];
 }

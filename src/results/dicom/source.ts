@@ -3,11 +3,13 @@ import { createHash } from "node:crypto";
 import { dictionaryVr, hasOneValue, tagOf } from "../../images/dicom/dictionary.js";
 import type { Attributes, Image } from "../../images/image.js";
 import type { Dataset, Value } from "./elements.js";
+import { isOfForm, isUid } from "./values.js";
 
-/** The object, and where it has several the frame of it (from 1), that a frame of an image was read from. */
+/** The object that a frame of an image was read from. */
 export interface SourceFrame {
   sopClassUid: string;
   sopInstanceUid: string;
+  /** From 1; undefined if the object has a single frame. */
   frameNumber: number | undefined;
 }
 
@@ -17,10 +19,6 @@ export interface SourceIds {
   seriesInstanceUid: string;
   /** In the order of the image's frames. */
   frames: readonly SourceFrame[];
-}
-
-function isUid(text: string | undefined): text is string {
-  return text !== undefined && FORMS["UI"]?.test(text) === true;
 }
 
 /** Why no DICOM object can be made of this image's results, or what its frames are called. */
@@ -49,7 +47,7 @@ function isMultiFrame(attributes: Attributes, frames: number): boolean {
   return frames > 1 || attributes.has("SharedFunctionalGroupsSequence");
 }
 
-/** Items of a reference sequence, one an object, with its frames where it has several (PS3.3 tables 10-3, 10-11). */
+/** Items of a reference sequence, one an object, with its frames if it has several (PS3.3 tables 10-3, 10-11). */
 export function referenced(frames: readonly SourceFrame[]): Dataset[] {
   const objects = new Map<string, Dataset & { ReferencedFrameNumber?: number[] }>();
   for (const { sopClassUid, sopInstanceUid, frameNumber } of frames) {
@@ -68,53 +66,7 @@ export function referencedObjects(frames: readonly SourceFrame[]): Dataset[] {
   return referenced(frames.map((frame) => ({ ...frame, frameNumber: undefined })));
 }
 
-/** A person's name: up to three component groups of 64 characters, of up to five components each (PS3.5 section 6.2.1). */
-function isPersonName(value: string): boolean {
-  const groups = value.split("=");
-  const fits = (group: string) => Array.from(group).length <= 64 && group.split("^").length <= 5;
-  return groups.length <= 3 && groups.every(fits);
-}
-
-/** What a value of a VR has to look like (PS3.5 table 6.2-1); values of other VRs are taken as they are. */
-const FORMS: Readonly<Record<string, RegExp>> = {
-  AS: /^\d{3}[DWMY]$/,
-  CS: /^[A-Z0-9_ ]{1,16}$/,
-  DA: /^\d{4}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])$/,
-  DS: /^(?=.{1,16}$)[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$/,
-  DT: /^\d{4,14}(?:\.\d{1,6})?(?:[-+]\d{4})?$/,
-  IS: /^[-+]?\d{1,12}$/,
-  LO: /^[^\\]{0,64}$/su,
-  LT: /^.{0,10240}$/su,
-  SH: /^[^\\]{0,16}$/su,
-  ST: /^.{0,1024}$/su,
-  TM: /^(?:[01]\d|2[0-3])(?:[0-5]\d(?:(?:[0-5]\d|60)(?:\.\d{1,6})?)?)?$/,
-  UI: /^(?=.{1,64}$)(?:0|[1-9]\d*)(?:\.(?:0|[1-9]\d*))+$/,
-};
-
-/** Control characters, of which texts of several lines may hold some (PS3.5 section 6.1.3). */
-const CONTROL = /\p{Cc}/u;
-const CONTROL_IN_LINES = /[^\P{Cc}\n\r\t\f]/u;
-const LINES = new Set(["LT", "ST"]);
-
-/** Enumerated values (PS3.3 C.7.1.1, C.7.2.2). */
-const ENUMERATED: Readonly<Record<string, readonly string[]>> = {
-  PatientSex: ["M", "F", "O"],
-  TypeOfPatientID: ["TEXT", "RFID", "BARCODE"],
-  PatientIdentityRemoved: ["YES", "NO"],
-  PatientSexNeutered: ["ALTERED", "UNALTERED"],
-  QualityControlSubject: ["YES", "NO"],
-  SmokingStatus: ["YES", "NO", "UNKNOWN"],
-};
-
-/** U+FFFD stands for bytes that the source's character set does not have: what they were is not known. */
-function isOfForm(keyword: string, vr: string, value: string): boolean {
-  if (value === "") return true;
-  if (value.includes("\ufffd") || (LINES.has(vr) ? CONTROL_IN_LINES : CONTROL).test(value)) return false;
-  if (vr === "PN") return isPersonName(value);
-  return (FORMS[vr]?.test(value) ?? true) && (ENUMERATED[keyword]?.includes(value) ?? true);
-}
-
-/** Undefined also for what the standard does not allow: it would make our object invalid, and cannot be relied upon. */
+/** An attribute's value; undefined too if the standard does not allow it: it would make our object invalid. */
 function taken(attributes: Attributes, keyword: string): Value | undefined {
   const values = attributes.strings(keyword);
   const tag = tagOf(keyword) ?? 0;
@@ -166,13 +118,13 @@ const STUDY = [
   ...["PregnancyStatus", "LastMenstrualDate", "SmokingStatus", "SpecialNeeds", "PatientSexNeutered"],
 ];
 
-/** Type 2: there, even where the source leaves them out. */
+/** Type 2: present even if the source leaves them out. */
 const NEVER_ABSENT: Dataset = {
   ...{ PatientName: "", PatientID: "", PatientBirthDate: "", PatientSex: "" },
   ...{ StudyDate: "", StudyTime: "", ReferringPhysicianName: "", StudyID: "", AccessionNumber: "" },
 };
 
-/** Types 2C where the species is not human. */
+/** Type 2C: present if the species is not human. */
 const OF_ANIMALS: Dataset = {
   ...{ PatientBreedDescription: "", PatientBreedCodeSequence: [], BreedRegistrationSequence: [] },
   ...{ ResponsiblePerson: "", ResponsibleOrganization: "", PatientSexNeutered: "" },
@@ -209,7 +161,7 @@ export function patientAndStudy(attributes: Attributes, studyInstanceUid: string
   };
 }
 
-/** What is known of an animal's breed and of who answers for it is told, or told to be unknown (PS3.3 C.7.1.1, C.7.2.2). */
+/** For an animal, breed and responsible person are present, empty if they are unknown (PS3.3 C.7.1.1, C.7.2.2). */
 function withSpecies({ PatientSpeciesDescription: species, ...patient }: Dataset): Dataset {
   const named = isFilled(species);
   if (!named && patient["PatientSpeciesCodeSequence"] === undefined) return patient;
@@ -242,12 +194,12 @@ function filled(dataset: Dataset): Dataset {
   return Object.fromEntries(Object.entries(dataset).filter(([, value]) => isFilled(value)));
 }
 
-/** What tells whose images they are. */
+/** The attributes that tell whose images they are. */
 const IDENTITY = [
   ...["PatientName", "PatientID", "IssuerOfPatientID", "PatientBirthDate", "PatientSex", "AccessionNumber"],
 ];
 
-/** Which attributes of identity the source has and our objects cannot have: nobody should believe that it has none. */
+/** The attributes of identity that the source has and our objects cannot have: nobody should believe that it has none. */
 export function leftOut(attributes: Attributes): string[] {
   const ours = takeOver(attributes, IDENTITY);
   return IDENTITY.filter(
@@ -281,7 +233,7 @@ export function dateAndTime(at: Date, zone: string): { date: string; time: strin
   return { date: text.slice(0, 10).replaceAll("-", ""), time: text.slice(11, 23).replaceAll(":", "") };
 }
 
-/** Short text that tells nothing but whether two sources are the same: for UIDs. */
+/** Short text, for UIDs, that only tells whether two sources are the same. */
 export function fingerprint(image: Image): string {
   const { source } = image;
   const named = image.series?.slices.map(({ sopInstanceUid }) => sopInstanceUid) ?? [source.sopInstanceUid];

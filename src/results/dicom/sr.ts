@@ -4,26 +4,22 @@
  * TID 1501. It is written also when nothing was found.
  */
 import type { Code } from "../../manifest/manifest.js";
-import {
-  commonModules,
-  deviceUid,
-  OWN_SCHEME,
-  seedOf,
-  type Companion,
-  type Predecessor,
-  type Said,
-  type Subject,
-} from "./common.js";
-import { coded, container, dcm, text, uidRef } from "./content.js";
-import { dicomObject, type DicomObject } from "./dataset.js";
-import type { Dataset } from "./elements.js";
-import { measurementGroups } from "./groups.js";
-import { procedureReported } from "./procedure.js";
+import { dcm, own, sct } from "./codes.js";
+import { coded, container, text, uidRef } from "./content.js";
+import { dicomObject, type Dataset, type DicomObject } from "./elements.js";
+import { measurementGroups, type Companion, type Said } from "./groups.js";
+import { commonModules } from "./modules.js";
 import { referencedObjects, takeOver } from "./source.js";
+import { deviceUid, seedOf, type Subject } from "./subject.js";
 
 export const COMPREHENSIVE_3D_SR = "1.2.840.10008.5.1.4.1.1.88.34";
 
-export interface ReportInput {
+/** A report that another takes the place of; its study is that of the source as it was then. */
+export interface Predecessor extends Companion {
+  studyInstanceUid: string;
+}
+
+interface ReportInput {
   subject: Subject;
   said: Said;
   /** The segmentation written beside it, if any. */
@@ -38,9 +34,23 @@ const QUALITATIVE_EVALUATIONS: Code = {
   scheme: "UMLS",
   meaning: "Qualitative Evaluations",
 };
-const own = (value: string, meaning: string): Code => ({ value, scheme: OWN_SCHEME, meaning });
 
-/** @throws RangeError for numbers that are none; the caller has refused them before */
+const loinc = (value: string, meaning: string): Code => ({ value, scheme: "LN", meaning });
+
+/** PS3.16 CID 100, which TID 1500 names; the study's own codes are in Procedure Code Sequence, as the source has them. */
+const PROCEDURES: Readonly<Record<string, Code>> = {
+  CT: loinc("25045-6", "CT unspecified body region"),
+  MR: loinc("25056-3", "MRI unspecified body region"),
+  NM: loinc("49118-3", "NM unspecified body region"),
+  PT: loinc("44136-0", "PET unspecified body region"),
+};
+
+/** What was done to get the source: the imaging procedure, not the analysis. */
+function procedureReported({ image }: Subject): Code {
+  return PROCEDURES[image.source.modality ?? ""] ?? sct("363679005", "Imaging procedure");
+}
+
+/** @throws RangeError for values that are not finite; the caller has refused them before */
 export function structuredReport(input: ReportInput): DicomObject {
   const { subject } = input;
   const dataset: Dataset = {
@@ -99,14 +109,12 @@ function statements({ model }: Subject, { warnings }: Said): Dataset[] {
 }
 
 function caveatCode(code: string): Code {
-  const known: Readonly<Record<string, string>> = {
-    outside_envelope: "Outside the range in which the model was tested",
-  };
+  if (code === "outside_envelope") return own(code, "Outside the range in which the model was tested");
   const words = code.replaceAll("_", " ");
-  return own(code, (known[code] ?? words.charAt(0).toUpperCase() + words.slice(1)).slice(0, 64));
+  return own(code, (words.charAt(0).toUpperCase() + words.slice(1)).slice(0, 64));
 }
 
-/** The order that the images fulfil, where they say which (PS3.3 C.17.2, Referenced Request Sequence). */
+/** The order that the images fulfil, if they say which (PS3.3 C.17.2, Referenced Request Sequence). */
 function requests({ attributes, ids }: Subject): Dataset {
   const { AccessionNumber: accession } = takeOver(attributes, ["AccessionNumber"]);
   if (attributes.string("AccessionNumber") === undefined || accession === undefined) return {};
@@ -133,18 +141,12 @@ function requests({ attributes, ids }: Subject): Dataset {
 /** Every object that the report refers to, by series (PS3.3 C.17.2.3). */
 function evidence({ subject, seg }: ReportInput): Dataset[] {
   const { ids } = subject;
-  const ours = seg === undefined ? [] : [seg];
   return [
     {
       StudyInstanceUID: ids.studyInstanceUid,
       ReferencedSeriesSequence: [
         { SeriesInstanceUID: ids.seriesInstanceUid, ReferencedSOPSequence: referencedObjects(ids.frames) },
-        ...ours.map(({ sopClassUid, sopInstanceUid, seriesInstanceUid }) => ({
-          SeriesInstanceUID: seriesInstanceUid,
-          ReferencedSOPSequence: [
-            { ReferencedSOPClassUID: sopClassUid, ReferencedSOPInstanceUID: sopInstanceUid },
-          ],
-        })),
+        ...(seg === undefined ? [] : [seriesReference(seg)]),
       ],
     },
   ];
@@ -152,14 +154,15 @@ function evidence({ subject, seg }: ReportInput): Dataset[] {
 
 function predecessors({ predecessor }: ReportInput): Dataset {
   if (predecessor === undefined) return {};
-  const { sopClassUid, sopInstanceUid, seriesInstanceUid, studyInstanceUid } = predecessor;
-  const object = { ReferencedSOPClassUID: sopClassUid, ReferencedSOPInstanceUID: sopInstanceUid };
+  const { studyInstanceUid } = predecessor;
   return {
     PredecessorDocumentsSequence: [
-      {
-        StudyInstanceUID: studyInstanceUid,
-        ReferencedSeriesSequence: [{ SeriesInstanceUID: seriesInstanceUid, ReferencedSOPSequence: [object] }],
-      },
+      { StudyInstanceUID: studyInstanceUid, ReferencedSeriesSequence: [seriesReference(predecessor)] },
     ],
   };
+}
+
+function seriesReference({ sopClassUid, sopInstanceUid, seriesInstanceUid }: Companion): Dataset {
+  const object = { ReferencedSOPClassUID: sopClassUid, ReferencedSOPInstanceUID: sopInstanceUid };
+  return { SeriesInstanceUID: seriesInstanceUid, ReferencedSOPSequence: [object] };
 }

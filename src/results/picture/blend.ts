@@ -1,129 +1,28 @@
-/** Pixels of the picture's panels: the source brought to panel size, masks and heat maps laid over it. */
+/** What is laid over the pixels of a picture: masks, heat maps and drawings. */
 import type { Box } from "./box.js";
 import type { Rgb } from "./colour.js";
 import { heatColour } from "./palette.js";
-
-/** Rows top to bottom, three bytes a pixel. */
-export interface Picture {
-  width: number;
-  height: number;
-  rgb: Uint8Array;
-}
+import type { Picture } from "./pixels.js";
+import { cover, type Cover } from "./resizing.js";
 
 const TINT = 0.32;
-/** Opacity of the outline: none inside, on the edge, and on what is too thin for an inside, so that a vessel stays visible. */
+/** Opacity of the outline, by INSIDE, EDGE and THIN: weaker on what is too thin for an inside, so that a vessel stays visible. */
 const EDGES = [0, 0.9, 0.5] as const;
-/** Of an outline, however little of the pixel is covered. */
+/** The least opacity of an outline, however little of the pixel is covered. */
 const FAINTEST = 0.5;
 const HEAT = 0.5;
-/** Pixels along a row. */
+/** Width of a stripe, in pixels along a row. */
 const STRIPE = 4;
 
-/** Where each of `target` pixels begins and ends among `source` pixels; one whole pixel each where it enlarges. */
-function spans(source: number, target: number): { from: Int32Array; to: Int32Array } {
-  const from = new Int32Array(target);
-  const to = new Int32Array(target);
-  for (let i = 0; i < target; i++) {
-    const start = Math.floor((i * source) / target);
-    from[i] = start;
-    to[i] = Math.max(start + 1, Math.floor(((i + 1) * source) / target));
-  }
-  return { from, to };
-}
-
-/** The picture at another size: each pixel enlarged to whole pixels, or the average of those it covers. */
-export function resized(picture: Picture, width: number, height: number): Picture {
-  if (picture.width === width && picture.height === height) return picture;
-  const rgb = new Uint8Array(width * height * 3);
-  const [xs, ys] = [spans(picture.width, width), spans(picture.height, height)];
-  const at = (array: Int32Array, i: number): number => array[i] ?? 0;
-  for (let y = 0; y < height; y++)
-    for (let x = 0; x < width; x++) {
-      const [x0, x1, y0, y1] = [at(xs.from, x), at(xs.to, x), at(ys.from, y), at(ys.to, y)];
-      const count = (x1 - x0) * (y1 - y0);
-      for (let c = 0; c < 3; c++) {
-        let sum = 0;
-        for (let sy = y0; sy < y1; sy++)
-          for (let sx = x0; sx < x1; sx++) sum += picture.rgb[(sy * picture.width + sx) * 3 + c] ?? 0;
-        rgb[(y * width + x) * 3 + c] = Math.round(sum / count);
-      }
-    }
-  return { width, height, rgb };
-}
-
-/**
- * A mask at panel size: one label for each pixel (0: none), and the share of the pixel that it covers, 0 to 255;
- * undefined where it covers all its pixels whole.
- */
-interface Cover {
-  label: Uint8Array;
-  share: Uint8Array | undefined;
-}
-
-/**
- * Nothing vanishes when a mask shrinks: a label counts from the first source pixel that a panel pixel covers, and of
- * several labels the one that is rarest in the whole mask.
- */
-function cover(mask: Uint8Array, rows: number, columns: number, width: number, height: number): Cover {
-  if (width === columns && height === rows) return { label: mask, share: undefined };
-  const label = new Uint8Array(width * height);
-  const [xs, ys] = [spans(columns, width), spans(rows, height)];
-  if (width >= columns && height >= rows) {
-    // Each panel pixel covers one source pixel
-    for (let y = 0, at = 0; y < height; y++) {
-      const row = (ys.from[y] ?? 0) * columns;
-      for (let x = 0; x < width; x++, at++) label[at] = mask[row + (xs.from[x] ?? 0)] ?? 0;
-    }
-    return { label, share: undefined };
-  }
-  const share = new Uint8Array(width * height);
-  const totals = totalsOf(mask);
-  totals[0] = 0xffffffff;
-  for (let y = 0; y < height; y++) {
-    const y0 = ys.from[y] ?? 0;
-    const y1 = ys.to[y] ?? 0;
-    for (let x = 0; x < width; x++) {
-      const x0 = xs.from[x] ?? 0;
-      const x1 = xs.to[x] ?? 0;
-      let best = 0;
-      let count = 0;
-      for (let sy = y0; sy < y1; sy++)
-        for (let from = sy * columns + x0, end = sy * columns + x1; from < end; from++) {
-          const value = mask[from] ?? 0;
-          if (value === best) count++;
-          else if ((totals[value] ?? 0) < (totals[best] ?? 0)) {
-            best = value;
-            count = 1;
-          }
-        }
-      const at = y * width + x;
-      label[at] = best;
-      share[at] = best === 0 ? 0 : Math.ceil((255 * count) / ((x1 - x0) * (y1 - y0)));
-    }
-  }
-  return { label, share };
-}
-
-/** How many pixels each label has; by runs, which masks consist of. */
-function totalsOf(mask: Uint8Array): Uint32Array {
-  const totals = new Uint32Array(256);
-  for (let begin = 0, end = 0; begin < mask.length; begin = end) {
-    const value = mask[begin] ?? 0;
-    while (end < mask.length && mask[end] === value) end++;
-    totals[value] = (totals[value] ?? 0) + end - begin;
-  }
-  return totals;
-}
-
-/** A mask of `rows` x `columns` label numbers, 0 where there is none, and the colours of the labels 1, 2, ... */
-export interface Layer {
+/** A mask of `rows` x `columns` label numbers (0: no label), and the colours of the labels 1, 2, ... */
+interface Layer {
   mask: Uint8Array;
   colours: readonly Rgb[];
 }
 
 /**
- * Lays masks over a panel: tinted by the share of each pixel that they cover, outlined within their own pixels. Where
- * masks overlap their tints stand in stripes, because a mixture would be a colour that the legend does not have.
+ * Lays masks over a panel: tinted by the share of each pixel that they cover, outlined within their own pixels. The
+ * tints of masks that overlap stand in stripes, because a mixture would be a colour that the legend does not have.
  */
 export function layMasks(panel: Picture, layers: readonly Layer[], rows: number, columns: number): void {
   const { width, height } = panel;
@@ -137,7 +36,7 @@ export function layMasks(panel: Picture, layers: readonly Layer[], rows: number,
   for (const mark of marks) drawOutline(panel, mark);
 }
 
-/** Of each pixel: how many masks cover it, and how many of them were laid over it before. */
+/** For each pixel, the number of masks that cover it, and how many of those are already drawn. */
 interface Stripes {
   depth: Uint16Array;
   seen: Uint16Array;
@@ -155,7 +54,7 @@ interface Mark extends Cover {
   outline: Uint8Array;
 }
 
-/** @param stripes where there are several masks */
+/** @param stripes undefined if there is only one mask */
 function tint(panel: Picture, { label, share, colours, outline }: Mark, stripes: Stripes | undefined): void {
   for (let y = 0, at = 0; y < panel.height; y++)
     for (let x = 0; x < panel.width; x++, at++) {
@@ -187,7 +86,7 @@ const INSIDE = 0;
 const EDGE = 1;
 const THIN = 2;
 
-/** For each pixel: within a region, on its edge, or on the edge of one that is nothing but edge there. */
+/** For each pixel of a region: INSIDE, EDGE, or THIN if no pixel near it is inside. */
 function outlineOf(label: Uint8Array, width: number, height: number, reach: number): Uint8Array {
   const outline = new Uint8Array(width * height);
   for (let y = 0; y < height; y++)
@@ -247,7 +146,7 @@ export interface Range {
   high: number;
 }
 
-/** Range of heat maps' values: 0 to 1 where they lie in it, else their own. */
+/** Range of heat maps' values: 0 to 1, or wider if they leave it. */
 export function heatRange(maps: readonly Float32Array[]): Range {
   let [low, high] = [0, 1];
   for (const values of maps)
@@ -279,25 +178,16 @@ export function layHeat(
 function blend({ rgb }: Picture, at: number, colour: Rgb, alpha: number): void {
   for (let c = 0; c < 3; c++) {
     const under = rgb[at * 3 + c] ?? 0;
-    // As Math.round: no value is negative
+    // Cutting off rounds as Math.round does: no value is negative
     rgb[at * 3 + c] = under + ((colour[c] ?? 0) - under) * alpha + 0.5;
   }
-}
-
-/** Copies a panel into a larger picture. */
-export function paste(into: Picture, panel: Picture, left: number, top: number): void {
-  for (let y = 0; y < panel.height; y++)
-    into.rgb.set(
-      panel.rgb.subarray(y * panel.width * 3, (y + 1) * panel.width * 3),
-      ((top + y) * into.width + left) * 3,
-    );
 }
 
 /**
  * Lays pixels over a picture; what lies beside it is left out. In single precision and cut off, as libvips composes: by
  * hand, because that goes over every pixel of the picture in floating point, and most of a drawing is empty.
  * @param rgba four bytes a pixel, colours not multiplied by their opacity
- * @param box of the pixels, whole
+ * @param box where the pixels lie, in whole pixels of the picture
  */
 export function layPixels({ width, height, rgb }: Picture, rgba: Uint8Array, box: Box): void {
   if (rgba.length !== 4 * box.width * box.height) throw new Error("Expected pixels of the box's size");

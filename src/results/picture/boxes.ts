@@ -25,7 +25,7 @@ interface Marked {
 
 /**
  * Draws the boxes of findings that are present, scaled from source pixels to the panel. Tags are placed from the
- * highest score down, each where it covers no other and no box; a tag that finds no place is left out, its box is not.
+ * highest score down, each where it covers no other tag and no box; a tag that finds no room is left out, its box is not.
  */
 export function layBoxes(drawing: Drawing, input: Boxed, panel: Box): void {
   // Tags of small panels stay small beside what they point at
@@ -74,7 +74,7 @@ function marksOf({ findings, source, model, unit }: Boxed, panel: Box, style: St
     });
 }
 
-/** Above the box, below it, or beside it; within the panel, and over no other tag and no box, whose content counts. */
+/** Finds room for a tag above, below or beside its box: within the panel, and over no other tag and no box. */
 function placeTag(
   box: Box,
   { width, height }: { width: number; height: number },

@@ -1,4 +1,4 @@
-/** How different two colours look, to readers with and without red-green colour vision deficiency. */
+/** Colours as they look: how different two are, to readers with and without red-green deficiency, and CIELab. */
 
 /** sRGB, 0 to 255. */
 export type Rgb = readonly [number, number, number];
@@ -61,4 +61,24 @@ export function difference(a: Rgb, b: Rgb): number {
     return Math.hypot(one[0] - other[0], one[1] - other[1], one[2] - other[2]);
   });
   return Math.min(...distances);
+}
+
+/** From linear sRGB to XYZ, adapted from D65 to D50 (Bradford). */
+const XYZ: Matrix = [
+  [0.4360747, 0.3850649, 0.1430804],
+  [0.2225045, 0.7168786, 0.0606169],
+  [0.0139322, 0.0971045, 0.7141733],
+];
+
+/** sRGB to CIELab with the profile connection space's white, D50, scaled to 16 bits (PS3.3 C.10.7.1.1). */
+export function cieLab([r, g, b]: Rgb): [number, number, number] {
+  const [x, y, z] = times(XYZ, [linear(r), linear(g), linear(b)]);
+  const f = (t: number) => (t > 216 / 24389 ? Math.cbrt(t) : (t * (24389 / 27) + 16) / 116);
+  const [fx, fy, fz] = [f(x / 0.96422), f(y), f(z / 0.82521)];
+  const scaled = (value: number) => Math.max(0, Math.min(65535, Math.round(value)));
+  return [
+    scaled(((116 * fy - 16) / 100) * 65535),
+    scaled(((500 * (fx - fy) + 128) / 255) * 65535),
+    scaled(((200 * (fy - fz) + 128) / 255) * 65535),
+  ];
 }

@@ -1,23 +1,24 @@
 /** The picture of one model's results over one image: chosen frames, rendered, and all that is said about them. */
 import type { Engine, EngineOutput, Plane } from "../../engine/types.js";
 import { release } from "../../addon/bytes.js";
-import type { Image, PlanePosition, Spacing, VoiTransform } from "../../images/image.js";
+import type { Image, Spacing, VoiTransform } from "../../images/image.js";
+import { alongNormal } from "../../images/vectors.js";
 import type { Manifest } from "../../manifest/manifest.js";
+import type { Finding, ReceiptModel } from "../receipt/receipt.js";
+import { markedPanels, renderSize, type OverlaySource, type Shot } from "./arrangement.js";
 import type { Highlight } from "./highlights.js";
 import { edgesOf } from "./layout.js";
-import { markedPanels, renderOverlay, renderSize, type OverlaySource, type Shot } from "./overlay.js";
+import { renderOverlay } from "./overlay.js";
 import { checkPicture } from "./picture-check.js";
-import { pixelsOf, type Pixels } from "./pixels.js";
-import type { Finding, ReceiptModel } from "../receipt/receipt.js";
-import { VERSION } from "../../base/version.js";
+import { pixelsOf, type Picture } from "./pixels.js";
 
 /** What a model said about one frame, as far as it is drawn. */
 export interface Shown {
   outputs: () => EngineOutput[];
   findings: readonly Finding[];
-  /** Stored values, where they are kept: of an image's only frame. */
+  /** Stored values, kept for an image's only frame. */
   data?: Uint8Array;
-  /** From 1: which it is of the slices of a volume. */
+  /** Number among the slices of a volume, from 1. */
   slice?: number;
 }
 
@@ -25,7 +26,7 @@ interface Request {
   image: Image;
   engine: Engine;
   manifest: Manifest;
-  /** In their order; at least one. */
+  /** At least one, in the order of the image's frames. */
   shown: readonly Highlight<Shown>[];
   result: Pick<ReceiptModel, "findings" | "measurements" | "warnings">;
 }
@@ -42,14 +43,14 @@ export function planeOf(image: Image, frame: number, data: Uint8Array): Plane {
 export interface Drawn {
   png: Uint8Array;
   /** Read back from the PNG, once. */
-  pixels: () => Promise<Pixels>;
+  pixels: () => Promise<Picture>;
   /** Frees what was read back; nobody may read it from then on. */
   release: () => Promise<void>;
 }
 
 /**
- * PNG, read back and held against the masks. Of several frames each is decoded once more: they are not kept in memory.
- * @throws RadserveError output_invalid where what was drawn is not what the model marked
+ * The PNG, read back and compared with the masks. Several frames are each decoded once more: they are not kept in memory.
+ * @throws RadserveError output_invalid if what was drawn is not what the model marked
  */
 export async function drawPicture({ image, engine, manifest, shown, result }: Request): Promise<Drawn> {
   const [first] = shown;
@@ -69,16 +70,16 @@ export async function drawPicture({ image, engine, manifest, shown, result }: Re
       findings: value.findings,
     });
   }
-  const input = { shots, source, model: manifest, ...result, radserveVersion: VERSION };
+  const input = { shots, source, model: manifest, ...result };
   const png = await renderOverlay(input);
-  let decoded: Promise<Pixels> | undefined;
+  let decoded: Promise<Picture> | undefined;
   const pixels = () => (decoded ??= pixelsOf(png));
   await checkPicture(pixels, markedPanels(input), manifest.outputs);
   for (const { picture } of shots) release(picture.rgb);
   return { png, pixels, release: async () => decoded && release((await decoded).rgb) };
 }
 
-/** What is said of all frames that are shown has to be true of each. */
+/** What the picture says of all frames that it shows has to be true of each. */
 function sourceOf(
   image: Image,
   { frame, value }: Highlight<Shown>,
@@ -118,24 +119,19 @@ function windowText(voi: VoiTransform | undefined): string {
 
 const signed = (value: number): string => String(value).replace("-", "\u2212");
 
-/** Where a reader finds a slice again: along the normal of its plane, and by its number in the series. */
+/** How a reader finds a slice again: its position along the normal of its plane, and its number in the series. */
 function placeOf(image: Image, frame: number): string | undefined {
   if (image.frameCount === 1) return undefined;
   const [plane, ...ends] = [frame, 0, image.frameCount - 1].map((each) => image.plane(each));
   const { attributes = [] } = image.series ?? {};
-  // Only where each file is one slice do files stand for slices
+  // Files stand for slices only if each file is one slice
   const number =
     attributes.length === image.frameCount ? attributes[frame]?.string("InstanceNumber") : undefined;
-  // One position for all frames is that of the first: where the others lie, another attribute says, or none
-  const [first, last] = ends.map((end) => (end === undefined ? undefined : along(end)));
+  // One position for all frames is that of the first: another attribute says where the others lie, or none does
+  const [first, last] = ends.map((end) => (end === undefined ? undefined : alongNormal(end)));
   const facts = [
-    plane === undefined || first === last ? undefined : `${signed(Number(along(plane).toFixed(1)))} mm`,
+    plane === undefined || first === last ? undefined : `${signed(Number(alongNormal(plane).toFixed(1)))} mm`,
     number === undefined ? undefined : `image ${number}`,
   ].filter((fact) => fact !== undefined);
   return facts.length === 0 ? undefined : facts.join("  ·  ");
-}
-
-/** Of ImagePositionPatient on the normal (PS3.3 C.7.6.2.1.1), mm. */
-function along({ position: [x, y, z], orientation: [a, b, c, d, e, f] }: PlanePosition): number {
-  return x * (b * f - c * e) + y * (c * d - a * f) + z * (a * e - b * d);
 }

@@ -13,13 +13,13 @@ interface ShapeStyle {
 const rounded = (value: number): number => Math.round(value * 100) / 100;
 
 interface Part {
-  /** In whole pixels; the part shows nowhere else. */
+  /** The only area in which the part shows, in whole pixels. */
   box: Box;
-  /** Its SVG, moved by whole pixels. */
+  /** The part's SVG, moved by whole pixels. */
   svg: (right: number, down: number) => string;
 }
 
-/** Parts of a drawing that lie over each other; of two pieces, no pixel is of both. */
+/** Parts of a drawing that lie over each other; two pieces share no pixel. */
 export interface Piece extends Box {
   /** SVG whose origin is the piece's upper left corner: equal contents of equal size are equal pixels. */
   content: string;
@@ -27,9 +27,10 @@ export interface Piece extends Box {
 
 export class Drawing {
   readonly #parts: Part[] = [];
-  /** Where parts go meanwhile that show inside a box only. */
+  /** The parts drawn since `clip`, which show inside its box only. */
   #clipped: { box: Box; parts: Part[] } | undefined;
-  #hasClipped = false;
+  /** Whether anything was drawn inside a box only. */
+  hasClipped = false;
 
   /** A line of text on the baseline y; `align` says which end of it lies at x. Returns its width. */
   text(
@@ -69,7 +70,7 @@ export class Drawing {
   /** What is drawn from here to `unclip` shows inside the box only. */
   clip(box: Box): void {
     this.#clipped = { box, parts: [] };
-    this.#hasClipped = true;
+    this.hasClipped = true;
   }
 
   unclip(): void {
@@ -81,11 +82,6 @@ export class Drawing {
       const inner = parts.map(({ svg }) => svg(right, down)).join("");
       return `<svg ${placed(box, right, down)} viewBox="${view}">${inner}</svg>`;
     });
-  }
-
-  /** Whether anything was drawn inside a box only. */
-  get hasClipped(): boolean {
-    return this.#hasClipped;
   }
 
   /** The whole drawing. */

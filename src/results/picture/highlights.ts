@@ -1,23 +1,23 @@
 /**
- * Which frames of many a picture shows: those with most marked, spread evenly over all that have anything marked; over
- * all frames where none has. Chosen while frames go by, so that only a few of them are ever kept.
+ * Which frames of many a picture shows: those with most marked, spread evenly over all that have anything marked, or
+ * over all frames if none has. They are chosen while frames go by, so that only a few of them are ever kept.
  */
 
-/** What fits one picture. */
+/** Frames that fit one picture. */
 const MOST = 12;
 
 export interface Highlight<T> {
-  /** Of the image, from 0. */
+  /** Index in the image, from 0. */
   frame: number;
   weight: number;
   value: T;
 }
 
 export class Highlights<T> {
-  /** Each the heaviest of as many neighbours as `#size` says; the last one may be of fewer. */
+  /** Each is the heaviest of `#size` neighbours; the last one, of those offered since. */
   #kept: Highlight<T>[] = [];
   #size = 1;
-  /** How many the last one stands for. */
+  /** The number of frames that the last one stands for. */
   #filled = 0;
   #marked = false;
 
@@ -41,7 +41,7 @@ export class Highlights<T> {
     if (candidate.weight > last.weight) this.#kept.splice(-1, 1, candidate);
   }
 
-  /** In their order, at most twelve; none where none was offered. */
+  /** The chosen frames in their order, at most twelve; empty if none was offered. */
   chosen(): Highlight<T>[] {
     const all = this.#kept;
     const count = Math.min(MOST, all.length);

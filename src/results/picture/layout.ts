@@ -9,10 +9,10 @@ export interface Room {
 
 const ALONE: Room = { width: 900, height: 900 };
 
-export interface PanelSize {
+interface PanelSize {
   width: number;
   height: number;
-  /** At which size the display picture is best rendered; enlarged from there pixel by pixel, never interpolated. */
+  /** The size at which the display picture is best rendered; from there it is enlarged by whole pixels, never interpolated. */
   render: { width: number; height: number };
 }
 
@@ -32,7 +32,7 @@ export function panelSize(rows: number, columns: number, pixelAspect: number, ro
   return { width, height, render: { width: Math.min(width, columns), height: Math.min(height, rows) } };
 }
 
-/** Of all panels of a montage together: it fits a screen, and so a viewer shows it unshrunk. */
+/** Room of all panels of a montage together: it fits a screen, and so a viewer shows it unshrunk. */
 const SHEET: Room = { width: 1440, height: 1080 };
 
 export interface Grid {
@@ -41,8 +41,8 @@ export interface Grid {
 }
 
 /**
- * How many panels of one size stand in a row, so that they are as large as they can be; of equals the one that leaves
- * the fewest places empty, then the widest.
+ * How many panels of one size stand in a row, so that they are as large as they can be; among equals, the grid that
+ * leaves the fewest cells empty, then the widest.
  */
 export function gridOf(count: number, rows: number, columns: number, pixelAspect: number): Grid {
   const grids = Array.from({ length: Math.max(count, 1) }, (_, i) => {
@@ -56,16 +56,16 @@ export function gridOf(count: number, rows: number, columns: number, pixelAspect
   );
 }
 
-export interface ScaleBar {
+interface ScaleBar {
   /** Panel pixels. */
   length: number;
   text: string;
 }
 
 /**
- * The longest bar of 1, 2 or 5 times a power of ten millimetres within a third of the room; undefined where the image
- * has no spacing, or none worth a bar.
- * @param columns of the source, shown over `width` panel pixels
+ * The longest bar of 1, 2 or 5 times a power of ten millimetres within a third of the room; undefined if the image has
+ * no spacing, or one too small for a bar.
+ * @param columns columns of the source, shown over `width` panel pixels
  * @param room panel pixels; a narrow panel may have a bar that is longer than it
  */
 export function scaleBar(
@@ -98,12 +98,12 @@ export interface Edges {
 }
 
 const OPPOSITE: Record<string, string> = { L: "R", R: "L", A: "P", P: "A", H: "F", F: "H" };
-/** Cosine of 70 degrees: a second letter is shown where the image is turned by more than 20 degrees. */
+/** Cosine of 70 degrees: a second letter is shown if the image is turned by more than 20 degrees. */
 const OBLIQUE = 0.342;
 
 /**
  * Letters for the image's edges, from its plane (PS3.3 C.7.6.2.1.1) or else Patient Orientation (PS3.3 C.7.6.1.1.1:
- * direction of the rows, then of the columns). Undefined where neither says it, or where it is not a biped's.
+ * direction of the rows, then of the columns). Undefined if neither says it, or if it is not a biped's.
  */
 export function edgesOf(
   plane: PlanePosition | undefined,

@@ -1,4 +1,5 @@
 /** The legend's rows: what a model found and did not find, in words and numbers that do not say more than it did. */
+import { rangeOf } from "../../base/range.js";
 import { labelsOf, type ModelOutput } from "../../manifest/manifest.js";
 import type { Rgb } from "./colour.js";
 import { labelColours } from "./palette.js";
@@ -9,24 +10,27 @@ export interface LegendRow {
   label: string;
   value: string;
   present: boolean;
-  /** Colour on the overlay; undefined where the label is not drawn there. */
+  /** Colour on the overlay; undefined if the label is not drawn there. */
   colour: Rgb | undefined;
   /** Whether it is present or not is told by a score. */
   scored: boolean;
   /** A score and its threshold, both 0 to 1, for a small bar. */
   gauge: { score: number; threshold: number } | undefined;
-  /** Of a heat map: the values at the ends of its colours. */
+  /** The values at the ends of a heat map's colours. */
   ramp?: Range;
 }
 
-/** What the findings are of. */
+/** What the findings are about. */
 export interface Scope {
   frames: number;
   /** What one is called: frame, slice. */
   called: string;
-  /** Of the heat maps that are shown. */
+  /** Values of the heat maps that are shown. */
   heat: Range;
 }
+
+/** A row of something that is not judged as present or absent. */
+const UNJUDGED = { value: "", present: true, colour: undefined, scored: false, gauge: undefined };
 
 export interface Legend {
   headline: string;
@@ -36,7 +40,7 @@ export interface Legend {
 
 /**
  * Rows of the findings: one a label, those that are present first, each group in the manifest's order; then
- * measurements that belong to no label. Of several frames a row tells the largest and in how many it was found.
+ * measurements that belong to no label. A row over several frames tells the largest value and in how many it was found.
  */
 export function legendOf(
   outputs: readonly ModelOutput[],
@@ -47,7 +51,7 @@ export function legendOf(
   const colours = labelColours(outputs);
   const rows = outputs.flatMap((output, o) =>
     output.kind === "heatmap"
-      ? [heatRow(output.label.label, scope)]
+      ? [{ ...UNJUDGED, label: output.label.label, ramp: scope.heat }]
       : labelsOf(output).flatMap(({ label }, i) => {
           const mine = findings.filter((f) => f.label === label && suits(output, f));
           return mine.length === 0 ? [] : [rowOf(output, label, mine, colours[o]?.[i], scope)];
@@ -124,7 +128,7 @@ function highest(findings: readonly Finding[], size: (finding: Finding) => numbe
   );
 }
 
-/** Of several frames: in which a value was found, and how many have the label. */
+/** For several frames, the one on which a value was found, and how many have the label. */
 function partOf(one: Finding | undefined, findings: readonly Finding[], { frames, called }: Scope): string {
   if (one?.frame === undefined) return "";
   return ` (${called} ${one.frame})  ·  in ${framesWith(findings)} of ${frames}`;
@@ -133,35 +137,13 @@ function partOf(one: Finding | undefined, findings: readonly Finding[], { frames
 const framesWith = (findings: readonly Finding[]): number =>
   new Set(findings.filter((f) => f.present).map((f) => f.frame)).size;
 
-function heatRow(label: string, { heat }: Scope): LegendRow {
-  return {
-    label,
-    value: "",
-    present: true,
-    colour: undefined,
-    scored: false,
-    gauge: undefined,
-    ramp: heat,
-  };
-}
-
 /** One value, or the range of those of several frames. */
 function measurementRow(name: string, all: readonly Measurement[], { called }: Scope): LegendRow {
   const unit = unitText(all[0]?.unit.value ?? "");
-  const values = all.map(({ value }) => value);
-  const shown = (value: number): string => String(Number(value.toPrecision(4)));
-  const least = shown(values.reduce((a, b) => Math.min(a, b), Infinity));
-  const most = shown(values.reduce((a, b) => Math.max(a, b), -Infinity));
-  const range = least === most ? least : `${least} to ${most}`;
+  const [least, most] = rangeOf(all.map(({ value }) => value)).map((value) => Number(value.toPrecision(4)));
+  const range = least === most ? String(least) : `${least} to ${most}`;
   const over = all.length === 1 ? "" : `  ·  over ${all.length} ${called}s`;
-  return {
-    label: name,
-    value: `${range}${unit === "" ? "" : ` ${unit}`}${over}`,
-    present: true,
-    colour: undefined,
-    scored: false,
-    gauge: undefined,
-  };
+  return { ...UNJUDGED, label: name, value: `${range}${unit === "" ? "" : ` ${unit}`}${over}` };
 }
 
 /** "score 0.62, threshold 0.50", with as many digits as it takes not to show a score on the wrong side. */
@@ -203,8 +185,7 @@ function boxesText(findings: readonly Finding[], { frames, called }: Scope): str
     return `none, ${scoreText(best, threshold, false)}`;
   }
   const scores = found.map((f) => f.score ?? NaN).filter((s) => !Number.isNaN(s));
-  const low = scores.reduce((a, b) => Math.min(a, b), Infinity);
-  const high = scores.reduce((a, b) => Math.max(a, b), -Infinity);
+  const [low, high] = rangeOf(scores);
   const boxes = found.length === 1 ? "1 box" : `${found.length} boxes`;
   const where = frames === 1 ? "" : ` in ${framesWith(found)} of ${frames} ${called}s`;
   const count = `${boxes}${where}`;

@@ -1,4 +1,5 @@
 /** What stands round the panels: the model, the legend, caveats, and the manifest's regulatory text. */
+import { VERSION } from "../../base/version.js";
 import type { Warning } from "../../images/image.js";
 import type { Manifest } from "../../manifest/manifest.js";
 import type { Drawing } from "./drawing.js";
@@ -50,7 +51,7 @@ export function metricsOf(content: number): Metrics {
   };
 }
 
-/** Where on the picture, and how wide. */
+/** What all parts of the picture share. */
 export interface Page {
   width: number;
   metrics: Metrics;
@@ -65,7 +66,7 @@ export function headerHeight({ unit, margin }: Metrics, lines: number): number {
   return margin + Math.round((60 + 22 * lines) * unit);
 }
 
-/** @param facts of the image, one line each */
+/** @param facts about the image, one line each */
 export function drawHeader(drawing: Drawing, model: Model, facts: readonly string[], page: Page): void {
   const { unit, margin, title, body, small } = page.metrics;
   const room = roomOf(page);
@@ -98,23 +99,23 @@ export function drawLegend(drawing: Drawing, legend: Legend, page: Page, top: nu
   const shown = legend.rows.length > MOST_ROWS ? legend.rows.slice(0, MOST_ROWS - 1) : legend.rows;
   const lines = Math.ceil(Math.min(legend.rows.length, MOST_ROWS) / columns);
   const width = Math.min(WIDEST_COLUMN * unit, (room - gap * (columns - 1)) / columns);
-  const place = (i: number): Place => ({
+  const slot = (i: number): Slot => ({
     x: margin + Math.floor(i / lines) * (width + gap),
     y: y + (i % lines) * ROW * unit,
     width,
   });
   const scored = shown.filter((row) => row.gauge !== undefined);
   const valueWidth = Math.max(0, ...scored.map((row) => textWidth(row.value, small)));
-  shown.forEach((row, i) => drawRow(drawing, row, place(i), page.metrics, valueWidth));
+  shown.forEach((row, i) => drawRow(drawing, row, slot(i), page.metrics, valueWidth));
   if (shown.length < legend.rows.length) {
-    const more = place(shown.length);
+    const more = slot(shown.length);
     const text = `+ ${legend.rows.length - shown.length} more, listed in the receipt (.json) beside this picture`;
     drawing.text(fitText(text, width, body), more.x, more.y + 20 * unit, { ...body, fill: QUIET });
   }
   return y + lines * ROW * unit;
 }
 
-interface Place {
+interface Slot {
   x: number;
   y: number;
   width: number;
@@ -122,12 +123,12 @@ interface Place {
 
 /**
  * Swatch, label, and at the right the value; what is not present is grey.
- * @param gaugedWidth of the widest value that has a gauge, so that gauges stand in one line; 0 where none has
+ * @param gaugedWidth width of the widest value that has a gauge, so that gauges stand in one line; 0 if none has
  */
 function drawRow(
   drawing: Drawing,
   row: LegendRow,
-  { x, y, width }: Place,
+  { x, y, width }: Slot,
   { unit, small, strong, body }: Metrics,
   gaugedWidth: number,
 ): void {
@@ -228,19 +229,13 @@ export function drawWarnings(
 }
 
 /** The regulatory text, whole, however long. Returns the height of the picture. */
-export function drawFooter(
-  drawing: Drawing,
-  model: Model,
-  radserveVersion: string,
-  page: Page,
-  top: number,
-): number {
+export function drawFooter(drawing: Drawing, model: Model, page: Page, top: number): number {
   const { unit, margin, small, strong } = page.metrics;
   const room = roomOf(page);
   let y = top + 16 * unit;
   drawing.rectangle({ x: margin, y, width: room, height: 1 }, { fill: LINE });
   y += 26 * unit;
-  const mark = `Radserve ${radserveVersion}`;
+  const mark = `Radserve ${VERSION}`;
   drawing.text(mark, page.width - margin, y, { ...small, fill: QUIET, align: "right" });
   for (const line of wrapText(model.regulatory, room - textWidth(mark, small) - 24 * unit, strong)) {
     drawing.text(line, margin, y, { ...strong, fill: AMBER });

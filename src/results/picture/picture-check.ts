@@ -1,13 +1,13 @@
 /**
- * The last look at the picture before it is written: what was drawn over the image is read back from the PNG and held
- * against the mask, by coordinates alone. A mask that was drawn flipped, shifted or from another slice is caught.
+ * The last look at the picture before it is written: what was drawn over the image is read back from the PNG and
+ * compared with the mask, by coordinates alone. A mask that was drawn flipped, shifted or from another slice is caught.
  */
 import type { EngineOutput } from "../../engine/types.js";
 import { RadserveError } from "../../base/errors.js";
 import type { ModelOutput } from "../../manifest/manifest.js";
 import type { Rgb } from "./colour.js";
 import { labelColours } from "./palette.js";
-import type { Pixels } from "./pixels.js";
+import type { Picture } from "./pixels.js";
 
 /** A panel on which a model's marks were drawn, in pixels of the picture. */
 export interface MarkedPanel {
@@ -23,17 +23,17 @@ export interface MarkedPanel {
 
 /** A label of the image's own grey cannot be seen on it; colours nearer than this in every channel count as that. */
 const ALIKE = 64;
-/** Of the marked pixels that could be seen, how many have to be. */
+/** The share of the marked pixels that could be seen which has to be seen. */
 const DRAWN = 0.9;
 
 /**
  * Each pixel that was changed has to lie within one pixel of the mask, and the mask within one pixel of what was changed.
  * Panels with boxes or heat maps hold other marks as well and are not judged.
- * @param picture what was written, read back; called where something is judged
+ * @param read gives what was written, read back; called if a panel is judged
  * @throws RadserveError output_invalid
  */
 export async function checkPicture(
-  picture: () => Promise<Pixels>,
+  read: () => Promise<Picture>,
   panels: readonly MarkedPanel[],
   outputs: readonly ModelOutput[],
 ): Promise<void> {
@@ -43,12 +43,12 @@ export async function checkPicture(
       !results.some(({ kind }) => kind === "boxes" || kind === "heatmap"),
   );
   if (judged.length === 0) return;
-  const pixels = await picture();
+  const picture = await read();
   const colours = labelColours(outputs).flat();
-  for (const panel of judged) checkPanel(panel, colours, pixels);
+  for (const panel of judged) checkPanel(panel, colours, picture);
 }
 
-function checkPanel(panel: MarkedPanel, colours: readonly Rgb[], picture: Pixels): void {
+function checkPanel(panel: MarkedPanel, colours: readonly Rgb[], picture: Picture): void {
   const { width, height, plain, results } = panel;
   const expected = shrunk(results, width, height);
   const changed = changedPixels(panel, picture);
@@ -66,10 +66,11 @@ function checkPanel(panel: MarkedPanel, colours: readonly Rgb[], picture: Pixels
 }
 
 /** Panel pixels that are other than before. */
-function changedPixels({ x, y, width, height, plain }: MarkedPanel, { columns, rgb }: Pixels): Uint8Array {
+function changedPixels({ x, y, width, height, plain }: MarkedPanel, picture: Picture): Uint8Array {
+  const { rgb } = picture;
   const changed = new Uint8Array(width * height);
   for (let row = 0, i = 0; row < height; row++) {
-    let after = ((y + row) * columns + x) * 3;
+    let after = ((y + row) * picture.width + x) * 3;
     for (let column = 0; column < width; column++, i++, after += 3) {
       const before = i * 3;
       const same =

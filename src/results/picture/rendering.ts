@@ -6,7 +6,8 @@
 import sharp from "sharp";
 import { svgOf, type Drawing, type Piece } from "./drawing.js";
 import { Kept } from "../../base/bounded-cache.js";
-import { layPixels, type Picture } from "./blend.js";
+import { layPixels } from "./blend.js";
+import type { Picture } from "./pixels.js";
 
 /** Four bytes a pixel, colours not multiplied by their opacity. */
 type Rgba = Uint8Array;

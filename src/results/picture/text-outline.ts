@@ -8,7 +8,7 @@ import opentype, { type Font, type Glyph } from "opentype.js";
 import { Kept } from "../../base/bounded-cache.js";
 import type { Box } from "./box.js";
 
-export type Face = "regular" | "bold";
+type Face = "regular" | "bold";
 
 export interface Style {
   /** Pixels of the em square. */
@@ -19,46 +19,34 @@ export interface Style {
 const FILES: Record<Face, string> = { regular: "DejaVuSans.ttf", bold: "DejaVuSans-Bold.ttf" };
 const ELLIPSIS = "…";
 
-interface LoadedFace {
-  font: Font;
-  glyphs: Map<string, Glyph>;
-}
-const faces = new Map<Face, LoadedFace>();
+const fonts = new Map<Face, Font>();
 
-function load(face: Face): LoadedFace {
-  let loaded = faces.get(face);
-  if (loaded === undefined) {
+function fontOf(face: Face): Font {
+  let font = fonts.get(face);
+  if (font === undefined) {
     const require = createRequire(import.meta.url);
     const bytes = readFileSync(require.resolve(`dejavu-fonts-ttf/ttf/${FILES[face]}`));
     const buffer = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);
-    loaded = { font: opentype.parse(buffer, { lowMemory: true }), glyphs: new Map() };
-    faces.set(face, loaded);
+    font = opentype.parse(buffer, { lowMemory: true });
+    fonts.set(face, font);
   }
-  return loaded;
+  return font;
 }
 
-function glyphsOf(text: string, face: Face): Glyph[] {
-  const { font, glyphs } = load(face);
-  return Array.from(text.replace(/\s/g, " "), (character) => {
-    let glyph = glyphs.get(character);
-    if (glyph === undefined) {
-      glyph = font.charToGlyph(character);
-      glyphs.set(character, glyph);
-    }
-    return glyph;
-  });
+function glyphsOf(text: string, font: Font): Glyph[] {
+  return Array.from(text.replace(/\s/g, " "), (character) => font.charToGlyph(character));
 }
 
 /** Advance width in pixels. */
 export function textWidth(text: string, { size, face }: Style): number {
-  const { font } = load(face);
-  const units = glyphsOf(text, face).reduce((sum, glyph) => sum + glyph.advanceWidth, 0);
+  const font = fontOf(face);
+  const units = glyphsOf(text, font).reduce((sum, glyph) => sum + glyph.advanceWidth, 0);
   return (units * size) / font.unitsPerEm;
 }
 
 /** A line of text as it is drawn, its baseline beginning at (0, 0). */
 interface Outline {
-  /** SVG path data; empty where there is nothing to see. */
+  /** SVG path data; empty if there is nothing to see. */
   data: string;
   /** Nothing of it lies outside. */
   box: Box;
@@ -75,12 +63,7 @@ export function textOutline(text: string, { size, face }: Style): Outline {
   });
 }
 
-/** SVG path data of a line of text whose baseline begins at (0, 0). */
-export function textPath(text: string, style: Style): string {
-  return textOutline(text, style).data;
-}
-
-/** Of the points of a path, those between which its curves lie among them; all coordinates are absolute. */
+/** The box of all points of a path, whose coordinates are absolute; its curves lie between their control points. */
 function boxOf(data: string): Box {
   const numbers = data.match(/-?[\d.]+/g)?.map(Number) ?? [];
   let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];
@@ -95,17 +78,17 @@ function boxOf(data: string): Box {
 }
 
 function outlines(text: string, { size, face }: Style): string {
-  const { font } = load(face);
+  const font = fontOf(face);
   let pen = 0;
   let data = "";
-  for (const glyph of glyphsOf(text, face)) {
+  for (const glyph of glyphsOf(text, font)) {
     data += glyph.getPath(pen, 0, size).toPathData(2);
     pen += (glyph.advanceWidth * size) / font.unitsPerEm;
   }
   return data;
 }
 
-/** The text, shortened with an ellipsis where it is wider than `width` pixels. */
+/** The text, shortened with an ellipsis if it is wider than `width` pixels. */
 export function fitText(text: string, width: number, style: Style): string {
   if (textWidth(text, style) <= width) return text;
   const characters = Array.from(text);

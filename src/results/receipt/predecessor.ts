@@ -1,6 +1,5 @@
 /** Which report a new one takes the place of (PS3.3 C.17.2.1, Predecessor Documents Sequence). */
-import { COMPREHENSIVE_3D_SR } from "../dicom/sr.js";
-import { type Predecessor } from "../dicom/common.js";
+import { COMPREHENSIVE_3D_SR, type Predecessor } from "../dicom/sr.js";
 import type { Receipt, ReceiptModel } from "./receipt.js";
 
 /** What makes two analyses of one image by models of one name the same. */

@@ -8,7 +8,9 @@ import { openFile } from "../../images/dicom/dicom-file.js";
 import { errno } from "../../base/errno.js";
 import { RadserveError } from "../../base/errors.js";
 import type { Attributes } from "../../images/image.js";
-import { deviceUid, isOwnObject, oneLine } from "../dicom/common.js";
+import { isOwnObject } from "../dicom/modules.js";
+import { deviceUid } from "../dicom/subject.js";
+import { oneLine } from "../dicom/values.js";
 import { sha256 } from "../../files/durable-files.js";
 import type { OutputFile, Receipt, ReceiptModel } from "./receipt.js";
 

@@ -1,12 +1,8 @@
 /** Data sets as dcmjs writes them whole: put together of elements, new ones and such as were written before. */
 import dcmjs from "dcmjs";
 import t from "tap";
-import {
-  dataSetBytes,
-  EXPLICIT_VR_LITTLE_ENDIAN,
-  type Dataset,
-} from "../../../src/results/dicom/elements.js";
-import { RLE_LOSSLESS } from "../../../src/results/dicom/sc.js";
+import { EXPLICIT_VR_LITTLE_ENDIAN, RLE_LOSSLESS } from "../../../src/images/dicom/transfer-syntax.js";
+import { dataSetBytes, type Dataset } from "../../../src/results/dicom/elements.js";
 
 type Whole = Record<string, { vr: string; Value: unknown[] }>;
 

@@ -14,12 +14,15 @@ import { type InferTask } from "../../../src/inference/task.js";
 import type { ModelEntry } from "../../../src/models/entry.js";
 import { readImage } from "../../../src/images/read-image.js";
 import { checkObjects } from "../../../src/results/dicom/check.js";
-import { isOwnObject, type Subject } from "../../../src/results/dicom/common.js";
-import type { DicomObject } from "../../../src/results/dicom/dataset.js";
-import { cieLab, maskOf, segmentation } from "../../../src/results/dicom/seg.js";
+import type { DicomObject } from "../../../src/results/dicom/elements.js";
+import { isOwnObject } from "../../../src/results/dicom/modules.js";
+import { segmentation } from "../../../src/results/dicom/seg.js";
+import { segmentPlanes } from "../../../src/results/dicom/segments.js";
 import { dateAndTime, sourceIds } from "../../../src/results/dicom/source.js";
 import { structuredReport } from "../../../src/results/dicom/sr.js";
+import type { Subject } from "../../../src/results/dicom/subject.js";
 import { derivedUid } from "../../../src/results/dicom/uid.js";
+import { cieLab } from "../../../src/results/picture/colour.js";
 import { receiptSchema } from "../../../src/results/receipt/receipt.js";
 import { engineWithFolder } from "../../support/engine-models.js";
 import { loadTestModel, type TestModel } from "../../support/object-models.js";
@@ -402,10 +405,7 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     t.match(await check("sr", report), /neither the source nor written beside it/, "a reference to nothing");
     const cut = { ...seg, bytes: seg.bytes.subarray(0, 500) };
     t.match(await check("seg", cut), /^output_invalid/, "a cut file");
-    t.equal(
-      maskOf(outputs, rows * columns)({ number: 1, output: 0, index: 0, label: { label: "" } }, 0)[0],
-      1,
-    );
+    t.equal(segmentPlanes([], outputs, rows * columns)({ output: 0, index: 0 }, 0)[0], 1);
   });
 
   t.test("a swapped side is caught", async (t) => {

@@ -7,8 +7,8 @@ import t, { type Test } from "tap";
 import { openFile } from "../../../src/images/dicom/dicom-file.js";
 import { infer } from "../../../src/inference/infer-image.js";
 import type { ModelEntry } from "../../../src/models/entry.js";
-import { renderOverlay, type OverlaySource, type Shot } from "../../../src/results/picture/overlay.js";
-import { VERSION } from "../../../src/base/version.js";
+import type { OverlaySource, Shot } from "../../../src/results/picture/arrangement.js";
+import { renderOverlay } from "../../../src/results/picture/overlay.js";
 import { loadTestModel } from "../../support/object-models.js";
 import { engine } from "../../support/engine-models.js";
 import { folderOf, slice } from "../../support/series.js";
@@ -116,7 +116,6 @@ t.test("pictures of series", { skip: needs(ADDON) }, async (t) => {
       findings: result?.findings ?? [],
       measurements: result?.measurements ?? [],
       warnings: result?.warnings ?? [],
-      radserveVersion: VERSION,
     });
   };
   const slices = [3, 4, 15].map((z) => ({ frame: z + 1, place: `${z} mm  ·  image ${500 - z}` }));

@@ -4,7 +4,9 @@ import type { EngineOutput } from "../../../src/engine/types.js";
 import type { ModelOutput } from "../../../src/manifest/manifest.js";
 import { interpret } from "../../../src/results/receipt/findings.js";
 import { panelSize } from "../../../src/results/picture/layout.js";
-import { previewPng, renderOverlay, type OverlayInput } from "../../../src/results/picture/overlay.js";
+import type { OverlayInput } from "../../../src/results/picture/arrangement.js";
+import { renderOverlay } from "../../../src/results/picture/overlay.js";
+import { pngOf } from "../../../src/results/picture/pixels.js";
 import { textWidth } from "../../../src/results/picture/text-outline.js";
 
 /** Places of a pair of panels of this width: text and the room round it grow with what is shown. */
@@ -71,7 +73,7 @@ function inputOf(
   const picture = { ...render, rgb: grey(render.width, render.height) };
   return {
     shots: [{ picture, frame: 1, results, findings: got.findings }],
-    source: { rows, columns, pixelAspect: 1, frames: 1, modality: "CT" },
+    source: { rows, columns, pixelAspect: 1, frames: 1, called: "frame", modality: "CT" },
     model: {
       name: "test-model",
       version: "1.0.0",
@@ -81,7 +83,7 @@ function inputOf(
     },
     findings: got.findings,
     measurements: got.measurements,
-    radserveVersion: "0.1.0",
+    warnings: [],
     ...change,
   };
 }
@@ -410,7 +412,7 @@ t.test("equal input gives equal bytes", async (t) => {
 
 t.test("a preview is the picture as it is", async (t) => {
   const rgb = grey(30, 20);
-  const { data, info } = await sharp(await previewPng(30, 20, rgb))
+  const { data, info } = await sharp(await pngOf({ width: 30, height: 20, rgb }))
     .raw()
     .toBuffer({ resolveWithObject: true });
   t.match(info, { width: 30, height: 20, channels: 3 });

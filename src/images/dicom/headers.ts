@@ -1,0 +1,168 @@
+/**
+ * The headers of elements (PS3.5 section 7.1): tag, value representation and length, in the byte order and with or
+ * without explicit VRs, whatever the file declares.
+ */
+import { RadserveError } from "../../base/errors.js";
+import { warn, type Warning } from "../image.js";
+import { describeTag, dictionaryVr, tagName, type Tag } from "./dictionary.js";
+
+/** How a data set is encoded; it can change from item to item (UN content, PS3.5 section 6.2.2). */
+export interface Encoding {
+  explicit: boolean;
+  littleEndian: boolean;
+}
+
+/** The bytes that are walked, and what was odd about them. */
+export interface Walk {
+  bytes: Uint8Array;
+  view: DataView;
+  warnings: Warning[];
+}
+
+export interface Header {
+  tag: Tag;
+  vr: string;
+  length: number;
+  /** Offset of the value. */
+  value: number;
+}
+
+export const ITEM = 0xfffee000;
+export const ITEM_END = 0xfffee00d;
+export const SEQUENCE_END = 0xfffee0dd;
+export const UNDEFINED = 0xffffffff;
+
+const SHORT_VRS = new Set("AE AS AT CS DA DS DT FD FL IS LO LT PN SH SL SS ST TM UI UL US".split(" "));
+const LONG_VRS = new Set("OB OD OF OL OV OW SQ SV UC UN UR UT UV".split(" "));
+const LIKE_A_VR = /^[A-Z]{2}$/;
+
+export function newWalk(bytes: Uint8Array): Walk {
+  return { bytes, view: new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), warnings: [] };
+}
+
+export function corrupt(message: string, tag?: Tag): RadserveError {
+  return new RadserveError("corrupt_image", message, tag === undefined ? undefined : { tag: tagName(tag) });
+}
+
+export function truncated(tag: Tag | undefined, needed: number, size: number): RadserveError {
+  const where = tag === undefined ? "between elements" : `inside ${describeTag(tag)}`;
+  return new RadserveError(
+    "truncated_image",
+    `The file ends ${where}: ${needed} bytes were expected and it has ${size}. Send the file again from its source.`,
+    { expected_bytes: needed, found_bytes: size },
+  );
+}
+
+export function isVr(code: string): boolean {
+  return SHORT_VRS.has(code) || LONG_VRS.has(code);
+}
+
+/** True for the tags of items and of the delimiters of items and sequences. */
+export function isDelimiter(tag: Tag): boolean {
+  return tag >= ITEM && tag <= SEQUENCE_END;
+}
+
+function vrAt(walk: Walk, offset: number): string {
+  return String.fromCharCode(walk.bytes[offset] ?? 0, walk.bytes[offset + 1] ?? 0);
+}
+
+export function tagAt(walk: Walk, offset: number, little: boolean): Tag {
+  return walk.view.getUint16(offset, little) * 65536 + walk.view.getUint16(offset + 2, little);
+}
+
+/** Groups 0008 and 0010, with which data sets begin, as they read in the wrong byte order. */
+const SWAPPED_GROUPS = [0x0800, 0x1000];
+
+/** The declared encoding of a whole data set, with the byte order that its first element shows. */
+export function withByteOrder(walk: Walk, offset: number, declared: Encoding): Encoding {
+  const { explicit, littleEndian } = declared;
+  if (!explicit || offset + 8 > walk.bytes.length || !isVr(vrAt(walk, offset + 4))) return declared;
+  if (!SWAPPED_GROUPS.includes(walk.view.getUint16(offset, littleEndian))) return declared;
+  warn(
+    walk.warnings,
+    "byte_order_mismatch",
+    `The transfer syntax says ${littleEndian ? "little" : "big"} endian but the data set has the other byte order.`,
+  );
+  return { explicit, littleEndian: !littleEndian };
+}
+
+/**
+ * The encoding of the data set that begins at `offset`. Its first element is believed against the declared encoding:
+ * files exist whose explicit sequences hold implicit items, and files whose transfer syntax names the wrong one.
+ */
+export function encodingAt(walk: Walk, offset: number, end: number, declared: Encoding): Encoding {
+  if (offset + 8 > end || !declared.littleEndian) return declared;
+  const tag = tagAt(walk, offset, true);
+  if (isDelimiter(tag)) return declared;
+  const vr = vrAt(walk, offset + 4);
+  const length = walk.view.getUint32(offset + 4, true);
+  if (declared.explicit) {
+    if (LIKE_A_VR.test(vr) || (length !== UNDEFINED && offset + 8 + length > end)) return declared;
+    warnOfImplicit(walk);
+    return { ...declared, explicit: false };
+  }
+  if (!isVr(vr)) return declared;
+  const known = dictionaryVr(tag);
+  const fits = known !== vr && offset + 8 + length <= end;
+  if (fits && !(known === "UN" && readsOnAsExplicit(walk, offset, end, tag))) return declared;
+  warn(walk.warnings, "explicit_in_implicit", "Explicit VR elements were found in an implicit VR data set.");
+  return { ...declared, explicit: true };
+}
+
+function warnOfImplicit({ warnings }: Walk): void {
+  warn(warnings, "implicit_in_explicit", "Implicit VR elements were found in an explicit VR data set.");
+}
+
+/** For a tag that no dictionary knows: true if another element follows when it is read as explicit, and only then. */
+function readsOnAsExplicit(walk: Walk, offset: number, end: number, tag: Tag): boolean {
+  if (offset + 12 > end || goesOn(walk, offset + 8 + walk.view.getUint32(offset + 4, true), end, tag, true))
+    return false;
+  const { value, length } = readHeader(walk, offset, end, { explicit: true, littleEndian: true });
+  return goesOn(walk, value + length, end, tag, true);
+}
+
+/** True if an element of a higher tag, or the end, follows at `offset`. */
+function goesOn(walk: Walk, offset: number, end: number, after: Tag, little: boolean): boolean {
+  if (offset === end) return true;
+  if (offset + 8 > end) return false;
+  const tag = tagAt(walk, offset, little);
+  return tag > after && (isDelimiter(tag) || tag >>> 16 === after >>> 16 || isVr(vrAt(walk, offset + 4)));
+}
+
+/** Throws RadserveError: corrupt_image, truncated_image. */
+export function readHeader(walk: Walk, offset: number, end: number, encoding: Encoding): Header {
+  const { view } = walk;
+  const little = encoding.littleEndian;
+  if (offset + 8 > end) throw truncated(undefined, offset + 8, walk.bytes.length);
+  const tag = tagAt(walk, offset, little);
+  const length = view.getUint32(offset + 4, little);
+  if (isDelimiter(tag)) return { tag, vr: "", length, value: offset + 8 };
+  if (!encoding.explicit) return { tag, vr: dictionaryVr(tag), length, value: offset + 8 };
+  const vr = vrAt(walk, offset + 4);
+  const short = view.getUint16(offset + 6, little);
+  if (SHORT_VRS.has(vr)) return { tag, vr, length: short, value: offset + 8 };
+  // VRs of later editions have the long form too (PS3.5 section 6.2, note)
+  if (LIKE_A_VR.test(vr)) {
+    if (offset + 12 > end) throw truncated(tag, offset + 12, walk.bytes.length);
+    const known = LONG_VRS.has(vr) ? vr : "UN";
+    return { tag, vr: known, length: view.getUint32(offset + 8, little), value: offset + 12 };
+  }
+  const follows = (at: number) => goesOn(walk, at, end, tag, little);
+  // Some writers put these for a representation that they do not know, with the short form behind it
+  if (/^(?: {2}|\?\?|--|\0\0)$/.test(vr) && !follows(offset + 8 + length) && follows(offset + 8 + short)) {
+    warn(
+      walk.warnings,
+      "vr_unknown",
+      `The value representation of ${describeTag(tag)} is none that there is.`,
+    );
+    return { tag, vr: dictionaryVr(tag), length: short, value: offset + 8 };
+  }
+  if (length !== UNDEFINED && offset + 8 + length > end)
+    throw corrupt(
+      `The element ${describeTag(tag)} at byte ${offset} has no value representation and its length leads out of the ` +
+        "file. The file is damaged or its transfer syntax is wrong.",
+      tag,
+    );
+  warnOfImplicit(walk);
+  return { tag, vr: dictionaryVr(tag), length, value: offset + 8 };
+}

@@ -1,0 +1,75 @@
+/** What PNG, JPEG and TIFF files say of themselves, and the decoder does not: read before a pixel is decoded. */
+import { RadserveError } from "../../base/errors.js";
+import { readCodestream, type CodestreamHeader } from "../dicom/codestream.js";
+import { pngIsEnded, readPngHeader } from "./png-chunks.js";
+import { readTiffPages } from "./tiff-tags.js";
+
+export type RasterFormat = "png" | "jpeg" | "tiff";
+
+const SIGNATURES: readonly [RasterFormat, readonly number[]][] = [
+  ["png", [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]],
+  ["jpeg", [0xff, 0xd8, 0xff]],
+  ["tiff", [0x49, 0x49, 0x2a, 0x00]],
+  ["tiff", [0x4d, 0x4d, 0x00, 0x2a]],
+  ["tiff", [0x49, 0x49, 0x2b, 0x00]],
+  ["tiff", [0x4d, 0x4d, 0x00, 0x2b]],
+];
+
+/** The format that the first bytes begin; undefined if it is none of the three. */
+export function rasterFormat(head: Uint8Array): RasterFormat | undefined {
+  return SIGNATURES.find(([, bytes]) => bytes.every((byte, i) => head[i] === byte))?.[0];
+}
+
+export interface Declared {
+  /** Undefined if the decoder has to say. */
+  pages: number | undefined;
+  /** Stored white is zero: the decoder inverts it, which is undone. */
+  inverted: boolean;
+  /** Bits of a stored sample or index. */
+  bits: number;
+  palette: boolean;
+  animated: boolean;
+}
+
+export function declaredBy(bytes: Uint8Array, format: RasterFormat): Declared {
+  const plain = { pages: undefined, inverted: false, bits: 8, palette: false, animated: false };
+  if (format === "png") return { ...plain, ...readPngHeader(bytes) };
+  if (format === "jpeg") {
+    checkJpeg(bytes);
+    return plain;
+  }
+  const pages = readTiffPages(bytes);
+  const { photometric = 1, bits = 8 } = pages[0] ?? {};
+  return { ...plain, pages: pages.length, bits, inverted: photometric === 0, palette: photometric === 3 };
+}
+
+/** JPEG of other processes than the decoder's is whole and yet cannot be decoded. */
+function checkJpeg(bytes: Uint8Array): void {
+  let header: CodestreamHeader;
+  try {
+    header = readCodestream(bytes);
+  } catch {
+    // The decoder judges what is damaged
+    return;
+  }
+  const { precision, lossless, kind } = header;
+  if (kind === "jpeg" && !lossless && precision === 8) return;
+  throw new RadserveError(
+    "unsupported_format",
+    `The JPEG image is ${kind === "jpeg-ls" ? "JPEG-LS" : lossless ? "lossless JPEG" : "JPEG"} of ${precision} bits a sample; ` +
+      "supported are baseline and progressive JPEG of 8 bits. Send it as DICOM or PNG.",
+  );
+}
+
+const SAYS_TRUNCATED = /premature end|truncat|unexpected end|read error|not enough data|out of data/i;
+
+/** PNG and JPEG have an end that is there or is not; a TIFF has none, and only the decoder can say. */
+export function isCutShort(bytes: Uint8Array, format: RasterFormat, reason: string): boolean {
+  if (format === "png") return !pngIsEnded(bytes);
+  if (format === "tiff") return SAYS_TRUNCATED.test(reason);
+  try {
+    return !readCodestream(bytes).ended;
+  } catch (error) {
+    return error instanceof RadserveError && error.code === "truncated_image";
+  }
+}

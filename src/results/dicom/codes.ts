@@ -1,0 +1,37 @@
+/** Coded concepts (PS3.3 section 8.8) as sequence items. */
+import { RadserveError } from "../../base/errors.js";
+import type { Code } from "../../manifest/manifest.js";
+import type { Dataset } from "./elements.js";
+import { oneLine } from "./values.js";
+
+/** Designator of the few concepts that no public scheme has. */
+export const OWN_SCHEME = "99RADSERVE";
+
+export const dcm = (value: string, meaning: string): Code => ({ value, scheme: "DCM", meaning });
+export const sct = (value: string, meaning: string): Code => ({ value, scheme: "SCT", meaning });
+export const own = (value: string, meaning: string): Code => ({ value, scheme: OWN_SCHEME, meaning });
+
+/** Code Value holds 16 characters; longer ones have an attribute of their own (PS3.3 section 8.1). */
+const LONGEST_CODE_VALUE = 16;
+
+export function codeItem({ value, scheme, meaning }: Code): Dataset {
+  const keyword = value.length > LONGEST_CODE_VALUE ? "LongCodeValue" : "CodeValue";
+  return { [keyword]: value, CodingSchemeDesignator: scheme, CodeMeaning: oneLine(meaning, 64) };
+}
+
+/**
+ * The concept of a label or of a value. Models without codes are refused when they are loaded; this is the last check
+ * that nothing is written without one.
+ * @throws RadserveError output_invalid
+ */
+export function codeOf(named: { label: string; code?: Code | undefined }): Code {
+  if (named.code === undefined) throw uncoded(named);
+  return named.code;
+}
+
+export function uncoded({ label }: { label: string }): RadserveError {
+  return new RadserveError(
+    "output_invalid",
+    `Expected a coded concept for "${label}"; its manifest gives none, and no DICOM object can tell it. Add the code to the manifest.`,
+  );
+}

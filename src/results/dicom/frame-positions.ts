@@ -1,0 +1,200 @@
+/**
+ * Functional groups and dimensions of a segmentation (PS3.3 C.7.6.16, C.7.6.17): which segment each frame is of, which
+ * frame of the source, and where that lies.
+ */
+import { rangeOf } from "../../base/range.js";
+import { tagOf } from "../../images/dicom/dictionary.js";
+import type { Attributes, Image, PlanePosition, Spacing } from "../../images/image.js";
+import { alongNormal } from "../../images/vectors.js";
+import { codeItem, dcm } from "./codes.js";
+import type { Dataset } from "./elements.js";
+import type { Segment } from "./segments.js";
+import { referenced, takeOver } from "./source.js";
+import type { Subject } from "./subject.js";
+import { derivedUid } from "./uid.js";
+import { oneLine } from "./values.js";
+
+export function framePositions(subject: Subject, segments: readonly Segment[]): Dataset {
+  const { image, attributes } = subject;
+  const positions = Array.from({ length: image.frameCount }, (_, frame) => ({
+    plane: image.plane(frame),
+    spacing: image.spacing(frame),
+    thickness: declaredThickness(image, attributes, frame),
+  }));
+  const frameOfReference = takeOver(attributes, ["FrameOfReferenceUID"])["FrameOfReferenceUID"];
+  const between = sliceSpacing(positions.map(({ plane }) => plane));
+  const located = positions.every(
+    ({ plane, spacing, thickness = between }) =>
+      plane !== undefined && spacing?.patient === true && thickness !== undefined,
+  );
+  const geometry =
+    frameOfReference !== undefined && located && hasOwnPositions(image, attributes)
+      ? geometryOf(positions, between)
+      : undefined;
+  const organization = derivedUid("dimensions", [geometry === undefined ? "stack" : "position"]);
+  const perFrame = segments.flatMap((segment) =>
+    positions.map((_, frame) => frameItem(subject, segment, frame, geometry)),
+  );
+  return {
+    ...(geometry === undefined
+      ? { PatientOrientation: patientOrientation(attributes) }
+      : { FrameOfReferenceUID: frameOfReference, PositionReferenceIndicator: indicator(attributes) }),
+    DimensionOrganizationSequence: [{ DimensionOrganizationUID: organization }],
+    DimensionIndexSequence: dimensions(organization, geometry !== undefined && geometry.distinct),
+    SharedFunctionalGroupsSequence: [geometry?.shared ?? {}],
+    PerFrameFunctionalGroupsSequence: perFrame,
+  };
+}
+
+/** Patient Orientation; empty if the source gives none that the standard allows (PS3.3 C.7.6.1.1.1). */
+function patientOrientation(attributes: Attributes): string[] {
+  const values = attributes.strings("PatientOrientation") ?? [];
+  return values.length === 2 && values.every((value) => /^[LRAPHF]{1,3}$/.test(value)) ? values : [];
+}
+
+/**
+ * Whether the planes are those of the frames. Many frames without functional groups share the attributes of the first,
+ * and the positions of the others are given elsewhere or nowhere.
+ */
+function hasOwnPositions(image: Image, attributes: Attributes): boolean {
+  const single = image.frameCount === 1 || image.series !== undefined;
+  return single || attributes.has("PerFrameFunctionalGroupsSequence");
+}
+
+function indicator(attributes: Attributes): string {
+  return oneLine(attributes.string("PositionReferenceIndicator") ?? "", 64);
+}
+
+interface Geometry {
+  /** Groups that every frame shares. */
+  shared: Dataset;
+  /** Groups of each source frame. */
+  own: Dataset[];
+  /** True if no two frames have the same position, so that the position is a dimension. */
+  distinct: boolean;
+  /** Rank of each source frame's position (from 1). */
+  rank: number[];
+}
+
+interface FramePosition {
+  plane: PlanePosition | undefined;
+  spacing: Spacing | undefined;
+  /** SliceThickness as the source declares it. */
+  thickness: number | undefined;
+}
+
+/** @param between the distance of the frames, if they have one: the thickness of those that declare none */
+function geometryOf(positions: readonly FramePosition[], between: number | undefined): Geometry {
+  const distance = between === undefined ? {} : { SpacingBetweenSlices: between };
+  const groups = positions.map(({ plane, spacing, thickness = between }) => ({
+    orientation: { PlaneOrientationSequence: [{ ImageOrientationPatient: plane?.orientation ?? [] }] },
+    measures: {
+      PixelMeasuresSequence: [
+        {
+          PixelSpacing: [spacing?.row ?? 0, spacing?.column ?? 0],
+          SliceThickness: thickness,
+          ...distance,
+        },
+      ],
+    },
+    position: { PlanePositionSequence: [{ ImagePositionPatient: plane?.position ?? [] }] },
+  }));
+  const [first] = groups;
+  const same = (key: "orientation" | "measures") =>
+    groups.every((group) => JSON.stringify(group[key]) === JSON.stringify(first?.[key]));
+  const [oneOrientation, oneMeasure] = [same("orientation"), same("measures")];
+  const keys = groups.map(({ position }) => JSON.stringify(position));
+  const along = positions.map(({ plane }) => (plane === undefined ? 0 : alongNormal(plane)));
+  const order = along.map((_, frame) => frame).sort((a, b) => (along[a] ?? 0) - (along[b] ?? 0) || a - b);
+  return {
+    shared: {
+      ...(oneOrientation ? first?.orientation : {}),
+      ...(oneMeasure ? first?.measures : {}),
+    },
+    own: groups.map(({ orientation, measures, position }) => ({
+      ...position,
+      ...(oneOrientation ? {} : orientation),
+      ...(oneMeasure ? {} : measures),
+    })),
+    distinct: new Set(keys).size === keys.length,
+    rank: along.map((_, frame) => order.indexOf(frame) + 1),
+  };
+}
+
+/** Direction cosines of scanners differ in their last digits from slice to slice. */
+const PARALLEL = 1e-3;
+
+/** Distance of the slices along their normal; undefined if they are not parallel, or not evenly spaced. */
+function sliceSpacing(planes: readonly (PlanePosition | undefined)[]): number | undefined {
+  const [first] = planes;
+  const isParallel = (plane: PlanePosition | undefined) =>
+    plane?.orientation.every((cosine, i) => Math.abs(cosine - (first?.orientation[i] ?? NaN)) < PARALLEL);
+  if (!planes.every(isParallel)) return undefined;
+  const along = planes.map((plane) => (plane === undefined ? NaN : alongNormal(plane)));
+  const sorted = [...along].sort((a, b) => a - b);
+  const steps = sorted.slice(1).map((position, i) => position - (sorted[i] ?? position));
+  const [least, most] = rangeOf(steps);
+  const even = steps.length > 0 && least > 0 && most - least <= 0.01 * most;
+  return even ? steps.reduce((sum, step) => sum + step, 0) / steps.length : undefined;
+}
+
+/** SliceThickness in the frame's functional groups, else in the object or, in a series, in the slice's file. */
+function declaredThickness(image: Image, attributes: Attributes, frame: number): number | undefined {
+  const { series } = image;
+  const own = series?.attributes.length === image.frameCount ? series.attributes[frame] : undefined;
+  const inFile = series === undefined ? frame : (series.slices[frame]?.frame ?? 1) - 1;
+  const groups = [
+    attributes.sequence("PerFrameFunctionalGroupsSequence")?.[inFile],
+    attributes.sequence("SharedFunctionalGroupsSequence")?.[0],
+  ].map((group) => group?.sequence("PixelMeasuresSequence")?.[0]);
+  const found = [...groups, own ?? attributes].map((holder) => holder?.number("SliceThickness"));
+  return found.find((value) => value !== undefined && value > 0);
+}
+
+function dimensions(organization: string, byPosition: boolean): Dataset[] {
+  const pointer = (keyword: string, group: string, label: string): Dataset => ({
+    DimensionOrganizationUID: organization,
+    DimensionIndexPointer: tagOf(keyword) ?? 0,
+    FunctionalGroupPointer: tagOf(group) ?? 0,
+    DimensionDescriptionLabel: label,
+  });
+  return [
+    pointer("ReferencedSegmentNumber", "SegmentIdentificationSequence", "Segment"),
+    byPosition
+      ? pointer("ImagePositionPatient", "PlanePositionSequence", "Position")
+      : pointer("InStackPositionNumber", "FrameContentSequence", "Frame"),
+  ];
+}
+
+function frameItem(
+  { ids }: Subject,
+  segment: Segment,
+  frame: number,
+  geometry: Geometry | undefined,
+): Dataset {
+  const source = ids.frames[frame];
+  if (source === undefined) throw new Error("Every frame has its source");
+  const position = geometry?.distinct === true ? (geometry.rank[frame] ?? 1) : frame + 1;
+  const purpose = dcm("121322", "Source image for image processing operation");
+  return {
+    FrameContentSequence: [
+      {
+        StackID: "1",
+        InStackPositionNumber: position,
+        DimensionIndexValues: [segment.number, position],
+      },
+    ],
+    SegmentIdentificationSequence: [{ ReferencedSegmentNumber: segment.number }],
+    ...geometry?.own[frame],
+    DerivationImageSequence: [
+      {
+        DerivationCodeSequence: [codeItem(dcm("113076", "Segmentation"))],
+        SourceImageSequence: referenced([source]).map((item) => ({
+          ...item,
+          SpatialLocationsPreserved: "YES",
+          PurposeOfReferenceCodeSequence: [codeItem(purpose)],
+        })),
+      },
+    ],
+  };
+}

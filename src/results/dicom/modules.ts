@@ -1,0 +1,120 @@
+/** Modules that every result object has: patient, study, series, equipment, and who processed what (IHE AI Results). */
+import { VERSION } from "../../base/version.js";
+import type { Attributes, Image } from "../../images/image.js";
+import { codeItem, dcm, OWN_SCHEME } from "./codes.js";
+import type { Dataset } from "./elements.js";
+import { dateAndTime, patientAndStudy, zoneOf } from "./source.js";
+import { deviceUid, seriesUid, type DicomKind, type Subject } from "./subject.js";
+import { isCodeString, oneLine } from "./values.js";
+
+/** Fixed, so that a study's results sort together, behind what scanners number. */
+const SERIES: Readonly<Record<DicomKind, { number: number; what: string }>> = {
+  sr: { number: 9701, what: "report" },
+  seg: { number: 9702, what: "segmentation" },
+  sc: { number: 9703, what: "overlay" },
+};
+
+/** Patient, study, series, equipment and the common attributes of an object (PS3.3 C.7.1 to C.7.3, C.7.5, C.12.1). */
+export function commonModules(subject: Subject, kind: DicomKind): Dataset {
+  const { attributes, ids, model, image, startedAt, utcOffset } = subject;
+  const zone = zoneOf(attributes, utcOffset);
+  const { date, time } = dateAndTime(startedAt, zone);
+  const series = SERIES[kind];
+  return {
+    SpecificCharacterSet: "ISO_IR 192",
+    ...patientAndStudy(attributes, ids.studyInstanceUid),
+    SeriesInstanceUID: seriesUid(subject, kind),
+    SeriesNumber: series.number,
+    SeriesDescription: `${oneLine(`${model.name} ${model.version}`, 64 - series.what.length - 1)} ${series.what}`,
+    InstanceNumber: instanceNumber(image),
+    ContentDate: date,
+    ContentTime: time,
+    InstanceCreationDate: date,
+    InstanceCreationTime: time,
+    TimezoneOffsetFromUTC: zone,
+    ...equipment(model),
+    ContributingEquipmentSequence: [contributingEquipment(model)],
+    CodingSchemeIdentificationSequence: [
+      {
+        CodingSchemeDesignator: OWN_SCHEME,
+        CodingSchemeName: "Radserve",
+        CodingSchemeResponsibleOrganization: "Radserve",
+      },
+    ],
+  };
+}
+
+/** The source's number, so that results sort as their images do. */
+function instanceNumber(image: Image): number {
+  const own = image.series === undefined ? image.attributes?.number("InstanceNumber") : 1;
+  return own !== undefined && Number.isInteger(own) && own > 0 && own < 2 ** 31 ? own : 1;
+}
+
+/** The model as equipment (PS3.3 C.7.5.1, C.7.5.2): every value is there. */
+function equipment(model: Subject["model"]): Dataset {
+  return {
+    Manufacturer: oneLine(model.manifest.manufacturer, 64),
+    ManufacturerModelName: oneLine(model.name, 64),
+    SoftwareVersions: model.version,
+    DeviceSerialNumber: model.sha256,
+  };
+}
+
+const PROCESSING_EQUIPMENT = dcm("109102", "Processing Equipment");
+/** Begins the description of our equipment item: by it, our own objects are known and never taken as inputs. */
+const RUN_BY = "Run by Radserve";
+
+function contributingEquipment(model: Subject["model"]): Dataset {
+  return {
+    ...equipment(model),
+    PurposeOfReferenceCodeSequence: [codeItem(PROCESSING_EQUIPMENT)],
+    DeviceUID: deviceUid(model),
+    ContributionDescription: `${RUN_BY} ${VERSION}`,
+  };
+}
+
+/** Whether an object is a result that Radserve wrote. */
+export function isOwnObject(attributes: Attributes): boolean {
+  const items = attributes.sequence("ContributingEquipmentSequence") ?? [];
+  return items.some((item) => item.string("ContributionDescription")?.startsWith(RUN_BY) === true);
+}
+
+const ARTIFICIAL_INTELLIGENCE = dcm("123110", "Artificial Intelligence");
+
+/** Algorithm Identification Macro (PS3.3 table 10-19); the same words as the equipment's. */
+export function algorithm(model: Subject["model"]): Dataset {
+  return {
+    AlgorithmFamilyCodeSequence: [codeItem(ARTIFICIAL_INTELLIGENCE)],
+    AlgorithmName: oneLine(model.name, 64),
+    AlgorithmVersion: model.version,
+    AlgorithmSource: oneLine(model.manifest.manufacturer, 64),
+  };
+}
+
+/** Whether the source's pixels went through a lossy coder, and how far (PS3.3 C.7.6.1.1.5). */
+export function lossiness(image: Image, attributes: Attributes): Dataset {
+  const method = LOSSY[image.source.transferSyntaxUid ?? ""];
+  if (attributes.string("LossyImageCompression") !== "01" && method === undefined)
+    return { LossyImageCompression: "00" };
+  const { rows, columns, samplesPerPixel, bitsStored } = image.format;
+  const plain = (image.frameCount * rows * columns * samplesPerPixel * bitsStored) / 8;
+  const said = attributes.numbers("LossyImageCompressionRatio") ?? [];
+  const methods = attributes.strings("LossyImageCompressionMethod")?.filter(isCodeString) ?? [];
+  const estimate = Number(Math.max(1, plain / Math.max(1, image.source.bytes)).toFixed(2));
+  return {
+    LossyImageCompression: "01",
+    LossyImageCompressionRatio: said.length > 0 ? said : [estimate],
+    LossyImageCompressionMethod: methods.length > 0 ? methods : [method ?? "ISO_10918_1"],
+  };
+}
+
+/** Transfer syntaxes that lose something, with their Lossy Image Compression Method (PS3.3 C.7.6.1.1.5.1). */
+const LOSSY: Readonly<Record<string, string>> = {
+  "1.2.840.10008.1.2.4.50": "ISO_10918_1",
+  "1.2.840.10008.1.2.4.51": "ISO_10918_1",
+  "1.2.840.10008.1.2.4.53": "ISO_10918_1",
+  "1.2.840.10008.1.2.4.81": "ISO_14495_1",
+  "1.2.840.10008.1.2.4.91": "ISO_15444_1",
+  "1.2.840.10008.1.2.4.203": "ISO_15444_15",
+  "1.2.840.10008.1.2.4.112": "ISO_18181_1",
+};

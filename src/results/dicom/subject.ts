@@ -1,0 +1,51 @@
+/** One model's results over one image, as far as every DICOM object needs them, and the UIDs that follow from them. */
+import { VERSION } from "../../base/version.js";
+import type { Attributes, Image } from "../../images/image.js";
+import type { OutputKind } from "../../manifest/manifest.js";
+import type { ModelEntry } from "../../models/entry.js";
+import { fingerprint, type SourceIds } from "./source.js";
+import { derivedUid } from "./uid.js";
+
+export type DicomKind = Extract<OutputKind, "sr" | "seg" | "sc">;
+
+export interface Subject {
+  image: Image;
+  /** The image's own, known to be there. */
+  attributes: Attributes;
+  ids: SourceIds;
+  model: Pick<ModelEntry, "name" | "version" | "sha256" | "manifest" | "site" | "thresholds">;
+  /** When the analysis began: admission. */
+  startedAt: Date;
+  /** Offset from UTC of the machine on which it began: "+0100". */
+  utcOffset: string;
+}
+
+/** What the result depends on beside input and model: this hospital's thresholds; calibration is in the model's hash. */
+function configuration({ model }: Subject): unknown {
+  return { thresholds: model.site.thresholds };
+}
+
+/** Names the model, not the machine: other weights are another device. */
+export function deviceUid(model: Pick<Subject["model"], "sha256">): string {
+  return derivedUid("device", [model.sha256]);
+}
+
+/** The UID of the result series: one for each series of sources, model, configuration and kind of object. */
+export function seriesUid(subject: Subject, kind: DicomKind): string {
+  const { ids, model } = subject;
+  const source = [ids.studyInstanceUid, ids.seriesInstanceUid];
+  return derivedUid("series", [...source, model.sha256, configuration(subject), VERSION, kind]);
+}
+
+/** Everything that makes one analysis different from another of the same kind. */
+export function seedOf(subject: Subject): unknown[] {
+  const { image, model, startedAt } = subject;
+  const { source } = image;
+  return [source.fileSha256, model.sha256, configuration(subject), startedAt.toISOString(), VERSION];
+}
+
+/** The UID of a thing that is followed from one object to the next: stable while source, model and configuration are. */
+export function trackingUid(subject: Subject, what: readonly unknown[]): string {
+  const { image, model } = subject;
+  return derivedUid("tracking", [fingerprint(image), model.sha256, configuration(subject), ...what]);
+}
