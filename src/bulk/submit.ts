@@ -11,7 +11,7 @@ import { openInput, openOutputFolder } from "../files/guarded-paths.js";
 import { narrowRoots, realPathToBe, type Roots } from "../files/roots.js";
 import { bulkRequestSchema, type BulkRequest } from "./request.js";
 import { parseBody, parseJsonBody } from "../base/json-body.js";
-import { checkModels } from "../inference/plan.js";
+import { candidatesOf } from "../inference/plan.js";
 import { holdsSomething, markShare, mountPoints } from "../files/share-mark.js";
 import { transaction, type Database } from "./database.js";
 import { announce, insertJob, jobOfKey, type JobRequest, type NewJob } from "./jobs.js";
@@ -48,7 +48,7 @@ export async function submit(
     output: await narrowRoots(context.roots.output, outputRoots),
   };
   // The paths last: for a request that is taken the output folder is made.
-  if (body.models !== undefined) checkModels(body.models, await context.models());
+  if (body.models !== undefined) candidatesOf(await context.models(), body.models);
   const { wasEmpty } = await checkPaths(body, roots, context.config);
   const marked = await makeFolders(body, roots, context.config);
   const id = randomUUID();

@@ -1,12 +1,15 @@
-/** What the engine checks before it calls the addon: arguments, and a manifest against the graph it describes. */
+/**
+ * What the engine checks before it calls the addon: arguments, and a manifest against the graph it describes. What a
+ * manifest must be by itself, src/manifest/rules.ts has checked before.
+ */
 import type { RenderOptions, InferOptions, LoadOptions, Plane } from "./types.js";
 import { type Tensor, type TensorInfo, ELEMENT_BYTES } from "./tensor.js";
 import { nativeOutput } from "./addon-specs.js";
 import { RadserveError } from "../base/errors.js";
 import type { VolumeGeometry } from "../images/image.js";
-import { mayOverlap, type ImageInput, type ModelOutput } from "../manifest/manifest.js";
+import { isVolume, mayOverlap, type ImageInput, type ModelOutput } from "../manifest/manifest.js";
 
-/** The message is made only where it is needed: these checks are in the way of every request. */
+/** The message is made only if it is needed, because every request passes these checks. */
 function expect(good: boolean, message: () => string): void {
   if (!good) throw new RadserveError("bad_request", message());
 }
@@ -21,7 +24,7 @@ function expectUnshared({ buffer }: Uint8Array, what: "plane" | "tensor"): void 
 
 const isSide = (value: number): boolean => Number.isInteger(value) && value >= 1 && value <= 65535;
 
-/** Rows and Columns are 16-bit (PS3.3 C.7.6.3.1); how bits, samples and bytes go together the addon checks. */
+/** Rows and Columns are 16-bit (PS3.3 C.7.6.3.1). The addon checks how bits, samples and bytes go together. */
 export function checkPlane(plane: Plane): void {
   const { rows, columns } = plane.format;
   expect(
@@ -36,7 +39,7 @@ export function checkPlane(plane: Plane): void {
   );
 }
 
-/** How far directions may be from unit length and right angles is for the addon to judge: series_invalid. */
+/** The addon judges how far directions may be from unit length and right angles (series_invalid). */
 export function checkGeometry(geometry: VolumeGeometry): void {
   const { origin, columnDirection, rowDirection, sliceDirection } = geometry;
   for (const vector of [origin, columnDirection, rowDirection, sliceDirection])
@@ -92,19 +95,15 @@ export function checkFeeds(feeds: readonly Tensor[]): void {
   }
 }
 
-/** Outputs that volumes can have. */
-const VOLUME_KINDS: readonly ModelOutput["kind"][] = ["segmentation", "classification", "regression"];
-
 type Graph = { inputs: TensorInfo[]; outputs: TensorInfo[] };
 
 const describe = (t: TensorInfo): string => `${t.dtype} [${t.shape.map((d) => (d < 0 ? "?" : d)).join(",")}]`;
 
 const fits = (found: number | undefined, wanted: number): boolean => found === -1 || found === wanted;
 
-const isVolume = (input: ImageInput): boolean => input.layout.includes("D");
 const isChannelsLast = (input: ImageInput | undefined): boolean => input?.layout.endsWith("C") ?? false;
 
-/** The shape that prepared images and volumes have; -1 where it follows the source. */
+/** The shape that prepared images and volumes have; -1 for a side that follows the source. */
 function preparedShape(input: ImageInput): number[] {
   const channels = input.channels === "grayscale" ? 1 : 3;
   const { size } = input;
@@ -112,28 +111,6 @@ function preparedShape(input: ImageInput): number[] {
     size.kind === "fixed" ? [size.depth ?? -1, size.height, size.width] : [-1, -1, -1];
   const sides = isVolume(input) ? [depth, height, width] : [height, width];
   return isChannelsLast(input) ? [1, ...sides, channels] : [1, channels, ...sides];
-}
-
-/** What volumes ask of a manifest, and what only they may. */
-function checkVolume(input: ImageInput): string | undefined {
-  const { normalisation: n, size, values } = input;
-  const volume = isVolume(input);
-  if ("over" in n && (n.over === "volume") !== volume)
-    return volume
-      ? 'normalisation.over is "volume" for volumes.'
-      : 'normalisation.over "volume" goes with volumes only.';
-  if (!volume)
-    return input.spacing_mm === undefined && input.orientation === undefined
-      ? undefined
-      : "spacing_mm and orientation go with volumes only.";
-  if (size.kind === "fixed" && size.depth === undefined) return "size.depth is needed for volumes.";
-  if (input.interpolation === "cubic")
-    return "interpolation cubic is not offered for volumes; expected linear, area or nearest.";
-  if (input.spacing_mm !== undefined && input.fit === "stretch")
-    return "fit stretch gives voxels another size than spacing_mm; expected letterbox, crop or none.";
-  if (values.kind === "voi" && values.if_absent !== "refuse")
-    return 'values.if_absent is "refuse" for volumes, because the others would give each slice its own range.';
-  return undefined;
 }
 
 function checkInput(input: ImageInput, graph: Graph): string | undefined {
@@ -147,24 +124,12 @@ function checkInput(input: ImageInput, graph: Graph): string | undefined {
     found.dtype === input.dtype &&
     found.shape.length === wanted.length &&
     wanted.every((side, i) => fits(found.shape[i], side));
-  if (!same)
-    return `Expected the input "${input.tensor}" as ${input.dtype} [${wanted.map((d) => (d < 0 ? "?" : d)).join(",")}] (${input.layout}), found ${describe(found)}.`;
-  return checkVolume(input) ?? checkNormalisation(input);
+  return same
+    ? undefined
+    : `Expected the input "${input.tensor}" as ${input.dtype} [${wanted.map((d) => (d < 0 ? "?" : d)).join(",")}] (${input.layout}), found ${describe(found)}.`;
 }
 
-function checkNormalisation(input: ImageInput): string | undefined {
-  const { normalisation: n, clip } = input;
-  const channels = input.channels === "grayscale" ? 1 : 3;
-  if (n.kind === "mean_std" && [n.mean, n.std].some((list) => list.length !== 1 && list.length !== channels))
-    return `Expected 1 or ${channels} numbers in normalisation.mean and normalisation.std, found ${n.mean.length} and ${n.std.length}.`;
-  if (n.kind === "percentile" && n.low >= n.high)
-    return `Expected normalisation.low below normalisation.high, found ${n.low} and ${n.high}.`;
-  if (clip !== undefined && clip[0] >= clip[1])
-    return `Expected clip as [low, high], found [${clip[0]}, ${clip[1]}].`;
-  return undefined;
-}
-
-/** How many channels or scores the tensor must have, where its shape can show it. */
+/** How many channels the tensor must have; undefined if its shape cannot show it. */
 function channelsOf(output: ModelOutput): number | undefined {
   switch (output.kind) {
     case "segmentation":
@@ -205,8 +170,6 @@ function checkMap(output: ModelOutput, found: TensorInfo, input: ImageInput | un
 
 function checkOutput(output: ModelOutput, graph: Graph, input: ImageInput | undefined): string | undefined {
   const native = nativeOutput(output);
-  if (input !== undefined && isVolume(input) && !VOLUME_KINDS.includes(output.kind))
-    return `The output "${native.tensor}" is a ${output.kind}; expected ${VOLUME_KINDS.join(", ")} for volumes.`;
   for (const tensor of [native.tensor, native.scores, native.classes]) {
     if (tensor === undefined) continue;
     const found = graph.outputs.find((t) => t.name === tensor);
@@ -221,26 +184,10 @@ function checkOutput(output: ModelOutput, graph: Graph, input: ImageInput | unde
     const scores = checkScores(output, found);
     if (scores !== undefined) return scores;
   }
-  return checkDecoding(output);
-}
-
-function checkDecoding(output: ModelOutput): string | undefined {
-  if (output.kind === "classification") {
-    const { calibration } = output;
-    if (calibration.kind === "temperature" && output.activation === "none")
-      return "Calibration by temperature divides logits: it needs the activation sigmoid or softmax.";
-    if (calibration.kind === "isotonic") {
-      const { x, y } = calibration;
-      const rising = x.every((v, i) => i === 0 || v > (x[i - 1] ?? -Infinity));
-      if (x.length !== y.length || !rising) return "Isotonic calibration needs rising x and as many y.";
-    }
-  }
-  if (output.kind === "detection" && output.classes !== undefined && output.scores.activation === "softmax")
-    return "Softmax goes over one score a label; with a classes tensor there is one score a box.";
   return undefined;
 }
 
-/** Throws model_unavailable, naming everything in the manifest that the graph does not bear out. */
+/** @throws RadserveError model_unavailable, naming everything in the manifest that the graph does not bear out */
 export function checkManifest(options: LoadOptions, graph: Graph): void {
   const problems = [
     ...options.inputs.map((input) => checkInput(input, graph)),

@@ -8,7 +8,7 @@ import { nearestName } from "../base/validation.js";
 
 export interface PlannedModel {
   entry: ModelEntry;
-  /** Empty where the model takes the image. */
+  /** Empty if the model takes the image. */
   reasons: Reason[];
   /** Which kinds are written for it. */
   outputs: readonly OutputKind[];
@@ -25,45 +25,55 @@ export interface Plan {
   from: "request" | "settings" | "manifest";
 }
 
-/** Those of a plan that take the image. */
+/** The models of a plan that take the image. */
 export const accepting = ({ models }: Plan): PlannedModel[] =>
   models.filter(({ reasons }) => reasons.length === 0);
 
+/** Bytes of stored values in memory at once: those of a frame, or of all if a model takes them together. */
+export function bytesInMemory({ format, frameCount }: Image, plan: Plan): number {
+  const { rows, columns, samplesPerPixel, bitsAllocated } = format;
+  const whole = accepting(plan).some(({ entry }) => entry.manifest.accepts.dimensions === "series");
+  return (rows * columns * samplesPerPixel * bitsAllocated * (whole ? frameCount : 1)) / 8;
+}
+
 /**
- * The models that a request is about: those it names, or all that are not switched off.
- * @throws RadserveError bad_request for a name that is not there, model_unavailable for one that is not loaded
+ * The models that a request is about, in order of names: those it names, or all that are not switched off.
+ * @throws RadserveError bad_request for a name that is not there, with the nearest; model_unavailable for a model that
+ * is not loaded
  */
 export function candidatesOf(
   entries: readonly ModelEntry[],
   names: readonly string[] | undefined,
 ): ModelEntry[] {
-  if (names === undefined) return entries.filter((entry) => entry.state !== "off");
-  return [...names].sort().map((name) => {
-    const entry = entries.find((candidate) => candidate.name === name);
-    if (entry === undefined)
-      throw new RadserveError(
-        "bad_request",
-        `Expected models among ${entries.map((e) => e.name).join(", ")}; found ${name}.`,
-        {
-          field: "models",
-        },
-      );
-    if (entry.state !== "ready")
-      throw new RadserveError(
-        "model_unavailable",
-        entry.state === "off"
-          ? `The model ${name} is switched off (release "off" in its manifest).`
-          : `The model ${name} could not be loaded: ${entry.error?.message ?? "see the server's log"}`,
-        { model: name },
-      );
-    return entry;
-  });
+  if (names === undefined) return entries.filter(({ state }) => state !== "off");
+  return names.map((name) => readyModel(entries, name)).sort((a, b) => (a.name < b.name ? -1 : 1));
+}
+
+function readyModel(entries: readonly ModelEntry[], name: string): ModelEntry {
+  const entry = entries.find((candidate) => candidate.name === name);
+  if (entry === undefined) {
+    const known = entries.map((candidate) => candidate.name);
+    const nearest = nearestName(name, known);
+    throw new RadserveError(
+      "bad_request",
+      `models: no model is called "${name}"${nearest === undefined ? "" : `; the nearest is "${nearest}"`}.`,
+      { field: "models", known },
+    );
+  }
+  if (entry.state === "ready") return entry;
+  throw new RadserveError(
+    "model_unavailable",
+    entry.state === "off"
+      ? `The model "${name}" is switched off (release "off" in its model.json).`
+      : `The model "${name}" could not be loaded: ${entry.error?.message ?? "GET /models says why."}`,
+    { model: name },
+  );
 }
 
 /**
- * Which of the candidates take the image, with the reasons of the others, and what is written for them: what the request
- * asks, else what the settings say for all models, else what each manifest says.
- * @throws RadserveError no_model_accepts where none does
+ * Which of the candidates take the image, why the others do not, and what is written: what the request asks, else what
+ * the settings say for all models, else what each manifest says.
+ * @throws RadserveError no_model_accepts if no candidate takes the image
  */
 export function planOf(
   candidates: readonly ModelEntry[],
@@ -88,32 +98,4 @@ export function planOf(
     );
   const from = outputs !== undefined ? "request" : ofSite !== undefined ? "settings" : "manifest";
   return { models, outputs: named === undefined ? ["default"] : [...named].sort(), from };
-}
-
-/**
- * Refuses names of models that a request cannot have.
- * @throws RadserveError bad_request for a name that is not there, with the nearest; model_unavailable for one that is
- * not loaded
- */
-export function checkModels(wanted: readonly string[] | undefined, entries: readonly ModelEntry[]): void {
-  for (const name of wanted ?? []) {
-    const entry = entries.find((model) => model.name === name);
-    if (entry === undefined) {
-      const names = entries.map((model) => model.name);
-      const nearest = nearestName(name, names);
-      throw new RadserveError(
-        "bad_request",
-        `models: no model is called "${name}"${nearest === undefined ? "" : `; the nearest is "${nearest}"`}.`,
-        { field: "models", known: names },
-      );
-    }
-    if (entry.state !== "ready")
-      throw new RadserveError(
-        "model_unavailable",
-        entry.state === "off"
-          ? `The model "${name}" is switched off (release "off" in its model.json).`
-          : `The model "${name}" could not be loaded; GET /models says why.`,
-        { model: name },
-      );
-  }
 }

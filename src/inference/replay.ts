@@ -1,6 +1,6 @@
 /**
- * A receipt's results computed again from the source, with the start that it says, in memory: every hash, finding and
- * caveat has to come out as it stands there. Nothing is written.
+ * Computes the results of a receipt again, in memory, from its source and with the start that it says: every hash,
+ * finding and caveat has to come out as it stands in the receipt. Nothing is written.
  */
 import { createHash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
@@ -8,14 +8,15 @@ import { accepts } from "../models/acceptance.js";
 import type { Engine } from "../engine/types.js";
 import { asRadserveError, RadserveError } from "../base/errors.js";
 import type { Image } from "../images/image.js";
-import { sourceOf } from "./infer-image.js";
 import { type InferTask } from "./task.js";
 import { outputKindSchema, type OutputKind } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
 import { resolveThresholds } from "../models/read.js";
 import type { Receipt, ReceiptModel } from "../results/receipt/receipt.js";
+import { sourceOf } from "../results/receipt/compose.js";
 import { check, type Check } from "../results/receipt/verify.js";
-import { notAccepted, runPlan } from "./run-models.js";
+import { makeResults, notAccepted } from "./make-results.js";
+import { runModels } from "./run-models.js";
 import { planOf } from "./plan.js";
 import { Stopwatch } from "../base/stopwatch.js";
 import { VERSION } from "../base/version.js";
@@ -27,7 +28,7 @@ export interface Replay {
   models: readonly ModelEntry[];
 }
 
-/** The source against the receipt, then each model's results. */
+/** Compares the source with the receipt, and then the results of each model. */
 export async function replay({ receipt, image, engine, models }: Replay): Promise<Check[]> {
   const source = await checkSource(receipt, image);
   if (source.some(({ verdict }) => verdict !== "ok"))
@@ -87,7 +88,7 @@ function checkRefusal(before: ReceiptModel, entry: ModelEntry, image: Image): Ch
     : check(before.name, "differs", "it accepts the image, or refuses it for other reasons, or says more");
 }
 
-/** With the site's thresholds of then. */
+/** The model with the site thresholds that the receipt says. */
 function asItWas(entry: ModelEntry, before: ReceiptModel): ModelEntry {
   const site = { ...entry.site, thresholds: before.site_thresholds };
   return { ...entry, site, thresholds: resolveThresholds(entry.manifest, site) };
@@ -111,10 +112,10 @@ async function computeAgain(
     const plan = planOf(entries, image, request, site);
     const context = { engine, models: entries };
     const watch = new Stopwatch(started_at, utc_offset);
-    const job = { task, context, watch, name: receipt.source.name, earlier: receipt };
-    const done = await runPlan(plan, image, job);
+    const analysis = { task, context, watch, name: receipt.source.name, image, plan, earlier: receipt };
+    const { models } = await makeResults(analysis, await runModels(analysis));
     return again.map(({ before }) => {
-      const now = done.models.find(({ name }) => name === before.name);
+      const now = models.find(({ name }) => name === before.name);
       return now === undefined ? check(before.name, "differs", "gives nothing") : compared(before, now);
     });
   } catch (thrown) {
@@ -123,7 +124,10 @@ async function computeAgain(
   }
 }
 
-/** What was asked for, by whom. @throws RadserveError output_invalid where the receipt names no such kind */
+/**
+ * The kinds that were asked for, and by whom.
+ * @throws RadserveError output_invalid if the receipt names an unknown kind
+ */
 function kindsOf({ outputs_requested, outputs_from }: Receipt): {
   request: OutputKind[] | undefined;
   site: OutputKind[] | undefined;
@@ -158,7 +162,7 @@ function compared(before: ReceiptModel, now: ReceiptModel): Check {
   return check(name, "differs", `computed again, there are other ${wrong}${which}`);
 }
 
-/** The fields that differ, in words; as JSON holds them. */
+/** The names of the fields that differ, compared as JSON holds them. */
 function different<T extends object>(now: object, before: T, fields: readonly (keyof T & string)[]) {
   const [left, right] = [plain(now), plain(before)] as Record<string, unknown>[];
   const wrong = fields.filter((field) => !isDeepStrictEqual(left?.[field], right?.[field]));

@@ -1,4 +1,4 @@
-/** A folder that holds one series, read within bounds and only through its held descriptor. */
+/** Reads a folder that holds one series, within bounds and only through its open descriptor. */
 import { closeSync, fstatSync } from "node:fs";
 import { lstat, readdir } from "node:fs/promises";
 import { readStart } from "../files/descriptor.js";
@@ -17,14 +17,14 @@ import { readWhole } from "../files/whole-file.js";
 export interface FolderLimits {
   /** Entries of the folder, whatever they are. */
   files: number;
-  /** Of all DICOM files together. */
+  /** Bytes of all DICOM files together. */
   bytes: number;
 }
 
 /** More than the longest studies (some 5,000 slices of 512 KiB), and little enough for a server to look through. */
 export const FOLDER_LIMITS: FolderLimits = { files: 20_000, bytes: 4 * 2 ** 30 };
 
-/** So many files are read at once: enough to hide a share's latency, few enough to hold in memory. */
+/** How many files are read at once: enough to hide the latency of a share, few enough to keep in memory. */
 const READ_AT_ONCE = 8;
 const HEAD_BYTES = 160;
 
@@ -41,7 +41,7 @@ const OWN_OUTPUT: LeftOut = { code: "own_result", what: "results that a receipt 
  * Reads a folder as one series. Slices are regular DICOM files directly in it; everything else is left out, with a
  * warning that counts it: other formats, objects without pixels, segmentations, localizers, results of Radserve.
  * Pixels are read when they are asked for, so `folder` has to stay open as long as the image is used.
- * Throws series_invalid (of the limits, of the grouping and of the geometry), and what an unreadable slice throws.
+ * @throws RadserveError series_invalid (limits, grouping, geometry); what an unreadable slice throws
  */
 export async function readSeriesFolder(folder: Opened, limits: FolderLimits = FOLDER_LIMITS): Promise<Image> {
   const names = await readdir(folder.fdPath, { encoding: "buffer" });
@@ -69,7 +69,7 @@ export async function readSeriesFolder(folder: Opened, limits: FolderLimits = FO
   return seriesImage(files, warningsOf(entries));
 }
 
-/** All of them, or the error of the first that failed in their order: the same refusal whichever disk was faster. */
+/** All results, or the error of the first in order that failed: the refusal does not depend on which read was faster. */
 async function settled<T>(work: Promise<T>[]): Promise<T[]> {
   return (await Promise.allSettled(work)).map((result) => {
     if (result.status === "rejected") throw result.reason as Error;
@@ -81,7 +81,7 @@ function pathOf(folder: Opened, name: Buffer): Buffer {
   return Buffer.concat([Buffer.from(`${folder.fdPath}/`), name]);
 }
 
-/** What receipts in the folder list: an earlier request may have written its results beside the slices. */
+/** Names of files that receipts in the folder list: an earlier request may have written its results beside the slices. */
 async function namesInReceipts(folder: Opened, names: readonly Buffer[]): Promise<Set<string>> {
   const listed = new Set<string>();
   for (const name of names) {
@@ -111,7 +111,7 @@ async function readEntry(path: Buffer, budget: { left: number; most: number }): 
   return "code" in found ? { leftOut: found } : { file: found };
 }
 
-/** The bytes of a DICOM file; undefined where its head is none. */
+/** The bytes of a file; undefined if it does not start like DICOM. */
 async function readRegular(path: Buffer, admit: (size: number) => void): Promise<Uint8Array | undefined> {
   const fd = await openPlain(path).catch((error: unknown) => {
     throw unreadable(error);
@@ -152,7 +152,7 @@ function unreadable(error: unknown): unknown {
   return code === "ENOENT" || code === "ELOOP" || code === "ENXIO" ? changed() : error;
 }
 
-/** Which file could not be used, without its name. */
+/** Says by its number, and not by its name, which file could not be used. */
 function numbered(error: unknown, number: number, of: number): unknown {
   if (!(error instanceof RadserveError) || error.code === "series_invalid") return error;
   const message = `${error.message} It is entry ${number} of ${of} of the folder, by name; a series is taken whole or not at all.`;

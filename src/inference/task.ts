@@ -1,10 +1,8 @@
 import type { Engine } from "../engine/types.js";
-import type { HeldBytes } from "../base/memory-budget.js";
+import type { MemoryBudget } from "../base/memory-budget.js";
 import type { Roots } from "../files/roots.js";
 import type { OutputKind } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
-import type { ResultFile } from "../results/commit/commit.js";
-import type { ReceiptModel } from "../results/receipt/receipt.js";
 import { RadserveError } from "../base/errors.js";
 
 /** Small and structured-cloneable: it crosses to a worker thread. */
@@ -14,14 +12,14 @@ export interface InferTask {
   outputFolder: string;
   /** Base name of the results; by default the input's: of the file with its extension, or of the folder. */
   name?: string;
-  /** Names of models to run; all that accept the image where absent. */
+  /** Names of models to run; without it, all that accept the image. */
   models?: string[];
   outputs?: OutputKind[];
   priority: "stat" | "routine" | "bulk";
   /** Milliseconds since the epoch. */
   deadline?: number;
   cancelId: number;
-  /** When the task was admitted, ISO 8601; now where absent. A rerun with the same start writes the same bytes. */
+  /** When the task was admitted, ISO 8601; now, if absent. A rerun with the same start writes the same bytes. */
   startedAt?: string;
   roots: Roots;
 }
@@ -29,20 +27,13 @@ export interface InferTask {
 export interface InferContext {
   engine: Engine;
   models: readonly ModelEntry[];
-  /** What the settings say to write for all models, where a request does not say it. */
+  /** What the settings say to write for all models, if the request does not say it. */
   outputs?: readonly OutputKind[] | undefined;
-  /** Decoded pixels that the images of this thread hold together; without bounds where absent. */
-  held?: HeldBytes | undefined;
+  /** Bounds the decoded pixels that the images of this thread have in memory together; without it there is no bound. */
+  pixelBudget?: MemoryBudget | undefined;
 }
 
-export interface Done {
-  models: ReceiptModel[];
-  files: ResultFile[];
-  /** Over the stored values of all frames, in order, hex. */
-  pixelSha256: string;
-}
-
-/** @throws deadline_exceeded where the task's time is over */
+/** @throws RadserveError deadline_exceeded if the task's time is over */
 export function checkDeadline(task: InferTask): void {
   if (task.deadline !== undefined && Date.now() > task.deadline)
     throw new RadserveError(

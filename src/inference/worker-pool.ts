@@ -17,7 +17,7 @@ import type { Summary } from "../results/receipt/summary.js";
 /** How long a task whose time is over may take to notice before its client is answered. */
 const LAST_WORD_MS = 100;
 
-/** How often a task that is to stop is told so: between two runs of a model the engine has nothing of it. */
+/** How often the engine is told to stop a task: between two runs of a model it has nothing of it to stop. */
 const STOP_AGAIN_MS = 50;
 
 /** Images in flight on one thread: while one waits for the disk or the engine, another is decoded. */
@@ -38,14 +38,15 @@ export interface PoolOptions {
    */
   models: () => readonly ModelEntry[];
   engine: EngineOptions;
-  /** What the settings say to write. */
+  /** What the settings say to write for all models. */
   outputs?: InferContext["outputs"];
   /** Stops the native part of a task that a thread has already. */
   cancelRunning: (cancelId: number) => void;
   log: Logger;
 }
 
-interface Waiting {
+/** A task that the pool has taken: it waits in a line or runs on a thread. */
+interface Admitted {
   task: InferTask;
   brief: boolean;
   timer: NodeJS.Timeout | undefined;
@@ -57,10 +58,10 @@ interface Waiting {
   reject: (error: RadserveError) => void;
 }
 
-/** Threads of one kind. Single requests have their own: they would wait behind each step of an image of a bulk job. */
+/** Threads of one kind. Single requests have their own, so that they never wait behind the steps of a bulk image. */
 interface Crew {
   piscina: Piscina<WorkerTask, WorkerResult>;
-  /** The one that goes first stands first. */
+  /** The lines that this crew serves; the first goes first. */
   lines: InferTask["priority"][];
   running: number;
 }
@@ -68,8 +69,8 @@ interface Crew {
 export class InferencePool {
   readonly #single: Crew;
   readonly #bulk: Crew;
-  readonly #lines: Record<InferTask["priority"], Waiting[]> = { stat: [], routine: [], bulk: [] };
-  readonly #running = new Map<number, Waiting>();
+  readonly #lines: Record<InferTask["priority"], Admitted[]> = { stat: [], routine: [], bulk: [] };
+  readonly #running = new Map<number, Admitted>();
   /** Tasks that a crew may have at once. */
   readonly #width: number;
   readonly #models = new ModelSharer();
@@ -136,7 +137,7 @@ export class InferencePool {
     return this.#admit(task, false) as Promise<Answer>;
   }
 
-  /** The same, of which only the summary comes back. */
+  /** Runs one image; of its answer only the summary comes back. */
   runForSummary(task: InferTask): Promise<Summary> {
     return this.#admit(task, true) as Promise<Summary>;
   }
@@ -148,7 +149,7 @@ export class InferencePool {
         return;
       }
       const full = this.#single.running >= this.#width && this.queued >= this.options.maxQueue;
-      // Bulk takes no more than it was told may run; its line is its own.
+      // Bulk sends no more than bulkWidth tasks, and has a line of its own.
       if (full && task.priority !== "bulk") {
         reject(
           new RadserveError(
@@ -163,9 +164,9 @@ export class InferencePool {
         reject(tooLate("start"));
         return;
       }
-      const waiting: Waiting = { task, brief, timer: undefined, resolve, reject };
-      if (task.deadline !== undefined) this.#expire(waiting, task.deadline);
-      this.#lines[task.priority].push(waiting);
+      const entry: Admitted = { task, brief, timer: undefined, resolve, reject };
+      if (task.deadline !== undefined) this.#expire(entry, task.deadline);
+      this.#lines[task.priority].push(entry);
       this.#next();
     });
   }
@@ -225,17 +226,17 @@ export class InferencePool {
     await Promise.all([this.#single.piscina.destroy(), this.#bulk.piscina.destroy()]);
   }
 
-  #expire(waiting: Waiting, deadline: number): void {
-    waiting.timer = setTimeout(
+  #expire(entry: Admitted, deadline: number): void {
+    entry.timer = setTimeout(
       () => {
-        if (this.#remove((entry) => entry === waiting) !== undefined) waiting.reject(tooLate("start"));
+        if (this.#remove((other) => other === entry) !== undefined) entry.reject(tooLate("start"));
       },
       Math.max(0, deadline - Date.now()),
     );
   }
 
   /** When its time is over the task is cancelled, and its client answered when it has ended, or soon. */
-  #limit(entry: Waiting, deadline: number): void {
+  #limit(entry: Admitted, deadline: number): void {
     entry.timer = setTimeout(
       () => {
         this.#stopRunning(entry.task.cancelId);
@@ -246,9 +247,9 @@ export class InferencePool {
   }
 
   #remove(
-    wanted: (entry: Waiting) => boolean,
+    wanted: (entry: Admitted) => boolean,
     lines: Crew["lines"] = ["stat", "routine", "bulk"],
-  ): Waiting | undefined {
+  ): Admitted | undefined {
     for (const line of lines.map((name) => this.#lines[name])) {
       const at = line.findIndex(wanted);
       if (at === -1) continue;
@@ -269,7 +270,7 @@ export class InferencePool {
     if (this.#running.size === 0 && this.queued === 0 && this.#lines.bulk.length === 0) this.#idle?.();
   }
 
-  async #start(entry: Waiting, crew: Crew): Promise<void> {
+  async #start(entry: Admitted, crew: Crew): Promise<void> {
     const { task } = entry;
     this.#running.set(task.cancelId, entry);
     crew.running += 1;
@@ -283,12 +284,12 @@ export class InferencePool {
       });
       if (!result.ok && result.fault !== undefined)
         this.options.log.error({ request_id: task.requestId, fault: result.fault }, "unexpected failure");
-      // Also where results were committed at the last moment: a repeat finds and reuses them.
+      // Results may have been committed at the last moment: a repeat of the request finds and reuses them.
       if (isOver(task)) entry.reject(tooLate("finish"));
       else if (result.ok) entry.resolve(result.answer);
       else entry.reject(failureOf(result));
     } catch (error) {
-      // Only the thread itself failing comes here: what infer throws comes back as a value.
+      // Only a failure of the thread itself comes here; what infer throws comes back as a value.
       const fault = error instanceof Error ? error.name : typeof error;
       this.options.log.error({ request_id: task.requestId, fault }, "the worker thread failed");
       entry.reject(new RadserveError("internal", "The thread that had this request failed. Send it again."));

@@ -8,7 +8,7 @@ import { type EngineOptions, type Engine } from "../engine/types.js";
 import { asRadserveError, type ErrorObject } from "../base/errors.js";
 import { infer } from "./infer-image.js";
 import { type InferContext, type InferTask } from "./task.js";
-import { HeldBytes } from "../base/memory-budget.js";
+import { MemoryBudget } from "../base/memory-budget.js";
 import { faultForLog } from "../base/log.js";
 import { ModelReader, type SharedModels } from "../models/shared.js";
 import type { Answer } from "../results/receipt/receipt.js";
@@ -17,20 +17,21 @@ import { warmUp } from "./warm-up.js";
 
 export interface WorkerOptions {
   engine: EngineOptions;
-  /** What the settings say to write. */
+  /** What the settings say to write for all models. */
   outputs: InferContext["outputs"];
   /** How many tasks run on all threads together. */
   running: Int32Array;
   threads: number;
-  /** Of this thread (setpriority(2)), where the system has that for threads. */
+  /** The thread's nice value (setpriority(2)); only Linux has one for each thread. */
   niceness: number;
   /** This thread does small file operations itself. */
   operatesAtOnce: boolean;
 }
 
 /**
- * Of images of bulk work on one thread, unless it is one alone. V8 collects a thread's whole heap when 64 MiB of arrays
- * came since the last time, and files, masks and pictures come to as much again.
+ * Bytes of decoded pixels that the images of bulk work on one thread may have in memory together. V8 collects a
+ * thread's whole heap when 64 MiB of arrays came since the last time, and files, masks and pictures come to as much
+ * again.
  */
 const MOST_PIXEL_BYTES = 1 << 25;
 
@@ -42,26 +43,26 @@ shareDecoding(() => Atomics.load(options.running, 0) <= 1, options.threads - 1);
 export interface WorkerTask {
   task: InferTask;
   models: SharedModels;
-  /** Only the summary is wanted back: to send a whole answer costs several times that. */
+  /** Only the summary is sent back: to send a whole answer costs several times that. */
   brief: boolean;
 }
 
 export type WorkerResult =
   | { ok: true; answer: Answer | Summary }
-  /** `fault` is there where nobody raised the error on purpose: for the log, without any names in it. */
+  /** `fault` is set if nobody raised the error on purpose. It is for the log, and holds no names. */
   | { ok: false; error: ErrorObject; errno?: string; fault?: Record<string, unknown> };
 
-const held = options.operatesAtOnce ? new HeldBytes(MOST_PIXEL_BYTES) : undefined;
+const pixelBudget = options.operatesAtOnce ? new MemoryBudget(MOST_PIXEL_BYTES) : undefined;
 const models = new ModelReader();
 let engine: Engine | undefined;
 
-/** Created on first use and kept: sessions are process-wide, only the way back into this thread is its own. */
+/** Made on first use. Its sessions are process-wide; only the way back into this thread is its own. */
 function engineOfThread(): Engine {
   engine ??= createEngine(options.engine);
   return engine;
 }
 
-/** What the system said, for example EIO, where that is behind an error. */
+/** The system's own code behind an error, for example EIO. */
 function errnoOf({ cause }: Error): string | undefined {
   if (!(cause instanceof Error) || !("syscall" in cause) || !("code" in cause)) return undefined;
   return typeof cause.code === "string" ? cause.code : undefined;
@@ -74,7 +75,7 @@ await warmUp(engineOfThread());
 export default async function work({ task, models: shared, brief }: WorkerTask): Promise<WorkerResult> {
   try {
     const { outputs } = options;
-    const context = { engine: engineOfThread(), models: models.read(shared), outputs, held };
+    const context = { engine: engineOfThread(), models: models.read(shared), outputs, pixelBudget };
     const answer = await infer(task, context);
     return { ok: true, answer: brief ? summaryOf(answer) : answer };
   } catch (thrown) {

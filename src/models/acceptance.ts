@@ -4,9 +4,10 @@
  *
  * Which rules apply to which formats: `formats`, `units`, `photometric`, `dimensions`, `max_frames`, `min_rows`,
  * `min_columns` and the demands of `inputs` apply to every image. `modality`, `sop_class`, `body_part`, `rules` and the
- * `envelope` speak of DICOM attributes and apply to DICOM alone: a PNG has none, and whether the model takes PNG is
- * said by `formats`. In DICOM an absent or empty attribute is refused wherever a list demands a value; for `rules`
- * each rule says it itself (`if_absent`). Of a series every slice is looked at; one that is refused refuses it all.
+ * `envelope` are about DICOM attributes and apply to DICOM alone: a PNG has no attributes, and `formats` says whether
+ * the model takes PNG. In DICOM an absent or empty attribute is refused if a list demands a value; each of the `rules`
+ * says for itself what happens then (`if_absent`). Every slice of a series is looked at; a slice that is refused
+ * refuses the whole series.
  */
 import { sopClassName } from "../images/dicom/dictionary.js";
 import { volumeOf } from "../images/dicom/volume.js";
@@ -81,7 +82,7 @@ const FUNCTIONAL_GROUPS: Record<string, readonly string[]> = {
   SpacingBetweenSlices: ["PixelMeasuresSequence"],
 };
 
-/** Every reason why a model does not take an image, in the order of the rules; empty where it does. */
+/** Every reason why a model does not take an image, in the order of the rules; empty if it takes it. */
 export function accepts(entry: { manifest: Manifest }, image: Image): Reason[] {
   const { accepts: rules, inputs } = entry.manifest;
   return [
@@ -108,12 +109,13 @@ export function caveats(manifest: Manifest, image: Image): Warning[] {
   );
 }
 
-/** Of a series that of each of its files. */
+/** The data set of a file, or those of all files of a series. */
 function dataSets(image: Image): readonly Attributes[] {
   return image.series?.attributes ?? (image.attributes === undefined ? [] : [image.attributes]);
 }
 
-function unique<T extends { code: string; message: string }>(found: T[]): T[] {
+/** Each entry once; entries are equal if code and message are. */
+export function unique<T extends { code: string; message: string }>(found: readonly T[]): T[] {
   return [...new Map(found.map((each) => [`${each.code} ${each.message}`, each])).values()];
 }
 
@@ -131,7 +133,7 @@ function dicomReasons(rules: Accepts, image: Image): Reason[] {
   ];
 }
 
-/** Every found value must be in the list, where there is one; undefined stands for an absent value and is in no list. */
+/** If there is a list, every found value must be in it; undefined stands for an absent value and is in no list. */
 function among(
   rule: string,
   expected: readonly string[] | undefined,
@@ -179,7 +181,7 @@ function sizeReasons(rules: Accepts, image: Image): Reason[] {
   return reasons;
 }
 
-/** Why the image is no volume: a single one, or frames that do not form one, with the fault in the code. */
+/** Why the image is no volume: it has one frame, or its frames do not form a volume; the code tells the fault. */
 function volumeReasons(image: Image): Reason[] {
   if (image.frameCount === 1 && image.series === undefined)
     return [
@@ -237,8 +239,9 @@ function inputReasons(input: ImageInput, image: Image): Reason[] {
 }
 
 /**
- * A tag rule. With `index` it looks at that value; without, `in` wants at least one value in the list, `not_in` none,
- * `min` and `max` every value. A value that is no number counts as absent for `min` and `max`.
+ * A tag rule. With `index` it looks at that value only. Without `index`, at least one value must be in the list of
+ * `in`, no value in that of `not_in`, and every value within `min` and `max`. For these two, a value that is not a
+ * number counts as absent.
  */
 function tagReasons(rule: TagRule, attributes: Attributes): Reason[] {
   const code = `rule_${snakeCase(rule.tag)}`;

@@ -17,20 +17,20 @@ const WARM_UP_SIDE = 64;
 type Precision = Manifest["execution"]["precision"];
 
 /** TF32 exists on CUDA only: a CPU computes such a model in float32. */
-export function effectivePrecision(provider: "cpu" | "cuda", precision: Precision): Precision {
+function effectivePrecision(provider: "cpu" | "cuda", precision: Precision): Precision {
   return provider === "cpu" && precision === "tf32" ? "float32" : precision;
 }
 
-/** The canary's tolerance for a provider, or undefined where the manifest gives none. */
+/** The canary's tolerance for a provider; undefined if the manifest gives none. */
 export function toleranceFor(manifest: Manifest, provider: "cpu" | "cuda"): Tolerance | undefined {
   const precision = effectivePrecision(provider, manifest.execution.precision);
   return manifest.canary?.tolerance.find((t) => t.provider === provider && t.precision === precision);
 }
 
 /**
- * Runs a loaded model: its canary where it has one, else a tensor of zeros; then two at once, because those run on
- * another session than one alone, and the first run of each session is slow.
- * Throws RadserveError `model_unavailable` where the canary's output differs, and what the engine throws.
+ * Runs a loaded model once: its canary, or a tensor of zeros if it has no canary. Then it runs two at once, because
+ * they use another session than one alone does, and the first run of each session is slow.
+ * @throws RadserveError model_unavailable if the canary's output differs; what the engine throws
  */
 export async function warmUp(
   engine: Engine,

@@ -9,11 +9,11 @@ export interface Tolerance {
 
 export interface Comparison {
   equal: boolean;
-  /** Largest difference; infinite where shapes or types differ or only one side is not a number. */
+  /** Largest difference; infinite if shapes or types differ, or if only one side is not a number. */
   maxAbsolute: number;
   /** Elements outside the tolerance. */
   outside: number;
-  /** One clause for a person. */
+  /** The result in words, without a full stop. */
   text: string;
 }
 

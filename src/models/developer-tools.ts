@@ -8,7 +8,7 @@ import { asRadserveError, RadserveError } from "../base/errors.js";
 import { table } from "../base/table.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Image, VolumeGeometry } from "../images/image.js";
-import { manifestSchema } from "../manifest/manifest.js";
+import { manifestSchema } from "../manifest/rules.js";
 import { accepts } from "./acceptance.js";
 import { toleranceFor } from "./canary.js";
 import { compareTensors } from "./compare.js";
@@ -57,7 +57,7 @@ export async function modelsList(directory: string): Promise<CommandResult> {
 
 /**
  * Writes a draft model.json beside a graph and says what is still to be filled in.
- * Throws `bad_request` where the file is no ONNX model or a model.json is there already.
+ * @throws RadserveError bad_request if the file is not an ONNX model, or if a model.json is there already
  */
 export async function modelsInit(onnxPath: string, engine: Engine): Promise<CommandResult> {
   const path = resolve(onnxPath);
@@ -98,7 +98,7 @@ function problemLine({ path, message }: Problem): string {
   return `  ${path}: ${message}`;
 }
 
-/** Every mistake of a model's folder; where there is none, the model is loaded and its canary run. */
+/** Every mistake of a model's folder. If it has no mistake, the model is loaded and its canary run. */
 export async function modelsCheck(
   directory: string,
   options: { engine: Engine; providers: readonly Provider[] },
@@ -128,7 +128,7 @@ function ranNote(canary: boolean): string {
   return canary ? "It loads and its canary passes." : "It loads and runs; it has no canary.";
 }
 
-/** Disagreements with the graph, where both can be read. */
+/** Disagreements of a manifest with its graph, if both can be read. */
 async function graphProblems(folder: string, report: FolderReport, engine: Engine): Promise<Problem[]> {
   const manifest = report.model?.manifest;
   if (manifest === undefined) return [];
@@ -158,9 +158,9 @@ async function runProblem(
 export interface TryOptions {
   engine: Engine;
   providers: readonly Provider[];
-  /** From 1; the first where absent. A model of whole series takes all. */
+  /** Number of the frame, from 1; the first, if absent. A model of whole series takes all. */
   frame?: number;
-  /** Where the tensor that goes in is written, as .npy. */
+  /** Path of the .npy file that the tensor that goes in is written to. */
   dump?: string;
   /** A .npy file to compare with the first output tensor. */
   expect?: string;
@@ -168,8 +168,8 @@ export interface TryOptions {
 
 /**
  * Runs a model on one image whether or not it accepts it, and shows the exact tensor that goes in and what comes out.
- * Throws RadserveError for a folder with mistakes, series_invalid where a volume is needed and the image is none, and
- * what decoding and the engine throw.
+ * @throws RadserveError for a folder with mistakes; series_invalid if a volume is needed and the image is not one; what
+ * decoding and the engine throw
  */
 export async function modelsTry(
   directory: string,
@@ -203,7 +203,7 @@ async function soundModel(folder: string): Promise<SoundModel> {
   );
 }
 
-/** One frame, or all slices of the volume where the model takes whole series. */
+/** One frame, or all slices of the volume if the model takes whole series. */
 async function planesFor(
   model: SoundModel,
   image: Image,

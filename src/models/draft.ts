@@ -1,9 +1,9 @@
-/** A first manifest from a graph: what the graph says is filled in, what it cannot say is null and stays to be filled. */
+/** A first manifest from a graph: what the graph says is filled in; what it cannot say is null, to be filled in later. */
 import type { GraphInfo } from "../engine/types.js";
 import type { TensorInfo } from "../engine/tensor.js";
 
 export interface Draft {
-  /** Not yet a manifest: null wherever a person must decide. */
+  /** Not yet a manifest: every field that a person must decide is null. */
   manifest: Record<string, unknown>;
   /** Paths of the nulls, in the manifest's order. */
   open: string[];
@@ -14,7 +14,7 @@ const IMAGE_TYPES = ["float32", "float16", "uint8", "int8", "uint16", "int16", "
 
 /**
  * Draft for a graph. `name` is the folder's; `file` and its hash are the graph's. Nothing is guessed: layout and sizes
- * are taken only where the shape leaves no doubt.
+ * are taken only if the shape leaves no doubt.
  */
 export function draftManifest(name: string, file: { path: string; sha256: string }, graph: GraphInfo): Draft {
   const image = graph.inputs[0];
@@ -60,7 +60,7 @@ function draftInput(info: TensorInfo): Record<string, unknown> {
   };
 }
 
-/** Channels first or last by the one dimension that can be channels; null where neither or both can. */
+/** Channels first or last, by the one dimension that can be channels; null if neither can, or both. */
 function layoutOf(info: TensorInfo): string | null {
   const rank = info.shape.length;
   if (rank !== 4 && rank !== 5) return null;

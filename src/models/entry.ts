@@ -11,13 +11,13 @@ export interface ModelEntry {
   sha256: string;
   manifest: Manifest;
   site: Site;
-  /** Thresholds for each output in its label order, site.json applied; NaN where a label has none. */
+  /** Thresholds for each output in its label order, site.json applied; NaN for a label without one. */
   thresholds: number[][];
   state: "ready" | "failed" | "off";
   error?: ErrorObject;
-  /** The engine's number for the loaded session; only where state is ready. */
+  /** The engine's number for the loaded model; set only in state ready. */
   nativeId?: number;
   provider?: "cpu" | "cuda";
-  /** Sessions of the engine that hold its weights, one or two; bytes of each right after loading. */
+  /** The one or two sessions of the engine that keep its weights, with the bytes of each right after loading. */
   sessions?: SessionMemory[];
 }

@@ -69,7 +69,7 @@ function explainIssue(schema: JsonSchema, value: unknown, issue: Issue): Problem
   ];
 }
 
-/** What a field means, where it is empty: whoever fills it in reads it here. */
+/** What an empty field means, for the person who fills it in. */
 function meaning(schemas: readonly JsonSchema[], value: unknown, { path }: Issue): string {
   const [only, more] = schemas;
   const empty = (valueAt(value, path) ?? null) === null;
@@ -156,7 +156,7 @@ function valueAt(value: unknown, path: Path): unknown {
   );
 }
 
-/** What the schema says at a path; on the way, of several alternatives those whose constants the value matches. */
+/** What the schema says at a path. Where it has alternatives on the way, those whose constants the value matches. */
 function schemasAt(schema: JsonSchema, value: unknown, path: Path): JsonSchema[] {
   let schemas = [schema];
   let at = value;

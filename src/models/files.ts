@@ -33,7 +33,7 @@ function isOwnPackage(file: string): boolean {
 /**
  * Absolute path of a manifest's file. `npm:PACKAGE/PATH` is found as Node finds PACKAGE from Radserve's own folder;
  * the package's `exports` do not matter, because the file is data that its hash pins.
- * Throws Error where there is no such package or the path leads out of it.
+ * @throws Error if there is no such package, or if the path leads out of it
  */
 export async function resolveModelFile(directory: string, path: string): Promise<string> {
   if (!path.startsWith(NPM)) return resolve(directory, path);

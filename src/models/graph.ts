@@ -1,6 +1,6 @@
 /**
  * Whether a manifest and a graph fit each other, before anything runs: names, types, layouts, sizes, and how many
- * labels the last layer has. What a dynamic dimension leaves open the canary shows.
+ * labels the last layer has. The canary shows what a dynamic dimension leaves open.
  */
 import { closest } from "fastest-levenshtein";
 import type { GraphInfo } from "../engine/types.js";
@@ -138,7 +138,7 @@ function checkDetection(
   });
 }
 
-/** Channels that axis 1 must have; undefined where the kind does not say. */
+/** How many channels axis 1 must have; undefined if the kind does not say. */
 function channelsOf(output: ModelOutput): number | undefined {
   switch (output.kind) {
     case "classification":

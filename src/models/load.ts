@@ -10,14 +10,14 @@ import { warmUp } from "./canary.js";
 import type { ModelEntry } from "./entry.js";
 import type { Problem } from "./explain.js";
 import { checkGraph } from "./graph.js";
-import { graphPath, readModelFolder, type FolderReport, type SoundModel } from "./read.js";
+import { graphPath, type FolderReport, type SoundModel } from "./read.js";
 
 export type Provider = "cpu" | "cuda";
 
-/** Manifests under it have no weights beside them: they are to be copied and completed. */
-export const EXAMPLES = "examples";
+/** The folder of manifests without weights: they are to be copied and completed. */
+const EXAMPLES = "examples";
 
-/** A folder's outcome: an entry wherever the manifest could be read, and an error wherever it does not serve. */
+/** What came of a folder: an entry if its manifest could be read, and an error if it does not serve. */
 export interface Outcome {
   name: string;
   required: boolean;
@@ -26,8 +26,8 @@ export interface Outcome {
 }
 
 /**
- * Folders of models, in the order of their names. Throws RadserveError `model_unavailable` where the directory
- * cannot be read.
+ * Folders of models, in the order of their names.
+ * @throws RadserveError model_unavailable if the directory cannot be read
  */
 export async function modelFolders(directory: string): Promise<string[]> {
   let names: string[];
@@ -47,17 +47,7 @@ export async function modelFolders(directory: string): Promise<string[]> {
     .map((name) => join(directory, name));
 }
 
-/** Reads a folder and loads what it holds; every failure becomes part of the outcome, so that the others go on. */
-export async function loadFolder(
-  directory: string,
-  engine: Engine,
-  providers: readonly Provider[],
-): Promise<Outcome> {
-  const report = await readModelFolder(directory);
-  return loadReport(report, engine, providers);
-}
-
-/** The second half of loadFolder, for callers that look at the report first. */
+/** Loads what a folder holds; every failure becomes part of the outcome, so that the others go on. */
 export async function loadReport(
   report: FolderReport,
   engine: Engine,
@@ -92,7 +82,7 @@ function entryOf(name: string, model: SoundModel, state: ModelEntry["state"]): M
   return { name, version: manifest.version, sha256, manifest, site, thresholds, state };
 }
 
-/** Loads and warms one model and runs its canary. Nothing stays loaded where that fails. */
+/** Loads and warms one model and runs its canary. If that fails, nothing stays loaded. */
 export async function loadSession(
   directory: string,
   manifest: Manifest,
@@ -131,7 +121,7 @@ function problemsError(name: string, problems: readonly Problem[]): ErrorObject 
   };
 }
 
-/** Whatever went wrong, said as the model's error; an unforeseen fault keeps its text, because it concerns files of the operator. */
+/** Makes any fault the model's error. An unforeseen fault keeps its text, because it is about files of the operator. */
 function unavailable(name: string, thrown: unknown): ErrorObject {
   const known = thrown instanceof RadserveError ? thrown : undefined;
   if (known?.code === "model_unavailable" && known.message.startsWith(`Model ${name}:`))

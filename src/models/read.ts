@@ -2,16 +2,8 @@
 import { readFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { z } from "zod";
-import {
-  labelsOf,
-  manifestCrossChecks,
-  manifestSchema,
-  modelFileSchema,
-  siteSchema,
-  thresholdMistake,
-  type Manifest,
-  type Site,
-} from "../manifest/manifest.js";
+import { labelsOf, modelFileSchema, siteSchema, type Manifest, type Site } from "../manifest/manifest.js";
+import { manifestCrossChecks, manifestSchema, thresholdMistake } from "../manifest/rules.js";
 import { explainIssues, type Problem } from "./explain.js";
 import { resolveModelFile, verifyFiles } from "./files.js";
 import { filesOf, modelSha256 } from "./hash.js";
@@ -29,9 +21,9 @@ export interface FolderReport {
   /** The folder's name: the model's own, or it is a problem. */
   name: string;
   directory: string;
-  /** Absent where model.json cannot be read or does not obey the schema. */
+  /** Absent if model.json cannot be read or does not obey the schema. */
   model?: SoundModel;
-  /** What model.json says, or true where it cannot be read: a server that needed the model must not call itself ready. */
+  /** What model.json says; true if it cannot be read: a server that needs the model must not call itself ready. */
   required: boolean;
   problems: Problem[];
 }
@@ -62,7 +54,7 @@ export async function readModelFolder(directory: string): Promise<FolderReport> 
   };
 }
 
-/** The graph is the first of the manifest's files. Throws where a package that holds it is missing. */
+/** The graph is the first of the manifest's files. @throws Error if a package that holds it is missing */
 export function graphPath(directory: string, manifest: Manifest): Promise<string> {
   return resolveModelFile(directory, manifest.files[0]?.path ?? "");
 }

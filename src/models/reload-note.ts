@@ -27,7 +27,7 @@ export function writeReload(
   renameSync(`${file}.new`, file);
 }
 
-/** Undefined where there was none. */
+/** The last outcome; undefined if there was no reload. */
 export function readReload(directory: string): ReloadOutcome | undefined {
   try {
     return outcomeSchema.parse(JSON.parse(readFileSync(fileIn(directory), "utf8")));

@@ -6,11 +6,11 @@ const names = z.array(z.string());
 
 export const reloadReportSchema = z.object({
   added: names,
-  /** Now served from what the folder says today. */
+  /** Models that are now served as their folders say today. */
   replaced: names,
   removed: names,
   unchanged: names,
-  /** Failed; where an older version served, it goes on serving: it is kept. */
+  /** Models that failed. An older version that served goes on serving: it is kept. */
   failed: z.array(
     z.object({
       name: z.string(),

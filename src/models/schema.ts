@@ -1,6 +1,6 @@
 /** The manifest's published JSON Schema. */
 import { z } from "zod";
-import { manifestSchema } from "../manifest/manifest.js";
+import { manifestSchema } from "../manifest/rules.js";
 
 /**
  * JSON Schema 2020-12 of model.json, for editors and for other programs. Rules over several fields are not in it;

@@ -17,12 +17,12 @@ export interface LoadModelsOptions {
   /** Holds a folder for each model. */
   directory: string;
   engine: Engine;
-  /** In order of preference; each model gets the first that its manifest allows. */
+  /** Providers in order of preference; each model gets the first that its manifest allows. */
   providers: readonly Provider[];
   log: ModelLog;
 }
 
-/** A model that does not serve as its folder says, and why; also where its manifest cannot even be read. */
+/** A model that does not serve as its folder says, and why. Its manifest may not even be readable. */
 export interface ModelProblem {
   name: string;
   required: boolean;
@@ -45,8 +45,8 @@ export interface ModelSet {
   readonly problems: readonly ModelProblem[];
   /**
    * Loads, warms and checks what has changed beside what serves, then swaps model by model; one that fails keeps its
-   * old version. Reloads run one after the other. Throws `model_unavailable` where the directory cannot be read;
-   * then nothing has changed.
+   * old version. Reloads run one after the other.
+   * @throws RadserveError model_unavailable if the directory cannot be read; then nothing has changed
    */
   reload(options?: ReloadOptions): Promise<ReloadReport>;
   /** Releases the sessions. Idempotent. */
@@ -61,8 +61,8 @@ interface State {
 
 /**
  * Reads, checks, loads and warms every model of a directory. A model that fails is an entry in state "failed" (or only
- * a problem, where its manifest cannot be read); the others go on.
- * Throws RadserveError `model_unavailable` where the directory itself cannot be read.
+ * a problem, if its manifest cannot be read); the others go on.
+ * @throws RadserveError model_unavailable if the directory itself cannot be read
  */
 export async function loadModels(options: LoadModelsOptions): Promise<ModelSet> {
   const { directory, engine, providers, log } = options;

@@ -1,6 +1,6 @@
 /**
- * The models' entries as the worker threads get them: one serialised copy in shared memory, that a thread reads when
- * it is a new one. They would otherwise be cloned twice for every image.
+ * The models' entries as the worker threads get them: one serialised copy in shared memory, which a thread reads when
+ * it is new. Otherwise the entries would be cloned twice for every image.
  */
 import { deserialize, serialize } from "node:v8";
 import type { ModelEntry } from "./entry.js";
@@ -11,12 +11,12 @@ export interface SharedModels {
   bytes: SharedArrayBuffer;
 }
 
-/** The side that hands them out. */
+/** Hands the entries out. */
 export class ModelSharer {
   #entries: readonly ModelEntry[] | undefined;
   #shared: SharedModels = { version: 0, bytes: new SharedArrayBuffer(0) };
 
-  /** @param entries another array whenever something about them is another */
+  /** @param entries a new array whenever anything in it has changed */
   share(entries: readonly ModelEntry[]): SharedModels {
     if (entries === this.#entries) return this.#shared;
     const serialised = serialize(entries);
@@ -28,7 +28,7 @@ export class ModelSharer {
   }
 }
 
-/** The side of a thread. */
+/** Reads the entries in a thread. */
 export class ModelReader {
   #version = 0;
   #entries: readonly ModelEntry[] = [];

@@ -1,6 +1,6 @@
 /**
  * The ordered steps from stored values to a model's tensor, in words and numbers, for the receipt, for `inspect` and
- * for `models try`. The steps are carried out by the engine; here is said which, with the parameters that decide them.
+ * for `models try`. The engine carries the steps out; this file says which they are, and with what parameters.
  */
 import type { Preparation } from "../engine/types.js";
 import type {
@@ -14,7 +14,7 @@ import type {
 } from "../images/image.js";
 import type { ImageInput } from "../manifest/manifest.js";
 
-/** Stored values to what they mean: padding, colour, Modality LUT or rescale (PS3.3 C.7.5.1.1.2, C.7.6.3, C.11.1). */
+/** The steps from stored values to what they mean: padding, colour, Modality LUT or rescale (PS3.3 C.7.5.1.1.2, C.7.6.3, C.11.1). */
 function interpretationSteps(format: PixelFormat, interpretation: Interpretation): TransformStep[] {
   const steps: TransformStep[] = [];
   if (interpretation.padding !== undefined) steps.push({ step: "pixel_padding", ...interpretation.padding });
@@ -81,7 +81,7 @@ function valueSteps(
   }
 }
 
-/** Where the image came to lie in the tensor: what it takes to map points by hand. */
+/** Where the image lies in the tensor: enough to map points by hand. */
 function placedStep(placement: Preparation["placement"]): Record<string, unknown> {
   if (placement === undefined) return {};
   const { top, left, height, width, sourceTop, sourceLeft, sourceHeight, sourceWidth } = placement;
@@ -170,8 +170,8 @@ export function displaySteps(image: Image): TransformStep[] {
 }
 
 /**
- * The steps for all frames of an image: those of the first, where every frame has its own numbers (rescale, windows)
- * with the least and the greatest instead. Frames whose steps are others altogether are counted in a step of their own.
+ * The steps for all frames of an image: those of the first frame. Numbers that differ between frames (rescale, windows)
+ * are given as the least and the greatest. Frames with other steps altogether are counted in a step of their own.
  * @param facts what the engine found while it prepared each frame; nothing before it did
  */
 export function frameSteps(

@@ -17,7 +17,7 @@ import { shuttingDown, type InferencePool } from "../inference/worker-pool.js";
 import { singleRequestSchema } from "../inference/request.js";
 import { parseBody } from "../base/json-body.js";
 import type { Answer } from "../results/receipt/receipt.js";
-import { checkModels } from "../inference/plan.js";
+import { candidatesOf } from "../inference/plan.js";
 import { VERSION } from "../base/version.js";
 
 export interface State {
@@ -71,7 +71,10 @@ async function rootsOf(caller: Caller, services: Services): Promise<Required<Roo
   return { input, output };
 }
 
-/** Refuses early what cannot work; the worker opens both again and holds them. */
+/**
+ * Refuses early what cannot work. The worker opens both paths again: descriptors of this thread would have to outlive
+ * an answer that comes before the work has ended.
+ */
 async function checkPaths(
   input: string,
   output: string,
@@ -129,7 +132,7 @@ export const singleInference: Handler = async (ctx, services) => {
   await checkPaths(input.path, output.path, roots, minimum_free_disk);
   if (services.stopping()) throw shuttingDown();
   await waitForModels(services, deadline);
-  checkModels(body.models, services.models.entries);
+  candidatesOf(services.models.entries, body.models);
   const task: InferTask = {
     requestId: ctx.state.requestId,
     inputPath: input.path,

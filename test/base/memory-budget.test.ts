@@ -1,7 +1,7 @@
 /** Work that waits for room, each step by step: what has begun is asked for after every promise has had its turn. */
 import { setImmediate as turn } from "node:timers/promises";
 import t from "tap";
-import { HeldBytes } from "../../src/base/memory-budget.js";
+import { MemoryBudget } from "../../src/base/memory-budget.js";
 
 interface Work {
   end: () => void;
@@ -10,13 +10,13 @@ interface Work {
 }
 
 function bench(most: number) {
-  const held = new HeldBytes(most);
+  const budget = new MemoryBudget(most);
   const begun: string[] = [];
   const hold = (name: string, bytes: number): Work => {
     let end: () => void = () => undefined;
     let fail: (error: Error) => void = () => undefined;
     const work = new Promise<void>((resolve, reject) => ([end, fail] = [resolve, reject]));
-    const ended = held.within(bytes, () => {
+    const ended = budget.within(bytes, () => {
       begun.push(name);
       return work;
     });

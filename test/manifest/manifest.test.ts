@@ -2,7 +2,7 @@ import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { modelSchemaText, schemaPath } from "../../scripts/build-model-schema.js";
-import { manifestSchema } from "../../src/manifest/manifest.js";
+import { manifestSchema } from "../../src/manifest/rules.js";
 import { checkGraph } from "../../src/models/graph.js";
 import { readModelFolder } from "../../src/models/read.js";
 import { copyModel, shipped, shippedModels } from "../support/manifests.js";
@@ -128,6 +128,50 @@ t.test("a threshold that no score can reach, or every one does", async (t) => {
   t.match(await softmax(50), /^Expected 0 to 1, .*found 50, with which it would never be present/);
   t.match(await softmax(-0.1), /would always be present/);
   t.equal(await softmax(1), undefined);
+});
+
+t.test("what no step after the graph could follow is refused by its field", async (t) => {
+  const kinds = manifestSchema.safeParse({
+    ...shipped("examples/brain-tissue-3d"),
+    outputs: [{ kind: "heatmap", tensor: "y", activation: "none", label: { label: "a" } }],
+  });
+  t.match(
+    kinds.error?.issues.map(({ path, message }) => `${path.join(".")}: ${message}`),
+    ["outputs.0.kind: Expected segmentation, classification, regression for volumes, found heatmap"],
+  );
+  const input = (change: object) =>
+    problemsAfter(t.testdir(), (m) => void Object.assign(m.inputs[0]!, change)).then((p) => [...p.keys()]);
+  const normalisation = { kind: "percentile", over: "image", low: 9, high: 9, to: [0, 1] };
+  t.strictSame(await input({ normalisation }), ["inputs[0].normalisation.low"]);
+  t.strictSame(await input({ clip: [1, 1] }), ["inputs[0].clip"]);
+  const three = { kind: "mean_std", mean: [0, 0, 0], std: [1, 1, 1] };
+  t.strictSame(await input({ normalisation: three }), [
+    "inputs[0].normalisation.mean",
+    "inputs[0].normalisation.std",
+  ]);
+  const code = { value: "1", scheme: "99X", meaning: "x" };
+  const labels = [{ label: "x", code, threshold: 0.5 }];
+  const output = async (output: object) =>
+    Object.fromEntries(
+      await problemsAfter(t.testdir(), (m) => void Object.assign(m, { outputs: [output] })),
+    ) as Record<string, string>;
+  const calibrated = (calibration: object, activation = "none") =>
+    output({ kind: "classification", tensor: "tissue", activation, calibration, labels });
+  const field = "outputs[0].calibration";
+  t.match(await calibrated({ kind: "temperature", temperature: 2 }), { [field]: /divides logits/ });
+  t.match(await calibrated({ kind: "isotonic", x: [0, 0], y: [0, 1] }), { [field]: /needs rising x/ });
+  t.match(await calibrated({ kind: "isotonic", x: [0, 1], y: [0, 1, 1] }), { [field]: /as many y/ });
+  t.strictSame(await calibrated({ kind: "temperature", temperature: 2 }, "softmax"), {});
+  t.strictSame(await calibrated({ kind: "isotonic", x: [0, 1], y: [0, 1] }), {});
+  const boxes = {
+    kind: "detection",
+    boxes: { tensor: "b", format: "xyxy", normalised: false },
+    scores: { tensor: "s", activation: "softmax" },
+    classes: { tensor: "c", first: 0 },
+    max_boxes: 1,
+    labels,
+  };
+  t.match(await output(boxes), { "outputs[0].scores.activation": /one score a box/ });
 });
 
 t.test("boxes and scores run box by box", (t) => {

@@ -1,7 +1,10 @@
 /** Receipts as the tests of the results need them: valid, small, and different where a test says so. */
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import type { ResultFile } from "../../src/results/commit/commit.js";
+import { readdirSync } from "node:fs";
+import { RadserveError } from "../../src/base/errors.js";
+import { nameOfHelper } from "../../src/files/helper-names.js";
+import { withName, type ResultFile } from "../../src/results/commit/commit.js";
 import { RECEIPT_SCHEMA, type Receipt, type ReceiptModel } from "../../src/results/receipt/receipt.js";
 
 export const hash = (content: string | Uint8Array): string =>
@@ -64,6 +67,25 @@ export function receiptOf(name: string, pixels: string, models: ReceiptModel[]):
       milliseconds: {},
     },
   };
+}
+
+const LONGEST_WAIT_MS = 500;
+
+/**
+ * Takes each name for which a killed process left something in a folder, as the next request would.
+ * @returns the names that nobody else holds
+ */
+export async function recoverFolder(dir: string): Promise<string[]> {
+  const names = new Set(readdirSync(dir).flatMap((entry) => nameOfHelper(entry) ?? []));
+  const recovered: string[] = [];
+  for (const name of [...names].sort())
+    try {
+      await withName(dir, name, { deadline: Date.now() + LONGEST_WAIT_MS }, () => Promise.resolve());
+      recovered.push(name);
+    } catch (error) {
+      if (!(error instanceof RadserveError) || error.code !== "deadline_exceeded") throw error;
+    }
+  return recovered;
 }
 
 /** What stat(1) says of the device, whose number has its major one in bits 8 to 19 (makedev(3)). */

@@ -14,7 +14,7 @@ export const objectName = (name: string, model: string, kind: "sr" | "seg" | "sc
   `${name}.${model}.${kind}.dcm`;
 /**
  * Refuses a NAME that cannot be the stem of result files.
- * @throws RadserveError bad_request where it is empty, holds `/` or NUL, or is too long once suffixes are added
+ * @throws RadserveError bad_request if it is empty, holds `/` or NUL, or is too long once suffixes are added
  */
 export function checkName(name: string): void {
   if (name === "" || name === "." || name === ".." || /[/\0]/.test(name))
@@ -27,7 +27,7 @@ export function checkName(name: string): void {
 
 /**
  * Refuses a file that does not belong to NAME, or whose name the file system cannot hold.
- * @throws RadserveError bad_request where it is too long
+ * @throws RadserveError bad_request if it is too long
  */
 export function checkFileName(name: string, file: string): void {
   if (!belongsTo(name, file)) throw new Error("A result file's name must begin with NAME and a dot");

@@ -1,25 +1,25 @@
-/** How much room a result takes at most, before it is known: a disk that cannot hold it is found full before any work. */
+/** How much room a result takes at most: a disk that cannot hold it is found full before any work. */
 import type { Image } from "../../images/image.js";
 import { type Manifest, type OutputKind, labelsOf } from "../../manifest/manifest.js";
 
 const MIB = 2 ** 20;
-/** Of the receipt or of an SR: what stands in it once, and for each label of each frame. */
+/** Bytes of a receipt or an SR, once for the document and once for each label of each frame. */
 const DOCUMENT = MIB / 4;
 const FINDING = 2048;
-/** The overlay of the largest image, compressed, and as it lies in a secondary capture. */
+/** Bytes of the overlay of the largest image: compressed, and as it lies in a secondary capture. */
 const PICTURE = 4 * MIB;
 const CAPTURE = 12 * MIB;
 
-export interface Wanted {
-  manifest: Pick<Manifest, "outputs">;
+interface PlannedOutputs {
+  entry: { manifest: Pick<Manifest, "outputs"> };
   outputs: readonly OutputKind[];
 }
 
 /** Bytes on the disk for the receipt and all files of the models that take the image. */
-export function roomFor({ format, frameCount }: Image, models: readonly Wanted[]): number {
+export function roomFor({ format, frameCount }: Image, models: readonly PlannedOutputs[]): number {
   const bits = format.rows * format.columns * frameCount;
-  const sizes = models.map(({ manifest, outputs }) => {
-    const labels = manifest.outputs.flatMap(labelsOf).length;
+  const sizes = models.map(({ entry, outputs }) => {
+    const labels = entry.manifest.outputs.flatMap(labelsOf).length;
     const findings = DOCUMENT + FINDING * (labels + 1) * frameCount;
     const size: Record<OutputKind, number> = {
       json: findings,

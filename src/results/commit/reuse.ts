@@ -4,14 +4,20 @@ import { fillFrom } from "../../files/descriptor.js";
 import { openPlain } from "../../files/disk.js";
 import { hashFile, ifMissing } from "../../files/durable-files.js";
 import { receiptSchema, type Receipt } from "../receipt/receipt.js";
+import { canonicalJson } from "../../base/canonical-json.js";
 import { errno } from "../../base/errno.js";
+import { RadserveError } from "../../base/errors.js";
+import { VERSION } from "../../base/version.js";
+import type { Image } from "../../images/image.js";
+import type { ModelEntry } from "../../models/entry.js";
+import { receiptName } from "./names.js";
 
 /** Larger than any receipt; a file beyond it is not read into memory to find out what it is. */
 const LARGEST_RECEIPT = 256 * 1024 * 1024;
 
 export type Existing = { kind: "none" } | { kind: "foreign" } | { kind: "receipt"; receipt: Receipt };
 
-/** What lies at a receipt's path. A link, a folder, a file of another schema or of none is foreign. */
+/** What lies at a receipt's path. A link, a folder, or a file that does not obey the schema is foreign. */
 export async function readReceipt(path: string): Promise<Existing> {
   let fd;
   try {
@@ -46,14 +52,14 @@ export function filesOf(receipt: Receipt): Map<string, string> {
   return new Map(receipt.models.flatMap((m) => m.outputs).map((o) => [o.path, o.sha256]));
 }
 
-/** What a source is called in DICOM; a series has no SOP Instance UID of its own, PNG and its like have neither. */
+/** The names of a source in DICOM. A series has no SOP Instance UID of its own; PNG and the like have neither. */
 interface Called {
   sop_instance_uid?: string | undefined;
   series_instance_uid?: string | undefined;
 }
 
-/** Whether a receipt's source has this name: the same SOP Instance UID or, where neither has one, the same series. */
-export function sameObject({ source }: Receipt, called: Called): boolean {
+/** Whether a receipt's source has these names: the same SOP Instance UID or, if neither has one, the same series. */
+function sameObject({ source }: Receipt, called: Called): boolean {
   return (
     source.sop_instance_uid === called.sop_instance_uid &&
     (source.sop_instance_uid !== undefined || source.series_instance_uid === called.series_instance_uid)
@@ -71,8 +77,8 @@ export function sameImage(
   return receipt.source.pixel_sha256 === source.pixel_sha256 && sameObject(receipt, source);
 }
 
-/** What a request would compute now. */
-export interface Wanted {
+/** What a request would write now, as far as it decides whether an earlier result will do. */
+export interface ResultKey extends Called {
   file_sha256: string;
   /** Every model that the request asks about, those that may not accept the image too. */
   models: readonly { name: string; sha256: string; site_thresholds: Readonly<Record<string, number>> }[];
@@ -81,29 +87,85 @@ export interface Wanted {
   radserve_version?: string;
 }
 
+export function keyOf(
+  { source }: Image,
+  plan: { models: readonly { entry: ModelEntry }[]; outputs: string[]; from: Receipt["outputs_from"] },
+): ResultKey {
+  return {
+    file_sha256: source.fileSha256,
+    sop_instance_uid: source.sopInstanceUid,
+    series_instance_uid: source.seriesInstanceUid,
+    models: plan.models.map(({ entry: { name, sha256, site } }) => ({
+      ...{ name, sha256, site_thresholds: site.thresholds },
+    })),
+    outputs_requested: plan.outputs,
+    outputs_from: plan.from,
+    radserve_version: VERSION,
+  };
+}
+
 /**
  * Whether a receipt found in `dir` is what the request would write again: the same file, models, thresholds and
  * outputs, no model failed, and every file it lists lies there unchanged.
  */
-export async function reusable(dir: string, receipt: Receipt, wanted: Wanted): Promise<boolean> {
-  if (receipt.source.file_sha256 !== wanted.file_sha256) return false;
-  if (wanted.radserve_version !== undefined && receipt.radserve_version !== wanted.radserve_version)
-    return false;
+export async function reusable(dir: string, receipt: Receipt, key: ResultKey): Promise<boolean> {
+  if (receipt.source.file_sha256 !== key.file_sha256) return false;
+  if (key.radserve_version !== undefined && receipt.radserve_version !== key.radserve_version) return false;
   if (receipt.status !== "completed" || receipt.models.some((m) => m.status === "failed")) return false;
-  if (!sameText(receipt.outputs_requested, wanted.outputs_requested)) return false;
-  if (receipt.outputs_from !== wanted.outputs_from) return false;
-  if (!sameText(receipt.models.map(identity), wanted.models.map(identity))) return false;
+  if (!sameNames(receipt.outputs_requested, key.outputs_requested)) return false;
+  if (receipt.outputs_from !== key.outputs_from) return false;
+  if (!sameNames(receipt.models.map(identity), key.models.map(identity))) return false;
   for (const [file, hash] of filesOf(receipt)) {
     if (/[/\0]/.test(file) || (await hashFile(`${dir}/${file}`)) !== hash) return false;
   }
   return true;
 }
 
-function identity(model: Wanted["models"][number]): string {
-  const thresholds = Object.entries(model.site_thresholds).sort(([a], [b]) => (a < b ? -1 : 1));
-  return JSON.stringify([model.name, model.sha256, thresholds]);
+function identity({ name, sha256, site_thresholds }: ResultKey["models"][number]): string {
+  return canonicalJson([name, sha256, site_thresholds]);
 }
 
-function sameText(left: readonly string[], right: readonly string[]): boolean {
-  return JSON.stringify([...new Set(left)].sort()) === JSON.stringify([...new Set(right)].sort());
+function sameNames(left: readonly string[], right: readonly string[]): boolean {
+  return canonicalJson([...new Set(left)].sort()) === canonicalJson([...new Set(right)].sort());
+}
+
+/**
+ * The earlier result of this object or series under NAME, and whether it is what the request would write again.
+ * @param dir folder that the receipt was found in
+ * @throws RadserveError output_name_taken if something else lies there
+ */
+export async function earlierResult(
+  dir: string,
+  name: string,
+  existing: Existing,
+  key: ResultKey,
+): Promise<{ receipt: Receipt; reusable: boolean } | undefined> {
+  if (existing.kind === "none") return undefined;
+  if (existing.kind === "foreign") throw taken(name, "a file that is no receipt of Radserve");
+  const { receipt } = existing;
+  if (await reusable(dir, receipt, key)) return { receipt, reusable: true };
+  if (!sameObject(receipt, key)) throw taken(name, "the result of another image");
+  return { receipt, reusable: false };
+}
+
+/**
+ * Refuses to replace an earlier result by one of other pixels, or by one in which a model failed that succeeded before:
+ * the fault may pass, and what the model said about this image would be gone.
+ * @throws RadserveError output_name_taken, or the model's error; the earlier result stays
+ */
+export function refuseLoss(name: string, earlier: Receipt, now: Receipt): void {
+  if (!sameImage(earlier, now.source)) throw taken(name, "the result of another image");
+  const kept = new Set(earlier.models.filter((m) => m.status === "succeeded").map((m) => m.name));
+  const lost = now.models.find((model) => model.status === "failed" && kept.has(model.name));
+  if (lost?.error === undefined) return;
+  const { error, message, details } = lost.error;
+  throw new RadserveError(error, `${message} The earlier result of this image is kept.`, details);
+}
+
+function taken(name: string, found: string): RadserveError {
+  return new RadserveError(
+    "output_name_taken",
+    `Expected the output folder to hold nothing under this name, or an earlier result of this image; found ${found}. Choose another output folder, or move what lies there.`,
+    { name: receiptName(name) },
+  );
 }

@@ -1,5 +1,5 @@
 /**
- * What the engine gave, said in the words of the manifest: findings and measurements of a receipt. A score counts as
+ * Says what the engine gave in the words of the manifest: findings and measurements of a receipt. A score counts as
  * present at or above its threshold; a label that was looked for and not found is a finding too, `present: false`.
  */
 import type { EngineOutput } from "../../engine/types.js";
@@ -10,11 +10,11 @@ import type { Finding, Measurement } from "./receipt.js";
 
 /** What one model said about one frame, or about a volume. */
 export interface FrameResult {
-  /** From 1, for sources of several frames; undefined for a source of one. */
+  /** Number of the frame, from 1; undefined for a source of one frame. */
   frame?: number | undefined;
   outputs: readonly EngineOutput[];
   spacing: Spacing | undefined;
-  /** Of a whole series: how it lies; counts are then of voxels. */
+  /** How a whole series lies; counts are then of voxels. */
   volume?: VolumeGeometry | undefined;
 }
 
@@ -36,8 +36,8 @@ const CUBIC_MM_PER_ML = 1000;
 /**
  * Findings and measurements of all frames, in the order of frames, outputs and labels.
  * @param outputs the manifest's outputs; those of each frame lie in the same order
- * @param thresholds of each output, in its label order, site.json applied; NaN where a label has none
- * @throws RadserveError output_invalid where the engine's outputs are not those of the manifest, or are not numbers
+ * @param thresholds for each output those of its labels in order, site.json applied; NaN for a label without one
+ * @throws RadserveError output_invalid if the engine's outputs are not those of the manifest, or are not numbers
  */
 export function interpret(
   outputs: readonly ModelOutput[],
@@ -138,7 +138,7 @@ function segmented(
   return { findings, measurements, warnings };
 }
 
-/** Of each label, whether any of it lies where the spacing does not hold. */
+/** For each label, whether any of it lies where the spacing does not hold. */
 function reachesOutside(
   { mask, rows, columns, overlapping, counts }: Extract<EngineOutput, { kind: "segmentation" }>,
   spacing: Spacing | undefined,
@@ -166,7 +166,7 @@ function partlyUnmeasured(label: string): Warning {
   };
 }
 
-/** A volume has its spacing by nature, and no area: the slices' areas are not added up to one. */
+/** A volume always has its spacing. It has no area: the areas of its slices are not added up. */
 function inVolume(
   output: Extract<ModelOutput, { kind: "segmentation" }>,
   thresholds: readonly number[],
@@ -263,7 +263,7 @@ function measured(
   }));
 }
 
-/** Scores are float32: a score that the model means to be 0.7 is 0.69999999, and so is the threshold it is held to. */
+/** Scores are float32: a score of 0.7 arrives as 0.69999999, so the threshold is rounded in the same way. */
 function isPresent(score: number, threshold: number): boolean {
   return Math.fround(score) >= Math.fround(threshold);
 }
@@ -274,7 +274,7 @@ function thresholdOf(label: Label, threshold: number | undefined): number {
   return threshold;
 }
 
-/** What a pixel's probability was held to; labels that exclude each other are decided without thresholds. */
+/** The threshold for the probability of each pixel; labels that exclude each other are decided without thresholds. */
 function thresholdOfPixels(
   { activation }: Extract<ModelOutput, { kind: "segmentation" }>,
   label: Label,

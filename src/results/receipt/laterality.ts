@@ -1,6 +1,6 @@
 /**
- * The side guard: what a model says of the left or the right is held against what the image says it shows. A finding
- * of the other side is never written; one that the image cannot confirm carries a caveat.
+ * The side guard: it compares the side that a model names with the side that the image says it shows. A finding of the
+ * other side is never written; a finding that the image cannot confirm carries a caveat.
  */
 import type { EngineOutput } from "../../engine/types.js";
 import { RadserveError } from "../../base/errors.js";
@@ -13,18 +13,18 @@ import type { Finding } from "./receipt.js";
 interface Claimed {
   image: Image;
   outputs: readonly ModelOutput[];
-  /** Of one frame, or of a volume. */
+  /** Findings of one frame, or of a volume. */
   findings: readonly Finding[];
-  /** What the engine gave for the same. */
+  /** What the engine gave for the same frame or volume. */
   results: readonly EngineOutput[];
 }
 
 const NAMES: Readonly<Record<Side, string>> = { L: "left", R: "right" };
 
 /**
- * Holds the sided findings that are present against the image.
+ * Compares the present findings that have a side with the image.
  * @returns caveats: laterality_contradictory, laterality_unconfirmed, laterality_doubtful
- * @throws RadserveError output_invalid where a finding is of the side that the image does not show
+ * @throws RadserveError output_invalid if a finding is of the side that the image does not show
  */
 export function checkSides(claimed: Claimed): Warning[] {
   const { image, outputs, findings, results } = claimed;
@@ -38,7 +38,7 @@ export function checkSides(claimed: Claimed): Warning[] {
       const other = label.side === "L" ? "R" : "L";
       if (stated.has(other)) throw otherSide(label.label, label.side, other);
       if (stated.has(label.side)) continue;
-      const at = placeOf(finding, results[o], index);
+      const at = pointOf(finding, results[o], index);
       warnings.push(...unconfirmed(image, finding, label, at));
     }
   }
@@ -63,7 +63,7 @@ function sidedLabels(outputs: readonly ModelOutput[]): Sided[] {
   );
 }
 
-/** Labels of several outputs may share a name; a finding's form tells which it is of. */
+/** Labels of several outputs may share a name; the form of a finding tells which of them it is. */
 function mayHold(output: ModelOutput, { box, area, volume }: Finding): boolean {
   const boxes = output.kind === "detection" || output.kind === "probability_map";
   const masks = output.kind === "segmentation";
@@ -79,7 +79,7 @@ function unconfirmed(
   image: Image,
   finding: Finding,
   label: Sided["label"],
-  at: Place | undefined,
+  at: Point | undefined,
 ): Warning[] {
   const leftness = at === undefined ? undefined : leftnessOf(image, (finding.frame ?? 1) - 1, at);
   const name = `"${label.label}" is a finding of the ${NAMES[label.side]} side`;
@@ -99,14 +99,14 @@ function unconfirmed(
   ];
 }
 
-/** Of the source, pixels from its upper left corner. */
-interface Place {
+/** A point of the source, in pixels from its upper left corner. */
+interface Point {
   x: number;
   y: number;
 }
 
-/** The middle of what a finding marks; undefined where it marks no place. */
-function placeOf(finding: Finding, result: EngineOutput | undefined, index: number): Place | undefined {
+/** The middle of what a finding marks; undefined if it marks nothing. */
+function pointOf(finding: Finding, result: EngineOutput | undefined, index: number): Point | undefined {
   const { box } = finding;
   if (box !== undefined) return { x: (box.x0 + box.x1) / 2, y: (box.y0 + box.y1) / 2 };
   if (result?.kind !== "segmentation") return undefined;
@@ -123,8 +123,8 @@ function placeOf(finding: Finding, result: EngineOutput | undefined, index: numb
   return count === 0 ? undefined : { x: x / count + 0.5, y: y / count + 0.5 };
 }
 
-/** How far to the patient's left a place lies, 0 to 1; undefined where the image's orientation does not say. */
-function leftnessOf(image: Image, frame: number, { x, y }: Place): number | undefined {
+/** How far to the patient's left a point lies, 0 to 1; undefined if the image's orientation does not say. */
+function leftnessOf(image: Image, frame: number, { x, y }: Point): number | undefined {
   const edges = edgesOf(image.plane(frame), image.attributes?.strings("PatientOrientation"));
   const [across, down] = [x / image.format.columns, y / image.format.rows];
   switch ((edges?.right ?? "").charAt(0)) {

@@ -1,9 +1,10 @@
-/** Which report a new one takes the place of (PS3.3 C.17.2.1, Predecessor Documents Sequence). */
+/** Which report a new report replaces (PS3.3 C.17.2.1, Predecessor Documents Sequence). */
+import { canonicalJson } from "../../base/canonical-json.js";
 import { COMPREHENSIVE_3D_SR, type Predecessor } from "../dicom/sr.js";
 import type { Receipt, ReceiptModel } from "./receipt.js";
 
-/** What makes two analyses of one image by models of one name the same. */
-export interface Analysis {
+/** Two results of one image by models of one name are the same if these are equal. */
+export interface Origin {
   name: string;
   sha256: string;
   site_thresholds: Readonly<Record<string, number>>;
@@ -12,17 +13,17 @@ export interface Analysis {
 }
 
 /**
- * The report of the result that lies there and will be replaced, where another version of the model, other thresholds,
- * another Radserve or a corrected file made it. The same analysis again is no successor of itself: it inherits the
- * predecessor that it had, so that a repeat writes the same bytes.
+ * The report of the earlier result, if another version of the model, other thresholds, another Radserve or a corrected
+ * file made it. A repeat of the same analysis does not succeed itself: it inherits the predecessor that it had, so that
+ * it writes the same bytes.
  * @param earlier an earlier result of the same image
  */
-export function predecessorOf(earlier: Receipt | undefined, now: Analysis): ReceiptModel["predecessor"] {
+export function predecessorOf(earlier: Receipt | undefined, now: Origin): ReceiptModel["predecessor"] {
   const before = earlier?.models.find(({ name, status }) => name === now.name && status === "succeeded");
   if (earlier === undefined || before === undefined) return undefined;
   const same =
     before.sha256 === now.sha256 &&
-    thresholdsText(before.site_thresholds) === thresholdsText(now.site_thresholds) &&
+    canonicalJson(before.site_thresholds) === canonicalJson(now.site_thresholds) &&
     earlier.source.file_sha256 === now.file_sha256 &&
     earlier.radserve_version === now.radserve_version;
   if (same) return before.predecessor;
@@ -39,7 +40,7 @@ export function predecessorOf(earlier: Receipt | undefined, now: Analysis): Rece
   return { study_instance_uid, series_instance_uid, sop_class_uid, sop_instance_uid };
 }
 
-/** The same in the words of the builders. */
+/** The predecessor as the builders of DICOM objects take it. */
 export function asPredecessor(found: ReceiptModel["predecessor"]): Predecessor | undefined {
   if (found === undefined) return undefined;
   return {
@@ -48,8 +49,4 @@ export function asPredecessor(found: ReceiptModel["predecessor"]): Predecessor |
     sopClassUid: found.sop_class_uid,
     sopInstanceUid: found.sop_instance_uid,
   };
-}
-
-function thresholdsText(thresholds: Readonly<Record<string, number>>): string {
-  return JSON.stringify(Object.entries(thresholds).sort(([a], [b]) => (a < b ? -1 : 1)));
 }

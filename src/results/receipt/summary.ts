@@ -5,7 +5,7 @@ import type { Answer, OutputFile } from "./receipt.js";
 export interface Summary {
   status: "completed" | "partial";
   reused: boolean;
-  /** Names in the output folder, as those of the outputs. */
+  /** The receipt's name in the output folder; the outputs' paths are such names too. */
   receipt: string;
   outputs: OutputFile[];
   models: { name: string; status: "succeeded" | "failed" | "not_accepted" }[];

@@ -48,7 +48,10 @@ function checkLists({ models, outputs_requested }: Receipt): Check[] {
     .map(([list]) => check("receipt", "differs", `something is listed twice in its ${list}`));
 }
 
-/** Whoever takes all objects of a folder takes these too: of a model that was cut out of the receipt, or of another time. */
+/**
+ * Objects of a model that was cut out of the receipt, or of an earlier result: whoever takes all objects of a folder
+ * takes them too.
+ */
 async function checkUnlisted(dir: string, receipt: Receipt): Promise<Check[]> {
   const listed = new Set(receipt.models.flatMap(({ outputs }) => outputs.map(({ path }) => path)));
   const start = `${receipt.source.name}.`;
@@ -97,7 +100,7 @@ async function checkFile(
   );
 }
 
-/** A regular file's bytes; undefined where there is none. Links are not followed. */
+/** The bytes of a regular file; undefined if there is no such file. Links are not followed. */
 async function readRegular(path: string): Promise<Uint8Array | undefined> {
   let handle: FileHandle;
   try {

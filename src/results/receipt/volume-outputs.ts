@@ -1,15 +1,18 @@
-/** Slices out of what a model said about a volume, for the picture. */
+/** Cuts what a model said about a volume into slices, for the picture and for masks. */
 import type { EngineOutput } from "../../engine/types.js";
 
 type Segmentation = Extract<EngineOutput, { kind: "segmentation" }>;
 
-/** A mask's planes: `slices` of rows x columns for each of `groups` labels that may overlap, or one group for all. */
+/**
+ * A mask has `groups` groups of `slices` planes of `plane` pixels. A group is one label that may overlap others, or all
+ * labels together.
+ */
 function planesOf({ mask, rows, columns, slices = 1 }: Segmentation): { plane: number; groups: number } {
   const plane = rows * columns;
   return { plane, groups: mask.length / (plane * slices) };
 }
 
-/** The marked pixels of each slice, over all segmentations. */
+/** How many pixels are marked in each slice, over all segmentations. */
 export function markedPixels(outputs: readonly EngineOutput[], slices: number): number[] {
   const marked = new Array<number>(slices).fill(0);
   for (const output of outputs) {
@@ -29,7 +32,7 @@ function countMarked(mask: Uint8Array, from: number, length: number): number {
   return count;
 }
 
-/** The outputs as they are for one slice: masks cut to it, everything else as it is for the whole. */
+/** The outputs for one slice: its part of each mask, and everything else as it is for the whole volume. */
 export function sliceOutputs(outputs: readonly EngineOutput[], slice: number): EngineOutput[] {
   return outputs.map((output) => {
     if (output.kind !== "segmentation") return output;
@@ -45,7 +48,7 @@ export function sliceOutputs(outputs: readonly EngineOutput[], slice: number): E
   });
 }
 
-/** Of each group of `slices` planes the one of this slice. */
+/** From each group of `slices` planes, the plane of this slice. */
 function planesOfSlice(values: Uint8Array, plane: number, slices: number, slice: number): Uint8Array {
   const groups = values.length / (plane * slices);
   const cut = new Uint8Array(groups * plane);

@@ -14,13 +14,12 @@ import { infer } from "../../../src/inference/infer-image.js";
 import { type InferTask } from "../../../src/inference/task.js";
 import { createLog } from "../../../src/base/log.js";
 import { loadModels } from "../../../src/models/set.js";
-import { recoverFolder } from "../../../src/results/commit/commit.js";
 import { filesOf, readReceipt } from "../../../src/results/commit/reuse.js";
 import { engineWithFolder } from "../../support/engine-models.js";
 import { shippedModels } from "../../support/manifests.js";
 import { random } from "../../support/dicom.js";
 import { ADDON, needs } from "../../support/needs.js";
-import { hash } from "../../support/commits.js";
+import { hash, recoverFolder } from "../../support/commits.js";
 
 const KILLS = Number(process.env["RADSERVE_KILLS"] ?? 50);
 const AT_ONCE = 2;

@@ -19,10 +19,10 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import t from "tap";
 import { RadserveError } from "../../../src/base/errors.js";
-import { recoverFolder, withName } from "../../../src/results/commit/commit.js";
+import { withName } from "../../../src/results/commit/commit.js";
 import { ifMissing, requireRoom } from "../../../src/files/durable-files.js";
 import { reusable, sameImage } from "../../../src/results/commit/reuse.js";
-import { hash, isOnBlockDevice, sample, type Sample } from "../../support/commits.js";
+import { hash, isOnBlockDevice, recoverFolder, sample, type Sample } from "../../support/commits.js";
 
 const put = (dir: string, name: string, { files, receipt }: Sample) =>
   withName(dir, name, {}, (held) => held.commit(files, receipt));

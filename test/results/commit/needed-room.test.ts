@@ -121,7 +121,7 @@ t.test(
     const input = await openInput(inputPath, undefined);
     t.teardown(() => input.close());
     const needed = roomFor(await readInput(input), [
-      { manifest: model.manifest, outputs: model.manifest.results.outputs },
+      { entry: model, outputs: model.manifest.results.outputs },
     ]);
     fill(disk, needed - 8192);
     // A model that cannot run at all: the disk is looked at first
@@ -147,7 +147,7 @@ t.test("what a result takes at most grows with the image", (t) => {
   const image = (frameCount: number) => ({ format, frameCount }) as Parameters<typeof roomFor>[0];
   const outputs = [{ kind: "heatmap", tensor: "h", activation: "none", label: { label: "a" } }] as const;
   const room = (frames: number, ...kinds: ("json" | "png" | "seg" | "sc")[]) =>
-    roomFor(image(frames), [{ manifest: { outputs: [...outputs] }, outputs: kinds }]);
+    roomFor(image(frames), [{ entry: { manifest: { outputs: [...outputs] } }, outputs: kinds }]);
   t.ok(room(1, "json") < MIB);
   t.ok(room(1, "json", "png", "sc") > 10 * MIB);
   t.ok(room(600, "seg") > (600 * 512 * 512) / 8, "one bit a pixel and label");

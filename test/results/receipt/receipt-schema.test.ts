@@ -1,11 +1,18 @@
-/** The published schema is the one the product checks by. `node dist/test/results/receipt-schema.test.js --write` renews it. */
+/** The published schema is the one the product checks by. `node dist/test/results/receipt/receipt-schema.test.js --write` renews it. */
 import { readFile, writeFile } from "node:fs/promises";
 import { format } from "prettier";
 import t from "tap";
-import { receiptJsonSchema } from "../../../src/results/receipt/receipt-schema.js";
+import { z } from "zod";
+import { receiptSchema } from "../../../src/results/receipt/receipt.js";
 
 const file = new URL("../../../../schemas/receipt.schema.json", import.meta.url);
-const schema = receiptJsonSchema();
+const { $schema, ...rest } = z.toJSONSchema(receiptSchema, { target: "draft-2020-12" });
+const schema = {
+  $schema,
+  title: "Radserve receipt",
+  description: "NAME.json: what was read, what each model said, and which files hold it. Written last.",
+  ...rest,
+};
 if (process.argv.includes("--write"))
   await writeFile(file, await format(JSON.stringify(schema), { parser: "json", printWidth: 110 }));
 

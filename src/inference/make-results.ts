@@ -1,0 +1,174 @@
+/** Makes the results of one image from what its models said: for each model an entry of the receipt, and its files. */
+import { release } from "../addon/bytes.js";
+import type { RadserveError } from "../base/errors.js";
+import { VERSION } from "../base/version.js";
+import type { Plane } from "../engine/types.js";
+import { sha256 } from "../files/durable-files.js";
+import { sortingStep } from "../images/dicom/volume.js";
+import type { Image, TransformStep } from "../images/image.js";
+import { caveats, unique } from "../models/acceptance.js";
+import type { ModelEntry } from "../models/entry.js";
+import { frameSteps } from "../models/transform-steps.js";
+import type { ResultFile } from "../results/commit/commit.js";
+import { pictureName } from "../results/commit/names.js";
+import { dicomObjects } from "../results/dicom/objects.js";
+import { drawPicture, type Drawn } from "../results/picture/draw-result.js";
+import { asPredecessor, predecessorOf } from "../results/receipt/predecessor.js";
+import type { ReceiptModel } from "../results/receipt/receipt.js";
+import type { Analysis } from "./analysis.js";
+import type { PlannedModel } from "./plan.js";
+import { attempt, type Outcome, type Ran } from "./run-models.js";
+
+export interface Made {
+  models: ReceiptModel[];
+  files: ResultFile[];
+  pixelSha256: string;
+}
+
+/** @throws RadserveError of the first model if all failed; deadline_exceeded and its like */
+export async function makeResults(analysis: Analysis, ran: Ran): Promise<Made> {
+  const { outcomes, planes, pixelSha256 } = ran;
+  const files: ResultFile[] = [];
+  const models: ReceiptModel[] = [];
+  for (const planned of analysis.plan.models) {
+    const outcome = outcomes.find((candidate) => candidate.planned === planned);
+    models.push(outcome === undefined ? notAccepted(planned) : await finish(outcome, analysis, files));
+  }
+  analysis.watch.lap("render");
+  const [first] = outcomes;
+  if (first?.error !== undefined && outcomes.every(failed)) throw first.error;
+  free(planes, outcomes);
+  return { models, files, pixelSha256 };
+}
+
+/** Gives back the stored values and what the engine made of them. */
+function free(planes: readonly Plane[], outcomes: readonly Outcome[]): void {
+  // The engine may still read what a failed call was given.
+  if (outcomes.some(failed)) return;
+  for (const { data } of planes) release(data);
+  for (const output of outcomes.flatMap(({ whole }) => whole)) {
+    if (output.kind === "heatmap") release(output.values);
+    if (output.kind !== "segmentation") continue;
+    release(output.mask);
+    if (output.fractions !== undefined) release(output.fractions);
+  }
+}
+
+function failed(outcome: Outcome): outcome is Outcome & { error: RadserveError } {
+  return outcome.error !== undefined;
+}
+
+function baseOf(entry: ModelEntry): Omit<ReceiptModel, "status"> {
+  return {
+    name: entry.name,
+    version: entry.version,
+    sha256: entry.sha256,
+    site_thresholds: entry.site.thresholds,
+    ...(entry.manifest.release === "shadow" ? { shadow: true as const } : {}),
+    findings: [],
+    measurements: [],
+    outputs: [],
+    warnings: [],
+    transforms: [],
+  };
+}
+
+/** What a receipt says of a model that does not take the image. */
+export function notAccepted({ entry, reasons }: Pick<PlannedModel, "entry" | "reasons">): ReceiptModel {
+  return { ...baseOf(entry), status: "not_accepted", reasons };
+}
+
+/** The receipt's entry of a model that ran; its files are added to `files`. */
+async function finish(outcome: Outcome, analysis: Analysis, files: ResultFile[]): Promise<ReceiptModel> {
+  const { entry } = outcome.planned;
+  const base = baseOf(entry);
+  if (failed(outcome)) return { ...base, status: "failed", error: outcome.error.toObject() };
+  const { said } = outcome;
+  const model: ReceiptModel = {
+    ...base,
+    status: "succeeded",
+    findings: said.flatMap(({ findings }) => findings),
+    measurements: said.flatMap(({ measurements }) => measurements),
+    warnings: unique([
+      ...caveats(entry.manifest, analysis.image),
+      ...said.flatMap(({ warnings }) => warnings),
+    ]),
+    transforms: transformsOf(outcome, analysis.image),
+    raw_sha256: outcome.rawHash.digest("hex"),
+    ...replacing(entry, analysis),
+    ...(entry.provider === undefined ? {} : { provider: entry.provider }),
+  };
+  if (entry.manifest.release !== "active") return model;
+  const made: ResultFile[] = [];
+  await attempt(outcome, () => addFiles(model, outcome, analysis, made));
+  // A file that fails its check takes its model with it, and no other.
+  if (failed(outcome)) return { ...base, status: "failed", error: outcome.error.toObject() };
+  files.push(...made);
+  return model;
+}
+
+function replacing(
+  { name, sha256, site }: ModelEntry,
+  { image, earlier }: Analysis,
+): Pick<ReceiptModel, "predecessor"> {
+  const predecessor = predecessorOf(earlier, {
+    ...{ name, sha256, site_thresholds: site.thresholds },
+    file_sha256: image.source.fileSha256,
+    radserve_version: VERSION,
+  });
+  return predecessor === undefined ? {} : { predecessor };
+}
+
+/** Makes the picture and the DICOM objects that are planned and possible. */
+async function addFiles(
+  model: ReceiptModel,
+  outcome: Outcome,
+  { image, context, watch, name }: Analysis,
+  files: ResultFile[],
+): Promise<void> {
+  const { planned, masks } = outcome;
+  const { manifest } = planned.entry;
+  const shown = outcome.highlights.chosen();
+  let drawn: Promise<Drawn> | undefined;
+  const picture = () =>
+    (drawn ??= drawPicture({ image, engine: context.engine, manifest, shown, result: model }));
+  const wantsPng = planned.outputs.includes("png");
+  // Other threads do most of the drawing, while this one makes the objects that do not show it.
+  if (wantsPng) picture().catch(() => undefined);
+  const { findings, measurements, warnings } = model;
+  const objects = await dicomObjects({
+    image,
+    model: planned.entry,
+    startedAt: watch.startedAt,
+    utcOffset: watch.utcOffset,
+    kinds: planned.outputs,
+    asked: planned.asked,
+    said: { findings, measurements, warnings: unique([...warnings, ...image.warnings]) },
+    outputs: masks,
+    name,
+    predecessor: asPredecessor(model.predecessor),
+    picture: async () => ({
+      pixels: await (await picture()).pixels(),
+      frames: shown.map(({ frame }) => frame),
+    }),
+  });
+  if (wantsPng) {
+    const { png: bytes } = await picture();
+    const file = pictureName(name, planned.entry.name);
+    files.push({ name: file, bytes });
+    model.outputs.push({ path: file, media_type: "image/png", bytes: bytes.length, sha256: sha256(bytes) });
+  }
+  await (await drawn)?.release();
+  files.push(...objects.files);
+  model.outputs.push(...objects.outputs);
+  model.warnings.push(...objects.warnings);
+}
+
+function transformsOf({ planned, volume, facts }: Outcome, image: Image): TransformStep[] {
+  const [input] = planned.entry.manifest.inputs;
+  if (input === undefined) return [];
+  const interpretations = Array.from({ length: image.frameCount }, (_, frame) => image.interpretation(frame));
+  const steps = frameSteps(image.format, interpretations, input, facts);
+  // The reader of a folder has sorted its slices, and said so.
+  return volume === undefined || image.series !== undefined ? steps : [sortingStep(volume), ...steps];
+}

@@ -1,0 +1,151 @@
+/**
+ * Moves what a staging folder holds into place, or puts the output folder back as it was. A killed process may have done
+ * any of the steps before.
+ */
+import { RadserveError } from "../../base/errors.js";
+import { lstat, readdir, rename, unlink } from "../../files/disk.js";
+import { hashFile, ifMissing, moveIfThere, syncFolder } from "../../files/durable-files.js";
+import { stagingName } from "../../files/helper-names.js";
+import type { Receipt } from "../receipt/receipt.js";
+import { belongsTo, receiptName } from "./names.js";
+import { filesOf, readReceipt, sameImage } from "./reuse.js";
+import { exists, lostLock, MARK, nameTaken, PREVIOUS, Staging, type Target } from "./staging.js";
+
+/** Moves a complete staging folder's files into place. Each step may have been done before: it is also the recovery. */
+export async function publish(target: Target, staging: Staging, receipt: Receipt): Promise<void> {
+  const { dir, name, step } = target;
+  const old = await refuseForeign(target, receipt, staging);
+  await step("move the old receipt aside");
+  await moveIfThere(`${dir}/${receiptName(name)}`, staging.at(PREVIOUS));
+  const fresh = [...filesOf(receipt).keys()];
+  for (const file of await replaced(target, staging, receipt, old)) {
+    await step(`move the old ${file} aside`);
+    await moveIfThere(`${dir}/${file}`, staging.at(`previous/${file}`));
+  }
+  for (const file of fresh) {
+    await step(`move ${file} into place`);
+    await moveIfThere(staging.at(`files/${file}`), `${dir}/${file}`);
+  }
+  await syncFolder(dir);
+  await step("move the receipt into place");
+  if (!(await target.lock.isHeld())) throw lostLock();
+  await rename(staging.at(MARK), `${dir}/${receiptName(name)}`);
+  await syncFolder(dir);
+  await step("remove the staging folder");
+  // The result is there; a rest that cannot be removed now is removed by the next taker of NAME.
+  await staging.remove().catch(() => undefined);
+}
+
+/**
+ * Old files that make room: those of the same names, and those the new result no longer has, unless somebody changed
+ * them. A new file that already lies in place is not old: it has left the staging folder.
+ */
+async function replaced(
+  { dir, name }: Target,
+  staging: Staging,
+  receipt: Receipt,
+  old: Receipt | undefined,
+): Promise<string[]> {
+  const fresh = filesOf(receipt);
+  const found: string[] = [];
+  for (const [file, hash] of old === undefined ? [] : filesOf(old)) {
+    if (!belongsTo(name, file)) continue;
+    const mine = fresh.has(file)
+      ? await exists(staging.at(`files/${file}`))
+      : (await hashFile(`${dir}/${file}`)) === hash;
+    if (mine) found.push(file);
+  }
+  return found;
+}
+
+/**
+ * Refuses to write over what is not an earlier result of the same image.
+ * @returns the receipt of the result that is being replaced, in place or already aside
+ * @throws RadserveError output_name_taken
+ */
+async function refuseForeign(
+  { dir, name }: Target,
+  receipt: Receipt,
+  staging: Staging,
+): Promise<Receipt | undefined> {
+  const found = await readReceipt(`${dir}/${receiptName(name)}`);
+  if (found.kind === "foreign") throw nameTaken("a file that is not a receipt of Radserve");
+  if (found.kind === "receipt" && !sameImage(found.receipt, receipt.source))
+    throw nameTaken("the result of another image");
+  const before = found.kind === "receipt" ? found : await readReceipt(staging.at(PREVIOUS));
+  const old = before.kind === "receipt" ? before.receipt : undefined;
+  const ours = new Set(old === undefined ? [] : filesOf(old).keys());
+  for (const file of filesOf(receipt).keys()) {
+    if (ours.has(file) || !(await exists(`${dir}/${file}`))) continue;
+    if (await exists(staging.at(`files/${file}`)))
+      throw nameTaken("a file that no receipt of this image lists");
+  }
+  return old;
+}
+
+/** Puts the folder back as it was before the commit, and the mark away before anything it vouches for. */
+export async function rollBack(target: Target, staging: Staging, receipt: Receipt): Promise<void> {
+  const { dir, name, step } = target;
+  if (await exists(staging.at(MARK))) {
+    for (const [file, hash] of filesOf(receipt)) {
+      const moved = !(await exists(staging.at(`files/${file}`)));
+      if (moved && (await hashFile(`${dir}/${file}`)) === hash) {
+        await step(`take ${file} back`);
+        await rename(`${dir}/${file}`, staging.at(`files/${file}`));
+      }
+    }
+    for (const file of await readdir(staging.at("previous"))) {
+      await step(`put the old ${file} back`);
+      if (!(await exists(`${dir}/${file}`))) await rename(staging.at(`previous/${file}`), `${dir}/${file}`);
+    }
+    await step("put the old receipt back");
+    if (!(await exists(`${dir}/${receiptName(name)}`)))
+      await moveIfThere(staging.at(PREVIOUS), `${dir}/${receiptName(name)}`);
+    await syncFolder(dir);
+    await step("unmark the staging folder");
+    await unlink(staging.at(MARK));
+    await staging.sync();
+  }
+  await step("remove the staging folder");
+  await staging.remove();
+}
+
+/** Finishes or removes what an earlier holder of NAME left. */
+export async function recover(target: Target): Promise<void> {
+  const path = `${target.dir}/${stagingName(target.name)}`;
+  const found = await lstat(path).catch(ifMissing(undefined));
+  if (found === undefined) return;
+  if (!found.isDirectory()) throw nameTaken("something that is no folder where results are prepared");
+  const staging = await Staging.open(path);
+  try {
+    const mark = await readReceipt(staging.at(MARK));
+    if (mark.kind === "none") {
+      await target.step("remove the staging folder");
+      await staging.remove();
+    } else if (mark.kind === "foreign") {
+      throw nameTaken("a folder that Radserve did not make where results are prepared");
+    } else if (await isWhole(target, staging, mark.receipt)) {
+      await publish(target, staging, mark.receipt);
+    } else {
+      await rollBack(target, staging, mark.receipt);
+    }
+  } finally {
+    staging.close();
+  }
+}
+
+/** Whether each file that a staged receipt lists is there, staged or in place, unharmed, with nothing foreign in its way. */
+async function isWhole(target: Target, staging: Staging, receipt: Receipt): Promise<boolean> {
+  for (const [file, hash] of filesOf(receipt)) {
+    if (!belongsTo(target.name, file)) return false;
+    const found = (await hashFile(staging.at(`files/${file}`))) ?? (await hashFile(`${target.dir}/${file}`));
+    if (found !== hash) return false;
+  }
+  try {
+    await refuseForeign(target, receipt, staging);
+    return true;
+  } catch (error) {
+    if (error instanceof RadserveError && error.code === "output_name_taken") return false;
+    throw error;
+  }
+}

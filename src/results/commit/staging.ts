@@ -1,0 +1,79 @@
+/** The staging folder of one NAME, and what all steps of a commit share. */
+import { closeSync, constants, fstatSync } from "node:fs";
+import { rm } from "node:fs/promises";
+import { RadserveError } from "../../base/errors.js";
+import { descriptorPath } from "../../files/descriptor.js";
+import { lstat, openDescriptor, readdir, rmdir } from "../../files/disk.js";
+import { ifMissing, syncFolder } from "../../files/durable-files.js";
+import type { NameLock } from "../../files/name-lock.js";
+
+/** Names in the staging folder: the staged receipt, which is the mark, and the receipt that is being replaced. */
+export const MARK = "receipt.json";
+export const PREVIOUS = "previous.json";
+/** Retries while a share is busy; each waits a tenth of a second longer than the one before. */
+const MOST_RETRIES = 4;
+
+export interface Target {
+  dir: string;
+  name: string;
+  lock: NameLock;
+  step: (step: string) => void | Promise<void>;
+}
+
+/**
+ * The staging folder, open by its descriptor: if another holder of NAME deletes it and makes its own, the old path
+ * would lead to that one.
+ */
+export class Staging {
+  private constructor(
+    readonly path: string,
+    private readonly fd: number,
+  ) {}
+
+  /** Opens the folder itself, never what a link of that name leads to. */
+  static async open(path: string): Promise<Staging> {
+    const flags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
+    return new Staging(path, await openDescriptor(path, flags));
+  }
+
+  /** Path of an entry, through the open descriptor. */
+  at(entry: string): string {
+    return `${descriptorPath(this.fd)}/${entry}`;
+  }
+
+  sync(): Promise<void> {
+    return syncFolder(this.at("."));
+  }
+
+  /** Removes this folder; one that another has made under the same name since stays. */
+  async remove(): Promise<void> {
+    const [mine, there] = [fstatSync(this.fd), await lstat(this.path).catch(ifMissing(undefined))];
+    if (there?.ino !== mine.ino || there.dev !== mine.dev) return;
+    for (const entry of await readdir(this.at(".")))
+      await rm(this.at(entry), { recursive: true, force: true, maxRetries: MOST_RETRIES });
+    await rmdir(this.path).catch(ifMissing(undefined));
+  }
+
+  close(): void {
+    closeSync(this.fd);
+  }
+}
+
+export function exists(path: string): Promise<boolean> {
+  return lstat(path).then(() => true, ifMissing(false));
+}
+
+export function nameTaken(found: string): RadserveError {
+  return new RadserveError(
+    "output_name_taken",
+    `Expected the result's name to be free in the output folder, but ${found} lies there. ` +
+      "Choose another output folder, or move that away.",
+  );
+}
+
+export function lostLock(): RadserveError {
+  return new RadserveError(
+    "overloaded",
+    "The server stood still for so long that another took over this result's name. Repeat the request: it finds what the other wrote, or works again.",
+  );
+}
