@@ -257,6 +257,7 @@ const mapper: Part = {
 
 const PARTS = { segmenter, overlapping, classifier, detector, heater, mapper };
 export type TestModel = keyof typeof PARTS;
+export const TEST_MODELS = Object.keys(PARTS) as TestModel[];
 
 export function manifestOf(name: TestModel): Manifest {
   const { outputs, input: prepared } = PARTS[name];
