@@ -30,7 +30,7 @@ export interface DrawnImages {
   damaged: Record<string, Uint8Array>;
 }
 
-const MUTANTS_OF_EACH = 40;
+const MUTANTS_OF_EACH = 70;
 const ENHANCED_CT = "1.2.840.10008.5.1.4.1.1.2.1";
 
 const LAYOUTS: Record<string, Omit<Raw, "data">> = {

@@ -10,8 +10,7 @@ import { sha256 } from "../../src/files/durable-files.js";
 import type { ImageInput, Manifest } from "../../src/manifest/manifest.js";
 import type { ModelEntry } from "../../src/models/entry.js";
 import { copyModel } from "../../test/support/manifests.js";
-import { loadTestModel, TEST_MODELS } from "../../test/support/object-models.js";
-import { loadSpecialModel, SPECIAL_MODELS } from "../../test/support/special-models.js";
+import { loadTestModel, TEST_MODELS } from "../../test/support/test-models.js";
 import { writeVolumeModel } from "../../test/support/volume-model.js";
 
 const SHIPPED = ["burned-in-text", "ct-tissue"] as const;
@@ -37,7 +36,6 @@ export async function writeModels(directory: string): Promise<ModelNames> {
   };
   try {
     for (const name of TEST_MODELS) await write(name, await loadTestModel(engine, graphs, name));
-    for (const name of SPECIAL_MODELS) await write(name, await loadSpecialModel(engine, graphs, name));
   } finally {
     await engine.close();
     rmSync(graphs, { recursive: true });

@@ -1,6 +1,6 @@
 /** What a checkout answers and writes, one line of JSON for each case. */
 import { appendFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { join, sep } from "node:path";
+import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { sha256 } from "../../src/files/durable-files.js";
 import type { Case } from "./cases.js";
@@ -28,8 +28,6 @@ const LEFT_OUT = new Set([
 ]);
 const AT_A_TIME = 4;
 const TIMINGS = /,\n {2}"timings": \{\n[\s\S]*?\n {2}\}/;
-/** A bulk job marks its output folder, with a name made anew. */
-const SHARE_MARK = /^\.radserve/;
 
 /** The answer with the roots' own names replaced, because each recording has another output root. */
 function neutral(answer: unknown, roots: Readonly<Record<string, string>>): unknown {
@@ -41,9 +39,8 @@ function neutral(answer: unknown, roots: Readonly<Record<string, string>>): unkn
 
 /** Hashes of all files; of a receipt without its timings, otherwise byte for byte. */
 function hashesOf(folder: string): Record<string, string> {
-  const files = filesBelow(folder).filter((file) => !SHARE_MARK.test(file.split(sep).at(-1) ?? ""));
   return Object.fromEntries(
-    files.map((file) => {
+    filesBelow(folder).map((file) => {
       const bytes = readFileSync(join(folder, file));
       if (!file.endsWith(".json")) return [file, sha256(bytes)];
       return [file, sha256(Buffer.from(bytes.toString("latin1").replace(TIMINGS, ""), "latin1"))];
@@ -94,12 +91,18 @@ async function lineOf(server: Server, place: Workplace, one: Case, at: number): 
   const input = join(place.input, one.input);
   const output = join(server.output, String(at));
   mkdirSync(output);
-  const { status, body } =
+  const answer =
     one.command === "inspect"
       ? await inspect(server, input)
       : await (one.command === "bulk" ? bulk : single)(server, one, input, output);
+  if (answer.status === 503) throw new Error(`The server takes no work: ${JSON.stringify(answer.body)}`);
   const roots = { "<output>": output, "<input>": place.input, "<outputs>": server.output };
-  const line = { id: one.id, status, answer: neutral(body, roots), files: hashesOf(output) };
+  const line = {
+    id: one.id,
+    status: answer.status,
+    answer: neutral(answer.body, roots),
+    files: hashesOf(output),
+  };
   rmSync(output, { recursive: true });
   return line;
 }
@@ -108,6 +111,8 @@ async function lineOf(server: Server, place: Workplace, one: Case, at: number): 
 export async function record(checkout: string, place: Workplace, file: string): Promise<void> {
   const server = await startServer(checkout, place);
   writeFileSync(file, `${JSON.stringify({ inputs: place.sha256 })}\n`);
+  for (const signal of ["SIGINT", "SIGTERM"] as const)
+    process.once(signal, () => void server.stop().finally(() => process.exit(1)));
   const began = performance.now();
   let next = 0;
   const take = async () => {

@@ -2,7 +2,6 @@
 import { execFile, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, mkdtempSync, realpathSync, rmSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -10,6 +9,7 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { placeOf } from "../../src/bulk/postgres/place.js";
 import { removePlace } from "../../test/support/postgres.js";
+import { freePort } from "../../test/support/server.js";
 import type { Workplace } from "./workplace.js";
 
 const FIXED_START = new URL("./fixed-start.js", import.meta.url).href;
@@ -27,15 +27,6 @@ export interface Server {
   /** Runs a command of the same checkout to its end: exit status and standard output. */
   command(...args: string[]): Promise<{ status: number; stdout: string }>;
   stop(): Promise<void>;
-}
-
-async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, "127.0.0.1");
-  await once(probe, "listening");
-  const address = probe.address();
-  probe.close();
-  if (address === null || typeof address === "string") throw new Error("No free port");
-  return address.port;
 }
 
 async function untilReady(url: string, server: ChildProcess): Promise<void> {

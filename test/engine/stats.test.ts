@@ -17,7 +17,7 @@ import {
   slowInput,
   untilRunning,
   writeModel,
-} from "../support/engine.js";
+} from "../support/tiny-models.js";
 
 const folder = t.testdir();
 const engine = createEngine({ provider: "cpu", threads: 1, queueLimit: 40 });

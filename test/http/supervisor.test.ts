@@ -17,8 +17,9 @@ import path from "node:path";
 import t from "tap";
 import { lockState } from "../../src/files/state-lock.js";
 import { NameLock } from "../../src/files/name-lock.js";
+import { ADDON, needs } from "../support/needs.js";
 import { copyModel } from "../support/manifests.js";
-import { makePlace, radserve, root, startServer, withoutAddon } from "../support/server.js";
+import { makePlace, radserve, root, startServer } from "../support/server.js";
 
 const isAlive = (pid: number) =>
   existsSync(`/proc/${pid}`) && !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, "utf8"));
@@ -76,7 +77,7 @@ t.test("with bad key files alone it does not start", async (t) => {
   t.equal(readdirSync(keys).length, 1, "and makes no key beside them");
 });
 
-t.test("a reload says which models failed", { skip: withoutAddon }, async (t) => {
+t.test("a reload says which models failed", { skip: needs(ADDON) }, async (t) => {
   const server = await startServer();
   const folder = path.join(server.place.directory, "models", "broken");
   mkdirSync(folder);
@@ -93,7 +94,7 @@ t.test("a reload says which models failed", { skip: withoutAddon }, async (t) =>
   t.equal(await server.stop(), 0);
 });
 
-t.test("models reload: by command, with what came of it", { skip: withoutAddon }, async (t) => {
+t.test("models reload: by command, with what came of it", { skip: needs(ADDON) }, async (t) => {
   const place = makePlace();
   t.match(await radserve(place, "models", "reload"), {
     status: 2,
@@ -166,7 +167,7 @@ t.test("whoever is dead and not buried holds nothing", async (t) => {
   await name?.release();
 });
 
-t.test("SIGTERM answers what was admitted, and ends with 0", { skip: withoutAddon }, async (t) => {
+t.test("SIGTERM answers what was admitted, and ends with 0", { skip: needs(ADDON) }, async (t) => {
   const server = await startServer();
   const body = (n: number) => ({
     input_image_path: path.join(server.place.input, "image.png"),
@@ -181,7 +182,7 @@ t.test("SIGTERM answers what was admitted, and ends with 0", { skip: withoutAddo
   t.equal(await stopped, 0);
 });
 
-t.test("after the grace time the rest fails with shutting_down", { skip: withoutAddon }, async (t) => {
+t.test("after the grace time the rest fails with shutting_down", { skip: needs(ADDON) }, async (t) => {
   const server = await startServer(makePlace({ RADSERVE_GRACE_SECONDS: "0" }));
   const image = path.join(server.place.input, "image.png");
   const all = Array.from({ length: 30 }, async (_, n) => {
