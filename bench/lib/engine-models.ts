@@ -4,7 +4,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Engine } from "../../src/engine/types.js";
 import { loadModels, type ModelSet } from "../../src/models/set.js";
-import { input, plane } from "../../test/support/engine.js";
+import { input, plane } from "../../test/support/tiny-models.js";
 import { denseNet121, LABELS, smallCnn } from "./models.js";
 
 export const NETWORKS = {

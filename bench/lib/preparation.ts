@@ -6,7 +6,7 @@ import { createEngine } from "../../src/engine/engine.js";
 import { type Engine, type Plane } from "../../src/engine/types.js";
 import type { ImageInput } from "../../src/manifest/manifest.js";
 import type { Raw } from "../../test/support/dicom.js";
-import { heatmap, identity, input, loadOptions, writeModel } from "../../test/support/engine.js";
+import { heatmap, identity, input, loadOptions, writeModel } from "../../test/support/tiny-models.js";
 import { photograph, radiograph } from "./pictures.js";
 import type { Rivals } from "./rivals.js";
 import { median } from "./statistics.js";

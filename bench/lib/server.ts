@@ -7,7 +7,6 @@ import {
 } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -17,6 +16,7 @@ import { placeOf } from "../../src/bulk/postgres/place.js";
 import { postmasterOf } from "../../src/bulk/postgres/process.js";
 import { commandOf, descendants } from "../../test/crash/lib/processes.js";
 import { removePlace } from "../../test/support/postgres.js";
+import { freePort } from "../../test/support/server.js";
 import { sum } from "./statistics.js";
 
 export const root = fileURLToPath(new URL("../../..", import.meta.url));
@@ -32,15 +32,6 @@ export interface BenchServer {
   postmaster(): number | undefined;
   post(body: unknown): Promise<{ status: number; body: unknown }>;
   stop(): Promise<void>;
-}
-
-async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, "127.0.0.1");
-  await once(probe, "listening");
-  const address = probe.address();
-  probe.close();
-  if (address === null || typeof address === "string") throw new Error("No port");
-  return address.port;
 }
 
 /** MiB that the server's processes hold. */

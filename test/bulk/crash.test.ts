@@ -8,11 +8,12 @@ import { postmasterOf } from "../../src/bulk/postgres/process.js";
 import { hashFile } from "../../src/files/durable-files.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { filesOf } from "../../src/results/commit/reuse.js";
+import { ADDON, needs } from "../support/needs.js";
 import { bulkOf, bulkPlace, nameOf, startBulk, writeMany, writeSlice } from "../support/bulk.js";
 import { privateDatabase } from "../support/postgres.js";
-import { startServer, withoutAddon } from "../support/server.js";
+import { startServer } from "../support/server.js";
 
-const skip = withoutAddon;
+const skip = needs(ADDON);
 
 /** Every image has its whole result, and nothing else lies there. */
 async function verify(t: Test, folder: string, count: number): Promise<void> {

@@ -6,9 +6,10 @@ import t, { type Test } from "tap";
 import { openDatabase, transaction, type Database } from "../../src/bulk/database.js";
 import { placeOf, socketOf } from "../../src/bulk/postgres/place.js";
 import { loadConfig } from "../../src/config.js";
-import { RadserveError } from "../../src/base/errors.js";
+import { failure } from "../support/expect.js";
+import { ADDON, needs } from "../support/needs.js";
 import { privateDatabase, silent, stateDirectory, until } from "../support/postgres.js";
-import { makePlace, radserve, withoutAddon } from "../support/server.js";
+import { makePlace, radserve } from "../support/server.js";
 
 interface Relay {
   url(database?: string): string;
@@ -53,15 +54,6 @@ async function relayTo(t: Test, socket: string): Promise<Relay> {
   return relay;
 }
 
-async function fault(work: Promise<unknown>): Promise<RadserveError> {
-  const error = await work.then(
-    () => undefined,
-    (thrown: unknown) => thrown,
-  );
-  if (error instanceof RadserveError) return error;
-  throw error instanceof Error ? error : new Error("Expected a failure");
-}
-
 async function countOf({ pool }: Database): Promise<number> {
   const { rows } = await pool.query<{ n: number }>("SELECT count(*)::int AS n FROM thing");
   return rows[0]?.n ?? -1;
@@ -101,7 +93,7 @@ async function behaves(t: Test, database: Database): Promise<void> {
     await ended;
     return insert(client, 4);
   });
-  const error = await fault(killed);
+  const error = await failure(killed);
   t.match(error, { code: "bulk_unavailable", status: 503, details: { retry_after: 5 } });
   t.equal(await countOf(database), 1, "the pool goes on, the lost transaction left nothing");
 
@@ -125,7 +117,7 @@ t.test("the private one", async (t) => {
     "its role may start no programs",
   );
   await Promise.all([database.close(), database.close()]);
-  const closed = await fault(transaction(database.pool, (client) => insert(client, 6)));
+  const closed = await failure(transaction(database.pool, (client) => insert(client, 6)));
   t.match(closed.message, /Cannot use a pool after/);
 });
 
@@ -140,7 +132,7 @@ t.test("DATABASE_URL", async (t) => {
   t.teardown(() => database.close());
   await behaves(t, database);
 
-  const cut = await fault(
+  const cut = await failure(
     transaction(database.pool, async (client) => {
       await insert(client, 7);
       relay.cut();
@@ -150,11 +142,11 @@ t.test("DATABASE_URL", async (t) => {
   t.match(cut.message, new RegExp(`PostgreSQL at 127.0.0.1:${relay.port} cannot be used`));
   t.equal(await countOf(database), 1);
 
-  const refused = await fault(openDatabase({ ...settings, database_url: relay.url("other") }, log));
+  const refused = await failure(openDatabase({ ...settings, database_url: relay.url("other") }, log));
   t.match(refused.message, /\(28000\)\. Correct the user and password of DATABASE_URL/);
 
   relay.mode = "swallow";
-  const unheard = await fault(openDatabase({ ...settings, database_url: relay.url() }, log));
+  const unheard = await failure(openDatabase({ ...settings, database_url: relay.url() }, log));
   t.match(
     unheard,
     { code: "bulk_unavailable", message: /radserve doctor/ },
@@ -173,7 +165,7 @@ t.test("DATABASE_URL that leads nowhere", async (t) => {
   const { port } = closed.address() as net.AddressInfo;
   await new Promise((resolve) => closed.close(resolve));
   const open = (host: string) =>
-    fault(openDatabase({ ...settings, database_url: `postgres://u:hunter2@${host}:${port}/x` }, silent));
+    failure(openDatabase({ ...settings, database_url: `postgres://u:hunter2@${host}:${port}/x` }, silent));
   for (const [host, code] of [
     ["127.0.0.1", "ECONNREFUSED"],
     ["localhost", "ECONNREFUSED"],
@@ -196,7 +188,7 @@ t.test("DATABASE_URL that leads nowhere", async (t) => {
   t.equal(wrong("postgresql:///x?host=/run/postgresql").database_url?.length, 36);
 });
 
-t.test("doctor", { skip: withoutAddon }, async (t) => {
+t.test("doctor", { skip: needs(ADDON) }, async (t) => {
   const place = makePlace({ DATABASE_URL: "postgres://u:hunter2@127.0.0.1:1/x" });
   t.teardown(() => place.remove());
   const finding = async () => {

@@ -5,10 +5,11 @@ import os from "node:os";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { SHARE_MARK } from "../../src/files/share-mark.js";
+import { ADDON, needs } from "../support/needs.js";
 import { bulkPlace, nameOf, startBulk, writeMany, writeSlice } from "../support/bulk.js";
-import { withoutAddon, type Place } from "../support/server.js";
+import { type Place } from "../support/server.js";
 
-const skip = withoutAddon;
+const skip = needs(ADDON);
 
 t.test("shares that go away and come back", { skip }, async (t) => {
   const place = bulkPlace(t);

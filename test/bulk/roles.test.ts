@@ -2,9 +2,11 @@
 import { readdirSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { bulkPlace, jobListSchema, nameOf, startBulk, writeMany } from "../support/bulk.js";
+import { ADDON, needs } from "../support/needs.js";
+import { jobListSchema } from "../../src/bulk/schema.js";
+import { bulkPlace, nameOf, startBulk, writeMany } from "../support/bulk.js";
 import { privateDatabase } from "../support/postgres.js";
-import { startServer, withoutAddon, type TestServer } from "../support/server.js";
+import { startServer, type TestServer } from "../support/server.js";
 
 const IMAGES = 20;
 
@@ -13,7 +15,7 @@ async function endedBy(server: TestServer): Promise<string[]> {
   return text.split("\n").filter((line) => line.startsWith("radserve_bulk_items_total"));
 }
 
-t.test("roles api and worker", { skip: withoutAddon }, async (t) => {
+t.test("roles api and worker", { skip: needs(ADDON) }, async (t) => {
   const database = await privateDatabase(t);
   const { host, port, user } = database.connection;
   const url = `postgres:///${user}?user=${user}&host=${host}&port=${port}`;

@@ -5,9 +5,10 @@ import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { migrate } from "../../src/bulk/migrations.js";
 import { NameLock } from "../../src/files/name-lock.js";
+import { ADDON, needs } from "../support/needs.js";
 import { bulkPlace, startBulk, writeSlice } from "../support/bulk.js";
 import { privateDatabase, until } from "../support/postgres.js";
-import { startServer, withoutAddon } from "../support/server.js";
+import { startServer } from "../support/server.js";
 
 /** A database of boxes, and what names it. */
 async function sharedDatabase(t: Test) {
@@ -17,7 +18,7 @@ async function sharedDatabase(t: Test) {
   return { pool, url: `postgres:///${user}?user=${user}&host=${host}&port=${port}` };
 }
 
-t.test("a box that could not enter itself takes nothing until it has", { skip: withoutAddon }, async (t) => {
+t.test("a box that could not enter itself takes nothing until it has", { skip: needs(ADDON) }, async (t) => {
   const { pool, url } = await sharedDatabase(t);
   // As a database that ends in the middle of it, once
   await pool.query(`
@@ -52,7 +53,7 @@ t.test("a box that could not enter itself takes nothing until it has", { skip: w
   t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 1 } });
 });
 
-t.test("items that were given in an answer that was lost", { skip: withoutAddon }, async (t) => {
+t.test("items that were given in an answer that was lost", { skip: needs(ADDON) }, async (t) => {
   const { pool, url } = await sharedDatabase(t);
   const place = bulkPlace(t, { DATABASE_URL: url });
   const bulk = await startBulk(t, place);
@@ -75,7 +76,7 @@ t.test("items that were given in an answer that was lost", { skip: withoutAddon 
 
 t.test(
   "jobs that are over are forgotten in time, also where the box is off at night",
-  { skip: withoutAddon },
+  { skip: needs(ADDON) },
   async (t) => {
     const { pool, url } = await sharedDatabase(t);
     const settings = { DATABASE_URL: url };
@@ -115,7 +116,7 @@ t.test(
   },
 );
 
-t.test("a queue that could not be opened leaves nothing behind", { skip: withoutAddon }, async (t) => {
+t.test("a queue that could not be opened leaves nothing behind", { skip: needs(ADDON) }, async (t) => {
   const { url } = await sharedDatabase(t);
   const place = bulkPlace(t, { DATABASE_URL: url, RADSERVE_LOG_LEVEL: "debug" });
   // In the way of the last step of opening

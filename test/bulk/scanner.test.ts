@@ -2,14 +2,15 @@
 import { mkdirSync, renameSync, rmdirSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
+import { ADDON, needs } from "../support/needs.js";
 import { bulkPlace, startBulk, writeSlice } from "../support/bulk.js";
 import { privateDatabase } from "../support/postgres.js";
-import { startServer, withoutAddon } from "../support/server.js";
+import { startServer } from "../support/server.js";
 
 /** More than a box scans at once. */
 const AWAY = ["1", "2", "3"];
 
-t.test("folders that are away when their turn comes", { skip: withoutAddon }, async (t) => {
+t.test("folders that are away when their turn comes", { skip: needs(ADDON) }, async (t) => {
   const { connection } = await privateDatabase(t);
   const { host, port, user } = connection;
   const url = `postgres:///${user}?user=${user}&host=${host}&port=${port}`;

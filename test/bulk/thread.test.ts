@@ -3,9 +3,10 @@ import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { NameLock } from "../../src/files/name-lock.js";
+import { ADDON, needs } from "../support/needs.js";
 import { bulkPlace, startBulk, writeMany, writeSlice, type Bulk } from "../support/bulk.js";
 import { until } from "../support/postgres.js";
-import { root, withoutAddon } from "../support/server.js";
+import { root } from "../support/server.js";
 
 const CRASHES = 3;
 const IMAGES = 120;
@@ -27,7 +28,7 @@ async function startCrashing(t: Test): Promise<{ bulk: Bulk; crashes: string }> 
   return { bulk: await startBulk(t, place), crashes };
 }
 
-t.test("the bulk thread crashes again and again", { skip: withoutAddon }, async (t) => {
+t.test("the bulk thread crashes again and again", { skip: needs(ADDON) }, async (t) => {
   const { bulk, crashes } = await startCrashing(t);
   const { server, place } = bulk;
   const serving = server.servingPid();
@@ -75,7 +76,7 @@ t.test("the bulk thread crashes again and again", { skip: withoutAddon }, async 
 
 t.test(
   "an image that a crashed thread asked for is no image of the next",
-  { skip: withoutAddon },
+  { skip: needs(ADDON) },
   async (t) => {
     const { bulk, crashes } = await startCrashing(t);
     const { place, server } = bulk;

@@ -7,12 +7,13 @@ import { itemListSchema, jobListSchema, jobSchema } from "../../src/bulk/schema.
 import { Box } from "../crash/lib/box.js";
 import { writeImages } from "../crash/lib/images.js";
 import { slay } from "../crash/lib/processes.js";
-import { commandsAre } from "../support/needs.js";
-import { issueToken, radserve, root, withoutAddon, type Place, type Ran } from "../support/server.js";
+import { ADDON, commandsAre, needs } from "../support/needs.js";
+import { issueToken, radserve, root, type Place, type Ran } from "../support/server.js";
 
 const main = path.join(root, "dist/src/main.js");
 
-if (withoutAddon !== false) t.bailout(withoutAddon);
+const missing = needs(ADDON);
+if (missing !== false) t.bailout(missing);
 const box = await Box.start({ settings: { RADSERVE_THREADS: "1" } });
 t.teardown(async () => {
   await box.stop();

@@ -6,11 +6,10 @@ import { basename, join, resolve } from "node:path";
 import t from "tap";
 import { createEngine } from "../../src/engine/engine.js";
 import { infer } from "../../src/inference/infer-image.js";
-import { loadModels } from "../../src/models/set.js";
+import { modelsOf } from "../support/real-engine.js";
 import { ADDON, DICOM_FILES, needs, PYTHON, pythonHas } from "../support/needs.js";
 
 const skip = needs(ADDON, DICOM_FILES) || pythonHas("pydicom", "scipy");
-const silent = { info: () => undefined, warn: () => undefined, error: () => undefined };
 
 t.test("tissue areas of real CT slices", { skip }, async (t) => {
   const folder = resolve("../shared/dicom");
@@ -22,7 +21,7 @@ t.test("tissue areas of real CT slices", { skip }, async (t) => {
     execFileSync(PYTHON, ["test/conformance/ct_tissue.py", ...files], { encoding: "utf8" }),
   ) as Record<string, Record<string, number>>;
   const engine = createEngine({ provider: "cpu" });
-  const models = await loadModels({ directory: resolve("models"), engine, providers: ["cpu"], log: silent });
+  const models = await modelsOf(resolve("models"), engine);
   const outputFolder = mkdtempSync(join(tmpdir(), "radserve-tissue-"));
   t.teardown(async () => {
     await models.close();

@@ -5,8 +5,8 @@ import { basename, join, resolve } from "node:path";
 import t from "tap";
 import { openFile } from "../../src/images/dicom/dicom-file.js";
 import { infer } from "../../src/inference/infer-image.js";
-import { engineWithFolder } from "../support/engine-models.js";
-import { loadTestModel } from "../support/object-models.js";
+import { engineWithFolder } from "../support/real-engine.js";
+import { loadTestModel } from "../support/test-models.js";
 import { ADDON, commandsAre, DICOM_FILES, needs } from "../support/needs.js";
 import { refusedErrors } from "./allowed.js";
 

@@ -9,10 +9,10 @@ import type { Image } from "../../src/images/image.js";
 import { infer } from "../../src/inference/infer-image.js";
 import { labelsOf, type OutputKind } from "../../src/manifest/manifest.js";
 import type { ModelEntry } from "../../src/models/entry.js";
-import { loadModels } from "../../src/models/set.js";
 import { readImage } from "../../src/images/read-image.js";
 import { statedSides } from "../../src/results/dicom/sides.js";
-import { loadTestModel, type TestModel } from "../support/object-models.js";
+import { modelsOf } from "../support/real-engine.js";
+import { loadTestModel, type TestModel } from "../support/test-models.js";
 
 export interface Made {
   /** Base name of the source. */
@@ -26,7 +26,6 @@ export interface Made {
   masks: Uint8Array[];
 }
 
-const silent = { info: () => undefined, warn: () => undefined, error: () => undefined };
 const STARTED = "2026-11-21T10:00:00.123Z";
 const TEST_MODELS: readonly TestModel[] = ["segmenter", "overlapping", "classifier", "detector"];
 const roots = { input: undefined, output: undefined };
@@ -42,7 +41,7 @@ export interface Workshop {
 export async function workshop(): Promise<Workshop> {
   const folder = mkdtempSync(join(tmpdir(), "radserve-objects-"));
   const engine = createEngine({ provider: "cpu" });
-  const shipped = await loadModels({ directory: resolve("models"), engine, providers: ["cpu"], log: silent });
+  const shipped = await modelsOf(resolve("models"), engine);
   const tests = [];
   for (const name of TEST_MODELS) tests.push(await loadTestModel(engine, folder, name));
   const models = [...shipped.entries, ...tests];

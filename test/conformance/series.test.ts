@@ -1,24 +1,21 @@
 /** Whole series of real files, and the real network of ../shared/models on a series made for it. */
 import { createHash } from "node:crypto";
-import { copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { infer } from "../../src/inference/infer-image.js";
 import { inspectImage } from "../../src/inference/inspection.js";
-import { createLog } from "../../src/base/log.js";
-import { loadModels } from "../../src/models/set.js";
 import { packageRoot } from "../../src/models/files.js";
 import { openInput } from "../../src/files/guarded-paths.js";
 import { readInput } from "../../src/inference/read-input.js";
-import { engine, noEngine } from "../support/engine-models.js";
+import { ADDON, needs } from "../support/needs.js";
+import { engine, modelsOf } from "../support/real-engine.js";
 import { copyModel } from "../support/manifests.js";
-import { withoutVolumes } from "../support/volume-model.js";
 import { attributesOf, dicomFile } from "../support/dicom.js";
 
 const shared = join(packageRoot(), "..", "shared");
 const chest = join(shared, "dicom", "ct-series-chest");
 const meshnet = join(shared, "models", "brain-mri-tissue-meshnet", "model.onnx");
-const absent = (path: string) => (existsSync(path) ? false : `${path} is absent`);
 
 /** Slices of the manifest by their place, which its purposes give: place, sha256 of the file and of the frame. */
 function chestRows(): { z: number; file: string; frame: string }[] {
@@ -39,7 +36,7 @@ function chestRows(): { z: number; file: string; frame: string }[] {
 
 const sha256 = (bytes: string | Uint8Array) => createHash("sha256").update(bytes).digest("hex");
 
-t.test("the chest CT, sorted and assembled", { skip: absent(chest) }, async (t) => {
+t.test("the chest CT, sorted and assembled", { skip: needs(chest) }, async (t) => {
   const opened = await openInput(chest, undefined);
   t.teardown(() => opened.close());
   const image = await readInput(opened);
@@ -124,54 +121,40 @@ function writeConcentric(folder: string): void {
   }
 }
 
-t.test(
-  "MeshNet on the concentric volume",
-  { skip: absent(meshnet) || noEngine, timeout: 300_000 },
-  async (t) => {
-    const place = t.testdir({ models: {}, series: {} });
-    const directory = join(place, "models");
-    const folder = copyModel(directory, "examples/brain-tissue-3d", "brain-tissue-3d", (manifest) => {
-      manifest.release = "active";
-      // The reference volume's brightest voxels are 0.75, not 1
-      manifest.inputs[0]!.normalisation = { kind: "min_max", over: "volume", to: [0, 0.75] };
-    });
-    mkdirSync(folder, { recursive: true });
-    copyFileSync(meshnet, join(folder, "model.onnx"));
-    const models = await loadModels({
-      directory,
-      engine: engine(),
-      providers: ["cpu"],
-      log: createLog("silent"),
-    });
-    t.teardown(() => models.close());
-    const skipped = withoutVolumes(models);
-    if (skipped !== false) {
-      t.comment(`skipped: ${skipped}`);
-      return;
-    }
-    writeConcentric(join(place, "series"));
-    const answer = await infer(
-      {
-        requestId: "concentric",
-        inputPath: join(place, "series"),
-        outputFolder: join(place, "out"),
-        priority: "routine",
-        cancelId: 1,
-        roots: { input: undefined, output: undefined },
-      },
-      { engine: engine(), models: models.entries },
-    );
-    const [model] = answer.models;
-    t.equal(model?.status, "succeeded");
-    // Of the reference [15132417, 506726, 1138073]; the first is background. A voxel is 0.001 mL
-    t.match(model?.findings, [
-      { label: "white matter", present: true, volume: { voxels: 506_726 } },
-      { label: "grey matter", present: true, volume: { voxels: 1_138_073 } },
-    ]);
-    t.match(model?.measurements, [
-      { name: "Volume", label: "white matter", value: 506.726, unit: { value: "mL" } },
-      { name: "Volume", label: "grey matter", value: 1138.073, unit: { value: "mL" } },
-    ]);
-    t.equal(model?.outputs.length, 1, "a picture");
-  },
-);
+t.test("MeshNet on the concentric volume", { skip: needs(ADDON, meshnet), timeout: 300_000 }, async (t) => {
+  const place = t.testdir({ models: {}, series: {} });
+  const directory = join(place, "models");
+  const folder = copyModel(directory, "examples/brain-tissue-3d", "brain-tissue-3d", (manifest) => {
+    manifest.release = "active";
+    // The reference volume's brightest voxels are 0.75, not 1
+    manifest.inputs[0]!.normalisation = { kind: "min_max", over: "volume", to: [0, 0.75] };
+  });
+  mkdirSync(folder, { recursive: true });
+  copyFileSync(meshnet, join(folder, "model.onnx"));
+  const models = await modelsOf(directory);
+  t.teardown(() => models.close());
+  writeConcentric(join(place, "series"));
+  const answer = await infer(
+    {
+      requestId: "concentric",
+      inputPath: join(place, "series"),
+      outputFolder: join(place, "out"),
+      priority: "routine",
+      cancelId: 1,
+      roots: { input: undefined, output: undefined },
+    },
+    { engine: engine(), models: models.entries },
+  );
+  const [model] = answer.models;
+  t.equal(model?.status, "succeeded");
+  // Of the reference [15132417, 506726, 1138073]; the first is background. A voxel is 0.001 mL
+  t.match(model?.findings, [
+    { label: "white matter", present: true, volume: { voxels: 506_726 } },
+    { label: "grey matter", present: true, volume: { voxels: 1_138_073 } },
+  ]);
+  t.match(model?.measurements, [
+    { name: "Volume", label: "white matter", value: 506.726, unit: { value: "mL" } },
+    { name: "Volume", label: "grey matter", value: 1138.073, unit: { value: "mL" } },
+  ]);
+  t.equal(model?.outputs.length, 1, "a picture");
+});

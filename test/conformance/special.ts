@@ -11,8 +11,7 @@ import { openInput } from "../../src/files/guarded-paths.js";
 import { readInput } from "../../src/inference/read-input.js";
 import { segmentPlanes, segmentsOf } from "../../src/results/dicom/segments.js";
 import { sliceOutputs } from "../../src/results/receipt/volume-outputs.js";
-import { loadSpecialModel, SPECIAL_MODELS, type SpecialModel } from "../support/special-models.js";
-import { loadTestModel } from "../support/object-models.js";
+import { loadTestModel, type TestModel } from "../support/test-models.js";
 
 const SOURCES = resolve("../shared/dicom");
 const STARTED = "2026-11-21T10:00:00.123Z";
@@ -34,7 +33,7 @@ export interface Result {
 }
 
 /** Model and source: whole series, colour, many frames, and both. */
-export const CASES: readonly (readonly [SpecialModel | "detector", string])[] = [
+export const CASES: readonly (readonly [TestModel, string])[] = [
   ["volume", "ct-series-chest"],
   ["volume-fractional", "ct-series-chest"],
   ["fractional", "jpeg50-cr-chest.dcm"],
@@ -52,7 +51,7 @@ export const CASES: readonly (readonly [SpecialModel | "detector", string])[] = 
 
 export interface SpecialShop {
   /** Runs a model; twice, another version first, where the report is to follow an earlier one. */
-  make(model: SpecialModel | "detector", source: string, follows?: boolean): Promise<Result>;
+  make(model: TestModel, source: string, follows?: boolean): Promise<Result>;
   folder: string;
   close(): Promise<void>;
 }
@@ -60,8 +59,8 @@ export interface SpecialShop {
 export async function specialShop(): Promise<SpecialShop> {
   const folder = mkdtempSync(join(tmpdir(), "radserve-special-"));
   const engine = createEngine({ provider: "cpu" });
-  const models: Record<string, ModelEntry> = { detector: await loadTestModel(engine, folder, "detector") };
-  for (const name of SPECIAL_MODELS) models[name] = await loadSpecialModel(engine, folder, name);
+  const models: Record<string, ModelEntry> = {};
+  for (const [name] of CASES) models[name] ??= await loadTestModel(engine, folder, name);
   let count = 0;
   return {
     folder,

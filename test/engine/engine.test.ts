@@ -5,7 +5,6 @@ import t from "tap";
 import { int, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import { createEngine } from "../../src/engine/engine.js";
 import { type InferOptions, type EngineOutput, type Plane } from "../../src/engine/types.js";
-import { RadserveError } from "../../src/base/errors.js";
 import type { ImageInput, ModelOutput } from "../../src/manifest/manifest.js";
 import {
   heatmap,
@@ -17,24 +16,14 @@ import {
   slowInput,
   untilRunning,
   writeModel,
-} from "../support/engine.js";
+} from "../support/tiny-models.js";
+import { failure } from "../support/expect.js";
 
 const folder = t.testdir();
 const engine = createEngine({ provider: "cpu", threads: 2 });
 t.teardown(() => engine.close());
 const identityPath = writeModel(folder, identity);
 const slowPath = writeModel(folder, slow);
-
-/** The RadserveError that a promise ends with. */
-async function failure(promise: Promise<unknown>): Promise<RadserveError> {
-  try {
-    await promise;
-  } catch (thrown) {
-    if (thrown instanceof RadserveError) return thrown;
-    throw thrown;
-  }
-  throw new Error("Expected a failure");
-}
 
 const floats = (bytes: Uint8Array) => [...new Float32Array(bytes.slice().buffer)];
 

@@ -7,7 +7,7 @@ import { createEngine } from "../../src/engine/engine.js";
 import { type EngineOutput, type Plane } from "../../src/engine/types.js";
 import type { ImageInput } from "../../src/manifest/manifest.js";
 import { random } from "../support/dicom.js";
-import { identity, input, loadOptions, plane, writeModel } from "../support/engine.js";
+import { identity, input, loadOptions, plane, writeModel } from "../support/tiny-models.js";
 
 const CASES = 12;
 const folder = mkdtempSync(path.join(os.tmpdir(), "radserve-geometry-"));

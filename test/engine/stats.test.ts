@@ -16,7 +16,7 @@ import {
   slow,
   slowInput,
   writeModel,
-} from "../support/engine.js";
+} from "../support/tiny-models.js";
 
 const folder = t.testdir();
 const engine = createEngine({ provider: "cpu", threads: 1 });

@@ -3,26 +3,16 @@ import t from "tap";
 import { int, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import { createEngine } from "../../src/engine/engine.js";
 import { type LoadOptions } from "../../src/engine/types.js";
-import { RadserveError } from "../../src/base/errors.js";
 import type { ImageInput, ModelOutput } from "../../src/manifest/manifest.js";
 import { manifestSchema } from "../../src/manifest/rules.js";
+import { failure } from "../support/expect.js";
 import { shipped } from "../support/manifests.js";
-import { identity, input, loadOptions, plane, untilRunning, writeModel } from "../support/engine.js";
+import { identity, input, loadOptions, plane, untilRunning, writeModel } from "../support/tiny-models.js";
 import { geometryOf, slicesOf } from "../support/volumes.js";
 
 const folder = t.testdir();
 const engine = createEngine({ provider: "cpu", threads: 2 });
 t.teardown(() => engine.close());
-
-async function failure(promise: Promise<unknown>): Promise<RadserveError> {
-  try {
-    await promise;
-  } catch (thrown) {
-    if (thrown instanceof RadserveError) return thrown;
-    throw thrown;
-  }
-  throw new Error("Expected a failure");
-}
 
 /** Two channels: 50, and the voxel. */
 const over50: ModelDescription = {

@@ -6,7 +6,7 @@ import path from "node:path";
 import t from "tap";
 import { ConfigError } from "../../src/base/errors.js";
 import { holderHere, lockState } from "../../src/files/state-lock.js";
-import { withoutAddon } from "../support/server.js";
+import { ADDON, needs } from "../support/needs.js";
 
 const module = new URL("../../src/files/state-lock.js", import.meta.url).href;
 
@@ -26,7 +26,7 @@ const taking = (directory: string, then: string) => `
   ${then}
   process.stdout.write(process.pid + "\\n");`;
 
-t.test("the lock of the state directory", { skip: withoutAddon }, async (t) => {
+t.test("the lock of the state directory", { skip: needs(ADDON) }, async (t) => {
   await t.test("is one's alone, and free again when it is released", (t) => {
     const directory = path.join(t.testdir(), "state");
     const lock = lockState(directory);

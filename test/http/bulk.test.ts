@@ -13,25 +13,18 @@ import {
 } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { itemListSchema } from "../../src/bulk/schema.js";
+import { itemListSchema, jobListSchema } from "../../src/bulk/schema.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
-import {
-  bulkPlace,
-  jobListSchema,
-  nameOf,
-  startBulk,
-  writeMany,
-  writeSlice,
-  type Bulk,
-} from "../support/bulk.js";
+import { ADDON, needs } from "../support/needs.js";
+import { bulkPlace, nameOf, startBulk, writeMany, writeSlice, type Bulk } from "../support/bulk.js";
 import { dicomFile, imageAttributes } from "../support/dicom.js";
-import { PNG, radserve, withoutAddon } from "../support/server.js";
+import { PNG, radserve } from "../support/server.js";
 
 /** Images of a job that is still at work when smaller ones have ended. */
 const MANY = 800;
 const SR = "1.2.840.10008.5.1.4.1.1.88.33";
 
-t.test("bulk inference", { skip: withoutAddon }, async (t) => {
+t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
   const place = bulkPlace(t);
   place.environment["RADSERVE_PATH_MAP"] = JSON.stringify([
     { from: "\\\\pacs\\in", to: place.input },

@@ -4,11 +4,12 @@ import http from "node:http";
 import path from "node:path";
 import t from "tap";
 import { answerSchema } from "../../src/results/receipt/receipt.js";
-import { makePlace, root, startServer, withoutAddon } from "../support/server.js";
+import { ADDON, DICOM_FILES, needs } from "../support/needs.js";
+import { makePlace, root, startServer } from "../support/server.js";
 
 const slice = path.join(root, "../shared/dicom/ct-series-chest/000021.dcm");
 const cine = path.join(root, "../shared/dicom/jpeg50-us-ybr422-30frame.dcm");
-const skip = withoutAddon || (existsSync(slice) ? false : "../shared/dicom is not there");
+const skip = needs(ADDON, DICOM_FILES);
 
 t.test("single inference", { skip }, async (t) => {
   const place = makePlace({ RADSERVE_MODELS_DIR: path.join(root, "models") });

@@ -5,9 +5,10 @@ import t from "tap";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { modelListSchema } from "../../src/server/model-list.js";
 import { hashFile } from "../../src/files/durable-files.js";
+import { ADDON, needs } from "../support/needs.js";
 import { bulkPlace, writeSlice } from "../support/bulk.js";
-import { heatmap, heavy, HEAVY_SIDE, input, writeModel } from "../support/engine.js";
-import { startServer, withoutAddon } from "../support/server.js";
+import { heatmap, heavy, HEAVY_SIDE, input, writeModel } from "../support/tiny-models.js";
+import { startServer } from "../support/server.js";
 
 /** A model of which batches pay on a quiet machine, as a draft: no canary, no codes. */
 async function writeHeavy(models: string): Promise<void> {
@@ -37,7 +38,7 @@ async function writeHeavy(models: string): Promise<void> {
 
 const total = ({ counts }: { counts: number[] }) => counts.reduce((sum, n) => sum + n, 0);
 
-t.test("the work of each model", { skip: withoutAddon }, async (t) => {
+t.test("the work of each model", { skip: needs(ADDON) }, async (t) => {
   const place = bulkPlace(t);
   const models = place.environment["RADSERVE_MODELS_DIR"]!;
   await writeHeavy(models);

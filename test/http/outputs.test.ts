@@ -4,9 +4,10 @@ import path from "node:path";
 import t from "tap";
 import { samples } from "../../scripts/demo/samples.js";
 import { answerSchema } from "../../src/results/receipt/receipt.js";
-import { makePlace, root, startServer, withoutAddon } from "../support/server.js";
+import { ADDON, needs } from "../support/needs.js";
+import { makePlace, root, startServer } from "../support/server.js";
 
-t.test("outputs from the settings", { skip: withoutAddon }, async (t) => {
+t.test("outputs from the settings", { skip: needs(ADDON) }, async (t) => {
   const place = makePlace({
     RADSERVE_MODELS_DIR: path.join(root, "models"),
     RADSERVE_OUTPUTS: "json, sr",

@@ -16,8 +16,9 @@ import net from "node:net";
 import path from "node:path";
 import t from "tap";
 import { NameLock } from "../../src/files/name-lock.js";
+import { ADDON, needs } from "../support/needs.js";
 import { copyModel } from "../support/manifests.js";
-import { makePlace, radserve, root, startServer, withoutAddon } from "../support/server.js";
+import { makePlace, radserve, root, startServer } from "../support/server.js";
 
 const isAlive = (pid: number) =>
   existsSync(`/proc/${pid}`) && !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, "utf8"));
@@ -75,7 +76,7 @@ t.test("with bad key files alone it does not start", async (t) => {
   t.equal(readdirSync(keys).length, 1, "and makes no key beside them");
 });
 
-t.test("a reload says which models failed", { skip: withoutAddon }, async (t) => {
+t.test("a reload says which models failed", { skip: needs(ADDON) }, async (t) => {
   const server = await startServer();
   const folder = path.join(server.place.directory, "models", "broken");
   mkdirSync(folder);
@@ -92,7 +93,7 @@ t.test("a reload says which models failed", { skip: withoutAddon }, async (t) =>
   t.equal(await server.stop(), 0);
 });
 
-t.test("models reload: by command, with what came of it", { skip: withoutAddon }, async (t) => {
+t.test("models reload: by command, with what came of it", { skip: needs(ADDON) }, async (t) => {
   const place = makePlace();
   t.match(await radserve(place, "models", "reload"), {
     status: 2,
@@ -160,7 +161,7 @@ t.test("whoever is dead and not buried holds no name", async (t) => {
   await name?.release();
 });
 
-t.test("SIGTERM answers what was admitted, and ends with 0", { skip: withoutAddon }, async (t) => {
+t.test("SIGTERM answers what was admitted, and ends with 0", { skip: needs(ADDON) }, async (t) => {
   const server = await startServer();
   const body = (n: number) => ({
     input_image_path: path.join(server.place.input, "image.png"),
@@ -175,7 +176,7 @@ t.test("SIGTERM answers what was admitted, and ends with 0", { skip: withoutAddo
   t.equal(await stopped, 0);
 });
 
-t.test("after the grace time the rest fails with shutting_down", { skip: withoutAddon }, async (t) => {
+t.test("after the grace time the rest fails with shutting_down", { skip: needs(ADDON) }, async (t) => {
   const server = await startServer(makePlace({ RADSERVE_GRACE_SECONDS: "0" }));
   const image = path.join(server.place.input, "image.png");
   const all = Array.from({ length: 30 }, async (_, n) => {

@@ -5,21 +5,19 @@ import { basename, join, resolve } from "node:path";
 import t from "tap";
 import { BURNED_IN, samples } from "../../scripts/demo/samples.js";
 import { createEngine } from "../../src/engine/engine.js";
-import { RadserveError } from "../../src/base/errors.js";
 import { infer } from "../../src/inference/infer-image.js";
 import { type InferTask } from "../../src/inference/task.js";
 import type { ModelEntry } from "../../src/models/entry.js";
-import { loadModels } from "../../src/models/set.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { textWidth } from "../../src/results/picture/text-outline.js";
+import { failure } from "../support/expect.js";
+import { modelsOf } from "../support/real-engine.js";
 import { ADDON, needs } from "../support/needs.js";
-
-const silent = { info: () => undefined, warn: () => undefined, error: () => undefined };
 
 t.test("infer", { skip: needs(ADDON) }, async (t) => {
   const folder = mkdtempSync(join(tmpdir(), "radserve-infer-"));
   const engine = createEngine({ provider: "cpu" });
-  const models = await loadModels({ directory: resolve("models"), engine, providers: ["cpu"], log: silent });
+  const models = await modelsOf(resolve("models"), engine);
   t.teardown(async () => {
     await models.close();
     await engine.close();
@@ -47,11 +45,6 @@ t.test("infer", { skip: needs(ADDON) }, async (t) => {
       { engine, models: entries },
     );
   const receiptAt = (path: string) => receiptSchema.parse(JSON.parse(readFileSync(path, "utf8")));
-  const fails = (work: Promise<unknown>) =>
-    work.then(
-      () => t.fail("expected a refusal"),
-      (error: unknown) => (error instanceof RadserveError ? error : t.fail(String(error))),
-    ) as Promise<RadserveError>;
 
   await t.test("tissue areas are those that were painted", async (t) => {
     const answer = await run({});
@@ -131,14 +124,14 @@ t.test("infer", { skip: needs(ADDON) }, async (t) => {
     const outputFolder = freshFolder();
     const { receipt_path } = await run({ outputFolder, name: "scan" });
     const before = readFileSync(receipt_path);
-    const error = await fails(run({ outputFolder, name: "scan", inputPath: ultrasound }));
+    const error = await failure(run({ outputFolder, name: "scan", inputPath: ultrasound }));
     t.equal(error.code, "output_name_taken");
     t.ok(readFileSync(receipt_path).equals(before));
     // The same SOP Instance UID over other pixels is another image too.
     const changed = Buffer.from(sample.ct);
     changed[changed.length - 100]! ^= 1;
     writeFileSync(join(folder, "changed.dcm"), changed);
-    const other = await fails(run({ outputFolder, name: "scan", inputPath: join(folder, "changed.dcm") }));
+    const other = await failure(run({ outputFolder, name: "scan", inputPath: join(folder, "changed.dcm") }));
     t.equal(other.code, "output_name_taken");
     t.ok(readFileSync(receipt_path).equals(before));
   });
@@ -155,11 +148,11 @@ t.test("infer", { skip: needs(ADDON) }, async (t) => {
       ["deadline_exceeded", { deadline: Date.now() - 1 }],
     ];
     for (const [code, task] of refused) {
-      const error = await fails(run({ outputFolder, ...task }));
+      const error = await failure(run({ outputFolder, ...task }));
       t.equal(error.code, code, error.message);
     }
     t.strictSame(readdirSync(outputFolder), []);
-    const none = await fails(run({ models: ["burned-in-text"] }));
+    const none = await failure(run({ models: ["burned-in-text"] }));
     t.match(none.details, {
       models: [{ name: "burned-in-text", reasons: [{ code: "sop_class_not_accepted" }] }],
     });
@@ -186,7 +179,11 @@ t.test("infer", { skip: needs(ADDON) }, async (t) => {
       false,
       "a partial result is computed again",
     );
-    t.equal((await fails(run({}, [broken]))).code, "model_unavailable", "all failed: the error of the first");
+    t.equal(
+      (await failure(run({}, [broken]))).code,
+      "model_unavailable",
+      "all failed: the error of the first",
+    );
   });
 
   await t.test("a model that fails takes no earlier result away", async (t) => {
@@ -204,7 +201,7 @@ t.test("infer", { skip: needs(ADDON) }, async (t) => {
     const unloaded = { ...broken, sha256: working.sha256 };
     t.equal((await run({ outputFolder }, [second, unloaded])).reused, true, "what it said is still there");
     const before = readdirSync(outputFolder).map((name) => [name, readFileSync(join(outputFolder, name))]);
-    const error = await fails(run({ outputFolder }, [second, broken]));
+    const error = await failure(run({ outputFolder }, [second, broken]));
     t.equal(error.code, "model_unavailable");
     t.match(error.message, /earlier result of this image is kept/);
     t.strictSame(

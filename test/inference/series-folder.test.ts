@@ -3,15 +3,15 @@ import { createHash } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { RadserveError } from "../../src/base/errors.js";
 import { infer } from "../../src/inference/infer-image.js";
-import { createLog } from "../../src/base/log.js";
-import { loadModels, type ModelSet } from "../../src/models/set.js";
+import { type ModelSet } from "../../src/models/set.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
-import { engine, noEngine } from "../support/engine-models.js";
+import { failure } from "../support/expect.js";
+import { ADDON, needs } from "../support/needs.js";
+import { engine, modelsOf } from "../support/real-engine.js";
 import { copyModel } from "../support/manifests.js";
 import { folderOf, SERIES, slice } from "../support/series.js";
-import { withoutVolumes, writeVolumeModel } from "../support/volume-model.js";
+import { writeVolumeModel } from "../support/volume-model.js";
 
 const z = [0, 2.5, 5, 7.5];
 
@@ -24,15 +24,10 @@ const files = () => ({
   c: slice({ z: z[3]!, fill: hounsfield[3]! }),
 });
 
-async function modelsOf(t: Test, write: (directory: string) => void): Promise<ModelSet> {
+async function written(t: Test, write: (directory: string) => void): Promise<ModelSet> {
   const directory = t.testdir({});
   write(directory);
-  const models = await loadModels({
-    directory,
-    engine: engine(),
-    providers: ["cpu"],
-    log: createLog("silent"),
-  });
+  const models = await modelsOf(directory);
   t.teardown(() => models.close());
   return models;
 }
@@ -52,9 +47,9 @@ const runner = (models: ModelSet, inputPath: string, outputFolder: string) => ()
 
 const receiptAt = (file: string) => receiptSchema.parse(JSON.parse(readFileSync(file, "utf8")));
 
-t.test("a folder of slices", { skip: noEngine }, async (t) => {
+t.test("a folder of slices", { skip: needs(ADDON) }, async (t) => {
   await t.test("models of frames take every slice on its own, in order", async (t) => {
-    const models = await modelsOf(t, (directory) => copyModel(directory, "ct-tissue", "tissue"));
+    const models = await written(t, (directory) => copyModel(directory, "ct-tissue", "tissue"));
     await t.test("run", async (t) => {
       const folder = folderOf(t, files());
       const output = join(folder, "..", "out");
@@ -97,7 +92,7 @@ t.test("a folder of slices", { skip: noEngine }, async (t) => {
   });
 
   await t.test("another series under the name is refused", async (t) => {
-    const models = await modelsOf(t, (directory) => copyModel(directory, "ct-tissue", "tissue"));
+    const models = await written(t, (directory) => copyModel(directory, "ct-tissue", "tissue"));
     await t.test("run", async (t) => {
       const folder = folderOf(t, files());
       const output = join(folder, "..", "out");
@@ -117,15 +112,12 @@ t.test("a folder of slices", { skip: noEngine }, async (t) => {
   });
 
   await t.test("a model of single images says why it does not take it", async (t) => {
-    const models = await modelsOf(t, (directory) =>
+    const models = await written(t, (directory) =>
       copyModel(directory, "ct-tissue", "tissue", (m) => (m.accepts.dimensions = "2d")),
     );
     await t.test("run", async (t) => {
       const folder = folderOf(t, files());
-      const refused: unknown = await runner(models, folder, join(folder, "..", "out"))().catch(
-        (e: unknown) => e,
-      );
-      if (!(refused instanceof RadserveError)) throw new Error("Not refused");
+      const refused = await failure(runner(models, folder, join(folder, "..", "out"))());
       t.equal(refused.code, "no_model_accepts");
       t.match(
         JSON.stringify(refused.details),
@@ -135,9 +127,8 @@ t.test("a folder of slices", { skip: noEngine }, async (t) => {
   });
 
   await t.test("a model of volumes takes them all at once", async (t) => {
-    const models = await modelsOf(t, (directory) => writeVolumeModel(directory, "bright"));
-    const skip = withoutVolumes(models);
-    await t.test("a folder", { skip }, async (t) => {
+    const models = await written(t, (directory) => writeVolumeModel(directory, "bright"));
+    await t.test("a folder", async (t) => {
       const folder = folderOf(t, files());
       const answer = await runner(models, folder, join(folder, "..", "out"))();
       const [model] = answer.models;
@@ -151,12 +142,10 @@ t.test("a folder of slices", { skip: noEngine }, async (t) => {
       t.equal(model?.outputs.length, 1, "a picture");
     });
 
-    await t.test("a single slice is no series", { skip }, async (t) => {
+    await t.test("a single slice is no series", async (t) => {
       const folder = folderOf(t, files());
-      const refused: unknown = await runner(models, join(folder, "a"), join(folder, "..", "out"))().catch(
-        (e: unknown) => e,
-      );
-      t.match(JSON.stringify((refused as RadserveError).details), /series_required/);
+      const refused = await failure(runner(models, join(folder, "a"), join(folder, "..", "out"))());
+      t.match(JSON.stringify(refused.details), /series_required/);
     });
   });
 });

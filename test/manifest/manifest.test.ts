@@ -6,7 +6,7 @@ import { manifestSchema } from "../../src/manifest/rules.js";
 import { checkGraph } from "../../src/models/graph.js";
 import { readModelFolder } from "../../src/models/read.js";
 import { copyModel, shipped, shippedModels } from "../support/manifests.js";
-import { manifestOf } from "../support/object-models.js";
+import { manifestOf } from "../support/test-models.js";
 
 /** Problems of a copy of ct-tissue after a change, by path. */
 async function problemsAfter(

@@ -6,7 +6,8 @@ import { modelsCheck, modelsInit, modelsList, modelsTry } from "../../src/models
 import { decodeNpy, encodeNpy } from "../../src/engine/npy.js";
 import { toNumbers } from "../../src/models/compare.js";
 import { tissueOf } from "../../scripts/build-ct-tissue.js";
-import { engine, noEngine } from "../support/engine-models.js";
+import { ADDON, needs } from "../support/needs.js";
+import { engine } from "../support/real-engine.js";
 import { imageOf } from "../support/images.js";
 import { copyModel, shipped, shippedModels } from "../support/manifests.js";
 
@@ -21,7 +22,7 @@ t.test("list", async (t) => {
   t.equal(broken.exitCode, 1);
 });
 
-t.test("commands that run a model", { skip: noEngine }, async (t) => {
+t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
   t.teardown(() => engine().close());
   const options = { engine: engine(), providers: ["cpu"] as const };
 

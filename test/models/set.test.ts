@@ -5,15 +5,13 @@ import t from "tap";
 import { onnxModel } from "../../scripts/lib/onnx-model.js";
 import { isLit, type TextPlace } from "../../scripts/lib/text-canary.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
-import { loadModels, type ModelSet } from "../../src/models/set.js";
+import { type ModelSet } from "../../src/models/set.js";
 import { decodeNpy, encodeNpy } from "../../src/engine/npy.js";
-import { engine, noEngine } from "../support/engine-models.js";
+import { ADDON, needs } from "../support/needs.js";
+import { engine, modelsOf } from "../support/real-engine.js";
 import { imageOf } from "../support/images.js";
 import { copyModel, shippedModels } from "../support/manifests.js";
 
-const quiet = { info: () => undefined, warn: () => undefined, error: () => undefined };
-const load = (directory: string): Promise<ModelSet> =>
-  loadModels({ directory, engine: engine(), providers: ["cpu"], log: quiet });
 const entry = (set: ModelSet, name: string) => set.entries.find((e) => e.name === name)!;
 
 /** ct-tissue with a canary that expects something else, every file pinned. */
@@ -54,11 +52,11 @@ function wideModel(directory: string): string {
   return join(folder, "model.json");
 }
 
-t.test("models", { skip: noEngine }, async (t) => {
+t.test("models", { skip: needs(ADDON) }, async (t) => {
   t.teardown(() => engine().close());
 
   await t.test("the shipped models load, and their canaries pass", async (t) => {
-    const set = await load(shippedModels);
+    const set = await modelsOf(shippedModels);
     t.strictSame(
       set.entries.map((e) => [e.name, e.state, e.provider, e.error]),
       [
@@ -104,7 +102,7 @@ t.test("models", { skip: noEngine }, async (t) => {
       m.inputs[0]!.layout = "NCDHW";
       m.inputs[0]!.size = { kind: "source" };
     });
-    const set = await load(directory);
+    const set = await modelsOf(directory);
     const said = (name: string) => set.problems.find((p) => p.name === name)?.error.message;
     t.strictSame(
       set.entries.map((e) => [e.name, e.state]),
@@ -143,21 +141,21 @@ t.test("models", { skip: noEngine }, async (t) => {
     copyModel(directory, "ct-tissue", "good");
     const other = copyModel(directory, "ct-tissue", "needed");
     writeFileSync(join(other, "model.onnx"), "other weights");
-    const set = await load(directory);
+    const set = await modelsOf(directory);
     t.equal(set.ready(), false);
     copyModel(directory, "ct-tissue", "needed");
     t.strictSame((await set.reload()).replaced, ["needed"]);
     t.equal(set.ready(), true);
     await set.close();
     const unreadable = t.testdir({ x: { "model.json": "{" } });
-    const second = await load(unreadable);
+    const second = await modelsOf(unreadable);
     t.equal(second.ready(), false, "nobody can know whether an unreadable one was required");
     t.match(second.problems, [{ name: "x", required: true }]);
     await second.close();
   });
 
   await t.test("no directory", async (t) => {
-    await t.rejects(load(join(t.testdir(), "nowhere")), {
+    await t.rejects(modelsOf(join(t.testdir(), "nowhere")), {
       code: "model_unavailable",
       message: /RADSERVE_MODELS_DIR/,
     });
@@ -167,7 +165,7 @@ t.test("models", { skip: noEngine }, async (t) => {
     const directory = t.testdir();
     for (const name of ["changed", "fails", "same", "gone", "site"])
       copyModel(directory, name === "site" ? "burned-in-text" : "ct-tissue", name);
-    const set = await load(directory);
+    const set = await modelsOf(directory);
     const before = new Map(set.entries.map((e) => [e.name, e]));
     copyModel(directory, "ct-tissue", "added");
     copyModel(directory, "ct-tissue", "changed", (m) => (m.version = "2.0.0"));
@@ -221,7 +219,7 @@ t.test("models", { skip: noEngine }, async (t) => {
       copyModel(directory, "ct-tissue", "model", (m) => Object.assign(m, { release, required }));
     copyModel(directory, "ct-tissue", "other", (m) => (m.required = false));
     is("off", true);
-    const set = await load(directory);
+    const set = await modelsOf(directory);
     t.match(entry(set, "model"), { state: "off", nativeId: undefined });
     t.equal(set.ready(), true, "one that is off is not waited for");
 
@@ -255,7 +253,7 @@ t.test("models", { skip: noEngine }, async (t) => {
   await t.test("a swap that nobody confirms still gives the old sessions back", async (t) => {
     const directory = t.testdir();
     copyModel(directory, "ct-tissue", "model");
-    const set = await load(directory);
+    const set = await modelsOf(directory);
     const old = entry(set, "model").nativeId!;
     copyModel(directory, "ct-tissue", "model", (m) => (m.version = "2.0.0"));
     const lost = new Error("the workers are gone");
@@ -269,7 +267,7 @@ t.test("models", { skip: noEngine }, async (t) => {
     const directory = t.testdir();
     const file = wideModel(directory);
     const manifest = readFileSync(file, "utf8");
-    const set = await load(directory);
+    const set = await modelsOf(directory);
     t.strictSame(set.problems, []);
     const reload = async (n: number) => {
       writeFileSync(file, manifest.replace('"version":"1.0.0"', `"version":"1.0.${n}"`));
@@ -285,7 +283,7 @@ t.test("models", { skip: noEngine }, async (t) => {
   });
 
   await t.test("burned-in-text boxes text where it is, in small images and in shrunken ones", async (t) => {
-    const set = await load(shippedModels);
+    const set = await modelsOf(shippedModels);
     const { nativeId, thresholds } = entry(set, "burned-in-text");
     const find = async (rows: number, columns: number, place: TextPlace | undefined) => {
       const pixels = Uint8Array.from({ length: rows * columns }, (_, i) =>
@@ -358,7 +356,7 @@ t.test("models", { skip: noEngine }, async (t) => {
     });
     mkdirSync(folder, { recursive: true });
     writeFileSync(join(folder, "mean.onnx"), graph);
-    const set = await load(directory);
+    const set = await modelsOf(directory);
     t.strictSame(set.problems, []);
     t.strictSame(entry(set, "mean").thresholds, [[0.5]]);
     const image = imageOf({ pixels: new Uint8Array(Int16Array.from({ length: 256 }, () => 7).buffer) });

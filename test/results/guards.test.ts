@@ -11,7 +11,6 @@ import { infer } from "../../src/inference/infer-image.js";
 import { type InferTask } from "../../src/inference/task.js";
 import type { Code, Label, Manifest } from "../../src/manifest/manifest.js";
 import type { ModelEntry } from "../../src/models/entry.js";
-import { loadModels } from "../../src/models/set.js";
 import { readImage } from "../../src/images/read-image.js";
 import { checkSides } from "../../src/results/receipt/laterality.js";
 import { markedPanels, type OverlayInput } from "../../src/results/picture/arrangement.js";
@@ -19,11 +18,11 @@ import { renderOverlay } from "../../src/results/picture/overlay.js";
 import { checkPicture } from "../../src/results/picture/picture-check.js";
 import { pixelsOf } from "../../src/results/picture/pixels.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
-import { engineWithFolder } from "../support/engine-models.js";
+import { failure } from "../support/expect.js";
+import { engineWithFolder, modelsOf } from "../support/real-engine.js";
 import { copyModel } from "../support/manifests.js";
-import { loadTestModel } from "../support/object-models.js";
+import { loadTestModel, SMALL } from "../support/test-models.js";
 import { radiograph } from "../support/radiograph.js";
-import { loadSpecialModel, SMALL } from "../support/special-models.js";
 import { ADDON, needs } from "../support/needs.js";
 
 const LEFT: Code = { value: "7771000", scheme: "SCT", meaning: "Left" };
@@ -61,11 +60,6 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
     const receipt = receiptSchema.parse(JSON.parse(readFileSync(answer.receipt_path, "utf8")));
     return { answer, receipt, object, folder: task.outputFolder ?? outputFolder };
   };
-  const refused = (work: Promise<unknown>) =>
-    work.then(
-      () => new RadserveError("internal", "It was accepted"),
-      (error: unknown) => (error instanceof RadserveError ? error : Promise.reject(error as Error)),
-    );
   const sided = (entry: ModelEntry, laterality: Code): ModelEntry => {
     const manifest = structuredClone(entry.manifest);
     for (const output of manifest.outputs)
@@ -77,7 +71,7 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
 
   await t.test("a finding of the other side is refused", async (t) => {
     for (const entry of [detector, classifier]) {
-      const error = await refused(run(radiograph({ ImageLaterality: "R" }), [sided(entry, LEFT)]));
+      const error = await failure(run(radiograph({ ImageLaterality: "R" }), [sided(entry, LEFT)]));
       t.equal(error.code, "output_invalid", entry.name);
       t.match(error.details, { finding: "left", image: "right" });
       t.match(error.message, /Expected findings of the right side/);
@@ -126,7 +120,7 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
   await t.test("an image that contradicts itself is no witness", async (t) => {
     const swapped = radiograph({ Laterality: "L", ImageLaterality: "R" });
     for (const side of [LEFT, RIGHT])
-      t.equal((await refused(run(swapped, [sided(detector, side)]))).code, "output_invalid");
+      t.equal((await failure(run(swapped, [sided(detector, side)]))).code, "output_invalid");
     const plain = await run(swapped, [detector]);
     t.strictSame(caveats(plain), ["laterality_contradictory"]);
     const items = everything(openFile(plain.object("sr")!).attributes);
@@ -141,12 +135,11 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
     copyModel(directory, "ct-tissue", "uncoded", ({ outputs: [output] }) => {
       if (output?.kind === "segmentation") delete output.labels[0]!.code;
     });
-    const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
-    const set = await loadModels({ directory, engine, providers: ["cpu"], log });
+    const set = await modelsOf(directory, engine);
     t.match(set.problems, [
       { name: "uncoded", error: { message: /labels\[0\]\.code: Required in stage final/ } },
     ]);
-    const error = await refused(run(radiograph(), [...set.entries, classifier], { models: ["uncoded"] }));
+    const error = await failure(run(radiograph(), [...set.entries, classifier], { models: ["uncoded"] }));
     t.match(error.code, /bad_request|model_unavailable/);
     await set.close();
   });
@@ -168,7 +161,7 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
       ],
     ];
     for (const [message, change] of cases) {
-      const error = await refused(run(radiograph(), [uncoded(change)]));
+      const error = await failure(run(radiograph(), [uncoded(change)]));
       t.equal(error.code, "output_invalid");
       t.match(error.message, message);
       const { answer, folder } = await run(radiograph(), [detector, uncoded(change)]);
@@ -179,7 +172,7 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
     const manifest = structuredClone(segmenter.manifest);
     const [output] = manifest.outputs;
     if (output?.kind === "segmentation") delete output.labels[0]!.category;
-    const error = await refused(run(radiograph(), [{ ...segmenter, manifest }]));
+    const error = await failure(run(radiograph(), [{ ...segmenter, manifest }]));
     t.match(error, { code: "output_invalid", message: /coded concept for "grey"/ });
   });
 
@@ -200,7 +193,7 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
       const read = readDicom(seg);
       return Promise.all(Array.from({ length: read.frameCount }, (_, i) => read.frame(i)));
     };
-    const small = await loadSpecialModel(engine, folder, "small");
+    const small = await loadTestModel(engine, folder, "small");
     const [first, second] = await frames((await run(bytes, [small])).object("seg")!);
     const labels = (await rawOf(small)).data;
     // The nearest sample of the map: where a pixel's centre falls
@@ -213,7 +206,7 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
     t.strictSame(wrong, []);
     t.equal(new Set(labels).size, 3, "with all labels in it");
 
-    const fractional = await loadSpecialModel(engine, folder, "fractional");
+    const fractional = await loadTestModel(engine, folder, "fractional");
     const made = await run(bytes, [fractional]);
     const seg = openFile(made.object("seg")!).attributes;
     t.equal(seg.string("SegmentationType"), "FRACTIONAL");
@@ -237,7 +230,7 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
   });
 
   await t.test("probabilities of a volume", async (t) => {
-    const entry = await loadSpecialModel(engine, folder, "volume-fractional");
+    const entry = await loadTestModel(engine, folder, "volume-fractional");
     const slices = 3;
     const format = { rows: 4, columns: 5, samplesPerPixel: 1, bitsAllocated: 16, bitsStored: 16 } as const;
     const planes = Array.from({ length: slices }, (_, z) => ({

@@ -25,7 +25,8 @@ import {
   type DocumentedCommand,
 } from "../support/pages.js";
 import { Reader } from "../support/reader.js";
-import { root, withoutAddon } from "../support/server.js";
+import { ADDON, needs } from "../support/needs.js";
+import { root } from "../support/server.js";
 
 /** Commands that the test does not run, each with its reason. One that no page has any more is a failure. */
 const NOT_RUN: readonly [RegExp, string][] = [
@@ -113,7 +114,7 @@ t.test("routes, fields, npm scripts and codes in the pages are those that there 
 
 t.test(
   "commands and options that the pages name are those of the command line",
-  { skip: withoutAddon },
+  { skip: needs(ADDON) },
   (t) => {
     const help = (...words: string[]) =>
       execFileSync(process.execPath, [path.join(root, "dist/src/main.js"), ...words, "--help"], {
@@ -185,7 +186,7 @@ async function typeOut(reader: Reader, command: DocumentedCommand): Promise<stri
   }
 }
 
-t.test("every command does what its page shows", { skip: withoutAddon }, async (t) => {
+t.test("every command does what its page shows", { skip: needs(ADDON) }, async (t) => {
   const reader = new Reader();
   await reader.start();
   t.teardown(() => reader.stop());

@@ -23,7 +23,8 @@ import { pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 import t, { type Test } from "tap";
 import { samples } from "../../scripts/demo/samples.js";
-import { makePlace, root, withoutAddon } from "../support/server.js";
+import { ADDON, needs } from "../support/needs.js";
+import { makePlace, root } from "../support/server.js";
 
 const mayDownload = process.env["RADSERVE_TEST_GPU_SETUP"] !== undefined;
 const installed = existsSync(join(root, "gpu/node_modules/onnxruntime-node"));
@@ -96,7 +97,7 @@ async function untilLoaded(copy: string, env: NodeJS.ProcessEnv): Promise<unknow
   return undefined;
 }
 
-t.test("a core with CUDA, and a machine without", { skip: withoutAddon }, async (t) => {
+t.test("a core with CUDA, and a machine without", { skip: needs(ADDON) }, async (t) => {
   if (!mayDownload && !installed) {
     t.comment("gpu/node_modules is not there; npm run test:gpu-setup downloads it");
     return;
@@ -137,7 +138,7 @@ t.test("a core with CUDA, and a machine without", { skip: withoutAddon }, async 
   t.match(await untilLoaded(copy, { ...place.environment, ...cpu }), { ready: true });
 });
 
-t.test("other libraries than the pinned ones are refused", { skip: withoutAddon }, async (t) => {
+t.test("other libraries than the pinned ones are refused", { skip: needs(ADDON) }, async (t) => {
   const copy = copyOfProject(t);
   // In place of npm, which would fetch the right ones: the file is there already, and is another one.
   const bin = join(copy, "bin");

@@ -3,7 +3,7 @@ import { cpSync, linkSync, mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Test } from "tap";
-import { itemListSchema, jobListSchema, jobSchema, type Item, type Job } from "../../src/bulk/schema.js";
+import { itemListSchema, jobSchema, type Item, type Job } from "../../src/bulk/schema.js";
 import { slice } from "./series.js";
 import { attributesOf, CT, dicomFile, picture, type Attributes } from "./dicom.js";
 import { placeOf } from "../../src/bulk/postgres/place.js";
@@ -137,5 +137,3 @@ export async function startBulk(t: Test, place: Place): Promise<Bulk> {
   t.teardown(() => server.stop());
   return bulkOf(server);
 }
-
-export { jobListSchema };

@@ -67,7 +67,7 @@ function uint32(value: number, little: boolean): Buffer {
   return b;
 }
 
-export function tagBytes(tag: number, little: boolean): Buffer {
+function tagBytes(tag: number, little: boolean): Buffer {
   return Buffer.concat([uint16(Math.floor(tag / 65536), little), uint16(tag % 65536, little)]);
 }
 

@@ -1,8 +1,19 @@
-/** Assertions shared by the reader's tests. */
+/** What tests expect of errors and warnings. */
 import type { Test } from "tap";
 import { RadserveError, type ErrorCode } from "../../src/base/errors.js";
 import type { Image } from "../../src/images/image.js";
 import { readImage } from "../../src/images/read-image.js";
+
+/** The RadserveError that a promise ends with. */
+export async function failure(promise: Promise<unknown>): Promise<RadserveError> {
+  try {
+    await promise;
+  } catch (thrown) {
+    if (thrown instanceof RadserveError) return thrown;
+    throw thrown;
+  }
+  throw new Error("Expected a failure");
+}
 
 /** Reads and decodes every frame; the refusal must have the code and match the message. */
 export async function refuses(

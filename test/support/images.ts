@@ -4,7 +4,7 @@ import type { Attributes, Image, Interpretation } from "../../src/images/image.j
 /** Attribute values by keyword; an array of objects is a sequence. */
 export type Values = Record<string, string | number | (string | number)[] | Values[]>;
 
-export function attributesOf(values: Values): Attributes {
+function attributesOf(values: Values): Attributes {
   const list = (keyword: string) => {
     const value = values[keyword];
     if (value === undefined) return undefined;

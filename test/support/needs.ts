@@ -3,16 +3,19 @@ import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 
-/**
- * Why a test is skipped; false where everything is there. Where RADSERVE_REQUIRE_SHARED is set, as in continuous
- * integration, a missing thing is a failure instead.
- * @param paths relative to the repository
- */
-export function needs(...paths: string[]): string | false {
-  const missing = paths.find((path) => !existsSync(resolve(path)));
+/** Why a test is skipped. If RADSERVE_REQUIRE_SHARED is set, as in continuous integration, it fails instead. */
+function without(missing: string | undefined): string | false {
   if (missing === undefined) return false;
   if (process.env["RADSERVE_REQUIRE_SHARED"] !== undefined) throw new Error(`${missing} has to be there`);
   return `${missing} is not there`;
+}
+
+/**
+ * Why tests that need these files are skipped; false if all are there.
+ * @param paths absolute, or relative to the repository
+ */
+export function needs(...paths: string[]): string | false {
+  return without(paths.find((path) => !existsSync(resolve(path))));
 }
 
 export const ADDON = "build/Release/addon.node";
@@ -21,19 +24,13 @@ export const DICOM_FILES = "../shared/dicom/MANIFEST.tsv";
 /** The interpreter for the outside checks: RADSERVE_PYTHON, or the machine's own. */
 export const PYTHON = process.env["RADSERVE_PYTHON"] ?? "python3";
 
-/** Why tests that need these Python modules are skipped; false where all can be imported. */
+/** Why tests that need these Python modules are skipped; false if all can be imported. */
 export function pythonHas(...modules: string[]): string | false {
   const { status } = spawnSync(PYTHON, ["-c", `import ${modules.join(", ")}`], { stdio: "ignore" });
-  if (status === 0) return false;
-  const missing = `Python with ${modules.join(", ")}`;
-  if (process.env["RADSERVE_REQUIRE_SHARED"] !== undefined) throw new Error(`${missing} has to be there`);
-  return `${missing} is not there`;
+  return without(status === 0 ? undefined : `Python with ${modules.join(", ")}`);
 }
 
-/** Why tests that need these programs are skipped; false where all are on the path. */
+/** Why tests that need these programs are skipped; false if all are on the path. */
 export function commandsAre(...commands: string[]): string | false {
-  const missing = commands.find((command) => spawnSync("which", [command], { stdio: "ignore" }).status !== 0);
-  if (missing === undefined) return false;
-  if (process.env["RADSERVE_REQUIRE_SHARED"] !== undefined) throw new Error(`${missing} has to be there`);
-  return `${missing} is not there`;
+  return without(commands.find((command) => spawnSync("which", [command], { stdio: "ignore" }).status !== 0));
 }

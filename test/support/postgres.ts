@@ -51,11 +51,6 @@ export function stateDirectory(t: Test, ...below: string[]): string {
   return directory;
 }
 
-/** The same for a state directory that a server of a test has used. */
-export function endDatabase(directory: string): Promise<void> {
-  return removePlace(placeOf(directory));
-}
-
 /** Stops what runs there, and removes it all. */
 export async function removePlace(place: Place): Promise<void> {
   const pid = postmasterOf(place.data);

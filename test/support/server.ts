@@ -1,14 +1,8 @@
 /** A real server in processes of its own, with throw-away roots and state, for tests over a real socket. */
 import { execFile, spawn, type ChildProcess } from "node:child_process";
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  realpathSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
+import { once } from "node:events";
+import { mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
+import { createServer, type AddressInfo } from "node:net";
 import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -16,11 +10,6 @@ import { promisify } from "node:util";
 
 export const root = fileURLToPath(new URL("../../../", import.meta.url));
 const main = path.join(root, "dist/src/main.js");
-
-/** Why tests that need the native engine are skipped; false where it is built. */
-export const withoutAddon = existsSync(path.join(root, "build/Release/addon.node"))
-  ? false
-  : "build/Release/addon.node is not built: run npm run rebuild";
 
 /** A white picture of 8 by 8 pixels. */
 export const PNG = Buffer.from(
@@ -60,6 +49,15 @@ export function makePlace(extra: Record<string, string> = {}): Place {
     },
     remove: () => rmSync(directory, { recursive: true, force: true }),
   };
+}
+
+/** A port of this machine that nothing listens on now. */
+export async function freePort(): Promise<number> {
+  const probe = createServer().listen(0, "127.0.0.1");
+  await once(probe, "listening");
+  const { port } = probe.address() as AddressInfo;
+  await new Promise((resolve) => probe.close(resolve));
+  return port;
 }
 
 export interface Ran {

@@ -1,13 +1,12 @@
 /** A model of whole series that can be checked by hand: a voxel is marked where its value is 100 or more. */
-import { createHash } from "node:crypto";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { onnxModel } from "../../scripts/lib/onnx-model.js";
-import type { ModelSet } from "../../src/models/set.js";
+import { sha256 } from "../../src/files/durable-files.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { shipped } from "./manifests.js";
 
-export const FIRST_MARKED = 100;
+const FIRST_MARKED = 100;
 
 /** Writes the model's folder into a directory of models. */
 export function writeVolumeModel(
@@ -41,7 +40,7 @@ export function writeVolumeModel(
     name,
     release: "active",
     required: false,
-    files: [{ path: "model.onnx", sha256: createHash("sha256").update(graph).digest("hex") }],
+    files: [{ path: "model.onnx", sha256: sha256(graph) }],
     accepts: { formats: ["dicom"], modality: ["CT"], dimensions: "series" },
     envelope: [],
     inputs: [
@@ -73,10 +72,4 @@ export function writeVolumeModel(
   };
   change(manifest);
   writeFileSync(join(folder, "model.json"), JSON.stringify(manifest));
-}
-
-/** Why a model of volumes cannot run with this build of the engine; false where it can. */
-export function withoutVolumes(models: Pick<ModelSet, "problems">): string | false {
-  const refused = models.problems.find(({ error }) => /\(volumes\) is not supported/.test(error.message));
-  return refused === undefined ? false : "this build of the engine runs no volumes";
 }

@@ -1,7 +1,7 @@
 /** Volumes for tests of the engine. */
 import type { Plane } from "../../src/engine/types.js";
 import type { VolumeGeometry } from "../../src/images/image.js";
-import { plane } from "./engine.js";
+import { plane } from "./tiny-models.js";
 
 type Vector = [number, number, number];
 

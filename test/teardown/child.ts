@@ -4,7 +4,7 @@ import { fileURLToPath } from "node:url";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
 import { createEngine } from "../../src/engine/engine.js";
 import { type Engine } from "../../src/engine/types.js";
-import { heatmap, input, loadOptions, plane, slowInput, untilRunning } from "../support/engine.js";
+import { heatmap, input, loadOptions, plane, slowInput, untilRunning } from "../support/tiny-models.js";
 
 const [, , mode, quickPath, slowPath] = process.argv;
 if (mode === undefined || quickPath === undefined || slowPath === undefined)

@@ -3,7 +3,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import t from "tap";
-import { identity, slow, writeModel } from "../support/engine.js";
+import { identity, slow, writeModel } from "../support/tiny-models.js";
 
 const child = fileURLToPath(new URL("child.js", import.meta.url));
 const folder = t.testdir();

@@ -1,14 +1,13 @@
 /** A box: `radserve serve` with a state directory of its own, started again whenever it ends, as systemd would. */
 import { spawn, type ChildProcess } from "node:child_process";
 import { rmSync } from "node:fs";
-import net from "node:net";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { placeOf } from "../../../src/bulk/postgres/place.js";
 import { postmasterOf } from "../../../src/bulk/postgres/process.js";
 import { Client } from "../../../src/commands/client.js";
 import { removePlace } from "../../support/postgres.js";
-import { issueToken, makePlace, radserve, root, type Place } from "../../support/server.js";
+import { freePort, issueToken, makePlace, radserve, root, type Place } from "../../support/server.js";
 import { commandOf, descendants, slay } from "./processes.js";
 
 const main = path.join(root, "dist/src/main.js");
@@ -19,14 +18,6 @@ export interface BoxOptions {
   settings?: Record<string, string>;
   /** A network namespace, and the box's address in it. Process numbers and host name are the box's own there. */
   space?: { name: string; address: string };
-}
-
-async function freePort(): Promise<number> {
-  const probe = net.createServer().listen(0, "127.0.0.1");
-  await new Promise((resolve) => probe.once("listening", resolve));
-  const { port } = probe.address() as net.AddressInfo;
-  await new Promise((resolve) => probe.close(resolve));
-  return port;
 }
 
 export class Box {

@@ -4,11 +4,12 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { seriesImage } from "../../../src/images/dicom/series.js";
 import { volumeOf } from "../../../src/images/dicom/volume.js";
-import { RadserveError } from "../../../src/base/errors.js";
+import type { RadserveError } from "../../../src/base/errors.js";
 import type { Image } from "../../../src/images/image.js";
 import { openInput } from "../../../src/files/guarded-paths.js";
 import { readImage } from "../../../src/images/read-image.js";
 import { readSeriesFolder } from "../../../src/inference/series-folder.js";
+import { failure } from "../../support/expect.js";
 import { folderOf, readFolder, slice, type SliceOptions } from "../../support/series.js";
 import { receiptOf } from "../../support/commits.js";
 import {
@@ -238,11 +239,7 @@ const refusals: [string, (SliceOptions | Buffer)[], string, Record<string, unkno
 ];
 
 async function refusal(t: Test, work: Promise<unknown>): Promise<RadserveError> {
-  const error: unknown = await work.then(
-    () => undefined,
-    (thrown: unknown) => thrown,
-  );
-  if (!(error instanceof RadserveError)) throw new Error("Not refused on purpose", { cause: error });
+  const error = await failure(work);
   t.notMatch(JSON.stringify(error.toObject()), /Nobody/, "no patient data");
   return error;
 }

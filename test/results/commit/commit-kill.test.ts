@@ -12,10 +12,8 @@ import t from "tap";
 import { samples } from "../../../scripts/demo/samples.js";
 import { infer } from "../../../src/inference/infer-image.js";
 import { type InferTask } from "../../../src/inference/task.js";
-import { createLog } from "../../../src/base/log.js";
-import { loadModels } from "../../../src/models/set.js";
 import { filesOf, readReceipt } from "../../../src/results/commit/reuse.js";
-import { engineWithFolder } from "../../support/engine-models.js";
+import { engineWithFolder, modelsOf } from "../../support/real-engine.js";
 import { shippedModels } from "../../support/manifests.js";
 import { random } from "../../support/dicom.js";
 import { ADDON, needs } from "../../support/needs.js";
@@ -51,12 +49,7 @@ t.test("killed at any time, and two at once", { skip: needs(ADDON) }, async (t) 
   cpSync(join(shippedModels, "ct-tissue"), join(models, "ct-tissue"), { recursive: true });
   const input = join(place, NAME);
   writeFileSync(input, (await samples()).ct);
-  const loaded = await loadModels({
-    directory: models,
-    engine,
-    providers: ["cpu"],
-    log: createLog("silent"),
-  });
+  const loaded = await modelsOf(models, engine);
   const run = (outputFolder: string, more: Partial<InferTask> = {}) =>
     infer(
       {

@@ -19,8 +19,8 @@ import { openInput } from "../../../src/files/guarded-paths.js";
 import { readInput } from "../../../src/inference/read-input.js";
 import { withName } from "../../../src/results/commit/commit.js";
 import { roomFor } from "../../../src/results/commit/needed-room.js";
-import { engine } from "../../support/engine-models.js";
-import { loadTestModel } from "../../support/object-models.js";
+import { engine } from "../../support/real-engine.js";
+import { loadTestModel } from "../../support/test-models.js";
 import { ADDON, needs } from "../../support/needs.js";
 import { hash, receiptOf, sample } from "../../support/commits.js";
 

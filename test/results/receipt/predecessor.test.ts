@@ -7,8 +7,8 @@ import { infer } from "../../../src/inference/infer-image.js";
 import { type InferTask } from "../../../src/inference/task.js";
 import type { ModelEntry } from "../../../src/models/entry.js";
 import { receiptSchema } from "../../../src/results/receipt/receipt.js";
-import { engineWithFolder } from "../../support/engine-models.js";
-import { loadTestModel } from "../../support/object-models.js";
+import { engineWithFolder } from "../../support/real-engine.js";
+import { loadTestModel } from "../../support/test-models.js";
 import { radiograph } from "../../support/radiograph.js";
 import { ADDON, needs } from "../../support/needs.js";
 

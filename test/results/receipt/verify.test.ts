@@ -14,8 +14,8 @@ import { replay } from "../../../src/inference/replay.js";
 import { sha256 } from "../../../src/files/durable-files.js";
 import { receiptSchema, receiptText, type Receipt } from "../../../src/results/receipt/receipt.js";
 import { checkFiles, type Check } from "../../../src/results/receipt/verify.js";
-import { engineWithFolder } from "../../support/engine-models.js";
-import { loadTestModel } from "../../support/object-models.js";
+import { engineWithFolder } from "../../support/real-engine.js";
+import { loadTestModel } from "../../support/test-models.js";
 import { ADDON, needs } from "../../support/needs.js";
 
 const MAIN = resolve("dist/src/main.js");

@@ -1,16 +1,12 @@
-/** The real engine, where the addon has been built. */
-import { existsSync, mkdtempSync, rmSync } from "node:fs";
+/** The real engine on the CPU, and models in it. */
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Test } from "tap";
+import { createLog } from "../../src/base/log.js";
 import { createEngine } from "../../src/engine/engine.js";
 import { type Engine } from "../../src/engine/types.js";
-import { packageRoot } from "../../src/models/files.js";
-
-const built = existsSync(join(packageRoot(), "build", "Release", "addon.node"));
-
-/** For tap's `skip`: false, or why tests that need the addon do not run. */
-export const noEngine: false | string = built ? false : "the addon is not built (npm run rebuild)";
+import { loadModels, type ModelSet } from "../../src/models/set.js";
 
 let opened: Engine | undefined;
 
@@ -30,3 +26,7 @@ export function engineWithFolder(t: Test, name: string): { engine: Engine; folde
   });
   return { engine: own, folder };
 }
+
+/** The models of a directory, in the engine of the process unless the test has its own; nothing is logged. */
+export const modelsOf = (directory: string, own: Engine = engine()): Promise<ModelSet> =>
+  loadModels({ directory, engine: own, providers: ["cpu"], log: createLog("silent") });

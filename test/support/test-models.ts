@@ -1,47 +1,33 @@
-/** Small models that take any DICOM image, one for each kind of output, with codes; for tests of result objects. */
+/**
+ * Small models that take any DICOM image, one for each kind of output, with codes. What each of them finds can be said
+ * from the brightness of the source.
+ */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { float, int, onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
+import { float, onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import type { Engine } from "../../src/engine/types.js";
-import {
-  labelsOf,
-  type Code,
-  type ImageInput,
-  type Manifest,
-  type ModelOutput,
-} from "../../src/manifest/manifest.js";
-import type { ModelEntry } from "../../src/models/entry.js";
 import { sha256 } from "../../src/files/durable-files.js";
-
-const sct = (value: string, meaning: string): Code => ({ value, scheme: "SCT", meaning });
-const ucum = (value: string, meaning: string): Code => ({ value, scheme: "UCUM", meaning });
-const TISSUE = sct("85756007", "Tissue");
-
-const sourceSize: ImageInput = {
-  tensor: "x",
-  dtype: "float32",
-  layout: "NCHW",
-  size: { kind: "source" },
-  fit: "none",
-  interpolation: "nearest",
-  values: { kind: "voi", index: 0, if_absent: "min_max" },
-  monochrome1: "invert",
-  channels: "grayscale",
-  colour_source: "accept",
-  normalisation: { kind: "none" },
-  background: 0,
-};
-const smallSize: ImageInput = {
-  ...sourceSize,
-  size: { kind: "fixed", height: 32, width: 32 },
-  fit: "stretch",
-  interpolation: "area",
-};
-
-const any = ["n", 1, "h", "w"] as const;
-const input = { name: "x", dtype: "float32", shape: any } as const;
-const scalar = (name: string, value: number) =>
-  ({ name, dtype: "float32", shape: [1], data: [value] }) as const;
+import { labelsOf, type ImageInput, type Manifest, type ModelOutput } from "../../src/manifest/manifest.js";
+import type { ModelEntry } from "../../src/models/entry.js";
+import {
+  BRIGHT,
+  DARK,
+  deep,
+  flat,
+  inverse,
+  lengthOf,
+  meanOf,
+  saliency,
+  same,
+  scalar,
+  sct,
+  segmentation,
+  sourceSize,
+  stretched,
+  thirds,
+  TISSUE,
+  volumeSize,
+} from "./model-parts.js";
 
 interface Part {
   graph: ModelDescription;
@@ -49,28 +35,16 @@ interface Part {
   outputs: ModelOutput[];
 }
 
-/** Labels by brightness: below a third nothing, then two labels that exclude each other. */
+/** The sides of the models that bring their results back to the source; they divide no side of the tests' pictures. */
+export const SMALL = { rows: 13, columns: 9 };
+const small = stretched(SMALL.rows, SMALL.columns);
+
+/** Two labels that exclude each other, one of them with a side of the body. */
 const segmenter: Part = {
   input: sourceSize,
-  graph: {
-    name: "segmenter",
-    inputs: [input],
-    outputs: [{ name: "y", dtype: "uint8", shape: any }],
-    initializers: [scalar("three", 3), scalar("zero", 0), scalar("two", 2)],
-    nodes: [
-      { op: "Mul", inputs: ["x", "three"], outputs: ["m"] },
-      { op: "Max", inputs: ["m", "zero"], outputs: ["low"] },
-      { op: "Min", inputs: ["low", "two"], outputs: ["high"] },
-      { op: "Cast", inputs: ["high"], outputs: ["y"], attributes: { to: int(2) } },
-    ],
-  },
+  graph: thirds("segmenter", flat),
   outputs: [
-    {
-      kind: "segmentation",
-      tensor: "y",
-      activation: "label_map",
-      postprocess: [],
-      measurements: ["area"],
+    segmentation({
       labels: [
         { label: "grey", code: sct("87784001", "Soft tissue"), category: TISSUE, colour: [240, 228, 66] },
         {
@@ -81,46 +55,22 @@ const segmenter: Part = {
           laterality: sct("7771000", "Left"),
         },
       ],
-    },
+    }),
   ],
 };
 
 /** Two labels that may overlap. */
 const overlapping: Part = {
   input: sourceSize,
-  graph: {
-    name: "overlapping",
-    inputs: [input],
-    outputs: [{ name: "y", dtype: "float32", shape: ["n", 2, "h", "w"] }],
-    initializers: [scalar("one", 1)],
-    nodes: [
-      { op: "Sub", inputs: ["one", "x"], outputs: ["inverse"] },
-      { op: "Concat", inputs: ["x", "inverse"], outputs: ["y"], attributes: { axis: int(1) } },
-    ],
-  },
-  outputs: [
-    {
-      kind: "segmentation",
-      tensor: "y",
-      activation: "sigmoid",
-      postprocess: [],
-      measurements: ["area"],
-      labels: [
-        { label: "bright", code: sct("3138006", "Bone"), category: TISSUE, threshold: 0.6 },
-        { label: "dark", code: sct("55603005", "Fat"), category: TISSUE, threshold: 0.55 },
-      ],
-    },
-  ],
+  graph: inverse("overlapping", flat),
+  outputs: [segmentation({ activation: "sigmoid", labels: [BRIGHT, DARK] })],
 };
 
-const pooled = { op: "GlobalAveragePool", inputs: ["x"], outputs: ["mean"] } as const;
-const flat = { op: "Flatten", inputs: ["mean"], outputs: ["flat"] } as const;
-
 const classifier: Part = {
-  input: smallSize,
+  input: stretched(32, 32),
   graph: {
     name: "classifier",
-    inputs: [{ ...input, shape: ["n", 1, 32, 32] }],
+    inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 32, 32] }],
     outputs: [
       { name: "scores", dtype: "float32", shape: ["n", 2] },
       { name: "size", dtype: "float32", shape: ["n", 1] },
@@ -130,15 +80,13 @@ const classifier: Part = {
       { name: "bias", dtype: "float32", shape: [2], data: [3, -3] },
     ],
     nodes: [
-      pooled,
-      flat,
+      ...meanOf("x", "size"),
       {
         op: "Gemm",
-        inputs: ["flat", "weights", "bias"],
+        inputs: ["size", "weights", "bias"],
         outputs: ["scores"],
         attributes: { alpha: float(1) },
       },
-      { op: "Identity", inputs: ["flat"], outputs: ["size"] },
     ],
   },
   outputs: [
@@ -157,28 +105,16 @@ const classifier: Part = {
         { label: "Pneumothorax", code: sct("36118008", "Pneumothorax"), threshold: 0.5 },
       ],
     },
-    {
-      kind: "regression",
-      tensor: "size",
-      values: [
-        {
-          name: "Length",
-          code: sct("410668003", "Length"),
-          unit: ucum("mm", "millimeter"),
-          multiply: 10,
-          add: 1,
-        },
-      ],
-    },
+    lengthOf("size"),
   ],
 };
 
 /** Two boxes on every image, one above its threshold, and a label that is never found. */
 const detector: Part = {
-  input: smallSize,
+  input: stretched(32, 32),
   graph: {
     name: "detector",
-    inputs: [{ ...input, shape: ["n", 1, 32, 32] }],
+    inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 32, 32] }],
     outputs: [
       { name: "boxes", dtype: "float32", shape: ["n", 2, 4] },
       { name: "scores", dtype: "float32", shape: ["n", 2, 2] },
@@ -190,9 +126,8 @@ const detector: Part = {
       scalar("nothing", 0),
     ],
     nodes: [
-      pooled,
-      flat,
-      { op: "Mul", inputs: ["flat", "nothing"], outputs: ["zeros"] },
+      ...meanOf("x", "row"),
+      { op: "Mul", inputs: ["row", "nothing"], outputs: ["zeros"] },
       { op: "Unsqueeze", inputs: ["zeros", "axes"], outputs: ["cube"] },
       { op: "Add", inputs: ["cube", "places"], outputs: ["boxes"] },
       { op: "Add", inputs: ["cube", "values"], outputs: ["scores"] },
@@ -217,30 +152,10 @@ const detector: Part = {
   ],
 };
 
-/** Brightness itself, as a heat map. */
-const heater: Part = {
-  input: smallSize,
-  graph: {
-    name: "heater",
-    inputs: [input],
-    outputs: [{ name: "y", dtype: "float32", shape: any }],
-    initializers: [],
-    nodes: [{ op: "Identity", inputs: ["x"], outputs: ["y"] }],
-  },
-  outputs: [
-    {
-      kind: "heatmap",
-      tensor: "y",
-      activation: "none",
-      label: { label: "Saliency", code: sct("60046008", "Pleural effusion") },
-    },
-  ],
-};
-
 /** Boxes round bright regions. */
 const mapper: Part = {
-  ...heater,
-  graph: { ...heater.graph, name: "mapper" },
+  input: stretched(32, 32),
+  graph: same("mapper"),
   outputs: [
     {
       kind: "probability_map",
@@ -255,11 +170,47 @@ const mapper: Part = {
   ],
 };
 
-const PARTS = { segmenter, overlapping, classifier, detector, heater, mapper };
+const regression: Part = {
+  input: small,
+  graph: {
+    name: "regression",
+    inputs: [{ name: "x", dtype: "float32", shape: flat }],
+    outputs: [{ name: "y", dtype: "float32", shape: ["n", 1] }],
+    nodes: meanOf("x", "y"),
+  },
+  outputs: [lengthOf("y")],
+};
+
+const fractions = segmentation({ activation: "none", segment_type: "fractional", labels: [BRIGHT, DARK] });
+
+const PARTS = {
+  segmenter,
+  overlapping,
+  classifier,
+  detector,
+  mapper,
+  regression,
+  /** Brightness itself, in two sizes. */
+  heater: { input: stretched(32, 32), graph: same("heater"), outputs: [saliency] },
+  heatmap: { input: small, graph: same("heatmap"), outputs: [saliency] },
+  small: { input: small, graph: thirds("small", flat), outputs: [segmentation()] },
+  fractional: { input: small, graph: inverse("fractional", flat), outputs: [fractions] },
+  volume: {
+    input: volumeSize,
+    graph: thirds("volume", deep),
+    outputs: [segmentation({ measurements: ["volume"] })],
+  },
+  "volume-fractional": {
+    input: volumeSize,
+    graph: inverse("volume-fractional", deep),
+    outputs: [{ ...fractions, measurements: ["volume"] }],
+  },
+} satisfies Record<string, Part>;
 export type TestModel = keyof typeof PARTS;
+export const TEST_MODELS = Object.keys(PARTS) as TestModel[];
 
 export function manifestOf(name: TestModel): Manifest {
-  const { outputs, input: prepared } = PARTS[name];
+  const { outputs, input }: Part = structuredClone(PARTS[name]);
   const segments = outputs.some(({ kind }) => kind === "segmentation");
   return {
     name: `test-${name}`,
@@ -272,8 +223,11 @@ export function manifestOf(name: TestModel): Manifest {
     release: "active",
     required: false,
     files: [{ path: "model.onnx", sha256: "0".repeat(64) }],
-    accepts: { formats: ["dicom", "png", "jpeg", "tiff"], dimensions: "2d_frames" },
-    inputs: [prepared],
+    accepts:
+      input.layout === "NCDHW"
+        ? { formats: ["dicom"], dimensions: "series" }
+        : { formats: ["dicom", "png", "jpeg", "tiff"], dimensions: "2d_frames" },
+    inputs: [input],
     outputs,
     batching: { max: 1 },
     execution: { providers: ["cpu"], precision: "float32" },
@@ -289,28 +243,22 @@ export async function loadTestModel(
   change: (manifest: Manifest) => void = () => undefined,
 ): Promise<ModelEntry> {
   const bytes = onnxModel(PARTS[name].graph);
-  const path = join(folder, `${name}.onnx`);
-  writeFileSync(path, bytes);
+  const modelPath = join(folder, `${name}.onnx`);
+  writeFileSync(modelPath, bytes);
   const manifest = manifestOf(name);
   change(manifest);
   const { version, inputs, outputs, batching } = manifest;
   const { id } = await engine.load({
-    modelPath: path,
-    name: manifest.name,
-    version,
-    inputs,
-    outputs,
+    ...{ modelPath, name: manifest.name, version, inputs, outputs, batching },
     provider: "cpu",
-    batching,
   });
-  const thresholds = outputs.map((output) => labelsOf(output).map(({ threshold }) => threshold ?? NaN));
   return {
     name: manifest.name,
     version,
     sha256: sha256(Buffer.concat([bytes, Buffer.from(JSON.stringify(manifest))])),
     manifest,
     site: { thresholds: {} },
-    thresholds,
+    thresholds: outputs.map((output) => labelsOf(output).map(({ threshold }) => threshold ?? NaN)),
     state: "ready",
     nativeId: id,
     provider: "cpu",

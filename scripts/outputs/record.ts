@@ -1,0 +1,132 @@
+/** What a checkout answers and writes, one line of JSON for each case. */
+import { appendFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { sha256 } from "../../src/files/durable-files.js";
+import type { Case } from "./cases.js";
+import { startServer, type Answer, type Server } from "./server.js";
+import { filesBelow, type Workplace } from "./workplace.js";
+
+export interface Line {
+  id: string;
+  status: number;
+  answer: unknown;
+  /** SHA-256 by path below the case's output folder. */
+  files: Record<string, string>;
+}
+
+/** The contract leaves these out of every comparison, or makes them anew for each request. */
+const LEFT_OUT = new Set([
+  "request_id",
+  "timings_ms",
+  "job_id",
+  "status_url",
+  "created_at",
+  "finished_at",
+  "images_per_second",
+  "estimated_end",
+]);
+const AT_A_TIME = 4;
+const TIMINGS = /,\n {2}"timings": \{\n[\s\S]*?\n {2}\}/;
+
+/** The answer with the roots' own names replaced, because each recording has another output root. */
+function neutral(answer: unknown, roots: Readonly<Record<string, string>>): unknown {
+  const text = JSON.stringify(answer, (key, value: unknown) => (LEFT_OUT.has(key) ? undefined : value));
+  return JSON.parse(
+    Object.entries(roots).reduce((rest, [name, path]) => rest.replaceAll(path, name), text),
+  ) as unknown;
+}
+
+/** Hashes of all files; of a receipt without its timings, otherwise byte for byte. */
+function hashesOf(folder: string): Record<string, string> {
+  return Object.fromEntries(
+    filesBelow(folder).map((file) => {
+      const bytes = readFileSync(join(folder, file));
+      if (!file.endsWith(".json")) return [file, sha256(bytes)];
+      return [file, sha256(Buffer.from(bytes.toString("latin1").replace(TIMINGS, ""), "latin1"))];
+    }),
+  );
+}
+
+function bodyOf({ models, outputs, more }: Case, input: string, output: string): Record<string, unknown> {
+  return {
+    input_image_path: input,
+    output_folder_path: output,
+    ...(models === undefined ? {} : { models }),
+    ...(outputs === undefined ? {} : { outputs }),
+    ...more,
+  };
+}
+
+async function single(server: Server, one: Case, input: string, output: string): Promise<Answer> {
+  const body = bodyOf(one, input, output);
+  const answer = await server.ask("POST", "/single_inference", body);
+  return one.again === true ? server.ask("POST", "/single_inference", body) : answer;
+}
+
+/** A folder as one job, to its end; the answer is the job and its items. */
+async function bulk(server: Server, one: Case, input: string, output: string): Promise<Answer> {
+  const accepted = await server.ask("POST", "/bulk_inference", {
+    input_folder_path: input,
+    output_folder_path: output,
+    outputs: one.outputs,
+  });
+  if (accepted.status !== 202) return accepted;
+  const page = `/bulk_inference/${(accepted.body as { job_id: string }).job_id}`;
+  let job: Answer;
+  do {
+    await delay(100);
+    job = await server.ask("GET", page);
+  } while (!["completed", "cancelled"].includes((job.body as { state: string }).state));
+  const items = await server.ask("GET", `${page}/items?limit=1000`);
+  return { status: job.status, body: { job: job.body, items: items.body } };
+}
+
+async function inspect(server: Server, input: string): Promise<Answer> {
+  const { status, stdout } = await server.command("inspect", input, "--json");
+  return { status, body: JSON.parse(stdout) as unknown };
+}
+
+async function lineOf(server: Server, place: Workplace, one: Case, at: number): Promise<Line> {
+  const input = join(place.input, one.input);
+  const output = join(server.output, String(at));
+  mkdirSync(output);
+  const answer =
+    one.command === "inspect"
+      ? await inspect(server, input)
+      : await (one.command === "bulk" ? bulk : single)(server, one, input, output);
+  if (answer.status === 503) throw new Error(`The server takes no work: ${JSON.stringify(answer.body)}`);
+  const roots = { "<output>": output, "<input>": place.input, "<outputs>": server.output };
+  const line = {
+    id: one.id,
+    status: answer.status,
+    answer: neutral(answer.body, roots),
+    files: hashesOf(output),
+  };
+  rmSync(output, { recursive: true });
+  return line;
+}
+
+/** Runs all cases, a few at a time: what one writes must not depend on what runs beside it. */
+export async function record(checkout: string, place: Workplace, file: string): Promise<void> {
+  const server = await startServer(checkout, place);
+  writeFileSync(file, `${JSON.stringify({ inputs: place.sha256 })}\n`);
+  for (const signal of ["SIGINT", "SIGTERM"] as const)
+    process.once(signal, () => void server.stop().finally(() => process.exit(1)));
+  const began = performance.now();
+  let next = 0;
+  const take = async () => {
+    for (let at = next++; at < place.cases.length; at = next++) {
+      const one = place.cases[at];
+      if (one === undefined) return;
+      appendFileSync(file, `${JSON.stringify(await lineOf(server, place, one, at))}\n`);
+      const seconds = Math.round((performance.now() - began) / 1000);
+      if ((at + 1) % 100 === 0) console.log(`${at + 1} of ${place.cases.length} after ${seconds} s`);
+    }
+  };
+  try {
+    await Promise.all(Array.from({ length: AT_A_TIME }, take));
+  } finally {
+    await server.stop();
+  }
+}
