@@ -25,8 +25,10 @@ import {
   type DocumentedCommand,
 } from "../support/pages.js";
 import { Reader } from "../support/reader.js";
-import { ADDON, needs } from "../support/needs.js";
+import { ADDON, commandsAre, needs } from "../support/needs.js";
 import { root } from "../support/server.js";
+
+const withoutAddon = needs(ADDON);
 
 /** Commands that the test does not run, each with its reason. One that no page has any more is a failure. */
 const NOT_RUN: readonly [RegExp, string][] = [
@@ -112,9 +114,20 @@ t.test("routes, fields, npm scripts and codes in the pages are those that there 
   t.end();
 });
 
+t.test("files and folders that the architecture names are there", (t) => {
+  for (const name of namedIn("docs/architecture.md").filter((text) =>
+    /^[\w.-]*(\/|\.ts$)[\w./-]*$/.test(text),
+  ))
+    t.ok(
+      ["", "src", "native"].some((folder) => existsSync(path.join(root, folder, name))),
+      name,
+    );
+  t.end();
+});
+
 t.test(
   "commands and options that the pages name are those of the command line",
-  { skip: needs(ADDON) },
+  { skip: withoutAddon },
   (t) => {
     const help = (...words: string[]) =>
       execFileSync(process.execPath, [path.join(root, "dist/src/main.js"), ...words, "--help"], {
@@ -186,7 +199,7 @@ async function typeOut(reader: Reader, command: DocumentedCommand): Promise<stri
   }
 }
 
-t.test("every command does what its page shows", { skip: needs(ADDON) }, async (t) => {
+t.test("every command does what its page shows", { skip: withoutAddon || commandsAre("curl") }, async (t) => {
   const reader = new Reader();
   await reader.start();
   t.teardown(() => reader.stop());

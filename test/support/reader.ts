@@ -19,11 +19,11 @@ import { createServer, type AddressInfo } from "node:net";
 import os from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { placeOf } from "../../src/bulk/postgres/place.js";
 import { root } from "./server.js";
 
 const LONGEST_COMMAND_MS = 180_000;
 const LOOK_MS = 20;
+const ROOTS_DATABASES = "/var/lib/radserve-postgres";
 
 async function freePort(): Promise<number> {
   const server = createServer().listen(0, "127.0.0.1");
@@ -116,6 +116,17 @@ export class Reader {
     );
   }
 
+  /** As root, the private database lies in a folder that names our state directory, beside those of others. */
+  #removeRootsDatabase(): void {
+    if (!existsSync(ROOTS_DATABASES)) return;
+    for (const name of readdirSync(ROOTS_DATABASES)) {
+      const folder = path.join(ROOTS_DATABASES, name);
+      const of = path.join(folder, "state_directory");
+      if (existsSync(of) && readFileSync(of, "utf8").startsWith(`${this.#home}/`))
+        rmSync(folder, { recursive: true });
+    }
+  }
+
   /** From now on the page's id means this one. */
   learn(shown: string, found: string): void {
     this.#ids.set(shown, found);
@@ -124,7 +135,7 @@ export class Reader {
   async stop(): Promise<void> {
     await this.type('[ -z "$SERVER" ] || { kill $SERVER; wait $SERVER; }; true');
     this.#shell?.stdin?.end();
-    const { base, run } = placeOf(path.join(this.#home, ".local/state/radserve"));
-    for (const own of [this.#directory, base, run]) rmSync(own, { recursive: true, force: true });
+    rmSync(this.#directory, { recursive: true, force: true });
+    this.#removeRootsDatabase();
   }
 }
