@@ -12,7 +12,7 @@
 
 namespace radserve {
 
-/// These mirror the inputs and outputs of src/manifest.ts; what the fields mean is said there.
+/// These mirror the inputs and outputs of src/manifest/manifest.ts, which says what the fields mean.
 enum class Interpolation {
   kArea,
   kLinear,
@@ -111,7 +111,7 @@ struct OutputSpec {
   std::string tensor;
   Activation activation = Activation::kNone;
   int labels = 0;
-  /// The manifest's, one a label; NaN where there is none.
+  /// The manifest's thresholds, one a label; NaN for a label without a threshold.
   std::vector<double> thresholds;
   CalibrationSpec calibration;
   /// regression: value * multiply + add

@@ -46,7 +46,7 @@ struct Tensor {
 
 /// A tensor with its own zeroed memory.
 Tensor MakeTensor(std::string name, Dtype dtype, std::vector<int64_t> shape);
-/// The same with whatever the memory held before: for those who write every element.
+/// The same with whatever was in the memory before: for those who write every element.
 Tensor MakeTensorForOverwrite(std::string name, Dtype dtype, std::vector<int64_t> shape);
 
 /// What makes a tensor as MakeTensorForOverwrite does, wherever its reader wants it.

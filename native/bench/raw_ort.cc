@@ -3,14 +3,13 @@
 // it and the engine.
 //
 //   raw_ort MODEL cpu|cuda [DEVICE]
-//   run LANES THREADS SPIN BATCH HEIGHT WIDTH SECONDS    LANES threads call Run on one session with THREADS
-//   intra-op
-//                                                        threads; images a second, latency in ms, resident
-//                                                        KiB
-//   load LEVEL [OPTIMISED]                               ms to make a session at that optimisation level (0
-//   or 99) from
-//                                                        MODEL; writes or, with level 0, reads the optimised
-//                                                        model
+//
+//   run LANES THREADS SPIN BATCH HEIGHT WIDTH SECONDS
+//     LANES threads call Run on one session with THREADS intra-op threads. Answers images a second, the latency
+//     in ms and the resident KiB.
+//   load LEVEL [OPTIMISED]
+//     Answers the ms to make a session at that optimisation level (0 or 99) from MODEL; writes the optimised
+//     model or, with level 0, reads it.
 #include <onnxruntime_cxx_api.h>
 
 #include <algorithm>
@@ -34,7 +33,7 @@ double Seconds(Clock::time_point since) {
   return std::chrono::duration<double>(Clock::now() - since).count();
 }
 
-/// Of all threads of this process so far.
+/// Processor time of all threads of this process so far.
 double ProcessorSeconds() {
   timespec used{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);

@@ -22,7 +22,7 @@ RADSERVE_HOT_LOOP void MarkRow(const uint8_t* __restrict bytes, size_t count, ui
 unsigned Packed(const uint8_t* pixels) {
   uint64_t word;
   std::memcpy(&word, pixels, kEight);
-  // Of the products in the highest byte no two meet
+  // In the highest byte no two products meet.
   return static_cast<unsigned>(word * 0x0102040810204080 >> 56);
 }
 

@@ -31,7 +31,7 @@ struct Container {
   std::optional<unsigned> sign;
 };
 
-/// The first value with a bit outside that is no sign; nothing where there is none.
+/// The first value that has a bit outside which is not its sign; nullopt if there is no such value.
 std::optional<uint32_t> FirstStray(std::span<const uint8_t> bytes, const Container& container);
 
 }  // namespace radserve

@@ -13,7 +13,7 @@ namespace radserve {
 namespace {
 
 constexpr size_t kHeader = 64;
-/// Of a run and of a literal.
+/// Most bytes that a run or a literal stands for.
 constexpr size_t kLongest = 128;
 /// The control byte that stands for nothing (G.3.2).
 constexpr uint8_t kNothing = 128;
@@ -93,7 +93,7 @@ const uint8_t* NextThree(const uint8_t* at, const uint8_t* stop) {
 
 uint8_t* PackRun(uint8_t value, size_t length, uint8_t* out) {
   for (; length > 0; length -= std::min(length, kLongest)) {
-    // Of one alone that is 0: a literal
+    // For one byte alone this is 0: a literal.
     *out++ = static_cast<uint8_t>(257 - std::min(length, kLongest));
     *out++ = value;
   }

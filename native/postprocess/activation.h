@@ -23,7 +23,7 @@ void CheckFinite(std::span<const float> values, const std::string& tensor);
 /// Throws output_invalid for values outside 0 to 1, beyond what rounding explains: logits, most likely.
 void CheckProbabilities(std::span<const float> values, const std::string& tensor);
 
-/// Label indices as bytes. Throws output_invalid for values that are none.
+/// Label indices as bytes. Throws output_invalid for values that are not label indices.
 void ToLabels(std::span<const float> values, int labels, const std::string& tensor, uint8_t* out);
 
 /// Probabilities in steps of 1/255, to the nearest.

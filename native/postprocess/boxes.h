@@ -26,7 +26,7 @@ struct RawDetections {
 /// Decodes boxes, takes each one's best label, drops those below its label's threshold (NaN: none),
 /// suppresses overlaps greedily by score where the manifest asks, and maps what is left to source pixels,
 /// clamped to the image. Boxes without area, or outside the image, are dropped. Best first; equal scores by
-/// position. Throws output_invalid for numbers that are none and for classes outside the labels.
+/// position. Throws output_invalid for numbers that are not finite and for classes outside the labels.
 std::vector<Box> DecodeDetections(const RawDetections& raw, const OutputSpec& spec, const Geometry& geometry,
                                   std::span<const double> thresholds);
 

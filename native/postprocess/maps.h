@@ -19,9 +19,9 @@ struct MapShape {
   /// [depth,] height, width.
   std::vector<int> sides;
 };
-/// Of [1,C,...] or [1,...,C] (preferred with `channels_last` where a shape fits both readings), or without
-/// the sides of length one that a model left out: the batch, and of a single channel that too. Throws
-/// output_invalid for other shapes.
+/// Reads a shape [1,C,...] or [1,...,C]; `channels_last` decides if it fits both. A model may leave out sides
+/// of length one: the batch, and the channel if there is a single one. Throws output_invalid for other
+/// shapes.
 MapShape ReadMapShape(const Tensor& tensor, size_t sides, size_t channels, bool channels_last);
 
 /// An output tensor as planes that cover the model's input, one for each channel. Reads the tensor's own

@@ -24,7 +24,7 @@ struct MaskView {
 /// no less inside.
 void DropBorderConnected(const MaskView& mask, uint8_t label);
 
-/// Of the regions of `label` the largest stays; of equal ones the first in raster order.
+/// The largest region of `label` stays, the first in raster order if several are as large.
 void KeepLargestComponent(const MaskView& mask, uint8_t label);
 
 /// Regions of `label` with fewer pixels become background.

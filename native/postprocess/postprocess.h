@@ -34,7 +34,8 @@ struct OutputResult {
   std::vector<Box> boxes;
 };
 
-/// Where the results go back to: how the image was placed, and its padding (empty: none).
+/// Where the results go back to: how the image was placed, and its padding, which is empty if there is no
+/// padding.
 struct SourceGrid {
   const Geometry& geometry;
   std::span<const uint8_t> padding;
@@ -46,14 +47,14 @@ using TensorByName = std::function<const Tensor&(const std::string&)>;
 
 /// Raw tensors of one image to one output. `thresholds` has one number a label (NaN: none).
 /// - classification: temperature divides the logits; activation; then Platt, 1 / (1 + exp(a * s + b)) (Platt
-/// 1999),
-///   or isotonic (linear between points, constant outside).
+///   1999), or isotonic (linear between points, constant outside).
 /// - segmentation: probabilities are resampled to the source grid (linear; antialiased when they shrink) and
-/// decided
-///   there; label maps take the nearest. Pixels outside the model's view, and Pixel Padding, are background.
+///   decided there; label maps take the nearest. Pixels outside the model's view, and Pixel Padding, are
+///   background.
 /// - heatmap: activated, resampled to the source grid (linear); 0 outside the model's view and on Pixel
-/// Padding. Throws output_invalid for shapes that do not fit the manifest and for values that are no finite
-/// numbers.
+///   Padding.
+///
+/// Throws output_invalid for shapes that do not fit the manifest and for values that are not finite numbers.
 OutputResult Postprocess(const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
                          std::span<const double> thresholds);
 

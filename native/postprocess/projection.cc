@@ -100,7 +100,7 @@ class Decider {
     return labels[0];
   }
 
-  /// Of the output rows that take the map's rows [first, first + count).
+  /// Finds the spans of the output rows that take the map's rows [first, first + count).
   void FindSpans(int first, int count) {
     const auto& cells = sampler_.columns().cells();
     spans_.clear();

@@ -18,8 +18,8 @@ struct Run {
 /// bytes a run instead of a number a pixel.
 struct Regions {
   std::vector<Run> runs;
-  /// The first run of each line (the rows of all slices) or, where it has none, of a later one; a last entry
-  /// is the number of runs.
+  /// The index of the first run of each line (the rows of all slices), or of a later line if a line has no
+  /// run; a last entry is the number of runs.
   std::vector<size_t> first_of_line;
   /// For each run the number of its region from 0, in raster order of their first pixels.
   std::vector<uint32_t> region;

@@ -33,8 +33,7 @@ struct Geometry {
 /// Places a source of rows x columns into a tensor.
 /// - stretch: the whole image fills the tensor;
 /// - letterbox: the whole image, centred, physical aspect kept (`pixel_aspect` is a pixel's height by its
-/// width);
-///   with multiple_of the image keeps its own size unless a side exceeds max_side;
+///   width); with multiple_of the image keeps its own size unless a side exceeds max_side;
 /// - crop: the tensor is filled, the centre kept, physical aspect kept;
 /// - none: no resampling; with multiple_of the image lies at the top left and the rest is background.
 /// Throws no_model_accepts where `none` would have to resample.

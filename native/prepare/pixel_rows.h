@@ -10,7 +10,7 @@
 namespace radserve {
 
 /// How stored values lie in containers of one or two bytes, little endian (PS3.5 section 8.1.1), and which of
-/// them are padding, inclusive; none where `padding_from` is the greater.
+/// them are padding, inclusive; no value is padding if `padding_from` is the greater.
 struct Containers {
   bool wide = false;
   uint32_t shift = 0;

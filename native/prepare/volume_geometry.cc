@@ -13,7 +13,7 @@ using Sides = std::array<int, 3>;
 
 /// Cosine of the angle by which directions may miss a right angle: about one degree.
 constexpr double kSkew = 0.02;
-/// Of a voxel, over a whole axis.
+/// Grids that differ by less than this part of a voxel over a whole axis are the same.
 constexpr double kSameGrid = 0.01;
 /// How far a spacing may be from the manifest's where nothing is resampled.
 constexpr double kSpacingTolerance = 1e-3;

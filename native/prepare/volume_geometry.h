@@ -8,10 +8,10 @@
 
 namespace radserve {
 
-/// Mirrors VolumeGeometry of src/images/image.ts: patient coordinates of DICOM (PS3.3 C.7.6.2.1.1: x to the left, y
-/// to the back, z to the head). Arrays are in the order slice, row, column: unit vectors along which the
-/// index grows, and mm between voxel centres. Where the volume lies does not matter, because it is placed by
-/// its centre.
+/// Mirrors VolumeGeometry of src/images/image.ts: patient coordinates of DICOM (PS3.3 C.7.6.2.1.1: x to the
+/// left, y to the back, z to the head). Arrays are in the order slice, row, column: unit vectors along which
+/// the index grows, and mm between voxel centres. Where the volume lies does not matter, because it is placed
+/// by its centre.
 struct VolumeGeometry {
   std::array<std::array<double, 3>, 3> direction = {{{0, 0, 1}, {0, 1, 0}, {1, 0, 0}}};
   std::array<double, 3> spacing = {1, 1, 1};
@@ -68,8 +68,8 @@ struct VolumePlacement {
 ///
 /// Size and spacing:
 /// - with `spacing_mm` the tensor's voxels have that spacing and the volume is centred. letterbox: the whole
-/// volume
-///   must fit; crop: what does not fit is cut off on both sides; none: the spacing must be that already.
+///   volume must fit; crop: what does not fit is cut off on both sides; none: the spacing must be that
+///   already.
 /// - without it, stretch, letterbox, crop and none do what PlaceImage does, by physical size.
 /// - source and multiple_of take the volume's own size (after resampling to `spacing_mm`).
 /// Spacings that differ by less than a hundredth of a voxel over the axis count as equal, so that grids that

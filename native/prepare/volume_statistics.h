@@ -13,8 +13,8 @@ namespace radserve {
 /// Statistics over values that come in portions, without keeping each of them where they repeat.
 class VolumeStatistics {
  public:
-  /// `percentiles` says whether they will be asked for, `distinct` whether
-  /// values come with counts. Values that do not are kept as floats, four bytes each.
+  /// `percentiles` says whether they will be asked for, `distinct` whether values come with counts. Values
+  /// that do not are kept as floats, four bytes each.
   VolumeStatistics(bool percentiles, bool distinct) : percentiles_(percentiles), distinct_(distinct) {}
 
   void Add(const std::vector<std::pair<double, uint64_t>>& values);

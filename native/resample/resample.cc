@@ -60,7 +60,7 @@ RADSERVE_HOT_LOOP void SetScaled(float* __restrict accumulator, const float* __r
   for (int i = 0; i < count; ++i) accumulator[i] = row[i] * weight;
 }
 
-/// True where every output is the mean of its own two inputs: halving by area.
+/// Returns true if every output is the mean of its own two inputs: halving by area.
 bool IsHalving(const Taps& taps) {
   for (size_t x = 0; x < taps.size(); ++x) {
     if (taps.count[x] != 2 || taps.first[x] != taps.first[0] + 2 * static_cast<int>(x)) return false;

@@ -84,7 +84,7 @@ class RowBucket : public Bucket {
  protected:
   /// Fills outputs_. The inputs are [capacity, ...].
   virtual void Execute(std::span<const Tensor> inputs, int64_t rows, const Ort::RunOptions& options) = 0;
-  /// What the runtime calls the memory that runs share and keep; "" where there is none.
+  /// What the runtime calls the memory that runs share and keep; "" if there is no such memory.
   virtual std::string Arena() const = 0;
 
   const std::shared_ptr<SessionState> state_;

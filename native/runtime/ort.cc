@@ -12,7 +12,7 @@
 namespace radserve {
 namespace {
 
-/// Of sysexits.h: an internal software error. The supervisor restarts after any status but 0.
+/// EX_SOFTWARE of sysexits.h, an internal software error. The supervisor restarts after any status but 0.
 constexpr int kDeviceLostStatus = 70;
 
 }  // namespace

@@ -17,11 +17,11 @@ constexpr unsigned kScopes = 16;
 
 /// Lies before the memory that is given out.
 struct alignas(kAlignment) Header {
-  /// Of the memory after it.
+  /// Length of the memory after it.
   size_t bytes;
 };
 
-/// Of one thread. The lock is the thread's own, but for DropRunMemory.
+/// Memory that one thread keeps between runs. Only that thread takes the lock, except in DropRunMemory.
 class Cache {
  public:
   Cache();

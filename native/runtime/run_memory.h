@@ -10,7 +10,7 @@ namespace radserve {
 /// threads share gives each what another core has just written, which costs small models a quarter of their
 /// time. Between threads nothing is waited for, unless somebody frees it all.
 ///
-/// Aligned to 64 bytes; nullptr where there is no memory.
+/// Aligned to 64 bytes; nullptr if there is no memory.
 void* AllocateRunMemory(size_t bytes);
 /// Memory of AllocateRunMemory, from any thread; outside a RunScope it goes back to the system.
 void FreeRunMemory(void* memory);

@@ -34,7 +34,7 @@ constexpr std::array<std::string_view, 6> kMemoryWords = {"Failed to allocate me
                                                           "ALLOCATION_FAILED",
                                                           "bad_alloc"};
 
-/// The number in "CUDA failure 700: ...", 0 where there is none.
+/// The number in "CUDA failure 700: ...", or 0 if there is no number.
 int CudaNumber(std::string_view message) {
   constexpr std::string_view kWords = "CUDA failure ";
   const size_t at = message.find(kWords);

@@ -12,8 +12,8 @@ namespace {
 /// Places kept: six sizes for each of ten shapes, say. Those that were not used for longest make room.
 constexpr size_t kPlaces = 64;
 
-/// Of the memory that rows are prepared in: so much at once, which is room for so many of the largest batches
-/// where that is less.
+/// Memory for prepared rows is allocated in blocks of so many bytes, or of so many of the largest batches if
+/// that is less.
 constexpr size_t kBlockBytes = size_t{64} << 20;
 constexpr int64_t kBatches = 4;
 

@@ -17,7 +17,7 @@
 
 namespace radserve {
 
-/// What runs have cost a model, whichever way they went. Any thread.
+/// What runs have cost a model, in batches or alone. Any thread may call it.
 class RunStats {
  public:
   struct Figures {
@@ -59,9 +59,9 @@ class SessionDevice : public Device {
   void RemoveModel(uint64_t id);
   Result Run(int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
              const std::stop_token& stop) override;
-  /// In memory from which a batch runs without a copy, where there is room in it.
+  /// Gives memory from which a batch runs without a copy, if there is room in it.
   Tensor NewRow(const BucketKey& key, std::string name, Dtype dtype) override;
-  /// Of the inputs of all places.
+  /// Bytes that the inputs of all places take.
   size_t bytes() const;
 
  private:
@@ -74,10 +74,10 @@ class SessionDevice : public Device {
 
   /// `bytes` is what the inputs of one row take.
   std::shared_ptr<Bucket> PlaceFor(const BucketKey& key, int64_t capacity, size_t bytes, const Model& model);
-  /// The rows as one batch of `size`, without a copy; nothing where that is not how they lie.
+  /// The rows as one batch of `size`, without a copy; nothing if that is not how they lie.
   std::optional<Staging::Batch> Join(std::span<const std::shared_ptr<BatchRow>> rows, int64_t size);
   static void Copy(std::span<const std::shared_ptr<BatchRow>> rows, Bucket& bucket);
-  /// The lock is held.
+  /// Called with the lock.
   std::shared_ptr<Bucket> Take(Places::iterator place);
 
   const size_t most_bytes_;

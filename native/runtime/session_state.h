@@ -23,7 +23,7 @@ struct SessionState {
   int device = 0;
   /// Bytes of the weights, which each session holds once more.
   size_t weights = 0;
-  /// The memory did not suffice: the next run of a bucket gives back what earlier ones took and none needs
+  /// The memory did not suffice: the next run of a bucket gives back what earlier runs took and no run needs
   /// now.
   std::atomic<bool> shrink = false;
 

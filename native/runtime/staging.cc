@@ -22,10 +22,10 @@ class Staging::Memory : public std::enable_shared_from_this<Memory> {
 
   bool Idle() const {
     const std::lock_guard lock(mutex_);
-    return held_ == 0;
+    return used_ == 0;
   }
 
-  /// Rows that were given out; nothing where all were.
+  /// Rows that were given out; nothing if all were.
   std::optional<int64_t> Given() const {
     const std::lock_guard lock(mutex_);
     return next_ < block_.rows ? std::optional(next_) : std::nullopt;
@@ -37,7 +37,7 @@ class Staging::Memory : public std::enable_shared_from_this<Memory> {
       const std::lock_guard lock(mutex_);
       if (next_ == block_.rows) return nullptr;
       row = bytes_.get() + block_.row_bytes * static_cast<size_t>(next_++);
-      ++held_;
+      ++used_;
     }
     return {row, [self = shared_from_this()](std::byte*) { self->Release(1); }};
   }
@@ -64,7 +64,7 @@ class Staging::Memory : public std::enable_shared_from_this<Memory> {
       const std::lock_guard lock(mutex_);
       if (next_ > from || to > block_.rows) return false;
       next_ = to;
-      held_ += to - from;
+      used_ += to - from;
     }
     std::ranges::fill(Rows(from, to), std::byte{0});
     batch.padding = {bytes_.get(),
@@ -79,15 +79,15 @@ class Staging::Memory : public std::enable_shared_from_this<Memory> {
 
   void Release(int64_t rows) {
     const std::lock_guard lock(mutex_);
-    held_ -= rows;
-    if (held_ == 0) next_ = 0;
+    used_ -= rows;
+    if (used_ == 0) next_ = 0;
   }
 
   const Block block_;
   const std::shared_ptr<std::byte> bytes_;
   mutable std::mutex mutex_;
   int64_t next_ = 0;
-  int64_t held_ = 0;
+  int64_t used_ = 0;
 };
 
 std::shared_ptr<Staging::Memory> Staging::Drop(Places::iterator place) {

@@ -20,7 +20,7 @@ namespace radserve {
 /// it.
 class Staging {
  public:
-  /// Gives so many bytes, with whatever is in them; throws where there are none.
+  /// Gives so many bytes, with whatever is in them; throws if there is not enough memory.
   using Allocate = std::function<std::shared_ptr<std::byte>(size_t bytes)>;
 
   /// What neighbours are made of: `rows` at a time, of `row_bytes` each.
@@ -41,8 +41,8 @@ class Staging {
   /// Blocks may take `most_bytes` in all.
   explicit Staging(size_t most_bytes) : most_bytes_(most_bytes) {}
 
-  /// The next place in a block of that bucket, free again with its last owner; nullptr where blocks take too
-  /// much memory already, or there is none.
+  /// The next place in a block of that bucket, free again with its last owner; nullptr if blocks take too
+  /// much memory already, or no more memory can be had.
   std::shared_ptr<std::byte> Take(const BucketKey& key, const Block& block, const Allocate& allocate);
   /// The rows, which are of one bucket and hold their places, and zeros after them up to `size` rows; nothing
   /// where they are not neighbours, or other rows lie where the zeros would.
@@ -56,16 +56,16 @@ class Staging {
   using Memories = std::vector<std::shared_ptr<Memory>>;
   using Places = std::map<const std::byte*, std::shared_ptr<Memory>>;
 
-  /// The lock is held. What nobody has a row of goes with what is returned.
+  /// What nobody has a row of goes with what is returned. Called with the lock.
   std::shared_ptr<Memory> Drop(Places::iterator place);
-  /// The lock is held. Makes room by dropping blocks that nobody uses, those not used for longest first; they
-  /// go to `gone`.
+  /// Called with the lock. Makes room by dropping blocks that nobody uses, those not used for longest first;
+  /// they go to `gone`.
   bool MakeRoom(size_t bytes, Memories& gone);
 
   const size_t most_bytes_;
   mutable std::mutex mutex_;
   std::map<BucketKey, Memories> blocks_;
-  /// By their first byte.
+  /// The blocks by the address of their first byte.
   Places places_;
   size_t bytes_ = 0;
   uint64_t uses_ = 0;

@@ -30,9 +30,9 @@ constexpr std::array<uint64_t, 17> kElementBytes = {0, 4, 1, 1, 2, 2, 4, 8, 0, 1
 
 struct Field {
   uint64_t number = 0;
-  /// Of a number.
+  /// What a field of a number holds.
   uint64_t value = 0;
-  /// Of a message, a text or a packed list.
+  /// What a field of a message, a text or a packed list holds.
   Bytes bytes;
 };
 

@@ -13,7 +13,7 @@ struct WeightCount {
   /// Elements of these types.
   uint64_t float32 = 0;
   uint64_t float16 = 0;
-  /// Of all types.
+  /// Bytes of the weights of all types.
   uint64_t bytes = 0;
 };
 
@@ -21,7 +21,7 @@ struct WeightCount {
 /// what is no ONNX counts nothing.
 WeightCount CountWeights(std::span<const std::byte> model);
 
-/// The same of a file; nothing where it cannot be read.
+/// The same of a file; nothing if it cannot be read.
 WeightCount CountWeights(const std::string& path);
 
 }  // namespace radserve

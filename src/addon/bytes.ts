@@ -79,7 +79,7 @@ export function unpackedBits(bits: Uint8Array, at: number, length: number): Uint
 }
 
 /**
- * The first value that has bits outside its own, which are to be zero (PS3.5 section 8.1.1); undefined where there is none.
+ * The first value that has bits outside its own, which are to be zero (PS3.5 section 8.1.1); undefined if none has.
  * @param containerBytes 1, 2 or 4; little endian
  * @param outside the bits
  * @param sign number of the highest bit of signed values, which may fill all of those; undefined for unsigned ones

@@ -10,9 +10,9 @@ export interface NativeOutput {
   kind: ModelOutput["kind"];
   tensor: string;
   activation: "none" | "sigmoid" | "softmax" | "argmax" | "label_map";
-  /** How many. */
+  /** Number of labels. */
   labels: number;
-  /** One a label; NaN where the manifest has none. */
+  /** One a label; NaN for a label without a threshold. */
   thresholds: number[];
   calibration?: Classification["calibration"];
   multiply?: number[];

@@ -39,9 +39,9 @@ const model = z.strictObject({
   /** From the request to its start. */
   waitSeconds: classes(histogram),
   batchSizes: histogram,
-  /** Of a batch in the model. */
+  /** Time of a batch in the model. */
   runSeconds: histogram,
-  /** Of a batch to its device and back; empty where there is nothing to copy. */
+  /** Time of a batch to its device and back; empty if there is nothing to copy. */
   transferSeconds: histogram,
   /** Batches whose images had not been prepared next to each other, so that they were copied once more. */
   gatheredBatches: count,

@@ -57,7 +57,7 @@ export type EngineOutput =
   | {
       kind: "segmentation";
       tensor: string;
-      /** Of a volume: the mask holds this many planes of rows x columns, in the order of the slices given. */
+      /** Only for a volume: the mask holds this many planes of rows x columns, in the order of the slices given. */
       slices?: number;
       rows: number;
       columns: number;
@@ -70,8 +70,8 @@ export type EngineOutput =
       /** Pixels of each label, in the manifest's order, after post-processing. */
       counts: number[];
       /**
-       * Of outputs that the manifest calls fractional: as many planes as `overlapping` masks have, one for each label,
-       * with each pixel's probability in steps of 1/255; 0 where the model did not look, and on Pixel Padding.
+       * Only for outputs that the manifest calls fractional: as many planes as `overlapping` masks have, one for each
+       * label, with each pixel's probability in steps of 1/255; 0 where the model did not look, and on Pixel Padding.
        */
       fractions?: Uint8Array;
     }
@@ -102,7 +102,7 @@ export interface InferOptions {
 
 /** What only the preparation of a tensor knows. */
 export interface Preparation {
-  /** Of one frame: the part of the tensor that the image fills and the part of the source that it shows, in pixels. */
+  /** Only for one frame: the part of the tensor that the image fills, and of the source that it shows, in pixels. */
   placement?: {
     rows: number;
     columns: number;
@@ -131,7 +131,7 @@ export interface InferResult {
 }
 
 export interface RenderOptions {
-  /** Which entry of interpretation.voi; where there is none, `min_max` over the non-padding pixels. */
+  /** Which entry of interpretation.voi; `min_max` over the non-padding pixels if there is no such entry. */
   voiIndex: number;
   /** Output size in pixels; area-averaged down, linear up. */
   width: number;
@@ -157,7 +157,7 @@ export interface Engine {
   /** Display picture of one frame, RGB, 8 bits, by the same pixel code that feeds the models. */
   render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
   cancel(cancelId: number): void;
-  /** Of the whole process, whoever loaded the models. */
+  /** Figures of the whole process, whoever loaded the models. */
   stats(): EngineStats;
   /** Waits for what runs, releases sessions that this environment loaded. Idempotent. */
   close(): Promise<void>;
