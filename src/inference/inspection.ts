@@ -1,5 +1,5 @@
 /** What a file is and what its decoded pixels are: the JSON of `radserve inspect`, which conformance tests read too. */
-import { createHash } from "node:crypto";
+import { sha256 } from "../files/durable-files.js";
 import { sopClassName } from "../images/dicom/dictionary.js";
 import { transferSyntax } from "../images/dicom/transfer-syntax.js";
 import { volumeOf } from "../images/dicom/volume.js";
@@ -153,7 +153,7 @@ function summarise(data: Uint8Array, format: PixelFormat): FrameSummary {
     counted++;
   }
   return {
-    sha256: createHash("sha256").update(data).digest("hex"),
+    sha256: sha256(data),
     min: counted === 0 ? 0 : min,
     max: counted === 0 ? 0 : max,
     mean: counted === 0 ? 0 : sum / counted,

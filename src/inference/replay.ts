@@ -37,8 +37,8 @@ export async function replay({ receipt, image, engine, models }: Replay): Promis
   const again: { before: ReceiptModel; entry: ModelEntry }[] = [];
   for (const before of receipt.models) {
     const entry = models.find(({ name }) => name === before.name);
-    const reason = whyNot(receipt, before, entry);
-    if (entry === undefined || reason !== undefined) checks.push(notReplayed(before.name, reason ?? ""));
+    const obstacle = whyNot(receipt, before, entry);
+    if (entry === undefined || obstacle !== undefined) checks.push(notReplayed(before.name, obstacle ?? ""));
     else if (before.status === "not_accepted") checks.push(checkRefusal(before, entry, image));
     else again.push({ before, entry: asItWas(entry, before) });
   }
@@ -46,7 +46,7 @@ export async function replay({ receipt, image, engine, models }: Replay): Promis
   return [...source, ...checks, ...computed];
 }
 
-const notReplayed = (name: string, reason: string) => check(name, "not_replayed", reason);
+const notReplayed = (name: string, why: string) => check(name, "not_replayed", why);
 
 async function checkSource(receipt: Receipt, image: Image): Promise<Check[]> {
   const { file_sha256, pixel_sha256 } = receipt.source;

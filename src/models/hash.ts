@@ -13,7 +13,7 @@ export async function fileSha256(path: string): Promise<string> {
 }
 
 /** Every file that a manifest names: the graph, its companions, and the canary's tensors. */
-export function filesOf(manifest: Pick<Manifest, "files" | "canary">): Manifest["files"] {
+export function modelFiles(manifest: Pick<Manifest, "files" | "canary">): Manifest["files"] {
   const canary = manifest.canary;
   return [
     ...manifest.files,
@@ -23,7 +23,7 @@ export function filesOf(manifest: Pick<Manifest, "files" | "canary">): Manifest[
 
 /** Identity of a model: SHA-256 over its manifest's canonical JSON, then each file's declared hash and path, a line each. */
 export function modelSha256(manifest: Manifest): string {
-  const lines = filesOf(manifest).map((file) => `${file.sha256}  ${file.path}`);
+  const lines = modelFiles(manifest).map((file) => `${file.sha256}  ${file.path}`);
   return createHash("sha256")
     .update([canonicalJson(manifest), ...lines, ""].join("\n"))
     .digest("hex");

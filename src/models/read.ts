@@ -6,7 +6,7 @@ import { labelsOf, modelFileSchema, siteSchema, type Manifest, type Site } from 
 import { manifestCrossChecks, manifestSchema, thresholdMistake } from "../manifest/rules.js";
 import { explainIssues, type Problem } from "./explain.js";
 import { resolveModelFile, verifyFiles } from "./files.js";
-import { filesOf, modelSha256 } from "./hash.js";
+import { modelFiles, modelSha256 } from "./hash.js";
 import { errno } from "../base/errno.js";
 
 /** A manifest that obeys its schema, and what follows from it. */
@@ -111,7 +111,7 @@ async function fileProblems(
   manifest: Manifest | undefined,
   value: unknown,
 ): Promise<Problem[]> {
-  if (manifest !== undefined) return verifyFiles(directory, filesOf(manifest));
+  if (manifest !== undefined) return verifyFiles(directory, modelFiles(manifest));
   const files = FILES.safeParse((value as { files?: unknown } | null)?.files);
   return files.success ? verifyFiles(directory, files.data) : [];
 }

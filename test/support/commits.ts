@@ -2,8 +2,8 @@
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { readdirSync } from "node:fs";
-import { RadserveError } from "../../src/base/errors.js";
 import { nameOfHelper } from "../../src/files/helper-names.js";
+import { NameLock } from "../../src/files/name-lock.js";
 import { withName, type ResultFile } from "../../src/results/commit/commit.js";
 import { RECEIPT_SCHEMA, type Receipt, type ReceiptModel } from "../../src/results/receipt/receipt.js";
 
@@ -69,22 +69,21 @@ export function receiptOf(name: string, pixels: string, models: ReceiptModel[]):
   };
 }
 
-const LONGEST_WAIT_MS = 500;
-
 /**
- * Takes each name for which a killed process left something in a folder, as the next request would.
- * @returns the names that nobody else holds
+ * Takes each name for which a killed process left something in a folder, as the next request would. Names that somebody
+ * holds are left alone.
+ * @returns the names that were taken
  */
 export async function recoverFolder(dir: string): Promise<string[]> {
   const names = new Set(readdirSync(dir).flatMap((entry) => nameOfHelper(entry) ?? []));
   const recovered: string[] = [];
-  for (const name of [...names].sort())
-    try {
-      await withName(dir, name, { deadline: Date.now() + LONGEST_WAIT_MS }, () => Promise.resolve());
-      recovered.push(name);
-    } catch (error) {
-      if (!(error instanceof RadserveError) || error.code !== "deadline_exceeded") throw error;
-    }
+  for (const name of [...names].sort()) {
+    const lock = await NameLock.tryTake(dir, name);
+    if (lock === undefined) continue;
+    await lock.release();
+    await withName(dir, name, {}, () => Promise.resolve());
+    recovered.push(name);
+  }
   return recovered;
 }
 

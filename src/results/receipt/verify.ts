@@ -2,8 +2,8 @@
  * What can be said of a result without computing it again: whether the receipt is as it was written, whether its files
  * are there and unchanged, and whether each DICOM object says the same as the receipt.
  */
-import { constants } from "node:fs";
-import { open, readdir, type FileHandle } from "node:fs/promises";
+import { closeSync, fstatSync } from "node:fs";
+import { readdir } from "node:fs/promises";
 import { openFile } from "../../images/dicom/dicom-file.js";
 import { errno } from "../../base/errno.js";
 import { RadserveError } from "../../base/errors.js";
@@ -11,7 +11,9 @@ import type { Attributes } from "../../images/image.js";
 import { isOwnObject } from "../dicom/modules.js";
 import { deviceUid } from "../dicom/subject.js";
 import { oneLine } from "../dicom/values.js";
+import { openPlain } from "../../files/disk.js";
 import { sha256 } from "../../files/durable-files.js";
+import { readWhole } from "../../files/whole-file.js";
 import type { OutputFile, Receipt, ReceiptModel } from "./receipt.js";
 
 /** ok: equal; differs; missing; not_replayed: it could not be computed again here. */
@@ -102,17 +104,17 @@ async function checkFile(
 
 /** The bytes of a regular file; undefined if there is no such file. Links are not followed. */
 async function readRegular(path: string): Promise<Uint8Array | undefined> {
-  let handle: FileHandle;
+  let fd;
   try {
-    handle = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+    fd = await openPlain(path);
   } catch (error) {
     if (["ENOENT", "ELOOP", "ENXIO"].includes(errno(error))) return undefined;
     throw error;
   }
   try {
-    return (await handle.stat()).isFile() ? await handle.readFile() : undefined;
+    return fstatSync(fd).isFile() ? await readWhole(fd) : undefined;
   } finally {
-    await handle.close();
+    closeSync(fd);
   }
 }
 
