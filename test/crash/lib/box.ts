@@ -4,7 +4,7 @@ import { rmSync } from "node:fs";
 import net from "node:net";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { placeOf } from "../../../src/bulk/postgres/place.js";
+import { databaseFolders } from "../../../src/bulk/postgres/folders.js";
 import { postmasterOf } from "../../../src/bulk/postgres/process.js";
 import { Client } from "../../../src/commands/client.js";
 import { removePlace } from "../../support/postgres.js";
@@ -98,7 +98,7 @@ export class Box {
 
   /** The first process of its private PostgreSQL. */
   postmaster(): number | undefined {
-    return postmasterOf(placeOf(this.#state).data);
+    return postmasterOf(databaseFolders(this.#state).data);
   }
 
   /** Ends it in order, with its exit status. */
@@ -117,7 +117,7 @@ export class Box {
   }
 
   async remove(): Promise<void> {
-    await removePlace(placeOf(this.#state));
+    await removePlace(databaseFolders(this.#state));
     this.place.remove();
   }
 
