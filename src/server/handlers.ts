@@ -71,7 +71,7 @@ async function rootsOf(caller: Caller, services: Services): Promise<Required<Roo
   return { input, output };
 }
 
-/** Refuses early what cannot work; the worker opens both again and holds them. */
+/** Refuses early what cannot work; the worker opens both again and keeps them open. */
 async function checkPaths(
   input: string,
   output: string,
@@ -180,7 +180,7 @@ export const live: Handler = (ctx) => {
   ctx.body = { status: "live", version: VERSION };
 };
 
-/** Without a token, so without paths: names of models and codes of errors only. */
+/** Anybody may ask, without a token: the answer has names of models and codes of errors, and no paths. */
 export const ready: Handler = (ctx, services) => {
   if (services.stopping()) throw shuttingDown();
   const models = services.models.entries.map(({ name, state, manifest, error }) => ({
