@@ -15,6 +15,7 @@ const FLOORS = [
   "models/",
   "results/",
   "inference/",
+  "settings\\.ts$",
   "config\\.ts$",
   "bulk/",
   "server/",

@@ -12,7 +12,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { setTimeout as delay } from "node:timers/promises";
 
-import { placeOf } from "../../src/bulk/postgres/place.js";
+import { databaseFolders } from "../../src/bulk/postgres/folders.js";
 import { postmasterOf } from "../../src/bulk/postgres/process.js";
 import { commandOf, descendants } from "../../test/crash/lib/processes.js";
 import { removePlace } from "../../test/support/postgres.js";
@@ -91,7 +91,7 @@ export async function startServer(settings: Record<string, string> = {}): Promis
     input,
     output,
     process: server,
-    postmaster: () => postmasterOf(placeOf(state).data),
+    postmaster: () => postmasterOf(databaseFolders(state).data),
     async post(body) {
       const response = await fetch(`${url}/single_inference`, {
         method: "POST",
@@ -103,7 +103,7 @@ export async function startServer(settings: Record<string, string> = {}): Promis
     async stop() {
       server.kill("SIGTERM");
       if (server.exitCode === null) await once(server, "exit");
-      await removePlace(placeOf(state));
+      await removePlace(databaseFolders(state));
       rmSync(folder, { recursive: true, force: true });
     },
   };

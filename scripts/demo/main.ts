@@ -10,7 +10,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { setTimeout as delay } from "node:timers/promises";
-import { placeOf } from "../../src/bulk/postgres/place.js";
+import { databaseFolders } from "../../src/bulk/postgres/folders.js";
 import { acceptedSchema, itemListSchema, jobSchema } from "../../src/bulk/schema.js";
 import { Client } from "../../src/commands/client.js";
 import { hasEnded, summaryText, whyOf } from "../../src/commands/job-text.js";
@@ -151,7 +151,7 @@ async function main(): Promise<void> {
     throw new Error("The addon is not built. Run: npm ci");
   const folder = resolve("demo-output");
   const state = mkdtempSync(join(tmpdir(), "radserve-demo-"));
-  const database = placeOf(state);
+  const database = databaseFolders(state);
   process.on("exit", () => {
     for (const own of [state, database.base, database.run]) rmSync(own, { recursive: true, force: true });
   });

@@ -32,7 +32,7 @@ export function faultForLog(thrown: unknown): Record<string, unknown> {
 }
 
 /** Quoted text and paths are taken out of a message. */
-export function withoutNames(message: string): string {
+function withoutNames(message: string): string {
   return message
     .replaceAll(/'[^']*'|"[^"]*"|`[^`]*`/g, "'...'")
     .replaceAll(/\S*[/\\]\S*/g, "...")

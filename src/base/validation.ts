@@ -18,7 +18,7 @@ export const keepable = (text: string): string => text.replace(/[\0\p{Surrogate}
 
 type Path = readonly PropertyKey[];
 
-export function fieldName(path: Path): string {
+function fieldName(path: Path): string {
   return path.reduce<string>((name, key) => {
     if (typeof key === "number") return `${name}[${key}]`;
     return name === "" ? String(key) : `${name}.${String(key)}`;

@@ -6,7 +6,7 @@ import type { Database } from "./database.js";
 import {
   cancelJob,
   findJob,
-  holdJob,
+  setPaused,
   LONELY_MS,
   listItems,
   listJobs,
@@ -19,7 +19,7 @@ import {
   type JobRow,
 } from "./jobs.js";
 import type { BulkAnswer, BulkCall } from "./messages.js";
-import { placeOf } from "./places.js";
+import { pathsOf } from "./item-paths.js";
 import { ITEM_STATES, itemQuerySchema, jobQuerySchema, type Item, type Job } from "./schema.js";
 import { submit, type SubmitContext } from "./submit.js";
 
@@ -37,7 +37,7 @@ const statusUrl = (id: string) => `/bulk_inference/${id}`;
 
 function pausedReason(row: JobRow, worked: boolean): Job["paused_reason"] {
   if (row.finished_at !== null || row.cancelled_at !== null) return null;
-  if (row.held) return BY_REQUEST;
+  if (row.paused) return BY_REQUEST;
   if (row.pause_code !== null) return { code: row.pause_code, message: row.pause_message ?? "" };
   if (!worked && row.now.getTime() - row.created_at.getTime() > LONELY_MS) return NO_WORKER;
   return null;
@@ -84,17 +84,17 @@ export function jobOf(row: JobRow, worked: boolean): Job {
   };
 }
 
-export function itemOf(row: ItemRow, request: JobRequest, pathMap: readonly PathMapping[]): Item {
-  const place = placeOf(request, row, pathMap);
+function itemOf(row: ItemRow, request: JobRequest, pathMap: readonly PathMapping[]): Item {
+  const paths = pathsOf(request, row, pathMap);
   const result = row.result as Summary | null;
   return {
     index: row.index,
-    input_image_path: place.clientInput,
-    output_folder_path: place.clientOutputFolder,
+    input_image_path: paths.clientInput,
+    output_folder_path: paths.clientOutputFolder,
     state: row.state,
     attempts: row.attempts,
-    ...(result === null ? {} : { reused: result.reused, receipt_path: place.clientOutput(result.receipt) }),
-    outputs: (result?.outputs ?? []).map((file) => ({ ...file, path: place.clientOutput(file.path) })),
+    ...(result === null ? {} : { reused: result.reused, receipt_path: paths.clientOutput(result.receipt) }),
+    outputs: (result?.outputs ?? []).map((file) => ({ ...file, path: paths.clientOutput(file.path) })),
     models: result?.models ?? [],
     ...(row.state === "failed" && row.error !== null ? { error: row.error as Item["error"] } : {}),
     ...(row.state === "skipped" && row.error !== null ? { reason: row.error as Item["reason"] } : {}),
@@ -163,7 +163,7 @@ export async function perform(call: BulkCall, context: SubmitContext): Promise<B
       break;
     case "pause":
     case "resume":
-      await holdJob(pool, call.caller, id, call.operation === "pause");
+      await setPaused(pool, call.caller, id, call.operation === "pause");
       break;
     case "show":
       break;

@@ -7,7 +7,7 @@ import { SNIFF_BYTES, sniffFormat } from "../images/read-image.js";
 import { isOwnObject } from "../results/dicom/modules.js";
 import { isListed, isReceipt } from "./own-results.js";
 
-export interface Reason {
+export interface WhySkipped {
   code: string;
   message: string;
 }
@@ -19,7 +19,7 @@ export interface SliceHead {
   modality: string | undefined;
 }
 
-export type Kind = { is: "input"; slice?: SliceHead } | { is: "own" } | { is: "skipped"; reason: Reason };
+export type Kind = { is: "input"; slice?: SliceHead } | { is: "own" } | { is: "skipped"; reason: WhySkipped };
 
 const skipped = (code: string, message: string): Kind => ({ is: "skipped", reason: { code, message } });
 
@@ -33,7 +33,7 @@ const NO_IMAGE = [
 ];
 const SEGMENTATIONS = ["1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7"];
 
-/** Nearly every header lies within the first. */
+/** Sizes that are read one after the other. Nearly every header lies within the first. */
 const HEAD_BYTES = [16 * 1024, 256 * 1024, 4 * 1024 * 1024] as const;
 
 /** @param first the first bytes, so many as the first of the sizes says or fewer where the file is shorter */

@@ -50,7 +50,7 @@ const LOST =
 const NETWORK =
   /^(ECONN(REFUSED|RESET|ABORTED)|EPIPE|E?TIMEDOUT|E(HOST|NET)(UNREACH|DOWN)|ENOTFOUND|EAI_AGAIN|ERR_(TLS|SSL)\w*|\w*CERT\w*|\w*SIGNATURE\w*)$/;
 
-/** SQLSTATEs (PostgreSQL's appendix A) of which the statement is innocent, with what to do. */
+/** SQLSTATEs (PostgreSQL's appendix A) that are not the fault of the statement, each with what to do. */
 const STATES: [RegExp, string][] = [
   [/^(08|57P0)/, "Try again in a few seconds."],
   [/^28/, "Correct the user and password of DATABASE_URL, or the server's pg_hba.conf."],

@@ -8,7 +8,7 @@ import type { ITEM_STATES, Job } from "./schema.js";
 
 export type Counts = Job["counts"];
 
-/** As the client wrote it, in its names of files. */
+/** What the client asked for, with the names that it has for files. */
 export interface JobRequest {
   input_folder_path?: string;
   output_folder_path?: string;
@@ -40,8 +40,9 @@ export interface JobRow {
   finished_at: Date | null;
   cancelled_at: Date | null;
   total: number | null;
-  held: boolean;
-  /** Until an image went well again. */
+  /** By request; a job that paused of itself has a `pause_code`. */
+  paused: boolean;
+  /** Why the job paused of itself; null once an image went well again. */
   pause_code: string | null;
   pause_message: string | null;
   counts: Partial<Counts> | null;
@@ -61,8 +62,8 @@ export interface ItemRow {
   error: unknown;
 }
 
-/** Whose jobs are meant. */
-export interface Owner {
+/** Which jobs are meant: the subject's own, or those of everybody for an admin. */
+export interface Scope {
   subject: string;
   admin: boolean;
 }
@@ -125,7 +126,7 @@ export async function jobOfKey(
 }
 
 const VIEW = `select j.id, j.seq, j.subject, j.request, j.created_at, j.started_at, j.finished_at, j.cancelled_at,
-    j.total, j.held, now() as now,
+    j.total, j.held as paused, now() as now,
     j.pause_code, j.pause_message,
     coalesce(j.counts, (select jsonb_object_agg(state, number) from
       (select state, count(*)::int as number from radserve.item where job_id = j.id group by state) s)) as counts,
@@ -143,18 +144,18 @@ const STATE = `case when j.cancelled_at is not null then 'cancelled'
     when not $6 and j.created_at < now() - interval '${LONELY_MS} ms' then 'paused'
     when j.total is null then 'scanning' else 'running' end`;
 
-const OWNED = "(j.subject = $1 or $2)";
+const IN_SCOPE = "(j.subject = $1 or $2)";
 
 export function stateOf(row: JobRow): Job["state"] {
   if (row.cancelled_at !== null) return "cancelled";
   if (row.finished_at !== null) return "completed";
-  if (row.held || row.pause_code !== null) return "paused";
+  if (row.paused || row.pause_code !== null) return "paused";
   return row.total === null ? "scanning" : "running";
 }
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
-export function noSuchJob(): RadserveError {
+function noSuchJob(): RadserveError {
   return new RadserveError(
     "job_not_found",
     "This subject has no such job; GET /bulk_inference lists its jobs.",
@@ -162,11 +163,11 @@ export function noSuchJob(): RadserveError {
 }
 
 /** @throws RadserveError job_not_found, also for another subject's job */
-export async function findJob(pool: Queryable, owner: Owner, id: string): Promise<JobRow> {
+export async function findJob(pool: Queryable, scope: Scope, id: string): Promise<JobRow> {
   if (!UUID.test(id)) throw noSuchJob();
-  const { rows } = await pool.query<JobRow>(`${VIEW} where ${OWNED} and j.id = $3`, [
-    owner.subject,
-    owner.admin,
+  const { rows } = await pool.query<JobRow>(`${VIEW} where ${IN_SCOPE} and j.id = $3`, [
+    scope.subject,
+    scope.admin,
     id,
   ]);
   if (rows[0] === undefined) throw noSuchJob();
@@ -176,14 +177,14 @@ export async function findJob(pool: Queryable, owner: Owner, id: string): Promis
 /** @param worked some box runs items */
 export async function listJobs(
   pool: Pool,
-  owner: Owner,
+  scope: Scope,
   { before, state, limit }: { before: string | undefined; state: string | undefined; limit: number },
   worked: boolean,
 ): Promise<JobRow[]> {
   const { rows } = await pool.query<JobRow>(
-    `${VIEW} where ${OWNED} and ($3::bigint is null or j.seq < $3) and ($4::text is null or ${STATE} = $4)
+    `${VIEW} where ${IN_SCOPE} and ($3::bigint is null or j.seq < $3) and ($4::text is null or ${STATE} = $4)
      order by j.seq desc limit $5`,
-    [owner.subject, owner.admin, before, state, limit, worked],
+    [scope.subject, scope.admin, before, state, limit, worked],
   );
   return rows;
 }
@@ -210,7 +211,7 @@ export async function someWorker(pool: Pool): Promise<boolean> {
   return rows[0]?.some === true;
 }
 
-/** Of a job that nothing hinders from ending. */
+/** The condition for jobs that are ready to end: every image is known, and none is queued or runs. */
 const AT_ITS_END = `finished_at is null and total is not null
   and not exists (select from radserve.item where job_id = j.id and state in ('queued', 'running'))`;
 
@@ -247,11 +248,11 @@ export async function finishLocked(client: PoolClient, ids: readonly string[]): 
   );
 }
 
-/** Takes a row of its owner for a change; other changes of the job wait. */
-async function locked(client: PoolClient, owner: Owner, id: string): Promise<JobRow> {
-  await findJob(client, owner, id);
+/** Takes a row in the scope for a change; other changes of the job wait. */
+async function locked(client: PoolClient, scope: Scope, id: string): Promise<JobRow> {
+  await findJob(client, scope, id);
   await client.query("select from radserve.job where id = $1 for update", [id]);
-  return findJob(client, owner, id);
+  return findJob(client, scope, id);
 }
 
 function conflict(expected: string, row: JobRow): RadserveError {
@@ -261,9 +262,9 @@ function conflict(expected: string, row: JobRow): RadserveError {
 }
 
 /** Queued items never start; a second time nothing happens. */
-export function cancelJob(pool: Pool, owner: Owner, id: string): Promise<void> {
+export function cancelJob(pool: Pool, scope: Scope, id: string): Promise<void> {
   return transaction(pool, async (client) => {
-    const row = await locked(client, owner, id);
+    const row = await locked(client, scope, id);
     if (row.finished_at !== null || row.cancelled_at !== null) return;
     await client.query(
       `update radserve.job set cancelled_at = now(), total = coalesce(total, next_index), held = false,
@@ -280,9 +281,9 @@ export function cancelJob(pool: Pool, owner: Owner, id: string): Promise<void> {
 }
 
 /** Failed items wait again, as on their first day; but for folders that were never read: those have no image yet. */
-export function retryJob(pool: Pool, owner: Owner, id: string): Promise<void> {
+export function retryJob(pool: Pool, scope: Scope, id: string): Promise<void> {
   return transaction(pool, async (client) => {
-    const row = await locked(client, owner, id);
+    const row = await locked(client, scope, id);
     if (row.cancelled_at !== null) throw conflict("a job that was not cancelled", row);
     const { rowCount } = await client.query(
       `update radserve.item set state = 'queued', error = null, finished_at = null, attempts = 0, blame = 0,
@@ -296,24 +297,24 @@ export function retryJob(pool: Pool, owner: Owner, id: string): Promise<void> {
   });
 }
 
-export function holdJob(pool: Pool, owner: Owner, id: string, held: boolean): Promise<void> {
+export function setPaused(pool: Pool, scope: Scope, id: string, paused: boolean): Promise<void> {
   return transaction(pool, async (client) => {
-    const row = await locked(client, owner, id);
+    const row = await locked(client, scope, id);
     if (row.finished_at !== null || row.cancelled_at !== null)
-      throw conflict(`a job that is not over, to ${held ? "pause" : "resume"} it`, row);
+      throw conflict(`a job that is not over, to ${paused ? "pause" : "resume"} it`, row);
     await client.query(
       `update radserve.job set held = $2, pause_code = null, pause_message = null, pause_until = null,
          pause_count = 0 where id = $1`,
-      [id, held],
+      [id, paused],
     );
     await announce(client, "items");
   });
 }
 
 /** Forgets a job that is over; its results stay where they are. */
-export function purgeJob(pool: Pool, owner: Owner, id: string): Promise<JobRow> {
+export function purgeJob(pool: Pool, scope: Scope, id: string): Promise<JobRow> {
   return transaction(pool, async (client) => {
-    const row = await locked(client, owner, id);
+    const row = await locked(client, scope, id);
     if (row.finished_at === null)
       throw conflict("a job of which nothing waits or runs any more, to forget it", row);
     await client.query("delete from radserve.job where id = $1", [id]);

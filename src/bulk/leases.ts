@@ -1,36 +1,13 @@
 /**
- * Which box works on which item. A box is in the table of instances and says twice in a lease time that it lives; its
- * items are its own as long as it does. `owner` and `lease` fence them: whoever comes back after its items were given
- * to others changes nothing any more.
+ * Which box works on which item: items are leased, and what became of them is written down. `owner` (the box) and
+ * `lease` fence them: whoever comes back after its items were given to others changes nothing any more.
  */
-import type { Pool, PoolClient } from "pg";
+import type { Pool } from "pg";
 import type { ErrorObject } from "../base/errors.js";
 import type { Summary } from "../results/receipt/summary.js";
-import { jsonb, transaction } from "./database.js";
-import { announce, finishJobs, finishLocked, type JobRequest } from "./jobs.js";
-
-/** A box that is silent for so long has lost its items. */
-export const LEASE_SECONDS = 12;
-export const BEAT_MS = 3_000;
-/**
- * How much an item is to blame for the end of a process in which it ran alone; one with the most has failed. A crash
- * that the supervisor saw is certain: two are enough. Who was killed, or vanished with its supervisor, may have been
- * ended by anybody, or by the system when an image took all memory: five are.
- */
-const CERTAIN = 5;
-const UNCERTAIN = 2;
-const MOST_BLAME = 10;
-
-export interface Instance {
-  id: string;
-  /** Of the state directory: one process at a time. */
-  box: string;
-  /** Of the serving process. */
-  process: string;
-  /** The serving process before this one ended by its own fault. */
-  afterCrash: boolean;
-  works: boolean;
-}
+import type { Instance } from "./boxes.js";
+import { jsonb } from "./database.js";
+import { finishJobs, type JobRequest } from "./jobs.js";
 
 export interface LeasedItem {
   job_id: string;
@@ -41,7 +18,7 @@ export interface LeasedItem {
   lease: number;
   attempts: number;
   alone: boolean;
-  /** Of its job. */
+  /** When the first item of its job was taken. */
   started_at: Date | null;
   request: JobRequest;
   input_roots: string[] | null;
@@ -55,7 +32,7 @@ export type Ending =
   | { state: "failed"; error: ErrorObject }
   | { state: "skipped"; reason: { code: string; message: string } }
   | { state: "cancelled" }
-  /** Waits again after some seconds, and the attempt is not counted where it was not the item's. */
+  /** It is taken again after some seconds. `counts` is false if the item was not to blame for the attempt's end. */
   | { state: "queued"; afterSeconds: number; counts: boolean };
 
 export interface Settled {
@@ -63,46 +40,7 @@ export interface Settled {
   ending: Ending;
 }
 
-/** An item that ran in a box that is gone, as it is now. */
-export interface FreedItem {
-  job_id: string;
-  state: "queued" | "failed" | "cancelled";
-  input: string;
-  output: string | null;
-  request: JobRequest;
-}
-
-/**
- * Enters a box. Items of earlier processes of the same box are free again: those are known to be dead. Where it throws
- * the box may take no items: nobody would know whose they are.
- */
-export function enter(pool: Pool, instance: Instance, ready: boolean): Promise<FreedItem[]> {
-  const { id, box, process, works, afterCrash } = instance;
-  return transaction(pool, async (client) => {
-    await client.query(
-      "insert into radserve.instance (id, box, process, works, ready) values ($1, $2, $3, $4, $5)",
-      [id, box, process, works, ready],
-    );
-    const blame = afterCrash ? CERTAIN : UNCERTAIN;
-    return freeItems(client, instance, blame, "i.box = $1 and i.id <> $2", [box, id]);
-  });
-}
-
-/** @returns false where this box was taken for dead meanwhile */
-export async function beat(pool: Pool, instance: Instance, ready: boolean): Promise<boolean> {
-  const { rowCount } = await pool.query(
-    "update radserve.instance set beat_at = now(), ready = $2 where id = $1",
-    [instance.id, ready],
-  );
-  return rowCount === 1;
-}
-
-/** Takes a box out; what is still its own is free again. */
-export async function leave(pool: Pool, instance: Instance): Promise<void> {
-  await transaction(pool, (client) => freeItems(client, instance, UNCERTAIN, "i.id = $1", [instance.id]));
-}
-
-/** What the database holds for this box's own. */
+/** The items that the database says this box has. */
 export async function ownItems(pool: Pool, { id }: Instance): Promise<LeasedItem[]> {
   const { rows } = await pool.query<LeasedItem>(
     `select ${LEASED} from radserve.item i join radserve.job j on j.id = i.job_id
@@ -112,66 +50,11 @@ export async function ownItems(pool: Pool, { id }: Instance): Promise<LeasedItem
   return rows;
 }
 
-/** Frees the items of boxes that are silent. */
-export function freeSilent(pool: Pool, instance: Instance): Promise<FreedItem[]> {
-  const silent = "i.beat_at < now() - make_interval(secs => $1) and i.id <> $2";
-  return transaction(pool, (client) =>
-    freeItems(client, instance, UNCERTAIN, silent, [LEASE_SECONDS, instance.id]),
-  );
-}
-
-/**
- * Items that ran when their box died are suspects and run alone next time; one that was alone then has crashed it.
- * A thread that ended within a process that lives crashed nothing.
- */
-async function freeItems(
-  client: PoolClient,
-  instance: Instance,
-  blame: number,
-  which: string,
-  values: unknown[],
-): Promise<FreedItem[]> {
-  const { rows: gone } = await client.query<{ id: string; process: string }>(
-    `delete from radserve.instance i where ${which} returning id, process`,
-    values,
-  );
-  if (gone.length === 0) return [];
-  const owners = gone.map(({ id }) => id);
-  // The job first, as everybody does
-  await client.query(
-    `select from radserve.job where id in
-       (select job_id from radserve.item where owner = any($1) and state = 'running') order by id for update`,
-    [owners],
-  );
-  const error: ErrorObject = {
-    error: "engine_crash",
-    message:
-      "The server ended again and again while this image ran alone. The others went on. Report the file and its models.",
-  };
-  const { rows: items } = await client.query<FreedItem>(
-    `update radserve.item i set
-       state = case when j.cancelled_at is not null then 'cancelled'
-         when crashed and alone and blame + $5 >= $3 then 'failed' else 'queued' end,
-       error = case when crashed and alone and blame + $5 >= $3 and j.cancelled_at is null then $4::jsonb end,
-       finished_at = case when j.cancelled_at is not null or (crashed and alone and blame + $5 >= $3)
-         then now() end,
-       blame = blame + case when crashed and alone then $5 else 0 end,
-       suspect = suspect or crashed, alone = false, owner = null
-     from radserve.job j, unnest($1::uuid[], $2::boolean[]) as gone (id, crashed)
-     where i.owner = gone.id and i.state = 'running' and j.id = i.job_id
-     returning i.job_id, i.state, i.input, i.output, j.request`,
-    [owners, gone.map((one) => one.process !== instance.process), MOST_BLAME, error, blame],
-  );
-  await finishLocked(client, [...new Set(items.map(({ job_id }) => job_id))]);
-  if (items.length > 0) await announce(client, "items");
-  return items;
-}
-
 const RUNNABLE = `j.finished_at is null and j.cancelled_at is null and not j.held
   and (j.pause_until is null or j.pause_until <= now())`;
 
-/** Of an item that may be taken now; $3: a suspect. */
-const WAITING = "i.state = 'queued' and i.suspect = $3 and (i.not_before is null or i.not_before <= now())";
+/** The condition for items that may be taken now; $3 says whether suspects are. */
+const TAKEABLE = "i.state = 'queued' and i.suspect = $3 and (i.not_before is null or i.not_before <= now())";
 
 /** Whether a suspect waits for a box that does nothing else. */
 export async function someSuspect(pool: Pool): Promise<boolean> {
@@ -207,12 +90,12 @@ export async function lease(
      ), runnable as materialized (
        select j.id, j.seq, j.pause_count, r.active from alive, radserve.job j cross join lateral
          (select count(*)::int as active from radserve.item where job_id = j.id and state = 'running') r
-         cross join lateral (select from radserve.item i where i.job_id = j.id and ${WAITING} limit 1) w
+         cross join lateral (select from radserve.item i where i.job_id = j.id and ${TAKEABLE} limit 1) w
        where ${RUNNABLE} order by r.active, j.seq limit 100
      ), candidate as materialized (
        select r.id as job_id, r.seq, r.active, c.index, c.blame from runnable r cross join lateral (
          select i.index, i.blame from radserve.item i
-         where i.job_id = r.id and ${WAITING}
+         where i.job_id = r.id and ${TAKEABLE}
          order by ${alone ? LEAST_BLAMED : "i.index"}
          limit case when r.pause_count > 0 then greatest(0, 1 - r.active) else $2::int end
          for update skip locked) c
@@ -262,7 +145,7 @@ function rowOf({ item, ending }: Settled): Row {
   };
 }
 
-/** Of a job that waited and tries again: one image that goes well now ends it. */
+/** The condition for jobs that paused of themselves and try again: one image that goes well ends the pause. */
 const PAUSE_OVER = "pause_count > 0 and (pause_until is null or pause_until <= now())";
 
 /**
@@ -347,7 +230,7 @@ export async function tidy(pool: Pool): Promise<void> {
   );
 }
 
-/** Of the jobs given, those that were cancelled. */
+/** Which of the given jobs were cancelled. */
 export async function cancelledAmong(pool: Pool, ids: readonly string[]): Promise<Set<string>> {
   const { rows } = await pool.query<{ id: string }>(
     "select id from radserve.job where id = any($1) and cancelled_at is not null",

@@ -19,7 +19,7 @@ export interface BulkCall {
     outputRoots: string[] | undefined;
   };
   jobId?: string;
-  /** Of the page's query. */
+  /** The parameters of the page's query. */
   query?: Record<string, unknown>;
   /** The text of the body. */
   body?: string;
@@ -50,7 +50,7 @@ export interface ThreadOptions {
   config: Config;
   /** Real paths. */
   roots: { input: string[]; output: string[] };
-  /** Of this serving process. */
+  /** Identifies this serving process. */
   processId: string;
   /** The process before this one ended by its own fault. */
   crashed: boolean;

@@ -5,9 +5,9 @@ import { isInside, type MarkedRoot, type Root } from "../files/roots.js";
 import { holdsSomething, isMarked, SHARE_MARK } from "../files/share-mark.js";
 import type { Ending, LeasedItem } from "./leases.js";
 import type { ItemOutcome } from "./messages.js";
-import type { PlaceOfItem } from "./places.js";
+import type { ItemPaths } from "./item-paths.js";
 
-/** Why a job waits. */
+/** Why a job pauses of itself. */
 export interface Pause {
   code: string;
   message: string;
@@ -18,9 +18,9 @@ export interface Judged {
   pause?: Pause;
 }
 
-/** Faults that are no word about the image: tried again, so many times. */
+/** How often an item is tried again after a fault that says nothing about its image. */
 const MOST_ATTEMPTS = 5;
-/** What an output folder that is away looks like is tried once more: it may have come back since. */
+/** An error that a missing output folder can cause is tried once more: the folder may be back. */
 const MOST_LOOKS = 2;
 const PERHAPS_BACK = new Set(["path_not_allowed", "bad_request"]);
 const RETRY_SECONDS = 5;
@@ -31,16 +31,16 @@ const SHARE_FAULTS = new Set(
     " ",
   ),
 );
-/** Errors that a share that is away looks like, too. */
+/** Errors that also occur when a share is away. */
 const MISSING = new Set(["input_not_found", "path_not_allowed", "bad_request", "internal", "series_invalid"]);
-/** Of a scanned folder, what these say is no input. */
+/** In a scanned folder, a file that fails with one of these is not an input. */
 const NO_INPUT = new Set(["no_model_accepts", "no_pixel_data"]);
 
 const given = (afterSeconds: number, counts: boolean): Ending => ({ state: "queued", afterSeconds, counts });
 
 export interface Circumstances {
   item: LeasedItem;
-  place: PlaceOfItem;
+  paths: ItemPaths;
   roots: { input: readonly string[]; output: readonly string[] };
 }
 
@@ -80,23 +80,23 @@ function reasonOf({ error, message, details }: ErrorObject) {
 }
 
 /** Whether a share is away: its folder is gone, cannot be read, or is empty, as a mount point without its mount is. */
-async function shareAway({ item, place, roots }: Circumstances): Promise<Pause | undefined> {
+async function shareAway({ item, paths, roots }: Circumstances): Promise<Pause | undefined> {
   // The folder that has to be there whatever image is meant: the job's own, else the root that the path lies in.
-  const input = place.inputBase ?? roots.input.find((root) => isInside(place.input, [root]));
+  const input = paths.inputBase ?? roots.input.find((root) => isInside(paths.input, [root]));
   if (input !== undefined && !(await holdsSomething(input)))
     return {
       code: "share_unavailable",
       message:
         "The input folder is gone, empty or cannot be read: its share is probably not mounted. Work goes on when it is back.",
     };
-  const output = await outputOf(item, place);
+  const output = await outputOf(item, paths);
   return output === undefined ? OUTPUT_AWAY : undefined;
 }
 
-/** Where an item's results go by its job, really; undefined where the share is away. */
+/** The real path of the folder that an item's job writes to; undefined if its share is away. */
 async function outputOf(
   { marked }: LeasedItem,
-  { outputBase, clientOutputBase }: PlaceOfItem,
+  { outputBase, clientOutputBase }: ItemPaths,
 ): Promise<string | MarkedRoot | undefined> {
   const real = await realpath(outputBase).catch(() => undefined);
   if (real === undefined || !marked.includes(clientOutputBase)) return real;
@@ -115,15 +115,15 @@ const OUTPUT_AWAY: Pause = {
  */
 export async function withinBase(
   item: LeasedItem,
-  place: PlaceOfItem,
+  paths: ItemPaths,
   allowed: readonly Root[],
 ): Promise<Root[] | Pause> {
-  const base = await outputOf(item, place);
+  const base = await outputOf(item, paths);
   if (base === undefined) return OUTPUT_AWAY;
   return isInside(typeof base === "string" ? base : base.path, allowed) ? [base] : [];
 }
 
-/** For an item that never came to a worker thread. */
+/** The outcome of an item that failed before it came to a worker thread. */
 export function asOutcome(error: RadserveError): ItemOutcome {
   return { ok: false, error: error.toObject() };
 }

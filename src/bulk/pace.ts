@@ -1,12 +1,12 @@
 /**
- * How far ahead a box takes items: as many as it ends in a quarter of a second, beyond those that its threads hold. So
- * the database is asked a few times a second however fast images are, and a box that dies leaves little more behind
+ * How far ahead a box takes items: as many as it ends in a quarter of a second, beyond those that its threads work on.
+ * So the database is asked a few times a second however fast images are, and a box that dies leaves little more behind
  * than a quarter of a second's work, which runs again one by one.
  */
 
-/** For so long items are taken ahead, and what has ended waits to be written down together. */
+/** How far ahead items are taken, and how long those that ended wait to be written down together. */
 export const ROUND_MS = 250;
-/** Beyond what the threads hold. */
+/** Most items that are taken beyond those that the threads work on. */
 const MOST_AHEAD = 128;
 /** Writing down what has ended and taking more lasts as long where all cores are busy with images. */
 const LEAD_MS = 50;
@@ -18,7 +18,7 @@ export class Pace {
   /** @param least items that keep all threads busy */
   constructor(private readonly least: number) {}
 
-  /** So many items have ended since the last time. */
+  /** @param items how many have ended since the last call */
   ended(items: number): void {
     const now = performance.now();
     const seconds = Math.max(now - this.#since, 1) / 1000;

@@ -15,11 +15,11 @@ import {
   checkWritable,
   connectionOf,
   makeFolders,
-  placeOf,
+  databaseFolders,
   socketOf,
   writeSettings,
-  type Place,
-} from "./postgres/place.js";
+  type DatabaseFolders,
+} from "./postgres/folders.js";
 import {
   adoptPostmaster,
   endPostmaster,
@@ -47,17 +47,17 @@ const LONGEST_LOCK_MS = 180_000;
 const LARGEST_LOG = 8 * 1024 * 1024;
 
 /** One starter at a time on a state directory, in this process or another. */
-async function locked<T>(place: Place, work: () => Promise<T>): Promise<T> {
+async function locked<T>(folders: DatabaseFolders, work: () => Promise<T>): Promise<T> {
   const end = Date.now() + LONGEST_LOCK_MS;
   let lock: StateLock | undefined;
   while (lock === undefined) {
     try {
-      lock = lockState(place.own);
+      lock = lockState(folders.own);
     } catch (error) {
       if (error instanceof ConfigError && Date.now() < end) await sleep(LOOK_MS / 5);
       else
         throw new BulkUnavailable(
-          `The bulk queue's folder ${place.own} cannot be locked (${errno(error) || "another process holds it"}).`,
+          `The bulk queue's folder ${folders.own} cannot be locked (${errno(error) || "another process holds it"}).`,
           "Let this user write there, or stop the other process.",
           { cause: error },
         );
@@ -70,7 +70,7 @@ async function locked<T>(place: Place, work: () => Promise<T>): Promise<T> {
     const why = errno(error) || (error instanceof Error ? error.name : typeof error);
     throw new BulkUnavailable(
       `The bulk queue's database could not be started (${why}).`,
-      `Look whether the disks of ${place.base} and ${place.own} can be written and have room.`,
+      `Look whether the disks of ${folders.base} and ${folders.own} can be written and have room.`,
       { cause: error },
     );
   } finally {
@@ -78,11 +78,11 @@ async function locked<T>(place: Place, work: () => Promise<T>): Promise<T> {
   }
 }
 
-async function startPatiently(place: Place, binaries: Binaries): Promise<number> {
+async function startPatiently(folders: DatabaseFolders, binaries: Binaries): Promise<number> {
   const end = Date.now() + LONGEST_TROUBLE_MS;
   for (let delay = FIRST_DELAY_MS; ; delay *= 2) {
     try {
-      return await startPostmaster(place, binaries);
+      return await startPostmaster(folders, binaries);
     } catch (error) {
       if (!(error instanceof BulkUnavailable) || Date.now() + delay > end) throw error;
       await sleep(delay);
@@ -96,24 +96,24 @@ interface Up {
 }
 
 /** Finds it running, or starts it; makes it at first. postmaster.pid is PostgreSQL's own and is never removed. */
-function bringUp(place: Place, settings: PostgresSettings): Promise<Up> {
-  return locked(place, async () => {
-    const living = await adoptPostmaster(place);
+function bringUp(folders: DatabaseFolders, settings: PostgresSettings): Promise<Up> {
+  return locked(folders, async () => {
+    const living = await adoptPostmaster(folders);
     if (living !== undefined) return { pid: living, adopted: true };
-    await makeFolders(place);
-    const { account, base: copies } = place;
-    const major = await dataVersion(place.data);
+    await makeFolders(folders);
+    const { account, base: copies } = folders;
+    const major = await dataVersion(folders.data);
     const binaries = await findBinaries({ setting: settings.postgres_bin, major, account, copies });
-    await writeSettings(place, binaries.major);
-    if (major === undefined) await createData(place, binaries);
-    trimLog(place);
-    return { pid: await startPatiently(place, binaries), adopted: false };
+    await writeSettings(folders, binaries.major);
+    if (major === undefined) await createData(folders, binaries);
+    trimLog(folders);
+    return { pid: await startPatiently(folders, binaries), adopted: false };
   });
 }
 
 /** PostgreSQL appends, so a log that was cut goes on from its new end. One older part is kept. */
-function trimLog(place: Place): void {
-  const file = logFile(place);
+function trimLog(folders: DatabaseFolders): void {
+  const file = logFile(folders);
   if ((statSync(file, { throwIfNoEntry: false })?.size ?? 0) < LARGEST_LOG) return;
   copyFileSync(file, `${file}.1`);
   truncateSync(file);
@@ -121,17 +121,17 @@ function trimLog(place: Place): void {
 
 /** What would be used and where, for `radserve doctor`; nothing is made. Throws BulkUnavailable. */
 export async function inspectPostgres(settings: PostgresSettings): Promise<string> {
-  const place = placeOf(settings.state_dir);
-  const major = await dataVersion(place.data);
+  const folders = databaseFolders(settings.state_dir);
+  const major = await dataVersion(folders.data);
   const { folder, version } = await findBinaries({
     setting: settings.postgres_bin,
     major,
-    account: place.account,
+    account: folders.account,
   });
-  checkWritable(place);
-  const pid = postmasterOf(place.data);
+  checkWritable(folders);
+  const pid = postmasterOf(folders.data);
   const state = pid !== undefined ? "running" : major !== undefined ? "not running" : "not made yet";
-  return `private PostgreSQL ${version} from ${folder}, data in ${place.data} (${state})`;
+  return `private PostgreSQL ${version} from ${folder}, data in ${folders.data} (${state})`;
 }
 
 export class PrivatePostgres {
@@ -142,14 +142,14 @@ export class PrivatePostgres {
   readonly #stop = new AbortController();
 
   private constructor(
-    private readonly place: Place,
+    private readonly folders: DatabaseFolders,
     private readonly settings: PostgresSettings,
     private readonly log: Logger,
   ) {}
 
   /** Resolves when it answers. Throws BulkUnavailable with what to do; a later call may succeed. */
   static async start(settings: PostgresSettings, log: Logger): Promise<PrivatePostgres> {
-    const postgres = new PrivatePostgres(placeOf(settings.state_dir), settings, log);
+    const postgres = new PrivatePostgres(databaseFolders(settings.state_dir), settings, log);
     await postgres.#bringUp();
     postgres.#watch = postgres.#keepUp();
     return postgres;
@@ -157,7 +157,7 @@ export class PrivatePostgres {
 
   /** How to connect, as the user that runs this process. It stays the same over restarts. */
   get connection() {
-    return connectionOf(this.place);
+    return connectionOf(this.folders);
   }
 
   /** The postmaster's process number. */
@@ -179,14 +179,14 @@ export class PrivatePostgres {
   async #end(): Promise<void> {
     this.#stop.abort();
     await this.#watch;
-    const pid = postmasterOf(this.place.data);
+    const pid = postmasterOf(this.folders.data);
     if (pid === undefined) return;
-    await endPostmaster(pid, this.place.data);
+    await endPostmaster(pid, this.folders.data);
     this.log.info({ postgres: pid }, "bulk database stopped");
   }
 
   async #bringUp(): Promise<void> {
-    const { pid, adopted } = await bringUp(this.place, this.settings);
+    const { pid, adopted } = await bringUp(this.folders, this.settings);
     this.#pid = pid;
     this.#problem = undefined;
     this.log.info(
@@ -202,7 +202,7 @@ export class PrivatePostgres {
 
   /** A postmaster whose socket was removed is as good as dead. */
   #isUp(): boolean {
-    return isPostmaster(this.#pid, this.place.data) && existsSync(socketOf(this.place));
+    return isPostmaster(this.#pid, this.folders.data) && existsSync(socketOf(this.folders));
   }
 
   /** Runs until stop(). */
@@ -237,7 +237,7 @@ export class PrivatePostgres {
 
   #careForLog(): void {
     try {
-      trimLog(this.place);
+      trimLog(this.folders);
     } catch (error) {
       this.log.warn({ fault: faultForLog(error) }, "the bulk database's log could not be shortened");
     }

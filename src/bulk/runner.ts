@@ -11,34 +11,28 @@ import { openOutputFolder } from "../files/guarded-paths.js";
 import { narrowRoots, type Root } from "../files/roots.js";
 import { withName } from "../results/commit/commit.js";
 import type { Database } from "./database.js";
+import { BEAT_MS, beat, enter, freeSilent, leave, type FreedItem, type Instance } from "./boxes.js";
 import {
-  BEAT_MS,
-  beat,
   cancelledAmong,
-  enter,
-  freeSilent,
   lease,
-  leave,
   ownItems,
   pauseJob,
   settle,
   someSuspect,
   tidy,
-  type FreedItem,
-  type Instance,
   type LeasedItem,
   type Settled,
 } from "./leases.js";
 import type { FromThread, ItemOutcome, ItemToRun } from "./messages.js";
 import { asOutcome, judge, withinBase, type Pause } from "./outcome.js";
 import { Pace, ROUND_MS } from "./pace.js";
-import { placeOf, type PlaceOfItem } from "./places.js";
+import { pathsOf, type ItemPaths } from "./item-paths.js";
 
 /** NOTIFY wakes sooner; this is for what was said while nobody listened. */
 const POLL_MS = 1_000;
 const FIRST_TROUBLE_MS = 200;
 const LONGEST_TROUBLE_MS = 5_000;
-/** Longer than the lease of a lock whose owner, on another machine, cannot be looked at. */
+/** How long what a dead process left may take to remove: longer than the lease of an owner on another machine. */
 const CLEAR_MS = 60_000;
 /** Open bounds of the same token are looked up again after this. */
 const ROOTS_MS = 5_000;
@@ -57,7 +51,7 @@ export interface RunnerOptions {
 
 interface Flying {
   item: LeasedItem;
-  place: PlaceOfItem;
+  paths: ItemPaths;
 }
 
 /** Where the items of a job that were taken together may write: looked up once for each folder. */
@@ -230,7 +224,7 @@ export class Runner {
 
   async #recover(item: FreedItem): Promise<void> {
     const { config, roots } = this.options;
-    const { input, outputFolder } = placeOf(item.request, item, config.path_map);
+    const { input, outputFolder } = pathsOf(item.request, item, config.path_map);
     const found = await stat(outputFolder).catch(() => undefined);
     if (found?.isDirectory() !== true) return;
     const output = await openOutputFolder(outputFolder, roots.output, { create: false });
@@ -302,12 +296,12 @@ export class Runner {
   /** @returns what a worker thread is told; undefined where the item has to wait or has ended */
   async #launch(item: LeasedItem, folders: Folders): Promise<ItemToRun | undefined> {
     const id = (lastId += 1);
-    const place = placeOf(item.request, item, this.options.config.path_map);
-    this.#flying.set(id, { item, place });
+    const paths = pathsOf(item.request, item, this.options.config.path_map);
+    this.#flying.set(id, { item, paths });
     try {
       const bounds = await this.#boundsOf(item);
-      const folder = `${item.job_id} ${place.clientOutputBase}`;
-      const looking = folders.get(folder) ?? withinBase(item, place, bounds.output);
+      const folder = `${item.job_id} ${paths.clientOutputBase}`;
+      const looking = folders.get(folder) ?? withinBase(item, paths, bounds.output);
       folders.set(folder, looking);
       const output = await looking;
       if ("code" in output) {
@@ -317,8 +311,8 @@ export class Runner {
       const { models, outputs } = item.request;
       const task = {
         requestId: `${item.job_id}.${item.index}`,
-        inputPath: place.input,
-        outputFolder: place.outputFolder,
+        inputPath: paths.input,
+        outputFolder: paths.outputFolder,
         startedAt: item.created_at.toISOString(),
         roots: { input: bounds.input, output },
         ...(models === undefined ? {} : { models }),

@@ -13,13 +13,13 @@ import type { ModelEntry } from "../models/entry.js";
 import { openInput, type OpenedInput } from "../files/guarded-paths.js";
 import type { Roots } from "../files/roots.js";
 import { FOLDER_LIMITS, readSeriesFolder } from "../inference/series-folder.js";
-import { classify, type Kind, type Reason, type SliceHead } from "./classify.js";
+import { classify, type Kind, type WhySkipped, type SliceHead } from "./classify.js";
 import { holdsSomething } from "../files/share-mark.js";
 import { isHelper } from "./own-results.js";
 
 /** Paths are relative to the folder; that of the folder itself is empty. */
 export type Found = { path: string } & (
-  { is: "input" } | { is: "skipped"; reason: Reason } | { is: "failed"; error: ErrorObject }
+  { is: "input" } | { is: "skipped"; reason: WhySkipped } | { is: "failed"; error: ErrorObject }
 );
 
 type Failed = Found & { is: "failed" };

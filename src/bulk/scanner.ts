@@ -24,7 +24,7 @@ const BATCH = 500;
 /** The first items of a large folder need not wait for the others. */
 const LONGEST_BATCH_MS = 1_000;
 const ANALYZED_FROM = 1_000;
-/** A scan that is hindered gives its place to others meanwhile, and is tried again as long as its job waits for it. */
+/** A scan that is hindered lets others go first, and is tried again for as long as its job needs it. */
 const AGAIN = { retryLimit: 2 ** 31 - 1, retryDelay: 1, retryBackoff: true, retryDelayMax: 15 };
 const MONTHS_SECONDS = 365 * 86_400;
 
@@ -47,7 +47,7 @@ interface Folder {
 /** What the queue keeps of a scan. */
 interface Task {
   job_id: string;
-  /** The folder held nothing when its job was taken. */
+  /** The folder was empty when its job was taken. */
   was_empty?: boolean;
 }
 
@@ -106,7 +106,7 @@ export class Scanner {
     );
   }
 
-  /** Within the transaction that makes the job. */
+  /** Takes part in the transaction that makes the job. */
   async enqueue(client: PoolClient, task: Task): Promise<void> {
     await this.#send(client, task);
     await announce(client, "scan");
@@ -127,8 +127,7 @@ export class Scanner {
   }
 
   /**
-   * Every day, and at each start: jobs that are over are forgotten after their time, and scans that lost their place in
-   * the queue get one.
+   * Every day, and at each start: forgets jobs that ended long ago, and puts scans that the queue has lost into it again.
    */
   async #sweep(): Promise<void> {
     const { pool } = this.options.database;

@@ -25,11 +25,11 @@ import { BulkUnavailable } from "./unavailable.js";
 
 const FIRST_DELAY_MS = 200;
 const LONGEST_DELAY_MS = 30_000;
-/** A thread that lived so long was healthy. */
+/** A thread that lived this long was healthy. */
 const HEALTHY_MS = 60_000;
-/** Items beyond those that run, so that no worker thread waits for the database. */
+/** How many items are taken beyond those that run, so that no worker thread waits for the database. */
 const SPARE_PER_THREAD = 2;
-/** Items that end within such a time are told to the bulk thread together, since each message wakes it. */
+/** Items that end within this time are reported to the bulk thread together, because each message wakes it. */
 const TOGETHER_MS = 5;
 /** How long the thread may take to write down what has ended. */
 const LAST_WAIT_MS = 5_000;
@@ -44,15 +44,15 @@ export interface BulkOptions {
   crashed: boolean;
 }
 
-interface Waiting {
+interface PendingCall {
   resolve: (answer: BulkAnswer) => void;
   reject: (error: RadserveError) => void;
 }
 
 export class BulkService {
   readonly #processId = randomUUID();
-  readonly #waiting = new Map<number, Waiting>();
-  /** The thread's number of an item to the pool's. */
+  readonly #pending = new Map<number, PendingCall>();
+  /** The pool's number of an item, by the thread's number of it. */
   readonly #running = new Map<number, number>();
   #ended: EndedItem[] = [];
   #landing: NodeJS.Timeout | undefined;
@@ -69,7 +69,7 @@ export class BulkService {
     return this.#figures;
   }
 
-  /** Starts without being asked, where jobs may be waiting. */
+  /** Starts the thread before anybody asks, because there may be jobs to go on with. */
   start(): void {
     this.#start();
   }
@@ -86,7 +86,7 @@ export class BulkService {
     this.#start();
     const id = (this.#lastId += 1);
     return new Promise((resolve, reject) => {
-      this.#waiting.set(id, { resolve, reject });
+      this.#pending.set(id, { resolve, reject });
       this.#tell({ type: "call", id, call });
     });
   }
@@ -139,9 +139,9 @@ export class BulkService {
 
   #died(): void {
     this.#thread = undefined;
-    for (const { reject } of this.#waiting.values())
+    for (const { reject } of this.#pending.values())
       reject(new BulkUnavailable("The bulk queue is starting again.", "Send the request again shortly."));
-    this.#waiting.clear();
+    this.#pending.clear();
     for (const cancelId of this.#running.values()) this.options.pool.cancel(cancelId);
     this.#running.clear();
     this.#ended = [];
@@ -162,9 +162,9 @@ export class BulkService {
   }
 
   #answered(message: Extract<FromThread, { type: "answer" | "refusal" }>): void {
-    const waiting = this.#waiting.get(message.id);
+    const waiting = this.#pending.get(message.id);
     if (waiting === undefined) return;
-    this.#waiting.delete(message.id);
+    this.#pending.delete(message.id);
     if (message.type === "answer") {
       waiting.resolve(message.answer);
       return;

@@ -181,7 +181,7 @@ class Folders {
     private readonly config: Config,
   ) {}
 
-  /** Where it really lies or will lie. */
+  /** Its real path, or the one that it will have once it exists. */
   check(folder: string): Promise<string> {
     const known = this.#known.get(folder) ?? this.#look(folder);
     this.#known.set(folder, known);

@@ -36,7 +36,7 @@ if (parentPort === null) throw new Error("This file is the start of a worker thr
 const port = parentPort;
 const send = (message: FromThread) => port.postMessage(message);
 
-/** One of each state directory: the boxes tell by it which processes came after one another. */
+/** The number of a state directory. By it boxes know which processes followed one another. */
 async function boxId(): Promise<string> {
   const file = path.join(config.state_dir, "box");
   await mkdir(config.state_dir, { recursive: true, mode: 0o700 });

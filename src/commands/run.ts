@@ -8,7 +8,7 @@ export type ExitStatus = 0 | 1 | 2 | 130;
 
 /** Runs a command. The error object goes to standard error, or to standard output where `json` asked for it. */
 export async function run(command: () => Promise<number>, json = false): Promise<void> {
-  // Whoever read our remarks has gone: nobody is left to tell, and the work goes on.
+  // If the reader of the remarks has gone, nobody is left to tell, and the work goes on.
   process.stderr.on("error", () => undefined);
   try {
     process.exitCode = await command();
@@ -42,7 +42,7 @@ function endWithoutReader(error: Error): never {
   process.exit(why === "EPIPE" ? READER_GONE : 1);
 }
 
-/** Not for the server, whose log goes there without this stream. */
+/** The stream that commands print to. The server does not use it: its log goes there directly. */
 export function standardOutput(): NodeJS.WriteStream {
   if (!process.stdout.listeners("error").includes(endWithoutReader))
     process.stdout.on("error", endWithoutReader);
@@ -53,7 +53,7 @@ export function print(text: string): void {
   standardOutput().write(text.endsWith("\n") ? text : `${text}\n`);
 }
 
-/** For people beside a result on standard output. */
+/** Tells people something beside the result on standard output. */
 export function remark(text: string): void {
   process.stderr.write(`${text}\n`);
 }

@@ -63,7 +63,7 @@ function merged<T>(samples: Iterable<[Record<string, string>, T]>, add: (a: T | 
   return [...byLabels.values()];
 }
 
-/** What the batcher has learned of each shape of each model, as gauges. Of two versions the newer one is told. */
+/** What the batcher has learned of each shape of each model, as gauges. If there are two versions, the newer one is told. */
 const LEARNED: [name: string, help: string, pick: (bucket: EngineBucket) => number][] = [
   ["largest_batch", "Largest batch of a shape that pays", (bucket) => bucket.cap],
   ["batch_row_seconds", "Learned cost of each image in a batch", (bucket) => bucket.perRowSeconds],
@@ -71,7 +71,7 @@ const LEARNED: [name: string, help: string, pick: (bucket: EngineBucket) => numb
   ["switch_seconds", "Learned cost of a change to another shape", (bucket) => bucket.switchSeconds],
 ];
 
-/** Of a bucket, for example 1x224x224; of several inputs with commas between. */
+/** The sides of the rows in a bucket, for example 1x224x224; several inputs are separated by commas. */
 const shapeOf = ({ rowShapes }: EngineBucket): string => rowShapes.map((sides) => sides.join("x")).join(",");
 
 /** Adds the engine's figures to a registry; `read` is called when they are asked for. */

@@ -183,7 +183,7 @@ export const live: Handler = (ctx) => {
   ctx.body = { status: "live", version: VERSION };
 };
 
-/** Without a token, so without paths: names of models and codes of errors only. */
+/** Anybody may ask, without a token: the answer has names of models and codes of errors, and no paths. */
 export const ready: Handler = (ctx, services) => {
   if (services.stopping()) throw shuttingDown();
   const models = services.models.entries.map(({ name, state, manifest, error }) => ({

@@ -13,7 +13,7 @@ const common = {
 };
 const pair = { public_key: z.string().min(1), private_key: z.string().min(1).optional() };
 
-/** PEM for the asymmetric ones; the private key is needed only where tokens are issued. */
+/** Asymmetric keys are in PEM. The private key is needed only where tokens are issued. */
 const keyFileSchema = z.discriminatedUnion(
   "algorithm",
   [

@@ -23,11 +23,11 @@ export interface DescribedRoute {
   auth: "token" | "open" | "local";
   summary: string;
   body?: "SingleRequest" | "BulkRequest";
-  /** Of the query. */
+  /** Schema of the query. */
   query?: z.ZodObject;
   /** Schema of the answer where it is published. */
   answer?: keyof typeof ANSWERS;
-  /** Of the answer; 200 where absent. */
+  /** Status of the answer; 200 if absent. */
   status?: number;
   errors: readonly ErrorCode[];
 }

@@ -38,7 +38,7 @@ const ofJob = (operation: Operation, errors: readonly ErrorCode[] = []) => ({
 
 export interface Route extends DescribedRoute {
   handler: Handler;
-  /** Not served where the role is worker. */
+  /** "requests": not served if the role is worker. */
   serves?: "requests";
 }
 

@@ -183,7 +183,7 @@ class ServingProcess {
     }
   }
 
-  /** For the command that may have asked for it. */
+  /** Tells the command that may have asked for the reload. */
   #noteReload(outcome: Parameters<typeof writeReload>[1]): void {
     try {
       if (this.#stateDir !== undefined) writeReload(this.#stateDir, outcome);

@@ -22,8 +22,9 @@ const HEALTHY_MS = 60_000;
 const MOST_FAILED_STARTS = 5;
 const MOST_WAITING = 4_096;
 /**
- * Of the serving process. V8 sets its next collection by the size of the heap, which is small here, and counts what
- * array buffers hold towards it: each large image would make it collect. With this they may grow to twice the heap.
+ * Flags of the serving process. V8 sets its next collection by the size of the heap, which is small here, and counts
+ * the memory of array buffers towards it: each large image would make it collect. With this flag they may grow to
+ * twice the heap.
  */
 export const SERVING_FLAGS = ["--heap-growing-percent=200"];
 /** Beyond the grace time, how long an orderly stop may take before it is enforced. */

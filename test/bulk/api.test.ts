@@ -16,7 +16,7 @@ const row = (more: Partial<JobRow>): JobRow => ({
   finished_at: null,
   cancelled_at: null,
   total: 1000,
-  held: false,
+  paused: false,
   pause_code: null,
   pause_message: null,
   counts: { queued: 500, running: 10, succeeded: 450, failed: 20, skipped: 20 },
@@ -56,7 +56,7 @@ t.test("why it waits", (t) => {
     ...paused,
     paused_reason: { code: "disk_full", message: "No room." },
   });
-  t.match(jobOf(row({ held: true, pause_code: "disk_full" }), false), {
+  t.match(jobOf(row({ paused: true, pause_code: "disk_full" }), false), {
     ...paused,
     paused_reason: { code: "paused_by_request" },
   });

@@ -3,7 +3,7 @@ import { readdirSync, readFileSync, watch } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
-import { placeOf } from "../../src/bulk/postgres/place.js";
+import { databaseFolders } from "../../src/bulk/postgres/folders.js";
 import { postmasterOf } from "../../src/bulk/postgres/process.js";
 import { hashFile } from "../../src/files/durable-files.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
@@ -185,7 +185,7 @@ t.test("the database killed in the middle", { skip }, async (t) => {
     outputs: ["json"],
   });
   await bulk.until(id, ({ counts }) => counts.succeeded >= 10);
-  process.kill(postmasterOf(placeOf(place.environment["RADSERVE_STATE_DIR"]!).data)!, "SIGKILL");
+  process.kill(postmasterOf(databaseFolders(place.environment["RADSERVE_STATE_DIR"]!).data)!, "SIGKILL");
   writeSlice(path.join(place.input, "single.dcm"));
   const single = await bulk.send("POST", "/single_inference", {
     input_image_path: path.join(place.input, "single.dcm"),

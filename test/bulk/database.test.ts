@@ -4,7 +4,7 @@ import pg from "pg";
 import { pino } from "pino";
 import t, { type Test } from "tap";
 import { openDatabase, transaction, type Database } from "../../src/bulk/database.js";
-import { placeOf, socketOf } from "../../src/bulk/postgres/place.js";
+import { databaseFolders, socketOf } from "../../src/bulk/postgres/folders.js";
 import { loadConfig } from "../../src/config.js";
 import { failure } from "../support/expect.js";
 import { ADDON, needs } from "../support/needs.js";
@@ -123,7 +123,7 @@ t.test("the private one", async (t) => {
 
 t.test("DATABASE_URL", async (t) => {
   const behind = await privateDatabase(t);
-  const socket = socketOf(placeOf(behind.settings.state_dir));
+  const socket = socketOf(databaseFolders(behind.settings.state_dir));
   const relay = await relayTo(t, socket);
   const lines: string[] = [];
   const log = pino({ level: "trace" }, { write: (line: string) => lines.push(line) });

@@ -4,15 +4,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { finishJobs, insertJob } from "../../src/bulk/jobs.js";
 import { transaction } from "../../src/bulk/database.js";
-import {
-  enter,
-  freeSilent,
-  lease,
-  leave,
-  settle,
-  type Ending,
-  type LeasedItem,
-} from "../../src/bulk/leases.js";
+import { enter, freeSilent, leave } from "../../src/bulk/boxes.js";
+import { lease, settle, type Ending, type LeasedItem } from "../../src/bulk/leases.js";
 import { migrate } from "../../src/bulk/migrations.js";
 import { privateDatabase } from "../support/postgres.js";
 

@@ -23,7 +23,7 @@ import { Worker } from "node:worker_threads";
 import pg from "pg";
 import t, { type Test } from "tap";
 import { inspectPostgres, PrivatePostgres } from "../../src/bulk/postgres.js";
-import { placeOf, socketOf } from "../../src/bulk/postgres/place.js";
+import { databaseFolders, socketOf } from "../../src/bulk/postgres/folders.js";
 import { isPostmaster, logFile, postmasterOf } from "../../src/bulk/postgres/process.js";
 import { errno } from "../../src/base/errno.js";
 import {
@@ -84,7 +84,7 @@ for (const [kind, folder] of Object.entries(BIN_FOLDERS)) {
 
   t.test(`${kind}: its life`, { skip }, async (t) => {
     const state = stateDirectory(t);
-    const place = placeOf(state);
+    const place = databaseFolders(state);
     const kept = (postgres: PrivatePostgres) => query(postgres, "SELECT count(*)::int FROM kept");
 
     await t.test("made, private, stopped", async (t) => {
@@ -140,7 +140,7 @@ for (const [kind, folder] of Object.entries(BIN_FOLDERS)) {
 
 t.test("one state directory, several things that happen", async (t) => {
   const state = stateDirectory(t);
-  const place = placeOf(state);
+  const place = databaseFolders(state);
   const settings = { state_dir: state, postgres_bin: undefined };
 
   await t.test("doctor, before anything is made", async (t) => {
@@ -247,16 +247,16 @@ t.test("a state directory is one, by whatever name and before it is made", (t) =
   const top = stateDirectory(t);
   mkdirSync(path.join(top, "real"));
   symlinkSync("real", path.join(top, "link"));
-  const before = placeOf(path.join(top, "link", "state"));
+  const before = databaseFolders(path.join(top, "link", "state"));
   mkdirSync(path.join(top, "real", "state"));
-  t.strictSame(placeOf(path.join(top, "link", "state")), before);
-  t.strictSame(placeOf(path.join(top, "real", "state")), before);
+  t.strictSame(databaseFolders(path.join(top, "link", "state")), before);
+  t.strictSame(databaseFolders(path.join(top, "real", "state")), before);
   t.end();
 });
 
 t.test("what it does not know is left alone", async (t) => {
   const state = stateDirectory(t);
-  const { data } = placeOf(state);
+  const { data } = databaseFolders(state);
   mkdirSync(data, { recursive: true });
   writeFileSync(path.join(data, "precious"), "1");
   await t.rejects(start(t, state), { code: "bulk_unavailable", message: /is not empty. Move it aside/ });
@@ -270,7 +270,7 @@ t.test("what it does not know is left alone", async (t) => {
 
 t.test("faults of the system are told with the folders they can come from", async (t) => {
   const state = stateDirectory(t);
-  const { own } = placeOf(state);
+  const { own } = databaseFolders(state);
   writeFileSync(own, "in the way");
   await t.rejects(start(t, state), {
     code: "bulk_unavailable",
@@ -349,7 +349,8 @@ t.test("the npm package without its links", async (t) => {
   await t.test("out of its account's reach, as root", { skip: needsRoot }, async (t) => {
     chmodSync(top, 0o700);
     const state = stateDirectory(t);
-    const copies = () => readdirSync(placeOf(state).base).filter((name) => name.startsWith("binaries-"));
+    const copies = () =>
+      readdirSync(databaseFolders(state).base).filter((name) => name.startsWith("binaries-"));
     const postgres = await start(t, state, bin);
     t.strictSame(await query(postgres, "SELECT 1"), [1]);
     const copy = copies();

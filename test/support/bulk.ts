@@ -6,7 +6,7 @@ import type { Test } from "tap";
 import { itemListSchema, jobSchema, type Item, type Job } from "../../src/bulk/schema.js";
 import { slice } from "./series.js";
 import { attributesOf, CT, dicomFile, picture, type Attributes } from "./dicom.js";
-import { placeOf } from "../../src/bulk/postgres/place.js";
+import { databaseFolders } from "../../src/bulk/postgres/folders.js";
 import { removePlace } from "./postgres.js";
 import { makePlace, root, startServer, type Place, type TestServer } from "./server.js";
 
@@ -15,7 +15,7 @@ export function bulkPlace(t: Test, extra: Record<string, string> = {}): Place {
   const place = makePlace({ RADSERVE_THREADS: "2", ...extra });
   const models = place.environment["RADSERVE_MODELS_DIR"]!;
   cpSync(path.join(root, "models/ct-tissue"), path.join(models, "ct-tissue"), { recursive: true });
-  const database = placeOf(place.environment["RADSERVE_STATE_DIR"]!);
+  const database = databaseFolders(place.environment["RADSERVE_STATE_DIR"]!);
   t.teardown(() => removePlace(database));
   return place;
 }

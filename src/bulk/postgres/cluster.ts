@@ -5,12 +5,12 @@ import path from "node:path";
 import { errno } from "../../base/errno.js";
 import { BulkUnavailable } from "../unavailable.js";
 import { BARE_ENVIRONMENT, type Account, type Binaries } from "./binaries.js";
-import { ROLE, type Place } from "./place.js";
+import { ROLE, type DatabaseFolders } from "./folders.js";
 
 /** The folder in which a data directory is made. What is left of such a folder belongs to a process that died. */
 const UNFINISHED = "initdb-";
 
-/** Run by a server without connections: nobody can ever connect as the superuser (place.ts). */
+/** Run by a server without connections: nobody can ever connect as the superuser (folders.ts). */
 const FIRST_STATEMENTS = `CREATE ROLE ${ROLE} LOGIN;\nCREATE DATABASE ${ROLE} OWNER ${ROLE};\n`;
 
 /** Runs a program to its end. Throws BulkUnavailable with the end of what it said. */
@@ -69,8 +69,8 @@ async function syncFolder(folder: string): Promise<void> {
  * Makes the data directory beside its place and renames it when it is complete, so that a crash in the middle leaves
  * none. The caller holds the lock. UTF-8 and the C locale: order by bytes, the same on every machine.
  */
-export async function createData(place: Place, { folder }: Binaries): Promise<void> {
-  const { base, data, account } = place;
+export async function createData(folders: DatabaseFolders, { folder }: Binaries): Promise<void> {
+  const { base, data, account } = folders;
   for (const name of await readdir(base))
     if (name.startsWith(UNFINISHED))
       await rm(path.join(base, name), { recursive: true, force: true, maxRetries: 5 });

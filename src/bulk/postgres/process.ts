@@ -7,7 +7,7 @@ import pg from "pg";
 import { errno } from "../../base/errno.js";
 import { BulkUnavailable } from "../unavailable.js";
 import { BARE_ENVIRONMENT, type Binaries } from "./binaries.js";
-import { connectionOf, socketOf, type Place } from "./place.js";
+import { connectionOf, socketOf, type DatabaseFolders } from "./folders.js";
 
 const LOOK_MS = 20;
 /** After a crash it reads the log of writes first; as long as it lives it is waited for this long. */
@@ -17,8 +17,8 @@ const LONGEST_FAST_STOP_MS = 30_000;
 const LONGEST_STOP_MS = 60_000;
 
 /** The log, which PostgreSQL appends to through a handle of ours: root opens no file in another's folder. */
-export function logFile(place: Place): string {
-  return path.join(place.own, "postgres.log");
+export function logFile(folders: DatabaseFolders): string {
+  return path.join(folders.own, "postgres.log");
 }
 
 /**
@@ -46,8 +46,8 @@ export function isPostmaster(pid: number, data: string): boolean {
 /** Codes of a server that is not there yet: no socket, nobody behind it, still starting, still stopping. */
 const NOT_YET = new Set(["ENOENT", "ECONNREFUSED", "ECONNRESET", "EPIPE", "57P01", "57P02", "57P03"]);
 
-async function answers(place: Place): Promise<boolean> {
-  const client = new pg.Client({ ...connectionOf(place), connectionTimeoutMillis: 5_000 });
+async function answers(folders: DatabaseFolders): Promise<boolean> {
+  const client = new pg.Client({ ...connectionOf(folders), connectionTimeoutMillis: 5_000 });
   client.on("error", () => undefined);
   try {
     await client.connect();
@@ -73,10 +73,14 @@ function saysReady(data: string): boolean {
 }
 
 /** True once it answers; false once it is dead, or where it does not answer for too long. */
-async function answersWhileAlive(place: Place, alive: () => boolean, limit: number): Promise<boolean> {
+async function answersWhileAlive(
+  folders: DatabaseFolders,
+  alive: () => boolean,
+  limit: number,
+): Promise<boolean> {
   const end = Date.now() + limit;
   while (alive() && Date.now() < end) {
-    if (saysReady(place.data) && (await answers(place))) return alive();
+    if (saysReady(folders.data) && (await answers(folders))) return alive();
     await sleep(LOOK_MS);
   }
   return false;
@@ -90,14 +94,14 @@ const LONGEST_SILENCE_MS = 60_000;
  * @returns its number; undefined where nothing runs (any more): one that cannot be reached, above all because its
  *   socket was removed, is stopped
  */
-export async function adoptPostmaster(place: Place): Promise<number | undefined> {
-  const pid = postmasterOf(place.data);
+export async function adoptPostmaster(folders: DatabaseFolders): Promise<number | undefined> {
+  const pid = postmasterOf(folders.data);
   if (pid === undefined) return undefined;
-  const deaf = () => saysReady(place.data) && !existsSync(socketOf(place));
-  const alive = () => isPostmaster(pid, place.data) && !deaf();
-  const reached = await answersWhileAlive(place, alive, LONGEST_SILENCE_MS).catch(() => false);
+  const deaf = () => saysReady(folders.data) && !existsSync(socketOf(folders));
+  const alive = () => isPostmaster(pid, folders.data) && !deaf();
+  const reached = await answersWhileAlive(folders, alive, LONGEST_SILENCE_MS).catch(() => false);
   if (reached) return pid;
-  await endPostmaster(pid, place.data);
+  await endPostmaster(pid, folders.data);
   return undefined;
 }
 
@@ -130,26 +134,26 @@ function lastWords(handle: number, from: number): string {
 }
 
 /** Starts one and waits until it answers. In a session of its own: Ctrl-C of ours is not for it. */
-export async function startPostmaster(place: Place, { folder }: Binaries): Promise<number> {
-  const log = openSync(logFile(place), "a+", 0o600);
+export async function startPostmaster(folders: DatabaseFolders, { folder }: Binaries): Promise<number> {
+  const log = openSync(logFile(folders), "a+", 0o600);
   try {
     const before = fstatSync(log).size;
-    const args = ["-D", place.data, "-c", `config_file=${path.join(place.base, "postgresql.conf")}`];
+    const args = ["-D", folders.data, "-c", `config_file=${path.join(folders.base, "postgresql.conf")}`];
     const child = spawn(path.join(folder, "postgres"), args, {
       cwd: "/",
       detached: true,
       env: BARE_ENVIRONMENT,
       stdio: ["ignore", log, log],
-      ...place.account,
+      ...folders.account,
     });
     let why: string | undefined;
     child.once("error", (error) => (why = errno(error) || error.name));
     child.once("exit", (status, signal) => (why ??= signal ?? `status ${status}`));
     child.unref();
-    if (await answersWhileAlive(place, () => why === undefined, LONGEST_START_MS)) return child.pid ?? 0;
+    if (await answersWhileAlive(folders, () => why === undefined, LONGEST_START_MS)) return child.pid ?? 0;
     throw new BulkUnavailable(
       `The bulk queue's database could not be started (${why ?? "no answer"}). ${lastWords(log, before)}`.trim(),
-      otherHolder(place.data) ?? `${logFile(place)} says more.`,
+      otherHolder(folders.data) ?? `${logFile(folders)} says more.`,
     );
   } finally {
     closeSync(log);

@@ -3,7 +3,7 @@ import { spawn, type ChildProcess } from "node:child_process";
 import { rmSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { placeOf } from "../../../src/bulk/postgres/place.js";
+import { databaseFolders } from "../../../src/bulk/postgres/folders.js";
 import { postmasterOf } from "../../../src/bulk/postgres/process.js";
 import { Client } from "../../../src/commands/client.js";
 import { removePlace } from "../../support/postgres.js";
@@ -89,7 +89,7 @@ export class Box {
 
   /** The first process of its private PostgreSQL. */
   postmaster(): number | undefined {
-    return postmasterOf(placeOf(this.#state).data);
+    return postmasterOf(databaseFolders(this.#state).data);
   }
 
   /** Ends it in order, with its exit status. */
@@ -108,7 +108,7 @@ export class Box {
   }
 
   async remove(): Promise<void> {
-    await removePlace(placeOf(this.#state));
+    await removePlace(databaseFolders(this.#state));
     this.place.remove();
   }
 

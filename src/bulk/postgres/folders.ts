@@ -39,25 +39,25 @@ const LONGEST_SOCKET_PATH = 107;
 
 export const ROLE = "radserve";
 
-export interface Place {
+export interface DatabaseFolders {
   /** The configuration files, and the folders below. */
   base: string;
   data: string;
   /** The folder of the socket. */
   run: string;
-  /** Ours alone: the log and the lock. */
+  /** This user's own: the log and the lock. */
   own: string;
-  /** Whom PostgreSQL runs as, where not as ourselves. */
+  /** The account that PostgreSQL runs as, if not this user. */
   account?: Account;
 }
 
 /** How the queue connects. `ssl: false` keeps PGSSLMODE of our environment out. */
-export function connectionOf(place: Place) {
-  return { host: place.run, port: PORT, user: ROLE, database: ROLE, ssl: false };
+export function connectionOf(folders: DatabaseFolders) {
+  return { host: folders.run, port: PORT, user: ROLE, database: ROLE, ssl: false };
 }
 
-export function socketOf(place: Place): string {
-  return socketIn(place.run);
+export function socketOf(folders: DatabaseFolders): string {
+  return socketIn(folders.run);
 }
 
 const socketIn = (folder: string) => path.join(folder, `.s.PGSQL.${PORT}`);
@@ -97,19 +97,19 @@ function accountFor(data: string): Account {
   );
 }
 
-/** Without links, also where the end of the path is not there yet: it must not be another place once it is. */
-function canonical(folder: string): string {
+/** The path with its links resolved, also if its end does not exist yet: it must name the same folder once it does. */
+function withoutLinks(folder: string): string {
   try {
     return realpathSync(folder);
   } catch {
     const parent = path.dirname(folder);
-    return parent === folder ? folder : path.join(canonical(parent), path.basename(folder));
+    return parent === folder ? folder : path.join(withoutLinks(parent), path.basename(folder));
   }
 }
 
-/** The place of a state directory; nothing is made. Throws BulkUnavailable. */
-export function placeOf(stateDirectory: string): Place {
-  const state = canonical(path.resolve(stateDirectory));
+/** The folders of a state directory; nothing is made. Throws BulkUnavailable. */
+export function databaseFolders(stateDirectory: string): DatabaseFolders {
+  const state = withoutLinks(path.resolve(stateDirectory));
   const own = path.join(state, "postgres");
   if (process.geteuid?.() !== 0)
     return { base: own, data: path.join(own, "data"), run: socketFolder(state, own), own };
@@ -152,20 +152,20 @@ async function privateFolder(folder: string, account: Account | undefined): Prom
 }
 
 /** Makes what is missing of the folders. Throws BulkUnavailable where it cannot. */
-export async function makeFolders(place: Place): Promise<void> {
+export async function makeFolders(folders: DatabaseFolders): Promise<void> {
   try {
-    await mkdir(place.own, { recursive: true, mode: 0o700 });
-    if (place.account !== undefined) {
-      await mkdir(place.base, { recursive: true, mode: 0o755 });
+    await mkdir(folders.own, { recursive: true, mode: 0o700 });
+    if (folders.account !== undefined) {
+      await mkdir(folders.base, { recursive: true, mode: 0o755 });
       await chmod(ROOTS_PLACE, 0o755);
-      await chmod(place.base, 0o755);
-      await writeFile(path.join(place.base, "state_directory"), `${path.dirname(place.own)}\n`, {
+      await chmod(folders.base, 0o755);
+      await writeFile(path.join(folders.base, "state_directory"), `${path.dirname(folders.own)}\n`, {
         mode: 0o600,
       });
     }
-    await privateFolder(place.run, place.account);
+    await privateFolder(folders.run, folders.account);
   } catch (error) {
-    throw error instanceof BulkUnavailable ? error : notWritable(place.base, error);
+    throw error instanceof BulkUnavailable ? error : notWritable(folders.base, error);
   }
 }
 
@@ -178,8 +178,8 @@ function notWritable(folder: string, error: unknown): BulkUnavailable {
 }
 
 /** Whether makeFolders could work, as far as that can be told without doing it. Throws BulkUnavailable. */
-export function checkWritable(place: Place): void {
-  for (const folder of [place.base, place.own]) {
+export function checkWritable(folders: DatabaseFolders): void {
+  for (const folder of [folders.base, folders.own]) {
     let nearest = folder;
     while (!existsSync(nearest)) nearest = path.dirname(nearest);
     try {
@@ -198,14 +198,14 @@ const listed = (folder: string) => quoted(`"${folder.replaceAll('"', '""')}"`);
  * Modest memory, since the box is there for inference; nothing of what makes a commit durable is touched. The log says
  * what becomes of the server, and never errors of statements: those quote values, and values hold patients' names.
  */
-function settings(place: Place, major: number): Record<string, string | number> {
+function settings(folders: DatabaseFolders, major: number): Record<string, string | number> {
   return {
     listen_addresses: "''",
     port: PORT,
-    unix_socket_directories: listed(place.run),
+    unix_socket_directories: listed(folders.run),
     unix_socket_permissions: "0700",
-    hba_file: quoted(path.join(place.base, "pg_hba.conf")),
-    ident_file: quoted(path.join(place.base, "pg_ident.conf")),
+    hba_file: quoted(path.join(folders.base, "pg_hba.conf")),
+    ident_file: quoted(path.join(folders.base, "pg_ident.conf")),
     max_connections: 60,
     fsync: "on",
     synchronous_commit: "on",
@@ -241,8 +241,8 @@ function settings(place: Place, major: number): Record<string, string | number> 
 }
 
 /** Writes the configuration of a server that does not run. */
-export async function writeSettings(place: Place, major: number): Promise<void> {
-  const lines = Object.entries(settings(place, major)).map(([name, value]) => `${name} = ${value}`);
+export async function writeSettings(folders: DatabaseFolders, major: number): Promise<void> {
+  const lines = Object.entries(settings(folders, major)).map(([name, value]) => `${name} = ${value}`);
   const user = `"${userName().replaceAll('"', '""')}"`;
   const files = {
     "postgresql.conf": lines,
@@ -250,7 +250,7 @@ export async function writeSettings(place: Place, major: number): Promise<void> 
     "pg_ident.conf": [`${ROLE} ${user} ${ROLE}`],
   };
   for (const [name, text] of Object.entries(files)) {
-    const file = path.join(place.base, name);
+    const file = path.join(folders.base, name);
     await writeFile(file, `${text.join("\n")}\n`);
     await chmod(file, 0o644);
   }

@@ -1,10 +1,10 @@
-/** Where the items of a job lie on this box, and what the client calls those places. */
+/** Where the items of a job lie on this box, and what the client calls them. */
 import path from "node:path";
 import { translateIn, type PathMapping } from "../files/path-map.js";
 import type { JobRequest } from "./jobs.js";
 
-export interface PlaceOfItem {
-  /** On this box. */
+export interface ItemPaths {
+  /** The path on this box. */
   input: string;
   outputFolder: string;
   /** The folder that must be there for any item of the job to be read: where it is not, the share is away. */
@@ -31,7 +31,7 @@ const joined = (folder: string, rest: string) =>
   rest === "" || rest === "." ? bare(folder) : `${bare(folder) === "/" ? "" : bare(folder)}/${rest}`;
 
 /** @param item `input` and `output` as the client named them, or a path relative to the folder of the job */
-export function placeOf(request: JobRequest, item: Named, pathMap: readonly PathMapping[]): PlaceOfItem {
+export function pathsOf(request: JobRequest, item: Named, pathMap: readonly PathMapping[]): ItemPaths {
   if (item.output !== null) {
     const input = translateIn(item.input, pathMap);
     const output = translateIn(item.output, pathMap);

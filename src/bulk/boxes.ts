@@ -1,0 +1,125 @@
+/**
+ * The boxes that work on one database. A box is in the table of instances and says several times in a lease time that
+ * it lives; its items are its own as long as it does, and are free again once it is gone.
+ */
+import type { Pool, PoolClient } from "pg";
+import type { ErrorObject } from "../base/errors.js";
+import { transaction } from "./database.js";
+import { announce, finishLocked, type JobRequest } from "./jobs.js";
+
+/** A box that is silent for so long has lost its items. */
+const LEASE_SECONDS = 12;
+export const BEAT_MS = 3_000;
+/**
+ * How much an item is to blame for the end of a process in which it ran alone; one with the most has failed. A crash
+ * that the supervisor saw is certain: two are enough. Who was killed, or vanished with its supervisor, may have been
+ * ended by anybody, or by the system when an image took all memory: five are.
+ */
+const CERTAIN = 5;
+const UNCERTAIN = 2;
+const MOST_BLAME = 10;
+
+export interface Instance {
+  id: string;
+  /** Identifies the state directory, which one process holds at a time. */
+  box: string;
+  /** Identifies the serving process. */
+  process: string;
+  /** The serving process before this one ended by its own fault. */
+  afterCrash: boolean;
+  works: boolean;
+}
+
+/** An item that ran in a box that is gone, as it is now. */
+export interface FreedItem {
+  job_id: string;
+  state: "queued" | "failed" | "cancelled";
+  input: string;
+  output: string | null;
+  request: JobRequest;
+}
+
+/**
+ * Enters a box. Items of earlier processes of the same box are free again: those are known to be dead. Where it throws
+ * the box may take no items: nobody would know whose they are.
+ */
+export function enter(pool: Pool, instance: Instance, ready: boolean): Promise<FreedItem[]> {
+  const { id, box, process, works, afterCrash } = instance;
+  return transaction(pool, async (client) => {
+    await client.query(
+      "insert into radserve.instance (id, box, process, works, ready) values ($1, $2, $3, $4, $5)",
+      [id, box, process, works, ready],
+    );
+    const blame = afterCrash ? CERTAIN : UNCERTAIN;
+    return freeItems(client, instance, blame, "i.box = $1 and i.id <> $2", [box, id]);
+  });
+}
+
+/** @returns false where this box was taken for dead meanwhile */
+export async function beat(pool: Pool, instance: Instance, ready: boolean): Promise<boolean> {
+  const { rowCount } = await pool.query(
+    "update radserve.instance set beat_at = now(), ready = $2 where id = $1",
+    [instance.id, ready],
+  );
+  return rowCount === 1;
+}
+
+/** Takes a box out; what is still its own is free again. */
+export async function leave(pool: Pool, instance: Instance): Promise<void> {
+  await transaction(pool, (client) => freeItems(client, instance, UNCERTAIN, "i.id = $1", [instance.id]));
+}
+
+/** Frees the items of boxes that are silent. */
+export function freeSilent(pool: Pool, instance: Instance): Promise<FreedItem[]> {
+  const silent = "i.beat_at < now() - make_interval(secs => $1) and i.id <> $2";
+  return transaction(pool, (client) =>
+    freeItems(client, instance, UNCERTAIN, silent, [LEASE_SECONDS, instance.id]),
+  );
+}
+
+/**
+ * Items that ran when their box died are suspects and run alone next time; one that was alone then has crashed it.
+ * A thread that ended within a process that lives crashed nothing.
+ */
+async function freeItems(
+  client: PoolClient,
+  instance: Instance,
+  blame: number,
+  which: string,
+  values: unknown[],
+): Promise<FreedItem[]> {
+  const { rows: gone } = await client.query<{ id: string; process: string }>(
+    `delete from radserve.instance i where ${which} returning id, process`,
+    values,
+  );
+  if (gone.length === 0) return [];
+  const boxes = gone.map(({ id }) => id);
+  // The job first, as everybody does
+  await client.query(
+    `select from radserve.job where id in
+       (select job_id from radserve.item where owner = any($1) and state = 'running') order by id for update`,
+    [boxes],
+  );
+  const error: ErrorObject = {
+    error: "engine_crash",
+    message:
+      "The server ended again and again while this image ran alone. The others went on. Report the file and its models.",
+  };
+  const { rows: items } = await client.query<FreedItem>(
+    `update radserve.item i set
+       state = case when j.cancelled_at is not null then 'cancelled'
+         when crashed and alone and blame + $5 >= $3 then 'failed' else 'queued' end,
+       error = case when crashed and alone and blame + $5 >= $3 and j.cancelled_at is null then $4::jsonb end,
+       finished_at = case when j.cancelled_at is not null or (crashed and alone and blame + $5 >= $3)
+         then now() end,
+       blame = blame + case when crashed and alone then $5 else 0 end,
+       suspect = suspect or crashed, alone = false, owner = null
+     from radserve.job j, unnest($1::uuid[], $2::boolean[]) as gone (id, crashed)
+     where i.owner = gone.id and i.state = 'running' and j.id = i.job_id
+     returning i.job_id, i.state, i.input, i.output, j.request`,
+    [boxes, gone.map((one) => one.process !== instance.process), MOST_BLAME, error, blame],
+  );
+  await finishLocked(client, [...new Set(items.map(({ job_id }) => job_id))]);
+  if (items.length > 0) await announce(client, "items");
+  return items;
+}
