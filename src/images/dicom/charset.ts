@@ -23,10 +23,10 @@ const ENCODINGS: Readonly<Record<string, string>> = {
   GBK: "gbk",
 };
 
-type CodeElement = "ascii" | "jisx0208" | "jisx0212";
+type CharacterSet = "ascii" | "jisx0208" | "jisx0212";
 
 /** Escape sequences (PS3.3 tables C.12-3 and C.12-4), without the ESC: what they put into G0 or G1. */
-const ESCAPES: readonly { bytes: string; g0?: CodeElement; g1?: string }[] = [
+const ESCAPES: readonly { bytes: string; g0?: CharacterSet; g1?: string }[] = [
   { bytes: "$)C", g1: "euc-kr" },
   { bytes: "$)A", g1: "gb18030" },
   { bytes: "$(D", g0: "jisx0212" },
@@ -81,7 +81,7 @@ function escapeAt(bytes: Uint8Array, at: number): (typeof ESCAPES)[number] | und
 }
 
 /** Two-byte JIS codes to what the EUC-JP decoder takes: high bits set, JIS X 0212 behind 0x8F. */
-function eucJp(codes: Uint8Array, set: CodeElement): string {
+function eucJp(codes: Uint8Array, set: CharacterSet): string {
   const out: number[] = [];
   for (let i = 0; i + 1 < codes.length; i += 2) {
     if (set === "jisx0212") out.push(0x8f);
@@ -91,7 +91,7 @@ function eucJp(codes: Uint8Array, set: CodeElement): string {
 }
 
 function decodeExtended(bytes: Uint8Array, initial: string): string {
-  let g0: CodeElement = "ascii";
+  let g0: CharacterSet = "ascii";
   let g1 = initial;
   let text = "";
   let start = 0;

@@ -56,14 +56,14 @@ const HARMLESS = /extraneous bytes|invalid sos parameters for sequential/i;
 function fail(
   code: "corrupt_image" | "truncated_image",
   name: string,
-  reason: string,
+  said: string,
   cause?: unknown,
 ): RadserveError {
   const message =
     code === "truncated_image"
       ? `A ${name} frame ends before its pixels do. Send the file again from its source.`
       : `A ${name} frame cannot be decoded. The file is damaged or coded in a way its decoder does not know.`;
-  return new RadserveError(code, message, { codec: name, reason: reason.slice(0, 200) }, { cause });
+  return new RadserveError(code, message, { codec: name, reason: said.slice(0, 200) }, { cause });
 }
 
 const NAMES = {
@@ -153,9 +153,9 @@ export async function decodeFrame(
     decoded = call(header);
   } catch (error) {
     if (!isLs) release();
-    const reason = [error instanceof Error ? error.message : String(error), ...messages].join("; ");
-    const early = ENDED_EARLY.test(reason) || !header.ended;
-    throw fail(early ? "truncated_image" : "corrupt_image", name, reason, error);
+    const said = [error instanceof Error ? error.message : String(error), ...messages].join("; ");
+    const early = ENDED_EARLY.test(said) || !header.ended;
+    throw fail(early ? "truncated_image" : "corrupt_image", name, said, error);
   }
   // WebAssembly memory never shrinks
   if (!isLs && (decoded?.length ?? 0) > LARGE_FRAME_BYTES) release();

@@ -27,7 +27,7 @@ import { ReadAhead } from "./read-ahead.js";
  * Reads a DICOM file. Nothing is decoded yet, but every frame is accounted for.
  * Throws RadserveError: corrupt_image, truncated_image, unsupported_transfer_syntax, unsupported_format, no_pixel_data.
  */
-export function readDicom(bytes: Uint8Array): Image {
+export function readDicom(bytes: Uint8Array): Image & { attributes: DataSetAttributes } {
   return new DicomImage(openFile(bytes), bytes);
 }
 

@@ -79,8 +79,8 @@ function cut(input: Input, where: string): RadserveError {
   );
 }
 
-function warnTable(warnings: Warning[], reason: string): void {
-  warn(warnings, "offset_table_wrong", `The offset table of the pixel data was not used: ${reason}.`);
+function warnTable(warnings: Warning[], problem: string): void {
+  warn(warnings, "offset_table_wrong", `The offset table of the pixel data was not used: ${problem}.`);
 }
 
 function sameFrames(a: FrameSource[], b: FrameSource[]): boolean {
@@ -139,16 +139,8 @@ function framesByTable(input: Input): FrameSource[] | undefined {
 
 /** The bytes of one frame; a view of the file if it is one fragment. */
 export function frameBytes(bytes: Uint8Array, source: FrameSource): Uint8Array {
-  const [only, ...rest] = source.fragments;
-  if (only === undefined) return new Uint8Array(0);
-  if (rest.length === 0)
-    return bytes.subarray(only.offset, only.offset + Math.min(only.length, source.length ?? only.length));
-  const total = source.fragments.reduce((sum, f) => sum + f.length, 0);
-  const joined = new Uint8Array(total);
-  let at = 0;
-  for (const fragment of source.fragments) {
-    joined.set(bytes.subarray(fragment.offset, fragment.offset + fragment.length), at);
-    at += fragment.length;
-  }
-  return joined.subarray(0, source.length ?? total);
+  const parts = source.fragments.map(({ offset, length }) => bytes.subarray(offset, offset + length));
+  const [only] = parts;
+  const whole = only !== undefined && parts.length === 1 ? only : Buffer.concat(parts);
+  return whole.subarray(0, source.length ?? whole.length);
 }

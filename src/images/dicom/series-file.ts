@@ -1,7 +1,7 @@
 /** One DICOM file of a series: what is kept of it once its bytes have been let go, or why it is no slice. */
 import { RadserveError } from "../../base/errors.js";
-import type { Image, Interpretation, PixelFormat, SourceIdentity, Warning } from "../image.js";
-import { DataSetAttributes } from "./attributes.js";
+import type { Interpretation, PixelFormat, SourceIdentity, Warning } from "../image.js";
+import type { DataSetAttributes } from "./attributes.js";
 import { readDicom } from "./dicom-image.js";
 import type { FrameGeometry } from "./geometry.js";
 
@@ -36,7 +36,7 @@ export interface FrameFacts extends FrameGeometry {
  * Throws what readDicom throws for an image that cannot be used.
  */
 export function seriesFile(bytes: Uint8Array, read: () => Promise<Uint8Array>): SeriesFile | LeftOut {
-  let image: Image;
+  let image: ReturnType<typeof readDicom>;
   try {
     image = readDicom(bytes);
   } catch (error) {
@@ -47,7 +47,6 @@ export function seriesFile(bytes: Uint8Array, read: () => Promise<Uint8Array>): 
       };
     throw error;
   }
-  if (!(image.attributes instanceof DataSetAttributes)) throw new Error("A DICOM image has a data set");
   const attributes = image.attributes.withoutPixels();
   const derived = derivedObject(attributes, image.source);
   if (derived !== undefined) return derived;

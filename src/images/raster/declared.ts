@@ -64,9 +64,9 @@ function checkJpeg(bytes: Uint8Array): void {
 const SAYS_TRUNCATED = /premature end|truncat|unexpected end|read error|not enough data|out of data/i;
 
 /** PNG and JPEG have an end that is there or is not; a TIFF has none, and only the decoder can say. */
-export function isCutShort(bytes: Uint8Array, format: RasterFormat, reason: string): boolean {
+export function isCutShort(bytes: Uint8Array, format: RasterFormat, said: string): boolean {
   if (format === "png") return !pngIsEnded(bytes);
-  if (format === "tiff") return SAYS_TRUNCATED.test(reason);
+  if (format === "tiff") return SAYS_TRUNCATED.test(said);
   try {
     return !readCodestream(bytes).ended;
   } catch (error) {

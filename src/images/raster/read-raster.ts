@@ -26,14 +26,14 @@ const NO_MEANING: Interpretation = {
 };
 
 function failure(error: unknown, format: RasterFormat, bytes: Uint8Array): RadserveError {
-  const reason = error instanceof Error ? error.message : String(error);
+  const said = error instanceof Error ? error.message : String(error);
   const name = format.toUpperCase();
-  if (/exceeds pixel limit/i.test(reason))
+  if (/exceeds pixel limit/i.test(said))
     return new RadserveError(
       "unsupported_format",
       `The ${name} image has more than ${PIXEL_LIMIT} pixels, the most that is read.`,
     );
-  const code = isCutShort(bytes, format, reason) ? "truncated_image" : "corrupt_image";
+  const code = isCutShort(bytes, format, said) ? "truncated_image" : "corrupt_image";
   return new RadserveError(
     code,
     code === "truncated_image"
@@ -123,19 +123,18 @@ class RasterImage implements Image {
   readonly pixelAspect = () => 1;
   readonly warnings: Warning[] = [];
   readonly transforms: TransformStep[] = [];
-  readonly #bytes: Uint8Array;
   readonly #layout: Layout;
-  readonly #kind: RasterFormat;
-  readonly #inverted: boolean;
   readonly #hasAlpha: boolean;
   /** The frame decoded last: reading decodes the first one, which is mostly the only one. */
   #last: { index: number; data: Uint8Array } | undefined;
 
-  constructor(bytes: Uint8Array, kind: RasterFormat, metadata: Metadata, declared: Declared) {
-    this.#bytes = bytes;
-    this.#kind = kind;
+  constructor(
+    private readonly bytes: Uint8Array,
+    private readonly kind: RasterFormat,
+    metadata: Metadata,
+    private readonly declared: Declared,
+  ) {
     this.#layout = layoutOf(metadata, kind);
-    this.#inverted = declared.inverted;
     this.#hasAlpha = metadata.hasAlpha;
     this.frameCount = declared.pages ?? 1;
     const { width, height } = metadata.autoOrient;
@@ -149,7 +148,7 @@ class RasterImage implements Image {
       signed: false,
       float: false,
       photometricInterpretation:
-        this.#layout.samples === 3 ? "RGB" : this.#inverted ? "MONOCHROME1" : "MONOCHROME2",
+        this.#layout.samples === 3 ? "RGB" : this.declared.inverted ? "MONOCHROME1" : "MONOCHROME2",
       packed422: false,
     };
     this.transforms.push(...stepsOf(declared, this.#layout));
@@ -180,51 +179,38 @@ class RasterImage implements Image {
     const { samples, bits, colourspace } = this.#layout;
     const depth = bits === 8 ? "uchar" : "ushort";
     try {
-      const { data, info } = await open(this.#bytes, index)
+      const { data, info } = await open(this.bytes, index)
         .autoOrient()
+        .removeAlpha()
         .toColourspace(colourspace)
         .raw({ depth })
         .toBuffer({ resolveWithObject: true });
-      const channels = info.channels as number;
       const isSize = info.width === this.format.columns && info.height === this.format.rows;
-      if (!isSize || (channels !== samples && channels !== samples + 1))
+      if (!isSize || info.channels !== samples)
         throw new RadserveError(
           "unsupported_format",
           `Page ${index + 1} differs from the first in size or colour. Split the file into single pages.`,
         );
-      if (channels > samples) return this.#withoutAlpha(data, samples, bits);
-      if (this.#hasAlpha) this.#noteAlpha(await this.#isOpaque(index));
-      if (this.#inverted) invert(data);
+      if (this.#hasAlpha && !(await this.#isOpaque(index, depth)))
+        warn(
+          this.warnings,
+          "alpha_dropped",
+          "The image is partly transparent; its alpha channel was dropped.",
+        );
+      if (this.declared.inverted) invert(data);
       return data;
     } catch (error) {
-      throw error instanceof RadserveError ? error : failure(error, this.#kind, this.#bytes);
+      throw error instanceof RadserveError ? error : failure(error, this.kind, this.bytes);
     }
   }
 
-  /** True if an eight-bit grey picture is opaque: the decoder leaves the alpha channel out of these, and of these alone. */
-  async #isOpaque(index: number): Promise<boolean> {
-    const alpha = await open(this.#bytes, index).extractChannel("alpha").raw().toBuffer();
+  async #isOpaque(index: number, depth: "uchar" | "ushort"): Promise<boolean> {
+    const alpha = await open(this.bytes, index)
+      .extractChannel("alpha")
+      .toColourspace(depth === "uchar" ? "b-w" : "grey16")
+      .raw({ depth })
+      .toBuffer();
     return alpha.every((value) => value === 0xff);
-  }
-
-  #withoutAlpha(data: Uint8Array, samples: number, bits: 8 | 16): Uint8Array {
-    const bytes = bits / 8;
-    const from = bytes * (samples + 1);
-    const kept = bytes * samples;
-    const pixels = data.length / from;
-    const out = new Uint8Array(pixels * kept);
-    let opaque = true;
-    for (let i = 0; i < pixels; i++) {
-      for (let b = 0; b < kept; b++) out[i * kept + b] = data[i * from + b] ?? 0;
-      for (let b = kept; b < from; b++) opaque &&= data[i * from + b] === 0xff;
-    }
-    this.#noteAlpha(opaque);
-    return out;
-  }
-
-  #noteAlpha(opaque: boolean): void {
-    if (!opaque)
-      warn(this.warnings, "alpha_dropped", "The image is partly transparent; its alpha channel was dropped.");
   }
 }
 

@@ -60,11 +60,8 @@ function readBack(kind: DicomKind, { bytes }: DicomObject): Attributes {
 
 /** SOP Instance UID to SOP Class UID of everything that an object may refer to. */
 function knownObjects({ ids }: Subject, written: readonly Written[]): ReadonlyMap<string, string> {
-  const ours = written.map(({ object }) => [object.sopInstanceUid, object.sopClassUid] as const);
-  return new Map([
-    ...ids.frames.map(({ sopInstanceUid, sopClassUid }) => [sopInstanceUid, sopClassUid] as const),
-    ...ours,
-  ]);
+  const objects = [...ids.frames, ...written.map(({ object }) => object)];
+  return new Map(objects.map(({ sopInstanceUid, sopClassUid }) => [sopInstanceUid, sopClassUid]));
 }
 
 function checkNames(kind: DicomKind, object: DicomObject, attributes: Attributes, subject: Subject): void {

@@ -27,7 +27,6 @@ const SCORE = own("score", "Score");
 const PROBABILITY = own("probability", "Calibrated probability");
 const THRESHOLD = own("threshold", "Threshold of the score");
 const SOURCE_OF_MEASUREMENT = dcm("121112", "Source of Measurement");
-const SOURCE_IMAGE = dcm("121233", "Source image for segmentation");
 const PRESENT = sct("52101004", "Present");
 const ABSENT = sct("272519000", "Absent");
 
@@ -126,10 +125,7 @@ interface Group {
 function groupOf(group: Group): Dataset {
   const { finding, seg, segment } = group;
   if (finding.box !== undefined) return boxGroup(group, finding.box);
-  if (seg !== undefined && segment !== undefined && finding.present)
-    return finding.frame === undefined && finding.volume !== undefined
-      ? volumeGroup(group, seg, segment)
-      : frameGroup(group, seg, segment);
+  if (seg !== undefined && segment !== undefined && finding.present) return segmentGroup(group, seg, segment);
   return wholeGroup(group);
 }
 
@@ -137,6 +133,10 @@ function groupOf(group: Group): Dataset {
 function framesOf({ ids }: Subject, frame: number | undefined): readonly SourceFrame[] {
   const one = frame === undefined ? undefined : ids.frames[frame - 1];
   return one === undefined ? ids.frames : [one];
+}
+
+function onFrame({ frame }: { frame?: number | undefined }): string {
+  return frame === undefined ? "" : ` on frame ${frame}`;
 }
 
 function tracking(id: string, uid: string): Dataset[] {
@@ -168,6 +168,11 @@ function findingItems(subject: Subject, label: Label): Dataset[] {
   ];
 }
 
+/** What a group of a region begins with. */
+function headItems({ subject, known }: Group, id: string, uid: string): Dataset[] {
+  return [...tracking(id, uid), ...findingItems(subject, known.label), ...algorithmItems(subject)];
+}
+
 /** The score is a probability only if the manifest says how it was calibrated. */
 function scoreItems({ finding, known }: Pick<Group, "finding" | "known">): Dataset[] {
   const { score, threshold } = finding;
@@ -195,72 +200,53 @@ function boxGroup(group: Group, box: NonNullable<Finding["box"]>): Dataset {
     [x1, y1],
     [x0, y1],
   ] as const;
-  const where = finding.frame === undefined ? "" : ` on frame ${finding.frame}`;
+  const id = `${subject.model.name}: ${known.label.label} ${ordinal + 1}${onFrame(finding)}`;
+  const uid = trackingUid(subject, ["box", known.o, known.index, finding.frame ?? 0, ordinal]);
   return container("CONTAINS", GROUP, "1410", [
-    ...tracking(
-      `${subject.model.name}: ${known.label.label} ${ordinal + 1}${where}`,
-      trackingUid(subject, ["box", known.o, known.index, finding.frame ?? 0, ordinal]),
-    ),
-    ...findingItems(subject, known.label),
-    ...algorithmItems(subject),
+    ...headItems(group, id, uid),
     polyline(dcm("111030", "Image Region"), corners, frame),
     ...scoreItems(group),
   ]);
 }
 
-/** TID 1410 with a segment on one frame. */
-function frameGroup(group: Group, seg: Companion, segment: Segment): Dataset {
-  const { subject, finding, known, own } = group;
+/** TID 1411 with a segment through all slices, or TID 1410 with a segment on one frame. */
+function segmentGroup(group: Group, seg: Companion, segment: Segment): Dataset {
+  const { subject, finding, own } = group;
   const { id, uid } = segmentTracking(subject, segment);
-  const frame = (finding.frame ?? 1) - 1;
-  return container("CONTAINS", GROUP, "1410", [
-    ...tracking(id, uid),
-    ...findingItems(subject, known.label),
-    ...algorithmItems(subject),
-    segmentReference(dcm("121214", "Referenced Segmentation Frame"), {
-      ReferencedSOPClassUID: seg.sopClassUid,
-      ReferencedSOPInstanceUID: seg.sopInstanceUid,
-      // The frame is of one segment; naming both is not allowed (PS3.3 table 10-3)
-      ReferencedFrameNumber: segFrameNumber(segment.number, frame, subject.ids.frames.length),
-    }),
-    ...images("CONTAINS", SOURCE_IMAGE, framesOf(subject, finding.frame)),
+  const object = { ReferencedSOPClassUID: seg.sopClassUid, ReferencedSOPInstanceUID: seg.sopInstanceUid };
+  const isVolume = finding.frame === undefined && finding.volume !== undefined;
+  const region = isVolume
+    ? segmentReference(dcm("121191", "Referenced Segment"), {
+        ...object,
+        ReferencedSegmentNumber: segment.number,
+      })
+    : segmentReference(dcm("121214", "Referenced Segmentation Frame"), {
+        ...object,
+        // The frame is of one segment; naming both is not allowed (PS3.3 table 10-3)
+        ReferencedFrameNumber: segFrameNumber(
+          segment.number,
+          (finding.frame ?? 1) - 1,
+          subject.ids.frames.length,
+        ),
+      });
+  return container("CONTAINS", GROUP, isVolume ? "1411" : "1410", [
+    ...headItems(group, id, uid),
+    region,
+    ...(isVolume && subject.image.series !== undefined
+      ? [uidRef("CONTAINS", dcm("121232", "Source series for segmentation"), subject.ids.seriesInstanceUid)]
+      : images("CONTAINS", dcm("121233", "Source image for segmentation"), framesOf(subject, finding.frame))),
     ...scoreItems(group),
     ...measured(own),
   ]);
-}
-
-/** TID 1411 with a segment through all slices. */
-function volumeGroup(group: Group, seg: Companion, segment: Segment): Dataset {
-  const { subject, known, own } = group;
-  const { id, uid } = segmentTracking(subject, segment);
-  return container("CONTAINS", GROUP, "1411", [
-    ...tracking(id, uid),
-    ...findingItems(subject, known.label),
-    ...algorithmItems(subject),
-    segmentReference(dcm("121191", "Referenced Segment"), {
-      ReferencedSOPClassUID: seg.sopClassUid,
-      ReferencedSOPInstanceUID: seg.sopInstanceUid,
-      ReferencedSegmentNumber: segment.number,
-    }),
-    ...sourceOfVolume(subject),
-    ...scoreItems(group),
-    ...measured(own),
-  ]);
-}
-
-function sourceOfVolume({ image, ids }: Subject): Dataset[] {
-  if (image.series === undefined) return images("CONTAINS", SOURCE_IMAGE, ids.frames);
-  return [uidRef("CONTAINS", dcm("121232", "Source series for segmentation"), ids.seriesInstanceUid)];
 }
 
 /** TID 1501: present or absent in the image, with its score and measurements. */
 function wholeGroup(group: Group): Dataset {
   const { subject, finding, known, own } = group;
   const { label } = known;
-  const where = finding.frame === undefined ? "" : ` on frame ${finding.frame}`;
   return container("CONTAINS", GROUP, "1501", [
     ...tracking(
-      `${subject.model.name}: ${label.label}${where}`,
+      `${subject.model.name}: ${label.label}${onFrame(finding)}`,
       trackingUid(subject, ["image", known.o, known.index, finding.frame ?? 0]),
     ),
     ...evaluated(subject, label, finding.present),
@@ -282,9 +268,11 @@ function evaluated(subject: Subject, label: Label, present: boolean): Dataset[] 
 /** TID 1501 with a value that the model measured, a regression. */
 function valueGroup(subject: Subject, measurement: Measurement): Dataset {
   const { name, frame } = measurement;
-  const where = frame === undefined ? "" : ` on frame ${frame}`;
   return container("CONTAINS", GROUP, "1501", [
-    ...tracking(`${subject.model.name}: ${name}${where}`, trackingUid(subject, ["value", name, frame ?? 0])),
+    ...tracking(
+      `${subject.model.name}: ${name}${onFrame(measurement)}`,
+      trackingUid(subject, ["value", name, frame ?? 0]),
+    ),
     ...algorithmItems(subject),
     ...images("CONTAINS", SOURCE_OF_MEASUREMENT, framesOf(subject, frame)),
     ...measured([measurement]),

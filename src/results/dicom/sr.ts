@@ -96,7 +96,7 @@ function observer(model: Subject["model"]): Dataset[] {
   ];
 }
 
-/** What the result may be used for, and every reason to doubt it: coded, with the words beside the code. */
+/** What the result may be used for, and every caveat: coded, with the words beside the code. */
 function statements({ model }: Subject, { warnings }: Said): Dataset[] {
   const regulatory = own("regulatory", "Regulatory status");
   return [
