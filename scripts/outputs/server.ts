@@ -7,7 +7,7 @@ import { join, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { placeOf } from "../../src/bulk/postgres/place.js";
+import { databaseFolders } from "../../src/bulk/postgres/folders.js";
 import { removePlace } from "../../test/support/postgres.js";
 import { freePort } from "../../test/support/server.js";
 import type { Workplace } from "./workplace.js";
@@ -78,7 +78,7 @@ export async function startServer(checkout: string, { input, models }: Workplace
   const stop = async () => {
     server.kill("SIGTERM");
     if (server.exitCode === null) await once(server, "exit");
-    await removePlace(placeOf(state));
+    await removePlace(databaseFolders(state));
     rmSync(folder, { recursive: true, force: true });
   };
   try {
