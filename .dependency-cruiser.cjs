@@ -15,7 +15,6 @@ const FLOORS = [
   "models/",
   "results/",
   "inference/",
-  "settings\\.ts$",
   "config\\.ts$",
   "bulk/",
   "server/",

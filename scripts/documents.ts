@@ -5,7 +5,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { stringify } from "yaml";
-import { settingsTable } from "../src/settings.js";
+import { settingsTable } from "../src/config.js";
 import { ERRORS } from "../src/base/errors.js";
 import { openApi } from "../src/server/openapi.js";
 import { ROUTES } from "../src/server/routes.js";

@@ -2,8 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import t from "tap";
-import { clientSettings, engineSettings, loadConfig } from "../src/config.js";
-import { parseSize, settingsTable } from "../src/settings.js";
+import { clientSettings, engineSettings, loadConfig, parseSize, settingsTable } from "../src/config.js";
 import { ConfigError } from "../src/base/errors.js";
 
 const directory = mkdtempSync(path.join(os.tmpdir(), "radserve-config-"));
