@@ -1,153 +1,24 @@
-/// The only file that knows Node-API: plain JavaScript objects in, requests out; letters back, promises
-/// settled.
-///
-/// Threads: everything here runs on the JavaScript thread of one environment, except the notification in
-/// Open, which only wakes that thread. Engine threads never see a Node-API handle. Arrays that a request
-/// reads are held by a reference in Pending until its promise is settled or the environment closes.
+/// What the addon exports: plain JavaScript objects in, requests out. All of it runs on the thread of
+/// JavaScript that calls it. The arrays that a request reads stay referenced until its promise is settled or
+/// the environment closes.
 #include <napi.h>
 
-#include <atomic>
 #include <chrono>
-#include <functional>
-#include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "addon/convert.h"
+#include "addon/environment.h"
 #include "addon/files.h"
 #include "addon/pixels.h"
 #include "base/error.h"
 #include "engine/engine.h"
+#include "engine/requests.h"
 
 namespace radserve {
 namespace {
-
-Napi::Error MakeError(Napi::Env env, const Failure& failure) {
-  Napi::Error error = Napi::Error::New(env, failure.message);
-  error.Set("code", failure.code);
-  if (failure.retry_after) error.Set("retryAfter", Napi::Number::New(env, *failure.retry_after));
-  return error;
-}
-
-// ---- One environment.
-
-class Environment {
- public:
-  explicit Environment(Napi::Env env) : env_(env), owner_(next_owner_++) { Open(); }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-
-  uint64_t owner() const { return owner_; }
-  const std::shared_ptr<Client>& client() const { return client_; }
-
-  using Answer = std::function<Napi::Value(Napi::Env)>;
-  /// A promise under a new ticket. `held` stays referenced until the promise is settled.
-  std::pair<uint64_t, Napi::Promise> Expect(Answer answer, const Napi::Value& held);
-  /// Settles the promise of a ticket at once.
-  void Settle(const Client::Letter& letter);
-
- private:
-  struct Pending {
-    Napi::Promise::Deferred deferred;
-    Answer answer;
-    Napi::ObjectReference held;
-  };
-
-  void Open();
-  void Close();
-  void Drain();
-  void KeepLoopAlive();
-
-  static std::atomic<uint64_t> next_owner_;
-
-  Napi::Env env_;
-  const uint64_t owner_;
-  napi_threadsafe_function wake_ = nullptr;
-  std::shared_ptr<Client> client_;
-  std::map<uint64_t, Pending> pending_;
-  uint64_t next_ticket_ = 1;
-  bool alive_ = false;
-};
-
-std::atomic<uint64_t> Environment::next_owner_ = 1;
-
-void Environment::Open() {
-  const auto on_wake = [](napi_env env, napi_value, void* context, void*) {
-    if (env != nullptr) static_cast<Environment*>(context)->Drain();
-  };
-  const napi_status made =
-      napi_create_threadsafe_function(env_, nullptr, nullptr, Napi::String::New(env_, "radserve"), 0, 1,
-                                      nullptr, nullptr, this, on_wake, &wake_);
-  NAPI_THROW_IF_FAILED_VOID(env_, made);
-  napi_unref_threadsafe_function(env_, wake_);
-  // Close waits for calls under way before the function goes (hooks run last in first out, and the function's
-  // own was registered above).
-  client_ = std::make_shared<Client>(
-      [wake = wake_] { napi_call_threadsafe_function(wake, nullptr, napi_tsfn_nonblocking); });
-  const auto on_close = [](void* self) { static_cast<Environment*>(self)->Close(); };
-  NAPI_THROW_IF_FAILED_VOID(env_, napi_add_env_cleanup_hook(env_, on_close, this));
-}
-
-void Environment::Close() {
-  // First, so that runs which read this environment's memory end soon.
-  if (Engine* engine = Engine::Started()) engine->RemoveOwner(owner_);
-  client_->Close();
-  pending_.clear();
-}
-
-std::pair<uint64_t, Napi::Promise> Environment::Expect(Answer answer, const Napi::Value& held) {
-  const uint64_t ticket = next_ticket_++;
-  auto deferred = Napi::Promise::Deferred::New(env_);
-  Napi::ObjectReference reference;
-  if (held.IsObject()) reference = Napi::Persistent(held.As<Napi::Object>());
-  pending_.emplace(ticket, Pending{deferred, std::move(answer), std::move(reference)});
-  KeepLoopAlive();
-  return {ticket, deferred.Promise()};
-}
-
-/// The event loop waits for the engine while, and only while, something is under way.
-void Environment::KeepLoopAlive() {
-  const bool wanted = !pending_.empty();
-  if (wanted == alive_) return;
-  alive_ = wanted;
-  if (wanted) {
-    napi_ref_threadsafe_function(env_, wake_);
-  } else {
-    napi_unref_threadsafe_function(env_, wake_);
-  }
-}
-
-void Environment::Drain() {
-  const Napi::HandleScope scope(env_);
-  try {
-    for (const Client::Letter& letter : client_->Take()) Settle(letter);
-  } catch (const Napi::Error&) {
-    // The thread is being ended, and no JavaScript runs in it any more: nobody waits for these.
-  }
-}
-
-void Environment::Settle(const Client::Letter& letter) {
-  auto node = pending_.extract(letter.ticket);
-  if (node.empty()) return;
-  KeepLoopAlive();
-  const Pending& pending = node.mapped();
-  if (letter.failure) {
-    pending.deferred.Reject(MakeError(env_, *letter.failure).Value());
-    return;
-  }
-  try {
-    pending.deferred.Resolve(pending.answer(env_));
-  } catch (const Napi::Error& e) {
-    pending.deferred.Reject(e.Value());
-  } catch (const std::exception& e) {
-    pending.deferred.Reject(MakeError(env_, {"internal", e.what()}).Value());
-  }
-}
-
-// ---- Exports.
 
 Environment& Here(const Napi::CallbackInfo& info) { return *info.Env().GetInstanceData<Environment>(); }
 
@@ -178,12 +49,12 @@ void ReadOptions(const Napi::Object& o, Task& task) {
 /// Hands a filled request to a scheduler and gives the promise of its answer.
 template <typename T>
 Napi::Value Submit(const Napi::CallbackInfo& info, Scheduler& scheduler, const std::shared_ptr<T>& request,
-                   Napi::Value (*answer)(Napi::Env, T&), const Napi::Value& held = Napi::Value()) {
+                   Napi::Value (*answer)(Napi::Env, T&), const Napi::Value& read = Napi::Value()) {
   Environment& here = Here(info);
   request->client = here.client();
-  request->owner = here.owner();
+  request->environment = here.id();
   const auto [ticket, promise] =
-      here.Expect([request, answer](Napi::Env env) { return answer(env, *request); }, held);
+      here.Expect([request, answer](Napi::Env env) { return answer(env, *request); }, read);
   request->ticket = ticket;
   try {
     scheduler.Submit(request);
@@ -227,7 +98,7 @@ Napi::Value Load(const Napi::CallbackInfo& info) {
   request->model = std::make_shared<Model>();
   request->model->inputs = List(o, "inputs", ReadInput);
   request->model->outputs = List(o, "outputs", ReadOutput);
-  request->model->owner = Here(info).owner();
+  request->model->environment = Here(info).id();
   request->model->name = Text(o, "name");
   request->model->version = Text(o, "version");
   request->model->max_batch = Int(o, "maxBatch");
@@ -257,14 +128,15 @@ Napi::Value Unload(const Napi::CallbackInfo& info) {
   return promise;
 }
 
-/// The arrays of planes or tensors, in a list of our own: the caller may change his while the engine reads.
+/// The arrays of planes or tensors, in a list of our own: the caller may change its own while the engine
+/// reads.
 Napi::Array DataOf(const Napi::Array& given) {
-  Napi::Array held = Napi::Array::New(given.Env(), given.Length());
+  Napi::Array arrays = Napi::Array::New(given.Env(), given.Length());
   for (uint32_t i = 0; i < given.Length(); ++i) {
     const Napi::HandleScope scope(given.Env());
-    held.Set(i, given.Get(i).As<Napi::Object>().Get("data"));
+    arrays.Set(i, given.Get(i).As<Napi::Object>().Get("data"));
   }
-  return held;
+  return arrays;
 }
 
 Napi::Value Infer(const Napi::CallbackInfo& info) {

@@ -3,6 +3,7 @@
 
 #include <napi.h>
 
+#include <array>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -11,10 +12,10 @@
 
 #include "base/error.h"
 #include "engine/engine.h"
+#include "engine/requests.h"
 
-/// Plain JavaScript objects to what the engine takes, and back. Part of the addon: with addon.cc the only
-/// code that knows Node-API. src/engine/engine.ts has checked the values; what is unexpected here is a fault of ours
-/// and throws EngineError `internal`.
+/// Plain JavaScript objects to what the engine takes, and back. src/engine/engine.ts has checked the values;
+/// one that is unexpected here is a fault of ours and throws EngineError `internal`.
 namespace radserve {
 
 [[noreturn]] void Unexpected(const char* key);
@@ -22,6 +23,13 @@ bool Has(const Napi::Object& object, const char* key);
 double Number(const Napi::Object& object, const char* key);
 int Int(const Napi::Object& object, const char* key);
 std::string Text(const Napi::Object& object, const char* key);
+bool Flag(const Napi::Object& object, const char* key);
+Napi::Object Child(const Napi::Object& object, const char* key);
+std::vector<double> Numbers(const Napi::Object& object, const char* key);
+/// Three numbers.
+std::array<double, 3> Triple(const Napi::Object& object, const char* key);
+Dtype ReadDtype(const Napi::Object& object);
+WindowFunction ReadWindowFunction(const Napi::Object& object);
 
 /// The value that goes with the text under `key`.
 template <typename T>
@@ -47,7 +55,7 @@ auto List(const Napi::Object& object, const char* key, const Read& read) {
 
 /// The plane reads the array's own memory; the caller keeps a reference to the array.
 Plane ReadPlane(const Napi::Object& plane);
-/// Where `geometry` is there.
+/// Reads `geometry`; nullopt if it is absent.
 std::optional<VolumeGeometry> ReadGeometry(const Napi::Object& options);
 /// `threads` is the engine's to fill.
 SessionSettings ReadSessionSettings(const Napi::Object& options);

@@ -17,7 +17,8 @@ Napi::Value MarkPlane(const Napi::CallbackInfo& info);
 Napi::Value PackBits(const Napi::CallbackInfo& info);
 /// (bits: Uint8Array, at, plane: Uint8Array).
 Napi::Value UnpackBits(const Napi::CallbackInfo& info);
-/// (bytes: Uint8Array, bytes of a container, bits outside, sign or -1): FirstStray, -1 where there is none.
+/// (bytes: Uint8Array, bytes of a container, bits outside, sign or -1): FirstStray, or -1 if there is no such
+/// value.
 Napi::Value FindStray(const Napi::CallbackInfo& info);
 /// (bytes: Uint8Array): frees its buffer, where it has one to itself.
 Napi::Value ReleaseBytes(const Napi::CallbackInfo& info);

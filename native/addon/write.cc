@@ -19,8 +19,8 @@ Napi::ArrayBuffer Wrap(Napi::Env env, std::shared_ptr<void> owner, void* data, s
     return copy;
   }
   auto share = std::make_unique<std::shared_ptr<void>>(std::move(owner));
-  const auto release = [](Napi::Env, void*, std::shared_ptr<void>* held) {
-    const std::unique_ptr<std::shared_ptr<void>> dropped(held);
+  const auto release = [](Napi::Env, void*, std::shared_ptr<void>* share) {
+    const std::unique_ptr<std::shared_ptr<void>> dropped(share);
   };
   Napi::ArrayBuffer buffer = Napi::ArrayBuffer::New(env, data, bytes, release, share.get());
   static_cast<void>(share.release());

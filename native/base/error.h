@@ -1,7 +1,6 @@
 #ifndef RADSERVE_ERROR_H_
 #define RADSERVE_ERROR_H_
 
-#include <optional>
 #include <stdexcept>
 #include <stop_token>
 #include <string>
@@ -9,23 +8,20 @@
 
 namespace radserve {
 
-/// The one exception the engine raises on purpose. `code` is one of the codes of src/errors.ts; the message
-/// says what was expected, what was found and what to do, and holds no patient data.
+/// The one exception the engine raises on purpose. `code` is one of the codes of src/base/errors.ts; the
+/// message says what was expected, what was found and what to do, and holds no patient data.
 class EngineError : public std::runtime_error {
  public:
-  EngineError(std::string code, const std::string& message, std::optional<int> retry_after = std::nullopt)
-      : std::runtime_error(message), code_(std::move(code)), retry_after_(retry_after) {}
+  EngineError(std::string code, const std::string& message)
+      : std::runtime_error(message), code_(std::move(code)) {}
   const std::string& code() const { return code_; }
-  /// Seconds after which the same may succeed, where that is known.
-  std::optional<int> retry_after() const { return retry_after_; }
 
  private:
   std::string code_;
-  std::optional<int> retry_after_;
 };
 
 /// A device's memory, or the limit set for it, did not suffice. The batcher splits the batch and tries again;
-/// where one image alone does not fit, the caller gets the message.
+/// if one image alone does not fit, the caller gets the message.
 class OutOfMemory : public EngineError {
  public:
   explicit OutOfMemory(const std::string& message) : EngineError("overloaded", message) {}

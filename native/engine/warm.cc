@@ -29,7 +29,7 @@ constexpr double kPays = 1.10;
 /// No larger batches are tried for their bits once that has taken so long.
 constexpr auto kSameBitsPatience = std::chrono::seconds(2);
 
-/// Of one image, where the manifest alone decides it.
+/// The shape of the tensor of one image; nullopt unless the manifest alone decides it.
 std::optional<std::vector<int64_t>> FixedRow(const InputSpec& spec) {
   const SizeSpec& size = spec.size;
   if (size.kind != SizeSpec::Kind::kFixed) return std::nullopt;

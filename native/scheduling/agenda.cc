@@ -13,7 +13,7 @@ constexpr auto kUnknownCost = std::chrono::milliseconds(1);
 
 }  // namespace
 
-/// Of the class, or where it is new, of another: only the width of a run differs.
+/// What the class took, or, if it is new, what another class took: only the width of a run differs.
 Clock::duration Agenda::Expected(const std::array<MedianTime, kPriorities>& times, Priority priority) {
   const Clock::duration own = times[FairQueue::Index(priority)].Get();
   if (own > Clock::duration::zero()) return own;

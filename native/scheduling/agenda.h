@@ -19,9 +19,9 @@
 
 namespace radserve {
 
-/// The scheduler's mind: what waits, what runs, and who is next. It knows neither threads nor clocks nor locks, so
-/// that tests step it through millions of states in no time. It takes all that comes: whoever serves requests
-/// bounds their number.
+/// The scheduler's mind: what waits, what runs, and who is next. It knows neither threads nor clocks nor
+/// locks, so that tests step it through millions of states in no time. It takes all that comes: whoever
+/// serves requests bounds their number.
 ///
 /// A task goes waiting -> running -> ended, and any number of times between running -> parked -> resumed ->
 /// running. What has started is not taken back: it is asked to stop.
@@ -37,10 +37,10 @@ class Agenda {
     Clock::time_point started;
     /// Time that its runs have taken on threads so far.
     Clock::duration worked{};
-    /// What its model was charged when it started: the time on threads and on a device that it was expected to
-    /// take.
+    /// What its model was charged when it started: the time on threads and on a device that it was expected
+    /// to take.
     Clock::duration charged{};
-    /// Run was called; of use to the thread that runs it.
+    /// Run was called. Only the thread that runs it reads this.
     bool begun = false;
     /// Resume came while its run had not returned.
     bool resumed_early = false;
@@ -72,19 +72,19 @@ class Agenda {
 
   /// Throws EngineError deadline_exceeded if the deadline has passed.
   EntryPtr Add(const std::shared_ptr<Task>& task, Clock::time_point now);
-  /// The next entry to run, now running; nullptr where none may start. Resumed work goes first: it is short,
-  /// and holds results.
+  /// The next entry to run, which is running from now on; nullptr if no entry may start. Resumed work goes
+  /// first: it is short, and it keeps results in memory.
   EntryPtr Next(Clock::time_point now);
-  /// Its run has returned, and it waits for Resume. True where that has come already.
+  /// Its run has returned, and it is parked until Resume. Returns true if Resume has come already.
   bool Park(const EntryPtr& entry, Clock::time_point now);
-  /// True where a thread can take it now.
+  /// Returns true if a thread can take it now.
   bool Resume(const EntryPtr& entry);
-  /// The end of what was running. Learns how long it took where it was good.
+  /// Ends what was running. Learns how long it took if it was good.
   void Finish(const EntryPtr& entry, bool good, Clock::time_point now);
-  /// The end of what was waiting.
+  /// Ends what was waiting.
   void Withdraw(const EntryPtr& entry);
-  /// An entry whose deadline has passed, given out once; nullptr where there is none. Still waiting or
-  /// running.
+  /// An entry whose deadline has passed, waiting or started; each is given out once. nullptr if there is no
+  /// such entry.
   EntryPtr Overdue(Clock::time_point now);
   std::optional<Clock::time_point> NextDeadline() const;
   /// Waiting and started entries that `match` picks, in order of arrival.

@@ -185,13 +185,6 @@ int64_t BatchPlanner::Cap(const BucketKey& key) const {
   return shape == model->second.shapes.end() ? 1 : shape->second.cost.cap();
 }
 
-Clock::duration BatchPlanner::Time(const BucketKey& key, int64_t capacity) const {
-  const auto model = models_.find(key.model);
-  if (model == models_.end()) return {};
-  const auto shape = model->second.shapes.find(key.row_shapes);
-  return shape == model->second.shapes.end() ? Clock::duration{} : shape->second.cost.Time(capacity);
-}
-
 std::vector<BatchPlanner::ShapeStats> BatchPlanner::GetStats(uint64_t model) const {
   std::vector<ShapeStats> stats;
   const auto found = models_.find(model);

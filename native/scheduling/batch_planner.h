@@ -76,17 +76,15 @@ class BatchPlanner {
   /// A batch has ended without a result. The device may be set up for anything, so the turn of its shape
   /// ends.
   void Failed(const Batch& batch);
-  /// What one measured, as if it had run: for runs that warm a model.
+  /// Learns from a run that somebody else measured: for runs that warm a model.
   void Observe(const BucketKey& key, int64_t capacity, Clock::duration took, bool switched);
 
   /// Larger batches of that bucket than `capacity` do not fit into the device's memory.
   void Limit(const BucketKey& key, int64_t capacity);
 
-  bool empty() const { return queue_.empty(); }
-  /// What AddModel said.
+  /// The largest batch that AddModel allows.
   int64_t Largest(uint64_t model) const;
   int64_t Cap(const BucketKey& key) const;
-  Clock::duration Time(const BucketKey& key, int64_t capacity) const;
   std::vector<ShapeStats> GetStats(uint64_t model) const;
 
  private:

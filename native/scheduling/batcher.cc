@@ -177,7 +177,7 @@ void Batcher::RunBatch(BatchPlanner::Batch batch) {
   std::stop_token stop;
   {
     const std::lock_guard lock(mutex_);
-    // A row cancelled since the plan was made has been answered already.
+    // A row cancelled since the decision was made has been answered already.
     std::erase_if(batch.rows, [&](const BatchPlanner::Row& planned) {
       const RowPtr row = waiting_.extract(planned.id).mapped();
       const bool ended = row->state == BatchRow::State::kEnded;

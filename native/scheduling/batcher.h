@@ -21,7 +21,7 @@ namespace radserve {
 
 /// One prepared input that waits for a device, and what came out of it.
 struct BatchRow {
-  // Filled by whoever submits it.
+  // Whoever submits the row fills these.
   /// Lives as long as the device may touch the row, and as the memory of its inputs: the model.
   std::shared_ptr<const void> keep;
   BucketKey key;
@@ -32,10 +32,10 @@ struct BatchRow {
   /// Called once, on any thread and without a lock, when all below is final.
   std::function<void()> done;
 
-  // Filled by the batcher.
+  // The batcher fills these.
   std::vector<Tensor> outputs;
   std::optional<Failure> failure;
-  /// Of the batch that it was in, without copies; and its share of that.
+  /// How long the batch of this row ran, without copies, and this row's share of that time.
   Clock::duration ran{};
   Clock::duration share{};
 
@@ -65,14 +65,14 @@ class Device {
   virtual Tensor NewRow(const BucketKey& key, std::string name, Dtype dtype);
 
  protected:
-  /// [1, ...], of the one input of a row.
+  /// The shape [1, ...] of the one input of a row.
   static std::vector<int64_t> ShapeOfRow(const BucketKey& key);
 };
 
 /// One thread that feeds one device. The whole contract:
 ///
 /// - A row that Submit took ends exactly once, by `done`.
-/// - Which rows run together, and when, is BatchPlanner's.
+/// - BatchPlanner decides which rows run together.
 /// - A cancelled row that waits leaves at once. One that runs is answered at once, and its batch is stopped
 ///   when all of its rows are cancelled.
 /// - What does not fit into the device's memory is split and runs again; where a batch fails for another
@@ -95,7 +95,7 @@ class Batcher {
   void Submit(const std::shared_ptr<BatchRow>& row);
   void Cancel(const std::shared_ptr<BatchRow>& row);
   /// Refuses new rows, ends what waits with `shutting_down`, asks what runs to stop, and waits for it until
-  /// `patience` is over. True where the device is idle.
+  /// `patience` is over. Returns true if the device is idle.
   bool Stop(Clock::duration patience);
   std::vector<BatchPlanner::ShapeStats> GetStats(uint64_t model) const;
 
@@ -104,21 +104,21 @@ class Batcher {
 
   void Work(const std::stop_token& stop);
   void RunBatch(BatchPlanner::Batch batch);
-  /// The lock is held. What runs from now on, and the token that stops it: requested already where the
-  /// batcher is stopping.
+  /// Notes what runs from now on and gives the token that stops it, which is requested already if the batcher
+  /// is stopping. Called with the lock.
   std::stop_token Begin(std::vector<RowPtr> rows);
   /// Each alone, after their batch has failed.
   void RunAlone(const std::vector<RowPtr>& rows);
   Device::Result OnDevice(int64_t capacity, std::span<const RowPtr> rows, const std::stop_token& stop);
   void Deliver(const std::vector<RowPtr>& rows, Device::Result result);
   void Fail(const std::vector<RowPtr>& rows, const Failure& failure);
-  /// True the first time. The lock is held.
+  /// Returns true the first time. Called with the lock.
   static bool End(BatchRow& row);
-  /// By whom End was true for, without the lock.
+  /// Calls `done`, once End has said true. The lock is not taken.
   static void Answer(BatchRow& row);
 
   const std::unique_ptr<Device> device_;
-  /// Held while the device runs: it has one user at a time.
+  /// Locked while the device runs: it has one user at a time.
   std::mutex device_mutex_;
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;

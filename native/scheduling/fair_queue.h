@@ -24,16 +24,14 @@ inline constexpr size_t kPriorities = 3;
 ///
 /// 1. Class: stat, then routine, then bulk.
 /// 2. Aging: where an item below a class has waited longer than `age` of that class, one start in `share`
-/// passes
-///    that class over. So bulk gets at least an eighth of a saturated engine, and a stat waits only for what
-///    runs already, unless something has starved behind stats for a whole minute.
+///    passes that class over. So bulk gets at least an eighth of a saturated engine, and a stat waits only
+///    for what runs already, unless something has starved behind stats for a whole minute.
 /// 3. Within a class the flows (models) share time equally, by start-time fair queueing (Goyal, Vin, Cheng:
 ///    Start-time Fair Queueing, SIGCOMM 1996): the flow with the least start tag is next, and its tag moves
 ///    on by what the start costs. A flow that comes anew begins where the others are, and neither saves up
 ///    nor owes.
 /// 4. Within a flow the earliest deadline first, then arrival. An item without a deadline counts as due
-/// `horizon`
-///    after its arrival, and so does one with a later deadline: neither starves.
+///    `horizon` after its arrival, and so does one with a later deadline: neither starves.
 class FairQueue {
  public:
   struct Options {
@@ -57,16 +55,15 @@ class FairQueue {
   explicit FairQueue(const Options& options) : options_(options) {}
 
   void Add(const Item& item);
-  /// False where it does not wait.
+  /// Returns false if no such item waits.
   bool Remove(uint64_t id);
-  /// The item to start next; nullptr where none may. Valid until the queue changes.
+  /// The item to start next; nullptr if no item may. Valid until the queue changes.
   const Item* Next(Clock::time_point now, const Eligible& eligible) const;
   /// Takes an item that Next gave out, and charges its flow.
   Item Start(uint64_t id, Clock::duration cost);
   /// Corrects what Start charged; negative where the work was cheaper.
   void Charge(Priority priority, uint64_t flow, Clock::duration cost);
 
-  bool empty() const { return items_.empty(); }
   size_t size() const { return items_.size(); }
   const Item* Find(uint64_t id) const;
   size_t Count(Priority priority) const { return classes_[Index(priority)].count; }
@@ -82,7 +79,7 @@ class FairQueue {
   using Key = std::pair<Clock::time_point, uint64_t>;
   struct Flow {
     Clock::duration start{};
-    /// By due time, and by arrival.
+    /// The items that wait, by due time, and the same by arrival.
     std::map<Key, const Item*> due;
     std::set<Key> arrivals;
   };

@@ -117,8 +117,8 @@ void Scheduler::Cancel(uint64_t cancel_id) {
               {"cancelled", "The work was cancelled."});
 }
 
-void Scheduler::CancelOwner(uint64_t owner) {
-  StopEntries([&](const Task& task) { return task.owner == owner; },
+void Scheduler::CancelEnvironment(uint64_t environment) {
+  StopEntries([&](const Task& task) { return task.environment == environment; },
               {"cancelled", "The thread that asked for the work has ended."});
 }
 

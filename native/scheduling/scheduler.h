@@ -22,10 +22,10 @@ namespace radserve {
 /// - The order of starts is FairQueue's: class, aging, fair shares of the models, deadline, arrival.
 /// - Deadlines are exact: a timer ends what waits and asks to stop what runs, to the moment.
 /// - A cancelled task that has not started never starts. One that runs is asked to stop and ends when it
-/// does.
+///   does.
 /// - A task may park: it gives its thread back while a device has it.
 ///
-/// All methods may be called from any thread. No callback runs with a lock held.
+/// All methods may be called from any thread. No callback runs with a lock.
 class Scheduler {
  public:
   using Stats = Agenda::Stats;
@@ -39,8 +39,8 @@ class Scheduler {
   void Submit(const std::shared_ptr<Task>& task);
   /// Ends waiting tasks of that id with `cancelled` and asks started ones to stop.
   void Cancel(uint64_t cancel_id);
-  /// The same for all tasks of an owner.
-  void CancelOwner(uint64_t owner);
+  /// The same for all tasks of an environment.
+  void CancelEnvironment(uint64_t environment);
   /// At most so many tasks of a flow started and not ended (stat: twice as many): preparation runs ahead of a
   /// device, but not without end. 0 for no bound.
   void SetStartLimit(uint64_t flow, size_t limit);
@@ -48,7 +48,7 @@ class Scheduler {
   void Forget(uint64_t flow);
   Stats GetStats() const;
   /// Refuses new work, ends what waits with shutting_down, asks what has started to stop, and waits for it
-  /// until `patience` is over. True where all threads have ended. Idempotent.
+  /// until `patience` is over. Returns true if all threads have ended. Idempotent.
   bool Stop(Clock::duration patience);
 
  private:
@@ -61,7 +61,8 @@ class Scheduler {
   bool Wide() const;
   /// Ends or stops every entry that `match` picks.
   void StopEntries(const std::function<bool(const Task&)>& match, const Failure& reason);
-  /// The lock is held. True where the entry waited and has ended; else the caller requests its stop.
+  /// Returns true if the entry waited, and has ended; else the caller requests its stop. Called with the
+  /// lock.
   bool Withdraw(const EntryPtr& entry, const Failure& reason);
 
   mutable std::mutex mutex_;

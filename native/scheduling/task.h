@@ -16,15 +16,14 @@
 
 namespace radserve {
 
-/// Why a task has no result: a code of src/errors.ts, a message, and seconds to wait where waiting helps.
+/// Why a task has no result: a code of src/base/errors.ts and a message.
 struct Failure {
   std::string code;
   std::string message;
-  std::optional<int> retry_after = std::nullopt;
 
-  static Failure Of(const EngineError& error) { return {error.code(), error.what(), error.retry_after()}; }
+  static Failure Of(const EngineError& error) { return {error.code(), error.what()}; }
 
-  /// Of the exception that is being handled: what a run threw, as its caller sees it.
+  /// The failure that stands for the exception which is being handled.
   static Failure Caught() {
     try {
       throw;
@@ -51,17 +50,17 @@ class Task {
   /// of the stop. After `lane.Park()` the task does not end with Run: see there.
   virtual void Run(const Lane& lane) = 0;
   /// The end, with a failure or without: on the thread that ran it, or, for work that never ran, on the one
-  /// that cancelled it. No lock is held.
+  /// that cancelled it. It is called without a lock.
   virtual void Done(const std::optional<Failure>& failure) noexcept = 0;
-  /// Its part of the time of a device that no engine thread spent; asked once after the last Run.
+  /// Its share of the time of a device, which no engine thread spent. Asked once, after the last Run.
   virtual Clock::duration DeviceTime() const { return {}; }
 
   Priority priority = Priority::kRoutine;
   std::optional<Clock::time_point> deadline;
-  /// For Cancel; 0 is nobody's.
+  /// The number by which Cancel finds it; 0 if it has no number.
   uint64_t cancel_id = 0;
-  /// For CancelOwner: the environment that submitted it.
-  uint64_t owner = 0;
+  /// The environment that submitted it, for CancelEnvironment.
+  uint64_t environment = 0;
   /// The model; tasks of different flows share the threads fairly. 0 for work without a model.
   uint64_t flow = 0;
 };

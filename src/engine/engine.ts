@@ -32,15 +32,8 @@ import type {
 
 /** Native errors carry a code of errors.ts; anything else is a fault of ours. */
 function fromNative(thrown: unknown): RadserveError {
-  if (
-    thrown instanceof Error &&
-    "code" in thrown &&
-    typeof thrown.code === "string" &&
-    thrown.code in ERRORS
-  ) {
-    const wait = "retryAfter" in thrown ? { retry_after: thrown.retryAfter } : undefined;
-    return new RadserveError(thrown.code as ErrorCode, thrown.message, wait);
-  }
+  if (thrown instanceof Error && "code" in thrown && typeof thrown.code === "string" && thrown.code in ERRORS)
+    return new RadserveError(thrown.code as ErrorCode, thrown.message);
   return asRadserveError(thrown);
 }
 

@@ -18,7 +18,7 @@ using EntryPtr = Agenda::EntryPtr;
 using Time = Clock::time_point;
 
 /// Never runs: the agenda only orders it.
-struct Job : Task {
+struct StubTask : Task {
   void Run(const Lane&) override { CHECK(false); }
   void Done(const std::optional<Failure>&) noexcept override { ++ends; }
   Clock::duration DeviceTime() const override { return device; }
@@ -26,11 +26,11 @@ struct Job : Task {
   int ends = 0;
 };
 
-std::shared_ptr<Job> MakeJob(Priority priority, uint64_t flow = 0) {
-  auto job = std::make_shared<Job>();
-  job->priority = priority;
-  job->flow = flow;
-  return job;
+std::shared_ptr<StubTask> MakeTask(Priority priority, uint64_t flow = 0) {
+  auto task = std::make_shared<StubTask>();
+  task->priority = priority;
+  task->flow = flow;
+  return task;
 }
 
 // ---- Millions of random steps against a model that is too simple to be wrong: one plain list.
@@ -42,13 +42,13 @@ class SimpleModel {
 
   struct Known {
     EntryPtr entry;
-    std::shared_ptr<Job> job;
+    std::shared_ptr<StubTask> task;
     Time arrived;
     Agenda::State state = Agenda::State::kWaiting;
     bool resumed_early = false;
     Time Due(Clock::duration horizon) const {
       const Time latest = arrived + horizon;
-      return job->deadline ? std::min(*job->deadline, latest) : latest;
+      return task->deadline ? std::min(*task->deadline, latest) : latest;
     }
   };
 
@@ -79,10 +79,10 @@ class SimpleModel {
     Known& known = Of(entry);
     CHECK(known.state == Agenda::State::kWaiting);
     CHECK(MayStart(known));
-    EQUAL(static_cast<size_t>(known.job->priority), *level);
+    EQUAL(static_cast<size_t>(known.task->priority), *level);
     for (const Known& other : live) {
-      if (other.state != Agenda::State::kWaiting || other.job->flow != known.job->flow ||
-          other.job->priority != known.job->priority) {
+      if (other.state != Agenda::State::kWaiting || other.task->flow != known.task->flow ||
+          other.task->priority != known.task->priority) {
         continue;
       }
       CHECK(std::pair(known.Due(order_.horizon), known.entry->number) <=
@@ -99,16 +99,16 @@ class SimpleModel {
   template <typename Match>
   bool Any(size_t level, const Match& match) const {
     return std::any_of(live.begin(), live.end(), [&](const Known& k) {
-      return k.state == Agenda::State::kWaiting && static_cast<size_t>(k.job->priority) == level && match(k);
+      return k.state == Agenda::State::kWaiting && static_cast<size_t>(k.task->priority) == level && match(k);
     });
   }
   bool MayStart(const Known& known) const {
-    const auto limit = start_limits.find(known.job->flow);
+    const auto limit = start_limits.find(known.task->flow);
     if (limit == start_limits.end() || limit->second == 0) return true;
     size_t started = 0;
     for (const Known& k : live)
-      started += k.job->flow == known.job->flow && k.state != Agenda::State::kWaiting;
-    return started < limit->second * (known.job->priority == Priority::kStat ? 2 : 1);
+      started += k.task->flow == known.task->flow && k.state != Agenda::State::kWaiting;
+    return started < limit->second * (known.task->priority == Priority::kStat ? 2 : 1);
   }
   std::optional<size_t> Level(Time now) const {
     for (size_t level = 0; level < kPriorities; ++level) {
@@ -179,17 +179,17 @@ class Walk {
 
   void Submit() {
     if (agenda_.waiting() == kMostWaiting) return;
-    auto job = MakeJob(static_cast<Priority>(Pick(3)), Pick(4));
-    job->cancel_id = Pick(20);
-    job->owner = Pick(3);
+    auto task = MakeTask(static_cast<Priority>(Pick(3)), Pick(4));
+    task->cancel_id = Pick(20);
+    task->environment = Pick(3);
     if (Pick(3) == 0)
-      job->deadline = now_ + std::chrono::microseconds(static_cast<int64_t>(Pick(20'000)) - 200);
-    const bool late = job->deadline && *job->deadline <= now_;
+      task->deadline = now_ + std::chrono::microseconds(static_cast<int64_t>(Pick(20'000)) - 200);
+    const bool late = task->deadline && *task->deadline <= now_;
     EntryPtr entry;
-    EQUAL(CodeOf([&] { entry = agenda_.Add(job, now_); }), late ? "deadline_exceeded" : "none");
+    EQUAL(CodeOf([&] { entry = agenda_.Add(task, now_); }), late ? "deadline_exceeded" : "none");
     if (entry == nullptr) return;
     ++taken_;
-    model_.live.push_back({entry, job, now_});
+    model_.live.push_back({entry, task, now_});
   }
 
   void Start() {
@@ -243,10 +243,11 @@ class Walk {
 
   void Cancel(uint64_t kind) {
     const uint64_t wanted = 1 + Pick(19);
-    const uint64_t owner = Pick(3);
-    const bool by_owner = kind == 99 && Pick(10) == 0;
-    for (const EntryPtr& entry : agenda_.Matching(
-             [&](const Task& task) { return by_owner ? task.owner == owner : task.cancel_id == wanted; })) {
+    const uint64_t environment = Pick(3);
+    const bool by_environment = kind == 99 && Pick(10) == 0;
+    for (const EntryPtr& entry : agenda_.Matching([&](const Task& task) {
+           return by_environment ? task.environment == environment : task.cancel_id == wanted;
+         })) {
       Stop(entry);
     }
   }
@@ -272,7 +273,7 @@ class Walk {
 
   void Ended(const EntryPtr& entry) {
     CHECK(entry->state == Agenda::State::kEnded);
-    CHECK(++model_.Of(entry).job->ends == 1);
+    CHECK(++model_.Of(entry).task->ends == 1);
     ++ended_;
     cancelled_.erase(entry->number);
     model_.Drop(entry);
@@ -314,7 +315,7 @@ class Simulation {
   explicit Simulation(size_t threads) : threads_(threads) {}
 
   struct Finished {
-    std::shared_ptr<Job> job;
+    std::shared_ptr<StubTask> task;
     Time submitted, started, ended;
   };
 
@@ -323,8 +324,8 @@ class Simulation {
   /// Called after each end: closed loops submit their next one.
   std::function<void(const Finished&)> on_end = [](const Finished&) {};
 
-  void Submit(const std::shared_ptr<Job>& job, Clock::duration takes) {
-    const EntryPtr entry = agenda_.Add(job, now_);
+  void Submit(const std::shared_ptr<StubTask>& task, Clock::duration takes) {
+    const EntryPtr entry = agenda_.Add(task, now_);
     takes_[entry->number] = takes;
   }
   void At(Time time, std::function<void()> event) { events_.emplace(time, std::move(event)); }
@@ -348,7 +349,8 @@ class Simulation {
   void End(const EntryPtr& entry) {
     --running_;
     agenda_.Finish(entry, true, now_);
-    finished.push_back({std::static_pointer_cast<Job>(entry->task), entry->submitted, entry->started, now_});
+    finished.push_back(
+        {std::static_pointer_cast<StubTask>(entry->task), entry->submitted, entry->started, now_});
     on_end(finished.back());
   }
 
@@ -362,14 +364,14 @@ class Simulation {
 
 TEST("a single request of one model does not wait for a thousand of another") {
   Simulation simulation(2);
-  for (int i = 0; i < 1000; ++i) simulation.Submit(MakeJob(Priority::kRoutine, 1), 50ms);
+  for (int i = 0; i < 1000; ++i) simulation.Submit(MakeTask(Priority::kRoutine, 1), 50ms);
   simulation.RunUntil(simulation.now() + 1s);
   const Time submitted = simulation.now();
-  auto single = MakeJob(Priority::kRoutine, 2);
+  auto single = MakeTask(Priority::kRoutine, 2);
   simulation.Submit(single, 50ms);
   simulation.RunUntil(submitted + 200ms);
   const auto found = std::find_if(simulation.finished.begin(), simulation.finished.end(),
-                                  [&](const auto& f) { return f.job == single; });
+                                  [&](const auto& f) { return f.task == single; });
   CHECK(found != simulation.finished.end());
   if (found != simulation.finished.end()) CHECK(found->started - submitted <= 50ms);
 }
@@ -377,12 +379,12 @@ END;
 
 TEST("models share time, not turns") {
   Simulation simulation(1);
-  for (int i = 0; i < 400; ++i) simulation.Submit(MakeJob(Priority::kRoutine, 1), 40ms);
-  for (int i = 0; i < 8000; ++i) simulation.Submit(MakeJob(Priority::kRoutine, 2), 2ms);
+  for (int i = 0; i < 400; ++i) simulation.Submit(MakeTask(Priority::kRoutine, 1), 40ms);
+  for (int i = 0; i < 8000; ++i) simulation.Submit(MakeTask(Priority::kRoutine, 2), 2ms);
   simulation.RunUntil(simulation.now() + 10s);
   Clock::duration heavy{};
   Clock::duration light{};
-  for (const auto& f : simulation.finished) (f.job->flow == 1 ? heavy : light) += f.ended - f.started;
+  for (const auto& f : simulation.finished) (f.task->flow == 1 ? heavy : light) += f.ended - f.started;
   CHECK(std::chrono::abs(heavy - light) < 250ms);
 }
 END;
@@ -390,13 +392,13 @@ END;
 TEST("bulk gets its eighth of an engine that routine saturates, and routine the rest") {
   Simulation simulation(2);
   simulation.on_end = [&](const auto& f) {
-    if (f.job->priority == Priority::kRoutine) simulation.Submit(MakeJob(Priority::kRoutine, 1), 10ms);
+    if (f.task->priority == Priority::kRoutine) simulation.Submit(MakeTask(Priority::kRoutine, 1), 10ms);
   };
-  for (int i = 0; i < 8; ++i) simulation.Submit(MakeJob(Priority::kRoutine, 1), 10ms);
-  for (int i = 0; i < 5000; ++i) simulation.Submit(MakeJob(Priority::kBulk, 1), 10ms);
+  for (int i = 0; i < 8; ++i) simulation.Submit(MakeTask(Priority::kRoutine, 1), 10ms);
+  for (int i = 0; i < 5000; ++i) simulation.Submit(MakeTask(Priority::kBulk, 1), 10ms);
   simulation.RunUntil(simulation.now() + 100s);
   double bulk = 0;
-  for (const auto& f : simulation.finished) bulk += f.job->priority == Priority::kBulk;
+  for (const auto& f : simulation.finished) bulk += f.task->priority == Priority::kBulk;
   NEAR(bulk / static_cast<double>(simulation.finished.size()), 0.125, 0.01);
 }
 END;
@@ -404,15 +406,15 @@ END;
 TEST("what starves behind stats for a minute goes ahead, one start in eight") {
   Simulation simulation(1);
   simulation.on_end = [&](const auto& f) {
-    if (f.job->priority == Priority::kStat) simulation.Submit(MakeJob(Priority::kStat, 1), 10ms);
+    if (f.task->priority == Priority::kStat) simulation.Submit(MakeTask(Priority::kStat, 1), 10ms);
   };
-  for (int i = 0; i < 4; ++i) simulation.Submit(MakeJob(Priority::kStat, 1), 10ms);
-  simulation.Submit(MakeJob(Priority::kBulk, 1), 10ms);
+  for (int i = 0; i < 4; ++i) simulation.Submit(MakeTask(Priority::kStat, 1), 10ms);
+  simulation.Submit(MakeTask(Priority::kBulk, 1), 10ms);
   const Time begin = simulation.now();
   simulation.RunUntil(begin + 59s);
   const auto bulk = [&] {
     return std::find_if(simulation.finished.begin(), simulation.finished.end(),
-                        [](const auto& f) { return f.job->priority == Priority::kBulk; });
+                        [](const auto& f) { return f.task->priority == Priority::kBulk; });
   };
   CHECK(bulk() == simulation.finished.end());
   simulation.RunUntil(begin + 61s);
@@ -424,19 +426,19 @@ TEST("a stat waits for no more than what runs, while routine and bulk saturate t
   constexpr auto kRun = 55ms;
   Simulation simulation(2);
   simulation.on_end = [&](const auto& f) {
-    if (f.job->priority == Priority::kRoutine) simulation.Submit(MakeJob(Priority::kRoutine, 1), kRun);
+    if (f.task->priority == Priority::kRoutine) simulation.Submit(MakeTask(Priority::kRoutine, 1), kRun);
   };
-  for (int i = 0; i < 64; ++i) simulation.Submit(MakeJob(Priority::kRoutine, 1), kRun);
-  for (int i = 0; i < 1000; ++i) simulation.Submit(MakeJob(Priority::kBulk, 2), kRun);
+  for (int i = 0; i < 64; ++i) simulation.Submit(MakeTask(Priority::kRoutine, 1), kRun);
+  for (int i = 0; i < 1000; ++i) simulation.Submit(MakeTask(Priority::kBulk, 2), kRun);
   std::mt19937_64 random(7);
   for (int i = 0; i < 500; ++i) {
     simulation.At(simulation.now() + std::chrono::microseconds(random() % 50'000'000),
-                  [&] { simulation.Submit(MakeJob(Priority::kStat, 1), kRun); });
+                  [&] { simulation.Submit(MakeTask(Priority::kStat, 1), kRun); });
   }
   simulation.RunUntil(simulation.now() + 52s);
   std::vector<Clock::duration> latency;
   for (const auto& f : simulation.finished) {
-    if (f.job->priority == Priority::kStat) latency.push_back(f.ended - f.submitted);
+    if (f.task->priority == Priority::kStat) latency.push_back(f.ended - f.submitted);
   }
   EQUAL(latency.size(), 500u);
   std::sort(latency.begin(), latency.end());
@@ -448,9 +450,9 @@ TEST("a model is charged what it took, though its device was expected to take so
   Agenda agenda;
   const Time now(1h);
   const auto begin = [&](uint64_t flow, Clock::duration device) {
-    auto job = MakeJob(Priority::kRoutine, flow);
-    job->device = device;
-    agenda.Add(job, now);
+    auto task = MakeTask(Priority::kRoutine, flow);
+    task->device = device;
+    agenda.Add(task, now);
   };
   const auto started = [&] { return agenda.Next(now); };
   // Eight of one model start while nothing is known, and each takes a second of the device.

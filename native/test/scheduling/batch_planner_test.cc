@@ -186,7 +186,7 @@ TEST("what does not fit is split, and larger batches are not tried again") {
   for (const Row& row : batch->rows) planner.Add(row);
   EQUAL(planner.Next(now)->rows.size(), 4u);
   EQUAL(planner.Next(now)->rows.size(), 4u);
-  CHECK(planner.empty());
+  CHECK(!planner.Next(now));
 }
 END;
 
@@ -245,7 +245,7 @@ class Walk {
       Begin();
       if (running_) End();
     }
-    CHECK(waiting_.empty() && planner_.empty());
+    CHECK(waiting_.empty() && !planner_.Next(now_));
     EQUAL(answered_.size(), next_id_ - 1);
   }
 

@@ -95,7 +95,7 @@ struct Place {
     batcher = std::make_unique<Batcher>(std::move(made));
     batcher->AddModel(1, 16);
   }
-  /// Rows that wait while the device is held, so that they run together.
+  /// Rows that wait while the device is busy, so that they run together.
   void Hold() {
     device->closed = true;
     holder = std::make_unique<Ended>(0.0F, 99);

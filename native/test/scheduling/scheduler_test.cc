@@ -122,17 +122,17 @@ TEST("cancel ends waiting work at once and stops running work") {
 }
 END;
 
-TEST("an owner's work goes with the owner") {
+TEST("the work of an environment goes with it") {
   Scheduler scheduler(1);
   std::latch started(1);
   const TaskPtr mine = Endless(started);
-  mine->owner = 1;
+  mine->environment = 1;
   scheduler.Submit(mine);
   started.wait();
   auto other = std::make_shared<FakeTask>();
-  other->owner = 2;
+  other->environment = 2;
   scheduler.Submit(other);
-  scheduler.CancelOwner(1);
+  scheduler.CancelEnvironment(1);
   EQUAL(mine->Outcome(), "cancelled");
   EQUAL(other->Outcome(), "done");
 }
@@ -148,7 +148,7 @@ TEST("deadlines end waiting and running work") {
   waiting->deadline = Clock::now() + std::chrono::milliseconds(5);
   scheduler.Submit(waiting);
   EQUAL(waiting->Outcome(), "deadline_exceeded");
-  scheduler.CancelOwner(0);
+  scheduler.CancelEnvironment(0);
   EQUAL(running->Outcome(), "cancelled");
   std::latch again(1);
   const TaskPtr slow = Endless(again);
@@ -325,12 +325,12 @@ TEST("many submitters, cancellers, deadlines and parked tasks at once") {
         for (int i = 0; i < count; ++i) {
           tasks.push_back(RandomTask(random, device, gone));
           tasks.back()->cancel_id = id;
-          tasks.back()->owner = id;
+          tasks.back()->environment = id;
           if (CodeOf([&] { scheduler.Submit(tasks.back()); }) != "none") tasks.pop_back();
         }
         if (random() % 2 == 0) scheduler.Cancel(id);
         if (random() % 2 == 0)
-          scheduler.CancelOwner(id);
+          scheduler.CancelEnvironment(id);
         else
           scheduler.Cancel(id);
         gone = true;

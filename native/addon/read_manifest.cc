@@ -1,0 +1,208 @@
+/// What the engine needs of a manifest: NativeInput and NativeOutput of src/engine/addon-specs.ts.
+#include "addon/convert.h"
+
+namespace radserve {
+namespace {
+
+SizeSpec ReadSize(const Napi::Object& o) {
+  using Kind = SizeSpec::Kind;
+  SizeSpec size;
+  size.kind = OneOf<Kind>(
+      o, "kind", {{"fixed", Kind::kFixed}, {"multiple_of", Kind::kMultipleOf}, {"source", Kind::kSource}});
+  if (size.kind == Kind::kFixed) {
+    size.height = Int(o, "height");
+    size.width = Int(o, "width");
+    if (Has(o, "depth")) size.depth = Int(o, "depth");
+  }
+  if (size.kind == Kind::kMultipleOf) {
+    size.multiple = Int(o, "multiple");
+    size.max_side = Int(o, "max_side");
+  }
+  return size;
+}
+
+ValuesSpec ReadValues(const Napi::Object& o) {
+  using Kind = ValuesSpec::Kind;
+  using IfAbsent = ValuesSpec::IfAbsent;
+  ValuesSpec values;
+  values.kind = OneOf<Kind>(o, "kind",
+                            {{"stored", Kind::kStored},
+                             {"modality", Kind::kModality},
+                             {"voi", Kind::kVoi},
+                             {"window", Kind::kWindow}});
+  if (values.kind == Kind::kVoi) {
+    values.index = Int(o, "index");
+    values.if_absent = OneOf<IfAbsent>(o, "if_absent",
+                                       {{"full_range", IfAbsent::kFullRange},
+                                        {"min_max", IfAbsent::kMinMax},
+                                        {"refuse", IfAbsent::kRefuse}});
+  }
+  if (values.kind == Kind::kWindow) {
+    values.window = {Number(o, "center"), Number(o, "width"), ReadWindowFunction(o)};
+  }
+  return values;
+}
+
+NormalisationSpec ReadNormalisation(const Napi::Object& o) {
+  using Kind = NormalisationSpec::Kind;
+  NormalisationSpec n;
+  n.kind = OneOf<Kind>(o, "kind",
+                       {{"none", Kind::kNone},
+                        {"scale", Kind::kScale},
+                        {"mean_std", Kind::kMeanStd},
+                        {"min_max", Kind::kMinMax},
+                        {"z_score", Kind::kZScore},
+                        {"percentile", Kind::kPercentile}});
+  if (n.kind == Kind::kScale) {
+    n.multiply = Number(o, "multiply");
+    n.add = Number(o, "add");
+  }
+  if (n.kind == Kind::kMeanStd) {
+    n.mean = Numbers(o, "mean");
+    n.std = Numbers(o, "std");
+  }
+  if (n.kind == Kind::kPercentile) {
+    n.low = Number(o, "low");
+    n.high = Number(o, "high");
+  }
+  if (Has(o, "to")) {
+    const std::vector<double> to = Numbers(o, "to");
+    n.to = {to.at(0), to.at(1)};
+  }
+  return n;
+}
+
+CalibrationSpec ReadCalibration(const Napi::Object& o) {
+  using Kind = CalibrationSpec::Kind;
+  CalibrationSpec c;
+  c.kind = OneOf<Kind>(o, "kind",
+                       {{"none", Kind::kNone},
+                        {"temperature", Kind::kTemperature},
+                        {"platt", Kind::kPlatt},
+                        {"isotonic", Kind::kIsotonic}});
+  if (c.kind == Kind::kTemperature) c.temperature = Number(o, "temperature");
+  if (c.kind == Kind::kPlatt) {
+    c.a = Number(o, "a");
+    c.b = Number(o, "b");
+  }
+  if (c.kind == Kind::kIsotonic) {
+    c.x = Numbers(o, "x");
+    c.y = Numbers(o, "y");
+  }
+  return c;
+}
+
+MaskStep ReadStep(const Napi::Value& value) {
+  using Kind = MaskStep::Kind;
+  const auto o = value.As<Napi::Object>();
+  MaskStep step{};
+  step.kind = OneOf<Kind>(o, "step",
+                          {{"drop_border_connected", Kind::kDropBorderConnected},
+                           {"largest_component", Kind::kLargestComponent},
+                           {"minimum_area", Kind::kMinimumArea},
+                           {"fill_holes", Kind::kFillHoles}});
+  step.labels = List(o, "labels", [](const Napi::Value& v) { return v.As<Napi::Number>().Int32Value(); });
+  if (step.kind == Kind::kMinimumArea) step.pixels = Int(o, "pixels");
+  return step;
+}
+
+void ReadDetection(const Napi::Object& o, OutputSpec& spec) {
+  spec.box_format = OneOf<BoxFormat>(o, "format",
+                                     {{"xyxy", BoxFormat::kXyxy},
+                                      {"xywh", BoxFormat::kXywh},
+                                      {"cxcywh", BoxFormat::kCxcywh},
+                                      {"yxyx", BoxFormat::kYxyx}});
+  spec.normalised = Flag(o, "normalised");
+  spec.scores_tensor = Text(o, "scores");
+  if (Has(o, "classes")) {
+    spec.classes_tensor = Text(o, "classes");
+    spec.first_class = Int(o, "first");
+  }
+  if (Has(o, "iou")) {
+    spec.nms_iou = Number(o, "iou");
+    spec.nms_per_class = Flag(o, "per_class");
+  }
+}
+
+}  // namespace
+
+InputSpec ReadInput(const Napi::Value& value) {
+  const auto o = value.As<Napi::Object>();
+  using Monochrome1 = InputSpec::Monochrome1;
+  InputSpec spec;
+  spec.tensor = Text(o, "tensor");
+  spec.dtype = ReadDtype(o);
+  const std::string layout = Text(o, "layout");
+  spec.channels_last = layout.back() == 'C';
+  spec.volume = layout.find('D') != std::string::npos;
+  spec.size = ReadSize(Child(o, "size"));
+  spec.fit = OneOf<Fit>(o, "fit",
+                        {{"stretch", Fit::kStretch},
+                         {"letterbox", Fit::kLetterbox},
+                         {"crop", Fit::kCrop},
+                         {"none", Fit::kNone}});
+  spec.interpolation = OneOf<Interpolation>(o, "interpolation",
+                                            {{"area", Interpolation::kArea},
+                                             {"linear", Interpolation::kLinear},
+                                             {"cubic", Interpolation::kCubic},
+                                             {"nearest", Interpolation::kNearest}});
+  spec.values = ReadValues(Child(o, "values"));
+  spec.monochrome1 = OneOf<Monochrome1>(o, "monochrome1",
+                                        {{"invert", Monochrome1::kInvert},
+                                         {"as_stored", Monochrome1::kAsStored},
+                                         {"refuse", Monochrome1::kRefuse}});
+  spec.channels = OneOf<ChannelOrder>(
+      o, "channels",
+      {{"grayscale", ChannelOrder::kGrayscale}, {"rgb", ChannelOrder::kRgb}, {"bgr", ChannelOrder::kBgr}});
+  spec.accept_colour = Text(o, "colour_source") == "accept";
+  if (Has(o, "clip")) {
+    const std::vector<double> clip = Numbers(o, "clip");
+    spec.clip = {clip.at(0), clip.at(1)};
+  }
+  spec.normalisation = ReadNormalisation(Child(o, "normalisation"));
+  spec.background = Number(o, "background");
+  if (Has(o, "spacing_mm")) spec.spacing_mm = Triple(o, "spacing_mm");
+  if (Has(o, "orientation")) spec.orientation = Text(o, "orientation");
+  return spec;
+}
+
+OutputSpec ReadOutput(const Napi::Value& value) {
+  using Kind = OutputSpec::Kind;
+  const auto o = value.As<Napi::Object>();
+  OutputSpec spec;
+  spec.kind = OneOf<Kind>(o, "kind",
+                          {{"classification", Kind::kClassification},
+                           {"regression", Kind::kRegression},
+                           {"segmentation", Kind::kSegmentation},
+                           {"detection", Kind::kDetection},
+                           {"probability_map", Kind::kProbabilityMap},
+                           {"heatmap", Kind::kHeatmap}});
+  spec.tensor = Text(o, "tensor");
+  spec.activation = OneOf<Activation>(o, "activation",
+                                      {{"none", Activation::kNone},
+                                       {"sigmoid", Activation::kSigmoid},
+                                       {"softmax", Activation::kSoftmax},
+                                       {"argmax", Activation::kArgmax},
+                                       {"label_map", Activation::kLabelMap}});
+  spec.labels = Int(o, "labels");
+  spec.thresholds = Numbers(o, "thresholds");
+  if (Has(o, "max_boxes")) spec.max_boxes = Int(o, "max_boxes");
+  if (spec.kind == Kind::kClassification) spec.calibration = ReadCalibration(Child(o, "calibration"));
+  if (spec.kind == Kind::kRegression) {
+    spec.multiply = Numbers(o, "multiply");
+    spec.add = Numbers(o, "add");
+  }
+  if (spec.kind == Kind::kSegmentation) {
+    spec.steps = List(o, "steps", ReadStep);
+    spec.fractional = Flag(o, "fractional");
+  }
+  if (spec.kind == Kind::kDetection) ReadDetection(o, spec);
+  if (spec.kind == Kind::kProbabilityMap) {
+    spec.map_threshold = Number(o, "threshold");
+    spec.minimum_area = Number(o, "minimum_area");
+    spec.unclip = Number(o, "unclip");
+  }
+  return spec;
+}
+
+}  // namespace radserve

@@ -1,0 +1,162 @@
+#ifndef RADSERVE_REQUESTS_H_
+#define RADSERVE_REQUESTS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/image.h"
+#include "base/tensor.h"
+#include "engine/client.h"
+#include "engine/model.h"
+#include "postprocess/postprocess.h"
+#include "prepare/geometry.h"
+#include "prepare/image.h"
+#include "prepare/statistics.h"
+#include "prepare/values.h"
+#include "prepare/volume.h"
+#include "prepare/volume_geometry.h"
+#include "scheduling/task.h"
+
+namespace radserve {
+
+/// A task that answers by letter. Results lie in the task when the letter without a failure has come.
+class Request : public Task {
+ public:
+  void Done(const std::optional<Failure>& failure) noexcept override;
+
+  std::shared_ptr<Client> client;
+  uint64_t ticket = 0;
+};
+
+struct Timings {
+  double queue_ms = 0;
+  double prepare_ms = 0;
+  double run_ms = 0;
+  double postprocess_ms = 0;
+};
+
+/// What only the preparation knows; receipts say it.
+struct PreparationFacts {
+  /// Where one frame lies in its tensor; a volume's grid follows from its manifest.
+  std::optional<Geometry> geometry;
+  std::optional<Statistics> found;
+  std::optional<Range> observed;
+};
+
+class InspectRequest : public Request {
+ public:
+  void Run(const Lane& lane) override;
+
+  std::string path;
+  GraphInfo graph;
+};
+
+class LoadRequest : public Request {
+ public:
+  void Run(const Lane& lane) override;
+  /// Takes the model back if the load failed after all.
+  void Done(const std::optional<Failure>& failure) noexcept override;
+
+  std::string path;
+  /// Whoever asks fills the specs, the settings and the environment; the session comes with Run.
+  std::shared_ptr<Model> model;
+  uint64_t id = 0;
+};
+
+/// Work for one model. It runs on one engine thread, unless the model runs in batches: then the request parks
+/// while the device has its row.
+class ModelRequest : public Request {
+ public:
+  Clock::duration DeviceTime() const override;
+
+  std::shared_ptr<const Model> model;
+
+ protected:
+  /// Whether this run is to go to the device with others.
+  bool Batched(const Lane& lane) const;
+  /// Makes the input where the device that is to run it likes to have it.
+  TensorMaker InputMaker() const;
+  void Park(const Lane& lane, Tensor input);
+  bool parked() const { return row_ != nullptr; }
+  /// What came out while it was parked, in the order of Model::OutputNames, and how long its batch ran.
+  /// Throws what failed.
+  std::pair<std::vector<Tensor>, Clock::duration> TakeRow();
+
+ private:
+  std::shared_ptr<BatchRow> row_;
+  std::optional<std::stop_callback<std::function<void()>>> on_stop_;
+};
+
+/// One frame, or the slices of one volume, through one model: prepare, run, post-process.
+class InferRequest : public ModelRequest {
+ public:
+  void Run(const Lane& lane) override;
+  /// Throws bad_request if the model wants a volume and there is none, or the other way round.
+  void SetPlanes(std::vector<Plane> given, const std::optional<VolumeGeometry>& lies);
+  /// The given thresholds, or the manifest's. Throws bad_request where the given ones do not fit its labels.
+  void SetThresholds(const std::optional<std::vector<std::vector<double>>>& given);
+
+  std::vector<Plane> planes;
+  /// Present for volumes.
+  std::optional<VolumeGeometry> geometry;
+  /// For each output, one number a label.
+  std::vector<std::vector<double>> thresholds;
+  /// Whether the answer is to hold the tensor that goes in, too.
+  bool dump = false;
+
+  std::vector<OutputResult> outputs;
+  /// The raw tensors that came out, each once, in the manifest's order.
+  std::vector<Tensor> raw;
+  /// The tensor that went in; after the run only if `dump` asks for it.
+  Tensor input;
+  PreparationFacts preparation;
+  Timings timings;
+
+ private:
+  void Prepare(const Lane& lane);
+  /// Runs the model on this thread.
+  void RunModel(const Lane& lane);
+  void PostprocessAll(const Lane& lane);
+  const Tensor& Raw(const std::string& name) const;
+
+  /// Where the input lies in the source; one of the two is present. Their tensors have moved to `input`.
+  std::optional<PreparedImage> image_;
+  std::optional<PreparedVolume> volume_;
+};
+
+/// Raw tensors through one model. The tensor of one image goes the way of images, so that what a canary shows
+/// holds for images, too.
+class TensorRequest : public ModelRequest {
+ public:
+  void Run(const Lane& lane) override;
+
+  /// They lie in the environment's memory.
+  std::vector<Tensor> feeds;
+  std::vector<Tensor> outputs;
+
+ private:
+  /// One image's tensor for a graph of one input, all of whose outputs the manifest names.
+  bool IsRow() const;
+};
+
+class RenderRequest : public Request {
+ public:
+  void Run(const Lane& lane) override;
+
+  Plane plane;
+  int voi_index = 0;
+  int width = 0;
+  int height = 0;
+  /// uint8 [1,H,W,3].
+  Tensor picture;
+};
+
+}  // namespace radserve
+
+#endif  // RADSERVE_REQUESTS_H_
