@@ -5,7 +5,7 @@
  * once with one alone. Also: what the queue costs, resident memory, and single requests while bulk work saturates the
  * machine. One object of figures; README and RESULTS.md quote the full run on a quiet machine.
  */
-import { execFile, execFileSync } from "node:child_process";
+import { execFile } from "node:child_process";
 import { cpSync, linkSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import { basename, join } from "node:path";
@@ -21,8 +21,8 @@ import { descendants } from "../test/crash/lib/processes.js";
 import { writeCt, writeDx } from "./lib/bulk-images.js";
 import { writeBenchModel } from "./lib/bulk-model.js";
 import type { Direct, Parts } from "./lib/bulk-parts.js";
-import { memoryOf, root, startServer, type BenchServer } from "./lib/server.js";
-import { mean, median, sum } from "./lib/statistics.js";
+import { machine, memoryOf, startServer, type BenchServer } from "./lib/server.js";
+import { mean, median, quantile, sum } from "./lib/statistics.js";
 
 const { values } = parseArgs({
   options: {
@@ -44,7 +44,7 @@ const SINGLE_EVERY_MS = 250;
 const WARM_SINGLES = values.quick ? 4 : 60;
 /** Looking at a job counts its items, and the looking takes from the cores that it measures. */
 const LOOK_EVERY_MS = 500;
-/** Of the images, done again and again before, so that the server is as warm as the other runs: from folder to row. */
+/** This share of the images is done again and again before, so that the server is as warm as the other runs. */
 const WARM_SHARE = 0.1;
 const WARM_UP_MS = 3_000;
 /** USER_HZ of proc(5). */
@@ -59,7 +59,7 @@ interface Workload {
   outputs: string;
   /** Images on each core for the limit, before and after: some seconds' work. */
   parts: number;
-  /** Of the images, how many go without the queue, before and after. */
+  /** The share of the images that go without the queue, before and after. */
   direct: number;
 }
 
@@ -68,17 +68,17 @@ interface Measured {
   images_per_second: number;
   /** Between the tenth and the ninetieth percent. */
   steady_images_per_second: number;
-  /** By what one image costs on one core while all cores are at such work: decode, run and write. */
+  /** From the cost of one image (decode, run, write) on one core while all cores do the same work. */
   limit_images_per_second: number;
   vs_limit: number;
-  /** By what it costs on one core while the others rest, times the cores: more than they have together. */
+  /** From its cost on one core while the others rest, times the cores: more than they reach together. */
   lone_limit_images_per_second: number;
   vs_lone_limit: number;
-  /** As the limit, preparation and post-processing included. */
+  /** The rate over the limit with preparation and post-processing included. */
   vs_whole: number;
   /** The same images through the worker threads, without queue and database. */
   direct_images_per_second: number;
-  /** Of the time: what the direct way saves. */
+  /** The share of the time that the direct way saves. */
   queue_overhead: number;
   /** Processor time of PostgreSQL, of all cores over the whole time. */
   postgres_cpu_share: number;
@@ -97,7 +97,7 @@ interface Measured {
 const partsProgram = fileURLToPath(new URL("./lib/bulk-parts.js", import.meta.url));
 const say = (text: string) => process.stderr.write(`${text}\n`);
 
-/** Not in this process, whose connections to the server would go stale meanwhile. */
+/** Runs a program asynchronously, because connections to the server would go stale while this process waits. */
 async function run(...[program, ...words]: [string, ...string[]]): Promise<unknown> {
   const { stdout } = await promisify(execFile)(program, words, { maxBuffer: 2 ** 26 });
   return JSON.parse(stdout);
@@ -192,12 +192,12 @@ async function reference(
   models: string,
   files: string[],
 ): Promise<Reference> {
-  // As files: ONNX Runtime overflows its stack on a command line of more than some 30,000 characters.
+  // The lists are files, because ONNX Runtime overflows its stack on a command line of more than some 30,000 characters.
   const [some, many] = [join(models, "../some.json"), join(models, "../many.json")];
   writeFileSync(some, JSON.stringify(files.slice(0, parts)));
   writeFileSync(many, JSON.stringify(files.slice(0, Math.ceil(share * files.length))));
   const program = [process.execPath, ...SERVING_FLAGS, partsProgram] as const;
-  /** In a folder of its own, since what lies there already is not made again. */
+  /** Each run has a folder of its own, because results that lie there already are not made again. */
   const partsOn = async (core: number, folder: string) =>
     (await run(
       "taskset",
@@ -319,19 +319,10 @@ async function latency(
     times.push(await request(file, `single-${i}`));
   }
   await job;
-  times.sort((a, b) => a - b);
-  const p95 = times[Math.min(times.length - 1, Math.floor(0.95 * times.length))] ?? NaN;
+  const p95 = quantile(times, 0.95);
   const { decode_ms, ort_ms, write_ms } = single.parts;
   const limit = bulk.parts.ort_ms + ort_ms + decode_ms + write_ms;
   return { singles: times.length, p95_ms: p95, limit_ms: limit, single_p95_vs_limit: p95 / limit };
-}
-
-function commit(): string {
-  try {
-    return execFileSync("git", ["rev-parse", "--short", "HEAD"], { cwd: root, encoding: "utf8" }).trim();
-  } catch {
-    return "unknown";
-  }
 }
 
 const scratch = mkdtempSync(join(os.tmpdir(), "radserve-bench-"));
@@ -368,9 +359,7 @@ try {
           { files: files.ct, parts: ct_all.parts },
         );
   const result = {
-    commit: commit(),
-    node: process.version,
-    cpu: `${cores} x ${os.cpus()[0]?.model ?? "unknown"}`,
+    ...machine(),
     quick: values.quick,
     goals: GOALS,
     ...measured,

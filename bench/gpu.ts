@@ -12,7 +12,15 @@ import { createEngine } from "../src/engine/engine.js";
 import { type Engine } from "../src/engine/types.js";
 import { type Tensor } from "../src/engine/tensor.js";
 import { compareTensors } from "../src/models/compare.js";
-import { idOf, load, NETWORKS, picture, writeFolder, type Network } from "./lib/engine-models.js";
+import {
+  idOf,
+  load,
+  mixedPictures,
+  NETWORKS,
+  picture,
+  writeFolder,
+  type Network,
+} from "./lib/engine-models.js";
 import { closedLoop } from "./lib/node-rival.js";
 import { Raw } from "./lib/raw.js";
 import { sum } from "./lib/statistics.js";
@@ -118,13 +126,13 @@ async function throughput(engine: Engine, id: number, name: Network, raw: Raw): 
 }
 
 async function mixedShapes(engine: Engine, id: number): Promise<Row[]> {
-  const pictures = [192, 256, 384, 512].map((side) => picture(side, side));
+  const pictures = mixedPictures();
   const rates: number[] = [];
   for (const plane of pictures)
     rates.push((await closedLoop(16, seconds, () => engine.infer(id, [plane], {}))).rate);
   let next = 0;
   const mixed = await closedLoop(16, 2 * seconds, () => engine.infer(id, [pictures[next++ % 4]!], {}));
-  const predicted = rates.length / rates.reduce((sum, rate) => sum + 1 / rate, 0);
+  const predicted = rates.length / sum(rates.map((rate) => 1 / rate));
   const value = `${mixed.rate.toFixed(1)}/s, ${(mixed.rate / predicted).toFixed(2)} of what each alone predicts`;
   return [["small_cnn: mixed shapes", "192, 256, 384, 512 by turns", value]];
 }
@@ -137,7 +145,7 @@ function memory(): [number, number] {
 }
 
 async function flatMemory(engine: Engine, id: number): Promise<Row[]> {
-  const pictures = [192, 256, 384, 512].map((side) => picture(side, side));
+  const pictures = mixedPictures();
   const total = values.quick === true ? 500 : 10_000;
   const run = async (count: number) => {
     for (let done = 0; done < count; done += 20)

@@ -9,6 +9,7 @@ import { EVENT_LOOP_STEP_MS } from "../src/server/metrics.js";
 import { answerSchema } from "../src/results/receipt/receipt.js";
 import { samples } from "../scripts/demo/samples.js";
 import { startServer } from "./lib/server.js";
+import { quantile } from "./lib/statistics.js";
 
 const { values } = parseArgs({
   options: { requests: { type: "string", default: "200" }, json: { type: "boolean" } },
@@ -23,10 +24,6 @@ function metric(text: string, name: string): number {
 /** Milliseconds by which timers came late since the last look; the histogram counts their own time too. */
 const delayOf = (text: string) => (which: string) =>
   Math.max(0, metric(text, `nodejs_eventloop_lag_${which}_seconds`) * 1000 - EVENT_LOOP_STEP_MS);
-
-function quantile(sorted: number[], q: number): number {
-  return sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? NaN;
-}
 
 const count = Number(values.requests);
 const server = await startServer();
@@ -59,7 +56,6 @@ try {
   const seconds = (performance.now() - began) / 1000;
   const metrics = await (await fetch(`${server.url}/metrics`)).text();
   const delay = delayOf(metrics);
-  latencies.sort((a, b) => a - b);
   const result = {
     requests: count,
     wrong,

@@ -4,7 +4,6 @@
  * in the same run. Rivals come from Python (RADSERVE_PYTHON or python3: opencv-python-headless, numpy, python-gdcm,
  * pylibjpeg-openjpeg, pyjpegls, imagecodecs) and DCMTK's programs; what is absent is left out.
  */
-import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import os from "node:os";
 import { join } from "node:path";
@@ -13,6 +12,7 @@ import { cines, type CineRow } from "./lib/cine.js";
 import { decoding, type DecodingRow } from "./lib/decoding.js";
 import { preparation, type PreparationRow } from "./lib/preparation.js";
 import { Rivals } from "./lib/rivals.js";
+import { machine } from "./lib/server.js";
 
 const { values } = parseArgs({
   options: {
@@ -22,14 +22,6 @@ const { values } = parseArgs({
   },
 });
 
-function commit(): string {
-  try {
-    return execFileSync("git", ["rev-parse", "--short", "HEAD"], { encoding: "utf8" }).trim();
-  } catch {
-    return "unknown";
-  }
-}
-
 const number = (value: number | undefined) => (value === undefined ? "" : value.toFixed(2));
 
 function list(times: Record<string, number> | undefined): string {
@@ -37,41 +29,38 @@ function list(times: Record<string, number> | undefined): string {
   return entries.map(([name, time]) => `${name} ${number(time)}`).join(", ");
 }
 
-function preparationTable(rows: PreparationRow[]): string {
-  const lines = rows.map(
-    (r) =>
-      `| ${r.picture} | ${r.size} | ${r.interpolation} | ${number(r.ours_ms)} | ${list(r.rivals_ms)} | ${number(r.ratio)} |`,
-  );
-  return [
-    "| picture | to | interpolation | ours ms | OpenCV and numpy, ms | ratio |",
-    "|---|---|---|---|---|---|",
-    ...lines,
-  ].join("\n");
+/** A table of Markdown. */
+function table(heads: readonly string[], rows: readonly (readonly string[])[]): string {
+  const line = (cells: readonly string[]) => `| ${cells.join(" | ")} |`;
+  return [line(heads), `|${"---|".repeat(heads.length)}`, ...rows.map(line)].join("\n");
 }
 
-function decodingTable(rows: DecodingRow[]): string {
-  const lines = rows.map(
-    (r) =>
-      `| ${r.file} | ${r.transfer_syntax.replace("1.2.840.10008.1.2", "…")} | ${number(r.ours_ms)} | ${list(r.rivals_ms)} | ${number(r.ratio)} | ${number(r.ratio_any)} |`,
+const preparationTable = (rows: PreparationRow[]): string =>
+  table(
+    ["picture", "to", "interpolation", "ours ms", "OpenCV and numpy, ms", "ratio"],
+    rows.map((r) => [
+      ...[r.picture, r.size, r.interpolation],
+      ...[number(r.ours_ms), list(r.rivals_ms), number(r.ratio)],
+    ]),
   );
-  return [
-    "| file | syntax | ours ms | others, ms | ratio to DCMTK, GDCM, OpenJPEG | ratio to any |",
-    "|---|---|---|---|---|---|",
-    ...lines,
-  ].join("\n");
-}
 
-function cineTable(rows: CineRow[]): string {
-  const lines = rows.map(
-    (r) =>
-      `| ${r.coding} | ${r.frames} | ${number(r.one_ms)} | ${r.threads} | ${number(r.shared_ms)} | ${number(r.ratio)} |`,
+const decodingTable = (rows: DecodingRow[]): string =>
+  table(
+    ["file", "syntax", "ours ms", "others, ms", "ratio to DCMTK, GDCM, OpenJPEG", "ratio to any"],
+    rows.map((r) => [
+      ...[r.file, r.transfer_syntax.replace("1.2.840.10008.1.2", "…")],
+      ...[number(r.ours_ms), list(r.rivals_ms), number(r.ratio), number(r.ratio_any)],
+    ]),
   );
-  return [
-    "| cine 512x512 12-bit | frames | one thread ms | decoder threads | with them ms | ratio |",
-    "|---|---|---|---|---|---|",
-    ...lines,
-  ].join("\n");
-}
+
+const cineTable = (rows: CineRow[]): string =>
+  table(
+    ["cine 512x512 12-bit", "frames", "one thread ms", "decoder threads", "with them ms", "ratio"],
+    rows.map((r) => [
+      ...[r.coding, `${r.frames}`, number(r.one_ms)],
+      ...[`${r.threads}`, number(r.shared_ms), number(r.ratio)],
+    ]),
+  );
 
 /** Whether a part was asked for. */
 const wants = (part: string) => values.only === undefined || values.only === part;
@@ -82,13 +71,12 @@ if (rivals?.libraries["cv2"] === undefined)
   console.error("No Python with OpenCV and numpy (RADSERVE_PYTHON): its columns are left out.");
 try {
   const rounds = Number(values.rounds);
+  const turns = { scratch, rounds, rivals };
   const result = {
-    commit: commit(),
-    node: process.version,
-    cpu: `${os.availableParallelism()} x ${os.cpus()[0]?.model ?? "unknown"}`,
+    ...machine(),
     libraries: rivals?.libraries ?? {},
-    preparation: wants("preparation") ? await preparation(scratch, rounds, rivals) : [],
-    decoding: wants("decoding") ? await decoding(scratch, rounds, rivals) : [],
+    preparation: wants("preparation") ? await preparation(turns) : [],
+    decoding: wants("decoding") ? await decoding(turns) : [],
     cines: wants("cines") ? await cines(rounds) : [],
   };
   if (values.json) console.log(JSON.stringify(result, undefined, 2));

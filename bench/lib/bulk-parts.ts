@@ -138,7 +138,7 @@ async function direct(
     );
     return answers.filter(({ status }) => status === "rejected").length;
   };
-  // As warm as a server that has worked for a while: every thread compiles for itself
+  // Every thread compiles for itself; now they are as warm as those of a server that has worked for a while
   let began = performance.now();
   for (let i = 0; i === 0 || performance.now() - began < WARM_UP_MS; i++)
     await all(files.slice(0, Math.ceil(files.length / 10)), `warm-${i}`);
@@ -149,7 +149,7 @@ async function direct(
   return { images: files.length, seconds, failed };
 }
 
-// As the threads of bulk work
+// The threads of bulk work do the same
 operateAtOnce();
 const words = process.argv.slice(2);
 const withPool = words[0] === "--direct";

@@ -11,7 +11,7 @@ import { findFrames, frameBytes } from "../../src/images/dicom/frame-fragments.j
 import { readImage } from "../../src/images/read-image.js";
 import { attributesOf, compress, dicomFile, SYNTAXES, type Coder } from "../../test/support/dicom.js";
 import { radiograph } from "./pictures.js";
-import type { Rivals } from "./rivals.js";
+import type { Turns } from "./rivals.js";
 import { median } from "./statistics.js";
 
 export interface DecodingRow {
@@ -83,26 +83,16 @@ function frames(bytes: Uint8Array, count: number, scratch: string): { kind: stri
   return { kind: readCodestream(parts[0]!).kind, paths };
 }
 
-/** Measures all files; `rounds` times ours and the rivals by turns. */
-export async function decoding(
-  scratch: string,
-  rounds: number,
-  rivals: Rivals | undefined,
-): Promise<DecodingRow[]> {
-  mkdirSync(scratch, { recursive: true });
+/** Measures all files; ours and the rivals by turns. */
+export async function decoding(turns: Turns): Promise<DecodingRow[]> {
+  mkdirSync(turns.scratch, { recursive: true });
   const rows: DecodingRow[] = [];
-  for (const [name, path] of Object.entries(await files(scratch)))
-    rows.push(await measure(name, path, { scratch, rounds, rivals }));
+  for (const [name, path] of Object.entries(await files(turns.scratch)))
+    rows.push(await measure(name, path, turns));
   return rows;
 }
 
-interface How {
-  scratch: string;
-  rounds: number;
-  rivals: Rivals | undefined;
-}
-
-async function measure(name: string, path: string, { scratch, rounds, rivals }: How): Promise<DecodingRow> {
+async function measure(name: string, path: string, { scratch, rounds, rivals }: Turns): Promise<DecodingRow> {
   const bytes = readFileSync(path);
   const image = await readImage(bytes);
   const { kind, paths } = frames(bytes, image.frameCount, scratch);

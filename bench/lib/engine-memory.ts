@@ -6,13 +6,13 @@ import { fileURLToPath } from "node:url";
 import { execFileSync } from "node:child_process";
 import { createEngine } from "../../src/engine/engine.js";
 import { median } from "./statistics.js";
-import { idOf, load, picture, withVersion, writeFolder } from "./engine-models.js";
+import { idOf, load, mixedPictures, withVersion, writeFolder } from "./engine-models.js";
 
 export interface MemoryResult {
   /** Drift of resident memory after the first fifth: median of the later half of the looks over that of the earlier. */
   requests: number;
   reloads: number;
-  /** Each look at it. */
+  /** Resident memory at each look. */
   mib_during_requests: number[];
   mib_during_reloads: number[];
   /** What each of DenseNet-121's sessions holds once it is warm, MiB. */
@@ -28,7 +28,7 @@ export function measureMemory(quick: boolean): MemoryResult {
   return JSON.parse(text) as MemoryResult;
 }
 
-/** Of the requests. */
+/** Requests that are sent together. */
 const AT_ONCE = 20;
 const LOOKS = 16;
 
@@ -37,7 +37,7 @@ function resident(): number {
   return process.memoryUsage.rss() / 2 ** 20;
 }
 
-/** Of the looks after the first, which is taken after a fifth of the work. */
+/** Median memory of the later half of the looks over that of the earlier half. */
 function drift(looks: readonly number[]): number {
   const half = looks.length >> 1;
   return median(looks.slice(-half)) / median(looks.slice(0, half));
@@ -65,7 +65,7 @@ async function main(quick: boolean): Promise<MemoryResult> {
       small: writeFolder(directory, "small_cnn"),
     };
     const set = await load(directory, engine);
-    const pictures = [192, 256, 384, 512].map((side) => picture(side, side));
+    const pictures = mixedPictures();
     const small = idOf(set, "small_cnn");
     const requests = await watched(quick ? 50 : 500, (n) =>
       Promise.all(

@@ -1,8 +1,9 @@
 /** The bench's networks as model folders, so that they are loaded, warmed and swapped as in a server. */
-import { createHash } from "node:crypto";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Engine } from "../../src/engine/types.js";
+import { createLog } from "../../src/base/log.js";
+import { sha256 } from "../../src/files/durable-files.js";
 import { loadModels, type ModelSet } from "../../src/models/set.js";
 import { input, plane } from "../../test/support/tiny-models.js";
 import { denseNet121, LABELS, smallCnn } from "./models.js";
@@ -20,8 +21,7 @@ export function writeFolder(directory: string, name: Network): { graph: string; 
   const bytes = NETWORKS[name].make();
   const [graph, manifest] = [join(folder, "model.onnx"), join(folder, "model.json")];
   writeFileSync(graph, bytes);
-  const sha256 = createHash("sha256").update(bytes).digest("hex");
-  writeFileSync(manifest, JSON.stringify(manifestOf(name, sha256, "1.0.0")));
+  writeFileSync(manifest, JSON.stringify(manifestOf(name, sha256(bytes), "1.0.0")));
   return { graph, manifest };
 }
 
@@ -30,14 +30,14 @@ export function withVersion(text: string, version: string): string {
   return JSON.stringify({ ...(JSON.parse(text) as object), version });
 }
 
-function manifestOf(name: Network, sha256: string, version: string): object {
+function manifestOf(name: Network, hash: string, version: string): object {
   const { side } = NETWORKS[name];
   const fixed = { size: { kind: "fixed", height: side, width: side }, fit: "stretch" };
   const own = { size: { kind: "source" }, fit: "none" };
   return {
     ...{ name, version, manufacturer: "bench", description: "Random weights" },
     ...{ intended_use: "Measuring", regulatory: "None", stage: "draft", release: "active", required: true },
-    files: [{ path: "model.onnx", sha256 }],
+    files: [{ path: "model.onnx", sha256: hash }],
     accepts: { formats: ["dicom"], dimensions: "2d" },
     inputs: [{ ...input, ...(name === "densenet121" ? fixed : own) }],
     outputs: [
@@ -58,8 +58,7 @@ export async function load(
   engine: Engine,
   providers: readonly ("cpu" | "cuda")[] = ["cpu"],
 ): Promise<ModelSet> {
-  const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
-  const set = await loadModels({ directory, engine, providers, log });
+  const set = await loadModels({ directory, engine, providers, log: createLog("silent") });
   const [problem] = set.problems;
   if (problem !== undefined) throw new Error(problem.error.message);
   return set;
@@ -78,3 +77,6 @@ export const picture = (rows: number, columns: number) =>
     columns,
     Array.from({ length: rows * columns }, (_, i) => ((i * 7919) % 255) - 127),
   );
+
+/** Pictures of several sizes, to be sent by turns. */
+export const mixedPictures = () => [192, 256, 384, 512].map((side) => picture(side, side));

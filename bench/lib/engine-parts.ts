@@ -5,10 +5,10 @@ import { join } from "node:path";
 import type { Engine, InferResult, Plane } from "../../src/engine/types.js";
 import type { Tensor } from "../../src/engine/tensor.js";
 import type { ModelSet } from "../../src/models/set.js";
-import { idOf, NETWORKS, picture, withVersion, type Network } from "./engine-models.js";
+import { idOf, mixedPictures, NETWORKS, picture, withVersion, type Network } from "./engine-models.js";
 import { closedLoop, plainInput, type LoadResult, type NodeRival } from "./node-rival.js";
 import type { Raw, RawSetting } from "./raw.js";
-import { median } from "./statistics.js";
+import { median, quantile, sum } from "./statistics.js";
 
 export interface Bench {
   engine: Engine;
@@ -17,18 +17,21 @@ export interface Bench {
   graphs: Record<Network, string>;
   manifests: Record<Network, string>;
   folder: string;
-  /** Where the networks lie as model folders. */
+  /** The directory of the networks' model folders. */
   models: string;
-  /** Of one measurement. */
+  /** How long one measurement lasts. */
   seconds: number;
   rounds: number;
 }
 
-/** Of a comparison by turns: the shorter the turns, the less the machine changes between the two of a pair. */
+/**
+ * Each comparison takes this share of a measurement's time and this multiple of its rounds. The shorter the turns are,
+ * the less the machine changes between the two of a pair.
+ */
 const TURN: Record<Network, number> = { densenet121: 0.5, small_cnn: 0.15 };
 const TURNS: Record<Network, number> = { densenet121: 1.5, small_cnn: 3 };
 
-/** Against onnxruntime-node, of whose calls and ours some last half a millisecond and move by a tenth from turn to turn. */
+/** The same for onnxruntime-node: some of its calls and ours last half a millisecond and vary by a tenth between turns. */
 const CALLED_TURN: Record<Network, number> = { densenet121: 0.25, small_cnn: 0.15 };
 const CALLED_TURNS: Record<Network, number> = { densenet121: 6, small_cnn: 10 };
 
@@ -41,11 +44,6 @@ const byTurns = (bench: Bench, turn: number, turns: number): Bench => ({
 
 const cores = availableParallelism();
 const ALL_AT_ONCE = 4 * cores;
-
-function quantile(values: readonly number[], q: number): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? NaN;
-}
 
 async function repeat<T>(rounds: number, once: () => Promise<T>): Promise<T[]> {
   const results: T[] = [];
@@ -137,7 +135,7 @@ export async function againstRaw(all: Bench, name: Network) {
   };
 }
 
-/** Against onnxruntime-node with one thread and with all: throughput over its better one, and both event loops. */
+/** Throughput over the better of onnxruntime-node with one thread and with all, and the delay of both event loops. */
 export async function againstNode(all: Bench, name: Network, rival: NodeRival) {
   const bench = byTurns(all, CALLED_TURN[name], CALLED_TURNS[name]);
   const { side } = NETWORKS[name];
@@ -170,7 +168,7 @@ export async function againstNode(all: Bench, name: Network, rival: NodeRival) {
 
 /** Several sizes at once over what the rates of each alone predict. */
 export async function mixedShapes(bench: Bench): Promise<number> {
-  const pictures = [192, 256, 384, 512].map((side) => picture(side, side));
+  const pictures = mixedPictures();
   const ratios = await repeat(bench.rounds, async () => {
     const alone: number[] = [];
     for (const plane of pictures) alone.push((await ours(bench, "small_cnn", ALL_AT_ONCE, plane)).rate);
@@ -181,7 +179,7 @@ export async function mixedShapes(bench: Bench): Promise<number> {
       () => infer(bench, "small_cnn", pictures[next++ % pictures.length]!),
       false,
     );
-    const predicted = pictures.length / alone.reduce((sum, one) => sum + 1 / one, 0);
+    const predicted = pictures.length / sum(alone.map((rate) => 1 / rate));
     return rate / predicted;
   });
   return median(ratios);

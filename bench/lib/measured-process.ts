@@ -4,7 +4,7 @@ import { once } from "node:events";
 
 export class MeasuredProcess<Setting extends object, Result> {
   readonly #child: ChildProcess;
-  /** Only ever fails. */
+  /** Rejects when the process ends, and never resolves. */
   readonly #ended: Promise<never>;
 
   /** @param script calls `answer` */
@@ -27,7 +27,7 @@ export class MeasuredProcess<Setting extends object, Result> {
   }
 }
 
-/** In that process: measures what is asked for, which is of the type that the bench sends, until the bench lets go. */
+/** Called in that process: measures each setting that the bench sends, until the bench disconnects. */
 export function answer(measure: (setting: never) => Promise<object | number>): void {
   process.on("message", (setting) => {
     void measure(setting as never).then((result) => process.send?.(result));

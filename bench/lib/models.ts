@@ -8,21 +8,11 @@ import {
   type Node,
   type TensorValue,
 } from "../../scripts/lib/onnx-model.js";
-
-/** Pseudo-random numbers in [0, 1): Mulberry32. */
-function uniform(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
+import { random } from "../../test/support/dicom.js";
 
 /** Standard normal numbers (Box and Muller 1958). */
-function normal(random: () => number): () => number {
-  return () => Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
+function normal(uniform: () => number): () => number {
+  return () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
 }
 
 /** A graph as it grows: every layer takes the name of its input and gives the name of its output. */
@@ -32,7 +22,7 @@ class Network {
   readonly #normal: () => number;
 
   constructor(seed: number) {
-    this.#normal = normal(uniform(seed));
+    this.#normal = normal(random(seed));
   }
 
   constant(shape: readonly number[], value: () => number): string {

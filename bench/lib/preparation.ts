@@ -8,7 +8,7 @@ import type { ImageInput } from "../../src/manifest/manifest.js";
 import type { Raw } from "../../test/support/dicom.js";
 import { heatmap, identity, input, loadOptions, writeModel } from "../../test/support/tiny-models.js";
 import { photograph, radiograph } from "./pictures.js";
-import type { Rivals } from "./rivals.js";
+import type { Turns } from "./rivals.js";
 import { median } from "./statistics.js";
 
 export interface PreparationRow {
@@ -84,36 +84,26 @@ function inputOf({ raw, height, width }: Case, interpolation: "area" | "linear")
   };
 }
 
-/** Measures all pictures; `rounds` times ours and the rivals by turns. */
-export async function preparation(
-  scratch: string,
-  rounds: number,
-  rivals: Rivals | undefined,
-): Promise<PreparationRow[]> {
-  mkdirSync(scratch, { recursive: true });
+/** Measures all pictures; ours and the rivals by turns. */
+export async function preparation(turns: Turns): Promise<PreparationRow[]> {
+  mkdirSync(turns.scratch, { recursive: true });
   const engine = createEngine({ provider: "cpu", threads: 1 });
   const rows: PreparationRow[] = [];
   try {
     for (const measured of CASES)
       for (const interpolation of ["area", "linear"] as const)
-        rows.push(await measure(engine, measured, interpolation, { scratch, rounds, rivals }));
+        rows.push(await measure(engine, measured, interpolation, turns));
   } finally {
     await engine.close();
   }
   return rows;
 }
 
-interface How {
-  scratch: string;
-  rounds: number;
-  rivals: Rivals | undefined;
-}
-
 async function measure(
   engine: Engine,
   measured: Case,
   interpolation: "area" | "linear",
-  { scratch, rounds, rivals }: How,
+  { scratch, rounds, rivals }: Turns,
 ): Promise<PreparationRow> {
   const { raw, height, width, picture } = measured;
   const channels = raw.samples;

@@ -8,6 +8,15 @@ import { root } from "./server.js";
 /** Milliseconds of each repetition, by name of the rival. */
 export type Times = Record<string, number[]>;
 
+/** How a part of the bench measures ours and the rivals by turns. */
+export interface Turns {
+  /** A folder for files that only this run needs. */
+  scratch: string;
+  rounds: number;
+  /** undefined if there is no Python. */
+  rivals: Rivals | undefined;
+}
+
 export class Rivals {
   readonly #python: ChildProcessByStdio<Writable, Readable, null>;
   readonly #lines: AsyncIterator<string>;

@@ -2,12 +2,13 @@
 import {
   execFileSync,
   spawn,
+  spawnSync,
   type ChildProcess,
   type ExecFileSyncOptionsWithStringEncoding,
 } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { availableParallelism, cpus, tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { setTimeout as delay } from "node:timers/promises";
@@ -32,6 +33,19 @@ export interface BenchServer {
   postmaster(): number | undefined;
   post(body: unknown): Promise<{ status: number; body: unknown }>;
   stop(): Promise<void>;
+}
+
+/** What a figure was measured on, and at which commit. */
+export function machine(): { commit: string; node: string; cpu: string } {
+  const { status, stdout } = spawnSync("git", ["rev-parse", "--short", "HEAD"], {
+    cwd: root,
+    encoding: "utf8",
+  });
+  return {
+    commit: status === 0 ? stdout.trim() : "unknown",
+    node: process.version,
+    cpu: `${availableParallelism()} x ${cpus()[0]?.model ?? "unknown"}`,
+  };
 }
 
 /** MiB that the server's processes hold. */

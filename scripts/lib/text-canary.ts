@@ -12,7 +12,7 @@ const LETTERS: Record<string, readonly string[]> = {
   "1": ["..#..", ".##..", "..#..", "..#..", "..#..", "..#..", ".###."],
 };
 const TEXT = "TEST 1";
-/** Where the text begins, and how many pixels a side each dot has. */
+/** The pixel where the text begins, and the side of each dot in pixels. */
 export interface TextPlace {
   top: number;
   left: number;

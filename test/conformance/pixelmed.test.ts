@@ -9,7 +9,7 @@ import { promisify } from "node:util";
 import t from "tap";
 import { readImage } from "../../src/images/read-image.js";
 import { ADDON, commandsAre, DICOM_FILES, needs } from "../support/needs.js";
-import { refusedErrors } from "./allowed.js";
+import { refusedErrors } from "../support/validators.js";
 import { workshop } from "./objects.js";
 import { specialShop } from "./special.js";
 

@@ -73,7 +73,7 @@ t.test("the chest CT, sorted and assembled", { skip: needs(chest) }, async (t) =
 });
 
 const SIDE = 256;
-/** Of the reference in ../shared/models/README.md: distance from the middle voxel, thousandths of its value. */
+/** The reference of ../shared/models/README.md: distance from the middle voxel, thousandths of its value. */
 const SHELLS = [
   [60, 750],
   [80, 500],
@@ -147,7 +147,7 @@ t.test("MeshNet on the concentric volume", { skip: needs(ADDON, meshnet), timeou
   );
   const [model] = answer.models;
   t.equal(model?.status, "succeeded");
-  // Of the reference [15132417, 506726, 1138073]; the first is background. A voxel is 0.001 mL
+  // The reference counts [15132417, 506726, 1138073] voxels of 0.001 mL; the first is background
   t.match(model?.findings, [
     { label: "white matter", present: true, volume: { voxels: 506_726 } },
     { label: "grey matter", present: true, volume: { voxels: 1_138_073 } },

@@ -136,7 +136,7 @@ export function encodeAttributes(attributes: Attributes, encoding: Encoding): Bu
 
 export interface Encapsulation {
   fragments: Uint8Array[];
-  /** Entries of the Basic Offset Table; empty where absent. */
+  /** Entries of the Basic Offset Table, which is empty if they are absent. */
   offsetTable?: number[];
   delimiter?: boolean;
 }
@@ -158,11 +158,11 @@ export interface FileOptions {
   /** Native bytes as they lie in the file, or fragments. */
   pixels?: Uint8Array | Encapsulation;
   pixelVr?: string;
-  /** Without the 128 bytes and "DICM". */
+  /** false leaves out the 128 bytes and "DICM". */
   preamble?: boolean;
-  /** Without file meta information. */
+  /** false leaves out the file meta information. */
   meta?: boolean;
-  /** After the last element. */
+  /** Bytes that follow the last element. */
   trailing?: Uint8Array;
 }
 

@@ -7,7 +7,7 @@ import { BIG_ENDIAN, DEFLATED, IMPLICIT } from "./dicom.js";
 
 type Next = () => number;
 
-/** Where one element, item or delimiter lies. */
+/** The places in the file that belong to one element, item or delimiter. */
 interface Site {
   tag: number;
   at: number;
@@ -150,7 +150,7 @@ function text(layout: Layout, at: number, end: number, value: string): void {
   for (let i = at; i < end; i++) layout.bytes[i] = value.charCodeAt(i - at) || 0x20;
 }
 
-/** In place: positions of all other sites stay what they are. */
+/** Changes in place, which leave the positions of all sites as they are. */
 const CHANGES: ((layout: Layout, next: Next) => void)[] = [
   function tag(layout, next) {
     const value = pick(TAGS, next);
@@ -223,7 +223,7 @@ const CHANGES: ((layout: Layout, next: Next) => void)[] = [
   },
 ];
 
-/** At the end of all changes: bytes move. */
+/** Changes that move bytes; at most one is made, after the others. */
 const MOVES: ((layout: Layout, next: Next) => Buffer)[] = [
   ({ bytes }, next) => Buffer.from(bytes.subarray(0, Math.floor(next() * bytes.length))),
   // Just before, inside or just behind the head of an element

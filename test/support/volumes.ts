@@ -41,7 +41,7 @@ export function slicesOf(voxels: Uint16Array, [slices, rows, columns]: Vector, s
   });
 }
 
-/** Where voxel [k, r, c] of a cube scanned `to` letters lies in the same cube scanned `from` letters. */
+/** The values of a cube that was scanned `from` letters, in the order of a scan `to` letters. */
 export function turn<T extends Uint8Array | Uint16Array>(
   values: T,
   side: number,

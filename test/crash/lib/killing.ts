@@ -8,7 +8,7 @@ import { CrashJob } from "./job.js";
 import { notAllSucceeded, seconds, type Options, type Outcome } from "./scenario.js";
 import { verify } from "./verify.js";
 
-/** By name, each as often as the others; false where there is nobody to kill now. */
+/** The ways to kill, by name; each is used as often as the others. One gives false if there is nobody to kill now. */
 export type Victims = Record<string, () => boolean>;
 
 const SHORTEST_MS = 1_500;

@@ -1,4 +1,6 @@
-/** Errors of validators that are false or harmless, each with its reason. Nothing else is let pass. */
+/** Validators, and their errors that are false or harmless, each with its reason. Nothing else is let pass. */
+import { spawnSync } from "node:child_process";
+
 export interface Allowed {
   tool: "dciodvfy" | "dcentvfy" | "PixelMed";
   error: RegExp;
@@ -20,6 +22,16 @@ export const ALLOWED: readonly Allowed[] = [
       "One source file holds two frames though its SOP class is of single ones (ebe-sc-rgb16-2frame.dcm). Which of them is shown has to be said; the fault is the source's.",
   },
 ];
+
+/** All that a validator prints. */
+export function outputOf(program: string, ...parameters: string[]): string {
+  const { stdout, stderr } = spawnSync(program, parameters, { encoding: "utf8" });
+  return stdout + stderr;
+}
+
+/** The errors of one object by itself that are not allowed. */
+export const objectErrors = (path: string): string[] =>
+  refusedErrors("dciodvfy", outputOf("dciodvfy", "-new", path));
 
 /** The lines that are errors and are not allowed. */
 export function refusedErrors(tool: Allowed["tool"], output: string): string[] {
