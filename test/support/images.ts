@@ -32,21 +32,26 @@ interface Parts {
   attributes?: Values;
 }
 
+/** Signed grey values of 16 bits. */
+export const SIGNED_16: Omit<Image["format"], "rows" | "columns"> = {
+  samplesPerPixel: 1,
+  bitsAllocated: 16,
+  bitsStored: 16,
+  highBit: 15,
+  signed: true,
+  float: false,
+  photometricInterpretation: "MONOCHROME2",
+  packed422: false,
+};
+
 /** A DICOM CT slice in HU unless parts say otherwise. */
 export function imageOf(parts: Parts = {}): Image {
   const { source, format, interpretation, frameCount = 1, pixels } = parts;
   const dicom = (source?.format ?? "dicom") === "dicom";
   const whole: Image["format"] = {
+    ...SIGNED_16,
     rows: 16,
     columns: 16,
-    samplesPerPixel: 1,
-    bitsAllocated: 16,
-    bitsStored: 16,
-    highBit: 15,
-    signed: true,
-    float: false,
-    photometricInterpretation: "MONOCHROME2",
-    packed422: false,
     ...format,
   };
   const bytes = (whole.rows * whole.columns * whole.samplesPerPixel * whole.bitsAllocated) / 8;

@@ -4,6 +4,7 @@ import path from "node:path";
 import { onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import type { Engine, LoadOptions, Plane } from "../../src/engine/types.js";
 import type { ImageInput, ModelOutput } from "../../src/manifest/manifest.js";
+import { SIGNED_16 } from "./images.js";
 
 export function writeModel(folder: string, model: ModelDescription): string {
   const file = path.join(folder, `${model.name}.onnx`);
@@ -72,18 +73,7 @@ export const slowInput: ImageInput = { ...input, size: { kind: "fixed", height: 
 export function plane(rows: number, columns: number, samples?: readonly number[]): Plane {
   const data = Int16Array.from(samples ?? { length: rows * columns });
   return {
-    format: {
-      rows,
-      columns,
-      samplesPerPixel: 1,
-      bitsAllocated: 16,
-      bitsStored: 16,
-      highBit: 15,
-      signed: true,
-      float: false,
-      photometricInterpretation: "MONOCHROME2",
-      packed422: false,
-    },
+    format: { ...SIGNED_16, rows, columns },
     data: new Uint8Array(data.buffer),
     interpretation: {
       modality: { kind: "identity" },
