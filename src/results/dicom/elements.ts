@@ -8,7 +8,7 @@ import { createHash } from "node:crypto";
 import { Kept } from "../../base/bounded-cache.js";
 import { canonicalJson } from "../../base/canonical-json.js";
 import { VERSION } from "../../base/version.js";
-import { data } from "../../images/dicom/dcmjs.js";
+import { data } from "../../images/dicom/dictionary.js";
 import { dictionaryVr, SINGLE_VALUE_VRS, tagOf, type Tag } from "../../images/dicom/dictionary.js";
 import { EXPLICIT_VR_LITTLE_ENDIAN } from "../../images/dicom/transfer-syntax.js";
 import { derivedUid } from "./uid.js";

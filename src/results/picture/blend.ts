@@ -2,8 +2,7 @@
 import type { Box } from "./box.js";
 import type { Rgb } from "./colour.js";
 import { heatColour } from "./palette.js";
-import type { Picture } from "./pixels.js";
-import { cover, type Cover } from "./resizing.js";
+import { type Picture, cover, type Cover } from "./pixels.js";
 
 const TINT = 0.32;
 /** Opacity of the outline, by INSIDE, EDGE and THIN: weaker on what is too thin for an inside, so that a vessel stays visible. */

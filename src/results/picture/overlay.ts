@@ -22,9 +22,8 @@ import { scaleBar, type Edges } from "./layout.js";
 import { legendOf } from "./legend.js";
 import { AMBER, drawFooter, drawHeader, drawLegend, drawWarnings, INK, QUIET, type Metrics } from "./page.js";
 import { labelColours } from "./palette.js";
-import { blank, paste, pngOf, type Picture } from "./pixels.js";
+import { blank, paste, pngOf, type Picture, resized } from "./pixels.js";
 import { layDrawing } from "./rendering.js";
-import { resized } from "./resizing.js";
 import { fitText } from "./text-outline.js";
 
 const BACKGROUND = [16, 19, 24] as const;
