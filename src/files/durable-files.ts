@@ -16,7 +16,8 @@ interface LinkAddon {
 /** How much of a file is in memory while it is hashed. */
 const CHUNK_BYTES = 2 ** 20;
 
-export function sha256(bytes: Uint8Array): string {
+/** Hex; of text, over its UTF-8. */
+export function sha256(bytes: Uint8Array | string): string {
   return createHash("sha256").update(bytes).digest("hex");
 }
 

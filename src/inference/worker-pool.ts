@@ -51,8 +51,8 @@ interface Admitted {
   timer: NodeJS.Timeout | undefined;
   /** Tells the engine again and again to stop it. */
   stopper?: NodeJS.Timeout;
-  /** Called when no thread works on it any more. */
-  ended?: () => void;
+  /** Resolves when no thread works on it any more. */
+  ended?: Promise<void>;
   resolve: (answer: Answer | Summary) => void;
   reject: (error: RadserveError) => void;
 }
@@ -196,17 +196,7 @@ export class InferencePool {
 
   /** Resolves when all tasks that run now have ended; ones that start meanwhile are not waited for. */
   async settled(): Promise<void> {
-    const endings = [...this.#running.values()].map(
-      (entry) =>
-        new Promise<void>((resolve) => {
-          const before = entry.ended;
-          entry.ended = () => {
-            before?.();
-            resolve();
-          };
-        }),
-    );
-    await Promise.all(endings);
+    for (const { ended } of [...this.#running.values()]) await ended;
   }
 
   /** Fails whatever waits or runs with shutting_down; threads that still compute are cancelled. */
@@ -264,7 +254,7 @@ export class InferencePool {
       while (crew.running < this.#width) {
         const entry = this.#remove(() => true, crew.lines);
         if (entry === undefined) break;
-        void this.#start(entry, crew);
+        entry.ended = this.#start(entry, crew);
       }
     if (this.#running.size === 0 && this.queued === 0 && this.#lines.bulk.length === 0) this.#idle?.();
   }
@@ -297,7 +287,6 @@ export class InferencePool {
       this.#running.delete(task.cancelId);
       crew.running -= 1;
       Atomics.store(this.#runningCount, 0, this.#running.size);
-      entry.ended?.();
       this.#next();
     }
   }

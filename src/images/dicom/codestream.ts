@@ -314,13 +314,6 @@ function readJpegXl(bytes: Uint8Array): CodestreamHeader {
   };
 }
 
-interface JpegXlHeader {
-  rows: number;
-  columns: number;
-  components: number;
-  precision: number;
-}
-
 class Bits {
   #at = 0;
   constructor(private readonly bytes: Uint8Array) {}
@@ -386,7 +379,9 @@ function codestreamOf(bytes: Uint8Array): Uint8Array {
  * The size and depth of a JPEG XL image (ISO 18181-1 annex D), bit by bit: its decoder here reports neither.
  * Throws RadserveError: corrupt_image, truncated_image, unsupported_transfer_syntax (floating point, turned).
  */
-function readJpegXlHeader(bytes: Uint8Array): JpegXlHeader {
+function readJpegXlHeader(
+  bytes: Uint8Array,
+): Pick<CodestreamHeader, "rows" | "columns" | "components" | "precision"> {
   const bits = new Bits(codestreamOf(bytes).subarray(2));
   const size = readSize(bits);
   if (bits.bool()) return { ...size, components: 3, precision: 8 };

@@ -1,5 +1,4 @@
 /** The DICOM files of one series as one Image whose frames are the slices, sorted; their pixels are read when asked for. */
-import { createHash } from "node:crypto";
 import {
   checkedFrame,
   warn,
@@ -17,6 +16,7 @@ import { sopClassName } from "./dictionary.js";
 import { readDicom } from "./dicom-image.js";
 import { assemble, seriesInvalid, sortingStep } from "./volume.js";
 import { RadserveError } from "../../base/errors.js";
+import { sha256 } from "../../files/durable-files.js";
 import type { FrameGeometry } from "./geometry.js";
 
 const SEGMENTATIONS = ["1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7"];
@@ -270,9 +270,7 @@ function identityOf({ file, frame }: Slice): SliceIdentity {
 
 /** The same as `sha256sum` of the slices' hashes, one a line, in the order of the slices. */
 function hashOf(slices: readonly SliceIdentity[]): string {
-  const hash = createHash("sha256");
-  for (const { fileSha256 } of slices) hash.update(`${fileSha256}\n`);
-  return hash.digest("hex");
+  return sha256(slices.map(({ fileSha256 }) => `${fileSha256}\n`).join(""));
 }
 
 function common<T>(values: readonly T[]): T | undefined {

@@ -73,20 +73,12 @@ export function isCutShort(bytes: Uint8Array, format: RasterFormat, said: string
   }
 }
 
-/** What a PNG says before its pixels (PNG third edition, W3C 2025). */
-interface PngHeader {
-  /** Depth of a sample, or of an index into the palette. */
-  bits: number;
-  palette: boolean;
-  animated: boolean;
-}
-
 /** An acTL chunk stands among the few chunks before the pixels. */
 const MOST_CHUNKS = 1000;
 const HEADER_AT = 8;
 
-/** Reads the chunks before the pixels; it believes what it finds, for the decoder checks them all. */
-function readPngHeader(bytes: Uint8Array): PngHeader {
+/** What a PNG says before its pixels (PNG third edition, W3C 2025); it believes what it finds, for the decoder checks them all. */
+function readPngHeader(bytes: Uint8Array): Pick<Declared, "bits" | "palette" | "animated"> {
   const data = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   let animated = false;
   let at = HEADER_AT;

@@ -1,7 +1,6 @@
 /** What is laid over the pixels of a picture: masks, heat maps and drawings. */
 import type { Box } from "./box.js";
-import type { Rgb } from "./colour.js";
-import { heatColour } from "./palette.js";
+import { type Rgb, heatColour } from "./colour.js";
 import { type Picture, cover, type Cover } from "./pixels.js";
 
 const TINT = 0.32;
