@@ -97,8 +97,10 @@ export class RadserveError extends Error {
     };
   }
 
-  static fromObject(object: ErrorObject): RadserveError {
-    return new RadserveError(object.error, object.message, object.details);
+  /** @param errno the system's own code behind it, for its cause */
+  static fromObject({ error, message, details }: ErrorObject, errno?: string): RadserveError {
+    const cause = errno === undefined ? undefined : Object.assign(new Error(errno), { code: errno });
+    return new RadserveError(error, message, details, cause === undefined ? undefined : { cause });
   }
 }
 

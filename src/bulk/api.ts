@@ -1,7 +1,7 @@
 /** The bulk pages: what each does to the jobs, and how a job and an item are shown. */
 import type { PathMapping } from "../files/path-map.js";
 import { parseBody } from "../base/json-body.js";
-import type { Summary } from "../results/receipt/summary.js";
+import type { Summary } from "../results/receipt/compose.js";
 import type { Database } from "./database.js";
 import {
   cancelJob,

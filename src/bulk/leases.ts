@@ -4,7 +4,7 @@
  */
 import type { Pool } from "pg";
 import type { ErrorObject } from "../base/errors.js";
-import type { Summary } from "../results/receipt/summary.js";
+import type { Summary } from "../results/receipt/compose.js";
 import type { Instance } from "./boxes.js";
 import { jsonb } from "./database.js";
 import { finishJobs, type JobRequest } from "./jobs.js";

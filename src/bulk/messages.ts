@@ -3,7 +3,7 @@ import type { Config } from "../config.js";
 import type { ErrorObject } from "../base/errors.js";
 import type { InferTask } from "../inference/task.js";
 import type { ModelEntry } from "../models/entry.js";
-import type { Summary } from "../results/receipt/summary.js";
+import type { Summary } from "../results/receipt/compose.js";
 
 export type Operation =
   "submit" | "list" | "show" | "items" | "cancel" | "retry" | "pause" | "resume" | "purge";

@@ -12,7 +12,7 @@ import { asRadserveError, RadserveError, type ErrorCode, type ErrorObject } from
 import type { ModelEntry } from "../models/entry.js";
 import { openInput, type OpenedInput } from "../files/guarded-paths.js";
 import type { Roots } from "../files/roots.js";
-import { FOLDER_LIMITS, readSeriesFolder } from "../inference/series-folder.js";
+import { FOLDER_LIMITS, readSeriesFolder } from "../inference/read-input.js";
 import { classify, type Kind, type WhySkipped, type SliceHead } from "./classify.js";
 import { holdsSomething } from "../files/share-mark.js";
 import { isHelper } from "./own-results.js";

@@ -1,6 +1,6 @@
 /** File operations of the commit: durable, never through a symbolic link, with errors a client can act on. */
 import { createHash } from "node:crypto";
-import { closeSync, constants, fstatSync, readSync } from "node:fs";
+import { closeSync, constants, fstatSync, readSync, type Stats } from "node:fs";
 import { fillFrom, syncDescriptor, writeAll } from "./descriptor.js";
 import { freeBytes, openDescriptor, openPlain, rename, statfs } from "./disk.js";
 import { loadAddon } from "../addon/load-addon.js";
@@ -16,7 +16,8 @@ interface LinkAddon {
 /** How much of a file is in memory while it is hashed. */
 const CHUNK_BYTES = 2 ** 20;
 
-export function sha256(bytes: Uint8Array): string {
+/** Hex; of text, over its UTF-8. */
+export function sha256(bytes: Uint8Array | string): string {
   return createHash("sha256").update(bytes).digest("hex");
 }
 
@@ -28,8 +29,11 @@ export function ifMissing<T>(value: T): (error: unknown) => T {
   };
 }
 
-/** SHA-256 of a regular file, hex; undefined where there is none, or where it is a link, a folder or a device. */
-export async function hashFile(path: string): Promise<string | undefined> {
+/** What `use` makes of a regular file; undefined where there is none, or where it is a link, a folder or a device. */
+export async function withPlain<T>(
+  path: string,
+  use: (fd: number, facts: Stats) => Promise<T>,
+): Promise<T | undefined> {
   let fd;
   try {
     fd = await openPlain(path);
@@ -39,10 +43,18 @@ export async function hashFile(path: string): Promise<string | undefined> {
   }
   try {
     const facts = fstatSync(fd);
-    if (!facts.isFile()) return undefined;
+    return facts.isFile() ? await use(fd, facts) : undefined;
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** SHA-256 of a regular file, hex; undefined as withPlain says. */
+export function hashFile(path: string): Promise<string | undefined> {
+  return withPlain(path, async (fd, { size }) => {
     const hash = createHash("sha256");
-    const chunk = Buffer.allocUnsafe(Math.min(CHUNK_BYTES, facts.size));
-    for (let left = facts.size; left > 0;) {
+    const chunk = Buffer.allocUnsafe(Math.min(CHUNK_BYTES, size));
+    for (let left = size; left > 0;) {
       const bytesRead = await fillFrom(fd, chunk.subarray(0, left));
       if (bytesRead === 0) break;
       hash.update(chunk.subarray(0, bytesRead));
@@ -50,9 +62,7 @@ export async function hashFile(path: string): Promise<string | undefined> {
     }
     release(chunk);
     return hash.digest("hex");
-  } finally {
-    closeSync(fd);
-  }
+  });
 }
 
 /** Writes a new file and waits until the disk has it. */

@@ -11,12 +11,11 @@ import { roomFor } from "../results/commit/needed-room.js";
 import { earlierResult, keyOf, refuseLoss } from "../results/commit/reuse.js";
 import { answerOf, receiptOf } from "../results/receipt/compose.js";
 import type { Answer } from "../results/receipt/receipt.js";
-import type { Analysis } from "./analysis.js";
+import { type Analysis, checkDeadline, type InferContext, type InferTask } from "./task.js";
 import { makeResults } from "./make-results.js";
 import { accepting, bytesInMemory, candidatesOf, planOf } from "./plan.js";
 import { readInput } from "./read-input.js";
 import { runModels } from "./run-models.js";
-import { checkDeadline, type InferContext, type InferTask } from "./task.js";
 
 /**
  * Runs one task. All files of the image appear, or none.

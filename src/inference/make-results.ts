@@ -13,11 +13,12 @@ import type { ResultFile } from "../results/commit/commit.js";
 import { pictureName } from "../results/commit/names.js";
 import { dicomObjects } from "../results/dicom/objects.js";
 import { drawPicture, type Drawn } from "../results/picture/draw-result.js";
-import { asPredecessor, predecessorOf } from "../results/receipt/predecessor.js";
-import type { ReceiptModel } from "../results/receipt/receipt.js";
-import type { Analysis } from "./analysis.js";
+import type { ReceiptModel, Receipt } from "../results/receipt/receipt.js";
+import type { Analysis } from "./task.js";
 import type { PlannedModel } from "./plan.js";
 import { attempt, type Outcome, type Ran } from "./run-models.js";
+import { canonicalJson } from "../base/canonical-json.js";
+import { COMPREHENSIVE_3D_SR } from "../results/dicom/sr.js";
 
 export interface Made {
   models: ReceiptModel[];
@@ -146,7 +147,7 @@ async function addFiles(
     said: { findings, measurements, warnings: unique([...warnings, ...image.warnings]) },
     outputs: masks,
     name,
-    predecessor: asPredecessor(model.predecessor),
+    predecessor: model.predecessor,
     picture: async () => ({
       pixels: await (await picture()).pixels(),
       frames: shown.map(({ frame }) => frame),
@@ -171,4 +172,41 @@ function transformsOf({ planned, volume, facts }: Outcome, image: Image): Transf
   const steps = frameSteps(image.format, interpretations, input, facts);
   // The reader of a folder has sorted its slices, and said so.
   return volume === undefined || image.series !== undefined ? steps : [sortingStep(volume), ...steps];
+}
+
+/** Two results of one image by models of one name are the same if these are equal. */
+interface Origin {
+  name: string;
+  sha256: string;
+  site_thresholds: Readonly<Record<string, number>>;
+  file_sha256: string;
+  radserve_version: string;
+}
+
+/**
+ * The report that a new report replaces (PS3.3 C.17.2.1, Predecessor Documents Sequence): that of the earlier result, if another version of the model, other thresholds, another Radserve or a corrected
+ * file made it. A repeat of the same analysis does not succeed itself: it inherits the predecessor that it had, so that
+ * it writes the same bytes.
+ * @param earlier an earlier result of the same image
+ */
+function predecessorOf(earlier: Receipt | undefined, now: Origin): ReceiptModel["predecessor"] {
+  const before = earlier?.models.find(({ name, status }) => name === now.name && status === "succeeded");
+  if (earlier === undefined || before === undefined) return undefined;
+  const same =
+    before.sha256 === now.sha256 &&
+    canonicalJson(before.site_thresholds) === canonicalJson(now.site_thresholds) &&
+    earlier.source.file_sha256 === now.file_sha256 &&
+    earlier.radserve_version === now.radserve_version;
+  if (same) return before.predecessor;
+  const { study_instance_uid } = earlier.source;
+  const report = before.outputs.find(({ sop_class_uid }) => sop_class_uid === COMPREHENSIVE_3D_SR);
+  const { sop_class_uid, sop_instance_uid, series_instance_uid } = report ?? {};
+  if (
+    study_instance_uid === undefined ||
+    series_instance_uid === undefined ||
+    sop_class_uid === undefined ||
+    sop_instance_uid === undefined
+  )
+    return before.predecessor;
+  return { study_instance_uid, series_instance_uid, sop_class_uid, sop_instance_uid };
 }

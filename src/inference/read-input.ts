@@ -1,8 +1,178 @@
-import type { OpenedInput } from "../files/guarded-paths.js";
+import type { OpenedInput, Opened } from "../files/guarded-paths.js";
 import { readWhole } from "../files/whole-file.js";
-import type { Image } from "../images/image.js";
+import type { Image, Warning } from "../images/image.js";
 import { readImage } from "../images/read-image.js";
-import { readSeriesFolder } from "./series-folder.js";
+import { closeSync, fstatSync } from "node:fs";
+import { lstat, readdir } from "node:fs/promises";
+import { readStart } from "../files/descriptor.js";
+import { isDicom } from "../images/dicom/dicom-file.js";
+import { seriesImage, seriesFile, type LeftOut, type SeriesFile } from "../images/dicom/series.js";
+import { seriesInvalid } from "../images/dicom/volume.js";
+import { openPlain } from "../files/disk.js";
+import { errno } from "../base/errno.js";
+import { RadserveError } from "../base/errors.js";
+import { filesOf, readReceipt } from "../results/commit/reuse.js";
+
+export interface FolderLimits {
+  /** Entries of the folder, whatever they are. */
+  files: number;
+  /** Bytes of all DICOM files together. */
+  bytes: number;
+}
+
+/** More than the longest studies (some 5,000 slices of 512 KiB), and little enough for a server to look through. */
+export const FOLDER_LIMITS: FolderLimits = { files: 20_000, bytes: 4 * 2 ** 30 };
+
+/** How many files are read at once: enough to hide the latency of a share, few enough to keep in memory. */
+const READ_AT_ONCE = 8;
+const HEAD_BYTES = 160;
+
+type Entry = { file: SeriesFile } | { leftOut: LeftOut };
+
+const NOT_DICOM: LeftOut = { code: "not_dicom", what: "files that are not DICOM" };
+const NOT_REGULAR: LeftOut = {
+  code: "not_a_file",
+  what: "links, folders and other entries that are no plain files",
+};
+const OWN_OUTPUT: LeftOut = { code: "own_result", what: "results that a receipt in the folder lists" };
+
+/**
+ * Reads a folder as one series. Slices are regular DICOM files directly in it; everything else is left out, with a
+ * warning that counts it: other formats, objects without pixels, segmentations, localizers, results of Radserve.
+ * Pixels are read when they are asked for, so `folder` has to stay open as long as the image is used.
+ * @throws RadserveError series_invalid (limits, grouping, geometry); what an unreadable slice throws
+ */
+export async function readSeriesFolder(folder: Opened, limits: FolderLimits = FOLDER_LIMITS): Promise<Image> {
+  const names = await readdir(folder.fdPath, { encoding: "buffer" });
+  if (names.length > limits.files)
+    throw seriesInvalid(
+      "too_many_files",
+      `Expected a folder of at most ${limits.files} entries, found ${names.length}. Send a folder that holds one series.`,
+      { most: limits.files, found: names.length },
+    );
+  names.sort((a, b) => Buffer.compare(a, b));
+  const results = await namesInReceipts(folder, names);
+  const budget = { left: limits.bytes, most: limits.bytes };
+  const entries: Entry[] = [];
+  for (let i = 0; i < names.length; i += READ_AT_ONCE) {
+    const some = names.slice(i, i + READ_AT_ONCE);
+    const read = some.map(async (name, n): Promise<Entry> => {
+      if (results.has(name.toString("utf8"))) return { leftOut: OWN_OUTPUT };
+      return readEntry(pathOf(folder, name), budget).catch((error: unknown) => {
+        throw numbered(error, i + n + 1, names.length);
+      });
+    });
+    entries.push(...(await settled(read)));
+  }
+  const files = entries.flatMap((entry) => ("file" in entry ? [entry.file] : []));
+  return seriesImage(files, warningsOf(entries));
+}
+
+/** All results, or the error of the first in order that failed: the refusal does not depend on which read was faster. */
+async function settled<T>(work: Promise<T>[]): Promise<T[]> {
+  return (await Promise.allSettled(work)).map((result) => {
+    if (result.status === "rejected") throw result.reason as Error;
+    return result.value;
+  });
+}
+
+function pathOf(folder: Opened, name: Buffer): Buffer {
+  return Buffer.concat([Buffer.from(`${folder.fdPath}/`), name]);
+}
+
+/** Names of files that receipts in the folder list: an earlier request may have written its results beside the slices. */
+async function namesInReceipts(folder: Opened, names: readonly Buffer[]): Promise<Set<string>> {
+  const listed = new Set<string>();
+  for (const name of names) {
+    if (!name.toString("latin1").endsWith(".json")) continue;
+    const found = await readReceipt(pathOf(folder, name).toString("utf8"));
+    if (found.kind === "receipt") for (const file of filesOf(found.receipt).keys()) listed.add(file);
+  }
+  return listed;
+}
+
+async function readEntry(path: Buffer, budget: { left: number; most: number }): Promise<Entry> {
+  const entry = await lstat(path).catch((error: unknown) => {
+    throw unreadable(error);
+  });
+  if (!entry.isFile()) return { leftOut: NOT_REGULAR };
+  const bytes = await readRegular(path, (size) => {
+    budget.left -= size;
+    if (budget.left < 0)
+      throw seriesInvalid(
+        "too_many_bytes",
+        `Expected a series of at most ${budget.most} bytes; the folder's DICOM files are larger. Send fewer or smaller slices.`,
+        { most: budget.most },
+      );
+  });
+  if (bytes === undefined) return { leftOut: NOT_DICOM };
+  const found = seriesFile(bytes, () => reread(path));
+  return "code" in found ? { leftOut: found } : { file: found };
+}
+
+/** The bytes of a file; undefined if it does not start like DICOM. */
+async function readRegular(path: Buffer, admit: (size: number) => void): Promise<Uint8Array | undefined> {
+  const fd = await openPlain(path).catch((error: unknown) => {
+    throw unreadable(error);
+  });
+  try {
+    const facts = fstatSync(fd);
+    if (!facts.isFile()) throw changed();
+    if (!isDicom(await readStart(fd, HEAD_BYTES))) return undefined;
+    admit(facts.size);
+    return await readWhole(fd);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+async function reread(path: Buffer): Promise<Uint8Array> {
+  const bytes = await readRegular(path, () => undefined);
+  if (bytes === undefined) throw changed();
+  return bytes;
+}
+
+function changed(): RadserveError {
+  return seriesInvalid(
+    "changed",
+    "Expected the folder to stay as it is while it is read; a file in it was replaced. Send the request again once all files are there.",
+  );
+}
+
+/** Names of files can be names of patients: the system's own message is not passed on. */
+function unreadable(error: unknown): unknown {
+  const code = errno(error);
+  if (code === "EACCES" || code === "EPERM")
+    return new RadserveError(
+      "path_not_allowed",
+      "The server's user may not read a file of the folder. Give it that permission on every file.",
+      { side: "input", reason: "permission" },
+    );
+  return code === "ENOENT" || code === "ELOOP" || code === "ENXIO" ? changed() : error;
+}
+
+/** Says by its number, and not by its name, which file could not be used. */
+function numbered(error: unknown, number: number, of: number): unknown {
+  if (!(error instanceof RadserveError) || error.code === "series_invalid") return error;
+  const message = `${error.message} It is entry ${number} of ${of} of the folder, by name; a series is taken whole or not at all.`;
+  return new RadserveError(error.code, message, { ...error.details, entry: number }, { cause: error });
+}
+
+function warningsOf(entries: readonly Entry[]): Warning[] {
+  const counts = new Map<string, { what: string; count: number }>();
+  for (const entry of entries) {
+    if (!("leftOut" in entry)) continue;
+    const { code, what } = entry.leftOut;
+    const seen = counts.get(code);
+    counts.set(code, { what: seen?.what ?? what, count: (seen?.count ?? 0) + 1 });
+  }
+  return [...counts]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([code, { what, count }]) => ({
+      code: `left_out_${code}`,
+      message: `Left out of the series: ${what} (${count}).`,
+    }));
+}
 
 /**
  * Reads what a client named: a file, or a folder that holds one series. `input` has to stay open as long as the image

@@ -12,9 +12,8 @@ import { Highlights } from "../results/picture/highlights.js";
 import { interpret, type FrameResult, type Interpreted } from "../results/receipt/findings.js";
 import { checkSides } from "../results/receipt/laterality.js";
 import { markedPixels, sliceOutputs } from "../results/receipt/volume-outputs.js";
-import type { Analysis } from "./analysis.js";
+import { type Analysis, checkDeadline } from "./task.js";
 import { accepting, type PlannedModel } from "./plan.js";
-import { checkDeadline } from "./task.js";
 
 /** What one model has said so far about the image. */
 export interface Outcome {
@@ -174,7 +173,7 @@ async function inferred(
 function interpreted(outcome: Outcome, image: Image, result: FrameResult): Interpreted {
   const { manifest, thresholds } = outcome.planned.entry;
   const { outputs } = manifest;
-  const said = interpret(outputs, thresholds, [result]);
+  const said = interpret(outputs, thresholds, result);
   said.warnings.push(...checkSides({ image, outputs, findings: said.findings, results: result.outputs }));
   outcome.said.push(said);
   return said;

@@ -4,6 +4,10 @@ import type { Roots } from "../files/roots.js";
 import type { OutputKind } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
 import { RadserveError } from "../base/errors.js";
+import type { Stopwatch } from "../base/stopwatch.js";
+import type { Image } from "../images/image.js";
+import type { Receipt } from "../results/receipt/receipt.js";
+import type { Plan } from "./plan.js";
 
 /** Small and structured-cloneable: it crosses to a worker thread. */
 export interface InferTask {
@@ -35,9 +39,28 @@ export interface InferContext {
 
 /** @throws RadserveError deadline_exceeded if the task's time is over */
 export function checkDeadline(task: InferTask): void {
-  if (task.deadline !== undefined && Date.now() > task.deadline)
-    throw new RadserveError(
-      "deadline_exceeded",
-      "Expected the work to finish within timeout_ms; it took longer and was stopped.",
-    );
+  if (task.deadline !== undefined && Date.now() > task.deadline) throw tooLate("finish");
+}
+
+/** @param what could not be done within timeout_ms */
+export function tooLate(what: "start" | "finish"): RadserveError {
+  return new RadserveError(
+    "deadline_exceeded",
+    what === "start"
+      ? "Expected the work to start within timeout_ms; no thread could begin in time."
+      : "Expected the work to finish within timeout_ms; it took longer and was stopped.",
+  );
+}
+
+/** One task while it is worked on: what is known of it once its image is read and planned. */
+export interface Analysis {
+  task: InferTask;
+  context: InferContext;
+  watch: Stopwatch;
+  /** NAME, the stem of the results. */
+  name: string;
+  image: Image;
+  plan: Plan;
+  /** The earlier result of the same image that this one will replace. */
+  earlier?: Receipt | undefined;
 }

@@ -7,12 +7,12 @@ import { Piscina } from "piscina";
 import type { EngineOptions } from "../engine/types.js";
 import type { WorkerOptions, WorkerResult, WorkerTask } from "./worker.js";
 import { RadserveError } from "../base/errors.js";
-import type { InferContext, InferTask } from "./task.js";
+import { tooLate, type InferContext, type InferTask } from "./task.js";
 import type { Logger } from "../base/log.js";
 import type { ModelEntry } from "../models/entry.js";
 import { ModelSharer } from "../models/shared.js";
 import type { Answer } from "../results/receipt/receipt.js";
-import type { Summary } from "../results/receipt/summary.js";
+import type { Summary } from "../results/receipt/compose.js";
 
 /** How long a task whose time is over may take to notice before its client is answered. */
 const LAST_WORD_MS = 100;
@@ -48,12 +48,11 @@ export interface PoolOptions {
 /** A task that the pool has taken: it waits in a line or runs on a thread. */
 interface Admitted {
   task: InferTask;
-  brief: boolean;
   timer: NodeJS.Timeout | undefined;
   /** Tells the engine again and again to stop it. */
   stopper?: NodeJS.Timeout;
-  /** Called when no thread works on it any more. */
-  ended?: () => void;
+  /** Resolves when no thread works on it any more. */
+  ended?: Promise<void>;
   resolve: (answer: Answer | Summary) => void;
   reject: (error: RadserveError) => void;
 }
@@ -134,15 +133,15 @@ export class InferencePool {
 
   /** Runs one image. Throws what infer throws, and overloaded, deadline_exceeded or shutting_down. */
   run(task: InferTask): Promise<Answer> {
-    return this.#admit(task, false) as Promise<Answer>;
+    return this.#admit(task) as Promise<Answer>;
   }
 
-  /** Runs one image; of its answer only the summary comes back. */
+  /** Runs one image of a bulk job; of its answer only the summary comes back. */
   runForSummary(task: InferTask): Promise<Summary> {
-    return this.#admit(task, true) as Promise<Summary>;
+    return this.#admit(task) as Promise<Summary>;
   }
 
-  #admit(task: InferTask, brief: boolean): Promise<Answer | Summary> {
+  #admit(task: InferTask): Promise<Answer | Summary> {
     return new Promise((resolve, reject) => {
       if (this.#stopping) {
         reject(shuttingDown());
@@ -164,7 +163,7 @@ export class InferencePool {
         reject(tooLate("start"));
         return;
       }
-      const entry: Admitted = { task, brief, timer: undefined, resolve, reject };
+      const entry: Admitted = { task, timer: undefined, resolve, reject };
       if (task.deadline !== undefined) this.#expire(entry, task.deadline);
       this.#lines[task.priority].push(entry);
       this.#next();
@@ -197,17 +196,7 @@ export class InferencePool {
 
   /** Resolves when all tasks that run now have ended; ones that start meanwhile are not waited for. */
   async settled(): Promise<void> {
-    const endings = [...this.#running.values()].map(
-      (entry) =>
-        new Promise<void>((resolve) => {
-          const before = entry.ended;
-          entry.ended = () => {
-            before?.();
-            resolve();
-          };
-        }),
-    );
-    await Promise.all(endings);
+    for (const { ended } of [...this.#running.values()]) await ended;
   }
 
   /** Fails whatever waits or runs with shutting_down; threads that still compute are cancelled. */
@@ -265,7 +254,7 @@ export class InferencePool {
       while (crew.running < this.#width) {
         const entry = this.#remove(() => true, crew.lines);
         if (entry === undefined) break;
-        void this.#start(entry, crew);
+        entry.ended = this.#start(entry, crew);
       }
     if (this.#running.size === 0 && this.queued === 0 && this.#lines.bulk.length === 0) this.#idle?.();
   }
@@ -280,14 +269,13 @@ export class InferencePool {
       const result = await crew.piscina.run({
         task,
         models: this.#models.share(this.options.models()),
-        brief: entry.brief,
       });
       if (!result.ok && result.fault !== undefined)
         this.options.log.error({ request_id: task.requestId, fault: result.fault }, "unexpected failure");
       // Results may have been committed at the last moment: a repeat of the request finds and reuses them.
       if (isOver(task)) entry.reject(tooLate("finish"));
       else if (result.ok) entry.resolve(result.answer);
-      else entry.reject(failureOf(result));
+      else entry.reject(RadserveError.fromObject(result.error, result.errno));
     } catch (error) {
       // Only a failure of the thread itself comes here; what infer throws comes back as a value.
       const fault = error instanceof Error ? error.name : typeof error;
@@ -299,30 +287,13 @@ export class InferencePool {
       this.#running.delete(task.cancelId);
       crew.running -= 1;
       Atomics.store(this.#runningCount, 0, this.#running.size);
-      entry.ended?.();
       this.#next();
     }
   }
 }
 
-/** A task's error, with what the system said as its cause. */
-function failureOf({ error, errno }: Extract<WorkerResult, { ok: false }>): RadserveError {
-  const { error: code, message, details } = error;
-  const cause = errno === undefined ? undefined : Object.assign(new Error(errno), { code: errno });
-  return new RadserveError(code, message, details, cause === undefined ? undefined : { cause });
-}
-
 function isOver({ deadline }: InferTask): boolean {
   return deadline !== undefined && Date.now() >= deadline;
-}
-
-function tooLate(what: "start" | "finish"): RadserveError {
-  return new RadserveError(
-    "deadline_exceeded",
-    what === "start"
-      ? "Expected the work to start within timeout_ms; no thread could begin in time."
-      : "Expected the work to finish within timeout_ms; it took longer and was stopped.",
-  );
 }
 
 export function shuttingDown(): RadserveError {

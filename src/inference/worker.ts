@@ -4,7 +4,7 @@ import { workerData } from "node:worker_threads";
 import { shareDecoding } from "../images/dicom/decoders.js";
 import { operateAtOnce } from "../files/disk.js";
 import { createEngine } from "../engine/engine.js";
-import { type EngineOptions, type Engine } from "../engine/types.js";
+import type { EngineOptions } from "../engine/types.js";
 import { asRadserveError, type ErrorObject } from "../base/errors.js";
 import { infer } from "./infer-image.js";
 import { type InferContext, type InferTask } from "./task.js";
@@ -12,8 +12,10 @@ import { MemoryBudget } from "../base/memory-budget.js";
 import { faultForLog } from "../base/log.js";
 import { ModelReader, type SharedModels } from "../models/shared.js";
 import type { Answer } from "../results/receipt/receipt.js";
-import { summaryOf, type Summary } from "../results/receipt/summary.js";
-import { warmUp } from "./warm-up.js";
+import { summaryOf, type Summary } from "../results/receipt/compose.js";
+import { loadCodecs } from "../images/dicom/codecs.js";
+import { renderOverlay } from "../results/picture/overlay.js";
+import { blank } from "../results/picture/pixels.js";
 
 export interface WorkerOptions {
   engine: EngineOptions;
@@ -43,8 +45,6 @@ shareDecoding(() => Atomics.load(options.running, 0) <= 1, options.threads - 1);
 export interface WorkerTask {
   task: InferTask;
   models: SharedModels;
-  /** Only the summary is sent back: to send a whole answer costs several times that. */
-  brief: boolean;
 }
 
 export type WorkerResult =
@@ -54,13 +54,8 @@ export type WorkerResult =
 
 const pixelBudget = options.operatesAtOnce ? new MemoryBudget(MOST_PIXEL_BYTES) : undefined;
 const models = new ModelReader();
-let engine: Engine | undefined;
-
-/** Made on first use. Its sessions are process-wide; only the way back into this thread is its own. */
-function engineOfThread(): Engine {
-  engine ??= createEngine(options.engine);
-  return engine;
-}
+/** Its sessions are process-wide; only the way back into this thread is its own. */
+const engine = createEngine(options.engine);
 
 /** The system's own code behind an error, for example EIO. */
 function errnoOf({ cause }: Error): string | undefined {
@@ -68,16 +63,25 @@ function errnoOf({ cause }: Error): string | undefined {
   return typeof cause.code === "string" ? cause.code : undefined;
 }
 
-// Codecs, fonts and the engine are loaded before the first image asks for them.
-await warmUp(engineOfThread());
+// Codecs, fonts and the picture library are loaded before the first image asks for them: by a small picture of nothing.
+await loadCodecs();
+await renderOverlay({
+  shots: [{ picture: blank(16, 16, [0, 0, 0]), frame: 1, results: [], findings: [] }],
+  source: { rows: 16, columns: 16, pixelAspect: 1, frames: 1, called: "frame" },
+  model: { name: "warm-up", version: "1", manufacturer: "Radserve", regulatory: "None", outputs: [] },
+  findings: [],
+  measurements: [],
+  warnings: [],
+});
 
 /** What the pool calls. Never throws: errors cross threads as values, so that their codes survive. */
-export default async function work({ task, models: shared, brief }: WorkerTask): Promise<WorkerResult> {
+export default async function work({ task, models: shared }: WorkerTask): Promise<WorkerResult> {
   try {
     const { outputs } = options;
-    const context = { engine: engineOfThread(), models: models.read(shared), outputs, pixelBudget };
+    const context = { engine, models: models.read(shared), outputs, pixelBudget };
     const answer = await infer(task, context);
-    return { ok: true, answer: brief ? summaryOf(answer) : answer };
+    // To send a whole answer costs several times a summary.
+    return { ok: true, answer: task.priority === "bulk" ? summaryOf(answer) : answer };
   } catch (thrown) {
     const error = asRadserveError(thrown);
     const unexpected = error.code === "internal" ? { fault: faultForLog(thrown) } : {};

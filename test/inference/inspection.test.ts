@@ -1,7 +1,6 @@
 import { createHash } from "node:crypto";
 import t from "tap";
-import { formatInspection } from "../../src/inference/inspection-text.js";
-import { dumpFrame, inspectImage } from "../../src/inference/inspection.js";
+import { formatInspection, dumpFrame, inspectImage } from "../../src/inference/inspection.js";
 import { readImage } from "../../src/images/read-image.js";
 import { folderOf, readFolder, slice } from "../support/series.js";
 import { attributesOf, CT, dicomFile, EXPLICIT, picture } from "../support/dicom.js";

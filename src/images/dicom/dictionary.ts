@@ -1,5 +1,9 @@
 /** The data dictionary (PS3.6), taken from dcmjs: keyword, tag and VR. Imported once; it takes tens of milliseconds. */
-import { data } from "./dcmjs.js";
+import { createRequire } from "node:module";
+import type dcmjs from "dcmjs";
+
+/** dcmjs as dcmjs-codecs requires it: to import it would load its other build beside that one, 4 MB more in every thread. */
+export const { data } = createRequire(import.meta.url)("dcmjs") as typeof dcmjs;
 
 const { dictionary, nameMap, sopClassNamesByUID } = data.DicomMetaDictionary;
 
@@ -88,9 +92,6 @@ const OTHER_SOP_CLASSES: Readonly<Record<string, string>> = {
   "1.2.840.10008.5.1.4.1.1.104.1": "Encapsulated PDF Storage",
   "1.2.840.10008.5.1.4.1.1.104.2": "Encapsulated CDA Storage",
   "1.2.840.10008.5.1.4.1.1.104.3": "Encapsulated STL Storage",
-  "1.2.840.10008.5.1.4.1.1.88.11": "Basic Text SR Storage",
-  "1.2.840.10008.5.1.4.1.1.88.22": "Enhanced SR Storage",
-  "1.2.840.10008.5.1.4.1.1.88.33": "Comprehensive SR Storage",
   "1.2.840.10008.5.1.4.1.1.88.34": "Comprehensive 3D SR Storage",
   "1.2.840.10008.5.1.4.1.1.88.50": "Mammography CAD SR Storage",
   "1.2.840.10008.5.1.4.1.1.88.59": "Key Object Selection Document Storage",
@@ -98,11 +99,8 @@ const OTHER_SOP_CLASSES: Readonly<Record<string, string>> = {
   "1.2.840.10008.5.1.4.1.1.88.67": "X-Ray Radiation Dose SR Storage",
   "1.2.840.10008.5.1.4.1.1.11.1": "Grayscale Softcopy Presentation State Storage",
   "1.2.840.10008.5.1.4.1.1.11.2": "Color Softcopy Presentation State Storage",
-  "1.2.840.10008.5.1.4.1.1.66": "Raw Data Storage",
-  "1.2.840.10008.5.1.4.1.1.66.1": "Spatial Registration Storage",
   "1.2.840.10008.5.1.4.1.1.9.1.1": "12-lead ECG Waveform Storage",
   "1.2.840.10008.5.1.4.1.1.9.1.2": "General ECG Waveform Storage",
-  "1.2.840.10008.5.1.4.1.1.4.2": "MR Spectroscopy Storage",
 };
 
 /** Name of a SOP class for messages; the UID itself if no name is known. */

@@ -8,7 +8,7 @@
 import { RadserveError } from "../../base/errors.js";
 import { warn } from "../image.js";
 import { describeTag, dictionaryVr, tagName, type Tag } from "./dictionary.js";
-import { readFragments, type Encapsulated } from "./encapsulated.js";
+import { readFragments, type Encapsulated } from "./frame-fragments.js";
 import {
   corrupt,
   encodingAt,

@@ -5,8 +5,14 @@ import type { DataSetAttributes } from "./attributes.js";
 import { beginsCodestream } from "./codestream.js";
 import type { DicomFile } from "./dicom-file.js";
 import type { Element } from "./elements.js";
-import { readFragments, type Encapsulated } from "./encapsulated.js";
-import { findFrames, frameBytes, type ExtendedOffsets, type FrameSource } from "./frame-fragments.js";
+import {
+  readFragments,
+  type Encapsulated,
+  findFrames,
+  frameBytes,
+  type ExtendedOffsets,
+  type FrameSource,
+} from "./frame-fragments.js";
 import { ITEM, tagAt } from "./headers.js";
 import { frameLength } from "./native-pixels.js";
 import type { ImagePixel } from "./pixel-format.js";

@@ -1,7 +1,34 @@
 /** Where pixels lie and how large they are (PS3.3 10.7, C.7.6.2, C.8.5.5). */
 import type { PlanePosition, Spacing } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
-import { functionalGroup, perFrame } from "./functional-groups.js";
+
+/**
+ * The attributes of one functional group macro (PS3.3 C.7.6.16) for a frame (from 0): the per-frame item overrides
+ * the shared one. Undefined if the object has neither; then the attributes at the top of the data set count.
+ */
+export function functionalGroup(
+  attributes: DataSetAttributes,
+  frame: number,
+  macro: string,
+): DataSetAttributes | undefined {
+  const own = attributes.sequence("PerFrameFunctionalGroupsSequence")?.[frame]?.sequence(macro)?.[0];
+  return own ?? attributes.sequence("SharedFunctionalGroupsSequence")?.[0]?.sequence(macro)?.[0];
+}
+
+/** Calls `read` once a frame if frames can differ, else once in all. */
+export function perFrame<T>(attributes: DataSetAttributes, read: (frame: number) => T): (frame: number) => T {
+  const varies = attributes.has("PerFrameFunctionalGroupsSequence");
+  const known = new Map<number, T>();
+  return (frame) => {
+    const key = varies ? frame : 0;
+    let value = known.get(key);
+    if (value === undefined) {
+      value = read(key);
+      known.set(key, value);
+    }
+    return value;
+  };
+}
 
 export interface FrameGeometry {
   spacing: Spacing | undefined;
@@ -22,7 +49,7 @@ export function frameGeometry(attributes: DataSetAttributes): (frame: number) =>
   });
 }
 
-/** `row \ column` in mm (PS3.3 10.7.1.3): the first value is the distance between rows. */
+/** `row \ column`: of a spacing in mm (PS3.3 10.7.1.3), the first value is the distance between rows. */
 function pair(
   attributes: DataSetAttributes | undefined,
   keyword: string,
@@ -103,9 +130,8 @@ function extentOf(region: DataSetAttributes, { rows, columns }: { rows: number; 
 }
 
 function aspectRatio(attributes: DataSetAttributes): number {
-  const [vertical, horizontal] = attributes.numbers("PixelAspectRatio") ?? [];
-  if (vertical === undefined || horizontal === undefined || !(vertical > 0) || !(horizontal > 0)) return 1;
-  return vertical / horizontal;
+  const { row, column } = pair(attributes, "PixelAspectRatio") ?? { row: 1, column: 1 };
+  return row / column;
 }
 
 function readPlane(attributes: DataSetAttributes, frame: number): PlanePosition | undefined {

@@ -9,7 +9,7 @@ import {
   type Warning,
 } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
-import { functionalGroup, perFrame } from "./functional-groups.js";
+import { functionalGroup, perFrame } from "./geometry.js";
 import { readLut, readPalette, readVoiLut } from "./lookup-tables.js";
 
 const CT_CLASSES = new Set([

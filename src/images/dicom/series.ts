@@ -1,5 +1,4 @@
 /** The DICOM files of one series as one Image whose frames are the slices, sorted; their pixels are read when asked for. */
-import { createHash } from "node:crypto";
 import {
   checkedFrame,
   warn,
@@ -10,12 +9,91 @@ import {
   type SourceIdentity,
   type TransformStep,
   type Warning,
+  type Interpretation,
 } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
 import { sopClassName } from "./dictionary.js";
 import { readDicom } from "./dicom-image.js";
-import type { FrameFacts, SeriesFile } from "./series-file.js";
 import { assemble, seriesInvalid, sortingStep } from "./volume.js";
+import { RadserveError } from "../../base/errors.js";
+import { sha256 } from "../../files/durable-files.js";
+import type { FrameGeometry } from "./geometry.js";
+
+const SEGMENTATIONS = ["1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7"];
+const SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7";
+/** Processing Equipment (PS3.16 CID 7005): the purpose of equipment that made an object out of other images (IHE AI Results). */
+const PROCESSING_EQUIPMENT = "109102";
+
+/** Why a readable object is not a slice: the end of its warning's code, and what it is called there. */
+export interface LeftOut {
+  code: string;
+  what: string;
+}
+
+export interface SeriesFile {
+  source: SourceIdentity;
+  format: PixelFormat;
+  attributes: DataSetAttributes;
+  frames: FrameFacts[];
+  warnings: Warning[];
+  /** Reads the file's bytes again. */
+  read(): Promise<Uint8Array>;
+}
+
+export interface FrameFacts extends FrameGeometry {
+  interpretation: Interpretation;
+}
+
+/**
+ * What a series needs of a file, or why the object is not a slice of one.
+ * @param read gives the same bytes later; nothing of `bytes` is kept
+ * Throws what readDicom throws for an image that cannot be used.
+ */
+export function seriesFile(bytes: Uint8Array, read: () => Promise<Uint8Array>): SeriesFile | LeftOut {
+  let image: ReturnType<typeof readDicom>;
+  try {
+    image = readDicom(bytes);
+  } catch (error) {
+    if (error instanceof RadserveError && error.code === "no_pixel_data")
+      return {
+        code: "no_image",
+        what: "DICOM objects without pixels (reports, presentation states, directories)",
+      };
+    throw error;
+  }
+  const attributes = image.attributes.withoutPixels();
+  const derived = derivedObject(attributes, image.source);
+  if (derived !== undefined) return derived;
+  return {
+    source: image.source,
+    format: image.format,
+    attributes,
+    frames: Array.from({ length: image.frameCount }, (_, frame) => ({
+      interpretation: image.interpretation(frame),
+      spacing: image.spacing(frame),
+      plane: image.plane(frame),
+      pixelAspect: image.pixelAspect(frame),
+    })),
+    warnings: image.warnings,
+    read,
+  };
+}
+
+/** Objects with pixels that lie beside a series and are not slices of it. */
+function derivedObject(attributes: DataSetAttributes, { sopClassUid }: SourceIdentity): LeftOut | undefined {
+  if (SEGMENTATIONS.includes(sopClassUid ?? "")) return { code: "segmentation", what: "segmentations" };
+  if ((attributes.strings("ImageType") ?? []).includes("LOCALIZER"))
+    return { code: "localizer", what: "localizers (ImageType)" };
+  const makers = attributes.sequence("ContributingEquipmentSequence") ?? [];
+  const processed = makers.some((maker) =>
+    (maker.sequence("PurposeOfReferenceCodeSequence") ?? []).some(
+      (code) => code.string("CodeValue") === PROCESSING_EQUIPMENT,
+    ),
+  );
+  if (processed && (sopClassUid ?? "").startsWith(SECONDARY_CAPTURE))
+    return { code: "result", what: "pictures that an analysis made (ContributingEquipmentSequence)" };
+  return undefined;
+}
 
 /**
  * One image from the files of one series, in any order.
@@ -192,9 +270,7 @@ function identityOf({ file, frame }: Slice): SliceIdentity {
 
 /** The same as `sha256sum` of the slices' hashes, one a line, in the order of the slices. */
 function hashOf(slices: readonly SliceIdentity[]): string {
-  const hash = createHash("sha256");
-  for (const { fileSha256 } of slices) hash.update(`${fileSha256}\n`);
-  return hash.digest("hex");
+  return sha256(slices.map(({ fileSha256 }) => `${fileSha256}\n`).join(""));
 }
 
 function common<T>(values: readonly T[]): T | undefined {

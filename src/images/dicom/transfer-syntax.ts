@@ -72,19 +72,12 @@ const UNSUPPORTED: Readonly<Record<string, string>> = {
   [`${J}.204`]: "JPIP HTJ2K Referenced",
   [`${J}.205`]: "JPIP HTJ2K Referenced Deflate",
   [`${J}.100`]: "MPEG2 Main Profile / Main Level",
-  [`${J}.100.1`]: "Fragmentable MPEG2 Main Profile / Main Level",
   [`${J}.101`]: "MPEG2 Main Profile / High Level",
-  [`${J}.101.1`]: "Fragmentable MPEG2 Main Profile / High Level",
   [`${J}.102`]: "MPEG-4 AVC/H.264 High Profile / Level 4.1",
-  [`${J}.102.1`]: "Fragmentable MPEG-4 AVC/H.264 High Profile / Level 4.1",
   [`${J}.103`]: "MPEG-4 AVC/H.264 BD-compatible High Profile / Level 4.1",
-  [`${J}.103.1`]: "Fragmentable MPEG-4 AVC/H.264 BD-compatible High Profile / Level 4.1",
   [`${J}.104`]: "MPEG-4 AVC/H.264 High Profile / Level 4.2 for 2D Video",
-  [`${J}.104.1`]: "Fragmentable MPEG-4 AVC/H.264 High Profile / Level 4.2 for 2D Video",
   [`${J}.105`]: "MPEG-4 AVC/H.264 High Profile / Level 4.2 for 3D Video",
-  [`${J}.105.1`]: "Fragmentable MPEG-4 AVC/H.264 High Profile / Level 4.2 for 3D Video",
   [`${J}.106`]: "MPEG-4 AVC/H.264 Stereo High Profile / Level 4.2",
-  [`${J}.106.1`]: "Fragmentable MPEG-4 AVC/H.264 Stereo High Profile / Level 4.2",
   [`${J}.107`]: "HEVC/H.265 Main Profile / Level 5.1",
   [`${J}.108`]: "HEVC/H.265 Main 10 Profile / Level 5.1",
   [`${BASE}.7.1`]: "SMPTE ST 2110-20 Uncompressed Progressive Active Video",
@@ -100,10 +93,12 @@ const UNSUPPORTED: Readonly<Record<string, string>> = {
 export function transferSyntax(uid: string): TransferSyntax {
   const row = SUPPORTED[uid];
   if (row === undefined) {
-    const known = UNSUPPORTED[uid];
+    const fragmentable = /\.10[0-6]\.1$/.test(uid);
+    const name = UNSUPPORTED[fragmentable ? uid.slice(0, -2) : uid];
+    const known = name === undefined ? uid : `${fragmentable ? "Fragmentable " : ""}${name} (${uid})`;
     throw new RadserveError(
       "unsupported_transfer_syntax",
-      `The transfer syntax ${known === undefined ? uid : `${known} (${uid})`} cannot be decoded. ` +
+      `The transfer syntax ${known} cannot be decoded. ` +
         "Convert the object to Explicit VR Little Endian or to a still-image compression.",
       { transfer_syntax_uid: uid },
     );

@@ -27,30 +27,9 @@ const IN_PLANE_TOLERANCE = 1e-4;
 const LISTED = 10;
 const DEGREES = 180 / Math.PI;
 
-/** Why slices are no volume; `details.reason` of series_invalid. */
-type SeriesFault =
-  | "no_images"
-  | "several_series"
-  | "several_patients"
-  | "missing_series_uid"
-  | "too_many_files"
-  | "too_many_bytes"
-  | "changed"
-  | "single_slice"
-  | "missing_geometry"
-  | "invalid_orientation"
-  | "mixed_frame_of_reference"
-  | "mixed_size"
-  | "mixed_format"
-  | "mixed_orientation"
-  | "mixed_spacing"
-  | "duplicate_position"
-  | "tilt"
-  | "gap"
-  | "uneven_spacing";
-
+/** @param fault why slices are no volume: `details.reason` of series_invalid */
 export function seriesInvalid(
-  fault: SeriesFault,
+  fault: string,
   message: string,
   details: Record<string, unknown> = {},
 ): RadserveError {

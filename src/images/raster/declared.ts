@@ -1,7 +1,6 @@
 /** What PNG, JPEG and TIFF files say of themselves, and the decoder does not: read before a pixel is decoded. */
 import { RadserveError } from "../../base/errors.js";
 import { readCodestream, type CodestreamHeader } from "../dicom/codestream.js";
-import { pngIsEnded, readPngHeader } from "./png-chunks.js";
 import { readTiffPages } from "./tiff-tags.js";
 
 export type RasterFormat = "png" | "jpeg" | "tiff";
@@ -72,4 +71,29 @@ export function isCutShort(bytes: Uint8Array, format: RasterFormat, said: string
   } catch (error) {
     return error instanceof RadserveError && error.code === "truncated_image";
   }
+}
+
+/** An acTL chunk stands among the few chunks before the pixels. */
+const MOST_CHUNKS = 1000;
+const HEADER_AT = 8;
+
+/** What a PNG says before its pixels (PNG third edition, W3C 2025); it believes what it finds, for the decoder checks them all. */
+function readPngHeader(bytes: Uint8Array): Pick<Declared, "bits" | "palette" | "animated"> {
+  const data = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  let animated = false;
+  let at = HEADER_AT;
+  for (let i = 0; i < MOST_CHUNKS && at + 8 <= data.length; i++) {
+    const type = data.toString("latin1", at + 4, at + 8);
+    animated ||= type === "acTL";
+    if (type === "IDAT") break;
+    // Length, type and check sum surround the data
+    at += 12 + data.readUInt32BE(at);
+  }
+  return { bits: data[HEADER_AT + 16] ?? 8, palette: data[HEADER_AT + 17] === 3, animated };
+}
+
+/** True if the end is there: the IEND chunk with its check sum, wherever it stands. */
+function pngIsEnded(bytes: Uint8Array): boolean {
+  const end = Buffer.from("IEND\xae\x42\x60\x82", "latin1");
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).lastIndexOf(end) >= 0;
 }

@@ -4,12 +4,11 @@
  * an object (codes, the model's names, the source's UIDs) stands in the one before it too, and dcmjs makes streams of
  * its own for each element.
  */
-import { createHash } from "node:crypto";
 import { Kept } from "../../base/bounded-cache.js";
 import { canonicalJson } from "../../base/canonical-json.js";
+import { sha256 } from "../../files/durable-files.js";
 import { VERSION } from "../../base/version.js";
-import { data } from "../../images/dicom/dcmjs.js";
-import { dictionaryVr, SINGLE_VALUE_VRS, tagOf, type Tag } from "../../images/dicom/dictionary.js";
+import { data, dictionaryVr, SINGLE_VALUE_VRS, tagOf, type Tag } from "../../images/dicom/dictionary.js";
 import { EXPLICIT_VR_LITTLE_ENDIAN } from "../../images/dicom/transfer-syntax.js";
 import { derivedUid } from "./uid.js";
 import { decimalString } from "./values.js";
@@ -166,11 +165,9 @@ const IMPLEMENTATION_CLASS = derivedUid("implementation", []);
 function contentHash(dataset: Dataset): string {
   const flat = Object.entries(dataset).map(([keyword, value]) => [
     keyword,
-    value instanceof Uint8Array ? createHash("sha256").update(value).digest("hex") : (value ?? null),
+    value instanceof Uint8Array ? sha256(value) : (value ?? null),
   ]);
-  return createHash("sha256")
-    .update(canonicalJson(Object.fromEntries(flat)))
-    .digest("hex");
+  return sha256(canonicalJson(Object.fromEntries(flat)));
 }
 
 /** An object ready to be written: its file, and its names for those that refer to it. */

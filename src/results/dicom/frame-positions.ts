@@ -21,6 +21,7 @@ export function framePositions(subject: Subject, segments: readonly Segment[]): 
     spacing: image.spacing(frame),
     thickness: declaredThickness(image, attributes, frame),
   }));
+  const indicator = oneLine(attributes.string("PositionReferenceIndicator") ?? "", 64);
   const frameOfReference = takeOver(attributes, ["FrameOfReferenceUID"])["FrameOfReferenceUID"];
   const between = sliceSpacing(positions.map(({ plane }) => plane));
   const located = positions.every(
@@ -38,7 +39,7 @@ export function framePositions(subject: Subject, segments: readonly Segment[]): 
   return {
     ...(geometry === undefined
       ? { PatientOrientation: patientOrientation(attributes) }
-      : { FrameOfReferenceUID: frameOfReference, PositionReferenceIndicator: indicator(attributes) }),
+      : { FrameOfReferenceUID: frameOfReference, PositionReferenceIndicator: indicator }),
     DimensionOrganizationSequence: [{ DimensionOrganizationUID: organization }],
     DimensionIndexSequence: dimensions(organization, geometry !== undefined && geometry.distinct),
     SharedFunctionalGroupsSequence: [geometry?.shared ?? {}],
@@ -59,10 +60,6 @@ function patientOrientation(attributes: Attributes): string[] {
 function hasOwnPositions(image: Image, attributes: Attributes): boolean {
   const single = image.frameCount === 1 || image.series !== undefined;
   return single || attributes.has("PerFrameFunctionalGroupsSequence");
-}
-
-function indicator(attributes: Attributes): string {
-  return oneLine(attributes.string("PositionReferenceIndicator") ?? "", 64);
 }
 
 interface Geometry {

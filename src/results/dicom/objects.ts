@@ -5,14 +5,14 @@ import type { ResultFile } from "../commit/commit.js";
 import { sha256 } from "../../files/durable-files.js";
 import { objectName } from "../commit/names.js";
 import type { Picture } from "../picture/pixels.js";
-import type { OutputFile } from "../receipt/receipt.js";
+import type { OutputFile, ReceiptModel } from "../receipt/receipt.js";
 import { checkObjects, type Written } from "./check.js";
 import type { Said } from "./groups.js";
 import { secondaryCapture } from "./sc.js";
 import { segmentation } from "./seg.js";
 import type { FrameOutputs } from "./segments.js";
 import { leftOut, sourceIds, type SourceIds } from "./source.js";
-import { structuredReport, type Predecessor } from "./sr.js";
+import { structuredReport } from "./sr.js";
 import type { DicomKind, Subject } from "./subject.js";
 
 const DICOM_KINDS: readonly DicomKind[] = ["seg", "sc", "sr"];
@@ -34,7 +34,7 @@ interface ObjectsRequest {
   name: string;
   /** The overlay, and the frames (from 0) that it shows; called if a secondary capture is asked for. */
   picture: () => Promise<{ pixels: Picture; frames: readonly number[] }>;
-  predecessor?: Predecessor | undefined;
+  predecessor?: ReceiptModel["predecessor"];
 }
 
 export interface Objects {

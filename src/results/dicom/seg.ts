@@ -5,8 +5,7 @@
  */
 import { packBits } from "../../addon/bytes.js";
 import { isFractional } from "../../manifest/manifest.js";
-import { cieLab } from "../picture/colour.js";
-import { labelColours } from "../picture/palette.js";
+import { cieLab, labelColours } from "../picture/colour.js";
 import { codeItem, codeOf, uncoded } from "./codes.js";
 import { dicomObject, type Dataset, type DicomObject } from "./elements.js";
 import { framePositions } from "./frame-positions.js";

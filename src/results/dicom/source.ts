@@ -1,5 +1,5 @@
 /** What result objects take over from the source: patient, study, frame of reference, and the frames they refer to. */
-import { createHash } from "node:crypto";
+import { sha256 } from "../../files/durable-files.js";
 import { dictionaryVr, hasOneValue, tagOf } from "../../images/dicom/dictionary.js";
 import type { Attributes, Image } from "../../images/image.js";
 import type { Dataset, Value } from "./elements.js";
@@ -237,7 +237,5 @@ export function dateAndTime(at: Date, zone: string): { date: string; time: strin
 export function fingerprint(image: Image): string {
   const { source } = image;
   const named = image.series?.slices.map(({ sopInstanceUid }) => sopInstanceUid) ?? [source.sopInstanceUid];
-  return createHash("sha256")
-    .update(JSON.stringify([source.studyInstanceUid, source.seriesInstanceUid, named]))
-    .digest("hex");
+  return sha256(JSON.stringify([source.studyInstanceUid, source.seriesInstanceUid, named]));
 }

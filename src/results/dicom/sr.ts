@@ -5,6 +5,7 @@
  */
 import type { Code } from "../../manifest/manifest.js";
 import { dcm, own, sct } from "./codes.js";
+import type { ReceiptModel } from "../receipt/receipt.js";
 import { coded, container, text, uidRef } from "./content.js";
 import { dicomObject, type Dataset, type DicomObject } from "./elements.js";
 import { measurementGroups, type Companion, type Said } from "./groups.js";
@@ -14,18 +15,13 @@ import { deviceUid, seedOf, type Subject } from "./subject.js";
 
 export const COMPREHENSIVE_3D_SR = "1.2.840.10008.5.1.4.1.1.88.34";
 
-/** A report that another takes the place of; its study is that of the source as it was then. */
-export interface Predecessor extends Companion {
-  studyInstanceUid: string;
-}
-
 interface ReportInput {
   subject: Subject;
   said: Said;
   /** The segmentation written beside it, if any. */
   seg: Companion | undefined;
   /** An earlier report of the same source by another version or configuration of the model. */
-  predecessor?: Predecessor | undefined;
+  predecessor?: ReceiptModel["predecessor"];
 }
 
 const ENGLISH: Code = { value: "en-US", scheme: "RFC5646", meaning: "English (United States)" };
@@ -154,10 +150,14 @@ function evidence({ subject, seg }: ReportInput): Dataset[] {
 
 function predecessors({ predecessor }: ReportInput): Dataset {
   if (predecessor === undefined) return {};
-  const { studyInstanceUid } = predecessor;
+  const { series_instance_uid: seriesInstanceUid, sop_class_uid, sop_instance_uid } = predecessor;
+  const report = { seriesInstanceUid, sopClassUid: sop_class_uid, sopInstanceUid: sop_instance_uid };
   return {
     PredecessorDocumentsSequence: [
-      { StudyInstanceUID: studyInstanceUid, ReferencedSeriesSequence: [seriesReference(predecessor)] },
+      {
+        StudyInstanceUID: predecessor.study_instance_uid,
+        ReferencedSeriesSequence: [seriesReference(report)],
+      },
     ],
   };
 }

@@ -6,8 +6,7 @@ import type { Finding, Measurement } from "../receipt/receipt.js";
 import { gridOf, panelSize, type Edges } from "./layout.js";
 import { headerHeight, metricsOf, type Page } from "./page.js";
 import type { MarkedPanel } from "./picture-check.js";
-import type { Picture } from "./pixels.js";
-import { resized } from "./resizing.js";
+import { type Picture, resized } from "./pixels.js";
 
 /** One frame, as it is displayed, and what the model said about it. */
 export interface Shot {

@@ -1,9 +1,7 @@
 /** What is laid over the pixels of a picture: masks, heat maps and drawings. */
 import type { Box } from "./box.js";
-import type { Rgb } from "./colour.js";
-import { heatColour } from "./palette.js";
-import type { Picture } from "./pixels.js";
-import { cover, type Cover } from "./resizing.js";
+import { type Rgb, heatColour } from "./colour.js";
+import { type Picture, cover, type Cover } from "./pixels.js";
 
 const TINT = 0.32;
 /** Opacity of the outline, by INSIDE, EDGE and THIN: weaker on what is too thin for an inside, so that a vessel stays visible. */

@@ -2,8 +2,7 @@
 import { labelsOf, type ModelOutput } from "../../manifest/manifest.js";
 import { overlaps, type Box } from "./box.js";
 import type { Drawing } from "./drawing.js";
-import type { Rgb } from "./colour.js";
-import { css, labelColours } from "./palette.js";
+import { type Rgb, css, labelColours } from "./colour.js";
 import type { Finding } from "../receipt/receipt.js";
 import { fitText, textWidth, type Style } from "./text-outline.js";
 

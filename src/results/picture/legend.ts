@@ -1,8 +1,7 @@
 /** The legend's rows: what a model found and did not find, in words and numbers that do not say more than it did. */
 import { rangeOf } from "../../base/range.js";
 import { labelsOf, type ModelOutput } from "../../manifest/manifest.js";
-import type { Rgb } from "./colour.js";
-import { labelColours } from "./palette.js";
+import { type Rgb, labelColours } from "./colour.js";
 import type { Range } from "./blend.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 

@@ -17,14 +17,12 @@ import {
 } from "./arrangement.js";
 import { heatRange, layHeat, layMasks, type Range } from "./blend.js";
 import { layBoxes } from "./boxes.js";
-import { Drawing } from "./drawing.js";
+import { Drawing, layDrawing } from "./drawing.js";
 import { scaleBar, type Edges } from "./layout.js";
 import { legendOf } from "./legend.js";
 import { AMBER, drawFooter, drawHeader, drawLegend, drawWarnings, INK, QUIET, type Metrics } from "./page.js";
-import { labelColours } from "./palette.js";
-import { blank, paste, pngOf, type Picture } from "./pixels.js";
-import { layDrawing } from "./rendering.js";
-import { resized } from "./resizing.js";
+import { labelColours } from "./colour.js";
+import { blank, paste, pngOf, type Picture, resized } from "./pixels.js";
 import { fitText } from "./text-outline.js";
 
 const BACKGROUND = [16, 19, 24] as const;

@@ -4,7 +4,7 @@ import type { Warning } from "../../images/image.js";
 import type { Manifest } from "../../manifest/manifest.js";
 import type { Drawing } from "./drawing.js";
 import type { Legend, LegendRow } from "./legend.js";
-import { css, heatColour } from "./palette.js";
+import { css, heatColour } from "./colour.js";
 import type { Range } from "./blend.js";
 import { fitText, textWidth, wrapText, type Style } from "./text-outline.js";
 

@@ -5,8 +5,7 @@
 import type { EngineOutput } from "../../engine/types.js";
 import { RadserveError } from "../../base/errors.js";
 import type { ModelOutput } from "../../manifest/manifest.js";
-import type { Rgb } from "./colour.js";
-import { labelColours } from "./palette.js";
+import { type Rgb, labelColours } from "./colour.js";
 import type { Picture } from "./pixels.js";
 
 /** A panel on which a model's marks were drawn, in pixels of the picture. */

@@ -1,9 +1,10 @@
-/** Composes a receipt and the answer that a client reads from it. */
+/** Composes a receipt, the answer that a client reads from it, and the summary that a bulk job keeps of that. */
 import type { Stopwatch } from "../../base/stopwatch.js";
 import { VERSION } from "../../base/version.js";
 import type { Image, SliceIdentity } from "../../images/image.js";
 import { receiptName } from "../commit/names.js";
-import { RECEIPT_SCHEMA, type Answer, type Receipt, type ReceiptModel } from "./receipt.js";
+import { RECEIPT_SCHEMA, type Answer, type Receipt, type ReceiptModel, type OutputFile } from "./receipt.js";
+import path from "node:path";
 
 /** What a receipt and an answer say of a request, beside its results. */
 interface Asked {
@@ -100,5 +101,27 @@ export function answerOf({ task, name, watch }: Asked, receipt: Receipt, reused:
       warnings: model.warnings,
     })),
     timings_ms: { ...watch.laps(), total: watch.total() },
+  };
+}
+
+/** What a bulk job keeps of an answer; findings and measurements are in the receipt. */
+export interface Summary {
+  status: "completed" | "partial";
+  reused: boolean;
+  /** The receipt's name in the output folder; the outputs' paths are such names too. */
+  receipt: string;
+  outputs: OutputFile[];
+  models: { name: string; status: "succeeded" | "failed" | "not_accepted" }[];
+}
+
+export function summaryOf(answer: Answer): Summary {
+  return {
+    status: answer.status,
+    reused: answer.reused,
+    receipt: path.posix.basename(answer.receipt_path),
+    outputs: answer.models.flatMap(({ outputs }) =>
+      outputs.map((file) => ({ ...file, path: path.posix.basename(file.path) })),
+    ),
+    models: answer.models.map(({ name, status }) => ({ name, status })),
   };
 }

@@ -34,30 +34,27 @@ const MILLILITER: Code = { value: "mL", scheme: "UCUM", meaning: "milliliter" };
 const CUBIC_MM_PER_ML = 1000;
 
 /**
- * Findings and measurements of all frames, in the order of frames, outputs and labels.
- * @param outputs the manifest's outputs; those of each frame lie in the same order
+ * Findings and measurements of one frame or of a volume, in the order of outputs and labels.
+ * @param outputs the manifest's outputs; those of `result` lie in the same order
  * @param thresholds for each output those of its labels in order, site.json applied; NaN for a label without one
  * @throws RadserveError output_invalid if the engine's outputs are not those of the manifest, or are not numbers
  */
 export function interpret(
   outputs: readonly ModelOutput[],
   thresholds: readonly (readonly number[])[],
-  frames: readonly FrameResult[],
+  result: FrameResult,
 ): Interpreted {
-  const all: Interpreted = { findings: [], measurements: [], warnings: [] };
-  for (const frame of frames) {
-    if (frame.outputs.length !== outputs.length)
-      throw invalid(`${outputs.length} outputs`, `${frame.outputs.length}`);
-    outputs.forEach((output, index) => {
-      const given = frame.outputs[index];
-      if (given === undefined) return;
-      const one = interpretOutput(output, thresholds[index] ?? [], given, frame);
-      all.findings.push(...one.findings);
-      all.measurements.push(...one.measurements);
-      all.warnings.push(...one.warnings);
-    });
-  }
-  return { ...all, warnings: withoutRepeats(all.warnings) };
+  if (result.outputs.length !== outputs.length)
+    throw invalid(`${outputs.length} outputs`, `${result.outputs.length}`);
+  const all = result.outputs.flatMap((given, i) => {
+    const output = outputs[i];
+    return output === undefined ? [] : [interpretOutput(output, thresholds[i] ?? [], given, result)];
+  });
+  return {
+    findings: all.flatMap(({ findings }) => findings),
+    measurements: all.flatMap(({ measurements }) => measurements),
+    warnings: all.flatMap(({ warnings }) => warnings),
+  };
 }
 
 type Part = Pick<FrameResult, "frame" | "spacing" | "volume">;
@@ -298,10 +295,6 @@ function frameOf(part: Part): { frame?: number } {
 function finite(value: number | undefined): number {
   if (value === undefined || !Number.isFinite(value)) throw invalid("finite numbers", String(value));
   return value;
-}
-
-function withoutRepeats(warnings: readonly Warning[]): Warning[] {
-  return [...new Map(warnings.map((w) => [`${w.code} ${w.message}`, w])).values()];
 }
 
 function invalid(expected: string, found: string): RadserveError {

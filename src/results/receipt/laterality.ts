@@ -30,7 +30,11 @@ export function checkSides(claimed: Claimed): Warning[] {
   const { image, outputs, findings, results } = claimed;
   const warnings: Warning[] = [];
   const all = statedSides(image, undefined);
-  if (all.size > 1 && !perFrame(image)) warnings.push(contradictory());
+  if (all.size > 1 && !perFrame(image))
+    warnings.push({
+      code: "laterality_contradictory",
+      message: "The image calls itself left in one place and right in another; no side is taken from it.",
+    });
   for (const { output, label, o, index } of sidedLabels(outputs)) {
     for (const finding of findings) {
       if (!finding.present || finding.label !== label.label || !mayHold(output, finding)) continue;
@@ -140,13 +144,6 @@ function leftnessOf(image: Image, frame: number, { x, y }: Point): number | unde
       return 1 - down;
   }
   return undefined;
-}
-
-function contradictory(): Warning {
-  return {
-    code: "laterality_contradictory",
-    message: "The image calls itself left in one place and right in another; no side is taken from it.",
-  };
 }
 
 function otherSide(label: string, claimed: Side, stated: Side): RadserveError {

@@ -2,17 +2,14 @@
  * What can be said of a result without computing it again: whether the receipt is as it was written, whether its files
  * are there and unchanged, and whether each DICOM object says the same as the receipt.
  */
-import { closeSync, fstatSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import { openFile } from "../../images/dicom/dicom-file.js";
-import { errno } from "../../base/errno.js";
 import { RadserveError } from "../../base/errors.js";
 import type { Attributes } from "../../images/image.js";
 import { isOwnObject } from "../dicom/modules.js";
 import { deviceUid } from "../dicom/subject.js";
 import { oneLine } from "../dicom/values.js";
-import { openPlain } from "../../files/disk.js";
-import { sha256 } from "../../files/durable-files.js";
+import { sha256, withPlain } from "../../files/durable-files.js";
 import { readWhole } from "../../files/whole-file.js";
 import type { OutputFile, Receipt, ReceiptModel } from "./receipt.js";
 
@@ -61,7 +58,7 @@ async function checkUnlisted(dir: string, receipt: Receipt): Promise<Check[]> {
   for (const name of (await readdir(dir)).sort()) {
     if (!name.startsWith(start) || listed.has(name)) continue;
     if (!/^[a-z0-9_-]+\.(?:sr|seg|sc)\.dcm$/.test(name.slice(start.length))) continue;
-    const bytes = await readRegular(`${dir}/${name}`);
+    const bytes = await withPlain(`${dir}/${name}`, readWhole);
     if (bytes !== undefined && isOurs(bytes))
       checks.push(
         check(name, "differs", "an object of Radserve under this name that the receipt does not list"),
@@ -87,7 +84,7 @@ async function checkFile(
 ): Promise<Check> {
   const { path } = file;
   if (/[/\0]/.test(path)) return check(path, "differs", "no plain file name beside the receipt");
-  const bytes = await readRegular(`${dir}/${path}`);
+  const bytes = await withPlain(`${dir}/${path}`, readWhole);
   if (bytes === undefined) return check(path, "missing", "no such file beside the receipt");
   const faults: string[] = [];
   if (file.bytes !== undefined && file.bytes !== bytes.length)
@@ -100,22 +97,6 @@ async function checkFile(
     "ok",
     file.sop_class_uid === undefined ? "unchanged" : "unchanged, agrees with the receipt",
   );
-}
-
-/** The bytes of a regular file; undefined if there is no such file. Links are not followed. */
-async function readRegular(path: string): Promise<Uint8Array | undefined> {
-  let fd;
-  try {
-    fd = await openPlain(path);
-  } catch (error) {
-    if (["ENOENT", "ELOOP", "ENXIO"].includes(errno(error))) return undefined;
-    throw error;
-  }
-  try {
-    return fstatSync(fd).isFile() ? await readWhole(fd) : undefined;
-  } finally {
-    closeSync(fd);
-  }
 }
 
 function objectFaults(bytes: Uint8Array, file: OutputFile, model: ReceiptModel, receipt: Receipt): string[] {

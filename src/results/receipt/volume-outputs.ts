@@ -1,27 +1,18 @@
 /** Cuts what a model said about a volume into slices, for the picture and for masks. */
 import type { EngineOutput } from "../../engine/types.js";
 
-type Segmentation = Extract<EngineOutput, { kind: "segmentation" }>;
-
 /**
- * A mask has `groups` groups of `slices` planes of `plane` pixels. A group is one label that may overlap others, or all
- * labels together.
+ * How many pixels are marked in each slice, over all segmentations. A mask has groups of `slices` planes; a group is one
+ * label that may overlap others, or all labels together.
  */
-function planesOf({ mask, rows, columns, slices = 1 }: Segmentation): { plane: number; groups: number } {
-  const plane = rows * columns;
-  return { plane, groups: mask.length / (plane * slices) };
-}
-
-/** How many pixels are marked in each slice, over all segmentations. */
 export function markedPixels(outputs: readonly EngineOutput[], slices: number): number[] {
   const marked = new Array<number>(slices).fill(0);
   for (const output of outputs) {
     if (output.kind !== "segmentation") continue;
-    const { plane, groups } = planesOf(output);
-    for (let slice = 0; slice < slices; slice++)
-      for (let group = 0; group < groups; group++)
-        marked[slice] =
-          (marked[slice] ?? 0) + countMarked(output.mask, (group * slices + slice) * plane, plane);
+    const { mask, rows, columns } = output;
+    const plane = rows * columns;
+    for (let i = 0; i * plane < mask.length; i++)
+      marked[i % slices] = (marked[i % slices] ?? 0) + countMarked(mask, i * plane, plane);
   }
   return marked;
 }
@@ -36,8 +27,8 @@ function countMarked(mask: Uint8Array, from: number, length: number): number {
 export function sliceOutputs(outputs: readonly EngineOutput[], slice: number): EngineOutput[] {
   return outputs.map((output) => {
     if (output.kind !== "segmentation") return output;
-    const { plane } = planesOf(output);
     const { slices = 1, ...whole } = output;
+    const plane = output.rows * output.columns;
     const cut = (values: Uint8Array) => planesOfSlice(values, plane, slices, slice);
     const { fractions } = output;
     return {

@@ -8,7 +8,7 @@ import type { RadserveError } from "../../../src/base/errors.js";
 import type { Image } from "../../../src/images/image.js";
 import { openInput } from "../../../src/files/guarded-paths.js";
 import { readImage } from "../../../src/images/read-image.js";
-import { readSeriesFolder } from "../../../src/inference/series-folder.js";
+import { readSeriesFolder } from "../../../src/inference/read-input.js";
 import { failure } from "../../support/expect.js";
 import { folderOf, readFolder, slice, type SliceOptions } from "../../support/series.js";
 import { receiptOf } from "../../support/commits.js";

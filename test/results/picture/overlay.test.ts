@@ -69,7 +69,7 @@ function inputOf(
 ): OverlayInput {
   const { render } = panelSize(rows, columns, 1);
   const thresholds = outputs.map((o) => ("labels" in o ? o.labels.map((l) => l.threshold ?? NaN) : [0.5]));
-  const got = interpret(outputs, thresholds, [{ outputs: results, spacing: undefined }]);
+  const got = interpret(outputs, thresholds, { outputs: results, spacing: undefined });
   const picture = { ...render, rgb: grey(render.width, render.height) };
   return {
     shots: [{ picture, frame: 1, results, findings: got.findings }],

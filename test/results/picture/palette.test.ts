@@ -1,7 +1,6 @@
 import t from "tap";
 import type { ModelOutput } from "../../../src/manifest/manifest.js";
-import { difference, type Rgb } from "../../../src/results/picture/colour.js";
-import { labelColours } from "../../../src/results/picture/palette.js";
+import { difference, type Rgb, labelColours } from "../../../src/results/picture/colour.js";
 
 const segmentation = (colours: (Rgb | undefined)[]): ModelOutput => ({
   kind: "segmentation",

@@ -1,9 +1,8 @@
 /** Drawings rendered piece by piece against librsvg's rendering of the whole, whatever was drawn before. */
 import sharp from "sharp";
 import t from "tap";
-import { Drawing } from "../../../src/results/picture/drawing.js";
+import { Drawing, layDrawing } from "../../../src/results/picture/drawing.js";
 import { layPixels } from "../../../src/results/picture/blend.js";
-import { layDrawing } from "../../../src/results/picture/rendering.js";
 import { random } from "../../support/dicom.js";
 
 const [width, height] = [400, 300];

@@ -1,6 +1,7 @@
 import t from "tap";
 import type { EngineOutput } from "../../../src/engine/types.js";
 import { RadserveError } from "../../../src/base/errors.js";
+import { unique } from "../../../src/models/acceptance.js";
 import type { Spacing, VolumeGeometry } from "../../../src/images/image.js";
 import type { ModelOutput } from "../../../src/manifest/manifest.js";
 import { interpret } from "../../../src/results/receipt/findings.js";
@@ -72,7 +73,7 @@ const mask = (...counts: number[]): EngineOutput => ({
 });
 
 function one(output: ModelOutput, thresholds: number[], given: EngineOutput, spacing?: Spacing) {
-  return interpret([output], [thresholds], [{ outputs: [given], spacing }]);
+  return interpret([output], [thresholds], { outputs: [given], spacing });
 }
 
 function refused(work: () => unknown): string {
@@ -159,7 +160,7 @@ t.test("volumes in mL of a whole series", (t) => {
   } as const satisfies VolumeGeometry;
   const asked: ModelOutput = { ...segmentation, measurements: ["volume"] };
   const part = { outputs: [mask(2000, 0)], spacing: undefined, volume };
-  const { findings, measurements, warnings } = interpret([asked], [[]], [part]);
+  const { findings, measurements, warnings } = interpret([asked], [[]], part);
   t.same(findings, [
     { label: "fat", code: code("2"), present: true, volume: { voxels: 2000, ml: 2 } },
     { label: "bone", present: false, volume: { voxels: 0, ml: 0 } },
@@ -175,7 +176,7 @@ t.test("volumes in mL of a whole series", (t) => {
     { ...measurements[0], label: "bone", value: 0 },
   ]);
   t.same(warnings, []);
-  const area = interpret([segmentation], [[]], [part]);
+  const area = interpret([segmentation], [[]], part);
   t.same(area.measurements, []);
   t.match(area.warnings, [{ code: "area_not_measured" }]);
   t.match(one(asked, [], mask(1, 0), PATIENT).warnings, [{ code: "volume_not_measured" }]);
@@ -218,7 +219,12 @@ t.test("values are measurements; a heat map is neither", (t) => {
 
 t.test("frames are numbered, warnings said once, and a receipt holds it all", (t) => {
   const frames = [1, 2].map((frame) => ({ frame, outputs: [scores(1, 0), mask(1, 2)], spacing: undefined }));
-  const got = interpret([classification, segmentation], [[0.5, 0.7], []], frames);
+  const said = frames.map((frame) => interpret([classification, segmentation], [[0.5, 0.7], []], frame));
+  const got = {
+    findings: said.flatMap(({ findings }) => findings),
+    measurements: said.flatMap(({ measurements }) => measurements),
+    warnings: unique(said.flatMap(({ warnings }) => warnings)),
+  };
   t.same(
     got.findings.map((f) => [f.frame, f.label]),
     [1, 2].flatMap((frame) => ["a", "b", "fat", "bone"].map((label) => [frame, label])),
@@ -257,7 +263,7 @@ t.test("outputs that are not the manifest's are refused, never guessed", (t) => 
       "output_invalid",
     );
   t.equal(
-    refused(() => interpret([classification], [[0.5, 0.7]], [{ outputs: [], spacing: undefined }])),
+    refused(() => interpret([classification], [[0.5, 0.7]], { outputs: [], spacing: undefined })),
     "output_invalid",
   );
   t.end();
