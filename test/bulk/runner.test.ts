@@ -38,7 +38,7 @@ t.test("a box that could not enter itself takes nothing until it has", { skip: n
   writeSlice(input);
   mkdirSync(output);
   // It runs until its name is free: longer than the box takes to notice that it was never in the table
-  const lock = await NameLock.tryTake(output, "slow.dcm");
+  const lock = await NameLock.take(output, "slow.dcm");
   t.teardown(() => lock?.release());
 
   const bulk = await startBulk(t, place);
