@@ -162,7 +162,6 @@ export function bulk(operation: Operation): Handler {
     const { id } = ctx["params"] as { id?: string };
     const answer = await services.bulk.call({
       operation,
-      requestId: ctx.state.requestId,
       caller: { subject, admin, inputRoots, outputRoots },
       query: { ...ctx.query },
       ...(id === undefined ? {} : { jobId: id }),
