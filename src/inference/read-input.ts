@@ -1,5 +1,5 @@
 import type { OpenedInput } from "../files/guarded-paths.js";
-import { readWhole } from "../files/whole-file.js";
+import { readWhole } from "../files/descriptor.js";
 import type { Image } from "../images/image.js";
 import { readImage } from "../images/read-image.js";
 import { readSeriesFolder } from "./series-folder.js";

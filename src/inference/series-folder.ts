@@ -12,7 +12,7 @@ import { RadserveError } from "../base/errors.js";
 import type { Image, Warning } from "../images/image.js";
 import type { Opened } from "../files/guarded-paths.js";
 import { filesOf, readReceipt } from "../results/commit/reuse.js";
-import { readWhole } from "../files/whole-file.js";
+import { readWhole } from "../files/descriptor.js";
 
 export interface FolderLimits {
   /** Entries of the folder, whatever they are. */

@@ -13,7 +13,7 @@ import { deviceUid } from "../dicom/subject.js";
 import { oneLine } from "../dicom/values.js";
 import { openPlain } from "../../files/disk.js";
 import { sha256 } from "../../files/durable-files.js";
-import { readWhole } from "../../files/whole-file.js";
+import { readWhole } from "../../files/descriptor.js";
 import type { OutputFile, Receipt, ReceiptModel } from "./receipt.js";
 
 /** ok: equal; differs; missing; not_replayed: it could not be computed again here. */
