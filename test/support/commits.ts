@@ -70,9 +70,12 @@ export function receiptOf(name: string, pixels: string, models: ReceiptModel[]):
   };
 }
 
+/** On a busy machine it takes long to see that an owner is dead; a lease, after which everybody counts so, is longer. */
+const PATIENCE_MS = 5_000;
+
 /** The lock of NAME, or undefined where somebody holds it who is not known to be dead. */
 export function tryTake(dir: string, name: string): Promise<NameLock | undefined> {
-  return NameLock.take(dir, name, { deadline: Date.now() + 200 }).catch((error: unknown) => {
+  return NameLock.take(dir, name, { deadline: Date.now() + PATIENCE_MS }).catch((error: unknown) => {
     if (error instanceof RadserveError && error.code === "deadline_exceeded") return undefined;
     throw error;
   });
