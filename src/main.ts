@@ -32,8 +32,8 @@ async function config(): Promise<Config> {
 }
 
 const BULK_HELP = `
-Ctrl-C asks whether to cancel the job or to detach from it; a second Ctrl-C detaches, and so does the first
-where there is no terminal to ask on. While the server restarts, the command waits for it.
+Ctrl-C detaches: the job goes on, and radserve jobs shows and cancels it. While the server restarts, the command
+waits for it.
 
 Exit status:
   0    every image succeeded or was skipped

@@ -59,6 +59,12 @@ export const errorCode = z.enum(Object.keys(ERRORS) as [ErrorCode, ...ErrorCode[
 export type ErrorDetails = Record<string, unknown>;
 
 /** An error as it crosses threads and as it leaves the server (there with the request id). */
+export const errorObjectSchema = z.object({
+  error: errorCode,
+  message: z.string(),
+  details: z.record(z.string(), z.unknown()).optional(),
+});
+
 export interface ErrorObject {
   error: ErrorCode;
   message: string;

@@ -7,13 +7,10 @@ import {
   cancelJob,
   findJob,
   setPaused,
-  LONELY_MS,
   listItems,
   listJobs,
   purgeJob,
   retryJob,
-  someWorker,
-  stateOf,
   type ItemRow,
   type JobRequest,
   type JobRow,
@@ -35,12 +32,10 @@ const NO_WORKER = {
 
 const statusUrl = (id: string) => `/bulk_inference/${id}`;
 
-function pausedReason(row: JobRow, worked: boolean): Job["paused_reason"] {
-  if (row.finished_at !== null || row.cancelled_at !== null) return null;
+function pausedReason(row: JobRow): Job["paused_reason"] {
+  if (row.state !== "paused") return null;
   if (row.paused) return BY_REQUEST;
-  if (row.pause_code !== null) return { code: row.pause_code, message: row.pause_message ?? "" };
-  if (!worked && row.now.getTime() - row.created_at.getTime() > LONELY_MS) return NO_WORKER;
-  return null;
+  return row.pause_code === null ? NO_WORKER : { code: row.pause_code, message: row.pause_message ?? "" };
 }
 
 const ENDED = ["succeeded", "partial", "failed"] as const;
@@ -59,17 +54,15 @@ function rateOf(row: JobRow, counts: Job["counts"]): number | null {
   return Math.round(rate * 1000) / 1000;
 }
 
-/** @param worked some box runs items */
-export function jobOf(row: JobRow, worked: boolean): Job {
+export function jobOf(row: JobRow): Job {
   const counts = countsOf(row);
-  const reason = pausedReason(row, worked);
   const rate = rateOf(row, counts);
   const left = counts.queued + counts.running;
-  const running = row.finished_at === null && row.cancelled_at === null && reason === null;
+  const running = row.state === "scanning" || row.state === "running";
   return {
     job_id: row.id,
-    state: reason === null ? stateOf(row) : "paused",
-    paused_reason: reason,
+    state: row.state,
+    paused_reason: pausedReason(row),
     created_at: row.created_at.toISOString(),
     finished_at: row.finished_at?.toISOString() ?? null,
     total: row.total,
@@ -104,8 +97,7 @@ function itemOf(row: ItemRow, request: JobRequest, pathMap: readonly PathMapping
 const answer = (body: unknown, status = 200): BulkAnswer => ({ status, body: JSON.stringify(body) });
 
 async function shown(database: Database, { caller, jobId = "" }: BulkCall): Promise<Job> {
-  const [row, worked] = await Promise.all([findJob(database.pool, caller, jobId), someWorker(database.pool)]);
-  return jobOf(row, worked);
+  return jobOf(await findJob(database.pool, caller, jobId));
 }
 
 async function submitted(call: BulkCall, context: SubmitContext): Promise<BulkAnswer> {
@@ -123,10 +115,9 @@ function paged<T>(rows: T[], limit: number, cursor: (row: T) => string): [T[], s
 
 async function listed(call: BulkCall, { pool }: Database): Promise<BulkAnswer> {
   const { limit, cursor, state } = parseBody(jobQuerySchema, call.query ?? {});
-  const worked = await someWorker(pool);
-  const rows = await listJobs(pool, call.caller, { before: cursor, state, limit: limit + 1 }, worked);
+  const rows = await listJobs(pool, call.caller, { before: cursor, state, limit: limit + 1 });
   const [page, next_cursor] = paged(rows, limit, (row) => row.seq);
-  return answer({ jobs: page.map((row) => jobOf(row, worked)), next_cursor });
+  return answer({ jobs: page.map(jobOf), next_cursor });
 }
 
 async function items(
@@ -154,7 +145,7 @@ export async function perform(call: BulkCall, context: SubmitContext): Promise<B
     case "items":
       return items(call, database, context.config.path_map);
     case "purge":
-      return answer(jobOf(await purgeJob(pool, call.caller, id), true));
+      return answer(jobOf(await purgeJob(pool, call.caller, id)));
     case "cancel":
       await cancelJob(pool, call.caller, id);
       break;

@@ -5,7 +5,7 @@
 import type { Pool, PoolClient } from "pg";
 import type { ErrorObject } from "../base/errors.js";
 import { transaction } from "./database.js";
-import { announce, finishLocked, type JobRequest } from "./jobs.js";
+import { finishLocked, type JobRequest } from "./jobs.js";
 
 /** A box that is silent for so long has lost its items. */
 const LEASE_SECONDS = 12;
@@ -120,6 +120,5 @@ async function freeItems(
     [boxes, gone.map((one) => one.process !== instance.process), MOST_BLAME, error, blame],
   );
   await finishLocked(client, [...new Set(items.map(({ job_id }) => job_id))]);
-  if (items.length > 0) await announce(client, "items");
   return items;
 }

@@ -5,7 +5,10 @@ import { readHead, type DicomHead } from "../images/dicom/dicom-file.js";
 import { RadserveError } from "../base/errors.js";
 import { SNIFF_BYTES, sniffFormat } from "../images/read-image.js";
 import { isOwnObject } from "../results/dicom/modules.js";
-import { isListed, isReceipt } from "./own-results.js";
+import { receiptName } from "../results/commit/names.js";
+import { filesOf, readReceipt } from "../results/commit/reuse.js";
+import { nameOfHelper, stagingName } from "../files/helper-names.js";
+import { SHARE_MARK } from "../files/share-mark.js";
 
 export interface WhySkipped {
   code: string;
@@ -67,6 +70,37 @@ function kindOfObject({ attributes, mediaStorageSopClass }: DicomHead): Kind {
       modality: attributes.string("Modality"),
     },
   };
+}
+
+/** Locks and staging folders of results, and the marks of shares. */
+export function isHelper(name: string): boolean {
+  return name === SHARE_MARK || nameOfHelper(name) !== undefined;
+}
+
+/** Whether a file that begins so is a receipt. */
+function isReceipt(head: Uint8Array): boolean {
+  return /^\s*\{\s*"schema"\s*:\s*"radserve\.receipt\//.test(Buffer.from(head).toString("latin1"));
+}
+
+/**
+ * Whether a receipt beside a file lists it. Its result's NAME is the beginning of its own name, up to some dot. The
+ * staged receipt is looked at first: it is renamed into place, so that of the two one is always there.
+ * @param folder a path that names the folder
+ */
+async function isListed(folder: string, file: string): Promise<boolean> {
+  for (let dot = file.indexOf(".", 1); dot !== -1; dot = file.indexOf(".", dot + 1)) {
+    const name = file.slice(0, dot);
+    const staging = `${folder}/${stagingName(name)}`;
+    for (const receipt of [
+      `${staging}/receipt.json`,
+      `${staging}/previous.json`,
+      `${folder}/${receiptName(name)}`,
+    ]) {
+      const found = await readReceipt(receipt).catch(() => undefined);
+      if (found?.kind === "receipt" && filesOf(found.receipt).has(file)) return true;
+    }
+  }
+  return false;
 }
 
 /**

@@ -4,11 +4,11 @@
  *
  * Waiting for an answer is limited everywhere, because a network that swallows packets never tells.
  */
-import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
 import type { Config } from "../config.js";
 import { errno } from "../base/errno.js";
 import { faultForLog, type Logger } from "../base/log.js";
+import { within } from "../base/waiting.js";
 import { keepable } from "../base/validation.js";
 import { OLDEST_POSTGRES } from "./postgres/binaries.js";
 import { inspectPostgres, PrivatePostgres } from "./postgres.js";
@@ -221,9 +221,7 @@ export async function openDatabase(settings: DatabaseSettings, log: Logger): Pro
     version,
     problem: () => own?.problem,
     close() {
-      closed ??= Promise.race([pool.end(), sleep(LONGEST_CLOSE_MS, undefined, { ref: false })]).then(() =>
-        own?.stop(),
-      );
+      closed ??= within(pool.end(), LONGEST_CLOSE_MS).then(() => own?.stop());
       return closed;
     },
   };

@@ -40,6 +40,7 @@ export interface JobRow {
   finished_at: Date | null;
   cancelled_at: Date | null;
   total: number | null;
+  state: Job["state"];
   /** By request; a job that paused of itself has a `pause_code`. */
   paused: boolean;
   /** Why the job paused of itself; null once an image went well again. */
@@ -69,11 +70,6 @@ export interface Scope {
 }
 
 type Queryable = Pool | PoolClient;
-
-/** Wakes every box: there may be items, a folder to scan, or something to stop. */
-export async function announce(client: Queryable, what: "items" | "scan" | "cancel"): Promise<void> {
-  await client.query("select pg_notify('radserve', $1)", [what]);
-}
 
 /**
  * Writes a job and its items; the caller commits.
@@ -125,8 +121,21 @@ export async function jobOfKey(
   return rows[0];
 }
 
+/** A job that no box works on counts as paused after this long: a box may be starting. */
+const LONELY_MS = 20_000;
+
+/** A box that runs items shows signs of life, with its models ready. */
+const WORKED =
+  "exists (select from radserve.instance where works and ready and beat_at > now() - interval '15 s')";
+
+const STATE = `case when j.cancelled_at is not null then 'cancelled'
+    when j.finished_at is not null then 'completed'
+    when j.held or j.pause_code is not null then 'paused'
+    when not ${WORKED} and j.created_at < now() - interval '${LONELY_MS} ms' then 'paused'
+    when j.total is null then 'scanning' else 'running' end`;
+
 const VIEW = `select j.id, j.seq, j.subject, j.request, j.created_at, j.started_at, j.finished_at, j.cancelled_at,
-    j.total, j.held as paused, now() as now,
+    j.total, j.held as paused, now() as now, ${STATE} as state,
     j.pause_code, j.pause_message,
     coalesce(j.counts, (select jsonb_object_agg(state, number) from
       (select state, count(*)::int as number from radserve.item where job_id = j.id group by state) s)) as counts,
@@ -134,24 +143,7 @@ const VIEW = `select j.id, j.seq, j.subject, j.request, j.created_at, j.started_
       and i.state in ('succeeded', 'partial', 'failed')) as recent
   from radserve.job j`;
 
-/** A job that no box works on counts as paused after this long: a box may be starting. */
-export const LONELY_MS = 20_000;
-
-/** In SQL what the pages say of a row; $6: some box works. */
-const STATE = `case when j.cancelled_at is not null then 'cancelled'
-    when j.finished_at is not null then 'completed'
-    when j.held or j.pause_code is not null then 'paused'
-    when not $6 and j.created_at < now() - interval '${LONELY_MS} ms' then 'paused'
-    when j.total is null then 'scanning' else 'running' end`;
-
 const IN_SCOPE = "(j.subject = $1 or $2)";
-
-export function stateOf(row: JobRow): Job["state"] {
-  if (row.cancelled_at !== null) return "cancelled";
-  if (row.finished_at !== null) return "completed";
-  if (row.paused || row.pause_code !== null) return "paused";
-  return row.total === null ? "scanning" : "running";
-}
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
@@ -174,17 +166,15 @@ export async function findJob(pool: Queryable, scope: Scope, id: string): Promis
   return rows[0];
 }
 
-/** @param worked some box runs items */
 export async function listJobs(
   pool: Pool,
   scope: Scope,
   { before, state, limit }: { before: string | undefined; state: string | undefined; limit: number },
-  worked: boolean,
 ): Promise<JobRow[]> {
   const { rows } = await pool.query<JobRow>(
     `${VIEW} where ${IN_SCOPE} and ($3::bigint is null or j.seq < $3) and ($4::text is null or ${STATE} = $4)
      order by j.seq desc limit $5`,
-    [scope.subject, scope.admin, before, state, limit, worked],
+    [scope.subject, scope.admin, before, state, limit],
   );
   return rows;
 }
@@ -200,15 +190,6 @@ export async function listItems(
     [jobId, after, state, limit],
   );
   return rows;
-}
-
-/** Whether some box that runs items shows signs of life, with its models ready. */
-export async function someWorker(pool: Pool): Promise<boolean> {
-  const { rows } = await pool.query<{ some: boolean }>(
-    `select exists (select from radserve.instance
-       where works and ready and beat_at > now() - interval '15 s') as some`,
-  );
-  return rows[0]?.some === true;
 }
 
 /** The condition for jobs that are ready to end: every image is known, and none is queued or runs. */
@@ -256,8 +237,8 @@ async function locked(client: PoolClient, scope: Scope, id: string): Promise<Job
 }
 
 function conflict(expected: string, row: JobRow): RadserveError {
-  return new RadserveError("job_state", `Expected ${expected}; this one is ${stateOf(row)}.`, {
-    state: stateOf(row),
+  return new RadserveError("job_state", `Expected ${expected}; this one is ${row.state}.`, {
+    state: row.state,
   });
 }
 
@@ -276,7 +257,6 @@ export function cancelJob(pool: Pool, scope: Scope, id: string): Promise<void> {
       [id],
     );
     await finishLocked(client, [id]);
-    await announce(client, "cancel");
   });
 }
 
@@ -293,7 +273,6 @@ export function retryJob(pool: Pool, scope: Scope, id: string): Promise<void> {
     );
     if ((rowCount ?? 0) > 0)
       await client.query("update radserve.job set finished_at = null, counts = null where id = $1", [id]);
-    await announce(client, "items");
   });
 }
 
@@ -307,7 +286,6 @@ export function setPaused(pool: Pool, scope: Scope, id: string, paused: boolean)
          pause_count = 0 where id = $1`,
       [id, paused],
     );
-    await announce(client, "items");
   });
 }
 

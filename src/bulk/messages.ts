@@ -11,7 +11,6 @@ export type Operation =
 /** One request, as it came: what is in it is looked at in the bulk thread. */
 export interface BulkCall {
   operation: Operation;
-  requestId: string;
   caller: {
     subject: string;
     admin: boolean;

@@ -28,14 +28,12 @@ import { asOutcome, judge, withinBase, type Pause } from "./outcome.js";
 import { Pace, ROUND_MS } from "./pace.js";
 import { pathsOf, type ItemPaths } from "./item-paths.js";
 
-/** NOTIFY wakes sooner; this is for what was said while nobody listened. */
+/** What other boxes did is seen after so long; what this one did, at once. */
 const POLL_MS = 1_000;
 const FIRST_TROUBLE_MS = 200;
 const LONGEST_TROUBLE_MS = 5_000;
 /** How long what a dead process left may take to remove: longer than the lease of an owner on another machine. */
 const CLEAR_MS = 60_000;
-/** Open bounds of the same token are looked up again after this. */
-const ROOTS_MS = 5_000;
 
 export interface RunnerOptions {
   config: Config;
@@ -54,8 +52,16 @@ interface Flying {
   paths: ItemPaths;
 }
 
-/** Where the items of a job that were taken together may write: looked up once for each folder. */
-type Folders = Map<string, ReturnType<typeof withinBase>>;
+interface Bounds {
+  input: Root[];
+  output: Root[];
+}
+
+/** Where items that were taken together may read and write: looked up once for each job, and each of its folders. */
+interface Looked {
+  bounds: Map<string, Promise<Bounds>>;
+  folders: Map<string, ReturnType<typeof withinBase>>;
+}
 
 let lastId = 0;
 
@@ -64,7 +70,6 @@ export class Runner {
   readonly #landed: Settled[] = [];
   readonly #pace: Pace;
   readonly #pauses = new Map<string, Pause>();
-  readonly #roots = new Map<string, { until: number; roots: { input: Root[]; output: Root[] } }>();
   readonly #ended: Record<string, number> = {};
   #instance: Instance | undefined;
   #stopping = false;
@@ -287,23 +292,25 @@ export class Runner {
     let items = await lease(database.pool, instance, room, suspects);
     // Another box may have taken the last suspect.
     if (suspects && items.length === 0) items = await lease(database.pool, instance, this.#pace.most, false);
-    const folders: Folders = new Map();
-    const launched = await Promise.all(items.map((item) => this.#launch(item, folders)));
+    const looked: Looked = { bounds: new Map(), folders: new Map() };
+    const launched = await Promise.all(items.map((item) => this.#launch(item, looked)));
     const toRun = launched.filter((one) => one !== undefined);
     if (toRun.length > 0) this.options.send({ type: "run", items: toRun });
   }
 
   /** @returns what a worker thread is told; undefined where the item has to wait or has ended */
-  async #launch(item: LeasedItem, folders: Folders): Promise<ItemToRun | undefined> {
+  async #launch(item: LeasedItem, { bounds: known, folders }: Looked): Promise<ItemToRun | undefined> {
     const id = (lastId += 1);
     const paths = pathsOf(item.request, item, this.options.config.path_map);
     this.#flying.set(id, { item, paths });
     try {
-      const bounds = await this.#boundsOf(item);
+      const looking = known.get(item.job_id) ?? this.#boundsOf(item);
+      known.set(item.job_id, looking);
+      const bounds = await looking;
       const folder = `${item.job_id} ${paths.clientOutputBase}`;
-      const looking = folders.get(folder) ?? withinBase(item, paths, bounds.output);
-      folders.set(folder, looking);
-      const output = await looking;
+      const base = folders.get(folder) ?? withinBase(item, paths, bounds.output);
+      folders.set(folder, base);
+      const output = await base;
       if ("code" in output) {
         this.#land(id, item, { state: "queued", afterSeconds: 0, counts: false }, output);
         return undefined;
@@ -326,20 +333,12 @@ export class Runner {
   }
 
   /** The roots that the job's token allowed, as they are now. */
-  async #boundsOf({
-    job_id,
-    input_roots,
-    output_roots,
-  }: LeasedItem): Promise<{ input: Root[]; output: Root[] }> {
-    const known = this.#roots.get(job_id);
-    if (known !== undefined && known.until > Date.now()) return known.roots;
+  async #boundsOf({ input_roots, output_roots }: LeasedItem): Promise<Bounds> {
     const { roots } = this.options;
     const [input, output] = await Promise.all([
       narrowRoots(roots.input, input_roots ?? undefined),
       narrowRoots(roots.output, output_roots ?? undefined),
     ]);
-    if (this.#roots.size > 100) this.#roots.clear();
-    this.#roots.set(job_id, { until: Date.now() + ROOTS_MS, roots: { input, output } });
     return { input, output };
   }
 

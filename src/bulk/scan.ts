@@ -13,9 +13,8 @@ import type { ModelEntry } from "../models/entry.js";
 import { openInput, type OpenedInput } from "../files/guarded-paths.js";
 import type { Roots } from "../files/roots.js";
 import { FOLDER_LIMITS, readSeriesFolder } from "../inference/read-input.js";
-import { classify, type Kind, type WhySkipped, type SliceHead } from "./classify.js";
+import { classify, isHelper, type Kind, type WhySkipped, type SliceHead } from "./classify.js";
 import { holdsSomething } from "../files/share-mark.js";
-import { isHelper } from "./own-results.js";
 
 /** Paths are relative to the folder; that of the folder itself is empty. */
 export type Found = { path: string } & (

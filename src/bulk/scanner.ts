@@ -11,7 +11,7 @@ import type { ModelEntry } from "../models/entry.js";
 import { translateIn } from "../files/path-map.js";
 import { narrowRoots } from "../files/roots.js";
 import { asUnavailable, jsonb, transaction, type Database } from "./database.js";
-import { announce, finishJobs, purgeOlderThan, type JobRequest } from "./jobs.js";
+import { finishJobs, purgeOlderThan, type JobRequest } from "./jobs.js";
 import { pauseJob } from "./leases.js";
 import { scanFolder, type Found } from "./scan.js";
 import { BulkUnavailable } from "./unavailable.js";
@@ -36,6 +36,8 @@ export interface ScannerOptions {
   works: boolean;
   /** Waits until they are loaded. */
   models: () => Promise<readonly ModelEntry[]>;
+  /** Called when items were added, or a scan has ended. */
+  onFound: () => void;
 }
 
 interface Folder {
@@ -106,13 +108,8 @@ export class Scanner {
     );
   }
 
-  /** Takes part in the transaction that makes the job. */
-  async enqueue(client: PoolClient, task: Task): Promise<void> {
-    await this.#send(client, task);
-    await announce(client, "scan");
-  }
-
-  async #send(client: Pool | PoolClient, task: Task): Promise<void> {
+  /** @param client its transaction makes the job, too */
+  async enqueue(task: Task, client: Pool | PoolClient): Promise<void> {
     await this.#boss.send(SCAN, task, { singletonKey: task.job_id, db: executor(client), ...AGAIN });
   }
 
@@ -135,7 +132,7 @@ export class Scanner {
     const { rows } = await pool.query<{ id: string }>(
       "select id from radserve.job where total is null and finished_at is null",
     );
-    for (const { id } of rows) await this.#send(pool, { job_id: id });
+    for (const { id } of rows) await this.enqueue({ job_id: id }, pool);
     if (forgotten > 0) this.options.log.info({ jobs: forgotten }, "old bulk jobs forgotten");
   }
 
@@ -160,7 +157,7 @@ export class Scanner {
   }
 
   async #scanOnce({ job_id: jobId, was_empty = false }: Task, signal: AbortSignal): Promise<void> {
-    const { config, database, roots, models } = this.options;
+    const { config, database, roots, models, onFound } = this.options;
     const { rows } = await database.pool.query<Folder>(
       `select id, request, input_roots from radserve.job
        where id = $1 and total is null and cancelled_at is null`,
@@ -183,10 +180,12 @@ export class Scanner {
       batch.push(one);
       if (batch.length < BATCH && Date.now() - since < LONGEST_BATCH_MS) continue;
       if (!(await insertFound(database.pool, jobId, batch))) return;
+      onFound();
       batch = [];
       since = Date.now();
     }
     if (await insertFound(database.pool, jobId, batch)) await endScan(database.pool, jobId);
+    onFound();
   }
 }
 
@@ -219,7 +218,6 @@ export function insertFound(pool: Pool, jobId: string, found: readonly Found[]):
          pause_code = nullif(pause_code, 'share_unavailable') where id = $1`,
       [jobId, added],
     );
-    await announce(client, "items");
     return true;
   });
 }

@@ -8,6 +8,7 @@ import type { Config } from "../config.js";
 import { errno } from "../base/errno.js";
 import { asRadserveError, RadserveError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
+import { within } from "../base/waiting.js";
 import type { ModelEntry } from "../models/entry.js";
 import type { InferencePool } from "../inference/worker-pool.js";
 import type {
@@ -105,9 +106,7 @@ export class BulkService {
     const ended = new Promise<void>((resolve) => thread.once("exit", () => resolve()));
     this.#tellEnded();
     this.#tell({ type: "close" });
-    const timer = setTimeout(() => void thread.terminate(), LAST_WAIT_MS);
-    await ended;
-    clearTimeout(timer);
+    if (!(await within(ended, LAST_WAIT_MS))) await thread.terminate();
   }
 
   #tell(message: ToThread): void {

@@ -9,12 +9,12 @@ import type { ModelEntry } from "../models/entry.js";
 import { translateIn } from "../files/path-map.js";
 import { openInput, openOutputFolder } from "../files/guarded-paths.js";
 import { narrowRoots, realPathToBe, type Roots } from "../files/roots.js";
-import { bulkRequestSchema, type BulkRequest } from "./request.js";
+import { bulkRequestSchema, type BulkRequest } from "./schema.js";
 import { parseBody, parseJsonBody } from "../base/json-body.js";
 import { candidatesOf } from "../inference/plan.js";
 import { holdsSomething, markShare, mountPoints } from "../files/share-mark.js";
 import { transaction, type Database } from "./database.js";
-import { announce, insertJob, jobOfKey, type JobRequest, type NewJob } from "./jobs.js";
+import { insertJob, jobOfKey, type JobRequest, type NewJob } from "./jobs.js";
 import type { BulkCall } from "./messages.js";
 import type { Scanner } from "./scanner.js";
 
@@ -75,8 +75,7 @@ async function keep(job: NewJob, wasEmpty: boolean, context: SubmitContext): Pro
   const scanner = job.items === undefined ? await context.scanner() : undefined;
   const kept = await transaction(pool, async (client) => {
     if (!(await insertJob(client, job))) return false;
-    if (scanner === undefined) await announce(client, "items");
-    else await scanner.enqueue(client, { job_id: job.id, ...(wasEmpty ? { was_empty: true } : {}) });
+    await scanner?.enqueue({ job_id: job.id, ...(wasEmpty ? { was_empty: true } : {}) }, client);
     return true;
   });
   if ((job.items?.length ?? 0) >= ANALYZED_FROM) await pool.query("analyze radserve.item");

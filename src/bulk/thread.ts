@@ -7,7 +7,6 @@ import { mkdir, readFile, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
-import pg from "pg";
 import { errno } from "../base/errno.js";
 import { asRadserveError, RadserveError } from "../base/errors.js";
 import { createLog, faultForLog } from "../base/log.js";
@@ -15,7 +14,7 @@ import type { ModelEntry } from "../models/entry.js";
 import { perform } from "./api.js";
 import { asUnavailable, openDatabase, type Database } from "./database.js";
 import { depth } from "./leases.js";
-import type { BulkCall, FromThread, ThreadOptions, ToThread } from "./messages.js";
+import type { BulkCall, FromThread, Operation, ThreadOptions, ToThread } from "./messages.js";
 import { migrate } from "./migrations.js";
 import { Runner } from "./runner.js";
 import { Scanner } from "./scanner.js";
@@ -71,45 +70,6 @@ interface Parts {
   database: Database;
   scanner: Scanner;
   runner: Runner;
-  listener: Listener;
-}
-
-/** Hears what other boxes and our own transactions announce. */
-class Listener {
-  #client: pg.Client | undefined;
-  #closed = false;
-
-  constructor(
-    private readonly database: Database,
-    private readonly hear: (what: string) => void,
-  ) {}
-
-  async run(): Promise<void> {
-    for (;;) {
-      const client = new pg.Client(this.database.connection);
-      const ended = new Promise<void>((resolve) => {
-        client.once("end", resolve);
-        client.on("error", () => void client.end().catch(() => undefined));
-      });
-      client.on("notification", ({ payload }) => this.hear(payload ?? ""));
-      try {
-        await client.connect();
-        this.#client = client;
-        await client.query("listen radserve");
-        this.hear("everything");
-        await ended;
-      } catch {
-        await client.end().catch(() => undefined);
-      }
-      if (this.#closed) return;
-      await delay(1_000);
-    }
-  }
-
-  async close(): Promise<void> {
-    this.#closed = true;
-    await this.#client?.end().catch(() => undefined);
-  }
 }
 
 const models = new Models();
@@ -118,7 +78,15 @@ const closing = new AbortController();
 
 async function open(): Promise<Parts> {
   const database = await openDatabase(config, log);
-  const scanner = new Scanner({ config, roots, database, log, works, models: () => models.entries() });
+  const scanner = new Scanner({
+    config,
+    roots,
+    database,
+    log,
+    works,
+    models: () => models.entries(),
+    onFound: () => state.parts?.runner.poke(),
+  });
   try {
     await migrate(database.pool);
     await scanner.start();
@@ -140,12 +108,7 @@ async function open(): Promise<Parts> {
       ready: () => models.ready,
     });
     runner.start();
-    const listener = new Listener(database, (what) => {
-      if (what !== "items") scanner.poke();
-      runner.poke(what === "cancel" || what === "everything");
-    });
-    void listener.run();
-    return { database, scanner, runner, listener };
+    return { database, scanner, runner };
   } catch (error) {
     await scanner.stop().catch(() => undefined);
     await database.close().catch(() => undefined);
@@ -198,6 +161,9 @@ const context = {
   scanner: async () => (await available()).scanner,
 };
 
+/** Calls that change nothing which a box waits for. */
+const LOOKS: readonly Operation[] = ["list", "show", "items", "purge"];
+
 async function answer(id: number, call: BulkCall): Promise<void> {
   try {
     send({ type: "answer", id, answer: await perform(call, context) });
@@ -207,6 +173,10 @@ async function answer(id: number, call: BulkCall): Promise<void> {
     const fault = error.code === "internal" ? { fault: faultForLog(thrown) } : {};
     send({ type: "refusal", id, error: error.toObject(), ...fault });
   }
+  if (LOOKS.includes(call.operation)) return;
+  // Other boxes see it when they look next, within seconds
+  state.parts?.scanner.poke();
+  state.parts?.runner.poke(true);
 }
 
 async function close(): Promise<void> {
@@ -216,7 +186,6 @@ async function close(): Promise<void> {
   if (parts !== undefined) {
     await parts.scanner.stop().catch(() => undefined);
     await parts.runner.close();
-    await parts.listener.close();
     await parts.database.close();
   }
   port.close();

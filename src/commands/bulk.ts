@@ -1,7 +1,6 @@
 /** `radserve bulk`: gives a folder to a running server as one job and stays with it until it ends. */
 import { randomUUID } from "node:crypto";
 import path from "node:path";
-import { createInterface } from "node:readline/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { acceptedSchema, itemListSchema, jobSchema, type Accepted, type Job } from "../bulk/schema.js";
 import type { Config } from "../config.js";
@@ -78,98 +77,28 @@ function submit(client: Client, input: string, output: string, options: BulkComm
   return client.callPatiently(acceptedSchema, patience, "POST", "/bulk_inference", body);
 }
 
-/** Shows the job until it ends; undefined where the user leaves it. */
+/** Shows the job until it ends; undefined where Ctrl-C leaves it to the server. */
 async function follow(client: Client, id: string, json: boolean): Promise<Job | undefined> {
   const progress = new Progress(json ? process.stderr : standardOutput());
-  const interrupts = new Interrupts(client, id, progress);
+  const leaving = new AbortController();
+  const leave = () => leaving.abort();
+  process.once("SIGINT", leave);
   const page = `/bulk_inference/${id}`;
   remark(`job ${id}`);
   try {
     for (;;) {
-      const patience = { signal: interrupts.left, onAway: (why: RadserveError) => progress.away(why) };
+      const patience = { signal: leaving.signal, onAway: (why: RadserveError) => progress.away(why) };
       const job = await client.callPatiently(jobSchema, patience, "GET", page);
       progress.show(job);
       if (hasEnded(job)) return job;
-      await delay(POLL_MS, undefined, { signal: interrupts.left });
+      await delay(POLL_MS, undefined, { signal: leaving.signal });
     }
   } catch (error) {
-    if (interrupts.left.aborted) return undefined;
+    if (leaving.signal.aborted) return undefined;
     throw error;
   } finally {
-    interrupts.stop();
+    process.off("SIGINT", leave);
     progress.end();
-  }
-}
-
-/** Ctrl-C: asks on a terminal, and leaves the job alone without one; a second Ctrl-C leaves it alone in any case. */
-class Interrupts {
-  readonly #leave = new AbortController();
-  /** Ends the question that waits for its answer. */
-  #question: AbortController | undefined;
-  readonly #listener = () => void this.#interrupted();
-  #asking = false;
-
-  constructor(
-    private readonly client: Client,
-    private readonly id: string,
-    private readonly progress: Progress,
-  ) {
-    process.on("SIGINT", this.#listener);
-  }
-
-  /** Aborted when the user leaves the job to itself. */
-  get left(): AbortSignal {
-    return this.#leave.signal;
-  }
-
-  /** The job has ended: there is nothing to ask any more. */
-  stop(): void {
-    process.off("SIGINT", this.#listener);
-    this.#question?.abort();
-  }
-
-  async #interrupted(): Promise<void> {
-    if (this.#asking || !process.stdin.isTTY) {
-      this.#leave.abort();
-      return;
-    }
-    this.#asking = true;
-    this.progress.pause();
-    const answer = await this.#ask().catch(() => "d");
-    if (answer === "d") this.#leave.abort();
-    else if (answer === "c") await this.#cancel();
-    this.#asking = false;
-    this.progress.resume();
-  }
-
-  async #ask(): Promise<string> {
-    const terminal = createInterface({ input: process.stdin, output: process.stderr });
-    const question = new AbortController();
-    this.#question = question;
-    terminal.once("SIGINT", () => question.abort());
-    // Ctrl-D
-    terminal.once("close", () => question.abort());
-    try {
-      const text = "\nCancel the job, or detach and let it go on? [c = cancel, d = detach, Enter = stay] ";
-      const answer = await terminal.question(text, { signal: question.signal });
-      return answer.trim().toLowerCase().charAt(0);
-    } finally {
-      terminal.close();
-    }
-  }
-
-  async #cancel(): Promise<void> {
-    try {
-      await this.client.callPatiently(
-        jobSchema,
-        { signal: this.left },
-        "DELETE",
-        `/bulk_inference/${this.id}`,
-      );
-      remark("Cancelling: what runs now ends, the rest never starts, written results stay.");
-    } catch (error) {
-      remark(`It could not be cancelled: ${asRadserveError(error).message}`);
-    }
   }
 }
 

@@ -1,15 +1,9 @@
 /** The client's side of the HTTP contract, for commands that speak to a running server. */
 import { setTimeout as delay } from "node:timers/promises";
-import { z } from "zod";
+import type { z } from "zod";
 import { clientSettings, type Config } from "../config.js";
-import { ConfigError, ERRORS, RadserveError, type ErrorCode } from "../base/errors.js";
+import { ConfigError, errorObjectSchema, RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
-
-const errorSchema = z.object({
-  error: z.enum(Object.keys(ERRORS) as [ErrorCode, ...ErrorCode[]]),
-  message: z.string(),
-  details: z.record(z.string(), z.unknown()).optional(),
-});
 
 /** Longest pause between two attempts to reach a server that is away. */
 const LONGEST_PAUSE_MS = 2_000;
@@ -106,7 +100,7 @@ export class Client {
   }
 
   #refusal(status: number, answer: unknown): RadserveError {
-    const { data } = errorSchema.safeParse(answer);
+    const { data } = errorObjectSchema.safeParse(answer);
     if (data === undefined) return this.#stranger(status);
     const { error, message, details } = data;
     if (status === 503 || status === 429) return new Away(error, message, details);

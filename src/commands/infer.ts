@@ -6,7 +6,7 @@ import { infer } from "../inference/infer-image.js";
 import { createLog } from "../base/log.js";
 import { loadModels } from "../models/set.js";
 import type { Answer } from "../results/receipt/receipt.js";
-import { withEngine } from "./engine.js";
+import { withEngine } from "../server/start-engine.js";
 import { print, type ExitStatus } from "./run.js";
 
 const placeOf = ({ frame }: { frame?: number | undefined }) =>

@@ -11,7 +11,7 @@ import { modelFolders } from "../models/load.js";
 import { readModelFolder } from "../models/read.js";
 import { frameSteps } from "../models/transform-steps.js";
 import { pngOf } from "../results/picture/pixels.js";
-import { withEngine } from "./engine.js";
+import { withEngine } from "../server/start-engine.js";
 import { withImageFile } from "./files.js";
 import { print, type ExitStatus } from "./run.js";
 

@@ -8,7 +8,7 @@ import {
   modelsTry,
   type CommandResult,
 } from "../models/developer-tools.js";
-import { withEngine } from "./engine.js";
+import { withEngine } from "../server/start-engine.js";
 import { withImageFile } from "./files.js";
 import { print } from "./run.js";
 

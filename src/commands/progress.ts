@@ -14,7 +14,6 @@ interface Stream {
 export class Progress {
   #lastLine = -Infinity;
   #drawn = false;
-  #paused = false;
   #away = false;
 
   constructor(private readonly stream: Stream) {}
@@ -32,15 +31,6 @@ export class Progress {
     this.#away = true;
   }
 
-  /** Leaves the terminal to a question. */
-  pause(): void {
-    this.#paused = true;
-  }
-
-  resume(): void {
-    this.#paused = false;
-  }
-
   end(): void {
     if (this.#drawn) this.stream.write("\n");
     this.#drawn = false;
@@ -56,7 +46,6 @@ export class Progress {
   }
 
   #draw(text: string): void {
-    if (this.#paused) return;
     // ECMA-48: back to the first column, then erase to the end of the line
     this.stream.write(`\r\u001b[K${text}`);
     this.#drawn = true;
@@ -64,7 +53,7 @@ export class Progress {
 
   #line(text: string): void {
     const now = performance.now();
-    if (this.#paused || now - this.#lastLine < LINE_EVERY_MS) return;
+    if (now - this.#lastLine < LINE_EVERY_MS) return;
     this.#lastLine = now;
     this.stream.write(`${text}\n`);
   }

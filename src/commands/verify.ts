@@ -10,7 +10,7 @@ import { replay } from "../inference/replay.js";
 import { receiptText, type Receipt } from "../results/receipt/receipt.js";
 import { readReceipt } from "../results/commit/reuse.js";
 import { check, checkFiles, type Check, type Verdict } from "../results/receipt/verify.js";
-import { withEngine } from "./engine.js";
+import { withEngine } from "../server/start-engine.js";
 import { withImageFile } from "./files.js";
 import { print, type ExitStatus } from "./run.js";
 

@@ -5,6 +5,7 @@
  */
 import fs from "node:fs";
 import { promisify } from "node:util";
+import { RadserveError } from "../base/errors.js";
 
 export const syncDescriptor = promisify(fs.fsync);
 const read = promisify(fs.read);
@@ -36,6 +37,30 @@ export async function fillFrom(fd: number, buffer: Uint8Array): Promise<number> 
 export async function readStart(fd: number, size: number): Promise<Buffer> {
   const buffer = Buffer.allocUnsafe(size);
   return buffer.subarray(0, (await read(fd, buffer, 0, size, 0)).bytesRead);
+}
+
+/** 2 GiB less one byte: the longest file that is read, held in memory as a whole. */
+export const MAX_FILE_BYTES = 2 ** 31 - 1;
+
+/** Throws unsupported_format where a file of so many bytes is longer than what is read (MAX_FILE_BYTES). */
+export function checkFileSize(bytes: number): void {
+  if (bytes > MAX_FILE_BYTES)
+    throw new RadserveError(
+      "unsupported_format",
+      `Expected a file of at most ${MAX_FILE_BYTES} bytes; found ${bytes}. Split it, or send its slices as a folder.`,
+      { most: MAX_FILE_BYTES, found: bytes },
+    );
+}
+
+/**
+ * The bytes of an open file.
+ * Throws unsupported_format before reading, where it is too long.
+ */
+export async function readWhole(fd: number): Promise<Uint8Array> {
+  const { size } = fs.fstatSync(fd);
+  checkFileSize(size);
+  const bytes = Buffer.allocUnsafeSlow(size);
+  return bytes.subarray(0, await fillFrom(fd, bytes));
 }
 
 /** Writes all bytes where the descriptor stands. */

@@ -136,7 +136,7 @@ export async function moveIfThere(from: string, to: string): Promise<boolean> {
 }
 
 /**
- * Refuses to begin where a folder's disk cannot hold what will be written.
+ * Refuses to begin where a folder's disk has less room than will be written, or than has to stay free.
  * @throws RadserveError disk_full, with the bytes needed and free
  */
 export async function requireRoom(dir: string, bytes: number): Promise<void> {
@@ -144,8 +144,8 @@ export async function requireRoom(dir: string, bytes: number): Promise<void> {
   if (free >= bytes) return;
   throw new RadserveError(
     "disk_full",
-    `Expected room for about ${bytes} bytes on the output folder's disk, but ${free} are free. Free some.`,
-    { needed_bytes: bytes, free_bytes: free },
+    `Expected at least ${bytes} bytes free on the output folder's disk; found ${free}. Make room there and send the request again.`,
+    { free_bytes: free, needed_bytes: bytes },
   );
 }
 

@@ -19,8 +19,6 @@ import { beatText, isDead, parseOwner, self, serialise, type Owner } from "./loc
 const LEASE_MS = 30_000;
 const BEATS_PER_LEASE = 6;
 const LONGEST_POLL_MS = 40;
-/** Longer timers fire at once. */
-const LONGEST_TIMER_MS = 2 ** 31 - 1;
 /** Several times what an owner takes. */
 const LONGEST_OWNER_BYTES = 4096;
 
@@ -45,7 +43,6 @@ export class NameLock {
   readonly #fd: number;
   readonly #owner: Owner;
   readonly #timer: NodeJS.Timeout;
-  #turn: Turn | undefined;
   #beats = 0;
   #released = false;
   #beating: Promise<void> = Promise.resolve();
@@ -65,34 +62,21 @@ export class NameLock {
    * @throws RadserveError deadline_exceeded; the signal's reason; errors of the file system as they are
    */
   static async take(dir: string, name: string, options: LockOptions = {}): Promise<NameLock> {
-    const folder = statSync(dir);
-    const turn = await Turn.inLine(folder, name, options);
-    try {
-      const waiter = new Waiter(folder);
-      for (let pause = 5; ; pause = Math.min(pause * 2, LONGEST_POLL_MS)) {
-        options.signal?.throwIfAborted();
-        const lock = await NameLock.#attempt(dir, name, waiter, options.leaseMs ?? LEASE_MS);
-        if (lock !== undefined) {
-          lock.#turn = turn;
-          return lock;
-        }
-        await pausing(Math.min(pause, timeLeft(options)), options.signal);
-      }
-    } catch (error) {
-      turn.leave();
-      throw error;
-    }
-  }
-
-  /** The lock of NAME, or undefined where somebody holds it who is not known to be dead. */
-  static async tryTake(dir: string, name: string): Promise<NameLock | undefined> {
+    const { deadline = Infinity, signal, leaseMs = LEASE_MS } = options;
     const waiter = new Waiter(statSync(dir));
-    // The first attempt may have removed a dead owner's guard, the second its lock.
-    for (let attempt = 0; attempt < 3; attempt++) {
-      const lock = await NameLock.#attempt(dir, name, waiter, LEASE_MS);
+    for (let pause = 5; ; pause = Math.min(pause * 2, LONGEST_POLL_MS)) {
+      signal?.throwIfAborted();
+      const lock = await NameLock.#attempt(dir, name, waiter, leaseMs);
       if (lock !== undefined) return lock;
+      const left = deadline - Date.now();
+      if (left <= 0)
+        throw new RadserveError(
+          "deadline_exceeded",
+          "Another request is still writing results under this name. Repeat the request, or give it more time.",
+        );
+      // An abort ends the pause, and is thrown above
+      await delay(Math.min(pause, left), undefined, { signal }).catch(() => undefined);
     }
-    return undefined;
   }
 
   static async #attempt(
@@ -123,13 +107,9 @@ export class NameLock {
     this.#released = true;
     clearInterval(this.#timer);
     await this.#beating;
-    try {
-      // Before it is removed: SMB keeps the name of a removed file, and NFS another one, for as long as it is open
-      closeSync(this.#fd);
-      if (await this.isHeld()) await unlink(this.#path).catch(ifMissing(undefined));
-    } finally {
-      this.#turn?.leave();
-    }
+    // Before it is removed: SMB keeps the name of a removed file, and NFS another one, for as long as it is open
+    closeSync(this.#fd);
+    if (await this.isHeld()) await unlink(this.#path).catch(ifMissing(undefined));
   }
 
   async #beat(): Promise<void> {
@@ -137,58 +117,6 @@ export class NameLock {
     const text = serialise({ ...this.#owner, beat: beatText(this.#beats) });
     // A beat that fails (share away, lock removed) is no error by itself: isHeld decides before anything is published.
     await writeStart(this.#fd, text).catch(() => undefined);
-  }
-}
-
-/** Milliseconds until the deadline. */
-function timeLeft({ deadline }: LockOptions): number {
-  const left = (deadline ?? Infinity) - Date.now();
-  if (left > 0) return Math.min(left, LONGEST_TIMER_MS);
-  throw new RadserveError(
-    "deadline_exceeded",
-    "Another request is still writing results under this name. Repeat the request, or give it more time.",
-  );
-}
-
-async function pausing(milliseconds: number, signal: AbortSignal | undefined): Promise<void> {
-  await delay(milliseconds, undefined, signal ? { signal } : {}).catch(() => signal?.throwIfAborted());
-}
-
-/** Waiters of one thread stand in line for NAME: only the first of them polls, and the next goes on at once. */
-class Turn {
-  static readonly #lines = new Map<string, Promise<void>>();
-
-  private constructor(readonly leave: () => void) {}
-
-  /** @throws RadserveError deadline_exceeded; the signal's reason */
-  static async inLine({ dev, ino }: Stats, name: string, options: LockOptions): Promise<Turn> {
-    const key = `${dev}:${ino}:${name}`;
-    const before = Turn.#lines.get(key);
-    let leave = (): void => undefined;
-    const left = new Promise<void>((resolve) => (leave = resolve));
-    const last = before === undefined ? left : before.then(() => left);
-    Turn.#lines.set(key, last);
-    void last.then(() => {
-      if (Turn.#lines.get(key) === last) Turn.#lines.delete(key);
-    });
-    try {
-      if (before !== undefined) await Turn.#come(before, options);
-    } catch (error) {
-      leave();
-      throw error;
-    }
-    return new Turn(leave);
-  }
-
-  static async #come(before: Promise<void>, options: LockOptions): Promise<void> {
-    const done = new AbortController();
-    const signal = options.signal ? AbortSignal.any([options.signal, done.signal]) : done.signal;
-    try {
-      const come = before.then(() => true);
-      while (!(await Promise.race([come, pausing(timeLeft(options), signal).then(() => false)])));
-    } finally {
-      done.abort();
-    }
   }
 }
 

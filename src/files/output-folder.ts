@@ -3,7 +3,8 @@ import { closeSync, constants } from "node:fs";
 import { RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { descriptorPath } from "./descriptor.js";
-import { access, freeBytes, mkdir, statfs } from "./disk.js";
+import { access, mkdir } from "./disk.js";
+import { requireRoom } from "./durable-files.js";
 import { isStagingName } from "./helper-names.js";
 import { FORBIDDEN, noPermission, notAllowed, pin, type Pinned } from "./path-judgement.js";
 import { isInside, leadsInside, type Root } from "./roots.js";
@@ -24,7 +25,7 @@ export async function checkUsable(
   await checkMarks(folder.realPath, roots);
   const here = descriptorPath(folder.fd);
   await checkWritable(here);
-  if (minimumFreeBytes !== undefined) await checkRoom(here, minimumFreeBytes);
+  if (minimumFreeBytes !== undefined) await requireRoom(here, minimumFreeBytes);
 }
 
 function reserved(): RadserveError {
@@ -52,16 +53,6 @@ async function checkWritable(here: string): Promise<void> {
       );
     throw noPermission("output", "write to this folder");
   });
-}
-
-async function checkRoom(here: string, minimumFreeBytes: number): Promise<void> {
-  const free = freeBytes(await statfs(here));
-  if (free < minimumFreeBytes)
-    throw new RadserveError(
-      "disk_full",
-      `Expected at least ${minimumFreeBytes} bytes free on the output folder's disk; found ${free}. Make room there and send the request again.`,
-      { free_bytes: free, needed_bytes: minimumFreeBytes },
-    );
 }
 
 /**

@@ -1,10 +1,9 @@
 import type { OpenedInput, Opened } from "../files/guarded-paths.js";
-import { readWhole } from "../files/whole-file.js";
 import type { Image, Warning } from "../images/image.js";
 import { readImage } from "../images/read-image.js";
 import { closeSync, fstatSync } from "node:fs";
 import { lstat, readdir } from "node:fs/promises";
-import { readStart } from "../files/descriptor.js";
+import { readStart, readWhole } from "../files/descriptor.js";
 import { isDicom } from "../images/dicom/dicom-file.js";
 import { seriesImage, seriesFile, type LeftOut, type SeriesFile } from "../images/dicom/series.js";
 import { seriesInvalid } from "../images/dicom/volume.js";

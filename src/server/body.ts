@@ -1,5 +1,6 @@
 /** Request bodies on their way from the socket: bounded, read as JSON, and drained where they are refused. */
 import type { IncomingMessage } from "node:http";
+import { finished } from "node:stream/promises";
 import bodyParser from "koa-bodyparser";
 import { RadserveError } from "../base/errors.js";
 import { parseJsonBody } from "../base/json-body.js";
@@ -59,32 +60,18 @@ function refuseBody(error: Error, limit: number): never {
   );
 }
 
-const MOST_DRAINED_BYTES = 32 * 1024 * 1024;
 const LONGEST_DRAIN_MS = 10_000;
 
 /**
  * Reads and drops what is left of a body: a client that is still sending when the connection closes sees a broken
- * pipe and not its answer. False where that would take too much or too long.
+ * pipe and not its answer. False where that would take too long.
  */
-export function drained(request: IncomingMessage): Promise<boolean> {
+export async function drained(request: IncomingMessage): Promise<boolean> {
   request.unpipe();
-  return new Promise((resolve) => {
-    let bytes = 0;
-    const end = (all: boolean) => {
-      clearTimeout(timer);
-      request.removeAllListeners("data").pause();
-      resolve(all);
-    };
-    const timer = setTimeout(() => end(false), LONGEST_DRAIN_MS);
-    if (request.readableEnded || request.destroyed) {
-      end(request.readableEnded);
-      return;
-    }
-    request.once("end", () => end(true)).once("close", () => end(false));
-    request.on("data", (part: Buffer) => {
-      bytes += part.length;
-      if (bytes > MOST_DRAINED_BYTES) end(false);
-    });
-    request.resume();
-  });
+  request.resume();
+  const limit = { signal: AbortSignal.timeout(LONGEST_DRAIN_MS) };
+  return finished(request, limit).then(
+    () => true,
+    () => false,
+  );
 }

@@ -19,6 +19,7 @@ import { parseBody } from "../base/json-body.js";
 import type { Answer } from "../results/receipt/receipt.js";
 import { candidatesOf } from "../inference/plan.js";
 import { VERSION } from "../base/version.js";
+import { within } from "../base/waiting.js";
 
 export interface State {
   requestId: string;
@@ -89,23 +90,16 @@ async function checkPaths(
 
 async function waitForModels(services: Services, deadline: number | undefined): Promise<void> {
   const patience = Math.min(LONGEST_LOADING_WAIT_MS, (deadline ?? Infinity) - Date.now());
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => {
-      reject(
-        deadline !== undefined && Date.now() >= deadline
-          ? new RadserveError(
-              "deadline_exceeded",
-              "Expected the work to start within timeout_ms; the models are still being loaded.",
-            )
-          : new RadserveError(
-              "model_unavailable",
-              "The models are still being loaded. Send the request again shortly.",
-            ),
+  if (await within(services.models.loaded, patience)) return;
+  throw deadline !== undefined && Date.now() >= deadline
+    ? new RadserveError(
+        "deadline_exceeded",
+        "Expected the work to start within timeout_ms; the models are still being loaded.",
+      )
+    : new RadserveError(
+        "model_unavailable",
+        "The models are still being loaded. Send the request again shortly.",
       );
-    }, patience);
-  });
-  await Promise.race([services.models.loaded, late]).finally(() => clearTimeout(timer));
 }
 
 /** The answer in the client's own names of files. */
@@ -162,7 +156,6 @@ export function bulk(operation: Operation): Handler {
     const { id } = ctx["params"] as { id?: string };
     const answer = await services.bulk.call({
       operation,
-      requestId: ctx.state.requestId,
       caller: { subject, admin, inputRoots, outputRoots },
       query: { ...ctx.query },
       ...(id === undefined ? {} : { jobId: id }),

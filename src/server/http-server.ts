@@ -3,7 +3,7 @@
  * authentication, rate limit, body, handler.
  */
 import { randomUUID } from "node:crypto";
-import http, { STATUS_CODES, type IncomingMessage } from "node:http";
+import http, { STATUS_CODES } from "node:http";
 import type { Duplex } from "node:stream";
 import Router from "@koa/router";
 import Koa from "koa";
@@ -63,17 +63,6 @@ export function createServer(options: ServerOptions): http.Server {
       requireHostHeader: false,
     },
     (request, response) => void handle(request, response),
-  );
-  // An expectation that is not known may be passed over (RFC 9110, 10.1.1); Node's own answer would have no body.
-  server.on("checkExpectation", (request, response) => server.emit("request", request, response));
-  server.on("connect", (_request: IncomingMessage, socket: Duplex) =>
-    endWith(
-      options.log,
-      socket,
-      405,
-      "Expected a request for a page of this server; found CONNECT.",
-      "Allow: GET, POST, DELETE\r\n",
-    ),
   );
   server.on("clientError", refuseConnection(options.log));
   return server;
@@ -184,14 +173,13 @@ function whatOfHttp({ code = "", reason = "" }: { code?: string; reason?: string
   return code.startsWith("HPE_") && reason !== "" ? ` (${reason})` : "";
 }
 
-/** Writes an answer to a connection that has no request, and ends it. `headers`: whole lines. */
-function endWith(log: Logger, socket: Duplex, status: number, message: string, headers = ""): void {
+/** Writes an answer to a connection that has no request, and ends it. */
+function endWith(log: Logger, socket: Duplex, status: number, message: string): void {
   const requestId = randomUUID();
-  const error = status === 405 ? "method_not_allowed" : "bad_request";
-  const body = JSON.stringify(errorBody({ error, message }, requestId));
+  const body = JSON.stringify(errorBody({ error: "bad_request", message }, requestId));
   log.info({ request_id: requestId, status }, "connection refused");
   socket.end(
-    `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ""}\r\nX-Request-Id: ${requestId}\r\n${headers}` +
+    `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ""}\r\nX-Request-Id: ${requestId}\r\n` +
       `Content-Type: application/json; charset=utf-8\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
   );
 }

@@ -9,8 +9,7 @@ import path from "node:path";
 import { ConfigError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { keyOf, readKeyFile, type Key, type KeyFile } from "./key-file.js";
-import { createPrivately, namesIn } from "./private-files.js";
-import { nameOf, revokedIn } from "./token-records.js";
+import { createPrivately, nameOf, namesIn, revokedIn } from "./token-records.js";
 
 const isKeyFile = (name: string) => name.endsWith(".json") && !name.startsWith(".");
 
@@ -85,7 +84,8 @@ const LOOK_EVERY_MS = 300;
  */
 export class WatchedKeys implements Keyring {
   #keys: Key[] = [];
-  #files = new Map<string, { stamp: string; key: Key | undefined }>();
+  #problems: string[] = [];
+  #stamp = "";
   #revoked = new Set<string>();
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
@@ -139,33 +139,19 @@ export class WatchedKeys implements Keyring {
     }
   }
 
-  /** Key files are read again only when their size or times changed. */
+  /** Key files are read again only when the size or times of one changed. */
   #reread(names: string[]): void {
-    const before = this.#files;
-    this.#files = new Map();
-    const byKid = new Map<string, Key>();
-    for (const name of names) {
-      const file = path.join(this.folder, name);
-      const found = statSync(file, { throwIfNoEntry: false });
-      if (found === undefined) continue;
-      const stamp = `${found.ino} ${found.size} ${found.mtimeMs} ${found.mode}`;
-      const known = before.get(name);
-      const fresh = known?.stamp !== stamp;
-      const key = fresh ? this.#tryRead(file) : known.key;
-      this.#files.set(name, { stamp, key });
-      if (key === undefined) continue;
-      if (!byKid.has(key.kid)) byKid.set(key.kid, key);
-      else if (fresh) this.report(kidTwice(file, key));
-    }
-    this.#keys = [...byKid.values()];
+    const stamp = names.map((name) => stampOf(path.join(this.folder, name))).join("\n");
+    if (stamp === this.#stamp) return;
+    const { keys, problems } = readKeys(this.folder);
+    this.#stamp = stamp;
+    for (const problem of problems.filter((one) => !this.#problems.includes(one))) this.report(problem);
+    this.#keys = keys;
+    this.#problems = problems;
   }
+}
 
-  #tryRead(file: string): Key | undefined {
-    try {
-      return readKeyFile(file);
-    } catch (error) {
-      this.report(error instanceof Error ? error.message : "A key file cannot be read.");
-      return undefined;
-    }
-  }
+function stampOf(file: string): string {
+  const found = statSync(file, { throwIfNoEntry: false });
+  return found === undefined ? file : `${file} ${found.ino} ${found.size} ${found.mtimeMs} ${found.mode}`;
 }

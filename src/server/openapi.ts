@@ -1,9 +1,9 @@
 /** The published contract (OpenAPI 3.1), built from the same schemas and tables that the server runs on. */
 import { z } from "zod";
 import { acceptedSchema, itemListSchema, jobListSchema, jobSchema } from "../bulk/schema.js";
-import { ERRORS, type ErrorCode } from "../base/errors.js";
+import { errorObjectSchema, ERRORS, type ErrorCode } from "../base/errors.js";
 import { modelListSchema } from "./model-list.js";
-import { bulkRequestSchema } from "../bulk/request.js";
+import { bulkRequestSchema } from "../bulk/schema.js";
 import { singleRequestSchema } from "../inference/request.js";
 import { answerSchema } from "../results/receipt/receipt.js";
 import { VERSION } from "../base/version.js";
@@ -37,12 +37,8 @@ function jsonSchema(schema: z.ZodType): Record<string, unknown> {
   return Object.fromEntries(Object.entries(made).filter(([key]) => key !== "$schema"));
 }
 
-const errorSchema = z.object({
-  error: z.enum(Object.keys(ERRORS) as [ErrorCode, ...ErrorCode[]]),
-  message: z.string(),
-  request_id: z.string(),
-  details: z.record(z.string(), z.unknown()).optional(),
-});
+const { details, ...errorFields } = errorObjectSchema.shape;
+const errorSchema = z.object({ ...errorFields, request_id: z.string(), details });
 
 const reference = (name: string) => ({
   "application/json": { schema: { $ref: `#/components/schemas/${name}` } },

@@ -3,7 +3,7 @@ import type { Config } from "../config.js";
 
 export type ToServing =
   /** `crashed`: the process before it ended by its own fault, as far as one can see. */
-  | { type: "start"; config: Config; address: string; crashed: boolean }
+  | { type: "start"; config: Config; crashed: boolean }
   /** A client's connection comes with it; the answer is `taken`. */
   | { type: "connection"; id: number }
   | { type: "reload" }

@@ -11,6 +11,7 @@ import type { Config } from "../config.js";
 import { ConfigError, RadserveError } from "../base/errors.js";
 import type { ServedModels } from "./handlers.js";
 import { WatchedKeys } from "./keys.js";
+import { within } from "../base/waiting.js";
 import { createLog, faultForLog, logLast, type Logger } from "../base/log.js";
 import type { FromServing, ToServing } from "./process-messages.js";
 import { Metrics } from "./metrics.js";
@@ -243,14 +244,6 @@ class ServingProcess {
     }
     for (const socket of this.#connections.keys()) socket.destroy();
   }
-}
-
-async function within(work: Promise<unknown>, milliseconds: number): Promise<boolean> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<false>((resolve) => {
-    timer = setTimeout(() => resolve(false), milliseconds);
-  });
-  return Promise.race([work.then(() => true), late]).finally(() => clearTimeout(timer));
 }
 
 function tell(message: FromServing): void {

@@ -27,3 +27,16 @@ export function startEngine(config: Config): StartedEngine {
     return { engine: createEngine(cpu), options: cpu, providers: ["cpu"], fault };
   }
 }
+
+/** Runs `work` with the engine that the settings ask for, and closes it. A GPU that cannot be used falls back as in the server. */
+export async function withEngine<T>(
+  config: Config,
+  work: (engine: Engine, providers: Config["providers"]) => Promise<T>,
+): Promise<T> {
+  const { engine, providers } = startEngine(config);
+  try {
+    return await work(engine, providers);
+  } finally {
+    await engine.close();
+  }
+}

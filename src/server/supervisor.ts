@@ -52,7 +52,6 @@ class Supervisor {
 
   constructor(
     private readonly config: Config,
-    private readonly address: string,
     private readonly log: Logger,
     private readonly callbacks: { onOpen: () => void; onClosing: () => void },
   ) {}
@@ -68,12 +67,7 @@ class Supervisor {
       this.log.error({ fault: error.name }, "the serving process could not be reached"),
     );
     child.on("exit", (status, signal) => this.#ended(status, signal));
-    this.#tell({
-      type: "start",
-      config: this.config,
-      address: this.address,
-      crashed: this.#crashedLast,
-    });
+    this.#tell({ type: "start", config: this.config, crashed: this.#crashedLast });
   }
 
   connect(socket: net.Socket): void {
@@ -259,7 +253,7 @@ export async function supervise(config: Config): Promise<number> {
       );
       tellPeople(config, url, newKey);
     };
-    const supervising = new Supervisor(config, url, log, { onOpen, onClosing: () => server.close() });
+    const supervising = new Supervisor(config, log, { onOpen, onClosing: () => server.close() });
     supervisor = supervising;
     server.on("connection", (socket) => supervising.connect(socket));
     process.on("SIGTERM", () => supervising.stop());

@@ -1,7 +1,7 @@
 /** What is told of a job: its state, why it waits, how fast it is and when it will have ended. */
 import t from "tap";
 import { jobOf } from "../../src/bulk/api.js";
-import { LONELY_MS, type JobRow } from "../../src/bulk/jobs.js";
+import type { JobRow } from "../../src/bulk/jobs.js";
 
 const NOW = new Date("2026-11-22T12:00:00.000Z");
 const ago = (seconds: number) => new Date(NOW.getTime() - seconds * 1000);
@@ -16,6 +16,7 @@ const row = (more: Partial<JobRow>): JobRow => ({
   finished_at: null,
   cancelled_at: null,
   total: 1000,
+  state: "running",
   paused: false,
   pause_code: null,
   pause_message: null,
@@ -26,23 +27,27 @@ const row = (more: Partial<JobRow>): JobRow => ({
 });
 
 t.test("rate and end", (t) => {
-  t.match(jobOf(row({}), true), {
+  t.match(jobOf(row({})), {
     state: "running",
     images_per_second: 2,
     estimated_end: "2026-11-22T12:04:15.000Z",
     counts: { queued: 500, partial: 0, cancelled: 0 },
   });
-  t.match(jobOf(row({ started_at: ago(10), recent: 30 }), true), { images_per_second: 3 }, "since it began");
-  t.match(jobOf(row({ recent: 0 }), true), { images_per_second: null, estimated_end: null });
-  t.match(jobOf(row({ started_at: null, counts: null, recent: 0 }), true), {
+  t.match(jobOf(row({ started_at: ago(10), recent: 30 })), { images_per_second: 3 }, "since it began");
+  t.match(jobOf(row({ recent: 0 })), { images_per_second: null, estimated_end: null });
+  t.match(jobOf(row({ started_at: null, counts: null, recent: 0 })), {
     images_per_second: null,
     counts: { queued: 0 },
   });
-  t.match(jobOf(row({ total: null }), true), { state: "scanning", estimated_end: null });
+  t.match(jobOf(row({ state: "scanning", total: null })), { state: "scanning", estimated_end: null });
   t.match(
     jobOf(
-      row({ finished_at: ago(53), counts: { succeeded: 450, failed: 20, skipped: 20 }, recent: 0 }),
-      true,
+      row({
+        state: "completed",
+        finished_at: ago(53),
+        counts: { succeeded: 450, failed: 20, skipped: 20 },
+        recent: 0,
+      }),
     ),
     { state: "completed", images_per_second: 10, estimated_end: null },
     "over all its time, of what ran",
@@ -51,19 +56,18 @@ t.test("rate and end", (t) => {
 });
 
 t.test("why it waits", (t) => {
+  const waits = (more: Partial<JobRow>) => jobOf(row({ state: "paused", ...more }));
   const paused = { state: "paused", estimated_end: null };
-  t.match(jobOf(row({ pause_code: "disk_full", pause_message: "No room." }), true), {
+  t.match(waits({ pause_code: "disk_full", pause_message: "No room." }), {
     ...paused,
     paused_reason: { code: "disk_full", message: "No room." },
   });
-  t.match(jobOf(row({ paused: true, pause_code: "disk_full" }), false), {
+  t.match(waits({ paused: true, pause_code: "disk_full" }), {
     ...paused,
     paused_reason: { code: "paused_by_request" },
   });
-  t.match(jobOf(row({}), false), { ...paused, paused_reason: { code: "no_worker" } });
-  const young = new Date(NOW.getTime() - LONELY_MS + 1);
-  t.match(jobOf(row({ created_at: young }), false), { state: "running", paused_reason: null });
-  for (const end of [{ cancelled_at: NOW }, { finished_at: NOW }])
-    t.match(jobOf(row({ ...end, pause_code: "disk_full" }), false), { paused_reason: null });
+  t.match(waits({}), { ...paused, paused_reason: { code: "no_worker" } });
+  for (const state of ["running", "cancelled", "completed"] as const)
+    t.match(waits({ state, pause_code: "disk_full" }), { state, paused_reason: null });
   t.end();
 });

@@ -15,7 +15,7 @@ import {
 import net from "node:net";
 import path from "node:path";
 import t from "tap";
-import { NameLock } from "../../src/files/name-lock.js";
+import { tryTake } from "../support/commits.js";
 import { ADDON, needs } from "../support/needs.js";
 import { copyModel } from "../support/manifests.js";
 import { makePlace, radserve, root, startServer } from "../support/server.js";
@@ -143,7 +143,7 @@ t.test("whoever is dead and not buried holds no name", async (t) => {
   const module = new URL("../../src/files/name-lock.js", import.meta.url).href;
   const program = `
     const { NameLock } = await import(${JSON.stringify(module)});
-    await NameLock.tryTake(${JSON.stringify(results)}, "image.dcm");
+    await NameLock.take(${JSON.stringify(results)}, "image.dcm");
     process.stdout.write(process.pid + "\\n");
     process.kill(process.pid, "SIGKILL");`;
   // A parent that never takes note of its child's end, as a container's first process that is no init
@@ -156,7 +156,7 @@ t.test("whoever is dead and not buried holds no name", async (t) => {
   const dead = Number(line.toString());
   await until(() => !isAlive(dead) && readdirSync(`/proc/${dead}/task`).length === 1);
   t.ok(existsSync(`/proc/${dead}`), "it is still there to be seen");
-  const name = await NameLock.tryTake(results, "image.dcm");
+  const name = await tryTake(results, "image.dcm");
   t.ok(name, "its name is free at once");
   await name?.release();
 });

@@ -2,7 +2,7 @@ import { open, truncate } from "node:fs/promises";
 import path from "node:path";
 import t from "tap";
 import { openInput } from "../../src/files/guarded-paths.js";
-import { checkFileSize, MAX_FILE_BYTES } from "../../src/files/whole-file.js";
+import { checkFileSize, MAX_FILE_BYTES } from "../../src/files/descriptor.js";
 import { isDicom } from "../../src/images/dicom/dicom-file.js";
 import { readImage, SNIFF_BYTES, sniffFormat } from "../../src/images/read-image.js";
 import { readInput } from "../../src/inference/read-input.js";

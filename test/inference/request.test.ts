@@ -1,10 +1,10 @@
 import t from "tap";
 import { jsonFaultAt } from "../../src/base/json-fault.js";
-import { bulkRequestSchema } from "../../src/bulk/request.js";
+import { bulkRequestSchema } from "../../src/bulk/schema.js";
 import { singleRequestSchema } from "../../src/inference/request.js";
 import { parseBody } from "../../src/base/json-body.js";
 import { RadserveError } from "../../src/base/errors.js";
-import { RateLimit } from "../../src/server/rate-limit.js";
+import { RateLimit } from "../../src/server/access.js";
 import type { z } from "zod";
 
 const paths = { input_image_path: "/in/a.dcm", output_folder_path: "/out" };

@@ -7,7 +7,7 @@ import t from "tap";
 import { z } from "zod";
 import { ctSeries, samples } from "../../scripts/demo/samples.js";
 import { documents } from "../../scripts/documents.js";
-import { bulkRequestSchema } from "../../src/bulk/request.js";
+import { bulkRequestSchema } from "../../src/bulk/schema.js";
 import { singleRequestSchema } from "../../src/inference/request.js";
 import { ROUTES } from "../../src/server/routes.js";
 import {

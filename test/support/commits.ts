@@ -2,6 +2,7 @@
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { readdirSync } from "node:fs";
+import { RadserveError } from "../../src/base/errors.js";
 import { nameOfHelper } from "../../src/files/helper-names.js";
 import { NameLock } from "../../src/files/name-lock.js";
 import { withName, type ResultFile } from "../../src/results/commit/commit.js";
@@ -69,6 +70,17 @@ export function receiptOf(name: string, pixels: string, models: ReceiptModel[]):
   };
 }
 
+/** On a busy machine it takes long to see that an owner is dead; a lease, after which everybody counts so, is longer. */
+const PATIENCE_MS = 5_000;
+
+/** The lock of NAME, or undefined where somebody holds it who is not known to be dead. */
+export function tryTake(dir: string, name: string): Promise<NameLock | undefined> {
+  return NameLock.take(dir, name, { deadline: Date.now() + PATIENCE_MS }).catch((error: unknown) => {
+    if (error instanceof RadserveError && error.code === "deadline_exceeded") return undefined;
+    throw error;
+  });
+}
+
 /**
  * Takes each name for which a killed process left something in a folder, as the next request would. Names that somebody
  * holds are left alone.
@@ -78,7 +90,7 @@ export async function recoverFolder(dir: string): Promise<string[]> {
   const names = new Set(readdirSync(dir).flatMap((entry) => nameOfHelper(entry) ?? []));
   const recovered: string[] = [];
   for (const name of [...names].sort()) {
-    const lock = await NameLock.tryTake(dir, name);
+    const lock = await tryTake(dir, name);
     if (lock === undefined) continue;
     await lock.release();
     await withName(dir, name, {}, () => Promise.resolve());

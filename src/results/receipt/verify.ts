@@ -10,7 +10,7 @@ import { isOwnObject } from "../dicom/modules.js";
 import { deviceUid } from "../dicom/subject.js";
 import { oneLine } from "../dicom/values.js";
 import { sha256, withPlain } from "../../files/durable-files.js";
-import { readWhole } from "../../files/whole-file.js";
+import { readWhole } from "../../files/descriptor.js";
 import type { OutputFile, Receipt, ReceiptModel } from "./receipt.js";
 
 /** ok: equal; differs; missing; not_replayed: it could not be computed again here. */
