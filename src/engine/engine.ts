@@ -3,14 +3,7 @@
  * native failure becomes a RadserveError.
  */
 import os from "node:os";
-import {
-  checkFeeds,
-  checkGeometry,
-  checkInferOptions,
-  checkManifest,
-  checkPlane,
-  checkRender,
-} from "./checks.js";
+import { checkFeeds, checkGeometry, checkInferOptions, checkPlane, checkRender } from "./checks.js";
 import { engineStatsSchema, type EngineStats } from "./stats.js";
 import { inferenceOf, type EngineAddon } from "./engine-addon.js";
 import { loadAddon } from "../addon/load-addon.js";
@@ -92,12 +85,6 @@ class NativeEngine implements Engine {
         inputs: options.inputs.map(nativeInput),
         outputs: options.outputs.map(nativeOutput),
       });
-      try {
-        checkManifest(options, { inputs, outputs });
-      } catch (mismatch) {
-        await this.#addon.unload(id);
-        throw mismatch;
-      }
       this.#loaded.add(id);
       return { id, inputs, outputs, provider, sessions };
     });

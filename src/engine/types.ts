@@ -16,6 +16,7 @@ export interface Plane {
   pixelAspect: number;
 }
 
+/** The inputs and outputs fit the graph: src/models/graph.ts says so. */
 export interface LoadOptions {
   modelPath: string;
   name: string;
