@@ -3,7 +3,7 @@
  * has checked before, and whether it fits its graph, src/models/graph.ts.
  */
 import type { RenderOptions, InferOptions, Plane } from "./types.js";
-import { type Tensor, ELEMENT_BYTES } from "./tensor.js";
+import { type Tensor, ELEMENT_TYPES } from "./tensor.js";
 import { RadserveError } from "../base/errors.js";
 import type { VolumeGeometry } from "../images/image.js";
 
@@ -84,7 +84,7 @@ export function checkFeeds(feeds: readonly Tensor[]): void {
   for (const { name, dtype, shape, data } of feeds) {
     expectUnshared(data, "tensor");
     const sides = shape.every((side) => Number.isSafeInteger(side) && side >= 0);
-    const expected = shape.reduce((a, b) => a * b, 1) * ELEMENT_BYTES[dtype];
+    const expected = shape.reduce((a, b) => a * b, 1) * ELEMENT_TYPES[dtype].bytes;
     expect(
       sides && data.byteLength === expected,
       () =>

@@ -1,5 +1,6 @@
 /** Everything a thread loads once, loaded before its first image: codecs, fonts, the picture library, the engine. */
-import type { Engine, Plane } from "../engine/types.js";
+import type { Engine } from "../engine/engine.js";
+import type { Plane } from "../engine/types.js";
 import { loadCodecs } from "../images/dicom/codecs.js";
 import { panelSize } from "../results/picture/layout.js";
 import { renderOverlay } from "../results/picture/overlay.js";
