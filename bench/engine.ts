@@ -10,7 +10,7 @@ import { availableParallelism, cpus, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { createEngine } from "../src/engine/engine.js";
-import { fileSha256 } from "../src/models/hash.js";
+import { fileSha256 } from "../src/models/files.js";
 import { measureMemory } from "./lib/engine-memory.js";
 import { load, writeFolder } from "./lib/engine-models.js";
 import {

@@ -8,8 +8,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { createEngine } from "../src/engine/engine.js";
-import { type Engine } from "../src/engine/types.js";
+import { createEngine, type Engine } from "../src/engine/engine.js";
 import { type Tensor } from "../src/engine/tensor.js";
 import { compareTensors } from "../src/models/compare.js";
 import {

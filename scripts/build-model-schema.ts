@@ -2,7 +2,7 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import prettier from "prettier";
-import { modelJsonSchema } from "../src/models/schema.js";
+import { modelJsonSchema } from "../src/manifest/rules.js";
 import { packageRoot } from "../src/models/files.js";
 import { isMain } from "./lib/model-folder.js";
 

@@ -8,9 +8,8 @@ import { readFileSync } from "node:fs";
 import os from "node:os";
 import { join } from "node:path";
 import { operateAtOnce } from "../../src/files/disk.js";
-import { ELEMENT_BYTES } from "../../src/engine/tensor.js";
-import { createEngine } from "../../src/engine/engine.js";
-import { type Engine } from "../../src/engine/types.js";
+import { ELEMENT_TYPES } from "../../src/engine/tensor.js";
+import { createEngine, type Engine } from "../../src/engine/engine.js";
 import { infer } from "../../src/inference/infer-image.js";
 import { type InferTask } from "../../src/inference/task.js";
 import { createLog } from "../../src/base/log.js";
@@ -74,7 +73,7 @@ async function ortOf(
     const [height, width] =
       input.size.kind === "fixed" ? [input.size.height, input.size.width] : [side, side];
     const shape = [1, 1, height, width];
-    const data = new Uint8Array(elementCount(shape) * ELEMENT_BYTES[input.dtype]);
+    const data = new Uint8Array(elementCount(shape) * ELEMENT_TYPES[input.dtype].bytes);
     const times: number[] = [];
     for (let i = 0; i < ORT_ROUNDS; i++) {
       const began = performance.now();

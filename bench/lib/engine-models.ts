@@ -1,7 +1,7 @@
 /** The bench's networks as model folders, so that they are loaded, warmed and swapped as in a server. */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Engine } from "../../src/engine/types.js";
+import type { Engine } from "../../src/engine/engine.js";
 import { createLog } from "../../src/base/log.js";
 import { sha256 } from "../../src/files/durable-files.js";
 import { loadModels, type ModelSet } from "../../src/models/set.js";

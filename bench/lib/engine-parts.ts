@@ -2,7 +2,8 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
-import type { Engine, InferResult, Plane } from "../../src/engine/types.js";
+import type { Engine } from "../../src/engine/engine.js";
+import type { InferResult, Plane } from "../../src/engine/types.js";
 import type { Tensor } from "../../src/engine/tensor.js";
 import type { ModelSet } from "../../src/models/set.js";
 import { idOf, mixedPictures, NETWORKS, picture, withVersion, type Network } from "./engine-models.js";

@@ -2,8 +2,8 @@
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
-import { createEngine } from "../../src/engine/engine.js";
-import { type Engine, type Plane } from "../../src/engine/types.js";
+import { createEngine, type Engine } from "../../src/engine/engine.js";
+import { type Plane } from "../../src/engine/types.js";
 import type { ImageInput } from "../../src/manifest/manifest.js";
 import type { Raw } from "../../test/support/dicom.js";
 import { heatmap, identity, input, loadOptions, writeModel } from "../../test/support/tiny-models.js";

@@ -11,8 +11,6 @@
 
 #include "addon/convert.h"
 #include "addon/environment.h"
-#include "addon/files.h"
-#include "addon/pixels.h"
 #include "base/error.h"
 #include "engine/engine.h"
 #include "engine/requests.h"

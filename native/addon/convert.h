@@ -82,6 +82,35 @@ Napi::Array WriteList(Napi::Env env, const std::vector<T>& items, const Write& w
   return array;
 }
 
+/// `linkDescriptor(fd, path)`: gives an open file, which may have no name yet (O_TMPFILE), the name `path`;
+/// linkat(2). Node's own link(2) does not follow /proc/self/fd. False where something has the name, or the
+/// file system refuses.
+Napi::Value LinkDescriptor(const Napi::CallbackInfo& info);
+
+/// `lockDescriptor(fd)`: takes the exclusive lock of an open file without waiting; flock(2). False if another open of
+/// the file, in this process or another, has it. An error is thrown where the file system has no such locks.
+/// The lock ends when the descriptor is closed or the process ends.
+Napi::Value LockDescriptor(const Napi::CallbackInfo& info);
+
+// Pixels rearranged on the calling thread, without an engine.
+
+/// (pixels: Uint8Array, planes, rows, columns): a frame in RLE Lossless.
+Napi::Value PackRleFrame(const Napi::CallbackInfo& info);
+/// (frame: Uint8Array, samples, bytes of a sample, out: Uint8Array): fills `out`; gives undefined, or what is
+/// wrong and with which segment.
+Napi::Value UnpackRleFrame(const Napi::CallbackInfo& info);
+/// (bytes: Uint8Array, value, flip, plane: Uint8Array): MarkEqual.
+Napi::Value MarkPlane(const Napi::CallbackInfo& info);
+/// (plane: Uint8Array, bits: Uint8Array, at).
+Napi::Value PackBits(const Napi::CallbackInfo& info);
+/// (bits: Uint8Array, at, plane: Uint8Array).
+Napi::Value UnpackBits(const Napi::CallbackInfo& info);
+/// (bytes: Uint8Array, bytes of a container, bits outside, sign or -1): FirstStray, or -1 if there is no such
+/// value.
+Napi::Value FindStray(const Napi::CallbackInfo& info);
+/// (bytes: Uint8Array): frees its buffer, where it has one to itself.
+Napi::Value ReleaseBytes(const Napi::CallbackInfo& info);
+
 }  // namespace radserve
 
 #endif  // RADSERVE_ADDON_CONVERT_H_

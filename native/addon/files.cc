@@ -1,5 +1,3 @@
-#include "addon/files.h"
-
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -7,6 +5,8 @@
 #include <cerrno>
 #include <string>
 #include <system_error>
+
+#include "addon/convert.h"
 
 namespace radserve {
 

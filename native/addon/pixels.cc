@@ -1,5 +1,3 @@
-#include "addon/pixels.h"
-
 #include <algorithm>
 #include <cstring>
 #include <optional>

@@ -1,4 +1,5 @@
-/// What the engine needs of a manifest: NativeInput and NativeOutput of src/engine/addon-specs.ts.
+/// What the engine needs of a manifest: ImageInput of src/manifest/manifest.ts,
+/// and NativeOutput of src/engine/engine-addon.ts.
 #include "addon/convert.h"
 
 namespace radserve {

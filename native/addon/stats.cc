@@ -3,14 +3,11 @@
 #include <string>
 
 #include "addon/convert.h"
-#include "runtime/run_memory.h"
 
 namespace radserve {
 namespace {
 
 constexpr std::array<const char*, kPriorities> kClasses = {"stat", "routine", "bulk"};
-
-double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 Napi::Object WriteCounts(Napi::Env env, const Agenda::Counts& counts) {
   Napi::Object o = Napi::Object::New(env);
@@ -28,26 +25,6 @@ Napi::Object WriteHistogram(Napi::Env env, const Histogram<size>& histogram) {
   o.Set("ends", ends);
   o.Set("counts", counts);
   o.Set("sum", histogram.sum());
-  return o;
-}
-
-Napi::Object WriteBucket(Napi::Env env, const BatchPlanner::ShapeStats& stats) {
-  Napi::Object o = Napi::Object::New(env);
-  const auto number = [&](int64_t n) { return Napi::Number::New(env, static_cast<double>(n)); };
-  o.Set("rowShapes", WriteList(env, stats.key.row_shapes, [&](const std::vector<int64_t>& shape) {
-          return WriteList(env, shape, number);
-        }));
-  o.Set("waiting", static_cast<double>(stats.waiting));
-  o.Set("cap", static_cast<double>(stats.cap));
-  o.Set("perRowSeconds", Seconds(stats.line.per_row));
-  o.Set("fixedSeconds", Seconds(stats.line.fixed));
-  o.Set("switchSeconds", Seconds(stats.switch_cost));
-  o.Set("sizes", WriteList(env, stats.sizes, [&](const CostModel::Size& size) {
-          Napi::Object s = Napi::Object::New(env);
-          s.Set("rows", static_cast<double>(size.rows));
-          s.Set("seconds", Seconds(size.time));
-          return s;
-        }));
   return o;
 }
 
@@ -70,11 +47,7 @@ Napi::Object WriteFlow(Napi::Env env, const Model& model, const Agenda::FlowStat
   const RunStats::Figures runs = model.runs.Get();
   o.Set("batchSizes", WriteHistogram(env, runs.batches));
   o.Set("runSeconds", WriteHistogram(env, runs.run));
-  o.Set("transferSeconds", WriteHistogram(env, runs.transfer));
   o.Set("gatheredBatches", static_cast<double>(runs.gathered));
-  std::vector<BatchPlanner::ShapeStats> buckets;
-  if (model.batcher != nullptr) buckets = model.batcher->GetStats(model.id);
-  o.Set("buckets", WriteList(env, buckets, [&](const auto& bucket) { return WriteBucket(env, bucket); }));
   o.Set("sessions", WriteSessions(env, model.session->Memory()));
   return o;
 }
@@ -84,12 +57,8 @@ Napi::Object WriteFlow(Napi::Env env, const Model& model, const Agenda::FlowStat
 Napi::Object WriteStats(Napi::Env env, Engine& engine) {
   const Scheduler::Stats stats = engine.work().GetStats();
   Napi::Object o = Napi::Object::New(env);
-  o.Set("queued", WriteCounts(env, stats.queued));
   o.Set("running", static_cast<double>(stats.running));
   o.Set("parked", static_cast<double>(stats.parked));
-  o.Set("completed", static_cast<double>(stats.completed));
-  o.Set("failed", static_cast<double>(stats.failed));
-  o.Set("keptRunBytes", static_cast<double>(KeptRunMemory()));
   o.Set("models", WriteList(env, engine.Models(), [&](const std::shared_ptr<const Model>& model) {
           const auto flow = stats.flows.find(model->id);
           return WriteFlow(env, *model, flow == stats.flows.end() ? Agenda::FlowStats() : flow->second);

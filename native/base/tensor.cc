@@ -34,15 +34,6 @@ constexpr std::array<DtypeEntry, 11> kDtypes = {{{Dtype::kFloat32, "float32", 4}
 const DtypeEntry& Entry(Dtype dtype) { return kDtypes[static_cast<size_t>(dtype)]; }
 
 template <typename T>
-void Convert(const std::byte* data, size_t begin, std::vector<float>& out) {
-  for (size_t i = 0; i < out.size(); ++i) {
-    T value;
-    std::memcpy(&value, data + (begin + i) * sizeof(T), sizeof(T));
-    out[i] = static_cast<float>(value);
-  }
-}
-
-template <typename T>
 float Widened(T value) {
   return static_cast<float>(value);
 }
@@ -114,48 +105,9 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
-std::vector<float> AsFloats(const Tensor& tensor) { return AsFloats(tensor, 0, tensor.Elements()); }
-
-std::vector<float> AsFloats(const Tensor& tensor, size_t begin, size_t end) {
-  std::vector<float> out(end - begin);
-  switch (tensor.dtype) {
-    case Dtype::kFloat32:
-      if (!out.empty())
-        std::memcpy(out.data(), tensor.data + begin * sizeof(float), out.size() * sizeof(float));
-      break;
-    case Dtype::kFloat16:
-      for (size_t i = 0; i < out.size(); ++i) {
-        uint16_t half;
-        std::memcpy(&half, tensor.data + (begin + i) * sizeof(half), sizeof(half));
-        out[i] = FromHalf(half);
-      }
-      break;
-    case Dtype::kFloat64:
-      Convert<double>(tensor.data, begin, out);
-      break;
-    case Dtype::kUint8:
-    case Dtype::kBool:
-      Convert<uint8_t>(tensor.data, begin, out);
-      break;
-    case Dtype::kInt8:
-      Convert<int8_t>(tensor.data, begin, out);
-      break;
-    case Dtype::kUint16:
-      Convert<uint16_t>(tensor.data, begin, out);
-      break;
-    case Dtype::kInt16:
-      Convert<int16_t>(tensor.data, begin, out);
-      break;
-    case Dtype::kInt32:
-      Convert<int32_t>(tensor.data, begin, out);
-      break;
-    case Dtype::kInt64:
-      Convert<int64_t>(tensor.data, begin, out);
-      break;
-    case Dtype::kUint32:
-      Convert<uint32_t>(tensor.data, begin, out);
-      break;
-  }
+std::vector<float> AsFloats(const Tensor& tensor) {
+  std::vector<float> out(tensor.Elements());
+  LoadRow(tensor, 0, 1, out.size(), out.data());
   return out;
 }
 

@@ -55,8 +55,7 @@ using TensorMaker = std::function<Tensor(std::string name, Dtype dtype, std::vec
 /// "[1,3,-1,224]", for messages.
 std::string ShapeText(const std::vector<int64_t>& shape);
 
-/// The elements from `begin` to `end` as floats, whatever the type.
-std::vector<float> AsFloats(const Tensor& tensor, size_t begin, size_t end);
+/// The elements as floats, whatever the type.
 std::vector<float> AsFloats(const Tensor& tensor);
 
 /// IEEE 754 binary16, rounded to nearest, ties to even; beyond the range, infinity.

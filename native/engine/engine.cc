@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <string>
@@ -37,6 +38,23 @@ void StopAtExit(int status, void*) {
 }
 
 }  // namespace
+
+Model::~Model() {
+  Engine* engine = Engine::Started();
+  if (engine != nullptr && id != 0) engine->Forget(*this);
+  session.reset();
+  if (released) released();
+}
+
+std::vector<std::string> Model::OutputNames() const {
+  std::vector<std::string> names;
+  for (const OutputSpec& output : outputs) {
+    for (std::string& tensor : output.Tensors()) {
+      if (std::find(names.begin(), names.end(), tensor) == names.end()) names.push_back(std::move(tensor));
+    }
+  }
+  return names;
+}
 
 Engine::Engine(int threads) : threads_(threads), work_(threads), housekeeping_(1) {}
 

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "engine/engine.h"
-#include "postprocess/volume_postprocess.h"
 
 namespace radserve {
 namespace {

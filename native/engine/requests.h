@@ -13,7 +13,7 @@
 #include "base/image.h"
 #include "base/tensor.h"
 #include "engine/client.h"
-#include "engine/model.h"
+#include "engine/engine.h"
 #include "postprocess/postprocess.h"
 #include "prepare/geometry.h"
 #include "prepare/image.h"

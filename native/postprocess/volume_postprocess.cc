@@ -1,5 +1,3 @@
-#include "postprocess/volume_postprocess.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -9,7 +7,8 @@
 #include "base/error.h"
 #include "postprocess/activation.h"
 #include "postprocess/maps.h"
-#include "resample/resample3d.h"
+#include "postprocess/postprocess.h"
+#include "resample/resample.h"
 
 namespace radserve {
 namespace {

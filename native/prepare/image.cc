@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/simd.h"
-#include "prepare/normaliser.h"
 #include "prepare/pixels.h"
+#include "prepare/statistics.h"
 #include "resample/resample.h"
 
 namespace radserve {

@@ -1,10 +1,14 @@
 #ifndef RADSERVE_STATISTICS_H_
 #define RADSERVE_STATISTICS_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
+
+#include "base/spec.h"
 
 namespace radserve {
 
@@ -21,6 +25,48 @@ struct Statistics {
 
 /// `values` with how often each occurs; sorts them. `low` and `high` are percentiles, 0 to 100.
 Statistics Summary(std::vector<std::pair<double, uint64_t>>& values, double low, double high);
+
+/// Statistics over values that come in portions, without keeping each of them where they repeat.
+class VolumeStatistics {
+ public:
+  /// `percentiles` says whether they will be asked for, `distinct` whether values come with counts. Values
+  /// that do not are kept as floats, four bytes each.
+  VolumeStatistics(bool percentiles, bool distinct) : percentiles_(percentiles), distinct_(distinct) {}
+
+  void Add(const std::vector<std::pair<double, uint64_t>>& values);
+  /// All zero where nothing was added.
+  Statistics Get(double low, double high);
+
+ private:
+  void Merge();
+  double Single(double percent);
+
+  bool percentiles_;
+  bool distinct_;
+  Statistics running_;
+  double squares_ = 0;
+  uint64_t count_ = 0;
+  std::vector<std::pair<double, uint64_t>> counted_;
+  size_t merge_at_ = size_t{1} << 20;
+  std::vector<float> singles_;
+};
+
+/// normalised = (value - subtract) * multiply + add, one of each for every channel.
+struct Normaliser {
+  std::vector<double> subtract, multiply, add;
+  /// What the normalisation was made of, where it measures.
+  std::optional<Statistics> found;
+
+  float operator()(size_t channel, float value) const {
+    return static_cast<float>((static_cast<double>(value) - subtract[channel]) * multiply[channel] +
+                              add[channel]);
+  }
+};
+
+/// `measure(low, high)` gives the statistics of what is normalised together, with those percentiles; it is
+/// called only where the normalisation needs them.
+Normaliser MakeNormaliser(const NormalisationSpec& spec, int channels,
+                          const std::function<Statistics(double low, double high)>& measure);
 
 }  // namespace radserve
 

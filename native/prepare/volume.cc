@@ -6,10 +6,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "prepare/normaliser.h"
 #include "prepare/pixels.h"
-#include "prepare/volume_statistics.h"
-#include "resample/resample3d.h"
+#include "prepare/statistics.h"
+#include "resample/resample.h"
 
 namespace radserve {
 namespace {

@@ -151,6 +151,17 @@ int CopiesFrom(const Taps& taps) {
   return from;
 }
 
+Taps Copies(size_t count) {
+  Taps taps;
+  for (size_t i = 0; i < count; ++i) {
+    taps.first.push_back(static_cast<int>(i));
+    taps.start.push_back(i);
+  }
+  taps.count.assign(count, 1);
+  taps.weights.assign(count, 1);
+  return taps;
+}
+
 void Copy(int rows, int first_row, int first_column, int input_columns, int channels, const RowSource& source,
           const RowSink& sink) {
   const size_t planes = static_cast<size_t>(channels);
@@ -220,6 +231,26 @@ void Resample(const Taps& rows, const Taps& columns, int input_columns, int chan
       sink(static_cast<int>(done), output.Rows());
     }
   }
+}
+
+void ResampleVolume(const VolumeTaps& taps, int input_columns, int channels, const SliceSource& source,
+                    const RowSink& sink) {
+  const size_t rows = taps[1].size();
+  const size_t columns = taps[2].size();
+  const Taps copies = Copies(rows * columns);
+  // A plane that has its final rows and columns is one row to the filter along the slices.
+  Resample(
+      taps[0], copies, static_cast<int>(rows * columns), channels,
+      [&](int slice, float* const* planes) {
+        const RowSource rows_of_slice = source(slice);
+        Resample(taps[1], taps[2], input_columns, channels, rows_of_slice,
+                 [&](int row, const float* const* values) {
+                   for (int c = 0; c < channels; ++c) {
+                     std::copy_n(values[c], columns, planes[c] + static_cast<size_t>(row) * columns);
+                   }
+                 });
+      },
+      sink);
 }
 
 std::vector<float> ResamplePlane(const float* plane, const Axis& rows, const Axis& columns,

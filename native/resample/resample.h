@@ -1,6 +1,7 @@
 #ifndef RADSERVE_RESAMPLE_H_
 #define RADSERVE_RESAMPLE_H_
 
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -42,6 +43,17 @@ using RowSink = std::function<void(int row, const float* const* channels)>;
 /// `input_columns` is the width of the rows that `source` fills.
 void Resample(const Taps& rows, const Taps& columns, int input_columns, int channels, const RowSource& source,
               const RowSink& sink);
+
+/// In the order slices, rows, columns.
+using VolumeTaps = std::array<Taps, 3>;
+/// Opens input slice `slice`; its rows are read before the next one is opened.
+using SliceSource = std::function<RowSource(int slice)>;
+
+/// Separable resampling of a volume whose rows have `input_columns` voxels: within each slice, then along the
+/// slices. Slices are opened in order, each at most once; `sink` takes output slice by slice, a whole plane
+/// for each channel.
+void ResampleVolume(const VolumeTaps& taps, int input_columns, int channels, const SliceSource& source,
+                    const RowSink& sink);
 
 /// A whole plane, for maps that go back to the source grid.
 std::vector<float> ResamplePlane(const float* plane, const Axis& rows, const Axis& columns,

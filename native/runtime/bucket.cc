@@ -1,5 +1,3 @@
-#include "runtime/bucket.h"
-
 #include <algorithm>
 #include <cstring>
 #include <map>

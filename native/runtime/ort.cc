@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <iostream>
 #include <memory>
 #include <utility>
@@ -15,64 +17,24 @@ namespace {
 /// EX_SOFTWARE of sysexits.h, an internal software error. The supervisor restarts after any status but 0.
 constexpr int kDeviceLostStatus = 70;
 
+/// In the order of Dtype.
+constexpr std::array<ONNXTensorElementDataType, 11> kTypes = {
+    ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT,  ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16,
+    ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE, ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8,
+    ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8,   ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT16,
+    ONNX_TENSOR_ELEMENT_DATA_TYPE_INT16,  ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32,
+    ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64,  ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT32,
+    ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL};
+static_assert(kTypes[static_cast<size_t>(Dtype::kBool)] == ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL);
+
 }  // namespace
 
 std::optional<Dtype> FromOrt(ONNXTensorElementDataType type) {
-  switch (type) {
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT:
-      return Dtype::kFloat32;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16:
-      return Dtype::kFloat16;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE:
-      return Dtype::kFloat64;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8:
-      return Dtype::kUint8;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8:
-      return Dtype::kInt8;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT16:
-      return Dtype::kUint16;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT16:
-      return Dtype::kInt16;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32:
-      return Dtype::kInt32;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64:
-      return Dtype::kInt64;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT32:
-      return Dtype::kUint32;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL:
-      return Dtype::kBool;
-    default:
-      return std::nullopt;
-  }
+  const auto found = std::find(kTypes.begin(), kTypes.end(), type);
+  return found == kTypes.end() ? std::nullopt : std::optional(static_cast<Dtype>(found - kTypes.begin()));
 }
 
-ONNXTensorElementDataType ToOrt(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kFloat32:
-      return ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
-    case Dtype::kFloat16:
-      return ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
-    case Dtype::kFloat64:
-      return ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE;
-    case Dtype::kUint8:
-      return ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8;
-    case Dtype::kInt8:
-      return ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8;
-    case Dtype::kUint16:
-      return ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT16;
-    case Dtype::kInt16:
-      return ONNX_TENSOR_ELEMENT_DATA_TYPE_INT16;
-    case Dtype::kInt32:
-      return ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32;
-    case Dtype::kInt64:
-      return ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
-    case Dtype::kUint32:
-      return ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT32;
-    case Dtype::kBool:
-      return ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL;
-  }
-  return ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
-}
+ONNXTensorElementDataType ToOrt(Dtype dtype) { return kTypes[static_cast<size_t>(dtype)]; }
 
 Tensor FromValue(std::string name, Ort::Value value) {
   const auto info = value.GetTensorTypeAndShapeInfo();

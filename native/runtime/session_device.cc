@@ -25,11 +25,6 @@ void RunStats::Ran(size_t rows, Clock::duration took) {
   figures_.run.Add(took);
 }
 
-void RunStats::Copied(Clock::duration took) {
-  const std::lock_guard lock(mutex_);
-  figures_.transfer.Add(took);
-}
-
 void RunStats::Gathered() {
   const std::lock_guard lock(mutex_);
   ++figures_.gathered;
@@ -126,7 +121,6 @@ Device::Result SessionDevice::Run(int64_t capacity, std::span<const std::shared_
   for (const Tensor& input : rows.front()->inputs) row_bytes += input.Bytes();
   const std::shared_ptr<Bucket> bucket = PlaceFor(key, capacity, row_bytes, model);
   const auto count = static_cast<int64_t>(rows.size());
-  const auto begun = Clock::now();
   const std::optional<Staging::Batch> joined = Join(rows, bucket->Reads(count));
   if (!joined) Copy(rows, *bucket);
   const auto filled = Clock::now();
@@ -135,16 +129,14 @@ Device::Result SessionDevice::Run(int64_t capacity, std::span<const std::shared_
   } else {
     bucket->Run(count, stop);
   }
-  const auto ran = Clock::now();
   Result result;
-  result.ran = ran - filled;
+  result.ran = Clock::now() - filled;
   result.outputs.resize(rows.size());
   for (size_t r = 0; r < rows.size(); ++r) {
     result.outputs[joined ? joined->order[r] : r] = bucket->TakeRow(static_cast<int64_t>(r));
   }
   if (!joined) model.stats->Gathered();
   model.stats->Ran(rows.size(), result.ran);
-  model.stats->Copied((filled - begun) + (Clock::now() - ran));
   return result;
 }
 

@@ -23,13 +23,10 @@ class RunStats {
   struct Figures {
     BatchHistogram batches{};
     DurationHistogram run{};
-    /// Copies of a batch into its place and out again.
-    DurationHistogram transfer{};
     /// Batches whose rows did not lie next to each other and were copied together.
     uint64_t gathered = 0;
   };
   void Ran(size_t rows, Clock::duration took);
-  void Copied(Clock::duration took);
   void Gathered();
   Figures Get() const;
 

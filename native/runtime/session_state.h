@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "runtime/bucket.h"
 #include "runtime/ort.h"
 #include "runtime/session.h"
 

@@ -185,19 +185,4 @@ int64_t BatchPlanner::Cap(const BucketKey& key) const {
   return shape == model->second.shapes.end() ? 1 : shape->second.cost.cap();
 }
 
-std::vector<BatchPlanner::ShapeStats> BatchPlanner::GetStats(uint64_t model) const {
-  std::vector<ShapeStats> stats;
-  const auto found = models_.find(model);
-  if (found == models_.end()) return stats;
-  for (const auto& [shapes, shape] : found->second.shapes) {
-    stats.push_back({{model, shapes},
-                     shape.waiting,
-                     shape.cost.cap(),
-                     shape.cost.Fit(),
-                     shape.cost.Sizes(),
-                     found->second.switch_cost.Get()});
-  }
-  return stats;
-}
-
 }  // namespace radserve

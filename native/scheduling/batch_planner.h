@@ -50,14 +50,6 @@ class BatchPlanner {
     bool switches = false;
     Clock::duration expected{};
   };
-  struct ShapeStats {
-    BucketKey key;
-    size_t waiting = 0;
-    int64_t cap = 1;
-    CostModel::Line line;
-    std::vector<CostModel::Size> sizes;
-    Clock::duration switch_cost{};
-  };
 
   /// Rows of models that were not added run alone.
   void AddModel(uint64_t model, int64_t max_batch);
@@ -85,7 +77,6 @@ class BatchPlanner {
   /// The largest batch that AddModel allows.
   int64_t Largest(uint64_t model) const;
   int64_t Cap(const BucketKey& key) const;
-  std::vector<ShapeStats> GetStats(uint64_t model) const;
 
  private:
   using Shapes = std::vector<std::vector<int64_t>>;

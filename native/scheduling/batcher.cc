@@ -63,11 +63,6 @@ void Batcher::RemoveModel(uint64_t model) {
   planner_.RemoveModel(model);
 }
 
-std::vector<BatchPlanner::ShapeStats> Batcher::GetStats(uint64_t model) const {
-  const std::lock_guard lock(mutex_);
-  return planner_.GetStats(model);
-}
-
 bool Batcher::End(BatchRow& row) {
   return std::exchange(row.state, BatchRow::State::kEnded) != BatchRow::State::kEnded;
 }

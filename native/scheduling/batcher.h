@@ -97,7 +97,6 @@ class Batcher {
   /// Refuses new rows, ends what waits with `shutting_down`, asks what runs to stop, and waits for it until
   /// `patience` is over. Returns true if the device is idle.
   bool Stop(Clock::duration patience);
-  std::vector<BatchPlanner::ShapeStats> GetStats(uint64_t model) const;
 
  private:
   using RowPtr = std::shared_ptr<BatchRow>;

@@ -18,12 +18,6 @@ T MedianOf(std::vector<T> values) {
 
 }  // namespace
 
-int64_t CostModel::SizeFor(int64_t rows) {
-  int64_t size = 1;
-  while (size < rows) size *= 2;
-  return size;
-}
-
 bool CostModel::Measured(int64_t capacity) const {
   const auto found = sizes_.find(capacity);
   return found != sizes_.end() && found->second.time.known();

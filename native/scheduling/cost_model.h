@@ -39,7 +39,7 @@ class MedianTime {
 /// Sizes form a ladder 1, 2, 4, 8, ... A step up is worth it while it makes a row at least 10 % cheaper: on a
 /// CPU it usually is not, and then the cap is 1. The step above what is known may be tried. Each size has its
 /// own median, because devices are not linear (nnU-Net in FP32 was seen to halve its speed from 2 rows to 4);
-/// the line through the medians serves sizes without one, and people.
+/// the line through the medians serves sizes without one.
 class CostModel {
  public:
   explicit CostModel(int64_t max_batch) : limit_(max_batch) {}
@@ -59,8 +59,6 @@ class CostModel {
   /// Learned, or from the line, or the guess that a step up costs half of what its rows cost alone. Zero
   /// while nothing is known.
   Clock::duration Time(int64_t capacity) const;
-  /// The smallest size that holds so many rows.
-  static int64_t SizeFor(int64_t rows);
 
   /// time(n) = per_row * n + fixed.
   struct Line {

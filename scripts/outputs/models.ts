@@ -2,10 +2,9 @@
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createEngine } from "../../src/engine/engine.js";
+import { createEngine, type Engine } from "../../src/engine/engine.js";
 import { encodeNpy } from "../../src/engine/npy.js";
-import { ELEMENT_BYTES, type Tensor } from "../../src/engine/tensor.js";
-import type { Engine } from "../../src/engine/types.js";
+import { ELEMENT_TYPES, type Tensor } from "../../src/engine/tensor.js";
 import { sha256 } from "../../src/files/durable-files.js";
 import type { ImageInput, Manifest } from "../../src/manifest/manifest.js";
 import type { ModelEntry } from "../../src/models/entry.js";
@@ -77,7 +76,7 @@ function canaryInput({ tensor, dtype, layout, size }: ImageInput): Tensor {
     size.kind === "fixed" ? [size.height, size.width] : ([CANARY_SIDE, CANARY_SIDE] as const);
   const shape = layout === "NCDHW" ? [1, 1, 2, height, width] : [1, 1, height, width];
   const count = shape.reduce((a, b) => a * b, 1);
-  if (ELEMENT_BYTES[dtype] !== 4) throw new Error(`Expected a model of float32, found ${dtype}`);
+  if (ELEMENT_TYPES[dtype].bytes !== 4) throw new Error(`Expected a model of float32, found ${dtype}`);
   const values = Float32Array.from({ length: count }, (_, i) => i / count);
   return { name: tensor, dtype, shape, data: new Uint8Array(values.buffer) };
 }

@@ -1,13 +1,11 @@
 /**
- * What the engine checks before it calls the addon: arguments, and a manifest against the graph it describes. What a
- * manifest must be by itself, src/manifest/rules.ts has checked before.
+ * The arguments that the engine checks before it calls the addon. What a manifest must be by itself, src/manifest/rules.ts
+ * has checked before, and whether it fits its graph, src/models/graph.ts.
  */
-import type { RenderOptions, InferOptions, LoadOptions, Plane } from "./types.js";
-import { type Tensor, type TensorInfo, ELEMENT_BYTES } from "./tensor.js";
-import { nativeOutput } from "./addon-specs.js";
+import type { RenderOptions, InferOptions, Plane } from "./types.js";
+import { type Tensor, ELEMENT_TYPES } from "./tensor.js";
 import { RadserveError } from "../base/errors.js";
 import type { VolumeGeometry } from "../images/image.js";
-import { isVolume, mayOverlap, type ImageInput, type ModelOutput } from "../manifest/manifest.js";
 
 /** The message is made only if it is needed, because every request passes these checks. */
 function expect(good: boolean, message: () => string): void {
@@ -86,117 +84,11 @@ export function checkFeeds(feeds: readonly Tensor[]): void {
   for (const { name, dtype, shape, data } of feeds) {
     expectUnshared(data, "tensor");
     const sides = shape.every((side) => Number.isSafeInteger(side) && side >= 0);
-    const expected = shape.reduce((a, b) => a * b, 1) * ELEMENT_BYTES[dtype];
+    const expected = shape.reduce((a, b) => a * b, 1) * ELEMENT_TYPES[dtype].bytes;
     expect(
       sides && data.byteLength === expected,
       () =>
         `Expected ${expected} bytes for the tensor "${name}" of ${dtype} [${shape.join(",")}], found ${data.byteLength}.`,
     );
   }
-}
-
-type Graph = { inputs: TensorInfo[]; outputs: TensorInfo[] };
-
-const describe = (t: TensorInfo): string => `${t.dtype} [${t.shape.map((d) => (d < 0 ? "?" : d)).join(",")}]`;
-
-const fits = (found: number | undefined, wanted: number): boolean => found === -1 || found === wanted;
-
-const isChannelsLast = (input: ImageInput | undefined): boolean => input?.layout.endsWith("C") ?? false;
-
-/** The shape that prepared images and volumes have; -1 for a side that follows the source. */
-function preparedShape(input: ImageInput): number[] {
-  const channels = input.channels === "grayscale" ? 1 : 3;
-  const { size } = input;
-  const [depth, height, width] =
-    size.kind === "fixed" ? [size.depth ?? -1, size.height, size.width] : [-1, -1, -1];
-  const sides = isVolume(input) ? [depth, height, width] : [height, width];
-  return isChannelsLast(input) ? [1, ...sides, channels] : [1, channels, ...sides];
-}
-
-function checkInput(input: ImageInput, graph: Graph): string | undefined {
-  const found = graph.inputs.find((t) => t.name === input.tensor);
-  const names = graph.inputs.map((t) => `"${t.name}"`).join(", ");
-  if (found === undefined) return `Expected an input "${input.tensor}"; the graph's inputs are ${names}.`;
-  if (graph.inputs.length > 1)
-    return `Expected a graph with the one input "${input.tensor}", found the inputs ${names}.`;
-  const wanted = preparedShape(input);
-  const same =
-    found.dtype === input.dtype &&
-    found.shape.length === wanted.length &&
-    wanted.every((side, i) => fits(found.shape[i], side));
-  return same
-    ? undefined
-    : `Expected the input "${input.tensor}" as ${input.dtype} [${wanted.map((d) => (d < 0 ? "?" : d)).join(",")}] (${input.layout}), found ${describe(found)}.`;
-}
-
-/** How many channels the tensor must have; undefined if its shape cannot show it. */
-function channelsOf(output: ModelOutput): number | undefined {
-  switch (output.kind) {
-    case "segmentation":
-      if (output.activation === "label_map") return 1;
-      return output.labels.length + (mayOverlap(output.activation) ? 0 : 1);
-    case "probability_map":
-    case "heatmap":
-      return 1;
-    default:
-      return undefined;
-  }
-}
-
-function checkScores(output: ModelOutput, found: TensorInfo): string | undefined {
-  if (output.kind !== "classification" && output.kind !== "regression") return undefined;
-  const wanted = output.kind === "classification" ? output.labels.length : output.values.length;
-  const known = found.shape.filter((d) => d >= 0).reduce((a, b) => a * b, 1);
-  const dynamic = found.shape.slice(1).some((d) => d < 0);
-  if (dynamic || known === wanted) return undefined;
-  return `Expected ${wanted} values from the output "${found.name}", one for each of the manifest's, found ${describe(found)}.`;
-}
-
-function checkMap(output: ModelOutput, found: TensorInfo, input: ImageInput | undefined): string | undefined {
-  const channels = channelsOf(output);
-  if (channels === undefined) return undefined;
-  const { name, shape } = found;
-  const rank = input !== undefined && isVolume(input) ? 5 : 4;
-  if (shape.length < rank - 2 || shape.length > rank)
-    return `Expected the output "${name}" as a map with ${rank - 2} to ${rank} dimensions, found ${describe(found)}.`;
-  if (shape.length < rank) return undefined;
-  if (!fits(shape[0], 1))
-    return `Expected the output "${name}" for one image or any number, found ${describe(found)}.`;
-  const last = rank - 1;
-  if (shape[1] === channels || shape[last] === channels || shape[isChannelsLast(input) ? last : 1] === -1)
-    return undefined;
-  return `Expected ${channels} channel(s) in the output "${name}", found ${describe(found)}.`;
-}
-
-function checkOutput(output: ModelOutput, graph: Graph, input: ImageInput | undefined): string | undefined {
-  const native = nativeOutput(output);
-  for (const tensor of [native.tensor, native.scores, native.classes]) {
-    if (tensor === undefined) continue;
-    const found = graph.outputs.find((t) => t.name === tensor);
-    if (found === undefined)
-      return `Expected an output "${tensor}"; the graph's outputs are ${graph.outputs.map((t) => `"${t.name}"`).join(", ")}.`;
-    const integersToo = native.activation === "label_map" || tensor === native.classes;
-    if (!integersToo && !found.dtype.startsWith("float"))
-      return `Expected the output "${tensor}" as float32, float16 or float64, found ${describe(found)}.`;
-    if (tensor !== native.tensor) continue;
-    const map = checkMap(output, found, input);
-    if (map !== undefined) return map;
-    const scores = checkScores(output, found);
-    if (scores !== undefined) return scores;
-  }
-  return undefined;
-}
-
-/** @throws RadserveError model_unavailable, naming everything in the manifest that the graph does not bear out */
-export function checkManifest(options: LoadOptions, graph: Graph): void {
-  const problems = [
-    ...options.inputs.map((input) => checkInput(input, graph)),
-    ...options.outputs.map((output) => checkOutput(output, graph, options.inputs[0])),
-  ].filter((problem) => problem !== undefined);
-  if (problems.length === 0) return;
-  throw new RadserveError(
-    "model_unavailable",
-    `The manifest of ${options.name} does not fit its graph. ${problems.join(" ")}`,
-    { problems },
-  );
 }

@@ -3,22 +3,13 @@
  * native failure becomes a RadserveError.
  */
 import os from "node:os";
-import {
-  checkFeeds,
-  checkGeometry,
-  checkInferOptions,
-  checkManifest,
-  checkPlane,
-  checkRender,
-} from "./checks.js";
+import { checkFeeds, checkGeometry, checkInferOptions, checkPlane, checkRender } from "./checks.js";
 import { engineStatsSchema, type EngineStats } from "./stats.js";
-import { inferenceOf, type EngineAddon } from "./engine-addon.js";
+import { inferenceOf, nativeOutput, type EngineAddon } from "./engine-addon.js";
 import { loadAddon } from "../addon/load-addon.js";
-import { nativeInput, nativeOutput } from "./addon-specs.js";
 import { asRadserveError, ERRORS, RadserveError, type ErrorCode } from "../base/errors.js";
 import type { Tensor } from "./tensor.js";
 import type {
-  Engine,
   EngineInfo,
   EngineOptions,
   GraphInfo,
@@ -50,7 +41,7 @@ function cudaRefusal(addon: EngineAddon, providers: readonly string[], gpu: numb
     : `CUDA cannot be used: the library ${library} is missing. Install the CUDA and cuDNN that ONNX Runtime needs, ${fix}`;
 }
 
-class NativeEngine implements Engine {
+export class Engine {
   readonly #addon: EngineAddon;
   readonly #info: EngineInfo;
   readonly #gpu: number;
@@ -72,6 +63,7 @@ class NativeEngine implements Engine {
     return this.#info;
   }
 
+  /** Inputs and outputs of a graph without a manifest. Throws bad_request where it is no ONNX model. */
   inspectGraph(modelPath: string): Promise<GraphInfo> {
     return this.#call(() => this.#addon.inspect(modelPath));
   }
@@ -89,20 +81,15 @@ class NativeEngine implements Engine {
         precision: options.precision ?? "float32",
         device: this.#gpu,
         deviceMemory: this.#gpuMemory,
-        inputs: options.inputs.map(nativeInput),
+        inputs: options.inputs,
         outputs: options.outputs.map(nativeOutput),
       });
-      try {
-        checkManifest(options, { inputs, outputs });
-      } catch (mismatch) {
-        await this.#addon.unload(id);
-        throw mismatch;
-      }
       this.#loaded.add(id);
       return { id, inputs, outputs, provider, sessions };
     });
   }
 
+  /** New work is refused; what runs is finished; memory goes back when the last is done. */
   unload(id: number): Promise<void> {
     this.#loaded.delete(id);
     return this.#call(() => this.#addon.unload(id));
@@ -120,6 +107,7 @@ class NativeEngine implements Engine {
     });
   }
 
+  /** Raw tensors through a loaded model: canaries and `models try`. Feeds are read as planes are. */
   runTensors(id: number, feeds: Tensor[], options: InferOptions = {}): Promise<Tensor[]> {
     return this.#call(() => {
       checkInferOptions(options);
@@ -129,6 +117,7 @@ class NativeEngine implements Engine {
     });
   }
 
+  /** Display picture of one frame, RGB, 8 bits, by the same pixel code that feeds the models. */
   render(plane: Plane, options: RenderOptions): Promise<Uint8Array> {
     return this.#call(() => {
       checkPlane(plane);
@@ -141,10 +130,12 @@ class NativeEngine implements Engine {
     this.#addon.cancel(cancelId);
   }
 
+  /** Figures of the whole process, whoever loaded the models. */
   stats(): EngineStats {
     return engineStatsSchema.parse(this.#addon.stats());
   }
 
+  /** Waits for what runs, releases sessions that this environment loaded. Idempotent. */
   close(): Promise<void> {
     this.#closing ??= this.#close();
     return this.#closing;
@@ -183,5 +174,5 @@ class NativeEngine implements Engine {
  * be used.
  */
 export function createEngine(options: EngineOptions): Engine {
-  return new NativeEngine(options);
+  return new Engine(options);
 }

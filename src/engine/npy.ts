@@ -2,22 +2,8 @@
  * NumPy's .npy files: canaries and the tensors that `models try` shows. Written byte for byte as numpy.save does,
  * so that a developer's own tools read and make them (format: numpy.lib.format, versions 1.0 to 3.0).
  */
-import { ELEMENT_BYTES, type Tensor, type TensorType } from "./tensor.js";
+import { ELEMENT_TYPES, type Tensor, type TensorType } from "./tensor.js";
 import { RadserveError } from "../base/errors.js";
-
-const DESCRIPTORS: Record<TensorType, string> = {
-  float32: "<f4",
-  float16: "<f2",
-  float64: "<f8",
-  uint8: "|u1",
-  int8: "|i1",
-  uint16: "<u2",
-  int16: "<i2",
-  int32: "<i4",
-  int64: "<i8",
-  uint32: "<u4",
-  bool: "|b1",
-};
 
 const MAGIC = [0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59];
 const ALIGNMENT = 64;
@@ -33,14 +19,14 @@ export function elementCount(shape: readonly number[]): number {
  * Throws RadserveError `internal` where the data does not fill the shape.
  */
 export function encodeNpy(tensor: Pick<Tensor, "dtype" | "shape" | "data">): Uint8Array {
-  const expected = elementCount(tensor.shape) * ELEMENT_BYTES[tensor.dtype];
+  const expected = elementCount(tensor.shape) * ELEMENT_TYPES[tensor.dtype].bytes;
   if (tensor.data.byteLength !== expected)
     throw new RadserveError(
       "internal",
       `Expected ${expected} bytes for a ${tensor.dtype} tensor of shape [${tensor.shape.join(", ")}], found ${tensor.data.byteLength}.`,
     );
   const shape = tensor.shape.length === 1 ? `(${tensor.shape.join("")},)` : `(${tensor.shape.join(", ")})`;
-  const dictionary = `{'descr': '${DESCRIPTORS[tensor.dtype]}', 'fortran_order': False, 'shape': ${shape}, }`;
+  const dictionary = `{'descr': '${ELEMENT_TYPES[tensor.dtype].numpy}', 'fortran_order': False, 'shape': ${shape}, }`;
   const unpadded = MAGIC.length + 4 + dictionary.length + 1;
   const header = dictionary + " ".repeat((ALIGNMENT - (unpadded % ALIGNMENT)) % ALIGNMENT) + "\n";
   const bytes = Buffer.alloc(MAGIC.length + 4 + header.length + expected);
@@ -62,7 +48,7 @@ export function decodeNpy(bytes: Uint8Array): Omit<Tensor, "name"> {
   if (match(header, /'fortran_order'\s*:\s*(True|False)/, "fortran_order") === "True")
     throw malformed("an array in C order", "Fortran order", "Save numpy.ascontiguousarray(array)");
   const shape = shapeOf(match(header, /'shape'\s*:\s*\(([^)]*)\)/, "shape"));
-  const expected = elementCount(shape) * ELEMENT_BYTES[dtype];
+  const expected = elementCount(shape) * ELEMENT_TYPES[dtype].bytes;
   const found = bytes.byteLength - offset;
   if (found !== expected)
     throw malformed(`${expected} bytes of data for shape [${shape.join(", ")}]`, `${found}`, "Save it again");
@@ -89,10 +75,12 @@ function match(header: string, pattern: RegExp, key: string): string {
 }
 
 function dtypeOf(descriptor: string): TensorType {
-  const entry = Object.entries(DESCRIPTORS).find(([, known]) => known === descriptor);
+  const entry = Object.entries(ELEMENT_TYPES).find(([, { numpy }]) => numpy === descriptor);
   if (entry === undefined)
     throw malformed(
-      `one of the types ${Object.values(DESCRIPTORS).join(", ")}`,
+      `one of the types ${Object.values(ELEMENT_TYPES)
+        .map(({ numpy }) => numpy)
+        .join(", ")}`,
       descriptor,
       "Convert the array with astype",
     );

@@ -1,7 +1,6 @@
 /** What the engine takes and gives: the contract of src/engine/engine.ts. */
 import type { PixelFormat, Interpretation, VolumeGeometry } from "../images/image.js";
 import type { ImageInput, ModelOutput, Manifest } from "../manifest/manifest.js";
-import type { EngineStats } from "./stats.js";
 import type { Tensor, TensorInfo } from "./tensor.js";
 
 /**
@@ -16,6 +15,7 @@ export interface Plane {
   pixelAspect: number;
 }
 
+/** The inputs and outputs fit the graph: src/models/graph.ts says so. */
 export interface LoadOptions {
   modelPath: string;
   name: string;
@@ -142,25 +142,6 @@ export interface EngineInfo {
   onnxRuntimeVersion: string;
   providers: string[];
   threads: number;
-}
-
-export interface Engine {
-  info(): EngineInfo;
-  /** Inputs and outputs of a graph without a manifest. Throws bad_request where it is no ONNX model. */
-  inspectGraph(modelPath: string): Promise<GraphInfo>;
-  load(options: LoadOptions): Promise<LoadedModel>;
-  /** New work is refused; what runs is finished; memory goes back when the last is done. */
-  unload(id: number): Promise<void>;
-  infer(id: number, planes: Plane[], options: InferOptions): Promise<InferResult>;
-  /** Raw tensors through a loaded model: canaries and `models try`. Feeds are read as planes are. */
-  runTensors(id: number, feeds: Tensor[], options?: InferOptions): Promise<Tensor[]>;
-  /** Display picture of one frame, RGB, 8 bits, by the same pixel code that feeds the models. */
-  render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
-  cancel(cancelId: number): void;
-  /** Figures of the whole process, whoever loaded the models. */
-  stats(): EngineStats;
-  /** Waits for what runs, releases sessions that this environment loaded. Idempotent. */
-  close(): Promise<void>;
 }
 
 export interface EngineOptions {

@@ -5,7 +5,7 @@
 import { createHash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import { accepts } from "../models/acceptance.js";
-import type { Engine } from "../engine/types.js";
+import type { Engine } from "../engine/engine.js";
 import { asRadserveError, RadserveError } from "../base/errors.js";
 import type { Image } from "../images/image.js";
 import { type InferTask } from "./task.js";

@@ -1,4 +1,4 @@
-import type { Engine } from "../engine/types.js";
+import type { Engine } from "../engine/engine.js";
 import type { MemoryBudget } from "../base/memory-budget.js";
 import type { Roots } from "../files/roots.js";
 import type { OutputKind } from "../manifest/manifest.js";

@@ -1,4 +1,5 @@
 /** The rules of the model manifest over more than one field, and the schema of fields and rules together. */
+import { z } from "zod";
 import {
   isFractional,
   isVolume,
@@ -185,3 +186,17 @@ function checkVolume(input: ImageInput, issue: Report): void {
 export const manifestSchema = manifestFields.superRefine((m, context) =>
   manifestCrossChecks(m, (path, message) => context.addIssue({ code: "custom", path, message })),
 );
+
+/**
+ * JSON Schema 2020-12 of model.json, for editors and for other programs. Rules over several fields are not in it;
+ * `radserve models check` has them all.
+ */
+export function modelJsonSchema(): Record<string, unknown> {
+  const { $schema, ...schema } = z.toJSONSchema(manifestSchema, { io: "input" });
+  return {
+    $schema,
+    title: "Radserve model manifest",
+    description: "models/<name>/model.json; `radserve models check` explains every mistake.",
+    ...schema,
+  };
+}

@@ -3,8 +3,9 @@
  * a driver, a library or a machine that computes something else before a patient's image does.
  */
 import { readFile } from "node:fs/promises";
-import type { Engine, LoadedModel } from "../engine/types.js";
-import { type Tensor, ELEMENT_BYTES } from "../engine/tensor.js";
+import type { Engine } from "../engine/engine.js";
+import type { LoadedModel } from "../engine/types.js";
+import { type Tensor, ELEMENT_TYPES } from "../engine/tensor.js";
 import { RadserveError } from "../base/errors.js";
 import type { ImageInput, Manifest } from "../manifest/manifest.js";
 import { decodeNpy, elementCount } from "../engine/npy.js";
@@ -97,7 +98,7 @@ function zeroInput(input: ImageInput): Tensor {
     name: input.tensor,
     dtype: input.dtype,
     shape,
-    data: new Uint8Array(elementCount(shape) * ELEMENT_BYTES[input.dtype]),
+    data: new Uint8Array(elementCount(shape) * ELEMENT_TYPES[input.dtype].bytes),
   };
 }
 

@@ -1,5 +1,5 @@
 /** Comparison of two tensors, element by element. */
-import { type Tensor, type TensorType, ELEMENT_BYTES } from "../engine/tensor.js";
+import { type Tensor, ELEMENT_TYPES } from "../engine/tensor.js";
 
 /** A difference up to absolute + relative * |expected| passes. */
 export interface Tolerance {
@@ -23,8 +23,7 @@ type Plain = Pick<Tensor, "dtype" | "shape" | "data">;
 export function toNumbers(tensor: Plain): Float64Array {
   const { dtype, data } = tensor;
   const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
-  const bytes = ELEMENT_BYTES[dtype];
-  const read = READERS[dtype];
+  const { bytes, read } = ELEMENT_TYPES[dtype];
   return Float64Array.from({ length: data.byteLength / bytes }, (_, i) => read(view, i * bytes));
 }
 
@@ -56,27 +55,3 @@ function distance(expected: number, actual: number): number {
   const difference = Math.abs(expected - actual);
   return Number.isNaN(difference) ? Infinity : difference;
 }
-
-/** IEEE 754 binary16. */
-function float16(bits: number): number {
-  const sign = bits & 0x8000 ? -1 : 1;
-  const exponent = (bits >> 10) & 0x1f;
-  const fraction = bits & 0x3ff;
-  if (exponent === 0) return sign * fraction * 2 ** -24;
-  if (exponent === 31) return fraction === 0 ? sign * Infinity : NaN;
-  return sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
-}
-
-const READERS: Record<TensorType, (view: DataView, at: number) => number> = {
-  float32: (v, at) => v.getFloat32(at, true),
-  float16: (v, at) => float16(v.getUint16(at, true)),
-  float64: (v, at) => v.getFloat64(at, true),
-  uint8: (v, at) => v.getUint8(at),
-  int8: (v, at) => v.getInt8(at),
-  uint16: (v, at) => v.getUint16(at, true),
-  int16: (v, at) => v.getInt16(at, true),
-  int32: (v, at) => v.getInt32(at, true),
-  int64: (v, at) => Number(v.getBigInt64(at, true)),
-  uint32: (v, at) => v.getUint32(at, true),
-  bool: (v, at) => v.getUint8(at),
-};

@@ -2,7 +2,8 @@
 import { existsSync } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
-import type { Engine, InferResult, GraphInfo, LoadedModel, Plane } from "../engine/types.js";
+import type { Engine } from "../engine/engine.js";
+import type { InferResult, GraphInfo, LoadedModel, Plane } from "../engine/types.js";
 import type { Tensor } from "../engine/tensor.js";
 import { asRadserveError, RadserveError } from "../base/errors.js";
 import { table } from "../base/table.js";
@@ -15,7 +16,7 @@ import { compareTensors } from "./compare.js";
 import { draftManifest } from "./draft.js";
 import { explainIssues, type Problem } from "./explain.js";
 import { checkGraph, tensorText } from "./graph.js";
-import { fileSha256 } from "./hash.js";
+import { fileSha256 } from "./files.js";
 import { loadSession, modelFolders, type Provider } from "./load.js";
 import { graphPath, readModelFolder, type FolderReport, type SoundModel } from "./read.js";
 import { decodeNpy, encodeNpy } from "../engine/npy.js";
@@ -69,7 +70,7 @@ export async function modelsInit(onnxPath: string, engine: Engine): Promise<Comm
     );
   const graph = await engine.inspectGraph(path);
   const file = { path: basename(path), sha256: await fileSha256(path) };
-  const { manifest, open } = draftManifest(basename(dirname(path)), file, graph);
+  const manifest = draftManifest(basename(dirname(path)), file, graph);
   await writeFile(target, `${JSON.stringify(manifest, null, 2)}\n`, { flag: "wx" });
   const parsed = manifestSchema.safeParse(manifest);
   const missing = parsed.success ? [] : explainIssues(manifestSchema, manifest, parsed.error.issues);
@@ -84,7 +85,7 @@ export async function modelsInit(onnxPath: string, engine: Engine): Promise<Comm
     "",
     `Then: radserve models check ${dirname(path)}`,
   ].join("\n");
-  return { text, exitCode: 0, data: { path: target, manifest, open, missing } };
+  return { text, exitCode: 0, data: { path: target, manifest, missing } };
 }
 
 function graphLines(graph: GraphInfo): string[] {

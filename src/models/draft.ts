@@ -2,23 +2,20 @@
 import type { GraphInfo } from "../engine/types.js";
 import type { TensorInfo } from "../engine/tensor.js";
 
-export interface Draft {
-  /** Not yet a manifest: every field that a person must decide is null. */
-  manifest: Record<string, unknown>;
-  /** Paths of the nulls, in the manifest's order. */
-  open: string[];
-}
-
 /** Image dtypes that a manifest can name. */
 const IMAGE_TYPES = ["float32", "float16", "uint8", "int8", "uint16", "int16", "int32"];
 
 /**
- * Draft for a graph. `name` is the folder's; `file` and its hash are the graph's. Nothing is guessed: layout and sizes
+ * Draft for a graph, not yet a manifest: every field that a person must decide is null. `name` is the folder's; `file` and its hash are the graph's. Nothing is guessed: layout and sizes
  * are taken only if the shape leaves no doubt.
  */
-export function draftManifest(name: string, file: { path: string; sha256: string }, graph: GraphInfo): Draft {
+export function draftManifest(
+  name: string,
+  file: { path: string; sha256: string },
+  graph: GraphInfo,
+): Record<string, unknown> {
   const image = graph.inputs[0];
-  const manifest = {
+  return {
     $schema: "../model.schema.json",
     name,
     version: null,
@@ -37,7 +34,6 @@ export function draftManifest(name: string, file: { path: string; sha256: string
     execution: { providers: ["cpu"], precision: graph.float16 ? "float16" : "float32" },
     results: { outputs: ["json", "png"] },
   };
-  return { manifest, open: nulls(manifest, "") };
 }
 
 function draftInput(info: TensorInfo): Record<string, unknown> {
@@ -80,11 +76,4 @@ function sizeOf(side: (letter: string) => number, volume: boolean): Record<strin
 
 function draftOutput(info: TensorInfo): Record<string, unknown> {
   return { kind: null, tensor: info.name };
-}
-
-function nulls(value: unknown, path: string): string[] {
-  if (value === null) return [path];
-  if (Array.isArray(value)) return value.flatMap((entry, i) => nulls(entry, `${path}[${i}]`));
-  if (typeof value !== "object") return [];
-  return Object.entries(value).flatMap(([key, entry]) => nulls(entry, path === "" ? key : `${path}.${key}`));
 }

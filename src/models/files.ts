@@ -1,12 +1,14 @@
-/** Where a manifest's files lie: inside the model's folder, or inside an installed package. */
-import { existsSync, readFileSync } from "node:fs";
+/** A manifest's files, inside the model's folder or inside an installed package: where they lie, and their hashes. */
+import { createHash } from "node:crypto";
+import { createReadStream, existsSync, readFileSync } from "node:fs";
 import { realpath } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { dirname, join, resolve, sep } from "node:path";
+import { pipeline } from "node:stream/promises";
 import { fileURLToPath } from "node:url";
+import { canonicalJson } from "../base/canonical-json.js";
 import type { Manifest } from "../manifest/manifest.js";
 import type { Problem } from "./explain.js";
-import { fileSha256 } from "./hash.js";
 import { errno } from "../base/errno.js";
 
 type ModelFile = Manifest["files"][number];
@@ -76,4 +78,28 @@ function fault(error: unknown): string {
   if (code === "ENOENT") return "there is no such file";
   if (code !== "") return code;
   return error instanceof Error ? error.message : "unknown reason";
+}
+
+/** SHA-256 of a file, hex; read in pieces, because weights can be larger than memory allows. */
+export async function fileSha256(path: string): Promise<string> {
+  const hash = createHash("sha256");
+  await pipeline(createReadStream(path), hash);
+  return hash.digest("hex");
+}
+
+/** Every file that a manifest names: the graph, its companions, and the canary's tensors. */
+export function modelFiles(manifest: Pick<Manifest, "files" | "canary">): Manifest["files"] {
+  const canary = manifest.canary;
+  return [
+    ...manifest.files,
+    ...(canary === undefined ? [] : [canary.input, ...canary.expected.map((e) => e.file)]),
+  ];
+}
+
+/** Identity of a model: SHA-256 over its manifest's canonical JSON, then each file's declared hash and path, a line each. */
+export function modelSha256(manifest: Manifest): string {
+  const lines = modelFiles(manifest).map((file) => `${file.sha256}  ${file.path}`);
+  return createHash("sha256")
+    .update([canonicalJson(manifest), ...lines, ""].join("\n"))
+    .digest("hex");
 }

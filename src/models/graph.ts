@@ -5,13 +5,7 @@
 import { closest } from "fastest-levenshtein";
 import type { GraphInfo } from "../engine/types.js";
 import type { TensorInfo } from "../engine/tensor.js";
-import {
-  labelsOf,
-  mayOverlap,
-  type ImageInput,
-  type Manifest,
-  type ModelOutput,
-} from "../manifest/manifest.js";
+import { mayOverlap, type ImageInput, type Manifest, type ModelOutput } from "../manifest/manifest.js";
 import { pathText, type Problem } from "./explain.js";
 
 /** Every disagreement between a manifest and the graph that its first file holds. */
@@ -19,7 +13,9 @@ export function checkGraph(manifest: Manifest, graph: GraphInfo): Problem[] {
   return [
     ...manifest.inputs.flatMap((input, i) => checkInput(input, graph.inputs, ["inputs", i])),
     ...unfedInputs(manifest, graph),
-    ...manifest.outputs.flatMap((output, o) => checkOutput(output, graph.outputs, ["outputs", o])),
+    ...manifest.outputs.flatMap((output, o) =>
+      checkOutput(output, manifest.inputs[0]?.layout ?? "NCHW", graph.outputs, ["outputs", o]),
+    ),
     ...checkCanaryNames(manifest, graph),
     ...checkPrecision(manifest, graph),
   ];
@@ -73,6 +69,7 @@ function checkInput(input: ImageInput, tensors: readonly TensorInfo[], path: Pro
   const axis = sides(input);
   const side = (letter: string) => info.shape[axis[letter] ?? -1] ?? -1;
   const fits = (letter: string, size: number) => side(letter) < 0 || side(letter) === size;
+  expect("tensor", fits("N", 1), `Expected one image or any number of them; ${graph}`);
   const channels = input.channels === "grayscale" ? 1 : 3;
   expect("channels", fits("C", channels), `${input.channels} gives ${channels} channels; ${graph}`);
   if (input.size.kind === "fixed") {
@@ -91,21 +88,81 @@ function checkInput(input: ImageInput, tensors: readonly TensorInfo[], path: Pro
   return problems;
 }
 
-function checkOutput(output: ModelOutput, tensors: readonly TensorInfo[], path: PropertyKey[]): Problem[] {
+function checkOutput(
+  output: ModelOutput,
+  layout: ImageInput["layout"],
+  tensors: readonly TensorInfo[],
+  path: PropertyKey[],
+): Problem[] {
   if (output.kind === "detection") return checkDetection(output, tensors, path);
-  const info = named(output.tensor, tensors, [...path, "tensor"]);
+  const integersToo = output.kind === "segmentation" && output.activation === "label_map";
+  const info = namedOutput(output.tensor, tensors, [...path, "tensor"], integersToo);
   if (isProblem(info)) return [info];
+  const fault =
+    output.kind === "classification" || output.kind === "regression"
+      ? scoresFault(output, info)
+      : mapFault(output, layout, info);
+  if (fault === undefined) return [];
+  const message = `Expected ${fault.expected}, found the graph's "${info.name}" as ${tensorText(info)}`;
+  return [{ path: pathText([...path, fault.field]), message }];
+}
+
+/** A tensor of the graph that holds fractions, or where that is all the same, integers. */
+function namedOutput(
+  name: string,
+  tensors: readonly TensorInfo[],
+  path: PropertyKey[],
+  integersToo: boolean,
+): TensorInfo | Problem {
+  const info = named(name, tensors, path);
+  if (isProblem(info) || integersToo || info.dtype.startsWith("float")) return info;
+  const found = `found the graph's "${info.name}" as ${tensorText(info)}`;
+  return { path: pathText(path), message: `Expected float32, float16 or float64, ${found}` };
+}
+
+interface Fault {
+  field: string;
+  expected: string;
+}
+
+/** What keeps a tensor from holding one value for each label. */
+function scoresFault(
+  output: Extract<ModelOutput, { kind: "classification" | "regression" }>,
+  { shape }: TensorInfo,
+): Fault | undefined {
+  const [field, wanted] =
+    output.kind === "regression" ? ["values", output.values.length] : ["labels", output.labels.length];
+  const known = shape.filter((side) => side >= 0).reduce((a, b) => a * b, 1);
+  const dynamic = shape.slice(1).some((side) => side < 0);
+  if (dynamic ? wanted % known === 0 : wanted === known) return undefined;
+  return { field, expected: `${wanted} values` };
+}
+
+/** What keeps a tensor from holding a map as postprocess/maps.h reads it: a side of length one may be left out. */
+function mapFault(
+  output: Extract<ModelOutput, { kind: "segmentation" | "probability_map" | "heatmap" }>,
+  layout: ImageInput["layout"],
+  { shape }: TensorInfo,
+): Fault | undefined {
   const channels = channelsOf(output);
-  if (channels === undefined) return [];
-  const found = info.shape[1] ?? -1;
-  if (found < 0 || found === channels) return [];
-  const field = output.kind === "regression" ? "values" : "labels";
-  return [
-    {
-      path: pathText([...path, field]),
-      message: `Expected ${found} channels in all, because the graph's "${info.name}" is ${tensorText(info)}; found ${channels}`,
-    },
-  ];
+  const rank = layout.length;
+  const least = channels === 1 ? rank - 2 : rank - 1;
+  if (shape.length < least || shape.length > rank)
+    return { field: "tensor", expected: `a map with ${least} to ${rank} dimensions` };
+  if (shape.length === rank && (shape[0] ?? -1) >= 0 && shape[0] !== 1)
+    return { field: "tensor", expected: "one image or any number of them" };
+  if (shape.length < rank && channels === 1) return undefined;
+  const [first, last] = [shape.at(1 - rank), shape.at(-1)];
+  if (first === channels || last === channels || (layout.endsWith("C") ? last : first) === -1)
+    return undefined;
+  const field = output.kind === "segmentation" ? "labels" : "tensor";
+  return { field, expected: `${channels} channel${channels === 1 ? "" : "s"}` };
+}
+
+/** How many channels a map must have. */
+function channelsOf(output: ModelOutput): number {
+  if (output.kind !== "segmentation" || output.activation === "label_map") return 1;
+  return output.labels.length + (mayOverlap(output.activation) ? 0 : 1);
 }
 
 /** Boxes and scores lie one after the other: in a tensor that runs the other way each score is another box's. */
@@ -129,28 +186,13 @@ function checkDetection(
       : [{ part: "classes", tensor: output.classes.tensor, last: undefined, what: "" }]),
   ];
   return parts.flatMap(({ part, tensor, last, what }) => {
-    const info = named(tensor, tensors, [...path, part, "tensor"]);
+    const info = namedOutput(tensor, tensors, [...path, part, "tensor"], part === "classes");
     if (isProblem(info)) return [info];
     const found = info.shape.at(-1) ?? -1;
     if (last === undefined || found < 0 || found === last) return [];
     const message = `Expected ${what} in the last dimension, found ${found}: the graph's "${info.name}" is ${tensorText(info)}. Have the export split or transpose it`;
     return [{ path: pathText([...path, part, "tensor"]), message }];
   });
-}
-
-/** How many channels axis 1 must have; undefined if the kind does not say. */
-function channelsOf(output: ModelOutput): number | undefined {
-  switch (output.kind) {
-    case "classification":
-      return labelsOf(output).length;
-    case "regression":
-      return output.values.length;
-    case "segmentation":
-      if (output.activation === "label_map") return undefined;
-      return output.labels.length + (mayOverlap(output.activation) ? 0 : 1);
-    default:
-      return undefined;
-  }
 }
 
 function checkCanaryNames(manifest: Manifest, graph: GraphInfo): Problem[] {

@@ -2,7 +2,8 @@
 import { basename, join } from "node:path";
 import { existsSync } from "node:fs";
 import { readdir } from "node:fs/promises";
-import type { Engine, LoadedModel } from "../engine/types.js";
+import type { Engine } from "../engine/engine.js";
+import type { LoadedModel } from "../engine/types.js";
 import { errno } from "../base/errno.js";
 import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors.js";
 import type { Manifest } from "../manifest/manifest.js";

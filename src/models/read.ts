@@ -5,8 +5,7 @@ import { z } from "zod";
 import { labelsOf, modelFileSchema, siteSchema, type Manifest, type Site } from "../manifest/manifest.js";
 import { manifestCrossChecks, manifestSchema, thresholdMistake } from "../manifest/rules.js";
 import { explainIssues, type Problem } from "./explain.js";
-import { resolveModelFile, verifyFiles } from "./files.js";
-import { modelFiles, modelSha256 } from "./hash.js";
+import { modelFiles, modelSha256, resolveModelFile, verifyFiles } from "./files.js";
 import { errno } from "../base/errno.js";
 
 /** A manifest that obeys its schema, and what follows from it. */

@@ -1,10 +1,10 @@
 /** All models of a server, and their reload while it runs. */
-import type { Engine } from "../engine/types.js";
+import type { Engine } from "../engine/engine.js";
 import type { ErrorObject } from "../base/errors.js";
 import type { ModelEntry } from "./entry.js";
 import { loadReport, modelFolders, type Outcome, type Provider } from "./load.js";
 import { readModelFolder } from "./read.js";
-import type { ReloadReport } from "./reload-report.js";
+import type { ReloadReport } from "./reload-note.js";
 
 /** What loading says to the operator; pino's logger is one. */
 export interface ModelLog {

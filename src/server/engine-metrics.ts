@@ -1,6 +1,6 @@
-/** The engine's own counters for Prometheus. Labels are model names, shapes of tensors, classes and closed lists; nothing else. */
+/** The engine's own counters for Prometheus. Labels are model names, classes and closed lists; nothing else. */
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
-import type { EngineBucket, EngineHistogram, EngineModelStats, EngineStats } from "../engine/stats.js";
+import type { EngineHistogram, EngineModelStats, EngineStats } from "../engine/stats.js";
 
 const CLASSES = ["stat", "routine", "bulk"] as const;
 
@@ -63,17 +63,6 @@ function merged<T>(samples: Iterable<[Record<string, string>, T]>, add: (a: T | 
   return [...byLabels.values()];
 }
 
-/** What the batcher has learned of each shape of each model, as gauges. If there are two versions, the newer one is told. */
-const LEARNED: [name: string, help: string, pick: (bucket: EngineBucket) => number][] = [
-  ["largest_batch", "Largest batch of a shape that pays", (bucket) => bucket.cap],
-  ["batch_row_seconds", "Learned cost of each image in a batch", (bucket) => bucket.perRowSeconds],
-  ["batch_fixed_seconds", "Learned cost of a batch beside its images", (bucket) => bucket.fixedSeconds],
-  ["switch_seconds", "Learned cost of a change to another shape", (bucket) => bucket.switchSeconds],
-];
-
-/** The sides of the rows in a bucket, for example 1x224x224; several inputs are separated by commas. */
-const shapeOf = ({ rowShapes }: EngineBucket): string => rowShapes.map((sides) => sides.join("x")).join(",");
-
 /** Adds the engine's figures to a registry; `read` is called when they are asked for. */
 export function registerEngineMetrics(registry: Registry, read: () => EngineStats): void {
   const registers = [registry];
@@ -134,26 +123,6 @@ export function registerEngineMetrics(registry: Registry, read: () => EngineStat
       for (const { labels, value } of samples) this.set(labels, value);
     },
   });
-  for (const [name, help, pick] of LEARNED)
-    new Gauge({
-      name: `radserve_engine_${name}`,
-      help,
-      labelNames: ["model", "shape"],
-      registers,
-      collect() {
-        this.reset();
-        for (const { name: model, buckets } of read().models)
-          for (const bucket of buckets) this.set({ model, shape: shapeOf(bucket) }, pick(bucket));
-      },
-    });
-  new Gauge({
-    name: "radserve_engine_kept_run_bytes",
-    help: "Memory that the engine's threads keep from one run to the next",
-    registers,
-    collect() {
-      this.set(read().keptRunBytes);
-    },
-  });
   counter("radserve_engine_inferences_total", "Inferences that ended, well or not", ["outcome"], (m) => [
     [{ outcome: "completed" }, m.completed],
     [{ outcome: "failed" }, m.failed],
@@ -169,10 +138,4 @@ export function registerEngineMetrics(registry: Registry, read: () => EngineStat
   );
   histogram("radserve_engine_batch_size", "Images that ran together", (m) => [[{}, m.batchSizes]]);
   histogram("radserve_engine_run_seconds", "Time of a batch in the model", (m) => [[{}, m.runSeconds]]);
-  histogram("radserve_engine_transfer_seconds", "Time of a batch to its device and back", (m) => [
-    [{}, m.transferSeconds],
-  ]);
-  counter("radserve_engine_gathered_batches_total", "Batches copied together once more", [], (m) => [
-    [{}, m.gatheredBatches],
-  ]);
 }

@@ -4,7 +4,7 @@ import type { Caller } from "./tokens.js";
 import type { Operation } from "../bulk/messages.js";
 import type { BulkService } from "../bulk/service.js";
 import type { Config } from "../config.js";
-import type { Engine } from "../engine/types.js";
+import type { Engine } from "../engine/engine.js";
 import { RadserveError, type ErrorObject } from "../base/errors.js";
 import type { InferTask } from "../inference/task.js";
 import type { Metrics } from "./metrics.js";

@@ -1,4 +1,4 @@
-/** What GET /models says: each model, how it does, and what the scheduler has learned of its cost. */
+/** What GET /models says: each model, and how it does. */
 import { z } from "zod";
 import { engineStatsSchema, type EngineModelStats, type EngineStats } from "../engine/stats.js";
 import { acceptsSchema } from "../manifest/manifest.js";
@@ -6,22 +6,9 @@ import type { ModelEntry } from "../models/entry.js";
 import type { ModelProblem } from "../models/set.js";
 import { answerSchema } from "../results/receipt/receipt.js";
 
-const { queued, started, completed, failed, refused, waitSeconds, batchSizes, gatheredBatches, sessions } =
+const { queued, started, completed, failed, refused, waitSeconds, batchSizes, sessions } =
   engineStatsSchema.shape.models.element.shape;
 const errorObject = answerSchema.shape.models.element.shape.error.unwrap();
-const seconds = z.number().nonnegative();
-
-const cost = z.strictObject({
-  row_shapes: z.array(z.array(z.int())).describe("Of each input, without the batch"),
-  waiting: z.int(),
-  largest_batch: z.int().describe("The largest that pays"),
-  per_row_seconds: seconds,
-  fixed_seconds: seconds,
-  switch_seconds: seconds.describe("To change to another shape of this model"),
-  sizes: z
-    .array(z.strictObject({ rows: z.int(), seconds }))
-    .describe("Median of the last runs of each size of batch"),
-});
 
 const work = z.strictObject({
   queued,
@@ -33,9 +20,6 @@ const work = z.strictObject({
   batched: z.boolean().describe("Whether its images run in batches; else each on its own"),
   batch_sizes: batchSizes,
   run_seconds: batchSizes.describe("Of a batch in the model"),
-  transfer_seconds: batchSizes.describe("Of a batch to its device and back; empty where nothing is copied"),
-  gathered_batches: gatheredBatches.describe("Batches that were copied together once more before they ran"),
-  costs: z.array(cost).describe("For each shape of a model that runs in batches: rows x per_row + fixed"),
   sessions: sessions.describe("Memory of each session"),
 });
 
@@ -75,17 +59,6 @@ function workOf(stats: EngineModelStats): z.infer<typeof work> {
     batched: stats.batched,
     batch_sizes: stats.batchSizes,
     run_seconds: stats.runSeconds,
-    transfer_seconds: stats.transferSeconds,
-    gathered_batches: stats.gatheredBatches,
-    costs: stats.buckets.map((bucket) => ({
-      row_shapes: bucket.rowShapes,
-      waiting: bucket.waiting,
-      largest_batch: bucket.cap,
-      per_row_seconds: bucket.perRowSeconds,
-      fixed_seconds: bucket.fixedSeconds,
-      switch_seconds: bucket.switchSeconds,
-      sizes: bucket.sizes,
-    })),
     sessions: stats.sessions,
   };
 }

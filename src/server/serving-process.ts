@@ -16,7 +16,7 @@ import { createLog, faultForLog, logLast, type Logger } from "../base/log.js";
 import type { FromServing, ToServing } from "./process-messages.js";
 import { Metrics } from "./metrics.js";
 import { loadModels, type ModelSet } from "../models/set.js";
-import type { ReloadReport } from "../models/reload-report.js";
+import type { ReloadReport } from "../models/reload-note.js";
 import { writeReload } from "../models/reload-note.js";
 import { resolveRoots } from "../files/roots.js";
 import { InferencePool } from "../inference/worker-pool.js";

@@ -1,7 +1,7 @@
 /** The one place that decides whether the CPU takes the place of a GPU that cannot be used. */
 import { engineSettings, type Config } from "../config.js";
-import { createEngine } from "../engine/engine.js";
-import type { Engine, EngineOptions } from "../engine/types.js";
+import { createEngine, type Engine } from "../engine/engine.js";
+import type { EngineOptions } from "../engine/types.js";
 
 export interface StartedEngine {
   engine: Engine;

@@ -2,8 +2,8 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
-import { createEngine } from "../../src/engine/engine.js";
-import { type Engine, type EngineOutput } from "../../src/engine/types.js";
+import { createEngine, type Engine } from "../../src/engine/engine.js";
+import { type EngineOutput } from "../../src/engine/types.js";
 import type { Image } from "../../src/images/image.js";
 import { infer } from "../../src/inference/infer-image.js";
 import type { ModelEntry } from "../../src/models/entry.js";

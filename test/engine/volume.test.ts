@@ -117,15 +117,6 @@ t.test("what does not go together is refused, saying why", async (t) => {
   t.equal((await failure(engine.infer(volume.id, short, { geometry }))).code, "truncated_image");
 });
 
-t.test("manifests that do not fit the graph of a volume are refused at load", async (t) => {
-  const load = (more: Partial<ImageInput>, outputs: ModelOutput[] = [bright]) =>
-    failure(engine.load(options({ inputs: [{ ...volumeInput, ...more }], outputs })));
-  t.match(await load({}, [{ ...bright, labels: [{ label: "a" }, { label: "b" }] }]), {
-    message: /Expected 3 channel\(s\) in the output "y"/,
-  });
-  t.match(await load({ layout: "NDHWC" }), { message: /\[1,\?,\?,\?,1\] \(NDHWC\)/ });
-});
-
 t.test("manifests that volumes cannot follow are refused by their field", (t) => {
   const paths = (change: object) => {
     const m = shipped("examples/brain-tissue-3d");

@@ -2,6 +2,8 @@ import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { modelSchemaText, schemaPath } from "../../scripts/build-model-schema.js";
+import type { TensorInfo } from "../../src/engine/tensor.js";
+import type { ModelOutput } from "../../src/manifest/manifest.js";
 import { manifestSchema } from "../../src/manifest/rules.js";
 import { checkGraph } from "../../src/models/graph.js";
 import { readModelFolder } from "../../src/models/read.js";
@@ -174,14 +176,125 @@ t.test("what no step after the graph could follow is refused by its field", asyn
   t.match(await output(boxes), { "outputs[0].scores.activation": /one score a box/ });
 });
 
+/** A tensor of a graph; -1 for a dynamic side. */
+const tensor = (name: string, shape: number[], dtype: TensorInfo["dtype"] = "float32"): TensorInfo => ({
+  name,
+  dtype,
+  shape,
+  names: shape.map(() => ""),
+});
+
+/** What is said of an output of this shape by a model that takes images, or volumes, in that layout. */
+const outputProblems = (
+  layout: "NCHW" | "NHWC" | "NCDHW",
+  output: ModelOutput,
+  ...found: [shape: number[], dtype?: TensorInfo["dtype"]]
+) => {
+  const manifest = shipped(layout === "NCDHW" ? "examples/brain-tissue-3d" : "ct-tissue");
+  manifest.inputs[0]!.layout = layout;
+  manifest.outputs = [{ ...output, tensor: "y" } as ModelOutput];
+  const graph = { inputs: [], outputs: [tensor("y", ...found)], float16: false };
+  return checkGraph(manifest, graph).filter(({ path }) => path.startsWith("outputs"));
+};
+
+const segmentation = (labels: number, activation: "softmax" | "sigmoid" | "label_map"): ModelOutput => ({
+  kind: "segmentation",
+  tensor: "y",
+  activation,
+  labels: Array.from({ length: labels }, (_, i) => ({ label: `l${i}` })),
+  postprocess: [],
+  measurements: [],
+});
+
+t.test("maps have their channels first or last, and may leave out sides of length one", (t) => {
+  const two = segmentation(2, "softmax");
+  const problems = (shape: number[], layout: "NCHW" | "NHWC" | "NCDHW" = "NCHW", output = two) =>
+    outputProblems(layout, output, shape);
+  t.strictSame(problems([1, 256, 256, 3], "NHWC"), [], "fixed sides");
+  t.strictSame(problems([1, 256, 256, 3]), [], "whatever the layout of the input is");
+  t.strictSame(problems([-1, 3, 256, 256]), []);
+  t.strictSame(problems([3, 256, 256]), []);
+  t.strictSame(problems([1, -1, 256, 256]), [], "what is dynamic is left to the canary");
+  t.strictSame(problems([1, 3, 8, 8, 8], "NCDHW"), []);
+  const one = segmentation(1, "sigmoid");
+  for (const shape of [
+    [256, 256],
+    [-1, 256, 256],
+    [256, 256, 1],
+    [1, 1, 256, 256],
+  ])
+    t.strictSame(problems(shape, "NHWC", one), [], shape.join());
+  t.match(problems([1, 4, 256, 256]), [
+    { path: "outputs[0].labels", message: /^Expected 3 channels, found .*\[1, 4, 256, 256\]/ },
+  ]);
+  t.match(problems([1, 2, 8, 8, 8], "NCDHW"), [{ path: "outputs[0].labels" }]);
+  t.match(problems([1, 2, 256, 256], "NCHW", segmentation(2, "label_map")), [
+    { message: /^Expected 1 channel, / },
+  ]);
+  t.match(problems([1, 3, 8, 256, 256]), [
+    { path: "outputs[0].tensor", message: /^Expected a map with 3 to 4 / },
+  ]);
+  t.match(problems([8, 3, 256, 256]), [
+    { path: "outputs[0].tensor", message: /^Expected one image or any number/ },
+  ]);
+  t.end();
+});
+
+t.test("scores are as many as the labels, and all but label maps are fractions", (t) => {
+  const scores: ModelOutput = {
+    kind: "classification",
+    tensor: "y",
+    activation: "softmax",
+    calibration: { kind: "none" },
+    labels: [{ label: "a" }, { label: "b" }],
+  };
+  const problems = (...found: [shape: number[], dtype?: TensorInfo["dtype"]]) =>
+    outputProblems("NCHW", scores, ...found);
+  t.strictSame(problems([-1, 2]), []);
+  t.strictSame(problems([2]), []);
+  t.strictSame(problems([1, 2, 1, 1]), []);
+  t.strictSame(problems([1, -1]), []);
+  t.match(problems([1, 3]), [{ path: "outputs[0].labels", message: /^Expected 2 values, found .*\[1, 3\]/ }]);
+  t.match(problems([1, 3, -1]), [{ path: "outputs[0].labels" }]);
+  t.match(problems([1, 2], "int64"), [
+    { path: "outputs[0].tensor", message: /^Expected float32, float16 or float64, found .*int64 \[1, 2\]/ },
+  ]);
+  t.strictSame(outputProblems("NCHW", segmentation(2, "label_map"), [1, 1, 8, 8], "uint8"), []);
+  t.end();
+});
+
+t.test("an input's type, dimensions, channels and sides are the graph's", (t) => {
+  const problems = (change: object, inputs: TensorInfo[] = [tensor("x", [-1, 1, -1, -1])]) => {
+    const manifest = shipped("ct-tissue");
+    Object.assign(manifest.inputs[0]!, { tensor: "x", size: { kind: "source" }, ...change });
+    return checkGraph(manifest, { inputs, outputs: [], float16: false }).filter(({ path }) =>
+      path.startsWith("inputs"),
+    );
+  };
+  t.strictSame(problems({}), []);
+  t.match(problems({ tensor: "image" }), [
+    { path: "inputs[0].tensor", message: /no tensor "image"; did you mean "x"/ },
+  ]);
+  t.match(problems({ dtype: "uint8" }), [
+    { path: "inputs[0].dtype", message: /^Expected float32, found uint8: .*\[\?, 1, \?, \?\]/ },
+  ]);
+  t.match(problems({ channels: "rgb" }), [{ path: "inputs[0].channels", message: /gives 3 channels/ }]);
+  t.match(problems({ layout: "NCDHW" }), [{ path: "inputs[0].layout", message: /has 5 dimensions/ }]);
+  t.match(problems({ layout: "NHWC" }, [tensor("x", [1, 8, 8, 3])]), [
+    { path: "inputs[0].channels", message: /gives 1 channels/ },
+    { path: "inputs[0].size", message: /needs dynamic height and width/ },
+  ]);
+  t.match(problems({}, [tensor("x", [4, 1, -1, -1])]), [
+    { path: "inputs[0].tensor", message: /^Expected one image or any number/ },
+  ]);
+  t.match(problems({}, [tensor("x", [-1, 1, -1, -1]), tensor("age", [1])]), [
+    { path: "inputs", message: /also wants the input "age"/ },
+  ]);
+  t.end();
+});
+
 t.test("boxes and scores run box by box", (t) => {
   const manifest = manifestOf("detector");
-  const tensor = (name: string, shape: number[]) => ({
-    name,
-    dtype: "float32" as const,
-    shape,
-    names: shape.map(() => ""),
-  });
   const output = manifest.outputs[0]!;
   if (output.kind !== "detection") throw new Error("Expected a detection");
   const problems = (boxes: number[], scores: number[]) =>

@@ -4,8 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Test } from "tap";
 import { createLog } from "../../src/base/log.js";
-import { createEngine } from "../../src/engine/engine.js";
-import { type Engine } from "../../src/engine/types.js";
+import { createEngine, type Engine } from "../../src/engine/engine.js";
 import { loadModels, type ModelSet } from "../../src/models/set.js";
 
 let opened: Engine | undefined;

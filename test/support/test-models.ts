@@ -5,7 +5,7 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { float, onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
-import type { Engine } from "../../src/engine/types.js";
+import type { Engine } from "../../src/engine/engine.js";
 import { sha256 } from "../../src/files/durable-files.js";
 import { labelsOf, type ImageInput, type Manifest, type ModelOutput } from "../../src/manifest/manifest.js";
 import type { ModelEntry } from "../../src/models/entry.js";

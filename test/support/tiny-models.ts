@@ -2,7 +2,8 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import { onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
-import type { Engine, LoadOptions, Plane } from "../../src/engine/types.js";
+import type { Engine } from "../../src/engine/engine.js";
+import type { LoadOptions, Plane } from "../../src/engine/types.js";
 import type { ImageInput, ModelOutput } from "../../src/manifest/manifest.js";
 import { SIGNED_16 } from "./images.js";
 

@@ -2,8 +2,7 @@
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
-import { createEngine } from "../../src/engine/engine.js";
-import { type Engine } from "../../src/engine/types.js";
+import { createEngine, type Engine } from "../../src/engine/engine.js";
 import { heatmap, input, loadOptions, plane, slowInput, untilRunning } from "../support/tiny-models.js";
 
 const [, , mode, quickPath, slowPath] = process.argv;

@@ -4,8 +4,8 @@
 
 #include "check.h"
 #include "planes.h"
-#include "postprocess/volume_postprocess.h"
-#include "prepare/volume_statistics.h"
+#include "postprocess/postprocess.h"
+#include "prepare/statistics.h"
 #include "volumes.h"
 
 using namespace radserve;

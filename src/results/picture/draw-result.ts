@@ -1,5 +1,6 @@
 /** The picture of one model's results over one image: chosen frames, rendered, and all that is said about them. */
-import type { Engine, EngineOutput, Plane } from "../../engine/types.js";
+import type { Engine } from "../../engine/engine.js";
+import type { EngineOutput, Plane } from "../../engine/types.js";
 import { release } from "../../addon/bytes.js";
 import type { Image, Spacing, VoiTransform } from "../../images/image.js";
 import { alongNormal } from "../../images/vectors.js";
