@@ -66,6 +66,7 @@ export const itemSchema = z.object({
   receipt_path: z.string().optional(),
   outputs: modelResult.shape.outputs,
   models: z.array(modelResult.pick({ name: true, status: true })),
+  warnings: answerSchema.shape.warnings,
   error: z
     .object({
       error: errorCode,

@@ -1,7 +1,7 @@
 /** Inputs and outputs of a manifest in the flat form that the addon reads: labels by index, thresholds as numbers. */
 import { isFractional, labelsOf, type ImageInput, type ModelOutput } from "../manifest/manifest.js";
 
-/** The addon reads manifest inputs as they are. */
+/** The addon reads manifest inputs as they are, but for values that become modality values before they cross. */
 export type NativeInput = ImageInput;
 
 type Classification = Extract<ModelOutput, { kind: "classification" }>;
@@ -33,7 +33,10 @@ export interface NativeOutput {
   unclip?: number;
 }
 
-export const nativeInput = (input: ImageInput): NativeInput => input;
+export function nativeInput(input: ImageInput): NativeInput {
+  const { kind } = input.values;
+  return kind === "real_world" || kind === "suv_bw" ? { ...input, values: { kind: "modality" } } : input;
+}
 
 export function nativeOutput(output: ModelOutput): NativeOutput {
   const labels = labelsOf(output);

@@ -99,6 +99,7 @@ export function answerOf({ task, name, watch }: Asked, receipt: Receipt, reused:
       ...(model.provider === undefined ? {} : { provider: model.provider }),
       warnings: model.warnings,
     })),
+    warnings: receipt.warnings,
     timings_ms: { ...watch.laps(), total: watch.total() },
   };
 }

@@ -8,6 +8,8 @@ export interface Summary {
   /** The receipt's name in the output folder; the outputs' paths are such names too. */
   receipt: string;
   outputs: OutputFile[];
+  /** Of the file; absent in what earlier versions stored. */
+  warnings?: Answer["warnings"];
   models: { name: string; status: "succeeded" | "failed" | "not_accepted" }[];
 }
 
@@ -19,6 +21,7 @@ export function summaryOf(answer: Answer): Summary {
     outputs: answer.models.flatMap(({ outputs }) =>
       outputs.map((file) => ({ ...file, path: path.posix.basename(file.path) })),
     ),
+    warnings: answer.warnings,
     models: answer.models.map(({ name, status }) => ({ name, status })),
   };
 }
