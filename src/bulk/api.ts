@@ -89,6 +89,7 @@ function itemOf(row: ItemRow, request: JobRequest, pathMap: readonly PathMapping
     ...(result === null ? {} : { reused: result.reused, receipt_path: paths.clientOutput(result.receipt) }),
     outputs: (result?.outputs ?? []).map((file) => ({ ...file, path: paths.clientOutput(file.path) })),
     models: result?.models ?? [],
+    warnings: result?.warnings ?? [],
     ...(row.state === "failed" && row.error !== null ? { error: row.error as Item["error"] } : {}),
     ...(row.state === "skipped" && row.error !== null ? { reason: row.error as Item["reason"] } : {}),
   };

@@ -106,6 +106,7 @@ export const itemSchema = z.object({
   receipt_path: z.string().optional(),
   outputs: modelResult.shape.outputs,
   models: z.array(modelResult.pick({ name: true, status: true })),
+  warnings: answerSchema.shape.warnings,
   error: errorObjectSchema.optional(),
   reason: reason.optional().describe("Why the file is no input, of skipped ones"),
 });

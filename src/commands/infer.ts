@@ -27,17 +27,20 @@ function summary(answer: Answer): string {
       ({ name, label, value, unit, frame }) =>
         `  ${placeOf({ frame })}${name}${label === undefined ? "" : `, ${label}`}: ${value} ${unit.value}`,
     );
+    const warned = model.warnings.map(({ message }) => `  Warning: ${message}`);
     return [
       head,
       ...why,
       ...reasons,
       ...found,
       ...measured,
+      ...warned,
       ...model.outputs.map((output) => `  ${output.path}`),
     ];
   });
   return [
     `${answer.status}${answer.reused ? " (was there already)" : ""}: ${answer.receipt_path}`,
+    ...answer.warnings.map(({ message }) => `Warning: ${message}`),
     ...lines,
   ].join("\n");
 }

@@ -190,3 +190,9 @@ export function nativeOutput(output: ModelOutput): NativeOutput {
       return { ...common, tensor: output.tensor, activation: output.activation };
   }
 }
+
+/** The addon reads manifest inputs as they are, but for values that become modality values before they cross. */
+export function nativeInput(input: ImageInput): ImageInput {
+  const { kind } = input.values;
+  return kind === "real_world" || kind === "suv_bw" ? { ...input, values: { kind: "modality" } } : input;
+}

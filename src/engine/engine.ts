@@ -5,7 +5,7 @@
 import os from "node:os";
 import { checkFeeds, checkGeometry, checkInferOptions, checkPlane, checkRender } from "./checks.js";
 import { engineStatsSchema, type EngineStats } from "./stats.js";
-import { inferenceOf, nativeOutput, type EngineAddon } from "./engine-addon.js";
+import { inferenceOf, nativeInput, nativeOutput, type EngineAddon } from "./engine-addon.js";
 import { loadAddon } from "../addon/load-addon.js";
 import { asRadserveError, ERRORS, RadserveError, type ErrorCode } from "../base/errors.js";
 import type { Tensor } from "./tensor.js";
@@ -81,7 +81,7 @@ export class Engine {
         precision: options.precision ?? "float32",
         device: this.#gpu,
         deviceMemory: this.#gpuMemory,
-        inputs: options.inputs,
+        inputs: options.inputs.map(nativeInput),
         outputs: options.outputs.map(nativeOutput),
       });
       this.#loaded.add(id);

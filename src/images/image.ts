@@ -68,7 +68,27 @@ export interface Interpretation {
   /** Stored values to leave out (PS3.3 C.7.5.1.1.2), inclusive, in either order; equal if there is no range limit. */
   padding: { from: number; to: number } | undefined;
   palette: Palette | undefined;
+  /** What the file says stored values are in the real world, beside its modality transform. */
+  realWorld?: readonly RealWorldMapping[];
+  /** How modality values become standardised uptake values; undefined if the image is not of positron emission. */
+  suv?: SuvScale | undefined;
 }
+
+/** One item of the Real World Value Mapping (PS3.3 C.7.6.16.2.11). */
+export interface RealWorldMapping {
+  /** Code Value of the Measurement Units Code Sequence: UCUM, for example mm2/s; undefined if the item has none. */
+  units: string | undefined;
+  /** LUT Label, which tells mappings of one object apart. */
+  label: string | undefined;
+  /** The stored values that it is defined for, inclusive. */
+  first: number;
+  last: number;
+  /** Stored value times slope plus intercept; undefined if it is given as a table. */
+  linear: { slope: number; intercept: number } | undefined;
+}
+
+/** The factor from modality values to SUV by body weight, in g/ml; or why there is none, in words. */
+export type SuvScale = { factor: number } | { missing: string };
 
 /** Millimetres between pixel centres. `source` tells patient spacing from detector spacing (ImagerPixelSpacing is not patient spacing). */
 export interface Spacing {

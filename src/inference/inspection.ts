@@ -13,6 +13,7 @@ import type {
   VolumeGeometry,
   Warning,
 } from "../images/image.js";
+import { valueReader } from "../images/stored-values.js";
 import { displaySteps } from "../models/transform-steps.js";
 
 /** A summary of the stored values of one frame, as inspectImage describes. */
@@ -158,24 +159,6 @@ function summarise(data: Uint8Array, format: PixelFormat): FrameSummary {
     max: counted === 0 ? 0 : max,
     mean: counted === 0 ? 0 : sum / counted,
   };
-}
-
-/** Reads the value of a container, masked to BitsStored at HighBit and sign-extended from HighBit (PS3.5 section 8.1.1). */
-function valueReader(data: Uint8Array, format: PixelFormat): (index: number) => number {
-  const { bitsAllocated, bitsStored, highBit, signed } = format;
-  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
-  if (format.float)
-    return bitsAllocated === 32 ? (i) => view.getFloat32(i * 4, true) : (i) => view.getFloat64(i * 8, true);
-  const word =
-    bitsAllocated === 8
-      ? (i: number) => data[i] ?? 0
-      : bitsAllocated === 16
-        ? (i: number) => view.getUint16(i * 2, true)
-        : (i: number) => view.getUint32(i * 4, true);
-  // Left-aligned in 32 bits, the shift back drops what is below and extends the sign
-  const left = 31 - highBit;
-  const right = 32 - bitsStored;
-  return signed ? (i) => (word(i) << left) >> right : (i) => (word(i) << left) >>> right;
 }
 
 /** An inspection in words, one fact a line. */

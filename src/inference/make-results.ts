@@ -92,6 +92,7 @@ async function finish(outcome: Outcome, analysis: Analysis, files: ResultFile[])
     measurements: said.flatMap(({ measurements }) => measurements),
     warnings: unique([
       ...caveats(entry.manifest, analysis.image),
+      ...outcome.caveats,
       ...said.flatMap(({ warnings }) => warnings),
     ]),
     transforms: transformsOf(outcome, analysis.image),

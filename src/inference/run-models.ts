@@ -6,7 +6,9 @@ import { createHash } from "node:crypto";
 import { asRadserveError, RadserveError, type ErrorCode } from "../base/errors.js";
 import type { EngineOutput, InferOptions, InferResult, Plane, Preparation } from "../engine/types.js";
 import { volumeOf } from "../images/dicom/volume.js";
-import type { Image, Volume } from "../images/image.js";
+import type { Image, Volume, Warning } from "../images/image.js";
+import { checkHounsfield, takesHounsfield } from "../models/hounsfield.js";
+import { interpretationFor, valueCaveats } from "../models/input-values.js";
 import { planeOf, type Shown } from "../results/picture/draw-result.js";
 import { Highlights } from "../results/picture/highlights.js";
 import { interpret, type FrameResult, type Interpreted } from "../results/receipt/findings.js";
@@ -23,6 +25,8 @@ export interface Outcome {
   volume: Volume | undefined;
   /** One for each frame; a single one for a volume. */
   said: Interpreted[];
+  /** What its frames' values give cause to say. */
+  caveats: Warning[];
   rawHash: ReturnType<typeof createHash>;
   /** The frames or slices that the picture shows. */
   highlights: Highlights<Shown>;
@@ -70,6 +74,7 @@ export async function runModels(analysis: Analysis): Promise<Ran> {
     watch.lap("decode");
     const plane = planeOf(image, frame, data);
     if (ofVolume.length > 0 || image.frameCount === 1) planes.push(plane);
+    for (const outcome of outcomes) await attempt(outcome, () => checkValues(outcome, image, frame, data));
     for (const outcome of ofFrames) await attempt(outcome, () => runFrame(outcome, frame, plane, analysis));
     checkDeadline(task);
     watch.lap("infer");
@@ -94,6 +99,7 @@ function begin(planned: PlannedModel, image: Image): Outcome {
     nativeId: entry.nativeId ?? -1,
     volume: entry.manifest.accepts.dimensions === "series" ? volumeOf(image) : undefined,
     said: [],
+    caveats: [],
     rawHash: createHash("sha256"),
     highlights: new Highlights(),
     error: unloaded,
@@ -101,6 +107,16 @@ function begin(planned: PlannedModel, image: Image): Outcome {
     masks: planned.outputs.includes("seg") && segments ? [] : undefined,
     whole: [],
   };
+}
+
+/**
+ * Looks at a frame's stored values before the model sees them.
+ * @throws RadserveError decode_suspect if they cannot be what the model takes them for
+ */
+function checkValues(outcome: Outcome, image: Image, frame: number, data: Uint8Array): void {
+  const { manifest } = outcome.planned.entry;
+  if (takesHounsfield(manifest, image, frame)) outcome.caveats.push(...checkHounsfield(image, frame, data));
+  for (const { values } of manifest.inputs) outcome.caveats.push(...valueCaveats(values, image, frame, data));
 }
 
 async function runFrame(outcome: Outcome, frame: number, plane: Plane, analysis: Analysis): Promise<void> {
@@ -139,7 +155,7 @@ async function runVolume(outcome: Outcome, planes: readonly Plane[], analysis: A
 }
 
 /** A model's own failure stays its own; a failure that ends the request is thrown on. */
-export async function attempt(outcome: Outcome, work: () => Promise<void>): Promise<void> {
+export async function attempt(outcome: Outcome, work: () => Promise<void> | void): Promise<void> {
   if (outcome.error !== undefined) return;
   try {
     await work();
@@ -157,7 +173,12 @@ async function inferred(
   { task, context, watch }: Analysis,
 ): Promise<InferResult> {
   checkDeadline(task);
-  const result = await context.engine.infer(outcome.nativeId, planes, {
+  const { manifest } = outcome.planned.entry;
+  const given = planes.map((plane) => ({
+    ...plane,
+    interpretation: interpretationFor(manifest, plane.interpretation),
+  }));
+  const result = await context.engine.infer(outcome.nativeId, given, {
     priority: task.priority,
     cancelId: task.cancelId,
     thresholds: outcome.planned.entry.thresholds,

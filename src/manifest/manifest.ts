@@ -113,6 +113,24 @@ const values = z.discriminatedUnion("kind", [
       function: z.enum(["LINEAR", "LINEAR_EXACT", "SIGMOID"]),
     })
     .describe("A fixed window over modality values, 0 to 1"),
+  z
+    .strictObject({
+      kind: z.literal("real_world"),
+      units: z
+        .string()
+        .min(1)
+        .max(16)
+        .describe("UCUM, for example mm2/s of an apparent diffusion coefficient"),
+      label: z.string().min(1).max(16).optional().describe("LUT Label, where an image has several mappings"),
+    })
+    .describe(
+      "After the file's Real World Value Mapping (PS3.3 C.7.6.16.2.11) to these units, which has to be linear and the only one; other images are refused",
+    ),
+  z
+    .strictObject({ kind: z.literal("suv_bw") })
+    .describe(
+      "Standardised uptake value by body weight, g/ml, of positron emission; images that lack what it is computed from are refused",
+    ),
 ]);
 
 const normalisation = z.discriminatedUnion("kind", [

@@ -154,6 +154,12 @@ function checkInput(input: ImageInput, dimensions: string, issue: Report): void 
   if (input.fit === "none" && input.size.kind === "fixed" && !volume)
     issue(["fit"], 'fit "none" needs size "source" or "multiple_of"');
   if (volume) checkVolume(input, issue);
+  if (["real_world", "suv_bw"].includes(input.values.kind)) {
+    if (input.monochrome1 === "invert")
+      issue(["monochrome1"], "Physical values are never inverted; expected as_stored or refuse");
+    if (input.channels === "grayscale" && input.colour_source !== "refuse")
+      issue(["colour_source"], "Colour has no physical values; expected refuse");
+  }
   for (const key of ["spacing_mm", "orientation"] as const)
     if (!volume && input[key] !== undefined) issue([key], "Only for volumes");
   if ("over" in input.normalisation && (input.normalisation.over === "volume") !== volume)

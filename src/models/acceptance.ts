@@ -14,6 +14,7 @@ import { volumeOf } from "../images/dicom/volume.js";
 import { RadserveError } from "../base/errors.js";
 import type { Attributes, Image, Interpretation, Warning } from "../images/image.js";
 import type { ImageInput, Manifest } from "../manifest/manifest.js";
+import { valueReasons } from "./input-values.js";
 
 /** One refusal; `code` is stable and for programs. */
 export interface Reason {
@@ -226,6 +227,7 @@ function inputReasons(input: ImageInput, image: Image): Reason[] {
       code: "too_large",
       message: `Expected at most ${input.size.max_side} pixels a side, found ${longest}.`,
     });
+  reasons.push(...valueReasons(input.values, interpretations(image)));
   if (input.values.kind === "voi" && input.values.if_absent === "refuse" && !colour) {
     const { index } = input.values;
     const fewest = Math.min(...interpretations(image).map((i) => i.voi.length));

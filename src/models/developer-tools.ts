@@ -15,6 +15,7 @@ import { toleranceFor } from "./canary.js";
 import { compareTensors } from "./compare.js";
 import { draftManifest } from "./draft.js";
 import { explainIssues, type Problem } from "./explain.js";
+import { interpretationFor } from "./input-values.js";
 import { checkGraph, tensorText } from "./graph.js";
 import { fileSha256 } from "./files.js";
 import { loadSession, modelFolders, type Provider } from "./load.js";
@@ -210,21 +211,21 @@ async function planesFor(
   image: Image,
   frame: number,
 ): Promise<{ planes: Plane[]; geometry?: VolumeGeometry }> {
-  if (model.manifest.accepts.dimensions !== "series") return { planes: [await planeOf(image, frame)] };
+  if (model.manifest.accepts.dimensions !== "series") return { planes: [await planeOf(model, image, frame)] };
   const { frames, geometry } = volumeOf(image);
   const planes: Plane[] = [];
-  for (const slice of frames) planes.push(await planeOf(image, slice + 1));
+  for (const slice of frames) planes.push(await planeOf(model, image, slice + 1));
   return { planes, geometry };
 }
 
-async function planeOf(image: Image, frame: number): Promise<Plane> {
+async function planeOf({ manifest }: SoundModel, image: Image, frame: number): Promise<Plane> {
   const index = frame - 1;
   if (!Number.isInteger(frame) || index < 0 || index >= image.frameCount)
     throw new RadserveError("bad_request", `Expected a frame from 1 to ${image.frameCount}, found ${frame}.`);
   return {
     format: image.format,
     data: await image.frame(index),
-    interpretation: image.interpretation(index),
+    interpretation: interpretationFor(manifest, image.interpretation(index)),
     pixelAspect: image.pixelAspect(index),
   };
 }

@@ -13,6 +13,7 @@ import type {
   VoiTransform,
 } from "../images/image.js";
 import type { ImageInput } from "../manifest/manifest.js";
+import { meantBy } from "./input-values.js";
 
 /** The steps from stored values to what they mean: padding, colour, Modality LUT or rescale (PS3.3 C.7.5.1.1.2, C.7.6.3, C.11.1). */
 function interpretationSteps(format: PixelFormat, interpretation: Interpretation): TransformStep[] {
@@ -66,7 +67,14 @@ function valueSteps(
   switch (values.kind) {
     case "stored":
     case "modality":
+    case "real_world":
       return [];
+    case "suv_bw": {
+      const { suv } = interpretation;
+      return suv !== undefined && "factor" in suv
+        ? [{ step: "suv_bw", multiply: suv.factor, units: "g/ml" }]
+        : [];
+    }
     case "window":
       return [
         { step: "window", function: values.function, center: values.center, width: values.width, to: [0, 1] },
@@ -118,6 +126,21 @@ function invertStep(format: PixelFormat, units: string | undefined, input: Image
   return inverted && !isHu ? [{ step: "invert" }] : [];
 }
 
+/** The steps to the values that the input starts from: not all take the file's own modality transform. */
+function meaningSteps(
+  format: PixelFormat,
+  interpretation: Interpretation,
+  { values }: ImageInput,
+): TransformStep[] {
+  const own = interpretationSteps(format, interpretation);
+  const stored = own.filter(({ step }) => step !== "rescale" && step !== "modality_lut");
+  if (values.kind === "stored") return stored;
+  if (values.kind !== "real_world") return own;
+  const { modality, units } = meantBy(values, interpretation);
+  const mapped = modalityStep(modality, units).map((step) => ({ ...step, step: "real_world_value" }));
+  return [...stored, ...mapped];
+}
+
 /** All steps for one frame and one input tensor, in the order in which they are applied. */
 function preparationSteps(
   format: PixelFormat,
@@ -125,11 +148,7 @@ function preparationSteps(
   input: ImageInput,
   facts: Preparation,
 ): TransformStep[] {
-  const meaning = interpretationSteps(format, interpretation);
-  const stored = input.values.kind === "stored";
-  const steps = stored
-    ? meaning.filter(({ step }) => step !== "rescale" && step !== "modality_lut")
-    : meaning;
+  const steps = meaningSteps(format, interpretation, input);
   steps.push(...valueSteps(format, interpretation, input, facts.observed));
   steps.push(...invertStep(format, interpretation.units, input));
   if (input.clip !== undefined) steps.push({ step: "clip", to: input.clip });

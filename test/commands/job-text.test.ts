@@ -96,6 +96,7 @@ t.test("tables", (t) => {
     attempts: 2,
     outputs: [],
     models: [],
+    warnings: [],
     error: { error: "corrupt_image", message: "It is broken." },
   };
   t.match(itemsTable([item]), /^ +3 {2}failed +2 {2}\/in\/a\.dcm {2}It is broken\.$/m);

@@ -8,6 +8,7 @@ import t from "tap";
 import { RadserveError, type ErrorCode } from "../../src/base/errors.js";
 import type { Image } from "../../src/images/image.js";
 import { inspectImage, type Inspection } from "../../src/inference/inspection.js";
+import { checkHounsfield } from "../../src/models/hounsfield.js";
 import { readImage } from "../../src/images/read-image.js";
 
 const folder = resolve("../shared/dicom");
@@ -114,6 +115,24 @@ async function byDcmtk(file: string, work: string): Promise<Image> {
   await run("dcmdjpeg", ["+cn", "+px", join(folder, file), out]);
   return readImage(readFileSync(out));
 }
+
+t.test("no file that holds HU is taken for one that cannot", async (t) => {
+  if (!existsSync(folder)) {
+    t.comment(`skipped: ${folder} is absent`);
+    return;
+  }
+  let checked = 0;
+  for (const { file, expect } of manifest().filter((row) => row.expect!.startsWith("decode"))) {
+    const image = await readImage(readFileSync(join(folder, file!))).catch(() => undefined);
+    if (image === undefined && expect !== "decode") continue;
+    for (let frame = 0; frame < (image?.frameCount ?? 0); frame++) {
+      if (image?.interpretation(frame).units !== "HU") continue;
+      t.strictSame(checkHounsfield(image, frame, await image.frame(frame)), [], file!);
+      checked++;
+    }
+  }
+  t.ok(checked >= 6, `${checked} frames of HU`);
+});
 
 t.test("lossy JPEG against DCMTK, every frame within 2", async (t) => {
   const missing = !existsSync(folder)

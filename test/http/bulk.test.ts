@@ -18,6 +18,7 @@ import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { ADDON, needs } from "../support/needs.js";
 import { bulkPlace, nameOf, startBulk, writeMany, writeSlice, type Bulk } from "../support/bulk.js";
 import { dicomFile, imageAttributes } from "../support/dicom.js";
+import { slice } from "../support/series.js";
 import { PNG, radserve } from "../support/server.js";
 
 /** Images of a job that is still at work when smaller ones have ended. */
@@ -126,6 +127,7 @@ t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
 
   await t.test("a list of items", async (t) => {
     for (const z of [1, 2]) writeSlice(at("list", `${z}.dcm`), z);
+    writeFileSync(at("list", "2.dcm"), slice({ z: 2, preamble: false }));
     const item = (name: string, folder = "list") => ({
       input_image_path: at("list", name),
       output_folder_path: out(folder),
@@ -144,7 +146,12 @@ t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
         output_folder_path: out("list"),
       },
       { index: 1, state: "failed", attempts: 1, error: { error: "input_not_found" }, outputs: [] },
-      { index: 2, state: "succeeded", receipt_path: out("list", "2.dcm.json") },
+      {
+        index: 2,
+        state: "succeeded",
+        receipt_path: out("list", "2.dcm.json"),
+        warnings: [{ code: "missing_preamble" }],
+      },
     ]);
     t.match(await items(id, "&state=failed"), [{ index: 1 }]);
     const pages = async (query: string) => {

@@ -103,6 +103,25 @@ export class DataSetAttributes implements Attributes {
     return tag === undefined ? undefined : this.#dataSet.elements.get(tag);
   }
 
+  /**
+   * First value as text of a private element (PS3.5 section 7.8.1): the one numbered `element` in the block of `group`
+   * that `creator` has reserved. Undefined if there is no such block, or if it is absent or empty.
+   */
+  privateValue(creator: string, group: number, element: number): string | undefined {
+    for (let block = 0x10; block <= 0xff; block++) {
+      const reservation = this.#dataSet.elements.get(group * 0x10000 + block);
+      if (reservation === undefined || this.#text({ ...reservation, vr: "LO" })[0] !== creator) continue;
+      const found = this.#dataSet.elements.get(group * 0x10000 + block * 0x100 + element);
+      if (found === undefined) return undefined;
+      const vr = found.vr === "UN" ? "LO" : found.vr;
+      const value = TEXT_VRS.has(vr)
+        ? this.#text({ ...found, vr })[0]
+        : this.#binary(found, vr).map(String)[0];
+      return value === "" ? undefined : value;
+    }
+    return undefined;
+  }
+
   /** The bytes of a value as they lie in the file. */
   bytes(element: Element): Uint8Array {
     return this.#walk.bytes.subarray(element.offset, element.offset + element.available);

@@ -117,9 +117,17 @@ export function warnOfStrayBits(
   overlays: number,
   warnings: Warning[],
 ): void {
-  const { bitsStored, highBit, float } = format;
+  const { bitsStored, highBit, float, signed } = format;
   if (float) return;
-  if (strayBits(data, format, overlays) !== undefined || hasBitsBelow(data, format, overlays))
+  const above = strayBits(data, format, overlays) !== undefined;
+  // If all that lies above the high bit continues it as a sign does, the values are signed
+  if (above && !signed && strayBits(data, { ...format, signed: true }, overlays) === undefined)
+    warn(
+      warnings,
+      "sign_mismatch",
+      `PixelRepresentation is 0 but the bits above BitsStored ${bitsStored} are those of signed values; values are read by PixelRepresentation.`,
+    );
+  if (above || hasBitsBelow(data, format, overlays))
     warn(
       warnings,
       "stray_bits",

@@ -11,6 +11,8 @@ import {
 import type { DataSetAttributes } from "./attributes.js";
 import { functionalGroup, perFrame } from "./geometry.js";
 import { readLut, readPalette, readVoiLut } from "./lookup-tables.js";
+import { readRealWorld } from "./real-world.js";
+import { readSuv } from "./suv.js";
 
 const CT_CLASSES = new Set([
   "1.2.840.10008.5.1.4.1.1.2",
@@ -30,6 +32,7 @@ export function interpretationReader(
   const isPalette = format.photometricInterpretation === "PALETTE COLOR";
   const palette = isPalette ? readPalette(attributes, format.signed, warnings) : undefined;
   const padding = readPadding(attributes, format);
+  const suv = readSuv(attributes);
   checkPolarity(attributes, format, warnings);
   return perFrame(attributes, (frame) => {
     const group = functionalGroup(attributes, frame, "PixelValueTransformationSequence");
@@ -40,6 +43,8 @@ export function interpretationReader(
       voi: readVoi(attributes, frame, format, modality, warnings),
       padding,
       palette,
+      realWorld: format.samplesPerPixel > 1 ? [] : readRealWorld(attributes, frame),
+      suv,
     };
   });
 }

@@ -100,6 +100,7 @@ export function answerOf({ task, name, watch }: Asked, receipt: Receipt, reused:
       ...(model.provider === undefined ? {} : { provider: model.provider }),
       warnings: model.warnings,
     })),
+    warnings: receipt.warnings,
     timings_ms: { ...watch.laps(), total: watch.total() },
   };
 }
@@ -111,6 +112,8 @@ export interface Summary {
   /** The receipt's name in the output folder; the outputs' paths are such names too. */
   receipt: string;
   outputs: OutputFile[];
+  /** Of the file; absent in what earlier versions stored. */
+  warnings?: Answer["warnings"];
   models: { name: string; status: "succeeded" | "failed" | "not_accepted" }[];
 }
 
@@ -122,6 +125,7 @@ export function summaryOf(answer: Answer): Summary {
     outputs: answer.models.flatMap(({ outputs }) =>
       outputs.map((file) => ({ ...file, path: path.posix.basename(file.path) })),
     ),
+    warnings: answer.warnings,
     models: answer.models.map(({ name, status }) => ({ name, status })),
   };
 }

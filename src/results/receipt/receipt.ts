@@ -162,6 +162,7 @@ export const answerSchema = z.object({
   receipt_path: z.string(),
   reused: z.boolean().describe("A finished, valid result lay there and nothing was computed"),
   models: z.array(modelResult),
+  warnings: z.array(warning).describe("What the reader had to assume or repair in the file"),
   timings_ms: z.record(z.string(), z.number()),
 });
 

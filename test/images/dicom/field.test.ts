@@ -193,9 +193,11 @@ t.test("bits above BitsStored of native pixels are said", async (t) => {
   const attributes = attributesOf(RAW);
   const clean = await reads({ attributes, pixels: RAW.data });
   t.strictSame(clean.codes, []);
-  // A padding value that BitsStored cannot hold
-  const stray = withValues(RAW, 0xf830);
+  const stray = withValues(RAW, 0x1830);
   t.strictSame((await reads({ attributes, pixels: stray.data })).codes, ["stray_bits"]);
+  // A padding value that BitsStored cannot hold: all bits above continue a sign
+  const padding = withValues(RAW, 0xf830);
+  t.strictSame((await reads({ attributes, pixels: padding.data })).codes, ["sign_mismatch", "stray_bits"]);
   const overlay = { "60000100": new Typed("US", 16), "60000102": new Typed("US", 12) };
   const marked = withValues(RAW, 0x1830);
   const explained = await reads({ attributes: attributesOf(RAW, overlay), pixels: marked.data });

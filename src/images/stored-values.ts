@@ -1,0 +1,66 @@
+/** Stored values read from a frame's bytes (PS3.5 section 8.1.1), and what a modality transform makes of them. */
+import type { Interpretation, ModalityTransform, PixelFormat } from "./image.js";
+
+/** Reads the value of a container, masked to BitsStored at HighBit and sign-extended from HighBit (PS3.5 section 8.1.1). */
+export function valueReader(data: Uint8Array, format: PixelFormat): (index: number) => number {
+  const { bitsAllocated, bitsStored, highBit, signed } = format;
+  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+  if (format.float)
+    return bitsAllocated === 32 ? (i) => view.getFloat32(i * 4, true) : (i) => view.getFloat64(i * 8, true);
+  const word =
+    bitsAllocated === 8
+      ? (i: number) => data[i] ?? 0
+      : bitsAllocated === 16
+        ? (i: number) => view.getUint16(i * 2, true)
+        : (i: number) => view.getUint32(i * 4, true);
+  // Left-aligned in 32 bits, the shift back drops what is below and extends the sign
+  const left = 31 - highBit;
+  const right = 32 - bitsStored;
+  return signed ? (i) => (word(i) << left) >> right : (i) => (word(i) << left) >>> right;
+}
+
+/**
+ * Calls `look` with the stored values of a grey frame, in order, without Pixel Padding and without NaN, until it
+ * returns true.
+ */
+export function someValue(
+  data: Uint8Array,
+  format: PixelFormat,
+  padding: Interpretation["padding"],
+  look: (stored: number) => boolean,
+): boolean {
+  const read = valueReader(data, format);
+  const count = format.rows * format.columns;
+  const [from, to] =
+    padding === undefined
+      ? [Infinity, -Infinity]
+      : [Math.min(padding.from, padding.to), Math.max(padding.from, padding.to)];
+  for (let i = 0; i < count; i++) {
+    const value = read(i);
+    if ((value >= from && value <= to) || Number.isNaN(value)) continue;
+    if (look(value)) return true;
+  }
+  return false;
+}
+
+/** The least and the greatest value that the format can hold; infinite for floating-point pixels. */
+export function storedRange({ bitsStored, signed, float }: PixelFormat): [number, number] {
+  if (float) return [-Infinity, Infinity];
+  const least = signed ? -(2 ** (bitsStored - 1)) : 0;
+  return [least, least + 2 ** bitsStored - 1];
+}
+
+/** The modality value of a stored one (PS3.3 C.11.1). */
+export function modalityValue(modality: ModalityTransform, stored: number): number {
+  switch (modality.kind) {
+    case "identity":
+      return stored;
+    case "rescale":
+      return stored * modality.slope + modality.intercept;
+    case "lut": {
+      const { entries, firstMapped } = modality.lut;
+      const index = Math.max(0, Math.min(entries.length - 1, Math.round(stored) - firstMapped));
+      return entries[index] ?? 0;
+    }
+  }
+}

@@ -1,0 +1,86 @@
+/**
+ * What cannot be Hounsfield units. A file can say that its values are HU while they are not, and a model would measure
+ * a body that does not exist. So a frame is refused for every model that takes HU
+ *
+ * - if its JPEG 2000 codestream, or the bits above BitsStored, hold signed values while PixelRepresentation is 0;
+ * - if a value, Pixel Padding left out, lies outside -32,768 to 32,767: the extended scales of scanners end before. The
+ *   least value that the format can hold is left out too: it often fills what lies outside the scanned circle.
+ *
+ * And there is a caveat if no value is below 0 and more than half are above 900, as where RescaleIntercept was lost:
+ * slices hold air, fat or water, but a picture of metal alone would be such a one.
+ */
+import { RadserveError } from "../base/errors.js";
+import type { Image, Warning } from "../images/image.js";
+import { modalityValue, someValue, storedRange } from "../images/stored-values.js";
+import type { Manifest } from "../manifest/manifest.js";
+
+const LEAST_HU = -32_768;
+const MOST_HU = 32_767;
+/** Where no soft tissue, fat, lung or air is: half of a frame above it is no slice of a body. */
+const DENSE_HU = 900;
+
+/** Whether the model is given a frame's Hounsfield units. */
+export function takesHounsfield(manifest: Manifest, image: Image, frame: number): boolean {
+  const given = manifest.inputs.some(({ values }) => values.kind === "modality" || values.kind === "window");
+  return (
+    image.interpretation(frame).units === "HU" && (given || manifest.accepts.units?.includes("HU") === true)
+  );
+}
+
+/**
+ * Looks at the values of a frame that is said to hold HU.
+ * @param data its stored values
+ * @returns caveats
+ * @throws RadserveError decode_suspect if they cannot be HU
+ */
+export function checkHounsfield(image: Image, frame: number, data: Uint8Array): Warning[] {
+  const { format, warnings } = image;
+  if (!format.signed && warnings.some(({ code }) => code === "sign_mismatch"))
+    throw suspect(
+      "PixelRepresentation is 0 (unsigned) but the stored values are signed, so air and fat would count as bone",
+      { reason: "sign_mismatch" },
+    );
+  const { modality, padding } = image.interpretation(frame);
+  const ends = storedRange(format);
+  const hu = (stored: number) => modalityValue(modality, stored);
+  const isPossible = (value: number) => value >= LEAST_HU && value <= MOST_HU;
+  let impossible: number | undefined;
+  if (!ends.every((end) => isPossible(hu(end))))
+    someValue(data, format, padding, (stored) => {
+      if (isPossible(hu(stored)) || (stored === ends[0] && ends[0] < 0)) return false;
+      impossible = hu(stored);
+      return true;
+    });
+  if (impossible !== undefined)
+    throw suspect(`a value is ${Number(impossible.toPrecision(6))}, outside ${LEAST_HU} to ${MOST_HU}`, {
+      reason: "impossible_hounsfield",
+      value: impossible,
+    });
+  return looksUnlike(image, frame, data) ? [UNLIKE] : [];
+}
+
+const UNLIKE: Warning = {
+  code: "unlikely_hounsfield",
+  message: `No value of the image is below 0 HU and more than half are above ${DENSE_HU}: its RescaleIntercept may be wrong or lost. Compare with the source.`,
+};
+
+function looksUnlike(image: Image, frame: number, data: Uint8Array): boolean {
+  const { format } = image;
+  const { modality, padding } = image.interpretation(frame);
+  if (someValue(data, format, padding, (stored) => modalityValue(modality, stored) < 0)) return false;
+  let [dense, all] = [0, 0];
+  someValue(data, format, padding, (stored) => {
+    all++;
+    if (modalityValue(modality, stored) > DENSE_HU) dense++;
+    return false;
+  });
+  return dense * 2 > all;
+}
+
+function suspect(why: string, details: Record<string, unknown>): RadserveError {
+  return new RadserveError(
+    "decode_suspect",
+    `Expected Hounsfield units, but ${why}. Correct the attributes at the source; nothing was computed from this frame.`,
+    details,
+  );
+}

@@ -1,0 +1,116 @@
+/** What a model's `values` mean for one image: which numbers its pixels become, and why they cannot. */
+import type { Image, Interpretation, RealWorldMapping, Warning } from "../images/image.js";
+import { someValue } from "../images/stored-values.js";
+import type { ImageInput, Manifest } from "../manifest/manifest.js";
+
+type Values = ImageInput["values"];
+type RealWorldValues = Extract<Values, { kind: "real_world" }>;
+
+/** UCUM for SUV by body weight. */
+const SUV_UNITS = "g/ml";
+
+/**
+ * The interpretation under which a modality value is what the model asks for: a real world value and a SUV take the
+ * place of the file's own modality transform. Without one the interpretation is as it was; `valueReasons` refuses it.
+ */
+export function meantBy(values: Values, interpretation: Interpretation): Interpretation {
+  if (values.kind === "real_world") {
+    const { linear } = chosen(values, interpretation) ?? {};
+    if (linear === undefined) return interpretation;
+    return { ...interpretation, modality: { kind: "rescale", ...linear }, units: values.units };
+  }
+  const { suv, modality } = interpretation;
+  if (values.kind !== "suv_bw" || suv === undefined || !("factor" in suv) || modality.kind === "lut")
+    return interpretation;
+  const { slope, intercept } = modality.kind === "rescale" ? modality : { slope: 1, intercept: 0 };
+  const scaled = { slope: slope * suv.factor, intercept: intercept * suv.factor };
+  return { ...interpretation, modality: { kind: "rescale", ...scaled }, units: SUV_UNITS };
+}
+
+/** The interpretation of a frame as a model's input takes it. */
+export function interpretationFor(manifest: Manifest, interpretation: Interpretation): Interpretation {
+  const [input] = manifest.inputs;
+  return input === undefined ? interpretation : meantBy(input.values, interpretation);
+}
+
+/** Why an image's frames do not have the values that a model asks for; each reason once. */
+export function valueReasons(
+  values: Values,
+  interpretations: readonly Interpretation[],
+): { code: string; message: string }[] {
+  if (values.kind === "real_world") {
+    const lacking = interpretations.some((each) => chosen(values, each) === undefined);
+    if (!lacking) return [];
+    const found = [
+      ...new Set(interpretations.flatMap(({ realWorld = [] }) => realWorld.map((each) => named(each)))),
+    ];
+    const message =
+      `Expected one linear Real World Value Mapping to ${values.units}` +
+      `${values.label === undefined ? "" : ` labelled "${values.label}"`} in every frame, found ` +
+      `${found.length === 0 ? "none" : found.slice(0, 6).join(", ")}.`;
+    return [{ code: "real_world_missing", message }];
+  }
+  if (values.kind !== "suv_bw") return [];
+  const missing = new Set(
+    interpretations.flatMap(({ suv, modality }) => {
+      if (suv === undefined) return ["the image is not of positron emission (Modality PT)"];
+      if (modality.kind === "lut") return ["it has a Modality LUT"];
+      return "missing" in suv ? [suv.missing] : [];
+    }),
+  );
+  return [...missing].map((why) => ({
+    code: "suv_missing",
+    message: `Expected what SUV by body weight is computed from, but ${why}.`,
+  }));
+}
+
+/** The only linear mapping to the units, and by the label, that the model names. */
+function chosen(values: RealWorldValues, { realWorld = [] }: Interpretation): RealWorldMapping | undefined {
+  const fitting = realWorld.filter(
+    ({ units, label, linear }) =>
+      linear !== undefined &&
+      units === values.units &&
+      (values.label === undefined || label === values.label),
+  );
+  return fitting.length === 1 ? fitting[0] : undefined;
+}
+
+function named({ units, linear }: RealWorldMapping): string {
+  return `${units ?? "no units"}${linear === undefined ? " by a table" : ""}`;
+}
+
+/**
+ * What a person should know of a frame's values as the model takes them: that the file has a real world value beside
+ * the modality value that is taken, and that a mapping was used beyond its range.
+ * @param data the stored values of the frame
+ */
+export function valueCaveats(values: Values, image: Image, frame: number, data: Uint8Array): Warning[] {
+  const interpretation = image.interpretation(frame);
+  if (values.kind === "modality" || values.kind === "window") {
+    const { modality, realWorld = [] } = interpretation;
+    const { slope, intercept } = modality.kind === "rescale" ? modality : { slope: 1, intercept: 0 };
+    const others = realWorld.filter(
+      ({ linear }) => linear?.slope !== slope || linear.intercept !== intercept || modality.kind === "lut",
+    );
+    if (others.length === 0) return [];
+    const units = [...new Set(others.map((each) => named(each)))].join(", ");
+    return [
+      {
+        code: "real_world_value_ignored",
+        message: `The image has a Real World Value Mapping (${units}) that differs from its modality values; the model was given modality values.`,
+      },
+    ];
+  }
+  if (values.kind !== "real_world") return [];
+  const mapping = chosen(values, interpretation);
+  if (mapping === undefined) return [];
+  const { first, last } = mapping;
+  const beyond = someValue(data, image.format, interpretation.padding, (v) => v < first || v > last);
+  if (!beyond) return [];
+  return [
+    {
+      code: "real_world_range",
+      message: `Some stored values lie outside ${first} to ${last}, for which the mapping to ${values.units} is defined; it was applied to them too.`,
+    },
+  ];
+}
