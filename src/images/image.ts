@@ -155,9 +155,21 @@ export interface Warning {
   message: string;
 }
 
-/** Adds a caveat once. */
+/** More different caveats than these say nothing more to a person, and a hostile file would fill results with them. */
+const MOST_WARNINGS = 50;
+
+/** Adds a caveat once; of more than MOST_WARNINGS only that there are more is said. */
 export function warn(warnings: Warning[], code: string, message: string): void {
-  if (!warnings.some((w) => w.code === code && w.message === message)) warnings.push({ code, message });
+  if (warnings.length > MOST_WARNINGS || warnings.some((w) => w.code === code && w.message === message))
+    return;
+  warnings.push(
+    warnings.length < MOST_WARNINGS
+      ? { code, message }
+      : {
+          code: "more_warnings",
+          message: `The file has more than ${MOST_WARNINGS} faults; the others are not listed.`,
+        },
+  );
 }
 
 /** One step that was or would be applied, with its parameters, for the receipt and for `inspect`. */

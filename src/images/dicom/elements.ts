@@ -11,6 +11,7 @@ import { describeTag, dictionaryVr, tagName, type Tag } from "./dictionary.js";
 import { readFragments, type Encapsulated } from "./frame-fragments.js";
 import {
   corrupt,
+  count,
   encodingAt,
   isDelimiter,
   ITEM,
@@ -43,7 +44,7 @@ export interface Element {
 
 /** Elements by tag; a repeated tag keeps its first value. */
 export interface DataSet {
-  elements: Map<Tag, Element>;
+  elements: ReadonlyMap<Tag, Element>;
   encoding: Encoding;
   /** Offset after its last byte, delimiter included. */
   end: number;
@@ -51,6 +52,7 @@ export interface DataSet {
 
 const PIXEL_TAGS = new Set<Tag>([0x7fe00008, 0x7fe00009, 0x7fe00010]);
 const MAX_DEPTH = 32;
+const NO_ELEMENTS: ReadonlyMap<Tag, Element> = new Map();
 const IMPLICIT_LITTLE: Encoding = { explicit: false, littleEndian: true };
 
 /** Walks a whole data set, in the byte order that its first element shows; otherwise as walkDataSet. */
@@ -101,6 +103,7 @@ export function walkDataSet(
         offset = behindStray(walk, header, end, encoding);
         continue;
       }
+      count(walk);
       const element = readElement(walk, header, end, encoding, depth);
       // Tags ascend (PS3.5 section 7.1): what begins again from below belongs to the item without a sequence
       if (!elements.has(header.tag) && header.tag >= strayFrom) elements.set(header.tag, element);
@@ -188,7 +191,11 @@ function walkItems(
     }
     if (length !== UNDEFINED && offset + 8 + length > end) throw truncated(ITEM, offset + 8 + length, end);
     const stop = length === UNDEFINED ? end : offset + 8 + length;
-    const item = walkDataSet(walk, offset + 8, stop, encoding, depth);
+    count(walk);
+    const item =
+      stop === offset + 8
+        ? { elements: NO_ELEMENTS, encoding, end: stop }
+        : walkDataSet(walk, offset + 8, stop, encoding, depth);
     items.push(item);
     offset = length === UNDEFINED ? item.end : stop;
   }

@@ -17,6 +17,24 @@ export interface Walk {
   bytes: Uint8Array;
   view: DataView;
   warnings: Warning[];
+  /** Elements and items seen so far. */
+  seen: number;
+}
+
+/**
+ * Elements and items that are walked at most. Each takes time and memory whatever its length, so a file of empty ones
+ * would stop its thread. An enhanced object of 20,000 frames has some 500,000.
+ */
+const MOST_SEEN = 2_000_000;
+
+/** Counts one more element or item. Throws unsupported_format beyond the most that are walked. */
+export function count(walk: Walk): void {
+  if (++walk.seen > MOST_SEEN)
+    throw new RadserveError(
+      "unsupported_format",
+      `Expected at most ${MOST_SEEN} elements and items in a file, found more. Split the object at its source.`,
+      { most: MOST_SEEN },
+    );
 }
 
 export interface Header {
@@ -37,7 +55,12 @@ const LONG_VRS = new Set("OB OD OF OL OV OW SQ SV UC UN UR UT UV".split(" "));
 const LIKE_A_VR = /^[A-Z]{2}$/;
 
 export function newWalk(bytes: Uint8Array): Walk {
-  return { bytes, view: new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), warnings: [] };
+  return {
+    bytes,
+    view: new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength),
+    warnings: [],
+    seen: 0,
+  };
 }
 
 export function corrupt(message: string, tag?: Tag): RadserveError {

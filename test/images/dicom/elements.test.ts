@@ -238,3 +238,30 @@ t.test("damage is refused", async (t) => {
   broken[dicomFile({ transferSyntax: DEFLATED, attributes: {} }).length - 2] = 0x07;
   await refuses(t, broken, "corrupt_image", /inflated/, "broken deflate stream");
 });
+
+t.test("a file of very many faults keeps the first warnings and says that there are more", async (t) => {
+  // Every element has an odd length, and each names itself
+  const odd = Array.from({ length: 2000 }, (_, i) =>
+    encodeElement(0x00111000 + i, "SH", Buffer.from("a"), explicit, 1),
+  );
+  const image = await readImage(
+    dicomFile({ attributes: imageAttributes(), pixels, trailing: Buffer.concat(odd) }),
+  );
+  t.equal(image.warnings.length, 51);
+  t.equal(warned(image).at(-1), "more_warnings");
+  t.equal(new Set(image.warnings.map(({ message }) => message)).size, 51, "each once");
+});
+
+t.test("empty items and elements without number are refused, not walked", async (t) => {
+  const empty = Buffer.alloc(8);
+  empty.writeUInt16LE(0xfffe, 0);
+  empty.writeUInt16LE(0xe000, 2);
+  const items = Buffer.alloc(2_000_001 * 8, empty);
+  const end = Buffer.from("feffdde000000000", "hex");
+  const file = (value: Buffer) => {
+    const sequence = new Typed("SQ", Buffer.concat([value, end]), true);
+    return dicomFile({ attributes: imageAttributes({ ReferencedImageSequence: sequence }), pixels });
+  };
+  await refuses(t, file(items), "unsupported_format", /2000000 elements and items/, "empty items");
+  t.equal((await readImage(file(items.subarray(0, 80_000)))).warnings.length, 0);
+});
