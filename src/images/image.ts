@@ -138,6 +138,8 @@ export interface SliceIdentity {
   fileSha256: string;
   /** From 1; undefined if its file holds a single frame. */
   frame: number | undefined;
+  /** Which of the series' `attributes` are its file's. */
+  file: number;
 }
 
 /** What an image that was read from many files knows about them. */

@@ -49,6 +49,33 @@ export function slice({ z, fill = z, attributes, frames, ...file }: SliceOptions
   });
 }
 
+/** An Enhanced CT with a frame at each place, shared orientation and spacing, and its own position per frame. */
+export function multiFrame(places: readonly (number | undefined)[], more: Attributes = {}): Buffer {
+  const fillOf = (frame: number) => Int16Array.from({ length: 24 }, () => frame);
+  return slice({
+    z: 0,
+    attributes: {
+      SOPClassUID: "1.2.840.10008.5.1.4.1.1.2.1",
+      NumberOfFrames: String(places.length),
+      ImagePositionPatient: undefined,
+      ImageOrientationPatient: undefined,
+      PixelSpacing: undefined,
+      SharedFunctionalGroupsSequence: [
+        {
+          PlaneOrientationSequence: [{ ImageOrientationPatient: "1\\0\\0\\0\\1\\0" }],
+          PixelMeasuresSequence: [{ PixelSpacing: "0.5\\0.8", SliceThickness: "9" }],
+        },
+      ],
+      PerFrameFunctionalGroupsSequence: places.map((z, i) => ({
+        FrameContentSequence: [{ TemporalPositionIndex: i }],
+        ...(z === undefined ? {} : { PlanePositionSequence: [{ ImagePositionPatient: `0\\0\\${z}` }] }),
+      })),
+      ...more,
+    },
+    frames: places.map((_, frame) => new Uint8Array(fillOf(frame).buffer)),
+  });
+}
+
 /** Writes files under names that say nothing of their order, and gives the folder. */
 export function folderOf(t: Test, files: Record<string, Uint8Array> | readonly Uint8Array[]): string {
   const folder = join(t.testdir({}), "series");

@@ -2,10 +2,11 @@
  * Slices to one volume (PS3.3 C.7.6.2): sorted along their normal, and refused if they are not an even stack. A network
  * that is given a gap, a doubled slice or a sheared stack measures a body that does not exist.
  */
-import { RadserveError } from "../../base/errors.js";
 import { rangeOf } from "../../base/range.js";
 import type { Image, PixelFormat, PlanePosition, Spacing, TransformStep, Volume } from "../image.js";
 import { cross, dot, length, unit, type Vector } from "../vectors.js";
+import { checkNoPart } from "./concatenation.js";
+import { seriesInvalid } from "./series-fault.js";
 
 /** Positions are decimal text; scanners round it, mostly to two or more digits. Less than this is no distance. */
 const ROUNDING_MM = 0.01;
@@ -26,15 +27,6 @@ const IN_PLANE_TOLERANCE = 1e-4;
 
 const LISTED = 10;
 const DEGREES = 180 / Math.PI;
-
-/** @param fault why slices are no volume: `details.reason` of series_invalid */
-export function seriesInvalid(
-  fault: string,
-  message: string,
-  details: Record<string, unknown> = {},
-): RadserveError {
-  return new RadserveError("series_invalid", message, { reason: fault, ...details });
-}
 
 /** What decides whether a frame belongs to a volume, and where. */
 interface SliceFacts {
@@ -90,6 +82,7 @@ export function assemble(slices: readonly SliceFacts[]): Volume {
 /** The volume that an image's frames are. Throws series_invalid if they are not one. */
 export function volumeOf(image: Image): Volume {
   if (image.series !== undefined) return image.series.volume;
+  checkNoPart(image.attributes);
   return assemble(
     Array.from({ length: image.frameCount }, (_, frame) => ({
       format: image.format,

@@ -138,13 +138,14 @@ function sliceSpacing(planes: readonly (PlanePosition | undefined)[]): number | 
 /** SliceThickness in the frame's functional groups, else in the object or, in a series, in the slice's file. */
 function declaredThickness(image: Image, attributes: Attributes, frame: number): number | undefined {
   const { series } = image;
-  const own = series?.attributes.length === image.frameCount ? series.attributes[frame] : undefined;
-  const inFile = series === undefined ? frame : (series.slices[frame]?.frame ?? 1) - 1;
+  const slice = series?.slices[frame];
+  const own = series?.attributes[slice?.file ?? 0] ?? attributes;
+  const inFile = series === undefined ? frame : (slice?.frame ?? 1) - 1;
   const groups = [
-    attributes.sequence("PerFrameFunctionalGroupsSequence")?.[inFile],
-    attributes.sequence("SharedFunctionalGroupsSequence")?.[0],
+    own.sequence("PerFrameFunctionalGroupsSequence")?.[inFile],
+    own.sequence("SharedFunctionalGroupsSequence")?.[0],
   ].map((group) => group?.sequence("PixelMeasuresSequence")?.[0]);
-  const found = [...groups, own ?? attributes].map((holder) => holder?.number("SliceThickness"));
+  const found = [...groups, own].map((holder) => holder?.number("SliceThickness"));
   return found.find((value) => value !== undefined && value > 0);
 }
 

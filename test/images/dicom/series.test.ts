@@ -10,7 +10,7 @@ import { openInput } from "../../../src/files/guarded-paths.js";
 import { readImage } from "../../../src/images/read-image.js";
 import { readSeriesFolder } from "../../../src/inference/read-input.js";
 import { failure } from "../../support/expect.js";
-import { folderOf, readFolder, slice, type SliceOptions } from "../../support/series.js";
+import { folderOf, multiFrame, readFolder, slice, type SliceOptions } from "../../support/series.js";
 import { receiptOf } from "../../support/commits.js";
 import {
   attributesOf,
@@ -376,33 +376,6 @@ t.test("a slice that changes under our hands is noticed", async (t) => {
   t.match((await refusal(t, image.frame(1))).details, { reason: "changed" }, "a link is not followed");
 });
 
-/** An Enhanced CT with a frame at each place, shared orientation and spacing, and its own position per frame. */
-function multiFrame(places: readonly (number | undefined)[], more: Attributes = {}): Buffer {
-  const fillOf = (frame: number) => Int16Array.from({ length: 24 }, () => frame);
-  return slice({
-    z: 0,
-    attributes: {
-      SOPClassUID: "1.2.840.10008.5.1.4.1.1.2.1",
-      NumberOfFrames: String(places.length),
-      ImagePositionPatient: undefined,
-      ImageOrientationPatient: undefined,
-      PixelSpacing: undefined,
-      SharedFunctionalGroupsSequence: [
-        {
-          PlaneOrientationSequence: [{ ImageOrientationPatient: "1\\0\\0\\0\\1\\0" }],
-          PixelMeasuresSequence: [{ PixelSpacing: "0.5\\0.8", SliceThickness: "9" }],
-        },
-      ],
-      PerFrameFunctionalGroupsSequence: places.map((z, i) => ({
-        FrameContentSequence: [{ TemporalPositionIndex: i }],
-        ...(z === undefined ? {} : { PlanePositionSequence: [{ ImagePositionPatient: `0\\0\\${z}` }] }),
-      })),
-      ...more,
-    },
-    frames: places.map((_, frame) => new Uint8Array(fillOf(frame).buffer)),
-  });
-}
-
 t.test("the frames of one file as a volume", async (t) => {
   const image = await readImage(multiFrame([4, 0, 2]));
   const { frames, geometry } = volumeOf(image);
@@ -439,4 +412,92 @@ t.test("a series of multi-frame files is one stack of all their frames", async (
 t.test("a series without files", (t) => {
   t.throws(() => seriesImage([], []), { code: "series_invalid", details: { reason: "no_images" } });
   t.end();
+});
+
+/** Part `number` of a concatenation, with a frame at each of its places and `offset` frames before it. */
+const part = (number: number, places: readonly number[], offset: number, more: Attributes = {}): Buffer =>
+  multiFrame(places, {
+    SOPInstanceUID: `1.7.${number}`,
+    ConcatenationUID: "1.7",
+    SOPInstanceUIDOfConcatenationSource: "1.7.9",
+    InConcatenationNumber: number,
+    InConcatenationTotalNumber: 3,
+    ConcatenationFrameOffsetNumber: offset,
+    ...more,
+  });
+const PARTS = [part(1, [0, 2], 0), part(2, [4, 6], 2), part(3, [8], 4)];
+
+t.test("all parts of a concatenation are one volume", async (t) => {
+  const image = await readFolder(t, folderOf(t, [PARTS[2]!, PARTS[0]!, PARTS[1]!]));
+  t.equal(image.frameCount, 5);
+  t.match(image.series?.volume.geometry, { origin: [0, 0, 0], sliceSpacing: 2 });
+  t.match(
+    image.series?.slices.map(({ sopInstanceUid, frame }) => [sopInstanceUid, frame]),
+    [
+      ["1.7.1", 1],
+      ["1.7.1", 2],
+      ["1.7.2", 1],
+      ["1.7.2", 2],
+      ["1.7.3", undefined],
+    ],
+  );
+  t.strictSame(image.warnings, []);
+  const untold = { InConcatenationTotalNumber: undefined };
+  const two = [part(1, [0, 2], 0, untold), part(2, [4, 6], 2, untold)];
+  const unknown = await readFolder(t, folderOf(t, two));
+  t.equal(unknown.frameCount, 4);
+  t.match(unknown.warnings, [{ code: "concatenation_total_unknown" }]);
+});
+
+t.test("a concatenation that is not whole is refused, and says what is missing", async (t) => {
+  const untold = { InConcatenationTotalNumber: undefined };
+  const cases: [string, Buffer[], Record<string, unknown>, RegExp][] = [
+    ["the last is missing", PARTS.slice(0, 2), { missing: [3], doubled: [] }, /found 2 parts; 3 is missing/],
+    ["the first is missing", PARTS.slice(1), { missing: [1] }, /1 is missing/],
+    ["one of three", PARTS.slice(1, 2), { missing: [1, 3], parts: 3 }, /found 1 part; 1, 3 are missing/],
+    [
+      "one twice",
+      [...PARTS, part(2, [10, 12], 2, { SOPInstanceUID: "1.7.7" })],
+      { missing: [], doubled: [2] },
+      /2 is there more than once/,
+    ],
+    ["a number beyond the last", [...PARTS, part(4, [10], 5)], {}, /4 is not a number of a part/],
+    [
+      "totals that differ",
+      [PARTS[0]!, part(2, [4], 2, { InConcatenationTotalNumber: 2 })],
+      { totals: [3, 2] },
+      /totals 3, 2/,
+    ],
+    [
+      "no number",
+      [PARTS[0]!, part(2, [4], 2, { InConcatenationNumber: undefined })],
+      { unnumbered: 1 },
+      /1 lack/,
+    ],
+    [
+      "frames missing between parts",
+      [part(1, [0, 2], 0), part(2, [4, 6], 3), PARTS[2]!],
+      { offset: 3 },
+      /found 3/,
+    ],
+    ["a part that does not say how many there are", [part(1, [0, 2], 0, untold)], {}, /unknown number/],
+  ];
+  for (const [name, files, details, message] of cases) {
+    const error = await refusal(t, readFolder(t, folderOf(t, files)));
+    t.equal(error.code, "series_invalid", name);
+    t.match(error.details, { reason: "incomplete_concatenation", ...details }, name);
+    t.match(error.message, message, name);
+  }
+});
+
+t.test("a part of a concatenation by itself is frames, and no volume", async (t) => {
+  const image = await readImage(PARTS[0]!);
+  t.match(image.warnings, [{ code: "incomplete_concatenation", message: /part 1 of 3/ }]);
+  t.throws(() => volumeOf(image), {
+    code: "series_invalid",
+    details: { reason: "incomplete_concatenation" },
+  });
+  const whole = await readImage(part(1, [0, 2], 0, { InConcatenationTotalNumber: 1 }));
+  t.strictSame(whole.warnings, []);
+  t.equal(volumeOf(whole).frames.length, 2, "a concatenation of one part is whole");
 });

@@ -8,7 +8,7 @@ import { objectErrors } from "../../support/validators.js";
 import { engineWithFolder } from "../../support/real-engine.js";
 import { loadTestModel } from "../../support/test-models.js";
 import { radiograph } from "../../support/radiograph.js";
-import { slice } from "../../support/series.js";
+import { multiFrame, slice } from "../../support/series.js";
 import { Typed, type Attributes } from "../../support/dicom.js";
 import { ADDON, commandsAre, needs } from "../../support/needs.js";
 
@@ -140,6 +140,24 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
       measures(none),
       Array.from({ length: 6 }, () => [3, 3]),
       "their distance where it says nothing",
+    );
+  });
+
+  await t.test("slices of several multi-frame files are as thick as their own file says", async (t) => {
+    const file = (places: number[], uid: string, thickness: string) =>
+      multiFrame(places, {
+        SOPInstanceUID: uid,
+        SharedFunctionalGroupsSequence: [
+          {
+            PlaneOrientationSequence: [{ ImageOrientationPatient: "1\\0\\0\\0\\1\\0" }],
+            PixelMeasuresSequence: [{ PixelSpacing: "0.5\\0.8", SliceThickness: thickness }],
+          },
+        ],
+      });
+    const { seg } = await run([file([0, 2], "1.7.1", "3"), file([4, 6], "1.7.2", "4")]);
+    t.strictSame(
+      measures(seg).map(([thickness]) => thickness),
+      [3, 3, 4, 4, 3, 3, 4, 4],
     );
   });
 

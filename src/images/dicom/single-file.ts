@@ -1,0 +1,15 @@
+/** A DICOM file that is an image by itself, and not a slice of a series. */
+import { warn, type Image } from "../image.js";
+import { partCaveats } from "./concatenation.js";
+import { readDicom } from "./dicom-image.js";
+
+/**
+ * Reads a DICOM file as readDicom does. A part of a concatenation is read with a caveat: models of single frames take
+ * its frames, and it is no volume.
+ * Throws what readDicom throws.
+ */
+export function readSingleFile(bytes: Uint8Array): Image {
+  const image = readDicom(bytes);
+  for (const { code, message } of partCaveats(image.attributes)) warn(image.warnings, code, message);
+  return image;
+}
