@@ -5,7 +5,7 @@ import type { Test } from "tap";
 import { openInput } from "../../src/files/guarded-paths.js";
 import { readInput } from "../../src/inference/read-input.js";
 import type { Image } from "../../src/images/image.js";
-import { attributesOf, CT, dicomFile, type Attributes, type FileOptions } from "./dicom.js";
+import { attributesOf, CT, dicomFile, Typed, type Attributes, type FileOptions } from "./dicom.js";
 
 export const SERIES = "1.2.3.4";
 const [ROWS, COLUMNS] = [4, 6];
@@ -73,6 +73,26 @@ export function multiFrame(places: readonly (number | undefined)[], more: Attrib
       ...more,
     },
     frames: places.map((_, frame) => new Uint8Array(fillOf(frame).buffer)),
+  });
+}
+
+/** An RT Dose whose frames lie at `offsets`, the first of them at -10, -20, 30 unless `more` says otherwise. */
+export function doseGrid(offsets: string, frames: number, more: Attributes = {}): Buffer {
+  const planes = Array.from({ length: frames }, (_, frame) =>
+    Int16Array.from({ length: ROWS * COLUMNS }, () => frame),
+  );
+  return slice({
+    z: 30,
+    attributes: {
+      SOPClassUID: "1.2.840.10008.5.1.4.1.1.481.2",
+      Modality: "RTDOSE",
+      NumberOfFrames: String(frames),
+      FrameIncrementPointer: new Typed("AT", new Uint8Array([0x04, 0x30, 0x0c, 0x00])),
+      GridFrameOffsetVector: offsets,
+      SliceThickness: "",
+      ...more,
+    },
+    frames: planes.map(({ buffer }) => new Uint8Array(buffer)),
   });
 }
 

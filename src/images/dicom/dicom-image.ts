@@ -65,7 +65,7 @@ class DicomImage implements Image {
     );
     this.source = identity(file, bytes);
     this.#interpret = interpretationReader(attributes, this.format, this.warnings);
-    this.#geometry = frameGeometry(attributes);
+    this.#geometry = frameGeometry(attributes, this.frameCount);
     // What every frame shares is read now, so that a wrong attribute refuses the file and not its first model
     this.#interpret(0);
     this.#geometry(0);

@@ -1,5 +1,7 @@
 /** Where pixels lie and how large they are (PS3.3 10.7, C.7.6.2, C.8.5.5). */
+import { RadserveError } from "../../base/errors.js";
 import type { PlanePosition, Spacing } from "../image.js";
+import { cross, unit } from "../vectors.js";
 import type { DataSetAttributes } from "./attributes.js";
 
 /**
@@ -37,8 +39,21 @@ export interface FrameGeometry {
   pixelAspect: number;
 }
 
-/** Geometry by frame (from 0), read when first asked for. */
-export function frameGeometry(attributes: DataSetAttributes): (frame: number) => FrameGeometry {
+/**
+ * Geometry by frame (from 0), read when first asked for.
+ * Throws corrupt_image if the planes of a dose grid cannot be told.
+ */
+export function frameGeometry(
+  attributes: DataSetAttributes,
+  frames: number,
+): (frame: number) => FrameGeometry {
+  const planes = dosePlanes(attributes, frames);
+  const read = readGeometry(attributes);
+  if (planes === undefined) return read;
+  return (frame) => ({ ...read(frame), plane: planes[frame] });
+}
+
+function readGeometry(attributes: DataSetAttributes): (frame: number) => FrameGeometry {
   return perFrame(attributes, (frame) => {
     const spacing = readSpacing(attributes, frame);
     return {
@@ -146,4 +161,49 @@ function readPlane(attributes: DataSetAttributes, frame: number): PlanePosition 
     position: position as PlanePosition["position"],
     orientation: orientation as PlanePosition["orientation"],
   };
+}
+
+/** Positions are decimal text that is rounded on its own in each attribute. */
+const SAME_PLACE_MM = 0.01;
+const SAME_DIRECTION = 1e-4;
+const TRANSVERSE = [1, 0, 0, 0, 1, 0];
+
+/**
+ * The planes of a dose grid with several frames (PS3.3 C.8.8.3.2). GridFrameOffsetVector begins with 0 and says how far
+ * each frame lies from the first along the cross product of row and column direction; or it begins with the z of
+ * ImagePositionPatient, the frames are transverse (1\0\0\0\1\0), and it holds the z of each frame. Undefined if there is
+ * none, or no plane to begin at.
+ * Throws corrupt_image if it is neither of the two, or has not one value for each frame.
+ */
+function dosePlanes(attributes: DataSetAttributes, frames: number): PlanePosition[] | undefined {
+  const offsets = attributes.numbers("GridFrameOffsetVector");
+  const plane = readPlane(attributes, 0);
+  if (frames === 1 || offsets === undefined || plane === undefined) return undefined;
+  if (offsets.length !== frames)
+    throw new RadserveError(
+      "corrupt_image",
+      `Expected GridFrameOffsetVector to have one value for each of the ${frames} frames, found ${offsets.length}. Correct the object at the source.`,
+      { frames, offsets: offsets.length },
+    );
+  const { position, orientation } = plane;
+  const [first = NaN] = offsets;
+  const [x, y, z] = position;
+  if (first === 0) {
+    const [a, b, c, d, e, f] = orientation;
+    const normal = unit(cross([a, b, c], [d, e, f]));
+    return offsets.map((offset) => ({
+      position: [x + offset * normal[0], y + offset * normal[1], z + offset * normal[2]],
+      orientation,
+    }));
+  }
+  const isTransverse = orientation.every(
+    (cosine, i) => Math.abs(cosine - (TRANSVERSE[i] ?? NaN)) <= SAME_DIRECTION,
+  );
+  if (isTransverse && Math.abs(first - z) <= SAME_PLACE_MM)
+    return offsets.map((offset) => ({ position: [x, y, offset], orientation }));
+  throw new RadserveError(
+    "corrupt_image",
+    `Expected GridFrameOffsetVector to begin with 0, or in transverse frames with the z of ImagePositionPatient, ${z}; found ${first}. Correct the object at the source.`,
+    { first, z, transverse: isTransverse },
+  );
 }

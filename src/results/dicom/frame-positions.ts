@@ -55,11 +55,12 @@ function patientOrientation(attributes: Attributes): string[] {
 
 /**
  * Whether the planes are those of the frames. Many frames without functional groups share the attributes of the first,
- * and the positions of the others are given elsewhere or nowhere.
+ * and the positions of the others are given elsewhere or nowhere; those of a dose grid are given by its offsets.
  */
 function hasOwnPositions(image: Image, attributes: Attributes): boolean {
   const single = image.frameCount === 1 || image.series !== undefined;
-  return single || attributes.has("PerFrameFunctionalGroupsSequence");
+  const given = ["PerFrameFunctionalGroupsSequence", "GridFrameOffsetVector"];
+  return single || given.some((keyword) => attributes.has(keyword));
 }
 
 interface Geometry {

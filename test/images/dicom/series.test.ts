@@ -10,7 +10,14 @@ import { openInput } from "../../../src/files/guarded-paths.js";
 import { readImage } from "../../../src/images/read-image.js";
 import { readSeriesFolder } from "../../../src/inference/read-input.js";
 import { failure } from "../../support/expect.js";
-import { folderOf, multiFrame, readFolder, slice, type SliceOptions } from "../../support/series.js";
+import {
+  doseGrid,
+  folderOf,
+  multiFrame,
+  readFolder,
+  slice,
+  type SliceOptions,
+} from "../../support/series.js";
 import { receiptOf } from "../../support/commits.js";
 import {
   attributesOf,
@@ -500,4 +507,92 @@ t.test("a part of a concatenation by itself is frames, and no volume", async (t)
   const whole = await readImage(part(1, [0, 2], 0, { InConcatenationTotalNumber: 1 }));
   t.strictSame(whole.warnings, []);
   t.equal(volumeOf(whole).frames.length, 2, "a concatenation of one part is whole");
+});
+
+t.test("the frames of a dose grid lie where its offsets say", async (t) => {
+  const cases: [string, string, Attributes, [number, number, number][], readonly number[]][] = [
+    [
+      "from the first",
+      "0\\2.5\\5",
+      {},
+      [
+        [-10, -20, 30],
+        [-10, -20, 32.5],
+        [-10, -20, 35],
+      ],
+      [0, 1, 2],
+    ],
+    [
+      "downwards",
+      "0\\-2.5\\-5",
+      {},
+      [
+        [-10, -20, 30],
+        [-10, -20, 27.5],
+        [-10, -20, 25],
+      ],
+      [2, 1, 0],
+    ],
+    [
+      "in the patient",
+      "30\\32.5\\35",
+      {},
+      [
+        [-10, -20, 30],
+        [-10, -20, 32.5],
+        [-10, -20, 35],
+      ],
+      [0, 1, 2],
+    ],
+    [
+      "along the normal of sagittal frames",
+      "0\\3\\6",
+      { ImageOrientationPatient: "0\\1\\0\\0\\0\\-1" },
+      [
+        [-10, -20, 30],
+        [-13, -20, 30],
+        [-16, -20, 30],
+      ],
+      [0, 1, 2],
+    ],
+  ];
+  for (const [name, offsets, more, positions, order] of cases) {
+    const image = await readImage(doseGrid(offsets, 3, more));
+    t.strictSame(
+      [0, 1, 2].map((frame) => image.plane(frame)?.position),
+      positions,
+      name,
+    );
+    const { frames, geometry } = volumeOf(image);
+    t.strictSame(frames, order, name);
+    t.equal(geometry.sliceSpacing, Math.abs(positions[1]![2] - positions[0]![2]) || 3, name);
+  }
+  const single = await readImage(doseGrid("0", 1));
+  t.strictSame(single.plane(0)?.position, [-10, -20, 30]);
+});
+
+t.test("a dose grid whose offsets are not its frames' is refused by name", async (t) => {
+  const cases: [string, Buffer, RegExp, Record<string, unknown>][] = [
+    ["too few", doseGrid("0\\2.5", 3), /each of the 3 frames, found 2/, { frames: 3, offsets: 2 }],
+    ["too many", doseGrid("0\\1\\2\\3", 3), /found 4/, { offsets: 4 }],
+    [
+      "neither 0 nor z",
+      doseGrid("1\\2\\3", 3),
+      /z of ImagePositionPatient, 30; found 1/,
+      { first: 1, z: 30 },
+    ],
+    [
+      "z of frames that are not transverse",
+      doseGrid("30\\32\\34", 3, { ImageOrientationPatient: "1\\0\\0\\0\\0\\-1" }),
+      /transverse/,
+      { transverse: false },
+    ],
+  ];
+  for (const [name, file, message, details] of cases) {
+    const error = await refusal(t, readImage(file));
+    t.equal(error.code, "corrupt_image", name);
+    t.match(error.message, message, name);
+    t.match(error.message, /GridFrameOffsetVector/, name);
+    t.match(error.details, details, name);
+  }
 });

@@ -8,7 +8,7 @@ import { objectErrors } from "../../support/validators.js";
 import { engineWithFolder } from "../../support/real-engine.js";
 import { loadTestModel } from "../../support/test-models.js";
 import { radiograph } from "../../support/radiograph.js";
-import { multiFrame, slice } from "../../support/series.js";
+import { doseGrid, multiFrame, slice } from "../../support/series.js";
 import { Typed, type Attributes } from "../../support/dicom.js";
 import { ADDON, commandsAre, needs } from "../../support/needs.js";
 
@@ -186,6 +186,21 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
       [2, undefined],
       [3, undefined],
     ]);
+  });
+
+  await t.test("segments of a dose grid lie where its frames do", async (t) => {
+    const { seg, paths } = await run(doseGrid("30\\28\\26", 3));
+    const frames = seg.sequence("PerFrameFunctionalGroupsSequence")!;
+    t.strictSame(
+      frames.map((frame) => frame.sequence("PlanePositionSequence")?.[0]?.numbers("ImagePositionPatient")),
+      [30, 28, 26, 30, 28, 26].map((z) => [-10, -20, z]),
+    );
+    t.strictSame(
+      measures(seg),
+      Array.from({ length: 6 }, () => [2, 2]),
+    );
+    if (commandsAre("dciodvfy") === false)
+      for (const path of paths) t.strictSame(objectErrors(path), [], basename(path));
   });
 
   await t.test("a frame of reference that is no UID places nothing", async (t) => {
