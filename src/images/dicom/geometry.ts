@@ -76,7 +76,10 @@ function pair(
 
 function readSpacing(attributes: DataSetAttributes, frame: number): Spacing | undefined {
   const measures = functionalGroup(attributes, frame, "PixelMeasuresSequence");
-  const pixel = pair(measures, "PixelSpacing") ?? pair(attributes, "PixelSpacing");
+  const measured = pair(measures, "PixelSpacing");
+  if (measured !== undefined && isReconstructed(attributes, frame))
+    return { ...measured, source: "PixelSpacing", patient: true };
+  const pixel = measured ?? pair(attributes, "PixelSpacing");
   const imager = pair(attributes, "ImagerPixelSpacing");
   const scanned = pair(attributes, "NominalScannedPixelSpacing");
   // Equal to the detector's, PixelSpacing says that nothing was corrected for magnification (PS3.3 10.7.1.1)
@@ -90,6 +93,16 @@ function readSpacing(attributes: DataSetAttributes, frame: number): Spacing | un
   if (imager !== undefined) return { ...imager, source: "ImagerPixelSpacing", patient: false };
   if (scanned !== undefined) return { ...scanned, source: "NominalScannedPixelSpacing", patient: false };
   return ultrasoundSpacing(attributes);
+}
+
+/**
+ * Whether a frame is a plane in the patient by its functional groups, as those of tomosynthesis and of other X-ray 3D
+ * reconstructions are. Then the PixelSpacing of its Pixel Measures is in the patient (PS3.3 C.7.6.16.2.1), whatever the
+ * modality is called and however far apart the pixels of the detector were.
+ */
+function isReconstructed(attributes: DataSetAttributes, frame: number): boolean {
+  const orientation = functionalGroup(attributes, frame, "PlaneOrientationSequence");
+  return orientation?.numbers("ImageOrientationPatient")?.length === 6;
 }
 
 const PROJECTIONS = ["CR", "DX", "IO", "MG", "PX", "RF", "RG", "XA"];

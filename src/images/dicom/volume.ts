@@ -152,19 +152,26 @@ interface Axes {
   normal: Vector;
 }
 
-/** Unit vectors at right angles from direction cosines, which are rounded. */
-function axesOf({ orientation: [a, b, c, d, e, f] }: PlanePosition): Axes {
+/** How far direction cosines are from two unit vectors at right angles; undefined if it is no more than rounding does. */
+export function offRightAngles({ orientation: [a, b, c, d, e, f] }: PlanePosition): number | undefined {
   const column: Vector = [a, b, c];
   const row: Vector = [d, e, f];
   const worst = Math.max(Math.abs(length(column) - 1), Math.abs(length(row) - 1), Math.abs(dot(column, row)));
-  if (!(worst <= UNIT_TOLERANCE))
+  return worst <= UNIT_TOLERANCE ? undefined : worst;
+}
+
+/** Unit vectors at right angles from direction cosines, which are rounded. */
+function axesOf(plane: PlanePosition): Axes {
+  const worst = offRightAngles(plane);
+  if (worst !== undefined)
     throw seriesInvalid(
       "invalid_orientation",
       `Expected ImageOrientationPatient as two unit vectors at right angles; they are off by ${shown(worst)}. Correct the attribute at the source.`,
       { off_by: worst },
     );
-  const along = unit(column);
-  const normal = unit(cross(along, row));
+  const [a, b, c, d, e, f] = plane.orientation;
+  const along = unit([a, b, c]);
+  const normal = unit(cross(along, [d, e, f]));
   return { column: along, row: cross(normal, along), normal };
 }
 

@@ -401,6 +401,26 @@ t.test("the frames of one file as a volume", async (t) => {
   }
 });
 
+t.test("frames of a tomosynthesis are a volume in the patient", async (t) => {
+  const tomosynthesis = (more: Attributes = {}) =>
+    multiFrame([0, 1, 2], {
+      SOPClassUID: "1.2.840.10008.5.1.4.1.1.13.1.3",
+      Modality: "MG",
+      ...more,
+    });
+  for (const more of [{}, { ImagerPixelSpacing: "0.5\\0.8" }, { ImagerPixelSpacing: "0.1\\0.1" }]) {
+    const image = await readImage(tomosynthesis(more));
+    t.match(image.spacing(1), { row: 0.5, column: 0.8, source: "PixelSpacing", patient: true });
+    t.match(volumeOf(image).geometry, { sliceSpacing: 1, rowSpacing: 0.5, columnSpacing: 0.8 });
+  }
+  const projection = await readImage(
+    tomosynthesis({
+      SharedFunctionalGroupsSequence: [{ PixelMeasuresSequence: [{ PixelSpacing: "0.5\\0.8" }] }],
+    }),
+  );
+  t.equal(projection.spacing(0)?.patient, false, "a projection, whose frames are no planes, is not believed");
+});
+
 t.test("a series of multi-frame files is one stack of all their frames", async (t) => {
   const files = [
     multiFrame([6, 4], { SOPInstanceUID: "1.1" }),
@@ -595,4 +615,31 @@ t.test("a dose grid whose offsets are not its frames' is refused by name", async
     t.match(error.message, /GridFrameOffsetVector/, name);
     t.match(error.details, details, name);
   }
+});
+
+t.test("an image by itself with directions that are none is refused as in a series", async (t) => {
+  for (const orientation of [
+    "1\\0\\0\\1\\0\\0",
+    "0\\0\\0\\0\\0\\0",
+    "1\\0\\0\\0.5\\0.5\\0",
+    "1\\0\\0\\0\\1.2\\0",
+  ]) {
+    const error = await refusal(
+      t,
+      readImage(slice({ z: 0, attributes: { ImageOrientationPatient: orientation } })),
+    );
+    t.equal(error.code, "corrupt_image");
+    t.match(error.message, `found ${orientation}.`);
+    t.match(error.message, /^Expected ImageOrientationPatient as two unit vectors at right angles/);
+    t.match(error.details, { reason: "invalid_orientation" });
+  }
+  const plane = (orientation: string): Attributes => ({
+    PlanePositionSequence: [{ ImagePositionPatient: "0\\0\\0" }],
+    PlaneOrientationSequence: [{ ImageOrientationPatient: orientation }],
+  });
+  const frames = [plane("1\\0\\0\\0\\1\\0"), plane("0\\1\\0\\0\\1\\0")];
+  const error = await refusal(t, readImage(multiFrame([0, 2], { PerFrameFunctionalGroupsSequence: frames })));
+  t.match(error.message, /in frame 2/);
+  const rounded = slice({ z: 0, attributes: { ImageOrientationPatient: turned } });
+  await t.resolves(readImage(rounded), "what rounding does is no fault");
 });

@@ -203,6 +203,17 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
       for (const path of paths) t.strictSame(objectErrors(path), [], basename(path));
   });
 
+  await t.test("areas in a tomosynthesis are in the patient", async (t) => {
+    const source = { SOPClassUID: "1.2.840.10008.5.1.4.1.1.13.1.3", Modality: "MG" };
+    const { warnings } = await run(multiFrame([0, 1], { ...source, ImagerPixelSpacing: "0.5\\0.8" }));
+    t.notOk(warnings.some(({ code }) => code === "no_patient_spacing"));
+  });
+
+  await t.test("an orientation that is none gives no result", async (t) => {
+    const parallel = slice({ z: 0, attributes: { ImageOrientationPatient: "1\\0\\0\\1\\0\\0" } });
+    await t.rejects(run(parallel), { code: "corrupt_image", message: /ImageOrientationPatient/ });
+  });
+
   await t.test("a frame of reference that is no UID places nothing", async (t) => {
     const { seg } = await run(slice({ z: 0, attributes: { FrameOfReferenceUID: "1.2.03" } }));
     t.equal(seg.string("FrameOfReferenceUID"), undefined);
