@@ -9,6 +9,7 @@ import {
   type Interpretation,
   type PixelFormat,
   type PlanePosition,
+  type Region,
   type SourceIdentity,
   type Spacing,
 } from "../image.js";
@@ -89,6 +90,10 @@ class DicomImage implements Image {
 
   spacing(frame: number): Spacing | undefined {
     return this.#geometry(checkedFrame(frame, this.frameCount)).spacing;
+  }
+
+  regions(frame: number): readonly Region[] | undefined {
+    return this.#geometry(checkedFrame(frame, this.frameCount)).regions;
   }
 
   plane(frame: number): PlanePosition | undefined {

@@ -1,6 +1,6 @@
 /** Where pixels lie and how large they are (PS3.3 10.7, C.7.6.2, C.8.5.5). */
 import { RadserveError } from "../../base/errors.js";
-import type { PlanePosition, Spacing } from "../image.js";
+import type { PlanePosition, Region, Spacing } from "../image.js";
 import { cross, unit } from "../vectors.js";
 import type { DataSetAttributes } from "./attributes.js";
 
@@ -34,6 +34,7 @@ export function perFrame<T>(attributes: DataSetAttributes, read: (frame: number)
 
 export interface FrameGeometry {
   spacing: Spacing | undefined;
+  regions: readonly Region[] | undefined;
   plane: PlanePosition | undefined;
   /** Height of a pixel divided by its width. */
   pixelAspect: number;
@@ -55,9 +56,12 @@ export function frameGeometry(
 
 function readGeometry(attributes: DataSetAttributes): (frame: number) => FrameGeometry {
   return perFrame(attributes, (frame) => {
-    const spacing = readSpacing(attributes, frame);
+    const declared = readSpacing(attributes, frame);
+    const regions = declared === undefined ? ultrasoundRegions(attributes) : undefined;
+    const spacing = declared ?? commonSpacing(regions);
     return {
       spacing,
+      regions,
       plane: readPlane(attributes, frame),
       pixelAspect: spacing === undefined ? aspectRatio(attributes) : spacing.row / spacing.column,
     };
@@ -92,7 +96,7 @@ function readSpacing(attributes: DataSetAttributes, frame: number): Spacing | un
   }
   if (imager !== undefined) return { ...imager, source: "ImagerPixelSpacing", patient: false };
   if (scanned !== undefined) return { ...scanned, source: "NominalScannedPixelSpacing", patient: false };
-  return ultrasoundSpacing(attributes);
+  return undefined;
 }
 
 /**
@@ -119,36 +123,49 @@ function isProjection(attributes: DataSetAttributes): boolean {
 const TWO_DIMENSIONAL = 1;
 const CENTIMETRES = 3;
 
-type Region = NonNullable<Spacing["within"]>[number];
+/** Bit 0 of RegionFlags (PS3.3 C.8.5.5.1.3): 0 is high priority, 1 is low. */
+const LOW_PRIORITY = 1;
 
 /**
- * Spacing of the 2D regions of an ultrasound image, if all of them have the same (PS3.3 C.8.5.5): it holds within
- * them. Regions that reach beyond the image are those of a larger one, before somebody shrank it, and so is their scale.
+ * The regions of an ultrasound image that show a plane of the body (PS3.3 C.8.5.5); undefined if none of them has a
+ * scale. Regions that reach beyond the image are those of a larger one, before somebody shrank it, and so are their
+ * scales: then none is believed.
  */
-function ultrasoundSpacing(attributes: DataSetAttributes): Spacing | undefined {
+function ultrasoundRegions(attributes: DataSetAttributes): Region[] | undefined {
   const size = { rows: attributes.number("Rows") ?? 0, columns: attributes.number("Columns") ?? 0 };
-  const within: Region[] = [];
-  let found: { row: number; column: number } | undefined;
-  for (const region of attributes.sequence("SequenceOfUltrasoundRegions") ?? []) {
-    if (region.number("RegionSpatialFormat") !== TWO_DIMENSIONAL) continue;
-    const inCentimetres =
-      region.number("PhysicalUnitsXDirection") === CENTIMETRES &&
-      region.number("PhysicalUnitsYDirection") === CENTIMETRES;
-    const column = Math.abs(region.number("PhysicalDeltaX") ?? 0) * 10;
-    const row = Math.abs(region.number("PhysicalDeltaY") ?? 0) * 10;
-    if (!inCentimetres || !(row > 0) || !(column > 0)) return undefined;
-    if (found !== undefined && (found.row !== row || found.column !== column)) return undefined;
-    found = { row, column };
-    within.push(extentOf(region, size));
-  }
+  const regions = (attributes.sequence("SequenceOfUltrasoundRegions") ?? [])
+    .filter((region) => region.number("RegionSpatialFormat") === TWO_DIMENSIONAL)
+    .map((region) => ({
+      ...extentOf(region, size),
+      scale: scaleOf(region),
+      highPriority: ((region.number("RegionFlags") ?? 0) & LOW_PRIORITY) === 0,
+    }));
   // Some writers give one beyond the last pixel, a size instead of a position
-  const fits = within.every(({ x1, y1 }) => x1 <= size.columns && y1 <= size.rows);
-  if (found === undefined || !fits) return undefined;
-  return { ...found, source: "SequenceOfUltrasoundRegions", patient: true, within };
+  const fits = regions.every(({ x1, y1 }) => x1 <= size.columns && y1 <= size.rows);
+  return fits && regions.some(({ scale }) => scale !== undefined) ? regions : undefined;
+}
+
+function scaleOf(region: DataSetAttributes): Region["scale"] {
+  const inCentimetres =
+    region.number("PhysicalUnitsXDirection") === CENTIMETRES &&
+    region.number("PhysicalUnitsYDirection") === CENTIMETRES;
+  const column = Math.abs(region.number("PhysicalDeltaX") ?? 0) * 10;
+  const row = Math.abs(region.number("PhysicalDeltaY") ?? 0) * 10;
+  return inCentimetres && row > 0 && column > 0 ? { row, column } : undefined;
+}
+
+/** The scale of all regions; undefined if they differ. */
+function commonSpacing(regions: readonly Region[] | undefined): Spacing | undefined {
+  const scale = regions?.[0]?.scale;
+  const shared = regions?.every(
+    (region) => region.scale?.row === scale?.row && region.scale?.column === scale?.column,
+  );
+  if (scale === undefined || shared !== true) return undefined;
+  return { ...scale, source: "SequenceOfUltrasoundRegions", patient: true };
 }
 
 /** The pixels that a region covers; the whole image if it does not say. */
-function extentOf(region: DataSetAttributes, { rows, columns }: { rows: number; columns: number }): Region {
+function extentOf(region: DataSetAttributes, { rows, columns }: { rows: number; columns: number }) {
   return {
     x0: region.number("RegionLocationMinX0") ?? 0,
     y0: region.number("RegionLocationMinY0") ?? 0,

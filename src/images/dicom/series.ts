@@ -73,6 +73,7 @@ export function seriesFile(bytes: Uint8Array, read: () => Promise<Uint8Array>): 
     frames: Array.from({ length: image.frameCount }, (_, frame) => ({
       interpretation: image.interpretation(frame),
       spacing: image.spacing(frame),
+      regions: image.regions?.(frame),
       plane: image.plane(frame),
       pixelAspect: image.pixelAspect(frame),
     })),
@@ -194,6 +195,7 @@ class SeriesImage implements Image {
   readonly series: Series;
   readonly interpretation = (frame: number) => this.#slice(frame).facts.interpretation;
   readonly spacing = (frame: number) => this.#slice(frame).facts.spacing;
+  readonly regions = (frame: number) => this.#slice(frame).facts.regions;
   readonly plane = (frame: number) => this.#slice(frame).facts.plane;
   readonly pixelAspect = (frame: number) => this.#slice(frame).facts.pixelAspect;
   readonly #slices: readonly Slice[];

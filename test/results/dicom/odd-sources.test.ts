@@ -33,7 +33,16 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
     const paths = model!.outputs.map(({ path }) => path).filter((path) => path.endsWith(".dcm"));
     const object = (kind: string) =>
       openFile(readFileSync(paths.find((path) => path.endsWith(`.${kind}.dcm`))!)).attributes;
-    return { warnings: model!.warnings, paths, sr: object("sr"), seg: object("seg"), sc: object("sc") };
+    const { findings, measurements } = model!;
+    return {
+      warnings: model!.warnings,
+      findings,
+      measurements,
+      paths,
+      sr: object("sr"),
+      seg: object("seg"),
+      sc: object("sc"),
+    };
   };
   const text = (vr: string, value: string) => new Typed(vr, Buffer.from(value, "latin1"));
 
@@ -108,8 +117,8 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
   ];
   for (const [title, attributes, expected, lacking] of cases)
     await t.test(title, async (t) => {
-      const { warnings, paths, ...objects } = await run(radiograph({ PatientName: "A^B", ...attributes }));
-      for (const object of Object.values(objects))
+      const { warnings, paths, sr, seg, sc } = await run(radiograph({ PatientName: "A^B", ...attributes }));
+      for (const object of [sr, seg, sc])
         for (const [keyword, value] of Object.entries(expected))
           t.equal(object.string(keyword), value, keyword);
       const said = warnings.filter(({ code }) => code === "identity_left_out");
@@ -212,6 +221,48 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
   await t.test("an orientation that is none gives no result", async (t) => {
     const parallel = slice({ z: 0, attributes: { ImageOrientationPatient: "1\\0\\0\\1\\0\\0" } });
     await t.rejects(run(parallel), { code: "corrupt_image", message: /ImageOrientationPatient/ });
+  });
+
+  await t.test("labels of an ultrasound image are measured by their own region", async (t) => {
+    const halves = [
+      [0, 2, 0.1],
+      [3, 5, 0.2],
+    ] as const;
+    const regions = halves.map(([x0, x1, delta]) => ({
+      ...{ RegionSpatialFormat: 1, RegionFlags: 0, PhysicalUnitsXDirection: 3, PhysicalUnitsYDirection: 3 },
+      ...{ PhysicalDeltaX: new Typed("FD", delta), PhysicalDeltaY: new Typed("FD", delta) },
+      ...{ RegionLocationMinX0: x0, RegionLocationMinY0: 0, RegionLocationMaxX1: x1, RegionLocationMaxY1: 3 },
+    }));
+    // The six columns of each row: 1000 is bright, -1000 is dark
+    const ultrasound = (row: readonly number[]) => {
+      const source = { SOPClassUID: "1.2.840.10008.5.1.4.1.1.6.1", Modality: "US", PixelSpacing: undefined };
+      const pixels = Int16Array.from({ length: 24 }, (_, i) => row[i % 6]!);
+      return slice({
+        z: 0,
+        attributes: { ...source, SequenceOfUltrasoundRegions: regions },
+        frames: [new Uint8Array(pixels.buffer)],
+      });
+    };
+    const apart = await run(ultrasound([-1000, -1000, -1000, 1000, 1000, 1000]));
+    const areas = ({ findings }: typeof apart) =>
+      findings.map(({ label, area }) => [label, area?.pixels, area?.cm2]);
+    t.strictSame(areas(apart), [
+      ["bright", 12, 0.48],
+      ["dark", 12, 0.12],
+    ]);
+    t.strictSame(
+      apart.warnings.filter(({ code }) => code.includes("spacing") || code.includes("measured")),
+      [],
+    );
+    const across = await run(ultrasound([1000, 1000, 1000, 1000, -1000, -1000]));
+    t.strictSame(areas(across), [
+      ["bright", 16, undefined],
+      ["dark", 8, 0.32],
+    ]);
+    t.match(
+      across.warnings.filter(({ code }) => code === "partly_unmeasured"),
+      [{ message: /"bright" lies in regions .* different scales/ }],
+    );
   });
 
   await t.test("a frame of reference that is no UID places nothing", async (t) => {
