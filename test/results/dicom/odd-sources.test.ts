@@ -129,6 +129,27 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
         for (const path of paths) t.strictSame(objectErrors(path), [], basename(path));
     });
 
+  await t.test(
+    "the side of a picture is the source's, and empty where it has to be and is not known",
+    async (t) => {
+      const cases: [string, Attributes, string[] | undefined][] = [
+        ["a side", { BodyPartExamined: "KNEE", Laterality: "R" }, ["R"]],
+        ["a paired part", { BodyPartExamined: "KNEE", Laterality: undefined }, []],
+        ["a paired part with an empty side", { BodyPartExamined: "KNEE", Laterality: "" }, []],
+        ["a part that is not named", { BodyPartExamined: undefined }, []],
+        ["an unpaired part", { BodyPartExamined: "HEAD", Laterality: "" }, undefined],
+      ];
+      for (const [title, attributes, expected] of cases) {
+        const { sc, seg, sr, paths } = await run(radiograph(attributes));
+        t.strictSame(sc.strings("Laterality"), expected, title);
+        for (const object of [seg, sr])
+          t.notOk(object.has("Laterality"), `${title}: segmentations and reports have none`);
+        if (commandsAre("dciodvfy") === false)
+          for (const path of paths) t.strictSame(objectErrors(path), [], `${title}: ${basename(path)}`);
+      }
+    },
+  );
+
   const measures = (seg: ReturnType<typeof openFile>["attributes"]) => {
     const [shared] = seg.sequence("SharedFunctionalGroupsSequence")!;
     const frames = seg.sequence("PerFrameFunctionalGroupsSequence")!;
