@@ -98,8 +98,19 @@ export interface Spacing {
     "PixelSpacing" | "ImagerPixelSpacing" | "NominalScannedPixelSpacing" | "SequenceOfUltrasoundRegions";
   /** True if lengths and areas measured with it are lengths and areas in the patient. */
   patient: boolean;
-  /** The regions in which it holds, in pixels from 0, the last ones included; the whole image if absent. */
-  within?: readonly { x0: number; y0: number; x1: number; y1: number }[];
+}
+
+/** A part of an ultrasound image that has a scale of its own (PS3.3 C.8.5.5). */
+export interface Region {
+  /** First and last pixels, from 0, the last ones included. */
+  x0: number;
+  y0: number;
+  x1: number;
+  y1: number;
+  /** Millimetres between pixel centres; undefined if the region does not give lengths. */
+  scale: { row: number; column: number } | undefined;
+  /** Where regions overlap, the pixels are those of the regions of high priority. */
+  highPriority: boolean;
 }
 
 /** Where a slice lies in the patient (PS3.3 C.7.6.2): mm, direction cosines. */
@@ -138,6 +149,8 @@ export interface SliceIdentity {
   fileSha256: string;
   /** From 1; undefined if its file holds a single frame. */
   frame: number | undefined;
+  /** Which of the series' `attributes` are its file's. */
+  file: number;
 }
 
 /** What an image that was read from many files knows about them. */
@@ -220,7 +233,10 @@ export interface Image {
    */
   frame(index: number): Promise<Uint8Array>;
   interpretation(frame: number): Interpretation;
+  /** The spacing that the whole frame has, or all of its regions. */
   spacing(frame: number): Spacing | undefined;
+  /** The regions outside of which, or between which, the spacing does not hold; undefined if it is that of the frame. */
+  regions?(frame: number): readonly Region[] | undefined;
   plane(frame: number): PlanePosition | undefined;
   /** Height of a pixel divided by its width (PS3.3 C.7.6.3.1.7, or from spacing); 1 if nothing says otherwise. */
   pixelAspect(frame: number): number;

@@ -1,7 +1,7 @@
 /** Bytes to an Image, by what they are and never by a file's name. */
 import { RadserveError } from "../base/errors.js";
 import { isDicom } from "./dicom/dicom-file.js";
-import { readDicom } from "./dicom/dicom-image.js";
+import { readSingleFile } from "./dicom/single-file.js";
 import type { Image } from "./image.js";
 import { rasterFormat } from "./raster/declared.js";
 import { readRaster } from "./raster/read-raster.js";
@@ -22,7 +22,7 @@ export function sniffFormat(head: Uint8Array): Image["source"]["format"] | undef
  */
 export async function readImage(bytes: Uint8Array): Promise<Image> {
   const format = sniffFormat(bytes.subarray(0, SNIFF_BYTES));
-  if (format === "dicom") return readDicom(bytes);
+  if (format === "dicom") return readSingleFile(bytes);
   if (format !== undefined) return readRaster(bytes, format);
   throw new RadserveError(
     "unsupported_format",

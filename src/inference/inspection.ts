@@ -8,6 +8,7 @@ import type {
   Image,
   PixelFormat,
   PlanePosition,
+  Region,
   Spacing,
   TransformStep,
   VolumeGeometry,
@@ -47,6 +48,8 @@ export interface Inspection {
   float: boolean;
   photometric_interpretation: string;
   spacing_mm: Spacing | null;
+  /** Regions of an ultrasound image, each with its scale in mm; null if the spacing is that of the frame. */
+  regions: readonly Region[] | null;
   pixel_aspect: number;
   plane: PlanePosition | null;
   /** How the frames lie as slices of one volume; null if they are no volume. */
@@ -97,6 +100,7 @@ export async function inspectImage(image: Image): Promise<Inspection> {
     float: format.float,
     photometric_interpretation: format.photometricInterpretation,
     spacing_mm: image.spacing(0) ?? null,
+    regions: image.regions?.(0) ?? null,
     pixel_aspect: image.pixelAspect(0),
     plane: image.plane(0) ?? null,
     volume: volumeFacts(image),

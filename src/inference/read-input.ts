@@ -6,7 +6,7 @@ import { lstat, readdir } from "node:fs/promises";
 import { readStart, readWhole } from "../files/descriptor.js";
 import { isDicom } from "../images/dicom/dicom-file.js";
 import { seriesImage, seriesFile, type LeftOut, type SeriesFile } from "../images/dicom/series.js";
-import { seriesInvalid } from "../images/dicom/volume.js";
+import { seriesInvalid } from "../images/dicom/series-fault.js";
 import { openPlain } from "../files/disk.js";
 import { errno } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";

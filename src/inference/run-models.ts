@@ -127,6 +127,7 @@ async function runFrame(outcome: Outcome, frame: number, plane: Plane, analysis:
     ...(image.frameCount > 1 ? { frame: frame + 1 } : {}),
     outputs,
     spacing: image.spacing(frame),
+    regions: image.regions?.(frame),
   });
   if (outcome.masks !== undefined) outcome.masks[frame] = outputs;
   const isOnly = image.frameCount === 1;

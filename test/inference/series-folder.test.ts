@@ -10,7 +10,7 @@ import { failure } from "../support/expect.js";
 import { ADDON, needs } from "../support/needs.js";
 import { engine, modelsOf } from "../support/real-engine.js";
 import { copyModel } from "../support/manifests.js";
-import { folderOf, SERIES, slice } from "../support/series.js";
+import { folderOf, multiFrame, SERIES, slice } from "../support/series.js";
 import { writeVolumeModel } from "../support/volume-model.js";
 
 const z = [0, 2.5, 5, 7.5];
@@ -140,6 +140,24 @@ t.test("a folder of slices", { skip: needs(ADDON) }, async (t) => {
       });
       t.equal(model?.findings[0]?.frame, undefined);
       t.equal(model?.outputs.length, 1, "a picture");
+    });
+
+    await t.test("a part of a concatenation is no volume, all its parts are one", async (t) => {
+      const part = (number: number, places: number[]) =>
+        multiFrame(places, {
+          SOPInstanceUID: `1.7.${number}`,
+          ConcatenationUID: "1.7",
+          InConcatenationNumber: number,
+          InConcatenationTotalNumber: 2,
+          ConcatenationFrameOffsetNumber: 2 * (number - 1),
+        });
+      const folder = folderOf(t, { a: part(2, [4, 6]), b: part(1, [0, 2]) });
+      const refused = await failure(runner(models, join(folder, "b"), join(folder, "..", "half"))());
+      t.equal(refused.code, "no_model_accepts");
+      t.match(JSON.stringify(refused.details), /series_incomplete_concatenation.*part 1 of 2/);
+      const answer = await runner(models, folder, join(folder, "..", "out"))();
+      t.equal(answer.models[0]?.status, "succeeded");
+      t.match(receiptAt(answer.receipt_path).source, { frames: 4 });
     });
 
     await t.test("a single slice is no series", async (t) => {

@@ -42,6 +42,7 @@ const SIZES: Record<string, [number, (b: Buffer, v: number, o: number, little: b
   SS: [2, (b, v, o, l) => (l ? b.writeInt16LE(v, o) : b.writeInt16BE(v, o))],
   OW: [2, (b, v, o, l) => (l ? b.writeUInt16LE(v, o) : b.writeUInt16BE(v, o))],
   UL: [4, (b, v, o, l) => (l ? b.writeUInt32LE(v, o) : b.writeUInt32BE(v, o))],
+  SL: [4, (b, v, o, l) => (l ? b.writeInt32LE(v, o) : b.writeInt32BE(v, o))],
   FL: [4, (b, v, o, l) => (l ? b.writeFloatLE(v, o) : b.writeFloatBE(v, o))],
   FD: [8, (b, v, o, l) => (l ? b.writeDoubleLE(v, o) : b.writeDoubleBE(v, o))],
   OV: [8, (b, v, o, l) => (l ? b.writeBigUInt64LE(BigInt(v), o) : b.writeBigUInt64BE(BigInt(v), o))],

@@ -5,7 +5,7 @@ import type { Test } from "tap";
 import { openInput } from "../../src/files/guarded-paths.js";
 import { readInput } from "../../src/inference/read-input.js";
 import type { Image } from "../../src/images/image.js";
-import { attributesOf, CT, dicomFile, type Attributes, type FileOptions } from "./dicom.js";
+import { attributesOf, CT, dicomFile, Typed, type Attributes, type FileOptions } from "./dicom.js";
 
 export const SERIES = "1.2.3.4";
 const [ROWS, COLUMNS] = [4, 6];
@@ -46,6 +46,53 @@ export function slice({ z, fill = z, attributes, frames, ...file }: SliceOptions
     ),
     pixels: frames === undefined ? data : Buffer.concat(frames),
     ...file,
+  });
+}
+
+/** An Enhanced CT with a frame at each place, shared orientation and spacing, and its own position per frame. */
+export function multiFrame(places: readonly (number | undefined)[], more: Attributes = {}): Buffer {
+  const fillOf = (frame: number) => Int16Array.from({ length: 24 }, () => frame);
+  return slice({
+    z: 0,
+    attributes: {
+      SOPClassUID: "1.2.840.10008.5.1.4.1.1.2.1",
+      NumberOfFrames: String(places.length),
+      ImagePositionPatient: undefined,
+      ImageOrientationPatient: undefined,
+      PixelSpacing: undefined,
+      SharedFunctionalGroupsSequence: [
+        {
+          PlaneOrientationSequence: [{ ImageOrientationPatient: "1\\0\\0\\0\\1\\0" }],
+          PixelMeasuresSequence: [{ PixelSpacing: "0.5\\0.8", SliceThickness: "9" }],
+        },
+      ],
+      PerFrameFunctionalGroupsSequence: places.map((z, i) => ({
+        FrameContentSequence: [{ TemporalPositionIndex: i }],
+        ...(z === undefined ? {} : { PlanePositionSequence: [{ ImagePositionPatient: `0\\0\\${z}` }] }),
+      })),
+      ...more,
+    },
+    frames: places.map((_, frame) => new Uint8Array(fillOf(frame).buffer)),
+  });
+}
+
+/** An RT Dose whose frames lie at `offsets`, the first of them at -10, -20, 30 unless `more` says otherwise. */
+export function doseGrid(offsets: string, frames: number, more: Attributes = {}): Buffer {
+  const planes = Array.from({ length: frames }, (_, frame) =>
+    Int16Array.from({ length: ROWS * COLUMNS }, () => frame),
+  );
+  return slice({
+    z: 30,
+    attributes: {
+      SOPClassUID: "1.2.840.10008.5.1.4.1.1.481.2",
+      Modality: "RTDOSE",
+      NumberOfFrames: String(frames),
+      FrameIncrementPointer: new Typed("AT", new Uint8Array([0x04, 0x30, 0x0c, 0x00])),
+      GridFrameOffsetVector: offsets,
+      SliceThickness: "",
+      ...more,
+    },
+    frames: planes.map(({ buffer }) => new Uint8Array(buffer)),
   });
 }
 

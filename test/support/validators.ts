@@ -10,12 +10,6 @@ export interface Allowed {
 export const ALLOWED: readonly Allowed[] = [
   {
     tool: "dciodvfy",
-    error: /<\/Laterality\(0020,0060\)> - Missing attribute for Type 2C Conditional/,
-    reason:
-      "Laterality is for paired parts (PS3.3 C.7.3.1); without Body Part Examined the tool cannot know and takes every part for one. The source does not say a side, and none is made up.",
-  },
-  {
-    tool: "dciodvfy",
     error:
       /SourceImageSequence.*ReferencedFrameNumber.* Shall not be present for Referenced SOP Class that is not multi-frame/,
     reason:

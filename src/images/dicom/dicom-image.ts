@@ -9,6 +9,7 @@ import {
   type Interpretation,
   type PixelFormat,
   type PlanePosition,
+  type Region,
   type SourceIdentity,
   type Spacing,
 } from "../image.js";
@@ -65,7 +66,7 @@ class DicomImage implements Image {
     );
     this.source = identity(file, bytes);
     this.#interpret = interpretationReader(attributes, this.format, this.warnings);
-    this.#geometry = frameGeometry(attributes);
+    this.#geometry = frameGeometry(attributes, this.frameCount);
     // What every frame shares is read now, so that a wrong attribute refuses the file and not its first model
     this.#interpret(0);
     this.#geometry(0);
@@ -89,6 +90,10 @@ class DicomImage implements Image {
 
   spacing(frame: number): Spacing | undefined {
     return this.#geometry(checkedFrame(frame, this.frameCount)).spacing;
+  }
+
+  regions(frame: number): readonly Region[] | undefined {
+    return this.#geometry(checkedFrame(frame, this.frameCount)).regions;
   }
 
   plane(frame: number): PlanePosition | undefined {

@@ -12,9 +12,11 @@ import {
   type Interpretation,
 } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
+import { checkConcatenations } from "./concatenation.js";
 import { sopClassName } from "./dictionary.js";
 import { readDicom } from "./dicom-image.js";
-import { assemble, seriesInvalid, sortingStep } from "./volume.js";
+import { seriesInvalid } from "./series-fault.js";
+import { assemble, sortingStep } from "./volume.js";
 import { RadserveError } from "../../base/errors.js";
 import { sha256 } from "../../files/durable-files.js";
 import type { FrameGeometry } from "./geometry.js";
@@ -71,6 +73,7 @@ export function seriesFile(bytes: Uint8Array, read: () => Promise<Uint8Array>): 
     frames: Array.from({ length: image.frameCount }, (_, frame) => ({
       interpretation: image.interpretation(frame),
       spacing: image.spacing(frame),
+      regions: image.regions?.(frame),
       plane: image.plane(frame),
       pixelAspect: image.pixelAspect(frame),
     })),
@@ -98,11 +101,12 @@ function derivedObject(attributes: DataSetAttributes, { sopClassUid }: SourceIde
 /**
  * One image from the files of one series, in any order.
  * @param leftOut caveats about what else was found
- * Throws series_invalid if they are of several series or not a volume.
+ * Throws series_invalid if they are of several series, lack a part of a concatenation, or are not a volume.
  */
 export function seriesImage(files: readonly SeriesFile[], leftOut: readonly Warning[]): Image {
   checkOneSeries(files);
-  return new SeriesImage(files, [...leftOut, ...frameOfReferenceCaveats(files)]);
+  const caveats = [...frameOfReferenceCaveats(files), ...checkConcatenations(files)];
+  return new SeriesImage(files, [...leftOut, ...caveats]);
 }
 
 function checkOneSeries(files: readonly SeriesFile[]): void {
@@ -191,6 +195,7 @@ class SeriesImage implements Image {
   readonly series: Series;
   readonly interpretation = (frame: number) => this.#slice(frame).facts.interpretation;
   readonly spacing = (frame: number) => this.#slice(frame).facts.spacing;
+  readonly regions = (frame: number) => this.#slice(frame).facts.regions;
   readonly plane = (frame: number) => this.#slice(frame).facts.plane;
   readonly pixelAspect = (frame: number) => this.#slice(frame).facts.pixelAspect;
   readonly #slices: readonly Slice[];
@@ -207,12 +212,13 @@ class SeriesImage implements Image {
       })),
     );
     this.#slices = frames.flatMap((frame) => found[frame] ?? []);
-    const slices = this.#slices.map(identityOf);
+    const inOrder = [...new Set(this.#slices.map(({ file }) => file))];
+    const slices = this.#slices.map((slice) => identityOf(slice, inOrder.indexOf(slice.file)));
     const first = this.#slice(0);
     this.series = {
       volume: { geometry, frames: slices.map((_, i) => i) },
       slices,
-      attributes: [...new Set(this.#slices.map(({ file }) => file.attributes))],
+      attributes: inOrder.map((file) => file.attributes),
     };
     this.format = first.file.format;
     this.frameCount = slices.length;
@@ -260,11 +266,12 @@ async function reopened(file: SeriesFile): Promise<Image> {
   return image;
 }
 
-function identityOf({ file, frame }: Slice): SliceIdentity {
+function identityOf({ file, frame }: Slice, number: number): SliceIdentity {
   return {
     sopInstanceUid: file.source.sopInstanceUid,
     fileSha256: file.source.fileSha256,
     frame: file.frames.length > 1 ? frame + 1 : undefined,
+    file: number,
   };
 }
 

@@ -2,10 +2,11 @@
  * Slices to one volume (PS3.3 C.7.6.2): sorted along their normal, and refused if they are not an even stack. A network
  * that is given a gap, a doubled slice or a sheared stack measures a body that does not exist.
  */
-import { RadserveError } from "../../base/errors.js";
 import { rangeOf } from "../../base/range.js";
 import type { Image, PixelFormat, PlanePosition, Spacing, TransformStep, Volume } from "../image.js";
 import { cross, dot, length, unit, type Vector } from "../vectors.js";
+import { checkNoPart } from "./concatenation.js";
+import { seriesInvalid } from "./series-fault.js";
 
 /** Positions are decimal text; scanners round it, mostly to two or more digits. Less than this is no distance. */
 const ROUNDING_MM = 0.01;
@@ -26,15 +27,6 @@ const IN_PLANE_TOLERANCE = 1e-4;
 
 const LISTED = 10;
 const DEGREES = 180 / Math.PI;
-
-/** @param fault why slices are no volume: `details.reason` of series_invalid */
-export function seriesInvalid(
-  fault: string,
-  message: string,
-  details: Record<string, unknown> = {},
-): RadserveError {
-  return new RadserveError("series_invalid", message, { reason: fault, ...details });
-}
 
 /** What decides whether a frame belongs to a volume, and where. */
 interface SliceFacts {
@@ -90,6 +82,7 @@ export function assemble(slices: readonly SliceFacts[]): Volume {
 /** The volume that an image's frames are. Throws series_invalid if they are not one. */
 export function volumeOf(image: Image): Volume {
   if (image.series !== undefined) return image.series.volume;
+  checkNoPart(image.attributes);
   return assemble(
     Array.from({ length: image.frameCount }, (_, frame) => ({
       format: image.format,
@@ -159,19 +152,26 @@ interface Axes {
   normal: Vector;
 }
 
-/** Unit vectors at right angles from direction cosines, which are rounded. */
-function axesOf({ orientation: [a, b, c, d, e, f] }: PlanePosition): Axes {
+/** How far direction cosines are from two unit vectors at right angles; undefined if it is no more than rounding does. */
+export function offRightAngles({ orientation: [a, b, c, d, e, f] }: PlanePosition): number | undefined {
   const column: Vector = [a, b, c];
   const row: Vector = [d, e, f];
   const worst = Math.max(Math.abs(length(column) - 1), Math.abs(length(row) - 1), Math.abs(dot(column, row)));
-  if (!(worst <= UNIT_TOLERANCE))
+  return worst <= UNIT_TOLERANCE ? undefined : worst;
+}
+
+/** Unit vectors at right angles from direction cosines, which are rounded. */
+function axesOf(plane: PlanePosition): Axes {
+  const worst = offRightAngles(plane);
+  if (worst !== undefined)
     throw seriesInvalid(
       "invalid_orientation",
       `Expected ImageOrientationPatient as two unit vectors at right angles; they are off by ${shown(worst)}. Correct the attribute at the source.`,
       { off_by: worst },
     );
-  const along = unit(column);
-  const normal = unit(cross(along, row));
+  const [a, b, c, d, e, f] = plane.orientation;
+  const along = unit([a, b, c]);
+  const normal = unit(cross(along, [d, e, f]));
   return { column: along, row: cross(normal, along), normal };
 }
 

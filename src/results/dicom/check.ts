@@ -11,6 +11,7 @@ import type { Picture } from "../picture/pixels.js";
 import type { DicomObject } from "./elements.js";
 import { segmentPlanes, segmentsOf, type FrameOutputs } from "./segments.js";
 import { anatomyOfSeries, patientAndStudy, type SourceFrame } from "./source.js";
+import { slideGeometry, type TilePosition } from "./slide.js";
 import { deviceUid, type DicomKind, type Subject } from "./subject.js";
 
 export interface Written {
@@ -155,6 +156,7 @@ async function checkMasks(
     throw wrong("seg", "it has not one frame for each segment and source frame");
   const planeAt = segmentPlanes(subject.model.manifest.outputs, outputs, rows * columns);
   const sources = new Map(subject.ids.frames.map((source, index) => [sourceKey(source), index]));
+  const tiles = slideGeometry(subject.image, subject.attributes)?.tiles;
   const seen = new Set<string>();
   for (const [index, groups] of frames.entries()) {
     const number = groups.sequence("SegmentIdentificationSequence")?.[0]?.number("ReferencedSegmentNumber");
@@ -163,6 +165,7 @@ async function checkMasks(
     if (segment === undefined || frame === undefined)
       throw wrong("seg", `its frame ${index + 1} is of no segment or no source frame`);
     checkPosition(groups, subject, frame, index);
+    if (tiles !== undefined) checkTile(groups, tiles[frame], index);
     if (Buffer.compare(await image.frame(index), planeAt(segment, frame)) !== 0)
       throw wrong("seg", `its frame ${index + 1} is not the mask of the model's output`);
     seen.add(`${segment.number} ${frame}`);
@@ -195,4 +198,18 @@ function checkPosition(groups: Attributes, subject: Subject, frame: number, inde
   const expected = subject.image.plane(frame)?.position ?? [];
   if (expected.some((value, axis) => !(Math.abs(value - (position[axis] ?? NaN)) <= POSITION_TOLERANCE_MM)))
     throw wrong("seg", `its frame ${index + 1} lies elsewhere than its source frame`);
+}
+
+/** A frame that names a tile of the slide names that of its source frame. */
+function checkTile(groups: Attributes, tile: TilePosition | undefined, index: number): void {
+  const [position] = groups.sequence("PlanePositionSlideSequence") ?? [];
+  if (position === undefined || tile === undefined) return;
+  const found: [number | undefined, number][] = [
+    [position.number("RowPositionInTotalImagePixelMatrix"), tile.row],
+    [position.number("ColumnPositionInTotalImagePixelMatrix"), tile.column],
+    [position.number("XOffsetInSlideCoordinateSystem"), tile.x],
+    [position.number("YOffsetInSlideCoordinateSystem"), tile.y],
+  ];
+  if (found.some(([value = NaN, expected]) => !(Math.abs(value - expected) <= POSITION_TOLERANCE_MM)))
+    throw wrong("seg", `its frame ${index + 1} is another tile than its source frame`);
 }

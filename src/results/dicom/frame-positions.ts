@@ -9,6 +9,7 @@ import { alongNormal } from "../../images/vectors.js";
 import { codeItem, dcm } from "./codes.js";
 import type { Dataset } from "./elements.js";
 import type { Segment } from "./segments.js";
+import { slideGeometry, type SlideGeometry, type TilePosition } from "./slide.js";
 import { referenced, takeOver } from "./source.js";
 import type { Subject } from "./subject.js";
 import { derivedUid } from "./uid.js";
@@ -16,13 +17,16 @@ import { oneLine } from "./values.js";
 
 export function framePositions(subject: Subject, segments: readonly Segment[]): Dataset {
   const { image, attributes } = subject;
+  const frameOfReference = takeOver(attributes, ["FrameOfReferenceUID"])["FrameOfReferenceUID"];
+  const slide = frameOfReference === undefined ? undefined : slideGeometry(image, attributes);
+  if (slide !== undefined)
+    return { FrameOfReferenceUID: frameOfReference, ...tilePositions(subject, segments, slide) };
   const positions = Array.from({ length: image.frameCount }, (_, frame) => ({
     plane: image.plane(frame),
     spacing: image.spacing(frame),
     thickness: declaredThickness(image, attributes, frame),
   }));
   const indicator = oneLine(attributes.string("PositionReferenceIndicator") ?? "", 64);
-  const frameOfReference = takeOver(attributes, ["FrameOfReferenceUID"])["FrameOfReferenceUID"];
   const between = sliceSpacing(positions.map(({ plane }) => plane));
   const located = positions.every(
     ({ plane, spacing, thickness = between }) =>
@@ -34,7 +38,14 @@ export function framePositions(subject: Subject, segments: readonly Segment[]): 
       : undefined;
   const organization = derivedUid("dimensions", [geometry === undefined ? "stack" : "position"]);
   const perFrame = segments.flatMap((segment) =>
-    positions.map((_, frame) => frameItem(subject, segment, frame, geometry)),
+    positions.map((_, frame) => {
+      const position = geometry?.distinct === true ? (geometry.rank[frame] ?? 1) : frame + 1;
+      return frameItem(subject, segment, frame, {
+        place: [position],
+        stack: { StackID: "1", InStackPositionNumber: position },
+        groups: geometry?.own[frame],
+      });
+    }),
   );
   return {
     ...(geometry === undefined
@@ -55,11 +66,12 @@ function patientOrientation(attributes: Attributes): string[] {
 
 /**
  * Whether the planes are those of the frames. Many frames without functional groups share the attributes of the first,
- * and the positions of the others are given elsewhere or nowhere.
+ * and the positions of the others are given elsewhere or nowhere; those of a dose grid are given by its offsets.
  */
 function hasOwnPositions(image: Image, attributes: Attributes): boolean {
   const single = image.frameCount === 1 || image.series !== undefined;
-  return single || attributes.has("PerFrameFunctionalGroupsSequence");
+  const given = ["PerFrameFunctionalGroupsSequence", "GridFrameOffsetVector"];
+  return single || given.some((keyword) => attributes.has(keyword));
 }
 
 interface Geometry {
@@ -138,51 +150,133 @@ function sliceSpacing(planes: readonly (PlanePosition | undefined)[]): number | 
 /** SliceThickness in the frame's functional groups, else in the object or, in a series, in the slice's file. */
 function declaredThickness(image: Image, attributes: Attributes, frame: number): number | undefined {
   const { series } = image;
-  const own = series?.attributes.length === image.frameCount ? series.attributes[frame] : undefined;
-  const inFile = series === undefined ? frame : (series.slices[frame]?.frame ?? 1) - 1;
+  const slice = series?.slices[frame];
+  const own = series?.attributes[slice?.file ?? 0] ?? attributes;
+  const inFile = series === undefined ? frame : (slice?.frame ?? 1) - 1;
   const groups = [
-    attributes.sequence("PerFrameFunctionalGroupsSequence")?.[inFile],
-    attributes.sequence("SharedFunctionalGroupsSequence")?.[0],
+    own.sequence("PerFrameFunctionalGroupsSequence")?.[inFile],
+    own.sequence("SharedFunctionalGroupsSequence")?.[0],
   ].map((group) => group?.sequence("PixelMeasuresSequence")?.[0]);
-  const found = [...groups, own ?? attributes].map((holder) => holder?.number("SliceThickness"));
+  const found = [...groups, own].map((holder) => holder?.number("SliceThickness"));
   return found.find((value) => value !== undefined && value > 0);
 }
 
 function dimensions(organization: string, byPosition: boolean): Dataset[] {
-  const pointer = (keyword: string, group: string, label: string): Dataset => ({
+  return [
+    dimension(organization, "ReferencedSegmentNumber", "SegmentIdentificationSequence", "Segment"),
+    byPosition
+      ? dimension(organization, "ImagePositionPatient", "PlanePositionSequence", "Position")
+      : dimension(organization, "InStackPositionNumber", "FrameContentSequence", "Frame"),
+  ];
+}
+
+function dimension(organization: string, keyword: string, group: string, label: string): Dataset {
+  return {
     DimensionOrganizationUID: organization,
     DimensionIndexPointer: tagOf(keyword) ?? 0,
     FunctionalGroupPointer: tagOf(group) ?? 0,
     DimensionDescriptionLabel: label,
-  });
-  return [
-    pointer("ReferencedSegmentNumber", "SegmentIdentificationSequence", "Segment"),
-    byPosition
-      ? pointer("ImagePositionPatient", "PlanePositionSequence", "Position")
-      : pointer("InStackPositionNumber", "FrameContentSequence", "Frame"),
+  };
+}
+
+/**
+ * The modules of a segmentation of tiles on a slide (PS3.3 C.8.12.14, A.51.5.1): each frame says which tile it is, and
+ * rows and columns of the total pixel matrix are dimensions, unless several frames show one tile.
+ */
+function tilePositions(subject: Subject, segments: readonly Segment[], slide: SlideGeometry): Dataset {
+  const { attributes } = subject;
+  const { tiles, origin, spacing } = slide;
+  const distinct = new Set(tiles.map(({ row, column }) => `${row} ${column}`)).size === tiles.length;
+  const organization = derivedUid("dimensions", [distinct ? "tile" : "stack"]);
+  const ranks = {
+    row: rankOf(tiles.map(({ row }) => row)),
+    column: rankOf(tiles.map(({ column }) => column)),
+  };
+  const perFrame = segments.flatMap((segment) =>
+    tiles.map((tile, frame) =>
+      frameItem(subject, segment, frame, {
+        place: distinct ? [ranks.row(tile.row), ranks.column(tile.column)] : [frame + 1],
+        stack: distinct ? {} : { StackID: "1", InStackPositionNumber: frame + 1 },
+        groups: { PlanePositionSlideSequence: [tileItem(tile)] },
+      }),
+    ),
+  );
+  const thickness = declaredThickness(subject.image, attributes, 0);
+  const byTile = [
+    dimension(organization, "ReferencedSegmentNumber", "SegmentIdentificationSequence", "Segment"),
+    dimension(organization, "RowPositionInTotalImagePixelMatrix", "PlanePositionSlideSequence", "Row"),
+    dimension(organization, "ColumnPositionInTotalImagePixelMatrix", "PlanePositionSlideSequence", "Column"),
   ];
+  return {
+    // It is the patient's, and of a slide mostly unknown
+    PatientOrientation: patientOrientation(attributes),
+    PositionReferenceIndicator: "SLIDE_CORNER",
+    DimensionOrganizationType: "TILED_SPARSE",
+    DimensionOrganizationSequence: [{ DimensionOrganizationUID: organization }],
+    DimensionIndexSequence: distinct ? byTile : dimensions(organization, false),
+    TotalPixelMatrixRows: slide.rows,
+    TotalPixelMatrixColumns: slide.columns,
+    TotalPixelMatrixOriginSequence: [
+      {
+        XOffsetInSlideCoordinateSystem: [origin.x],
+        YOffsetInSlideCoordinateSystem: [origin.y],
+        ...(origin.z === undefined ? {} : { ZOffsetInSlideCoordinateSystem: [origin.z] }),
+      },
+    ],
+    ImageOrientationSlide: slide.orientation,
+    SharedFunctionalGroupsSequence: [
+      {
+        PixelMeasuresSequence: [
+          {
+            PixelSpacing: [spacing.row, spacing.column],
+            ...(thickness === undefined ? {} : { SliceThickness: thickness }),
+          },
+        ],
+      },
+    ],
+    PerFrameFunctionalGroupsSequence: perFrame,
+  };
+}
+
+function tileItem({ row, column, x, y, z }: TilePosition): Dataset {
+  return {
+    RowPositionInTotalImagePixelMatrix: row,
+    ColumnPositionInTotalImagePixelMatrix: column,
+    XOffsetInSlideCoordinateSystem: [x],
+    YOffsetInSlideCoordinateSystem: [y],
+    ZOffsetInSlideCoordinateSystem: [z],
+  };
+}
+
+/** The rank of each value (from 1) among the values there are. */
+function rankOf(values: readonly number[]): (value: number) => number {
+  const sorted = [...new Set(values)].sort((a, b) => a - b);
+  const ranks = new Map(sorted.map((value, i) => [value, i + 1]));
+  return (value) => ranks.get(value) ?? 0;
+}
+
+interface FramePlace {
+  /** Values of the dimensions behind the segment. */
+  place: readonly number[];
+  /** Where the frame stands in the stack of all frames, if they are one. */
+  stack: Dataset;
+  /** Functional groups of its own. */
+  groups: Dataset | undefined;
 }
 
 function frameItem(
   { ids }: Subject,
   segment: Segment,
   frame: number,
-  geometry: Geometry | undefined,
+  { place, stack, groups }: FramePlace,
 ): Dataset {
   const source = ids.frames[frame];
   if (source === undefined) throw new Error("Every frame has its source");
-  const position = geometry?.distinct === true ? (geometry.rank[frame] ?? 1) : frame + 1;
   const purpose = dcm("121322", "Source image for image processing operation");
   return {
-    FrameContentSequence: [
-      {
-        StackID: "1",
-        InStackPositionNumber: position,
-        DimensionIndexValues: [segment.number, position],
-      },
-    ],
+    FrameContentSequence: [{ ...stack, DimensionIndexValues: [segment.number, ...place] }],
     SegmentIdentificationSequence: [{ ReferencedSegmentNumber: segment.number }],
-    ...geometry?.own[frame],
+    ...groups,
     DerivationImageSequence: [
       {
         DerivationCodeSequence: [codeItem(dcm("113076", "Segmentation"))],

@@ -208,12 +208,27 @@ export function leftOut(attributes: Attributes): string[] {
   );
 }
 
-/** Side and part of the body as the source's series has them. */
+/** Parts of the body that there is one of (PS3.16 table L-1), as Body Part Examined names them. */
+const UNPAIRED = new Set([
+  ...["ABDOMEN", "ABDOMENPELVIS", "AORTA", "BACK", "BLADDER", "BRAIN", "CEREBELLUM", "CERVIX", "CHEST"],
+  ...["CHESTABDOMEN", "CHESTABDPELVIS", "CIRCLEOFWILLIS", "COCCYX", "COLON", "CSPINE", "CTSPINE", "DUODENUM"],
+  ...["ESOPHAGUS", "FACE", "GALLBLADDER", "HEAD", "HEADNECK", "HEART", "ILEUM", "JAW", "JEJUNUM", "LARYNX"],
+  ...["LIVER", "LSPINE", "LSSPINE", "MEDIASTINUM", "MOUTH", "NECK", "NECKCHEST", "NECKCHESTABDOMEN"],
+  ...["NECKCHESTABDPELV", "NOSE", "PANCREAS", "PELVIS", "PENIS", "PHARYNX", "PROSTATE", "RECTUM", "SCALP"],
+  ...["SKULL", "SPINE", "SPLEEN", "SSPINE", "STERNUM", "STOMACH", "THYMUS", "THYROID", "TLSPINE", "TONGUE"],
+  ...["TRACHEA", "TSPINE", "URETHRA", "UTERUS", "VAGINA", "VULVA", "WHOLEBODY"],
+]);
+
+/**
+ * Side and part of the body as the source's series has them (PS3.3 C.7.3.1). If it names no side, Laterality is empty:
+ * it is required, and unknown, unless the part of the body is known to be unpaired.
+ */
 export function anatomyOfSeries(attributes: Attributes): Dataset {
   const side = attributes.string("Laterality");
+  const unpaired = UNPAIRED.has(attributes.string("BodyPartExamined") ?? "");
   return {
     ...takeOver(attributes, ["BodyPartExamined"]),
-    ...(side === "L" || side === "R" ? { Laterality: side } : {}),
+    ...(side === "L" || side === "R" ? { Laterality: side } : unpaired ? {} : { Laterality: "" }),
   };
 }
 

@@ -34,8 +34,8 @@ export interface OverlaySource {
   called: "frame" | "slice";
   /** How stored values became grey, for example "W 400 L 40". */
   window?: string | undefined;
-  /** The spacing of all frames that are shown; "differs" if they do not share one. */
-  spacing?: Spacing | "differs" | undefined;
+  /** The spacing of all frames that are shown; "differs" if they do not share one, "by region" if their parts do not. */
+  spacing?: Spacing | "differs" | "by region" | undefined;
 }
 
 export interface OverlayInput {

@@ -99,7 +99,9 @@ function sourceOf(
     frames: image.frameCount,
     called,
     window: grey ? (windows.size === 1 ? [...windows][0] : `each ${called} in its own window`) : undefined,
-    spacing: shown.every((each) => isAlike(image.spacing(each.frame), spacing)) ? spacing : "differs",
+    spacing: shown.every((each) => isAlike(image.spacing(each.frame), spacing))
+      ? (spacing ?? (image.regions?.(frame) === undefined ? undefined : "by region"))
+      : "differs",
   };
 }
 

@@ -121,7 +121,7 @@ function drawScale(drawing: Drawing, { spacing, columns }: OverlaySource, sheet:
   const { panel, metrics, scale } = sheet;
   const { unit, small } = metrics;
   const room = Math.max(panel.width, Math.min(panel.height, sheet.cell));
-  const common = spacing === "differs" ? undefined : spacing;
+  const common = typeof spacing === "string" ? undefined : spacing;
   const bar = scaleBar(common, columns, panel.width, room);
   const note = scaleNote(spacing);
   const [thick, tall] = [Math.round(2 * unit), Math.round(10 * unit)];
@@ -141,6 +141,7 @@ function drawScale(drawing: Drawing, { spacing, columns }: OverlaySource, sheet:
 
 function scaleNote(spacing: OverlaySource["spacing"]): string {
   if (spacing === "differs") return "the pixels of these images differ in size: no common scale";
+  if (spacing === "by region") return "regions of this image have scales of their own: no common scale";
   if (spacing === undefined) return "no patient spacing: sizes are unknown";
   if (spacing.patient) return "";
   return spacing.source === "ImagerPixelSpacing"

@@ -4,9 +4,10 @@
  */
 import type { EngineOutput } from "../../engine/types.js";
 import { RadserveError } from "../../base/errors.js";
-import type { Spacing, VolumeGeometry, Warning } from "../../images/image.js";
+import type { Region, Spacing, VolumeGeometry, Warning } from "../../images/image.js";
 import { labelsOf, mayOverlap, type Code, type Label, type ModelOutput } from "../../manifest/manifest.js";
 import type { Finding, Measurement } from "./receipt.js";
+import { scalesOfLabels } from "./regions.js";
 
 /** What one model said about one frame, or about a volume. */
 export interface FrameResult {
@@ -14,6 +15,8 @@ export interface FrameResult {
   frame?: number | undefined;
   outputs: readonly EngineOutput[];
   spacing: Spacing | undefined;
+  /** Where parts of the frame have scales of their own. */
+  regions?: readonly Region[] | undefined;
   /** How a whole series lies; counts are then of voxels. */
   volume?: VolumeGeometry | undefined;
 }
@@ -57,7 +60,7 @@ export function interpret(
   };
 }
 
-type Part = Pick<FrameResult, "frame" | "spacing" | "volume">;
+type Part = Pick<FrameResult, "frame" | "spacing" | "regions" | "volume">;
 
 function interpretOutput(
   output: ModelOutput,
@@ -102,16 +105,14 @@ function segmented(
   if (counts.length !== output.labels.length)
     throw invalid(`${output.labels.length} pixel counts`, `${counts.length}`);
   if (part.volume !== undefined) return inVolume(output, thresholds, counts, part, part.volume);
-  const { spacing } = part;
-  const pixelArea =
-    spacing?.patient === true ? (spacing.row * spacing.column) / SQUARE_MM_PER_SQUARE_CM : NaN;
-  const outside = reachesOutside(given, spacing);
+  const scales = labelScales(given, part);
   const findings: Finding[] = [];
   const measurements: Measurement[] = [];
   output.labels.forEach((label, i) => {
     const pixels = finite(counts[i]);
-    const cm2 = pixels * pixelArea;
-    const known = Number.isFinite(pixelArea) && outside[i] !== true;
+    const scale = scales[i];
+    const known = typeof scale === "object";
+    const cm2 = known ? pixels * ((scale.row * scale.column) / SQUARE_MM_PER_SQUARE_CM) : NaN;
     findings.push({
       ...named(label, part),
       ...thresholdOfPixels(output, label, thresholds[i]),
@@ -128,39 +129,32 @@ function segmented(
         unit: SQUARE_CENTIMETER,
       });
   });
-  const warnings = segmentationWarnings(output.measurements, spacing);
+  const warnings = segmentationWarnings(output.measurements, part);
   output.labels.forEach(({ label }, i) => {
-    if (outside[i] === true) warnings.push(partlyUnmeasured(label));
+    const scale = scales[i];
+    if (typeof scale === "string") warnings.push(partlyUnmeasured(label, scale));
   });
   return { findings, measurements, warnings };
 }
 
-/** For each label, whether any of it lies where the spacing does not hold. */
-function reachesOutside(
-  { mask, rows, columns, overlapping, counts }: Extract<EngineOutput, { kind: "segmentation" }>,
-  spacing: Spacing | undefined,
-): boolean[] {
-  const { within } = spacing ?? {};
-  if (spacing?.patient !== true || within === undefined) return [];
-  const pixels = rows * columns;
-  const holds = new Uint8Array(pixels);
-  for (const { x0, y0, x1, y1 } of within)
-    for (let y = Math.max(0, y0); y <= Math.min(rows - 1, y1); y++)
-      holds.fill(1, y * columns + Math.max(0, x0), y * columns + Math.min(columns - 1, x1) + 1);
-  const outside = counts.map(() => false);
-  for (let i = 0; i < mask.length; i++) {
-    const value = mask[i] ?? 0;
-    if (value === 0 || holds[i % pixels] === 1) continue;
-    outside[overlapping ? Math.floor(i / pixels) : value - 1] = true;
-  }
-  return outside;
+/** For each label the scale of its pixels, or why they have none; undefined if the image has none. */
+function labelScales(
+  given: Extract<EngineOutput, { kind: "segmentation" }>,
+  { spacing, regions }: Part,
+): ReturnType<typeof scalesOfLabels> | (Spacing | undefined)[] {
+  if (regions !== undefined) return scalesOfLabels(given, regions);
+  return given.counts.map(() => (spacing?.patient === true ? spacing : undefined));
 }
 
-function partlyUnmeasured(label: string): Warning {
-  return {
-    code: "partly_unmeasured",
-    message: `Where "${label}" reaches beyond the regions of the ultrasound image that have a scale, its area is in pixels only.`,
-  };
+const UNMEASURED = {
+  outside: (label: string) =>
+    `Where "${label}" reaches beyond the regions of the ultrasound image that have a scale, its area is in pixels only.`,
+  several: (label: string) =>
+    `Where "${label}" lies in regions of the ultrasound image that have different scales, its area is in pixels only.`,
+};
+
+function partlyUnmeasured(label: string, why: keyof typeof UNMEASURED): Warning {
+  return { code: "partly_unmeasured", message: UNMEASURED[why](label) };
 }
 
 /** A volume always has its spacing. It has no area: the areas of its slices are not added up. */
@@ -204,9 +198,9 @@ function inVolume(
   };
 }
 
-function segmentationWarnings(asked: readonly string[], spacing: Spacing | undefined): Warning[] {
+function segmentationWarnings(asked: readonly string[], { spacing, regions }: Part): Warning[] {
   const warnings: Warning[] = [];
-  if (spacing?.patient !== true)
+  if (spacing?.patient !== true && regions === undefined)
     warnings.push({
       code: "no_patient_spacing",
       message:

@@ -10,7 +10,14 @@ import { openInput } from "../../../src/files/guarded-paths.js";
 import { readImage } from "../../../src/images/read-image.js";
 import { readSeriesFolder } from "../../../src/inference/read-input.js";
 import { failure } from "../../support/expect.js";
-import { folderOf, readFolder, slice, type SliceOptions } from "../../support/series.js";
+import {
+  doseGrid,
+  folderOf,
+  multiFrame,
+  readFolder,
+  slice,
+  type SliceOptions,
+} from "../../support/series.js";
 import { receiptOf } from "../../support/commits.js";
 import {
   attributesOf,
@@ -376,33 +383,6 @@ t.test("a slice that changes under our hands is noticed", async (t) => {
   t.match((await refusal(t, image.frame(1))).details, { reason: "changed" }, "a link is not followed");
 });
 
-/** An Enhanced CT with a frame at each place, shared orientation and spacing, and its own position per frame. */
-function multiFrame(places: readonly (number | undefined)[], more: Attributes = {}): Buffer {
-  const fillOf = (frame: number) => Int16Array.from({ length: 24 }, () => frame);
-  return slice({
-    z: 0,
-    attributes: {
-      SOPClassUID: "1.2.840.10008.5.1.4.1.1.2.1",
-      NumberOfFrames: String(places.length),
-      ImagePositionPatient: undefined,
-      ImageOrientationPatient: undefined,
-      PixelSpacing: undefined,
-      SharedFunctionalGroupsSequence: [
-        {
-          PlaneOrientationSequence: [{ ImageOrientationPatient: "1\\0\\0\\0\\1\\0" }],
-          PixelMeasuresSequence: [{ PixelSpacing: "0.5\\0.8", SliceThickness: "9" }],
-        },
-      ],
-      PerFrameFunctionalGroupsSequence: places.map((z, i) => ({
-        FrameContentSequence: [{ TemporalPositionIndex: i }],
-        ...(z === undefined ? {} : { PlanePositionSequence: [{ ImagePositionPatient: `0\\0\\${z}` }] }),
-      })),
-      ...more,
-    },
-    frames: places.map((_, frame) => new Uint8Array(fillOf(frame).buffer)),
-  });
-}
-
 t.test("the frames of one file as a volume", async (t) => {
   const image = await readImage(multiFrame([4, 0, 2]));
   const { frames, geometry } = volumeOf(image);
@@ -419,6 +399,26 @@ t.test("the frames of one file as a volume", async (t) => {
     const read = await readImage(file);
     t.throws(() => volumeOf(read), { code: "series_invalid", details: { reason } }, name);
   }
+});
+
+t.test("frames of a tomosynthesis are a volume in the patient", async (t) => {
+  const tomosynthesis = (more: Attributes = {}) =>
+    multiFrame([0, 1, 2], {
+      SOPClassUID: "1.2.840.10008.5.1.4.1.1.13.1.3",
+      Modality: "MG",
+      ...more,
+    });
+  for (const more of [{}, { ImagerPixelSpacing: "0.5\\0.8" }, { ImagerPixelSpacing: "0.1\\0.1" }]) {
+    const image = await readImage(tomosynthesis(more));
+    t.match(image.spacing(1), { row: 0.5, column: 0.8, source: "PixelSpacing", patient: true });
+    t.match(volumeOf(image).geometry, { sliceSpacing: 1, rowSpacing: 0.5, columnSpacing: 0.8 });
+  }
+  const projection = await readImage(
+    tomosynthesis({
+      SharedFunctionalGroupsSequence: [{ PixelMeasuresSequence: [{ PixelSpacing: "0.5\\0.8" }] }],
+    }),
+  );
+  t.equal(projection.spacing(0)?.patient, false, "a projection, whose frames are no planes, is not believed");
 });
 
 t.test("a series of multi-frame files is one stack of all their frames", async (t) => {
@@ -439,4 +439,207 @@ t.test("a series of multi-frame files is one stack of all their frames", async (
 t.test("a series without files", (t) => {
   t.throws(() => seriesImage([], []), { code: "series_invalid", details: { reason: "no_images" } });
   t.end();
+});
+
+/** Part `number` of a concatenation, with a frame at each of its places and `offset` frames before it. */
+const part = (number: number, places: readonly number[], offset: number, more: Attributes = {}): Buffer =>
+  multiFrame(places, {
+    SOPInstanceUID: `1.7.${number}`,
+    ConcatenationUID: "1.7",
+    SOPInstanceUIDOfConcatenationSource: "1.7.9",
+    InConcatenationNumber: number,
+    InConcatenationTotalNumber: 3,
+    ConcatenationFrameOffsetNumber: offset,
+    ...more,
+  });
+const PARTS = [part(1, [0, 2], 0), part(2, [4, 6], 2), part(3, [8], 4)];
+
+t.test("all parts of a concatenation are one volume", async (t) => {
+  const image = await readFolder(t, folderOf(t, [PARTS[2]!, PARTS[0]!, PARTS[1]!]));
+  t.equal(image.frameCount, 5);
+  t.match(image.series?.volume.geometry, { origin: [0, 0, 0], sliceSpacing: 2 });
+  t.match(
+    image.series?.slices.map(({ sopInstanceUid, frame }) => [sopInstanceUid, frame]),
+    [
+      ["1.7.1", 1],
+      ["1.7.1", 2],
+      ["1.7.2", 1],
+      ["1.7.2", 2],
+      ["1.7.3", undefined],
+    ],
+  );
+  t.strictSame(image.warnings, []);
+  const untold = { InConcatenationTotalNumber: undefined };
+  const two = [part(1, [0, 2], 0, untold), part(2, [4, 6], 2, untold)];
+  const unknown = await readFolder(t, folderOf(t, two));
+  t.equal(unknown.frameCount, 4);
+  t.match(unknown.warnings, [{ code: "concatenation_total_unknown" }]);
+});
+
+t.test("a concatenation that is not whole is refused, and says what is missing", async (t) => {
+  const untold = { InConcatenationTotalNumber: undefined };
+  const cases: [string, Buffer[], Record<string, unknown>, RegExp][] = [
+    ["the last is missing", PARTS.slice(0, 2), { missing: [3], doubled: [] }, /found 2 parts; 3 is missing/],
+    ["the first is missing", PARTS.slice(1), { missing: [1] }, /1 is missing/],
+    ["one of three", PARTS.slice(1, 2), { missing: [1, 3], parts: 3 }, /found 1 part; 1, 3 are missing/],
+    [
+      "one twice",
+      [...PARTS, part(2, [10, 12], 2, { SOPInstanceUID: "1.7.7" })],
+      { missing: [], doubled: [2] },
+      /2 is there more than once/,
+    ],
+    ["a number beyond the last", [...PARTS, part(4, [10], 5)], {}, /4 is not a number of a part/],
+    [
+      "totals that differ",
+      [PARTS[0]!, part(2, [4], 2, { InConcatenationTotalNumber: 2 })],
+      { totals: [3, 2] },
+      /totals 3, 2/,
+    ],
+    [
+      "no number",
+      [PARTS[0]!, part(2, [4], 2, { InConcatenationNumber: undefined })],
+      { unnumbered: 1 },
+      /1 lack/,
+    ],
+    [
+      "frames missing between parts",
+      [part(1, [0, 2], 0), part(2, [4, 6], 3), PARTS[2]!],
+      { offset: 3 },
+      /found 3/,
+    ],
+    ["a part that does not say how many there are", [part(1, [0, 2], 0, untold)], {}, /unknown number/],
+  ];
+  for (const [name, files, details, message] of cases) {
+    const error = await refusal(t, readFolder(t, folderOf(t, files)));
+    t.equal(error.code, "series_invalid", name);
+    t.match(error.details, { reason: "incomplete_concatenation", ...details }, name);
+    t.match(error.message, message, name);
+  }
+});
+
+t.test("a part of a concatenation by itself is frames, and no volume", async (t) => {
+  const image = await readImage(PARTS[0]!);
+  t.match(image.warnings, [{ code: "incomplete_concatenation", message: /part 1 of 3/ }]);
+  t.throws(() => volumeOf(image), {
+    code: "series_invalid",
+    details: { reason: "incomplete_concatenation" },
+  });
+  const whole = await readImage(part(1, [0, 2], 0, { InConcatenationTotalNumber: 1 }));
+  t.strictSame(whole.warnings, []);
+  t.equal(volumeOf(whole).frames.length, 2, "a concatenation of one part is whole");
+});
+
+t.test("the frames of a dose grid lie where its offsets say", async (t) => {
+  const cases: [string, string, Attributes, [number, number, number][], readonly number[]][] = [
+    [
+      "from the first",
+      "0\\2.5\\5",
+      {},
+      [
+        [-10, -20, 30],
+        [-10, -20, 32.5],
+        [-10, -20, 35],
+      ],
+      [0, 1, 2],
+    ],
+    [
+      "downwards",
+      "0\\-2.5\\-5",
+      {},
+      [
+        [-10, -20, 30],
+        [-10, -20, 27.5],
+        [-10, -20, 25],
+      ],
+      [2, 1, 0],
+    ],
+    [
+      "in the patient",
+      "30\\32.5\\35",
+      {},
+      [
+        [-10, -20, 30],
+        [-10, -20, 32.5],
+        [-10, -20, 35],
+      ],
+      [0, 1, 2],
+    ],
+    [
+      "along the normal of sagittal frames",
+      "0\\3\\6",
+      { ImageOrientationPatient: "0\\1\\0\\0\\0\\-1" },
+      [
+        [-10, -20, 30],
+        [-13, -20, 30],
+        [-16, -20, 30],
+      ],
+      [0, 1, 2],
+    ],
+  ];
+  for (const [name, offsets, more, positions, order] of cases) {
+    const image = await readImage(doseGrid(offsets, 3, more));
+    t.strictSame(
+      [0, 1, 2].map((frame) => image.plane(frame)?.position),
+      positions,
+      name,
+    );
+    const { frames, geometry } = volumeOf(image);
+    t.strictSame(frames, order, name);
+    t.equal(geometry.sliceSpacing, Math.abs(positions[1]![2] - positions[0]![2]) || 3, name);
+  }
+  const single = await readImage(doseGrid("0", 1));
+  t.strictSame(single.plane(0)?.position, [-10, -20, 30]);
+});
+
+t.test("a dose grid whose offsets are not its frames' is refused by name", async (t) => {
+  const cases: [string, Buffer, RegExp, Record<string, unknown>][] = [
+    ["too few", doseGrid("0\\2.5", 3), /each of the 3 frames, found 2/, { frames: 3, offsets: 2 }],
+    ["too many", doseGrid("0\\1\\2\\3", 3), /found 4/, { offsets: 4 }],
+    [
+      "neither 0 nor z",
+      doseGrid("1\\2\\3", 3),
+      /z of ImagePositionPatient, 30; found 1/,
+      { first: 1, z: 30 },
+    ],
+    [
+      "z of frames that are not transverse",
+      doseGrid("30\\32\\34", 3, { ImageOrientationPatient: "1\\0\\0\\0\\0\\-1" }),
+      /transverse/,
+      { transverse: false },
+    ],
+  ];
+  for (const [name, file, message, details] of cases) {
+    const error = await refusal(t, readImage(file));
+    t.equal(error.code, "corrupt_image", name);
+    t.match(error.message, message, name);
+    t.match(error.message, /GridFrameOffsetVector/, name);
+    t.match(error.details, details, name);
+  }
+});
+
+t.test("an image by itself with directions that are none is refused as in a series", async (t) => {
+  for (const orientation of [
+    "1\\0\\0\\1\\0\\0",
+    "0\\0\\0\\0\\0\\0",
+    "1\\0\\0\\0.5\\0.5\\0",
+    "1\\0\\0\\0\\1.2\\0",
+  ]) {
+    const error = await refusal(
+      t,
+      readImage(slice({ z: 0, attributes: { ImageOrientationPatient: orientation } })),
+    );
+    t.equal(error.code, "corrupt_image");
+    t.match(error.message, `found ${orientation}.`);
+    t.match(error.message, /^Expected ImageOrientationPatient as two unit vectors at right angles/);
+    t.match(error.details, { reason: "invalid_orientation" });
+  }
+  const plane = (orientation: string): Attributes => ({
+    PlanePositionSequence: [{ ImagePositionPatient: "0\\0\\0" }],
+    PlaneOrientationSequence: [{ ImageOrientationPatient: orientation }],
+  });
+  const frames = [plane("1\\0\\0\\0\\1\\0"), plane("0\\1\\0\\0\\1\\0")];
+  const error = await refusal(t, readImage(multiFrame([0, 2], { PerFrameFunctionalGroupsSequence: frames })));
+  t.match(error.message, /in frame 2/);
+  const rounded = slice({ z: 0, attributes: { ImageOrientationPatient: turned } });
+  await t.resolves(readImage(rounded), "what rounding does is no fault");
 });

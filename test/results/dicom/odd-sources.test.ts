@@ -8,7 +8,7 @@ import { objectErrors } from "../../support/validators.js";
 import { engineWithFolder } from "../../support/real-engine.js";
 import { loadTestModel } from "../../support/test-models.js";
 import { radiograph } from "../../support/radiograph.js";
-import { slice } from "../../support/series.js";
+import { doseGrid, multiFrame, slice } from "../../support/series.js";
 import { Typed, type Attributes } from "../../support/dicom.js";
 import { ADDON, commandsAre, needs } from "../../support/needs.js";
 
@@ -33,7 +33,16 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
     const paths = model!.outputs.map(({ path }) => path).filter((path) => path.endsWith(".dcm"));
     const object = (kind: string) =>
       openFile(readFileSync(paths.find((path) => path.endsWith(`.${kind}.dcm`))!)).attributes;
-    return { warnings: model!.warnings, paths, sr: object("sr"), seg: object("seg"), sc: object("sc") };
+    const { findings, measurements } = model!;
+    return {
+      warnings: model!.warnings,
+      findings,
+      measurements,
+      paths,
+      sr: object("sr"),
+      seg: object("seg"),
+      sc: object("sc"),
+    };
   };
   const text = (vr: string, value: string) => new Typed(vr, Buffer.from(value, "latin1"));
 
@@ -108,8 +117,8 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
   ];
   for (const [title, attributes, expected, lacking] of cases)
     await t.test(title, async (t) => {
-      const { warnings, paths, ...objects } = await run(radiograph({ PatientName: "A^B", ...attributes }));
-      for (const object of Object.values(objects))
+      const { warnings, paths, sr, seg, sc } = await run(radiograph({ PatientName: "A^B", ...attributes }));
+      for (const object of [sr, seg, sc])
         for (const [keyword, value] of Object.entries(expected))
           t.equal(object.string(keyword), value, keyword);
       const said = warnings.filter(({ code }) => code === "identity_left_out");
@@ -119,6 +128,27 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
       if (commandsAre("dciodvfy") === false)
         for (const path of paths) t.strictSame(objectErrors(path), [], basename(path));
     });
+
+  await t.test(
+    "the side of a picture is the source's, and empty where it has to be and is not known",
+    async (t) => {
+      const cases: [string, Attributes, string[] | undefined][] = [
+        ["a side", { BodyPartExamined: "KNEE", Laterality: "R" }, ["R"]],
+        ["a paired part", { BodyPartExamined: "KNEE", Laterality: undefined }, []],
+        ["a paired part with an empty side", { BodyPartExamined: "KNEE", Laterality: "" }, []],
+        ["a part that is not named", { BodyPartExamined: undefined }, []],
+        ["an unpaired part", { BodyPartExamined: "HEAD", Laterality: "" }, undefined],
+      ];
+      for (const [title, attributes, expected] of cases) {
+        const { sc, seg, sr, paths } = await run(radiograph(attributes));
+        t.strictSame(sc.strings("Laterality"), expected, title);
+        for (const object of [seg, sr])
+          t.notOk(object.has("Laterality"), `${title}: segmentations and reports have none`);
+        if (commandsAre("dciodvfy") === false)
+          for (const path of paths) t.strictSame(objectErrors(path), [], `${title}: ${basename(path)}`);
+      }
+    },
+  );
 
   const measures = (seg: ReturnType<typeof openFile>["attributes"]) => {
     const [shared] = seg.sequence("SharedFunctionalGroupsSequence")!;
@@ -140,6 +170,24 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
       measures(none),
       Array.from({ length: 6 }, () => [3, 3]),
       "their distance where it says nothing",
+    );
+  });
+
+  await t.test("slices of several multi-frame files are as thick as their own file says", async (t) => {
+    const file = (places: number[], uid: string, thickness: string) =>
+      multiFrame(places, {
+        SOPInstanceUID: uid,
+        SharedFunctionalGroupsSequence: [
+          {
+            PlaneOrientationSequence: [{ ImageOrientationPatient: "1\\0\\0\\0\\1\\0" }],
+            PixelMeasuresSequence: [{ PixelSpacing: "0.5\\0.8", SliceThickness: thickness }],
+          },
+        ],
+      });
+    const { seg } = await run([file([0, 2], "1.7.1", "3"), file([4, 6], "1.7.2", "4")]);
+    t.strictSame(
+      measures(seg).map(([thickness]) => thickness),
+      [3, 3, 4, 4, 3, 3, 4, 4],
     );
   });
 
@@ -168,6 +216,74 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
       [2, undefined],
       [3, undefined],
     ]);
+  });
+
+  await t.test("segments of a dose grid lie where its frames do", async (t) => {
+    const { seg, paths } = await run(doseGrid("30\\28\\26", 3));
+    const frames = seg.sequence("PerFrameFunctionalGroupsSequence")!;
+    t.strictSame(
+      frames.map((frame) => frame.sequence("PlanePositionSequence")?.[0]?.numbers("ImagePositionPatient")),
+      [30, 28, 26, 30, 28, 26].map((z) => [-10, -20, z]),
+    );
+    t.strictSame(
+      measures(seg),
+      Array.from({ length: 6 }, () => [2, 2]),
+    );
+    if (commandsAre("dciodvfy") === false)
+      for (const path of paths) t.strictSame(objectErrors(path), [], basename(path));
+  });
+
+  await t.test("areas in a tomosynthesis are in the patient", async (t) => {
+    const source = { SOPClassUID: "1.2.840.10008.5.1.4.1.1.13.1.3", Modality: "MG" };
+    const { warnings } = await run(multiFrame([0, 1], { ...source, ImagerPixelSpacing: "0.5\\0.8" }));
+    t.notOk(warnings.some(({ code }) => code === "no_patient_spacing"));
+  });
+
+  await t.test("an orientation that is none gives no result", async (t) => {
+    const parallel = slice({ z: 0, attributes: { ImageOrientationPatient: "1\\0\\0\\1\\0\\0" } });
+    await t.rejects(run(parallel), { code: "corrupt_image", message: /ImageOrientationPatient/ });
+  });
+
+  await t.test("labels of an ultrasound image are measured by their own region", async (t) => {
+    const halves = [
+      [0, 2, 0.1],
+      [3, 5, 0.2],
+    ] as const;
+    const regions = halves.map(([x0, x1, delta]) => ({
+      ...{ RegionSpatialFormat: 1, RegionFlags: 0, PhysicalUnitsXDirection: 3, PhysicalUnitsYDirection: 3 },
+      ...{ PhysicalDeltaX: new Typed("FD", delta), PhysicalDeltaY: new Typed("FD", delta) },
+      ...{ RegionLocationMinX0: x0, RegionLocationMinY0: 0, RegionLocationMaxX1: x1, RegionLocationMaxY1: 3 },
+    }));
+    // The six columns of each row: 1000 is bright, -1000 is dark
+    const ultrasound = (row: readonly number[]) => {
+      const source = { SOPClassUID: "1.2.840.10008.5.1.4.1.1.6.1", Modality: "US", PixelSpacing: undefined };
+      const pixels = Int16Array.from({ length: 24 }, (_, i) => row[i % 6]!);
+      return slice({
+        z: 0,
+        attributes: { ...source, SequenceOfUltrasoundRegions: regions },
+        frames: [new Uint8Array(pixels.buffer)],
+      });
+    };
+    const apart = await run(ultrasound([-1000, -1000, -1000, 1000, 1000, 1000]));
+    const areas = ({ findings }: typeof apart) =>
+      findings.map(({ label, area }) => [label, area?.pixels, area?.cm2]);
+    t.strictSame(areas(apart), [
+      ["bright", 12, 0.48],
+      ["dark", 12, 0.12],
+    ]);
+    t.strictSame(
+      apart.warnings.filter(({ code }) => code.includes("spacing") || code.includes("measured")),
+      [],
+    );
+    const across = await run(ultrasound([1000, 1000, 1000, 1000, -1000, -1000]));
+    t.strictSame(areas(across), [
+      ["bright", 16, undefined],
+      ["dark", 8, 0.32],
+    ]);
+    t.match(
+      across.warnings.filter(({ code }) => code === "partly_unmeasured"),
+      [{ message: /"bright" lies in regions .* different scales/ }],
+    );
   });
 
   await t.test("a frame of reference that is no UID places nothing", async (t) => {

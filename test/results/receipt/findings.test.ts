@@ -2,7 +2,7 @@ import t from "tap";
 import type { EngineOutput } from "../../../src/engine/types.js";
 import { RadserveError } from "../../../src/base/errors.js";
 import { unique } from "../../../src/models/acceptance.js";
-import type { Spacing, VolumeGeometry } from "../../../src/images/image.js";
+import type { Region, Spacing, VolumeGeometry } from "../../../src/images/image.js";
 import type { ModelOutput } from "../../../src/manifest/manifest.js";
 import { interpret } from "../../../src/results/receipt/findings.js";
 import { receiptSchema } from "../../../src/results/receipt/receipt.js";
@@ -72,8 +72,14 @@ const mask = (...counts: number[]): EngineOutput => ({
   counts,
 });
 
-function one(output: ModelOutput, thresholds: number[], given: EngineOutput, spacing?: Spacing) {
-  return interpret([output], [thresholds], { outputs: [given], spacing });
+function one(
+  output: ModelOutput,
+  thresholds: number[],
+  given: EngineOutput,
+  spacing?: Spacing,
+  regions?: readonly Region[],
+) {
+  return interpret([output], [thresholds], { outputs: [given], spacing, regions });
 }
 
 function refused(work: () => unknown): string {
@@ -126,12 +132,13 @@ t.test("areas in pixels, with a warning, where it is not", (t) => {
 });
 
 t.test("areas in pixels, with a warning, where a label leaves the regions that have a scale", (t) => {
-  const place = { x0: 2, y0: 0, x1: 3, y1: 9 };
-  const spacing: Spacing = { ...PATIENT, source: "SequenceOfUltrasoundRegions", within: [place] };
+  const scale = { row: PATIENT.row, column: PATIENT.column };
+  const regions = [{ x0: 2, y0: 0, x1: 3, y1: 9, scale, highPriority: true }];
+  const spacing: Spacing = { ...PATIENT, source: "SequenceOfUltrasoundRegions" };
   const labels = Uint8Array.from([0, 0, 1, 1, 0, 0, 1, 2, 0, 2, 0, 0]);
   const counts = [3, 2];
   const exclusive = { kind: "segmentation", tensor: "m", rows: 3, columns: 4, overlapping: false } as const;
-  const got = one(segmentation, [], { ...exclusive, mask: labels, counts }, spacing);
+  const got = one(segmentation, [], { ...exclusive, mask: labels, counts }, spacing, regions);
   t.match(got.findings, [{ area: { pixels: 3, cm2: 0.012 } }, { area: { pixels: 2, cm2: undefined } }]);
   t.same(
     got.measurements.map(({ label }) => label),
@@ -144,7 +151,68 @@ t.test("areas in pixels, with a warning, where a label leaves the regions that h
     ...labels.map((v) => +(v === 2)),
   ]);
   const overlapping = { ...exclusive, overlapping: true, mask: planes, counts };
-  t.same(one(segmentation, [], overlapping, spacing), got);
+  t.same(one(segmentation, [], overlapping, spacing, regions), got);
+  t.end();
+});
+
+t.test("each label is measured by the region of the ultrasound image that holds it whole", (t) => {
+  const fine = { row: 1, column: 1 };
+  const coarse = { row: 2, column: 5 };
+  const region = (x0: number, x1: number, scale: Region["scale"], highPriority = true): Region => ({
+    ...{ x0, x1, y0: 0, y1: 0 },
+    scale,
+    highPriority,
+  });
+  const halves = [region(0, 3, fine), region(4, 7, coarse)];
+  const inset = (high: boolean) => [region(0, 7, fine, !high), region(4, 7, coarse, high)];
+  /** Digits are labels; the areas of "fat" and "bone" in cm2, and why one has none. */
+  const cases: [string, string, readonly Region[], (number | undefined)[], RegExp | undefined][] = [
+    ["one in each", "11000022", halves, [0.02, 0.2], undefined],
+    ["one across both", "11100122", halves, [undefined, 0.2], /"fat" lies in regions .* different scales/],
+    ["one that is not there", "11000000", halves, [0.02, 0], undefined],
+    [
+      "one that leaves the regions",
+      "11000022",
+      [region(0, 3, fine), region(4, 6, coarse)],
+      [0.02, undefined],
+      /"bone" reaches beyond the regions/,
+    ],
+    [
+      "one in a region without a scale",
+      "11000022",
+      [region(0, 3, fine), region(4, 7, undefined)],
+      [0.02, undefined],
+      /"bone" reaches beyond/,
+    ],
+    ["an inset that covers", "11000022", inset(true), [0.02, 0.2], undefined],
+    ["an inset that is covered", "11000022", inset(false), [0.02, 0.02], undefined],
+    [
+      "an inset of the same priority",
+      "11000022",
+      [region(0, 7, fine), region(4, 7, coarse)],
+      [0.02, undefined],
+      /"bone" lies in regions/,
+    ],
+    ["regions of one scale", "11111022", [region(0, 3, coarse), region(4, 7, coarse)], [0.5, 0.2], undefined],
+  ];
+  for (const [name, text, regions, areas, warning] of cases) {
+    const labels = Uint8Array.from(text, Number);
+    const counts = [1, 2].map((label) => labels.filter((value) => value === label).length);
+    const given = { kind: "segmentation", tensor: "m", rows: 1, columns: 8, overlapping: false } as const;
+    const got = one(segmentation, [], { ...given, mask: labels, counts }, undefined, regions);
+    t.same(
+      got.findings.map(({ area }) => area?.cm2),
+      areas,
+      name,
+    );
+    t.equal(got.measurements.length, areas.filter((area) => area !== undefined).length, name);
+    t.match(
+      got.warnings,
+      warning === undefined ? [] : [{ code: "partly_unmeasured", message: warning }],
+      name,
+    );
+    t.equal(got.warnings.length, warning === undefined ? 0 : 1, name);
+  }
   t.end();
 });
 

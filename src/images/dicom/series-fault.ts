@@ -1,0 +1,10 @@
+import { RadserveError } from "../../base/errors.js";
+
+/** @param fault why slices are no volume: `details.reason` of series_invalid */
+export function seriesInvalid(
+  fault: string,
+  message: string,
+  details: Record<string, unknown> = {},
+): RadserveError {
+  return new RadserveError("series_invalid", message, { reason: fault, ...details });
+}
