@@ -51,10 +51,18 @@ export async function modelsList(directory: string): Promise<CommandResult> {
     m.release ?? "-",
     m.stage ?? "-",
     m.sha256?.slice(0, 12) ?? "-",
-    m.problems.length === 0 ? "in order" : `${m.problems.length} mistakes: radserve models check`,
+    filesText(m.problems),
   ]);
   const text = table([["MODEL", "VERSION", "RELEASE", "STAGE", "SHA256", "FILES"], ...rows]);
   return { text, exitCode: data.some((m) => m.problems.length > 0) ? 1 : 0, data };
+}
+
+function filesText(problems: readonly Problem[]): string {
+  const [first, ...others] = problems;
+  if (first === undefined) return "in order";
+  return others.length === 0
+    ? `${first.path}: ${first.message}`
+    : `${problems.length} mistakes: radserve models check`;
 }
 
 /**

@@ -1,7 +1,6 @@
 /** From a checked folder to a model that runs: loaded, warm, and its canary passed. */
 import { basename, join } from "node:path";
-import { existsSync } from "node:fs";
-import { readdir } from "node:fs/promises";
+import { readdir, stat } from "node:fs/promises";
 import type { Engine } from "../engine/engine.js";
 import type { LoadedModel } from "../engine/types.js";
 import { errno } from "../base/errno.js";
@@ -15,8 +14,8 @@ import { graphPath, type FolderReport, type SoundModel } from "./read.js";
 
 export type Provider = "cpu" | "cuda";
 
-/** The folder of manifests without weights: they are to be copied and completed. */
-const EXAMPLES = "examples";
+/** Folders that are no models: manifests to be copied and completed, and what file systems make by themselves. */
+const NO_MODELS: readonly string[] = ["examples", "lost+found"];
 
 /** What came of a folder: an entry if its manifest could be read, and an error if it does not serve. */
 export interface Outcome {
@@ -27,7 +26,9 @@ export interface Outcome {
 }
 
 /**
- * Folders of models, in the order of their names.
+ * Folders of models, in the order of their names: every folder directly in the directory, but for `examples`,
+ * `lost+found` and names that begin with a dot. What a folder holds does not matter here: one whose model.json is
+ * missing, or that cannot even be looked at, may be a model that the box must not be without.
  * @throws RadserveError model_unavailable if the directory cannot be read
  */
 export async function modelFolders(directory: string): Promise<string[]> {
@@ -41,11 +42,21 @@ export async function modelFolders(directory: string): Promise<string[]> {
       `Expected a readable folder of models, found ${code}. Set RADSERVE_MODELS_DIR to the folder that holds them.`,
     );
   }
-  return names
-    .filter((name) => name !== EXAMPLES && !name.startsWith("."))
-    .filter((name) => existsSync(join(directory, name, "model.json")))
+  const folders = names
+    .filter((name) => !NO_MODELS.includes(name) && !name.startsWith("."))
     .sort()
     .map((name) => join(directory, name));
+  const kept = await Promise.all(folders.map(mayBeFolder));
+  return folders.filter((_, i) => kept[i]);
+}
+
+/** False for what is surely no folder; a link whose target is away may have been one. */
+async function mayBeFolder(path: string): Promise<boolean> {
+  try {
+    return (await stat(path)).isDirectory();
+  } catch {
+    return true;
+  }
 }
 
 /** Loads what a folder holds; every failure becomes part of the outcome, so that the others go on. */

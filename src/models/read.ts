@@ -28,12 +28,18 @@ export interface FolderReport {
 }
 
 const FILES = z.array(modelFileSchema);
+const NO_FILE = "There is no such file";
+const NO_MANIFEST = `${NO_FILE}, and every folder in the models folder is a model. Put model.json back, or move the folder away`;
 
 /** Reads a folder and reports every mistake in it at once. Never throws for what the folder holds. */
 export async function readModelFolder(directory: string): Promise<FolderReport> {
   const name = basename(directory);
   const read = await readJson(join(directory, "model.json"), "model.json");
-  if (read.problem !== undefined) return { name, directory, required: true, problems: [read.problem] };
+  if (read.problem !== undefined) {
+    const { path, message } = read.problem;
+    const problem = { path, message: message === NO_FILE ? NO_MANIFEST : message };
+    return { name, directory, required: true, problems: [problem] };
+  }
   const parsed = manifestSchema.safeParse(read.value);
   const problems = parsed.success ? [] : manifestProblems(read.value, parsed.error.issues);
   problems.push(...nameProblems(name, read.value));
@@ -67,7 +73,7 @@ async function readJson(path: string, shown: string): Promise<{ value?: unknown;
     return {
       problem: {
         path: shown,
-        message: code === "ENOENT" ? "There is no such file" : `Cannot be read: ${code || "unknown reason"}`,
+        message: code === "ENOENT" ? NO_FILE : `Cannot be read: ${code || "unknown reason"}`,
       },
     };
   }
@@ -121,7 +127,7 @@ async function readSite(
 ): Promise<{ site: Site; problems: Problem[] }> {
   const none: Site = { thresholds: {} };
   const read = await readJson(join(directory, "site.json"), "site.json");
-  if (read.problem?.message === "There is no such file") return { site: none, problems: [] };
+  if (read.problem?.message === NO_FILE) return { site: none, problems: [] };
   if (read.problem !== undefined) return { site: none, problems: [read.problem] };
   const parsed = siteSchema.safeParse(read.value);
   if (!parsed.success) {
