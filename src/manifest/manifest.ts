@@ -347,7 +347,7 @@ export const modelFileSchema = z.strictObject({
       (p) => !p.replace(/^npm:/, "").startsWith("/") && !p.split("/").includes(".."),
       "Expected a path inside the model's folder, or npm:PACKAGE/PATH",
     )
-    .describe("Inside the model's folder, or npm:PACKAGE/PATH; the first is the graph"),
+    .describe("Inside the model's folder, or npm:PACKAGE/PATH; the first is the graph, then every file that it opens"),
   sha256,
 });
 

@@ -5,10 +5,10 @@ import type { Engine } from "../engine/engine.js";
 import type { LoadedModel } from "../engine/types.js";
 import { errno } from "../base/errno.js";
 import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors.js";
-import type { Manifest } from "../manifest/manifest.js";
 import { warmUp } from "./canary.js";
 import type { ModelEntry } from "./entry.js";
 import type { Problem } from "./explain.js";
+import { fileStamps, type FileStamp } from "./files.js";
 import { checkGraph } from "./graph.js";
 import { graphPath, type FolderReport, type SoundModel } from "./read.js";
 
@@ -73,7 +73,7 @@ export async function loadReport(
   }
   try {
     if (report.problems.length > 0) throw RadserveError.fromObject(problemsError(name, report.problems));
-    const loaded = await loadSession(report.directory, model.manifest, engine, providers);
+    const loaded = await loadSession(report.directory, model, engine, providers);
     const entry = entryOf(name, model, "ready");
     const { id, provider, sessions } = loaded;
     return { name, required, entry: { ...entry, nativeId: id, provider, sessions } };
@@ -94,10 +94,13 @@ function entryOf(name: string, model: SoundModel, state: ModelEntry["state"]): M
   return { name, version: manifest.version, sha256, manifest, site, thresholds, state };
 }
 
-/** Loads and warms one model and runs its canary. If that fails, nothing stays loaded. */
+/**
+ * Loads and warms one model and runs its canary. If that fails, or a file is no longer the one whose hash was taken,
+ * nothing stays loaded.
+ */
 export async function loadSession(
   directory: string,
-  manifest: Manifest,
+  { manifest, stamps }: SoundModel,
   engine: Engine,
   providers: readonly Provider[],
 ): Promise<LoadedModel> {
@@ -116,11 +119,23 @@ export async function loadSession(
   const loaded = await engine.load({ modelPath, provider, ...described });
   try {
     await warmUp(engine, loaded, manifest, directory);
+    await checkStamps(directory, stamps);
   } catch (thrown) {
     await engine.unload(loaded.id);
     throw thrown;
   }
   return loaded;
+}
+
+/** The runtime opens the files by their paths, after their hashes were taken. */
+async function checkStamps(directory: string, before: readonly FileStamp[]): Promise<void> {
+  const now = await fileStamps(directory, before);
+  const changed = now.filter(({ stamp }, i) => stamp !== before[i]?.stamp).map(({ path }) => path);
+  if (changed.length === 0) return;
+  throw new RadserveError(
+    "model_unavailable",
+    `${changed.join(", ")} changed while the model was loaded. Load it again when all its files are in place.`,
+  );
 }
 
 function problemsError(name: string, problems: readonly Problem[]): ErrorObject {
