@@ -26,7 +26,7 @@ async function writeHeavy(models: string): Promise<void> {
     release: "active",
     required: false,
     files: [{ path: path.basename(file), sha256: (await hashFile(file))! }],
-    accepts: { formats: ["dicom"], dimensions: "2d" },
+    accepts: { formats: ["dicom"], modality: ["CT"], dimensions: "2d" },
     inputs: [{ ...input, size: { kind: "fixed", height: 1, width: HEAVY_SIDE } }],
     outputs: [heatmap],
     batching: { max: 8 },
