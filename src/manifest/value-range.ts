@@ -34,19 +34,21 @@ export function checkRange(input: ImageInput, issue: (path: string[], message: s
   }
   const limits = WHOLE_NUMBERS[input.dtype];
   if (limits === undefined) return;
-  for (const range of normalised(input.normalisation, values)) {
-    const shown = `${rounded(range[0])} to ${rounded(range[1])}`;
-    if (range[1] - range[0] <= NARROWEST)
-      return issue(
-        ["normalisation"],
-        `${input.dtype} holds whole numbers, and normalisation "${input.normalisation.kind}" gives ${shown} here: hardly anything would be left of the image. ${fix(input)}`,
-      );
-    if (range[0] < limits[0] - 1 || range[1] > limits[1] + 1)
-      return issue(
-        ["normalisation"],
-        `${input.dtype} holds ${limits[0]} to ${limits[1]}, and normalisation "${input.normalisation.kind}" gives ${shown} here: the rest would be cut off. ${fix(input)}`,
-      );
-  }
+  const mistake = normalised(input.normalisation, values)
+    .map((range) => mistakeIn(range, limits))
+    .find((found) => found !== undefined);
+  if (mistake !== undefined)
+    issue(
+      ["normalisation"],
+      `${input.dtype} holds whole numbers from ${limits[0]} to ${limits[1]}, and normalisation "${input.normalisation.kind}" gives ${mistake}. ${fix(input)}`,
+    );
+}
+
+function mistakeIn([low, high]: Range, limits: Range): string | undefined {
+  const shown = `${rounded(low)} to ${rounded(high)} here`;
+  if (high - low <= NARROWEST) return `${shown}: hardly anything would be left of the image`;
+  if (low < limits[0] - 1 || high > limits[1] + 1) return `${shown}: the rest would be cut off`;
+  return undefined;
 }
 
 function fix({ dtype, values }: ImageInput): string {

@@ -367,8 +367,8 @@ t.test("whole numbers that would hold hardly anything of the image", async (t) =
   const directory = t.testdir();
   const problemOf = async (change: object) => {
     const problems = await problemsAfter(directory, (m) => {
-      const { clip, ...input } = m.inputs[0]!;
-      m.inputs[0] = { ...input, dtype: "uint8", ...change };
+      delete m.inputs[0]!.clip;
+      Object.assign(m.inputs[0]!, { dtype: "uint8", ...change });
     });
     return [...problems].map(([path, message]) => `${path}: ${message}`).join("\n");
   };
@@ -382,7 +382,7 @@ t.test("whole numbers that would hold hardly anything of the image", async (t) =
   const refused: [object, RegExp][] = [
     [
       { values: voi, normalisation: none },
-      /^inputs\[0\]\.normalisation: uint8 holds whole numbers, .*"none" gives 0 to 1 here.*"multiply": 255/,
+      /^inputs\[0\]\.normalisation: uint8 holds whole numbers from 0 to 255, .*"none" gives 0 to 1 here.*"multiply": 255/,
     ],
     [{ values: window, normalisation: none }, /"kind": "scale", "multiply": 255, "add": 0 } for 0 to 255/],
     [{ values: window, normalisation: none, dtype: "int8" }, /"multiply": 127/],
@@ -394,7 +394,10 @@ t.test("whole numbers that would hold hardly anything of the image", async (t) =
       { values: { kind: "stored" }, normalisation: { kind: "z_score", over: "image" }, dtype: "int16" },
       /-1 to 1/,
     ],
-    [{ values: voi, normalisation: scale(255, -128) }, /uint8 holds 0 to 255, .*gives -128 to 127 here/],
+    [
+      { values: voi, normalisation: scale(255, -128) },
+      /uint8 holds whole numbers from 0 to 255, .*gives -128 to 127 here/,
+    ],
     [
       { values: { kind: "modality" }, clip: [-1000, 400], normalisation: none },
       /gives -1000 to 400 here: the rest would be cut off\. Expected a normalisation that fills the range of uint8/,
