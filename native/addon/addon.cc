@@ -93,7 +93,7 @@ Napi::Value Load(const Napi::CallbackInfo& info) {
   const auto o = info[0].As<Napi::Object>();
   auto request = std::make_shared<LoadRequest>();
   request->path = Text(o, "path");
-  request->model = std::make_shared<Model>();
+  request->model = MakeModel();
   request->model->inputs = List(o, "inputs", ReadInput);
   request->model->outputs = List(o, "outputs", ReadOutput);
   request->model->environment = Here(info).id();
