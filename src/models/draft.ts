@@ -28,8 +28,8 @@ export function draftManifest(
     release: "off",
     required: false,
     files,
-    accepts: { formats: null, dimensions: image?.shape.length === 5 ? "series" : null },
-    inputs: image === undefined ? [] : [draftInput(image)],
+    accepts: { formats: null, modality: null, dimensions: image?.shape.length === 5 ? "series" : null },
+    inputs: graph.inputs.map(draftInput),
     outputs: graph.outputs.map(draftOutput),
     batching: { max: (image?.shape[0] ?? -1) === -1 ? 8 : (image?.shape[0] ?? 1) },
     execution: { providers: ["cpu"], precision: graph.float16 ? "float16" : "float32" },
@@ -54,6 +54,8 @@ function draftInput(info: TensorInfo): Record<string, unknown> {
     colour_source: null,
     normalisation: { kind: null },
     background: null,
+    // Without them a volume is taken as it lies, which a model of patients' volumes seldom wants.
+    ...(info.shape.length === 5 ? { spacing_mm: null, orientation: null } : {}),
   };
 }
 

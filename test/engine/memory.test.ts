@@ -2,8 +2,7 @@
 import { performance } from "node:perf_hooks";
 import t from "tap";
 import { type ModelDescription, tensor } from "../../scripts/lib/onnx-model.js";
-import { createEngine } from "../../src/engine/engine.js";
-import type { Engine } from "../../src/engine/types.js";
+import { createEngine, type Engine } from "../../src/engine/engine.js";
 import type { ImageInput } from "../../src/manifest/manifest.js";
 import { ADDON, needs } from "../support/needs.js";
 import { input, loadOptions, plane, writeModel } from "../support/tiny-models.js";
