@@ -38,7 +38,7 @@ function manifestOf(name: Network, hash: string, version: string): object {
     ...{ name, version, manufacturer: "bench", description: "Random weights" },
     ...{ intended_use: "Measuring", regulatory: "None", stage: "draft", release: "active", required: true },
     files: [{ path: "model.onnx", sha256: hash }],
-    accepts: { formats: ["dicom"], dimensions: "2d" },
+    accepts: { formats: ["dicom"], modality: ["CT", "DX"], dimensions: "2d" },
     inputs: [{ ...input, ...(name === "densenet121" ? fixed : own) }],
     outputs: [
       {

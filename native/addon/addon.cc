@@ -93,7 +93,7 @@ Napi::Value Load(const Napi::CallbackInfo& info) {
   const auto o = info[0].As<Napi::Object>();
   auto request = std::make_shared<LoadRequest>();
   request->path = Text(o, "path");
-  request->model = std::make_shared<Model>();
+  request->model = MakeModel();
   request->model->inputs = List(o, "inputs", ReadInput);
   request->model->outputs = List(o, "outputs", ReadOutput);
   request->model->environment = Here(info).id();
@@ -213,6 +213,7 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("cancel", Napi::Function::New(env, Guarded<Cancel>, "cancel"));
   exports.Set("linkDescriptor", Napi::Function::New(env, Guarded<LinkDescriptor>, "linkDescriptor"));
   exports.Set("lockDescriptor", Napi::Function::New(env, Guarded<LockDescriptor>, "lockDescriptor"));
+  exports.Set("externalData", Napi::Function::New(env, Guarded<ExternalData>, "externalData"));
   exports.Set("stats", Napi::Function::New(env, Guarded<GetStats>, "stats"));
   return exports;
 }

@@ -92,6 +92,10 @@ Napi::Value LinkDescriptor(const Napi::CallbackInfo& info);
 /// The lock ends when the descriptor is closed or the process ends.
 Napi::Value LockDescriptor(const Napi::CallbackInfo& info);
 
+/// `externalData(path)`: the files beside an ONNX file that hold constants of its graph, as it names them. Null
+/// where it is no ONNX model, or cannot be read.
+Napi::Value ExternalData(const Napi::CallbackInfo& info);
+
 // Pixels rearranged on the calling thread, without an engine.
 
 /// (pixels: Uint8Array, planes, rows, columns): a frame in RLE Lossless.

@@ -5,8 +5,10 @@
 #include <cerrno>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "addon/convert.h"
+#include "runtime/weights.h"
 
 namespace radserve {
 
@@ -24,6 +26,14 @@ Napi::Value LockDescriptor(const Napi::CallbackInfo& info) {
   } while (result != 0 && errno == EINTR);
   if (result != 0 && errno != EWOULDBLOCK) throw std::system_error(errno, std::generic_category(), "flock");
   return Napi::Boolean::New(info.Env(), result == 0);
+}
+
+Napi::Value ExternalData(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const auto locations = ExternalLocations(info[0].As<Napi::String>().Utf8Value());
+  if (!locations) return env.Null();
+  return WriteList(env, std::vector<std::string>(locations->begin(), locations->end()),
+                   [&](const std::string& location) { return Napi::String::New(env, location); });
 }
 
 }  // namespace radserve

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <exception>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -37,7 +40,31 @@ void StopAtExit(int status, void*) {
   if (engine != nullptr && !engine->Stop(kExitPatience)) _exit(status);
 }
 
+/// Ends a model. If the engine stops before, whoever stops it does.
+class ReleaseTask : public Task {
+ public:
+  explicit ReleaseTask(std::unique_ptr<Model> model) : model_(std::move(model)) {}
+  void Run(const Lane&) override { model_.reset(); }
+  void Done(const std::optional<Failure>&) noexcept override {}
+
+ private:
+  std::unique_ptr<Model> model_;
+};
+
+void Release(Model* model) noexcept {
+  std::unique_ptr<Model> owned(model);
+  Engine* engine = Engine::Started();
+  if (engine == nullptr) return;
+  try {
+    engine->housekeeping().Submit(std::make_shared<ReleaseTask>(std::move(owned)));
+  } catch (const std::exception&) {
+    // The engine takes no new work, or there is no memory for the task: the model has ended here.
+  }
+}
+
 }  // namespace
+
+std::shared_ptr<Model> MakeModel() { return {std::make_unique<Model>().release(), Release}; }
 
 Model::~Model() {
   Engine* engine = Engine::Started();

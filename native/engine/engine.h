@@ -46,6 +46,10 @@ struct Model {
   std::vector<std::string> OutputNames() const;
 };
 
+/// A model that ends on a thread of the engine, whoever drops the last share of it: to free a gigabyte of
+/// weights takes seconds, and it may be the thread that serves requests that drops it.
+std::shared_ptr<Model> MakeModel();
+
 /// What all environments of the process share: threads, queues, models. It is never destroyed (see
 /// StartRuntime); a hook at exit stops the threads.
 class Engine {

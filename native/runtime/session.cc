@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -99,11 +100,20 @@ bool HasDynamicShapes(const GraphInfo& graph) {
   });
 }
 
-/// AllocateRunMemory as the runtime calls it.
+/// AllocateRunMemory as the runtime calls it. If there is no memory it throws, as the runtime's own allocator of
+/// the CPU does (AllocatorDefaultAlloc in core/framework/allocator.cc): the runtime writes through what an
+/// allocator returns without looking at it, and a null pointer would end the process. What it calls us from is
+/// C++ that is built with exceptions, of the same libstdc++; it catches them round each kernel
+/// (core/framework/sequential_executor.cc) and at every call of its API, which ThrowRunFailure then turns into
+/// OutOfMemory. Sessions that use this allocator have no threads of their own, on which nothing would catch.
 struct RunMemory : OrtAllocator {
   RunMemory() : OrtAllocator{} {
     version = ORT_API_VERSION;
-    Alloc = [](OrtAllocator*, size_t bytes) { return AllocateRunMemory(bytes); };
+    Alloc = [](OrtAllocator*, size_t bytes) -> void* {
+      void* memory = AllocateRunMemory(bytes);
+      if (memory == nullptr) throw std::bad_alloc();
+      return memory;
+    };
     Free = [](OrtAllocator*, void* memory) { FreeRunMemory(memory); };
     Info = [](const OrtAllocator* self) -> const OrtMemoryInfo* {
       return static_cast<const RunMemory*>(self)->where;

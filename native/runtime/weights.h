@@ -3,12 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 
 namespace radserve {
 
-/// A graph's constants: initializers, Constant nodes, and those of subgraphs.
+/// A graph's constants: initializers, tensors of attributes, and those of subgraphs and functions.
 struct WeightCount {
   /// Elements of these types.
   uint64_t float32 = 0;
@@ -23,6 +25,14 @@ WeightCount CountWeights(std::span<const std::byte> model);
 
 /// The same of a file; nothing if it cannot be read.
 WeightCount CountWeights(const std::string& path);
+
+/// The files beside an .onnx file that hold constants of its graph, as it names them (`location` of TensorProto's
+/// external_data): those of initializers, of attributes, of subgraphs and of functions. nullopt where the bytes
+/// are no ONNX model, or cannot be read to their end.
+std::optional<std::set<std::string>> ExternalLocations(std::span<const std::byte> model);
+
+/// The same of a file; nullopt if it cannot be read.
+std::optional<std::set<std::string>> ExternalLocations(const std::string& path);
 
 }  // namespace radserve
 

@@ -37,6 +37,8 @@ export interface TensorValue {
   shape: readonly number[];
   /** Numbers, row by row (bigint for 64-bit integers beyond 2^53), or the little-endian bytes themselves. */
   data: readonly number[] | readonly bigint[] | Uint8Array;
+  /** The file beside the graph that holds the bytes of `data`, from its start; they are not in the graph then. */
+  location?: string;
 }
 
 /**
@@ -144,6 +146,8 @@ const root = protobuf.Root.fromJSON({
         type: field("int32", 2),
         name: field("string", 8),
         raw: field("bytes", 9),
+        external: repeated("Entry", 13),
+        place: field("int32", 14),
       },
     },
     Value: { fields: { name: field("string", 1), type: field("Type", 2) } },
@@ -213,7 +217,10 @@ function tensorMessage(value: TensorValue): object {
       `Expected ${expected} bytes for tensor "${value.name ?? ""}" of shape [${value.shape.join(",")}], found ${raw.length}`,
     );
   const name = value.name === undefined ? {} : { name: value.name };
-  return { ...name, dims: [...value.shape], type: ELEMENT_TYPES[value.dtype], raw };
+  const described = { ...name, dims: [...value.shape], type: ELEMENT_TYPES[value.dtype] };
+  if (value.location === undefined) return { ...described, raw };
+  // 1 is EXTERNAL of TensorProto.DataLocation.
+  return { ...described, external: [{ key: "location", value: value.location }], place: 1 };
 }
 
 const utf8 = new TextEncoder();

@@ -7,6 +7,8 @@ import { inspectDatabase } from "../bulk/database.js";
 import { BulkUnavailable } from "../bulk/unavailable.js";
 import { engineSettings, type Config } from "../config.js";
 import { ConfigError } from "../base/errors.js";
+import { modelFolders } from "../models/load.js";
+import { readModelFolder } from "../models/read.js";
 import { freeBytes } from "../files/disk.js";
 import { createEngine } from "../engine/engine.js";
 import { readKeys } from "../server/keys.js";
@@ -168,10 +170,21 @@ function configuration(config: Config): Finding[] {
     good("version", VERSION),
     good("configuration", config.file ?? "environment and defaults only"),
     ...config.warnings.map((warning) => bad("environment", warning, "Correct the name or remove it.")),
-    allowed(config.models_dir, constants.R_OK | constants.X_OK) === undefined
-      ? good("models", `${path.resolve(config.models_dir)} (radserve models list says how each is)`)
-      : bad("models", config.models_dir, "Set RADSERVE_MODELS_DIR to a folder of model folders."),
   ];
+}
+
+/** By their files alone; `radserve models check` runs them too. */
+async function models(config: Config): Promise<Finding[]> {
+  if (allowed(config.models_dir, constants.R_OK | constants.X_OK) !== undefined)
+    return [bad("models", config.models_dir, "Set RADSERVE_MODELS_DIR to a folder of model folders.")];
+  const reports = await Promise.all((await modelFolders(config.models_dir)).map(readModelFolder));
+  const found = `${path.resolve(config.models_dir)}: ${reports.map(({ name }) => name).join(", ") || "none"}`;
+  const unsound = reports.flatMap(({ name, directory, problems: [first] }) =>
+    first === undefined
+      ? []
+      : [bad("model", `${name}: ${first.path}: ${first.message}`, `Run radserve models check ${directory}`)],
+  );
+  return [good("models", found), ...unsound];
 }
 
 async function settings(load: () => Promise<Config>): Promise<Finding[]> {
@@ -184,6 +197,7 @@ async function settings(load: () => Promise<Config>): Promise<Finding[]> {
   }
   return [
     ...configuration(config),
+    ...(await models(config)),
     ...(await engine(config)),
     ...(await codecs()),
     ...roots(config),

@@ -4,10 +4,10 @@ import path from "node:path";
 import type { Config } from "../config.js";
 import { infer } from "../inference/infer-image.js";
 import { createLog } from "../base/log.js";
-import { loadModels } from "../models/set.js";
+import { loadModels, withoutEntry } from "../models/set.js";
 import type { Answer } from "../results/receipt/receipt.js";
 import { withEngine } from "../server/start-engine.js";
-import { print, type ExitStatus } from "./run.js";
+import { print, remark, type ExitStatus } from "./run.js";
 
 const placeOf = ({ frame }: { frame?: number | undefined }) =>
   frame === undefined ? "" : `frame ${frame}: `;
@@ -63,6 +63,7 @@ export async function inferFile(
       providers,
       log: createLog("silent"),
     });
+    for (const { error } of withoutEntry(models)) remark(error.message);
     try {
       const answer = await infer(
         {

@@ -14,6 +14,9 @@ const modelsSchema = z.object({
       provider: z.string().nullable(),
     }),
   ),
+  problems: z.array(
+    z.object({ name: z.string(), required: z.boolean(), error: z.object({ message: z.string() }) }),
+  ),
 });
 const readySchema = z.object({ status: z.string().optional(), message: z.string().optional() });
 
@@ -31,8 +34,12 @@ export async function status(config: Config, json: boolean): Promise<ExitStatus>
   if (models === undefined) remark("Set RADSERVE_TOKEN to see the models.");
   else if (models.status !== 200)
     remark(`The models were refused: ${readySchema.parse(models.body).message ?? ""}`);
-  else
-    for (const { name, version, release, health: state, provider } of modelsSchema.parse(models.body).models)
+  else {
+    const known = modelsSchema.parse(models.body);
+    for (const { name, version, release, health: state, provider } of known.models)
       print(`${name} ${version}\t${release}\t${state}\t${provider ?? "-"}`);
+    for (const { name, required, error } of known.problems)
+      print(`problem\t${name}${required ? " (required)" : ""}\t${error.message}`);
+  }
   return ready ? 0 : 1;
 }

@@ -1,6 +1,6 @@
 /** Which models a request is about, and which of them take the image. */
 import { accepts, type Reason } from "../models/acceptance.js";
-import { RadserveError } from "../base/errors.js";
+import { RadserveError, type ErrorObject } from "../base/errors.js";
 import type { Image } from "../images/image.js";
 import type { OutputKind } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
@@ -37,21 +37,34 @@ export function bytesInMemory({ format, frameCount }: Image, plan: Plan): number
 }
 
 /**
- * The models that a request is about, in order of names: those it names, or all that are not switched off.
+ * The models that a request is about, in order of names: those it names, or all that are not switched off. `problems`
+ * tells models that have no entry, because their manifest cannot be read, from names that nobody has.
  * @throws RadserveError bad_request for a name that is not there, with the nearest; model_unavailable for a model that
  * is not loaded
  */
 export function candidatesOf(
   entries: readonly ModelEntry[],
   names: readonly string[] | undefined,
+  problems: readonly { name: string; error: ErrorObject }[] = [],
 ): ModelEntry[] {
   if (names === undefined) return entries.filter(({ state }) => state !== "off");
-  return names.map((name) => readyModel(entries, name)).sort((a, b) => (a.name < b.name ? -1 : 1));
+  return names.map((name) => readyModel(entries, name, problems)).sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
-function readyModel(entries: readonly ModelEntry[], name: string): ModelEntry {
+function readyModel(
+  entries: readonly ModelEntry[],
+  name: string,
+  problems: readonly { name: string; error: ErrorObject }[],
+): ModelEntry {
   const entry = entries.find((candidate) => candidate.name === name);
   if (entry === undefined) {
+    const problem = problems.find((candidate) => candidate.name === name);
+    if (problem !== undefined)
+      throw new RadserveError(
+        "model_unavailable",
+        `The model "${name}" could not be loaded: ${problem.error.message}`,
+        { model: name },
+      );
     const known = entries.map((candidate) => candidate.name);
     const nearest = nearestName(name, known);
     throw new RadserveError(

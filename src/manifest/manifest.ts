@@ -53,7 +53,10 @@ const accepts = z.strictObject({
   modality: z
     .array(z.string().regex(/^[A-Z0-9_ ]{1,16}$/))
     .min(1)
-    .optional(),
+    .optional()
+    .describe(
+      "Modality of DICOM images, for example CT; with the format dicom this or sop_class is required",
+    ),
   sop_class: z
     .array(z.string().regex(/^[0-9.]{1,64}$/))
     .min(1)
@@ -94,7 +97,7 @@ const envelopeRule = z.strictObject({
 });
 
 const values = z.discriminatedUnion("kind", [
-  z.strictObject({ kind: z.literal("stored") }).describe("As in the file"),
+  z.strictObject({ kind: z.literal("stored") }).describe("As in the file, in the range of its bits"),
   z.strictObject({ kind: z.literal("modality") }).describe("After Modality LUT or rescale, for example HU"),
   z
     .strictObject({
@@ -103,7 +106,7 @@ const values = z.discriminatedUnion("kind", [
       if_absent: z.enum(["full_range", "min_max", "refuse"]),
     })
     .describe(
-      "After the file's window or VOI LUT of that index, 0 to 1; colour is divided by its full range",
+      "After the file's window or VOI LUT of that index, 0 to 1 as real numbers; colour is divided by its full range. A dtype of whole numbers needs a normalisation that spreads them, scale with multiply 255 for example",
     ),
   z
     .strictObject({
@@ -112,7 +115,7 @@ const values = z.discriminatedUnion("kind", [
       width: z.number().positive(),
       function: z.enum(["LINEAR", "LINEAR_EXACT", "SIGMOID"]),
     })
-    .describe("A fixed window over modality values, 0 to 1"),
+    .describe("A fixed window over modality values, 0 to 1 as real numbers, as those of voi"),
   z
     .strictObject({
       kind: z.literal("real_world"),
@@ -347,7 +350,9 @@ export const modelFileSchema = z.strictObject({
       (p) => !p.replace(/^npm:/, "").startsWith("/") && !p.split("/").includes(".."),
       "Expected a path inside the model's folder, or npm:PACKAGE/PATH",
     )
-    .describe("Inside the model's folder, or npm:PACKAGE/PATH; the first is the graph"),
+    .describe(
+      "Inside the model's folder, or npm:PACKAGE/PATH; the first is the graph, then every file that it opens",
+    ),
   sha256,
 });
 

@@ -10,6 +10,7 @@ import {
   type Manifest,
   type ModelOutput,
 } from "./manifest.js";
+import { checkRange } from "./value-range.js";
 
 /** Outputs that volumes can have. */
 const VOLUME_KINDS: readonly ModelOutput["kind"][] = ["segmentation", "classification", "regression"];
@@ -41,6 +42,18 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
     checkThresholds(output, at);
     checkDecoding(output, at);
   });
+  if (
+    m.accepts.formats.includes("dicom") &&
+    m.accepts.modality === undefined &&
+    m.accepts.sop_class === undefined
+  )
+    issue(
+      ["accepts", "modality"],
+      'Expected the modalities or the SOP classes that the model was made for, for example ["CT"] (or sop_class): without either it would take every DICOM image, a dose or a map too',
+    );
+  m.inputs.forEach((input, i) =>
+    checkRange(input, (path, message) => issue(["inputs", i, ...path], message)),
+  );
 }
 
 function checkThresholds(output: ModelOutput, issue: Report): void {

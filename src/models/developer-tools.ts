@@ -1,7 +1,7 @@
 /** `radserve models list|init|check|try`: what each prints and its exit code, without touching the process. */
 import { existsSync } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";
-import { basename, dirname, join, resolve } from "node:path";
+import { basename, dirname, join, posix, resolve } from "node:path";
 import type { Engine } from "../engine/engine.js";
 import type { InferResult, GraphInfo, LoadedModel, Plane } from "../engine/types.js";
 import type { Tensor } from "../engine/tensor.js";
@@ -9,15 +9,17 @@ import { asRadserveError, RadserveError } from "../base/errors.js";
 import { table } from "../base/table.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Image, VolumeGeometry } from "../images/image.js";
+import type { Manifest } from "../manifest/manifest.js";
 import { manifestSchema } from "../manifest/rules.js";
 import { accepts } from "./acceptance.js";
 import { toleranceFor } from "./canary.js";
 import { compareTensors } from "./compare.js";
 import { draftManifest } from "./draft.js";
 import { explainIssues, type Problem } from "./explain.js";
+import { externalData, staysInside } from "./external-data.js";
 import { interpretationFor } from "./input-values.js";
 import { checkGraph, tensorText } from "./graph.js";
-import { fileSha256 } from "./files.js";
+import { fault, fileSha256 } from "./files.js";
 import { loadSession, modelFolders, type Provider } from "./load.js";
 import { graphPath, readModelFolder, type FolderReport, type SoundModel } from "./read.js";
 import { decodeNpy, encodeNpy } from "../engine/npy.js";
@@ -51,10 +53,18 @@ export async function modelsList(directory: string): Promise<CommandResult> {
     m.release ?? "-",
     m.stage ?? "-",
     m.sha256?.slice(0, 12) ?? "-",
-    m.problems.length === 0 ? "in order" : `${m.problems.length} mistakes: radserve models check`,
+    filesText(m.problems),
   ]);
   const text = table([["MODEL", "VERSION", "RELEASE", "STAGE", "SHA256", "FILES"], ...rows]);
   return { text, exitCode: data.some((m) => m.problems.length > 0) ? 1 : 0, data };
+}
+
+function filesText(problems: readonly Problem[]): string {
+  const [first, ...others] = problems;
+  if (first === undefined) return "in order";
+  return others.length === 0
+    ? `${first.path}: ${first.message}`
+    : `${problems.length} mistakes: radserve models check`;
 }
 
 /**
@@ -69,9 +79,9 @@ export async function modelsInit(onnxPath: string, engine: Engine): Promise<Comm
       "bad_request",
       "Expected no model.json beside the graph, found one. Move it away first; it is never overwritten.",
     );
+  const files = await graphFiles(path);
   const graph = await engine.inspectGraph(path);
-  const file = { path: basename(path), sha256: await fileSha256(path) };
-  const manifest = draftManifest(basename(dirname(path)), file, graph);
+  const manifest = draftManifest(basename(dirname(path)), files, graph);
   await writeFile(target, `${JSON.stringify(manifest, null, 2)}\n`, { flag: "wx" });
   const parsed = manifestSchema.safeParse(manifest);
   const missing = parsed.success ? [] : explainIssues(manifestSchema, manifest, parsed.error.issues);
@@ -87,6 +97,32 @@ export async function modelsInit(onnxPath: string, engine: Engine): Promise<Comm
     `Then: radserve models check ${dirname(path)}`,
   ].join("\n");
   return { text, exitCode: 0, data: { path: target, manifest, missing } };
+}
+
+/**
+ * The graph, and the files that it keeps constants in, as a manifest beside it pins them.
+ * @throws RadserveError bad_request for what is no ONNX model, or needs a file that is not there or lies elsewhere
+ */
+async function graphFiles(path: string): Promise<Manifest["files"]> {
+  const inside = await Promise.all(
+    externalData(path).map(async (location) => {
+      const shown = posix.normalize(location);
+      if (!staysInside(location))
+        throw new RadserveError(
+          "bad_request",
+          `Expected weights below the graph's folder, found "${location}". Save the graph again with its external data beside it.`,
+        );
+      try {
+        return { path: shown, sha256: await fileSha256(join(dirname(path), location)) };
+      } catch (error) {
+        throw new RadserveError(
+          "bad_request",
+          `Expected the graph's weights in ${shown}, beside it, found that it cannot be read: ${fault(error)}. Put the file there.`,
+        );
+      }
+    }),
+  );
+  return [{ path: basename(path), sha256: await fileSha256(path) }, ...inside];
 }
 
 function graphLines(graph: GraphInfo): string[] {
@@ -149,7 +185,7 @@ async function runProblem(
 ): Promise<Problem | undefined> {
   if (model === undefined) return undefined;
   try {
-    const loaded = await loadSession(folder, model.manifest, engine, providers);
+    const loaded = await loadSession(folder, model, engine, providers);
     await engine.unload(loaded.id);
     return undefined;
   } catch (thrown) {
@@ -181,7 +217,7 @@ export async function modelsTry(
   const folder = resolve(directory);
   const model = await soundModel(folder);
   const given = await planesFor(model, image, options.frame ?? 1);
-  const loaded = await loadSession(folder, model.manifest, options.engine, options.providers);
+  const loaded = await loadSession(folder, model, options.engine, options.providers);
   let result: InferResult;
   try {
     result = await options.engine.infer(loaded.id, given.planes, {

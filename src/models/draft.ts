@@ -1,17 +1,18 @@
 /** A first manifest from a graph: what the graph says is filled in; what it cannot say is null, to be filled in later. */
 import type { GraphInfo } from "../engine/types.js";
 import type { TensorInfo } from "../engine/tensor.js";
+import type { Manifest } from "../manifest/manifest.js";
 
 /** Image dtypes that a manifest can name. */
 const IMAGE_TYPES = ["float32", "float16", "uint8", "int8", "uint16", "int16", "int32"];
 
 /**
- * Draft for a graph, not yet a manifest: every field that a person must decide is null. `name` is the folder's; `file` and its hash are the graph's. Nothing is guessed: layout and sizes
- * are taken only if the shape leaves no doubt.
+ * Draft for a graph, not yet a manifest: every field that a person must decide is null. `name` is the folder's; `files`
+ * are the graph and what it opens. Nothing is guessed: layout and sizes are taken only if the shape leaves no doubt.
  */
 export function draftManifest(
   name: string,
-  file: { path: string; sha256: string },
+  files: Manifest["files"],
   graph: GraphInfo,
 ): Record<string, unknown> {
   const image = graph.inputs[0];
@@ -26,9 +27,9 @@ export function draftManifest(
     stage: "draft",
     release: "off",
     required: false,
-    files: [file],
-    accepts: { formats: null, dimensions: image?.shape.length === 5 ? "series" : null },
-    inputs: image === undefined ? [] : [draftInput(image)],
+    files,
+    accepts: { formats: null, modality: null, dimensions: image?.shape.length === 5 ? "series" : null },
+    inputs: graph.inputs.map(draftInput),
     outputs: graph.outputs.map(draftOutput),
     batching: { max: (image?.shape[0] ?? -1) === -1 ? 8 : (image?.shape[0] ?? 1) },
     execution: { providers: ["cpu"], precision: graph.float16 ? "float16" : "float32" },
@@ -53,6 +54,8 @@ function draftInput(info: TensorInfo): Record<string, unknown> {
     colour_source: null,
     normalisation: { kind: null },
     background: null,
+    // Without them a volume is taken as it lies, which a model of patients' volumes seldom wants.
+    ...(info.shape.length === 5 ? { spacing_mm: null, orientation: null } : {}),
   };
 }
 

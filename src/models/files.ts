@@ -1,7 +1,7 @@
 /** A manifest's files, inside the model's folder or inside an installed package: where they lie, and their hashes. */
 import { createHash } from "node:crypto";
 import { createReadStream, existsSync, readFileSync } from "node:fs";
-import { realpath } from "node:fs/promises";
+import { realpath, stat } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { dirname, join, resolve, sep } from "node:path";
 import { pipeline } from "node:stream/promises";
@@ -52,6 +52,28 @@ export async function resolveModelFile(directory: string, path: string): Promise
   return file;
 }
 
+/** Which file lay at a path, and in which state: it differs after any write, and after another file took its place. */
+export interface FileStamp {
+  path: string;
+  stamp: string;
+}
+
+/** Of each file; one that is not there has a stamp too. */
+export function fileStamps(directory: string, files: readonly { path: string }[]): Promise<FileStamp[]> {
+  return Promise.all(
+    files.map(async ({ path }) => {
+      try {
+        const { dev, ino, size, mtimeNs, ctimeNs } = await stat(await resolveModelFile(directory, path), {
+          bigint: true,
+        });
+        return { path, stamp: [dev, ino, size, mtimeNs, ctimeNs].join(" ") };
+      } catch (error) {
+        return { path, stamp: fault(error) };
+      }
+    }),
+  );
+}
+
 /** Every file that is missing or is not the one that the manifest pins. */
 export async function verifyFiles(directory: string, files: readonly ModelFile[]): Promise<Problem[]> {
   const checked = await Promise.all(files.map((file) => verifyFile(directory, file)));
@@ -73,7 +95,8 @@ async function verifyFile(directory: string, file: ModelFile): Promise<Problem[]
   return [{ path: file.path, message }];
 }
 
-function fault(error: unknown): string {
+/** Why a file cannot be read. */
+export function fault(error: unknown): string {
   const code = errno(error);
   if (code === "ENOENT") return "there is no such file";
   if (code !== "") return code;

@@ -1,22 +1,21 @@
 /** From a checked folder to a model that runs: loaded, warm, and its canary passed. */
 import { basename, join } from "node:path";
-import { existsSync } from "node:fs";
-import { readdir } from "node:fs/promises";
+import { readdir, stat } from "node:fs/promises";
 import type { Engine } from "../engine/engine.js";
 import type { LoadedModel } from "../engine/types.js";
 import { errno } from "../base/errno.js";
 import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors.js";
-import type { Manifest } from "../manifest/manifest.js";
 import { warmUp } from "./canary.js";
 import type { ModelEntry } from "./entry.js";
 import type { Problem } from "./explain.js";
+import { fileStamps, type FileStamp } from "./files.js";
 import { checkGraph } from "./graph.js";
 import { graphPath, type FolderReport, type SoundModel } from "./read.js";
 
 export type Provider = "cpu" | "cuda";
 
-/** The folder of manifests without weights: they are to be copied and completed. */
-const EXAMPLES = "examples";
+/** Folders that are no models: manifests to be copied and completed, and what file systems make by themselves. */
+const NO_MODELS: readonly string[] = ["examples", "lost+found"];
 
 /** What came of a folder: an entry if its manifest could be read, and an error if it does not serve. */
 export interface Outcome {
@@ -27,7 +26,9 @@ export interface Outcome {
 }
 
 /**
- * Folders of models, in the order of their names.
+ * Folders of models, in the order of their names: every folder directly in the directory, but for `examples`,
+ * `lost+found` and names that begin with a dot. What a folder holds does not matter here: one whose model.json is
+ * missing, or that cannot even be looked at, may be a model that the box must not be without.
  * @throws RadserveError model_unavailable if the directory cannot be read
  */
 export async function modelFolders(directory: string): Promise<string[]> {
@@ -41,11 +42,21 @@ export async function modelFolders(directory: string): Promise<string[]> {
       `Expected a readable folder of models, found ${code}. Set RADSERVE_MODELS_DIR to the folder that holds them.`,
     );
   }
-  return names
-    .filter((name) => name !== EXAMPLES && !name.startsWith("."))
-    .filter((name) => existsSync(join(directory, name, "model.json")))
+  const folders = names
+    .filter((name) => !NO_MODELS.includes(name) && !name.startsWith("."))
     .sort()
     .map((name) => join(directory, name));
+  const kept = await Promise.all(folders.map(mayBeFolder));
+  return folders.filter((_, i) => kept[i]);
+}
+
+/** False for what is surely no folder; a link whose target is away may have been one. */
+async function mayBeFolder(path: string): Promise<boolean> {
+  try {
+    return (await stat(path)).isDirectory();
+  } catch {
+    return true;
+  }
 }
 
 /** Loads what a folder holds; every failure becomes part of the outcome, so that the others go on. */
@@ -62,7 +73,7 @@ export async function loadReport(
   }
   try {
     if (report.problems.length > 0) throw RadserveError.fromObject(problemsError(name, report.problems));
-    const loaded = await loadSession(report.directory, model.manifest, engine, providers);
+    const loaded = await loadSession(report.directory, model, engine, providers);
     const entry = entryOf(name, model, "ready");
     const { id, provider, sessions } = loaded;
     return { name, required, entry: { ...entry, nativeId: id, provider, sessions } };
@@ -83,10 +94,13 @@ function entryOf(name: string, model: SoundModel, state: ModelEntry["state"]): M
   return { name, version: manifest.version, sha256, manifest, site, thresholds, state };
 }
 
-/** Loads and warms one model and runs its canary. If that fails, nothing stays loaded. */
+/**
+ * Loads and warms one model and runs its canary. If that fails, or a file is no longer the one whose hash was taken,
+ * nothing stays loaded.
+ */
 export async function loadSession(
   directory: string,
-  manifest: Manifest,
+  { manifest, stamps }: SoundModel,
   engine: Engine,
   providers: readonly Provider[],
 ): Promise<LoadedModel> {
@@ -105,11 +119,23 @@ export async function loadSession(
   const loaded = await engine.load({ modelPath, provider, ...described });
   try {
     await warmUp(engine, loaded, manifest, directory);
+    await checkStamps(directory, stamps);
   } catch (thrown) {
     await engine.unload(loaded.id);
     throw thrown;
   }
   return loaded;
+}
+
+/** The runtime opens the files by their paths, after their hashes were taken. */
+async function checkStamps(directory: string, before: readonly FileStamp[]): Promise<void> {
+  const now = await fileStamps(directory, before);
+  const changed = now.filter(({ stamp }, i) => stamp !== before[i]?.stamp).map(({ path }) => path);
+  if (changed.length === 0) return;
+  throw new RadserveError(
+    "model_unavailable",
+    `${changed.join(", ")} changed while the model was loaded. Load it again when all its files are in place.`,
+  );
 }
 
 function problemsError(name: string, problems: readonly Problem[]): ErrorObject {

@@ -5,7 +5,15 @@ import { z } from "zod";
 import { labelsOf, modelFileSchema, siteSchema, type Manifest, type Site } from "../manifest/manifest.js";
 import { manifestCrossChecks, manifestSchema, thresholdMistake } from "../manifest/rules.js";
 import { explainIssues, type Problem } from "./explain.js";
-import { modelFiles, modelSha256, resolveModelFile, verifyFiles } from "./files.js";
+import { unpinnedFiles } from "./external-data.js";
+import {
+  fileStamps,
+  modelFiles,
+  modelSha256,
+  resolveModelFile,
+  verifyFiles,
+  type FileStamp,
+} from "./files.js";
 import { errno } from "../base/errno.js";
 
 /** A manifest that obeys its schema, and what follows from it. */
@@ -14,6 +22,8 @@ export interface SoundModel {
   sha256: string;
   site: Site;
   thresholds: number[][];
+  /** Of all files, from before their hashes were taken. */
+  stamps: FileStamp[];
 }
 
 export interface FolderReport {
@@ -28,15 +38,23 @@ export interface FolderReport {
 }
 
 const FILES = z.array(modelFileSchema);
+const NO_FILE = "There is no such file";
+const NO_MANIFEST = `${NO_FILE}, and every folder in the models folder is a model. Put model.json back, or move the folder away`;
 
 /** Reads a folder and reports every mistake in it at once. Never throws for what the folder holds. */
 export async function readModelFolder(directory: string): Promise<FolderReport> {
   const name = basename(directory);
   const read = await readJson(join(directory, "model.json"), "model.json");
-  if (read.problem !== undefined) return { name, directory, required: true, problems: [read.problem] };
+  if (read.problem !== undefined) {
+    const { path, message } = read.problem;
+    const problem = { path, message: message === NO_FILE ? NO_MANIFEST : message };
+    return { name, directory, required: true, problems: [problem] };
+  }
   const parsed = manifestSchema.safeParse(read.value);
   const problems = parsed.success ? [] : manifestProblems(read.value, parsed.error.issues);
   problems.push(...nameProblems(name, read.value));
+  // Before the hashes, so that nothing can be exchanged unseen between them and the loading.
+  const stamps = parsed.success ? await fileStamps(directory, modelFiles(parsed.data)) : [];
   problems.push(...(await fileProblems(directory, parsed.data, read.value)));
   const site = await readSite(directory, parsed.data);
   problems.push(...site.problems);
@@ -49,7 +67,7 @@ export async function readModelFolder(directory: string): Promise<FolderReport> 
     directory,
     required,
     problems,
-    model: { manifest, sha256: modelSha256(manifest), site: site.site, thresholds },
+    model: { manifest, sha256: modelSha256(manifest), site: site.site, thresholds, stamps },
   };
 }
 
@@ -67,7 +85,7 @@ async function readJson(path: string, shown: string): Promise<{ value?: unknown;
     return {
       problem: {
         path: shown,
-        message: code === "ENOENT" ? "There is no such file" : `Cannot be read: ${code || "unknown reason"}`,
+        message: code === "ENOENT" ? NO_FILE : `Cannot be read: ${code || "unknown reason"}`,
       },
     };
   }
@@ -110,9 +128,14 @@ async function fileProblems(
   manifest: Manifest | undefined,
   value: unknown,
 ): Promise<Problem[]> {
-  if (manifest !== undefined) return verifyFiles(directory, modelFiles(manifest));
-  const files = FILES.safeParse((value as { files?: unknown } | null)?.files);
-  return files.success ? verifyFiles(directory, files.data) : [];
+  const parsed = FILES.safeParse((value as { files?: unknown } | null)?.files);
+  const files = manifest?.files ?? (parsed.success ? parsed.data : []);
+  const all = manifest === undefined ? files : modelFiles(manifest);
+  const problems = await verifyFiles(directory, all);
+  const [graph] = files;
+  if (graph === undefined || problems.some(({ path }) => path === graph.path)) return problems;
+  const unpinned = await unpinnedFiles(directory, files);
+  return [...problems, ...unpinned.filter(({ path }) => !problems.some((known) => known.path === path))];
 }
 
 async function readSite(
@@ -121,7 +144,7 @@ async function readSite(
 ): Promise<{ site: Site; problems: Problem[] }> {
   const none: Site = { thresholds: {} };
   const read = await readJson(join(directory, "site.json"), "site.json");
-  if (read.problem?.message === "There is no such file") return { site: none, problems: [] };
+  if (read.problem?.message === NO_FILE) return { site: none, problems: [] };
   if (read.problem !== undefined) return { site: none, problems: [read.problem] };
   const parsed = siteSchema.safeParse(read.value);
   if (!parsed.success) {

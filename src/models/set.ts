@@ -29,6 +29,15 @@ export interface ModelProblem {
   error: ErrorObject;
 }
 
+/** The problems of folders whose manifest cannot be read: these models have no entry. */
+export function withoutEntry<T extends { name: string }>(models: {
+  entries: readonly ModelEntry[];
+  problems: readonly T[];
+}): T[] {
+  const known = new Set(models.entries.map(({ name }) => name));
+  return models.problems.filter(({ name }) => !known.has(name));
+}
+
 export interface ReloadOptions {
   /**
    * Called when the new entries are in place and before the old sessions end: resolves once nothing new is started
@@ -72,8 +81,7 @@ export async function loadModels(options: LoadModelsOptions): Promise<ModelSet> 
     logOutcome(log, outcome);
     outcomes.push(outcome);
   }
-  if (outcomes.length === 0)
-    log.warn({}, "No models: the models directory holds no folder with a model.json");
+  if (outcomes.length === 0) log.warn({}, "No models: the models directory holds no folder of a model");
   return modelSet(options, { outcomes, stale: new Map() });
 }
 

@@ -10,6 +10,7 @@ import type { InferTask } from "../inference/task.js";
 import type { Metrics } from "./metrics.js";
 import { modelList } from "./model-list.js";
 import type { ModelEntry } from "../models/entry.js";
+import { withoutEntry } from "../models/set.js";
 import { translateIn } from "../files/path-map.js";
 import { openInput, openOutputFolder } from "../files/guarded-paths.js";
 import { narrowRoots, type Roots } from "../files/roots.js";
@@ -126,7 +127,7 @@ export const singleInference: Handler = async (ctx, services) => {
   await checkPaths(input.path, output.path, roots, minimum_free_disk);
   if (services.stopping()) throw shuttingDown();
   await waitForModels(services, deadline);
-  candidatesOf(services.models.entries, body.models);
+  candidatesOf(services.models.entries, body.models, services.models.problems);
   const task: InferTask = {
     requestId: ctx.state.requestId,
     inputPath: input.path,
@@ -179,12 +180,19 @@ export const live: Handler = (ctx) => {
 /** Anybody may ask, without a token: the answer has names of models and codes of errors, and no paths. */
 export const ready: Handler = (ctx, services) => {
   if (services.stopping()) throw shuttingDown();
-  const models = services.models.entries.map(({ name, state, manifest, error }) => ({
+  const loaded = services.models.entries.map(({ name, state, manifest, error }) => ({
     name,
     required: manifest.required,
     health: state,
     ...(error === undefined ? {} : { error: error.error }),
   }));
+  const unreadable = withoutEntry(services.models).map(({ name, required, error }) => ({
+    name,
+    required,
+    health: "failed" as const,
+    error: error.error,
+  }));
+  const models = [...loaded, ...unreadable].sort((a, b) => (a.name < b.name ? -1 : 1));
   if (!services.models.ready())
     throw new RadserveError(
       "model_unavailable",

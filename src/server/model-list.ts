@@ -44,7 +44,9 @@ export const modelListSchema = z.strictObject({
   models: z.array(listed),
   problems: z
     .array(z.strictObject({ name: z.string(), required: z.boolean(), error: errorObject }))
-    .describe("Models that do not serve as their folders say"),
+    .describe(
+      "Models that do not serve as their folders say; one whose manifest cannot be read is here alone",
+    ),
 });
 export type ModelList = z.infer<typeof modelListSchema>;
 

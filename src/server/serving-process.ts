@@ -15,7 +15,7 @@ import { within } from "../base/waiting.js";
 import { createLog, faultForLog, logLast, type Logger } from "../base/log.js";
 import type { FromServing, ToServing } from "./process-messages.js";
 import { Metrics } from "./metrics.js";
-import { loadModels, type ModelSet } from "../models/set.js";
+import { loadModels, withoutEntry, type ModelSet } from "../models/set.js";
 import type { ReloadReport } from "../models/reload-note.js";
 import { writeReload } from "../models/reload-note.js";
 import { resolveRoots } from "../files/roots.js";
@@ -129,7 +129,10 @@ class ServingProcess {
     const metrics = new Metrics({
       queued: () => pool.queued,
       running: () => pool.running,
-      models: () => models.entries.map(({ name, version, state }) => ({ name, version, state })),
+      models: () => [
+        ...models.entries.map(({ name, version, state }) => ({ name, version, state })),
+        ...withoutEntry(models).map(({ name }) => ({ name, version: "", state: "failed" })),
+      ],
       bulk: () => bulk.figures,
       engine: () => engine.stats(),
     });

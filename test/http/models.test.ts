@@ -1,5 +1,5 @@
 /** GET /models: what it says of each model before and after work. */
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import type { Manifest } from "../../src/manifest/manifest.js";
@@ -8,7 +8,7 @@ import { hashFile } from "../../src/files/durable-files.js";
 import { ADDON, needs } from "../support/needs.js";
 import { bulkPlace, writeSlice } from "../support/bulk.js";
 import { heatmap, heavy, HEAVY_SIDE, input, writeModel } from "../support/tiny-models.js";
-import { startServer } from "../support/server.js";
+import { radserve, startServer } from "../support/server.js";
 
 /** A model of which batches pay on a quiet machine, as a draft: no canary, no codes. */
 async function writeHeavy(models: string): Promise<void> {
@@ -26,7 +26,7 @@ async function writeHeavy(models: string): Promise<void> {
     release: "active",
     required: false,
     files: [{ path: path.basename(file), sha256: (await hashFile(file))! }],
-    accepts: { formats: ["dicom"], dimensions: "2d" },
+    accepts: { formats: ["dicom"], modality: ["CT"], dimensions: "2d" },
     inputs: [{ ...input, size: { kind: "fixed", height: 1, width: HEAVY_SIDE } }],
     outputs: [heatmap],
     batching: { max: 8 },
@@ -35,6 +35,63 @@ async function writeHeavy(models: string): Promise<void> {
   };
   writeFileSync(path.join(folder, "model.json"), JSON.stringify(manifest));
 }
+
+t.test(
+  "a model whose folder cannot be read is failed wherever models are told",
+  { skip: needs(ADDON) },
+  async (t) => {
+    const place = bulkPlace(t);
+    const models = place.environment["RADSERVE_MODELS_DIR"]!;
+    symlinkSync("lost", path.join(models, "lost"));
+    const server = await startServer(place);
+    t.teardown(() => server.stop());
+    await server.logged(({ msg }) => msg === "models loaded");
+    const why = "model.json: Cannot be read: ELOOP";
+    t.match(
+      server.log.find(({ msg }) => msg === "Model lost does not serve"),
+      {
+        required: true,
+        error: { message: new RegExp(why) },
+      },
+    );
+    const get = async (page: string) => {
+      const answer = await fetch(`${server.url}${page}`, { headers: { Authorization: server.token } });
+      return { status: answer.status, text: await answer.text() };
+    };
+    const readiness = await get("/health/ready");
+    t.equal(readiness.status, 503);
+    t.match(JSON.parse(readiness.text), {
+      details: {
+        models: [
+          { name: "ct-tissue", health: "ready" },
+          { name: "lost", required: true, health: "failed", error: "model_unavailable" },
+        ],
+      },
+    });
+    t.match(modelListSchema.parse(JSON.parse((await get("/models")).text)).problems, [
+      { name: "lost", required: true, error: { message: new RegExp(why) } },
+    ]);
+    t.match((await get("/metrics")).text, 'radserve_model_ready{model="lost",version="",state="failed"} 0');
+    const asked = await server.post("/single_inference", {
+      input_image_path: path.join(place.input, "image.png"),
+      output_folder_path: place.output,
+      models: ["lost"],
+    });
+    t.equal(asked.status, 503, "asked for by name, it is known and unavailable");
+    t.match(await asked.json(), { error: "model_unavailable", message: new RegExp(why) });
+    place.environment["RADSERVE_URL"] = server.url;
+    place.environment["RADSERVE_TOKEN"] = server.token;
+    for (const [command, line] of [
+      [["status"], `problem\tlost (required)\tModel lost: ${why}`],
+      [["models", "list"], why],
+      [["doctor"], `problem  model: lost: ${why}`],
+    ] as const) {
+      const { status, stdout } = await radserve(place, ...command);
+      t.equal(status, 1, command.join(" "));
+      t.ok(stdout.includes(line), stdout);
+    }
+  },
+);
 
 const total = ({ counts }: { counts: number[] }) => counts.reduce((sum, n) => sum + n, 0);
 

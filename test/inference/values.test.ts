@@ -292,7 +292,8 @@ t.test("values", { skip: needs(ADDON) }, async (t) => {
   });
 
   await t.test("physical values are not inverted and have no colour", (t) => {
-    const manifest = { ...manifestOf("classifier"), stage: "draft" };
+    const accepts = { formats: ["dicom"], modality: ["PT"], dimensions: "2d" };
+    const manifest = { ...manifestOf("classifier"), accepts, stage: "draft" };
     const [image] = manifest.inputs;
     const problems = (change: object) => {
       const inputs = [{ ...image, values: { kind: "suv_bw" }, ...change }];

@@ -363,6 +363,83 @@ t.test("rules over several fields", async (t) => {
   await expectProblem("inputs[0].clip", (m) => (m.inputs[0]!.clip = [5, 5]));
 });
 
+t.test("whole numbers that would hold hardly anything of the image", async (t) => {
+  const directory = t.testdir();
+  const problemOf = async (change: object) => {
+    const problems = await problemsAfter(directory, (m) => {
+      delete m.inputs[0]!.clip;
+      Object.assign(m.inputs[0]!, { dtype: "uint8", ...change });
+    });
+    return [...problems].map(([path, message]) => `${path}: ${message}`).join("\n");
+  };
+  const voi = { kind: "voi", index: 0, if_absent: "min_max" };
+  const window = { kind: "window", center: 40, width: 400, function: "LINEAR" };
+  const none = { kind: "none" };
+  const scale = (multiply: number, add = 0) => ({ kind: "scale", multiply, add });
+  const meanStd = (mean: number, std: number) => ({ kind: "mean_std", mean: [mean], std: [std] });
+  const to = (kind: string, ...range: number[]) => ({ kind, over: "image", low: 1, high: 99, to: range });
+  const minMax = (...range: number[]) => ({ kind: "min_max", over: "image", to: range });
+  const refused: [object, RegExp][] = [
+    [
+      { values: voi, normalisation: none },
+      /^inputs\[0\]\.normalisation: uint8 holds whole numbers from 0 to 255, .*"none" gives 0 to 1 here.*"multiply": 255/,
+    ],
+    [{ values: window, normalisation: none }, /"kind": "scale", "multiply": 255, "add": 0 } for 0 to 255/],
+    [{ values: window, normalisation: none, dtype: "int8" }, /"multiply": 127/],
+    [{ values: voi, normalisation: scale(2, -1) }, /gives -1 to 1 here/],
+    [{ values: voi, normalisation: meanStd(0.5, 0.5), dtype: "int32" }, /"mean_std" gives -1 to 1 here/],
+    [{ values: { kind: "modality" }, normalisation: minMax(0, 1) }, /"min_max" gives 0 to 1/],
+    [{ values: { kind: "stored" }, normalisation: to("percentile", 0, 1), dtype: "uint16" }, /0 to 1 here/],
+    [
+      { values: { kind: "stored" }, normalisation: { kind: "z_score", over: "image" }, dtype: "int16" },
+      /-1 to 1/,
+    ],
+    [
+      { values: voi, normalisation: scale(255, -128) },
+      /uint8 holds whole numbers from 0 to 255, .*gives -128 to 127 here/,
+    ],
+    [
+      { values: { kind: "modality" }, clip: [-1000, 400], normalisation: none },
+      /gives -1000 to 400 here: the rest would be cut off\. Expected a normalisation that fills the range of uint8/,
+    ],
+    [{ values: voi, clip: [1, 5], normalisation: scale(255) }, /^inputs\[0\]\.clip: .*all the same number/],
+    [{ values: window, clip: [-1000, 0], normalisation: none, dtype: "float32" }, /\.clip: /],
+  ];
+  for (const [change, message] of refused) t.match(await problemOf(change), message, JSON.stringify(change));
+  const taken = [
+    { values: voi, normalisation: scale(255) },
+    { values: voi, normalisation: scale(256) },
+    { values: window, normalisation: scale(-255, 255) },
+    { values: window, normalisation: scale(255, -128), dtype: "int8" },
+    { values: window, normalisation: meanStd(0, 1 / 255) },
+    { values: voi, normalisation: none, dtype: "float16" },
+    { values: { kind: "stored" }, normalisation: none },
+    { values: { kind: "modality" }, normalisation: none, dtype: "int16" },
+    { values: { kind: "modality" }, clip: [-1000, 400], normalisation: none, dtype: "int16" },
+    { values: { kind: "modality" }, normalisation: minMax(0, 255) },
+    { values: voi, clip: [0.1, 0.9], normalisation: scale(255) },
+  ];
+  for (const change of taken) t.equal(await problemOf(change), "", JSON.stringify(change));
+});
+
+t.test("a model of DICOM images names their modalities or SOP classes", async (t) => {
+  const directory = t.testdir();
+  const problems = (accepts: object, stage: "draft" | "final" = "final") =>
+    problemsAfter(directory, (m) => {
+      Object.assign(m, { accepts: { dimensions: "2d_frames", ...accepts }, stage });
+      if (stage === "draft") m.results.outputs = ["json"];
+    }).then((found) => Object.fromEntries(found));
+  for (const stage of ["draft", "final"] as const)
+    t.match(
+      await problems({ formats: ["png", "dicom"], body_part: ["CHEST"] }, stage),
+      { "accepts.modality": /^Expected the modalities or the SOP classes .*a dose/ },
+      stage,
+    );
+  t.strictSame(await problems({ formats: ["dicom"], modality: ["RTDOSE"] }), {});
+  t.strictSame(await problems({ formats: ["dicom"], sop_class: ["1.2.840.10008.5.1.4.1.1.2"] }), {});
+  t.strictSame(await problems({ formats: ["png"] }), {}, "rasters have none");
+});
+
 t.test("a file that is not the one described", async (t) => {
   const folder = copyModel(t.testdir(), "ct-tissue", "ct-copy", (m) =>
     m.files.push(

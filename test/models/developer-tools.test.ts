@@ -3,6 +3,7 @@ import { join } from "node:path";
 import t from "tap";
 import type { Image } from "../../src/images/image.js";
 import { modelsCheck, modelsInit, modelsList, modelsTry } from "../../src/models/developer-tools.js";
+import { onnxModel } from "../../scripts/lib/onnx-model.js";
 import { decodeNpy, encodeNpy } from "../../src/engine/npy.js";
 import { toNumbers } from "../../src/models/compare.js";
 import { tissueOf } from "../../scripts/build-ct-tissue.js";
@@ -97,6 +98,46 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
       });
     },
   );
+
+  await t.test("init drafts every input, and asks how a volume lies", async (t) => {
+    const folder = join(t.testdir({ two: {} }), "two");
+    const shape = ["n", 1, 8, 16, 16] as const;
+    const model = {
+      name: "two",
+      inputs: [
+        { name: "ct", dtype: "float32", shape },
+        { name: "pet", dtype: "float32", shape },
+      ],
+      outputs: [{ name: "y", dtype: "float32", shape }],
+      nodes: [{ op: "Add", inputs: ["ct", "pet"], outputs: ["y"] }],
+    } as const;
+    writeFileSync(join(folder, "two.onnx"), onnxModel(model));
+    const { text } = await modelsInit(join(folder, "two.onnx"), engine());
+    const size = { kind: "fixed", depth: 8, height: 16, width: 16 };
+    const asked = { size, orientation: null, spacing_mm: null };
+    const draft = JSON.parse(readFileSync(join(folder, "model.json"), "utf8")) as object;
+    t.match(draft, {
+      accepts: { modality: null, dimensions: "series" },
+      inputs: [
+        { tensor: "ct", ...asked },
+        { tensor: "pet", ...asked },
+      ],
+    });
+    t.match(text, /inputs: Expected at most 1 entry; found a list of 2/);
+
+    const one = join(t.testdir({ one: {} }), "one", "one.onnx");
+    writeFileSync(
+      one,
+      onnxModel({
+        ...model,
+        inputs: [model.inputs[0]],
+        nodes: [{ op: "Relu", inputs: ["ct"], outputs: ["y"] }],
+      }),
+    );
+    const said = (await modelsInit(one, engine())).text;
+    for (const path of ["accepts.modality", "inputs[0].spacing_mm", "inputs[0].orientation"])
+      t.ok(said.includes(`  ${path}: `), said);
+  });
 
   await t.test("init refuses what is no graph", async (t) => {
     const folder = t.testdir({ "x.onnx": "no graph" });

@@ -1,11 +1,12 @@
 import { createHash } from "node:crypto";
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { onnxModel } from "../../scripts/lib/onnx-model.js";
 import { isLit, type TextPlace } from "../../scripts/lib/text-canary.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
-import { type ModelSet } from "../../src/models/set.js";
+import { modelsList } from "../../src/models/developer-tools.js";
+import { type ModelSet, withoutEntry } from "../../src/models/set.js";
 import { decodeNpy, encodeNpy } from "../../src/engine/npy.js";
 import { ADDON, needs } from "../support/needs.js";
 import { engine, modelsOf } from "../support/real-engine.js";
@@ -22,6 +23,17 @@ function wrongCanary(directory: string, name: string): void {
     m.canary!.expected[0]!.file.sha256 = createHash("sha256").update(expected).digest("hex");
   });
   writeFileSync(join(folder, "canary", "tissue.npy"), expected);
+}
+
+/** Where the tests run as root, whom no permission stops, as another user meanwhile. */
+async function withoutPrivileges(work: () => Promise<void>): Promise<void> {
+  const user = process.geteuid!();
+  if (user === 0) process.seteuid!("nobody");
+  try {
+    await work();
+  } finally {
+    process.seteuid!(user);
+  }
 }
 
 /** A model with 4 MB of weights, which it adds to its image. */
@@ -75,7 +87,9 @@ t.test("models", { skip: needs(ADDON) }, async (t) => {
   await t.test("one that fails is only itself unavailable", async (t) => {
     const directory = t.testdir({
       broken: { "model.json": '{"required": false}' },
-      "not-a-model": {},
+      examples: { other: { "model.json": "{}" } },
+      ".git": {},
+      "lost+found": {},
       "a.txt": "",
     });
     copyModel(directory, "ct-tissue", "good");
@@ -153,6 +167,59 @@ t.test("models", { skip: needs(ADDON) }, async (t) => {
     t.match(second.problems, [{ name: "x", required: true }]);
     await second.close();
   });
+
+  await t.test(
+    "a model whose folder cannot be read, or has lost its manifest, does not vanish",
+    async (t) => {
+      const directory = t.testdir();
+      const names = ["away", "dangling", "locked", "lost"];
+      for (const name of names) copyModel(directory, "ct-tissue", name);
+      const set = await modelsOf(directory);
+      t.strictSame(set.problems, []);
+      const before = [...set.entries];
+
+      // A link to itself can be looked at by nobody, not even by root.
+      rmSync(join(directory, "dangling"), { recursive: true });
+      symlinkSync("dangling", join(directory, "dangling"));
+      rmSync(join(directory, "away"), { recursive: true });
+      mkdirSync(join(directory, "away"));
+      rmSync(join(directory, "lost", "model.json"));
+      chmodSync(join(directory, "locked"), 0);
+      const reasons = [
+        {
+          name: "away",
+          required: true,
+          error: { message: /^Model away: model\.json: There is no such file/ },
+        },
+        { name: "dangling", required: true, error: { message: /model\.json: Cannot be read: ELOOP/ } },
+        { name: "locked", required: true, error: { message: /model\.json: Cannot be read: EACCES/ } },
+        { name: "lost", required: true, error: { message: /move the folder away\. `radserve/ } },
+      ];
+      await withoutPrivileges(async () => {
+        const report = await set.reload();
+        t.strictSame(
+          report.failed.map(({ name, kept }) => [name, kept]),
+          names.map((name) => [name, true]),
+        );
+        t.strictSame(set.entries, before, "the versions before go on");
+        t.match(set.problems, reasons);
+        t.equal(set.ready(), true);
+
+        const fresh = await modelsOf(directory);
+        t.equal(fresh.entries.length, 0);
+        t.match(fresh.problems, reasons, "and a server that starts knows of them");
+        t.equal(fresh.ready(), false, "each of them may have been required");
+        t.match(withoutEntry(fresh), reasons);
+        await fresh.close();
+
+        const listed = await modelsList(directory);
+        t.equal(listed.exitCode, 1);
+        t.match(listed.text, /locked .* model\.json: Cannot be read: EACCES$/m);
+      });
+      chmodSync(join(directory, "locked"), 0o755);
+      await set.close();
+    },
+  );
 
   await t.test("no directory", async (t) => {
     await t.rejects(modelsOf(join(t.testdir(), "nowhere")), {

@@ -26,8 +26,11 @@ using radserve::Bucket;
 using radserve::Session;
 using radserve::SessionSettings;
 using radserve::Tensor;
+using radserve::test::Bytes;
 using radserve::test::CodeOf;
+using radserve::test::Number;
 using radserve::test::OneNode;
+using radserve::test::Value;
 using radserve::test::Zeros;
 
 const std::vector<std::string> kOutputs = {"y"};
@@ -329,6 +332,32 @@ TEST("one session with one thread, two with more; both say what they hold") {
   for (const auto& session : memory) {
     CHECK(session.bytes >= kWeights);
     CHECK(session.bytes < kWeights + kWeights / 2);
+  }
+}
+END;
+
+/// x [1] -> Expand to 2^50 floats -> ReduceMax -> y.
+std::string Greedy() {
+  std::string huge(8, '\0');
+  huge[6] = 4;
+  const std::string shape = Bytes(5, Number(1, 1) + Number(2, 7) + Bytes(8, "shape") + Bytes(9, huge));
+  const std::string expand =
+      Bytes(1, Bytes(1, "x") + Bytes(1, "shape") + Bytes(2, "e") + Bytes(3, "expand") + Bytes(4, "Expand"));
+  const std::string reduce =
+      Bytes(1, Bytes(1, "e") + Bytes(2, "y") + Bytes(3, "max") + Bytes(4, "ReduceMax"));
+  return Number(1, 8) +
+         Bytes(7, expand + reduce + Bytes(2, "test") + shape + Bytes(11, Value("x", {1})) +
+                      Bytes(12, Value("y", {1}))) +
+         Bytes(8, Bytes(1, "") + Number(2, 17));
+}
+
+TEST("a run whose memory is refused is overloaded, and the session goes on") {
+  for (const int threads : {1, 2}) {
+    const auto session = Load(Greedy(), threads);
+    const Tensor x = radserve::MakeTensor("x", radserve::Dtype::kFloat32, {1});
+    for (const bool wide : {false, true, false}) {
+      EQUAL(CodeOf([&] { session->Run(std::span(&x, 1), kOutputs, wide, {}); }), std::string("overloaded"));
+    }
   }
 }
 END;

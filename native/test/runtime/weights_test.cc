@@ -1,11 +1,15 @@
 #include "runtime/weights.h"
 
+#include <optional>
+#include <set>
+
 #include "check.h"
 #include "onnx.h"
 
 namespace {
 
 using radserve::CountWeights;
+using radserve::ExternalLocations;
 using radserve::WeightCount;
 
 using radserve::test::Bytes;
@@ -40,6 +44,54 @@ TEST("what is cut short or no ONNX counts nothing beyond its end") {
   for (size_t size = 0; size < model.size(); ++size) EQUAL(Count(model.substr(0, size)).float32, uint64_t{0});
   EQUAL(Count(std::string(64, '\xff')).float32, uint64_t{0});
   EQUAL(CountWeights(std::string("/nowhere")).float32, uint64_t{0});
+}
+END;
+
+std::string Outside(const std::string& location) {
+  return Number(1, 4) + Number(2, kFloat32) + Bytes(13, Bytes(1, "length") + Bytes(2, "16")) +
+         Bytes(13, Bytes(1, "location") + Bytes(2, location)) + Number(14, 1);
+}
+
+std::optional<std::set<std::string>> Locations(const std::string& model) {
+  return ExternalLocations(std::as_bytes(std::span(model)));
+}
+
+std::string Listed(const std::string& model) {
+  std::string out;
+  for (const std::string& location : Locations(model).value_or(std::set<std::string>{"none"}))
+    out += location + " ";
+  return out;
+}
+
+TEST("files of constants are found wherever a graph can keep them") {
+  const auto attribute = [](int field, const std::string& value) { return Bytes(5, Bytes(field, value)); };
+  const std::string branch = Bytes(1, attribute(6, Bytes(5, Outside("branch"))));
+  const std::string loops = Bytes(1, attribute(11, Bytes(1, attribute(5, Outside("inner")))));
+  const std::string sparse = Bytes(15, Bytes(1, Outside("values")) + Bytes(2, Outside("indices")));
+  const std::string constant =
+      Bytes(1, attribute(10, Outside("list")) + attribute(22, Bytes(1, Outside("one"))) +
+                   attribute(23, Bytes(1, Outside("more"))));
+  const std::string function =
+      Bytes(25, Bytes(7, attribute(5, Outside("function"))) + Bytes(11, Bytes(5, Outside("default"))));
+  const std::string graph = Bytes(5, Outside("first")) + Bytes(5, Outside("first")) +
+                            Bytes(5, Tensor(kFloat32, 3, 4)) + branch + loops + sparse + constant;
+  EQUAL(Listed(Number(1, 8) + Bytes(7, graph) + function),
+        std::string("branch default first function indices inner list more one values "));
+  EQUAL(Listed(Bytes(7, Bytes(5, Tensor(kFloat32, 3, 4)))), std::string());
+}
+END;
+
+TEST("what cannot be read to its end may hide files, and is no model") {
+  const std::string model = Bytes(7, Bytes(5, Outside("first")));
+  for (size_t size = 0; size < model.size(); ++size)
+    EQUAL(Listed(model.substr(0, size)), std::string("none "));
+  // A group, which onnx.proto has none of.
+  EQUAL(Listed(Varint(30 << 3 | 3) + Varint(30 << 3 | 4) + model), std::string("none "));
+  EQUAL(Listed(Number(1, 8)), std::string("none "));
+  std::string deep = Bytes(5, Outside("deep"));
+  for (int i = 0; i < 1000; ++i) deep = Bytes(1, Bytes(5, Bytes(6, deep)));
+  EQUAL(Listed(Bytes(7, deep)), std::string("none "));
+  EQUAL(ExternalLocations(std::string("/nowhere")).has_value(), false);
 }
 END;
 

@@ -1,0 +1,91 @@
+/**
+ * External data of ONNX: a graph may keep constants in files beside its own, by paths relative to its folder. What the
+ * runtime opens must be what the manifest pins, or other weights would run under the same hash.
+ */
+import { realpath } from "node:fs/promises";
+import { dirname, join, posix } from "node:path";
+import { loadAddon } from "../addon/load-addon.js";
+import { RadserveError } from "../base/errors.js";
+import type { Manifest } from "../manifest/manifest.js";
+import type { Problem } from "./explain.js";
+import { fault, fileSha256, resolveModelFile } from "./files.js";
+
+interface ExternalDataAddon {
+  externalData(path: string): string[] | null;
+}
+
+/**
+ * The files that a graph keeps constants in, sorted, as it names them.
+ * @throws RadserveError bad_request if the file is no ONNX model
+ */
+export function externalData(graph: string): string[] {
+  const found = (loadAddon() as ExternalDataAddon).externalData(graph);
+  if (found !== null) return found;
+  throw new RadserveError(
+    "bad_request",
+    "Expected an ONNX model that can be read to its end, found something else. Export the graph again.",
+  );
+}
+
+/** Whether a location stays in the graph's folder, whatever lies there. Other characters would be another file's name. */
+export function staysInside(location: string): boolean {
+  const climbs = location.split("/").includes("..") || posix.isAbsolute(location);
+  return location !== "" && !climbs && !/[\0\ufffd]/.test(location);
+}
+
+/** Every file that the graph opens and the manifest does not pin. The graph is the first of `files`. */
+export async function unpinnedFiles(directory: string, files: Manifest["files"]): Promise<Problem[]> {
+  const graph = files[0]?.path ?? "";
+  const opened = await resolveModelFile(directory, graph);
+  let locations: string[];
+  try {
+    locations = externalData(opened);
+  } catch (thrown) {
+    if (!(thrown instanceof RadserveError) || thrown.code !== "bad_request") throw thrown;
+    return [{ path: graph, message: thrown.message.replace(/\.$/, "") }];
+  }
+  if (locations.length === 0) return [];
+  const pinned = new Set(await Promise.all(files.map(({ path }) => realFile(directory, path))));
+  const found = await Promise.all(
+    locations.map((location) => locationProblems(graph, dirname(opened), location, pinned)),
+  );
+  return found.flat();
+}
+
+/** undefined for a file that is not there: another check says so. */
+async function realFile(directory: string, path: string): Promise<string | undefined> {
+  try {
+    return await realpath(await resolveModelFile(directory, path));
+  } catch {
+    return undefined;
+  }
+}
+
+async function locationProblems(
+  graph: string,
+  folder: string,
+  location: string,
+  pinned: ReadonlySet<string | undefined>,
+): Promise<Problem[]> {
+  if (!staysInside(location))
+    return [
+      {
+        path: graph,
+        message: `The graph keeps weights in "${location}". Expected a path below the graph's folder without "..": save the graph again with its external data beside it`,
+      },
+    ];
+  const path = posix.join(posix.dirname(graph), location);
+  try {
+    const file = await realpath(join(folder, location));
+    if (pinned.has(file)) return [];
+    const sha256 = await fileSha256(file);
+    return [
+      {
+        path,
+        message: `The graph opens this file, and files does not name it. If it is the right one, add { "path": "${path}", "sha256": "${sha256}" } to files`,
+      },
+    ];
+  } catch (error) {
+    return [{ path, message: `The graph opens this file, which cannot be read: ${fault(error)}` }];
+  }
+}
