@@ -1,5 +1,7 @@
 /** What an item's end means: for the item, for its job, or for neither because the fault lies elsewhere and passes. */
-import { realpath } from "node:fs/promises";
+import { constants } from "node:fs";
+import { access, realpath } from "node:fs/promises";
+import { errno as errnoOf } from "../base/errno.js";
 import type { RadserveError, ErrorObject } from "../base/errors.js";
 import { isInside, type MarkedRoot, type Root } from "../files/roots.js";
 import { holdsSomething, isMarked, SHARE_MARK } from "../files/share-mark.js";
@@ -31,6 +33,8 @@ const SHARE_FAULTS = new Set(
     " ",
   ),
 );
+/** A folder that the server's user may not write to, now (errno(3)). */
+const REFUSED = new Set(["EACCES", "EPERM", "EROFS"]);
 /** Errors that also occur when a share is away. */
 const MISSING = new Set(["input_not_found", "path_not_allowed", "bad_request", "internal", "series_invalid"]);
 /** In a scanned folder, a file that fails with one of these is not an input. */
@@ -64,6 +68,7 @@ export async function judge(outcome: ItemOutcome, where: Circumstances): Promise
   }
   if (item.output === null && NO_INPUT.has(error.error))
     return { ending: { state: "skipped", reason: reasonOf(error) } };
+  if (await isShut(error, errno, where.paths)) return { ending: given(0, false), pause: OUTPUT_SHUT };
   const faulty = errno !== undefined && SHARE_FAULTS.has(errno);
   if (faulty || MISSING.has(error.error)) {
     const away = await shareAway(where);
@@ -101,6 +106,29 @@ async function outputOf(
   const real = await realpath(outputBase).catch(() => undefined);
   if (real === undefined || !marked.includes(clientOutputBase)) return real;
   return (await isMarked(real)) ? { path: real, within: real, marked: true } : undefined;
+}
+
+const OUTPUT_SHUT: Pause = {
+  code: "output_not_writable",
+  message:
+    "The server's user may not write to the output folder, or its file system is mounted read-only. Work goes on when that is mended.",
+};
+
+/**
+ * Whether the item failed because nothing can be written to the folder of its job: the next item would fail the same
+ * way. A folder below it that nobody may write to is its item's own fault.
+ */
+async function isShut(
+  { error, details }: ErrorObject,
+  errno: string | undefined,
+  { outputBase }: ItemPaths,
+): Promise<boolean> {
+  const refused = error === "path_not_allowed" && details?.["side"] === "output";
+  if (!refused && !(errno !== undefined && REFUSED.has(errno))) return false;
+  return access(outputBase, constants.W_OK | constants.X_OK).then(
+    () => false,
+    (why: unknown) => REFUSED.has(errnoOf(why)),
+  );
 }
 
 const OUTPUT_AWAY: Pause = {

@@ -114,6 +114,31 @@ t.test("a full disk", { skip: skipMount }, async (t) => {
   t.equal(left.length, 40, "receipts and nothing else");
 });
 
+t.test("an output folder that may not be written to", { skip: skipMount }, async (t) => {
+  const place = placeOnTmpfs(t, "64m");
+  const bulk = await startBulk(t, place);
+  const count = 40;
+  const input = path.join(place.input, "many");
+  const output = path.join(place.output, "many");
+  writeMany(input, count);
+  const id = await bulk.submit({
+    input_folder_path: input,
+    output_folder_path: output,
+    outputs: ["json"],
+  });
+  // While work goes on, the file system is open for writing and cannot be remounted.
+  await bulk.send("POST", `/bulk_inference/${id}/pause`);
+  await bulk.until(id, ({ counts }) => counts.running === 0);
+  execFileSync("mount", ["-o", "remount,ro", place.output]);
+  await bulk.send("POST", `/bulk_inference/${id}/resume`);
+  const waiting = await bulk.until(id, ({ paused_reason }) => paused_reason?.code === "output_not_writable");
+  t.match(waiting, { state: "paused", counts: { failed: 0 } });
+  await bulk.until(id, ({ counts }) => counts.running === 0);
+  execFileSync("mount", ["-o", "remount,rw", place.output]);
+  await bulk.send("POST", `/bulk_inference/${id}/resume`);
+  t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: count, failed: 0 } });
+});
+
 t.test("an output root that is a mount point, without its share", { skip: skipMount }, async (t) => {
   const place = placeOnTmpfs(t, "64m");
   const bulk = await startBulk(t, place);
