@@ -63,7 +63,7 @@ InputSpec ReadInput(const Napi::Value& input);
 OutputSpec ReadOutput(const Napi::Value& output);
 /// The same with a tensor, unless its data does not lie where its type must: then it is copied.
 Tensor ReadTensor(const Napi::Value& tensor);
-/// One list of numbers for each output, where `thresholds` is there.
+/// One list of numbers for each output, if `thresholds` is there.
 std::optional<std::vector<std::vector<double>>> ReadThresholds(const Napi::Object& options);
 
 /// Arrays own a share of the memory they show: nothing is copied.
@@ -83,17 +83,17 @@ Napi::Array WriteList(Napi::Env env, const std::vector<T>& items, const Write& w
 }
 
 /// `linkDescriptor(fd, path)`: gives an open file, which may have no name yet (O_TMPFILE), the name `path`;
-/// linkat(2). Node's own link(2) does not follow /proc/self/fd. False where something has the name, or the
+/// linkat(2). Node's own link(2) does not follow /proc/self/fd. False if something has the name, or the
 /// file system refuses.
 Napi::Value LinkDescriptor(const Napi::CallbackInfo& info);
 
 /// `lockDescriptor(fd)`: takes the exclusive lock of an open file without waiting; flock(2). False if another open of
-/// the file, in this process or another, has it. An error is thrown where the file system has no such locks.
+/// the file, in this process or another, has it. An error is thrown if the file system has no such locks.
 /// The lock ends when the descriptor is closed or the process ends.
 Napi::Value LockDescriptor(const Napi::CallbackInfo& info);
 
 /// `externalData(path)`: the files beside an ONNX file that hold constants of its graph, as it names them. Null
-/// where it is no ONNX model, or cannot be read.
+/// if it is no ONNX model, or cannot be read.
 Napi::Value ExternalData(const Napi::CallbackInfo& info);
 
 // Pixels rearranged on the calling thread, without an engine.
@@ -112,7 +112,7 @@ Napi::Value UnpackBits(const Napi::CallbackInfo& info);
 /// (bytes: Uint8Array, bytes of a container, bits outside, sign or -1): FirstStray, or -1 if there is no such
 /// value.
 Napi::Value FindStray(const Napi::CallbackInfo& info);
-/// (bytes: Uint8Array): frees its buffer, where it has one to itself.
+/// (bytes: Uint8Array): frees its buffer, if it has one to itself.
 Napi::Value ReleaseBytes(const Napi::CallbackInfo& info);
 
 }  // namespace radserve

@@ -32,7 +32,7 @@ Shared& TheShared() {
 }
 
 /// process.exit and uncaught errors run exit handlers while engine threads work. They must be out of ONNX
-/// Runtime before its static objects go; where one does not come back in time, the process ends without
+/// Runtime before its static objects go; if one does not come back in time, the process ends without
 /// destructors.
 void StopAtExit(int status, void*) {
   Client::SilenceAll();

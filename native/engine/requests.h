@@ -99,7 +99,7 @@ class InferRequest : public ModelRequest {
   void Run(const Lane& lane) override;
   /// Throws bad_request if the model wants a volume and there is none, or the other way round.
   void SetPlanes(std::vector<Plane> given, const std::optional<VolumeGeometry>& lies);
-  /// The given thresholds, or the manifest's. Throws bad_request where the given ones do not fit its labels.
+  /// The given thresholds, or the manifest's. Throws bad_request if the given ones do not fit its labels.
   void SetThresholds(const std::optional<std::vector<std::vector<double>>>& given);
 
   std::vector<Plane> planes;

@@ -92,8 +92,8 @@ int64_t SameBitsUpTo(const Model& model, const Tensor& row, const std::vector<in
   return same;
 }
 
-/// Runs both sessions once; the largest batch over all cores, where it makes an image cheaper than images
-/// side by side, one core each. 1 where it does not.
+/// Runs both sessions once; the largest batch over all cores, if it makes an image cheaper than images
+/// side by side, one core each. 1 if it does not.
 int64_t LargestOnCpu(const Model& model, const Tensor& row, const std::vector<int64_t>& shape, int threads,
                      const std::stop_token& stop) {
   const std::vector<std::string> names = model.OutputNames();

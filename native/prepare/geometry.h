@@ -36,7 +36,7 @@ struct Geometry {
 ///   width); with multiple_of the image keeps its own size unless a side exceeds max_side;
 /// - crop: the tensor is filled, the centre kept, physical aspect kept;
 /// - none: no resampling; with multiple_of the image lies at the top left and the rest is background.
-/// Throws no_model_accepts where `none` would have to resample.
+/// Throws no_model_accepts if `none` would have to resample.
 Geometry PlaceImage(int rows, int columns, double pixel_aspect, const SizeSpec& size, Fit fit);
 
 }  // namespace radserve

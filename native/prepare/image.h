@@ -20,9 +20,9 @@ struct PreparedImage {
   Geometry geometry;
   /// What min_max, z_score and percentile found.
   std::optional<Statistics> found;
-  /// Least and greatest modality value, where a window that the file lacks was taken from them.
+  /// Least and greatest modality value, if a window that the file lacks was taken from them.
   std::optional<Range> observed;
-  /// One byte a source pixel, 1 where it is Pixel Padding; empty where nothing is.
+  /// One byte a source pixel, 1 if it is Pixel Padding; empty if nothing is.
   std::vector<uint8_t> padding;
 };
 

@@ -15,7 +15,7 @@ struct Containers {
   bool wide = false;
   uint32_t shift = 0;
   uint32_t mask = 0;
-  /// The sign bit of a shifted and masked value; 0 where it is unsigned.
+  /// The sign bit of a shifted and masked value; 0 if it is unsigned.
   uint32_t sign = 0;
   int32_t padding_from = 0;
   int32_t padding_to = 0;
@@ -29,7 +29,7 @@ void AffineRow(const Containers& containers, const uint8_t* bytes, int count, co
                float background, float* out);
 /// value = table[shifted and masked container]
 void TableRow(const Containers& containers, const uint8_t* bytes, int count, const float* table, float* out);
-/// One byte a pixel, 1 where it is padding; true where one is.
+/// One byte a pixel, 1 if it is padding; true if one is.
 bool PaddingRow(const Containers& containers, const uint8_t* bytes, int count, uint8_t* out);
 /// How often each shifted and masked container occurs.
 std::vector<uint64_t> CountContainers(const Containers& containers, const uint8_t* bytes, size_t pixels);

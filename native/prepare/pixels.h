@@ -29,7 +29,7 @@ class PixelSource {
 
   int channels() const { return channels_; }
   float background() const { return background_; }
-  /// The range of values outside padding, where the values depend on it (ValueMap::NeedsObserved).
+  /// The range of values outside padding, if the values depend on it (ValueMap::NeedsObserved).
   const std::optional<Range>& observed() const { return observed_; }
   /// Fills `channels()` arrays of the image's width. Thread safe.
   void Row(int row, float* const* channels) const;
@@ -38,7 +38,7 @@ class PixelSource {
   /// Adds the values outside padding with how often each occurs: distinct ones for grayscale of at most 16
   /// bits, else each by itself.
   void AppendValues(std::vector<std::pair<double, uint64_t>>& values) const;
-  /// One byte a pixel, 1 where it is padding; empty where nothing is.
+  /// One byte a pixel, 1 if it is padding; empty if nothing is.
   std::vector<uint8_t> PaddingMask() const;
 
  private:
@@ -71,7 +71,7 @@ class PixelSource {
   /// Grayscale.
   std::optional<ValueMap> map_;
   std::optional<ValueMap::Affine> affine_;
-  /// Value by masked container, where the map is not affine and the container has at most 16 bits.
+  /// Value by masked container, if the map is not affine and the container has at most 16 bits.
   std::vector<float> table_;
   /// Colour.
   ChannelOrder order_ = ChannelOrder::kGrayscale;

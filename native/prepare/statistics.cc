@@ -59,7 +59,7 @@ void VolumeStatistics::Add(const std::vector<std::pair<double, uint64_t>>& value
     running_.min = std::min(running_.min, value);
     running_.max = std::max(running_.max, value);
     count_ += times;
-    // West 1979: stays exact enough where the sum of squares would not.
+    // West 1979: stays exact enough if the sum of squares would not.
     const double difference = value - running_.mean;
     running_.mean += difference * (static_cast<double>(times) / static_cast<double>(count_));
     squares_ += difference * (value - running_.mean) * static_cast<double>(times);

@@ -13,7 +13,7 @@
 namespace radserve {
 
 /// Over the values of an image (all channels), Pixel Padding left out. Percentiles interpolate linearly
-/// between ranks; std is that of the population. All zero where every pixel is padding.
+/// between ranks; std is that of the population. All zero if every pixel is padding.
 struct Statistics {
   double min = 0;
   double max = 0;
@@ -26,7 +26,7 @@ struct Statistics {
 /// `values` with how often each occurs; sorts them. `low` and `high` are percentiles, 0 to 100.
 Statistics Summary(std::vector<std::pair<double, uint64_t>>& values, double low, double high);
 
-/// Statistics over values that come in portions, without keeping each of them where they repeat.
+/// Statistics over values that come in portions, without keeping each of them if they repeat.
 class VolumeStatistics {
  public:
   /// `percentiles` says whether they will be asked for, `distinct` whether values come with counts. Values
@@ -34,7 +34,7 @@ class VolumeStatistics {
   VolumeStatistics(bool percentiles, bool distinct) : percentiles_(percentiles), distinct_(distinct) {}
 
   void Add(const std::vector<std::pair<double, uint64_t>>& values);
-  /// All zero where nothing was added.
+  /// All zero if nothing was added.
   Statistics Get(double low, double high);
 
  private:
@@ -54,7 +54,7 @@ class VolumeStatistics {
 /// normalised = (value - subtract) * multiply + add, one of each for every channel.
 struct Normaliser {
   std::vector<double> subtract, multiply, add;
-  /// What the normalisation was made of, where it measures.
+  /// What the normalisation was made of, if it measures.
   std::optional<Statistics> found;
 
   float operator()(size_t channel, float value) const {
@@ -64,7 +64,7 @@ struct Normaliser {
 };
 
 /// `measure(low, high)` gives the statistics of what is normalised together, with those percentiles; it is
-/// called only where the normalisation needs them.
+/// called only if the normalisation needs them.
 Normaliser MakeNormaliser(const NormalisationSpec& spec, int channels,
                           const std::function<Statistics(double low, double high)>& measure);
 

@@ -27,9 +27,9 @@ double WindowValue(const Window& window, double value);
 /// window or VOI LUT to 0..1, then inversion of MONOCHROME1, then the manifest's clip, as the manifest asks.
 class ValueMap {
  public:
-  /// Throws corrupt_image for transforms that PS3.3 forbids, no_model_accepts where the manifest refuses the
+  /// Throws corrupt_image for transforms that PS3.3 forbids, no_model_accepts if the manifest refuses the
   /// image. `observed` is the range of modality values (of stored values for `stored`) in this image outside
-  /// its padding; needed where NeedsObserved says so.
+  /// its padding; needed if NeedsObserved says so.
   ValueMap(const Plane& plane, const InputSpec& spec, const std::optional<Range>& observed);
   static bool NeedsObserved(const Plane& plane, const InputSpec& spec);
 
@@ -37,7 +37,7 @@ class ValueMap {
   /// The value of pixels that hold no image: the manifest's background, neither windowed nor inverted.
   float background() const { return background_; }
 
-  /// value = clamp(stored * a + b, low, high), where the whole map is that.
+  /// value = clamp(stored * a + b, low, high), if the whole map is that.
   struct Affine {
     double a = 1;
     double b = 0;

@@ -24,7 +24,7 @@ struct PreparedVolume {
   std::optional<Statistics> found;
   /// Slices, rows, columns of the source.
   std::array<int, 3> sides{};
-  /// One byte a source voxel, 1 where it is Pixel Padding; empty where nothing is.
+  /// One byte a source voxel, 1 if it is Pixel Padding; empty if nothing is.
   std::vector<uint8_t> padding;
 };
 

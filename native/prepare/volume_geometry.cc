@@ -15,7 +15,7 @@ using Sides = std::array<int, 3>;
 constexpr double kSkew = 0.02;
 /// Grids that differ by less than this part of a voxel over a whole axis are the same.
 constexpr double kSameGrid = 0.01;
-/// How far a spacing may be from the manifest's where nothing is resampled.
+/// How far a spacing may be from the manifest's if nothing is resampled.
 constexpr double kSpacingTolerance = 1e-3;
 
 double Dot(const std::array<double, 3>& a, const std::array<double, 3>& b) {
@@ -103,7 +103,7 @@ void Lay(VolumeAxis& axis, int begin, int content, double scale, double source_b
   axis.count = std::min(axis.tensor, begin + content) - axis.first;
 }
 
-/// The tensor's sides where they follow the volume's: `content` is the volume's extent in tensor voxels.
+/// The tensor's sides if they follow the volume's: `content` is the volume's extent in tensor voxels.
 Sides OwnSides(const SizeSpec& size, const Sides& content) {
   Sides sides = content;
   for (int& side : sides) {

@@ -73,7 +73,7 @@ struct VolumePlacement {
 /// - without it, stretch, letterbox, crop and none do what PlaceImage does, by physical size.
 /// - source and multiple_of take the volume's own size (after resampling to `spacing_mm`).
 /// Spacings that differ by less than a hundredth of a voxel over the axis count as equal, so that grids that
-/// are the same are copied voxel by voxel. Throws no_model_accepts where the volume does not fit what the
+/// are the same are copied voxel by voxel. Throws no_model_accepts if the volume does not fit what the
 /// manifest says, series_invalid for directions that are not at right angles.
 VolumePlacement PlaceVolume(const std::array<int, 3>& sides, const VolumeGeometry& geometry,
                             const InputSpec& spec);

@@ -20,7 +20,7 @@ Ort::MemoryInfo Pinned(const SessionState& state) {
   return {"CudaPinned", OrtDeviceAllocator, state.device, OrtMemTypeCPU};
 }
 
-/// Throws bad_request where the graph cannot take batches of that shape.
+/// Throws bad_request if the graph cannot take batches of that shape.
 void CheckFits(const TensorInfo& info, const std::vector<int64_t>& shape) {
   const auto fits = [](int64_t declared, int64_t side) { return declared == -1 || declared == side; };
   const bool positive = std::all_of(shape.begin(), shape.end(), [](int64_t side) { return side > 0; });
@@ -132,7 +132,7 @@ class RowBucket : public Bucket {
     return Whole(tensor).subspan(static_cast<size_t>(row) * bytes, bytes);
   }
 
-  /// Rows of an earlier batch would make the same batch give other bits, where a model mixes its rows.
+  /// Rows of an earlier batch would make the same batch give other bits, if a model mixes its rows.
   void ClearPadding(int64_t rows) {
     for (int64_t row = rows; row < written_; ++row) {
       for (const Tensor& input : inputs_) std::ranges::fill(RowOf(input, row), std::byte{0});

@@ -52,7 +52,7 @@ std::string RuntimeVersion();
 /// Names as ONNX Runtime gives them: CPUExecutionProvider, CUDAExecutionProvider.
 std::vector<std::string> AvailableProviders();
 /// Tries to load the CUDA provider and to find that GPU; the runtime's message (which library is missing)
-/// where it cannot, else "".
+/// if it cannot, else "".
 std::string CudaProblem(int device);
 
 struct SessionMemory {
@@ -72,8 +72,8 @@ class Bucket {
   /// dimension. The memory for it is made when it is first asked for.
   virtual std::span<std::byte> Row(size_t input, int64_t row) = 0;
   /// Runs the first `rows` rows; those beyond are padding, whose content decides nothing. Stops between nodes
-  /// when `stop` is requested. Throws EngineError: OutOfMemory where a smaller batch may succeed,
-  /// output_invalid where the outputs do not have one row for each row that went in.
+  /// when `stop` is requested. Throws EngineError: OutOfMemory if a smaller batch may succeed,
+  /// output_invalid if the outputs do not have one row for each row that went in.
   virtual void Run(int64_t rows, const std::stop_token& stop) = 0;
   /// How many rows a run of `rows` reads, padding included.
   virtual int64_t Reads(int64_t rows) const = 0;
@@ -94,7 +94,7 @@ struct SessionState;
 /// cores.
 class Session {
  public:
-  /// Throws EngineError with `code` where the file is no model that the runtime can use.
+  /// Throws EngineError with `code` if the file is no model that the runtime can use.
   Session(const std::string& path, const SessionSettings& settings, const std::string& code);
   ~Session();
   Session(const Session&) = delete;
@@ -112,7 +112,7 @@ class Session {
   /// do not need: for after a run much larger than those to come. Throws EngineError.
   void GiveBack(std::span<const Tensor> feeds, std::span<const std::string> outputs) const;
   /// A bucket for batches of `capacity` rows; `row_shapes` has the shape of one row, without the batch
-  /// dimension, for each input of the graph. Throws EngineError: bad_request where the graph takes no such
+  /// dimension, for each input of the graph. Throws EngineError: bad_request if the graph takes no such
   /// batches, OutOfMemory.
   std::unique_ptr<Bucket> MakeBucket(int64_t capacity, const std::vector<std::vector<int64_t>>& row_shapes,
                                      std::span<const std::string> outputs) const;

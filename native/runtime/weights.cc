@@ -68,7 +68,7 @@ struct Field {
   bool has_bytes = false;
 };
 
-/// Reads a protobuf message field by field (protobuf.dev/programming-guides/encoding); ends where it is
+/// Reads a protobuf message field by field (protobuf.dev/programming-guides/encoding); ends if it is
 /// broken.
 class Message {
  public:
@@ -137,7 +137,7 @@ class Message {
   bool broken_ = false;
 };
 
-/// Calls `see` with every tensor below a message. Returns false where something is broken, or too deep.
+/// Calls `see` with every tensor below a message. Returns false if something is broken, or too deep.
 bool WalkTensors(Bytes bytes, Kind kind, int depth, const std::function<void(Bytes)>& see) {
   if (depth > kDeepest) return false;
   if (kind == Kind::kTensor) see(bytes);

@@ -27,7 +27,7 @@ WeightCount CountWeights(std::span<const std::byte> model);
 WeightCount CountWeights(const std::string& path);
 
 /// The files beside an .onnx file that hold constants of its graph, as it names them (`location` of TensorProto's
-/// external_data): those of initializers, of attributes, of subgraphs and of functions. nullopt where the bytes
+/// external_data): those of initializers, of attributes, of subgraphs and of functions. nullopt if the bytes
 /// are no ONNX model, or cannot be read to their end.
 std::optional<std::set<std::string>> ExternalLocations(std::span<const std::byte> model);
 

@@ -57,7 +57,7 @@ class Device {
   };
   virtual ~Device() = default;
   /// Runs rows of one key in a batch of `capacity`, the rest of it padding; from one thread at a time. Throws
-  /// EngineError; OutOfMemory where a smaller batch may succeed. Ends early when `stop` is requested.
+  /// EngineError; OutOfMemory if a smaller batch may succeed. Ends early when `stop` is requested.
   virtual Result Run(int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
                      const std::stop_token& stop) = 0;
   /// The one input of a row of that bucket, [1, ...], where the device likes to have it; to be written. Any
@@ -75,7 +75,7 @@ class Device {
 /// - BatchPlanner decides which rows run together.
 /// - A cancelled row that waits leaves at once. One that runs is answered at once, and its batch is stopped
 ///   when all of its rows are cancelled.
-/// - What does not fit into the device's memory is split and runs again; where a batch fails for another
+/// - What does not fit into the device's memory is split and runs again; if a batch fails for another
 ///   reason its rows run again alone, so that none fails for its neighbour.
 class Batcher {
  public:
@@ -88,7 +88,7 @@ class Batcher {
   void AddModel(uint64_t model, int64_t max_batch);
   void RemoveModel(uint64_t model);
   /// Runs the sizes worth it of one bucket with `row`, so that the first request finds all of them warm and
-  /// their cost known. Throws EngineError where one row alone fails.
+  /// their cost known. Throws EngineError if one row alone fails.
   void Warm(const std::shared_ptr<BatchRow>& row, const std::stop_token& stop);
   /// See Device::NewRow.
   Tensor NewRow(const BucketKey& key, std::string name, Dtype dtype);

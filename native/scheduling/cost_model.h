@@ -46,7 +46,7 @@ class CostModel {
 
   /// A run of `capacity` rows, padding included. The first of a size is left out: it allocates and searches.
   /// One that changed the device's shape teaches what the change costs, else what the size costs. Returns the
-  /// cost of the change where it was one and can be told.
+  /// cost of the change if it was one and can be told.
   std::optional<Clock::duration> Observe(int64_t capacity, Clock::duration took, bool switched);
   /// Larger batches do not fit any more.
   void Limit(int64_t capacity);

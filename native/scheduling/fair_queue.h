@@ -23,7 +23,7 @@ inline constexpr size_t kPriorities = 3;
 /// it is.
 ///
 /// 1. Class: stat, then routine, then bulk.
-/// 2. Aging: where an item below a class has waited longer than `age` of that class, one start in `share`
+/// 2. Aging: if an item below a class has waited longer than `age` of that class, one start in `share`
 ///    passes that class over. So bulk gets at least an eighth of a saturated engine, and a stat waits only
 ///    for what runs already, unless something has starved behind stats for a whole minute.
 /// 3. Within a class the flows (models) share time equally, by start-time fair queueing (Goyal, Vin, Cheng:
