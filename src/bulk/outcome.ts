@@ -22,9 +22,9 @@ export interface Judged {
 
 /** How often an item is tried again after a fault that says nothing about its image. */
 const MOST_ATTEMPTS = 5;
-/** An error that a missing output folder, or a box with too much to do, can cause is tried once more: it may be over. */
+/** An error that a missing output folder can cause is tried once more: the folder may be back. */
 const MOST_LOOKS = 2;
-const PERHAPS_OVER = new Set(["path_not_allowed", "bad_request", "deadline_exceeded"]);
+const PERHAPS_BACK = new Set(["path_not_allowed", "bad_request"]);
 const RETRY_SECONDS = 5;
 
 /** A network share that went away, or a disk that fails (errno(3)). */
@@ -75,7 +75,7 @@ export async function judge(outcome: ItemOutcome, where: Circumstances): Promise
     if (away !== undefined) return { ending: given(0, false), pause: away };
   }
   const most =
-    faulty || error.error === "internal" ? MOST_ATTEMPTS : PERHAPS_OVER.has(error.error) ? MOST_LOOKS : 1;
+    faulty || error.error === "internal" ? MOST_ATTEMPTS : PERHAPS_BACK.has(error.error) ? MOST_LOOKS : 1;
   if (item.attempts < most) return { ending: given(RETRY_SECONDS * item.attempts, true) };
   return { ending: { state: "failed", error } };
 }

@@ -53,8 +53,10 @@ export interface PoolOptions {
 interface Admitted {
   task: InferTask;
   timer: NodeJS.Timeout | undefined;
-  /** Its thread was ended because of a neighbour: it runs again, by itself, so that this happens to it once only. */
+  /** It shares its thread with no other: it runs for the second time, after one that a neighbour may have spoilt. */
   alone: boolean;
+  /** Nobody waits for it any more. */
+  cancelled: boolean;
   /** Tells the engine again and again to stop it. */
   stopper?: NodeJS.Timeout;
   /** Ends its thread, where it does not stop. */
@@ -174,7 +176,7 @@ export class InferencePool {
         reject(tooLate("start"));
         return;
       }
-      const entry: Admitted = { task, timer: undefined, alone: false, resolve, reject };
+      const entry: Admitted = { task, timer: undefined, alone: false, cancelled: false, resolve, reject };
       this.#expire(entry);
       this.#lines[task.priority].push(entry);
       this.#next();
@@ -186,12 +188,18 @@ export class InferencePool {
     const waiting = this.#remove((entry) => entry.task.cancelId === cancelId);
     if (waiting !== undefined)
       waiting.reject(new RadserveError("cancelled", "The client went away before its turn came."));
-    else this.#stopRunning(cancelId);
+    else this.#cancelRunning(cancelId);
   }
 
-  #stopRunning(cancelId: number): void {
+  #cancelRunning(cancelId: number): void {
     const entry = this.#running.get(cancelId);
     if (entry === undefined) return;
+    entry.cancelled = true;
+    this.#stop(entry);
+  }
+
+  #stop(entry: Running): void {
+    const { cancelId } = entry.task;
     setSign(entry.signs, "stop");
     this.options.cancelRunning(cancelId);
     entry.stopper ??= setInterval(() => this.options.cancelRunning(cancelId), STOP_AGAIN_MS);
@@ -229,7 +237,7 @@ export class InferencePool {
     for (let entry = this.#remove(() => true); entry !== undefined; entry = this.#remove(() => true))
       entry.reject(shuttingDown());
     for (const [cancelId, entry] of this.#running) {
-      this.#stopRunning(cancelId);
+      this.#cancelRunning(cancelId);
       entry.reject(shuttingDown());
     }
   }
@@ -250,11 +258,12 @@ export class InferencePool {
     );
   }
 
-  /** When its time is over the task is cancelled, and its client answered when it has ended, or soon. */
-  #limit(entry: Admitted, deadline: number): void {
+  /** When its time is over the task is stopped, and its client answered when it has ended, or soon. */
+  #limit(entry: Running, deadline: number): void {
     entry.timer = setTimeout(
       () => {
-        this.#stopRunning(entry.task.cancelId);
+        this.#stop(entry);
+        if (mayRunAgain(entry)) return;
         entry.timer = setTimeout(() => entry.reject(tooLate("finish")), LAST_WORD_MS);
       },
       Math.max(0, deadline - Date.now()),
@@ -295,15 +304,17 @@ export class InferencePool {
     const running: Running = Object.assign(entry, { signs, thread });
     this.#running.set(task.cancelId, running);
     Atomics.store(this.#runningCount, 0, this.#running.size);
-    this.#limit(entry, deadline);
+    this.#limit(running, deadline);
     try {
       const models = this.#models.share(this.options.models());
       const result = await thread.run({ task, models, signs }, alone);
       if (result?.ok === false && result.fault !== undefined)
         this.options.log.error({ request_id: task.requestId, fault: result.fault }, "unexpected failure");
       // Results may have been committed at the last moment: a repeat of the request finds and reuses them.
-      if (isOver(task)) entry.reject(tooLate("finish"));
-      else if (result === undefined) this.#endedWithThread(running);
+      if (isOver(task)) {
+        if (mayRunAgain(entry)) this.#runAgain(entry);
+        else entry.reject(tooLate("finish"));
+      } else if (result === undefined) this.#endedWithThread(entry);
       else if (result.ok) entry.resolve(result.answer);
       else entry.reject(RadserveError.fromObject(result.error, result.errno));
     } catch (error) {
@@ -319,17 +330,26 @@ export class InferencePool {
     }
   }
 
-  /** A neighbour's fault says nothing about a task: results appear whole or not at all, so it is safe to repeat. */
-  #endedWithThread(entry: Running): void {
-    if (isSet(entry.signs, "stop"))
+  #endedWithThread(entry: Admitted): void {
+    if (entry.cancelled)
       entry.reject(new RadserveError("cancelled", "The client went away, and the work was stopped."));
-    else {
-      const { task, resolve, reject } = entry;
-      const again: Admitted = { task, timer: undefined, alone: true, resolve, reject };
-      this.#expire(again);
-      this.#lines[task.priority].unshift(again);
-    }
+    else this.#runAgain(entry);
   }
+
+  /** Results appear whole or not at all and are reused, so that a task is safe to repeat. */
+  #runAgain({ task, resolve, reject }: Admitted): void {
+    const again: Admitted = { task, timer: undefined, alone: true, cancelled: false, resolve, reject };
+    this.#expire(again);
+    this.#lines[task.priority].unshift(again);
+  }
+}
+
+/**
+ * Nobody waits for an item of a bulk job, and its time may have gone to a neighbour that held the thread: only one that
+ * takes too long by itself is to blame.
+ */
+function mayRunAgain({ task, alone, cancelled }: Admitted): boolean {
+  return task.priority === "bulk" && !alone && !cancelled;
 }
 
 function isOver({ deadline }: InferTask): boolean {
