@@ -119,7 +119,7 @@ const settings = {
     .max(1024)
     .optional()
     .describe(
-      "Worker threads that read and write images, and as many again for those of bulk jobs (default: one a core)",
+      "Worker threads that read and write images, one more for stat requests, and as many again for bulk jobs (default: one a core)",
     ),
   deadline_seconds: z
     .number()

@@ -19,11 +19,7 @@ export class MemoryBudget {
    * Does the work when its bytes have room. Throws what the work throws.
    * @param check asked while the work waits; what it throws ends the waiting
    */
-  async within<T>(
-    bytes: number,
-    work: () => Promise<T>,
-    check: () => void = () => undefined,
-  ): Promise<T> {
+  async within<T>(bytes: number, work: () => Promise<T>, check: () => void = () => undefined): Promise<T> {
     await this.#room(bytes, check);
     try {
       return await work();

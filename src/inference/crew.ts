@@ -36,7 +36,10 @@ export class Crew {
 
   constructor(options: CrewOptions) {
     // The one for stat comes first: among threads that have as much to do it is taken
-    const kinds = [...(options.keepsOneForStat ? [true] : []), ...Array<boolean>(options.threads).fill(false)];
+    const kinds = [
+      ...(options.keepsOneForStat ? [true] : []),
+      ...Array<boolean>(options.threads).fill(false),
+    ];
     this.#threads = kinds.map((forStat) => new CrewThread(options, forStat));
     this.#watch = setInterval(() => this.#threads.forEach((thread) => thread.look()), BEAT_MS).unref();
   }

@@ -43,7 +43,10 @@ export interface InferContext {
 export function checkTime(task: InferTask, { stopped }: Pick<InferContext, "stopped">): void {
   if (task.deadline !== undefined && Date.now() > task.deadline) throw tooLate("finish");
   if (stopped?.() === true)
-    throw new RadserveError("cancelled", "The work was stopped before its end: nobody waits for it any more.");
+    throw new RadserveError(
+      "cancelled",
+      "The work was stopped before its end: nobody waits for it any more.",
+    );
 }
 
 /** @param what could not be done within the task's time */

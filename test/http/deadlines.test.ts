@@ -133,6 +133,26 @@ t.test("single requests", { skip: needs(ADDON) }, async (t) => {
   });
 });
 
+t.test(
+  "frames on decoder threads are ended together with the thread that they are for",
+  { skip: needs(ADDON) },
+  async (t) => {
+    const place = bulkPlace(t, { RADSERVE_THREADS: "2" });
+    const [input, small] = ["frames.dcm", "small.dcm"].map((name) => path.join(place.input, name));
+    writeFileSync(input!, await slowImage(6, CT_SLICE, 3));
+    writeSlice(small!);
+    const server = await startServer(place);
+    t.teardown(() => server.stop());
+    const ask = (input_image_path: string, timeout_ms: number) =>
+      server.post("/single_inference", { input_image_path, output_folder_path: place.output, timeout_ms });
+    t.equal((await ask(small!, 60_000)).status, 200);
+    t.equal((await ask(input!, 4000)).status, 504);
+    await until(async () => (await ended(server)) === 1);
+    writeSlice(path.join(place.input, "again", "frames.dcm"));
+    t.equal((await ask(path.join(place.input, "again", "frames.dcm"), 60_000)).status, 200);
+  },
+);
+
 t.test("an item of a bulk job fails, and the others of its job do not", { skip: needs(ADDON) }, async (t) => {
   const place = bulkPlace(t, { RADSERVE_THREADS: "1", RADSERVE_DEADLINE_SECONDS: "5" });
   const folder = path.join(place.input, "job");
@@ -142,7 +162,10 @@ t.test("an item of a bulk job fails, and the others of its job do not", { skip: 
   const server = await startServer(place);
   t.teardown(() => server.stop());
   const bulk = bulkOf(server);
-  const id = await bulk.submit({ input_folder_path: folder, output_folder_path: path.join(place.output, "job") });
+  const id = await bulk.submit({
+    input_folder_path: folder,
+    output_folder_path: path.join(place.output, "job"),
+  });
   t.match(await bulk.ended(id), { counts: { succeeded: 5, failed: 1 } });
   const slow = (await bulk.items(id)).find(({ input_image_path }) => input_image_path.endsWith("slow.dcm"));
   t.match(slow, { state: "failed", attempts: 1, error: { error: "deadline_exceeded" } });

@@ -9,18 +9,21 @@ const SOT = 0xff90;
 /**
  * Noise in JPEG 2000, which has to be decoded bit by bit: some two seconds of one core for each tile. One tile is
  * coded, and stands in the codestream again and again (ISO/IEC 15444-1 A.4.2, A.5.1).
- * @param tiles how many of 2048 by 2048 samples lie below each other
+ * @param tiles how many of 2048 by 2048 samples lie below each other in a frame
  * @returns a DICOM file
  */
-export async function slowImage(tiles: number, attributes: Attributes = {}): Promise<Buffer> {
+export async function slowImage(tiles: number, attributes: Attributes = {}, frames = 1): Promise<Buffer> {
   const next = random(7);
   const size = { rows: TILE, columns: TILE, samples: 1, bitsAllocated: 16, bitsStored: 16 };
   const raw: Raw = { ...size, data: new Uint8Array(TILE * TILE * 2).map(() => next() * 256) };
   const whole = tiled(Buffer.from(await compress("jpeg2000", raw)), tiles);
   return dicomFile({
     transferSyntax: SYNTAXES.jpeg2000,
-    attributes: attributesOf({ ...raw, rows: TILE * tiles }, attributes),
-    pixels: { fragments: [whole] },
+    attributes: attributesOf(
+      { ...raw, rows: TILE * tiles },
+      { ...attributes, NumberOfFrames: String(frames) },
+    ),
+    pixels: { fragments: Array<Uint8Array>(frames).fill(whole) },
   });
 }
 
