@@ -44,7 +44,7 @@ export class MemoryBudget {
         } catch (error) {
           clearInterval(checking);
           this.#claims.splice(this.#claims.indexOf(claim), 1);
-          reject(error as Error);
+          reject(error);
           this.#admit();
         }
       }, CHECK_MS);
