@@ -1,4 +1,5 @@
 /** How many bytes may be in memory at once. */
+import { asRadserveError } from "./errors.js";
 
 interface Claim {
   bytes: number;
@@ -17,7 +18,7 @@ export class MemoryBudget {
 
   /**
    * Does the work when its bytes have room. Throws what the work throws.
-   * @param check asked while the work waits; what it throws ends the waiting
+   * @param check asked while the work waits; the RadserveError that it throws ends the waiting
    */
   async within<T>(bytes: number, work: () => Promise<T>, check: () => void = () => undefined): Promise<T> {
     await this.#room(bytes, check);
@@ -44,7 +45,7 @@ export class MemoryBudget {
         } catch (error) {
           clearInterval(checking);
           this.#claims.splice(this.#claims.indexOf(claim), 1);
-          reject(error);
+          reject(asRadserveError(error));
           this.#admit();
         }
       }, CHECK_MS);
