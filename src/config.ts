@@ -119,7 +119,15 @@ const settings = {
     .max(1024)
     .optional()
     .describe(
-      "Worker threads that read and write images, and as many again for those of bulk jobs (default: one a core)",
+      "Worker threads that read and write images, one more for stat requests, and as many again for bulk jobs (default: one a core)",
+    ),
+  deadline_seconds: z
+    .number()
+    .min(1)
+    .max(86_400)
+    .default(300)
+    .describe(
+      "Longest time for an inference: of a request without `timeout_ms` from its arrival, of a bulk item from its begin; then it fails with deadline_exceeded",
     ),
   max_queue: z.int().min(1).default(1000).describe("Requests that may wait; beyond them 503 overloaded"),
   body_limit: size
@@ -184,6 +192,7 @@ const READ: Partial<Record<Key, (text: string) => unknown>> = {
   path_map: jsonOr,
   port: numberOr,
   threads: numberOr,
+  deadline_seconds: numberOr,
   max_queue: numberOr,
   rate_limit: numberOr,
   grace_seconds: numberOr,

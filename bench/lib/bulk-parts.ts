@@ -125,6 +125,7 @@ async function direct(
 ): Promise<Direct> {
   const pool = new InferencePool({
     threads: os.availableParallelism(),
+    itemMs: 300_000,
     maxQueue: files.length,
     models: () => models.entries,
     engine: { provider: "cpu" },

@@ -1,9 +1,13 @@
 /** How many bytes may be in memory at once. */
+import { asRadserveError } from "./errors.js";
 
 interface Claim {
   bytes: number;
   begin: () => void;
 }
+
+/** How often work that waits asks whether it still should. */
+const CHECK_MS = 100;
 
 /** Work whose bytes have no room waits, first come first served; alone, even the largest work begins. */
 export class MemoryBudget {
@@ -12,18 +16,42 @@ export class MemoryBudget {
 
   constructor(private readonly most: number) {}
 
-  /** Does the work when its bytes have room. Throws what the work throws. */
-  async within<T>(bytes: number, work: () => Promise<T>): Promise<T> {
-    await new Promise<void>((begin) => {
-      this.#claims.push({ bytes, begin });
-      this.#admit();
-    });
+  /**
+   * Does the work when its bytes have room. Throws what the work throws.
+   * @param check asked while the work waits; the RadserveError that it throws ends the waiting
+   */
+  async within<T>(bytes: number, work: () => Promise<T>, check: () => void = () => undefined): Promise<T> {
+    await this.#room(bytes, check);
     try {
       return await work();
     } finally {
       this.#used -= bytes;
       this.#admit();
     }
+  }
+
+  #room(bytes: number, check: () => void): Promise<void> {
+    return new Promise<void>((resolve, reject) => {
+      const claim: Claim = {
+        bytes,
+        begin: () => {
+          clearInterval(checking);
+          resolve();
+        },
+      };
+      const checking = setInterval(() => {
+        try {
+          check();
+        } catch (error) {
+          clearInterval(checking);
+          this.#claims.splice(this.#claims.indexOf(claim), 1);
+          reject(asRadserveError(error));
+          this.#admit();
+        }
+      }, CHECK_MS);
+      this.#claims.push(claim);
+      this.#admit();
+    });
   }
 
   #admit(): void {

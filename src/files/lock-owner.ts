@@ -1,7 +1,9 @@
 /** Who holds the lock of a NAME: how a process names itself in the lock's file, and whether it is known to be dead. */
 import { randomUUID } from "node:crypto";
+import { readlinkSync } from "node:fs";
 import { readFile, readlink } from "node:fs/promises";
 import { hostname } from "node:os";
+import path from "node:path";
 import { z } from "zod";
 import { errno } from "../base/errno.js";
 
@@ -12,6 +14,8 @@ const ownerSchema = z.object({
   pid_namespace: z.string(),
   pid: z.int(),
   started: z.string(),
+  /** Earlier versions did not say their thread. */
+  thread: z.object({ id: z.int(), started: z.string() }).optional(),
   lease_ms: z.number().min(10).max(3_600_000),
   beat: z.string(),
 });
@@ -31,7 +35,10 @@ export const serialise = (owner: Owner): string => `${JSON.stringify(owner)}\n`;
 /** It has a fixed width, so that a rewrite never leaves a tail of the last one. */
 export const beatText = (count: number): string => count.toString().padStart(12, "0");
 
-/** Dead for certain: the owner ran on this kernel, in this PID namespace, and there is no such process any more. */
+/**
+ * Dead for certain: the owner ran on this kernel, in this PID namespace, and there is no such process any more, or no
+ * such thread of it. A worker thread that was ended is gone only when none of its file operations runs any more.
+ */
 export async function isDead(owner: Owner): Promise<boolean> {
   const here = await machine();
   if (
@@ -42,8 +49,12 @@ export async function isDead(owner: Owner): Promise<boolean> {
   )
     return false;
   const started = await startTime(owner.pid);
-  if (started !== undefined && owner.started !== "") return started !== owner.started;
-  return !exists(owner.pid);
+  if (started === undefined || owner.started === "") return !exists(owner.pid);
+  if (started !== owner.started) return true;
+  return (
+    owner.thread !== undefined &&
+    (await startTime(`${owner.pid}/task/${owner.thread.id}`)) !== owner.thread.started
+  );
 }
 
 /** Sees processes that /proc hides, too: a signal that is not permitted has found its process. */
@@ -56,16 +67,35 @@ function exists(pid: number): boolean {
   }
 }
 
-/** When this process started, which does not change. */
-let ownStart: Promise<string> | undefined;
+/** This process and this thread, which do not change. */
+let ownTimes: Promise<Pick<Owner, "started" | "thread">> | undefined;
+
+async function findOwnTimes(): Promise<Pick<Owner, "started" | "thread">> {
+  const started = (await startTime(process.pid)) ?? "";
+  const id = ownThread();
+  const threadStarted = id === undefined ? undefined : await startTime(`${process.pid}/task/${id}`);
+  return {
+    started,
+    ...(id === undefined || threadStarted === undefined ? {} : { thread: { id, started: threadStarted } }),
+  };
+}
+
+/** This thread's number in the kernel (proc(5)); the link is read at once, because libuv's threads have their own. */
+function ownThread(): number | undefined {
+  try {
+    return Number(path.basename(readlinkSync("/proc/thread-self")));
+  } catch {
+    return undefined;
+  }
+}
 
 export async function self(leaseMs: number): Promise<Owner> {
-  ownStart ??= startTime(process.pid).then((time) => time ?? "");
+  ownTimes ??= findOwnTimes();
   return {
     token: randomUUID(),
     ...(await machine()),
     pid: process.pid,
-    started: await ownStart,
+    ...(await ownTimes),
     lease_ms: leaseMs,
     beat: beatText(0),
   };
@@ -81,14 +111,15 @@ function machine(): Promise<Pick<Owner, "host" | "boot_id" | "pid_namespace">> {
   return machineFacts;
 }
 
-async function startTime(pid: number): Promise<string | undefined> {
-  const stat = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => undefined);
+/** @param place a process, or PID/task/TID for a thread of it */
+async function startTime(place: number | string): Promise<string | undefined> {
+  const stat = await readFile(`/proc/${place}/stat`, "utf8").catch(() => undefined);
   return stat === undefined ? undefined : startIn(stat);
 }
 
 /**
- * When a process started, in clock ticks since boot, by the text of its /proc/PID/stat: tells it from a later one with
- * its number. Empty for one that has ended with all its threads and only waits for its parent to take note.
+ * When a process or thread started, in clock ticks since boot, by the text of its stat file: tells it from a later one
+ * with its number. Empty for one that has ended with all its threads and only waits for its parent to take note.
  */
 function startIn(stat: string): string | undefined {
   // The second field is the command in parentheses and may hold anything (proc(5)): the others are counted behind it

@@ -1,7 +1,7 @@
 /**
  * The lock of one NAME in an output folder, `.NAME.lock`: one holder among threads, processes and machines that
  * share the folder. It is a file that names its owner, and is made only where there is none. A holder rewrites a
- * counter in it; who waits takes it over where the owner is known to be dead (same kernel, no such process) or where
+ * counter in it; who waits takes it over where the owner is known to be dead (same kernel, no such process or thread) or where
  * the file has not changed for a whole lease on the waiter's own monotonic clock, so that clocks of machines are never
  * compared.
  */
@@ -23,9 +23,10 @@ const LONGEST_POLL_MS = 40;
 const LONGEST_OWNER_BYTES = 4096;
 
 export interface LockOptions {
-  /** Milliseconds since the epoch after which waiting ends; without it, waiting ends with `signal` only. */
+  /** Milliseconds since the epoch after which waiting ends; without it, waiting ends with `check` only. */
   deadline?: number;
-  signal?: AbortSignal;
+  /** Asked at each look at the lock; what it throws ends the waiting. */
+  check?: () => void;
   /** Milliseconds without a sign of life after which others may take over. */
   leaseMs?: number;
 }
@@ -59,13 +60,13 @@ export class NameLock {
 
   /**
    * Waits for the lock of NAME.
-   * @throws RadserveError deadline_exceeded; the signal's reason; errors of the file system as they are
+   * @throws RadserveError deadline_exceeded; what `check` throws; errors of the file system as they are
    */
   static async take(dir: string, name: string, options: LockOptions = {}): Promise<NameLock> {
-    const { deadline = Infinity, signal, leaseMs = LEASE_MS } = options;
+    const { deadline = Infinity, check, leaseMs = LEASE_MS } = options;
     const waiter = new Waiter(statSync(dir));
     for (let pause = 5; ; pause = Math.min(pause * 2, LONGEST_POLL_MS)) {
-      signal?.throwIfAborted();
+      check?.();
       const lock = await NameLock.#attempt(dir, name, waiter, leaseMs);
       if (lock !== undefined) return lock;
       const left = deadline - Date.now();
@@ -74,8 +75,7 @@ export class NameLock {
           "deadline_exceeded",
           "Another request is still writing results under this name. Repeat the request, or give it more time.",
         );
-      // An abort ends the pause, and is thrown above
-      await delay(Math.min(pause, left), undefined, { signal }).catch(() => undefined);
+      await delay(Math.min(pause, left));
     }
   }
 

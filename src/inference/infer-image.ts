@@ -11,7 +11,7 @@ import { roomFor } from "../results/commit/needed-room.js";
 import { earlierResult, keyOf, refuseLoss } from "../results/commit/reuse.js";
 import { answerOf, receiptOf } from "../results/receipt/compose.js";
 import type { Answer } from "../results/receipt/receipt.js";
-import { type Analysis, checkDeadline, type InferContext, type InferTask } from "./task.js";
+import { type Analysis, checkTime, type InferContext, type InferTask } from "./task.js";
 import { makeResults } from "./make-results.js";
 import { accepting, bytesInMemory, candidatesOf, planOf } from "./plan.js";
 import { readInput } from "./read-input.js";
@@ -23,18 +23,22 @@ import { runModels } from "./run-models.js";
  */
 export async function infer(task: InferTask, context: InferContext): Promise<Answer> {
   const candidates = candidatesOf(context.models, task.models);
-  checkDeadline(task);
+  checkTime(task, context);
   const watch = new Stopwatch(task.startedAt);
   // The input is opened first, so that a mistaken request makes no folder.
   const input = await openInput(task.inputPath, task.roots.input);
   try {
     const image = await readInput(input);
     watch.lap("read");
+    checkTime(task, context);
     const plan = planOf(candidates, image, task.outputs, context.outputs);
     const analysis: Analysis = { task, context, watch, name: task.name ?? input.name, image, plan };
     const output = await openOutputFolder(task.outputFolder, task.roots.output);
     try {
-      const limits = task.deadline === undefined ? {} : { deadline: task.deadline };
+      const limits = {
+        check: () => checkTime(task, context),
+        ...(task.deadline === undefined ? {} : { deadline: task.deadline }),
+      };
       return await withName(output.fdPath, analysis.name, limits, (held) =>
         answer(analysis, output.fdPath, held),
       );
@@ -58,10 +62,10 @@ async function answer(read: Analysis, folder: string, held: Held): Promise<Answe
   const { pixelBudget } = context;
   const made = await (pixelBudget === undefined
     ? compute()
-    : pixelBudget.within(bytesInMemory(image, plan), compute));
+    : pixelBudget.within(bytesInMemory(image, plan), compute, () => checkTime(task, context)));
   const receipt = receiptOf(analysis, made.models, made.pixelSha256);
   if (found !== undefined) refuseLoss(name, found.receipt, receipt);
-  checkDeadline(task);
+  checkTime(task, context);
   await held.commit(made.files, receipt);
   for (const { bytes } of made.files) release(bytes);
   image.release?.();

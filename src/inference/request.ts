@@ -57,6 +57,8 @@ export const singleRequestSchema = z.strictObject({
     .min(1)
     .max(LONGEST_TIMEOUT_MS)
     .optional()
-    .describe("The answer is deadline_exceeded where the work takes longer"),
+    .describe(
+      "The answer is deadline_exceeded where the work takes longer; where absent, the setting deadline_seconds counts",
+    ),
 });
 export type SingleRequest = z.infer<typeof singleRequestSchema>;

@@ -14,7 +14,7 @@ import { Highlights } from "../results/picture/highlights.js";
 import { interpret, type FrameResult, type Interpreted } from "../results/receipt/findings.js";
 import { checkSides } from "../results/receipt/laterality.js";
 import { markedPixels, sliceOutputs } from "../results/receipt/volume-outputs.js";
-import { type Analysis, checkDeadline } from "./task.js";
+import { type Analysis, checkTime } from "./task.js";
 import { accepting, type PlannedModel } from "./plan.js";
 
 /** What one model has said so far about the image. */
@@ -62,7 +62,7 @@ const ENDS_ALL: readonly ErrorCode[] = [
  * @throws RadserveError of the decoder; deadline_exceeded and its like
  */
 export async function runModels(analysis: Analysis): Promise<Ran> {
-  const { image, plan, watch, task } = analysis;
+  const { image, plan, watch, task, context } = analysis;
   const outcomes = accepting(plan).map((planned) => begin(planned, image));
   const ofFrames = outcomes.filter(({ volume }) => volume === undefined);
   const ofVolume = outcomes.filter(({ volume }) => volume !== undefined);
@@ -70,13 +70,14 @@ export async function runModels(analysis: Analysis): Promise<Ran> {
   const planes: Plane[] = [];
   for (let frame = 0; frame < image.frameCount; frame++) {
     const data = await image.frame(frame);
+    checkTime(task, context);
     pixelHash.update(data);
     watch.lap("decode");
     const plane = planeOf(image, frame, data);
     if (ofVolume.length > 0 || image.frameCount === 1) planes.push(plane);
     for (const outcome of outcomes) await attempt(outcome, () => checkValues(outcome, image, frame, data));
     for (const outcome of ofFrames) await attempt(outcome, () => runFrame(outcome, frame, plane, analysis));
-    checkDeadline(task);
+    checkTime(task, context);
     watch.lap("infer");
   }
   for (const outcome of ofVolume) await attempt(outcome, () => runVolume(outcome, planes, analysis));
@@ -173,7 +174,7 @@ async function inferred(
   more: Pick<InferOptions, "geometry">,
   { task, context, watch }: Analysis,
 ): Promise<InferResult> {
-  checkDeadline(task);
+  checkTime(task, context);
   const { manifest } = outcome.planned.entry;
   const given = planes.map((plane) => ({
     ...plane,

@@ -20,7 +20,7 @@ export interface InferTask {
   models?: string[];
   outputs?: OutputKind[];
   priority: "stat" | "routine" | "bulk";
-  /** Milliseconds since the epoch. */
+  /** Milliseconds since the epoch. The pool gives one to items of bulk jobs when they begin. */
   deadline?: number;
   cancelId: number;
   /** When the task was admitted, ISO 8601; now, if absent. A rerun with the same start writes the same bytes. */
@@ -35,21 +35,44 @@ export interface InferContext {
   outputs?: readonly OutputKind[] | undefined;
   /** Bounds the decoded pixels that the images of this thread have in memory together; without it there is no bound. */
   pixelBudget?: MemoryBudget | undefined;
+  /** True as soon as the task was told to stop: its client has gone, its time is over, or the server stops. */
+  stopped?: (() => boolean) | undefined;
 }
 
-/** @throws RadserveError deadline_exceeded if the task's time is over */
-export function checkDeadline(task: InferTask): void {
+/** @throws RadserveError deadline_exceeded if the task's time is over; cancelled if it was told to stop before */
+export function checkTime(task: InferTask, { stopped }: Pick<InferContext, "stopped">): void {
   if (task.deadline !== undefined && Date.now() > task.deadline) throw tooLate("finish");
+  if (stopped?.() === true)
+    throw new RadserveError(
+      "cancelled",
+      "The work was stopped before its end: nobody waits for it any more.",
+    );
 }
 
-/** @param what could not be done within timeout_ms */
+/** @param what could not be done within the task's time */
 export function tooLate(what: "start" | "finish"): RadserveError {
   return new RadserveError(
     "deadline_exceeded",
     what === "start"
-      ? "Expected the work to start within timeout_ms; no thread could begin in time."
-      : "Expected the work to finish within timeout_ms; it took longer and was stopped.",
+      ? "Expected the work to start within its time (timeout_ms, or else the setting deadline_seconds); no thread could begin by then."
+      : "Expected the work to finish within its time (timeout_ms, or else the setting deadline_seconds); it took longer and was stopped.",
   );
+}
+
+/** What the pool and the thread that has a task tell each other meanwhile, in shared memory: true once it is so. */
+const SIGNS = ["stop", "begun"] as const;
+export type Signs = Int32Array;
+
+export function newSigns(): Signs {
+  return new Int32Array(new SharedArrayBuffer(SIGNS.length * Int32Array.BYTES_PER_ELEMENT));
+}
+
+export function setSign(signs: Signs, sign: (typeof SIGNS)[number]): void {
+  Atomics.store(signs, SIGNS.indexOf(sign), 1);
+}
+
+export function isSet(signs: Signs, sign: (typeof SIGNS)[number]): boolean {
+  return Atomics.load(signs, SIGNS.indexOf(sign)) !== 0;
 }
 
 /** One task while it is worked on: what is known of it once its image is read and planned. */

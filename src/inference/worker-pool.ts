@@ -1,13 +1,14 @@
 /**
  * The worker threads and the line in front of them. The line is ours and not the pool library's, because a request
  * that waits must be able to leave it (client gone, time over, server stopping) and a stat request to go ahead, and
- * because aborting a task that runs would end its whole thread and the other images on it.
+ * because aborting a task that runs would end its whole thread and the other images on it. That is done only to a task
+ * that did not end of itself soon after it was told to; the others that were on its thread run again.
  */
-import { Piscina } from "piscina";
 import type { EngineOptions } from "../engine/types.js";
-import type { WorkerOptions, WorkerResult, WorkerTask } from "./worker.js";
+import type { WorkerOptions } from "./worker.js";
+import { Crew, TASKS_PER_THREAD, type CrewThread } from "./crew.js";
 import { RadserveError } from "../base/errors.js";
-import { tooLate, type InferContext, type InferTask } from "./task.js";
+import { isSet, newSigns, setSign, tooLate, type InferContext, type InferTask, type Signs } from "./task.js";
 import type { Logger } from "../base/log.js";
 import type { ModelEntry } from "../models/entry.js";
 import { ModelSharer } from "../models/shared.js";
@@ -20,8 +21,9 @@ const LAST_WORD_MS = 100;
 /** How often the engine is told to stop a task: between two runs of a model it has nothing of it to stop. */
 const STOP_AGAIN_MS = 50;
 
-/** Images in flight on one thread: while one waits for the disk or the engine, another is decoded. */
-const TASKS_PER_THREAD = 4;
+/** How long a task may go on after it was told to stop. Then its thread is ended. */
+const LAST_MOMENT_MS = 1_000;
+
 const SINGLE_MANNERS = { niceness: 0, operatesAtOnce: false };
 /** A single request's threads take a core from those of bulk work at once (setpriority(2)). */
 const BULK_MANNERS = { niceness: 10, operatesAtOnce: true };
@@ -32,6 +34,8 @@ export interface PoolOptions {
   threads: number;
   /** Requests that may wait for a thread. */
   maxQueue: number;
+  /** How long an item of a bulk job may take from its begin; requests bring their own deadline. */
+  itemMs: number;
   /**
    * The entries as they are now, another array after each change: a task takes them when it starts, so that none waits
    * with a model since replaced.
@@ -49,29 +53,35 @@ export interface PoolOptions {
 interface Admitted {
   task: InferTask;
   timer: NodeJS.Timeout | undefined;
+  /** It shares its thread with no other: it runs for the second time, after one that a neighbour may have spoilt. */
+  alone: boolean;
+  /** Nobody waits for it any more. */
+  cancelled: boolean;
   /** Tells the engine again and again to stop it. */
   stopper?: NodeJS.Timeout;
+  /** Ends its thread, where it does not stop. */
+  ender?: NodeJS.Timeout;
   /** Resolves when no thread works on it any more. */
   ended?: Promise<void>;
   resolve: (answer: Answer | Summary) => void;
   reject: (error: RadserveError) => void;
 }
 
-/** Threads of one kind. Single requests have their own, so that they never wait behind the steps of a bulk image. */
-interface Crew {
-  piscina: Piscina<WorkerTask, WorkerResult>;
-  /** The lines that this crew serves; the first goes first. */
-  lines: InferTask["priority"][];
-  running: number;
+/** A task that a thread has. */
+interface Running extends Admitted {
+  signs: Signs;
+  thread: CrewThread;
 }
 
+const LINES = ["stat", "routine", "bulk"] as const;
+
 export class InferencePool {
+  /** Single requests have threads of their own, so that they never wait behind the steps of a bulk image. */
   readonly #single: Crew;
   readonly #bulk: Crew;
   readonly #lines: Record<InferTask["priority"], Admitted[]> = { stat: [], routine: [], bulk: [] };
-  readonly #running = new Map<number, Admitted>();
-  /** Tasks that a crew may have at once. */
-  readonly #width: number;
+  readonly #running = new Map<number, Running>();
+  #threadsEnded = 0;
   readonly #models = new ModelSharer();
   #lastCancelId = 0;
   /** How many tasks run, for the threads to see: one that is alone may use the other cores. */
@@ -80,36 +90,22 @@ export class InferencePool {
   #idle: (() => void) | undefined;
 
   constructor(private readonly options: PoolOptions) {
-    this.#width = options.threads * TASKS_PER_THREAD;
-    this.#single = this.#crew(["stat", "routine"], { minThreads: options.threads }, SINGLE_MANNERS);
-    this.#bulk = this.#crew(["bulk"], { minThreads: 0, idleTimeout: BULK_IDLE_MS }, BULK_MANNERS);
+    this.#single = this.#crew({ keepsOneForStat: true }, SINGLE_MANNERS);
+    this.#bulk = this.#crew({ keepsOneForStat: false, idleTimeout: BULK_IDLE_MS }, BULK_MANNERS);
   }
 
   #crew(
-    lines: Crew["lines"],
-    lives: { minThreads: number; idleTimeout?: number },
+    kind: { keepsOneForStat: boolean; idleTimeout?: number },
     manners: Pick<WorkerOptions, "niceness" | "operatesAtOnce">,
   ): Crew {
     const { threads, engine, outputs, log } = this.options;
-    const piscina = new Piscina<WorkerTask, WorkerResult>({
-      filename: new URL("./worker.js", import.meta.url).href,
-      ...lives,
-      maxThreads: threads,
-      concurrentTasksPerWorker: TASKS_PER_THREAD,
-      // A thread that blocks in Atomics.wait runs no timers and closes no files.
-      atomics: "disabled",
-      workerData: {
-        engine,
-        outputs,
-        running: this.#runningCount,
-        threads,
-        ...manners,
-      } satisfies WorkerOptions,
+    return new Crew({
+      threads,
+      ...kind,
+      workerData: { engine, outputs, running: this.#runningCount, threads, ...manners },
+      failed: (error) =>
+        log.error({ fault: error instanceof Error ? error.name : typeof error }, "a worker thread failed"),
     });
-    piscina.on("error", (error: unknown) => {
-      log.error({ fault: error instanceof Error ? error.name : typeof error }, "a worker thread failed");
-    });
-    return { piscina, lines, running: 0 };
   }
 
   /** Single requests that wait. */
@@ -119,7 +115,22 @@ export class InferencePool {
 
   /** Images of bulk jobs that may be read, inferred and written at once. */
   get bulkWidth(): number {
-    return this.#width;
+    return this.options.threads * TASKS_PER_THREAD;
+  }
+
+  /** Threads that were ended because a task did not stop, since the process began. */
+  get threadsEnded(): number {
+    return this.#threadsEnded;
+  }
+
+  /** Threads whose event loop has not turned for ten seconds although they have work. */
+  get threadsStuck(): number {
+    return this.#single.stuck + this.#bulk.stuck;
+  }
+
+  /** Each thread for single requests is stuck, so that none of them goes on. */
+  get isStuck(): boolean {
+    return this.#single.allStuck;
   }
 
   /** A number that no other task of this process has. */
@@ -147,7 +158,9 @@ export class InferencePool {
         reject(shuttingDown());
         return;
       }
-      const full = this.#single.running >= this.#width && this.queued >= this.options.maxQueue;
+      const stat = task.priority === "stat";
+      const full =
+        this.queued >= this.options.maxQueue && this.#single.free({ stat, alone: false }) === undefined;
       // Bulk sends no more than bulkWidth tasks, and has a line of its own.
       if (full && task.priority !== "bulk") {
         reject(
@@ -163,8 +176,8 @@ export class InferencePool {
         reject(tooLate("start"));
         return;
       }
-      const entry: Admitted = { task, timer: undefined, resolve, reject };
-      if (task.deadline !== undefined) this.#expire(entry, task.deadline);
+      const entry: Admitted = { task, timer: undefined, alone: false, cancelled: false, resolve, reject };
+      this.#expire(entry);
       this.#lines[task.priority].push(entry);
       this.#next();
     });
@@ -175,14 +188,33 @@ export class InferencePool {
     const waiting = this.#remove((entry) => entry.task.cancelId === cancelId);
     if (waiting !== undefined)
       waiting.reject(new RadserveError("cancelled", "The client went away before its turn came."));
-    else this.#stopRunning(cancelId);
+    else this.#cancelRunning(cancelId);
   }
 
-  #stopRunning(cancelId: number): void {
+  #cancelRunning(cancelId: number): void {
     const entry = this.#running.get(cancelId);
     if (entry === undefined) return;
+    entry.cancelled = true;
+    this.#stop(entry);
+  }
+
+  #stop(entry: Running): void {
+    const { cancelId } = entry.task;
+    setSign(entry.signs, "stop");
     this.options.cancelRunning(cancelId);
     entry.stopper ??= setInterval(() => this.options.cancelRunning(cancelId), STOP_AGAIN_MS);
+    entry.ender ??= setTimeout(() => this.#endThreadOf(entry), LAST_MOMENT_MS);
+  }
+
+  /** What has not begun on a busy thread is no reason: it ends as soon as the thread comes to it. */
+  #endThreadOf({ task, thread, signs }: Running): void {
+    if (!isSet(signs, "begun")) return;
+    this.#threadsEnded += 1;
+    this.options.log.warn(
+      { request_id: task.requestId, neighbours: thread.tasks - 1 },
+      "a worker thread was ended, because its task did not stop; its neighbours run again",
+    );
+    thread.end();
   }
 
   /** Takes no more work; resolves when everything admitted is answered. */
@@ -205,17 +237,19 @@ export class InferencePool {
     for (let entry = this.#remove(() => true); entry !== undefined; entry = this.#remove(() => true))
       entry.reject(shuttingDown());
     for (const [cancelId, entry] of this.#running) {
-      this.#stopRunning(cancelId);
+      this.#cancelRunning(cancelId);
       entry.reject(shuttingDown());
     }
   }
 
   async close(): Promise<void> {
     this.#stopping = true;
-    await Promise.all([this.#single.piscina.destroy(), this.#bulk.piscina.destroy()]);
+    await Promise.all([this.#single.close(), this.#bulk.close()]);
   }
 
-  #expire(entry: Admitted, deadline: number): void {
+  #expire(entry: Admitted): void {
+    const { deadline } = entry.task;
+    if (deadline === undefined) return;
     entry.timer = setTimeout(
       () => {
         if (this.#remove((other) => other === entry) !== undefined) entry.reject(tooLate("start"));
@@ -224,22 +258,20 @@ export class InferencePool {
     );
   }
 
-  /** When its time is over the task is cancelled, and its client answered when it has ended, or soon. */
-  #limit(entry: Admitted, deadline: number): void {
+  /** When its time is over the task is stopped, and its client answered when it has ended, or soon. */
+  #limit(entry: Running, deadline: number): void {
     entry.timer = setTimeout(
       () => {
-        this.#stopRunning(entry.task.cancelId);
+        this.#stop(entry);
+        if (mayRunAgain(entry)) return;
         entry.timer = setTimeout(() => entry.reject(tooLate("finish")), LAST_WORD_MS);
       },
       Math.max(0, deadline - Date.now()),
     );
   }
 
-  #remove(
-    wanted: (entry: Admitted) => boolean,
-    lines: Crew["lines"] = ["stat", "routine", "bulk"],
-  ): Admitted | undefined {
-    for (const line of lines.map((name) => this.#lines[name])) {
+  #remove(wanted: (entry: Admitted) => boolean): Admitted | undefined {
+    for (const line of LINES.map((name) => this.#lines[name])) {
       const at = line.findIndex(wanted);
       if (at === -1) continue;
       const [entry] = line.splice(at, 1);
@@ -250,30 +282,39 @@ export class InferencePool {
   }
 
   #next(): void {
-    for (const crew of [this.#single, this.#bulk])
-      while (crew.running < this.#width) {
-        const entry = this.#remove(() => true, crew.lines);
-        if (entry === undefined) break;
-        entry.ended = this.#start(entry, crew);
+    for (const name of LINES) {
+      const line = this.#lines[name];
+      const crew = name === "bulk" ? this.#bulk : this.#single;
+      for (let entry = line[0]; entry !== undefined; entry = line[0]) {
+        const thread = crew.free({ stat: name === "stat", alone: entry.alone });
+        if (thread === undefined) break;
+        line.shift();
+        clearTimeout(entry.timer);
+        entry.ended = this.#start(entry, thread);
       }
-    if (this.#running.size === 0 && this.queued === 0 && this.#lines.bulk.length === 0) this.#idle?.();
+    }
+    if (this.#running.size === 0 && LINES.every((name) => this.#lines[name].length === 0)) this.#idle?.();
   }
 
-  async #start(entry: Admitted, crew: Crew): Promise<void> {
-    const { task } = entry;
-    this.#running.set(task.cancelId, entry);
-    crew.running += 1;
+  async #start(entry: Admitted, thread: CrewThread): Promise<void> {
+    const { alone } = entry;
+    const deadline = entry.task.deadline ?? Date.now() + this.options.itemMs;
+    const task = { ...entry.task, deadline };
+    const signs = newSigns();
+    const running: Running = Object.assign(entry, { signs, thread });
+    this.#running.set(task.cancelId, running);
     Atomics.store(this.#runningCount, 0, this.#running.size);
-    if (task.deadline !== undefined) this.#limit(entry, task.deadline);
+    this.#limit(running, deadline);
     try {
-      const result = await crew.piscina.run({
-        task,
-        models: this.#models.share(this.options.models()),
-      });
-      if (!result.ok && result.fault !== undefined)
+      const models = this.#models.share(this.options.models());
+      const result = await thread.run({ task, models, signs }, alone);
+      if (result?.ok === false && result.fault !== undefined)
         this.options.log.error({ request_id: task.requestId, fault: result.fault }, "unexpected failure");
       // Results may have been committed at the last moment: a repeat of the request finds and reuses them.
-      if (isOver(task)) entry.reject(tooLate("finish"));
+      if (isOver(task)) {
+        if (mayRunAgain(entry)) this.#runAgain(entry);
+        else entry.reject(tooLate("finish"));
+      } else if (result === undefined) this.#endedWithThread(entry);
       else if (result.ok) entry.resolve(result.answer);
       else entry.reject(RadserveError.fromObject(result.error, result.errno));
     } catch (error) {
@@ -282,14 +323,33 @@ export class InferencePool {
       this.options.log.error({ request_id: task.requestId, fault }, "the worker thread failed");
       entry.reject(new RadserveError("internal", "The thread that had this request failed. Send it again."));
     } finally {
-      clearTimeout(entry.timer);
-      clearInterval(entry.stopper);
+      for (const timer of [running.timer, running.stopper, running.ender]) clearTimeout(timer);
       this.#running.delete(task.cancelId);
-      crew.running -= 1;
       Atomics.store(this.#runningCount, 0, this.#running.size);
       this.#next();
     }
   }
+
+  #endedWithThread(entry: Admitted): void {
+    if (entry.cancelled)
+      entry.reject(new RadserveError("cancelled", "The client went away, and the work was stopped."));
+    else this.#runAgain(entry);
+  }
+
+  /** Results appear whole or not at all and are reused, so that a task is safe to repeat. */
+  #runAgain({ task, resolve, reject }: Admitted): void {
+    const again: Admitted = { task, timer: undefined, alone: true, cancelled: false, resolve, reject };
+    this.#expire(again);
+    this.#lines[task.priority].unshift(again);
+  }
+}
+
+/**
+ * Nobody waits for an item of a bulk job, and its time may have gone to a neighbour that held the thread: only one that
+ * takes too long by itself is to blame.
+ */
+function mayRunAgain({ task, alone, cancelled }: Admitted): boolean {
+  return task.priority === "bulk" && !alone && !cancelled;
 }
 
 function isOver({ deadline }: InferTask): boolean {

@@ -7,7 +7,7 @@ import { createEngine } from "../engine/engine.js";
 import type { EngineOptions } from "../engine/types.js";
 import { asRadserveError, type ErrorObject } from "../base/errors.js";
 import { infer } from "./infer-image.js";
-import { type InferContext, type InferTask } from "./task.js";
+import { isSet, setSign, type InferContext, type InferTask, type Signs } from "./task.js";
 import { MemoryBudget } from "../base/memory-budget.js";
 import { faultForLog } from "../base/log.js";
 import { ModelReader, type SharedModels } from "../models/shared.js";
@@ -28,6 +28,8 @@ export interface WorkerOptions {
   niceness: number;
   /** This thread does small file operations itself. */
   operatesAtOnce: boolean;
+  /** Counted up while the thread's event loop turns. */
+  beats: Int32Array;
 }
 
 /**
@@ -37,7 +39,10 @@ export interface WorkerOptions {
  */
 const MOST_PIXEL_BYTES = 1 << 25;
 
+const BEAT_MS = 500;
+
 const options = workerData as WorkerOptions;
+setInterval(() => Atomics.add(options.beats, 0, 1), BEAT_MS).unref();
 if (process.platform === "linux") os.setPriority(0, options.niceness);
 if (options.operatesAtOnce) operateAtOnce();
 shareDecoding(() => Atomics.load(options.running, 0) <= 1, options.threads - 1);
@@ -45,6 +50,7 @@ shareDecoding(() => Atomics.load(options.running, 0) <= 1, options.threads - 1);
 export interface WorkerTask {
   task: InferTask;
   models: SharedModels;
+  signs: Signs;
 }
 
 export type WorkerResult =
@@ -75,10 +81,12 @@ await renderOverlay({
 });
 
 /** What the pool calls. Never throws: errors cross threads as values, so that their codes survive. */
-export default async function work({ task, models: shared }: WorkerTask): Promise<WorkerResult> {
+export default async function work({ task, models: shared, signs }: WorkerTask): Promise<WorkerResult> {
+  setSign(signs, "begun");
+  const stopped = () => isSet(signs, "stop");
   try {
     const { outputs } = options;
-    const context = { engine, models: models.read(shared), outputs, pixelBudget };
+    const context = { engine, models: models.read(shared), outputs, pixelBudget, stopped };
     const answer = await infer(task, context);
     // To send a whole answer costs several times a summary.
     return { ok: true, answer: task.priority === "bulk" ? summaryOf(answer) : answer };

@@ -89,13 +89,13 @@ async function checkPaths(
   folder.close();
 }
 
-async function waitForModels(services: Services, deadline: number | undefined): Promise<void> {
-  const patience = Math.min(LONGEST_LOADING_WAIT_MS, (deadline ?? Infinity) - Date.now());
+async function waitForModels(services: Services, deadline: number): Promise<void> {
+  const patience = Math.min(LONGEST_LOADING_WAIT_MS, deadline - Date.now());
   if (await within(services.models.loaded, patience)) return;
-  throw deadline !== undefined && Date.now() >= deadline
+  throw Date.now() >= deadline
     ? new RadserveError(
         "deadline_exceeded",
-        "Expected the work to start within timeout_ms; the models are still being loaded.",
+        "Expected the work to start within its time; the models are still being loaded.",
       )
     : new RadserveError(
         "model_unavailable",
@@ -119,8 +119,8 @@ function inClientsNames(answer: Answer, inputPath: string, back: (local: string)
 export const singleInference: Handler = async (ctx, services) => {
   const body = parseBody(singleRequestSchema, ctx.request.body);
   const admitted = Date.now();
-  const deadline = body.timeout_ms === undefined ? undefined : admitted + body.timeout_ms;
-  const { path_map, minimum_free_disk } = services.config;
+  const { path_map, minimum_free_disk, deadline_seconds } = services.config;
+  const deadline = admitted + (body.timeout_ms ?? deadline_seconds * 1000);
   const input = translateIn(body.input_image_path, path_map);
   const output = translateIn(body.output_folder_path, path_map);
   const roots = await rootsOf(callerOf(ctx), services);
@@ -136,7 +136,7 @@ export const singleInference: Handler = async (ctx, services) => {
     cancelId: services.pool.newCancelId(),
     startedAt: new Date(admitted).toISOString(),
     roots,
-    ...(deadline === undefined ? {} : { deadline }),
+    deadline,
     ...(body.models === undefined ? {} : { models: body.models }),
     ...(body.outputs === undefined ? {} : { outputs: body.outputs }),
   };
@@ -201,6 +201,12 @@ export const ready: Handler = (ctx, services) => {
         models,
         problems: services.models.problems.map(({ name, error }) => ({ name, error: error.error })),
       },
+    );
+  if (services.pool.isStuck)
+    throw new RadserveError(
+      "overloaded",
+      "Expected a worker thread for single requests to go on; none has for 10 seconds, because each is held by an image. They are ended when the deadlines of these images are over.",
+      { threads_stuck: services.pool.threadsStuck },
     );
   ctx.body = { status: "ready", models };
 };

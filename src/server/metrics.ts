@@ -6,6 +6,8 @@ import type { EngineStats } from "../engine/stats.js";
 export interface Gauges {
   queued(): number;
   running(): number;
+  threadsStuck(): number;
+  threadsEnded(): number;
   /** State of each model. */
   models(): { name: string; version: string; state: string }[];
   /** Items and jobs of the bulk queue, and items that ended in this process. */
@@ -44,6 +46,20 @@ export class Metrics {
     });
     gauge("radserve_inferences_queued", "Requests that wait for a worker", () => gauges.queued());
     gauge("radserve_inferences_running", "Requests that a worker has", () => gauges.running());
+    gauge(
+      "radserve_worker_threads_stuck",
+      "Worker threads with work that have not gone on for 10 seconds",
+      () => gauges.threadsStuck(),
+    );
+    new Counter({
+      name: "radserve_worker_threads_ended_total",
+      help: "Worker threads that were ended because a task did not stop when its time was over",
+      registers,
+      collect() {
+        this.reset();
+        this.inc(gauges.threadsEnded());
+      },
+    });
     gauge(
       "radserve_bulk_items_queued",
       "Images of bulk jobs that wait, on all boxes",

@@ -119,6 +119,7 @@ class ServingProcess {
     const pool = new InferencePool({
       threads: config.threads,
       maxQueue: config.max_queue,
+      itemMs: config.deadline_seconds * 1000,
       models: () => models.entries,
       engine: options,
       outputs: config.outputs,
@@ -129,6 +130,8 @@ class ServingProcess {
     const metrics = new Metrics({
       queued: () => pool.queued,
       running: () => pool.running,
+      threadsStuck: () => pool.threadsStuck,
+      threadsEnded: () => pool.threadsEnded,
       models: () => [
         ...models.entries.map(({ name, version, state }) => ({ name, version, state })),
         ...withoutEntry(models).map(({ name }) => ({ name, version: "", state: "failed" })),

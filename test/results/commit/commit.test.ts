@@ -171,13 +171,13 @@ t.test("one holder at a time, among threads and processes", async (t) => {
   t.same(readdirSync(dir), ["count"]);
 });
 
-t.test("waiting ends at the deadline, and with the signal", async (t) => {
+t.test("waiting ends at the deadline, and when the check says so", async (t) => {
   const dir = t.testdir();
   await withName(dir, "x", {}, async () => {
     const nothing = () => Promise.resolve();
     t.equal(await refusal(withName(dir, "x", { deadline: Date.now() + 20 }, nothing)), "deadline_exceeded");
     const abort = new AbortController();
-    const waiting = withName(dir, "x", { signal: abort.signal }, nothing);
+    const waiting = withName(dir, "x", { check: () => abort.signal.throwIfAborted() }, nothing);
     abort.abort(new RadserveError("shutting_down", "stop"));
     t.equal(await refusal(waiting), "shutting_down");
     await withName(dir, "y", {}, nothing);
@@ -229,7 +229,7 @@ t.test("many requests of one thread for one name go on one after the other", asy
   const order: number[] = [];
   const abort = new AbortController();
   const waits = Array.from({ length: 20 }, (_, i) =>
-    withName(dir, "x", i === 7 ? { signal: abort.signal } : {}, async (held) => {
+    withName(dir, "x", i === 7 ? { check: () => abort.signal.throwIfAborted() } : {}, async (held) => {
       if (i === 0) abort.abort(new RadserveError("shutting_down", "stop"));
       await held.existing();
       order.push(i);

@@ -1,0 +1,164 @@
+/**
+ * The worker threads of one kind. Each is a pool of one thread, because the pool library ends a single thread only
+ * together with its pool, and because we choose the thread: a task that runs alone shares none, and one is kept for
+ * stat.
+ */
+import { Piscina } from "piscina";
+import type { WorkerOptions, WorkerResult, WorkerTask } from "./worker.js";
+
+/** Images in flight on one thread: while one waits for the disk or the engine, another is decoded. */
+export const TASKS_PER_THREAD = 4;
+const BEAT_MS = 1_000;
+/** A thread with work whose event loop did not turn for so many beats is stuck. */
+const STUCK_BEATS = 10;
+
+export interface CrewOptions {
+  /** Threads for tasks of every kind. */
+  threads: number;
+  /** One more thread, which takes stat tasks only. */
+  keepsOneForStat: boolean;
+  /** Milliseconds without work after which a thread ends; without it, the threads start at once and stay. */
+  idleTimeout?: number;
+  workerData: Omit<WorkerOptions, "beats">;
+  failed: (error: unknown) => void;
+}
+
+/** What a thread has to offer for a task. */
+export interface Wish {
+  stat: boolean;
+  /** No other task may be on the thread. */
+  alone: boolean;
+}
+
+export class Crew {
+  readonly #threads: CrewThread[];
+  readonly #watch: NodeJS.Timeout;
+
+  constructor(options: CrewOptions) {
+    // The one for stat comes first: among threads that have as much to do it is taken
+    const kinds = [
+      ...(options.keepsOneForStat ? [true] : []),
+      ...Array<boolean>(options.threads).fill(false),
+    ];
+    this.#threads = kinds.map((forStat) => new CrewThread(options, forStat));
+    this.#watch = setInterval(() => this.#threads.forEach((thread) => thread.look()), BEAT_MS).unref();
+  }
+
+  /** The best thread that has room for the task, a live one with little to do; undefined where all are full. */
+  free({ stat, alone }: Wish): CrewThread | undefined {
+    let best: CrewThread | undefined;
+    for (const thread of this.#threads) {
+      if ((thread.forStat && !stat) || !thread.hasRoom(alone)) continue;
+      if (best === undefined || thread.burden < best.burden) best = thread;
+    }
+    return best;
+  }
+
+  /** Threads that are stuck now. */
+  get stuck(): number {
+    return this.#threads.filter(({ isStuck }) => isStuck).length;
+  }
+
+  /** Every thread that takes tasks of all kinds is stuck. */
+  get allStuck(): boolean {
+    return this.#threads.every(({ forStat, isStuck }) => forStat || isStuck);
+  }
+
+  async close(): Promise<void> {
+    clearInterval(this.#watch);
+    await Promise.all(this.#threads.map((thread) => thread.close()));
+  }
+}
+
+export class CrewThread {
+  readonly forStat: boolean;
+  readonly #options: CrewOptions;
+  #piscina: Piscina<WorkerTask, WorkerResult>;
+  /** The thread counts it up as its event loop turns. */
+  #beats = new Int32Array(new SharedArrayBuffer(4));
+  #lastBeat = 0;
+  /** Looks in a row that found work, and no beat since the one before. */
+  #silent = 0;
+  #tasks = 0;
+  #hasOneAlone = false;
+
+  constructor(options: CrewOptions, forStat: boolean) {
+    this.#options = options;
+    this.forStat = forStat;
+    this.#piscina = this.#start();
+  }
+
+  #start(): Piscina<WorkerTask, WorkerResult> {
+    const { idleTimeout, workerData, failed } = this.#options;
+    this.#beats = new Int32Array(new SharedArrayBuffer(4));
+    this.#lastBeat = 0;
+    this.#silent = 0;
+    const piscina = new Piscina<WorkerTask, WorkerResult>({
+      filename: new URL("./worker.js", import.meta.url).href,
+      ...(idleTimeout === undefined ? { minThreads: 1 } : { minThreads: 0, idleTimeout }),
+      maxThreads: 1,
+      concurrentTasksPerWorker: TASKS_PER_THREAD,
+      // A thread that blocks in Atomics.wait runs no timers and closes no files.
+      atomics: "disabled",
+      workerData: { ...workerData, beats: this.#beats } satisfies WorkerOptions,
+    });
+    piscina.on("error", failed);
+    return piscina;
+  }
+
+  get tasks(): number {
+    return this.#tasks;
+  }
+
+  hasRoom(alone: boolean): boolean {
+    return !this.#hasOneAlone && this.#tasks < (alone ? 1 : TASKS_PER_THREAD);
+  }
+
+  /** How long a task would wait here, to compare: any thread whose event loop turns goes before one that is silent. */
+  get burden(): number {
+    return this.#tasks + (this.#silent > 1 ? TASKS_PER_THREAD : 0);
+  }
+
+  get isStuck(): boolean {
+    return this.#silent >= STUCK_BEATS;
+  }
+
+  /** Called each beat. */
+  look(): void {
+    const beat = Atomics.load(this.#beats, 0);
+    this.#silent = this.#tasks > 0 && beat === this.#lastBeat ? this.#silent + 1 : 0;
+    this.#lastBeat = beat;
+  }
+
+  /**
+   * Runs a task here.
+   * @returns undefined where the thread was ended meanwhile
+   * @throws what ended the thread, where it failed of itself
+   */
+  async run(work: WorkerTask, alone: boolean): Promise<WorkerResult | undefined> {
+    const piscina = this.#piscina;
+    this.#tasks += 1;
+    this.#hasOneAlone = alone;
+    try {
+      return await piscina.run(work);
+    } catch (error) {
+      if (piscina !== this.#piscina) return undefined;
+      throw error;
+    } finally {
+      this.#tasks -= 1;
+      if (this.#tasks === 0) this.#hasOneAlone = false;
+    }
+  }
+
+  /** Ends the thread wherever it is; a fresh one takes over. */
+  end(): void {
+    const ended = this.#piscina;
+    this.#piscina = this.#start();
+    // It resolves when the thread's last file operation has ended, which nobody has to wait for
+    void ended.destroy();
+  }
+
+  async close(): Promise<void> {
+    await this.#piscina.destroy();
+  }
+}
