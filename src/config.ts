@@ -9,6 +9,7 @@ import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { outputKindSchema } from "./manifest/manifest.js";
 import { jsonFaultAt } from "./base/json-fault.js";
+import { parseDuration } from "./base/duration.js";
 import { found, nearestName, problemsOf } from "./base/validation.js";
 import { errno } from "./base/errno.js";
 import { ConfigError } from "./base/errors.js";
@@ -33,6 +34,15 @@ const size = z.union([z.int().min(0), z.string()]).transform((value, context) =>
   const bytes = typeof value === "number" ? value : parseSize(value);
   if (bytes !== undefined) return bytes;
   context.addIssue({ code: "custom", message: 'Expected a size in bytes, or text like "512MiB" or "8GB"' });
+  return z.NEVER;
+});
+const duration = z.string().transform((text, context) => {
+  const seconds = parseDuration(text);
+  if (seconds !== undefined) return seconds;
+  context.addIssue({
+    code: "custom",
+    message: 'Expected a number with s, m, h, d, w or y, for example "825d", and at most 100y',
+  });
   return z.NEVER;
 });
 const roots = z.array(absolute);
@@ -153,6 +163,11 @@ const settings = {
     .describe("Addresses or networks that read /metrics without a token, beside this machine"),
   issuer: z.string().min(1).optional().describe("Tokens must have this `iss`"),
   audience: z.string().min(1).optional().describe("Tokens must have this `aud`"),
+  token_max_age: duration
+    .optional()
+    .describe(
+      'Longest time that a token may live, from its `iat` and from now, for example "825d" (default: no limit)',
+    ),
   grace_seconds: z
     .number()
     .min(0)

@@ -43,6 +43,11 @@ export const ERRORS = {
     description:
       "The server crashed twice while this image of a bulk job ran alone, or was killed five times.",
   },
+  revocations_unavailable: {
+    status: 503,
+    description: "Nobody can say whether the token was revoked: the keys folder has lost its revocations.",
+    retryAfter: 10,
+  },
   overloaded: { status: 503, description: "The server has all the work it can hold.", retryAfter: 2 },
   model_unavailable: { status: 503, description: "The model asked for is not loaded.", retryAfter: 30 },
   bulk_unavailable: { status: 503, description: "Bulk work cannot be taken now." },

@@ -1,7 +1,8 @@
 import { parse } from "secure-json-parse";
 import type { z } from "zod";
 import { RadserveError } from "./errors.js";
-import { jsonFaultAt } from "./json-fault.js";
+import { jsonFaultAt, placeIn } from "./json-fault.js";
+import { repeatedField } from "./json-repeats.js";
 import { found, problemsOf } from "./validation.js";
 
 /** What is wrong with a body that is not a JSON object, or that has a field that is not allowed anywhere. */
@@ -19,9 +20,25 @@ function jsonFault(text: string): RadserveError {
   return new RadserveError("bad_request", `Expected a JSON object; found ${kind}.`);
 }
 
+/** As much of a field's name as is said. */
+const LONGEST_SHOWN = 64;
+
+/** Throws bad_request where an object has a field twice: another program would take the other value. */
+function refuseRepeats(text: string): void {
+  const repeated = repeatedField(text);
+  if (repeated === undefined) return;
+  const { line, column } = placeIn(text, repeated.at);
+  const field = repeated.field.slice(0, LONGEST_SHOWN);
+  throw new RadserveError(
+    "bad_request",
+    `Expected each field of an object once; found ${JSON.stringify(field)} again at line ${line}, column ${column}.`,
+    { field, line, column },
+  );
+}
+
 /**
- * The value of a body. Throws bad_request with the place of the fault, also where the bytes were no UTF-8: their decoder
- * left U+FFFD for each, and the names of two folders could become one.
+ * The value of a body. Throws bad_request with the place of the fault, where a field is there twice, and where the bytes
+ * were no UTF-8: their decoder left U+FFFD for each, and the names of two folders could become one.
  */
 export function parseJsonBody(text: string): unknown {
   if (text.trim() === "") return {};
@@ -38,6 +55,7 @@ export function parseJsonBody(text: string): unknown {
     throw jsonFault(text);
   }
   if (typeof value !== "object" || value === null) throw jsonFault(text);
+  refuseRepeats(text);
   return value;
 }
 

@@ -1,8 +1,19 @@
-/** The place of a fault in JSON: the parser's own message says it only at times, and quotes the text. */
+/** The place of a fault in JSON, as people count: the parser's own message says it only at times, and quotes the text. */
 
 /** The place where JSON.parse would stop in a text that is not JSON: line and column, from 1. */
-export function jsonFaultAt(text: string): { line: number; column: number } {
-  const before = text.slice(0, firstFault(text)).split("\n");
+export function jsonFaultAt(text: string): Place {
+  return placeIn(text, firstFault(text));
+}
+
+/** A place in a text: line and column, from 1. */
+export interface Place {
+  line: number;
+  column: number;
+}
+
+/** The line and column of a character. */
+export function placeIn(text: string, at: number): Place {
+  const before = text.slice(0, at).split("\n");
   return { line: before.length, column: (before.at(-1)?.length ?? 0) + 1 };
 }
 

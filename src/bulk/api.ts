@@ -9,6 +9,7 @@ import {
   setPaused,
   listItems,
   listJobs,
+  noSuchJob,
   purgeJob,
   retryJob,
   type ItemRow,
@@ -17,6 +18,7 @@ import {
 } from "./jobs.js";
 import type { BulkAnswer, BulkCall } from "./messages.js";
 import { pathsOf } from "./item-paths.js";
+import { Reach } from "./reach.js";
 import { ITEM_STATES, itemQuerySchema, jobQuerySchema, type Item, type Job } from "./schema.js";
 import { submit, type SubmitContext } from "./submit.js";
 
@@ -114,9 +116,15 @@ function paged<T>(rows: T[], limit: number, cursor: (row: T) => string): [T[], s
   return [page, rows.length > limit && last !== undefined ? cursor(last) : null];
 }
 
-async function listed(call: BulkCall, { pool }: Database): Promise<BulkAnswer> {
+async function listed(call: BulkCall, database: Database, reach: Reach): Promise<BulkAnswer> {
   const { limit, cursor, state } = parseBody(jobQuerySchema, call.query ?? {});
-  const rows = await listJobs(pool, call.caller, { before: cursor, state, limit: limit + 1 });
+  const rows: JobRow[] = [];
+  for (let before = cursor; ;) {
+    const found = await listJobs(database.pool, call.caller, { before, state, limit: limit + 1 });
+    for (const row of found) if (await reach.includes(row, database)) rows.push(row);
+    if (found.length <= limit || rows.length > limit) break;
+    before = found.at(-1)?.seq;
+  }
   const [page, next_cursor] = paged(rows, limit, (row) => row.seq);
   return answer({ jobs: page.map(jobOf), next_cursor });
 }
@@ -140,9 +148,10 @@ export async function perform(call: BulkCall, context: SubmitContext): Promise<B
   const database = await context.database();
   const { pool } = database;
   const id = call.jobId ?? "";
+  const reach = new Reach(call.caller, context);
+  if (call.operation === "list") return listed(call, database, reach);
+  if (!(await reach.includes(await findJob(pool, call.caller, id), database))) throw noSuchJob();
   switch (call.operation) {
-    case "list":
-      return listed(call, database);
     case "items":
       return items(call, database, context.config.path_map);
     case "purge":

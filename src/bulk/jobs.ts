@@ -34,6 +34,9 @@ export interface JobRow {
   id: string;
   seq: string;
   subject: string;
+  /** What the token that submitted it narrowed the roots to. */
+  input_roots: string[] | null;
+  output_roots: string[] | null;
   request: JobRequest;
   created_at: Date;
   started_at: Date | null;
@@ -134,7 +137,7 @@ const STATE = `case when j.cancelled_at is not null then 'cancelled'
     when not ${WORKED} and j.created_at < now() - interval '${LONELY_MS} ms' then 'paused'
     when j.total is null then 'scanning' else 'running' end`;
 
-const VIEW = `select j.id, j.seq, j.subject, j.request, j.created_at, j.started_at, j.finished_at, j.cancelled_at,
+const VIEW = `select j.id, j.seq, j.subject, j.input_roots, j.output_roots, j.request, j.created_at, j.started_at, j.finished_at, j.cancelled_at,
     j.total, j.held as paused, now() as now, ${STATE} as state,
     j.pause_code, j.pause_message,
     coalesce(j.counts, (select jsonb_object_agg(state, number) from
@@ -147,7 +150,7 @@ const IN_SCOPE = "(j.subject = $1 or $2)";
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
-function noSuchJob(): RadserveError {
+export function noSuchJob(): RadserveError {
   return new RadserveError(
     "job_not_found",
     "This subject has no such job; GET /bulk_inference lists its jobs.",
@@ -177,6 +180,21 @@ export async function listJobs(
     [scope.subject, scope.admin, before, state, limit],
   );
   return rows;
+}
+
+/** Every path that a job names, as the client named it: its two folders, or those of its items. */
+export async function namedPaths(
+  pool: Pool,
+  { id, request }: JobRow,
+): Promise<{ inputs: string[]; outputs: string[] }> {
+  const { input_folder_path: input, output_folder_path: output } = request;
+  if (input !== undefined && output !== undefined) return { inputs: [input], outputs: [output] };
+  const { rows } = await pool.query<{ inputs: string[] | null; outputs: string[] | null }>(
+    `select array_agg(distinct input) as inputs, array_agg(distinct output) as outputs
+     from radserve.item where job_id = $1 and output is not null`,
+    [id],
+  );
+  return { inputs: rows[0]?.inputs ?? [], outputs: rows[0]?.outputs ?? [] };
 }
 
 export async function listItems(

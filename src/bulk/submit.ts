@@ -14,8 +14,9 @@ import { parseBody, parseJsonBody } from "../base/json-body.js";
 import { candidatesOf } from "../inference/plan.js";
 import { holdsSomething, markShare, mountPoints } from "../files/share-mark.js";
 import { transaction, type Database } from "./database.js";
-import { insertJob, jobOfKey, type JobRequest, type NewJob } from "./jobs.js";
+import { findJob, insertJob, jobOfKey, type JobRequest, type NewJob } from "./jobs.js";
 import type { BulkCall } from "./messages.js";
+import { Reach } from "./reach.js";
 import type { Scanner } from "./scanner.js";
 
 const CHECKED_AT_ONCE = 16;
@@ -42,7 +43,8 @@ export async function submit(
       ? undefined
       : sameJob(await jobOfKey((await context.database()).pool, subject, key), sha256);
   const known = await before();
-  if (known !== undefined) return { id: known, fresh: false };
+  // A job that a narrowed token does not reach is refused below, by its paths.
+  if (known !== undefined && (await isReached(call, known, context))) return { id: known, fresh: false };
   const roots = {
     input: await narrowRoots(context.roots.input, inputRoots),
     output: await narrowRoots(context.roots.output, outputRoots),
@@ -68,6 +70,11 @@ export async function submit(
   const other = await before();
   if (other === undefined) throw new Error("A job could not be kept although its key is free");
   return { id: other, fresh: false };
+}
+
+async function isReached(call: BulkCall, id: string, context: SubmitContext): Promise<boolean> {
+  const database = await context.database();
+  return new Reach(call.caller, context).includes(await findJob(database.pool, call.caller, id), database);
 }
 
 async function keep(job: NewJob, wasEmpty: boolean, context: SubmitContext): Promise<boolean> {

@@ -12,7 +12,7 @@ import { readModelFolder } from "../models/read.js";
 import { freeBytes } from "../files/disk.js";
 import { createEngine } from "../engine/engine.js";
 import { readKeys } from "../server/keys.js";
-import { isInside } from "../files/roots.js";
+import { exposures } from "../files/own-folders.js";
 import { VERSION } from "../base/version.js";
 import { print, type ExitStatus } from "./run.js";
 import { errno } from "../base/errno.js";
@@ -90,7 +90,7 @@ function allowed(folder: string, mode: number): string | undefined {
   }
 }
 
-function roots(config: Config): Finding[] {
+async function roots(config: Config): Promise<Finding[]> {
   const findings = config.input_roots.map((root) => {
     const why = allowed(root, constants.R_OK | constants.X_OK);
     return why === undefined
@@ -107,12 +107,10 @@ function roots(config: Config): Finding[] {
   });
   if (outputs.length === 0)
     outputs.push(bad("output root", "none", "Set RADSERVE_OUTPUT_ROOTS or output_roots; serving needs one."));
-  const exposed = [config.state_dir, config.keys_dir].find((secret) => isInside(secret, config.output_roots));
-  if (exposed !== undefined)
-    outputs.push(
-      bad("output root", `${exposed} lies inside one`, "Keep state and keys apart from where clients write."),
-    );
-  return [...findings, ...outputs];
+  const exposed = (await exposures(config)).map(({ setting, found, fix }) =>
+    bad(setting === "RADSERVE_INPUT_ROOTS" ? "input root" : "output root", found, fix),
+  );
+  return [...findings, ...outputs, ...exposed];
 }
 
 function state(config: Config): Finding[] {
@@ -200,7 +198,7 @@ async function settings(load: () => Promise<Config>): Promise<Finding[]> {
     ...(await models(config)),
     ...(await engine(config)),
     ...(await codecs()),
-    ...roots(config),
+    ...(await roots(config)),
     ...state(config),
     ...disks(config),
     await bulkDatabase(config),

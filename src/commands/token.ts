@@ -1,7 +1,8 @@
 /** `radserve token issue | list | revoke`. */
 import path from "node:path";
 import jwt from "jsonwebtoken";
-import { LONGEST_JTI, issueToken, parseDuration, signingKey } from "../server/tokens.js";
+import { durationText, parseDuration } from "../base/duration.js";
+import { LONGEST_JTI, issueToken, signingKey } from "../server/tokens.js";
 import { requireFolder, type Config } from "../config.js";
 import { ConfigError } from "../base/errors.js";
 import { readKeys } from "../server/keys.js";
@@ -39,6 +40,11 @@ export async function tokenIssue(config: Config, options: IssueCommand): Promise
   if (lifetimeSeconds === undefined)
     throw new ConfigError(
       `--expires: expected a number with s, m, h, d, w or y, for example 365d, and at most 100y; found "${options.expires}".`,
+    );
+  const longest = config.token_max_age ?? Infinity;
+  if (lifetimeSeconds > longest)
+    throw new ConfigError(
+      `--expires: expected at most ${durationText(longest)}, as RADSERVE_TOKEN_MAX_AGE says; found "${options.expires}".`,
     );
   if (options.subject.trim() === "" || options.subject.length > 256)
     throw new ConfigError("--subject: expected a name of 1 to 256 characters.");

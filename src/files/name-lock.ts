@@ -5,14 +5,14 @@
  * the file has not changed for a whole lease on the waiter's own monotonic clock, so that clocks of machines are never
  * compared.
  */
-import { closeSync, constants, readSync, statSync, type Stats } from "node:fs";
+import { closeSync, constants, fstatSync, readSync, statSync, type Stats } from "node:fs";
 import { dirname } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { openDescriptor, openPlain, unlink, writeStart } from "./disk.js";
+import { lstat, openDescriptor, openPlain, unlink, writeStart } from "./disk.js";
 import { errno } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
 import { ifMissing, UnnamedFile } from "./durable-files.js";
-import { guardName, lockName } from "./helper-names.js";
+import { guardName, lockName, notOurs } from "./helper-names.js";
 import { beatText, isDead, parseOwner, self, serialise, type Owner } from "./lock-owner.js";
 
 /** A lease is longer than the decoding of one frame may block a thread. */
@@ -60,7 +60,8 @@ export class NameLock {
 
   /**
    * Waits for the lock of NAME.
-   * @throws RadserveError deadline_exceeded; what `check` throws; errors of the file system as they are
+   * @throws RadserveError deadline_exceeded; output_name_taken, if what lies there is no file; what `check` throws; errors
+   * of the file system as they are
    */
   static async take(dir: string, name: string, options: LockOptions = {}): Promise<NameLock> {
     const { deadline = Infinity, check, leaseMs = LEASE_MS } = options;
@@ -97,7 +98,10 @@ export class NameLock {
 
   /** Whether the lock on disk is still this one; false once somebody took it over. */
   async isHeld(): Promise<boolean> {
-    const text = await look(this.#path);
+    const text = await look(this.#path).catch((error: unknown) => {
+      if (error instanceof RadserveError) return undefined;
+      throw error;
+    });
     return text?.includes(this.#owner.token) === true;
   }
 
@@ -220,11 +224,25 @@ async function appear(path: string, text: string): Promise<number | undefined> {
   return undefined;
 }
 
-/** The text of a lock or a guard; undefined where there is none. */
+/**
+ * The text of a lock or a guard; undefined where there is none.
+ * @throws RadserveError output_name_taken where something lies there that is no file
+ */
 async function look(path: string): Promise<string | undefined> {
-  const fd = await openPlain(path).catch(ifMissing(undefined));
+  const fd = await openPlain(path).catch(async (error: unknown) => {
+    // A link, or a socket
+    if (errno(error) === "ELOOP" || errno(error) === "ENXIO") {
+      const facts = await lstat(path).catch(ifMissing(undefined));
+      if (facts?.isFile() !== true && facts !== undefined) throw noLock(path, facts);
+      return undefined;
+    }
+    ifMissing(undefined)(error);
+    return undefined;
+  });
   if (fd === undefined) return undefined;
   try {
+    const facts = fstatSync(fd);
+    if (!facts.isFile()) throw noLock(path, facts);
     const text = Buffer.allocUnsafe(LONGEST_OWNER_BYTES);
     return text.toString("utf8", 0, readSync(fd, text, 0, text.length, 0));
   } catch (error) {
@@ -233,6 +251,10 @@ async function look(path: string): Promise<string | undefined> {
   } finally {
     closeSync(fd);
   }
+}
+
+function noLock(path: string, facts: Stats): RadserveError {
+  return notOurs(path.endsWith(".break") ? guardName("NAME") : lockName("NAME"), "a file", facts);
 }
 
 function sightOf(text: string | undefined): Sight | undefined {

@@ -41,11 +41,26 @@ export class RateLimit {
   }
 }
 
-/** True where the connection comes from this machine and no proxy speaks for somebody else. */
+/** Headers of which a proxy adds at least one (RFC 9110, 7.6.3; RFC 7239, and what came before it). */
+const OF_PROXIES = [
+  "via",
+  "forwarded",
+  "x-forwarded-for",
+  "x-forwarded-host",
+  "x-forwarded-proto",
+  "x-real-ip",
+];
+
+/** True where a proxy speaks for somebody else; an empty header counts, because a proxy may have emptied it. */
+function isForwarded({ req }: Context): boolean {
+  return OF_PROXIES.some((name) => name in req.headers);
+}
+
+/** True where the connection comes from this machine or an allowed address, and no proxy speaks for somebody else. */
 function isLocal(ctx: Context, allowed: BlockList): boolean {
   const address = (ctx.req.socket.remoteAddress ?? "").replace(/^::ffff:/, "");
   const family = isIP(address);
-  if (family === 0 || ctx.get("X-Forwarded-For") !== "" || ctx.get("Forwarded") !== "") return false;
+  if (family === 0 || isForwarded(ctx)) return false;
   return allowed.check(address, family === 6 ? "ipv6" : "ipv4");
 }
 

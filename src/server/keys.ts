@@ -9,7 +9,8 @@ import path from "node:path";
 import { ConfigError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { keyOf, readKeyFile, type Key, type KeyFile } from "./key-file.js";
-import { createPrivately, nameOf, namesIn, revokedIn } from "./token-records.js";
+import { Revocations } from "./revocations.js";
+import { createPrivately, namesIn, revokedIn } from "./token-records.js";
 
 const isKeyFile = (name: string) => name.endsWith(".json") && !name.startsWith(".");
 
@@ -74,6 +75,8 @@ export async function createKey(folder: string, after = ""): Promise<Key> {
 export interface Keyring {
   keys(): readonly Key[];
   isRevoked(jti: string): boolean;
+  /** False where the revocations are lost, so that no token can be trusted. */
+  listsRevoked(): boolean;
 }
 
 const LOOK_EVERY_MS = 300;
@@ -86,19 +89,23 @@ export class WatchedKeys implements Keyring {
   #keys: Key[] = [];
   #problems: string[] = [];
   #stamp = "";
-  #revoked = new Set<string>();
+  readonly #revocations: Revocations;
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
   #unreadable = false;
 
-  /** Broken key files are reported and left out. Throws ConfigError where no usable key is left at the start. */
+  /**
+   * Broken key files are reported and left out. Throws ConfigError where no usable key is left at the start.
+   * @param copyOfRevoked file that keeps the names of revoked tokens beyond this process
+   */
   constructor(
     private readonly folder: string,
     private readonly report: (message: string) => void,
+    copyOfRevoked?: string,
   ) {
     this.#reread(namesIn(folder).filter(isKeyFile));
     someKeys(folder, { keys: this.#keys, problems: [] });
-    this.#revoked = new Set(namesIn(revokedIn(folder)));
+    this.#revocations = new Revocations(revokedIn(folder), copyOfRevoked, report);
     this.#schedule();
   }
 
@@ -107,7 +114,11 @@ export class WatchedKeys implements Keyring {
   }
 
   isRevoked(jti: string): boolean {
-    return this.#revoked.has(nameOf(jti));
+    return this.#revocations.has(jti);
+  }
+
+  listsRevoked(): boolean {
+    return this.#revocations.listed;
   }
 
   close(): void {
@@ -123,12 +134,11 @@ export class WatchedKeys implements Keyring {
     this.#timer.unref();
   }
 
-  /** If the folder cannot be read, what was known stays in force. */
+  /** If the keys folder itself cannot be read, what was known stays in force: its share may be away for a moment. */
   async #look(): Promise<void> {
     try {
       const names = await readdir(this.folder);
-      const revoked = names.includes("revoked") ? await readdir(revokedIn(this.folder)) : [];
-      this.#revoked = new Set(revoked);
+      await this.#revocations.look();
       this.#reread(names.filter(isKeyFile).sort());
       this.#unreadable = false;
     } catch (error) {

@@ -47,7 +47,7 @@ const reference = (name: string) => ({
 function responses(route: DescribedRoute): Record<string, unknown> {
   const byStatus = new Map<number, ErrorCode[]>();
   const codes: ErrorCode[] = [...route.errors, "internal"];
-  if (route.auth !== "open") codes.push("unauthorized", "rate_limited");
+  if (route.auth !== "open") codes.push("unauthorized", "rate_limited", "revocations_unavailable");
   if (route.body !== undefined) codes.push("bad_request", "body_too_large");
   for (const code of codes) {
     const { status } = ERRORS[code];

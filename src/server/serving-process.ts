@@ -111,7 +111,11 @@ class ServingProcess {
       output: await resolveRoots(config.output_roots, "RADSERVE_OUTPUT_ROOTS"),
     };
     const { engine, providers, options } = startedEngine(config, this.log);
-    const keyring = new WatchedKeys(config.keys_dir, (message) => this.log.error(message));
+    const keyring = new WatchedKeys(
+      config.keys_dir,
+      (message) => this.log.error(message),
+      path.join(config.state_dir, "revoked-tokens"),
+    );
     const models = new LoadingModels(
       loadModels({ directory: config.models_dir, engine, providers, log: this.log }),
       this.log,

@@ -11,7 +11,8 @@ import { createKey, readKeys, someKeys } from "./keys.js";
 import { lockState, makeStateDirectory } from "../files/state-lock.js";
 import { createLog, type Logger } from "../base/log.js";
 import type { FromServing, ToServing } from "./process-messages.js";
-import { isInside, resolveRoots } from "../files/roots.js";
+import { exposures } from "../files/own-folders.js";
+import { resolveRoots } from "../files/roots.js";
 import { VERSION } from "../base/version.js";
 
 const FIRST_DELAY_MS = 100;
@@ -183,12 +184,11 @@ async function checkedForServing(config: Config): Promise<void> {
   }
   requireFolder(config.models_dir, "RADSERVE_MODELS_DIR");
   if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
-  const outputs = await resolveRoots(config.output_roots, "RADSERVE_OUTPUT_ROOTS");
-  for (const secret of [config.state_dir, config.keys_dir])
-    if (isInside(secret, outputs))
-      throw new ConfigError(
-        `RADSERVE_OUTPUT_ROOTS: expected folders apart from Radserve's own; ${secret} lies inside one, where clients write.`,
-      );
+  const [exposure] = await exposures(config);
+  if (exposure !== undefined)
+    throw new ConfigError(
+      `${exposure.setting}: expected folders apart from Radserve's own; ${exposure.found}. ${exposure.fix}`,
+    );
 }
 
 function whyNotListening(code: string, { host, port }: Config): string {

@@ -61,6 +61,9 @@ export function nameOf(jti: string): string {
   return createHash("sha256").update(jti).digest("hex");
 }
 
+/** Whether an entry of a folder is such a name, and nothing temporary. */
+export const isNameOfToken = (entry: string): boolean => /^[0-9a-f]{64}$/.test(entry);
+
 const issuedIn = (folder: string) => path.join(folder, "tokens");
 export const revokedIn = (folder: string) => path.join(folder, "revoked");
 

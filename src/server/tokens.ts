@@ -5,6 +5,7 @@
 import { randomBytes } from "node:crypto";
 import jwt from "jsonwebtoken";
 import { z } from "zod";
+import { durationText } from "../base/duration.js";
 import { RadserveError, type ErrorDetails } from "../base/errors.js";
 import { keepable } from "../base/validation.js";
 import type { Algorithm, Key } from "./key-file.js";
@@ -23,7 +24,12 @@ export interface Caller {
 export interface Expectations {
   issuer?: string | undefined;
   audience?: string | undefined;
+  /** Seconds that a token may live, from its `iat` and from now; undefined: any time. */
+  token_max_age?: number | undefined;
 }
+
+/** Seconds by which the clock of who issued a token may be ahead of ours. */
+const CLOCK_LEEWAY = 60;
 
 const LONGEST_TOKEN = 8192;
 /** Characters; a token with a longer jti is refused. */
@@ -45,6 +51,7 @@ const claimsSchema = z.object({
     .max(256)
     .refine((name) => keepable(name) === name),
   exp: z.number(),
+  iat: z.unknown().optional(),
   jti: z.string().min(1).max(LONGEST_JTI).optional(),
   admin: z.boolean().optional(),
   input_roots: folders,
@@ -88,9 +95,20 @@ function verifySignature(token: string, key: Key, expected: Expectations): unkno
   }
 }
 
+/** Refuses a token that lives longer than the settings allow, by its own times or counted from now. */
+function refuseLongLife(exp: number, iat: unknown, longest: number | undefined): void {
+  if (longest === undefined) return;
+  const own = typeof iat === "number" ? exp - iat : 0;
+  if (own <= longest && exp - Date.now() / 1000 <= longest + CLOCK_LEEWAY) return;
+  throw invalid({
+    hint: `Send a token that is valid for at most ${durationText(longest)}, as RADSERVE_TOKEN_MAX_AGE says.`,
+  });
+}
+
 /**
  * Checks an Authorization header. Throws unauthorized with exactly "Token missing", "Token expired" or
- * "Invalid token"; a `Bearer ` prefix is the last, with a hint in the details.
+ * "Invalid token"; a `Bearer ` prefix is the last, with a hint in the details, and so is a token that lives longer than
+ * the settings allow. Throws revocations_unavailable for a good token where the revoked ones cannot be listed.
  */
 export function authenticate(
   header: string | undefined,
@@ -113,9 +131,16 @@ export function authenticate(
     verifySignature(token, keyFor(parsedHeader.data, keyring.keys()), expected),
   );
   if (!claims.success) throw invalid();
-  const { sub, exp, jti, admin, input_roots, output_roots } = claims.data;
+  const { sub, exp, iat, jti, admin, input_roots, output_roots } = claims.data;
   if (jti !== undefined && keyring.isRevoked(jti)) throw invalid();
   if (exp * 1000 <= Date.now()) throw new RadserveError("unauthorized", "Token expired");
+  refuseLongLife(exp, iat, expected.token_max_age);
+  if (!keyring.listsRevoked())
+    throw new RadserveError(
+      "revocations_unavailable",
+      "Expected to see which tokens are revoked; the keys folder has lost them, and the server's log says so. " +
+        "Tell whoever runs the server.",
+    );
   return { subject: sub, admin: admin === true, jti, inputRoots: input_roots, outputRoots: output_roots };
 }
 
@@ -168,16 +193,4 @@ export function issueToken(
     ...narrowed,
   };
   return { token: jwt.sign(claims, key.sign, { algorithm, keyid: key.kid }), record };
-}
-
-const UNITS: Record<string, number> = { s: 1, m: 60, h: 3600, d: 86400, w: 7 * 86400, y: 365 * 86400 };
-
-/** A century: beyond it dates leave what programs take, and no token should live that long. */
-const LONGEST_DURATION = 100 * 365 * 86400;
-
-/** "365d", "12h", "90m": seconds; undefined where it is no such text, or more than 100 years. */
-export function parseDuration(text: string): number | undefined {
-  const match = /^(\d{1,9})\s*([smhdwy])$/.exec(text.trim());
-  const seconds = Number(match?.[1]) * (UNITS[match?.[2] ?? ""] ?? NaN);
-  return seconds > 0 && seconds <= LONGEST_DURATION ? seconds : undefined;
 }

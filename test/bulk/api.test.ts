@@ -10,6 +10,8 @@ const row = (more: Partial<JobRow>): JobRow => ({
   id: "5f0c7a52-9d0b-4d35-8f4e-6a1d3a1c9b11",
   seq: "1",
   subject: "x",
+  input_roots: null,
+  output_roots: null,
   request: {},
   created_at: ago(200),
   started_at: ago(100),

@@ -1,5 +1,5 @@
 /** Every case of authentication, over a real socket, with the exact body. */
-import { readdirSync, readFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
 import net from "node:net";
 import path from "node:path";
 import jwt from "jsonwebtoken";
@@ -153,6 +153,93 @@ t.test("keys can be rotated while it runs", async (t) => {
   t.strictSame(await refused(token), { status: 200 });
   t.strictSame(await refused(server.token), { status: 200 }, "tokens of the old key go on");
 });
+
+t.test("a token that lives longer than the setting allows is none", async (t) => {
+  const strict = makePlace({ RADSERVE_TOKEN_MAX_AGE: "400d" });
+  const server = await startServer(strict);
+  t.teardown(() => server.stop());
+  const folder = path.join(strict.directory, "state", "keys");
+  const file = readdirSync(folder).find((name) => name.endsWith(".json"))!;
+  const key = JSON.parse(readFileSync(path.join(folder, file), "utf8")) as { kid: string; secret: string };
+  const answer = async (claims: object) => {
+    const token = jwt.sign(claims, Buffer.from(key.secret, "base64url"), {
+      keyid: key.kid,
+      noTimestamp: !("iat" in claims),
+    });
+    const response = await fetch(`${server.url}/models`, { headers: { Authorization: token } });
+    return { status: response.status, body: (await response.json()) as Record<string, unknown> };
+  };
+  const day = 86_400;
+  t.match(await answer({ sub: "a", exp: now + 399 * day }), { status: 200 });
+  t.match(await answer({ sub: "a", iat: now - 300 * day, exp: now + 90 * day }), { status: 200 });
+  for (const claims of [
+    { exp: now + 401 * day },
+    { exp: 4_102_444_800 },
+    { iat: now - 300 * day, exp: now + 110 * day },
+  ])
+    t.match(
+      await answer({ sub: "a", ...claims }),
+      {
+        status: 401,
+        body: { message: "Invalid token", details: { hint: /at most 400 days.*RADSERVE_TOKEN_MAX_AGE/ } },
+      },
+      JSON.stringify(claims),
+    );
+  t.match(await answer({ sub: "a", iat: now - 900 * day, exp: now - day }), {
+    body: { message: "Token expired" },
+  });
+  t.match(await radserve(strict, "token", "issue", "--subject", "x", "--expires", "401d"), {
+    status: 2,
+    stdout: "",
+    stderr: /^--expires: expected at most 400 days, as RADSERVE_TOKEN_MAX_AGE says; found "401d"\.\n$/,
+  });
+  t.match(await radserve(strict, "token", "issue", "--subject", "x", "--expires", "400d"), { status: 0 });
+});
+
+t.test(
+  "a revocation that vanishes stays in force, and without their folder the door is closed",
+  async (t) => {
+    const lost = makePlace();
+    const server = await startServer(lost);
+    t.teardown(() => server.stop());
+    const revoked = path.join(lost.directory, "state", "keys", "revoked");
+    const ask = async (token: string) => {
+      const response = await fetch(`${server.url}/models`, { headers: { Authorization: token } });
+      return {
+        status: response.status,
+        body: (await response.json()) as { error?: string; message?: string },
+      };
+    };
+    const until = async (token: string, status: number) => {
+      while ((await ask(token)).status !== status);
+    };
+    const gone = await issueToken(lost);
+    await radserve(lost, "token", "revoke", (jwt.decode(gone) as { jti: string }).jti);
+    await until(gone, 401);
+
+    for (const name of readdirSync(revoked)) rmSync(path.join(revoked, name));
+    await server.logged(({ level, msg }) => level === "error" && /1 revocation .* stays? in force/.test(msg));
+    t.match(await ask(gone), { status: 401, body: { message: "Invalid token" } });
+    t.equal((await ask(server.token)).status, 200, "others go on");
+    process.kill(server.servingPid(), "SIGKILL");
+    await server.logged(({ msg }) => /the serving process ended/.test(msg));
+    t.match(await ask(gone), { status: 401, body: { message: "Invalid token" } }, "also after a crash");
+    t.equal((await ask(server.token)).status, 200);
+
+    renameSync(revoked, `${revoked}.away`);
+    await server.logged(({ level, msg }) => level === "error" && /revoked tokens cannot be listed/.test(msg));
+    t.match(await ask(server.token), { status: 503, body: { error: "revocations_unavailable" } });
+    t.match(await ask("x.y.z"), { status: 401, body: { message: "Invalid token" } });
+    t.match(await ask(gone), { status: 401, body: { message: "Invalid token" } });
+    process.kill(server.servingPid(), "SIGKILL");
+    await server.logged((line) => line["restart_in_ms"] === 200);
+    t.equal((await ask(gone)).status, 401);
+    t.match(await ask(server.token), { status: 503 }, "closed after a crash, too");
+    mkdirSync(revoked, { mode: 0o700 });
+    await until(server.token, 200);
+    t.match(await ask(gone), { status: 401 });
+  },
+);
 
 t.test("token commands without a key, or wrongly used", async (t) => {
   const bare = makePlace();

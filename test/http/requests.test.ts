@@ -71,6 +71,39 @@ t.test("bodies that are not as documented", async (t) => {
   }
 });
 
+t.test("a field that is there twice is refused, though JSON.parse would take the last", async (t) => {
+  const { input_image_path: input, output_folder_path: output } = good;
+  const fields = `"output_folder_path": "${output}"`;
+  const twice = [
+    ["plain", `{"input_image_path": "${input}", "input_image_path": "${input}", ${fields}}`, 1, 57],
+    ["escaped", `{"input_image_path": "${input}",\n"input\\u005fimage_path": "${input}", ${fields}}`, 2, 1],
+    ["below", `{"models": [{"a": 1, "b": {"a": "\\"a\\":"}}, {"a": 1,\r\n "a": 2}]}`, 2, 2, "a"],
+    ["strange", '{"": 1, "": 2}', 1, 9, ""],
+    ["prototype", '{"toString": 1, "toString": 2}', 1, 17, "toString"],
+  ] as const;
+  for (const [name, text, line, column, field = "input_image_path"] of twice) {
+    const { status, body } = await post("/single_inference", text);
+    t.equal(status, 400, name);
+    t.match(body, {
+      error: "bad_request",
+      message: `Expected each field of an object once; found "${field}" again at line ${line}, column ${name === "plain" ? text.lastIndexOf('"input_image_path"') + 1 : column}.`,
+      details: { field, line },
+    });
+  }
+  const item = `{"input_image_path": "${input}", ${fields}, "output_folder_path": "/elsewhere"}`;
+  const bulk = await post(
+    "/bulk_inference",
+    `{"items": [{"input_image_path": "${input}", ${fields}}, ${item}]}`,
+  );
+  t.match(bulk, { status: 400, body: { error: "bad_request", message: /found "output_folder_path" again/ } });
+  const odd = `${place.input}/\\","output_folder_path":"`;
+  t.match(
+    await post("/single_inference", { ...good, input_image_path: odd, models: ["models", "outputs"] }),
+    { status: 404, body: { error: "input_not_found" } },
+    "values and the fields of other objects are no repeats",
+  );
+});
+
 t.test("bytes that are no UTF-8 never become a name", async (t) => {
   const send = async (page: string, body: Buffer) => {
     const response = await fetch(server.url + page, {
@@ -317,6 +350,26 @@ t.test("what is no HTTP gets the same shape, and the server goes on", async (t) 
   t.match(await raw(expecting), /^HTTP\/1\.1 417 /);
   t.match(await raw("GET /health/live HTTP/1.0\r\n\r\n"), /^HTTP\/1\.1 200 /, "HTTP/1.0 has no Host");
   t.equal((await fetch(`${server.url}/health/live`)).status, 200);
+});
+
+t.test("figures behind a proxy of this machine need a token", async (t) => {
+  const status = async (headers: Record<string, string>) =>
+    (await fetch(`${server.url}/metrics`, { headers })).status;
+  t.equal(await status({}), 200, "asked for here");
+  for (const [name, value] of [
+    ["Via", "1.1 proxy"],
+    ["X-Forwarded-For", "203.0.113.7"],
+    ["X-Forwarded-For", "127.0.0.1"],
+    ["X-Forwarded-For", ""],
+    ["Forwarded", "for=203.0.113.7"],
+    ["Forwarded", ""],
+    ["X-Forwarded-Host", "radserve.example"],
+    ["X-Forwarded-Proto", "https"],
+    ["X-Real-IP", "203.0.113.7"],
+  ] as const) {
+    t.equal(await status({ [name]: value }), 401, `${name}: ${value}`);
+    t.equal(await status({ [name]: value, Authorization: server.token }), 200, `${name}, with a token`);
+  }
 });
 
 t.test("the open pages", async (t) => {

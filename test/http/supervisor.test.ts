@@ -2,6 +2,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import {
+  symlinkSync,
   closeSync,
   existsSync,
   mkdirSync,
@@ -18,7 +19,7 @@ import t from "tap";
 import { tryTake } from "../support/commits.js";
 import { ADDON, needs } from "../support/needs.js";
 import { copyModel } from "../support/manifests.js";
-import { makePlace, radserve, root, startServer } from "../support/server.js";
+import { makePlace, radserve, root, startServer, type Place } from "../support/server.js";
 
 const isAlive = (pid: number) =>
   existsSync(`/proc/${pid}`) && !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, "utf8"));
@@ -309,6 +310,36 @@ t.test("a wrong setting is said once, with status 2", async (t) => {
   t.teardown(() => exposed.remove());
   exposed.environment["RADSERVE_STATE_DIR"] = path.join(exposed.output, "state");
   t.match(await radserve(exposed, "serve"), { status: 2, stderr: /lies inside one, where clients write/ });
+  const mixed: [(place: Place) => [string, string], RegExp][] = [
+    [
+      ({ input }) => ["RADSERVE_STATE_DIR", path.join(input, "state")],
+      /^RADSERVE_INPUT_ROOTS: .*state lies inside one, where clients read\. Set RADSERVE_STATE_DIR or/,
+    ],
+    [
+      ({ input }) => ["RADSERVE_KEYS_DIR", input],
+      /^RADSERVE_INPUT_ROOTS: .*lies inside one.*Set RADSERVE_KEYS_DIR/,
+    ],
+    [
+      ({ directory }) => ["RADSERVE_INPUT_ROOTS", directory],
+      /^RADSERVE_INPUT_ROOTS: .*state lies inside one/,
+    ],
+    [({ directory }) => ["RADSERVE_STATE_DIR", directory], /^RADSERVE_INPUT_ROOTS: .*input lies inside /],
+    [
+      ({ directory, output }) => {
+        symlinkSync(output, path.join(directory, "link"));
+        return ["RADSERVE_STATE_DIR", path.join(directory, "link", "state")];
+      },
+      /^RADSERVE_OUTPUT_ROOTS: .*link\/state lies inside one, where clients write/,
+    ],
+  ];
+  for (const [set, message] of mixed) {
+    const place = makePlace();
+    t.teardown(() => place.remove());
+    const [name, value] = set(place);
+    place.environment[name] = value;
+    t.match(await radserve(place, "serve"), { status: 2, stderr: message });
+    t.match(await radserve(place, "doctor"), { status: 1, stdout: /lies inside/ }, "doctor says it, too");
+  }
   const server = await startServer();
   const taken = makePlace({ RADSERVE_PORT: String(server.port) });
   t.teardown(() => taken.remove());

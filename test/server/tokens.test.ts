@@ -1,7 +1,8 @@
 import { createHmac, createSecretKey, generateKeyPairSync, randomBytes, type KeyObject } from "node:crypto";
 import jwt from "jsonwebtoken";
 import t from "tap";
-import { authenticate, issueToken, parseDuration, type Expectations } from "../../src/server/tokens.js";
+import { parseDuration } from "../../src/base/duration.js";
+import { authenticate, issueToken, type Expectations } from "../../src/server/tokens.js";
 import { RadserveError } from "../../src/base/errors.js";
 import type { Algorithm, Key } from "../../src/server/key-file.js";
 
@@ -18,7 +19,7 @@ const rs = key("r1", "RS256", rsa.publicKey, rsa.privateKey);
 const es = key("e1", "ES256", ec.publicKey, ec.privateKey);
 
 function ring(keys: Key[], revoked: string[] = []) {
-  return { keys: () => keys, isRevoked: (jti: string) => revoked.includes(jti) };
+  return { keys: () => keys, isRevoked: (jti: string) => revoked.includes(jti), listsRevoked: () => true };
 }
 
 function outcome(

@@ -5,7 +5,7 @@
 import { RadserveError } from "../../base/errors.js";
 import { lstat, readdir, rename, unlink } from "../../files/disk.js";
 import { hashFile, ifMissing, moveIfThere, syncFolder } from "../../files/durable-files.js";
-import { stagingName } from "../../files/helper-names.js";
+import { notOurs, stagingName } from "../../files/helper-names.js";
 import type { Receipt } from "../receipt/receipt.js";
 import { belongsTo, receiptName } from "./names.js";
 import { filesOf, readReceipt, sameImage } from "./reuse.js";
@@ -115,7 +115,7 @@ export async function recover(target: Target): Promise<void> {
   const path = `${target.dir}/${stagingName(target.name)}`;
   const found = await lstat(path).catch(ifMissing(undefined));
   if (found === undefined) return;
-  if (!found.isDirectory()) throw nameTaken("something that is no folder where results are prepared");
+  if (!found.isDirectory()) throw notOurs(stagingName("NAME"), "a folder", found);
   const staging = await Staging.open(path);
   try {
     const mark = await readReceipt(staging.at(MARK));
