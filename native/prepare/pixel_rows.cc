@@ -14,13 +14,15 @@ template <typename Raw>
   return static_cast<int32_t>(masked ^ c.sign) - static_cast<int32_t>(c.sign);
 }
 
-template <bool kPadding, typename Raw>
+template <bool kPadding, typename Number, typename Raw>
 [[gnu::always_inline]] inline void MapAffine(const Containers c, const Raw* __restrict raw, int count,
                                              const ValueMap::Affine m, float background,
                                              float* __restrict out) {
+  const auto a = static_cast<Number>(m.a);
+  const auto b = static_cast<Number>(m.b);
   for (int i = 0; i < count; ++i) {
     const int32_t stored = Stored(raw[i], c);
-    float value = static_cast<float>(stored * m.a + m.b);
+    float value = static_cast<float>(static_cast<Number>(stored) * a + b);
     value = value < m.low ? m.low : value;
     value = value > m.high ? m.high : value;
     if (kPadding) value = (stored >= c.padding_from) & (stored <= c.padding_to) ? background : value;
@@ -30,17 +32,32 @@ template <bool kPadding, typename Raw>
 
 RADSERVE_HOT_LOOP void AffineRow8(const Containers& c, const uint8_t* raw, int count,
                                   const ValueMap::Affine& map, float background, float* out) {
-  MapAffine<true>(c, raw, count, map, background, out);
+  MapAffine<true, double>(c, raw, count, map, background, out);
 }
 
 RADSERVE_HOT_LOOP void AffineRow16(const Containers& c, const uint16_t* raw, int count,
                                    const ValueMap::Affine& map, float background, float* out) {
-  MapAffine<false>(c, raw, count, map, background, out);
+  MapAffine<false, double>(c, raw, count, map, background, out);
 }
 
 RADSERVE_HOT_LOOP void AffinePaddedRow16(const Containers& c, const uint16_t* raw, int count,
                                          const ValueMap::Affine& map, float background, float* out) {
-  MapAffine<true>(c, raw, count, map, background, out);
+  MapAffine<true, double>(c, raw, count, map, background, out);
+}
+
+RADSERVE_HOT_LOOP void AffineFloatRow8(const Containers& c, const uint8_t* raw, int count,
+                                       const ValueMap::Affine& map, float background, float* out) {
+  MapAffine<true, float>(c, raw, count, map, background, out);
+}
+
+RADSERVE_HOT_LOOP void AffineFloatRow16(const Containers& c, const uint16_t* raw, int count,
+                                        const ValueMap::Affine& map, float background, float* out) {
+  MapAffine<false, float>(c, raw, count, map, background, out);
+}
+
+RADSERVE_HOT_LOOP void AffineFloatPaddedRow16(const Containers& c, const uint16_t* raw, int count,
+                                              const ValueMap::Affine& map, float background, float* out) {
+  MapAffine<true, float>(c, raw, count, map, background, out);
 }
 
 template <typename Raw>
@@ -112,15 +129,17 @@ class Row16 {
 }  // namespace
 
 void AffineRow(const Containers& containers, const uint8_t* bytes, int count, const ValueMap::Affine& map,
-               float background, float* out) {
+               bool in_float, float background, float* out) {
   if (!containers.wide) {
-    return AffineRow8(containers, bytes, count, map, background, out);
+    (in_float ? AffineFloatRow8 : AffineRow8)(containers, bytes, count, map, background, out);
+    return;
   }
   const Row16 row(bytes, count);
   if (containers.padding_from <= containers.padding_to) {
-    AffinePaddedRow16(containers, row.words(), count, map, background, out);
+    (in_float ? AffineFloatPaddedRow16 : AffinePaddedRow16)(containers, row.words(), count, map, background,
+                                                            out);
   } else {
-    AffineRow16(containers, row.words(), count, map, background, out);
+    (in_float ? AffineFloatRow16 : AffineRow16)(containers, row.words(), count, map, background, out);
   }
 }
 

@@ -24,9 +24,9 @@ struct Containers {
 /// The loops over a row that most of a preparation's time goes into. `bytes` may lie at any address.
 
 /// value = clamp(stored * a + b), or background in the padding range: computed in double and rounded once, as
-/// rescale in DS (PS3.3 C.11.1) is meant.
+/// rescale in DS (PS3.3 C.11.1) is meant; `in_float` if that comes to the same (Affine::IsExactInFloat).
 void AffineRow(const Containers& containers, const uint8_t* bytes, int count, const ValueMap::Affine& map,
-               float background, float* out);
+               bool in_float, float background, float* out);
 /// value = table[shifted and masked container]
 void TableRow(const Containers& containers, const uint8_t* bytes, int count, const float* table, float* out);
 /// One byte a pixel, 1 if it is padding; true if one is.

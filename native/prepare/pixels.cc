@@ -101,6 +101,7 @@ void PixelSource::PrepareGray(const InputSpec& spec) {
   map_.emplace(plane_, spec, observed_);
   background_ = map_->background();
   affine_ = map_->AsAffine();
+  affine_in_float_ = affine_ && affine_->IsExactInFloat(static_cast<double>(bits_.mask) + 1);
   if (!Small() || affine_) return;
   table_.resize(static_cast<size_t>(bits_.mask) + 1);
   for (size_t i = 0; i < table_.size(); ++i) {
@@ -231,7 +232,7 @@ void PixelSource::GrayRow(int row, float* out) const {
     return;
   }
   const uint8_t* bytes = RowBytes(row);
-  if (affine_) return AffineRow(bits_, bytes, columns, *affine_, background_, out);
+  if (affine_) return AffineRow(bits_, bytes, columns, *affine_, affine_in_float_, background_, out);
   TableRow(bits_, bytes, columns, table_.data(), out);
 }
 

@@ -71,6 +71,7 @@ class PixelSource {
   /// Grayscale.
   std::optional<ValueMap> map_;
   std::optional<ValueMap::Affine> affine_;
+  bool affine_in_float_ = false;
   /// Value by masked container, if the map is not affine and the container has at most 16 bits.
   std::vector<float> table_;
   /// Colour.

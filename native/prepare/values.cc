@@ -216,4 +216,16 @@ std::optional<ValueMap::Affine> ValueMap::AsAffine() const {
   return Affine{a, b, static_cast<float>(low), static_cast<float>(high)};
 }
 
+bool ValueMap::Affine::IsExactInFloat(double most) const {
+  // Where a and b are whole multiples of one power of two, so are product and sum: exact within 24 bits.
+  const double limit = std::ldexp(1.0, std::numeric_limits<float>::digits);
+  double scaled_a = a;
+  double scaled_b = b;
+  for (int bits = 0; bits < std::numeric_limits<float>::digits; ++bits, scaled_a *= 2, scaled_b *= 2) {
+    if (std::fabs(scaled_a) * most + std::fabs(scaled_b) > limit) return false;
+    if (scaled_a == std::trunc(scaled_a) && scaled_b == std::trunc(scaled_b)) return true;
+  }
+  return false;
+}
+
 }  // namespace radserve

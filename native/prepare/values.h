@@ -43,6 +43,8 @@ class ValueMap {
     double b = 0;
     float low = -std::numeric_limits<float>::infinity();
     float high = std::numeric_limits<float>::infinity();
+    /// Float arithmetic gives the same as double arithmetic rounded once, for stored values up to `most`.
+    bool IsExactInFloat(double most) const;
   };
   std::optional<Affine> AsAffine() const;
 
