@@ -139,6 +139,11 @@ const settings = {
     .describe(
       "Longest time for an inference: of a request without `timeout_ms` from its arrival, of a bulk item from its begin; then it fails with deadline_exceeded",
     ),
+  memory: size
+    .optional()
+    .describe(
+      'Memory that the images in work may take together, for example "8GiB"; what does not fit waits, then 503 overloaded (default: half of the memory that the machine or the control group has)',
+    ),
   max_queue: z.int().min(1).default(1000).describe("Requests that may wait; beyond them 503 overloaded"),
   body_limit: size
     .default(8 * 1024 * 1024)

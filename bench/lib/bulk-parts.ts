@@ -6,6 +6,7 @@
 import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import os from "node:os";
+import { usualMemory } from "../../src/base/process-memory.js";
 import { join } from "node:path";
 import { operateAtOnce } from "../../src/files/disk.js";
 import { ELEMENT_TYPES } from "../../src/engine/tensor.js";
@@ -126,6 +127,7 @@ async function direct(
   const pool = new InferencePool({
     threads: os.availableParallelism(),
     itemMs: 300_000,
+    memory: usualMemory(),
     maxQueue: files.length,
     models: () => models.entries,
     engine: { provider: "cpu" },

@@ -8,6 +8,7 @@ import type { Config } from "../config.js";
 import { asRadserveError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { openOutputFolder } from "../files/guarded-paths.js";
+import { NameLock } from "../files/name-lock.js";
 import { narrowRoots, type Root } from "../files/roots.js";
 import { withName } from "../results/commit/commit.js";
 import type { Database } from "./database.js";
@@ -32,6 +33,8 @@ import { pathsOf, type ItemPaths } from "./item-paths.js";
 const POLL_MS = 1_000;
 const FIRST_TROUBLE_MS = 200;
 const LONGEST_TROUBLE_MS = 5_000;
+/** When an item whose name is taken is looked at again: by then a lock without a sign of life has been broken. */
+const NAME_SECONDS = 31;
 /** How long what a dead process left may take to remove: longer than the lease of an owner on another machine. */
 const CLEAR_MS = 60_000;
 
@@ -64,6 +67,11 @@ interface Looked {
 }
 
 let lastId = 0;
+
+/** Whether somebody else, who may be frozen, holds the name of an item's results. */
+function isNameTaken({ input, outputFolder }: ItemPaths): Promise<boolean> {
+  return NameLock.isTaken(outputFolder, path.basename(input));
+}
 
 export class Runner {
   readonly #flying = new Map<number, Flying>();
@@ -313,6 +321,12 @@ export class Runner {
       const output = await base;
       if ("code" in output) {
         this.#land(id, item, { state: "queued", afterSeconds: 0, counts: false }, output);
+        return undefined;
+      }
+      if (item.alone && (await isNameTaken(paths))) {
+        // Nothing runs beside a suspect: while it waited for a frozen box, every other item would wait with it
+        this.#land(id, item, { state: "queued", afterSeconds: NAME_SECONDS, counts: false });
+        this.#clear([{ ...item, state: "failed" }]);
         return undefined;
       }
       const { models, outputs } = item.request;

@@ -80,6 +80,13 @@ export class NameLock {
     }
   }
 
+  /** Whether somebody has the lock of NAME who is not known to be dead: on another machine, or at work here. */
+  static async isTaken(dir: string, name: string): Promise<boolean> {
+    const text = await look(`${dir}/${lockName(name)}`);
+    const owner = text === undefined ? undefined : parseOwner(text);
+    return owner !== undefined && !(await isDead(owner));
+  }
+
   static async #attempt(
     dir: string,
     name: string,

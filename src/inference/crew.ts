@@ -4,6 +4,7 @@
  * stat.
  */
 import { Piscina } from "piscina";
+import type { MemoryPlaces } from "../base/process-memory.js";
 import type { WorkerOptions, WorkerResult, WorkerTask } from "./worker.js";
 
 /** Images in flight on one thread: while one waits for the disk or the engine, another is decoded. */
@@ -19,7 +20,9 @@ export interface CrewOptions {
   keepsOneForStat: boolean;
   /** Milliseconds without work after which a thread ends; without it, the threads start at once and stay. */
   idleTimeout?: number;
-  workerData: Omit<WorkerOptions, "beats">;
+  workerData: Omit<WorkerOptions, "beats" | "counts" | "place">;
+  /** Where the threads count the bytes of their images. */
+  places: MemoryPlaces;
   failed: (error: unknown) => void;
 }
 
@@ -81,6 +84,7 @@ export class CrewThread {
   #silent = 0;
   #tasks = 0;
   #hasOneAlone = false;
+  #place = 0;
 
   constructor(options: CrewOptions, forStat: boolean) {
     this.#options = options;
@@ -89,7 +93,8 @@ export class CrewThread {
   }
 
   #start(): Piscina<WorkerTask, WorkerResult> {
-    const { idleTimeout, workerData, failed } = this.#options;
+    const { idleTimeout, workerData, failed, places } = this.#options;
+    this.#place = places.take();
     this.#beats = new Int32Array(new SharedArrayBuffer(4));
     this.#lastBeat = 0;
     this.#silent = 0;
@@ -100,7 +105,12 @@ export class CrewThread {
       concurrentTasksPerWorker: TASKS_PER_THREAD,
       // A thread that blocks in Atomics.wait runs no timers and closes no files.
       atomics: "disabled",
-      workerData: { ...workerData, beats: this.#beats } satisfies WorkerOptions,
+      workerData: {
+        ...workerData,
+        beats: this.#beats,
+        counts: places.counts,
+        place: this.#place,
+      } satisfies WorkerOptions,
     });
     piscina.on("error", failed);
     return piscina;
@@ -153,6 +163,7 @@ export class CrewThread {
   /** Ends the thread wherever it is; a fresh one takes over. */
   end(): void {
     const ended = this.#piscina;
+    this.#options.places.giveBack(this.#place);
     this.#piscina = this.#start();
     // It resolves when the thread's last file operation has ended, which nobody has to wait for
     void ended.destroy();

@@ -13,7 +13,7 @@ import { answerOf, receiptOf } from "../results/receipt/compose.js";
 import type { Answer } from "../results/receipt/receipt.js";
 import { type Analysis, checkTime, type InferContext, type InferTask } from "./task.js";
 import { makeResults } from "./make-results.js";
-import { accepting, bytesInMemory, candidatesOf, planOf } from "./plan.js";
+import { accepting, bytesAtMost, bytesInMemory, candidatesOf, planOf } from "./plan.js";
 import { readInput } from "./read-input.js";
 import { runModels } from "./run-models.js";
 
@@ -50,6 +50,16 @@ export async function infer(task: InferTask, context: InferContext): Promise<Ans
   }
 }
 
+/** Computes when the image has room in the process's memory, and its pixels in the thread's. */
+function withMemory<T>({ task, context, image, plan }: Analysis, compute: () => Promise<T>): Promise<T> {
+  const { pixelBudget, processMemory } = context;
+  const check = () => checkTime(task, context);
+  const inThread = () =>
+    pixelBudget === undefined ? compute() : pixelBudget.within(bytesInMemory(image, plan), compute, check);
+  if (processMemory === undefined) return inThread();
+  return processMemory.within(bytesAtMost(image, plan), task.priority !== "stat", check, inThread);
+}
+
 /** While NAME is held: what lies there already, or else a result computed, made and committed now. */
 async function answer(read: Analysis, folder: string, held: Held): Promise<Answer> {
   const { task, context, watch, name, image, plan } = read;
@@ -59,10 +69,7 @@ async function answer(read: Analysis, folder: string, held: Held): Promise<Answe
   watch.lap("look");
   const analysis = { ...read, earlier: found?.receipt };
   const compute = async () => makeResults(analysis, await runModels(analysis));
-  const { pixelBudget } = context;
-  const made = await (pixelBudget === undefined
-    ? compute()
-    : pixelBudget.within(bytesInMemory(image, plan), compute, () => checkTime(task, context)));
+  const made = await withMemory(analysis, compute);
   const receipt = receiptOf(analysis, made.models, made.pixelSha256);
   if (found !== undefined) refuseLoss(name, found.receipt, receipt);
   checkTime(task, context);

@@ -1,6 +1,6 @@
 /** Makes the results of one image from what its models said: for each model an entry of the receipt, and its files. */
 import { release } from "../addon/bytes.js";
-import type { RadserveError } from "../base/errors.js";
+import { RadserveError } from "../base/errors.js";
 import { VERSION } from "../base/version.js";
 import type { Plane } from "../engine/types.js";
 import { sha256 } from "../files/durable-files.js";
@@ -37,7 +37,7 @@ export async function makeResults(analysis: Analysis, ran: Ran): Promise<Made> {
   }
   analysis.watch.lap("render");
   const [first] = outcomes;
-  if (first?.error !== undefined && outcomes.every(failed)) throw first.error;
+  if (first !== undefined && failed(first) && outcomes.every(failed)) throw namingModel(first);
   free(planes, outcomes);
   return { models, files, pixelSha256 };
 }
@@ -53,6 +53,12 @@ function free(planes: readonly Plane[], outcomes: readonly Outcome[]): void {
     release(output.mask);
     if (output.fractions !== undefined) release(output.fractions);
   }
+}
+
+/** The request's error is its first model's, and says which that is. */
+function namingModel({ error, planned }: Outcome & { error: RadserveError }): RadserveError {
+  const { code, message, details, cause } = error;
+  return new RadserveError(code, message, { ...details, model: planned.entry.name }, { cause });
 }
 
 function failed(outcome: Outcome): outcome is Outcome & { error: RadserveError } {

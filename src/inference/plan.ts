@@ -37,6 +37,29 @@ export function bytesInMemory({ format, frameCount }: Image, plan: Plan): number
 }
 
 /**
+ * Bytes for each pixel that a segmentation or a heat map takes on the source's own grid: tensors, probabilities, masks
+ * and pictures, the most that were measured.
+ */
+const BYTES_A_MAPPED_PIXEL = 24;
+/** Of models that only look, and of the picture. */
+const BYTES_A_PIXEL = 8;
+
+/** Bytes that the image takes at most while its models run: its file, its stored values, and what is made of them. */
+export function bytesAtMost(image: Image, plan: Plan): number {
+  const { format, frameCount, source } = image;
+  const models = accepting(plan).map(({ entry }) => entry.manifest);
+  const maps = models.some(({ outputs }) =>
+    outputs.some(({ kind }) => kind === "segmentation" || kind === "heatmap"),
+  );
+  const whole = models.some(({ accepts }) => accepts.dimensions === "series");
+  const pixels = format.rows * format.columns * (whole ? frameCount : 1);
+  // A segmentation object holds the masks of all frames
+  const kept = maps ? format.rows * format.columns * frameCount : 0;
+  const made = pixels * (maps ? BYTES_A_MAPPED_PIXEL : BYTES_A_PIXEL) + kept;
+  return source.bytes + bytesInMemory(image, plan) + made;
+}
+
+/**
  * The models that a request is about, in order of names: those it names, or all that are not switched off. `problems`
  * tells models that have no entry, because their manifest cannot be read, from names that nobody has.
  * @throws RadserveError bad_request for a name that is not there, with the nearest; model_unavailable for a model that

@@ -1,4 +1,5 @@
 import type { Engine } from "../engine/engine.js";
+import type { ProcessMemory } from "../base/process-memory.js";
 import type { MemoryBudget } from "../base/memory-budget.js";
 import type { Roots } from "../files/roots.js";
 import type { OutputKind } from "../manifest/manifest.js";
@@ -35,6 +36,8 @@ export interface InferContext {
   outputs?: readonly OutputKind[] | undefined;
   /** Bounds the decoded pixels that the images of this thread have in memory together; without it there is no bound. */
   pixelBudget?: MemoryBudget | undefined;
+  /** Bounds what the images of the whole process take; without it there is no bound. */
+  processMemory?: ProcessMemory | undefined;
   /** True as soon as the task was told to stop: its client has gone, its time is over, or the server stops. */
   stopped?: (() => boolean) | undefined;
 }

@@ -8,6 +8,7 @@ import type { EngineOptions } from "../engine/types.js";
 import type { WorkerOptions } from "./worker.js";
 import { Crew, TASKS_PER_THREAD, type CrewThread } from "./crew.js";
 import { RadserveError } from "../base/errors.js";
+import { MemoryPlaces } from "../base/process-memory.js";
 import { isSet, newSigns, setSign, tooLate, type InferContext, type InferTask, type Signs } from "./task.js";
 import type { Logger } from "../base/log.js";
 import type { ModelEntry } from "../models/entry.js";
@@ -36,6 +37,8 @@ export interface PoolOptions {
   maxQueue: number;
   /** How long an item of a bulk job may take from its begin; requests bring their own deadline. */
   itemMs: number;
+  /** Bytes that the images in work may take together. */
+  memory: number;
   /**
    * The entries as they are now, another array after each change: a task takes them when it starts, so that none waits
    * with a model since replaced.
@@ -73,6 +76,9 @@ interface Running extends Admitted {
   thread: CrewThread;
 }
 
+/** Far more than threads ever live at once: a place is not taken again soon after its thread was ended. */
+const MEMORY_PLACES = 4096;
+
 const LINES = ["stat", "routine", "bulk"] as const;
 
 export class InferencePool {
@@ -88,6 +94,7 @@ export class InferencePool {
   readonly #runningCount = new Int32Array(new SharedArrayBuffer(4));
   #stopping = false;
   #idle: (() => void) | undefined;
+  readonly #places = new MemoryPlaces(MEMORY_PLACES);
 
   constructor(private readonly options: PoolOptions) {
     this.#single = this.#crew({ keepsOneForStat: true }, SINGLE_MANNERS);
@@ -98,11 +105,12 @@ export class InferencePool {
     kind: { keepsOneForStat: boolean; idleTimeout?: number },
     manners: Pick<WorkerOptions, "niceness" | "operatesAtOnce">,
   ): Crew {
-    const { threads, engine, outputs, log } = this.options;
+    const { threads, engine, outputs, log, memory } = this.options;
     return new Crew({
       threads,
       ...kind,
-      workerData: { engine, outputs, running: this.#runningCount, threads, ...manners },
+      places: this.#places,
+      workerData: { engine, outputs, running: this.#runningCount, threads, memory, ...manners },
       failed: (error) =>
         log.error({ fault: error instanceof Error ? error.name : typeof error }, "a worker thread failed"),
     });
@@ -131,6 +139,11 @@ export class InferencePool {
   /** Each thread for single requests is stuck, so that none of them goes on. */
   get isStuck(): boolean {
     return this.#single.allStuck;
+  }
+
+  /** Bytes of the images in work. */
+  get memory(): number {
+    return this.#places.bytes;
   }
 
   /** A number that no other task of this process has. */

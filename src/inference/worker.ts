@@ -8,6 +8,7 @@ import type { EngineOptions } from "../engine/types.js";
 import { asRadserveError, type ErrorObject } from "../base/errors.js";
 import { infer } from "./infer-image.js";
 import { isSet, setSign, type InferContext, type InferTask, type Signs } from "./task.js";
+import { ProcessMemory } from "../base/process-memory.js";
 import { MemoryBudget } from "../base/memory-budget.js";
 import { faultForLog } from "../base/log.js";
 import { ModelReader, type SharedModels } from "../models/shared.js";
@@ -28,6 +29,11 @@ export interface WorkerOptions {
   niceness: number;
   /** This thread does small file operations itself. */
   operatesAtOnce: boolean;
+  /** Bytes that the images of all threads may take together. */
+  memory: number;
+  /** Where all threads count the bytes of their images, and the place of this one. */
+  counts: Int32Array;
+  place: number;
   /** Counted up while the thread's event loop turns. */
   beats: Int32Array;
 }
@@ -59,6 +65,7 @@ export type WorkerResult =
   | { ok: false; error: ErrorObject; errno?: string; fault?: Record<string, unknown> };
 
 const pixelBudget = options.operatesAtOnce ? new MemoryBudget(MOST_PIXEL_BYTES) : undefined;
+const processMemory = new ProcessMemory(options.counts, options.place, options.memory);
 const models = new ModelReader();
 /** Its sessions are process-wide; only the way back into this thread is its own. */
 const engine = createEngine(options.engine);
@@ -86,7 +93,7 @@ export default async function work({ task, models: shared, signs }: WorkerTask):
   const stopped = () => isSet(signs, "stop");
   try {
     const { outputs } = options;
-    const context = { engine, models: models.read(shared), outputs, pixelBudget, stopped };
+    const context = { engine, models: models.read(shared), outputs, pixelBudget, processMemory, stopped };
     const answer = await infer(task, context);
     // To send a whole answer costs several times a summary.
     return { ok: true, answer: task.priority === "bulk" ? summaryOf(answer) : answer };

@@ -27,6 +27,10 @@ export interface State {
   /** The pattern of the page, for logs and metrics; the path itself may hold what a client likes. */
   route: string;
   caller?: Caller;
+  /** For the log: the code of the error that was answered. */
+  error?: string;
+  /** For the log: what became of each model. */
+  models?: { name: string; status: string; error?: string; reasons?: string[] }[] | undefined;
 }
 export type Context = ParameterizedContext<State>;
 
@@ -146,6 +150,12 @@ export const singleInference: Handler = async (ctx, services) => {
   ctx.res.once("close", leave);
   if (ctx.req.socket.destroyed) return;
   const answer = await services.pool.run(task);
+  ctx.state.models = answer.models.map(({ name, status, error, reasons }) => ({
+    name,
+    status,
+    ...(error === undefined ? {} : { error: error.error }),
+    ...(reasons === undefined ? {} : { reasons: reasons.map(({ code }) => code) }),
+  }));
   ctx.body = inClientsNames(answer, body.input_image_path, output.back);
 };
 

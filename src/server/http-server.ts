@@ -7,6 +7,7 @@ import http, { STATUS_CODES } from "node:http";
 import type { Duplex } from "node:stream";
 import Router from "@koa/router";
 import Koa from "koa";
+import { z } from "zod";
 import { RadserveError, asRadserveError, type ErrorObject } from "../base/errors.js";
 import { type Context, type Services, type State } from "./handlers.js";
 import type { Keyring } from "./keys.js";
@@ -96,6 +97,8 @@ function identify(options: ServerOptions): Middleware {
       "Cache-Control": "no-store",
     });
     let gone = false;
+    // A socket that is closed has none any more
+    const address = ctx.req.socket.remoteAddress;
     ctx.res.once("close", () => {
       gone = !ctx.res.writableFinished;
       const ms = Math.round((performance.now() - start) * 10) / 10;
@@ -107,6 +110,9 @@ function identify(options: ServerOptions): Middleware {
           method: ctx.method,
           route: ctx.state.route,
           status: gone ? 499 : ctx.status,
+          error: ctx.state.error,
+          models: ctx.state.models,
+          address,
           ms,
         },
         "request",
@@ -126,6 +132,8 @@ function answerErrors({ log }: ServerOptions): Middleware {
       const error = asRadserveError(thrown);
       if (error.code === "internal" && error.cause !== undefined)
         log.error({ request_id: ctx.state.requestId, fault: faultForLog(error.cause) }, "unexpected failure");
+      ctx.state.error = error.code;
+      ctx.state.models ??= refusedModels(error);
       ctx.status = error.status;
       ctx.body = errorBody(error.toObject(), ctx.state.requestId);
       const { retry_after: wait = error.retryAfter, allowed } = error.details ?? {};
@@ -134,6 +142,20 @@ function answerErrors({ log }: ServerOptions): Middleware {
       if (error.code === "body_too_large" && !(await drained(ctx.req))) ctx.set("Connection", "close");
     }
   };
+}
+
+/** The models that a refusal names, for the log: names, and codes of reasons. */
+function refusedModels({ code, details }: RadserveError): State["models"] {
+  const named = { model: z.string() };
+  const refused = { name: z.string(), reasons: z.array(z.object({ code: z.string() })) };
+  const one = z.object(named).safeParse(details);
+  if (one.success) return [{ name: one.data.model, status: "failed", error: code }];
+  const several = z.object({ models: z.array(z.object(refused)) }).safeParse(details);
+  return several.data?.models.map(({ name, reasons }) => ({
+    name,
+    status: "not_accepted",
+    reasons: reasons.map((reason) => reason.code),
+  }));
 }
 
 function errorBody(object: ErrorObject, requestId: string): Record<string, unknown> {

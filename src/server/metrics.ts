@@ -6,6 +6,8 @@ import type { EngineStats } from "../engine/stats.js";
 export interface Gauges {
   queued(): number;
   running(): number;
+  /** Bytes that the images in work take. */
+  memory(): number;
   threadsStuck(): number;
   threadsEnded(): number;
   /** State of each model. */
@@ -46,6 +48,7 @@ export class Metrics {
     });
     gauge("radserve_inferences_queued", "Requests that wait for a worker", () => gauges.queued());
     gauge("radserve_inferences_running", "Requests that a worker has", () => gauges.running());
+    gauge("radserve_image_memory_bytes", "Memory counted for the images in work", () => gauges.memory());
     gauge(
       "radserve_worker_threads_stuck",
       "Worker threads with work that have not gone on for 10 seconds",

@@ -7,6 +7,7 @@ import type { Server, ServerResponse } from "node:http";
 import { Socket } from "node:net";
 import path from "node:path";
 import { BulkService } from "../bulk/service.js";
+import { usualMemory } from "../base/process-memory.js";
 import type { Config } from "../config.js";
 import { ConfigError, RadserveError } from "../base/errors.js";
 import type { ServedModels } from "./handlers.js";
@@ -124,6 +125,7 @@ class ServingProcess {
       threads: config.threads,
       maxQueue: config.max_queue,
       itemMs: config.deadline_seconds * 1000,
+      memory: config.memory ?? usualMemory(),
       models: () => models.entries,
       engine: options,
       outputs: config.outputs,
@@ -134,6 +136,7 @@ class ServingProcess {
     const metrics = new Metrics({
       queued: () => pool.queued,
       running: () => pool.running,
+      memory: () => pool.memory,
       threadsStuck: () => pool.threadsStuck,
       threadsEnded: () => pool.threadsEnded,
       models: () => [

@@ -53,6 +53,43 @@ t.test("a box that could not enter itself takes nothing until it has", { skip: n
   t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 1 } });
 });
 
+t.test(
+  "a suspect whose name another box holds does not stop the others",
+  { skip: needs(ADDON) },
+  async (t) => {
+    const { pool, url } = await sharedDatabase(t);
+    await pool.query(`
+    create function radserve.suspect_the_first() returns trigger language plpgsql as $$
+      begin
+        new.suspect := new.index = 0;
+        return new;
+      end $$;
+    create trigger suspect_the_first before insert on radserve.item
+      for each row execute function radserve.suspect_the_first();`);
+    const place = bulkPlace(t, { DATABASE_URL: url });
+    const output = path.join(place.output, "held");
+    const files = ["suspect.dcm", "a.dcm", "b.dcm", "c.dcm"];
+    for (const file of files) writeSlice(path.join(place.input, file));
+    mkdirSync(output);
+    // As a frozen box, it gives no name back
+    const lock = await NameLock.take(output, "suspect.dcm");
+    t.teardown(() => lock.release());
+    const bulk = await startBulk(t, place);
+    const id = await bulk.submit({
+      items: files.map((file) => ({
+        input_image_path: path.join(place.input, file),
+        output_folder_path: output,
+      })),
+      outputs: ["json"],
+    });
+    t.match(await bulk.until(id, ({ counts }) => counts.succeeded === 3), {
+      counts: { failed: 0, queued: 1 },
+    });
+    await lock.release();
+    t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 4 } });
+  },
+);
+
 t.test("items that were given in an answer that was lost", { skip: needs(ADDON) }, async (t) => {
   const { pool, url } = await sharedDatabase(t);
   const place = bulkPlace(t, { DATABASE_URL: url });
