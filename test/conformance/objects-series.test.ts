@@ -52,18 +52,30 @@ t.test("segmentations of many frames", { skip }, async (t) => {
     t.equal(new Set(frames.map(({ index }) => String(index))).size, frames.length);
   });
 
-  await t.test("frames without places of their own are given none", async (t) => {
-    for (const [name, count] of [
-      ["rle-rtdose-32bit.dcm", 15],
-      ["rle-mr-multiframe12.dcm", 10],
-    ] as const) {
-      const frames = await run(name);
-      t.equal(frames.length, 2 * count);
-      t.ok(frames.every(({ place }) => place === undefined));
+  await t.test(
+    "frames without places of their own are given none, those of a dose grid theirs",
+    async (t) => {
+      const dose = "rle-rtdose-32bit.dcm";
+      for (const [name, count] of [
+        [dose, 15],
+        ["rle-mr-multiframe12.dcm", 10],
+      ] as const) {
+        const frames = await run(name);
+        t.equal(frames.length, 2 * count);
+        t.strictSame(
+          frames.slice(0, count).map(({ frame }) => frame),
+          Array.from({ length: count }, (_, i) => i + 1),
+        );
+        const placed = frames.filter(({ place }) => place !== undefined);
+        t.equal(placed.length, name === dose ? frames.length : 0);
+      }
+      const { attributes } = openFile(readFileSync(join(folder, dose)));
+      const [x, y, z = NaN] = attributes.numbers("ImagePositionPatient") ?? [];
+      const offsets = attributes.numbers("GridFrameOffsetVector") ?? [];
       t.strictSame(
-        frames.slice(0, count).map(({ frame }) => frame),
-        Array.from({ length: count }, (_, i) => i + 1),
+        (await run(dose)).slice(0, offsets.length).map(({ place }) => place),
+        offsets.map((offset) => [x, y, z + offset]),
       );
-    }
-  });
+    },
+  );
 });
