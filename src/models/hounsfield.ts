@@ -6,8 +6,8 @@
  * - if a value, Pixel Padding left out, lies outside -32,768 to 32,767: the extended scales of scanners end before. The
  *   least value that the format can hold is left out too: it often fills what lies outside the scanned circle.
  *
- * And there is a caveat if no value is below 0 and more than half are above 900, as where RescaleIntercept was lost:
- * slices hold air, fat or water, but a picture of metal alone would be such a one.
+ * And there is a caveat if no value is below 0 although some are above 900, as where RescaleIntercept was lost: bodies with
+ * dense bone or metal have fat or air beside it, but a cut-out of bone alone would be such a one.
  */
 import { RadserveError } from "../base/errors.js";
 import type { Image, Warning } from "../images/image.js";
@@ -16,7 +16,7 @@ import type { Manifest } from "../manifest/manifest.js";
 
 const LEAST_HU = -32_768;
 const MOST_HU = 32_767;
-/** Where no soft tissue, fat, lung or air is: half of a frame above it is no slice of a body. */
+/** Soft tissue, fat, lung and air lie below; without their RescaleIntercept of -1024, soft tissue and fat lie above. */
 const DENSE_HU = 900;
 
 /** Whether the model is given a frame's Hounsfield units. */
@@ -61,20 +61,15 @@ export function checkHounsfield(image: Image, frame: number, data: Uint8Array): 
 
 const UNLIKE: Warning = {
   code: "unlikely_hounsfield",
-  message: `No value of the image is below 0 HU and more than half are above ${DENSE_HU}: its RescaleIntercept may be wrong or lost. Compare with the source.`,
+  message: `No value of the image is below 0 HU although some are above ${DENSE_HU}: its RescaleIntercept may be wrong or lost. Compare with the source.`,
 };
 
 function looksUnlike(image: Image, frame: number, data: Uint8Array): boolean {
   const { format } = image;
   const { modality, padding } = image.interpretation(frame);
-  if (someValue(data, format, padding, (stored) => modalityValue(modality, stored) < 0)) return false;
-  let [dense, all] = [0, 0];
-  someValue(data, format, padding, (stored) => {
-    all++;
-    if (modalityValue(modality, stored) > DENSE_HU) dense++;
-    return false;
-  });
-  return dense * 2 > all;
+  const some = (fits: (hu: number) => boolean) =>
+    someValue(data, format, padding, (stored) => fits(modalityValue(modality, stored)));
+  return !some((hu) => hu < 0) && some((hu) => hu > DENSE_HU);
 }
 
 function suspect(why: string, details: Record<string, unknown>): RadserveError {

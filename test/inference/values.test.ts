@@ -123,7 +123,9 @@ t.test("values", { skip: needs(ADDON) }, async (t) => {
 
   await t.test("a slice without air, fat or water has a caveat", async (t) => {
     const run = meter(t);
-    const lost = await run(dicomFile({ attributes: attributesOf(), pixels: words([24, 1064, 1100, 1324]) }));
+    const lost = await run(
+      dicomFile({ attributes: attributesOf(), pixels: words([24, 24, 24, 150, 1064, 1324]) }),
+    );
     t.match(codesOf(lost), ["unlikely_hounsfield"]);
     const whole = attributesOf({ RescaleIntercept: "-1024" });
     t.strictSame(
