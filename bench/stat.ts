@@ -6,7 +6,7 @@ import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { commandOf, descendants } from "../test/crash/lib/processes.js";
-import { attributesOf, compress, CT, dicomFile, picture, SYNTAXES } from "../test/support/dicom.js";
+import { attributesOf, compress, CT_SLICE, dicomFile, picture, SYNTAXES } from "../test/support/dicom.js";
 import { samples } from "../scripts/demo/samples.js";
 import { machine, startServer, type BenchServer } from "./lib/server.js";
 import { median, quantile, sum } from "./lib/statistics.js";
@@ -27,16 +27,7 @@ const LEAST_STATS = 100;
 
 async function largeImage(coder: "jpeg2000" | "jpeg-lossless"): Promise<Buffer> {
   const raw = picture({ rows: SIDE, columns: SIDE, samples: 1, bitsAllocated: 16, bitsStored: 16 });
-  const attributes = attributesOf(raw, {
-    SOPClassUID: CT,
-    Modality: "CT",
-    ImageType: "ORIGINAL\\PRIMARY\\AXIAL",
-    StudyInstanceUID: "1.2.3",
-    SeriesInstanceUID: "1.2.3.4",
-    RescaleSlope: "1",
-    RescaleIntercept: "-1024",
-    PixelSpacing: "0.1\\0.1",
-  });
+  const attributes = attributesOf(raw, { ...CT_SLICE, PixelSpacing: "0.1\\0.1" });
   const fragments = [await compress(coder, raw)];
   return dicomFile({ transferSyntax: SYNTAXES[coder], attributes, pixels: { fragments } });
 }

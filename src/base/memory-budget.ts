@@ -4,6 +4,8 @@ import { asRadserveError } from "./errors.js";
 interface Claim {
   bytes: number;
   begin: () => void;
+  /** Runs while it waits. */
+  checking?: NodeJS.Timeout;
 }
 
 /** How often work that waits asks whether it still should. */
@@ -35,22 +37,23 @@ export class MemoryBudget {
       const claim: Claim = {
         bytes,
         begin: () => {
-          clearInterval(checking);
+          clearInterval(claim.checking);
           resolve();
         },
       };
-      const checking = setInterval(() => {
+      this.#claims.push(claim);
+      this.#admit();
+      if (!this.#claims.includes(claim)) return;
+      claim.checking = setInterval(() => {
         try {
           check();
         } catch (error) {
-          clearInterval(checking);
+          clearInterval(claim.checking);
           this.#claims.splice(this.#claims.indexOf(claim), 1);
           reject(asRadserveError(error));
           this.#admit();
         }
       }, CHECK_MS);
-      this.#claims.push(claim);
-      this.#admit();
     });
   }
 

@@ -13,6 +13,8 @@ const LOOK_MS = 20;
 /** How long work waits for room before it is refused. */
 const LONGEST_WAIT_MS = 10_000;
 const USUAL_SHARE = 0.5;
+/** Places beside those of the threads that live. */
+const SPARE = 64;
 
 /** The share of this machine's memory, or of its control group's limit, that images may take unless a setting says it. */
 export function usualMemory(): number {
@@ -25,17 +27,20 @@ export function usualMemory(): number {
 /** Counts of all threads; a place that was given back may fall below zero for a moment. */
 export class MemoryPlaces {
   readonly counts: Int32Array;
-  #next = 0;
+  /** In the order in which they came back: the last moments of an ended thread are over when its place is taken again. */
+  readonly #free: number[];
 
-  /** @param most places that may be taken before the first is taken again */
+  /** @param most threads that live at once */
   constructor(most: number) {
-    this.counts = new Int32Array(new SharedArrayBuffer(most * Int32Array.BYTES_PER_ELEMENT));
+    const places = most + SPARE;
+    this.counts = new Int32Array(new SharedArrayBuffer(places * Int32Array.BYTES_PER_ELEMENT));
+    this.#free = Array.from({ length: places }, (_, place) => place);
   }
 
   /** The number of a place that nobody uses. */
   take(): number {
-    const place = this.#next;
-    this.#next = (this.#next + 1) % this.counts.length;
+    const place = this.#free.shift();
+    if (place === undefined) throw new RangeError("More threads live at once than there are places");
     Atomics.store(this.counts, place, 0);
     return place;
   }
@@ -43,6 +48,7 @@ export class MemoryPlaces {
   /** What the thread of that place held is free. */
   giveBack(place: number): void {
     Atomics.store(this.counts, place, 0);
+    this.#free.push(place);
   }
 
   /** Bytes that all threads hold. */

@@ -3,6 +3,7 @@ import { constants } from "node:fs";
 import { access, realpath } from "node:fs/promises";
 import { errno as errnoOf } from "../base/errno.js";
 import type { RadserveError, ErrorObject } from "../base/errors.js";
+import { FORBIDDEN } from "../files/path-judgement.js";
 import { isInside, type MarkedRoot, type Root } from "../files/roots.js";
 import { holdsSomething, isMarked, SHARE_MARK } from "../files/share-mark.js";
 import type { Ending, LeasedItem } from "./leases.js";
@@ -34,7 +35,7 @@ const SHARE_FAULTS = new Set(
   ),
 );
 /** A folder that the server's user may not write to, now (errno(3)). */
-const REFUSED = new Set(["EACCES", "EPERM", "EROFS"]);
+const REFUSED = new Set([...FORBIDDEN, "EROFS"]);
 /** Errors that also occur when a share is away. */
 const MISSING = new Set(["input_not_found", "path_not_allowed", "bad_request", "internal", "series_invalid"]);
 /** In a scanned folder, a file that fails with one of these is not an input. */

@@ -66,6 +66,12 @@ interface Looked {
   folders: Map<string, ReturnType<typeof withinBase>>;
 }
 
+/** An item under whose name something may have been left. */
+type Leftover = Pick<FreedItem, "input" | "output" | "request">;
+
+/** Nobody will take the names of items that do not run again. */
+const overOf = (freed: readonly FreedItem[]) => freed.filter(({ state }) => state !== "queued");
+
 let lastId = 0;
 
 /** Whether somebody else, who may be frozen, holds the name of an item's results. */
@@ -190,7 +196,7 @@ export class Runner {
     if (this.#lookAtCancelled || Date.now() - this.#tidyAt > BEAT_MS) await this.#stopCancelled();
     if (Date.now() - this.#tidyAt > BEAT_MS) {
       this.#tidyAt = Date.now();
-      this.#clear(await freeSilent(database.pool, instance));
+      this.#clear(overOf(await freeSilent(database.pool, instance)));
       await tidy(database.pool);
       await this.#giveBackUnheard(instance);
     }
@@ -223,19 +229,19 @@ export class Runner {
     this.#beatAt = at;
     if (freed.length > 0)
       this.options.log.warn({ items: freed.length }, "items of a process that ended run again");
-    this.#clear(freed);
+    this.#clear(overOf(freed));
     return instance;
   }
 
-  /** Nobody will take the names of items that do not run again: what their dead process left goes now. */
-  #clear(freed: readonly FreedItem[]): void {
-    for (const item of freed.filter(({ state }) => state !== "queued"))
+  /** Takes the names of items, and so removes what a dead process left under them. */
+  #clear(items: readonly Leftover[]): void {
+    for (const item of items)
       this.#recover(item).catch((error: unknown) =>
         this.options.log.warn({ fault: faultForLog(error) }, "what a dead process left could not be removed"),
       );
   }
 
-  async #recover(item: FreedItem): Promise<void> {
+  async #recover(item: Leftover): Promise<void> {
     const { config, roots } = this.options;
     const { input, outputFolder } = pathsOf(item.request, item, config.path_map);
     const found = await stat(outputFolder).catch(() => undefined);
@@ -326,7 +332,7 @@ export class Runner {
       if (item.alone && (await isNameTaken(paths))) {
         // Nothing runs beside a suspect: while it waited for a frozen box, every other item would wait with it
         this.#land(id, item, { state: "queued", afterSeconds: NAME_SECONDS, counts: false });
-        this.#clear([{ ...item, state: "failed" }]);
+        this.#clear([item]);
         return undefined;
       }
       const { models, outputs } = item.request;

@@ -76,9 +76,6 @@ interface Running extends Admitted {
   thread: CrewThread;
 }
 
-/** Far more than threads ever live at once: a place is not taken again soon after its thread was ended. */
-const MEMORY_PLACES = 4096;
-
 const LINES = ["stat", "routine", "bulk"] as const;
 
 export class InferencePool {
@@ -94,9 +91,10 @@ export class InferencePool {
   readonly #runningCount = new Int32Array(new SharedArrayBuffer(4));
   #stopping = false;
   #idle: (() => void) | undefined;
-  readonly #places = new MemoryPlaces(MEMORY_PLACES);
+  readonly #places: MemoryPlaces;
 
   constructor(private readonly options: PoolOptions) {
+    this.#places = new MemoryPlaces(2 * options.threads + 1);
     this.#single = this.#crew({ keepsOneForStat: true }, SINGLE_MANNERS);
     this.#bulk = this.#crew({ keepsOneForStat: false, idleTimeout: BULK_IDLE_MS }, BULK_MANNERS);
   }

@@ -11,7 +11,7 @@
  */
 import { RadserveError } from "../base/errors.js";
 import type { Image, Warning } from "../images/image.js";
-import { modalityValue, someValue, storedRange } from "../images/stored-values.js";
+import { extremesOfWords, modalityValue, someValue, storedRange } from "../images/stored-values.js";
 import type { Manifest } from "../manifest/manifest.js";
 
 const LEAST_HU = -32_768;
@@ -44,8 +44,11 @@ export function checkHounsfield(image: Image, frame: number, data: Uint8Array): 
   const ends = storedRange(format);
   const hu = (stored: number) => modalityValue(modality, stored);
   const isPossible = (value: number) => value >= LEAST_HU && value <= MOST_HU;
+  // Between two values that are possible all are, unless a table says otherwise
+  const spans = (found: readonly number[] | undefined) =>
+    modality.kind !== "lut" && found?.every((stored) => isPossible(hu(stored))) === true;
   let impossible: number | undefined;
-  if (!ends.every((end) => isPossible(hu(end))))
+  if (!spans(ends) && !spans(extremesOfWords(data, format)))
     someValue(data, format, padding, (stored) => {
       if (isPossible(hu(stored)) || (stored === ends[0] && ends[0] < 0)) return false;
       impossible = hu(stored);

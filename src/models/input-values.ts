@@ -1,5 +1,5 @@
 /** What a model's `values` mean for one image: which numbers its pixels become, and why they cannot. */
-import type { Image, Interpretation, RealWorldMapping, Warning } from "../images/image.js";
+import type { Image, Interpretation, ModalityTransform, RealWorldMapping, Warning } from "../images/image.js";
 import { someValue } from "../images/stored-values.js";
 import type { ImageInput, Manifest } from "../manifest/manifest.js";
 
@@ -22,7 +22,7 @@ export function meantBy(values: Values, interpretation: Interpretation): Interpr
   const { suv, modality } = interpretation;
   if (values.kind !== "suv_bw" || suv === undefined || !("factor" in suv) || modality.kind === "lut")
     return interpretation;
-  const { slope, intercept } = modality.kind === "rescale" ? modality : { slope: 1, intercept: 0 };
+  const { slope, intercept } = linearOf(modality);
   const scaled = { slope: slope * suv.factor, intercept: intercept * suv.factor };
   return { ...interpretation, modality: { kind: "rescale", ...scaled }, units: SUV_UNITS };
 }
@@ -75,6 +75,11 @@ function chosen(values: RealWorldValues, { realWorld = [] }: Interpretation): Re
   return fitting.length === 1 ? fitting[0] : undefined;
 }
 
+/** Of a modality transform that is no table. */
+function linearOf(modality: ModalityTransform): { slope: number; intercept: number } {
+  return modality.kind === "rescale" ? modality : { slope: 1, intercept: 0 };
+}
+
 function named({ units, linear }: RealWorldMapping): string {
   return `${units ?? "no units"}${linear === undefined ? " by a table" : ""}`;
 }
@@ -88,7 +93,7 @@ export function valueCaveats(values: Values, image: Image, frame: number, data: 
   const interpretation = image.interpretation(frame);
   if (values.kind === "modality" || values.kind === "window") {
     const { modality, realWorld = [] } = interpretation;
-    const { slope, intercept } = modality.kind === "rescale" ? modality : { slope: 1, intercept: 0 };
+    const { slope, intercept } = linearOf(modality);
     const others = realWorld.filter(
       ({ linear }) => linear?.slope !== slope || linear.intercept !== intercept || modality.kind === "lut",
     );

@@ -3,7 +3,7 @@ import { mkdirSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { jobListSchema } from "../../src/bulk/schema.js";
-import { bulkPlace, startBulk, writeSlice } from "../support/bulk.js";
+import { bulkPlace, JOB_PAGES, startBulk, writeSlice } from "../support/bulk.js";
 import { ADDON, needs } from "../support/needs.js";
 import { issueToken } from "../support/server.js";
 
@@ -42,17 +42,8 @@ t.test("a narrowed token steers no job whose folders lie outside", { skip: needs
   const inputOutside = await submit({ items: [item("b", "a")] });
   for (const id of [...inside, ...outside, inputOutside]) await ended(id);
 
-  const pages: [string, string][] = [
-    ["GET", ""],
-    ["GET", "/items"],
-    ["DELETE", ""],
-    ["POST", "/retry"],
-    ["POST", "/pause"],
-    ["POST", "/resume"],
-    ["POST", "/purge"],
-  ];
   const refused = async (id: string, token: string, name: string) => {
-    for (const [method, page] of pages)
+    for (const [method, page] of JOB_PAGES)
       t.match(
         await send(method, `/bulk_inference/${id}${page}`, undefined, token),
         { status: 404, body: { error: "job_not_found" } },

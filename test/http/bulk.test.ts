@@ -16,7 +16,15 @@ import t from "tap";
 import { itemListSchema, jobListSchema } from "../../src/bulk/schema.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { ADDON, needs } from "../support/needs.js";
-import { bulkPlace, nameOf, startBulk, writeMany, writeSlice, type Bulk } from "../support/bulk.js";
+import {
+  bulkPlace,
+  JOB_PAGES,
+  nameOf,
+  startBulk,
+  writeMany,
+  writeSlice,
+  type Bulk,
+} from "../support/bulk.js";
 import { dicomFile, imageAttributes } from "../support/dicom.js";
 import { slice } from "../support/series.js";
 import { PNG, radserve } from "../support/server.js";
@@ -254,16 +262,7 @@ t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
     await ended(id);
     const other = await tokenOf(bulk, "somebody else");
     const admin = await tokenOf(bulk, "chief", "--admin");
-    const pages: [string, string][] = [
-      ["GET", ""],
-      ["GET", "/items"],
-      ["DELETE", ""],
-      ["POST", "/retry"],
-      ["POST", "/pause"],
-      ["POST", "/resume"],
-      ["POST", "/purge"],
-    ];
-    for (const [method, page] of pages)
+    for (const [method, page] of JOB_PAGES)
       t.match(
         await send(method, `/bulk_inference/${id}${page}`, undefined, other),
         { status: 404, body: { error: "job_not_found" } },

@@ -5,26 +5,14 @@
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import http from "node:http";
 import path from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { answerSchema } from "../../src/results/receipt/receipt.js";
 import { bulkOf, bulkPlace, writeSlice } from "../support/bulk.js";
-import { attributesOf, CT, dicomFile, picture, type Attributes } from "../support/dicom.js";
+import { attributesOf, CT_SLICE, dicomFile, picture } from "../support/dicom.js";
 import { ADDON, needs } from "../support/needs.js";
+import { until } from "../support/postgres.js";
 import { startServer, type TestServer } from "../support/server.js";
 import { slowImage } from "../support/slow-image.js";
-
-const CT_SLICE: Attributes = {
-  SOPClassUID: CT,
-  Modality: "CT",
-  ImageType: "ORIGINAL\\PRIMARY\\AXIAL",
-  StudyInstanceUID: "1.2.3",
-  SeriesInstanceUID: "1.2.3.4",
-  RescaleSlope: "1",
-  RescaleIntercept: "-1024",
-  PixelSpacing: "0.7\\0.7",
-};
-const LOOK_MS = 20;
 
 /** Enough frames to be at work still when the next request has come. */
 function cine(): Buffer {
@@ -35,10 +23,6 @@ function cine(): Buffer {
     attributes: attributesOf(one, { ...CT_SLICE, NumberOfFrames: String(frames) }),
     pixels: Buffer.concat(Array<Uint8Array>(frames).fill(one.data)),
   });
-}
-
-async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
-  while (!(await holds())) await delay(LOOK_MS);
 }
 
 async function metric(server: TestServer, name: string): Promise<number> {

@@ -1,25 +1,13 @@
 /** The memory that images in work may take together: what has no room waits, is refused, and comes back. */
 import { existsSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { bulkOf, bulkPlace, writeSlice } from "../support/bulk.js";
-import { CT, type Attributes } from "../support/dicom.js";
+import { CT_SLICE } from "../support/dicom.js";
 import { ADDON, needs } from "../support/needs.js";
+import { until } from "../support/postgres.js";
 import { startServer } from "../support/server.js";
 import { slowImage } from "../support/slow-image.js";
-
-const CT_SLICE: Attributes = {
-  SOPClassUID: CT,
-  Modality: "CT",
-  ImageType: "ORIGINAL\\PRIMARY\\AXIAL",
-  StudyInstanceUID: "1.2.3",
-  SeriesInstanceUID: "1.2.3.4",
-  RescaleSlope: "1",
-  RescaleIntercept: "-1024",
-  PixelSpacing: "0.7\\0.7",
-};
-const LOOK_MS = 20;
 
 t.test("memory of images", { skip: needs(ADDON) }, async (t) => {
   const place = bulkPlace(t, { RADSERVE_THREADS: "2", RADSERVE_MEMORY: "1MiB" });
@@ -46,7 +34,7 @@ t.test("memory of images", { skip: needs(ADDON) }, async (t) => {
 
   // It needs more than there is, and may begin because it is alone.
   const slow = ask("slow.dcm", "slow", { timeout_ms: 25_000 });
-  while ((await held()) === 0) await delay(LOOK_MS);
+  await until(async () => (await held()) > 0);
   const refused = await ask("small.dcm", "refused");
   t.equal(refused.status, 503);
   t.match(await refused.json(), { error: "overloaded", details: { most_bytes: 2 ** 20 } });
@@ -61,7 +49,7 @@ t.test("memory of images", { skip: needs(ADDON) }, async (t) => {
     outputs: ["json"],
   });
   t.equal((await slow).status, 504, "its thread is ended");
-  while ((await held()) > 2 ** 20) await delay(LOOK_MS);
+  await until(async () => (await held()) <= 2 ** 20);
   t.equal((await ask("small.dcm", "after")).status, 200, "what the ended thread held is given back");
   t.match(await bulk.ended(job), { counts: { succeeded: 1, failed: 0 } }, "an item waits and does not fail");
 });

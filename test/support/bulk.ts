@@ -5,7 +5,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { Test } from "tap";
 import { itemListSchema, jobSchema, type Item, type Job } from "../../src/bulk/schema.js";
 import { slice } from "./series.js";
-import { attributesOf, CT, dicomFile, picture, type Attributes } from "./dicom.js";
+import { attributesOf, CT_SLICE, dicomFile, picture, type Attributes } from "./dicom.js";
 import { databaseFolders } from "../../src/bulk/postgres/folders.js";
 import { removePlace } from "./postgres.js";
 import { makePlace, root, startServer, type Place, type TestServer } from "./server.js";
@@ -38,19 +38,20 @@ export function writeMany(folder: string, count: number): void {
     signed: false,
   });
   const first = path.join(folder, nameOf(0));
-  const attributes = {
-    SOPClassUID: CT,
-    Modality: "CT",
-    ImageType: "ORIGINAL\\PRIMARY\\AXIAL",
-    StudyInstanceUID: "1.2.3",
-    SeriesInstanceUID: "1.2.3.4",
-    RescaleSlope: "1",
-    RescaleIntercept: "-1024",
-    PixelSpacing: "0.7\\0.7",
-  };
-  writeFileSync(first, dicomFile({ attributes: attributesOf(raw, attributes), pixels: raw.data }));
+  writeFileSync(first, dicomFile({ attributes: attributesOf(raw, CT_SLICE), pixels: raw.data }));
   for (let i = 1; i < count; i++) linkSync(first, path.join(folder, nameOf(i)));
 }
+
+/** What a client asks and orders about a job, below its page. */
+export const JOB_PAGES: readonly [method: string, page: string][] = [
+  ["GET", ""],
+  ["GET", "/items"],
+  ["DELETE", ""],
+  ["POST", "/retry"],
+  ["POST", "/pause"],
+  ["POST", "/resume"],
+  ["POST", "/purge"],
+];
 
 export const nameOf = (i: number) => `${String(i).padStart(5, "0")}.dcm`;
 

@@ -169,6 +169,18 @@ export interface FileOptions {
 
 export const CT = "1.2.840.10008.5.1.4.1.1.2";
 
+/** What ct-tissue takes, beside the pixels. */
+export const CT_SLICE: Attributes = {
+  SOPClassUID: CT,
+  Modality: "CT",
+  ImageType: "ORIGINAL\\PRIMARY\\AXIAL",
+  StudyInstanceUID: "1.2.3",
+  SeriesInstanceUID: "1.2.3.4",
+  RescaleSlope: "1",
+  RescaleIntercept: "-1024",
+  PixelSpacing: "0.7\\0.7",
+};
+
 /** A small greyscale image's attributes; overridden by `attributes`. */
 export function imageAttributes(attributes: Attributes = {}): Attributes {
   return {

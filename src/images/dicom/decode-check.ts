@@ -6,6 +6,7 @@
 import { findStray } from "../../addon/bytes.js";
 import { RadserveError } from "../../base/errors.js";
 import { warn, type PixelFormat, type Warning } from "../image.js";
+import { storedRange } from "../stored-values.js";
 import type { CodestreamHeader } from "./codestream.js";
 
 /** True if every pixel equals the first. */
@@ -62,15 +63,14 @@ const MOST_OVERSHOOT = 1 / 8;
 export function clampOvershoot(data: Uint8Array, format: PixelFormat, warnings: Warning[]): void {
   const { bitsAllocated, bitsStored, highBit, signed } = format;
   if (bitsAllocated > 16 || highBit + 1 !== bitsStored || strayBits(data, format) === undefined) return;
-  const range = 2 ** bitsStored;
-  const [low, high] = signed ? [-range / 2, range / 2 - 1] : [0, range - 1];
+  const [low, high] = storedRange(format);
   const { buffer, byteOffset, length } = data;
   const values =
     bitsAllocated === 8
       ? new (signed ? Int8Array : Uint8Array)(buffer as ArrayBuffer, byteOffset, length)
       : new (signed ? Int16Array : Uint16Array)(buffer as ArrayBuffer, byteOffset, length >>> 1);
   // More than ringing is no ringing: checkStoredBits refuses it
-  const beyond = range * MOST_OVERSHOOT;
+  const beyond = 2 ** bitsStored * MOST_OVERSHOOT;
   if (values.some((value) => value < low - beyond || value > high + beyond)) return;
   for (let i = 0; i < values.length; i++) values[i] = Math.min(high, Math.max(low, values[i] ?? 0));
   warn(

@@ -8,6 +8,7 @@ import {
   type VoiTransform,
   type Warning,
 } from "../image.js";
+import { modalityValue, storedRange } from "../stored-values.js";
 import type { DataSetAttributes } from "./attributes.js";
 import { functionalGroup, perFrame } from "./geometry.js";
 import { readLut, readPalette, readVoiLut } from "./lookup-tables.js";
@@ -191,11 +192,9 @@ function readVoi(
 }
 
 /** Whether the modality transform can give negative values; a Modality LUT gives no sign (PS3.3 C.11.1.1.1). */
-function canBeNegative({ bitsStored, signed }: PixelFormat, modality: ModalityTransform): boolean {
-  if (modality.kind !== "rescale") return modality.kind === "identity" && signed;
-  const least = signed ? -(2 ** (bitsStored - 1)) : 0;
-  const { slope, intercept } = modality;
-  return Math.min(slope * least, slope * (least + 2 ** bitsStored - 1)) + intercept < 0;
+function canBeNegative(format: PixelFormat, modality: ModalityTransform): boolean {
+  if (modality.kind === "lut") return false;
+  return storedRange(format).some((stored) => modalityValue(modality, stored) < 0);
 }
 
 function readWindows(source: DataSetAttributes, warnings: Warning[]): VoiTransform[] {
