@@ -114,6 +114,18 @@ t.test("routes, fields, npm scripts and codes in the pages are those that there 
   t.end();
 });
 
+t.test("tests that the page of security names are there", (t) => {
+  const folders = readdirSync(path.join(root, "test"), { withFileTypes: true }).map(({ name }) => name);
+  const tests = namedIn("docs/security.md").filter((text) => folders.includes(text.split("/")[0] ?? ""));
+  t.ok(tests.length > 0);
+  for (const name of tests)
+    t.ok(
+      [name, `${name}.test.ts`].some((file) => existsSync(path.join(root, "test", file))),
+      name,
+    );
+  t.end();
+});
+
 t.test("files and folders that the architecture names are there", (t) => {
   for (const name of namedIn("docs/architecture.md").filter((text) =>
     /^[\w.-]*(\/|\.ts$)[\w./-]*$/.test(text),
