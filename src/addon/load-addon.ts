@@ -1,18 +1,21 @@
-/** The one place that opens build/Release/addon.node. Each user declares the part of its interface that it calls. */
+/** The one place that opens what is built in build/Release. Each user declares the part of its interface that it calls. */
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { RadserveError } from "../base/errors.js";
 
-/** @throws RadserveError internal where the addon is not built or cannot be loaded */
-export function loadAddon(): unknown {
-  const path = fileURLToPath(new URL("../../../build/Release/addon.node", import.meta.url));
+/**
+ * @param name the engine with all that works on pixels, or what starts and confines decoder processes
+ * @throws RadserveError internal where the addon is not built or cannot be loaded
+ */
+export function loadAddon(name: "addon" | "confine" = "addon"): unknown {
+  const path = fileURLToPath(new URL(`../../../build/Release/${name}.node`, import.meta.url));
   try {
     return createRequire(import.meta.url)(path) as unknown;
   } catch (cause) {
     const reason = cause instanceof Error ? (cause.message.split("\n")[0] ?? "") : "";
     throw new RadserveError(
       "internal",
-      `The native engine cannot be loaded (${reason}). Build it with: npm run rebuild`,
+      `The native ${name === "addon" ? "engine" : "part for decoder processes"} cannot be loaded (${reason}). Build it with: npm run rebuild`,
       undefined,
       { cause },
     );

@@ -18,12 +18,13 @@ export function sniffFormat(head: Uint8Array): Image["source"]["format"] | undef
 /**
  * Reads an image: DICOM, PNG, JPEG or TIFF. The bytes are kept and frames are decoded when asked for; they must not
  * change meanwhile.
+ * @param check asked while a decoder works on PNG, JPEG or TIFF; what it throws stops the decoder
  * Throws RadserveError: unsupported_format, unsupported_transfer_syntax, no_pixel_data, corrupt_image, truncated_image.
  */
-export async function readImage(bytes: Uint8Array): Promise<Image> {
+export async function readImage(bytes: Uint8Array, check: () => void = () => undefined): Promise<Image> {
   const format = sniffFormat(bytes.subarray(0, SNIFF_BYTES));
   if (format === "dicom") return readSingleFile(bytes);
-  if (format !== undefined) return readRaster(bytes, format);
+  if (format !== undefined) return readRaster(bytes, format, check);
   throw new RadserveError(
     "unsupported_format",
     bytes.length === 0

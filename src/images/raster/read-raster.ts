@@ -1,7 +1,11 @@
-/** PNG, JPEG and TIFF as Images, through sharp: values as stored, 8 or 16 bits, upright, colour profiles left out. */
+/**
+ * PNG, JPEG and TIFF as Images: values as stored, 8 or 16 bits, upright, colour profiles left out. A decoder process
+ * decodes them; nothing that it says is believed without a check.
+ */
 import { createHash } from "node:crypto";
-import sharp, { type Metadata, type Sharp } from "sharp";
-import { RadserveError } from "../../base/errors.js";
+import { z } from "zod";
+import { asRadserveError, RadserveError } from "../../base/errors.js";
+import { DecodingFailed, decodeApart, type FileApart } from "../decoder/decoder.js";
 import {
   checkedFrame,
   warn,
@@ -13,9 +17,13 @@ import {
   type Warning,
 } from "../image.js";
 import { declaredBy, isCutShort, type Declared, type RasterFormat } from "./declared.js";
-
-/** 134 megapixels, the same as for DICOM frames: more than any radiograph, less than what exhausts a server. */
-const PIXEL_LIMIT = 1 << 27;
+import {
+  PIXEL_LIMIT,
+  type Layout,
+  type PixelsSaid,
+  type RasterMetadata,
+  type RasterOrder,
+} from "./raster-orders.js";
 
 const NO_MEANING: Interpretation = {
   modality: { kind: "identity" },
@@ -26,7 +34,8 @@ const NO_MEANING: Interpretation = {
 };
 
 function failure(error: unknown, format: RasterFormat, bytes: Uint8Array): RadserveError {
-  const said = error instanceof Error ? error.message : String(error);
+  if (!(error instanceof DecodingFailed)) return asRadserveError(error);
+  const said = error.message;
   const name = format.toUpperCase();
   if (/exceeds pixel limit/i.test(said))
     return new RadserveError(
@@ -44,15 +53,25 @@ function failure(error: unknown, format: RasterFormat, bytes: Uint8Array): Radse
   );
 }
 
-function open(bytes: Uint8Array, page: number): Sharp {
-  return sharp(bytes, {
-    failOn: "error",
-    limitInputPixels: PIXEL_LIMIT,
-    // The values of the file, not what a profile makes of them
-    ignoreIcc: true,
-    page,
-  });
-}
+const metadataSchema: z.ZodType<RasterMetadata> = z
+  .object({
+    format: z.string(),
+    space: z.string(),
+    depth: z.string(),
+    hasAlpha: z.boolean(),
+    orientation: z.int().min(1).max(8).optional(),
+    pages: z.int().positive().optional(),
+    width: z.int().positive(),
+    height: z.int().positive(),
+  })
+  .refine(({ width, height }) => width * height <= PIXEL_LIMIT);
+
+const pixelsSchema: z.ZodType<PixelsSaid> = z.object({
+  width: z.int().positive(),
+  height: z.int().positive(),
+  channels: z.int().positive(),
+  opaque: z.boolean(),
+});
 
 /** How samples of fewer bits than eight, and indices, became eight-bit samples. */
 function stepsOf(declared: Declared, layout: Layout): TransformStep[] {
@@ -62,13 +81,7 @@ function stepsOf(declared: Declared, layout: Layout): TransformStep[] {
   return bits < 8 ? [{ step: "scale_samples", bits, to_bits: 8, factor: 255 / (2 ** bits - 1) }] : [];
 }
 
-interface Layout {
-  colourspace: "b-w" | "srgb" | "grey16" | "rgb16";
-  samples: 1 | 3;
-  bits: 8 | 16;
-}
-
-function layoutOf(metadata: Metadata, format: RasterFormat): Layout {
+function layoutOf(metadata: RasterMetadata, format: RasterFormat): Layout {
   const { space, depth } = metadata;
   const bits = depth === "uchar" ? 8 : depth === "ushort" ? 16 : undefined;
   const grey = space === "b-w" || space === "grey16";
@@ -86,13 +99,17 @@ function layoutOf(metadata: Metadata, format: RasterFormat): Layout {
  * Reads a PNG, JPEG or TIFF; pages of a TIFF are frames. An EXIF orientation is applied and recorded as a transform,
  * so coordinates are those of the upright picture; transparency is dropped with a warning. A TIFF whose white is zero
  * keeps its stored values and is MONOCHROME1. Samples of 1, 2 and 4 bits are spread to 0..255, and said to be.
- * Throws RadserveError: unsupported_format, corrupt_image, truncated_image.
+ * @param check asked while the decoder works; what it throws stops the decoder
+ * Throws RadserveError: unsupported_format, corrupt_image, truncated_image; internal where the decoder cannot be
+ * confined; what the check throws.
  */
-export async function readRaster(bytes: Uint8Array, format: RasterFormat): Promise<Image> {
+export async function readRaster(bytes: Uint8Array, format: RasterFormat, check: () => void): Promise<Image> {
   const declared = declaredBy(bytes, format);
-  let metadata: Metadata;
+  const file = decodeApart("raster", bytes, format.toUpperCase(), check);
+  let metadata: RasterMetadata;
   try {
-    metadata = await open(bytes, 0).metadata();
+    const order: RasterOrder = { do: "metadata" };
+    metadata = (await file.ask(order, metadataSchema, () => 0)).said;
   } catch (error) {
     throw failure(error, format, bytes);
   }
@@ -106,10 +123,20 @@ export async function readRaster(bytes: Uint8Array, format: RasterFormat): Promi
       "corrupt_image",
       `The TIFF file has ${declared.pages} directories, of which ${metadata.pages ?? 1} are pages. It is damaged.`,
     );
-  const image = new RasterImage(bytes, format, metadata, declared);
+  const image = new RasterImage({ bytes, file, kind: format, metadata, declared });
   // PNG, JPEG and TIFF have no frame table to check the length against: decoding is the only proof
   await image.frame(0);
+  if (image.frameCount === 1) file.release();
   return image;
+}
+
+interface RasterFile {
+  bytes: Uint8Array;
+  /** The same, for the decoder. */
+  file: FileApart;
+  kind: RasterFormat;
+  metadata: RasterMetadata;
+  declared: Declared;
 }
 
 class RasterImage implements Image {
@@ -128,16 +155,12 @@ class RasterImage implements Image {
   /** The frame decoded last: reading decodes the first one, which is mostly the only one. */
   #last: { index: number; data: Uint8Array } | undefined;
 
-  constructor(
-    private readonly bytes: Uint8Array,
-    private readonly kind: RasterFormat,
-    metadata: Metadata,
-    private readonly declared: Declared,
-  ) {
+  constructor(private readonly of: RasterFile) {
+    const { bytes, kind, metadata, declared } = of;
     this.#layout = layoutOf(metadata, kind);
     this.#hasAlpha = metadata.hasAlpha;
     this.frameCount = declared.pages ?? 1;
-    const { width, height } = metadata.autoOrient;
+    const { width, height } = metadata;
     this.format = {
       rows: height,
       columns: width,
@@ -148,7 +171,7 @@ class RasterImage implements Image {
       signed: false,
       float: false,
       photometricInterpretation:
-        this.#layout.samples === 3 ? "RGB" : this.declared.inverted ? "MONOCHROME1" : "MONOCHROME2",
+        this.#layout.samples === 3 ? "RGB" : declared.inverted ? "MONOCHROME1" : "MONOCHROME2",
       packed422: false,
     };
     this.transforms.push(...stepsOf(declared, this.#layout));
@@ -176,41 +199,37 @@ class RasterImage implements Image {
   }
 
   async #decode(index: number): Promise<Uint8Array> {
-    const { samples, bits, colourspace } = this.#layout;
-    const depth = bits === 8 ? "uchar" : "ushort";
+    const { rows: height, columns: width, samplesPerPixel: samples, bitsAllocated: bits } = this.format;
+    const { bytes, file, kind, declared } = this.of;
+    const same = (found: PixelsSaid) =>
+      found.width === width && found.height === height && found.channels === samples;
+    const order: RasterOrder = {
+      do: "pixels",
+      ...{ page: index, layout: this.#layout, width, height, hasAlpha: this.#hasAlpha },
+    };
     try {
-      const { data, info } = await open(this.bytes, index)
-        .autoOrient()
-        .removeAlpha()
-        .toColourspace(colourspace)
-        .raw({ depth })
-        .toBuffer({ resolveWithObject: true });
-      const isSize = info.width === this.format.columns && info.height === this.format.rows;
-      if (!isSize || info.channels !== samples)
+      const expected = (found: PixelsSaid) => (same(found) ? (width * height * samples * bits) / 8 : 0);
+      const { said, bytes: data } = await file.ask(order, pixelsSchema, expected);
+      if (!same(said))
         throw new RadserveError(
           "unsupported_format",
           `Page ${index + 1} differs from the first in size or colour. Split the file into single pages.`,
         );
-      if (this.#hasAlpha && !(await this.#isOpaque(index, depth)))
+      if (!said.opaque)
         warn(
           this.warnings,
           "alpha_dropped",
           "The image is partly transparent; its alpha channel was dropped.",
         );
-      if (this.declared.inverted) invert(data);
+      if (declared.inverted) invert(data);
       return data;
     } catch (error) {
-      throw error instanceof RadserveError ? error : failure(error, this.kind, this.bytes);
+      throw failure(error, kind, bytes);
     }
   }
 
-  async #isOpaque(index: number, depth: "uchar" | "ushort"): Promise<boolean> {
-    const alpha = await open(this.bytes, index)
-      .extractChannel("alpha")
-      .toColourspace(depth === "uchar" ? "b-w" : "grey16")
-      .raw({ depth })
-      .toBuffer();
-    return alpha.every((value) => value === 0xff);
+  release(): void {
+    this.of.file.release();
   }
 }
 

@@ -1,0 +1,30 @@
+/** Processes that work on foreign bytes: what they give up, and that none outlives the thread that started it. */
+import { loadAddon } from "./load-addon.js";
+
+interface ConfineAddon {
+  confine(mostData: number): void;
+  endWithThread(pid: number): void;
+  hasEnded(pid: number): void;
+}
+
+let loaded: ConfineAddon | undefined;
+const addon = (): ConfineAddon => (loaded ??= loadAddon("confine") as ConfineAddon);
+
+/**
+ * Takes from this process, for good, files, sockets, programs, other processes and memory for code; native/confine says
+ * what exactly. What is open stays open.
+ * @param mostData bytes of writable private memory that it may have
+ * @throws Error where the kernel refuses; then nothing foreign may be decoded here
+ */
+export function confine(mostData: number): void {
+  addon().confine(mostData);
+}
+
+/** The child process is killed, and waited for, when this thread ends before `hasEnded` is called. */
+export function endWithThread(pid: number): void {
+  addon().endWithThread(pid);
+}
+
+export function hasEnded(pid: number): void {
+  addon().hasEnded(pid);
+}

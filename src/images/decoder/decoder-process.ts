@@ -1,0 +1,78 @@
+/**
+ * A decoder process: foreign bytes come in over its channel, pixels go out. Before the first of them it gives up files,
+ * sockets, programs and memory for code (native/confine), so that what takes it over finds nothing to reach. It does
+ * one thing after another, and waits for the channel without an event loop.
+ */
+import { closeSync, fstatSync, readdirSync, readSync, writeSync } from "node:fs";
+import { confine } from "../../addon/confine.js";
+import { MAX_FILE_BYTES } from "../../files/descriptor.js";
+import { decodeRaster, warmUp } from "../raster/raster-decoder.js";
+import type { RasterOrder } from "../raster/raster-orders.js";
+import { CHANNEL, frameHead, FrameInParts, type Frame, type Order } from "./frames.js";
+
+/**
+ * Writable memory: the longest file (2 GiB), the largest picture (2^27 pixels of six bytes), and what a codec keeps
+ * beside them.
+ */
+const MOST_DATA = 4 * 2 ** 30;
+
+const DECODERS = { raster: decodeRaster } satisfies Record<Order["decoder"], unknown>;
+
+const files = new Map<number, Buffer>();
+
+/** Files and sockets that the starting process left open by mistake; the runtime itself has none. */
+function closeStrangers(): void {
+  for (const fd of readdirSync("/proc/self/fd").map(Number)) {
+    if (fd <= CHANNEL) continue;
+    try {
+      const facts = fstatSync(fd);
+      if (facts.isFile() || facts.isSocket() || facts.isDirectory()) closeSync(fd);
+    } catch {
+      // It was the list's own
+    }
+  }
+}
+
+function send(head: Buffer, bytes: Uint8Array): void {
+  for (const part of [head, bytes])
+    for (let at = 0; at < part.length;) at += writeSync(CHANNEL, part, at, part.length - at);
+}
+
+/** Ends the process where the other side has gone. */
+function receive(): Frame {
+  const frame = new FrameInParts((_, bytes) => bytes <= MAX_FILE_BYTES);
+  for (;;) {
+    const { room } = frame;
+    const count = readSync(CHANNEL, room, 0, room.length, null);
+    if (count === 0) process.exit(0);
+    const whole = frame.fill(count);
+    if (whole !== undefined) return whole;
+  }
+}
+
+async function answer({ header, bytes }: Frame): Promise<void> {
+  const { decoder, file, forget, what } = header as Order;
+  for (const each of forget) files.delete(each);
+  if (bytes.length > 0) files.set(file, bytes);
+  const held = files.get(file);
+  try {
+    if (held === undefined) throw new Error("Expected the file's bytes; found none");
+    const { done, pixels } = await DECODERS[decoder](held, what as RasterOrder);
+    send(frameHead({ done }, pixels.length), pixels);
+  } catch (error) {
+    const failed = error instanceof Error ? error.message : String(error);
+    send(frameHead({ failed: failed.slice(0, 1000) }, 0), new Uint8Array(0));
+  }
+}
+
+closeStrangers();
+try {
+  await warmUp();
+  confine(MOST_DATA);
+} catch (error) {
+  const why = error instanceof Error ? error.message : String(error);
+  send(frameHead({ confined: false, why }, 0), new Uint8Array(0));
+  process.exit(1);
+}
+send(frameHead({ confined: true }, 0), new Uint8Array(0));
+for (;;) await answer(receive());

@@ -1,0 +1,88 @@
+/** PNG, JPEG and TIFF through sharp (libvips), inside the decoder process. */
+import sharp, { type Sharp } from "sharp";
+import {
+  PIXEL_LIMIT,
+  type Layout,
+  type PixelsSaid,
+  type RasterMetadata,
+  type RasterOrder,
+} from "./raster-orders.js";
+
+export interface Decoded {
+  done: RasterMetadata | PixelsSaid;
+  /** As stored, rows top to bottom, colour by pixel, little endian; empty if the answer says another size. */
+  pixels: Uint8Array;
+}
+
+const NOTHING = new Uint8Array(0);
+const OPAQUE = Buffer.alloc(1 << 20, 0xff);
+
+function open(file: Uint8Array, page: number): Sharp {
+  return sharp(file, {
+    failOn: "error",
+    limitInputPixels: PIXEL_LIMIT,
+    // The values of the file, not what a profile makes of them
+    ignoreIcc: true,
+    page,
+  });
+}
+
+/** Throws what sharp throws. */
+export async function decodeRaster(file: Uint8Array, order: RasterOrder): Promise<Decoded> {
+  return order.do === "metadata" ? metadataOf(file) : pixelsOf(file, order);
+}
+
+async function metadataOf(file: Uint8Array): Promise<Decoded> {
+  const { format, space, depth, hasAlpha, orientation, pages, autoOrient } = await open(file, 0).metadata();
+  const done = {
+    ...{ format, space, depth, hasAlpha, width: autoOrient.width, height: autoOrient.height },
+    ...(orientation === undefined ? {} : { orientation }),
+    ...(pages === undefined ? {} : { pages }),
+  };
+  return { done, pixels: NOTHING };
+}
+
+async function pixelsOf(
+  file: Uint8Array,
+  { page, layout, width, height, hasAlpha }: Extract<RasterOrder, { do: "pixels" }>,
+): Promise<Decoded> {
+  const depth = layout.bits === 8 ? "uchar" : "ushort";
+  const { data, info } = await open(file, page)
+    .autoOrient()
+    .removeAlpha()
+    .toColourspace(layout.colourspace)
+    .raw({ depth })
+    .toBuffer({ resolveWithObject: true });
+  const said = { width: info.width, height: info.height, channels: info.channels };
+  if (info.width !== width || info.height !== height || info.channels !== layout.samples)
+    return { done: { ...said, opaque: true }, pixels: NOTHING };
+  return {
+    done: { ...said, opaque: !hasAlpha || (await isOpaque(open(file, page), depth)) },
+    pixels: data,
+  };
+}
+
+async function isOpaque(picture: Sharp, depth: "uchar" | "ushort"): Promise<boolean> {
+  const alpha = await picture
+    .extractChannel("alpha")
+    .toColourspace(depth === "uchar" ? "b-w" : "grey16")
+    .raw({ depth })
+    .toBuffer();
+  for (let at = 0; at < alpha.length; at += OPAQUE.length) {
+    const part = alpha.subarray(at, at + OPAQUE.length);
+    if (!part.equals(OPAQUE.subarray(0, part.length))) return false;
+  }
+  return true;
+}
+
+/** Loads what sharp loads when it is first asked: later no file can be opened. */
+export async function warmUp(): Promise<void> {
+  sharp.cache(false);
+  const small = sharp({ create: { width: 2, height: 2, channels: 3, background: "grey" } });
+  const layout: Layout = { colourspace: "srgb", samples: 3, bits: 8 };
+  for (const format of ["png", "jpeg", "tiff"] as const) {
+    const file = await small.clone().toFormat(format).toBuffer();
+    await decodeRaster(file, { do: "metadata" });
+    await decodeRaster(file, { do: "pixels", page: 0, layout, width: 2, height: 2, hasAlpha: false });
+  }
+}
