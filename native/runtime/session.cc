@@ -4,15 +4,21 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "runtime/cuda_options.h"
+#include "runtime/gpu.h"
+#include "runtime/onnx_file.h"
 #include "runtime/ort.h"
 #include "runtime/run_memory.h"
+#include "runtime/runtime_failure.h"
 #include "runtime/session_state.h"
+#include "runtime/shape_nodes.h"
 #include "runtime/weights.h"
 
 namespace radserve {
@@ -83,8 +89,8 @@ Ort::SessionOptions Options(const SessionSettings& settings, size_t weights, Wid
   if (!wide && !cuda) options.AddConfigEntry("session.use_env_allocators", "1");
   if (wide) options.AddConfigEntry("session.intra_op.spin_duration_us", kSpinMicroseconds);
   if (cuda) {
-    // A part of the model that ran on the CPU unnoticed would be slow and, in TF32, of another precision.
-    options.AddConfigEntry("session.disable_cpu_ep_fallback", "1");
+    // For CheckNodes.
+    options.AddConfigEntry("session.record_ep_graph_assignment_info", "1");
     // Weights outside the arena, whose chunks are for what a run needs.
     options.AddConfigEntry("session.use_device_allocator_for_initializers", "1");
     AppendCuda(options, settings, weights);
@@ -146,8 +152,9 @@ size_t BytesOf(const Ort::Session& session, const SessionState& state) {
 }
 
 std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run, std::span<const Tensor> feeds,
-                            std::span<const std::string> outputs) {
+                            std::span<const std::string> outputs, int gpu) {
   try {
+    CheckGpu(gpu);
     const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
     std::vector<const char*> input_names;
     std::vector<const char*> output_names;
@@ -164,19 +171,86 @@ std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run, s
     for (size_t i = 0; i < values.size(); ++i) results.push_back(FromValue(outputs[i], std::move(values[i])));
     return results;
   } catch (const Ort::Exception& e) {
-    ThrowRunFailure(e);
+    ThrowRunFailure(e, gpu);
   }
 }
 
-[[noreturn]] void ThrowLoadFailure(const Ort::Exception& e, const std::string& code) {
+/// A part of the model that ran on the CPU unnoticed would be slow and, in TF32, of another precision. Nodes that touch
+/// nothing but shapes the runtime puts there by itself, because they are sooner done there. Throws `code`.
+void CheckNodes(const Ort::Session& session, const std::string& path, const std::string& code) {
+  const ShapeNodes shapes(onnx_file::MappedFile(path).bytes());
+  constexpr int kNamed = 5;
+  int refused = 0;
+  std::string named;
+  for (const Ort::ConstEpAssignedSubgraph& part : session.GetEpGraphAssignmentInfo()) {
+    if (part.GetEpName() == "CUDAExecutionProvider") continue;
+    for (const Ort::ConstEpAssignedNode& node : part.GetNodes()) {
+      if (shapes.Contains(node.GetName(), node.GetOperatorType()) || ++refused > kNamed) continue;
+      const std::string name = node.GetName().empty() ? "without a name" : "\"" + node.GetName() + "\"";
+      named += (named.empty() ? "" : ", ") + node.GetOperatorType() + " " + name;
+    }
+  }
+  if (refused == 0) return;
+  if (refused > kNamed) named += " and " + std::to_string(refused - kNamed) + " more";
+  throw EngineError(code, "CUDA has no kernel for these nodes of the graph, which compute with more than shapes: " +
+                              named + ". None of a model runs on the CPU unnoticed: export it with other operators, or "
+                              "set execution.providers to [\"cpu\"].");
+}
+
+[[noreturn]] void ThrowLoadFailure(const Ort::Exception& e, const std::string& code, int gpu) {
   const std::string what = e.what();
-  if (what.find("fallback to CPU EP has been explicitly disabled") != std::string::npos) {
-    throw EngineError(code,
-                      "CUDA has no kernel for some nodes of the graph, and none of a model runs on the CPU "
-                      "unnoticed. Export it with fixed sizes, so that no shapes are computed at run time, or "
-                      "set execution.providers to [\"cpu\"].");
+  switch (ClassifyFailure(what)) {
+    case RuntimeFailure::kDeviceLost:
+      LoseGpu(gpu, what);
+      CheckGpu(gpu);
+      break;
+    case RuntimeFailure::kMemory:
+      throw EngineError(code, "The memory did not suffice to load the model: " + what);
+    case RuntimeFailure::kRun:
+      break;
   }
   throw EngineError(code, "ONNX Runtime cannot use the model: " + what);
+}
+
+/// x [1,1,1,1] -> Conv with one weight -> y: what a machine must be able to run before it takes models. As bytes of an
+/// ONNX file, whose fields are all shorter than 128 bytes.
+std::string OneConvolution() {
+  const auto number = [](int field, int value) {
+    return std::string{static_cast<char>(field << 3), static_cast<char>(value)};
+  };
+  const auto bytes = [](int field, const std::string& content) {
+    return std::string{static_cast<char>(field << 3 | 2), static_cast<char>(content.size())} + content;
+  };
+  const std::string dims(4, '\1');
+  std::string shape;
+  for (int i = 0; i < 4; ++i) shape += bytes(1, number(1, 1));
+  const auto value = [&](const std::string& name) {
+    return bytes(1, name) + bytes(2, bytes(1, number(1, 1) + bytes(2, shape)));
+  };
+  const std::string node = bytes(1, "x") + bytes(1, "w") + bytes(2, "y") + bytes(4, "Conv");
+  const std::string weight = bytes(1, dims) + number(2, 1) + bytes(8, "w") + bytes(9, std::string(4, '\0'));
+  const std::string graph =
+      bytes(1, node) + bytes(2, "g") + bytes(5, weight) + bytes(11, value("x")) + bytes(12, value("y"));
+  return number(1, 8) + bytes(7, graph) + bytes(8, number(2, 17));
+}
+
+std::string FindCudaProblem(int device) {
+  try {
+    SessionSettings settings;
+    settings.provider = Provider::kCuda;
+    settings.device = device;
+    // The provider first, because CUDA comes before cuDNN.
+    const Ort::SessionOptions options = Options(settings, 0, Width::kWide);
+    if (std::string problem = CudnnProblem(); !problem.empty()) return problem;
+    const std::string model = OneConvolution();
+    Ort::Session session(Env(), model.data(), model.size(), options);
+    const Tensor feed = MakeTensor("x", Dtype::kFloat32, {1, 1, 1, 1});
+    const std::vector<std::string> outputs = {"y"};
+    RunOnce(session, Ort::RunOptions(), std::span(&feed, 1), outputs, kNoGpu);
+    return "";
+  } catch (const std::exception& e) {
+    return e.what();
+  }
 }
 
 }  // namespace
@@ -198,15 +272,13 @@ std::string RuntimeVersion() { return Ort::GetVersionString(); }
 std::vector<std::string> AvailableProviders() { return Ort::GetAvailableProviders(); }
 
 std::string CudaProblem(int device) {
-  try {
-    Ort::SessionOptions options;
-    SessionSettings settings;
-    settings.device = device;
-    AppendCuda(options, settings, 0);
-    return "";
-  } catch (const Ort::Exception& e) {
-    return e.what();
-  }
+  // Whoever asks again, in another environment, waits for the first answer and gets it, too.
+  static std::mutex mutex;
+  static auto& known = *std::make_unique<std::map<int, std::string>>().release();
+  const std::lock_guard lock(mutex);
+  const auto [place, fresh] = known.try_emplace(device);
+  if (fresh) place->second = FindCudaProblem(device);
+  return place->second;
 }
 
 Session::Session(const std::string& path, const SessionSettings& settings, const std::string& code)
@@ -216,20 +288,27 @@ Session::Session(const std::string& path, const SessionSettings& settings, const
   state_->device = cuda ? settings.device : 0;
   state_->weights = CountWeights(path).bytes;
   const bool wide = cuda || settings.threads > 1;
+  CheckGpu(state_->Gpu());
+  if (cuda) UseGpu(settings.device);
   try {
     std::optional<Ort::Session>& first = wide ? state_->wide : state_->narrow;
     first.emplace(Env(), path.c_str(),
                   Options(settings, state_->weights, wide ? Width::kWide : Width::kNarrow));
     state_->graph = Describe(*first, code);
+    if (cuda) CheckNodes(*first, path, code);
     if (!cuda && wide) {
       Ort::SessionOptions narrow = Options(settings, state_->weights, Width::kNarrow);
       if (HasDynamicShapes(state_->graph)) narrow.DisableMemPattern();
       state_->narrow.emplace(Env(), path.c_str(), narrow);
     }
   } catch (const Ort::Exception& e) {
-    ThrowLoadFailure(e, code);
+    ThrowLoadFailure(e, code, state_->Gpu());
   }
   ReturnMemory();
+}
+
+SessionState::~SessionState() {
+  if (provider == Provider::kCuda && GpuLost(device) && wide) static_cast<void>(wide->release());
 }
 
 Session::~Session() {
@@ -250,14 +329,14 @@ std::vector<Tensor> Session::Run(std::span<const Tensor> feeds, std::span<const 
                                  bool wide, const std::stop_token& stop) const {
   Ort::RunOptions run;
   const std::stop_callback terminate(stop, [&run] { run.SetTerminate(); });
-  return RunOnce(state_->Pick(wide), run, feeds, outputs);
+  return RunOnce(state_->Pick(wide), run, feeds, outputs, state_->Gpu());
 }
 
 void Session::GiveBack(std::span<const Tensor> feeds, std::span<const std::string> outputs) const {
   if (!state_->wide || state_->provider != Provider::kCpu) return;
   Ort::RunOptions run;
   run.AddConfigEntry(kShrink, "cpu:0");
-  RunOnce(*state_->wide, run, feeds, outputs);
+  RunOnce(*state_->wide, run, feeds, outputs, kNoGpu);
   ReturnMemory();
 }
 

@@ -51,8 +51,8 @@ void StartRuntime();
 std::string RuntimeVersion();
 /// Names as ONNX Runtime gives them: CPUExecutionProvider, CUDAExecutionProvider.
 std::vector<std::string> AvailableProviders();
-/// Tries to load the CUDA provider and to find that GPU; the runtime's message (which library is missing)
-/// if it cannot, else "".
+/// Tries to load the CUDA provider and cuDNN, to find that GPU and to run one convolution on it; the message of what
+/// fails (which library is missing), else "". The process tries once.
 std::string CudaProblem(int device);
 
 struct SessionMemory {
@@ -80,9 +80,11 @@ class Bucket {
   /// The same without a place of its own, for graphs of one input: `data` is as many rows as Reads says, one
   /// after the other, in memory of Session::MakeRows.
   virtual void RunOver(std::span<std::byte> data, int64_t rows, const std::stop_token& stop) = 0;
-  /// The outputs of one row of the last run, in the order asked for: copies, each of shape [1, ...]. Of a
-  /// bucket of capacity 1 they are the outputs whole, whatever their shape.
+  /// The outputs of one row of the last run, in the order asked for, each of shape [1, ...]; later runs leave them as
+  /// they are. Of a bucket of capacity 1 they are the outputs whole, whatever their shape.
   virtual std::vector<Tensor> TakeRow(int64_t row) = 0;
+  /// Memory of the host that it holds for inputs and outputs.
+  virtual size_t Bytes() const = 0;
   /// On the CPU, whether the next runs may use all cores; they use the calling thread alone unless set.
   virtual void SetWide(bool /*wide*/) {}
 };
