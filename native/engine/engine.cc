@@ -122,7 +122,41 @@ void Engine::Forget(const Model& model) {
   work_.Forget(model.id);
   if (model.batcher == nullptr) return;
   model.batcher->RemoveModel(model.id);
-  device_->RemoveModel(model.id);
+  model.device->RemoveModel(model.id);
+}
+
+int Engine::ChooseGpu(std::span<const int> gpus, size_t weights, size_t limit) {
+  const auto waiting = [this](int gpu) {
+    const std::lock_guard lock(mutex_);
+    const auto found = places_.find(gpu);
+    return found == places_.end() ? 0 : found->second.batcher->Waiting();
+  };
+  std::optional<GpuUse> best;
+  size_t least = 0;
+  std::string found;
+  for (const int gpu : gpus) {
+    const GpuUse use = UseOfGpu(gpu, limit);
+    found += (found.empty() ? "" : ", ") + std::string("GPU ") + std::to_string(gpu) +
+             (use.lost ? " is lost" : " has " + std::to_string(use.Room()));
+    if (use.lost || use.Room() < weights) continue;
+    const size_t rows = waiting(gpu);
+    if (best && (rows > least || (rows == least && use.Room() <= best->Room()))) continue;
+    best = use;
+    least = rows;
+  }
+  if (best) return best->device;
+  throw EngineError("model_unavailable", "Expected room for " + std::to_string(weights) +
+                                             " bytes of weights on a GPU; " + found +
+                                             ". Use fewer or smaller models, another GPU, or a larger RADSERVE_GPU_MEMORY.");
+}
+
+std::vector<std::pair<GpuUse, size_t>> Engine::Gpus() {
+  std::vector<std::pair<GpuUse, size_t>> gpus;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [number, place] : places_) {
+    if (number != kCpu) gpus.emplace_back(UseOfGpu(number, place.limit), place.batcher->Waiting());
+  }
+  return gpus;
 }
 
 std::vector<std::shared_ptr<const Model>> Engine::Models() {
@@ -163,12 +197,14 @@ void Engine::RemoveEnvironment(uint64_t environment) {
 bool Engine::Stop(Clock::duration patience) {
   const bool worked = work_.Stop(patience);
   const bool kept = housekeeping_.Stop(patience);
-  Batcher* batcher = nullptr;
+  std::vector<Batcher*> batchers;
   {
     const std::lock_guard lock(mutex_);
-    batcher = batcher_.get();
+    for (const auto& [number, place] : places_) batchers.push_back(place.batcher.get());
   }
-  return (batcher == nullptr || batcher->Stop(patience)) && kept && worked;
+  bool idle = true;
+  for (Batcher* batcher : batchers) idle = batcher->Stop(patience) && idle;
+  return idle && kept && worked;
 }
 
 }  // namespace radserve

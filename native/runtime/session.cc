@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <new>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -62,9 +64,9 @@ GraphInfo Describe(const Ort::Session& session, const std::string& code) {
   return graph;
 }
 
-void AppendCuda(Ort::SessionOptions& options, const SessionSettings& settings, size_t weights) {
+void AppendCuda(Ort::SessionOptions& options, const SessionSettings& settings) {
   Ort::CUDAProviderOptions cuda;
-  cuda.Update(CudaOptions(settings, weights));
+  cuda.Update(CudaOptions(settings));
   options.AppendExecutionProvider_CUDA_V2(*cuda);
 }
 
@@ -76,7 +78,7 @@ constexpr const char* kSpinMicroseconds = "100";
 
 enum class Width { kWide, kNarrow };
 
-Ort::SessionOptions Options(const SessionSettings& settings, size_t weights, Width width) {
+Ort::SessionOptions Options(const SessionSettings& settings, Width width) {
   const bool cuda = settings.provider == Provider::kCuda;
   Ort::SessionOptions options;
   options.SetExecutionMode(ORT_SEQUENTIAL);
@@ -86,14 +88,14 @@ Ort::SessionOptions Options(const SessionSettings& settings, size_t weights, Wid
   options.SetIntraOpNumThreads(wide ? settings.threads : 1);
   options.AddConfigEntry("session.intra_op.allow_spinning", wide ? "1" : "0");
   // See RunMemory: narrow runs are many at a time, each on a thread of its own.
-  if (!wide && !cuda) options.AddConfigEntry("session.use_env_allocators", "1");
+  if (!wide) options.AddConfigEntry("session.use_env_allocators", "1");
   if (wide) options.AddConfigEntry("session.intra_op.spin_duration_us", kSpinMicroseconds);
   if (cuda) {
     // For CheckNodes.
     options.AddConfigEntry("session.record_ep_graph_assignment_info", "1");
     // Weights outside the arena, whose chunks are for what a run needs.
     options.AddConfigEntry("session.use_device_allocator_for_initializers", "1");
-    AppendCuda(options, settings, weights);
+    AppendCuda(options, settings);
   }
   return options;
 }
@@ -135,17 +137,38 @@ void ReturnMemory() {
   malloc_trim(0);
 }
 
-/// What the runtime says that it has taken, weights included. Without an arena it does not say: then the
+Ort::MemoryInfo ArenaOf(int device) { return {"Cuda", OrtArenaAllocator, device, OrtMemTypeDefault}; }
+
+/// One arena of a GPU for all sessions there. With one for each, every model would keep what its largest run took, and
+/// two models by turns have been seen to take more with every run (onnxruntime issue 29351). The first limit holds.
+void ShareArena(const SessionSettings& settings) {
+  static std::mutex mutex;
+  static auto& shared = *std::make_unique<std::set<int>>().release();
+  const std::lock_guard lock(mutex);
+  if (shared.contains(settings.device)) return;
+  constexpr int kSameAsRequested = 1;
+  constexpr int kDefault = -1;
+  const Ort::ArenaCfg arena(settings.device_memory, kSameAsRequested, kDefault, kDefault);
+  EnvHolder()->CreateAndRegisterAllocatorV2("CUDAExecutionProvider", ArenaOf(settings.device),
+                                            {{"device_id", std::to_string(settings.device)}}, arena);
+  shared.insert(settings.device);
+}
+
+/// What an arena has taken; nullopt if it does not say.
+template <typename Allocator>
+std::optional<size_t> TakenBy(const Allocator& allocator) {
+  const Ort::KeyValuePairs stats = allocator.GetStats();
+  const char* total = stats.GetValue("TotalAllocated");
+  return total == nullptr ? std::nullopt : std::optional<size_t>(std::strtoull(total, nullptr, 10));
+}
+
+/// What the runtime says that it has taken, weights included. Without an arena of its own it does not say: then the
 /// weights alone.
 size_t BytesOf(const Ort::Session& session, const SessionState& state) {
-  const bool cuda = state.provider == Provider::kCuda;
+  if (state.provider == Provider::kCuda) return state.weights;
   try {
-    const Ort::MemoryInfo where(cuda ? "Cuda" : "Cpu", OrtArenaAllocator, state.device, OrtMemTypeDefault);
-    const Ort::Allocator allocator(session, where);
-    const Ort::KeyValuePairs stats = allocator.GetStats();
-    const char* total = stats.GetValue("TotalAllocated");
-    return total == nullptr ? state.weights
-                            : std::max<size_t>(state.weights, std::strtoull(total, nullptr, 10));
+    const Ort::MemoryInfo where("Cpu", OrtArenaAllocator, 0, OrtMemTypeDefault);
+    return std::max(state.weights, TakenBy(Ort::Allocator(session, where)).value_or(0));
   } catch (const Ort::Exception&) {
     return state.weights;
   }
@@ -240,7 +263,7 @@ std::string FindCudaProblem(int device) {
     settings.provider = Provider::kCuda;
     settings.device = device;
     // The provider first, because CUDA comes before cuDNN.
-    const Ort::SessionOptions options = Options(settings, 0, Width::kWide);
+    const Ort::SessionOptions options = Options(settings, Width::kWide);
     if (std::string problem = CudnnProblem(); !problem.empty()) return problem;
     const std::string model = OneConvolution();
     Ort::Session session(Env(), model.data(), model.size(), options);
@@ -281,6 +304,31 @@ std::string CudaProblem(int device) {
   return place->second;
 }
 
+size_t GpuUse::Room() const {
+  const size_t rest = limit == 0 ? std::numeric_limits<size_t>::max() : limit - std::min(limit, taken);
+  return total == 0 ? rest : std::min(rest, free);
+}
+
+GpuUse UseOfGpu(int device, size_t limit) {
+  GpuUse use;
+  use.device = device;
+  use.limit = limit;
+  use.lost = GpuLost(device);
+  if (use.lost) return use;
+  const GpuMemory memory = MemoryOfGpu(device).value_or(GpuMemory());
+  use.free = memory.free;
+  use.total = memory.total;
+  try {
+    const Ort::UnownedAllocator arena = EnvHolder()->GetSharedAllocator(ArenaOf(device));
+    if (arena) use.taken = TakenBy(arena).value_or(0);
+  } catch (const Ort::Exception&) {
+    // No model has been loaded there yet.
+  }
+  return use;
+}
+
+size_t BytesOfWeights(const std::string& path) { return CountWeights(path).bytes; }
+
 Session::Session(const std::string& path, const SessionSettings& settings, const std::string& code)
     : state_(std::make_shared<SessionState>()) {
   const bool cuda = settings.provider == Provider::kCuda;
@@ -291,13 +339,14 @@ Session::Session(const std::string& path, const SessionSettings& settings, const
   CheckGpu(state_->Gpu());
   if (cuda) UseGpu(settings.device);
   try {
+    if (cuda) ShareArena(settings);
     std::optional<Ort::Session>& first = wide ? state_->wide : state_->narrow;
     first.emplace(Env(), path.c_str(),
-                  Options(settings, state_->weights, wide ? Width::kWide : Width::kNarrow));
+                  Options(settings, wide ? Width::kWide : Width::kNarrow));
     state_->graph = Describe(*first, code);
     if (cuda) CheckNodes(*first, path, code);
     if (!cuda && wide) {
-      Ort::SessionOptions narrow = Options(settings, state_->weights, Width::kNarrow);
+      Ort::SessionOptions narrow = Options(settings, Width::kNarrow);
       if (HasDynamicShapes(state_->graph)) narrow.DisableMemPattern();
       state_->narrow.emplace(Env(), path.c_str(), narrow);
     }
@@ -350,7 +399,7 @@ std::shared_ptr<std::byte> Session::MakeRows(size_t bytes) const { return radser
 
 GraphInfo InspectGraph(const std::string& path) {
   try {
-    Ort::SessionOptions options = Options(SessionSettings(), 0, Width::kNarrow);
+    Ort::SessionOptions options = Options(SessionSettings(), Width::kNarrow);
     options.SetGraphOptimizationLevel(ORT_DISABLE_ALL);
     const Ort::Session session(Env(), path.c_str(), options);
     GraphInfo graph = Describe(session, "bad_request");

@@ -136,4 +136,24 @@ TEST("a hundred runs on every bucket: inputs go to the device and outputs come b
 }
 END;
 
+TEST("two models by turns take no more memory than at first") {
+  const auto first = Load(OneNode("Add", {"x", "x"}, {0, 1024}, {0, 1024}));
+  const auto second = Load(OneNode("Mul", {"x", "x"}, {0, 2048}, {0, 2048}));
+  const auto a = first->MakeBucket(64, {{1024}}, kOutputs);
+  const auto b = second->MakeBucket(64, {{2048}}, kOutputs);
+  size_t settled = 0;
+  for (int turn = 0; turn < 200; ++turn) {
+    for (Bucket* bucket : {a.get(), b.get()}) {
+      bucket->Row(0, 0);
+      bucket->Run(64, {});
+      bucket->TakeRow(0);
+    }
+    if (turn == 0) std::cout << Cuda().used(0) << "\n";
+    if (turn == 1) settled = Cuda().used(0);
+  }
+  EQUAL(Cuda().used(0), settled);
+  std::cout << first->Memory().at(0).bytes << " " << settled << " " << second->Memory().at(0).bytes << "\n";
+}
+END;
+
 }  // namespace
