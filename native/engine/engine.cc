@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "engine/client.h"
+#include "runtime/gpu.h"
 #include "runtime/ort.h"
 
 namespace radserve {
@@ -49,6 +50,12 @@ class ReleaseTask : public Task {
 
  private:
   std::unique_ptr<Model> model_;
+};
+
+class LookTask : public Task {
+ public:
+  void Run(const Lane&) override { Engine::Get().LookAtGpus(); }
+  void Done(const std::optional<Failure>&) noexcept override {}
 };
 
 void Release(Model* model) noexcept {
@@ -152,11 +159,39 @@ int Engine::ChooseGpu(std::span<const int> gpus, size_t weights, size_t limit) {
 
 std::vector<std::pair<GpuUse, size_t>> Engine::Gpus() {
   std::vector<std::pair<GpuUse, size_t>> gpus;
-  const std::lock_guard lock(mutex_);
-  for (const auto& [number, place] : places_) {
-    if (number != kCpu) gpus.emplace_back(UseOfGpu(number, place.limit), place.batcher->Waiting());
+  bool look = false;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, place] : places_) {
+      if (number == kCpu) continue;
+      gpus.emplace_back(place.use, place.batcher->Waiting());
+      gpus.back().first.lost = GpuLost(number);
+    }
+    look = !gpus.empty() && !std::exchange(looking_, true);
+  }
+  if (!look) return gpus;
+  try {
+    housekeeping_.Submit(std::make_shared<LookTask>());
+  } catch (const EngineError&) {
+    // The engine is stopping.
   }
   return gpus;
+}
+
+void Engine::LookAtGpus() {
+  std::vector<GpuUse> uses;
+  {
+    const std::lock_guard lock(mutex_);
+    looking_ = false;
+    for (const auto& [number, place] : places_) {
+      if (number != kCpu) uses.push_back(place.use);
+    }
+  }
+  for (GpuUse& use : uses) {
+    use = UseOfGpu(use.device, use.limit);
+    const std::lock_guard lock(mutex_);
+    places_.at(use.device).use = use;
+  }
 }
 
 std::vector<std::shared_ptr<const Model>> Engine::Models() {

@@ -75,8 +75,11 @@ class Engine {
   /// the least waiting work, and of equal ones that with the most room. `limit` is SessionSettings::device_memory.
   /// Throws model_unavailable if none has room.
   int ChooseGpu(std::span<const int> gpus, size_t weights, size_t limit);
-  /// The GPUs that models were loaded on, and the rows that wait for each.
+  /// The GPUs that models were loaded on, and the rows that wait for each. Their memory is what it was when they were
+  /// last looked at, because CUDA may let whoever asks wait; asking has them looked at again.
   std::vector<std::pair<GpuUse, size_t>> Gpus();
+  /// Looks at the memory of the GPUs. Not on a thread that must not wait.
+  void LookAtGpus();
   /// Warms a model, and decides whether its images run in batches. Throws EngineError.
   void Warm(const std::shared_ptr<Model>& model, const std::stop_token& stop);
   uint64_t NewId();
@@ -98,8 +101,8 @@ class Engine {
   struct Place {
     std::unique_ptr<Batcher> batcher;
     SessionDevice* device = nullptr;
-    /// Of a GPU.
-    size_t limit = 0;
+    /// Of a GPU, as it was last looked at.
+    GpuUse use;
   };
   static constexpr int kCpu = -1;
 
@@ -113,6 +116,8 @@ class Engine {
   uint64_t next_id_ = 1;
   /// Each is made for the first model that runs in batches there, and stays: a device does not wait for another.
   std::map<int, Place> places_;
+  /// LookAtGpus is to be called by the thread for housekeeping.
+  bool looking_ = false;
 };
 
 }  // namespace radserve

@@ -38,6 +38,7 @@ void LoadRequest::Run(const Lane& lane) {
   CheckStop(lane.stop());
   engine.Warm(model, lane.stop());
   CheckStop(lane.stop());
+  engine.LookAtGpus();
   engine.Keep(model);
   id = model->id;
 }

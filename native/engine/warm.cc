@@ -150,7 +150,8 @@ Engine::Place& Engine::PlaceFor(const SessionSettings& settings) {
   if (place.batcher == nullptr) {
     auto device = std::make_unique<SessionDevice>();
     place.device = device.get();
-    place.limit = settings.device_memory;
+    place.use.device = settings.device;
+    place.use.limit = settings.device_memory;
     place.batcher = std::make_unique<Batcher>(std::move(device));
   }
   return place;

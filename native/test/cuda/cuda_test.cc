@@ -16,6 +16,7 @@
 #include <random>
 #include <thread>
 
+#define RADSERVE_TEST_OWN_MAIN
 #include "check.h"
 #include "onnx.h"
 #include "runtime/gpu.h"
@@ -136,6 +137,40 @@ TEST("a hundred runs on every bucket: inputs go to the device and outputs come b
 }
 END;
 
+TEST("rows that are still read keep their numbers while later batches run, and no memory grows") {
+  const auto session = Load(Copying({0, 2}, {0, 2}));
+  const auto bucket = session->MakeBucket(4, {{2}}, kOutputs);
+  const auto run = [&](float first) {
+    for (int64_t row = 0; row < 4; ++row) Fill(bucket->Row(0, row), first + static_cast<float>(row));
+    bucket->Run(4, {});
+    return bucket->TakeRow(3).at(0);
+  };
+  std::vector<Tensor> read;
+  for (int i = 0; i < 8; ++i) read.push_back(run(static_cast<float>(10 * i)));
+  const size_t pinned = Cuda().pinned();
+  const size_t bytes = bucket->Bytes();
+  for (int i = 0; i < 100; ++i) read.push_back(run(static_cast<float>(10 * (i + 8))));
+  for (size_t i = 0; i < read.size(); ++i) {
+    CHECK(AsFloats(read[i]) == Counting(static_cast<float>(10 * i + 3), 2));
+  }
+  EQUAL(Cuda().pinned(), pinned);
+  EQUAL(bucket->Bytes(), bytes);
+  // The inputs and the three places of the outputs.
+  EQUAL(bytes, 4 * 4 * 2 * sizeof(float));
+}
+END;
+
+TEST("a row of the last run is not copied on the thread of the batches") {
+  const auto session = Load(Copying({0, 2}, {0, 2}));
+  const auto bucket = session->MakeBucket(2, {{2}}, kOutputs);
+  bucket->Row(0, 0);
+  bucket->Run(2, {});
+  const Tensor first = bucket->TakeRow(0).at(0);
+  const Tensor second = bucket->TakeRow(1).at(0);
+  EQUAL(second.data - first.data, static_cast<ptrdiff_t>(2 * sizeof(float)));
+}
+END;
+
 TEST("two models by turns take no more memory than at first") {
   const auto first = Load(OneNode("Add", {"x", "x"}, {0, 1024}, {0, 1024}));
   const auto second = Load(OneNode("Mul", {"x", "x"}, {0, 2048}, {0, 2048}));
@@ -148,12 +183,367 @@ TEST("two models by turns take no more memory than at first") {
       bucket->Run(64, {});
       bucket->TakeRow(0);
     }
-    if (turn == 0) std::cout << Cuda().used(0) << "\n";
     if (turn == 1) settled = Cuda().used(0);
   }
   EQUAL(Cuda().used(0), settled);
-  std::cout << first->Memory().at(0).bytes << " " << settled << " " << second->Memory().at(0).bytes << "\n";
+}
+END;
+
+/// A device of a session of which each row has `side` numbers.
+struct Served {
+  explicit Served(const std::string& model, int gpu = 0, int64_t largest = 8, size_t memory = 0)
+      : session(Load(model, gpu, memory)) {
+    auto made = std::make_unique<SessionDevice>();
+    device = made.get();
+    device->AddModel(1, {session.get(), kOutputs, &stats, largest});
+    batcher = std::make_unique<Batcher>(std::move(made));
+    batcher->AddModel(1, largest);
+  }
+
+  std::shared_ptr<BatchRow> Row(int64_t side, float first) const {
+    auto row = std::make_shared<BatchRow>();
+    row->key = {1, {{side}}};
+    row->inputs = {batcher->NewRow(row->key, "x", Dtype::kFloat32)};
+    Fill({row->inputs[0].data, row->inputs[0].Bytes()}, first);
+    return row;
+  }
+
+  /// Submits rows and waits for all of them.
+  void Answer(const std::vector<std::shared_ptr<BatchRow>>& rows) const {
+    std::latch done(static_cast<ptrdiff_t>(rows.size()));
+    for (const auto& row : rows) {
+      row->done = [&done] { done.count_down(); };
+      batcher->Submit(row);
+    }
+    done.wait();
+  }
+
+  std::unique_ptr<Session> session;
+  SessionDevice* device = nullptr;
+  RunStats stats;
+  // Ends first: it uses all of these.
+  std::unique_ptr<Batcher> batcher;
+};
+
+TEST("memory that CUDA refuses splits the batch, and the limit of the arena does") {
+  const std::string model = Copying({0, 1 << 18}, {0, 1 << 18});
+  constexpr size_t kRow = (size_t{1} << 18) * sizeof(float);
+  Served served(model);
+  // Room for four rows and their copies.
+  Cuda().set_memory(0, Cuda().used(0) + 9 * kRow);
+  std::vector<std::shared_ptr<BatchRow>> rows;
+  for (int i = 0; i < 8; ++i) rows.push_back(served.Row(1 << 18, static_cast<float>(i)));
+  served.batcher->Warm(rows[0], {});
+  served.Answer(rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    CHECK(!rows[i]->failure);
+    CHECK(!rows[i]->outputs.empty() && AsFloats(rows[i]->outputs[0]).at(0) == static_cast<float>(i));
+  }
+  // Nothing smaller than one row.
+  Cuda().set_memory(0, 0);
+  auto large = served.Row(1 << 20, 1);
+  served.Answer({large});
+  CHECK(large->failure && large->failure->code == "overloaded");
+  Cuda().reset();
+  auto again = served.Row(1 << 20, 1);
+  served.Answer({again});
+  CHECK(!again->failure);
+}
+END;
+
+TEST("a run that is stopped ends between two nodes, and the next one is whole") {
+  // Two kernels; the first is held.
+  const std::string model =
+      Number(1, 8) +
+      Bytes(7, Bytes(1, Bytes(1, "x") + Bytes(1, "x") + Bytes(2, "m") + Bytes(3, "a") + Bytes(4, "Add")) +
+                   Bytes(1, Bytes(1, "m") + Bytes(2, "y") + Bytes(3, "b") + Bytes(4, "Sigmoid")) +
+                   Bytes(2, "test") + Bytes(11, Value("x", {0, 4})) + Bytes(12, Value("y", {0, 4}))) +
+      Bytes(8, Bytes(1, "") + Number(2, 17));
+  Served served(model);
+  served.Answer({served.Row(4, 0)});
+  Cuda().reset();
+  Cuda().hold(0, true);
+  auto row = served.Row(4, 1);
+  std::latch done(1);
+  row->done = [&] { done.count_down(); };
+  served.batcher->Submit(row);
+  Cuda().await_held(0);
+  served.batcher->Cancel(row);
+  done.wait();
+  CHECK(row->failure && row->failure->code == "cancelled");
+  Cuda().hold(0, false);
+  auto next = served.Row(4, 2);
+  served.Answer({next});
+  CHECK(!next->failure);
+  // One of the run that was stopped, two of the next.
+  EQUAL(Cuda().count(0).launches, uint64_t{3});
+}
+END;
+
+TEST("two devices run side by side: one that waits keeps the other from nothing") {
+  Served first(OneNode("Add", {"x", "x"}, {0, 4}, {0, 4}), 0);
+  Served second(OneNode("Add", {"x", "x"}, {0, 4}, {0, 4}), 1);
+  first.Answer({first.Row(4, 0)});
+  second.Answer({second.Row(4, 0)});
+  Cuda().reset();
+  Cuda().hold(0, true);
+  auto held = first.Row(4, 1);
+  std::latch done(1);
+  held->done = [&] { done.count_down(); };
+  first.batcher->Submit(held);
+  Cuda().await_held(0);
+  second.Answer({second.Row(4, 1), second.Row(4, 2)});
+  CHECK(Cuda().count(1).launches > 0);
+  CHECK(Cuda().count(1).bytes_to_device > 0);
+  EQUAL(Cuda().count(0).launches, uint64_t{0});
+  EQUAL(Cuda().count(0).strays + Cuda().count(1).strays, uint64_t{0});
+  Cuda().hold(0, false);
+  done.wait();
+  CHECK(!held->failure);
+}
+END;
+
+TEST("sixteen threads, two devices, several shapes: each row gets its own numbers") {
+  Served first(Copying({0, 0}, {0, 0}), 0);
+  Served second(Copying({0, 0}, {0, 0}), 1);
+  Cuda().reset();
+  std::atomic<int> wrong = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (int thread = 0; thread < 16; ++thread) {
+      threads.emplace_back([&, thread] {
+        std::mt19937_64 random(static_cast<uint64_t>(thread));
+        for (int i = 0; i < 200; ++i) {
+          const Served& served = random() % 2 == 0 ? first : second;
+          const auto side = static_cast<int64_t>(8 << random() % 3);
+          std::vector<std::shared_ptr<BatchRow>> rows;
+          for (uint64_t r = 0; r <= random() % 4; ++r) rows.push_back(served.Row(side, static_cast<float>(random() % 1000)));
+          std::vector<float> begins;
+          for (const auto& row : rows) begins.push_back(AsFloats(row->inputs[0]).at(0));
+          served.Answer(rows);
+          for (size_t r = 0; r < rows.size(); ++r) {
+            const bool good = !rows[r]->failure && AsFloats(rows[r]->outputs.at(0)) ==
+                                                       Counting(begins[r], static_cast<size_t>(side));
+            if (!good) ++wrong;
+          }
+        }
+      });
+    }
+  }
+  EQUAL(wrong.load(), 0);
+  EQUAL(Cuda().count(0).strays + Cuda().count(1).strays, uint64_t{0});
+}
+END;
+
+TEST("a model of several inputs runs in batches") {
+  const std::string node = Bytes(1, "a") + Bytes(1, "b") + Bytes(2, "y") + Bytes(3, "both") + Bytes(4, "Concat") +
+                           Bytes(5, Bytes(1, "axis") + Number(3, 1) + Number(20, 2));
+  const std::string model =
+      Number(1, 8) +
+      Bytes(7, Bytes(1, node) + Bytes(2, "test") + Bytes(11, Value("a", {0, 4})) + Bytes(11, Value("b", {0, 2})) +
+                   Bytes(12, Value("y", {0, 6}))) +
+      Bytes(8, Bytes(1, "") + Number(2, 17));
+  const auto session = Load(model);
+  SessionDevice device;
+  RunStats stats;
+  device.AddModel(1, {session.get(), kOutputs, &stats, 4});
+  std::vector<std::shared_ptr<BatchRow>> rows;
+  for (int i = 0; i < 3; ++i) {
+    auto row = std::make_shared<BatchRow>();
+    row->key = {1, {{4}, {2}}};
+    row->inputs = {MakeTensor("a", Dtype::kFloat32, {1, 4}), MakeTensor("b", Dtype::kFloat32, {1, 2})};
+    rows.push_back(row);
+  }
+  Cuda().reset();
+  const Device::Result result = device.Run(4, rows, {});
+  EQUAL(result.outputs.size(), size_t{3});
+  for (const auto& outputs : result.outputs) CHECK(outputs.at(0).shape == (std::vector<int64_t>{1, 6}));
+  EQUAL(Cuda().count(0).bytes_to_device, 4 * 6 * sizeof(float));
+}
+END;
+
+TEST("a load that does not fit is refused in words, and the session before it goes on") {
+  Served served(Copying({0, 4}, {0, 4}));
+  served.Answer({served.Row(4, 0)});
+  Cuda().set_memory(0, Cuda().used(0) + (size_t{1} << 20));
+  const std::string heavy = OneNode("MatMul", {"x", "w"}, {0, 1024}, {0, 1024}, "", 0, Zeros("w", {1024, 1024}));
+  std::string said;
+  try {
+    Load(heavy);
+  } catch (const EngineError& e) {
+    said = e.code() + " " + e.what();
+  }
+  CHECK(said.find("model_unavailable The memory did not suffice to load the model") == 0);
+  auto row = served.Row(4, 5);
+  served.Answer({row});
+  CHECK(!row->failure);
+  Cuda().reset();
+}
+END;
+
+/// x [n,4] -> Shape -> Gather -> Concat -> Reshape(x): as exporters write it; or with a node between that CUDA has no
+/// kernel for.
+std::string ShapeChain(const std::string& refused) {
+  const auto number = [](const std::string& name, int64_t value) {
+    std::string bytes(8, '\0');
+    std::memcpy(bytes.data(), &value, sizeof(value));
+    return Bytes(5, Number(1, 1) + Number(2, 7) + Bytes(8, name) + Bytes(9, bytes));
+  };
+  const std::string x = refused.empty() ? "x" : "z";
+  std::string nodes =
+      Bytes(1, Bytes(1, "x") + Bytes(2, "s") + Bytes(3, "shape") + Bytes(4, "Shape")) +
+      Bytes(1, Bytes(1, "s") + Bytes(1, "zero") + Bytes(2, "g") + Bytes(3, "gather") + Bytes(4, "Gather")) +
+      Bytes(1, Bytes(1, "g") + Bytes(1, "rest") + Bytes(2, "c") + Bytes(3, "concat") + Bytes(4, "Concat") +
+                   Bytes(5, Bytes(1, "axis") + Number(3, 0) + Number(20, 2)));
+  if (!refused.empty()) nodes += Bytes(1, Bytes(1, "x") + Bytes(2, "z") + Bytes(3, "strange") + Bytes(4, refused));
+  nodes += Bytes(1, Bytes(1, x) + Bytes(1, "c") + Bytes(2, "y") + Bytes(3, "reshape") + Bytes(4, "Reshape"));
+  const std::string zero = Bytes(5, Number(1, 1) + Number(2, 7) + Bytes(8, "zero") + Bytes(9, std::string(8, '\0')));
+  return Number(1, 8) +
+         Bytes(7, nodes + Bytes(2, "test") + zero + number("rest", -1) + Bytes(11, Value("x", {0, 2, 2})) +
+                      Bytes(12, Value("y", {0, -1}))) +
+         Bytes(8, Bytes(1, "") + Number(2, 17));
+}
+
+TEST("nodes on the CPU may touch shapes; others are refused by name") {
+  const auto session = Load(ShapeChain(""));
+  const auto bucket = session->MakeBucket(2, {{2, 2}}, kOutputs);
+  for (int run = 0; run < 3; ++run) {
+    for (int64_t row = 0; row < 2; ++row) Fill(bucket->Row(0, row), static_cast<float>(4 * row + run));
+    bucket->Run(2, {});
+    CHECK(AsFloats(bucket->TakeRow(1).at(0)) == Counting(static_cast<float>(4 + run), 4));
+  }
+  std::string said;
+  try {
+    Load(ShapeChain("Asinh"));
+  } catch (const EngineError& e) {
+    said = e.code() + " " + e.what();
+  }
+  CHECK(said.find("model_unavailable CUDA has no kernel for these nodes") == 0);
+  CHECK(said.find("Asinh \"strange\"") != std::string::npos);
+  CHECK(said.find("gather") == std::string::npos);
+}
+END;
+
+// ---- What ends a process, in processes of its own.
+
+struct Ended {
+  int status = 0;
+  std::string said;
+};
+
+/// Runs this program again for one of Child's parts, with the libraries of that folder.
+Ended RunChild(const std::string& part, const std::string& libraries) {
+  std::array<int, 2> ends{};
+  CHECK(pipe(ends.data()) == 0);
+  const std::string path = "LD_LIBRARY_PATH=" + libraries;
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    dup2(ends[1], STDOUT_FILENO);
+    close(ends[0]);
+    std::array<char*, 4> arguments = {const_cast<char*>("test_cuda"), const_cast<char*>("--child"),
+                                      const_cast<char*>(part.c_str()), nullptr};
+    std::array<char*, 2> environment = {const_cast<char*>(path.c_str()), nullptr};
+    execve("/proc/self/exe", arguments.data(), environment.data());
+    _exit(127);
+  }
+  close(ends[1]);
+  Ended ended;
+  std::array<char, 4096> buffer{};
+  for (ssize_t got = 0; (got = read(ends[0], buffer.data(), buffer.size())) > 0;) {
+    ended.said.append(buffer.data(), static_cast<size_t>(got));
+  }
+  close(ends[0]);
+  waitpid(child, &ended.status, 0);
+  return ended;
+}
+
+std::string Libraries() {
+  const char* path = std::getenv("LD_LIBRARY_PATH");
+  return path == nullptr ? "" : path;
+}
+
+/// 0 if all went as the part says.
+int Child(const std::string& part) {
+  StartRuntime();
+  const std::string add = OneNode("Add", {"x", "x"}, {0, 4}, {0, 4});
+  if (part == "no cudnn") {
+    std::cout << CudaProblem(0) << "\n";
+    return 0;
+  }
+  if (part == "broken in a run") {
+    Served served(add);
+    served.Answer({served.Row(4, 0)});
+    Cuda().break_device(0, 0, kIllegalAddress);
+    served.Answer({served.Row(4, 0)});
+    return 1;
+  }
+  if (part == "broken at load") {
+    Load(add);
+    Cuda().break_device(0, 0, kIllegalAddress);
+    Load(add);
+    return 1;
+  }
+  if (part == "one of two broken") {
+    {
+      Served first(Copying({0, 4}, {0, 4}), 0);
+      Served second(Copying({0, 4}, {0, 4}), 1);
+      first.Answer({first.Row(4, 0)});
+      second.Answer({second.Row(4, 0)});
+      Cuda().break_device(0, 0, kIllegalAddress);
+      const std::vector<std::shared_ptr<BatchRow>> lost = {first.Row(4, 0), first.Row(4, 1)};
+      first.Answer(lost);
+      for (const auto& row : lost) CHECK(row->failure && row->failure->code == "model_unavailable");
+      auto kept = second.Row(4, 3);
+      second.Answer({kept});
+      CHECK(!kept->failure && AsFloats(kept->outputs.at(0)) == Counting(3, 4));
+      auto later = first.Row(4, 0);
+      first.Answer({later});
+      CHECK(later->failure && later->failure->code == "model_unavailable");
+      EQUAL(CodeOf([&] { Load(add, 0); }), std::string("model_unavailable"));
+      CHECK(UseOfGpu(0, 0).lost && !UseOfGpu(1, 0).lost);
+    }
+    return Failures();
+  }
+  return 2;
+}
+
+TEST("a cuDNN that is missing is named") {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("radserve-cuda-test-" + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  for (const auto& library : std::filesystem::directory_iterator(Libraries())) {
+    if (library.path().filename() == "libcudnn.so.9") continue;
+    std::filesystem::create_symlink(library.path(), folder / library.path().filename());
+  }
+  const Ended ended = RunChild("no cudnn", folder);
+  std::filesystem::remove_all(folder);
+  EQUAL(ended.status, 0);
+  EQUAL(ended.said, std::string("libcudnn.so.9: cannot open shared object file: No such file or directory\n"));
+}
+END;
+
+TEST("a context that breaks ends the process with status 70, in a run and at load") {
+  for (const char* part : {"broken in a run", "broken at load"}) {
+    const Ended ended = RunChild(part, Libraries());
+    CHECK(WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 70);
+    CHECK(ended.said.find("radserve: GPU 0 is lost for this process, which ends") != std::string::npos);
+  }
+}
+END;
+
+TEST("one GPU of two that breaks takes its own work and nothing else") {
+  const Ended ended = RunChild("one of two broken", Libraries());
+  EQUAL(ended.status, 0);
+  CHECK(ended.said.find("GPU 0 is lost for this process, which goes on with the others") != std::string::npos);
+  if (ended.status != 0) std::cerr << ended.said;
 }
 END;
 
 }  // namespace
+
+int main(int count, char** arguments) {
+  const std::vector<std::string> given(arguments + 1, arguments + count);
+  if (given.size() == 2 && given[0] == "--child") return Child(given[1]);
+  return radserve::test::RunAll(given.empty() ? "" : given[0]);
+}

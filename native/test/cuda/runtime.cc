@@ -128,6 +128,7 @@ int Release(void* memory) {
   if (memory == nullptr) return kSuccess;
   Machine& the = The();
   const std::lock_guard lock(the.mutex);
+  if (Current().broken != kSuccess) return Current().broken;
   const auto found = the.blocks.find(static_cast<const char*>(memory));
   if (found == the.blocks.end()) return kInvalidValue;
   const Block& block = found->second;
