@@ -225,32 +225,6 @@ struct Served {
   std::unique_ptr<Batcher> batcher;
 };
 
-TEST("memory that CUDA refuses splits the batch, and the limit of the arena does") {
-  const std::string model = Copying({0, 1 << 18}, {0, 1 << 18});
-  constexpr size_t kRow = (size_t{1} << 18) * sizeof(float);
-  Served served(model);
-  // Room for four rows and their copies.
-  Cuda().set_memory(0, Cuda().used(0) + 9 * kRow);
-  std::vector<std::shared_ptr<BatchRow>> rows;
-  for (int i = 0; i < 8; ++i) rows.push_back(served.Row(1 << 18, static_cast<float>(i)));
-  served.batcher->Warm(rows[0], {});
-  served.Answer(rows);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    CHECK(!rows[i]->failure);
-    CHECK(!rows[i]->outputs.empty() && AsFloats(rows[i]->outputs[0]).at(0) == static_cast<float>(i));
-  }
-  // Nothing smaller than one row.
-  Cuda().set_memory(0, 0);
-  auto large = served.Row(1 << 20, 1);
-  served.Answer({large});
-  CHECK(large->failure && large->failure->code == "overloaded");
-  Cuda().reset();
-  auto again = served.Row(1 << 20, 1);
-  served.Answer({again});
-  CHECK(!again->failure);
-}
-END;
-
 TEST("a run that is stopped ends between two nodes, and the next one is whole") {
   // Two kernels; the first is held.
   const std::string model =
@@ -336,12 +310,11 @@ TEST("sixteen threads, two devices, several shapes: each row gets its own number
 END;
 
 TEST("a model of several inputs runs in batches") {
-  const std::string node = Bytes(1, "a") + Bytes(1, "b") + Bytes(2, "y") + Bytes(3, "both") + Bytes(4, "Concat") +
-                           Bytes(5, Bytes(1, "axis") + Number(3, 1) + Number(20, 2));
+  const std::string node = Bytes(1, "a") + Bytes(1, "b") + Bytes(2, "y") + Bytes(3, "both") + Bytes(4, "Add");
   const std::string model =
       Number(1, 8) +
-      Bytes(7, Bytes(1, node) + Bytes(2, "test") + Bytes(11, Value("a", {0, 4})) + Bytes(11, Value("b", {0, 2})) +
-                   Bytes(12, Value("y", {0, 6}))) +
+      Bytes(7, Bytes(1, node) + Bytes(2, "test") + Bytes(11, Value("a", {0, 4})) + Bytes(11, Value("b", {0, 4})) +
+                   Bytes(12, Value("y", {0, 4}))) +
       Bytes(8, Bytes(1, "") + Number(2, 17));
   const auto session = Load(model);
   SessionDevice device;
@@ -350,15 +323,15 @@ TEST("a model of several inputs runs in batches") {
   std::vector<std::shared_ptr<BatchRow>> rows;
   for (int i = 0; i < 3; ++i) {
     auto row = std::make_shared<BatchRow>();
-    row->key = {1, {{4}, {2}}};
-    row->inputs = {MakeTensor("a", Dtype::kFloat32, {1, 4}), MakeTensor("b", Dtype::kFloat32, {1, 2})};
+    row->key = {1, {{4}, {4}}};
+    row->inputs = {MakeTensor("a", Dtype::kFloat32, {1, 4}), MakeTensor("b", Dtype::kFloat32, {1, 4})};
     rows.push_back(row);
   }
   Cuda().reset();
   const Device::Result result = device.Run(4, rows, {});
   EQUAL(result.outputs.size(), size_t{3});
-  for (const auto& outputs : result.outputs) CHECK(outputs.at(0).shape == (std::vector<int64_t>{1, 6}));
-  EQUAL(Cuda().count(0).bytes_to_device, 4 * 6 * sizeof(float));
+  for (const auto& outputs : result.outputs) CHECK(outputs.at(0).shape == (std::vector<int64_t>{1, 4}));
+  EQUAL(Cuda().count(0).bytes_to_device, 4 * 8 * sizeof(float));
 }
 END;
 
@@ -463,6 +436,36 @@ std::string Libraries() {
   return path == nullptr ? "" : path;
 }
 
+constexpr int64_t kSide = 1 << 18;
+constexpr size_t kRow = static_cast<size_t>(kSide) * sizeof(float);
+
+/// Eight rows at a time where two do not fit; then one row that is too large, and one that is not. `limit` is the
+/// arena's, `memory` the device's.
+int RunOutOfMemory(size_t limit, size_t memory) {
+  Served served(Copying({0, 0}, {0, 0}), 0, 8, limit);
+  Cuda().set_memory(0, memory);
+  std::vector<std::shared_ptr<BatchRow>> rows;
+  for (int round = 0; round < 8; ++round) {
+    rows.clear();
+    for (int i = 0; i < 8; ++i) rows.push_back(served.Row(kSide, static_cast<float>(i)));
+    served.Answer(rows);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      CHECK(!rows[i]->failure);
+      CHECK(!rows[i]->outputs.empty() && AsFloats(rows[i]->outputs[0]).at(0) == static_cast<float>(i));
+    }
+  }
+  const std::vector<std::shared_ptr<BatchRow>> two = {served.Row(kSide, 0), served.Row(kSide, 1)};
+  EQUAL(CodeOf([&] { served.device->Run(2, two, {}); }), std::string("overloaded"));
+  auto large = served.Row(8 * kSide, 1);
+  served.Answer({large});
+  CHECK(large->failure && large->failure->code == "overloaded");
+  auto again = served.Row(kSide, 1);
+  served.Answer({again});
+  CHECK(!again->failure);
+  CHECK(UseOfGpu(0, limit).taken <= 3 * kRow);
+  return Failures();
+}
+
 /// 0 if all went as the part says.
 int Child(const std::string& part) {
   StartRuntime();
@@ -471,6 +474,9 @@ int Child(const std::string& part) {
     std::cout << CudaProblem(0) << "\n";
     return 0;
   }
+  // Room for one row, as it goes in and as it comes out.
+  if (part == "memory refused") return RunOutOfMemory(0, 3 * kRow);
+  if (part == "limit of the arena") return RunOutOfMemory(3 * kRow, size_t{1} << 30);
   if (part == "broken in a run") {
     Served served(add);
     served.Answer({served.Row(4, 0)});
@@ -507,6 +513,15 @@ int Child(const std::string& part) {
   }
   return 2;
 }
+
+TEST("a batch that does not fit is split, whether CUDA refuses the memory or the arena's limit does") {
+  for (const char* part : {"memory refused", "limit of the arena"}) {
+    const Ended ended = RunChild(part, Libraries());
+    EQUAL(ended.status, 0);
+    if (ended.status != 0) std::cerr << ended.said;
+  }
+}
+END;
 
 TEST("a cuDNN that is missing is named") {
   const std::filesystem::path folder =
