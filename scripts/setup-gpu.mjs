@@ -3,7 +3,7 @@
 import { spawnSync } from "node:child_process";
 import console from "node:console";
 import { createHash } from "node:crypto";
-import { constants, copyFileSync, existsSync, readFileSync, renameSync } from "node:fs";
+import { constants, copyFileSync, existsSync, mkdirSync, readFileSync, renameSync } from "node:fs";
 import { createRequire } from "node:module";
 import path from "node:path";
 import process from "node:process";
@@ -11,6 +11,7 @@ import { fileURLToPath } from "node:url";
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
 const release = path.join(root, "build", "Release");
+const gpu = path.join(root, "gpu");
 const version = "1.29.0";
 
 /** The core and its provider must be of one version; the hashes hold them to the ones that were tried together. */
@@ -30,17 +31,22 @@ const libraries = [
     sha256: "c6a12593396095f5670160e284c35d1700b7708cf3037b7042e2a5200ccae772",
     saysVersion: false,
   },
-].map((library) => ({ ...library, file: path.join(root, "gpu", "node_modules", library.from) }));
+];
+
+const filesIn = (folder) => libraries.map(({ from }) => path.join(folder, "node_modules", from));
 
 export const gpuIsInstalled = () =>
-  !process.env.ONNXRUNTIME_ROOT && libraries.every(({ file }) => existsSync(file));
+  !process.env.ONNXRUNTIME_ROOT && filesIn(gpu).every((file) => existsSync(file));
 
-/** Copies the libraries beside addon.node; each appears whole or not at all, a running server keeps its own. */
-export function placeGpuLibraries() {
-  for (const { file } of libraries) {
-    const target = path.join(release, path.basename(file));
-    copyFileSync(file, `${target}.new`, constants.COPYFILE_FICLONE);
-    renameSync(`${target}.new`, target);
+/**
+ * Copies the libraries from where they were fetched into a folder; each appears whole or not at all, a running server
+ * keeps its own.
+ */
+export function placeGpuLibraries(fetched = gpu, target = release) {
+  for (const file of filesIn(fetched)) {
+    const place = path.join(target, path.basename(file));
+    copyFileSync(file, `${place}.new`, constants.COPYFILE_FICLONE);
+    renameSync(`${place}.new`, place);
   }
 }
 
@@ -49,27 +55,43 @@ function fail(message) {
   process.exit(1);
 }
 
-function checkLibraries() {
-  for (const { file, sha256, saysVersion } of libraries) {
-    if (!existsSync(file))
-      fail(`${file} is missing. Remove gpu/node_modules and run npm run setup:gpu again.`);
-    const bytes = readFileSync(file);
-    const found = createHash("sha256").update(bytes).digest("hex");
-    if (found !== sha256)
-      fail(`${file} has sha256 ${found}, expected ${sha256}. Remove gpu/node_modules and try again.`);
-    if (saysVersion && !bytes.includes(`${version}\0`))
-      fail(`${file} does not say that it is version ${version}.`);
+/** What is wrong with a library that was fetched; undefined if it is the pinned one. */
+function faultOf(file, { sha256, saysVersion }) {
+  if (!existsSync(file)) return "is missing";
+  const bytes = readFileSync(file);
+  const found = createHash("sha256").update(bytes).digest("hex");
+  if (found !== sha256) return `has sha256 ${found}, expected ${sha256}`;
+  return saysVersion && !bytes.includes(`${version}\0`)
+    ? `does not say that it is version ${version}`
+    : undefined;
+}
+
+const faultsIn = (folder) =>
+  filesIn(folder).flatMap((file, i) => {
+    const fault = faultOf(file, libraries[i]);
+    return fault === undefined ? [] : [`${file} ${fault}`];
+  });
+
+/** Fetches the libraries into node_modules of that folder. Ends the process if they are not the pinned ones. */
+export function fetchGpuLibraries(folder = gpu) {
+  if (folder !== gpu) {
+    if (faultsIn(folder).length === 0) return;
+    mkdirSync(folder, { recursive: true });
+    for (const name of ["package.json", "package-lock.json", ".npmrc"])
+      copyFileSync(path.join(gpu, name), path.join(folder, name));
   }
+  const npm = spawnSync("npm", ["ci", "--ignore-scripts", "--no-audit", "--no-fund"], {
+    cwd: folder,
+    stdio: ["ignore", "ignore", "inherit"],
+  });
+  if (npm.status !== 0) fail("npm could not install gpu/package.json; its message is above.");
+  const [fault] = faultsIn(folder);
+  if (fault !== undefined) fail(`${fault}. Remove ${path.join(folder, "node_modules")} and try again.`);
 }
 
 function main() {
   if (!existsSync(path.join(release, "addon.node"))) fail("The addon is not built. Run npm ci first.");
-  const npm = spawnSync("npm", ["ci", "--ignore-scripts", "--no-audit", "--no-fund"], {
-    cwd: path.join(root, "gpu"),
-    stdio: ["ignore", "ignore", "inherit"],
-  });
-  if (npm.status !== 0) fail("npm could not install gpu/package.json; its message is above.");
-  checkLibraries();
+  fetchGpuLibraries();
   placeGpuLibraries();
   const addon = createRequire(import.meta.url)(path.join(release, "addon.node"));
   const { providers } = addon.start({ threads: 1, queueLimit: 1, queueBytes: 1 });

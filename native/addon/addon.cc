@@ -101,9 +101,11 @@ Napi::Value Load(const Napi::CallbackInfo& info) {
   request->model->version = Text(o, "version");
   request->model->max_batch = Int(o, "maxBatch");
   request->model->settings = ReadSessionSettings(o);
+  request->gpus = List(o, "gpus", [](const Napi::Value& v) { return v.As<Napi::Number>().Int32Value(); });
   return Submit<LoadRequest>(info, Engine::Get().housekeeping(), request, [](Napi::Env env, LoadRequest& r) {
     Napi::Object loaded = WriteGraph(env, r.model->session->graph());
     loaded.Set("id", static_cast<double>(r.id));
+    if (r.model->settings.provider == Provider::kCuda) loaded.Set("gpu", r.model->settings.device);
     loaded.Set("sessions", WriteSessions(env, r.model->session->Memory()));
     // The registry alone decides how long the session lives.
     r.model.reset();

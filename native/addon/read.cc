@@ -164,8 +164,7 @@ SessionSettings ReadSessionSettings(const Napi::Object& o) {
   settings.precision = OneOf<Precision>(
       o, "precision",
       {{"float32", Precision::kFloat32}, {"tf32", Precision::kTf32}, {"float16", Precision::kFloat16}});
-  settings.device = Int(o, "device");
-  settings.device_memory = static_cast<size_t>(Number(o, "deviceMemory"));
+  settings.device_memory = static_cast<size_t>(Number(o, "gpuMemory"));
   return settings;
 }
 

@@ -34,6 +34,7 @@ Napi::Object WriteFlow(Napi::Env env, const Model& model, const Agenda::FlowStat
   o.Set("name", model.name);
   o.Set("version", model.version);
   o.Set("batched", model.batcher != nullptr);
+  if (model.settings.provider == Provider::kCuda) o.Set("gpu", model.settings.device);
   o.Set("queued", WriteCounts(env, flow.queued));
   o.Set("started", WriteCounts(env, flow.started));
   o.Set("completed", static_cast<double>(flow.completed));
@@ -52,6 +53,18 @@ Napi::Object WriteFlow(Napi::Env env, const Model& model, const Agenda::FlowStat
   return o;
 }
 
+Napi::Object WriteGpu(Napi::Env env, const GpuUse& use, size_t waiting) {
+  Napi::Object o = Napi::Object::New(env);
+  o.Set("number", use.device);
+  o.Set("lost", use.lost);
+  o.Set("waiting", static_cast<double>(waiting));
+  o.Set("takenBytes", static_cast<double>(use.taken));
+  o.Set("limitBytes", static_cast<double>(use.limit));
+  o.Set("freeBytes", static_cast<double>(use.free));
+  o.Set("totalBytes", static_cast<double>(use.total));
+  return o;
+}
+
 }  // namespace
 
 Napi::Object WriteStats(Napi::Env env, Engine& engine) {
@@ -59,6 +72,9 @@ Napi::Object WriteStats(Napi::Env env, Engine& engine) {
   Napi::Object o = Napi::Object::New(env);
   o.Set("running", static_cast<double>(stats.running));
   o.Set("parked", static_cast<double>(stats.parked));
+  o.Set("gpus", WriteList(env, engine.Gpus(), [&](const std::pair<GpuUse, size_t>& gpu) {
+          return WriteGpu(env, gpu.first, gpu.second);
+        }));
   o.Set("models", WriteList(env, engine.Models(), [&](const std::shared_ptr<const Model>& model) {
           const auto flow = stats.flows.find(model->id);
           return WriteFlow(env, *model, flow == stats.flows.end() ? Agenda::FlowStats() : flow->second);

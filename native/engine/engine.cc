@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "engine/client.h"
+#include "runtime/gpu.h"
 #include "runtime/ort.h"
 
 namespace radserve {
@@ -49,6 +50,12 @@ class ReleaseTask : public Task {
 
  private:
   std::unique_ptr<Model> model_;
+};
+
+class LookTask : public Task {
+ public:
+  void Run(const Lane&) override { Engine::Get().LookAtGpus(); }
+  void Done(const std::optional<Failure>&) noexcept override {}
 };
 
 void Release(Model* model) noexcept {
@@ -122,7 +129,69 @@ void Engine::Forget(const Model& model) {
   work_.Forget(model.id);
   if (model.batcher == nullptr) return;
   model.batcher->RemoveModel(model.id);
-  device_->RemoveModel(model.id);
+  model.device->RemoveModel(model.id);
+}
+
+int Engine::ChooseGpu(std::span<const int> gpus, size_t weights, size_t limit) {
+  const auto waiting = [this](int gpu) {
+    const std::lock_guard lock(mutex_);
+    const auto found = places_.find(gpu);
+    return found == places_.end() ? 0 : found->second.batcher->Waiting();
+  };
+  std::optional<GpuUse> best;
+  size_t least = 0;
+  std::string found;
+  for (const int gpu : gpus) {
+    const GpuUse use = UseOfGpu(gpu, limit);
+    found += (found.empty() ? "" : ", ") + std::string("GPU ") + std::to_string(gpu) +
+             (use.lost ? " is lost" : " has " + std::to_string(use.Room()));
+    if (use.lost || use.Room() < weights) continue;
+    const size_t rows = waiting(gpu);
+    if (best && (rows > least || (rows == least && use.Room() <= best->Room()))) continue;
+    best = use;
+    least = rows;
+  }
+  if (best) return best->device;
+  throw EngineError("model_unavailable", "Expected room for " + std::to_string(weights) +
+                                             " bytes of weights on a GPU; " + found +
+                                             ". Use fewer or smaller models, another GPU, or a larger RADSERVE_GPU_MEMORY.");
+}
+
+std::vector<std::pair<GpuUse, size_t>> Engine::Gpus() {
+  std::vector<std::pair<GpuUse, size_t>> gpus;
+  bool look = false;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, place] : places_) {
+      if (number == kCpu) continue;
+      gpus.emplace_back(place.use, place.batcher->Waiting());
+      gpus.back().first.lost = GpuLost(number);
+    }
+    look = !gpus.empty() && !std::exchange(looking_, true);
+  }
+  if (!look) return gpus;
+  try {
+    housekeeping_.Submit(std::make_shared<LookTask>());
+  } catch (const EngineError&) {
+    // The engine is stopping.
+  }
+  return gpus;
+}
+
+void Engine::LookAtGpus() {
+  std::vector<GpuUse> uses;
+  {
+    const std::lock_guard lock(mutex_);
+    looking_ = false;
+    for (const auto& [number, place] : places_) {
+      if (number != kCpu) uses.push_back(place.use);
+    }
+  }
+  for (GpuUse& use : uses) {
+    use = UseOfGpu(use.device, use.limit);
+    const std::lock_guard lock(mutex_);
+    places_.at(use.device).use = use;
+  }
 }
 
 std::vector<std::shared_ptr<const Model>> Engine::Models() {
@@ -163,12 +232,14 @@ void Engine::RemoveEnvironment(uint64_t environment) {
 bool Engine::Stop(Clock::duration patience) {
   const bool worked = work_.Stop(patience);
   const bool kept = housekeeping_.Stop(patience);
-  Batcher* batcher = nullptr;
+  std::vector<Batcher*> batchers;
   {
     const std::lock_guard lock(mutex_);
-    batcher = batcher_.get();
+    for (const auto& [number, place] : places_) batchers.push_back(place.batcher.get());
   }
-  return (batcher == nullptr || batcher->Stop(patience)) && kept && worked;
+  bool idle = true;
+  for (Batcher* batcher : batchers) idle = batcher->Stop(patience) && idle;
+  return idle && kept && worked;
 }
 
 }  // namespace radserve

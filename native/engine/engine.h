@@ -6,8 +6,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/spec.h"
@@ -32,8 +34,9 @@ struct Model {
   std::string version;
   /// Most rows that may run together.
   int64_t max_batch = 1;
-  /// Runs its images in batches; nullptr if each runs on its own thread. Set before Keep.
+  /// Runs its images in batches, and the device that it feeds; nullptr if each runs on its own thread. Set before Keep.
   Batcher* batcher = nullptr;
+  SessionDevice* device = nullptr;
   mutable RunStats runs;
   /// Called when the last user is done and the session's memory is back.
   std::function<void()> released;
@@ -68,6 +71,15 @@ class Engine {
   /// Loads and inspects, one model at a time, beside the work.
   Scheduler& housekeeping() { return housekeeping_; }
 
+  /// The GPU that a model of so many bytes of weights is to go to: of those that work and have room for it the one with
+  /// the least waiting work, and of equal ones that with the most room. `limit` is SessionSettings::device_memory.
+  /// Throws model_unavailable if none has room.
+  int ChooseGpu(std::span<const int> gpus, size_t weights, size_t limit);
+  /// The GPUs that models were loaded on, and the rows that wait for each. Their memory is what it was when they were
+  /// last looked at, because CUDA may let whoever asks wait; asking has them looked at again.
+  std::vector<std::pair<GpuUse, size_t>> Gpus();
+  /// Looks at the memory of the GPUs. Not on a thread that must not wait.
+  void LookAtGpus();
   /// Warms a model, and decides whether its images run in batches. Throws EngineError.
   void Warm(const std::shared_ptr<Model>& model, const std::stop_token& stop);
   uint64_t NewId();
@@ -85,7 +97,16 @@ class Engine {
   bool Stop(Clock::duration patience);
 
  private:
-  Batcher& TheBatcher();
+  /// What runs batches on the CPU (-1) or on a GPU.
+  struct Place {
+    std::unique_ptr<Batcher> batcher;
+    SessionDevice* device = nullptr;
+    /// Of a GPU, as it was last looked at.
+    GpuUse use;
+  };
+  static constexpr int kCpu = -1;
+
+  Place& PlaceFor(const SessionSettings& settings);
 
   const int threads_;
   Scheduler work_;
@@ -93,9 +114,10 @@ class Engine {
   std::mutex mutex_;
   std::map<uint64_t, std::shared_ptr<Model>> models_;
   uint64_t next_id_ = 1;
-  /// Made for the first model that runs in batches.
-  std::unique_ptr<Batcher> batcher_;
-  SessionDevice* device_ = nullptr;
+  /// Each is made for the first model that runs in batches there, and stays: a device does not wait for another.
+  std::map<int, Place> places_;
+  /// LookAtGpus is to be called by the thread for housekeeping.
+  bool looking_ = false;
 };
 
 }  // namespace radserve

@@ -29,11 +29,16 @@ void InspectRequest::Run(const Lane&) { graph = InspectGraph(path); }
 
 void LoadRequest::Run(const Lane& lane) {
   Engine& engine = Engine::Get();
-  model->settings.threads = engine.threads();
-  model->session = std::make_unique<Session>(path, model->settings, "model_unavailable");
+  SessionSettings& settings = model->settings;
+  settings.threads = engine.threads();
+  if (settings.provider == Provider::kCuda) {
+    settings.device = engine.ChooseGpu(gpus, BytesOfWeights(path), settings.device_memory);
+  }
+  model->session = std::make_unique<Session>(path, settings, "model_unavailable");
   CheckStop(lane.stop());
   engine.Warm(model, lane.stop());
   CheckStop(lane.stop());
+  engine.LookAtGpus();
   engine.Keep(model);
   id = model->id;
 }

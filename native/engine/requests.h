@@ -64,6 +64,8 @@ class LoadRequest : public Request {
   void Done(const std::optional<Failure>& failure) noexcept override;
 
   std::string path;
+  /// CUDA: the GPUs that it may go to.
+  std::vector<int> gpus;
   /// Whoever asks fills the specs, the settings and the environment; the session comes with Run.
   std::shared_ptr<Model> model;
   uint64_t id = 0;

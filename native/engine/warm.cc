@@ -144,14 +144,17 @@ void FillPattern(Tensor& row) {
 
 }  // namespace
 
-Batcher& Engine::TheBatcher() {
+Engine::Place& Engine::PlaceFor(const SessionSettings& settings) {
   const std::lock_guard lock(mutex_);
-  if (batcher_ == nullptr) {
+  Place& place = places_[settings.provider == Provider::kCuda ? settings.device : kCpu];
+  if (place.batcher == nullptr) {
     auto device = std::make_unique<SessionDevice>();
-    device_ = device.get();
-    batcher_ = std::make_unique<Batcher>(std::move(device));
+    place.device = device.get();
+    place.use.device = settings.device;
+    place.use.limit = settings.device_memory;
+    place.batcher = std::make_unique<Batcher>(std::move(device));
   }
-  return *batcher_;
+  return place;
 }
 
 void Engine::Warm(const std::shared_ptr<Model>& model, const std::stop_token& stop) {
@@ -174,15 +177,17 @@ void Engine::Warm(const std::shared_ptr<Model>& model, const std::stop_token& st
     if (model->max_batch < 2) return;
   }
   if (cuda && graph.size() != 1) return;
-  Batcher& batcher = TheBatcher();
-  batcher.AddModel(model->id, model->max_batch);
-  device_->AddModel(model->id, {model->session.get(), model->OutputNames(), &model->runs, model->max_batch});
-  model->batcher = &batcher;
+  const Place& place = PlaceFor(model->settings);
+  place.batcher->AddModel(model->id, model->max_batch);
+  place.device->AddModel(model->id,
+                         {model->session.get(), model->OutputNames(), &model->runs, model->max_batch});
+  model->batcher = place.batcher.get();
+  model->device = place.device;
   work_.SetStartLimit(model->id, static_cast<size_t>(2 * model->max_batch + threads_));
   if (!row) return;
-  const Tensor plain = std::exchange(row->inputs[0], device_->NewRow(row->key, spec.tensor, spec.dtype));
+  const Tensor plain = std::exchange(row->inputs[0], place.device->NewRow(row->key, spec.tensor, spec.dtype));
   std::memcpy(row->inputs[0].data, plain.data, plain.Bytes());
-  batcher.Warm(row, stop);
+  place.batcher->Warm(row, stop);
 }
 
 }  // namespace radserve

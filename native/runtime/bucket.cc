@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <atomic>
 #include <cstring>
-#include <map>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
+#include "runtime/gpu.h"
 #include "runtime/session_state.h"
 
 namespace radserve {
@@ -15,7 +17,8 @@ std::vector<int64_t> WithRows(int64_t rows, const std::vector<int64_t>& shape) {
   return out;
 }
 
-/// Host memory that the GPU reads by itself.
+/// Host memory that the GPU reads and writes by itself. Only to allocate it: a value over such memory says that it is
+/// the CPU's. What is said to be pinned the runtime takes for memory of the device, and copies neither there nor back.
 Ort::MemoryInfo Pinned(const SessionState& state) {
   return {"CudaPinned", OrtDeviceAllocator, state.device, OrtMemTypeCPU};
 }
@@ -69,14 +72,25 @@ class RowBucket : public Bucket {
   std::vector<Tensor> TakeRow(int64_t row) override {
     std::vector<Tensor> taken;
     for (const Tensor& output : outputs_) {
-      std::vector<int64_t> shape = output.shape;
-      if (capacity_ > 1) shape.at(0) = 1;
-      Tensor copy = MakeTensorForOverwrite(output.name, output.dtype, std::move(shape));
+      Tensor out{output.name, output.dtype, output.shape, nullptr, nullptr};
+      if (capacity_ > 1) out.shape.at(0) = 1;
       const std::span<std::byte> from = capacity_ > 1 ? RowOf(output, row) : Whole(output);
-      if (!from.empty()) std::memcpy(copy.data, from.data(), from.size());
-      taken.push_back(std::move(copy));
+      out.owner = Lend();
+      if (out.owner != nullptr) {
+        out.data = from.data();
+      } else {
+        out = MakeTensorForOverwrite(std::move(out.name), out.dtype, std::move(out.shape));
+        if (!from.empty()) std::memcpy(out.data, from.data(), from.size());
+      }
+      taken.push_back(std::move(out));
     }
     return taken;
+  }
+
+  size_t Bytes() const override {
+    size_t bytes = 0;
+    for (const Tensor& input : inputs_) bytes += input.data == nullptr ? 0 : input.Bytes();
+    return bytes;
   }
 
  protected:
@@ -84,6 +98,8 @@ class RowBucket : public Bucket {
   virtual void Execute(std::span<const Tensor> inputs, int64_t rows, const Ort::RunOptions& options) = 0;
   /// What the runtime calls the memory that runs share and keep; "" if there is no such memory.
   virtual std::string Arena() const = 0;
+  /// Keeps the memory of the outputs as they are now; nullptr if they must be copied.
+  virtual std::shared_ptr<void> Lend() { return nullptr; }
 
   const std::shared_ptr<SessionState> state_;
   const int64_t capacity_;
@@ -93,6 +109,7 @@ class RowBucket : public Bucket {
  private:
   void RunOn(std::span<const Tensor> inputs, int64_t rows, const std::stop_token& stop) {
     if (rows < 1 || rows > capacity_) throw EngineError("internal", "The batch does not fit its bucket.");
+    CheckGpu(state_->Gpu());
     outputs_.clear();
     try {
       Ort::RunOptions options;
@@ -108,7 +125,7 @@ class RowBucket : public Bucket {
 
   [[noreturn]] void Fail(const Ort::Exception& e) {
     try {
-      ThrowRunFailure(e);
+      ThrowRunFailure(e, state_->Gpu());
     } catch (const OutOfMemory&) {
       state_->shrink = true;
       throw;
@@ -197,59 +214,124 @@ class CpuBucket : public RowBucket {
   bool wide_ = false;
 };
 
-/// Memory that the device itself reads and writes, bound once. Every run has the full capacity, because cuDNN
-/// makes a new plan for every new shape.
+/// Runs on the device, between pinned memory of the host. Every run has the full capacity, because cuDNN makes a new plan
+/// for every new shape.
 class BoundBucket : public RowBucket {
  public:
   BoundBucket(std::shared_ptr<SessionState> state, int64_t capacity,
-              const std::vector<std::vector<int64_t>>& row_shapes, std::span<const std::string> outputs,
-              Ort::MemoryInfo memory)
+              const std::vector<std::vector<int64_t>>& row_shapes, std::span<const std::string> outputs)
       : RowBucket(std::move(state), capacity, row_shapes, outputs),
-        memory_(std::move(memory)),
+        memory_(Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault)),
         binding_(state_->Pick(true)) {
-    for (const std::string& name : output_names_) {
-      binding_.BindOutput(name.c_str(), memory_);
-      keeps_shape_.push_back(KeepsShape(name));
-    }
+    for (const std::string& name : output_names_) known_.push_back(KnownOutput(name));
   }
 
   int64_t Reads(int64_t) const override { return capacity_; }
 
+  size_t Bytes() const override {
+    size_t bytes = RowBucket::Bytes();
+    for (const auto& place : places_) bytes += place->Bytes();
+    return bytes;
+  }
+
  private:
+  /// Where a run writes the outputs whose shape is known before it.
+  struct OutputPlace {
+    /// In the order of known_; without memory where it has nothing.
+    std::vector<Tensor> outputs;
+    /// Rows that somebody still reads.
+    std::atomic<int64_t> lent = 0;
+
+    size_t Bytes() const {
+      size_t bytes = 0;
+      for (const Tensor& output : outputs) bytes += output.data == nullptr ? 0 : output.Bytes();
+      return bytes;
+    }
+  };
+
+  /// The device writes into the next place while rows of the last ones are read.
+  static constexpr size_t kOutputPlaces = 3;
+
   void Execute(std::span<const Tensor> inputs, int64_t, const Ort::RunOptions& options) override {
     // Binding is what copies to the device (IOBinding::BindInput), so it is done anew for every run.
     for (const Tensor& input : inputs) binding_.BindInput(input.name.c_str(), OverMemory(memory_, input));
+    OutputPlace& place = FreePlace();
     for (size_t i = 0; i < output_names_.size(); ++i) {
-      // What a run gives stays bound and takes the next run's output, which must have the same shape.
-      if (!keeps_shape_[i]) binding_.BindOutput(output_names_[i].c_str(), memory_);
+      const char* name = output_names_[i].c_str();
+      if (known_[i]) {
+        binding_.BindOutput(name, OverMemory(memory_, place.outputs[i]));
+      } else {
+        // What the last run gave would stay bound and be written over.
+        binding_.BindOutput(name, memory_);
+      }
     }
     binding_.SynchronizeInputs();
     state_->Pick(true).Run(options, binding_);
     binding_.SynchronizeOutputs();
     std::vector<Ort::Value> results = binding_.GetOutputValues();
     for (size_t i = 0; i < results.size(); ++i) {
-      outputs_.push_back(FromValue(output_names_[i], std::move(results[i])));
+      outputs_.push_back(known_[i] ? place.outputs[i] : FromValue(output_names_[i], std::move(results[i])));
     }
+  }
+
+  OutputPlace& FreePlace() {
+    current_ = nullptr;
+    for (const auto& place : places_) {
+      if (place->lent.load(std::memory_order_acquire) == 0) current_ = place;
+    }
+    if (current_ == nullptr) {
+      // Beyond the last place rows are copied, so that slow readers hold no more of the memory.
+      const bool last = places_.size() == kOutputPlaces;
+      if (last && spare_ != nullptr) return *spare_;
+      auto place = std::make_shared<OutputPlace>();
+      for (const std::optional<Tensor>& known : known_) {
+        Tensor output = known.value_or(Tensor());
+        if (known) {
+          const std::shared_ptr<std::byte> bytes = MakeRows(state_, output.Bytes());
+          output.data = bytes.get();
+          output.owner = bytes;
+        }
+        place->outputs.push_back(std::move(output));
+      }
+      if (last) return *(spare_ = std::move(place));
+      places_.push_back(place);
+      current_ = std::move(place);
+    }
+    return *current_;
+  }
+
+  std::shared_ptr<void> Lend() override {
+    const bool all_known = std::ranges::all_of(known_, [](const auto& known) { return known.has_value(); });
+    if (current_ == nullptr || !all_known) return nullptr;
+    current_->lent.fetch_add(1, std::memory_order_relaxed);
+    return {current_.get(), [place = current_](void*) { place->lent.fetch_sub(1, std::memory_order_release); }};
   }
 
   std::string Arena() const override {
     return state_->provider == Provider::kCuda ? "gpu:" + std::to_string(state_->device) : "";
   }
 
-  /// Every side of the output is a number or the size of the batch.
-  bool KeepsShape(const std::string& name) const {
+  /// The output if every side of it is a number or the size of the batch; without memory.
+  std::optional<Tensor> KnownOutput(const std::string& name) const {
     const auto info = std::ranges::find(state_->graph.outputs, name, &TensorInfo::name);
-    if (info == state_->graph.outputs.end() || info->shape.empty()) return false;
-    if (std::find(info->shape.begin() + 1, info->shape.end(), -1) != info->shape.end()) return false;
-    if (info->shape[0] != -1) return true;
+    if (info == state_->graph.outputs.end() || info->shape.empty()) return std::nullopt;
+    if (std::find(info->shape.begin() + 1, info->shape.end(), -1) != info->shape.end()) return std::nullopt;
+    Tensor output{name, info->dtype, info->shape, nullptr, nullptr};
+    if (info->shape[0] != -1) return output;
     const TensorInfo& input = state_->graph.inputs.at(0);
-    return !info->names.at(0).empty() && !input.names.empty() && info->names[0] == input.names[0];
+    if (info->names.at(0).empty() || input.names.empty() || info->names[0] != input.names[0]) return std::nullopt;
+    output.shape[0] = capacity_;
+    return output;
   }
 
   const Ort::MemoryInfo memory_;
   Ort::IoBinding binding_;
-  /// For each output.
-  std::vector<bool> keeps_shape_;
+  /// For each output, if its shape is known before a run.
+  std::vector<std::optional<Tensor>> known_;
+  std::vector<std::shared_ptr<OutputPlace>> places_;
+  /// Where the last run wrote; nullptr if its rows must be copied.
+  std::shared_ptr<OutputPlace> current_;
+  std::shared_ptr<OutputPlace> spare_;
 };
 
 }  // namespace
@@ -261,6 +343,15 @@ std::shared_ptr<std::byte> MakeRows(const std::shared_ptr<SessionState>& state, 
   }
   try {
     struct PinnedRows {
+      PinnedRows(std::shared_ptr<SessionState> of, Ort::Allocator from, Ort::Value memory)
+          : state(std::move(of)), allocator(std::move(from)), value(std::move(memory)) {}
+      PinnedRows(const PinnedRows&) = delete;
+      PinnedRows& operator=(const PinnedRows&) = delete;
+      ~PinnedRows() {
+        // See ~SessionState.
+        if (GpuLost(state->device)) static_cast<void>(value.release());
+      }
+
       // In the order in which each needs those before it.
       std::shared_ptr<SessionState> state;
       Ort::Allocator allocator;
@@ -273,14 +364,14 @@ std::shared_ptr<std::byte> MakeRows(const std::shared_ptr<SessionState>& state, 
     const auto owner = std::make_shared<PinnedRows>(state, std::move(allocator), std::move(value));
     return {owner, data};
   } catch (const Ort::Exception& e) {
-    ThrowRunFailure(e);
+    ThrowRunFailure(e, state->Gpu());
   }
 }
 
 std::unique_ptr<Bucket> MakeBoundBucket(std::shared_ptr<SessionState> state, int64_t capacity,
                                         const std::vector<std::vector<int64_t>>& row_shapes,
-                                        std::span<const std::string> outputs, Ort::MemoryInfo memory) {
-  return std::make_unique<BoundBucket>(std::move(state), capacity, row_shapes, outputs, std::move(memory));
+                                        std::span<const std::string> outputs) {
+  return std::make_unique<BoundBucket>(std::move(state), capacity, row_shapes, outputs);
 }
 
 std::unique_ptr<Bucket> MakeBucket(std::shared_ptr<SessionState> state, int64_t capacity,
@@ -291,14 +382,14 @@ std::unique_ptr<Bucket> MakeBucket(std::shared_ptr<SessionState> state, int64_t 
     throw EngineError("internal", "Expected a bucket with room and one shape for each input of the model.");
   }
   for (size_t i = 0; i < inputs.size(); ++i) CheckFits(inputs[i], WithRows(capacity, row_shapes[i]));
+  const int gpu = state->Gpu();
   try {
     if (state->provider == Provider::kCuda) {
-      Ort::MemoryInfo pinned = Pinned(*state);
-      return MakeBoundBucket(std::move(state), capacity, row_shapes, outputs, std::move(pinned));
+      return MakeBoundBucket(std::move(state), capacity, row_shapes, outputs);
     }
     return std::make_unique<CpuBucket>(std::move(state), capacity, row_shapes, outputs);
   } catch (const Ort::Exception& e) {
-    ThrowRunFailure(e);
+    ThrowRunFailure(e, gpu);
   }
 }
 

@@ -2,19 +2,14 @@
 
 namespace radserve {
 
-std::unordered_map<std::string, std::string> CudaOptions(const SessionSettings& settings, size_t weights) {
-  std::unordered_map<std::string, std::string> values = {
-      {"device_id", std::to_string(settings.device)},
-      // Plans by rule: trying every algorithm takes up to a second for each new shape.
-      {"cudnn_conv_algo_search", "HEURISTIC"},
-      {"do_copy_in_default_stream", "1"},
-      {"arena_extend_strategy", "kSameAsRequested"},
-      // On by default in the runtime. Without it a float16 graph gets no tensor cores.
-      {"use_tf32", settings.precision == Precision::kFloat32 ? "0" : "1"}};
-  // The runtime counts weights towards the limit, and where they alone pass it, its unsigned rest wraps round
-  // and there is no limit at all (BFCArena::Extend).
-  if (settings.device_memory > 0) values["gpu_mem_limit"] = std::to_string(settings.device_memory + weights);
-  return values;
+std::unordered_map<std::string, std::string> CudaOptions(const SessionSettings& settings) {
+  return {{"device_id", std::to_string(settings.device)},
+          // Plans by rule: trying every algorithm takes up to a second for each new shape.
+          {"cudnn_conv_algo_search", "HEURISTIC"},
+          {"do_copy_in_default_stream", "1"},
+          {"arena_extend_strategy", "kSameAsRequested"},
+          // On by default in the runtime. Without it a float16 graph gets no tensor cores.
+          {"use_tf32", settings.precision == Precision::kFloat32 ? "0" : "1"}};
 }
 
 }  // namespace radserve

@@ -1,7 +1,6 @@
 #ifndef RADSERVE_CUDA_OPTIONS_H_
 #define RADSERVE_CUDA_OPTIONS_H_
 
-#include <cstddef>
 #include <string>
 #include <unordered_map>
 
@@ -10,8 +9,8 @@
 namespace radserve {
 
 /// What the CUDA execution provider is told, by its own names (onnxruntime.ai, CUDA execution provider,
-/// configuration options). `weights` is what the graph's weights take, in bytes.
-std::unordered_map<std::string, std::string> CudaOptions(const SessionSettings& settings, size_t weights);
+/// configuration options). The limit of its memory is the arena's, which all sessions of a GPU share.
+std::unordered_map<std::string, std::string> CudaOptions(const SessionSettings& settings);
 
 }  // namespace radserve
 

@@ -1,21 +1,16 @@
 #include "runtime/ort.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <iostream>
 #include <memory>
 #include <utility>
 
 #include "base/error.h"
+#include "runtime/gpu.h"
 #include "runtime/runtime_failure.h"
 
 namespace radserve {
 namespace {
-
-/// EX_SOFTWARE of sysexits.h, an internal software error. The supervisor restarts after any status but 0.
-constexpr int kDeviceLostStatus = 70;
 
 /// In the order of Dtype.
 constexpr std::array<ONNXTensorElementDataType, 11> kTypes = {
@@ -50,19 +45,24 @@ Ort::Value OverMemory(const Ort::MemoryInfo& where, const Tensor& tensor) {
                                   tensor.shape.size(), ToOrt(tensor.dtype));
 }
 
-void ThrowRunFailure(const Ort::Exception& e) {
+void CheckGpu(int gpu) {
+  if (gpu == kNoGpu || !GpuLost(gpu)) return;
+  throw EngineError("model_unavailable",
+                    "GPU " + std::to_string(gpu) + " was lost; restart the server to use it again.");
+}
+
+void ThrowRunFailure(const Ort::Exception& e, int gpu) {
   const std::string what = e.what();
   switch (ClassifyFailure(what)) {
     case RuntimeFailure::kDeviceLost:
-      std::cerr << "radserve: the GPU is lost for this process, which ends so that a fresh one can go on: "
-                << what << std::endl;
-      // No destructors: they would call into the broken device.
-      _exit(kDeviceLostStatus);
+      LoseGpu(gpu, what);
+      break;
     case RuntimeFailure::kMemory:
       throw OutOfMemory("The memory did not suffice to run the model: " + what);
     case RuntimeFailure::kRun:
       break;
   }
+  CheckGpu(gpu);
   throw EngineError("internal", "The model could not run: " + what);
 }
 

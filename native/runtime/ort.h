@@ -25,9 +25,14 @@ Ort::Value OverMemory(const Ort::MemoryInfo& where, const Tensor& tensor);
 /// Key of a run's options: at its end the arenas named give back what they do not need.
 constexpr const char* kShrink = "memory.enable_memory_arena_shrinkage";
 
-/// Turns the failure of a run into an EngineError: OutOfMemory if that was it. Where the GPU itself is
-/// lost for this process, the process ends: every later run would fail, and a fresh process can go on.
-[[noreturn]] void ThrowRunFailure(const Ort::Exception& e);
+/// The number that ThrowRunFailure takes for what ran on the CPU.
+constexpr int kNoGpu = -1;
+
+/// Turns the failure of a run on that GPU into an EngineError: OutOfMemory if that was it. If the GPU itself is lost
+/// for this process, see LoseGpu; where it returns, the error is model_unavailable.
+[[noreturn]] void ThrowRunFailure(const Ort::Exception& e, int gpu);
+/// Throws model_unavailable if that GPU is lost.
+void CheckGpu(int gpu);
 
 }  // namespace radserve
 

@@ -4,15 +4,23 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
+#include <map>
+#include <mutex>
 #include <new>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "runtime/cuda_options.h"
+#include "runtime/gpu.h"
+#include "runtime/onnx_file.h"
 #include "runtime/ort.h"
 #include "runtime/run_memory.h"
+#include "runtime/runtime_failure.h"
 #include "runtime/session_state.h"
+#include "runtime/shape_nodes.h"
 #include "runtime/weights.h"
 
 namespace radserve {
@@ -56,9 +64,9 @@ GraphInfo Describe(const Ort::Session& session, const std::string& code) {
   return graph;
 }
 
-void AppendCuda(Ort::SessionOptions& options, const SessionSettings& settings, size_t weights) {
+void AppendCuda(Ort::SessionOptions& options, const SessionSettings& settings) {
   Ort::CUDAProviderOptions cuda;
-  cuda.Update(CudaOptions(settings, weights));
+  cuda.Update(CudaOptions(settings));
   options.AppendExecutionProvider_CUDA_V2(*cuda);
 }
 
@@ -70,7 +78,7 @@ constexpr const char* kSpinMicroseconds = "100";
 
 enum class Width { kWide, kNarrow };
 
-Ort::SessionOptions Options(const SessionSettings& settings, size_t weights, Width width) {
+Ort::SessionOptions Options(const SessionSettings& settings, Width width) {
   const bool cuda = settings.provider == Provider::kCuda;
   Ort::SessionOptions options;
   options.SetExecutionMode(ORT_SEQUENTIAL);
@@ -80,14 +88,14 @@ Ort::SessionOptions Options(const SessionSettings& settings, size_t weights, Wid
   options.SetIntraOpNumThreads(wide ? settings.threads : 1);
   options.AddConfigEntry("session.intra_op.allow_spinning", wide ? "1" : "0");
   // See RunMemory: narrow runs are many at a time, each on a thread of its own.
-  if (!wide && !cuda) options.AddConfigEntry("session.use_env_allocators", "1");
+  if (!wide) options.AddConfigEntry("session.use_env_allocators", "1");
   if (wide) options.AddConfigEntry("session.intra_op.spin_duration_us", kSpinMicroseconds);
   if (cuda) {
-    // A part of the model that ran on the CPU unnoticed would be slow and, in TF32, of another precision.
-    options.AddConfigEntry("session.disable_cpu_ep_fallback", "1");
+    // For CheckNodes.
+    options.AddConfigEntry("session.record_ep_graph_assignment_info", "1");
     // Weights outside the arena, whose chunks are for what a run needs.
     options.AddConfigEntry("session.use_device_allocator_for_initializers", "1");
-    AppendCuda(options, settings, weights);
+    AppendCuda(options, settings);
   }
   return options;
 }
@@ -129,25 +137,47 @@ void ReturnMemory() {
   malloc_trim(0);
 }
 
-/// What the runtime says that it has taken, weights included. Without an arena it does not say: then the
+Ort::MemoryInfo ArenaOf(int device) { return {"Cuda", OrtArenaAllocator, device, OrtMemTypeDefault}; }
+
+/// One arena of a GPU for all sessions there. With one for each, every model would keep what its largest run took, and
+/// two models by turns have been seen to take more with every run (onnxruntime issue 29351). The first limit holds.
+void ShareArena(const SessionSettings& settings) {
+  static std::mutex mutex;
+  static auto& shared = *std::make_unique<std::set<int>>().release();
+  const std::lock_guard lock(mutex);
+  if (shared.contains(settings.device)) return;
+  constexpr int kSameAsRequested = 1;
+  constexpr int kDefault = -1;
+  const Ort::ArenaCfg arena(settings.device_memory, kSameAsRequested, kDefault, kDefault);
+  EnvHolder()->CreateAndRegisterAllocatorV2("CUDAExecutionProvider", ArenaOf(settings.device),
+                                            {{"device_id", std::to_string(settings.device)}}, arena);
+  shared.insert(settings.device);
+}
+
+/// What an arena has taken; nullopt if it does not say.
+template <typename Allocator>
+std::optional<size_t> TakenBy(const Allocator& allocator) {
+  const Ort::KeyValuePairs stats = allocator.GetStats();
+  const char* total = stats.GetValue("TotalAllocated");
+  return total == nullptr ? std::nullopt : std::optional<size_t>(std::strtoull(total, nullptr, 10));
+}
+
+/// What the runtime says that it has taken, weights included. Without an arena of its own it does not say: then the
 /// weights alone.
 size_t BytesOf(const Ort::Session& session, const SessionState& state) {
-  const bool cuda = state.provider == Provider::kCuda;
+  if (state.provider == Provider::kCuda) return state.weights;
   try {
-    const Ort::MemoryInfo where(cuda ? "Cuda" : "Cpu", OrtArenaAllocator, state.device, OrtMemTypeDefault);
-    const Ort::Allocator allocator(session, where);
-    const Ort::KeyValuePairs stats = allocator.GetStats();
-    const char* total = stats.GetValue("TotalAllocated");
-    return total == nullptr ? state.weights
-                            : std::max<size_t>(state.weights, std::strtoull(total, nullptr, 10));
+    const Ort::MemoryInfo where("Cpu", OrtArenaAllocator, 0, OrtMemTypeDefault);
+    return std::max(state.weights, TakenBy(Ort::Allocator(session, where)).value_or(0));
   } catch (const Ort::Exception&) {
     return state.weights;
   }
 }
 
 std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run, std::span<const Tensor> feeds,
-                            std::span<const std::string> outputs) {
+                            std::span<const std::string> outputs, int gpu) {
   try {
+    CheckGpu(gpu);
     const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
     std::vector<const char*> input_names;
     std::vector<const char*> output_names;
@@ -164,19 +194,86 @@ std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run, s
     for (size_t i = 0; i < values.size(); ++i) results.push_back(FromValue(outputs[i], std::move(values[i])));
     return results;
   } catch (const Ort::Exception& e) {
-    ThrowRunFailure(e);
+    ThrowRunFailure(e, gpu);
   }
 }
 
-[[noreturn]] void ThrowLoadFailure(const Ort::Exception& e, const std::string& code) {
+/// A part of the model that ran on the CPU unnoticed would be slow and, in TF32, of another precision. Nodes that touch
+/// nothing but shapes the runtime puts there by itself, because they are sooner done there. Throws `code`.
+void CheckNodes(const Ort::Session& session, const std::string& path, const std::string& code) {
+  const ShapeNodes shapes(onnx_file::MappedFile(path).bytes());
+  constexpr int kNamed = 5;
+  int refused = 0;
+  std::string named;
+  for (const Ort::ConstEpAssignedSubgraph& part : session.GetEpGraphAssignmentInfo()) {
+    if (part.GetEpName() == "CUDAExecutionProvider") continue;
+    for (const Ort::ConstEpAssignedNode& node : part.GetNodes()) {
+      if (shapes.Contains(node.GetName(), node.GetOperatorType()) || ++refused > kNamed) continue;
+      const std::string name = node.GetName().empty() ? "without a name" : "\"" + node.GetName() + "\"";
+      named += (named.empty() ? "" : ", ") + node.GetOperatorType() + " " + name;
+    }
+  }
+  if (refused == 0) return;
+  if (refused > kNamed) named += " and " + std::to_string(refused - kNamed) + " more";
+  throw EngineError(code, "CUDA has no kernel for these nodes of the graph, which compute with more than shapes: " +
+                              named + ". None of a model runs on the CPU unnoticed: export it with other operators, or "
+                              "set execution.providers to [\"cpu\"].");
+}
+
+[[noreturn]] void ThrowLoadFailure(const Ort::Exception& e, const std::string& code, int gpu) {
   const std::string what = e.what();
-  if (what.find("fallback to CPU EP has been explicitly disabled") != std::string::npos) {
-    throw EngineError(code,
-                      "CUDA has no kernel for some nodes of the graph, and none of a model runs on the CPU "
-                      "unnoticed. Export it with fixed sizes, so that no shapes are computed at run time, or "
-                      "set execution.providers to [\"cpu\"].");
+  switch (ClassifyFailure(what)) {
+    case RuntimeFailure::kDeviceLost:
+      LoseGpu(gpu, what);
+      CheckGpu(gpu);
+      break;
+    case RuntimeFailure::kMemory:
+      throw EngineError(code, "The memory did not suffice to load the model: " + what);
+    case RuntimeFailure::kRun:
+      break;
   }
   throw EngineError(code, "ONNX Runtime cannot use the model: " + what);
+}
+
+/// x [1,1,1,1] -> Conv with one weight -> y: what a machine must be able to run before it takes models. As bytes of an
+/// ONNX file, whose fields are all shorter than 128 bytes.
+std::string OneConvolution() {
+  const auto number = [](int field, int value) {
+    return std::string{static_cast<char>(field << 3), static_cast<char>(value)};
+  };
+  const auto bytes = [](int field, const std::string& content) {
+    return std::string{static_cast<char>(field << 3 | 2), static_cast<char>(content.size())} + content;
+  };
+  const std::string dims(4, '\1');
+  std::string shape;
+  for (int i = 0; i < 4; ++i) shape += bytes(1, number(1, 1));
+  const auto value = [&](const std::string& name) {
+    return bytes(1, name) + bytes(2, bytes(1, number(1, 1) + bytes(2, shape)));
+  };
+  const std::string node = bytes(1, "x") + bytes(1, "w") + bytes(2, "y") + bytes(4, "Conv");
+  const std::string weight = bytes(1, dims) + number(2, 1) + bytes(8, "w") + bytes(9, std::string(4, '\0'));
+  const std::string graph =
+      bytes(1, node) + bytes(2, "g") + bytes(5, weight) + bytes(11, value("x")) + bytes(12, value("y"));
+  return number(1, 8) + bytes(7, graph) + bytes(8, number(2, 17));
+}
+
+std::string FindCudaProblem(int device) {
+  try {
+    SessionSettings settings;
+    settings.provider = Provider::kCuda;
+    settings.device = device;
+    // The provider first, because CUDA comes before cuDNN.
+    const Ort::SessionOptions options = Options(settings, Width::kWide);
+    if (std::string problem = CudnnProblem(); !problem.empty()) return problem;
+    const std::string model = OneConvolution();
+    Ort::Session session(Env(), model.data(), model.size(), options);
+    const Tensor feed = MakeTensor("x", Dtype::kFloat32, {1, 1, 1, 1});
+    const std::vector<std::string> outputs = {"y"};
+    RunOnce(session, Ort::RunOptions(), std::span(&feed, 1), outputs, kNoGpu);
+    return "";
+  } catch (const std::exception& e) {
+    return e.what();
+  }
 }
 
 }  // namespace
@@ -198,16 +295,39 @@ std::string RuntimeVersion() { return Ort::GetVersionString(); }
 std::vector<std::string> AvailableProviders() { return Ort::GetAvailableProviders(); }
 
 std::string CudaProblem(int device) {
-  try {
-    Ort::SessionOptions options;
-    SessionSettings settings;
-    settings.device = device;
-    AppendCuda(options, settings, 0);
-    return "";
-  } catch (const Ort::Exception& e) {
-    return e.what();
-  }
+  // Whoever asks again, in another environment, waits for the first answer and gets it, too.
+  static std::mutex mutex;
+  static auto& known = *std::make_unique<std::map<int, std::string>>().release();
+  const std::lock_guard lock(mutex);
+  const auto [place, fresh] = known.try_emplace(device);
+  if (fresh) place->second = FindCudaProblem(device);
+  return place->second;
 }
+
+size_t GpuUse::Room() const {
+  const size_t rest = limit == 0 ? std::numeric_limits<size_t>::max() : limit - std::min(limit, taken);
+  return total == 0 ? rest : std::min(rest, free);
+}
+
+GpuUse UseOfGpu(int device, size_t limit) {
+  GpuUse use;
+  use.device = device;
+  use.limit = limit;
+  use.lost = GpuLost(device);
+  if (use.lost) return use;
+  const GpuMemory memory = MemoryOfGpu(device).value_or(GpuMemory());
+  use.free = memory.free;
+  use.total = memory.total;
+  try {
+    const Ort::UnownedAllocator arena = EnvHolder()->GetSharedAllocator(ArenaOf(device));
+    if (arena) use.taken = TakenBy(arena).value_or(0);
+  } catch (const Ort::Exception&) {
+    // No model has been loaded there yet.
+  }
+  return use;
+}
+
+size_t BytesOfWeights(const std::string& path) { return CountWeights(path).bytes; }
 
 Session::Session(const std::string& path, const SessionSettings& settings, const std::string& code)
     : state_(std::make_shared<SessionState>()) {
@@ -216,20 +336,28 @@ Session::Session(const std::string& path, const SessionSettings& settings, const
   state_->device = cuda ? settings.device : 0;
   state_->weights = CountWeights(path).bytes;
   const bool wide = cuda || settings.threads > 1;
+  CheckGpu(state_->Gpu());
+  if (cuda) UseGpu(settings.device);
   try {
+    if (cuda) ShareArena(settings);
     std::optional<Ort::Session>& first = wide ? state_->wide : state_->narrow;
     first.emplace(Env(), path.c_str(),
-                  Options(settings, state_->weights, wide ? Width::kWide : Width::kNarrow));
+                  Options(settings, wide ? Width::kWide : Width::kNarrow));
     state_->graph = Describe(*first, code);
+    if (cuda) CheckNodes(*first, path, code);
     if (!cuda && wide) {
-      Ort::SessionOptions narrow = Options(settings, state_->weights, Width::kNarrow);
+      Ort::SessionOptions narrow = Options(settings, Width::kNarrow);
       if (HasDynamicShapes(state_->graph)) narrow.DisableMemPattern();
       state_->narrow.emplace(Env(), path.c_str(), narrow);
     }
   } catch (const Ort::Exception& e) {
-    ThrowLoadFailure(e, code);
+    ThrowLoadFailure(e, code, state_->Gpu());
   }
   ReturnMemory();
+}
+
+SessionState::~SessionState() {
+  if (provider == Provider::kCuda && GpuLost(device) && wide) static_cast<void>(wide->release());
 }
 
 Session::~Session() {
@@ -250,14 +378,14 @@ std::vector<Tensor> Session::Run(std::span<const Tensor> feeds, std::span<const 
                                  bool wide, const std::stop_token& stop) const {
   Ort::RunOptions run;
   const std::stop_callback terminate(stop, [&run] { run.SetTerminate(); });
-  return RunOnce(state_->Pick(wide), run, feeds, outputs);
+  return RunOnce(state_->Pick(wide), run, feeds, outputs, state_->Gpu());
 }
 
 void Session::GiveBack(std::span<const Tensor> feeds, std::span<const std::string> outputs) const {
   if (!state_->wide || state_->provider != Provider::kCpu) return;
   Ort::RunOptions run;
   run.AddConfigEntry(kShrink, "cpu:0");
-  RunOnce(*state_->wide, run, feeds, outputs);
+  RunOnce(*state_->wide, run, feeds, outputs, kNoGpu);
   ReturnMemory();
 }
 
@@ -271,7 +399,7 @@ std::shared_ptr<std::byte> Session::MakeRows(size_t bytes) const { return radser
 
 GraphInfo InspectGraph(const std::string& path) {
   try {
-    Ort::SessionOptions options = Options(SessionSettings(), 0, Width::kNarrow);
+    Ort::SessionOptions options = Options(SessionSettings(), Width::kNarrow);
     options.SetGraphOptimizationLevel(ORT_DISABLE_ALL);
     const Ort::Session session(Env(), path.c_str(), options);
     GraphInfo graph = Describe(session, "bad_request");

@@ -24,7 +24,8 @@ struct SessionSettings {
   /// CPU: cores that a wide run may use.
   int threads = 1;
   Precision precision = Precision::kFloat32;
-  /// CUDA: the number of the GPU, and the most bytes of it that the model's arena may take (0: no limit).
+  /// CUDA: the number of the GPU, and the most bytes of it that all models there may take together (0: no limit; the
+  /// first model of a GPU decides).
   int device = 0;
   size_t device_memory = 0;
 };
@@ -51,9 +52,28 @@ void StartRuntime();
 std::string RuntimeVersion();
 /// Names as ONNX Runtime gives them: CPUExecutionProvider, CUDAExecutionProvider.
 std::vector<std::string> AvailableProviders();
-/// Tries to load the CUDA provider and to find that GPU; the runtime's message (which library is missing)
-/// if it cannot, else "".
+/// Tries to load the CUDA provider and cuDNN, to find that GPU and to run one convolution on it; the message of what
+/// fails (which library is missing), else "". The process tries once.
 std::string CudaProblem(int device);
+
+/// A GPU as this process uses it.
+struct GpuUse {
+  int device = 0;
+  /// Bytes that the arena of all models there has taken, weights included, and the most that it may take (0: no limit).
+  size_t taken = 0;
+  size_t limit = 0;
+  /// Bytes that nobody has taken, and that it has; 0 where CUDA does not say.
+  size_t free = 0;
+  size_t total = 0;
+  bool lost = false;
+  /// Bytes that a new model could take.
+  size_t Room() const;
+};
+/// `limit` is what SessionSettings::device_memory would be there.
+GpuUse UseOfGpu(int device, size_t limit);
+
+/// Bytes of the weights of an .onnx file, which is what a session holds at least.
+size_t BytesOfWeights(const std::string& path);
 
 struct SessionMemory {
   /// Whether it is the session that spreads a run over all cores; the one of a GPU is wide too.
@@ -80,9 +100,11 @@ class Bucket {
   /// The same without a place of its own, for graphs of one input: `data` is as many rows as Reads says, one
   /// after the other, in memory of Session::MakeRows.
   virtual void RunOver(std::span<std::byte> data, int64_t rows, const std::stop_token& stop) = 0;
-  /// The outputs of one row of the last run, in the order asked for: copies, each of shape [1, ...]. Of a
-  /// bucket of capacity 1 they are the outputs whole, whatever their shape.
+  /// The outputs of one row of the last run, in the order asked for, each of shape [1, ...]; later runs leave them as
+  /// they are. Of a bucket of capacity 1 they are the outputs whole, whatever their shape.
   virtual std::vector<Tensor> TakeRow(int64_t row) = 0;
+  /// Memory of the host that it holds for inputs and outputs.
+  virtual size_t Bytes() const = 0;
   /// On the CPU, whether the next runs may use all cores; they use the calling thread alone unless set.
   virtual void SetWide(bool /*wide*/) {}
 };

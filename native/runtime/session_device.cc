@@ -90,6 +90,14 @@ std::shared_ptr<Bucket> SessionDevice::PlaceFor(const BucketKey& key, int64_t ca
   return made;
 }
 
+void SessionDevice::Measure(const BucketKey& key, int64_t capacity, const Bucket& bucket) {
+  const std::lock_guard lock(mutex_);
+  const auto found = places_.find({key, capacity});
+  if (found == places_.end() || found->second.bucket.get() != &bucket) return;
+  bytes_ -= std::exchange(found->second.bytes, bucket.Bytes());
+  bytes_ += found->second.bytes;
+}
+
 Tensor SessionDevice::NewRow(const BucketKey& key, std::string name, Dtype dtype) {
   Tensor row{std::move(name), dtype, ShapeOfRow(key), nullptr, nullptr};
   const Session* session = nullptr;
@@ -131,6 +139,7 @@ Device::Result SessionDevice::Run(int64_t capacity, std::span<const std::shared_
   }
   Result result;
   result.ran = Clock::now() - filled;
+  Measure(key, capacity, *bucket);
   result.outputs.resize(rows.size());
   for (size_t r = 0; r < rows.size(); ++r) {
     result.outputs[joined ? joined->order[r] : r] = bucket->TakeRow(static_cast<int64_t>(r));

@@ -47,7 +47,7 @@ class SessionDevice : public Device {
     int64_t max_batch = 1;
   };
 
-  /// Beyond so many bytes of inputs the places that were not used for longest go, but for the one in use.
+  /// Beyond so many bytes of inputs and outputs the places that were not used for longest go, but for the one in use.
   explicit SessionDevice(size_t most_bytes = size_t{4} << 30)
       : most_bytes_(most_bytes), staging_(most_bytes / 4) {}
 
@@ -58,7 +58,7 @@ class SessionDevice : public Device {
              const std::stop_token& stop) override;
   /// Gives memory from which a batch runs without a copy, if there is room in it.
   Tensor NewRow(const BucketKey& key, std::string name, Dtype dtype) override;
-  /// Bytes that the inputs of all places take.
+  /// Bytes that all places take, as far as they have run.
   size_t bytes() const;
 
  private:
@@ -71,6 +71,8 @@ class SessionDevice : public Device {
 
   /// `bytes` is what the inputs of one row take.
   std::shared_ptr<Bucket> PlaceFor(const BucketKey& key, int64_t capacity, size_t bytes, const Model& model);
+  /// Counts what a place takes, now that it has run.
+  void Measure(const BucketKey& key, int64_t capacity, const Bucket& bucket);
   /// The rows as one batch of `size`, without a copy; nothing if that is not how they lie.
   std::optional<Staging::Batch> Join(std::span<const std::shared_ptr<BatchRow>> rows, int64_t size);
   static void Copy(std::span<const std::shared_ptr<BatchRow>> rows, Bucket& bucket);

@@ -26,6 +26,14 @@ struct SessionState {
   /// now.
   std::atomic<bool> shrink = false;
 
+  SessionState() = default;
+  SessionState(const SessionState&) = delete;
+  SessionState& operator=(const SessionState&) = delete;
+  /// Sessions of a GPU that is lost stay: to release them would call into the broken context.
+  ~SessionState();
+
+  /// The number of the GPU, or kNoGpu.
+  int Gpu() const { return provider == Provider::kCuda ? device : kNoGpu; }
   /// Ort::Session::Run is not const, but safe to call from many threads.
   Ort::Session& Pick(bool want_wide) { return wide && (want_wide || !narrow) ? *wide : *narrow; }
 };
@@ -38,11 +46,11 @@ std::unique_ptr<Bucket> MakeBucket(std::shared_ptr<SessionState> state, int64_t 
 /// See Session::MakeRows.
 std::shared_ptr<std::byte> MakeRows(const std::shared_ptr<SessionState>& state, size_t bytes);
 
-/// The bucket of CUDA: inputs and outputs in memory of that kind, bound with IoBinding. There pinned memory;
-/// tests, which have no GPU, take plain memory. Throws Ort::Exception.
+/// The bucket of CUDA, which runs with IoBinding; in tests, which have no GPU, over a session of the CPU. Throws
+/// Ort::Exception.
 std::unique_ptr<Bucket> MakeBoundBucket(std::shared_ptr<SessionState> state, int64_t capacity,
                                         const std::vector<std::vector<int64_t>>& row_shapes,
-                                        std::span<const std::string> outputs, Ort::MemoryInfo memory);
+                                        std::span<const std::string> outputs);
 
 }  // namespace radserve
 

@@ -1,20 +1,19 @@
 #include "runtime/weights.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <array>
 #include <functional>
-#include <limits>
 #include <optional>
 #include <string_view>
+
+#include "runtime/onnx_file.h"
 
 namespace radserve {
 namespace {
 
-using Bytes = std::span<const std::byte>;
+using onnx_file::Bytes;
+using onnx_file::MappedFile;
+using onnx_file::Message;
+using onnx_file::TextOf;
 
 // Field numbers of onnx.proto.
 constexpr uint64_t kModelGraph = 7;
@@ -59,84 +58,6 @@ constexpr int kDeepest = 100;
 /// Bytes of an element by its number in TensorProto.DataType; 0 for texts and what is smaller than a byte.
 constexpr std::array<uint64_t, 17> kElementBytes = {0, 4, 1, 1, 2, 2, 4, 8, 0, 1, 2, 8, 4, 8, 8, 16, 2};
 
-struct Field {
-  uint64_t number = 0;
-  /// What a field of a number holds.
-  uint64_t value = 0;
-  /// What a field of a message, a text or a packed list holds.
-  Bytes bytes;
-  bool has_bytes = false;
-};
-
-/// Reads a protobuf message field by field (protobuf.dev/programming-guides/encoding); ends if it is
-/// broken.
-class Message {
- public:
-  explicit Message(Bytes bytes) : rest_(bytes) {}
-
-  std::optional<Field> Next() {
-    if (rest_.empty()) return std::nullopt;
-    std::optional<Field> field = Read();
-    broken_ = !field;
-    return field;
-  }
-
-  /// Whether what Next came to last is no field.
-  bool broken() const { return broken_; }
-
-  std::optional<uint64_t> Varint() {
-    uint64_t value = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-      if (rest_.empty()) return std::nullopt;
-      const auto byte = std::to_integer<uint64_t>(rest_.front());
-      rest_ = rest_.subspan(1);
-      value |= (byte & 0x7f) << shift;
-      if (byte < 0x80) return value;
-    }
-    return std::nullopt;
-  }
-
- private:
-  std::optional<Field> Read() {
-    const std::optional<uint64_t> tag = Varint();
-    if (!tag || *tag > std::numeric_limits<uint32_t>::max()) return std::nullopt;
-    Field field;
-    field.number = *tag >> 3;
-    switch (*tag & 7) {
-      case 0:
-        if (const auto value = Varint()) {
-          field.value = *value;
-          return field;
-        }
-        return std::nullopt;
-      case 1:
-        return Take(8) ? std::optional(field) : std::nullopt;
-      case 2: {
-        const std::optional<uint64_t> size = Varint();
-        const auto bytes = size ? Take(*size) : std::nullopt;
-        if (!bytes) return std::nullopt;
-        field.bytes = *bytes;
-        field.has_bytes = true;
-        return field;
-      }
-      case 5:
-        return Take(4) ? std::optional(field) : std::nullopt;
-      default:
-        return std::nullopt;
-    }
-  }
-
-  std::optional<Bytes> Take(uint64_t size) {
-    if (size > rest_.size()) return std::nullopt;
-    const Bytes taken = rest_.first(size);
-    rest_ = rest_.subspan(size);
-    return taken;
-  }
-
-  Bytes rest_;
-  bool broken_ = false;
-};
-
 /// Calls `see` with every tensor below a message. Returns false if something is broken, or too deep.
 bool WalkTensors(Bytes bytes, Kind kind, int depth, const std::function<void(Bytes)>& see) {
   if (depth > kDeepest) return false;
@@ -171,8 +92,6 @@ void CountTensor(Bytes tensor, WeightCount& count) {
   if (type == kTypeFloat16) count.float16 += elements;
 }
 
-std::string_view TextOf(Bytes bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
-
 /// Appends the `location` of a tensor's external data. Whether the tensor says that it uses it does not matter.
 void AppendLocations(Bytes tensor, std::set<std::string>& locations) {
   Message message(tensor);
@@ -189,31 +108,6 @@ void AppendLocations(Bytes tensor, std::set<std::string>& locations) {
     if (key == "location") locations.emplace(value);
   }
 }
-
-/// A file in memory, mapped, because only a few bytes of each tensor are looked at. Empty if it cannot be read.
-class MappedFile {
- public:
-  explicit MappedFile(const std::string& path) {
-    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (file < 0) return;
-    struct stat status {};
-    const bool known = fstat(file, &status) == 0 && status.st_size > 0;
-    const auto size = static_cast<size_t>(known ? status.st_size : 0);
-    void* memory = known ? mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
-    close(file);
-    if (memory != MAP_FAILED) bytes_ = Bytes(static_cast<const std::byte*>(memory), size);
-  }
-  ~MappedFile() {
-    if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
-  }
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-
-  Bytes bytes() const { return bytes_; }
-
- private:
-  Bytes bytes_;
-};
 
 }  // namespace
 

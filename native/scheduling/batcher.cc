@@ -70,6 +70,11 @@ bool Batcher::End(BatchRow& row) {
 /// The function goes with its call: it may hold what holds the row.
 void Batcher::Answer(BatchRow& row) { std::exchange(row.done, nullptr)(); }
 
+size_t Batcher::Waiting() const {
+  const std::lock_guard lock(mutex_);
+  return waiting_.size() + running_.size();
+}
+
 Tensor Batcher::NewRow(const BucketKey& key, std::string name, Dtype dtype) {
   return device_->NewRow(key, std::move(name), dtype);
 }

@@ -94,6 +94,8 @@ class Batcher {
   Tensor NewRow(const BucketKey& key, std::string name, Dtype dtype);
   void Submit(const std::shared_ptr<BatchRow>& row);
   void Cancel(const std::shared_ptr<BatchRow>& row);
+  /// Rows that wait or run.
+  size_t Waiting() const;
   /// Refuses new rows, ends what waits with `shutting_down`, asks what runs to stop, and waits for it until
   /// `patience` is over. Returns true if the device is idle.
   bool Stop(Clock::duration patience);

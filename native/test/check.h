@@ -64,8 +64,10 @@ inline std::string CodeOf(const std::function<void()>& body) {
   return "none";
 }
 
-inline int RunAll() {
+/// Runs the tests whose names contain `filter`.
+inline int RunAll(const std::string& filter = "") {
   for (const Case& test : Cases()) {
+    if (test.name.find(filter) == std::string::npos) continue;
     const int before = Failures();
     test.body();
     std::cout << (Failures() == before ? "ok " : "not ok ") << test.name << "\n";
@@ -84,6 +86,8 @@ inline int RunAll() {
 #define NEAR(found, expected, tolerance) \
   radserve::test::Near((found), (expected), (tolerance), #found, __LINE__)
 
+#if !defined(RADSERVE_TEST_OWN_MAIN)
 int main() { return radserve::test::RunAll(); }
+#endif
 
 #endif  // RADSERVE_TEST_CHECK_H_

@@ -48,13 +48,12 @@ std::unique_ptr<Session> Load(const std::string& model, int threads = 2) {
   return session;
 }
 
-/// The bucket of a GPU in plain memory.
+/// The bucket of a GPU over a session of the CPU.
 std::unique_ptr<Bucket> Bound(const std::string& model, int64_t capacity, const std::vector<int64_t>& row) {
   auto state = std::make_shared<radserve::SessionState>();
   state->graph = Load(model)->graph();
   state->narrow.emplace(radserve::Env(), model.data(), model.size(), Ort::SessionOptions());
-  return MakeBoundBucket(state, capacity, {row}, kOutputs,
-                         Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault));
+  return MakeBoundBucket(state, capacity, {row}, kOutputs);
 }
 
 void Fill(Bucket& bucket, int64_t row, float first) {

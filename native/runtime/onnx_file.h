@@ -1,0 +1,69 @@
+#ifndef RADSERVE_ONNX_FILE_H_
+#define RADSERVE_ONNX_FILE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+/// Reads .onnx files field by field, where a few fields of a large file are wanted.
+namespace radserve::onnx_file {
+
+using Bytes = std::span<const std::byte>;
+
+struct Field {
+  uint64_t number = 0;
+  /// What a field of a number holds.
+  uint64_t value = 0;
+  /// What a field of a message, a text or a packed list holds.
+  Bytes bytes;
+  bool has_bytes = false;
+};
+
+/// Reads a protobuf message field by field (protobuf.dev/programming-guides/encoding); ends if it is
+/// broken.
+class Message {
+ public:
+  explicit Message(Bytes bytes) : rest_(bytes) {}
+
+  std::optional<Field> Next() {
+    if (rest_.empty()) return std::nullopt;
+    std::optional<Field> field = Read();
+    broken_ = !field;
+    return field;
+  }
+
+  /// Whether what Next came to last is no field.
+  bool broken() const { return broken_; }
+
+  std::optional<uint64_t> Varint();
+
+ private:
+  std::optional<Field> Read();
+  std::optional<Bytes> Take(uint64_t size);
+
+  Bytes rest_;
+  bool broken_ = false;
+};
+
+inline std::string_view TextOf(Bytes bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+/// A file in memory, mapped, because only a few bytes of each tensor are looked at. Empty if it cannot be read.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  Bytes bytes() const { return bytes_; }
+
+ private:
+  Bytes bytes_;
+};
+
+}  // namespace radserve::onnx_file
+
+#endif  // RADSERVE_ONNX_FILE_H_

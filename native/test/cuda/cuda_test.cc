@@ -1,0 +1,564 @@
+// The CUDA path over the real provider of ONNX Runtime, with the stand-in for the CUDA libraries (stand_in.h) or, where
+// there is a GPU, with the libraries themselves. With the stand-in kernels do nothing, so that numbers are looked at only
+// where the provider copies. Run by scripts/test-cuda.mjs.
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <latch>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#define RADSERVE_TEST_OWN_MAIN
+#include "check.h"
+#include "onnx.h"
+#include "runtime/gpu.h"
+#include "runtime/session.h"
+#include "runtime/session_device.h"
+#include "scheduling/batcher.h"
+#include "scheduling/scheduler.h"
+#include "stand_in.h"
+
+using namespace radserve;
+using namespace radserve::test;
+
+namespace {
+
+const std::vector<std::string> kOutputs = {"y"};
+constexpr int kIllegalAddress = 700;
+
+/// The functions of stand_in.h, looked up because the real libcudart has none of them.
+struct StandIn {
+  decltype(&StandInCount) count;
+  decltype(&StandInUsed) used;
+  decltype(&StandInPinned) pinned;
+  decltype(&StandInReset) reset;
+  decltype(&StandInSetMemory) set_memory;
+  decltype(&StandInBreak) break_device;
+  decltype(&StandInHold) hold;
+  decltype(&StandInAwaitHeld) await_held;
+};
+
+StandIn& Cuda() {
+  static StandIn stand_in = [] {
+    void* library = dlopen("libcudart.so.13", RTLD_NOW | RTLD_GLOBAL);
+    const auto look = [library](auto& function, const char* name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(
+          library == nullptr ? nullptr : dlsym(library, name));
+    };
+    StandIn found{};
+    look(found.count, "StandInCount");
+    look(found.used, "StandInUsed");
+    look(found.pinned, "StandInPinned");
+    look(found.reset, "StandInReset");
+    look(found.set_memory, "StandInSetMemory");
+    look(found.break_device, "StandInBreak");
+    look(found.hold, "StandInHold");
+    look(found.await_held, "StandInAwaitHeld");
+    return found;
+  }();
+  return stand_in;
+}
+
+/// x [n,...] -> Flatten -> y: the provider copies, so that the numbers are right with the stand-in too.
+std::string Copying(const std::vector<int64_t>& x, const std::vector<int64_t>& y) {
+  return OneNode("Flatten", {"x"}, x, y, "axis", 1);
+}
+
+std::unique_ptr<Session> Load(const std::string& model, int device = 0, size_t memory = 0) {
+  StartRuntime();
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("radserve-cuda-test-" + std::to_string(getpid()) + ".onnx");
+  std::ofstream(path, std::ios::binary) << model;
+  SessionSettings settings;
+  settings.provider = Provider::kCuda;
+  settings.device = device;
+  settings.device_memory = memory;
+  std::unique_ptr<Session> session;
+  try {
+    session = std::make_unique<Session>(path, settings, "model_unavailable");
+  } catch (...) {
+    std::filesystem::remove(path);
+    throw;
+  }
+  std::filesystem::remove(path);
+  return session;
+}
+
+void Fill(std::span<std::byte> bytes, float first) {
+  auto* values = reinterpret_cast<float*>(bytes.data());
+  std::iota(values, values + bytes.size() / sizeof(float), first);
+}
+
+std::vector<float> Counting(float first, size_t count) {
+  std::vector<float> values(count);
+  std::iota(values.begin(), values.end(), first);
+  return values;
+}
+
+TEST("CUDA works, cuDNN and a convolution included") {
+  StartRuntime();
+  EQUAL(CudaProblem(0), std::string());
+  EQUAL(CudaProblem(1), std::string());
+  CHECK(!CudaProblem(7).empty());
+}
+END;
+
+TEST("a hundred runs on every bucket: inputs go to the device and outputs come back, each once") {
+  const auto session = Load(Copying({0, 2, 4}, {0, 8}));
+  const std::vector<std::vector<int64_t>> shapes = {{2, 4}};
+  for (const int64_t capacity : {1, 2, 4, 8}) {
+    const auto bucket = session->MakeBucket(capacity, shapes, kOutputs);
+    Cuda().reset();
+    constexpr int kRuns = 100;
+    for (int run = 0; run < kRuns; ++run) {
+      const int64_t rows = 1 + run % capacity;
+      for (int64_t row = 0; row < rows; ++row) Fill(bucket->Row(0, row), static_cast<float>(100 * run + 8 * row));
+      bucket->Run(rows, {});
+      for (int64_t row = 0; row < rows; ++row) {
+        CHECK(AsFloats(bucket->TakeRow(row).at(0)) == Counting(static_cast<float>(100 * run + 8 * row), 8));
+      }
+    }
+    const StandInCounts counts = Cuda().count(0);
+    const auto bytes = static_cast<uint64_t>(kRuns * capacity * 8) * sizeof(float);
+    EQUAL(counts.bytes_to_device, bytes);
+    EQUAL(counts.bytes_from_device, bytes);
+    EQUAL(counts.copies_to_device, uint64_t{kRuns});
+    EQUAL(counts.copies_from_device, uint64_t{kRuns});
+    EQUAL(counts.strays, uint64_t{0});
+  }
+}
+END;
+
+TEST("rows that are still read keep their numbers while later batches run, and no memory grows") {
+  const auto session = Load(Copying({0, 2}, {0, 2}));
+  const auto bucket = session->MakeBucket(4, {{2}}, kOutputs);
+  const auto run = [&](float first) {
+    for (int64_t row = 0; row < 4; ++row) Fill(bucket->Row(0, row), first + static_cast<float>(row));
+    bucket->Run(4, {});
+    return bucket->TakeRow(3).at(0);
+  };
+  std::vector<Tensor> read;
+  for (int i = 0; i < 8; ++i) read.push_back(run(static_cast<float>(10 * i)));
+  const size_t pinned = Cuda().pinned();
+  const size_t bytes = bucket->Bytes();
+  for (int i = 0; i < 100; ++i) read.push_back(run(static_cast<float>(10 * (i + 8))));
+  for (size_t i = 0; i < read.size(); ++i) {
+    CHECK(AsFloats(read[i]) == Counting(static_cast<float>(10 * i + 3), 2));
+  }
+  EQUAL(Cuda().pinned(), pinned);
+  EQUAL(bucket->Bytes(), bytes);
+  // The inputs and the three places of the outputs.
+  EQUAL(bytes, 4 * 4 * 2 * sizeof(float));
+}
+END;
+
+TEST("a row of the last run is not copied on the thread of the batches") {
+  const auto session = Load(Copying({0, 2}, {0, 2}));
+  const auto bucket = session->MakeBucket(2, {{2}}, kOutputs);
+  bucket->Row(0, 0);
+  bucket->Run(2, {});
+  const Tensor first = bucket->TakeRow(0).at(0);
+  const Tensor second = bucket->TakeRow(1).at(0);
+  EQUAL(second.data - first.data, static_cast<ptrdiff_t>(2 * sizeof(float)));
+}
+END;
+
+TEST("two models by turns take no more memory than at first") {
+  const auto first = Load(OneNode("Add", {"x", "x"}, {0, 1024}, {0, 1024}));
+  const auto second = Load(OneNode("Mul", {"x", "x"}, {0, 2048}, {0, 2048}));
+  const auto a = first->MakeBucket(64, {{1024}}, kOutputs);
+  const auto b = second->MakeBucket(64, {{2048}}, kOutputs);
+  size_t settled = 0;
+  for (int turn = 0; turn < 200; ++turn) {
+    for (Bucket* bucket : {a.get(), b.get()}) {
+      bucket->Row(0, 0);
+      bucket->Run(64, {});
+      bucket->TakeRow(0);
+    }
+    if (turn == 1) settled = Cuda().used(0);
+  }
+  EQUAL(Cuda().used(0), settled);
+}
+END;
+
+/// A device of a session of which each row has `side` numbers.
+struct Served {
+  explicit Served(const std::string& model, int gpu = 0, int64_t largest = 8, size_t memory = 0)
+      : session(Load(model, gpu, memory)) {
+    auto made = std::make_unique<SessionDevice>();
+    device = made.get();
+    device->AddModel(1, {session.get(), kOutputs, &stats, largest});
+    batcher = std::make_unique<Batcher>(std::move(made));
+    batcher->AddModel(1, largest);
+  }
+
+  std::shared_ptr<BatchRow> Row(int64_t side, float first) const {
+    auto row = std::make_shared<BatchRow>();
+    row->key = {1, {{side}}};
+    row->inputs = {batcher->NewRow(row->key, "x", Dtype::kFloat32)};
+    Fill({row->inputs[0].data, row->inputs[0].Bytes()}, first);
+    return row;
+  }
+
+  /// Submits rows and waits for all of them.
+  void Answer(const std::vector<std::shared_ptr<BatchRow>>& rows) const {
+    std::latch done(static_cast<ptrdiff_t>(rows.size()));
+    for (const auto& row : rows) {
+      row->done = [&done] { done.count_down(); };
+      batcher->Submit(row);
+    }
+    done.wait();
+  }
+
+  std::unique_ptr<Session> session;
+  SessionDevice* device = nullptr;
+  RunStats stats;
+  // Ends first: it uses all of these.
+  std::unique_ptr<Batcher> batcher;
+};
+
+TEST("a run that is stopped ends between two nodes, and the next one is whole") {
+  // Two kernels; the first is held.
+  const std::string model =
+      Number(1, 8) +
+      Bytes(7, Bytes(1, Bytes(1, "x") + Bytes(1, "x") + Bytes(2, "m") + Bytes(3, "a") + Bytes(4, "Add")) +
+                   Bytes(1, Bytes(1, "m") + Bytes(2, "y") + Bytes(3, "b") + Bytes(4, "Sigmoid")) +
+                   Bytes(2, "test") + Bytes(11, Value("x", {0, 4})) + Bytes(12, Value("y", {0, 4}))) +
+      Bytes(8, Bytes(1, "") + Number(2, 17));
+  Served served(model);
+  served.Answer({served.Row(4, 0)});
+  Cuda().reset();
+  Cuda().hold(0, true);
+  auto row = served.Row(4, 1);
+  std::latch done(1);
+  row->done = [&] { done.count_down(); };
+  served.batcher->Submit(row);
+  Cuda().await_held(0);
+  served.batcher->Cancel(row);
+  done.wait();
+  CHECK(row->failure && row->failure->code == "cancelled");
+  Cuda().hold(0, false);
+  auto next = served.Row(4, 2);
+  served.Answer({next});
+  CHECK(!next->failure);
+  // One of the run that was stopped, two of the next.
+  EQUAL(Cuda().count(0).launches, uint64_t{3});
+}
+END;
+
+TEST("two devices run side by side: one that waits keeps the other from nothing") {
+  Served first(OneNode("Add", {"x", "x"}, {0, 4}, {0, 4}), 0);
+  Served second(OneNode("Add", {"x", "x"}, {0, 4}, {0, 4}), 1);
+  first.Answer({first.Row(4, 0)});
+  second.Answer({second.Row(4, 0)});
+  Cuda().reset();
+  Cuda().hold(0, true);
+  auto held = first.Row(4, 1);
+  std::latch done(1);
+  held->done = [&] { done.count_down(); };
+  first.batcher->Submit(held);
+  Cuda().await_held(0);
+  second.Answer({second.Row(4, 1), second.Row(4, 2)});
+  CHECK(Cuda().count(1).launches > 0);
+  CHECK(Cuda().count(1).bytes_to_device > 0);
+  EQUAL(Cuda().count(0).launches, uint64_t{0});
+  EQUAL(Cuda().count(0).strays + Cuda().count(1).strays, uint64_t{0});
+  Cuda().hold(0, false);
+  done.wait();
+  CHECK(!held->failure);
+}
+END;
+
+TEST("sixteen threads, two devices, several shapes: each row gets its own numbers") {
+  Served first(Copying({0, 0}, {0, 0}), 0);
+  Served second(Copying({0, 0}, {0, 0}), 1);
+  Cuda().reset();
+  std::atomic<int> wrong = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (int thread = 0; thread < 16; ++thread) {
+      threads.emplace_back([&, thread] {
+        std::mt19937_64 random(static_cast<uint64_t>(thread));
+        for (int i = 0; i < 200; ++i) {
+          const Served& served = random() % 2 == 0 ? first : second;
+          const auto side = static_cast<int64_t>(8 << random() % 3);
+          std::vector<std::shared_ptr<BatchRow>> rows;
+          for (uint64_t r = 0; r <= random() % 4; ++r) rows.push_back(served.Row(side, static_cast<float>(random() % 1000)));
+          std::vector<float> begins;
+          for (const auto& row : rows) begins.push_back(AsFloats(row->inputs[0]).at(0));
+          served.Answer(rows);
+          for (size_t r = 0; r < rows.size(); ++r) {
+            const bool good = !rows[r]->failure && AsFloats(rows[r]->outputs.at(0)) ==
+                                                       Counting(begins[r], static_cast<size_t>(side));
+            if (!good) ++wrong;
+          }
+        }
+      });
+    }
+  }
+  EQUAL(wrong.load(), 0);
+  EQUAL(Cuda().count(0).strays + Cuda().count(1).strays, uint64_t{0});
+}
+END;
+
+TEST("a model of several inputs runs in batches") {
+  const std::string node = Bytes(1, "a") + Bytes(1, "b") + Bytes(2, "y") + Bytes(3, "both") + Bytes(4, "Add");
+  const std::string model =
+      Number(1, 8) +
+      Bytes(7, Bytes(1, node) + Bytes(2, "test") + Bytes(11, Value("a", {0, 4})) + Bytes(11, Value("b", {0, 4})) +
+                   Bytes(12, Value("y", {0, 4}))) +
+      Bytes(8, Bytes(1, "") + Number(2, 17));
+  const auto session = Load(model);
+  SessionDevice device;
+  RunStats stats;
+  device.AddModel(1, {session.get(), kOutputs, &stats, 4});
+  std::vector<std::shared_ptr<BatchRow>> rows;
+  for (int i = 0; i < 3; ++i) {
+    auto row = std::make_shared<BatchRow>();
+    row->key = {1, {{4}, {4}}};
+    row->inputs = {MakeTensor("a", Dtype::kFloat32, {1, 4}), MakeTensor("b", Dtype::kFloat32, {1, 4})};
+    rows.push_back(row);
+  }
+  Cuda().reset();
+  const Device::Result result = device.Run(4, rows, {});
+  EQUAL(result.outputs.size(), size_t{3});
+  for (const auto& outputs : result.outputs) CHECK(outputs.at(0).shape == (std::vector<int64_t>{1, 4}));
+  EQUAL(Cuda().count(0).bytes_to_device, 4 * 8 * sizeof(float));
+}
+END;
+
+TEST("a load that does not fit is refused in words, and the session before it goes on") {
+  Served served(Copying({0, 4}, {0, 4}));
+  served.Answer({served.Row(4, 0)});
+  Cuda().set_memory(0, Cuda().used(0) + (size_t{1} << 20));
+  const std::string heavy = OneNode("MatMul", {"x", "w"}, {0, 1024}, {0, 1024}, "", 0, Zeros("w", {1024, 1024}));
+  std::string said;
+  try {
+    Load(heavy);
+  } catch (const EngineError& e) {
+    said = e.code() + " " + e.what();
+  }
+  CHECK(said.find("model_unavailable The memory did not suffice to load the model") == 0);
+  auto row = served.Row(4, 5);
+  served.Answer({row});
+  CHECK(!row->failure);
+  Cuda().reset();
+}
+END;
+
+/// x [n,4] -> Shape -> Gather -> Concat -> Reshape(x): as exporters write it; or with a node between that CUDA has no
+/// kernel for.
+std::string ShapeChain(const std::string& refused) {
+  const auto number = [](const std::string& name, int64_t value) {
+    std::string bytes(8, '\0');
+    std::memcpy(bytes.data(), &value, sizeof(value));
+    return Bytes(5, Number(1, 1) + Number(2, 7) + Bytes(8, name) + Bytes(9, bytes));
+  };
+  const std::string x = refused.empty() ? "x" : "z";
+  std::string nodes =
+      Bytes(1, Bytes(1, "x") + Bytes(2, "s") + Bytes(3, "shape") + Bytes(4, "Shape")) +
+      Bytes(1, Bytes(1, "s") + Bytes(1, "zero") + Bytes(2, "g") + Bytes(3, "gather") + Bytes(4, "Gather")) +
+      Bytes(1, Bytes(1, "g") + Bytes(1, "rest") + Bytes(2, "c") + Bytes(3, "concat") + Bytes(4, "Concat") +
+                   Bytes(5, Bytes(1, "axis") + Number(3, 0) + Number(20, 2)));
+  if (!refused.empty()) nodes += Bytes(1, Bytes(1, "x") + Bytes(2, "z") + Bytes(3, "strange") + Bytes(4, refused));
+  nodes += Bytes(1, Bytes(1, x) + Bytes(1, "c") + Bytes(2, "y") + Bytes(3, "reshape") + Bytes(4, "Reshape"));
+  const std::string zero = Bytes(5, Number(1, 1) + Number(2, 7) + Bytes(8, "zero") + Bytes(9, std::string(8, '\0')));
+  return Number(1, 8) +
+         Bytes(7, nodes + Bytes(2, "test") + zero + number("rest", -1) + Bytes(11, Value("x", {0, 2, 2})) +
+                      Bytes(12, Value("y", {0, -1}))) +
+         Bytes(8, Bytes(1, "") + Number(2, 17));
+}
+
+TEST("nodes on the CPU may touch shapes; others are refused by name") {
+  const auto session = Load(ShapeChain(""));
+  const auto bucket = session->MakeBucket(2, {{2, 2}}, kOutputs);
+  for (int run = 0; run < 3; ++run) {
+    for (int64_t row = 0; row < 2; ++row) Fill(bucket->Row(0, row), static_cast<float>(4 * row + run));
+    bucket->Run(2, {});
+    CHECK(AsFloats(bucket->TakeRow(1).at(0)) == Counting(static_cast<float>(4 + run), 4));
+  }
+  std::string said;
+  try {
+    Load(ShapeChain("Asinh"));
+  } catch (const EngineError& e) {
+    said = e.code() + " " + e.what();
+  }
+  CHECK(said.find("model_unavailable CUDA has no kernel for these nodes") == 0);
+  CHECK(said.find("Asinh \"strange\"") != std::string::npos);
+  CHECK(said.find("gather") == std::string::npos);
+}
+END;
+
+// ---- What ends a process, in processes of its own.
+
+struct Ended {
+  int status = 0;
+  std::string said;
+};
+
+/// Runs this program again for one of Child's parts, with the libraries of that folder.
+Ended RunChild(const std::string& part, const std::string& libraries) {
+  std::array<int, 2> ends{};
+  CHECK(pipe(ends.data()) == 0);
+  const std::string path = "LD_LIBRARY_PATH=" + libraries;
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    dup2(ends[1], STDOUT_FILENO);
+    close(ends[0]);
+    std::array<char*, 4> arguments = {const_cast<char*>("test_cuda"), const_cast<char*>("--child"),
+                                      const_cast<char*>(part.c_str()), nullptr};
+    std::array<char*, 2> environment = {const_cast<char*>(path.c_str()), nullptr};
+    execve("/proc/self/exe", arguments.data(), environment.data());
+    _exit(127);
+  }
+  close(ends[1]);
+  Ended ended;
+  std::array<char, 4096> buffer{};
+  for (ssize_t got = 0; (got = read(ends[0], buffer.data(), buffer.size())) > 0;) {
+    ended.said.append(buffer.data(), static_cast<size_t>(got));
+  }
+  close(ends[0]);
+  waitpid(child, &ended.status, 0);
+  return ended;
+}
+
+std::string Libraries() {
+  const char* path = std::getenv("LD_LIBRARY_PATH");
+  return path == nullptr ? "" : path;
+}
+
+constexpr int64_t kSide = 1 << 18;
+constexpr size_t kRow = static_cast<size_t>(kSide) * sizeof(float);
+
+/// Eight rows at a time where two do not fit; then one row that is too large, and one that is not. `limit` is the
+/// arena's, `memory` the device's.
+int RunOutOfMemory(size_t limit, size_t memory) {
+  Served served(Copying({0, 0}, {0, 0}), 0, 8, limit);
+  Cuda().set_memory(0, memory);
+  std::vector<std::shared_ptr<BatchRow>> rows;
+  for (int round = 0; round < 8; ++round) {
+    rows.clear();
+    for (int i = 0; i < 8; ++i) rows.push_back(served.Row(kSide, static_cast<float>(i)));
+    served.Answer(rows);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      CHECK(!rows[i]->failure);
+      CHECK(!rows[i]->outputs.empty() && AsFloats(rows[i]->outputs[0]).at(0) == static_cast<float>(i));
+    }
+  }
+  const std::vector<std::shared_ptr<BatchRow>> two = {served.Row(kSide, 0), served.Row(kSide, 1)};
+  EQUAL(CodeOf([&] { served.device->Run(2, two, {}); }), std::string("overloaded"));
+  auto large = served.Row(8 * kSide, 1);
+  served.Answer({large});
+  CHECK(large->failure && large->failure->code == "overloaded");
+  auto again = served.Row(kSide, 1);
+  served.Answer({again});
+  CHECK(!again->failure);
+  CHECK(UseOfGpu(0, limit).taken <= 3 * kRow);
+  return Failures();
+}
+
+/// 0 if all went as the part says.
+int Child(const std::string& part) {
+  StartRuntime();
+  const std::string add = OneNode("Add", {"x", "x"}, {0, 4}, {0, 4});
+  if (part == "no cudnn") {
+    std::cout << CudaProblem(0) << "\n";
+    return 0;
+  }
+  // Room for one row, as it goes in and as it comes out.
+  if (part == "memory refused") return RunOutOfMemory(0, 3 * kRow);
+  if (part == "limit of the arena") return RunOutOfMemory(3 * kRow, size_t{1} << 30);
+  if (part == "broken in a run") {
+    Served served(add);
+    served.Answer({served.Row(4, 0)});
+    Cuda().break_device(0, 0, kIllegalAddress);
+    served.Answer({served.Row(4, 0)});
+    return 1;
+  }
+  if (part == "broken at load") {
+    Load(add);
+    Cuda().break_device(0, 0, kIllegalAddress);
+    Load(add);
+    return 1;
+  }
+  if (part == "one of two broken") {
+    {
+      Served first(Copying({0, 4}, {0, 4}), 0);
+      Served second(Copying({0, 4}, {0, 4}), 1);
+      first.Answer({first.Row(4, 0)});
+      second.Answer({second.Row(4, 0)});
+      Cuda().break_device(0, 0, kIllegalAddress);
+      const std::vector<std::shared_ptr<BatchRow>> lost = {first.Row(4, 0), first.Row(4, 1)};
+      first.Answer(lost);
+      for (const auto& row : lost) CHECK(row->failure && row->failure->code == "model_unavailable");
+      auto kept = second.Row(4, 3);
+      second.Answer({kept});
+      CHECK(!kept->failure && AsFloats(kept->outputs.at(0)) == Counting(3, 4));
+      auto later = first.Row(4, 0);
+      first.Answer({later});
+      CHECK(later->failure && later->failure->code == "model_unavailable");
+      EQUAL(CodeOf([&] { Load(add, 0); }), std::string("model_unavailable"));
+      CHECK(UseOfGpu(0, 0).lost && !UseOfGpu(1, 0).lost);
+    }
+    return Failures();
+  }
+  return 2;
+}
+
+TEST("a batch that does not fit is split, whether CUDA refuses the memory or the arena's limit does") {
+  for (const char* part : {"memory refused", "limit of the arena"}) {
+    const Ended ended = RunChild(part, Libraries());
+    EQUAL(ended.status, 0);
+    if (ended.status != 0) std::cerr << ended.said;
+  }
+}
+END;
+
+TEST("a cuDNN that is missing is named") {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("radserve-cuda-test-" + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  for (const auto& library : std::filesystem::directory_iterator(Libraries())) {
+    if (library.path().filename() == "libcudnn.so.9") continue;
+    std::filesystem::create_symlink(library.path(), folder / library.path().filename());
+  }
+  const Ended ended = RunChild("no cudnn", folder);
+  std::filesystem::remove_all(folder);
+  EQUAL(ended.status, 0);
+  EQUAL(ended.said, std::string("libcudnn.so.9: cannot open shared object file: No such file or directory\n"));
+}
+END;
+
+TEST("a context that breaks ends the process with status 70, in a run and at load") {
+  for (const char* part : {"broken in a run", "broken at load"}) {
+    const Ended ended = RunChild(part, Libraries());
+    CHECK(WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 70);
+    CHECK(ended.said.find("radserve: GPU 0 is lost for this process, which ends") != std::string::npos);
+  }
+}
+END;
+
+TEST("one GPU of two that breaks takes its own work and nothing else") {
+  const Ended ended = RunChild("one of two broken", Libraries());
+  EQUAL(ended.status, 0);
+  CHECK(ended.said.find("GPU 0 is lost for this process, which goes on with the others") != std::string::npos);
+  if (ended.status != 0) std::cerr << ended.said;
+}
+END;
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::vector<std::string> given(arguments + 1, arguments + count);
+  if (given.size() == 2 && given[0] == "--child") return Child(given[1]);
+  return radserve::test::RunAll(given.empty() ? "" : given[0]);
+}
