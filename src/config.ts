@@ -46,6 +46,13 @@ const duration = z.string().transform((text, context) => {
   return z.NEVER;
 });
 const roots = z.array(absolute);
+const networks = z
+  .array(
+    z.union([z.cidrv4(), z.cidrv6(), z.ipv4(), z.ipv6()], {
+      error: "Expected an IP address or a network, for example 10.0.0.5 or 10.0.0.0/8",
+    }),
+  )
+  .default([]);
 
 /** A wrong one is refused here, because the errors of parsers quote it with its password. */
 function isPostgresUrl(text: string): boolean {
@@ -158,14 +165,49 @@ const settings = {
     .describe(
       "Requests a second of one subject, with bursts of ten times as many; beyond them 429; 0: no limit",
     ),
-  metrics_allow: z
-    .array(
-      z.union([z.cidrv4(), z.cidrv6(), z.ipv4(), z.ipv6()], {
-        error: "Expected an IP address or a network, for example 10.0.0.5 or 10.0.0.0/8",
-      }),
-    )
-    .default([])
-    .describe("Addresses or networks that read /metrics without a token, beside this machine"),
+  requests_per_subject: z
+    .int()
+    .min(1)
+    .optional()
+    .describe(
+      "Requests of one subject that may be in work or wait at a time; beyond them 429 rate_limited (default: half of max_queue, and at least 64)",
+    ),
+  max_connections: z
+    .int()
+    .min(1)
+    .default(4096)
+    .describe(
+      "Connections at a time; for one more, the one that has been idle for longest is closed, else it gets 503 overloaded",
+    ),
+  max_connections_per_address: z
+    .int()
+    .min(1)
+    .default(1024)
+    .describe(
+      "Connections at a time of one address (of IPv6: of one /64 network); more get 503 overloaded; trusted proxies have no such limit",
+    ),
+  failed_tokens: z
+    .int()
+    .min(0)
+    .default(20)
+    .describe(
+      "Refused tokens of one address in a minute, after which each further 401 to it comes a second later; good tokens never wait; 0: no limit",
+    ),
+  trusted_proxies: networks.describe(
+    "Addresses or networks of proxies whose X-Forwarded-For or Forwarded names the client; without it these headers are ignored",
+  ),
+  metrics_allow: networks.describe(
+    "Addresses or networks that read /metrics without a token, beside this machine",
+  ),
+  tls_cert: absolute
+    .optional()
+    .describe(
+      "Certificate of the server in PEM, then those between it and its CA; with it, the port speaks TLS alone",
+    ),
+  tls_key: absolute.optional().describe("Private key of tls_cert in PEM, not readable by everybody"),
+  tls_client_ca: absolute
+    .optional()
+    .describe("CA certificates in PEM; with it, every client needs a certificate of one of them (mTLS)"),
   issuer: z.string().min(1).optional().describe("Tokens must have this `iss`"),
   audience: z.string().min(1).optional().describe("Tokens must have this `aud`"),
   token_max_age: duration
@@ -195,6 +237,7 @@ export interface Config extends Settings {
   /** True where nobody named the keys folder: then it is ours, and made where it is missing. */
   keys_dir_is_default: boolean;
   threads: number;
+  requests_per_subject: number;
   /** The configuration file that was read. */
   file?: string;
   /** Things that are probably mistakes but forbid nothing. */
@@ -207,6 +250,7 @@ const READ: Partial<Record<Key, (text: string) => unknown>> = {
   providers: commaList,
   gpus: (text) => commaList(text).map(numberOr),
   metrics_allow: commaList,
+  trusted_proxies: commaList,
   input_roots: colonList,
   output_roots: colonList,
   path_map: jsonOr,
@@ -215,6 +259,10 @@ const READ: Partial<Record<Key, (text: string) => unknown>> = {
   deadline_seconds: numberOr,
   max_queue: numberOr,
   rate_limit: numberOr,
+  requests_per_subject: numberOr,
+  max_connections: numberOr,
+  max_connections_per_address: numberOr,
+  failed_tokens: numberOr,
   grace_seconds: numberOr,
 };
 
@@ -222,8 +270,13 @@ const READ: Partial<Record<Key, (text: string) => unknown>> = {
 const ENVIRONMENT_ONLY: Record<string, string> = {
   RADSERVE_CONFIG:
     "The configuration file (default: ./radserve.config.json, else radserve.config.json in the state directory)",
-  RADSERVE_URL: "Where client commands find the server (default: http://127.0.0.1 and the port)",
+  RADSERVE_URL:
+    "Where client commands find the server (default: http://127.0.0.1 and the port; https:// where tls_cert is set)",
   RADSERVE_TOKEN: "Token of client commands",
+  RADSERVE_TLS_CA:
+    "CA certificates in PEM by which client commands know a server over https (default: those of Node.js, with NODE_EXTRA_CA_CERTS)",
+  RADSERVE_TLS_CLIENT_CERT: "Certificate in PEM that client commands show to a server with mTLS",
+  RADSERVE_TLS_CLIENT_KEY: "Private key of RADSERVE_TLS_CLIENT_CERT in PEM",
 };
 
 function colonList(text: string): string[] {
@@ -280,6 +333,9 @@ export function settingsTable(): SettingRow[] {
 
 /** Of what is secret only what was expected is said. */
 const withoutFound = (message: string) => message.replace(/; found .*/s, "");
+
+/** Fewer requests of one subject at a time are not refused by default, however short the line is. */
+const FEWEST_OF_SUBJECT = 64;
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -404,6 +460,8 @@ export function loadConfig(options: LoadOptions = {}): Config {
     keys_dir_is_default: parsed.data.keys_dir === undefined,
     models_dir: parsed.data.models_dir ?? path.join(packageRoot, "models"),
     threads: parsed.data.threads ?? os.availableParallelism(),
+    requests_per_subject:
+      parsed.data.requests_per_subject ?? Math.max(FEWEST_OF_SUBJECT, Math.floor(parsed.data.max_queue / 2)),
     ...(file === undefined ? {} : { file }),
     warnings: [...misspelt(environment), ...unusedGpus(parsed.data)],
   };

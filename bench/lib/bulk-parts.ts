@@ -136,7 +136,7 @@ async function direct(
   });
   const all = async (some: string[], folder: string) => {
     const answers = await Promise.allSettled(
-      some.map((file) => pool.run(taskOf(file, join(output, folder), kinds))),
+      some.map((file) => pool.run(taskOf(file, join(output, folder), kinds), "bench")),
     );
     return answers.filter(({ status }) => status === "rejected").length;
   };

@@ -36,7 +36,11 @@ export const ERRORS = {
     description: "A model's output failed its checks; nothing of it was written.",
   },
   cancelled: { status: 499, description: "The caller cancelled the work or went away." },
-  rate_limited: { status: 429, description: "This subject sends more than its rate.", retryAfter: 1 },
+  rate_limited: {
+    status: 429,
+    description: "This subject sends more than its rate, or has too many requests at a time.",
+    retryAfter: 1,
+  },
   internal: { status: 500, description: "A fault of the server; look the request id up in its log." },
   engine_crash: {
     status: 500,

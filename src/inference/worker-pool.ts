@@ -7,6 +7,7 @@
 import type { EngineOptions } from "../engine/types.js";
 import type { WorkerOptions } from "./worker.js";
 import { Crew, TASKS_PER_THREAD, type CrewThread } from "./crew.js";
+import { FairLine } from "./fair-line.js";
 import { RadserveError } from "../base/errors.js";
 import { MemoryPlaces } from "../base/process-memory.js";
 import { isSet, newSigns, setSign, tooLate, type InferContext, type InferTask, type Signs } from "./task.js";
@@ -82,7 +83,11 @@ export class InferencePool {
   /** Single requests have threads of their own, so that they never wait behind the steps of a bulk image. */
   readonly #single: Crew;
   readonly #bulk: Crew;
-  readonly #lines: Record<InferTask["priority"], Admitted[]> = { stat: [], routine: [], bulk: [] };
+  readonly #lines: Record<InferTask["priority"], FairLine<Admitted>> = {
+    stat: new FairLine(),
+    routine: new FairLine(),
+    bulk: new FairLine(),
+  };
   readonly #running = new Map<number, Running>();
   #threadsEnded = 0;
   readonly #models = new ModelSharer();
@@ -153,17 +158,21 @@ export class InferencePool {
     return this.#running.size;
   }
 
-  /** Runs one image. Throws what infer throws, and overloaded, deadline_exceeded or shutting_down. */
-  run(task: InferTask): Promise<Answer> {
-    return this.#admit(task) as Promise<Answer>;
+  /**
+   * Runs one image. Throws what infer throws, and overloaded, deadline_exceeded or shutting_down.
+   * @param subject whose request it is; among those that wait with one priority subjects take turns
+   */
+  run(task: InferTask, subject: string): Promise<Answer> {
+    return this.#admit(task, subject) as Promise<Answer>;
   }
 
   /** Runs one image of a bulk job; of its answer only the summary comes back. */
   runForSummary(task: InferTask): Promise<Summary> {
-    return this.#admit(task) as Promise<Summary>;
+    // The items of jobs have taken their turns already.
+    return this.#admit(task, "") as Promise<Summary>;
   }
 
-  #admit(task: InferTask): Promise<Answer | Summary> {
+  #admit(task: InferTask, subject: string): Promise<Answer | Summary> {
     return new Promise((resolve, reject) => {
       if (this.#stopping) {
         reject(shuttingDown());
@@ -189,7 +198,7 @@ export class InferencePool {
       }
       const entry: Admitted = { task, timer: undefined, alone: false, cancelled: false, resolve, reject };
       this.#expire(entry);
-      this.#lines[task.priority].push(entry);
+      this.#lines[task.priority].add(entry, subject);
       this.#next();
     });
   }
@@ -283,10 +292,9 @@ export class InferencePool {
 
   #remove(wanted: (entry: Admitted) => boolean): Admitted | undefined {
     for (const line of LINES.map((name) => this.#lines[name])) {
-      const at = line.findIndex(wanted);
-      if (at === -1) continue;
-      const [entry] = line.splice(at, 1);
-      clearTimeout(entry?.timer);
+      const entry = line.remove(wanted);
+      if (entry === undefined) continue;
+      clearTimeout(entry.timer);
       return entry;
     }
     return undefined;
@@ -296,10 +304,10 @@ export class InferencePool {
     for (const name of LINES) {
       const line = this.#lines[name];
       const crew = name === "bulk" ? this.#bulk : this.#single;
-      for (let entry = line[0]; entry !== undefined; entry = line[0]) {
+      for (let entry = line.next(); entry !== undefined; entry = line.next()) {
         const thread = crew.free({ stat: name === "stat", alone: entry.alone });
         if (thread === undefined) break;
-        line.shift();
+        line.take();
         clearTimeout(entry.timer);
         entry.ended = this.#start(entry, thread);
       }
@@ -351,7 +359,7 @@ export class InferencePool {
   #runAgain({ task, resolve, reject }: Admitted): void {
     const again: Admitted = { task, timer: undefined, alone: true, cancelled: false, resolve, reject };
     this.#expire(again);
-    this.#lines[task.priority].unshift(again);
+    this.#lines[task.priority].addFirst(again);
   }
 }
 

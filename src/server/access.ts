@@ -1,7 +1,8 @@
-/** Who may call a route: its token, its rate, and addresses that need none. */
-import { BlockList, isIP } from "node:net";
+/** Who may call a route, and how often: its token, what its subject may have at a time, and addresses that need none. */
 import type { Config } from "../config.js";
 import { RadserveError } from "../base/errors.js";
+import { addressOf, Networks, plainAddress } from "./client-address.js";
+import { FailedTokens } from "./failed-tokens.js";
 import type { Context } from "./handlers.js";
 import type { Keyring } from "./keys.js";
 import type { Route } from "./routes.js";
@@ -56,38 +57,88 @@ function isForwarded({ req }: Context): boolean {
   return OF_PROXIES.some((name) => name in req.headers);
 }
 
-/** True where the connection comes from this machine or an allowed address, and no proxy speaks for somebody else. */
-function isLocal(ctx: Context, allowed: BlockList): boolean {
-  const address = (ctx.req.socket.remoteAddress ?? "").replace(/^::ffff:/, "");
-  const family = isIP(address);
-  if (family === 0 || isForwarded(ctx)) return false;
-  return allowed.check(address, family === 6 ? "ipv6" : "ipv4");
+/**
+ * True where the connection comes from this machine or an allowed address, and no proxy speaks for somebody else,
+ * trusted or not.
+ */
+function isLocal(ctx: Context, allowed: Networks): boolean {
+  const peer = plainAddress(ctx.req.socket.remoteAddress);
+  return peer !== undefined && !isForwarded(ctx) && allowed.has(peer);
 }
 
-function allowList(networks: readonly string[]): BlockList {
-  const list = new BlockList();
-  for (const network of ["127.0.0.0/8", "::1", ...networks]) {
-    const [address = "", bits] = network.split("/");
-    const family = isIP(address) === 6 ? "ipv6" : "ipv4";
-    if (bits === undefined) list.addAddress(address, family);
-    else list.addSubnet(address, Number(bits), family);
+/** How many requests of each subject are in work or wait. */
+export class RequestsInWork {
+  readonly #counts = new Map<string, number>();
+
+  /** @param what the requests are, in words */
+  constructor(
+    private readonly most: number,
+    private readonly what: string,
+  ) {}
+
+  /** Counts one request until the function that it gives is called. Throws rate_limited where there are too many. */
+  enter(subject: string): () => void {
+    const before = this.#counts.get(subject) ?? 0;
+    if (before >= this.most)
+      throw new RadserveError(
+        "rate_limited",
+        `Expected at most ${this.most} ${this.what} of one subject at a time; found more. Send it again when one of them is answered.`,
+      );
+    this.#counts.set(subject, before + 1);
+    return () => {
+      const left = (this.#counts.get(subject) ?? 0) - 1;
+      if (left > 0) this.#counts.set(subject, left);
+      else this.#counts.delete(subject);
+    };
   }
-  return list;
 }
 
-export function accessTo({
-  config,
-  keyring,
-}: {
-  config: Config;
-  keyring: Keyring;
-}): (ctx: Context, route: Route) => void {
+/** Bulk requests of one subject whose bodies, which may have megabytes, are in memory at a time. */
+const MOST_BULK_BODIES = 16;
+
+export interface Access {
+  /**
+   * Judges the token of a request. Throws unauthorized, for an address with many failures after a while, and
+   * rate_limited.
+   */
+  check(ctx: Context, route: Route): Promise<void>;
+  /** Counts an allowed request until the function that it gives is called. Throws rate_limited. */
+  enter(ctx: Context, route: Route): () => void;
+}
+
+export function accessTo({ config, keyring }: { config: Config; keyring: Keyring }): Access {
   const rate = new RateLimit(config.rate_limit);
-  const local = allowList(config.metrics_allow);
-  return (ctx, route) => {
-    if (route.auth === "open" || (route.auth === "local" && isLocal(ctx, local))) return;
-    // Node's headers.authorization is the first of several; joined, as RFC 9110, 5.3 reads them, they are no token.
-    ctx.state.caller = authenticate(ctx.req.headersDistinct.authorization?.join(","), keyring, config);
-    rate.take(ctx.state.caller.subject);
+  const failed = new FailedTokens(config.failed_tokens);
+  const inWork = new RequestsInWork(config.requests_per_subject, "requests");
+  const bulkBodies = new RequestsInWork(MOST_BULK_BODIES, "bulk requests");
+  const local = new Networks(["127.0.0.0/8", "::1", ...config.metrics_allow]);
+  return {
+    async check(ctx, route) {
+      if (route.auth === "open" || (route.auth === "local" && isLocal(ctx, local))) return;
+      try {
+        // Node's headers.authorization is the first of several; joined, as RFC 9110, 5.3 reads them, they are no token.
+        ctx.state.caller = authenticate(ctx.req.headersDistinct.authorization?.join(","), keyring, config);
+      } catch (error) {
+        if (error instanceof RadserveError && error.code === "unauthorized")
+          await failed.slow(addressOf(ctx), ctx.res);
+        throw error;
+      }
+      rate.take(ctx.state.caller.subject);
+    },
+    enter({ state: { caller } }, route) {
+      if (caller === undefined) return () => undefined;
+      const leave = inWork.enter(caller.subject);
+      if (route.body !== "BulkRequest") return leave;
+      try {
+        const leaveBulk = bulkBodies.enter(caller.subject);
+        return () => {
+          leaveBulk();
+          leave();
+        };
+      } catch (error) {
+        leave();
+        throw error;
+      }
+    },
   };
 }

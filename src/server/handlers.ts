@@ -26,6 +26,8 @@ export interface State {
   requestId: string;
   /** The pattern of the page, for logs and metrics; the path itself may hold what a client likes. */
   route: string;
+  /** Of the client; undefined where its connection was gone at once. */
+  address?: string | undefined;
   caller?: Caller;
   /** For the log: the code of the error that was answered. */
   error?: string;
@@ -127,7 +129,8 @@ export const singleInference: Handler = async (ctx, services) => {
   const deadline = admitted + (body.timeout_ms ?? deadline_seconds * 1000);
   const input = translateIn(body.input_image_path, path_map);
   const output = translateIn(body.output_folder_path, path_map);
-  const roots = await rootsOf(callerOf(ctx), services);
+  const caller = callerOf(ctx);
+  const roots = await rootsOf(caller, services);
   await checkPaths(input.path, output.path, roots, minimum_free_disk);
   if (services.stopping()) throw shuttingDown();
   await waitForModels(services, deadline);
@@ -149,7 +152,7 @@ export const singleInference: Handler = async (ctx, services) => {
   };
   ctx.res.once("close", leave);
   if (ctx.req.socket.destroyed) return;
-  const answer = await services.pool.run(task);
+  const answer = await services.pool.run(task, caller.subject);
   ctx.state.models = answer.models.map(({ name, status, error, reasons }) => ({
     name,
     status,

@@ -3,8 +3,10 @@
  * authentication, rate limit, body, handler.
  */
 import { randomUUID } from "node:crypto";
-import http, { STATUS_CODES } from "node:http";
+import http from "node:http";
+import https from "node:https";
 import type { Duplex } from "node:stream";
+import type tls from "node:tls";
 import Router from "@koa/router";
 import Koa from "koa";
 import { z } from "zod";
@@ -15,10 +17,15 @@ import { faultForLog, type Logger } from "../base/log.js";
 import { ROUTES } from "./routes.js";
 import { accessTo } from "./access.js";
 import { drained, jsonBody } from "./body.js";
+import { addressOf, type ClientAddresses } from "./client-address.js";
+import { rawAnswer } from "./raw-answer.js";
 
 export interface ServerOptions extends Services {
   keyring: Keyring;
+  addresses: ClientAddresses;
   log: Logger;
+  /** Absent where the server speaks plain HTTP. */
+  tls?: tls.TlsOptions | undefined;
 }
 
 /** A request id that is safe in headers and logs, else a new one. */
@@ -27,7 +34,7 @@ function requestIdOf(given: string): string {
 }
 
 /** The HTTP server, not listening: connections come from `listen` or from `emit("connection", socket)`. */
-export function createServer(options: ServerOptions): http.Server {
+export function createServer(options: ServerOptions): http.Server | https.Server {
   const app = new Koa<State>();
   app.silent = true;
   app.on("error", (error: unknown) => options.log.error({ fault: faultForLog(error) }, "response failed"));
@@ -43,10 +50,15 @@ export function createServer(options: ServerOptions): http.Server {
   for (const route of ROUTES) {
     router.register(route.path, [route.method], async (ctx) => {
       ctx.state.route = `${route.method} ${route.path}`;
-      access(ctx, route);
+      await access.check(ctx, route);
       if (route.serves === "requests" && options.config.role === "worker") throw workerOnly();
-      if (route.body !== undefined) await body(ctx, route);
-      await route.handler(ctx, options);
+      const leave = access.enter(ctx, route);
+      try {
+        if (route.body !== undefined) await body(ctx, route);
+        await route.handler(ctx, options);
+      } finally {
+        leave();
+      }
     });
   }
   app.use(router.routes());
@@ -54,17 +66,21 @@ export function createServer(options: ServerOptions): http.Server {
     throw noSuchPage(ctx, router);
   });
   const handle = app.callback();
-  const server = http.createServer(
-    {
-      headersTimeout: 5_000,
-      requestTimeout: 60_000,
-      keepAliveTimeout: 65_000,
-      connectionsCheckingInterval: 1_000,
-      // Node's own answer would have no body; checkHost gives it one.
-      requireHostHeader: false,
-    },
-    (request, response) => void handle(request, response),
-  );
+  const settings: http.ServerOptions = {
+    headersTimeout: 5_000,
+    requestTimeout: 60_000,
+    keepAliveTimeout: 65_000,
+    connectionsCheckingInterval: 1_000,
+    // Node's own answer would have no body; checkHost gives it one.
+    requireHostHeader: false,
+  };
+  const answer: http.RequestListener = (request, response) => void handle(request, response);
+  const server =
+    options.tls === undefined
+      ? http.createServer(settings, answer)
+      : https.createServer({ ...settings, ...options.tls }, answer);
+  // A failed handshake comes as clientError too, unless this is taken away: it can have no answer over HTTP.
+  server.removeAllListeners("tlsClientError");
   server.on("clientError", refuseConnection(options.log));
   return server;
 }
@@ -91,14 +107,14 @@ function identify(options: ServerOptions): Middleware {
     const start = performance.now();
     ctx.state.requestId = requestIdOf(ctx.get("X-Request-Id"));
     ctx.state.route = "-";
+    // Now, because a socket that is closed has none any more
+    ctx.state.address = options.addresses.of(ctx.req);
     ctx.set({
       "X-Request-Id": ctx.state.requestId,
       "X-Content-Type-Options": "nosniff",
       "Cache-Control": "no-store",
     });
     let gone = false;
-    // A socket that is closed has none any more
-    const address = ctx.req.socket.remoteAddress;
     ctx.res.once("close", () => {
       gone = !ctx.res.writableFinished;
       const ms = Math.round((performance.now() - start) * 10) / 10;
@@ -112,7 +128,7 @@ function identify(options: ServerOptions): Middleware {
           status: gone ? 499 : ctx.status,
           error: ctx.state.error,
           models: ctx.state.models,
-          address,
+          address: addressOf(ctx),
           ms,
         },
         "request",
@@ -198,10 +214,6 @@ function whatOfHttp({ code = "", reason = "" }: { code?: string; reason?: string
 /** Writes an answer to a connection that has no request, and ends it. */
 function endWith(log: Logger, socket: Duplex, status: number, message: string): void {
   const requestId = randomUUID();
-  const body = JSON.stringify(errorBody({ error: "bad_request", message }, requestId));
   log.info({ request_id: requestId, status }, "connection refused");
-  socket.end(
-    `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ""}\r\nX-Request-Id: ${requestId}\r\n` +
-      `Content-Type: application/json; charset=utf-8\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
-  );
+  socket.end(rawAnswer("bad_request", message, { status, requestId }));
 }

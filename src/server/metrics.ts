@@ -10,6 +10,12 @@ export interface Gauges {
   memory(): number;
   threadsStuck(): number;
   threadsEnded(): number;
+  /** Open connections. */
+  connections(): number;
+  /** Connections that were refused, by why. */
+  refused(): ReadonlyMap<string, number>;
+  /** When certificates end. */
+  certificates(): readonly { certificate: string; at: Date }[];
   /** State of each model. */
   models(): { name: string; version: string; state: string }[];
   /** Items and jobs of the bulk queue, and items that ended in this process. */
@@ -61,6 +67,28 @@ export class Metrics {
       collect() {
         this.reset();
         this.inc(gauges.threadsEnded());
+      },
+    });
+    gauge("radserve_connections", "Open connections", () => gauges.connections());
+    new Counter({
+      name: "radserve_connections_refused_total",
+      help: "Connections that were refused, or closed for others",
+      labelNames: ["reason"],
+      registers,
+      collect() {
+        this.reset();
+        for (const [reason, count] of gauges.refused()) this.inc({ reason }, count);
+      },
+    });
+    new Gauge({
+      name: "radserve_certificate_expiry_timestamp_seconds",
+      help: "When the first certificate of the server's chain, and of the client CAs, ends (Unix time)",
+      labelNames: ["certificate"],
+      registers,
+      collect() {
+        this.reset();
+        for (const { certificate, at } of gauges.certificates())
+          this.set({ certificate }, at.getTime() / 1000);
       },
     });
     gauge(

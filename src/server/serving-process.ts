@@ -3,13 +3,17 @@
  * connections, so that they wait, and are not refused, while it is replaced after a crash.
  */
 import { existsSync } from "node:fs";
-import type { Server, ServerResponse } from "node:http";
+import type http from "node:http";
+import https from "node:https";
 import { Socket } from "node:net";
 import path from "node:path";
 import { BulkService } from "../bulk/service.js";
 import { usualMemory } from "../base/process-memory.js";
 import type { Config } from "../config.js";
 import { ConfigError, RadserveError } from "../base/errors.js";
+import { WatchedCertificates } from "./certificates.js";
+import { ClientAddresses } from "./client-address.js";
+import { Connections } from "./connections.js";
 import type { ServedModels } from "./handlers.js";
 import { WatchedKeys } from "./keys.js";
 import { within } from "../base/waiting.js";
@@ -26,8 +30,6 @@ import { startEngine, type StartedEngine } from "./start-engine.js";
 
 /** After the grace time, how long cancelled work may take to notice, and answers to be written. */
 const LAST_WAIT_MS = 2_000;
-/** On stop, how long a quiet connection is kept: its request may be on the way, and gets an answer. */
-const LINGER_MS = 300;
 
 /** The models while they load, and after. */
 class LoadingModels implements ServedModels {
@@ -95,10 +97,10 @@ function mayHaveJobs(config: Config): boolean {
 }
 
 class ServingProcess {
-  /** Each connection's requests in work, and when it last had one. */
-  readonly #connections = new Map<Socket, { active: number; quietSince: number }>();
+  #connections: Connections | undefined;
+  #certificates: WatchedCertificates | undefined;
   #stopping = false;
-  #server: Server | undefined;
+  #server: http.Server | https.Server | undefined;
   #stop: (() => Promise<void>) | undefined;
   #reload: (() => Promise<ReloadReport | undefined>) | undefined;
   #stateDir: string | undefined;
@@ -111,6 +113,16 @@ class ServingProcess {
       input: await resolveRoots(config.input_roots, "RADSERVE_INPUT_ROOTS"),
       output: await resolveRoots(config.output_roots, "RADSERVE_OUTPUT_ROOTS"),
     };
+    const certificates = await WatchedCertificates.open(config, this.log);
+    this.#certificates = certificates;
+    const addresses = new ClientAddresses(config.trusted_proxies);
+    const connections = new Connections({
+      ...config,
+      addresses,
+      tls: certificates !== undefined,
+      log: this.log,
+    });
+    this.#connections = connections;
     const { engine, providers, options } = startedEngine(config, this.log);
     const keyring = new WatchedKeys(
       config.keys_dir,
@@ -139,6 +151,9 @@ class ServingProcess {
       memory: () => pool.memory,
       threadsStuck: () => pool.threadsStuck,
       threadsEnded: () => pool.threadsEnded,
+      connections: () => connections.count,
+      refused: () => connections.refusals.totals,
+      certificates: () => certificates?.expiries ?? [],
       models: () => [
         ...models.entries.map(({ name, version, state }) => ({ name, version, state })),
         ...withoutEntry(models).map(({ name }) => ({ name, version: "", state: "failed" })),
@@ -153,15 +168,27 @@ class ServingProcess {
       return report;
     };
     const services = { config, roots, models, engine, pool, bulk, metrics, stopping };
-    this.#server = createServer({ ...services, keyring, log: this.log });
+    const server = createServer({
+      ...services,
+      keyring,
+      addresses,
+      log: this.log,
+      tls: certificates?.options,
+    });
+    this.#server = server;
     // Without listen() node starts no watch over slow requests and idle connections; this event starts it.
-    this.#server.emit("listening");
-    this.#server.on("request", (request, response) => this.#follow(request.socket, response));
+    server.emit("listening");
+    server.on("request", ({ socket }, response) => connections.follow(socket, response));
+    if (server instanceof https.Server) {
+      server.on("tlsClientError", (error, socket) => connections.endHandshake(socket, error));
+      await certificates?.watch(server);
+    }
     if (config.role !== "api" && mayHaveJobs(config)) bulk.start();
     this.#stop = async () => {
       bulk.stop();
       await this.#finish(pool, bulk, config.grace_seconds * 1000);
       keyring.close();
+      certificates?.close();
       await pool.close();
       await models.close();
       await engine.close();
@@ -170,15 +197,14 @@ class ServingProcess {
 
   /** A connection from the supervisor; undefined where the client had gone before it arrived. */
   take(socket: Socket | undefined): void {
-    if (socket === undefined) return;
-    this.#connections.set(socket, { active: 0, quietSince: Date.now() });
-    socket.once("close", () => this.#connections.delete(socket));
+    if (socket === undefined || this.#connections?.admit(socket) !== true) return;
     this.#server?.emit("connection", socket);
     socket.resume();
   }
 
   async reload(): Promise<void> {
     const asked = Date.now();
+    if (this.#server instanceof https.Server) void this.#certificates?.reload(this.#server);
     try {
       const report = await this.#reload?.();
       if (report === undefined) {
@@ -224,16 +250,6 @@ class ServingProcess {
     await this.#stop?.();
   }
 
-  #follow(socket: Socket, response: ServerResponse): void {
-    const connection = this.#connections.get(socket);
-    if (connection === undefined) return;
-    connection.active += 1;
-    response.once("close", () => {
-      connection.active -= 1;
-      connection.quietSince = Date.now();
-    });
-  }
-
   /** Answers what was admitted within the grace time, and fails the rest. */
   async #finish(pool: InferencePool, bulk: BulkService, graceMs: number): Promise<void> {
     const drained = pool.drain();
@@ -244,18 +260,7 @@ class ServingProcess {
     }
     await bulk.close();
     tell({ type: "closing" });
-    await this.#closeConnections();
-  }
-
-  /** Closes each connection when it has been quiet for a moment, and all after the last wait. */
-  async #closeConnections(): Promise<void> {
-    const start = Date.now();
-    while (this.#connections.size > 0 && Date.now() - start < LAST_WAIT_MS) {
-      for (const [socket, { active, quietSince }] of this.#connections)
-        if (active === 0 && Date.now() - Math.max(start, quietSince) >= LINGER_MS) socket.destroy();
-      await new Promise((resolve) => setTimeout(resolve, 20));
-    }
-    for (const socket of this.#connections.keys()) socket.destroy();
+    await this.#connections?.close(LAST_WAIT_MS);
   }
 }
 

@@ -7,6 +7,9 @@ import net from "node:net";
 import { fileURLToPath } from "node:url";
 import { requireFolder, type Config } from "../config.js";
 import { ConfigError } from "../base/errors.js";
+import { readCertificates, refuseExpired } from "./certificates.js";
+import { ClientAddresses, plainAddress } from "./client-address.js";
+import { ConnectionCount, Refusals, type ConnectionLimits } from "./connection-count.js";
 import { createKey, readKeys, someKeys } from "./keys.js";
 import { lockState, makeStateDirectory } from "../files/state-lock.js";
 import { createLog, type Logger } from "../base/log.js";
@@ -21,7 +24,11 @@ const LONGEST_DELAY_MS = 10_000;
 const HEALTHY_MS = 60_000;
 /** Crashes before the first connection could be taken, after which starting again is given up. */
 const MOST_FAILED_STARTS = 5;
-const MOST_WAITING = 4_096;
+/**
+ * Connections that wait for the serving process, at least. It has the settings' limits, and tells those that it refuses;
+ * whoever is too much here is closed.
+ */
+const ROOM: ConnectionLimits = { max_connections: 4096, max_connections_per_address: 1024 };
 /**
  * Flags of the serving process. V8 sets its next collection by the size of the heap, which is small here, and counts
  * the memory of array buffers towards it: each large image would make it collect. With this flag they may grow to
@@ -45,7 +52,10 @@ class Supervisor {
   #stoppingSince = 0;
   #lastId = 0;
   /** Connections that no serving process has confirmed, in the order of arrival. */
-  readonly #waiting = new Map<number, net.Socket>();
+  readonly #waiting = new Map<number, { socket: net.Socket; leave: () => void }>();
+  readonly #count: ConnectionCount;
+  readonly #refusals: Refusals;
+  readonly #addresses: ClientAddresses;
   #finish: (status: number) => void = () => undefined;
   readonly finished = new Promise<number>((resolve) => {
     this.#finish = resolve;
@@ -55,7 +65,17 @@ class Supervisor {
     private readonly config: Config,
     private readonly log: Logger,
     private readonly callbacks: { onOpen: () => void; onClosing: () => void },
-  ) {}
+  ) {
+    this.#count = new ConnectionCount({
+      max_connections: Math.max(config.max_connections, ROOM.max_connections),
+      max_connections_per_address: Math.max(
+        config.max_connections_per_address,
+        ROOM.max_connections_per_address,
+      ),
+    });
+    this.#refusals = new Refusals(log);
+    this.#addresses = new ClientAddresses(config.trusted_proxies);
+  }
 
   start(): void {
     const child = fork(fileURLToPath(new URL("../main.js", import.meta.url)), ["serving-process"], {
@@ -72,12 +92,16 @@ class Supervisor {
   }
 
   connect(socket: net.Socket): void {
-    if (this.#waiting.size >= MOST_WAITING) {
+    const address = plainAddress(socket.remoteAddress);
+    const limited = address === undefined || this.#addresses.isProxy(address) ? undefined : address;
+    const isFull = this.#count.isFull;
+    if (isFull || this.#count.isFullFor(limited)) {
+      this.#refusals.note(isFull ? "too_many_connections" : "too_many_of_address", { address });
       socket.destroy();
       return;
     }
     const id = (this.#lastId += 1);
-    this.#waiting.set(id, socket);
+    this.#waiting.set(id, { socket, leave: this.#count.add(limited) });
     socket.on("error", () => socket.destroy());
     if (this.#open) this.#hand(id, socket);
   }
@@ -114,20 +138,26 @@ class Supervisor {
    */
   #hand(id: number, socket: net.Socket): void {
     const message: ToServing = { type: "connection", id };
-    if (socket.destroyed) this.#waiting.delete(id);
+    if (socket.destroyed) this.#forget(id);
     else this.#child?.send(message, socket, { keepOpen: true }, () => undefined);
+  }
+
+  #forget(id: number): void {
+    const waiting = this.#waiting.get(id);
+    waiting?.leave();
+    waiting?.socket.destroy();
+    this.#waiting.delete(id);
   }
 
   #hear(message: FromServing): void {
     if (message.type === "taken") {
-      this.#waiting.get(message.id)?.destroy();
-      this.#waiting.delete(message.id);
+      this.#forget(message.id);
     } else if (message.type === "open") {
       this.#open = true;
       this.#openedAt = Date.now();
       if (!this.#everOpen) this.callbacks.onOpen();
       this.#everOpen = true;
-      for (const [id, socket] of this.#waiting) this.#hand(id, socket);
+      for (const [id, { socket }] of this.#waiting) this.#hand(id, socket);
     } else if (message.type === "closing") {
       if (this.#stopping) this.callbacks.onClosing();
     } else if (this.#everOpen) {
@@ -184,6 +214,8 @@ async function checkedForServing(config: Config): Promise<void> {
   }
   requireFolder(config.models_dir, "RADSERVE_MODELS_DIR");
   if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
+  const certificates = await readCertificates(config);
+  if (certificates !== undefined) refuseExpired(certificates);
   const [exposure] = await exposures(config);
   if (exposure !== undefined)
     throw new ConfigError(
@@ -243,7 +275,8 @@ export async function supervise(config: Config): Promise<number> {
     const newKey = await firstKey(config);
     const { address, port } = await listen(server, config);
     const host = address === "0.0.0.0" || address === "::" ? "127.0.0.1" : address;
-    const url = `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
+    const scheme = config.tls_cert === undefined ? "http" : "https";
+    const url = `${scheme}://${host.includes(":") ? `[${host}]` : host}:${port}`;
     const log = createLog(config.log_level);
     for (const warning of config.warnings) log.warn(warning);
     const onOpen = () => {

@@ -1,0 +1,59 @@
+/** Tasks that wait for a thread: first come, first served, but whoever has many waiting takes turns with the others. */
+
+export class FairLine<T> {
+  /** Goes before everything else. */
+  readonly #first: T[] = [];
+  /** What waits, by whose it is; the one whose turn is next first. */
+  readonly #turns = new Map<string, T[]>();
+  #length = 0;
+
+  get length(): number {
+    return this.#length;
+  }
+
+  /** @param owner whose it is; owners take turns */
+  add(entry: T, owner: string): void {
+    const own = this.#turns.get(owner);
+    if (own === undefined) this.#turns.set(owner, [entry]);
+    else own.push(entry);
+    this.#length += 1;
+  }
+
+  /** Puts an entry before all others. */
+  addFirst(entry: T): void {
+    this.#first.unshift(entry);
+    this.#length += 1;
+  }
+
+  /** The next entry; it stays. */
+  next(): T | undefined {
+    const [own] = this.#turns.values();
+    return this.#first[0] ?? own?.[0];
+  }
+
+  /** Takes the next entry out; then it is the next owner's turn. */
+  take(): T | undefined {
+    const [turn] = this.#first.length > 0 ? [] : this.#turns;
+    const entry = turn === undefined ? this.#first.shift() : turn[1].shift();
+    if (entry !== undefined) this.#length -= 1;
+    if (turn !== undefined) {
+      const [owner, left] = turn;
+      this.#turns.delete(owner);
+      if (left.length > 0) this.#turns.set(owner, left);
+    }
+    return entry;
+  }
+
+  /** Takes out the first entry that fits. */
+  remove(fits: (entry: T) => boolean): T | undefined {
+    for (const [owner, entries] of [[undefined, this.#first] as const, ...this.#turns]) {
+      const at = entries.findIndex(fits);
+      if (at === -1) continue;
+      const [entry] = entries.splice(at, 1);
+      this.#length -= 1;
+      if (entries.length === 0 && owner !== undefined) this.#turns.delete(owner);
+      return entry;
+    }
+    return undefined;
+  }
+}

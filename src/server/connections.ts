@@ -1,0 +1,179 @@
+/**
+ * The connections of the serving process: how many there may be, which of them have a request in work, and how they end
+ * when the server stops.
+ */
+import type { ServerResponse } from "node:http";
+import type { Socket } from "node:net";
+import type { TLSSocket } from "node:tls";
+import { errno } from "../base/errno.js";
+import type { Logger } from "../base/log.js";
+import { plainAddress, type ClientAddresses } from "./client-address.js";
+import { ConnectionCount, Refusals, type ConnectionLimits } from "./connection-count.js";
+import { rawAnswer } from "./raw-answer.js";
+
+/** On stop, how long a quiet connection is kept: its request may be on the way, and gets an answer. */
+const LINGER_MS = 300;
+/** A connection that has been quiet for less is not closed for another: its request may be on the way. */
+const SHORTEST_QUIET_MS = 1_000;
+/** Refused connections that are kept until their answer is read; more are closed without one. */
+const MOST_REFUSED = 64;
+const LONGEST_REFUSAL_MS = 1_000;
+
+interface Connection {
+  socket: Socket;
+  /** Requests in work. */
+  active: number;
+  quietSince: number;
+}
+
+export interface ConnectionOptions extends ConnectionLimits {
+  addresses: ClientAddresses;
+  /** False: whoever is refused is told so over HTTP. Over TLS that would cost a handshake, and they are only closed. */
+  tls: boolean;
+  log: Logger;
+}
+
+/** The same for a connection and for TLS on it: no two open connections have the same ends. */
+function endsOf(socket: Socket): string {
+  return [socket.remoteAddress, socket.remotePort, socket.localAddress, socket.localPort].join(" ");
+}
+
+/** Why OpenSSL refused the client's certificate, or else what failed. ECONNRESET: the client went away. */
+function nameOfFault(socket: TLSSocket, code: string): string {
+  // A code, though Node's types say Error
+  const refused: unknown = socket.authorizationError;
+  return typeof refused === "string" ? refused : code;
+}
+
+export class Connections {
+  readonly #open = new Map<string, Connection>();
+  /** Those without a request, the one that has been quiet for longest first. */
+  readonly #quiet = new Set<Connection>();
+  readonly #count: ConnectionCount;
+  readonly refusals: Refusals;
+  #refused = 0;
+
+  constructor(private readonly options: ConnectionOptions) {
+    this.#count = new ConnectionCount(options);
+    this.refusals = new Refusals(options.log);
+  }
+
+  get count(): number {
+    return this.#count.all;
+  }
+
+  /**
+   * Counts a connection until it closes. Where there are as many as may be, the one that has been quiet for longest is
+   * closed for it, or else the new one is refused.
+   * @returns false where it was refused
+   */
+  admit(socket: Socket): boolean {
+    const address = plainAddress(socket.remoteAddress);
+    if (address === undefined) {
+      socket.destroy();
+      return false;
+    }
+    const limited = this.options.addresses.isProxy(address) ? undefined : address;
+    if (this.#count.isFullFor(limited)) {
+      this.refusals.note("too_many_of_address", { address });
+      this.#refuse(
+        socket,
+        `Expected at most ${this.options.max_connections_per_address} connections of one address; found more.`,
+      );
+      return false;
+    }
+    if (this.#count.isFull && !this.#closeQuietest()) {
+      this.refusals.note("too_many_connections", { address });
+      this.#refuse(
+        socket,
+        `Expected at most ${this.options.max_connections} connections; found more. Try again soon.`,
+      );
+      return false;
+    }
+    this.#add(socket, limited);
+    return true;
+  }
+
+  #add(socket: Socket, limited: string | undefined): void {
+    const ends = endsOf(socket);
+    const connection = { socket, active: 0, quietSince: Date.now() };
+    const leave = this.#count.add(limited);
+    this.#open.set(ends, connection);
+    this.#quiet.add(connection);
+    socket.once("close", () => {
+      leave();
+      this.#open.delete(ends);
+      this.#quiet.delete(connection);
+    });
+  }
+
+  /** Whoever waits for a request of a client that is long quiet makes room for one that has something to ask. */
+  #closeQuietest(): boolean {
+    const [quietest] = this.#quiet;
+    if (quietest === undefined || Date.now() - quietest.quietSince < SHORTEST_QUIET_MS) return false;
+    this.#quiet.delete(quietest);
+    this.refusals.note("closed_idle");
+    quietest.socket.destroy();
+    return true;
+  }
+
+  #refuse(socket: Socket, message: string): void {
+    if (this.options.tls || this.#refused >= MOST_REFUSED) {
+      socket.destroy();
+      return;
+    }
+    this.#refused += 1;
+    const late = setTimeout(() => socket.destroy(), LONGEST_REFUSAL_MS);
+    socket.once("close", () => {
+      clearTimeout(late);
+      this.#refused -= 1;
+    });
+    socket.on("error", () => socket.destroy());
+    // What the client has sent is read and dropped: closed with unread data, TCP would take the answer back
+    socket.resume();
+    socket.end(rawAnswer("overloaded", message));
+  }
+
+  /** TLS was not agreed on: the client hears why where it spoke plain HTTP, and the connection ends. */
+  endHandshake(socket: TLSSocket, error: Error): void {
+    const connection = this.#open.get(endsOf(socket))?.socket;
+    const code = errno(error);
+    const isPlain = code === "ERR_SSL_HTTP_REQUEST";
+    if (isPlain && connection?.writable === true)
+      connection.write(
+        rawAnswer(
+          "bad_request",
+          "Expected TLS on this port; found plain HTTP. Use an address with https://.",
+        ),
+      );
+    const fault = isPlain ? undefined : nameOfFault(socket, code);
+    const address = plainAddress(connection?.remoteAddress);
+    if (isPlain) this.refusals.note("not_tls", { address });
+    else if (fault !== "ECONNRESET") this.refusals.note("tls_failed", { address, fault });
+    socket.destroy();
+  }
+
+  /** A request has come, and its connection is not quiet until its answer is through. */
+  follow(socket: Socket, response: ServerResponse): void {
+    const connection = this.#open.get(endsOf(socket));
+    if (connection === undefined) return;
+    connection.active += 1;
+    this.#quiet.delete(connection);
+    response.once("close", () => {
+      connection.active -= 1;
+      connection.quietSince = Date.now();
+      if (connection.active === 0 && !connection.socket.destroyed) this.#quiet.add(connection);
+    });
+  }
+
+  /** Closes each connection when it has been quiet for a moment, and all after the last wait. */
+  async close(lastWaitMs: number): Promise<void> {
+    const start = Date.now();
+    while (this.#open.size > 0 && Date.now() - start < lastWaitMs) {
+      for (const { socket, active, quietSince } of this.#open.values())
+        if (active === 0 && Date.now() - Math.max(start, quietSince) >= LINGER_MS) socket.destroy();
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    for (const { socket } of this.#open.values()) socket.destroy();
+  }
+}
