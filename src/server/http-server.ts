@@ -14,6 +14,7 @@ import type { Keyring } from "./keys.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { ROUTES } from "./routes.js";
 import { accessTo } from "./access.js";
+import { admitted, recorded } from "./audited.js";
 import { drained, jsonBody } from "./body.js";
 
 export interface ServerOptions extends Services {
@@ -43,10 +44,12 @@ export function createServer(options: ServerOptions): http.Server {
   for (const route of ROUTES) {
     router.register(route.path, [route.method], async (ctx) => {
       ctx.state.route = `${route.method} ${route.path}`;
-      access(ctx, route);
-      if (route.serves === "requests" && options.config.role === "worker") throw workerOnly();
-      if (route.body !== undefined) await body(ctx, route);
-      await route.handler(ctx, options);
+      admitted(ctx, route, options.audit, () => access(ctx, route));
+      await recorded(ctx, route, async () => {
+        if (route.serves === "requests" && options.config.role === "worker") throw workerOnly();
+        if (route.body !== undefined) await body(ctx, route);
+        await route.handler(ctx, options);
+      });
     });
   }
   app.use(router.routes());
@@ -99,6 +102,7 @@ function identify(options: ServerOptions): Middleware {
     let gone = false;
     // A socket that is closed has none any more
     const address = ctx.req.socket.remoteAddress;
+    ctx.state.address = address;
     ctx.res.once("close", () => {
       gone = !ctx.res.writableFinished;
       const ms = Math.round((performance.now() - start) * 10) / 10;
