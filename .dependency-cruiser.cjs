@@ -10,6 +10,7 @@ const FLOORS = [
   "addon/",
   "manifest/",
   "files/",
+  "audit/",
   "images/",
   "engine/",
   "models/",

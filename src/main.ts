@@ -115,6 +115,40 @@ key
     run(async () => (await import("./commands/key.js")).keyList(await config(), options.json === true)),
   );
 
+const audit = program.command("audit").description("who did what (docs/operations.md)");
+audit
+  .command("verify")
+  .description("whether any line was edited, removed, added or moved")
+  .option(
+    "--head <seq:mac>",
+    "a head from the log that was kept elsewhere: its line must be there (repeatable)",
+    several,
+  )
+  .option("--from <day>", "the days before this one are archived elsewhere, for example 2026-11-21")
+  .option("--folder <folder>", "verify these files (default: audit in the state directory)")
+  .option("--json")
+  .action((options: { head?: string[]; from?: string; folder?: string; json?: boolean }) =>
+    run(async () => (await import("./commands/audit.js")).auditVerify(await config(), options), options.json),
+  );
+audit
+  .command("export")
+  .description("AuditEvents of FHIR R4 by IHE BALP, one a line")
+  .option("--from <day>", "the first day, for example 2026-11-21 (UTC)")
+  .option("--to <day>", "the last day")
+  .option("--folder <folder>", "export these files (default: audit in the state directory)")
+  .action((options: { from?: string; to?: string; folder?: string }) =>
+    run(async () => (await import("./commands/audit.js")).auditExport(await config(), options)),
+  );
+audit
+  .command("hash")
+  .description("by what lines name a patient, a study or a path")
+  .option("--patient <PatientID>")
+  .option("--study <StudyInstanceUID>")
+  .option("--path <path>", "as the server names it")
+  .action((options: { patient?: string; study?: string; path?: string }) =>
+    run(async () => (await import("./commands/audit.js")).auditHash(await config(), options)),
+  );
+
 program
   .command("infer")
   .description("run the models on one image, without a server")

@@ -57,6 +57,11 @@ export const ERRORS = {
   bulk_unavailable: { status: 503, description: "Bulk work cannot be taken now." },
   shutting_down: { status: 503, description: "The server is stopping.", retryAfter: 10 },
   deadline_exceeded: { status: 504, description: "The work did not finish within its time." },
+  audit_failed: {
+    status: 507,
+    description: "What was asked for could not be written down in the audit, so nothing was done.",
+    retryAfter: 10,
+  },
   disk_full: { status: 507, description: "The output folder's disk has too little room." },
 } as const satisfies Record<string, ErrorKind>;
 

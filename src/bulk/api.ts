@@ -105,8 +105,13 @@ async function shown(database: Database, { caller, jobId = "" }: BulkCall): Prom
 
 async function submitted(call: BulkCall, context: SubmitContext): Promise<BulkAnswer> {
   const { id, fresh } = await submit(call, context);
-  const { job_id, state, total, status_url } = await shown(await context.database(), { ...call, jobId: id });
-  return { ...answer({ job_id, state, total, status_url }, fresh ? 202 : 200), location: status_url };
+  const { job_id, state, total, status_url, request } = await shown(await context.database(), {
+    ...call,
+    jobId: id,
+  });
+  const { input_folder_path: input, output_folder_path: output } = request;
+  const job = { id, ...(input === undefined ? {} : { input }), ...(output === undefined ? {} : { output }) };
+  return { ...answer({ job_id, state, total, status_url }, fresh ? 202 : 200), location: status_url, job };
 }
 
 /** The rows of a page, and the cursor behind the last of them where more follow. */

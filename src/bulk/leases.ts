@@ -12,6 +12,8 @@ import { finishJobs, type JobRequest } from "./jobs.js";
 export interface LeasedItem {
   job_id: string;
   index: number;
+  /** Whose job it is. */
+  subject: string;
   input: string;
   output: string | null;
   created_at: Date;
@@ -70,7 +72,7 @@ export async function someSuspect(pool: Pool): Promise<boolean> {
 const LEAST_BLAMED = "i.blame, i.index";
 
 const LEASED = `i.job_id, i.index, i.input, i.output, i.created_at, i.lease, i.attempts, i.alone,
-  j.started_at, j.request, j.input_roots, j.output_roots, j.marked`;
+  j.started_at, j.subject, j.request, j.input_roots, j.output_roots, j.marked`;
 
 /**
  * Takes items: in turn from every job, first from those that have the fewest running. A job that paused of itself

@@ -29,6 +29,8 @@ export interface BulkAnswer {
   /** JSON text. */
   body: string;
   location?: string;
+  /** Of a job that was submitted, for the audit: its folders as the client named them, where it has such. */
+  job?: { id: string; input?: string; output?: string };
 }
 
 export type ItemOutcome =
@@ -59,6 +61,8 @@ export interface ThreadOptions {
 
 export interface ItemToRun {
   id: number;
+  /** For the audit: whose job it is of, and which item. */
+  item: { subject: string; job_id: string; item: number };
   task: Omit<InferTask, "cancelId" | "priority">;
 }
 

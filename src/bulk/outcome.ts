@@ -64,6 +64,7 @@ export async function judge(outcome: ItemOutcome, where: Circumstances): Promise
     case "overloaded":
       return { ending: given(2, false) };
     case "disk_full":
+    case "audit_failed":
     case "model_unavailable":
       return { ending: given(0, false), pause: { code: error.error, message: error.message } };
   }

@@ -345,7 +345,8 @@ export class Runner {
         ...(models === undefined ? {} : { models }),
         ...(outputs === undefined ? {} : { outputs }),
       };
-      return { id, task };
+      const { job_id, index, subject } = item;
+      return { id, item: { subject, job_id, item: index }, task };
     } catch (error) {
       await this.land(id, asOutcome(asRadserveError(error)));
       return undefined;

@@ -4,6 +4,8 @@
  */
 import { randomUUID } from "node:crypto";
 import { Worker } from "node:worker_threads";
+import { Action } from "../audit/action.js";
+import type { Audit } from "../audit/audit.js";
 import type { Config } from "../config.js";
 import { errno } from "../base/errno.js";
 import { asRadserveError, RadserveError } from "../base/errors.js";
@@ -41,6 +43,7 @@ export interface BulkOptions {
   pool: InferencePool;
   models: { entries: readonly ModelEntry[]; ready(): boolean; loaded: Promise<void> };
   log: Logger;
+  audit: Audit;
   /** The process before this one ended by its own fault. */
   crashed: boolean;
 }
@@ -172,18 +175,23 @@ export class BulkService {
     waiting.reject(RadserveError.fromObject(message.error));
   }
 
-  async #run({ id, task }: ItemToRun): Promise<void> {
-    const { pool } = this.options;
+  async #run({ id, item, task }: ItemToRun): Promise<void> {
+    const { pool, audit } = this.options;
+    const paths = { inputPath: task.inputPath, outputPath: task.outputFolder };
+    const action = new Action(audit, { kind: "item", ...item, ...paths });
     const thread = this.#thread;
     const cancelId = pool.newCancelId();
     this.#running.set(id, cancelId);
     let outcome: ItemOutcome;
     try {
-      outcome = { ok: true, result: await pool.runForSummary({ ...task, cancelId, priority: "bulk" }) };
+      const run = { ...task, cancelId, priority: "bulk" as const };
+      outcome = { ok: true, result: await pool.runForSummary(run, action) };
     } catch (thrown) {
       const error = asRadserveError(thrown);
       const code = errno(error.cause);
       outcome = { ok: false, error: error.toObject(), ...(code === "" ? {} : { errno: code }) };
+      // Nothing was committed: a line that cannot be written holds up nothing
+      action.failed(error.code).catch(() => undefined);
     }
     // The thread that asked has ended: the next one begins its numbers anew, and means another item by this one
     if (this.#thread !== thread) return;

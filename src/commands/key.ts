@@ -2,6 +2,7 @@
 import { signingKey } from "../server/tokens.js";
 import { requireFolder, type Config } from "../config.js";
 import { createKey, readKeys } from "../server/keys.js";
+import { recordCommand } from "./recorded.js";
 import { print, remark, type ExitStatus } from "./run.js";
 
 function found(config: Config) {
@@ -15,6 +16,7 @@ function found(config: Config) {
 export async function keyNew(config: Config): Promise<ExitStatus> {
   const before = signingKey(found(config));
   const key = await createKey(config.keys_dir, before?.created);
+  await recordCommand(config, { command: "key new", kid: key.kid });
   print(`${key.kid} (${key.algorithm}) in ${config.keys_dir} issues tokens from now on.`);
   if (before !== undefined)
     remark(

@@ -8,6 +8,7 @@ import { ConfigError } from "../base/errors.js";
 import { readKeys } from "../server/keys.js";
 import { listTokens, recordToken, revokeToken } from "../server/token-records.js";
 import { narrowRoots, realPathToBe } from "../files/roots.js";
+import { recordCommand } from "./recorded.js";
 import { print, remark, type ExitStatus } from "./run.js";
 
 export interface IssueCommand {
@@ -72,6 +73,8 @@ export async function tokenIssue(config: Config, options: IssueCommand): Promise
       audience: config.audience,
     },
   );
+  const { jti, sub: subject, admin } = record;
+  await recordCommand(config, { command: "token issue", token: { jti, subject, admin }, kid: key.kid });
   await recordToken(config.keys_dir, record);
   remark(`State directory: ${config.state_dir}`);
   remark(`Key: ${key.kid} (${key.algorithm}); token ${record.jti} of ${record.sub}, until ${record.expires}`);
@@ -103,6 +106,10 @@ export async function tokenRevoke(config: Config, jti: string): Promise<ExitStat
         `found ${found ?? "the token itself"}.`,
     );
   const { known, already } = await revokeToken(config.keys_dir, jti);
+  // A revocation that cannot be written down is better than none
+  await recordCommand(config, { command: "token revoke", token: { jti } }).catch((error: unknown) =>
+    remark(`Not in the audit: ${error instanceof Error ? error.message : "it cannot be written"}`),
+  );
   remark(`${already ? "Was revoked before" : "Revoked"}: ${jti}`);
   if (!known) remark("No token with that jti was issued from this keys folder; it is refused all the same.");
   return 0;

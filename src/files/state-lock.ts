@@ -18,14 +18,9 @@ import {
 import os from "node:os";
 import path from "node:path";
 import { z } from "zod";
-import { loadAddon } from "../addon/load-addon.js";
 import { ConfigError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
-
-interface LockAddon {
-  /** Takes the lock of an open file; false if another open of the file has it. Throws where the system has no locks. */
-  lockDescriptor(fd: number): boolean;
-}
+import { lockDescriptor } from "./descriptor-lock.js";
 
 const holderSchema = z.object({ pid: z.int(), host: z.string() });
 type Holder = z.infer<typeof holderSchema>;
@@ -87,7 +82,7 @@ export function lockState(directory: string): StateLock {
   // Node opens every file with O_CLOEXEC: a child process that outlives this one does not keep the lock.
   const fd = openSync(lockFile(directory), constants.O_RDWR | constants.O_CREAT, 0o600);
   try {
-    if (!(loadAddon() as LockAddon).lockDescriptor(fd)) throw taken(directory);
+    if (!lockDescriptor(fd)) throw taken(directory);
     const holder: Holder = { pid: process.pid, host: os.hostname() };
     ftruncateSync(fd);
     writeSync(fd, JSON.stringify(holder));

@@ -3,9 +3,13 @@
  * together with its pool, and because we choose the thread: a task that runs alone shares none, and one is kept for
  * stat.
  */
+import { BroadcastChannel } from "node:worker_threads";
 import { Piscina } from "piscina";
+import { randomUUID } from "node:crypto";
+import type { Verdict } from "../audit/action.js";
 import type { MemoryPlaces } from "../base/process-memory.js";
-import type { WorkerOptions, WorkerResult, WorkerTask } from "./worker.js";
+import type { ErrorObject } from "../base/errors.js";
+import type { FromRecorder, ToRecorder, WorkerOptions, WorkerResult, WorkerTask } from "./worker.js";
 
 /** Images in flight on one thread: while one waits for the disk or the engine, another is decoded. */
 export const TASKS_PER_THREAD = 4;
@@ -20,10 +24,12 @@ export interface CrewOptions {
   keepsOneForStat: boolean;
   /** Milliseconds without work after which a thread ends; without it, the threads start at once and stay. */
   idleTimeout?: number;
-  workerData: Omit<WorkerOptions, "beats" | "counts" | "place">;
+  workerData: Omit<WorkerOptions, "beats" | "counts" | "place" | "recorder">;
   /** Where the threads count the bytes of their images. */
   places: MemoryPlaces;
   failed: (error: unknown) => void;
+  /** A task asks that it be written down what it will commit; what comes back is why that cannot be. */
+  record: (cancelId: number, verdict: Verdict) => Promise<ErrorObject | undefined>;
 }
 
 /** What a thread has to offer for a task. */
@@ -85,6 +91,8 @@ export class CrewThread {
   #tasks = 0;
   #hasOneAlone = false;
   #place = 0;
+  /** The library that runs the thread has no way for messages to it. */
+  #recorder: BroadcastChannel | undefined;
 
   constructor(options: CrewOptions, forStat: boolean) {
     this.#options = options;
@@ -94,6 +102,7 @@ export class CrewThread {
 
   #start(): Piscina<WorkerTask, WorkerResult> {
     const { idleTimeout, workerData, failed, places } = this.#options;
+    const recorder = this.#openRecorder();
     this.#place = places.take();
     this.#beats = new Int32Array(new SharedArrayBuffer(4));
     this.#lastBeat = 0;
@@ -110,10 +119,29 @@ export class CrewThread {
         beats: this.#beats,
         counts: places.counts,
         place: this.#place,
+        recorder,
       } satisfies WorkerOptions,
     });
     piscina.on("error", failed);
     return piscina;
+  }
+
+  /** @returns the name by which the thread finds it */
+  #openRecorder(): string {
+    this.#recorder?.close();
+    const name = randomUUID();
+    const channel = new BroadcastChannel(name);
+    this.#recorder = channel;
+    channel.unref();
+    channel.onmessage = (event) => {
+      const { id, cancelId, verdict } = (event as { data: ToRecorder }).data;
+      void this.#options.record(cancelId, verdict).then((error) => {
+        // What a thread that was ended has asked for is of no use to the next
+        if (this.#recorder === channel)
+          channel.postMessage({ id, ...(error === undefined ? {} : { error }) } satisfies FromRecorder);
+      });
+    };
+    return name;
   }
 
   get tasks(): number {
@@ -170,6 +198,7 @@ export class CrewThread {
   }
 
   async close(): Promise<void> {
+    this.#recorder?.close();
     await this.#piscina.destroy();
   }
 }

@@ -3,6 +3,7 @@
  * runner and the command line all call it; it runs inside a worker thread or in the command itself.
  */
 import { release } from "../addon/bytes.js";
+import type { Verdict, Whose } from "../audit/action.js";
 import { Stopwatch } from "../base/stopwatch.js";
 import { requireRoom } from "../files/durable-files.js";
 import { openInput, openOutputFolder } from "../files/guarded-paths.js";
@@ -10,7 +11,8 @@ import { withName, type Held } from "../results/commit/commit.js";
 import { roomFor } from "../results/commit/needed-room.js";
 import { earlierResult, keyOf, refuseLoss } from "../results/commit/reuse.js";
 import { answerOf, receiptOf } from "../results/receipt/compose.js";
-import type { Answer } from "../results/receipt/receipt.js";
+import type { Image } from "../images/image.js";
+import type { Answer, Receipt } from "../results/receipt/receipt.js";
 import { type Analysis, checkTime, type InferContext, type InferTask } from "./task.js";
 import { makeResults } from "./make-results.js";
 import { accepting, bytesAtMost, bytesInMemory, candidatesOf, planOf } from "./plan.js";
@@ -29,6 +31,7 @@ export async function infer(task: InferTask, context: InferContext): Promise<Ans
   const input = await openInput(task.inputPath, task.roots.input);
   try {
     const image = await readInput(input);
+    context.wasOf?.(whoseIs(image));
     watch.lap("read");
     checkTime(task, context);
     const plan = planOf(candidates, image, task.outputs, context.outputs);
@@ -60,11 +63,26 @@ function withMemory<T>({ task, context, image, plan }: Analysis, compute: () => 
   return processMemory.within(bytesAtMost(image, plan), task.priority !== "stat", check, inThread);
 }
 
+function whoseIs({ attributes, source }: Image): Whose {
+  return { patientId: attributes?.string("PatientID"), studyInstanceUid: source.studyInstanceUid };
+}
+
+function verdictOf(outcome: Verdict["outcome"], image: Image, { models }: Receipt): Verdict {
+  return {
+    outcome,
+    whose: whoseIs(image),
+    models: models.map(({ name, version, sha256, status }) => ({ name, version, sha256, status })),
+  };
+}
+
 /** While NAME is held: what lies there already, or else a result computed, made and committed now. */
 async function answer(read: Analysis, folder: string, held: Held): Promise<Answer> {
   const { task, context, watch, name, image, plan } = read;
   const found = await earlierResult(folder, name, await held.existing(), keyOf(image, plan));
-  if (found?.reusable === true) return answerOf(read, found.receipt, true);
+  if (found?.reusable === true) {
+    await context.willCommit?.(verdictOf("reused", image, found.receipt));
+    return answerOf(read, found.receipt, true);
+  }
   await requireRoom(folder, roomFor(image, accepting(plan)));
   watch.lap("look");
   const analysis = { ...read, earlier: found?.receipt };
@@ -73,7 +91,8 @@ async function answer(read: Analysis, folder: string, held: Held): Promise<Answe
   const receipt = receiptOf(analysis, made.models, made.pixelSha256);
   if (found !== undefined) refuseLoss(name, found.receipt, receipt);
   checkTime(task, context);
-  await held.commit(made.files, receipt);
+  // Written while the files are staged; without it they do not appear
+  await held.commit(made.files, receipt, context.willCommit?.(verdictOf(receipt.status, image, receipt)));
   for (const { bytes } of made.files) release(bytes);
   image.release?.();
   watch.lap("commit");

@@ -1,3 +1,4 @@
+import type { Verdict, Whose } from "../audit/action.js";
 import type { Engine } from "../engine/engine.js";
 import type { ProcessMemory } from "../base/process-memory.js";
 import type { MemoryBudget } from "../base/memory-budget.js";
@@ -40,6 +41,10 @@ export interface InferContext {
   processMemory?: ProcessMemory | undefined;
   /** True as soon as the task was told to stop: its client has gone, its time is over, or the server stops. */
   stopped?: (() => boolean) | undefined;
+  /** Resolves when it is written down what will be committed, or given out; without it there is no audit. */
+  willCommit?: ((verdict: Verdict) => Promise<void>) | undefined;
+  /** Told whose image the task is of, when it is read. */
+  wasOf?: ((whose: Whose) => void) | undefined;
 }
 
 /** @throws RadserveError deadline_exceeded if the task's time is over; cancelled if it was told to stop before */

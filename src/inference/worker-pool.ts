@@ -8,7 +8,8 @@ import type { EngineOptions } from "../engine/types.js";
 import type { WorkerOptions } from "./worker.js";
 import { Crew, TASKS_PER_THREAD, type CrewThread } from "./crew.js";
 import { FairLine } from "./fair-line.js";
-import { RadserveError } from "../base/errors.js";
+import type { Trail, Verdict } from "../audit/action.js";
+import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors.js";
 import { MemoryPlaces } from "../base/process-memory.js";
 import { isSet, newSigns, setSign, tooLate, type InferContext, type InferTask, type Signs } from "./task.js";
 import type { Logger } from "../base/log.js";
@@ -56,6 +57,8 @@ export interface PoolOptions {
 /** A task that the pool has taken: it waits in a line or runs on a thread. */
 interface Admitted {
   task: InferTask;
+  /** Where it is written down what comes of it. */
+  trail: Trail | undefined;
   timer: NodeJS.Timeout | undefined;
   /** It shares its thread with no other: it runs for the second time, after one that a neighbour may have spoilt. */
   alone: boolean;
@@ -114,9 +117,22 @@ export class InferencePool {
       ...kind,
       places: this.#places,
       workerData: { engine, outputs, running: this.#runningCount, threads, memory, ...manners },
+      record: (cancelId, verdict) => this.#record(cancelId, verdict),
       failed: (error) =>
         log.error({ fault: error instanceof Error ? error.name : typeof error }, "a worker thread failed"),
     });
+  }
+
+  /** @returns why it could not be written down */
+  async #record(cancelId: number, verdict: Verdict): Promise<ErrorObject | undefined> {
+    try {
+      const entry = this.#running.get(cancelId);
+      if (entry === undefined) throw new Error("A task that does not run wants to commit something");
+      await entry.trail?.willCommit(verdict);
+      return undefined;
+    } catch (error) {
+      return asRadserveError(error).toObject();
+    }
   }
 
   /** Single requests that wait. */
@@ -162,17 +178,17 @@ export class InferencePool {
    * Runs one image. Throws what infer throws, and overloaded, deadline_exceeded or shutting_down.
    * @param subject whose request it is; among those that wait with one priority subjects take turns
    */
-  run(task: InferTask, subject: string): Promise<Answer> {
-    return this.#admit(task, subject) as Promise<Answer>;
+  run(task: InferTask, subject: string, trail?: Trail): Promise<Answer> {
+    return this.#admit(task, subject, trail) as Promise<Answer>;
   }
 
   /** Runs one image of a bulk job; of its answer only the summary comes back. */
-  runForSummary(task: InferTask): Promise<Summary> {
+  runForSummary(task: InferTask, trail?: Trail): Promise<Summary> {
     // The items of jobs have taken their turns already.
-    return this.#admit(task, "") as Promise<Summary>;
+    return this.#admit(task, "", trail) as Promise<Summary>;
   }
 
-  #admit(task: InferTask, subject: string): Promise<Answer | Summary> {
+  #admit(task: InferTask, subject: string, trail: Trail | undefined): Promise<Answer | Summary> {
     return new Promise((resolve, reject) => {
       if (this.#stopping) {
         reject(shuttingDown());
@@ -196,7 +212,10 @@ export class InferencePool {
         reject(tooLate("start"));
         return;
       }
-      const entry: Admitted = { task, timer: undefined, alone: false, cancelled: false, resolve, reject };
+      const entry: Admitted = {
+        ...{ task, trail, timer: undefined, alone: false, cancelled: false },
+        ...{ resolve, reject },
+      };
       this.#expire(entry);
       this.#lines[task.priority].add(entry, subject);
       this.#next();
@@ -329,6 +348,7 @@ export class InferencePool {
       const result = await thread.run({ task, models, signs }, alone);
       if (result?.ok === false && result.fault !== undefined)
         this.options.log.error({ request_id: task.requestId, fault: result.fault }, "unexpected failure");
+      if (result?.ok === false && result.whose !== undefined) entry.trail?.wasOf(result.whose);
       // Results may have been committed at the last moment: a repeat of the request finds and reuses them.
       if (isOver(task)) {
         if (mayRunAgain(entry)) this.#runAgain(entry);
@@ -356,8 +376,11 @@ export class InferencePool {
   }
 
   /** Results appear whole or not at all and are reused, so that a task is safe to repeat. */
-  #runAgain({ task, resolve, reject }: Admitted): void {
-    const again: Admitted = { task, timer: undefined, alone: true, cancelled: false, resolve, reject };
+  #runAgain({ task, trail, resolve, reject }: Admitted): void {
+    const again: Admitted = {
+      ...{ task, trail, timer: undefined, alone: true, cancelled: false },
+      ...{ resolve, reject },
+    };
     this.#expire(again);
     this.#lines[task.priority].addFirst(again);
   }

@@ -1,11 +1,12 @@
 /** One worker thread: reads, infers and writes images; only paths, small JSON and numbers come in and go out. */
 import os from "node:os";
-import { workerData } from "node:worker_threads";
+import { BroadcastChannel, workerData } from "node:worker_threads";
+import type { Verdict, Whose } from "../audit/action.js";
 import { shareDecoding } from "../images/dicom/decoders.js";
 import { operateAtOnce } from "../files/disk.js";
 import { createEngine } from "../engine/engine.js";
 import type { EngineOptions } from "../engine/types.js";
-import { asRadserveError, type ErrorObject } from "../base/errors.js";
+import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors.js";
 import { infer } from "./infer-image.js";
 import { isSet, setSign, type InferContext, type InferTask, type Signs } from "./task.js";
 import { ProcessMemory } from "../base/process-memory.js";
@@ -36,6 +37,19 @@ export interface WorkerOptions {
   place: number;
   /** Counted up while the thread's event loop turns. */
   beats: Int32Array;
+  /** Name of the BroadcastChannel to whoever writes the audit. */
+  recorder: string;
+}
+
+/** A task that will commit something, and the answer that it is written down, or why not. */
+export interface ToRecorder {
+  id: number;
+  cancelId: number;
+  verdict: Verdict;
+}
+export interface FromRecorder {
+  id: number;
+  error?: ErrorObject;
 }
 
 /**
@@ -62,13 +76,35 @@ export interface WorkerTask {
 export type WorkerResult =
   | { ok: true; answer: Answer | Summary }
   /** `fault` is set if nobody raised the error on purpose. It is for the log, and holds no names. */
-  | { ok: false; error: ErrorObject; errno?: string; fault?: Record<string, unknown> };
+  | { ok: false; error: ErrorObject; errno?: string; fault?: Record<string, unknown>; whose?: Whose };
 
 const pixelBudget = options.operatesAtOnce ? new MemoryBudget(MOST_PIXEL_BYTES) : undefined;
 const processMemory = new ProcessMemory(options.counts, options.place, options.memory);
 const models = new ModelReader();
 /** Its sessions are process-wide; only the way back into this thread is its own. */
 const engine = createEngine(options.engine);
+
+const recorder = new BroadcastChannel(options.recorder);
+recorder.unref();
+const asked = new Map<number, (error: ErrorObject | undefined) => void>();
+let lastAsked = 0;
+recorder.onmessage = (event) => {
+  const { id, error } = (event as { data: FromRecorder }).data;
+  asked.get(id)?.(error);
+  asked.delete(id);
+};
+
+/** Resolves when it is written down. Throws audit_failed where that cannot be done. */
+function willCommit(cancelId: number, verdict: Verdict): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const id = (lastAsked += 1);
+    asked.set(id, (error) => {
+      if (error === undefined) resolve();
+      else reject(RadserveError.fromObject(error));
+    });
+    recorder.postMessage({ id, cancelId, verdict } satisfies ToRecorder);
+  });
+}
 
 /** The system's own code behind an error, for example EIO. */
 function errnoOf({ cause }: Error): string | undefined {
@@ -91,9 +127,14 @@ await renderOverlay({
 export default async function work({ task, models: shared, signs }: WorkerTask): Promise<WorkerResult> {
   setSign(signs, "begun");
   const stopped = () => isSet(signs, "stop");
+  let whose: Whose | undefined;
   try {
     const { outputs } = options;
-    const context = { engine, models: models.read(shared), outputs, pixelBudget, processMemory, stopped };
+    const context: InferContext = {
+      ...{ engine, models: models.read(shared), outputs, pixelBudget, processMemory, stopped },
+      willCommit: (verdict) => willCommit(task.cancelId, verdict),
+      wasOf: (found) => (whose = found),
+    };
     const answer = await infer(task, context);
     // To send a whole answer costs several times a summary.
     return { ok: true, answer: task.priority === "bulk" ? summaryOf(answer) : answer };
@@ -101,6 +142,10 @@ export default async function work({ task, models: shared, signs }: WorkerTask):
     const error = asRadserveError(thrown);
     const unexpected = error.code === "internal" ? { fault: faultForLog(thrown) } : {};
     const errno = errnoOf(error);
-    return { ok: false, error: error.toObject(), ...unexpected, ...(errno === undefined ? {} : { errno }) };
+    return {
+      ...{ ok: false, error: error.toObject(), ...unexpected },
+      ...(errno === undefined ? {} : { errno }),
+      ...(whose === undefined ? {} : { whose }),
+    };
   }
 }

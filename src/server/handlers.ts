@@ -1,7 +1,9 @@
 /** What each page does once the request is known to be allowed. */
 import type { ParameterizedContext } from "koa";
+import type { About, Action } from "../audit/action.js";
+import { auditFailed, type Audit } from "../audit/audit.js";
 import type { Caller } from "./tokens.js";
-import type { Operation } from "../bulk/messages.js";
+import type { BulkAnswer, Operation } from "../bulk/messages.js";
 import type { BulkService } from "../bulk/service.js";
 import type { Config } from "../config.js";
 import type { Engine } from "../engine/engine.js";
@@ -29,6 +31,8 @@ export interface State {
   /** Of the client; undefined where its connection was gone at once. */
   address?: string | undefined;
   caller?: Caller;
+  /** Where it is written down who asked for what; there is one wherever there is a caller. */
+  action?: Action;
   /** For the log: the code of the error that was answered. */
   error?: string;
   /** For the log: what became of each model. */
@@ -56,6 +60,7 @@ export interface Services {
   pool: InferencePool;
   bulk: BulkService;
   metrics: Metrics;
+  audit: Audit;
   /** True once the server was told to stop. */
   stopping(): boolean;
 }
@@ -129,6 +134,7 @@ export const singleInference: Handler = async (ctx, services) => {
   const deadline = admitted + (body.timeout_ms ?? deadline_seconds * 1000);
   const input = translateIn(body.input_image_path, path_map);
   const output = translateIn(body.output_folder_path, path_map);
+  ctx.state.action?.note({ inputPath: input.path, outputPath: output.path });
   const caller = callerOf(ctx);
   const roots = await rootsOf(caller, services);
   await checkPaths(input.path, output.path, roots, minimum_free_disk);
@@ -151,8 +157,8 @@ export const singleInference: Handler = async (ctx, services) => {
     if (!ctx.res.writableFinished) services.pool.cancel(task.cancelId);
   };
   ctx.res.once("close", leave);
-  if (ctx.req.socket.destroyed) return;
-  const answer = await services.pool.run(task, caller.subject);
+  if (ctx.req.socket.destroyed) throw new RadserveError("cancelled", "The client has gone.");
+  const answer = await services.pool.run(task, caller.subject, ctx.state.action);
   ctx.state.models = answer.models.map(({ name, status, error, reasons }) => ({
     name,
     status,
@@ -179,6 +185,19 @@ export function bulk(operation: Operation): Handler {
     ctx.type = "json";
     ctx.body = answer.body;
     if (answer.location !== undefined) ctx.set("Location", answer.location);
+    if (answer.job !== undefined) ctx.state.action?.note(aboutJob(answer.job, services.config));
+  };
+}
+
+/** What the audit says of a job that was submitted: its number, and its folders. */
+function aboutJob(
+  { id, input, output }: NonNullable<BulkAnswer["job"]>,
+  { path_map }: Config,
+): Partial<About> {
+  return {
+    job_id: id,
+    ...(input === undefined ? {} : { inputPath: translateIn(input, path_map).path }),
+    ...(output === undefined ? {} : { outputPath: translateIn(output, path_map).path }),
   };
 }
 
@@ -215,6 +234,7 @@ export const ready: Handler = (ctx, services) => {
         problems: services.models.problems.map(({ name, error }) => ({ name, error: error.error })),
       },
     );
+  if (services.audit.isFailing) throw auditFailed();
   if (services.pool.isStuck)
     throw new RadserveError(
       "overloaded",

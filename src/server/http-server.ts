@@ -16,6 +16,7 @@ import type { Keyring } from "./keys.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { ROUTES } from "./routes.js";
 import { accessTo } from "./access.js";
+import { admitted, recorded } from "./audited.js";
 import { drained, jsonBody } from "./body.js";
 import { addressOf, type ClientAddresses } from "./client-address.js";
 import { rawAnswer } from "./raw-answer.js";
@@ -50,15 +51,17 @@ export function createServer(options: ServerOptions): http.Server | https.Server
   for (const route of ROUTES) {
     router.register(route.path, [route.method], async (ctx) => {
       ctx.state.route = `${route.method} ${route.path}`;
-      await access.check(ctx, route);
-      if (route.serves === "requests" && options.config.role === "worker") throw workerOnly();
-      const leave = access.enter(ctx, route);
-      try {
-        if (route.body !== undefined) await body(ctx, route);
-        await route.handler(ctx, options);
-      } finally {
-        leave();
-      }
+      await admitted(ctx, route, options.audit, () => access.check(ctx, route));
+      await recorded(ctx, route, async () => {
+        if (route.serves === "requests" && options.config.role === "worker") throw workerOnly();
+        const leave = access.enter(ctx, route);
+        try {
+          if (route.body !== undefined) await body(ctx, route);
+          await route.handler(ctx, options);
+        } finally {
+          leave();
+        }
+      });
     });
   }
   app.use(router.routes());

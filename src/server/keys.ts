@@ -10,7 +10,8 @@ import { ConfigError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { keyOf, readKeyFile, type Key, type KeyFile } from "./key-file.js";
 import { Revocations } from "./revocations.js";
-import { createPrivately, namesIn, revokedIn } from "./token-records.js";
+import { createPrivately } from "../files/private-file.js";
+import { namesIn, revokedIn } from "./token-records.js";
 
 const isKeyFile = (name: string) => name.endsWith(".json") && !name.startsWith(".");
 

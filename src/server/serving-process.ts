@@ -7,10 +7,12 @@ import type http from "node:http";
 import https from "node:https";
 import { Socket } from "node:net";
 import path from "node:path";
+import { Audit } from "../audit/audit.js";
 import { BulkService } from "../bulk/service.js";
 import { usualMemory } from "../base/process-memory.js";
 import type { Config } from "../config.js";
 import { ConfigError, RadserveError } from "../base/errors.js";
+import { VERSION } from "../base/version.js";
 import { WatchedCertificates } from "./certificates.js";
 import { ClientAddresses } from "./client-address.js";
 import { Connections } from "./connections.js";
@@ -91,6 +93,17 @@ function startedEngine(config: Config, log: Logger): StartedEngine {
   return started;
 }
 
+/** Writes down which models serve. The log says it where the audit cannot. */
+async function tellModels(audit: Audit, { entries }: ServedModels): Promise<void> {
+  const models = entries.map(({ name, version, sha256, state }) => ({
+    name,
+    version,
+    sha256,
+    status: state,
+  }));
+  await audit.record({ kind: "models", models }).catch(() => undefined);
+}
+
 /** A database of many boxes may hold jobs of the others; a private one those of before. */
 function mayHaveJobs(config: Config): boolean {
   return config.database_url !== undefined || existsSync(path.join(config.state_dir, "postgres"));
@@ -109,6 +122,9 @@ class ServingProcess {
 
   async start(config: Config, crashed: boolean): Promise<void> {
     this.#stateDir = config.state_dir;
+    const started = { kind: "start", version: VERSION, after_crash: crashed } as const;
+    const audit = await Audit.open(config.state_dir, started, this.log);
+    audit.sayHeads();
     const roots = {
       input: await resolveRoots(config.input_roots, "RADSERVE_INPUT_ROOTS"),
       output: await resolveRoots(config.output_roots, "RADSERVE_OUTPUT_ROOTS"),
@@ -144,7 +160,7 @@ class ServingProcess {
       cancelRunning: (cancelId) => engine.cancel(cancelId),
       log: this.log,
     });
-    const bulk = new BulkService({ config, roots, pool, models, crashed, log: this.log });
+    const bulk = new BulkService({ config, roots, pool, models, crashed, audit, log: this.log });
     const metrics = new Metrics({
       queued: () => pool.queued,
       running: () => pool.running,
@@ -164,10 +180,11 @@ class ServingProcess {
     const stopping = () => this.#stopping;
     this.#reload = async () => {
       const report = await models.reload(() => pool.settled());
+      if (report !== undefined) void tellModels(audit, models);
       bulk.tellModels();
       return report;
     };
-    const services = { config, roots, models, engine, pool, bulk, metrics, stopping };
+    const services = { config, roots, models, engine, pool, bulk, metrics, audit, stopping };
     const server = createServer({
       ...services,
       keyring,
@@ -192,7 +209,10 @@ class ServingProcess {
       await pool.close();
       await models.close();
       await engine.close();
+      await audit.record({ kind: "stop" }).catch(() => undefined);
+      await audit.close();
     };
+    void models.loaded.then(() => tellModels(audit, models));
   }
 
   /** A connection from the supervisor; undefined where the client had gone before it arrived. */

@@ -58,17 +58,31 @@ const claimsSchema = z.object({
   output_roots: folders,
 });
 
-function invalid(details?: ErrorDetails): RadserveError {
-  return new RadserveError("unauthorized", "Invalid token", details);
+/** Why a token was refused, for the audit: whoever sent it is told no more than that it was. */
+export class TokenRefused extends Error {
+  override readonly name = "TokenRefused";
+
+  /** @param who what the token says of itself, where its signature is right */
+  constructor(
+    readonly reason: string,
+    readonly who: { subject?: string; jti?: string | undefined } = {},
+  ) {
+    super(reason);
+  }
+}
+
+function invalid(why: string | TokenRefused, details?: ErrorDetails): RadserveError {
+  const cause = typeof why === "string" ? new TokenRefused(why) : why;
+  return new RadserveError("unauthorized", "Invalid token", details, { cause });
 }
 
 function jsonPart(part: string): unknown {
   const bytes = Buffer.from(part, "base64url");
-  if (part === "" || bytes.toString("base64url") !== part) throw invalid();
+  if (part === "" || bytes.toString("base64url") !== part) throw invalid("malformed");
   try {
     return JSON.parse(bytes.toString("utf8")) as unknown;
   } catch {
-    throw invalid();
+    throw invalid("malformed");
   }
 }
 
@@ -78,7 +92,7 @@ function keyFor(header: z.infer<typeof headerSchema>, keys: readonly Key[]): Key
     (key) => key.algorithm === header.alg && (header.kid === undefined || key.kid === header.kid),
   );
   const [key] = fitting;
-  if (key === undefined || fitting.length > 1) throw invalid();
+  if (key === undefined || fitting.length > 1) throw invalid("unknown_key");
   return key;
 }
 
@@ -91,16 +105,20 @@ function verifySignature(token: string, key: Key, expected: Expectations): unkno
       ...(expected.audience === undefined ? {} : { audience: expected.audience }),
     });
   } catch {
-    throw invalid();
+    throw invalid("signature_or_issuer");
   }
 }
 
 /** Refuses a token that lives longer than the settings allow, by its own times or counted from now. */
-function refuseLongLife(exp: number, iat: unknown, longest: number | undefined): void {
+function refuseLongLife(
+  { exp, iat }: { exp: number; iat?: unknown },
+  longest: number | undefined,
+  who: TokenRefused["who"],
+): void {
   if (longest === undefined) return;
   const own = typeof iat === "number" ? exp - iat : 0;
   if (own <= longest && exp - Date.now() / 1000 <= longest + CLOCK_LEEWAY) return;
-  throw invalid({
+  throw invalid(new TokenRefused("lives_too_long", who), {
     hint: `Send a token that is valid for at most ${durationText(longest)}, as RADSERVE_TOKEN_MAX_AGE says.`,
   });
 }
@@ -116,30 +134,41 @@ export function authenticate(
   expected: Expectations = {},
 ): Caller {
   const token = header?.trim() ?? "";
-  if (token === "") throw new RadserveError("unauthorized", "Token missing");
+  if (token === "")
+    throw new RadserveError("unauthorized", "Token missing", undefined, {
+      cause: new TokenRefused("missing"),
+    });
   if (/^bearer(\s|$)/i.test(token))
-    throw invalid({ hint: 'Send the token alone, without "Bearer ", as the value of Authorization.' });
+    throw invalid("bearer", {
+      hint: 'Send the token alone, without "Bearer ", as the value of Authorization.',
+    });
   const parts = token.split(".");
   const [first, , signature] = parts;
   if (token.length > LONGEST_TOKEN || parts.length !== 3 || first === undefined || signature === undefined)
-    throw invalid();
+    throw invalid("malformed");
   const parsedHeader = headerSchema.safeParse(jsonPart(first));
-  if (!parsedHeader.success) throw invalid();
-  if (Buffer.from(signature, "base64url").toString("base64url") !== signature) throw invalid();
+  if (!parsedHeader.success) throw invalid("malformed");
+  if (Buffer.from(signature, "base64url").toString("base64url") !== signature) throw invalid("malformed");
 
   const claims = claimsSchema.safeParse(
     verifySignature(token, keyFor(parsedHeader.data, keyring.keys()), expected),
   );
-  if (!claims.success) throw invalid();
+  if (!claims.success) throw invalid("claims");
   const { sub, exp, iat, jti, admin, input_roots, output_roots } = claims.data;
-  if (jti !== undefined && keyring.isRevoked(jti)) throw invalid();
-  if (exp * 1000 <= Date.now()) throw new RadserveError("unauthorized", "Token expired");
-  refuseLongLife(exp, iat, expected.token_max_age);
+  const who = { subject: sub, jti };
+  if (jti !== undefined && keyring.isRevoked(jti)) throw invalid(new TokenRefused("revoked", who));
+  if (exp * 1000 <= Date.now())
+    throw new RadserveError("unauthorized", "Token expired", undefined, {
+      cause: new TokenRefused("expired", who),
+    });
+  refuseLongLife({ exp, iat }, expected.token_max_age, who);
   if (!keyring.listsRevoked())
     throw new RadserveError(
       "revocations_unavailable",
       "Expected to see which tokens are revoked; the keys folder has lost them, and the server's log says so. " +
         "Tell whoever runs the server.",
+      undefined,
+      { cause: new TokenRefused("revocations_unavailable", who) },
     );
   return { subject: sub, admin: admin === true, jti, inputRoots: input_roots, outputRoots: output_roots };
 }

@@ -47,10 +47,11 @@ export interface Held {
   existing(): Promise<Existing>;
   /**
    * Publishes the files and the receipt that lists exactly them. Replaces an earlier result of the same image.
-   * @throws RadserveError output_name_taken, disk_full, path_not_allowed, overloaded (the lock was lost); then the
-   * folder holds what it held before
+   * @param allowed what has to be done before the result is decided; it goes on beside the staging
+   * @throws RadserveError output_name_taken, disk_full, path_not_allowed, overloaded (the lock was lost), and what
+   * `allowed` throws; then the folder holds what it held before
    */
-  commit(files: readonly ResultFile[], receipt: Receipt): Promise<void>;
+  commit(files: readonly ResultFile[], receipt: Receipt, allowed?: Promise<void>): Promise<void>;
 }
 
 /**
@@ -71,25 +72,36 @@ export async function withName<T>(
     await explained(() => recover(target));
     return await work({
       existing: () => explained(() => readReceipt(`${dir}/${receiptName(name)}`)),
-      commit: (files, receipt) => explained(() => commit(target, files, receipt)),
+      commit: (files, receipt, allowed = Promise.resolve()) => {
+        // If the staging fails first, nobody waits for it
+        allowed.catch(() => undefined);
+        return explained(() => commit(target, { files, receipt, allowed }));
+      },
     });
   } finally {
     await lock.release();
   }
 }
 
-async function commit(target: Target, files: readonly ResultFile[], receipt: Receipt): Promise<void> {
+/** What is to be published. */
+interface Result {
+  files: readonly ResultFile[];
+  receipt: Receipt;
+  allowed: Promise<void>;
+}
+
+async function commit(target: Target, { files, receipt, allowed }: Result): Promise<void> {
   const text = checked(target, files, receipt);
   const alone = files.length === 0 && !(await exists(`${target.dir}/${receiptName(target.name)}`));
-  if (alone && (await publishUnnamed(target, text))) return;
+  if (alone && (await publishUnnamed(target, text, allowed))) return;
   const path = `${target.dir}/${stagingName(target.name)}`;
   await target.step("make the staging folder");
   await mkdir(path);
   const staging = await Staging.open(path);
   try {
-    if (alone) await publishAlone(target, staging, text);
+    if (alone) await publishAlone(target, staging, { text, allowed });
     else {
-      await stage(target, staging, files, { text, hashes: filesOf(receipt) });
+      await stage(target, staging, { text, allowed, files, hashes: filesOf(receipt) });
       if (!(await target.lock.isHeld())) throw lostLock();
       await publish(target, staging, receipt);
     }
@@ -123,12 +135,17 @@ function checked(target: Target, files: readonly ResultFile[], receipt: Receipt)
  * leaves nothing behind when its process is killed, and never takes a name that something else has.
  * @returns false if it could not be made, written or named so; then nothing has happened
  */
-async function publishUnnamed({ dir, name, lock, step }: Target, text: Buffer): Promise<boolean> {
+async function publishUnnamed(
+  { dir, name, lock, step }: Target,
+  text: Buffer,
+  allowed: Promise<void>,
+): Promise<boolean> {
   if (!lock.local) return false;
   await step("write the receipt");
   const file = await UnnamedFile.make(dir).catch(() => undefined);
   try {
     if (file === undefined || !(await file.holds(text))) return false;
+    await allowed;
     await step("move the receipt into place");
     if (!(await lock.isHeld())) throw lostLock();
     if (!file.appearAs(`${dir}/${receiptName(name)}`)) return false;
@@ -146,11 +163,12 @@ async function publishUnnamed({ dir, name, lock, step }: Target, text: Buffer): 
 async function publishAlone(
   { dir, name, lock, step }: Target,
   staging: Staging,
-  text: Buffer,
+  { text, allowed }: { text: Buffer; allowed: Promise<void> },
 ): Promise<void> {
   const part = staging.at(`${MARK}.part`);
   await step("write the receipt");
   await writeAndReadBack(part, text);
+  await allowed;
   await step("move the receipt into place");
   const place = `${dir}/${receiptName(name)}`;
   if (await exists(place)) throw nameTaken("a file that appeared while the receipt was written");
@@ -165,22 +183,23 @@ async function publishAlone(
 async function stage(
   target: Target,
   staging: Staging,
-  files: readonly ResultFile[],
-  receipt: { text: Buffer; hashes: ReadonlyMap<string, string> },
+  result: Pick<Result, "files" | "allowed"> & { text: Buffer; hashes: ReadonlyMap<string, string> },
 ): Promise<void> {
   await target.step("make its folders");
   await allOf(["files", "previous"].map((folder) => mkdir(staging.at(folder))));
   await allOf([
-    ...files.map(async ({ name, bytes }) => {
+    ...result.files.map(async ({ name, bytes }) => {
       await target.step(`write ${name}`);
-      await writeAndReadBack(staging.at(`files/${name}`), bytes, receipt.hashes.get(name));
+      await writeAndReadBack(staging.at(`files/${name}`), bytes, result.hashes.get(name));
     }),
     (async () => {
       await target.step("write the receipt");
-      await writeAndReadBack(staging.at(`${MARK}.part`), receipt.text);
+      await writeAndReadBack(staging.at(`${MARK}.part`), result.text);
     })(),
   ]);
   await allOf([syncFolder(staging.at("files")), syncFolder(target.dir)]);
+  // From the mark on the result is decided: whoever finds it will publish it
+  await result.allowed;
   await target.step("mark it complete");
   await rename(staging.at(`${MARK}.part`), staging.at(MARK));
   await staging.sync();

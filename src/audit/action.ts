@@ -1,0 +1,88 @@
+/** One action of a caller, from its begin to its end: a request, or an item of a bulk job. */
+import type { ErrorCode } from "../base/errors.js";
+import type { AuditedModel, Facts } from "./entry.js";
+import type { Audit } from "./audit.js";
+
+/** Whose image it is, as far as its file says. */
+export interface Whose {
+  patientId?: string | undefined;
+  studyInstanceUid?: string | undefined;
+}
+
+/** What is about to appear, or to be given out. */
+export interface Verdict {
+  outcome: "completed" | "partial" | "reused";
+  whose: Whose;
+  models: AuditedModel[];
+}
+
+/** What an inference tells of itself. */
+export interface Trail {
+  /** Resolves when the disk has the line of what will be committed now. @throws RadserveError audit_failed */
+  willCommit(verdict: Verdict): Promise<void>;
+  /** The image of a task that came to nothing. */
+  wasOf(whose: Whose): void;
+}
+
+/** What is known when an action begins, or while it goes on. Paths are those of this machine. */
+export type About = Omit<Facts, "outcome" | "patient" | "study" | "input" | "output"> & {
+  inputPath?: string;
+  outputPath?: string;
+};
+
+export class Action implements Trail {
+  readonly #began = performance.now();
+  #about: About;
+  #whose: Whose = {};
+  #written: string | undefined;
+
+  constructor(
+    private readonly audit: Pick<Audit, "record" | "hash">,
+    about: About,
+  ) {
+    this.#about = about;
+  }
+
+  note(more: Partial<About>): void {
+    this.#about = { ...this.#about, ...more };
+  }
+
+  wasOf(whose: Whose): void {
+    this.#whose = whose;
+  }
+
+  willCommit({ outcome, whose, models }: Verdict): Promise<void> {
+    this.#whose = whose;
+    this.note({ models });
+    return this.#write(outcome);
+  }
+
+  /** Writes, before anything is changed, that it was asked for. @throws RadserveError audit_failed */
+  asked(): Promise<void> {
+    return this.#write("asked");
+  }
+
+  /** It went well, where no line has said what came of it. @throws RadserveError audit_failed */
+  async done(): Promise<void> {
+    if (this.#written === undefined || this.#written === "asked") await this.#write("done");
+  }
+
+  /** It came to an error, whatever the line before says. @throws RadserveError audit_failed */
+  async failed(code: ErrorCode): Promise<void> {
+    if (code !== this.#written) await this.#write(code);
+  }
+
+  async #write(outcome: string): Promise<void> {
+    const { inputPath, outputPath, ...about } = this.#about;
+    const { patientId, studyInstanceUid } = this.#whose;
+    const hashes = {
+      ...(patientId === undefined ? {} : { patient: this.audit.hash("patient", patientId) }),
+      ...(studyInstanceUid === undefined ? {} : { study: this.audit.hash("study", studyInstanceUid) }),
+      ...(inputPath === undefined ? {} : { input: this.audit.hash("path", inputPath) }),
+      ...(outputPath === undefined ? {} : { output: this.audit.hash("path", outputPath) }),
+    };
+    const ms = Math.round(performance.now() - this.#began);
+    await this.audit.record({ ...about, ...hashes, outcome, ms });
+    this.#written = outcome;
+  }
+}

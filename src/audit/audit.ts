@@ -1,0 +1,197 @@
+/**
+ * The audit of one process: it takes what has happened, writes it in groups, and says when the disk has it. There is one
+ * in the serving process, on its main thread; a command that makes a token has one for a moment.
+ */
+import os from "node:os";
+import { ConfigError, RadserveError } from "../base/errors.js";
+import { errno } from "../base/errno.js";
+import { faultForLog, type Logger } from "../base/log.js";
+import { Chain, type Timed } from "./chain.js";
+import { headText, type Facts } from "./entry.js";
+import { hashOf, openFolder, type Named } from "./folders.js";
+import { Refusals } from "./refusals.js";
+import type { KeyObject } from "node:crypto";
+
+/** Lines that are written together at most: making them takes the main thread some milliseconds. */
+const MOST_TOGETHER = 256;
+/** How long a line may take to be on the disk. Then what waits for it is refused. */
+const LONGEST_MS = 10_000;
+/** How often writing is tried while it fails and nobody asks for it. */
+const TRY_AGAIN_MS = 2_000;
+const HEAD_EVERY_MS = 60_000;
+
+interface Waiting {
+  line: Timed;
+  done: (error?: RadserveError) => void;
+}
+
+interface Trouble {
+  since: string;
+  /** Actions that were refused for want of a line. */
+  count: number;
+}
+
+export function auditFailed(cause?: unknown): RadserveError {
+  const why = errno(cause);
+  return new RadserveError(
+    "audit_failed",
+    "Expected to write down in the audit what was asked for; that could not be done, so nothing was done. " +
+      "Tell whoever runs the server: the state directory's disk may be full, or not be writable.",
+    why === "" ? undefined : { errno: why },
+    { cause },
+  );
+}
+
+export class Audit {
+  readonly refusals: Refusals;
+  #waiting: Waiting[] = [];
+  #writing: Promise<void> | undefined;
+  #trouble: Trouble | undefined;
+  #again: NodeJS.Timeout | undefined;
+  #said: string;
+  #headTimer: NodeJS.Timeout | undefined;
+
+  private constructor(
+    private readonly chain: Chain,
+    private readonly names: KeyObject,
+    private readonly log: Logger,
+  ) {
+    this.#said = headText(chain.head);
+    this.refusals = new Refusals((facts) => void this.record(facts).catch(() => undefined));
+    if (chain.wasCut)
+      log.error(
+        { head: this.#said },
+        "the end of the audit is gone: its last line is older than the head that was said; radserve audit verify says more",
+      );
+  }
+
+  /**
+   * Opens the audit of a state directory, and makes it where there is none. Its first line is this one.
+   * @throws ConfigError where its keys are gone or wrong, or nothing can be written
+   */
+  static async open(stateDir: string, first: Facts, log: Logger): Promise<Audit> {
+    try {
+      const { keys, ...paths } = await openFolder(stateDir);
+      const audit = new Audit(new Chain({ ...paths, keys, stateDir }, os.hostname()), keys.names, log);
+      await audit.record(first);
+      return audit;
+    } catch (error) {
+      if (error instanceof ConfigError) throw error;
+      const why = errno(error instanceof RadserveError ? error.cause : error) || "unknown";
+      throw new ConfigError(
+        `RADSERVE_STATE_DIR: expected to write the audit in ${stateDir}; that cannot be done (${why}). Make room on ` +
+          "its disk, and let this user write to the folder audit and its files.",
+        { cause: error },
+      );
+    }
+  }
+
+  /** The keyed hash that stands for a name in the lines. */
+  hash(what: Named, name: string): string {
+    return hashOf(this.names, what, name);
+  }
+
+  /** True while no line can be written. */
+  get isFailing(): boolean {
+    return this.#trouble !== undefined;
+  }
+
+  /** Writes a line, and resolves when the disk has it. @throws RadserveError audit_failed */
+  record(facts: Facts): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const line = { ...facts, time: new Date().toISOString() };
+      const done = (error?: RadserveError) => (error === undefined ? resolve() : reject(error));
+      this.#waiting.push({ line, done });
+      this.#writing ??= this.#write();
+    });
+  }
+
+  /** Says the head now, and each minute in which it has moved. */
+  sayHeads(everyMs = HEAD_EVERY_MS): void {
+    void this.#sayHead();
+    this.#headTimer = setInterval(() => void this.#sayHead(), everyMs).unref();
+  }
+
+  /** Writes what waits, says the last head, and closes the file. */
+  async close(): Promise<void> {
+    this.refusals.close();
+    clearInterval(this.#headTimer);
+    while (this.#writing !== undefined) await this.#writing;
+    clearTimeout(this.#again);
+    await this.#sayHead();
+    this.chain.close();
+  }
+
+  async #write(): Promise<void> {
+    while (this.#waiting.length > 0) {
+      const group = this.#waiting.splice(0, MOST_TOGETHER);
+      const trouble = this.#trouble;
+      const late = setTimeout(
+        () => this.#fail([...group, ...this.#waiting.splice(0)], undefined),
+        LONGEST_MS,
+      );
+      try {
+        const lines = group.map(({ line }) => line);
+        await this.chain.append(trouble === undefined ? lines : [troubleLine(trouble), ...lines]);
+        if (trouble !== undefined) this.#isWell(trouble);
+        for (const { done } of group) done();
+      } catch (error) {
+        this.#fail(group, error);
+      } finally {
+        clearTimeout(late);
+      }
+    }
+    this.#writing = undefined;
+  }
+
+  /** Refuses what waited for these lines, and tries again by itself, so that readiness comes back. */
+  #fail(group: readonly Waiting[], cause: unknown): void {
+    if (this.#trouble === undefined)
+      this.log.error(
+        { fault: faultForLog(cause) },
+        "the audit cannot be written; what needs a line is refused",
+      );
+    this.#trouble ??= { since: new Date().toISOString(), count: 0 };
+    this.#trouble.count += group.length;
+    for (const { done } of group) done(auditFailed(cause));
+    this.#again ??= setTimeout(() => {
+      this.#again = undefined;
+      if (this.#trouble !== undefined) this.#writing ??= this.#tryAgain();
+    }, TRY_AGAIN_MS).unref();
+  }
+
+  async #tryAgain(): Promise<void> {
+    const trouble = this.#trouble;
+    try {
+      if (trouble !== undefined) {
+        await this.chain.append([troubleLine(trouble)]);
+        this.#isWell(trouble);
+      }
+    } catch (error) {
+      this.#fail([], error);
+    }
+    await this.#write();
+  }
+
+  #isWell({ count }: Trouble): void {
+    this.#trouble = undefined;
+    this.log.info({ count }, "the audit is written again");
+  }
+
+  async #sayHead(): Promise<void> {
+    const head = headText(this.chain.head);
+    if (head === this.#said && this.chain.head.seq !== 0) return;
+    this.#said = head;
+    this.log.info({ head }, "audit head");
+    await this.chain.sayHead().catch((error: unknown) => {
+      this.log.warn({ fault: faultForLog(error) }, "the head of the audit could not be kept");
+    });
+  }
+}
+
+const troubleLine = ({ since, count }: Trouble): Timed => ({
+  kind: "trouble",
+  time: new Date().toISOString(),
+  since,
+  count,
+});

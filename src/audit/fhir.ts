@@ -1,0 +1,292 @@
+/**
+ * Lines of the audit as AuditEvents of FHIR R4, for a record repository (RESTful ATNA, ITI TF-2: 3.20). What went well
+ * follows a profile of IHE's Basic Audit Log Patterns 1.1.3 (BALP), where it has one for it:
+ *
+ * | What | Profile |
+ * | --- | --- |
+ * | an inference or an item whose image names its patient | PatientCreate: its results |
+ * | the same of an image that names none, and a job that is submitted | Create |
+ * | a job or its items that are looked at, and the models | Read |
+ * | the list of jobs | Query |
+ * | cancel, retry, pause, resume | Update (patch) |
+ * | purge | Delete |
+ *
+ * BALP leaves errors, refused tokens, starts and stops without a profile ("failures are recorded differently"): an error
+ * has the form of its profile with another outcome and names none; a refused token is DICOM's User Authentication, and
+ * what the server tells of itself is Application Activity (PS3.15 A.5, PS3.16 CID 400 and 401).
+ */
+import { v5 as uuidV5 } from "uuid";
+import type { Entry } from "./entry.js";
+
+const BALP = "https://profiles.ihe.net/ITI/BALP";
+const profileUrl = (name: string) => `${BALP}/StructureDefinition/IHE.BasicAudit.${name}`;
+
+const DCM = "http://dicom.nema.org/resources/ontology/DCM";
+const EVENT = "http://terminology.hl7.org/CodeSystem/audit-event-type";
+const INTERACTION = "http://hl7.org/fhir/restful-interaction";
+const ENTITY = "http://terminology.hl7.org/CodeSystem/audit-entity-type";
+const ROLE = "http://terminology.hl7.org/CodeSystem/object-role";
+const PARTICIPATION = "http://terminology.hl7.org/CodeSystem/v3-ParticipationType";
+const SOURCE = "http://terminology.hl7.org/CodeSystem/security-source-type";
+
+/** The namespace of the ids: an event that is exported twice has one id. */
+const EVENTS = "5f8a4a51-3c56-5b1e-9d0f-4d1f8a5a7c11";
+
+const coding = (system: string, code: string, display?: string) => ({
+  system,
+  code,
+  ...(display === undefined ? {} : { display }),
+});
+const concept = (...words: Parameters<typeof coding>) => ({ coding: [coding(...words)] });
+/** A keyed hash: whoever has the key of names can say whose it is. */
+const hashed = (what: string, value: string) => ({ system: `urn:radserve:audit:${what}`, value });
+
+/** What a kind of line is in FHIR. */
+interface Pattern {
+  profile: "PatientCreate" | "Create" | "Read" | "Query" | "Update" | "Delete" | undefined;
+  interaction: "create" | "read" | "search" | "patch" | "delete";
+  action: "C" | "R" | "U" | "D" | "E";
+  client: ReturnType<typeof concept>;
+  server: ReturnType<typeof concept>;
+  user: ReturnType<typeof concept>;
+}
+
+const SENDS = concept(DCM, "110153", "Source Role ID");
+const RECEIVES = concept(DCM, "110152", "Destination Role ID");
+const AUTHOR = concept(PARTICIPATION, "AUT", "author (originator)");
+const RECIPIENT = concept(PARTICIPATION, "IRCP", "information recipient");
+
+const CREATE: Pattern = {
+  ...{ profile: "Create", interaction: "create", action: "C" },
+  ...{ client: SENDS, server: RECEIVES, user: AUTHOR },
+};
+const READ: Pattern = {
+  ...{ profile: "Read", interaction: "read", action: "R" },
+  ...{ client: RECEIVES, server: SENDS, user: RECIPIENT },
+};
+const QUERY: Pattern = {
+  ...{ profile: "Query", interaction: "search", action: "E" },
+  ...{ client: SENDS, server: RECEIVES, user: RECIPIENT },
+};
+const UPDATE: Pattern = { ...CREATE, profile: "Update", interaction: "patch", action: "U" };
+const DELETE: Pattern = {
+  ...{ profile: "Delete", interaction: "delete", action: "D" },
+  client: concept(DCM, "110150", "Application"),
+  server: concept(
+    "http://terminology.hl7.org/CodeSystem/provenance-participant-type",
+    "custodian",
+    "Custodian",
+  ),
+  user: AUTHOR,
+};
+
+function patternOf({ kind, endpoint = "", patient }: Entry): Pattern {
+  if (kind === "inference" || kind === "item")
+    return patient === undefined ? CREATE : { ...CREATE, profile: "PatientCreate" };
+  if (endpoint === "POST /bulk_inference") return CREATE;
+  if (endpoint === "GET /bulk_inference") return QUERY;
+  if (endpoint.endsWith("/purge")) return DELETE;
+  return endpoint.startsWith("GET ") ? READ : UPDATE;
+}
+
+const GOOD = new Set(["done", "completed", "partial", "reused"]);
+
+/** A line that was written before anything happened: what came of it has a line of its own. */
+const isIntent = ({ outcome }: Entry) => outcome === "asked";
+
+function outcomeOf({ outcome = "done", kind, reason }: Entry): { outcome: string; outcomeDesc?: string } {
+  if (kind === "refused") return { outcome: "4", outcomeDesc: reason ?? "refused" };
+  if (GOOD.has(outcome)) return { outcome: "0", ...(outcome === "done" ? {} : { outcomeDesc: outcome }) };
+  return { outcome: outcome === "internal" || outcome === "audit_failed" ? "8" : "4", outcomeDesc: outcome };
+}
+
+/** FHIR's network types: 1, a machine's name; 2, an IP address. */
+const named = (address: string) => ({ address, type: "1" });
+const byIp = (address: string) => ({ address: address.replace(/^::ffff:/, ""), type: "2" });
+
+const device = (host: string) => ({ identifier: { system: "urn:radserve:host", value: host } });
+
+/** Who asked from where, who answered, and for whom. Of an item the client is the box itself: it goes on by itself. */
+function agents({ host, address, subject, jti }: Entry, { client, server, user }: Pattern): object[] {
+  return [
+    {
+      type: client,
+      who:
+        address === undefined
+          ? device(host)
+          : { identifier: { system: "urn:radserve:client", value: byIp(address).address } },
+      requestor: false,
+      network: address === undefined ? named(host) : byIp(address),
+    },
+    { type: server, who: device(host), requestor: false, network: named(host) },
+    ...(subject === undefined
+      ? []
+      : [
+          {
+            type: user,
+            who: { identifier: { system: "urn:radserve:subject", value: subject } },
+            requestor: true,
+            ...(jti === undefined
+              ? {}
+              : { policy: [`urn:ietf:params:oauth:jti:${encodeURIComponent(jti)}`] }),
+          },
+        ]),
+  ];
+}
+
+/** A date without its time tells no more than a string of bits: what the object was is in its details. */
+function details(entry: Entry): object[] {
+  const { endpoint, job_id, item, study, input, output, models = [], ms } = entry;
+  const pairs: [string, string | undefined][] = [
+    ["endpoint", endpoint],
+    ["job_id", job_id],
+    ["item", item?.toString()],
+    ["study", study],
+    ["input", input],
+    ["output", output],
+    ...models.map(({ name, version, sha256, status }): [string, string] => [
+      "model",
+      `${name} ${version} ${sha256} ${status}`,
+    ]),
+    ["milliseconds", ms?.toString()],
+  ];
+  return pairs.flatMap(([type, value]) => (value === undefined ? [] : [{ type, valueString: value }]));
+}
+
+function what({ job_id, output, input, endpoint = "", request_id, seq }: Entry): object {
+  if (output !== undefined || input !== undefined)
+    return { identifier: hashed("path", output ?? input ?? "") };
+  if (job_id !== undefined) return { identifier: { system: "urn:radserve:job", value: job_id } };
+  return { identifier: { system: "urn:radserve:page", value: endpoint || request_id || String(seq) } };
+}
+
+function entities(entry: Entry, { profile }: Pattern): object[] {
+  const { request_id, patient, query = "", endpoint = "", kind, job_id } = entry;
+  const transaction = {
+    what: { identifier: { value: request_id } },
+    type: coding(`${BALP}/CodeSystem/BasicAuditEntityType`, "XrequestId"),
+  };
+  const object = coding(ENTITY, "2", "System Object");
+  const page = endpoint.replace(/^\w+ /, "");
+  const data =
+    profile === "Query"
+      ? {
+          type: object,
+          role: coding(ROLE, "24", "Query"),
+          query: Buffer.from(query === "" ? page : `${page}?${query}`).toString("base64"),
+        }
+      : {
+          what: what(entry),
+          type: object,
+          role:
+            kind === "page" && job_id !== undefined
+              ? coding(ROLE, "20", "Job")
+              : coding(ROLE, "4", "Domain Resource"),
+          // Delete knows no details
+          ...(profile === "Delete" ? {} : { detail: details(entry) }),
+        };
+  return [
+    ...(request_id === undefined ? [] : [transaction]),
+    data,
+    ...(patient === undefined
+      ? []
+      : [
+          {
+            what: { type: "Patient", identifier: hashed("patient", patient) },
+            type: coding(ENTITY, "1", "Person"),
+            role: coding(ROLE, "1", "Patient"),
+          },
+        ]),
+  ];
+}
+
+/** What every event has. */
+function common(entry: Entry) {
+  return {
+    resourceType: "AuditEvent",
+    id: uuidV5(`${entry.host} ${entry.seq} ${entry.time}`, EVENTS),
+    recorded: entry.time,
+    source: { observer: device(entry.host), type: [coding(SOURCE, "4", "Application Server")] },
+  };
+}
+
+function ofRequest(entry: Entry): object {
+  const pattern = patternOf(entry);
+  const { outcome, outcomeDesc } = outcomeOf(entry);
+  const { id, resourceType, ...rest } = common(entry);
+  return {
+    ...{ resourceType, id },
+    ...(outcome === "0" && pattern.profile !== undefined
+      ? { meta: { profile: [profileUrl(pattern.profile)] } }
+      : {}),
+    type: coding(EVENT, "rest", "RESTful Operation"),
+    subtype: [coding(INTERACTION, pattern.interaction, pattern.interaction)],
+    action: pattern.action,
+    ...{ recorded: rest.recorded, outcome },
+    ...(outcomeDesc === undefined ? {} : { outcomeDesc }),
+    agent: agents(entry, pattern),
+    source: rest.source,
+    entity: entities(entry, pattern),
+  };
+}
+
+function ofRefusal(entry: Entry): object {
+  const { address, subject, count } = entry;
+  return {
+    ...common(entry),
+    type: coding(DCM, "110114", "User Authentication"),
+    subtype: [coding(DCM, "110122", "Login")],
+    action: "E",
+    ...outcomeOf(entry),
+    agent: [
+      {
+        who: { identifier: { system: "urn:radserve:subject", value: subject ?? "unknown" } },
+        requestor: true,
+        ...(address === undefined ? {} : { network: byIp(address) }),
+      },
+    ],
+    ...(count === undefined
+      ? {}
+      : { entity: [{ name: "refusals like it", detail: [{ type: "count", valueString: String(count) }] }] }),
+  };
+}
+
+/** Of the server itself, and of commands on its machine. */
+function ofSystem(entry: Entry): object {
+  const { kind, models = [], command, token, kid, version } = entry;
+  const subtype = {
+    start: coding(DCM, "110120", "Application Start"),
+    stop: coding(DCM, "110121", "Application Stop"),
+    command: coding(DCM, "110137", "User security Attributes Changed"),
+  }[kind as "start" | "stop" | "command"] as object | undefined;
+  const said: [string, string | undefined][] = [
+    ["command", command],
+    ["jti", token?.jti],
+    ["subject", token?.subject],
+    ["kid", kid],
+    ["version", version],
+    ...models.map((one): [string, string] => ["model", Object.values(one).join(" ")]),
+  ];
+  const detail = said.flatMap(([type, value]) => (value === undefined ? [] : [{ type, valueString: value }]));
+  return {
+    ...common(entry),
+    type:
+      kind === "start" || kind === "stop"
+        ? coding(DCM, "110100", "Application Activity")
+        : coding(DCM, "110113", "Security Alert"),
+    ...(subtype === undefined
+      ? { subtype: [coding("urn:radserve:audit:kind", kind)] }
+      : { subtype: [subtype] }),
+    action: "E",
+    outcome: kind === "torn" || kind === "trouble" ? "8" : "0",
+    agent: [{ type: concept(DCM, "110150", "Application"), who: device(entry.host), requestor: false }],
+    ...(detail.length === 0 ? {} : { entity: [{ name: kind, detail }] }),
+  };
+}
+
+/** The AuditEvent of a line; undefined of lines that are about the files alone, or that another line follows up. */
+export function auditEvent(entry: Entry): object | undefined {
+  if (entry.kind === "day" || isIntent(entry)) return undefined;
+  if (entry.kind === "inference" || entry.kind === "item" || entry.kind === "page") return ofRequest(entry);
+  return entry.kind === "refused" ? ofRefusal(entry) : ofSystem(entry);
+}

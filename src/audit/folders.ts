@@ -1,0 +1,101 @@
+/** Where the audit lies in the state directory, and its two keys. */
+import { createHmac, createSecretKey, randomBytes, type KeyObject } from "node:crypto";
+import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
+import path from "node:path";
+import { errno } from "../base/errno.js";
+import { ConfigError } from "../base/errors.js";
+import { createPrivately } from "../files/private-file.js";
+
+const KEY_BYTES = 32;
+
+/** The files of the chain: one for each UTC day. */
+export const isDayFile = (name: string): boolean => /^\d{4}-\d{2}-\d{2}\.jsonl$/.test(name);
+
+/** Paths of the audit in a state directory. */
+export function auditPaths(stateDir: string) {
+  return {
+    folder: path.join(stateDir, "audit"),
+    /** Whoever has it can write lines that verify. */
+    chainKey: path.join(stateDir, "audit-chain.key"),
+    /** Whoever has it can try names against the hashes. */
+    namesKey: path.join(stateDir, "audit-names.key"),
+    /** The last head that the server has said. */
+    head: path.join(stateDir, "audit-head"),
+    lock: path.join(stateDir, "audit-lock"),
+  };
+}
+export type AuditPaths = ReturnType<typeof auditPaths>;
+
+/** The files of a folder in the order of their days. Throws what listing throws. */
+export function dayFiles(folder: string): string[] {
+  return readdirSync(folder).filter(isDayFile).sort();
+}
+
+/**
+ * What root makes for the server belongs to whom the state directory belongs to: else the server could not write on.
+ */
+export function giveToOwner(file: string, stateDir: string): void {
+  if (process.getuid?.() !== 0) return;
+  const { uid, gid } = statSync(stateDir);
+  chownSync(file, uid, gid);
+}
+
+/** @throws ConfigError where the file cannot be read or is no key */
+export function readKey(file: string): KeyObject {
+  let text;
+  try {
+    text = readFileSync(file, "utf8");
+  } catch (error) {
+    throw new ConfigError(
+      `${file}: expected the key of the audit; it cannot be read (${errno(error)}). Run this as the server's user, or put the file back from a backup.`,
+    );
+  }
+  const bytes = Buffer.from(text.trim(), "base64url");
+  if (bytes.length === KEY_BYTES) return createSecretKey(bytes);
+  throw new ConfigError(
+    `${file}: expected ${KEY_BYTES} bytes in base64url; found ${bytes.length}. Put the file back from a backup.`,
+  );
+}
+
+async function readOrMakeKey(file: string, mayMake: boolean, stateDir: string): Promise<KeyObject> {
+  if (!existsSync(file)) {
+    if (!mayMake)
+      throw new ConfigError(
+        `${file}: expected the key of the audit that lies beside it; found none. Put it back from a backup, or move ` +
+          "the folder audit and the file audit-head away, and a new audit begins.",
+      );
+    await createPrivately(file, `${randomBytes(KEY_BYTES).toString("base64url")}\n`).catch(
+      (error: unknown) => {
+        if (errno(error) !== "EEXIST") throw error;
+      },
+    );
+    giveToOwner(file, stateDir);
+  }
+  return readKey(file);
+}
+
+export interface AuditKeys {
+  chain: KeyObject;
+  names: KeyObject;
+}
+
+/**
+ * Makes the folder and the keys where they are missing.
+ * @throws ConfigError where a key is gone and lines made with it are there; errors of the file system as they are
+ */
+export async function openFolder(stateDir: string): Promise<AuditPaths & { keys: AuditKeys }> {
+  const paths = auditPaths(stateDir);
+  if (mkdirSync(paths.folder, { recursive: true, mode: 0o700 }) !== undefined)
+    giveToOwner(paths.folder, stateDir);
+  const isNew = dayFiles(paths.folder).length === 0 && !existsSync(paths.head);
+  const chain = await readOrMakeKey(paths.chainKey, isNew, stateDir);
+  const names = await readOrMakeKey(paths.namesKey, isNew, stateDir);
+  return { ...paths, keys: { chain, names } };
+}
+
+export type Named = "patient" | "study" | "path";
+
+/** The keyed hash of a name: 128 bits of HMAC-SHA256, hexadecimal. The same name has another hash as something else. */
+export function hashOf(key: KeyObject, what: Named, name: string): string {
+  return createHmac("sha256", key).update(`${what}\0${name}`).digest("hex").slice(0, 32);
+}
