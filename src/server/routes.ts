@@ -5,7 +5,7 @@ import type { Operation } from "../bulk/messages.js";
 import { openApi, type DescribedRoute } from "./openapi.js";
 import { jobQuerySchema, itemQuerySchema } from "../bulk/schema.js";
 
-const PATH_ERRORS = ["path_not_allowed", "input_not_found", "disk_full"] as const;
+const PATH_ERRORS = ["path_not_allowed", "input_not_found", "disk_full", "audit_failed"] as const;
 const IMAGE_ERRORS: readonly ErrorCode[] = [
   ...PATH_ERRORS,
   "output_name_taken",
@@ -28,7 +28,7 @@ const bulkPage = (operation: Operation, errors: readonly ErrorCode[] = []) =>
   ({
     auth: "token",
     serves: "requests",
-    errors: [...errors, "bulk_unavailable", "shutting_down"],
+    errors: [...new Set([...errors, "audit_failed", "bulk_unavailable", "shutting_down"] as const)],
     handler: bulk(operation),
   }) as const;
 const ofJob = (operation: Operation, errors: readonly ErrorCode[] = []) => ({
@@ -116,7 +116,7 @@ export const ROUTES: readonly Route[] = [
     auth: "token",
     summary: "Each model: what it takes, how it does, what its work costs",
     answer: "ModelList",
-    errors: [],
+    errors: ["audit_failed"],
     handler: listModels,
   },
   {
@@ -132,7 +132,7 @@ export const ROUTES: readonly Route[] = [
     path: "/health/ready",
     auth: "open",
     summary: "Every required model is loaded and checked",
-    errors: ["model_unavailable", "shutting_down"],
+    errors: ["model_unavailable", "overloaded", "audit_failed", "shutting_down"],
     handler: ready,
   },
   {
