@@ -51,7 +51,7 @@ export function onSmallDisk(place: Place): { fill: () => void; free: () => void 
   const { folder } = pathsOf(place);
   mkdirSync(folder, { recursive: true });
   if (!mounts(folder, "512k")) return undefined;
-  const { remove } = place;
+  const remove = place.remove.bind(place);
   place.remove = () => {
     execFileSync("umount", ["-l", folder]);
     remove();
