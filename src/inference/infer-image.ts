@@ -28,7 +28,7 @@ export async function infer(task: InferTask, context: InferContext): Promise<Ans
   // The input is opened first, so that a mistaken request makes no folder.
   const input = await openInput(task.inputPath, task.roots.input);
   try {
-    const image = await readInput(input);
+    const image = await readInput(input, () => checkTime(task, context));
     watch.lap("read");
     checkTime(task, context);
     const plan = planOf(candidates, image, task.outputs, context.outputs);

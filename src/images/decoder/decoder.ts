@@ -106,6 +106,20 @@ export function decodeApart(
   };
 }
 
+/**
+ * Starts a decoder process, if this thread has none, and ends it.
+ * @throws RadserveError internal, as `ask` does, where it cannot be started or confined
+ */
+export async function tryDecoder(): Promise<void> {
+  const nothing = decodeApart("raster", Uint8Array.of(0), "empty", () => undefined);
+  await nothing
+    .ask({ do: "metadata" }, z.never(), () => 0)
+    .catch((error: unknown) => {
+      if (!(error instanceof DecodingFailed)) throw error;
+    });
+  current?.end();
+}
+
 function enqueue(work: Work): void {
   work.checking = setInterval(() => {
     try {
