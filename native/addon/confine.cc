@@ -2,6 +2,7 @@
 
 #include <napi.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
@@ -25,6 +26,7 @@ class Children : public Napi::Addon<Children> {
   Children(Napi::Env env, Napi::Object exports) {
     DefineAddon(exports, {
                              InstanceMethod("confine", &Children::ConfineProcess),
+                             InstanceMethod("leave", &Children::Leave),
                              InstanceMethod("endWithThread", &Children::EndWithThread),
                              InstanceMethod("hasEnded", &Children::HasEnded),
                          });
@@ -40,6 +42,9 @@ class Children : public Napi::Addon<Children> {
       throw Napi::Error::New(info.Env(), error.what());
     }
   }
+
+  /// Node's own way out restores terminals and signals, and aborts where it may not.
+  void Leave(const Napi::CallbackInfo& info) { _exit(info[0].As<Napi::Number>().Int32Value()); }
 
   void EndWithThread(const Napi::CallbackInfo& info) { living_.insert(ChildOf(info)); }
   void HasEnded(const Napi::CallbackInfo& info) { living_.erase(ChildOf(info)); }

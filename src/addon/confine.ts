@@ -3,6 +3,7 @@ import { loadAddon } from "./load-addon.js";
 
 interface ConfineAddon {
   confine(mostData: number): void;
+  leave(status: number): never;
   endWithThread(pid: number): void;
   hasEnded(pid: number): void;
 }
@@ -18,6 +19,11 @@ const addon = (): ConfineAddon => (loaded ??= loadAddon("confine") as ConfineAdd
  */
 export function confine(mostData: number): void {
   addon().confine(mostData);
+}
+
+/** Ends a confined process. Node's own way out restores terminals and signals, and aborts where it may not. */
+export function leave(status: number): never {
+  return addon().leave(status);
 }
 
 /** The child process is killed, and waited for, when this thread ends before `hasEnded` is called. */

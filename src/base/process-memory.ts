@@ -1,6 +1,8 @@
 /**
  * How many bytes of images all threads of the process may work on at once. Each thread has a place of its own in shared
- * memory where it counts its own; so what a thread held that was ended in the middle can be taken back.
+ * memory where it counts its own; so what a thread held that was ended in the middle can be taken back. Files that are
+ * read and images in work are counted apart: work on an image waits for other work and never for files whose own work
+ * waits, so that they cannot wait for each other for ever.
  */
 import os from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
@@ -13,6 +15,8 @@ const LOOK_MS = 20;
 /** How long work waits for room before it is refused. */
 const LONGEST_WAIT_MS = 10_000;
 const USUAL_SHARE = 0.5;
+/** Of that, what files may take whose images are not in work yet, and of which nobody knows what is in them. */
+const FILES_SHARE = 0.25;
 /** Places beside those of the threads that live. */
 const SPARE = 64;
 
@@ -24,6 +28,13 @@ export function usualMemory(): number {
   return Math.floor(most * USUAL_SHARE);
 }
 
+/** What is counted at each place. */
+const KINDS = { files: 0, images: 1 } as const;
+type Kind = keyof typeof KINDS;
+const KIND_COUNT = 2;
+
+const indexOf = (place: number, kind: Kind): number => place * KIND_COUNT + KINDS[kind];
+
 /** Counts of all threads; a place that was given back may fall below zero for a moment. */
 export class MemoryPlaces {
   readonly counts: Int32Array;
@@ -33,7 +44,7 @@ export class MemoryPlaces {
   /** @param most threads that live at once */
   constructor(most: number) {
     const places = most + SPARE;
-    this.counts = new Int32Array(new SharedArrayBuffer(places * Int32Array.BYTES_PER_ELEMENT));
+    this.counts = new Int32Array(new SharedArrayBuffer(places * KIND_COUNT * Int32Array.BYTES_PER_ELEMENT));
     this.#free = Array.from({ length: places }, (_, place) => place);
   }
 
@@ -41,26 +52,41 @@ export class MemoryPlaces {
   take(): number {
     const place = this.#free.shift();
     if (place === undefined) throw new RangeError("More threads live at once than there are places");
-    Atomics.store(this.counts, place, 0);
+    this.#clear(place);
     return place;
   }
 
   /** What the thread of that place held is free. */
   giveBack(place: number): void {
-    Atomics.store(this.counts, place, 0);
+    this.#clear(place);
     this.#free.push(place);
+  }
+
+  #clear(place: number): void {
+    Atomics.store(this.counts, indexOf(place, "files"), 0);
+    Atomics.store(this.counts, indexOf(place, "images"), 0);
   }
 
   /** Bytes that all threads hold. */
   get bytes(): number {
-    return total(this.counts) * UNIT;
+    return (total(this.counts, "files") + total(this.counts, "images")) * UNIT;
   }
 }
 
-function total(counts: Int32Array): number {
+function total(counts: Int32Array, kind: Kind): number {
   let sum = 0;
-  for (let place = 0; place < counts.length; place++) sum += Math.max(0, Atomics.load(counts, place));
+  for (let at = KINDS[kind]; at < counts.length; at += KIND_COUNT)
+    sum += Math.max(0, Atomics.load(counts, at));
   return sum;
+}
+
+export interface Claim {
+  kind: Kind;
+  bytes: number;
+  /** False: the work begins at once, and is counted. */
+  patient: boolean;
+  /** Asked while the work waits; what it throws ends the waiting. */
+  check: () => void;
 }
 
 /** The memory of the process as one thread sees it. */
@@ -72,28 +98,27 @@ export class ProcessMemory {
   ) {}
 
   /**
-   * Does the work when its bytes have room; alone in the process, even the largest begins.
-   * @param patient false: it begins at once, and is counted
-   * @param check asked while the work waits; what it throws ends the waiting
+   * Does the work when its bytes have room; where nothing else of its kind is counted, even the largest begins.
    * @throws RadserveError overloaded if there was no room for ten seconds; what the work throws
    */
-  async within<T>(bytes: number, patient: boolean, check: () => void, work: () => Promise<T>): Promise<T> {
-    const units = Math.ceil(bytes / UNIT);
-    await this.#room(units, patient, check);
+  async within<T>(claim: Claim, work: () => Promise<T>): Promise<T> {
+    const units = Math.ceil(claim.bytes / UNIT);
+    await this.#room(claim, units);
     try {
       return await work();
     } finally {
-      Atomics.sub(this.counts, this.place, units);
+      Atomics.sub(this.counts, indexOf(this.place, claim.kind), units);
     }
   }
 
-  async #room(units: number, patient: boolean, check: () => void): Promise<void> {
+  async #room({ kind, patient, check }: Claim, units: number): Promise<void> {
     const end = Date.now() + LONGEST_WAIT_MS;
+    const at = indexOf(this.place, kind);
     for (;;) {
-      Atomics.add(this.counts, this.place, units);
-      const all = total(this.counts);
-      if (!patient || all * UNIT <= this.mostBytes || all === units) return;
-      Atomics.sub(this.counts, this.place, units);
+      Atomics.add(this.counts, at, units);
+      const ofKind = total(this.counts, kind);
+      if (!patient || ofKind === units || this.#fits(kind, ofKind)) return;
+      Atomics.sub(this.counts, at, units);
       check();
       if (Date.now() > end)
         throw new RadserveError(
@@ -103,6 +128,11 @@ export class ProcessMemory {
         );
       await delay(LOOK_MS);
     }
+  }
+
+  #fits(kind: Kind, ofKind: number): boolean {
+    if (kind === "files") return ofKind * UNIT <= this.mostBytes * FILES_SHARE;
+    return (ofKind + total(this.counts, "files")) * UNIT <= this.mostBytes;
   }
 }
 

@@ -14,6 +14,7 @@ import { createEngine } from "../engine/engine.js";
 import { readKeys } from "../server/keys.js";
 import { exposures } from "../files/own-folders.js";
 import { VERSION } from "../base/version.js";
+import { tryDecoder } from "../images/decoder/decoder.js";
 import { print, type ExitStatus } from "./run.js";
 import { errno } from "../base/errno.js";
 
@@ -78,6 +79,20 @@ async function codecs(): Promise<Finding[]> {
     ];
   } catch (error) {
     return [bad("codecs", wordsOf(error), "Run npm ci again.")];
+  }
+}
+
+async function decoder(): Promise<Finding> {
+  const name = "decoder of PNG, JPEG and TIFF";
+  try {
+    await tryDecoder();
+    return good(name, "runs in a process that can open neither files nor sockets");
+  } catch (error) {
+    return bad(
+      name,
+      wordsOf(error),
+      "Run npm run rebuild. In a container or a unit of systemd, allow the system call seccomp.",
+    );
   }
 }
 
@@ -198,6 +213,7 @@ async function settings(load: () => Promise<Config>): Promise<Finding[]> {
     ...(await models(config)),
     ...(await engine(config)),
     ...(await codecs()),
+    await decoder(),
     ...(await roots(config)),
     ...state(config),
     ...disks(config),

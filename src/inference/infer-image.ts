@@ -2,11 +2,13 @@
  * The use-case: read one image, run every model that accepts it, commit the results. The HTTP handler, the bulk
  * runner and the command line all call it; it runs inside a worker thread or in the command itself.
  */
+import { fstatSync } from "node:fs";
 import { release } from "../addon/bytes.js";
 import type { Verdict, Whose } from "../audit/action.js";
 import { Stopwatch } from "../base/stopwatch.js";
 import { requireRoom } from "../files/durable-files.js";
-import { openInput, openOutputFolder } from "../files/guarded-paths.js";
+import { openInput, openOutputFolder, type OpenedInput } from "../files/guarded-paths.js";
+import type { ModelEntry } from "../models/entry.js";
 import { withName, type Held } from "../results/commit/commit.js";
 import { roomFor } from "../results/commit/needed-room.js";
 import { earlierResult, keyOf, refuseLoss } from "../results/commit/reuse.js";
@@ -30,37 +32,55 @@ export async function infer(task: InferTask, context: InferContext): Promise<Ans
   // The input is opened first, so that a mistaken request makes no folder.
   const input = await openInput(task.inputPath, task.roots.input);
   try {
-    const image = await readInput(input);
-    context.wasOf?.(whoseIs(image));
-    watch.lap("read");
-    checkTime(task, context);
-    const plan = planOf(candidates, image, task.outputs, context.outputs);
-    const analysis: Analysis = { task, context, watch, name: task.name ?? input.name, image, plan };
-    const output = await openOutputFolder(task.outputFolder, task.roots.output);
-    try {
-      const limits = {
-        check: () => checkTime(task, context),
-        ...(task.deadline === undefined ? {} : { deadline: task.deadline }),
-      };
-      return await withName(output.fdPath, analysis.name, limits, (held) =>
-        answer(analysis, output.fdPath, held),
-      );
-    } finally {
-      output.close();
-    }
+    const work = () => inferOpened(input, candidates, { task, context, watch });
+    const { processMemory } = context;
+    // The slices of a folder are read one by one, and counted with their image
+    if (processMemory === undefined || input.kind === "folder") return await work();
+    const { size: bytes } = fstatSync(input.fd);
+    return await processMemory.within({ kind: "files", bytes, ...patienceOf(task, context) }, work);
   } finally {
     input.close();
   }
 }
 
+async function inferOpened(
+  input: OpenedInput,
+  candidates: ModelEntry[],
+  { task, context, watch }: Pick<Analysis, "task" | "context" | "watch">,
+): Promise<Answer> {
+  const check = () => checkTime(task, context);
+  const image = await readInput(input, check);
+  context.wasOf?.(whoseIs(image));
+  watch.lap("read");
+  check();
+  const plan = planOf(candidates, image, task.outputs, context.outputs);
+  const analysis: Analysis = { task, context, watch, name: task.name ?? input.name, image, plan };
+  const output = await openOutputFolder(task.outputFolder, task.roots.output);
+  try {
+    const limits = { check, ...(task.deadline === undefined ? {} : { deadline: task.deadline }) };
+    return await withName(output.fdPath, analysis.name, limits, (held) =>
+      answer(analysis, output.fdPath, held),
+    );
+  } finally {
+    output.close();
+  }
+}
+
+/** How a task waits for memory. */
+function patienceOf(task: InferTask, context: InferContext) {
+  return { patient: task.priority !== "stat", check: () => checkTime(task, context) };
+}
+
 /** Computes when the image has room in the process's memory, and its pixels in the thread's. */
 function withMemory<T>({ task, context, image, plan }: Analysis, compute: () => Promise<T>): Promise<T> {
   const { pixelBudget, processMemory } = context;
-  const check = () => checkTime(task, context);
+  const patience = patienceOf(task, context);
   const inThread = () =>
-    pixelBudget === undefined ? compute() : pixelBudget.within(bytesInMemory(image, plan), compute, check);
+    pixelBudget === undefined
+      ? compute()
+      : pixelBudget.within(bytesInMemory(image, plan), compute, patience.check);
   if (processMemory === undefined) return inThread();
-  return processMemory.within(bytesAtMost(image, plan), task.priority !== "stat", check, inThread);
+  return processMemory.within({ kind: "images", bytes: bytesAtMost(image, plan), ...patience }, inThread);
 }
 
 function whoseIs({ attributes, source }: Image): Whose {

@@ -44,9 +44,12 @@ const BYTES_A_MAPPED_PIXEL = 24;
 /** Of models that only look, and of the picture. */
 const BYTES_A_PIXEL = 8;
 
-/** Bytes that the image takes at most while its models run: its file, its stored values, and what is made of them. */
+/**
+ * Bytes that the image takes at most while its models run: its stored values, what is made of them, and the files of a
+ * series. The file of another image is counted since before it was read.
+ */
 export function bytesAtMost(image: Image, plan: Plan): number {
-  const { format, frameCount, source } = image;
+  const { format, frameCount, source, series } = image;
   const models = accepting(plan).map(({ entry }) => entry.manifest);
   const maps = models.some(({ outputs }) =>
     outputs.some(({ kind }) => kind === "segmentation" || kind === "heatmap"),
@@ -56,7 +59,7 @@ export function bytesAtMost(image: Image, plan: Plan): number {
   // A segmentation object holds the masks of all frames
   const kept = maps ? format.rows * format.columns * frameCount : 0;
   const made = pixels * (maps ? BYTES_A_MAPPED_PIXEL : BYTES_A_PIXEL) + kept;
-  return source.bytes + bytesInMemory(image, plan) + made;
+  return (series === undefined ? 0 : source.bytes) + bytesInMemory(image, plan) + made;
 }
 
 /**

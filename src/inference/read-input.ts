@@ -176,9 +176,10 @@ function warningsOf(entries: readonly Entry[]): Warning[] {
 /**
  * Reads what a client named: a file, or a folder that holds one series. `input` has to stay open as long as the image
  * is used: the slices of a series are read from it when they are asked for.
+ * @param check asked while a decoder works; what it throws stops the decoder
  * @throws RadserveError as readImage does; unsupported_format for a file that is too long; series_invalid for a folder
  * that holds no volume
  */
-export async function readInput(input: OpenedInput): Promise<Image> {
-  return input.kind === "folder" ? readSeriesFolder(input) : readImage(await readWhole(input.fd));
+export async function readInput(input: OpenedInput, check?: () => void): Promise<Image> {
+  return input.kind === "folder" ? readSeriesFolder(input) : readImage(await readWhole(input.fd), check);
 }

@@ -19,6 +19,7 @@ export function needs(...paths: string[]): string | false {
 }
 
 export const ADDON = "build/Release/addon.node";
+export const CONFINE = "build/Release/confine.node";
 export const DICOM_FILES = "../shared/dicom/MANIFEST.tsv";
 
 /** The interpreter for the outside checks: RADSERVE_PYTHON, or the machine's own. */

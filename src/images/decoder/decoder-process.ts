@@ -4,7 +4,7 @@
  * one thing after another, and waits for the channel without an event loop.
  */
 import { closeSync, fstatSync, readdirSync, readSync, writeSync } from "node:fs";
-import { confine } from "../../addon/confine.js";
+import { confine, leave } from "../../addon/confine.js";
 import { MAX_FILE_BYTES } from "../../files/descriptor.js";
 import { decodeRaster, warmUp } from "../raster/raster-decoder.js";
 import type { RasterOrder } from "../raster/raster-orders.js";
@@ -44,7 +44,7 @@ function receive(): Frame {
   for (;;) {
     const { room } = frame;
     const count = readSync(CHANNEL, room, 0, room.length, null);
-    if (count === 0) process.exit(0);
+    if (count === 0) leave(0);
     const whole = frame.fill(count);
     if (whole !== undefined) return whole;
   }

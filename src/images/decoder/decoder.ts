@@ -5,6 +5,7 @@
  * was doing; the next file gets a fresh one.
  */
 import { spawn, type ChildProcess } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { Socket } from "node:net";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
@@ -14,8 +15,13 @@ import { frameHead, FrameInParts, type Answer, type Frame, type Greeting, type O
 
 /** How often it is asked whether the work is still wanted. */
 const CHECK_MS = 100;
-/** The largest pictures take some five seconds of one core. */
-const LONGEST_WORK_MS = 60_000;
+/** Seconds of one core; the largest pictures take some five. Not of the clock, by which a busy box is slow too. */
+const MOST_WORK_SECONDS = 60;
+const WATCH_MS = 1_000;
+/** A process that has not said after so long that it is confined is started anew. */
+const LONGEST_START_MS = 60_000;
+/** Of the times in /proc/PID/stat (proc(5)); it is 100 on every x86-64 Linux. */
+const TICKS_A_SECOND = 100;
 /** Less than the minute after which idle worker threads end. */
 const IDLE_MS = 45_000;
 /** After work on more bytes than these the process ends soon: its memory goes back with it. */
@@ -106,6 +112,20 @@ export function decodeApart(
   };
 }
 
+/**
+ * Starts a decoder process, if this thread has none, and ends it.
+ * @throws RadserveError internal, as `ask` does, where it cannot be started or confined
+ */
+export async function tryDecoder(): Promise<void> {
+  const nothing = decodeApart("raster", Uint8Array.of(0), "empty", () => undefined);
+  await nothing
+    .ask({ do: "metadata" }, z.never(), () => 0)
+    .catch((error: unknown) => {
+      if (!(error instanceof DecodingFailed)) throw error;
+    });
+  current?.end();
+}
+
 function enqueue(work: Work): void {
   work.checking = setInterval(() => {
     try {
@@ -176,7 +196,10 @@ class DecoderProcess {
     this.#channel.on("data", (chunk: Buffer) => this.#hear(chunk));
     // Its end says why
     this.#channel.on("error", () => undefined);
-    this.#watch();
+    this.#limit = setTimeout(() => {
+      this.end();
+      refuseAll(notStarted("it does not answer"));
+    }, LONGEST_START_MS).unref();
   }
 
   /** Begins the next work of the line, if there is any and the process is free. */
@@ -202,7 +225,7 @@ class DecoderProcess {
     const bytes = isHeld ? 0 : work.bytes.length;
     this.#channel.write(frameHead({ ...work.order, forget: this.#toForget(file) }, bytes));
     if (!isHeld) this.#channel.write(work.bytes);
-    this.#watch();
+    this.#watch(work);
   }
 
   /** Files that nobody needs, and of the others the oldest if there are too many. */
@@ -220,13 +243,14 @@ class DecoderProcess {
     return forget;
   }
 
-  #watch(): void {
-    clearTimeout(this.#limit);
-    this.#limit = setTimeout(() => {
-      const work = this.#work;
+  /** Ends a process that works for too long on one thing; in the line others wait for it. */
+  #watch(work: Work): void {
+    const begin = secondsWorked(this.#child.pid);
+    this.#limit = setInterval(() => {
+      if (secondsWorked(this.#child.pid) - begin < MOST_WORK_SECONDS) return;
       this.end();
-      if (work !== undefined) settle(work, () => work.reject(tookTooLong(work.format)));
-    }, LONGEST_WORK_MS).unref();
+      settle(work, () => work.reject(tookTooLong(work.format)));
+    }, WATCH_MS).unref();
   }
 
   #hear(chunk: Buffer): void {
@@ -255,7 +279,7 @@ class DecoderProcess {
     const work = this.#work;
     if (work === undefined) throw new Error("Expected no answer");
     const answer = answerSchema.parse(header);
-    clearTimeout(this.#limit);
+    clearInterval(this.#limit);
     this.#isLarge ||= work.bytes.length + bytes.length > LARGE_BYTES;
     this.#work = undefined;
     settle(work, () => {
@@ -270,7 +294,7 @@ class DecoderProcess {
       refuseAll(notConfined(why ?? "no reason given"));
       return;
     }
-    clearTimeout(this.#limit);
+    clearInterval(this.#limit);
     this.#isConfined = true;
     this.turn();
   }
@@ -297,7 +321,7 @@ class DecoderProcess {
   }
 
   #leave(): void {
-    clearTimeout(this.#limit);
+    clearInterval(this.#limit);
     clearTimeout(this.#idle);
     if (current === this) current = undefined;
   }
@@ -316,6 +340,17 @@ function refuseAll(error: RadserveError): void {
   for (const work of line.splice(0)) settle(work, () => work.reject(error));
 }
 
+/** CPU time of a process; zero if it has gone. */
+function secondsWorked(pid: number | undefined): number {
+  try {
+    // The name in parentheses may hold anything; utime and stime are the twelfth and thirteenth behind it
+    const fields = readFileSync(`/proc/${pid}/stat`, "latin1").split(") ").at(-1)?.split(" ") ?? [];
+    return (Number(fields[11]) + Number(fields[12])) / TICKS_A_SECOND;
+  } catch {
+    return 0;
+  }
+}
+
 function misbehaved(format: string): RadserveError {
   return new RadserveError(
     "corrupt_image",
@@ -326,7 +361,7 @@ function misbehaved(format: string): RadserveError {
 function tookTooLong(format: string): RadserveError {
   return new RadserveError(
     "corrupt_image",
-    `The ${format} file took its decoder longer than ${LONGEST_WORK_MS / 1000} s. It is damaged, or made to do harm.`,
+    `The ${format} file took its decoder longer than ${MOST_WORK_SECONDS} s of a core. It is damaged, or made to do harm.`,
   );
 }
 

@@ -1,0 +1,108 @@
+/** The process that decodes PNG, JPEG and TIFF: what becomes of its work when it ends, is slow, or is not wanted. */
+import { execFileSync, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import { Worker } from "node:worker_threads";
+import sharp from "sharp";
+import t from "tap";
+import { RadserveError } from "../../../src/base/errors.js";
+import { readImage } from "../../../src/images/read-image.js";
+import { failure } from "../../support/expect.js";
+import { CONFINE, needs } from "../../support/needs.js";
+import { until } from "../../support/postgres.js";
+import { commandOf, decodersOf } from "../../support/processes.js";
+import { root } from "../../support/server.js";
+
+/** Takes seconds to decode. */
+async function largePng(): Promise<Buffer> {
+  const create = { width: 6000, height: 6000, channels: 3, background: "grey" } as const;
+  const noise = { type: "gaussian", mean: 128, sigma: 40 } as const;
+  return sharp({ create: { ...create, noise } })
+    .png({ compressionLevel: 1 })
+    .toBuffer();
+}
+
+const PNG = await sharp({ create: { width: 8, height: 8, channels: 3, background: "grey" } })
+  .png()
+  .toBuffer();
+const skip = needs(CONFINE);
+const mine = () => decodersOf(process.pid);
+/** Resolves when the process has used a tenth of a second of a core more than now (100 clock ticks are a second). */
+async function works(pid: number): Promise<void> {
+  const used = () => Number(readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1)?.split(" ")[11]);
+  const start = used();
+  await until(() => Promise.resolve(used() > start + 10));
+}
+
+t.test("a decoder that ends in the middle fails its own work alone", { skip }, async (t) => {
+  const large = await largePng();
+  await readImage(PNG);
+  for (const [signal, code, message] of [
+    ["SIGSEGV", "corrupt_image", /PNG file made its decoder crash \(SIGSEGV\)/],
+    ["SIGSYS", "corrupt_image", /SIGSYS/],
+    ["SIGKILL", "internal", /killed from outside \(SIGKILL\)/],
+  ] as const) {
+    const reading = failure(readImage(large));
+    const waiting = readImage(PNG);
+    await until(() => Promise.resolve(mine().length === 1));
+    const [decoder = 0] = mine();
+    await works(decoder);
+    process.kill(decoder, signal);
+    const error = await reading;
+    t.equal(error.code, code, signal);
+    t.match(error.message, message);
+    t.match((await waiting).format, { rows: 8, columns: 8 }, "what waited gets a fresh process");
+    await until(() => Promise.resolve(commandOf(decoder) === undefined));
+  }
+});
+
+t.test("work that nobody wants is stopped with its process, and what waits is not", { skip }, async (t) => {
+  const large = await largePng();
+  const unwanted = new RadserveError("cancelled", "Nobody waits.");
+  let wanted = true;
+  const reading = failure(
+    readImage(large, () => {
+      if (!wanted) throw unwanted;
+    }),
+  );
+  const waiting = readImage(PNG);
+  await until(() => Promise.resolve(mine().length === 1));
+  const [decoder = 0] = mine();
+  await works(decoder);
+  wanted = false;
+  t.equal((await reading).code, "cancelled");
+  t.match((await waiting).format, { rows: 8 });
+  await until(() => Promise.resolve(commandOf(decoder) === undefined));
+});
+
+t.test("a decoder ends with the thread that started it", { skip }, async (t) => {
+  const before = mine();
+  const script = fileURLToPath(new URL("../../support/decoding-thread.js", import.meta.url));
+  const thread = new Worker(script, { workerData: PNG });
+  await once(thread, "message");
+  const [decoder = 0] = mine().filter((pid) => !before.includes(pid));
+  t.ok(decoder > 0);
+  await thread.terminate();
+  t.equal(commandOf(decoder), undefined, "it is gone, and no zombie");
+});
+
+t.test("without seccomp nothing foreign is decoded", { skip }, (t) => {
+  const folder = t.testdir({ "image.png": PNG });
+  const image = path.join(folder, "image.png");
+  const program = path.join(folder, "no-seccomp");
+  execFileSync("cc", ["-o", program, path.join(root, "test/support/no-seccomp.c")]);
+  const main = path.join(root, "dist/src/main.js");
+  const { status, stderr } = spawnSync(program, [process.execPath, main, "inspect", image], {
+    encoding: "utf8",
+  });
+  t.equal(status, 1);
+  t.match(stderr, /refuses to confine their decoder \(seccomp: Invalid argument\)/);
+  const found = spawnSync(program, [process.execPath, main, "doctor"], {
+    encoding: "utf8",
+    env: { ...process.env, RADSERVE_STATE_DIR: t.testdirName },
+  });
+  t.match(found.stdout, /problem {2}decoder of PNG, JPEG and TIFF: .*seccomp: Invalid argument/);
+  t.end();
+});
