@@ -12,6 +12,7 @@ import { jsonFaultAt } from "./base/json-fault.js";
 import { parseDuration } from "./base/duration.js";
 import { found, nearestName, problemsOf } from "./base/validation.js";
 import { errno } from "./base/errno.js";
+import { ABSOLUTE_NAME } from "./files/path-map.js";
 import { ConfigError } from "./base/errors.js";
 
 const SIZE = /^(\d+(?:\.\d+)?)\s*(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)?$/i;
@@ -46,6 +47,7 @@ const duration = z.string().transform((text, context) => {
   return z.NEVER;
 });
 const roots = z.array(absolute);
+const EXPECTED_FROM = "Expected an absolute name, for example \\\\server\\share, D: or /Volumes/images";
 const networks = z
   .array(
     z.union([z.cidrv4(), z.cidrv6(), z.ipv4(), z.ipv6()], {
@@ -70,7 +72,7 @@ const settings = {
   input_roots: roots.default([]).describe("Folders that inputs may lie in; required to serve"),
   output_roots: roots.default([]).describe("Folders that results may go to; required to serve"),
   path_map: z
-    .array(z.strictObject({ from: z.string().min(1), to: absolute }))
+    .array(z.strictObject({ from: z.string().regex(ABSOLUTE_NAME, EXPECTED_FROM), to: absolute }))
     .default([])
     .describe(
       'Clients\' names of folders, [{"from": "\\\\\\\\server\\\\share", "to": "/mnt/share"}]; answers are mapped back',
@@ -492,20 +494,39 @@ export function engineSettings({ providers, gpus, gpu_memory }: Settings): {
   };
 }
 
-/** What client commands need: the server's address and a token. Throws ConfigError where either can be none. */
-export function clientSettings(
-  config: Config,
-  environment: Environment = process.env,
-): { url: string; token?: string } {
+export interface ClientSettings {
+  url: string;
+  token?: string;
+  /** Files in PEM, for https. */
+  ca?: string;
+  cert?: string;
+  key?: string;
+}
+
+/** What client commands need: the server's address, a token, and TLS. Throws ConfigError where one can be none. */
+export function clientSettings(config: Config, environment: Environment = process.env): ClientSettings {
   const token = (environment["RADSERVE_TOKEN"] ?? "").trim();
   if (!/^[\x21-\x7e]*$/.test(token))
     throw new ConfigError(
       "RADSERVE_TOKEN: expected one token alone, without Bearer, as radserve token issue prints it; found more, or something else.",
     );
-  const url = environment["RADSERVE_URL"] ?? `http://127.0.0.1:${config.port}`;
+  const scheme = config.tls_cert === undefined ? "http" : "https";
+  const url = environment["RADSERVE_URL"] ?? `${scheme}://127.0.0.1:${config.port}`;
   if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol))
     throw new ConfigError(
       `RADSERVE_URL: expected an address such as http://127.0.0.1:8500; found ${found(url)}.`,
     );
-  return { url: url.replace(/\/+$/, ""), ...(token === "" ? {} : { token }) };
+  const file = (name: string) => environment[`RADSERVE_TLS_${name}`] || undefined;
+  const [ca, cert, key] = [file("CA"), file("CLIENT_CERT"), file("CLIENT_KEY")];
+  if ((cert === undefined) !== (key === undefined))
+    throw new ConfigError(
+      `RADSERVE_TLS_CLIENT_${cert === undefined ? "CERT" : "KEY"}: expected a file; found nothing. A certificate of this client needs its key.`,
+    );
+  return {
+    url: url.replace(/\/+$/, ""),
+    ...(token === "" ? {} : { token }),
+    ...(ca === undefined ? {} : { ca }),
+    ...(cert === undefined ? {} : { cert }),
+    ...(key === undefined ? {} : { key }),
+  };
 }

@@ -82,8 +82,15 @@ t.test("errors name key, expected, found, nearest", (t) => {
     RADSERVE_CONFIG: "broken.json",
   });
   fails(/^RADSERVE_PATH_MAP\[0\]\.to: Expected a string; found nothing\.$/, {
-    RADSERVE_PATH_MAP: '[{"from": "x"}]',
+    RADSERVE_PATH_MAP: '[{"from": "/x"}]',
   });
+  fails(/^RADSERVE_PATH_MAP\[0\]\.from: Expected an absolute name, .*; found "x"\.$/, {
+    RADSERVE_PATH_MAP: '[{"from": "x", "to": "/y"}]',
+  });
+  fails(/^RADSERVE_TRUSTED_PROXIES: Expected an IP address or a network/, {
+    RADSERVE_TRUSTED_PROXIES: "proxy",
+  });
+  fails(/^RADSERVE_MAX_CONNECTIONS: Expected at least 1; found 0/, { RADSERVE_MAX_CONNECTIONS: "0" });
   t.end();
 });
 

@@ -1,7 +1,13 @@
 /** The client's side of the HTTP contract, for commands that speak to a running server. */
+import { readFileSync } from "node:fs";
+import http from "node:http";
+import https from "node:https";
+import net from "node:net";
+import { text } from "node:stream/consumers";
 import { setTimeout as delay } from "node:timers/promises";
+import tls from "node:tls";
 import type { z } from "zod";
-import { clientSettings, type Config } from "../config.js";
+import { clientSettings, type ClientSettings, type Config } from "../config.js";
 import { ConfigError, errorObjectSchema, RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 
@@ -24,17 +30,67 @@ export interface Patience {
   onAway?: (why: RadserveError) => void;
 }
 
-/** fetch says no more than "fetch failed"; what failed is in its cause. */
-function reasonOf(error: unknown): string {
-  const code = error instanceof Error ? errno(error.cause) : "";
-  return code === "" ? "" : ` (${code})`;
+/** What to do about certificates that the two sides do not take from each other, by node's codes and messages. */
+const TLS_ADVICE: [RegExp, string][] = [
+  [
+    /^(?:DEPTH_ZERO_)?SELF_SIGNED|^UNABLE_TO_(?:GET_ISSUER|VERIFY)/,
+    "Name its CA in RADSERVE_TLS_CA (or NODE_EXTRA_CA_CERTS).",
+  ],
+  [/^ERR_TLS_CERT_ALTNAME_INVALID /, "Use a name in RADSERVE_URL that its certificate has."],
+  [/^CERT_HAS_EXPIRED /, "Its certificate has expired; put a new one on the server."],
+  [
+    /ALERT_CERTIFICATE_REQUIRED|ALERT_(?:BAD_CERTIFICATE|UNKNOWN_CA)|alert handshake failure/,
+    "It asks clients for a certificate: set RADSERVE_TLS_CLIENT_CERT and RADSERVE_TLS_CLIENT_KEY.",
+  ],
+];
+const USUAL_ADVICE = "Start it with radserve serve, or set RADSERVE_URL.";
+
+/** Throws ConfigError where the file cannot be read. */
+function readPem(setting: "ca" | "cert" | "key", file: string | undefined): Record<string, Buffer> {
+  if (file === undefined) return {};
+  try {
+    return { [setting]: readFileSync(file) };
+  } catch (error) {
+    const name = `RADSERVE_TLS_${setting === "ca" ? "CA" : `CLIENT_${setting.toUpperCase()}`}`;
+    throw new ConfigError(`${name}: expected a file in PEM; it cannot be read (${errno(error)}).`);
+  }
 }
 
 export class Client {
+  readonly #agent: http.Agent | https.Agent;
+  readonly #tls: tls.ConnectionOptions;
+
+  /**
+   * @param files in PEM, for https
+   * @throws ConfigError where one of them cannot be read
+   */
   constructor(
     readonly url: string,
     private readonly token: string | undefined,
-  ) {}
+    files: Pick<ClientSettings, "ca" | "cert" | "key"> = {},
+  ) {
+    const { ca, cert, key } = files;
+    this.#tls = { ...readPem("ca", ca), ...readPem("cert", cert), ...readPem("key", key) };
+    this.#agent = url.startsWith("https:")
+      ? new https.Agent({ keepAlive: true, ...this.#tls })
+      : new http.Agent({ keepAlive: true });
+  }
+
+  /** When the certificate that the server shows ends; undefined over plain HTTP. */
+  async certificateEnd(): Promise<Date | undefined> {
+    if (!this.url.startsWith("https:")) return undefined;
+    const { hostname, port } = new URL(this.url);
+    const host = hostname.replace(/^\[|\]$/g, "");
+    const servername = net.isIP(host) === 0 ? { servername: host } : {};
+    return new Promise((resolve, reject) => {
+      const options = { ...this.#tls, ...servername, host, port: Number(port || 443) };
+      const socket = tls.connect(options, () => {
+        resolve(new Date(socket.getPeerCertificate().valid_to));
+        socket.destroy();
+      });
+      socket.once("error", reject);
+    });
+  }
 
   get hasToken(): boolean {
     return this.token !== undefined;
@@ -45,31 +101,51 @@ export class Client {
    * @throws RadserveError model_unavailable where nothing answers, or something that is no Radserve
    */
   async send(method: string, page: string, body?: unknown): Promise<Reply> {
-    let response: Response;
-    let text: string;
+    let reply: { status: number; text: string };
     try {
-      response = await fetch(this.url + page, {
-        method,
-        headers: {
-          ...(this.token === undefined ? {} : { Authorization: this.token }),
-          ...(body === undefined ? {} : { "Content-Type": "application/json" }),
-        },
-        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-      });
-      text = await response.text();
+      reply = await this.#exchange(method, page, body === undefined ? undefined : JSON.stringify(body));
     } catch (error) {
+      const code = errno(error);
+      // Some alerts of TLS 1.2 have no code of their own, and stand in the message
+      const words = `${code} ${error instanceof Error ? error.message : ""}`;
+      const advice = TLS_ADVICE.find(([kind]) => kind.test(words))?.[1] ?? USUAL_ADVICE;
       throw new Away(
         "model_unavailable",
-        `Expected a Radserve at ${this.url}; none answers${reasonOf(error)}. Start it with radserve serve, or set RADSERVE_URL.`,
+        `Expected a Radserve at ${this.url}; none answers${code === "" ? "" : ` (${code})`}. ${advice}`,
         undefined,
         { cause: error },
       );
     }
     try {
-      return { status: response.status, body: JSON.parse(text) as unknown };
+      return { status: reply.status, body: JSON.parse(reply.text) as unknown };
     } catch {
-      throw this.#stranger(response.status);
+      throw this.#stranger(reply.status);
     }
+  }
+
+  #exchange(
+    method: string,
+    page: string,
+    body: string | undefined,
+  ): Promise<{ status: number; text: string }> {
+    const { request } = this.url.startsWith("https:") ? https : http;
+    return new Promise((resolve, reject) => {
+      const sent = request(this.url + page, {
+        method,
+        agent: this.#agent,
+        headers: {
+          ...(this.token === undefined ? {} : { Authorization: this.token }),
+          ...(body === undefined
+            ? {}
+            : { "Content-Type": "application/json", "Content-Length": Buffer.byteLength(body) }),
+        },
+      });
+      sent.once("error", reject);
+      sent.once("response", (response) => {
+        text(response).then((read) => resolve({ status: response.statusCode ?? 0, text: read }), reject);
+      });
+      sent.end(body);
+    });
   }
 
   /** One request whose answer must be of this form. Throws the server's own error where it refuses. */
@@ -122,8 +198,8 @@ export class Client {
 
 /** The server that the settings name, with the token where there is one. */
 export function openClient(config: Config): Client {
-  const { url, token } = clientSettings(config);
-  return new Client(url, token);
+  const { url, token, ...tls } = clientSettings(config);
+  return new Client(url, token, tls);
 }
 
 /** The server that the settings name. Throws ConfigError where there is no token. */

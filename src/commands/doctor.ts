@@ -11,6 +11,7 @@ import { modelFolders } from "../models/load.js";
 import { readModelFolder } from "../models/read.js";
 import { freeBytes } from "../files/disk.js";
 import { createEngine } from "../engine/engine.js";
+import { expiryWarning, readCertificates } from "../server/certificates.js";
 import { readKeys } from "../server/keys.js";
 import { exposures } from "../files/own-folders.js";
 import { VERSION } from "../base/version.js";
@@ -149,6 +150,23 @@ function state(config: Config): Finding[] {
   return findings;
 }
 
+async function certificates(config: Config): Promise<Finding[]> {
+  try {
+    const found = await readCertificates(config);
+    if (found === undefined) return [good("TLS", "not asked for (RADSERVE_TLS_CERT is not set)")];
+    return found.expiries.map((expiry) => {
+      const name = expiry.certificate === "server" ? "certificate" : "client CA";
+      const warning = expiryWarning(expiry);
+      return warning === undefined
+        ? good(name, `valid until ${expiry.at.toISOString()}`)
+        : bad(name, warning, "Replace the file; a running server takes it within seconds.");
+    });
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    return [bad("certificate", error.message, "Correct the file or the setting.")];
+  }
+}
+
 function disks(config: Config): Finding[] {
   return [...config.output_roots, config.state_dir].flatMap((folder) => {
     if (allowed(folder, constants.R_OK) !== undefined) return [];
@@ -216,6 +234,7 @@ async function settings(load: () => Promise<Config>): Promise<Finding[]> {
     await decoder(),
     ...(await roots(config)),
     ...state(config),
+    ...(await certificates(config)),
     ...disks(config),
     await bulkDatabase(config),
   ];

@@ -26,11 +26,15 @@ export async function status(config: Config, json: boolean): Promise<ExitStatus>
   const health = await client.send("GET", "/health/ready");
   const ready = health.status === 200;
   const models = client.hasToken ? await client.send("GET", "/models") : undefined;
+  const certificateEnd = await client.certificateEnd();
   if (json) {
-    print(JSON.stringify({ url, ready, health: health.body, models: models?.body ?? null }, null, 2));
+    const certificate = certificateEnd === undefined ? {} : { certificate_expires: certificateEnd };
+    const all = { url, ready, ...certificate, health: health.body, models: models?.body ?? null };
+    print(JSON.stringify(all, null, 2));
     return ready ? 0 : 1;
   }
   print(`${url}: ${ready ? "ready" : `not ready: ${readySchema.parse(health.body).message ?? ""}`}`);
+  if (certificateEnd !== undefined) print(`certificate\tvalid until ${certificateEnd.toISOString()}`);
   if (models === undefined) remark("Set RADSERVE_TOKEN to see the models.");
   else if (models.status !== 200)
     remark(`The models were refused: ${readySchema.parse(models.body).message ?? ""}`);

@@ -1,4 +1,5 @@
 /** Judges where a path leads, by the kernel's answer for what was pinned, and says why it is refused. */
+import { ABSOLUTE_NAME } from "./path-map.js";
 import { closeSync, constants, readlinkSync } from "node:fs";
 import { readlink } from "node:fs/promises";
 import path from "node:path";
@@ -13,7 +14,7 @@ const O_PATH = 0o10000000;
 const LONGEST_PATH = 4095;
 
 /** `\\server\share`, `D:\x`, `D:/x` */
-const WINDOWS_PATH = /^(?:\\\\|[A-Za-z]:[\\/])/;
+const WINDOWS_PATH = /^(?:\\\\|[A-Za-z]:)/;
 
 export const MISSING = new Set(["ENOENT", "ENOTDIR", "ELOOP"]);
 export const FORBIDDEN = new Set(["EACCES", "EPERM"]);
@@ -42,15 +43,19 @@ export function noPermission(side: Side, what: string): RadserveError {
   );
 }
 
-/** The path without trailing slashes. Throws bad_request where it is not absolute, too long, or holds a NUL byte. */
+/**
+ * The path without trailing slashes. Throws path_not_allowed where it is another machine's name, and bad_request where it
+ * is not absolute, too long, or holds a NUL byte.
+ */
 export function checkedForm(given: string, side: Side): string {
   const refuse = (expected: string, found: string) =>
     new RadserveError("bad_request", `Expected ${side} path to be ${expected}; found ${found}.`, { side });
   if (given.includes("\0")) throw refuse("text without NUL bytes", "a NUL byte");
-  if (WINDOWS_PATH.test(given))
-    throw refuse(
-      "one of the server's own, or one that RADSERVE_PATH_MAP translates",
-      "a Windows path that it does not",
+  if (!given.startsWith("/") && ABSOLUTE_NAME.test(given))
+    throw new RadserveError(
+      "path_not_allowed",
+      `Expected ${side} path to be one of the server's own, or one that RADSERVE_PATH_MAP translates; found ${WINDOWS_PATH.test(given) ? "a Windows path" : "an address"} that it does not.`,
+      { side, reason: "path_map" },
     );
   if (!given.startsWith("/")) throw refuse("absolute, beginning with /", "a relative one");
   const bytes = Buffer.byteLength(given);

@@ -6,6 +6,14 @@ export interface PathMapping {
   to: string;
 }
 
+/**
+ * What a client may name a folder by: an absolute path of this machine, or a name that `path_map` may translate, of
+ * Windows (`\\server\share`, `D:`) or with a scheme (`smb://server/share`).
+ */
+export const ABSOLUTE_NAME = /^(?:\/|\\\\|[A-Za-z][A-Za-z0-9+.-]*:)[^\0]*$/;
+export const EXPECTED_NAME =
+  "Expected an absolute path, beginning with /, or a name that RADSERVE_PATH_MAP translates";
+
 const isWindowsStyle = (name: string) => name.includes("\\") || /^[A-Za-z]:/.test(name);
 
 /** What follows a mapping's client-side prefix, or undefined where the path is not under it. */

@@ -1,6 +1,7 @@
 /** What a request for inference says: one schema, for the types, the checks and the published contract. */
 import { z } from "zod";
 import { modelName, outputKindSchema } from "../manifest/manifest.js";
+import { ABSOLUTE_NAME, EXPECTED_NAME } from "../files/path-map.js";
 import { keepable } from "../base/validation.js";
 
 const LONGEST_TIMEOUT_MS = 3_600_000;
@@ -13,8 +14,9 @@ export const keepableText = (longest: number) =>
     .max(longest)
     .refine((given) => keepable(given) === given, {
       message: "Expected text without NUL bytes and halves of surrogate pairs",
+      abort: true,
     });
-export const clientPath = keepableText(4096);
+export const clientPath = keepableText(4096).regex(ABSOLUTE_NAME, EXPECTED_NAME);
 export const inputImagePath = clientPath.describe(
   "Absolute path, or one that path_map translates, of a file or of a folder that holds one series",
 );

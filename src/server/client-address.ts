@@ -2,7 +2,7 @@
  * Whose request it is: the address of the client, through trusted proxies too. The log, the slowing of failed tokens and
  * the limits of each address all take it from here.
  */
-import type { IncomingMessage } from "node:http";
+import type { IncomingHttpHeaders } from "node:http";
 import { BlockList, isIP } from "node:net";
 import type { Context } from "./handlers.js";
 
@@ -94,9 +94,12 @@ export class ClientAddresses {
     return this.#trusted.has(address);
   }
 
-  /** Undefined where the connection is gone. */
-  of({ socket, headers }: Pick<IncomingMessage, "socket" | "headers">): string | undefined {
-    const peer = plainAddress(socket.remoteAddress);
+  /**
+   * The client of a request; undefined where the connection is gone.
+   * @param remoteAddress the other end of the connection
+   */
+  of(remoteAddress: string | undefined, headers: IncomingHttpHeaders): string | undefined {
+    const peer = plainAddress(remoteAddress);
     if (peer === undefined || !this.isProxy(peer)) return peer;
     const { "x-forwarded-for": older, forwarded } = headers;
     const found = [

@@ -111,7 +111,7 @@ function identify(options: ServerOptions): Middleware {
     ctx.state.requestId = requestIdOf(ctx.get("X-Request-Id"));
     ctx.state.route = "-";
     // Now, because a socket that is closed has none any more
-    ctx.state.address = options.addresses.of(ctx.req);
+    ctx.state.address = options.addresses.of(ctx.req.socket.remoteAddress, ctx.req.headers);
     ctx.set({
       "X-Request-Id": ctx.state.requestId,
       "X-Content-Type-Options": "nosniff",

@@ -1,5 +1,5 @@
 /** How many connections there may be, what becomes of slow and silent ones, and which address counts. */
-import http from "node:http";
+import type http from "node:http";
 import t from "tap";
 import { ask, connected } from "../support/client.js";
 import { until } from "../support/postgres.js";
@@ -45,9 +45,10 @@ t.test("one address has its limit, others go on, and the log is not flooded", as
   );
   t.ok(refusals(server).length <= 3, "and not one line each");
   t.equal(await metric(server, 'radserve_connections_refused_total{reason="too_many_of_address"}'), 201);
-  await server.logged(
-    (line) => Number((line["refused"] as { too_many_of_address?: number })?.too_many_of_address) > 1,
-  );
+  await server.logged(({ refused: sums }) => {
+    const { too_many_of_address: sum = 0 } = (sums ?? {}) as { too_many_of_address?: number };
+    return sum > 1;
+  });
 
   lines[0]!.socket.destroy();
   await until(async () => (await ask(server.port, "/health/live", far)).status === 200);
@@ -128,7 +129,10 @@ t.test("failed tokens are slowed for their address, and good ones never", async 
   t.teardown(() => server.stop());
   const order: string[] = [];
   const send = async (name: string, token: string | undefined, options: http.RequestOptions = {}) => {
-    const headers = { ...options.headers, ...(token === undefined ? {} : { Authorization: token }) };
+    const headers = {
+      ...(options.headers as object),
+      ...(token === undefined ? {} : { Authorization: token }),
+    };
     const answer = await ask(server.port, "/models", { ...options, headers });
     order.push(name);
     return answer;

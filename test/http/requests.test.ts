@@ -48,19 +48,13 @@ t.test("bodies that are not as documented", async (t) => {
     [
       "relative path",
       { ...good, input_image_path: "x.dcm" },
-      /absolute, beginning with \/; found a relative one/,
+      /input_image_path: Expected an absolute path, beginning with \/, .*; found "x\.dcm"/,
     ],
     ["NUL", { ...good, input_image_path: "/a\0b" }, /without NUL bytes/],
     ["models", { ...good, models: ["no-such"] }, /no model is called "no-such"/],
     ["encoding", "{}", /Content-Encoding gzip/, { "Content-Encoding": "br2" }],
     ["not packed", "{}", /packed as Content-Encoding says/, { "Content-Encoding": "gzip" }],
     ["not packed", "{}", /packed as Content-Encoding says/, { "Content-Encoding": "br" }],
-    [
-      "UNC",
-      { ...good, input_image_path: "\\\\other\\share\\x" },
-      /RADSERVE_PATH_MAP translates; found a Windows/,
-    ],
-    ["drive", { ...good, output_folder_path: "D:/out" }, /RADSERVE_PATH_MAP translates; found a Windows/],
   ];
   for (const [name, body, message, headers] of cases) {
     const answer = await post("/single_inference", body, headers);
@@ -68,6 +62,43 @@ t.test("bodies that are not as documented", async (t) => {
     t.equal(answer.body.error, "bad_request", name);
     t.match(answer.body.message, message, name);
     t.equal(answer.headers.get("X-Request-Id"), answer.body.request_id, name);
+  }
+});
+
+t.test("other machines' names are taken where path_map has them", async (t) => {
+  for (const [field, name, found] of [
+    ["input_image_path", "\\\\other\\share\\x", "Windows path"],
+    ["output_folder_path", "D:/out", "Windows path"],
+    ["input_image_path", "smb://other/share/x", "address"],
+  ] as const)
+    t.match(
+      await post("/single_inference", { ...good, [field]: name }),
+      {
+        status: 403,
+        body: {
+          error: "path_not_allowed",
+          message: new RegExp(`RADSERVE_PATH_MAP translates; found an? ${found} that it does not`),
+        },
+      },
+      name,
+    );
+  const mapped = { ...good, input_image_path: "\\\\PACS\\share\\x" };
+  t.match(await post("/single_inference", mapped), {
+    status: 403,
+    body: { message: /RADSERVE_INPUT_ROOTS/ },
+  });
+  const contract = (await (await fetch(`${server.url}/openapi.json`)).json()) as {
+    components: { schemas: Record<string, { properties: Record<string, { pattern?: string }> }> };
+  };
+  const { SingleRequest, BulkRequest } = contract.components.schemas;
+  for (const { pattern } of [
+    SingleRequest!.properties["input_image_path"]!,
+    SingleRequest!.properties["output_folder_path"]!,
+    BulkRequest!.properties["input_folder_path"]!,
+  ]) {
+    const published = new RegExp(pattern ?? "");
+    for (const name of ["/a", "\\\\s\\x", "D:\\x", "smb://s/x"]) t.ok(published.test(name), name);
+    for (const name of ["a", "./a", "", "\\a", "/a\0"]) t.notOk(published.test(name), JSON.stringify(name));
   }
 });
 
