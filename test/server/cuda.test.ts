@@ -72,6 +72,22 @@ t.test("a server answers from two GPUs, and says where its models are", { skip }
   t.equal(await server.stop(), 0);
 });
 
+t.test("a model that does not fit is refused before it is loaded", { skip }, async (t) => {
+  const place = placeWith(t, readdirSync(standIn));
+  place.environment["RADSERVE_GPU_MEMORY"] = "1KiB";
+  const checked = await radserve(
+    place,
+    "models",
+    "check",
+    join(place.environment["RADSERVE_MODELS_DIR"]!, "one"),
+  );
+  t.not(checked.status, 0);
+  t.match(
+    checked.stdout + checked.stderr,
+    /Expected room for \d+ bytes of weights on a GPU; GPU 0 has 1024, GPU 1 has 1024\./,
+  );
+});
+
 t.test("a server whose machine lacks cuDNN refuses by name, and doctor says so", { skip }, async (t) => {
   const place = placeWith(
     t,
