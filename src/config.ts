@@ -126,11 +126,13 @@ const settings = {
     .array(z.int().min(0))
     .min(1)
     .optional()
-    .describe("Numbers of the GPUs to use; models run on the first of them (default: 0)"),
+    .describe(
+      "Numbers of the GPUs to use; each model goes to one that has room, the one with the least waiting work first (default: 0)",
+    ),
   gpu_memory: size
     .optional()
     .describe(
-      'Most GPU memory that the runs of each model may take, beside its weights, for example "8GiB" (default: no limit)',
+      'Most memory of each GPU that all models there may take together, weights included, for example "8GiB" (default: no limit)',
     ),
   threads: z
     .int()
@@ -427,11 +429,6 @@ function misspelt(environment: Environment): string[] {
     });
 }
 
-function unusedGpus({ providers, gpus = [] }: Settings): string[] {
-  if (gpus.length < 2 || !providers.includes("cuda")) return [];
-  return [`RADSERVE_GPUS names ${gpus.length} GPUs; every model runs on the first of them, ${gpus[0]}.`];
-}
-
 function environmentOf(options: LoadOptions): Environment {
   const all = options.environment ?? process.env;
   return Object.fromEntries(Object.entries(all).filter(([, text]) => text !== ""));
@@ -465,7 +462,7 @@ export function loadConfig(options: LoadOptions = {}): Config {
     requests_per_subject:
       parsed.data.requests_per_subject ?? Math.max(FEWEST_OF_SUBJECT, Math.floor(parsed.data.max_queue / 2)),
     ...(file === undefined ? {} : { file }),
-    warnings: [...misspelt(environment), ...unusedGpus(parsed.data)],
+    warnings: misspelt(environment),
   };
 }
 
@@ -484,12 +481,12 @@ export function requireFolder(folder: string, variable: string): void {
 /** What the settings ask of an engine. */
 export function engineSettings({ providers, gpus, gpu_memory }: Settings): {
   provider: "cpu" | "cuda";
-  gpu?: number;
+  gpus?: number[];
   gpuMemory?: number;
 } {
   return {
     provider: providers.includes("cuda") ? "cuda" : "cpu",
-    ...(gpus?.[0] === undefined ? {} : { gpu: gpus[0] }),
+    ...(gpus === undefined ? {} : { gpus }),
     ...(gpu_memory === undefined ? {} : { gpuMemory: gpu_memory }),
   };
 }

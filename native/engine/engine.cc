@@ -152,9 +152,9 @@ int Engine::ChooseGpu(std::span<const int> gpus, size_t weights, size_t limit) {
     least = rows;
   }
   if (best) return best->device;
-  throw EngineError("model_unavailable", "Expected room for " + std::to_string(weights) +
-                                             " bytes of weights on a GPU; " + found +
-                                             ". Use fewer or smaller models, another GPU, or a larger RADSERVE_GPU_MEMORY.");
+  throw EngineError("model_unavailable",
+                    "Expected room for " + std::to_string(weights) + " bytes of weights on a GPU; " + found +
+                        ". Use fewer or smaller models, another GPU, or a larger RADSERVE_GPU_MEMORY.");
 }
 
 std::vector<std::pair<GpuUse, size_t>> Engine::Gpus() {

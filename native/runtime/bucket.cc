@@ -304,7 +304,8 @@ class BoundBucket : public RowBucket {
     const bool all_known = std::ranges::all_of(known_, [](const auto& known) { return known.has_value(); });
     if (current_ == nullptr || !all_known) return nullptr;
     current_->lent.fetch_add(1, std::memory_order_relaxed);
-    return {current_.get(), [place = current_](void*) { place->lent.fetch_sub(1, std::memory_order_release); }};
+    return {current_.get(),
+            [place = current_](void*) { place->lent.fetch_sub(1, std::memory_order_release); }};
   }
 
   std::string Arena() const override {
@@ -319,7 +320,8 @@ class BoundBucket : public RowBucket {
     Tensor output{name, info->dtype, info->shape, nullptr, nullptr};
     if (info->shape[0] != -1) return output;
     const TensorInfo& input = state_->graph.inputs.at(0);
-    if (info->names.at(0).empty() || input.names.empty() || info->names[0] != input.names[0]) return std::nullopt;
+    if (info->names.at(0).empty() || input.names.empty() || info->names[0] != input.names[0])
+      return std::nullopt;
     output.shape[0] = capacity_;
     return output;
   }

@@ -73,8 +73,8 @@ void LoseGpu(int device, const std::string& why) {
   if (std::exchange(TheGpus().used[device], true)) return;
   const bool others = std::ranges::any_of(TheGpus().used, [](const auto& gpu) { return !gpu.second; });
   std::cerr << "radserve: GPU " << device << " is lost for this process, "
-            << (others ? "which goes on with the others: " : "which ends so that a fresh one can go on: ") << why
-            << std::endl;
+            << (others ? "which goes on with the others: " : "which ends so that a fresh one can go on: ")
+            << why << std::endl;
   // No destructors: they would call into the broken device.
   if (!others) _exit(kDeviceLostStatus);
 }

@@ -48,7 +48,9 @@ class Message {
   bool broken_ = false;
 };
 
-inline std::string_view TextOf(Bytes bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+inline std::string_view TextOf(Bytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 /// A file in memory, mapped, because only a few bytes of each tensor are looked at. Empty if it cannot be read.
 class MappedFile {

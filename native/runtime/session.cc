@@ -139,19 +139,37 @@ void ReturnMemory() {
 
 Ort::MemoryInfo ArenaOf(int device) { return {"Cuda", OrtArenaAllocator, device, OrtMemTypeDefault}; }
 
+/// The arenas by GPU, for their figures. Never destroyed, as the environment is.
+struct Arenas {
+  std::mutex mutex;
+  /// Of any session there: it is the arena of all.
+  std::map<int, Ort::Allocator> known;
+  std::set<int> registered;
+};
+
+Arenas& TheArenas() {
+  static auto& arenas = *std::make_unique<Arenas>().release();
+  return arenas;
+}
+
 /// One arena of a GPU for all sessions there. With one for each, every model would keep what its largest run took, and
 /// two models by turns have been seen to take more with every run (onnxruntime issue 29351). The first limit holds.
 void ShareArena(const SessionSettings& settings) {
-  static std::mutex mutex;
-  static auto& shared = *std::make_unique<std::set<int>>().release();
-  const std::lock_guard lock(mutex);
-  if (shared.contains(settings.device)) return;
+  Arenas& arenas = TheArenas();
+  const std::lock_guard lock(arenas.mutex);
+  if (arenas.registered.contains(settings.device)) return;
   constexpr int kSameAsRequested = 1;
   constexpr int kDefault = -1;
   const Ort::ArenaCfg arena(settings.device_memory, kSameAsRequested, kDefault, kDefault);
   EnvHolder()->CreateAndRegisterAllocatorV2("CUDAExecutionProvider", ArenaOf(settings.device),
                                             {{"device_id", std::to_string(settings.device)}}, arena);
-  shared.insert(settings.device);
+  arenas.registered.insert(settings.device);
+}
+
+void RememberArena(int device, const Ort::Session& session) {
+  Arenas& arenas = TheArenas();
+  const std::lock_guard lock(arenas.mutex);
+  if (!arenas.known.contains(device)) arenas.known.emplace(device, Ort::Allocator(session, ArenaOf(device)));
 }
 
 /// What an arena has taken; nullopt if it does not say.
@@ -215,9 +233,10 @@ void CheckNodes(const Ort::Session& session, const std::string& path, const std:
   }
   if (refused == 0) return;
   if (refused > kNamed) named += " and " + std::to_string(refused - kNamed) + " more";
-  throw EngineError(code, "CUDA has no kernel for these nodes of the graph, which compute with more than shapes: " +
-                              named + ". None of a model runs on the CPU unnoticed: export it with other operators, or "
-                              "set execution.providers to [\"cpu\"].");
+  throw EngineError(
+      code, "CUDA has no kernel for these nodes of the graph, which compute with more than shapes: " + named +
+                ". None of a model runs on the CPU unnoticed: export it with other operators, or "
+                "set execution.providers to [\"cpu\"].");
 }
 
 [[noreturn]] void ThrowLoadFailure(const Ort::Exception& e, const std::string& code, int gpu) {
@@ -318,12 +337,10 @@ GpuUse UseOfGpu(int device, size_t limit) {
   const GpuMemory memory = MemoryOfGpu(device).value_or(GpuMemory());
   use.free = memory.free;
   use.total = memory.total;
-  try {
-    const Ort::UnownedAllocator arena = EnvHolder()->GetSharedAllocator(ArenaOf(device));
-    if (arena) use.taken = TakenBy(arena).value_or(0);
-  } catch (const Ort::Exception&) {
-    // No model has been loaded there yet.
-  }
+  Arenas& arenas = TheArenas();
+  const std::lock_guard lock(arenas.mutex);
+  const auto arena = arenas.known.find(device);
+  if (arena != arenas.known.end()) use.taken = TakenBy(arena->second).value_or(0);
   return use;
 }
 
@@ -341,10 +358,12 @@ Session::Session(const std::string& path, const SessionSettings& settings, const
   try {
     if (cuda) ShareArena(settings);
     std::optional<Ort::Session>& first = wide ? state_->wide : state_->narrow;
-    first.emplace(Env(), path.c_str(),
-                  Options(settings, wide ? Width::kWide : Width::kNarrow));
+    first.emplace(Env(), path.c_str(), Options(settings, wide ? Width::kWide : Width::kNarrow));
     state_->graph = Describe(*first, code);
-    if (cuda) CheckNodes(*first, path, code);
+    if (cuda) {
+      RememberArena(settings.device, *first);
+      CheckNodes(*first, path, code);
+    }
     if (!cuda && wide) {
       Ort::SessionOptions narrow = Options(settings, Width::kNarrow);
       if (HasDynamicShapes(state_->graph)) narrow.DisableMemPattern();

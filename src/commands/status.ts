@@ -12,6 +12,16 @@ const modelsSchema = z.object({
       release: z.string(),
       health: z.string(),
       provider: z.string().nullable(),
+      gpu: z.number().nullable(),
+    }),
+  ),
+  gpus: z.array(
+    z.object({
+      number: z.number(),
+      lost: z.boolean(),
+      waiting: z.number(),
+      taken_bytes: z.number(),
+      total_bytes: z.number(),
     }),
   ),
   problems: z.array(
@@ -19,6 +29,8 @@ const modelsSchema = z.object({
   ),
 });
 const readySchema = z.object({ status: z.string().optional(), message: z.string().optional() });
+
+const gibibytes = (bytes: number) => (bytes / 2 ** 30).toFixed(1);
 
 export async function status(config: Config, json: boolean): Promise<ExitStatus> {
   const client = openClient(config);
@@ -40,8 +52,16 @@ export async function status(config: Config, json: boolean): Promise<ExitStatus>
     remark(`The models were refused: ${readySchema.parse(models.body).message ?? ""}`);
   else {
     const known = modelsSchema.parse(models.body);
-    for (const { name, version, release, health: state, provider } of known.models)
-      print(`${name} ${version}\t${release}\t${state}\t${provider ?? "-"}`);
+    for (const { name, version, release, health: state, provider, gpu } of known.models)
+      print(
+        `${name} ${version}\t${release}\t${state}\t${provider ?? "-"}${gpu === null ? "" : ` (GPU ${gpu})`}`,
+      );
+    for (const { number, lost, waiting, taken_bytes, total_bytes } of known.gpus)
+      print(
+        lost
+          ? `GPU ${number}\tlost; restart the server to use it again`
+          : `GPU ${number}\t${waiting} waiting\t${gibibytes(taken_bytes)} of ${gibibytes(total_bytes)} GiB taken by models`,
+      );
     for (const { name, required, error } of known.problems)
       print(`problem\t${name}${required ? " (required)" : ""}\t${error.message}`);
   }

@@ -80,8 +80,8 @@ export interface EngineAddon {
     maxBatch: number;
     provider: "cpu" | "cuda";
     precision: Manifest["execution"]["precision"];
-    device: number;
-    deviceMemory: number;
+    gpus: readonly number[];
+    gpuMemory: number;
     inputs: ImageInput[];
     outputs: NativeOutput[];
   }): Promise<Omit<LoadedModel, "provider">>;

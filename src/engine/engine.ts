@@ -44,7 +44,7 @@ function cudaRefusal(addon: EngineAddon, providers: readonly string[], gpu: numb
 export class Engine {
   readonly #addon: EngineAddon;
   readonly #info: EngineInfo;
-  readonly #gpu: number;
+  readonly #gpus: readonly number[];
   readonly #gpuMemory: number;
   #underWay = 0;
   #idle: (() => void) | undefined;
@@ -53,7 +53,7 @@ export class Engine {
 
   constructor(options: EngineOptions) {
     this.#addon = loadAddon() as EngineAddon;
-    this.#gpu = options.gpu ?? 0;
+    this.#gpus = options.gpus ?? [0];
     this.#gpuMemory = options.gpuMemory ?? 0;
     this.#info = this.#addon.start({ threads: options.threads ?? os.availableParallelism() });
     this.#checkProvider(options.provider);
@@ -72,20 +72,20 @@ export class Engine {
     return this.#call(async () => {
       const { provider } = options;
       this.#checkProvider(provider);
-      const { id, inputs, outputs, sessions } = await this.#addon.load({
+      const { id, inputs, outputs, gpu, sessions } = await this.#addon.load({
         path: options.modelPath,
         name: options.name,
         version: options.version,
         maxBatch: options.batching.max,
         provider,
         precision: options.precision ?? "float32",
-        device: this.#gpu,
-        deviceMemory: this.#gpuMemory,
+        gpus: this.#gpus,
+        gpuMemory: this.#gpuMemory,
         inputs: options.inputs.map(nativeInput),
         outputs: options.outputs.map(nativeOutput),
       });
       this.#loaded.add(id);
-      return { id, inputs, outputs, provider, sessions };
+      return { id, inputs, outputs, provider, ...(gpu === undefined ? {} : { gpu }), sessions };
     });
   }
 
@@ -149,8 +149,10 @@ export class Engine {
 
   #checkProvider(provider: "cpu" | "cuda"): void {
     if (provider === "cpu") return;
-    const refusal = cudaRefusal(this.#addon, this.#info.providers, this.#gpu);
-    if (refusal !== undefined) throw new RadserveError("model_unavailable", refusal);
+    for (const gpu of this.#gpus) {
+      const refusal = cudaRefusal(this.#addon, this.#info.providers, gpu);
+      if (refusal !== undefined) throw new RadserveError("model_unavailable", refusal);
+    }
   }
 
   async #call<T>(work: () => Promise<T>): Promise<T> {

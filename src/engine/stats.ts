@@ -12,6 +12,8 @@ const model = z.strictObject({
   id: count,
   name: z.string(),
   version: z.string(),
+  /** Number of the GPU that it runs on; absent on a CPU. */
+  gpu: count.optional(),
   /** Whether its images run in batches; else each on its own. */
   batched: z.boolean(),
   queued: classes(count),
@@ -31,13 +33,26 @@ const model = z.strictObject({
   sessions: z.array(z.strictObject({ spread: z.boolean(), bytes: count })),
 });
 
+const gpu = z.strictObject({
+  number: count,
+  lost: z.boolean().describe("Its context broke; it is used again after a restart"),
+  waiting: count.describe("Images that wait for it or run on it"),
+  takenBytes: count.describe("Memory that all models there have taken together"),
+  limitBytes: count.describe("Most memory that they may take (RADSERVE_GPU_MEMORY); 0 is no limit"),
+  freeBytes: count.describe("Memory that nobody has taken; 0 where CUDA does not say"),
+  totalBytes: count,
+});
+
 export const engineStatsSchema = z.strictObject({
   running: count,
   /** Waiting for a device between preparation and post-processing. */
   parked: count,
+  /** GPUs that models were loaded on. */
+  gpus: z.array(gpu),
   models: z.array(model),
 });
 
 export type EngineStats = z.infer<typeof engineStatsSchema>;
 export type EngineModelStats = EngineStats["models"][number];
+export type EngineGpuStats = EngineStats["gpus"][number];
 export type EngineHistogram = z.infer<typeof histogram>;

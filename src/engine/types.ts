@@ -34,6 +34,8 @@ export interface LoadedModel {
   inputs: TensorInfo[];
   outputs: TensorInfo[];
   provider: "cpu" | "cuda";
+  /** Number of the GPU that it went to. */
+  gpu?: number;
   /** On the CPU one session spreads a run over all cores, the other stays on one; bytes that each holds after loading. */
   sessions: SessionMemory[];
 }
@@ -147,9 +149,9 @@ export interface EngineInfo {
 export interface EngineOptions {
   /** What models are expected to run on; "cuda" is checked at once. */
   provider: "cpu" | "cuda";
-  /** Number of the GPU that models run on; the first where absent. */
-  gpu?: number;
-  /** Most bytes of GPU memory that the runs of each model may take, beside its weights; no limit where absent. */
+  /** Numbers of the GPUs that models may go to; the first where absent. All of them are checked at once. */
+  gpus?: readonly number[];
+  /** Most bytes of each GPU that all models there may take together; no limit where absent. */
   gpuMemory?: number;
   /** Threads of the process's engine; all cores where absent. The first engine of a process decides. */
   threads?: number;

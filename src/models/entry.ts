@@ -18,6 +18,8 @@ export interface ModelEntry {
   /** The engine's number for the loaded model; set only in state ready. */
   nativeId?: number;
   provider?: "cpu" | "cuda";
+  /** Number of the GPU that it runs on. */
+  gpu?: number;
   /** The one or two sessions of the engine that keep its weights, with the bytes of each right after loading. */
   sessions?: SessionMemory[];
 }

@@ -75,8 +75,9 @@ export async function loadReport(
     if (report.problems.length > 0) throw RadserveError.fromObject(problemsError(name, report.problems));
     const loaded = await loadSession(report.directory, model, engine, providers);
     const entry = entryOf(name, model, "ready");
-    const { id, provider, sessions } = loaded;
-    return { name, required, entry: { ...entry, nativeId: id, provider, sessions } };
+    const { id, provider, gpu, sessions } = loaded;
+    const place = gpu === undefined ? { provider } : { provider, gpu };
+    return { name, required, entry: { ...entry, nativeId: id, ...place, sessions } };
   } catch (thrown) {
     const error = unavailable(name, thrown);
     const state = model.manifest.release === "off" ? "off" : "failed";

@@ -1,6 +1,6 @@
 /** The engine's own counters for Prometheus. Labels are model names, classes and closed lists; nothing else. */
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
-import type { EngineHistogram, EngineModelStats, EngineStats } from "../engine/stats.js";
+import type { EngineGpuStats, EngineHistogram, EngineModelStats, EngineStats } from "../engine/stats.js";
 
 const CLASSES = ["stat", "routine", "bulk"] as const;
 
@@ -123,6 +123,23 @@ export function registerEngineMetrics(registry: Registry, read: () => EngineStat
       for (const { labels, value } of samples) this.set(labels, value);
     },
   });
+  const perGpu = (name: string, help: string, pick: (gpu: EngineGpuStats) => number) =>
+    new Gauge({
+      name,
+      help,
+      labelNames: ["gpu"],
+      registers,
+      collect() {
+        this.reset();
+        for (const gpu of read().gpus) this.set({ gpu: String(gpu.number) }, pick(gpu));
+      },
+    });
+  perGpu("radserve_gpu_lost", "1 where the GPU broke and is used again after a restart", ({ lost }) =>
+    lost ? 1 : 0,
+  );
+  perGpu("radserve_gpu_waiting", "Images that wait for the GPU or run on it", ({ waiting }) => waiting);
+  perGpu("radserve_gpu_taken_bytes", "Memory of the GPU that all models have taken", (gpu) => gpu.takenBytes);
+  perGpu("radserve_gpu_free_bytes", "Memory of the GPU that nobody has taken", (gpu) => gpu.freeBytes);
   counter("radserve_engine_inferences_total", "Inferences that ended, well or not", ["outcome"], (m) => [
     [{ outcome: "completed" }, m.completed],
     [{ outcome: "failed" }, m.failed],

@@ -35,13 +35,27 @@ const listed = z.strictObject({
   release: z.enum(["off", "shadow", "active"]),
   required: z.boolean(),
   provider: z.enum(["cpu", "cuda"]).nullable(),
+  gpu: z.int().nonnegative().nullable().describe("Number of the GPU that it runs on"),
   health: z.enum(["ready", "failed", "off"]),
   work: work.nullable().describe("Since it was loaded; null where it is not"),
   error: errorObject.optional(),
 });
 
+const { number, lost, waiting, takenBytes, limitBytes, freeBytes, totalBytes } =
+  engineStatsSchema.shape.gpus.element.shape;
+const listedGpu = z.strictObject({
+  number,
+  lost,
+  waiting,
+  taken_bytes: takenBytes,
+  limit_bytes: limitBytes,
+  free_bytes: freeBytes,
+  total_bytes: totalBytes,
+});
+
 export const modelListSchema = z.strictObject({
   models: z.array(listed),
+  gpus: z.array(listedGpu).describe("The GPUs that models were loaded on"),
   problems: z
     .array(z.strictObject({ name: z.string(), required: z.boolean(), error: errorObject }))
     .describe(
@@ -73,7 +87,7 @@ export function modelList(
 ): ModelList {
   const works = new Map(stats.models.map((model) => [model.id, workOf(model)]));
   return {
-    models: entries.map(({ name, version, sha256, manifest, state, provider, error, nativeId }) => ({
+    models: entries.map(({ name, version, sha256, manifest, state, provider, gpu, error, nativeId }) => ({
       name,
       version,
       sha256,
@@ -85,9 +99,19 @@ export function modelList(
       release: manifest.release,
       required: manifest.required,
       provider: provider ?? null,
+      gpu: gpu ?? null,
       health: state,
       work: works.get(nativeId ?? 0) ?? null,
       ...(error === undefined ? {} : { error }),
+    })),
+    gpus: stats.gpus.map((gpu) => ({
+      number: gpu.number,
+      lost: gpu.lost,
+      waiting: gpu.waiting,
+      taken_bytes: gpu.takenBytes,
+      limit_bytes: gpu.limitBytes,
+      free_bytes: gpu.freeBytes,
+      total_bytes: gpu.totalBytes,
     })),
     problems: [...problems],
   };

@@ -22,6 +22,8 @@ export interface Place {
   input: string;
   output: string;
   environment: Record<string, string>;
+  /** The main file of another copy of the project. */
+  main?: string;
   remove(): void;
 }
 
@@ -69,7 +71,7 @@ export interface Ran {
 /** Runs a command to its end. */
 export async function radserve(place: Place, ...args: string[]): Promise<Ran> {
   try {
-    const { stdout, stderr } = await promisify(execFile)(process.execPath, [main, ...args], {
+    const { stdout, stderr } = await promisify(execFile)(process.execPath, [place.main ?? main, ...args], {
       env: place.environment,
       cwd: place.directory,
     });
@@ -107,7 +109,7 @@ export interface TestServer {
 
 /** Starts `radserve serve` and waits until it serves. */
 export async function startServer(place = makePlace()): Promise<TestServer> {
-  const child = spawn(process.execPath, [main, "serve"], {
+  const child = spawn(process.execPath, [place.main ?? main, "serve"], {
     env: place.environment,
     cwd: place.directory,
     stdio: ["ignore", "pipe", "pipe"],

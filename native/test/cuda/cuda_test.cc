@@ -120,7 +120,8 @@ TEST("a hundred runs on every bucket: inputs go to the device and outputs come b
     constexpr int kRuns = 100;
     for (int run = 0; run < kRuns; ++run) {
       const int64_t rows = 1 + run % capacity;
-      for (int64_t row = 0; row < rows; ++row) Fill(bucket->Row(0, row), static_cast<float>(100 * run + 8 * row));
+      for (int64_t row = 0; row < rows; ++row)
+        Fill(bucket->Row(0, row), static_cast<float>(100 * run + 8 * row));
       bucket->Run(rows, {});
       for (int64_t row = 0; row < rows; ++row) {
         CHECK(AsFloats(bucket->TakeRow(row).at(0)) == Counting(static_cast<float>(100 * run + 8 * row), 8));
@@ -291,7 +292,8 @@ TEST("sixteen threads, two devices, several shapes: each row gets its own number
           const Served& served = random() % 2 == 0 ? first : second;
           const auto side = static_cast<int64_t>(8 << random() % 3);
           std::vector<std::shared_ptr<BatchRow>> rows;
-          for (uint64_t r = 0; r <= random() % 4; ++r) rows.push_back(served.Row(side, static_cast<float>(random() % 1000)));
+          for (uint64_t r = 0; r <= random() % 4; ++r)
+            rows.push_back(served.Row(side, static_cast<float>(random() % 1000)));
           std::vector<float> begins;
           for (const auto& row : rows) begins.push_back(AsFloats(row->inputs[0]).at(0));
           served.Answer(rows);
@@ -311,11 +313,10 @@ END;
 
 TEST("a model of several inputs runs in batches") {
   const std::string node = Bytes(1, "a") + Bytes(1, "b") + Bytes(2, "y") + Bytes(3, "both") + Bytes(4, "Add");
-  const std::string model =
-      Number(1, 8) +
-      Bytes(7, Bytes(1, node) + Bytes(2, "test") + Bytes(11, Value("a", {0, 4})) + Bytes(11, Value("b", {0, 4})) +
-                   Bytes(12, Value("y", {0, 4}))) +
-      Bytes(8, Bytes(1, "") + Number(2, 17));
+  const std::string model = Number(1, 8) +
+                            Bytes(7, Bytes(1, node) + Bytes(2, "test") + Bytes(11, Value("a", {0, 4})) +
+                                         Bytes(11, Value("b", {0, 4})) + Bytes(12, Value("y", {0, 4}))) +
+                            Bytes(8, Bytes(1, "") + Number(2, 17));
   const auto session = Load(model);
   SessionDevice device;
   RunStats stats;
@@ -339,7 +340,8 @@ TEST("a load that does not fit is refused in words, and the session before it go
   Served served(Copying({0, 4}, {0, 4}));
   served.Answer({served.Row(4, 0)});
   Cuda().set_memory(0, Cuda().used(0) + (size_t{1} << 20));
-  const std::string heavy = OneNode("MatMul", {"x", "w"}, {0, 1024}, {0, 1024}, "", 0, Zeros("w", {1024, 1024}));
+  const std::string heavy =
+      OneNode("MatMul", {"x", "w"}, {0, 1024}, {0, 1024}, "", 0, Zeros("w", {1024, 1024}));
   std::string said;
   try {
     Load(heavy);
@@ -368,9 +370,11 @@ std::string ShapeChain(const std::string& refused) {
       Bytes(1, Bytes(1, "s") + Bytes(1, "zero") + Bytes(2, "g") + Bytes(3, "gather") + Bytes(4, "Gather")) +
       Bytes(1, Bytes(1, "g") + Bytes(1, "rest") + Bytes(2, "c") + Bytes(3, "concat") + Bytes(4, "Concat") +
                    Bytes(5, Bytes(1, "axis") + Number(3, 0) + Number(20, 2)));
-  if (!refused.empty()) nodes += Bytes(1, Bytes(1, "x") + Bytes(2, "z") + Bytes(3, "strange") + Bytes(4, refused));
+  if (!refused.empty())
+    nodes += Bytes(1, Bytes(1, "x") + Bytes(2, "z") + Bytes(3, "strange") + Bytes(4, refused));
   nodes += Bytes(1, Bytes(1, x) + Bytes(1, "c") + Bytes(2, "y") + Bytes(3, "reshape") + Bytes(4, "Reshape"));
-  const std::string zero = Bytes(5, Number(1, 1) + Number(2, 7) + Bytes(8, "zero") + Bytes(9, std::string(8, '\0')));
+  const std::string zero =
+      Bytes(5, Number(1, 1) + Number(2, 7) + Bytes(8, "zero") + Bytes(9, std::string(8, '\0')));
   return Number(1, 8) +
          Bytes(7, nodes + Bytes(2, "test") + zero + number("rest", -1) + Bytes(11, Value("x", {0, 2, 2})) +
                       Bytes(12, Value("y", {0, -1}))) +
@@ -462,7 +466,11 @@ int RunOutOfMemory(size_t limit, size_t memory) {
   auto again = served.Row(kSide, 1);
   served.Answer({again});
   CHECK(!again->failure);
-  CHECK(UseOfGpu(0, limit).taken <= 3 * kRow);
+  const GpuUse use = UseOfGpu(0, limit);
+  CHECK(use.taken > 0 && use.taken <= 3 * kRow);
+  EQUAL(use.total, memory);
+  EQUAL(use.free, memory - Cuda().used(0));
+  EQUAL(use.Room(), limit == 0 ? use.free : limit - use.taken);
   return Failures();
 }
 
@@ -534,7 +542,8 @@ TEST("a cuDNN that is missing is named") {
   const Ended ended = RunChild("no cudnn", folder);
   std::filesystem::remove_all(folder);
   EQUAL(ended.status, 0);
-  EQUAL(ended.said, std::string("libcudnn.so.9: cannot open shared object file: No such file or directory\n"));
+  EQUAL(ended.said,
+        std::string("libcudnn.so.9: cannot open shared object file: No such file or directory\n"));
 }
 END;
 
@@ -550,7 +559,8 @@ END;
 TEST("one GPU of two that breaks takes its own work and nothing else") {
   const Ended ended = RunChild("one of two broken", Libraries());
   EQUAL(ended.status, 0);
-  CHECK(ended.said.find("GPU 0 is lost for this process, which goes on with the others") != std::string::npos);
+  CHECK(ended.said.find("GPU 0 is lost for this process, which goes on with the others") !=
+        std::string::npos);
   if (ended.status != 0) std::cerr << ended.said;
 }
 END;

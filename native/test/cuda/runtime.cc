@@ -64,7 +64,8 @@ struct Machine {
       const size_t used = device.used;
       device = Device();
       device.used = used;
-      if (const char* bytes = std::getenv("STAND_IN_MEMORY")) device.memory = std::strtoull(bytes, nullptr, 10);
+      if (const char* bytes = std::getenv("STAND_IN_MEMORY"))
+        device.memory = std::strtoull(bytes, nullptr, 10);
     }
     int number = 0;
     unsigned long long launches = 0;
@@ -190,8 +191,12 @@ int SetHandle(void** out) {
 
 /// cudaDeviceProp of CUDA 13 is 1008 bytes; these are the members that the provider reads, at their places.
 constexpr size_t kPropertiesBytes = 1008;
-void SetProperty(char* properties, size_t at, int value) { std::memcpy(properties + at, &value, sizeof(value)); }
-void SetLarge(char* properties, size_t at, size_t value) { std::memcpy(properties + at, &value, sizeof(value)); }
+void SetProperty(char* properties, size_t at, int value) {
+  std::memcpy(properties + at, &value, sizeof(value));
+}
+void SetLarge(char* properties, size_t at, size_t value) {
+  std::memcpy(properties + at, &value, sizeof(value));
+}
 
 constexpr int kThreadsPerBlock = 1024;
 constexpr int kProcessors = 132;
@@ -268,19 +273,19 @@ int cudaGetDeviceProperties(void* out, int device) {
   char* properties = static_cast<char*>(out);
   std::memset(properties, 0, kPropertiesBytes);
   std::strcpy(properties, "stand-in");
-  SetLarge(properties, 288, kMemory);                // totalGlobalMem
-  SetLarge(properties, 296, size_t{48} << 10);       // sharedMemPerBlock
-  SetProperty(properties, 304, 65536);               // regsPerBlock
-  SetProperty(properties, 308, 32);                  // warpSize
-  SetProperty(properties, 320, kThreadsPerBlock);    // maxThreadsPerBlock
-  SetProperty(properties, 324, kThreadsPerBlock);    // maxThreadsDim
-  SetProperty(properties, 336, 2147483647);          // maxGridSize
+  SetLarge(properties, 288, kMemory);              // totalGlobalMem
+  SetLarge(properties, 296, size_t{48} << 10);     // sharedMemPerBlock
+  SetProperty(properties, 304, 65536);             // regsPerBlock
+  SetProperty(properties, 308, 32);                // warpSize
+  SetProperty(properties, 320, kThreadsPerBlock);  // maxThreadsPerBlock
+  SetProperty(properties, 324, kThreadsPerBlock);  // maxThreadsDim
+  SetProperty(properties, 336, 2147483647);        // maxGridSize
   SetProperty(properties, 340, 65535);
   SetProperty(properties, 344, 65535);
-  SetProperty(properties, 360, 9);                   // major; minor stays 0
-  SetProperty(properties, 384, kProcessors);         // multiProcessorCount
-  SetProperty(properties, 604, 2048);                // maxThreadsPerMultiProcessor
-  SetLarge(properties, 672, size_t{227} << 10);      // sharedMemPerBlockOptin
+  SetProperty(properties, 360, 9);               // major; minor stays 0
+  SetProperty(properties, 384, kProcessors);     // multiProcessorCount
+  SetProperty(properties, 604, 2048);            // maxThreadsPerMultiProcessor
+  SetLarge(properties, 672, size_t{227} << 10);  // sharedMemPerBlockOptin
   return kSuccess;
 }
 
