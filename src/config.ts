@@ -14,6 +14,7 @@ import { found, nearestName, problemsOf } from "./base/validation.js";
 import { errno } from "./base/errno.js";
 import { ABSOLUTE_NAME } from "./files/path-map.js";
 import { ConfigError } from "./base/errors.js";
+import { OVERLAY_OPACITY } from "./results/picture/opacity.js";
 
 const SIZE = /^(\d+(?:\.\d+)?)\s*(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)?$/i;
 const POWERS = ["b", "k", "m", "g", "t"];
@@ -95,6 +96,12 @@ const settings = {
     .describe(
       "What to write for every model, of json, png, sr, seg, sc (json always); a request's own `outputs` goes before (default: what each model's manifest says)",
     ),
+  overlay_opacity: z
+    .number()
+    .min(0.1)
+    .max(0.9)
+    .default(OVERLAY_OPACITY)
+    .describe("How opaque masks are laid over the image in pictures, from 0.1 to 0.9"),
   database_url: z
     .string()
     .refine(isPostgresUrl, "Expected postgres://USER:PASSWORD@HOST:PORT/DATABASE")
@@ -260,6 +267,7 @@ const READ: Partial<Record<Key, (text: string) => unknown>> = {
   path_map: jsonOr,
   port: numberOr,
   threads: numberOr,
+  overlay_opacity: numberOr,
   deadline_seconds: numberOr,
   max_queue: numberOr,
   rate_limit: numberOr,

@@ -212,6 +212,9 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("unpackBits", Napi::Function::New(env, Guarded<UnpackBits>, "unpackBits"));
   exports.Set("findStray", Napi::Function::New(env, Guarded<FindStray>, "findStray"));
   exports.Set("releaseBytes", Napi::Function::New(env, Guarded<ReleaseBytes>, "releaseBytes"));
+  exports.Set("composePage", Napi::Function::New(env, Guarded<ComposeOverlay>, "composePage"));
+  exports.Set("checkPanel", Napi::Function::New(env, Guarded<CheckOverlay>, "checkPanel"));
+  exports.Set("fillOutline", Napi::Function::New(env, Guarded<FillGlyph>, "fillOutline"));
   exports.Set("cancel", Napi::Function::New(env, Guarded<Cancel>, "cancel"));
   exports.Set("linkDescriptor", Napi::Function::New(env, Guarded<LinkDescriptor>, "linkDescriptor"));
   exports.Set("lockDescriptor", Napi::Function::New(env, Guarded<LockDescriptor>, "lockDescriptor"));

@@ -115,6 +115,15 @@ Napi::Value FindStray(const Napi::CallbackInfo& info);
 /// (bytes: Uint8Array): frees its buffer, if it has one to itself.
 Napi::Value ReleaseBytes(const Napi::CallbackInfo& info);
 
+// Pictures for people, on the calling thread: what the objects hold stands in src/addon/picture.ts.
+
+/// (page): its pixels.
+Napi::Value ComposeOverlay(const Napi::CallbackInfo& info);
+/// (rgb: Uint8Array, width, height, panel): undefined, or what is wrong with what is drawn on the panel.
+Napi::Value CheckOverlay(const Napi::CallbackInfo& info);
+/// (segments: Float32Array, left, top, width, height): the coverage of each pixel.
+Napi::Value FillGlyph(const Napi::CallbackInfo& info);
+
 }  // namespace radserve
 
 #endif  // RADSERVE_ADDON_CONVERT_H_

@@ -1,8 +1,9 @@
 /** The phantoms as DICOM files (Explicit VR Little Endian), serialised by dcmjs. */
 import { createHash } from "node:crypto";
 import dcmjs from "dcmjs";
-import sharp from "sharp";
-import { textOutline } from "../../src/results/picture/text-outline.js";
+import { composePage } from "../../src/addon/picture.js";
+import { Drawing } from "../../src/results/picture/drawing.js";
+import { atlas } from "../../src/results/picture/text.js";
 import { ctPhantom, ultrasoundPhantom, type CtPhantom } from "./phantom.js";
 
 const CT_IMAGE_STORAGE = "1.2.840.10008.5.1.4.1.1.2";
@@ -107,21 +108,19 @@ export const BURNED_IN = [
   { text: "Liver right lobe", x: 776, y: 730, size: 23 },
 ];
 
-async function ultrasoundPicture(): Promise<Uint8Array> {
+function ultrasoundPicture(): Uint8Array {
   const { rows, columns, pixels } = ultrasoundPhantom();
-  const paths = BURNED_IN.map(
-    ({ text, x, y, size }) =>
-      `<path fill="#e6e6e6" transform="translate(${x} ${y})" d="${textOutline(text, { size, face: "regular" }).data}"/>`,
-  );
-  const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${columns}" height="${rows}">${paths.join("")}</svg>`;
-  const raw = { width: columns, height: rows, channels: 1 as const };
-  const drawn = await sharp(pixels, { raw })
-    .toColourspace("srgb")
-    .composite([{ input: Buffer.from(svg) }])
-    .removeAlpha()
-    .greyscale()
-    .raw()
-    .toBuffer();
+  const drawing = new Drawing();
+  for (const { text, x, y, size } of BURNED_IN)
+    drawing.text(text, x, y, { size, face: "regular", colour: [230, 230, 230] });
+  const rgb = Uint8Array.from({ length: 3 * pixels.length }, (_, i) => pixels[Math.floor(i / 3)] ?? 0);
+  const whole = { x: 0, y: 0, width: columns, height: rows };
+  const { rgb: drawn } = composePage({
+    ...{ width: columns, height: rows, background: Uint8Array.of(0, 0, 0), opacity: 0 },
+    panels: [{ ...whole, picture: { width: columns, height: rows, rgb }, marks: [] }],
+    ...{ drawing: drawing.list(), glyphs: atlas.bytes },
+  });
+  const grey = pixels.map((_, i) => drawn[3 * i] ?? 0);
   const dataset = {
     ...identity("ultrasound", ULTRASOUND_IMAGE_STORAGE),
     Modality: "US",
@@ -137,12 +136,12 @@ async function ultrasoundPicture(): Promise<Uint8Array> {
     HighBit: 7,
     PixelRepresentation: 0,
   };
-  return serialise(dataset, drawn, "OB");
+  return serialise(dataset, grey, "OB");
 }
 
-export async function samples(): Promise<Samples> {
+export function samples(): Promise<Samples> {
   const phantom = ctPhantom();
-  return { ct: ctSlice(phantom), truth: phantom.truth, ultrasound: await ultrasoundPicture() };
+  return Promise.resolve({ ct: ctSlice(phantom), truth: phantom.truth, ultrasound: ultrasoundPicture() });
 }
 
 /** A series of the chest, from the lowest slice up, so many millimetres apart. */

@@ -75,7 +75,7 @@ export async function inferFile(
           cancelId: 1,
           roots: { input: undefined, output: undefined },
         },
-        { engine, models: models.entries, outputs: config.outputs },
+        { engine, models: models.entries, outputs: config.outputs, overlayOpacity: config.overlay_opacity },
       );
       print(options.json === true ? JSON.stringify(answer, null, 2) : summary(answer));
       return 0;

@@ -86,7 +86,10 @@ async function replayFrom(
         const log = createLog("silent");
         const models = await loadModels({ directory: config.models_dir, engine, providers, log });
         try {
-          return await replay({ receipt, image, engine, models: models.entries });
+          return await replay({
+            ...{ receipt, image, engine, models: models.entries },
+            overlayOpacity: config.overlay_opacity,
+          });
         } finally {
           await models.close();
         }

@@ -13,6 +13,7 @@ import type { ResultFile } from "../results/commit/commit.js";
 import { pictureName } from "../results/commit/names.js";
 import { dicomObjects } from "../results/dicom/objects.js";
 import { drawPicture, type Drawn } from "../results/picture/draw-result.js";
+import { OVERLAY_OPACITY } from "../results/picture/opacity.js";
 import type { ReceiptModel, Receipt } from "../results/receipt/receipt.js";
 import type { Analysis } from "./task.js";
 import type { PlannedModel } from "./plan.js";
@@ -136,13 +137,17 @@ async function addFiles(
 ): Promise<void> {
   const { planned, masks } = outcome;
   const { manifest } = planned.entry;
+  const opacity = context.overlayOpacity ?? OVERLAY_OPACITY;
   const shown = outcome.highlights.chosen();
   let drawn: Promise<Drawn> | undefined;
   const picture = () =>
-    (drawn ??= drawPicture({ image, engine: context.engine, manifest, shown, result: model }));
+    (drawn ??= drawPicture({ image, engine: context.engine, manifest, shown, result: model, opacity }));
   const wantsPng = planned.outputs.includes("png");
-  // Other threads do most of the drawing, while this one makes the objects that do not show it.
-  if (wantsPng) picture().catch(() => undefined);
+  // Other threads compress it, while this one makes the objects.
+  if (wantsPng)
+    picture()
+      .then(({ png }) => png())
+      .catch(() => undefined);
   const { findings, measurements, warnings } = model;
   const objects = await dicomObjects({
     image,
@@ -156,17 +161,19 @@ async function addFiles(
     name,
     predecessor: model.predecessor,
     picture: async () => ({
-      pixels: await (await picture()).pixels(),
+      pixels: (await picture()).picture,
       frames: shown.map(({ frame }) => frame),
+      opacity,
     }),
   });
   if (wantsPng) {
-    const { png: bytes } = await picture();
+    const bytes = await (await picture()).png();
     const file = pictureName(name, planned.entry.name);
     files.push({ name: file, bytes });
     model.outputs.push({ path: file, media_type: "image/png", bytes: bytes.length, sha256: sha256(bytes) });
   }
-  await (await drawn)?.release();
+  const composed = await drawn;
+  if (composed !== undefined) release(composed.picture.rgb);
   files.push(...objects.files);
   model.outputs.push(...objects.outputs);
   model.warnings.push(...objects.warnings);

@@ -8,7 +8,7 @@ import { accepts } from "../models/acceptance.js";
 import type { Engine } from "../engine/engine.js";
 import { asRadserveError, RadserveError } from "../base/errors.js";
 import type { Image } from "../images/image.js";
-import { type InferTask } from "./task.js";
+import { type InferContext, type InferTask } from "./task.js";
 import { outputKindSchema, type OutputKind } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
 import { resolveThresholds } from "../models/read.js";
@@ -26,10 +26,12 @@ export interface Replay {
   image: Image;
   engine: Engine;
   models: readonly ModelEntry[];
+  overlayOpacity?: InferContext["overlayOpacity"];
 }
 
 /** Compares the source with the receipt, and then the results of each model. */
-export async function replay({ receipt, image, engine, models }: Replay): Promise<Check[]> {
+export async function replay(request: Replay): Promise<Check[]> {
+  const { receipt, image, models } = request;
   const source = await checkSource(receipt, image);
   if (source.some(({ verdict }) => verdict !== "ok"))
     return [...source, ...receipt.models.map(({ name }) => notReplayed(name, "the source is another"))];
@@ -42,7 +44,7 @@ export async function replay({ receipt, image, engine, models }: Replay): Promis
     else if (before.status === "not_accepted") checks.push(checkRefusal(before, entry, image));
     else again.push({ before, entry: asItWas(entry, before) });
   }
-  const computed = again.length === 0 ? [] : await computeAgain(receipt, image, engine, again);
+  const computed = again.length === 0 ? [] : await computeAgain(request, again);
   return [...source, ...checks, ...computed];
 }
 
@@ -95,9 +97,7 @@ function asItWas(entry: ModelEntry, before: ReceiptModel): ModelEntry {
 }
 
 async function computeAgain(
-  receipt: Receipt,
-  image: Image,
-  engine: Engine,
+  { receipt, image, engine, overlayOpacity }: Replay,
   again: readonly { before: ReceiptModel; entry: ModelEntry }[],
 ): Promise<Check[]> {
   const entries = again.map(({ entry }) => entry);
@@ -110,7 +110,7 @@ async function computeAgain(
   const { request, site } = kindsOf(receipt);
   try {
     const plan = planOf(entries, image, request, site);
-    const context = { engine, models: entries };
+    const context = { engine, models: entries, overlayOpacity };
     const watch = new Stopwatch(started_at, utc_offset);
     const analysis = { task, context, watch, name: receipt.source.name, image, plan, earlier: receipt };
     const { models } = await makeResults(analysis, await runModels(analysis));

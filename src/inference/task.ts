@@ -35,6 +35,8 @@ export interface InferContext {
   models: readonly ModelEntry[];
   /** What the settings say to write for all models, if the request does not say it. */
   outputs?: readonly OutputKind[] | undefined;
+  /** Opacity of the tint of masks on pictures; `OVERLAY_OPACITY` if the settings do not say it. */
+  overlayOpacity?: number | undefined;
   /** Bounds the decoded pixels that the images of this thread have in memory together; without it there is no bound. */
   pixelBudget?: MemoryBudget | undefined;
   /** Bounds what the images of the whole process take; without it there is no bound. */

@@ -49,6 +49,7 @@ export interface PoolOptions {
   engine: EngineOptions;
   /** What the settings say to write for all models. */
   outputs?: InferContext["outputs"];
+  overlayOpacity?: InferContext["overlayOpacity"];
   /** Stops the native part of a task that a thread has already. */
   cancelRunning: (cancelId: number) => void;
   log: Logger;
@@ -111,12 +112,16 @@ export class InferencePool {
     kind: { keepsOneForStat: boolean; idleTimeout?: number },
     manners: Pick<WorkerOptions, "niceness" | "operatesAtOnce">,
   ): Crew {
-    const { threads, engine, outputs, log, memory } = this.options;
+    const { threads, engine, outputs, overlayOpacity, log, memory } = this.options;
     return new Crew({
       threads,
       ...kind,
       places: this.#places,
-      workerData: { engine, outputs, running: this.#runningCount, threads, memory, ...manners },
+      workerData: {
+        ...{ engine, outputs, overlayOpacity, threads, memory },
+        running: this.#runningCount,
+        ...manners,
+      },
       record: (cancelId, verdict) => this.#record(cancelId, verdict),
       failed: (error) =>
         log.error({ fault: error instanceof Error ? error.name : typeof error }, "a worker thread failed"),

@@ -17,12 +17,12 @@ import type { Answer } from "../results/receipt/receipt.js";
 import { summaryOf, type Summary } from "../results/receipt/compose.js";
 import { loadCodecs } from "../images/dicom/codecs.js";
 import { renderOverlay } from "../results/picture/overlay.js";
-import { blank } from "../results/picture/pixels.js";
 
 export interface WorkerOptions {
   engine: EngineOptions;
   /** What the settings say to write for all models. */
   outputs: InferContext["outputs"];
+  overlayOpacity: InferContext["overlayOpacity"];
   /** How many tasks run on all threads together. */
   running: Int32Array;
   threads: number;
@@ -112,15 +112,18 @@ function errnoOf({ cause }: Error): string | undefined {
   return typeof cause.code === "string" ? cause.code : undefined;
 }
 
-// Codecs, fonts and the picture library are loaded before the first image asks for them: by a small picture of nothing.
+// Codecs and fonts are loaded before the first image asks for them: by a small picture of nothing.
 await loadCodecs();
-await renderOverlay({
-  shots: [{ picture: blank(16, 16, [0, 0, 0]), frame: 1, results: [], findings: [] }],
+renderOverlay({
+  shots: [
+    { picture: { width: 16, height: 16, rgb: new Uint8Array(768) }, frame: 1, results: [], findings: [] },
+  ],
   source: { rows: 16, columns: 16, pixelAspect: 1, frames: 1, called: "frame" },
   model: { name: "warm-up", version: "1", manufacturer: "Radserve", regulatory: "None", outputs: [] },
   findings: [],
   measurements: [],
   warnings: [],
+  opacity: 1,
 });
 
 /** What the pool calls. Never throws: errors cross threads as values, so that their codes survive. */
@@ -129,9 +132,9 @@ export default async function work({ task, models: shared, signs }: WorkerTask):
   const stopped = () => isSet(signs, "stop");
   let whose: Whose | undefined;
   try {
-    const { outputs } = options;
+    const { outputs, overlayOpacity } = options;
     const context: InferContext = {
-      ...{ engine, models: models.read(shared), outputs, pixelBudget, processMemory, stopped },
+      ...{ engine, models: models.read(shared), outputs, overlayOpacity, pixelBudget, processMemory, stopped },
       willCommit: (verdict) => willCommit(task.cancelId, verdict),
       wasOf: (found) => (whose = found),
     };

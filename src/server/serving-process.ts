@@ -157,6 +157,7 @@ class ServingProcess {
       models: () => models.entries,
       engine: options,
       outputs: config.outputs,
+      overlayOpacity: config.overlay_opacity,
       cancelRunning: (cancelId) => engine.cancel(cancelId),
       log: this.log,
     });

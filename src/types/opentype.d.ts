@@ -1,8 +1,12 @@
 /** The part of opentype.js that Radserve uses; the package ships no types. In Node it exports one default object. */
 declare module "opentype.js" {
+  export type PathCommand =
+    | { type: "M" | "L"; x: number; y: number }
+    | { type: "Q"; x1: number; y1: number; x: number; y: number }
+    | { type: "C"; x1: number; y1: number; x2: number; y2: number; x: number; y: number }
+    | { type: "Z" };
   export interface Path {
-    /** SVG path data. */
-    toPathData(decimals: number): string;
+    commands: PathCommand[];
   }
   export interface Glyph {
     advanceWidth: number;

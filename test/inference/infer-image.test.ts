@@ -9,7 +9,7 @@ import { infer } from "../../src/inference/infer-image.js";
 import { type InferTask } from "../../src/inference/task.js";
 import type { ModelEntry } from "../../src/models/entry.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
-import { textWidth } from "../../src/results/picture/text-outline.js";
+import { textWidth } from "../../src/results/picture/text.js";
 import { failure } from "../support/expect.js";
 import { modelsOf } from "../support/real-engine.js";
 import { ADDON, needs } from "../support/needs.js";

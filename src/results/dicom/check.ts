@@ -7,7 +7,7 @@ import { openFile } from "../../images/dicom/dicom-file.js";
 import { release } from "../../addon/bytes.js";
 import { RadserveError } from "../../base/errors.js";
 import type { Attributes } from "../../images/image.js";
-import type { Picture } from "../picture/pixels.js";
+import type { Picture } from "../../addon/picture.js";
 import type { DicomObject } from "./elements.js";
 import { segmentPlanes, segmentsOf, type FrameOutputs } from "./segments.js";
 import { anatomyOfSeries, patientAndStudy, type SourceFrame } from "./source.js";

@@ -4,7 +4,7 @@ import type { OutputKind } from "../../manifest/manifest.js";
 import type { ResultFile } from "../commit/commit.js";
 import { sha256 } from "../../files/durable-files.js";
 import { objectName } from "../commit/names.js";
-import type { Picture } from "../picture/pixels.js";
+import type { Picture } from "../../addon/picture.js";
 import type { OutputFile, ReceiptModel } from "../receipt/receipt.js";
 import { checkObjects, type Written } from "./check.js";
 import type { Said } from "./groups.js";
@@ -32,8 +32,8 @@ interface ObjectsRequest {
   outputs: FrameOutputs | undefined;
   /** Base name of the results. */
   name: string;
-  /** The overlay, and the frames (from 0) that it shows; called if a secondary capture is asked for. */
-  picture: () => Promise<{ pixels: Picture; frames: readonly number[] }>;
+  /** The overlay, the frames (from 0) that it shows, and its opacity; called if a secondary capture is asked for. */
+  picture: () => Promise<{ pixels: Picture; frames: readonly number[]; opacity: number }>;
   predecessor?: ReceiptModel["predecessor"];
 }
 
@@ -104,8 +104,8 @@ async function build(
   const sr = kinds.includes("sr") ? structuredReport({ subject, said, seg, predecessor }) : undefined;
   if (seg !== undefined) written.push({ kind: "seg", object: seg });
   if (kinds.includes("sc")) {
-    const { pixels, frames } = await picture();
-    written.push({ kind: "sc", object: secondaryCapture(subject, pixels, frames), pixels });
+    const { pixels, frames, opacity } = await picture();
+    written.push({ kind: "sc", object: secondaryCapture(subject, pixels, frames, opacity), pixels });
   }
   if (sr !== undefined) written.push({ kind: "sr", object: sr });
   return written;

@@ -1,6 +1,6 @@
 /** The overlay picture for viewers that show neither reports nor segmentations: Secondary Capture (PS3.3 A.8). */
 import { packRle } from "../../addon/bytes.js";
-import type { Picture } from "../picture/pixels.js";
+import type { Picture } from "../../addon/picture.js";
 import { RLE_LOSSLESS } from "../../images/dicom/transfer-syntax.js";
 import { codeItem, dcm } from "./codes.js";
 import { dicomObject, type DicomObject } from "./elements.js";
@@ -15,11 +15,13 @@ const SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7";
  * The object is in RLE Lossless: these pictures are plain over wide areas and shrink to a fifth, which counts when every
  * slice of a study has one; of the compressions it has no colour transform, and most readers have it.
  * @param frames those of the image (from 0) that the picture shows
+ * @param opacity that its masks were drawn with
  */
 export function secondaryCapture(
   subject: Subject,
   { width, height, rgb }: Picture,
   frames: readonly number[],
+  opacity: number,
 ): DicomObject {
   const { image, attributes, ids, model } = subject;
   const sources = frames.flatMap((frame) => ids.frames[frame] ?? []);
@@ -60,7 +62,7 @@ export function secondaryCapture(
       PixelRepresentation: 0,
       PixelData: packRle(rgb, height, width),
     },
-    seedOf(subject),
+    [...seedOf(subject), opacity],
     RLE_LOSSLESS,
   );
 }

@@ -3,14 +3,15 @@ import type { EngineOutput } from "../../engine/types.js";
 import type { Spacing, Warning } from "../../images/image.js";
 import type { Manifest, ModelOutput } from "../../manifest/manifest.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
+import type { Picture } from "../../addon/picture.js";
+import { tagUnit, tagWidth } from "./boxes.js";
 import { gridOf, panelSize, type Edges } from "./layout.js";
-import { headerHeight, metricsOf, type Page } from "./page.js";
-import type { MarkedPanel } from "./picture-check.js";
-import { type Picture, resized } from "./pixels.js";
+import { headerHeight, metricsOf, type Metrics, type PageSize } from "./page.js";
+import { textWidth } from "./text.js";
 
 /** One frame, as it is displayed, and what the model said about it. */
 export interface Shot {
-  /** At any size; best at `renderSize`. */
+  /** Of `renderSize`. */
   picture: Picture;
   /** Number in the image, from 1. */
   frame: number;
@@ -29,6 +30,11 @@ export interface OverlaySource {
   /** Height of a pixel divided by its width. */
   pixelAspect: number;
   modality?: string | undefined;
+  /** YYYY-MM-DD. */
+  date?: string | undefined;
+  /** Series Number, and Instance Number where it is that of the whole image. */
+  series?: string | undefined;
+  image?: string | undefined;
   frames: number;
   /** What the frames are called: those of a series or of a volume are its slices, in order. */
   called: "frame" | "slice";
@@ -48,9 +54,14 @@ export interface OverlayInput {
   measurements: readonly Measurement[];
   /** Caveats that belong on the picture. */
   warnings: readonly Warning[];
+  /** Of the tint of masks, 0 to 1. */
+  opacity: number;
 }
 
-const NARROWEST_CELL = 400;
+/** What the header and the legend need, however narrow the panels are. */
+const NARROWEST_CONTENT = 800;
+/** What the caption of a panel in a montage needs. */
+const NARROWEST_CELL = 200;
 /** Panels this much wider than high stand one above the other. */
 const WIDE = 1.9;
 
@@ -65,10 +76,12 @@ export interface Panel {
 }
 
 /** Positions and sizes, in pixels of the whole picture. */
-export interface Arrangement extends Page {
+export interface Arrangement extends PageSize {
   panel: { width: number; height: number };
-  /** Width that a panel and its captions may take. */
+  /** Width that a panel, its captions and its tags may take. */
   cell: number;
+  /** Where a panel's tags begin, from its left edge. */
+  tags: number;
   panels: Panel[];
   header: string[];
   scale: { x: number; y: number };
@@ -76,7 +89,7 @@ export interface Arrangement extends Page {
   below: number;
 }
 
-/** The size at which frames are best rendered for a picture of `count` of them. */
+/** The size at which frames are rendered for a picture of `count` of them. */
 export function renderSize(
   count: number,
   { rows, columns, pixelAspect }: Pick<OverlaySource, "rows" | "columns" | "pixelAspect">,
@@ -93,74 +106,94 @@ export function arranged(input: OverlayInput): Arrangement {
   return input.shots.length > 1 ? montage(input) : pair(input);
 }
 
-/** The panels that show what the model marked, for the check of what was drawn. */
-export function markedPanels(input: OverlayInput): MarkedPanel[] {
-  const { panels, panel } = arranged(input);
-  const { width, height } = panel;
-  return panels
-    .filter(({ marked }) => marked)
-    .map(({ x, y, shot }) => {
-      const plain = resized(shot.picture, width, height).rgb;
-      return { x, y, width, height, plain, results: shot.results };
-    });
-}
-
 /** Room above and below a panel and between two of them, in units. */
 const CAPTION = 26;
 export const GUTTER = 22;
 const GAP = 56;
+/** Between a panel and the letter beside it, and between the letters of two panels. */
+export const BESIDE = 6;
+const APART = 16;
 
-/** The image, and beside it what the model marked; the image alone if the model marks nothing. */
-function pair({ shots, source, model }: OverlayInput): Arrangement {
+const sizer =
+  ({ unit }: Metrics) =>
+  (units: number): number =>
+    Math.round(units * unit);
+
+/** Room that the letters beside the panels take. */
+function letterRoom(shots: readonly Shot[], metrics: Metrics): { left: number; right: number } {
+  const size = sizer(metrics);
+  const room = (letters: readonly (string | undefined)[]): number => {
+    const widest = Math.max(0, ...letters.map((text = "") => textWidth(text, metrics.letter)));
+    return widest === 0 ? 0 : Math.ceil(widest) + size(BESIDE);
+  };
+  return {
+    left: room(shots.map(({ edges }) => edges?.left)),
+    right: room(shots.map(({ edges }) => edges?.right)),
+  };
+}
+
+/** Width of the column of tags beside a panel, with the room before it; 0 if there is no tag. */
+function tagRoom({ shots, model }: OverlayInput, panel: { width: number }, metrics: Metrics): number {
+  const unit = tagUnit(metrics.unit, panel.width);
+  const widest = shots.map(({ findings }) => tagWidth(findings, model.outputs, unit));
+  const most = Math.max(0, ...widest);
+  return most === 0 ? 0 : most + sizer(metrics)(BESIDE);
+}
+
+/** The image, and beside it what the model marked; the image alone if nothing is marked. */
+function pair(input: OverlayInput): Arrangement {
+  const { shots, source, model } = input;
+  const [shot] = shots;
+  if (shot === undefined) throw new Error("A picture is of a frame");
   const { panel } = panelOf(1, source.rows, source.columns, source.pixelAspect);
-  const paired = model.outputs.some(marks);
+  const marking = model.outputs.some(marks);
+  const paired = marking && isMarked(shot);
   const stacked = paired && panel.width > WIDE * panel.height;
   const across = paired && !stacked ? 2 : 1;
   const metrics = metricsOf(across * panel.width);
-  const [margin, gap] = [metrics.margin, Math.round(GAP * metrics.unit)];
-  const [caption, gutter] = [CAPTION, GUTTER].map((size) => Math.round(size * metrics.unit)) as [
-    number,
-    number,
-  ];
-  const narrowest =
-    Math.round(NARROWEST_CELL * metrics.unit) * (across === 2 ? 1 : 2) + (across === 2 ? 0 : gap);
-  const cell = Math.max(panel.width, narrowest);
-  const left = { x: margin, y: headerHeight(metrics, 0) + caption + gutter };
+  const size = sizer(metrics);
+  const { margin } = metrics;
+  const letters = letterRoom(shots, metrics);
+  const gap = Math.max(size(GAP), letters.left + letters.right + size(APART));
+  const [caption, gutter] = [size(CAPTION), size(GUTTER)];
+  const tags = tagRoom(input, panel, metrics);
+  const cell = panel.width + (tags === 0 ? 0 : letters.right + tags);
+  const left = { x: margin, y: headerHeight(metrics, 1) + caption + gutter };
   const right = stacked
     ? { x: left.x, y: left.y + panel.height + 2 * gutter + caption }
-    : { x: left.x + cell + gap, y: left.y };
-  const [shot] = shots;
-  if (shot === undefined) throw new Error("A picture is of a frame");
-  const last = stacked ? right : left;
-  const scale = { x: left.x, y: last.y + panel.height + gutter };
+    : { x: left.x + panel.width + gap, y: left.y };
+  const scale = { x: left.x, y: (stacked ? right : left).y + panel.height + gutter };
   const place = source.frames > 1 ? `${source.called} ${shot.frame} of ${source.frames}` : undefined;
-  const facts = joined([source.modality, sizeText(source), place, shot.place, source.window]);
+  const content = (across - 1) * (panel.width + gap) + cell;
+  const nothing = marking && !paired ? NOTHING_MARKED : "";
   return {
-    width: 2 * margin + across * cell + (across - 1) * gap,
+    width: 2 * margin + Math.max(content, size(NARROWEST_CONTENT)),
     metrics,
     panel,
     cell,
+    tags: panel.width + letters.right + size(BESIDE),
     panels: [
-      { shot, marked: false, title: "Image", facts, ...left },
+      { shot, marked: false, title: "Image", facts: nothing, ...left },
       ...(paired ? [{ shot, marked: true, title: "Overlay", facts: "", ...right }] : []),
     ],
-    header: [],
+    header: [joined([...factsOf(source), place, shot.place, sizeText(source), source.window])],
     scale,
-    below: scale.y + Math.round(30 * metrics.unit),
+    below: scale.y + size(30),
   };
 }
 
 /** Frames with what the model marked, in their order, as large as fits a screen. */
-function montage({ shots, source }: OverlayInput): Arrangement {
+function montage(input: OverlayInput): Arrangement {
+  const { shots, source, model } = input;
   const { panel, columns } = gridOf(shots.length, source.rows, source.columns, source.pixelAspect);
   const metrics = metricsOf(columns * panel.width);
-  const size = (units: number): number => Math.round(units * metrics.unit);
+  const size = sizer(metrics);
   const { margin } = metrics;
-  const gap = size(GUTTER + 8);
+  const letters = letterRoom(shots, metrics);
+  const gap = Math.max(size(GUTTER + 8), letters.left + size(APART / 2));
   const above = size(CAPTION + GUTTER - 4);
-  const cell = Math.max(panel.width, size(NARROWEST_CELL / 2));
-  // The header, the legend and the captions need their width, however narrow the panels are
-  const content = Math.max(columns * cell + (columns - 1) * gap, size(2 * NARROWEST_CELL));
+  const cell = Math.max(panel.width + tagRoom(input, panel, metrics), size(NARROWEST_CELL));
+  const content = Math.max(columns * cell + (columns - 1) * gap, size(NARROWEST_CONTENT));
   const top = headerHeight(metrics, 1);
   const panels = shots.map((shot, i) => ({
     shot,
@@ -175,23 +208,46 @@ function montage({ shots, source }: OverlayInput): Arrangement {
   const called = `${source.frames} ${source.called}s`;
   const all = shots.length === source.frames;
   const chosen = all ? `all ${called}` : `${shots.length} of ${called}; the receipt has all`;
+  const nothing = model.outputs.some(marks) && !shots.some(isMarked) ? NOTHING_MARKED : undefined;
   return {
     width: content + 2 * margin,
     metrics,
     panel,
     cell,
+    tags: panel.width + size(BESIDE),
     panels,
-    header: [joined([source.modality, sizeText(source), source.window, chosen])],
+    header: [joined([...factsOf(source), sizeText(source), source.window, chosen, nothing])],
     scale,
     below: scale.y + size(30),
   };
 }
 
+const NOTHING_MARKED = "the model marked nothing";
+
 function marks({ kind }: ModelOutput): boolean {
   return kind !== "classification" && kind !== "regression";
 }
 
+/** Whether there is anything to see of what the model said of a frame. */
+function isMarked({ results, findings }: Shot): boolean {
+  return (
+    results.some(
+      (result) =>
+        result.kind === "heatmap" ||
+        (result.kind === "segmentation" && result.counts.some((pixels) => pixels > 0)),
+    ) || findings.some(({ present, box }) => present && box !== undefined)
+  );
+}
+
 const joined = (facts: readonly (string | undefined)[]): string =>
   facts.filter((fact) => fact !== undefined && fact !== "").join("  ·  ");
+
+/** How a reader finds the image again; nothing of it is the patient's. */
+const factsOf = ({ modality, date, series, image }: OverlaySource): (string | undefined)[] => [
+  modality,
+  date,
+  series === undefined ? undefined : `series ${series}`,
+  image === undefined ? undefined : `image ${image}`,
+];
 
 const sizeText = ({ rows, columns }: OverlaySource): string => `${columns} × ${rows} px`;

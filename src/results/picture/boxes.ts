@@ -1,104 +1,138 @@
-/** Boxes and their score tags over a panel. */
+/** Boxes over a panel, and their score tags beside it: nothing but lines lies over the anatomy. */
 import { labelsOf, type ModelOutput } from "../../manifest/manifest.js";
-import { overlaps, type Box } from "./box.js";
+import type { Box } from "./box.js";
 import type { Drawing } from "./drawing.js";
-import { type Rgb, css, labelColours } from "./colour.js";
+import { type Rgb, labelColours } from "./colour.js";
 import type { Finding } from "../receipt/receipt.js";
-import { fitText, textWidth, type Style } from "./text-outline.js";
+import { fitText, textWidth, type Style } from "./text.js";
 
-const DARK = "#0b0d10";
+const DARK: Rgb = [11, 13, 16];
+const UNNAMED: Rgb = [255, 176, 0];
+/** More lines than these to tags would hide the image. */
+const MOST_TAGS = 12;
+/** Sizes in units. */
+const TAG = { height: 16, apart: 2, label: 120, inside: 4 };
 
 interface Boxed {
   findings: readonly Finding[];
   source: { rows: number; columns: number };
-  model: { outputs: readonly ModelOutput[] };
-  /** Picture pixels for one unit of text and lines. */
+  outputs: readonly ModelOutput[];
+  /** That of `tagUnit`. */
   unit: number;
 }
 
-interface Marked {
-  box: Box;
-  colour: string;
+interface Tag {
+  colour: Rgb;
   text: string;
+  width: number;
 }
 
-/**
- * Draws the boxes of findings that are present, scaled from source pixels to the panel. Tags are placed from the
- * highest score down, each where it covers no other tag and no box; a tag that finds no room is left out, its box is not.
- */
-export function layBoxes(drawing: Drawing, input: Boxed, panel: Box): void {
-  // Tags of small panels stay small beside what they point at
-  const unit = Math.min(input.unit, Math.max(1, panel.width / 512));
-  const tagStyle: Style = { size: 11 * unit, face: "bold" };
-  const marks = marksOf({ ...input, unit }, panel, tagStyle);
-  if (marks.length === 0) return;
-  drawing.clip(panel);
-  for (const { box } of marks)
-    drawing.rectangle(box, { stroke: DARK, strokeWidth: 4, opacity: 0.55, radius: 1 });
-  for (const { box, colour } of marks) drawing.rectangle(box, { stroke: colour, strokeWidth: 2, radius: 1 });
-  const taken: Box[] = marks.map(({ box }) => box);
-  for (const { box, colour, text } of marks) {
-    const size = { width: Math.ceil(textWidth(text, tagStyle) + 8 * unit), height: Math.round(16 * unit) };
-    const tag = placeTag(box, size, panel, taken);
-    if (tag === undefined) continue;
-    taken.push(tag);
-    drawing.rectangle(tag, { fill: colour, radius: 2 });
-    drawing.text(text, tag.x + 4 * unit, tag.y + 12 * unit, { ...tagStyle, fill: DARK });
-  }
-  drawing.unclip();
+/** Tags of small panels stay small beside what they point at. */
+export const tagUnit = (unit: number, panelWidth: number): number =>
+  Math.min(unit, Math.max(1, panelWidth / 512));
+
+const styleOf = (unit: number): Style => ({ size: 11 * unit, face: "bold" });
+
+/** Those that are drawn, from the highest score down. */
+function drawn(findings: readonly Finding[]): (Finding & { box: NonNullable<Finding["box"]> })[] {
+  return findings
+    .flatMap((finding) => (finding.present && finding.box ? [{ ...finding, box: finding.box }] : []))
+    .sort((a, b) => (b.score ?? 0) - (a.score ?? 0));
 }
 
-function marksOf({ findings, source, model, unit }: Boxed, panel: Box, style: Style): Marked[] {
-  const colours = labelColours(model.outputs);
+/** The tag of each finding; a model of one label needs no name on them. */
+function tagger(outputs: readonly ModelOutput[], unit: number): (finding: Finding) => Tag {
+  const style = styleOf(unit);
+  const colours = labelColours(outputs);
   const named = new Map<string, Rgb>();
-  model.outputs.forEach((output, o) => {
+  outputs.forEach((output, o) => {
     if (output.kind !== "detection" && output.kind !== "probability_map") return;
     labelsOf(output).forEach((label, i) => {
       const colour = colours[o]?.[i];
       if (colour !== undefined) named.set(label.label, colour);
     });
   });
-  const [sx, sy] = [panel.width / source.columns, panel.height / source.rows];
-  return findings
-    .filter((finding) => finding.present && finding.box !== undefined)
-    .sort((a, b) => (b.score ?? 0) - (a.score ?? 0))
-    .flatMap(({ box, label, score }): Marked[] => {
-      if (box === undefined) return [];
-      const [x, y] = [panel.x + box.x0 * sx, panel.y + box.y0 * sy];
-      const [width, height] = [(box.x1 - box.x0) * sx, (box.y1 - box.y0) * sy];
-      const value = score === undefined ? "" : score.toFixed(2);
-      const text =
-        named.size === 1 && value !== "" ? value : `${fitText(label, 120 * unit, style)} ${value}`.trim();
-      return [{ box: { x, y, width, height }, colour: css(named.get(label) ?? [255, 176, 0]), text }];
-    });
+  return ({ label, score }) => {
+    const value = score === undefined ? "" : score.toFixed(2);
+    const name = named.size === 1 && value !== "" ? "" : fitText(label, TAG.label * unit, style);
+    const text = `${name} ${value}`.trim();
+    const width = Math.ceil(textWidth(text, style) + 2 * TAG.inside * unit);
+    return { colour: named.get(label) ?? UNNAMED, text, width };
+  };
 }
 
-/** Finds room for a tag above, below or beside its box: within the panel, and over no other tag and no box. */
-function placeTag(
-  box: Box,
-  { width, height }: { width: number; height: number },
+/** Width of the widest tag of these findings, in picture pixels; 0 if none is drawn. */
+export function tagWidth(
+  findings: readonly Finding[],
+  outputs: readonly ModelOutput[],
+  unit: number,
+): number {
+  const tagOf = tagger(outputs, unit);
+  return drawn(findings).reduce((widest, finding) => Math.max(widest, tagOf(finding).width), 0);
+}
+
+/**
+ * Draws the boxes of findings that are present, scaled from source pixels to the panel, and a tag for each in a column
+ * beside the panel, with a thin line to its box. Of many boxes, or where the column has no room for all, those with the
+ * highest scores have one; every box is drawn.
+ * @param column left edge of the tags
+ */
+export function layBoxes(
+  drawing: Drawing,
+  { findings, source, outputs, unit }: Boxed,
   panel: Box,
-  taken: readonly Box[],
-): Box | undefined {
-  const right = panel.x + panel.width - width;
-  const x = Math.max(panel.x, Math.min(box.x - 1, right));
-  const middle = box.y + (box.height - height) / 2;
-  const places = [
-    { x, y: box.y - height - 2 },
-    { x, y: box.y + box.height + 2 },
-    { x: box.x + box.width + 3, y: middle },
-    { x: box.x - width - 3, y: middle },
-  ];
-  return places
-    .map((place) => ({ ...place, width, height }))
-    .find((tag) => isWithin(tag, panel) && !taken.some((other) => overlaps(tag, other)));
+  column: number,
+): void {
+  const tagOf = tagger(outputs, unit);
+  const [sx, sy] = [panel.width / source.columns, panel.height / source.rows];
+  const marks = drawn(findings).map((finding) => {
+    const { x0, y0, x1, y1 } = finding.box;
+    const box = { x: panel.x + x0 * sx, y: panel.y + y0 * sy, width: (x1 - x0) * sx, height: (y1 - y0) * sy };
+    return { box, tag: tagOf(finding) };
+  });
+  const height = Math.round(TAG.height * unit);
+  const step = height + Math.round(TAG.apart * unit);
+  const most = Math.min(MOST_TAGS, Math.max(1, Math.floor((panel.height + step - height) / step)));
+  const tagged = marks.slice(0, most).sort((a, b) => middle(a.box) - middle(b.box));
+  const tops = spread(
+    tagged.map(({ box }) => middle(box) - height / 2),
+    { from: panel.y, to: panel.y + panel.height - height, step },
+  );
+  drawing.clip(panel);
+  for (const { box } of marks) drawing.rectangle(box, { colour: DARK, stroke: 4, opacity: 0.55, radius: 1 });
+  for (const { box, tag } of marks) drawing.rectangle(box, { colour: tag.colour, stroke: 2, radius: 1 });
+  drawing.unclip();
+  tagged.forEach(({ box, tag }, i) => {
+    const top = tops[i] ?? panel.y;
+    // The line begins where it is level, if the box is as high
+    const y = Math.min(
+      Math.max(top + height / 2, box.y + 1, panel.y),
+      box.y + box.height - 1,
+      panel.y + panel.height,
+    );
+    const edge = panel.x + panel.width;
+    const style = { colour: tag.colour, opacity: 0.7 };
+    drawing.line(Math.min(box.x + box.width + 1, edge), y, edge, y, Math.max(1, unit / 1.5), style);
+    drawing.line(edge, y, column, top + height / 2, Math.max(1, unit / 1.5), style);
+    drawing.rectangle({ x: column, y: top, width: tag.width, height }, { colour: tag.colour, radius: 2 });
+    drawing.text(tag.text, column + TAG.inside * unit, top + 12 * unit, { ...styleOf(unit), colour: DARK });
+  });
 }
 
-function isWithin(tag: Box, panel: Box): boolean {
-  return (
-    tag.x >= panel.x &&
-    tag.y >= panel.y &&
-    tag.x + tag.width <= panel.x + panel.width &&
-    tag.y + tag.height <= panel.y + panel.height
-  );
+const middle = ({ y, height }: Box): number => y + height / 2;
+
+/** Places at least `step` apart, in their order, each as near as can be to where it wants to be. */
+function spread(
+  wanted: readonly number[],
+  { from, to, step }: { from: number; to: number; step: number },
+): number[] {
+  const places: number[] = [];
+  for (const want of wanted) places.push(Math.max(want, from, (places.at(-1) ?? -Infinity) + step));
+  let last = to;
+  for (let i = places.length - 1; i >= 0; i--, last -= step) {
+    const place = places[i] ?? last;
+    if (place <= last) break;
+    places[i] = Math.max(last, from);
+  }
+  return places.map((place) => Math.round(place));
 }

@@ -143,4 +143,32 @@ export function heatColour(value: number): Rgb {
   return [mix(0), mix(1), mix(2)];
 }
 
-export const css = ([r, g, b]: Rgb): string => `rgb(${r},${g},${b})`;
+/** The 256 colours of a heat map, three bytes each, from its lowest value to its highest. */
+export const HEAT_COLOURS = Uint8Array.from(
+  Array.from({ length: 256 }, (_, i) => heatColour(i / 255)).flat(),
+);
+
+/** A grey under a tint as the addon lays it: light is mixed, not its sRGB numbers. */
+export function tinted(grey: number, colour: Rgb, opacity: number): Rgb {
+  const mix = (over: number): number => {
+    const light = linear(grey) * (1 - opacity) + linear(over) * opacity;
+    return Math.round(255 * (light <= 0.0031308 ? 12.92 * light : 1.055 * light ** (1 / 2.4) - 0.055));
+  };
+  return [mix(colour[0]), mix(colour[1]), mix(colour[2])];
+}
+
+export interface Range {
+  low: number;
+  high: number;
+}
+
+/** Range of heat maps' values: 0 to 1, or wider if they leave it. */
+export function heatRange(maps: readonly Float32Array[]): Range {
+  let [low, high] = [0, 1];
+  for (const values of maps)
+    for (const value of values) {
+      if (value < low) low = value;
+      if (value > high) high = value;
+    }
+  return { low, high };
+}

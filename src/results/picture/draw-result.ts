@@ -2,16 +2,18 @@
 import type { Engine } from "../../engine/engine.js";
 import type { EngineOutput, Plane } from "../../engine/types.js";
 import { release } from "../../addon/bytes.js";
-import type { Image, Spacing, VoiTransform } from "../../images/image.js";
+import type { Picture } from "../../addon/picture.js";
+import type { Image, Interpretation, Spacing } from "../../images/image.js";
 import { alongNormal } from "../../images/vectors.js";
 import type { Manifest } from "../../manifest/manifest.js";
+import { meantBy } from "../../models/input-values.js";
 import type { Finding, ReceiptModel } from "../receipt/receipt.js";
-import { markedPanels, renderSize, type OverlaySource, type Shot } from "./arrangement.js";
+import { renderSize, type OverlayInput, type OverlaySource, type Shot } from "./arrangement.js";
 import type { Highlight } from "./highlights.js";
 import { edgesOf } from "./layout.js";
 import { renderOverlay } from "./overlay.js";
 import { checkPicture } from "./picture-check.js";
-import { pixelsOf, type Picture } from "./pixels.js";
+import { pngOf } from "./pixels.js";
 
 /** What a model said about one frame, as far as it is drawn. */
 export interface Shown {
@@ -23,13 +25,15 @@ export interface Shown {
   slice?: number;
 }
 
-interface Request {
+export interface DrawRequest {
   image: Image;
   engine: Engine;
   manifest: Manifest;
   /** At least one, in the order of the image's frames. */
   shown: readonly Highlight<Shown>[];
   result: Pick<ReceiptModel, "findings" | "measurements" | "warnings">;
+  /** Of the tint of masks, 0 to 1. */
+  opacity: number;
 }
 
 export function planeOf(image: Image, frame: number, data: Uint8Array): Plane {
@@ -42,25 +46,40 @@ export function planeOf(image: Image, frame: number, data: Uint8Array): Plane {
 }
 
 export interface Drawn {
-  png: Uint8Array;
-  /** Read back from the PNG, once. */
-  pixels: () => Promise<Picture>;
-  /** Frees what was read back; nobody may read it from then on. */
-  release: () => Promise<void>;
+  /** What is drawn, RGB. */
+  picture: Picture;
+  png: () => Promise<Uint8Array>;
 }
 
 /**
- * The PNG, read back and compared with the masks. Several frames are each decoded once more: they are not kept in memory.
+ * The picture, compared with the masks.
  * @throws RadserveError output_invalid if what was drawn is not what the model marked
  */
-export async function drawPicture({ image, engine, manifest, shown, result }: Request): Promise<Drawn> {
+export async function drawPicture(request: DrawRequest): Promise<Drawn> {
+  const input = await overlayInput(request);
+  const { picture, masked } = renderOverlay(input);
+  checkPicture(picture, masked);
+  for (const shot of input.shots) release(shot.picture.rgb);
+  let png: Promise<Uint8Array> | undefined;
+  return { picture, png: () => (png ??= pngOf(picture)) };
+}
+
+/** Everything that the picture shows. Several frames are each decoded once more: they are not kept in memory. */
+export async function overlayInput({
+  image,
+  engine,
+  manifest,
+  shown,
+  result,
+  opacity,
+}: DrawRequest): Promise<OverlayInput> {
   const [first] = shown;
   if (first === undefined) throw new Error("A model that succeeded has a frame to show");
   const source = sourceOf(image, first, shown);
   const size = renderSize(shown.length, source);
   const shots: Shot[] = [];
   for (const { frame, value } of shown) {
-    const plane = planeOf(image, frame, value.data ?? (await image.frame(frame)));
+    const plane = displayed(planeOf(image, frame, value.data ?? (await image.frame(frame))));
     const rgb = await engine.render(plane, { voiIndex: 0, ...size });
     shots.push({
       picture: { ...size, rgb },
@@ -71,13 +90,24 @@ export async function drawPicture({ image, engine, manifest, shown, result }: Re
       findings: value.findings,
     });
   }
-  const input = { shots, source, model: manifest, ...result };
-  const png = await renderOverlay(input);
-  let decoded: Promise<Picture> | undefined;
-  const pixels = () => (decoded ??= pixelsOf(png));
-  await checkPicture(pixels, markedPanels(input), manifest.outputs);
-  for (const { picture } of shots) release(picture.rgb);
-  return { png, pixels, release: async () => decoded && release((await decoded).rgb) };
+  return { shots, source, model: manifest, opacity, ...result };
+}
+
+/** Where readers look for uptake: an SUV of 0 is white, and one of 7 g/ml and more is black. */
+const SUV_WINDOW = { kind: "window", center: 3.5, width: 7, function: "LINEAR_EXACT" } as const;
+
+const hasSuv = ({ suv, modality }: Interpretation): boolean =>
+  suv !== undefined && "factor" in suv && modality.kind !== "lut";
+
+/** As a frame is shown: positron emission dark on white, as it is read, and by its uptake where that is known. */
+function displayed(plane: Plane): Plane {
+  const { format, interpretation } = plane;
+  if (interpretation.suv === undefined || !format.photometricInterpretation.startsWith("MONOCHROME"))
+    return plane;
+  const inverted = { ...plane, format: { ...format, photometricInterpretation: "MONOCHROME1" as const } };
+  if (!hasSuv(interpretation)) return inverted;
+  const voi = [SUV_WINDOW];
+  return { ...inverted, interpretation: { ...meantBy({ kind: "suv_bw" }, interpretation), voi } };
 }
 
 /** What the picture says of all frames that it shows has to be true of each. */
@@ -89,13 +119,14 @@ function sourceOf(
   const { rows, columns, samplesPerPixel, photometricInterpretation } = image.format;
   const grey = samplesPerPixel === 1 && photometricInterpretation.startsWith("MONOCHROME");
   const called = value.slice !== undefined || image.series !== undefined ? "slice" : "frame";
-  const windows = new Set(shown.map((each) => windowText(image.interpretation(each.frame).voi[0])));
+  const windows = new Set(shown.map((each) => windowText(image.interpretation(each.frame))));
   const spacing = image.spacing(frame);
   return {
     rows,
     columns,
     pixelAspect: image.pixelAspect(frame),
     modality: image.source.modality,
+    ...factsOf(image),
     frames: image.frameCount,
     called,
     window: grey ? (windows.size === 1 ? [...windows][0] : `each ${called} in its own window`) : undefined,
@@ -114,8 +145,30 @@ function isAlike(a: Spacing | undefined, b: Spacing | undefined): boolean {
   return a.patient === b.patient && near(a.row, b.row) && near(a.column, b.column);
 }
 
+/** How a reader finds the image in the archive. Only digits are taken over: text could name somebody. */
+function factsOf({ attributes, series }: Image): Pick<OverlaySource, "date" | "series" | "image"> {
+  const digits = (keyword: string, pattern: RegExp): RegExpExecArray | undefined =>
+    pattern.exec(attributes?.string(keyword) ?? "") ?? undefined;
+  const [year, month, day] =
+    ["AcquisitionDate", "ContentDate", "SeriesDate", "StudyDate"]
+      .map((keyword) => digits(keyword, /^(\d{4})(\d{2})(\d{2})$/)?.slice(1))
+      .find((found) => found !== undefined) ?? [];
+  const number = (keyword: string) => digits(keyword, /^\d{1,9}$/)?.[0];
+  return {
+    date: year === undefined ? undefined : `${year}-${month}-${day}`,
+    series: number("SeriesNumber"),
+    // Of a series the attributes are those of its first slice
+    image: series === undefined ? number("InstanceNumber") : undefined,
+  };
+}
+
 /** Width before level, as readers say it. */
-function windowText(voi: VoiTransform | undefined): string {
+function windowText(interpretation: Interpretation): string {
+  const text = hasSuv(interpretation) ? "SUV 0 to 7 g/ml" : voiText(interpretation);
+  return interpretation.suv === undefined ? text : `${text}, inverted`;
+}
+
+function voiText({ voi: [voi] }: Interpretation): string {
   if (voi === undefined) return "no window: full range";
   return voi.kind === "window" ? `W ${signed(voi.width)}  L ${signed(voi.center)}` : "VOI LUT";
 }

@@ -1,8 +1,7 @@
 /** The legend's rows: what a model found and did not find, in words and numbers that do not say more than it did. */
 import { rangeOf } from "../../base/range.js";
 import { labelsOf, type ModelOutput } from "../../manifest/manifest.js";
-import { type Rgb, labelColours } from "./colour.js";
-import type { Range } from "./blend.js";
+import { type Range, type Rgb, labelColours } from "./colour.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 
 export interface LegendRow {
@@ -11,6 +10,8 @@ export interface LegendRow {
   present: boolean;
   /** Colour on the overlay; undefined if the label is not drawn there. */
   colour: Rgb | undefined;
+  /** Drawn as an outline alone, and not also as a tint. */
+  hollow: boolean;
   /** Whether it is present or not is told by a score. */
   scored: boolean;
   /** A score and its threshold, both 0 to 1, for a small bar. */
@@ -29,7 +30,14 @@ export interface Scope {
 }
 
 /** A row of something that is not judged as present or absent. */
-const UNJUDGED = { value: "", present: true, colour: undefined, scored: false, gauge: undefined };
+const UNJUDGED = {
+  value: "",
+  present: true,
+  colour: undefined,
+  hollow: false,
+  scored: false,
+  gauge: undefined,
+};
 
 export interface Legend {
   headline: string;
@@ -99,7 +107,8 @@ function rowOf(
   scope: Scope,
 ): LegendRow {
   const present = findings.some((f) => f.present);
-  const row = { label, present, colour, scored: output.kind !== "segmentation", gauge: undefined };
+  const segmented = output.kind === "segmentation";
+  const row = { label, present, colour, hollow: !segmented, scored: !segmented, gauge: undefined };
   // Frames may differ in the size of their pixels
   const measured = findings.every((f) => f.area?.cm2 !== undefined);
   const largest = highest(findings, (f) => (measured ? f.area?.cm2 : f.area?.pixels) ?? -1);

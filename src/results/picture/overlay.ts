@@ -1,34 +1,40 @@
 /**
- * NAME.MODEL.png: one picture for people. Of one frame: on the left the image alone, on the right with what the model
- * marked. Of several frames: a montage of those that were chosen. Below what the model found and did not find, with
+ * The picture for people. Of one frame: on the left the image alone, on the right with what the model marked, or the
+ * image alone if nothing is marked. Of several frames: a montage of those that were chosen. Below what the model found and did not find, with
  * the manifest's regulatory text. Nothing in it identifies a patient beyond the image's own pixels. Equal input gives
  * equal bytes.
  */
+import { composePage, type MaskLayer, type PanelLayers, type Picture } from "../../addon/picture.js";
 import type { EngineOutput } from "../../engine/types.js";
-import { release } from "../../addon/bytes.js";
-import type { ModelOutput } from "../../manifest/manifest.js";
 import {
   arranged,
+  BESIDE,
   GUTTER,
   type Arrangement,
   type OverlayInput,
   type OverlaySource,
   type Panel,
 } from "./arrangement.js";
-import { heatRange, layHeat, layMasks, type Range } from "./blend.js";
-import { layBoxes } from "./boxes.js";
-import { Drawing, layDrawing } from "./drawing.js";
+import { layBoxes, tagUnit } from "./boxes.js";
+import { HEAT_COLOURS, heatRange, labelColours, type Range, type Rgb } from "./colour.js";
+import { Drawing } from "./drawing.js";
 import { scaleBar, type Edges } from "./layout.js";
 import { legendOf } from "./legend.js";
 import { AMBER, drawFooter, drawHeader, drawLegend, drawWarnings, INK, QUIET, type Metrics } from "./page.js";
-import { labelColours } from "./colour.js";
-import { blank, paste, pngOf, type Picture, resized } from "./pixels.js";
-import { fitText } from "./text-outline.js";
+import { atlas, fitText } from "./text.js";
 
-const BACKGROUND = [16, 19, 24] as const;
-/** Draws the picture; PNG, 8 bits, RGB. */
-export async function renderOverlay(input: OverlayInput): Promise<Uint8Array> {
-  const { model, source } = input;
+const BACKGROUND = Uint8Array.of(16, 19, 24);
+
+export interface Overlay {
+  picture: Picture;
+  /** Those whose marks are masks alone, for the check of what was drawn; boxes and heat maps cover other pixels. */
+  masked: PanelLayers[];
+}
+
+/** Composes the picture. */
+export function renderOverlay(input: OverlayInput): Overlay {
+  const { model, source, opacity } = input;
+  atlas.trim();
   const sheet = arranged(input);
   const heat = heatRange(
     input.shots.flatMap(({ results }) => results.flatMap((r) => (r.kind === "heatmap" ? [r.values] : []))),
@@ -39,46 +45,52 @@ export async function renderOverlay(input: OverlayInput): Promise<Uint8Array> {
   drawScale(drawing, source, sheet);
   const scope = { frames: source.frames, called: source.called, heat };
   const legend = legendOf(model.outputs, input.findings, input.measurements, scope);
-  let y = drawLegend(drawing, legend, sheet, sheet.below);
+  let y = drawLegend(drawing, legend, sheet, sheet.below, opacity);
   y = drawWarnings(drawing, input.warnings, sheet, y);
   const height = drawFooter(drawing, model, sheet, y);
-  const canvas = blank(sheet.width, height, BACKGROUND);
-  for (const { shot, marked, x, y: top } of sheet.panels) {
-    const plain = resized(shot.picture, sheet.panel.width, sheet.panel.height);
-    if (!marked) {
-      paste(canvas, plain, x, top);
-      continue;
-    }
-    const panel = { ...plain, rgb: new Uint8Array(plain.rgb) };
-    layResults(panel, model, shot.results, heat);
-    paste(canvas, panel, x, top);
-    release(panel.rgb);
-  }
-  await layDrawing(canvas, drawing);
-  const png = await pngOf(canvas);
-  release(canvas.rgb);
-  return png;
+  const colours = labelColours(model.outputs);
+  const marked = sheet.panels.map(({ shot, x, y: top }): PanelLayers => ({
+    ...{ picture: shot.picture, x, y: top, width: sheet.panel.width, height: sheet.panel.height },
+    marks: shot.results.map((result, i) => marksOf(result, colours[i] ?? [], heat)),
+  }));
+  const panels = marked.map((panel, i) =>
+    sheet.panels[i]?.marked === true ? panel : { ...panel, marks: [] },
+  );
+  const picture = composePage({
+    ...{ width: sheet.width, height, background: BACKGROUND, panels, opacity },
+    ...{ drawing: drawing.list(), glyphs: atlas.bytes },
+  });
+  // Where nothing is marked, the masks have to be empty
+  const none = !sheet.panels.some((panel) => panel.marked);
+  const masked = marked.filter((_, i) => {
+    const panel = sheet.panels[i];
+    return panel !== undefined && (panel.marked || none) && isMaskedAlone(panel.shot.results);
+  });
+  return { picture, masked };
 }
 
-/** What the model marked, under the boxes and their tags, which are drawn as lines. */
-function layResults(
-  panel: Picture,
-  { outputs }: { outputs: readonly ModelOutput[] },
-  results: readonly EngineOutput[],
-  heat: Range,
-): void {
-  const colours = labelColours(outputs);
-  results.forEach((result, index) => {
-    const own = colours[index] ?? [];
-    if (result.kind === "heatmap") layHeat(panel, result.values, result.rows, result.columns, heat);
-    if (result.kind !== "segmentation") return;
-    const { mask, rows, columns } = result;
-    const plane = (i: number) => mask.subarray(i * rows * columns, (i + 1) * rows * columns);
-    const layers = result.overlapping
-      ? own.map((colour, i) => ({ mask: plane(i), colours: [colour] }))
-      : [{ mask, colours: own }];
-    layMasks(panel, layers, rows, columns);
-  });
+function isMaskedAlone(results: readonly EngineOutput[]): boolean {
+  return (
+    results.some(({ kind }) => kind === "segmentation") &&
+    !results.some(({ kind }) => kind === "boxes" || kind === "heatmap")
+  );
+}
+
+/** What one output marked; boxes are part of the drawing. */
+function marksOf(result: EngineOutput, colours: readonly Rgb[], heat: Range): PanelLayers["marks"][number] {
+  if (result.kind === "heatmap") {
+    const { rows, columns, values } = result;
+    return { masks: [], heat: [{ rows, columns, values, ...heat, colours: HEAT_COLOURS }] };
+  }
+  if (result.kind !== "segmentation") return { masks: [], heat: [] };
+  const { mask, rows, columns, counts, overlapping } = result;
+  const bytes = (some: readonly Rgb[]) => Uint8Array.from(some.flat());
+  if (!overlapping) return { masks: [{ rows, columns, mask, colours: bytes(colours), counts }], heat: [] };
+  const planes = colours.map((colour, i): MaskLayer => ({
+    ...{ rows, columns, colours: bytes([colour]), counts: counts.slice(i, i + 1) },
+    mask: mask.subarray(i * rows * columns, (i + 1) * rows * columns),
+  }));
+  return { masks: planes, heat: [] };
 }
 
 /** Caption, orientation letters and boxes of one panel. */
@@ -86,16 +98,24 @@ function drawPanel(drawing: Drawing, at: Panel, input: OverlayInput, sheet: Arra
   const { metrics, panel, cell } = sheet;
   const { unit, strong, small } = metrics;
   const base = at.y - (GUTTER + 4) * unit;
-  const width = drawing.text(at.title, at.x, base, { ...strong, size: 13 * unit, fill: INK }) + 12 * unit;
+  const width = drawing.text(at.title, at.x, base, { ...strong, size: 13 * unit, colour: INK }) + 12 * unit;
   const facts = fitText(at.facts, cell - width, small);
-  drawing.text(facts, at.x + width, base, { ...small, fill: QUIET });
+  drawing.text(facts, at.x + width, base, { ...small, colour: QUIET });
+  if (at.marked) drawBoxes(drawing, at, input, sheet);
+  // Over the lines that lead to tags
   drawEdges(drawing, at.shot.edges, at, panel, metrics, input.shots.length === 1);
-  if (at.marked)
-    layBoxes(
-      drawing,
-      { findings: at.shot.findings, source: input.source, model: input.model, unit },
-      { x: at.x, y: at.y, ...panel },
-    );
+}
+
+function drawBoxes(drawing: Drawing, at: Panel, input: OverlayInput, sheet: Arrangement): void {
+  const { metrics, panel } = sheet;
+  const { source, model } = input;
+  const marks = {
+    findings: at.shot.findings,
+    source,
+    outputs: model.outputs,
+    unit: tagUnit(metrics.unit, panel.width),
+  };
+  layBoxes(drawing, marks, { x: at.x, y: at.y, ...panel }, at.x + sheet.tags);
 }
 
 /** Letters beside the panel, never on its pixels. A montage has those at the left and above only: beside a neighbour's they would be misread. */
@@ -108,12 +128,12 @@ function drawEdges(
   alone: boolean,
 ): void {
   if (edges === undefined) return;
-  const style = { ...letter, fill: INK };
+  const style = { ...letter, colour: INK };
   const [middleX, middleY] = [at.x + panel.width / 2, at.y + panel.height / 2 + 5 * unit];
-  drawing.text(edges.left, at.x - 6 * unit, middleY, { ...style, align: "right" });
+  drawing.text(edges.left, at.x - BESIDE * unit, middleY, { ...style, align: "right" });
   drawing.text(edges.top, middleX, at.y - 5 * unit, { ...style, align: "centre" });
   if (!alone) return;
-  drawing.text(edges.right, at.x + panel.width + 6 * unit, middleY, style);
+  drawing.text(edges.right, at.x + panel.width + BESIDE * unit, middleY, style);
   drawing.text(edges.bottom, middleX, at.y + panel.height + 17 * unit, { ...style, align: "centre" });
 }
 
@@ -129,14 +149,14 @@ function drawScale(drawing: Drawing, { spacing, columns }: OverlaySource, sheet:
   const base = scale.y + 9 * unit;
   if (bar !== undefined) {
     const { x, y } = scale;
-    drawing.rectangle({ x, y: y + (tall - thick) / 2, width: bar.length, height: thick }, { fill: INK });
+    drawing.rectangle({ x, y: y + (tall - thick) / 2, width: bar.length, height: thick }, { colour: INK });
     for (const end of [x, x + bar.length - thick])
-      drawing.rectangle({ x: end, y, width: thick, height: tall }, { fill: INK });
+      drawing.rectangle({ x: end, y, width: thick, height: tall }, { colour: INK });
     pen += bar.length + 10 * unit;
-    pen += drawing.text(bar.text, pen, base, { ...small, fill: INK }) + 10 * unit;
+    pen += drawing.text(bar.text, pen, base, { ...small, colour: INK }) + 10 * unit;
   }
   const rest = sheet.width - metrics.margin - pen;
-  if (note !== "") drawing.text(fitText(note, rest, small), pen, base, { ...small, fill: AMBER });
+  if (note !== "") drawing.text(fitText(note, rest, small), pen, base, { ...small, colour: AMBER });
 }
 
 function scaleNote(spacing: OverlaySource["spacing"]): string {

@@ -415,15 +415,10 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     if ("missing" in ids) throw new Error("It has an identity");
     const base = { ids, model: models.classifier, startedAt: new Date(STARTED), utcOffset: "+0000" };
     const { secondaryCapture } = await import("../../../src/results/dicom/sc.js");
-    const { pixelsOf } = await import("../../../src/results/picture/pixels.js");
-    const { default: sharp } = await import("sharp");
-    const png = await sharp({ create: { width: 8, height: 8, channels: 3, background: "#808080" } })
-      .png()
-      .toBuffer();
     const left: Subject = { ...base, image, attributes: image.attributes! };
     const right: Subject = { ...base, image: other, attributes: other.attributes! };
-    const pixels = await pixelsOf(png);
-    const object = secondaryCapture(right, pixels, [0]);
+    const pixels = { width: 8, height: 8, rgb: new Uint8Array(192).fill(128) };
+    const object = secondaryCapture(right, pixels, [0], 0.3);
     await checkObjects(right, [{ kind: "sc", object, pixels }], undefined);
     const rgb = Uint8Array.from(pixels.rgb, (value, i) => (i === 7 ? value + 1 : value));
     const changed = checkObjects(right, [{ kind: "sc", object, pixels: { ...pixels, rgb } }], undefined);

@@ -8,7 +8,9 @@ import { openFile } from "../../../src/images/dicom/dicom-file.js";
 import { infer } from "../../../src/inference/infer-image.js";
 import type { ModelEntry } from "../../../src/models/entry.js";
 import type { OverlaySource, Shot } from "../../../src/results/picture/arrangement.js";
+import { OVERLAY_OPACITY } from "../../../src/results/picture/opacity.js";
 import { renderOverlay } from "../../../src/results/picture/overlay.js";
+import { pngOf } from "../../../src/results/picture/pixels.js";
 import { loadTestModel } from "../../support/test-models.js";
 import { engine } from "../../support/real-engine.js";
 import { folderOf, slice } from "../../support/series.js";
@@ -93,7 +95,7 @@ t.test("pictures of series", { skip: needs(ADDON) }, async (t) => {
     const mask = Uint8Array.from(HALF, (bright) => (bright ? 2 : 0));
     const rgb = Uint8Array.from(HALF.flatMap((bright) => [0, 0, 0].fill(bright ? 255 : 0)));
     const segmented = { kind: "segmentation", tensor: "y", overlapping: false, mask } as const;
-    return renderOverlay({
+    const { picture } = renderOverlay({
       shots: shots.map((shot): Shot => ({
         ...shot,
         picture: { width: 6, height: 4, rgb },
@@ -116,7 +118,9 @@ t.test("pictures of series", { skip: needs(ADDON) }, async (t) => {
       findings: result?.findings ?? [],
       measurements: result?.measurements ?? [],
       warnings: result?.warnings ?? [],
+      opacity: OVERLAY_OPACITY,
     });
+    return pngOf(picture);
   };
   const slices = [3, 4, 15].map((z) => ({ frame: z + 1, place: `${z} mm  ·  image ${500 - z}` }));
 

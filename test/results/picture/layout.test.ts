@@ -1,7 +1,7 @@
 import t from "tap";
 import { edgesOf, gridOf, panelSize, scaleBar } from "../../../src/results/picture/layout.js";
 import { legendOf, scoreText, type Scope } from "../../../src/results/picture/legend.js";
-import { heatRange } from "../../../src/results/picture/blend.js";
+import { heatRange } from "../../../src/results/picture/colour.js";
 import type { ModelOutput } from "../../../src/manifest/manifest.js";
 import type { Spacing } from "../../../src/images/image.js";
 

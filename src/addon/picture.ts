@@ -1,0 +1,107 @@
+/** Pictures for people, composed and checked by the addon, at once and on the calling thread; no engine has to be there. */
+import { loadAddon } from "./load-addon.js";
+
+/** Rows top to bottom, three bytes (RGB) a pixel. */
+export interface Picture {
+  width: number;
+  height: number;
+  rgb: Uint8Array;
+}
+
+/** Label numbers (0: no label) of rows x columns source pixels. */
+export interface MaskLayer {
+  rows: number;
+  columns: number;
+  mask: Uint8Array;
+  /** Three bytes for each of the labels 1, 2, ... */
+  colours: Uint8Array;
+  /** Pixels of each label. Where a mask shrinks, the rarest label is the one that shows. */
+  counts: readonly number[];
+}
+
+export interface HeatLayer {
+  rows: number;
+  columns: number;
+  values: Float32Array;
+  /** The values of the first and the last colour. */
+  low: number;
+  high: number;
+  /** 256 of three bytes. */
+  colours: Uint8Array;
+}
+
+/** A picture at a place of the page, and what each output of a model marked on it. */
+export interface PanelLayers {
+  /** No larger than the panel; it is enlarged to whole pixels. */
+  picture: Picture;
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+  /** The masks of one output may overlap. */
+  marks: readonly { masks: readonly MaskLayer[]; heat: readonly HeatLayer[] }[];
+}
+
+export interface Page {
+  width: number;
+  height: number;
+  /** Three bytes. */
+  background: Uint8Array;
+  panels: readonly PanelLayers[];
+  /** Of the tint of masks, 0 to 1. */
+  opacity: number;
+  /** Operations with their numbers, as native/picture/drawing.h lists them. */
+  drawing: Float64Array;
+  /** The coverage of the glyphs that the drawing names, one byte a pixel. */
+  glyphs: Uint8Array;
+}
+
+/** What is drawn lies beside the mask, or leaves parts of it out. */
+export type PanelFault = "beside" | "left_out";
+
+interface PictureAddon {
+  composePage(page: Page): Uint8Array;
+  checkPanel(rgb: Uint8Array, width: number, height: number, panel: PanelLayers): PanelFault | undefined;
+  fillOutline(
+    segments: Float32Array,
+    left: number,
+    top: number,
+    width: number,
+    height: number,
+  ): Uint8Array<ArrayBuffer>;
+}
+
+let loaded: PictureAddon | undefined;
+const addon = (): PictureAddon => (loaded ??= loadAddon() as PictureAddon);
+
+/** Equal pages give equal pixels. */
+export function composePage(page: Page): Picture {
+  return { width: page.width, height: page.height, rgb: addon().composePage(page) };
+}
+
+/**
+ * Compares a panel of a composed page with its masks, by coordinates alone.
+ * @returns undefined if what is drawn is what the masks say
+ */
+export function checkPanel({ width, height, rgb }: Picture, panel: PanelLayers): PanelFault | undefined {
+  return addon().checkPanel(rgb, width, height, panel);
+}
+
+/** A box of whole pixels. */
+interface PixelBox {
+  left: number;
+  top: number;
+  width: number;
+  height: number;
+}
+
+/**
+ * The coverage, 0 to 255, of each pixel of a box.
+ * @param segments x0, y0, x1, y1 of each line of closed outlines
+ */
+export function fillOutline(
+  segments: Float32Array,
+  { left, top, width, height }: PixelBox,
+): Uint8Array<ArrayBuffer> {
+  return addon().fillOutline(segments, left, top, width, height);
+}
