@@ -19,6 +19,15 @@ function identity(kind: number, number: number): Record<string, string> {
     FrameOfReferenceUID: `${ROOT}.${kind}.4`,
     InstanceNumber: String(number + 1),
     PatientID: "BENCH",
+    // What the standard asks for even where nothing is known (type 2): writers of other objects copy it.
+    PatientName: "",
+    PatientBirthDate: "",
+    PatientSex: "",
+    AccessionNumber: "",
+    StudyID: "",
+    ReferringPhysicianName: "",
+    Manufacturer: "Bench",
+    SeriesNumber: "1",
     StudyDate: "20260101",
     StudyTime: "120000",
   };
@@ -48,6 +57,8 @@ export function writeCt(folder: string, count: number): string[] {
       RescaleIntercept: "-1024",
       RescaleSlope: "1",
       RescaleType: "HU",
+      WindowCenter: "40",
+      WindowWidth: "400",
     });
     const path = join(folder, `slice-${i}.dcm`);
     writeFileSync(path, dicomFile({ attributes, pixels: data }));

@@ -1,0 +1,126 @@
+/** The programs that take turns: Radserve, and what somebody would run instead. Each listens on a port of its own. */
+import { spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { randomBytes } from "node:crypto";
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import jwt from "jsonwebtoken";
+import { freePort } from "../../test/support/server.js";
+import { root, startServer } from "../lib/server.js";
+import type { RivalModel } from "./works.js";
+
+export type Outputs = "json" | "all";
+
+/** What a contender is started for. */
+export interface Place {
+  /** Folder of the images, of the results, of the models' folders. */
+  input: string;
+  output: string;
+  models: string;
+  rival: RivalModel;
+  outputs: Outputs;
+  python: string;
+}
+
+export interface Service {
+  port: number;
+  token: string;
+  /** The first process of its tree. */
+  pid: number;
+  /** Members of each request beside its paths. */
+  more: object;
+  stop(): Promise<void>;
+}
+
+export interface Contender {
+  title: string;
+  start(place: Place): Promise<Service>;
+}
+
+async function radserve({ input, output, models, outputs }: Place): Promise<Service> {
+  const server = await startServer({
+    RADSERVE_INPUT_ROOTS: input,
+    RADSERVE_OUTPUT_ROOTS: output,
+    RADSERVE_MODELS_DIR: models,
+  });
+  return {
+    port: Number(new URL(server.url).port),
+    token: server.token,
+    pid: server.process.pid!,
+    more: { outputs: outputs === "json" ? ["json"] : ["json", "png", "sr", "seg", "sc"] },
+    stop: () => server.stop(),
+  };
+}
+
+async function answers(port: number, process: ChildProcess): Promise<void> {
+  for (;;) {
+    const ready = await fetch(`http://127.0.0.1:${port}/health/ready`).then(
+      (response) => response.ok,
+      () => false,
+    );
+    if (ready) return;
+    if (process.exitCode !== null) throw new Error(`A rival ended with status ${process.exitCode}.`);
+    await delay(5);
+  }
+}
+
+/** Environment of a rival: thread pools of libraries are held to one thread, as each worker has one core. */
+function rivalEnvironment({ input, output, rival, outputs }: Place, same: boolean, key: string) {
+  return {
+    ...process.env,
+    OMP_NUM_THREADS: "1",
+    OPENBLAS_NUM_THREADS: "1",
+    PEER: JSON.stringify({ ...rival, all: outputs === "all", same }),
+    PEER_INPUT: input,
+    PEER_OUTPUT: output,
+    PEER_KEY: key,
+  };
+}
+
+async function service(
+  place: Place,
+  same: boolean,
+  command: (port: number) => [string, string[]],
+): Promise<Service> {
+  const port = await freePort();
+  const key = randomBytes(32);
+  const [program, words] = command(port);
+  const child = spawn(program, words, {
+    cwd: join(root, "bench/peers"),
+    env: rivalEnvironment(place, same, key.toString("hex")),
+    stdio: ["ignore", "ignore", "inherit"],
+  });
+  await answers(port, child);
+  return {
+    port,
+    token: jwt.sign({ sub: "bench" }, key, { algorithm: "HS256", expiresIn: "1h" }),
+    pid: child.pid!,
+    more: {},
+    async stop() {
+      child.kill("SIGTERM");
+      if (child.exitCode === null) await once(child, "exit");
+    },
+  };
+}
+
+const script = (same: boolean) => (place: Place) =>
+  service(place, same, (port) => [place.python, uvicorn(port)]);
+
+const uvicorn = (port: number): string[] => [
+  ...["-m", "uvicorn", "service:app", "--workers", "2", "--loop", "uvloop", "--http", "httptools"],
+  ...["--host", "127.0.0.1", "--port", String(port), "--no-access-log", "--log-level", "warning"],
+];
+
+export const CONTENDERS: Record<string, Contender> = {
+  radserve: { title: "Radserve", start: radserve },
+  script: { title: "script", start: script(false) },
+  same: { title: "script, same hashes, fsync and rename", start: script(true) },
+};
+
+/** A folder below `output` for one turn. */
+export function turnFolder(output: string, name: string): string {
+  const folder = join(output, name);
+  mkdirSync(folder, { recursive: true });
+  return folder;
+}

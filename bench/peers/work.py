@@ -1,0 +1,176 @@
+"""What the script that a user would write does with one image: read, infer, write. `service.py` and `folder.py` use it.
+
+The settings come as JSON in PEER: `model` (path of the ONNX file), `kind` ("tissue" or "scores"), `labels` (with codes
+and colours), `side` (of the network's input, for scores), `all` (write PNG, SR, SEG and SC too) and `same` (hash, sync
+and rename as Radserve does).
+"""
+
+import hashlib
+import json
+import os
+
+import cv2
+import numpy as np
+import onnxruntime as ort
+from pydicom import dcmread
+
+SETTINGS = json.loads(os.environ["PEER"])
+LABELS = SETTINGS["labels"]
+SAME = SETTINGS["same"]
+ALL = SETTINGS["all"]
+
+cv2.setNumThreads(1)
+
+
+def session():
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    return ort.InferenceSession(SETTINGS["model"], options, providers=["CPUExecutionProvider"])
+
+
+MODEL = session()
+INPUT = MODEL.get_inputs()[0].name
+OUTPUT = MODEL.get_outputs()[0].name
+
+
+def sha256(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def read(path):
+    """The data set, its stored values, and the file's hash where it is asked for."""
+    if not SAME:
+        dataset = dcmread(path)
+        return dataset, dataset.pixel_array, None
+    with open(path, "rb") as file:
+        data = file.read()
+    from io import BytesIO
+
+    dataset = dcmread(BytesIO(data))
+    return dataset, dataset.pixel_array, sha256(data)
+
+
+def hounsfield(dataset, stored):
+    values = stored.astype(np.float32)
+    slope = float(dataset.get("RescaleSlope", 1))
+    if slope != 1:
+        values *= np.float32(slope)
+    values += np.float32(dataset.get("RescaleIntercept", 0))
+    return values
+
+
+def drop_border(mask, label):
+    """Takes out of the mask what of this label is connected to the border (8-connected, as the model's manifest says)."""
+    part = (mask == label).view(np.uint8)
+    count, components = cv2.connectedComponents(part, connectivity=8, ltype=cv2.CV_16U)
+    if count <= 1:
+        return
+    touches = np.zeros(count, bool)
+    for edge in (components[0], components[-1], components[:, 0], components[:, -1]):
+        touches[edge] = True
+    touches[0] = False
+    mask[touches[components]] = 0
+
+
+def tissue(dataset, stored):
+    tensor = hounsfield(dataset, stored)[np.newaxis, np.newaxis]
+    raw = MODEL.run([OUTPUT], {INPUT: tensor})[0]
+    mask = raw.reshape(stored.shape).astype(np.uint8)
+    drop_border(mask, 1)
+    counts = np.bincount(mask.ravel(), minlength=len(LABELS) + 1)
+    row, column = (float(mm) for mm in dataset.PixelSpacing)
+    findings = [
+        {
+            "label": each["label"],
+            "code": each["code"],
+            "present": bool(counts[i + 1]),
+            "area": {"pixels": int(counts[i + 1]), "cm2": counts[i + 1] * row * column / 100},
+        }
+        for i, each in enumerate(LABELS)
+    ]
+    return findings, mask, raw
+
+
+def scores(dataset, stored):
+    """A picture shrunk to the network's size, between -1 and 1; a probability for each label."""
+    side = SETTINGS["side"]
+    top = float((1 << int(dataset.BitsStored)) - 1)
+    small = cv2.resize(stored, (side, side), interpolation=cv2.INTER_AREA).astype(np.float32)
+    small *= np.float32(2 / top)
+    small -= np.float32(1)
+    raw = MODEL.run([OUTPUT], {INPUT: small[np.newaxis, np.newaxis]})[0]
+    probabilities = 1 / (1 + np.exp(-raw[0]))
+    findings = [
+        {"label": each["label"], "score": float(p), "threshold": 0.5, "present": bool(p >= 0.5)}
+        for each, p in zip(LABELS, probabilities)
+    ]
+    return findings, None, raw
+
+
+INFER = {"tissue": tissue, "scores": scores}[SETTINGS["kind"]]
+
+
+def write(path, data):
+    if not SAME:
+        with open(path, "wb") as file:
+            file.write(data)
+        return
+    part = path + ".part"
+    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        os.write(fd, data)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def publish(folder, paths):
+    """Renames what `write` has written, the receipt last, and syncs the folder."""
+    for path in paths:
+        os.rename(path + ".part", path)
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def infer(path, folder):
+    """Reads one image, writes its results into the folder, and gives the receipt."""
+    dataset, stored, file_sha256 = read(path)
+    findings, mask, raw = INFER(dataset, stored)
+    name = os.path.basename(path)
+    made = {}
+    if ALL:
+        from objects import objects
+
+        made = objects(dataset, stored, mask, findings, name)
+    receipt = {
+        "status": "completed",
+        "source": {
+            "name": name,
+            "rows": int(dataset.Rows),
+            "columns": int(dataset.Columns),
+            "modality": str(dataset.Modality),
+            "sop_instance_uid": str(dataset.SOPInstanceUID),
+            "series_instance_uid": str(dataset.SeriesInstanceUID),
+            "study_instance_uid": str(dataset.StudyInstanceUID),
+        },
+        "models": [{"name": SETTINGS["name"], "findings": findings, "outputs": [{"path": each} for each in made]}],
+    }
+    if SAME:
+        receipt["source"]["file_sha256"] = file_sha256
+        receipt["source"]["pixel_sha256"] = sha256(np.ascontiguousarray(stored))
+        receipt["models"][0]["raw_sha256"] = sha256(raw)
+        for each, data in zip(receipt["models"][0]["outputs"], made.values()):
+            each["sha256"] = sha256(data)
+    text = json.dumps(receipt, indent=2).encode()
+    paths = [os.path.join(folder, each) for each in made]
+    paths.append(os.path.join(folder, name + ".json"))
+    for target, data in zip(paths, [*made.values(), text]):
+        write(target, data)
+    if SAME:
+        publish(folder, paths)
+    return receipt
