@@ -157,6 +157,13 @@ const settings = {
     .describe(
       "Longest time for an inference: of a request without `timeout_ms` from its arrival, of a bulk item from its begin; then it fails with deadline_exceeded",
     ),
+  pause_after_failures: z
+    .int()
+    .min(0)
+    .default(50)
+    .describe(
+      "So many images of a bulk job that fail one after the other for one reason pause the job with repeated_failures; 0: none do",
+    ),
   memory: size
     .optional()
     .describe(
@@ -269,6 +276,7 @@ const READ: Partial<Record<Key, (text: string) => unknown>> = {
   threads: numberOr,
   overlay_opacity: numberOr,
   deadline_seconds: numberOr,
+  pause_after_failures: numberOr,
   max_queue: numberOr,
   rate_limit: numberOr,
   requests_per_subject: numberOr,

@@ -41,6 +41,12 @@ Exit status:
   2    wrongly called, or the server refused the job
   130  detached: the job goes on`;
 
+const RECONCILE_HELP = `
+Exit status:
+  0    every result is there, with its size and hash, and nothing else
+  1    something differs
+  2    wrongly called, or the server refused`;
+
 const several = (value: string, before: string[] | undefined) => [...(before ?? []), value];
 
 program
@@ -231,6 +237,20 @@ for (const [action, description] of Object.entries({
         options.json,
       ),
     );
+
+jobs
+  .command("reconcile")
+  .description("compare a job with what lies in its output folders")
+  .argument("<job>")
+  .option("--retry", "run images again whose results are missing or damaged")
+  .option("--json")
+  .addHelpText("after", RECONCILE_HELP)
+  .action((id: string, options: { retry?: boolean; json?: boolean }) =>
+    run(
+      async () => (await import("./commands/jobs.js")).jobsReconcile(await config(), id, options),
+      options.json,
+    ),
+  );
 
 program
   .command("inspect")

@@ -1,5 +1,6 @@
 /** The bulk pages: what each does to the jobs, and how a job and an item are shown. */
 import type { PathMapping } from "../files/path-map.js";
+import { narrowRoots } from "../files/roots.js";
 import { parseBody } from "../base/json-body.js";
 import type { Summary } from "../results/receipt/compose.js";
 import type { Database } from "./database.js";
@@ -9,18 +10,35 @@ import {
   setPaused,
   listItems,
   listJobs,
+  namedPaths,
   noSuchJob,
   purgeJob,
+  REPEATED_FAILURES,
+  requeueItems,
   retryJob,
   type ItemRow,
   type JobRequest,
   type JobRow,
+  type MarkFolders,
 } from "./jobs.js";
+import { makeFolders, unmark } from "./job-folders.js";
 import type { BulkAnswer, BulkCall } from "./messages.js";
 import { pathsOf } from "./item-paths.js";
 import { Reach } from "./reach.js";
-import { ITEM_STATES, itemQuerySchema, jobQuerySchema, type Item, type Job } from "./schema.js";
+import { reconcile } from "./reconcile.js";
+import {
+  ITEM_STATES,
+  itemQuerySchema,
+  jobQuerySchema,
+  reconcileQuerySchema,
+  type Item,
+  type Job,
+  type JobDetails,
+  type Reconciliation,
+} from "./schema.js";
 import { submit, type SubmitContext } from "./submit.js";
+import type { Trouble, Troubles } from "./trouble.js";
+import { detailsOf } from "./waiting.js";
 
 const BY_REQUEST = {
   code: "paused_by_request",
@@ -34,10 +52,23 @@ const NO_WORKER = {
 
 const statusUrl = (id: string) => `/bulk_inference/${id}`;
 
-function pausedReason(row: JobRow): Job["paused_reason"] {
+export interface ApiContext extends SubmitContext {
+  troubles: Troubles;
+}
+
+function pausedReason(row: JobRow, trouble: Trouble | undefined): Job["paused_reason"] {
   if (row.state !== "paused") return null;
-  if (row.paused) return BY_REQUEST;
-  return row.pause_code === null ? NO_WORKER : { code: row.pause_code, message: row.pause_message ?? "" };
+  const since = row.paused_at?.toISOString() ?? null;
+  if (row.paused && row.pause_code !== REPEATED_FAILURES) return { ...BY_REQUEST, since };
+  if (row.pause_code !== null) return { code: row.pause_code, message: row.pause_message ?? "", since };
+  if (trouble === undefined) return { ...NO_WORKER, since: null };
+  return { code: trouble.code, message: trouble.message, since: trouble.since.toISOString() };
+}
+
+/** A job that would go on, if this box could write into the database, is paused. */
+function stalled(row: JobRow, trouble: Trouble | undefined): JobRow {
+  const goes = row.state === "running" || row.state === "scanning";
+  return goes && trouble !== undefined ? { ...row, state: "paused" } : row;
 }
 
 const ENDED = ["succeeded", "partial", "failed"] as const;
@@ -56,7 +87,9 @@ function rateOf(row: JobRow, counts: Job["counts"]): number | null {
   return Math.round(rate * 1000) / 1000;
 }
 
-export function jobOf(row: JobRow): Job {
+/** @param trouble what keeps this box from writing into the database, if something does */
+export function jobOf(found: JobRow, trouble?: Trouble): Job {
+  const row = stalled(found, trouble);
   const counts = countsOf(row);
   const rate = rateOf(row, counts);
   const left = counts.queued + counts.running;
@@ -64,7 +97,7 @@ export function jobOf(row: JobRow): Job {
   return {
     job_id: row.id,
     state: row.state,
-    paused_reason: pausedReason(row),
+    paused_reason: pausedReason(row, trouble),
     created_at: row.created_at.toISOString(),
     finished_at: row.finished_at?.toISOString() ?? null,
     total: row.total,
@@ -99,16 +132,19 @@ function itemOf(row: ItemRow, request: JobRequest, pathMap: readonly PathMapping
 
 const answer = (body: unknown, status = 200): BulkAnswer => ({ status, body: JSON.stringify(body) });
 
-async function shown(database: Database, { caller, jobId = "" }: BulkCall): Promise<Job> {
-  return jobOf(await findJob(database.pool, caller, jobId));
+async function shown(
+  { looks }: Database,
+  { caller, jobId = "" }: BulkCall,
+  { troubles }: ApiContext,
+): Promise<JobDetails> {
+  const row = await findJob(looks, caller, jobId);
+  return detailsOf(looks, row, jobOf(row, troubles.of(row.id)));
 }
 
-async function submitted(call: BulkCall, context: SubmitContext): Promise<BulkAnswer> {
+async function submitted(call: BulkCall, context: ApiContext): Promise<BulkAnswer> {
   const { id, fresh } = await submit(call, context);
-  const { job_id, state, total, status_url, request } = await shown(await context.database(), {
-    ...call,
-    jobId: id,
-  });
+  const { looks } = await context.database();
+  const { job_id, state, total, status_url, request } = jobOf(await findJob(looks, call.caller, id));
   const { input_folder_path: input, output_folder_path: output } = request;
   const job = { id, ...(input === undefined ? {} : { input }), ...(output === undefined ? {} : { output }) };
   return { ...answer({ job_id, state, total, status_url }, fresh ? 202 : 200), location: status_url, job };
@@ -121,22 +157,32 @@ function paged<T>(rows: T[], limit: number, cursor: (row: T) => string): [T[], s
   return [page, rows.length > limit && last !== undefined ? cursor(last) : null];
 }
 
-async function listed(call: BulkCall, database: Database, reach: Reach): Promise<BulkAnswer> {
+async function listed(
+  call: BulkCall,
+  database: Database,
+  reach: Reach,
+  troubles: Troubles,
+): Promise<BulkAnswer> {
   const { limit, cursor, state } = parseBody(jobQuerySchema, call.query ?? {});
   const rows: JobRow[] = [];
   for (let before = cursor; ;) {
-    const found = await listJobs(database.pool, call.caller, { before, state, limit: limit + 1 });
+    const found = await listJobs(database.looks, call.caller, {
+      before,
+      state,
+      limit: limit + 1,
+      stalled: troubles.ofAll !== undefined,
+    });
     for (const row of found) if (await reach.includes(row, database)) rows.push(row);
     if (found.length <= limit || rows.length > limit) break;
     before = found.at(-1)?.seq;
   }
   const [page, next_cursor] = paged(rows, limit, (row) => row.seq);
-  return answer({ jobs: page.map(jobOf), next_cursor });
+  return answer({ jobs: page.map((row) => jobOf(row, troubles.of(row.id))), next_cursor });
 }
 
 async function items(
   call: BulkCall,
-  { pool }: Database,
+  { looks: pool }: Database,
   pathMap: readonly PathMapping[],
 ): Promise<BulkAnswer> {
   const { limit, cursor, state } = parseBody(itemQuerySchema, call.query ?? {});
@@ -147,25 +193,62 @@ async function items(
   return answer({ items: page.map((row) => itemOf(row, job.request, pathMap)), next_cursor });
 }
 
+async function purged(call: BulkCall, { pool }: Database, { config }: ApiContext): Promise<BulkAnswer> {
+  const id = call.jobId ?? "";
+  const job = await findJob(pool, call.caller, id);
+  const { outputs } = await namedPaths(pool, job);
+  const row = await purgeJob(pool, call.caller, id);
+  // Not waited for: a share may not answer
+  void unmark(id, outputs, config);
+  return answer({ ...jobOf(row), waiting: [], boxes: [] } satisfies JobDetails);
+}
+
+/** The folders of a job that is set to work again are made and marked as for a new one. */
+function marking({ config, roots }: ApiContext): MarkFolders {
+  return async (job, client) => {
+    const { outputs } = await namedPaths(client, job);
+    await makeFolders(
+      job.id,
+      outputs,
+      await narrowRoots(roots.output, job.output_roots ?? undefined),
+      config,
+    );
+  };
+}
+
+async function reconciled(call: BulkCall, { pool }: Database, context: ApiContext): Promise<BulkAnswer> {
+  const { limit, cursor, retry } = parseBody(reconcileQuerySchema, call.query ?? {});
+  const job = await findJob(pool, call.caller, call.jobId ?? "");
+  const { lacking, ...found } = await reconcile(pool, job, { limit, cursor }, context);
+  const requeued =
+    retry === "true" && lacking.length > 0
+      ? await requeueItems(pool, call.caller, job.id, marking(context), lacking)
+      : 0;
+  return answer({ ...found, requeued } satisfies Reconciliation);
+}
+
 /** Answers one call. @throws RadserveError of any code that the page documents */
-export async function perform(call: BulkCall, context: SubmitContext): Promise<BulkAnswer> {
+export async function perform(call: BulkCall, context: ApiContext): Promise<BulkAnswer> {
   if (call.operation === "submit") return submitted(call, context);
   const database = await context.database();
-  const { pool } = database;
+  const { pool, looks } = database;
   const id = call.jobId ?? "";
   const reach = new Reach(call.caller, context);
-  if (call.operation === "list") return listed(call, database, reach);
-  if (!(await reach.includes(await findJob(pool, call.caller, id), database))) throw noSuchJob();
+  if (call.operation === "list") return listed(call, database, reach, context.troubles);
+  // Before any change: a database that does not answer is found out here, in time
+  if (!(await reach.includes(await findJob(looks, call.caller, id), database))) throw await noSuchJob(looks);
   switch (call.operation) {
     case "items":
       return items(call, database, context.config.path_map);
+    case "reconcile":
+      return reconciled(call, database, context);
     case "purge":
-      return answer(jobOf(await purgeJob(pool, call.caller, id)));
+      return purged(call, database, context);
     case "cancel":
       await cancelJob(pool, call.caller, id);
       break;
     case "retry":
-      await retryJob(pool, call.caller, id);
+      await retryJob(pool, call.caller, id, marking(context));
       break;
     case "pause":
     case "resume":
@@ -174,5 +257,5 @@ export async function perform(call: BulkCall, context: SubmitContext): Promise<B
     case "show":
       break;
   }
-  return answer(await shown(database, call));
+  return answer(await shown(database, call, context));
 }

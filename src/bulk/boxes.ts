@@ -23,6 +23,8 @@ export interface Instance {
   id: string;
   /** Identifies the state directory, which one process holds at a time. */
   box: string;
+  /** Of the machine, for people. */
+  name: string;
   /** Identifies the serving process. */
   process: string;
   /** The serving process before this one ended by its own fault. */
@@ -44,11 +46,11 @@ export interface FreedItem {
  * the box may take no items: nobody would know whose they are.
  */
 export function enter(pool: Pool, instance: Instance, ready: boolean): Promise<FreedItem[]> {
-  const { id, box, process, works, afterCrash } = instance;
+  const { id, box, name, process, works, afterCrash } = instance;
   return transaction(pool, async (client) => {
     await client.query(
-      "insert into radserve.instance (id, box, process, works, ready) values ($1, $2, $3, $4, $5)",
-      [id, box, process, works, ready],
+      "insert into radserve.instance (id, box, process, works, ready, name) values ($1, $2, $3, $4, $5, $6)",
+      [id, box, process, works, ready, name],
     );
     const blame = afterCrash ? CERTAIN : UNCERTAIN;
     return freeItems(client, instance, blame, "i.box = $1 and i.id <> $2", [box, id]);
@@ -88,8 +90,8 @@ async function freeItems(
   which: string,
   values: unknown[],
 ): Promise<FreedItem[]> {
-  const { rows: gone } = await client.query<{ id: string; process: string }>(
-    `delete from radserve.instance i where ${which} returning id, process`,
+  const { rows: gone } = await client.query<{ id: string; process: string; name: string }>(
+    `delete from radserve.instance i where ${which} returning id, process, name`,
     values,
   );
   if (gone.length === 0) return [];
@@ -113,11 +115,19 @@ async function freeItems(
        finished_at = case when j.cancelled_at is not null or (crashed and alone and blame + $5 >= $3)
          then now() end,
        blame = blame + case when crashed and alone then $5 else 0 end,
+       waits = case when crashed then jsonb_build_object('reason', 'suspect', 'box', gone.name, 'since', now()) end,
        suspect = suspect or crashed, alone = false, owner = null
-     from radserve.job j, unnest($1::uuid[], $2::boolean[]) as gone (id, crashed)
+     from radserve.job j, unnest($1::uuid[], $2::boolean[], $6::text[]) as gone (id, crashed, name)
      where i.owner = gone.id and i.state = 'running' and j.id = i.job_id
      returning i.job_id, i.state, i.input, i.output, j.request`,
-    [boxes, gone.map((one) => one.process !== instance.process), MOST_BLAME, error, blame],
+    [
+      boxes,
+      gone.map((one) => one.process !== instance.process),
+      MOST_BLAME,
+      error,
+      blame,
+      gone.map((one) => one.name),
+    ],
   );
   await finishLocked(client, [...new Set(items.map(({ job_id }) => job_id))]);
   return items;

@@ -8,7 +8,7 @@ import { isOwnObject } from "../results/dicom/modules.js";
 import { receiptName } from "../results/commit/names.js";
 import { filesOf, readReceipt } from "../results/commit/reuse.js";
 import { nameOfHelper, stagingName } from "../files/helper-names.js";
-import { SHARE_MARK } from "../files/share-mark.js";
+import { isMarkName } from "../files/folder-mark.js";
 
 export interface WhySkipped {
   code: string;
@@ -72,9 +72,9 @@ function kindOfObject({ attributes, mediaStorageSopClass }: DicomHead): Kind {
   };
 }
 
-/** Locks and staging folders of results, and the marks of shares. */
+/** Locks and staging folders of results, and the marks of jobs. */
 export function isHelper(name: string): boolean {
-  return name === SHARE_MARK || nameOfHelper(name) !== undefined;
+  return isMarkName(name) || nameOfHelper(name) !== undefined;
 }
 
 /** Whether a file that begins so is a receipt. */

@@ -23,6 +23,8 @@ export interface Database {
   readonly connection: Connection;
   /** Its clients may fail at any time without harm to the process; wrap their errors with `asUnavailable`. */
   readonly pool: pg.Pool;
+  /** The same for pages, whose readers wait: each statement answers within seconds or fails. */
+  readonly looks: pg.Pool;
   /** For example 15.18. */
   readonly version: string;
   /** Why the private database is down now, if it is. */
@@ -31,12 +33,18 @@ export interface Database {
   close(): Promise<void>;
 }
 
-const LONGEST_CONNECT_MS = 5_000;
+/** No page may wait longer than five seconds for a database that does not answer; these add up to less. */
+const LONGEST_CONNECT_MS = 2_500;
+const LONGEST_LOCK_MS = 2_000;
+const LONGEST_LOOK_MS = 2_000;
+/** The server ends a look before that, and says why. */
+const LONGEST_LOOK_STATEMENT_MS = 1_800;
 /** The longest statement, ten thousand items in one insert, takes a quarter of a second. */
 const LONGEST_QUERY_MS = 60_000;
 /** The pool's end waits for clients that are in use. */
 const LONGEST_CLOSE_MS = 5_000;
-const MOST_CLIENTS = 10;
+const MOST_CLIENTS = 7;
+const MOST_LOOKING = 3;
 
 /** Host and port, or the private database; never a user or a password. */
 function nameOf(connection: Connection): string {
@@ -50,26 +58,62 @@ const LOST =
 const NETWORK =
   /^(ECONN(REFUSED|RESET|ABORTED)|EPIPE|E?TIMEDOUT|E(HOST|NET)(UNREACH|DOWN)|ENOTFOUND|EAI_AGAIN|ERR_(TLS|SSL)\w*|\w*CERT\w*|\w*SIGNATURE\w*)$/;
 
+interface Remedy {
+  /** Why jobs wait meanwhile. */
+  reason: string;
+  fix: string;
+}
+
+const UNAVAILABLE = "database_unavailable";
+
 /** SQLSTATEs (PostgreSQL's appendix A) that are not the fault of the statement, each with what to do. */
-const STATES: [RegExp, string][] = [
-  [/^(08|57P0)/, "Try again in a few seconds."],
-  [/^28/, "Correct the user and password of DATABASE_URL, or the server's pg_hba.conf."],
-  [/^3D000/, "Create the database that DATABASE_URL names."],
-  [/^53100/, "Make room on its disk."],
-  [/^53300/, "Raise its max_connections, or stop other clients."],
-  [/^(53|58)/, "See its log."],
-  [/^25006/, "DATABASE_URL has to name a server that takes writes, not a standby."],
+const STATES: [states: RegExp, reason: string, fix: string][] = [
+  [/^(08|57P0)/, UNAVAILABLE, "Try again in a few seconds."],
+  [/^28/, UNAVAILABLE, "Correct the user and password of DATABASE_URL, or the server's pg_hba.conf."],
+  [/^3D000/, UNAVAILABLE, "Create the database that DATABASE_URL names."],
+  [/^53100/, "database_full", "Make room on its disk."],
+  [/^53200/, "database_memory", "It has too little memory: give it more, or stop other clients."],
+  [/^53300/, "database_connections", "Raise its max_connections, or stop other clients."],
+  [/^(53|58)/, UNAVAILABLE, "See its log."],
+  [
+    /^25006/,
+    "database_read_only",
+    "It takes no writes. DATABASE_URL has to name a server that does, not a standby.",
+  ],
+  [
+    /^(55P03|57014)/,
+    "database_locked",
+    "Another session holds a lock, or it is overloaded: see pg_stat_activity and pg_locks.",
+  ],
+  [/^(42P01|3F000)/, "database_lost", "Radserve's tables are gone from it; they are made again."],
 ];
 
 /** What to do about a fault of the connection or the server; undefined for any other error. */
-function fixOf(error: Error, connection: Connection): string | undefined {
+function remedyOf(error: Error, connection: Connection): Remedy | undefined {
   const code = errno(error);
-  if (error instanceof pg.DatabaseError) return STATES.find(([states]) => states.test(code))?.[1];
+  if (error instanceof pg.DatabaseError) {
+    const [, reason, fix] = STATES.find(([states]) => states.test(code)) ?? [];
+    return reason === undefined || fix === undefined ? undefined : { reason, fix };
+  }
   const connecting = "syscall" in error && error.syscall === "connect";
   if (!(code === "" ? LOST.test(error.message) : connecting || NETWORK.test(code))) return undefined;
-  return connection.connectionString === undefined
-    ? "It is started again by itself: try again in a few seconds; radserve doctor looks at it."
-    : "Start it, or correct DATABASE_URL; radserve doctor looks at it.";
+  const fix =
+    connection.connectionString === undefined
+      ? "It is started again by itself: try again in a few seconds; radserve doctor looks at it."
+      : "Start it, or correct DATABASE_URL; radserve doctor looks at it.";
+  return { reason: UNAVAILABLE, fix };
+}
+
+/** Whether a statement failed because Radserve's tables are not there. */
+export function isTableLoss(thrown: unknown): boolean {
+  const error = thrown instanceof BulkUnavailable ? thrown.cause : thrown;
+  return error instanceof pg.DatabaseError && /^(42P01|3F000)$/.test(errno(error));
+}
+
+/** Whether the server itself refused: then nothing of a transaction was kept, which is open where a connection broke. */
+export function wasRefused(thrown: unknown): boolean {
+  const error = thrown instanceof BulkUnavailable ? thrown.cause : thrown;
+  return error instanceof pg.DatabaseError && !/^(08|57P)/.test(errno(error));
 }
 
 /**
@@ -77,14 +121,18 @@ function fixOf(error: Error, connection: Connection): string | undefined {
  * @param connection the pool's options, or a client's configuration
  */
 export function asUnavailable(thrown: unknown, connection: Connection): unknown {
-  const fix = thrown instanceof Error ? fixOf(thrown, connection) : undefined;
-  if (!(thrown instanceof Error) || fix === undefined) return thrown;
+  const remedy = thrown instanceof Error ? remedyOf(thrown, connection) : undefined;
+  if (!(thrown instanceof Error) || remedy === undefined) return thrown;
   return new BulkUnavailable(
     `The bulk queue's PostgreSQL at ${nameOf(connection)} cannot be used (${errno(thrown) || thrown.message}).`,
-    fix,
-    { cause: thrown },
+    remedy.fix,
+    { cause: thrown, reason: remedy.reason },
   );
 }
+
+/** pg's own limit for one query is not among its types. */
+const AT_ONCE = (text: string): pg.QueryConfig =>
+  ({ text, query_timeout: LONGEST_LOOK_MS }) as pg.QueryConfig;
 
 /**
  * Runs work in one transaction on a client of its own: committed when it resolves, rolled back when it throws.
@@ -96,7 +144,8 @@ export async function transaction<T>(pool: pg.Pool, work: (client: pg.PoolClient
     const client = await pool.connect();
     let broken = true;
     try {
-      await client.query("BEGIN");
+      // The first word to a network that swallows everything
+      await client.query(AT_ONCE("BEGIN"));
       const result = await work(client);
       await client.query("COMMIT");
       broken = false;
@@ -122,14 +171,14 @@ export function jsonb(value: unknown): string {
   return JSON.stringify(value, (_, part: unknown) => (typeof part === "string" ? keepable(part) : part));
 }
 
-function makePool(connection: Connection, log: Logger): pg.Pool {
+function makePool(connection: Connection, log: Logger, limits: pg.PoolConfig): pg.Pool {
   const pool = new pg.Pool({
     ...connection,
-    max: MOST_CLIENTS,
     connectionTimeoutMillis: LONGEST_CONNECT_MS,
-    query_timeout: LONGEST_QUERY_MS,
+    lock_timeout: LONGEST_LOCK_MS,
     idle_in_transaction_session_timeout: LONGEST_QUERY_MS,
     idleTimeoutMillis: 30_000,
+    ...limits,
   });
   const lost = (error: Error) =>
     log.debug({ fault: faultForLog(error) }, "a connection to the bulk database was lost");
@@ -177,7 +226,7 @@ async function versionOf(connection: Connection): Promise<string> {
   const client = new pg.Client({
     ...connection,
     connectionTimeoutMillis: LONGEST_CONNECT_MS,
-    query_timeout: LONGEST_CONNECT_MS,
+    query_timeout: LONGEST_LOOK_MS,
   });
   client.on("error", () => undefined);
   try {
@@ -213,15 +262,22 @@ export async function openDatabase(settings: DatabaseSettings, log: Logger): Pro
     await own?.stop();
     throw error;
   }
-  const pool = makePool(connection, log);
+  const pool = makePool(connection, log, { max: MOST_CLIENTS, query_timeout: LONGEST_QUERY_MS });
+  const looks = makePool(connection, log, {
+    max: MOST_LOOKING,
+    query_timeout: LONGEST_LOOK_MS,
+    statement_timeout: LONGEST_LOOK_STATEMENT_MS,
+  });
   let closed: Promise<void> | undefined;
   return {
     connection,
     pool,
+    looks,
     version,
     problem: () => own?.problem,
     close() {
-      closed ??= within(pool.end(), LONGEST_CLOSE_MS).then(() => own?.stop());
+      const ended = () => Promise.all([pool.end(), looks.end()]);
+      closed ??= within(ended(), LONGEST_CLOSE_MS).then(() => own?.stop());
       return closed;
     },
   };

@@ -3,6 +3,7 @@ import type { Pool, PoolClient } from "pg";
 import { RadserveError } from "../base/errors.js";
 import type { OutputKind } from "../manifest/manifest.js";
 import { transaction } from "./database.js";
+import { tablesLostAt } from "./migrations.js";
 import { UNREAD } from "./scan.js";
 import type { ITEM_STATES, Job } from "./schema.js";
 
@@ -24,8 +25,8 @@ export interface NewJob {
   request: JobRequest;
   requestSha256: string;
   idempotencyKey: string | undefined;
-  /** Output folders, as the client named them, whose shares got a mark. */
-  marked: string[];
+  /** Its output folders have its mark. */
+  marked: boolean;
   /** Absent where a folder is scanned. */
   items?: { id: string; input: string; output: string }[];
 }
@@ -49,6 +50,9 @@ export interface JobRow {
   /** Why the job paused of itself; null once an image went well again. */
   pause_code: string | null;
   pause_message: string | null;
+  /** Since when it is paused, and the box that found why. */
+  paused_at: Date | null;
+  pause_box: string | null;
   counts: Partial<Counts> | null;
   /** Ended in the last minute. */
   recent: number;
@@ -131,15 +135,17 @@ const LONELY_MS = 20_000;
 const WORKED =
   "exists (select from radserve.instance where works and ready and beat_at > now() - interval '15 s')";
 
-const STATE = `case when j.cancelled_at is not null then 'cancelled'
+const state = (stalled: boolean) => `case when j.cancelled_at is not null then 'cancelled'
     when j.finished_at is not null then 'completed'
-    when j.held or j.pause_code is not null then 'paused'
+    when j.held or j.pause_code is not null or ${stalled} then 'paused'
     when not ${WORKED} and j.created_at < now() - interval '${LONELY_MS} ms' then 'paused'
     when j.total is null then 'scanning' else 'running' end`;
 
-const VIEW = `select j.id, j.seq, j.subject, j.input_roots, j.output_roots, j.request, j.created_at, j.started_at, j.finished_at, j.cancelled_at,
-    j.total, j.held as paused, now() as now, ${STATE} as state,
-    j.pause_code, j.pause_message,
+const view = (
+  stalled: boolean,
+) => `select j.id, j.seq, j.subject, j.input_roots, j.output_roots, j.request, j.created_at, j.started_at, j.finished_at, j.cancelled_at,
+    j.total, j.held as paused, now() as now, ${state(stalled)} as state,
+    j.pause_code, j.pause_message, j.paused_at, j.pause_box,
     coalesce(j.counts, (select jsonb_object_agg(state, number) from
       (select state, count(*)::int as number from radserve.item where job_id = j.id group by state) s)) as counts,
     (select count(*)::int from radserve.item i where i.job_id = j.id and i.finished_at > now() - interval '60 s'
@@ -150,42 +156,55 @@ const IN_SCOPE = "(j.subject = $1 or $2)";
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
-export function noSuchJob(): RadserveError {
+/** It says so where the tables were lost since, and jobs with them. */
+export async function noSuchJob(pool: Queryable): Promise<RadserveError> {
+  const lost = await tablesLostAt(pool);
+  const why =
+    lost === undefined
+      ? ""
+      : ` The bulk tables were lost and made again at ${lost.toISOString()}: jobs from before are gone. Send them again; only what is missing is computed.`;
   return new RadserveError(
     "job_not_found",
-    "This subject has no such job; GET /bulk_inference lists its jobs.",
+    `This subject has no such job; GET /bulk_inference lists its jobs.${why}`,
   );
 }
 
 /** @throws RadserveError job_not_found, also for another subject's job */
 export async function findJob(pool: Queryable, scope: Scope, id: string): Promise<JobRow> {
-  if (!UUID.test(id)) throw noSuchJob();
-  const { rows } = await pool.query<JobRow>(`${VIEW} where ${IN_SCOPE} and j.id = $3`, [
+  if (!UUID.test(id)) throw await noSuchJob(pool);
+  const { rows } = await pool.query<JobRow>(`${view(false)} where ${IN_SCOPE} and j.id = $3`, [
     scope.subject,
     scope.admin,
     id,
   ]);
-  if (rows[0] === undefined) throw noSuchJob();
+  if (rows[0] === undefined) throw await noSuchJob(pool);
   return rows[0];
 }
 
+/** @param stalled the database takes nothing from this box, so that no job goes on */
 export async function listJobs(
   pool: Pool,
   scope: Scope,
-  { before, state, limit }: { before: string | undefined; state: string | undefined; limit: number },
+  {
+    before,
+    state: wanted,
+    limit,
+    stalled,
+  }: { before: string | undefined; state: string | undefined; limit: number; stalled: boolean },
 ): Promise<JobRow[]> {
   const { rows } = await pool.query<JobRow>(
-    `${VIEW} where ${IN_SCOPE} and ($3::bigint is null or j.seq < $3) and ($4::text is null or ${STATE} = $4)
+    `${view(stalled)} where ${IN_SCOPE} and ($3::bigint is null or j.seq < $3)
+       and ($4::text is null or ${state(stalled)} = $4)
      order by j.seq desc limit $5`,
-    [scope.subject, scope.admin, before, state, limit],
+    [scope.subject, scope.admin, before, wanted, limit],
   );
   return rows;
 }
 
 /** Every path that a job names, as the client named it: its two folders, or those of its items. */
 export async function namedPaths(
-  pool: Pool,
-  { id, request }: JobRow,
+  pool: Queryable,
+  { id, request }: Pick<JobRow, "id" | "request">,
 ): Promise<{ inputs: string[]; outputs: string[] }> {
   const { input_folder_path: input, output_folder_path: output } = request;
   if (input !== undefined && output !== undefined) return { inputs: [input], outputs: [output] };
@@ -209,6 +228,10 @@ export async function listItems(
   );
   return rows;
 }
+
+/** Ends every kind of pause. */
+const NOT_PAUSED = `held = false, pause_code = null, pause_message = null, pause_until = null, pause_count = 0,
+  paused_at = null, pause_box = null`;
 
 /** The condition for jobs that are ready to end: every image is known, and none is queued or runs. */
 const AT_ITS_END = `finished_at is null and total is not null
@@ -239,8 +262,7 @@ export async function finishJobs(pool: Pool, ids: readonly string[]): Promise<vo
 export async function finishLocked(client: PoolClient, ids: readonly string[]): Promise<void> {
   if (ids.length === 0) return;
   await client.query(
-    `update radserve.job j set finished_at = now(), pause_code = null, pause_message = null, pause_until = null,
-       held = false, counts = (select coalesce(jsonb_object_agg(state, number), '{}') from
+    `update radserve.job j set finished_at = now(), ${NOT_PAUSED}, counts = (select coalesce(jsonb_object_agg(state, number), '{}') from
          (select state, count(*)::int as number from radserve.item where job_id = j.id group by state) s)
      where id = any($1) and ${AT_ITS_END}`,
     [ids],
@@ -266,8 +288,8 @@ export function cancelJob(pool: Pool, scope: Scope, id: string): Promise<void> {
     const row = await locked(client, scope, id);
     if (row.finished_at !== null || row.cancelled_at !== null) return;
     await client.query(
-      `update radserve.job set cancelled_at = now(), total = coalesce(total, next_index), held = false,
-         pause_code = null, pause_message = null, pause_until = null where id = $1`,
+      `update radserve.job set cancelled_at = now(), total = coalesce(total, next_index), ${NOT_PAUSED}
+       where id = $1`,
       [id],
     );
     await client.query(
@@ -278,32 +300,87 @@ export function cancelJob(pool: Pool, scope: Scope, id: string): Promise<void> {
   });
 }
 
-/** Failed items wait again, as on their first day; but for folders that were never read: those have no image yet. */
-export function retryJob(pool: Pool, scope: Scope, id: string): Promise<void> {
+/** Makes the output folders of a job and leaves its marks there, as when it was taken. */
+export type MarkFolders = (job: JobRow, client: PoolClient) => Promise<void>;
+
+/** As on its first day. */
+const QUEUED_AGAIN = `state = 'queued', result = null, error = null, finished_at = null, attempts = 0, blame = 0,
+  not_before = null, waits = null, suspect = blame > 0`;
+
+/** Failed items wait again; but for folders that were never read: those have no image yet. */
+export function retryJob(pool: Pool, scope: Scope, id: string, mark: MarkFolders): Promise<number> {
+  return requeue(pool, scope, id, mark, {
+    where: "state = 'failed' and result is null and error->'details'->$2::text is null",
+    value: UNREAD,
+  });
+}
+
+/** Items whose results are gone wait again. */
+export function requeueItems(
+  pool: Pool,
+  scope: Scope,
+  id: string,
+  mark: MarkFolders,
+  indices: readonly number[],
+): Promise<number> {
+  const where = "state in ('succeeded', 'partial') and index = any($2::int[])";
+  return requeue(pool, scope, id, mark, { where, value: indices });
+}
+
+/** @returns how many items wait again */
+function requeue(
+  pool: Pool,
+  scope: Scope,
+  id: string,
+  mark: MarkFolders,
+  { where, value }: { where: string; value: unknown },
+): Promise<number> {
   return transaction(pool, async (client) => {
     const row = await locked(client, scope, id);
     if (row.cancelled_at !== null) throw conflict("a job that was not cancelled", row);
     const { rowCount } = await client.query(
-      `update radserve.item set state = 'queued', error = null, finished_at = null, attempts = 0, blame = 0,
-         not_before = null, suspect = blame > 0
-       where job_id = $1 and state = 'failed' and result is null and error->'details'->$2::text is null`,
-      [id, UNREAD],
+      `update radserve.item set ${QUEUED_AGAIN} where job_id = $1 and ${where}`,
+      [id, value],
     );
-    if ((rowCount ?? 0) > 0)
-      await client.query("update radserve.job set finished_at = null, counts = null where id = $1", [id]);
+    const items = rowCount ?? 0;
+    if (items === 0) return 0;
+    if (row.finished_at !== null) await mark(row, client);
+    await client.query(
+      `update radserve.job set finished_at = null, counts = null, marked = marked or finished_at is not null,
+         streak = 0, streak_reason = null where id = $1`,
+      [id],
+    );
+    return items;
   });
 }
 
+/** The pause of a job whose items fail one after the other for one reason: it ends by request only. */
+export const REPEATED_FAILURES = "repeated_failures";
+
+/**
+ * Pausing leaves a job alone that is held already. A job that goes on after it failed again and again for one reason
+ * does not pause for that reason any more: whoever resumed it has read it.
+ */
 export function setPaused(pool: Pool, scope: Scope, id: string, paused: boolean): Promise<void> {
   return transaction(pool, async (client) => {
     const row = await locked(client, scope, id);
     if (row.finished_at !== null || row.cancelled_at !== null)
       throw conflict(`a job that is not over, to ${paused ? "pause" : "resume"} it`, row);
-    await client.query(
-      `update radserve.job set held = $2, pause_code = null, pause_message = null, pause_until = null,
-         pause_count = 0 where id = $1`,
-      [id, paused],
-    );
+    if (paused)
+      await client.query(
+        `update radserve.job set held = true, pause_code = null, pause_message = null, pause_until = null,
+           pause_count = 0, paused_at = now(), pause_box = null
+         where id = $1 and not held`,
+        [id],
+      );
+    else
+      await client.query(
+        `update radserve.job set ${NOT_PAUSED}, streak = 0, streak_reason = null,
+           accepted_reasons = case when pause_code = $2 and streak_reason is not null
+             then array_append(accepted_reasons, streak_reason) else accepted_reasons end
+         where id = $1`,
+        [id, REPEATED_FAILURES],
+      );
   });
 }
 

@@ -7,7 +7,7 @@ import type { ErrorObject } from "../base/errors.js";
 import type { Summary } from "../results/receipt/compose.js";
 import type { Instance } from "./boxes.js";
 import { jsonb } from "./database.js";
-import { finishJobs, type JobRequest } from "./jobs.js";
+import { finishJobs, REPEATED_FAILURES, type JobRequest } from "./jobs.js";
 
 export interface LeasedItem {
   job_id: string;
@@ -25,7 +25,7 @@ export interface LeasedItem {
   request: JobRequest;
   input_roots: string[] | null;
   output_roots: string[] | null;
-  marked: string[];
+  marked: boolean;
 }
 
 /** What became of a leased item. */
@@ -34,8 +34,11 @@ export type Ending =
   | { state: "failed"; error: ErrorObject }
   | { state: "skipped"; reason: { code: string; message: string } }
   | { state: "cancelled" }
-  /** It is taken again after some seconds. `counts` is false if the item was not to blame for the attempt's end. */
-  | { state: "queued"; afterSeconds: number; counts: boolean };
+  /**
+   * It is taken again after some seconds. `counts` is false if the item was not to blame for the attempt's end; `why`
+   * is the code of what it waits for, where that is not its job's pause.
+   */
+  | { state: "queued"; afterSeconds: number; counts: boolean; why?: string };
 
 export interface Settled {
   item: LeasedItem;
@@ -128,6 +131,7 @@ interface Row {
   lease: number;
   state: string;
   after: number | null;
+  why: string | null;
   uncounted: number;
   result: Summary | null;
   error: unknown;
@@ -141,6 +145,7 @@ function rowOf({ item, ending }: Settled): Row {
     lease: item.lease,
     state: ending.state,
     after: queued?.afterSeconds ?? null,
+    why: queued?.why ?? null,
     uncounted: queued?.counts === false ? 1 : 0,
     result: "result" in ending ? ending.result : null,
     error: "error" in ending ? ending.error : "reason" in ending ? ending.reason : null,
@@ -156,39 +161,46 @@ const PAUSE_OVER = "pause_count > 0 and (pause_until is null or pause_until <= n
  * is a statement of its own: the first is what must not be lost, and a job that a crash after it leaves without an item
  * is ended by `tidy`.
  * @param busy jobs of which this box has other items, so that none of them ends now
+ * @param limit so many failures in a row for one reason pause a job; 0: none do
  */
 export async function settle(
   pool: Pool,
   instance: Instance,
   settled: readonly Settled[],
   busy: ReadonlySet<string>,
+  limit = 0,
 ): Promise<void> {
   const rows = settled.map(rowOf);
   const jobs = [...new Set(rows.map(({ job_id }) => job_id))];
   // The job first, as everybody does, so that no cancelling comes between.
-  const { rows: over } = await pool.query<{ id: string }>(
+  const { rows: found } = await pool.query<{ id: string; pause_over: boolean; failing: boolean }>(
     `with j as materialized (
-       select id, cancelled_at, pause_count, pause_until from radserve.job where id = any($3) order by id for update
+       select id, cancelled_at, pause_count, pause_until, streak from radserve.job where id = any($3) order by id for update
      ), written as (
        update radserve.item i set
          state = case when r.state = 'queued' and j.cancelled_at is not null then 'cancelled' else r.state end,
          finished_at = case when r.state <> 'queued' or j.cancelled_at is not null then now() end,
          attempts = i.attempts - r.uncounted,
          not_before = now() + make_interval(secs => r.after), result = r.result, error = r.error,
+         waits = case when r.why is not null then jsonb_build_object('reason', r.why, 'box', $4::text, 'since',
+           case when i.waits->>'reason' = r.why then i.waits->'since' else to_jsonb(now()) end)
+           when r.state = 'queued' and i.suspect then i.waits end,
          suspect = i.suspect and r.state = 'queued', alone = false, owner = null
        from jsonb_to_recordset($2::jsonb) as r (job_id uuid, index int, lease int, state text, after float8,
-           uncounted int, result jsonb, error jsonb), j
+           why text, uncounted int, result jsonb, error jsonb), j
        where i.job_id = r.job_id and i.index = r.index and i.owner = $1 and i.lease = r.lease
          and i.state = 'running' and j.id = i.job_id
      )
-     select id from j where ${PAUSE_OVER}`,
-    [instance.id, jsonb(rows), jobs],
+     select id, ${PAUSE_OVER} as pause_over, streak > 0 as failing from j`,
+    [instance.id, jsonb(rows), jobs, instance.name],
   );
+  if (limit > 0 && (found.some(({ failing }) => failing) || rows.some(({ state }) => state === "failed")))
+    await countFailures(pool, instance, streaksOf(settled), limit);
   // Images that were under way when the pause began say nothing about its end: only those that tried it after.
   const well = new Set(
     rows.filter(({ state }) => state === "succeeded" || state === "partial").map((row) => row.job_id),
   );
-  const resumed = over.map(({ id }) => id).filter((id) => well.has(id));
+  const resumed = found.filter(({ id, pause_over }) => pause_over && well.has(id)).map(({ id }) => id);
   if (resumed.length > 0) await resume(pool, resumed);
   await finishJobs(
     pool,
@@ -198,8 +210,8 @@ export async function settle(
 
 async function resume(pool: Pool, jobs: readonly string[]): Promise<void> {
   await pool.query(
-    `update radserve.job set pause_count = 0, pause_code = null, pause_message = null, pause_until = null
-     where id = any($1) and ${PAUSE_OVER}`,
+    `update radserve.job set pause_count = 0, pause_code = null, pause_message = null, pause_until = null,
+       paused_at = null, pause_box = null where id = any($1) and not held and ${PAUSE_OVER}`,
     [jobs],
   );
 }
@@ -207,15 +219,92 @@ async function resume(pool: Pool, jobs: readonly string[]): Promise<void> {
 const FIRST_PAUSE_SECONDS = 2;
 const LONGEST_PAUSE_SECONDS = 60;
 
-/** A job waits: for something that mends itself, or that an operator mends. Longer each time in a row. */
-export async function pauseJob(pool: Pool, id: string, code: string, message: string): Promise<void> {
+/**
+ * A job waits: for something that mends itself, or that an operator mends. Longer each time in a row.
+ * @param box the name of the box that found why
+ */
+export async function pauseJob(
+  pool: Pool,
+  id: string,
+  { code, message }: { code: string; message: string },
+  box: string,
+): Promise<void> {
   await pool.query(
-    `update radserve.job set pause_code = $2, pause_message = $3, pause_count = pause_count + 1,
-       pause_until = now() + make_interval(secs => least($5::float8, $4::float8 * 2 ^ least(pause_count, 10)))
-     where id = $1 and finished_at is null and cancelled_at is null and (pause_until is null or pause_until <= now())`,
-    [id, code, message, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS],
+    `update radserve.job set pause_count = pause_count + 1,
+       pause_until = now() + make_interval(secs => least($5::float8, $4::float8 * 2 ^ least(pause_count, 10))),
+       paused_at = case when pause_code = $2 then paused_at else now() end, pause_box = $6,
+       pause_code = $2, pause_message = $3
+     where id = $1 and not held and finished_at is null and cancelled_at is null
+       and (pause_until is null or pause_until <= now())`,
+    [id, code, message, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, box],
   );
 }
+
+/** How the items of one job ended, in their order: the failures since the last that went well. */
+interface Streak {
+  job_id: string;
+  /** The last reason: a code and, where a model failed, the model. Null where the last item went well. */
+  reason: string | null;
+  /** Failures for that reason at the end, without another between. */
+  count: number;
+  /** All that ended are these failures: they go on with those that were counted before. */
+  all: boolean;
+}
+
+/** What failed items have in common. */
+function reasonOf({ error, details }: ErrorObject): string {
+  const model = details?.["model"];
+  return typeof model === "string" ? `${error} (model ${model})` : error;
+}
+
+/** Items that wait again, were skipped or cancelled say nothing. */
+function streaksOf(settled: readonly Settled[]): Streak[] {
+  const streaks = new Map<string, Streak>();
+  for (const { item, ending } of settled) {
+    if (ending.state !== "failed" && ending.state !== "succeeded" && ending.state !== "partial") continue;
+    const reason = ending.state === "failed" ? reasonOf(ending.error) : null;
+    const before = streaks.get(item.job_id);
+    const same = before === undefined || before.reason === reason;
+    streaks.set(item.job_id, {
+      job_id: item.job_id,
+      reason,
+      count: reason === null ? 0 : same ? (before?.count ?? 0) + 1 : 1,
+      all: reason !== null && same && before?.all !== false,
+    });
+  }
+  return [...streaks.values()];
+}
+
+/**
+ * Counts failures in a row, and holds jobs in which they are too many, but for reasons after which one was resumed. Of
+ * a job that is held the count stays, with its reason: those are what it is resumed after.
+ */
+async function countFailures(
+  pool: Pool,
+  instance: Instance,
+  streaks: readonly Streak[],
+  limit: number,
+): Promise<void> {
+  const counted = `case when s."all" and j.streak_reason = s.reason then j.streak else 0 end + s.count`;
+  await pool.query(
+    `update radserve.job j set streak = ${counted}, streak_reason = s.reason
+     from jsonb_to_recordset($1::jsonb) as s (job_id uuid, reason text, count int, "all" boolean)
+     where j.id = s.job_id and not j.held and (s.reason is not null or j.streak > 0)`,
+    [jsonb(streaks)],
+  );
+  const failing = streaks.filter(({ reason }) => reason !== null).map(({ job_id }) => job_id);
+  if (failing.length === 0) return;
+  await pool.query(
+    `update radserve.job set held = true, pause_code = $3, paused_at = now(), pause_box = $4, pause_until = null,
+       pause_count = 0, pause_message = format($5::text, streak, streak_reason)
+     where id = any($1) and streak >= $2 and not held and finished_at is null and cancelled_at is null
+       and not streak_reason = any(accepted_reasons)`,
+    [failing, limit, REPEATED_FAILURES, instance.name, FAILED_AGAIN],
+  );
+}
+
+const FAILED_AGAIN =
+  "%s images in a row failed with %s, and none went well between. Look at GET .../items?state=failed. POST .../resume goes on, and the job does not pause for this reason again; POST .../retry runs the failed ones again.";
 
 /** What a race between boxes may have left: items that wait in a cancelled job, jobs without an item that do not end. */
 export async function tidy(pool: Pool): Promise<void> {

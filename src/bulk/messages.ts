@@ -6,7 +6,7 @@ import type { ModelEntry } from "../models/entry.js";
 import type { Summary } from "../results/receipt/compose.js";
 
 export type Operation =
-  "submit" | "list" | "show" | "items" | "cancel" | "retry" | "pause" | "resume" | "purge";
+  "submit" | "list" | "show" | "items" | "cancel" | "retry" | "pause" | "resume" | "purge" | "reconcile";
 
 /** One request, as it came: what is in it is looked at in the bulk thread. */
 export interface BulkCall {
@@ -73,7 +73,12 @@ export interface EndedItem {
 
 export type ToThread =
   | { type: "call"; id: number; call: BulkCall }
-  | { type: "models"; entries: readonly ModelEntry[]; ready: boolean }
+  | {
+      type: "models";
+      entries: readonly ModelEntry[];
+      problems: readonly { name: string; error: ErrorObject }[];
+      ready: boolean;
+    }
   | { type: "ended"; items: readonly EndedItem[] }
   /** Take no more items; `close` follows when those in flight have ended. */
   | { type: "stop" }

@@ -79,20 +79,60 @@ const MIGRATIONS = [
   "alter table radserve.job add column marked text[] not null default '{}'",
   // No longer a number of crashes: how sure it is that the item was their cause.
   "alter table radserve.item rename column crashes to blame",
+  // Every output folder of a job has its mark, until the job has ended. Why a job or an item waits, since when, and
+  // which box found it. A job whose items fail one after the other for one reason.
+  `alter table radserve.job drop column marked;
+   alter table radserve.job add column marked boolean not null default false,
+     add column paused_at timestamptz(3), add column pause_box text,
+     add column streak_reason text, add column streak integer not null default 0,
+     add column accepted_reasons text[] not null default '{}';
+   create index job_marked on radserve.job (seq) where marked and finished_at is not null;
+   alter table radserve.item add column waits jsonb;
+   create index item_waits on radserve.item (job_id) where state = 'queued' and waits is not null;
+   alter table radserve.instance add column name text not null default '';`,
+  // By its row boxes know the tables again: those that were lost and made anew have another.
+  `create table radserve.origin (
+     id uuid primary key default gen_random_uuid(),
+     made_at timestamptz(3) not null default now(),
+     lost_before boolean not null default false
+   );
+   insert into radserve.origin default values;`,
 ];
 
-/** Brings the tables up to this release; many boxes may start at once. Throws where the database is of a newer one. */
-export async function migrate(pool: Pool): Promise<void> {
+/** The version that brought the table. */
+const ORIGIN_VERSION = 5;
+
+/** Which tables there have to be. */
+const TABLES = ["job", "item", "instance", "origin"];
+
+export interface Migrated {
+  /** Identifies these tables: others have another. */
+  origin: string;
+  /** They were made now. */
+  made: boolean;
+  /** Where some of the tables were gone: the schema that holds the rest now, and the jobs in it that had not ended. */
+  setAside?: { schema: string; jobs: string[] };
+}
+
+/**
+ * Brings the tables up to this release; many boxes may start at once. Where some of them are gone, what is left is
+ * kept under another name, and all are made anew: jobs without items would end at once as if all were done.
+ * Throws where the database is of a newer release.
+ */
+export async function migrate(pool: Pool): Promise<Migrated> {
   const client = await pool.connect();
   try {
     await client.query("begin");
     await client.query("select pg_advisory_xact_lock($1)", [MIGRATION_LOCK]);
+    const setAside = await setAsideParts(client);
     await client.query("create schema if not exists radserve");
     await client.query(
       "create table if not exists radserve.migration (version integer primary key, applied_at timestamptz default now())",
     );
-    await apply(client);
+    const made = (await apply(client)) === 0;
+    const { rows } = await client.query<{ id: string }>("select id from radserve.origin");
     await client.query("commit");
+    return { origin: rows[0]?.id ?? "", made, ...(setAside === undefined ? {} : { setAside }) };
   } catch (error) {
     await client.query("rollback").catch(() => undefined);
     throw error;
@@ -101,11 +141,91 @@ export async function migrate(pool: Pool): Promise<void> {
   }
 }
 
-async function apply(client: PoolClient): Promise<void> {
+/** Which of some tables there are in a schema. */
+async function tablesIn(client: PoolClient, schema: string, names: readonly string[]): Promise<string[]> {
+  const { rows } = await client.query<{ name: string }>(
+    "select name from unnest($2::text[]) as name where to_regclass(format('%I.%I', $1::text, name)) is not null",
+    [schema, names],
+  );
+  return rows.map(({ name }) => name);
+}
+
+/** Gives a schema another name. @returns that name */
+async function setAside(client: PoolClient, schema: string): Promise<string> {
+  const { rows } = await client.query<{ name: string }>(
+    "select $1 || '_lost_' || to_char(clock_timestamp() at time zone 'UTC', 'YYYYMMDD\"T\"HH24MISSMS') as name",
+    [schema],
+  );
+  const name = rows[0]?.name ?? `${schema}_lost`;
+  await client.query(`alter schema ${schema} rename to ${name.toLowerCase()}`);
+  return name.toLowerCase();
+}
+
+async function setAsideParts(client: PoolClient): Promise<Migrated["setAside"]> {
+  const there = await tablesIn(client, "radserve", ["migration", ...TABLES]);
+  if (there.length === 0 || (await isWhole(client, there))) return undefined;
+  const jobs = there.includes("job")
+    ? await client.query<{ id: string }>("select id from radserve.job where finished_at is null")
+    : { rows: [] };
+  return { schema: await setAside(client, "radserve"), jobs: jobs.rows.map(({ id }) => id) };
+}
+
+/** Whether the tables are all that their version has. */
+async function isWhole(client: PoolClient, there: readonly string[]): Promise<boolean> {
+  if (!there.includes("migration")) return false;
+  const version = await versionOf(client);
+  if (version === 0) return there.length === 1;
+  return TABLES.every((name) => there.includes(name) || (name === "origin" && version < ORIGIN_VERSION));
+}
+
+/** Tables of pg-boss that are used for scans. */
+const QUEUE_TABLES = ["version", "queue", "job", "job_common", "schedule"];
+
+/**
+ * pg-boss makes its schema where there is none, and believes it to be whole where there is one.
+ * @returns the name of what was set aside because tables were gone from it
+ */
+export async function setAsideBrokenQueue(pool: Pool): Promise<string | undefined> {
+  const client = await pool.connect();
+  try {
+    await client.query("begin");
+    await client.query("select pg_advisory_xact_lock($1)", [MIGRATION_LOCK]);
+    const there = await tablesIn(client, "radserve_queue", QUEUE_TABLES);
+    const broken = there.length > 0 && there.length < QUEUE_TABLES.length;
+    const name = broken ? await setAside(client, "radserve_queue") : undefined;
+    await client.query("commit");
+    return name;
+  } catch (error) {
+    await client.query("rollback").catch(() => undefined);
+    throw error;
+  } finally {
+    client.release();
+  }
+}
+
+/** Keeps, for whoever asks about a job of before, that the tables are not those that a box knew. */
+export async function keepLoss(pool: Pool): Promise<void> {
+  await pool.query("update radserve.origin set lost_before = true where not lost_before");
+}
+
+/** When the tables were made, where others were lost before; undefined where none were. */
+export async function tablesLostAt(client: Pool | PoolClient): Promise<Date | undefined> {
+  const { rows } = await client.query<{ made_at: Date }>(
+    "select made_at from radserve.origin where lost_before",
+  );
+  return rows[0]?.made_at;
+}
+
+async function versionOf(client: PoolClient): Promise<number> {
   const { rows } = await client.query<{ version: number }>(
     "select coalesce(max(version), 0)::int as version from radserve.migration",
   );
-  const version = rows[0]?.version ?? 0;
+  return rows[0]?.version ?? 0;
+}
+
+/** @returns the version that was there before */
+async function apply(client: PoolClient): Promise<number> {
+  const version = await versionOf(client);
   if (version > MIGRATIONS.length)
     throw new Error("The bulk tables are of a newer release of Radserve; upgrade this one.");
   for (const [index, statements] of MIGRATIONS.entries()) {
@@ -113,4 +233,5 @@ async function apply(client: PoolClient): Promise<void> {
     await client.query(statements);
     await client.query("insert into radserve.migration (version) values ($1)", [index + 1]);
   }
+  return version;
 }

@@ -4,8 +4,8 @@ import { access, realpath } from "node:fs/promises";
 import { errno as errnoOf } from "../base/errno.js";
 import type { RadserveError, ErrorObject } from "../base/errors.js";
 import { FORBIDDEN } from "../files/path-judgement.js";
-import { isInside, type MarkedRoot, type Root } from "../files/roots.js";
-import { holdsSomething, isMarked, SHARE_MARK } from "../files/share-mark.js";
+import { isInside, type Root } from "../files/roots.js";
+import { holdsSomething, isMarked, markName } from "../files/folder-mark.js";
 import type { Ending, LeasedItem } from "./leases.js";
 import type { ItemOutcome } from "./messages.js";
 import type { ItemPaths } from "./item-paths.js";
@@ -41,7 +41,12 @@ const MISSING = new Set(["input_not_found", "path_not_allowed", "bad_request", "
 /** In a scanned folder, a file that fails with one of these is not an input. */
 const NO_INPUT = new Set(["no_model_accepts", "no_pixel_data"]);
 
-const given = (afterSeconds: number, counts: boolean): Ending => ({ state: "queued", afterSeconds, counts });
+const given = (afterSeconds: number, counts: boolean, why?: string): Ending => ({
+  state: "queued",
+  afterSeconds,
+  counts,
+  ...(why === undefined ? {} : { why }),
+});
 
 export interface Circumstances {
   item: LeasedItem;
@@ -62,7 +67,7 @@ export async function judge(outcome: ItemOutcome, where: Circumstances): Promise
     case "shutting_down":
       return { ending: given(0, false) };
     case "overloaded":
-      return { ending: given(2, false) };
+      return { ending: given(2, false, error.error) };
     case "disk_full":
     case "audit_failed":
     case "model_unavailable":
@@ -78,7 +83,7 @@ export async function judge(outcome: ItemOutcome, where: Circumstances): Promise
   }
   const most =
     faulty || error.error === "internal" ? MOST_ATTEMPTS : PERHAPS_BACK.has(error.error) ? MOST_LOOKS : 1;
-  if (item.attempts < most) return { ending: given(RETRY_SECONDS * item.attempts, true) };
+  if (item.attempts < most) return { ending: given(RETRY_SECONDS * item.attempts, true, error.error) };
   return { ending: { state: "failed", error } };
 }
 
@@ -97,17 +102,20 @@ async function shareAway({ item, paths, roots }: Circumstances): Promise<Pause |
         "The input folder is gone, empty or cannot be read: its share is probably not mounted. Work goes on when it is back.",
     };
   const output = await outputOf(item, paths);
-  return output === undefined ? OUTPUT_AWAY : undefined;
+  return "code" in output ? output : undefined;
 }
 
-/** The real path of the folder that an item's job writes to; undefined if its share is away. */
+/** The folder that an item's job writes to, or why the job has to wait for it. */
 async function outputOf(
-  { marked }: LeasedItem,
+  { job_id, marked }: LeasedItem,
   { outputBase, clientOutputBase }: ItemPaths,
-): Promise<string | MarkedRoot | undefined> {
+): Promise<{ path: string; root: Root } | Pause> {
   const real = await realpath(outputBase).catch(() => undefined);
-  if (real === undefined || !marked.includes(clientOutputBase)) return real;
-  return (await isMarked(real)) ? { path: real, within: real, marked: true } : undefined;
+  if (real === undefined) return OUTPUT_AWAY;
+  if (!marked) return { path: real, root: real };
+  const mark = markName(job_id);
+  if (!(await isMarked(real, mark))) return outputReplaced(clientOutputBase, mark);
+  return { path: real, root: { path: real, within: real, mark } };
 }
 
 const OUTPUT_SHUT: Pause = {
@@ -135,8 +143,15 @@ async function isShut(
 
 const OUTPUT_AWAY: Pause = {
   code: "share_unavailable",
-  message: `The output folder is gone, cannot be read, or has lost its ${SHARE_MARK}: its share is probably not mounted. Work goes on when it is back; make the folder again if it was removed.`,
+  message:
+    "The output folder is gone or cannot be read: its share is probably not mounted. Work goes on when it is back.",
 };
+
+/** @param folder as the client named it */
+const outputReplaced = (folder: string, mark: string): Pause => ({
+  code: "output_replaced",
+  message: `The output folder ${folder} is not the one that the job began with: ${mark} is missing in it. Its share is probably not mounted, or another folder is in its place. Work goes on when the folder is back; if this one is to be used, make an empty file of that name in it.`,
+});
 
 /**
  * Where an item may write: inside its job's output folder, which was made when the job was taken. So nothing makes
@@ -149,8 +164,8 @@ export async function withinBase(
   allowed: readonly Root[],
 ): Promise<Root[] | Pause> {
   const base = await outputOf(item, paths);
-  if (base === undefined) return OUTPUT_AWAY;
-  return isInside(typeof base === "string" ? base : base.path, allowed) ? [base] : [];
+  if ("code" in base) return base;
+  return isInside(base.path, allowed) ? [base.root] : [];
 }
 
 /** The outcome of an item that failed before it came to a worker thread. */

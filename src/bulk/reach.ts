@@ -59,10 +59,10 @@ export class Reach {
   }
 
   /** Whether every folder of the job lies inside. */
-  async includes(job: JobRow, { pool }: Database): Promise<boolean> {
+  async includes(job: JobRow, { looks }: Database): Promise<boolean> {
     const [input, output] = [this.#input.covers(job.input_roots), this.#output.covers(job.output_roots)];
     if (input && output) return true;
-    const { inputs, outputs } = await namedPaths(pool, job);
+    const { inputs, outputs } = await namedPaths(looks, job);
     return (output || (await all(outputs, this.#output))) && (input || (await all(inputs, this.#input)));
   }
 }

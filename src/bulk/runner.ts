@@ -11,7 +11,7 @@ import { openOutputFolder } from "../files/guarded-paths.js";
 import { NameLock } from "../files/name-lock.js";
 import { narrowRoots, type Root } from "../files/roots.js";
 import { withName } from "../results/commit/commit.js";
-import type { Database } from "./database.js";
+import { asUnavailable, isTableLoss, type Database } from "./database.js";
 import { BEAT_MS, beat, enter, freeSilent, leave, type FreedItem, type Instance } from "./boxes.js";
 import {
   cancelledAmong,
@@ -28,11 +28,15 @@ import type { FromThread, ItemOutcome, ItemToRun } from "./messages.js";
 import { asOutcome, judge, withinBase, type Pause } from "./outcome.js";
 import { Pace, ROUND_MS } from "./pace.js";
 import { pathsOf, type ItemPaths } from "./item-paths.js";
+import { unmarkEnded } from "./job-folders.js";
+import type { Troubles } from "./trouble.js";
+import { BulkUnavailable } from "./unavailable.js";
 
 /** What other boxes did is seen after so long; what this one did, at once. */
 const POLL_MS = 1_000;
 const FIRST_TROUBLE_MS = 200;
-const LONGEST_TROUBLE_MS = 5_000;
+/** With the wait for a lock before it, this is shorter than the time after which a box counts as silent. */
+const LONGEST_TROUBLE_MS = 2_000;
 /** When an item whose name is taken is looked at again: by then a lock without a sign of life has been broken. */
 const NAME_SECONDS = 31;
 /** How long what a dead process left may take to remove: longer than the lease of an owner on another machine. */
@@ -48,6 +52,11 @@ export interface RunnerOptions {
   send: (message: FromThread) => void;
   /** The models are loaded and every required one passed its check. */
   ready: () => boolean;
+  troubles: Troubles;
+  /** Makes tables that are gone anew. @param jobs those that this box worked on */
+  repair: (jobs: readonly string[]) => Promise<void>;
+  /** Whether the tables are those that this box knew. */
+  recognise: () => Promise<void>;
 }
 
 interface Flying {
@@ -95,6 +104,7 @@ export class Runner {
   #beatAt = 0;
   #tidyAt = 0;
   #lookAtCancelled = false;
+  #unmarking = false;
   #done: Promise<void> | undefined;
 
   constructor(private readonly options: RunnerOptions) {
@@ -160,16 +170,26 @@ export class Runner {
       try {
         await this.#step();
         this.#trouble = 0;
+        this.options.troubles.well();
       } catch (error) {
-        this.#trouble += 1;
-        this.options.log.warn(
-          { fault: faultForLog(error) },
-          "the database of the bulk queue failed; trying again",
-        );
+        await this.#failed(error);
       }
       if (this.#closed && (await this.#leave())) return;
       await this.#pause();
     }
+  }
+
+  async #failed(error: unknown): Promise<void> {
+    const { database, log, troubles, repair } = this.options;
+    this.#trouble += 1;
+    log.warn({ fault: faultForLog(error) }, "the database of the bulk queue failed; trying again");
+    const known = asUnavailable(error, database.connection);
+    if (known instanceof BulkUnavailable) troubles.failed(database.problem() ?? known);
+    if (!isTableLoss(error)) return;
+    const jobs = new Set([...this.#flying.values(), ...this.#landed].map(({ item }) => item.job_id));
+    await repair([...jobs]).catch((fault: unknown) =>
+      log.error({ fault: faultForLog(fault) }, "the bulk tables could not be made again"),
+    );
   }
 
   async #pause(): Promise<void> {
@@ -199,6 +219,7 @@ export class Runner {
       this.#clear(overOf(await freeSilent(database.pool, instance)));
       await tidy(database.pool);
       await this.#giveBackUnheard(instance);
+      if (instance.works) this.#unmark();
     }
     if (instance.works && !this.#stopping && this.options.ready()) await this.#take(instance);
   }
@@ -221,6 +242,7 @@ export class Runner {
       this.#flying.clear();
       this.#landed.length = 0;
       this.#instance = undefined;
+      await this.options.recognise();
     }
     const instance = this.options.instance();
     const at = Date.now();
@@ -255,6 +277,14 @@ export class Runner {
     }
   }
 
+  /** Nothing waits for it: the folders may lie on a share that does not answer. */
+  #unmark(): void {
+    const { config, database, log } = this.options;
+    if (this.#unmarking) return;
+    this.#unmarking = true;
+    void unmarkEnded(database, config, log).finally(() => (this.#unmarking = false));
+  }
+
   async #settle(instance: Instance): Promise<void> {
     const { pool } = this.options.database;
     clearTimeout(this.#round);
@@ -262,13 +292,14 @@ export class Runner {
     if (this.#landed.length > 0) this.#pace.ended(this.#landed.length);
     while (this.#landed.length > 0) {
       const some = this.#landed.slice(0, 200);
-      for (const [job, { code, message }] of [...this.#pauses]) {
-        await pauseJob(pool, job, code, message);
+      for (const [job, pause] of [...this.#pauses]) {
+        await pauseJob(pool, job, pause, instance.name);
         this.#pauses.delete(job);
-        this.options.log.warn({ job, reason: code }, "a bulk job waits");
+        this.options.log.warn({ job, reason: pause.code }, "a bulk job waits");
       }
       const others = [...this.#flying.values(), ...this.#landed.slice(some.length)];
-      await settle(pool, instance, some, new Set(others.map(({ item }) => item.job_id)));
+      const busy = new Set(others.map(({ item }) => item.job_id));
+      await settle(pool, instance, some, busy, this.options.config.pause_after_failures);
       this.#landed.splice(0, some.length);
     }
   }
@@ -331,7 +362,8 @@ export class Runner {
       }
       if (item.alone && (await isNameTaken(paths))) {
         // Nothing runs beside a suspect: while it waited for a frozen box, every other item would wait with it
-        this.#land(id, item, { state: "queued", afterSeconds: NAME_SECONDS, counts: false });
+        const why = "name_locked";
+        this.#land(id, item, { state: "queued", afterSeconds: NAME_SECONDS, counts: false, why });
         this.#clear([item]);
         return undefined;
       }

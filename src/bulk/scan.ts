@@ -14,7 +14,7 @@ import { openInput, type OpenedInput } from "../files/guarded-paths.js";
 import type { Roots } from "../files/roots.js";
 import { FOLDER_LIMITS, readSeriesFolder } from "../inference/read-input.js";
 import { classify, isHelper, type Kind, type WhySkipped, type SliceHead } from "./classify.js";
-import { holdsSomething } from "../files/share-mark.js";
+import { holdsSomething } from "../files/folder-mark.js";
 
 /** Paths are relative to the folder; that of the folder itself is empty. */
 export type Found = { path: string } & (

@@ -10,10 +10,12 @@ import { faultForLog, type Logger } from "../base/log.js";
 import type { ModelEntry } from "../models/entry.js";
 import { translateIn } from "../files/path-map.js";
 import { narrowRoots } from "../files/roots.js";
-import { asUnavailable, jsonb, transaction, type Database } from "./database.js";
+import { asUnavailable, isTableLoss, jsonb, transaction, type Database } from "./database.js";
 import { finishJobs, purgeOlderThan, type JobRequest } from "./jobs.js";
 import { pauseJob } from "./leases.js";
+import { setAsideBrokenQueue } from "./migrations.js";
 import { scanFolder, type Found } from "./scan.js";
+import type { Troubles } from "./trouble.js";
 import { BulkUnavailable } from "./unavailable.js";
 
 const SCAN = "radserve-scan";
@@ -24,6 +26,9 @@ const BATCH = 500;
 /** The first items of a large folder need not wait for the others. */
 const LONGEST_BATCH_MS = 1_000;
 const ANALYZED_FROM = 1_000;
+/** What a scan that goes on says of its job's pause; one by request stays. */
+const PAUSE_ENDS = `pause_code = null, pause_message = null, pause_until = null, pause_count = 0, paused_at = null,
+  pause_box = null`;
 /** A scan that is hindered lets others go first, and is tried again for as long as its job needs it. */
 const AGAIN = { retryLimit: 2 ** 31 - 1, retryDelay: 1, retryBackoff: true, retryDelayMax: 15 };
 const MONTHS_SECONDS = 365 * 86_400;
@@ -34,6 +39,11 @@ export interface ScannerOptions {
   database: Database;
   log: Logger;
   works: boolean;
+  /** The name of this box, for people. */
+  box: string;
+  troubles: Troubles;
+  /** Called when tables are gone. */
+  onLost: () => void;
   /** Waits until they are loaded. */
   models: () => Promise<readonly ModelEntry[]>;
   /** Called when items were added, or a scan has ended. */
@@ -64,26 +74,47 @@ const executor = (client: Pool | PoolClient) => ({
 });
 
 export class Scanner {
-  readonly #boss: PgBoss;
+  #boss: PgBoss;
   #worker: string | undefined;
   #stopping = new AbortController();
   /** Jobs whose folders could not be scanned the last time. */
   readonly #hindered = new Set<string>();
 
   constructor(private readonly options: ScannerOptions) {
-    this.#boss = new PgBoss({
-      db: executor(options.database.pool),
+    this.#boss = this.#queue();
+  }
+
+  #queue(): PgBoss {
+    const { database, log, onLost } = this.options;
+    const boss = new PgBoss({
+      db: executor(database.pool),
       schema: "radserve_queue",
       superviseIntervalSeconds: 5,
       monitorIntervalSeconds: 5,
     });
-    this.#boss.on("error", (error) =>
-      options.log.warn({ fault: faultForLog(error) }, "the queue of scans reports a fault"),
-    );
+    boss.on("error", (error) => {
+      log.warn({ fault: faultForLog(error) }, "the queue of scans reports a fault");
+      if (isTableLoss(error)) onLost();
+    });
+    return boss;
+  }
+
+  /** After tables were lost: those of the queue may be among them. Scans that were lost are found by the sweep. */
+  async restart(): Promise<void> {
+    await this.#boss.stop({ graceful: false }).catch(() => undefined);
+    if (this.#stopping.signal.aborted) return;
+    this.#boss = this.#queue();
+    await this.start();
   }
 
   async start(): Promise<void> {
     const boss = this.#boss;
+    const lost = await setAsideBrokenQueue(this.options.database.pool);
+    if (lost !== undefined)
+      this.options.log.error(
+        { kept_as: lost },
+        "tables of the queue of scans are gone; it is made again, and scans that had not ended run again",
+      );
     await boss.start();
     const kept = { retentionSeconds: MONTHS_SECONDS, deleteAfterSeconds: 86_400 };
     await boss.createQueue(SCAN, {
@@ -146,12 +177,20 @@ export class Scanner {
       (thrown: unknown) => ({ thrown }),
     );
     const before = this.#hindered.delete(job);
-    if (fault === undefined) return;
+    const { troubles } = this.options;
+    if (fault === undefined) {
+      troubles.well(job);
+      return;
+    }
     signal.throwIfAborted();
     this.#hindered.add(job);
     if (!before) log.warn({ job, fault: faultForLog(fault.thrown) }, "a folder cannot be scanned now");
-    const ofDatabase = asUnavailable(fault.thrown, database.connection) instanceof BulkUnavailable;
-    if (!ofDatabase) await pauseJob(database.pool, job, HINDERED.code, HINDERED.message);
+    const known = asUnavailable(fault.thrown, database.connection);
+    if (known instanceof BulkUnavailable) troubles.failed(known, job);
+    else {
+      troubles.well(job);
+      await pauseJob(database.pool, job, HINDERED, this.options.box);
+    }
     // Not the fault itself: the queue keeps what is thrown, and messages of the system name files
     throw new Error("The folder could not be scanned.");
   }
@@ -210,13 +249,10 @@ export function insertFound(pool: Pool, jobId: string, found: readonly Found[]):
     }));
     const added = await insertNew(client, jobId, given);
     // What is found shows that the input is there again.
+    await client.query("update radserve.job set next_index = next_index + $2 where id = $1", [jobId, added]);
     await client.query(
-      `update radserve.job set next_index = next_index + $2,
-         pause_count = case when pause_code = 'share_unavailable' then 0 else pause_count end,
-         pause_until = case when pause_code = 'share_unavailable' then null else pause_until end,
-         pause_message = case when pause_code = 'share_unavailable' then null else pause_message end,
-         pause_code = nullif(pause_code, 'share_unavailable') where id = $1`,
-      [jobId, added],
+      `update radserve.job set ${PAUSE_ENDS} where id = $1 and pause_code = 'share_unavailable'`,
+      [jobId],
     );
     return true;
   });
@@ -262,10 +298,10 @@ async function insertNew(client: PoolClient, jobId: string, items: readonly NewI
 
 async function endScan(pool: Pool, jobId: string): Promise<void> {
   const { rows } = await pool.query<{ total: number }>(
-    `update radserve.job set total = next_index, pause_code = null, pause_message = null, pause_until = null,
-       pause_count = 0 where id = $1 and total is null returning total`,
+    "update radserve.job set total = next_index where id = $1 and total is null returning total",
     [jobId],
   );
+  await pool.query(`update radserve.job set ${PAUSE_ENDS} where id = $1 and not held`, [jobId]);
   // Until the next autovacuum the planner would believe the table to be as small as before.
   if ((rows[0]?.total ?? 0) >= ANALYZED_FROM) await pool.query("analyze radserve.item");
   await finishJobs(pool, [jobId]);

@@ -67,9 +67,15 @@ export const jobSchema = z.object({
   job_id: z.uuid(),
   state: z.enum(JOB_STATES),
   paused_reason: z
-    .object({ code: z.string(), message: z.string() })
+    .object({
+      code: z.string(),
+      message: z.string(),
+      since: z.iso.datetime().nullable().describe("null where nobody has noted it"),
+    })
     .nullable()
-    .describe("Whatever the code, work goes on by itself, except after paused_by_request"),
+    .describe(
+      "Whatever the code, work goes on by itself, except after paused_by_request and repeated_failures",
+    ),
   created_at: z.iso.datetime(),
   finished_at: z.iso.datetime().nullable(),
   total: count.nullable().describe("null while the folder is scanned"),
@@ -90,6 +96,56 @@ export const jobSchema = z.object({
   status_url: z.string(),
 });
 export type Job = z.infer<typeof jobSchema>;
+
+const waiting = z.object({
+  reason: z.string().describe("The code of paused_reason, or what some of the images wait for"),
+  message: z.string(),
+  since: z.iso.datetime().nullable(),
+  box: z.string().nullable().describe("The box that found it, or that it is about"),
+  images: count.nullable().describe("How many wait for it; null: the whole job"),
+});
+
+const box = z.object({
+  name: z.string().describe("Host name"),
+  id: z.uuid().describe("Of its state directory"),
+  alive: z.boolean().describe("It has shown a sign of life within the last 6 seconds"),
+  works: z.boolean().describe("It runs images of jobs: its role is worker or both"),
+  ready: z.boolean().describe("Its models are loaded and checked"),
+  seen_at: z.iso.datetime().describe("Its last sign of life"),
+  running: count.describe("Images of this job"),
+});
+
+/** One job, as its own page shows it. */
+export const jobDetailsSchema = jobSchema.extend({
+  waiting: z.array(waiting).describe("What the job or some of its images wait for"),
+  boxes: z.array(box).describe("The servers on this database"),
+});
+export type JobDetails = z.infer<typeof jobDetailsSchema>;
+
+export const DIFFERENCES = [
+  "receipt_missing",
+  "receipt_invalid",
+  "receipt_replaced",
+  "output_missing",
+  "output_differs",
+  "folder_unreadable",
+  "unlisted",
+] as const;
+
+export const reconciliationSchema = z.object({
+  checked: count.describe("Images that say succeeded or partial, on this page"),
+  differences: z.array(
+    z.object({
+      difference: z.enum(DIFFERENCES),
+      path: z.string(),
+      index: count.nullable().describe("The image; null for what belongs to none"),
+      message: z.string(),
+    }),
+  ),
+  requeued: count.describe("Images that run again, because results of them are missing or damaged"),
+  next_cursor: z.string().nullable().describe("For the next page; null on the last"),
+});
+export type Reconciliation = z.infer<typeof reconciliationSchema>;
 
 export const acceptedSchema = jobSchema.pick({ job_id: true, state: true, total: true, status_url: true });
 export type Accepted = z.infer<typeof acceptedSchema>;
@@ -125,4 +181,12 @@ const page = (most: number, usual: number) => ({
 });
 
 export const jobQuerySchema = z.strictObject({ ...page(100, 20), state: z.enum(JOB_STATES).optional() });
+export const reconcileQuerySchema = z.strictObject({
+  limit: page(1000, 100).limit,
+  cursor: z
+    .string()
+    .regex(/^[if]\d{1,9}$/, "Expected the next_cursor of the page before")
+    .optional(),
+  retry: z.enum(["true", "false"]).default("false").describe("Runs images again whose results are missing"),
+});
 export const itemQuerySchema = z.strictObject({ ...page(1000, 100), state: z.enum(ITEM_STATES).optional() });

@@ -8,7 +8,7 @@ import { Action } from "../audit/action.js";
 import type { Audit } from "../audit/audit.js";
 import type { Config } from "../config.js";
 import { errno } from "../base/errno.js";
-import { asRadserveError, RadserveError } from "../base/errors.js";
+import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { within } from "../base/waiting.js";
 import type { ModelEntry } from "../models/entry.js";
@@ -41,7 +41,12 @@ export interface BulkOptions {
   config: Config;
   roots: { input: string[]; output: string[] };
   pool: InferencePool;
-  models: { entries: readonly ModelEntry[]; ready(): boolean; loaded: Promise<void> };
+  models: {
+    entries: readonly ModelEntry[];
+    problems: readonly { name: string; error: ErrorObject }[];
+    ready(): boolean;
+    loaded: Promise<void>;
+  };
   log: Logger;
   audit: Audit;
   /** The process before this one ended by its own fault. */
@@ -81,7 +86,8 @@ export class BulkService {
   /** Models were loaded or reloaded. */
   tellModels(): void {
     const { models } = this.options;
-    this.#tell({ type: "models", entries: [...models.entries], ready: models.ready() });
+    const problems = models.problems.map(({ name, error }) => ({ name, error }));
+    this.#tell({ type: "models", entries: [...models.entries], problems, ready: models.ready() });
   }
 
   /** @throws RadserveError what the page documents */

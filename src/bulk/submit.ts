@@ -4,7 +4,7 @@ import path from "node:path";
 import { v5 as uuidV5 } from "uuid";
 import type { Config } from "../config.js";
 import { canonicalJson } from "../base/canonical-json.js";
-import { RadserveError } from "../base/errors.js";
+import { RadserveError, type ErrorObject } from "../base/errors.js";
 import type { ModelEntry } from "../models/entry.js";
 import { translateIn } from "../files/path-map.js";
 import { openInput, openOutputFolder } from "../files/guarded-paths.js";
@@ -12,8 +12,9 @@ import { narrowRoots, realPathToBe, type Roots } from "../files/roots.js";
 import { bulkRequestSchema, type BulkRequest } from "./schema.js";
 import { parseBody, parseJsonBody } from "../base/json-body.js";
 import { candidatesOf } from "../inference/plan.js";
-import { holdsSomething, markShare, mountPoints } from "../files/share-mark.js";
-import { transaction, type Database } from "./database.js";
+import { holdsSomething } from "../files/folder-mark.js";
+import { transaction, wasRefused, type Database } from "./database.js";
+import { makeFolders, unmark } from "./job-folders.js";
 import { findJob, insertJob, jobOfKey, type JobRequest, type NewJob } from "./jobs.js";
 import type { BulkCall } from "./messages.js";
 import { Reach } from "./reach.js";
@@ -22,10 +23,16 @@ import type { Scanner } from "./scanner.js";
 const CHECKED_AT_ONCE = 16;
 const ANALYZED_FROM = 1_000;
 
+export interface KnownModels {
+  entries: readonly ModelEntry[];
+  /** Models without an entry, because their manifest cannot be read. */
+  problems: readonly { name: string; error: ErrorObject }[];
+}
+
 export interface SubmitContext {
   config: Config;
   roots: { input: string[]; output: string[] };
-  models: () => Promise<readonly ModelEntry[]>;
+  models: () => Promise<KnownModels>;
   database: () => Promise<Database>;
   scanner: () => Promise<Scanner>;
 }
@@ -49,11 +56,16 @@ export async function submit(
     input: await narrowRoots(context.roots.input, inputRoots),
     output: await narrowRoots(context.roots.output, outputRoots),
   };
-  // The paths last: for a request that is taken the output folder is made.
-  if (body.models !== undefined) candidatesOf(await context.models(), body.models);
+  if (body.models !== undefined) {
+    const { entries, problems } = await context.models();
+    candidatesOf(entries, body.models, problems);
+  }
   const { wasEmpty } = await checkPaths(body, roots, context.config);
-  const marked = await makeFolders(body, roots, context.config);
+  await (await context.database()).looks.query("select");
+  // Last: for a request that is taken the output folders are made.
   const id = randomUUID();
+  const folders = body.items?.map((item) => item.output_folder_path) ?? [body.output_folder_path ?? ""];
+  await makeFolders(id, folders, roots.output, context.config);
   const job: NewJob = {
     id,
     subject,
@@ -62,10 +74,17 @@ export async function submit(
     request: requestOf(body),
     requestSha256: sha256,
     idempotencyKey: key,
-    marked,
+    marked: true,
     ...(body.items === undefined ? {} : { items: itemsOf(id, body.items) }),
   };
-  if (await keep(job, wasEmpty, context)) return { id, fresh: true };
+  try {
+    if (await keep(job, wasEmpty, context)) return { id, fresh: true };
+  } catch (error) {
+    // Where the connection broke, the job may have been kept all the same
+    if (wasRefused(error)) await unmark(id, folders, context.config);
+    throw error;
+  }
+  await unmark(id, folders, context.config);
   // Another request with the same key was faster.
   const other = await before();
   if (other === undefined) throw new Error("A job could not be kept although its key is free");
@@ -150,32 +169,6 @@ async function checkFolder(body: BulkRequest, roots: Roots, { path_map }: Config
     "Expected input_folder_path to name a folder; found a file. Send single files as items.",
     { field: "input_folder_path" },
   );
-}
-
-/**
- * Makes the output folders now: where one is missing later, its share is away. One that is a mount point would be there
- * without its share, too: that share gets a mark.
- * @returns the folders whose shares have one
- */
-async function makeFolders(body: BulkRequest, roots: Roots, config: Config): Promise<string[]> {
-  const { path_map, minimum_free_disk: minimumFreeBytes } = config;
-  const given = body.items?.map((item) => item.output_folder_path) ?? [body.output_folder_path ?? ""];
-  const folders = [...new Set(given)];
-  const mounts = await mountPoints();
-  const marked: string[] = [];
-  const make = async (folder: string) => {
-    const output = await openOutputFolder(folder, roots.output, { minimumFreeBytes }, path_map);
-    try {
-      if (!mounts.has(output.realPath)) return;
-      await markShare(output.fdPath);
-      marked.push(folder);
-    } finally {
-      output.close();
-    }
-  };
-  for (let i = 0; i < folders.length; i += CHECKED_AT_ONCE)
-    await Promise.all(folders.slice(i, i + CHECKED_AT_ONCE).map(make));
-  return marked;
 }
 
 /** Output folders of a list, each looked at once. */

@@ -4,6 +4,7 @@
  */
 import { randomUUID } from "node:crypto";
 import { mkdir, readFile, writeFile } from "node:fs/promises";
+import os from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
@@ -12,12 +13,14 @@ import { asRadserveError, RadserveError } from "../base/errors.js";
 import { createLog, faultForLog } from "../base/log.js";
 import type { ModelEntry } from "../models/entry.js";
 import { perform } from "./api.js";
-import { asUnavailable, openDatabase, type Database } from "./database.js";
+import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
 import { depth } from "./leases.js";
 import type { BulkCall, FromThread, Operation, ThreadOptions, ToThread } from "./messages.js";
-import { migrate } from "./migrations.js";
+import { keepLoss, migrate, type Migrated } from "./migrations.js";
 import { Runner } from "./runner.js";
 import { Scanner } from "./scanner.js";
+import type { KnownModels } from "./submit.js";
+import { Troubles } from "./trouble.js";
 import { BulkUnavailable } from "./unavailable.js";
 
 const options = workerData as ThreadOptions;
@@ -25,7 +28,7 @@ const { config, roots } = options;
 const log = createLog(config.log_level);
 const works = config.role !== "api";
 
-/** How long a call waits for a database that is being started. */
+/** How long a call waits for a database that is being made or started. One that cannot be used shows within seconds. */
 const PATIENCE_MS = 60_000;
 const FIRST_DELAY_MS = 250;
 const LONGEST_DELAY_MS = 10_000;
@@ -46,23 +49,27 @@ async function boxId(): Promise<string> {
 }
 
 class Models {
-  #entries: readonly ModelEntry[] = [];
+  #known: KnownModels = { entries: [], problems: [] };
   ready = false;
-  #known: () => void = () => undefined;
+  #loaded: () => void = () => undefined;
   readonly #first = new Promise<void>((resolve) => {
-    this.#known = resolve;
+    this.#loaded = resolve;
   });
 
-  set(entries: readonly ModelEntry[], ready: boolean): void {
-    this.#entries = entries;
+  set(known: KnownModels, ready: boolean): void {
+    this.#known = known;
     this.ready = ready;
-    this.#known();
+    this.#loaded();
   }
 
   /** Waits for the first loading. */
-  async entries(): Promise<readonly ModelEntry[]> {
+  async known(): Promise<KnownModels> {
     await this.#first;
-    return this.#entries;
+    return this.#known;
+  }
+
+  async entries(): Promise<readonly ModelEntry[]> {
+    return (await this.known()).entries;
   }
 }
 
@@ -74,6 +81,7 @@ interface Parts {
 
 const models = new Models();
 const state: { parts?: Parts; fault?: unknown; stopped: boolean } = { stopped: false };
+const troubles = new Troubles();
 const closing = new AbortController();
 
 async function open(): Promise<Parts> {
@@ -84,11 +92,14 @@ async function open(): Promise<Parts> {
     database,
     log,
     works,
+    box: os.hostname(),
+    troubles,
+    onLost: () => void repair([]).catch(() => undefined),
     models: () => models.entries(),
     onFound: () => state.parts?.runner.poke(),
   });
   try {
-    await migrate(database.pool);
+    await recognise(database, await migrate(database.pool), []);
     await scanner.start();
     const box = await boxId();
     const runner = new Runner({
@@ -98,6 +109,7 @@ async function open(): Promise<Parts> {
       instance: () => ({
         id: randomUUID(),
         box,
+        name: os.hostname(),
         process: options.processId,
         afterCrash: options.crashed,
         works,
@@ -106,14 +118,59 @@ async function open(): Promise<Parts> {
       log,
       send,
       ready: () => models.ready,
+      troubles,
+      repair,
+      recognise: async () => recognise(database, await migrate(database.pool), []),
     });
     runner.start();
     return { database, scanner, runner };
   } catch (error) {
     await scanner.stop().catch(() => undefined);
     await database.close().catch(() => undefined);
-    throw error;
+    throw asUnavailable(error, database.connection);
   }
+}
+
+/** The file that keeps by which row this box knows the tables. */
+const originFile = path.join(config.state_dir, "bulk-origin");
+
+/**
+ * Says so where the tables are not those that this box knew: jobs of before are gone with those.
+ * @param jobs of which it is known that they are lost
+ */
+async function recognise(
+  { pool }: Database,
+  { origin, made, setAside }: Migrated,
+  jobs: readonly string[],
+): Promise<void> {
+  const known = (await readFile(originFile, "utf8").catch(() => "")).trim();
+  if (setAside !== undefined || (known !== "" && known !== origin)) {
+    log.error(
+      {
+        lost_jobs: [...new Set([...jobs, ...(setAside?.jobs ?? [])])],
+        ...(setAside === undefined ? {} : { kept_as: setAside.schema }),
+      },
+      "the bulk tables were lost, or DATABASE_URL names others; they were made again, and jobs of before are gone: send them again, only what is missing is computed",
+    );
+    if (made) await keepLoss(pool);
+  }
+  if (known !== origin) await writeFile(originFile, `${origin}\n`, { mode: 0o600 });
+}
+
+let repairing: Promise<void> | undefined;
+
+/** Makes tables that are gone anew; once, whoever asks meanwhile. */
+function repair(jobs: readonly string[]): Promise<void> {
+  repairing ??= makeAgain(jobs).finally(() => (repairing = undefined));
+  return repairing;
+}
+
+async function makeAgain(jobs: readonly string[]): Promise<void> {
+  const { parts } = state;
+  if (parts === undefined || closing.signal.aborted) return;
+  const { database, scanner } = parts;
+  await recognise(database, await migrate(database.pool), jobs);
+  await scanner.restart();
 }
 
 const opened = (async () => {
@@ -156,7 +213,8 @@ async function available(): Promise<Parts> {
 const context = {
   config,
   roots,
-  models: () => models.entries(),
+  troubles,
+  models: () => models.known(),
   database: async () => (await available()).database,
   scanner: async () => (await available()).scanner,
 };
@@ -172,6 +230,7 @@ async function answer(id: number, call: BulkCall): Promise<void> {
     const error = asRadserveError(known);
     const fault = error.code === "internal" ? { fault: faultForLog(thrown) } : {};
     send({ type: "refusal", id, error: error.toObject(), ...fault });
+    if (isTableLoss(thrown)) void repair([]).catch(() => undefined);
   }
   if (LOOKS.includes(call.operation)) return;
   // Other boxes see it when they look next, within seconds
@@ -206,7 +265,7 @@ port.on("message", (message: ToThread) => {
       void answer(message.id, message.call);
       break;
     case "models":
-      models.set(message.entries, message.ready);
+      models.set(message, message.ready);
       state.parts?.runner.poke();
       break;
     case "ended":

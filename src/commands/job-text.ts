@@ -1,5 +1,5 @@
 /** Jobs and items of bulk work as people read them. */
-import { ITEM_STATES, type Item, type Job } from "../bulk/schema.js";
+import { ITEM_STATES, type Item, type Job, type JobDetails, type Reconciliation } from "../bulk/schema.js";
 import { count, duration, table } from "../base/table.js";
 
 /** Images whose fate is settled. */
@@ -71,13 +71,34 @@ export function jobsTable(jobs: readonly Job[], now = Date.now()): string {
   return table([head, ...rows], [3, 4, 5, 6]);
 }
 
+/** "disk_full since 2026-11-21T12:00:00.000Z on box-1: The disk is full.", with how many images where not all wait. */
+function waitingText({ reason, message, since, box, images }: JobDetails["waiting"][number]): string {
+  const head = [
+    images === null ? reason : `${count(images)} images: ${reason}`,
+    ...(since === null ? [] : [`since ${since}`]),
+    ...(box === null ? [] : [`on ${box}`]),
+  ];
+  return `${head.join(" ")}: ${message}`;
+}
+
+function boxText({ name, alive, works, ready, running, seen_at }: JobDetails["boxes"][number]): string {
+  const state = !alive
+    ? `silent since ${seen_at}`
+    : !works
+      ? "alive, runs no images"
+      : ready
+        ? "alive"
+        : "alive, its models are not ready";
+  return `${name}: ${state}, ${count(running)} running`;
+}
+
 /** Everything about one job. */
-export function jobText(job: Job, now = Date.now()): string {
+export function jobText(job: JobDetails, now = Date.now()): string {
   const end = job.finished_at === null ? now : Date.parse(job.finished_at);
   const rows = [
     ["job", job.job_id],
     ["state", job.state],
-    ...(job.paused_reason === null ? [] : [["why", job.paused_reason.message]]),
+    ...job.waiting.map((one, i) => [i === 0 ? "waits" : "", waitingText(one)]),
     ["created", job.created_at],
     ...(job.finished_at === null ? [] : [["finished", job.finished_at]]),
     ["time", duration(end - Date.parse(job.created_at))],
@@ -85,8 +106,20 @@ export function jobText(job: Job, now = Date.now()): string {
     ["", countsText(job)],
     ...(rate(job) === "" ? [] : [["rate", rate(job)]]),
     ...(timeLeft(job, now) === "" ? [] : [["", timeLeft(job, now)]]),
+    ...job.boxes.map((one, i) => [i === 0 ? "boxes" : "", boxText(one)]),
   ];
   return table(rows);
+}
+
+/** What lies in the output folders and what the job says of it. */
+export function differencesTable(differences: Reconciliation["differences"]): string {
+  const rows = differences.map(({ difference, index, path, message }) => [
+    index === null ? "" : String(index),
+    difference,
+    path,
+    message,
+  ]);
+  return table([["ITEM", "DIFFERENCE", "FILE", "WHY"], ...rows], [0]);
 }
 
 /** Why an image failed or was skipped; empty where there is nothing to say. */

@@ -6,12 +6,14 @@ import {
   ITEM_STATES,
   itemListSchema,
   JOB_STATES,
+  jobDetailsSchema,
   jobListSchema,
-  jobSchema,
+  reconciliationSchema,
   type Item,
   type Job,
+  type Reconciliation,
 } from "../bulk/schema.js";
-import { itemsTable, jobsTable, jobText } from "./job-text.js";
+import { differencesTable, itemsTable, jobsTable, jobText } from "./job-text.js";
 import { print, remark, type ExitStatus } from "./run.js";
 
 /** The server gives at most this many at once, of jobs and of items. */
@@ -107,7 +109,49 @@ export async function jobsAct(
 ): Promise<ExitStatus> {
   const [method, page] = ACTIONS[action];
   const client = clientWithToken(config);
-  const job = await client.call(jobSchema, method, `/bulk_inference/${encodeURIComponent(id)}${page}`);
+  const job = await client.call(jobDetailsSchema, method, `/bulk_inference/${encodeURIComponent(id)}${page}`);
   print(json ? JSON.stringify(job, null, 2) : jobText(job));
   return 0;
+}
+
+/**
+ * Compares a job with what lies in its output folders: the server looks, page by page.
+ * @returns 1 where anything differs, else 0
+ */
+export async function jobsReconcile(
+  config: Config,
+  id: string,
+  options: { retry?: boolean; json?: boolean },
+): Promise<ExitStatus> {
+  const client = clientWithToken(config);
+  const page = `/bulk_inference/${encodeURIComponent(id)}/reconcile`;
+  const found: Omit<Reconciliation, "next_cursor"> = { checked: 0, differences: [], requeued: 0 };
+  let cursor: string | null = null;
+  do {
+    const parameters = new URLSearchParams({
+      limit: String(PAGE),
+      retry: String(options.retry === true),
+      ...(cursor === null ? {} : { cursor }),
+    });
+    const part: Reconciliation = await client.call(
+      reconciliationSchema,
+      "POST",
+      `${page}?${parameters.toString()}`,
+    );
+    found.checked += part.checked;
+    found.requeued += part.requeued;
+    found.differences.push(...part.differences);
+    cursor = part.next_cursor;
+  } while (cursor !== null);
+  if (options.json === true) print(JSON.stringify(found, null, 2));
+  else {
+    if (found.differences.length > 0) print(differencesTable(found.differences));
+    const again = found.requeued === 0 ? "" : ` ${found.requeued} run again.`;
+    print(
+      found.differences.length === 0
+        ? `${found.checked} images compared: everything is there and equal.`
+        : `${found.checked} images compared: ${found.differences.length} differences.${again}`,
+    );
+  }
+  return found.differences.length === 0 ? 0 : 1;
 }

@@ -8,12 +8,12 @@ import { requireRoom } from "./durable-files.js";
 import { isStagingName } from "./helper-names.js";
 import { FORBIDDEN, noPermission, notAllowed, pin, type Pinned } from "./path-judgement.js";
 import { isInside, leadsInside, type Root } from "./roots.js";
-import { isMarked, shareMissing } from "./share-mark.js";
+import { isMarked, markMissing } from "./folder-mark.js";
 
 /**
  * @param folder the nearest one that exists
  * @param missing what is to be made below it
- * Throws bad_request (a name of ours), path_not_allowed (not writable, its share away), disk_full.
+ * Throws bad_request (a name of ours), path_not_allowed (not writable, its mark missing), disk_full.
  */
 export async function checkUsable(
   folder: Pinned,
@@ -39,8 +39,8 @@ function reserved(): RadserveError {
 /** The folder is pinned already: if its share is unmounted from here on, the results go with it. */
 async function checkMarks(realPath: string, roots: readonly Root[] = []): Promise<void> {
   for (const root of roots)
-    if (typeof root !== "string" && "marked" in root && isInside(realPath, [root]))
-      if (!(await isMarked(root.path))) throw shareMissing();
+    if (typeof root !== "string" && "mark" in root && isInside(realPath, [root]))
+      if (!(await isMarked(root.path, root.mark))) throw markMissing(root.mark);
 }
 
 async function checkWritable(here: string): Promise<void> {

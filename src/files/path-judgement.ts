@@ -23,7 +23,7 @@ export type Side = "input" | "output";
 
 export function notAllowed(side: Side, roots: readonly Root[] | undefined): RadserveError {
   // The server has at least one root on each side: where none is left, the token took them.
-  const byToken = roots?.every((root) => typeof root !== "string" && !("marked" in root)) === true;
+  const byToken = roots?.every((root) => typeof root !== "string" && !("mark" in root)) === true;
   return new RadserveError(
     "path_not_allowed",
     `Expected ${side} paths inside the ${side} folders that ${byToken ? "this token allows" : "the server allows"} ` +

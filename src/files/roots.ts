@@ -12,11 +12,12 @@ export interface NarrowedRoot {
   within: string;
 }
 
-/** A root on a share that is mounted exactly there: nothing is written where the share's mark is missing (share.ts). */
+/** An output folder of a job: nothing is written where the job's mark is missing (folder-mark.ts). */
 export interface MarkedRoot {
   path: string;
   within: string;
-  marked: true;
+  /** The mark's name in the folder. */
+  mark: string;
 }
 
 /** An absolute real path, or one that a token narrows such a root to. */

@@ -1,6 +1,12 @@
 /** The published contract (OpenAPI 3.1), built from the same schemas and tables that the server runs on. */
 import { z } from "zod";
-import { acceptedSchema, itemListSchema, jobListSchema, jobSchema } from "../bulk/schema.js";
+import {
+  acceptedSchema,
+  itemListSchema,
+  jobDetailsSchema,
+  jobListSchema,
+  reconciliationSchema,
+} from "../bulk/schema.js";
 import { errorObjectSchema, ERRORS, type ErrorCode } from "../base/errors.js";
 import { modelListSchema } from "./model-list.js";
 import { bulkRequestSchema } from "../bulk/schema.js";
@@ -11,9 +17,10 @@ import { VERSION } from "../base/version.js";
 const ANSWERS = {
   Answer: answerSchema,
   Accepted: acceptedSchema,
-  Job: jobSchema,
+  JobDetails: jobDetailsSchema,
   JobList: jobListSchema,
   ItemList: itemListSchema,
+  Reconciliation: reconciliationSchema,
   ModelList: modelListSchema,
 };
 

@@ -3,7 +3,7 @@ import type { ErrorCode } from "../base/errors.js";
 import { bulk, singleInference, ready, metrics, live, listModels, index, type Handler } from "./handlers.js";
 import type { Operation } from "../bulk/messages.js";
 import { openApi, type DescribedRoute } from "./openapi.js";
-import { jobQuerySchema, itemQuerySchema } from "../bulk/schema.js";
+import { jobQuerySchema, itemQuerySchema, reconcileQuerySchema } from "../bulk/schema.js";
 
 const PATH_ERRORS = ["path_not_allowed", "input_not_found", "disk_full", "audit_failed"] as const;
 const IMAGE_ERRORS: readonly ErrorCode[] = [
@@ -33,7 +33,7 @@ const bulkPage = (operation: Operation, errors: readonly ErrorCode[] = []) =>
   }) as const;
 const ofJob = (operation: Operation, errors: readonly ErrorCode[] = []) => ({
   ...bulkPage(operation, ["job_not_found", ...errors]),
-  answer: "Job" as const,
+  answer: "JobDetails" as const,
 });
 
 export interface Route extends DescribedRoute {
@@ -90,7 +90,7 @@ export const ROUTES: readonly Route[] = [
     method: "POST",
     path: "/bulk_inference/:id/retry",
     summary: "Runs a job's failed images again",
-    ...ofJob("retry", ["job_state"]),
+    ...ofJob("retry", ["job_state", ...PATH_ERRORS]),
   },
   {
     method: "POST",
@@ -103,6 +103,14 @@ export const ROUTES: readonly Route[] = [
     path: "/bulk_inference/:id/resume",
     summary: "Lets a job go on at once, whatever it waited for",
     ...ofJob("resume", ["job_state"]),
+  },
+  {
+    method: "POST",
+    path: "/bulk_inference/:id/reconcile",
+    summary: "Compares a job with what lies in its output folders, page by page",
+    query: reconcileQuerySchema,
+    ...bulkPage("reconcile", ["bad_request", "job_not_found", "job_state", ...PATH_ERRORS]),
+    answer: "Reconciliation",
   },
   {
     method: "POST",

@@ -22,6 +22,8 @@ const row = (more: Partial<JobRow>): JobRow => ({
   paused: false,
   pause_code: null,
   pause_message: null,
+  paused_at: null,
+  pause_box: null,
   counts: { queued: 500, running: 10, succeeded: 450, failed: 20, skipped: 20 },
   recent: 120,
   now: NOW,
@@ -62,8 +64,16 @@ t.test("why it waits", (t) => {
   const paused = { state: "paused", estimated_end: null };
   t.match(waits({ pause_code: "disk_full", pause_message: "No room." }), {
     ...paused,
-    paused_reason: { code: "disk_full", message: "No room." },
+    paused_reason: { code: "disk_full", message: "No room.", since: null },
   });
+  t.match(waits({ pause_code: "disk_full", paused_at: ago(5) }), {
+    paused_reason: { since: ago(5).toISOString() },
+  });
+  t.match(
+    waits({ paused: true, pause_code: "repeated_failures" }),
+    { paused_reason: { code: "repeated_failures" } },
+    "held, and not by request",
+  );
   t.match(waits({ paused: true, pause_code: "disk_full" }), {
     ...paused,
     paused_reason: { code: "paused_by_request" },
@@ -71,5 +81,13 @@ t.test("why it waits", (t) => {
   t.match(waits({}), { ...paused, paused_reason: { code: "no_worker" } });
   for (const state of ["running", "cancelled", "completed"] as const)
     t.match(waits({ state, pause_code: "disk_full" }), { state, paused_reason: null });
+  const trouble = { code: "database_full", message: "Make room.", since: ago(3) };
+  for (const state of ["running", "scanning"] as const)
+    t.match(
+      jobOf(row({ state }), trouble),
+      { ...paused, paused_reason: { code: "database_full", since: ago(3).toISOString() } },
+      "what keeps this box from writing, from memory",
+    );
+  t.match(jobOf(row({ state: "completed" }), trouble), { state: "completed", paused_reason: null });
   t.end();
 });

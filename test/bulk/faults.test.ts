@@ -1,12 +1,20 @@
 /** Faults that pass: the job waits, says why, and goes on by itself. */
 import { execFileSync, spawnSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readdirSync, renameSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmdirSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { SHARE_MARK } from "../../src/files/share-mark.js";
 import { ADDON, needs } from "../support/needs.js";
-import { bulkPlace, nameOf, startBulk, writeMany, writeSlice } from "../support/bulk.js";
+import { bulkPlace, nameOf, resultsIn, startBulk, unmarked, writeMany, writeSlice } from "../support/bulk.js";
 import { type Place } from "../support/server.js";
 
 const skip = needs(ADDON);
@@ -77,6 +85,97 @@ t.test("shares that go away and come back", { skip }, async (t) => {
   });
 });
 
+t.test("output folders that others take the place of", { skip }, async (t) => {
+  const place = bulkPlace(t);
+  const bulk = await startBulk(t, place);
+  const input = path.join(place.input, "many");
+  const away = path.join(place.directory, "away");
+  const count = 80;
+  writeMany(input, count);
+
+  const replaced = async (t: Test, id: string, output: string) => {
+    await bulk.until(id, ({ counts }) => counts.succeeded >= 3);
+    renameSync(output, away);
+    mkdirSync(output);
+    const waiting = await bulk.until(id, ({ state, counts }) => state !== "running" && counts.running === 0);
+    t.match(waiting, {
+      paused_reason: {
+        code: "output_replaced",
+        message: `The output folder ${output} is not`,
+        since: String,
+      },
+      waiting: [{ reason: "output_replaced", since: String, box: os.hostname(), images: null }],
+      boxes: [{ name: os.hostname(), alive: true, works: true, ready: true, running: 0 }],
+      counts: { failed: 0 },
+    });
+    t.equal(waiting.boxes.length, 1);
+    t.strictSame(readdirSync(output), [], "nothing is written into the other");
+  };
+
+  await t.test("it comes back", async (t) => {
+    const output = path.join(place.output, "folder");
+    const id = await bulk.submit({ input_folder_path: input, output_folder_path: output, outputs: ["json"] });
+    await replaced(t, id, output);
+    rmSync(output, { recursive: true });
+    renameSync(away, output);
+    t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: count, failed: 0 } });
+    await unmarked(output);
+    t.equal(readdirSync(output).length, count, "a receipt of each, and no mark");
+  });
+
+  await t.test("the other one is to be used", async (t) => {
+    const output = path.join(place.output, "list");
+    const id = await bulk.submit({
+      items: Array.from({ length: count }, (_, i) => ({
+        input_image_path: path.join(input, nameOf(i)),
+        output_folder_path: output,
+      })),
+      outputs: ["json"],
+    });
+    await replaced(t, id, output);
+    writeFileSync(path.join(output, `.radserve-job-${id}`), "");
+    t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: count } });
+    const lacking = count - resultsIn(output).length;
+    t.ok(lacking > 0, "images said succeeded, and their receipts went away");
+    const first = await bulk.send("POST", `/bulk_inference/${id}/reconcile?limit=${count}&retry=true`);
+    t.match(first, { status: 200, body: { checked: count, requeued: lacking } });
+    t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: count } });
+    t.equal(resultsIn(output).length, count);
+  });
+});
+
+t.test("image after image that fails for one reason", { skip }, async (t) => {
+  const place = bulkPlace(t, { RADSERVE_PAUSE_AFTER_FAILURES: "5" });
+  const bulk = await startBulk(t, place);
+  const input = path.join(place.input, "bad");
+  mkdirSync(input);
+  const bad = (i: number) => {
+    const file = path.join(input, `${i}.dcm`);
+    writeSlice(file);
+    writeFileSync(file, readFileSync(file).subarray(0, -20));
+    return { input_image_path: file, output_folder_path: path.join(place.output, "bad") };
+  };
+  const id = await bulk.submit({ items: Array.from({ length: 300 }, (_, i) => bad(i)) });
+  const waiting = await bulk.until(id, ({ state, counts }) => state === "paused" && counts.running === 0);
+  t.match(waiting, {
+    paused_reason: {
+      code: "repeated_failures",
+      message: /^\d+ images in a row failed with truncated_image, .*resume/,
+      since: String,
+    },
+    waiting: [{ reason: "repeated_failures", box: os.hostname() }],
+  });
+  t.ok(waiting.counts.failed >= 5 && waiting.counts.queued > 0);
+  t.match(await bulk.send("POST", `/bulk_inference/${id}/pause`), {
+    body: { paused_reason: { code: "repeated_failures" } },
+  });
+  t.match(await bulk.send("POST", `/bulk_inference/${id}/resume`), {
+    status: 200,
+    body: { state: "running" },
+  });
+  t.match(await bulk.ended(id), { state: "completed", counts: { failed: 300 } }, "not for that reason again");
+});
+
 const probe = mkdtempSync(path.join(os.tmpdir(), "radserve-mount-"));
 const mounts = spawnSync("mount", ["-t", "tmpfs", "-o", "size=4m", "tmpfs", probe]).status === 0;
 if (mounts) execFileSync("umount", [probe]);
@@ -110,8 +209,8 @@ t.test("a full disk", { skip: skipMount }, async (t) => {
   t.match(waiting, { state: "paused", counts: { failed: 0 } });
   rmSync(ballast);
   t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 40, failed: 0 } });
-  const left = readdirSync(path.join(place.output, "many"));
-  t.equal(left.length, 40, "receipts and nothing else");
+  await unmarked(path.join(place.output, "many"));
+  t.equal(readdirSync(path.join(place.output, "many")).length, 40, "receipts and nothing else");
 });
 
 t.test("an output folder that may not be written to", { skip: skipMount }, async (t) => {
@@ -154,10 +253,10 @@ t.test("an output root that is a mount point, without its share", { skip: skipMo
     execFileSync("mount", ["--bind", place.output, kept]);
     execFileSync("umount", ["-l", place.output]);
     const paused = () => bulk.until(id, ({ state, counts }) => state !== "running" && counts.running === 0);
-    t.match(await paused(), { paused_reason: { code: "share_unavailable", message: /output folder/ } });
+    t.match(await paused(), { paused_reason: { code: "output_replaced", message: /share is probably not/ } });
     t.match(await bulk.send("POST", `/bulk_inference/${id}/resume`), { status: 200 });
     t.match(await paused(), { state: "paused", counts: { failed: 0 } });
-    t.strictSame(readdirSync(place.output), [], "nothing is written below the bare mount point");
+    t.strictSame(resultsIn(place.output), [], "nothing is written below the bare mount point");
     execFileSync("mount", ["-t", "tmpfs", "-o", "size=64m", "tmpfs", place.output]);
     execFileSync("cp", ["-a", `${kept}/.`, place.output]);
     execFileSync("umount", [kept]);
@@ -174,6 +273,7 @@ t.test("an output root that is a mount point, without its share", { skip: skipMo
       outputs: ["json"],
     });
     await outage(t, id);
+    await unmarked(path.join(place.output, "new", "folder"));
     t.equal(readdirSync(path.join(place.output, "new", "folder")).length, count / 2);
   });
 
@@ -183,8 +283,9 @@ t.test("an output root that is a mount point, without its share", { skip: skipMo
     await outage(t, id);
   });
 
+  await unmarked(place.output);
   t.strictSame(
     readdirSync(place.output).filter((name) => name.startsWith(".")),
-    [SHARE_MARK],
+    [],
   );
 });

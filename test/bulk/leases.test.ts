@@ -2,10 +2,11 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
-import { finishJobs, insertJob } from "../../src/bulk/jobs.js";
+import type { ErrorCode } from "../../src/base/errors.js";
+import { finishJobs, insertJob, setPaused } from "../../src/bulk/jobs.js";
 import { transaction } from "../../src/bulk/database.js";
 import { enter, freeSilent, leave } from "../../src/bulk/boxes.js";
-import { lease, settle, type Ending, type LeasedItem } from "../../src/bulk/leases.js";
+import { lease, pauseJob, settle, type Ending, type LeasedItem } from "../../src/bulk/leases.js";
 import { migrate } from "../../src/bulk/migrations.js";
 import { privateDatabase } from "../support/postgres.js";
 
@@ -22,11 +23,12 @@ async function leased(t: Test, count: number) {
   const items = Array.from({ length: count }, (_, i) => ({ id: randomUUID(), input: `/${i}`, output: "/o" }));
   const made = { id, subject: "x", inputRoots: undefined, outputRoots: undefined, request: {}, items };
   await transaction(pool, (client) =>
-    insertJob(client, { ...made, requestSha256: "", idempotencyKey: undefined, marked: [] }),
+    insertJob(client, { ...made, requestSha256: "", idempotencyKey: undefined, marked: false }),
   );
   const instance = {
     id: randomUUID(),
     box: randomUUID(),
+    name: "box-1",
     process: randomUUID(),
     afterCrash: false,
     works: true,
@@ -87,6 +89,44 @@ t.test("one that goes well ends the pause of its job, once the pause is over", a
 });
 
 const FAILED: Ending = { state: "failed", error: { error: "corrupt_image", message: "" } };
+
+t.test("failures in a row for one reason pause a job, once for each reason", async (t) => {
+  const { pool, id, instance, taken } = await leased(t, 30);
+  const failed = (code: ErrorCode, model?: string): Ending => ({
+    state: "failed",
+    error: { error: code, message: "", ...(model === undefined ? {} : { details: { model } }) },
+  });
+  const corrupt = failed("corrupt_image");
+  let next = 0;
+  /** Ends so many items, in this order and in one round; a job pauses after three failures. */
+  const ends = async (...endings: Ending[]) => {
+    const some = endings.map((ending) => ({ item: taken[next++]!, ending }));
+    await settle(pool, instance, some, new Set([id]), 3);
+    const { rows } = await pool.query<{ held: boolean; streak: number; pause_message: string | null }>(
+      "select held, streak, pause_message from radserve.job",
+    );
+    return rows[0];
+  };
+  const resume = () => setPaused(pool, { subject: "x", admin: false }, id, false);
+  t.match(await ends(corrupt, corrupt), { held: false, streak: 2 });
+  t.match(await ends(DONE), { held: false, streak: 0 });
+  t.match(await ends(corrupt, DONE, corrupt, corrupt), { held: false, streak: 2 });
+  t.match(await ends(failed("truncated_image")), { held: false, streak: 1 }, "another reason");
+  t.match(await ends(corrupt, corrupt), { held: false, streak: 2 });
+  t.match(await ends({ state: "skipped", reason: { code: "x", message: "" } }, AGAIN), { streak: 2 });
+  t.match(await ends(corrupt), {
+    held: true,
+    streak: 3,
+    pause_message: /^3 images in a row failed with corrupt_image, and none/,
+  });
+  await pauseJob(pool, id, { code: "disk_full", message: "" }, "box-2");
+  t.match(await ends(DONE), { held: true, pause_message: /corrupt_image/ }, "it waits for somebody");
+  await resume();
+  t.match(await ends(corrupt, corrupt, corrupt, corrupt), { held: false }, "not for that reason again");
+  const [one, other] = [failed("output_invalid", "one"), failed("output_invalid", "other")];
+  t.match(await ends(one, one, other, other), { held: false }, "of another model");
+  t.match(await ends(other), { held: true, pause_message: /output_invalid \(model other\)/ });
+});
 
 t.test("a box that was taken for dead while it stood still takes nothing more", async (t) => {
   const { pool, instance, taken, end, look } = await leased(t, 2);

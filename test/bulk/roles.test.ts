@@ -1,10 +1,9 @@
 /** One box that takes requests and one that works, with nothing in common but the database and the folders. */
-import { readdirSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { ADDON, needs } from "../support/needs.js";
 import { jobListSchema } from "../../src/bulk/schema.js";
-import { bulkPlace, nameOf, startBulk, writeMany } from "../support/bulk.js";
+import { bulkPlace, nameOf, resultsIn, startBulk, writeMany } from "../support/bulk.js";
 import { privateDatabase } from "../support/postgres.js";
 import { startServer, type TestServer } from "../support/server.js";
 
@@ -88,7 +87,7 @@ t.test("roles api and worker", { skip: needs(ADDON) }, async (t) => {
         { status: 200, body: { state } },
         `${method} ${page}`,
       );
-    t.strictSame(readdirSync(out("list")), []);
+    t.strictSame(resultsIn(out("list")), []);
     t.strictSame(await endedBy(api.server), []);
   });
 
@@ -113,7 +112,7 @@ t.test("roles api and worker", { skip: needs(ADDON) }, async (t) => {
     for (const id of ids)
       t.match(await api.ended(id), { state: "completed", total: IMAGES, counts: { succeeded: IMAGES } });
     t.equal((await fetch(`${worker.url}/health/ready`)).status, 200);
-    for (const name of ["list", "folder"]) t.equal(readdirSync(out(name)).length, IMAGES, name);
+    for (const name of ["list", "folder"]) t.equal(resultsIn(out(name)).length, IMAGES, name);
     t.strictSame(await endedBy(api.server), [], "none of it ran where it was taken");
   });
 });

@@ -10,7 +10,7 @@ import { retryJob } from "../../src/bulk/jobs.js";
 import { insertFound } from "../../src/bulk/scanner.js";
 import { migrate } from "../../src/bulk/migrations.js";
 import type { ModelEntry } from "../../src/models/entry.js";
-import { SHARE_MARK } from "../../src/files/share-mark.js";
+import { markName } from "../../src/files/folder-mark.js";
 import { shipped } from "../support/manifests.js";
 import { slice } from "../support/series.js";
 import { writeSlice } from "../support/bulk.js";
@@ -43,7 +43,8 @@ t.test("by content, in any encoding, whatever the name", async (t) => {
   const { folder, at } = file(t);
   writeFileSync(at("picture.txt"), PNG);
   writeFileSync(at("x.png"), "no picture");
-  writeFileSync(at(SHARE_MARK), "no input, and no word about it");
+  writeFileSync(at(markName("70e4314d-7630-4332-af7d-60490550f5fe")), "no input, and no word about it");
+  writeFileSync(at(".radserve-share"), "as earlier versions left it");
   writeFileSync(at("no preamble"), slice({ z: 1, preamble: false, meta: false }));
   writeFileSync(at("deflated"), slice({ z: 1, transferSyntax: DEFLATED }));
   writeFileSync(
@@ -230,7 +231,7 @@ t.test("a scan that is repeated adds what is new and keeps what was", async (t) 
   symlinkSync("nowhere", at("dead.png"));
   mkdirSync(Buffer.from(at("\xe4"), "latin1"));
   t.ok(await insertFound(pool, id, [...(await scan(folder)).values()]));
-  await retryJob(pool, { subject: "x", admin: false }, id);
+  await retryJob(pool, { subject: "x", admin: false }, id, () => Promise.resolve());
   t.match(
     new Map((await rows()).slice(3).map(({ input, state }) => [input, state])),
     new Map([

@@ -4,7 +4,7 @@ import path from "node:path";
 import t, { type Test } from "tap";
 import { NameLock } from "../../src/files/name-lock.js";
 import { ADDON, needs } from "../support/needs.js";
-import { bulkPlace, startBulk, writeMany, writeSlice, type Bulk } from "../support/bulk.js";
+import { bulkPlace, startBulk, unmarked, writeMany, writeSlice, type Bulk } from "../support/bulk.js";
 import { until } from "../support/postgres.js";
 import { root } from "../support/server.js";
 
@@ -67,6 +67,7 @@ t.test("the bulk thread crashes again and again", { skip: needs(ADDON) }, async 
     items.some(({ attempts }) => attempts > 1),
     "what ran then ran again",
   );
+  await unmarked(output);
   t.equal(readdirSync(output).length, IMAGES, "one receipt each, and nothing else");
   t.equal(server.servingPid(), serving, "the same process all the while");
   t.equal(ended(), CRASHES);

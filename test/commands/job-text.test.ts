@@ -1,5 +1,5 @@
 import t from "tap";
-import type { Item, Job } from "../../src/bulk/schema.js";
+import type { Item, JobDetails } from "../../src/bulk/schema.js";
 import {
   countsText,
   hasEnded,
@@ -15,7 +15,7 @@ import { duration, table } from "../../src/base/table.js";
 const NOW = Date.parse("2026-11-21T12:00:00Z");
 const none = { queued: 0, running: 0, succeeded: 0, partial: 0, failed: 0, skipped: 0, cancelled: 0 };
 
-const job = (changes: Partial<Job> = {}): Job => ({
+const job = (changes: Partial<JobDetails> = {}): JobDetails => ({
   job_id: "0b6d8f2e-6a0a-4f0e-9a8e-1b2c3d4e5f60",
   state: "running",
   paused_reason: null,
@@ -27,6 +27,8 @@ const job = (changes: Partial<Job> = {}): Job => ({
   estimated_end: "2026-11-21T12:02:05.000Z",
   request: {},
   status_url: "/bulk_inference/0b6d8f2e-6a0a-4f0e-9a8e-1b2c3d4e5f60",
+  waiting: [],
+  boxes: [],
   ...changes,
 });
 
@@ -44,7 +46,7 @@ t.test("progress in one line", (t) => {
   t.equal(progressText(scanning, NOW), "0/?  scanning");
   const paused = job({
     state: "paused",
-    paused_reason: { code: "disk_full", message: "The disk is full." },
+    paused_reason: { code: "disk_full", message: "The disk is full.", since: null },
     counts: { ...none, queued: 9_999, succeeded: 1 },
   });
   t.equal(

@@ -17,7 +17,7 @@ import t from "tap";
 import { RadserveError } from "../../src/base/errors.js";
 import { openInput, openOutputFolder } from "../../src/files/guarded-paths.js";
 import { narrowRoots } from "../../src/files/roots.js";
-import { markShare } from "../../src/files/share-mark.js";
+import { leaveMark } from "../../src/files/folder-mark.js";
 
 const base = realpathSync(mkdtempSync(path.join(os.tmpdir(), "radserve-paths-")));
 t.teardown(() => rmSync(base, { recursive: true, force: true }));
@@ -196,18 +196,18 @@ t.test("a root that is away is not made again", async (t) => {
   t.notOk(existsSync(away));
 });
 
-t.test("a share without its mark", async (t) => {
+t.test("an output folder without its mark", async (t) => {
   const share = path.join(base, "share");
   mkdirSync(path.join(share, "known"), { recursive: true });
-  const marked = [{ path: share, within: share, marked: true as const }];
+  const marked = [{ path: share, within: share, mark: ".mark" }];
   for (const folder of [share, `${share}/known`, `${share}/new`])
     await t.rejects(openOutputFolder(folder, marked), {
       code: "path_not_allowed",
-      details: { reason: "share" },
+      details: { reason: "mark" },
     });
   t.notOk(existsSync(`${share}/new`));
-  await markShare(share);
-  await markShare(share);
+  await leaveMark(share, ".mark");
+  await leaveMark(share, ".mark");
   (await openOutputFolder(`${share}/new`, marked)).close();
   t.ok(existsSync(`${share}/new`));
   await t.rejects(

@@ -14,6 +14,7 @@ import {
 import path from "node:path";
 import t from "tap";
 import { itemListSchema, jobListSchema } from "../../src/bulk/schema.js";
+import { isMarkName } from "../../src/files/folder-mark.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { ADDON, needs } from "../support/needs.js";
 import {
@@ -415,7 +416,7 @@ function contents(folder: string): Map<string, string> {
   const files = readdirSync(folder, { recursive: true, encoding: "utf8" }).sort();
   return new Map(
     files
-      .filter((name) => statSync(path.join(folder, name)).isFile())
+      .filter((name) => statSync(path.join(folder, name)).isFile() && !isMarkName(path.basename(name)))
       .map((name) => [name, readFileSync(path.join(folder, name), "base64")]),
   );
 }

@@ -1,13 +1,14 @@
 /** A server with one model and a private database, its bulk pages, and images for it. */
-import { cpSync, linkSync, mkdirSync, writeFileSync } from "node:fs";
+import { cpSync, linkSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Test } from "tap";
-import { itemListSchema, jobSchema, type Item, type Job } from "../../src/bulk/schema.js";
+import { itemListSchema, jobDetailsSchema, type Item, type JobDetails } from "../../src/bulk/schema.js";
 import { slice } from "./series.js";
 import { attributesOf, CT_SLICE, dicomFile, picture, type Attributes } from "./dicom.js";
 import { databaseFolders } from "../../src/bulk/postgres/folders.js";
-import { removePlace } from "./postgres.js";
+import { isMarkName } from "../../src/files/folder-mark.js";
+import { removePlace, until as untilHolds } from "./postgres.js";
 import { makePlace, root, startServer, type Place, type TestServer } from "./server.js";
 
 /** Folders with the model ct-tissue alone. What runs on its database ends with the test. */
@@ -50,8 +51,17 @@ export const JOB_PAGES: readonly [method: string, page: string][] = [
   ["POST", "/retry"],
   ["POST", "/pause"],
   ["POST", "/resume"],
+  ["POST", "/reconcile"],
   ["POST", "/purge"],
 ];
+
+/** What lies in an output folder, without the marks of jobs that have not ended. */
+export const resultsIn = (folder: string): string[] =>
+  readdirSync(folder).filter((name) => !isMarkName(name));
+
+/** The marks of a job go soon after its end. */
+export const unmarked = (folder: string): Promise<void> =>
+  untilHolds(() => !readdirSync(folder).some(isMarkName));
 
 export const nameOf = (i: number) => `${String(i).padStart(5, "0")}.dcm`;
 
@@ -67,11 +77,11 @@ export interface Bulk {
   ) => Promise<{ status: number; headers: Headers; body: Record<string, unknown> & { message?: string } }>;
   /** Submits a job and gives its id; the request must be taken. */
   submit: (body: object, token?: string) => Promise<string>;
-  job: (id: string, token?: string) => Promise<Job>;
+  job: (id: string, token?: string) => Promise<JobDetails>;
   /** The job once it fits. */
-  until: (id: string, fits: (job: Job) => boolean) => Promise<Job>;
+  until: (id: string, fits: (job: JobDetails) => boolean) => Promise<JobDetails>;
   /** The job once nothing of it waits or runs. */
-  ended: (id: string) => Promise<Job>;
+  ended: (id: string) => Promise<JobDetails>;
   items: (id: string, query?: string) => Promise<Item[]>;
 }
 
@@ -96,7 +106,7 @@ export function bulkOf(server: TestServer): Bulk {
   const job: Bulk["job"] = async (id, token) => {
     const { status, body } = await send("GET", `/bulk_inference/${id}`, undefined, token);
     if (status !== 200) throw new Error(`${status}: ${JSON.stringify(body)}`);
-    return jobSchema.strict().parse(body);
+    return jobDetailsSchema.strict().parse(body);
   };
   const until: Bulk["until"] = async (id, fits) => {
     for (;;) {

@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import { receiptSchema, type Receipt } from "../../../src/results/receipt/receipt.js";
-import { SHARE_MARK } from "../../../src/files/share-mark.js";
+import { isMarkName } from "../../../src/files/folder-mark.js";
 import type { TestImage } from "./images.js";
 
 export interface Verified {
@@ -79,7 +79,7 @@ export function verify(
 ): Verified {
   const listed = new Set<string>();
   const faults = images.flatMap((image) => faultsOf(image, { input, output, files }, listed));
-  const extra = filesBelow(output).filter((file) => !listed.has(file) && file !== SHARE_MARK);
+  const extra = filesBelow(output).filter((file) => !listed.has(file) && !isMarkName(path.basename(file)));
   faults.push(...extra.map((file) => `${file}: left over`));
   const receipts = [...listed].filter((file) => file.endsWith(".dcm.json")).length;
   return { receipts, files: listed.size - receipts, faults };

@@ -1,0 +1,85 @@
+/** The output folders of jobs: made and marked when work is taken for them, and without the mark once that has ended. */
+import type { Config } from "../config.js";
+import { faultForLog, type Logger } from "../base/log.js";
+import { leaveMark, markName, removeMark } from "../files/folder-mark.js";
+import { openOutputFolder } from "../files/guarded-paths.js";
+import { translateIn } from "../files/path-map.js";
+import type { Roots } from "../files/roots.js";
+import { transaction, type Database } from "./database.js";
+import { namedPaths, type JobRow } from "./jobs.js";
+
+const MARKED_AT_ONCE = 16;
+
+/** @param folders as the client named them */
+async function eachFolder(
+  folders: readonly string[],
+  work: (folder: string) => Promise<void>,
+): Promise<void> {
+  for (let i = 0; i < folders.length; i += MARKED_AT_ONCE)
+    await Promise.all(folders.slice(i, i + MARKED_AT_ONCE).map(work));
+}
+
+/**
+ * Makes the folders, so that one which is missing later is known to be away, and leaves the job's mark in each.
+ * @param folders as the client named them; may have repetitions
+ * @throws RadserveError path_not_allowed, disk_full, bad_request; then no mark is left
+ */
+export async function makeFolders(
+  jobId: string,
+  folders: readonly string[],
+  roots: Roots["output"],
+  config: Config,
+): Promise<void> {
+  const { path_map, minimum_free_disk: minimumFreeBytes } = config;
+  const mark = markName(jobId);
+  const make = async (folder: string) => {
+    const output = await openOutputFolder(folder, roots, { minimumFreeBytes }, path_map);
+    try {
+      await leaveMark(output.fdPath, mark);
+    } finally {
+      output.close();
+    }
+  };
+  try {
+    await eachFolder([...new Set(folders)], make);
+  } catch (error) {
+    await unmark(jobId, folders, config);
+    throw error;
+  }
+}
+
+/** Takes the job's mark out of folders; one that cannot be reached keeps it, which does no harm. */
+export async function unmark(
+  jobId: string,
+  folders: readonly string[],
+  { path_map }: Pick<Config, "path_map">,
+): Promise<void> {
+  const mark = markName(jobId);
+  await eachFolder([...new Set(folders)], (folder) =>
+    removeMark(translateIn(folder, path_map).path, mark).catch(() => undefined),
+  );
+}
+
+/**
+ * Takes the marks of jobs that have ended out of their folders. The job is locked meanwhile, so that none is set to
+ * work again in between.
+ */
+export async function unmarkEnded({ pool }: Database, config: Config, log: Logger): Promise<void> {
+  const one = () =>
+    transaction(pool, async (client) => {
+      const { rows } = await client.query<Pick<JobRow, "id" | "request">>(
+        `select id, request from radserve.job where marked and finished_at is not null
+         order by seq limit 1 for update skip locked`,
+      );
+      const job = rows[0];
+      if (job === undefined) return false;
+      await unmark(job.id, (await namedPaths(client, job)).outputs, config);
+      await client.query("update radserve.job set marked = false where id = $1", [job.id]);
+      return true;
+    });
+  try {
+    while (await one());
+  } catch (error) {
+    log.debug({ fault: faultForLog(error) }, "the marks of jobs that ended could not be removed now");
+  }
+}

@@ -1,0 +1,84 @@
+/** What a job waits for, since when and on which box; and the boxes. */
+import type { Pool } from "pg";
+import type { JobRow } from "./jobs.js";
+import type { Job, JobDetails } from "./schema.js";
+
+/** A box that was silent for so long has missed a sign of life; after twice as long its images go to others. */
+const SILENT_SECONDS = 6;
+
+type Waiting = JobDetails["waiting"][number];
+
+const SUSPECT =
+  "The server ended while these images were being worked on. They run one at a time, with nothing beside them.";
+const MESSAGES: Record<string, string> = {
+  suspect: SUSPECT,
+  name_locked:
+    "Another box, which may stand still, holds the names of these results. They are tried again after half a minute.",
+  silent_box:
+    "A box that has these images shows no sign of life. If it stays silent for 12 seconds, they run elsewhere.",
+  overloaded: "The server had all the work that it can hold. They are tried again within seconds.",
+};
+const AGAIN = "These images failed and are tried again within seconds.";
+
+interface Group {
+  reason: string;
+  box: string | null;
+  since: Date;
+  images: number;
+}
+
+/** Groups of items that wait for something of their own, and those that a silent box has. */
+async function groupsOf(pool: Pool, jobId: string): Promise<Group[]> {
+  const { rows } = await pool.query<Group>(
+    `select waits->>'reason' as reason, waits->>'box' as box, min((waits->>'since')::timestamptz) as since,
+       count(*)::int as images
+     from radserve.item where job_id = $1 and state = 'queued' and waits is not null group by 1, 2
+     union all
+     select 'silent_box', b.name, b.beat_at, count(*)::int
+     from radserve.item i join radserve.instance b on b.id = i.owner
+     where i.job_id = $1 and i.state = 'running' and b.beat_at < now() - make_interval(secs => $2)
+     group by b.id order by since`,
+    [jobId, SILENT_SECONDS],
+  );
+  return rows;
+}
+
+async function boxesOf(pool: Pool, jobId: string): Promise<JobDetails["boxes"]> {
+  const { rows } = await pool.query<Omit<JobDetails["boxes"][number], "seen_at"> & { seen_at: Date }>(
+    `select b.name, b.box as id, b.beat_at > now() - make_interval(secs => $2) as alive, b.works, b.ready,
+       b.beat_at as seen_at,
+       (select count(*)::int from radserve.item i
+        where i.job_id = $1 and i.state = 'running' and i.owner = b.id) as running
+     from radserve.instance b order by b.name, b.box, b.beat_at`,
+    [jobId, SILENT_SECONDS],
+  );
+  return rows.map((row) => ({ ...row, seen_at: row.seen_at.toISOString() }));
+}
+
+/** When a box last could have worked on the job. */
+function lastWorker(boxes: JobDetails["boxes"], createdAt: Date): string {
+  const seen = boxes.filter(({ works, ready }) => works && ready).map(({ seen_at }) => seen_at);
+  return [createdAt.toISOString(), ...seen].reduce((latest, one) => (one > latest ? one : latest));
+}
+
+/** What the job as a whole waits for. */
+function ofJob(row: JobRow, reason: Job["paused_reason"], boxes: JobDetails["boxes"]): Waiting[] {
+  if (reason === null) return [];
+  const { code, message } = reason;
+  const since = reason.since ?? (code === "no_worker" ? lastWorker(boxes, row.created_at) : null);
+  return [{ reason: code, message, since, box: row.pause_box, images: null }];
+}
+
+/** @param job as it is shown, which says why it is paused */
+export async function detailsOf(pool: Pool, row: JobRow, job: Job): Promise<JobDetails> {
+  const boxes = await boxesOf(pool, row.id);
+  const groups = row.finished_at === null ? await groupsOf(pool, row.id) : [];
+  const waiting = groups.map(({ reason, box, since, images }) => ({
+    reason,
+    message: MESSAGES[reason] ?? AGAIN,
+    since: since.toISOString(),
+    box,
+    images,
+  }));
+  return { ...job, waiting: [...ofJob(row, job.paused_reason, boxes), ...waiting], boxes };
+}

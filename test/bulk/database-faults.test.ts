@@ -1,0 +1,273 @@
+/** A PostgreSQL that is full, read-only, locked, crowded, without memory, or emptied, and what is said and done then. */
+import { execFileSync, spawnSync } from "node:child_process";
+import { chmodSync, chownSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import pg from "pg";
+import t, { type Test } from "tap";
+import { SharedPostgres } from "../crash/lib/postgres.js";
+import { bulkPlace, startBulk, writeSlice, type Bulk } from "../support/bulk.js";
+import { ADDON, needs } from "../support/needs.js";
+import { until } from "../support/postgres.js";
+
+const skip = needs(ADDON);
+/** What every page promises. */
+const LONGEST_MS = 5_000;
+
+const postgres = await SharedPostgres.start();
+t.teardown(() => postgres.stop());
+
+/** A database of its own with an ordinary role, and its superuser. */
+async function database(t: Test, name: string): Promise<{ url: string; admin: pg.Client }> {
+  const server = new pg.Client(postgres.url);
+  await server.connect();
+  await server.query(`create role ${name} login password 'secret'`);
+  await server.query(`create database ${name} owner ${name}`);
+  await server.end();
+  const url = new URL(postgres.url);
+  url.pathname = `/${name}`;
+  const admin = new pg.Client(url.href);
+  admin.on("error", () => undefined);
+  await admin.connect();
+  t.teardown(() => admin.end());
+  url.username = name;
+  return { url: url.href, admin };
+}
+
+/** A server on that database with a job of one image that has ended, and one that is paused. */
+async function serverOn(t: Test, url: string) {
+  const place = bulkPlace(t, { DATABASE_URL: url });
+  const bulk = await startBulk(t, place);
+  const image = (name: string) => {
+    const file = path.join(place.input, "slices", name);
+    writeSlice(file);
+    return { input_image_path: file, output_folder_path: path.join(place.output, "results") };
+  };
+  const submit = (count: number, prefix = "image") =>
+    bulk.submit({
+      items: Array.from({ length: count }, (_, i) => image(`${prefix}-${i}.dcm`)),
+      outputs: ["json"],
+    });
+  const done = await submit(1, "done");
+  await bulk.ended(done);
+  return { bulk, place, submit, done };
+}
+
+/** The status and reason of a page, and that it came in time. */
+async function asked(t: Test, bulk: Bulk, page: string, method = "GET", body?: unknown) {
+  const since = performance.now();
+  const answer = await bulk.send(method, page, body);
+  t.ok(performance.now() - since < LONGEST_MS, `${method} ${page} answers in time`);
+  return answer;
+}
+
+const pausedFor = (bulk: Bulk, id: string, code: string) =>
+  bulk.until(id, ({ state, paused_reason }) => state === "paused" && paused_reason?.code === code);
+
+t.test("locked by another session", { skip }, async (t) => {
+  const { url, admin } = await database(t, "locked");
+  const { bulk, submit, done } = await serverOn(t, url);
+  const id = await submit(3);
+  await admin.query("begin");
+  await admin.query("lock table radserve.job in access exclusive mode");
+  const refused = {
+    status: 503,
+    body: { error: "bulk_unavailable", details: { reason: "database_locked" } },
+  };
+  for (const [method, page] of [
+    ["GET", `/bulk_inference/${id}`],
+    ["GET", "/bulk_inference"],
+    ["GET", `/bulk_inference/${done}/items`],
+    ["POST", `/bulk_inference/${id}/pause`],
+    ["DELETE", `/bulk_inference/${done}`],
+  ] as const)
+    t.match(await asked(t, bulk, page, method), refused, `${method} ${page}`);
+  t.equal((await fetch(`${bulk.server.url}/health/ready`)).status, 200);
+  await admin.query("rollback");
+  await admin.query("begin");
+  // Jobs can be looked at, and images not taken
+  await admin.query("lock table radserve.instance in access exclusive mode");
+  await bulk.server.logged(({ fault }) => (fault as { code?: string } | undefined)?.code === "55P03");
+  await admin.query("rollback");
+  t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 3 } });
+});
+
+t.test("locked where items are written", { skip }, async (t) => {
+  const { url, admin } = await database(t, "locked_items");
+  const { bulk, submit } = await serverOn(t, url);
+  await admin.query("begin");
+  await admin.query("lock table radserve.item in share mode");
+  const id = await bulk.submit({
+    input_folder_path: path.join(bulk.place.input, "slices"),
+    output_folder_path: bulk.place.output,
+    outputs: ["json"],
+  });
+  const waiting = await pausedFor(bulk, id, "database_locked");
+  t.match(waiting, { waiting: [{ reason: "database_locked", since: String, images: null }] });
+  t.match(await asked(t, bulk, "/bulk_inference?state=paused"), { status: 200 });
+  await admin.query("rollback");
+  t.match(await bulk.ended(id), { state: "completed", counts: { failed: 0 } });
+  t.match(await bulk.ended(await submit(1, "after")), { counts: { succeeded: 1 } });
+});
+
+t.test("read-only", { skip }, async (t) => {
+  const { url, admin } = await database(t, "read_only");
+  const { bulk, submit, done } = await serverOn(t, url);
+  const id = await submit(3);
+  await bulk.send("POST", `/bulk_inference/${id}/pause`);
+  const write = async (how: "on" | "off") => {
+    await admin.query(`alter system set default_transaction_read_only = ${how}`);
+    await admin.query("select pg_reload_conf()");
+  };
+  t.teardown(() => write("off").catch(() => undefined));
+  await bulk.send("POST", `/bulk_inference/${id}/resume`);
+  await write("on");
+  const look = await bulk.until(
+    id,
+    ({ state, paused_reason }) => state === "completed" || paused_reason?.code === "database_read_only",
+  );
+  t.ok(look);
+  await until(async () => {
+    const { body } = await bulk.send("POST", "/bulk_inference", {
+      input_folder_path: path.join(bulk.place.input, "slices"),
+      output_folder_path: bulk.place.output,
+    });
+    return (body["details"] as { reason?: string } | undefined)?.reason === "database_read_only";
+  });
+  t.match(await asked(t, bulk, `/bulk_inference/${done}`), { status: 200, body: { state: "completed" } });
+  await write("off");
+  t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 3 } });
+});
+
+t.test("too many connections, and out of memory", { skip }, async (t) => {
+  const { url, admin } = await database(t, "crowded");
+  const { bulk, submit } = await serverOn(t, url);
+  const id = await submit(2);
+  await admin.query("alter role crowded connection limit 0");
+  const end = () =>
+    admin.query("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'crowded'");
+  await end();
+  await until(async () => {
+    const answer = await asked(t, bulk, `/bulk_inference/${id}`);
+    return (
+      answer.status === 503 &&
+      (answer.body["details"] as { reason?: string }).reason === "database_connections"
+    );
+  });
+  await admin.query("alter role crowded connection limit -1");
+  t.match(await bulk.ended(id), { counts: { succeeded: 2 } });
+
+  await admin.query(`
+    create function radserve.refuse() returns trigger language plpgsql as $$
+      begin raise exception 'out of memory' using errcode = '53200'; end $$;
+    create trigger refuse before update on radserve.item for each row execute function radserve.refuse();`);
+  const second = await submit(2, "second");
+  const waiting = await pausedFor(bulk, second, "database_memory");
+  t.match(waiting, { paused_reason: { message: /too little memory/, since: String } });
+  await admin.query("drop trigger refuse on radserve.item");
+  t.match(await bulk.ended(second), { counts: { succeeded: 2 } });
+});
+
+const probe = mkdtempSync(path.join(os.tmpdir(), "radserve-mount-"));
+const mounts = spawnSync("mount", ["-t", "tmpfs", "-o", "size=4m", "tmpfs", probe]).status === 0;
+if (mounts) execFileSync("umount", [probe]);
+rmSync(probe, { recursive: true });
+
+t.test("full", { skip: skip || (mounts ? false : "this user may not mount") }, async (t) => {
+  const { url, admin } = await database(t, "filled");
+  const { bulk, submit, done } = await serverOn(t, url);
+  const space = mkdtempSync(path.join(os.tmpdir(), "radserve-space-"));
+  execFileSync("mount", ["-t", "tmpfs", "-o", "size=8m", "tmpfs", space]);
+  t.teardown(async () => {
+    await admin.query("alter table radserve.item set tablespace pg_default").catch(() => undefined);
+    await admin.query("drop tablespace small").catch(() => undefined);
+    execFileSync("umount", ["-l", space]);
+    rmSync(space, { recursive: true, force: true });
+  });
+  const data = path.join(space, "data");
+  mkdirSync(data);
+  const nobody = (flag: string) => Number(execFileSync("id", [flag, "nobody"], { encoding: "utf8" }));
+  chownSync(data, nobody("-u"), nobody("-g"));
+  chmodSync(space, 0o755);
+  chmodSync(data, 0o700);
+  await admin.query(`create tablespace small location '${data}'`);
+  await admin.query("alter table radserve.item set tablespace small");
+  const id = await submit(200);
+  await bulk.send("POST", `/bulk_inference/${id}/pause`);
+  const ballast = path.join(space, "ballast");
+  t.throws(() => writeFileSync(ballast, Buffer.alloc(16_000_000)), { code: "ENOSPC" });
+  t.ok(statSync(ballast).size > 0);
+  await bulk.send("POST", `/bulk_inference/${id}/resume`);
+  await pausedFor(bulk, id, "database_full");
+  t.match(await asked(t, bulk, `/bulk_inference/${done}`), { status: 200 });
+  const refused = await asked(t, bulk, "/bulk_inference", "POST", {
+    items: Array.from({ length: 500 }, (_, i) => ({
+      input_image_path: path.join(bulk.place.input, `${"x".repeat(200)}-${i}.dcm`),
+      output_folder_path: path.join(bulk.place.output, "refused"),
+    })),
+  });
+  t.match(refused, { status: 503, body: { details: { reason: "database_full" } } });
+  rmSync(ballast);
+  t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 200, failed: 0 } });
+});
+
+t.test("without its tables", { skip }, async (t) => {
+  const { url, admin } = await database(t, "emptied");
+  const { bulk, place, submit, done } = await serverOn(t, url);
+  const held = await submit(1, "held");
+  await bulk.send("POST", `/bulk_inference/${held}/pause`);
+  const { server } = bulk;
+  const said = () => server.log.filter(({ msg }) => msg.startsWith("the bulk tables were lost"));
+  const lost = async (id: string, times: number) => {
+    await until(() => said().length >= times);
+    await until(async () => (await bulk.send("GET", `/bulk_inference/${id}`)).status === 404);
+    t.match(await bulk.send("GET", `/bulk_inference/${id}`), {
+      body: {
+        error: "job_not_found",
+        message: /tables were lost and made again at .* jobs from before are gone/,
+      },
+    });
+    t.match(await bulk.ended(await submit(2, `again-${times}`)), { counts: { succeeded: 2 } });
+  };
+  await admin.query("drop schema radserve cascade");
+  await lost(done, 1);
+  // Some of them: what is left is kept, and no job without its images ends as if all were done
+  const third = await submit(1, "third");
+  await bulk.send("POST", `/bulk_inference/${third}/pause`);
+  await admin.query("drop table radserve.item");
+  await lost(third, 2);
+  t.match(said()[1], { lost_jobs: [third], kept_as: /^radserve_lost_/ });
+  await admin.query("drop schema radserve_queue cascade");
+  const scanned = await bulk.until(await untilTaken(bulk), ({ state }) => state === "completed");
+  t.match(scanned, { counts: { failed: 0 } });
+  t.equal(said().length, 2, "the jobs are there");
+
+  // Before a start
+  const { RADSERVE_STATE_DIR: state = "" } = place.environment;
+  t.ok(statSync(path.join(state, "bulk-origin")).isFile());
+  const keep = { ...place, remove: () => undefined };
+  server.place.remove = () => undefined;
+  await server.stop();
+  await admin.query("drop schema radserve cascade; drop schema radserve_queue cascade");
+  const anew = await startBulk(t, keep);
+  await anew.server.logged(({ msg }) => msg.startsWith("the bulk tables were lost"));
+  t.match(await anew.send("GET", `/bulk_inference/${third}`), {
+    status: 404,
+    body: { message: /were lost/ },
+  });
+});
+
+/** A folder as a job, once it is taken. */
+async function untilTaken(bulk: Bulk): Promise<string> {
+  let id = "";
+  await until(async () => {
+    const { status, body } = await bulk.send("POST", "/bulk_inference", {
+      input_folder_path: path.join(bulk.place.input, "slices"),
+      output_folder_path: path.join(bulk.place.output, "scanned"),
+      outputs: ["json"],
+    });
+    if (status === 202) id = String(body["job_id"]);
+    return status === 202;
+  });
+  return id;
+}

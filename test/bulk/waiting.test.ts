@@ -1,0 +1,88 @@
+/** What a job waits for on boxes that stand still, and models that a job cannot have. */
+import { mkdirSync, writeFileSync } from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import t from "tap";
+import { bulkPlace, startBulk, writeMany, writeSlice } from "../support/bulk.js";
+import { ADDON, needs } from "../support/needs.js";
+import { privateDatabase } from "../support/postgres.js";
+import { radserve, startServer } from "../support/server.js";
+
+t.test("a box that stands still is named", { skip: needs(ADDON) }, async (t) => {
+  const { connection } = await privateDatabase(t);
+  const { host, port, user } = connection;
+  const url = `postgres:///${user}?user=${user}&host=${host}&port=${port}`;
+  const place = bulkPlace(t, { DATABASE_URL: url, RADSERVE_ROLE: "api" });
+  const api = await startBulk(t, place);
+  const worker = await startServer(
+    bulkPlace(t, {
+      DATABASE_URL: url,
+      RADSERVE_ROLE: "worker",
+      RADSERVE_INPUT_ROOTS: place.input,
+      RADSERVE_OUTPUT_ROOTS: place.output,
+    }),
+  );
+  t.teardown(() => worker.stop());
+  const input = path.join(place.input, "many");
+  writeMany(input, 200);
+  const id = await api.submit({
+    input_folder_path: input,
+    output_folder_path: path.join(place.output, "many"),
+    outputs: ["json"],
+  });
+  const running = await api.until(id, ({ counts }) => counts.running > 0 && counts.succeeded > 0);
+  const name = os.hostname();
+  t.match(
+    running.boxes
+      .map(({ alive, works, ready }) => ({ alive, works, ready }))
+      .sort((a, b) => +a.works - +b.works),
+    [
+      { alive: true, works: false },
+      { alive: true, works: true, ready: true },
+    ],
+  );
+  const pid = worker.servingPid();
+  process.kill(pid, "SIGSTOP");
+  t.teardown(() => {
+    try {
+      process.kill(pid, "SIGCONT");
+    } catch {
+      // It has ended
+    }
+  });
+  const held = await api.until(id, ({ waiting }) => waiting.some(({ reason }) => reason === "silent_box"));
+  t.match(held.waiting, [{ reason: "silent_box", box: name, since: String, images: Number }]);
+  t.match(
+    held.boxes.filter(({ works }) => works),
+    [{ alive: false, name }],
+  );
+  Object.assign(place.environment, { RADSERVE_URL: api.server.url, RADSERVE_TOKEN: api.server.token });
+  const suspects = await api.until(id, ({ waiting }) => waiting.some(({ reason }) => reason === "suspect"));
+  t.match(
+    suspects.waiting.filter(({ reason }) => reason === "suspect"),
+    [{ box: name, since: String, images: Number }],
+  );
+  const { stdout } = await radserve(place, "jobs", "show", id);
+  t.match(stdout, /images: suspect since .* on /);
+  t.match(stdout, /boxes .*: alive, runs no images, 0 running/);
+  process.kill(pid, "SIGCONT");
+  const ended = await api.ended(id);
+  t.match(ended, { state: "completed", counts: { succeeded: 200 } });
+  t.strictSame(ended.waiting, []);
+});
+
+t.test("a model whose manifest cannot be read", { skip: needs(ADDON) }, async (t) => {
+  const place = bulkPlace(t);
+  const broken = path.join(place.environment["RADSERVE_MODELS_DIR"]!, "broken");
+  mkdirSync(broken);
+  writeFileSync(path.join(broken, "model.json"), "{");
+  const { send } = await startBulk(t, place);
+  const file = path.join(place.input, "image.dcm");
+  writeSlice(file);
+  const paths = { input_image_path: file, output_folder_path: place.output };
+  const single = await send("POST", "/single_inference", { ...paths, models: ["broken"] });
+  const bulk = await send("POST", "/bulk_inference", { items: [paths], models: ["broken"] });
+  t.match(single, { status: 503, body: { error: "model_unavailable" } });
+  t.match(bulk, { status: 503, body: { error: "model_unavailable", message: single.body.message } });
+  t.match(await send("POST", "/bulk_inference", { items: [paths], models: ["brokn"] }), { status: 400 });
+});
