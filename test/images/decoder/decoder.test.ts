@@ -15,12 +15,10 @@ import { until } from "../../support/postgres.js";
 import { commandOf, decodersOf } from "../../support/processes.js";
 import { root } from "../../support/server.js";
 
-/** Takes seconds to decode. */
-async function largePng(): Promise<Buffer> {
-  const create = { width: 6000, height: 6000, channels: 3, background: "grey" } as const;
-  const noise = { type: "gaussian", mean: 128, sigma: 40 } as const;
-  return sharp({ create: { ...create, noise } })
-    .png({ compressionLevel: 1 })
+/** Quickly made, and takes a second or more to decode. */
+function largePng(): Promise<Buffer> {
+  return sharp({ create: { width: 11_000, height: 11_000, channels: 3, background: "grey" } })
+    .png({ compressionLevel: 1, adaptiveFiltering: false })
     .toBuffer();
 }
 
@@ -40,7 +38,7 @@ t.test("a decoder that ends in the middle fails its own work alone", { skip }, a
   const large = await largePng();
   await readImage(PNG);
   for (const [signal, code, message] of [
-    ["SIGSEGV", "corrupt_image", /PNG file made its decoder crash \(SIGSEGV\)/],
+    ["SIGSEGV", "corrupt_image", /PNG file made its decoder crash \(SIG(SEGV|ABRT)\)/],
     ["SIGSYS", "corrupt_image", /SIGSYS/],
     ["SIGKILL", "internal", /killed from outside \(SIGKILL\)/],
   ] as const) {
