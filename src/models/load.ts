@@ -59,11 +59,15 @@ async function mayBeFolder(path: string): Promise<boolean> {
   }
 }
 
-/** Loads what a folder holds; every failure becomes part of the outcome, so that the others go on. */
+/**
+ * Loads what a folder holds; every failure becomes part of the outcome, so that the others go on.
+ * @param refused why it is not loaded, whatever it holds
+ */
 export async function loadReport(
   report: FolderReport,
   engine: Engine,
   providers: readonly Provider[],
+  refused?: RadserveError,
 ): Promise<Outcome> {
   const { name, model, required } = report;
   if (model === undefined) return { name, required, error: problemsError(name, report.problems) };
@@ -72,6 +76,7 @@ export async function loadReport(
     if (report.problems.length === 0) return { name, required: false, entry };
   }
   try {
+    if (refused !== undefined) throw refused;
     if (report.problems.length > 0) throw RadserveError.fromObject(problemsError(name, report.problems));
     const loaded = await loadSession(report.directory, model, engine, providers);
     const entry = entryOf(name, model, "ready");

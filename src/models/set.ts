@@ -1,9 +1,9 @@
 /** All models of a server, and their reload while it runs. */
 import type { Engine } from "../engine/engine.js";
-import type { ErrorObject } from "../base/errors.js";
+import { RadserveError, type ErrorObject } from "../base/errors.js";
 import type { ModelEntry } from "./entry.js";
 import { loadReport, modelFolders, type Outcome, type Provider } from "./load.js";
-import { readModelFolder } from "./read.js";
+import { readModelFolder, type FolderReport } from "./read.js";
 import type { ReloadReport } from "./reload-note.js";
 
 /** What loading says to the operator; pino's logger is one. */
@@ -20,6 +20,10 @@ export interface LoadModelsOptions {
   /** Providers in order of preference; each model gets the first that its manifest allows. */
   providers: readonly Provider[];
   log: ModelLog;
+  /** Models that are not loaded at the start, because a process ended while it loaded them. A reload tries them again. */
+  fatal?: readonly string[];
+  /** Told before a model is loaded, and with undefined after; loading waits for it. */
+  loading?: (name: string | undefined) => Promise<void>;
 }
 
 /** A model that does not serve as its folder says, and why. Its manifest may not even be readable. */
@@ -74,15 +78,38 @@ interface State {
  * @throws RadserveError model_unavailable if the directory itself cannot be read
  */
 export async function loadModels(options: LoadModelsOptions): Promise<ModelSet> {
-  const { directory, engine, providers, log } = options;
+  const { directory, log } = options;
   const outcomes: Outcome[] = [];
   for (const folder of await modelFolders(directory)) {
-    const outcome = await loadReport(await readModelFolder(folder), engine, providers);
+    const report = await readModelFolder(folder);
+    const refused = options.fatal?.includes(report.name) === true ? endedProcess() : undefined;
+    const outcome = await loadOne(options, report, refused);
     logOutcome(log, outcome);
     outcomes.push(outcome);
   }
   if (outcomes.length === 0) log.warn({}, "No models: the models directory holds no folder of a model");
   return modelSet(options, { outcomes, stale: new Map() });
+}
+
+function endedProcess(): RadserveError {
+  return new RadserveError(
+    "model_unavailable",
+    "The server's process ended while it loaded this model, so it goes on without it. Its log says why; mend or replace the model, then run radserve reload or restart the server.",
+  );
+}
+
+async function loadOne(
+  { engine, providers, loading }: LoadModelsOptions,
+  report: FolderReport,
+  refused?: RadserveError,
+): Promise<Outcome> {
+  if (refused !== undefined) return loadReport(report, engine, providers, refused);
+  await loading?.(report.name);
+  try {
+    return await loadReport(report, engine, providers);
+  } finally {
+    await loading?.(undefined);
+  }
 }
 
 function modelSet(options: LoadModelsOptions, state: State): ModelSet {
@@ -139,7 +166,7 @@ function problemsOf(state: State): ModelProblem[] {
 
 /** Loads what has changed beside the old. Nothing of the set changes here. */
 async function beside(options: LoadModelsOptions, state: State) {
-  const { directory, engine, providers, log } = options;
+  const { directory, log } = options;
   const old = new Map(state.outcomes.map((o) => [o.name, o]));
   const next: Outcome[] = [];
   const retired: number[] = [];
@@ -153,7 +180,7 @@ async function beside(options: LoadModelsOptions, state: State) {
       next.push(before);
       continue;
     }
-    const outcome = await loadReport(read, engine, providers);
+    const outcome = await loadOne(options, read);
     logOutcome(log, outcome);
     const serving = before?.entry?.nativeId;
     if (outcome.error !== undefined) {

@@ -120,7 +120,7 @@ class ServingProcess {
 
   constructor(private readonly log: Logger) {}
 
-  async start(config: Config, crashed: boolean): Promise<void> {
+  async start(config: Config, crashed: boolean, fatal: readonly string[]): Promise<void> {
     this.#stateDir = config.state_dir;
     const started = { kind: "start", version: VERSION, after_crash: crashed } as const;
     const audit = await Audit.open(config.state_dir, started, this.log);
@@ -146,7 +146,10 @@ class ServingProcess {
       path.join(config.state_dir, "revoked-tokens"),
     );
     const models = new LoadingModels(
-      loadModels({ directory: config.models_dir, engine, providers, log: this.log }),
+      loadModels({
+        ...{ directory: config.models_dir, engine, providers, log: this.log },
+        ...{ fatal, loading: tellLoading },
+      }),
       this.log,
     );
     const pool = new InferencePool({
@@ -285,6 +288,15 @@ class ServingProcess {
   }
 }
 
+/** Resolves when the supervisor's end of the pipe has it: what comes next may end this process. */
+function tellLoading(model: string | undefined): Promise<void> {
+  return new Promise((resolve) => {
+    const message: FromServing = { type: "loading", model };
+    if (process.send === undefined) resolve();
+    else process.send(message, () => resolve());
+  });
+}
+
 function tell(message: FromServing): void {
   process.send?.(message);
 }
@@ -303,10 +315,10 @@ export function serveUnderSupervisor(): void {
       if (process.connected) process.disconnect();
     });
   };
-  const start = async (config: Config, crashed: boolean) => {
+  const start = async (config: Config, crashed: boolean, fatal: readonly string[]) => {
     serving = new ServingProcess(createLog(config.log_level));
     try {
-      await serving.start(config, crashed);
+      await serving.start(config, crashed, fatal);
       tell({ type: "open" });
     } catch (error) {
       if (!(error instanceof ConfigError) && !(error instanceof RadserveError) && !(error instanceof Error))
@@ -318,7 +330,7 @@ export function serveUnderSupervisor(): void {
     }
   };
   process.on("message", (message: ToServing, handle: unknown) => {
-    if (message.type === "start") void start(message.config, message.crashed);
+    if (message.type === "start") void start(message.config, message.crashed, message.fatal);
     else if (message.type === "reload") void serving?.reload();
     else if (message.type === "stop") stop();
     else {

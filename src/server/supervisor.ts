@@ -48,6 +48,10 @@ class Supervisor {
   #openedAt = 0;
   #crashes = 0;
   #crashedLast = false;
+  /** What the serving process loads now. */
+  #loading: string | undefined;
+  /** Models that ended a serving process while they were loaded: the next one goes on without them. */
+  readonly #fatal = new Set<string>();
   #stopping = false;
   #stoppingSince = 0;
   #lastId = 0;
@@ -88,7 +92,7 @@ class Supervisor {
       this.log.error({ fault: error.name }, "the serving process could not be reached"),
     );
     child.on("exit", (status, signal) => this.#ended(status, signal));
-    this.#tell({ type: "start", config: this.config, crashed: this.#crashedLast });
+    this.#tell({ type: "start", config: this.config, crashed: this.#crashedLast, fatal: [...this.#fatal] });
   }
 
   connect(socket: net.Socket): void {
@@ -152,6 +156,8 @@ class Supervisor {
   #hear(message: FromServing): void {
     if (message.type === "taken") {
       this.#forget(message.id);
+    } else if (message.type === "loading") {
+      this.#loading = message.model;
     } else if (message.type === "open") {
       this.#open = true;
       this.#openedAt = Date.now();
@@ -180,6 +186,11 @@ class Supervisor {
     }
     // Whoever kills from outside does it so: an operator, a container's end, the system when memory runs out.
     this.#crashedLast = signal !== "SIGKILL" && signal !== "SIGTERM";
+    if (this.#crashedLast && this.#loading !== undefined) {
+      this.#fatal.add(this.#loading);
+      this.log.error({ model: this.#loading }, "the serving process ended while it loaded this model");
+    }
+    this.#loading = undefined;
     if (wasOpen && Date.now() - this.#openedAt > HEALTHY_MS) this.#crashes = 0;
     this.#crashes += 1;
     if (!this.#everOpen && this.#crashes >= MOST_FAILED_STARTS) {

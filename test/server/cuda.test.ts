@@ -72,9 +72,31 @@ t.test("a server answers from two GPUs, and says where its models are", { skip }
   t.equal(await server.stop(), 0);
 });
 
+t.test(
+  "a model that breaks the GPU while it is loaded is left out, and the server serves",
+  { skip },
+  async (t) => {
+    const place = placeWith(t, readdirSync(standIn));
+    place.environment["RADSERVE_GPUS"] = "0";
+    // Every kernel breaks the context of the first GPU, in each process anew.
+    place.environment["STAND_IN_BREAK"] = "0,1,700";
+    const server = await startServer(place);
+    await server.logged(({ msg }) => msg === "models loaded");
+    const answer = await fetch(`${server.url}/models`, { headers: { Authorization: server.token } });
+    const { models } = (await answer.json()) as { models: { health: string; error: { message: string } }[] };
+    t.strictSame(
+      models.map(({ health }) => health),
+      ["failed", "failed"],
+    );
+    for (const { error } of models) t.match(error.message, /process ended while it loaded this model/);
+    t.equal(server.log.filter(({ msg }) => /ended while it loaded this model/.test(msg)).length, 2);
+    t.equal(await server.stop(), 0);
+  },
+);
+
 t.test("a model that does not fit is refused before it is loaded", { skip }, async (t) => {
   const place = placeWith(t, readdirSync(standIn));
-  place.environment["RADSERVE_GPU_MEMORY"] = "1KiB";
+  place.environment["RADSERVE_GPU_MEMORY"] = "1";
   const checked = await radserve(
     place,
     "models",
@@ -84,7 +106,7 @@ t.test("a model that does not fit is refused before it is loaded", { skip }, asy
   t.not(checked.status, 0);
   t.match(
     checked.stdout + checked.stderr,
-    /Expected room for \d+ bytes of weights on a GPU; GPU 0 has 1024, GPU 1 has 1024\./,
+    /Expected room for \d+ bytes of weights on a GPU; GPU 0 has 1, GPU 1 has 1\./,
   );
 });
 
