@@ -17,6 +17,7 @@ export const ERRORS = {
   path_not_allowed: { status: 403, description: "A path lies outside the allowed roots." },
   not_found: { status: 404, description: "There is no such page." },
   input_not_found: { status: 404, description: "The input file or folder does not exist." },
+  model_not_found: { status: 404, description: "There is no model of that name." },
   job_not_found: { status: 404, description: "This subject has no such job." },
   method_not_allowed: { status: 405, description: "The page exists, with another method." },
   output_name_taken: { status: 409, description: "Another image's result lies under that name." },

@@ -94,7 +94,7 @@ function readyModel(
     const known = entries.map((candidate) => candidate.name);
     const nearest = nearestName(name, known);
     throw new RadserveError(
-      "bad_request",
+      "model_not_found",
       `models: no model is called "${name}"${nearest === undefined ? "" : `; the nearest is "${nearest}"`}.`,
       { field: "models", known },
     );

@@ -16,7 +16,7 @@ export const keepableText = (longest: number) =>
       message: "Expected text without NUL bytes and halves of surrogate pairs",
       abort: true,
     });
-export const clientPath = keepableText(4096).regex(ABSOLUTE_NAME, EXPECTED_NAME);
+export const clientPath = keepableText(4095).regex(ABSOLUTE_NAME, EXPECTED_NAME);
 export const inputImagePath = clientPath.describe(
   "Absolute path, or one that path_map translates, of a file or of a folder that holds one series",
 );

@@ -16,6 +16,7 @@ const IMAGE_ERRORS: readonly ErrorCode[] = [
   "truncated_image",
   "decode_suspect",
   "series_invalid",
+  "model_not_found",
   "no_model_accepts",
   "output_invalid",
   "overloaded",
@@ -61,7 +62,7 @@ export const ROUTES: readonly Route[] = [
     body: "BulkRequest",
     answer: "Accepted",
     status: 202,
-    ...bulkPage("submit", [...PATH_ERRORS, "idempotency_conflict", "model_unavailable"]),
+    ...bulkPage("submit", [...PATH_ERRORS, "model_not_found", "idempotency_conflict", "model_unavailable"]),
   },
   {
     method: "GET",

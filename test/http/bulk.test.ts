@@ -223,6 +223,7 @@ t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
         "models",
         { ...folders, models: ["ct-tisue"] },
         /no model is called "ct-tisue"; the nearest is "ct-tissue"/,
+        404,
       ],
     ];
     for (const [name, body, message, status = 400] of cases) {

@@ -67,7 +67,7 @@ t.test("single inference", { skip }, async (t) => {
     });
     t.equal((await fetch(`${server.url}/health/ready`)).status, 200);
     const misspelt = await server.post("/single_inference", { ...body, models: ["ct-tisue"] });
-    t.equal(misspelt.status, 400);
+    t.equal(misspelt.status, 404);
     t.match(await misspelt.json(), { message: /no model is called "ct-tisue"; the nearest is "ct-tissue"/ });
     const unfit = await server.post("/single_inference", {
       ...body,

@@ -51,7 +51,6 @@ t.test("bodies that are not as documented", async (t) => {
       /input_image_path: Expected an absolute path, beginning with \/, .*; found "x\.dcm"/,
     ],
     ["NUL", { ...good, input_image_path: "/a\0b" }, /without NUL bytes/],
-    ["models", { ...good, models: ["no-such"] }, /no model is called "no-such"/],
     ["encoding", "{}", /Content-Encoding gzip/, { "Content-Encoding": "br2" }],
     ["not packed", "{}", /packed as Content-Encoding says/, { "Content-Encoding": "gzip" }],
     ["not packed", "{}", /packed as Content-Encoding says/, { "Content-Encoding": "br" }],
@@ -100,6 +99,12 @@ t.test("other machines' names are taken where path_map has them", async (t) => {
     for (const name of ["/a", "\\\\s\\x", "D:\\x", "smb://s/x"]) t.ok(published.test(name), name);
     for (const name of ["a", "./a", "", "\\a", "/a\0"]) t.notOk(published.test(name), JSON.stringify(name));
   }
+});
+
+t.test("a model that there is not is 404: the contract cannot say which there are", async (t) => {
+  const answer = await post("/single_inference", { ...good, models: ["no-such"] });
+  t.equal(answer.status, 404);
+  t.match(answer.body, { error: "model_not_found", message: /no model is called "no-such"/ });
 });
 
 t.test("a field that is there twice is refused, though JSON.parse would take the last", async (t) => {

@@ -1,0 +1,302 @@
+/**
+ * `npm run test:soak -- [--minutes N] [--seed N]`: a server under mixed load and under faults. For the first half its
+ * serving process and its PostgreSQL are killed again and again; in the second half nothing is, so that its memory and
+ * its descriptors can be told. Prints how every kind of request ended, the trends, and what was wrong.
+ */
+import { execFileSync } from "node:child_process";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import net from "node:net";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { parseArgs } from "node:util";
+import { Box } from "../crash/lib/box.js";
+import { writeImages, writeSlice, type TestImage } from "../crash/lib/images.js";
+import { CrashJob } from "../crash/lib/job.js";
+import { slay } from "../crash/lib/processes.js";
+import { notAllSucceeded } from "../crash/lib/scenario.js";
+import { verify } from "../crash/lib/verify.js";
+import { attributesOf, CT_SLICE, dicomFile, picture, random } from "../support/dicom.js";
+import { issueToken } from "../support/server.js";
+import { writeHostile } from "./hostile.js";
+import { Ledger } from "./ledger.js";
+import { sampleTree, trendOf, type Sample, type Trend } from "./usage.js";
+
+const { values } = parseArgs({
+  options: {
+    minutes: { type: "string", default: "30" },
+    seed: { type: "string", default: "1" },
+  },
+});
+
+const MINUTE = 60_000;
+const DURATION_MS = Number(values.minutes) * MINUTE;
+const SAMPLE_MS = 2_000;
+/** Share of the time in which processes are killed; then the server has time to settle before it is measured. */
+const KILLING = 0.45;
+const MEASURED_FROM = 0.6;
+/** Growth from the first to the last quarter of the measured time that is still flat. A short run only prints it. */
+const FLAT = { memory: { share: 0.15, least: 100 }, descriptors: { share: 0.1, least: 20 } };
+const JUDGED_FROM_MINUTES = 10;
+const BULK_ITEMS = 40;
+const LONGEST_JOB_MS = 15 * MINUTE;
+const RESERVE = 4 << 20;
+const DISK = 48 << 20;
+const ALL_OUTPUTS = ["json", "png", "sr", "seg", "sc"];
+const isRoot = process.getuid?.() === 0;
+
+const began = performance.now();
+const elapsed = () => performance.now() - began;
+const running = () => elapsed() < DURATION_MS;
+const killing = () => elapsed() < DURATION_MS * KILLING;
+
+/** Ends early where the run does. */
+async function pause(ms: number): Promise<void> {
+  await delay(Math.max(0, Math.min(ms, DURATION_MS - elapsed())));
+}
+
+interface Soak {
+  box: Box;
+  ledger: Ledger;
+  next: () => number;
+}
+
+/** One image after another, each a new one, each with its receipt checked against its file and what was painted. */
+async function singles({ box, ledger }: Soak, name: string, first: number, more: object, files: number) {
+  const [input, output] = [path.join(box.input, name), path.join(box.output, name)];
+  for (let number = first; running(); number++) {
+    const image = writeSlice(input, `${number}.dcm`, number);
+    const answer = await ledger.ask(
+      name,
+      "POST",
+      "/single_inference",
+      { statuses: [200] },
+      {
+        input_image_path: path.join(input, image.relative),
+        output_folder_path: output,
+        models: ["ct-tissue"],
+        ...more,
+      },
+    );
+    if (answer?.status === 200) checkAndForget(ledger, name, [image], input, output, files);
+    rmSync(path.join(input, image.relative));
+  }
+}
+
+function checkAndForget(
+  ledger: Ledger,
+  name: string,
+  images: readonly TestImage[],
+  input: string,
+  output: string,
+  files: number,
+): void {
+  const { faults, receipts } = verify(images, input, output, files);
+  for (const fault of faults) ledger.fault(`${name}: ${fault}`);
+  ledger.counts.set("verified receipts", (ledger.counts.get("verified receipts") ?? 0) + receipts);
+  rmSync(output, { recursive: true, force: true });
+}
+
+/** Large images, which fill the memory budget and keep threads busy; some with too little time. */
+async function large({ box, ledger, next }: Soak) {
+  const size = { rows: 2048, columns: 2048, samples: 1, bitsAllocated: 16, bitsStored: 12 };
+  const raw = picture(size, 3);
+  const file = path.join(box.input, "large.dcm");
+  writeFileSync(file, dicomFile({ attributes: attributesOf(raw, CT_SLICE), pixels: raw.data }));
+  const output = path.join(box.output, "large");
+  while (running()) {
+    const timeout_ms = next() < 0.3 ? 20 : 120_000;
+    await ledger.ask(
+      "large",
+      "POST",
+      "/single_inference",
+      { statuses: [200], ...(timeout_ms === 20 ? { codes: ["deadline_exceeded"] } : {}) },
+      { input_image_path: file, output_folder_path: output, outputs: ALL_OUTPUTS, timeout_ms },
+    );
+    rmSync(output, { recursive: true, force: true });
+    await pause(2_000);
+  }
+}
+
+async function bulk({ box, ledger }: Soak) {
+  for (let number = 0; running(); number++) {
+    const name = `bulk-${number}`;
+    const [input, output] = [path.join(box.input, name), path.join(box.output, name)];
+    const images = writeImages(input, BULK_ITEMS, { first: 1_000_000 + number * BULK_ITEMS });
+    const job = await CrashJob.submit(box, name, {
+      input_folder_path: input,
+      output_folder_path: output,
+      outputs: ALL_OUTPUTS,
+    });
+    const ended = await job.untilEnded(LONGEST_JOB_MS);
+    for (const fault of notAllSucceeded(ended, BULK_ITEMS)) ledger.fault(`${name}: ${fault}`);
+    ledger.counts.set("bulk items", (ledger.counts.get("bulk items") ?? 0) + ended.counts.succeeded);
+    checkAndForget(ledger, name, images, input, output, ALL_OUTPUTS.length - 1);
+    rmSync(input, { recursive: true });
+  }
+}
+
+async function looks({ ledger, next }: Soak) {
+  const unavailable = { passing: ["bulk_unavailable", "model_unavailable"] };
+  while (running()) {
+    await ledger.ask("GET models", "GET", "/models", { statuses: [200] });
+    await ledger.ask("GET jobs", "GET", "/bulk_inference?limit=5", { statuses: [200], ...unavailable });
+    await ledger.ask("GET contract", "GET", "/openapi.json", { statuses: [200] });
+    await ledger.ask("GET metrics", "GET", "/metrics", { statuses: [200] });
+    // While the models load after a kill, the server says that it is not ready
+    await ledger.ask("GET ready", "GET", "/health/ready", { statuses: [200], ...unavailable });
+    await pause(200 + next() * 800);
+  }
+}
+
+async function refusedTokens({ box, ledger }: Soak) {
+  const short = await issueToken(box.place, "--expires", "1s");
+  const good = await issueToken(box.place);
+  const bad = [short, `${good.slice(0, -4)}AAAA`, "", "Bearer x", "a.b.c"];
+  await pause(1_500);
+  for (let i = 0; running(); i++) {
+    // Failed tokens of one address may be slowed
+    const expected = { statuses: [401], passing: ["rate_limited"] };
+    await ledger.ask("bad token", "GET", "/models", expected, undefined, bad[i % bad.length]);
+    await pause(1_000);
+  }
+}
+
+async function hostile({ box, ledger }: Soak) {
+  const folder = path.join(box.input, "hostile");
+  mkdirSync(folder);
+  const files = writeHostile(folder);
+  while (running())
+    for (const { name, statuses } of files) {
+      const output_folder_path = path.join(box.output, "hostile");
+      const body = { input_image_path: path.join(folder, name), output_folder_path };
+      await ledger.ask(name, "POST", "/single_inference", { statuses }, body);
+      rmSync(output_folder_path, { recursive: true, force: true });
+      await pause(1_000);
+    }
+}
+
+/** Clients that send a part of a request and nothing more, and go away after a while. */
+async function slowClients({ box, ledger }: Soak) {
+  const { hostname, port } = new URL(box.url);
+  const half = `POST /single_inference HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 500\r\n`;
+  const open = new Set<net.Socket>();
+  for (let i = 0; running(); i++) {
+    const socket = net.connect({ host: hostname, port: Number(port) });
+    open.add(socket);
+    socket.once("close", () => open.delete(socket)).on("error", () => undefined);
+    socket.on("data", () => undefined);
+    socket.write(i % 2 === 0 ? half : `${half}\r\n{"input_image`);
+    ledger.count("slow client");
+    if (open.size > 30) open.values().next().value?.destroy();
+    await pause(500);
+  }
+  for (const socket of open) socket.destroy();
+}
+
+/** A small file system fills up: 507. When there is room again, the same request succeeds. */
+async function fullDisk({ box, ledger }: Soak, disk: string) {
+  const image = writeSlice(path.join(box.input, "disk"), "one.dcm", 7_000_000);
+  const output = path.join(disk, "results");
+  const ask = (expected: Parameters<Ledger["ask"]>[3]) =>
+    ledger.ask("disk", "POST", "/single_inference", expected, {
+      input_image_path: path.join(box.input, "disk", image.relative),
+      output_folder_path: output,
+      models: ["ct-tissue"],
+      outputs: ALL_OUTPUTS,
+    });
+  while (running()) {
+    const ballast = path.join(disk, "ballast");
+    writeFileSync(ballast, Buffer.alloc(DISK - RESERVE));
+    await ask({ statuses: [507] });
+    rmSync(ballast);
+    const answer = await ask({ statuses: [200] });
+    if (answer !== undefined)
+      checkAndForget(ledger, "disk", [image], path.join(box.input, "disk"), output, ALL_OUTPUTS.length - 1);
+    await pause(5_000);
+  }
+}
+
+async function reloads({ box, ledger }: Soak) {
+  while (running()) {
+    await pause(15_000);
+    const supervisor = box.supervisor();
+    if (supervisor !== undefined && slay(supervisor, "SIGHUP")) ledger.count("model reload");
+  }
+}
+
+async function kills({ box, ledger, next }: Soak) {
+  for (let turn = 0; running() && killing(); turn++) {
+    // On a busy machine a start takes long: a server that is killed at each start would show nothing
+    await box.untilReady();
+    await pause(8_000 + next() * 12_000);
+    if (!killing()) return;
+    const database = turn % 2 === 1;
+    const pid = database ? box.postmaster() : box.serving();
+    if (pid === undefined) continue;
+    // Told before it is done: a connection may break at once
+    if (!database) ledger.killed();
+    if (slay(pid)) ledger.count(database ? "kill -9 of PostgreSQL" : "kill -9 of the serving process");
+  }
+}
+
+async function measure(box: Box, samples: Sample[]) {
+  while (running()) {
+    const supervisor = box.supervisor();
+    if (supervisor !== undefined) samples.push(sampleTree(supervisor, elapsed()));
+    await pause(SAMPLE_MS);
+  }
+}
+
+function describe(name: string, unit: string, trend: Trend): string {
+  const figure = (value: number) => value.toFixed(0);
+  return `${name}: ${figure(trend.first)} ${unit} at the beginning of the measured time, ${figure(trend.last)} at its end, at most ${figure(trend.most)}; slope ${trend.slope.toFixed(1)} ${unit} an hour`;
+}
+
+function judge(ledger: Ledger, samples: readonly Sample[]): void {
+  const measured = samples.filter(({ at }) => at >= DURATION_MS * MEASURED_FROM);
+  for (const [of, unit] of [
+    ["memory", "MiB"],
+    ["descriptors", "descriptors"],
+  ] as const) {
+    const trend = trendOf(measured, of);
+    console.log(describe(of, unit, trend));
+    const { share, least } = FLAT[of];
+    const growth = trend.last - trend.first;
+    if (Number(values.minutes) >= JUDGED_FROM_MINUTES && growth > Math.max(least, trend.first * share))
+      ledger.fault(`${of} grew by ${growth.toFixed(0)} ${unit}`);
+  }
+}
+
+async function soak(): Promise<readonly string[]> {
+  const box = await Box.start({ settings: { RADSERVE_MINIMUM_FREE_DISK: String(RESERVE) } });
+  const disk = path.join(box.output, "small-disk");
+  mkdirSync(disk);
+  if (isRoot) execFileSync("mount", ["-t", "tmpfs", "-o", `size=${DISK}`, "radserve-test", disk]);
+  try {
+    const ledger = new Ledger(box.url, await issueToken(box.place));
+    const all: Soak = { box, ledger, next: random(Number(values.seed)) };
+    const samples: Sample[] = [];
+    const one = ["json"];
+    await Promise.all([
+      singles(all, "single", 2_000_000, { outputs: one }, 0),
+      singles(all, "single with objects", 3_000_000, { outputs: ALL_OUTPUTS }, ALL_OUTPUTS.length - 1),
+      singles(all, "stat", 4_000_000, { outputs: one, priority: "stat" }, 0),
+      ...[large, bulk, looks, refusedTokens, hostile, slowClients, reloads, kills].map((load) => load(all)),
+      ...(isRoot ? [fullDisk(all, disk)] : []),
+      measure(box, samples),
+    ]);
+    for (const [what, times] of [...ledger.counts].sort())
+      console.log(`${String(times).padStart(8)}  ${what}`);
+    judge(ledger, samples);
+    return ledger.faults;
+  } finally {
+    await box.stop();
+    if (isRoot) execFileSync("umount", [disk]);
+    await box.remove();
+  }
+}
+
+const faults = await soak();
+for (const fault of faults) console.log(`FAULT  ${fault}`);
+console.log(`${faults.length === 0 ? "ok    " : "FAILED"} ${values.minutes} minutes, seed ${values.seed}`);
+process.exitCode = faults.length === 0 ? 0 : 1;
