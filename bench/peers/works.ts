@@ -10,9 +10,9 @@ export interface Work {
   title: string;
   /** How many different images are sent by turns. */
   images: number;
-  write(folder: string, count: number): string[] | Promise<string[]>;
+  write: (folder: string, count: number) => string[] | Promise<string[]>;
   /** Makes the model's folder in `directory`; gives what a rival is told. */
-  model(directory: string): RivalModel;
+  model: (directory: string) => RivalModel;
 }
 
 /** What the script needs to know of a model (bench/peers/work.py). */

@@ -187,10 +187,19 @@ void OfferForMemory() {
   close(file);
 }
 
+/// The runtime's own handlers of a crash restore terminals and signals by calls that are refused here, and may wait for
+/// each other for ever; a crash has to end the process, so that its work fails now and not at its deadline.
+void CrashAtOnce() {
+  for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGABRT, SIGSYS})
+    if (std::signal(signal, SIG_DFL) == SIG_ERR)
+      throw std::system_error(errno, std::generic_category(), "signal");
+}
+
 }  // namespace
 
 void Confine(size_t most_data) {
   OfferForMemory();
+  CrashAtOnce();
   Limit(RLIMIT_DATA, most_data, "RLIMIT_DATA");
   Limit(RLIMIT_CORE, 0, "RLIMIT_CORE");
   Limit(RLIMIT_FSIZE, 0, "RLIMIT_FSIZE");

@@ -135,15 +135,19 @@ const LONELY_MS = 20_000;
 const WORKED =
   "exists (select from radserve.instance where works and ready and beat_at > now() - interval '15 s')";
 
+/** A job has ended when its marks are out of its folders too, so that nothing of it is left there. */
+const ENDED_AT = "case when j.marked then null else j.finished_at end";
+
 const state = (stalled: boolean) => `case when j.cancelled_at is not null then 'cancelled'
-    when j.finished_at is not null then 'completed'
+    when ${ENDED_AT} is not null then 'completed'
     when j.held or j.pause_code is not null or ${stalled} then 'paused'
     when not ${WORKED} and j.created_at < now() - interval '${LONELY_MS} ms' then 'paused'
     when j.total is null then 'scanning' else 'running' end`;
 
 const view = (
   stalled: boolean,
-) => `select j.id, j.seq, j.subject, j.input_roots, j.output_roots, j.request, j.created_at, j.started_at, j.finished_at, j.cancelled_at,
+) => `select j.id, j.seq, j.subject, j.input_roots, j.output_roots, j.request, j.created_at, j.started_at, ${ENDED_AT} as finished_at,
+    j.cancelled_at,
     j.total, j.held as paused, now() as now, ${state(stalled)} as state,
     j.pause_code, j.pause_message, j.paused_at, j.pause_box,
     coalesce(j.counts, (select jsonb_object_agg(state, number) from

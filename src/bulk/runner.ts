@@ -301,6 +301,8 @@ export class Runner {
       const busy = new Set(others.map(({ item }) => item.job_id));
       await settle(pool, instance, some, busy, this.options.config.pause_after_failures);
       this.#landed.splice(0, some.length);
+      // The last item of a job may have been among them
+      if (this.#flying.size === 0) this.#unmark();
     }
   }
 

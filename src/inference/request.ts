@@ -10,7 +10,7 @@ const LONGEST_TIMEOUT_MS = 3_600_000;
 export const keepableText = (longest: number) =>
   z
     .string()
-    .min(1)
+    .min(1, { abort: true })
     .max(longest)
     .refine((given) => keepable(given) === given, {
       message: "Expected text without NUL bytes and halves of surrogate pairs",

@@ -84,5 +84,5 @@ t.test("a model whose manifest cannot be read", { skip: needs(ADDON) }, async (t
   const bulk = await send("POST", "/bulk_inference", { items: [paths], models: ["broken"] });
   t.match(single, { status: 503, body: { error: "model_unavailable" } });
   t.match(bulk, { status: 503, body: { error: "model_unavailable", message: single.body.message } });
-  t.match(await send("POST", "/bulk_inference", { items: [paths], models: ["brokn"] }), { status: 400 });
+  t.match(await send("POST", "/bulk_inference", { items: [paths], models: ["brokn"] }), { status: 404 });
 });

@@ -119,7 +119,7 @@ t.test("outputs", async (t) => {
     ["results", "bad_request"],
     [`${inside}/a.dcm`, "bad_request"],
     [`${inside}/a.dcm/x`, "bad_request"],
-    ["\\\\server\\share", "bad_request"],
+    ["\\\\server\\share", "path_not_allowed"],
     [`${inside}/new/.a.dcm.radserve`, "bad_request"],
     [`${inside}/made/.radserve`, `${inside}/made/.radserve`],
     [`${inside}/../rootless`, "path_not_allowed"],

@@ -187,7 +187,7 @@ t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
     });
     t.match(await refused([{ ...item("1.dcm"), input_image_path: "1.dcm" }]), {
       status: 400,
-      body: { message: /^items\[0\]: .*absolute/ },
+      body: { message: /^items\[0\]\.input_image_path: .*absolute/ },
     });
     mkdirSync(out("real"));
     symlinkSync("real", out("alias"));

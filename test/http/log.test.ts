@@ -46,6 +46,6 @@ t.test("the log of requests", { skip: needs(ADDON) }, async (t) => {
       { name: "ct-tissue", status: "succeeded" },
     ],
   });
-  t.match(await ask("unknown", {}, { models: ["none"] }), { status: 400, error: "bad_request" });
+  t.match(await ask("unknown", {}, { models: ["none"] }), { status: 404, error: "model_not_found" });
   t.notMatch(JSON.stringify(server.log), /Planted/, "no name, neither of a patient nor of a file");
 });

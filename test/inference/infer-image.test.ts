@@ -144,7 +144,7 @@ t.test("infer", { skip: needs(ADDON) }, async (t) => {
       ["truncated_image", { inputPath: join(folder, "cut.dcm") }],
       ["input_not_found", { inputPath: join(folder, "nothing.dcm") }],
       ["no_model_accepts", { models: ["burned-in-text"] }],
-      ["bad_request", { models: ["ct-tisue"] }],
+      ["model_not_found", { models: ["ct-tisue"] }],
       ["deadline_exceeded", { deadline: Date.now() - 1 }],
     ];
     for (const [code, task] of refused) {

@@ -139,7 +139,7 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
       { name: "uncoded", error: { message: /labels\[0\]\.code: Required in stage final/ } },
     ]);
     const error = await failure(run(radiograph(), [...set.entries, classifier], { models: ["uncoded"] }));
-    t.match(error.code, /bad_request|model_unavailable/);
+    t.match(error.code, /model_not_found|model_unavailable/);
     await set.close();
   });
 

@@ -38,7 +38,7 @@ t.test("a decoder that ends in the middle fails its own work alone", { skip }, a
   const large = await largePng();
   await readImage(PNG);
   for (const [signal, code, message] of [
-    ["SIGSEGV", "corrupt_image", /PNG file made its decoder crash \(SIG(SEGV|ABRT)\)/],
+    ["SIGSEGV", "corrupt_image", /PNG file made its decoder crash \(SIGSEGV\)/],
     ["SIGSYS", "corrupt_image", /SIGSYS/],
     ["SIGKILL", "internal", /killed from outside \(SIGKILL\)/],
   ] as const) {
