@@ -42,6 +42,8 @@ export interface JobRow {
   created_at: Date;
   started_at: Date | null;
   finished_at: Date | null;
+  /** Nothing of it waits or runs; its marks may still be in its folders. */
+  over: boolean;
   cancelled_at: Date | null;
   total: number | null;
   state: Job["state"];
@@ -147,6 +149,7 @@ const state = (stalled: boolean) => `case when j.cancelled_at is not null then '
 const view = (
   stalled: boolean,
 ) => `select j.id, j.seq, j.subject, j.input_roots, j.output_roots, j.request, j.created_at, j.started_at, ${ENDED_AT} as finished_at,
+    j.finished_at is not null as over,
     j.cancelled_at,
     j.total, j.held as paused, now() as now, ${state(stalled)} as state,
     j.pause_code, j.pause_message, j.paused_at, j.pause_box,
@@ -392,8 +395,7 @@ export function setPaused(pool: Pool, scope: Scope, id: string, paused: boolean)
 export function purgeJob(pool: Pool, scope: Scope, id: string): Promise<JobRow> {
   return transaction(pool, async (client) => {
     const row = await locked(client, scope, id);
-    if (row.finished_at === null)
-      throw conflict("a job of which nothing waits or runs any more, to forget it", row);
+    if (!row.over) throw conflict("a job of which nothing waits or runs any more, to forget it", row);
     await client.query("delete from radserve.job where id = $1", [id]);
     return row;
   });

@@ -16,6 +16,7 @@ const row = (more: Partial<JobRow>): JobRow => ({
   created_at: ago(200),
   started_at: ago(100),
   finished_at: null,
+  over: false,
   cancelled_at: null,
   total: 1000,
   state: "running",
