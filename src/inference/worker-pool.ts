@@ -83,6 +83,11 @@ interface Running extends Admitted {
 
 const LINES = ["stat", "routine", "bulk"] as const;
 
+/** @param alone it has its thread to itself */
+function admitted(what: Pick<Admitted, "task" | "trail" | "resolve" | "reject">, alone: boolean): Admitted {
+  return { ...what, timer: undefined, alone, cancelled: false };
+}
+
 export class InferencePool {
   /** Single requests have threads of their own, so that they never wait behind the steps of a bulk image. */
   readonly #single: Crew;
@@ -118,7 +123,11 @@ export class InferencePool {
       ...kind,
       places: this.#places,
       workerData: {
-        ...{ engine, outputs, overlayOpacity, threads, memory },
+        engine,
+        outputs,
+        overlayOpacity,
+        threads,
+        memory,
         running: this.#runningCount,
         ...manners,
       },
@@ -217,10 +226,7 @@ export class InferencePool {
         reject(tooLate("start"));
         return;
       }
-      const entry: Admitted = {
-        ...{ task, trail, timer: undefined, alone: false, cancelled: false },
-        ...{ resolve, reject },
-      };
+      const entry = admitted({ task, trail, resolve, reject }, false);
       this.#expire(entry);
       this.#lines[task.priority].add(entry, subject);
       this.#next();
@@ -382,10 +388,7 @@ export class InferencePool {
 
   /** Results appear whole or not at all and are reused, so that a task is safe to repeat. */
   #runAgain({ task, trail, resolve, reject }: Admitted): void {
-    const again: Admitted = {
-      ...{ task, trail, timer: undefined, alone: true, cancelled: false },
-      ...{ resolve, reject },
-    };
+    const again = admitted({ task, trail, resolve, reject }, true);
     this.#expire(again);
     this.#lines[task.priority].addFirst(again);
   }

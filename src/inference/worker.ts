@@ -134,15 +134,13 @@ export default async function work({ task, models: shared, signs }: WorkerTask):
   try {
     const { outputs, overlayOpacity } = options;
     const context: InferContext = {
-      ...{
-        engine,
-        models: models.read(shared),
-        outputs,
-        overlayOpacity,
-        pixelBudget,
-        processMemory,
-        stopped,
-      },
+      engine,
+      models: models.read(shared),
+      outputs,
+      overlayOpacity,
+      pixelBudget,
+      processMemory,
+      stopped,
       willCommit: (verdict) => willCommit(task.cancelId, verdict),
       wasOf: (found) => (whose = found),
     };

@@ -2,6 +2,7 @@
 import { Action } from "../audit/action.js";
 import type { Audit } from "../audit/audit.js";
 import { asRadserveError } from "../base/errors.js";
+import { addressOf } from "./client-address.js";
 import type { Context } from "./handlers.js";
 import type { Route } from "./routes.js";
 import { TokenRefused } from "./tokens.js";
@@ -24,7 +25,7 @@ export async function admitted(
     const { reason, who } =
       refused.cause instanceof TokenRefused ? refused.cause : { reason: refused.code, who: ctx.state.caller };
     audit.refusals.add({
-      ...{ address: ctx.state.address, reason, endpoint: ctx.state.route, request_id: ctx.state.requestId },
+      ...{ address: addressOf(ctx), reason, endpoint: ctx.state.route, request_id: ctx.state.requestId },
       ...{ subject: who?.subject, jti: who?.jti },
     });
     throw error;
@@ -33,7 +34,8 @@ export async function admitted(
 }
 
 function about(ctx: Context, route: Route): ConstructorParameters<typeof Action>[1] {
-  const { caller, address, requestId } = ctx.state;
+  const { caller, requestId } = ctx.state;
+  const address = addressOf(ctx);
   const { id } = ctx["params"] as { id?: string };
   const query = Object.keys(route.query?.shape ?? {})
     .map((name) => [name, ctx.query[name]] as const)
