@@ -15,39 +15,48 @@ import { until } from "../../support/postgres.js";
 import { commandOf, decodersOf } from "../../support/processes.js";
 import { root } from "../../support/server.js";
 
-/** Quickly made, and takes a second or more to decode. */
-function largePng(): Promise<Buffer> {
-  return sharp({ create: { width: 11_000, height: 11_000, channels: 3, background: "grey" } })
-    .png({ compressionLevel: 1, adaptiveFiltering: false })
+const png = (side: number) =>
+  sharp({ create: { width: side, height: side, channels: 3, background: "grey" } })
+    .png()
     .toBuffer();
-}
-
-const PNG = await sharp({ create: { width: 8, height: 8, channels: 3, background: "grey" } })
-  .png()
-  .toBuffer();
+const PNG = await png(8);
+const OTHER = await png(16);
 const skip = needs(CONFINE);
 const mine = () => decodersOf(process.pid);
-/** Resolves when the process has used a tenth of a second of a core more than now (100 clock ticks are a second). */
-async function works(pid: number): Promise<void> {
-  const used = () => Number(readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1)?.split(" ")[11]);
-  const start = used();
-  await until(() => Promise.resolve(used() > start + 10));
+/** The decoder of this thread, at rest and then stopped: what it is given stays unanswered. */
+async function stoppedDecoder(): Promise<number> {
+  await readImage(PNG);
+  const [decoder = 0, ...others] = mine();
+  if (decoder === 0 || others.length > 0) throw new Error("Expected one decoder");
+  process.kill(decoder, "SIGSTOP");
+  return decoder;
+}
+
+/** Reads a picture, and resolves when its decoder has it. @param check asked while it waits */
+async function begun(check: () => void = () => undefined): Promise<{ reading: Promise<RadserveError> }> {
+  let asked = 0;
+  const reading = failure(
+    readImage(OTHER, () => {
+      asked += 1;
+      check();
+    }),
+  );
+  // The decoder's work alone is asked about again and again
+  await until(() => Promise.resolve(asked > 5));
+  return { reading };
 }
 
 t.test("a decoder that ends in the middle fails its own work alone", { skip }, async (t) => {
-  const large = await largePng();
-  await readImage(PNG);
   for (const [signal, code, message] of [
     ["SIGSEGV", "corrupt_image", /PNG file made its decoder crash \(SIGSEGV\)/],
     ["SIGSYS", "corrupt_image", /SIGSYS/],
     ["SIGKILL", "internal", /killed from outside \(SIGKILL\)/],
   ] as const) {
-    const reading = failure(readImage(large));
+    const decoder = await stoppedDecoder();
+    const { reading } = await begun();
     const waiting = readImage(PNG);
-    await until(() => Promise.resolve(mine().length === 1));
-    const [decoder = 0] = mine();
-    await works(decoder);
     process.kill(decoder, signal);
+    process.kill(decoder, "SIGCONT");
     const error = await reading;
     t.equal(error.code, code, signal);
     t.match(error.message, message);
@@ -57,18 +66,13 @@ t.test("a decoder that ends in the middle fails its own work alone", { skip }, a
 });
 
 t.test("work that nobody wants is stopped with its process, and what waits is not", { skip }, async (t) => {
-  const large = await largePng();
+  const decoder = await stoppedDecoder();
   const unwanted = new RadserveError("cancelled", "Nobody waits.");
   let wanted = true;
-  const reading = failure(
-    readImage(large, () => {
-      if (!wanted) throw unwanted;
-    }),
-  );
+  const { reading } = await begun(() => {
+    if (!wanted) throw unwanted;
+  });
   const waiting = readImage(PNG);
-  await until(() => Promise.resolve(mine().length === 1));
-  const [decoder = 0] = mine();
-  await works(decoder);
   wanted = false;
   t.equal((await reading).code, "cancelled");
   t.match((await waiting).format, { rows: 8 });
