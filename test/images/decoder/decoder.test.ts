@@ -1,7 +1,6 @@
 /** The process that decodes PNG, JPEG and TIFF: what becomes of its work when it ends, is slow, or is not wanted. */
 import { execFileSync, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
