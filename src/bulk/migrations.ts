@@ -1,8 +1,11 @@
 /** The bulk tables, in a schema of their own, and their changes from release to release. */
 import type { Pool, PoolClient } from "pg";
 
-/** Any fixed number: whoever holds it migrates, others wait. */
+/** Any fixed number: whoever holds it makes or changes tables, others wait. */
 const MIGRATION_LOCK = 7_233_018;
+
+/** Tables are made within a second; a slow disk with many boxes may take some. */
+const LONGEST_TURN_MS = 30_000;
 
 /**
  * Each entry takes the tables one version further; entries that were released are never changed.
@@ -119,11 +122,8 @@ export interface Migrated {
  * kept under another name, and all are made anew: jobs without items would end at once as if all were done.
  * Throws where the database is of a newer release.
  */
-export async function migrate(pool: Pool): Promise<Migrated> {
-  const client = await pool.connect();
-  try {
-    await client.query("begin");
-    await client.query("select pg_advisory_xact_lock($1)", [MIGRATION_LOCK]);
+export function migrate(pool: Pool): Promise<Migrated> {
+  return inTurn(pool, async (client) => {
     const setAside = await setAsideParts(client);
     await client.query("create schema if not exists radserve");
     await client.query(
@@ -131,8 +131,20 @@ export async function migrate(pool: Pool): Promise<Migrated> {
     );
     const made = (await apply(client)) === 0;
     const { rows } = await client.query<{ id: string }>("select id from radserve.origin");
-    await client.query("commit");
     return { origin: rows[0]?.id ?? "", made, ...(setAside === undefined ? {} : { setAside }) };
+  });
+}
+
+/** Runs work in a transaction while no other box makes or changes tables. */
+async function inTurn<T>(pool: Pool, work: (client: PoolClient) => Promise<T>): Promise<T> {
+  const client = await pool.connect();
+  try {
+    await client.query("begin");
+    await client.query(`set local lock_timeout = ${LONGEST_TURN_MS}`);
+    await client.query("select pg_advisory_xact_lock($1)", [MIGRATION_LOCK]);
+    const result = await work(client);
+    await client.query("commit");
+    return result;
   } catch (error) {
     await client.query("rollback").catch(() => undefined);
     throw error;
@@ -142,7 +154,11 @@ export async function migrate(pool: Pool): Promise<Migrated> {
 }
 
 /** Which of some tables there are in a schema. */
-async function tablesIn(client: PoolClient, schema: string, names: readonly string[]): Promise<string[]> {
+async function tablesIn(
+  client: Pool | PoolClient,
+  schema: string,
+  names: readonly string[],
+): Promise<string[]> {
   const { rows } = await client.query<{ name: string }>(
     "select name from unnest($2::text[]) as name where to_regclass(format('%I.%I', $1::text, name)) is not null",
     [schema, names],
@@ -151,7 +167,7 @@ async function tablesIn(client: PoolClient, schema: string, names: readonly stri
 }
 
 /** Gives a schema another name. @returns that name */
-async function setAside(client: PoolClient, schema: string): Promise<string> {
+async function setAside(client: Pool | PoolClient, schema: string): Promise<string> {
   const { rows } = await client.query<{ name: string }>(
     "select $1 || '_lost_' || to_char(clock_timestamp() at time zone 'UTC', 'YYYYMMDD\"T\"HH24MISSMS') as name",
     [schema],
@@ -182,25 +198,16 @@ async function isWhole(client: PoolClient, there: readonly string[]): Promise<bo
 const QUEUE_TABLES = ["version", "queue", "job", "job_common", "schedule"];
 
 /**
- * pg-boss makes its schema where there is none, and believes it to be whole where there is one.
- * @returns the name of what was set aside because tables were gone from it
+ * Lets pg-boss make its schema while no other box does: two that make it at once fail. It makes one where there is
+ * none, and believes it to be whole where there is one.
+ * @param make uses clients of its own; it is told the name of what was set aside because tables were gone from it
  */
-export async function setAsideBrokenQueue(pool: Pool): Promise<string | undefined> {
-  const client = await pool.connect();
-  try {
-    await client.query("begin");
-    await client.query("select pg_advisory_xact_lock($1)", [MIGRATION_LOCK]);
-    const there = await tablesIn(client, "radserve_queue", QUEUE_TABLES);
+export function makeQueue(pool: Pool, make: (lost: string | undefined) => Promise<void>): Promise<void> {
+  return inTurn(pool, async () => {
+    const there = await tablesIn(pool, "radserve_queue", QUEUE_TABLES);
     const broken = there.length > 0 && there.length < QUEUE_TABLES.length;
-    const name = broken ? await setAside(client, "radserve_queue") : undefined;
-    await client.query("commit");
-    return name;
-  } catch (error) {
-    await client.query("rollback").catch(() => undefined);
-    throw error;
-  } finally {
-    client.release();
-  }
+    await make(broken ? await setAside(pool, "radserve_queue") : undefined);
+  });
 }
 
 /** Keeps, for whoever asks about a job of before, that the tables are not those that a box knew. */

@@ -13,7 +13,7 @@ import { narrowRoots } from "../files/roots.js";
 import { asUnavailable, isTableLoss, jsonb, transaction, type Database } from "./database.js";
 import { finishJobs, purgeOlderThan, type JobRequest } from "./jobs.js";
 import { pauseJob } from "./leases.js";
-import { setAsideBrokenQueue } from "./migrations.js";
+import { makeQueue } from "./migrations.js";
 import { scanFolder, type Found } from "./scan.js";
 import type { Troubles } from "./trouble.js";
 import { BulkUnavailable } from "./unavailable.js";
@@ -109,21 +109,22 @@ export class Scanner {
 
   async start(): Promise<void> {
     const boss = this.#boss;
-    const lost = await setAsideBrokenQueue(this.options.database.pool);
-    if (lost !== undefined)
-      this.options.log.error(
-        { kept_as: lost },
-        "tables of the queue of scans are gone; it is made again, and scans that had not ended run again",
-      );
-    await boss.start();
-    const kept = { retentionSeconds: MONTHS_SECONDS, deleteAfterSeconds: 86_400 };
-    await boss.createQueue(SCAN, {
-      policy: "exclusive",
-      heartbeatSeconds: 12,
-      expireInSeconds: 86_000,
-      ...kept,
+    await makeQueue(this.options.database.pool, async (lost) => {
+      if (lost !== undefined)
+        this.options.log.error(
+          { kept_as: lost },
+          "tables of the queue of scans are gone; it is made again, and scans that had not ended run again",
+        );
+      await boss.start();
+      const kept = { retentionSeconds: MONTHS_SECONDS, deleteAfterSeconds: 86_400 };
+      await boss.createQueue(SCAN, {
+        policy: "exclusive",
+        heartbeatSeconds: 12,
+        expireInSeconds: 86_000,
+        ...kept,
+      });
+      await boss.createQueue(SWEEP, { policy: "exclusive", retryLimit: 3, ...kept });
     });
-    await boss.createQueue(SWEEP, { policy: "exclusive", retryLimit: 3, ...kept });
     if (!this.options.works) return;
     await boss.schedule(SWEEP, "17 3 * * *");
     // A machine that is off at night sweeps when it starts

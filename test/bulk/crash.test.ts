@@ -9,8 +9,8 @@ import { hashFile } from "../../src/files/durable-files.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { filesOf } from "../../src/results/commit/reuse.js";
 import { ADDON, needs } from "../support/needs.js";
-import { bulkOf, bulkPlace, nameOf, startBulk, writeMany, writeSlice } from "../support/bulk.js";
-import { privateDatabase } from "../support/postgres.js";
+import { bulkOf, bulkPlace, nameOf, startBulk, startWorker, writeMany, writeSlice } from "../support/bulk.js";
+import { sharedDatabase } from "../support/postgres.js";
 import { startServer } from "../support/server.js";
 
 const skip = needs(ADDON);
@@ -109,19 +109,10 @@ t.test(
 );
 
 t.test("a box that stood still loses its images, and does no harm when it wakes", { skip }, async (t) => {
-  const database = await privateDatabase(t);
-  const { host, port, user } = database.connection;
-  const url = `postgres:///${user}?user=${user}&host=${host}&port=${port}`;
+  const { pool, url } = await sharedDatabase(t);
   const place = bulkPlace(t, { DATABASE_URL: url });
-  const other = bulkPlace(t, {
-    DATABASE_URL: url,
-    RADSERVE_INPUT_ROOTS: place.input,
-    RADSERVE_OUTPUT_ROOTS: place.output,
-    RADSERVE_ROLE: "worker",
-  });
   const bulk = await startBulk(t, place);
-  const second = await startServer(other);
-  t.teardown(() => second.stop());
+  const second = await startWorker(t, place);
   await second.logged((line) => line.msg === "models loaded");
   writeMany(path.join(place.input, "many"), 200);
   const output = path.join(place.output, "many");
@@ -131,9 +122,7 @@ t.test("a box that stood still loses its images, and does no harm when it wakes"
     outputs: ["seg"],
   });
   const owners = async () => {
-    const { rows } = await database.pool.query(
-      "select distinct owner from radserve.item where state = 'running'",
-    );
+    const { rows } = await pool.query("select distinct owner from radserve.item where state = 'running'");
     return rows.length;
   };
   while ((await owners()) < 2) await delay(20);

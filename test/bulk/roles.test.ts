@@ -3,9 +3,9 @@ import path from "node:path";
 import t from "tap";
 import { ADDON, needs } from "../support/needs.js";
 import { jobListSchema } from "../../src/bulk/schema.js";
-import { bulkPlace, nameOf, resultsIn, startBulk, writeMany } from "../support/bulk.js";
-import { privateDatabase } from "../support/postgres.js";
-import { startServer, type TestServer } from "../support/server.js";
+import { bulkPlace, nameOf, resultsIn, startBulk, startWorker, writeMany } from "../support/bulk.js";
+import { sharedDatabase } from "../support/postgres.js";
+import type { TestServer } from "../support/server.js";
 
 const IMAGES = 20;
 
@@ -15,16 +15,8 @@ async function endedBy(server: TestServer): Promise<string[]> {
 }
 
 t.test("roles api and worker", { skip: needs(ADDON) }, async (t) => {
-  const database = await privateDatabase(t);
-  const { host, port, user } = database.connection;
-  const url = `postgres:///${user}?user=${user}&host=${host}&port=${port}`;
+  const { url } = await sharedDatabase(t);
   const place = bulkPlace(t, { DATABASE_URL: url, RADSERVE_ROLE: "api" });
-  const other = bulkPlace(t, {
-    DATABASE_URL: url,
-    RADSERVE_ROLE: "worker",
-    RADSERVE_INPUT_ROOTS: place.input,
-    RADSERVE_OUTPUT_ROOTS: place.output,
-  });
   const api = await startBulk(t, place);
   const input = path.join(place.input, "many");
   const out = (name: string) => path.join(place.output, name);
@@ -92,8 +84,7 @@ t.test("roles api and worker", { skip: needs(ADDON) }, async (t) => {
   });
 
   await t.test("a worker finishes them, and answers only the pages about itself", async (t) => {
-    const worker = await startServer(other);
-    t.teardown(() => worker.stop());
+    const worker = await startWorker(t, place);
     const headers = { Authorization: worker.token };
     for (const page of ["/health/live", "/models", "/metrics", "/openapi.json"])
       t.equal((await fetch(worker.url + page, { headers })).status, 200, page);

@@ -6,20 +6,18 @@ import t, { type Test } from "tap";
 import { migrate } from "../../src/bulk/migrations.js";
 import { NameLock } from "../../src/files/name-lock.js";
 import { ADDON, needs } from "../support/needs.js";
-import { bulkPlace, startBulk, writeSlice } from "../support/bulk.js";
-import { privateDatabase, until } from "../support/postgres.js";
-import { startServer } from "../support/server.js";
+import { bulkPlace, startBulk, startWorker, writeSlice } from "../support/bulk.js";
+import { sharedDatabase, until } from "../support/postgres.js";
 
-/** A database of boxes, and what names it. */
-async function sharedDatabase(t: Test) {
-  const { pool, connection } = await privateDatabase(t);
-  await migrate(pool);
-  const { host, port, user } = connection;
-  return { pool, url: `postgres:///${user}?user=${user}&host=${host}&port=${port}` };
+/** A database that has the tables already. */
+async function migratedDatabase(t: Test) {
+  const database = await sharedDatabase(t);
+  await migrate(database.pool);
+  return database;
 }
 
 t.test("a box that could not enter itself takes nothing until it has", { skip: needs(ADDON) }, async (t) => {
-  const { pool, url } = await sharedDatabase(t);
+  const { pool, url } = await migratedDatabase(t);
   // As a database that ends in the middle of it, once
   await pool.query(`
     create sequence radserve.entries;
@@ -57,7 +55,7 @@ t.test(
   "a suspect whose name another box holds does not stop the others",
   { skip: needs(ADDON) },
   async (t) => {
-    const { pool, url } = await sharedDatabase(t);
+    const { pool, url } = await migratedDatabase(t);
     await pool.query(`
     create function radserve.suspect_the_first() returns trigger language plpgsql as $$
       begin
@@ -91,7 +89,7 @@ t.test(
 );
 
 t.test("items that were given in an answer that was lost", { skip: needs(ADDON) }, async (t) => {
-  const { pool, url } = await sharedDatabase(t);
+  const { pool, url } = await migratedDatabase(t);
   const place = bulkPlace(t, { DATABASE_URL: url });
   const bulk = await startBulk(t, place);
   const input = path.join(place.input, "image.dcm");
@@ -115,9 +113,8 @@ t.test(
   "jobs that are over are forgotten in time, also where the box is off at night",
   { skip: needs(ADDON) },
   async (t) => {
-    const { pool, url } = await sharedDatabase(t);
-    const settings = { DATABASE_URL: url };
-    const first = bulkPlace(t, { ...settings, RADSERVE_ROLE: "api" });
+    const { pool, url } = await migratedDatabase(t);
+    const first = bulkPlace(t, { DATABASE_URL: url, RADSERVE_ROLE: "api" });
     const api = await startBulk(t, first);
     const jobs: string[] = [];
     for (let days = 29; days <= 31; days++) {
@@ -137,8 +134,7 @@ t.test(
       "update radserve.job set created_at = now() - interval '1 year', held = true where id = $1",
       [running],
     );
-    const worker = await startServer(bulkPlace(t, { ...settings, RADSERVE_ROLE: "worker" }));
-    t.teardown(() => worker.stop());
+    const worker = await startWorker(t, first);
     t.match(await worker.logged(({ msg }) => msg === "old bulk jobs forgotten"), { jobs: 2 });
     const { rows } = await pool.query<{ id: string }>("select id from radserve.job order by seq");
     t.strictSame(
@@ -154,7 +150,7 @@ t.test(
 );
 
 t.test("a queue that could not be opened leaves nothing behind", { skip: needs(ADDON) }, async (t) => {
-  const { url } = await sharedDatabase(t);
+  const { url } = await migratedDatabase(t);
   const place = bulkPlace(t, { DATABASE_URL: url, RADSERVE_LOG_LEVEL: "debug" });
   // In the way of the last step of opening
   const inTheWay = path.join(place.environment["RADSERVE_STATE_DIR"]!, "box");

@@ -1,19 +1,51 @@
 /** Scans of folders whose share is away: they wait, and hold up nobody. */
 import { mkdirSync, renameSync, rmdirSync } from "node:fs";
+import os from "node:os";
 import path from "node:path";
+import { pino } from "pino";
 import t from "tap";
+import { openDatabase } from "../../src/bulk/database.js";
+import { migrate } from "../../src/bulk/migrations.js";
+import { Scanner } from "../../src/bulk/scanner.js";
+import { Troubles } from "../../src/bulk/trouble.js";
+import { loadConfig } from "../../src/config.js";
 import { ADDON, needs } from "../support/needs.js";
-import { bulkPlace, startBulk, writeSlice } from "../support/bulk.js";
-import { privateDatabase } from "../support/postgres.js";
-import { startServer } from "../support/server.js";
+import { bulkPlace, startBulk, startWorker, writeSlice } from "../support/bulk.js";
+import { sharedDatabase } from "../support/postgres.js";
+
+t.test("boxes that open a fresh database at one moment", async (t) => {
+  const { url } = await sharedDatabase(t);
+  const said: unknown[] = [];
+  const log = pino({ level: "error" }, { write: (line) => said.push(line) });
+  const open = async (works: boolean) => {
+    const settings = { database_url: url, state_dir: "", postgres_bin: undefined };
+    const database = await openDatabase(settings, log);
+    t.teardown(() => database.close());
+    const scanner = new Scanner({
+      config: loadConfig({ directory: os.tmpdir(), environment: {} }),
+      roots: { input: [], output: [] },
+      database,
+      log,
+      works,
+      box: "",
+      troubles: new Troubles(),
+      onLost: () => said.push("lost"),
+      models: () => Promise.resolve([]),
+      onFound: () => undefined,
+    });
+    t.teardown(() => scanner.stop());
+    await migrate(database.pool);
+    await scanner.start();
+  };
+  await Promise.all([true, false, true, false].map(open));
+  t.strictSame(said, []);
+});
 
 /** More than a box scans at once. */
 const AWAY = ["1", "2", "3"];
 
 t.test("folders that are away when their turn comes", { skip: needs(ADDON) }, async (t) => {
-  const { connection } = await privateDatabase(t);
-  const { host, port, user } = connection;
-  const url = `postgres:///${user}?user=${user}&host=${host}&port=${port}`;
+  const { url } = await sharedDatabase(t);
   const place = bulkPlace(t, { DATABASE_URL: url, RADSERVE_ROLE: "api" });
   const at = (...parts: string[]) => path.join(place.input, ...parts);
   const api = await startBulk(t, place);
@@ -33,15 +65,7 @@ t.test("folders that are away when their turn comes", { skip: needs(ADDON) }, as
   // As a mount point looks whose share is not mounted
   for (const name of AWAY.slice(0, 2)) mkdirSync(at("share", name), { recursive: true });
 
-  const worker = await startServer(
-    bulkPlace(t, {
-      DATABASE_URL: url,
-      RADSERVE_ROLE: "worker",
-      RADSERVE_INPUT_ROOTS: place.input,
-      RADSERVE_OUTPUT_ROOTS: place.output,
-    }),
-  );
-  t.teardown(() => worker.stop());
+  const worker = await startWorker(t, place);
   t.match(await api.ended(here), { state: "completed", total: 1, counts: { succeeded: 1 } });
   t.match(await api.ended(empty), { state: "completed", total: 0 });
   for (const id of waiting)

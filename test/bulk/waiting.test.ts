@@ -3,26 +3,16 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import t from "tap";
-import { bulkPlace, startBulk, writeMany, writeSlice } from "../support/bulk.js";
+import { bulkPlace, startBulk, startWorker, writeMany, writeSlice } from "../support/bulk.js";
 import { ADDON, needs } from "../support/needs.js";
-import { privateDatabase } from "../support/postgres.js";
-import { radserve, startServer } from "../support/server.js";
+import { sharedDatabase } from "../support/postgres.js";
+import { radserve } from "../support/server.js";
 
 t.test("a box that stands still is named", { skip: needs(ADDON) }, async (t) => {
-  const { connection } = await privateDatabase(t);
-  const { host, port, user } = connection;
-  const url = `postgres:///${user}?user=${user}&host=${host}&port=${port}`;
+  const { url } = await sharedDatabase(t);
   const place = bulkPlace(t, { DATABASE_URL: url, RADSERVE_ROLE: "api" });
   const api = await startBulk(t, place);
-  const worker = await startServer(
-    bulkPlace(t, {
-      DATABASE_URL: url,
-      RADSERVE_ROLE: "worker",
-      RADSERVE_INPUT_ROOTS: place.input,
-      RADSERVE_OUTPUT_ROOTS: place.output,
-    }),
-  );
-  t.teardown(() => worker.stop());
+  const worker = await startWorker(t, place);
   const input = path.join(place.input, "many");
   writeMany(input, 200);
   const id = await api.submit({

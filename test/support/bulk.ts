@@ -142,6 +142,20 @@ export function bulkOf(server: TestServer): Bulk {
   };
 }
 
+/** A box that works on the jobs which another takes, with the same database and the same folders. */
+export async function startWorker(t: Test, { environment, input, output }: Place): Promise<TestServer> {
+  const worker = await startServer(
+    bulkPlace(t, {
+      DATABASE_URL: environment["DATABASE_URL"]!,
+      RADSERVE_ROLE: "worker",
+      RADSERVE_INPUT_ROOTS: input,
+      RADSERVE_OUTPUT_ROOTS: output,
+    }),
+  );
+  t.teardown(() => worker.stop());
+  return worker;
+}
+
 /** A server that stops when the test ends. */
 export async function startBulk(t: Test, place: Place): Promise<Bulk> {
   const server = await startServer(place);

@@ -70,6 +70,13 @@ export async function privateDatabase(
   return { ...database, settings: all };
 }
 
+/** A private database for several boxes, by the URL that they are given. */
+export async function sharedDatabase(t: Test): Promise<{ pool: Database["pool"]; url: string }> {
+  const { connection, pool } = await privateDatabase(t);
+  const { host, port, user } = connection;
+  return { pool, url: `postgres:///${user}?user=${user}&host=${host}&port=${port}` };
+}
+
 export interface PostgresChild {
   process: ChildProcess;
   /** Its one answer; rejects where it ended before. */
