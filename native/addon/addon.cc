@@ -212,6 +212,7 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("unpackBits", Napi::Function::New(env, Guarded<UnpackBits>, "unpackBits"));
   exports.Set("findStray", Napi::Function::New(env, Guarded<FindStray>, "findStray"));
   exports.Set("releaseBytes", Napi::Function::New(env, Guarded<ReleaseBytes>, "releaseBytes"));
+  exports.Set("trimMemory", Napi::Function::New(env, Guarded<TrimMemory>, "trimMemory"));
   exports.Set("composePage", Napi::Function::New(env, Guarded<ComposeOverlay>, "composePage"));
   exports.Set("checkPanel", Napi::Function::New(env, Guarded<CheckOverlay>, "checkPanel"));
   exports.Set("fillOutline", Napi::Function::New(env, Guarded<FillGlyph>, "fillOutline"));

@@ -1,8 +1,8 @@
 /**
  * How many bytes of images all threads of the process may work on at once. Each thread has a place of its own in shared
  * memory where it counts its own; so what a thread held that was ended in the middle can be taken back. Files that are
- * read and images in work are counted apart: work on an image waits for other work and never for files whose own work
- * waits, so that they cannot wait for each other for ever.
+ * read, what is unpacked from them, and images in work are counted apart, and a task takes them in this order: of two
+ * tasks that hold one kind, one gets the next, so that they cannot wait for each other for ever.
  */
 import os from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
@@ -15,7 +15,7 @@ const LOOK_MS = 20;
 /** How long work waits for room before it is refused. */
 const LONGEST_WAIT_MS = 10_000;
 const USUAL_SHARE = 0.5;
-/** Of that, what files may take whose images are not in work yet, and of which nobody knows what is in them. */
+/** Of that, what files may take of which nobody knows yet what is in them, and as much again what is unpacked from them. */
 const FILES_SHARE = 0.25;
 /** Places beside those of the threads that live. */
 const SPARE = 64;
@@ -28,12 +28,15 @@ export function usualMemory(): number {
   return Math.floor(most * USUAL_SHARE);
 }
 
-/** What is counted at each place. */
-const KINDS = { files: 0, images: 1 } as const;
+/**
+ * What is counted at each place: files as they are stored; what reading one unpacks, beside it; and what the work on an
+ * image takes besides.
+ */
+const KINDS = { files: 0, unpacked: 1, images: 2 } as const;
 type Kind = keyof typeof KINDS;
-const KIND_COUNT = 2;
+const ALL_KINDS = Object.keys(KINDS) as Kind[];
 
-const indexOf = (place: number, kind: Kind): number => place * KIND_COUNT + KINDS[kind];
+const indexOf = (place: number, kind: Kind): number => place * ALL_KINDS.length + KINDS[kind];
 
 /** Counts of all threads; a place that was given back may fall below zero for a moment. */
 export class MemoryPlaces {
@@ -44,7 +47,9 @@ export class MemoryPlaces {
   /** @param most threads that live at once */
   constructor(most: number) {
     const places = most + SPARE;
-    this.counts = new Int32Array(new SharedArrayBuffer(places * KIND_COUNT * Int32Array.BYTES_PER_ELEMENT));
+    this.counts = new Int32Array(
+      new SharedArrayBuffer(places * ALL_KINDS.length * Int32Array.BYTES_PER_ELEMENT),
+    );
     this.#free = Array.from({ length: places }, (_, place) => place);
   }
 
@@ -63,22 +68,24 @@ export class MemoryPlaces {
   }
 
   #clear(place: number): void {
-    Atomics.store(this.counts, indexOf(place, "files"), 0);
-    Atomics.store(this.counts, indexOf(place, "images"), 0);
+    for (const kind of ALL_KINDS) Atomics.store(this.counts, indexOf(place, kind), 0);
   }
 
   /** Bytes that all threads hold. */
   get bytes(): number {
-    return (total(this.counts, "files") + total(this.counts, "images")) * UNIT;
+    return totalOfAll(this.counts) * UNIT;
   }
 }
 
 function total(counts: Int32Array, kind: Kind): number {
   let sum = 0;
-  for (let at = KINDS[kind]; at < counts.length; at += KIND_COUNT)
+  for (let at = KINDS[kind]; at < counts.length; at += ALL_KINDS.length)
     sum += Math.max(0, Atomics.load(counts, at));
   return sum;
 }
+
+const totalOfAll = (counts: Int32Array): number =>
+  ALL_KINDS.reduce((sum, kind) => sum + total(counts, kind), 0);
 
 export interface Claim {
   kind: Kind;
@@ -91,11 +98,18 @@ export interface Claim {
 
 /** The memory of the process as one thread sees it. */
 export class ProcessMemory {
+  #claimed = 0;
+
   constructor(
     private readonly counts: Int32Array,
     private readonly place: number,
     private readonly mostBytes: number,
   ) {}
+
+  /** Bytes that this thread's work has had so far, all together. */
+  get claimed(): number {
+    return this.#claimed;
+  }
 
   /**
    * Does the work when its bytes have room; where nothing else of its kind is counted, even the largest begins.
@@ -104,6 +118,7 @@ export class ProcessMemory {
   async within<T>(claim: Claim, work: () => Promise<T>): Promise<T> {
     const units = Math.ceil(claim.bytes / UNIT);
     await this.#room(claim, units);
+    this.#claimed += claim.bytes;
     try {
       return await work();
     } finally {
@@ -131,8 +146,8 @@ export class ProcessMemory {
   }
 
   #fits(kind: Kind, ofKind: number): boolean {
-    if (kind === "files") return ofKind * UNIT <= this.mostBytes * FILES_SHARE;
-    return (ofKind + total(this.counts, "files")) * UNIT <= this.mostBytes;
+    if (kind !== "images") return ofKind * UNIT <= this.mostBytes * FILES_SHARE;
+    return totalOfAll(this.counts) * UNIT <= this.mostBytes;
   }
 }
 

@@ -1,10 +1,10 @@
 /** Bytes to an Image, by what they are and never by a file's name. */
 import { RadserveError } from "../base/errors.js";
-import { isDicom } from "./dicom/dicom-file.js";
+import { inflatedBytes, isDicom } from "./dicom/dicom-file.js";
 import { readSingleFile } from "./dicom/single-file.js";
 import type { Image } from "./image.js";
 import { rasterFormat } from "./raster/declared.js";
-import { readRaster } from "./raster/read-raster.js";
+import { rasterBytes, readRaster } from "./raster/read-raster.js";
 
 /** This many bytes tell the formats apart. */
 export const SNIFF_BYTES = 160;
@@ -13,6 +13,17 @@ export const SNIFF_BYTES = 160;
 export function sniffFormat(head: Uint8Array): Image["source"]["format"] | undefined {
   // DICOM first: its preamble may be the header of a TIFF over the same pixels (PS3.10 section 7.1)
   return isDicom(head) ? "dicom" : rasterFormat(head);
+}
+
+/**
+ * Bytes that reading the file takes beside its own, before its image can be planned: an inflated data set, or the first
+ * frame of a PNG, JPEG or TIFF and what decodes it.
+ * @param check asked meanwhile; what it throws ends it
+ */
+export async function bytesUnpacked(bytes: Uint8Array, check: () => void): Promise<number> {
+  const format = sniffFormat(bytes.subarray(0, SNIFF_BYTES));
+  if (format === undefined) return 0;
+  return format === "dicom" ? inflatedBytes(bytes, check) : rasterBytes(bytes, format);
 }
 
 /**

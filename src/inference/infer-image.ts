@@ -18,7 +18,9 @@ import type { Answer, Receipt } from "../results/receipt/receipt.js";
 import { type Analysis, checkTime, type InferContext, type InferTask } from "./task.js";
 import { makeResults } from "./make-results.js";
 import { accepting, bytesAtMost, bytesInMemory, candidatesOf, planOf } from "./plan.js";
-import { readInput } from "./read-input.js";
+import { readSeriesFolder } from "./read-input.js";
+import { bytesUnpacked, readImage } from "../images/read-image.js";
+import { readWhole } from "../files/descriptor.js";
 import { runModels } from "./run-models.js";
 
 /**
@@ -43,18 +45,33 @@ export async function infer(task: InferTask, context: InferContext): Promise<Ans
   }
 }
 
-async function inferOpened(
-  input: OpenedInput,
+type Started = Pick<Analysis, "task" | "context" | "watch">;
+
+async function inferOpened(input: OpenedInput, candidates: ModelEntry[], started: Started): Promise<Answer> {
+  const { task, context } = started;
+  if (input.kind === "folder")
+    return inferRead(await readSeriesFolder(input), input.name, candidates, started);
+  const bytes = await readWhole(input.fd);
+  const check = () => checkTime(task, context);
+  const work = async () => inferRead(await readImage(bytes, check), input.name, candidates, started);
+  const unpacked = context.processMemory === undefined ? 0 : await bytesUnpacked(bytes, check);
+  if (context.processMemory === undefined || unpacked === 0) return work();
+  const claim = { kind: "unpacked", bytes: unpacked, ...patienceOf(task, context) } as const;
+  return context.processMemory.within(claim, work);
+}
+
+async function inferRead(
+  image: Image,
+  inputName: string,
   candidates: ModelEntry[],
-  { task, context, watch }: Pick<Analysis, "task" | "context" | "watch">,
+  { task, context, watch }: Started,
 ): Promise<Answer> {
   const check = () => checkTime(task, context);
-  const image = await readInput(input, check);
   context.wasOf?.(whoseIs(image));
   watch.lap("read");
   check();
   const plan = planOf(candidates, image, task.outputs, context.outputs);
-  const analysis: Analysis = { task, context, watch, name: task.name ?? input.name, image, plan };
+  const analysis: Analysis = { task, context, watch, name: task.name ?? inputName, image, plan };
   const output = await openOutputFolder(task.outputFolder, task.roots.output);
   try {
     const limits = { check, ...(task.deadline === undefined ? {} : { deadline: task.deadline }) };

@@ -1,6 +1,7 @@
 /** One worker thread: reads, infers and writes images; only paths, small JSON and numbers come in and go out. */
 import os from "node:os";
 import { BroadcastChannel, workerData } from "node:worker_threads";
+import { giveBack } from "../addon/bytes.js";
 import type { Verdict, Whose } from "../audit/action.js";
 import { shareDecoding } from "../images/dicom/decoders.js";
 import { operateAtOnce } from "../files/disk.js";
@@ -58,6 +59,10 @@ export interface FromRecorder {
  * again.
  */
 const MOST_PIXEL_BYTES = 1 << 25;
+
+/** After so much work a thread that then has none for a moment gives its memory back. */
+const WORKED_BYTES = 1 << 26;
+const MOMENT_MS = 1_000;
 
 const BEAT_MS = 500;
 
@@ -126,8 +131,30 @@ renderOverlay({
   opacity: 1,
 });
 
+let inWork = 0;
+let givenBackAt = 0;
+let moment: NodeJS.Timeout | undefined;
+
+/** The thread's work is over for now. */
+function rest(): void {
+  if (processMemory.claimed - givenBackAt < WORKED_BYTES) return;
+  moment = setTimeout(() => {
+    givenBackAt = processMemory.claimed;
+    giveBack();
+  }, MOMENT_MS).unref();
+}
+
 /** What the pool calls. Never throws: errors cross threads as values, so that their codes survive. */
-export default async function work({ task, models: shared, signs }: WorkerTask): Promise<WorkerResult> {
+export default async function work(given: WorkerTask): Promise<WorkerResult> {
+  clearTimeout(moment);
+  inWork += 1;
+  const result = await inferred(given);
+  inWork -= 1;
+  if (inWork === 0) rest();
+  return result;
+}
+
+async function inferred({ task, models: shared, signs }: WorkerTask): Promise<WorkerResult> {
   setSign(signs, "begun");
   const stopped = () => isSet(signs, "stop");
   let whose: Whose | undefined;

@@ -32,9 +32,9 @@ const ROOM: ConnectionLimits = { max_connections: 4096, max_connections_per_addr
 /**
  * Flags of the serving process. V8 sets its next collection by the size of the heap, which is small here, and counts
  * the memory of array buffers towards it: each large image would make it collect. With this flag they may grow to
- * twice the heap.
+ * twice the heap. The other lets a worker thread that has nothing to do collect.
  */
-export const SERVING_FLAGS = ["--heap-growing-percent=200"];
+export const SERVING_FLAGS = ["--heap-growing-percent=200", "--expose-gc"];
 /** Beyond the grace time, how long an orderly stop may take before it is enforced. */
 const STOP_MARGIN_MS = 10_000;
 

@@ -1,10 +1,12 @@
 /**
- * `npm run test:soak -- [--minutes N] [--seed N]`: a server under mixed load and under faults. For the first half its
- * serving process and its PostgreSQL are killed again and again; in the second half nothing is, so that its memory and
- * its descriptors can be told. Prints how every kind of request ended, the trends, and what was wrong.
+ * `npm run test:soak -- [--minutes N] [--seed N] [--only LOAD,LOAD]`: a server under mixed load and under faults. For
+ * the first half its serving process and its PostgreSQL are killed again and again; in the second half nothing is, so
+ * that its memory and its descriptors can be told. Prints how every kind of request ended, what each process took in
+ * each minute, the trends, and what was wrong. With one kind of load alone, it shows which of them takes memory.
  */
 import { execFileSync } from "node:child_process";
-import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import os from "node:os";
 import net from "node:net";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -16,21 +18,23 @@ import { slay } from "../crash/lib/processes.js";
 import { notAllSucceeded } from "../crash/lib/scenario.js";
 import { verify } from "../crash/lib/verify.js";
 import { attributesOf, CT_SLICE, dicomFile, picture, random } from "../support/dicom.js";
-import { issueToken } from "../support/server.js";
+import { issueToken, root } from "../support/server.js";
 import { writeHostile } from "./hostile.js";
 import { Ledger } from "./ledger.js";
-import { sampleTree, trendOf, type Sample, type Trend } from "./usage.js";
+import { median, PARTS, sampleTree, trendOf, type Sample, type Trend } from "./usage.js";
 
 const { values } = parseArgs({
   options: {
     minutes: { type: "string", default: "30" },
     seed: { type: "string", default: "1" },
+    only: { type: "string" },
   },
 });
 
 const MINUTE = 60_000;
 const DURATION_MS = Number(values.minutes) * MINUTE;
 const SAMPLE_MS = 2_000;
+const RELOAD_MS = 15_000;
 /** Share of the time in which processes are killed; then the server has time to settle before it is measured. */
 const KILLING = 0.45;
 const MEASURED_FROM = 0.6;
@@ -47,7 +51,7 @@ const isRoot = process.getuid?.() === 0;
 const began = performance.now();
 const elapsed = () => performance.now() - began;
 const running = () => elapsed() < DURATION_MS;
-const killing = () => elapsed() < DURATION_MS * KILLING;
+const killing = () => values.only === undefined && elapsed() < DURATION_MS * KILLING;
 
 /** Ends early where the run does. */
 async function pause(ms: number): Promise<void> {
@@ -216,11 +220,22 @@ async function fullDisk({ box, ledger }: Soak, disk: string) {
   }
 }
 
-async function reloads({ box, ledger }: Soak) {
-  while (running()) {
-    await pause(15_000);
+/**
+ * Now and then another version of a model, once nothing is killed any more: a model is not loaded again whose loading a
+ * kill cut off.
+ */
+async function reloads({ box, ledger }: Soak, models: string) {
+  for (let version = 1; running(); version++) {
+    await pause(RELOAD_MS);
+    if (!killing()) {
+      const manifest = path.join(models, "ct-tissue", "model.json");
+      const fields = JSON.parse(readFileSync(manifest, "utf8")) as object;
+      writeFileSync(`${manifest}.new`, JSON.stringify({ ...fields, version: `1.0.${version}` }));
+      renameSync(`${manifest}.new`, manifest);
+    }
     const supervisor = box.supervisor();
-    if (supervisor !== undefined && slay(supervisor, "SIGHUP")) ledger.count("model reload");
+    if (supervisor !== undefined && slay(supervisor, "SIGHUP"))
+      ledger.count(killing() ? "model reload" : "model reload with a new version");
   }
 }
 
@@ -252,13 +267,33 @@ function describe(name: string, unit: string, trend: Trend): string {
   return `${name}: ${figure(trend.first)} ${unit} at the beginning of the measured time, ${figure(trend.last)} at its end, at most ${figure(trend.most)}; slope ${trend.slope.toFixed(1)} ${unit} an hour`;
 }
 
+/** What the processes took in each minute, in MiB. */
+function tellMinutes(samples: readonly Sample[]): void {
+  console.log(["minute", ...PARTS, "all"].map((word) => word.padStart(10)).join(" "));
+  for (let minute = 0; minute * MINUTE < DURATION_MS; minute++) {
+    const some = samples.filter(({ at }) => Math.floor(at / MINUTE) === minute);
+    if (some.length === 0) continue;
+    const figures = [...PARTS.map((part) => some.map((s) => s.parts[part])), some.map((s) => s.memory)];
+    const row = [minute + 1, ...figures.map((values) => median(values))];
+    console.log(row.map((value) => value.toFixed(0).padStart(10)).join(" "));
+  }
+}
+
 function judge(ledger: Ledger, samples: readonly Sample[]): void {
   const measured = samples.filter(({ at }) => at >= DURATION_MS * MEASURED_FROM);
+  for (const part of PARTS)
+    console.log(
+      describe(
+        `memory, ${part}`,
+        "MiB",
+        trendOf(measured, (sample) => sample.parts[part]),
+      ),
+    );
   for (const [of, unit] of [
     ["memory", "MiB"],
     ["descriptors", "descriptors"],
   ] as const) {
-    const trend = trendOf(measured, of);
+    const trend = trendOf(measured, (sample) => sample[of]);
     console.log(describe(of, unit, trend));
     const { share, least } = FLAT[of];
     const growth = trend.last - trend.first;
@@ -268,7 +303,11 @@ function judge(ledger: Ledger, samples: readonly Sample[]): void {
 }
 
 async function soak(): Promise<readonly string[]> {
-  const box = await Box.start({ settings: { RADSERVE_MINIMUM_FREE_DISK: String(RESERVE) } });
+  const models = mkdtempSync(path.join(os.tmpdir(), "radserve-soak-models-"));
+  cpSync(path.join(root, "models"), models, { recursive: true });
+  const box = await Box.start({
+    settings: { RADSERVE_MINIMUM_FREE_DISK: String(RESERVE), RADSERVE_MODELS_DIR: models },
+  });
   const disk = path.join(box.output, "small-disk");
   mkdirSync(disk);
   if (isRoot) execFileSync("mount", ["-t", "tmpfs", "-o", `size=${DISK}`, "radserve-test", disk]);
@@ -276,23 +315,41 @@ async function soak(): Promise<readonly string[]> {
     const ledger = new Ledger(box.url, await issueToken(box.place));
     const all: Soak = { box, ledger, next: random(Number(values.seed)) };
     const samples: Sample[] = [];
-    const one = ["json"];
+    const loads: Record<string, () => Promise<void>> = {
+      single: () => singles(all, "single", 2_000_000, { outputs: ["json"] }, 0),
+      objects: () =>
+        singles(all, "single with objects", 3_000_000, { outputs: ALL_OUTPUTS }, ALL_OUTPUTS.length - 1),
+      stat: () => singles(all, "stat", 4_000_000, { outputs: ["json"], priority: "stat" }, 0),
+      large: () => large(all),
+      bulk: () => bulk(all),
+      looks: () => looks(all),
+      tokens: () => refusedTokens(all),
+      hostile: () => hostile(all),
+      slow: () => slowClients(all),
+      reloads: () => reloads(all, models),
+      kills: () => kills(all),
+      ...(isRoot ? { disk: () => fullDisk(all, disk) } : {}),
+    };
+    const chosen = values.only?.split(",") ?? Object.keys(loads);
     await Promise.all([
-      singles(all, "single", 2_000_000, { outputs: one }, 0),
-      singles(all, "single with objects", 3_000_000, { outputs: ALL_OUTPUTS }, ALL_OUTPUTS.length - 1),
-      singles(all, "stat", 4_000_000, { outputs: one, priority: "stat" }, 0),
-      ...[large, bulk, looks, refusedTokens, hostile, slowClients, reloads, kills].map((load) => load(all)),
-      ...(isRoot ? [fullDisk(all, disk)] : []),
+      ...chosen.map((name) => {
+        const load = loads[name];
+        if (load === undefined)
+          throw new Error(`--only: expected ${Object.keys(loads).join(", ")}; found ${name}.`);
+        return load();
+      }),
       measure(box, samples),
     ]);
     for (const [what, times] of [...ledger.counts].sort())
       console.log(`${String(times).padStart(8)}  ${what}`);
+    tellMinutes(samples);
     judge(ledger, samples);
     return ledger.faults;
   } finally {
     await box.stop();
     if (isRoot) execFileSync("umount", [disk]);
     await box.remove();
+    rmSync(models, { recursive: true });
   }
 }
 

@@ -1,12 +1,18 @@
 /** What a tree of processes takes of the machine, and how that changes with time. */
 import { readdirSync, readFileSync } from "node:fs";
-import { descendants } from "../crash/lib/processes.js";
+import { commandOf, descendants } from "../crash/lib/processes.js";
+
+/** What the processes of a server are for. */
+export const PARTS = ["supervisor", "serving", "decoders", "postgresql"] as const;
+export type Part = (typeof PARTS)[number];
 
 export interface Sample {
   /** Milliseconds since the start. */
   at: number;
   /** Proportional set size of all processes together, in MiB (proc(5), smaps_rollup). */
   memory: number;
+  /** Of that, each part's. */
+  parts: Record<Part, number>;
   descriptors: number;
 }
 
@@ -20,16 +26,30 @@ function ofProcess(pid: number): { memory: number; descriptors: number } {
   }
 }
 
-export function sampleTree(pid: number, at: number): Sample {
-  const all = [pid, ...descendants(pid)].map(ofProcess);
-  return {
-    at,
-    memory: all.reduce((sum, one) => sum + one.memory, 0),
-    descriptors: all.reduce((sum, one) => sum + one.descriptors, 0),
-  };
+function partOf(pid: number): Part {
+  const command = commandOf(pid);
+  if (command.at(-1) === "serve") return "supervisor";
+  if (command.at(-1) === "serving-process") return "serving";
+  return command.some((word) => word.endsWith("decoder-process.js")) ? "decoders" : "postgresql";
 }
 
-const median = (values: readonly number[]): number =>
+export function sampleTree(pid: number, at: number): Sample {
+  const sample: Sample = {
+    at,
+    memory: 0,
+    parts: { supervisor: 0, serving: 0, decoders: 0, postgresql: 0 },
+    descriptors: 0,
+  };
+  for (const each of [pid, ...descendants(pid)]) {
+    const { memory, descriptors } = ofProcess(each);
+    sample.memory += memory;
+    sample.parts[partOf(each)] += memory;
+    sample.descriptors += descriptors;
+  }
+  return sample;
+}
+
+export const median = (values: readonly number[]): number =>
   [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)] ?? NaN;
 
 export interface Trend {
@@ -41,11 +61,11 @@ export interface Trend {
 }
 
 /** @param samples at least four; `first` and `last` are medians of the first and the last quarter */
-export function trendOf(samples: readonly Sample[], of: "memory" | "descriptors"): Trend {
+export function trendOf(samples: readonly Sample[], of: (sample: Sample) => number): Trend {
   const slopes = samples.flatMap((a, i) =>
-    samples.slice(i + 1).map((b) => ((b[of] - a[of]) / (b.at - a.at)) * 3_600_000),
+    samples.slice(i + 1).map((b) => ((of(b) - of(a)) / (b.at - a.at)) * 3_600_000),
   );
-  const values = samples.map((sample) => sample[of]);
+  const values = samples.map(of);
   const quarter = Math.max(1, Math.floor(values.length / 4));
   return {
     slope: median(slopes),

@@ -1,5 +1,6 @@
 /** The DICOM file around a data set (PS3.10 section 7): preamble, file meta information, transfer syntax. */
-import { inflateRawSync, inflateSync } from "node:zlib";
+import type { Transform } from "node:stream";
+import { createInflate, createInflateRaw, inflateRawSync, inflateSync } from "node:zlib";
 import { errno } from "../../base/errno.js";
 import { RadserveError, type ErrorCode } from "../../base/errors.js";
 import { DataSetAttributes } from "./attributes.js";
@@ -30,6 +31,9 @@ export interface DicomFile extends DicomHead {
 const META_ENCODING: Encoding = { explicit: true, littleEndian: true };
 /** A deflated data set may not unfold to more than this, 512 MiB: a few kilobytes of it can claim any length. */
 export const MAX_INFLATED_BYTES = 1 << 29;
+/** How a stream with a zlib header begins (RFC 1950), which ours should not have. */
+const ZLIB_HEADER = 0x78;
+const COUNTED_AT_ONCE = 1 << 18;
 /** Room for what nearly every deflated data set unfolds to. */
 const USUAL_INFLATED_BYTES = 1 << 26;
 
@@ -136,6 +140,44 @@ function syntaxOf(walk: Walk, declared: string | undefined, offset: number): Tra
   return transferSyntax(guess.explicit ? EXPLICIT_VR_LITTLE_ENDIAN : IMPLICIT_VR_LITTLE_ENDIAN);
 }
 
+/**
+ * How many bytes a file's data set is inflated to while it is read; 0 where it is not deflated. They are counted as they
+ * come and not kept.
+ * @param check asked meanwhile; what it throws ends the counting
+ * @throws RadserveError unsupported_format, as openFile does, beyond the most that is read
+ */
+export async function inflatedBytes(bytes: Uint8Array, check: () => void): Promise<number> {
+  let meta;
+  try {
+    meta = readMeta(newWalk(bytes), dataOffset(bytes) ?? 0);
+  } catch {
+    // Reading it says what is wrong
+    return 0;
+  }
+  if (!meta.syntax.deflated) return 0;
+  const deflated = bytes.subarray(meta.end);
+  const raw = await countInflated(createInflateRaw({ chunkSize: COUNTED_AT_ONCE }), deflated, check);
+  if (deflated[0] !== ZLIB_HEADER) return raw;
+  // What is wrong with it as one may come late, and then it is read as the other
+  return Math.max(raw, await countInflated(createInflate({ chunkSize: COUNTED_AT_ONCE }), deflated, check));
+}
+
+async function countInflated(inflate: Transform, deflated: Uint8Array, check: () => void): Promise<number> {
+  let counted = 0;
+  inflate.end(deflated);
+  try {
+    for await (const chunk of inflate as AsyncIterable<Buffer>) {
+      check();
+      counted += chunk.length;
+      if (counted > MAX_INFLATED_BYTES) throw tooLarge();
+    }
+  } catch (error) {
+    if (error instanceof RadserveError) throw error;
+    // Damaged: so much comes before
+  }
+  return counted;
+}
+
 /** The data set of Deflated Explicit VR Little Endian (PS3.5 section A.5): a raw deflate stream, no zlib header. */
 function inflated(walk: Walk, offset: number): Walk {
   const deflated = walk.bytes.subarray(offset);
@@ -146,7 +188,7 @@ function inflated(walk: Walk, offset: number): Walk {
   try {
     return inflatedBy(inflateRawSync);
   } catch (error) {
-    if (errno(error) === "Z_BUF_ERROR" || errno(error) === TOO_LARGE || deflated[0] !== 0x78)
+    if (errno(error) === "Z_BUF_ERROR" || errno(error) === TOO_LARGE || deflated[0] !== ZLIB_HEADER)
       throw notInflated(error);
   }
   try {
@@ -180,8 +222,8 @@ function inflateWhole(inflate: typeof inflateRawSync, deflated: Uint8Array): Uin
 }
 
 function notInflated(cause: unknown): RadserveError {
-  const refusal = (code: ErrorCode, message: string, details?: Record<string, unknown>) =>
-    new RadserveError(code, message, details, { cause });
+  const refusal = (code: ErrorCode, message: string) =>
+    new RadserveError(code, message, undefined, { cause });
   switch (errno(cause)) {
     case "Z_BUF_ERROR":
       return refusal(
@@ -189,12 +231,17 @@ function notInflated(cause: unknown): RadserveError {
         "The deflated data set ends before its last block. Send the file again from its source.",
       );
     case TOO_LARGE:
-      return refusal(
-        "unsupported_format",
-        `The deflated data set unfolds to more than ${MAX_INFLATED_BYTES} bytes, the most that is read. Send it in another transfer syntax.`,
-        { most: MAX_INFLATED_BYTES },
-      );
+      return tooLarge(cause);
     default:
       return refusal("corrupt_image", "The deflated data set cannot be inflated. The file is damaged.");
   }
+}
+
+function tooLarge(cause?: unknown): RadserveError {
+  return new RadserveError(
+    "unsupported_format",
+    `The deflated data set unfolds to more than ${MAX_INFLATED_BYTES} bytes, the most that is read. Send it in another transfer syntax.`,
+    { most: MAX_INFLATED_BYTES },
+    { cause },
+  );
 }

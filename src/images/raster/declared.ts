@@ -1,6 +1,7 @@
 /** What PNG, JPEG and TIFF files say of themselves, and the decoder does not: read before a pixel is decoded. */
 import { RadserveError } from "../../base/errors.js";
 import { readCodestream, type CodestreamHeader } from "../dicom/codestream.js";
+import { PIXEL_LIMIT } from "./raster-orders.js";
 import { readTiffPages } from "./tiff-tags.js";
 
 export type RasterFormat = "png" | "jpeg" | "tiff";
@@ -40,6 +41,57 @@ export function declaredBy(bytes: Uint8Array, format: RasterFormat): Declared {
   const pages = readTiffPages(bytes);
   const { photometric = 1, bits = 8 } = pages[0] ?? {};
   return { ...plain, pages: pages.length, bits, inverted: photometric === 0, palette: photometric === 3 };
+}
+
+/** Of JPEG. */
+const MOST_SAMPLES = 3;
+
+/**
+ * Bytes of the first frame when it is decoded, as the file declares it; the most that is read of a JPEG whose header
+ * cannot be read, for there the decoder may still find a picture. 0 where nothing will be decoded.
+ */
+export function firstFrameBytes(bytes: Uint8Array, format: RasterFormat): number {
+  try {
+    const { pixels, bytesEach } = SIZE_READERS[format](bytes);
+    return pixels > PIXEL_LIMIT ? 0 : pixels * bytesEach;
+  } catch {
+    return format === "jpeg" ? PIXEL_LIMIT * MOST_SAMPLES : 0;
+  }
+}
+
+interface DeclaredSize {
+  pixels: number;
+  /** Of a pixel as it is decoded. */
+  bytesEach: number;
+}
+
+const SIZE_READERS: Record<RasterFormat, (bytes: Uint8Array) => DeclaredSize> = {
+  png: pngSize,
+  jpeg: jpegSize,
+  tiff: tiffSize,
+};
+
+const bytesOfSamples = (samples: number, bits: number): number => (bits > 8 ? 2 * samples : samples);
+
+/** The IHDR chunk (PNG third edition, section 11.2.1): colour types 2 and 6 are colour, 3 is a palette. */
+function pngSize(bytes: Uint8Array): DeclaredSize {
+  const data = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const samples = [2, 3, 6].includes(data.readUInt8(HEADER_AT + 17)) ? 3 : 1;
+  return {
+    pixels: data.readUInt32BE(HEADER_AT + 8) * data.readUInt32BE(HEADER_AT + 12),
+    bytesEach: bytesOfSamples(samples, data.readUInt8(HEADER_AT + 16)),
+  };
+}
+
+function jpegSize(bytes: Uint8Array): DeclaredSize {
+  const { rows, columns, components } = readCodestream(bytes);
+  return { pixels: rows * columns, bytesEach: Math.min(components, MOST_SAMPLES) };
+}
+
+function tiffSize(bytes: Uint8Array): DeclaredSize {
+  const { width = 0, height = 0, photometric = 1, bits = 8 } = readTiffPages(bytes)[0] ?? {};
+  const samples = photometric === 0 || photometric === 1 ? 1 : 3;
+  return { pixels: width * height, bytesEach: bytesOfSamples(samples, bits) };
 }
 
 /** JPEG of other processes than the decoder's is whole and yet cannot be decoded. */

@@ -16,7 +16,7 @@ import {
   type TransformStep,
   type Warning,
 } from "../image.js";
-import { declaredBy, isCutShort, type Declared, type RasterFormat } from "./declared.js";
+import { declaredBy, firstFrameBytes, isCutShort, type Declared, type RasterFormat } from "./declared.js";
 import {
   PIXEL_LIMIT,
   type Layout,
@@ -93,6 +93,17 @@ function layoutOf(metadata: RasterMetadata, format: RasterFormat): Layout {
     );
   if (grey) return { colourspace: bits === 8 ? "b-w" : "grey16", samples: 1, bits };
   return { colourspace: bits === 8 ? "srgb" : "rgb16", samples: 3, bits };
+}
+
+/** Frames in memory while one is decoded: what the decoder works on, what it sends, and what comes from it. */
+const FRAMES_AT_ONCE = 3;
+
+/**
+ * Bytes that reading the file takes in all processes beside its own, by its header: the file once more, and its first
+ * frame.
+ */
+export function rasterBytes(bytes: Uint8Array, format: RasterFormat): number {
+  return bytes.length + FRAMES_AT_ONCE * firstFrameBytes(bytes, format);
 }
 
 /**

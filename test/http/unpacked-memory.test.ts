@@ -1,0 +1,123 @@
+/** Small files that unfold to large ones: what they unfold to is counted before it is, and given back afterwards. */
+import { writeFileSync } from "node:fs";
+import path from "node:path";
+import { constants, deflateRawSync, deflateSync } from "node:zlib";
+import sharp from "sharp";
+import t, { type Test } from "tap";
+import { sampleTree } from "../soak/usage.js";
+import { bulkPlace } from "../support/bulk.js";
+import { CT_SLICE, DEFLATED, dicomFile, imageAttributes } from "../support/dicom.js";
+import { ADDON, needs } from "../support/needs.js";
+import { until } from "../support/postgres.js";
+import { pngFile, tiffFile } from "../support/raster.js";
+import { startServer } from "../support/server.js";
+
+const SIDE = 8192;
+const PIXELS = SIDE * SIDE;
+const MIB = 2 ** 20;
+/** Of which a quarter is for what files unfold to: not enough for two of these. */
+const BUDGET_MIB = 512;
+
+/** One byte for each pixel, and no model takes it: nothing but reading takes memory. */
+function deflated(): Buffer {
+  const size = { Rows: SIDE, Columns: SIDE, BitsAllocated: 8, BitsStored: 8, HighBit: 7 };
+  const attributes = imageAttributes({ ...size, Modality: "MR" });
+  return dicomFile({ transferSyntax: DEFLATED, attributes, pixels: Buffer.alloc(PIXELS, 5), pixelVr: "OB" });
+}
+
+/** Zeros, which are no data set. */
+function deflatedZeros(mebibytes: number): Buffer {
+  const empty = dicomFile({ transferSyntax: DEFLATED, attributes: {} });
+  const zeros = deflateRawSync(Buffer.alloc(16 * MIB), { finishFlush: constants.Z_FULL_FLUSH });
+  const end = deflateRawSync(Buffer.alloc(0));
+  // An empty deflate stream is two bytes long
+  return Buffer.concat([empty.subarray(0, -2), ...Array<Buffer>(mebibytes / 16).fill(zeros), end]);
+}
+
+const pixels = Buffer.alloc(PIXELS, 90);
+
+async function serve(t: Test, settings: Record<string, string> = {}) {
+  const place = bulkPlace(t, settings);
+  const server = await startServer(place);
+  t.teardown(() => server.stop());
+  const at = (name: string) => path.join(place.input, name);
+  const ask = (name: string) =>
+    server.post("/single_inference", {
+      input_image_path: at(name),
+      output_folder_path: path.join(place.output, name),
+      outputs: ["json"],
+    });
+  return { server, at, ask };
+}
+
+t.test("what a thread inflated goes back when it has nothing to do", { skip: needs(ADDON) }, async (t) => {
+  const { server, at, ask } = await serve(t);
+  const held = () => sampleTree(server.process.pid!, 0).memory;
+  const before = held();
+  writeFileSync(at("zeros.dcm"), deflatedZeros(480));
+  t.match(await (await ask("zeros.dcm")).json(), {
+    error: "unsupported_format",
+    details: { most: 2_000_000 },
+  });
+  // No other work makes the thread collect
+  await until(() => held() < before + 128);
+  writeFileSync(at("bomb.dcm"), deflatedZeros(2048));
+  t.match(await (await ask("bomb.dcm")).json(), {
+    error: "unsupported_format",
+    details: { most: 2 ** 29 },
+  });
+});
+
+t.test("what files unfold to", { skip: needs(ADDON) }, async (t) => {
+  const { server, at, ask } = await serve(t, { RADSERVE_MEMORY: `${BUDGET_MIB}MiB` });
+  const counted = async () => {
+    const text = await (await fetch(`${server.url}/metrics`)).text();
+    return Number(/\nradserve_image_memory_bytes (\d+)/.exec(text)?.[1]);
+  };
+  /** The most that is counted while two requests for a file run at once. */
+  const mostCounted = async (name: string) => {
+    const requests = { open: 2 };
+    const both = Promise.all([1, 2].map(() => ask(name).finally(() => (requests.open -= 1))));
+    let most = 0;
+    while (requests.open > 0) most = Math.max(most, await counted());
+    for (const answer of await both) {
+      t.equal(answer.status, 422, name);
+      t.match(await answer.json(), { error: "no_model_accepts" });
+    }
+    t.equal(await counted(), 0, "is given back");
+    return most;
+  };
+
+  const page = { width: SIDE, height: SIDE, photometric: 1, compression: 8, pixels: deflateSync(pixels) };
+  const files: Record<string, { bytes: Buffer; takes: number }> = {
+    "deflated.dcm": { bytes: deflated(), takes: PIXELS },
+    "picture.png": {
+      bytes: pngFile({ width: SIDE, height: SIDE, bits: 8, colour: 0, pixels }),
+      takes: 3 * PIXELS,
+    },
+    "picture.tiff": { bytes: tiffFile([page]), takes: 3 * PIXELS },
+    "picture.jpg": {
+      bytes: await sharp(pixels, { raw: { width: SIDE, height: SIDE, channels: 1 } })
+        .toColourspace("b-w")
+        .jpeg()
+        .toBuffer(),
+      takes: 3 * PIXELS,
+    },
+  };
+  for (const [name, { bytes, takes }] of Object.entries(files)) {
+    writeFileSync(at(name), bytes);
+    const most = await mostCounted(name);
+    t.ok(most >= takes, `${name}: ${most} bytes were counted of ${takes}`);
+    const two = 2 * takes;
+    if (two > (BUDGET_MIB / 4) * MIB) t.ok(most < two, `${name}: one waits for the other, ${most} of ${two}`);
+  }
+});
+
+t.test("a CT slice that is deflated is read as before", { skip: needs(ADDON) }, async (t) => {
+  const { at, ask } = await serve(t);
+  const size = { Rows: 64, Columns: 64, BitsAllocated: 16, BitsStored: 16, HighBit: 15 };
+  const attributes = imageAttributes({ ...CT_SLICE, ...size });
+  const slice = { transferSyntax: DEFLATED, attributes, pixels: Buffer.alloc(64 * 64 * 2, 1) };
+  writeFileSync(at("slice.dcm"), dicomFile(slice));
+  t.match(await (await ask("slice.dcm")).json(), { status: "completed" });
+});
