@@ -10,9 +10,14 @@ import { denseNet121, LABELS, smallCnn } from "./models.js";
 
 export const NETWORKS = {
   densenet121: { make: denseNet121, side: 224 },
+  densenet121_float16: { make: () => denseNet121("float16"), side: 224 },
   small_cnn: { make: smallCnn, side: 256 },
 } as const;
 export type Network = keyof typeof NETWORKS;
+
+/** Those that a CPU is measured with: it has no fast float16. */
+export const CPU_NETWORKS = ["densenet121", "small_cnn"] as const;
+export type CpuNetwork = (typeof CPU_NETWORKS)[number];
 
 /** Writes `directory`/`name`; gives the paths of its graph and its manifest. */
 export function writeFolder(directory: string, name: Network): { graph: string; manifest: string } {
@@ -39,7 +44,7 @@ function manifestOf(name: Network, hash: string, version: string): object {
     ...{ intended_use: "Measuring", regulatory: "None", stage: "draft", release: "active", required: true },
     files: [{ path: "model.onnx", sha256: hash }],
     accepts: { formats: ["dicom"], modality: ["CT", "DX"], dimensions: "2d" },
-    inputs: [{ ...input, ...(name === "densenet121" ? fixed : own) }],
+    inputs: [{ ...input, ...(name === "small_cnn" ? own : fixed) }],
     outputs: [
       {
         ...{ kind: "classification", tensor: "y", activation: "sigmoid", calibration: { kind: "none" } },
@@ -47,7 +52,10 @@ function manifestOf(name: Network, hash: string, version: string): object {
       },
     ],
     batching: { max: 32 },
-    execution: { providers: ["cuda", "cpu"], precision: "float32" },
+    execution: {
+      providers: ["cuda", "cpu"],
+      precision: name === "densenet121_float16" ? "float16" : "float32",
+    },
     results: { outputs: ["json"] },
   };
 }

@@ -6,7 +6,7 @@ import type { Engine } from "../../src/engine/engine.js";
 import type { InferResult, Plane } from "../../src/engine/types.js";
 import type { Tensor } from "../../src/engine/tensor.js";
 import type { ModelSet } from "../../src/models/set.js";
-import { idOf, mixedPictures, NETWORKS, picture, withVersion, type Network } from "./engine-models.js";
+import { idOf, mixedPictures, NETWORKS, picture, withVersion, type CpuNetwork } from "./engine-models.js";
 import { closedLoop, plainInput, type LoadResult, type NodeRival } from "./node-rival.js";
 import type { Raw, RawSetting } from "./raw.js";
 import { median, quantile, sum } from "./statistics.js";
@@ -14,9 +14,9 @@ import { median, quantile, sum } from "./statistics.js";
 export interface Bench {
   engine: Engine;
   set: ModelSet;
-  raws: Record<Network, Raw>;
-  graphs: Record<Network, string>;
-  manifests: Record<Network, string>;
+  raws: Record<CpuNetwork, Raw>;
+  graphs: Record<CpuNetwork, string>;
+  manifests: Record<CpuNetwork, string>;
   folder: string;
   /** The directory of the networks' model folders. */
   models: string;
@@ -29,12 +29,12 @@ export interface Bench {
  * Each comparison takes this share of a measurement's time and this multiple of its rounds. The shorter the turns are,
  * the less the machine changes between the two of a pair.
  */
-const TURN: Record<Network, number> = { densenet121: 0.5, small_cnn: 0.15 };
-const TURNS: Record<Network, number> = { densenet121: 1.5, small_cnn: 3 };
+const TURN: Record<CpuNetwork, number> = { densenet121: 0.5, small_cnn: 0.15 };
+const TURNS: Record<CpuNetwork, number> = { densenet121: 1.5, small_cnn: 3 };
 
 /** The same for onnxruntime-node: some of its calls and ours last half a millisecond and vary by a tenth between turns. */
-const CALLED_TURN: Record<Network, number> = { densenet121: 0.25, small_cnn: 0.15 };
-const CALLED_TURNS: Record<Network, number> = { densenet121: 6, small_cnn: 10 };
+const CALLED_TURN: Record<CpuNetwork, number> = { densenet121: 0.25, small_cnn: 0.15 };
+const CALLED_TURNS: Record<CpuNetwork, number> = { densenet121: 6, small_cnn: 10 };
 
 /** The same bench with turns instead. */
 const byTurns = (bench: Bench, turn: number, turns: number): Bench => ({
@@ -52,14 +52,14 @@ async function repeat<T>(rounds: number, once: () => Promise<T>): Promise<T[]> {
   return results;
 }
 
-const infer = (bench: Bench, name: Network, plane: Plane) =>
+const infer = (bench: Bench, name: CpuNetwork, plane: Plane) =>
   bench.engine.infer(idOf(bench.set, name), [plane], {});
 
-const ours = (bench: Bench, name: Network, concurrency: number, plane: Plane, watch = false) =>
+const ours = (bench: Bench, name: CpuNetwork, concurrency: number, plane: Plane, watch = false) =>
   closedLoop(concurrency, bench.seconds, () => infer(bench, name, plane), watch);
 
 /** What a plain loop does too: a tensor in, a tensor out, nothing prepared, nothing interpreted. */
-function oursPlain(bench: Bench, name: Network, concurrency: number, watch = false): Promise<LoadResult> {
+function oursPlain(bench: Bench, name: CpuNetwork, concurrency: number, watch = false): Promise<LoadResult> {
   const id = idOf(bench.set, name);
   const { side } = NETWORKS[name];
   const data = new Uint8Array(plainInput(side, side).buffer);
@@ -68,7 +68,7 @@ function oursPlain(bench: Bench, name: Network, concurrency: number, watch = fal
 }
 
 /** Every setting of the plain loop that could be the best: lanes, threads, batch, spinning. */
-function settings(name: Network, seconds: number): RawSetting[] {
+function settings(name: CpuNetwork, seconds: number): RawSetting[] {
   const { side } = NETWORKS[name];
   const size = { height: side, width: side, seconds };
   const lanes = [...new Set([1, cores, 2 * cores])];
@@ -91,14 +91,14 @@ const described = ({ lanes, threads, spin, batch, rate, p50 }: Swept) => ({
   ...{ images_per_second: rate, latency_ms: p50 },
 });
 
-async function sweep(raw: Raw, name: Network, seconds: number): Promise<Swept[]> {
+async function sweep(raw: Raw, name: CpuNetwork, seconds: number): Promise<Swept[]> {
   const found: Swept[] = [];
   for (const setting of settings(name, seconds)) found.push({ ...setting, ...(await raw.run(setting)) });
   return found;
 }
 
 /** Throughput under full load and latency of one request alone, each over the best plain loop of the sweep. */
-export async function againstRaw(all: Bench, name: Network) {
+export async function againstRaw(all: Bench, name: CpuNetwork) {
   const raw = all.raws[name];
   const { side } = NETWORKS[name];
   const plane = picture(side, side);
@@ -137,7 +137,7 @@ export async function againstRaw(all: Bench, name: Network) {
 }
 
 /** Throughput over the better of onnxruntime-node with one thread and with all, and the delay of both event loops. */
-export async function againstNode(all: Bench, name: Network, rival: NodeRival) {
+export async function againstNode(all: Bench, name: CpuNetwork, rival: NodeRival) {
   const bench = byTurns(all, CALLED_TURN[name], CALLED_TURNS[name]);
   const { side } = NETWORKS[name];
   const plane = picture(side, side);

@@ -7,13 +7,13 @@ import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
 import { createEngine } from "../../src/engine/engine.js";
 import { type Tensor } from "../../src/engine/tensor.js";
-import { idOf, load, NETWORKS, type Network } from "./engine-models.js";
+import { CPU_NETWORKS, idOf, load, NETWORKS, type CpuNetwork } from "./engine-models.js";
 import { answer, MeasuredProcess } from "./measured-process.js";
 import { closedLoop, plainInput } from "./node-rival.js";
 import { median } from "./statistics.js";
 
 interface Asked {
-  network: Network;
+  network: CpuNetwork;
   /** Images in each call. */
   rows: number;
   concurrency: number;
@@ -79,7 +79,7 @@ export async function tuning(models: string, turn: { seconds: number; rounds: nu
   const singles = settings.filter(({ rows }) => rows === 1);
   try {
     const rows: Record<string, object> = {};
-    for (const network of Object.keys(NETWORKS) as Network[]) {
+    for (const network of CPU_NETWORKS) {
       const { seconds, rounds } = turn;
       rows[network] = {
         saturated: await sweep(engines, settings, rounds, { network, concurrency: 4 * cores, seconds }),

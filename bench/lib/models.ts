@@ -1,10 +1,12 @@
 /** The networks of the engine's bench, with random weights of a fixed seed: their speed is that of trained ones. */
 import {
+  ELEMENT_TYPES,
   float,
   int,
   ints,
   onnxModel,
   type Attribute,
+  type ElementType,
   type Node,
   type TensorValue,
 } from "../../scripts/lib/onnx-model.js";
@@ -21,14 +23,24 @@ class Network {
   readonly initializers: TensorValue[] = [];
   readonly #normal: () => number;
 
-  constructor(seed: number) {
+  /** @param dtype of weights and activations; input and output are float32 whatever it is */
+  constructor(
+    seed: number,
+    readonly dtype: "float32" | "float16" = "float32",
+  ) {
     this.#normal = normal(random(seed));
+  }
+
+  /** The input, as the layers take it. */
+  input(): string {
+    return this.dtype === "float32" ? "x" : this.layer("Cast", ["x"], { to: int(ELEMENT_TYPES.float16) });
   }
 
   constant(shape: readonly number[], value: () => number): string {
     const name = `w${this.initializers.length}`;
     const data = Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, value);
-    this.initializers.push({ name, dtype: "float32", shape, data: new Uint8Array(data.buffer) });
+    const bytes = this.dtype === "float32" ? new Uint8Array(data.buffer) : Array.from(data);
+    this.initializers.push({ name, dtype: this.dtype, shape, data: bytes });
     return name;
   }
 
@@ -79,7 +91,9 @@ class Network {
 
   /** The bytes of the model: input `x`, [batch, 1, height, width], output `y`, [batch, labels]. */
   bytes(name: string, side: number | undefined, last: string, labels: number): Uint8Array {
-    this.nodes.push({ op: "Identity", inputs: [last], outputs: ["y"] });
+    const y = { inputs: [last], outputs: ["y"] };
+    if (this.dtype === "float32") this.nodes.push({ op: "Identity", ...y });
+    else this.nodes.push({ op: "Cast", ...y, attributes: { to: int(ELEMENT_TYPES.float32) } });
     const sides = side === undefined ? ["height", "width"] : [side, side];
     return onnxModel({
       name,
@@ -97,10 +111,10 @@ const GROWTH = 32;
 const BLOCKS = [6, 12, 24, 16];
 
 /** DenseNet-121 (Huang et al. 2017, table 1) for one channel of 224 x 224 and 18 labels, as chest X-ray models have it. */
-export function denseNet121(): Uint8Array {
-  const net = new Network(121);
+export function denseNet121(dtype: "float32" | "float16" = "float32"): Uint8Array {
+  const net = new Network(121, dtype);
   let channels = 64;
-  let x = net.pool(net.normRelu(net.conv("x", 1, channels, 7, 2), channels), "MaxPool", 3, 1);
+  let x = net.pool(net.normRelu(net.conv(net.input(), 1, channels, 7, 2), channels), "MaxPool", 3, 1);
   for (const [block, layers] of BLOCKS.entries()) {
     for (let layer = 0; layer < layers; layer++) {
       const narrow = net.conv(net.normRelu(x, channels), channels, 4 * GROWTH, 1);
@@ -116,13 +130,33 @@ export function denseNet121(): Uint8Array {
 }
 
 /** Four strided convolutions of an image of any size: a few milliseconds on one core. */
-export function smallCnn(): Uint8Array {
-  const net = new Network(4);
-  let x = "x";
+export function smallCnn(dtype: "float32" | "float16" = "float32"): Uint8Array {
+  const net = new Network(4, dtype);
+  let x = net.input();
   let channels = 1;
   for (const next of [16, 32, 64, 128]) {
     x = net.normRelu(net.conv(x, channels, next, 3, 2), next);
     channels = next;
   }
   return net.bytes("small-cnn", undefined, net.head(x, channels, LABELS), LABELS);
+}
+
+/** Input `x`, [batch, height, width] of any type, made numbers, shifted and squashed: y = tanh(x / 50 - 1). */
+export function scaled(dtype: ElementType): Uint8Array {
+  const constant = (name: string, value: number): TensorValue => ({
+    ...{ name, dtype: "float32", shape: [] },
+    data: [value],
+  });
+  return onnxModel({
+    name: "scaled",
+    inputs: [{ name: "x", dtype, shape: ["batch", "height", "width"] }],
+    outputs: [{ name: "y", dtype: "float32", shape: ["batch", "height", "width"] }],
+    nodes: [
+      { op: "Cast", inputs: ["x"], outputs: ["a"], attributes: { to: int(ELEMENT_TYPES.float32) } },
+      { op: "Div", inputs: ["a", "fifty"], outputs: ["b"] },
+      { op: "Sub", inputs: ["b", "one"], outputs: ["c"] },
+      { op: "Tanh", inputs: ["c"], outputs: ["y"] },
+    ],
+    initializers: [constant("fifty", 50), constant("one", 1)],
+  });
 }

@@ -38,6 +38,7 @@ const NOT_RUN: readonly [RegExp, string][] = [
   [/^npm run setup:gpu/, "downloads the CUDA libraries; npm run test:gpu-setup runs it"],
   [/^export RADSERVE_PROVIDERS=cuda/, "needs a GPU"],
   [/^bench\/gpu\.sh/, "needs a GPU"],
+  [/^bench\/gpu-pack\.sh/, "downloads the CUDA libraries and packs for minutes"],
   [/^npm run bench:/, "takes minutes on a quiet machine"],
   [/^npm run setup(?!:)/, "builds the clone that this test runs in; .ci/run tries it in another"],
   [/^npm run test:crash/, "takes minutes; .ci/run runs the short form"],
