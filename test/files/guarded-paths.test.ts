@@ -138,7 +138,8 @@ t.test("outputs", async (t) => {
     [`${inside}/${"ä".repeat(200)}/new`, "path_not_allowed"],
     [`${inside}${"/nothing".repeat(600)}`, "path_not_allowed"],
   ];
-  for (const [given, expected] of cases) t.equal(await output(given), expected, given.slice(0, 100).replace(base, ""));
+  for (const [given, expected] of cases)
+    t.equal(await output(given), expected, given.slice(0, 100).replace(base, ""));
   t.notOk(existsSync(path.join(inside, "nothing")), "nor is a part made of what is too long");
   t.notOk(existsSync(path.join(outside, "new")), "nothing was made outside");
   t.notOk(existsSync(path.join(outside, "nothing")), "nor through a link");
