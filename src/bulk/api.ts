@@ -226,7 +226,10 @@ async function reconciled(call: BulkCall, { pool }: Database, context: ApiContex
     retry === "true" && lacking.length > 0
       ? await requeueItems(pool, call.caller, job.id, marking(context), lacking)
       : 0;
-  return answer({ ...found, requeued } satisfies Reconciliation);
+  return {
+    ...answer({ ...found, requeued } satisfies Reconciliation),
+    compared: { checked: found.checked, differences: found.differences.length, requeued },
+  };
 }
 
 /** Answers one call. @throws RadserveError of any code that the page documents */
