@@ -190,6 +190,13 @@ const settings = {
     .describe(
       "Requests of one subject that may be in work or wait at a time; beyond them 429 rate_limited (default: half of max_queue, and at least 64)",
     ),
+  jobs_per_subject: z
+    .int()
+    .min(1)
+    .default(1000)
+    .describe(
+      "Bulk jobs of one subject that may be open, on all boxes together; beyond them 429 rate_limited until one has ended",
+    ),
   max_connections: z
     .int()
     .min(1)
@@ -280,6 +287,7 @@ const READ: Partial<Record<Key, (text: string) => unknown>> = {
   max_queue: numberOr,
   rate_limit: numberOr,
   requests_per_subject: numberOr,
+  jobs_per_subject: numberOr,
   max_connections: numberOr,
   max_connections_per_address: numberOr,
   failed_tokens: numberOr,

@@ -134,9 +134,11 @@ export class Chain {
   /** The file to write to: that of the day, or the last where the clock was set back. It has its first line. */
   async #fileOf(today: string): Promise<Current> {
     const before = this.#current;
-    if (before !== undefined && before.name >= today && isAsLeft(before)) return before;
-    this.close();
+    // A file of a later day is there where another process wrote before the clock was set back
     const last = dayFiles(this.place.folder).at(-1);
+    if (before !== undefined && before.name >= today && before.name === last && isAsLeft(before))
+      return before;
+    this.close();
     if (last !== undefined) await this.#mend(last);
     const name = last !== undefined && last > today ? last : today;
     const current = this.#current ?? (await this.#open(name));

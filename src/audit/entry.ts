@@ -22,6 +22,8 @@ export const KINDS = [
   "inference",
   /** One image of a bulk job, each time that it was tried. */
   "item",
+  /** A job compared with what lies in its output folders: one page of that. */
+  "reconcile",
   /** Any other page that needs a token. */
   "page",
   "refused",
@@ -65,6 +67,10 @@ const factsSchema = z.object({
   input: hash.optional(),
   output: hash.optional(),
   models: z.array(modelSchema).optional(),
+  /** Of a comparison: images that were looked at, what differs, and images that run again for it. */
+  checked: z.int().optional(),
+  differences: z.int().optional(),
+  requeued: z.int().optional(),
   /** Milliseconds from the request, or from the item's begin. */
   ms: z.number().optional(),
   /** Why a token was refused. */

@@ -6,9 +6,9 @@
  * | --- | --- |
  * | an inference or an item whose image names its patient | PatientCreate: its results |
  * | the same of an image that names none, and a job that is submitted | Create |
- * | a job or its items that are looked at, and the models | Read |
+ * | a job or its items that are looked at or compared with their folders, and the models | Read |
  * | the list of jobs | Query |
- * | cancel, retry, pause, resume | Update (patch) |
+ * | cancel, retry, pause, resume, and a comparison that lets images run again | Update (patch) |
  * | purge | Delete |
  *
  * BALP leaves errors, refused tokens, starts and stops without a profile ("failures are recorded differently"): an error
@@ -80,12 +80,14 @@ const DELETE: Pattern = {
   user: AUTHOR,
 };
 
-function patternOf({ kind, endpoint = "", patient }: Entry): Pattern {
+function patternOf({ kind, endpoint = "", query, patient }: Entry): Pattern {
   if (kind === "inference" || kind === "item")
     return patient === undefined ? CREATE : { ...CREATE, profile: "PatientCreate" };
   if (endpoint === "POST /bulk_inference") return CREATE;
   if (endpoint === "GET /bulk_inference") return QUERY;
   if (endpoint.endsWith("/purge")) return DELETE;
+  if (endpoint.endsWith("/reconcile"))
+    return new URLSearchParams(query).get("retry") === "true" ? UPDATE : READ;
   return endpoint.startsWith("GET ") ? READ : UPDATE;
 }
 
@@ -137,6 +139,7 @@ function agents({ host, address, subject, jti }: Entry, { client, server, user }
 /** A date without its time tells no more than a string of bits: what the object was is in its details. */
 function details(entry: Entry): object[] {
   const { endpoint, job_id, item, study, input, output, models = [], ms } = entry;
+  const { checked, differences, requeued } = entry;
   const pairs: [string, string | undefined][] = [
     ["endpoint", endpoint],
     ["job_id", job_id],
@@ -148,6 +151,9 @@ function details(entry: Entry): object[] {
       "model",
       `${name} ${version} ${sha256} ${status}`,
     ]),
+    ["checked", checked?.toString()],
+    ["differences", differences?.toString()],
+    ["requeued", requeued?.toString()],
     ["milliseconds", ms?.toString()],
   ];
   return pairs.flatMap(([type, value]) => (value === undefined ? [] : [{ type, valueString: value }]));
@@ -179,7 +185,7 @@ function entities(entry: Entry, { profile }: Pattern): object[] {
           what: what(entry),
           type: object,
           role:
-            kind === "page" && job_id !== undefined
+            (kind === "page" || kind === "reconcile") && job_id !== undefined
               ? coding(ROLE, "20", "Job")
               : coding(ROLE, "4", "Domain Resource"),
           // Delete knows no details
@@ -284,9 +290,12 @@ function ofSystem(entry: Entry): object {
   };
 }
 
+/** Work for a subject. */
+const REQUESTS = new Set<Entry["kind"]>(["inference", "item", "page", "reconcile"]);
+
 /** The AuditEvent of a line; undefined of lines that are about the files alone, or that another line follows up. */
 export function auditEvent(entry: Entry): object | undefined {
   if (entry.kind === "day" || isIntent(entry)) return undefined;
-  if (entry.kind === "inference" || entry.kind === "item" || entry.kind === "page") return ofRequest(entry);
+  if (REQUESTS.has(entry.kind)) return ofRequest(entry);
   return entry.kind === "refused" ? ofRefusal(entry) : ofSystem(entry);
 }

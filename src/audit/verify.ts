@@ -84,6 +84,8 @@ class Check {
   #number = 0;
   /** The line before; undefined before the first, if that is not the first of all. */
   #head: Head | undefined;
+  /** The line that the first one follows, which lies in a file that was not looked at. */
+  #before: Head | undefined;
   /** What stands where lines should, since the last good one. */
   #bad: Bad | undefined;
 
@@ -138,12 +140,18 @@ class Check {
       else this.#fault("Expected a line of the audit; found something else, or one that was edited.", bad);
     }
     for (const head of this.#wanted)
-      this.#fault(
-        this.#head !== undefined && head.seq > this.#head.seq
-          ? `The end is cut off: expected line ${head.seq}, which the head ${headText(head)} names; found ${this.#head.seq} as the last.`
-          : `Expected line ${head.seq} as the head ${headText(head)} names it; found none with that MAC.`,
-      );
+      if (this.#before !== undefined && head.seq < this.#before.seq)
+        this.#note(`The line that the head ${headText(head)} names lies before those that were looked at.`);
+      else this.#tellMissing(head);
     return { ...this.#found, head: this.#head === undefined ? undefined : headText(this.#head) };
+  }
+
+  #tellMissing(head: Head): void {
+    this.#fault(
+      this.#head !== undefined && head.seq > this.#head.seq
+        ? `The end is cut off: expected line ${head.seq}, which the head ${headText(head)} names; found ${this.#head.seq} as the last.`
+        : `Expected line ${head.seq} as the head ${headText(head)} names it; found none with that MAC.`,
+    );
   }
 
   #follow(line: ReadLine): void {
@@ -151,6 +159,10 @@ class Check {
     const mine: Head = { seq, mac: line.mac };
     // Without the files before, the first says itself what it follows; its own MAC vouches for that
     const before = this.#head ?? (kind === "day" ? previous : undefined);
+    if (this.#head === undefined && before !== undefined && follows(this.key, before, line)) {
+      this.#before = before;
+      this.#meet(before);
+    }
     this.#head = mine;
     this.#meet(mine);
     if (before === undefined) {

@@ -39,7 +39,7 @@ export const ERRORS = {
   cancelled: { status: 499, description: "The caller cancelled the work or went away." },
   rate_limited: {
     status: 429,
-    description: "This subject sends more than its rate, or has too many requests at a time.",
+    description: "This subject sends more than its rate, or has too many requests or open jobs at a time.",
     retryAfter: 1,
   },
   internal: { status: 500, description: "A fault of the server; look the request id up in its log." },

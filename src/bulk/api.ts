@@ -13,6 +13,7 @@ import {
   namedPaths,
   noSuchJob,
   purgeJob,
+  refuseManyInTurn,
   REPEATED_FAILURES,
   requeueItems,
   retryJob,
@@ -203,9 +204,10 @@ async function purged(call: BulkCall, { pool }: Database, { config }: ApiContext
   return answer({ ...jobOf(row), waiting: [], boxes: [] } satisfies JobDetails);
 }
 
-/** The folders of a job that is set to work again are made and marked as for a new one. */
+/** A job that is set to work again is counted, and its folders are made and marked, as for a new one. */
 function marking({ config, roots }: ApiContext): MarkFolders {
   return async (job, client) => {
+    await refuseManyInTurn(client, job, config.jobs_per_subject);
     const { outputs } = await namedPaths(client, job);
     await makeFolders(
       job.id,
@@ -224,7 +226,10 @@ async function reconciled(call: BulkCall, { pool }: Database, context: ApiContex
     retry === "true" && lacking.length > 0
       ? await requeueItems(pool, call.caller, job.id, marking(context), lacking)
       : 0;
-  return answer({ ...found, requeued } satisfies Reconciliation);
+  return {
+    ...answer({ ...found, requeued } satisfies Reconciliation),
+    compared: { checked: found.checked, differences: found.differences.length, requeued },
+  };
 }
 
 /** Answers one call. @throws RadserveError of any code that the page documents */

@@ -7,6 +7,7 @@
 import pg from "pg";
 import type { Config } from "../config.js";
 import { errno } from "../base/errno.js";
+import { RadserveError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { within } from "../base/waiting.js";
 import { keepable } from "../base/validation.js";
@@ -110,8 +111,12 @@ export function isTableLoss(thrown: unknown): boolean {
   return error instanceof pg.DatabaseError && /^(42P01|3F000)$/.test(errno(error));
 }
 
-/** Whether the server itself refused: then nothing of a transaction was kept, which is open where a connection broke. */
+/**
+ * Whether the work of a transaction, or the server, refused: then nothing of it was kept, which is open where a
+ * connection broke.
+ */
 export function wasRefused(thrown: unknown): boolean {
+  if (thrown instanceof RadserveError && !(thrown instanceof BulkUnavailable)) return true;
   const error = thrown instanceof BulkUnavailable ? thrown.cause : thrown;
   return error instanceof pg.DatabaseError && !/^(08|57P)/.test(errno(error));
 }

@@ -80,11 +80,50 @@ export interface Scope {
 
 type Queryable = Pool | PoolClient;
 
+/** Seconds after which a subject with too many jobs may ask again: it has to wait until one has ended. */
+const RETRY_FULL_SECONDS = 30;
+/** Any fixed number: with a subject it names the lock of whoever opens a job of that subject. */
+const OPENING_LOCK = 7_233_019;
+
+/** @throws RadserveError rate_limited where a subject has as many open jobs, beside this one, as it may */
+export async function refuseMany(
+  client: Queryable,
+  { id, subject }: Pick<NewJob, "id" | "subject">,
+  mostOpen: number,
+): Promise<void> {
+  const { rows } = await client.query<{ number: number }>(
+    `select count(*)::int as number from
+       (select from radserve.job where subject = $1 and finished_at is null and id <> $2 limit $3) as open`,
+    [subject, id, mostOpen],
+  );
+  if ((rows[0]?.number ?? 0) < mostOpen) return;
+  throw new RadserveError(
+    "rate_limited",
+    `Expected at most ${mostOpen} open jobs of one subject; found as many. Wait until one has ended, cancel one, or send more images in one job.`,
+    { limit: mostOpen, retry_after: RETRY_FULL_SECONDS },
+  );
+}
+
+/**
+ * The same in the transaction that opens the job: of two that open the last one, on whatever boxes, the second waits and
+ * then sees the first. Others wait until the commit, so this comes last.
+ */
+export async function refuseManyInTurn(
+  client: PoolClient,
+  job: Pick<NewJob, "id" | "subject">,
+  mostOpen: number,
+): Promise<void> {
+  await client.query("select pg_advisory_xact_lock($1, hashtext($2))", [OPENING_LOCK, job.subject]);
+  await refuseMany(client, job, mostOpen);
+}
+
 /**
  * Writes a job and its items; the caller commits.
+ * @param mostOpen jobs that a subject may have open
  * @returns false where the subject has used the idempotency key before
+ * @throws RadserveError rate_limited
  */
-export async function insertJob(client: PoolClient, job: NewJob): Promise<boolean> {
+export async function insertJob(client: PoolClient, job: NewJob, mostOpen: number): Promise<boolean> {
   const { rowCount } = await client.query(
     `insert into radserve.job (id, subject, input_roots, output_roots, request, request_sha256, idempotency_key,
        total, next_index, marked)
@@ -102,19 +141,22 @@ export async function insertJob(client: PoolClient, job: NewJob): Promise<boolea
     ],
   );
   if (rowCount === 0) return false;
-  if (job.items === undefined) return true;
+  if (job.items !== undefined) await insertItems(client, job.id, job.items);
+  await refuseManyInTurn(client, job, mostOpen);
+  return true;
+}
+
+async function insertItems(
+  client: PoolClient,
+  jobId: string,
+  items: NonNullable<NewJob["items"]>,
+): Promise<void> {
   await client.query(
     `insert into radserve.item (job_id, index, id, input, output, state)
      select $1, place - 1, id, input, output, 'queued'
      from unnest($2::uuid[], $3::text[], $4::text[]) with ordinality as given (id, input, output, place)`,
-    [
-      job.id,
-      job.items.map(({ id }) => id),
-      job.items.map(({ input }) => input),
-      job.items.map(({ output }) => output),
-    ],
+    [jobId, items.map(({ id }) => id), items.map(({ input }) => input), items.map(({ output }) => output)],
   );
-  return true;
 }
 
 /** The job that has used an idempotency key. */

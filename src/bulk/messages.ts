@@ -31,6 +31,8 @@ export interface BulkAnswer {
   location?: string;
   /** Of a job that was submitted, for the audit: its folders as the client named them, where it has such. */
   job?: { id: string; input?: string; output?: string };
+  /** Of a job that was compared with its folders, for the audit: how many of each. */
+  compared?: { checked: number; differences: number; requeued: number };
 }
 
 export type ItemOutcome =

@@ -15,7 +15,7 @@ import { candidatesOf } from "../inference/plan.js";
 import { holdsSomething } from "../files/folder-mark.js";
 import { transaction, wasRefused, type Database } from "./database.js";
 import { makeFolders, unmark } from "./job-folders.js";
-import { findJob, insertJob, jobOfKey, type JobRequest, type NewJob } from "./jobs.js";
+import { findJob, insertJob, jobOfKey, refuseMany, type JobRequest, type NewJob } from "./jobs.js";
 import type { BulkCall } from "./messages.js";
 import { Reach } from "./reach.js";
 import type { Scanner } from "./scanner.js";
@@ -61,9 +61,9 @@ export async function submit(
     candidatesOf(entries, body.models, problems);
   }
   const { wasEmpty } = await checkPaths(body, roots, context.config);
-  await (await context.database()).looks.query("select");
-  // Last: for a request that is taken the output folders are made.
   const id = randomUUID();
+  await refuseMany((await context.database()).looks, { id, subject }, context.config.jobs_per_subject);
+  // Last: for a request that is taken the output folders are made.
   const folders = body.items?.map((item) => item.output_folder_path) ?? [body.output_folder_path ?? ""];
   await makeFolders(id, folders, roots.output, context.config);
   const job: NewJob = {
@@ -100,7 +100,7 @@ async function keep(job: NewJob, wasEmpty: boolean, context: SubmitContext): Pro
   const { pool } = await context.database();
   const scanner = job.items === undefined ? await context.scanner() : undefined;
   const kept = await transaction(pool, async (client) => {
-    if (!(await insertJob(client, job))) return false;
+    if (!(await insertJob(client, job, context.config.jobs_per_subject))) return false;
     await scanner?.enqueue({ job_id: job.id, ...(wasEmpty ? { was_empty: true } : {}) }, client);
     return true;
   });

@@ -94,11 +94,6 @@ async function whyNotOpened(
   cause: unknown,
 ): Promise<Error> {
   const code = errno(cause);
-  if (code === "ENAMETOOLONG")
-    return new RadserveError(
-      "bad_request",
-      "Expected every part of the input path to be at most 255 bytes long.",
-    );
   if (!MISSING.has(code) && !FORBIDDEN.has(code)) return cause as Error;
   let blocked = FORBIDDEN.has(code);
   try {
@@ -146,11 +141,6 @@ async function pinOutput(
   try {
     return { folder: await pin(target, constants.O_DIRECTORY), missing: [] };
   } catch (error) {
-    if (errno(error) === "ENAMETOOLONG")
-      throw new RadserveError(
-        "bad_request",
-        "Expected every part of the output path to be at most 255 bytes long.",
-      );
     if (!MISSING.has(errno(error)) && !FORBIDDEN.has(errno(error))) throw error;
     const folder = await nearestFolder(target, roots, "output");
     if (folder.blocked || FORBIDDEN.has(errno(error))) {

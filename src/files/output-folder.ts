@@ -10,10 +10,14 @@ import { FORBIDDEN, noPermission, notAllowed, pin, type Pinned } from "./path-ju
 import { isInside, leadsInside, type Root } from "./roots.js";
 import { isMarked, markMissing } from "./folder-mark.js";
 
+/** Bytes of a path that Linux takes, without the NUL at its end (PATH_MAX), and of a name that file systems do (NAME_MAX). */
+const LONGEST_PATH = 4095;
+const LONGEST_NAME = 255;
+
 /**
  * @param folder the nearest one that exists
  * @param missing what is to be made below it
- * Throws bad_request (a name of ours), path_not_allowed (not writable, its mark missing), disk_full.
+ * Throws bad_request (a name of ours), path_not_allowed (too long, not writable, its mark missing), disk_full.
  */
 export async function checkUsable(
   folder: Pinned,
@@ -22,6 +26,12 @@ export async function checkUsable(
   minimumFreeBytes: number | undefined,
 ): Promise<void> {
   if ([...folder.realPath.split("/"), ...missing].some(isStagingName)) throw reserved();
+  const whole = [folder.realPath, ...missing].join("/");
+  if (
+    Buffer.byteLength(whole) > LONGEST_PATH ||
+    missing.some((part) => Buffer.byteLength(part) > LONGEST_NAME)
+  )
+    throw tooLong();
   await checkMarks(folder.realPath, roots);
   const here = descriptorPath(folder.fd);
   await checkWritable(here);
@@ -33,6 +43,15 @@ function reserved(): RadserveError {
     "bad_request",
     "Expected an output path without folders called .NAME.radserve: Radserve works in these and removes them. Use another name.",
     { side: "output", reason: "reserved" },
+  );
+}
+
+/** 403 as for any folder that cannot be made there: the form of the request is right, and Linux has no such path. */
+function tooLong(): RadserveError {
+  return new RadserveError(
+    "path_not_allowed",
+    `Expected an output path of at most ${LONGEST_PATH} bytes, and ${LONGEST_NAME} in each part; found a longer one. Use shorter names.`,
+    { side: "output", reason: "too_long" },
   );
 }
 
@@ -78,6 +97,8 @@ export async function createBelow(
         throw new RadserveError("bad_request", "Expected the output path to name a folder; found a file.");
       if (errno(error) === "ELOOP") throw notAllowed("output", roots);
       if (FORBIDDEN.has(errno(error))) throw noPermission("output", "create this folder");
+      // Some file systems hold shorter names than others
+      if (errno(error) === "ENAMETOOLONG") throw tooLong();
       if (errno(error) === "ENOSPC")
         throw new RadserveError("disk_full", "The output folder's disk has no room for another folder.");
       throw error;

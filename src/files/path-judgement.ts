@@ -11,12 +11,12 @@ import { leadsInside, type Root } from "./roots.js";
 
 /** Linux open(2): a descriptor that names a file without opening it. Not among node's constants. */
 const O_PATH = 0o10000000;
-const LONGEST_PATH = 4095;
 
 /** `\\server\share`, `D:\x`, `D:/x` */
 const WINDOWS_PATH = /^(?:\\\\|[A-Za-z]:)/;
 
-export const MISSING = new Set(["ENOENT", "ENOTDIR", "ELOOP"]);
+/** Faults of what is not there: no file has a name that its file system cannot hold. */
+export const MISSING = new Set(["ENOENT", "ENOTDIR", "ELOOP", "ENAMETOOLONG"]);
 export const FORBIDDEN = new Set(["EACCES", "EPERM"]);
 
 export type Side = "input" | "output";
@@ -45,7 +45,7 @@ export function noPermission(side: Side, what: string): RadserveError {
 
 /**
  * The path without trailing slashes. Throws path_not_allowed where it is another machine's name, and bad_request where it
- * is not absolute, too long, or holds a NUL byte.
+ * is not absolute or holds a NUL byte.
  */
 export function checkedForm(given: string, side: Side): string {
   const refuse = (expected: string, found: string) =>
@@ -58,8 +58,6 @@ export function checkedForm(given: string, side: Side): string {
       { side, reason: "path_map" },
     );
   if (!given.startsWith("/")) throw refuse("absolute, beginning with /", "a relative one");
-  const bytes = Buffer.byteLength(given);
-  if (bytes > LONGEST_PATH) throw refuse(`at most ${LONGEST_PATH} bytes long`, `${bytes} bytes`);
   return given.replace(/\/+$/, "") || "/";
 }
 

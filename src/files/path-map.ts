@@ -8,9 +8,11 @@ export interface PathMapping {
 
 /**
  * What a client may name a folder by: an absolute path of this machine, or a name that `path_map` may translate, of
- * Windows (`\\server\share`, `D:`) or with a scheme (`smb://server/share`).
+ * Windows (`\\server\share`, `D:`) or with a scheme (`smb://server/share`). It is published; programs whose regular
+ * expressions are not those of JavaScript do not all know `\0`.
  */
-export const ABSOLUTE_NAME = /^(?:\/|\\\\|[A-Za-z][A-Za-z0-9+.-]*:)[^\0]*$/;
+// eslint-disable-next-line no-control-regex -- no path has this character
+export const ABSOLUTE_NAME = /^(?:\/|\\\\|[A-Za-z][A-Za-z0-9+.-]*:)[^\u0000]*$/;
 export const EXPECTED_NAME =
   "Expected an absolute path, beginning with /, or a name that RADSERVE_PATH_MAP translates";
 

@@ -33,6 +33,11 @@ export async function admitted(
   if (ctx.state.caller !== undefined) ctx.state.action = new Action(audit, about(ctx, route));
 }
 
+function kindOf({ body, answer }: Route): "inference" | "reconcile" | "page" {
+  if (body === "SingleRequest") return "inference";
+  return answer === "Reconciliation" ? "reconcile" : "page";
+}
+
 function about(ctx: Context, route: Route): ConstructorParameters<typeof Action>[1] {
   const { caller, requestId } = ctx.state;
   const address = addressOf(ctx);
@@ -41,7 +46,7 @@ function about(ctx: Context, route: Route): ConstructorParameters<typeof Action>
     .map((name) => [name, ctx.query[name]] as const)
     .filter((pair): pair is readonly [string, string] => typeof pair[1] === "string" && PLAIN.test(pair[1]));
   return {
-    kind: route.body === "SingleRequest" ? "inference" : "page",
+    kind: kindOf(route),
     endpoint: ctx.state.route,
     request_id: requestId,
     ...(caller === undefined ? {} : { subject: caller.subject }),

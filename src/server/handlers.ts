@@ -186,6 +186,7 @@ export function bulk(operation: Operation): Handler {
     ctx.body = answer.body;
     if (answer.location !== undefined) ctx.set("Location", answer.location);
     if (answer.job !== undefined) ctx.state.action?.note(aboutJob(answer.job, services.config));
+    if (answer.compared !== undefined) ctx.state.action?.note(answer.compared);
   };
 }
 

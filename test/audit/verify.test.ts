@@ -141,6 +141,19 @@ const TAMPERINGS: Tampering[] = [
     ...{ file: THIRD, line: 1, message: /Lines 19 to 20 are missing .*the end of the one before/ },
   },
   {
+    what: "a number is left out by whoever has the key",
+    change: ([, , third]) => {
+      const state = path.dirname(path.dirname(third!));
+      const key = readKey(pathsOf({ environment: { RADSERVE_STATE_DIR: state } } as never).chainKey);
+      edit(third!, (lines) => {
+        const { seq, mac } = JSON.parse(lines.at(-1)!) as Head;
+        const entry = { kind: "page", seq: seq + 2, time: "2026-01-03T10:00:00.000Z", host: "box" } as const;
+        return [...lines, lineOf(key, { seq, mac }, entry).text.trimEnd()];
+      });
+    },
+    ...{ file: THIRD, line: 11, message: /Expected line 31; found 32/ },
+  },
+  {
     what: "the end of the last day is cut off",
     change: ([, , third]) => edit(third!, (lines) => lines.slice(0, -2)),
     ...{ file: THIRD, line: 8, message: /The end is cut off: expected line 30/, withHead: true },
@@ -203,6 +216,17 @@ t.test("heads, days and folders", { skip }, async (t) => {
   t.match(await verified(place, "--from", DAYS[1]!), { ok: true, lines: 20 }, "the rest stands by itself");
   rmSync(second!);
   t.match(await verified(place, "--from", DAYS[2]!), { ok: true, lines: 10 });
+  const [ofFirst, ofSecond, ofThird] = heads.map(headText);
+  t.match(
+    await verified(place, "--from", DAYS[2]!, "--head", ofFirst!, "--head", ofSecond!, "--head", ofThird!),
+    { ok: true, notes: [{ message: new RegExp(`the head ${ofFirst} names lies before`) }] },
+    "a head of the days before is no fault, and the one that the first line follows is known by it",
+  );
+  t.match(
+    await verified(place, "--from", DAYS[2]!, "--head", wrong),
+    { status: 1, faults: [{ message: /Expected line 20 as the head 20:0+ names it/ }] },
+    "unless the first line follows another",
+  );
   t.match(await verified(place, "--folder", archive, "--head", headText(heads[1]!)), { ok: true, lines: 20 });
   t.match(await radserve(place, "audit", "verify", "--from", "yesterday"), {
     status: 2,

@@ -1,6 +1,7 @@
 /** What is written down of items that ended, and when that ends their job. */
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
+import type { PoolClient } from "pg";
 import t, { type Test } from "tap";
 import type { ErrorCode } from "../../src/base/errors.js";
 import { finishJobs, insertJob, setPaused } from "../../src/bulk/jobs.js";
@@ -8,7 +9,8 @@ import { transaction } from "../../src/bulk/database.js";
 import { enter, freeSilent, leave } from "../../src/bulk/boxes.js";
 import { lease, pauseJob, settle, type Ending, type LeasedItem } from "../../src/bulk/leases.js";
 import { migrate } from "../../src/bulk/migrations.js";
-import { privateDatabase } from "../support/postgres.js";
+import { failure } from "../support/expect.js";
+import { privateDatabase, until } from "../support/postgres.js";
 
 const DONE: Ending = {
   state: "succeeded",
@@ -23,7 +25,7 @@ async function leased(t: Test, count: number) {
   const items = Array.from({ length: count }, (_, i) => ({ id: randomUUID(), input: `/${i}`, output: "/o" }));
   const made = { id, subject: "x", inputRoots: undefined, outputRoots: undefined, request: {}, items };
   await transaction(pool, (client) =>
-    insertJob(client, { ...made, requestSha256: "", idempotencyKey: undefined, marked: false }),
+    insertJob(client, { ...made, requestSha256: "", idempotencyKey: undefined, marked: false }, 1),
   );
   const instance = {
     id: randomUUID(),
@@ -210,3 +212,35 @@ t.test(
     t.equal(rows.length, 0);
   },
 );
+
+t.test("of two that open a subject's last job at once, one is refused", async (t) => {
+  const { pool, id } = await leased(t, 1);
+  const open = (client: PoolClient, subject: string) =>
+    insertJob(
+      client,
+      {
+        ...{ id: randomUUID(), subject, inputRoots: undefined, outputRoots: undefined, request: {} },
+        ...{ requestSha256: "", idempotencyKey: undefined, marked: false },
+      },
+      2,
+    );
+  let second: unknown;
+  await transaction(pool, async (client) => {
+    await open(client, "x");
+    let ended = false;
+    second = failure(transaction(pool, (late) => open(late, "x")).finally(() => (ended = true)));
+    await transaction(pool, (late) => open(late, "y"));
+    await until(async () => {
+      const { rows } = await pool.query<{ waits: boolean }>(
+        "select exists (select from pg_locks where locktype = 'advisory' and not granted) as waits",
+      );
+      return ended || rows[0]?.waits === true;
+    });
+  });
+  t.match(await second, { code: "rate_limited", details: { limit: 2 } });
+  const { rows } = await pool.query<{ n: number }>(
+    "select count(*)::int as n from radserve.job where id <> $1",
+    [id],
+  );
+  t.equal(rows[0]?.n, 2, "one of each subject, beside the first");
+});

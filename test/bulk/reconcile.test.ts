@@ -3,6 +3,7 @@ import { appendFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFile
 import path from "node:path";
 import t from "tap";
 import { reconciliationSchema, type Reconciliation } from "../../src/bulk/schema.js";
+import { linesOf } from "../support/audit.js";
 import { bulkPlace, startBulk, unmarked, writeSlice } from "../support/bulk.js";
 import { ADDON, needs } from "../support/needs.js";
 import { radserve } from "../support/server.js";
@@ -77,7 +78,15 @@ t.test("a job compared with its folders", { skip: needs(ADDON) }, async (t) => {
     stdout: /receipt_missing.*1\.dcm\.json[^]*4 images compared: 7 differences\.\n$/,
   });
 
+  const before = linesOf(place).length;
   t.match(await command(id, "--retry"), { status: 1, requeued: 3 });
+  const [asked, done, ...pages] = linesOf(place)
+    .slice(before)
+    .filter(({ kind }) => kind === "reconcile");
+  const who = { endpoint: "POST /bulk_inference/:id/reconcile", job_id: id, subject: "tester" };
+  t.match(asked, { ...who, outcome: "asked", query: /retry=true/, checked: undefined });
+  t.match(done, { ...who, outcome: "done", query: /retry=true/, checked: 4, differences: 4, requeued: 3 });
+  t.ok(pages.length > 0, "the page of the folders");
   t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 4 } });
   t.same(readFileSync(at("2.dcm.ct-tissue.sr.dcm")), bytes, "the same bytes as before");
   t.strictSame(

@@ -66,8 +66,12 @@ t.test("inputs", async (t) => {
     ["a.dcm", "bad_request"],
     ["", "bad_request"],
     [`${inside}/a\0.dcm`, "bad_request"],
-    [`${inside}/${"x".repeat(5000)}`, "bad_request"],
-    [`${inside}/${"x".repeat(300)}`, "bad_request"],
+    [`${inside}/${"x".repeat(300)}`, "input_not_found"],
+    [`${inside}/${"ä".repeat(200)}/a.dcm`, "input_not_found"],
+    [`${inside}${"/nothing".repeat(600)}`, "input_not_found"],
+    [`${outside}/${"x".repeat(300)}`, "path_not_allowed"],
+    [`${inside}/folder-link/${"x".repeat(300)}`, "path_not_allowed"],
+    [`${outside}${"/nothing".repeat(600)}`, "path_not_allowed"],
     [`${outside}/secret.dcm`, "path_not_allowed"],
     [`${inside}/../rootless/secret.dcm`, "path_not_allowed"],
     [`${inside}/file-link`, "path_not_allowed"],
@@ -130,8 +134,13 @@ t.test("outputs", async (t) => {
     [`${inside}/dangling-link/new`, "path_not_allowed"],
     [`${inside}/nothing/../../rootless/new`, "path_not_allowed"],
     [`${outside}/new`, "path_not_allowed"],
+    [`${inside}/${"x".repeat(300)}`, "path_not_allowed"],
+    [`${inside}/${"ä".repeat(200)}/new`, "path_not_allowed"],
+    [`${inside}${"/nothing".repeat(600)}`, "path_not_allowed"],
   ];
-  for (const [given, expected] of cases) t.equal(await output(given), expected, given.replace(base, ""));
+  for (const [given, expected] of cases)
+    t.equal(await output(given), expected, given.slice(0, 100).replace(base, ""));
+  t.notOk(existsSync(path.join(inside, "nothing")), "nor is a part made of what is too long");
   t.notOk(existsSync(path.join(outside, "new")), "nothing was made outside");
   t.notOk(existsSync(path.join(outside, "nothing")), "nor through a link");
   t.equal(await output(`${inside}/later/x`, { create: false }), inside);

@@ -16,6 +16,11 @@ const page = (endpoint: string, more: object = {}): Facts => ({
   ...more,
 });
 
+const reconcile = (more: object) => ({
+  ...page("POST /bulk_inference/:id/reconcile", { job_id: JOB, ...more }),
+  kind: "reconcile" as const,
+});
+
 /** What a line says, and the profile of BALP that its event follows; undefined: no profile, null: no event. */
 export const SAMPLES: readonly { facts: Facts; profile: string | undefined | null }[] = [
   { facts: { kind: "start", version: "0.2.0", after_crash: false }, profile: undefined },
@@ -42,6 +47,9 @@ export const SAMPLES: readonly { facts: Facts; profile: string | undefined | nul
     "POST /bulk_inference/:id/retry",
   ].map((endpoint) => ({ facts: page(endpoint, { job_id: JOB }), profile: "Update" })),
   { facts: page("DELETE /bulk_inference/:id", { job_id: JOB }), profile: "Update" },
+  { facts: reconcile({ query: "limit=100", checked: 100, differences: 0 }), profile: "Read" },
+  { facts: reconcile({ query: "retry=true", checked: 9, differences: 2, requeued: 1 }), profile: "Update" },
+  { facts: reconcile({ outcome: "job_state" }), profile: undefined },
   { facts: page("POST /bulk_inference/:id/purge", { job_id: JOB }), profile: "Delete" },
   { facts: { kind: "refused", reason: "revoked", ...who }, profile: undefined },
   {
