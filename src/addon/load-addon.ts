@@ -3,11 +3,19 @@ import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { RadserveError } from "../base/errors.js";
 
+/** Node looks for a file on the disk each time that it is asked for one that it has loaded. */
+const loaded = new Map<string, unknown>();
+
 /**
  * @param name the engine with all that works on pixels, or what starts and confines decoder processes
  * @throws RadserveError internal where the addon is not built or cannot be loaded
  */
 export function loadAddon(name: "addon" | "confine" = "addon"): unknown {
+  if (!loaded.has(name)) loaded.set(name, load(name));
+  return loaded.get(name);
+}
+
+function load(name: "addon" | "confine"): unknown {
   const path = fileURLToPath(new URL(`../../../build/Release/${name}.node`, import.meta.url));
   try {
     return createRequire(import.meta.url)(path) as unknown;

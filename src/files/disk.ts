@@ -1,8 +1,9 @@
 /**
  * The small file operations of one image: some twenty of them, each of which takes the system a few microseconds and,
- * through libuv's threads, several times that. Threads of bulk work do them at once: whoever has to wait there for a slow
- * disk is that thread alone, and not one of the few of libuv that single requests need too. Reading and writing of
- * contents, and waiting until the disk has them, go through libuv's threads everywhere.
+ * through libuv's threads, several times that. What acts on something open that is known to lie on a disk of this
+ * machine is done at once; a share that has gone away would hold the thread. Threads of bulk work do all of them at once:
+ * whoever has to wait there is that thread alone, and not one of the few of libuv that single requests need too. Reading
+ * and writing of contents, and waiting until the disk has them, go through libuv's threads everywhere.
  */
 import fs, { type Stats, type StatsFs } from "node:fs";
 import fsp from "node:fs/promises";
@@ -19,12 +20,42 @@ export function operateAtOnce(): void {
   atOnce = true;
 }
 
+/** Of the descriptors that this thread has opened here, those of what lies on a disk of this machine. */
+const localDescriptors = new Set<number>();
+
+/**
+ * False where something may be on another machine: network file systems, like all without a device, have the major
+ * number 0 (see mknod(2), makedev(3) and the kernel's admin-guide/devices.txt). What lies on a block device of this
+ * machine all its processes see at once.
+ */
+export function onBlockDevice({ dev }: Pick<Stats, "dev">): boolean {
+  return (Math.floor(dev / 2 ** 8) & 0xfff) !== 0;
+}
+
+/** Notes where the thing lies that a descriptor is of, for what is done with it from here on. */
+export function noteDevice(fd: number, facts: Pick<Stats, "dev">): void {
+  if (onBlockDevice(facts)) localDescriptors.add(fd);
+  else localDescriptors.delete(fd);
+}
+
+const BY_DESCRIPTOR = /^\/proc\/self\/fd\/(\d+)$/;
+
+/**
+ * Whether a descriptor, or the path that is its other name, is of what lies on a disk of this machine. A name below an
+ * open folder is not: whoever looks it up or changes it waits while another thread has the disk write that folder.
+ */
+export function isLocal(place: string | number | Buffer): boolean {
+  if (typeof place === "number") return localDescriptors.has(place);
+  const fd = typeof place === "string" ? BY_DESCRIPTOR.exec(place)?.[1] : undefined;
+  return fd !== undefined && localDescriptors.has(Number(fd));
+}
+
 /** The same operation both ways; what the first throws, the promise is rejected with. */
-function either<A extends unknown[], R>(
+function either<A extends [string | number | Buffer, ...unknown[]], R>(
   now: (...words: A) => R,
   later: (...words: A) => Promise<R>,
 ): (...words: A) => Promise<R> {
-  return async (...words) => (atOnce ? now(...words) : later(...words));
+  return async (...words) => (atOnce || isLocal(words[0]) ? now(...words) : later(...words));
 }
 
 /** Milliseconds between tries, 1.3 seconds in all. */
@@ -55,11 +86,20 @@ function patiently<A extends unknown[]>(
 type Path = string;
 type Done = ReturnType<typeof fs.renameSync>;
 
+const open = either<[Path | Buffer, string | number, number?], number>(fs.openSync, promisify(fs.open));
+
 /** @returns a descriptor, to be closed with `closeSync` */
-export const openDescriptor = either<[Path | Buffer, string | number, number?], number>(
-  fs.openSync,
-  promisify(fs.open),
-);
+export async function openDescriptor(
+  path: Path | Buffer,
+  flags: string | number,
+  mode?: number,
+): Promise<number> {
+  const fd = await open(path, flags, mode);
+  // Its number was another file's before
+  if (isLocal(path)) localDescriptors.add(fd);
+  else localDescriptors.delete(fd);
+  return fd;
+}
 const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY } = fs.constants;
 /** Opens what was listed as a plain file for reading. If something else lies there by now, no link is followed and no pipe is waited for. */
 export const openPlain = (path: Path | Buffer): Promise<number> =>

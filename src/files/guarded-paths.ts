@@ -10,7 +10,7 @@ import path from "node:path";
 import { RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { descriptorPath } from "./descriptor.js";
-import { openDescriptor, stat } from "./disk.js";
+import { isLocal, noteDevice, openDescriptor, stat } from "./disk.js";
 import { checkUsable, createBelow } from "./output-folder.js";
 import {
   FORBIDDEN,
@@ -33,6 +33,8 @@ export interface Opened {
   realPath: string;
   /** Its base name as the client gave it. */
   name: string;
+  /** It lies on a disk of this machine. */
+  local: boolean;
   close(): void;
 }
 
@@ -42,6 +44,8 @@ export interface OpenedInput extends Opened {
 }
 
 export interface OutputOptions {
+  /** It lay on a disk of this machine a moment ago, and is opened on the calling thread. */
+  local?: boolean | undefined;
   /** False: only say whether it could be used; a missing folder gives its nearest existing parent. */
   create?: boolean;
   /** disk_full where the file system has less for us. */
@@ -52,17 +56,19 @@ export interface OutputOptions {
  * Opens an input file or folder for reading.
  * @param given absolute path; links and `..` are followed, a trailing slash is ignored
  * @param roots real paths it must lie inside of; undefined: anywhere
+ * @param local it lay on a disk of this machine a moment ago, and is opened on the calling thread
  * Throws bad_request, path_not_allowed (also for missing files outside the roots), input_not_found.
  */
 export async function openInput(
   given: string,
   roots: readonly Root[] | undefined,
   pathMap: readonly PathMapping[] = [],
+  local?: boolean,
 ): Promise<OpenedInput> {
   const target = checkedForm(translateIn(given, pathMap).path, "input");
   let pinned;
   try {
-    pinned = await pin(target, 0);
+    pinned = await pin(target, 0, local);
   } catch (error) {
     throw await whyNotOpened(target, roots, error);
   }
@@ -75,6 +81,7 @@ export async function openInput(
         "bad_request",
         "Expected the input path to name a regular file or a folder; found a device, pipe or socket.",
       );
+    noteDevice(pinned.fd, found);
     const kind = found.isFile() ? "file" : "folder";
     const fd = await openDescriptor(here, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
     const { realPath } = pinned;
@@ -121,8 +128,9 @@ export async function openOutputFolder(
   pathMap: readonly PathMapping[] = [],
 ): Promise<Opened> {
   const target = checkedForm(translateIn(given, pathMap).path, "output");
-  const { folder, missing } = await pinOutput(target, roots);
+  const { folder, missing } = await pinOutput(target, roots, options.local);
   try {
+    if (!isLocal(folder.fd)) noteDevice(folder.fd, await stat(descriptorPath(folder.fd)));
     if (!leadsInside(folder.realPath, missing, roots)) throw notAllowed("output", roots);
     await checkUsable(folder, missing, roots, options.minimumFreeBytes);
     if (options.create !== false) await createBelow(folder, missing, roots);
@@ -137,9 +145,10 @@ export async function openOutputFolder(
 async function pinOutput(
   target: string,
   roots: readonly Root[] | undefined,
+  local: boolean | undefined,
 ): Promise<{ folder: Pinned; missing: string[] }> {
   try {
-    return { folder: await pin(target, constants.O_DIRECTORY), missing: [] };
+    return { folder: await pin(target, constants.O_DIRECTORY, local), missing: [] };
   } catch (error) {
     if (!MISSING.has(errno(error)) && !FORBIDDEN.has(errno(error))) throw error;
     const folder = await nearestFolder(target, roots, "output");
@@ -157,6 +166,7 @@ function opened({ fd, realPath }: Pinned, given: string): Opened {
     fdPath: descriptorPath(fd),
     realPath,
     name: nameOf(realPath, given),
+    local: isLocal(fd),
     close() {
       // The number may be another file's by the second time
       if (isOpen) closeSync(fd);

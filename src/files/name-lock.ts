@@ -8,7 +8,7 @@
 import { closeSync, constants, fstatSync, readSync, statSync, type Stats } from "node:fs";
 import { dirname } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { lstat, openDescriptor, openPlain, unlink, writeStart } from "./disk.js";
+import { lstat, onBlockDevice, openDescriptor, openPlain, unlink, writeStart } from "./disk.js";
 import { errno } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
 import { ifMissing, UnnamedFile } from "./durable-files.js";
@@ -153,8 +153,8 @@ class Waiter {
   readonly lock = new Watch();
   readonly guard = new Watch();
 
-  constructor({ dev }: Stats) {
-    this.local = onBlockDevice(dev);
+  constructor(folder: Stats) {
+    this.local = onBlockDevice(folder);
     // An NFS client may keep a write to itself for longer than a lease otherwise
     this.flags = CREATE | (this.local ? 0 : constants.O_DSYNC);
   }
@@ -182,15 +182,6 @@ async function breakLock(path: string, seen: Sight, guardPath: string, waiter: W
 }
 
 const CREATE = constants.O_CREAT | constants.O_EXCL | constants.O_WRONLY;
-
-/**
- * False where a folder may be another machine's: network file systems, like all without a device, have the major
- * number 0 (see mknod(2), makedev(3) and the kernel's admin-guide/devices.txt). What lies on a block device of this
- * machine all its processes see at once.
- */
-function onBlockDevice(dev: number): boolean {
-  return (Math.floor(dev / 2 ** 8) & 0xfff) !== 0;
-}
 
 /** @returns the descriptor of a new lock or guard; undefined where there is one */
 async function create(path: string, owner: Owner, { local, flags }: Waiter): Promise<number | undefined> {

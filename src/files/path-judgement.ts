@@ -1,12 +1,12 @@
 /** Judges where a path leads, by the kernel's answer for what was pinned, and says why it is refused. */
 import { ABSOLUTE_NAME } from "./path-map.js";
-import { closeSync, constants, readlinkSync } from "node:fs";
+import { closeSync, constants, fstatSync, openSync, readlinkSync } from "node:fs";
 import { readlink } from "node:fs/promises";
 import path from "node:path";
 import { RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { descriptorPath } from "./descriptor.js";
-import { lstat, openDescriptor } from "./disk.js";
+import { isLocal, lstat, noteDevice, openDescriptor } from "./disk.js";
 import { leadsInside, type Root } from "./roots.js";
 
 /** Linux open(2): a descriptor that names a file without opening it. Not among node's constants. */
@@ -67,9 +67,12 @@ export interface Pinned {
   realPath: string;
 }
 
-export async function pin(target: string, flags: number): Promise<Pinned> {
-  const fd = await openDescriptor(target, O_PATH | flags);
+/** @param atOnce it is known to lie on a disk of this machine */
+export async function pin(target: string, flags: number, atOnce = isLocal(target)): Promise<Pinned> {
+  const fd = atOnce ? openSync(target, O_PATH | flags) : await openDescriptor(target, O_PATH | flags);
   try {
+    // What was entered may be another file system than what leads to it
+    if (atOnce) noteDevice(fd, fstatSync(fd));
     return { fd, realPath: readlinkSync(descriptorPath(fd)) };
   } catch (error) {
     closeSync(fd);

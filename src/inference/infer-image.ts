@@ -32,7 +32,7 @@ export async function infer(task: InferTask, context: InferContext): Promise<Ans
   checkTime(task, context);
   const watch = new Stopwatch(task.startedAt);
   // The input is opened first, so that a mistaken request makes no folder.
-  const input = await openInput(task.inputPath, task.roots.input);
+  const input = await openInput(task.inputPath, task.roots.input, [], task.local);
   try {
     const work = () => inferOpened(input, candidates, { task, context, watch });
     const { processMemory } = context;
@@ -72,7 +72,7 @@ async function inferRead(
   check();
   const plan = planOf(candidates, image, task.outputs, context.outputs);
   const analysis: Analysis = { task, context, watch, name: task.name ?? inputName, image, plan };
-  const output = await openOutputFolder(task.outputFolder, task.roots.output);
+  const output = await openOutputFolder(task.outputFolder, task.roots.output, { local: task.local });
   try {
     const limits = { check, ...(task.deadline === undefined ? {} : { deadline: task.deadline }) };
     return await withName(output.fdPath, analysis.name, limits, (held) =>

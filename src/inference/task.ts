@@ -28,6 +28,8 @@ export interface InferTask {
   /** When the task was admitted, ISO 8601; now, if absent. A rerun with the same start writes the same bytes. */
   startedAt?: string;
   roots: Roots;
+  /** Both paths lay on disks of this machine when the task was admitted. */
+  local?: boolean;
 }
 
 export interface InferContext {

@@ -16,8 +16,7 @@ import { faultForLog } from "../base/log.js";
 import { ModelReader, type SharedModels } from "../models/shared.js";
 import type { Answer } from "../results/receipt/receipt.js";
 import { summaryOf, type Summary } from "../results/receipt/compose.js";
-import { loadCodecs } from "../images/dicom/codecs.js";
-import { renderOverlay } from "../results/picture/overlay.js";
+import { dcmjsData } from "../images/dicom/dictionary.js";
 
 export interface WorkerOptions {
   engine: EngineOptions;
@@ -36,7 +35,7 @@ export interface WorkerOptions {
   /** Where all threads count the bytes of their images, and the place of this one. */
   counts: Int32Array;
   place: number;
-  /** Counted up while the thread's event loop turns. */
+  /** Counted up while the thread has tasks and its event loop turns. */
   beats: Int32Array;
   /** Name of the BroadcastChannel to whoever writes the audit. */
   recorder: string;
@@ -67,7 +66,28 @@ const MOMENT_MS = 1_000;
 const BEAT_MS = 500;
 
 const options = workerData as WorkerOptions;
-setInterval(() => Atomics.add(options.beats, 0, 1), BEAT_MS).unref();
+
+/** Tasks of this thread. */
+let tasks = 0;
+let beating: NodeJS.Timeout | undefined;
+
+/** Counts beats while there is a task: without one nobody looks at them. */
+async function withBeats<T>(work: () => Promise<T>): Promise<T> {
+  const beat = () => Atomics.add(options.beats, 0, 1);
+  tasks += 1;
+  beating ??= setInterval(beat, BEAT_MS).unref();
+  beat();
+  try {
+    return await work();
+  } finally {
+    tasks -= 1;
+    if (tasks === 0) {
+      clearInterval(beating);
+      beating = undefined;
+    }
+  }
+}
+
 if (process.platform === "linux") os.setPriority(0, options.niceness);
 if (options.operatesAtOnce) operateAtOnce();
 shareDecoding(() => Atomics.load(options.running, 0) <= 1, options.threads - 1);
@@ -117,19 +137,8 @@ function errnoOf({ cause }: Error): string | undefined {
   return typeof cause.code === "string" ? cause.code : undefined;
 }
 
-// Codecs and fonts are loaded before the first image asks for them: by a small picture of nothing.
-await loadCodecs();
-renderOverlay({
-  shots: [
-    { picture: { width: 16, height: 16, rgb: new Uint8Array(768) }, frame: 1, results: [], findings: [] },
-  ],
-  source: { rows: 16, columns: 16, pixelAspect: 1, frames: 1, called: "frame" },
-  model: { name: "warm-up", version: "1", manufacturer: "Radserve", regulatory: "None", outputs: [] },
-  findings: [],
-  measurements: [],
-  warnings: [],
-  opacity: 1,
-});
+// Every DICOM file needs the dictionary. Codecs, fonts and the encoder are loaded by the first image that needs them.
+dcmjsData();
 
 let inWork = 0;
 let givenBackAt = 0;
@@ -171,7 +180,7 @@ async function inferred({ task, models: shared, signs }: WorkerTask): Promise<Wo
       willCommit: (verdict) => willCommit(task.cancelId, verdict),
       wasOf: (found) => (whose = found),
     };
-    const answer = await infer(task, context);
+    const answer = await withBeats(() => infer(task, context));
     // To send a whole answer costs several times a summary.
     return { ok: true, answer: task.priority === "bulk" ? summaryOf(answer) : answer };
   } catch (thrown) {

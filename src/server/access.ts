@@ -4,7 +4,7 @@ import { RadserveError } from "../base/errors.js";
 import { addressOf, Networks, plainAddress } from "./client-address.js";
 import { FailedTokens } from "./failed-tokens.js";
 import type { Context } from "./handlers.js";
-import type { Keyring } from "./keys.js";
+import type { LivingKeyring } from "./keys.js";
 import type { Route } from "./routes.js";
 import { authenticate } from "./tokens.js";
 
@@ -106,7 +106,7 @@ export interface Access {
   enter(ctx: Context, route: Route): () => void;
 }
 
-export function accessTo({ config, keyring }: { config: Config; keyring: Keyring }): Access {
+export function accessTo({ config, keyring }: { config: Config; keyring: LivingKeyring }): Access {
   const rate = new RateLimit(config.rate_limit);
   const failed = new FailedTokens(config.failed_tokens);
   const inWork = new RequestsInWork(config.requests_per_subject, "requests");
@@ -115,6 +115,7 @@ export function accessTo({ config, keyring }: { config: Config; keyring: Keyring
   return {
     async check(ctx, route) {
       if (route.auth === "open" || (route.auth === "local" && isLocal(ctx, local))) return;
+      await keyring.fresh();
       try {
         // Node's headers.authorization is the first of several; joined, as RFC 9110, 5.3 reads them, they are no token.
         ctx.state.caller = authenticate(ctx.req.headersDistinct.authorization?.join(","), keyring, config);

@@ -87,17 +87,19 @@ async function rootsOf(caller: Caller, services: Services): Promise<Required<Roo
 /**
  * Refuses early what cannot work. The worker opens both paths again: descriptors of this thread would have to outlive
  * an answer that comes before the work has ended.
+ * @returns whether both lie on disks of this machine
  */
 async function checkPaths(
   input: string,
   output: string,
   roots: Roots,
   minimumFreeBytes: number,
-): Promise<void> {
+): Promise<boolean> {
   const image = await openInput(input, roots.input);
   image.close();
   const folder = await openOutputFolder(output, roots.output, { create: false, minimumFreeBytes });
   folder.close();
+  return image.local && folder.local;
 }
 
 async function waitForModels(services: Services, deadline: number): Promise<void> {
@@ -137,7 +139,7 @@ export const singleInference: Handler = async (ctx, services) => {
   ctx.state.action?.note({ inputPath: input.path, outputPath: output.path });
   const caller = callerOf(ctx);
   const roots = await rootsOf(caller, services);
-  await checkPaths(input.path, output.path, roots, minimum_free_disk);
+  const local = await checkPaths(input.path, output.path, roots, minimum_free_disk);
   if (services.stopping()) throw shuttingDown();
   await waitForModels(services, deadline);
   candidatesOf(services.models.entries, body.models, services.models.problems);
@@ -149,6 +151,7 @@ export const singleInference: Handler = async (ctx, services) => {
     cancelId: services.pool.newCancelId(),
     startedAt: new Date(admitted).toISOString(),
     roots,
+    local,
     deadline,
     ...(body.models === undefined ? {} : { models: body.models }),
     ...(body.outputs === undefined ? {} : { outputs: body.outputs }),

@@ -12,7 +12,7 @@ import Koa from "koa";
 import { z } from "zod";
 import { RadserveError, asRadserveError, type ErrorObject } from "../base/errors.js";
 import { type Context, type Services, type State } from "./handlers.js";
-import type { Keyring } from "./keys.js";
+import type { LivingKeyring } from "./keys.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { ROUTES } from "./routes.js";
 import { accessTo } from "./access.js";
@@ -22,7 +22,7 @@ import { addressOf, type ClientAddresses } from "./client-address.js";
 import { rawAnswer } from "./raw-answer.js";
 
 export interface ServerOptions extends Services {
-  keyring: Keyring;
+  keyring: LivingKeyring;
   addresses: ClientAddresses;
   log: Logger;
   /** Absent where the server speaks plain HTTP. */

@@ -1,6 +1,6 @@
 /**
- * The keys of a folder, one JSON file for each. Many machines may share the folder; a running server looks at it
- * several times a second.
+ * The keys of a folder, one JSON file for each. Many machines may share the folder; a running server looks at it before
+ * it judges a token, several times a second where there are many.
  */
 import { randomBytes } from "node:crypto";
 import { mkdirSync, statSync } from "node:fs";
@@ -12,6 +12,7 @@ import { keyOf, readKeyFile, type Key, type KeyFile } from "./key-file.js";
 import { Revocations } from "./revocations.js";
 import { createPrivately } from "../files/private-file.js";
 import { namesIn, revokedIn } from "./token-records.js";
+import { within } from "../base/waiting.js";
 
 const isKeyFile = (name: string) => name.endsWith(".json") && !name.startsWith(".");
 
@@ -80,13 +81,24 @@ export interface Keyring {
   listsRevoked(): boolean;
 }
 
-const LOOK_EVERY_MS = 300;
+/** A keyring that can change while it is used. */
+export interface LivingKeyring extends Keyring {
+  /** Resolves when the keys and revocations are those of a moment ago, or it would take too long to know. */
+  fresh(): Promise<void>;
+}
+
+/** What was seen so long ago is looked at again before a token is judged by it. */
+const FRESH_MS = 300;
+/** A request waits no longer for a look; where the folder's share is away, what was known stays in force. */
+const LONGEST_LOOK_MS = 200;
+/** While nobody asks, it is looked at for the log alone. */
+const LOOK_EVERY_MS = 3_000;
 
 /**
  * The keys and revocations of a running server. It lists the folder again and again instead of watching it, because
  * change notifications do not cross network folders and directory times are coarse there.
  */
-export class WatchedKeys implements Keyring {
+export class WatchedKeys implements LivingKeyring {
   #keys: Key[] = [];
   #problems: string[] = [];
   #stamp = "";
@@ -94,6 +106,10 @@ export class WatchedKeys implements Keyring {
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
   #unreadable = false;
+  #looking: Promise<void> | undefined;
+  /** A request has waited in vain for the look that goes on. */
+  #slow = false;
+  #lookedAt = performance.now();
 
   /**
    * Broken key files are reported and left out. Throws ConfigError where no usable key is left at the start.
@@ -122,15 +138,29 @@ export class WatchedKeys implements Keyring {
     return this.#revocations.listed;
   }
 
+  async fresh(): Promise<void> {
+    if (this.#slow || performance.now() - this.#lookedAt < FRESH_MS) return;
+    this.#slow = !(await within(this.#lookOnce(), LONGEST_LOOK_MS)) && this.#looking !== undefined;
+  }
+
   close(): void {
     this.#closed = true;
     clearTimeout(this.#timer);
   }
 
+  #lookOnce(): Promise<void> {
+    this.#looking ??= this.#look().finally(() => {
+      this.#looking = undefined;
+      this.#slow = false;
+      this.#lookedAt = performance.now();
+    });
+    return this.#looking;
+  }
+
   #schedule(): void {
     if (this.#closed) return;
     this.#timer = setTimeout(() => {
-      void this.#look().finally(() => this.#schedule());
+      void this.#lookOnce().finally(() => this.#schedule());
     }, LOOK_EVERY_MS);
     this.#timer.unref();
   }

@@ -6,23 +6,32 @@
  *   they decode is collected, and a complaint about the data fails the frame;
  * - throw through WebAssembly frames, which leaves its stack where it was: after any error the instance is replaced.
  */
-import codecs, { type Context as CodecContext } from "dcmjs-codecs";
+import { createRequire } from "node:module";
+import type codecs from "dcmjs-codecs";
+import type { Context as CodecContext } from "dcmjs-codecs";
 import { RadserveError } from "../../base/errors.js";
 import { warn, type PixelFormat, type Warning } from "../image.js";
 import { type CodestreamHeader } from "./codestream.js";
 import { charLsIsLoaded, decodeJpegLs, loadCharLs } from "./jpeg-ls.js";
 import { interleaved, narrowed, widened } from "./samples.js";
 
-const { Context, NativeCodecs, log } = codecs;
+type Library = typeof codecs;
+let loaded: Library | undefined;
+
+/** Loaded by the first frame that needs it: its 4 MB of WebAssembly take a thread time, and memory for ever. */
+function library(): Library {
+  if (loaded === undefined) {
+    loaded = createRequire(import.meta.url)("dcmjs-codecs") as Library;
+    Object.assign(loaded.log, { info: collect, warn: collect, error: collect });
+  }
+  return loaded;
+}
 
 /** What the codecs say goes to the console by default; here it is evidence about the frame being decoded. */
 let messages: string[] = [];
 const collect = (...parts: unknown[]) => {
   if (messages.length < 1000) messages.push(parts.map(String).join(" "));
 };
-log.info = collect;
-log.warn = collect;
-log.error = collect;
 
 let usable = false;
 let starting: Promise<void> | undefined;
@@ -37,11 +46,11 @@ const LARGE_FRAME_BYTES = 1 << 27;
 
 function release(): void {
   usable = false;
-  NativeCodecs.release();
+  library().NativeCodecs.release();
 }
 
 async function start(): Promise<void> {
-  await NativeCodecs.initializeAsync({ logCodecsInfo: true });
+  await library().NativeCodecs.initializeAsync({ logCodecsInfo: true });
   usable = true;
   starting = undefined;
 }
@@ -105,7 +114,7 @@ export function checkHeader(header: CodestreamHeader, format: PixelFormat): void
 function contextOf(header: CodestreamHeader): CodecContext {
   // OpenJPH clips signed 8-bit samples to 0..255 and unsigned 16-bit samples to a signed range if told so
   const wide = header.precision > 8 || (header.kind === "htj2k" && header.signed);
-  return new Context({
+  return new (library().Context)({
     width: header.columns,
     height: header.rows,
     bitsAllocated: wide ? 16 : 8,
@@ -119,6 +128,7 @@ function contextOf(header: CodestreamHeader): CodecContext {
 }
 
 function call(header: CodestreamHeader): Uint8Array | undefined {
+  const { NativeCodecs } = library();
   switch (header.kind) {
     case "jpeg":
       return NativeCodecs.decodeJpeg(contextOf(header), { convertColorspaceToRgb: false }).getDecodedBuffer();

@@ -1,11 +1,17 @@
-/** The data dictionary (PS3.6), taken from dcmjs: keyword, tag and VR. Imported once; it takes tens of milliseconds. */
+/** The data dictionary (PS3.6), taken from dcmjs: keyword, tag and VR. */
 import { createRequire } from "node:module";
 import type dcmjs from "dcmjs";
 
-/** dcmjs as dcmjs-codecs requires it: to import it would load its other build beside that one, 4 MB more in every thread. */
-export const { data } = createRequire(import.meta.url)("dcmjs") as typeof dcmjs;
+type Data = (typeof dcmjs)["data"];
+let loaded: Data | undefined;
 
-const { dictionary, nameMap, sopClassNamesByUID } = data.DicomMetaDictionary;
+/**
+ * dcmjs as dcmjs-codecs requires it: to import it would load its other build beside that one, 4 MB more in every thread.
+ * It is loaded when a thread first needs it, which takes tens of milliseconds; the thread that serves HTTP does not.
+ */
+export function dcmjsData(): Data {
+  return (loaded ??= (createRequire(import.meta.url)("dcmjs") as typeof dcmjs).data);
+}
 
 /** Tags are numbers, group * 65536 + element. */
 export type Tag = number;
@@ -14,7 +20,7 @@ export type Tag = number;
 export const SINGLE_VALUE_VRS = new Set(["LT", "ST", "UT", "UR"]);
 
 function entryOf(tag: Tag) {
-  return dictionary[tagName(tag).toUpperCase()];
+  return dcmjsData().DicomMetaDictionary.dictionary[tagName(tag).toUpperCase()];
 }
 
 /** `(7fe0,0010)`, as messages write it. */
@@ -52,7 +58,7 @@ const tags = new Map<string, Tag>();
 export function tagOf(keyword: string): Tag | undefined {
   let tag = tags.get(keyword);
   if (tag === undefined) {
-    const entry = nameMap[keyword];
+    const entry = dcmjsData().DicomMetaDictionary.nameMap[keyword];
     if (entry === undefined) return undefined;
     tag = Number.parseInt(entry.tag.slice(1, 5) + entry.tag.slice(6, 10), 16);
     if (Number.isNaN(tag)) return undefined;
@@ -107,7 +113,7 @@ const OTHER_SOP_CLASSES: Readonly<Record<string, string>> = {
 export function sopClassName(uid: string): string {
   const own = OTHER_SOP_CLASSES[uid];
   if (own !== undefined) return own;
-  const name = sopClassNamesByUID[uid];
+  const name = dcmjsData().DicomMetaDictionary.sopClassNamesByUID[uid];
   return name === undefined ? `SOP class ${uid}` : `${spaced(name)} Storage`;
 }
 

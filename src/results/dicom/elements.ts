@@ -8,7 +8,7 @@ import { Kept } from "../../base/bounded-cache.js";
 import { canonicalJson } from "../../base/canonical-json.js";
 import { sha256 } from "../../files/durable-files.js";
 import { VERSION } from "../../base/version.js";
-import { data, dictionaryVr, SINGLE_VALUE_VRS, tagOf, type Tag } from "../../images/dicom/dictionary.js";
+import { dcmjsData, dictionaryVr, SINGLE_VALUE_VRS, tagOf, type Tag } from "../../images/dicom/dictionary.js";
 import { EXPLICIT_VR_LITTLE_ENDIAN } from "../../images/dicom/transfer-syntax.js";
 import { derivedUid } from "./uid.js";
 import { decimalString } from "./values.js";
@@ -64,6 +64,7 @@ function isDatasets(value: readonly (string | number)[] | readonly Dataset[]): v
 const WRITE = { fragmentMultiframe: false };
 
 function written(tag: Tag, { vr, Value }: Element, transferSyntaxUid = EXPLICIT_VR_LITTLE_ENDIAN): Buffer {
+  const data = dcmjsData();
   const stream = new data.WriteBufferStream(256, true);
   const key = tag.toString(16).padStart(8, "0").toUpperCase();
   data.DicomMessage.writeTagObject(stream, key, vr, Value, transferSyntaxUid, WRITE);
@@ -203,7 +204,7 @@ export function dicomObject(
 
 /** Preamble and file meta information (PS3.10 section 7.1). */
 function fileHead(sopClassUid: string, sopInstanceUid: string, transferSyntaxUid: string): Buffer {
-  const head = new data.DicomDict({
+  const head = new (dcmjsData().DicomDict)({
     "00020001": { vr: "OB", Value: [new Uint8Array([0, 1]).buffer] },
     "00020002": { vr: "UI", Value: [sopClassUid] },
     "00020003": { vr: "UI", Value: [sopInstanceUid] },
