@@ -195,6 +195,11 @@ Napi::Value Cancel(const Napi::CallbackInfo& info) {
 
 Napi::Value GetStats(const Napi::CallbackInfo& info) { return WriteStats(info.Env(), Engine::Get()); }
 
+Napi::Value GiveBack(const Napi::CallbackInfo& info) {
+  if (Engine* engine = Engine::Started()) engine->GiveBack();
+  return info.Env().Undefined();
+}
+
 Napi::Object Init(Napi::Env env, Napi::Object exports) {
   env.SetInstanceData(std::make_unique<Environment>(env).release());
   exports.Set("start", Napi::Function::New(env, Guarded<Start>, "start"));
@@ -212,7 +217,6 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("unpackBits", Napi::Function::New(env, Guarded<UnpackBits>, "unpackBits"));
   exports.Set("findStray", Napi::Function::New(env, Guarded<FindStray>, "findStray"));
   exports.Set("releaseBytes", Napi::Function::New(env, Guarded<ReleaseBytes>, "releaseBytes"));
-  exports.Set("trimMemory", Napi::Function::New(env, Guarded<TrimMemory>, "trimMemory"));
   exports.Set("composePage", Napi::Function::New(env, Guarded<ComposeOverlay>, "composePage"));
   exports.Set("checkPanel", Napi::Function::New(env, Guarded<CheckOverlay>, "checkPanel"));
   exports.Set("fillOutline", Napi::Function::New(env, Guarded<FillGlyph>, "fillOutline"));
@@ -220,6 +224,7 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("linkDescriptor", Napi::Function::New(env, Guarded<LinkDescriptor>, "linkDescriptor"));
   exports.Set("lockDescriptor", Napi::Function::New(env, Guarded<LockDescriptor>, "lockDescriptor"));
   exports.Set("externalData", Napi::Function::New(env, Guarded<ExternalData>, "externalData"));
+  exports.Set("giveBack", Napi::Function::New(env, Guarded<GiveBack>, "giveBack"));
   exports.Set("stats", Napi::Function::New(env, Guarded<GetStats>, "stats"));
   return exports;
 }

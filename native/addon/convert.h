@@ -114,7 +114,6 @@ Napi::Value UnpackBits(const Napi::CallbackInfo& info);
 Napi::Value FindStray(const Napi::CallbackInfo& info);
 /// (bytes: Uint8Array): frees its buffer, if it has one to itself.
 Napi::Value ReleaseBytes(const Napi::CallbackInfo& info);
-Napi::Value TrimMemory(const Napi::CallbackInfo& info);
 
 // Pictures for people, on the calling thread: what the objects hold stands in src/addon/picture.ts.
 

@@ -1,5 +1,3 @@
-#include <malloc.h>
-
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -97,11 +95,6 @@ Napi::Value ReleaseBytes(const Napi::CallbackInfo& info) {
   Napi::ArrayBuffer whole = view.ArrayBuffer();
   // What cannot be detached, WebAssembly's memory for one, stays as it is
   if (view.ByteLength() == whole.ByteLength()) napi_detach_arraybuffer(info.Env(), whole);
-  return info.Env().Undefined();
-}
-
-Napi::Value TrimMemory(const Napi::CallbackInfo& info) {
-  malloc_trim(0);
   return info.Env().Undefined();
 }
 

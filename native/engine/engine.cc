@@ -201,6 +201,11 @@ std::vector<std::shared_ptr<const Model>> Engine::Models() {
   return models;
 }
 
+void Engine::GiveBack() {
+  for (const auto& model : Models()) model->session->Shrink();
+  ReturnMemory();
+}
+
 std::shared_ptr<Model> Engine::Find(uint64_t id) {
   const std::lock_guard lock(mutex_);
   const auto found = models_.find(id);

@@ -88,6 +88,8 @@ class Engine {
   void Forget(const Model& model);
   /// The models in the order of their numbers.
   std::vector<std::shared_ptr<const Model>> Models();
+  /// Gives back what runs took and none needs now; the next ones take it again.
+  void GiveBack();
   /// Throws model_unavailable.
   std::shared_ptr<Model> Find(uint64_t id);
   /// Gives the registry's own reference; nullptr if there is no such model.

@@ -131,12 +131,6 @@ struct RunMemory : OrtAllocator {
   const Ort::MemoryInfo where = Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault);
 };
 
-/// Building a session takes twice the memory that it keeps, and glibc holds on to what was freed.
-void ReturnMemory() {
-  DropRunMemory();
-  malloc_trim(0);
-}
-
 Ort::MemoryInfo ArenaOf(int device) { return {"Cuda", OrtArenaAllocator, device, OrtMemTypeDefault}; }
 
 /// The arenas by GPU, for their figures. Never destroyed, as the environment is.
@@ -344,6 +338,11 @@ GpuUse UseOfGpu(int device, size_t limit) {
   return use;
 }
 
+void ReturnMemory() {
+  DropRunMemory();
+  malloc_trim(0);
+}
+
 size_t BytesOfWeights(const std::string& path) { return CountWeights(path).bytes; }
 
 Session::Session(const std::string& path, const SessionSettings& settings, const std::string& code)
@@ -372,6 +371,7 @@ Session::Session(const std::string& path, const SessionSettings& settings, const
   } catch (const Ort::Exception& e) {
     ThrowLoadFailure(e, code, state_->Gpu());
   }
+  // Building a session takes twice the memory that it keeps, and glibc holds on to what was freed.
   ReturnMemory();
 }
 
@@ -406,6 +406,16 @@ void Session::GiveBack(std::span<const Tensor> feeds, std::span<const std::strin
   run.AddConfigEntry(kShrink, "cpu:0");
   RunOnce(*state_->wide, run, feeds, outputs, kNoGpu);
   ReturnMemory();
+}
+
+void Session::Shrink() const {
+  if (!state_->wide || state_->provider != Provider::kCpu) return;
+  try {
+    const Ort::MemoryInfo where("Cpu", OrtArenaAllocator, 0, OrtMemTypeDefault);
+    Ort::Allocator(*state_->wide, where).Shrink();
+  } catch (const Ort::Exception&) {
+    // Without an arena nothing is kept.
+  }
 }
 
 std::unique_ptr<Bucket> Session::MakeBucket(int64_t capacity,

@@ -72,6 +72,9 @@ struct GpuUse {
 /// `limit` is what SessionSettings::device_memory would be there.
 GpuUse UseOfGpu(int device, size_t limit);
 
+/// Gives what the threads keep for runs to come, and what is free in the process, back to the system.
+void ReturnMemory();
+
 /// Bytes of the weights of an .onnx file, which is what a session holds at least.
 size_t BytesOfWeights(const std::string& path);
 
@@ -133,6 +136,8 @@ class Session {
   /// Runs once on the wide session of the CPU, and gives back all that its runs so far took and the weights
   /// do not need: for after a run much larger than those to come. Throws EngineError.
   void GiveBack(std::span<const Tensor> feeds, std::span<const std::string> outputs) const;
+  /// Gives back what runs on the wide session of the CPU took and none needs now. From any thread, also beside runs.
+  void Shrink() const;
   /// A bucket for batches of `capacity` rows; `row_shapes` has the shape of one row, without the batch
   /// dimension, for each input of the graph. Throws EngineError: bad_request if the graph takes no such
   /// batches, OutOfMemory.

@@ -19,8 +19,8 @@ interface BytesAddon {
   findStray(bytes: Uint8Array, containerBytes: number, outside: number, sign: number): number;
   /** Frees the memory of an array that has a buffer to itself; then it has no bytes. */
   releaseBytes(bytes: Uint8Array | Float32Array): void;
-  /** Gives free memory of the whole process back to the system (malloc_trim(3)). */
-  trimMemory(): void;
+  /** Gives back what the models' runs keep for the next ones, and what is free in the whole process. */
+  giveBack(): void;
 }
 
 let loaded: BytesAddon | undefined;
@@ -107,12 +107,12 @@ export function release(bytes: Uint8Array | Float32Array): void {
 }
 
 /**
- * Collects all garbage of this thread, and gives what is free in the whole process back to the system. V8 collects when
- * more is asked for, and so a thread that has nothing to do would keep what it worked on last; the C library keeps what
- * was freed. Does nothing where Node.js was started without --expose-gc.
+ * Collects all garbage of this thread, and gives what is free in the whole process back to the system, also what models
+ * keep for their next runs. V8 collects when more is asked for, and so a thread that has nothing to do would keep what
+ * it worked on last; arenas and the C library keep what was freed. Does nothing where Node.js was started without --expose-gc.
  */
 export function giveBack(): void {
   if (globalThis.gc === undefined) return;
   globalThis.gc();
-  addon().trimMemory();
+  addon().giveBack();
 }

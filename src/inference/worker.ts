@@ -60,7 +60,7 @@ export interface FromRecorder {
 const MOST_PIXEL_BYTES = 1 << 25;
 
 /** After so much work a thread that then has none for a moment gives its memory back. */
-const WORKED_BYTES = 1 << 26;
+const WORKED_BYTES = 1 << 24;
 const MOMENT_MS = 1_000;
 
 const BEAT_MS = 500;
