@@ -212,6 +212,11 @@ t.test("heads, days and folders", { skip }, async (t) => {
   const archive = path.join(place.directory, "archive");
   mkdirSync(archive);
   for (const file of [first!, second!]) cpSync(file, path.join(archive, path.basename(file)));
+  t.match(
+    await verified(place, "--from", DAYS[1]!),
+    { ok: true, files: 2, lines: 20 },
+    "files of before stay",
+  );
   rmSync(first!);
   t.match(await verified(place, "--from", DAYS[1]!), { ok: true, lines: 20 }, "the rest stands by itself");
   rmSync(second!);
