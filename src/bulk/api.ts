@@ -2,6 +2,7 @@
 import type { PathMapping } from "../files/path-map.js";
 import { narrowRoots } from "../files/roots.js";
 import { parseBody } from "../base/json-body.js";
+import { within } from "../base/waiting.js";
 import type { Summary } from "../results/receipt/compose.js";
 import type { Database } from "./database.js";
 import {
@@ -39,6 +40,7 @@ import {
 } from "./schema.js";
 import { submit, type SubmitContext } from "./submit.js";
 import type { Trouble, Troubles } from "./trouble.js";
+import { BulkUnavailable } from "./unavailable.js";
 import { detailsOf } from "./waiting.js";
 
 const BY_REQUEST = {
@@ -232,10 +234,27 @@ async function reconciled(call: BulkCall, { pool }: Database, context: ApiContex
   };
 }
 
+/**
+ * How long a page waits for a database that is being made or started: with what its statements may take it is less than
+ * five seconds. A submission waits as long as the database needs.
+ */
+const LONGEST_OPENING_MS = 2_500;
+
+async function openedSoon({ database }: ApiContext): Promise<Database> {
+  const opening = database();
+  if (await within(opening, LONGEST_OPENING_MS)) return opening;
+  // Nobody waits for its fault any more
+  opening.catch(() => undefined);
+  throw new BulkUnavailable(
+    "The bulk queue's database is being made or started.",
+    "Try again in a few seconds.",
+  );
+}
+
 /** Answers one call. @throws RadserveError of any code that the page documents */
 export async function perform(call: BulkCall, context: ApiContext): Promise<BulkAnswer> {
   if (call.operation === "submit") return submitted(call, context);
-  const database = await context.database();
+  const database = await openedSoon(context);
   const { pool, looks } = database;
   const id = call.jobId ?? "";
   const reach = new Reach(call.caller, context);

@@ -154,6 +154,16 @@ const TAMPERINGS: Tampering[] = [
     ...{ file: THIRD, line: 11, message: /Expected line 31; found 32/ },
   },
   {
+    what: "the end of a day is moved to a file of its own",
+    change: ([, , third]) => {
+      const lines = readFileSync(third!, "utf8").trimEnd().split("\n");
+      const fourth = path.join(path.dirname(third!), "2026-01-04.jsonl");
+      writeFileSync(fourth, lines.slice(-2).join("\n") + "\n");
+      edit(third!, (all) => all.slice(0, -2));
+    },
+    ...{ file: "2026-01-04.jsonl", line: 1, message: /The beginning of the file is gone/ },
+  },
+  {
     what: "the end of the last day is cut off",
     change: ([, , third]) => edit(third!, (lines) => lines.slice(0, -2)),
     ...{ file: THIRD, line: 8, message: /The end is cut off: expected line 30/, withHead: true },
@@ -212,6 +222,11 @@ t.test("heads, days and folders", { skip }, async (t) => {
   const archive = path.join(place.directory, "archive");
   mkdirSync(archive);
   for (const file of [first!, second!]) cpSync(file, path.join(archive, path.basename(file)));
+  t.match(
+    await verified(place, "--from", DAYS[1]!),
+    { ok: true, files: 2, lines: 20 },
+    "files of before stay",
+  );
   rmSync(first!);
   t.match(await verified(place, "--from", DAYS[1]!), { ok: true, lines: 20 }, "the rest stands by itself");
   rmSync(second!);
@@ -267,11 +282,15 @@ t.test(
     }
     t.match(linesOf(place).at(-1), { kind: "command", command: "key new" });
     t.equal(statSync(filesOf(place).at(-1)!).mode & 0o777, 0o600);
-    edit(last, (lines) => lines.map((line) => line.replace('{"host":"box","ki', '{"host":"box","k')));
-    t.match(
-      await verified(place),
-      { status: 1, faults: [{ message: /something else/ }] },
-      "the evidence is covered too",
-    );
+    for (const changed of ['{"host":"fox","ki', '{"host":"box","k']) {
+      const text = readFileSync(last, "utf8");
+      edit(last, (lines) => lines.map((line) => (line === '{"host":"box","ki' ? changed : line)));
+      t.match(
+        await verified(place),
+        { status: 1, faults: [{ message: /something else/ }] },
+        `the evidence is covered too: ${changed}`,
+      );
+      writeFileSync(last, text);
+    }
   },
 );
