@@ -152,6 +152,124 @@ const detector: Part = {
   ],
 };
 
+const NODULE = {
+  label: "nodule",
+  code: sct("27925004", "Nodule"),
+  finding_site: sct("39607008", "Lung"),
+  threshold: 0.5,
+};
+const MASS = { label: "mass", code: sct("4147007", "Mass"), threshold: 0.5 };
+/** The picture with its sides kept: a table's boxes come back through the margins. */
+const letterboxed: ImageInput = { ...stretched(32, 32), fit: "letterbox" };
+
+/** A tensor that holds the same on every image, as detection networks are exported. */
+function table(name: string, shape: [number, number], data: number[]): ModelDescription {
+  return {
+    name,
+    inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 32, 32] }],
+    outputs: [{ name: "output0", dtype: "float32", shape: ["n", ...shape] }],
+    initializers: [
+      { name: "head", dtype: "float32", shape: [1, ...shape], data },
+      { name: "axes", dtype: "int64", shape: [1], data: [1] },
+      scalar("nothing", 0),
+    ],
+    nodes: [
+      ...meanOf("x", "row"),
+      { op: "Mul", inputs: ["row", "nothing"], outputs: ["zeros"] },
+      { op: "Unsqueeze", inputs: ["zeros", "axes"], outputs: ["cube"] },
+      { op: "Add", inputs: ["cube", "head"], outputs: ["output0"] },
+    ],
+  };
+}
+
+/** Of all three tables: a nodule from (8, 12) to (16, 20) of the tensor, and a mass from (20, 10) to (28, 22). */
+const HEADS = {
+  /** As YOLOv8: [1, 4 + classes, boxes]. The second box is the first a pixel further on, the fourth scores too little. */
+  columns: {
+    input: letterboxed,
+    graph: table(
+      "columns",
+      [6, 4],
+      [
+        ...[12, 13, 24, 6],
+        ...[16, 16, 16, 16],
+        ...[8, 8, 8, 4],
+        ...[8, 8, 12, 4],
+        ...[0.9, 0.8, 0.1, 0.4],
+        ...[0.2, 0.1, 0.7, 0.1],
+      ],
+    ),
+    outputs: [
+      {
+        kind: "detection_table",
+        tensor: "output0",
+        axes: "columns_boxes",
+        columns: ["cx", "cy", "w", "h", "class_scores"],
+        normalised: false,
+        scores: { activation: "none", labels_per_box: "one" },
+        nms: { kind: "greedy", iou: 0.45, per_class: true },
+        max_boxes: 100,
+        labels: [NODULE, MASS],
+      },
+    ],
+  },
+  /** As graphs that end in NMS: [1, boxes, 6], filled up with rows of nothing. */
+  rows: {
+    input: letterboxed,
+    graph: table(
+      "rows",
+      [4, 6],
+      [
+        ...[8, 12, 16, 20, 0.9, 0],
+        ...[20, 10, 28, 22, 0.7, 1],
+        ...[4, 14, 8, 18, 0.4, 0],
+        ...[0, 0, 0, 0, 0, 0],
+      ],
+    ),
+    outputs: [
+      {
+        kind: "detection_table",
+        tensor: "output0",
+        axes: "boxes_columns",
+        columns: ["x1", "y1", "x2", "y2", "score", "class"],
+        normalised: false,
+        scores: { activation: "none" },
+        classes: { first: 0 },
+        nms: { kind: "none" },
+        max_boxes: 100,
+        labels: [NODULE, MASS],
+      },
+    ],
+  },
+  /** As YOLOv5: [1, boxes, 5 + classes], from 0 to 1 of the sides, logits. The third is sure of its class alone. */
+  objectness: {
+    input: letterboxed,
+    graph: table(
+      "objectness",
+      [3, 7],
+      [
+        ...[0.375, 0.5, 0.25, 0.25, 9, 3, -3],
+        ...[0.75, 0.5, 0.25, 0.375, 9, -3, 2],
+        ...[0.5, 0.5, 0.25, 0.25, -1, 9, -9],
+      ],
+    ),
+    outputs: [
+      {
+        kind: "detection_table",
+        tensor: "output0",
+        axes: "boxes_columns",
+        columns: ["cx", "cy", "w", "h", "objectness", "class_scores"],
+        normalised: true,
+        scores: { activation: "sigmoid", labels_per_box: "one" },
+        objectness: { activation: "sigmoid" },
+        nms: { kind: "greedy", iou: 0.45, per_class: true },
+        max_boxes: 100,
+        labels: [NODULE, MASS],
+      },
+    ],
+  },
+} satisfies Record<string, Part>;
+
 /** Boxes round bright regions. */
 const mapper: Part = {
   input: stretched(32, 32),
@@ -188,6 +306,7 @@ const PARTS = {
   overlapping,
   classifier,
   detector,
+  ...HEADS,
   mapper,
   regression,
   /** Brightness itself, in two sizes. */
