@@ -35,7 +35,8 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
     });
   const types = new Set(m.outputs.flatMap((o) => (o.kind === "segmentation" ? [isFractional(o)] : [])));
   if (types.size > 1) issue(["outputs"], "Expected one segment_type: all segments are in one SEG object");
-  if (m.stage === "final" && m.canary === undefined) issue(["canary"], "Required in stage final");
+  if (m.stage === "final" && m.canary === undefined)
+    issue(["canary"], "Required in stage final: `radserve models canary` makes one");
   if (m.stage === "draft" && m.results.outputs.some((k) => k !== "json" && k !== "png"))
     issue(["results", "outputs"], "A draft writes json and png only");
   // These come last, because they look into objects that may be missing beside other mistakes.

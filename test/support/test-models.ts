@@ -2,7 +2,7 @@
  * Small models that take any DICOM image, one for each kind of output, with codes. What each of them finds can be said
  * from the brightness of the source.
  */
-import { writeFileSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { float, onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import type { Engine } from "../../src/engine/engine.js";
@@ -354,6 +354,22 @@ export function manifestOf(name: TestModel): Manifest {
   };
 }
 
+/** The graph of a test model as a file. */
+export const graphOf = (name: TestModel): Uint8Array => onnxModel(PARTS[name].graph);
+
+/** Writes the folder of a test model, test-NAME, without a canary: `modelsCanary` makes one. Gives its path. */
+export function writeTestModel(models: string, name: TestModel): string {
+  const manifest = manifestOf(name);
+  const folder = join(models, manifest.name);
+  mkdirSync(folder);
+  const graph = graphOf(name);
+  writeFileSync(join(folder, "model.onnx"), graph);
+  manifest.files = [{ path: "model.onnx", sha256: sha256(graph) }];
+  manifest.accepts.modality = ["CR", "DX"];
+  writeFileSync(join(folder, "model.json"), JSON.stringify(manifest));
+  return folder;
+}
+
 /** Loads a test model as the server would hold it. */
 export async function loadTestModel(
   engine: Engine,
@@ -361,7 +377,7 @@ export async function loadTestModel(
   name: TestModel,
   change: (manifest: Manifest) => void = () => undefined,
 ): Promise<ModelEntry> {
-  const bytes = onnxModel(PARTS[name].graph);
+  const bytes = graphOf(name);
   const modelPath = join(folder, `${name}.onnx`);
   writeFileSync(modelPath, bytes);
   const manifest = manifestOf(name);
