@@ -19,7 +19,7 @@ Geometry Square() { return PlaceImage(kSide, kSide, 1, {SizeSpec::Kind::kSource,
 
 Tensor Floats(std::vector<int64_t> shape, const std::vector<float>& values) {
   Tensor t = MakeTensor("y", Dtype::kFloat32, std::move(shape));
-  std::memcpy(t.data, values.data(), values.size() * sizeof(float));
+  if (!values.empty()) std::memcpy(t.data, values.data(), values.size() * sizeof(float));
   return t;
 }
 
