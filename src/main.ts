@@ -4,7 +4,7 @@ import type { BulkCommand } from "./commands/bulk.js";
 import type { InspectCommand } from "./commands/inspect.js";
 import type { JobAction } from "./commands/jobs.js";
 import { Command, CommanderError, Option } from "commander";
-import type { TryCommand } from "./commands/models.js";
+import type { CanaryCommand, InitCommand, TryCommand } from "./commands/models.js";
 import type { Config } from "./config.js";
 import { VERSION } from "./base/version.js";
 
@@ -294,8 +294,21 @@ models
   .command("init")
   .description("write a draft manifest beside a graph")
   .argument("<model.onnx>")
-  .action((graph: string) =>
-    run(async () => (await import("./commands/models.js")).init(await config(), graph)),
+  .option("--like <name>", "take over how this model takes images and gives results")
+  .option("--labels <file>", "with --like: one label a line, with its threshold after a comma")
+  .action((graph: string, options: InitCommand) =>
+    run(async () => (await import("./commands/models.js")).init(await config(), graph, options)),
+  );
+models
+  .command("codes")
+  .description("coded concepts by name, for labels")
+  .argument("<name...>")
+  .option("--json")
+  .action((name: string[], options: { json?: boolean }) =>
+    run(
+      async () => (await import("./commands/models.js")).codes(name.join(" "), options.json === true),
+      options.json,
+    ),
   );
 models
   .command("check")
@@ -320,6 +333,21 @@ models
   .action((folder: string, image: string, options: TryCommand) =>
     run(
       async () => (await import("./commands/models.js")).tryModel(await config(), folder, image, options),
+      options.json,
+    ),
+  );
+models
+  .command("canary")
+  .description("make a model's canary from what it makes of an image here")
+  .argument("<folder>")
+  .argument("<image>")
+  .option("--frame <number>", "which frame, from 1", "1")
+  .option("--absolute <number>", "how far another machine's output may differ")
+  .option("--relative <number>", "the same, as a share of the expected number")
+  .option("--json")
+  .action((folder: string, image: string, options: CanaryCommand) =>
+    run(
+      async () => (await import("./commands/models.js")).canary(await config(), folder, image, options),
       options.json,
     ),
   );

@@ -107,6 +107,23 @@ MaskStep ReadStep(const Napi::Value& value) {
   return step;
 }
 
+TableSpec ReadTable(const Napi::Object& o) {
+  TableSpec table;
+  table.columns_first = Flag(o, "columns_first");
+  table.columns = Int(o, "columns");
+  const std::vector<double> box = Numbers(o, "box");
+  for (size_t i = 0; i < table.box.size(); ++i) table.box[i] = static_cast<int>(box.at(i));
+  table.score = Int(o, "score");
+  table.score_a_label = Flag(o, "score_a_label");
+  if (Has(o, "class_column")) table.class_column = Int(o, "class_column");
+  if (Has(o, "objectness")) {
+    table.objectness = Int(o, "objectness");
+    table.objectness_activation = OneOf<Activation>(
+        o, "objectness_activation", {{"none", Activation::kNone}, {"sigmoid", Activation::kSigmoid}});
+  }
+  return table;
+}
+
 void ReadDetection(const Napi::Object& o, OutputSpec& spec) {
   spec.box_format = OneOf<BoxFormat>(o, "format",
                                      {{"xyxy", BoxFormat::kXyxy},
@@ -114,11 +131,14 @@ void ReadDetection(const Napi::Object& o, OutputSpec& spec) {
                                       {"cxcywh", BoxFormat::kCxcywh},
                                       {"yxyx", BoxFormat::kYxyx}});
   spec.normalised = Flag(o, "normalised");
-  spec.scores_tensor = Text(o, "scores");
-  if (Has(o, "classes")) {
-    spec.classes_tensor = Text(o, "classes");
-    spec.first_class = Int(o, "first");
+  if (Has(o, "table")) {
+    spec.table = ReadTable(Child(o, "table"));
+    spec.several_labels = Flag(o, "several_labels");
+  } else {
+    spec.scores_tensor = Text(o, "scores");
   }
+  if (Has(o, "classes")) spec.classes_tensor = Text(o, "classes");
+  if (Has(o, "first")) spec.first_class = Int(o, "first");
   if (Has(o, "iou")) {
     spec.nms_iou = Number(o, "iou");
     spec.nms_per_class = Flag(o, "per_class");
@@ -176,6 +196,7 @@ OutputSpec ReadOutput(const Napi::Value& value) {
                            {"regression", Kind::kRegression},
                            {"segmentation", Kind::kSegmentation},
                            {"detection", Kind::kDetection},
+                           {"detection_table", Kind::kDetection},
                            {"probability_map", Kind::kProbabilityMap},
                            {"heatmap", Kind::kHeatmap}});
   spec.tensor = Text(o, "tensor");

@@ -98,6 +98,22 @@ struct MaskStep {
 
 enum class BoxFormat { kXyxy, kXywh, kCxcywh, kYxyx };
 
+/// Where the numbers of a box stand in the one tensor that holds them all; columns count from 0.
+struct TableSpec {
+  /// [1, columns, boxes] instead of [1, boxes, columns].
+  bool columns_first = false;
+  int columns = 0;
+  /// The box's four numbers, in the order of its format.
+  std::array<int, 4> box = {};
+  /// The one score of a box, or the first of one score a label.
+  int score = 0;
+  bool score_a_label = false;
+  std::optional<int> class_column;
+  std::optional<int> objectness;
+  /// kNone or kSigmoid.
+  Activation objectness_activation = Activation::kNone;
+};
+
 struct OutputSpec {
   enum class Kind {
     kClassification,
@@ -123,7 +139,11 @@ struct OutputSpec {
   bool normalised = false;
   std::string scores_tensor;
   std::string classes_tensor;
+  /// Then `tensor` holds boxes, scores and classes.
+  std::optional<TableSpec> table;
   int first_class = 0;
+  /// A box counts for each label whose threshold it reaches, instead of for its best label.
+  bool several_labels = false;
   std::optional<double> nms_iou;
   bool nms_per_class = false;
   int max_boxes = 1;

@@ -1,6 +1,7 @@
 #ifndef RADSERVE_BOXES_H_
 #define RADSERVE_BOXES_H_
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,19 +17,8 @@ struct Box {
   int label = 0;
 };
 
-/// Raw detections: four numbers a box, and either one score a box with its class, or one score a label.
-struct RawDetections {
-  std::vector<float> boxes;
-  std::vector<float> scores;
-  std::vector<float> classes;
-};
-
-/// Decodes boxes, takes each one's best label, drops those below its label's threshold (NaN: none),
-/// suppresses overlaps greedily by score where the manifest asks, and maps what is left to source pixels,
-/// clamped to the image. Boxes without area, or outside the image, are dropped. Best first; equal scores by
-/// position. Throws output_invalid for numbers that are not finite and for classes outside the labels.
-std::vector<Box> DecodeDetections(const RawDetections& raw, const OutputSpec& spec, const Geometry& geometry,
-                                  std::span<const double> thresholds);
+/// A box of tensor pixels in pixels of the source, clamped to the image; nothing if no area is left of it.
+std::optional<Box> InSource(const Box& box, const Geometry& geometry);
 
 /// Regions (8-connected) of a rows x columns probability map that covers the tensor become boxes in source
 /// pixels: pixels at or above the map's threshold, regions of at least minimum_area pixels of the map,

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "postprocess/activation.h"
+#include "postprocess/detections.h"
 #include "postprocess/maps.h"
 #include "postprocess/masks.h"
 #include "postprocess/projection.h"
@@ -144,6 +145,7 @@ void Segmentation(const OutputSpec& spec, const Tensor& tensor, const SourceGrid
 std::vector<Box> Detections(const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
                             std::span<const double> thresholds) {
   const Tensor& boxes = tensors(spec.tensor);
+  if (spec.table) return DecodeDetections(ReadTable(boxes, spec), spec, grid.geometry, thresholds);
   const Tensor& scores = tensors(spec.scores_tensor);
   if (boxes.shape.empty() || boxes.shape.back() != 4) Invalid(boxes, "four numbers a box");
   const size_t count = boxes.Elements() / 4;
@@ -155,7 +157,7 @@ std::vector<Box> Detections(const OutputSpec& spec, const TensorByName& tensors,
     Invalid(scores, std::to_string(columns) + " score(s) for each of " + std::to_string(count) +
                         " boxes, those of a box side by side");
   }
-  RawDetections raw{AsFloats(boxes), AsFloats(scores), {}};
+  RawDetections raw{AsFloats(boxes), AsFloats(scores), {}, {}};
   if (!spec.classes_tensor.empty()) {
     const Tensor& classes = tensors(spec.classes_tensor);
     if (classes.Elements() != count)
@@ -163,7 +165,7 @@ std::vector<Box> Detections(const OutputSpec& spec, const TensorByName& tensors,
     raw.classes = AsFloats(classes);
     CheckFinite(raw.classes, classes.name);
   }
-  return DecodeDetections(raw, spec, grid.geometry, thresholds);
+  return DecodeDetections(std::move(raw), spec, grid.geometry, thresholds);
 }
 
 /// A map of one channel to boxes or, for a heatmap, to the source grid.

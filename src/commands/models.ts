@@ -1,13 +1,11 @@
-/** `radserve models list | init | check | try`: what models-cli.ts says, with its exit status. */
+/** `radserve models list | init | codes | check | try | canary`: what src/models says, with its exit status. */
 import path from "node:path";
+import { RadserveError } from "../base/errors.js";
 import type { Config } from "../config.js";
-import {
-  modelsCheck,
-  modelsInit,
-  modelsList,
-  modelsTry,
-  type CommandResult,
-} from "../models/developer-tools.js";
+import { modelsCheck, modelsInit, modelsList, modelsTry } from "../models/developer-tools.js";
+import type { CommandResult } from "../models/command-result.js";
+import { modelsCodes } from "../models/codes.js";
+import { modelsCanary } from "../models/make-canary.js";
 import { withEngine } from "../server/start-engine.js";
 import { withImageFile } from "./files.js";
 import { print } from "./run.js";
@@ -19,13 +17,57 @@ function say({ text, exitCode, data }: CommandResult, json = false): number {
 
 export const list = async (config: Config, json: boolean) => say(await modelsList(config.models_dir), json);
 
-export const init = (config: Config, graph: string) =>
-  withEngine(config, async (engine) => say(await modelsInit(path.resolve(graph), engine)));
+export interface InitCommand {
+  like?: string;
+  labels?: string;
+}
+
+export const init = (config: Config, graph: string, { like, labels }: InitCommand) =>
+  withEngine(config, async (engine) =>
+    say(
+      await modelsInit(path.resolve(graph), engine, {
+        models: config.models_dir,
+        ...(like === undefined ? {} : { like }),
+        ...(labels === undefined ? {} : { labels: path.resolve(labels) }),
+      }),
+    ),
+  );
+
+export const codes = async (name: string, json: boolean) => say(await modelsCodes(name), json);
 
 export const check = (config: Config, folder: string, json: boolean) =>
   withEngine(config, async (engine, providers) =>
     say(await modelsCheck(path.resolve(folder), { engine, providers }), json),
   );
+
+export interface CanaryCommand {
+  frame?: string;
+  absolute?: string;
+  relative?: string;
+  json?: boolean;
+}
+
+export const canary = (config: Config, folder: string, image: string, options: CanaryCommand) =>
+  withImageFile(path.resolve(image), (read) =>
+    withEngine(config, async (engine, providers) => {
+      const { frame, absolute, relative, json } = options;
+      const tolerance = {
+        ...(absolute === undefined ? {} : { absolute: limitOf(absolute, "--absolute") }),
+        ...(relative === undefined ? {} : { relative: limitOf(relative, "--relative") }),
+      };
+      const frames = frame === undefined ? {} : { frame: Number(frame) };
+      return say(
+        await modelsCanary(path.resolve(folder), read, { engine, providers, tolerance, ...frames }),
+        json,
+      );
+    }),
+  );
+
+function limitOf(text: string, option: string): number {
+  const value = Number(text);
+  if (text.trim() !== "" && value >= 0 && Number.isFinite(value)) return value;
+  throw new RadserveError("bad_request", `Expected a number of at least 0 for ${option}, found "${text}".`);
+}
 
 export interface TryCommand {
   frame?: string;

@@ -19,6 +19,7 @@ import {
   type Manifest,
   type ModelOutput,
 } from "../manifest/manifest.js";
+import { tableLayout, type DetectionTable } from "../manifest/detection-table.js";
 
 type Classification = Extract<ModelOutput, { kind: "classification" }>;
 
@@ -45,6 +46,18 @@ interface NativeOutput {
   iou?: number;
   per_class?: boolean;
   max_boxes?: number;
+  /** A table's tensor: where everything stands, in columns from 0. */
+  table?: {
+    columns_first: boolean;
+    columns: number;
+    box: number[];
+    score: number;
+    score_a_label: boolean;
+    class_column?: number;
+    objectness?: number;
+    objectness_activation?: "none" | "sigmoid";
+  };
+  several_labels?: boolean;
   threshold?: number;
   minimum_area?: number;
   unclip?: number;
@@ -176,6 +189,8 @@ export function nativeOutput(output: ModelOutput): NativeOutput {
           : { classes: output.classes.tensor, first: output.classes.first }),
         ...(output.nms === undefined ? {} : { iou: output.nms.iou, per_class: output.nms.per_class }),
       };
+    case "detection_table":
+      return { ...common, ...nativeTable(output) };
     case "probability_map":
       return {
         ...common,
@@ -189,6 +204,28 @@ export function nativeOutput(output: ModelOutput): NativeOutput {
     case "heatmap":
       return { ...common, tensor: output.tensor, activation: output.activation };
   }
+}
+
+function nativeTable(output: DetectionTable): Omit<NativeOutput, "kind" | "labels" | "thresholds"> {
+  const { format, box, score, scoreALabel, classColumn, objectness, columns } = tableLayout(output);
+  return {
+    tensor: output.tensor,
+    format,
+    normalised: output.normalised,
+    activation: output.scores.activation,
+    max_boxes: output.max_boxes,
+    several_labels: output.scores.labels_per_box === "several",
+    table: {
+      columns_first: output.axes === "columns_boxes",
+      ...{ columns, box, score, score_a_label: scoreALabel },
+      ...(classColumn === undefined ? {} : { class_column: classColumn }),
+      ...(objectness === undefined || output.objectness === undefined
+        ? {}
+        : { objectness, objectness_activation: output.objectness.activation }),
+    },
+    ...(output.classes === undefined ? {} : { first: output.classes.first }),
+    ...(output.nms.kind === "none" ? {} : { iou: output.nms.iou, per_class: output.nms.per_class }),
+  };
 }
 
 /** The addon reads manifest inputs as they are, but for values that become modality values before they cross. */

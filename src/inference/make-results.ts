@@ -8,6 +8,7 @@ import { sortingStep } from "../images/dicom/volume.js";
 import type { Image, TransformStep } from "../images/image.js";
 import { caveats, unique } from "../models/acceptance.js";
 import type { ModelEntry } from "../models/entry.js";
+import { decodingSteps } from "../models/decoding-steps.js";
 import { frameSteps } from "../models/transform-steps.js";
 import type { ResultFile } from "../results/commit/commit.js";
 import { pictureName } from "../results/commit/names.js";
@@ -103,6 +104,7 @@ async function finish(outcome: Outcome, analysis: Analysis, files: ResultFile[])
       ...said.flatMap(({ warnings }) => warnings),
     ]),
     transforms: transformsOf(outcome, analysis.image),
+    ...decodingOf(entry),
     raw_sha256: outcome.rawHash.digest("hex"),
     ...replacing(entry, analysis),
     ...(entry.provider === undefined ? {} : { provider: entry.provider }),
@@ -186,6 +188,11 @@ function transformsOf({ planned, volume, facts }: Outcome, image: Image): Transf
   const steps = frameSteps(image.format, interpretations, input, facts);
   // The reader of a folder has sorted its slices, and said so.
   return volume === undefined || image.series !== undefined ? steps : [sortingStep(volume), ...steps];
+}
+
+function decodingOf({ manifest, thresholds }: ModelEntry): Pick<ReceiptModel, "decoding"> {
+  const decoding = decodingSteps(manifest, thresholds);
+  return decoding.length === 0 ? {} : { decoding };
 }
 
 /** Two results of one image by models of one name are the same if these are equal. */

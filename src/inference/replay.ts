@@ -147,7 +147,7 @@ function kindsOf({ outputs_requested, outputs_from }: Receipt): {
 
 const FIELDS = [
   ...(["version", "status", "shadow", "raw_sha256", "findings", "measurements", "warnings"] as const),
-  ...(["transforms", "outputs", "predecessor", "provider"] as const),
+  ...(["transforms", "decoding", "outputs", "predecessor", "provider"] as const),
 ];
 
 function compared(before: ReceiptModel, now: ReceiptModel): Check {

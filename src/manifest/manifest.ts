@@ -250,6 +250,12 @@ const maskStep = z.discriminatedUnion("step", [
 
 const labels = z.array(label).min(1).max(255);
 const score = z.number().min(0).max(1);
+const normalised = z.boolean().describe("0 to 1 of the input tensor's sides, instead of its pixels");
+const maxBoxes = z
+  .int()
+  .min(1)
+  .max(100_000)
+  .describe("The best so many; boxes outside the image do not count");
 
 const modelOutput = z.discriminatedUnion("kind", [
   z.strictObject({
@@ -297,7 +303,7 @@ const modelOutput = z.discriminatedUnion("kind", [
     boxes: z.strictObject({
       tensor: text,
       format: z.enum(["xyxy", "xywh", "cxcywh", "yxyx"]),
-      normalised: z.boolean().describe("0 to 1 of the input tensor's sides, instead of its pixels"),
+      normalised,
     }),
     scores: z.strictObject({ tensor: text, activation: z.enum(["none", "sigmoid", "softmax"]) }),
     classes: z
@@ -305,9 +311,61 @@ const modelOutput = z.discriminatedUnion("kind", [
       .optional()
       .describe("Without it, scores hold one column a label"),
     nms: z.strictObject({ iou: score, per_class: z.boolean() }).optional(),
-    max_boxes: z.int().min(1).max(100_000),
+    max_boxes: maxBoxes,
     labels,
   }),
+  z
+    .strictObject({
+      kind: z.literal("detection_table"),
+      tensor: text,
+      axes: z
+        .enum(["boxes_columns", "columns_boxes"])
+        .describe(
+          "boxes_columns: [1, boxes, columns]; columns_boxes: [1, columns, boxes], as YOLOv8 is exported",
+        ),
+      columns: z
+        .array(
+          z.enum([
+            ...(["x1", "y1", "x2", "y2", "x", "y", "w", "h", "cx", "cy"] as const),
+            ...(["score", "class", "objectness", "class_scores", "unused"] as const),
+          ]),
+        )
+        .min(5)
+        .max(4096)
+        .describe(
+          "What the tensor's columns are, in their order. The box: x1 y1 x2 y2 (edges), or x y w h (x and y of the upper left corner), or cx cy w h (x and y of the centre). Then score (one a box) with class (a number), or class_scores, which is one column for each label, in the order of labels; objectness is multiplied with every score; unused may be there more than once",
+        ),
+      normalised,
+      scores: z.strictObject({
+        activation: z
+          .enum(["none", "sigmoid", "softmax"])
+          .describe("none: they are probabilities already; anything else than 0 to 1 is an error then"),
+        labels_per_box: z
+          .enum(["one", "several"])
+          .optional()
+          .describe(
+            "With class_scores. one: a box is a finding of its best label; several: of every label whose threshold it reaches",
+          ),
+      }),
+      objectness: z.strictObject({ activation: z.enum(["none", "sigmoid"]) }).optional(),
+      classes: z
+        .strictObject({ first: z.int().min(0).describe("Number of the first label") })
+        .optional()
+        .describe("With a column class"),
+      nms: z
+        .discriminatedUnion("kind", [
+          z.strictObject({ kind: z.literal("none") }).describe("The graph has done it, or needs none"),
+          z.strictObject({
+            kind: z.literal("greedy"),
+            iou: score.describe("A box goes if it shares more than this with a better one that stays"),
+            per_class: z.boolean().describe("Among the boxes of each label, instead of among all"),
+          }),
+        ])
+        .describe("Non-maximum suppression, of what reaches its threshold; the same as torchvision.ops.nms"),
+      max_boxes: maxBoxes,
+      labels,
+    })
+    .describe("Boxes, scores and classes in the columns of one tensor, as detection networks are exported"),
   z
     .strictObject({
       kind: z.literal("probability_map"),
@@ -321,7 +379,7 @@ const modelOutput = z.discriminatedUnion("kind", [
         .describe(
           "Boxes grow by area * unclip / perimeter on each side (Liao et al. 2020, section 3.4); 0: not at all",
         ),
-      max_boxes: z.int().min(1).max(100_000),
+      max_boxes: maxBoxes,
       label,
     })
     .describe(
@@ -428,5 +486,11 @@ export function mayOverlap(
 ): boolean {
   return activation === "sigmoid" || activation === "none";
 }
+
+/** Whether the findings of an output are boxes. */
+export const findsBoxes = (
+  output: ModelOutput,
+): output is Extract<ModelOutput, { kind: "detection" | "detection_table" | "probability_map" }> =>
+  output.kind === "detection" || output.kind === "detection_table" || output.kind === "probability_map";
 
 export const isVolume = ({ layout }: ImageInput): boolean => layout.includes("D");

@@ -1,6 +1,7 @@
 /** The rules of the model manifest over more than one field, and the schema of fields and rules together. */
 import { z } from "zod";
 import {
+  findsBoxes,
   isFractional,
   isVolume,
   labelsOf,
@@ -10,6 +11,7 @@ import {
   type Manifest,
   type ModelOutput,
 } from "./manifest.js";
+import { columnMistakes } from "./detection-table.js";
 import { checkRange } from "./value-range.js";
 
 /** Outputs that volumes can have. */
@@ -33,7 +35,8 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
     });
   const types = new Set(m.outputs.flatMap((o) => (o.kind === "segmentation" ? [isFractional(o)] : [])));
   if (types.size > 1) issue(["outputs"], "Expected one segment_type: all segments are in one SEG object");
-  if (m.stage === "final" && m.canary === undefined) issue(["canary"], "Required in stage final");
+  if (m.stage === "final" && m.canary === undefined)
+    issue(["canary"], "Required in stage final: `radserve models canary` makes one");
   if (m.stage === "draft" && m.results.outputs.some((k) => k !== "json" && k !== "png"))
     issue(["results", "outputs"], "A draft writes json and png only");
   // These come last, because they look into objects that may be missing beside other mistakes.
@@ -69,8 +72,7 @@ function checkOutput(output: ModelOutput, final: boolean, issue: Report): void {
   const found = several ? output.labels : "label" in output ? [output.label] : [];
   const scored =
     output.kind === "classification" ||
-    output.kind === "detection" ||
-    output.kind === "probability_map" ||
+    findsBoxes(output) ||
     (output.kind === "segmentation" && mayOverlap(output.activation));
   const names = new Set<string>();
   found.forEach((l, i) => {
@@ -114,7 +116,7 @@ function hasUnitScores(output: ModelOutput): boolean {
     case "segmentation":
       return mayOverlap(output.activation);
     default:
-      return output.kind === "probability_map";
+      return output.kind === "detection_table" || output.kind === "probability_map";
   }
 }
 
@@ -151,6 +153,8 @@ function checkDecoding(output: ModelOutput, issue: Report): void {
         issue(["calibration"], "Isotonic calibration needs rising x and as many y");
     }
   }
+  if (output.kind === "detection_table")
+    for (const { path, message } of columnMistakes(output)) issue(path, message);
   if (output.kind === "detection" && output.classes !== undefined && output.scores.activation === "softmax")
     issue(
       ["scores", "activation"],

@@ -18,7 +18,7 @@ const WARM_UP_SIDE = 64;
 type Precision = Manifest["execution"]["precision"];
 
 /** TF32 exists on CUDA only: a CPU computes such a model in float32. */
-function effectivePrecision(provider: "cpu" | "cuda", precision: Precision): Precision {
+export function effectivePrecision(provider: "cpu" | "cuda", precision: Precision): Precision {
   return provider === "cpu" && precision === "tf32" ? "float32" : precision;
 }
 

@@ -7,6 +7,9 @@ export interface Tolerance {
   relative: number;
 }
 
+/** For a model whose canary has no tolerance for the provider. */
+export const DEFAULT_TOLERANCE: Tolerance = { absolute: 1e-4, relative: 1e-3 };
+
 export interface Comparison {
   equal: boolean;
   /** Largest difference; infinite if shapes or types differ, or if only one side is not a number. */

@@ -3,37 +3,28 @@ import { existsSync } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";
 import { basename, dirname, join, posix, resolve } from "node:path";
 import type { Engine } from "../engine/engine.js";
-import type { InferResult, GraphInfo, LoadedModel, Plane } from "../engine/types.js";
+import type { InferResult, GraphInfo, LoadedModel } from "../engine/types.js";
 import type { Tensor } from "../engine/tensor.js";
 import { asRadserveError, RadserveError } from "../base/errors.js";
 import { table } from "../base/table.js";
-import { volumeOf } from "../images/dicom/volume.js";
-import type { Image, VolumeGeometry } from "../images/image.js";
-import type { Manifest } from "../manifest/manifest.js";
+import type { Image } from "../images/image.js";
+import { manifestFields, type Manifest } from "../manifest/manifest.js";
 import { manifestSchema } from "../manifest/rules.js";
+import { inferOnce, shapeText, summary, type OnceOptions } from "./infer-once.js";
 import { accepts } from "./acceptance.js";
 import { toleranceFor } from "./canary.js";
-import { compareTensors } from "./compare.js";
+import { compareTensors, DEFAULT_TOLERANCE } from "./compare.js";
+import { readConcepts } from "./codes.js";
+import type { CommandResult } from "./command-result.js";
+import { draftLike, parseLabels, relabel } from "./draft-like.js";
 import { draftManifest } from "./draft.js";
 import { explainIssues, type Problem } from "./explain.js";
 import { externalData, staysInside } from "./external-data.js";
-import { interpretationFor } from "./input-values.js";
 import { checkGraph, tensorText } from "./graph.js";
-import { fault, fileSha256 } from "./files.js";
+import { fault, fileSha256, packageRoot } from "./files.js";
 import { loadSession, modelFolders, type Provider } from "./load.js";
 import { graphPath, readModelFolder, type FolderReport, type SoundModel } from "./read.js";
 import { decodeNpy, encodeNpy } from "../engine/npy.js";
-
-/** What a command says: `text` for people, `data` for `--json`. */
-export interface CommandResult {
-  text: string;
-  /** 0: done and in order; 1: something is wrong with what was looked at. */
-  exitCode: number;
-  data: unknown;
-}
-
-/** Used by `models try --expect` for a model whose canary has no tolerance for the provider. */
-const DEFAULT_TOLERANCE = { absolute: 1e-4, relative: 1e-3 };
 
 /** One line for each model of a directory, from its files alone; nothing is loaded. */
 export async function modelsList(directory: string): Promise<CommandResult> {
@@ -67,11 +58,25 @@ function filesText(problems: readonly Problem[]): string {
     : `${problems.length} mistakes: radserve models check`;
 }
 
+export interface InitOptions {
+  /** The name of a model whose way of taking images and giving results the new one shares. */
+  like?: string;
+  /** Path of a file with one label a line; with `like` alone. */
+  labels?: string;
+  /** The folder of models, in which `like` is looked for; then among those that come with Radserve. */
+  models?: string;
+}
+
 /**
  * Writes a draft model.json beside a graph and says what is still to be filled in.
- * @throws RadserveError bad_request if the file is not an ONNX model, or if a model.json is there already
+ * @throws RadserveError bad_request if the file is not an ONNX model, if a model.json is there already, or for labels
+ * that fit no output; model_not_found if there is no model to be like
  */
-export async function modelsInit(onnxPath: string, engine: Engine): Promise<CommandResult> {
+export async function modelsInit(
+  onnxPath: string,
+  engine: Engine,
+  options: InitOptions = {},
+): Promise<CommandResult> {
   const path = resolve(onnxPath);
   const target = join(dirname(path), "model.json");
   if (existsSync(target))
@@ -81,7 +86,8 @@ export async function modelsInit(onnxPath: string, engine: Engine): Promise<Comm
     );
   const files = await graphFiles(path);
   const graph = await engine.inspectGraph(path);
-  const manifest = draftManifest(basename(dirname(path)), files, graph);
+  const drafted = draftManifest(basename(dirname(path)), files, graph);
+  const { manifest, notes } = await alike(drafted, graph, options);
   await writeFile(target, `${JSON.stringify(manifest, null, 2)}\n`, { flag: "wx" });
   const parsed = manifestSchema.safeParse(manifest);
   const missing = parsed.success ? [] : explainIssues(manifestSchema, manifest, parsed.error.issues);
@@ -94,9 +100,71 @@ export async function modelsInit(onnxPath: string, engine: Engine): Promise<Comm
     "To be filled in (nothing is guessed):",
     ...missing.map(problemLine),
     "",
+    ...(notes.length === 0
+      ? []
+      : [
+          "Labels without a code (radserve models codes NAME finds others):",
+          ...notes.map((n) => `  ${n}`),
+          "",
+        ]),
     `Then: radserve models check ${dirname(path)}`,
   ].join("\n");
-  return { text, exitCode: 0, data: { path: target, manifest, missing } };
+  return { text, exitCode: 0, data: { path: target, manifest, missing, notes } };
+}
+
+/** The draft as the options ask for it, and why labels have no code. */
+async function alike(
+  draft: Record<string, unknown>,
+  graph: GraphInfo,
+  { like, labels, models = "" }: InitOptions,
+): Promise<{ manifest: Record<string, unknown>; notes: string[] }> {
+  if (like === undefined) {
+    if (labels === undefined) return { manifest: draft, notes: [] };
+    throw new RadserveError(
+      "bad_request",
+      "Expected --like beside --labels: it says what the labels are of.",
+    );
+  }
+  const manifest = draftLike(draft, await manifestNamed(like, models), graph);
+  if (labels === undefined) return { manifest, notes: [] };
+  const names = parseLabels(await readText(labels));
+  return { manifest, notes: relabel(manifest, names, await readConcepts()) };
+}
+
+async function readText(path: string): Promise<string> {
+  try {
+    return await readFile(path, "utf8");
+  } catch (error) {
+    throw new RadserveError("bad_request", `Expected a file of labels, but ${fault(error)}.`);
+  }
+}
+
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return undefined;
+  }
+}
+
+/** A model's manifest by its name: of the folder of models, or of those that come with Radserve (examples/NAME too). */
+async function manifestNamed(name: string, models: string): Promise<Manifest> {
+  const folders = [models, join(packageRoot(), "models")].filter((folder) => folder !== "");
+  for (const folder of /^(examples\/)?[a-z0-9_-]+$/.test(name) ? folders : []) {
+    const text = await readFile(join(folder, name, "model.json"), "utf8").catch(() => undefined);
+    if (text === undefined) continue;
+    // Its rules need not hold: the new manifest is checked by itself.
+    const parsed = manifestFields.safeParse(jsonOf(text));
+    if (parsed.success) return parsed.data;
+    throw new RadserveError(
+      "bad_request",
+      `Expected a model without mistakes to be like, found some in ${name}. Run: radserve models check`,
+    );
+  }
+  throw new RadserveError(
+    "model_not_found",
+    `Expected the name of a model to be like, found "${name}". Run: radserve models list`,
+  );
 }
 
 /**
@@ -193,11 +261,7 @@ async function runProblem(
   }
 }
 
-export interface TryOptions {
-  engine: Engine;
-  providers: readonly Provider[];
-  /** Number of the frame, from 1; the first, if absent. A model of whole series takes all. */
-  frame?: number;
+export interface TryOptions extends OnceOptions {
   /** Path of the .npy file that the tensor that goes in is written to. */
   dump?: string;
   /** A .npy file to compare with the first output tensor. */
@@ -216,18 +280,7 @@ export async function modelsTry(
 ): Promise<CommandResult> {
   const folder = resolve(directory);
   const model = await soundModel(folder);
-  const given = await planesFor(model, image, options.frame ?? 1);
-  const loaded = await loadSession(folder, model, options.engine, options.providers);
-  let result: InferResult;
-  try {
-    result = await options.engine.infer(loaded.id, given.planes, {
-      dump: true,
-      thresholds: model.thresholds,
-      ...(given.geometry === undefined ? {} : { geometry: given.geometry }),
-    });
-  } finally {
-    await options.engine.unload(loaded.id);
-  }
+  const { loaded, result } = await inferOnce(folder, model, image, options);
   return tryResult(model, loaded, result, image, options);
 }
 
@@ -239,31 +292,6 @@ async function soundModel(folder: string): Promise<SoundModel> {
     `Expected a model without mistakes, found ${problems.length} in ${name}. Run: radserve models check`,
     { problems },
   );
-}
-
-/** One frame, or all slices of the volume if the model takes whole series. */
-async function planesFor(
-  model: SoundModel,
-  image: Image,
-  frame: number,
-): Promise<{ planes: Plane[]; geometry?: VolumeGeometry }> {
-  if (model.manifest.accepts.dimensions !== "series") return { planes: [await planeOf(model, image, frame)] };
-  const { frames, geometry } = volumeOf(image);
-  const planes: Plane[] = [];
-  for (const slice of frames) planes.push(await planeOf(model, image, slice + 1));
-  return { planes, geometry };
-}
-
-async function planeOf({ manifest }: SoundModel, image: Image, frame: number): Promise<Plane> {
-  const index = frame - 1;
-  if (!Number.isInteger(frame) || index < 0 || index >= image.frameCount)
-    throw new RadserveError("bad_request", `Expected a frame from 1 to ${image.frameCount}, found ${frame}.`);
-  return {
-    format: image.format,
-    data: await image.frame(index),
-    interpretation: interpretationFor(manifest, image.interpretation(index)),
-    pixelAspect: image.pixelAspect(index),
-  };
 }
 
 async function tryResult(
@@ -306,23 +334,4 @@ async function tryResult(
 async function compare(model: SoundModel, loaded: LoadedModel, output: Tensor, path: string) {
   const tolerance = toleranceFor(model.manifest, loaded.provider) ?? DEFAULT_TOLERANCE;
   return compareTensors(decodeNpy(await readFile(path)), output, tolerance);
-}
-
-function shapeText({ dtype, shape }: Tensor): string {
-  return `${dtype} [${shape.join(", ")}]`;
-}
-
-function summary(output: InferResult["outputs"][number]): string {
-  switch (output.kind) {
-    case "classification":
-      return `${output.tensor}: scores ${Array.from(output.scores, (s) => s.toFixed(4)).join(", ")}`;
-    case "regression":
-      return `${output.tensor}: values ${Array.from(output.values, (v) => v.toFixed(4)).join(", ")}`;
-    case "segmentation":
-      return `${output.tensor}: pixels of each label ${output.counts.join(", ")}`;
-    case "boxes":
-      return `${output.tensor}: ${output.boxes.length} boxes`;
-    case "heatmap":
-      return `${output.tensor}: ${output.rows} x ${output.columns}`;
-  }
 }

@@ -6,6 +6,7 @@ import { closest } from "fastest-levenshtein";
 import type { GraphInfo } from "../engine/types.js";
 import type { TensorInfo } from "../engine/tensor.js";
 import { mayOverlap, type ImageInput, type Manifest, type ModelOutput } from "../manifest/manifest.js";
+import { columnMistakes, tableLayout, type DetectionTable } from "../manifest/detection-table.js";
 import { pathText, type Problem } from "./explain.js";
 
 /** Every disagreement between a manifest and the graph that its first file holds. */
@@ -94,6 +95,7 @@ function checkOutput(
   tensors: readonly TensorInfo[],
   path: PropertyKey[],
 ): Problem[] {
+  if (output.kind === "detection_table") return checkTable(output, tensors, path);
   if (output.kind === "detection") return checkDetection(output, tensors, path);
   const integersToo = output.kind === "segmentation" && output.activation === "label_map";
   const info = namedOutput(output.tensor, tensors, [...path, "tensor"], integersToo);
@@ -193,6 +195,29 @@ function checkDetection(
     const message = `Expected ${what} in the last dimension, found ${found}: the graph's "${info.name}" is ${tensorText(info)}. Have the export split or transpose it`;
     return [{ path: pathText([...path, part, "tensor"]), message }];
   });
+}
+
+/** Read the other way round, the numbers of a table would be another box's. */
+function checkTable(output: DetectionTable, tensors: readonly TensorInfo[], path: PropertyKey[]): Problem[] {
+  const info = namedOutput(output.tensor, tensors, [...path, "tensor"], false);
+  if (isProblem(info)) return [info];
+  if (columnMistakes(output).length > 0) return [];
+  const { shape } = info;
+  const found = `found the graph's "${info.name}" as ${tensorText(info)}`;
+  const { columns } = tableLayout(output);
+  const rows = output.axes === "boxes_columns";
+  if ((shape.length !== 2 && shape.length !== 3) || (shape.length === 3 && (shape[0] ?? 0) > 1)) {
+    const message = `Expected [1, ${rows ? `boxes, ${columns}` : `${columns}, boxes`}], ${found}`;
+    return [{ path: pathText([...path, "tensor"]), message }];
+  }
+  const [side = -1, other = -1] = [shape.at(rows ? -1 : -2), shape.at(rows ? -2 : -1)];
+  if (side < 0 || side === columns) return [];
+  const turned =
+    other === columns
+      ? `. Its other axis has ${columns}: is axes "${rows ? "columns_boxes" : "boxes_columns"}"?`
+      : "";
+  const message = `Expected ${columns} columns, with one for each of the ${output.labels.length} labels in class_scores; ${found}${turned}`;
+  return [{ path: pathText([...path, "columns"]), message }];
 }
 
 function checkCanaryNames(manifest: Manifest, graph: GraphInfo): Problem[] {

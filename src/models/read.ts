@@ -50,15 +50,21 @@ export async function readModelFolder(directory: string): Promise<FolderReport> 
     const problem = { path, message: message === NO_FILE ? NO_MANIFEST : message };
     return { name, directory, required: true, problems: [problem] };
   }
-  const parsed = manifestSchema.safeParse(read.value);
-  const problems = parsed.success ? [] : manifestProblems(read.value, parsed.error.issues);
-  problems.push(...nameProblems(name, read.value));
+  return judgeManifest(directory, read.value);
+}
+
+/** What readModelFolder reports of a folder whose model.json holds `value`. */
+export async function judgeManifest(directory: string, value: unknown): Promise<FolderReport> {
+  const name = basename(directory);
+  const parsed = manifestSchema.safeParse(value);
+  const problems = parsed.success ? [] : manifestProblems(value, parsed.error.issues);
+  problems.push(...nameProblems(name, value));
   // Before the hashes, so that nothing can be exchanged unseen between them and the loading.
   const stamps = parsed.success ? await fileStamps(directory, modelFiles(parsed.data)) : [];
-  problems.push(...(await fileProblems(directory, parsed.data, read.value)));
+  problems.push(...(await fileProblems(directory, parsed.data, value)));
   const site = await readSite(directory, parsed.data);
   problems.push(...site.problems);
-  const required = (read.value as { required?: unknown } | null)?.required !== false;
+  const required = (value as { required?: unknown } | null)?.required !== false;
   if (!parsed.success) return { name, directory, required, problems };
   const manifest = parsed.data;
   const thresholds = resolveThresholds(manifest, site.site);

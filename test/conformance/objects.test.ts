@@ -10,8 +10,9 @@ import t from "tap";
 import { readImage } from "../../src/images/read-image.js";
 import { ADDON, commandsAre, DICOM_FILES, needs, PYTHON, pythonHas } from "../support/needs.js";
 import { objectErrors, outputOf, refusedErrors } from "../support/validators.js";
-import { pythonList, workshop, type Made } from "./objects.js";
+import { HEADS, pythonList, workshop, type Made } from "./objects.js";
 
+const OTHERS = ["classifier", "detector", ...HEADS] as const;
 const skip = needs(ADDON, DICOM_FILES);
 
 t.test("objects of every single-frame file", { skip }, async (t) => {
@@ -29,7 +30,7 @@ t.test("objects of every single-frame file", { skip }, async (t) => {
     const kinds = modalities.has(modality) ? (["sr", "seg"] as const) : (["sr", "seg", "sc"] as const);
     modalities.add(modality);
     made.push(...(await shop.make(path, ["test-segmenter"], [...kinds])));
-    const others = ["test-overlapping", index % 2 === 0 ? "test-classifier" : "test-detector"];
+    const others = ["test-overlapping", `test-${OTHERS[index % OTHERS.length]!}`];
     made.push(...(await shop.make(path, others, ["sr", "seg"])));
   }
   const objects = made.flatMap(({ objects }) => Object.values(objects));

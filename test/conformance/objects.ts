@@ -27,7 +27,9 @@ export interface Made {
 }
 
 const STARTED = "2026-11-21T10:00:00.123Z";
-const TEST_MODELS: readonly TestModel[] = ["segmenter", "overlapping", "classifier", "detector"];
+/** Detections in one table. */
+export const HEADS = ["columns", "rows", "objectness"] as const;
+const TEST_MODELS: readonly TestModel[] = ["segmenter", "overlapping", "classifier", "detector", ...HEADS];
 const roots = { input: undefined, output: undefined };
 
 export interface Workshop {

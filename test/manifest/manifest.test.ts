@@ -3,8 +3,8 @@ import { join } from "node:path";
 import t from "tap";
 import { modelSchemaText, schemaPath } from "../../scripts/build-model-schema.js";
 import type { TensorInfo } from "../../src/engine/tensor.js";
-import type { ModelOutput } from "../../src/manifest/manifest.js";
-import { manifestSchema } from "../../src/manifest/rules.js";
+import { labelsOf, type Manifest, type ModelOutput } from "../../src/manifest/manifest.js";
+import { manifestCrossChecks, manifestSchema } from "../../src/manifest/rules.js";
 import { checkGraph } from "../../src/models/graph.js";
 import { readModelFolder } from "../../src/models/read.js";
 import { copyModel, shipped, shippedModels } from "../support/manifests.js";
@@ -319,6 +319,96 @@ t.test("boxes and scores run box by box", (t) => {
       message: /score for each of the \d labels in the last dimension, found 100/,
     },
   ]);
+  t.end();
+});
+
+/** A manifest whose only output is a table with these changes. */
+function tableManifest(change: object): Manifest {
+  const manifest = manifestOf("columns");
+  manifest.outputs = [{ ...manifest.outputs[0]!, ...change }];
+  return manifest;
+}
+
+t.test("the columns of a detection table", (t) => {
+  const mistakes = (change: object) => {
+    const found: string[] = [];
+    manifestCrossChecks(tableManifest(change), (path, message) =>
+      found.push(`${path.join(".")}: ${message}`),
+    );
+    return found.filter((line) => line.startsWith("outputs"));
+  };
+  const scored = { scores: { activation: "none" } };
+  const six = { ...scored, columns: ["x1", "y1", "x2", "y2", "score", "class"], classes: { first: 0 } };
+  const [label] = tableManifest({}).outputs.flatMap(labelsOf);
+  const box = ["cx", "cy", "w", "h"];
+  t.strictSame(mistakes({}), []);
+  t.strictSame(mistakes(six), []);
+  t.strictSame(
+    mistakes({ ...six, columns: ["unused", "y1", "x1", "unused", "y2", "x2", "class", "score"] }),
+    [],
+  );
+  t.strictSame(mistakes({ ...scored, columns: [...box, "score"], labels: [label] }), []);
+  const wrong: [object, RegExp][] = [
+    [
+      { ...six, columns: ["x1", "y1", "x2", "h", "score", "class"] },
+      /columns: Expected the four columns of one/,
+    ],
+    [
+      { ...six, columns: ["x1", "y1", "x2", "y2", "w", "score", "class"] },
+      /columns: Expected the four columns/,
+    ],
+    [{ ...six, columns: ["x1", "y1", "x2", "y2", "score", "class", "y2"] }, /The column y2 is there twice/],
+    [{ columns: [...box, "unused"] }, /Expected either score .* or class_scores/],
+    [{ columns: [...box, "score", "class_scores"] }, /Expected either score .* or class_scores/],
+    [{ columns: [...box, "class_scores", "class"], classes: { first: 0 } }, /class names the label/],
+    [{ ...scored, columns: [...box, "score"] }, /Expected a column class: .* 2 labels/],
+    [{ ...six, classes: undefined }, /classes: Expected the number of the first/],
+    [{ classes: { first: 0 } }, /classes: Only with a column class/],
+    [{ columns: [...box, "objectness", "class_scores"] }, /objectness: Expected its activation/],
+    [{ objectness: { activation: "none" } }, /objectness: Only with a column objectness/],
+    [scored, /scores\.labels_per_box: Expected one/],
+    [
+      { ...six, scores: { activation: "none", labels_per_box: "one" } },
+      /labels_per_box: Only with class_scores/,
+    ],
+    [{ ...six, scores: { activation: "softmax" } }, /activation: Softmax goes over one score a label/],
+    [{ labels: [{ ...label, threshold: 1.5 }] }, /threshold: Expected 0 to 1/],
+    [{ labels: [{ label: "x", code: label!.code }] }, /threshold: Expected a number/],
+  ];
+  for (const [change, message] of wrong) {
+    const found = mistakes(change);
+    t.ok(
+      found.some((line) => message.test(line)),
+      `${String(message)}: ${found.join("; ")}`,
+    );
+  }
+  t.end();
+});
+
+t.test("a detection table and the graph's axes", (t) => {
+  const problems = (shape: number[], change: object = {}) =>
+    checkGraph(tableManifest(change), {
+      inputs: [],
+      outputs: [tensor("output0", shape)],
+      float16: false,
+    }).filter(({ path }) => path.startsWith("outputs"));
+  for (const shape of [
+    [1, 6, 8400],
+    [-1, 6, -1],
+    [-1, -1, -1],
+    [6, 100],
+  ])
+    t.strictSame(problems(shape), []);
+  t.strictSame(problems([-1, 8400, 6], { axes: "boxes_columns" }), []);
+  t.match(problems([1, 8400, 6]), [
+    { path: "outputs[0].columns", message: /^Expected 6 columns, .*is axes "boxes_columns"\?$/ },
+  ]);
+  t.match(problems([1, 84, 8400]), [
+    { path: "outputs[0].columns", message: /^Expected 6 columns, with one for each of the 2 labels/ },
+  ]);
+  for (const shape of [[6], [1, 1, 6, 100], [4, 6, 100]])
+    t.match(problems(shape), [{ path: "outputs[0].tensor", message: /^Expected \[1, 6, boxes\]/ }]);
+  t.match(problems([1, 6, 8400], { tensor: "output" }), [{ path: "outputs[0].tensor", message: /output0/ }]);
   t.end();
 });
 

@@ -1,4 +1,4 @@
-import { cpSync, readFileSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import type { Image } from "../../src/images/image.js";
@@ -10,6 +10,9 @@ import { tissueOf } from "../../scripts/build-ct-tissue.js";
 import { ADDON, needs } from "../support/needs.js";
 import { engine } from "../support/real-engine.js";
 import { imageOf } from "../support/images.js";
+import { graphOf, manifestOf, writeTestModel } from "../support/test-models.js";
+import type { Manifest, ModelOutput } from "../../src/manifest/manifest.js";
+import { modelsCodes } from "../../src/models/codes.js";
 import { copyModel, shipped, shippedModels } from "../support/manifests.js";
 
 const ctTissue = join(shippedModels, "ct-tissue");
@@ -98,6 +101,88 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
       });
     },
   );
+
+  await t.test("init --like takes over how a model works, and no more", async (t) => {
+    const place = t.testdir({
+      models: {},
+      mine: {},
+      "labels.txt": "# as trained\nNodule, 0.4\nbone , 0.25\nSpot\n",
+    });
+    const models = join(place, "models");
+    writeTestModel(models, "columns");
+    const graph = join(place, "mine", "net.onnx");
+    writeFileSync(graph, graphOf("columns"));
+    const labels = join(place, "labels.txt");
+    const { text } = await modelsInit(graph, engine(), { like: "test-columns", labels, models });
+    const draft = JSON.parse(readFileSync(join(place, "mine", "model.json"), "utf8")) as Manifest;
+    const like = manifestOf("columns");
+    t.match(draft, { name: "mine", version: null, description: null, stage: "draft", release: "off" });
+    t.notOk("canary" in draft);
+    t.strictSame(draft.execution.providers, ["cpu"], "it was tested nowhere yet");
+    t.strictSame(draft.inputs, like.inputs);
+    const { labels: made, ...output } = draft.outputs[0] as Extract<ModelOutput, { kind: "detection_table" }>;
+    t.match(like.outputs[0], output);
+    t.strictSame(made, [
+      { label: "Nodule", code: { value: "27925004", scheme: "SCT", meaning: "Nodule" }, threshold: 0.4 },
+      { label: "bone", code: null, threshold: 0.25 },
+      { label: "Spot", code: null, threshold: null },
+    ]);
+    t.match(text, /bone: 2 concepts are called so: 272673000 SCT "Bone", 3138006 SCT "Bone"/);
+    t.match(text, /Spot: no concept of the list is called so/);
+    t.match(text, /outputs\[0\]\.labels\[2\]\.threshold: Expected a number; found null/);
+
+    const again = { engine: engine(), like: "test-columns", models };
+    const fails = (options: object, expected: { code: string; message?: RegExp }) => {
+      rmSync(join(place, "mine", "model.json"), { force: true });
+      return t.rejects(modelsInit(graph, engine(), { ...again, ...options }), expected);
+    };
+    await fails({ like: "../models/test-columns" }, { code: "model_not_found", message: /models list/ });
+    await fails({ like: "other" }, { code: "model_not_found" });
+    await fails({ like: undefined, labels }, { code: "bad_request", message: /Expected --like/ });
+    await fails({ labels: join(place, "gone") }, { code: "bad_request", message: /there is no such file/ });
+    for (const lines of ["\n# nothing\n", "a, 1e9999", ", 0.5"]) {
+      writeFileSync(labels, lines);
+      await fails({ labels }, { code: "bad_request", message: /Expected (one label|"label, threshold")/ });
+    }
+    t.notOk(existsSync(join(place, "mine", "model.json")), "nothing is written for a mistake");
+  });
+
+  await t.test("labels of segments have categories; steps for other labels are asked for", async (t) => {
+    const place = t.testdir({ mine: {}, "labels.txt": "Liver\nadipose tissue\nSpleen" });
+    const graph = join(place, "mine", "net.onnx");
+    cpSync(join(ctTissue, "model.onnx"), graph);
+    await modelsInit(graph, engine(), {
+      like: "ct-tissue",
+      labels: join(place, "labels.txt"),
+      models: place,
+    });
+    const { outputs } = JSON.parse(readFileSync(join(place, "mine", "model.json"), "utf8")) as Manifest;
+    const anatomy = { value: "91723000", scheme: "SCT", meaning: "Anatomical Structure" };
+    t.match(outputs[0], {
+      kind: "segmentation",
+      tensor: "tissue",
+      postprocess: null,
+      labels: [
+        { label: "Liver", code: { value: "10200004" }, category: anatomy },
+        { label: "adipose tissue", code: null, category: null },
+        { label: "Spleen", code: { value: "78961009" }, category: anatomy },
+      ],
+    });
+    t.notMatch(JSON.stringify(outputs), /threshold/, "argmax asks for none");
+  });
+
+  await t.test("codes", async (t) => {
+    t.match(await modelsCodes("pleural_effusion"), {
+      exitCode: 0,
+      text: /60046008 +SCT +Pleural effusion +-/,
+    });
+    t.match(
+      (await modelsCodes("liver")).text.split("\n")[1],
+      /^10200004 +SCT +Liver +91723000 Anatomical Structure/,
+    );
+    t.match(await modelsCodes("no such thing"), { exitCode: 1, text: /The list is short/ });
+    t.match((await modelsCodes("vein")).text, /\d+ more: name more words\.$/);
+  });
 
   await t.test("init drafts every input, and asks how a volume lies", async (t) => {
     const folder = join(t.testdir({ two: {} }), "two");

@@ -2,7 +2,7 @@
  * Small models that take any DICOM image, one for each kind of output, with codes. What each of them finds can be said
  * from the brightness of the source.
  */
-import { writeFileSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { float, onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import type { Engine } from "../../src/engine/engine.js";
@@ -152,6 +152,124 @@ const detector: Part = {
   ],
 };
 
+const NODULE = {
+  label: "nodule",
+  code: sct("27925004", "Nodule"),
+  finding_site: sct("39607008", "Lung"),
+  threshold: 0.5,
+};
+const MASS = { label: "mass", code: sct("4147007", "Mass"), threshold: 0.5 };
+/** The picture with its sides kept: a table's boxes come back through the margins. */
+const letterboxed: ImageInput = { ...stretched(32, 32), fit: "letterbox" };
+
+/** A tensor that holds the same on every image, as detection networks are exported. */
+function table(name: string, shape: [number, number], data: number[]): ModelDescription {
+  return {
+    name,
+    inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 32, 32] }],
+    outputs: [{ name: "output0", dtype: "float32", shape: ["n", ...shape] }],
+    initializers: [
+      { name: "head", dtype: "float32", shape: [1, ...shape], data },
+      { name: "axes", dtype: "int64", shape: [1], data: [1] },
+      scalar("nothing", 0),
+    ],
+    nodes: [
+      ...meanOf("x", "row"),
+      { op: "Mul", inputs: ["row", "nothing"], outputs: ["zeros"] },
+      { op: "Unsqueeze", inputs: ["zeros", "axes"], outputs: ["cube"] },
+      { op: "Add", inputs: ["cube", "head"], outputs: ["output0"] },
+    ],
+  };
+}
+
+/** Of all three tables: a nodule from (8, 12) to (16, 20) of the tensor, and a mass from (20, 10) to (28, 22). */
+const HEADS = {
+  /** As YOLOv8: [1, 4 + classes, boxes]. The second box is the first a pixel further on, the fourth scores too little. */
+  columns: {
+    input: letterboxed,
+    graph: table(
+      "columns",
+      [6, 4],
+      [
+        ...[12, 13, 24, 6],
+        ...[16, 16, 16, 16],
+        ...[8, 8, 8, 4],
+        ...[8, 8, 12, 4],
+        ...[0.9, 0.8, 0.1, 0.4],
+        ...[0.2, 0.1, 0.7, 0.1],
+      ],
+    ),
+    outputs: [
+      {
+        kind: "detection_table",
+        tensor: "output0",
+        axes: "columns_boxes",
+        columns: ["cx", "cy", "w", "h", "class_scores"],
+        normalised: false,
+        scores: { activation: "none", labels_per_box: "one" },
+        nms: { kind: "greedy", iou: 0.45, per_class: true },
+        max_boxes: 100,
+        labels: [NODULE, MASS],
+      },
+    ],
+  },
+  /** As graphs that end in NMS: [1, boxes, 6], filled up with rows of nothing. */
+  rows: {
+    input: letterboxed,
+    graph: table(
+      "rows",
+      [4, 6],
+      [
+        ...[8, 12, 16, 20, 0.9, 0],
+        ...[20, 10, 28, 22, 0.7, 1],
+        ...[4, 14, 8, 18, 0.4, 0],
+        ...[0, 0, 0, 0, 0, 0],
+      ],
+    ),
+    outputs: [
+      {
+        kind: "detection_table",
+        tensor: "output0",
+        axes: "boxes_columns",
+        columns: ["x1", "y1", "x2", "y2", "score", "class"],
+        normalised: false,
+        scores: { activation: "none" },
+        classes: { first: 0 },
+        nms: { kind: "none" },
+        max_boxes: 100,
+        labels: [NODULE, MASS],
+      },
+    ],
+  },
+  /** As YOLOv5: [1, boxes, 5 + classes], from 0 to 1 of the sides, logits. The third is sure of its class alone. */
+  objectness: {
+    input: letterboxed,
+    graph: table(
+      "objectness",
+      [3, 7],
+      [
+        ...[0.375, 0.5, 0.25, 0.25, 9, 3, -3],
+        ...[0.75, 0.5, 0.25, 0.375, 9, -3, 2],
+        ...[0.5, 0.5, 0.25, 0.25, -1, 9, -9],
+      ],
+    ),
+    outputs: [
+      {
+        kind: "detection_table",
+        tensor: "output0",
+        axes: "boxes_columns",
+        columns: ["cx", "cy", "w", "h", "objectness", "class_scores"],
+        normalised: true,
+        scores: { activation: "sigmoid", labels_per_box: "one" },
+        objectness: { activation: "sigmoid" },
+        nms: { kind: "greedy", iou: 0.45, per_class: true },
+        max_boxes: 100,
+        labels: [NODULE, MASS],
+      },
+    ],
+  },
+} satisfies Record<string, Part>;
+
 /** Boxes round bright regions. */
 const mapper: Part = {
   input: stretched(32, 32),
@@ -188,6 +306,7 @@ const PARTS = {
   overlapping,
   classifier,
   detector,
+  ...HEADS,
   mapper,
   regression,
   /** Brightness itself, in two sizes. */
@@ -235,6 +354,22 @@ export function manifestOf(name: TestModel): Manifest {
   };
 }
 
+/** The graph of a test model as a file. */
+export const graphOf = (name: TestModel): Uint8Array => onnxModel(PARTS[name].graph);
+
+/** Writes the folder of a test model, test-NAME, without a canary: `modelsCanary` makes one. Gives its path. */
+export function writeTestModel(models: string, name: TestModel): string {
+  const manifest = manifestOf(name);
+  const folder = join(models, manifest.name);
+  mkdirSync(folder);
+  const graph = graphOf(name);
+  writeFileSync(join(folder, "model.onnx"), graph);
+  manifest.files = [{ path: "model.onnx", sha256: sha256(graph) }];
+  manifest.accepts.modality = ["CR", "DX"];
+  writeFileSync(join(folder, "model.json"), JSON.stringify(manifest));
+  return folder;
+}
+
 /** Loads a test model as the server would hold it. */
 export async function loadTestModel(
   engine: Engine,
@@ -242,7 +377,7 @@ export async function loadTestModel(
   name: TestModel,
   change: (manifest: Manifest) => void = () => undefined,
 ): Promise<ModelEntry> {
-  const bytes = onnxModel(PARTS[name].graph);
+  const bytes = graphOf(name);
   const modelPath = join(folder, `${name}.onnx`);
   writeFileSync(modelPath, bytes);
   const manifest = manifestOf(name);

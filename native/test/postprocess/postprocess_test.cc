@@ -183,44 +183,6 @@ TEST("a probability map becomes grown boxes in source pixels") {
 }
 END;
 
-TEST("detections: formats, best label, thresholds, suppression, order") {
-  OutputSpec spec = Spec(OutputSpec::Kind::kDetection, Activation::kNone, 2);
-  const Geometry g = PlaceImage(20, 40, 1, {SizeSpec::Kind::kFixed, 10, 20, 1, 0}, Fit::kStretch);
-  RawDetections raw;
-  raw.boxes = {0, 0, 4, 4, 1, 0, 5, 4, 10, 5, 16, 9, 2, 2, 2, 5};
-  raw.scores = {0.9f, 0.1f, 0.7f, 0.8f, 0.2f, 0.6f, 0.9f, 0.9f};
-  const std::vector<double> thresholds = {0.5, 0.5};
-  spec.nms_iou = 0.5;
-  spec.nms_per_class = false;
-  std::vector<Box> boxes = DecodeDetections(raw, spec, g, thresholds);
-  EQUAL(boxes.size(), 2u);
-  EQUAL(boxes[0].x1, 8);
-  EQUAL(boxes[1].label, 1);
-  EQUAL(boxes[1].y0, 10);
-  spec.nms_per_class = true;
-  EQUAL(DecodeDetections(raw, spec, g, thresholds).size(), 3u);
-  spec.box_format = BoxFormat::kCxcywh;
-  raw.boxes = {5, 5, 4, 2};
-  raw.scores = {0.9f};
-  raw.classes = {3};
-  spec.classes_tensor = "c";
-  spec.first_class = 2;
-  boxes = DecodeDetections(raw, spec, g, thresholds);
-  EQUAL(boxes[0].x0, 6);
-  EQUAL(boxes[0].y1, 12);
-  EQUAL(boxes[0].label, 1);
-  raw.classes = {4};
-  EQUAL(CodeOf([&] { DecodeDetections(raw, spec, g, thresholds); }), "output_invalid");
-  spec.box_format = BoxFormat::kYxyx;
-  spec.normalised = true;
-  raw.boxes = {0.1f, 0.2f, 0.5f, 0.6f};
-  raw.classes = {2};
-  boxes = DecodeDetections(raw, spec, g, thresholds);
-  NEAR(boxes[0].x0, 8, 1e-5);
-  NEAR(boxes[0].y0, 2, 1e-5);
-}
-END;
-
 TEST("detections: the scores of a box lie side by side") {
   OutputSpec spec = Spec(OutputSpec::Kind::kDetection, Activation::kNone, 2);
   spec.scores_tensor = "s";

@@ -1,5 +1,5 @@
 /** Boxes over a panel, and their score tags beside it: nothing but lines lies over the anatomy. */
-import { labelsOf, type ModelOutput } from "../../manifest/manifest.js";
+import { findsBoxes, labelsOf, type ModelOutput } from "../../manifest/manifest.js";
 import type { Box } from "./box.js";
 import type { Drawing } from "./drawing.js";
 import { type Rgb, labelColours } from "./colour.js";
@@ -46,7 +46,7 @@ function tagger(outputs: readonly ModelOutput[], unit: number): (finding: Findin
   const colours = labelColours(outputs);
   const named = new Map<string, Rgb>();
   outputs.forEach((output, o) => {
-    if (output.kind !== "detection" && output.kind !== "probability_map") return;
+    if (!findsBoxes(output)) return;
     labelsOf(output).forEach((label, i) => {
       const colour = colours[o]?.[i];
       if (colour !== undefined) named.set(label.label, colour);

@@ -5,7 +5,14 @@
 import type { EngineOutput } from "../../engine/types.js";
 import { RadserveError } from "../../base/errors.js";
 import type { Region, Spacing, VolumeGeometry, Warning } from "../../images/image.js";
-import { labelsOf, mayOverlap, type Code, type Label, type ModelOutput } from "../../manifest/manifest.js";
+import {
+  findsBoxes,
+  labelsOf,
+  mayOverlap,
+  type Code,
+  type Label,
+  type ModelOutput,
+} from "../../manifest/manifest.js";
 import type { Finding, Measurement } from "./receipt.js";
 import { scalesOfLabels } from "./regions.js";
 
@@ -75,7 +82,7 @@ function interpretOutput(
     return segmented(output, thresholds, given, part);
   if (output.kind === "regression" && given.kind === "regression")
     return { ...none, measurements: measured(output.values, given.values, part) };
-  if ((output.kind === "detection" || output.kind === "probability_map") && given.kind === "boxes")
+  if (findsBoxes(output) && given.kind === "boxes")
     return { ...none, findings: located(labelsOf(output), thresholds, given.boxes, part) };
   if (output.kind === "heatmap" && given.kind === "heatmap") return none;
   throw invalid(`an output of kind ${output.kind}`, given.kind);

@@ -5,7 +5,7 @@
 import type { EngineOutput } from "../../engine/types.js";
 import { RadserveError } from "../../base/errors.js";
 import type { Image, Warning } from "../../images/image.js";
-import { labelsOf, type Code, type Label, type ModelOutput } from "../../manifest/manifest.js";
+import { findsBoxes, labelsOf, type Code, type Label, type ModelOutput } from "../../manifest/manifest.js";
 import { sideOfCode, statedSides, type Side } from "../dicom/sides.js";
 import { edgesOf } from "../picture/layout.js";
 import type { Finding } from "./receipt.js";
@@ -69,7 +69,7 @@ function sidedLabels(outputs: readonly ModelOutput[]): Sided[] {
 
 /** Labels of several outputs may share a name; the form of a finding tells which of them it is. */
 function mayHold(output: ModelOutput, { box, area, volume }: Finding): boolean {
-  const boxes = output.kind === "detection" || output.kind === "probability_map";
+  const boxes = findsBoxes(output);
   const masks = output.kind === "segmentation";
   return boxes === (box !== undefined) && masks === (area !== undefined || volume !== undefined);
 }

@@ -83,6 +83,7 @@ const receiptModel = modelResult.extend({
   sha256: sha256.describe("Over the manifest and all files of the model"),
   site_thresholds: z.record(z.string(), z.number()),
   transforms: z.array(transform).describe("From stored values to the tensor, in order"),
+  decoding: z.array(transform).optional().describe("Of detections: from the tensors to the boxes, in order"),
   raw_sha256: sha256.optional().describe("Over the raw output tensors"),
   predecessor: z
     .object({

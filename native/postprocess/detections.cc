@@ -1,0 +1,176 @@
+#include "postprocess/detections.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "postprocess/activation.h"
+
+namespace radserve {
+namespace {
+
+/// A candidate in tensor pixels; `area` as torchvision has it.
+struct Candidate {
+  Box box;
+  float area = 0;
+};
+
+/// Edges in tensor pixels, of numbers in the order of the format.
+std::array<float, 4> Edges(const float* v, BoxFormat format) {
+  switch (format) {
+    case BoxFormat::kXyxy:
+      return {v[0], v[1], v[2], v[3]};
+    case BoxFormat::kYxyx:
+      return {v[1], v[0], v[3], v[2]};
+    case BoxFormat::kXywh:
+      return {v[0], v[1], v[0] + v[2], v[1] + v[3]};
+    case BoxFormat::kCxcywh:
+      return {v[0] - 0.5f * v[2], v[1] - 0.5f * v[3], v[0] + 0.5f * v[2], v[1] + 0.5f * v[3]};
+  }
+  return {};
+}
+
+std::array<float, 4> Edges(const float* v, const OutputSpec& spec, const Geometry& g) {
+  std::array<float, 4> edges = Edges(v, spec.box_format);
+  if (!spec.normalised) return edges;
+  for (size_t i = 0; i < edges.size(); ++i) edges[i] *= static_cast<float>(i % 2 == 0 ? g.columns : g.rows);
+  return edges;
+}
+
+/// Intersection over union; NaN, which is no overlap, where neither has an area.
+float Overlap(const Candidate& a, const Candidate& b) {
+  const auto side = [](double a0, double a1, double b0, double b1) {
+    return std::max(0.0f, static_cast<float>(std::min(a1, b1)) - static_cast<float>(std::max(a0, b0)));
+  };
+  const float shared =
+      side(a.box.x0, a.box.x1, b.box.x0, b.box.x1) * side(a.box.y0, a.box.y1, b.box.y0, b.box.y1);
+  return shared / (a.area + b.area - shared);
+}
+
+/// `candidates` best first.
+std::vector<Box> Choose(const std::vector<Candidate>& candidates, const OutputSpec& spec, const Geometry& g) {
+  std::vector<Candidate> kept;
+  std::vector<Box> out;
+  for (const Candidate& candidate : candidates) {
+    if (out.size() >= static_cast<size_t>(spec.max_boxes)) break;
+    const bool hidden = spec.nms_iou && std::ranges::any_of(kept, [&](const Candidate& better) {
+                          return (!spec.nms_per_class || better.box.label == candidate.box.label) &&
+                                 static_cast<double>(Overlap(better, candidate)) > *spec.nms_iou;
+                        });
+    if (hidden) continue;
+    if (spec.nms_iou) kept.push_back(candidate);
+    if (const std::optional<Box> seen = InSource(candidate.box, g)) out.push_back(*seen);
+  }
+  return out;
+}
+
+/// The label that a class number means; -1 for one that means none.
+int LabelOf(float number, const OutputSpec& spec) {
+  const float label = std::round(number) - static_cast<float>(spec.first_class);
+  const bool whole = std::fabs(number - std::round(number)) < 1e-3f;
+  return whole && label >= 0 && label < static_cast<float>(spec.labels) ? static_cast<int>(label) : -1;
+}
+
+[[noreturn]] void UnknownClass(float number, const OutputSpec& spec) {
+  throw EngineError("output_invalid", "The model gave class " + std::to_string(number) + "; expected " +
+                                          std::to_string(spec.first_class) + " to " +
+                                          std::to_string(spec.first_class + spec.labels - 1) + ".");
+}
+
+void Activate(std::span<float> scores, Activation activation) {
+  if (activation == Activation::kSigmoid) Sigmoid(scores);
+  if (activation == Activation::kSoftmax) Softmax(scores);
+}
+
+/// The scores of all boxes as they count: activated, and multiplied with the objectness.
+void FinishScores(RawDetections& raw, size_t columns, const OutputSpec& spec) {
+  const size_t count = raw.boxes.size() / 4;
+  const auto of_box = [&](size_t i) { return std::span(raw.scores).subspan(i * columns, columns); };
+  for (size_t i = 0; i < count; ++i) Activate(of_box(i), spec.activation);
+  if (!spec.table) return;
+  CheckProbabilities(raw.scores, spec.tensor);
+  if (raw.objectness.empty()) return;
+  Activate(raw.objectness, spec.table->objectness_activation);
+  CheckProbabilities(raw.objectness, spec.tensor);
+  for (size_t i = 0; i < count; ++i) {
+    for (float& score : of_box(i)) score *= raw.objectness[i];
+  }
+}
+
+/// float32 on both sides: a score of 0.7 arrives as 0.69999999.
+bool Reaches(float score, double threshold) { return !(score < static_cast<float>(threshold)); }
+
+}  // namespace
+
+RawDetections ReadTable(const Tensor& tensor, const OutputSpec& spec) {
+  const TableSpec& table = *spec.table;
+  const auto& shape = tensor.shape;
+  const size_t rank = shape.size();
+  const auto columns = static_cast<size_t>(table.columns);
+  const bool whole = rank == 2 || (rank == 3 && shape[0] == 1);
+  if (!whole || shape[table.columns_first ? rank - 2 : rank - 1] != table.columns) {
+    const std::string sides =
+        table.columns_first ? std::to_string(columns) + ", boxes" : "boxes, " + std::to_string(columns);
+    throw EngineError("output_invalid", "Expected [1, " + sides + "] from the output \"" + tensor.name +
+                                            "\", found shape " + ShapeText(shape) + ".");
+  }
+  const std::vector<float> values = AsFloats(tensor);
+  const size_t count = values.size() / columns;
+  // One column of all boxes into every `width`-th place from `at` on.
+  const auto take = [&](int column, size_t width, size_t at, std::vector<float>& out) {
+    out.resize(count * width);
+    const auto c = static_cast<size_t>(column);
+    for (size_t i = 0; i < count; ++i) {
+      out[i * width + at] = values[table.columns_first ? c * count + i : i * columns + c];
+    }
+  };
+  RawDetections raw;
+  for (size_t k = 0; k < 4; ++k) take(table.box[k], 4, k, raw.boxes);
+  const size_t scores = table.score_a_label ? static_cast<size_t>(spec.labels) : 1;
+  for (size_t k = 0; k < scores; ++k) take(table.score + static_cast<int>(k), scores, k, raw.scores);
+  if (table.class_column) take(*table.class_column, 1, 0, raw.classes);
+  if (table.objectness) take(*table.objectness, 1, 0, raw.objectness);
+  CheckFinite(raw.classes, tensor.name);
+  return raw;
+}
+
+std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec, const Geometry& geometry,
+                                  std::span<const double> thresholds) {
+  const size_t count = raw.boxes.size() / 4;
+  const size_t columns = count == 0 ? 1 : raw.scores.size() / count;
+  FinishScores(raw, columns, spec);
+  std::vector<Candidate> candidates;
+  for (size_t i = 0; i < count; ++i) {
+    const std::span<const float> scores = std::span(raw.scores).subspan(i * columns, columns);
+    const auto [x0, y0, x1, y1] = Edges(raw.boxes.data() + i * 4, spec, geometry);
+    const auto sum = [](float a, float b) { return a + b; };
+    if (!std::isfinite(x0 + y0 + x1 + y1 + std::accumulate(scores.begin(), scores.end(), 0.0f, sum))) {
+      throw EngineError("output_invalid", "The model gave a box or a score that is no finite number.");
+    }
+    const bool area = x1 > x0 && y1 > y0;
+    const auto add = [&](int label, float score) {
+      if (!area || !Reaches(score, thresholds[static_cast<size_t>(label)])) return;
+      candidates.push_back({{x0, y0, x1, y1, score, label}, (x1 - x0) * (y1 - y0)});
+    };
+    if (!raw.classes.empty()) {
+      const int label = LabelOf(raw.classes[i], spec);
+      // Rows that a network fills up with nothing have no area or no score.
+      if (label < 0 && area && scores[0] > 0) UnknownClass(raw.classes[i], spec);
+      if (label >= 0) add(label, scores[0]);
+    } else if (spec.several_labels) {
+      for (size_t k = 0; k < columns; ++k) add(static_cast<int>(k), scores[k]);
+    } else {
+      const auto best = std::max_element(scores.begin(), scores.end());
+      add(static_cast<int>(best - scores.begin()), *best);
+    }
+  }
+  std::ranges::stable_sort(candidates, std::greater{}, [](const Candidate& c) { return c.box.score; });
+  return Choose(candidates, spec, geometry);
+}
+
+}  // namespace radserve

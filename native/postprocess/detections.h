@@ -1,0 +1,45 @@
+#ifndef RADSERVE_DETECTIONS_H_
+#define RADSERVE_DETECTIONS_H_
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/spec.h"
+#include "base/tensor.h"
+#include "postprocess/boxes.h"
+#include "prepare/geometry.h"
+
+namespace radserve {
+
+/// What a network says of its boxes, box by box.
+struct RawDetections {
+  /// Four numbers a box.
+  std::vector<float> boxes;
+  /// One score a box, or one a label.
+  std::vector<float> scores;
+  /// With one score a box: the number of its class; empty where there is only one label.
+  std::vector<float> classes;
+  /// How sure the network is that there is anything: every score of the box is multiplied with it. May be
+  /// empty.
+  std::vector<float> objectness;
+};
+
+/// Takes a table apart. Throws output_invalid if its shape is not [1, boxes, columns] (or the other way round),
+/// where the 1 may be left out.
+RawDetections ReadTable(const Tensor& tensor, const OutputSpec& spec);
+
+/// Decodes boxes, takes each one's best label (or every label), drops those below their label's threshold
+/// (NaN: none), suppresses overlaps where the manifest asks, and maps what is left to source pixels, clamped to
+/// the image. Boxes without area, or outside the image, are dropped, and then all but the first max_boxes.
+///
+/// Best first, equal scores in the tensor's order. Boxes are decoded and compared in float32, as
+/// torchvision.ops.nms and box_convert do on a CPU: a box is suppressed where its intersection over union with a
+/// better one that was kept is greater than the limit. Throws output_invalid for numbers that are not finite,
+/// for classes outside the labels, and for scores of a table that are no probabilities.
+std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec, const Geometry& geometry,
+                                  std::span<const double> thresholds);
+
+}  // namespace radserve
+
+#endif  // RADSERVE_DETECTIONS_H_

@@ -1,0 +1,157 @@
+/** A first manifest from a graph and another model of the same make: what the two say, and what only a person knows. */
+import { RadserveError } from "../base/errors.js";
+import type { GraphInfo } from "../engine/types.js";
+import type { Label, Manifest, ModelOutput } from "../manifest/manifest.js";
+import { conceptsLike, conceptsNamed, type Concept } from "./codes.js";
+
+type Draft = Record<string, unknown>;
+
+/** A label that the new model has, in the order of its output. */
+export interface NewLabel {
+  name: string;
+  threshold?: number;
+}
+
+/** How many concepts a note names. */
+const MOST_NAMED = 4;
+
+/**
+ * Reads one label a line, in the order of the network: its name, and after a comma the score from which on it is
+ * present. Empty lines and lines that begin with # are skipped.
+ * @throws RadserveError bad_request
+ */
+export function parseLabels(text: string): NewLabel[] {
+  const lines = text.split(/\r?\n/).map((line) => line.trim());
+  const labels = lines
+    .filter((line) => line !== "" && !line.startsWith("#"))
+    .map((line): NewLabel => {
+      const [, name = line, threshold] = /^(.*?)\s*,\s*([-+.\deE]+)$/.exec(line) ?? [];
+      if (threshold === undefined) return { name };
+      if (Number.isFinite(Number(threshold)) && name !== "") return { name, threshold: Number(threshold) };
+      throw new RadserveError("bad_request", `Expected "label, threshold" in the labels, found "${line}".`);
+    });
+  if (labels.length === 0)
+    throw new RadserveError("bad_request", "Expected one label a line in the file of labels, found none.");
+  return labels;
+}
+
+/**
+ * The draft of the graph, with how `like` takes images and gives results. What describes the model (its name, what it
+ * is for, its envelope, the providers that it was tested on, its canary) is not taken over, nor is anything that the graph says otherwise.
+ */
+export function draftLike(draft: Draft, like: Manifest, graph: GraphInfo): Draft {
+  const [input, ...others] = draft["inputs"] as Draft[];
+  return {
+    ...draft,
+    accepts: like.accepts,
+    inputs: input === undefined ? [] : [inputLike(input, like, graph), ...others],
+    outputs: outputsLike(like.outputs, graph),
+  };
+}
+
+function inputLike(draft: Draft, like: Manifest, graph: GraphInfo): Draft {
+  const [image] = like.inputs;
+  const said = Object.fromEntries(
+    Object.entries(draft).filter(
+      ([, value]) => value !== null && (value as { kind?: unknown }).kind !== null,
+    ),
+  );
+  const layout = (said["layout"] ?? image?.layout ?? "") as string;
+  const channels = graph.inputs[0]?.shape[layout.indexOf("C")];
+  const unclear = channels !== undefined && channels > 1 && image?.channels === "grayscale";
+  return { ...image, ...said, ...(unclear ? { channels: null } : {}) };
+}
+
+/** Tensors keep their names where the graph has them; the only one of each is the other. */
+function outputsLike(outputs: readonly ModelOutput[], graph: GraphInfo): unknown[] {
+  const names = graph.outputs.map(({ name }) => name);
+  const used = new Set<string>();
+  const collect = (value: unknown): void => {
+    if (typeof value !== "object" || value === null) return;
+    for (const [key, inner] of Object.entries(value))
+      if (key === "tensor" && typeof inner === "string") used.add(inner);
+      else collect(inner);
+  };
+  collect(outputs);
+  const only = used.size === 1 && names.length === 1 ? names[0] : undefined;
+  const renamed = (value: unknown): unknown => {
+    if (Array.isArray(value)) return value.map(renamed);
+    if (typeof value !== "object" || value === null) return value;
+    return Object.fromEntries(
+      Object.entries(value).map(([key, inner]) => [
+        key,
+        key === "tensor" && typeof inner === "string"
+          ? names.includes(inner)
+            ? inner
+            : (only ?? null)
+          : renamed(inner),
+      ]),
+    );
+  };
+  return outputs.map(renamed);
+}
+
+/**
+ * Exchanges the labels of the draft's only output that has any, with the codes of the concepts that are called so.
+ * @returns why a label has no code
+ * @throws RadserveError bad_request if no output, or more than one, has labels
+ */
+export function relabel(draft: Draft, labels: readonly NewLabel[], concepts: readonly Concept[]): string[] {
+  const outputs = draft["outputs"] as Draft[];
+  const labelled = outputs.filter((output) => "labels" in output || "label" in output);
+  const [output] = labelled;
+  if (output === undefined || labelled.length > 1)
+    throw new RadserveError(
+      "bad_request",
+      `Expected one output with labels in the model to be like, found ${labelled.length}. Enter the labels in model.json.`,
+    );
+  if ("label" in output && labels.length > 1)
+    throw new RadserveError(
+      "bad_request",
+      `Expected one label for an output of the kind ${String(output["kind"])}, found ${labels.length}.`,
+    );
+  const segments = output["kind"] === "segmentation";
+  const before = (output["labels"] ?? [output["label"]]) as Label[];
+  const scored = before.some(({ threshold }) => threshold !== undefined);
+  const notes: string[] = [];
+  const made = labels.map(({ name, threshold }) => {
+    const { concept, note } = meantBy(name, segments, concepts);
+    if (note !== undefined) notes.push(note);
+    const category = concept?.categories.length === 1 ? concept.categories[0] : null;
+    return {
+      label: name,
+      code: concept?.code ?? null,
+      ...(segments ? { category } : {}),
+      ...(threshold !== undefined ? { threshold } : scored ? { threshold: null } : {}),
+    };
+  });
+  if ("label" in output) output["label"] = made[0];
+  else output["labels"] = made;
+  const steps = (output["postprocess"] ?? []) as { labels: string[] }[];
+  // Which of the new labels a step is for, nobody has said.
+  if (steps.some((step) => step.labels.some((name) => !labels.some((label) => label.name === name))))
+    output["postprocess"] = null;
+  return notes;
+}
+
+/** The one concept of that name. Segments have a concept with a category. */
+function meantBy(
+  name: string,
+  segments: boolean,
+  concepts: readonly Concept[],
+): { concept?: Concept; note?: string } {
+  const fitting = segments ? concepts.filter(({ categories }) => categories.length > 0) : concepts;
+  const named = conceptsNamed(name, fitting);
+  const [concept] = named;
+  if (concept !== undefined && named.length === 1) return { concept };
+  const shown = (found: readonly Concept[]) =>
+    found
+      .slice(0, MOST_NAMED)
+      .map(({ code }) => `${code.value} ${code.scheme} "${code.meaning}"`)
+      .join(", ");
+  if (named.length > 1) return { note: `${name}: ${named.length} concepts are called so: ${shown(named)}` };
+  const near = shown(conceptsLike(name, fitting));
+  return {
+    note: `${name}: no concept of the list is called so${near === "" ? "" : `; near it are ${near}`}`,
+  };
+}

@@ -1,0 +1,88 @@
+/** One inference of a model that no server holds: loaded, given an image, and unloaded. */
+import type { Engine } from "../engine/engine.js";
+import type { Tensor } from "../engine/tensor.js";
+import type { InferResult, LoadedModel, Plane } from "../engine/types.js";
+import { RadserveError } from "../base/errors.js";
+import { volumeOf } from "../images/dicom/volume.js";
+import type { Image, VolumeGeometry } from "../images/image.js";
+import { interpretationFor } from "./input-values.js";
+import { loadSession, type Provider } from "./load.js";
+import type { SoundModel } from "./read.js";
+
+export interface OnceOptions {
+  engine: Engine;
+  providers: readonly Provider[];
+  /** Number of the frame, from 1; the first, if absent. A model of whole series takes all. */
+  frame?: number;
+}
+
+/**
+ * The result, with all tensors, whether or not the model accepts the image.
+ * @throws RadserveError series_invalid if a volume is needed and the image is not one; bad_request for a frame that
+ * there is not; what decoding and the engine throw
+ */
+export async function inferOnce(
+  folder: string,
+  model: SoundModel,
+  image: Image,
+  { engine, providers, frame = 1 }: OnceOptions,
+): Promise<{ loaded: LoadedModel; result: InferResult }> {
+  const given = await planesFor(model, image, frame);
+  const loaded = await loadSession(folder, model, engine, providers);
+  try {
+    const result = await engine.infer(loaded.id, given.planes, {
+      dump: true,
+      thresholds: model.thresholds,
+      ...(given.geometry === undefined ? {} : { geometry: given.geometry }),
+    });
+    return { loaded, result };
+  } finally {
+    await engine.unload(loaded.id);
+  }
+}
+
+/** One frame, or all slices of the volume if the model takes whole series. */
+async function planesFor(
+  model: SoundModel,
+  image: Image,
+  frame: number,
+): Promise<{ planes: Plane[]; geometry?: VolumeGeometry }> {
+  if (model.manifest.accepts.dimensions !== "series") return { planes: [await planeOf(model, image, frame)] };
+  const { frames, geometry } = volumeOf(image);
+  const planes: Plane[] = [];
+  for (const slice of frames) planes.push(await planeOf(model, image, slice + 1));
+  return { planes, geometry };
+}
+
+async function planeOf({ manifest }: SoundModel, image: Image, frame: number): Promise<Plane> {
+  const index = frame - 1;
+  if (!Number.isInteger(frame) || index < 0 || index >= image.frameCount)
+    throw new RadserveError("bad_request", `Expected a frame from 1 to ${image.frameCount}, found ${frame}.`);
+  return {
+    format: image.format,
+    data: await image.frame(index),
+    interpretation: interpretationFor(manifest, image.interpretation(index)),
+    pixelAspect: image.pixelAspect(index),
+  };
+}
+
+/** "float32 [1, 3, 224, 224]". */
+export function shapeText({ dtype, shape }: Tensor): string {
+  return `${dtype} [${shape.join(", ")}]`;
+}
+
+/** One line for an output, for people. */
+export function summary(output: InferResult["outputs"][number]): string {
+  switch (output.kind) {
+    case "classification":
+      return `${output.tensor}: scores ${Array.from(output.scores, (s) => s.toFixed(4)).join(", ")}`;
+    case "regression":
+      return `${output.tensor}: values ${Array.from(output.values, (v) => v.toFixed(4)).join(", ")}`;
+    case "segmentation":
+      return `${output.tensor}: pixels of each label ${output.counts.join(", ")}`;
+    case "boxes":
+      return `${output.tensor}: ${output.boxes.length} boxes`;
+    case "heatmap":
+      return `${output.tensor}: ${output.rows} x ${output.columns}`;
+  }
+}

@@ -1,0 +1,184 @@
+/** `radserve models canary`: a canary of what a model makes of an image here, written beside its manifest. */
+import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { dirname, join, resolve } from "node:path";
+import { errno } from "../base/errno.js";
+import { asRadserveError, RadserveError } from "../base/errors.js";
+import { encodeNpy } from "../engine/npy.js";
+import type { Tensor } from "../engine/tensor.js";
+import { sha256 } from "../files/durable-files.js";
+import type { Image } from "../images/image.js";
+import type { Manifest } from "../manifest/manifest.js";
+import { accepts } from "./acceptance.js";
+import { effectivePrecision } from "./canary.js";
+import { DEFAULT_TOLERANCE, toNumbers, type Tolerance } from "./compare.js";
+import type { CommandResult } from "./command-result.js";
+import { inferOnce, shapeText, summary, type OnceOptions } from "./infer-once.js";
+import { loadSession } from "./load.js";
+import { judgeManifest, type SoundModel } from "./read.js";
+
+export interface CanaryOptions extends OnceOptions {
+  /** How far another machine's output may differ; DEFAULT_TOLERANCE where absent. */
+  tolerance?: Partial<Tolerance>;
+}
+
+/** A file of the canary, before it is written. */
+interface CanaryFile {
+  path: string;
+  bytes: Uint8Array;
+}
+
+/**
+ * Runs the model on the image, stores the tensor that goes in and those that come out as .npy files, runs the model on
+ * them again as the server will when it loads it, and enters them in model.json. A mistake elsewhere in the manifest,
+ * a canary that is there already and a canary that fails are errors, and nothing stays written.
+ * @throws RadserveError bad_request, model_unavailable; what decoding and the engine throw
+ */
+export async function modelsCanary(
+  directory: string,
+  image: Image,
+  options: CanaryOptions,
+): Promise<CommandResult> {
+  const folder = resolve(directory);
+  const value = await manifestWithoutCanary(folder);
+  const model = await soundDraft(folder, value);
+  const { loaded, result } = await inferOnce(folder, model, image, options);
+  const [input] = result.tensors?.inputs ?? [];
+  const outputs = result.tensors?.outputs ?? [];
+  if (input === undefined || outputs.length === 0)
+    throw new RadserveError("internal", "The engine gave no tensors to store.");
+  const { precision } = model.manifest.execution;
+  const { provider } = loaded;
+  const limits = { ...DEFAULT_TOLERANCE, ...options.tolerance };
+  const { canary, files } = canaryOf(input, outputs, {
+    ...{ provider, precision: effectivePrecision(provider, precision) },
+    ...limits,
+  });
+  await writeFiles(folder, files);
+  try {
+    await run(folder, { ...value, canary }, options);
+    await replaceManifest(folder, { ...value, canary });
+  } catch (thrown) {
+    await Promise.all(files.map(({ path }) => rm(join(folder, path), { force: true })));
+    throw thrown;
+  }
+  const text = [
+    `${model.manifest.name} ${model.manifest.version} on ${provider}`,
+    ...accepts({ manifest: model.manifest }, image).map((r) => `  does not accept the image: ${r.message}`),
+    `  in   ${input.name}: ${shapeText(input)}`,
+    ...outputs.map((t) => `  out  ${t.name}: ${shapeText(t)}${sameEverywhere(t)}`),
+    ...result.outputs.map((o) => `  ${summary(o)}`),
+    ...files.map(({ path }) => `  wrote ${path}`),
+    `  Entered in model.json, with tolerance ${limits.absolute} absolute, ${limits.relative} relative for ${provider}.`,
+    ...model.manifest.execution.providers
+      .filter((other) => other !== provider)
+      .map((other) => `  For ${other} add a tolerance that was measured there.`),
+    "  It shows that other machines compute what this one did, not that this is right: compare first (models try --expect).",
+  ].join("\n");
+  return { text, exitCode: 0, data: { name: model.manifest.name, provider, canary } };
+}
+
+async function manifestWithoutCanary(folder: string): Promise<Record<string, unknown>> {
+  let value: unknown;
+  try {
+    value = JSON.parse(await readFile(join(folder, "model.json"), "utf8"));
+  } catch (error) {
+    throw new RadserveError(
+      "bad_request",
+      `Expected a model.json in the folder, found that it cannot be read: ${error instanceof Error ? error.message : ""}. Run: radserve models init`,
+    );
+  }
+  const manifest = value !== null && typeof value === "object" ? (value as Record<string, unknown>) : {};
+  if ("canary" in manifest)
+    throw new RadserveError(
+      "bad_request",
+      "Expected no canary in model.json, found one. Take it out first; it is never overwritten.",
+    );
+  return manifest;
+}
+
+/** The model without what a canary's manifest may still lack: the canary, and codes. */
+async function soundDraft(folder: string, value: Record<string, unknown>): Promise<SoundModel> {
+  const { name, model, problems } = await judgeManifest(folder, asDraft(value));
+  if (model !== undefined && problems.length === 0) return model;
+  throw new RadserveError(
+    "model_unavailable",
+    `Expected a model without mistakes, found ${problems.length} in ${name}. Run: radserve models check`,
+    { problems },
+  );
+}
+
+const asDraft = (value: Record<string, unknown>) => ({
+  ...value,
+  stage: "draft",
+  results: { outputs: ["json"] },
+});
+
+/** Loads the model with its new canary as the server will. */
+async function run(
+  folder: string,
+  value: Record<string, unknown>,
+  { engine, providers }: CanaryOptions,
+): Promise<void> {
+  const model = await soundDraft(folder, value);
+  try {
+    await engine.unload((await loadSession(folder, model, engine, providers)).id);
+  } catch (thrown) {
+    const { message } = asRadserveError(thrown);
+    throw new RadserveError(
+      "model_unavailable",
+      `Expected the same output again, but ${message}. A model that gives other numbers each time, or depends on the batch, has no canary.`,
+    );
+  }
+}
+
+function canaryOf(
+  input: Tensor,
+  outputs: readonly Tensor[],
+  tolerance: NonNullable<Manifest["canary"]>["tolerance"][number],
+): { canary: NonNullable<Manifest["canary"]>; files: CanaryFile[] } {
+  const fileOf = (tensor: Tensor, path: string): CanaryFile => ({ path, bytes: encodeNpy(tensor) });
+  const first = fileOf(input, "canary/input.npy");
+  const others = outputs.map((tensor, i) => fileOf(tensor, `canary/output-${i + 1}.npy`));
+  const pinned = ({ path, bytes }: CanaryFile) => ({ path, sha256: sha256(bytes) });
+  const expected = outputs.flatMap(({ name }, i) => {
+    const file = others[i];
+    return file === undefined ? [] : [{ tensor: name, file: pinned(file) }];
+  });
+  const canary = { input: pinned(first), expected, tolerance: [tolerance] };
+  return { canary, files: [first, ...others] };
+}
+
+/** @throws RadserveError bad_request if one of them is there; then none is written */
+async function writeFiles(folder: string, files: readonly CanaryFile[]): Promise<void> {
+  const written: string[] = [];
+  try {
+    for (const { path, bytes } of files) {
+      const target = join(folder, path);
+      await mkdir(dirname(target), { recursive: true });
+      await writeFile(target, bytes, { flag: "wx" });
+      written.push(target);
+    }
+  } catch (error) {
+    await Promise.all(written.map((path) => rm(path)));
+    if (errno(error) !== "EEXIST") throw error;
+    throw new RadserveError(
+      "bad_request",
+      "Expected no files of an earlier canary in the folder canary, found some. Move them away first; they are never overwritten.",
+    );
+  }
+}
+
+/** Exchanged as a whole: a server that reloads meanwhile reads the old one or the new one. */
+async function replaceManifest(folder: string, value: Record<string, unknown>): Promise<void> {
+  const next = join(folder, ".model.json.next");
+  await writeFile(next, `${JSON.stringify(value, null, 2)}\n`);
+  await rename(next, join(folder, "model.json"));
+}
+
+/** A canary that is zero everywhere would pass with weights that were lost. */
+function sameEverywhere(tensor: Tensor): string {
+  const [first, ...others] = toNumbers(tensor);
+  return others.length > 0 && others.every((value) => value === first)
+    ? `, the same number everywhere: take an image on which the model finds something`
+    : "";
+}
