@@ -120,7 +120,8 @@ int64_t LargestOnCpu(const Model& model, const Tensor& row, const std::vector<in
     }
     if (largest < 2) {
       // No run to come is as large as those were.
-      model.session->GiveBack(std::span(&row, 1), names);
+      model.session->Shrink();
+      ReturnMemory();
       run(true);
     }
     return largest;

@@ -400,21 +400,25 @@ std::vector<Tensor> Session::Run(std::span<const Tensor> feeds, std::span<const 
   return RunOnce(state_->Pick(wide), run, feeds, outputs, state_->Gpu());
 }
 
-void Session::GiveBack(std::span<const Tensor> feeds, std::span<const std::string> outputs) const {
-  if (!state_->wide || state_->provider != Provider::kCpu) return;
-  Ort::RunOptions run;
-  run.AddConfigEntry(kShrink, "cpu:0");
-  RunOnce(*state_->wide, run, feeds, outputs, kNoGpu);
-  ReturnMemory();
-}
-
 void Session::Shrink() const {
   if (!state_->wide || state_->provider != Provider::kCpu) return;
+  // The runtime's arena of the CPU has no call for it (OrtAllocator::Shrink is null there): it shrinks at the end of a
+  // run, also of one that was told to end before its first node.
+  std::vector<Tensor> feeds;
+  for (const TensorInfo& input : state_->graph.inputs) {
+    std::vector<int64_t> shape = input.shape;
+    std::replace(shape.begin(), shape.end(), int64_t{-1}, int64_t{1});
+    // Nobody reads it, so that its pages are not taken from the system
+    feeds.push_back(MakeTensorForOverwrite(input.name, input.dtype, shape));
+  }
+  const std::vector<std::string> outputs = {state_->graph.outputs.at(0).name};
+  Ort::RunOptions run;
+  run.SetTerminate();
+  run.AddConfigEntry(kShrink, "cpu:0");
   try {
-    const Ort::MemoryInfo where("Cpu", OrtArenaAllocator, 0, OrtMemTypeDefault);
-    Ort::Allocator(*state_->wide, where).Shrink();
-  } catch (const Ort::Exception&) {
-    // Without an arena nothing is kept.
+    RunOnce(*state_->wide, run, feeds, outputs, kNoGpu);
+  } catch (const EngineError&) {
+    // As it was told.
   }
 }
 

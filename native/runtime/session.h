@@ -133,9 +133,6 @@ class Session {
   /// outputs own the runtime's memory. Stops between nodes when `stop` is requested. Throws EngineError.
   std::vector<Tensor> Run(std::span<const Tensor> feeds, std::span<const std::string> outputs, bool wide,
                           const std::stop_token& stop) const;
-  /// Runs once on the wide session of the CPU, and gives back all that its runs so far took and the weights
-  /// do not need: for after a run much larger than those to come. Throws EngineError.
-  void GiveBack(std::span<const Tensor> feeds, std::span<const std::string> outputs) const;
   /// Gives back what runs on the wide session of the CPU took and none needs now. From any thread, also beside runs.
   void Shrink() const;
   /// A bucket for batches of `capacity` rows; `row_shapes` has the shape of one row, without the batch

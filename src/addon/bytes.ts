@@ -1,4 +1,5 @@
 /** Bytes of pixels rearranged by the addon, at once and on the calling thread; no engine has to be there. */
+import { setTimeout as delay } from "node:timers/promises";
 import { loadAddon } from "./load-addon.js";
 
 /** Shorter ones may share a buffer with others, and are not worth the call. */
@@ -22,6 +23,8 @@ interface BytesAddon {
   /** Gives back what the models' runs keep for the next ones, and what is free in the whole process. */
   giveBack(): void;
 }
+
+const GIVEN_BACK_MS = 100;
 
 let loaded: BytesAddon | undefined;
 const addon = (): BytesAddon => (loaded ??= loadAddon() as BytesAddon);
@@ -111,8 +114,10 @@ export function release(bytes: Uint8Array | Float32Array): void {
  * keep for their next runs. V8 collects when more is asked for, and so a thread that has nothing to do would keep what
  * it worked on last; arenas and the C library keep what was freed. Does nothing where Node.js was started without --expose-gc.
  */
-export function giveBack(): void {
+export async function giveBack(): Promise<void> {
   if (globalThis.gc === undefined) return;
   globalThis.gc();
+  // What the addon lent to arrays that were collected it gets back in a later turn of the event loop
+  await delay(GIVEN_BACK_MS);
   addon().giveBack();
 }

@@ -149,7 +149,7 @@ function rest(): void {
   if (processMemory.claimed - givenBackAt < WORKED_BYTES) return;
   moment = setTimeout(() => {
     givenBackAt = processMemory.claimed;
-    giveBack();
+    void giveBack();
   }, MOMENT_MS).unref();
 }
 

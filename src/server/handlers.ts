@@ -103,9 +103,10 @@ async function checkPaths(
 }
 
 async function waitForModels(services: Services, deadline: number): Promise<void> {
-  const patience = Math.min(LONGEST_LOADING_WAIT_MS, deadline - Date.now());
-  if (await within(services.models.loaded, patience)) return;
-  throw Date.now() >= deadline
+  const left = deadline - Date.now();
+  if (await within(services.models.loaded, Math.min(LONGEST_LOADING_WAIT_MS, left))) return;
+  // Not by the clock again: a timer may end a moment before its time by that clock
+  throw left <= LONGEST_LOADING_WAIT_MS
     ? new RadserveError(
         "deadline_exceeded",
         "Expected the work to start within its time; the models are still being loaded.",

@@ -69,7 +69,7 @@ t.test("what large images took goes back when there is nothing to do", { skip: n
   // No other work makes the thread collect
   await until(() => held() < before + 128);
   // A model that ran on it keeps nothing for a next one of that size either
-  writeFileSync(at("slice.dcm"), slice(4096));
+  writeFileSync(at("slice.dcm"), slice(SIDE));
   t.match(await (await ask("slice.dcm")).json(), { status: "completed" });
   await until(() => held() < before + 128);
   writeFileSync(at("bomb.dcm"), deflatedZeros(2048));
