@@ -3,6 +3,7 @@
  * together with its pool, and because we choose the thread: a task that runs alone shares none, and one is kept for
  * stat.
  */
+import { setTimeout as delay } from "node:timers/promises";
 import { BroadcastChannel } from "node:worker_threads";
 import { Piscina } from "piscina";
 import { randomUUID } from "node:crypto";
@@ -16,6 +17,8 @@ export const TASKS_PER_THREAD = 4;
 const BEAT_MS = 1_000;
 /** A thread with work whose event loop did not turn for so many beats is stuck. */
 const STUCK_BEATS = 10;
+const LONGEST_LOADING_MS = 5_000;
+const LOOK_MS = 20;
 
 export interface CrewOptions {
   /** Threads for tasks of every kind. */
@@ -199,6 +202,17 @@ export class CrewThread {
 
   async close(): Promise<void> {
     this.#recorder?.close();
+    await this.#loaded();
     await this.#piscina.destroy();
+  }
+
+  /**
+   * Resolves when the thread has loaded its modules, or there is none: Node.js 20 aborts the process where a thread is
+   * ended while it does (v8::Module::IsGraphAsync on a module that is not instantiated).
+   */
+  async #loaded(): Promise<void> {
+    const end = Date.now() + LONGEST_LOADING_MS;
+    while (this.#piscina.threads.length > 0 && Atomics.load(this.#beats, 0) === 0 && Date.now() < end)
+      await delay(LOOK_MS);
   }
 }

@@ -35,7 +35,7 @@ export interface WorkerOptions {
   /** Where all threads count the bytes of their images, and the place of this one. */
   counts: Int32Array;
   place: number;
-  /** Counted up while the thread has tasks and its event loop turns. */
+  /** Counted up once when the thread is loaded, and while it has tasks and its event loop turns. */
   beats: Int32Array;
   /** Name of the BroadcastChannel to whoever writes the audit. */
   recorder: string;
@@ -139,6 +139,9 @@ function errnoOf({ cause }: Error): string | undefined {
 
 // Every DICOM file needs the dictionary. Codecs, fonts and the encoder are loaded by the first image that needs them.
 dcmjsData();
+
+// From here on it can be ended.
+Atomics.add(options.beats, 0, 1);
 
 let inWork = 0;
 let givenBackAt = 0;

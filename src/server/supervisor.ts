@@ -181,6 +181,7 @@ class Supervisor {
     const wasOpen = this.#open;
     this.#open = false;
     if (this.#stopping) {
+      if (status !== 0) this.log.error({ status, signal }, "the serving process did not end as it was told");
       this.#finish(status ?? 1);
       return;
     }

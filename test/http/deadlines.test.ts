@@ -38,6 +38,7 @@ t.test("single requests", { skip: needs(ADDON) }, async (t) => {
   writeFileSync(at("slow.dcm"), await slowImage(16, CT_SLICE));
   writeFileSync(at("cine.dcm"), cine());
   writeSlice(at("small.dcm"));
+  writeFileSync(at("coded.dcm"), await slowImage(1, CT_SLICE));
   const server = await startServer(place);
   t.teardown(() => server.stop());
 
@@ -59,6 +60,8 @@ t.test("single requests", { skip: needs(ADDON) }, async (t) => {
   await t.test("without timeout_ms the setting counts, and the thread is stuck until then", async (t) => {
     const expected = { cine: await ask("cine.dcm", "before"), small: await ask("small.dcm", "before") };
     t.equal(expected.cine.status, 200);
+    // With the codecs loaded, the thread of the slow image has nothing to wait for once that has begun
+    await ask("coded.dcm", "before");
     const neighbour = ask("cine.dcm", "neighbour", { timeout_ms: 120_000 });
     await until(() => isThere("neighbour", ".cine.dcm.lock"));
     const slow = ask("slow.dcm", "stuck");
