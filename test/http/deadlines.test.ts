@@ -158,5 +158,6 @@ t.test("an item of a bulk job fails, and the others of its job do not", { skip: 
   t.match(await bulk.ended(id), { counts: { succeeded: 5, failed: 1 } });
   const slow = (await bulk.items(id)).find(({ input_image_path }) => input_image_path.endsWith("slow.dcm"));
   t.match(slow, { state: "failed", attempts: 1, error: { error: "deadline_exceeded" } });
-  await until(async () => (await ended(server)) === 2);
+  // How often depends on who else was on the thread when its time was over
+  await until(async () => (await ended(server)) >= 1);
 });
