@@ -227,12 +227,16 @@ async function byTurns(engine: Engine, ids: readonly [number, Network][]): Promi
     for (let i = 0; i < count; i++)
       await engine.infer(ids[i % ids.length]![0], [planes[i % ids.length]!], {});
   };
-  await run(total / 20);
+  return [["two models by turns: memory", `${total} runs`, await growth(run, total / 20, total)]];
+}
+
+/** What so many runs add to the memory after some first ones. */
+async function growth(run: (count: number) => Promise<void>, first: number, count: number): Promise<string> {
+  await run(first);
   const [host, device] = memory();
-  await run(total);
+  await run(count);
   const [hostAfter, deviceAfter] = memory();
-  const value = `host ${(hostAfter / host).toFixed(3)}, device ${(deviceAfter / device).toFixed(3)} of before`;
-  return [["two models by turns: memory", `${total} runs`, value]];
+  return `host ${(hostAfter / host).toFixed(3)}, device ${(deviceAfter / device).toFixed(3)} of before`;
 }
 
 /** MiB of this process and of the first GPU (of all its users). */
@@ -248,12 +252,7 @@ async function flatMemory(engine: Engine, id: number): Promise<Row[]> {
     for (let done = 0; done < count; done += 20)
       await Promise.all(Array.from({ length: 20 }, (_, i) => engine.infer(id, [pictures[i % 4]!], {})));
   };
-  await run(total / 5);
-  const [host, device] = memory();
-  await run(total);
-  const [hostAfter, deviceAfter] = memory();
-  const value = `host ${(hostAfter / host).toFixed(3)}, device ${(deviceAfter / device).toFixed(3)} of before`;
-  return [["small_cnn: memory", `${total} runs of mixed shapes`, value]];
+  return [["small_cnn: memory", `${total} runs of mixed shapes`, await growth(run, total / 5, total)]];
 }
 
 function print(rows: readonly Row[]): void {

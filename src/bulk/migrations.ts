@@ -1,5 +1,6 @@
 /** The bulk tables, in a schema of their own, and their changes from release to release. */
 import type { Pool, PoolClient } from "pg";
+import { transaction } from "./database.js";
 
 /** Any fixed number: whoever holds it makes or changes tables, others wait. */
 const MIGRATION_LOCK = 7_233_018;
@@ -136,21 +137,12 @@ export function migrate(pool: Pool): Promise<Migrated> {
 }
 
 /** Runs work in a transaction while no other box makes or changes tables. */
-async function inTurn<T>(pool: Pool, work: (client: PoolClient) => Promise<T>): Promise<T> {
-  const client = await pool.connect();
-  try {
-    await client.query("begin");
+function inTurn<T>(pool: Pool, work: (client: PoolClient) => Promise<T>): Promise<T> {
+  return transaction(pool, async (client) => {
     await client.query(`set local lock_timeout = ${LONGEST_TURN_MS}`);
     await client.query("select pg_advisory_xact_lock($1)", [MIGRATION_LOCK]);
-    const result = await work(client);
-    await client.query("commit");
-    return result;
-  } catch (error) {
-    await client.query("rollback").catch(() => undefined);
-    throw error;
-  } finally {
-    client.release();
-  }
+    return work(client);
+  });
 }
 
 /** Which of some tables there are in a schema. */

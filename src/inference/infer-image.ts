@@ -54,10 +54,11 @@ async function inferOpened(input: OpenedInput, candidates: ModelEntry[], started
   const bytes = await readWhole(input.fd);
   const check = () => checkTime(task, context);
   const work = async () => inferRead(await readImage(bytes, check), input.name, candidates, started);
-  const unpacked = context.processMemory === undefined ? 0 : await bytesUnpacked(bytes, check);
-  if (context.processMemory === undefined || unpacked === 0) return work();
-  const claim = { kind: "unpacked", bytes: unpacked, ...patienceOf(task, context) } as const;
-  return context.processMemory.within(claim, work);
+  const { processMemory } = context;
+  if (processMemory === undefined) return work();
+  const unpacked = await bytesUnpacked(bytes, check);
+  if (unpacked === 0) return work();
+  return processMemory.within({ kind: "unpacked", bytes: unpacked, ...patienceOf(task, context) }, work);
 }
 
 async function inferRead(

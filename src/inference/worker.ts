@@ -67,27 +67,6 @@ const BEAT_MS = 500;
 
 const options = workerData as WorkerOptions;
 
-/** Tasks of this thread. */
-let tasks = 0;
-let beating: NodeJS.Timeout | undefined;
-
-/** Counts beats while there is a task: without one nobody looks at them. */
-async function withBeats<T>(work: () => Promise<T>): Promise<T> {
-  const beat = () => Atomics.add(options.beats, 0, 1);
-  tasks += 1;
-  beating ??= setInterval(beat, BEAT_MS).unref();
-  beat();
-  try {
-    return await work();
-  } finally {
-    tasks -= 1;
-    if (tasks === 0) {
-      clearInterval(beating);
-      beating = undefined;
-    }
-  }
-}
-
 if (process.platform === "linux") os.setPriority(0, options.niceness);
 if (options.operatesAtOnce) operateAtOnce();
 shareDecoding(() => Atomics.load(options.running, 0) <= 1, options.threads - 1);
@@ -140,15 +119,31 @@ function errnoOf({ cause }: Error): string | undefined {
 // Every DICOM file needs the dictionary. Codecs, fonts and the encoder are loaded by the first image that needs them.
 dcmjsData();
 
-// From here on it can be ended.
-Atomics.add(options.beats, 0, 1);
+const beat = () => Atomics.add(options.beats, 0, 1);
 
-let inWork = 0;
+// From here on it can be ended.
+beat();
+
+/** Tasks of this thread. */
+let tasks = 0;
+let beating: NodeJS.Timeout | undefined;
 let givenBackAt = 0;
 let moment: NodeJS.Timeout | undefined;
 
-/** The thread's work is over for now. */
-function rest(): void {
+/** A task begins: beats are counted while there is one, for without one nobody looks at them. */
+function begin(): void {
+  clearTimeout(moment);
+  tasks += 1;
+  beating ??= setInterval(beat, BEAT_MS).unref();
+  beat();
+}
+
+/** A task has ended; with the last one the thread's work is over for now. */
+function end(): void {
+  tasks -= 1;
+  if (tasks > 0) return;
+  clearInterval(beating);
+  beating = undefined;
   if (processMemory.claimed - givenBackAt < WORKED_BYTES) return;
   moment = setTimeout(() => {
     givenBackAt = processMemory.claimed;
@@ -158,11 +153,9 @@ function rest(): void {
 
 /** What the pool calls. Never throws: errors cross threads as values, so that their codes survive. */
 export default async function work(given: WorkerTask): Promise<WorkerResult> {
-  clearTimeout(moment);
-  inWork += 1;
+  begin();
   const result = await inferred(given);
-  inWork -= 1;
-  if (inWork === 0) rest();
+  end();
   return result;
 }
 
@@ -183,7 +176,7 @@ async function inferred({ task, models: shared, signs }: WorkerTask): Promise<Wo
       willCommit: (verdict) => willCommit(task.cancelId, verdict),
       wasOf: (found) => (whose = found),
     };
-    const answer = await withBeats(() => infer(task, context));
+    const answer = await infer(task, context);
     // To send a whole answer costs several times a summary.
     return { ok: true, answer: task.priority === "bulk" ? summaryOf(answer) : answer };
   } catch (thrown) {

@@ -109,6 +109,14 @@ const classifier: Part = {
   ],
 };
 
+const NODULE = {
+  label: "nodule",
+  code: sct("27925004", "Nodule"),
+  finding_site: sct("39607008", "Lung"),
+  threshold: 0.5,
+};
+const MASS = { label: "mass", code: sct("4147007", "Mass"), threshold: 0.5 };
+
 /** Two boxes on every image, one above its threshold, and a label that is never found. */
 const detector: Part = {
   input: stretched(32, 32),
@@ -139,26 +147,11 @@ const detector: Part = {
       boxes: { tensor: "boxes", format: "xyxy", normalised: false },
       scores: { tensor: "scores", activation: "none" },
       max_boxes: 10,
-      labels: [
-        {
-          label: "nodule",
-          code: sct("27925004", "Nodule"),
-          finding_site: sct("39607008", "Lung"),
-          threshold: 0.5,
-        },
-        { label: "mass", code: sct("4147007", "Mass"), threshold: 0.5 },
-      ],
+      labels: [NODULE, MASS],
     },
   ],
 };
 
-const NODULE = {
-  label: "nodule",
-  code: sct("27925004", "Nodule"),
-  finding_site: sct("39607008", "Lung"),
-  threshold: 0.5,
-};
-const MASS = { label: "mass", code: sct("4147007", "Mass"), threshold: 0.5 };
 /** The picture with its sides kept: a table's boxes come back through the margins. */
 const letterboxed: ImageInput = { ...stretched(32, 32), fit: "letterbox" };
 
