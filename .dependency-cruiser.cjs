@@ -17,6 +17,7 @@ const FLOORS = [
   "results/",
   "inference/",
   "config\\.ts$",
+  "viewing/",
   "bulk/",
   "server/",
   "commands/",

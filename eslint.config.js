@@ -40,7 +40,13 @@ export default tseslint.config(
   {
     files: ["**/*.js", "**/*.mjs", "**/*.cjs"],
     languageOptions: {
-      globals: { console: "readonly", process: "readonly", URL: "readonly", module: "writable" },
+      globals: {
+        console: "readonly",
+        process: "readonly",
+        URL: "readonly",
+        fetch: "readonly",
+        module: "writable",
+      },
     },
   },
 );

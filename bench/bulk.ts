@@ -16,7 +16,7 @@ import { Client } from "../src/commands/client.js";
 import { acceptedSchema, jobSchema, type Job } from "../src/bulk/schema.js";
 import { done, hasEnded } from "../src/commands/job-text.js";
 import { modelFolder } from "../scripts/lib/model-folder.js";
-import { SERVING_FLAGS } from "../src/server/supervisor.js";
+import { SERVING_FLAGS } from "../src/server/serving-child.js";
 import { descendants } from "../test/crash/lib/processes.js";
 import { writeCt, writeDx } from "./lib/bulk-images.js";
 import { writeBenchModel } from "./lib/bulk-model.js";

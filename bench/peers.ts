@@ -1,6 +1,8 @@
 /**
  * `npm run bench:peers -- [--quick] [--only ct,dx] [--outputs json,all] [--peers radserve,script,same] [--at 1,4,16,64]
- * [--rounds N] [--seconds N] [--json]`: Radserve and what somebody would run instead, by turns.
+ * [--against CHECKOUT] [--rounds N] [--seconds N] [--json] [--write]`: Radserve and what somebody would run instead, by
+ * turns. `--against` names another checkout that has been built: it takes turns too, under the name "before". `--write`
+ * puts table and chart into docs/benchmarks.md.
  */
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import os from "node:os";
@@ -11,7 +13,16 @@ import { MeasuredProcess } from "./lib/measured-process.js";
 import { cpuSeconds, pss, watchPss } from "./lib/process-tree.js";
 import { machine } from "./lib/server.js";
 import { median } from "./lib/statistics.js";
-import { CONTENDERS, turnFolder, type Outputs, type Place, type Service } from "./peers/contenders.js";
+import {
+  built,
+  CONTENDERS,
+  turnFolder,
+  type Contender,
+  type Outputs,
+  type Place,
+  type Service,
+} from "./peers/contenders.js";
+import { writeReport, type Turn } from "./peers/report.js";
 import type { LoadResult, LoadSetting } from "./peers/load.js";
 import { venv } from "./peers/venv.js";
 import { WORKS } from "./peers/works.js";
@@ -23,38 +34,33 @@ const { values } = parseArgs({
     outputs: { type: "string", default: "json,all" },
     peers: { type: "string", default: Object.keys(CONTENDERS).join(",") },
     at: { type: "string" },
+    against: { type: "string" },
     rounds: { type: "string" },
     seconds: { type: "string" },
     json: { type: "boolean", default: false },
+    write: { type: "boolean", default: false },
   },
 });
 
 const listOf = (text: string): string[] => text.split(",");
+const contenders: Record<string, Contender> = {
+  ...CONTENDERS,
+  ...(values.against === undefined ? {} : { before: built(values.against) }),
+};
+const peers = [...listOf(values.peers), ...(values.against === undefined ? [] : ["before"])];
 const rounds = Number(values.rounds ?? (values.quick ? 2 : 7));
 const seconds = Number(values.seconds ?? (values.quick ? 2 : 5));
 const concurrencies = listOf(values.at ?? (values.quick ? "1,4,16" : "1,4,16,64")).map(Number);
 const say = (text: string) => process.stderr.write(`${text}\n`);
 
-export interface Turn {
-  work: string;
-  outputs: Outputs;
-  peer: string;
-  concurrency: number;
-  round: number;
-  images_per_second: number;
-  cpu_ms: number;
-  peak_mib: number;
-  p50_ms: number;
-  p99_ms: number;
-}
-
+type Figures = Omit<Turn, "work" | "outputs" | "peer" | "concurrency" | "round">;
 type Load = MeasuredProcess<LoadSetting, LoadResult>;
 
 async function turn(
   load: Load,
   service: Service,
   setting: Omit<LoadSetting, "port" | "token" | "more">,
-): Promise<Omit<Turn, "work" | "outputs" | "peer" | "concurrency" | "round">> {
+): Promise<Figures> {
   const { port, token, more, pid } = service;
   const stopWatching = watchPss(pid);
   const before = cpuSeconds(pid);
@@ -71,6 +77,18 @@ async function turn(
   };
 }
 
+/** A turn of one that takes no requests. */
+async function batchTurn(
+  batch: NonNullable<Service["batch"]>,
+  output: string,
+  forSeconds: number,
+): Promise<Figures> {
+  const { images, seconds: took, cpu, p50, p99, peakMib } = await batch(output, forSeconds);
+  rmSync(output, { recursive: true, force: true });
+  const figures = { images_per_second: images / took, cpu_ms: (cpu * 1000) / images };
+  return { ...figures, peak_mib: peakMib, p50_ms: p50, p99_ms: p99 };
+}
+
 async function measure(load: Load, scratch: string, work: string, outputs: Outputs): Promise<Turn[]> {
   const { images, write, model } = WORKS[work]!;
   const [input, output, models] = ["input", "output", "models"].map((name) => join(scratch, work, name)) as [
@@ -81,13 +99,18 @@ async function measure(load: Load, scratch: string, work: string, outputs: Outpu
   for (const folder of [input, output, models]) mkdirSync(folder, { recursive: true });
   const rival = model(models);
   const inputs = await write(input, values.quick ? Math.min(images, 50) : images);
-  const place: Place = { input, output, models, rival, outputs, python: venv() };
-  const peers = listOf(values.peers);
+  const place: Place = {
+    ...{ input, output, models, rival, outputs },
+    get python() {
+      return venv();
+    },
+  };
   const services = new Map<string, Service>();
   const turns: Turn[] = [];
   try {
-    for (const peer of peers) services.set(peer, await CONTENDERS[peer]!.start(place));
+    for (const peer of peers) services.set(peer, await contenders[peer]!.start(place));
     for (const [peer, service] of services) {
+      if (service.batch !== undefined) continue;
       const warm = { inputs, output: turnFolder(output, `${peer}-warm`), concurrency: 4, seconds };
       await turn(load, service, warm);
     }
@@ -96,18 +119,21 @@ async function measure(load: Load, scratch: string, work: string, outputs: Outpu
         // Each round begins with another one
         for (let i = 0; i < peers.length; i++) {
           const peer = peers[(i + round) % peers.length]!;
+          const service = services.get(peer)!;
           const folder = turnFolder(output, `${peer}-${round}-${concurrency}`);
-          const figures = await turn(load, services.get(peer)!, {
-            inputs,
-            output: folder,
-            concurrency,
-            seconds,
-          });
-          turns.push({ work, outputs, peer, concurrency, round, ...figures });
+          // It always has as many processes as there are cores: one turn a round
+          if (service.batch !== undefined && concurrency !== concurrencies[0]) continue;
+          const figures =
+            service.batch === undefined
+              ? await turn(load, service, { inputs, output: folder, concurrency, seconds })
+              : await batchTurn(service.batch, folder, seconds);
+          const at = service.batch === undefined ? concurrency : os.availableParallelism();
+          turns.push({ work, outputs, peer, concurrency: at, round, ...figures });
         }
       }
     }
-    for (const [peer, { pid }] of services) say(`${peer}: ${pss(pid).toFixed(0)} MiB after it`);
+    for (const [peer, { pid, batch }] of services)
+      if (batch === undefined) say(`${peer}: ${pss(pid).toFixed(0)} MiB after it`);
   } finally {
     for (const service of services.values()) await service.stop();
     rmSync(join(scratch, work), { recursive: true, force: true });
@@ -115,10 +141,15 @@ async function measure(load: Load, scratch: string, work: string, outputs: Outpu
   return turns;
 }
 
-/** One row: medians over the rounds, and the ratio of Radserve to it within each round. */
+/**
+ * One row: medians over the rounds, and the ratio of Radserve to it within each round; Radserve under the most requests
+ * where the other takes none.
+ */
 function rowOf(turns: readonly Turn[], peer: string, concurrency: number) {
   const of = (name: string) => turns.filter((t) => t.peer === name && t.concurrency === concurrency);
-  const own = of("radserve");
+  const same = of("radserve");
+  const most = Math.max(...concurrencies);
+  const own = same.length > 0 ? same : turns.filter((t) => t.peer === "radserve" && t.concurrency === most);
   const theirs = of(peer);
   const ratios = theirs.flatMap(({ round, images_per_second }) => {
     const mine = own.find((t) => t.round === round);
@@ -137,6 +168,22 @@ function rowOf(turns: readonly Turn[], peer: string, concurrency: number) {
   };
 }
 
+const titles = {
+  works: Object.fromEntries(Object.entries(WORKS).map(([name, { title }]) => [name, title])),
+  peers: Object.fromEntries(Object.entries(contenders).map(([name, { title }]) => [name, title])),
+};
+const loadBefore = os.loadavg()[0] ?? 0;
+
+function whatRan(): string {
+  const { commit, node, cpu } = machine();
+  const loads = [loadBefore, os.loadavg()[0] ?? 0].map((value) => value.toFixed(0));
+  return (
+    `\`npm run bench:peers -- ${process.argv.slice(2).join(" ")}\` at commit ${commit} on ${new Date().toISOString().slice(0, 10)}: ` +
+    `${rounds} rounds, ${seconds} s a turn, by turns; ${cpu}, Node.js ${node}. The load average of the machine was ` +
+    `${loads[0]} at the beginning and ${loads[1]} at the end, the bench itself among it.`
+  );
+}
+
 const load: Load = new MeasuredProcess(fileURLToPath(new URL("./peers/load.js", import.meta.url)), []);
 const scratch = mkdtempSync(join(os.tmpdir(), "radserve-peers-"));
 const all: Turn[] = [];
@@ -148,9 +195,14 @@ try {
       say(`${WORKS[work]!.title}; ${outputs}`);
       if (!values.json)
         console.table(
-          concurrencies.flatMap((at) => listOf(values.peers).map((peer) => rowOf(turns, peer, at))),
+          [...new Set(turns.map(({ concurrency }) => concurrency))].flatMap((at) =>
+            peers
+              .filter((peer) => turns.some((t) => t.peer === peer && t.concurrency === at))
+              .map((peer) => rowOf(turns, peer, at)),
+          ),
         );
     }
+  if (values.write) writeReport(all, titles, whatRan());
   if (values.json) console.log(JSON.stringify({ machine: machine(), turns: all }));
 } finally {
   load.stop();

@@ -1,4 +1,5 @@
-// Builds build/Release/addon.node. Run by `npm ci` and, with --clean, by `npm run rebuild`.
+// Builds build/Release/addon.node, or takes the one that a package brings (prebuilt.mjs). Run by `npm ci` and, with
+// --clean, which always builds, by `npm run rebuild`.
 // What is missing is said in one line each, with the fix; the compiler is heard only when it fails.
 import { spawnSync } from "node:child_process";
 import { existsSync, rmSync } from "node:fs";
@@ -7,6 +8,7 @@ import console from "node:console";
 import path from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
+import { npmRuntime, usePrebuilt } from "./prebuilt.mjs";
 import { gpuIsInstalled, placeGpuLibraries } from "./setup-gpu.mjs";
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
@@ -45,12 +47,11 @@ function missing() {
       `CMake 3.18 or newer is needed, found ${cmake[0]}. Install a newer one, for example pip install cmake.`,
     );
   const release = process.env.ONNXRUNTIME_ROOT;
-  const library = "node_modules/com.github.asus4.onnxruntime/Plugins/Linux/x64/libonnxruntime.so";
   if (release && !["include", "lib"].every((folder) => existsSync(path.join(release, folder))))
     lines.push(
       `ONNXRUNTIME_ROOT is ${release}: expected an unpacked official release with include/ and lib/ there.`,
     );
-  if (!release && !existsSync(path.join(root, library)))
+  if (!release && npmRuntime(root) === undefined)
     lines.push(
       "ONNX Runtime is missing in node_modules. Run npm ci, or set ONNXRUNTIME_ROOT to an unpacked official release.",
     );
@@ -77,6 +78,9 @@ function build() {
 const addon = path.join(root, "build", "Release", "addon.node");
 // npx in a clone installs the clone into every new npm cache; a server may run with what is built.
 if (process.env.npm_command === "exec" && !clean && existsSync(addon)) process.exit(0);
+
+// A package brings the addon; a clone has none and builds it.
+if (!clean && usePrebuilt(root)) process.exit(0);
 
 const lines = missing();
 if (lines.length > 0) {

@@ -4,7 +4,7 @@
  * `npx tsc -p . && node dist/scripts/build-canary.js`
  */
 import { createEngine } from "../src/engine/engine.js";
-import { graphPath, readModelFolder } from "../src/models/read.js";
+import { graphPaths, readModelFolder } from "../src/models/read.js";
 import { encodeNpy } from "../src/engine/npy.js";
 import { isMain, modelFolder, writeModelFiles } from "./lib/model-folder.js";
 import { textCanaryInput } from "./lib/text-canary.js";
@@ -17,7 +17,7 @@ export async function textCanaryFiles(folder: string): Promise<Record<string, Ui
   const { name, version, inputs, outputs, batching } = manifest;
   const engine = createEngine({ provider: "cpu" });
   try {
-    const modelPath = await graphPath(folder, manifest);
+    const [modelPath] = await graphPaths(folder, manifest);
     const { id } = await engine.load({
       modelPath,
       name,

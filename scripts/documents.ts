@@ -7,6 +7,18 @@ import { fileURLToPath } from "node:url";
 import { stringify } from "yaml";
 import { settingsTable } from "../src/config.js";
 import { ERRORS } from "../src/base/errors.js";
+import { sopClassName } from "../src/images/dicom/dictionary.js";
+import {
+  decodable,
+  EXPLICIT_VR_LITTLE_ENDIAN,
+  IMPLICIT_VR_LITTLE_ENDIAN,
+  RLE_LOSSLESS,
+  transferSyntax,
+} from "../src/images/dicom/transfer-syntax.js";
+import { RT_STRUCTURE_SET } from "../src/results/dicom/rtstruct.js";
+import { SECONDARY_CAPTURE } from "../src/results/dicom/sc.js";
+import { LABEL_MAP_SEGMENTATION, SEGMENTATION } from "../src/results/dicom/seg.js";
+import { COMPREHENSIVE_3D_SR } from "../src/results/dicom/sr.js";
 import { openApi } from "../src/server/openapi.js";
 import { ROUTES } from "../src/server/routes.js";
 
@@ -32,13 +44,72 @@ function settingRows(): string {
   return head + rows.join("\n");
 }
 
+/** One page with two tables. */
+function standards(): [string, string] {
+  const [path, text] = filled("docs/standards.md", "transfer syntaxes", readSyntaxRows());
+  return [path, withTable(text, path, "written objects", writtenRows())];
+}
+
 function filled(page: string, marker: string, rows: string): [string, string] {
   const path = file(page);
-  const text = readFileSync(path, "utf8");
+  return [path, withTable(readFileSync(path, "utf8"), page, marker, rows)];
+}
+
+function withTable(text: string, page: string, marker: string, rows: string): string {
   const from = text.indexOf(`<!-- ${marker} -->`);
   if (from === -1) throw new Error(`${page} has no <!-- ${marker} -->`);
   const end = text.indexOf("\n\n", from);
-  return [path, `${text.slice(0, from)}<!-- ${marker} -->\n${rows}${text.slice(end)}`];
+  return `${text.slice(0, from)}<!-- ${marker} -->\n${rows}${text.slice(end)}`;
+}
+
+const TROUBLESHOOTING = `# Why did this fail?
+
+Each answer that is an error has a code, a message and a request id. The message says what was expected, what was found
+and what to do; this page says more for each code. It is made from the program's own table of errors.
+
+Where to begin:
+
+1. \`radserve explain REQUEST_ID\` (or a path of an image, a receipt, or a job's id) on the server: who asked, what
+   came of it, by which model, and what to do. It reads the audit, the receipt and the job's items.
+2. \`radserve status\`: whether the server is ready, and which model is not.
+3. \`radserve doctor\`: everything that serving needs, each problem with its fix.
+4. The log has a line for each request, with \`request_id\`, \`error\` and the status of each model.
+
+`;
+
+/** One section for each code; its heading is the code, so that a link may lead there. */
+function troubleshooting(): string {
+  const sections = Object.entries(ERRORS)
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([code, { status, description, cause, remedy, ...rest }]) => {
+      const wait =
+        "retryAfter" in rest
+          ? ` Programs may try again by themselves (\`Retry-After: ${rest.retryAfter}\`).`
+          : "";
+      return `## ${code}\n\n${status}. ${description}${wait}\n\n- **Why:** ${cause}\n- **What to do:** ${remedy}\n`;
+    });
+  return TROUBLESHOOTING + sections.join("\n");
+}
+
+function readSyntaxRows(): string {
+  const rows = decodable().map(({ uid, name }) => `| ${name} | ${uid} |`);
+  return `| Transfer syntax | UID |\n| --- | --- |\n${rows.join("\n")}`;
+}
+
+/** The objects that are written: what of the request asks for each, and how it is encoded. */
+export const WRITTEN: readonly [kind: string, sopClassUid: string, transferSyntaxUid: string][] = [
+  ["sr", COMPREHENSIVE_3D_SR, EXPLICIT_VR_LITTLE_ENDIAN],
+  ["seg", SEGMENTATION, EXPLICIT_VR_LITTLE_ENDIAN],
+  ["seg, as label map", LABEL_MAP_SEGMENTATION, EXPLICIT_VR_LITTLE_ENDIAN],
+  ["rtstruct", RT_STRUCTURE_SET, IMPLICIT_VR_LITTLE_ENDIAN],
+  ["sc", SECONDARY_CAPTURE, RLE_LOSSLESS],
+];
+
+function writtenRows(): string {
+  const rows = WRITTEN.map(
+    ([kind, uid, syntax]) => `| ${kind} | ${sopClassName(uid)} | ${uid} | ${transferSyntax(syntax).name} |`,
+  );
+  return `| Output | SOP class | UID | Transfer syntax |\n| --- | --- | --- | --- |\n${rows.join("\n")}`;
 }
 
 /** What the generated files should hold, by their paths. */
@@ -46,6 +117,8 @@ export function documents(): Map<string, string> {
   return new Map([
     filled("docs/api.md", "errors", errorRows()),
     filled("docs/operations.md", "settings", settingRows()),
+    standards(),
+    [file("docs/troubleshooting.md"), troubleshooting()],
     [file("openapi.yaml"), stringify(openApi(ROUTES), { lineWidth: 110 })],
   ]);
 }

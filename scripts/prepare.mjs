@@ -1,5 +1,5 @@
 /**
- * npm's `prepare`: compiles the TypeScript. With `--omit=dev` there is no compiler and dist/ has to be there already.
+ * npm's `prepare`: compiles the TypeScript, and builds the page for people. With `--omit=dev` there is no compiler and dist/ has to be there already.
  * `npx radserve` in a clone runs it once for every npm cache: then dist/ stays as it is, because a server may run from it.
  */
 import { spawnSync } from "node:child_process";
@@ -16,6 +16,6 @@ if (!existsSync(compiler)) {
     process.exitCode = 1;
   }
 } else if (process.env.npm_command !== "exec" || !isBuilt) {
-  const { status } = spawnSync(process.execPath, [compiler, "-p", root], { stdio: "inherit" });
-  process.exitCode = status ?? 1;
+  const run = (...words) => spawnSync(process.execPath, words, { stdio: "inherit" }).status ?? 1;
+  process.exitCode = run(compiler, "-p", root) || run(`${root}/scripts/build-web.mjs`);
 }

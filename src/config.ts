@@ -12,9 +12,10 @@ import { jsonFaultAt } from "./base/json-fault.js";
 import { parseDuration } from "./base/duration.js";
 import { found, nearestName, problemsOf } from "./base/validation.js";
 import { errno } from "./base/errno.js";
+import { MAX_FILE_BYTES } from "./files/descriptor.js";
 import { ABSOLUTE_NAME } from "./files/path-map.js";
 import { ConfigError } from "./base/errors.js";
-import { OVERLAY_OPACITY } from "./results/picture/opacity.js";
+import { RESULT_FORMS, SEGMENTATION_TYPES, type ResultForms } from "./results/forms.js";
 
 const SIZE = /^(\d+(?:\.\d+)?)\s*(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)?$/i;
 const POWERS = ["b", "k", "m", "g", "t"];
@@ -94,14 +95,20 @@ const settings = {
     .min(1)
     .optional()
     .describe(
-      "What to write for every model, of json, png, sr, seg, sc (json always); a request's own `outputs` goes before (default: what each model's manifest says)",
+      "What to write for every model, of json, png, sr, seg, rtstruct, sc (json always); a request's own `outputs` goes before (default: what each model's manifest says)",
     ),
   overlay_opacity: z
     .number()
     .min(0.1)
     .max(0.9)
-    .default(OVERLAY_OPACITY)
+    .default(RESULT_FORMS.overlayOpacity)
     .describe("How opaque masks are laid over the image in pictures, from 0.1 to 0.9"),
+  segmentation_type: z
+    .enum(SEGMENTATION_TYPES)
+    .default(RESULT_FORMS.segmentationType)
+    .describe(
+      "How segmentations are written: binary, a bit plane for each label, or labelmap, one label map for all labels, where they do not overlap and the PACS reads Label Map Segmentation Storage",
+    ),
   database_url: z
     .string()
     .refine(isPostgresUrl, "Expected postgres://USER:PASSWORD@HOST:PORT/DATABASE")
@@ -164,6 +171,12 @@ const settings = {
     .describe(
       "So many images of a bulk job that fail one after the other for one reason pause the job with repeated_failures; 0: none do",
     ),
+  job_reports: z
+    .enum(["off", "text", "pictures"])
+    .default("pictures")
+    .describe(
+      "What is written into the output folder when a bulk job ends: a page and a table with small pictures, without them (text), or nothing (off)",
+    ),
   memory: size
     .optional()
     .describe(
@@ -173,6 +186,15 @@ const settings = {
   body_limit: size
     .default(8 * 1024 * 1024)
     .describe("Largest body of a bulk request; a single one may have 64 KiB"),
+  files_by_http: z
+    .array(z.enum(["upload", "download", "view"]))
+    .default([])
+    .describe(
+      "What clients without the share may do over HTTP: upload images into the input folders, download results from the output folders, view results with their images on the page; nothing unless it is set",
+    ),
+  upload_limit: size
+    .default(MAX_FILE_BYTES)
+    .describe("Largest file that may be uploaded; longer ones than the default are not read"),
   minimum_free_disk: size
     .default(256 * 1024 * 1024)
     .describe("Free space below which an output folder is disk_full"),
@@ -272,6 +294,7 @@ export interface Config extends Settings {
 /** Where the text of an environment variable is no plain string, number or list separated by colons. */
 const READ: Partial<Record<Key, (text: string) => unknown>> = {
   outputs: commaList,
+  files_by_http: commaList,
   providers: commaList,
   gpus: (text) => commaList(text).map(numberOr),
   metrics_allow: commaList,
@@ -513,6 +536,11 @@ export function engineSettings({ providers, gpus, gpu_memory }: Settings): {
     ...(gpus === undefined ? {} : { gpus }),
     ...(gpu_memory === undefined ? {} : { gpuMemory: gpu_memory }),
   };
+}
+
+/** The forms of results that the settings choose. */
+export function resultForms({ overlay_opacity, segmentation_type }: Settings): ResultForms {
+  return { overlayOpacity: overlay_opacity, segmentationType: segmentation_type };
 }
 
 export interface ClientSettings {

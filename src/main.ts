@@ -1,10 +1,13 @@
 #!/usr/bin/env node
 /** The command line. Each command is a thin line here; what it does is in commands/. */
 import type { BulkCommand } from "./commands/bulk.js";
+import type { Shell } from "./commands/completion.js";
+import type { ExplainOptions } from "./commands/explain.js";
+import type { InferCommand } from "./commands/infer.js";
 import type { InspectCommand } from "./commands/inspect.js";
 import type { JobAction } from "./commands/jobs.js";
-import { Command, CommanderError, Option } from "commander";
-import type { CanaryCommand, InitCommand, TryCommand } from "./commands/models.js";
+import { Argument, Command, CommanderError, Option } from "commander";
+import type { CanaryCommand, ImportCommand, InitCommand, TryCommand } from "./commands/models.js";
 import type { Config } from "./config.js";
 import { VERSION } from "./base/version.js";
 
@@ -33,19 +36,49 @@ async function config(): Promise<Config> {
 
 const BULK_HELP = `
 Ctrl-C detaches: the job goes on, and radserve jobs shows and cancels it. While the server restarts, the command
-waits for it.
+waits for it.`;
 
-Exit status:
-  0    every image succeeded or was skipped
-  1    some failed or are partial, or the job was cancelled
-  2    wrongly called, or the server refused the job
-  130  detached: the job goes on`;
+/** What exit statuses mean, where they mean more than done and failed. By the words of the command. */
+const STATUSES: Readonly<Record<string, Readonly<Record<number, string>>>> = {
+  serve: { 0: "stopped as it was told", 1: "failed; the log says why" },
+  "audit verify": { 0: "every line is as it was written", 1: "something was changed, or is missing" },
+  infer: {
+    0: "the results are written; some models may have failed",
+    1: "nothing was written; standard error says why",
+  },
+  bulk: {
+    0: "every image succeeded or was skipped",
+    1: "some failed or are partial, or the job was cancelled",
+    2: "wrongly called, or the server refused the job",
+    130: "detached: the job goes on",
+  },
+  "jobs reconcile": {
+    0: "every result is there, with its size and hash, and nothing else",
+    1: "something differs",
+  },
+  verify: { 0: "everything is there and equal", 1: "something differs, is missing or cannot be replayed" },
+  "models check": { 0: "no mistake", 1: "there are mistakes, or the folder cannot be read" },
+  "models reload": { 0: "every model that has changed serves", 1: "some do not; those of before go on" },
+  status: { 0: "the server is ready", 1: "it is not, or does not answer" },
+  explain: { 0: "something was found", 1: "nothing was found" },
+  doctor: { 0: "nothing is wrong", 1: "something is; each problem has its fix" },
+};
 
-const RECONCILE_HELP = `
-Exit status:
-  0    every result is there, with its size and hash, and nothing else
-  1    something differs
-  2    wrongly called, or the server refused`;
+function statusesOf(words: string): string {
+  const meanings = {
+    ...{ 0: "done", 1: "failed; standard error says why", 2: "wrongly called or configured" },
+    ...STATUSES[words],
+  };
+  const lines = Object.entries(meanings).map(([status, meaning]) => `  ${status.padEnd(4)} ${meaning}`);
+  return `\nExit status:\n${lines.join("\n")}`;
+}
+
+/** Every help text ends with the exit statuses of its command. */
+function tellStatuses(command: Command, words: string[]): void {
+  if (command.commands.length === 0 || words.length === 0)
+    command.addHelpText("after", statusesOf(words.join(" ")));
+  for (const below of command.commands) tellStatuses(below, [...words, below.name()]);
+}
 
 const several = (value: string, before: string[] | undefined) => [...(before ?? []), value];
 
@@ -68,7 +101,16 @@ program
     ).choices(["api", "worker", "both"]),
   )
   .action((options: { role?: Config["role"] }) =>
-    run(async () => (await import("./server/supervisor.js")).supervise({ ...(await config()), ...options })),
+    run(async () => {
+      // It loads its modules while this process reads the settings
+      const serving = (await import("./server/serving-child.js")).forkServing();
+      try {
+        const { supervise } = await import("./server/supervisor.js");
+        return await supervise({ ...(await config()), ...options }, serving);
+      } finally {
+        serving.kill();
+      }
+    }),
   );
 
 program.command("serving-process", { hidden: true }).action(async () => {
@@ -158,11 +200,13 @@ audit
 program
   .command("infer")
   .description("run the models on one image, without a server")
-  .argument("<input>", "a file, or a folder that holds one series")
+  .argument("<input>", "a file, or a folder of slices")
   .argument("<output-folder>")
+  .option("--series <uid>", "which series of a folder is meant (SeriesInstanceUID)")
   .option("--model <name>", "only this model (repeatable)", several)
+  .option("--outputs <kinds>", "what to write: json, png, sr, seg, rtstruct, sc, separated by commas")
   .option("--json", "print the answer of POST /single_inference")
-  .action((input: string, output: string, options: { model?: string[]; json?: boolean }) =>
+  .action((input: string, output: string, options: InferCommand) =>
     run(
       async () => (await import("./commands/infer.js")).inferFile(await config(), input, output, options),
       options.json,
@@ -175,7 +219,7 @@ program
   .argument("<input-folder>", "walked recursively; DICOM is recognised by content")
   .argument("<output-folder>")
   .option("--model <name>", "only this model (repeatable)", several)
-  .option("--outputs <kinds>", "what to write: json, png, sr, seg, sc, separated by commas")
+  .option("--outputs <kinds>", "what to write: json, png, sr, seg, rtstruct, sc, separated by commas")
   .option("--detach", "print the job's id and leave it to the server")
   .option("--idempotency-key <key>", "the same key and folders give the same job, not a second one")
   .option("--json", "print the job, and what failed, as JSON at the end")
@@ -244,7 +288,6 @@ jobs
   .argument("<job>")
   .option("--retry", "run images again whose results are missing or damaged")
   .option("--json")
-  .addHelpText("after", RECONCILE_HELP)
   .action((id: string, options: { retry?: boolean; json?: boolean }) =>
     run(
       async () => (await import("./commands/jobs.js")).jobsReconcile(await config(), id, options),
@@ -257,6 +300,7 @@ program
   .description("what a file is, its decoded pixels, which models accept it and why others do not")
   .argument("[file]")
   .option("--json")
+  .option("--series <uid>", "which series of a folder is meant (SeriesInstanceUID)")
   .option("--preview <file.png>", "write the first frame as its window shows it")
   .option("--dump-frame <number-and-file...>", "N FILE: write the stored values of frame N (from 1)")
   .action((file: string | undefined, options: InspectCommand) =>
@@ -275,6 +319,19 @@ program
   .action((receipt: string, options: { input?: string; json?: boolean }) =>
     run(
       async () => (await import("./commands/verify.js")).verify(await config(), receipt, options),
+      options.json,
+    ),
+  );
+
+program
+  .command("drift")
+  .description("how models do from week to week, from receipts; 1 if something changed beyond chance")
+  .argument("[folders...]", "folders with receipts (default: RADSERVE_OUTPUT_ROOTS)")
+  .option("--week <day>", "compare the week of this day, YYYY-MM-DD (default: the last one with receipts)")
+  .option("--json")
+  .action((folders: string[], options: { week?: string; json?: boolean }) =>
+    run(
+      async () => (await import("./commands/drift.js")).drift(await config(), folders, options),
       options.json,
     ),
   );
@@ -298,6 +355,37 @@ models
   .option("--labels <file>", "with --like: one label a line, with its threshold after a comma")
   .action((graph: string, options: InitCommand) =>
     run(async () => (await import("./commands/models.js")).init(await config(), graph, options)),
+  );
+models
+  .command("import")
+  .description("write the manifest of an exported network of nnU-Net v2, or of a MONAI bundle")
+  .argument("<folder>")
+  .option("--configuration <name>", "nnU-Net: which configuration of plans.json, for example 3d_fullres")
+  .option(
+    "--orientation <letters>",
+    "to which sides depth, height and width of the training images grow: SPL",
+  )
+  .option("--modality <name>", "modality of DICOM, where the files do not say it: MR")
+  .option("--mirror <axes>", "nnU-Net: all, none, or the network's axes from 0, with commas")
+  .option("--onnx <file>", "the graph, where the folder has several or none")
+  .option("--to <folder>", "the model's folder; the graph's own, where absent")
+  .option("--json")
+  .action((folder: string, options: ImportCommand) =>
+    run(
+      async () => (await import("./commands/models.js")).importModel(await config(), folder, options),
+      options.json,
+    ),
+  );
+models
+  .command("card")
+  .description("a model on a page, in Markdown, from its manifest")
+  .argument("<name>")
+  .option("--json")
+  .action((name: string, options: { json?: boolean }) =>
+    run(
+      async () => (await import("./commands/models.js")).card(await config(), name, options.json === true),
+      options.json,
+    ),
   );
 models
   .command("codes")
@@ -328,7 +416,10 @@ models
   .argument("<image>")
   .option("--frame <number>", "which frame, from 1", "1")
   .option("--dump <file.npy>", "write the tensor that goes in")
-  .option("--expect <file.npy>", "compare the tensor that comes out")
+  .option(
+    "--expect <file.npy>",
+    "compare the tensor that comes out, or probabilities or labels on the source's grid",
+  )
   .option("--json")
   .action((folder: string, image: string, options: TryCommand) =>
     run(
@@ -374,6 +465,23 @@ program
   );
 
 program
+  .command("explain")
+  .description("why a request, an image or a job failed, and what to do")
+  .argument(
+    "<id-or-path>",
+    "a request id, the id of a job, or the path of an image, an output folder or a receipt",
+  )
+  .option("--output <folder>", "with the path of an image: where its results were to go")
+  .option("--limit <number>", "how many of the last events", "10")
+  .option("--json")
+  .action((target: string, options: ExplainOptions) =>
+    run(
+      async () => (await import("./commands/explain.js")).explain(await config(), target, options),
+      options.json,
+    ),
+  );
+
+program
   .command("doctor")
   .description("look at everything that serving needs; each problem with its fix")
   .option("--json")
@@ -383,6 +491,20 @@ program
       options.json,
     ),
   );
+
+program
+  .command("completion")
+  .description("print a script that completes commands and options in bash or zsh")
+  .addArgument(new Argument("<shell>").choices(["bash", "zsh"]))
+  .addHelpText("after", "\nFor example: radserve completion bash > /etc/bash_completion.d/radserve")
+  .action((shell: Shell) =>
+    run(async () => {
+      const { completionScript } = await import("./commands/completion.js");
+      (await import("./commands/run.js")).print(completionScript(program, shell));
+      return 0;
+    }),
+  );
+tellStatuses(program, []);
 
 try {
   await program.parseAsync();

@@ -14,7 +14,7 @@ import { createEngine, type Engine } from "../../src/engine/engine.js";
 import { infer } from "../../src/inference/infer-image.js";
 import { type InferTask } from "../../src/inference/task.js";
 import { createLog } from "../../src/base/log.js";
-import type { OutputKind } from "../../src/manifest/manifest.js";
+import { imageInputs, type OutputKind } from "../../src/manifest/manifest.js";
 import type { ModelEntry } from "../../src/models/entry.js";
 import { loadModels, type ModelSet } from "../../src/models/set.js";
 import { elementCount } from "../../src/engine/npy.js";
@@ -70,7 +70,7 @@ async function ortOf(
   const ran = answer.models.filter(({ status }) => status === "succeeded").map(({ name }) => name);
   let milliseconds = 0;
   for (const { manifest, nativeId } of entries.filter(({ name }) => ran.includes(name))) {
-    const input = manifest.inputs[0]!;
+    const input = imageInputs(manifest)[0]!;
     const [height, width] =
       input.size.kind === "fixed" ? [input.size.height, input.size.width] : [side, side];
     const shape = [1, 1, height, width];
@@ -128,6 +128,7 @@ async function direct(
     threads: os.availableParallelism(),
     itemMs: 300_000,
     memory: usualMemory(),
+    spares: `${output}-spares`,
     maxQueue: files.length,
     models: () => models.entries,
     engine: { provider: "cpu" },

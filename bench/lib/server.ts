@@ -21,7 +21,6 @@ import { freePort } from "../../test/support/server.js";
 import { sum } from "./statistics.js";
 
 export const root = fileURLToPath(new URL("../../..", import.meta.url));
-const cli = join(root, "dist/src/main.js");
 
 export interface BenchServer {
   url: string;
@@ -36,9 +35,9 @@ export interface BenchServer {
 }
 
 /** What a figure was measured on, and at which commit. */
-export function machine(): { commit: string; node: string; cpu: string } {
+export function machine(checkout = root): { commit: string; node: string; cpu: string } {
   const { status, stdout } = spawnSync("git", ["rev-parse", "--short", "HEAD"], {
-    cwd: root,
+    cwd: checkout,
     encoding: "utf8",
   });
   return {
@@ -57,7 +56,15 @@ export function memoryOf(server: BenchServer): number {
   return sum(processes.map(resident));
 }
 
-export async function startServer(settings: Record<string, string> = {}): Promise<BenchServer> {
+/**
+ * @param settings of its environment
+ * @param checkout whose build is started
+ */
+export async function startServer(
+  settings: Record<string, string> = {},
+  checkout = root,
+): Promise<BenchServer> {
+  const cli = join(checkout, "dist/src/main.js");
   const folder = mkdtempSync(join(tmpdir(), "radserve-bench-"));
   const [input, output, state] = ["input", "output", "state"].map((name) => join(folder, name)) as [
     string,

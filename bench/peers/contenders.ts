@@ -3,10 +3,12 @@ import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { randomBytes } from "node:crypto";
 import { mkdirSync } from "node:fs";
+import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import jwt from "jsonwebtoken";
 import { freePort } from "../../test/support/server.js";
+import { watchPss } from "../lib/process-tree.js";
 import { root, startServer } from "../lib/server.js";
 import type { RivalModel } from "./works.js";
 
@@ -20,7 +22,19 @@ export interface Place {
   models: string;
   rival: RivalModel;
   outputs: Outputs;
-  python: string;
+  /** Its path; the first look at it builds the environment. */
+  readonly python: string;
+}
+
+/** What a contender without HTTP measured of itself. */
+export interface BatchResult {
+  images: number;
+  seconds: number;
+  /** Seconds of processor time. */
+  cpu: number;
+  p50: number;
+  p99: number;
+  peakMib: number;
 }
 
 export interface Service {
@@ -30,6 +44,8 @@ export interface Service {
   pid: number;
   /** Members of each request beside its paths. */
   more: object;
+  /** Set where it takes no requests: works on the folder of images by itself, a process on each core. */
+  batch?: (output: string, seconds: number) => Promise<BatchResult>;
   stop(): Promise<void>;
 }
 
@@ -38,12 +54,13 @@ export interface Contender {
   start(place: Place): Promise<Service>;
 }
 
-async function radserve({ input, output, models, outputs }: Place): Promise<Service> {
-  const server = await startServer({
+async function radserve({ input, output, models, outputs }: Place, checkout?: string): Promise<Service> {
+  const settings = {
     RADSERVE_INPUT_ROOTS: input,
     RADSERVE_OUTPUT_ROOTS: output,
     RADSERVE_MODELS_DIR: models,
-  });
+  };
+  const server = await startServer(settings, checkout);
   return {
     port: Number(new URL(server.url).port),
     token: server.token,
@@ -107,16 +124,44 @@ async function service(
 const script = (same: boolean) => (place: Place) =>
   service(place, same, (port) => [place.python, uvicorn(port)]);
 
+/** The script without HTTP. Each turn is a process of its own; its start does not count. */
+function overFolder(place: Place): Promise<Service> {
+  const batch = async (output: string, seconds: number): Promise<BatchResult> => {
+    const words = ["folder.py", place.input, output, String(seconds), String(availableParallelism())];
+    const child = spawn(place.python, words, {
+      cwd: join(root, "bench/peers"),
+      env: rivalEnvironment(place, false, ""),
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    const stopWatching = watchPss(child.pid!);
+    let said = "";
+    child.stdout.setEncoding("utf8").on("data", (part: string) => (said += part));
+    // The processes have ended by then: the most that was seen is what counts
+    const [status] = (await once(child, "close")) as [number | null];
+    const peakMib = stopWatching();
+    if (status !== 0) throw new Error(`folder.py ended with status ${status}.`);
+    return { ...(JSON.parse(said) as Omit<BatchResult, "peakMib">), peakMib };
+  };
+  return Promise.resolve({ port: 0, token: "", pid: 0, more: {}, batch, stop: () => Promise.resolve() });
+}
+
 const uvicorn = (port: number): string[] => [
   ...["-m", "uvicorn", "service:app", "--workers", "2", "--loop", "uvloop", "--http", "httptools"],
   ...["--host", "127.0.0.1", "--port", String(port), "--no-access-log", "--log-level", "warning"],
 ];
 
 export const CONTENDERS: Record<string, Contender> = {
-  radserve: { title: "Radserve", start: radserve },
+  radserve: { title: "Radserve", start: (place) => radserve(place) },
   script: { title: "script", start: script(false) },
   same: { title: "script, same hashes, fsync and rename", start: script(true) },
+  folder: { title: "script over a folder, a process a core", start: overFolder },
 };
+
+/** Radserve as another checkout of it has been built. */
+export const built = (checkout: string): Contender => ({
+  title: `Radserve in ${checkout}`,
+  start: (place) => radserve(place, checkout),
+});
 
 /** A folder below `output` for one turn. */
 export function turnFolder(output: string, name: string): string {

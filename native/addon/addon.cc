@@ -3,6 +3,7 @@
 /// the environment closes.
 #include <napi.h>
 
+#include <array>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@
 #include "base/error.h"
 #include "engine/engine.h"
 #include "engine/requests.h"
+#include "engine/volume_plan.h"
 
 namespace radserve {
 namespace {
@@ -85,6 +87,9 @@ Napi::Value Inspect(const Napi::CallbackInfo& info) {
                                 [](Napi::Env env, InspectRequest& r) {
                                   Napi::Object graph = WriteGraph(env, r.graph);
                                   graph.Set("float16", r.graph.float16);
+                                  Napi::Object metadata = Napi::Object::New(env);
+                                  for (const auto& [key, value] : r.graph.metadata) metadata.Set(key, value);
+                                  graph.Set("metadata", metadata);
                                   return Napi::Value(graph);
                                 });
 }
@@ -92,13 +97,15 @@ Napi::Value Inspect(const Napi::CallbackInfo& info) {
 Napi::Value Load(const Napi::CallbackInfo& info) {
   const auto o = info[0].As<Napi::Object>();
   auto request = std::make_shared<LoadRequest>();
-  request->path = Text(o, "path");
+  request->paths = List(o, "paths", [](const Napi::Value& v) { return v.As<Napi::String>().Utf8Value(); });
+  request->mean_after_activation = Flag(o, "meanAfterActivation");
   request->model = MakeModel();
   request->model->inputs = List(o, "inputs", ReadInput);
   request->model->outputs = List(o, "outputs", ReadOutput);
   request->model->environment = Here(info).id();
   request->model->name = Text(o, "name");
   request->model->version = Text(o, "version");
+  if (Has(o, "tiling")) request->model->tiling = ReadTiling(Child(o, "tiling"));
   request->model->max_batch = Int(o, "maxBatch");
   request->model->settings = ReadSessionSettings(o);
   request->gpus = List(o, "gpus", [](const Napi::Value& v) { return v.As<Napi::Number>().Int32Value(); });
@@ -151,7 +158,9 @@ Napi::Value Infer(const Napi::CallbackInfo& info) {
     const Napi::HandleScope scope(info.Env());
     read.push_back(ReadPlane(planes.Get(i).As<Napi::Object>()));
   }
-  request->SetPlanes(std::move(read), ReadGeometry(options));
+  const size_t centre = Has(options, "centre") ? static_cast<size_t>(Int(options, "centre")) : 0;
+  request->SetPlanes(std::move(read), ReadGeometry(options), centre);
+  request->SetNumbers(ReadNumberLists(options));
   request->SetThresholds(ReadThresholds(options));
   ReadOptions(options, *request);
   request->dump = options.Get("dump").ToBoolean();
@@ -193,6 +202,24 @@ Napi::Value Cancel(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
+Napi::Value ProgressOf(const Napi::CallbackInfo& info) {
+  const auto id = static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value());
+  const auto progress = Engine::Get().ProgressOf(id);
+  if (!progress) return info.Env().Undefined();
+  Napi::Object found = Napi::Object::New(info.Env());
+  found.Set("done", static_cast<double>(progress->first));
+  found.Set("windows", static_cast<double>(progress->second));
+  return found;
+}
+
+Napi::Value PlanOf(const Napi::CallbackInfo& info) {
+  const auto model = Engine::Get().Find(static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value()));
+  const auto o = info[1].As<Napi::Object>();
+  const auto geometry = ReadGeometry(o);
+  const std::array<int, 3> sides = {Int(o, "slices"), Int(o, "rows"), Int(o, "columns")};
+  return Napi::Number::New(info.Env(), geometry ? BytesOfPlan(*model, sides, *geometry) : 0);
+}
+
 Napi::Value GetStats(const Napi::CallbackInfo& info) { return WriteStats(info.Env(), Engine::Get()); }
 
 Napi::Value GiveBack(const Napi::CallbackInfo& info) {
@@ -221,6 +248,10 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("checkPanel", Napi::Function::New(env, Guarded<CheckOverlay>, "checkPanel"));
   exports.Set("fillOutline", Napi::Function::New(env, Guarded<FillGlyph>, "fillOutline"));
   exports.Set("cancel", Napi::Function::New(env, Guarded<Cancel>, "cancel"));
+  exports.Set("progress", Napi::Function::New(env, Guarded<ProgressOf>, "progress"));
+  exports.Set("plan", Napi::Function::New(env, Guarded<PlanOf>, "plan"));
+  exports.Set("writeDurably", Napi::Function::New(env, Guarded<WriteFileDurably>, "writeDurably"));
+  exports.Set("pinPath", Napi::Function::New(env, Guarded<PinPathLater>, "pinPath"));
   exports.Set("linkDescriptor", Napi::Function::New(env, Guarded<LinkDescriptor>, "linkDescriptor"));
   exports.Set("lockDescriptor", Napi::Function::New(env, Guarded<LockDescriptor>, "lockDescriptor"));
   exports.Set("externalData", Napi::Function::New(env, Guarded<ExternalData>, "externalData"));

@@ -61,10 +61,13 @@ std::optional<VolumeGeometry> ReadGeometry(const Napi::Object& options);
 SessionSettings ReadSessionSettings(const Napi::Object& options);
 InputSpec ReadInput(const Napi::Value& input);
 OutputSpec ReadOutput(const Napi::Value& output);
+TilingSpec ReadTiling(const Napi::Object& tiling);
 /// The same with a tensor, unless its data does not lie where its type must: then it is copied.
 Tensor ReadTensor(const Napi::Value& tensor);
 /// One list of numbers for each output, if `thresholds` is there.
 std::optional<std::vector<std::vector<double>>> ReadThresholds(const Napi::Object& options);
+/// `numbers`, for each input of numbers a list; none where absent.
+std::vector<std::vector<double>> ReadNumberLists(const Napi::Object& options);
 
 /// Arrays own a share of the memory they show: nothing is copied.
 Napi::Object WriteTensor(Napi::Env env, const Tensor& tensor);
@@ -81,6 +84,12 @@ Napi::Array WriteList(Napi::Env env, const std::vector<T>& items, const Write& w
   for (uint32_t i = 0; i < items.size(); ++i) array.Set(i, write(items[i]));
   return array;
 }
+
+/// `writeDurably(path, bytes)`: a promise of {error, call, same}: WriteDurably. The bytes may not change until then.
+Napi::Value WriteFileDurably(const Napi::CallbackInfo& info);
+
+/// `pinPath(path, flags)`: a promise of {error, call, fd, dev}: PinPath.
+Napi::Value PinPathLater(const Napi::CallbackInfo& info);
 
 /// `linkDescriptor(fd, path)`: gives an open file, which may have no name yet (O_TMPFILE), the name `path`;
 /// linkat(2). Node's own link(2) does not follow /proc/self/fd. False if something has the name, or the

@@ -3,14 +3,109 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "addon/convert.h"
+#include "base/durable_file.h"
 #include "runtime/weights.h"
 
 namespace radserve {
+
+namespace {
+
+/// One file on its way to the disk, on a thread of libuv as all work with files is.
+class FileWriter : public Napi::AsyncWorker {
+ public:
+  FileWriter(Napi::Env env, std::string path, const Napi::Uint8Array& bytes)
+      : Napi::AsyncWorker(env, "writeDurably"),
+        deferred_(env),
+        path_(std::move(path)),
+        held_(Napi::Persistent(bytes.As<Napi::Object>())),
+        data_(bytes.Data()),
+        size_(bytes.ByteLength()) {}
+
+  Napi::Promise promise() const { return deferred_.Promise(); }
+
+ protected:
+  void Execute() override { outcome_ = WriteDurably(path_, data_, size_); }
+
+  void OnOK() override {
+    Napi::Object outcome = Napi::Object::New(Env());
+    outcome.Set("error", outcome_.error);
+    outcome.Set("call", outcome_.call);
+    outcome.Set("same", outcome_.same);
+    deferred_.Resolve(outcome);
+  }
+
+ private:
+  Napi::Promise::Deferred deferred_;
+  const std::string path_;
+  /// The caller's array lives until this object is gone; nobody writes to it meanwhile.
+  const Napi::ObjectReference held_;
+  const uint8_t* const data_;
+  const size_t size_;
+  WriteOutcome outcome_;
+};
+
+/// A path on its way to a descriptor.
+class Pinner : public Napi::AsyncWorker {
+ public:
+  Pinner(Napi::Env env, std::string path, int flags)
+      : Napi::AsyncWorker(env, "pinPath"), deferred_(env), path_(std::move(path)), flags_(flags) {}
+
+  /// Nobody took the descriptor over: the environment has ended meanwhile.
+  ~Pinner() override {
+    if (outcome_.fd >= 0) close(outcome_.fd);
+  }
+  Pinner(const Pinner&) = delete;
+  Pinner& operator=(const Pinner&) = delete;
+
+  Napi::Promise promise() const { return deferred_.Promise(); }
+
+ protected:
+  void Execute() override { outcome_ = PinPath(path_, flags_); }
+
+  void OnOK() override {
+    Napi::Object outcome = Napi::Object::New(Env());
+    outcome.Set("error", outcome_.error);
+    outcome.Set("call", outcome_.call);
+    outcome.Set("fd", std::exchange(outcome_.fd, -1));
+    outcome.Set("dev", static_cast<double>(outcome_.device));
+    deferred_.Resolve(outcome);
+  }
+
+ private:
+  Napi::Promise::Deferred deferred_;
+  const std::string path_;
+  const int flags_;
+  PinOutcome outcome_;
+};
+
+}  // namespace
+
+Napi::Value PinPathLater(const Napi::CallbackInfo& info) {
+  auto pinner = std::make_unique<Pinner>(info.Env(), info[0].As<Napi::String>().Utf8Value(),
+                                         info[1].As<Napi::Number>().Int32Value());
+  const Napi::Promise promise = pinner->promise();
+  pinner->Queue();
+  // It deletes itself when it is done
+  (void)pinner.release();
+  return promise;
+}
+
+Napi::Value WriteFileDurably(const Napi::CallbackInfo& info) {
+  auto writer = std::make_unique<FileWriter>(info.Env(), info[0].As<Napi::String>().Utf8Value(),
+                                             info[1].As<Napi::Uint8Array>());
+  const Napi::Promise promise = writer->promise();
+  writer->Queue();
+  // It deletes itself when it is done
+  (void)writer.release();
+  return promise;
+}
 
 Napi::Value LinkDescriptor(const Napi::CallbackInfo& info) {
   const std::string open_file = "/proc/self/fd/" + std::to_string(info[0].As<Napi::Number>().Int32Value());

@@ -193,4 +193,16 @@ std::optional<std::vector<std::vector<double>>> ReadThresholds(const Napi::Objec
   });
 }
 
+std::vector<std::vector<double>> ReadNumberLists(const Napi::Object& object) {
+  if (!Has(object, "numbers")) return {};
+  return List(object, "numbers", [](const Napi::Value& value) {
+    const auto numbers = value.As<Napi::Array>();
+    std::vector<double> out;
+    for (uint32_t i = 0; i < numbers.Length(); ++i) {
+      out.push_back(numbers.Get(i).As<Napi::Number>().DoubleValue());
+    }
+    return out;
+  });
+}
+
 }  // namespace radserve

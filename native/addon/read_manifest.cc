@@ -30,7 +30,8 @@ ValuesSpec ReadValues(const Napi::Object& o) {
                             {{"stored", Kind::kStored},
                              {"modality", Kind::kModality},
                              {"voi", Kind::kVoi},
-                             {"window", Kind::kWindow}});
+                             {"window", Kind::kWindow},
+                             {"windows", Kind::kWindow}});
   if (values.kind == Kind::kVoi) {
     values.index = Int(o, "index");
     values.if_absent = OneOf<IfAbsent>(o, "if_absent",
@@ -38,7 +39,12 @@ ValuesSpec ReadValues(const Napi::Object& o) {
                                         {"min_max", IfAbsent::kMinMax},
                                         {"refuse", IfAbsent::kRefuse}});
   }
-  if (values.kind == Kind::kWindow) {
+  if (Has(o, "windows")) {
+    values.windows = List(o, "windows", [](const Napi::Value& v) {
+      const auto window = v.As<Napi::Object>();
+      return Window{Number(window, "center"), Number(window, "width"), ReadWindowFunction(window)};
+    });
+  } else if (values.kind == Kind::kWindow) {
     values.window = {Number(o, "center"), Number(o, "width"), ReadWindowFunction(o)};
   }
   return values;
@@ -71,6 +77,22 @@ NormalisationSpec ReadNormalisation(const Napi::Object& o) {
     n.to = {to.at(0), to.at(1)};
   }
   return n;
+}
+
+ResamplingSpec ReadResampling(const Napi::Object& o) {
+  using Grid = ResamplingSpec::Grid;
+  ResamplingSpec resampling;
+  resampling.grid = OneOf<Grid>(o, "grid", {{"edges", Grid::kEdges}, {"first_voxel", Grid::kFirstVoxel}});
+  resampling.order = Int(o, "order");
+  resampling.order_back = Int(o, "order_back");
+  const std::vector<double> spacing = Numbers(o, "spacing_mm");
+  for (size_t axis = 0; axis < 3; ++axis) resampling.spacing_mm[axis] = spacing.at(axis);
+  if (Has(o, "separate_above")) resampling.separate_above = Number(o, "separate_above");
+  resampling.keep_range = Flag(o, "keep_range");
+  resampling.clip_last = Text(o, "clip") == "after";
+  resampling.crop_nonzero = Text(o, "crop") == "nonzero";
+  resampling.activate_last = Text(o, "activation") == "after";
+  return resampling;
 }
 
 CalibrationSpec ReadCalibration(const Napi::Object& o) {
@@ -121,6 +143,10 @@ TableSpec ReadTable(const Napi::Object& o) {
     table.objectness_activation = OneOf<Activation>(
         o, "objectness_activation", {{"none", Activation::kNone}, {"sigmoid", Activation::kSigmoid}});
   }
+  if (Has(o, "coefficients")) {
+    table.coefficients = Int(o, "coefficients");
+    table.coefficient_count = Int(o, "coefficient_count");
+  }
   return table;
 }
 
@@ -154,6 +180,11 @@ InputSpec ReadInput(const Napi::Value& value) {
   spec.tensor = Text(o, "tensor");
   spec.dtype = ReadDtype(o);
   const std::string layout = Text(o, "layout");
+  if (Has(o, "numbers")) {
+    spec.numbers = Int(o, "numbers");
+    spec.flat = layout == "N";
+    return spec;
+  }
   spec.channels_last = layout.back() == 'C';
   spec.volume = layout.find('D') != std::string::npos;
   spec.size = ReadSize(Child(o, "size"));
@@ -166,15 +197,18 @@ InputSpec ReadInput(const Napi::Value& value) {
                                             {{"area", Interpolation::kArea},
                                              {"linear", Interpolation::kLinear},
                                              {"cubic", Interpolation::kCubic},
-                                             {"nearest", Interpolation::kNearest}});
+                                             {"nearest", Interpolation::kNearest},
+                                             {"spline", Interpolation::kSpline}});
   spec.values = ReadValues(Child(o, "values"));
   spec.monochrome1 = OneOf<Monochrome1>(o, "monochrome1",
                                         {{"invert", Monochrome1::kInvert},
                                          {"as_stored", Monochrome1::kAsStored},
                                          {"refuse", Monochrome1::kRefuse}});
-  spec.channels = OneOf<ChannelOrder>(
-      o, "channels",
-      {{"grayscale", ChannelOrder::kGrayscale}, {"rgb", ChannelOrder::kRgb}, {"bgr", ChannelOrder::kBgr}});
+  spec.channels = OneOf<ChannelOrder>(o, "channels",
+                                      {{"grayscale", ChannelOrder::kGrayscale},
+                                       {"windows", ChannelOrder::kGrayscale},
+                                       {"rgb", ChannelOrder::kRgb},
+                                       {"bgr", ChannelOrder::kBgr}});
   spec.accept_colour = Text(o, "colour_source") == "accept";
   if (Has(o, "clip")) {
     const std::vector<double> clip = Numbers(o, "clip");
@@ -184,7 +218,28 @@ InputSpec ReadInput(const Napi::Value& value) {
   spec.background = Number(o, "background");
   if (Has(o, "spacing_mm")) spec.spacing_mm = Triple(o, "spacing_mm");
   if (Has(o, "orientation")) spec.orientation = Text(o, "orientation");
+  if (Has(o, "resampling")) spec.resampling = ReadResampling(Child(o, "resampling"));
+  if (Has(o, "neighbours")) {
+    const Napi::Object around = Child(o, "neighbours");
+    spec.neighbours = {Int(around, "before"), Int(around, "after"), Text(around, "edges") == "repeat"};
+  }
   return spec;
+}
+
+TilingSpec ReadTiling(const Napi::Object& o) {
+  TilingSpec tiling;
+  const auto whole = [](const Napi::Value& v) { return v.As<Napi::Number>().Int32Value(); };
+  tiling.window = List(o, "window", whole);
+  tiling.overlap = Number(o, "overlap");
+  tiling.steps = OneOf<TilingSpec::Steps>(
+      o, "steps", {{"even", TilingSpec::Steps::kEven}, {"stride", TilingSpec::Steps::kStride}});
+  if (Has(o, "gaussian")) {
+    const Napi::Object gaussian = Child(o, "gaussian");
+    tiling.gaussian = {Number(gaussian, "sigma"), Flag(gaussian, "middle"), Number(gaussian, "least")};
+  }
+  tiling.mirrored = List(o, "mirrored", whole);
+  tiling.padding = static_cast<float>(Number(o, "padding"));
+  return tiling;
 }
 
 OutputSpec ReadOutput(const Napi::Value& value) {
@@ -205,9 +260,11 @@ OutputSpec ReadOutput(const Napi::Value& value) {
                                        {"sigmoid", Activation::kSigmoid},
                                        {"softmax", Activation::kSoftmax},
                                        {"argmax", Activation::kArgmax},
-                                       {"label_map", Activation::kLabelMap}});
+                                       {"label_map", Activation::kLabelMap},
+                                       {"prototypes", Activation::kPrototypes}});
   spec.labels = Int(o, "labels");
   spec.thresholds = Numbers(o, "thresholds");
+  if (Has(o, "input")) spec.input = static_cast<size_t>(Int(o, "input"));
   if (Has(o, "max_boxes")) spec.max_boxes = Int(o, "max_boxes");
   if (spec.kind == Kind::kClassification) spec.calibration = ReadCalibration(Child(o, "calibration"));
   if (spec.kind == Kind::kRegression) {
@@ -217,6 +274,7 @@ OutputSpec ReadOutput(const Napi::Value& value) {
   if (spec.kind == Kind::kSegmentation) {
     spec.steps = List(o, "steps", ReadStep);
     spec.fractional = Flag(o, "fractional");
+    if (Has(o, "boxes_output")) spec.boxes_output = static_cast<size_t>(Int(o, "boxes_output"));
   }
   if (spec.kind == Kind::kDetection) ReadDetection(o, spec);
   if (spec.kind == Kind::kProbabilityMap) {

@@ -108,6 +108,22 @@ Napi::Object WriteOutput(Napi::Env env, OutputResult& result) {
   return o;
 }
 
+void WriteFacts(Napi::Env env, const PreparationFacts& facts, Napi::Object& o) {
+  const auto& [geometry, found, observed] = facts;
+  if (geometry) {
+    const Geometry& g = *geometry;
+    o.Set("placement", WriteDoubles(env, {static_cast<double>(g.rows), static_cast<double>(g.columns),
+                                          static_cast<double>(g.top), static_cast<double>(g.left),
+                                          static_cast<double>(g.height), static_cast<double>(g.width),
+                                          g.source_top, g.source_left, g.source_height, g.source_width}));
+  }
+  if (found) {
+    const Statistics& f = *found;
+    o.Set("found", WriteDoubles(env, {f.min, f.max, f.mean, f.std, f.low, f.high}));
+  }
+  if (observed) o.Set("observed", WriteDoubles(env, {observed->low, observed->high}));
+}
+
 }  // namespace
 
 Napi::Object WriteTensor(Napi::Env env, const Tensor& tensor) {
@@ -155,25 +171,26 @@ Napi::Object WriteInference(Napi::Env env, InferRequest& request) {
   o.Set("outputs", outputs);
   if (request.dump) {
     Napi::Object tensors = Napi::Object::New(env);
-    tensors.Set("inputs", WriteTensors(env, {request.input}));
+    tensors.Set("inputs", WriteTensors(env, request.inputs));
     tensors.Set("outputs", WriteTensors(env, request.raw));
+    std::vector<Tensor> probabilities;
+    for (const OutputResult& output : request.outputs) {
+      if (output.probabilities) probabilities.push_back(*output.probabilities);
+    }
+    tensors.Set("probabilities", WriteTensors(env, probabilities));
     o.Set("tensors", tensors);
   } else {
     o.Set("raw", WriteList(env, request.raw, [&](const Tensor& t) { return WriteBytes(env, t); }));
   }
-  const auto& [geometry, found, observed] = request.preparation;
-  if (geometry) {
-    const Geometry& g = *geometry;
-    o.Set("placement", WriteDoubles(env, {static_cast<double>(g.rows), static_cast<double>(g.columns),
-                                          static_cast<double>(g.top), static_cast<double>(g.left),
-                                          static_cast<double>(g.height), static_cast<double>(g.width),
-                                          g.source_top, g.source_left, g.source_height, g.source_width}));
+  WriteFacts(env, request.preparation.empty() ? PreparationFacts{} : request.preparation.front(), o);
+  if (request.preparation.size() > 1) {
+    const std::vector<PreparationFacts> others(request.preparation.begin() + 1, request.preparation.end());
+    o.Set("others", WriteList(env, others, [&](const PreparationFacts& facts) {
+            Napi::Object other = Napi::Object::New(env);
+            WriteFacts(env, facts, other);
+            return other;
+          }));
   }
-  if (found) {
-    const Statistics& f = *found;
-    o.Set("found", WriteDoubles(env, {f.min, f.max, f.mean, f.std, f.low, f.high}));
-  }
-  if (observed) o.Set("observed", WriteDoubles(env, {observed->low, observed->high}));
   const Timings& t = request.timings;
   o.Set("timings", WriteDoubles(env, {t.queue_ms, t.prepare_ms, t.run_ms, t.postprocess_ms}));
   return o;

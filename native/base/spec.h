@@ -20,6 +20,8 @@ enum class Interpolation {
   kNearest,
   /// For pictures: area where an axis shrinks, linear where it grows.
   kDisplay,
+  /// Volumes: by ResamplingSpec.
+  kSpline,
 };
 enum class Fit { kStretch, kLetterbox, kCrop, kNone };
 enum class ChannelOrder { kGrayscale, kRgb, kBgr };
@@ -38,6 +40,18 @@ struct ValuesSpec {
   int index = 0;
   enum class IfAbsent { kFullRange, kMinMax, kRefuse } if_absent = IfAbsent::kRefuse;
   Window window;
+  /// kWindow: if there are any, each gives a channel of its own, and `window` is not used.
+  std::vector<Window> windows;
+};
+
+/// Slices beside the one that is looked at, as further channels.
+struct NeighboursSpec {
+  int before = 0;
+  int after = 0;
+  /// Beyond the first and the last slice: the edge slice again, instead of background.
+  bool repeat = false;
+
+  int Slices() const { return before + 1 + after; }
 };
 
 struct NormalisationSpec {
@@ -50,12 +64,39 @@ struct NormalisationSpec {
   std::array<double, 2> to = {0, 1};
 };
 
+/// How a volume gets the spacing of the model, and its maps go back, if it is by splines and without antialiasing.
+struct ResamplingSpec {
+  /// kEdges: the tensor covers the volume, and its spacing is rounded so that voxels are whole (nnU-Net).
+  /// kFirstVoxel: the first voxels of both lie at the same place, and the spacing is exact (MONAI).
+  enum class Grid { kEdges, kFirstVoxel } grid = Grid::kEdges;
+  /// Order of the splines: 0 nearest, 1 linear, 3 cubic.
+  int order = 3;
+  int order_back = 1;
+  /// mm along the tensor's axes; 0: the volume's own.
+  std::array<double, 3> spacing_mm = {0, 0, 0};
+  /// If the largest spacing of the volume, or else of the tensor, is more than so many times the smallest, each slice is
+  /// resampled by itself, and the nearest slice counts between them. 0: never.
+  double separate_above = 0;
+  /// No value leaves the range of those that it is made of: of the volume, or of the slice if slices are separate.
+  bool keep_range = false;
+  /// Only the box around all values that are not 0 counts; the rest is as if the volume did not have it.
+  bool crop_nonzero = false;
+  /// The input's clip comes after resampling.
+  bool clip_last = false;
+  /// Maps are activated after they have gone back, instead of before.
+  bool activate_last = false;
+};
+
 struct InputSpec {
   std::string tensor;
   Dtype dtype = Dtype::kFloat32;
   bool channels_last = false;
   /// NCDHW and NDHWC.
   bool volume = false;
+  /// Not 0: the input holds so many numbers, which come with each request, and nothing below but `flat` counts.
+  int numbers = 0;
+  /// Numbers as [1] instead of [1, numbers].
+  bool flat = false;
   SizeSpec size;
   Fit fit = Fit::kStretch;
   Interpolation interpolation = Interpolation::kLinear;
@@ -70,15 +111,23 @@ struct InputSpec {
   std::optional<std::array<double, 3>> spacing_mm;
   /// Three letters, or empty.
   std::string orientation;
+  std::optional<NeighboursSpec> neighbours;
+  /// Volumes; then `size`, `fit` and `spacing_mm` do not count.
+  std::optional<ResamplingSpec> resampling;
 
-  int Channels() const { return channels == ChannelOrder::kGrayscale ? 1 : 3; }
+  /// What one frame and one window give.
+  int PixelChannels() const { return channels == ChannelOrder::kGrayscale ? 1 : 3; }
+  /// Windows, if there are several; each frame has so many layers of PixelChannels.
+  int Windows() const { return values.windows.empty() ? 1 : static_cast<int>(values.windows.size()); }
+  int Channels() const { return PixelChannels() * Windows() * (neighbours ? neighbours->Slices() : 1); }
 };
 
-enum class Activation { kNone, kSigmoid, kSoftmax, kArgmax, kLabelMap };
+enum class Activation { kNone, kSigmoid, kSoftmax, kArgmax, kLabelMap, kPrototypes };
 
 /// Whether a segmentation has one channel for each label, judged by thresholds, instead of one label a pixel.
 inline bool MayOverlap(Activation activation) {
-  return activation == Activation::kSigmoid || activation == Activation::kNone;
+  return activation == Activation::kSigmoid || activation == Activation::kNone ||
+         activation == Activation::kPrototypes;
 }
 
 struct CalibrationSpec {
@@ -112,6 +161,9 @@ struct TableSpec {
   std::optional<int> objectness;
   /// kNone or kSigmoid.
   Activation objectness_activation = Activation::kNone;
+  /// The first coefficient of a box's mask, and how many there are.
+  std::optional<int> coefficients = std::nullopt;
+  int coefficient_count = 0;
 };
 
 struct OutputSpec {
@@ -125,6 +177,8 @@ struct OutputSpec {
   } kind = Kind::kClassification;
   /// The tensor; for detections the one with the boxes.
   std::string tensor;
+  /// Number of the input whose grid maps and boxes are on.
+  size_t input = 0;
   Activation activation = Activation::kNone;
   int labels = 0;
   /// The manifest's thresholds, one a label; NaN for a label without a threshold.
@@ -141,6 +195,8 @@ struct OutputSpec {
   std::string classes_tensor;
   /// Then `tensor` holds boxes, scores and classes.
   std::optional<TableSpec> table;
+  /// kPrototypes: number of the output that finds the boxes.
+  size_t boxes_output = 0;
   int first_class = 0;
   /// A box counts for each label whose threshold it reaches, instead of for its best label.
   bool several_labels = false;
@@ -158,6 +214,29 @@ struct OutputSpec {
     if (!classes_tensor.empty()) names.push_back(classes_tensor);
     return names;
   }
+};
+
+/// Windows over a tensor that is larger than what the graph takes.
+struct TilingSpec {
+  /// Sides in the order of the tensor's axes: [depth,] height, width.
+  std::vector<int> window;
+  /// Part of a window that the next one covers too, from 0 to below 1.
+  double overlap = 0.5;
+  enum class Steps { kEven, kStride } steps = Steps::kEven;
+  struct Gaussian {
+    /// In window sides.
+    double sigma = 0.125;
+    /// The greatest weight is in the middle, (side - 1) / 2, instead of at floor(side / 2).
+    bool middle = false;
+    /// No weight is less.
+    double least = 0;
+  };
+  /// Absent: all voxels of a window count the same.
+  std::optional<Gaussian> gaussian;
+  /// Axes along which each window runs mirrored too, alone and together, counted as in `window`.
+  std::vector<int> mirrored;
+  /// What lies around a tensor that is smaller than the window, as a value of the tensor.
+  float padding = 0;
 };
 
 }  // namespace radserve

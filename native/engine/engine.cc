@@ -234,6 +234,22 @@ void Engine::RemoveEnvironment(uint64_t environment) {
   });
 }
 
+void Engine::TellProgress(uint64_t cancel_id, const std::optional<Progress>& progress) {
+  if (cancel_id == 0) return;
+  const std::lock_guard lock(mutex_);
+  if (progress) {
+    progress_[cancel_id] = *progress;
+  } else {
+    progress_.erase(cancel_id);
+  }
+}
+
+std::optional<Engine::Progress> Engine::ProgressOf(uint64_t cancel_id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = progress_.find(cancel_id);
+  return found == progress_.end() ? std::nullopt : std::optional(found->second);
+}
+
 bool Engine::Stop(Clock::duration patience) {
   const bool worked = work_.Stop(patience);
   const bool kept = housekeeping_.Stop(patience);

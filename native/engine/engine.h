@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -32,6 +33,8 @@ struct Model {
   uint64_t id = 0;
   std::string name;
   std::string version;
+  /// Whole images and volumes go through the graph window by window.
+  std::optional<TilingSpec> tiling;
   /// Most rows that may run together.
   int64_t max_batch = 1;
   /// Runs its images in batches, and the device that it feeds; nullptr if each runs on its own thread. Set before Keep.
@@ -98,6 +101,12 @@ class Engine {
   void RemoveEnvironment(uint64_t environment);
   bool Stop(Clock::duration patience);
 
+  /// Windows that have run, and all of them.
+  using Progress = std::pair<size_t, size_t>;
+  /// How far work with a cancel id is; nothing once it has ended. Work without an id (0) tells nothing.
+  void TellProgress(uint64_t cancel_id, const std::optional<Progress>& progress);
+  std::optional<Progress> ProgressOf(uint64_t cancel_id);
+
  private:
   /// What runs batches on the CPU (-1) or on a GPU.
   struct Place {
@@ -116,6 +125,7 @@ class Engine {
   std::mutex mutex_;
   std::map<uint64_t, std::shared_ptr<Model>> models_;
   uint64_t next_id_ = 1;
+  std::map<uint64_t, Progress> progress_;
   /// Each is made for the first model that runs in batches there, and stays: a device does not wait for another.
   std::map<int, Place> places_;
   /// LookAtGpus is to be called by the thread for housekeeping.

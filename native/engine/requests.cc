@@ -2,22 +2,65 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
+#include <span>
 #include <tuple>
 #include <utility>
 
 #include "base/error.h"
 #include "engine/engine.h"
+#include "engine/ensemble.h"
+#include "engine/volume_plan.h"
+#include "tiling/tiling.h"
 
 namespace radserve {
 namespace {
 
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
-/// The bucket of an input [1, ...].
-BucketKey KeyOf(const Model& model, const std::vector<int64_t>& shape) {
-  return {model.id, {{shape.begin() + 1, shape.end()}}};
+/// The bucket of inputs [1, ...] in the order of the graph's.
+BucketKey KeyOf(const Model& model, std::span<const Tensor> inputs) {
+  BucketKey key{model.id, {}};
+  for (const Tensor& input : inputs) key.row_shapes.emplace_back(input.shape.begin() + 1, input.shape.end());
+  return key;
 }
+
+/// Brings tensors into the order in which the graph has them.
+void SortAs(const std::vector<TensorInfo>& graph, std::vector<Tensor>& tensors) {
+  std::ranges::sort(tensors, {}, [&](const Tensor& tensor) {
+    return std::ranges::find(graph, tensor.name, &TensorInfo::name) - graph.begin();
+  });
+}
+
+/// Numbers of a request as the tensor that the input wants.
+Tensor TensorOf(const InputSpec& spec, const std::vector<double>& numbers, const TensorMaker& make) {
+  std::vector<int64_t> shape = {1};
+  if (!spec.flat) shape.push_back(static_cast<int64_t>(numbers.size()));
+  Tensor tensor = make(spec.tensor, spec.dtype, std::move(shape));
+  if (spec.dtype == Dtype::kInt64) {
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      const auto whole = static_cast<int64_t>(std::nearbyint(numbers[i]));
+      std::memcpy(tensor.data + i * sizeof(whole), &whole, sizeof(whole));
+    }
+    return tensor;
+  }
+  const std::vector<float> floats(numbers.begin(), numbers.end());
+  StoreRow(spec.dtype, floats.data(), floats.size(), tensor.data, 1);
+  return tensor;
+}
+
+/// Nobody asks how far work is that has ended.
+class ProgressEnd {
+ public:
+  explicit ProgressEnd(uint64_t id) : id_(id) {}
+  ~ProgressEnd() { Engine::Get().TellProgress(id_, std::nullopt); }
+  ProgressEnd(const ProgressEnd&) = delete;
+  ProgressEnd& operator=(const ProgressEnd&) = delete;
+
+ private:
+  uint64_t id_;
+};
 
 double Elapsed(Clock::time_point from, Clock::time_point to) { return Milliseconds(to - from).count(); }
 
@@ -32,9 +75,13 @@ void LoadRequest::Run(const Lane& lane) {
   SessionSettings& settings = model->settings;
   settings.threads = engine.threads();
   if (settings.provider == Provider::kCuda) {
-    settings.device = engine.ChooseGpu(gpus, BytesOfWeights(path), settings.device_memory);
+    size_t weights = 0;
+    for (const std::string& path : paths) weights += BytesOfWeights(path);
+    settings.device = engine.ChooseGpu(gpus, weights, settings.device_memory);
   }
-  model->session = std::make_unique<Session>(path, settings, "model_unavailable");
+  BeforeMean before;
+  if (mean_after_activation) before = TakeActivations(model->outputs, model->inputs);
+  model->session = std::make_unique<Session>(paths, settings, "model_unavailable", std::move(before));
   CheckStop(lane.stop());
   engine.Warm(model, lane.stop());
   CheckStop(lane.stop());
@@ -48,6 +95,24 @@ void LoadRequest::Done(const std::optional<Failure>& failure) noexcept {
   Request::Done(failure);
 }
 
+std::vector<Tensor> ModelRequest::RunHere(std::span<const Tensor> inputs,
+                                          std::span<const std::string> outputs, const Lane& lane,
+                                          const LeadAxis& lead) const {
+  const auto run = [&](std::span<const Tensor> feeds) {
+    return model->session->Run(feeds, outputs, lane.Wide(), lane.stop());
+  };
+  if (!model->tiling || inputs.size() != 1) return run(inputs);
+  return RunTiled(inputs[0], *model->tiling, ViewAlong(lead), lane.stop(),
+                  [&](const Tensor& windows) { return run(std::span(&windows, 1)); });
+}
+
+TiledView ModelRequest::ViewAlong(const LeadAxis& lead) const {
+  const auto tell = [id = cancel_id](size_t done, size_t windows) {
+    Engine::Get().TellProgress(id, Engine::Progress{done, windows});
+  };
+  return {model->inputs.at(0).channels_last, model->max_batch, lead, tell};
+}
+
 bool ModelRequest::Batched(const Lane& lane) const {
   if (model->batcher == nullptr) return false;
   // Alone on the CPU, all cores for one image are sooner than any batch.
@@ -55,18 +120,21 @@ bool ModelRequest::Batched(const Lane& lane) const {
 }
 
 TensorMaker ModelRequest::InputMaker() const {
-  if (model->batcher == nullptr) return MakeTensorForOverwrite;
+  // Rows of several inputs are copied into their batch, wherever they lie.
+  if (model->batcher == nullptr || model->inputs.size() != 1) return MakeTensorForOverwrite;
   return [this](std::string name, Dtype dtype, const std::vector<int64_t>& shape) {
-    return model->batcher->NewRow(KeyOf(*model, shape), std::move(name), dtype);
+    const BucketKey key{model->id, {{shape.begin() + 1, shape.end()}}};
+    return model->batcher->NewRow(key, std::move(name), dtype);
   };
 }
 
-void ModelRequest::Park(const Lane& lane, Tensor input) {
+void ModelRequest::Park(const Lane& lane, std::vector<Tensor> inputs) {
+  SortAs(model->session->graph().inputs, inputs);
   auto row = std::make_shared<BatchRow>();
-  row->key = KeyOf(*model, input.shape);
+  row->key = KeyOf(*model, inputs);
   row->priority = priority;
   row->deadline = deadline;
-  row->inputs = {std::move(input)};
+  row->inputs = std::move(inputs);
   row->keep = model;
   row->done = lane.Park();
   model->batcher->Submit(row);
@@ -95,22 +163,37 @@ void InferRequest::SetThresholds(const std::optional<std::vector<std::vector<dou
   thresholds = *given;
 }
 
-void InferRequest::SetPlanes(std::vector<Plane> given, const std::optional<VolumeGeometry>& lies) {
-  const bool volume = model->inputs.at(0).volume;
+void InferRequest::SetPlanes(std::vector<Plane> given, const std::optional<VolumeGeometry>& lies,
+                             size_t own) {
+  const auto some = [&](auto&& wanted) { return std::ranges::any_of(model->inputs, wanted); };
+  const bool volume = some([](const InputSpec& spec) { return spec.volume; });
+  const bool neighbours = some([](const InputSpec& spec) { return spec.neighbours.has_value(); });
   if (volume && (!lies || given.empty())) {
     throw EngineError("bad_request",
                       "Expected the slices of one volume and its geometry, because the model takes "
                       "whole volumes; found " +
                           std::to_string(given.size()) + " plane(s)" + (lies ? "." : " without geometry."));
   }
-  if (!volume && (lies || given.size() != 1)) {
+  if (!volume && (lies || given.empty() || own >= given.size() || (!neighbours && given.size() != 1))) {
     throw EngineError("bad_request",
-                      "Expected one plane without geometry, because the model takes single images; "
-                      "found " +
+                      std::string("Expected one plane") + (neighbours ? " and its neighbours" : "") +
+                          " without geometry, because the model takes single images; found " +
                           std::to_string(given.size()) + " plane(s)" + (lies ? " with geometry." : "."));
   }
   planes = std::move(given);
   geometry = lies;
+  centre = own;
+}
+
+void InferRequest::SetNumbers(std::vector<std::vector<double>> given) {
+  std::vector<size_t> counts;
+  for (const InputSpec& spec : model->inputs) {
+    if (spec.numbers > 0) counts.push_back(static_cast<size_t>(spec.numbers));
+  }
+  if (!std::ranges::equal(counts, given, {}, {}, &std::vector<double>::size)) {
+    throw EngineError("bad_request", "Expected as many numbers as the model's inputs of numbers hold.");
+  }
+  numbers = std::move(given);
 }
 
 const Tensor& InferRequest::Raw(const std::string& name) const {
@@ -120,50 +203,106 @@ const Tensor& InferRequest::Raw(const std::string& name) const {
 }
 
 void InferRequest::RunModel(const Lane& lane) {
+  const VolumePlacement* placement = TiledPlacement();
+  const LeadAxis lead = placement == nullptr ? LeadAxis{} : LeadAlongSlices(*placement);
+  if (placement != nullptr && !dump) {
+    std::array<int, 3> sides{};
+    std::ranges::transform(placement->axes, sides.begin(), &VolumeAxis::tensor);
+    by_slices_ = BlendsBySlices(*model, sides, lead);
+  }
+  if (by_slices_) return;
   const auto started = Clock::now();
-  raw = model->session->Run(std::span(&input, 1), model->OutputNames(), lane.Wide(), lane.stop());
+  raw = RunHere(inputs, model->OutputNames(), lane, lead);
   const auto took = Clock::now() - started;
   timings.run_ms = Milliseconds(took).count();
   model->runs.Ran(1, took);
-  if (!dump) input = {};
+  if (!dump) inputs.clear();
+}
+
+const VolumePlacement* InferRequest::TiledPlacement() const {
+  const bool tiled = model->tiling && prepared_.size() == 1 && prepared_[0].volume;
+  return tiled ? &prepared_[0].volume->placement : nullptr;
+}
+
+void InferRequest::RunSlices(const Lane& lane) {
+  const auto started = Clock::now();
+  Clock::duration ran{};
+  const std::vector<std::string> names = model->OutputNames();
+  const auto run = [&](const Tensor& windows) {
+    const auto began = Clock::now();
+    auto ran_out = model->session->Run(std::span(&windows, 1), names, lane.Wide(), lane.stop());
+    ran += Clock::now() - began;
+    return ran_out;
+  };
+  const PreparedVolume& volume = *prepared_.at(0).volume;
+  const InputSpec& input = model->inputs.at(0);
+  TiledSlices slices(inputs.at(0), *model->tiling, ViewAlong(LeadAlongSlices(volume.placement)), lane.stop(),
+                     run);
+  const VolumeView view{input.channels_last, input.resampling && input.resampling->activate_last, false};
+  outputs.push_back(PostprocessSlices(model->outputs.at(0), slices, volume, view, thresholds.at(0),
+                                      lane.stop(), raw.emplace_back()));
+  inputs.clear();
+  timings.run_ms = Milliseconds(ran).count();
+  timings.postprocess_ms = Elapsed(started, Clock::now()) - timings.run_ms;
+  model->runs.Ran(1, ran);
 }
 
 void InferRequest::Prepare(const Lane& lane) {
-  const InputSpec& spec = model->inputs[0];
   const auto started = Clock::now();
   const Client::Pin pin(*client);
   // What JavaScript gets keeps its memory for as long as it likes.
   const TensorMaker make = dump ? MakeTensorForOverwrite : InputMaker();
-  if (geometry) {
-    volume_ = PrepareVolume(planes, *geometry, spec, lane.stop(), make);
-    input = std::move(volume_->tensor);
-    preparation.found = volume_->found;
-  } else {
-    image_ = PrepareImage(planes[0], spec, make);
-    input = std::move(image_->tensor);
-    preparation = {image_->geometry, image_->found, image_->observed};
+  auto given = numbers.begin();
+  for (const InputSpec& spec : model->inputs) {
+    Prepared& prepared = prepared_.emplace_back();
+    if (spec.numbers > 0) {
+      inputs.push_back(TensorOf(spec, *given++, make));
+    } else if (geometry) {
+      prepared.volume = PrepareVolume(planes, *geometry, spec, lane.stop(), make);
+      inputs.push_back(std::move(prepared.volume->tensor));
+      preparation.push_back({std::nullopt, prepared.volume->found, std::nullopt});
+    } else {
+      // An input without neighbours sees the frame alone.
+      const std::span<const Plane> all(planes);
+      const bool alone = !spec.neighbours;
+      prepared.image = PrepareImage(alone ? all.subspan(centre, 1) : all, alone ? 0 : centre, spec, make);
+      const PreparedImage& image = *prepared.image;
+      inputs.push_back(std::move(prepared.image->tensor));
+      preparation.push_back({image.geometry, image.found, image.observed});
+    }
+    CheckStop(lane.stop());
   }
   timings.prepare_ms = Elapsed(started, Clock::now());
 }
 
 void InferRequest::PostprocessAll(const Lane& lane) {
   const auto ran = Clock::now();
-  const bool channels_last = model->inputs[0].channels_last;
   const auto tensor = [this](const std::string& name) -> const Tensor& { return Raw(name); };
   for (size_t i = 0; i < model->outputs.size(); ++i) {
     CheckStop(lane.stop());
-    if (volume_) {
-      outputs.push_back(
-          PostprocessVolume(model->outputs[i], tensor, *volume_, channels_last, thresholds[i], lane.stop()));
+    const OutputSpec& spec = model->outputs[i];
+    const Prepared& prepared = prepared_.at(spec.input);
+    const bool channels_last = model->inputs.at(spec.input).channels_last;
+    if (prepared.volume) {
+      const auto& resampling = model->inputs.at(spec.input).resampling;
+      const VolumeView view{channels_last, resampling && resampling->activate_last, dump};
+      outputs.push_back(PostprocessVolume(spec, tensor, *prepared.volume, view, thresholds[i], lane.stop()));
     } else {
-      const SourceGrid grid{image_->geometry, image_->padding, channels_last};
-      outputs.push_back(Postprocess(model->outputs[i], tensor, grid, thresholds[i]));
+      const PreparedImage& image = prepared.image.value();
+      const SourceGrid grid{image.geometry, image.padding, channels_last};
+      if (spec.activation == Activation::kPrototypes) {
+        const TableOfBoxes boxes{model->outputs.at(spec.boxes_output), thresholds.at(spec.boxes_output)};
+        outputs.push_back(PostprocessPrototypes(spec, boxes, tensor, grid, thresholds[i]));
+      } else {
+        outputs.push_back(Postprocess(spec, tensor, grid, thresholds[i]));
+      }
     }
   }
   timings.postprocess_ms = Elapsed(ran, Clock::now());
 }
 
 void InferRequest::Run(const Lane& lane) {
+  const ProgressEnd end(cancel_id);
   if (parked()) {
     Clock::duration ran{};
     std::tie(raw, ran) = TakeRow();
@@ -173,22 +312,29 @@ void InferRequest::Run(const Lane& lane) {
     Prepare(lane);
     CheckStop(lane.stop());
     if (Batched(lane)) {
-      Park(lane, dump ? input : std::move(input));
+      Park(lane, dump ? inputs : std::exchange(inputs, {}));
       return;
     }
     RunModel(lane);
   }
   CheckStop(lane.stop());
-  PostprocessAll(lane);
+  if (by_slices_) {
+    RunSlices(lane);
+  } else {
+    PostprocessAll(lane);
+  }
 }
 
 bool TensorRequest::IsRow() const {
   const GraphInfo& graph = model->session->graph();
-  if (feeds.size() != 1 || graph.inputs.size() != 1) return false;
-  const Tensor& feed = feeds[0];
-  const TensorInfo& input = graph.inputs[0];
+  const auto feeds_input = [&](const TensorInfo& input) {
+    return std::ranges::count_if(feeds, [&](const Tensor& feed) {
+             return feed.name == input.name && feed.dtype == input.dtype && !feed.shape.empty() &&
+                    feed.shape[0] == 1;
+           }) == 1;
+  };
   const std::vector<std::string> named = model->OutputNames();
-  return feed.name == input.name && feed.dtype == input.dtype && !feed.shape.empty() && feed.shape[0] == 1 &&
+  return feeds.size() == graph.inputs.size() && std::ranges::all_of(graph.inputs, feeds_input) &&
          std::ranges::all_of(graph.outputs, [&](const TensorInfo& output) {
            return std::ranges::find(named, output.name) != named.end();
          });
@@ -196,27 +342,26 @@ bool TensorRequest::IsRow() const {
 
 void TensorRequest::Run(const Lane& lane) {
   const std::vector<TensorInfo>& graph = model->session->graph().outputs;
-  const auto place = [&](const Tensor& tensor) {
-    return std::ranges::find(graph, tensor.name, &TensorInfo::name) - graph.begin();
-  };
   if (parked()) {
     outputs = TakeRow().first;
-    std::ranges::sort(outputs, {}, place);
+    SortAs(graph, outputs);
     return;
   }
   const Client::Pin pin(*client);
   if (Batched(lane) && IsRow()) {
     // The device reads it when the environment may be gone.
-    const Tensor& feed = feeds[0];
-    Tensor input = InputMaker()(feed.name, feed.dtype, feed.shape);
-    if (feed.Bytes() > 0) std::memcpy(input.data, feed.data, feed.Bytes());
-    Park(lane, std::move(input));
+    std::vector<Tensor> inputs;
+    for (const Tensor& feed : feeds) {
+      inputs.push_back(InputMaker()(feed.name, feed.dtype, feed.shape));
+      if (feed.Bytes() > 0) std::memcpy(inputs.back().data, feed.data, feed.Bytes());
+    }
+    Park(lane, std::move(inputs));
     return;
   }
   std::vector<std::string> names;
   for (const TensorInfo& info : graph) names.push_back(info.name);
   const auto started = Clock::now();
-  outputs = model->session->Run(feeds, names, lane.Wide(), lane.stop());
+  outputs = RunHere(feeds, names, lane);
   model->runs.Ran(1, Clock::now() - started);
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "prepare/volume.h"
 #include "prepare/volume_geometry.h"
 #include "scheduling/task.h"
+#include "tiling/tiling.h"
 
 namespace radserve {
 
@@ -63,7 +65,10 @@ class LoadRequest : public Request {
   /// Takes the model back if the load failed after all.
   void Done(const std::optional<Failure>& failure) noexcept override;
 
-  std::string path;
+  /// The graphs of the model; of several the mean is taken.
+  std::vector<std::string> paths;
+  /// Whether the mean of several is that of what came out of the activations, and not of what went in.
+  bool mean_after_activation = false;
   /// CUDA: the GPUs that it may go to.
   std::vector<int> gpus;
   /// Whoever asks fills the specs, the settings and the environment; the session comes with Run.
@@ -80,11 +85,16 @@ class ModelRequest : public Request {
   std::shared_ptr<const Model> model;
 
  protected:
+  /// Runs the model on this thread, window by window if its manifest asks for it, along `lead`.
+  std::vector<Tensor> RunHere(std::span<const Tensor> inputs, std::span<const std::string> outputs,
+                              const Lane& lane, const LeadAxis& lead = {}) const;
+  /// How windows of the model's only input are cut; its progress is told to the engine.
+  TiledView ViewAlong(const LeadAxis& lead) const;
   /// Whether this run is to go to the device with others.
   bool Batched(const Lane& lane) const;
   /// Makes the input where the device that is to run it likes to have it.
   TensorMaker InputMaker() const;
-  void Park(const Lane& lane, Tensor input);
+  void Park(const Lane& lane, std::vector<Tensor> inputs);
   bool parked() const { return row_ != nullptr; }
   /// What came out while it was parked, in the order of Model::OutputNames, and how long its batch ran.
   /// Throws what failed.
@@ -99,12 +109,18 @@ class ModelRequest : public Request {
 class InferRequest : public ModelRequest {
  public:
   void Run(const Lane& lane) override;
-  /// Throws bad_request if the model wants a volume and there is none, or the other way round.
-  void SetPlanes(std::vector<Plane> given, const std::optional<VolumeGeometry>& lies);
+  /// `own` is the number of the frame among its neighbours. Throws bad_request if the model wants a volume and there
+  /// is none, or the other way round, and for neighbours that it does not look at.
+  void SetPlanes(std::vector<Plane> given, const std::optional<VolumeGeometry>& lies, size_t own);
+  /// For each input of numbers, in the manifest's order, its numbers. Throws bad_request if they do not fit.
+  void SetNumbers(std::vector<std::vector<double>> given);
   /// The given thresholds, or the manifest's. Throws bad_request if the given ones do not fit its labels.
   void SetThresholds(const std::optional<std::vector<std::vector<double>>>& given);
 
   std::vector<Plane> planes;
+  /// The frame itself, where `planes` has its neighbours too.
+  size_t centre = 0;
+  std::vector<std::vector<double>> numbers;
   /// Present for volumes.
   std::optional<VolumeGeometry> geometry;
   /// For each output, one number a label.
@@ -115,9 +131,10 @@ class InferRequest : public ModelRequest {
   std::vector<OutputResult> outputs;
   /// The raw tensors that came out, each once, in the manifest's order.
   std::vector<Tensor> raw;
-  /// The tensor that went in; after the run only if `dump` asks for it.
-  Tensor input;
-  PreparationFacts preparation;
+  /// The tensors that went in, in the manifest's order; after the run only if `dump` asks for them.
+  std::vector<Tensor> inputs;
+  /// One for each input of pixels.
+  std::vector<PreparationFacts> preparation;
   Timings timings;
 
  private:
@@ -125,14 +142,25 @@ class InferRequest : public ModelRequest {
   /// Runs the model on this thread.
   void RunModel(const Lane& lane);
   void PostprocessAll(const Lane& lane);
+  /// The only output of a volume whose windows are blended slice by slice: they run here.
+  void RunSlices(const Lane& lane);
+  /// Where the tensor of the only input lies, for models of volumes in windows.
+  const VolumePlacement* TiledPlacement() const;
   const Tensor& Raw(const std::string& name) const;
 
-  /// Where the input lies in the source; one of the two is present. Their tensors have moved to `input`.
-  std::optional<PreparedImage> image_;
-  std::optional<PreparedVolume> volume_;
+  /// Where an input lies in the source; one of the two is present, none for numbers. The tensors have moved to
+  /// `inputs`.
+  struct Prepared {
+    std::optional<PreparedImage> image;
+    std::optional<PreparedVolume> volume;
+  };
+  /// One for each input of the manifest.
+  std::vector<Prepared> prepared_;
+  /// The model runs while its output is post-processed.
+  bool by_slices_ = false;
 };
 
-/// Raw tensors through one model. The tensor of one image goes the way of images, so that what a canary shows
+/// Raw tensors through one model. The tensors of one image go the way of images, so that what a canary shows
 /// holds for images, too.
 class TensorRequest : public ModelRequest {
  public:
@@ -143,7 +171,7 @@ class TensorRequest : public ModelRequest {
   std::vector<Tensor> outputs;
 
  private:
-  /// One image's tensor for a graph of one input, all of whose outputs the manifest names.
+  /// One image's tensors for a graph all of whose outputs the manifest names.
   bool IsRow() const;
 };
 

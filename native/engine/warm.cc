@@ -29,12 +29,18 @@ constexpr double kPays = 1.10;
 /// No larger batches are tried for their bits once that has taken so long.
 constexpr auto kSameBitsPatience = std::chrono::seconds(2);
 
-/// The shape of the tensor of one image; nullopt unless the manifest alone decides it.
-std::optional<std::vector<int64_t>> FixedRow(const InputSpec& spec) {
+/// The shape of the tensor of one image, or of one window; nullopt unless the manifest alone decides it.
+std::optional<std::vector<int64_t>> FixedRow(const InputSpec& spec, const std::optional<TilingSpec>& tiling) {
+  if (spec.numbers > 0) return spec.flat ? std::vector<int64_t>{} : std::vector<int64_t>{spec.numbers};
   const SizeSpec& size = spec.size;
-  if (size.kind != SizeSpec::Kind::kFixed) return std::nullopt;
   std::vector<int64_t> sides = {size.height, size.width};
-  if (spec.volume) sides.insert(sides.begin(), size.depth);
+  if (tiling) {
+    sides.assign(tiling->window.begin(), tiling->window.end());
+  } else if (size.kind != SizeSpec::Kind::kFixed) {
+    return std::nullopt;
+  } else if (spec.volume) {
+    sides.insert(sides.begin(), size.depth);
+  }
   sides.insert(spec.channels_last ? sides.end() : sides.begin(), spec.Channels());
   return sides;
 }
@@ -42,6 +48,10 @@ std::optional<std::vector<int64_t>> FixedRow(const InputSpec& spec) {
 Tensor Row(const InputSpec& spec, std::vector<int64_t> shape) {
   shape.insert(shape.begin(), 1);
   return MakeTensor(spec.tensor, spec.dtype, std::move(shape));
+}
+
+void CopyRow(std::span<const Tensor> row, int64_t to, Bucket& bucket) {
+  for (size_t i = 0; i < row.size(); ++i) std::memcpy(bucket.Row(i, to).data(), row[i].data, row[i].Bytes());
 }
 
 bool SameBits(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
@@ -77,14 +87,14 @@ class Limit {
 
 /// The largest number of rows up to which every number of them gives the bits of `single`, one row run alone:
 /// a result must not depend on who else asked at that moment.
-int64_t SameBitsUpTo(const Model& model, const Tensor& row, const std::vector<int64_t>& shape,
-                     const std::vector<Tensor>& single, const std::stop_token& stop) {
+int64_t SameBitsUpTo(const Model& model, const BatchRow& row, const std::vector<Tensor>& single,
+                     const std::stop_token& stop) {
   const auto begun = Clock::now();
-  const auto bucket = model.session->MakeBucket(model.max_batch, {shape}, model.OutputNames());
+  const auto bucket = model.session->MakeBucket(model.max_batch, row.key.row_shapes, model.OutputNames());
   bucket->SetWide(true);
   int64_t same = 0;
   while (same < model.max_batch && Clock::now() - begun < kSameBitsPatience) {
-    std::memcpy(bucket->Row(0, same).data(), row.data, row.Bytes());
+    CopyRow(row.inputs, same, *bucket);
     bucket->Run(same + 1, stop);
     if (!SameBits(single, bucket->TakeRow(0)) || !SameBits(single, bucket->TakeRow(same))) break;
     ++same;
@@ -94,29 +104,28 @@ int64_t SameBitsUpTo(const Model& model, const Tensor& row, const std::vector<in
 
 /// Runs both sessions once; the largest batch over all cores, if it makes an image cheaper than images
 /// side by side, one core each. 1 if it does not.
-int64_t LargestOnCpu(const Model& model, const Tensor& row, const std::vector<int64_t>& shape, int threads,
-                     const std::stop_token& stop) {
+int64_t LargestOnCpu(const Model& model, const BatchRow& row, int threads, const std::stop_token& stop) {
   const std::vector<std::string> names = model.OutputNames();
   std::vector<Tensor> single;
   const auto run = [&](bool wide) {
     const Limit limit(kLongRun, stop);
-    single = model.session->Run(std::span(&row, 1), names, wide, limit.token());
+    single = model.session->Run(row.inputs, names, wide, limit.token());
   };
   try {
     run(true);
     if (Took([&] { run(false); }) > kShortRun || model.max_batch < 2) return 1;
     const Clock::duration alone = std::min(Took([&] { run(false); }), Took([&] { run(false); }));
     const int64_t rows = std::min(kProbeRows, model.max_batch);
-    const auto bucket = model.session->MakeBucket(rows, {shape}, names);
+    const auto bucket = model.session->MakeBucket(rows, row.key.row_shapes, names);
     bucket->SetWide(true);
-    for (int64_t i = 0; i < rows; ++i) std::memcpy(bucket->Row(0, i).data(), row.data, row.Bytes());
+    for (int64_t i = 0; i < rows; ++i) CopyRow(row.inputs, i, *bucket);
     bucket->Run(rows, stop);
     const Clock::duration together =
         std::min(Took([&] { bucket->Run(rows, stop); }), Took([&] { bucket->Run(rows, stop); }));
     const double side_by_side = static_cast<double>(alone.count()) / threads;
     int64_t largest = 1;
     if (side_by_side > kPays * static_cast<double>(together.count()) / static_cast<double>(rows)) {
-      largest = SameBitsUpTo(model, row, shape, single, stop);
+      largest = SameBitsUpTo(model, row, single, stop);
     }
     if (largest < 2) {
       // No run to come is as large as those were.
@@ -143,6 +152,36 @@ void FillPattern(Tensor& row) {
   StoreRow(row.dtype, values.data(), values.size(), row.data, 1);
 }
 
+/// A row for each input of the graph, in its order, with a pattern; nullptr unless the manifest alone decides every
+/// shape and feeds every input.
+std::shared_ptr<BatchRow> PatternRow(const Model& model, const std::vector<TensorInfo>& graph) {
+  auto row = std::make_shared<BatchRow>();
+  row->key.model = model.id;
+  for (const TensorInfo& info : graph) {
+    const auto spec = std::ranges::find(model.inputs, info.name, &InputSpec::tensor);
+    if (spec == model.inputs.end()) return nullptr;
+    const std::optional<std::vector<int64_t>> shape = FixedRow(*spec, model.tiling);
+    if (!shape) return nullptr;
+    row->key.row_shapes.push_back(*shape);
+    Tensor& input = row->inputs.emplace_back(Row(*spec, *shape));
+    // A number may be an index into a table, in which any other than 0 may be out of range.
+    if (spec->numbers == 0) FillPattern(input);
+  }
+  return row;
+}
+
+/// Runs one window over all cores, as the first of an image would.
+void WarmWindow(const Model& model, const BatchRow& row, const std::stop_token& stop) {
+  try {
+    const Limit limit(kLongRun, stop);
+    model.session->Run(row.inputs, model.OutputNames(), true, limit.token());
+  } catch (const EngineError&) {
+    // It takes too long, or the graph does not take what the manifest says: that is told by who compares the two.
+  }
+}
+
+bool AnyBatch(const TensorInfo& input) { return !input.shape.empty() && input.shape[0] == -1; }
+
 }  // namespace
 
 Engine::Place& Engine::PlaceFor(const SessionSettings& settings) {
@@ -160,24 +199,21 @@ Engine::Place& Engine::PlaceFor(const SessionSettings& settings) {
 
 void Engine::Warm(const std::shared_ptr<Model>& model, const std::stop_token& stop) {
   model->id = NewId();
-  const InputSpec& spec = model->inputs.at(0);
   const std::vector<TensorInfo>& graph = model->session->graph().inputs;
   // What does not fit the manifest is refused with words of its own; here it is only not warmed.
-  const std::optional<std::vector<int64_t>> shape = graph.size() == 1 ? FixedRow(spec) : std::nullopt;
-  if (graph.size() != 1 || graph[0].shape.empty() || graph[0].shape[0] != -1) model->max_batch = 1;
-  std::shared_ptr<BatchRow> row;
-  if (shape) {
-    row = std::make_shared<BatchRow>();
-    row->key = {model->id, {*shape}};
-    row->inputs = {Row(spec, *shape)};
-    FillPattern(row->inputs[0]);
+  const bool fed = graph.size() == model->inputs.size();
+  if (!fed || !std::ranges::all_of(graph, AnyBatch)) model->max_batch = 1;
+  const std::shared_ptr<BatchRow> row = fed ? PatternRow(*model, graph) : nullptr;
+  if (model->tiling) {
+    if (row) WarmWindow(*model, *row, stop);
+    return;
   }
   const bool cuda = model->settings.provider == Provider::kCuda;
   if (!cuda) {
-    model->max_batch = row ? LargestOnCpu(*model, row->inputs[0], *shape, threads_, stop) : 1;
+    model->max_batch = row ? LargestOnCpu(*model, *row, threads_, stop) : 1;
     if (model->max_batch < 2) return;
   }
-  if (cuda && graph.size() != 1) return;
+  if (cuda && !fed) return;
   const Place& place = PlaceFor(model->settings);
   place.batcher->AddModel(model->id, model->max_batch);
   place.device->AddModel(model->id,
@@ -186,8 +222,11 @@ void Engine::Warm(const std::shared_ptr<Model>& model, const std::stop_token& st
   model->device = place.device;
   work_.SetStartLimit(model->id, static_cast<size_t>(2 * model->max_batch + threads_));
   if (!row) return;
-  const Tensor plain = std::exchange(row->inputs[0], place.device->NewRow(row->key, spec.tensor, spec.dtype));
-  std::memcpy(row->inputs[0].data, plain.data, plain.Bytes());
+  if (row->inputs.size() == 1) {
+    Tensor& input = row->inputs[0];
+    const Tensor plain = std::exchange(input, place.device->NewRow(row->key, input.name, input.dtype));
+    std::memcpy(input.data, plain.data, plain.Bytes());
+  }
   place.batcher->Warm(row, stop);
 }
 

@@ -15,6 +15,8 @@ struct Box {
   double x0 = 0, y0 = 0, x1 = 0, y1 = 0;
   float score = 0;
   int label = 0;
+  /// The row of a detection table that it comes from.
+  size_t row = 0;
 };
 
 /// A box of tensor pixels in pixels of the source, clamped to the image; nothing if no area is left of it.

@@ -135,6 +135,10 @@ RawDetections ReadTable(const Tensor& tensor, const OutputSpec& spec) {
   for (size_t k = 0; k < scores; ++k) take(table.score + static_cast<int>(k), scores, k, raw.scores);
   if (table.class_column) take(*table.class_column, 1, 0, raw.classes);
   if (table.objectness) take(*table.objectness, 1, 0, raw.objectness);
+  const auto kinds = static_cast<size_t>(table.coefficients ? table.coefficient_count : 0);
+  for (size_t k = 0; k < kinds; ++k) {
+    take(*table.coefficients + static_cast<int>(k), kinds, k, raw.coefficients);
+  }
   CheckFinite(raw.classes, tensor.name);
   return raw;
 }
@@ -155,7 +159,7 @@ std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec, con
     const bool area = x1 > x0 && y1 > y0;
     const auto add = [&](int label, float score) {
       if (!area || !Reaches(score, thresholds[static_cast<size_t>(label)])) return;
-      candidates.push_back({{x0, y0, x1, y1, score, label}, (x1 - x0) * (y1 - y0)});
+      candidates.push_back({{x0, y0, x1, y1, score, label, i}, (x1 - x0) * (y1 - y0)});
     };
     if (!raw.classes.empty()) {
       const int label = LabelOf(raw.classes[i], spec);

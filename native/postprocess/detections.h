@@ -23,6 +23,8 @@ struct RawDetections {
   /// How sure the network is that there is anything: every score of the box is multiplied with it. May be
   /// empty.
   std::vector<float> objectness;
+  /// How much of each prototype a box's mask has, those of a box side by side; may be empty.
+  std::vector<float> coefficients;
 };
 
 /// Takes a table apart. Throws output_invalid if its shape is not [1, boxes, columns] (or the other way round),

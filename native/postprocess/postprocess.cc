@@ -157,7 +157,7 @@ std::vector<Box> Detections(const OutputSpec& spec, const TensorByName& tensors,
     Invalid(scores, std::to_string(columns) + " score(s) for each of " + std::to_string(count) +
                         " boxes, those of a box side by side");
   }
-  RawDetections raw{AsFloats(boxes), AsFloats(scores), {}, {}};
+  RawDetections raw{AsFloats(boxes), AsFloats(scores), {}, {}, {}};
   if (!spec.classes_tensor.empty()) {
     const Tensor& classes = tensors(spec.classes_tensor);
     if (classes.Elements() != count)
@@ -244,6 +244,52 @@ OutputResult Postprocess(const OutputSpec& spec, const TensorByName& tensors, co
       OneMap(spec, tensor, grid, thresholds, out);
       break;
   }
+  return out;
+}
+
+OutputResult PostprocessPrototypes(const OutputSpec& spec, const TableOfBoxes& boxes,
+                                   const TensorByName& tensors, const SourceGrid& grid,
+                                   std::span<const double> thresholds) {
+  const Geometry& g = grid.geometry;
+  OutputResult out;
+  out.kind = spec.kind;
+  out.tensor = spec.tensor;
+  out.rows = g.source_rows;
+  out.columns = g.source_columns;
+  out.overlapping = true;
+  const size_t plane = static_cast<size_t>(out.rows) * static_cast<size_t>(out.columns);
+  out.mask.assign(plane * static_cast<size_t>(spec.labels), 0);
+  const auto part = [&](size_t p) { return std::span(out.mask).subspan(p * plane, plane); };
+  RawDetections raw = ReadTable(tensors(boxes.spec.tensor), boxes.spec);
+  const std::vector<float> coefficients = std::move(raw.coefficients);
+  CheckFinite(coefficients, boxes.spec.tensor);
+  const auto kinds = static_cast<size_t>(boxes.spec.table->coefficient_count);
+  const Maps prototypes(tensors(spec.tensor), kinds, grid.channels_last);
+  CheckFinite(prototypes.values(), spec.tensor);
+  const Axis rows = BackRows(g, prototypes.rows());
+  const Axis columns = BackColumns(g, prototypes.columns());
+  for (const Box& box : DecodeDetections(std::move(raw), boxes.spec, g, boxes.thresholds)) {
+    std::vector<float> sum(prototypes.pixels());
+    for (size_t k = 0; k < kinds; ++k) {
+      const float coefficient = coefficients[box.row * kinds + k];
+      const float* prototype = prototypes.Channel(k);
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += coefficient * prototype[i];
+    }
+    const std::vector<float> logits = ResamplePlane(sum.data(), rows, columns, Interpolation::kLinear);
+    const double threshold = thresholds[static_cast<size_t>(box.label)];
+    const auto least = static_cast<float>(std::log(threshold / (1 - threshold)));
+    const std::span<uint8_t> mask = part(static_cast<size_t>(box.label));
+    for (int y = 0; y < out.rows; ++y) {
+      if (y + 0.5 < box.y0 || y + 0.5 >= box.y1) continue;
+      const size_t first = static_cast<size_t>(y) * static_cast<size_t>(out.columns);
+      for (int x = 0; x < out.columns; ++x) {
+        if (x + 0.5 < box.x0 || x + 0.5 >= box.x1) continue;
+        if (logits[first + static_cast<size_t>(x)] >= least) mask[first + static_cast<size_t>(x)] = 1;
+      }
+    }
+  }
+  for (size_t p = 0; p < static_cast<size_t>(spec.labels); ++p) ClearHidden(grid, part(p));
+  FinishMask(spec, grid.padding, {}, out);
   return out;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -13,6 +14,7 @@
 #include "postprocess/boxes.h"
 #include "prepare/geometry.h"
 #include "prepare/volume.h"
+#include "tiling/tiling.h"
 
 namespace radserve {
 
@@ -32,6 +34,9 @@ struct OutputResult {
   /// segmentation, where the spec is fractional: for each label a plane (of a volume, its slices) with the
   /// probability of each pixel on the source grid in steps of 1/255; 0 where the mask cannot be set.
   std::vector<uint8_t> fractions;
+  /// segmentation of a volume, if it was asked for: float32 [channels, slices, rows, columns], every channel on the
+  /// source's grid as the label was chosen from it. Where the model did not look, background has 1 and labels have 0.
+  std::optional<Tensor> probabilities;
   std::vector<Box> boxes;
 };
 
@@ -59,10 +64,34 @@ using TensorByName = std::function<const Tensor&(const std::string&)>;
 OutputResult Postprocess(const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
                          std::span<const double> thresholds);
 
+/// Boxes of a detection table, and the thresholds of its labels.
+struct TableOfBoxes {
+  const OutputSpec& spec;
+  std::span<const double> thresholds;
+};
+
+/// Masks by prototypes (Bolya et al. 2019, YOLACT, section 3): a box's mask is the sum of the prototypes [1, K, h, w], each
+/// times the box's coefficient, resampled to the source grid (linear), where its sigmoid is at or above the label's
+/// threshold and a pixel's centre lies in the box. A label's plane is the union over its boxes. Throws output_invalid as
+/// Postprocess does.
+OutputResult PostprocessPrototypes(const OutputSpec& spec, const TableOfBoxes& boxes,
+                                   const TensorByName& tensors, const SourceGrid& grid,
+                                   std::span<const double> thresholds);
+
 /// What is left once a mask is on the source grid: the spec's steps, each label by itself, and the counts.
 /// Throws `cancelled` once `stop` is requested.
 void FinishMask(const OutputSpec& spec, std::span<const uint8_t> padding, const std::stop_token& stop,
                 OutputResult& out);
+
+/// How maps of volumes are read.
+struct VolumeView {
+  /// Prefer [1,D,H,W,C] where a shape fits both readings.
+  bool channels_last = false;
+  /// Maps go back to the source before they are activated.
+  bool activate_last = false;
+  /// Fill OutputResult::probabilities.
+  bool probabilities = false;
+};
 
 /// Raw tensors of one volume to one output, by the rules of Postprocess: scores and regressions as there;
 /// segmentations go back to the slices as given, by the placement that PrepareVolume made. Maps are read one
@@ -70,8 +99,17 @@ void FinishMask(const OutputSpec& spec, std::span<const uint8_t> padding, const 
 /// and the mask. Throws output_invalid for shapes that do not fit the manifest and for values that are no
 /// finite numbers, `cancelled` once `stop` is requested, model_unavailable for kinds that have no volumes.
 OutputResult PostprocessVolume(const OutputSpec& spec, const TensorByName& tensors,
-                               const PreparedVolume& volume, bool channels_last,
+                               const PreparedVolume& volume, const VolumeView& view,
                                std::span<const double> thresholds, const std::stop_token& stop);
+
+/// Channels of a segmentation's tensor: a background before the labels where they exclude each other.
+size_t ChannelsOf(const OutputSpec& spec);
+
+/// The same, to the bit, for a segmentation whose maps come slice by slice across the source's slices; windows run
+/// meanwhile. `fingerprint` is set to what stands for the raw tensor (TiledSlices::Finish).
+OutputResult PostprocessSlices(const OutputSpec& spec, TiledSlices& slices, const PreparedVolume& volume,
+                               const VolumeView& view, std::span<const double> thresholds,
+                               const std::stop_token& stop, Tensor& fingerprint);
 
 }  // namespace radserve
 

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,14 +23,25 @@ struct VolumeMaps {
   std::array<int, 3> sides{};
   std::array<ptrdiff_t, 3> strides{};
   ptrdiff_t channel_stride = 0;
+  /// Where slices of the source come one after the other: gives the one with that number, counted as the source's. The
+  /// strides are those of its tensor.
+  std::function<const Tensor&(int slice)> take;
 };
 
 VolumeMaps ReadMaps(const Tensor& tensor, size_t channels, bool channels_last) {
   const auto [planar, sides] = ReadMapShape(tensor, 3, channels, channels_last);
-  VolumeMaps maps{&tensor, channels, {sides[0], sides[1], sides[2]}, {}, 0};
+  VolumeMaps maps{&tensor, channels, {sides[0], sides[1], sides[2]}, {}, 0, {}};
   const ptrdiff_t step = planar ? 1 : static_cast<ptrdiff_t>(channels);
   maps.strides = {step * maps.sides[1] * maps.sides[2], step * maps.sides[2], step};
   maps.channel_stride = planar ? maps.strides[0] * maps.sides[0] : 1;
+  return maps;
+}
+
+/// The same of maps that come slice by slice; `see` is shown each once.
+VolumeMaps ReadSlices(TiledSlices& slices, size_t channels, bool channels_last, const TiledSlices::See& see) {
+  VolumeMaps maps = ReadMaps(slices.Take(0, see), channels, channels_last);
+  maps.sides = slices.sides();
+  maps.take = [&slices, see](int slice) -> const Tensor& { return slices.Take(slice, see); };
   return maps;
 }
 
@@ -59,8 +72,9 @@ SourceView ViewFromSource(const VolumeMaps& maps, const VolumePlacement& placeme
     const size_t a = placement.TensorAxis(static_cast<int>(s));
     const VolumeAxis& axis = placement.axes[a];
     view.sides[s] = maps.sides[a];
-    view.strides[s] = axis.flipped ? -maps.strides[a] : maps.strides[a];
-    if (axis.flipped) view.first += maps.strides[a] * (maps.sides[a] - 1);
+    const bool apart = s == 0 && maps.take;
+    if (!apart) view.strides[s] = axis.flipped ? -maps.strides[a] : maps.strides[a];
+    if (axis.flipped && !apart) view.first += maps.strides[a] * (maps.sides[a] - 1);
     view.taps[s] = axis.Back(maps.sides[a], interpolation);
   }
   return view;
@@ -76,13 +90,14 @@ class MapPlane {
         values_(maps.channels * static_cast<size_t>(view.sides[1]) * static_cast<size_t>(view.sides[2])) {}
 
   void Load(int slice) {
+    const Tensor& tensor = maps_.take ? maps_.take(slice) : *maps_.tensor;
     const auto columns = static_cast<size_t>(view_.sides[2]);
     const size_t plane = static_cast<size_t>(view_.sides[1]) * columns;
     for (size_t c = 0; c < maps_.channels; ++c) {
       const ptrdiff_t first =
           view_.first + slice * view_.strides[0] + static_cast<ptrdiff_t>(c) * maps_.channel_stride;
       for (int y = 0; y < view_.sides[1]; ++y) {
-        LoadRow(*maps_.tensor, first + y * view_.strides[1], view_.strides[2], columns,
+        LoadRow(tensor, first + y * view_.strides[1], view_.strides[2], columns,
                 values_.data() + c * plane + static_cast<size_t>(y) * columns);
       }
     }
@@ -133,11 +148,6 @@ void Highest(const float* const* channels, size_t count, size_t plane, uint8_t* 
   }
 }
 
-size_t ChannelsOf(const OutputSpec& spec) {
-  if (spec.activation == Activation::kLabelMap) return 1;
-  return static_cast<size_t>(spec.labels) + (MayOverlap(spec.activation) ? 0 : 1);
-}
-
 void CheckValues(const OutputSpec& spec, const Tensor& tensor, const std::stop_token& stop) {
   std::vector<uint8_t> labels;
   ForValues(tensor, stop, [&](std::span<const float> values) {
@@ -155,37 +165,77 @@ struct Grid {
   size_t voxels = 0;
 };
 
-std::vector<uint8_t> MaskOf(const OutputSpec& spec, const Tensor& tensor, const PreparedVolume& volume,
-                            bool channels_last, std::span<const double> thresholds, const Grid& grid,
-                            const std::stop_token& stop, std::vector<uint8_t>& fractions) {
-  const VolumeMaps maps = ReadMaps(tensor, ChannelsOf(spec), channels_last);
-  CheckValues(spec, tensor, stop);
+/// Activates all channels of a plane after they have gone back to the source.
+class LastActivation {
+ public:
+  LastActivation(Activation activation, size_t channels, size_t plane)
+      : activation_(activation), plane_(plane), values_(channels * plane) {
+    for (size_t c = 0; c < channels; ++c) channels_.push_back(values_.data() + c * plane);
+  }
+
+  const float* const* operator()(const float* const* channels) {
+    for (size_t c = 0; c < channels_.size(); ++c) std::copy_n(channels[c], plane_, channels_[c]);
+    if (activation_ == Activation::kSigmoid) Sigmoid(values_);
+    if (activation_ == Activation::kSoftmax) SoftmaxPlanes(values_, plane_);
+    return channels_.data();
+  }
+
+ private:
+  Activation activation_;
+  size_t plane_;
+  std::vector<float> values_;
+  std::vector<float*> channels_;
+};
+
+std::vector<uint8_t> MaskOf(const OutputSpec& spec, const VolumeMaps& maps, const PreparedVolume& volume,
+                            const VolumeView& view, std::span<const double> thresholds, const Grid& grid,
+                            const std::stop_token& stop, OutputResult& result) {
+  std::vector<uint8_t>& fractions = result.fractions;
   const bool overlapping = MayOverlap(spec.activation);
   const bool labels = spec.activation == Activation::kLabelMap;
   std::vector<uint8_t> mask(grid.voxels * (overlapping ? maps.channels : 1));
   // Channel 0 is background where labels exclude each other.
   const size_t first = overlapping ? 0 : 1;
   if (spec.fractional) fractions.resize(grid.voxels * (maps.channels - first));
-  ForSourceSlices(maps, volume.placement, spec.activation,
-                  labels ? Interpolation::kNearest : Interpolation::kLinear, stop,
-                  [&](int slice, const float* const* channels) {
-                    const size_t at = static_cast<size_t>(slice) * grid.plane;
-                    uint8_t* out = mask.data() + at;
-                    if (spec.fractional) {
-                      for (size_t c = first; c < maps.channels; ++c) {
-                        ToSteps({channels[c], grid.plane}, fractions.data() + (c - first) * grid.voxels + at);
-                      }
-                    }
-                    if (labels) {
-                      ToLabels({channels[0], grid.plane}, spec.labels, tensor.name, out);
-                    } else if (!overlapping) {
-                      Highest(channels, maps.channels, grid.plane, out);
-                    } else {
-                      for (size_t c = 0; c < maps.channels; ++c) {
-                        ToMask({channels[c], grid.plane}, thresholds[c], out + c * grid.voxels);
-                      }
-                    }
-                  });
+  if (view.probabilities && !labels) {
+    const auto slices = static_cast<int64_t>(grid.voxels / grid.plane);
+    result.probabilities =
+        MakeTensor(spec.tensor, Dtype::kFloat32,
+                   {static_cast<int64_t>(maps.channels), slices, volume.sides[1], volume.sides[2]});
+  }
+  std::optional<LastActivation> last;
+  const bool shown = spec.fractional || result.probabilities.has_value();
+  // The highest of several stays the highest, so that softmax counts only where its values do.
+  if (view.activate_last &&
+      (spec.activation == Activation::kSigmoid || (spec.activation == Activation::kSoftmax && shown))) {
+    last.emplace(spec.activation, maps.channels, grid.plane);
+  }
+  const auto decide = [&](int slice, const float* const* resampled) {
+    const float* const* channels = last ? (*last)(resampled) : resampled;
+    const size_t at = static_cast<size_t>(slice) * grid.plane;
+    uint8_t* out = mask.data() + at;
+    for (size_t c = 0; result.probabilities && c < maps.channels; ++c) {
+      std::copy_n(channels[c], grid.plane,
+                  reinterpret_cast<float*>(result.probabilities->data) + c * grid.voxels + at);
+    }
+    if (spec.fractional) {
+      for (size_t c = first; c < maps.channels; ++c) {
+        ToSteps({channels[c], grid.plane}, fractions.data() + (c - first) * grid.voxels + at);
+      }
+    }
+    if (labels) {
+      ToLabels({channels[0], grid.plane}, spec.labels, spec.tensor, out);
+    } else if (!overlapping) {
+      // Rounding makes equal scores of some that are not: what is decided are the scores before it.
+      Highest(view.activate_last ? resampled : channels, maps.channels, grid.plane, out);
+    } else {
+      for (size_t c = 0; c < maps.channels; ++c) {
+        ToMask({channels[c], grid.plane}, thresholds[c], out + c * grid.voxels);
+      }
+    }
+  };
+  ForSourceSlices(maps, volume.placement, view.activate_last ? Activation::kNone : spec.activation,
+                  labels ? Interpolation::kNearest : Interpolation::kLinear, stop, decide);
   return mask;
 }
 
@@ -202,8 +252,9 @@ std::array<std::vector<bool>, 3> SeenIndices(const PreparedVolume& volume) {
   return seen;
 }
 
-/// Voxels that the model did not see, and Pixel Padding, become background.
-void ClearHidden(const PreparedVolume& volume, std::span<uint8_t> mask) {
+/// Voxels that the model did not see, and Pixel Padding, become background, which is `cleared`.
+template <typename T>
+void ClearHidden(const PreparedVolume& volume, std::span<T> values, T cleared = 0) {
   const auto seen = SeenIndices(volume);
   const auto all = [](const std::vector<bool>& along) {
     return std::find(along.begin(), along.end(), false) == along.end();
@@ -214,15 +265,15 @@ void ClearHidden(const PreparedVolume& volume, std::span<uint8_t> mask) {
     for (const bool row : seen[1]) {
       for (const bool column : seen[2]) {
         const bool padding = !volume.padding.empty() && volume.padding[i] != 0;
-        if (!slice || !row || !column || padding) mask[i] = 0;
+        if (!slice || !row || !column || padding) values[i] = cleared;
         ++i;
       }
     }
   }
 }
 
-void Segmentation(const OutputSpec& spec, const Tensor& tensor, const PreparedVolume& volume,
-                  bool channels_last, std::span<const double> thresholds, const std::stop_token& stop,
+void Segmentation(const OutputSpec& spec, const VolumeMaps& maps, const PreparedVolume& volume,
+                  const VolumeView& view, std::span<const double> thresholds, const std::stop_token& stop,
                   OutputResult& out) {
   out.slices = volume.sides[0];
   out.rows = volume.sides[1];
@@ -231,33 +282,60 @@ void Segmentation(const OutputSpec& spec, const Tensor& tensor, const PreparedVo
   Grid grid;
   grid.plane = static_cast<size_t>(out.rows) * static_cast<size_t>(out.columns);
   grid.voxels = grid.plane * static_cast<size_t>(out.slices);
-  out.mask = MaskOf(spec, tensor, volume, channels_last, thresholds, grid, stop, out.fractions);
+  out.mask = MaskOf(spec, maps, volume, view, thresholds, grid, stop, out);
   const size_t parts = out.mask.size() / grid.voxels;
   const auto part = [&](size_t p) { return std::span(out.mask).subspan(p * grid.voxels, grid.voxels); };
   for (size_t p = 0; p < parts; ++p) ClearHidden(volume, part(p));
   for (size_t at = 0; at < out.fractions.size(); at += grid.voxels) {
     ClearHidden(volume, std::span(out.fractions).subspan(at, grid.voxels));
   }
+  if (out.probabilities) {
+    const std::span all(reinterpret_cast<float*>(out.probabilities->data), out.probabilities->Elements());
+    for (size_t at = 0; at < all.size(); at += grid.voxels) {
+      ClearHidden(volume, all.subspan(at, grid.voxels), at == 0 && !out.overlapping ? 1.0F : 0.0F);
+    }
+  }
   FinishMask(spec, volume.padding, stop, out);
 }
 
 }  // namespace
 
+size_t ChannelsOf(const OutputSpec& spec) {
+  if (spec.activation == Activation::kLabelMap) return 1;
+  return static_cast<size_t>(spec.labels) + (MayOverlap(spec.activation) ? 0 : 1);
+}
+
+OutputResult PostprocessSlices(const OutputSpec& spec, TiledSlices& slices, const PreparedVolume& volume,
+                               const VolumeView& view, std::span<const double> thresholds,
+                               const std::stop_token& stop, Tensor& fingerprint) {
+  OutputResult out;
+  out.kind = spec.kind;
+  out.tensor = spec.tensor;
+  const TiledSlices::See check = [&](const Tensor& slice) { CheckValues(spec, slice, stop); };
+  const VolumeMaps maps = ReadSlices(slices, ChannelsOf(spec), view.channels_last, check);
+  Segmentation(spec, maps, volume, view, thresholds, stop, out);
+  fingerprint = slices.Finish(check);
+  return out;
+}
+
 OutputResult PostprocessVolume(const OutputSpec& spec, const TensorByName& tensors,
-                               const PreparedVolume& volume, bool channels_last,
+                               const PreparedVolume& volume, const VolumeView& view,
                                std::span<const double> thresholds, const std::stop_token& stop) {
   switch (spec.kind) {
     case OutputSpec::Kind::kClassification:
     case OutputSpec::Kind::kRegression: {
       // These know no grid.
       const Geometry none;
-      return Postprocess(spec, tensors, {none, {}, channels_last}, thresholds);
+      return Postprocess(spec, tensors, {none, {}, view.channels_last}, thresholds);
     }
     case OutputSpec::Kind::kSegmentation: {
       OutputResult out;
       out.kind = spec.kind;
       out.tensor = spec.tensor;
-      Segmentation(spec, tensors(spec.tensor), volume, channels_last, thresholds, stop, out);
+      const Tensor& tensor = tensors(spec.tensor);
+      const VolumeMaps maps = ReadMaps(tensor, ChannelsOf(spec), view.channels_last);
+      CheckValues(spec, tensor, stop);
+      Segmentation(spec, maps, volume, view, thresholds, stop, out);
       return out;
     }
     default:

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/simd.h"
-#include "prepare/pixels.h"
+#include "prepare/channels.h"
 #include "prepare/statistics.h"
 #include "resample/resample.h"
 
@@ -30,7 +30,7 @@ RADSERVE_HOT_LOOP void NormaliseRow(const float* __restrict values, int count, f
 /// Writes rows into the tensor at their place, and background around them.
 class TensorWriter {
  public:
-  TensorWriter(const InputSpec& spec, const Geometry& geometry, const PixelSource& source,
+  TensorWriter(const InputSpec& spec, const Geometry& geometry, const ChannelSource& source,
                const TensorMaker& make)
       : spec_(spec),
         geometry_(geometry),
@@ -101,7 +101,13 @@ void CheckSize(const Geometry& g, const InputSpec& spec) {
 }  // namespace
 
 PreparedImage PrepareImage(const Plane& plane, const InputSpec& spec, const TensorMaker& make) {
-  const PixelSource source(plane, spec);
+  return PrepareImage(std::span(&plane, 1), 0, spec, make);
+}
+
+PreparedImage PrepareImage(std::span<const Plane> frames, size_t centre, const InputSpec& spec,
+                           const TensorMaker& make) {
+  const ChannelSource source(frames, centre, spec);
+  const Plane& plane = frames[centre];
   PreparedImage prepared;
   prepared.geometry =
       PlaceImage(plane.format.rows, plane.format.columns, plane.pixel_aspect, spec.size, spec.fit);

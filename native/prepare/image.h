@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/image.h"
@@ -33,6 +34,10 @@ struct PreparedImage {
 /// tensor is made by `make`. Throws EngineError.
 PreparedImage PrepareImage(const Plane& plane, const InputSpec& spec,
                            const TensorMaker& make = MakeTensorForOverwrite);
+/// The same with neighbours as further channels (ChannelSource): `frames` are the frame, whose number is `centre`, and
+/// as many of its neighbours as there are. Where the frame lies and its padding are those of the frame itself.
+PreparedImage PrepareImage(std::span<const Plane> frames, size_t centre, const InputSpec& spec,
+                           const TensorMaker& make);
 
 }  // namespace radserve
 

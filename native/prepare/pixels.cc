@@ -71,7 +71,7 @@ double PaletteEntry(const std::vector<uint16_t>& entries, const Palette& palette
 PixelSource::PixelSource(const Plane& plane, const InputSpec& spec) : plane_(plane) {
   CheckFormat(plane.format);
   CheckLength(plane);
-  channels_ = spec.Channels();
+  channels_ = spec.PixelChannels();
   const PixelFormat& f = plane.format;
   bits_.wide = f.bits_allocated == 16;
   bits_.shift = f.is_float ? 0 : static_cast<uint32_t>(f.high_bit + 1 - f.bits_stored);

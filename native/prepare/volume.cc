@@ -1,11 +1,15 @@
 #include "prepare/volume.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/error.h"
+#include "prepare/channels.h"
 #include "prepare/pixels.h"
 #include "prepare/statistics.h"
 #include "resample/resample.h"
@@ -69,10 +73,86 @@ Statistics Measure(std::span<const Plane> slices, const InputSpec& spec, double 
   for (const Plane& plane : slices) {
     CheckStop(stop);
     values.clear();
-    PixelSource(plane, spec).AppendValues(values);
+    ChannelSource(std::span(&plane, 1), 0, spec).AppendValues(values);
     statistics.Add(values);
   }
   return statistics.Get(low, high);
+}
+
+/// What the values in a box come to, as they are after `clip`.
+struct BoxMeasure {
+  Statistics all;
+  /// One for each slice of the box.
+  std::vector<Range> slices;
+};
+
+BoxMeasure MeasureBox(std::span<const Plane> slices, const InputSpec& spec, const VolumeBox& box,
+                      const std::stop_token& stop) {
+  const auto columns = static_cast<size_t>(slices.front().format.columns);
+  std::vector<float> row(columns);
+  float* const rows[] = {row.data()};
+  BoxMeasure measure;
+  double sum = 0;
+  double squares = 0;
+  // The first value is taken off, so that squares of large values lose no digits.
+  double origin = 0;
+  for (int z = 0; z < box.count[0]; ++z) {
+    CheckStop(stop);
+    const auto slice = static_cast<size_t>(box.first[0] + z);
+    const ChannelSource source(slices.subspan(slice, 1), 0, spec);
+    Range range{std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
+    for (int y = 0; y < box.count[1]; ++y) {
+      source.Row(box.first[1] + y, rows);
+      if (z == 0 && y == 0) origin = static_cast<double>(row[static_cast<size_t>(box.first[2])]);
+      for (int x = 0; x < box.count[2]; ++x) {
+        const auto value = static_cast<double>(row[static_cast<size_t>(box.first[2] + x)]);
+        range.low = std::min(range.low, value);
+        range.high = std::max(range.high, value);
+        sum += value - origin;
+        squares += (value - origin) * (value - origin);
+      }
+    }
+    measure.slices.push_back(range);
+  }
+  const double count = static_cast<double>(box.count[0]) * box.count[1] * box.count[2];
+  const double mean = sum / count;
+  measure.all.min = std::ranges::min(measure.slices, {}, &Range::low).low;
+  measure.all.max = std::ranges::max(measure.slices, {}, &Range::high).high;
+  measure.all.mean = origin + mean;
+  measure.all.std = std::sqrt(std::max(0.0, squares / count - mean * mean));
+  return measure;
+}
+
+/// The box around all values that are not 0 before `clip`; the whole volume if there is none.
+VolumeBox NonzeroBox(std::span<const Plane> slices, InputSpec spec, const std::stop_token& stop) {
+  spec.clip.reset();
+  const PixelFormat& f = slices.front().format;
+  const std::array<int, 3> sides = {static_cast<int>(slices.size()), f.rows, f.columns};
+  std::array<int, 3> low = sides;
+  std::array<int, 3> high = {-1, -1, -1};
+  std::vector<float> row(static_cast<size_t>(f.columns));
+  float* const rows[] = {row.data()};
+  for (int z = 0; z < sides[0]; ++z) {
+    CheckStop(stop);
+    const ChannelSource source(slices.subspan(static_cast<size_t>(z), 1), 0, spec);
+    for (int y = 0; y < sides[1]; ++y) {
+      source.Row(y, rows);
+      const auto filled = [](float value) { return value != 0; };
+      const auto first = std::ranges::find_if(row, filled);
+      if (first == row.end()) continue;
+      const auto last = std::find_if(row.rbegin(), row.rend(), filled);
+      const std::array<int, 3> from = {z, y, static_cast<int>(first - row.begin())};
+      const std::array<int, 3> to = {z, y, sides[2] - 1 - static_cast<int>(last - row.rbegin())};
+      for (size_t axis = 0; axis < 3; ++axis) {
+        low[axis] = std::min(low[axis], from[axis]);
+        high[axis] = std::max(high[axis], to[axis]);
+      }
+    }
+  }
+  if (high[0] < 0) return {{0, 0, 0}, sides};
+  VolumeBox box{low, {}};
+  for (size_t axis = 0; axis < 3; ++axis) box.count[axis] = high[axis] - low[axis] + 1;
+  return box;
 }
 
 std::vector<uint8_t> PaddingOf(std::span<const Plane> slices, const InputSpec& spec,
@@ -111,17 +191,22 @@ class VolumeWriter {
     FillBackground(background, d * h, static_cast<size_t>(w));
   }
 
+  /// One range for each plane that is written, or one for all, which its values do not leave.
+  void KeepWithin(std::vector<Range> ranges) { ranges_ = std::move(ranges); }
+
   /// Plane number `slice`, one for each channel, of those that the slice axis gives; in the source's order.
   void WritePlane(int slice, const float* const* channels) {
     const VolumeAxis& rows = Along(1);
     const VolumeAxis& columns = Along(2);
     const auto width = static_cast<size_t>(columns.count);
+    const std::optional<std::pair<float, float>> limits = LimitsOf(slice);
     std::vector<float> row(width);
     for (int c = 0; c < spec_.Channels(); ++c) {
       for (int y = 0; y < rows.count; ++y) {
         const float* in = channels[c] + static_cast<size_t>(y) * width;
         for (size_t x = 0; x < width; ++x) {
-          row[columns.flipped ? width - 1 - x : x] = normaliser_(static_cast<size_t>(c), Clipped(in[x]));
+          const float value = limits ? std::clamp(in[x], limits->first, limits->second) : in[x];
+          row[columns.flipped ? width - 1 - x : x] = normaliser_(static_cast<size_t>(c), value);
         }
         const int64_t first = c * channel_stride_ + Index(0, slice) * strides_[0] +
                               Index(1, y) * strides_[1] + columns.first * strides_[2];
@@ -147,9 +232,14 @@ class VolumeWriter {
     return tensor_.data + static_cast<size_t>(element) * DtypeSize(spec_.dtype);
   }
 
-  float Clipped(float value) const {
-    if (!spec_.clip) return value;
-    return std::clamp(value, static_cast<float>(spec_.clip->first), static_cast<float>(spec_.clip->second));
+  /// What the values of a plane are clipped to after resampling.
+  std::optional<std::pair<float, float>> LimitsOf(int slice) const {
+    if (!ranges_.empty()) {
+      const Range& range = ranges_[ranges_.size() == 1 ? 0 : static_cast<size_t>(slice)];
+      return std::pair(static_cast<float>(range.low), static_cast<float>(range.high));
+    }
+    if (!spec_.clip || (spec_.resampling && !spec_.resampling->clip_last)) return std::nullopt;
+    return std::pair(static_cast<float>(spec_.clip->first), static_cast<float>(spec_.clip->second));
   }
 
   void CheckSize(int64_t d, int64_t h, int64_t w) const {
@@ -180,6 +270,7 @@ class VolumeWriter {
   /// In elements, by source axis.
   std::array<int64_t, 3> strides_{};
   int64_t channel_stride_ = 0;
+  std::vector<Range> ranges_;
   Tensor tensor_;
 };
 
@@ -188,23 +279,46 @@ class VolumeWriter {
 PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry& geometry,
                              const InputSpec& spec, const std::stop_token& stop, const TensorMaker& make) {
   PreparedVolume prepared;
+  InputSpec read = spec;
+  if (spec.resampling && spec.resampling->clip_last) read.clip.reset();
   prepared.sides = CheckSlices(slices, spec);
-  prepared.placement = PlaceVolume(prepared.sides, geometry, spec);
+  const ResamplingSpec* const resampling = spec.resampling ? &*spec.resampling : nullptr;
+  VolumeBox box{{0, 0, 0}, prepared.sides};
+  if (resampling != nullptr && resampling->crop_nonzero) box = NonzeroBox(slices, read, stop);
+  prepared.placement = PlaceVolume(prepared.sides, geometry, spec, box);
   const VolumePlacement& placement = prepared.placement;
-  const auto measure = [&](double low, double high) { return Measure(slices, spec, low, high, stop); };
+  std::optional<BoxMeasure> in_box;
+  const auto measured_box = [&]() -> const BoxMeasure& {
+    if (!in_box) in_box = MeasureBox(slices, read, box, stop);
+    return *in_box;
+  };
+  const auto measure = [&](double low, double high) {
+    return resampling == nullptr ? Measure(slices, spec, low, high, stop) : measured_box().all;
+  };
   Normaliser normaliser = MakeNormaliser(spec.normalisation, spec.Channels(), measure);
   prepared.found = normaliser.found;
-  VolumeWriter writer(spec, placement, std::move(normaliser), PixelSource(slices.front(), spec).background(),
-                      make);
+  const float background = ChannelSource(slices.first(1), 0, spec).background();
+  VolumeWriter writer(spec, placement, std::move(normaliser), background, make);
   VolumeTaps taps;
   for (int s = 0; s < 3; ++s) {
     taps[static_cast<size_t>(s)] = placement.axes[placement.TensorAxis(s)].Forward(spec.interpolation);
+  }
+  if (resampling != nullptr && resampling->keep_range) {
+    const BoxMeasure& found = measured_box();
+    std::vector<Range> ranges = {{found.all.min, found.all.max}};
+    if (placement.separate) {
+      ranges.clear();
+      for (const int slice : taps[0].first)
+        ranges.push_back(found.slices.at(static_cast<size_t>(slice - box.first[0])));
+    }
+    writer.KeepWithin(std::move(ranges));
   }
   ResampleVolume(
       taps, prepared.sides[2], spec.Channels(),
       [&](int slice) -> RowSource {
         CheckStop(stop);
-        const auto source = std::make_shared<PixelSource>(slices[static_cast<size_t>(slice)], spec);
+        const auto source =
+            std::make_shared<ChannelSource>(slices.subspan(static_cast<size_t>(slice), 1), 0, read);
         return [source](int row, float* const* channels) { source->Row(row, channels); };
       },
       [&](int slice, const float* const* planes) { writer.WritePlane(slice, planes); });

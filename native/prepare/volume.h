@@ -33,6 +33,9 @@ struct PreparedVolume {
 /// padding, resampling along the three axes one after the other (see PlaceVolume), clip, normalisation. One
 /// slice is resampled at a time: beside the tensor, which `make` makes, it needs a few planes. Throws
 /// EngineError, `cancelled` once `stop` is requested.
+///
+/// With `resampling` the box around what is not 0 is found first, statistics are those of the box, padding included, and
+/// instead of the second clip values stay within the range of what they are made of.
 PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry& geometry,
                              const InputSpec& spec, const std::stop_token& stop,
                              const TensorMaker& make = MakeTensorForOverwrite);

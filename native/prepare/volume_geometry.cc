@@ -220,6 +220,68 @@ void PlaceBySize(const std::array<double, 3>& spacing, const InputSpec& spec, Vo
   }
 }
 
+/// Which axis of a grid is resampled by itself, if any: the one with the largest spacing, if that is more than `above`
+/// times the smallest and no other axis has it too.
+std::optional<size_t> CoarseAxis(const std::array<double, 3>& spacing, double above) {
+  const auto [least, most] = std::ranges::minmax(spacing);
+  if (above <= 0 || most / least <= above || std::ranges::count(spacing, most) > 1) return std::nullopt;
+  return static_cast<size_t>(std::ranges::find(spacing, most) - spacing.begin());
+}
+
+bool IsCoarse(const std::array<double, 3>& spacing, double above) {
+  const auto [least, most] = std::ranges::minmax(spacing);
+  return above > 0 && most / least > above;
+}
+
+/// The axis for the way from one spacing to another: the first of the two that is coarse decides.
+std::optional<size_t> SeparateAxis(const std::array<double, 3>& from, const std::array<double, 3>& to,
+                                   double above) {
+  return CoarseAxis(IsCoarse(from, above) ? from : to, above);
+}
+
+/// Voxels of a side at another spacing. Halves go to the even number, as Python rounds.
+int SideAt(double spacing, double wanted, int voxels, ResamplingSpec::Grid grid) {
+  const double side =
+      grid == ResamplingSpec::Grid::kEdges ? spacing / wanted * voxels : (voxels - 1) * spacing / wanted + 1;
+  return std::max(1, static_cast<int>(std::nearbyint(side)));
+}
+
+void PlaceBySplines(const std::array<double, 3>& source_spacing, const ResamplingSpec& spec,
+                    const VolumeBox& box, VolumePlacement& p) {
+  std::array<double, 3> wanted{};
+  for (size_t a = 0; a < 3; ++a) {
+    VolumeAxis& axis = p.axes[a];
+    const auto s = static_cast<size_t>(axis.source_axis);
+    wanted[a] = spec.spacing_mm[a] > 0 ? spec.spacing_mm[a] : source_spacing[a];
+    VolumeAxis::Splines splines{spec.order, spec.order_back, box.first[s], box.count[s]};
+    if (axis.flipped) splines.first = axis.source - splines.first - splines.count;
+    axis.tensor = SideAt(source_spacing[a], wanted[a], splines.count, spec.grid);
+    axis.first = 0;
+    axis.count = axis.tensor;
+    if (spec.grid == ResamplingSpec::Grid::kEdges) {
+      axis.scale = static_cast<double>(splines.count) / axis.tensor;
+      axis.offset = splines.first;
+    } else {
+      axis.scale = wanted[a] / source_spacing[a];
+      axis.offset = splines.first + 0.5 - 0.5 * axis.scale;
+    }
+    axis.splines = splines;
+  }
+  const auto forward = SeparateAxis(source_spacing, wanted, spec.separate_above);
+  const auto back = SeparateAxis(wanted, source_spacing, spec.separate_above);
+  for (const auto& coarse : {forward, back}) {
+    if (coarse && p.axes[*coarse].source_axis != 0) {
+      throw EngineError("no_model_accepts",
+                        "Expected a volume whose slices lie furthest apart; found pixels of " +
+                            std::to_string(source_spacing[*coarse]) +
+                            " mm within its slices, which the model resamples apart.");
+    }
+  }
+  p.separate = forward.has_value();
+  if (forward) p.axes[*forward].splines->forward = 0;
+  if (back) p.axes[*back].splines->back = 0;
+}
+
 /// The same taps for an axis that is numbered from its other end, on both sides.
 Taps Mirrored(const Taps& taps, int input) {
   Taps mirrored;
@@ -239,6 +301,11 @@ Taps Mirrored(const Taps& taps, int input) {
 bool VolumeAxis::Aligned() const { return scale == 1 && offset == std::floor(offset); }
 
 Taps VolumeAxis::Forward(Interpolation interpolation) const {
+  if (splines) {
+    Taps taps = MakeSplineTaps({splines->count, count, offset - splines->first, scale}, splines->forward);
+    for (int& tap : taps.first) tap += splines->first;
+    return flipped ? Mirrored(taps, source) : taps;
+  }
   const Axis axis = {source, count, offset + first * scale, scale};
   const Taps taps = MakeTaps(axis, Aligned() ? Interpolation::kNearest : interpolation);
   return flipped ? Mirrored(taps, source) : taps;
@@ -246,6 +313,14 @@ Taps VolumeAxis::Forward(Interpolation interpolation) const {
 
 Taps VolumeAxis::Back(int map, Interpolation interpolation) const {
   const double ratio = static_cast<double>(map) / tensor;
+  if (splines) {
+    // Where edges meet, the quotient of whole numbers is exact in the middle between two voxels.
+    const bool edges = offset == splines->first && scale == static_cast<double>(splines->count) / tensor;
+    const double step = edges ? static_cast<double>(map) / splines->count : ratio / scale;
+    const Axis axis = {map, source, -(offset - splines->first) / scale * ratio, step};
+    const Taps taps = MakeSplineTaps(axis, splines->back, splines->first);
+    return flipped ? Mirrored(taps, map) : taps;
+  }
   const Axis axis = {map, source, -offset / scale * ratio, ratio / scale};
   const Taps taps = MakeTaps(axis, Aligned() && map == tensor ? Interpolation::kNearest : interpolation);
   return flipped ? Mirrored(taps, map) : taps;
@@ -257,7 +332,8 @@ size_t VolumePlacement::TensorAxis(int source_axis) const {
   return a;
 }
 
-VolumePlacement PlaceVolume(const Sides& sides, const VolumeGeometry& geometry, const InputSpec& spec) {
+VolumePlacement PlaceVolume(const Sides& sides, const VolumeGeometry& geometry, const InputSpec& spec,
+                            const std::optional<VolumeBox>& box) {
   CheckDirections(geometry);
   VolumePlacement placement;
   Turn(geometry, spec.orientation, placement);
@@ -269,7 +345,9 @@ VolumePlacement PlaceVolume(const Sides& sides, const VolumeGeometry& geometry, 
     axis.tensor = fixed[a];
     spacing[a] = geometry.spacing[static_cast<size_t>(axis.source_axis)];
   }
-  if (spec.spacing_mm) {
+  if (spec.resampling) {
+    PlaceBySplines(spacing, *spec.resampling, box.value_or(VolumeBox{{0, 0, 0}, sides}), placement);
+  } else if (spec.spacing_mm) {
     PlaceBySpacing(spacing, spec, placement);
   } else {
     PlaceBySize(spacing, spec, placement);

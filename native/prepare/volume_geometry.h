@@ -2,6 +2,7 @@
 #define RADSERVE_VOLUME_GEOMETRY_H_
 
 #include <array>
+#include <optional>
 
 #include "base/spec.h"
 #include "resample/resample.h"
@@ -33,6 +34,15 @@ struct VolumeAxis {
   /// Source coordinate, counted in the tensor's direction, of the tensor coordinate t: offset + t * scale.
   double offset = 0;
   double scale = 1;
+  /// Orders of the splines to the tensor and back; without them the interpolation counts.
+  struct Splines {
+    int forward = 3;
+    int back = 1;
+    /// The source's voxels that count, in the tensor's direction.
+    int first = 0;
+    int count = 0;
+  };
+  std::optional<Splines> splines;
 
   double ToSource(double tensor_coordinate) const {
     const double along = offset + tensor_coordinate * scale;
@@ -54,9 +64,17 @@ struct VolumeAxis {
 struct VolumePlacement {
   /// In the tensor's order: depth, height, width.
   std::array<VolumeAxis, 3> axes;
+  /// Each slice of the source is resampled by itself on the way to the tensor (ResamplingSpec).
+  bool separate = false;
 
   /// The tensor axis, from 0, that runs along a source axis.
   size_t TensorAxis(int source_axis) const;
+};
+
+/// A part of the source, by its axes.
+struct VolumeBox {
+  std::array<int, 3> first{};
+  std::array<int, 3> count{};
 };
 
 /// Places a volume of `sides` (slices, rows, columns) into the tensor.
@@ -75,8 +93,12 @@ struct VolumePlacement {
 /// Spacings that differ by less than a hundredth of a voxel over the axis count as equal, so that grids that
 /// are the same are copied voxel by voxel. Throws no_model_accepts if the volume does not fit what the
 /// manifest says, series_invalid for directions that are not at right angles.
+///
+/// With `resampling` none of this counts but the turning: the tensor has the part of the volume in `box` at the spacing
+/// of `resampling`, edge to edge or from the first voxel on. Throws no_model_accepts if slices would have to be resampled
+/// each by itself along another axis than the source's.
 VolumePlacement PlaceVolume(const std::array<int, 3>& sides, const VolumeGeometry& geometry,
-                            const InputSpec& spec);
+                            const InputSpec& spec, const std::optional<VolumeBox>& box = std::nullopt);
 
 }  // namespace radserve
 

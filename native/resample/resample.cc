@@ -1,6 +1,7 @@
 #include "resample/resample.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <numeric>
@@ -122,6 +123,80 @@ Taps MakeTaps(const Axis& axis, Interpolation interpolation) {
       weights.clear();
       for (int j = first; j < end; ++j) weights.push_back(Weight(interpolation, axis.scale, centre, j));
     }
+    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    taps.first.push_back(first);
+    taps.count.push_back(static_cast<int>(weights.size()));
+    taps.start.push_back(taps.weights.size());
+    for (const double weight : weights) taps.weights.push_back(static_cast<float>(weight / sum));
+  }
+  return taps;
+}
+
+namespace {
+
+/// Samples beyond each edge that carry the outermost one on before the cubic spline is fitted.
+constexpr int kSplinePadding = 12;
+/// Inputs to each side that have weight: 0.268^15 is less than 1e-8.
+constexpr int kSplineReach = 15;
+
+/// The weights of padded samples [low, low + size) on the spline at `at`, of which sample number `under` is the last one
+/// that is not beyond it: the inverse of the matrix that makes samples of coefficients (1/6, 4/6, 1/6; mirrored at both
+/// ends of `padded` samples), times the four basis functions. The matrix is symmetric, so one system is solved.
+std::vector<double> CubicWeights(double at, int under, int low, int size, int padded) {
+  const double t = at - under;
+  const std::array<double, 4> basis = {(1 - t) * (1 - t) * (1 - t) / 6, (4 - 6 * t * t + 3 * t * t * t) / 6,
+                                       (1 + 3 * t + 3 * t * t - 3 * t * t * t) / 6, t * t * t / 6};
+  const auto count = static_cast<size_t>(size);
+  std::vector<double> right(count);
+  for (int k = 0; k < 4; ++k) {
+    const int sample = std::clamp(under - 1 + k, 0, padded - 1) - low;
+    right[static_cast<size_t>(std::clamp(sample, 0, size - 1))] += basis[static_cast<size_t>(k)];
+  }
+  std::vector<double> above(count);
+  for (size_t i = 0; i < count; ++i) {
+    const int sample = low + static_cast<int>(i);
+    const double diagonal = (4.0 + (sample == 0 ? 1 : 0) + (sample == padded - 1 ? 1 : 0)) / 6;
+    const double pivot = diagonal - (i == 0 ? 0 : above[i - 1] / 6);
+    above[i] = 1.0 / 6 / pivot;
+    right[i] = (right[i] - (i == 0 ? 0 : right[i - 1] / 6)) / pivot;
+  }
+  for (size_t i = count - 1; i-- > 0;) right[i] -= above[i] * right[i + 1];
+  return right;
+}
+
+/// Weights of the inputs [first, first + size of the answer).
+std::vector<double> CubicTaps(double at, int input, int& first) {
+  const int padded = input + 2 * kSplinePadding;
+  const double along = at + kSplinePadding;
+  const int under = static_cast<int>(std::floor(along));
+  // Twice the reach is solved, so that where the system is cut off does not show.
+  const int low = std::max(0, under - 2 * kSplineReach);
+  const int high = std::min(padded, under + 2 * kSplineReach + 2);
+  const std::vector<double> all = CubicWeights(along, under, low, high - low, padded);
+  const int from = std::clamp(under - kSplineReach - kSplinePadding, 0, input - 1);
+  const int end = std::clamp(under + kSplineReach + 2 - kSplinePadding, from + 1, input);
+  std::vector<double> weights(static_cast<size_t>(end - from));
+  for (int sample = low; sample < high; ++sample) {
+    const int of = std::clamp(sample - kSplinePadding, 0, input - 1);
+    if (of >= from && of < end)
+      weights[static_cast<size_t>(of - from)] += all[static_cast<size_t>(sample - low)];
+  }
+  first = from;
+  return weights;
+}
+
+}  // namespace
+
+Taps MakeSplineTaps(const Axis& axis, int order, int before) {
+  Taps taps;
+  const bool same = axis.scale == 1 && axis.offset == 0;
+  for (int i = 0; i < axis.output; ++i) {
+    const double at = std::clamp(axis.offset + (i - before + 0.5) * axis.scale - 0.5, 0.0, axis.input - 1.0);
+    int first = static_cast<int>(std::floor(order == 0 || same ? at + 0.5 : at));
+    std::vector<double> weights = {1};
+    if (order == 3 && !same)
+      weights = CubicTaps(axis.offset + (i - before + 0.5) * axis.scale - 0.5, axis.input, first);
+    if (order == 1 && !same && first + 1 < axis.input) weights = {1 - (at - first), at - first};
     const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
     taps.first.push_back(first);
     taps.count.push_back(static_cast<int>(weights.size()));

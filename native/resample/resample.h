@@ -34,6 +34,12 @@ struct Taps {
 /// by the scale where it shrinks, against aliasing. nearest: the pixel under the centre.
 Taps MakeTaps(const Axis& axis, Interpolation interpolation);
 
+/// Splines of order 0 (nearest), 1 (linear) or 3 (cubic B-splines that go through the inputs; Unser et al. 1993) without
+/// antialiasing; beyond the edges the outermost input goes on. It is what scipy.ndimage.zoom computes with grid_mode and
+/// mode "nearest", and with it skimage.transform.resize with mode "edge". Output i is at the place of number i - `before`.
+/// The weights of the cubic ones, which never end, are cut off where they are less than 1e-8.
+Taps MakeSplineTaps(const Axis& axis, int order, int before = 0);
+
 /// Gives input row `row`: fills `channels` arrays of the input's width.
 using RowSource = std::function<void(int row, float* const* channels)>;
 /// Takes output row `row`: `channels` arrays of the output's width.

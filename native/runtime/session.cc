@@ -5,16 +5,17 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
-#include <map>
 #include <mutex>
 #include <new>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
 #include "runtime/cuda_options.h"
 #include "runtime/gpu.h"
+#include "runtime/mean.h"
 #include "runtime/onnx_file.h"
 #include "runtime/ort.h"
 #include "runtime/run_memory.h"
@@ -289,6 +290,84 @@ std::string FindCudaProblem(int device) {
   }
 }
 
+/// A graph as the runtime holds it. Throws EngineError with `code`.
+std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSettings& settings,
+                                        const std::string& code) {
+  auto state = std::make_shared<SessionState>();
+  const bool cuda = settings.provider == Provider::kCuda;
+  state->provider = settings.provider;
+  state->device = cuda ? settings.device : 0;
+  state->weights = CountWeights(path).bytes;
+  const bool wide = cuda || settings.threads > 1;
+  CheckGpu(state->Gpu());
+  if (cuda) UseGpu(settings.device);
+  try {
+    if (cuda) ShareArena(settings);
+    std::optional<Ort::Session>& first = wide ? state->wide : state->narrow;
+    first.emplace(Env(), path.c_str(), Options(settings, wide ? Width::kWide : Width::kNarrow));
+    state->graph = Describe(*first, code);
+    if (cuda) {
+      RememberArena(settings.device, *first);
+      CheckNodes(*first, path, code);
+    }
+    if (!cuda && wide) {
+      Ort::SessionOptions narrow = Options(settings, Width::kNarrow);
+      if (HasDynamicShapes(state->graph)) narrow.DisableMemPattern();
+      state->narrow.emplace(Env(), path.c_str(), narrow);
+    }
+  } catch (const Ort::Exception& e) {
+    ThrowLoadFailure(e, code, state->Gpu());
+  }
+  return state;
+}
+
+/// The tensors in words, for messages: "x float32 [-1,1,64,64]".
+std::string TensorsText(const std::vector<TensorInfo>& tensors) {
+  std::string text;
+  for (const TensorInfo& info : tensors) {
+    text += (text.empty() ? "" : ", ") + info.name + " " + std::string(DtypeName(info.dtype)) + " " +
+            ShapeText(info.shape);
+  }
+  return text;
+}
+
+/// Throws `code` unless a graph takes and gives what the first one does.
+void CheckAlike(const GraphInfo& first, const GraphInfo& other, size_t number, const std::string& code) {
+  const auto check = [&](const std::vector<TensorInfo>& a, const std::vector<TensorInfo>& b,
+                         const std::string& what) {
+    const std::string expected = TensorsText(a);
+    const std::string found = TensorsText(b);
+    if (expected == found) return;
+    throw EngineError(code, "Expected graphs with the same " + what + " in an ensemble; the first has " +
+                                expected + ", number " + std::to_string(number) + " has " + found + ".");
+  };
+  check(first.inputs, other.inputs, "inputs");
+  check(first.outputs, other.outputs, "outputs");
+}
+
+/// Gives back what runs on the wide session of the CPU took and none needs now.
+void ShrinkWide(SessionState& state) {
+  if (!state.wide || state.provider != Provider::kCpu) return;
+  // The runtime's arena of the CPU has no call for it (OrtAllocator::Shrink is null there): it shrinks at the end of a
+  // run, also of one that was told to end before its first node.
+  std::vector<Tensor> feeds;
+  for (const TensorInfo& input : state.graph.inputs) {
+    std::vector<int64_t> shape = input.shape;
+    std::replace(shape.begin(), shape.end(), int64_t{-1}, int64_t{1});
+    // Nobody reads it, so that its pages are not taken from the system
+    feeds.push_back(MakeTensorForOverwrite(input.name, input.dtype, shape));
+  }
+  const std::vector<std::string> outputs = {state.graph.outputs.at(0).name};
+  Ort::RunOptions run;
+  run.SetTerminate();
+  run.AddConfigEntry(kShrink, "cpu:0");
+  try {
+    RunOnce(*state.wide, run, feeds, outputs, kNoGpu);
+  } catch (const EngineError&) {
+    // As it was told.
+  }
+}
+
 }  // namespace
 
 const Ort::Env& Env() {
@@ -298,6 +377,12 @@ const Ort::Env& Env() {
 
 void StartRuntime() {
   if (EnvHolder()) return;
+  // ONNX Runtime's own builds for Linux report to their maker from 1.29 on (facts of models and of the machine, a device
+  // identifier in the home directory). Nothing may leave the hospital: said before the environment begins, it sends and
+  // writes nothing.
+  const char* const off = std::getenv("ORT_DISABLE_TELEMETRY");
+  if ((off == nullptr || std::string_view(off) != "1") && setenv("ORT_DISABLE_TELEMETRY", "1", 1) != 0)
+    throw std::bad_alloc();
   EnvHolder() = std::make_unique<Ort::Env>(ORT_LOGGING_LEVEL_FATAL, "radserve");
   // Used by sessions that ask for the environment's allocators; leaked, as the environment is.
   EnvHolder()->RegisterAllocator(std::make_unique<RunMemory>().release());
@@ -346,30 +431,15 @@ void ReturnMemory() {
 size_t BytesOfWeights(const std::string& path) { return CountWeights(path).bytes; }
 
 Session::Session(const std::string& path, const SessionSettings& settings, const std::string& code)
-    : state_(std::make_shared<SessionState>()) {
-  const bool cuda = settings.provider == Provider::kCuda;
-  state_->provider = settings.provider;
-  state_->device = cuda ? settings.device : 0;
-  state_->weights = CountWeights(path).bytes;
-  const bool wide = cuda || settings.threads > 1;
-  CheckGpu(state_->Gpu());
-  if (cuda) UseGpu(settings.device);
-  try {
-    if (cuda) ShareArena(settings);
-    std::optional<Ort::Session>& first = wide ? state_->wide : state_->narrow;
-    first.emplace(Env(), path.c_str(), Options(settings, wide ? Width::kWide : Width::kNarrow));
-    state_->graph = Describe(*first, code);
-    if (cuda) {
-      RememberArena(settings.device, *first);
-      CheckNodes(*first, path, code);
-    }
-    if (!cuda && wide) {
-      Ort::SessionOptions narrow = Options(settings, Width::kNarrow);
-      if (HasDynamicShapes(state_->graph)) narrow.DisableMemPattern();
-      state_->narrow.emplace(Env(), path.c_str(), narrow);
-    }
-  } catch (const Ort::Exception& e) {
-    ThrowLoadFailure(e, code, state_->Gpu());
+    : Session(std::span(&path, 1), settings, code, nullptr) {}
+
+Session::Session(std::span<const std::string> paths, const SessionSettings& settings, const std::string& code,
+                 BeforeMean before_mean)
+    : before_mean_(std::move(before_mean)) {
+  if (paths.empty()) throw EngineError(code, "Expected at least one graph, found none.");
+  for (const std::string& path : paths) {
+    states_.push_back(LoadGraph(path, settings, code));
+    CheckAlike(states_.front()->graph, states_.back()->graph, states_.size(), code);
   }
   // Building a session takes twice the memory that it keeps, and glibc holds on to what was freed.
   ReturnMemory();
@@ -380,16 +450,25 @@ SessionState::~SessionState() {
 }
 
 Session::~Session() {
-  state_.reset();
+  states_.clear();
   ReturnMemory();
 }
 
-const GraphInfo& Session::graph() const { return state_->graph; }
+const GraphInfo& Session::graph() const { return states_.front()->graph; }
 
 std::vector<SessionMemory> Session::Memory() const {
   std::vector<SessionMemory> out;
-  if (state_->wide) out.push_back({true, BytesOf(*state_->wide, *state_)});
-  if (state_->narrow) out.push_back({false, BytesOf(*state_->narrow, *state_)});
+  const auto sum = [&](bool wide, std::optional<Ort::Session> SessionState::*which) {
+    SessionMemory memory{wide, 0};
+    for (const auto& state : states_) {
+      const std::optional<Ort::Session>& session = (*state).*which;
+      if (!session) return;
+      memory.bytes += BytesOf(*session, *state);
+    }
+    out.push_back(memory);
+  };
+  sum(true, &SessionState::wide);
+  sum(false, &SessionState::narrow);
   return out;
 }
 
@@ -397,38 +476,50 @@ std::vector<Tensor> Session::Run(std::span<const Tensor> feeds, std::span<const 
                                  bool wide, const std::stop_token& stop) const {
   Ort::RunOptions run;
   const std::stop_callback terminate(stop, [&run] { run.SetTerminate(); });
-  return RunOnce(state_->Pick(wide), run, feeds, outputs, state_->Gpu());
+  const auto once = [&](SessionState& state) {
+    return RunOnce(state.Pick(wide), run, feeds, outputs, state.Gpu());
+  };
+  if (states_.size() == 1) return once(*states_.front());
+  Mean mean(before_mean_);
+  for (const auto& state : states_) mean.Add(once(*state));
+  return mean.Take();
 }
 
 void Session::Shrink() const {
-  if (!state_->wide || state_->provider != Provider::kCpu) return;
-  // The runtime's arena of the CPU has no call for it (OrtAllocator::Shrink is null there): it shrinks at the end of a
-  // run, also of one that was told to end before its first node.
-  std::vector<Tensor> feeds;
-  for (const TensorInfo& input : state_->graph.inputs) {
-    std::vector<int64_t> shape = input.shape;
-    std::replace(shape.begin(), shape.end(), int64_t{-1}, int64_t{1});
-    // Nobody reads it, so that its pages are not taken from the system
-    feeds.push_back(MakeTensorForOverwrite(input.name, input.dtype, shape));
-  }
-  const std::vector<std::string> outputs = {state_->graph.outputs.at(0).name};
-  Ort::RunOptions run;
-  run.SetTerminate();
-  run.AddConfigEntry(kShrink, "cpu:0");
-  try {
-    RunOnce(*state_->wide, run, feeds, outputs, kNoGpu);
-  } catch (const EngineError&) {
-    // As it was told.
-  }
+  for (const auto& state : states_) ShrinkWide(*state);
 }
 
 std::unique_ptr<Bucket> Session::MakeBucket(int64_t capacity,
                                             const std::vector<std::vector<int64_t>>& row_shapes,
                                             std::span<const std::string> outputs) const {
-  return radserve::MakeBucket(state_, capacity, row_shapes, outputs);
+  std::vector<std::unique_ptr<Bucket>> graphs;
+  for (const auto& state : states_) {
+    graphs.push_back(radserve::MakeBucket(state, capacity, row_shapes, outputs));
+  }
+  if (graphs.size() == 1) return std::move(graphs.front());
+  return MakeMeanBucket(std::move(graphs), row_shapes.size(), before_mean_);
 }
 
-std::shared_ptr<std::byte> Session::MakeRows(size_t bytes) const { return radserve::MakeRows(state_, bytes); }
+std::shared_ptr<std::byte> Session::MakeRows(size_t bytes) const {
+  return radserve::MakeRows(states_.front(), bytes);
+}
+
+namespace {
+
+/// The metadata of more keys than an exporter writes is none for a person.
+constexpr size_t kMostMetadata = 256;
+
+std::map<std::string, std::string> CustomMetadata(const Ort::Session& session) {
+  std::map<std::string, std::string> out;
+  const Ort::AllocatorWithDefaultOptions allocator;
+  const Ort::ModelMetadata metadata = session.GetModelMetadata();
+  const std::vector<Ort::AllocatedStringPtr> keys = metadata.GetCustomMetadataMapKeysAllocated(allocator);
+  for (size_t i = 0; i < std::min(keys.size(), kMostMetadata); ++i)
+    out[keys[i].get()] = metadata.LookupCustomMetadataMapAllocated(keys[i].get(), allocator).get();
+  return out;
+}
+
+}  // namespace
 
 GraphInfo InspectGraph(const std::string& path) {
   try {
@@ -438,6 +529,7 @@ GraphInfo InspectGraph(const std::string& path) {
     GraphInfo graph = Describe(session, "bad_request");
     const WeightCount weights = CountWeights(path);
     graph.float16 = weights.float16 > weights.float32;
+    graph.metadata = CustomMetadata(session);
     return graph;
   } catch (const Ort::Exception& e) {
     throw EngineError("bad_request", std::string("Expected an ONNX model: ") + e.what());

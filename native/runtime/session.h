@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <stop_token>
@@ -43,6 +45,8 @@ struct GraphInfo {
   std::vector<TensorInfo> outputs;
   /// Most of the weights are float16. Filled by InspectGraph.
   bool float16 = false;
+  /// What the exporter wrote beside the graph (metadata_props of ModelProto), by key. Filled by InspectGraph.
+  std::map<std::string, std::string> metadata;
 };
 
 /// Makes ONNX Runtime's process-wide environment. Called once, before anything else here; never destroyed,
@@ -114,6 +118,9 @@ class Bucket {
 
 struct SessionState;
 
+/// Changes what one of several graphs gave before the mean is taken, in place; the tensor is float32.
+using BeforeMean = std::function<void(Tensor& output)>;
+
 /// One model as ONNX Runtime holds it. On the CPU up to two sessions: a wide one that spreads a run over all
 /// cores, and a narrow one that runs on the calling thread alone, so that many runs at once do not fight for
 /// cores.
@@ -121,6 +128,10 @@ class Session {
  public:
   /// Throws EngineError with `code` if the file is no model that the runtime can use.
   Session(const std::string& path, const SessionSettings& settings, const std::string& code);
+  /// Several graphs that take the same tensors and give the same: they run one after the other, and what comes out is
+  /// their mean, in float32. Throws as above, and `code` if their inputs or outputs differ.
+  Session(std::span<const std::string> paths, const SessionSettings& settings, const std::string& code,
+          BeforeMean before_mean);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -145,7 +156,9 @@ class Session {
   std::shared_ptr<std::byte> MakeRows(size_t bytes) const;
 
  private:
-  std::shared_ptr<SessionState> state_;
+  /// One for each graph.
+  std::vector<std::shared_ptr<SessionState>> states_;
+  BeforeMean before_mean_;
 };
 
 /// Inputs and outputs of a graph, without keeping it. Throws bad_request.

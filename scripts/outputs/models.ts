@@ -6,7 +6,7 @@ import { createEngine, type Engine } from "../../src/engine/engine.js";
 import { encodeNpy } from "../../src/engine/npy.js";
 import { ELEMENT_TYPES, type Tensor } from "../../src/engine/tensor.js";
 import { sha256 } from "../../src/files/durable-files.js";
-import type { ImageInput, Manifest } from "../../src/manifest/manifest.js";
+import { imageInputs, type ImageInput, type Manifest } from "../../src/manifest/manifest.js";
 import type { ModelEntry } from "../../src/models/entry.js";
 import { copyModel } from "../../test/support/manifests.js";
 import { loadTestModel, TEST_MODELS } from "../../test/support/test-models.js";
@@ -14,6 +14,8 @@ import { writeVolumeModel } from "../../test/support/volume-model.js";
 
 const SHIPPED = ["burned-in-text", "ct-tissue"] as const;
 const CANARY_SIDE = 16;
+/** Of all images that the cases send: a manifest has to name the modalities of its DICOM images. */
+const MODALITIES = "CR CT DX ES GM IO MG MR NM OP OT PT PX RF SC SM US XA XC".split(" ");
 
 export interface ModelNames {
   /** Models that take an image or its frames one by one. */
@@ -48,7 +50,7 @@ async function writeTestModel(
   graph: string,
   { manifest, nativeId }: ModelEntry,
 ): Promise<void> {
-  const [input] = manifest.inputs;
+  const [input] = imageInputs(manifest);
   if (input === undefined || nativeId === undefined) throw new Error(`${manifest.name} is not loaded`);
   const folder = join(directory, manifest.name);
   mkdirSync(join(folder, "canary"), { recursive: true });
@@ -67,7 +69,8 @@ async function writeTestModel(
     tolerance: [{ provider: "cpu", precision: "float32", absolute: 1e-4, relative: 1e-4 }],
   };
   const files = [write("model.onnx", readFileSync(graph))];
-  writeFileSync(join(folder, "model.json"), JSON.stringify({ ...manifest, files, canary }, null, 2));
+  const accepts = { ...manifest.accepts, modality: MODALITIES };
+  writeFileSync(join(folder, "model.json"), JSON.stringify({ ...manifest, accepts, files, canary }, null, 2));
 }
 
 /** A ramp from 0 to 1. */

@@ -109,6 +109,11 @@ export function release(bytes: Uint8Array | Float32Array): void {
   if (bytes.byteLength >= LEAST_RELEASED_BYTES) addon().releaseBytes(bytes);
 }
 
+/** Collects all garbage of this thread now. Does nothing where Node.js was started without --expose-gc. */
+export function collect(): void {
+  globalThis.gc?.();
+}
+
 /**
  * Collects all garbage of this thread, and gives what is free in the whole process back to the system, also what models
  * keep for their next runs. V8 collects when more is asked for, and so a thread that has nothing to do would keep what

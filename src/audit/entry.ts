@@ -88,7 +88,7 @@ const factsSchema = z.object({
   version: z.string().optional(),
   /** The process before ended by its own fault. */
   after_crash: z.boolean().optional(),
-  /** How many bytes are no line, and their SHA-256. */
+  /** How many bytes are no line, or were uploaded, and their SHA-256. */
   bytes: z.int().optional(),
   sha256: z.string().optional(),
   /** The line before the first of a file. */

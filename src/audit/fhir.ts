@@ -83,7 +83,7 @@ const DELETE: Pattern = {
 function patternOf({ kind, endpoint = "", query, patient }: Entry): Pattern {
   if (kind === "inference" || kind === "item")
     return patient === undefined ? CREATE : { ...CREATE, profile: "PatientCreate" };
-  if (endpoint === "POST /bulk_inference") return CREATE;
+  if (endpoint === "POST /bulk_inference" || endpoint === "PUT /files") return CREATE;
   if (endpoint === "GET /bulk_inference") return QUERY;
   if (endpoint.endsWith("/purge")) return DELETE;
   if (endpoint.endsWith("/reconcile"))

@@ -2,8 +2,9 @@ import { parse } from "secure-json-parse";
 import type { z } from "zod";
 import { RadserveError } from "./errors.js";
 import { jsonFaultAt, placeIn } from "./json-fault.js";
+import { isDeeper } from "./json-depth.js";
 import { repeatedField } from "./json-repeats.js";
-import { found, problemsOf } from "./validation.js";
+import { found, problemCount, problemsOf } from "./validation.js";
 
 /** What is wrong with a body that is not a JSON object, or that has a field that is not allowed anywhere. */
 function jsonFault(text: string): RadserveError {
@@ -20,6 +21,11 @@ function jsonFault(text: string): RadserveError {
   return new RadserveError("bad_request", `Expected a JSON object; found ${kind}.`);
 }
 
+/** Lists and objects within each other; the deepest body that a page takes has four. */
+const DEEPEST = 32;
+/** Problems of a body that the message says, and that the details list. */
+const MOST_SAID = 5;
+const MOST_LISTED = 20;
 /** As much of a field's name as is said. */
 const LONGEST_SHOWN = 64;
 
@@ -37,8 +43,8 @@ function refuseRepeats(text: string): void {
 }
 
 /**
- * The value of a body. Throws bad_request with the place of the fault, where a field is there twice, and where the bytes
- * were no UTF-8: their decoder left U+FFFD for each, and the names of two folders could become one.
+ * The value of a body. Throws bad_request with the place of the fault, where a field is there twice, where lists and
+ * objects lie too deep within each other, and where the bytes were no UTF-8: their decoder left U+FFFD for each, and the names of two folders could become one.
  */
 export function parseJsonBody(text: string): unknown {
   if (text.trim() === "") return {};
@@ -47,6 +53,12 @@ export function parseJsonBody(text: string): unknown {
       "bad_request",
       "Expected a body in UTF-8; found bytes that are none, or U+FFFD, which stands for such bytes. " +
         "Send UTF-8, and a U+FFFD that is meant as \\ufffd.",
+    );
+  if (isDeeper(text, DEEPEST))
+    throw new RadserveError(
+      "bad_request",
+      `Expected lists and objects at most ${DEEPEST} deep within each other; found them deeper.`,
+      { deepest: DEEPEST },
     );
   let value: unknown;
   try {
@@ -63,12 +75,11 @@ export function parseJsonBody(text: string): unknown {
 export function parseBody<T>(schema: z.ZodType<T>, body: unknown): T {
   const parsed = schema.safeParse(body);
   if (parsed.success) return parsed.data;
-  const problems = problemsOf(schema, body, parsed.error);
+  const problems = problemsOf(schema, body, parsed.error, MOST_LISTED);
   const sentences = problems
-    .slice(0, 5)
+    .slice(0, MOST_SAID)
     .map(({ field, message }) => `${field === "" ? "body" : field}: ${message}.`);
-  const more = problems.length > 5 ? [`And ${problems.length - 5} more.`] : [];
-  throw new RadserveError("bad_request", [...sentences, ...more].join(" "), {
-    problems: problems.slice(0, 20),
-  });
+  const left = problemCount(parsed.error) - sentences.length;
+  const more = left > 0 ? [`And ${left} more.`] : [];
+  throw new RadserveError("bad_request", [...sentences, ...more].join(" "), { problems });
 }

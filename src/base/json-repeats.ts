@@ -46,7 +46,7 @@ export function repeatedField(text: string): RepeatedField | undefined {
 }
 
 /** @returns the place behind the closing quote of the string that begins at `start` */
-function endOfString(text: string, start: number): number {
+export function endOfString(text: string, start: number): number {
   let at = start + 1;
   while (at < text.length && text.charCodeAt(at) !== QUOTE) at += text.charCodeAt(at) === BACKSLASH ? 2 : 1;
   return at + 1;

@@ -96,6 +96,13 @@ export interface Claim {
   check: () => void;
 }
 
+/** What a thread needs to count its own: it goes to another thread as it is. */
+export interface MemoryPlace {
+  counts: Int32Array;
+  place: number;
+  mostBytes: number;
+}
+
 /** The memory of the process as one thread sees it. */
 export class ProcessMemory {
   #claimed = 0;
@@ -126,14 +133,25 @@ export class ProcessMemory {
     }
   }
 
+  /** Counts bytes that are in memory already. What it returns gives them back. */
+  hold(kind: Kind, bytes: number): () => void {
+    const units = Math.ceil(bytes / UNIT);
+    const at = indexOf(this.place, kind);
+    Atomics.add(this.counts, at, units);
+    this.#claimed += bytes;
+    return () => Atomics.sub(this.counts, at, units);
+  }
+
   async #room({ kind, patient, check }: Claim, units: number): Promise<void> {
     const end = Date.now() + LONGEST_WAIT_MS;
     const at = indexOf(this.place, kind);
     for (;;) {
-      Atomics.add(this.counts, at, units);
-      const ofKind = total(this.counts, kind);
-      if (!patient || ofKind === units || this.#fits(kind, ofKind)) return;
-      Atomics.sub(this.counts, at, units);
+      // Looked at first, so that work that waits is counted by nobody; another may be quicker, so it is looked at again
+      if (!patient || this.#hasRoom(kind, units)) {
+        Atomics.add(this.counts, at, units);
+        if (!patient || this.#hasRoom(kind, 0, units)) return;
+        Atomics.sub(this.counts, at, units);
+      }
       check();
       if (Date.now() > end)
         throw new RadserveError(
@@ -145,9 +163,15 @@ export class ProcessMemory {
     }
   }
 
-  #fits(kind: Kind, ofKind: number): boolean {
-    if (kind !== "images") return ofKind * UNIT <= this.mostBytes * FILES_SHARE;
-    return totalOfAll(this.counts) * UNIT <= this.mostBytes;
+  /**
+   * Whether work of `more` units has room beside what is counted, or has it if `own` of these are its own: where nothing
+   * else of its kind is counted, even the largest begins.
+   */
+  #hasRoom(kind: Kind, more: number, own = 0): boolean {
+    const ofKind = total(this.counts, kind);
+    if (ofKind === own) return true;
+    if (kind !== "images") return (ofKind + more) * UNIT <= this.mostBytes * FILES_SHARE;
+    return (totalOfAll(this.counts) + more) * UNIT <= this.mostBytes;
   }
 }
 

@@ -108,21 +108,46 @@ export function nearestName(name: string, names: readonly string[]): string | un
   return distance(name, nearest) <= Math.max(name.length, nearest.length) / 2 ? nearest : undefined;
 }
 
-/** Every problem that a failed parse found, in the schema's order. */
-export function problemsOf(schema: z.ZodType, value: unknown, error: z.ZodError): Problem[] {
-  return error.issues.flatMap((issue): Problem[] => {
-    const field = fieldName(issue.path);
-    if (issue.code !== "unrecognized_keys")
-      return [{ field, message: `${expected(issue)}; found ${found(valueAt(value, issue.path))}` }];
-    const known = knownFields(schema, issue.path);
-    return issue.keys.map((key) => {
-      const shown = key.slice(0, 64);
-      const nearest = nearestName(shown, known);
-      return {
-        field: fieldName([...issue.path, shown]),
-        message: `Unknown field${nearest === undefined ? "" : `; the nearest known field is "${nearest}"`}`,
-        ...(nearest === undefined ? {} : { nearest }),
-      };
-    });
+/** How many problems a failed parse found. */
+export function problemCount({ issues }: z.ZodError): number {
+  return issues.reduce((sum, issue) => sum + (issue.code === "unrecognized_keys" ? issue.keys.length : 1), 0);
+}
+
+/**
+ * The problems that a failed parse found, in the schema's order.
+ * @param most the first so many: a hostile body has hundreds of thousands, and each takes time
+ */
+export function problemsOf(
+  schema: z.ZodType,
+  value: unknown,
+  error: z.ZodError,
+  most = Number.POSITIVE_INFINITY,
+): Problem[] {
+  const problems: Problem[] = [];
+  for (const issue of error.issues) {
+    if (problems.length >= most) break;
+    problems.push(...problemsOfIssue(schema, value, issue, most - problems.length));
+  }
+  return problems;
+}
+
+function problemsOfIssue(
+  schema: z.ZodType,
+  value: unknown,
+  issue: z.core.$ZodIssue,
+  most: number,
+): Problem[] {
+  const field = fieldName(issue.path);
+  if (issue.code !== "unrecognized_keys")
+    return [{ field, message: `${expected(issue)}; found ${found(valueAt(value, issue.path))}` }];
+  const known = knownFields(schema, issue.path);
+  return issue.keys.slice(0, most).map((key) => {
+    const shown = key.slice(0, 64);
+    const nearest = nearestName(shown, known);
+    return {
+      field: fieldName([...issue.path, shown]),
+      message: `Unknown field${nearest === undefined ? "" : `; the nearest known field is "${nearest}"`}`,
+      ...(nearest === undefined ? {} : { nearest }),
+    };
   });
 }

@@ -121,6 +121,7 @@ function itemOf(row: ItemRow, request: JobRequest, pathMap: readonly PathMapping
   return {
     index: row.index,
     input_image_path: paths.clientInput,
+    ...(paths.series === undefined ? {} : { series_instance_uid: paths.series }),
     output_folder_path: paths.clientOutputFolder,
     state: row.state,
     attempts: row.attempts,
@@ -137,11 +138,11 @@ const answer = (body: unknown, status = 200): BulkAnswer => ({ status, body: JSO
 
 async function shown(
   { looks }: Database,
-  { caller, jobId = "" }: BulkCall,
+  { caller, jobId = "", progress = [] }: BulkCall,
   { troubles }: ApiContext,
 ): Promise<JobDetails> {
   const row = await findJob(looks, caller, jobId);
-  return detailsOf(looks, row, jobOf(row, troubles.of(row.id)));
+  return detailsOf(looks, row, jobOf(row, troubles.of(row.id)), progress);
 }
 
 async function submitted(call: BulkCall, context: ApiContext): Promise<BulkAnswer> {
@@ -188,10 +189,10 @@ async function items(
   { looks: pool }: Database,
   pathMap: readonly PathMapping[],
 ): Promise<BulkAnswer> {
-  const { limit, cursor, state } = parseBody(itemQuerySchema, call.query ?? {});
+  const { limit, cursor, state, code } = parseBody(itemQuerySchema, call.query ?? {});
   const job = await findJob(pool, call.caller, call.jobId ?? "");
   const after = cursor === undefined ? -1 : Number(cursor);
-  const rows = await listItems(pool, job.id, { after, state, limit: limit + 1 });
+  const rows = await listItems(pool, job.id, { after, state, code, limit: limit + 1 });
   const [page, next_cursor] = paged(rows, limit, (row) => String(row.index));
   return answer({ items: page.map((row) => itemOf(row, job.request, pathMap)), next_cursor });
 }
@@ -203,7 +204,14 @@ async function purged(call: BulkCall, { pool }: Database, { config }: ApiContext
   const row = await purgeJob(pool, call.caller, id);
   // Not waited for: a share may not answer
   void unmark(id, outputs, config);
-  return answer({ ...jobOf(row), waiting: [], boxes: [] } satisfies JobDetails);
+  return answer({
+    ...jobOf(row),
+    waiting: [],
+    boxes: [],
+    progress: [],
+    failures: [],
+    report: row.report,
+  } satisfies JobDetails);
 }
 
 /** A job that is set to work again is counted, and its folders are made and marked, as for a new one. */

@@ -9,6 +9,7 @@ import { receiptName } from "../results/commit/names.js";
 import { filesOf, readReceipt } from "../results/commit/reuse.js";
 import { nameOfHelper, stagingName } from "../files/helper-names.js";
 import { isMarkName } from "../files/folder-mark.js";
+import { isReportName } from "./report/names.js";
 
 export interface WhySkipped {
   code: string;
@@ -72,9 +73,9 @@ function kindOfObject({ attributes, mediaStorageSopClass }: DicomHead): Kind {
   };
 }
 
-/** Locks and staging folders of results, and the marks of jobs. */
+/** Locks and staging folders of results, and the marks and reports of jobs. */
 export function isHelper(name: string): boolean {
-  return isMarkName(name) || nameOfHelper(name) !== undefined;
+  return isMarkName(name) || isReportName(name) || nameOfHelper(name) !== undefined;
 }
 
 /** Whether a file that begins so is a receipt. */

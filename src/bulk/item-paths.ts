@@ -2,10 +2,15 @@
 import path from "node:path";
 import { translateIn, type PathMapping } from "../files/path-map.js";
 import type { JobRequest } from "./jobs.js";
+import { fromSeriesPath } from "./series-path.js";
 
 export interface ItemPaths {
   /** The path on this box. */
   input: string;
+  /** SeriesInstanceUID of an item that is one of several series in its folder. */
+  series: string | undefined;
+  /** NAME of its results. */
+  name: string;
   outputFolder: string;
   /** The folder that must be there for any item of the job to be read: where it is not, the share is away. */
   inputBase: string | undefined;
@@ -37,6 +42,8 @@ export function pathsOf(request: JobRequest, item: Named, pathMap: readonly Path
     const output = translateIn(item.output, pathMap);
     return {
       input: input.path,
+      series: undefined,
+      name: path.posix.basename(input.path),
       outputFolder: bare(output.path),
       inputBase: undefined,
       outputBase: bare(output.path),
@@ -48,14 +55,19 @@ export function pathsOf(request: JobRequest, item: Named, pathMap: readonly Path
   }
   const from = translateIn(request.input_folder_path ?? "", pathMap);
   const to = translateIn(request.output_folder_path ?? "", pathMap);
-  const outputFolder = joined(to.path, item.input === "" ? "" : path.posix.dirname(item.input));
+  const { within, series } = fromSeriesPath(item.input);
+  const outputFolder = joined(to.path, within === "" ? "" : path.posix.dirname(within));
+  const input = joined(from.path, within);
+  const base = path.posix.basename(input);
   return {
-    input: joined(from.path, item.input),
+    input,
+    series,
+    name: series === undefined ? base : `${base}.${series}`,
     outputFolder,
     inputBase: bare(from.path),
     outputBase: bare(to.path),
     clientOutputBase: request.output_folder_path ?? "",
-    clientInput: from.back(joined(from.path, item.input)),
+    clientInput: from.back(input),
     clientOutputFolder: to.back(outputFolder),
     clientOutput: (name) => to.back(joined(outputFolder, name)),
   };

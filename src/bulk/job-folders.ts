@@ -65,10 +65,11 @@ export async function unmark(
  * work again in between.
  */
 export async function unmarkEnded({ pool }: Database, config: Config, log: Logger): Promise<void> {
+  const reported = config.job_reports === "off" ? "true" : "report is not null";
   const one = () =>
     transaction(pool, async (client) => {
       const { rows } = await client.query<Pick<JobRow, "id" | "request">>(
-        `select id, request from radserve.job where marked and finished_at is not null
+        `select id, request from radserve.job where marked and finished_at is not null and ${reported}
          order by seq limit 1 for update skip locked`,
       );
       const job = rows[0];

@@ -5,7 +5,7 @@ import type { OutputKind } from "../manifest/manifest.js";
 import { transaction } from "./database.js";
 import { tablesLostAt } from "./migrations.js";
 import { UNREAD } from "./scan.js";
-import type { ITEM_STATES, Job } from "./schema.js";
+import type { ITEM_STATES, Job, JobDetails } from "./schema.js";
 
 export type Counts = Job["counts"];
 
@@ -56,6 +56,8 @@ export interface JobRow {
   paused_at: Date | null;
   pause_box: string | null;
   counts: Partial<Counts> | null;
+  /** What became of the report that is written at its end. */
+  report: JobDetails["report"];
   /** Ended in the last minute. */
   recent: number;
   now: Date;
@@ -194,7 +196,7 @@ const view = (
     j.finished_at is not null as over,
     j.cancelled_at,
     j.total, j.held as paused, now() as now, ${state(stalled)} as state,
-    j.pause_code, j.pause_message, j.paused_at, j.pause_box,
+    j.pause_code, j.pause_message, j.paused_at, j.pause_box, j.report,
     coalesce(j.counts, (select jsonb_object_agg(state, number) from
       (select state, count(*)::int as number from radserve.item where job_id = j.id group by state) s)) as counts,
     (select count(*)::int from radserve.item i where i.job_id = j.id and i.finished_at > now() - interval '60 s'
@@ -265,15 +267,27 @@ export async function namedPaths(
   return { inputs: rows[0]?.inputs ?? [], outputs: rows[0]?.outputs ?? [] };
 }
 
+/** Which items of a job are listed. */
+export interface ItemPage {
+  /** The index of the last one of the page before. */
+  after: number;
+  limit: number;
+  state?: string | undefined;
+  /** Of their error, or why they were skipped. */
+  code?: string | undefined;
+}
+
 export async function listItems(
   pool: Pool,
   jobId: string,
-  { after, state, limit }: { after: number; state: string | undefined; limit: number },
+  { after, state, code, limit }: ItemPage,
 ): Promise<ItemRow[]> {
   const { rows } = await pool.query<ItemRow>(
     `select job_id, index, input, output, state, attempts, result, error from radserve.item
-     where job_id = $1 and index > $2 and ($3::text is null or state = $3) order by index limit $4`,
-    [jobId, after, state, limit],
+     where job_id = $1 and index > $2 and ($3::text is null or state = $3)
+       and ($5::text is null or coalesce(error->>'error', error->>'code', 'unknown') = $5)
+     order by index limit $4`,
+    [jobId, after, state, limit, code],
   );
   return rows;
 }
@@ -396,7 +410,7 @@ function requeue(
     if (row.finished_at !== null) await mark(row, client);
     await client.query(
       `update radserve.job set finished_at = null, counts = null, marked = marked or finished_at is not null,
-         streak = 0, streak_reason = null where id = $1`,
+         streak = 0, streak_reason = null, report = null, report_until = null where id = $1`,
       [id],
     );
     return items;

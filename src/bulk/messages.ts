@@ -1,8 +1,10 @@
 /** What the thread that serves HTTP and the bulk thread say to each other. */
+import type { MemoryPlace } from "../base/process-memory.js";
 import type { Config } from "../config.js";
 import type { ErrorObject } from "../base/errors.js";
 import type { InferTask } from "../inference/task.js";
 import type { ModelEntry } from "../models/entry.js";
+import type { Box, JobProgress } from "./schema.js";
 import type { Summary } from "../results/receipt/compose.js";
 
 export type Operation =
@@ -22,6 +24,8 @@ export interface BulkCall {
   query?: Record<string, unknown>;
   /** The text of the body. */
   body?: string;
+  /** How far images of the job are that this box looks at window by window. */
+  progress?: JobProgress[];
 }
 
 export interface BulkAnswer {
@@ -40,13 +44,15 @@ export type ItemOutcome =
   /** `errno` where the system refused something. */
   | { ok: false; error: ErrorObject; errno?: string };
 
-/** Numbers for Prometheus. */
+/** What Prometheus and the page are told without being asked for. */
 export interface BulkFigures {
   queued: number;
   running: number;
   paused: number;
   /** Since this process began. */
   ended: Record<string, number>;
+  /** The servers on this database. */
+  boxes: Omit<Box, "running">[];
 }
 
 export interface ThreadOptions {
@@ -59,6 +65,8 @@ export interface ThreadOptions {
   crashed: boolean;
   /** Items that may be at the worker threads at once, those waiting for one included. */
   window: number;
+  /** Where the folders that it looks into are counted. */
+  memory: MemoryPlace;
 }
 
 export interface ItemToRun {

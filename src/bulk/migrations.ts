@@ -101,6 +101,8 @@ const MIGRATIONS = [
      lost_before boolean not null default false
    );
    insert into radserve.origin default values;`,
+  // The report that is written when a job ends: what became of it, and which box is at it until when.
+  `alter table radserve.job add column report jsonb, add column report_token uuid, add column report_until timestamptz`,
 ];
 
 /** The version that brought the table. */

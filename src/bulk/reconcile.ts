@@ -10,7 +10,7 @@ import type { Config } from "../config.js";
 import { errno } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
 import { hashFile, withPlain } from "../files/durable-files.js";
-import { openInput } from "../files/guarded-paths.js";
+import { withInput } from "../files/guarded-paths.js";
 import { isInside, narrowRoots, type Root } from "../files/roots.js";
 import { receiptName } from "../results/commit/names.js";
 import { filesOf, readReceipt } from "../results/commit/reuse.js";
@@ -173,12 +173,7 @@ async function inFolder<T>(
   otherwise: (why: string | undefined) => T,
 ): Promise<T> {
   try {
-    const opened = await openInput(folder, roots);
-    try {
-      return await use(opened.fdPath);
-    } finally {
-      opened.close();
-    }
+    return await withInput(folder, roots, ({ fdPath }) => use(fdPath));
   } catch (error) {
     if (error instanceof RadserveError)
       return otherwise(error.code === "input_not_found" ? undefined : error.message);
@@ -300,7 +295,7 @@ function belonging(items: readonly Kept[], { job, pathMap }: Place): (name: stri
     if (item.result !== null) {
       exact.add(item.result.receipt);
       for (const file of item.result.outputs) exact.add(file.path);
-    } else stems.add(path.basename(pathsOf(job.request, item, pathMap).input));
+    } else stems.add(pathsOf(job.request, item, pathMap).name);
   }
   return (name) => {
     if (exact.has(name)) return true;

@@ -3,10 +3,10 @@
  * became of them. It runs in the bulk thread; the images are read and inferred elsewhere.
  */
 import { stat } from "node:fs/promises";
-import path from "node:path";
 import type { Config } from "../config.js";
 import { asRadserveError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
+import { within } from "../base/waiting.js";
 import { openOutputFolder } from "../files/guarded-paths.js";
 import { NameLock } from "../files/name-lock.js";
 import { narrowRoots, type Root } from "../files/roots.js";
@@ -28,7 +28,7 @@ import type { FromThread, ItemOutcome, ItemToRun } from "./messages.js";
 import { asOutcome, judge, withinBase, type Pause } from "./outcome.js";
 import { Pace, ROUND_MS } from "./pace.js";
 import { pathsOf, type ItemPaths } from "./item-paths.js";
-import { unmarkEnded } from "./job-folders.js";
+import { conclude } from "./conclude.js";
 import type { Troubles } from "./trouble.js";
 import { BulkUnavailable } from "./unavailable.js";
 
@@ -41,6 +41,8 @@ const LONGEST_TROUBLE_MS = 2_000;
 const NAME_SECONDS = 31;
 /** How long what a dead process left may take to remove: longer than the lease of an owner on another machine. */
 const CLEAR_MS = 60_000;
+/** How long the box waits, when it stops, until a report that was begun is given up. */
+const LAST_REPORT_MS = 1_000;
 
 export interface RunnerOptions {
   config: Config;
@@ -84,8 +86,8 @@ const overOf = (freed: readonly FreedItem[]) => freed.filter(({ state }) => stat
 let lastId = 0;
 
 /** Whether somebody else, who may be frozen, holds the name of an item's results. */
-function isNameTaken({ input, outputFolder }: ItemPaths): Promise<boolean> {
-  return NameLock.isTaken(outputFolder, path.basename(input));
+function isNameTaken({ name, outputFolder }: ItemPaths): Promise<boolean> {
+  return NameLock.isTaken(outputFolder, name);
 }
 
 export class Runner {
@@ -104,7 +106,8 @@ export class Runner {
   #beatAt = 0;
   #tidyAt = 0;
   #lookAtCancelled = false;
-  #unmarking = false;
+  #concluding = false;
+  #concluded: Promise<void> = Promise.resolve();
   #done: Promise<void> | undefined;
 
   constructor(private readonly options: RunnerOptions) {
@@ -219,7 +222,7 @@ export class Runner {
       this.#clear(overOf(await freeSilent(database.pool, instance)));
       await tidy(database.pool);
       await this.#giveBackUnheard(instance);
-      if (instance.works) this.#unmark();
+      if (instance.works) this.#conclude();
     }
     if (instance.works && !this.#stopping && this.options.ready()) await this.#take(instance);
   }
@@ -265,24 +268,26 @@ export class Runner {
 
   async #recover(item: Leftover): Promise<void> {
     const { config, roots } = this.options;
-    const { input, outputFolder } = pathsOf(item.request, item, config.path_map);
+    const { name, outputFolder } = pathsOf(item.request, item, config.path_map);
     const found = await stat(outputFolder).catch(() => undefined);
     if (found?.isDirectory() !== true) return;
     const output = await openOutputFolder(outputFolder, roots.output, { create: false });
     try {
       const limits = { deadline: Date.now() + CLEAR_MS };
-      await withName(output.fdPath, path.basename(input), limits, () => Promise.resolve());
+      await withName(output.fdPath, name, limits, () => Promise.resolve());
     } finally {
       output.close();
     }
   }
 
   /** Nothing waits for it: the folders may lie on a share that does not answer. */
-  #unmark(): void {
-    const { config, database, log } = this.options;
-    if (this.#unmarking) return;
-    this.#unmarking = true;
-    void unmarkEnded(database, config, log).finally(() => (this.#unmarking = false));
+  #conclude(): void {
+    const { config, roots, database, log } = this.options;
+    if (this.#concluding) return;
+    this.#concluding = true;
+    this.#concluded = conclude({ config, roots, database, log, stopped: () => this.#closed }).finally(
+      () => (this.#concluding = false),
+    );
   }
 
   async #settle(instance: Instance): Promise<void> {
@@ -302,7 +307,7 @@ export class Runner {
       await settle(pool, instance, some, busy, this.options.config.pause_after_failures);
       this.#landed.splice(0, some.length);
       // The last item of a job may have been among them
-      if (this.#flying.size === 0) this.#unmark();
+      if (this.#flying.size === 0) this.#conclude();
     }
   }
 
@@ -376,6 +381,7 @@ export class Runner {
         outputFolder: paths.outputFolder,
         startedAt: item.created_at.toISOString(),
         roots: { input: bounds.input, output },
+        ...(paths.series === undefined ? {} : { seriesInstanceUid: paths.series, name: paths.name }),
         ...(models === undefined ? {} : { models }),
         ...(outputs === undefined ? {} : { outputs }),
       };
@@ -405,6 +411,8 @@ export class Runner {
     try {
       await this.#settle(this.#instance);
       await leave(this.options.database.pool, this.#instance);
+      // It gives a report up that it has begun
+      await within(this.#concluded, LAST_REPORT_MS);
       return true;
     } catch {
       return false;

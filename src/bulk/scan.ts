@@ -9,10 +9,15 @@ import { accepts } from "../models/acceptance.js";
 import { openPlain } from "../files/disk.js";
 import { errno } from "../base/errno.js";
 import { asRadserveError, RadserveError, type ErrorCode, type ErrorObject } from "../base/errors.js";
+import { takesWhole, type Manifest } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
-import { openInput, type OpenedInput } from "../files/guarded-paths.js";
+import { openInput, withInput, type OpenedInput } from "../files/guarded-paths.js";
 import type { Roots } from "../files/roots.js";
-import { FOLDER_LIMITS, readSeriesFolder } from "../inference/read-input.js";
+import type { Image } from "../images/image.js";
+import { FOLDER_LIMITS, readStudyFolder } from "../inference/read-input.js";
+import { seriesPath } from "./series-path.js";
+import { SliceMemory } from "../inference/reading-memory.js";
+import type { ProcessMemory } from "../base/process-memory.js";
 import { classify, isHelper, type Kind, type WhySkipped, type SliceHead } from "./classify.js";
 import { holdsSomething } from "../files/folder-mark.js";
 
@@ -31,6 +36,10 @@ export interface ScanOptions {
   models: readonly ModelEntry[];
   /** Else a folder without an entry counts as one whose share is away. */
   mayBeEmpty?: boolean;
+  /** Where the slices that are read are counted; without it they are not. */
+  memory?: ProcessMemory;
+  /** Asked while there is no room for them; what it throws ends the scan. */
+  check?: () => void;
 }
 
 const LOOKED_AT_ONCE = 16;
@@ -93,13 +102,10 @@ function unread(at: string, code: ErrorCode, message: string, details: RadserveE
 
 /** Throws where the folder itself is gone, or a mount point without its mount. */
 async function mustBeThere({ folder, roots }: Pick<ScanOptions, "folder" | "roots">): Promise<void> {
-  const opened = await openInput(folder, roots);
-  try {
-    if (opened.kind === "folder" && !(await holdsSomething(opened.fdPath)))
+  await withInput(folder, roots, async ({ kind, fdPath }) => {
+    if (kind === "folder" && !(await holdsSomething(fdPath)))
       throw new RadserveError("input_not_found", "Expected the input folder to hold something; it is empty.");
-  } finally {
-    opened.close();
-  }
+  });
 }
 
 const join = (here: string, name: string) => (here === "" ? name : `${here}/${name}`);
@@ -157,13 +163,10 @@ async function look(
     return { path: at, is: "skipped", reason: { code: "no_file", message: "A device, pipe or socket." } };
   try {
     if (entry.isFile()) return await lookAtFile(folder, name, at);
-    const opened = await openInput(path.posix.join(base, at), roots);
-    try {
-      if (opened.kind === "folder") return { is: "link", path: at };
-      return lookedOf(at, await classify(opened.fd, folder.fdPath, name));
-    } finally {
-      opened.close();
-    }
+    return await withInput(path.posix.join(base, at), roots, async ({ kind, fd }) => {
+      if (kind === "folder") return { is: "link", path: at };
+      return lookedOf(at, await classify(fd, folder.fdPath, name));
+    });
   } catch (error) {
     if (error instanceof RadserveError) {
       await mustBeThere({ folder: base, roots });
@@ -206,8 +209,11 @@ const isPermission = (error: unknown) => ["EACCES", "EPERM"].includes(errno(erro
 /** Removed, or swapped for something else, since its folder was read. */
 const isGone = (error: unknown) => ["ENOENT", "ELOOP", "ENXIO"].includes(errno(error));
 
+const takesSingle = ({ accepts: { dimensions } }: Manifest): boolean => dimensions === "2d";
+
 /**
- * The files of one folder that could be the slices of a series. Where a model takes series and would take this one,
+ * The files of one folder that could be the slices of a series. Where a model takes series, or slices with their
+ * neighbours, and would take this one,
  * the folder is one item, and its files are items of their own only where a model of single images takes them too;
  * the other models then run on every slice within it.
  */
@@ -216,11 +222,13 @@ class SeriesOfFolder {
   readonly #models: readonly ModelEntry[];
   readonly #possible: boolean;
 
-  constructor({ models }: ScanOptions, files: number) {
-    this.#models = models.filter(({ state }) => state === "ready");
+  constructor(
+    private readonly options: ScanOptions,
+    files: number,
+  ) {
+    this.#models = options.models.filter(({ state }) => state === "ready");
     this.#possible =
-      files <= FOLDER_LIMITS.files &&
-      this.#models.some(({ manifest }) => manifest.accepts.dimensions === "series");
+      files <= FOLDER_LIMITS.files && this.#models.some(({ manifest }) => takesWhole(manifest));
   }
 
   /** False where the file is an item whatever else is in the folder. */
@@ -231,50 +239,77 @@ class SeriesOfFolder {
   }
 
   async *decide(folder: OpenedInput, here: string): AsyncGenerator<Found> {
-    const files = this.#files;
-    const taken = await this.#asSeries(folder, here);
-    if (taken !== undefined) yield taken;
-    if (taken?.is === "input" && !files.some(({ slice }) => this.#fits(slice, "2d"))) return;
-    for (const { path: at } of files) yield { path: at, is: "input" };
+    const taken = new Set<string | undefined>();
+    for (const { uid, found } of await this.#asSeries(folder, here)) {
+      yield found;
+      if (found.is === "input") taken.add(uid);
+    }
+    const single = this.#files.some(({ slice }) => this.#fits(slice, takesSingle));
+    // Slices need no items of their own where their series is one, or the folder that holds it alone
+    const isPart = ({ seriesInstanceUid }: SliceHead) => taken.has(seriesInstanceUid) || taken.has(undefined);
+    for (const { path: at, slice } of this.#files)
+      if (single || !isPart(slice)) yield { path: at, is: "input" };
   }
 
-  /** The folder as an item, where it holds a series that a model takes or might have taken. */
-  async #asSeries(folder: OpenedInput, here: string): Promise<Found | undefined> {
-    const slices = this.#files.map(({ slice }) => slice);
-    const series = new Map<string, number>();
-    for (const slice of slices)
-      if (this.#fits(slice, "series"))
-        series.set(slice.seriesInstanceUid ?? "", (series.get(slice.seriesInstanceUid ?? "") ?? 0) + 1);
-    if (![...series.values()].some((count) => count > 1)) return undefined;
-    const skipped = (code: string, message: string): Found => ({
-      path: here,
+  /** The series that a model takes or might have taken; `uid` is undefined where the folder itself is the item. */
+  async #asSeries(folder: OpenedInput, here: string): Promise<{ uid: string | undefined; found: Found }[]> {
+    const counts = new Map<string, number>();
+    for (const { slice } of this.#files) {
+      const { seriesInstanceUid = "" } = slice;
+      if (this.#fits(slice, takesWhole))
+        counts.set(seriesInstanceUid, (counts.get(seriesInstanceUid) ?? 0) + 1);
+    }
+    const possible = new Set([...counts].filter(([, count]) => count > 1).map(([uid]) => uid));
+    if (possible.size === 0) return [];
+    const skipped = (at: string, { code, message }: RadserveError): Found => ({
+      path: at,
       is: "skipped",
-      reason: { code, message },
+      reason: { code, message: `No model took the folder as one series. ${message}` },
     });
-    if (series.size > 1)
-      return skipped(
-        "several_series",
-        `The folder holds ${series.size} series, so no model took one as a whole. Put each in a folder of its own.`,
-      );
     try {
-      const image = await readSeriesFolder(folder);
-      const some = this.#models.some(
-        (entry) => entry.manifest.accepts.dimensions === "series" && accepts(entry, image).length === 0,
-      );
-      return some ? { path: here, is: "input" } : undefined;
-    } catch (error) {
-      const { code, message } = asRadserveError(error);
-      if (code === "internal") throw error;
-      return skipped(code, `No model took the folder as one series. ${message}`);
+      return (await this.#decided(folder, possible)).map(({ uid, alone, fault }) => {
+        const at = alone ? here : seriesPath(here, uid);
+        const found: Found = fault === undefined ? { path: at, is: "input" } : skipped(at, fault);
+        return { uid: alone ? undefined : uid, found };
+      });
+    } catch (thrown) {
+      const error = asRadserveError(thrown);
+      if (error.code === "internal" || error.code === "overloaded") throw thrown;
+      return [{ uid: undefined, found: skipped(here, error) }];
     }
   }
 
-  #fits({ modality, sopClassUid }: SliceHead, dimensions: "2d" | "series"): boolean {
-    return this.#models.some(({ manifest: { accepts: rules } }) => {
+  /** The possible series that a model takes, or that are none. A scan has no deadline: it waits while there is no room. */
+  async #decided(
+    folder: OpenedInput,
+    possible: ReadonlySet<string>,
+  ): Promise<{ uid: string; alone: boolean; fault: RadserveError | undefined }[]> {
+    const check = this.options.check ?? (() => undefined);
+    const takes = (image: Image) =>
+      this.#models.some((entry) => takesWhole(entry.manifest) && accepts(entry, image).length === 0);
+    for (;;) {
+      const memory = new SliceMemory(this.options.memory, { patient: true, check });
+      try {
+        return (await readStudyFolder(folder, memory)).flatMap(({ uid, alone, image }) => {
+          if (!possible.has(uid)) return [];
+          const fault = image instanceof RadserveError ? image : undefined;
+          return image instanceof RadserveError || takes(image) ? [{ uid, alone, fault }] : [];
+        });
+      } catch (error) {
+        if (!(error instanceof RadserveError) || error.code !== "overloaded") throw error;
+      } finally {
+        memory.close();
+      }
+    }
+  }
+
+  #fits({ modality, sopClassUid }: SliceHead, takes: (manifest: Manifest) => boolean): boolean {
+    return this.#models.some(({ manifest }) => {
+      const { accepts: rules } = manifest;
       const among = (list: readonly string[] | undefined, value: string | undefined) =>
         list === undefined || (value !== undefined && list.includes(value));
       return (
-        rules.dimensions === dimensions &&
+        takes(manifest) &&
         among(rules.formats, "dicom") &&
         among(rules.modality, modality) &&
         among(rules.sop_class, sopClassUid)

@@ -7,6 +7,7 @@ import { PgBoss } from "pg-boss";
 import { v5 as uuidV5 } from "uuid";
 import type { Config } from "../config.js";
 import { faultForLog, type Logger } from "../base/log.js";
+import type { ProcessMemory } from "../base/process-memory.js";
 import type { ModelEntry } from "../models/entry.js";
 import { translateIn } from "../files/path-map.js";
 import { narrowRoots } from "../files/roots.js";
@@ -46,6 +47,8 @@ export interface ScannerOptions {
   onLost: () => void;
   /** Waits until they are loaded. */
   models: () => Promise<readonly ModelEntry[]>;
+  /** Where what a scan reads is counted. */
+  memory: ProcessMemory;
   /** Called when items were added, or a scan has ended. */
   onFound: () => void;
 }
@@ -212,6 +215,8 @@ export class Scanner {
       roots: await narrowRoots(roots.input, job.input_roots ?? undefined),
       models: wanted === undefined ? entries : entries.filter(({ name }) => wanted.includes(name)),
       mayBeEmpty: was_empty,
+      memory: this.options.memory,
+      check: () => signal.throwIfAborted(),
     });
     let batch: Found[] = [];
     let since = Date.now();

@@ -5,20 +5,39 @@ import { choice, clientPath, inputImagePath, keepableText, outputFolderPath } fr
 import { outputKindSchema } from "../manifest/manifest.js";
 import { answerSchema } from "../results/receipt/receipt.js";
 
+/** For the published contract; what is asked for is said by `keepableText`. */
+// eslint-disable-next-line no-control-regex -- PostgreSQL keeps no text with this character
+const WITHOUT_NUL = /^[^\u0000]*$/;
+
 const MOST_ITEMS = 10_000;
 
+const folders = {
+  input_folder_path: clientPath.describe("Walked recursively; DICOM is recognised by content"),
+  output_folder_path: outputFolderPath,
+};
+const items = z
+  .array(z.strictObject({ input_image_path: inputImagePath, output_folder_path: outputFolderPath }))
+  .min(1)
+  .max(MOST_ITEMS);
+const rest = {
+  ...choice,
+  idempotency_key: keepableText(200)
+    .regex(WITHOUT_NUL)
+    .optional()
+    .describe("The same key and request give the job of before, not a second one"),
+};
+
+/** The two forms of a bulk request, as the contract publishes them. */
+export const bulkFolderRequestSchema = z.strictObject({ ...folders, ...rest });
+export const bulkItemsRequestSchema = z.strictObject({ items, ...rest });
+
+/** Both at once, so that one answer says all that is wrong with a request. */
 export const bulkRequestSchema = z
   .strictObject({
-    input_folder_path: clientPath.optional().describe("Walked recursively; DICOM is recognised by content"),
-    output_folder_path: clientPath.optional(),
-    items: z
-      .array(z.strictObject({ input_image_path: inputImagePath, output_folder_path: outputFolderPath }))
-      .min(1)
-      .max(MOST_ITEMS)
-      .optional()
-      .describe("Instead of the two folders"),
-    ...choice,
-    idempotency_key: keepableText(200).optional(),
+    input_folder_path: folders.input_folder_path.optional(),
+    output_folder_path: folders.output_folder_path.optional(),
+    items: items.optional(),
+    ...rest,
   })
   .superRefine((body, context) => {
     const folders = body.input_folder_path !== undefined || body.output_folder_path !== undefined;
@@ -34,13 +53,6 @@ export const bulkRequestSchema = z
         folders ? "Expected a string" : "Expected input_folder_path and output_folder_path, or items",
       );
     else if (body.output_folder_path === undefined) missing("output_folder_path", "Expected a string");
-  })
-  // The same for the published schema, which has no words for the checks above.
-  .meta({
-    oneOf: [
-      { required: ["items"], properties: { input_folder_path: false, output_folder_path: false } },
-      { required: ["input_folder_path", "output_folder_path"], properties: { items: false } },
-    ],
   });
 export type BulkRequest = z.infer<typeof bulkRequestSchema>;
 
@@ -57,7 +69,7 @@ export const ITEM_STATES = [
 
 const count = z.int().min(0);
 
-const reason = z.object({
+export const skipReasonSchema = z.object({
   code: z.string(),
   message: z.string(),
   details: z.record(z.string(), z.unknown()).optional(),
@@ -97,7 +109,7 @@ export const jobSchema = z.object({
 });
 export type Job = z.infer<typeof jobSchema>;
 
-const waiting = z.object({
+export const waitingSchema = z.object({
   reason: z.string().describe("The code of paused_reason, or what some of the images wait for"),
   message: z.string(),
   since: z.iso.datetime().nullable(),
@@ -105,7 +117,7 @@ const waiting = z.object({
   images: count.nullable().describe("How many wait for it; null: the whole job"),
 });
 
-const box = z.object({
+export const boxSchema = z.object({
   name: z.string().describe("Host name"),
   id: z.uuid().describe("Of its state directory"),
   alive: z.boolean().describe("It has shown a sign of life within the last 6 seconds"),
@@ -114,11 +126,43 @@ const box = z.object({
   seen_at: z.iso.datetime().describe("Its last sign of life"),
   running: count.describe("Images of this job"),
 });
+export type Box = z.infer<typeof boxSchema>;
+
+export const failureSchema = z.object({
+  state: z.enum(["failed", "skipped"]),
+  code: z.string(),
+  message: z.string().describe("Of one of them"),
+  images: count,
+});
+
+export const reportSchema = z.object({
+  html_path: z.string().nullable().describe("The page for people; it needs nothing beside it"),
+  csv_path: z.string().nullable().describe("The table: a row for each label of each model on each image"),
+  error: errorObjectSchema.nullable().describe("Why there is none"),
+});
+
+export const jobProgressSchema = z.object({
+  index: count.describe("Of the item"),
+  windows_done: count.describe("Of the model that runs"),
+  windows: count,
+});
+export type JobProgress = z.infer<typeof jobProgressSchema>;
 
 /** One job, as its own page shows it. */
 export const jobDetailsSchema = jobSchema.extend({
-  waiting: z.array(waiting).describe("What the job or some of its images wait for"),
-  boxes: z.array(box).describe("The servers on this database"),
+  waiting: z.array(waitingSchema).describe("What the job or some of its images wait for"),
+  boxes: z.array(boxSchema).describe("The servers on this database"),
+  progress: z
+    .array(jobProgressSchema)
+    .describe("Images and series that the server which answers looks at window by window just now"),
+  failures: z
+    .array(failureSchema)
+    .describe("Why images failed or were skipped, the most frequent first; at most 20 of each"),
+  report: reportSchema
+    .nullable()
+    .describe(
+      "Written into the output folder before the job counts as ended; null before, and without reports",
+    ),
 });
 export type JobDetails = z.infer<typeof jobDetailsSchema>;
 
@@ -155,6 +199,10 @@ const modelResult = answerSchema.shape.models.element;
 export const itemSchema = z.object({
   index: count,
   input_image_path: z.string(),
+  series_instance_uid: z
+    .string()
+    .optional()
+    .describe("Of an item that is one of several series in its folder"),
   output_folder_path: z.string(),
   state: z.enum(ITEM_STATES),
   attempts: count,
@@ -164,7 +212,7 @@ export const itemSchema = z.object({
   models: z.array(modelResult.pick({ name: true, status: true })),
   warnings: answerSchema.shape.warnings,
   error: errorObjectSchema.optional(),
-  reason: reason.optional().describe("Why the file is no input, of skipped ones"),
+  reason: skipReasonSchema.optional().describe("Why the file is no input, of skipped ones"),
 });
 export type Item = z.infer<typeof itemSchema>;
 
@@ -173,20 +221,33 @@ export const jobListSchema = z.object({ jobs: z.array(jobSchema), next_cursor: c
 export const itemListSchema = z.object({ items: z.array(itemSchema), next_cursor: cursor });
 
 const page = (most: number, usual: number) => ({
-  limit: z.coerce.number().int().min(1).max(most).default(usual),
+  limit: z.coerce.number().int().min(1).max(most).default(usual).describe("How many on a page"),
   cursor: z
     .string()
     .regex(/^\d{1,9}$/, "Expected the next_cursor of the page before")
-    .optional(),
+    .optional()
+    .describe("The next_cursor of the page before; without it the first page"),
 });
 
-export const jobQuerySchema = z.strictObject({ ...page(100, 20), state: z.enum(JOB_STATES).optional() });
+export const jobQuerySchema = z.strictObject({
+  ...page(100, 20),
+  state: z.enum(JOB_STATES).optional().describe("Jobs in this state alone"),
+});
 export const reconcileQuerySchema = z.strictObject({
   limit: page(1000, 100).limit,
   cursor: z
     .string()
     .regex(/^[if]\d{1,9}$/, "Expected the next_cursor of the page before")
-    .optional(),
+    .optional()
+    .describe("The next_cursor of the page before; without it the first page"),
   retry: z.enum(["true", "false"]).default("false").describe("Runs images again whose results are missing"),
 });
-export const itemQuerySchema = z.strictObject({ ...page(1000, 100), state: z.enum(ITEM_STATES).optional() });
+export const itemQuerySchema = z.strictObject({
+  ...page(1000, 100),
+  state: z.enum(ITEM_STATES).optional().describe("Images in this state alone"),
+  code: z
+    .string()
+    .regex(/^[a-z_]{1,60}$/, "Expected a code of `failures`, such as truncated_image")
+    .optional()
+    .describe("Images with this error, or skipped for this reason, alone"),
+});

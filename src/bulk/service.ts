@@ -11,6 +11,8 @@ import { errno } from "../base/errno.js";
 import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { within } from "../base/waiting.js";
+import type { Progress } from "../engine/types.js";
+import type { JobProgress } from "./schema.js";
 import type { ModelEntry } from "../models/entry.js";
 import type { InferencePool } from "../inference/worker-pool.js";
 import type {
@@ -49,6 +51,8 @@ export interface BulkOptions {
   };
   log: Logger;
   audit: Audit;
+  /** How far the work with a cancel id is that goes window by window. */
+  progress: (cancelId: number) => Progress | undefined;
   /** The process before this one ended by its own fault. */
   crashed: boolean;
 }
@@ -61,8 +65,8 @@ interface PendingCall {
 export class BulkService {
   readonly #processId = randomUUID();
   readonly #pending = new Map<number, PendingCall>();
-  /** The pool's number of an item, by the thread's number of it. */
-  readonly #running = new Map<number, number>();
+  /** The pool's number of an item and what it is, by the thread's number of it. */
+  readonly #running = new Map<number, { cancelId: number; item: ItemToRun["item"] }>();
   #ended: EndedItem[] = [];
   #landing: NodeJS.Timeout | undefined;
   #thread: Worker | undefined;
@@ -70,9 +74,14 @@ export class BulkService {
   #deaths = 0;
   #lastId = 0;
   #stopping = false;
-  #figures: BulkFigures = { queued: 0, running: 0, paused: 0, ended: {} };
+  #figures: BulkFigures = { queued: 0, running: 0, paused: 0, ended: {}, boxes: [] };
 
   constructor(private readonly options: BulkOptions) {}
+
+  /** True once anybody has asked for jobs, or there may be some to go on with. */
+  get isOpen(): boolean {
+    return this.#thread !== undefined;
+  }
 
   get figures(): BulkFigures {
     return this.#figures;
@@ -97,7 +106,19 @@ export class BulkService {
     const id = (this.#lastId += 1);
     return new Promise((resolve, reject) => {
       this.#pending.set(id, { resolve, reject });
-      this.#tell({ type: "call", id, call });
+      const { operation, jobId } = call;
+      const progress = operation === "show" && jobId !== undefined ? this.#progressOf(jobId) : undefined;
+      this.#tell({ type: "call", id, call: progress === undefined ? call : { ...call, progress } });
+    });
+  }
+
+  #progressOf(jobId: string): JobProgress[] {
+    return [...this.#running.values()].flatMap(({ cancelId, item }) => {
+      if (item.job_id !== jobId) return [];
+      const progress = this.options.progress(cancelId);
+      return progress === undefined
+        ? []
+        : { index: item.item, windows_done: progress.done, windows: progress.windows };
     });
   }
 
@@ -125,8 +146,10 @@ export class BulkService {
   #start(): void {
     if (this.#thread !== undefined || this.#stopping) return;
     const { config, roots, pool, models, crashed } = this.options;
+    const memory = pool.takePlace();
     const workerData: ThreadOptions = {
       config,
+      memory,
       roots,
       crashed,
       processId: this.#processId,
@@ -139,7 +162,10 @@ export class BulkService {
     thread.on("error", (error) =>
       this.options.log.error({ fault: faultForLog(error) }, "the bulk thread failed"),
     );
-    thread.once("exit", () => this.#died());
+    thread.once("exit", () => {
+      pool.giveBackPlace(memory);
+      this.#died();
+    });
     void models.loaded.then(() => {
       if (this.#thread === thread) this.tellModels();
     });
@@ -150,7 +176,7 @@ export class BulkService {
     for (const { reject } of this.#pending.values())
       reject(new BulkUnavailable("The bulk queue is starting again.", "Send the request again shortly."));
     this.#pending.clear();
-    for (const cancelId of this.#running.values()) this.options.pool.cancel(cancelId);
+    for (const { cancelId } of this.#running.values()) this.options.pool.cancel(cancelId);
     this.#running.clear();
     this.#ended = [];
     if (this.#stopping) return;
@@ -163,8 +189,8 @@ export class BulkService {
   #hear(message: FromThread): void {
     if (message.type === "run") for (const item of message.items) void this.#run(item);
     else if (message.type === "cancel") {
-      const cancelId = this.#running.get(message.id);
-      if (cancelId !== undefined) this.options.pool.cancel(cancelId);
+      const running = this.#running.get(message.id);
+      if (running !== undefined) this.options.pool.cancel(running.cancelId);
     } else if (message.type === "figures") this.#figures = message.figures;
     else this.#answered(message);
   }
@@ -187,7 +213,7 @@ export class BulkService {
     const action = new Action(audit, { kind: "item", ...item, ...paths });
     const thread = this.#thread;
     const cancelId = pool.newCancelId();
-    this.#running.set(id, cancelId);
+    this.#running.set(id, { cancelId, item });
     let outcome: ItemOutcome;
     try {
       const run = { ...task, cancelId, priority: "bulk" as const };

@@ -11,6 +11,7 @@ import { parentPort, workerData } from "node:worker_threads";
 import { errno } from "../base/errno.js";
 import { asRadserveError, RadserveError } from "../base/errors.js";
 import { createLog, faultForLog } from "../base/log.js";
+import { ProcessMemory } from "../base/process-memory.js";
 import type { ModelEntry } from "../models/entry.js";
 import { perform } from "./api.js";
 import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
@@ -22,11 +23,13 @@ import { Scanner } from "./scanner.js";
 import type { KnownModels } from "./submit.js";
 import { Troubles } from "./trouble.js";
 import { BulkUnavailable } from "./unavailable.js";
+import { allBoxes } from "./waiting.js";
 
 const options = workerData as ThreadOptions;
 const { config, roots } = options;
 const log = createLog(config.log_level);
 const works = config.role !== "api";
+const memory = new ProcessMemory(options.memory.counts, options.memory.place, options.memory.mostBytes);
 
 /** How long a call waits for a database that is being made or started. One that cannot be used shows within seconds. */
 const PATIENCE_MS = 60_000;
@@ -96,6 +99,7 @@ async function open(): Promise<Parts> {
     troubles,
     onLost: () => void repair([]).catch(() => undefined),
     models: () => models.entries(),
+    memory,
     onFound: () => state.parts?.runner.poke(),
   });
   try {
@@ -253,8 +257,8 @@ async function close(): Promise<void> {
 const figures = setInterval(() => {
   if (state.parts === undefined) return;
   const { database, runner } = state.parts;
-  depth(database.pool).then(
-    (found) => send({ type: "figures", figures: { ...found, ended: runner.ended } }),
+  Promise.all([depth(database.pool), allBoxes(database.pool)]).then(
+    ([found, boxes]) => send({ type: "figures", figures: { ...found, ended: runner.ended, boxes } }),
     () => undefined,
   );
 }, FIGURES_MS);

@@ -1,7 +1,7 @@
 /** What a job waits for, since when and on which box; and the boxes. */
 import type { Pool } from "pg";
 import type { JobRow } from "./jobs.js";
-import type { Job, JobDetails } from "./schema.js";
+import type { Box, Job, JobDetails, JobProgress } from "./schema.js";
 
 /** A box that was silent for so long has missed a sign of life; after twice as long its images go to others. */
 const SILENT_SECONDS = 6;
@@ -43,8 +43,9 @@ async function groupsOf(pool: Pool, jobId: string): Promise<Group[]> {
   return rows;
 }
 
-async function boxesOf(pool: Pool, jobId: string): Promise<JobDetails["boxes"]> {
-  const { rows } = await pool.query<Omit<JobDetails["boxes"][number], "seen_at"> & { seen_at: Date }>(
+/** @param jobId for how many of its images each box has; null: of no job */
+async function boxesOf(pool: Pool, jobId: string | null): Promise<JobDetails["boxes"]> {
+  const { rows } = await pool.query<Omit<Box, "seen_at"> & { seen_at: Date }>(
     `select b.name, b.box as id, b.beat_at > now() - make_interval(secs => $2) as alive, b.works, b.ready,
        b.beat_at as seen_at,
        (select count(*)::int from radserve.item i
@@ -53,6 +54,34 @@ async function boxesOf(pool: Pool, jobId: string): Promise<JobDetails["boxes"]> 
     [jobId, SILENT_SECONDS],
   );
   return rows.map((row) => ({ ...row, seen_at: row.seen_at.toISOString() }));
+}
+
+/** The servers on this database. */
+export async function allBoxes(pool: Pool): Promise<Omit<Box, "running">[]> {
+  const boxes = await boxesOf(pool, null);
+  return boxes.map(({ name, id, alive, works, ready, seen_at }) => ({
+    name,
+    id,
+    alive,
+    works,
+    ready,
+    seen_at,
+  }));
+}
+
+/** Why images failed or were skipped, by code. */
+async function failuresOf(
+  pool: Pool,
+  jobId: string,
+  state: "failed" | "skipped",
+): Promise<JobDetails["failures"]> {
+  const { rows } = await pool.query<JobDetails["failures"][number]>(
+    `select $2 as state, coalesce(error->>'error', error->>'code', 'unknown') as code,
+       coalesce(min(error->>'message'), '') as message, count(*)::int as images
+     from radserve.item where job_id = $1 and state = $2 group by 2 order by 4 desc, 2 limit 20`,
+    [jobId, state],
+  );
+  return rows;
 }
 
 /** When a box last could have worked on the job. */
@@ -70,7 +99,12 @@ function ofJob(row: JobRow, reason: Job["paused_reason"], boxes: JobDetails["box
 }
 
 /** @param job as it is shown, which says why it is paused */
-export async function detailsOf(pool: Pool, row: JobRow, job: Job): Promise<JobDetails> {
+export async function detailsOf(
+  pool: Pool,
+  row: JobRow,
+  job: Job,
+  progress: JobProgress[],
+): Promise<JobDetails> {
   const boxes = await boxesOf(pool, row.id);
   const groups = row.finished_at === null ? await groupsOf(pool, row.id) : [];
   const waiting = groups.map(({ reason, box, since, images }) => ({
@@ -80,5 +114,15 @@ export async function detailsOf(pool: Pool, row: JobRow, job: Job): Promise<JobD
     box,
     images,
   }));
-  return { ...job, waiting: [...ofJob(row, job.paused_reason, boxes), ...waiting], boxes };
+  const failures: JobDetails["failures"] = [];
+  for (const state of ["failed", "skipped"] as const)
+    if (job.counts[state] > 0) failures.push(...(await failuresOf(pool, row.id, state)));
+  return {
+    ...job,
+    waiting: [...ofJob(row, job.paused_reason, boxes), ...waiting],
+    boxes,
+    progress,
+    failures,
+    report: row.report,
+  };
 }

@@ -9,6 +9,7 @@ import { auditPaths, hashOf, isDayFile, readKey } from "../audit/folders.js";
 import { filesFrom, verifyAudit, type Finding } from "../audit/verify.js";
 import { ConfigError } from "../base/errors.js";
 import { requireFolder, type Config } from "../config.js";
+import { during } from "./activity.js";
 import { print, remark, standardOutput, type ExitStatus } from "./run.js";
 
 export interface AuditRange {
@@ -47,10 +48,10 @@ export async function auditVerify(
   // What the server said last; of a folder elsewhere nobody knows what it should hold
   const said = options.folder === undefined ? saidHead(paths.head) : undefined;
   const heads = said === undefined ? given : [...given, said];
-  const found = await verifyAudit(folder, readKey(paths.chainKey), {
-    heads,
-    ...(from === undefined ? {} : { from }),
-  });
+  const known = { heads, ...(from === undefined ? {} : { from }) };
+  const found = await during("Checking every line", () =>
+    verifyAudit(folder, readKey(paths.chainKey), known),
+  );
   if (options.json === true) print(JSON.stringify({ ok: found.faults.length === 0, ...found }, null, 2));
   else {
     for (const note of found.notes) print(`note  ${told(note)}`);

@@ -8,6 +8,7 @@ import { asRadserveError, type RadserveError } from "../base/errors.js";
 import { clientWithToken, type Client } from "./client.js";
 import { hasEnded, summaryText, whyOf } from "./job-text.js";
 import { Progress } from "./progress.js";
+import { during } from "./activity.js";
 import { print, printError, remark, standardOutput, type ExitStatus } from "./run.js";
 
 /** How long the first contact may take: a server that has just been started, or restarts. */
@@ -74,7 +75,9 @@ function submit(client: Client, input: string, output: string, options: BulkComm
     once.add(message);
   };
   const patience = { forMs: FIRST_CONTACT_MS, onAway };
-  return client.callPatiently(acceptedSchema, patience, "POST", "/bulk_inference", body);
+  return during("Waiting for the server, which makes its database with the first job", () =>
+    client.callPatiently(acceptedSchema, patience, "POST", "/bulk_inference", body),
+  );
 }
 
 /** Shows the job until it ends; undefined where Ctrl-C leaves it to the server. */

@@ -1,8 +1,11 @@
 /** `radserve infer`: the use-case of POST /single_inference without a server and without roots. */
 import { randomUUID } from "node:crypto";
 import path from "node:path";
-import type { Config } from "../config.js";
+import { resultForms, type Config } from "../config.js";
 import { infer } from "../inference/infer-image.js";
+import { ConfigError } from "../base/errors.js";
+import { outputKindSchema, type OutputKind } from "../manifest/manifest.js";
+import { during } from "./activity.js";
 import { createLog } from "../base/log.js";
 import { loadModels, withoutEntry } from "../models/set.js";
 import type { Answer } from "../results/receipt/receipt.js";
@@ -12,6 +15,25 @@ import { print, remark, type ExitStatus } from "./run.js";
 const placeOf = ({ frame }: { frame?: number | undefined }) =>
   frame === undefined ? "" : `frame ${frame}: `;
 
+/** A number with as many digits as anybody reads: three that mean something, or all before the point. */
+export function figure(value: number): string {
+  if (Number.isInteger(value)) return String(value);
+  return Math.abs(value) >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
+}
+
+/** Scores are called scores: they are probabilities only where the model says so. */
+function scoreOf({
+  score,
+  threshold,
+}: {
+  score?: number | undefined;
+  threshold?: number | undefined;
+}): string {
+  if (score === undefined) return "";
+  const limit = threshold === undefined ? "" : `, threshold ${threshold.toFixed(2)}`;
+  return `: score ${score.toFixed(2)}${limit}`;
+}
+
 function summary(answer: Answer): string {
   const lines = answer.models.flatMap((model) => {
     const head = `${model.name} ${model.version}: ${model.status}`;
@@ -19,13 +41,10 @@ function summary(answer: Answer): string {
     const reasons = (model.reasons ?? []).map((reason) => `  ${reason.message}`);
     const found = model.findings
       .filter((finding) => finding.present)
-      .map(
-        (finding) =>
-          `  ${placeOf(finding)}${finding.label}${finding.score === undefined ? "" : ` (score ${finding.score.toFixed(2)})`}`,
-      );
+      .map((finding) => `  ${placeOf(finding)}${finding.label}${scoreOf(finding)}`);
     const measured = model.measurements.map(
       ({ name, label, value, unit, frame }) =>
-        `  ${placeOf({ frame })}${name}${label === undefined ? "" : `, ${label}`}: ${value} ${unit.value}`,
+        `  ${placeOf({ frame })}${name}${label === undefined ? "" : `, ${label}`}: ${figure(value)} ${unit.value}`,
     );
     const warned = model.warnings.map(({ message }) => `  Warning: ${message}`);
     return [
@@ -47,7 +66,23 @@ function summary(answer: Answer): string {
 
 export interface InferCommand {
   model?: string[];
+  /** Kinds, separated by commas. */
+  outputs?: string;
+  /** SeriesInstanceUID. */
+  series?: string;
   json?: boolean;
+}
+
+/** @throws ConfigError that names the kind which is none */
+function outputKinds(text: string): OutputKind[] {
+  const known = outputKindSchema.options;
+  return text.split(",").map((one) => {
+    const kind = outputKindSchema.safeParse(one.trim());
+    if (kind.success) return kind.data;
+    throw new ConfigError(
+      `--outputs: expected kinds of ${known.join(", ")}, separated by commas; found "${one.trim()}".`,
+    );
+  });
 }
 
 export async function inferFile(
@@ -56,26 +91,27 @@ export async function inferFile(
   outputFolder: string,
   options: InferCommand,
 ): Promise<ExitStatus> {
+  const outputs = options.outputs === undefined ? undefined : outputKinds(options.outputs);
   return withEngine<ExitStatus>(config, async (engine, providers) => {
-    const models = await loadModels({
-      directory: config.models_dir,
-      engine,
-      providers,
-      log: createLog("silent"),
-    });
+    const log = createLog("silent");
+    const models = await during("Loading the models", () =>
+      loadModels({ directory: config.models_dir, engine, providers, log }),
+    );
     for (const { error } of withoutEntry(models)) remark(error.message);
     try {
-      const answer = await infer(
-        {
-          requestId: randomUUID(),
-          inputPath: path.resolve(input),
-          outputFolder: path.resolve(outputFolder),
-          ...(options.model === undefined ? {} : { models: options.model }),
-          priority: "routine",
-          cancelId: 1,
-          roots: { input: undefined, output: undefined },
-        },
-        { engine, models: models.entries, outputs: config.outputs, overlayOpacity: config.overlay_opacity },
+      const task = {
+        requestId: randomUUID(),
+        inputPath: path.resolve(input),
+        outputFolder: path.resolve(outputFolder),
+        ...(options.model === undefined ? {} : { models: options.model }),
+        ...(outputs === undefined ? {} : { outputs }),
+        ...(options.series === undefined ? {} : { seriesInstanceUid: options.series }),
+        priority: "routine" as const,
+        cancelId: 1,
+        roots: { input: undefined, output: undefined },
+      };
+      const answer = await during("Reading the image and running the models", () =>
+        infer(task, { engine, models: models.entries, outputs: config.outputs, forms: resultForms(config) }),
       );
       print(options.json === true ? JSON.stringify(answer, null, 2) : summary(answer));
       return 0;

@@ -5,18 +5,22 @@ import { ConfigError } from "../base/errors.js";
 import { accepts, type Reason } from "../models/acceptance.js";
 import type { Config } from "../config.js";
 import type { Image, TransformStep } from "../images/image.js";
-import { formatInspection, stepText, dumpFrame, inspectImage } from "../inference/inspection.js";
-import type { Manifest } from "../manifest/manifest.js";
+import { stepText } from "../images/step-text.js";
+import { formatInspection, dumpFrame, inspectImage } from "../inference/inspection.js";
+
 import { modelFolders } from "../models/load.js";
 import { readModelFolder } from "../models/read.js";
-import { frameSteps } from "../models/transform-steps.js";
+import { modelSteps } from "../models/transform-steps.js";
 import { pngOf } from "../results/picture/pixels.js";
 import { withEngine } from "../server/start-engine.js";
 import { withImageFile } from "./files.js";
+import { during } from "./activity.js";
 import { print, type ExitStatus } from "./run.js";
 
 export interface InspectCommand {
   json?: boolean;
+  /** SeriesInstanceUID. */
+  series?: string;
   preview?: string;
   /** The words after --dump-frame: a frame's number from 1, the file to write, and perhaps the file to inspect. */
   dumpFrame?: string[];
@@ -62,15 +66,9 @@ async function acceptances(config: Config, image: Image): Promise<Acceptance[]> 
     const { name, version } = model.manifest;
     const accepted = reasons.length === 0;
     return [
-      { name, version, accepted, reasons, transforms: accepted ? stepsFor(model.manifest, image) : [] },
+      { name, version, accepted, reasons, transforms: accepted ? modelSteps(model.manifest, image) : [] },
     ];
   });
-}
-
-function stepsFor({ inputs: [input] }: Manifest, image: Image): TransformStep[] {
-  if (input === undefined) return [];
-  const interpretations = Array.from({ length: image.frameCount }, (_, frame) => image.interpretation(frame));
-  return frameSteps(image.format, interpretations, input);
 }
 
 function acceptanceText(models: readonly Acceptance[]): string {
@@ -109,16 +107,17 @@ export function inspectFile(
   options: InspectCommand,
 ): Promise<ExitStatus> {
   const { target, dump } = inspectArguments(file, options.dumpFrame);
-  return withImageFile(path.resolve(target), async (image): Promise<ExitStatus> => {
-    const inspection = await inspectImage(image);
+  const inspect = async (image: Image): Promise<ExitStatus> => {
+    const inspection = await during("Reading the image", () => inspectImage(image));
     if (dump !== undefined) await writeFile(dump.file, await dumpFrame(image, Number(dump.number)));
     if (options.preview !== undefined) await writePreview(config, image, options.preview);
-    const models = await acceptances(config, image);
+    const models = await during("Asking the models", () => acceptances(config, image));
     print(
       options.json === true
         ? JSON.stringify({ ...inspection, models }, null, 2)
         : `${formatInspection(inspection)}\n${acceptanceText(models)}`,
     );
     return 0;
-  });
+  };
+  return withImageFile(path.resolve(target), inspect, options.series);
 }

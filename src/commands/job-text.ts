@@ -106,6 +106,11 @@ export function jobText(job: JobDetails, now = Date.now()): string {
     ["", countsText(job)],
     ...(rate(job) === "" ? [] : [["rate", rate(job)]]),
     ...(timeLeft(job, now) === "" ? [] : [["", timeLeft(job, now)]]),
+    ...job.progress.map(({ index, windows_done, windows }, i) => [
+      i === 0 ? "windows" : "",
+      `item ${index}: ${count(windows_done)} of ${count(windows)}`,
+    ]),
+    ...(job.report === null ? [] : [["report", job.report.html_path ?? job.report.error?.message ?? "none"]]),
     ...job.boxes.map((one, i) => [i === 0 ? "boxes" : "", boxText(one)]),
   ];
   return table(rows);

@@ -1,13 +1,16 @@
-/** `radserve models list | init | codes | check | try | canary`: what src/models says, with its exit status. */
+/** `radserve models list | card | init | import | codes | check | try | canary`: what src/models says, with its exit status. */
 import path from "node:path";
 import { RadserveError } from "../base/errors.js";
 import type { Config } from "../config.js";
 import { modelsCheck, modelsInit, modelsList, modelsTry } from "../models/developer-tools.js";
 import type { CommandResult } from "../models/command-result.js";
+import { modelsImport, type ImportOptions } from "../models/import/import.js";
+import { modelsCard } from "../models/card.js";
 import { modelsCodes } from "../models/codes.js";
 import { modelsCanary } from "../models/make-canary.js";
 import { withEngine } from "../server/start-engine.js";
 import { withImageFile } from "./files.js";
+import { during } from "./activity.js";
 import { print } from "./run.js";
 
 function say({ text, exitCode, data }: CommandResult, json = false): number {
@@ -22,6 +25,10 @@ export interface InitCommand {
   labels?: string;
 }
 
+export interface ImportCommand extends ImportOptions {
+  json?: boolean;
+}
+
 export const init = (config: Config, graph: string, { like, labels }: InitCommand) =>
   withEngine(config, async (engine) =>
     say(
@@ -33,11 +40,20 @@ export const init = (config: Config, graph: string, { like, labels }: InitComman
     ),
   );
 
+export const importModel = (config: Config, folder: string, { json, ...options }: ImportCommand) =>
+  withEngine(config, async (engine) => say(await modelsImport(folder, engine, options), json));
+
+export const card = async (config: Config, name: string, json: boolean) =>
+  say(await modelsCard(config.models_dir, name), json);
+
 export const codes = async (name: string, json: boolean) => say(await modelsCodes(name), json);
 
 export const check = (config: Config, folder: string, json: boolean) =>
   withEngine(config, async (engine, providers) =>
-    say(await modelsCheck(path.resolve(folder), { engine, providers }), json),
+    say(
+      await during("Loading the model", () => modelsCheck(path.resolve(folder), { engine, providers })),
+      json,
+    ),
   );
 
 export interface CanaryCommand {

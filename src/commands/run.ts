@@ -1,12 +1,14 @@
 /** How every command ends: its exit status, and where its words go. */
+import { z } from "zod";
+import { clearActivity } from "./activity.js";
 import { ConfigError, asRadserveError, type RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { faultForLog } from "../base/log.js";
 
-/** 0: done; 1: failed, with the error object; 2: wrongly called, configured or refused; 130: interrupted. */
+/** 0: done; 1: failed, and standard error says why; 2: wrongly called, configured or refused; 130: interrupted. */
 export type ExitStatus = 0 | 1 | 2 | 130;
 
-/** Runs a command. The error object goes to standard error, or to standard output where `json` asked for it. */
+/** Runs a command. An error is told in sentences on standard error, or as its object on standard output where `json` asked for it. */
 export async function run(command: () => Promise<number>, json = false): Promise<void> {
   // If the reader of the remarks has gone, nobody is left to tell, and the work goes on.
   process.stderr.on("error", () => undefined);
@@ -23,11 +25,25 @@ export async function run(command: () => Promise<number>, json = false): Promise
   }
 }
 
-/** The error object, on standard output where `json` asks for it; the fault behind an internal one on standard error. */
+/** What each model says against an image, where nothing takes it. */
+const refusedSchema = z.object({
+  models: z.array(
+    z.object({ name: z.string(), reasons: z.array(z.object({ message: z.string() })).default([]) }),
+  ),
+});
+
+function sentences(error: RadserveError): string {
+  const refused = refusedSchema.safeParse(error.details).data?.models ?? [];
+  const reasons = refused.flatMap(({ name, reasons }) =>
+    reasons.map(({ message }) => `  ${name}: ${message}`),
+  );
+  return [`${error.message} (${error.code})`, ...reasons].join("\n");
+}
+
+/** The error, as its object on standard output where `json` asks for it; the fault behind an internal one on standard error. */
 export function printError(error: RadserveError, json = false): void {
-  const text = `${JSON.stringify(error.toObject(), null, 2)}\n`;
-  if (json) print(text);
-  else process.stderr.write(text);
+  if (json) print(JSON.stringify(error.toObject(), null, 2));
+  else remark(sentences(error));
   if (error.code === "internal")
     process.stderr.write(`${JSON.stringify(faultForLog(error.cause), null, 2)}\n`);
 }
@@ -50,10 +66,12 @@ export function standardOutput(): NodeJS.WriteStream {
 }
 
 export function print(text: string): void {
+  clearActivity();
   standardOutput().write(text.endsWith("\n") ? text : `${text}\n`);
 }
 
 /** Tells people something beside the result on standard output. */
 export function remark(text: string): void {
+  clearActivity();
   process.stderr.write(`${text}\n`);
 }

@@ -28,7 +28,20 @@ const modelsSchema = z.object({
     z.object({ name: z.string(), required: z.boolean(), error: z.object({ message: z.string() }) }),
   ),
 });
-const readySchema = z.object({ status: z.string().optional(), message: z.string().optional() });
+const readySchema = z.object({
+  message: z.string().optional(),
+  details: z
+    .object({ models: z.array(z.object({ name: z.string(), required: z.boolean(), health: z.string() })) })
+    .partial()
+    .optional(),
+});
+
+/** What anybody may know of the models: why one failed takes a token. */
+function withoutToken(health: unknown): void {
+  for (const { name, required, health: state } of readySchema.parse(health).details?.models ?? [])
+    print(`${name}\t${state}${required ? " (required)" : ""}`);
+  remark("Set RADSERVE_TOKEN to see the models, and why one failed.");
+}
 
 const gibibytes = (bytes: number) => (bytes / 2 ** 30).toFixed(1);
 
@@ -47,7 +60,7 @@ export async function status(config: Config, json: boolean): Promise<ExitStatus>
   }
   print(`${url}: ${ready ? "ready" : `not ready: ${readySchema.parse(health.body).message ?? ""}`}`);
   if (certificateEnd !== undefined) print(`certificate\tvalid until ${certificateEnd.toISOString()}`);
-  if (models === undefined) remark("Set RADSERVE_TOKEN to see the models.");
+  if (models === undefined) withoutToken(health.body);
   else if (models.status !== 200)
     remark(`The models were refused: ${readySchema.parse(models.body).message ?? ""}`);
   else {

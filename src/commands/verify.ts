@@ -1,17 +1,20 @@
 /** `radserve verify NAME.json`: replays a receipt and compares every hash. */
 import { readFile, stat } from "node:fs/promises";
 import path from "node:path";
-import { type Config } from "../config.js";
-import { ConfigError, RadserveError } from "../base/errors.js";
+import { resultForms, type Config } from "../config.js";
+import type { Image } from "../images/image.js";
+import { ConfigError } from "../base/errors.js";
 import { createLog } from "../base/log.js";
 import { table } from "../base/table.js";
 import { loadModels } from "../models/set.js";
 import { replay } from "../inference/replay.js";
-import { receiptText, type Receipt } from "../results/receipt/receipt.js";
+import { checkResult } from "../inference/verify-result.js";
+import type { Receipt } from "../results/receipt/receipt.js";
 import { readReceipt } from "../results/commit/reuse.js";
-import { check, checkFiles, type Check, type Verdict } from "../results/receipt/verify.js";
+import { check, type Check, type Verdict } from "../results/receipt/verify.js";
 import { withEngine } from "../server/start-engine.js";
 import { withImageFile } from "./files.js";
+import { during } from "./activity.js";
 import { print, type ExitStatus } from "./run.js";
 
 export interface VerifyCommand {
@@ -44,7 +47,9 @@ export async function verify(config: Config, file: string, options: VerifyComman
   const checks =
     found.kind === "foreign"
       ? [check("receipt", "differs", "the file is no receipt of Radserve, or was changed")]
-      : await checksOf(config, receiptPath, found.receipt, options.input);
+      : await during("Computing the result again", () =>
+          checksOf(config, receiptPath, found.receipt, options.input),
+        );
   const equal = checks.every(({ verdict }) => verdict === "ok");
   print(options.json === true ? JSON.stringify({ equal, checks }, null, 2) : verdictText(checks, equal));
   return equal ? 0 : 1;
@@ -57,58 +62,29 @@ async function checksOf(
   input: string | undefined,
 ): Promise<Check[]> {
   const folder = path.dirname(receiptPath);
-  const text = await readFile(receiptPath, "utf8");
-  const written =
-    text === receiptText(receipt)
-      ? check("receipt", "ok", `of Radserve ${receipt.radserve_version}`)
-      : check("receipt", "differs", "the text is not as Radserve writes it");
   const source = path.resolve(input ?? path.join(folder, receipt.source.name));
-  return [
-    written,
-    ...(await checkFiles(folder, receipt)),
-    ...(await replayFrom(config, source, receipt, input === undefined)),
-  ];
+  return checkResult({
+    ...{ folder, receipt, text: await readFile(receiptPath, "utf8") },
+    replayed: () => replayFrom(config, source, receipt),
+    missing: input === undefined ? "not beside the receipt: name it with --input" : "nothing is there",
+  });
 }
 
-async function replayFrom(
-  config: Config,
-  source: string,
-  receipt: Receipt,
-  beside: boolean,
-): Promise<Check[]> {
-  const all = (first: Check, reason: string) => [
-    first,
-    ...receipt.models.map(({ name }) => check(name, "not_replayed", reason)),
-  ];
-  try {
-    return await withImageFile(source, (image) =>
-      withEngine(config, async (engine, providers) => {
-        const log = createLog("silent");
-        const models = await loadModels({ directory: config.models_dir, engine, providers, log });
-        try {
-          return await replay({
-            ...{ receipt, image, engine, models: models.entries },
-            overlayOpacity: config.overlay_opacity,
-          });
-        } finally {
-          await models.close();
-        }
-      }),
-    );
-  } catch (error) {
-    if (!(error instanceof RadserveError)) throw error;
-    if (error.code === "input_not_found")
-      return all(
-        check(
-          "source",
-          "missing",
-          beside ? "not beside the receipt: name it with --input" : "nothing is there",
-        ),
-        "there is no source",
-      );
-    if (error.status !== 415 && error.status !== 422) throw error;
-    return all(check("source", "differs", `cannot be read: ${error.message}`), "the source is another");
-  }
+function replayFrom(config: Config, source: string, receipt: Receipt): Promise<Check[]> {
+  const again = (image: Image) =>
+    withEngine(config, async (engine, providers) => {
+      const log = createLog("silent");
+      const models = await loadModels({ directory: config.models_dir, engine, providers, log });
+      try {
+        return await replay({
+          ...{ receipt, image, engine, models: models.entries },
+          forms: resultForms(config),
+        });
+      } finally {
+        await models.close();
+      }
+    });
+  return withImageFile(source, again, receipt.source.series_instance_uid);
 }
 
 /** Aligned columns, and one line that says it all. */

@@ -65,7 +65,12 @@ export function checkRender(options: RenderOptions): void {
 }
 
 export function checkInferOptions(options: InferOptions): void {
-  const { timeoutMs, cancelId } = options;
+  const { timeoutMs, cancelId, centre, numbers = [] } = options;
+  expect(
+    centre === undefined || (Number.isSafeInteger(centre) && centre >= 0 && centre < 2 ** 31),
+    () => `Expected the number of the plane that is looked at, found ${centre}.`,
+  );
+  expect(numbers.flat().every(Number.isFinite), () => "Expected finite numbers in the inputs of attributes.");
   if (timeoutMs !== undefined) {
     expect(
       !Number.isNaN(timeoutMs) && timeoutMs <= 2 ** 40,

@@ -8,17 +8,25 @@ import type {
   LoadedModel,
   Plane,
   Preparation,
+  Progress,
   RenderOptions,
 } from "./types.js";
 import type { Tensor } from "./tensor.js";
 import type { VolumeGeometry } from "../images/image.js";
 import {
+  inputOf,
   isFractional,
+  isImageInput,
   labelsOf,
+  numbersOf,
+  tableOf,
   type ImageInput,
   type Manifest,
+  type ModelInput,
   type ModelOutput,
 } from "../manifest/manifest.js";
+import type { Resampling } from "../manifest/resampling.js";
+import { tiledAxes, type Tiling } from "../manifest/tiling.js";
 import { tableLayout, type DetectionTable } from "../manifest/detection-table.js";
 
 type Classification = Extract<ModelOutput, { kind: "classification" }>;
@@ -27,7 +35,11 @@ type Classification = Extract<ModelOutput, { kind: "classification" }>;
 interface NativeOutput {
   kind: ModelOutput["kind"];
   tensor: string;
-  activation: "none" | "sigmoid" | "softmax" | "argmax" | "label_map";
+  /** Number of the input on whose grid it is. */
+  input: number;
+  activation: "none" | "sigmoid" | "softmax" | "argmax" | "label_map" | "prototypes";
+  /** prototypes: number of the output that finds the boxes. */
+  boxes_output?: number;
   /** Number of labels. */
   labels: number;
   /** One a label; NaN for a label without a threshold. */
@@ -56,12 +68,37 @@ interface NativeOutput {
     class_column?: number;
     objectness?: number;
     objectness_activation?: "none" | "sigmoid";
+    coefficients?: number;
+    coefficient_count?: number;
   };
   several_labels?: boolean;
   threshold?: number;
   minimum_area?: number;
   unclip?: number;
 }
+
+/** An input of numbers: how many there are. */
+interface NativeNumbers {
+  tensor: string;
+  dtype: ModelInput["dtype"];
+  layout: "NC" | "N";
+  numbers: number;
+}
+
+/** Windows, with axes as numbers in the order of the window's sides. */
+interface NativeTiling {
+  window: number[];
+  overlap: number;
+  steps: Tiling["steps"];
+  gaussian?: { sigma: number; middle: boolean; least: number };
+  mirrored: number[];
+  padding: number;
+}
+
+/** Spacings are numbers: 0 is the volume's own. */
+type NativeImage = Omit<ImageInput, "resampling"> & {
+  resampling?: Omit<Resampling, "spacing_mm"> & { spacing_mm: number[] };
+};
 
 interface NativeOptions {
   priority: "stat" | "routine" | "bulk";
@@ -70,15 +107,20 @@ interface NativeOptions {
 }
 
 /** Numbers come as lists, because an object costs the thread that serves requests a microsecond for each property. */
-interface NativeInference {
-  outputs: EngineOutput[];
-  /** Bytes of the raw output tensors, or, where `dump` was asked for, all tensors. */
-  raw?: Uint8Array[];
-  tensors?: { inputs: Tensor[]; outputs: Tensor[] };
+interface NativeFacts {
   /** In the order of Preparation. */
   placement?: [number, number, number, number, number, number, number, number, number, number];
   found?: [number, number, number, number, number, number];
   observed?: [number, number];
+}
+
+interface NativeInference extends NativeFacts {
+  outputs: EngineOutput[];
+  /** Bytes of the raw output tensors, or, where `dump` was asked for, all tensors. */
+  raw?: Uint8Array[];
+  tensors?: { inputs: Tensor[]; outputs: Tensor[]; probabilities: Tensor[] };
+  /** Of the second image input and those after it. */
+  others?: NativeFacts[];
   timings: [queueMs: number, prepareMs: number, runMs: number, postprocessMs: number];
 }
 
@@ -87,15 +129,18 @@ export interface EngineAddon {
   cudaProblem(device: number): string;
   inspect(path: string): Promise<GraphInfo>;
   load(options: {
-    path: string;
+    /** Of several the mean is taken. */
+    paths: readonly string[];
+    meanAfterActivation: boolean;
     name: string;
     version: string;
     maxBatch: number;
+    tiling?: NativeTiling;
     provider: "cpu" | "cuda";
     precision: Manifest["execution"]["precision"];
     gpus: readonly number[];
     gpuMemory: number;
-    inputs: ImageInput[];
+    inputs: (NativeImage | NativeNumbers)[];
     outputs: NativeOutput[];
   }): Promise<Omit<LoadedModel, "provider">>;
   unload(id: number): Promise<void>;
@@ -106,15 +151,22 @@ export interface EngineAddon {
       dump: boolean;
       thresholds: number[][] | undefined;
       geometry: VolumeGeometry | undefined;
+      centre: number | undefined;
+      numbers: readonly (readonly number[])[] | undefined;
     },
   ): Promise<NativeInference>;
   runTensors(id: number, options: NativeOptions & { feeds: Tensor[] }): Promise<Tensor[]>;
   render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
   cancel(cancelId: number): void;
+  progress(cancelId: number): Progress | undefined;
+  plan(
+    id: number,
+    volume: { slices: number; rows: number; columns: number; geometry: VolumeGeometry },
+  ): number;
   stats(): unknown;
 }
 
-function preparationOf({ placement, found, observed }: NativeInference): Preparation {
+function factsOf({ placement, found, observed }: NativeFacts): Omit<Preparation, "others"> {
   const preparation: Preparation = {};
   if (placement !== undefined) {
     const [rows, columns, top, left, height, width, sourceTop, sourceLeft, sourceHeight, sourceWidth] =
@@ -132,6 +184,11 @@ function preparationOf({ placement, found, observed }: NativeInference): Prepara
   return preparation;
 }
 
+function preparationOf(native: NativeInference): Preparation {
+  const { others } = native;
+  return others === undefined ? factsOf(native) : { ...factsOf(native), others: others.map(factsOf) };
+}
+
 export function inferenceOf(native: NativeInference): InferResult {
   const { outputs, raw, tensors } = native;
   const hash = createHash("sha256");
@@ -143,10 +200,24 @@ export function inferenceOf(native: NativeInference): InferResult {
   return tensors === undefined ? result : { ...result, tensors };
 }
 
-export function nativeOutput(output: ModelOutput): NativeOutput {
+export function nativeTiling(tiling: Tiling): NativeTiling {
+  const { window, overlap, steps, weights, mirror = [], padding } = tiling;
+  const axes = tiledAxes(tiling);
+  const { kind } = weights;
+  return {
+    ...{ window, overlap, steps, padding },
+    mirrored: mirror.map((axis) => axes.indexOf(axis)),
+    ...(kind === "constant"
+      ? {}
+      : { gaussian: { sigma: weights.sigma, middle: weights.centre === "middle", least: weights.least } }),
+  };
+}
+
+export function nativeOutput(output: ModelOutput, model: Pick<Manifest, "inputs" | "outputs">): NativeOutput {
   const labels = labelsOf(output);
   const common = {
     kind: output.kind,
+    input: inputOf(model, output),
     labels: labels.length,
     thresholds: labels.map((l) => l.threshold ?? NaN),
   };
@@ -173,7 +244,9 @@ export function nativeOutput(output: ModelOutput): NativeOutput {
         labels: step.labels.flatMap((name) => index.get(name) ?? []),
       }));
       const fractional = isFractional(output);
-      return { ...common, tensor: output.tensor, activation: output.activation, steps, fractional };
+      const table = tableOf(model.outputs, output);
+      const by = table === undefined ? {} : { boxes_output: model.outputs.indexOf(table) };
+      return { ...common, ...by, tensor: output.tensor, activation: output.activation, steps, fractional };
     }
     case "detection":
       return {
@@ -206,8 +279,9 @@ export function nativeOutput(output: ModelOutput): NativeOutput {
   }
 }
 
-function nativeTable(output: DetectionTable): Omit<NativeOutput, "kind" | "labels" | "thresholds"> {
-  const { format, box, score, scoreALabel, classColumn, objectness, columns } = tableLayout(output);
+function nativeTable(output: DetectionTable): Omit<NativeOutput, "kind" | "input" | "labels" | "thresholds"> {
+  const layout = tableLayout(output);
+  const { format, box, score, scoreALabel, classColumn, objectness, coefficients, columns } = layout;
   return {
     tensor: output.tensor,
     format,
@@ -222,6 +296,9 @@ function nativeTable(output: DetectionTable): Omit<NativeOutput, "kind" | "label
       ...(objectness === undefined || output.objectness === undefined
         ? {}
         : { objectness, objectness_activation: output.objectness.activation }),
+      ...(coefficients === undefined || output.mask_coefficients === undefined
+        ? {}
+        : { coefficients, coefficient_count: output.mask_coefficients }),
     },
     ...(output.classes === undefined ? {} : { first: output.classes.first }),
     ...(output.nms.kind === "none" ? {} : { iou: output.nms.iou, per_class: output.nms.per_class }),
@@ -229,7 +306,16 @@ function nativeTable(output: DetectionTable): Omit<NativeOutput, "kind" | "label
 }
 
 /** The addon reads manifest inputs as they are, but for values that become modality values before they cross. */
-export function nativeInput(input: ImageInput): ImageInput {
+export function nativeInput(input: ModelInput): NativeImage | NativeNumbers {
+  if (!isImageInput(input)) {
+    const { tensor, dtype, layout, values } = input;
+    return { tensor, dtype, layout, numbers: values.reduce((sum, value) => sum + numbersOf(value), 0) };
+  }
+  const { resampling, ...others } = input;
   const { kind } = input.values;
-  return kind === "real_world" || kind === "suv_bw" ? { ...input, values: { kind: "modality" } } : input;
+  const image: NativeImage =
+    kind === "real_world" || kind === "suv_bw" ? { ...others, values: { kind: "modality" } } : others;
+  if (resampling === undefined) return image;
+  const spacing = resampling.spacing_mm.map((mm) => mm ?? 0);
+  return { ...image, resampling: { ...resampling, spacing_mm: spacing } };
 }

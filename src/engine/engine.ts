@@ -5,9 +5,10 @@
 import os from "node:os";
 import { checkFeeds, checkGeometry, checkInferOptions, checkPlane, checkRender } from "./checks.js";
 import { engineStatsSchema, type EngineStats } from "./stats.js";
-import { inferenceOf, nativeInput, nativeOutput, type EngineAddon } from "./engine-addon.js";
+import { inferenceOf, nativeInput, nativeOutput, nativeTiling, type EngineAddon } from "./engine-addon.js";
 import { loadAddon } from "../addon/load-addon.js";
 import { asRadserveError, ERRORS, RadserveError, type ErrorCode } from "../base/errors.js";
+import type { VolumeGeometry } from "../images/image.js";
 import type { Tensor } from "./tensor.js";
 import type {
   EngineInfo,
@@ -18,6 +19,7 @@ import type {
   LoadedModel,
   LoadOptions,
   Plane,
+  Progress,
   RenderOptions,
 } from "./types.js";
 
@@ -73,16 +75,18 @@ export class Engine {
       const { provider } = options;
       this.#checkProvider(provider);
       const { id, inputs, outputs, gpu, sessions } = await this.#addon.load({
-        path: options.modelPath,
+        paths: [options.modelPath, ...(options.ensemble?.others ?? [])],
+        meanAfterActivation: options.ensemble?.average === "after_activation",
         name: options.name,
         version: options.version,
         maxBatch: options.batching.max,
+        ...(options.tiling === undefined ? {} : { tiling: nativeTiling(options.tiling) }),
         provider,
         precision: options.precision ?? "float32",
         gpus: this.#gpus,
         gpuMemory: this.#gpuMemory,
         inputs: options.inputs.map(nativeInput),
-        outputs: options.outputs.map(nativeOutput),
+        outputs: options.outputs.map((output) => nativeOutput(output, options)),
       });
       this.#loaded.add(id);
       return { id, inputs, outputs, provider, ...(gpu === undefined ? {} : { gpu }), sessions };
@@ -99,10 +103,10 @@ export class Engine {
     return this.#call(async () => {
       checkInferOptions(options);
       planes.forEach(checkPlane);
-      const { priority = "routine", timeoutMs, cancelId, thresholds, geometry } = options;
+      const { priority = "routine", timeoutMs, cancelId, thresholds, geometry, centre, numbers } = options;
       if (geometry !== undefined) checkGeometry(geometry);
       const dump = options.dump === true;
-      const given = { priority, timeoutMs, cancelId, dump, thresholds, geometry };
+      const given = { priority, timeoutMs, cancelId, dump, thresholds, geometry, centre, numbers };
       return inferenceOf(await this.#addon.infer(id, planes, given));
     });
   }
@@ -128,6 +132,28 @@ export class Engine {
 
   cancel(cancelId: number): void {
     this.#addon.cancel(cancelId);
+  }
+
+  /** How far the work with that number is; undefined unless it goes window by window, and has begun. */
+  progress(cancelId: number): Progress | undefined {
+    return this.#addon.progress(cancelId);
+  }
+
+  /**
+   * Bytes that a model which takes volumes in windows needs at most for such a volume, beside its weights, the source and
+   * the results; 0 for other models.
+   * @throws RadserveError no_model_accepts or series_invalid where the volume does not fit
+   */
+  plan(
+    id: number,
+    volume: { slices: number; rows: number; columns: number; geometry: VolumeGeometry },
+  ): number {
+    checkGeometry(volume.geometry);
+    try {
+      return this.#addon.plan(id, volume);
+    } catch (thrown) {
+      throw fromNative(thrown);
+    }
   }
 
   /** Figures of the whole process, whoever loaded the models. */

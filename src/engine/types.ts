@@ -1,6 +1,6 @@
 /** What the engine takes and gives: the contract of src/engine/engine.ts. */
 import type { PixelFormat, Interpretation, VolumeGeometry } from "../images/image.js";
-import type { ImageInput, ModelOutput, Manifest } from "../manifest/manifest.js";
+import type { Ensemble, ModelInput, ModelOutput, Manifest } from "../manifest/manifest.js";
 import type { Tensor, TensorInfo } from "./tensor.js";
 
 /**
@@ -20,12 +20,15 @@ export interface LoadOptions {
   modelPath: string;
   name: string;
   version: string;
-  inputs: ImageInput[];
+  inputs: ModelInput[];
   outputs: ModelOutput[];
   provider: "cpu" | "cuda";
   /** What CUDA computes in, float32 where absent; a CPU computes in what the graph is. */
   precision?: Manifest["execution"]["precision"];
   batching: Manifest["batching"];
+  tiling?: Manifest["tiling"];
+  /** The graphs beside that of modelPath, and of what the mean is taken. */
+  ensemble?: { others: string[]; average: Ensemble["average"] };
 }
 
 export interface LoadedModel {
@@ -50,6 +53,8 @@ export interface GraphInfo {
   outputs: TensorInfo[];
   /** Most of its weights are float16. */
   float16: boolean;
+  /** What the exporter wrote beside the graph (metadata_props), by key. */
+  metadata: Record<string, string>;
 }
 
 /** Masks are in source pixels; `values` are raw scores after activation. */
@@ -96,6 +101,13 @@ export interface InferOptions {
    * others refuse it: bad_request. Slices of different sizes are series_invalid.
    */
   geometry?: VolumeGeometry;
+  /**
+   * For a model that is given neighbours: which of the planes is looked at, from 0. The others are those before and
+   * after it, in their order; fewer than the model takes are the edge of the series.
+   */
+  centre?: number;
+  /** For each input of attributes, in the manifest's order, its numbers. */
+  numbers?: readonly (readonly number[])[];
   /** Also give the tensors that went in and came out. */
   dump?: boolean;
   /** Label thresholds in the manifest's order for each output (site thresholds applied). */
@@ -121,6 +133,8 @@ export interface Preparation {
   found?: { min: number; max: number; mean: number; std: number; low: number; high: number };
   /** Least and greatest value, where a window that the file lacks was taken from them. */
   observed?: { low: number; high: number };
+  /** What the preparation of the second image input and of those after it knows. */
+  others?: Omit<Preparation, "others">[];
 }
 
 export interface InferResult {
@@ -128,8 +142,20 @@ export interface InferResult {
   preparation: Preparation;
   /** SHA-256 over all raw output tensors in the manifest's order, hex. */
   rawSha256: string;
-  tensors?: { inputs: Tensor[]; outputs: Tensor[] };
+  tensors?: {
+    inputs: Tensor[];
+    outputs: Tensor[];
+    /** For each segmentation of a volume: [channels, slices, rows, columns] on the source's grid. */
+    probabilities: Tensor[];
+  };
   timings: { queueMs: number; prepareMs: number; runMs: number; postprocessMs: number };
+}
+
+/** Of work that goes window by window. */
+export interface Progress {
+  /** Windows that have run. */
+  done: number;
+  windows: number;
 }
 
 export interface RenderOptions {

@@ -63,6 +63,12 @@ export async function readWhole(fd: number): Promise<Uint8Array> {
   return bytes.subarray(0, await fillFrom(fd, bytes));
 }
 
+/** Writes all bytes where the descriptor stands, on another thread however few they are. */
+export async function writeAside(fd: number, bytes: Uint8Array): Promise<void> {
+  for (let at = 0; at < bytes.length;)
+    at += (await write(fd, bytes, at, bytes.length - at, null)).bytesWritten;
+}
+
 /** Writes all bytes where the descriptor stands. */
 export async function writeAll(fd: number, bytes: Uint8Array): Promise<void> {
   for (let at = 0; at < bytes.length;) {

@@ -9,7 +9,8 @@ import fs, { type Stats, type StatsFs } from "node:fs";
 import fsp from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
-import { errno } from "../base/errno.js";
+import { loadAddon } from "../addon/load-addon.js";
+import { errno, systemError } from "../base/errno.js";
 
 const writeText = promisify(fs.write);
 
@@ -88,22 +89,58 @@ type Done = ReturnType<typeof fs.renameSync>;
 
 const open = either<[Path | Buffer, string | number, number?], number>(fs.openSync, promisify(fs.open));
 
-/** @returns a descriptor, to be closed with `closeSync` */
+/**
+ * @param now it is known to lie on a disk of this machine, and is opened on the calling thread
+ * @returns a descriptor, to be closed with `closeSync`
+ */
 export async function openDescriptor(
   path: Path | Buffer,
   flags: string | number,
   mode?: number,
+  now = false,
 ): Promise<number> {
-  const fd = await open(path, flags, mode);
+  const fd = now ? fs.openSync(path, flags, mode) : await open(path, flags, mode);
   // Its number was another file's before
-  if (isLocal(path)) localDescriptors.add(fd);
+  if (now || isLocal(path)) localDescriptors.add(fd);
   else localDescriptors.delete(fd);
   return fd;
 }
+interface PinAddon {
+  /** Opens with O_PATH and the flags; `error` is an errno, 0 where no call failed. */
+  pinPath(path: string, flags: number): Promise<{ error: number; call: string; fd: number; dev: number }>;
+}
+
+/** Linux open(2): a descriptor that names a file without opening it. Not among node's constants. */
+const O_PATH = 0o10000000;
+
+/**
+ * Names a file or folder without opening it, and notes where it lies.
+ * @param now it is known to lie on a disk of this machine; otherwise one turn through libuv's threads does both
+ * @returns a descriptor, to be closed with `closeSync`
+ */
+export async function pinDescriptor(path: Path, flags: number, now: boolean): Promise<number> {
+  if (now || atOnce || isLocal(path)) {
+    const fd = fs.openSync(path, O_PATH | flags);
+    try {
+      // What was entered may be another file system than what leads to it
+      noteDevice(fd, fs.fstatSync(fd));
+      return fd;
+    } catch (thrown) {
+      fs.closeSync(fd);
+      throw thrown;
+    }
+  }
+  const { error, call, fd, dev } = await (loadAddon() as PinAddon).pinPath(path, flags);
+  if (error !== 0) throw systemError(error, call);
+  noteDevice(fd, { dev });
+  return fd;
+}
+
 const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY } = fs.constants;
+const PLAIN = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 /** Opens what was listed as a plain file for reading. If something else lies there by now, no link is followed and no pipe is waited for. */
-export const openPlain = (path: Path | Buffer): Promise<number> =>
-  openDescriptor(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+export const openPlain = (path: Path | Buffer, now = false): Promise<number> =>
+  openDescriptor(path, PLAIN, undefined, now);
 /** Writes the start of a file that is smaller than a page. */
 export const writeStart = either<[number, string], number>(
   (fd, text) => fs.writeSync(fd, text, 0),

@@ -5,10 +5,12 @@ import { fillFrom, syncDescriptor, writeAll } from "./descriptor.js";
 import { freeBytes, openDescriptor, openPlain, rename, statfs } from "./disk.js";
 import { loadAddon } from "../addon/load-addon.js";
 import { release } from "../addon/bytes.js";
-import { errno } from "../base/errno.js";
+import { errno, systemError } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
 
-interface LinkAddon {
+interface FilesAddon {
+  /** A new file, as the disk has it and as it reads back; `error` is an errno, 0 where no call failed. */
+  writeDurably(path: string, bytes: Uint8Array): Promise<{ error: number; call: string; same: boolean }>;
   /** Gives an open file, which may have no name yet, one; false where that is taken or cannot be. */
   linkDescriptor(fd: number, path: string): boolean;
 }
@@ -65,34 +67,38 @@ export function hashFile(path: string): Promise<string | undefined> {
   });
 }
 
-/** Writes a new file and waits until the disk has it. */
-export async function writeDurably(path: string, bytes: Uint8Array): Promise<void> {
-  const fd = await openDescriptor(path, "wx", 0o644);
-  try {
-    await writeAll(fd, bytes);
-    await syncDescriptor(fd);
-  } finally {
-    closeSync(fd);
-  }
+/**
+ * Writes a new file, waits until the disk has it, opens it again and compares what it holds: one turn through libuv's
+ * threads in place of five.
+ * @param bytes may not change until then
+ * @returns whether what was read back is the same
+ * @throws errors of the file system as they are
+ */
+export async function writeDurably(path: string, bytes: Uint8Array): Promise<boolean> {
+  const addon = loadAddon() as FilesAddon;
+  const { error, call, same } = await addon.writeDurably(path, bytes);
+  if (error !== 0) throw systemError(error, call);
+  return same;
 }
 
 /** Linux open(2): makes a file that has no name. Not among node's constants. */
 const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
 
+/** Gives an open file one more name, or its first; false where something has it, or it cannot be. */
+export function linkDescriptor(fd: number, path: string): boolean {
+  return (loadAddon() as FilesAddon).linkDescriptor(fd, path);
+}
+
 /** A small file that has no name until it is whole: when its process is killed before, nothing of it is left. */
 export class UnnamedFile {
-  private constructor(
-    readonly fd: number,
-    private readonly addon: LinkAddon,
-  ) {}
+  private constructor(readonly fd: number) {}
 
   /**
    * On the disk that the folder lies on.
    * @throws errors of the file system as they are; some know no such files
    */
   static async make(dir: string): Promise<UnnamedFile> {
-    const addon = loadAddon() as LinkAddon;
-    return new UnnamedFile(await openDescriptor(dir, O_TMPFILE | constants.O_RDWR, 0o644), addon);
+    return new UnnamedFile(await openDescriptor(dir, O_TMPFILE | constants.O_RDWR, 0o644));
   }
 
   /** Writes the bytes, waits until the disk has them, and reads them back: whether they are the same. */
@@ -109,7 +115,7 @@ export class UnnamedFile {
 
   /** @returns false where something has the name, or the file system refuses */
   appearAs(path: string): boolean {
-    return this.addon.linkDescriptor(this.fd, path);
+    return linkDescriptor(this.fd, path);
   }
 
   close(): void {
@@ -139,12 +145,16 @@ export async function moveIfThere(from: string, to: string): Promise<boolean> {
  * Refuses to begin where a folder's disk has less room than will be written, or than has to stay free.
  * @throws RadserveError disk_full, with the bytes needed and free
  */
-export async function requireRoom(dir: string, bytes: number): Promise<void> {
-  const free = freeBytes(await explained(() => statfs(dir)));
+export async function requireRoom(
+  dir: string,
+  bytes: number,
+  side: "input" | "output" = "output",
+): Promise<void> {
+  const free = freeBytes(await explained(() => statfs(dir), side));
   if (free >= bytes) return;
   throw new RadserveError(
     "disk_full",
-    `Expected at least ${bytes} bytes free on the output folder's disk; found ${free}. Make room there and send the request again.`,
+    `Expected at least ${bytes} bytes free on the ${side} folder's disk; found ${free}. Make room there and send the request again.`,
     { free_bytes: free, needed_bytes: bytes },
   );
 }
@@ -178,13 +188,21 @@ const FAULTS: Record<string, [ConstructorParameters<typeof RadserveError>[0], st
   ],
 };
 
-/** Runs file operations; errors of the file system that a client or an operator can mend become RadserveErrors. */
-export async function explained<T>(work: () => Promise<T>): Promise<T> {
+/**
+ * Runs file operations; errors of the file system that a client or an operator can mend become RadserveErrors.
+ * @param side whose folder it is, for messages
+ */
+export async function explained<T>(work: () => Promise<T>, side: "input" | "output" = "output"): Promise<T> {
   try {
     return await work();
   } catch (error) {
     const fault = FAULTS[errno(error)];
     if (fault === undefined) throw error;
-    throw new RadserveError(fault[0], fault[1], { errno: errno(error) }, { cause: error });
+    throw new RadserveError(
+      fault[0],
+      fault[1].replace("output folder", `${side} folder`),
+      { errno: errno(error) },
+      { cause: error },
+    );
   }
 }

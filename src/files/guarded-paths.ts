@@ -10,7 +10,7 @@ import path from "node:path";
 import { RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { descriptorPath } from "./descriptor.js";
-import { isLocal, noteDevice, openDescriptor, stat } from "./disk.js";
+import { isLocal, openDescriptor, stat } from "./disk.js";
 import { checkUsable, createBelow } from "./output-folder.js";
 import {
   FORBIDDEN,
@@ -21,6 +21,7 @@ import {
   notAllowed,
   pin,
   type Pinned,
+  type Side,
 } from "./path-judgement.js";
 import { translateIn, type PathMapping } from "./path-map.js";
 import { isInside, leadsInside, type Root } from "./roots.js";
@@ -46,6 +47,8 @@ export interface OpenedInput extends Opened {
 export interface OutputOptions {
   /** It lay on a disk of this machine a moment ago, and is opened on the calling thread. */
   local?: boolean | undefined;
+  /** Whose roots they are, for messages: images that are uploaded go to folders of inputs. */
+  side?: Side;
   /** False: only say whether it could be used; a missing folder gives its nearest existing parent. */
   create?: boolean;
   /** disk_full where the file system has less for us. */
@@ -57,40 +60,59 @@ export interface OutputOptions {
  * @param given absolute path; links and `..` are followed, a trailing slash is ignored
  * @param roots real paths it must lie inside of; undefined: anywhere
  * @param local it lay on a disk of this machine a moment ago, and is opened on the calling thread
- * Throws bad_request, path_not_allowed (also for missing files outside the roots), input_not_found.
+ * @param side whose roots they are, for messages: results are read again for clients without the share
+ * Throws bad_request, path_not_allowed (also for missing files outside the roots), input_not_found (file_not_found of results).
  */
 export async function openInput(
   given: string,
   roots: readonly Root[] | undefined,
   pathMap: readonly PathMapping[] = [],
   local?: boolean,
+  side: Side = "input",
 ): Promise<OpenedInput> {
-  const target = checkedForm(translateIn(given, pathMap).path, "input");
+  const target = checkedForm(translateIn(given, pathMap).path, side);
   let pinned;
   try {
     pinned = await pin(target, 0, local);
   } catch (error) {
-    throw await whyNotOpened(target, roots, error);
+    throw await whyNotOpened(target, roots, side, error);
   }
   try {
-    if (!isInside(pinned.realPath, roots)) throw notAllowed("input", roots);
+    if (!isInside(pinned.realPath, roots)) throw notAllowed(side, roots);
     const here = descriptorPath(pinned.fd);
     const found = await stat(here);
     if (!found.isFile() && !found.isDirectory())
       throw new RadserveError(
         "bad_request",
-        "Expected the input path to name a regular file or a folder; found a device, pipe or socket.",
+        `Expected the ${side} path to name a regular file or a folder; found a device, pipe or socket.`,
       );
-    noteDevice(pinned.fd, found);
     const kind = found.isFile() ? "file" : "folder";
     const fd = await openDescriptor(here, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
     const { realPath } = pinned;
     return { kind, fd, ...opened({ fd, realPath }, target) };
   } catch (error) {
-    if (FORBIDDEN.has(errno(error))) throw noPermission("input", "read this input");
+    if (FORBIDDEN.has(errno(error))) throw noPermission(side, `read this ${side}`);
     throw error;
   } finally {
     closeSync(pinned.fd);
+  }
+}
+
+/**
+ * What `use` makes of an input, which is open meanwhile.
+ * Throws what openInput and `use` throw.
+ */
+export async function withInput<T>(
+  given: string,
+  roots: readonly Root[] | undefined,
+  use: (opened: OpenedInput) => Promise<T>,
+  side?: Side,
+): Promise<T> {
+  const opened = await openInput(given, roots, [], undefined, side);
+  try {
+    return await use(opened);
+  } finally {
+    opened.close();
   }
 }
 
@@ -98,22 +120,23 @@ export async function openInput(
 async function whyNotOpened(
   target: string,
   roots: readonly Root[] | undefined,
+  side: Side,
   cause: unknown,
 ): Promise<Error> {
   const code = errno(cause);
   if (!MISSING.has(code) && !FORBIDDEN.has(code)) return cause as Error;
   let blocked = FORBIDDEN.has(code);
   try {
-    const nearest = await nearestFolder(target, roots, "input");
+    const nearest = await nearestFolder(target, roots, side);
     blocked ||= nearest.blocked;
     closeSync(nearest.fd);
   } catch (error) {
     return error as Error;
   }
-  if (blocked) return noPermission("input", "reach this input");
+  if (blocked) return noPermission(side, `reach this ${side}`);
   return new RadserveError(
-    "input_not_found",
-    "Expected the input path to name a file or folder; nothing is there. Check the spelling, and that the share is mounted on the server.",
+    side === "input" ? "input_not_found" : "file_not_found",
+    `Expected the ${side} path to name a file or folder; nothing is there. Check the spelling, and that the share is mounted on the server.`,
   );
 }
 
@@ -127,13 +150,13 @@ export async function openOutputFolder(
   options: OutputOptions = {},
   pathMap: readonly PathMapping[] = [],
 ): Promise<Opened> {
-  const target = checkedForm(translateIn(given, pathMap).path, "output");
-  const { folder, missing } = await pinOutput(target, roots, options.local);
+  const { side = "output" } = options;
+  const target = checkedForm(translateIn(given, pathMap).path, side);
+  const { folder, missing } = await pinOutput(target, roots, side, options.local);
   try {
-    if (!isLocal(folder.fd)) noteDevice(folder.fd, await stat(descriptorPath(folder.fd)));
-    if (!leadsInside(folder.realPath, missing, roots)) throw notAllowed("output", roots);
-    await checkUsable(folder, missing, roots, options.minimumFreeBytes);
-    if (options.create !== false) await createBelow(folder, missing, roots);
+    if (!leadsInside(folder.realPath, missing, roots)) throw notAllowed(side, roots);
+    await checkUsable(folder, missing, roots, side, options.minimumFreeBytes);
+    if (options.create !== false) await createBelow(folder, missing, roots, side);
   } catch (error) {
     closeSync(folder.fd);
     throw error;
@@ -145,16 +168,17 @@ export async function openOutputFolder(
 async function pinOutput(
   target: string,
   roots: readonly Root[] | undefined,
+  side: Side,
   local: boolean | undefined,
 ): Promise<{ folder: Pinned; missing: string[] }> {
   try {
     return { folder: await pin(target, constants.O_DIRECTORY, local), missing: [] };
   } catch (error) {
     if (!MISSING.has(errno(error)) && !FORBIDDEN.has(errno(error))) throw error;
-    const folder = await nearestFolder(target, roots, "output");
+    const folder = await nearestFolder(target, roots, side);
     if (folder.blocked || FORBIDDEN.has(errno(error))) {
       closeSync(folder.fd);
-      throw noPermission("output", "reach this folder");
+      throw noPermission(side, "reach this folder");
     }
     return { folder, missing: folder.rest.filter((part) => part !== "" && part !== ".") };
   }

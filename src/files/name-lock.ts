@@ -5,15 +5,16 @@
  * the file has not changed for a whole lease on the waiter's own monotonic clock, so that clocks of machines are never
  * compared.
  */
-import { closeSync, constants, fstatSync, readSync, statSync, type Stats } from "node:fs";
+import { closeSync, constants, fstatSync, ftruncateSync, readSync, statSync, type Stats } from "node:fs";
 import { dirname } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { lstat, onBlockDevice, openDescriptor, openPlain, unlink, writeStart } from "./disk.js";
 import { errno } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
-import { ifMissing, UnnamedFile } from "./durable-files.js";
+import { ifMissing, linkDescriptor, UnnamedFile } from "./durable-files.js";
 import { guardName, lockName, notOurs } from "./helper-names.js";
 import { beatText, isDead, parseOwner, self, serialise, type Owner } from "./lock-owner.js";
+import { discard, keyOfFolder, spares, type FolderKey, type SpareFile } from "./spares.js";
 
 /** A lease is longer than the decoding of one frame may block a thread. */
 const LEASE_MS = 30_000;
@@ -37,21 +38,31 @@ interface Sight {
   owner: Owner | undefined;
 }
 
+/** The file of a lock, open. */
+interface LockFile {
+  fd: number;
+  /** Its name among the spares of this thread, if it was one. */
+  path?: string;
+}
+
 export class NameLock {
   /** The folder lies on a block device of this machine, and not on a network file system. */
   readonly local: boolean;
+  /** Whose spares serve in the folder. */
+  readonly folder: FolderKey;
   readonly #path: string;
-  readonly #fd: number;
+  readonly #file: LockFile;
   readonly #owner: Owner;
   readonly #timer: NodeJS.Timeout;
   #beats = 0;
   #released = false;
   #beating: Promise<void> = Promise.resolve();
 
-  private constructor(path: string, fd: number, owner: Owner, local: boolean) {
+  private constructor(path: string, file: LockFile, owner: Owner, { local, folder }: Waiter) {
     this.local = local;
+    this.folder = folder;
     this.#path = path;
-    this.#fd = fd;
+    this.#file = file;
     this.#owner = owner;
     this.#timer = setInterval(() => {
       this.#beating = this.#beating.then(() => this.#beat());
@@ -95,8 +106,8 @@ export class NameLock {
   ): Promise<NameLock | undefined> {
     const path = `${dir}/${lockName(name)}`;
     const owner = await self(leaseMs);
-    const fd = await create(path, owner, waiter);
-    if (fd !== undefined) return new NameLock(path, fd, owner, waiter.local);
+    const file = await createAgain(path, owner, waiter);
+    if (file !== undefined) return new NameLock(path, file, owner, waiter);
     const seen = sightOf(await look(path));
     if (seen !== undefined && (await waiter.lock.isStale(seen)))
       await breakLock(path, seen, `${dir}/${guardName(name)}`, waiter);
@@ -105,7 +116,8 @@ export class NameLock {
 
   /** Whether the lock on disk is still this one; false once somebody took it over. */
   async isHeld(): Promise<boolean> {
-    const text = await look(this.#path).catch((error: unknown) => {
+    // The system knows the name of a file that was made here without asking the folder, which may be syncing
+    const text = await look(this.#path, this.local).catch((error: unknown) => {
       if (error instanceof RadserveError) return undefined;
       throw error;
     });
@@ -118,16 +130,41 @@ export class NameLock {
     this.#released = true;
     clearInterval(this.#timer);
     await this.#beating;
-    // Before it is removed: SMB keeps the name of a removed file, and NFS another one, for as long as it is open
-    closeSync(this.#fd);
-    if (await this.isHeld()) await unlink(this.#path).catch(ifMissing(undefined));
+    const isHeld = await this.isHeld();
+    const spare = isHeld ? this.#spare() : undefined;
+    if (spare === undefined) {
+      // Before it is removed: SMB keeps the name of a removed file, and NFS another one, for as long as it is open
+      this.#close();
+      if (isHeld) await unlink(this.#path).catch(ifMissing(undefined));
+      return;
+    }
+    try {
+      await unlink(this.#path).catch(ifMissing(undefined));
+    } catch (error) {
+      discard(spare);
+      throw error;
+    }
+    spares()?.keepFile(this.folder, spare);
+  }
+
+  /** Its file as one that can serve again; undefined where files are not kept. */
+  #spare(): SpareFile | undefined {
+    const { fd, path } = this.#file;
+    if (path !== undefined) return { fd, path };
+    return this.local ? spares()?.adopt(this.folder, fd) : undefined;
+  }
+
+  #close(): void {
+    const { fd, path } = this.#file;
+    if (path === undefined) closeSync(fd);
+    else discard({ fd, path });
   }
 
   async #beat(): Promise<void> {
     this.#beats += 1;
     const text = serialise({ ...this.#owner, beat: beatText(this.#beats) });
     // A beat that fails (share away, lock removed) is no error by itself: isHeld decides before anything is published.
-    await writeStart(this.#fd, text).catch(() => undefined);
+    await writeStart(this.#file.fd, text).catch(() => undefined);
   }
 }
 
@@ -149,12 +186,14 @@ class Watch {
 /** How one waiter makes its files in a folder, and what it remembers of the two that may stand in its way. */
 class Waiter {
   readonly local: boolean;
+  readonly folder: FolderKey;
   readonly flags: number;
   readonly lock = new Watch();
   readonly guard = new Watch();
 
   constructor(folder: Stats) {
     this.local = onBlockDevice(folder);
+    this.folder = keyOfFolder(folder);
     // An NFS client may keep a write to itself for longer than a lease otherwise
     this.flags = CREATE | (this.local ? 0 : constants.O_DSYNC);
   }
@@ -165,7 +204,7 @@ class Waiter {
  * that two who saw the same dead owner cannot remove each other's new locks.
  */
 async function breakLock(path: string, seen: Sight, guardPath: string, waiter: Waiter): Promise<void> {
-  const guard = await create(guardPath, await self(LEASE_MS), waiter);
+  const guard = await create(guardPath, serialise(await self(LEASE_MS)), waiter);
   if (guard === undefined) {
     // A guard is held for two file operations; one left by a process killed within them would block for ever.
     const other = sightOf(await look(guardPath));
@@ -183,11 +222,36 @@ async function breakLock(path: string, seen: Sight, guardPath: string, waiter: W
 
 const CREATE = constants.O_CREAT | constants.O_EXCL | constants.O_WRONLY;
 
-/** @returns the descriptor of a new lock or guard; undefined where there is one */
-async function create(path: string, owner: Owner, { local, flags }: Waiter): Promise<number | undefined> {
+/** A lock whose file has served before, or a new one; undefined where there is one. */
+async function createAgain(path: string, owner: Owner, waiter: Waiter): Promise<LockFile | undefined> {
+  const kept = waiter.local ? spares() : undefined;
+  const spare = kept?.takeFile(waiter.folder);
+  if (kept === undefined || spare === undefined) {
+    const fd = await create(path, serialise(owner), waiter);
+    return fd === undefined ? undefined : { fd };
+  }
   const text = serialise(owner);
-  const whole = local ? await appear(path, text) : undefined;
-  if (whole !== undefined) return whole;
+  const { fd } = spare;
+  const named = await writeStart(fd, text).then(
+    (bytes) => {
+      ftruncateSync(fd, bytes);
+      return linkDescriptor(fd, path);
+    },
+    () => false,
+  );
+  if (named) return spare;
+  kept.keepFile(waiter.folder, spare);
+  const made = await createExclusively(path, text, waiter);
+  return made === undefined ? undefined : { fd: made };
+}
+
+/** @returns the descriptor of a new lock or guard; undefined where there is one */
+async function create(path: string, text: string, waiter: Waiter): Promise<number | undefined> {
+  const whole = waiter.local ? await appear(path, text) : undefined;
+  return whole ?? createExclusively(path, text, waiter);
+}
+
+async function createExclusively(path: string, text: string, { flags }: Waiter): Promise<number | undefined> {
   let fd: number;
   try {
     fd = await openDescriptor(path, flags, 0o644);
@@ -224,10 +288,11 @@ async function appear(path: string, text: string): Promise<number | undefined> {
 
 /**
  * The text of a lock or a guard; undefined where there is none.
+ * @param now on the calling thread
  * @throws RadserveError output_name_taken where something lies there that is no file
  */
-async function look(path: string): Promise<string | undefined> {
-  const fd = await openPlain(path).catch(async (error: unknown) => {
+async function look(path: string, now = false): Promise<string | undefined> {
+  const fd = await openPlain(path, now).catch(async (error: unknown) => {
     // A link, or a socket
     if (errno(error) === "ELOOP" || errno(error) === "ENXIO") {
       const facts = await lstat(path).catch(ifMissing(undefined));

@@ -6,7 +6,7 @@ import { descriptorPath } from "./descriptor.js";
 import { access, mkdir } from "./disk.js";
 import { requireRoom } from "./durable-files.js";
 import { isStagingName } from "./helper-names.js";
-import { FORBIDDEN, noPermission, notAllowed, pin, type Pinned } from "./path-judgement.js";
+import { FORBIDDEN, noPermission, notAllowed, pin, type Pinned, type Side } from "./path-judgement.js";
 import { isInside, leadsInside, type Root } from "./roots.js";
 import { isMarked, markMissing } from "./folder-mark.js";
 
@@ -23,35 +23,36 @@ export async function checkUsable(
   folder: Pinned,
   missing: readonly string[],
   roots: readonly Root[] | undefined,
+  side: Side,
   minimumFreeBytes: number | undefined,
 ): Promise<void> {
-  if ([...folder.realPath.split("/"), ...missing].some(isStagingName)) throw reserved();
+  if ([...folder.realPath.split("/"), ...missing].some(isStagingName)) throw reserved(side);
   const whole = [folder.realPath, ...missing].join("/");
   if (
     Buffer.byteLength(whole) > LONGEST_PATH ||
     missing.some((part) => Buffer.byteLength(part) > LONGEST_NAME)
   )
-    throw tooLong();
+    throw tooLong(side);
   await checkMarks(folder.realPath, roots);
   const here = descriptorPath(folder.fd);
-  await checkWritable(here);
-  if (minimumFreeBytes !== undefined) await requireRoom(here, minimumFreeBytes);
+  await checkWritable(here, side);
+  if (minimumFreeBytes !== undefined) await requireRoom(here, minimumFreeBytes, side);
 }
 
-function reserved(): RadserveError {
+function reserved(side: Side): RadserveError {
   return new RadserveError(
     "bad_request",
-    "Expected an output path without folders called .NAME.radserve: Radserve works in these and removes them. Use another name.",
-    { side: "output", reason: "reserved" },
+    `Expected an ${side} path without folders called .NAME.radserve: Radserve works in these and removes them. Use another name.`,
+    { side, reason: "reserved" },
   );
 }
 
 /** 403 as for any folder that cannot be made there: the form of the request is right, and Linux has no such path. */
-function tooLong(): RadserveError {
+export function tooLong(side: Side): RadserveError {
   return new RadserveError(
     "path_not_allowed",
-    `Expected an output path of at most ${LONGEST_PATH} bytes, and ${LONGEST_NAME} in each part; found a longer one. Use shorter names.`,
-    { side: "output", reason: "too_long" },
+    `Expected an ${side} path of at most ${LONGEST_PATH} bytes, and ${LONGEST_NAME} in each part; found a longer one. Use shorter names.`,
+    { side, reason: "too_long" },
   );
 }
 
@@ -62,15 +63,15 @@ async function checkMarks(realPath: string, roots: readonly Root[] = []): Promis
       if (!(await isMarked(root.path, root.mark))) throw markMissing(root.mark);
 }
 
-async function checkWritable(here: string): Promise<void> {
+async function checkWritable(here: string, side: Side): Promise<void> {
   await access(here, constants.W_OK | constants.X_OK).catch((error: unknown) => {
     if (errno(error) === "EROFS")
       throw new RadserveError(
         "path_not_allowed",
-        "The output folder is on a file system that is mounted read-only. Mount it for writing, or use another folder.",
-        { side: "output", reason: "read_only" },
+        `The ${side} folder is on a file system that is mounted read-only. Mount it for writing, or use another folder.`,
+        { side, reason: "read_only" },
       );
-    throw noPermission("output", "write to this folder");
+    throw noPermission(side, "write to this folder");
   });
 }
 
@@ -82,6 +83,7 @@ export async function createBelow(
   folder: Pinned,
   parts: readonly string[],
   roots: readonly Root[] | undefined,
+  side: Side,
 ): Promise<void> {
   for (const [index, part] of parts.entries()) {
     const child = `${descriptorPath(folder.fd)}/${part}`;
@@ -94,15 +96,20 @@ export async function createBelow(
       Object.assign(folder, next);
     } catch (error) {
       if (errno(error) === "ENOTDIR")
-        throw new RadserveError("bad_request", "Expected the output path to name a folder; found a file.");
-      if (errno(error) === "ELOOP") throw notAllowed("output", roots);
-      if (FORBIDDEN.has(errno(error))) throw noPermission("output", "create this folder");
+        throw new RadserveError("bad_request", `Expected the ${side} path to name a folder; found a file.`);
+      if (errno(error) === "ELOOP") throw notAllowed(side, roots);
+      if (errno(error) === "ENOENT")
+        throw new RadserveError(
+          "bad_request",
+          `The ${side} folder was moved or removed while it was made. Send the request again when it stays.`,
+        );
+      if (FORBIDDEN.has(errno(error))) throw noPermission(side, "create this folder");
       // Some file systems hold shorter names than others
-      if (errno(error) === "ENAMETOOLONG") throw tooLong();
+      if (errno(error) === "ENAMETOOLONG") throw tooLong(side);
       if (errno(error) === "ENOSPC")
-        throw new RadserveError("disk_full", "The output folder's disk has no room for another folder.");
+        throw new RadserveError("disk_full", `The ${side} folder's disk has no room for another folder.`);
       throw error;
     }
-    if (!leadsInside(folder.realPath, parts.slice(index + 1), roots)) throw notAllowed("output", roots);
+    if (!leadsInside(folder.realPath, parts.slice(index + 1), roots)) throw notAllowed(side, roots);
   }
 }

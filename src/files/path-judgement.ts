@@ -1,16 +1,13 @@
 /** Judges where a path leads, by the kernel's answer for what was pinned, and says why it is refused. */
 import { ABSOLUTE_NAME } from "./path-map.js";
-import { closeSync, constants, fstatSync, openSync, readlinkSync } from "node:fs";
+import { closeSync, constants, readlinkSync } from "node:fs";
 import { readlink } from "node:fs/promises";
 import path from "node:path";
 import { RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { descriptorPath } from "./descriptor.js";
-import { isLocal, lstat, noteDevice, openDescriptor } from "./disk.js";
+import { pinDescriptor } from "./disk.js";
 import { leadsInside, type Root } from "./roots.js";
-
-/** Linux open(2): a descriptor that names a file without opening it. Not among node's constants. */
-const O_PATH = 0o10000000;
 
 /** `\\server\share`, `D:\x`, `D:/x` */
 const WINDOWS_PATH = /^(?:\\\\|[A-Za-z]:)/;
@@ -68,11 +65,9 @@ export interface Pinned {
 }
 
 /** @param atOnce it is known to lie on a disk of this machine */
-export async function pin(target: string, flags: number, atOnce = isLocal(target)): Promise<Pinned> {
-  const fd = atOnce ? openSync(target, O_PATH | flags) : await openDescriptor(target, O_PATH | flags);
+export async function pin(target: string, flags: number, atOnce = false): Promise<Pinned> {
+  const fd = await pinDescriptor(target, flags, atOnce);
   try {
-    // What was entered may be another file system than what leads to it
-    if (atOnce) noteDevice(fd, fstatSync(fd));
     return { fd, realPath: readlinkSync(descriptorPath(fd)) };
   } catch (error) {
     closeSync(fd);
@@ -110,9 +105,10 @@ export async function nearestFolder(
     try {
       if (rest.includes("..") || !leadsInside(folder.realPath, rest, roots)) throw notAllowed(side, roots);
       const next = `${descriptorPath(folder.fd)}/${rest[0] ?? ""}`;
-      const link = (await lstat(next).catch(() => undefined))?.isSymbolicLink() === true;
-      if (link && side === "output") throw notAllowed(side, roots);
-      if (link) throw await deadLink(folder.realPath, await readlink(next), rest.slice(1), roots, hops);
+      // Whoever exchanges it meanwhile has no link there any more
+      const link = await readlink(next).catch(() => undefined);
+      if (link !== undefined && side === "output") throw notAllowed(side, roots);
+      if (link !== undefined) throw await deadLink(folder.realPath, link, rest.slice(1), roots, hops);
       return { ...folder, rest, blocked };
     } catch (error) {
       closeSync(folder.fd);

@@ -160,6 +160,8 @@ export interface Series {
   slices: readonly SliceIdentity[];
   /** The data set of each file; the image's own `attributes` are those of the first slice's. */
   attributes: readonly Attributes[];
+  /** Series that lie in the same folder beside it. */
+  others: number;
 }
 
 /** A caveat about the file that does not forbid using it; goes into the receipt. */

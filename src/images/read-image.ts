@@ -19,22 +19,32 @@ export function sniffFormat(head: Uint8Array): Image["source"]["format"] | undef
  * Bytes that reading the file takes beside its own, before its image can be planned: an inflated data set, or the first
  * frame of a PNG, JPEG or TIFF and what decodes it.
  * @param check asked meanwhile; what it throws ends it
+ * @param mostElements as readImage takes it
  */
-export async function bytesUnpacked(bytes: Uint8Array, check: () => void): Promise<number> {
+export async function bytesUnpacked(
+  bytes: Uint8Array,
+  check: () => void,
+  mostElements?: number,
+): Promise<number> {
   const format = sniffFormat(bytes.subarray(0, SNIFF_BYTES));
   if (format === undefined) return 0;
-  return format === "dicom" ? inflatedBytes(bytes, check) : rasterBytes(bytes, format);
+  return format === "dicom" ? inflatedBytes(bytes, check, mostElements) : rasterBytes(bytes, format);
 }
 
 /**
  * Reads an image: DICOM, PNG, JPEG or TIFF. The bytes are kept and frames are decoded when asked for; they must not
  * change meanwhile.
  * @param check asked while a decoder works on PNG, JPEG or TIFF; what it throws stops the decoder
+ * @param mostElements that a DICOM file may have; beyond it TooManyElements is thrown, and it can be read with more
  * Throws RadserveError: unsupported_format, unsupported_transfer_syntax, no_pixel_data, corrupt_image, truncated_image.
  */
-export async function readImage(bytes: Uint8Array, check: () => void = () => undefined): Promise<Image> {
+export async function readImage(
+  bytes: Uint8Array,
+  check: () => void = () => undefined,
+  mostElements?: number,
+): Promise<Image> {
   const format = sniffFormat(bytes.subarray(0, SNIFF_BYTES));
-  if (format === "dicom") return readSingleFile(bytes);
+  if (format === "dicom") return readSingleFile(bytes, mostElements);
   if (format !== undefined) return readRaster(bytes, format, check);
   throw new RadserveError(
     "unsupported_format",

@@ -17,16 +17,23 @@ export const TASKS_PER_THREAD = 4;
 const BEAT_MS = 1_000;
 /** A thread with work whose event loop did not turn for so many beats is stuck. */
 const STUCK_BEATS = 10;
+/** What loading its modules counts, in tasks. */
+const LOADING_BURDEN = 0.5;
 const LONGEST_LOADING_MS = 5_000;
 const LOOK_MS = 20;
+
+/** What a thread is given that has only to be there. */
+export const NO_TASK = "none";
 
 export interface CrewOptions {
   /** Threads for tasks of every kind. */
   threads: number;
   /** One more thread, which takes stat tasks only. */
   keepsOneForStat: boolean;
-  /** Milliseconds without work after which a thread ends; without it, the threads start at once and stay. */
-  idleTimeout?: number;
+  /** Threads start when there is work for them, and end after so many milliseconds without any. */
+  idleTimeout: number;
+  /** One of them starts at once and stays. */
+  oneStays: boolean;
   workerData: Omit<WorkerOptions, "beats" | "counts" | "place" | "recorder">;
   /** Where the threads count the bytes of their images. */
   places: MemoryPlaces;
@@ -48,16 +55,20 @@ export class Crew {
 
   constructor(options: CrewOptions) {
     // The one for stat comes first: among threads that have as much to do it is taken
-    const kinds = [
-      ...(options.keepsOneForStat ? [true] : []),
-      ...Array<boolean>(options.threads).fill(false),
+    this.#threads = [
+      ...(options.keepsOneForStat ? [new CrewThread(options, { forStat: true, stays: false })] : []),
+      ...Array.from(
+        { length: options.threads },
+        (_, i) => new CrewThread(options, { forStat: false, stays: options.oneStays && i === 0 }),
+      ),
     ];
-    this.#threads = kinds.map((forStat) => new CrewThread(options, forStat));
     this.#watch = setInterval(() => this.#threads.forEach((thread) => thread.look()), BEAT_MS).unref();
   }
 
   /** The best thread that has room for the task, a live one with little to do; undefined where all are full. */
   free({ stat, alone }: Wish): CrewThread | undefined {
+    // One task at a time needs one thread; with the second, the others load their modules beside it
+    if (this.#threads.some(({ tasks }) => tasks > 0)) for (const thread of this.#threads) thread.warm();
     let best: CrewThread | undefined;
     for (const thread of this.#threads) {
       if ((thread.forStat && !stat) || !thread.hasRoom(alone)) continue;
@@ -84,11 +95,15 @@ export class Crew {
 
 export class CrewThread {
   readonly forStat: boolean;
+  readonly #stays: boolean;
   readonly #options: CrewOptions;
-  #piscina: Piscina<WorkerTask, WorkerResult>;
+  #piscina: Piscina<WorkerTask | typeof NO_TASK, WorkerResult>;
   /** The thread counts it up as its event loop turns. */
   #beats = new Int32Array(new SharedArrayBuffer(4));
   #lastBeat = 0;
+  /** Its beats when it was last seen not to be there: more of them say that it has loaded since. */
+  #beatsBefore = 0;
+  #isWarming = false;
   /** Looks in a row that found work, and no beat since the one before. */
   #silent = 0;
   #tasks = 0;
@@ -97,22 +112,24 @@ export class CrewThread {
   /** The library that runs the thread has no way for messages to it. */
   #recorder: BroadcastChannel | undefined;
 
-  constructor(options: CrewOptions, forStat: boolean) {
+  constructor(options: CrewOptions, { forStat, stays }: { forStat: boolean; stays: boolean }) {
     this.#options = options;
     this.forStat = forStat;
+    this.#stays = stays;
     this.#piscina = this.#start();
   }
 
-  #start(): Piscina<WorkerTask, WorkerResult> {
+  #start(): Piscina<WorkerTask | typeof NO_TASK, WorkerResult> {
     const { idleTimeout, workerData, failed, places } = this.#options;
     const recorder = this.#openRecorder();
     this.#place = places.take();
     this.#beats = new Int32Array(new SharedArrayBuffer(4));
     this.#lastBeat = 0;
+    this.#beatsBefore = 0;
     this.#silent = 0;
-    const piscina = new Piscina<WorkerTask, WorkerResult>({
+    const piscina = new Piscina<WorkerTask | typeof NO_TASK, WorkerResult>({
       filename: new URL("./worker.js", import.meta.url).href,
-      ...(idleTimeout === undefined ? { minThreads: 1 } : { minThreads: 0, idleTimeout }),
+      ...(this.#stays ? { minThreads: 1 } : { minThreads: 0, idleTimeout }),
       maxThreads: 1,
       concurrentTasksPerWorker: TASKS_PER_THREAD,
       // A thread that blocks in Atomics.wait runs no timers and closes no files.
@@ -126,6 +143,9 @@ export class CrewThread {
       } satisfies WorkerOptions,
     });
     piscina.on("error", failed);
+    // One that comes back after it was idle is to be loaded anew
+    const beats = this.#beats;
+    piscina.on("workerDestroy", () => Atomics.store(beats, 0, 0));
     return piscina;
   }
 
@@ -155,9 +175,29 @@ export class CrewThread {
     return !this.#hasOneAlone && this.#tasks < (alone ? 1 : TASKS_PER_THREAD);
   }
 
-  /** How long a task would wait here, to compare: any thread whose event loop turns goes before one that is silent. */
+  /**
+   * How long a task would wait here, to compare: any thread whose event loop turns goes before one that is silent. One
+   * that has to load its modules first goes before one with a task, which may hold that thread for long.
+   */
   get burden(): number {
-    return this.#tasks + (this.#silent > 1 ? TASKS_PER_THREAD : 0);
+    return this.#tasks + (this.#silent > 1 ? TASKS_PER_THREAD : 0) + (this.#isLoaded ? 0 : LOADING_BURDEN);
+  }
+
+  get #isLoaded(): boolean {
+    const beats = Atomics.load(this.#beats, 0);
+    if (this.#piscina.threads.length > 0) return beats > this.#beatsBefore;
+    this.#beatsBefore = beats;
+    return false;
+  }
+
+  /** Starts the thread where there is none, so that it has loaded its modules when a task comes. */
+  warm(): void {
+    if (this.#isWarming || this.#tasks > 0 || this.#piscina.threads.length > 0) return;
+    this.#beatsBefore = Atomics.load(this.#beats, 0);
+    this.#isWarming = true;
+    const done = () => (this.#isWarming = false);
+    // It fails where the thread is ended meanwhile; then the next task finds none
+    this.#piscina.run(NO_TASK).then(done, done);
   }
 
   get isStuck(): boolean {
@@ -178,6 +218,7 @@ export class CrewThread {
    */
   async run(work: WorkerTask, alone: boolean): Promise<WorkerResult | undefined> {
     const piscina = this.#piscina;
+    if (piscina.threads.length === 0) this.#beatsBefore = Atomics.load(this.#beats, 0);
     this.#tasks += 1;
     this.#hasOneAlone = alone;
     try {
@@ -212,7 +253,6 @@ export class CrewThread {
    */
   async #loaded(): Promise<void> {
     const end = Date.now() + LONGEST_LOADING_MS;
-    while (this.#piscina.threads.length > 0 && Atomics.load(this.#beats, 0) === 0 && Date.now() < end)
-      await delay(LOOK_MS);
+    while (this.#piscina.threads.length > 0 && !this.#isLoaded && Date.now() < end) await delay(LOOK_MS);
   }
 }

@@ -7,7 +7,7 @@ import { release } from "../addon/bytes.js";
 import type { Verdict, Whose } from "../audit/action.js";
 import { Stopwatch } from "../base/stopwatch.js";
 import { requireRoom } from "../files/durable-files.js";
-import { openInput, openOutputFolder, type OpenedInput } from "../files/guarded-paths.js";
+import { openInput, openOutputFolder, type Opened, type OpenedInput } from "../files/guarded-paths.js";
 import type { ModelEntry } from "../models/entry.js";
 import { withName, type Held } from "../results/commit/commit.js";
 import { roomFor } from "../results/commit/needed-room.js";
@@ -18,8 +18,12 @@ import type { Answer, Receipt } from "../results/receipt/receipt.js";
 import { type Analysis, checkTime, type InferContext, type InferTask } from "./task.js";
 import { makeResults } from "./make-results.js";
 import { accepting, bytesAtMost, bytesInMemory, candidatesOf, planOf } from "./plan.js";
-import { readSeriesFolder } from "./read-input.js";
-import { bytesUnpacked, readImage } from "../images/read-image.js";
+import { FOLDER_LIMITS, readSeriesFolder } from "./read-input.js";
+import { seriesInvalid } from "../images/dicom/series-fault.js";
+import { takesWhole } from "../manifest/manifest.js";
+import { accepts } from "../models/acceptance.js";
+import { readImage } from "../images/read-image.js";
+import { SliceMemory, withFile, type Patience } from "./reading-memory.js";
 import { readWhole } from "../files/descriptor.js";
 import { runModels } from "./run-models.js";
 
@@ -34,12 +38,9 @@ export async function infer(task: InferTask, context: InferContext): Promise<Ans
   // The input is opened first, so that a mistaken request makes no folder.
   const input = await openInput(task.inputPath, task.roots.input, [], task.local);
   try {
-    const work = () => inferOpened(input, candidates, { task, context, watch });
-    const { processMemory } = context;
-    // The slices of a folder are read one by one, and counted with their image
-    if (processMemory === undefined || input.kind === "folder") return await work();
-    const { size: bytes } = fstatSync(input.fd);
-    return await processMemory.within({ kind: "files", bytes, ...patienceOf(task, context) }, work);
+    const started = { task, context, watch };
+    if (input.kind === "folder") return await inferFolder(input, candidates, started);
+    return await inferFile(input, candidates, started);
   } finally {
     input.close();
   }
@@ -47,18 +48,30 @@ export async function infer(task: InferTask, context: InferContext): Promise<Ans
 
 type Started = Pick<Analysis, "task" | "context" | "watch">;
 
-async function inferOpened(input: OpenedInput, candidates: ModelEntry[], started: Started): Promise<Answer> {
-  const { task, context } = started;
-  if (input.kind === "folder")
-    return inferRead(await readSeriesFolder(input), input.name, candidates, started);
-  const bytes = await readWhole(input.fd);
-  const check = () => checkTime(task, context);
-  const work = async () => inferRead(await readImage(bytes, check), input.name, candidates, started);
-  const { processMemory } = context;
-  if (processMemory === undefined) return work();
-  const unpacked = await bytesUnpacked(bytes, check);
-  if (unpacked === 0) return work();
-  return processMemory.within({ kind: "unpacked", bytes: unpacked, ...patienceOf(task, context) }, work);
+function inferFile({ fd, name }: OpenedInput, candidates: ModelEntry[], started: Started): Promise<Answer> {
+  const patience = patienceOf(started);
+  const file = { size: fstatSync(fd).size, read: () => readWhole(fd) };
+  return withFile(started.context.processMemory, file, patience, async (bytes, mostElements) =>
+    inferRead(await readImage(bytes, patience.check, mostElements), name, candidates, started),
+  );
+}
+
+async function inferFolder(folder: Opened, candidates: ModelEntry[], started: Started): Promise<Answer> {
+  const memory = new SliceMemory(started.context.processMemory, patienceOf(started));
+  try {
+    const takes = (image: Image) =>
+      candidates.some((entry) => takesWhole(entry.manifest) && accepts(entry, image).length === 0);
+    const choice = { uid: started.task.seriesInstanceUid, takes };
+    const image = await readSeriesFolder(folder, memory, FOLDER_LIMITS, choice);
+    return await inferRead(image, seriesName(folder.name, image), candidates, started);
+  } finally {
+    memory.close();
+  }
+}
+
+/** Results of the series of one folder have names of their own. */
+function seriesName(folder: string, { series, source: { seriesInstanceUid: uid } }: Image): string {
+  return series === undefined || series.others === 0 ? folder : `${folder}.${uid}`;
 }
 
 async function inferRead(
@@ -68,6 +81,12 @@ async function inferRead(
   { task, context, watch }: Started,
 ): Promise<Answer> {
   const check = () => checkTime(task, context);
+  const { seriesInstanceUid: wanted } = task;
+  if (wanted !== undefined && image.source.seriesInstanceUid !== wanted)
+    throw seriesInvalid(
+      "no_such_series",
+      "Expected the image to be of the series in series_instance_uid; it is of another one, or of none.",
+    );
   context.wasOf?.(whoseIs(image));
   watch.lap("read");
   check();
@@ -85,20 +104,23 @@ async function inferRead(
 }
 
 /** How a task waits for memory. */
-function patienceOf(task: InferTask, context: InferContext) {
+function patienceOf({ task, context }: Pick<Started, "task" | "context">): Patience {
   return { patient: task.priority !== "stat", check: () => checkTime(task, context) };
 }
 
 /** Computes when the image has room in the process's memory, and its pixels in the thread's. */
 function withMemory<T>({ task, context, image, plan }: Analysis, compute: () => Promise<T>): Promise<T> {
   const { pixelBudget, processMemory } = context;
-  const patience = patienceOf(task, context);
+  const patience = patienceOf({ task, context });
   const inThread = () =>
     pixelBudget === undefined
       ? compute()
       : pixelBudget.within(bytesInMemory(image, plan), compute, patience.check);
   if (processMemory === undefined) return inThread();
-  return processMemory.within({ kind: "images", bytes: bytesAtMost(image, plan), ...patience }, inThread);
+  return processMemory.within(
+    { kind: "images", bytes: bytesAtMost(image, plan, context.engine), ...patience },
+    inThread,
+  );
 }
 
 function whoseIs({ attributes, source }: Image): Whose {

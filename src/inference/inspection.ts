@@ -14,6 +14,7 @@ import type {
   VolumeGeometry,
   Warning,
 } from "../images/image.js";
+import { stepText } from "../images/step-text.js";
 import { valueReader } from "../images/stored-values.js";
 import { displaySteps } from "../models/transform-steps.js";
 
@@ -213,19 +214,6 @@ export function formatInspection(inspection: Inspection): string {
     .filter((line): line is [string, string] => line[1] !== null)
     .map(([name, text]) => `${name.padEnd(13)}${text}\n`)
     .join("");
-}
-
-/** One step: its name, then its parameters. */
-export function stepText({ step, ...parameters }: TransformStep): string {
-  const text = (value: unknown): string =>
-    value !== null && typeof value === "object" && !Array.isArray(value)
-      ? `{${Object.entries(value).map(pairText).join(", ")}}`
-      : Array.isArray(value)
-        ? value.map(text).join(" ")
-        : String(value);
-  const pairText = ([key, value]: [string, unknown]) => `${key.replaceAll("_", " ")} ${text(value)}`;
-  const all = Object.entries(parameters).map(pairText);
-  return [step.replaceAll("_", " "), ...(all.length === 0 ? [] : [all.join(", ")])].join(": ");
 }
 
 /** The steps from stored values to the screen. If a step is there more than once, a viewer lets its reader choose. */

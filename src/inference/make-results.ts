@@ -1,4 +1,7 @@
 /** Makes the results of one image from what its models said: for each model an entry of the receipt, and its files. */
+import { ensembleFacts } from "../manifest/ensemble.js";
+import { regionFacts } from "../manifest/region.js";
+import { regionStep } from "./region.js";
 import { release } from "../addon/bytes.js";
 import { RadserveError } from "../base/errors.js";
 import { VERSION } from "../base/version.js";
@@ -9,12 +12,12 @@ import type { Image, TransformStep } from "../images/image.js";
 import { caveats, unique } from "../models/acceptance.js";
 import type { ModelEntry } from "../models/entry.js";
 import { decodingSteps } from "../models/decoding-steps.js";
-import { frameSteps } from "../models/transform-steps.js";
+import { modelSteps } from "../models/transform-steps.js";
 import type { ResultFile } from "../results/commit/commit.js";
 import { pictureName } from "../results/commit/names.js";
 import { dicomObjects } from "../results/dicom/objects.js";
 import { drawPicture, type Drawn } from "../results/picture/draw-result.js";
-import { OVERLAY_OPACITY } from "../results/picture/opacity.js";
+import { RESULT_FORMS } from "../results/forms.js";
 import type { ReceiptModel, Receipt } from "../results/receipt/receipt.js";
 import type { Analysis } from "./task.js";
 import type { PlannedModel } from "./plan.js";
@@ -68,11 +71,16 @@ function failed(outcome: Outcome): outcome is Outcome & { error: RadserveError }
 }
 
 function baseOf(entry: ModelEntry): Omit<ReceiptModel, "status"> {
+  const ensemble = ensembleFacts(entry.manifest);
+  const { first } = entry;
+  const { region } = entry.manifest;
   return {
     name: entry.name,
     version: entry.version,
     sha256: entry.sha256,
     site_thresholds: entry.site.thresholds,
+    ...(ensemble === undefined ? {} : { ensemble }),
+    ...(region === undefined || first === undefined ? {} : { region: regionFacts(region, first) }),
     ...(entry.manifest.release === "shadow" ? { shadow: true as const } : {}),
     findings: [],
     measurements: [],
@@ -92,6 +100,7 @@ async function finish(outcome: Outcome, analysis: Analysis, files: ResultFile[])
   const { entry } = outcome.planned;
   const base = baseOf(entry);
   if (failed(outcome)) return { ...base, status: "failed", error: outcome.error.toObject() };
+  if (outcome.refused !== undefined) return { ...base, status: "not_accepted", reasons: [outcome.refused] };
   const { said } = outcome;
   const model: ReceiptModel = {
     ...base,
@@ -119,11 +128,12 @@ async function finish(outcome: Outcome, analysis: Analysis, files: ResultFile[])
 }
 
 function replacing(
-  { name, sha256, site }: ModelEntry,
+  { name, sha256, site, manifest: { region }, first }: ModelEntry,
   { image, earlier }: Analysis,
 ): Pick<ReceiptModel, "predecessor"> {
   const predecessor = predecessorOf(earlier, {
     ...{ name, sha256, site_thresholds: site.thresholds },
+    region: region === undefined || first === undefined ? undefined : regionFacts(region, first),
     file_sha256: image.source.fileSha256,
     radserve_version: VERSION,
   });
@@ -139,7 +149,7 @@ async function addFiles(
 ): Promise<void> {
   const { planned, masks } = outcome;
   const { manifest } = planned.entry;
-  const opacity = context.overlayOpacity ?? OVERLAY_OPACITY;
+  const { overlayOpacity: opacity, segmentationType } = context.forms ?? RESULT_FORMS;
   const shown = outcome.highlights.chosen();
   let drawn: Promise<Drawn> | undefined;
   const picture = () =>
@@ -160,6 +170,7 @@ async function addFiles(
     asked: planned.asked,
     said: { findings, measurements, warnings: unique([...warnings, ...image.warnings]) },
     outputs: masks,
+    segmentationType,
     name,
     predecessor: model.predecessor,
     picture: async () => ({
@@ -171,8 +182,9 @@ async function addFiles(
   if (wantsPng) {
     const bytes = await (await picture()).png();
     const file = pictureName(name, planned.entry.name);
-    files.push({ name: file, bytes });
-    model.outputs.push({ path: file, media_type: "image/png", bytes: bytes.length, sha256: sha256(bytes) });
+    const hash = sha256(bytes);
+    files.push({ name: file, bytes, sha256: hash });
+    model.outputs.push({ path: file, media_type: "image/png", bytes: bytes.length, sha256: hash });
   }
   const composed = await drawn;
   if (composed !== undefined) release(composed.picture.rgb);
@@ -181,11 +193,11 @@ async function addFiles(
   model.warnings.push(...objects.warnings);
 }
 
-function transformsOf({ planned, volume, facts }: Outcome, image: Image): TransformStep[] {
-  const [input] = planned.entry.manifest.inputs;
-  if (input === undefined) return [];
-  const interpretations = Array.from({ length: image.frameCount }, (_, frame) => image.interpretation(frame));
-  const steps = frameSteps(image.format, interpretations, input, facts);
+function transformsOf({ planned, volume, facts, seen }: Outcome, image: Image): TransformStep[] {
+  const { manifest } = planned.entry;
+  const { region } = manifest;
+  const cut = region === undefined ? [] : [regionStep(region, seen, volume !== undefined)];
+  const steps = [...cut, ...modelSteps(manifest, image, facts)];
   // The reader of a folder has sorted its slices, and said so.
   return volume === undefined || image.series !== undefined ? steps : [sortingStep(volume), ...steps];
 }
@@ -200,6 +212,7 @@ interface Origin {
   name: string;
   sha256: string;
   site_thresholds: Readonly<Record<string, number>>;
+  region: ReceiptModel["region"];
   file_sha256: string;
   radserve_version: string;
 }
@@ -216,6 +229,7 @@ function predecessorOf(earlier: Receipt | undefined, now: Origin): ReceiptModel[
   const same =
     before.sha256 === now.sha256 &&
     canonicalJson(before.site_thresholds) === canonicalJson(now.site_thresholds) &&
+    canonicalJson(before.region ?? null) === canonicalJson(now.region ?? null) &&
     earlier.source.file_sha256 === now.file_sha256 &&
     earlier.radserve_version === now.radserve_version;
   if (same) return before.predecessor;

@@ -1,8 +1,10 @@
 /** Which models a request is about, and which of them take the image. */
 import { accepts, type Reason } from "../models/acceptance.js";
 import { RadserveError, type ErrorObject } from "../base/errors.js";
+import type { Engine } from "../engine/engine.js";
+import { volumeOf } from "../images/dicom/volume.js";
 import type { Image } from "../images/image.js";
-import type { OutputKind } from "../manifest/manifest.js";
+import { takesWhole, type OutputKind } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
 import { nearestName } from "../base/validation.js";
 
@@ -32,7 +34,7 @@ export const accepting = ({ models }: Plan): PlannedModel[] =>
 /** Bytes of stored values in memory at once: those of a frame, or of all if a model takes them together. */
 export function bytesInMemory({ format, frameCount }: Image, plan: Plan): number {
   const { rows, columns, samplesPerPixel, bitsAllocated } = format;
-  const whole = accepting(plan).some(({ entry }) => entry.manifest.accepts.dimensions === "series");
+  const whole = accepting(plan).some(({ entry }) => takesWhole(entry.manifest));
   return (rows * columns * samplesPerPixel * bitsAllocated * (whole ? frameCount : 1)) / 8;
 }
 
@@ -44,26 +46,53 @@ const BYTES_A_MAPPED_PIXEL = 24;
 /** Of models that only look, and of the picture. */
 const BYTES_A_PIXEL = 8;
 
+/** What the model that needs most takes to look at the volume in windows; models look at it one after the other. */
+function bytesOfWindows(image: Image, plan: Plan, engine: Pick<Engine, "plan">): number {
+  const tiled = accepting(plan).filter(
+    ({ entry: { manifest } }) => manifest.tiling !== undefined && manifest.accepts.dimensions === "series",
+  );
+  if (tiled.length === 0) return 0;
+  const { frames, geometry } = volumeOf(image);
+  const { rows, columns } = image.format;
+  const bytes = tiled.map(({ entry: { nativeId } }) => {
+    if (nativeId === undefined) return 0;
+    try {
+      return engine.plan(nativeId, { slices: frames.length, rows, columns, geometry });
+    } catch {
+      // The model says so itself when it runs, and takes nothing.
+      return 0;
+    }
+  });
+  return Math.max(...bytes);
+}
+
 /**
  * Bytes that the image takes at most while its models run: its stored values, what is made of them, and the files of a
  * series. The file of another image is counted since before it was read.
  */
-export function bytesAtMost(image: Image, plan: Plan): number {
+export function bytesAtMost(image: Image, plan: Plan, engine: Pick<Engine, "plan">): number {
   const { format, frameCount, source, series } = image;
   const models = accepting(plan).map(({ entry }) => entry.manifest);
   const maps = models.some(({ outputs }) =>
     outputs.some(({ kind }) => kind === "segmentation" || kind === "heatmap"),
   );
-  const whole = models.some(({ accepts }) => accepts.dimensions === "series");
+  const whole = models.some(takesWhole);
   const pixels = format.rows * format.columns * (whole ? frameCount : 1);
   // A segmentation object holds the masks of all frames
   const kept = maps ? format.rows * format.columns * frameCount : 0;
-  const made = pixels * (maps ? BYTES_A_MAPPED_PIXEL : BYTES_A_PIXEL) + kept;
-  return (series === undefined ? 0 : source.bytes) + bytesInMemory(image, plan) + made;
+  const parts = models.some(({ region }) => region !== undefined) ? bytesInMemory(image, plan) : 0;
+  const made = parts + pixels * (maps ? BYTES_A_MAPPED_PIXEL : BYTES_A_PIXEL) + kept;
+  return (
+    (series === undefined ? 0 : source.bytes) +
+    bytesInMemory(image, plan) +
+    made +
+    bytesOfWindows(image, plan, engine)
+  );
 }
 
 /**
- * The models that a request is about, in order of names: those it names, or all that are not switched off. `problems`
+ * The models that a request is about, in order of names: those it names and those in whose regions they look, or all
+ * that are not switched off. `problems`
  * tells models that have no entry, because their manifest cannot be read, from names that nobody has.
  * @throws RadserveError bad_request for a name that is not there, with the nearest; model_unavailable for a model that
  * is not loaded
@@ -74,7 +103,11 @@ export function candidatesOf(
   problems: readonly { name: string; error: ErrorObject }[] = [],
 ): ModelEntry[] {
   if (names === undefined) return entries.filter(({ state }) => state !== "off");
-  return names.map((name) => readyModel(entries, name, problems)).sort((a, b) => (a.name < b.name ? -1 : 1));
+  const named = names.map((name) => readyModel(entries, name, problems));
+  const firsts = named.flatMap(({ manifest }) => manifest.region?.model ?? []);
+  const missing = [...new Set(firsts)].filter((name) => !names.includes(name));
+  const all = [...named, ...missing.map((name) => readyModel(entries, name, problems))];
+  return all.sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
 function readyModel(
@@ -109,6 +142,38 @@ function readyModel(
   );
 }
 
+/** The model in whose region another looks. */
+const firstOf = ({ manifest }: ModelEntry, entries: readonly ModelEntry[]): ModelEntry | undefined =>
+  entries.find(({ name }) => name === manifest.region?.model);
+
+function withFirst(entry: ModelEntry, entries: readonly ModelEntry[]): ModelEntry {
+  const found = firstOf(entry, entries);
+  if (found === undefined) return entry;
+  const { name, version, sha256, site } = found;
+  return { ...entry, first: { name, version, sha256, site_thresholds: site.thresholds } };
+}
+
+/** Every reason why a model does not take an image, those of the model in whose region it looks among them. */
+export function reasonsOf(entry: ModelEntry, image: Image, entries: readonly ModelEntry[]): Reason[] {
+  const { region } = entry.manifest;
+  const own = accepts(entry, image);
+  if (region === undefined) return own;
+  const found = firstOf(entry, entries);
+  if (found !== undefined && accepts(found, image).length > 0)
+    own.push({
+      code: "region_model_not_accepting",
+      message: `Expected an image that the model "${region.model}" takes, which finds the region to look at; it does not.`,
+    });
+  const unmeasured = (_: unknown, frame: number) => image.spacing(frame) === undefined;
+  const isVolume = entry.manifest.accepts.dimensions === "series";
+  if (!isVolume && region.margin_mm > 0 && Array.from({ length: image.frameCount }).some(unmeasured))
+    own.push({
+      code: "region_spacing_missing",
+      message: `Expected a pixel spacing for the region's margin of ${region.margin_mm} mm, found none.`,
+    });
+  return own;
+}
+
 /**
  * Which of the candidates take the image, why the others do not, and what is written: what the request asks, else what
  * the settings say for all models, else what each manifest says.
@@ -122,8 +187,8 @@ export function planOf(
 ): Plan {
   const named = outputs ?? ofSite;
   const models = candidates.map((entry) => ({
-    entry,
-    reasons: accepts(entry, image),
+    entry: withFirst(entry, candidates),
+    reasons: reasonsOf(entry, image, candidates),
     outputs: named ?? entry.manifest.results.outputs,
     asked: outputs !== undefined,
   }));

@@ -5,8 +5,16 @@ import { closeSync, fstatSync } from "node:fs";
 import { lstat, readdir } from "node:fs/promises";
 import { readStart, readWhole } from "../files/descriptor.js";
 import { isDicom } from "../images/dicom/dicom-file.js";
-import { seriesImage, seriesFile, type LeftOut, type SeriesFile } from "../images/dicom/series.js";
+import {
+  seriesImage,
+  seriesFile,
+  studySeries,
+  type LeftOut,
+  type SeriesChoice,
+  type SeriesFile,
+} from "../images/dicom/series.js";
 import { seriesInvalid } from "../images/dicom/series-fault.js";
+import { SliceMemory } from "./reading-memory.js";
 import { openPlain } from "../files/disk.js";
 import { errno } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
@@ -17,14 +25,17 @@ export interface FolderLimits {
   files: number;
   /** Bytes of all DICOM files together. */
   bytes: number;
+  /** Elements and items of all slices together: they are kept as long as the image is used. */
+  elements: number;
 }
 
 /** More than the longest studies (some 5,000 slices of 512 KiB), and little enough for a server to look through. */
-export const FOLDER_LIMITS: FolderLimits = { files: 20_000, bytes: 4 * 2 ** 30 };
+export const FOLDER_LIMITS: FolderLimits = { files: 20_000, bytes: 4 * 2 ** 30, elements: 8_000_000 };
 
 /** How many files are read at once: enough to hide the latency of a share, few enough to keep in memory. */
 const READ_AT_ONCE = 8;
 const HEAD_BYTES = 160;
+const NO_MEMORY = new SliceMemory(undefined, { patient: true, check: () => undefined });
 
 type Entry = { file: SeriesFile } | { leftOut: LeftOut };
 
@@ -36,12 +47,37 @@ const NOT_REGULAR: LeftOut = {
 const OWN_OUTPUT: LeftOut = { code: "own_result", what: "results that a receipt in the folder lists" };
 
 /**
- * Reads a folder as one series. Slices are regular DICOM files directly in it; everything else is left out, with a
+ * Reads one series of a folder: the only one, or the chosen one. Slices are regular DICOM files directly in it; everything else is left out, with a
  * warning that counts it: other formats, objects without pixels, segmentations, localizers, results of Radserve.
  * Pixels are read when they are asked for, so `folder` has to stay open as long as the image is used.
+ * @param choice which of several series is meant
+ * @param memory where the slices are counted; without it they are not
  * @throws RadserveError series_invalid (limits, grouping, geometry); what an unreadable slice throws
  */
-export async function readSeriesFolder(folder: Opened, limits: FolderLimits = FOLDER_LIMITS): Promise<Image> {
+export async function readSeriesFolder(
+  folder: Opened,
+  memory = NO_MEMORY,
+  limits: FolderLimits = FOLDER_LIMITS,
+  choice: SeriesChoice = {},
+): Promise<Image> {
+  const { files, leftOut } = await readFiles(folder, memory, limits);
+  return seriesImage(files, leftOut, choice);
+}
+
+/** Reads all series of a folder, as readSeriesFolder reads one. @throws RadserveError for what is wrong with all */
+export async function readStudyFolder(
+  folder: Opened,
+  memory: SliceMemory,
+): Promise<ReturnType<typeof studySeries>> {
+  const { files, leftOut } = await readFiles(folder, memory, FOLDER_LIMITS);
+  return studySeries(files, leftOut);
+}
+
+async function readFiles(
+  folder: Opened,
+  memory: SliceMemory,
+  limits: FolderLimits,
+): Promise<{ files: SeriesFile[]; leftOut: Warning[] }> {
   const names = await readdir(folder.fdPath, { encoding: "buffer" });
   if (names.length > limits.files)
     throw seriesInvalid(
@@ -51,20 +87,23 @@ export async function readSeriesFolder(folder: Opened, limits: FolderLimits = FO
     );
   names.sort((a, b) => Buffer.compare(a, b));
   const results = await namesInReceipts(folder, names);
-  const budget = { left: limits.bytes, most: limits.bytes };
+  const budget = new FolderBudget(limits);
   const entries: Entry[] = [];
   for (let i = 0; i < names.length; i += READ_AT_ONCE) {
     const some = names.slice(i, i + READ_AT_ONCE);
     const read = some.map(async (name, n): Promise<Entry> => {
       if (results.has(name.toString("utf8"))) return { leftOut: OWN_OUTPUT };
-      return readEntry(pathOf(folder, name), budget).catch((error: unknown) => {
+      return readEntry(pathOf(folder, name), budget, memory).catch((error: unknown) => {
         throw numbered(error, i + n + 1, names.length);
       });
     });
     entries.push(...(await settled(read)));
   }
   const files = entries.flatMap((entry) => ("file" in entry ? [entry.file] : []));
-  return seriesImage(files, warningsOf(entries));
+  memory.keepForAgain(
+    files.map(({ source, attributes }) => ({ bytes: source.bytes, elements: attributes.extent.elements })),
+  );
+  return { files, leftOut: warningsOf(entries) };
 }
 
 /** All results, or the error of the first in order that failed: the refusal does not depend on which read was faster. */
@@ -90,27 +129,56 @@ async function namesInReceipts(folder: Opened, names: readonly Buffer[]): Promis
   return listed;
 }
 
-async function readEntry(path: Buffer, budget: { left: number; most: number }): Promise<Entry> {
+/** What is left of a folder's limits. */
+class FolderBudget {
+  #bytes = 0;
+  #elements = 0;
+
+  constructor(private readonly limits: FolderLimits) {}
+
+  addBytes(bytes: number): void {
+    this.#bytes += bytes;
+    if (this.#bytes > this.limits.bytes)
+      throw seriesInvalid(
+        "too_many_bytes",
+        `Expected a series of at most ${this.limits.bytes} bytes; the folder's DICOM files are larger. Send fewer or smaller slices.`,
+        { most: this.limits.bytes },
+      );
+  }
+
+  addElements(elements: number): void {
+    this.#elements += elements;
+    if (this.#elements > this.limits.elements)
+      throw seriesInvalid(
+        "too_many_elements",
+        `Expected a series of at most ${this.limits.elements} elements and items; the folder's DICOM files have more. Send fewer slices.`,
+        { most: this.limits.elements },
+      );
+  }
+}
+
+async function readEntry(path: Buffer, budget: FolderBudget, memory: SliceMemory): Promise<Entry> {
   const entry = await lstat(path).catch((error: unknown) => {
     throw unreadable(error);
   });
   if (!entry.isFile()) return { leftOut: NOT_REGULAR };
-  const bytes = await readRegular(path, (size) => {
-    budget.left -= size;
-    if (budget.left < 0)
-      throw seriesInvalid(
-        "too_many_bytes",
-        `Expected a series of at most ${budget.most} bytes; the folder's DICOM files are larger. Send fewer or smaller slices.`,
-        { most: budget.most },
-      );
+  const found = await withRegular(path, (size, read) => {
+    budget.addBytes(size);
+    return memory.within(size, read, (bytes, most) => seriesFile(bytes, () => reread(path), most));
   });
-  if (bytes === undefined) return { leftOut: NOT_DICOM };
-  const found = seriesFile(bytes, () => reread(path));
-  return "code" in found ? { leftOut: found } : { file: found };
+  if (found === undefined) return { leftOut: NOT_DICOM };
+  if ("code" in found) return { leftOut: found };
+  const { extent } = found.attributes;
+  budget.addElements(extent.elements);
+  memory.keep(extent);
+  return { file: found };
 }
 
-/** The bytes of a file; undefined if it does not start like DICOM. */
-async function readRegular(path: Buffer, admit: (size: number) => void): Promise<Uint8Array | undefined> {
+/** Works on a file; undefined if it does not start like DICOM. */
+async function withRegular<T>(
+  path: Buffer,
+  work: (size: number, read: () => Promise<Uint8Array>) => Promise<T>,
+): Promise<T | undefined> {
   const fd = await openPlain(path).catch((error: unknown) => {
     throw unreadable(error);
   });
@@ -118,15 +186,14 @@ async function readRegular(path: Buffer, admit: (size: number) => void): Promise
     const facts = fstatSync(fd);
     if (!facts.isFile()) throw changed();
     if (!isDicom(await readStart(fd, HEAD_BYTES))) return undefined;
-    admit(facts.size);
-    return await readWhole(fd);
+    return await work(facts.size, () => readWhole(fd));
   } finally {
     closeSync(fd);
   }
 }
 
 async function reread(path: Buffer): Promise<Uint8Array> {
-  const bytes = await readRegular(path, () => undefined);
+  const bytes = await withRegular(path, (_, read) => read());
   if (bytes === undefined) throw changed();
   return bytes;
 }
@@ -180,6 +247,11 @@ function warningsOf(entries: readonly Entry[]): Warning[] {
  * @throws RadserveError as readImage does; unsupported_format for a file that is too long; series_invalid for a folder
  * that holds no volume
  */
-export async function readInput(input: OpenedInput, check?: () => void): Promise<Image> {
-  return input.kind === "folder" ? readSeriesFolder(input) : readImage(await readWhole(input.fd), check);
+export async function readInput(
+  input: OpenedInput,
+  check?: () => void,
+  choice: SeriesChoice = {},
+): Promise<Image> {
+  if (input.kind === "folder") return readSeriesFolder(input, NO_MEMORY, FOLDER_LIMITS, choice);
+  return readImage(await readWhole(input.fd), check);
 }

@@ -4,7 +4,6 @@
  */
 import { createHash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
-import { accepts } from "../models/acceptance.js";
 import type { Engine } from "../engine/engine.js";
 import { asRadserveError, RadserveError } from "../base/errors.js";
 import type { Image } from "../images/image.js";
@@ -13,11 +12,13 @@ import { outputKindSchema, type OutputKind } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
 import { resolveThresholds } from "../models/read.js";
 import type { Receipt, ReceiptModel } from "../results/receipt/receipt.js";
+import { LABEL_MAP_SEGMENTATION } from "../results/dicom/seg.js";
+import { RESULT_FORMS, type SegmentationType } from "../results/forms.js";
 import { sourceOf } from "../results/receipt/compose.js";
 import { check, type Check } from "../results/receipt/verify.js";
 import { makeResults, notAccepted } from "./make-results.js";
-import { runModels } from "./run-models.js";
-import { planOf } from "./plan.js";
+import { REGION_EMPTY, runModels } from "./run-models.js";
+import { planOf, reasonsOf } from "./plan.js";
 import { Stopwatch } from "../base/stopwatch.js";
 import { VERSION } from "../base/version.js";
 
@@ -26,7 +27,7 @@ export interface Replay {
   image: Image;
   engine: Engine;
   models: readonly ModelEntry[];
-  overlayOpacity?: InferContext["overlayOpacity"];
+  forms?: InferContext["forms"];
 }
 
 /** Compares the source with the receipt, and then the results of each model. */
@@ -39,9 +40,10 @@ export async function replay(request: Replay): Promise<Check[]> {
   const again: { before: ReceiptModel; entry: ModelEntry }[] = [];
   for (const before of receipt.models) {
     const entry = models.find(({ name }) => name === before.name);
-    const obstacle = whyNot(receipt, before, entry);
+    const obstacle = whyNot(receipt, before, entry, models);
     if (entry === undefined || obstacle !== undefined) checks.push(notReplayed(before.name, obstacle ?? ""));
-    else if (before.status === "not_accepted") checks.push(checkRefusal(before, entry, image));
+    else if (before.status === "not_accepted" && !foundNothing(before))
+      checks.push(checkRefusal(before, entry, image, models));
     else again.push({ before, entry: asItWas(entry, before) });
   }
   const computed = again.length === 0 ? [] : await computeAgain(request, again);
@@ -59,7 +61,7 @@ async function checkSource(receipt: Receipt, image: Image): Promise<Check[]> {
   const hash = pixels.digest("hex");
   if (hash !== pixel_sha256) return [check("source", "differs", "another SHA-256 of the decoded pixels")];
   const said = {
-    source: sourceOf(receipt.source.name, image, hash),
+    source: asTold(sourceOf(receipt.source.name, image, hash), receipt.source),
     transforms: image.transforms,
     warnings: image.warnings,
   };
@@ -68,23 +70,65 @@ async function checkSource(receipt: Receipt, image: Image): Promise<Check[]> {
   return [check("source", "ok", "the file and its decoded pixels are the receipt's")];
 }
 
+/** Receipts of before do not tell of the equipment: what is computed now is compared without it then. */
+function asTold(source: Receipt["source"], told: Receipt["source"]): Receipt["source"] {
+  if (told.manufacturer !== undefined || told.manufacturer_model_name !== undefined) return source;
+  const rest = { ...source };
+  delete rest.manufacturer;
+  delete rest.manufacturer_model_name;
+  return rest;
+}
+
 /** Why a model's part cannot be computed again, in words. */
-function whyNot(receipt: Receipt, before: ReceiptModel, entry: ModelEntry | undefined): string | undefined {
+function whyNot(
+  receipt: Receipt,
+  before: ReceiptModel,
+  entry: ModelEntry | undefined,
+  models: readonly ModelEntry[],
+): string | undefined {
   if (before.status === "failed") return `it failed then (${before.error?.error ?? "no reason"})`;
   if (entry === undefined) return "there is no model of this name here";
   if (entry.sha256 !== before.sha256)
     return `the model here is another: version ${entry.version}, SHA-256 ${entry.sha256.slice(0, 12)}`;
   if (receipt.radserve_version !== VERSION)
     return `Radserve ${receipt.radserve_version} made it, this is ${VERSION}`;
-  if (before.status === "not_accepted") return undefined;
+  if (before.status === "not_accepted" && !foundNothing(before)) return undefined;
+  const looked = before.region?.model;
+  const finder = looked === undefined ? undefined : receipt.models.find(({ name }) => name === looked);
+  if (looked !== undefined) {
+    const known = models.find(({ name }) => name === looked);
+    const why = finder === undefined ? "it is not in the receipt" : whyNot(receipt, finder, known, models);
+    if (why !== undefined) return `of the model ${looked}, in whose region it looks: ${why}`;
+  }
   if (entry.nativeId === undefined) return entry.error?.message ?? "the model is not loaded";
   if (before.provider !== undefined && before.provider !== entry.provider)
     return `it ran on ${before.provider}, here the model runs on ${entry.provider ?? "nothing"}`;
   return undefined;
 }
 
-function checkRefusal(before: ReceiptModel, entry: ModelEntry, image: Image): Check {
-  const now = notAccepted({ entry: asItWas(entry, before), reasons: accepts(entry, image) });
+/** It was refused by what another model found, and not by the image. */
+const foundNothing = ({ reasons }: ReceiptModel): boolean =>
+  reasons?.some(({ code }) => code === REGION_EMPTY) === true;
+
+function checkRefusal(
+  before: ReceiptModel,
+  entry: ModelEntry,
+  image: Image,
+  models: readonly ModelEntry[],
+): Check {
+  const known = models.find(({ name }) => name === entry.manifest.region?.model);
+  const { region } = before;
+  const first =
+    region === undefined || known === undefined
+      ? {}
+      : {
+          first: {
+            ...{ name: known.name, version: known.version, sha256: known.sha256 },
+            site_thresholds: region.site_thresholds,
+          },
+        };
+  const reasons = reasonsOf(entry, image, models);
+  const now = notAccepted({ entry: { ...asItWas(entry, before), ...first }, reasons });
   return isDeepStrictEqual(plain(now), plain(before))
     ? check(before.name, "ok", "does not accept the image, for the same reasons")
     : check(before.name, "differs", "it accepts the image, or refuses it for other reasons, or says more");
@@ -97,7 +141,7 @@ function asItWas(entry: ModelEntry, before: ReceiptModel): ModelEntry {
 }
 
 async function computeAgain(
-  { receipt, image, engine, overlayOpacity }: Replay,
+  { receipt, image, engine, forms = RESULT_FORMS }: Replay,
   again: readonly { before: ReceiptModel; entry: ModelEntry }[],
 ): Promise<Check[]> {
   const entries = again.map(({ entry }) => entry);
@@ -110,7 +154,11 @@ async function computeAgain(
   const { request, site } = kindsOf(receipt);
   try {
     const plan = planOf(entries, image, request, site);
-    const context = { engine, models: entries, overlayOpacity };
+    const context = {
+      engine,
+      models: entries,
+      forms: { ...forms, segmentationType: segmentationTypeOf(again) },
+    };
     const watch = new Stopwatch(started_at, utc_offset);
     const analysis = { task, context, watch, name: receipt.source.name, image, plan, earlier: receipt };
     const { models } = await makeResults(analysis, await runModels(analysis));
@@ -122,6 +170,12 @@ async function computeAgain(
     const { message } = thrown instanceof RangeError ? thrown : asRadserveError(thrown);
     return again.map(({ before }) => check(before.name, "differs", `cannot be computed: ${message}`));
   }
+}
+
+/** How the segmentations of a receipt were written, whatever the settings say now. */
+function segmentationTypeOf(again: readonly { before: ReceiptModel }[]): SegmentationType {
+  const files = again.flatMap(({ before }) => before.outputs);
+  return files.some(({ sop_class_uid }) => sop_class_uid === LABEL_MAP_SEGMENTATION) ? "labelmap" : "binary";
 }
 
 /**
@@ -147,7 +201,8 @@ function kindsOf({ outputs_requested, outputs_from }: Receipt): {
 
 const FIELDS = [
   ...(["version", "status", "shadow", "raw_sha256", "findings", "measurements", "warnings"] as const),
-  ...(["transforms", "decoding", "outputs", "predecessor", "provider"] as const),
+  ...(["transforms", "decoding", "ensemble", "region", "reasons"] as const),
+  ...(["outputs", "predecessor", "provider"] as const),
 ];
 
 function compared(before: ReceiptModel, now: ReceiptModel): Check {

@@ -18,7 +18,7 @@ export const keepableText = (longest: number) =>
     });
 export const clientPath = keepableText(4095).regex(ABSOLUTE_NAME, EXPECTED_NAME);
 export const inputImagePath = clientPath.describe(
-  "Absolute path, or one that path_map translates, of a file or of a folder that holds one series",
+  "Absolute path, or one that path_map translates, of a file or of a folder of slices",
 );
 export const outputFolderPath = clientPath.describe(
   "Absolute path, or one that path_map translates, of a folder; created inside its root where missing",
@@ -52,6 +52,14 @@ export const choice = {
 export const singleRequestSchema = z.strictObject({
   input_image_path: inputImagePath,
   output_folder_path: outputFolderPath,
+  series_instance_uid: z
+    .string()
+    .max(64)
+    .regex(/^[0-9]+(\.[0-9]+)*$/, "Expected a UID: digits and dots")
+    .optional()
+    .describe(
+      "Which series of a folder is meant; where absent, the only one, or the only one that an active model of series takes",
+    ),
   ...choice,
   priority: z.enum(["routine", "stat"]).optional().describe("stat goes ahead; routine where absent"),
   timeout_ms: z

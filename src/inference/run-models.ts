@@ -7,7 +7,10 @@ import { asRadserveError, RadserveError, type ErrorCode } from "../base/errors.j
 import type { EngineOutput, InferOptions, InferResult, Plane, Preparation } from "../engine/types.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Image, Volume, Warning } from "../images/image.js";
+import { imageInputs, neighboursOf } from "../manifest/manifest.js";
+import { attributeNumbers } from "../models/attribute-numbers.js";
 import { checkHounsfield, takesHounsfield } from "../models/hounsfield.js";
+import type { OutputKind } from "../manifest/manifest.js";
 import { interpretationFor, valueCaveats } from "../models/input-values.js";
 import { planeOf, type Shown } from "../results/picture/draw-result.js";
 import { Highlights } from "../results/picture/highlights.js";
@@ -16,6 +19,19 @@ import { checkSides } from "../results/receipt/laterality.js";
 import { markedPixels, sliceOutputs } from "../results/receipt/volume-outputs.js";
 import { type Analysis, checkTime } from "./task.js";
 import { accepting, type PlannedModel } from "./plan.js";
+import type { Reason } from "../models/acceptance.js";
+import {
+  boxOf,
+  cutGeometry,
+  cutPlane,
+  laidBack,
+  nothingFound,
+  wholePairs,
+  withMargin,
+  type Box,
+  type Grid,
+  type Seen,
+} from "./region.js";
 
 /** What one model has said so far about the image. */
 export interface Outcome {
@@ -23,6 +39,10 @@ export interface Outcome {
   nativeId: number;
   /** Set if the model takes all frames at once. */
   volume: Volume | undefined;
+  /** Set if the model takes each frame with its neighbours: which frames are beside each other. */
+  stack: Volume | undefined;
+  /** For each input of attributes, its numbers. */
+  numbers: number[][];
   /** One for each frame; a single one for a volume. */
   said: Interpreted[];
   /** What its frames' values give cause to say. */
@@ -37,6 +57,14 @@ export interface Outcome {
   masks: EngineOutput[][] | undefined;
   /** What the engine returned for the only frame, or for the volume. */
   whole: EngineOutput[];
+  /** The same for the frame that was last looked at, or for the volume. */
+  latest: EngineOutput[];
+  /** The model in whose region this one looks. */
+  first: Outcome | undefined;
+  /** Of a model that looks at a region: what it was given of each frame, or of the volume. */
+  seen: Seen[];
+  /** Set if there was nothing to look at, and the manifest refuses that. */
+  refused: Reason | undefined;
 }
 
 export interface Ran {
@@ -46,6 +74,12 @@ export interface Ran {
   /** SHA-256 over the stored values of all frames, in order, hex. */
   pixelSha256: string;
 }
+
+/** The reason of a model that refuses to look where the other found nothing, and the warning of one that does not. */
+export const REGION_EMPTY = "region_empty";
+
+/** The kinds of files that are made from masks. */
+const OF_MASKS: ReadonlySet<OutputKind> = new Set(["seg", "rtstruct"]);
 
 /** Faults of the request or of the box: they end the request, whichever model met them first. */
 const ENDS_ALL: readonly ErrorCode[] = [
@@ -64,8 +98,19 @@ const ENDS_ALL: readonly ErrorCode[] = [
 export async function runModels(analysis: Analysis): Promise<Ran> {
   const { image, plan, watch, task, context } = analysis;
   const outcomes = accepting(plan).map((planned) => begin(planned, image));
-  const ofFrames = outcomes.filter(({ volume }) => volume === undefined);
-  const ofVolume = outcomes.filter(({ volume }) => volume !== undefined);
+  for (const outcome of outcomes)
+    outcome.first = outcomes.find(
+      ({ planned }) => planned.entry.name === outcome.planned.entry.manifest.region?.model,
+    );
+  // A model that finds a region goes before those that look at it, whatever their names.
+  const ordered = [
+    ...outcomes.filter(({ planned }) => planned.entry.manifest.region === undefined),
+    ...outcomes.filter(({ planned }) => planned.entry.manifest.region !== undefined),
+  ];
+  const ofVolume = ordered.filter(({ volume }) => volume !== undefined);
+  const ofStack = ordered.filter(({ stack }) => stack !== undefined);
+  const ofFrames = ordered.filter(({ volume, stack }) => volume === undefined && stack === undefined);
+  const keeps = ofVolume.length + ofStack.length > 0;
   const pixelHash = createHash("sha256");
   const planes: Plane[] = [];
   for (let frame = 0; frame < image.frameCount; frame++) {
@@ -74,12 +119,14 @@ export async function runModels(analysis: Analysis): Promise<Ran> {
     pixelHash.update(data);
     watch.lap("decode");
     const plane = planeOf(image, frame, data);
-    if (ofVolume.length > 0 || image.frameCount === 1) planes.push(plane);
+    if (keeps || image.frameCount === 1) planes.push(plane);
     for (const outcome of outcomes) await attempt(outcome, () => checkValues(outcome, image, frame, data));
-    for (const outcome of ofFrames) await attempt(outcome, () => runFrame(outcome, frame, plane, analysis));
+    for (const outcome of ofFrames)
+      await attempt(outcome, () => runFrame(outcome, frame, { planes: [plane], own: 0 }, analysis));
     checkTime(task, context);
     watch.lap("infer");
   }
+  for (const outcome of ofStack) await attempt(outcome, () => runStack(outcome, planes, analysis));
   for (const outcome of ofVolume) await attempt(outcome, () => runVolume(outcome, planes, analysis));
   watch.lap("infer");
   return { outcomes, planes, pixelSha256: pixelHash.digest("hex") };
@@ -94,19 +141,22 @@ function begin(planned: PlannedModel, image: Image): Outcome {
           entry.error?.message ?? `The model ${entry.name} is not loaded.`,
         )
       : undefined;
-  const segments = entry.manifest.outputs.some(({ kind }) => kind === "segmentation");
+  const { manifest } = entry;
+  const segments = manifest.outputs.some(({ kind }) => kind === "segmentation");
   return {
     planned,
     nativeId: entry.nativeId ?? -1,
-    volume: entry.manifest.accepts.dimensions === "series" ? volumeOf(image) : undefined,
+    volume: manifest.accepts.dimensions === "series" ? volumeOf(image) : undefined,
+    stack: neighboursOf(manifest) === undefined ? undefined : volumeOf(image),
+    numbers: attributeNumbers(manifest, image),
     said: [],
     caveats: [],
     rawHash: createHash("sha256"),
     highlights: new Highlights(),
     error: unloaded,
     facts: [],
-    masks: planned.outputs.includes("seg") && segments ? [] : undefined,
-    whole: [],
+    masks: segments && planned.outputs.some((kind) => OF_MASKS.has(kind)) ? [] : undefined,
+    ...{ whole: [], latest: [], first: undefined, seen: [], refused: undefined },
   };
 }
 
@@ -117,24 +167,64 @@ function begin(planned: PlannedModel, image: Image): Outcome {
 function checkValues(outcome: Outcome, image: Image, frame: number, data: Uint8Array): void {
   const { manifest } = outcome.planned.entry;
   if (takesHounsfield(manifest, image, frame)) outcome.caveats.push(...checkHounsfield(image, frame, data));
-  for (const { values } of manifest.inputs) outcome.caveats.push(...valueCaveats(values, image, frame, data));
+  for (const { values } of imageInputs(manifest))
+    outcome.caveats.push(...valueCaveats(values, image, frame, data));
 }
 
-async function runFrame(outcome: Outcome, frame: number, plane: Plane, analysis: Analysis): Promise<void> {
+/** A frame, and those of its neighbours that there are. */
+interface Surrounded {
+  planes: Plane[];
+  /** Which of them is the frame itself. */
+  own: number;
+}
+
+/** Every slice with its neighbours, as they lie beside each other in the patient. */
+async function runStack(outcome: Outcome, planes: readonly Plane[], analysis: Analysis): Promise<void> {
+  const around = neighboursOf(outcome.planned.entry.manifest);
+  const frames = outcome.stack?.frames ?? [];
+  if (around === undefined) return;
+  for (const [slice, frame] of frames.entries()) {
+    const first = Math.max(0, slice - around.before);
+    const beside = frames.slice(first, slice + around.after + 1).flatMap((one) => planes[one] ?? []);
+    await runFrame(outcome, frame, { planes: beside, own: slice - first }, analysis);
+    checkTime(analysis.task, analysis.context);
+  }
+}
+
+async function runFrame(
+  outcome: Outcome,
+  frame: number,
+  { planes, own }: Surrounded,
+  analysis: Analysis,
+): Promise<void> {
   const { image } = analysis;
-  const { outputs, preparation } = await inferred(outcome, [plane], {}, analysis);
+  const spaced = image.spacing(frame);
+  const { rows, columns } = image.format;
+  const spacing = spaced === undefined ? undefined : { slice: 0, row: spaced.row, column: spaced.column };
+  const looked = await lookedAt(
+    outcome,
+    planes,
+    { centre: own },
+    { slices: 1, rows, columns, spacing },
+    analysis,
+  );
+  if (looked === undefined) return;
+  const { outputs, preparation, empty } = looked;
   outcome.facts[frame] = preparation;
+  outcome.latest = outputs;
   const said = interpreted(outcome, image, {
     ...(image.frameCount > 1 ? { frame: frame + 1 } : {}),
     outputs,
     spacing: image.spacing(frame),
     regions: image.regions?.(frame),
   });
+  said.warnings.push(...empty);
   if (outcome.masks !== undefined) outcome.masks[frame] = outputs;
   const isOnly = image.frameCount === 1;
   if (isOnly) outcome.whole = outputs;
   // The only frame is not decoded once more for the picture.
-  const stored = isOnly ? { data: plane.data } : {};
+  const data = planes[own]?.data;
+  const stored = isOnly && data !== undefined ? { data } : {};
   const value = { outputs: () => outputs, findings: said.findings, ...stored };
   outcome.highlights.offer({ frame, weight: weightOf(said), value });
 }
@@ -144,10 +234,17 @@ async function runVolume(outcome: Outcome, planes: readonly Plane[], analysis: A
   if (volume === undefined) return;
   const sorted = volume.frames.flatMap((frame) => planes[frame] ?? []);
   const { geometry } = volume;
-  const { outputs, preparation } = await inferred(outcome, sorted, { geometry }, analysis);
+  const { rows, columns } = analysis.image.format;
+  const { sliceSpacing: slice, rowSpacing: row, columnSpacing: column } = geometry;
+  const grid = { slices: sorted.length, rows, columns, spacing: { slice, row, column } };
+  const looked = await lookedAt(outcome, sorted, { geometry }, grid, analysis);
+  if (looked === undefined) return;
+  const { outputs, preparation, empty } = looked;
   outcome.facts = planes.map(() => preparation);
   outcome.whole = outputs;
-  interpreted(outcome, analysis.image, { outputs, spacing: undefined, volume: geometry });
+  outcome.latest = outputs;
+  const said = interpreted(outcome, analysis.image, { outputs, spacing: undefined, volume: geometry });
+  said.warnings.push(...empty);
   if (outcome.masks !== undefined)
     for (const [slice, frame] of volume.frames.entries()) outcome.masks[frame] = sliceOutputs(outputs, slice);
   for (const [slice, weight] of markedPixels(outputs, sorted.length).entries()) {
@@ -158,7 +255,7 @@ async function runVolume(outcome: Outcome, planes: readonly Plane[], analysis: A
 
 /** A model's own failure stays its own; a failure that ends the request is thrown on. */
 export async function attempt(outcome: Outcome, work: () => Promise<void> | void): Promise<void> {
-  if (outcome.error !== undefined) return;
+  if (outcome.error !== undefined || outcome.refused !== undefined) return;
   try {
     await work();
   } catch (thrown) {
@@ -168,10 +265,65 @@ export async function attempt(outcome: Outcome, work: () => Promise<void> | void
   }
 }
 
+type Looked = Pick<InferResult, "outputs" | "preparation"> & { empty: Warning[] };
+
+/**
+ * What a model says of planes: of the whole of them or, if it looks at a region, of that part, laid back into the whole.
+ * @returns undefined if there is no region, and the model refuses that
+ * @throws RadserveError of the model that finds the region, if that failed
+ */
+async function lookedAt(
+  outcome: Outcome,
+  planes: Plane[],
+  more: Pick<InferOptions, "geometry" | "centre">,
+  grid: Grid,
+  analysis: Analysis,
+): Promise<Looked | undefined> {
+  const { manifest } = outcome.planned.entry;
+  const { region } = manifest;
+  if (region === undefined) return { ...(await inferred(outcome, planes, more, analysis)), empty: [] };
+  const first = firstThatRan(outcome, region.model);
+  const found = boxOf(first.planned.entry.manifest, first.latest, region.label);
+  const { geometry } = more;
+  if (found === undefined) {
+    const nothing = `The model "${region.model}" found no "${region.label}"`;
+    if (region.when_empty === "refuse") {
+      const message = `Expected ${region.label} to look at. ${nothing}.`;
+      outcome.refused = { code: REGION_EMPTY, message };
+      return undefined;
+    }
+    if (region.when_empty === "whole") {
+      outcome.seen.push({ kind: "whole" });
+      const empty = [{ code: REGION_EMPTY, message: `${nothing}; the whole image was looked at.` }];
+      return { ...(await inferred(outcome, planes, more, analysis)), empty };
+    }
+    outcome.seen.push({ kind: "nothing" });
+    const outputs = nothingFound(manifest, grid, geometry !== undefined);
+    const message = `${nothing}; this model did not look, and says that nothing is there.`;
+    return { outputs, preparation: {}, empty: [{ code: REGION_EMPTY, message }] };
+  }
+  const grown = withMargin(found, region.margin_mm, grid);
+  const box: Box = planes[0] === undefined ? grown : wholePairs(grown, planes[0].format);
+  outcome.seen.push({ kind: "part", box });
+  const cut = planes.slice(box.slice, box.slice + box.slices).map((plane) => cutPlane(plane, box));
+  const moved = { ...more, ...(geometry === undefined ? {} : { geometry: cutGeometry(geometry, box) }) };
+  const { outputs, preparation } = await inferred(outcome, cut, moved, analysis);
+  return { outputs: laidBack(outputs, box, grid), preparation, empty: [] };
+}
+
+/** @throws RadserveError of its failure, with its name */
+function firstThatRan({ first, planned }: Outcome, name: string): Outcome {
+  const about = `The model "${name}", in whose region ${planned.entry.name} looks,`;
+  if (first === undefined) throw new RadserveError("model_unavailable", `${about} is not here.`);
+  if (first.error !== undefined)
+    throw new RadserveError(first.error.code, `${about} failed: ${first.error.message}`);
+  return first;
+}
+
 async function inferred(
   outcome: Outcome,
   planes: Plane[],
-  more: Pick<InferOptions, "geometry">,
+  more: Pick<InferOptions, "geometry" | "centre">,
   { task, context, watch }: Analysis,
 ): Promise<InferResult> {
   checkTime(task, context);
@@ -184,6 +336,7 @@ async function inferred(
     priority: task.priority,
     cancelId: task.cancelId,
     thresholds: outcome.planned.entry.thresholds,
+    ...(outcome.numbers.length === 0 ? {} : { numbers: outcome.numbers }),
     ...(task.deadline === undefined ? {} : { timeoutMs: Math.max(1, task.deadline - Date.now()) }),
     ...more,
   });

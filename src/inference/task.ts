@@ -8,6 +8,7 @@ import type { ModelEntry } from "../models/entry.js";
 import { RadserveError } from "../base/errors.js";
 import type { Stopwatch } from "../base/stopwatch.js";
 import type { Image } from "../images/image.js";
+import type { ResultForms } from "../results/forms.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import type { Plan } from "./plan.js";
 
@@ -18,6 +19,8 @@ export interface InferTask {
   outputFolder: string;
   /** Base name of the results; by default the input's: of the file with its extension, or of the folder. */
   name?: string;
+  /** Which series of a folder is meant; without it the only one, or the only one that a model of series takes. */
+  seriesInstanceUid?: string;
   /** Names of models to run; without it, all that accept the image. */
   models?: string[];
   outputs?: OutputKind[];
@@ -37,8 +40,8 @@ export interface InferContext {
   models: readonly ModelEntry[];
   /** What the settings say to write for all models, if the request does not say it. */
   outputs?: readonly OutputKind[] | undefined;
-  /** Opacity of the tint of masks on pictures; `OVERLAY_OPACITY` if the settings do not say it. */
-  overlayOpacity?: number | undefined;
+  /** The forms of results; `RESULT_FORMS` if the settings do not say them. */
+  forms?: ResultForms | undefined;
   /** Bounds the decoded pixels that the images of this thread have in memory together; without it there is no bound. */
   pixelBudget?: MemoryBudget | undefined;
   /** Bounds what the images of the whole process take; without it there is no bound. */

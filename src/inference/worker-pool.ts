@@ -4,13 +4,14 @@
  * because aborting a task that runs would end its whole thread and the other images on it. That is done only to a task
  * that did not end of itself soon after it was told to; the others that were on its thread run again.
  */
+import { rmSync } from "node:fs";
 import type { EngineOptions } from "../engine/types.js";
 import type { WorkerOptions } from "./worker.js";
 import { Crew, TASKS_PER_THREAD, type CrewThread } from "./crew.js";
 import { FairLine } from "./fair-line.js";
 import type { Trail, Verdict } from "../audit/action.js";
 import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors.js";
-import { MemoryPlaces } from "../base/process-memory.js";
+import { MemoryPlaces, ProcessMemory, type MemoryPlace } from "../base/process-memory.js";
 import { isSet, newSigns, setSign, tooLate, type InferContext, type InferTask, type Signs } from "./task.js";
 import type { Logger } from "../base/log.js";
 import type { ModelEntry } from "../models/entry.js";
@@ -32,6 +33,8 @@ const SINGLE_MANNERS = { niceness: 0, operatesAtOnce: false };
 const BULK_MANNERS = { niceness: 10, operatesAtOnce: true };
 /** Threads of bulk work end when there was none for so long. */
 const BULK_IDLE_MS = 60_000;
+/** So do those of single requests, but for one: each holds some 35 MiB. */
+const SINGLE_IDLE_MS = 120_000;
 
 export interface PoolOptions {
   threads: number;
@@ -41,6 +44,8 @@ export interface PoolOptions {
   itemMs: number;
   /** Bytes that the images in work may take together. */
   memory: number;
+  /** Folder of what the threads keep to use again; it is emptied first. */
+  spares: string;
   /**
    * The entries as they are now, another array after each change: a task takes them when it starts, so that none waits
    * with a model since replaced.
@@ -49,7 +54,7 @@ export interface PoolOptions {
   engine: EngineOptions;
   /** What the settings say to write for all models. */
   outputs?: InferContext["outputs"];
-  overlayOpacity?: InferContext["overlayOpacity"];
+  forms?: InferContext["forms"];
   /** Stops the native part of a task that a thread has already. */
   cancelRunning: (cancelId: number) => void;
   log: Logger;
@@ -79,6 +84,8 @@ interface Admitted {
 interface Running extends Admitted {
   signs: Signs;
   thread: CrewThread;
+  /** It was told to stop because its time is over: a timer may end a moment before its time by the clock. */
+  late: boolean;
 }
 
 const LINES = ["stat", "routine", "bulk"] as const;
@@ -106,18 +113,29 @@ export class InferencePool {
   #stopping = false;
   #idle: (() => void) | undefined;
   readonly #places: MemoryPlaces;
+  /** What is counted beside the work of the threads of the pool. */
+  readonly #memory: ProcessMemory;
 
   constructor(private readonly options: PoolOptions) {
-    this.#places = new MemoryPlaces(2 * options.threads + 1);
-    this.#single = this.#crew({ keepsOneForStat: true }, SINGLE_MANNERS);
-    this.#bulk = this.#crew({ keepsOneForStat: false, idleTimeout: BULK_IDLE_MS }, BULK_MANNERS);
+    // A process that was killed leaves its own
+    rmSync(options.spares, { recursive: true, force: true });
+    this.#places = new MemoryPlaces(2 * options.threads + 4);
+    this.#memory = new ProcessMemory(this.#places.counts, this.#places.take(), options.memory);
+    this.#single = this.#crew(
+      { keepsOneForStat: true, oneStays: true, idleTimeout: SINGLE_IDLE_MS },
+      SINGLE_MANNERS,
+    );
+    this.#bulk = this.#crew(
+      { keepsOneForStat: false, oneStays: false, idleTimeout: BULK_IDLE_MS },
+      BULK_MANNERS,
+    );
   }
 
   #crew(
-    kind: { keepsOneForStat: boolean; idleTimeout?: number },
+    kind: { keepsOneForStat: boolean; oneStays: boolean; idleTimeout: number },
     manners: Pick<WorkerOptions, "niceness" | "operatesAtOnce">,
   ): Crew {
-    const { threads, engine, outputs, overlayOpacity, log, memory } = this.options;
+    const { threads, engine, outputs, forms, log, memory, spares } = this.options;
     return new Crew({
       threads,
       ...kind,
@@ -125,9 +143,10 @@ export class InferencePool {
       workerData: {
         engine,
         outputs,
-        overlayOpacity,
+        forms,
         threads,
         memory,
+        spares,
         running: this.#runningCount,
         ...manners,
       },
@@ -177,6 +196,23 @@ export class InferencePool {
   /** Bytes of the images in work. */
   get memory(): number {
     return this.#places.bytes;
+  }
+
+  /** A place for what another thread reads; `giveBackPlace` when that has ended. */
+  takePlace(): MemoryPlace {
+    return { counts: this.#places.counts, place: this.#places.take(), mostBytes: this.options.memory };
+  }
+
+  giveBackPlace({ place }: MemoryPlace): void {
+    this.#places.giveBack(place);
+  }
+
+  /**
+   * Counts bytes that something else than an image takes, at most half of what there is, so that images go on beside it.
+   * What it returns gives them back.
+   */
+  hold(bytes: number): () => void {
+    return this.#memory.hold("images", Math.min(bytes, this.options.memory / 2));
   }
 
   /** A number that no other task of this process has. */
@@ -295,6 +331,7 @@ export class InferencePool {
   async close(): Promise<void> {
     this.#stopping = true;
     await Promise.all([this.#single.close(), this.#bulk.close()]);
+    rmSync(this.options.spares, { recursive: true, force: true });
   }
 
   #expire(entry: Admitted): void {
@@ -312,6 +349,7 @@ export class InferencePool {
   #limit(entry: Running, deadline: number): void {
     entry.timer = setTimeout(
       () => {
+        entry.late = true;
         this.#stop(entry);
         if (mayRunAgain(entry)) return;
         entry.timer = setTimeout(() => entry.reject(tooLate("finish")), LAST_WORD_MS);
@@ -350,7 +388,7 @@ export class InferencePool {
     const deadline = entry.task.deadline ?? Date.now() + this.options.itemMs;
     const task = { ...entry.task, deadline };
     const signs = newSigns();
-    const running: Running = Object.assign(entry, { signs, thread });
+    const running: Running = Object.assign(entry, { signs, thread, late: false });
     this.#running.set(task.cancelId, running);
     Atomics.store(this.#runningCount, 0, this.#running.size);
     this.#limit(running, deadline);
@@ -361,7 +399,7 @@ export class InferencePool {
         this.options.log.error({ request_id: task.requestId, fault: result.fault }, "unexpected failure");
       if (result?.ok === false && result.whose !== undefined) entry.trail?.wasOf(result.whose);
       // Results may have been committed at the last moment: a repeat of the request finds and reuses them.
-      if (isOver(task)) {
+      if (running.late || isOver(task)) {
         if (mayRunAgain(entry)) this.#runAgain(entry);
         else entry.reject(tooLate("finish"));
       } else if (result === undefined) this.#endedWithThread(entry);

@@ -1,10 +1,13 @@
 /** One worker thread: reads, infers and writes images; only paths, small JSON and numbers come in and go out. */
 import os from "node:os";
-import { BroadcastChannel, workerData } from "node:worker_threads";
+import path from "node:path";
+import { BroadcastChannel, threadId, workerData } from "node:worker_threads";
 import { giveBack } from "../addon/bytes.js";
 import type { Verdict, Whose } from "../audit/action.js";
+import { dropGrownCodecs } from "../images/dicom/codecs.js";
 import { shareDecoding } from "../images/dicom/decoders.js";
 import { operateAtOnce } from "../files/disk.js";
+import { keepSpares, spares } from "../files/spares.js";
 import { createEngine } from "../engine/engine.js";
 import type { EngineOptions } from "../engine/types.js";
 import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors.js";
@@ -22,7 +25,7 @@ export interface WorkerOptions {
   engine: EngineOptions;
   /** What the settings say to write for all models. */
   outputs: InferContext["outputs"];
-  overlayOpacity: InferContext["overlayOpacity"];
+  forms: InferContext["forms"];
   /** How many tasks run on all threads together. */
   running: Int32Array;
   threads: number;
@@ -32,6 +35,8 @@ export interface WorkerOptions {
   operatesAtOnce: boolean;
   /** Bytes that the images of all threads may take together. */
   memory: number;
+  /** Folder in which each thread keeps lock files and staging folders that serve again. */
+  spares: string;
   /** Where all threads count the bytes of their images, and the place of this one. */
   counts: Int32Array;
   place: number;
@@ -69,6 +74,7 @@ const options = workerData as WorkerOptions;
 
 if (process.platform === "linux") os.setPriority(0, options.niceness);
 if (options.operatesAtOnce) operateAtOnce();
+keepSpares(path.join(options.spares, String(threadId)));
 shareDecoding(() => Atomics.load(options.running, 0) <= 1, options.threads - 1);
 
 export interface WorkerTask {
@@ -121,8 +127,8 @@ dcmjsData();
 
 const beat = () => Atomics.add(options.beats, 0, 1);
 
-// From here on it can be ended.
-beat();
+// From then on it can be ended: Node.js has a last step to do when this module was evaluated.
+setImmediate(beat);
 
 /** Tasks of this thread. */
 let tasks = 0;
@@ -144,15 +150,21 @@ function end(): void {
   if (tasks > 0) return;
   clearInterval(beating);
   beating = undefined;
-  if (processMemory.claimed - givenBackAt < WORKED_BYTES) return;
   moment = setTimeout(() => {
+    spares()?.drop();
+    if (processMemory.claimed - givenBackAt < WORKED_BYTES) return;
     givenBackAt = processMemory.claimed;
+    dropGrownCodecs();
     void giveBack();
   }, MOMENT_MS).unref();
 }
 
-/** What the pool calls. Never throws: errors cross threads as values, so that their codes survive. */
-export default async function work(given: WorkerTask): Promise<WorkerResult> {
+/**
+ * What the pool calls. Never throws: errors cross threads as values, so that their codes survive.
+ * @returns undefined where there is no task, and the thread has only to be there
+ */
+export default async function work(given: WorkerTask | "none"): Promise<WorkerResult | undefined> {
+  if (given === "none") return undefined;
   begin();
   const result = await inferred(given);
   end();
@@ -164,12 +176,12 @@ async function inferred({ task, models: shared, signs }: WorkerTask): Promise<Wo
   const stopped = () => isSet(signs, "stop");
   let whose: Whose | undefined;
   try {
-    const { outputs, overlayOpacity } = options;
+    const { outputs, forms } = options;
     const context: InferContext = {
       engine,
       models: models.read(shared),
       outputs,
-      overlayOpacity,
+      forms,
       pixelBudget,
       processMemory,
       stopped,

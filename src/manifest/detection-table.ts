@@ -23,25 +23,29 @@ export interface TableLayout {
   scoreALabel: boolean;
   classColumn?: number;
   objectness?: number;
+  /** The first of the mask coefficients. */
+  coefficients?: number;
   /** How many columns the tensor has. */
   columns: number;
 }
 
-type Columns = Pick<DetectionTable, "columns" | "labels">;
+type Columns = Pick<DetectionTable, "columns" | "labels" | "mask_coefficients">;
 
 /** @throws RangeError for columns that `columnMistakes` refuses */
-export function tableLayout({ columns, labels }: Columns): TableLayout {
+export function tableLayout({ columns, labels, mask_coefficients = 1 }: Columns): TableLayout {
   const starts = new Map<Column, number>();
   let count = 0;
   for (const column of columns) {
     starts.set(column, count);
-    count += column === "class_scores" ? labels.length : 1;
+    count +=
+      column === "class_scores" ? labels.length : column === "mask_coefficients" ? mask_coefficients : 1;
   }
   const format = formatOf(columns);
   const score = starts.get("class_scores") ?? starts.get("score");
   if (format === undefined || score === undefined)
     throw new RangeError("Expected the columns of a box and of its scores.");
   const [classColumn, objectness] = [starts.get("class"), starts.get("objectness")];
+  const coefficients = starts.get("mask_coefficients");
   return {
     format,
     box: BOXES[format].map((column) => starts.get(column) ?? -1),
@@ -49,6 +53,7 @@ export function tableLayout({ columns, labels }: Columns): TableLayout {
     scoreALabel: starts.has("class_scores"),
     ...(classColumn === undefined ? {} : { classColumn }),
     ...(objectness === undefined ? {} : { objectness }),
+    ...(coefficients === undefined ? {} : { coefficients }),
     columns: count,
   };
 }
@@ -103,6 +108,11 @@ export function columnMistakes(output: DetectionTable): { path: string[]; messag
     has("objectness") === (output.objectness !== undefined),
     ["objectness"],
     has("objectness") ? "Expected its activation" : "Only with a column objectness",
+  );
+  expect(
+    has("mask_coefficients") === (output.mask_coefficients !== undefined),
+    ["mask_coefficients"],
+    has("mask_coefficients") ? "Expected how many there are" : "Only with a column mask_coefficients",
   );
   expect(
     has("class_scores") === (scores.labels_per_box !== undefined),

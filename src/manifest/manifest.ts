@@ -4,6 +4,11 @@
  * several fields are in rules.ts.
  */
 import { z } from "zod";
+import { resampling } from "./resampling.js";
+import { tiling } from "./tiling.js";
+
+/** Channels of one image tensor: windows times neighbouring slices. */
+export const MOST_CHANNELS = 256;
 
 const text = z.string().min(1).max(2000);
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/, "Expected 64 lower-case hexadecimal digits");
@@ -130,6 +135,23 @@ const values = z.discriminatedUnion("kind", [
       "After the file's Real World Value Mapping (PS3.3 C.7.6.16.2.11) to these units, which has to be linear and the only one; other images are refused",
     ),
   z
+    .strictObject({
+      kind: z.literal("windows"),
+      windows: z
+        .array(
+          z.strictObject({
+            center: z.number(),
+            width: z.number().positive(),
+            function: z.enum(["LINEAR", "LINEAR_EXACT", "SIGMOID"]),
+          }),
+        )
+        .min(2)
+        .max(16),
+    })
+    .describe(
+      "Several fixed windows over modality values, each 0 to 1 in a channel of its own, in this order (channels: windows)",
+    ),
+  z
     .strictObject({ kind: z.literal("suv_bw") })
     .describe(
       "Standardised uptake value by body weight, g/ml, of positron emission; images that lack what it is computed from are refused",
@@ -141,8 +163,8 @@ const normalisation = z.discriminatedUnion("kind", [
   z.strictObject({ kind: z.literal("scale"), multiply: z.number(), add: z.number() }),
   z.strictObject({
     kind: z.literal("mean_std"),
-    mean: z.array(z.number()).min(1).max(4),
-    std: z.array(z.number().positive()).min(1).max(4),
+    mean: z.array(z.number()).min(1).max(MOST_CHANNELS),
+    std: z.array(z.number().positive()).min(1).max(MOST_CHANNELS),
   }),
   z.strictObject({
     kind: z.literal("min_max"),
@@ -159,7 +181,10 @@ const normalisation = z.discriminatedUnion("kind", [
   }),
 ]);
 
+const neighbourCount = z.int().min(0).max(15);
+
 const imageInput = z.strictObject({
+  kind: z.literal("image").optional().describe("What an input is where it does not say"),
   tensor: text,
   dtype: z.enum(["float32", "float16", "uint8", "int8", "uint16", "int16", "int32"]),
   layout: z.enum(["NCHW", "NHWC", "NCDHW", "NDHWC"]),
@@ -185,15 +210,31 @@ const imageInput = z.strictObject({
       "stretch: fills the tensor; letterbox: whole image, centred, aspect kept; crop: filled, centre kept; none: no resampling. Aspect is that of physical size, in volumes too",
     ),
   interpolation: z
-    .enum(["area", "linear", "cubic", "nearest"])
+    .enum(["area", "linear", "cubic", "nearest", "spline"])
     .describe(
-      "linear and cubic are antialiased when they shrink; area averages covered pixels. Volumes: linear, area, nearest, along the three axes",
+      "linear and cubic are antialiased when they shrink; area averages covered pixels. Volumes: linear, area, nearest, along the three axes; or spline, with resampling",
     ),
   values,
   monochrome1: z
     .enum(["invert", "as_stored", "refuse"])
     .describe("invert: after modality or VOI, over the output range; HU are never inverted"),
-  channels: z.enum(["grayscale", "rgb", "bgr"]).describe("grayscale sources are repeated for rgb and bgr"),
+  channels: z
+    .enum(["grayscale", "rgb", "bgr", "windows"])
+    .describe(
+      "grayscale sources are repeated for rgb and bgr; windows: one channel for each window of values",
+    ),
+  neighbours: z
+    .strictObject({
+      before: neighbourCount,
+      after: neighbourCount,
+      edges: z
+        .enum(["repeat", "background"])
+        .describe("Beyond the first and the last slice: the edge slice again, or `background`"),
+    })
+    .optional()
+    .describe(
+      "Slices beside the one that is looked at, as further channels, in the order in which a volume is sorted: those before, the slice itself, those after; of each all its channels. Needs accepts.dimensions 2d_frames, and an image whose frames are one even volume",
+    ),
   colour_source: z.enum(["accept", "refuse"]).describe("For grayscale: luminance by CCIR 601, or refuse"),
   clip: z.tuple([z.number(), z.number()]).optional().describe("Before normalisation"),
   normalisation,
@@ -208,6 +249,11 @@ const imageInput = z.strictObject({
     .describe(
       "Volumes: mm between the tensor's voxels along depth, height, width; the volume is resampled to it and centred. letterbox: it must fit; crop: the rest is cut off; none: it must have this spacing. Without it, the fit alone decides",
     ),
+  resampling: resampling
+    .optional()
+    .describe(
+      "Volumes, with interpolation spline, size source and fit stretch: resampled as nnU-Net and MONAI do it",
+    ),
   orientation: z
     .string()
     .regex(/^[LRAPSI]{3}$/)
@@ -219,6 +265,85 @@ const imageInput = z.strictObject({
       "Volumes: the patient's sides to which the tensor's indices grow, in the order depth, height, width (the convention of nibabel for an array with these axes). RAS: depth grows to the right, height to the front, width to the head; AIL: coronal slices as radiologists look at them, back to front. The volume is turned by the quarter turns and flips that come closest; an oblique one stays oblique. Without it, depth, height and width are slices, rows and columns as they come",
     ),
 });
+
+const attributeIfAbsent = z
+  .discriminatedUnion("kind", [
+    z.strictObject({ kind: z.literal("refuse") }).describe("The image is not accepted"),
+    z.strictObject({
+      kind: z.literal("default"),
+      numbers: z
+        .array(z.number())
+        .min(1)
+        .max(64)
+        .describe("What the tensor holds then, as many as the encoding gives; the result has a caveat"),
+    }),
+  ])
+  .describe("Also for what cannot be encoded: a value that is not in the list, a text that is no number");
+
+const keyword = z.string().regex(/^[A-Z][A-Za-z0-9]+$/, "Expected a DICOM keyword, for example PatientAge");
+const valueIndex = z
+  .int()
+  .min(0)
+  .optional()
+  .describe("Which value of a multi-valued attribute; where absent there has to be one");
+const categories = z.array(z.string().min(1).max(64)).min(2).max(64);
+
+const attributeValue = z.discriminatedUnion("encoding", [
+  z
+    .strictObject({
+      tag: keyword,
+      encoding: z.literal("one_hot"),
+      index: valueIndex,
+      values: categories,
+      if_absent: attributeIfAbsent,
+    })
+    .describe(
+      "One number for each value of the list: 1 for the one that the attribute has, 0 for the others",
+    ),
+  z
+    .strictObject({
+      tag: keyword,
+      encoding: z.literal("category"),
+      index: valueIndex,
+      values: categories,
+      if_absent: attributeIfAbsent,
+    })
+    .describe("The place of the attribute's value in the list, from 0"),
+  z
+    .strictObject({
+      tag: keyword,
+      encoding: z.literal("number"),
+      index: valueIndex,
+      multiply: z.number(),
+      add: z.number(),
+      if_absent: attributeIfAbsent,
+    })
+    .describe("The attribute's number * multiply + add, in the unit that DICOM gives it"),
+  z
+    .strictObject({
+      tag: keyword,
+      encoding: z.literal("age"),
+      unit: z.enum(["years", "months", "weeks", "days"]),
+      multiply: z.number(),
+      add: z.number(),
+      if_absent: attributeIfAbsent,
+    })
+    .describe(
+      "An age (VR AS: 045Y, 018M, 003W, 010D) in this unit * multiply + add. A year has 12 months and 365.25 days, a week 7 days",
+    ),
+]);
+
+const attributeInput = z
+  .strictObject({
+    kind: z.literal("attributes"),
+    tensor: text,
+    dtype: z.enum(["float32", "float16", "int32", "int64"]),
+    layout: z.enum(["NC", "N"]).describe("NC: [1, numbers]; N: [1], for a single number"),
+    values: z.array(attributeValue).min(1).max(64).describe("In the tensor's order"),
+  })
+  .describe("Numbers from DICOM attributes, the same for all frames of an image");
+
+const modelInput = z.discriminatedUnion("kind", [imageInput, attributeInput]);
 
 const calibration = z.discriminatedUnion("kind", [
   z.strictObject({ kind: z.literal("none") }),
@@ -250,6 +375,9 @@ const maskStep = z.discriminatedUnion("step", [
 
 const labels = z.array(label).min(1).max(255);
 const score = z.number().min(0).max(1);
+const onInput = text
+  .optional()
+  .describe("The image tensor on whose grid it is; required if there are several image inputs");
 const normalised = z.boolean().describe("0 to 1 of the input tensor's sides, instead of its pixels");
 const maxBoxes = z
   .int()
@@ -283,10 +411,16 @@ const modelOutput = z.discriminatedUnion("kind", [
   z.strictObject({
     kind: z.literal("segmentation"),
     tensor: text,
+    input: onInput,
     activation: z
-      .enum(["none", "sigmoid", "softmax", "argmax", "label_map"])
+      .enum(["none", "sigmoid", "softmax", "argmax", "label_map", "prototypes"])
       .describe(
-        "sigmoid: one channel a label, thresholds, may overlap; none: the same, of a tensor that holds probabilities already; softmax and argmax: channel 0 is background, then one a label; label_map: the tensor holds label indices",
+        "sigmoid: one channel a label, thresholds, may overlap; none: the same, of a tensor that holds probabilities already; softmax and argmax: channel 0 is background, then one a label; label_map: the tensor holds label indices; prototypes: the tensor holds prototypes [1, K, height, width], of which the boxes of a detection table are masks",
+      ),
+    boxes: text
+      .optional()
+      .describe(
+        "With prototypes: the tensor of the detection_table whose boxes have the coefficients. A label's mask is the union of those of its boxes: sigmoid of the coefficients times the prototypes at or above the label's threshold, within the box",
       ),
     labels: labels.describe("Label index 1 is the first; 0 is background"),
     postprocess: z.array(maskStep),
@@ -300,6 +434,7 @@ const modelOutput = z.discriminatedUnion("kind", [
   }),
   z.strictObject({
     kind: z.literal("detection"),
+    input: onInput,
     boxes: z.strictObject({
       tensor: text,
       format: z.enum(["xyxy", "xywh", "cxcywh", "yxyx"]),
@@ -318,6 +453,7 @@ const modelOutput = z.discriminatedUnion("kind", [
     .strictObject({
       kind: z.literal("detection_table"),
       tensor: text,
+      input: onInput,
       axes: z
         .enum(["boxes_columns", "columns_boxes"])
         .describe(
@@ -327,13 +463,13 @@ const modelOutput = z.discriminatedUnion("kind", [
         .array(
           z.enum([
             ...(["x1", "y1", "x2", "y2", "x", "y", "w", "h", "cx", "cy"] as const),
-            ...(["score", "class", "objectness", "class_scores", "unused"] as const),
+            ...(["score", "class", "objectness", "class_scores", "mask_coefficients", "unused"] as const),
           ]),
         )
         .min(5)
         .max(4096)
         .describe(
-          "What the tensor's columns are, in their order. The box: x1 y1 x2 y2 (edges), or x y w h (x and y of the upper left corner), or cx cy w h (x and y of the centre). Then score (one a box) with class (a number), or class_scores, which is one column for each label, in the order of labels; objectness is multiplied with every score; unused may be there more than once",
+          "What the tensor's columns are, in their order. The box: x1 y1 x2 y2 (edges), or x y w h (x and y of the upper left corner), or cx cy w h (x and y of the centre). Then score (one a box) with class (a number), or class_scores, which is one column for each label, in the order of labels; objectness is multiplied with every score; mask_coefficients stands for as many columns as the field of that name says; unused may be there more than once",
         ),
       normalised,
       scores: z.strictObject({
@@ -347,6 +483,12 @@ const modelOutput = z.discriminatedUnion("kind", [
             "With class_scores. one: a box is a finding of its best label; several: of every label whose threshold it reaches",
           ),
       }),
+      mask_coefficients: z
+        .int()
+        .min(1)
+        .max(1024)
+        .optional()
+        .describe("With a column mask_coefficients: how many there are, one for each prototype"),
       objectness: z.strictObject({ activation: z.enum(["none", "sigmoid"]) }).optional(),
       classes: z
         .strictObject({ first: z.int().min(0).describe("Number of the first label") })
@@ -370,6 +512,7 @@ const modelOutput = z.discriminatedUnion("kind", [
     .strictObject({
       kind: z.literal("probability_map"),
       tensor: text,
+      input: onInput,
       activation: z.enum(["none", "sigmoid"]),
       threshold: score.describe("Pixels at or above it belong to a region"),
       minimum_area: z.number().min(0).describe("In pixels of the map"),
@@ -388,6 +531,7 @@ const modelOutput = z.discriminatedUnion("kind", [
   z.strictObject({
     kind: z.literal("heatmap"),
     tensor: text,
+    input: onInput,
     activation: z.enum(["none", "sigmoid"]),
     label,
   }),
@@ -409,12 +553,46 @@ export const modelFileSchema = z.strictObject({
       "Expected a path inside the model's folder, or npm:PACKAGE/PATH",
     )
     .describe(
-      "Inside the model's folder, or npm:PACKAGE/PATH; the first is the graph, then every file that it opens",
+      "Inside the model's folder, or npm:PACKAGE/PATH; the first is the graph, then every file that it opens, and the other graphs of an ensemble with theirs",
     ),
   sha256,
 });
 
-const outputKind = z.enum(["json", "png", "sr", "seg", "sc"]);
+const ensemble = z
+  .strictObject({
+    graphs: z
+      .array(z.string().min(1))
+      .min(2)
+      .max(32)
+      .describe("Paths of `files`: the graphs, which take the same tensors and give the same, each once"),
+    average: z
+      .enum(["before_activation", "after_activation"])
+      .describe(
+        "Of what the mean is: before_activation, of what the graphs give (of logits, as nnU-Net does it over its folds); after_activation, of what the activations make of it (of probabilities). All that follows, calibration, resampling to the source and thresholds, is done once, with the mean",
+      ),
+  })
+  .describe("The mean of several graphs, element by element, in float32 and in their order");
+
+const region = z
+  .strictObject({
+    model: modelName.describe("The model that finds it, in a folder of this name beside this one"),
+    label: z.string().min(1).max(64).describe("A label of one of its segmentations"),
+    margin_mm: z
+      .number()
+      .min(0)
+      .max(1000)
+      .describe(
+        "Added to the smallest box round the label on each side, rounded up to whole pixels and slices",
+      ),
+    when_empty: z
+      .enum(["negative", "refuse", "whole"])
+      .describe(
+        "If the label is nowhere: negative, this model does not run and finds nothing there; refuse, it does not accept the image; whole, it looks at the whole image. Results say so",
+      ),
+  })
+  .describe("The part of an image that this model is given, found by another model on the same image");
+
+const outputKind = z.enum(["json", "png", "sr", "seg", "rtstruct", "sc"]);
 
 export const manifestFields = z.strictObject({
   $schema: z.string().optional(),
@@ -430,8 +608,15 @@ export const manifestFields = z.strictObject({
   files: z.array(modelFileSchema).min(1),
   accepts,
   envelope: z.array(envelopeRule).optional(),
-  inputs: z.array(imageInput).min(1).max(1),
+  inputs: z.array(modelInput).min(1).max(16),
   outputs: z.array(modelOutput).min(1),
+  tiling: tiling
+    .optional()
+    .describe(
+      "For graphs that take a part of the image or volume at a time: how it is cut, and blended again",
+    ),
+  ensemble: ensemble.optional(),
+  region: region.optional(),
   batching: z.strictObject({ max: z.int().min(1).max(1024) }),
   execution: z.strictObject({
     providers: z.array(z.enum(["cpu", "cuda"])).min(1),
@@ -439,7 +624,12 @@ export const manifestFields = z.strictObject({
   }),
   canary: z
     .strictObject({
-      input: modelFileSchema.describe(".npy, the tensor that goes in"),
+      input: modelFileSchema.optional().describe(".npy, the tensor that goes in, of a model with one input"),
+      inputs: z
+        .array(z.strictObject({ tensor: text, file: modelFileSchema }))
+        .min(2)
+        .optional()
+        .describe("The tensors that go in, of a model with several inputs"),
       expected: z.array(z.strictObject({ tensor: text, file: modelFileSchema })).min(1),
       tolerance: z.array(tolerance).min(1),
     })
@@ -448,11 +638,18 @@ export const manifestFields = z.strictObject({
 });
 
 export type Manifest = z.infer<typeof manifestFields>;
-export type ImageInput = Manifest["inputs"][number];
+export type ModelInput = Manifest["inputs"][number];
+export type AttributeInput = Extract<ModelInput, { kind: "attributes" }>;
+export type ImageInput = Exclude<ModelInput, AttributeInput>;
+export type AttributeValue = AttributeInput["values"][number];
 export type ModelOutput = Manifest["outputs"][number];
 export type Label = z.infer<typeof label>;
+export type Ensemble = z.infer<typeof ensemble>;
+export type Region = z.infer<typeof region>;
 export type Code = z.infer<typeof code>;
 export type OutputKind = z.infer<typeof outputKind>;
+/** The outputs that are DICOM objects. */
+export type DicomKind = Exclude<OutputKind, "json" | "png">;
 export const outputKindSchema = outputKind;
 export const acceptsSchema = accepts;
 
@@ -484,7 +681,17 @@ export function isFractional(output: ModelOutput): boolean {
 export function mayOverlap(
   activation: Extract<ModelOutput, { kind: "segmentation" }>["activation"],
 ): boolean {
-  return activation === "sigmoid" || activation === "none";
+  return activation === "sigmoid" || activation === "none" || activation === "prototypes";
+}
+
+/** The detection table whose boxes have the masks of a segmentation by prototypes. */
+export function tableOf(
+  outputs: readonly ModelOutput[],
+  output: ModelOutput,
+): Extract<ModelOutput, { kind: "detection_table" }> | undefined {
+  if (output.kind !== "segmentation" || output.activation !== "prototypes") return undefined;
+  return outputs.find((other) => other.kind === "detection_table" && other.tensor === output.boxes) as
+    Extract<ModelOutput, { kind: "detection_table" }> | undefined;
 }
 
 /** Whether the findings of an output are boxes. */
@@ -492,5 +699,51 @@ export const findsBoxes = (
   output: ModelOutput,
 ): output is Extract<ModelOutput, { kind: "detection" | "detection_table" | "probability_map" }> =>
   output.kind === "detection" || output.kind === "detection_table" || output.kind === "probability_map";
+
+export const isImageInput = (input: ModelInput): input is ImageInput => input.kind !== "attributes";
+
+/** The inputs that hold pixels, in the manifest's order. */
+export const imageInputs = ({ inputs }: Pick<Manifest, "inputs">): ImageInput[] =>
+  inputs.filter(isImageInput);
+
+/** The inputs that hold numbers of attributes, in the manifest's order. */
+export const attributeInputs = ({ inputs }: Pick<Manifest, "inputs">): AttributeInput[] =>
+  inputs.filter((input) => !isImageInput(input));
+
+/** How many numbers an attribute becomes. */
+export const numbersOf = (value: AttributeValue): number =>
+  value.encoding === "one_hot" ? value.values.length : 1;
+
+/** How many channels the tensor of an image input has. */
+export function channelsOf({ channels, values, neighbours }: ImageInput): number {
+  const windows = values.kind === "windows" ? values.windows.length : 1;
+  const own = channels === "windows" ? windows : channels === "grayscale" ? 1 : 3;
+  return own * (neighbours === undefined ? 1 : neighbours.before + 1 + neighbours.after);
+}
+
+/** How far the slices reach that a model is given beside the one that it looks at; undefined if none does. */
+export function neighboursOf(
+  manifest: Pick<Manifest, "inputs">,
+): { before: number; after: number } | undefined {
+  const all = imageInputs(manifest).flatMap(({ neighbours }) => neighbours ?? []);
+  if (all.length === 0) return undefined;
+  return {
+    before: Math.max(...all.map(({ before }) => before)),
+    after: Math.max(...all.map(({ after }) => after)),
+  };
+}
+
+/** Whether all frames of an image are in memory at once for a model: it is given all of them, or several together. */
+export const takesWhole = (manifest: Pick<Manifest, "inputs" | "accepts">): boolean =>
+  manifest.accepts.dimensions === "series" || neighboursOf(manifest) !== undefined;
+
+/** The number, among all inputs, of the one on whose grid an output is: the one that it names, or the only one. */
+export function inputOf(manifest: Pick<Manifest, "inputs">, output: ModelOutput): number {
+  const named = "input" in output ? output.input : undefined;
+  const found = manifest.inputs.findIndex(
+    (input) => isImageInput(input) && (named === undefined || input.tensor === named),
+  );
+  return Math.max(0, found);
+}
 
 export const isVolume = ({ layout }: ImageInput): boolean => layout.includes("D");

@@ -1,16 +1,26 @@
 /** The rules of the model manifest over more than one field, and the schema of fields and rules together. */
 import { z } from "zod";
 import {
+  channelsOf,
   findsBoxes,
+  imageInputs,
+  isImageInput,
   isFractional,
   isVolume,
   labelsOf,
   manifestFields,
   mayOverlap,
+  MOST_CHANNELS,
+  numbersOf,
+  tableOf,
+  type AttributeInput,
   type ImageInput,
   type Manifest,
   type ModelOutput,
 } from "./manifest.js";
+import { tiledAxes, type Tiling } from "./tiling.js";
+import { checkEnsemble } from "./ensemble.js";
+import { checkRegion } from "./region.js";
 import { columnMistakes } from "./detection-table.js";
 import { checkRange } from "./value-range.js";
 
@@ -25,10 +35,12 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
   m.outputs.forEach((output, o) =>
     checkOutput(output, m.stage === "final", (path, message) => issue(["outputs", o, ...path], message)),
   );
-  m.inputs.forEach((input, i) =>
-    checkInput(input, m.accepts.dimensions, (path, message) => issue(["inputs", i, ...path], message)),
-  );
-  if (m.inputs.some(isVolume))
+  m.inputs.forEach((input, i) => {
+    const at: Report = (path, message) => issue(["inputs", i, ...path], message);
+    if (isImageInput(input)) checkInput(input, m.accepts.dimensions, at);
+    else checkAttributes(input, at);
+  });
+  if (imageInputs(m).some(isVolume))
     m.outputs.forEach(({ kind }, o) => {
       if (!VOLUME_KINDS.includes(kind))
         issue(["outputs", o, "kind"], `Expected ${VOLUME_KINDS.join(", ")} for volumes, found ${kind}`);
@@ -54,9 +66,110 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
       ["accepts", "modality"],
       'Expected the modalities or the SOP classes that the model was made for, for example ["CT"] (or sop_class): without either it would take every DICOM image, a dose or a map too',
     );
-  m.inputs.forEach((input, i) =>
-    checkRange(input, (path, message) => issue(["inputs", i, ...path], message)),
+  m.inputs.forEach((input, i) => {
+    if (isImageInput(input)) checkRange(input, (path, message) => issue(["inputs", i, ...path], message));
+  });
+  checkTogether(m, issue);
+  checkPrototypes(m, issue);
+  if (m.tiling !== undefined)
+    checkTiling(m, m.tiling, (path, message) => issue(["tiling", ...path], message));
+  if (m.ensemble !== undefined)
+    checkEnsemble(m, m.ensemble, (path, message) => issue(["ensemble", ...path], message));
+  if (m.region !== undefined)
+    checkRegion(m, m.region, (path, message) => issue(["region", ...path], message));
+  checkCanary(m, issue);
+}
+
+/** Values that take the place of the file's own modality values, for all inputs of a model at once. */
+const PHYSICAL: readonly ImageInput["values"]["kind"][] = ["real_world", "suv_bw"];
+
+/** What several inputs ask of each other, and outputs of them. */
+function checkTogether(m: Manifest, issue: Report): void {
+  const images = imageInputs(m);
+  if (images.length === 0) issue(["inputs"], "Expected an input of pixels: a model looks at an image");
+  m.inputs.forEach(({ tensor }, i) => {
+    if (tensor && m.inputs.findIndex((other) => other.tensor === tensor) < i)
+      issue(["inputs", i, "tensor"], `The tensor "${tensor}" is there twice`);
+  });
+  const meanings = new Set(
+    images.filter(({ values }) => values.kind !== "stored").map(({ values }) => JSON.stringify(values)),
   );
+  if (meanings.size > 1 && images.some(({ values }) => PHYSICAL.includes(values.kind)))
+    issue(["inputs"], "Expected the same values in all image inputs, where one takes real_world or suv_bw");
+  const names = images.map(({ tensor }) => tensor);
+  m.outputs.forEach((output, o) => {
+    if (output.kind === "classification" || output.kind === "regression") return;
+    if (output.input === undefined ? names.length > 1 : !names.includes(output.input))
+      issue(
+        ["outputs", o, "input"],
+        `Expected the image input on whose grid it is: ${names.map((name) => `"${name}"`).join(" or ")}`,
+      );
+  });
+}
+
+/** Outputs whose windows can be blended. */
+const TILED_KINDS: readonly ModelOutput["kind"][] = ["segmentation", "probability_map", "heatmap"];
+
+/** What tiling asks of inputs, outputs and execution. */
+function checkTiling(m: Manifest, tiling: Tiling, issue: Report): void {
+  const [input, ...others] = m.inputs;
+  if (input === undefined || others.length > 0 || !isImageInput(input)) {
+    issue([], "Expected a single input, of pixels: windows of several are not offered");
+    return;
+  }
+  if (tiling.window.length > 2 && !isVolume(input))
+    issue(["window"], `Expected 2 sides for layout ${input.layout}, found ${tiling.window.length}`);
+  const unknown = tiling.mirror?.filter((axis) => !tiledAxes(tiling).includes(axis)) ?? [];
+  if (unknown.length > 0) issue(["mirror"], `The window has no ${unknown.join(", ")}`);
+  if (new Set(tiling.mirror).size !== (tiling.mirror?.length ?? 0))
+    issue(["mirror"], "Expected each axis once");
+  if (input.size.kind !== "source")
+    issue([], 'Expected size "source" for the input: windows go over the image as it is, or at spacing_mm');
+  const wrong = m.outputs.find(
+    (output) =>
+      !TILED_KINDS.includes(output.kind) ||
+      (output.kind === "segmentation" && output.activation === "label_map"),
+  );
+  if (wrong !== undefined)
+    issue(
+      [],
+      `Expected outputs that can be blended (${TILED_KINDS.join(", ")}; no label_map), found ${wrong.kind}`,
+    );
+  if (m.execution.providers.includes("cuda"))
+    issue([], 'Windows run on the CPU alone so far: expected execution.providers ["cpu"]');
+}
+
+/** One tensor goes in as `input`, several as `inputs`. */
+function checkCanary({ canary, inputs }: Manifest, issue: Report): void {
+  if (canary === undefined) return;
+  const several = inputs.length > 1;
+  if ((canary.input === undefined) !== several)
+    issue(["canary", "input"], several ? "Expected inputs instead, one for each" : "Required for one input");
+  if ((canary.inputs === undefined) === several)
+    issue(["canary", "inputs"], several ? "Required for several inputs" : "Expected input instead");
+  if (canary.inputs === undefined || !several) return;
+  const given = canary.inputs.map(({ tensor }) => tensor);
+  const wanted = inputs.map(({ tensor }) => tensor);
+  if ([...given].sort().join("\n") !== [...wanted].sort().join("\n"))
+    issue(
+      ["canary", "inputs"],
+      `Expected the tensors ${wanted.join(", ")}, each once; found ${given.join(", ")}`,
+    );
+}
+
+function checkAttributes({ layout, values }: AttributeInput, issue: Report): void {
+  const count = values.reduce((sum, value) => sum + numbersOf(value), 0);
+  if (layout === "N" && count !== 1) issue(["layout"], `N holds a single number, found ${count}`);
+  values.forEach((value, i) => {
+    const { if_absent } = value;
+    if (if_absent.kind === "default" && if_absent.numbers.length !== numbersOf(value))
+      issue(
+        ["values", i, "if_absent", "numbers"],
+        `Expected ${numbersOf(value)}, as many as the encoding gives, found ${if_absent.numbers.length}`,
+      );
+    if ("values" in value && new Set(value.values).size !== value.values.length)
+      issue(["values", i, "values"], "Expected each value once");
+  });
 }
 
 function checkThresholds(output: ModelOutput, issue: Report): void {
@@ -131,10 +244,34 @@ function checkFractional(
   { activation, postprocess }: Extract<ModelOutput, { kind: "segmentation" }>,
   issue: Report,
 ): void {
+  if (activation === "prototypes")
+    issue(["segment_type"], "fractional gives one probability a pixel; masks of several boxes have more");
   if (activation === "argmax" || activation === "label_map")
     issue(["segment_type"], `fractional needs probabilities; activation "${activation}" has none`);
   if (postprocess.length > 0)
     issue(["segment_type"], "fractional gives the model's own probabilities: expected no postprocess");
+}
+
+/** Masks by prototypes belong to the boxes of a table, label by label. */
+function checkPrototypes(m: Manifest, issue: Report): void {
+  m.outputs.forEach((output, o) => {
+    if (output.kind !== "segmentation") return;
+    const at: Report = (path, message) => issue(["outputs", o, ...path], message);
+    const by = output.activation === "prototypes";
+    if (by !== (output.boxes !== undefined))
+      at(["boxes"], by ? "Expected the tensor of a detection_table" : 'Only with activation "prototypes"');
+    if (!by) return;
+    if (imageInputs(m).some(isVolume)) at(["activation"], "Volumes have no boxes; expected another");
+    const table = tableOf(m.outputs, output);
+    if (table?.mask_coefficients === undefined) {
+      at(["boxes"], "Expected the tensor of a detection_table with a column mask_coefficients");
+      return;
+    }
+    if (table.input !== output.input) at(["input"], "Expected the input of its detection_table");
+    const names = (list: typeof output.labels) => list.map(({ label }) => label).join(", ");
+    if (names(table.labels) !== names(output.labels))
+      at(["labels"], `Expected the labels of its detection_table in their order: ${names(table.labels)}`);
+  });
 }
 
 /** What the steps after the graph ask of each other. */
@@ -171,30 +308,82 @@ function checkInput(input: ImageInput, dimensions: string, issue: Report): void 
   if (input.fit === "none" && input.size.kind === "fixed" && !volume)
     issue(["fit"], 'fit "none" needs size "source" or "multiple_of"');
   if (volume) checkVolume(input, issue);
+  checkResampling(input, issue);
   if (["real_world", "suv_bw"].includes(input.values.kind)) {
     if (input.monochrome1 === "invert")
       issue(["monochrome1"], "Physical values are never inverted; expected as_stored or refuse");
     if (input.channels === "grayscale" && input.colour_source !== "refuse")
       issue(["colour_source"], "Colour has no physical values; expected refuse");
   }
-  for (const key of ["spacing_mm", "orientation"] as const)
+  for (const key of ["spacing_mm", "orientation", "resampling"] as const)
     if (!volume && input[key] !== undefined) issue([key], "Only for volumes");
   if ("over" in input.normalisation && (input.normalisation.over === "volume") !== volume)
     issue(["normalisation", "over"], `Expected "${volume ? "volume" : "image"}" for layout ${input.layout}`);
-  const channels = input.channels === "grayscale" ? 1 : 3;
+  checkChannels(input, dimensions, issue);
+  const channels = channelsOf(input);
   if (input.normalisation.kind === "mean_std")
     for (const key of ["mean", "std"] as const) {
       const given: unknown = input.normalisation[key];
       if (Array.isArray(given) && given.length !== 1 && given.length !== channels)
         issue(
           ["normalisation", key],
-          `Expected ${channels === 1 ? "1 number" : `1 or ${channels} numbers`} for ${input.channels}, found ${given.length}`,
+          `Expected ${channels === 1 ? "1 number" : `1 or ${channels} numbers`} for ${input.neighbours === undefined ? input.channels : `${channels} channels`}, found ${given.length}`,
         );
     }
   if (input.normalisation.kind === "percentile" && input.normalisation.low >= input.normalisation.high)
     issue(["normalisation", "low"], "Expected less than high");
   if (input.clip !== undefined && input.clip[0] >= input.clip[1])
     issue(["clip"], "Expected the lower limit first");
+}
+
+/** What windows and neighbours as channels ask of the other fields. */
+function checkChannels(input: ImageInput, dimensions: string, issue: Report): void {
+  const { channels, values, neighbours } = input;
+  if ((channels === "windows") !== (values.kind === "windows"))
+    issue(
+      ["channels"],
+      values.kind === "windows"
+        ? "Expected windows: each window is a channel"
+        : 'Expected values of the kind "windows", which say what the channels are',
+    );
+  if (values.kind === "windows" && input.colour_source !== "refuse")
+    issue(["colour_source"], "Windows are over modality values, which colour does not have; expected refuse");
+  if (neighbours === undefined) return;
+  if (dimensions !== "2d_frames")
+    issue(["neighbours"], `Neighbouring slices need accepts.dimensions "2d_frames", found "${dimensions}"`);
+  if (neighbours.before + neighbours.after === 0)
+    issue(["neighbours"], "Expected at least one slice before or after");
+  if (channelsOf(input) > MOST_CHANNELS)
+    issue(["neighbours"], `Expected at most ${MOST_CHANNELS} channels, found ${channelsOf(input)}`);
+  if (values.kind === "voi" && values.if_absent !== "refuse")
+    issue(
+      ["values", "if_absent"],
+      "Expected refuse with neighbours; the others give each slice its own range",
+    );
+  if (input.monochrome1 === "invert" && !["window", "windows", "voi"].includes(values.kind))
+    issue(
+      ["monochrome1"],
+      "Expected as_stored or refuse with neighbours; each slice would be inverted by itself",
+    );
+}
+
+/** Splines and `resampling` belong together, and take the place of size, fit and spacing. */
+function checkResampling(input: ImageInput, issue: Report): void {
+  const { interpolation, resampling } = input;
+  if ((interpolation === "spline") !== (resampling !== undefined))
+    issue(
+      ["interpolation"],
+      resampling === undefined
+        ? "spline needs resampling, which says what the splines are"
+        : 'Expected "spline" with resampling',
+    );
+  if (resampling === undefined) return;
+  if (input.size.kind !== "source") issue(["size"], 'Expected "source" with resampling');
+  if (input.fit !== "stretch") issue(["fit"], 'Expected "stretch" with resampling');
+  if (input.spacing_mm !== undefined) issue(["spacing_mm"], "Expected it in resampling alone");
+  if (channelsOf(input) !== 1) issue(["channels"], "Expected one channel with resampling");
+  if (input.normalisation.kind === "percentile")
+    issue(["normalisation"], "Percentiles are not offered with resampling");
 }
 
 function checkVolume(input: ImageInput, issue: Report): void {

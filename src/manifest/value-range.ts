@@ -62,7 +62,7 @@ function fix({ dtype, values }: ImageInput): string {
 
 /** undefined where the file decides. */
 function rangeOfValues(kind: ImageInput["values"]["kind"]): Range | undefined {
-  return kind === "voi" || kind === "window" ? [0, 1] : undefined;
+  return kind === "voi" || kind === "window" || kind === "windows" ? [0, 1] : undefined;
 }
 
 function clipped(range: Range | undefined, clip: ImageInput["clip"]): Range | undefined {

@@ -13,7 +13,9 @@ import { sopClassName } from "../images/dicom/dictionary.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import { RadserveError } from "../base/errors.js";
 import type { Attributes, Image, Interpretation, Warning } from "../images/image.js";
-import type { ImageInput, Manifest } from "../manifest/manifest.js";
+import { imageInputs, neighboursOf, type ImageInput, type Manifest } from "../manifest/manifest.js";
+import { attributeCaveats, attributeReasons } from "./attribute-numbers.js";
+import { dataSets, numbersOf, snakeCase, stringsOf, TECHNICAL } from "./attribute-values.js";
 import { valueReasons } from "./input-values.js";
 
 /** One refusal; `code` is stable and for programs. */
@@ -31,61 +33,10 @@ type Accepts = Manifest["accepts"];
 type TagRule = NonNullable<Accepts["rules"]>[number];
 type EnvelopeRule = NonNullable<Manifest["envelope"]>[number];
 
-/** Attributes whose values describe the technique, never the person; only these are quoted. */
-const TECHNICAL = new Set([
-  "AcquisitionContrast",
-  "AnatomicRegionSequence",
-  "BitsStored",
-  "BodyPartExamined",
-  "BurnedInAnnotation",
-  "ComplexImageComponent",
-  "ConversionType",
-  "ConvolutionKernel",
-  "EchoTime",
-  "FrameType",
-  "ImageLaterality",
-  "ImageType",
-  "KVP",
-  "Laterality",
-  "LossyImageCompression",
-  "MagneticFieldStrength",
-  "Modality",
-  "MRAcquisitionType",
-  "NumberOfFrames",
-  "PatientPosition",
-  "PhotometricInterpretation",
-  "PixelPresentation",
-  "PresentationIntentType",
-  "RecognizableVisualFeatures",
-  "RepetitionTime",
-  "RescaleType",
-  "ScanningSequence",
-  "SequenceVariant",
-  "SliceThickness",
-  "SOPClassUID",
-  "SpacingBetweenSlices",
-  "ViewPosition",
-  "VolumeBasedCalculationTechnique",
-  "VolumetricProperties",
-  "XRayTubeCurrent",
-]);
-
-/** Where Enhanced multi-frame objects keep an attribute (PS3.3 C.7.6.16): the functional group that holds it. */
-const FUNCTIONAL_GROUPS: Record<string, readonly string[]> = {
-  ConvolutionKernel: ["CTReconstructionSequence"],
-  EchoTime: ["MRTimingAndRelatedParametersSequence"],
-  EffectiveEchoTime: ["MREchoSequence"],
-  FrameType: ["CTImageFrameTypeSequence", "MRImageFrameTypeSequence", "PETFrameTypeSequence"],
-  KVP: ["CTXRayDetailsSequence"],
-  PixelSpacing: ["PixelMeasuresSequence"],
-  RepetitionTime: ["MRTimingAndRelatedParametersSequence"],
-  SliceThickness: ["PixelMeasuresSequence"],
-  SpacingBetweenSlices: ["PixelMeasuresSequence"],
-};
-
 /** Every reason why a model does not take an image, in the order of the rules; empty if it takes it. */
 export function accepts(entry: { manifest: Manifest }, image: Image): Reason[] {
-  const { accepts: rules, inputs } = entry.manifest;
+  const { manifest } = entry;
+  const { accepts: rules } = manifest;
   return [
     ...among("format", rules.formats, [image.source.format], "image format"),
     ...(image.source.format === "dicom" ? dicomReasons(rules, image) : []),
@@ -97,22 +48,20 @@ export function accepts(entry: { manifest: Manifest }, image: Image): Reason[] {
     ),
     ...among("units", rules.units, unitsOf(image), "unit of pixel values"),
     ...sizeReasons(rules, image),
-    ...inputs.flatMap((input) => inputReasons(input, image)),
+    ...neighbourReasons(manifest, image),
+    ...imageInputs(manifest).flatMap((input) => inputReasons(input, image)),
+    ...attributeReasons(manifest, image),
   ];
 }
 
 /** Caveats for an image that is accepted but lies outside the envelope in which the model was tested. */
 export function caveats(manifest: Manifest, image: Image): Warning[] {
-  return unique(
-    dataSets(image).flatMap((attributes) =>
+  return unique([
+    ...dataSets(image).flatMap((attributes) =>
       (manifest.envelope ?? []).flatMap((rule) => envelopeCaveat(rule, attributes)),
     ),
-  );
-}
-
-/** The data set of a file, or those of all files of a series. */
-function dataSets(image: Image): readonly Attributes[] {
-  return image.series?.attributes ?? (image.attributes === undefined ? [] : [image.attributes]);
+    ...attributeCaveats(manifest, image),
+  ]);
 }
 
 /** Each entry once; entries are equal if code and message are. */
@@ -180,6 +129,19 @@ function sizeReasons(rules: Accepts, image: Image): Reason[] {
   if (rules.min_columns !== undefined && format.columns < rules.min_columns)
     refuse("too_few_columns", `Expected at least ${rules.min_columns} columns, found ${format.columns}.`);
   return reasons;
+}
+
+/** Why slices of the image have no neighbours. */
+function neighbourReasons(manifest: Manifest, image: Image): Reason[] {
+  if (neighboursOf(manifest) === undefined) return [];
+  if (image.frameCount > 1) return volumeReasons(image);
+  return [
+    {
+      code: "neighbours_required",
+      message:
+        "Expected slices with their neighbours, found a single image: send the folder that holds the series.",
+    },
+  ];
 }
 
 /** Why the image is no volume: it has one frame, or its frames do not form a volume; the code tells the fault. */
@@ -318,38 +280,6 @@ function pick<T>(values: readonly T[], index: number | undefined): T[] {
   return value === undefined ? [] : [value];
 }
 
-/** Non-empty values of an attribute, at the top of the data set or in the functional group that holds it. */
-function stringsOf(attributes: Attributes | undefined, keyword: string): string[] {
-  return holders(attributes, keyword)
-    .flatMap((holder) => holder.strings(keyword) ?? [])
-    .filter((value) => value !== "");
-}
-
-function numbersOf(attributes: Attributes | undefined, keyword: string): number[] {
-  const found = holders(attributes, keyword);
-  if (keyword === "PatientAge") return found.flatMap((holder) => ageInYears(holder.string(keyword)));
-  return found.flatMap((holder) => holder.numbers(keyword) ?? []).filter((value) => Number.isFinite(value));
-}
-
-/** Data sets that hold an attribute: the top level, else shared, else per-frame functional groups (PS3.3 C.7.6.16.1). */
-function holders(attributes: Attributes | undefined, keyword: string): Attributes[] {
-  if (attributes === undefined) return [];
-  if ((attributes.strings(keyword) ?? []).some((value) => value !== "")) return [attributes];
-  const groups = ["SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"];
-  return groups
-    .flatMap((group) => attributes.sequence(group) ?? [])
-    .flatMap((item) => (FUNCTIONAL_GROUPS[keyword] ?? []).flatMap((name) => item.sequence(name) ?? []))
-    .filter((holder) => holder.has(keyword));
-}
-
-/** Value Representation AS (PS3.5 6.2): three digits and D, W, M or Y. */
-function ageInYears(text: string | undefined): number[] {
-  const match = /^(\d{3})([DWMY])$/.exec(text ?? "");
-  if (match === null) return [];
-  const perYear = { D: 365.25, W: 52.18, M: 12, Y: 1 }[match[2] as "D" | "W" | "M" | "Y"];
-  return [Number(match[1]) / perYear];
-}
-
 function shownValues(keyword: string, values: readonly string[]): string {
   if (!TECHNICAL.has(keyword)) return "another value";
   return [...new Set(values.map(quotable))].join("\\");
@@ -366,11 +296,4 @@ const KNOWN = new Set(["dicom", "png", "jpeg", "tiff"]);
 
 function sentence(text: string): string {
   return /[.!?]$/.test(text) ? text : `${text}.`;
-}
-
-function snakeCase(keyword: string): string {
-  return keyword
-    .replace(/([a-z0-9])([A-Z])/g, "$1_$2")
-    .replace(/([A-Z])([A-Z][a-z])/g, "$1_$2")
-    .toLowerCase();
 }

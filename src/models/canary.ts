@@ -7,7 +7,14 @@ import type { Engine } from "../engine/engine.js";
 import type { LoadedModel } from "../engine/types.js";
 import { type Tensor, ELEMENT_TYPES } from "../engine/tensor.js";
 import { RadserveError } from "../base/errors.js";
-import type { ImageInput, Manifest } from "../manifest/manifest.js";
+import {
+  channelsOf,
+  isImageInput,
+  numbersOf,
+  type ImageInput,
+  type Manifest,
+  type ModelInput,
+} from "../manifest/manifest.js";
 import { decodeNpy, elementCount } from "../engine/npy.js";
 import { resolveModelFile } from "./files.js";
 import { compareTensors, type Tolerance } from "./compare.js";
@@ -56,16 +63,21 @@ async function runCanary(
   directory: string,
 ): Promise<Tensor[]> {
   const { canary, inputs } = manifest;
-  const input = inputs[0];
-  if (canary === undefined || input === undefined) return [];
+  if (canary === undefined) return [];
   const precision = effectivePrecision(loaded.provider, manifest.execution.precision);
   const tolerance = toleranceFor(manifest, loaded.provider);
   if (tolerance === undefined)
     throw failed(
       `canary.tolerance has no entry for provider ${loaded.provider} and precision ${precision}; add one that was measured there`,
     );
-  const feed = { name: input.tensor, ...(await readTensor(directory, canary.input.path)) };
-  const outputs = await engine.runTensors(loaded.id, [feed]);
+  const given = inputs.flatMap(({ tensor }) => {
+    const file = canary.input ?? canary.inputs?.find((one) => one.tensor === tensor)?.file;
+    return file === undefined ? [] : [{ tensor, file }];
+  });
+  const feeds: Tensor[] = [];
+  for (const { tensor, file } of given)
+    feeds.push({ name: tensor, ...(await readTensor(directory, file.path)) });
+  const outputs = await engine.runTensors(loaded.id, feeds);
   for (const { tensor, file } of canary.expected) {
     const actual = outputs.find((o) => o.name === tensor);
     if (actual === undefined)
@@ -73,7 +85,7 @@ async function runCanary(
     const difference = compareTensors(await readTensor(directory, file.path), actual, tolerance);
     if (!difference.equal) throw failed(`the canary's output "${tensor}" is wrong here: ${difference.text}`);
   }
-  return [feed];
+  return feeds;
 }
 
 async function readTensor(directory: string, path: string): Promise<Omit<Tensor, "name">> {
@@ -86,13 +98,11 @@ async function readTensor(directory: string, path: string): Promise<Omit<Tensor,
   }
 }
 
-/** One image of zeros in the form that a manifest's input has. */
-function zeroInput(input: ImageInput): Tensor {
-  const size: Record<string, number> = {
-    N: 1,
-    C: input.channels === "grayscale" ? 1 : 3,
-    ...inputSides(input),
-  };
+/** One image of zeros, or zeros for its attributes, in the form that a manifest's input has. */
+function zeroInput(input: ModelInput): Tensor {
+  const size: Record<string, number> = isImageInput(input)
+    ? { N: 1, C: channelsOf(input), ...inputSides(input) }
+    : { N: 1, C: input.values.reduce((sum, value) => sum + numbersOf(value), 0) };
   const shape = Array.from(input.layout).map((letter) => size[letter] ?? 1);
   return {
     name: input.tensor,

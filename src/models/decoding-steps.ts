@@ -1,4 +1,4 @@
-/** The ordered steps from tensors to the boxes that are found, in words and numbers, for the receipt. */
+/** The ordered steps from tensors to the boxes that are found, and to their masks, in words and numbers, for the receipt. */
 import type { TransformStep } from "../images/image.js";
 import { labelsOf, type Manifest, type ModelOutput } from "../manifest/manifest.js";
 
@@ -15,7 +15,9 @@ export function decodingSteps(
   return outputs.flatMap((output, o) =>
     output.kind === "detection" || output.kind === "detection_table"
       ? detectionSteps(output, thresholds[o] ?? [])
-      : [],
+      : output.kind === "segmentation" && output.activation === "prototypes"
+        ? prototypeSteps(output, thresholds[o] ?? [])
+        : [],
   );
 }
 
@@ -30,6 +32,19 @@ function detectionSteps(output: Detection, thresholds: readonly number[]): Trans
   ];
 }
 
+function prototypeSteps(
+  { tensor, boxes, labels }: Extract<ModelOutput, { kind: "segmentation" }>,
+  thresholds: readonly number[],
+): TransformStep[] {
+  const least = labels.map(({ label }, i) => [label, thresholds[i]] as const);
+  return [
+    { step: "masks_by_prototypes", tensor, boxes, interpolation: "linear", of: "logits" },
+    { step: "mask_thresholds", at_or_above: Object.fromEntries(least) },
+    { step: "within_box", pixels: "centres" },
+    { step: "union", over: "boxes of a label" },
+  ];
+}
+
 function tensorSteps(output: Detection): TransformStep[] {
   if (output.kind === "detection") {
     const { boxes, scores, classes } = output;
@@ -38,9 +53,13 @@ function tensorSteps(output: Detection): TransformStep[] {
       { step: "scores", ...scores, ...(classes === undefined ? {} : { classes }) },
     ];
   }
-  const { tensor, axes, columns, normalised, scores, objectness, classes } = output;
+  const { tensor, axes, columns, normalised, scores, objectness, classes, mask_coefficients } = output;
   return [
-    { step: "table", tensor, axes, columns, normalised },
+    {
+      step: "table",
+      ...{ tensor, axes, columns, normalised },
+      ...(mask_coefficients === undefined ? {} : { mask_coefficients }),
+    },
     { step: "scores", ...scores, ...(classes === undefined ? {} : { classes }) },
     ...(objectness === undefined ? [] : [{ step: "multiply_objectness", ...objectness }]),
   ];

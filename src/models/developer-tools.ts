@@ -1,29 +1,33 @@
 /** `radserve models list|init|check|try`: what each prints and its exit code, without touching the process. */
 import { existsSync } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";
-import { basename, dirname, join, posix, resolve } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import type { Engine } from "../engine/engine.js";
 import type { InferResult, GraphInfo, LoadedModel } from "../engine/types.js";
 import type { Tensor } from "../engine/tensor.js";
 import { asRadserveError, RadserveError } from "../base/errors.js";
 import { table } from "../base/table.js";
 import type { Image } from "../images/image.js";
+import { graphsOf } from "../manifest/ensemble.js";
+import { regionProblem } from "../manifest/region.js";
 import { manifestFields, type Manifest } from "../manifest/manifest.js";
 import { manifestSchema } from "../manifest/rules.js";
 import { inferOnce, shapeText, summary, type OnceOptions } from "./infer-once.js";
 import { accepts } from "./acceptance.js";
 import { toleranceFor } from "./canary.js";
-import { compareTensors, DEFAULT_TOLERANCE } from "./compare.js";
+import { DEFAULT_TOLERANCE } from "./compare.js";
 import { readConcepts } from "./codes.js";
 import type { CommandResult } from "./command-result.js";
+import { draftByExporter } from "./draft-exporter.js";
 import { draftLike, parseLabels, relabel } from "./draft-like.js";
 import { draftManifest } from "./draft.js";
 import { explainIssues, type Problem } from "./explain.js";
-import { externalData, staysInside } from "./external-data.js";
-import { checkGraph, tensorText } from "./graph.js";
-import { fault, fileSha256, packageRoot } from "./files.js";
+import { compareExpected } from "./expected.js";
+import { graphFiles } from "./graph-files.js";
+import { checkGraphs, tensorText } from "./graph.js";
+import { fault, packageRoot } from "./files.js";
 import { loadSession, modelFolders, type Provider } from "./load.js";
-import { graphPath, readModelFolder, type FolderReport, type SoundModel } from "./read.js";
+import { graphPaths, readModelFolder, type FolderReport, type SoundModel } from "./read.js";
 import { decodeNpy, encodeNpy } from "../engine/npy.js";
 
 /** One line for each model of a directory, from its files alone; nothing is loaded. */
@@ -87,7 +91,7 @@ export async function modelsInit(
   const files = await graphFiles(path);
   const graph = await engine.inspectGraph(path);
   const drafted = draftManifest(basename(dirname(path)), files, graph);
-  const { manifest, notes } = await alike(drafted, graph, options);
+  const { manifest, source, notes } = await filledIn(drafted, graph, options);
   await writeFile(target, `${JSON.stringify(manifest, null, 2)}\n`, { flag: "wx" });
   const parsed = manifestSchema.safeParse(manifest);
   const missing = parsed.success ? [] : explainIssues(manifestSchema, manifest, parsed.error.issues);
@@ -97,8 +101,11 @@ export async function modelsInit(
     "The graph:",
     ...graphLines(graph),
     "",
+    ...(source.length === 0
+      ? []
+      : ["Taken from what its exporter wrote:", ...source.map((line) => `  ${line}`), ""]),
     "To be filled in (nothing is guessed):",
-    ...missing.map(problemLine),
+    ...openLines(missing),
     "",
     ...(notes.length === 0
       ? []
@@ -109,26 +116,29 @@ export async function modelsInit(
         ]),
     `Then: radserve models check ${dirname(path)}`,
   ].join("\n");
-  return { text, exitCode: 0, data: { path: target, manifest, missing, notes } };
+  return { text, exitCode: 0, data: { path: target, manifest, missing, source, notes } };
 }
 
-/** The draft as the options ask for it, and why labels have no code. */
-async function alike(
+/** The draft as the options ask for it, else as the exporter says; where that comes from, and why labels have no code. */
+async function filledIn(
   draft: Record<string, unknown>,
   graph: GraphInfo,
   { like, labels, models = "" }: InitOptions,
-): Promise<{ manifest: Record<string, unknown>; notes: string[] }> {
+): Promise<{ manifest: Record<string, unknown>; source: string[]; notes: string[] }> {
   if (like === undefined) {
-    if (labels === undefined) return { manifest: draft, notes: [] };
+    if (labels === undefined) {
+      const { draft: manifest, source, notes } = draftByExporter(draft, graph, await readConcepts());
+      return { manifest, source, notes };
+    }
     throw new RadserveError(
       "bad_request",
       "Expected --like beside --labels: it says what the labels are of.",
     );
   }
   const manifest = draftLike(draft, await manifestNamed(like, models), graph);
-  if (labels === undefined) return { manifest, notes: [] };
+  if (labels === undefined) return { manifest, source: [], notes: [] };
   const names = parseLabels(await readText(labels));
-  return { manifest, notes: relabel(manifest, names, await readConcepts()) };
+  return { manifest, source: [], notes: relabel(manifest, names, await readConcepts()) };
 }
 
 async function readText(path: string): Promise<string> {
@@ -167,37 +177,25 @@ async function manifestNamed(name: string, models: string): Promise<Manifest> {
   );
 }
 
-/**
- * The graph, and the files that it keeps constants in, as a manifest beside it pins them.
- * @throws RadserveError bad_request for what is no ONNX model, or needs a file that is not there or lies elsewhere
- */
-async function graphFiles(path: string): Promise<Manifest["files"]> {
-  const inside = await Promise.all(
-    externalData(path).map(async (location) => {
-      const shown = posix.normalize(location);
-      if (!staysInside(location))
-        throw new RadserveError(
-          "bad_request",
-          `Expected weights below the graph's folder, found "${location}". Save the graph again with its external data beside it.`,
-        );
-      try {
-        return { path: shown, sha256: await fileSha256(join(dirname(path), location)) };
-      } catch (error) {
-        throw new RadserveError(
-          "bad_request",
-          `Expected the graph's weights in ${shown}, beside it, found that it cannot be read: ${fault(error)}. Put the file there.`,
-        );
-      }
-    }),
-  );
-  return [{ path: basename(path), sha256: await fileSha256(path) }, ...inside];
-}
-
 function graphLines(graph: GraphInfo): string[] {
   return [
     ...graph.inputs.map((t) => `  input   ${t.name}: ${tensorText(t)}`),
     ...graph.outputs.map((t) => `  output  ${t.name}: ${tensorText(t)}`),
   ];
+}
+
+/** A line for each field that is open; for the same field of many labels, one. */
+function openLines(missing: readonly Problem[]): string[] {
+  const alike = new Map<string, Problem[]>();
+  for (const problem of missing) {
+    const key = `${problem.path.replace(/\.labels\[\d+\]/, ".labels")} ${problem.message}`;
+    alike.set(key, [...(alike.get(key) ?? []), problem]);
+  }
+  return [...alike.values()].map(([first, ...others]) =>
+    first === undefined
+      ? ""
+      : problemLine(first) + (others.length === 0 ? "" : ` (and ${others.length} more like it)`),
+  );
 }
 
 function problemLine({ path, message }: Problem): string {
@@ -211,7 +209,11 @@ export async function modelsCheck(
 ): Promise<CommandResult> {
   const folder = resolve(directory);
   const report = await readModelFolder(folder);
-  const problems = [...report.problems, ...(await graphProblems(folder, report, options.engine))];
+  const problems = [
+    ...report.problems,
+    ...(await graphProblems(folder, report, options.engine)),
+    ...(await regionProblems(folder, report)),
+  ];
   const notes: string[] = [];
   const manifest = report.model?.manifest;
   if (problems.length === 0 && manifest !== undefined) {
@@ -234,14 +236,23 @@ function ranNote(canary: boolean): string {
   return canary ? "It loads and its canary passes." : "It loads and runs; it has no canary.";
 }
 
+/** Disagreements of a manifest with that of the model in whose region it looks, which lies in a folder beside it. */
+async function regionProblems(folder: string, report: FolderReport): Promise<Problem[]> {
+  const manifest = report.model?.manifest;
+  if (manifest?.region === undefined || manifest.region.model === manifest.name) return [];
+  const first = await readModelFolder(join(folder, "..", manifest.region.model));
+  const message = regionProblem(manifest, first.model?.manifest);
+  return message === undefined ? [] : [{ path: "region", message }];
+}
+
 /** Disagreements of a manifest with its graph, if both can be read. */
 async function graphProblems(folder: string, report: FolderReport, engine: Engine): Promise<Problem[]> {
   const manifest = report.model?.manifest;
   if (manifest === undefined) return [];
   try {
-    return checkGraph(manifest, await engine.inspectGraph(await graphPath(folder, manifest)));
+    return await checkGraphs(manifest, await graphPaths(folder, manifest), engine);
   } catch (thrown) {
-    const missing = report.problems.some(({ path }) => path === manifest.files[0]?.path);
+    const missing = report.problems.some(({ path }) => graphsOf(manifest).includes(path));
     return missing ? [] : [{ path: "files[0]", message: asRadserveError(thrown).message }];
   }
 }
@@ -264,7 +275,7 @@ async function runProblem(
 export interface TryOptions extends OnceOptions {
   /** Path of the .npy file that the tensor that goes in is written to. */
   dump?: string;
-  /** A .npy file to compare with the first output tensor. */
+  /** A .npy file to compare with the first output tensor, or with probabilities or labels on the source's grid. */
   expect?: string;
 }
 
@@ -303,27 +314,35 @@ async function tryResult(
 ): Promise<CommandResult> {
   const { manifest } = model;
   const reasons = accepts({ manifest }, image);
-  const input = result.tensors?.inputs[0];
+  const inputs = result.tensors?.inputs ?? [];
+  const [input] = inputs;
   const output = result.tensors?.outputs[0];
   if (input === undefined || output === undefined)
     throw new RadserveError("internal", "The engine gave no tensors to show.");
-  if (options.dump !== undefined) await writeFile(options.dump, encodeNpy(input));
+  const dumps = inputs.map((_, i) => dumpName(options.dump, i));
+  for (const [i, tensor] of inputs.entries()) {
+    const file = dumps[i];
+    if (file !== undefined) await writeFile(file, encodeNpy(tensor));
+  }
   const compared =
-    options.expect === undefined ? undefined : await compare(model, loaded, output, options.expect);
+    options.expect === undefined ? undefined : await compare(model, loaded, result, options.expect);
   const text = [
     `${manifest.name} ${manifest.version} on ${loaded.provider}`,
     ...reasons.map((r) => `  does not accept the image: ${r.message}`),
-    `  in   ${input.name}: ${shapeText(input)}`,
-    ...(options.dump === undefined ? [] : [`       written to ${options.dump}`]),
+    ...inputs.flatMap((t, i) => [
+      `  in   ${t.name}: ${shapeText(t)}`,
+      ...(dumps[i] === undefined ? [] : [`       written to ${dumps[i]}`]),
+    ]),
     ...(result.tensors?.outputs ?? []).map((t) => `  out  ${t.name}: ${shapeText(t)}`),
     ...result.outputs.map((o) => `  ${summary(o)}`),
-    ...(compared === undefined ? [] : [`  ${output.name} against the expected: ${compared.text}`]),
+    ...(compared === undefined ? [] : [`  ${compared.what} against the expected: ${compared.text}`]),
   ].join("\n");
   const data = {
     name: manifest.name,
     provider: loaded.provider,
     reasons,
-    input: { tensor: input.name, dtype: input.dtype, shape: input.shape },
+    input: described(input),
+    ...(inputs.length > 1 ? { inputs: inputs.map(described) } : {}),
     outputs: result.outputs.map(summary),
     raw_sha256: result.rawSha256,
     ...(compared === undefined ? {} : { comparison: compared }),
@@ -331,7 +350,15 @@ async function tryResult(
   return { text, exitCode: compared?.equal === false ? 1 : 0, data };
 }
 
-async function compare(model: SoundModel, loaded: LoadedModel, output: Tensor, path: string) {
+const described = ({ name, dtype, shape }: Tensor) => ({ tensor: name, dtype, shape });
+
+/** The first tensor's file has the name that was asked for; that of the second ends in -2.npy, and so on. */
+function dumpName(dump: string | undefined, place: number): string | undefined {
+  if (dump === undefined || place === 0) return dump;
+  return `${dump.replace(/\.npy$/, "")}-${place + 1}.npy`;
+}
+
+async function compare(model: SoundModel, loaded: LoadedModel, result: InferResult, path: string) {
   const tolerance = toleranceFor(model.manifest, loaded.provider) ?? DEFAULT_TOLERANCE;
-  return compareTensors(decodeNpy(await readFile(path)), output, tolerance);
+  return compareExpected(decodeNpy(await readFile(path)), result, tolerance);
 }

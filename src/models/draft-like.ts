@@ -1,7 +1,14 @@
 /** A first manifest from a graph and another model of the same make: what the two say, and what only a person knows. */
 import { RadserveError } from "../base/errors.js";
 import type { GraphInfo } from "../engine/types.js";
-import type { Label, Manifest, ModelOutput } from "../manifest/manifest.js";
+import {
+  channelsOf,
+  isImageInput,
+  type Label,
+  type Manifest,
+  type ModelInput,
+  type ModelOutput,
+} from "../manifest/manifest.js";
 import { conceptsLike, conceptsNamed, type Concept } from "./codes.js";
 
 type Draft = Record<string, unknown>;
@@ -40,26 +47,40 @@ export function parseLabels(text: string): NewLabel[] {
  * is for, its envelope, the providers that it was tested on, its canary) is not taken over, nor is anything that the graph says otherwise.
  */
 export function draftLike(draft: Draft, like: Manifest, graph: GraphInfo): Draft {
-  const [input, ...others] = draft["inputs"] as Draft[];
+  const inputs = draft["inputs"] as Draft[];
   return {
     ...draft,
     accepts: like.accepts,
-    inputs: input === undefined ? [] : [inputLike(input, like, graph), ...others],
+    inputs: inputs.map((input, i) => inputLike(input, patternFor(input, i, inputs.length, like), graph, i)),
     outputs: outputsLike(like.outputs, graph),
   };
 }
 
-function inputLike(draft: Draft, like: Manifest, graph: GraphInfo): Draft {
-  const [image] = like.inputs;
+/** The input of the other model that is called so, or else stands at the same place of as many. */
+function patternFor(
+  draft: Draft,
+  place: number,
+  count: number,
+  { inputs }: Manifest,
+): ModelInput | undefined {
+  const named = inputs.find(({ tensor }) => tensor === draft["tensor"]);
+  const pattern = named ?? (inputs.length === count ? inputs[place] : undefined);
+  const numbers = draft["kind"] === "attributes";
+  return pattern !== undefined && isImageInput(pattern) === numbers ? undefined : pattern;
+}
+
+function inputLike(draft: Draft, pattern: ModelInput | undefined, graph: GraphInfo, place: number): Draft {
+  if (pattern === undefined) return draft;
   const said = Object.fromEntries(
     Object.entries(draft).filter(
       ([, value]) => value !== null && (value as { kind?: unknown }).kind !== null,
     ),
   );
-  const layout = (said["layout"] ?? image?.layout ?? "") as string;
-  const channels = graph.inputs[0]?.shape[layout.indexOf("C")];
-  const unclear = channels !== undefined && channels > 1 && image?.channels === "grayscale";
-  return { ...image, ...said, ...(unclear ? { channels: null } : {}) };
+  const layout = (said["layout"] ?? pattern.layout) as string;
+  const channels = graph.inputs[place]?.shape[layout.indexOf("C")] ?? -1;
+  const given = isImageInput(pattern) ? channelsOf(pattern) : channels;
+  const unclear = isImageInput(pattern) && channels > 1 && given !== channels;
+  return { ...pattern, ...said, ...(unclear ? { channels: null } : {}) };
 }
 
 /** Tensors keep their names where the graph has them; the only one of each is the other. */
@@ -105,6 +126,19 @@ export function relabel(draft: Draft, labels: readonly NewLabel[], concepts: rea
       "bad_request",
       `Expected one output with labels in the model to be like, found ${labelled.length}. Enter the labels in model.json.`,
     );
+  return relabelOutput(output, labels, concepts);
+}
+
+/**
+ * The same for one output that has labels. A label has a threshold, to be filled in, if one had one before.
+ * @returns why a label has no code
+ * @throws RadserveError bad_request if the output has room for one label, and there are more
+ */
+export function relabelOutput(
+  output: Draft,
+  labels: readonly NewLabel[],
+  concepts: readonly Concept[],
+): string[] {
   if ("label" in output && labels.length > 1)
     throw new RadserveError(
       "bad_request",

@@ -6,6 +6,8 @@ import type { Manifest } from "../manifest/manifest.js";
 /** Image dtypes that a manifest can name. */
 const IMAGE_TYPES = ["float32", "float16", "uint8", "int8", "uint16", "int16", "int32"];
 
+const NUMBER_TYPES = ["float32", "float16", "int32", "int64"];
+
 /**
  * Draft for a graph, not yet a manifest: every field that a person must decide is null. `name` is the folder's; `files`
  * are the graph and what it opens. Nothing is guessed: layout and sizes are taken only if the shape leaves no doubt.
@@ -15,7 +17,8 @@ export function draftManifest(
   files: Manifest["files"],
   graph: GraphInfo,
 ): Record<string, unknown> {
-  const image = graph.inputs[0];
+  const image = graph.inputs.find(holdsPixels) ?? graph.inputs[0];
+  const anyBatch = graph.inputs.every(({ shape }) => (shape[0] ?? -1) === -1);
   return {
     $schema: "../model.schema.json",
     name,
@@ -29,11 +32,26 @@ export function draftManifest(
     required: false,
     files,
     accepts: { formats: null, modality: null, dimensions: image?.shape.length === 5 ? "series" : null },
-    inputs: graph.inputs.map(draftInput),
+    inputs: graph.inputs.map((info) => (isNumbers(info) ? draftNumbers(info) : draftInput(info))),
     outputs: graph.outputs.map(draftOutput),
-    batching: { max: (image?.shape[0] ?? -1) === -1 ? 8 : (image?.shape[0] ?? 1) },
+    batching: { max: anyBatch ? 8 : Math.max(1, image?.shape[0] ?? 1) },
     execution: { providers: ["cpu"], precision: graph.float16 ? "float16" : "float32" },
     results: { outputs: ["json", "png"] },
+  };
+}
+
+const holdsPixels = ({ shape }: TensorInfo): boolean => shape.length === 4 || shape.length === 5;
+
+/** A tensor with one number or one row of them for each image holds no pixels: what else goes in are attributes. */
+const isNumbers = ({ shape }: TensorInfo): boolean => shape.length === 1 || shape.length === 2;
+
+function draftNumbers(info: TensorInfo): Record<string, unknown> {
+  return {
+    kind: "attributes",
+    tensor: info.name,
+    dtype: NUMBER_TYPES.includes(info.dtype) ? info.dtype : null,
+    layout: info.shape.length === 1 ? "N" : "NC",
+    values: null,
   };
 }
 

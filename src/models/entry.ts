@@ -2,6 +2,7 @@
 import type { SessionMemory } from "../engine/types.js";
 import type { ErrorObject } from "../base/errors.js";
 import type { Manifest, Site } from "../manifest/manifest.js";
+import type { FirstModel } from "../manifest/region.js";
 
 /** Plain data, structured-cloneable. */
 export interface ModelEntry {
@@ -22,4 +23,6 @@ export interface ModelEntry {
   gpu?: number;
   /** The one or two sessions of the engine that keep its weights, with the bytes of each right after loading. */
   sessions?: SessionMemory[];
+  /** In a plan: the model in whose region this one looks. */
+  first?: FirstModel;
 }

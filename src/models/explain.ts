@@ -189,7 +189,10 @@ function alternatives(schemas: readonly JsonSchema[], value: unknown): JsonSchem
   });
 }
 
+/** Whether the constants of an alternative are the value's; one that may be left out fits a value without it. */
 const fits = (schema: JsonSchema, value: unknown) =>
-  Object.entries(schema.properties ?? {}).every(
-    ([key, property]) => property.const === undefined || valueAt(value, [key]) === property.const,
-  );
+  Object.entries(schema.properties ?? {}).every(([key, property]) => {
+    const found = valueAt(value, [key]);
+    const left = found === undefined && schema.required?.includes(key) !== true;
+    return property.const === undefined || found === property.const || left;
+  });

@@ -33,9 +33,12 @@ export function staysInside(location: string): boolean {
   return location !== "" && !climbs && !/[\0\ufffd]/.test(location);
 }
 
-/** Every file that the graph opens and the manifest does not pin. The graph is the first of `files`. */
-export async function unpinnedFiles(directory: string, files: Manifest["files"]): Promise<Problem[]> {
-  const graph = files[0]?.path ?? "";
+/** Every file that a graph, one of `files`, opens and the manifest does not pin. */
+export async function unpinnedFiles(
+  directory: string,
+  graph: string,
+  files: Manifest["files"],
+): Promise<Problem[]> {
   const opened = await resolveModelFile(directory, graph);
   let locations: string[];
   try {

@@ -56,6 +56,8 @@ export async function resolveModelFile(directory: string, path: string): Promise
 export interface FileStamp {
   path: string;
   stamp: string;
+  /** 0 for a file that is not there. */
+  bytes: number;
 }
 
 /** Of each file; one that is not there has a stamp too. */
@@ -66,9 +68,9 @@ export function fileStamps(directory: string, files: readonly { path: string }[]
         const { dev, ino, size, mtimeNs, ctimeNs } = await stat(await resolveModelFile(directory, path), {
           bigint: true,
         });
-        return { path, stamp: [dev, ino, size, mtimeNs, ctimeNs].join(" ") };
+        return { path, stamp: [dev, ino, size, mtimeNs, ctimeNs].join(" "), bytes: Number(size) };
       } catch (error) {
-        return { path, stamp: fault(error) };
+        return { path, stamp: fault(error), bytes: 0 };
       }
     }),
   );
@@ -115,7 +117,13 @@ export function modelFiles(manifest: Pick<Manifest, "files" | "canary">): Manife
   const canary = manifest.canary;
   return [
     ...manifest.files,
-    ...(canary === undefined ? [] : [canary.input, ...canary.expected.map((e) => e.file)]),
+    ...(canary === undefined
+      ? []
+      : [
+          ...(canary.input === undefined ? [] : [canary.input]),
+          ...(canary.inputs ?? []).map((e) => e.file),
+          ...canary.expected.map((e) => e.file),
+        ]),
   ];
 }
 

@@ -5,22 +5,88 @@
 import { closest } from "fastest-levenshtein";
 import type { GraphInfo } from "../engine/types.js";
 import type { TensorInfo } from "../engine/tensor.js";
-import { mayOverlap, type ImageInput, type Manifest, type ModelOutput } from "../manifest/manifest.js";
+import {
+  channelsOf,
+  inputOf,
+  isImageInput,
+  mayOverlap,
+  numbersOf,
+  tableOf,
+  type AttributeInput,
+  type ImageInput,
+  type Manifest,
+  type ModelInput,
+  type ModelOutput,
+} from "../manifest/manifest.js";
+import type { Tiling } from "../manifest/tiling.js";
 import { columnMistakes, tableLayout, type DetectionTable } from "../manifest/detection-table.js";
 import { pathText, type Problem } from "./explain.js";
 
 /** Every disagreement between a manifest and the graph that its first file holds. */
 export function checkGraph(manifest: Manifest, graph: GraphInfo): Problem[] {
   return [
-    ...manifest.inputs.flatMap((input, i) => checkInput(input, graph.inputs, ["inputs", i])),
+    ...manifest.inputs.flatMap((input, i) =>
+      isImageInput(input)
+        ? checkInput(
+            { ...input, layout: graphLayout(input.layout, manifest.tiling) },
+            manifest.tiling,
+            graph.inputs,
+            ["inputs", i],
+          )
+        : checkNumbers(input, graph.inputs, ["inputs", i]),
+    ),
     ...unfedInputs(manifest, graph),
     ...manifest.outputs.flatMap((output, o) =>
-      checkOutput(output, manifest.inputs[0]?.layout ?? "NCHW", graph.outputs, ["outputs", o]),
+      checkOutput(
+        output,
+        { manifest, layout: graphLayout(layoutFor(manifest, output), manifest.tiling) },
+        graph.outputs,
+        ["outputs", o],
+      ),
     ),
     ...checkCanaryNames(manifest, graph),
     ...checkPrecision(manifest, graph),
   ];
 }
+
+/** The layout of what the graph is given: windows of two sides take each slice of a volume by itself. */
+function graphLayout(layout: ImageInput["layout"], tiling: Tiling | undefined): ImageInput["layout"] {
+  if (tiling?.window.length !== 2) return layout;
+  return layout.endsWith("C") ? "NHWC" : "NCHW";
+}
+
+/** What is wrong with the graphs of a model: each beside the manifest, and those of an ensemble beside each other. */
+export async function checkGraphs(
+  manifest: Manifest,
+  paths: readonly string[],
+  engine: { inspectGraph(path: string): Promise<GraphInfo> },
+): Promise<Problem[]> {
+  const problems: Problem[] = [];
+  const graphs: GraphInfo[] = [];
+  for (const path of paths) graphs.push(await engine.inspectGraph(path));
+  const [first] = graphs;
+  graphs.forEach((graph, i) => {
+    const path = pathText(["ensemble", "graphs", i]);
+    for (const problem of checkGraph(manifest, graph))
+      if (i === 0 || !problems.some((known) => known.path === problem.path))
+        problems.push(i === 0 ? problem : { ...problem, message: `${problem.message} (${path})` });
+    for (const side of ["inputs", "outputs"] as const) {
+      const [expected, found] = [first, graph].map((one) => one?.[side].map(namedText).join(", "));
+      if (expected !== found)
+        problems.push({
+          path,
+          message: `Expected the ${side} of the first graph, ${expected}; found ${found}`,
+        });
+    }
+    if (manifest.ensemble === undefined) return;
+    for (const tensor of graph.outputs)
+      if (!tensor.dtype.startsWith("float"))
+        problems.push({ path, message: `Whole numbers have no mean; the graph gives ${namedText(tensor)}` });
+  });
+  return problems;
+}
+
+const namedText = (info: TensorInfo): string => `"${info.name}" ${tensorText(info)}`;
 
 /** "float32 [batch, 3, ?, ?]". */
 export function tensorText(info: TensorInfo): string {
@@ -50,48 +116,99 @@ function unfedInputs(manifest: Manifest, graph: GraphInfo): Problem[] {
     }));
 }
 
-/** Axis of each dimension by the layout's letters; D is absent in two dimensions. */
-function sides(input: ImageInput): Record<string, number> {
-  return Object.fromEntries(Array.from(input.layout).map((letter, axis) => [letter, axis]));
+/** The layout of the image input on whose grid an output is. */
+function layoutFor(manifest: Manifest, output: ModelOutput): ImageInput["layout"] {
+  const input = manifest.inputs[inputOf(manifest, output)];
+  return input !== undefined && isImageInput(input) ? input.layout : "NCHW";
 }
 
-function checkInput(input: ImageInput, tensors: readonly TensorInfo[], path: PropertyKey[]): Problem[] {
-  const info = named(input.tensor, tensors, [...path, "tensor"]);
+interface FedTensor {
+  info: TensorInfo;
+  /** The graph's tensor in words, for messages. */
+  graph: string;
+  /** Notes a problem of a field of the input unless it is `ok`. */
+  expect: (field: string, ok: boolean, message: string) => void;
+  /** All that are noted, for those of other fields. */
+  problems: Problem[];
+}
+
+/** What every input asks of its tensor: that it is there, of its type and of its rank. `more` is asked of such a one. */
+function checkFed(
+  { tensor, dtype, layout }: Pick<ModelInput, "tensor" | "dtype" | "layout">,
+  tensors: readonly TensorInfo[],
+  path: PropertyKey[],
+  more: (fed: FedTensor) => void,
+): Problem[] {
+  const info = named(tensor, tensors, [...path, "tensor"]);
   if (isProblem(info)) return [info];
   const problems: Problem[] = [];
   const expect = (field: string, ok: boolean, message: string) => {
     if (!ok) problems.push({ path: pathText([...path, field]), message });
   };
   const graph = `the graph's "${info.name}" is ${tensorText(info)}`;
-  expect("dtype", input.dtype === info.dtype, `Expected ${info.dtype}, found ${input.dtype}: ${graph}`);
-  const rank = input.layout.length;
-  expect("layout", rank === info.shape.length, `${input.layout} has ${rank} dimensions; ${graph}`);
-  if (rank !== info.shape.length) return problems;
-  const axis = sides(input);
-  const side = (letter: string) => info.shape[axis[letter] ?? -1] ?? -1;
-  const fits = (letter: string, size: number) => side(letter) < 0 || side(letter) === size;
-  expect("tensor", fits("N", 1), `Expected one image or any number of them; ${graph}`);
-  const channels = input.channels === "grayscale" ? 1 : 3;
-  expect("channels", fits("C", channels), `${input.channels} gives ${channels} channels; ${graph}`);
-  if (input.size.kind === "fixed") {
-    const { height, width, depth } = input.size;
-    const ok = fits("H", height) && fits("W", width) && (depth === undefined || fits("D", depth));
-    expect(
-      "size",
-      ok,
-      `${[depth, height, width].filter((s) => s !== undefined).join(" x ")} does not fit: ${graph}`,
-    );
-  } else {
-    const open = side("H") < 0 && side("W") < 0 && side("D") < 0;
-    const wanted = rank === 5 ? "depth, height and width" : "height and width";
-    expect("size", open, `"${input.size.kind}" needs dynamic ${wanted}; ${graph}`);
-  }
+  const rank = layout.length;
+  expect("dtype", dtype === info.dtype, `Expected ${info.dtype}, found ${dtype}: ${graph}`);
+  expect("layout", rank === info.shape.length, `${layout} has ${rank} dimensions; ${graph}`);
+  if (rank === info.shape.length) more({ info, graph, expect, problems });
   return problems;
+}
+
+function checkNumbers(input: AttributeInput, tensors: readonly TensorInfo[], path: PropertyKey[]): Problem[] {
+  return checkFed(input, tensors, path, ({ info, graph, expect }) => {
+    const count = input.values.reduce((sum, value) => sum + numbersOf(value), 0);
+    const fits = (axis: number, size: number) => (info.shape[axis] ?? -1) < 0 || info.shape[axis] === size;
+    expect("tensor", fits(0, 1), `Expected one image or any number of them; ${graph}`);
+    expect("values", info.shape.length === 1 || fits(1, count), `They give ${count} numbers; ${graph}`);
+  });
+}
+
+/** Axis of each dimension by the layout's letters; D is absent in two dimensions. */
+function sides(input: ImageInput): Record<string, number> {
+  return Object.fromEntries(Array.from(input.layout).map((letter, axis) => [letter, axis]));
+}
+
+function checkInput(
+  input: ImageInput,
+  tiling: Tiling | undefined,
+  tensors: readonly TensorInfo[],
+  path: PropertyKey[],
+): Problem[] {
+  return checkFed(input, tensors, path, ({ info, graph, expect, problems }) => {
+    const rank = info.shape.length;
+    const axis = sides(input);
+    const side = (letter: string) => info.shape[axis[letter] ?? -1] ?? -1;
+    const fits = (letter: string, size: number) => side(letter) < 0 || side(letter) === size;
+    expect("tensor", fits("N", 1), `Expected one image or any number of them; ${graph}`);
+    const channels = channelsOf(input);
+    const said = input.neighbours === undefined ? input.channels : `${input.channels} with neighbours`;
+    expect("channels", fits("C", channels), `${said} gives ${channels} channels; ${graph}`);
+    if (tiling !== undefined) {
+      const [width = 1, height = 1, depth = 1] = tiling.window.toReversed();
+      const ok = fits("H", height) && fits("W", width) && (rank < 5 || fits("D", depth));
+      if (!ok)
+        problems.push({
+          path: "tiling.window",
+          message: `${tiling.window.join(" x ")} does not fit: ${graph}`,
+        });
+    } else if (input.size.kind === "fixed") {
+      const { height, width, depth } = input.size;
+      const ok = fits("H", height) && fits("W", width) && (depth === undefined || fits("D", depth));
+      expect(
+        "size",
+        ok,
+        `${[depth, height, width].filter((s) => s !== undefined).join(" x ")} does not fit: ${graph}`,
+      );
+    } else {
+      const open = side("H") < 0 && side("W") < 0 && side("D") < 0;
+      const wanted = rank === 5 ? "depth, height and width" : "height and width";
+      expect("size", open, `"${input.size.kind}" needs dynamic ${wanted}; ${graph}`);
+    }
+  });
 }
 
 function checkOutput(
   output: ModelOutput,
-  layout: ImageInput["layout"],
+  { manifest, layout }: { manifest: Manifest; layout: ImageInput["layout"] },
   tensors: readonly TensorInfo[],
   path: PropertyKey[],
 ): Problem[] {
@@ -103,7 +220,7 @@ function checkOutput(
   const fault =
     output.kind === "classification" || output.kind === "regression"
       ? scoresFault(output, info)
-      : mapFault(output, layout, info);
+      : mapFault(output, mapChannels(output, manifest), layout, info);
   if (fault === undefined) return [];
   const message = `Expected ${fault.expected}, found the graph's "${info.name}" as ${tensorText(info)}`;
   return [{ path: pathText([...path, fault.field]), message }];
@@ -143,10 +260,10 @@ function scoresFault(
 /** What keeps a tensor from holding a map as postprocess/maps.h reads it: a side of length one may be left out. */
 function mapFault(
   output: Extract<ModelOutput, { kind: "segmentation" | "probability_map" | "heatmap" }>,
+  channels: number,
   layout: ImageInput["layout"],
   { shape }: TensorInfo,
 ): Fault | undefined {
-  const channels = channelsOf(output);
   const rank = layout.length;
   const least = channels === 1 ? rank - 2 : rank - 1;
   if (shape.length < least || shape.length > rank)
@@ -162,7 +279,9 @@ function mapFault(
 }
 
 /** How many channels a map must have. */
-function channelsOf(output: ModelOutput): number {
+function mapChannels(output: ModelOutput, { outputs }: Manifest): number {
+  const coefficients = tableOf(outputs, output)?.mask_coefficients;
+  if (coefficients !== undefined) return coefficients;
   if (output.kind !== "segmentation" || output.activation === "label_map") return 1;
   return output.labels.length + (mayOverlap(output.activation) ? 0 : 1);
 }

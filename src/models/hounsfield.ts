@@ -12,7 +12,7 @@
 import { RadserveError } from "../base/errors.js";
 import type { Image, Warning } from "../images/image.js";
 import { extremesOfWords, modalityValue, someValue, storedRange } from "../images/stored-values.js";
-import type { Manifest } from "../manifest/manifest.js";
+import { imageInputs, type Manifest } from "../manifest/manifest.js";
 
 const LEAST_HU = -32_768;
 const MOST_HU = 32_767;
@@ -21,7 +21,9 @@ const DENSE_HU = 900;
 
 /** Whether the model is given a frame's Hounsfield units. */
 export function takesHounsfield(manifest: Manifest, image: Image, frame: number): boolean {
-  const given = manifest.inputs.some(({ values }) => values.kind === "modality" || values.kind === "window");
+  const given = imageInputs(manifest).some(({ values }) =>
+    ["modality", "window", "windows"].includes(values.kind),
+  );
   return (
     image.interpretation(frame).units === "HU" && (given || manifest.accepts.units?.includes("HU") === true)
   );

@@ -5,6 +5,8 @@ import type { InferResult, LoadedModel, Plane } from "../engine/types.js";
 import { RadserveError } from "../base/errors.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Image, VolumeGeometry } from "../images/image.js";
+import { neighboursOf } from "../manifest/manifest.js";
+import { attributeNumbers } from "./attribute-numbers.js";
 import { interpretationFor } from "./input-values.js";
 import { loadSession, type Provider } from "./load.js";
 import type { SoundModel } from "./read.js";
@@ -34,6 +36,8 @@ export async function inferOnce(
       dump: true,
       thresholds: model.thresholds,
       ...(given.geometry === undefined ? {} : { geometry: given.geometry }),
+      ...(given.centre === undefined ? {} : { centre: given.centre }),
+      numbers: attributeNumbers(model.manifest, image),
     });
     return { loaded, result };
   } finally {
@@ -41,13 +45,24 @@ export async function inferOnce(
   }
 }
 
-/** One frame, or all slices of the volume if the model takes whole series. */
+/** One frame, with its neighbours if the model takes them, or all slices of the volume if it takes whole series. */
 async function planesFor(
   model: SoundModel,
   image: Image,
   frame: number,
-): Promise<{ planes: Plane[]; geometry?: VolumeGeometry }> {
-  if (model.manifest.accepts.dimensions !== "series") return { planes: [await planeOf(model, image, frame)] };
+): Promise<{ planes: Plane[]; geometry?: VolumeGeometry; centre?: number }> {
+  const around = neighboursOf(model.manifest);
+  if (model.manifest.accepts.dimensions !== "series") {
+    const own = await planeOf(model, image, frame);
+    if (around === undefined) return { planes: [own] };
+    const { frames } = volumeOf(image);
+    const slice = frames.indexOf(frame - 1);
+    const first = Math.max(0, slice - around.before);
+    const beside: Plane[] = [];
+    for (const one of frames.slice(first, slice + around.after + 1))
+      beside.push(one === frame - 1 ? own : await planeOf(model, image, one + 1));
+    return { planes: beside, centre: slice - first };
+  }
   const { frames, geometry } = volumeOf(image);
   const planes: Plane[] = [];
   for (const slice of frames) planes.push(await planeOf(model, image, slice + 1));

@@ -1,7 +1,7 @@
 /** What a model's `values` mean for one image: which numbers its pixels become, and why they cannot. */
 import type { Image, Interpretation, ModalityTransform, RealWorldMapping, Warning } from "../images/image.js";
 import { someValue } from "../images/stored-values.js";
-import type { ImageInput, Manifest } from "../manifest/manifest.js";
+import { imageInputs, type ImageInput, type Manifest } from "../manifest/manifest.js";
 
 type Values = ImageInput["values"];
 type RealWorldValues = Extract<Values, { kind: "real_world" }>;
@@ -27,10 +27,13 @@ export function meantBy(values: Values, interpretation: Interpretation): Interpr
   return { ...interpretation, modality: { kind: "rescale", ...scaled }, units: SUV_UNITS };
 }
 
-/** The interpretation of a frame as a model's input takes it. */
+/** The interpretation of a frame as a model's inputs take it. */
 export function interpretationFor(manifest: Manifest, interpretation: Interpretation): Interpretation {
-  const [input] = manifest.inputs;
-  return input === undefined ? interpretation : meantBy(input.values, interpretation);
+  // The rules of the manifest see to it that no two inputs ask for different physical values.
+  const physical = imageInputs(manifest).find(
+    ({ values }) => values.kind === "real_world" || values.kind === "suv_bw",
+  );
+  return physical === undefined ? interpretation : meantBy(physical.values, interpretation);
 }
 
 /** Why an image's frames do not have the values that a model asks for; each reason once. */
@@ -91,7 +94,7 @@ function named({ units, linear }: RealWorldMapping): string {
  */
 export function valueCaveats(values: Values, image: Image, frame: number, data: Uint8Array): Warning[] {
   const interpretation = image.interpretation(frame);
-  if (values.kind === "modality" || values.kind === "window") {
+  if (values.kind === "modality" || values.kind === "window" || values.kind === "windows") {
     const { modality, realWorld = [] } = interpretation;
     const { slope, intercept } = linearOf(modality);
     const others = realWorld.filter(

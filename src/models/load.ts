@@ -9,8 +9,8 @@ import { warmUp } from "./canary.js";
 import type { ModelEntry } from "./entry.js";
 import type { Problem } from "./explain.js";
 import { fileStamps, type FileStamp } from "./files.js";
-import { checkGraph } from "./graph.js";
-import { graphPath, type FolderReport, type SoundModel } from "./read.js";
+import { checkGraphs } from "./graph.js";
+import { graphPaths, type FolderReport, type SoundModel } from "./read.js";
 
 export type Provider = "cpu" | "cuda";
 
@@ -116,13 +116,15 @@ export async function loadSession(
       "model_unavailable",
       `execution.providers allows ${manifest.execution.providers.join(", ")}, and this server has ${providers.join(", ") || "none"} (RADSERVE_PROVIDERS)`,
     );
-  const modelPath = await graphPath(directory, manifest);
-  const mistakes = checkGraph(manifest, await engine.inspectGraph(modelPath));
+  const [modelPath, ...others] = await graphPaths(directory, manifest);
+  const mistakes = await checkGraphs(manifest, [modelPath, ...others], engine);
   if (mistakes.length > 0) throw RadserveError.fromObject(problemsError(basename(directory), mistakes));
-  const { name, version, inputs, outputs, batching } = manifest;
+  const { name, version, inputs, outputs, batching, tiling } = manifest;
   const { precision } = manifest.execution;
-  const described = { name, version, inputs, outputs, precision, batching };
-  const loaded = await engine.load({ modelPath, provider, ...described });
+  const average = manifest.ensemble?.average;
+  const described = { name, version, inputs, outputs, precision, batching, tiling };
+  const ensemble = average === undefined ? {} : { ensemble: { others, average } };
+  const loaded = await engine.load({ modelPath, provider, ...described, ...ensemble });
   try {
     await warmUp(engine, loaded, manifest, directory);
     await checkStamps(directory, stamps);

@@ -42,14 +42,14 @@ export async function modelsCanary(
   const value = await manifestWithoutCanary(folder);
   const model = await soundDraft(folder, value);
   const { loaded, result } = await inferOnce(folder, model, image, options);
-  const [input] = result.tensors?.inputs ?? [];
+  const inputs = result.tensors?.inputs ?? [];
   const outputs = result.tensors?.outputs ?? [];
-  if (input === undefined || outputs.length === 0)
+  if (inputs.length === 0 || outputs.length === 0)
     throw new RadserveError("internal", "The engine gave no tensors to store.");
   const { precision } = model.manifest.execution;
   const { provider } = loaded;
   const limits = { ...DEFAULT_TOLERANCE, ...options.tolerance };
-  const { canary, files } = canaryOf(input, outputs, {
+  const { canary, files } = canaryOf(inputs, outputs, {
     ...{ provider, precision: effectivePrecision(provider, precision) },
     ...limits,
   });
@@ -64,7 +64,7 @@ export async function modelsCanary(
   const text = [
     `${model.manifest.name} ${model.manifest.version} on ${provider}`,
     ...accepts({ manifest: model.manifest }, image).map((r) => `  does not accept the image: ${r.message}`),
-    `  in   ${input.name}: ${shapeText(input)}`,
+    ...inputs.map((t) => `  in   ${t.name}: ${shapeText(t)}`),
     ...outputs.map((t) => `  out  ${t.name}: ${shapeText(t)}${sameEverywhere(t)}`),
     ...result.outputs.map((o) => `  ${summary(o)}`),
     ...files.map(({ path }) => `  wrote ${path}`),
@@ -132,20 +132,29 @@ async function run(
 }
 
 function canaryOf(
-  input: Tensor,
+  inputs: readonly Tensor[],
   outputs: readonly Tensor[],
   tolerance: NonNullable<Manifest["canary"]>["tolerance"][number],
 ): { canary: NonNullable<Manifest["canary"]>; files: CanaryFile[] } {
   const fileOf = (tensor: Tensor, path: string): CanaryFile => ({ path, bytes: encodeNpy(tensor) });
-  const first = fileOf(input, "canary/input.npy");
-  const others = outputs.map((tensor, i) => fileOf(tensor, `canary/output-${i + 1}.npy`));
+  const several = inputs.length > 1;
+  const going = inputs.map((tensor, i) => ({
+    tensor: tensor.name,
+    file: fileOf(tensor, several ? `canary/input-${i + 1}.npy` : "canary/input.npy"),
+  }));
+  const coming = outputs.map((tensor, i) => ({
+    tensor: tensor.name,
+    file: fileOf(tensor, `canary/output-${i + 1}.npy`),
+  }));
   const pinned = ({ path, bytes }: CanaryFile) => ({ path, sha256: sha256(bytes) });
-  const expected = outputs.flatMap(({ name }, i) => {
-    const file = others[i];
-    return file === undefined ? [] : [{ tensor: name, file: pinned(file) }];
-  });
-  const canary = { input: pinned(first), expected, tolerance: [tolerance] };
-  return { canary, files: [first, ...others] };
+  const named = (list: typeof going) => list.map(({ tensor, file }) => ({ tensor, file: pinned(file) }));
+  const [first] = going;
+  const canary = {
+    ...(several || first === undefined ? { inputs: named(going) } : { input: pinned(first.file) }),
+    expected: named(coming),
+    tolerance: [tolerance],
+  };
+  return { canary, files: [...going, ...coming].map(({ file }) => file) };
 }
 
 /** @throws RadserveError bad_request if one of them is there; then none is written */

@@ -3,6 +3,7 @@ import { readFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { z } from "zod";
 import { labelsOf, modelFileSchema, siteSchema, type Manifest, type Site } from "../manifest/manifest.js";
+import { graphsOf } from "../manifest/ensemble.js";
 import { manifestCrossChecks, manifestSchema, thresholdMistake } from "../manifest/rules.js";
 import { explainIssues, type Problem } from "./explain.js";
 import { unpinnedFiles } from "./external-data.js";
@@ -77,9 +78,12 @@ export async function judgeManifest(directory: string, value: unknown): Promise<
   };
 }
 
-/** The graph is the first of the manifest's files. @throws Error if a package that holds it is missing */
-export function graphPath(directory: string, manifest: Manifest): Promise<string> {
-  return resolveModelFile(directory, manifest.files[0]?.path ?? "");
+/** Where the graphs of a model lie: one, or those of its ensemble. @throws Error if a package that holds one is missing */
+export async function graphPaths(directory: string, manifest: Manifest): Promise<[string, ...string[]]> {
+  const [first = "", ...others] = await Promise.all(
+    graphsOf(manifest).map((path) => resolveModelFile(directory, path)),
+  );
+  return [first, ...others];
 }
 
 async function readJson(path: string, shown: string): Promise<{ value?: unknown; problem?: Problem }> {
@@ -138,9 +142,14 @@ async function fileProblems(
   const files = manifest?.files ?? (parsed.success ? parsed.data : []);
   const all = manifest === undefined ? files : modelFiles(manifest);
   const problems = await verifyFiles(directory, all);
-  const [graph] = files;
-  if (graph === undefined || problems.some(({ path }) => path === graph.path)) return problems;
-  const unpinned = await unpinnedFiles(directory, files);
+  const graphs = manifest === undefined ? files.slice(0, 1).map(({ path }) => path) : graphsOf(manifest);
+  const unpinned = (
+    await Promise.all(
+      graphs
+        .filter((graph) => !problems.some(({ path }) => path === graph))
+        .map((graph) => unpinnedFiles(directory, graph, files)),
+    )
+  ).flat();
   return [...problems, ...unpinned.filter(({ path }) => !problems.some((known) => known.path === path))];
 }
 

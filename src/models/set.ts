@@ -1,8 +1,10 @@
 /** All models of a server, and their reload while it runs. */
+import { basename } from "node:path";
 import type { Engine } from "../engine/engine.js";
 import { RadserveError, type ErrorObject } from "../base/errors.js";
 import type { ModelEntry } from "./entry.js";
 import { loadReport, modelFolders, type Outcome, type Provider } from "./load.js";
+import { regionProblem } from "../manifest/region.js";
 import { readModelFolder, type FolderReport } from "./read.js";
 import type { ReloadReport } from "./reload-note.js";
 
@@ -22,9 +24,17 @@ export interface LoadModelsOptions {
   log: ModelLog;
   /** Models that are not loaded at the start, because a process ended while it loaded them. A reload tries them again. */
   fatal?: readonly string[];
-  /** Told before a model is loaded, and with undefined after; loading waits for it. */
+  /** Told before a model is read and loaded, and with undefined after; loading waits for it. */
   loading?: (name: string | undefined) => Promise<void>;
+  /** Counts the bytes that loading a model takes; what it returns gives them back. */
+  hold?: (bytes: number) => () => void;
 }
+
+/**
+ * Loading takes so many times the size of a model's files, what it keeps included: the most that was measured (6.0, for
+ * convolutions whose weights are in the graph; bench/RESULTS.md, "Loading a model").
+ */
+const LOADING_FACTOR = 7;
 
 /** A model that does not serve as its folder says, and why. Its manifest may not even be readable. */
 export interface ModelProblem {
@@ -80,15 +90,33 @@ interface State {
 export async function loadModels(options: LoadModelsOptions): Promise<ModelSet> {
   const { directory, log } = options;
   const outcomes: Outcome[] = [];
+  const reports: FolderReport[] = [];
   for (const folder of await modelFolders(directory)) {
-    const report = await readModelFolder(folder);
-    const refused = options.fatal?.includes(report.name) === true ? endedProcess() : undefined;
+    const name = basename(folder);
+    const isFatal = options.fatal?.includes(name) === true;
+    // Large files take long to be read, and what reads graphs is native code: both count as its loading.
+    if (!isFatal) await options.loading?.(name);
+    reports.push(await readModelFolder(folder));
+    if (!isFatal) await options.loading?.(undefined);
+  }
+  for (const report of reports) {
+    const isFatal = options.fatal?.includes(report.name) === true;
+    const refused = isFatal ? endedProcess() : withoutRegion(report, reports);
     const outcome = await loadOne(options, report, refused);
     logOutcome(log, outcome);
     outcomes.push(outcome);
   }
   if (outcomes.length === 0) log.warn({}, "No models: the models directory holds no folder of a model");
   return modelSet(options, { outcomes, stale: new Map() });
+}
+
+/** Why a model that looks at a region of another cannot be loaded among these. */
+function withoutRegion(report: FolderReport, reports: readonly FolderReport[]): RadserveError | undefined {
+  if (report.model === undefined) return undefined;
+  const { manifest } = report.model;
+  const first = reports.find(({ name }) => name === manifest.region?.model)?.model?.manifest;
+  const message = regionProblem(manifest, first);
+  return message === undefined ? undefined : new RadserveError("model_unavailable", message);
 }
 
 function endedProcess(): RadserveError {
@@ -99,15 +127,18 @@ function endedProcess(): RadserveError {
 }
 
 async function loadOne(
-  { engine, providers, loading }: LoadModelsOptions,
+  { engine, providers, loading, hold }: LoadModelsOptions,
   report: FolderReport,
   refused?: RadserveError,
 ): Promise<Outcome> {
   if (refused !== undefined) return loadReport(report, engine, providers, refused);
   await loading?.(report.name);
+  const files = (report.model?.stamps ?? []).reduce((sum, { bytes }) => sum + bytes, 0);
+  const giveBack = hold?.(LOADING_FACTOR * files);
   try {
     return await loadReport(report, engine, providers);
   } finally {
+    giveBack?.();
     await loading?.(undefined);
   }
 }
@@ -171,16 +202,23 @@ async function beside(options: LoadModelsOptions, state: State) {
   const next: Outcome[] = [];
   const retired: number[] = [];
   const report: ReloadReport = { added: [], replaced: [], removed: [], unchanged: [], failed: [] };
-  for (const folder of await modelFolders(directory)) {
-    const read = await readModelFolder(folder);
+  const reports: FolderReport[] = [];
+  for (const folder of await modelFolders(directory)) reports.push(await readModelFolder(folder));
+  for (const read of reports) {
     const before = old.get(read.name);
     old.delete(read.name);
-    if (before !== undefined && read.problems.length === 0 && sameModel(before, read.model)) {
+    const refused = withoutRegion(read, reports);
+    if (
+      refused === undefined &&
+      before !== undefined &&
+      read.problems.length === 0 &&
+      sameModel(before, read.model)
+    ) {
       report.unchanged.push(read.name);
       next.push(before);
       continue;
     }
-    const outcome = await loadOne(options, read);
+    const outcome = await loadOne(options, read, refused);
     logOutcome(log, outcome);
     const serving = before?.entry?.nativeId;
     if (outcome.error !== undefined) {

@@ -12,7 +12,8 @@ import type {
   TransformStep,
   VoiTransform,
 } from "../images/image.js";
-import type { ImageInput } from "../manifest/manifest.js";
+import { imageInputs, isImageInput, type ImageInput, type Manifest } from "../manifest/manifest.js";
+import { attributeSteps } from "./attribute-numbers.js";
 import { meantBy } from "./input-values.js";
 
 /** The steps from stored values to what they mean: padding, colour, Modality LUT or rescale (PS3.3 C.7.5.1.1.2, C.7.6.3, C.11.1). */
@@ -79,6 +80,8 @@ function valueSteps(
       return [
         { step: "window", function: values.function, center: values.center, width: values.width, to: [0, 1] },
       ];
+    case "windows":
+      return [{ step: "windows", windows: values.windows, to: [0, 1] }];
     case "voi": {
       if (colour) return [{ step: "divide_by_full_range", to: [0, 1] }];
       const voi = interpretation.voi[values.index];
@@ -161,7 +164,9 @@ function preparationSteps(
     ...placedStep(facts.placement),
     ...(input.spacing_mm === undefined ? {} : { spacing_mm: input.spacing_mm }),
     ...(input.orientation === undefined ? {} : { orientation: input.orientation }),
+    ...(input.resampling === undefined ? {} : { splines: input.resampling }),
   });
+  if (input.neighbours !== undefined) steps.push({ step: "neighbours", ...input.neighbours });
   steps.push(...normaliseStep(input.normalisation, facts.found));
   steps.push({
     step: "tensor",
@@ -186,6 +191,23 @@ export function displaySteps(image: Image): TransformStep[] {
     ...interpretation.voi.map((voi, index) => ({ ...voiStep(voi), index })),
     ...(format.photometricInterpretation === "MONOCHROME1" ? [{ step: "invert" }] : []),
   ];
+}
+
+/** The steps to all tensors of a model, one after the other in the manifest's order; each ends with `tensor`. */
+export function modelSteps(
+  manifest: Pick<Manifest, "inputs" | "tiling">,
+  image: Image,
+  facts: readonly Preparation[] = [],
+): TransformStep[] {
+  const interpretations = Array.from({ length: image.frameCount }, (_, frame) => image.interpretation(frame));
+  const images = imageInputs(manifest);
+  return manifest.inputs.flatMap((input) => {
+    if (!isImageInput(input)) return attributeSteps(input, image);
+    const place = images.indexOf(input);
+    const own = facts.map((fact) => (place === 0 ? fact : (fact.others?.[place - 1] ?? {})));
+    const steps = frameSteps(image.format, interpretations, input, own);
+    return manifest.tiling === undefined ? steps : [...steps, { step: "tiling", ...manifest.tiling }];
+  });
 }
 
 /**

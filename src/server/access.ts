@@ -96,6 +96,9 @@ export class RequestsInWork {
 /** Bulk requests of one subject whose bodies, which may have megabytes, are in memory at a time. */
 const MOST_BULK_BODIES = 16;
 
+/** Uploads of one subject at a time: each holds a connection, and a file that is written. */
+const MOST_UPLOADS = 16;
+
 export interface Access {
   /**
    * Judges the token of a request. Throws unauthorized, for an address with many failures after a while, and
@@ -110,6 +113,7 @@ export function accessTo({ config, keyring }: { config: Config; keyring: LivingK
   const rate = new RateLimit(config.rate_limit);
   const failed = new FailedTokens(config.failed_tokens);
   const inWork = new RequestsInWork(config.requests_per_subject, "requests");
+  const uploads = new RequestsInWork(MOST_UPLOADS, "uploads");
   const bulkBodies = new RequestsInWork(MOST_BULK_BODIES, "bulk requests");
   const local = new Networks(["127.0.0.0/8", "::1", ...config.metrics_allow]);
   return {
@@ -129,11 +133,13 @@ export function accessTo({ config, keyring }: { config: Config; keyring: LivingK
     enter({ state: { caller } }, route) {
       if (caller === undefined) return () => undefined;
       const leave = inWork.enter(caller.subject);
-      if (route.body !== "BulkRequest") return leave;
+      const fewer =
+        route.body === "BulkRequest" ? bulkBodies : route.takesFile === true ? uploads : undefined;
+      if (fewer === undefined) return leave;
       try {
-        const leaveBulk = bulkBodies.enter(caller.subject);
+        const leaveFewer = fewer.enter(caller.subject);
         return () => {
-          leaveBulk();
+          leaveFewer();
           leave();
         };
       } catch (error) {

@@ -1,4 +1,7 @@
-/** What the audit says of requests: each one that comes with a good token, and tokens that are refused. */
+/**
+ * What the audit says of requests: each one that comes with a good token, unless its route says otherwise, and tokens
+ * that are refused.
+ */
 import { Action } from "../audit/action.js";
 import type { Audit } from "../audit/audit.js";
 import { asRadserveError } from "../base/errors.js";
@@ -9,6 +12,8 @@ import { TokenRefused } from "./tokens.js";
 
 /** What may stand in the audit as it was sent: states, numbers and cursors, and nothing that could be a name. */
 const PLAIN = /^[\w-]{1,40}$/;
+/** Parameters that may name a patient, whatever they look like. */
+const NAMES: ReadonlySet<string> = new Set(["path", "input_path"]);
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
 /** Checks who calls, and writes down refusals. @throws what `access` throws */
@@ -30,7 +35,8 @@ export async function admitted(
     });
     throw error;
   }
-  if (ctx.state.caller !== undefined) ctx.state.action = new Action(audit, about(ctx, route));
+  if (ctx.state.caller !== undefined && route.audited !== false)
+    ctx.state.action = new Action(audit, about(ctx, route));
 }
 
 function kindOf({ body, answer }: Route): "inference" | "reconcile" | "page" {
@@ -43,6 +49,7 @@ function about(ctx: Context, route: Route): ConstructorParameters<typeof Action>
   const address = addressOf(ctx);
   const { id } = ctx["params"] as { id?: string };
   const query = Object.keys(route.query?.shape ?? {})
+    .filter((name) => !NAMES.has(name))
     .map((name) => [name, ctx.query[name]] as const)
     .filter((pair): pair is readonly [string, string] => typeof pair[1] === "string" && PLAIN.test(pair[1]));
   return {

@@ -15,12 +15,15 @@ import type { ModelEntry } from "../models/entry.js";
 import { withoutEntry } from "../models/set.js";
 import { translateIn } from "../files/path-map.js";
 import { openInput, openOutputFolder } from "../files/guarded-paths.js";
-import { narrowRoots, type Roots } from "../files/roots.js";
+import { narrowRoots, type Root, type Roots } from "../files/roots.js";
 import { shuttingDown, type InferencePool } from "../inference/worker-pool.js";
 import { singleRequestSchema } from "../inference/request.js";
 import { parseBody } from "../base/json-body.js";
 import type { Answer } from "../results/receipt/receipt.js";
 import { candidatesOf } from "../inference/plan.js";
+import type { History } from "./history.js";
+import { overview } from "./overview.js";
+import type { ViewingService } from "../viewing/service.js";
 import { VERSION } from "../base/version.js";
 import { within } from "../base/waiting.js";
 
@@ -49,6 +52,8 @@ export interface ServedModels {
   ready(): boolean;
   /** Resolves when the first loading has ended, well or not. */
   readonly loaded: Promise<void>;
+  /** While the first loading goes on: the model that is loaded now, or "" between two of them; then undefined. */
+  readonly loading: string | undefined;
 }
 
 export interface Services {
@@ -60,6 +65,8 @@ export interface Services {
   pool: InferencePool;
   bulk: BulkService;
   metrics: Metrics;
+  history: History;
+  viewing: ViewingService;
   audit: Audit;
   /** True once the server was told to stop. */
   stopping(): boolean;
@@ -70,13 +77,19 @@ export type Handler = (ctx: Context, services: Services) => Promise<void> | void
 /** Longest wait for models that are still being loaded; after that the client is told to come back. */
 const LONGEST_LOADING_WAIT_MS = 60_000;
 
-function callerOf(ctx: Context): Caller {
+export function callerOf(ctx: Context): Caller {
   if (ctx.state.caller === undefined)
     throw new Error("This page needs a token and its route does not ask for one.");
   return ctx.state.caller;
 }
 
-async function rootsOf(caller: Caller, services: Services): Promise<Required<Roots>> {
+/** Real paths, those of the server narrowed by the token. */
+export interface RootsOfCaller {
+  input: readonly Root[];
+  output: readonly Root[];
+}
+
+export async function rootsOf(caller: Caller, services: Services): Promise<RootsOfCaller> {
   const [input, output] = await Promise.all([
     narrowRoots(services.roots.input, caller.inputRoots),
     narrowRoots(services.roots.output, caller.outputRoots),
@@ -95,11 +108,14 @@ async function checkPaths(
   roots: Roots,
   minimumFreeBytes: number,
 ): Promise<boolean> {
-  const image = await openInput(input, roots.input);
-  image.close();
-  const folder = await openOutputFolder(output, roots.output, { create: false, minimumFreeBytes });
-  folder.close();
-  return image.local && folder.local;
+  const looks = await Promise.allSettled([
+    openInput(input, roots.input),
+    openOutputFolder(output, roots.output, { create: false, minimumFreeBytes }),
+  ]);
+  for (const look of looks) if (look.status === "fulfilled") look.value.close();
+  // Of two faults that of the input is said
+  for (const look of looks) if (look.status === "rejected") throw look.reason;
+  return looks.every((look) => look.status === "fulfilled" && look.value.local);
 }
 
 async function waitForModels(services: Services, deadline: number): Promise<void> {
@@ -154,6 +170,7 @@ export const singleInference: Handler = async (ctx, services) => {
     roots,
     local,
     deadline,
+    ...(body.series_instance_uid === undefined ? {} : { seriesInstanceUid: body.series_instance_uid }),
     ...(body.models === undefined ? {} : { models: body.models }),
     ...(body.outputs === undefined ? {} : { outputs: body.outputs }),
   };
@@ -214,55 +231,71 @@ export const live: Handler = (ctx) => {
   ctx.body = { status: "live", version: VERSION };
 };
 
-/** Anybody may ask, without a token: the answer has names of models and codes of errors, and no paths. */
-export const ready: Handler = (ctx, services) => {
-  if (services.stopping()) throw shuttingDown();
-  const loaded = services.models.entries.map(({ name, state, manifest, error }) => ({
+/** Names of what keeps the server from being ready: the model that is loaded now, or required models that failed. */
+function waitsFor({ loading, problems }: ServedModels): string[] {
+  if (loading !== undefined) return loading === "" ? [] : [loading];
+  return problems.filter(({ required }) => required).map(({ name }) => name);
+}
+
+function whyNotReady(models: ServedModels): string {
+  const names = waitsFor(models).join(", ");
+  if (models.loading !== undefined)
+    return `The models are still being loaded${names === "" ? "" : `: now ${names}`}. Ask again shortly.`;
+  return names === ""
+    ? "Expected a readable folder of models; found none. The server's log and radserve doctor say why."
+    : `Expected every required model to be loaded and checked; these are not: ${names}. radserve status says why.`;
+}
+
+/** How each model is, with names and codes alone. */
+function healthOf({ models }: Services) {
+  const loaded = models.entries.map(({ name, state, manifest, error }) => ({
     name,
     required: manifest.required,
     health: state,
     ...(error === undefined ? {} : { error: error.error }),
   }));
-  const unreadable = withoutEntry(services.models).map(({ name, required, error }) => ({
+  const unreadable = withoutEntry(models).map(({ name, required, error }) => ({
     name,
     required,
     health: "failed" as const,
     error: error.error,
   }));
-  const models = [...loaded, ...unreadable].sort((a, b) => (a.name < b.name ? -1 : 1));
+  return [...loaded, ...unreadable].sort((a, b) => (a.name < b.name ? -1 : 1));
+}
+
+/** Why the server is not ready; undefined where it is. */
+function unready(services: Services): RadserveError | undefined {
+  if (services.stopping()) return shuttingDown();
   if (!services.models.ready())
-    throw new RadserveError(
-      "model_unavailable",
-      "Expected every required model to be loaded and checked; not all are.",
-      {
-        models,
-        problems: services.models.problems.map(({ name, error }) => ({ name, error: error.error })),
-      },
-    );
-  if (services.audit.isFailing) throw auditFailed();
+    return new RadserveError("model_unavailable", whyNotReady(services.models), {
+      waits_for: waitsFor(services.models),
+      models: healthOf(services),
+      problems: services.models.problems.map(({ name, error }) => ({ name, error: error.error })),
+    });
+  if (services.audit.isFailing) return auditFailed();
   if (services.pool.isStuck)
-    throw new RadserveError(
+    return new RadserveError(
       "overloaded",
       "Expected a worker thread for single requests to go on; none has for 10 seconds, because each is held by an image. They are ended when the deadlines of these images are over.",
       { threads_stuck: services.pool.threadsStuck },
     );
-  ctx.body = { status: "ready", models };
+  return undefined;
+}
+
+/** Anybody may ask, without a token: the answer has names of models and codes of errors, and no paths. */
+export const ready: Handler = (ctx, services) => {
+  const fault = unready(services);
+  if (fault !== undefined) throw fault;
+  ctx.body = { status: "ready", models: healthOf(services) };
+};
+
+export const showOverview: Handler = async (ctx, services) => {
+  const output = await narrowRoots(services.roots.output, callerOf(ctx).outputRoots);
+  const folders = output.map((root) => (typeof root === "string" ? root : root.path));
+  ctx.body = await overview(services, unready(services), folders);
 };
 
 export const metrics: Handler = async (ctx, services) => {
   ctx.type = services.metrics.contentType;
   ctx.body = await services.metrics.text();
-};
-
-const PAGE = `<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Radserve</title></head>
-<body><h1>Radserve ${VERSION}</h1>
-<p>A medical image inference server. The contract: <a href="/openapi.json">/openapi.json</a>.
-State: <a href="/health/ready">/health/ready</a>.</p></body></html>
-`;
-
-export const index: Handler = (ctx) => {
-  ctx.set("Content-Security-Policy", "default-src 'none'");
-  ctx.type = "html";
-  ctx.body = PAGE;
 };

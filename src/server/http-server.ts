@@ -71,21 +71,44 @@ export function createServer(options: ServerOptions): http.Server | https.Server
   const handle = app.callback();
   const settings: http.ServerOptions = {
     headersTimeout: 5_000,
-    requestTimeout: 60_000,
+    requestTimeout: options.config.files_by_http.includes("upload") ? LONGEST_UPLOAD_MS : LONGEST_REQUEST_MS,
     keepAliveTimeout: 65_000,
     connectionsCheckingInterval: 1_000,
     // Node's own answer would have no body; checkHost gives it one.
     requireHostHeader: false,
   };
-  const answer: http.RequestListener = (request, response) => void handle(request, response);
+  const answer: http.RequestListener = (request, response) => {
+    if (request.method !== "PUT") limitTime(request, server);
+    void handle(request, response);
+  };
   const server =
     options.tls === undefined
       ? http.createServer(settings, answer)
       : https.createServer({ ...settings, ...options.tls }, answer);
+  // Node would leave out the headers after the 2,000th: of two tokens the second, and what a proxy adds at the end. How
+  // many there can be is bounded by their bytes.
+  server.maxHeadersCount = 0;
+  // Node's own 417 would have no body; what a client expects beside 100-continue is no reason to refuse its request.
+  server.on("checkExpectation", answer);
   // A failed handshake comes as clientError too, unless this is taken away: it can have no answer over HTTP.
   server.removeAllListeners("tlsClientError");
   server.on("clientError", refuseConnection(options.log));
   return server;
+}
+
+/** Milliseconds that a request may take to come whole; a file may have gigabytes. */
+const LONGEST_REQUEST_MS = 60_000;
+const LONGEST_UPLOAD_MS = 3_600_000;
+
+/** Refuses a body that comes too slowly, as Node does where all requests have the same time. */
+function limitTime(request: http.IncomingMessage, server: http.Server | https.Server): void {
+  const { "content-length": length = "0", "transfer-encoding": coding } = request.headers;
+  if (server.requestTimeout === LONGEST_REQUEST_MS || (length === "0" && coding === undefined)) return;
+  const late = setTimeout(() => {
+    const error = Object.assign(new Error("Request timeout"), { code: "ERR_HTTP_REQUEST_TIMEOUT" });
+    if (!request.complete) server.emit("clientError", error, request.socket);
+  }, LONGEST_REQUEST_MS);
+  request.once("close", () => clearTimeout(late));
 }
 
 /** Throws bad_request where HTTP/1.1 asks for one Host header and there is none or several (RFC 9112, 3.2). */
@@ -105,7 +128,7 @@ function workerOnly(): RadserveError {
 type Middleware = Koa.Middleware<State>;
 
 function identify(options: ServerOptions): Middleware {
-  const { log, metrics: figures } = options;
+  const { log, metrics: figures, history } = options;
   return async (ctx, next) => {
     const start = performance.now();
     ctx.state.requestId = requestIdOf(ctx.get("X-Request-Id"));
@@ -122,6 +145,8 @@ function identify(options: ServerOptions): Middleware {
       gone = !ctx.res.writableFinished;
       const ms = Math.round((performance.now() - start) * 10) / 10;
       figures.answered(ctx.state.route, gone ? 499 : ctx.status, ms);
+      history.answered(ctx.state.route, gone ? 499 : ctx.status, ms);
+      figures.told(ctx.state.route, ctx.state.error, ctx.state.models);
       log.info(
         {
           request_id: ctx.state.requestId,
@@ -158,7 +183,8 @@ function answerErrors({ log }: ServerOptions): Middleware {
       const { retry_after: wait = error.retryAfter, allowed } = error.details ?? {};
       if (typeof wait === "number") ctx.set("Retry-After", String(wait));
       if (error.code === "method_not_allowed" && typeof allowed === "string") ctx.set("Allow", allowed);
-      if (error.code === "body_too_large" && !(await drained(ctx.req))) ctx.set("Connection", "close");
+      const unread = error.code === "body_too_large" || (ctx.method === "PUT" && !ctx.req.complete);
+      if (unread && !(await drained(ctx.req))) ctx.set("Connection", "close");
     }
   };
 }

@@ -30,6 +30,8 @@ export class Metrics {
   readonly #registry = new Registry();
   readonly #requests: Counter<"route" | "status">;
   readonly #seconds: Histogram<"route">;
+  readonly #errors: Counter<"route" | "error">;
+  readonly #models: Counter<"model" | "status" | "error">;
   /** Read once for one answer. */
   #engine: EngineStats | undefined;
 
@@ -50,6 +52,18 @@ export class Metrics {
       help: "Time from the request to its answer",
       labelNames: ["route"],
       buckets: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60],
+      registers,
+    });
+    this.#errors = new Counter({
+      name: "radserve_http_errors_total",
+      help: "Answers that were errors, by their code",
+      labelNames: ["route", "error"],
+      registers,
+    });
+    this.#models = new Counter({
+      name: "radserve_model_answers_total",
+      help: "What models came to in answers to single requests; error is empty where there is none",
+      labelNames: ["model", "status", "error"],
       registers,
     });
     gauge("radserve_inferences_queued", "Requests that wait for a worker", () => gauges.queued());
@@ -139,6 +153,19 @@ export class Metrics {
   answered(route: string, status: number, milliseconds: number): void {
     this.#requests.inc({ route, status: String(status) });
     this.#seconds.observe({ route }, milliseconds / 1000);
+  }
+
+  /** What an answer said: the code of its error, and what became of each model. */
+  told(
+    route: string,
+    error: string | undefined,
+    models: readonly { name: string; status: string; error?: string }[] | undefined,
+  ): void {
+    if (error !== undefined) this.#errors.inc({ route, error });
+    // A name that no model has is the client's own: it must not become a label.
+    if (error === "model_not_found") return;
+    for (const { name, status, error: code } of models ?? [])
+      this.#models.inc({ model: name, status, error: code ?? "" });
   }
 
   readonly contentType = Registry.PROMETHEUS_CONTENT_TYPE;

@@ -1,61 +1,69 @@
 /** The published contract (OpenAPI 3.1), built from the same schemas and tables that the server runs on. */
-import { z } from "zod";
-import {
-  acceptedSchema,
-  itemListSchema,
-  jobDetailsSchema,
-  jobListSchema,
-  reconciliationSchema,
-} from "../bulk/schema.js";
-import { errorObjectSchema, ERRORS, type ErrorCode } from "../base/errors.js";
-import { modelListSchema } from "./model-list.js";
-import { bulkRequestSchema } from "../bulk/schema.js";
-import { singleRequestSchema } from "../inference/request.js";
-import { answerSchema } from "../results/receipt/receipt.js";
+import type { z } from "zod";
+import { ERRORS, type ErrorCode } from "../base/errors.js";
 import { VERSION } from "../base/version.js";
+import { EXAMPLES } from "./contract-examples.js";
+import {
+  contractSchemas,
+  plainSchema,
+  reference,
+  type AnswerName,
+  type BodyName,
+} from "./contract-schemas.js";
 
-const ANSWERS = {
-  Answer: answerSchema,
-  Accepted: acceptedSchema,
-  JobDetails: jobDetailsSchema,
-  JobList: jobListSchema,
-  ItemList: itemListSchema,
-  Reconciliation: reconciliationSchema,
-  ModelList: modelListSchema,
+const TAGS = {
+  files:
+    "Images in and results out, for clients without the shared folders; only where the server's settings allow it",
+  inference: "One image, answered when its results are written",
+  jobs: "Many images as one job, which goes on by itself",
+  models: "What the server can do",
+  operations: "How the server is, for load balancers, monitoring and people",
+  results:
+    "Results with their images, for people who look at them; only where the server's settings allow it",
 };
 
 export interface DescribedRoute {
-  method: "GET" | "POST" | "DELETE";
+  method: "GET" | "POST" | "PUT" | "DELETE";
   path: string;
+  /** Name of the operation in generated clients. */
+  id: string;
+  tag: keyof typeof TAGS;
   auth: "token" | "open" | "local";
   summary: string;
-  body?: "SingleRequest" | "BulkRequest";
+  body?: BodyName;
+  /** True where the body is a file and no JSON. */
+  takesFile?: true;
   /** Schema of the query. */
   query?: z.ZodObject;
-  /** Schema of the answer where it is published. */
-  answer?: keyof typeof ANSWERS;
-  /** Status of the answer; 200 if absent. */
-  status?: number;
+  /** Headers of the request that mean something, each with its meaning. */
+  headers?: Readonly<Record<string, string>>;
+  /** Schema of the answer, or the media type of one that is no JSON of ours. */
+  answer: AnswerName | "text/plain" | "text/html" | "application/json" | "application/octet-stream";
+  /** Each status of the answer, and when it is sent; 200 if absent. */
+  statuses?: Readonly<Record<number, string>>;
   errors: readonly ErrorCode[];
 }
 
-function jsonSchema(schema: z.ZodType): Record<string, unknown> {
-  const made: Record<string, unknown> = z.toJSONSchema(schema, { io: "input", unrepresentable: "any" });
-  return Object.fromEntries(Object.entries(made).filter(([key]) => key !== "$schema"));
+/** A body of JSON, with its example where there is one. */
+function content(name: string): Record<string, unknown> {
+  const examples = EXAMPLES[name];
+  return { "application/json": { schema: reference(name), ...(examples === undefined ? {} : { examples }) } };
 }
 
-const { details, ...errorFields } = errorObjectSchema.shape;
-const errorSchema = z.object({ ...errorFields, request_id: z.string(), details });
+const FILE = "application/octet-stream";
+const BYTES = { type: "string", format: "binary" };
 
-const reference = (name: string) => ({
-  "application/json": { schema: { $ref: `#/components/schemas/${name}` } },
-});
+function answerContent(answer: DescribedRoute["answer"]): Record<string, unknown> {
+  if (answer === "application/json") return { [answer]: { schema: { type: "object" } } };
+  if (answer === FILE) return { [answer]: { schema: BYTES } };
+  return answer.includes("/") ? { [answer]: { schema: { type: "string" } } } : content(answer);
+}
 
 function responses(route: DescribedRoute): Record<string, unknown> {
   const byStatus = new Map<number, ErrorCode[]>();
   const codes: ErrorCode[] = [...route.errors, "internal"];
   if (route.auth !== "open") codes.push("unauthorized", "rate_limited", "revocations_unavailable");
-  if (route.body !== undefined) codes.push("bad_request", "body_too_large");
+  if (route.body !== undefined || route.takesFile === true) codes.push("bad_request", "body_too_large");
   for (const code of codes) {
     const { status } = ERRORS[code];
     byStatus.set(status, [...(byStatus.get(status) ?? []), code]);
@@ -64,39 +72,100 @@ function responses(route: DescribedRoute): Record<string, unknown> {
     String(status),
     {
       description: found.map((code) => `${code}: ${ERRORS[code].description}`).join(" "),
-      content: reference("Error"),
+      content: content("Error"),
     },
   ]);
-  const good = {
-    description: "Done",
-    ...(route.answer === undefined ? {} : { content: reference(route.answer) }),
-  };
-  return { [String(route.status ?? 200)]: good, ...(Object.fromEntries(entries) as object) };
+  if (route.query !== undefined && Object.keys(route.query.shape).some((name) => name.endsWith("path")))
+    entries.push([
+      "431",
+      { description: "bad_request: The encoded paths are too long.", content: content("Error") },
+    ]);
+  const good = Object.entries(route.statuses ?? { 200: "Done" }).map(([status, description]) => [
+    status,
+    // 304 says that the client has it already (RFC 9110, 15.4.5)
+    status === "304" ? { description } : { description, content: answerContent(route.answer) },
+  ]);
+  return Object.fromEntries([...good, ...entries]) as Record<string, unknown>;
 }
 
-function pathParameter(name: string | undefined) {
-  return { name, in: "path", required: true, schema: { type: "string" } };
-}
+/** A part of the page. */
+const PART = {
+  name: "name",
+  in: "path",
+  required: true,
+  description: "As the page at / names it",
+  schema: { type: "string" },
+};
+
+const JOB_ID = {
+  name: "id",
+  in: "path",
+  required: true,
+  description: "The job_id of a job of this subject",
+  schema: { type: "string", format: "uuid" },
+};
 
 function queryParameters(query: z.ZodObject | undefined) {
   if (query === undefined) return [];
-  const { properties } = jsonSchema(query) as { properties: Record<string, object> };
-  return Object.entries(properties).map(([name, schema]) => ({ name, in: "query", required: false, schema }));
+  const { properties, required = [] } = plainSchema(query) as {
+    properties: Record<string, { description?: string }>;
+    required?: string[];
+  };
+  return Object.entries(properties).map(([name, { description, ...schema }]) => ({
+    name,
+    in: "query",
+    required: required.includes(name),
+    ...(description === undefined ? {} : { description }),
+    schema,
+  }));
+}
+
+/** From this machine the local pages need no token. */
+function security({ auth }: DescribedRoute) {
+  if (auth === "open") return [];
+  return [...(auth === "local" ? [{}] : []), { token: [] }];
 }
 
 function operation(route: DescribedRoute): Record<string, unknown> {
-  const names = [...route.path.matchAll(/:(\w+)/g)].map((match) => match[1]);
+  const parameters = [
+    ...(route.path.includes(":id") ? [JOB_ID] : []),
+    ...(route.path.includes(":name") ? [PART] : []),
+    ...queryParameters(route.query),
+    ...Object.entries(route.headers ?? {}).map(([name, description]) => ({
+      ...{ name, in: "header", required: false, description },
+      schema: { type: "string" },
+    })),
+  ];
   return {
+    operationId: route.id,
+    tags: [route.tag],
     summary: route.summary,
-    // From this machine the local pages need none.
-    ...(route.auth === "open" ? {} : { security: [...(route.auth === "local" ? [{}] : []), { token: [] }] }),
-    ...(names.length === 0 && route.query === undefined
-      ? {}
-      : { parameters: [...names.map(pathParameter), ...queryParameters(route.query)] }),
-    ...(route.body === undefined ? {} : { requestBody: { required: true, content: reference(route.body) } }),
+    security: security(route),
+    ...(parameters.length === 0 ? {} : { parameters }),
+    ...(route.body === undefined ? {} : { requestBody: { required: true, content: content(route.body) } }),
+    ...(route.takesFile === true
+      ? { requestBody: { required: true, content: { [FILE]: { schema: BYTES } } } }
+      : {}),
     responses: responses(route),
   };
 }
+
+const DESCRIPTION = `Medical image inference: a path to an image in, results beside a receipt out.
+
+Images and results stay on folders that the server and its clients share: requests and answers hold paths, never pixels. Where
+a server allows it, clients without the folders send images and fetch results by /files.
+Every answer has the header X-Request-Id. Every error is of the schema Error, with a code of the closed list ErrorCode.`;
+
+/** Where the contract's clients find a server; each hospital has its own. */
+const SERVER = {
+  url: "{scheme}://{host}:{port}",
+  description: "A server in your own network",
+  variables: {
+    scheme: { default: "http", enum: ["http", "https"] },
+    host: { default: "127.0.0.1" },
+    port: { default: "8500" },
+  },
+};
 
 /** The document for a table of routes. */
 export function openApi(routes: readonly DescribedRoute[]): Record<string, unknown> {
@@ -110,9 +179,11 @@ export function openApi(routes: readonly DescribedRoute[]): Record<string, unkno
     info: {
       title: "Radserve",
       version: VERSION,
-      description: "Medical image inference: a path to an image in, results beside a receipt out.",
+      description: DESCRIPTION,
       license: { name: "Apache-2.0", identifier: "Apache-2.0" },
     },
+    servers: [SERVER],
+    tags: Object.entries(TAGS).map(([name, description]) => ({ name, description })),
     paths,
     components: {
       securitySchemes: {
@@ -123,12 +194,7 @@ export function openApi(routes: readonly DescribedRoute[]): Record<string, unkno
           description: "The JWT alone, without a Bearer prefix; made by `radserve token issue`",
         },
       },
-      schemas: {
-        SingleRequest: jsonSchema(singleRequestSchema),
-        BulkRequest: jsonSchema(bulkRequestSchema),
-        ...Object.fromEntries(Object.entries(ANSWERS).map(([name, schema]) => [name, jsonSchema(schema)])),
-        Error: jsonSchema(errorSchema),
-      },
+      schemas: contractSchemas(),
     },
   };
 }

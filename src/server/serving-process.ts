@@ -10,7 +10,7 @@ import path from "node:path";
 import { Audit } from "../audit/audit.js";
 import { BulkService } from "../bulk/service.js";
 import { usualMemory } from "../base/process-memory.js";
-import type { Config } from "../config.js";
+import { resultForms, type Config } from "../config.js";
 import { ConfigError, RadserveError } from "../base/errors.js";
 import { VERSION } from "../base/version.js";
 import { WatchedCertificates } from "./certificates.js";
@@ -21,6 +21,8 @@ import { WatchedKeys } from "./keys.js";
 import { within } from "../base/waiting.js";
 import { createLog, faultForLog, logLast, type Logger } from "../base/log.js";
 import type { FromServing, ToServing } from "./process-messages.js";
+import { ViewingService } from "../viewing/service.js";
+import { History } from "./history.js";
 import { Metrics } from "./metrics.js";
 import { loadModels, withoutEntry, type ModelSet } from "../models/set.js";
 import type { ReloadReport } from "../models/reload-note.js";
@@ -32,13 +34,22 @@ import { startEngine, type StartedEngine } from "./start-engine.js";
 
 /** After the grace time, how long cancelled work may take to notice, and answers to be written. */
 const LAST_WAIT_MS = 2_000;
+/** How often what jobs have done is counted for the last hour. */
+const HISTORY_LOOK_MS = 5_000;
 
 /** The models while they load, and after. */
 class LoadingModels implements ServedModels {
   readonly loaded: Promise<void>;
   #set: ModelSet | undefined;
+  #loading: string | undefined = "";
 
-  constructor(loading: Promise<ModelSet>, log: Logger) {
+  /** @param load loads them; it tells which one it loads, and undefined after each */
+  constructor(load: (tell: (name: string | undefined) => void) => Promise<ModelSet>, log: Logger) {
+    const loading = load((name) => {
+      if (this.#loading !== undefined) this.#loading = name ?? "";
+    }).finally(() => {
+      this.#loading = undefined;
+    });
     this.loaded = loading.then(
       (set) => {
         this.#set = set;
@@ -57,6 +68,10 @@ class LoadingModels implements ServedModels {
 
   get problems() {
     return this.#set?.problems ?? [];
+  }
+
+  get loading() {
+    return this.#loading;
   }
 
   ready(): boolean {
@@ -145,26 +160,38 @@ class ServingProcess {
       (message) => this.log.error(message),
       path.join(config.state_dir, "revoked-tokens"),
     );
-    const models = new LoadingModels(
-      loadModels({
-        ...{ directory: config.models_dir, engine, providers, log: this.log },
-        ...{ fatal, loading: tellLoading },
-      }),
-      this.log,
-    );
     const pool = new InferencePool({
       threads: config.threads,
       maxQueue: config.max_queue,
       itemMs: config.deadline_seconds * 1000,
       memory: config.memory ?? usualMemory(),
+      spares: path.join(config.state_dir, "spares"),
       models: () => models.entries,
       engine: options,
       outputs: config.outputs,
-      overlayOpacity: config.overlay_opacity,
+      forms: resultForms(config),
       cancelRunning: (cancelId) => engine.cancel(cancelId),
       log: this.log,
     });
-    const bulk = new BulkService({ config, roots, pool, models, crashed, audit, log: this.log });
+    const models: LoadingModels = new LoadingModels(
+      (tell) =>
+        loadModels({
+          ...{ directory: config.models_dir, engine, providers, log: this.log, fatal },
+          hold: (bytes: number) => pool.hold(bytes),
+          loading: (name) => {
+            tell(name);
+            return tellLoading(name);
+          },
+        }),
+      this.log,
+    );
+    const progress = (cancelId: number) => engine.progress(cancelId);
+    const bulk = new BulkService({ config, roots, pool, models, crashed, audit, progress, log: this.log });
+    const viewing = new ViewingService({
+      ...{ engine: options, forms: resultForms(config), log: this.log },
+      takePlace: () => pool.takePlace(),
+      giveBackPlace: (place) => pool.giveBackPlace(place),
+    });
     const metrics = new Metrics({
       queued: () => pool.queued,
       running: () => pool.running,
@@ -181,6 +208,8 @@ class ServingProcess {
       bulk: () => bulk.figures,
       engine: () => engine.stats(),
     });
+    const history = new History(() => bulk.figures.ended);
+    const looking = setInterval(() => history.look(), HISTORY_LOOK_MS);
     const stopping = () => this.#stopping;
     this.#reload = async () => {
       const report = await models.reload(() => pool.settled());
@@ -188,7 +217,9 @@ class ServingProcess {
       bulk.tellModels();
       return report;
     };
-    const services = { config, roots, models, engine, pool, bulk, metrics, audit, stopping };
+    const services = {
+      ...{ config, roots, models, engine, pool, bulk, metrics, history, viewing, audit, stopping },
+    };
     const server = createServer({
       ...services,
       keyring,
@@ -207,6 +238,8 @@ class ServingProcess {
     if (config.role !== "api" && mayHaveJobs(config)) bulk.start();
     this.#stop = async () => {
       bulk.stop();
+      clearInterval(looking);
+      await viewing.close();
       await this.#finish(pool, bulk, config.grace_seconds * 1000);
       keyring.close();
       certificates?.close();
@@ -319,6 +352,8 @@ export function serveUnderSupervisor(): void {
     serving = new ServingProcess(createLog(config.log_level));
     try {
       await serving.start(config, crashed, fatal);
+      // Told to stop while it started, and stopped: what has started since would keep the process
+      if (!process.connected) process.exit();
       tell({ type: "open" });
     } catch (error) {
       if (!(error instanceof ConfigError) && !(error instanceof RadserveError) && !(error instanceof Error))

@@ -2,18 +2,20 @@
  * `radserve serve`: this process listens and does nothing else that could fail. A second one serves; when it crashes
  * it is started again, and connections wait here meanwhile. A native crash so costs the requests in flight alone.
  */
-import { fork, type ChildProcess } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
 import net from "node:net";
-import { fileURLToPath } from "node:url";
 import { requireFolder, type Config } from "../config.js";
+import { connectionsWithin, descriptorLimit } from "../base/descriptor-limit.js";
 import { ConfigError } from "../base/errors.js";
 import { readCertificates, refuseExpired } from "./certificates.js";
 import { ClientAddresses, plainAddress } from "./client-address.js";
 import { ConnectionCount, Refusals, type ConnectionLimits } from "./connection-count.js";
 import { createKey, readKeys, someKeys } from "./keys.js";
+import { listen } from "./listening.js";
 import { lockState, makeStateDirectory } from "../files/state-lock.js";
 import { createLog, type Logger } from "../base/log.js";
 import type { FromServing, ToServing } from "./process-messages.js";
+import { forkServing } from "./serving-child.js";
 import { exposures } from "../files/own-folders.js";
 import { resolveRoots } from "../files/roots.js";
 import { VERSION } from "../base/version.js";
@@ -29,19 +31,18 @@ const MOST_FAILED_STARTS = 5;
  * whoever is too much here is closed.
  */
 const ROOM: ConnectionLimits = { max_connections: 4096, max_connections_per_address: 1024 };
-/**
- * Flags of the serving process. V8 sets its next collection by the size of the heap, which is small here, and counts
- * the memory of array buffers towards it: each large image would make it collect. With this flag they may grow to
- * twice the heap. The other lets a worker thread that has nothing to do collect.
- */
-export const SERVING_FLAGS = ["--heap-growing-percent=200", "--expose-gc"];
 /** Beyond the grace time, how long an orderly stop may take before it is enforced. */
 const STOP_MARGIN_MS = 10_000;
 
 /** Ctrl-C under npm arrives twice, from the terminal and from npm: what comes so soon is the same. */
 const SAME_SIGNAL_MS = 500;
 
+function isRunning(child: ChildProcess | undefined): child is ChildProcess {
+  return child !== undefined && child.exitCode === null && child.signalCode === null && child.connected;
+}
+
 class Supervisor {
+  #first: ChildProcess | undefined;
   #child: ChildProcess | undefined;
   #open = false;
   #everOpen = false;
@@ -69,7 +70,10 @@ class Supervisor {
     private readonly config: Config,
     private readonly log: Logger,
     private readonly callbacks: { onOpen: () => void; onClosing: () => void },
+    /** A serving process that has been started already. */
+    first: ChildProcess | undefined,
   ) {
+    this.#first = first;
     this.#count = new ConnectionCount({
       max_connections: Math.max(config.max_connections, ROOM.max_connections),
       max_connections_per_address: Math.max(
@@ -82,10 +86,8 @@ class Supervisor {
   }
 
   start(): void {
-    const child = fork(fileURLToPath(new URL("../main.js", import.meta.url)), ["serving-process"], {
-      execArgv: [...process.execArgv, ...SERVING_FLAGS],
-      stdio: ["ignore", "inherit", "inherit", "ipc"],
-    });
+    const child = isRunning(this.#first) ? this.#first : forkServing();
+    this.#first = undefined;
     this.#child = child;
     child.on("message", (message) => this.#hear(message as FromServing));
     child.on("error", (error) =>
@@ -235,27 +237,6 @@ async function checkedForServing(config: Config): Promise<void> {
     );
 }
 
-function whyNotListening(code: string, { host, port }: Config): string {
-  if (code === "EADDRINUSE")
-    return `RADSERVE_PORT: cannot listen on ${host}:${port}; another program listens there.`;
-  if (code === "EACCES")
-    return `RADSERVE_PORT: cannot listen on ${host}:${port}; this user may not. Use a port from 1024 on.`;
-  return `RADSERVE_HOST: expected an address or a name of this machine; found ${host}, where it cannot listen (${code}).`;
-}
-
-function listen(server: net.Server, config: Config): Promise<net.AddressInfo> {
-  return new Promise((resolve, reject) => {
-    server.once("error", (error: Error & { code?: string }) => {
-      reject(new ConfigError(whyNotListening(error.code ?? error.message, config)));
-    });
-    server.listen({ port: config.port, host: config.host, backlog: 1024 }, () => {
-      const address = server.address();
-      if (address === null || typeof address === "string") reject(new Error("Expected a TCP address."));
-      else resolve(address);
-    });
-  });
-}
-
 function tellPeople(config: Config, url: string, newKey: boolean): void {
   process.stderr.write(
     `Radserve ${VERSION} serves on ${url} (state: ${config.state_dir}).\n` +
@@ -274,8 +255,21 @@ async function firstKey(config: Config): Promise<boolean> {
   return true;
 }
 
-/** Serves until SIGTERM or SIGINT. Gives the exit status. Throws ConfigError before anything is started. */
-export async function supervise(config: Config): Promise<number> {
+/** The settings with no more connections than there are descriptors for. Throws ConfigError where there are too few. */
+function withinDescriptors(config: Config): Config {
+  const most = connectionsWithin(descriptorLimit(), config.threads);
+  if (config.max_connections <= most) return config;
+  const warning = `RADSERVE_MAX_CONNECTIONS is ${config.max_connections}, but this process may open ${descriptorLimit()} files: at most ${most} connections are taken. Raise the limit of open files.`;
+  return { ...config, max_connections: most, warnings: [...config.warnings, warning] };
+}
+
+/**
+ * Serves until SIGTERM or SIGINT. Gives the exit status.
+ * @param first a serving process that waits to be told to start; the caller ends it where this throws
+ * @throws ConfigError before anything serves
+ */
+export async function supervise(given: Config, first?: ChildProcess): Promise<number> {
+  const config = withinDescriptors(given);
   await checkedForServing(config);
   let supervisor: Supervisor | undefined;
   // Before the lock says whom to signal: without it the signal would end the process
@@ -298,7 +292,7 @@ export async function supervise(config: Config): Promise<number> {
       );
       tellPeople(config, url, newKey);
     };
-    const supervising = new Supervisor(config, log, { onOpen, onClosing: () => server.close() });
+    const supervising = new Supervisor(config, log, { onOpen, onClosing: () => server.close() }, first);
     supervisor = supervising;
     server.on("connection", (socket) => supervising.connect(socket));
     process.on("SIGTERM", () => supervising.stop());

@@ -69,6 +69,10 @@ export async function listTokens(folder: string): Promise<(TokenRecord & { revok
   return records.sort((a, b) => a.issued.localeCompare(b.issued));
 }
 
+/** Whether the folder marks a token as revoked. */
+export const isRevoked = (folder: string, jti: string): boolean =>
+  namesIn(revokedIn(folder)).includes(nameOf(jti));
+
 /** Marks a token as revoked; every server that reads the folder refuses it within a second. */
 export async function revokeToken(
   folder: string,

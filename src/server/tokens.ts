@@ -96,6 +96,28 @@ function keyFor(header: z.infer<typeof headerSchema>, keys: readonly Key[]): Key
   return key;
 }
 
+/** Payloads of tokens that each key is known to have signed. */
+const knownTokens = new WeakMap<Key, Map<string, unknown>>();
+const MOST_KNOWN_TOKENS = 1_000;
+
+/**
+ * The payload of a token that this key has signed. A client sends the same token with each request, and neither its bytes
+ * nor the key change what comes of the signature; what changes with time or by revocation is judged by the caller. A
+ * key that is read again is another object, which knows no tokens.
+ */
+function payloadOf(token: string, key: Key, expected: Expectations): unknown {
+  const known = knownTokens.get(key) ?? new Map<string, unknown>();
+  knownTokens.set(key, known);
+  const name = JSON.stringify([token, expected.issuer, expected.audience]);
+  const found = known.get(name);
+  if (found !== undefined) return found;
+  const payload = verifySignature(token, key, expected);
+  const [oldest] = known.keys();
+  if (known.size >= MOST_KNOWN_TOKENS && oldest !== undefined) known.delete(oldest);
+  known.set(name, payload);
+  return payload;
+}
+
 function verifySignature(token: string, key: Key, expected: Expectations): unknown {
   try {
     return jwt.verify(token, key.verify, {
@@ -151,7 +173,7 @@ export function authenticate(
   if (Buffer.from(signature, "base64url").toString("base64url") !== signature) throw invalid("malformed");
 
   const claims = claimsSchema.safeParse(
-    verifySignature(token, keyFor(parsedHeader.data, keyring.keys()), expected),
+    payloadOf(token, keyFor(parsedHeader.data, keyring.keys()), expected),
   );
   if (!claims.success) throw invalid("claims");
   const { sub, exp, iat, jti, admin, input_roots, output_roots } = claims.data;

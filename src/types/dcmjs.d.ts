@@ -21,11 +21,6 @@ declare module "dcmjs" {
     write(options?: Record<string, unknown>): ArrayBuffer;
   }
 
-  /** Bytes that grow as they are written. */
-  export interface WriteBufferStream {
-    getBuffer(): ArrayBuffer;
-  }
-
   interface Data {
     DicomMetaDictionary: {
       /** Lazily built: look entries up by key, its keys cannot be listed. */
@@ -36,18 +31,9 @@ declare module "dcmjs" {
     };
     DicomDict: new (meta: Record<string, DictElement>) => DicomDict;
     DicomMessage: {
-      /** One element, with its header. @param tag eight hexadecimal digits */
-      writeTagObject(
-        stream: WriteBufferStream,
-        tag: string,
-        vr: string,
-        values: unknown[],
-        transferSyntaxUid: string,
-        options: Record<string, unknown>,
-      ): void;
+      /** A Part 10 file as elements. */
+      readFile(file: ArrayBuffer): { meta: Record<string, DictElement>; dict: Record<string, DictElement> };
     };
-    /** Grows in pieces of `size` bytes. */
-    WriteBufferStream: new (size: number, littleEndian: boolean) => WriteBufferStream;
   }
 
   const dcmjs: { data: Data };

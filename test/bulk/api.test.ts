@@ -25,6 +25,7 @@ const row = (more: Partial<JobRow>): JobRow => ({
   pause_message: null,
   paused_at: null,
   pause_box: null,
+  report: null,
   counts: { queued: 500, running: 10, succeeded: 450, failed: 20, skipped: 20 },
   recent: 120,
   now: NOW,

@@ -214,8 +214,13 @@ t.test("full", { skip: skip || (mounts ? false : "this user may not mount") }, a
 t.test("without its tables", { skip }, async (t) => {
   const { url, admin } = await database(t, "emptied");
   const { bulk, place, submit, done } = await serverOn(t, url);
-  const held = await submit(1, "held");
-  await bulk.send("POST", `/bulk_inference/${held}/pause`);
+  /** A paused job with images left: so many that the first are not the last before the pause. */
+  const paused = async (prefix: string) => {
+    const id = await submit(200, prefix);
+    t.match(await bulk.send("POST", `/bulk_inference/${id}/pause`), { body: { state: "paused" } });
+    return id;
+  };
+  await paused("held");
   const { server } = bulk;
   const said = () => server.log.filter(({ msg }) => msg.startsWith("the bulk tables were lost"));
   const lost = async (id: string, times: number) => {
@@ -232,8 +237,7 @@ t.test("without its tables", { skip }, async (t) => {
   await admin.query("drop schema radserve cascade");
   await lost(done, 1);
   // Some of them: what is left is kept, and no job without its images ends as if all were done
-  const third = await submit(1, "third");
-  await bulk.send("POST", `/bulk_inference/${third}/pause`);
+  const third = await paused("third");
   await admin.query("drop table radserve.item");
   await lost(third, 2);
   t.match(said()[1], { lost_jobs: [third], kept_as: /^radserve_lost_/ });

@@ -7,14 +7,18 @@ import { runInNewContext } from "node:vm";
 import t, { type Test } from "tap";
 import { scanFolder, type Found } from "../../src/bulk/scan.js";
 import { retryJob } from "../../src/bulk/jobs.js";
+import { pathsOf } from "../../src/bulk/item-paths.js";
+import { seriesPath } from "../../src/bulk/series-path.js";
 import { insertFound } from "../../src/bulk/scanner.js";
 import { migrate } from "../../src/bulk/migrations.js";
 import type { ModelEntry } from "../../src/models/entry.js";
 import { markName } from "../../src/files/folder-mark.js";
+import { imageInputs } from "../../src/manifest/manifest.js";
 import { shipped } from "../support/manifests.js";
 import { slice } from "../support/series.js";
 import { writeSlice } from "../support/bulk.js";
 import { DEFLATED, dicomFile, imageAttributes } from "../support/dicom.js";
+import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
 import { privateDatabase } from "../support/postgres.js";
 import { PNG } from "../support/server.js";
 
@@ -150,6 +154,34 @@ function entry(name: string, dimensions: "2d" | "2d_frames" | "series"): ModelEn
   };
 }
 
+t.test("a folder that is looked into as a series is counted, and waits for room", async (t) => {
+  const { folder, at } = file(t);
+  for (const z of [0, 1, 2]) writeSlice(at("even", `${z}.dcm`), z);
+  const places = new MemoryPlaces(2);
+  const memoryOf = () => new ProcessMemory(places.counts, places.take(), 2 ** 20);
+  const giveBack = memoryOf().hold("files", 2 ** 20);
+  let asked = 0;
+  const found: string[] = [];
+  const check = () => {
+    asked += 1;
+    t.notOk(found.includes("even"), "not before there is room");
+    if (asked === 20) giveBack();
+  };
+  const options = { folder, roots: [folder], models: [entry("v", "series")], memory: memoryOf(), check };
+  for await (const { path: name } of scanFolder(options)) found.push(name);
+  t.ok(asked >= 20, "it has waited");
+  t.strictSame(found, ["even"]);
+  t.equal(places.bytes, 0, "what was counted is given back");
+
+  const full = memoryOf().hold("files", 2 ** 20);
+  const stop = () => {
+    throw new Error("stopped");
+  };
+  const stopped = scanFolder({ ...options, check: stop });
+  await t.rejects(stopped.next(), { message: "stopped" }, "a scan that is stopped waits no more");
+  full();
+});
+
 t.test("series", async (t) => {
   const { folder, at } = file(t);
   const [volume, frames, single] = [entry("v", "series"), entry("f", "2d_frames"), entry("s", "2d")];
@@ -167,6 +199,14 @@ t.test("series", async (t) => {
     "besides, where a model takes single images",
   );
   t.notOk((await scan(folder, [frames])).has("even"), "only where a model takes series");
+  const [input] = imageInputs(frames.manifest);
+  const neighbours = { before: 1, after: 1, edges: "repeat" as const };
+  const stack = { ...frames, manifest: { ...frames.manifest, inputs: [{ ...input!, neighbours }] } };
+  t.strictSame(
+    seen(await scan(folder, [stack])),
+    { "even/notes": "no_image", "even/scout.dcm": "input", even: "input" },
+    "or slices with their neighbours",
+  );
   const mr = {
     ...volume,
     manifest: { ...volume.manifest, accepts: { ...volume.manifest.accepts, modality: ["MR"] } },
@@ -178,7 +218,35 @@ t.test("series", async (t) => {
   for (const z of [3, 4]) writeSlice(at("two", `${z}.dcm`), z, { SeriesInstanceUID: "1.2.3.5" });
   const found = seen(await scan(folder, [volume]));
   t.match(found, { uneven: "series_invalid", "uneven/0.dcm": "input", "uneven/5.dcm": "input" });
-  t.match(found, { two: "several_series", "two/0.dcm": "input", "two/4.dcm": "input" });
+  t.equal(found["two"], undefined);
+  t.equal(found["two/0.dcm"], undefined);
+  t.match(found, { "two//1.2.3.4": "input", "two//1.2.3.5": "input" }, "each series is an item");
+  const one = { input: "two//1.2.3.5", output: null };
+  const request = { input_folder_path: "/in", output_folder_path: "/out" };
+  t.match(pathsOf(request, one, []), {
+    ...{
+      input: "/in/two",
+      series: "1.2.3.5",
+      name: "two.1.2.3.5",
+      outputFolder: "/out",
+      clientInput: "/in/two",
+    },
+  });
+  t.match(pathsOf(request, { input: seriesPath("", "1.2"), output: null }, []), {
+    ...{ input: "/in", series: "1.2", name: "in.1.2", outputFolder: "/out" },
+  });
+  writeSlice(at("two", "9.dcm"), 9, { SeriesInstanceUID: "1.2.3.5" });
+  writeSlice(at("two", "other.dcm"), 9, { SeriesInstanceUID: "1.2.3.6", Modality: "MR" });
+  const uneven = seen(await scan(folder, [volume]));
+  t.match(uneven, { "two//1.2.3.4": "input", "two//1.2.3.5": "series_invalid", "two/other.dcm": "input" });
+  t.match(uneven, { "two/9.dcm": "input" }, "files of a series that no model takes are items");
+  t.equal(uneven["two/0.dcm"], undefined);
+  const singles = seen(await scan(folder, [volume, single]));
+  t.match(
+    singles,
+    { "two//1.2.3.4": "input", "two/0.dcm": "input" },
+    "and where a model takes single images",
+  );
   t.strictSame(seen(await scan(at("even"), [volume])), {
     "": "input",
     notes: "no_image",

@@ -4,6 +4,7 @@ import os from "node:os";
 import path from "node:path";
 import { pino } from "pino";
 import t from "tap";
+import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
 import { openDatabase } from "../../src/bulk/database.js";
 import { migrate } from "../../src/bulk/migrations.js";
 import { Scanner } from "../../src/bulk/scanner.js";
@@ -31,6 +32,7 @@ t.test("boxes that open a fresh database at one moment", async (t) => {
       troubles: new Troubles(),
       onLost: () => said.push("lost"),
       models: () => Promise.resolve([]),
+      memory: new ProcessMemory(new MemoryPlaces(1).counts, 0, 2 ** 30),
       onFound: () => undefined,
     });
     t.teardown(() => scanner.stop());

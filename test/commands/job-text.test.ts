@@ -29,7 +29,21 @@ const job = (changes: Partial<JobDetails> = {}): JobDetails => ({
   status_url: "/bulk_inference/0b6d8f2e-6a0a-4f0e-9a8e-1b2c3d4e5f60",
   waiting: [],
   boxes: [],
+  progress: [],
+  failures: [],
+  report: null,
   ...changes,
+});
+
+t.test("windows of the items that run", (t) => {
+  const progress = [
+    { index: 3, windows_done: 1_400, windows: 3_136 },
+    { index: 9, windows_done: 0, windows: 12 },
+  ];
+  const text = jobText(job({ progress }), NOW);
+  t.match(text, /windows +item 3: 1,400 of 3,136\n +item 9: 0 of 12/);
+  t.notMatch(jobText(job(), NOW), "windows");
+  t.end();
 });
 
 t.test("progress in one line", (t) => {

@@ -3,6 +3,7 @@ import { resolve } from "node:path";
 import t from "tap";
 import { createEngine } from "../../src/engine/engine.js";
 import { type InferOptions, type LoadOptions } from "../../src/engine/types.js";
+import { imageInputs } from "../../src/manifest/manifest.js";
 import { shipped } from "../support/manifests.js";
 import { ADDON, needs } from "../support/needs.js";
 import { geometryOf, slicesOf, turn } from "../support/volumes.js";
@@ -43,7 +44,7 @@ t.test("tissue of the reference volume", { skip: needs(ADDON, WEIGHTS), timeout:
     provider: "cpu",
     batching: manifest.batching,
   };
-  const [input] = manifest.inputs;
+  const [input] = imageInputs(manifest);
   if (input === undefined) throw new Error("The manifest has an input");
   // The reference was made without scaling 0.75 up to 1.
   const asStated = { ...input, normalisation: { ...input.normalisation, to: [0, 0.75] } } as typeof input;

@@ -8,6 +8,7 @@ import { inspectImage } from "../../src/inference/inspection.js";
 import { packageRoot } from "../../src/models/files.js";
 import { openInput } from "../../src/files/guarded-paths.js";
 import { readInput } from "../../src/inference/read-input.js";
+import { imageInputs } from "../../src/manifest/manifest.js";
 import { ADDON, needs } from "../support/needs.js";
 import { engine, modelsOf } from "../support/real-engine.js";
 import { copyModel } from "../support/manifests.js";
@@ -127,7 +128,7 @@ t.test("MeshNet on the concentric volume", { skip: needs(ADDON, meshnet), timeou
   const folder = copyModel(directory, "examples/brain-tissue-3d", "brain-tissue-3d", (manifest) => {
     manifest.release = "active";
     // The reference volume's brightest voxels are 0.75, not 1
-    manifest.inputs[0]!.normalisation = { kind: "min_max", over: "volume", to: [0, 0.75] };
+    imageInputs(manifest)[0]!.normalisation = { kind: "min_max", over: "volume", to: [0, 0.75] };
   });
   mkdirSync(folder, { recursive: true });
   copyFileSync(meshnet, join(folder, "model.onnx"));

@@ -6,9 +6,11 @@ import { createEngine, type Engine } from "../../src/engine/engine.js";
 import { type EngineOutput } from "../../src/engine/types.js";
 import type { Image } from "../../src/images/image.js";
 import { infer } from "../../src/inference/infer-image.js";
+import type { OutputKind } from "../../src/manifest/manifest.js";
 import type { ModelEntry } from "../../src/models/entry.js";
 import { openInput } from "../../src/files/guarded-paths.js";
 import { readInput } from "../../src/inference/read-input.js";
+import { RESULT_FORMS } from "../../src/results/forms.js";
 import { segmentPlanes, segmentsOf } from "../../src/results/dicom/segments.js";
 import { sliceOutputs } from "../../src/results/receipt/volume-outputs.js";
 import { loadTestModel, type TestModel } from "../support/test-models.js";
@@ -22,6 +24,7 @@ export interface Result {
   source: string;
   sr: string | null;
   seg: string | null;
+  rtstruct: string | null;
   sc: string | null;
   picture: string | null;
   sources: string[];
@@ -49,9 +52,20 @@ export const CASES: readonly (readonly [TestModel, string])[] = [
   ["detector", "jpeg70-us-rgb-2frame.dcm"],
 ];
 
+/** Model and source of segmentations in other forms: a slice, a series, labels that overlap, and many frames. */
+export const FORM_CASES: readonly (readonly [TestModel, string])[] = [
+  ["segmenter", "ct-series-chest/000021.dcm"],
+  ["segmenter", "jpeg50-cr-chest.dcm"],
+  ["volume", "ct-series-chest"],
+  ["overlapping", "ct-series-chest/000033.dcm"],
+  ["segmenter", "rle-rtdose-32bit.dcm"],
+];
+
 export interface SpecialShop {
   /** Runs a model; twice, another version first, where the report is to follow an earlier one. */
   make(model: TestModel, source: string, follows?: boolean): Promise<Result>;
+  /** Runs a model where the site wants label maps and structure sets. */
+  makeForms(model: TestModel, source: string): Promise<Result>;
   folder: string;
   close(): Promise<void>;
 }
@@ -60,15 +74,17 @@ export async function specialShop(): Promise<SpecialShop> {
   const folder = mkdtempSync(join(tmpdir(), "radserve-special-"));
   const engine = createEngine({ provider: "cpu" });
   const models: Record<string, ModelEntry> = {};
-  for (const [name] of CASES) models[name] ??= await loadTestModel(engine, folder, name);
+  for (const [name] of [...CASES, ...FORM_CASES]) models[name] ??= await loadTestModel(engine, folder, name);
   let count = 0;
+  const next = () => {
+    const outputFolder = join(folder, String(++count));
+    mkdirSync(outputFolder);
+    return outputFolder;
+  };
   return {
     folder,
-    make: (model, source, follows = false) => {
-      const outputFolder = join(folder, String(++count));
-      mkdirSync(outputFolder);
-      return make(engine, models[model]!, source, outputFolder, follows);
-    },
+    make: (model, source, follows = false) => make(engine, models[model]!, source, next(), { follows }),
+    makeForms: (model, source) => make(engine, models[model]!, source, next(), { forms: true }),
     close: async () => {
       await engine.close();
       rmSync(folder, { recursive: true });
@@ -81,13 +97,15 @@ async function make(
   model: ModelEntry,
   source: string,
   outputFolder: string,
-  follows: boolean,
+  { follows = false, forms = false }: { follows?: boolean; forms?: boolean },
 ): Promise<Result> {
   const roots = { input: undefined, output: undefined };
   const inputPath = join(SOURCES, source);
   const task = { requestId: "test", inputPath, outputFolder, startedAt: STARTED, roots };
+  const outputs = forms ? { outputs: ["sr", "seg", "rtstruct"] as OutputKind[] } : {};
+  const site = forms ? { forms: { ...RESULT_FORMS, segmentationType: "labelmap" as const } } : {};
   const run = (entry: ModelEntry) =>
-    infer({ ...task, priority: "routine", cancelId: 1 }, { engine, models: [entry] });
+    infer({ ...task, ...outputs, priority: "routine", cancelId: 1 }, { engine, models: [entry], ...site });
   if (follows) await run({ ...model, sha256: "a".repeat(64) });
   const answer = await run(model);
   const paths = answer.models[0]!.outputs.map(({ path }) => path);
@@ -105,6 +123,7 @@ async function make(
       source: inputPath,
       sr: path(".sr.dcm"),
       seg: path(".seg.dcm"),
+      rtstruct: path(".rtstruct.dcm"),
       sc: path(".sc.dcm"),
       picture: path(".png"),
       sources: slices ?? [image.source.sopInstanceUid!],
@@ -142,4 +161,5 @@ async function masksOf(engine: Engine, model: ModelEntry, image: Image): Promise
   );
 }
 
-export const objectsOf = ({ sr, seg, sc }: Result) => [sr, seg, sc].filter((path) => path !== null);
+export const objectsOf = ({ sr, seg, rtstruct, sc }: Result) =>
+  [sr, seg, rtstruct, sc].filter((path) => path !== null);

@@ -14,8 +14,10 @@ import {
   plane,
   slow,
   slowInput,
+  untilRunning,
   writeModel,
 } from "../support/tiny-models.js";
+import { failure } from "../support/expect.js";
 
 const folder = t.testdir();
 const engine = createEngine({ provider: "cpu", threads: 1 });
@@ -95,6 +97,68 @@ t.test("where batches pay, many images run together, and each gets what it gets 
   t.equal(engine.stats().parked, 0);
   await engine.unload(id);
   t.equal(statsOf(id), undefined, "its memory is back");
+});
+
+t.test("images with numbers of their own run together, too", async (t) => {
+  const model: ModelDescription = {
+    ...heavy,
+    name: "heavy-numbers",
+    // The order of the graph is not that of the manifest.
+    inputs: [{ name: "z", dtype: "float32", shape: ["n", 1] }, ...heavy.inputs],
+    initializers: [...heavy.initializers!, { name: "axes", dtype: "int64", shape: [2], data: [2, 3] }],
+    nodes: [
+      { op: "MatMul", inputs: ["x", "w"], outputs: ["product"] },
+      { op: "Unsqueeze", inputs: ["z", "axes"], outputs: ["wide"] },
+      { op: "Add", inputs: ["product", "wide"], outputs: ["y"] },
+    ],
+  };
+  const { id } = await engine.load(
+    loadOptions(writeModel(folder, model), {
+      name: "heavy-numbers",
+      inputs: [
+        { ...input, size: { kind: "fixed", height: 1, width: HEAVY_SIDE } },
+        {
+          kind: "attributes",
+          tensor: "z",
+          dtype: "float32",
+          layout: "NC",
+          values: [{ tag: "KVP", encoding: "number", multiply: 1, add: 0, if_absent: { kind: "refuse" } }],
+        },
+      ],
+      outputs: [heatmap],
+      batching: { max: 8 },
+    }),
+  );
+  if (!statsOf(id)!.batched) {
+    t.comment("batches do not pay on this machine, or change bits");
+    return;
+  }
+  const seeds = Array.from({ length: 24 }, (_, i) => i + 1);
+  const run = async (seed: number) =>
+    (await engine.infer(id, [image(seed)], { numbers: [[seed * 1000]] })).rawSha256;
+  const alone: string[] = [];
+  for (const seed of seeds) alone.push(await run(seed));
+  t.equal(new Set(alone).size, seeds.length);
+  const taken = await engine.load(loadOptions(writeModel(folder, slow), { inputs: [slowInput] }));
+  let runs = seeds.length;
+  // A device that is free takes what is there: on a busy machine that may be one image, time and again.
+  for (let round = 0; round < 50 && runs === seeds.length; round++) {
+    // The only thread is taken, until all of them wait for it.
+    const blocking = failure(engine.infer(taken.id, [plane(512, 512)], { cancelId: 4242 }));
+    await untilRunning(engine);
+    const before = total(statsOf(id)!.batchSizes);
+    const together = seeds.map(run);
+    engine.cancel(4242);
+    await blocking;
+    t.strictSame(await Promise.all(together), alone);
+    runs = total(statsOf(id)!.batchSizes) - before;
+  }
+  // What a batch costs was measured while others used the machine: then it may never pay again.
+  if (runs === seeds.length) t.comment("the planner has found that batches do not pay here now");
+  await engine.unload(taken.id);
+  await t.rejects(engine.infer(id, [image(1)], {}), { code: "bad_request" });
+  await t.rejects(engine.infer(id, [image(1)], { numbers: [[1, 2]] }), { code: "bad_request" });
+  await engine.unload(id);
 });
 
 t.test("batches are no larger than gives the bits of an image alone, whatever their size", async (t) => {

@@ -177,3 +177,40 @@ t.test("cancelling and deadlines", async (t) => {
     ["cancelled", "cancelled", "cancelled"],
   );
 });
+
+t.test("several windows of a volume are channels of one tensor", async (t) => {
+  const windows = [
+    { center: 50, width: 100, function: "LINEAR_EXACT" as const },
+    { center: 80, width: 20, function: "LINEAR_EXACT" as const },
+  ];
+  const model: ModelDescription = {
+    ...over50,
+    name: "windows",
+    inputs: [{ name: "x", dtype: "float32", shape: ["n", 2, "d", "h", "w"] }],
+    outputs: [{ name: "y", dtype: "float32", shape: ["n", 2, "d", "h", "w"] }],
+    nodes: [{ op: "Identity", inputs: ["x"], outputs: ["y"] }],
+    initializers: [],
+  };
+  const windowed: ImageInput = {
+    ...volumeInput,
+    ...{
+      orientation: "SPL",
+      values: { kind: "windows", windows },
+      channels: "windows",
+      monochrome1: "refuse",
+    },
+  };
+  const { id } = await engine.load({
+    ...options(),
+    modelPath: writeModel(folder, model),
+    inputs: [windowed],
+  });
+  const { tensors } = await engine.infer(id, slices, { geometry: geometryOf("SPL"), dump: true });
+  const [tensor] = tensors!.inputs;
+  t.strictSame(tensor!.shape, [1, 2, 2, 3, 4]);
+  const expectedChannels = windows.flatMap(({ center, width }) =>
+    Array.from(voxels, (v) => Math.fround(Math.min(1, Math.max(0, (v - center) / width + 0.5)))),
+  );
+  t.strictSame(Array.from(new Float32Array(tensor!.data.slice().buffer)), expectedChannels);
+  await engine.unload(id);
+});

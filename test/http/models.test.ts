@@ -1,5 +1,6 @@
 /** GET /models: what it says of each model before and after work. */
-import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { cpSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import type { Manifest } from "../../src/manifest/manifest.js";
@@ -92,6 +93,59 @@ t.test(
     }
   },
 );
+
+t.test("ready names what it waits for, and status why a model failed", { skip: needs(ADDON) }, async (t) => {
+  const place = bulkPlace(t);
+  const models = place.environment["RADSERVE_MODELS_DIR"]!;
+  const manifest = path.join(models, "ct-tissue", "model.json");
+  const text = readFileSync(manifest);
+  // A pipe that nobody writes to: the server reads the model until the test lets it go on.
+  rmSync(manifest);
+  execFileSync("mkfifo", [manifest]);
+  cpSync(path.join(models, "ct-tissue"), path.join(models, "other"), {
+    recursive: true,
+    filter: (name) => !name.endsWith("model.json"),
+  });
+  writeFileSync(
+    path.join(models, "other", "model.json"),
+    text
+      .toString()
+      .replace('"ct-tissue"', '"other"')
+      .replace(/"sha256": "\w{4}/, '"sha256": "0123'),
+  );
+  const server = await startServer(place);
+  t.teardown(() => server.stop());
+  const ready = async () => {
+    const answer = await fetch(`${server.url}/health/ready`);
+    return { status: answer.status, body: (await answer.json()) as { message: string } };
+  };
+  let first = await ready();
+  // The page is served a moment before the first folder is opened.
+  while (!first.body.message.includes("now")) first = await ready();
+  t.match(first, {
+    status: 503,
+    body: {
+      error: "model_unavailable",
+      message: /^The models are still being loaded: now ct-tissue\. Ask again/,
+      details: { waits_for: ["ct-tissue"] },
+    },
+  });
+  writeFileSync(manifest, text);
+  await server.logged(({ msg }) => msg === "models loaded");
+  t.match(await ready(), {
+    status: 503,
+    body: { message: /these are not: other\. radserve status says why/, details: { waits_for: ["other"] } },
+  });
+  place.environment["RADSERVE_URL"] = server.url;
+  const anybody = await radserve(place, "status");
+  t.match(anybody, {
+    status: 1,
+    stdout: /^.*not ready: .*other.*\nct-tissue\tready \(required\)\nother\tfailed/,
+  });
+  place.environment["RADSERVE_TOKEN"] = server.token;
+  const told = await radserve(place, "status");
+  t.match(told, { status: 1, stdout: /problem\tother \(required\)\t.*Expected sha256 0123/ });
+});
 
 const total = ({ counts }: { counts: number[] }) => counts.reduce((sum, n) => sum + n, 0);
 

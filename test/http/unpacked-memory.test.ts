@@ -1,12 +1,22 @@
 /** Small files that unfold to large ones: what they unfold to is counted before it is, and given back afterwards. */
 import { writeFileSync } from "node:fs";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { constants, deflateRawSync, deflateSync } from "node:zlib";
 import sharp from "sharp";
 import t, { type Test } from "tap";
 import { sampleTree } from "../soak/usage.js";
 import { bulkPlace } from "../support/bulk.js";
-import { CT_SLICE, DEFLATED, dicomFile, imageAttributes } from "../support/dicom.js";
+import {
+  attributesOf,
+  compress,
+  CT_SLICE,
+  DEFLATED,
+  dicomFile,
+  imageAttributes,
+  SYNTAXES,
+  Typed,
+} from "../support/dicom.js";
 import { ADDON, needs } from "../support/needs.js";
 import { until } from "../support/postgres.js";
 import { pngFile, tiffFile } from "../support/raster.js";
@@ -41,6 +51,17 @@ function slice(side: number): Buffer {
   return dicomFile({ transferSyntax: DEFLATED, attributes, pixels: Buffer.alloc(side * side * 2, 1) });
 }
 
+/** A CT slice of 32 MiB that a model takes; its codec works on several times that. */
+async function slice2000(): Promise<Buffer> {
+  const size = { rows: SIDE / 2, columns: SIDE / 2, samples: 1, bitsAllocated: 16, bitsStored: 12 };
+  const raw = { ...size, data: new Uint8Array(PIXELS / 2) };
+  return dicomFile({
+    transferSyntax: SYNTAXES.jpeg2000,
+    attributes: attributesOf(raw, CT_SLICE),
+    pixels: { fragments: [await compress("jpeg2000", raw)] },
+  });
+}
+
 const pixels = Buffer.alloc(PIXELS, 90);
 
 async function serve(t: Test, settings: Record<string, string> = {}) {
@@ -48,10 +69,10 @@ async function serve(t: Test, settings: Record<string, string> = {}) {
   const server = await startServer(place);
   t.teardown(() => server.stop());
   const at = (name: string) => path.join(place.input, name);
-  const ask = (name: string) =>
+  const ask = (name: string, folder = name) =>
     server.post("/single_inference", {
       input_image_path: at(name),
-      output_folder_path: path.join(place.output, name),
+      output_folder_path: path.join(place.output, folder),
       outputs: ["json"],
     });
   return { server, at, ask };
@@ -77,6 +98,31 @@ t.test("what large images took goes back when there is nothing to do", { skip: n
     error: "unsupported_format",
     details: { most: 2 ** 29 },
   });
+});
+
+t.test("what codecs took goes back when there is nothing to do", { skip: needs(ADDON) }, async (t) => {
+  const { server, at, ask } = await serve(t);
+  const held = () => sampleTree(server.process.pid!, 0).memory;
+  writeFileSync(at("slice.dcm"), slice(64));
+  t.match(await (await ask("slice.dcm")).json(), { status: "completed" });
+  const before = held();
+  writeFileSync(at("slice-2000.dcm"), await slice2000());
+  const requests = { open: 2 };
+  const both = Promise.all(
+    ["one", "two"].map((name) => ask("slice-2000.dcm", name).finally(() => (requests.open -= 1))),
+  );
+  let most = 0;
+  while (requests.open > 0) {
+    most = Math.max(most, held());
+    await delay(20);
+  }
+  for (const answer of await both) t.match(await answer.json(), { status: "completed" });
+  await until(() => held() - before < (most - before) / 8);
+  t.match(
+    await (await ask("slice-2000.dcm", "three")).json(),
+    { status: "completed" },
+    "they are made again",
+  );
 });
 
 t.test("what files unfold to", { skip: needs(ADDON) }, async (t) => {
@@ -121,6 +167,61 @@ t.test("what files unfold to", { skip: needs(ADDON) }, async (t) => {
     t.ok(most >= takes, `${name}: ${most} bytes were counted of ${takes}`);
     const two = 2 * takes;
     if (two > (BUDGET_MIB / 4) * MIB) t.ok(most < two, `${name}: one waits for the other, ${most} of ${two}`);
+  }
+});
+
+const ITEM = Buffer.from("feff00e000000000", "hex");
+const SEQUENCE_END = Buffer.from("feffdde000000000", "hex");
+
+/** Up to two million elements and items, as `one` holds them, one after the other in a sequence that is looked at. */
+function manyElements(one: Buffer, times: number): Buffer {
+  const sequence = new Typed(
+    "SQ",
+    Buffer.concat([Buffer.alloc(one.length * times, one), SEQUENCE_END]),
+    true,
+  );
+  const attributes = imageAttributes({ Modality: "MR", PerFrameFunctionalGroupsSequence: sequence });
+  return dicomFile({ attributes, pixels: Buffer.alloc(32) });
+}
+
+/** An item that holds `inside`. */
+function item(inside: Buffer): Buffer {
+  const head = Buffer.from(ITEM);
+  head.writeUInt32LE(inside.length, 4);
+  return Buffer.concat([head, inside]);
+}
+
+t.test("what elements take is counted", { skip: needs(ADDON) }, async (t) => {
+  const budget = 1024;
+  const { server, at, ask } = await serve(t, { RADSERVE_MEMORY: `${budget}MiB` });
+  const counted = async () => {
+    const text = await (await fetch(`${server.url}/metrics`)).text();
+    return Number(/\nradserve_image_memory_bytes (\d+)/.exec(text)?.[1]) / MIB;
+  };
+  const held = () => sampleTree(server.process.pid!, 0).memory;
+  const sequence = Buffer.from("0800401153510000ffffffff", "hex");
+  const files = {
+    "elements.dcm": manyElements(item(Buffer.from("0800501155490000", "hex")), 900_000),
+    "sequences.dcm": manyElements(item(Buffer.concat([sequence, ITEM, SEQUENCE_END])), 600_000),
+  };
+  writeFileSync(at("slice.dcm"), slice(64));
+  await Promise.all([1, 2, 3].map((n) => ask("slice.dcm", `warm-${n}`)));
+  for (const [name, bytes] of Object.entries(files)) {
+    writeFileSync(at(name), bytes);
+    const before = held();
+    const requests = { open: 2 };
+    const both = Promise.all(
+      [1, 2].map((n) => ask(name, `${name}-${n}`).finally(() => (requests.open -= 1))),
+    );
+    const most = { counted: 0, held: 0 };
+    while (requests.open > 0) {
+      most.held = Math.max(most.held, held() - before);
+      most.counted = Math.max(most.counted, await counted());
+    }
+    for (const answer of await both)
+      t.match(await answer.json(), { error: /no_model_accepts|corrupt_image|overloaded/ }, name);
+    t.ok(most.held < 1.25 * most.counted, `${name}: ${most.held} MiB were taken, ${most.counted} counted`);
+    await until(() => held() < before + 128);
   }
 });
 

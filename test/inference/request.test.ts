@@ -41,7 +41,7 @@ t.test("single: what is wrong is said", (t) => {
     [{ ...paths, timeout_ms: "5" }, 'timeout_ms: Expected a number; found "5".'],
     [
       { ...paths, outputs: ["pdf"] },
-      'outputs[0]: Expected one of "json", "png", "sr", "seg", "sc"; found "pdf".',
+      'outputs[0]: Expected one of "json", "png", "sr", "seg", "rtstruct", "sc"; found "pdf".',
     ],
     [[], "body: Expected an object; found a list of 0."],
   ];

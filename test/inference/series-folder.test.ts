@@ -1,9 +1,13 @@
 /** A folder through the whole use-case, with the real engine. */
 import { createHash } from "node:crypto";
-import { readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
+import { openInput } from "../../src/files/guarded-paths.js";
 import { infer } from "../../src/inference/infer-image.js";
+import { readSeriesFolder } from "../../src/inference/read-input.js";
+import { SliceMemory } from "../../src/inference/reading-memory.js";
 import { type ModelSet } from "../../src/models/set.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { failure } from "../support/expect.js";
@@ -32,12 +36,13 @@ async function written(t: Test, write: (directory: string) => void): Promise<Mod
   return models;
 }
 
-const runner = (models: ModelSet, inputPath: string, outputFolder: string) => () =>
+const runner = (models: ModelSet, inputPath: string, outputFolder: string, series?: string) => () =>
   infer(
     {
       requestId: "r",
       inputPath,
       outputFolder,
+      ...(series === undefined ? {} : { seriesInstanceUid: series }),
       priority: "routine",
       cancelId: 1,
       roots: { input: undefined, output: undefined },
@@ -45,7 +50,114 @@ const runner = (models: ModelSet, inputPath: string, outputFolder: string) => ()
     { engine: engine(), models: models.entries },
   );
 
+/** DataSetTrailingPadding (FFFC,FFFC), PS3.10 section 7.2. */
+function padding(bytes: number): Buffer {
+  const head = Buffer.from([0xfc, 0xff, 0xfc, 0xff, 0x4f, 0x42, 0, 0, 0, 0, 0, 0]);
+  head.writeUInt32LE(bytes, 8);
+  return Buffer.concat([head, Buffer.alloc(bytes)]);
+}
+
 const receiptAt = (file: string) => receiptSchema.parse(JSON.parse(readFileSync(file, "utf8")));
+
+/** Two stacks in one folder: four slices of CT, and two of another modality. */
+const study = (modality = "MR") => ({
+  ...files(),
+  x: slice({
+    z: 0,
+    fill: 7,
+    attributes: { SeriesInstanceUID: "1.9", Modality: modality, SOPInstanceUID: "1.9.1" },
+  }),
+  y: slice({
+    z: 3,
+    fill: 7,
+    attributes: { SeriesInstanceUID: "1.9", Modality: modality, SOPInstanceUID: "1.9.2" },
+  }),
+});
+
+t.test("a study folder", { skip: needs(ADDON) }, async (t) => {
+  const models = await written(t, (directory) => writeVolumeModel(directory, "bright"));
+  const list = [
+    { series_instance_uid: SERIES, modality: "CT", images: 4 },
+    { series_instance_uid: "1.9", modality: "MR", images: 2 },
+  ];
+
+  await t.test("the series that a model of series takes is taken, under a name of its own", async (t) => {
+    const folder = folderOf(t, study());
+    const output = join(folder, "..", "out");
+    const { receipt_path, warnings } = await runner(models, folder, output)();
+    t.equal(receipt_path, join(output, `series.${SERIES}.json`));
+    t.match(receiptAt(receipt_path).source, { series_instance_uid: SERIES, frames: 4 });
+    t.match(warnings, [
+      { code: "left_out_other_series", message: "Left out: 2 images of 1 other series in the folder." },
+    ]);
+  });
+
+  await t.test("where models take both, or none, one has to be named", async (t) => {
+    const folder = folderOf(t, study("CT"));
+    const output = join(folder, "..", "out");
+    const both = await failure(runner(models, folder, output)());
+    t.match(both, { code: "series_invalid", message: /active models of series take 2 of them/ });
+    t.strictSame(both.details, {
+      reason: "several_series",
+      found: 2,
+      series: list.map((one) => ({ ...one, modality: "CT" })),
+    });
+    const { receipt_path } = await runner(models, folder, output, "1.9")();
+    t.equal(receipt_path, join(output, "series.1.9.json"));
+    t.match(receiptAt(receipt_path).source, { series_instance_uid: "1.9", frames: 2 });
+    const other = await runner(models, folder, output, SERIES)();
+    t.equal(other.receipt_path, join(output, `series.${SERIES}.json`), "each has its own results");
+  });
+
+  await t.test("a series whose UID is none names no results", async (t) => {
+    const folder = folderOf(t, { ...files(), x: slice({ z: 0, attributes: { SeriesInstanceUID: "../1" } }) });
+    const output = join(folder, "..", "out");
+    for (const uid of [undefined, SERIES])
+      t.match((await failure(runner(models, folder, output, uid)())).details, {
+        reason: "invalid_series_uid",
+      });
+  });
+
+  await t.test("models of frames choose none", async (t) => {
+    const frames = await written(t, (directory) => copyModel(directory, "ct-tissue", "tissue"));
+    const folder = join(t.testdirName, "study");
+    mkdirSync(folder);
+    for (const [name, bytes] of Object.entries(study())) writeFileSync(join(folder, name), bytes);
+    const unclear = await failure(runner(frames, folder, join(folder, "..", "out"))());
+    t.match(unclear, { code: "series_invalid", message: /no active model of series takes one/ });
+  });
+
+  await t.test("a series that is not there is refused, in a folder and in a file", async (t) => {
+    const folder = folderOf(t, study());
+    const output = join(folder, "..", "out");
+    const missing = await failure(runner(models, folder, output, "1.2.3")());
+    t.strictSame(missing.details, { reason: "no_such_series", found: 2, series: list });
+    const single = folderOf(t, files());
+    const alone = await failure(runner(models, single, output, "1.9")());
+    t.match(alone.details, { reason: "no_such_series", series: [list[0]] });
+    t.equal((await runner(models, single, output, SERIES)()).receipt_path, join(output, "series.json"));
+    const file = await failure(runner(models, join(single, "a"), output, "1.9")());
+    t.match(file.details, { reason: "no_such_series" });
+  });
+});
+
+t.test("the largest slice is counted once more while its frames are read again", async (t) => {
+  const large = 10 * 2 ** 20;
+  const folder = folderOf(t, {
+    ...files(),
+    d: Buffer.concat([slice({ z: z[1]!, fill: 0 }), padding(large)]),
+  });
+  const places = new MemoryPlaces(1);
+  const memory = new ProcessMemory(places.counts, places.take(), 2 ** 30);
+  const slices = new SliceMemory(memory, { patient: true, check: () => undefined });
+  const opened = await openInput(folder, undefined);
+  t.teardown(() => opened.close());
+  const image = await readSeriesFolder(opened, slices);
+  t.equal(image.frameCount, 4);
+  t.ok(places.bytes >= large, "after all were read, as long as the image is used");
+  slices.close();
+  t.equal(places.bytes, 0);
+});
 
 t.test("a folder of slices", { skip: needs(ADDON) }, async (t) => {
   await t.test("models of frames take every slice on its own, in order", async (t) => {

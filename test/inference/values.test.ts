@@ -3,7 +3,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { infer } from "../../src/inference/infer-image.js";
-import type { Manifest } from "../../src/manifest/manifest.js";
+import { imageInputs, type Manifest } from "../../src/manifest/manifest.js";
 import { manifestSchema } from "../../src/manifest/rules.js";
 import type { Answer } from "../../src/results/receipt/receipt.js";
 import { compress, CT, dicomFile, imageAttributes, SYNTAXES, type Attributes } from "../support/dicom.js";
@@ -52,7 +52,7 @@ function meter(t: Test) {
     const input = join(folder, `${runs}.dcm`);
     writeFileSync(input, file);
     const entry = await loadTestModel(engine, folder, "classifier", (manifest) => {
-      const [image] = manifest.inputs;
+      const [image] = imageInputs(manifest);
       if (image !== undefined)
         Object.assign(image, { values: { kind: "modality" }, monochrome1: "as_stored" });
       if (image !== undefined) image.colour_source = "refuse";

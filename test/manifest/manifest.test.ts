@@ -3,7 +3,7 @@ import { join } from "node:path";
 import t from "tap";
 import { modelSchemaText, schemaPath } from "../../scripts/build-model-schema.js";
 import type { TensorInfo } from "../../src/engine/tensor.js";
-import { labelsOf, type Manifest, type ModelOutput } from "../../src/manifest/manifest.js";
+import { imageInputs, labelsOf, type Manifest, type ModelOutput } from "../../src/manifest/manifest.js";
 import { manifestCrossChecks, manifestSchema } from "../../src/manifest/rules.js";
 import { checkGraph } from "../../src/models/graph.js";
 import { readModelFolder } from "../../src/models/read.js";
@@ -69,7 +69,7 @@ t.test("every mistake is reported at once, with what was expected and found", as
   const problems = await problemsAfter(t.testdir(), (m) => {
     Object.assign(m, { release: "on", version: undefined, intended_use: null });
     Object.assign(m.inputs[0]!, { dtype: "float31", background: "black" });
-    Object.assign(m.inputs[0]!.size, { kind: "fixd" });
+    Object.assign(imageInputs(m)[0]!.size, { kind: "fixd" });
     Object.assign(m.batching, { max: 0 });
     delete m.canary;
   });
@@ -193,7 +193,7 @@ const outputProblems = (
   const manifest = shipped(layout === "NCDHW" ? "examples/brain-tissue-3d" : "ct-tissue");
   manifest.inputs[0]!.layout = layout;
   manifest.outputs = [{ ...output, tensor: "y" } as ModelOutput];
-  const graph = { inputs: [], outputs: [tensor("y", ...found)], float16: false };
+  const graph = { inputs: [], outputs: [tensor("y", ...found)], float16: false, metadata: {} };
   return checkGraph(manifest, graph).filter(({ path }) => path.startsWith("outputs"));
 };
 
@@ -267,7 +267,7 @@ t.test("an input's type, dimensions, channels and sides are the graph's", (t) =>
   const problems = (change: object, inputs: TensorInfo[] = [tensor("x", [-1, 1, -1, -1])]) => {
     const manifest = shipped("ct-tissue");
     Object.assign(manifest.inputs[0]!, { tensor: "x", size: { kind: "source" }, ...change });
-    return checkGraph(manifest, { inputs, outputs: [], float16: false }).filter(({ path }) =>
+    return checkGraph(manifest, { inputs, outputs: [], float16: false, metadata: {} }).filter(({ path }) =>
       path.startsWith("inputs"),
     );
   };
@@ -302,6 +302,7 @@ t.test("boxes and scores run box by box", (t) => {
       inputs: [],
       outputs: [tensor(output.boxes.tensor, boxes), tensor(output.scores.tensor, scores)],
       float16: false,
+      metadata: {},
     }).filter(({ path }) => path.startsWith("outputs"));
   const labels = output.labels.length;
   t.ok(labels > 1);
@@ -391,6 +392,7 @@ t.test("a detection table and the graph's axes", (t) => {
       inputs: [],
       outputs: [tensor("output0", shape)],
       float16: false,
+      metadata: {},
     }).filter(({ path }) => path.startsWith("outputs"));
   for (const shape of [
     [1, 6, 8400],
@@ -450,14 +452,14 @@ t.test("rules over several fields", async (t) => {
   await expectProblem("inputs[0].normalisation.mean", (m) =>
     Object.assign(m.inputs[0]!, { normalisation: { kind: "mean_std", mean: [1, 2, 3], std: [1] } }),
   );
-  await expectProblem("inputs[0].clip", (m) => (m.inputs[0]!.clip = [5, 5]));
+  await expectProblem("inputs[0].clip", (m) => (imageInputs(m)[0]!.clip = [5, 5]));
 });
 
 t.test("whole numbers that would hold hardly anything of the image", async (t) => {
   const directory = t.testdir();
   const problemOf = async (change: object) => {
     const problems = await problemsAfter(directory, (m) => {
-      delete m.inputs[0]!.clip;
+      delete imageInputs(m)[0]!.clip;
       Object.assign(m.inputs[0]!, { dtype: "uint8", ...change });
     });
     return [...problems].map(([path, message]) => `${path}: ${message}`).join("\n");
@@ -608,4 +610,63 @@ t.test("a model's hash follows its content, not its formatting", async (t) => {
   t.equal((await readModelFolder(folder)).model?.sha256, first);
   writeFileSync(join(folder, "model.json"), JSON.stringify({ ...manifest, version: "1.0.1" }));
   t.not((await readModelFolder(folder)).model?.sha256, first);
+});
+
+t.test("several inputs, windows, neighbours and attributes", async (t) => {
+  const directory = t.testdir();
+  const problemsOf = async (change: (m: Manifest) => void) => problemsAfter(directory, change);
+  const sex = {
+    ...{ tag: "PatientSex", encoding: "one_hot" as const, values: ["F", "M"] },
+    if_absent: { kind: "default" as const, numbers: [0.5, 0.5] },
+  };
+  const person = {
+    ...{ kind: "attributes" as const, tensor: "person", dtype: "float32" as const, layout: "NC" as const },
+    values: [sex],
+  };
+  const windows = [
+    { center: 40, width: 400, function: "LINEAR" },
+    { center: -600, width: 1500, function: "LINEAR" },
+  ];
+  const both = await problemsOf((m) => {
+    m.inputs.push({ ...imageInputs(m)[0]!, tensor: "second" }, person);
+    delete m.canary;
+    m.stage = "draft";
+    m.results.outputs = ["json"];
+  });
+  t.match(both.get("outputs[0].input"), /^Expected the image input on whose grid it is: "hu" or "second"$/);
+  t.equal(both.size, 1);
+
+  const wrong = await problemsOf((m) => {
+    m.inputs.push(
+      { ...person, tensor: imageInputs(m)[0]!.tensor, layout: "N" },
+      { ...person, values: [{ ...sex, if_absent: { kind: "default" as const, numbers: [1] } }] },
+    );
+  });
+  t.match(wrong.get("inputs[1].tensor"), /is there twice/);
+  t.match(wrong.get("inputs[1].layout"), /N holds a single number, found 2/);
+  t.match(wrong.get("inputs[2].values[0].if_absent.numbers"), /Expected 2/);
+  t.match(wrong.get("canary.inputs"), /Required for several inputs/);
+
+  const channels = await problemsOf((m) => {
+    Object.assign(m.inputs[0]!, {
+      values: { kind: "windows", windows },
+      neighbours: { before: 1, after: 1, edges: "repeat" },
+    });
+    m.accepts.dimensions = "2d";
+  });
+  t.match(channels.get("inputs[0].channels"), /Expected windows: each window is a channel/);
+  t.match(channels.get("inputs[0].neighbours"), /need accepts.dimensions "2d_frames", found "2d"/);
+  const dimensions = await problemsOf((m) => {
+    Object.assign(m.inputs[0]!, { channels: "windows" });
+  });
+  t.match(dimensions.get("inputs[0].channels"), /Expected values of the kind "windows"/);
+  const physical = await problemsOf((m) => {
+    const first = { ...imageInputs(m)[0]!, monochrome1: "refuse" as const };
+    m.inputs = [first, { ...first, tensor: "suv", values: { kind: "suv_bw" } }];
+  });
+  t.match(
+    physical.get("inputs"),
+    /the same values in all image inputs, where one takes real_world or suv_bw/,
+  );
+  t.match((await problemsOf((m) => (m.inputs = [person]))).get("inputs"), /an input of pixels/);
 });

@@ -1,7 +1,7 @@
 import t from "tap";
 import { accepts, caveats } from "../../src/models/acceptance.js";
 import type { Image } from "../../src/images/image.js";
-import type { Manifest } from "../../src/manifest/manifest.js";
+import { imageInputs, type Manifest } from "../../src/manifest/manifest.js";
 import { imageOf, type Values } from "../support/images.js";
 import { shipped } from "../support/manifests.js";
 
@@ -123,7 +123,7 @@ t.test("sizes and frames", (t) => {
 });
 
 t.test("what the manifest forbids the pixel pipeline to guess", (t) => {
-  const input = ct.inputs[0]!;
+  const input = imageInputs(ct)[0]!;
   const withInput = (change: Partial<typeof input>): Manifest => ({
     ...ct,
     inputs: [{ ...input, ...change }],
@@ -175,6 +175,7 @@ t.test("every slice of a series counts", (t) => {
   const image = imageOf({ frameCount: 2, attributes: { ImageType: ["ORIGINAL", "PRIMARY"], KVP: 120 } });
   const other = imageOf({ attributes: { ImageType: ["DERIVED", "SECONDARY", "SCREEN SAVE"], KVP: 80 } });
   image.series = {
+    others: 0,
     volume: {
       frames: [0, 1],
       geometry: {

@@ -45,7 +45,7 @@ t.test("canary", { skip: needs(ADDON) }, async (t) => {
     t.strictSame(canary?.tolerance, [
       { provider: "cpu", precision: "float32", absolute: 0.0001, relative: 0.001 },
     ]);
-    for (const file of [canary!.input, ...canary!.expected.map((e) => e.file)])
+    for (const file of [canary!.input!, ...canary!.expected.map((e) => e.file)])
       t.equal(sha256(readFileSync(join(folder, file.path))), file.sha256);
     const stored = decodeNpy(readFileSync(join(folder, "canary/output-1.npy")));
     t.equal(toNumbers(stored)[16]?.toFixed(2), "0.90", "the first score");

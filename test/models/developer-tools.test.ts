@@ -1,5 +1,5 @@
 import { cpSync, existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import t from "tap";
 import type { Image } from "../../src/images/image.js";
 import { modelsCheck, modelsInit, modelsList, modelsTry } from "../../src/models/developer-tools.js";
@@ -11,7 +11,7 @@ import { ADDON, needs } from "../support/needs.js";
 import { engine } from "../support/real-engine.js";
 import { imageOf } from "../support/images.js";
 import { graphOf, manifestOf, writeTestModel } from "../support/test-models.js";
-import type { Manifest, ModelOutput } from "../../src/manifest/manifest.js";
+import { imageInputs, type Manifest, type ModelOutput } from "../../src/manifest/manifest.js";
 import { modelsCodes } from "../../src/models/codes.js";
 import { copyModel, shipped, shippedModels } from "../support/manifests.js";
 
@@ -38,7 +38,7 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
     }
     const folder = copyModel(t.testdir(), "ct-tissue", "wrong", (m) => {
       m.inputs[0]!.tensor = "image";
-      m.inputs[0]!.channels = "rgb";
+      imageInputs(m)[0]!.channels = "rgb";
       Object.assign(m.outputs[0]!, { tensor: "tissues" });
       m.files.push({ path: "gone.data", sha256: "ab".repeat(32) });
     });
@@ -99,6 +99,95 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
         code: "bad_request",
         message: /overwritten/,
       });
+    },
+  );
+
+  await t.test(
+    "init takes what Ultralytics' exporter wrote beside the graph, and leaves the rest open",
+    async (t) => {
+      const names = `{0: 'Nodule', 1: "Baker's cyst", 2: 'it\\'s'}`;
+      const exported = { author: "Ultralytics", version: "8.3.0", imgsz: "[64, 96]", names };
+      const zeros = (name: string, shape: readonly number[]) => ({
+        name: `${name}_value`,
+        dtype: "float32" as const,
+        shape,
+        data: new Array<number>(shape.reduce((a, b) => a * b, 1)).fill(0),
+      });
+      const drafted = async (name: string, metadata: Record<string, string>, shapes: number[][]) => {
+        const outputs = shapes.map((shape, i) => ({ name: `output${i}`, dtype: "float32" as const, shape }));
+        const path = join(t.testdir({ [name]: {} }), name, "model.onnx");
+        const graph = onnxModel({
+          name,
+          metadata,
+          inputs: [{ name: "images", dtype: "float32", shape: [1, 3, 64, 96] }],
+          outputs,
+          initializers: outputs.map(({ name, shape }) => zeros(name, shape)),
+          nodes: outputs.map((output) => ({
+            op: "Identity",
+            inputs: [`${output.name}_value`],
+            outputs: [output.name],
+          })),
+        });
+        writeFileSync(path, graph);
+        return (await modelsInit(path, engine())) as {
+          text: string;
+          data: { manifest: Pick<Manifest, "inputs" | "outputs">; source: string[] };
+        };
+      };
+      const detect = await drafted("detect", { ...exported, task: "detect" }, [[1, 7, 10]]);
+      t.match(detect.data.manifest.inputs, [
+        {
+          size: { kind: "fixed", height: 64, width: 96 },
+          fit: "letterbox",
+          channels: "rgb",
+          background: null,
+        },
+      ]);
+      t.match(detect.data.manifest.outputs, [
+        {
+          kind: "detection_table",
+          axes: "columns_boxes",
+          columns: ["cx", "cy", "w", "h", "class_scores"],
+          nms: { kind: "greedy" },
+          labels: [
+            { label: "Nodule", code: { value: "27925004" }, threshold: null },
+            { label: "Baker's cyst", code: null, threshold: null },
+            { label: "it's", code: null, threshold: null },
+          ],
+        },
+      ]);
+      t.match(detect.text, /Taken from what its exporter wrote:\n.*Ultralytics 8\.3\.0 .*task detect/);
+      t.match(detect.text, /outputs\[0\]\.labels\[0\]\.threshold: .* \(and 2 more like it\)\n/);
+      const ended = await drafted("ended", { ...exported, task: "detect" }, [[1, 300, 6]]);
+      t.match(ended.data.manifest.outputs, [
+        { axes: "boxes_columns", columns: ["x1", "y1", "x2", "y2", "score", "class"], nms: { kind: "none" } },
+      ]);
+      const segment = await drafted("segment", { ...exported, task: "segment" }, [
+        [1, 15, 10],
+        [1, 8, 16, 24],
+      ]);
+      t.match(segment.data.manifest.outputs, [
+        { mask_coefficients: 8, columns: ["cx", "cy", "w", "h", "class_scores", "mask_coefficients"] },
+        { kind: "segmentation", tensor: "output1", activation: "prototypes", boxes: "output0" },
+      ]);
+      const classify = await drafted("classify", { ...exported, task: "classify" }, [[1, 3]]);
+      t.match(classify.data.manifest, {
+        inputs: [{ fit: "crop" }],
+        outputs: [{ kind: "classification", activation: "none", labels: [{ label: "Nodule" }, {}, {}] }],
+      });
+      for (const [name, metadata, shapes] of [
+        ["other-author", { ...exported, author: "Somebody", task: "detect" }, [[1, 7, 10]]],
+        ["other-shape", { ...exported, task: "detect" }, [[1, 9, 10]]],
+        ["no-names", { ...exported, names: "{1: 'Nodule'}", task: "detect" }, [[1, 5, 10]]],
+        ["other-task", { ...exported, task: "pose" }, [[1, 7, 10]]],
+      ] as const) {
+        const open = await drafted(
+          name,
+          metadata,
+          shapes.map((shape) => [...shape]),
+        );
+        t.match(open.data, { source: [], manifest: { outputs: [{ kind: null }] } }, name);
+      }
     },
   );
 
@@ -208,7 +297,31 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
         { tensor: "pet", ...asked },
       ],
     });
-    t.match(text, /inputs: Expected at most 1 entry; found a list of 2/);
+    t.match(text, /inputs\[1\]\.orientation: /);
+
+    const person = join(t.testdir({ person: {} }), "person", "person.onnx");
+    writeFileSync(
+      person,
+      onnxModel({
+        ...model,
+        inputs: [
+          { name: "sex", dtype: "int64", shape: ["n"] },
+          { name: "person", dtype: "float32", shape: ["n", 3] },
+          { name: "ct", dtype: "float32", shape: ["n", 1, 16, 16] },
+        ],
+        nodes: [{ op: "Relu", inputs: ["ct"], outputs: ["y"] }],
+      }),
+    );
+    t.match((await modelsInit(person, engine())).text, /inputs\[1\]\.values: /);
+    t.match(JSON.parse(readFileSync(join(dirname(person), "model.json"), "utf8")), {
+      accepts: { dimensions: null },
+      inputs: [
+        { kind: "attributes", tensor: "sex", dtype: "int64", layout: "N", values: null },
+        { kind: "attributes", tensor: "person", dtype: "float32", layout: "NC", values: null },
+        { tensor: "ct", layout: "NCHW" },
+      ],
+      batching: { max: 8 },
+    });
 
     const one = join(t.testdir({ one: {} }), "one", "one.onnx");
     writeFileSync(

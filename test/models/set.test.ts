@@ -4,7 +4,7 @@ import { join } from "node:path";
 import t from "tap";
 import { onnxModel } from "../../scripts/lib/onnx-model.js";
 import { isLit, type TextPlace } from "../../scripts/lib/text-canary.js";
-import type { Manifest } from "../../src/manifest/manifest.js";
+import { imageInputs, type Manifest } from "../../src/manifest/manifest.js";
 import { modelsList } from "../../src/models/developer-tools.js";
 import { type ModelSet, withoutEntry } from "../../src/models/set.js";
 import { decodeNpy, encodeNpy } from "../../src/engine/npy.js";
@@ -113,8 +113,8 @@ t.test("models", { skip: needs(ADDON) }, async (t) => {
     copyModel(directory, "ct-tissue", "volume", (m) => {
       m.required = false;
       m.accepts.dimensions = "series";
-      m.inputs[0]!.layout = "NCDHW";
-      m.inputs[0]!.size = { kind: "source" };
+      imageInputs(m)[0]!.layout = "NCDHW";
+      imageInputs(m)[0]!.size = { kind: "source" };
     });
     const set = await modelsOf(directory);
     const said = (name: string) => set.problems.find((p) => p.name === name)?.error.message;

@@ -1,13 +1,14 @@
 import t from "tap";
 import type { Interpretation } from "../../src/images/image.js";
 import { frameSteps } from "../../src/models/transform-steps.js";
+import { imageInputs } from "../../src/manifest/manifest.js";
 import { imageOf } from "../support/images.js";
 import { shipped } from "../support/manifests.js";
 
 const image = imageOf();
 const { format } = image;
 const interpretation = (frame: number) => image.interpretation(frame);
-const [input] = shipped("ct-tissue").inputs;
+const [input] = imageInputs(shipped("ct-tissue"));
 const rescaled = (slope: number, intercept: number): Interpretation => ({
   ...interpretation(0),
   modality: { kind: "rescale", slope, intercept },
@@ -105,7 +106,7 @@ t.test("Hounsfield units are never turned over, other values are", (t) => {
 });
 
 t.test("a volume's grid is said", (t) => {
-  const [brain] = shipped("examples/brain-tissue-3d").inputs;
+  const [brain] = imageInputs(shipped("examples/brain-tissue-3d"));
   const steps = frameSteps(format, [interpretation(0)], brain!);
   t.match(
     steps.find(({ step }) => step === "resample"),

@@ -2,7 +2,7 @@
 import type { Engine } from "../../src/engine/engine.js";
 import { interpret } from "../../src/results/receipt/findings.js";
 import { type DrawRequest, type Shown } from "../../src/results/picture/draw-result.js";
-import { OVERLAY_OPACITY } from "../../src/results/picture/opacity.js";
+import { RESULT_FORMS } from "../../src/results/forms.js";
 import { Highlights } from "../../src/results/picture/highlights.js";
 import { withImage, type Kind } from "./kinds.js";
 
@@ -44,7 +44,7 @@ export function withKind<T>(
       manifest: manifest as unknown as DrawRequest["manifest"],
       shown: highlights.chosen(),
       result: { findings: all, measurements, warnings: [] },
-      opacity: OVERLAY_OPACITY,
+      opacity: RESULT_FORMS.overlayOpacity,
     });
   });
 }

@@ -30,7 +30,8 @@ const SETTINGS = {
 /**
  * What Schemathesis is told beside the contract: a job that there is, so that its pages do more than say 404, and another
  * one that may be forgotten; that DELETE cancels a job, which can be seen afterwards (in a sequence of requests it takes
- * for gone what was deleted); and that 504 is the answer to a `timeout_ms` of 1, and no fault of the server.
+ * for gone what was deleted), and that a job is forgotten once; that paths in an address may be too long for one (431);
+ * and that 504 is the answer to a `timeout_ms` of 1, and no fault of the server.
  */
 async function configuration(server: TestServer): Promise<string> {
   return [
@@ -38,15 +39,23 @@ async function configuration(server: TestServer): Promise<string> {
     "[[operations]]",
     'include-name = "POST /bulk_inference/{id}/purge"',
     `parameters = { "path.id" = "${await submitJob(server, "forgotten")}" }`,
+    "phases.stateful.enabled = false",
     "[[operations]]",
     'include-name = "DELETE /bulk_inference/{id}"',
     "phases.stateful.enabled = false",
+    "[[operations]]",
+    'include-path-regex = "^/(files|paths|results)"',
+    `checks.negative_data_rejection.expected-statuses = [${REFUSALS}, 431]`,
+    'checks.positive_data_acceptance.expected-statuses = ["2xx", "3xx", 401, 403, 404, 409, 429, 431, "5xx"]',
     "[[operations]]",
     'include-name = "POST /single_inference"',
     'checks.not_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", 504]',
     "",
   ].join("\n");
 }
+
+/** What Schemathesis takes for the refusal of a bad request by itself. */
+const REFUSALS = '400, 401, 403, 404, 405, 406, 409, 415, 422, 428, 429, "5xx"';
 
 async function submitJob(server: TestServer, folder: string): Promise<string> {
   const { input, output } = server.place;

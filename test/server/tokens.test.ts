@@ -132,6 +132,22 @@ t.test("everything else is invalid", (t) => {
   t.end();
 });
 
+t.test("a token that was good before is judged again", (t) => {
+  const token = sign({ ...claims, exp: now + 60, nbf: now - 60 }, secret, "HS256", "h1");
+  t.equal(outcome(token, [hs]), "ok anna");
+  t.equal(outcome(token, [hs], {}, ["t1"]), INVALID, "revoked since");
+  t.equal(outcome(token, [hs], { issuer: "hospital" }), INVALID, "another issuer is asked for");
+  t.equal(
+    outcome(token, [key("h1", "HS256", createSecretKey(randomBytes(32)))]),
+    INVALID,
+    "the key of its name is another",
+  );
+  const before = Date.now.bind(Date);
+  t.intercept(Date, "now", { value: () => before() + 120_000 });
+  t.equal(outcome(token, [hs]), "401 Token expired", "its time has come");
+  t.end();
+});
+
 t.test("issuer and audience where configured", (t) => {
   const expected = { issuer: "hospital", audience: "radserve" };
   const named = sign({ ...claims, iss: "hospital", aud: "radserve" }, secret, "HS256", "h1");

@@ -81,7 +81,8 @@ async function singles({ box, ledger }: Soak, name: string, first: number, more:
         ...more,
       },
     );
-    if (answer?.status === 200) checkAndForget(ledger, name, [image], input, output, files);
+    if (answer?.status === 200)
+      checkAndForget(ledger, name, [image], input, output, { files, by: "singles" });
     rmSync(path.join(input, image.relative));
   }
 }
@@ -92,9 +93,9 @@ function checkAndForget(
   images: readonly TestImage[],
   input: string,
   output: string,
-  files: number,
+  expected: { files: number; by: "job" | "singles" },
 ): void {
-  const { faults, receipts } = verify(images, input, output, files);
+  const { faults, receipts } = verify(images, input, output, expected);
   for (const fault of faults) ledger.fault(`${name}: ${fault}`);
   ledger.counts.set("verified receipts", (ledger.counts.get("verified receipts") ?? 0) + receipts);
   rmSync(output, { recursive: true, force: true });
@@ -134,7 +135,7 @@ async function bulk({ box, ledger }: Soak) {
     const ended = await job.untilEnded(LONGEST_JOB_MS);
     for (const fault of notAllSucceeded(ended, BULK_ITEMS)) ledger.fault(`${name}: ${fault}`);
     ledger.counts.set("bulk items", (ledger.counts.get("bulk items") ?? 0) + ended.counts.succeeded);
-    checkAndForget(ledger, name, images, input, output, ALL_OUTPUTS.length - 1);
+    checkAndForget(ledger, name, images, input, output, { files: ALL_OUTPUTS.length - 1, by: "job" });
     rmSync(input, { recursive: true });
   }
 }
@@ -215,7 +216,10 @@ async function fullDisk({ box, ledger }: Soak, disk: string) {
     rmSync(ballast);
     const answer = await ask({ statuses: [200] });
     if (answer !== undefined)
-      checkAndForget(ledger, "disk", [image], path.join(box.input, "disk"), output, ALL_OUTPUTS.length - 1);
+      checkAndForget(ledger, "disk", [image], path.join(box.input, "disk"), output, {
+        files: ALL_OUTPUTS.length - 1,
+        by: "singles",
+      });
     await pause(5_000);
   }
 }

@@ -43,7 +43,7 @@ export async function verified(place: Place, ...options: string[]): Promise<Repo
   return { ...ran, ...(JSON.parse(ran.stdout) as Omit<Report, keyof Ran>) };
 }
 
-const mounts = (folder: string, size: string) =>
+export const mounts = (folder: string, size: string) =>
   spawnSync("mount", ["-t", "tmpfs", "-o", `size=${size},mode=700`, "tmpfs", folder]).status === 0;
 
 /** Gives the audit of a place a small disk of its own; undefined where this user may not mount. */

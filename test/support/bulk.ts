@@ -13,7 +13,8 @@ import { makePlace, root, startServer, type Place, type TestServer } from "./ser
 
 /** Folders with the model ct-tissue alone. What runs on its database ends with the test. */
 export function bulkPlace(t: Test, extra: Record<string, string> = {}): Place {
-  const place = makePlace({ RADSERVE_THREADS: "2", ...extra });
+  // What lies in output folders is compared by name; report.test.ts tests the reports
+  const place = makePlace({ RADSERVE_THREADS: "2", RADSERVE_JOB_REPORTS: "off", ...extra });
   const models = place.environment["RADSERVE_MODELS_DIR"]!;
   cpSync(path.join(root, "models/ct-tissue"), path.join(models, "ct-tissue"), { recursive: true });
   const database = databaseFolders(place.environment["RADSERVE_STATE_DIR"]!);

@@ -20,7 +20,8 @@ export interface Sample {
 export function sample(name: string, pixels: string, contents: Record<string, string>): Sample {
   const files: ResultFile[] = [];
   const models = Object.entries(contents).map(([model, content]): ReceiptModel => {
-    const file = { name: `${name}.${model}.png`, bytes: Buffer.from(content) };
+    const bytes = Buffer.from(content);
+    const file = { name: `${name}.${model}.png`, bytes, sha256: hash(bytes) };
     files.push(file);
     return {
       name: model,
@@ -28,7 +29,7 @@ export function sample(name: string, pixels: string, contents: Record<string, st
       status: "succeeded",
       findings: [],
       measurements: [],
-      outputs: [{ path: file.name, media_type: "image/png", sha256: hash(file.bytes) }],
+      outputs: [{ path: file.name, media_type: "image/png", sha256: file.sha256 }],
       provider: "cpu",
       warnings: [],
       sha256: hash(model),

@@ -321,19 +321,24 @@ const PARTS = {
 export type TestModel = keyof typeof PARTS;
 export const TEST_MODELS = Object.keys(PARTS) as TestModel[];
 
+/** What the manifests of all test models say of themselves. */
+export const ABOUT = {
+  manufacturer: "Radserve tests",
+  description: "A model for tests.",
+  intended_use: "None.",
+  regulatory: "Not for diagnostic use. For tests.",
+  stage: "final",
+  release: "active",
+  required: false,
+} as const;
+
 export function manifestOf(name: TestModel): Manifest {
   const { outputs, input }: Part = structuredClone(PARTS[name]);
   const segments = outputs.some(({ kind }) => kind === "segmentation");
   return {
     name: `test-${name}`,
     version: "2.1.0",
-    manufacturer: "Radserve tests",
-    description: "A model for tests.",
-    intended_use: "None.",
-    regulatory: "Not for diagnostic use. For tests.",
-    stage: "final",
-    release: "active",
-    required: false,
+    ...ABOUT,
     files: [{ path: "model.onnx", sha256: "0".repeat(64) }],
     accepts:
       input.layout === "NCDHW"
@@ -375,9 +380,9 @@ export async function loadTestModel(
   writeFileSync(modelPath, bytes);
   const manifest = manifestOf(name);
   change(manifest);
-  const { version, inputs, outputs, batching } = manifest;
+  const { version, inputs, outputs, batching, tiling } = manifest;
   const { id } = await engine.load({
-    ...{ modelPath, name: manifest.name, version, inputs, outputs, batching },
+    ...{ modelPath, name: manifest.name, version, inputs, outputs, batching, tiling },
     provider: "cpu",
   });
   return {

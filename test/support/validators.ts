@@ -17,6 +17,13 @@ export const ALLOWED: readonly Allowed[] = [
   },
 ];
 
+/** dicom3tools of 2022 does not know Label Map Segmentation Storage, which is in the standard since 2024. */
+export const LABEL_MAPS_UNKNOWN: readonly RegExp[] = [
+  /^Error - Information Object Not found/,
+  /SegmentNumber not monotonically increasing from one by one .* with SegmentNumber of 0/,
+  /ReferencedSegmentNumber.* Shall not be present for Referenced SOP Class that is not segmentation/,
+];
+
 /** All that a validator prints. */
 export function outputOf(program: string, ...parameters: string[]): string {
   const { stdout, stderr } = spawnSync(program, parameters, { encoding: "utf8" });

@@ -3,7 +3,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { onnxModel } from "../../scripts/lib/onnx-model.js";
 import { sha256 } from "../../src/files/durable-files.js";
-import type { Manifest } from "../../src/manifest/manifest.js";
+import { imageInputs, type Manifest } from "../../src/manifest/manifest.js";
 import { shipped } from "./manifests.js";
 
 const FIRST_MARKED = 100;
@@ -34,7 +34,7 @@ export function writeVolumeModel(
   });
   writeFileSync(join(folder, "model.onnx"), graph);
   const base = shipped("examples/brain-tissue-3d");
-  const [input] = base.inputs;
+  const [input] = imageInputs(base);
   const manifest: Manifest = {
     ...base,
     name,

@@ -120,7 +120,7 @@ TEST("detections: suppression gives what torchvision gives") {
     spec.classes_tensor = "c";
     spec.nms_iou = c.iou;
     spec.nms_per_class = c.per_class;
-    RawDetections raw{c.boxes, c.scores, std::vector<float>(c.classes.begin(), c.classes.end()), {}};
+    RawDetections raw{c.boxes, c.scores, std::vector<float>(c.classes.begin(), c.classes.end()), {}, {}};
     const std::vector<Box> boxes = DecodeDetections(raw, spec, Square(), std::vector<double>{0, 0, 0});
     EQUAL(boxes.size(), c.keep.size());
     for (size_t i = 0; i < std::min(boxes.size(), c.keep.size()); ++i) {

@@ -46,7 +46,7 @@ OutputResult Back(const PreparedVolume& prepared, const Tensor& y, const OutputS
                   bool channels_last = false) {
   const std::vector<double> thresholds(static_cast<size_t>(spec.labels), 0.5);
   return PostprocessVolume(spec, [&](const std::string&) -> const Tensor& { return y; }, prepared,
-                           channels_last, thresholds, {});
+                           {channels_last}, thresholds, {});
 }
 
 /// A different number at every voxel of the box, from 1, so that nothing can be confused; off centre and
@@ -493,6 +493,56 @@ TEST("a stop is heeded") {
   source.request_stop();
   EQUAL(CodeOf([&] { PrepareVolume(scan.planes, scan.geometry, VolumeSpec("RAS"), source.get_token()); }),
         "cancelled");
+}
+END;
+
+TEST("maps that come slice by slice give the same, however the volume lies in the tensor") {
+  std::mt19937 random(7);
+  std::uniform_real_distribution<float> values(-3, 3);
+  for (const Acquisition& a : AllAcquisitions()) {
+    const Scan scan(a, {9, 12, 11}, {1, 1, 1}, [&](const Point&) { return values(random); });
+    InputSpec input = VolumeSpec("SPL");
+    input.resampling = ResamplingSpec{};
+    input.resampling->spacing_mm = {1.4, 0.8, 1.3};
+    input.resampling->activate_last = true;
+    const PreparedVolume prepared = Prepare(scan, input);
+    TilingSpec tiling;
+    tiling.window = {4, 5, 6};
+    tiling.overlap = 0.5;
+    tiling.gaussian = {0.125, false, 1e-12};
+    const auto model = [](const Tensor& windows) {
+      std::vector<int64_t> shape = windows.shape;
+      shape[1] = 3;
+      Tensor y = MakeTensor("y", Dtype::kFloat32, shape);
+      const std::vector<float> in = AsFloats(windows);
+      for (size_t i = 0; i < y.Elements(); ++i) {
+        reinterpret_cast<float*>(y.data)[i] =
+            std::sin(in[i % in.size()] * static_cast<float>(1 + i / in.size()));
+      }
+      return std::vector<Tensor>{y};
+    };
+    const size_t axis = prepared.placement.TensorAxis(0);
+    const TiledView view = {false, 2, {axis, prepared.placement.axes[axis].flipped}, {}};
+    for (const Activation activation : {Activation::kSoftmax, Activation::kSigmoid}) {
+      OutputSpec spec = LabelMapSpec();
+      spec.activation = activation;
+      spec.labels = activation == Activation::kSoftmax ? 2 : 3;
+      spec.fractional = true;
+      const std::vector<double> thresholds(static_cast<size_t>(spec.labels), 0.5);
+      const Tensor y = RunTiled(prepared.tensor, tiling, view, {}, model).at(0);
+      const VolumeView how = {false, true, false};
+      const OutputResult whole = PostprocessVolume(
+          spec, [&](const std::string&) -> const Tensor& { return y; }, prepared, how, thresholds, {});
+      TiledSlices slices(prepared.tensor, tiling, view, {}, model);
+      Tensor fingerprint;
+      const OutputResult sliced = PostprocessSlices(spec, slices, prepared, how, thresholds, {}, fingerprint);
+      CHECK(sliced.mask == whole.mask);
+      CHECK(sliced.counts == whole.counts);
+      CHECK(sliced.fractions == whole.fractions);
+      CHECK(std::ranges::count(whole.mask, 1) > 0);
+      EQUAL(fingerprint.shape.at(0), y.shape.at(axis + 2));
+    }
+  }
 }
 END;
 

@@ -48,6 +48,24 @@ std::unique_ptr<Session> Load(const std::string& model, int threads = 2) {
   return session;
 }
 
+/// Several models as one, whose mean it gives.
+std::unique_ptr<Session> LoadAll(const std::vector<std::string>& models,
+                                 radserve::BeforeMean before = nullptr) {
+  radserve::StartRuntime();
+  std::vector<std::string> paths;
+  for (const std::string& model : models) {
+    const std::string name =
+        "radserve-session-test-" + std::to_string(getpid()) + "-" + std::to_string(paths.size()) + ".onnx";
+    paths.push_back(std::filesystem::temp_directory_path() / name);
+    std::ofstream(paths.back(), std::ios::binary) << model;
+  }
+  SessionSettings settings;
+  settings.threads = 2;
+  auto session = std::make_unique<Session>(paths, settings, "model_unavailable", std::move(before));
+  for (const std::string& path : paths) std::filesystem::remove(path);
+  return session;
+}
+
 /// The bucket of a GPU over a session of the CPU.
 std::unique_ptr<Bucket> Bound(const std::string& model, int64_t capacity, const std::vector<int64_t>& row) {
   auto state = std::make_shared<radserve::SessionState>();
@@ -84,6 +102,49 @@ TEST("each row of a batch comes back as a tensor of its own") {
       }
     }
   }
+}
+END;
+
+TEST("several graphs give the mean of their outputs, alone and in batches, with the same bits") {
+  const std::vector<std::string> models = {OneNode("Add", {"x", "x"}, {0, 2}, {0, 2}),
+                                           OneNode("Mul", {"x", "x"}, {0, 2}, {0, 2}),
+                                           OneNode("Sub", {"x", "x"}, {0, 2}, {0, 2})};
+  const auto halved = [](Tensor& tensor) {
+    auto* values = reinterpret_cast<float*>(tensor.data);
+    for (size_t i = 0; i < tensor.Elements(); ++i) values[i] /= 2;
+  };
+  // (2x + x^2 + 0) / 3, or half of it if each graph's output is halved before.
+  const auto mean = [](float x, float share) { return (2 * x * share + x * x * share) / 3; };
+  for (const float share : {1.0F, 0.5F}) {
+    const auto session = share == 1.0F ? LoadAll(models) : LoadAll(models, halved);
+    const auto bucket = session->MakeBucket(4, {{2}}, kOutputs);
+    for (const int64_t rows : {4, 1, 3}) {
+      for (int64_t row = 0; row < rows; ++row) Fill(*bucket, row, static_cast<float>(row + rows));
+      bucket->Run(rows, {});
+      for (int64_t row = 0; row < rows; ++row) {
+        const auto first = static_cast<float>(row + rows);
+        const std::vector<float> expected = {mean(first, share), mean(first + 1, share)};
+        CHECK(Row(*bucket, row) == expected);
+        // A row may be asked for again.
+        CHECK(Row(*bucket, row) == expected);
+        Tensor feed = radserve::MakeTensor("x", radserve::Dtype::kFloat32, {1, 2});
+        std::memcpy(feed.data, bucket->Row(0, row).data(), feed.Bytes());
+        CHECK(AsFloats(session->Run({&feed, 1}, kOutputs, false, {}).at(0)) == expected);
+      }
+    }
+    const auto rows = session->MakeRows(2 * 2 * sizeof(float));
+    auto* values = reinterpret_cast<float*>(rows.get());
+    std::iota(values, values + 4, 5.0F);
+    bucket->RunOver({rows.get(), static_cast<size_t>(bucket->Reads(2)) * 2 * sizeof(float)}, 2, {});
+    CHECK(Row(*bucket, 1) == (std::vector<float>{mean(7, share), mean(8, share)}));
+  }
+}
+END;
+
+TEST("graphs that take or give other tensors are no ensemble") {
+  const std::string one = OneNode("Add", {"x", "x"}, {0, 2}, {0, 2});
+  EQUAL(CodeOf([&] { LoadAll({one, OneNode("Add", {"x", "x"}, {0, 3}, {0, 3})}); }), "model_unavailable");
+  EQUAL(CodeOf([&] { LoadAll({}); }), "model_unavailable");
 }
 END;
 
@@ -255,6 +316,34 @@ TEST("rows that a device gave run in their place, whatever their order; others a
   // The same two numbers next to each other.
   CHECK(run({row(2), row(4)}) == apart);
   EQUAL(stats.Get().gathered, uint64_t{1});
+}
+END;
+
+TEST("rows of several inputs are copied into their batch, each input into its own") {
+  // y = x + z, with z one number for each row.
+  std::string node = Bytes(1, "x") + Bytes(1, "z") + Bytes(2, "y") + Bytes(3, "node") + Bytes(4, "Add");
+  const std::string graph = Bytes(1, node) + Bytes(2, "test") + Bytes(11, Value("x", {0, 2})) +
+                            Bytes(11, Value("z", {0, 1})) + Bytes(12, Value("y", {0, 2}));
+  const auto session = Load(Number(1, 8) + Bytes(7, graph) + Bytes(8, Bytes(1, "") + Number(2, 17)));
+  radserve::SessionDevice device;
+  radserve::RunStats stats;
+  device.AddModel(1, {session.get(), kOutputs, &stats, 4});
+  const radserve::BucketKey key = {1, {{2}, {1}}};
+  const auto row = [&](float first, float second, float added) {
+    auto made = std::make_shared<radserve::BatchRow>();
+    made->key = key;
+    made->inputs = {radserve::MakeTensor("x", radserve::Dtype::kFloat32, {1, 2}),
+                    radserve::MakeTensor("z", radserve::Dtype::kFloat32, {1, 1})};
+    const std::array<float, 2> values = {first, second};
+    std::memcpy(made->inputs[0].data, values.data(), sizeof(values));
+    std::memcpy(made->inputs[1].data, &added, sizeof(added));
+    return made;
+  };
+  const std::vector<std::shared_ptr<radserve::BatchRow>> rows = {row(1, 2, 10), row(3, 4, 20), row(5, 6, 30)};
+  const auto result = device.Run(4, rows, {});
+  CHECK(AsFloats(result.outputs.at(0).at(0)) == (std::vector<float>{11, 12}));
+  CHECK(AsFloats(result.outputs.at(1).at(0)) == (std::vector<float>{23, 24}));
+  CHECK(AsFloats(result.outputs.at(2).at(0)) == (std::vector<float>{35, 36}));
 }
 END;
 

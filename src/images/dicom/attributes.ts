@@ -1,9 +1,9 @@
 /** Values of a walked data set by keyword, decoded when asked for (PS3.5 section 6.2). */
 import type { Attributes } from "../image.js";
 import { textDecoder, type TextDecode } from "./charset.js";
-import { dictionaryVr, SINGLE_VALUE_VRS, tagOf, type Tag } from "./dictionary.js";
+import { describeTag, dictionaryVr, SINGLE_VALUE_VRS, tagOf, type Tag } from "./dictionary.js";
 import { itemsOf, type DataSet, type Element } from "./elements.js";
-import { newWalk, type Walk } from "./headers.js";
+import { corrupt, newWalk, type Walk } from "./headers.js";
 
 const SPECIFIC_CHARACTER_SET = 0x00080005;
 const PIXEL_REPRESENTATION = 0x00280103;
@@ -11,6 +11,25 @@ const PIXEL_REPRESENTATION = 0x00280103;
 /** VRs whose text follows Specific Character Set; the others are ISO 646. */
 const CHARSET_VRS = new Set(["LO", "LT", "PN", "SH", "ST", "UC", "UT", "UN"]);
 const TEXT_VRS = new Set("AE AS CS DA DS DT IS LO LT PN SH ST TM UC UI UN UR UT".split(" "));
+
+/** Values of an attribute that are read at most: as many as an image may have frames. */
+const MOST_VALUES = 1_000_000;
+
+/** How many values a text has: a multi-byte character may hold the code of a backslash, so that it is an upper bound. */
+function valuesIn(text: Uint8Array): number {
+  let values = 1;
+  for (let at = text.indexOf(BACKSLASH); at >= 0; at = text.indexOf(BACKSLASH, at + 1)) values += 1;
+  return values;
+}
+const BACKSLASH = 0x5c;
+
+function requireFew(tag: Tag, values: number): void {
+  if (values > MOST_VALUES)
+    throw corrupt(
+      `Expected at most ${MOST_VALUES} values in ${describeTag(tag)}, found ${values}. Correct the attribute at the source.`,
+      tag,
+    );
+}
 
 interface Context {
   decode: TextDecode;
@@ -41,7 +60,8 @@ export class DataSetAttributes implements Attributes {
   readonly #walk: Walk;
   readonly #dataSet: DataSet;
   readonly #context: Context;
-  readonly #sequences = new Map<Tag, DataSetAttributes[]>();
+  /** Made when a sequence is asked for: a file can have two million items. */
+  #sequences: Map<Tag, DataSetAttributes[]> | undefined;
 
   constructor(walk: Walk, dataSet: DataSet, parent?: Context) {
     this.#walk = walk;
@@ -83,12 +103,12 @@ export class DataSetAttributes implements Attributes {
   sequence(keyword: string): DataSetAttributes[] | undefined {
     const element = this.element(keyword);
     if (element === undefined) return undefined;
-    let found = this.#sequences.get(element.tag);
+    let found = this.#sequences?.get(element.tag);
     if (found === undefined) {
       const items = itemsOf(this.#walk, element);
       if (items === undefined) return undefined;
       found = items.map((item) => new DataSetAttributes(this.#walk, item, this.#context));
-      this.#sequences.set(element.tag, found);
+      (this.#sequences ??= new Map()).set(element.tag, found);
     }
     return found;
   }
@@ -122,6 +142,11 @@ export class DataSetAttributes implements Attributes {
     return undefined;
   }
 
+  /** The bytes that hold these attributes, and how many elements and items they are where they were counted. */
+  get extent(): { bytes: number; elements: number } {
+    return { bytes: this.#walk.bytes.length, elements: this.#walk.all };
+  }
+
   /** The bytes of a value as they lie in the file. */
   bytes(element: Element): Uint8Array {
     return this.#walk.bytes.subarray(element.offset, element.offset + element.available);
@@ -138,6 +163,7 @@ export class DataSetAttributes implements Attributes {
     const end = Math.min(this.#walk.bytes.length, ...pixels.map((element) => element?.offset ?? Infinity));
     const kept = [...this.#dataSet.elements].filter(([, { offset, available }]) => offset + available <= end);
     const walk = newWalk(new Uint8Array(this.#walk.bytes.subarray(0, end)));
+    walk.all = this.#walk.all;
     return new DataSetAttributes(walk, { ...this.#dataSet, elements: new Map(kept) });
   }
 
@@ -169,6 +195,7 @@ export class DataSetAttributes implements Attributes {
     if (element.length === 0) return [];
     const vr = this.#vr(element);
     const raw = this.bytes(element);
+    if (!SINGLE_VALUE_VRS.has(vr)) requireFew(element.tag, raw.length > MOST_VALUES ? valuesIn(raw) : 0);
     const decoded = CHARSET_VRS.has(vr) ? this.#context.decode(raw) : textDecoder([])(raw);
     if (SINGLE_VALUE_VRS.has(vr)) return [decoded.replace(/[\0 ]+$/, "")];
     return decoded.split("\\").map((value) => value.replace(/^[\0 ]+|[\0 ]+$/g, ""));
@@ -189,6 +216,7 @@ export class DataSetAttributes implements Attributes {
     if (reader === undefined) return [];
     const little = element.vr === "UN" || element.encoding.littleEndian;
     const count = Math.floor(element.available / reader.size);
+    requireFew(element.tag, count);
     return Array.from({ length: count }, (_, i) =>
       reader.read(this.#walk.view, element.offset + i * reader.size, little),
     );

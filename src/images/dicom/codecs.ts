@@ -12,7 +12,7 @@ import type { Context as CodecContext } from "dcmjs-codecs";
 import { RadserveError } from "../../base/errors.js";
 import { warn, type PixelFormat, type Warning } from "../image.js";
 import { type CodestreamHeader } from "./codestream.js";
-import { charLsIsLoaded, decodeJpegLs, loadCharLs } from "./jpeg-ls.js";
+import { charLsIsLoaded, decodeJpegLs, dropCharLs, loadCharLs } from "./jpeg-ls.js";
 import { interleaved, narrowed, widened } from "./samples.js";
 
 type Library = typeof codecs;
@@ -44,9 +44,22 @@ export async function loadCodecs(): Promise<void> {
 /** A frame after which the instance is dropped, because its memory has grown to hold several of its size. */
 const LARGE_FRAME_BYTES = 1 << 27;
 
+/** A frame after which an idle thread drops its codecs: to make them again (30 ms) costs less than what they keep. */
+const GROWING_FRAME_BYTES = 1 << 23;
+/** A frame of that size was decoded by the codecs that are loaded. */
+let grown = false;
+
 function release(): void {
   usable = false;
   library().NativeCodecs.release();
+}
+
+/** What a thread does that has no work: codecs whose memory large frames have grown are made again by the next frame. */
+export function dropGrownCodecs(): void {
+  if (!grown) return;
+  grown = false;
+  if (usable) release();
+  dropCharLs();
 }
 
 async function start(): Promise<void> {
@@ -168,7 +181,9 @@ export async function decodeFrame(
     throw fail(early ? "truncated_image" : "corrupt_image", name, said, error);
   }
   // WebAssembly memory never shrinks
-  if (!isLs && (decoded?.length ?? 0) > LARGE_FRAME_BYTES) release();
+  const length = decoded?.length ?? 0;
+  if (!isLs && length > LARGE_FRAME_BYTES) release();
+  grown ||= length > GROWING_FRAME_BYTES;
   judgeMessages(header, name, warnings);
   const bytes = header.precision <= 8 && !(header.kind === "htj2k" && header.signed) ? 1 : 2;
   const expected = header.rows * header.columns * header.components * bytes;

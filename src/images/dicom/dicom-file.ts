@@ -6,8 +6,8 @@ import { RadserveError, type ErrorCode } from "../../base/errors.js";
 import { DataSetAttributes } from "./attributes.js";
 import { warn } from "../image.js";
 import { dictionaryVr, type Tag } from "./dictionary.js";
-import { walkDataSet, walkWhole, type DataSet } from "./elements.js";
-import { isVr, newWalk, type Encoding, type Walk } from "./headers.js";
+import { countAll, walkDataSet, walkWhole, type DataSet } from "./elements.js";
+import { isVr, MOST_SEEN, newWalk, TooManyElements, type Encoding, type Walk } from "./headers.js";
 import {
   EXPLICIT_VR_BIG_ENDIAN,
   EXPLICIT_VR_LITTLE_ENDIAN,
@@ -75,10 +75,12 @@ function dataOffset(head: Uint8Array): number | undefined {
 
 /**
  * Walks a DICOM file. What it had to assume is in `walk.warnings`.
- * Throws RadserveError: corrupt_image, truncated_image, unsupported_transfer_syntax.
+ * @param most elements, items and fragments that it may have, of which there is no count without it
+ * @throws RadserveError corrupt_image, truncated_image, unsupported_transfer_syntax
+ * @throws TooManyElements if it has more, those of sequences that nobody asked for included
  */
-export function openFile(bytes: Uint8Array): DicomFile {
-  const walk = newWalk(bytes);
+export function openFile(bytes: Uint8Array, most?: number): DicomFile {
+  const walk = newWalk(bytes, most);
   const marked = dataOffset(bytes);
   if (marked !== 132)
     warn(
@@ -89,6 +91,11 @@ export function openFile(bytes: Uint8Array): DicomFile {
   const { end, syntax, mediaStorageSopClass } = readMeta(walk, marked ?? 0);
   const body = syntax.deflated ? inflated(walk, end) : walk;
   const dataSet = walkWhole(body, syntax.deflated ? 0 : end, syntax);
+  if (most !== undefined) {
+    body.all = countAll(body, dataSet);
+    // There is room for all of them
+    body.most = MOST_SEEN;
+  }
   return {
     walk: body,
     dataSet,
@@ -144,13 +151,16 @@ function syntaxOf(walk: Walk, declared: string | undefined, offset: number): Tra
  * How many bytes a file's data set is inflated to while it is read; 0 where it is not deflated. They are counted as they
  * come and not kept.
  * @param check asked meanwhile; what it throws ends the counting
+ * @param most elements that its file meta information may have
  * @throws RadserveError unsupported_format, as openFile does, beyond the most that is read
+ * @throws TooManyElements if it has more
  */
-export async function inflatedBytes(bytes: Uint8Array, check: () => void): Promise<number> {
+export async function inflatedBytes(bytes: Uint8Array, check: () => void, most = MOST_SEEN): Promise<number> {
   let meta;
   try {
-    meta = readMeta(newWalk(bytes), dataOffset(bytes) ?? 0);
-  } catch {
+    meta = readMeta(newWalk(bytes, most), dataOffset(bytes) ?? 0);
+  } catch (error) {
+    if (error instanceof TooManyElements) throw error;
     // Reading it says what is wrong
     return 0;
   }
@@ -182,7 +192,7 @@ async function countInflated(inflate: Transform, deflated: Uint8Array, check: ()
 function inflated(walk: Walk, offset: number): Walk {
   const deflated = walk.bytes.subarray(offset);
   const inflatedBy = (inflate: typeof inflateRawSync): Walk => ({
-    ...newWalk(inflateWhole(inflate, deflated)),
+    ...newWalk(inflateWhole(inflate, deflated), walk.most),
     warnings: walk.warnings,
   });
   try {

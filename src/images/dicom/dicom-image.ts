@@ -26,10 +26,14 @@ import { ReadAhead } from "./read-ahead.js";
 
 /**
  * Reads a DICOM file. Nothing is decoded yet, but every frame is accounted for.
+ * @param mostElements as openFile takes it, which throws TooManyElements
  * Throws RadserveError: corrupt_image, truncated_image, unsupported_transfer_syntax, unsupported_format, no_pixel_data.
  */
-export function readDicom(bytes: Uint8Array): Image & { attributes: DataSetAttributes } {
-  return new DicomImage(openFile(bytes), bytes);
+export function readDicom(
+  bytes: Uint8Array,
+  mostElements?: number,
+): Image & { attributes: DataSetAttributes } {
+  return new DicomImage(openFile(bytes, mostElements), bytes);
 }
 
 class DicomImage implements Image {

@@ -207,14 +207,47 @@ function walkItems(
 }
 
 /**
+ * Counts what the sequences of a data set hold that are walked when somebody asks for them. Nothing of them is kept, and
+ * what is odd or broken in one is told to whoever asks for it.
+ * @returns all elements, items and fragments of the file
+ * @throws TooManyElements if they are more than the walk may see
+ */
+export function countAll(walk: Walk, dataSet: DataSet): number {
+  const counting = { ...walk, warnings: [] };
+  countBelow(counting, dataSet, 0);
+  return counting.seen;
+}
+
+function countBelow(walk: Walk, { elements }: DataSet, depth: number): void {
+  if (depth > MAX_DEPTH) return;
+  for (const element of elements.values())
+    for (const item of itemsIfWhole(walk, element)) countBelow(walk, item, depth + 1);
+}
+
+function itemsIfWhole(walk: Walk, element: Element): readonly DataSet[] {
+  try {
+    return element.items ?? walkedItems(walk, element) ?? [];
+  } catch (error) {
+    if (error instanceof RadserveError) return [];
+    throw error;
+  }
+}
+
+/**
  * Items of a sequence; undefined if the element is not a sequence. UN of a defined length is tried as implicit little
  * endian. Throws corrupt_image or truncated_image if the items contradict the element's length.
  */
 export function itemsOf(walk: Walk, element: Element): DataSet[] | undefined {
-  if (element.items !== undefined) return element.items;
+  if (element.items === undefined) {
+    const items = walkedItems(walk, element);
+    if (items !== undefined) element.items = items;
+  }
+  return element.items;
+}
+
+function walkedItems(walk: Walk, element: Element): DataSet[] | undefined {
   const asUn = element.vr === "UN" && element.encoding.explicit;
   if (element.vr !== "SQ" && !(asUn && dictionaryVr(element.tag) === "SQ")) return undefined;
   const encoding = asUn ? IMPLICIT_LITTLE : element.encoding;
-  element.items = walkItems(walk, element.offset, element.offset + element.length, encoding, 1, false).items;
-  return element.items;
+  return walkItems(walk, element.offset, element.offset + element.length, encoding, 1, false).items;
 }

@@ -2,7 +2,7 @@
 import { RadserveError } from "../../base/errors.js";
 import { warn, type Warning } from "../image.js";
 import { beginsCodestream } from "./codestream.js";
-import { ITEM, SEQUENCE_END, tagAt, type Walk } from "./headers.js";
+import { count, ITEM, SEQUENCE_END, tagAt, type Walk } from "./headers.js";
 
 interface Fragment {
   /** Offset of its item tag from the first fragment's item tag, as offset tables count. */
@@ -45,6 +45,7 @@ export function readFragments(walk: Walk, start: number, end: number, little: bo
     }
     if (tag === SEQUENCE_END) return { ...result, delimited: true, end: offset + 8 };
     if (tag !== ITEM) return { ...result, end: offset };
+    count(walk);
     const length = walk.view.getUint32(offset + 4, little);
     const available = Math.min(length, end - offset - 8);
     const value = walk.bytes.subarray(offset + 8, offset + 8 + available);

@@ -17,24 +17,36 @@ export interface Walk {
   bytes: Uint8Array;
   view: DataView;
   warnings: Warning[];
-  /** Elements and items seen so far. */
+  /** Elements, items and fragments seen so far. */
   seen: number;
+  /** How many may be seen. */
+  most: number;
+  /** How many there are, those of sequences that nobody asked for yet included; 0 where they were not counted. */
+  all: number;
 }
 
 /**
- * Elements and items that are walked at most. Each takes time and memory whatever its length, so a file of empty ones
- * would stop its thread. An enhanced object of 20,000 frames has some 500,000.
+ * Elements, items and fragments that are walked at most. Each takes time and memory whatever its length, so a file of
+ * empty ones would stop its thread. An enhanced object of 20,000 frames has some 500,000.
  */
-const MOST_SEEN = 2_000_000;
+export const MOST_SEEN = 2_000_000;
 
-/** Counts one more element or item. Throws unsupported_format beyond the most that are walked. */
+/** A file has more elements than its reader allowed; it can be read with room for more. */
+export class TooManyElements extends Error {}
+
+/**
+ * Counts one more element, item or fragment.
+ * @throws RadserveError unsupported_format beyond the most that are ever walked
+ * @throws TooManyElements beyond what this walk may see
+ */
 export function count(walk: Walk): void {
-  if (++walk.seen > MOST_SEEN)
-    throw new RadserveError(
-      "unsupported_format",
-      `Expected at most ${MOST_SEEN} elements and items in a file, found more. Split the object at its source.`,
-      { most: MOST_SEEN },
-    );
+  if (++walk.seen <= walk.most) return;
+  if (walk.most < MOST_SEEN) throw new TooManyElements();
+  throw new RadserveError(
+    "unsupported_format",
+    `Expected at most ${MOST_SEEN} elements and items in a file, found more. Split the object at its source.`,
+    { most: MOST_SEEN },
+  );
 }
 
 export interface Header {
@@ -54,12 +66,15 @@ const SHORT_VRS = new Set("AE AS AT CS DA DS DT FD FL IS LO LT PN SH SL SS ST TM
 const LONG_VRS = new Set("OB OD OF OL OV OW SQ SV UC UN UR UT UV".split(" "));
 const LIKE_A_VR = /^[A-Z]{2}$/;
 
-export function newWalk(bytes: Uint8Array): Walk {
+/** @param most elements, items and fragments that may be seen */
+export function newWalk(bytes: Uint8Array, most = MOST_SEEN): Walk {
   return {
     bytes,
     view: new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength),
     warnings: [],
     seen: 0,
+    most,
+    all: 0,
   };
 }
 

@@ -16,6 +16,11 @@ export function charLsIsLoaded(): boolean {
   return instance !== undefined;
 }
 
+/** The next frame makes another decoder. */
+export function dropCharLs(): void {
+  instance = undefined;
+}
+
 /** Makes the decoder of this thread. A frame that fails takes it down again. */
 export async function loadCharLs(): Promise<void> {
   await (starting ??= createCharLs().then((created) => {

@@ -71,6 +71,12 @@ export function readImagePixel(
   const frames = frameCount(attributes, warnings);
   if (!Number.isInteger(frames) || frames < 1 || frames > 2 ** 31)
     throw bad("NumberOfFrames", "a positive integer", frames);
+  if (frames > MOST_FRAMES)
+    throw new RadserveError(
+      "unsupported_format",
+      `Expected at most ${MOST_FRAMES} frames, found NumberOfFrames ${frames}. Split the object at its source.`,
+      { most: MOST_FRAMES },
+    );
   const tag = photometric(attributes, element, warnings);
   const samples = samplesPerPixel(attributes, tag, warnings);
   const bits = element === "PixelData" ? integerBits(attributes, samples, warnings) : floatBits(element);
@@ -90,6 +96,9 @@ export function readImagePixel(
     planarConfiguration: planar,
   };
 }
+
+/** Each frame takes time and memory, however small it is. The largest whole slide images have some 500,000. */
+const MOST_FRAMES = 1_000_000;
 
 /** Some writers of single frames put 0 there; the length of the pixel data is checked against the one frame. */
 function frameCount(attributes: DataSetAttributes, warnings: Warning[]): number {

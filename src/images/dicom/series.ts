@@ -25,6 +25,10 @@ const SEGMENTATIONS = ["1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.
 const SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7";
 /** Processing Equipment (PS3.16 CID 7005): the purpose of equipment that made an object out of other images (IHE AI Results). */
 const PROCESSING_EQUIPMENT = "109102";
+/** A UID (PS3.5 section 9.1). */
+const isUid = (text: string) => text.length <= 64 && /^[0-9]+(\.[0-9]+)*$/.test(text);
+/** Series that a refusal lists. */
+const LISTED = 50;
 
 /** Why a readable object is not a slice: the end of its warning's code, and what it is called there. */
 export interface LeftOut {
@@ -48,13 +52,18 @@ export interface FrameFacts extends FrameGeometry {
 
 /**
  * What a series needs of a file, or why the object is not a slice of one.
- * @param read gives the same bytes later; nothing of `bytes` is kept
+ * @param read gives the same bytes later; of `bytes` nothing is kept but the attributes
+ * @param mostElements as openFile takes it, which throws TooManyElements
  * Throws what readDicom throws for an image that cannot be used.
  */
-export function seriesFile(bytes: Uint8Array, read: () => Promise<Uint8Array>): SeriesFile | LeftOut {
+export function seriesFile(
+  bytes: Uint8Array,
+  read: () => Promise<Uint8Array>,
+  mostElements?: number,
+): SeriesFile | LeftOut {
   let image: ReturnType<typeof readDicom>;
   try {
-    image = readDicom(bytes);
+    image = readDicom(bytes, mostElements);
   } catch (error) {
     if (error instanceof RadserveError && error.code === "no_pixel_data")
       return {
@@ -98,40 +107,156 @@ function derivedObject(attributes: DataSetAttributes, { sopClassUid }: SourceIde
   return undefined;
 }
 
-/**
- * One image from the files of one series, in any order.
- * @param leftOut caveats about what else was found
- * Throws series_invalid if they are of several series, lack a part of a concatenation, or are not a volume.
- */
-export function seriesImage(files: readonly SeriesFile[], leftOut: readonly Warning[]): Image {
-  checkOneSeries(files);
-  const caveats = [...frameOfReferenceCaveats(files), ...checkConcatenations(files)];
-  return new SeriesImage(files, [...leftOut, ...caveats]);
+/** Which of several series is meant. */
+export interface SeriesChoice {
+  /** SeriesInstanceUID. */
+  uid?: string | undefined;
+  /** Without `uid`: the only series that this is true of. */
+  takes?: ((image: Image) => boolean) | undefined;
 }
 
-function checkOneSeries(files: readonly SeriesFile[]): void {
-  const series = new Map<string | undefined, number>();
-  for (const { source } of files)
-    series.set(source.seriesInstanceUid, (series.get(source.seriesInstanceUid) ?? 0) + 1);
+/**
+ * One image from the files of a folder, in any order: of the only series, or of the one that is chosen.
+ * @param leftOut caveats about what else was found
+ * Throws series_invalid, with a list of the series, if none or several fit the choice; if the files of the series lack a
+ * part of a concatenation, or are not a volume.
+ */
+export function seriesImage(
+  files: readonly SeriesFile[],
+  leftOut: readonly Warning[],
+  choice: SeriesChoice = {},
+): Image {
+  const groups = [...groupsOf(files)];
+  const chosen = groups.length === 1 ? fits(groups, choice) : chooseSeries(groups, choice);
+  const others = groups.length - 1;
+  const beside = files.length - chosen.length;
+  const apart: Warning[] =
+    others === 0
+      ? []
+      : [
+          {
+            code: "left_out_other_series",
+            message: `Left out: ${beside} images of ${others} other series in the folder.`,
+          },
+        ];
+  return imageOf(chosen, [...leftOut, ...apart], others);
+}
+
+/** Each series of a folder, or why it is none that can be used. */
+export function studySeries(
+  files: readonly SeriesFile[],
+  leftOut: readonly Warning[],
+): { uid: string; alone: boolean; image: Image | RadserveError }[] {
+  const groups = groupsOf(files);
+  const imageOrFault = (found: readonly SeriesFile[]) => {
+    try {
+      return imageOf(found, leftOut, groups.length - 1);
+    } catch (error) {
+      if (error instanceof RadserveError && error.code === "series_invalid") return error;
+      throw error;
+    }
+  };
+  return groups.map(([uid, found]) => ({ uid, alone: groups.length === 1, image: imageOrFault(found) }));
+}
+
+function imageOf(files: readonly SeriesFile[], leftOut: readonly Warning[], others: number): Image {
+  checkOneSeries(files);
+  const caveats = [...frameOfReferenceCaveats(files), ...checkConcatenations(files)];
+  return new SeriesImage(files, [...leftOut, ...caveats], others);
+}
+
+type Group = [uid: string, files: SeriesFile[]];
+
+/** The files by SeriesInstanceUID, the largest series first. */
+function groupsOf(files: readonly SeriesFile[]): Group[] {
+  const series = new Map<string | undefined, SeriesFile[]>();
+  for (const file of files) {
+    const { seriesInstanceUid: uid } = file.source;
+    series.set(uid, [...(series.get(uid) ?? []), file]);
+  }
   if (series.size === 0)
     throw seriesInvalid(
       "no_images",
-      "Expected a folder with the DICOM images of one series; found none in it (folders inside it and links are not followed).",
+      "Expected a folder with the DICOM images of a series; found none in it (folders inside it and links are not followed).",
     );
-  if (series.has(undefined))
+  const missing = series.get(undefined)?.length ?? 0;
+  if (missing > 0)
     throw seriesInvalid(
       "missing_series_uid",
-      `Expected SeriesInstanceUID in all ${files.length} images; ${series.get(undefined) ?? 0} lack it. Correct them at the source.`,
-      { images: files.length, missing: series.get(undefined) },
+      `Expected SeriesInstanceUID in all ${files.length} images; ${missing} lack it. Correct them at the source.`,
+      { images: files.length, missing },
     );
-  if (series.size > 1) {
-    const images = [...series.values()].sort((a, b) => b - a);
+  // Results are named after the series where there are several
+  if (series.size > 1 && [...series.keys()].some((uid) => !isUid(uid ?? "")))
     throw seriesInvalid(
-      "several_series",
-      `Expected one image series in the folder, found ${series.size} (of ${images.slice(0, 10).join(", ")} images). Put each in a folder of its own.`,
-      { series: series.size, images },
+      "invalid_series_uid",
+      "Expected SeriesInstanceUIDs of digits and dots, at most 64 characters, where a folder holds several series; found another. Correct it at the source.",
     );
+  return [...series]
+    .map(([uid, found]): Group => [uid ?? "", found])
+    .sort(([a, x], [b, y]) => y.length - x.length || (a < b ? -1 : 1));
+}
+
+/** What a client may choose from, without a word about the patient. */
+function listOf(groups: readonly Group[]): Record<string, unknown> {
+  return {
+    found: groups.length,
+    series: groups.slice(0, LISTED).map(([uid, files]) => ({
+      series_instance_uid: uid,
+      modality: files[0]?.attributes.string("Modality") ?? null,
+      images: files.reduce((sum, { frames }) => sum + frames.length, 0),
+    })),
+  };
+}
+
+/** The files of the only series. */
+function fits(groups: readonly Group[], { uid }: SeriesChoice): SeriesFile[] {
+  const [only] = groups;
+  if (only !== undefined && (uid === undefined || only[0] === uid)) return only[1];
+  throw noSuchSeries(groups);
+}
+
+function noSuchSeries(groups: readonly Group[]): RadserveError {
+  return seriesInvalid(
+    "no_such_series",
+    `Expected a series of the folder in series_instance_uid; none of its ${groups.length} has that SeriesInstanceUID. details.series lists them.`,
+    listOf(groups),
+  );
+}
+
+function chooseSeries(groups: readonly Group[], { uid, takes }: SeriesChoice): SeriesFile[] {
+  if (uid !== undefined) {
+    const named = groups.find(([found]) => found === uid);
+    if (named === undefined) throw noSuchSeries(groups);
+    return named[1];
   }
+  const taken = groups.filter(([, files]) => isTaken(files, takes));
+  const [first, ...more] = taken;
+  if (first !== undefined && more.length === 0) return first[1];
+  const why =
+    takes === undefined
+      ? ""
+      : taken.length === 0
+        ? ", and no active model of series takes one of them"
+        : `, and active models of series take ${taken.length} of them`;
+  throw seriesInvalid(
+    "several_series",
+    `Expected one image series in the folder, found ${groups.length}${why}. Name one in series_instance_uid; details.series lists them.`,
+    listOf(groups),
+  );
+}
+
+function isTaken(files: readonly SeriesFile[], takes: SeriesChoice["takes"]): boolean {
+  if (takes === undefined) return false;
+  try {
+    return takes(imageOf(files, [], 0));
+  } catch (error) {
+    if (error instanceof RadserveError && error.code === "series_invalid") return false;
+    throw error;
+  }
+}
+
+function checkOneSeries(files: readonly SeriesFile[]): void {
   const kinds = new Set(files.map(({ source }) => source.sopClassUid));
   if (kinds.size > 1)
     throw seriesInvalid(
@@ -202,7 +327,7 @@ class SeriesImage implements Image {
   /** The file opened last: the slices of a multi-frame file follow each other. */
   #opened: { file: SeriesFile; image: Promise<Image> } | undefined;
 
-  constructor(files: readonly SeriesFile[], leftOut: readonly Warning[]) {
+  constructor(files: readonly SeriesFile[], leftOut: readonly Warning[], others: number) {
     const found = files.flatMap((file) => file.frames.map((facts, frame): Slice => ({ file, frame, facts })));
     const { frames, geometry } = assemble(
       found.map(({ file, facts }) => ({
@@ -219,6 +344,7 @@ class SeriesImage implements Image {
       volume: { geometry, frames: slices.map((_, i) => i) },
       slices,
       attributes: inOrder.map((file) => file.attributes),
+      others,
     };
     this.format = first.file.format;
     this.frameCount = slices.length;

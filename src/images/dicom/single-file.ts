@@ -11,8 +11,8 @@ import { offRightAngles } from "./volume.js";
  * Throws what readDicom throws, and corrupt_image if a frame's orientation is none: the sides of the patient would be
  * drawn from it, and segments would be placed by it.
  */
-export function readSingleFile(bytes: Uint8Array): Image {
-  const image = readDicom(bytes);
+export function readSingleFile(bytes: Uint8Array, mostElements?: number): Image {
+  const image = readDicom(bytes, mostElements);
   for (const { code, message } of partCaveats(image.attributes)) warn(image.warnings, code, message);
   for (let frame = 0; frame < image.frameCount; frame++) checkOrientation(image, frame);
   return image;

@@ -89,6 +89,10 @@ const UNSUPPORTED: Readonly<Record<string, string>> = {
   "1.2.840.10008.1.20": "Papyrus 3 Implicit VR Little Endian",
 };
 
+/** Transfer syntaxes whose pixels can be decoded, by UID. */
+export const decodable = (): { uid: string; name: string }[] =>
+  Object.entries(SUPPORTED).map(([uid, { name }]) => ({ uid, name }));
+
 /** Looks a UID up. Throws unsupported_transfer_syntax, naming it, if its pixels cannot be decoded. */
 export function transferSyntax(uid: string): TransferSyntax {
   const row = SUPPORTED[uid];

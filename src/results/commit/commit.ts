@@ -6,23 +6,15 @@
  *
  *     .NAME.radserve/receipt.json    the mark; moves to NAME.json
  *     .NAME.radserve/files/          new files not yet in place
- *     .NAME.radserve/previous/       the old result's files, to be deleted, or to go back if this one fails
+ *     .NAME.radserve/previous/       the old result's files, if there are any: to be deleted, or to go back if this one fails
  *     .NAME.radserve/previous.json   the old result's receipt
  *
  * A receipt without files that replaces no result needs none of this. It is written into a file without a name, which
  * is then given its name. On a file system without such files it is staged and renamed straight into place.
  */
 import { RadserveError } from "../../base/errors.js";
-import { mkdir, rename } from "../../files/disk.js";
-import {
-  explained,
-  hashFile,
-  sha256,
-  syncFolder,
-  UnnamedFile,
-  writeDurably,
-} from "../../files/durable-files.js";
-import { stagingName } from "../../files/helper-names.js";
+import { rename } from "../../files/disk.js";
+import { explained, syncFolder, UnnamedFile, writeDurably } from "../../files/durable-files.js";
 import { NameLock, type LockOptions } from "../../files/name-lock.js";
 import { receiptSchema, receiptText, type Receipt } from "../receipt/receipt.js";
 import { checkFileName, checkName, receiptName } from "./names.js";
@@ -34,6 +26,8 @@ export interface ResultFile {
   /** Plain name beside the receipt, beginning with NAME and a dot. */
   name: string;
   bytes: Uint8Array;
+  /** Of the bytes, hex: whoever makes them hashes them, once. */
+  sha256: string;
 }
 
 export interface HoldOptions extends LockOptions {
@@ -68,14 +62,16 @@ export async function withName<T>(
   checkName(name);
   const lock = await explained(() => NameLock.take(dir, name, options));
   const target: Target = { dir, name, lock, step: options.onStep ?? (() => undefined) };
+  let found: Existing | undefined;
   try {
     await explained(() => recover(target));
     return await work({
-      existing: () => explained(() => readReceipt(`${dir}/${receiptName(name)}`)),
+      existing: async () => (found = await explained(() => readReceipt(`${dir}/${receiptName(name)}`))),
       commit: (files, receipt, allowed = Promise.resolve()) => {
         // If the staging fails first, nobody waits for it
         allowed.catch(() => undefined);
-        return explained(() => commit(target, { files, receipt, allowed }));
+        const wasFree = found?.kind === "none";
+        return explained(() => commit(target, { files, receipt, allowed, wasFree }));
       },
     });
   } finally {
@@ -88,20 +84,21 @@ interface Result {
   files: readonly ResultFile[];
   receipt: Receipt;
   allowed: Promise<void>;
+  /** Nothing lay under the receipt's name when its lock was held already. */
+  wasFree: boolean;
 }
 
-async function commit(target: Target, { files, receipt, allowed }: Result): Promise<void> {
+async function commit(target: Target, { files, receipt, allowed, wasFree }: Result): Promise<void> {
   const text = checked(target, files, receipt);
-  const alone = files.length === 0 && !(await exists(`${target.dir}/${receiptName(target.name)}`));
+  const place = `${target.dir}/${receiptName(target.name)}`;
+  // What has appeared since keeps its name: neither way of publishing a lone receipt writes over it
+  const alone = files.length === 0 && (wasFree || !(await exists(place)));
   if (alone && (await publishUnnamed(target, text, allowed))) return;
-  const path = `${target.dir}/${stagingName(target.name)}`;
-  await target.step("make the staging folder");
-  await mkdir(path);
-  const staging = await Staging.open(path);
+  const staging = await Staging.make(target);
   try {
     if (alone) await publishAlone(target, staging, { text, allowed });
     else {
-      await stage(target, staging, { text, allowed, files, hashes: filesOf(receipt) });
+      await stage(target, staging, { text, allowed, files });
       if (!(await target.lock.isHeld())) throw lostLock();
       await publish(target, staging, receipt);
     }
@@ -116,15 +113,13 @@ async function commit(target: Target, { files, receipt, allowed }: Result): Prom
   }
 }
 
-/**
- * The receipt's text. The caller has to list exactly the files that it gives. Whether they have the listed hashes shows
- * when they are read back.
- */
+/** The receipt's text. The caller has to list exactly the files that it gives, each with the hash of its bytes. */
 function checked(target: Target, files: readonly ResultFile[], receipt: Receipt): Buffer {
   const listed = filesOf(receipt);
-  for (const { name } of files) {
+  for (const { name, sha256 } of files) {
     checkFileName(target.name, name);
-    if (!listed.has(name)) throw new Error("Expected the receipt to list each result file");
+    if (listed.get(name) !== sha256)
+      throw new Error("Expected the receipt to list each result file with its hash");
   }
   if (listed.size !== files.length) throw new Error("The receipt lists a file that was not given");
   return Buffer.from(receiptText(receiptSchema.parse(receipt)));
@@ -183,14 +178,14 @@ async function publishAlone(
 async function stage(
   target: Target,
   staging: Staging,
-  result: Pick<Result, "files" | "allowed"> & { text: Buffer; hashes: ReadonlyMap<string, string> },
+  result: Pick<Result, "files" | "allowed"> & { text: Buffer },
 ): Promise<void> {
-  await target.step("make its folders");
-  await allOf(["files", "previous"].map((folder) => mkdir(staging.at(folder))));
+  await target.step("make its folder");
+  await staging.makeFolder("files");
   await allOf([
     ...result.files.map(async ({ name, bytes }) => {
       await target.step(`write ${name}`);
-      await writeAndReadBack(staging.at(`files/${name}`), bytes, result.hashes.get(name));
+      await writeAndReadBack(staging.at(`files/${name}`), bytes);
     }),
     (async () => {
       await target.step("write the receipt");
@@ -212,11 +207,8 @@ async function allOf(works: readonly Promise<void>[]): Promise<void> {
   if (failed !== undefined) throw failed.reason;
 }
 
-async function writeAndReadBack(path: string, bytes: Uint8Array, listed = sha256(bytes)): Promise<void> {
-  await writeDurably(path, bytes);
-  if ((await hashFile(path)) === listed) return;
-  if (sha256(bytes) !== listed)
-    throw new Error("Expected the receipt to list each result file with its hash");
+async function writeAndReadBack(path: string, bytes: Uint8Array): Promise<void> {
+  if (await writeDurably(path, bytes)) return;
   throw new RadserveError(
     "internal",
     "A result file read back from the output folder's disk differs from what was written. Check that disk.",

@@ -4,13 +4,14 @@
  */
 import { RadserveError } from "../../base/errors.js";
 import { guardName } from "../../files/helper-names.js";
+import type { DicomKind } from "../../manifest/manifest.js";
 
 /** Longest file name of Linux file systems and of SMB shares, in bytes. */
 const LONGEST = 255;
 
 export const receiptName = (name: string): string => `${name}.json`;
 export const pictureName = (name: string, model: string): string => `${name}.${model}.png`;
-export const objectName = (name: string, model: string, kind: "sr" | "seg" | "sc"): string =>
+export const objectName = (name: string, model: string, kind: DicomKind): string =>
   `${name}.${model}.${kind}.dcm`;
 /**
  * Refuses a NAME that cannot be the stem of result files.

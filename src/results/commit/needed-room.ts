@@ -25,7 +25,9 @@ export function roomFor({ format, frameCount }: Image, models: readonly PlannedO
       json: findings,
       png: PICTURE,
       sr: findings,
-      seg: DOCUMENT + (labels * bits) / 8 + FINDING * labels * frameCount,
+      // A bit a pixel and label, or a byte a pixel in a label map
+      seg: DOCUMENT + Math.max(1, labels / 8) * bits + FINDING * labels * frameCount,
+      rtstruct: DOCUMENT + bits + FINDING * labels * frameCount,
       sc: CAPTURE,
     };
     return outputs.reduce((sum, kind) => sum + size[kind], 0);

@@ -18,7 +18,9 @@ export async function publish(target: Target, staging: Staging, receipt: Receipt
   await step("move the old receipt aside");
   await moveIfThere(`${dir}/${receiptName(name)}`, staging.at(PREVIOUS));
   const fresh = [...filesOf(receipt).keys()];
-  for (const file of await replaced(target, staging, receipt, old)) {
+  const aside = await replaced(target, staging, receipt, old);
+  if (aside.length > 0) await staging.makeFolder("previous");
+  for (const file of aside) {
     await step(`move the old ${file} aside`);
     await moveIfThere(`${dir}/${file}`, staging.at(`previous/${file}`));
   }
@@ -94,7 +96,7 @@ export async function rollBack(target: Target, staging: Staging, receipt: Receip
         await rename(`${dir}/${file}`, staging.at(`files/${file}`));
       }
     }
-    for (const file of await readdir(staging.at("previous"))) {
+    for (const file of await readdir(staging.at("previous")).catch(ifMissing([]))) {
       await step(`put the old ${file} back`);
       if (!(await exists(`${dir}/${file}`))) await rename(staging.at(`previous/${file}`), `${dir}/${file}`);
     }

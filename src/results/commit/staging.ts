@@ -1,15 +1,20 @@
 /** The staging folder of one NAME, and what all steps of a commit share. */
 import { closeSync, constants, fstatSync } from "node:fs";
 import { rm } from "node:fs/promises";
+import { errno } from "../../base/errno.js";
 import { RadserveError } from "../../base/errors.js";
 import { descriptorPath } from "../../files/descriptor.js";
-import { lstat, openDescriptor, readdir, rmdir } from "../../files/disk.js";
+import { lstat, mkdir, openDescriptor, readdir, rmdir } from "../../files/disk.js";
 import { ifMissing, syncFolder } from "../../files/durable-files.js";
+import { stagingName } from "../../files/helper-names.js";
 import type { NameLock } from "../../files/name-lock.js";
+import { spares, type FolderKey } from "../../files/spares.js";
 
 /** Names in the staging folder: the staged receipt, which is the mark, and the receipt that is being replaced. */
 export const MARK = "receipt.json";
 export const PREVIOUS = "previous.json";
+/** Opens the folder of that name, and never what a link leads to. */
+const FOLDER_ITSELF = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
 /** Retries while a share is busy; each waits a tenth of a second longer than the one before. */
 const MOST_RETRIES = 4;
 
@@ -28,17 +33,36 @@ export class Staging {
   private constructor(
     readonly path: string,
     private readonly fd: number,
+    /** For whose spares it was made here; undefined of one that was found. */
+    private readonly key?: FolderKey,
   ) {}
+
+  /**
+   * A new one for NAME; there may be an empty folder `files` in it.
+   * @throws errors of the file system as they are
+   */
+  static async make({ dir, name, lock, step }: Target): Promise<Staging> {
+    const path = `${dir}/${stagingName(name)}`;
+    await step("make the staging folder");
+    if ((await spares()?.takeFolder(lock.folder, path)) !== true) await mkdir(path);
+    return new Staging(path, await openDescriptor(path, FOLDER_ITSELF), lock.folder);
+  }
 
   /** Opens the folder itself, never what a link of that name leads to. */
   static async open(path: string): Promise<Staging> {
-    const flags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
-    return new Staging(path, await openDescriptor(path, flags));
+    return new Staging(path, await openDescriptor(path, FOLDER_ITSELF));
   }
 
   /** Path of an entry, through the open descriptor. */
   at(entry: string): string {
     return `${descriptorPath(this.fd)}/${entry}`;
+  }
+
+  /** Makes a folder in it, where there is none yet. */
+  async makeFolder(entry: string): Promise<void> {
+    await mkdir(this.at(entry)).catch((error: unknown) => {
+      if (errno(error) !== "EEXIST") throw error;
+    });
   }
 
   sync(): Promise<void> {
@@ -49,9 +73,20 @@ export class Staging {
   async remove(): Promise<void> {
     const [mine, there] = [fstatSync(this.fd), await lstat(this.path).catch(ifMissing(undefined))];
     if (there?.ino !== mine.ino || there.dev !== mine.dev) return;
+    if (await this.#isKept(mine.ino)) return;
     for (const entry of await readdir(this.at(".")))
       await rm(this.at(entry), { recursive: true, force: true, maxRetries: MOST_RETRIES });
     await rmdir(this.path).catch(ifMissing(undefined));
+  }
+
+  /** Kept among the spares of this thread, where it was made here and is as it was then. */
+  async #isKept(ino: number): Promise<boolean> {
+    const kept = spares();
+    if (kept === undefined || this.key === undefined) return false;
+    const entries = await readdir(this.at("."));
+    if (entries.some((entry) => entry !== "files")) return false;
+    if (entries.length > 0 && (await readdir(this.at("files"))).length > 0) return false;
+    return kept.keepFolder(this.key, this.path, ino);
   }
 
   close(): void {

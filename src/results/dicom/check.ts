@@ -9,10 +9,13 @@ import { RadserveError } from "../../base/errors.js";
 import type { Attributes } from "../../images/image.js";
 import type { Picture } from "../../addon/picture.js";
 import type { DicomObject } from "./elements.js";
-import { segmentPlanes, segmentsOf, type FrameOutputs } from "./segments.js";
+import { checkContours } from "./rtstruct.js";
+import { LABEL_MAP_SEGMENTATION } from "./seg.js";
+import { labelPlane, segmentPlanes, segmentsOf, type FrameOutputs } from "./segments.js";
 import { anatomyOfSeries, patientAndStudy, type SourceFrame } from "./source.js";
 import { slideGeometry, type TilePosition } from "./slide.js";
-import { deviceUid, type DicomKind, type Subject } from "./subject.js";
+import type { DicomKind } from "../../manifest/manifest.js";
+import { deviceUid, type Subject } from "./subject.js";
 
 export interface Written {
   kind: DicomKind;
@@ -39,6 +42,10 @@ export async function checkObjects(
     if (kind === "sc") checkSources(kind, attributes.sequence("SourceImageSequence") ?? [], known);
     if (pixels !== undefined) await checkPixels(object, pixels);
     if (kind === "seg" && outputs !== undefined) await checkMasks(object, attributes, subject, outputs);
+    if (kind === "rtstruct" && outputs !== undefined) {
+      const fault = checkContours(attributes, subject, outputs);
+      if (fault !== undefined) throw wrong(kind, fault);
+    }
   }
 }
 
@@ -147,14 +154,17 @@ async function checkMasks(
   outputs: FrameOutputs,
 ): Promise<void> {
   const image = readDicom(object.bytes);
-  const segments = segmentsOf(subject.model.manifest.outputs);
+  const { outputs: model } = subject.model.manifest;
+  const segments = segmentsOf(model);
+  const isLabelMap = object.sopClassUid === LABEL_MAP_SEGMENTATION;
   const { rows, columns } = subject.image.format;
   const frames = attributes.sequence("PerFrameFunctionalGroupsSequence") ?? [];
   if (image.format.rows !== rows || image.format.columns !== columns)
     throw wrong("seg", "its size is not the source's");
-  if (image.frameCount !== segments.length * subject.image.frameCount || frames.length !== image.frameCount)
+  const wanted = (isLabelMap ? 1 : segments.length) * subject.image.frameCount;
+  if (image.frameCount !== wanted || frames.length !== wanted)
     throw wrong("seg", "it has not one frame for each segment and source frame");
-  const planeAt = segmentPlanes(subject.model.manifest.outputs, outputs, rows * columns);
+  const planeAt = segmentPlanes(model, outputs, rows * columns);
   const sources = new Map(subject.ids.frames.map((source, index) => [sourceKey(source), index]));
   const tiles = slideGeometry(subject.image, subject.attributes)?.tiles;
   const seen = new Set<string>();
@@ -162,13 +172,15 @@ async function checkMasks(
     const number = groups.sequence("SegmentIdentificationSequence")?.[0]?.number("ReferencedSegmentNumber");
     const segment = segments.find((candidate) => candidate.number === number);
     const frame = sources.get(keyOf(groups));
-    if (segment === undefined || frame === undefined)
+    if ((segment === undefined) !== isLabelMap || frame === undefined)
       throw wrong("seg", `its frame ${index + 1} is of no segment or no source frame`);
     checkPosition(groups, subject, frame, index);
     if (tiles !== undefined) checkTile(groups, tiles[frame], index);
-    if (Buffer.compare(await image.frame(index), planeAt(segment, frame)) !== 0)
+    const plane =
+      segment === undefined ? labelPlane(model, outputs, frame, rows * columns) : planeAt(segment, frame);
+    if (Buffer.compare(await image.frame(index), plane) !== 0)
       throw wrong("seg", `its frame ${index + 1} is not the mask of the model's output`);
-    seen.add(`${segment.number} ${frame}`);
+    seen.add(`${segment?.number ?? ""} ${frame}`);
   }
   if (seen.size !== frames.length)
     throw wrong("seg", "two of its frames are of one segment and source frame");

@@ -15,12 +15,14 @@ import type { Subject } from "./subject.js";
 import { derivedUid } from "./uid.js";
 import { oneLine } from "./values.js";
 
-export function framePositions(subject: Subject, segments: readonly Segment[]): Dataset {
+/** @param segments undefined if every frame is of all segments: a label map */
+export function framePositions(subject: Subject, segments: readonly Segment[] | undefined): Dataset {
   const { image, attributes } = subject;
   const frameOfReference = takeOver(attributes, ["FrameOfReferenceUID"])["FrameOfReferenceUID"];
   const slide = frameOfReference === undefined ? undefined : slideGeometry(image, attributes);
   if (slide !== undefined)
     return { FrameOfReferenceUID: frameOfReference, ...tilePositions(subject, segments, slide) };
+  const { channels, bySegment, organization: organizationOf } = channelsOf(segments);
   const positions = Array.from({ length: image.frameCount }, (_, frame) => ({
     plane: image.plane(frame),
     spacing: image.spacing(frame),
@@ -36,8 +38,8 @@ export function framePositions(subject: Subject, segments: readonly Segment[]): 
     frameOfReference !== undefined && located && hasOwnPositions(image, attributes)
       ? geometryOf(positions, between)
       : undefined;
-  const organization = derivedUid("dimensions", [geometry === undefined ? "stack" : "position"]);
-  const perFrame = segments.flatMap((segment) =>
+  const organization = organizationOf(geometry === undefined ? "stack" : "position");
+  const perFrame = channels.flatMap((segment) =>
     positions.map((_, frame) => {
       const position = geometry?.distinct === true ? (geometry.rank[frame] ?? 1) : frame + 1;
       return frameItem(subject, segment, frame, {
@@ -52,9 +54,20 @@ export function framePositions(subject: Subject, segments: readonly Segment[]): 
       ? { PatientOrientation: patientOrientation(attributes) }
       : { FrameOfReferenceUID: frameOfReference, PositionReferenceIndicator: indicator }),
     DimensionOrganizationSequence: [{ DimensionOrganizationUID: organization }],
-    DimensionIndexSequence: dimensions(organization, geometry !== undefined && geometry.distinct),
+    DimensionIndexSequence: dimensions(organization, bySegment, geometry !== undefined && geometry.distinct),
     SharedFunctionalGroupsSequence: [geometry?.shared ?? {}],
     PerFrameFunctionalGroupsSequence: perFrame,
+  };
+}
+
+/** The frames of one place in their order, whether segments are a dimension, and the UIDs of the dimensions. */
+function channelsOf(segments: readonly Segment[] | undefined) {
+  const channels: readonly (Segment | undefined)[] = segments ?? [undefined];
+  const form = segments === undefined ? ["labelmap"] : [];
+  return {
+    channels,
+    bySegment: segments !== undefined,
+    organization: (place: string) => derivedUid("dimensions", [place, ...form]),
   };
 }
 
@@ -68,7 +81,7 @@ function patientOrientation(attributes: Attributes): string[] {
  * Whether the planes are those of the frames. Many frames without functional groups share the attributes of the first,
  * and the positions of the others are given elsewhere or nowhere; those of a dose grid are given by its offsets.
  */
-function hasOwnPositions(image: Image, attributes: Attributes): boolean {
+export function hasOwnPositions(image: Image, attributes: Attributes): boolean {
   const single = image.frameCount === 1 || image.series !== undefined;
   const given = ["PerFrameFunctionalGroupsSequence", "GridFrameOffsetVector"];
   return single || given.some((keyword) => attributes.has(keyword));
@@ -161,13 +174,19 @@ function declaredThickness(image: Image, attributes: Attributes, frame: number):
   return found.find((value) => value !== undefined && value > 0);
 }
 
-function dimensions(organization: string, byPosition: boolean): Dataset[] {
+function dimensions(organization: string, bySegment: boolean, byPosition: boolean): Dataset[] {
   return [
-    dimension(organization, "ReferencedSegmentNumber", "SegmentIdentificationSequence", "Segment"),
+    ...segmentDimension(organization, bySegment),
     byPosition
       ? dimension(organization, "ImagePositionPatient", "PlanePositionSequence", "Position")
       : dimension(organization, "InStackPositionNumber", "FrameContentSequence", "Frame"),
   ];
+}
+
+function segmentDimension(organization: string, bySegment: boolean): Dataset[] {
+  return bySegment
+    ? [dimension(organization, "ReferencedSegmentNumber", "SegmentIdentificationSequence", "Segment")]
+    : [];
 }
 
 function dimension(organization: string, keyword: string, group: string, label: string): Dataset {
@@ -183,16 +202,21 @@ function dimension(organization: string, keyword: string, group: string, label: 
  * The modules of a segmentation of tiles on a slide (PS3.3 C.8.12.14, A.51.5.1): each frame says which tile it is, and
  * rows and columns of the total pixel matrix are dimensions, unless several frames show one tile.
  */
-function tilePositions(subject: Subject, segments: readonly Segment[], slide: SlideGeometry): Dataset {
+function tilePositions(
+  subject: Subject,
+  segments: readonly Segment[] | undefined,
+  slide: SlideGeometry,
+): Dataset {
   const { attributes } = subject;
+  const { channels, bySegment, organization: organizationOf } = channelsOf(segments);
   const { tiles, origin, spacing } = slide;
   const distinct = new Set(tiles.map(({ row, column }) => `${row} ${column}`)).size === tiles.length;
-  const organization = derivedUid("dimensions", [distinct ? "tile" : "stack"]);
+  const organization = organizationOf(distinct ? "tile" : "stack");
   const ranks = {
     row: rankOf(tiles.map(({ row }) => row)),
     column: rankOf(tiles.map(({ column }) => column)),
   };
-  const perFrame = segments.flatMap((segment) =>
+  const perFrame = channels.flatMap((segment) =>
     tiles.map((tile, frame) =>
       frameItem(subject, segment, frame, {
         place: distinct ? [ranks.row(tile.row), ranks.column(tile.column)] : [frame + 1],
@@ -203,7 +227,7 @@ function tilePositions(subject: Subject, segments: readonly Segment[], slide: Sl
   );
   const thickness = declaredThickness(subject.image, attributes, 0);
   const byTile = [
-    dimension(organization, "ReferencedSegmentNumber", "SegmentIdentificationSequence", "Segment"),
+    ...segmentDimension(organization, bySegment),
     dimension(organization, "RowPositionInTotalImagePixelMatrix", "PlanePositionSlideSequence", "Row"),
     dimension(organization, "ColumnPositionInTotalImagePixelMatrix", "PlanePositionSlideSequence", "Column"),
   ];
@@ -213,7 +237,7 @@ function tilePositions(subject: Subject, segments: readonly Segment[], slide: Sl
     PositionReferenceIndicator: "SLIDE_CORNER",
     DimensionOrganizationType: "TILED_SPARSE",
     DimensionOrganizationSequence: [{ DimensionOrganizationUID: organization }],
-    DimensionIndexSequence: distinct ? byTile : dimensions(organization, false),
+    DimensionIndexSequence: distinct ? byTile : dimensions(organization, bySegment, false),
     TotalPixelMatrixRows: slide.rows,
     TotalPixelMatrixColumns: slide.columns,
     TotalPixelMatrixOriginSequence: [
@@ -266,7 +290,7 @@ interface FramePlace {
 
 function frameItem(
   { ids }: Subject,
-  segment: Segment,
+  segment: Segment | undefined,
   frame: number,
   { place, stack, groups }: FramePlace,
 ): Dataset {
@@ -274,8 +298,12 @@ function frameItem(
   if (source === undefined) throw new Error("Every frame has its source");
   const purpose = dcm("121322", "Source image for image processing operation");
   return {
-    FrameContentSequence: [{ ...stack, DimensionIndexValues: [segment.number, ...place] }],
-    SegmentIdentificationSequence: [{ ReferencedSegmentNumber: segment.number }],
+    FrameContentSequence: [
+      { ...stack, DimensionIndexValues: [...(segment === undefined ? [] : [segment.number]), ...place] },
+    ],
+    ...(segment === undefined
+      ? {}
+      : { SegmentIdentificationSequence: [{ ReferencedSegmentNumber: segment.number }] }),
     ...groups,
     DerivationImageSequence: [
       {

@@ -5,10 +5,11 @@ import type { Finding, Measurement } from "../receipt/receipt.js";
 import { codeOf, dcm, own, sct } from "./codes.js";
 import { coded, container, images, num, polyline, segmentReference, text, uidRef } from "./content.js";
 import type { Dataset, DicomObject } from "./elements.js";
+import { LABEL_MAP_SEGMENTATION } from "./seg.js";
 import { segFrameNumber, segmentsOf, segmentTracking, type Segment } from "./segments.js";
 import { sideOf } from "./sides.js";
 import type { SourceFrame } from "./source.js";
-import { trackingUid, type Subject } from "./subject.js";
+import { algorithmParameters, trackingUid, type Subject } from "./subject.js";
 
 /** What the report tells. */
 export interface Said {
@@ -148,9 +149,13 @@ function tracking(id: string, uid: string): Dataset[] {
 
 /** TID 4019, in the words of equipment and segmentation. */
 function algorithmItems({ model }: Subject): Dataset[] {
+  const parameters = algorithmParameters(model);
   return [
     text("HAS CONCEPT MOD", dcm("111001", "Algorithm Name"), model.name),
     text("HAS CONCEPT MOD", dcm("111003", "Algorithm Version"), model.version),
+    ...(parameters === undefined
+      ? []
+      : [text("HAS CONCEPT MOD", dcm("111002", "Algorithm Parameters"), parameters)]),
   ];
 }
 
@@ -209,13 +214,15 @@ function boxGroup(group: Group, box: NonNullable<Finding["box"]>): Dataset {
   ]);
 }
 
-/** TID 1411 with a segment through all slices, or TID 1410 with a segment on one frame. */
+/** TID 1411 with a segment through all slices or of a label map, or TID 1410 with a segment on one frame. */
 function segmentGroup(group: Group, seg: Companion, segment: Segment): Dataset {
   const { subject, finding, own } = group;
   const { id, uid } = segmentTracking(subject, segment);
   const object = { ReferencedSOPClassUID: seg.sopClassUid, ReferencedSOPInstanceUID: seg.sopInstanceUid };
   const isVolume = finding.frame === undefined && finding.volume !== undefined;
-  const region = isVolume
+  // A frame of a label map is of all segments
+  const byNumber = isVolume || seg.sopClassUid === LABEL_MAP_SEGMENTATION;
+  const region = byNumber
     ? segmentReference(dcm("121191", "Referenced Segment"), {
         ...object,
         ReferencedSegmentNumber: segment.number,
@@ -229,7 +236,7 @@ function segmentGroup(group: Group, seg: Companion, segment: Segment): Dataset {
           subject.ids.frames.length,
         ),
       });
-  return container("CONTAINS", GROUP, isVolume ? "1411" : "1410", [
+  return container("CONTAINS", GROUP, byNumber ? "1411" : "1410", [
     ...headItems(group, id, uid),
     region,
     ...(isVolume && subject.image.series !== undefined

@@ -4,7 +4,8 @@ import type { Attributes, Image } from "../../images/image.js";
 import { codeItem, dcm, OWN_SCHEME } from "./codes.js";
 import type { Dataset } from "./elements.js";
 import { dateAndTime, patientAndStudy, zoneOf } from "./source.js";
-import { deviceUid, seriesUid, type DicomKind, type Subject } from "./subject.js";
+import type { DicomKind } from "../../manifest/manifest.js";
+import { algorithmParameters, deviceUid, seriesUid, type Subject } from "./subject.js";
 import { isCodeString, oneLine } from "./values.js";
 
 /** Fixed, so that a study's results sort together, behind what scanners number. */
@@ -12,6 +13,7 @@ const SERIES: Readonly<Record<DicomKind, { number: number; what: string }>> = {
   sr: { number: 9701, what: "report" },
   seg: { number: 9702, what: "segmentation" },
   sc: { number: 9703, what: "overlay" },
+  rtstruct: { number: 9704, what: "structure set" },
 };
 
 /** Patient, study, series, equipment and the common attributes of an object (PS3.3 C.7.1 to C.7.3, C.7.5, C.12.1). */
@@ -83,10 +85,12 @@ const ARTIFICIAL_INTELLIGENCE = dcm("123110", "Artificial Intelligence");
 
 /** Algorithm Identification Macro (PS3.3 table 10-19); the same words as the equipment's. */
 export function algorithm(model: Subject["model"]): Dataset {
+  const parameters = algorithmParameters(model);
   return {
     AlgorithmFamilyCodeSequence: [codeItem(ARTIFICIAL_INTELLIGENCE)],
     AlgorithmName: oneLine(model.name, 64),
     AlgorithmVersion: model.version,
+    ...(parameters === undefined ? {} : { AlgorithmParameters: parameters }),
     AlgorithmSource: oneLine(model.manifest.manufacturer, 64),
   };
 }

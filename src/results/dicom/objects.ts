@@ -1,21 +1,23 @@
 /** The DICOM objects of one model's results over one image: which can be made, made, and checked. */
 import type { Attributes, Image, Warning } from "../../images/image.js";
-import type { OutputKind } from "../../manifest/manifest.js";
+import type { DicomKind, OutputKind } from "../../manifest/manifest.js";
 import type { ResultFile } from "../commit/commit.js";
 import { sha256 } from "../../files/durable-files.js";
 import { objectName } from "../commit/names.js";
 import type { Picture } from "../../addon/picture.js";
+import type { SegmentationType } from "../forms.js";
 import type { OutputFile, ReceiptModel } from "../receipt/receipt.js";
 import { checkObjects, type Written } from "./check.js";
 import type { Said } from "./groups.js";
 import { secondaryCapture } from "./sc.js";
 import { segmentation } from "./seg.js";
-import type { FrameOutputs } from "./segments.js";
+import { structureSet, whyNoContours } from "./rtstruct.js";
+import { segmentationForm, type FrameOutputs } from "./segments.js";
 import { leftOut, sourceIds, type SourceIds } from "./source.js";
 import { structuredReport } from "./sr.js";
-import type { DicomKind, Subject } from "./subject.js";
+import type { Subject } from "./subject.js";
 
-const DICOM_KINDS: readonly DicomKind[] = ["seg", "sc", "sr"];
+const DICOM_KINDS: readonly DicomKind[] = ["seg", "rtstruct", "sc", "sr"];
 
 interface ObjectsRequest {
   image: Image;
@@ -28,8 +30,9 @@ interface ObjectsRequest {
   /** The request names the kinds itself: what cannot be written is then said. */
   asked: boolean;
   said: Said;
-  /** Outputs for each frame of the image; needed for a SEG. */
+  /** Outputs for each frame of the image; needed for a SEG and an RTSTRUCT. */
   outputs: FrameOutputs | undefined;
+  segmentationType: SegmentationType;
   /** Base name of the results. */
   name: string;
   /** The overlay, the frames (from 0) that it shows, and its opacity; called if a secondary capture is asked for. */
@@ -73,13 +76,15 @@ function isUnforeseen({ image }: ObjectsRequest, ids: SourceIds | { missing: str
 
 function whyNot(
   kind: DicomKind,
-  { model, outputs }: ObjectsRequest,
+  { image, model, outputs }: ObjectsRequest,
   ids: SourceIds | { missing: string },
 ): string | undefined {
   if (model.manifest.stage === "draft") return "the model is a draft, without codes";
   if ("missing" in ids) return ids.missing;
+  if (kind !== "seg" && kind !== "rtstruct") return undefined;
   const segments = model.manifest.outputs.some((output) => output.kind === "segmentation");
-  return kind === "seg" && (!segments || outputs === undefined) ? "the model does not segment" : undefined;
+  if (!segments || outputs === undefined) return "the model does not segment";
+  return kind === "rtstruct" ? whyNoContours(image, outputs) : undefined;
 }
 
 function identityLeftOut(attributes: Attributes): Warning[] {
@@ -96,13 +101,18 @@ function notWritten(kind: DicomKind, why: string): Warning {
 async function build(
   subject: Subject,
   kinds: readonly DicomKind[],
-  { outputs, said, picture, predecessor }: ObjectsRequest,
+  { outputs, segmentationType, said, picture, predecessor }: ObjectsRequest,
 ): Promise<Written[]> {
   const written: Written[] = [];
-  const seg = kinds.includes("seg") && outputs !== undefined ? segmentation(subject, outputs) : undefined;
+  const seg =
+    kinds.includes("seg") && outputs !== undefined
+      ? segmentation(subject, outputs, segmentationForm(subject, outputs, segmentationType))
+      : undefined;
   // Before the picture, which other threads draw meanwhile
   const sr = kinds.includes("sr") ? structuredReport({ subject, said, seg, predecessor }) : undefined;
   if (seg !== undefined) written.push({ kind: "seg", object: seg });
+  if (kinds.includes("rtstruct") && outputs !== undefined)
+    written.push({ kind: "rtstruct", object: structureSet(subject, outputs) });
   if (kinds.includes("sc")) {
     const { pixels, frames, opacity } = await picture();
     written.push({ kind: "sc", object: secondaryCapture(subject, pixels, frames, opacity), pixels });
@@ -116,18 +126,18 @@ function listed(
   model: string,
   written: readonly Written[],
 ): Pick<Objects, "files" | "outputs"> {
-  const files = written.map(({ kind, object }) => ({
-    name: objectName(name, model, kind),
-    bytes: object.bytes,
-  }));
-  const outputs = written.map(({ kind, object }) => ({
-    path: objectName(name, model, kind),
-    media_type: "application/dicom",
-    sop_class_uid: object.sopClassUid,
-    sop_instance_uid: object.sopInstanceUid,
-    series_instance_uid: object.seriesInstanceUid,
-    bytes: object.bytes.length,
-    sha256: sha256(object.bytes),
-  }));
-  return { files, outputs };
+  const listed = written.map(({ kind, object }) => {
+    const file = { name: objectName(name, model, kind), bytes: object.bytes, sha256: sha256(object.bytes) };
+    const output = {
+      path: file.name,
+      media_type: "application/dicom",
+      sop_class_uid: object.sopClassUid,
+      sop_instance_uid: object.sopInstanceUid,
+      series_instance_uid: object.seriesInstanceUid,
+      bytes: file.bytes.length,
+      sha256: file.sha256,
+    };
+    return { file, output };
+  });
+  return { files: listed.map(({ file }) => file), outputs: listed.map(({ output }) => output) };
 }

@@ -9,7 +9,7 @@ import { anatomyOfSeries, referenced } from "./source.js";
 import { seedOf, type Subject } from "./subject.js";
 import { freeText, isCodeString } from "./values.js";
 
-const SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7";
+export const SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7";
 
 /**
  * The object is in RLE Lossless: these pictures are plain over wide areas and shrink to a fifth, which counts when every

@@ -1,55 +1,65 @@
 /**
- * The segmentation: Segmentation Storage, binary, or fractional if the manifest calls the output probabilities
- * (PS3.3 A.51, C.8.20). Every segment has a frame for every frame of the source, empty ones too: what the model did
- * not mark was looked at.
+ * The segmentation (PS3.3 A.51, C.8.20): binary, or fractional if the manifest calls the output probabilities, with a
+ * frame for every segment and frame of the source; or a label map with one for every frame of the source. Empty frames
+ * are written too: what the model did not mark was looked at.
  */
 import { packBits } from "../../addon/bytes.js";
 import { isFractional } from "../../manifest/manifest.js";
 import { cieLab, labelColours } from "../picture/colour.js";
-import { codeItem, codeOf, uncoded } from "./codes.js";
+import { codeItem, codeOf, dcm, uncoded } from "./codes.js";
 import { dicomObject, type Dataset, type DicomObject } from "./elements.js";
 import { framePositions } from "./frame-positions.js";
 import { algorithm, commonModules, lossiness } from "./modules.js";
-import { segmentPlanes, segmentsOf, segmentTracking, type FrameOutputs, type Segment } from "./segments.js";
+import {
+  areExclusive,
+  labelPlane,
+  segmentPlanes,
+  segmentsOf,
+  segmentTracking,
+  type FrameOutputs,
+  type Segment,
+  type SegmentationForm,
+} from "./segments.js";
 import { sideOf } from "./sides.js";
 import { referencedObjects, takeOver } from "./source.js";
-import { seedOf, type Subject } from "./subject.js";
+import { seedOf, seriesUid, type Subject } from "./subject.js";
 import { oneLine } from "./values.js";
 
-const SEGMENTATION = "1.2.840.10008.5.1.4.1.1.66.4";
+export const SEGMENTATION = "1.2.840.10008.5.1.4.1.1.66.4";
+export const LABEL_MAP_SEGMENTATION = "1.2.840.10008.5.1.4.1.1.66.7";
 
-export function segmentation(subject: Subject, outputs: FrameOutputs): DicomObject {
+export function segmentation(subject: Subject, outputs: FrameOutputs, form: SegmentationForm): DicomObject {
   const { image, attributes, ids, model } = subject;
   const { rows, columns } = image.format;
   const segments = segmentsOf(model.manifest.outputs);
   const frames = image.frameCount;
-  const masks = outputs[0]?.filter((output) => output.kind === "segmentation") ?? [];
-  const exclusive = masks.length === 1 && !masks[0]?.overlapping && masks[0]?.fractions === undefined;
+  const isLabelMap = form === "labelmap";
   const dataset: Dataset = {
-    SOPClassUID: SEGMENTATION,
+    SOPClassUID: isLabelMap ? LABEL_MAP_SEGMENTATION : SEGMENTATION,
     Modality: "SEG",
     ...commonModules(subject, "seg"),
+    ...(isLabelMap ? { SeriesInstanceUID: seriesUid(subject, "labelmap") } : {}),
     // The side stands with each segment's region: General Series' Laterality is not for segmentations (C.7.3.1)
     ...takeOver(attributes, ["BodyPartExamined"]),
-    ...framePositions(subject, segments),
+    ...framePositions(subject, isLabelMap ? undefined : segments),
     ImageType: ["DERIVED", "PRIMARY"],
     ContentLabel: "SEGMENTATION",
     ContentDescription: oneLine(`${model.name} ${model.version}`, 64),
     ContentCreatorName: "",
     SamplesPerPixel: 1,
     PhotometricInterpretation: "MONOCHROME2",
-    NumberOfFrames: segments.length * frames,
+    NumberOfFrames: (isLabelMap ? 1 : segments.length) * frames,
     Rows: rows,
     Columns: columns,
     PixelRepresentation: 0,
     BurnedInAnnotation: "NO",
     ...lossiness(image, attributes),
-    SegmentsOverlap: exclusive ? "NO" : "UNDEFINED",
-    SegmentSequence: segmentItems(subject, segments),
+    SegmentsOverlap: areExclusive(outputs) ? "NO" : "UNDEFINED",
+    SegmentSequence: [...(isLabelMap ? [background()] : []), ...segmentItems(subject, segments)],
     ReferencedSeriesSequence: [
       { SeriesInstanceUID: ids.seriesInstanceUid, ReferencedInstanceSequence: referencedObjects(ids.frames) },
     ],
-    ...pixelModule(subject, segments, outputs),
+    ...(isLabelMap ? labelMapModule(subject, outputs) : pixelModule(subject, segments, outputs)),
   };
   return dicomObject(dataset, seedOf(subject));
 }
@@ -79,6 +89,36 @@ function pixelModule(subject: Subject, segments: readonly Segment[], outputs: Fr
           SegmentationFractionalType: "PROBABILITY",
           MaximumFractionalValue: 255,
         }),
+  };
+}
+
+/**
+ * A label map: every pixel holds the number of its segment, and 0 is the background, which is padding and a segment of
+ * its own, because every value has to be described (PS3.3 C.8.20.2.3).
+ */
+function labelMapModule({ image, model }: Subject, outputs: FrameOutputs): Dataset {
+  const { frameCount, format } = image;
+  const pixels = format.rows * format.columns;
+  const data = new Uint8Array(frameCount * pixels);
+  for (let frame = 0; frame < frameCount; frame++)
+    data.set(labelPlane(model.manifest.outputs, outputs, frame, pixels), frame * pixels);
+  return {
+    ...{ BitsAllocated: 8, BitsStored: 8, HighBit: 7, PixelData: data },
+    PixelPaddingValue: 0,
+    SegmentationType: "LABELMAP",
+  };
+}
+
+const BACKGROUND = dcm("125040", "Background");
+
+function background(): Dataset {
+  return {
+    SegmentNumber: 0,
+    SegmentLabel: "Background",
+    SegmentedPropertyCategoryCodeSequence: [codeItem(BACKGROUND)],
+    SegmentedPropertyTypeCodeSequence: [codeItem(BACKGROUND)],
+    SegmentAlgorithmType: "AUTOMATIC",
+    SegmentAlgorithmName: "Background",
   };
 }
 

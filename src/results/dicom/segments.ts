@@ -1,6 +1,7 @@
 /** The segments of a segmentation: which labels they are, and the pixels of each on each frame. */
 import { equalTo, nonZero } from "../../addon/bytes.js";
 import type { EngineOutput } from "../../engine/types.js";
+import type { SegmentationType } from "../forms.js";
 import { isFractional, labelsOf, type Label, type ModelOutput } from "../../manifest/manifest.js";
 import { trackingUid, type Subject } from "./subject.js";
 
@@ -35,9 +36,51 @@ export function segmentTracking(subject: Subject, segment: Segment): { id: strin
 /** What the model gave for each frame of the image, in its order. */
 export type FrameOutputs = readonly (readonly EngineOutput[])[];
 
+/** How the frames of a segmentation are laid out: one for each segment and source frame, or one for all segments. */
+export type SegmentationForm = "binary" | "fractional" | "labelmap";
+
+/**
+ * The form of a model's segmentation over an image. A label map has one label a pixel, so that labels must not overlap;
+ * and what a report says of one frame of several it could not refer to there, because a reference names frames or
+ * segments and not both (PS3.3 table 10-3).
+ * @param wanted what the site has chosen
+ */
+export function segmentationForm(
+  { image, model }: Pick<Subject, "image" | "model">,
+  outputs: FrameOutputs,
+  wanted: SegmentationType,
+): SegmentationForm {
+  const { manifest } = model;
+  if (manifest.outputs.some(isFractional)) return "fractional";
+  const isWhole = image.frameCount === 1 || manifest.accepts.dimensions === "series";
+  return wanted === "labelmap" && isWhole && areExclusive(outputs) ? "labelmap" : "binary";
+}
+
+/** Whether no two segments of the model can meet in a pixel. */
+export function areExclusive(outputs: FrameOutputs): boolean {
+  const masks = outputs[0]?.filter((output) => output.kind === "segmentation") ?? [];
+  return masks.length === 1 && !masks[0]?.overlapping && masks[0]?.fractions === undefined;
+}
+
 /** Number of a SEG frame (from 1): all source frames of the first segment, then those of the second. */
 export function segFrameNumber(segment: number, frame: number, frames: number): number {
   return (segment - 1) * frames + frame + 1;
+}
+
+/**
+ * The labels of a frame, one byte a pixel: 0 for none, else the number of its segment.
+ * @throws Error if an output is not a segmentation of the image's size
+ */
+export function labelPlane(
+  model: readonly ModelOutput[],
+  outputs: FrameOutputs,
+  frame: number,
+  pixels: number,
+): Uint8Array {
+  const given = outputs[frame]?.[model.findIndex(({ kind }) => kind === "segmentation")];
+  if (given?.kind !== "segmentation" || given.overlapping || given.mask.length !== pixels)
+    throw new Error("A label map has one label of the source's size for every pixel of every frame");
+  return given.mask;
 }
 
 /** The pixels of a segment on a frame, one byte each: 0 or 1 in a mask, 0 to 255 among probabilities. */

@@ -1,28 +1,37 @@
 /** One model's results over one image, as far as every DICOM object needs them, and the UIDs that follow from them. */
+import { ensembleText } from "../../manifest/ensemble.js";
+import { regionText } from "../../manifest/region.js";
 import { VERSION } from "../../base/version.js";
 import type { Attributes, Image } from "../../images/image.js";
-import type { OutputKind } from "../../manifest/manifest.js";
+import type { DicomKind } from "../../manifest/manifest.js";
 import type { ModelEntry } from "../../models/entry.js";
 import { fingerprint, type SourceIds } from "./source.js";
 import { derivedUid } from "./uid.js";
-
-export type DicomKind = Extract<OutputKind, "sr" | "seg" | "sc">;
 
 export interface Subject {
   image: Image;
   /** The image's own, known to be there. */
   attributes: Attributes;
   ids: SourceIds;
-  model: Pick<ModelEntry, "name" | "version" | "sha256" | "manifest" | "site" | "thresholds">;
+  model: Pick<ModelEntry, "name" | "version" | "sha256" | "manifest" | "site" | "thresholds" | "first">;
   /** When the analysis began: admission. */
   startedAt: Date;
   /** Offset from UTC of the machine on which it began: "+0100". */
   utcOffset: string;
 }
 
-/** What the result depends on beside input and model: this hospital's thresholds; calibration is in the model's hash. */
+/** What the result depends on beside input and model: the model that found the region, this hospital's thresholds; calibration is in the model's hash. */
 function configuration({ model }: Subject): unknown {
-  return { thresholds: model.site.thresholds };
+  const { site, first } = model;
+  return { thresholds: site.thresholds, ...(first === undefined ? {} : { first }) };
+}
+
+/** TID 4019 and PS3.3 table 10-19, Algorithm Parameters: what else went into the result; undefined if nothing did. */
+export function algorithmParameters({ manifest, first }: Subject["model"]): string | undefined {
+  const parts = [ensembleText(manifest), regionText(manifest.region, first)].filter(
+    (part) => part !== undefined,
+  );
+  return parts.length === 0 ? undefined : parts.join(". ");
 }
 
 /** Names the model, not the machine: other weights are another device. */
@@ -31,7 +40,7 @@ export function deviceUid(model: Pick<Subject["model"], "sha256">): string {
 }
 
 /** The UID of the result series: one for each series of sources, model, configuration and kind of object. */
-export function seriesUid(subject: Subject, kind: DicomKind): string {
+export function seriesUid(subject: Subject, kind: DicomKind | "labelmap"): string {
   const { ids, model } = subject;
   const source = [ids.studyInstanceUid, ids.seriesInstanceUid];
   return derivedUid("series", [...source, model.sha256, configuration(subject), VERSION, kind]);

@@ -75,6 +75,13 @@ const XYZ: Matrix = [
   [0.0139322, 0.0971045, 0.7141733],
 ];
 
+/** The way back from XYZ. */
+const RGB: Matrix = [
+  [3.1338561, -1.6168667, -0.4906146],
+  [-0.9787684, 1.9161415, 0.033454],
+  [0.0719453, -0.2289914, 1.4052427],
+];
+
 /** sRGB to CIELab with the profile connection space's white, D50, scaled to 16 bits (PS3.3 C.10.7.1.1). */
 export function cieLab([r, g, b]: Rgb): [number, number, number] {
   const [x, y, z] = times(XYZ, [linear(r), linear(g), linear(b)]);
@@ -86,6 +93,22 @@ export function cieLab([r, g, b]: Rgb): [number, number, number] {
     scaled(((500 * (fx - fy) + 128) / 255) * 65535),
     scaled(((200 * (fy - fz) + 128) / 255) * 65535),
   ];
+}
+
+/** The sRGB of a colour as `cieLab` scales it (PS3.3 C.10.7.1.1). */
+export function fromCieLab([light, a, b]: readonly [number, number, number]): Rgb {
+  const fy = ((light / 65535) * 100 + 16) / 116;
+  const fx = fy + ((a / 65535) * 255 - 128) / 500;
+  const fz = fy - ((b / 65535) * 255 - 128) / 200;
+  const t = (f: number) => (f ** 3 > 216 / 24389 ? f ** 3 : ((116 * f - 16) * 27) / 24389);
+  const [red, green, blue] = times(RGB, [t(fx) * 0.96422, t(fy), t(fz) * 0.82521]).map(companded);
+  return [red ?? 0, green ?? 0, blue ?? 0];
+}
+
+/** 0 to 255 of a linear share from 0 to 1 (IEC 61966-2-1). */
+function companded(share: number): number {
+  const value = share <= 0.0031308 ? 12.92 * share : 1.055 * share ** (1 / 2.4) - 0.055;
+  return Math.max(0, Math.min(255, Math.round(255 * value)));
 }
 
 /**

@@ -100,7 +100,7 @@ const hasSuv = ({ suv, modality }: Interpretation): boolean =>
   suv !== undefined && "factor" in suv && modality.kind !== "lut";
 
 /** As a frame is shown: positron emission dark on white, as it is read, and by its uptake where that is known. */
-function displayed(plane: Plane): Plane {
+export function displayed(plane: Plane): Plane {
   const { format, interpretation } = plane;
   if (interpretation.suv === undefined || !format.photometricInterpretation.startsWith("MONOCHROME"))
     return plane;

@@ -31,6 +31,8 @@ export function sourceOf(name: string, image: Image, pixelSha256: string): Recei
     frames: image.frameCount,
     photometric_interpretation: format.photometricInterpretation,
     ...present("modality", source.modality),
+    ...present("manufacturer", equipment(image, "Manufacturer")),
+    ...present("manufacturer_model_name", equipment(image, "ManufacturerModelName")),
     ...present("transfer_syntax_uid", source.transferSyntaxUid),
     ...present("sop_class_uid", source.sopClassUid),
     ...present("sop_instance_uid", source.sopInstanceUid),
@@ -38,6 +40,19 @@ export function sourceOf(name: string, image: Image, pixelSha256: string): Recei
     ...present("study_instance_uid", source.studyInstanceUid),
     ...(series === undefined ? {} : { slices: series.slices.map(sliceOf) }),
   };
+}
+
+/** Characters of a Long String (PS3.5 section 6.2), of which both attributes are. */
+const LONGEST_LO = 64;
+
+/** What a reader of many receipts tells scanners apart by (PS3.3 C.7.5.1); of a series, what its first slice says. */
+function equipment({ attributes }: Image, keyword: string): string | undefined {
+  const text = attributes
+    ?.string(keyword)
+    ?.replace(/\p{Cc}/gu, " ")
+    .trim()
+    .slice(0, LONGEST_LO);
+  return text === "" ? undefined : text;
 }
 
 function sliceOf({ sopInstanceUid, fileSha256, frame }: SliceIdentity) {

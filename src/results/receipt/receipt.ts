@@ -84,7 +84,30 @@ const receiptModel = modelResult.extend({
   site_thresholds: z.record(z.string(), z.number()),
   transforms: z.array(transform).describe("From stored values to the tensor, in order"),
   decoding: z.array(transform).optional().describe("Of detections: from the tensors to the boxes, in order"),
-  raw_sha256: sha256.optional().describe("Over the raw output tensors"),
+  raw_sha256: sha256
+    .optional()
+    .describe(
+      "Over the raw output tensors; of an ensemble over their mean; of volumes that are blended slice by slice over fingerprints of the slices",
+    ),
+  ensemble: z
+    .object({
+      average: z.enum(["before_activation", "after_activation"]),
+      graphs: z.array(z.object({ path: z.string(), sha256 })),
+    })
+    .optional()
+    .describe("The graphs whose mean the outputs are, and of what it was taken"),
+  region: z
+    .object({
+      model: z.string(),
+      version: z.string(),
+      sha256,
+      site_thresholds: z.record(z.string(), z.number()),
+      label: z.string(),
+      margin_mm: z.number(),
+      when_empty: z.enum(["negative", "refuse", "whole"]),
+    })
+    .optional()
+    .describe("What the model looked at, and the model that found it, which has an entry of its own here"),
   predecessor: z
     .object({
       study_instance_uid: z.string(),
@@ -115,6 +138,8 @@ export const receiptSchema = z.object({
     frames: z.int(),
     photometric_interpretation: z.string(),
     modality: z.string().optional(),
+    manufacturer: z.string().optional().describe("Manufacturer of the equipment that made the image"),
+    manufacturer_model_name: z.string().optional(),
     transfer_syntax_uid: z.string().optional(),
     sop_class_uid: z.string().optional(),
     sop_instance_uid: z.string().optional(),

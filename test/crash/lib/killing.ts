@@ -91,7 +91,7 @@ async function round(
       faults.push(`item ${item.index} failed: ${JSON.stringify(item.error)}`);
     const inputs = new Set((await job.items()).map((item) => item.input_image_path));
     if (inputs.size !== part.count) faults.push(`${inputs.size} different images among ${part.count} items`);
-    const verified = verify(part.images, part.input, part.output, part.outputs.length - 1);
+    const verified = verify(part.images, part.input, part.output, { files: part.outputs.length - 1 });
     faults.push(...verified.faults);
     files += verified.receipts + verified.files;
   }

@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import { receiptSchema, type Receipt } from "../../../src/results/receipt/receipt.js";
+import { isReportName } from "../../../src/bulk/report/names.js";
 import { isMarkName } from "../../../src/files/folder-mark.js";
 import type { TestImage } from "./images.js";
 
@@ -19,7 +20,8 @@ const sha256 = (file: string) => createHash("sha256").update(readFileSync(file))
 function filesBelow(folder: string): string[] {
   return readdirSync(folder, { recursive: true, withFileTypes: true })
     .filter((entry) => !entry.isDirectory() || /\.(radserve|lock)$/.test(entry.name))
-    .map((entry) => path.relative(folder, path.join(entry.parentPath, entry.name)));
+    .map((entry) => path.relative(folder, path.join(entry.parentPath, entry.name)))
+    .sort();
 }
 
 function boneOf(receipt: Receipt): number | undefined {
@@ -66,21 +68,40 @@ function faultsOf(image: TestImage, { input, output, files }: Expected, listed: 
   return faults;
 }
 
+/** A page and a table of one job, and nothing that was being written; the table has every image with a result. */
+function faultsOfReport(reports: readonly string[], images: readonly TestImage[], output: string): string[] {
+  const names = reports.map((file) => path.parse(file));
+  const [table] = reports.filter((file) => file.endsWith(".csv"));
+  const whole =
+    new Set(names.map(({ name }) => name)).size === 1 &&
+    names.map(({ ext }) => ext).join() === ".csv,.html" &&
+    names.every(({ base }) => !base.startsWith("."));
+  if (!whole || table === undefined)
+    return [`expected the report of one job, found ${reports.join(", ") || "none"}`];
+  const text = readFileSync(path.join(output, table), "utf8");
+  return images
+    .filter(({ relative }) => !text.includes(`/${relative},`))
+    .map(({ relative }) => `${table}: has no row of ${relative}`);
+}
+
 /**
  * Compares an output folder with the images that must have a result in it.
  * @param images all that must, and no others may, have a receipt
- * @param files how many files each of them must list, where that is known
+ * @param options.files how many files each of them must list, where that is known
+ * @param options.by what wrote there: one job, which adds its report, or single requests, which add none
  */
 export function verify(
   images: readonly TestImage[],
   input: string,
   output: string,
-  files?: number,
+  { files, by = "job" }: { files?: number; by?: "job" | "singles" } = {},
 ): Verified {
   const listed = new Set<string>();
   const faults = images.flatMap((image) => faultsOf(image, { input, output, files }, listed));
   const extra = filesBelow(output).filter((file) => !listed.has(file) && !isMarkName(path.basename(file)));
-  faults.push(...extra.map((file) => `${file}: left over`));
+  const reports = by === "job" ? extra.filter(isReportName) : [];
+  if (by === "job") faults.push(...faultsOfReport(reports, images, output));
+  faults.push(...extra.filter((file) => !reports.includes(file)).map((file) => `${file}: left over`));
   const receipts = [...listed].filter((file) => file.endsWith(".dcm.json")).length;
   return { receipts, files: listed.size - receipts, faults };
 }

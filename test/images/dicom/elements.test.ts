@@ -252,6 +252,30 @@ t.test("a file of very many faults keeps the first warnings and says that there 
   t.equal(new Set(image.warnings.map(({ message }) => message)).size, 51, "each once");
 });
 
+t.test("frames and values without number are refused, not counted", async (t) => {
+  const frames = {
+    Rows: 1,
+    Columns: 1,
+    BitsAllocated: 8,
+    BitsStored: 8,
+    HighBit: 7,
+    NumberOfFrames: "1000001",
+  };
+  const many = dicomFile({
+    attributes: imageAttributes(frames),
+    pixels: Buffer.alloc(1_000_002),
+    pixelVr: "OB",
+  });
+  await refuses(t, many, "unsupported_format", /at most 1000000 frames/, "frames");
+  const values = (VR: string, bytes: number) =>
+    dicomFile({
+      attributes: imageAttributes({ WindowCenter: new Typed(VR, Buffer.alloc(bytes, 0x5c)) }),
+      pixels,
+    });
+  await refuses(t, values("UN", 1_000_002), "corrupt_image", /at most 1000000 values/, "texts");
+  await t.resolves(readImage(values("UN", 100_000)));
+});
+
 t.test("empty items and elements without number are refused, not walked", async (t) => {
   const empty = Buffer.alloc(8);
   empty.writeUInt16LE(0xfffe, 0);
@@ -264,4 +288,7 @@ t.test("empty items and elements without number are refused, not walked", async 
   };
   await refuses(t, file(items), "unsupported_format", /2000000 elements and items/, "empty items");
   t.equal((await readImage(file(items.subarray(0, 80_000)))).warnings.length, 0);
+  const fragments = new Typed("OB", Buffer.concat([items, end]), true);
+  const icon = dicomFile({ attributes: imageAttributes({ "00091010": fragments }), pixels });
+  await refuses(t, icon, "unsupported_format", /2000000 elements and items/, "empty fragments");
 });

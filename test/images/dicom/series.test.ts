@@ -229,7 +229,7 @@ const refusals: [string, (SliceOptions | Buffer)[], string, Record<string, unkno
     "two series",
     [{ z: 0 }, { z: 2 }, { z: 4, attributes: { SeriesInstanceUID: "1.9" } }],
     "several_series",
-    { series: 2, images: [2, 1] },
+    { found: 2, series: [{ series_instance_uid: "1.2.3.4", modality: "CT", images: 2 }, { images: 1 }] },
   ],
   [
     "no series",
@@ -361,11 +361,15 @@ t.test("bounds", async (t) => {
   const opened = await openInput(folder, undefined);
   t.teardown(() => opened.close());
   const size = stack(4).reduce((sum, file) => sum + file.length, 0);
-  await t.resolves(readSeriesFolder(opened, { files: 4, bytes: size }));
-  const files = await refusal(t, readSeriesFolder(opened, { files: 3, bytes: size }));
+  const limited = (limits: object) =>
+    readSeriesFolder(opened, undefined, { files: 4, bytes: size, elements: 1_000, ...limits });
+  await t.resolves(limited({}));
+  const files = await refusal(t, limited({ files: 3 }));
   t.match(files.details, { reason: "too_many_files", most: 3, found: 4 });
-  const bytes = await refusal(t, readSeriesFolder(opened, { files: 4, bytes: size - 1 }));
+  const bytes = await refusal(t, limited({ bytes: size - 1 }));
   t.match(bytes.details, { reason: "too_many_bytes", most: size - 1 });
+  const elements = await refusal(t, limited({ elements: 50 }));
+  t.match(elements.details, { reason: "too_many_elements", most: 50 });
 });
 
 t.test("a slice that changes under our hands is noticed", async (t) => {

@@ -227,14 +227,31 @@ t.test("a holder that shows signs of life keeps its lock beyond its lease", asyn
 t.test("many requests of one thread for one name go on one after the other", async (t) => {
   const dir = t.testdir();
   const order: number[] = [];
-  const abort = new AbortController();
-  const waits = Array.from({ length: 20 }, (_, i) =>
-    withName(dir, "x", i === 7 ? { check: () => abort.signal.throwIfAborted() } : {}, async (held) => {
-      if (i === 0) abort.abort(new RadserveError("shutting_down", "stop"));
+  let given: () => void = () => undefined;
+  const isGivenUp = new Promise<void>((resolve) => (given = resolve));
+  let looks = 0;
+  const giveUp = () => {
+    if ((looks += 1) === 1) return;
+    given();
+    throw new RadserveError("shutting_down", "stop");
+  };
+  const take = (i: number, work: () => Promise<void> | void) =>
+    withName(dir, "x", i === 7 ? { check: giveUp } : {}, async (held) => {
+      await work();
       await held.existing();
       order.push(i);
-    }),
+    });
+  const waits: Promise<void>[] = [];
+  // The others begin when one has the name, which holds it until another has given up
+  await new Promise<void>((resolve) =>
+    waits.push(
+      take(0, () => {
+        resolve();
+        return isGivenUp;
+      }),
+    ),
   );
+  for (let i = 1; i < 20; i++) waits.push(take(i, () => undefined));
   const results = await Promise.allSettled(waits);
   t.same(
     results.flatMap((r, i) => (r.status === "rejected" ? [i] : [])),
@@ -370,7 +387,8 @@ t.test("a receipt that lists other files than are given is a fault of the caller
   const { files, receipt } = sample("x", "p", { a: "1", b: "2" });
   const commit = (some: typeof files) => withName(dir, "x", {}, (held) => held.commit(some, receipt));
   await t.rejects(commit(files.slice(1)));
-  await t.rejects(commit([files[0]!, { name: "x.b.png", bytes: Buffer.from("3") }]));
+  const bytes = Buffer.from("3");
+  await t.rejects(commit([files[0]!, { name: "x.b.png", bytes, sha256: hash(bytes) }]));
   t.same(readdirSync(dir), []);
 });
 

@@ -67,14 +67,18 @@ t.test("ENOSPC in the middle of a commit leaves what was there", { skip: noMount
   mkdirSync(folder);
   const commit = (contents: Record<string, Buffer>) => {
     const { receipt } = sample("x", "pixels", {});
-    const files = Object.entries(contents).map(([name, bytes]) => ({ name: `x.${name}.png`, bytes }));
+    const files = Object.entries(contents).map(([name, bytes]) => ({
+      name: `x.${name}.png`,
+      bytes,
+      sha256: hash(bytes),
+    }));
     const models = sample(
       "x",
       "pixels",
       Object.fromEntries(Object.keys(contents).map((name) => [name, ""])),
     ).receipt.models.map((model, i) => ({
       ...model,
-      outputs: [{ path: files[i]!.name, media_type: "image/png", sha256: hash(files[i]!.bytes) }],
+      outputs: [{ path: files[i]!.name, media_type: "image/png", sha256: files[i]!.sha256 }],
     }));
     const whole = { ...receiptOf("x", "pixels", models), source: receipt.source };
     return withName(folder, "x", {}, (held) => held.commit(files, whole));

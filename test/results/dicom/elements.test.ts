@@ -1,8 +1,12 @@
-/** Data sets as dcmjs writes them whole: put together of elements, new ones and such as were written before. */
+/** Data sets as dcmjs writes them whole. */
 import dcmjs from "dcmjs";
 import t from "tap";
-import { EXPLICIT_VR_LITTLE_ENDIAN, RLE_LOSSLESS } from "../../../src/images/dicom/transfer-syntax.js";
-import { dataSetBytes, type Dataset } from "../../../src/results/dicom/elements.js";
+import {
+  EXPLICIT_VR_LITTLE_ENDIAN,
+  IMPLICIT_VR_LITTLE_ENDIAN,
+  RLE_LOSSLESS,
+} from "../../../src/images/dicom/transfer-syntax.js";
+import { dataSetBytes, dicomObject, type Dataset } from "../../../src/results/dicom/elements.js";
 
 type Whole = Record<string, { vr: string; Value: unknown[] }>;
 
@@ -70,6 +74,13 @@ t.test("the same bytes, the first time and every other", (t) => {
   t.end();
 });
 
+t.test("the same bytes in Implicit VR", (t) => {
+  const bytes = bytesOf(dataset("Yamada^Tarou=山田^太郎", 1.5), IMPLICIT_VR_LITTLE_ENDIAN);
+  const other = whole(expected("Yamada^Tarou=山田^太郎", 1.5), IMPLICIT_VR_LITTLE_ENDIAN);
+  t.ok(bytes.equals(other));
+  t.end();
+});
+
 t.test("values that look alike are not taken for each other", (t) => {
   const distinct: Dataset[] = [
     { ImageComments: "1" },
@@ -104,5 +115,64 @@ t.test("pixel data is put in as it is, native and as one fragment, padded to eve
       );
       t.ok(bytes.equals(other), `${syntax}, ${pixels.length} bytes`);
     }
+  t.end();
+});
+
+t.test("values of every form that our objects have, as dcmjs writes them", (t) => {
+  const cases: [Dataset, Whole][] = [
+    [{ DimensionIndexPointer: 0x00209165 }, { "00209165": { vr: "AT", Value: [0x00209165] } }],
+    [{ PatientAge: "045Y" }, { "00101010": { vr: "AS", Value: ["045Y"] } }],
+    [{ ContentDate: "20260102" }, { "00080023": { vr: "DA", Value: ["20260102"] } }],
+    [{ ContentTime: "101112.5" }, { "00080033": { vr: "TM", Value: ["101112.5"] } }],
+    [{ ObservationDateTime: "20260102101112" }, { "0040A032": { vr: "DT", Value: ["20260102101112"] } }],
+    [{ PixelSpacing: [0.1, 1 / 3] }, { "00280030": { vr: "DS", Value: ["0.1", "0.33333333333333"] } }],
+    [{ SeriesNumber: 9701 }, { "00200011": { vr: "IS", Value: ["9701"] } }],
+    [{ CodeMeaning: "Lunge, rechts ä" }, { "00080104": { vr: "LO", Value: ["Lunge, rechts ä"] } }],
+    [{ AdditionalPatientHistory: "a\\b\nc" }, { "001021B0": { vr: "LT", Value: ["a\\b\nc"] } }],
+    [{ DerivationDescription: "odd" }, { "00082111": { vr: "ST", Value: ["odd"] } }],
+    [{ TimezoneOffsetFromUTC: "+0100" }, { "00080201": { vr: "SH", Value: ["+0100"] } }],
+    [{ SOPClassUID: "1.2.3" }, { "00080016": { vr: "UI", Value: ["1.2.3"] } }],
+    [{ LongCodeValue: "odd" }, { "00080119": { vr: "UC", Value: ["odd"] } }],
+    [{ GraphicData: [1.5, -2.25] }, { "00700022": { vr: "FL", Value: [1.5, -2.25] } }],
+    [{ DimensionIndexValues: [1, 70_000] }, { "00209157": { vr: "UL", Value: [1, 70_000] } }],
+    [{ RecommendedDisplayCIELabValue: [1, 65_535] }, { "0062000D": { vr: "US", Value: [1, 65_535] } }],
+    [{ ColumnPositionInTotalImagePixelMatrix: -7 }, { "0048021E": { vr: "SL", Value: [-7] } }],
+    // Longer than two bytes of length can say
+    [
+      { GraphicData: Array.from({ length: 20_000 }, (_, i) => i) },
+      { "00700022": { vr: "FL", Value: Array.from({ length: 20_000 }, (_, i) => i) } },
+    ],
+  ];
+  for (const [dataset, elements] of cases)
+    t.ok(bytesOf(dataset).equals(whole(elements, EXPLICIT_VR_LITTLE_ENDIAN)), Object.keys(dataset).join());
+  t.end();
+});
+
+t.test("the head of a file, as dcmjs writes it", (t) => {
+  for (const syntax of [EXPLICIT_VR_LITTLE_ENDIAN, RLE_LOSSLESS]) {
+    const { bytes, sopInstanceUid } = dicomObject(
+      { SOPClassUID: "1.2.840.10008.5.1.4.1.1.7", SeriesInstanceUID: "1.2.3" },
+      [],
+      syntax,
+    );
+    const meta = dcmjs.data.DicomMessage.readFile(Uint8Array.from(bytes).buffer).meta;
+    const file = new dcmjs.data.DicomDict(meta);
+    file.dict = {
+      "00080016": { vr: "UI", Value: ["1.2.840.10008.5.1.4.1.1.7"] },
+      "00080018": { vr: "UI", Value: [sopInstanceUid] },
+      "0020000E": { vr: "UI", Value: ["1.2.3"] },
+    };
+    t.same(meta["00020003"]?.Value, [sopInstanceUid]);
+    t.same(meta["00020010"]?.Value, [syntax]);
+    t.ok(Buffer.from(file.write()).equals(bytes), syntax);
+  }
+  t.end();
+});
+
+t.test("what would make an element unreadable is refused", (t) => {
+  t.throws(() => bytesOf({ Modality: "A CODE STRING OF 33 CHARACTERS..." }), /at most 16 characters/);
+  t.throws(() => bytesOf({ Rows: "many" }), /Expected numbers for US/);
+  t.throws(() => bytesOf({ NoSuchKeyword: "1" }), /does not know NoSuchKeyword/);
+  t.throws(() => bytesOf({ RedPaletteColorLookupTableData: 1 }), /settled VR/);
   t.end();
 });

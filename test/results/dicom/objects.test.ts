@@ -16,6 +16,7 @@ import { readImage } from "../../../src/images/read-image.js";
 import { checkObjects } from "../../../src/results/dicom/check.js";
 import type { DicomObject } from "../../../src/results/dicom/elements.js";
 import { isOwnObject } from "../../../src/results/dicom/modules.js";
+import { structureSet } from "../../../src/results/dicom/rtstruct.js";
 import { segmentation } from "../../../src/results/dicom/seg.js";
 import { segmentPlanes } from "../../../src/results/dicom/segments.js";
 import { dateAndTime, sourceIds } from "../../../src/results/dicom/source.js";
@@ -371,8 +372,8 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     for (let i = 0; i < mask.length; i++) mask[i] = i % columns < 40 ? (i < mask.length / 3 ? 1 : 2) : 0;
     const output = { kind: "segmentation", tensor: "y", rows, columns, overlapping: false } as const;
     const outputs = [[{ ...output, mask, counts: [0, 0] }]];
-    const seg = segmentation(subject, outputs);
-    const check = (kind: "seg" | "sr", object: DicomObject, more: Partial<Subject> = {}) =>
+    const seg = segmentation(subject, outputs, "binary");
+    const check = (kind: "seg" | "sr" | "rtstruct", object: DicomObject, more: Partial<Subject> = {}) =>
       checkObjects({ ...subject, ...more }, [{ kind, object }], outputs).then(
         () => "accepted",
         (error: unknown) =>
@@ -384,7 +385,7 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
       const row = Math.floor(i / columns);
       return mask[row * columns + columns - 1 - (i % columns)]!;
     });
-    const wrong = segmentation(subject, [[{ ...output, mask: flipped, counts: [0, 0] }]]);
+    const wrong = segmentation(subject, [[{ ...output, mask: flipped, counts: [0, 0] }]], "binary");
     t.match(await check("seg", wrong), /^output_invalid: .*is not the mask/, "a flipped mask");
     const oneBit = { ...seg, bytes: Uint8Array.from(seg.bytes) };
     oneBit.bytes[oneBit.bytes.length - 1000]! ^= 4;
@@ -395,7 +396,9 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
         get: (target, key: keyof typeof image) =>
           key === "plane"
             ? () => ({ position: [0, 0, 99], orientation: [1, 0, 0, 0, 1, 0] })
-            : Reflect.get(target, key),
+            : key === "spacing"
+              ? target.spacing.bind(target)
+              : Reflect.get(target, key),
       }),
     };
     t.match(await check("seg", seg, elsewhere), /lies elsewhere/, "another slice's place");
@@ -405,6 +408,18 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     t.match(await check("sr", report), /neither the source nor written beside it/, "a reference to nothing");
     const cut = { ...seg, bytes: seg.bytes.subarray(0, 500) };
     t.match(await check("seg", cut), /^output_invalid/, "a cut file");
+    const map = segmentation(subject, outputs, "labelmap");
+    t.equal(await check("seg", map), "accepted");
+    t.match(map.sopClassUid, /66\.7$/);
+    t.not(map.seriesInstanceUid, seg.seriesInstanceUid);
+    const otherMap = segmentation(subject, [[{ ...output, mask: flipped, counts: [0, 0] }]], "labelmap");
+    t.match(await check("seg", otherMap), /^output_invalid: .*is not the mask/, "a flipped label map");
+
+    const plan = structureSet(subject, outputs);
+    t.equal(await check("rtstruct", plan), "accepted");
+    const otherPlan = structureSet(subject, [[{ ...output, mask: flipped, counts: [0, 0] }]]);
+    t.match(await check("rtstruct", otherPlan), /do not enclose the mask of frame 1/, "flipped contours");
+    t.match(await check("rtstruct", plan, elsewhere), /off the corners of pixels/, "another slice's place");
     t.equal(segmentPlanes([], outputs, rows * columns)({ output: 0, index: 0 }, 0)[0], 1);
   });
 

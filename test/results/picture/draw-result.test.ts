@@ -8,7 +8,7 @@ import { openFile } from "../../../src/images/dicom/dicom-file.js";
 import { infer } from "../../../src/inference/infer-image.js";
 import type { ModelEntry } from "../../../src/models/entry.js";
 import type { OverlaySource, Shot } from "../../../src/results/picture/arrangement.js";
-import { OVERLAY_OPACITY } from "../../../src/results/picture/opacity.js";
+import { RESULT_FORMS } from "../../../src/results/forms.js";
 import { renderOverlay } from "../../../src/results/picture/overlay.js";
 import { pngOf } from "../../../src/results/picture/pixels.js";
 import { loadTestModel } from "../../support/test-models.js";
@@ -118,7 +118,7 @@ t.test("pictures of series", { skip: needs(ADDON) }, async (t) => {
       findings: result?.findings ?? [],
       measurements: result?.measurements ?? [],
       warnings: result?.warnings ?? [],
-      opacity: OVERLAY_OPACITY,
+      opacity: RESULT_FORMS.overlayOpacity,
     });
     return pngOf(picture);
   };

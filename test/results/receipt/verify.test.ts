@@ -12,6 +12,8 @@ import type { ModelEntry } from "../../../src/models/entry.js";
 import { readImage } from "../../../src/images/read-image.js";
 import { replay } from "../../../src/inference/replay.js";
 import { sha256 } from "../../../src/files/durable-files.js";
+import { RESULT_FORMS, type ResultForms } from "../../../src/results/forms.js";
+import { LABEL_MAP_SEGMENTATION } from "../../../src/results/dicom/seg.js";
 import { receiptSchema, receiptText, type Receipt } from "../../../src/results/receipt/receipt.js";
 import { checkFiles, type Check } from "../../../src/results/receipt/verify.js";
 import { engineWithFolder } from "../../support/real-engine.js";
@@ -30,16 +32,23 @@ t.test("receipts are replayed", { skip: needs(ADDON) }, async (t) => {
   const segmenter = await loadTestModel(engine, folder, "segmenter");
   const overlapping = await loadTestModel(engine, folder, "overlapping");
   const entries = [overlapping, segmenter];
-  const all: OutputKind[] = ["json", "png", "sr", "seg", "sc"];
+  const all: OutputKind[] = ["json", "png", "sr", "seg", "rtstruct", "sc"];
   const ofSite: OutputKind[] = ["json", "sr"];
   let count = 0;
-  const made = async (task: Partial<InferTask> = {}, models: readonly ModelEntry[] = entries) => {
+  const made = async (
+    task: Partial<InferTask> = {},
+    models: readonly ModelEntry[] = entries,
+    forms: ResultForms = RESULT_FORMS,
+  ) => {
     const outputFolder = task.outputFolder ?? join(folder, `out-${++count}`);
     const roots = { input: undefined, output: undefined };
     const whole = { requestId: "test", inputPath: join(folder, "ct.dcm"), outputFolder, roots };
     const answer = await infer(
       { ...whole, priority: "routine", cancelId: 1, outputs: ["sr", "seg"], ...task },
-      { engine, models, outputs: task.outputs === undefined && "outputs" in task ? ofSite : undefined },
+      {
+        ...{ engine, models, forms },
+        outputs: task.outputs === undefined && "outputs" in task ? ofSite : undefined,
+      },
     );
     const read = () => receiptSchema.parse(JSON.parse(readFileSync(answer.receipt_path, "utf8")));
     return { outputFolder, receiptPath: answer.receipt_path, receipt: read(), answer };
@@ -54,7 +63,7 @@ t.test("receipts are replayed", { skip: needs(ADDON) }, async (t) => {
       readdirSync(outputFolder).map((name) => [name, statSync(join(outputFolder, name)).mtimeMs]);
     const before = facts();
     const files = await checkFiles(outputFolder, receipt);
-    t.equal(files.length, 8, "picture, SEG, SC and SR of both models");
+    t.equal(files.length, 10, "picture, SEG, RTSTRUCT, SC and SR of both models");
     t.strictSame(problems(files), []);
     const results = await again(receipt);
     t.strictSame(told(results), [
@@ -76,6 +85,17 @@ t.test("receipts are replayed", { skip: needs(ADDON) }, async (t) => {
     const strict = { ...overlapping, site, thresholds: [[0.75, 0.55]] };
     const { receipt } = await made({}, [strict]);
     t.strictSame(problems(await again(receipt)), [], "though the site has another threshold now");
+  });
+
+  await t.test("label maps, though the settings say another form now, and structure sets", async (t) => {
+    const forms = { ...RESULT_FORMS, segmentationType: "labelmap" as const };
+    const { receipt } = await made({ outputs: all }, undefined, forms);
+    const classes = receipt.models.flatMap(({ outputs }) =>
+      outputs.map(({ sop_class_uid }) => sop_class_uid),
+    );
+    t.ok(classes.includes(LABEL_MAP_SEGMENTATION));
+    t.ok(classes.includes("1.2.840.10008.5.1.4.1.1.481.3"));
+    t.strictSame(problems(await again(receipt)), []);
   });
 
   await t.test("on a machine in another time zone", async (t) => {

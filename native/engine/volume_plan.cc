@@ -1,0 +1,64 @@
+#include "engine/volume_plan.h"
+
+#include <algorithm>
+
+#include "postprocess/postprocess.h"
+#include "prepare/channels.h"
+
+namespace radserve {
+namespace {
+
+constexpr double kMostWholeBytes = 268435456.0;
+
+/// On the way back to the source a channel has its activated map, and on the source's grid a plane that comes, two that
+/// are mixed, one that goes and one that is activated then.
+constexpr double kSourcePlanes = 5;
+
+double Product(const std::array<int, 3>& sides) {
+  return static_cast<double>(sides[0]) * sides[1] * sides[2];
+}
+
+TiledView ViewOf(const Model& model, const LeadAxis& lead) {
+  return {model.inputs.at(0).channels_last, model.max_batch, lead, {}};
+}
+
+}  // namespace
+
+LeadAxis LeadAlongSlices(const VolumePlacement& placement) {
+  const size_t axis = placement.TensorAxis(0);
+  return {axis, placement.axes[axis].flipped};
+}
+
+bool BlendsBySlices(const Model& model, const std::array<int, 3>& sides, const LeadAxis& lead) {
+  const auto& outputs = model.outputs;
+  if (!model.tiling || outputs.size() != 1 || outputs[0].kind != OutputSpec::Kind::kSegmentation)
+    return false;
+  const auto channels = static_cast<int64_t>(ChannelsOf(outputs[0]));
+  return BytesOfSums(sides, *model.tiling, ViewOf(model, lead), channels, true) > kMostWholeBytes;
+}
+
+double BytesOfPlan(const Model& model, const std::array<int, 3>& sides, const VolumeGeometry& geometry) {
+  if (!model.tiling || model.inputs.size() != 1 || !model.inputs[0].volume) return 0;
+  const InputSpec& input = model.inputs[0];
+  const VolumePlacement placement = PlaceVolume(sides, geometry, input);
+  const LeadAxis lead = LeadAlongSlices(placement);
+  std::array<int, 3> grid{};
+  std::ranges::transform(placement.axes, grid.begin(), &VolumeAxis::tensor);
+  const auto& axes = placement.axes;
+  double windows = static_cast<double>(model.max_batch);
+  for (const int side : model.tiling->window) windows *= side;
+  const bool slices = BlendsBySlices(model, grid, lead);
+  double bytes = (Product(grid) + windows) * input.Channels() * static_cast<double>(DtypeSize(input.dtype));
+  const double plane = static_cast<double>(sides[1]) * sides[2];
+  const double map_plane = Product(grid) / axes[lead.axis].tensor;
+  for (const OutputSpec& output : model.outputs) {
+    if (output.kind != OutputSpec::Kind::kSegmentation) continue;
+    const auto channels = static_cast<int64_t>(ChannelsOf(output));
+    bytes += BytesOfSums(grid, *model.tiling, ViewOf(model, lead), channels, !slices);
+    bytes += static_cast<double>(channels) * sizeof(float) *
+             (windows + kSourcePlanes * plane + (slices ? 2 : 1) * map_plane);
+  }
+  return bytes;
+}
+
+}  // namespace radserve

@@ -1,0 +1,28 @@
+#ifndef RADSERVE_VOLUME_PLAN_H_
+#define RADSERVE_VOLUME_PLAN_H_
+
+#include <array>
+#include <cstddef>
+
+#include "engine/engine.h"
+#include "prepare/volume_geometry.h"
+#include "tiling/tiling.h"
+
+namespace radserve {
+
+/// Windows over a volume go along the source's slices, in their order, because the source's slices are decided one after
+/// the other.
+LeadAxis LeadAlongSlices(const VolumePlacement& placement);
+
+/// Whether a model's only output is blended slice by slice over a tensor of these sides (depth, height, width), because
+/// all of it would take more than 256 MiB.
+bool BlendsBySlices(const Model& model, const std::array<int, 3>& sides, const LeadAxis& lead);
+
+/// Bytes that a model which takes volumes in windows needs for a volume of these sides (slices, rows, columns) beside
+/// its weights, the source and the results: its input, the sums of the windows, one batch of windows in and out, and the
+/// planes of each channel on the way back. 0 for other models. Throws what PlaceVolume throws.
+double BytesOfPlan(const Model& model, const std::array<int, 3>& sides, const VolumeGeometry& geometry);
+
+}  // namespace radserve
+
+#endif  // RADSERVE_VOLUME_PLAN_H_

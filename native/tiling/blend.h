@@ -1,0 +1,62 @@
+#ifndef RADSERVE_TILING_BLEND_H_
+#define RADSERVE_TILING_BLEND_H_
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "base/tensor.h"
+#include "tiling/windows.h"
+
+namespace radserve {
+
+/// The weighted sums of one output over the slices that are open: slice i of the lead axis lies at i modulo their
+/// number, so that all of them together are the tensor itself.
+class Blend {
+ public:
+  Blend(const Tensor& first, const Grid& window, const Sides& whole, const LeadAxis& lead, int open,
+        size_t spatial);
+
+  /// Adds row `row` of the model's output.
+  void Add(const Tensor& output, int64_t row, const Tile& window, const std::vector<float>& weights);
+
+  /// Divides by the sums of weights, one for each voxel of the open slices. All slices are open.
+  Tensor TakeAll(const float* weights);
+
+  /// One slice as a tensor with the side 1 across the lead axis, divided by the sums of weights. Until the next call.
+  const Tensor& TakeSlice(int slice, const float* weights);
+
+  /// Makes the place of a slice free for another.
+  void Clear(int slice);
+
+  bool Fits(const Tensor& output, int64_t rows, size_t spatial) const {
+    return output.shape == window_.Shape(rows, spatial);
+  }
+
+  /// What has been added up.
+  const float* sums() const { return reinterpret_cast<const float*>(sums_.data); }
+
+ private:
+  int Slot(size_t axis, int i) const { return axis == lead_ ? i % open_.sides[axis] : i; }
+
+  /// Calls `visit(sum, voxel)` with the first channel's element of each voxel of a slice, where `voxel` counts those of
+  /// the open slices.
+  template <typename Visit>
+  void ForSlice(int slice, const Visit& visit);
+
+  /// Columns [first, last) of the window; `sums` is where the first row of the first channel has them.
+  void AddColumns(const Tensor& output, int64_t row, const Tile& window, const std::vector<float>& weights,
+                  float* sums, int first, int last);
+
+  Grid window_;
+  Sides whole_;
+  size_t lead_;
+  Grid open_;
+  Tensor sums_;
+  /// The slice taken last.
+  Tensor slice_;
+};
+
+}  // namespace radserve
+
+#endif  // RADSERVE_TILING_BLEND_H_

@@ -1,0 +1,249 @@
+#include "tiling/tiling.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "tiling/blend.h"
+#include "tiling/windows.h"
+
+namespace radserve {
+namespace {
+
+/// Sums above this are refused.
+constexpr double kMaxSumBytes = 4294967296.0;
+
+/// The grid of an output of `rows` windows. Throws output_invalid unless it has the window's sides.
+Grid GridOfOutput(const Tensor& output, int64_t rows, const Grid& window, size_t spatial) {
+  if (output.shape.size() == spatial + 2 && output.shape[0] == rows) {
+    const Grid grid = GridOf(output, spatial, window.channels_last);
+    if (grid.sides == window.sides) return grid;
+  }
+  throw EngineError("output_invalid",
+                    "Expected the output \"" + output.name + "\" of " + std::to_string(rows) +
+                        " window(s) with the window's sides, found " + ShapeText(output.shape) +
+                        ". Tiling blends outputs voxel by voxel.");
+}
+
+/// Eight sums over every eighth value (FNV-1a, 32 bits a step).
+using Fingerprint = std::array<uint32_t, 8>;
+
+Fingerprint FingerprintOf(const Tensor& slice) {
+  constexpr uint32_t kBasis = 2166136261U;
+  constexpr uint32_t kPrime = 16777619U;
+  Fingerprint sums;
+  sums.fill(kBasis);
+  const size_t count = slice.Elements();
+  std::array<uint32_t, 8> bits{};
+  for (size_t at = 0; at < count; at += bits.size()) {
+    const size_t some = std::min(bits.size(), count - at);
+    bits.fill(0);
+    std::memcpy(bits.data(), slice.data + at * sizeof(float), some * sizeof(float));
+    for (size_t lane = 0; lane < bits.size(); ++lane) sums[lane] = (sums[lane] ^ bits[lane]) * kPrime;
+  }
+  return sums;
+}
+
+double Bytes(const Sides& sides, double channels) {
+  return static_cast<double>(Voxels(sides)) * channels * sizeof(float);
+}
+
+/// The windows of one tensor, which run one batch after the other, and what they add up to.
+class WindowRun {
+ public:
+  /// @param all whether all slices are open at once.
+  WindowRun(const Tensor& whole, const TilingSpec& spec, const TiledView& view, std::stop_token stop,
+            RunWindows run, bool all)
+      : view_(view),
+        stop_(std::move(stop)),
+        run_(std::move(run)),
+        spatial_(spec.window.size()),
+        whole_spatial_(whole.shape.size() - 2),
+        from_(GridOf(whole, whole_spatial_, view.channels_last)),
+        window_(from_),
+        windows_(WindowsOf(from_.sides, spec, view.lead)),
+        weights_(WindowWeights(spec)),
+        whole_name_(whole.name),
+        dtype_(whole.dtype) {
+    window_.sides = SidesOf(spec.window);
+    cutter_.emplace(whole, from_, window_, spec.padding);
+    const size_t lead = view.lead.axis;
+    open_ = all ? slices() : OpenSlices(windows_, from_.sides, window_.sides[lead], view.lead, view.batch);
+    // Weights add up as the outputs of a model do that gives ones.
+    const Grid voxels{window_.sides, 1, 1, false};
+    ones_ = MakeTensorForOverwrite("", Dtype::kFloat32, voxels.Shape(1, 3));
+    std::fill_n(reinterpret_cast<float*>(ones_.data), ones_.Elements(), 1.0F);
+    sums_.emplace(ones_, voxels, from_.sides, view.lead, open_, 3);
+    Tell();
+  }
+
+  const Sides& sides() const { return from_.sides; }
+  int slices() const { return from_.sides[view_.lead.axis]; }
+  bool Done() const { return next_ == windows_.size(); }
+  /// Whether windows are still to come that reach a slice, which is counted in the lead axis' direction, as all are.
+  bool IsOpen(int slice) const {
+    const size_t lead = view_.lead.axis;
+    return !Done() &&
+           Counted(view_.lead, slices(), windows_[next_].start[lead], window_.sides[lead]) <= slice;
+  }
+
+  void RunBatch() {
+    CheckStop(stop_);
+    const size_t bytes = static_cast<size_t>(window_.Elements()) * DtypeSize(dtype_);
+    const auto rows = std::min(view_.batch, static_cast<int64_t>(windows_.size() - next_));
+    const std::span tiles(windows_.data() + next_, static_cast<size_t>(rows));
+    const Tensor input = MakeTensorForOverwrite(whole_name_, dtype_, window_.Shape(rows, spatial_));
+    for (size_t row = 0; row < tiles.size(); ++row) cutter_->Cut(tiles[row], input.data + row * bytes);
+    const std::vector<Tensor> outputs = run_(input);
+    for (size_t o = 0; o < outputs.size(); ++o) Add(o, outputs[o], tiles);
+    for (Tile tile : tiles) {
+      tile.mirrored = {};
+      sums_->Add(ones_, 0, tile, weights_);
+    }
+    next_ += tiles.size();
+    Tell();
+  }
+
+  std::vector<Tensor> TakeAll() {
+    std::vector<Tensor> blended;
+    for (Blend& blend : blends_) blended.push_back(blend.TakeAll(sums_->sums()));
+    return blended;
+  }
+
+  /// The only output's.
+  const Tensor& TakeSlice(int slice) {
+    const int at = view_.lead.reversed ? slices() - 1 - slice : slice;
+    const Tensor& taken = blends_.at(0).TakeSlice(at, sums_->sums());
+    blends_[0].Clear(at);
+    sums_->Clear(at);
+    return taken;
+  }
+
+ private:
+  void Tell() const {
+    if (view_.tell) view_.tell(next_, windows_.size());
+  }
+
+  void Add(size_t o, const Tensor& output, std::span<const Tile> tiles) {
+    const auto rows = static_cast<int64_t>(tiles.size());
+    const Grid grid = GridOfOutput(output, rows, window_, spatial_);
+    if (next_ == 0) {
+      CheckBytes(output, grid);
+      blends_.emplace_back(output, grid, from_.sides, view_.lead, open_, whole_spatial_);
+    }
+    if (!blends_.at(o).Fits(output, rows, spatial_)) {
+      throw EngineError("output_invalid", "The output \"" + output.name +
+                                              "\" does not have the same channels for every window.");
+    }
+    for (size_t row = 0; row < tiles.size(); ++row) {
+      blends_[o].Add(output, static_cast<int64_t>(row), tiles[row], weights_);
+    }
+  }
+
+  void CheckBytes(const Tensor& output, const Grid& grid) const {
+    Sides open = from_.sides;
+    open[view_.lead.axis] = open_;
+    const double bytes = Bytes(open, static_cast<double>(grid.planes * grid.per_voxel));
+    if (bytes <= kMaxSumBytes) return;
+    throw EngineError(
+        "no_model_accepts",
+        "The output \"" + output.name + "\" over " + std::to_string(open_) + " of " +
+            std::to_string(slices()) + " slices would take " +
+            std::to_string(static_cast<int64_t>(bytes / 1073741824)) +
+            " GiB, which is more than 4 GiB. Use a larger spacing, smaller windows, or a smaller "
+            "image.");
+  }
+
+  TiledView view_;
+  std::stop_token stop_;
+  RunWindows run_;
+  /// Axes of a window, and of the tensor.
+  size_t spatial_;
+  size_t whole_spatial_;
+  Grid from_;
+  Grid window_;
+  std::vector<Tile> windows_;
+  std::vector<float> weights_;
+  std::string whole_name_;
+  Dtype dtype_;
+  std::optional<Cutter> cutter_;
+  int open_ = 0;
+  Tensor ones_;
+  std::optional<Blend> sums_;
+  std::vector<Blend> blends_;
+  size_t next_ = 0;
+};
+
+}  // namespace
+
+std::vector<Tensor> RunTiled(const Tensor& whole, const TilingSpec& spec, const TiledView& view,
+                             const std::stop_token& stop, const RunWindows& run) {
+  WindowRun windows(whole, spec, view, stop, run, true);
+  while (!windows.Done()) windows.RunBatch();
+  return windows.TakeAll();
+}
+
+double BytesOfSums(const Sides& sides, const TilingSpec& spec, const TiledView& view, int64_t channels,
+                   bool all) {
+  Sides open = sides;
+  const size_t lead = view.lead.axis;
+  if (!all) {
+    const int length = SidesOf(spec.window)[lead];
+    open[lead] = OpenSlices(WindowsOf(sides, spec, view.lead), sides, length, view.lead, view.batch);
+  }
+  return Bytes(open, static_cast<double>(channels + 1));
+}
+
+class TiledSlices::Work {
+ public:
+  Work(const Tensor& whole, const TilingSpec& spec, const TiledView& view, std::stop_token stop,
+       RunWindows run)
+      : windows_(whole, spec, view, std::move(stop), std::move(run), false) {}
+
+  const Sides& sides() const { return windows_.sides(); }
+  int slices() const { return windows_.slices(); }
+
+  const Tensor& Take(int slice, const See& see) {
+    for (; next_ <= slice; ++next_) {
+      while (windows_.IsOpen(next_)) windows_.RunBatch();
+      taken_ = &windows_.TakeSlice(next_);
+      see(*taken_);
+      const Fingerprint sums = FingerprintOf(*taken_);
+      fingerprints_.insert(fingerprints_.end(), sums.begin(), sums.end());
+    }
+    return *taken_;
+  }
+
+  Tensor Finish(const See& see) {
+    Take(slices() - 1, see);
+    Tensor all = MakeTensor(taken_->name, Dtype::kInt64, {slices(), 4});
+    std::memcpy(all.data, fingerprints_.data(), all.Bytes());
+    return all;
+  }
+
+ private:
+  WindowRun windows_;
+  /// The first slice that has not been taken.
+  int next_ = 0;
+  const Tensor* taken_ = nullptr;
+  std::vector<uint32_t> fingerprints_;
+};
+
+TiledSlices::TiledSlices(const Tensor& whole, const TilingSpec& spec, const TiledView& view,
+                         std::stop_token stop, RunWindows run)
+    : work_(std::make_unique<Work>(whole, spec, view, std::move(stop), std::move(run))) {}
+
+TiledSlices::~TiledSlices() = default;
+
+const Sides& TiledSlices::sides() const { return work_->sides(); }
+
+const Tensor& TiledSlices::Take(int slice, const See& see) { return work_->Take(slice, see); }
+
+Tensor TiledSlices::Finish(const See& see) { return work_->Finish(see); }
+
+}  // namespace radserve

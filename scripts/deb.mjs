@@ -1,0 +1,148 @@
+/**
+ * `npm run pack:deb [-- FOLDER]`: makes radserve_VERSION_amd64.deb: the tarball's content with its packages in
+ * /opt/radserve, a Node.js of its own, the unit, a configuration, and a user who owns the state directory.
+ */
+import { spawnSync } from "node:child_process";
+import {
+  chmodSync,
+  copyFileSync,
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+import { fetchNode, VERSIONS } from "./node-versions.mjs";
+import { pack } from "./pack.mjs";
+import { highestSymbols } from "./symbols.mjs";
+
+const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
+const { version, description } = JSON.parse(readFileSync(path.join(root, "package.json"), "utf8"));
+/** The line that Radserve's pages recommend. */
+const NODE = VERSIONS[22];
+
+function run(program, parameters, cwd) {
+  const { status, stdout, stderr } = spawnSync(program, parameters, {
+    ...{ cwd, encoding: "utf8", maxBuffer: 1 << 28 },
+    env: { ...process.env, CXX: "no-compiler" },
+  });
+  if (status !== 0) throw new Error(`${program} ${parameters[0]}: ${stdout}${stderr}`);
+}
+
+const control = (glibc, kilobytes) => `Package: radserve
+Version: ${version}
+Architecture: amd64
+Maintainer: Radserve maintainers <radserve@localhost>
+Installed-Size: ${kilobytes}
+Depends: libc6 (>= ${glibc}), libstdc++6 (>= 12)
+Recommends: postgresql
+Section: science
+Priority: optional
+Description: ${description.split(":")[0]}
+ DICOM in, ONNX models, results that a PACS, a radiologist and a program can use.
+ It comes with a Node.js of its own.
+`;
+
+// With dpkg --root nothing is in the place that paths name: DPKG_ROOT goes before each.
+const POSTINST = `#!/bin/sh
+set -e
+[ "$1" = configure ] || exit 0
+if ! grep -q '^radserve:' "$DPKG_ROOT/etc/passwd" 2>/dev/null; then
+  useradd --system --user-group --home-dir /var/lib/radserve --shell /usr/sbin/nologin \\
+    \${DPKG_ROOT:+--prefix "$DPKG_ROOT"} radserve
+fi
+owner=$(grep '^radserve:' "$DPKG_ROOT/etc/passwd" | cut -d: -f3,4)
+install -d -m 0700 "$DPKG_ROOT/var/lib/radserve"
+install -d -m 0755 "$DPKG_ROOT/srv/images" "$DPKG_ROOT/srv/results"
+chown "$owner" "$DPKG_ROOT/var/lib/radserve" "$DPKG_ROOT/srv/results"
+if [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ]; then
+  systemctl daemon-reload
+  systemctl enable radserve
+  systemctl try-restart radserve
+fi
+exit 0
+`;
+
+const PRERM = `#!/bin/sh
+set -e
+if [ "$1" = remove ] && [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ]; then
+  systemctl disable --now radserve || true
+fi
+exit 0
+`;
+
+const COMMAND = `#!/bin/sh
+# The command line of the package, with its own Node.js. The settings are those of the unit, unless others are named.
+if [ -z "$RADSERVE_CONFIG" ] && [ -r /etc/radserve/radserve.config.json ]; then
+  export RADSERVE_CONFIG=/etc/radserve/radserve.config.json
+fi
+: "\${RADSERVE_STATE_DIR:=/var/lib/radserve}"
+export RADSERVE_STATE_DIR
+root=$(dirname -- "$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")")
+exec "$root/opt/radserve/node/bin/node" "$root/opt/radserve/dist/src/main.js" "$@"
+`;
+
+function fill(stage, work) {
+  const tarball = pack(work);
+  const opt = path.join(stage, "opt/radserve");
+  mkdirSync(path.dirname(opt), { recursive: true });
+  run("tar", ["-xzf", tarball, "-C", work], work);
+  renameSync(path.join(work, "package"), opt);
+  // With its packages beside it, in exactly the versions of the lock.
+  run("npm", ["ci", "--omit=dev", "--no-audit", "--no-fund"], opt);
+  // ONNX Runtime for other systems, of which nothing is used here.
+  const plugins = path.join(opt, "node_modules/com.github.asus4.onnxruntime/Plugins");
+  for (const name of readdirSync(plugins))
+    if (name !== "Linux") rmSync(path.join(plugins, name), { recursive: true });
+  // Copied to build/Release when it was installed.
+  rmSync(path.join(opt, "prebuilt"), { recursive: true });
+  mkdirSync(path.join(opt, "node/bin"), { recursive: true });
+  copyFileSync(path.join(fetchNode(NODE), "node"), path.join(opt, "node/bin/node"));
+  const at = (file, text, mode = 0o644) => {
+    const target = path.join(stage, file);
+    mkdirSync(path.dirname(target), { recursive: true });
+    writeFileSync(target, text);
+    chmodSync(target, mode);
+  };
+  at("usr/bin/radserve", COMMAND, 0o755);
+  const unit = readFileSync(path.join(root, "deploy/radserve.service"), "utf8");
+  at("lib/systemd/system/radserve.service", unit.replace("/usr/bin/node ", "/opt/radserve/node/bin/node "));
+  at(
+    "etc/radserve/radserve.config.json",
+    `${JSON.stringify({ host: "127.0.0.1", input_roots: ["/srv/images"], output_roots: ["/srv/results"] }, null, 2)}\n`,
+  );
+  mkdirSync(path.join(stage, "usr/share/doc/radserve"), { recursive: true });
+  cpSync(path.join(root, "LICENSE"), path.join(stage, "usr/share/doc/radserve/copyright"));
+  const glibc = highestSymbols(path.join(opt, "build/Release/addon.node")).GLIBC;
+  const { stdout } = spawnSync("du", ["-sk", stage], { encoding: "utf8" });
+  at("DEBIAN/control", control(glibc, stdout.split("\t")[0]));
+  at("DEBIAN/conffiles", "/etc/radserve/radserve.config.json\n");
+  at("DEBIAN/postinst", POSTINST, 0o755);
+  at("DEBIAN/prerm", PRERM, 0o755);
+}
+
+/** Makes the package in a folder and gives its path. */
+export function packDebian(target) {
+  const work = mkdtempSync(path.join(os.tmpdir(), "radserve-deb-"));
+  try {
+    const stage = path.join(work, "stage");
+    mkdirSync(stage, { mode: 0o755 });
+    fill(stage, work);
+    mkdirSync(target, { recursive: true });
+    const file = path.join(target, `radserve_${version}_amd64.deb`);
+    run("dpkg-deb", ["--root-owner-group", "-Zgzip", "-z1", "--build", stage, file], work);
+    return file;
+  } finally {
+    rmSync(work, { recursive: true, force: true });
+  }
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url))
+  console.log(packDebian(path.resolve(process.argv[2] ?? path.join(root, "build/package"))));

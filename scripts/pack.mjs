@@ -1,0 +1,83 @@
+/**
+ * `npm run pack:tarball [-- FOLDER]`: makes radserve-VERSION.tgz, which installs without a compiler: what is built, the
+ * models, the pages and the sources of the addon, without tests. Its dependencies are those of package-lock.json.
+ */
+import { spawnSync } from "node:child_process";
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+import { npmRuntime, writePrebuilt } from "./prebuilt.mjs";
+
+const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
+
+/** What an installed Radserve, its fallback build and the demo need. */
+const CONTENT = [
+  ...["LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md", "openapi.yaml", "CMakeLists.txt"],
+  ...["bin", "cmake", "deploy", "docs", "models", "schemas", "gpu/package.json", "gpu/package-lock.json"],
+  ...["native/addon", "native/base", "native/codecs", "native/confine", "native/engine", "native/picture"],
+  ...["native/postprocess", "native/prepare", "native/resample", "native/runtime", "native/scheduling"],
+  "native/tiling",
+  ...["native/bench/raw_ort.cc", "dist/src", "dist/scripts/demo", "dist/scripts/lib"],
+  ...["scripts/build-addon.mjs", "scripts/prebuilt.mjs", "scripts/symbols.mjs", "scripts/setup-gpu.mjs"],
+];
+
+const without = (key, object) => Object.fromEntries(Object.entries(object).filter(([name]) => name !== key));
+
+function stage(folder) {
+  for (const name of CONTENT)
+    cpSync(path.join(root, name), path.join(folder, name), {
+      recursive: true,
+      filter: (file) => !file.endsWith(".map"),
+    });
+  const own = JSON.parse(readFileSync(path.join(root, "package.json"), "utf8"));
+  const { scripts } = own;
+  const { install, start, rebuild } = scripts;
+  const made = {
+    ...without("devDependencies", own),
+    scripts: { install, start, rebuild, "setup:gpu": scripts["setup:gpu"], demo: scripts.demo },
+  };
+  writeFileSync(path.join(folder, "package.json"), `${JSON.stringify(made, null, 2)}\n`);
+  writeFileSync(path.join(folder, "npm-shrinkwrap.json"), `${JSON.stringify(productionLock(), null, 2)}\n`);
+  writePrebuilt(path.join(root, "build/Release"), npmRuntime(root), path.join(folder, "prebuilt"));
+}
+
+/** The lock without what only development needs. */
+function productionLock() {
+  const lock = JSON.parse(readFileSync(path.join(root, "package-lock.json"), "utf8"));
+  const packages = Object.entries(lock.packages).filter(([, { dev }]) => !dev);
+  const own = without("devDependencies", lock.packages[""]);
+  return { ...lock, packages: { ...Object.fromEntries(packages), "": own } };
+}
+
+/** Makes the tarball in a folder and gives its path. Ends the process where it cannot. */
+export function pack(target) {
+  for (const needed of ["dist/src/main.js", "dist/scripts/demo/main.js", "build/Release/addon.node"])
+    if (!existsSync(path.join(root, needed))) {
+      console.error(`radserve: ${needed} is missing. Run npm ci first.`);
+      process.exit(1);
+    }
+  const folder = mkdtempSync(path.join(os.tmpdir(), "radserve-pack-"));
+  try {
+    stage(folder);
+    mkdirSync(target, { recursive: true });
+    const run = spawnSync("npm", ["pack", "--ignore-scripts", "--json", "--pack-destination", target], {
+      cwd: folder,
+      encoding: "utf8",
+    });
+    if (run.status !== 0) {
+      console.error(run.stderr);
+      process.exit(1);
+    }
+    const [{ filename, size, entryCount }] = JSON.parse(run.stdout);
+    const file = path.join(target, filename);
+    console.error(`${file}: ${entryCount} files, ${(size / 2 ** 20).toFixed(1)} MiB`);
+    return file;
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url))
+  console.log(pack(path.resolve(process.argv[2] ?? path.join(root, "build/package"))));

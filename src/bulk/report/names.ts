@@ -1,0 +1,13 @@
+/** Names of the report of a job, beside its results. */
+const PREFIX = "radserve-report-";
+const UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}";
+
+export const reportName = (jobId: string, kind: "html" | "csv"): string => `${PREFIX}${jobId}.${kind}`;
+/** What is written before it takes its name; the token tells those of two boxes apart. */
+export const unfinishedName = (jobId: string, kind: "html" | "csv", token: string): string =>
+  `.${PREFIX}${jobId}.${token}.${kind}`;
+
+/** Whether an entry of a folder is a report, or one that is being written. */
+export function isReportName(entry: string): boolean {
+  return new RegExp(`^(?:${PREFIX}${UUID}|\\.${PREFIX}${UUID}\\.${UUID})\\.(?:html|csv)$`).test(entry);
+}

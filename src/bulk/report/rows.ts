@@ -1,0 +1,78 @@
+/** A job as a table (RFC 4180): a row for each label of each model on each image, with everything that the report counts. */
+import { observedIn, scannerOf, workTime } from "../../results/receipt/observed.js";
+import type { Receipt, ReceiptModel } from "../../results/receipt/receipt.js";
+import type { ReportedImage } from "./tally.js";
+
+const COLUMNS = [
+  "index",
+  "input_image_path",
+  "state",
+  "reused",
+  "code",
+  "message",
+  "modality",
+  "scanner",
+  "model",
+  "version",
+  "shadow",
+  "model_status",
+  "label",
+  "present",
+  "score",
+  "extent",
+  "unit",
+  "warnings",
+  "work_ms",
+] as const;
+type Row = Partial<Record<(typeof COLUMNS)[number], string | number | boolean>>;
+
+/** Spreadsheets take a text that begins so for a formula. */
+const FORMULA = /^[=+\-@\t\r]/;
+
+function cell(value: Row[keyof Row]): string {
+  if (value === undefined) return "";
+  if (typeof value !== "string") return String(value);
+  const text = FORMULA.test(value) ? `'${value}` : value;
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+const line = (row: Row) => `${COLUMNS.map((column) => cell(row[column])).join(",")}\r\n`;
+
+export const HEAD_ROW = `${COLUMNS.join(",")}\r\n`;
+
+/** The rows of one image; one at least. */
+export function rowsOf(image: ReportedImage): string {
+  const { index, input, state, reused, error, reason, receipt } = image;
+  const own: Row = { index, input_image_path: input, state, reused };
+  const why = error === undefined ? reason : { code: error.error, message: error.message };
+  if (why !== undefined) Object.assign(own, { code: why.code, message: why.message });
+  if (receipt === undefined) return line(own);
+  return receipt.models.map((model) => rowsOfModel(own, receipt, model)).join("");
+}
+
+function rowsOfModel(own: Row, receipt: Receipt, model: ReceiptModel): string {
+  const { name, version, status, shadow = false } = model;
+  const [why] =
+    model.error === undefined ? (model.reasons ?? []) : [{ ...model.error, code: model.error.error }];
+  const base: Row = {
+    ...own,
+    ...(why === undefined ? {} : { code: why.code, message: why.message }),
+    ...(receipt.source.modality === undefined ? {} : { modality: receipt.source.modality }),
+    scanner: scannerOf(receipt),
+    ...{ model: name, version, shadow, model_status: status },
+    warnings: [...new Set([...receipt.warnings, ...model.warnings].map(({ code }) => code))].join(" "),
+    work_ms: Math.round(workTime(receipt)),
+  };
+  const observed = observedIn(model);
+  if (observed.length === 0) return line(base);
+  return observed
+    .map(({ label, present, score, extent }) =>
+      line({
+        ...base,
+        ...{ label, present },
+        ...(score === undefined ? {} : { score }),
+        ...(extent === undefined ? {} : { extent: extent.value, unit: extent.unit }),
+      }),
+    )
+    .join("");
+}

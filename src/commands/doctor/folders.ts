@@ -1,0 +1,166 @@
+/** Folders and disks: roots, state, keys, clients' names of folders, room. */
+import { constants, statfsSync, statSync } from "node:fs";
+import { realpath } from "node:fs/promises";
+import type { Config } from "../../config.js";
+import { freeBytes } from "../../files/disk.js";
+import { exposures } from "../../files/own-folders.js";
+import { isInside } from "../../files/roots.js";
+import { readKeys, type FoundKeys } from "../../server/keys.js";
+import { advice, bad, good, whyNot, wordsOf, type Finding } from "./finding.js";
+
+const SIDES = [
+  {
+    key: "input_roots",
+    name: "input root",
+    variable: "RADSERVE_INPUT_ROOTS",
+    mode: constants.R_OK | constants.X_OK,
+    can: "can be read",
+    fix: "Create or mount it, and let the server's user read it.",
+  },
+  {
+    key: "output_roots",
+    name: "output root",
+    variable: "RADSERVE_OUTPUT_ROOTS",
+    mode: constants.R_OK | constants.W_OK | constants.X_OK,
+    can: "can be written",
+    fix: "Create or mount it, and let the server's user write to it.",
+  },
+] as const;
+
+export async function roots(config: Config): Promise<Finding[]> {
+  const each = SIDES.flatMap(({ key, name, variable, mode, can, fix }) => {
+    if (config[key].length === 0) return [bad(name, "none", `Set ${variable} or ${key}; serving needs one.`)];
+    return config[key].map((root) => {
+      const why = whyNot(root, mode);
+      return why === undefined ? good(name, `${root} ${can}`) : bad(name, `${root}: ${why}`, fix);
+    });
+  });
+  const exposed = (await exposures(config)).map(({ setting, found, fix }) =>
+    bad(setting === "RADSERVE_INPUT_ROOTS" ? "input root" : "output root", found, fix),
+  );
+  return [...each, ...exposed, ...(await overlaps(config)), ...(await unreachable(config))];
+}
+
+/** A wanted layout for some: results beside their images. For others a slip, by which results lie among originals. */
+async function overlaps({ input_roots, output_roots }: Config): Promise<Finding[]> {
+  const real = (root: string) => realpath(root).catch(() => undefined);
+  const inputs = await Promise.all(input_roots.map(real));
+  const outputs = await Promise.all(output_roots.map(real));
+  return inputs.flatMap((input) =>
+    outputs.flatMap((output) =>
+      input !== undefined && output !== undefined && (isInside(input, [output]) || isInside(output, [input]))
+        ? [
+            advice(
+              "roots",
+              `the input root ${input} and the output root ${output} overlap: whoever may write results may write among the images`,
+              "Give results a folder apart, unless they are meant to lie beside their images.",
+            ),
+          ]
+        : [],
+    ),
+  );
+}
+
+/** Clients' names of folders that lead to no root: every path under them would be refused. */
+async function unreachable({ path_map, input_roots, output_roots }: Config): Promise<Finding[]> {
+  const all = await Promise.all(
+    [...input_roots, ...output_roots].map((root) => realpath(root).catch(() => root)),
+  );
+  const targets = await Promise.all(path_map.map(({ to }) => realpath(to).catch(() => to)));
+  return path_map.flatMap(({ from, to }, i) => {
+    const target = targets[i] ?? to;
+    if (isInside(target, all) || all.some((root) => isInside(root, [target]))) return [];
+    return [
+      bad(
+        "path map",
+        `${from} leads to ${to}, which lies in no root: every path under it is refused`,
+        "Correct RADSERVE_PATH_MAP, or add the folder to the roots.",
+      ),
+    ];
+  });
+}
+
+const OTHERS_WRITE = 0o022;
+
+function privacy(name: string, folder: string): Finding[] {
+  const found = statSync(folder, { throwIfNoEntry: false });
+  if (found === undefined || (found.mode & OTHERS_WRITE) === 0) return [];
+  const mode = (found.mode & 0o777).toString(8);
+  return [
+    bad(
+      name,
+      `${folder}: other users may write to it (mode ${mode})`,
+      `Run chmod 700 ${folder}, and look who wrote there.`,
+    ),
+  ];
+}
+
+export function state(config: Config): Finding[] {
+  const { state_dir } = config;
+  const why = whyNot(state_dir, constants.R_OK | constants.W_OK | constants.X_OK);
+  if (why !== undefined)
+    return [bad("state directory", `${state_dir}: ${why}`, "Run radserve init as the user that serves.")];
+  const open = privacy("state directory", state_dir);
+  return open.length > 0 ? open : [good("state directory", state_dir)];
+}
+
+/** The keys of tokens. A folder that somebody named may be a share: it has to be there. */
+export function keys(config: Config): { findings: Finding[]; found: FoundKeys } {
+  const { keys_dir, keys_dir_is_default } = config;
+  const none: FoundKeys = { keys: [], problems: [] };
+  const why = whyNot(keys_dir, constants.R_OK | constants.X_OK);
+  if (why !== undefined && !keys_dir_is_default)
+    return {
+      found: none,
+      findings: [
+        bad(
+          "keys",
+          `${keys_dir}: ${why}`,
+          "Mount the shared folder, or correct RADSERVE_KEYS_DIR. No key is made there.",
+        ),
+      ],
+    };
+  try {
+    const found = readKeys(keys_dir);
+    const findings = [
+      ...privacy("keys", keys_dir),
+      ...found.problems.map((problem) => bad("keys", problem, "Correct or remove that file.")),
+    ];
+    const usable = found.keys.map((key) => `${key.kid} (${key.algorithm})`).join(", ");
+    findings.push(
+      usable === ""
+        ? bad("keys", `none in ${keys_dir}`, "Run radserve init; serving creates the first one too.")
+        : good("keys", usable),
+    );
+    return { found, findings };
+  } catch (error) {
+    return {
+      found: none,
+      findings: [bad("keys", wordsOf(error), "Let the server's user list that folder.")],
+    };
+  }
+}
+
+export function disks(config: Config): Finding[] {
+  return [...new Set([...config.output_roots, config.state_dir])].flatMap((folder) => {
+    if (whyNot(folder, constants.R_OK) !== undefined) return [];
+    const room = statfsSync(folder);
+    const free = freeBytes(room);
+    const said =
+      free === Infinity ? "its file system does not say how much is" : `${(free / 2 ** 30).toFixed(1)} GiB`;
+    const found = `${folder}: ${said} free`;
+    if (free < config.minimum_free_disk)
+      return [
+        bad(
+          "disk",
+          `${found}, and ${(config.minimum_free_disk / 2 ** 30).toFixed(2)} GiB are wanted`,
+          "Make room, or lower RADSERVE_MINIMUM_FREE_DISK.",
+        ),
+      ];
+    if (room.files > 0 && room.ffree === 0)
+      return [
+        bad("disk", `${folder}: its file system has no room for more files (inodes)`, "Remove files there."),
+      ];
+    return [good("disk", found)];
+  });
+}

@@ -1,0 +1,148 @@
+/** The machine and the program: Node.js, glibc, the addon, the codecs, the decoder process, the clock. */
+import { readFileSync, statSync } from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import { engineSettings, type Config } from "../../config.js";
+import { createEngine } from "../../engine/engine.js";
+import { usualMemory } from "../../base/process-memory.js";
+import { packageRoot } from "../../models/files.js";
+import { advice, bad, good, wordsOf, type Finding } from "./finding.js";
+
+/** The first minor version of each major version of Node.js that `engines` of package.json allows. */
+function allowedVersions(): [major: number, minor: number][] {
+  const { engines } = JSON.parse(readFileSync(path.join(packageRoot(), "package.json"), "utf8")) as {
+    engines: { node: string };
+  };
+  return [...engines.node.matchAll(/\^(\d+)\.(\d+)/g)].map((match) => [Number(match[1]), Number(match[2])]);
+}
+
+/** Versions are compared by their first two numbers: the third has never mattered here. */
+function node(): Finding {
+  const { node: found } = process.versions;
+  const [major = 0, minor = 0] = found.split(".").map(Number);
+  const allowed = allowedVersions();
+  if (allowed.some(([ofMajor, least]) => major === ofMajor && minor >= least)) return good("Node.js", found);
+  const names = allowed.map((version) => version.join(".")).join(", ");
+  return bad(
+    "Node.js",
+    `${found} is not supported`,
+    `Install one of ${names}, or a later release of the same major version.`,
+  );
+}
+
+const OLDEST_GLIBC = [2, 31] as const;
+
+/** Node's report names glibc; under another C library, such as musl, it has no such field. */
+function glibc(): Finding {
+  const fix = `Use a distribution with glibc ${OLDEST_GLIBC.join(".")} or newer (Debian 11, Ubuntu 20.04, RHEL 9).`;
+  const report = process.report.getReport() as { header?: { glibcVersionRuntime?: string } };
+  const version = report.header?.glibcVersionRuntime;
+  if (version === undefined) return bad("glibc", "another C library", fix);
+  const [major = 0, minor = 0] = version.split(".").map(Number);
+  const old = major < OLDEST_GLIBC[0] || (major === OLDEST_GLIBC[0] && minor < OLDEST_GLIBC[1]);
+  return old ? bad("glibc", `${version} is too old`, fix) : good("glibc", version);
+}
+
+export function machine(): Finding[] {
+  const platform = `${process.platform} ${process.arch}`;
+  return [
+    node(),
+    platform === "linux x64"
+      ? good("platform", platform)
+      : bad("platform", platform, "Radserve runs on Linux x64 with glibc."),
+    glibc(),
+    good("CPU", `${os.availableParallelism()} usable cores, ${os.cpus()[0]?.model ?? "unknown"}`),
+  ];
+}
+
+const gibibytes = (bytes: number) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
+
+/** By default half of what the machine or the control group has is for images. */
+export function memory({ memory: wanted }: Config): Finding {
+  const half = usualMemory();
+  if (wanted === undefined)
+    return good("memory", `${gibibytes(half)} for images in work, half of what there is`);
+  const found = `${gibibytes(wanted)} for images in work; the machine has ${gibibytes(half * 2)}`;
+  if (wanted > half * 2)
+    return bad("memory", found, "Lower RADSERVE_MEMORY: the system would end the server for its memory.");
+  return good("memory", found);
+}
+
+/** The engine as the settings ask for it. */
+export async function engine(config: Config): Promise<{ findings: Finding[]; works: boolean }> {
+  const options = engineSettings(config);
+  const { provider } = options;
+  try {
+    const started = createEngine(options);
+    const { onnxRuntimeVersion, providers } = started.info();
+    await started.close();
+    return {
+      works: true,
+      findings: [
+        good("addon", "loads"),
+        good("ONNX Runtime", `${onnxRuntimeVersion}, offers ${providers.join(", ")}`),
+        good("GPU", provider === "cuda" ? "CUDA works" : "not asked for (RADSERVE_PROVIDERS is cpu)"),
+      ],
+    };
+  } catch (error) {
+    return provider === "cuda"
+      ? { works: false, findings: [withoutCuda(config, wordsOf(error))] }
+      : {
+          works: false,
+          findings: [bad("addon", wordsOf(error), "Run npm run rebuild; it says what is missing.")],
+        };
+  }
+}
+
+function withoutCuda(config: Config, why: string): Finding {
+  const fix = "Run npm run setup:gpu and install what the message names, or set RADSERVE_GPU_FALLBACK=cpu.";
+  return config.gpu_fallback === "cpu"
+    ? advice("GPU", `${why} Models run on the CPU, as RADSERVE_GPU_FALLBACK says.`, fix)
+    : bad("GPU", why, fix);
+}
+
+/** Loaded here and not with this file, so that a broken package is a finding. */
+export async function codecs(): Promise<Finding[]> {
+  try {
+    const [{ default: sharp }] = await Promise.all([
+      import("sharp"),
+      import("dcmjs-codecs"),
+      import("@cornerstonejs/codec-charls/decodewasmjs"),
+    ]);
+    const { versions } = sharp;
+    return [good("codecs", `dcmjs-codecs, codec-charls; sharp ${versions.sharp} (libvips ${versions.vips})`)];
+  } catch (error) {
+    return [bad("codecs", wordsOf(error), "Run npm ci again.")];
+  }
+}
+
+export async function decoder(): Promise<Finding[]> {
+  const name = "decoder of PNG, JPEG and TIFF";
+  try {
+    const { tryDecoder } = await import("../../images/decoder/decoder.js");
+    await tryDecoder();
+    return [good(name, "runs in a process that can open neither files nor sockets")];
+  } catch (error) {
+    const fix = "Run npm run rebuild. In a container or a unit of systemd, allow the system call seccomp.";
+    return [bad(name, wordsOf(error), fix)];
+  }
+}
+
+/** How far apart the clocks of boxes that share a folder of keys may be before it is told of. */
+const CLOCK_LEEWAY_MS = 5 * 60_000;
+
+/**
+ * A clock behind the program's own files, or behind the making of a key, is wrong; tokens then look not yet valid, or
+ * never expire. Nothing here can tell that a clock is ahead.
+ * @param newestKey when the newest key was made; empty where there is none
+ */
+export function clock(newestKey: string): Finding {
+  const built = statSync(new URL(import.meta.url)).mtimeMs;
+  const now = new Date();
+  const fix = "Set the clock; use NTP on every box.";
+  if (now.getTime() < built)
+    return bad("clock", `${now.toISOString()} is before this program was built`, fix);
+  if (newestKey !== "" && now.getTime() + CLOCK_LEEWAY_MS < Date.parse(newestKey))
+    return bad("clock", `${now.toISOString()} is before the newest key was made (${newestKey})`, fix);
+  return good("clock", now.toISOString());
+}

@@ -1,0 +1,95 @@
+/** The folders of models: their files, their hashes and their graphs. No model is loaded beside those of a server. */
+import { constants } from "node:fs";
+import path from "node:path";
+import type { Config } from "../../config.js";
+import { engineSettings } from "../../config.js";
+import { createEngine, type Engine } from "../../engine/engine.js";
+import { checkGraphs } from "../../models/graph.js";
+import { modelFolders } from "../../models/load.js";
+import { graphPaths, readModelFolder, type FolderReport } from "../../models/read.js";
+import { bad, good, whyNot, wordsOf, type Finding } from "./finding.js";
+
+/** @param engineWorks false where the addon cannot be loaded; graphs then stay unread, and the finding of the addon says why */
+export async function models(config: Config, engineWorks: boolean): Promise<Finding[]> {
+  const { models_dir } = config;
+  const why = whyNot(models_dir, constants.R_OK | constants.X_OK);
+  if (why !== undefined)
+    return [
+      bad(
+        "models",
+        `${models_dir}: ${why}`,
+        "Set RADSERVE_MODELS_DIR to a folder of model folders, or mount it.",
+      ),
+    ];
+  const folders = await modelFolders(models_dir);
+  if (folders.length === 0)
+    return [
+      bad(
+        "models",
+        `${models_dir} holds no folder of a model`,
+        "Put a model there, or set RADSERVE_MODELS_DIR.",
+      ),
+    ];
+  const names = folders.map((folder) => path.basename(folder)).join(", ");
+  const found = good("models", `${path.resolve(models_dir)}: ${names}`);
+  if (!engineWorks) return [found];
+  const { provider } = engineSettings(config);
+  const engine = createEngine({ provider: "cpu" });
+  try {
+    const findings = await Promise.all(folders.map((folder) => model(folder, engine, provider, config)));
+    return [found, ...findings.flat()];
+  } finally {
+    await engine.close();
+  }
+}
+
+async function model(
+  folder: string,
+  engine: Engine,
+  provider: "cpu" | "cuda",
+  config: Config,
+): Promise<Finding[]> {
+  const report = await readModelFolder(folder);
+  const { name, model: sound, problems } = report;
+  const [first] = problems;
+  if (first !== undefined || sound === undefined)
+    return [
+      unsound(report, first?.path ?? "model.json", first?.message ?? "cannot be used", problems.length - 1),
+    ];
+  const { release, execution, version } = { ...sound.manifest };
+  if (release === "off") return [good("model", `${name} ${version}: off`)];
+  const can = provider === "cuda" ? config.providers : ["cpu" as const];
+  if (!execution.providers.some((one) => can.includes(one)))
+    return [
+      bad(
+        "model",
+        `${name}: it runs on ${execution.providers.join(", ")} only, and this server has ${can.join(", ")}`,
+        `Set RADSERVE_PROVIDERS, or release to "off" in ${path.join(folder, "model.json")}.`,
+      ),
+    ];
+  try {
+    const [mistake, ...others] = await checkGraphs(
+      sound.manifest,
+      await graphPaths(folder, sound.manifest),
+      engine,
+    );
+    if (mistake !== undefined) return [unsound(report, mistake.path, mistake.message, others.length)];
+  } catch (error) {
+    return [unsound(report, sound.manifest.files[0]?.path ?? "", wordsOf(error), 0)];
+  }
+  return [good("model", `${name} ${version}: its files are those of its manifest, and its graph is sound`)];
+}
+
+function unsound(
+  { name, directory, required }: FolderReport,
+  where: string,
+  what: string,
+  more: number,
+): Finding {
+  const needed = required ? ", and the server is not ready without this model" : "";
+  return bad(
+    "model",
+    `${name}: ${where}: ${what.replace(/\.$/, "")}${more > 0 ? ` (and ${more} more)` : ""}`,
+    `radserve models check ${directory} explains every mistake${needed}.`,
+  );
+}

@@ -1,0 +1,135 @@
+/** What a server shows to the outside: its port, TLS, tokens, and the database of bulk jobs. */
+import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+import net from "node:net";
+import { inspectDatabase } from "../../bulk/database.js";
+import { BulkUnavailable } from "../../bulk/unavailable.js";
+import { clientSettings, type Config } from "../../config.js";
+import { ConfigError, RadserveError } from "../../base/errors.js";
+import { holderHere } from "../../files/state-lock.js";
+import { expiryWarning, readCertificates } from "../../server/certificates.js";
+import type { Key } from "../../server/key-file.js";
+import { listen } from "../../server/listening.js";
+import { isRevoked } from "../../server/token-records.js";
+import { authenticate } from "../../server/tokens.js";
+import { advice, bad, good, type Finding } from "./finding.js";
+
+/** State of a listening socket in /proc/net/tcp (include/net/tcp_states.h). */
+const LISTENING = "0A";
+
+/** Inodes of the sockets that listen on a port. */
+function listeners(port: number): string[] {
+  const suffix = `:${port.toString(16).toUpperCase().padStart(4, "0")}`;
+  return ["/proc/net/tcp", "/proc/net/tcp6"].flatMap((file) => {
+    let lines: string[];
+    try {
+      lines = readFileSync(file, "utf8").split("\n");
+    } catch {
+      return [];
+    }
+    const fields = lines.map((line) => line.trim().split(/\s+/));
+    return fields
+      .filter(([, local, , state]) => local?.endsWith(suffix) === true && state === LISTENING)
+      .map((line) => line[9] ?? "");
+  });
+}
+
+/** Processes that hold one of these sockets, as far as this user may see that. */
+function holdersOf(inodes: readonly string[]): number[] {
+  const wanted = new Set(inodes.map((inode) => `socket:[${inode}]`));
+  const holds = (pid: string) => {
+    try {
+      return readdirSync(`/proc/${pid}/fd`).some((fd) => {
+        try {
+          return wanted.has(readlinkSync(`/proc/${pid}/fd/${fd}`));
+        } catch {
+          return false;
+        }
+      });
+    } catch {
+      return false;
+    }
+  };
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name) && holds(name))
+    .map(Number);
+}
+
+function nameOfProcess(pid: number): string {
+  try {
+    return `process ${pid}, ${readFileSync(`/proc/${pid}/comm`, "utf8").trim()}`;
+  } catch {
+    return `process ${pid}`;
+  }
+}
+
+/** Whether a server could listen. Of a running server of this state directory the port is its own. */
+export async function port(config: Config): Promise<Finding[]> {
+  const where = `${config.host}:${config.port}`;
+  const server = net.createServer();
+  try {
+    await listen(server, config);
+    return [good("port", config.port === 0 ? `${config.host}, any free one` : `${where} is free`)];
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    const own = holderHere(config.state_dir);
+    const holders = holdersOf(listeners(config.port));
+    if (own !== undefined && (holders.length === 0 || holders.includes(own)))
+      return [good("port", `${where}: this server runs there (process ${own})`)];
+    const who = holders.length === 0 ? "" : ` Held by ${holders.map(nameOfProcess).join(" and ")}.`;
+    return [
+      bad("port", `${error.message}${who}`, "Stop that program, or set RADSERVE_PORT or RADSERVE_HOST."),
+    ];
+  } finally {
+    server.close();
+  }
+}
+
+export async function certificates(config: Config): Promise<Finding[]> {
+  try {
+    const found = await readCertificates(config);
+    if (found === undefined) return [good("TLS", "not asked for (RADSERVE_TLS_CERT is not set)")];
+    return found.expiries.map((expiry) => {
+      const name = expiry.certificate === "server" ? "certificate" : "client CA";
+      const warning = expiryWarning(expiry);
+      return warning === undefined
+        ? good(name, `valid until ${expiry.at.toISOString()}`)
+        : bad(name, warning, "Replace the file; a running server takes it within seconds.");
+    });
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    return [bad("certificate", error.message, "Correct the file or the setting.")];
+  }
+}
+
+/** The token of client commands, where one is set, as this server would judge it. */
+export function token(config: Config, keys: readonly Key[]): Finding[] {
+  const { token: given } = clientSettings(config);
+  if (given === undefined) return [];
+  const again = "Make one with radserve token issue, and set RADSERVE_TOKEN.";
+  const keyring = {
+    keys: () => keys,
+    isRevoked: (jti: string) => isRevoked(config.keys_dir, jti),
+    listsRevoked: () => true,
+  };
+  try {
+    const { subject } = authenticate(given, keyring, config);
+    return [good("token", `of ${subject}`)];
+  } catch (error) {
+    if (!(error instanceof RadserveError)) throw error;
+    const { cause } = error;
+    const why = cause instanceof Error && cause.message !== "" ? ` (${cause.message})` : "";
+    // A client may talk to another server, whose keys are not here.
+    return error.message === "Token expired"
+      ? [bad("token", "RADSERVE_TOKEN: Token expired", again)]
+      : [advice("token", `RADSERVE_TOKEN: ${error.message}${why}, by the keys of this machine`, again)];
+  }
+}
+
+export async function bulkDatabase(config: Config): Promise<Finding[]> {
+  try {
+    return [good("bulk database", await inspectDatabase(config))];
+  } catch (error) {
+    if (!(error instanceof BulkUnavailable)) throw error;
+    return [bad("bulk database", error.found, error.fix)];
+  }
+}

@@ -1,0 +1,221 @@
+/**
+ * `radserve explain REQUEST_ID|JOB|PATH`: why something failed, for whoever runs the server. The audit knows who asked and
+ * what came of it, and names paths by keyed hashes only; a receipt knows what each model said; the server knows the
+ * message of each image of a job. What to do comes from the table of errors.
+ */
+import { createReadStream, existsSync } from "node:fs";
+import path from "node:path";
+import { createInterface } from "node:readline/promises";
+import { readLine, type Entry } from "../audit/entry.js";
+import { auditPaths, dayFiles, hashOf, readKey } from "../audit/folders.js";
+import { asRadserveError, ConfigError, ERRORS, type ErrorCode } from "../base/errors.js";
+import { itemListSchema, type Item } from "../bulk/schema.js";
+import { requireFolder, type Config } from "../config.js";
+import { translateIn } from "../files/path-map.js";
+import { readReceipt } from "../results/commit/reuse.js";
+import type { Receipt } from "../results/receipt/receipt.js";
+import { clientWithToken } from "./client.js";
+import { during } from "./activity.js";
+import { print, remark, type ExitStatus } from "./run.js";
+
+export interface ExplainOptions {
+  /** Where the results of an image were to go: its receipt is read there. */
+  output?: string;
+  limit: string;
+  json?: boolean;
+}
+
+/** One thing that happened. */
+interface Told {
+  time?: string;
+  what: string;
+  request_id?: string;
+  job_id?: string;
+  item?: number;
+  subject?: string;
+  /** completed, partial, reused, done, asked, or the code of an error. */
+  outcome: string;
+  /** The message that was answered, where somebody has kept it. */
+  message?: string;
+  models?: { name: string; status: string; error?: string; message?: string }[];
+  meaning?: string;
+  cause?: string;
+  remedy?: string;
+}
+
+const isCode = (text: string): text is ErrorCode => text in ERRORS;
+
+/** What the table of errors says of an outcome, or of what a model came to. */
+function explained(told: Told): Told {
+  const code = isCode(told.outcome)
+    ? told.outcome
+    : told.models?.map(({ error }) => error ?? "").find((error) => isCode(error));
+  if (code === undefined || !isCode(code)) return told;
+  const { description, cause, remedy } = ERRORS[code];
+  return { ...told, meaning: description, cause, remedy };
+}
+
+/** Why a token was refused, or the code of what else was refused before the work. */
+function outcomeOf({ outcome, kind, reason = "" }: Entry): string {
+  if (outcome !== undefined) return outcome;
+  if (kind !== "refused") return "done";
+  return isCode(reason) ? reason : "unauthorized";
+}
+
+function toldOf(entry: Entry): Told {
+  const { time, kind, endpoint, request_id, job_id, item, subject, models, reason } = entry;
+  const what = endpoint ?? (kind === "item" ? "an image of a bulk job" : kind);
+  return {
+    time,
+    what,
+    outcome: outcomeOf(entry),
+    ...(kind === "refused" && reason !== undefined ? { message: `refused: ${reason}` } : {}),
+    ...(request_id === undefined ? {} : { request_id }),
+    ...(job_id === undefined ? {} : { job_id }),
+    ...(item === undefined ? {} : { item }),
+    ...(subject === undefined ? {} : { subject }),
+    ...(models === undefined ? {} : { models: models.map(({ name, status }) => ({ name, status })) }),
+  };
+}
+
+/** What a client may have named, as lines of the audit name it. */
+interface Target {
+  text: string;
+  /** Hashes of the path; empty for an id. */
+  hashes: ReadonlySet<string>;
+  path?: string;
+}
+
+function targetOf(config: Config, given: string): Target {
+  const isPath = /[\\/]/.test(given) || existsSync(given);
+  if (!isPath) return { text: given, hashes: new Set() };
+  const local = translateIn(given, config.path_map).path;
+  const absolute = path.isAbsolute(local) ? local : path.resolve(local);
+  const bare = absolute.replace(/(?<=.)\/+$/, "");
+  const key = readKey(auditPaths(config.state_dir).namesKey);
+  return {
+    text: given,
+    path: bare,
+    hashes: new Set([absolute, bare, `${bare}/`].map((name) => hashOf(key, "path", name))),
+  };
+}
+
+function isAbout({ request_id, job_id, input, output }: Entry, { text, hashes }: Target): boolean {
+  if (request_id === text || job_id === text) return true;
+  return [input, output].some((hash) => hash !== undefined && hashes.has(hash));
+}
+
+/** Lines that explain nothing: that something was asked for, or that somebody looked. */
+const saysNothing = ({ outcome, endpoint = "" }: Entry) =>
+  outcome === "asked" || (outcome === "done" && endpoint.startsWith("GET "));
+
+/** The last lines about the target, the oldest first. */
+async function fromAudit(folder: string, target: Target, most: number): Promise<Told[]> {
+  let found: Entry[] = [];
+  for (const name of dayFiles(folder))
+    for await (const text of createInterface({ input: createReadStream(path.join(folder, name)) })) {
+      const entry = readLine(text)?.entry;
+      if (entry === undefined || saysNothing(entry) || !isAbout(entry, target)) continue;
+      found = [...found, entry].slice(-most);
+    }
+  return found.map(toldOf);
+}
+
+function ofReceipt(file: string, { timings, status, models }: Receipt): Told {
+  return {
+    time: timings.finished_at,
+    what: `the receipt ${file}`,
+    request_id: timings.request_id,
+    outcome: status,
+    models: models.map(({ name, status, error, reasons }) => ({
+      name,
+      status,
+      ...(error === undefined ? {} : { error: error.error, message: error.message }),
+      ...(reasons === undefined ? {} : { message: reasons.map(({ message }) => message).join(" ") }),
+    })),
+  };
+}
+
+/** The receipt that a path names, or the one of an image in the folder that its results go to. */
+async function fromReceipt({ path: named }: Target, output: string | undefined): Promise<Told[]> {
+  if (named === undefined) return [];
+  const inOutput =
+    output === undefined ? [] : [path.join(path.resolve(output), `${path.basename(named)}.json`)];
+  const files = [...(named.endsWith(".json") ? [named] : []), ...inOutput];
+  const found = await Promise.all(files.map(async (file) => ({ file, read: await readReceipt(file) })));
+  return found.flatMap(({ file, read }) => (read.kind === "receipt" ? [ofReceipt(file, read.receipt)] : []));
+}
+
+/** What the server still knows of an image of a job: its message. Undefined where it cannot be asked, or has forgotten. */
+async function itemOf(config: Config, { job_id, item }: Told): Promise<Item | undefined> {
+  if (job_id === undefined || item === undefined) return undefined;
+  const after = item === 0 ? "" : `&cursor=${item - 1}`;
+  try {
+    const client = clientWithToken(config);
+    const { items } = await client.call(
+      itemListSchema,
+      "GET",
+      `/bulk_inference/${job_id}/items?limit=1${after}`,
+    );
+    return items.find(({ index }) => index === item);
+  } catch (error) {
+    const why = error instanceof ConfigError ? error.message : asRadserveError(error).message;
+    remark(`Messages of images of jobs need the server: ${why}`);
+    return undefined;
+  }
+}
+
+async function withMessages(config: Config, all: readonly Told[]): Promise<Told[]> {
+  const told: Told[] = [];
+  for (const one of all) {
+    const item = isCode(one.outcome) || one.outcome === "partial" ? await itemOf(config, one) : undefined;
+    const message = item?.error?.message ?? item?.reason?.message;
+    told.push(message === undefined ? one : { ...one, message });
+  }
+  return told;
+}
+
+function text(told: Told): string {
+  const { time, what, request_id, job_id, item, subject, outcome, message, models, meaning, cause, remedy } =
+    told;
+  const who = subject === undefined ? "" : ` of ${subject}`;
+  const ids = [
+    request_id === undefined ? "" : `request ${request_id}`,
+    job_id === undefined ? "" : `job ${job_id}${item === undefined ? "" : `, image ${item}`}`,
+  ].filter((id) => id !== "");
+  const lines = [
+    `${time ?? ""}  ${what}${who}: ${outcome}${ids.length === 0 ? "" : ` (${ids.join("; ")})`}`,
+    ...(message === undefined ? [] : [`  message: ${message}`]),
+    ...(models ?? []).map(
+      (model) =>
+        `  model ${model.name}: ${model.status}${model.error === undefined ? "" : ` (${model.error})`}${model.message === undefined ? "" : `: ${model.message}`}`,
+    ),
+    ...(meaning === undefined ? [] : [`  meaning: ${meaning}`]),
+    ...(cause === undefined ? [] : [`  why:     ${cause}`]),
+    ...(remedy === undefined ? [] : [`  to do:   ${remedy}`]),
+  ];
+  return lines.join("\n");
+}
+
+/** The last of what happened to an image, a request or a job. Status 1 where nothing is known of it. */
+export async function explain(config: Config, given: string, options: ExplainOptions): Promise<ExitStatus> {
+  const most = Number(options.limit);
+  if (!Number.isInteger(most) || most < 1)
+    throw new ConfigError(`--limit: expected a whole number from 1; found "${options.limit}".`);
+  const { folder } = auditPaths(config.state_dir);
+  requireFolder(folder, "RADSERVE_STATE_DIR");
+  const target = targetOf(config, given);
+  const audited = await withMessages(
+    config,
+    await during("Reading the audit", () => fromAudit(folder, target, most)),
+  );
+  const all = [...audited, ...(await fromReceipt(target, options.output))].map(explained);
+  if (options.json === true) print(JSON.stringify(all, null, 2));
+  else for (const told of all) print(text(told));
+  if (all.length > 0) return 0;
+  remark(
+    `Nothing is known of ${given}. The audit knows requests with a good token, and refused ones; ` +
+      "paths have to be as they were sent. Where several boxes serve, ask on each.",
+  );
+  return 1;
+}

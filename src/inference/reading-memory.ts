@@ -1,0 +1,120 @@
+/**
+ * The memory that reading a file takes. Nobody knows how many elements a DICOM file has before they are walked, so it is
+ * walked with room for few; one that has more is walked again with room for more.
+ */
+import { collect } from "../addon/bytes.js";
+import type { ProcessMemory } from "../base/process-memory.js";
+import { MOST_SEEN, TooManyElements } from "../images/dicom/headers.js";
+import { bytesUnpacked } from "../images/read-image.js";
+
+/** Elements, items and fragments for which a file is given room; the first is enough for nearly all. */
+const STEPS = [1 << 12, 1 << 17, MOST_SEEN];
+const [FIRST = MOST_SEEN] = STEPS;
+/** The most that one was measured to take, looked at: sequences of one empty item each. */
+const BYTES_AN_ELEMENT = 448;
+/** The most for a byte of the file: items of one empty element each. */
+const BYTES_A_BYTE = 40;
+
+/** How a task waits for memory. */
+export interface Patience {
+  patient: boolean;
+  check: () => void;
+}
+
+const elementsIn = (bytes: number, most: number): number =>
+  Math.min(BYTES_AN_ELEMENT * most, BYTES_A_BYTE * bytes);
+
+/** What is counted for a file before a byte of it is read. */
+export const bytesOfFile = (size: number): number => size + elementsIn(size, FIRST);
+
+/**
+ * Works on a file whose own bytes are counted (bytesOfFile), with room for what reading it unpacks.
+ * @param work is done again with more elements where reading throws TooManyElements
+ * @throws RadserveError overloaded where there is no room; what the work throws
+ */
+export async function withUnpacked<T>(
+  memory: ProcessMemory | undefined,
+  bytes: Uint8Array,
+  patience: Patience,
+  work: (mostElements: number) => Promise<T>,
+): Promise<T> {
+  if (memory === undefined) return work(MOST_SEEN);
+  for (const most of STEPS) {
+    try {
+      const unpacked = await bytesUnpacked(bytes, patience.check, most);
+      const elements = most === FIRST ? 0 : elementsIn(bytes.length + unpacked, most);
+      const more = unpacked + elements;
+      if (more === 0) return await work(most);
+      return await memory.within({ kind: "unpacked", bytes: more, ...patience }, () =>
+        most < MOST_SEEN ? work(most) : work(most).finally(collect),
+      );
+    } catch (error) {
+      if (!(error instanceof TooManyElements)) throw error;
+    }
+  }
+  throw new Error("The last step is the most that a file may have");
+}
+
+/**
+ * Reads a file of `size` bytes with room for it, and works on it with room for what reading it unpacks.
+ * @param read is called when there is room for the file
+ * @param work as of withUnpacked
+ */
+export function withFile<T>(
+  memory: ProcessMemory | undefined,
+  { size, read }: { size: number; read: () => Promise<Uint8Array> },
+  patience: Patience,
+  work: (bytes: Uint8Array, mostElements: number) => Promise<T>,
+): Promise<T> {
+  const all = async () => {
+    const bytes = await read();
+    return withUnpacked(memory, bytes, patience, (most) => work(bytes, most));
+  };
+  return memory === undefined
+    ? all()
+    : memory.within({ kind: "files", bytes: bytesOfFile(size), ...patience }, all);
+}
+
+/** The memory of a folder's slices: what each takes while it is read, and what is kept of it until all are done with. */
+export class SliceMemory {
+  readonly #kept: (() => void)[] = [];
+
+  constructor(
+    private readonly memory: ProcessMemory | undefined,
+    private readonly patience: Patience,
+  ) {}
+
+  /** Reads a file of `size` bytes, and does the work with it as withUnpacked does. */
+  async within<T>(
+    size: number,
+    read: () => Promise<Uint8Array>,
+    work: (bytes: Uint8Array, mostElements: number) => T,
+  ): Promise<T> {
+    return withFile(this.memory, { size, read }, this.patience, (bytes, most) =>
+      Promise.resolve(work(bytes, most)),
+    );
+  }
+
+  /** Counts what is kept of a slice. */
+  keep({ bytes, elements }: { bytes: number; elements: number }): void {
+    const held = this.memory?.hold("unpacked", bytes + elements * BYTES_AN_ELEMENT);
+    if (held !== undefined) this.#kept.push(held);
+  }
+
+  /**
+   * Counts what the largest file takes once more: its frames are read from it again, one file after the other. Called when
+   * all files have been looked at, so that nobody who holds this waits for other files.
+   */
+  keepForAgain(files: readonly { bytes: number; elements: number }[]): void {
+    const largest = files.reduce(
+      (most, { bytes, elements }) => Math.max(most, bytes + elementsIn(bytes, elements)),
+      0,
+    );
+    const held = largest === 0 ? undefined : this.memory?.hold("files", largest);
+    if (held !== undefined) this.#kept.push(held);
+  }
+
+  close(): void {
+    for (const giveBack of this.#kept) giveBack();
+  }
+}

@@ -1,0 +1,208 @@
+/**
+ * The part of an image that a model looks at because another model found something there. It is cut out of the stored
+ * values, so that the preparation of the second model sees it as an image of its own; what comes out is laid back into
+ * the whole image.
+ */
+import { release } from "../addon/bytes.js";
+import type { EngineOutput, Plane } from "../engine/types.js";
+import type { PixelFormat, TransformStep, VolumeGeometry } from "../images/image.js";
+import { isFractional, mayOverlap, type Manifest, type Region } from "../manifest/manifest.js";
+import { regionOutput } from "../manifest/region.js";
+
+/** In pixels and slices of the whole, from 0; an image of one frame has one slice. */
+export interface Box {
+  slice: number;
+  slices: number;
+  top: number;
+  rows: number;
+  left: number;
+  columns: number;
+}
+
+/** The whole in which a box lies; distances in mm, undefined if nobody knows them. */
+export interface Grid {
+  slices: number;
+  rows: number;
+  columns: number;
+  spacing: { slice: number; row: number; column: number } | undefined;
+}
+
+/** The smallest box round the voxels of a label, without margin; undefined if there are none. */
+export function boxOf(
+  manifest: Pick<Manifest, "outputs">,
+  outputs: readonly EngineOutput[],
+  label: string,
+): Box | undefined {
+  const where = regionOutput(manifest, label);
+  const output = where === undefined ? undefined : outputs[where.output];
+  if (where === undefined || output?.kind !== "segmentation") return undefined;
+  const { rows, columns, slices = 1, mask } = output;
+  const volume = slices * rows * columns;
+  const from = output.overlapping ? where.label * volume : 0;
+  const wanted = output.overlapping ? 1 : where.label + 1;
+  const low = [slices, rows, columns];
+  const high = [-1, -1, -1];
+  for (let i = 0; i < volume; i++) {
+    if (mask[from + i] !== wanted) continue;
+    const place = [Math.floor(i / (rows * columns)), Math.floor(i / columns) % rows, i % columns];
+    place.forEach((at, axis) => {
+      low[axis] = Math.min(low[axis] ?? at, at);
+      high[axis] = Math.max(high[axis] ?? at, at);
+    });
+  }
+  const [slice = 0, top = 0, left = 0] = low;
+  const [lastSlice = -1, bottom = -1, right = -1] = high;
+  if (lastSlice < 0) return undefined;
+  return {
+    ...{ slice, slices: lastSlice - slice + 1 },
+    ...{ top, rows: bottom - top + 1, left, columns: right - left + 1 },
+  };
+}
+
+/** The box with so many mm on each side, rounded up to whole pixels, as far as the image reaches. */
+export function withMargin(box: Box, mm: number, { slices, rows, columns, spacing }: Grid): Box {
+  const grown = (first: number, length: number, most: number, step: number | undefined) => {
+    // A margin that is a whole number of pixels is not made larger by rounding.
+    const more = mm === 0 || step === undefined ? 0 : Math.ceil(mm / step - 1e-6);
+    const from = Math.max(0, first - more);
+    return [from, Math.min(most, first + length + more) - from] as const;
+  };
+  const isVolume = slices > 1;
+  const [slice, deep] = isVolume
+    ? grown(box.slice, box.slices, slices, spacing?.slice)
+    : [box.slice, box.slices];
+  const [top, high] = grown(box.top, box.rows, rows, spacing?.row);
+  const [left, wide] = grown(box.left, box.columns, columns, spacing?.column);
+  return { slice, slices: deep, top, rows: high, left, columns: wide };
+}
+
+/** Two pixels of packed YBR_FULL_422 share their colour: the box begins and ends between pairs. */
+export function wholePairs(box: Box, { packed422, columns }: PixelFormat): Box {
+  if (!packed422) return box;
+  const left = box.left - (box.left % 2);
+  const end = Math.min(columns, box.left + box.columns + ((box.left + box.columns) % 2));
+  return { ...box, left, columns: end - left };
+}
+
+/** A copy of the part of a plane. */
+export function cutPlane(plane: Plane, { top, rows, left, columns }: Box): Plane {
+  const { format, data } = plane;
+  const pixel = format.packed422 ? 2 : (format.samplesPerPixel * format.bitsAllocated) / 8;
+  const cut = new Uint8Array(rows * columns * pixel);
+  for (let row = 0; row < rows; row++) {
+    const from = ((top + row) * format.columns + left) * pixel;
+    cut.set(data.subarray(from, from + columns * pixel), row * columns * pixel);
+  }
+  return { ...plane, format: { ...format, rows, columns }, data: cut };
+}
+
+/** The geometry of the part of a volume: its first voxel lies elsewhere (PS3.3 C.7.6.2.1.1). */
+export function cutGeometry(geometry: VolumeGeometry, { slice, top, left }: Box): VolumeGeometry {
+  const { columnDirection, rowDirection, sliceDirection } = geometry;
+  const origin = geometry.origin.map(
+    (at, axis) =>
+      at +
+      left * geometry.columnSpacing * (columnDirection[axis] ?? 0) +
+      top * geometry.rowSpacing * (rowDirection[axis] ?? 0) +
+      slice * geometry.sliceSpacing * (sliceDirection[axis] ?? 0),
+  ) as [number, number, number];
+  return { ...geometry, origin };
+}
+
+/** What was said of the part, as said of the whole: outside it nothing is marked. The part's own masks are given back. */
+export function laidBack(outputs: readonly EngineOutput[], box: Box, grid: Grid): EngineOutput[] {
+  return outputs.map((output) => {
+    if (output.kind === "boxes") {
+      const boxes = output.boxes.map(({ x0, y0, x1, y1, ...rest }) => ({
+        ...{ x0: x0 + box.left, y0: y0 + box.top, x1: x1 + box.left, y1: y1 + box.top },
+        ...rest,
+      }));
+      return { ...output, boxes };
+    }
+    if (output.kind !== "segmentation") return output;
+    const { mask, fractions } = output;
+    const laid = {
+      ...output,
+      rows: grid.rows,
+      columns: grid.columns,
+      ...(output.slices === undefined ? {} : { slices: grid.slices }),
+      mask: pasted(mask, box, grid),
+      ...(fractions === undefined ? {} : { fractions: pasted(fractions, box, grid) }),
+    };
+    release(mask);
+    if (fractions !== undefined) release(fractions);
+    return laid;
+  });
+}
+
+/** Groups of `box.slices` planes, each laid into a group of `grid.slices` planes of zeros. */
+function pasted(values: Uint8Array, box: Box, grid: Grid): Uint8Array {
+  const part = box.slices * box.rows * box.columns;
+  const groups = values.length / part;
+  const whole = new Uint8Array(groups * grid.slices * grid.rows * grid.columns);
+  for (let group = 0; group < groups; group++)
+    for (let slice = 0; slice < box.slices; slice++)
+      for (let row = 0; row < box.rows; row++) {
+        const from = group * part + (slice * box.rows + row) * box.columns;
+        const plane = group * grid.slices + box.slice + slice;
+        const to = (plane * grid.rows + box.top + row) * grid.columns + box.left;
+        whole.set(values.subarray(from, from + box.columns), to);
+      }
+  return whole;
+}
+
+/** What a model says that did not look, because there was nothing to look at: nothing is there. */
+export function nothingFound(
+  { outputs }: Pick<Manifest, "outputs">,
+  { slices, rows, columns }: Grid,
+  isVolume: boolean,
+): EngineOutput[] {
+  return outputs.flatMap((output): EngineOutput[] => {
+    // checkRegion leaves masks and boxes alone.
+    if (output.kind === "classification" || output.kind === "regression" || output.kind === "heatmap")
+      return [];
+    if (output.kind === "detection") return [{ kind: "boxes", tensor: output.boxes.tensor, boxes: [] }];
+    if (output.kind !== "segmentation") return [{ kind: "boxes", tensor: output.tensor, boxes: [] }];
+    const overlapping = mayOverlap(output.activation);
+    const size = slices * rows * columns;
+    const labels = output.labels.length;
+    return [
+      {
+        ...{ kind: "segmentation", tensor: output.tensor, rows, columns, overlapping },
+        ...(isVolume ? { slices } : {}),
+        mask: new Uint8Array(size * (overlapping ? labels : 1)),
+        counts: output.labels.map(() => 0),
+        ...(isFractional(output) ? { fractions: new Uint8Array(size * labels) } : {}),
+      },
+    ];
+  });
+}
+
+/** What the model was given of a frame or volume. */
+export type Seen = { kind: "part"; box: Box } | { kind: "whole" } | { kind: "nothing" };
+
+/** The step that comes before all others: what follows it counts in pixels of the region. */
+export function regionStep(
+  { model, label, margin_mm }: Region,
+  seen: readonly Seen[],
+  isVolume: boolean,
+): TransformStep {
+  const boxes = seen.flatMap((one) => (one.kind === "part" ? [one.box] : []));
+  const count = (kind: Seen["kind"]) => seen.filter((one) => one.kind === kind).length;
+  const keys = isVolume
+    ? (["slice", "slices", "top", "rows", "left", "columns"] as const)
+    : (["top", "rows", "left", "columns"] as const);
+  const sides = keys.map((key) => {
+    const numbers = boxes.map((box) => box[key]);
+    const least = numbers.reduce((a, b) => Math.min(a, b), Infinity);
+    const most = numbers.reduce((a, b) => Math.max(a, b), -Infinity);
+    return [key, least === most ? least : { least, most }] as const;
+  });
+  return {
+    ...{ step: "region", model, label, margin_mm },
+    ...(boxes.length === 0 ? {} : { source_area: Object.fromEntries(sides) }),
+    ...(count("whole") === 0 ? {} : { empty_seen_whole: count("whole") }),
+    ...(count("nothing") === 0 ? {} : { empty_not_seen: count("nothing") }),
+    ...(seen.length > 1 ? { by_frame: true } : {}),
+  };
+}

@@ -1,0 +1,51 @@
+/** Whether a result is as it was written: its receipt, its files, and what the models say to its image again. */
+import { RadserveError } from "../base/errors.js";
+import { receiptText, type Receipt } from "../results/receipt/receipt.js";
+import { check, checkFiles, type Check } from "../results/receipt/verify.js";
+
+export interface Verification {
+  /** Of the receipt. */
+  folder: string;
+  receipt: Receipt;
+  /** The receipt as it lies there. */
+  text: string;
+  /** Reads the source and computes the results again. */
+  replayed: () => Promise<Check[]>;
+  /** What to say where there is no source. */
+  missing: string;
+}
+
+/** @throws what reading throws where it says nothing of the source: a share that does not answer, no memory */
+export async function checkResult({
+  folder,
+  receipt,
+  text,
+  replayed,
+  missing,
+}: Verification): Promise<Check[]> {
+  const written =
+    text === receiptText(receipt)
+      ? check("receipt", "ok", `of Radserve ${receipt.radserve_version}`)
+      : check("receipt", "differs", "the text is not as Radserve writes it");
+  return [written, ...(await checkFiles(folder, receipt)), ...(await replayedOr(receipt, replayed, missing))];
+}
+
+async function replayedOr(
+  { models }: Receipt,
+  replayed: Verification["replayed"],
+  missing: string,
+): Promise<Check[]> {
+  const all = (first: Check, reason: string) => [
+    first,
+    ...models.map(({ name }) => check(name, "not_replayed", reason)),
+  ];
+  try {
+    return await replayed();
+  } catch (error) {
+    if (!(error instanceof RadserveError)) throw error;
+    if (error.code === "input_not_found")
+      return all(check("source", "missing", missing), "there is no source");
+    if (error.status !== 415 && error.status !== 422) throw error;
+    return all(check("source", "differs", `cannot be read: ${error.message}`), "the source is another");
+  }
+}

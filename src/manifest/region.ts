@@ -1,0 +1,91 @@
+/** A model that looks at a region which another model found: what follows from the manifest, and its rules. */
+import { mayOverlap, neighboursOf, type Manifest, type ModelOutput, type Region } from "./manifest.js";
+
+/** The model that finds the region, as results pin it. */
+export interface FirstModel {
+  name: string;
+  version: string;
+  sha256: string;
+  site_thresholds: Readonly<Record<string, number>>;
+}
+
+/** What a receipt says of the region of a model: what was asked for, and of whom. */
+export function regionFacts({ label, margin_mm, when_empty }: Region, first: FirstModel) {
+  const { name: model, version, sha256, site_thresholds } = first;
+  return { model, version, sha256, site_thresholds, label, margin_mm, when_empty };
+}
+
+/** The same in words, for objects. Hashes are given to their twelfth digit, as `models list` does. */
+export function regionText(region: Region | undefined, first: FirstModel | undefined): string | undefined {
+  if (region === undefined || first === undefined) return undefined;
+  const { name, version, sha256 } = first;
+  return `Looked at ${region.label} as found by ${name} ${version}, with a margin of ${region.margin_mm} mm; SHA-256 ${sha256.slice(0, 12)}`;
+}
+
+/** Where a label is among the outputs of a manifest: a segmentation that marks it; undefined if none does. */
+export function regionOutput(
+  { outputs }: Pick<Manifest, "outputs">,
+  label: string,
+): { output: number; label: number; overlapping: boolean } | undefined {
+  for (const [place, output] of outputs.entries()) {
+    if (output.kind !== "segmentation") continue;
+    const found = output.labels.findIndex((one) => one.label === label);
+    if (found >= 0) return { output: place, label: found, overlapping: mayOverlap(output.activation) };
+  }
+  return undefined;
+}
+
+/** Kinds of outputs whose answer for a part of an image is one for the image, in its own pixels. */
+const REGION_KINDS: readonly ModelOutput["kind"][] = [
+  "classification",
+  "regression",
+  "segmentation",
+  "detection",
+  "detection_table",
+  "probability_map",
+];
+/** Kinds that can say that nothing is there without having looked. */
+const NEGATIVE_KINDS: readonly ModelOutput["kind"][] = [
+  "segmentation",
+  "detection",
+  "detection_table",
+  "probability_map",
+];
+
+/** The rules that one manifest can be held against. */
+export function checkRegion(
+  m: Manifest,
+  region: Region,
+  issue: (path: (string | number)[], message: string) => void,
+): void {
+  if (region.model === m.name)
+    issue(["model"], "Expected another model: a model cannot look at what it finds itself");
+  if (neighboursOf(m) !== undefined)
+    issue([], "Expected inputs without neighbours: a region differs from slice to slice");
+  const unmapped = m.outputs.find(({ kind }) => !REGION_KINDS.includes(kind));
+  if (unmapped !== undefined)
+    issue([], `Expected outputs of the kinds ${REGION_KINDS.join(", ")}; found ${unmapped.kind}`);
+  const scored = m.outputs.find(({ kind }) => !NEGATIVE_KINDS.includes(kind));
+  if (region.when_empty === "negative" && scored !== undefined)
+    issue(
+      ["when_empty"],
+      `Expected "refuse" or "whole" beside an output of the kind ${scored.kind}: what was not looked at has no number`,
+    );
+}
+
+/** Why a model cannot look at the region of another, in words; undefined if it can, or looks at the whole image. */
+export function regionProblem(m: Manifest, first: Manifest | undefined): string | undefined {
+  const { region } = m;
+  if (region === undefined) return undefined;
+  const asked = `region.model: expected the folder of a model "${region.model}" beside this one`;
+  if (first === undefined) return `${asked}; found none whose manifest can be read.`;
+  if (first.release === "off") return `${asked} that is not off; its release is "off".`;
+  if (first.region !== undefined)
+    return `${asked} that looks at whole images; it has a region itself, found by "${first.region.model}". Regions of regions, and circles, are not offered.`;
+  if (neighboursOf(first) !== undefined) return `${asked} without neighbours of slices among its inputs.`;
+  if (first.accepts.dimensions !== m.accepts.dimensions)
+    return `${asked} that accepts dimensions "${m.accepts.dimensions}" as this one does; found "${first.accepts.dimensions}".`;
+  if (regionOutput(first, region.label) === undefined)
+    return `region.label: expected a label of a segmentation of "${region.model}"; found "${region.label}".`;
+  return undefined;
+}

@@ -1,0 +1,48 @@
+/**
+ * `resampling` of the manifest: volumes that are resampled as nnU-Net and MONAI do it, by splines without antialiasing.
+ * native/prepare/volume_geometry.cc places them so.
+ */
+import { z } from "zod";
+
+export const resampling = z.strictObject({
+  grid: z
+    .enum(["edges", "first_voxel"])
+    .describe(
+      "edges: the tensor covers the volume edge to edge, with a whole number of voxels, so that spacing_mm is rounded (nnU-Net); first_voxel: the first voxels of both lie at the same place, and spacing_mm is exact (MONAI's Spacingd)",
+    ),
+  spacing_mm: z
+    .array(z.number().positive().nullable())
+    .length(3)
+    .describe(
+      "mm between the tensor's voxels along depth, height, width; null: as in the volume (nnU-Net's 2D networks, along depth)",
+    ),
+  order: z
+    .union([z.literal(0), z.literal(1), z.literal(3)])
+    .describe("To the tensor: 0 nearest, 1 linear, 3 cubic B-splines. Without antialiasing"),
+  order_back: z.union([z.literal(0), z.literal(1)]).describe("Of maps, back to the source's grid"),
+  separate_above: z
+    .number()
+    .min(1)
+    .optional()
+    .describe(
+      "If the largest spacing of the volume, or else of the tensor, is more than so many times the smallest, each slice is resampled by itself, and the nearest slice counts between them (nnU-Net: 3). Never where absent",
+    ),
+  keep_range: z
+    .boolean()
+    .describe(
+      "No value leaves the range of the volume that it is made of, or of the slice if slices are separate (nnU-Net: true)",
+    ),
+  clip: z
+    .enum(["before", "after"])
+    .describe(
+      "The input's clip is applied before values are resampled (nnU-Net), or after (most MONAI bundles)",
+    ),
+  crop: z
+    .enum(["none", "nonzero"])
+    .describe("nonzero: only the box around all values that are not 0 counts (nnU-Net)"),
+  activation: z
+    .enum(["before", "after"])
+    .describe("Maps are activated before or after they go back to the source's grid (nnU-Net: after)"),
+});
+
+export type Resampling = z.infer<typeof resampling>;

@@ -1,0 +1,128 @@
+/** The numbers that a model is given from DICOM attributes, and what it means that one is absent. */
+import { RadserveError } from "../base/errors.js";
+import type { Attributes, Image, TransformStep, Warning } from "../images/image.js";
+import {
+  attributeInputs,
+  type AttributeInput,
+  type AttributeValue,
+  type Manifest,
+} from "../manifest/manifest.js";
+import { ageIn, dataSets, holders, snakeCase, TECHNICAL } from "./attribute-values.js";
+
+/** What one attribute of an image becomes. */
+type Encoded =
+  | { from: "file" | "default"; numbers: number[] }
+  /** The image is refused: nothing can be encoded, or the files of a series say different things. */
+  | { from: "nothing"; found: string };
+
+/**
+ * For each input of attributes, in the manifest's order, the numbers that its tensor holds.
+ * @throws RadserveError no_model_accepts if the image is refused for an attribute, as `attributeReasons` says
+ */
+export function attributeNumbers(manifest: Pick<Manifest, "inputs">, image: Image): number[][] {
+  const [reason] = attributeReasons(manifest, image);
+  if (reason !== undefined) throw new RadserveError("no_model_accepts", reason.message);
+  return attributeInputs(manifest).map(({ values }) =>
+    values.flatMap((value) => {
+      const encoded = encode(value, image);
+      return "numbers" in encoded ? encoded.numbers : [];
+    }),
+  );
+}
+
+/** Why an image is not accepted for its attributes. */
+export function attributeReasons(
+  manifest: Pick<Manifest, "inputs">,
+  image: Image,
+): { code: string; message: string }[] {
+  return valuesOf(manifest).flatMap((value) => {
+    const encoded = encode(value, image);
+    if ("numbers" in encoded) return [];
+    const message = `Expected ${wanted(value)}, which the model is given as a number; found ${encoded.found}.`;
+    return [{ code: `attribute_${snakeCase(value.tag)}`, message }];
+  });
+}
+
+/** What a person should know: a number that stands for an absent attribute. */
+export function attributeCaveats(manifest: Pick<Manifest, "inputs">, image: Image): Warning[] {
+  return valuesOf(manifest).flatMap((value) => {
+    const encoded = encode(value, image);
+    if (encoded.from !== "default") return [];
+    return [
+      {
+        code: "attribute_default",
+        message: `${value.tag} is not stated, or not as ${wanted(value)}; the model was given ${encoded.numbers.join(", ")} instead.`,
+      },
+    ];
+  });
+}
+
+/**
+ * How the numbers came to be. Numbers that the file says of a person are not told, as nowhere else; those of the
+ * technique are, and those of a default.
+ */
+export function attributeSteps(input: AttributeInput, image: Image): TransformStep[] {
+  const steps = input.values.map((value): TransformStep => {
+    const encoded = encode(value, image);
+    const told = encoded.from === "default" || (encoded.from === "file" && TECHNICAL.has(value.tag));
+    return {
+      step: "attribute",
+      ...{ ...value, if_absent: value.if_absent.kind },
+      from: encoded.from,
+      ...(told && "numbers" in encoded ? { numbers: encoded.numbers } : {}),
+    };
+  });
+  const { tensor, dtype, layout } = input;
+  return [...steps, { step: "tensor", name: tensor, dtype, layout }];
+}
+
+const valuesOf = (manifest: Pick<Manifest, "inputs">): AttributeValue[] =>
+  attributeInputs(manifest).flatMap(({ values }) => values);
+
+/** Every file and every frame of the image has to say the same. */
+function encode(value: AttributeValue, image: Image): Encoded {
+  const found = dataSets(image).flatMap((attributes) => {
+    const held = holders(attributes, value.tag);
+    return held.length === 0 ? [undefined] : held.map((holder) => encodedOf(value, holder));
+  });
+  const different = new Set(found.map((numbers) => JSON.stringify(numbers ?? null)));
+  const [first] = found;
+  if (different.size > 1) return { from: "nothing", found: "different ones in the files or frames" };
+  if (first !== undefined) return { from: "file", numbers: first };
+  if (value.if_absent.kind === "default") return { from: "default", numbers: value.if_absent.numbers };
+  return { from: "nothing", found: "none that can be read so" };
+}
+
+function encodedOf(value: AttributeValue, attributes: Attributes): number[] | undefined {
+  if (value.encoding === "age") {
+    const age = ageIn(value.unit, only(attributes.strings(value.tag), undefined));
+    return age === undefined ? undefined : [age * value.multiply + value.add];
+  }
+  if (value.encoding === "number") {
+    const number = only(attributes.numbers(value.tag), value.index);
+    return number === undefined || !Number.isFinite(number)
+      ? undefined
+      : [number * value.multiply + value.add];
+  }
+  const text = only(attributes.strings(value.tag), value.index);
+  const place = text === undefined ? -1 : value.values.indexOf(text);
+  if (place < 0) return undefined;
+  return value.encoding === "category" ? [place] : value.values.map((_, i) => (i === place ? 1 : 0));
+}
+
+/** The value at the index, or the only one; several without an index are none, because nobody said which. */
+function only<T>(values: readonly T[] | undefined, index: number | undefined): T | undefined {
+  if (index !== undefined) return values?.[index];
+  return values?.length === 1 ? values[0] : undefined;
+}
+
+function wanted(value: AttributeValue): string {
+  switch (value.encoding) {
+    case "age":
+      return `${value.tag} as an age, for example 045Y`;
+    case "number":
+      return `${value.tag} as a number`;
+    default:
+      return `${value.tag} to be ${value.values.join(" or ")}`;
+  }
+}

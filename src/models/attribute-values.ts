@@ -1,0 +1,109 @@
+/** How the values of DICOM attributes are read for the rules of a manifest, and which of them may be told. */
+import type { Attributes, Image } from "../images/image.js";
+
+/** Attributes whose values describe the technique, never the person; only these are quoted. */
+export const TECHNICAL = new Set([
+  "AcquisitionContrast",
+  "AnatomicRegionSequence",
+  "BitsStored",
+  "BodyPartExamined",
+  "BurnedInAnnotation",
+  "ComplexImageComponent",
+  "ConversionType",
+  "ConvolutionKernel",
+  "EchoTime",
+  "FrameType",
+  "ImageLaterality",
+  "ImageType",
+  "KVP",
+  "Laterality",
+  "LossyImageCompression",
+  "MagneticFieldStrength",
+  "Modality",
+  "MRAcquisitionType",
+  "NumberOfFrames",
+  "PatientPosition",
+  "PhotometricInterpretation",
+  "PixelPresentation",
+  "PresentationIntentType",
+  "RecognizableVisualFeatures",
+  "RepetitionTime",
+  "RescaleType",
+  "ScanningSequence",
+  "SequenceVariant",
+  "SliceThickness",
+  "SOPClassUID",
+  "SpacingBetweenSlices",
+  "ViewPosition",
+  "VolumeBasedCalculationTechnique",
+  "VolumetricProperties",
+  "XRayTubeCurrent",
+]);
+
+/** Where Enhanced multi-frame objects keep an attribute (PS3.3 C.7.6.16): the functional group that holds it. */
+const FUNCTIONAL_GROUPS: Record<string, readonly string[]> = {
+  ConvolutionKernel: ["CTReconstructionSequence"],
+  EchoTime: ["MRTimingAndRelatedParametersSequence"],
+  EffectiveEchoTime: ["MREchoSequence"],
+  FrameType: ["CTImageFrameTypeSequence", "MRImageFrameTypeSequence", "PETFrameTypeSequence"],
+  KVP: ["CTXRayDetailsSequence"],
+  PixelSpacing: ["PixelMeasuresSequence"],
+  RepetitionTime: ["MRTimingAndRelatedParametersSequence"],
+  SliceThickness: ["PixelMeasuresSequence"],
+  SpacingBetweenSlices: ["PixelMeasuresSequence"],
+};
+
+/** The data set of a file, or those of all files of a series. */
+export function dataSets(image: Image): readonly Attributes[] {
+  return image.series?.attributes ?? (image.attributes === undefined ? [] : [image.attributes]);
+}
+
+/** Non-empty values of an attribute, at the top of the data set or in the functional group that holds it. */
+export function stringsOf(attributes: Attributes | undefined, keyword: string): string[] {
+  return holders(attributes, keyword)
+    .flatMap((holder) => holder.strings(keyword) ?? [])
+    .filter((value) => value !== "");
+}
+
+export function numbersOf(attributes: Attributes | undefined, keyword: string): number[] {
+  const found = holders(attributes, keyword);
+  if (keyword === "PatientAge")
+    return found.flatMap((holder) => ageIn("years", holder.string(keyword)) ?? []);
+  return found.flatMap((holder) => holder.numbers(keyword) ?? []).filter((value) => Number.isFinite(value));
+}
+
+/** Data sets that hold an attribute: the top level, else shared, else per-frame functional groups (PS3.3 C.7.6.16.1). */
+export function holders(attributes: Attributes | undefined, keyword: string): Attributes[] {
+  if (attributes === undefined) return [];
+  if ((attributes.strings(keyword) ?? []).some((value) => value !== "")) return [attributes];
+  const groups = ["SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"];
+  return groups
+    .flatMap((group) => attributes.sequence(group) ?? [])
+    .flatMap((item) => (FUNCTIONAL_GROUPS[keyword] ?? []).flatMap((name) => item.sequence(name) ?? []))
+    .filter((holder) => holder.has(keyword));
+}
+
+/** Days in each unit of an age: a year has twelve months. */
+const DAYS = { D: 1, W: 7, M: 365.25 / 12, Y: 365.25 };
+const AGE_UNITS = { days: "D", weeks: "W", months: "M", years: "Y" } as const;
+export type AgeUnit = keyof typeof AGE_UNITS;
+
+/** Value Representation AS (PS3.5 6.2), three digits and D, W, M or Y, in a unit; undefined for other text. */
+export function ageIn(unit: AgeUnit, text: string | undefined): number | undefined {
+  const match = /^(\d{3})([DWMY])$/.exec(text ?? "");
+  if (match === null) return undefined;
+  const [count, of, to] = [Number(match[1]), match[2] as keyof typeof DAYS, AGE_UNITS[unit]];
+  if (of === to) return count;
+  // Exact between years and months.
+  if (of === "Y" && to === "M") return count * 12;
+  if (of === "M" && to === "Y") return count / 12;
+  return (count * DAYS[of]) / DAYS[to];
+}
+
+/** PatientAge: patient_age. */
+export function snakeCase(keyword: string): string {
+  return keyword
+    .replace(/([a-z0-9])([A-Z])/g, "$1_$2")
+    .replace(/([A-Z])([A-Z][a-z])/g, "$1_$2")
+    .toLowerCase();
+}

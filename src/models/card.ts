@@ -1,0 +1,152 @@
+/** `radserve models card`: a model on a page, in Markdown, from its manifest and what the site has set; nothing is loaded. */
+import { basename } from "node:path";
+import { RadserveError } from "../base/errors.js";
+import { sopClassName } from "../images/dicom/dictionary.js";
+import { labelsOf, type Code, type Manifest, type ModelOutput } from "../manifest/manifest.js";
+import type { CommandResult } from "./command-result.js";
+import { modelFolders } from "./load.js";
+import { readModelFolder, type SoundModel } from "./read.js";
+
+/**
+ * @param directory of the models; @param name of one of them
+ * @throws RadserveError model_not_found, model_unavailable where its manifest cannot be read
+ */
+export async function modelsCard(directory: string, name: string): Promise<CommandResult> {
+  const folders = await modelFolders(directory);
+  const folder = folders.find((one) => basename(one) === name);
+  if (folder === undefined)
+    throw new RadserveError(
+      "model_not_found",
+      `Expected one of ${folders.map((one) => basename(one)).join(", ")}; found ${name}.`,
+    );
+  const { model, problems } = await readModelFolder(folder);
+  if (model === undefined)
+    throw new RadserveError(
+      "model_unavailable",
+      `The manifest of ${name} has mistakes. radserve models check ${folder} explains them.`,
+    );
+  const { manifest, sha256, site } = model;
+  const text = cardOf(model);
+  const data = { manifest, sha256, site, problems };
+  return { text, exitCode: problems.length > 0 ? 1 : 0, data };
+}
+
+function cardOf(model: SoundModel): string {
+  const { manifest, sha256 } = model;
+  return [
+    `# ${manifest.name} ${manifest.version}`,
+    plain(manifest.description),
+    `**${plain(manifest.regulatory)}**`,
+    `## What it is for\n\n${plain(manifest.intended_use)}`,
+    `## What it is\n\n${list(identity(manifest, sha256))}`,
+    `## What it takes\n\n${list(taken(manifest))}`,
+    ...caveats(manifest),
+    `## What it says\n\n${manifest.outputs.map((output, o) => outputText(output, model.thresholds[o] ?? [])).join("\n\n")}`,
+    `## How it is checked\n\n${list(checks(manifest))}`,
+    "Written from the manifest. How well the model does is not in it: that is for whoever made it to publish, and for the site to find out on its own images.",
+  ].join("\n\n");
+}
+
+/** A cell or sentence that no character of the manifest turns into markup. */
+const plain = (text: string): string =>
+  text.replaceAll(/\s+/g, " ").replaceAll(/[\\`*_[\]<>|#]/g, (character) => `\\${character}`);
+
+const list = (rows: readonly (readonly [string, string] | undefined)[]): string =>
+  rows.flatMap((row) => (row === undefined ? [] : [`- **${row[0]}:** ${row[1]}`])).join("\n");
+
+const codeText = ({ value, scheme, meaning }: Code): string => `${plain(meaning)} (${value}, ${scheme})`;
+
+function identity(manifest: Manifest, sha256: string): [string, string][] {
+  const { manufacturer, stage, release, required, execution, files } = manifest;
+  return [
+    ["Made by", plain(manufacturer)],
+    ["Stage", `${stage}; release ${release}; ${required ? "required" : "not required"}`],
+    ["Runs on", `${execution.providers.join(", ")}, in ${execution.precision}`],
+    ["SHA-256 of manifest and files", `\`${sha256}\``],
+    ...files.map(({ path, sha256: own }): [string, string] => ["File", `\`${path}\`, SHA-256 \`${own}\``]),
+  ];
+}
+
+/** Every rule of `accepts`, so that none can be left out of the card. */
+function taken({ accepts, inputs, tiling }: Manifest): [string, string][] {
+  const { rules = [], sop_class: classes, dimensions, ...others } = accepts;
+  const named = Object.entries(others).map(([key, value]): [string, string] => [
+    plain(key.replaceAll("_", " ")),
+    plain(Array.isArray(value) ? value.map(String).join(", ") : JSON.stringify(value)),
+  ]);
+  return [
+    ["Of each", DIMENSIONS[dimensions] ?? dimensions],
+    ...named,
+    ...(classes === undefined
+      ? []
+      : [
+          ["SOP classes", classes.map((uid) => `${sopClassName(uid)} (${uid})`).join(", ")] as [
+            string,
+            string,
+          ],
+        ]),
+    ...rules.map(({ tag, reason, ...rule }): [string, string] => [
+      plain(tag),
+      plain(`${ruleText(rule)}. ${reason}`),
+    ]),
+    ["Tensors", plain(inputs.map(({ tensor, dtype }) => `${tensor} (${dtype})`).join(", "))],
+    ...(tiling === undefined ? [] : [["Tiling", "window by window"] as [string, string]]),
+  ];
+}
+
+const DIMENSIONS: Readonly<Record<string, string>> = {
+  "2d_frames": "frame by itself",
+  series: "series as one volume",
+};
+
+const ruleText = (rule: Record<string, unknown>): string =>
+  Object.entries(rule)
+    .filter(([, value]) => value !== undefined)
+    .map(
+      ([key, value]) =>
+        `${key.replaceAll("_", " ")} ${Array.isArray(value) ? value.join(", ") : String(value)}`,
+    )
+    .join("; ");
+
+function caveats({ envelope = [] }: Manifest): string[] {
+  if (envelope.length === 0) return [];
+  const rows = envelope.map(({ tag, caveat, ...rule }): [string, string] => [
+    plain(tag),
+    plain(`${ruleText(rule)}; outside: ${caveat}`),
+  ]);
+  return [`## Where it was tried\n\nOutside these ranges each result says the caveat.\n\n${list(rows)}`];
+}
+
+function outputText(output: ModelOutput, thresholds: readonly number[]): string {
+  const labels = labelsOf(output);
+  const kind = output.kind.replaceAll("_", " ");
+  if (labels.length === 0) return `A ${kind} (\`${output.kind}\`).`;
+  const rows = labels.map(({ label, code, finding_site: place }, i) => {
+    const threshold = thresholds[i];
+    return [
+      plain(label),
+      code === undefined ? "" : codeText(code),
+      place === undefined ? "" : codeText(place),
+      threshold === undefined || Number.isNaN(threshold) ? "" : String(threshold),
+    ];
+  });
+  const table = [["Label", "Code", "Where", "Threshold here"], ["---", "---", "---", "---"], ...rows]
+    .map((row) => `| ${row.join(" | ")} |`)
+    .join("\n");
+  return `By ${kind}:\n\n${table}`;
+}
+
+function checks({ canary, results }: Manifest): [string, string][] {
+  const tolerance = canary?.tolerance.map(
+    (one) => `${one.provider} ${one.precision}: ${one.absolute} absolute, ${one.relative} relative`,
+  );
+  return [
+    [
+      "Canary",
+      tolerance === undefined
+        ? "none"
+        : `a stored case, run each time the model is loaded; it may differ by ${tolerance.join("; ")}`,
+    ],
+    ["Files of each result", results.outputs.join(", ")],
+  ];
+}

@@ -1,0 +1,134 @@
+/** What the exporter of a graph wrote beside it, carried into a draft: Ultralytics names the task, the size and the labels. */
+import type { GraphInfo } from "../engine/types.js";
+import type { TensorInfo } from "../engine/tensor.js";
+import type { Concept } from "./codes.js";
+import { relabelOutput, type NewLabel } from "./draft-like.js";
+
+type Draft = Record<string, unknown>;
+
+/** How many boxes and which overlap Ultralytics' own predictor allows when nobody says otherwise. */
+const MAX_BOXES = 300;
+const OVERLAP = 0.7;
+
+interface Exported {
+  draft: Draft;
+  /** Where the draft has something from, and what a person has to know before the rest is filled in. */
+  source: string[];
+  /** Why labels have no code. */
+  notes: string[];
+}
+
+/**
+ * Fills a draft with what Ultralytics' exporter (YOLOv5u to YOLO26, from 8.0 on) wrote into `metadata_props`. A draft of
+ * a graph from elsewhere, or whose tensors are not those of its task, comes back as it was. Which images the model
+ * takes, how DICOM values become 0 to 1, and from which score on a label is present stays open: no metadata says that.
+ */
+export function draftByExporter(draft: Draft, graph: GraphInfo, concepts: readonly Concept[]): Exported {
+  const unchanged = { draft, source: [], notes: [] };
+  const { metadata } = graph;
+  const labels = namesOf(metadata["names"] ?? "").map((name): NewLabel => ({ name }));
+  const outputs = outputsOf(metadata["task"] ?? "", graph.outputs, labels.length);
+  if (metadata["author"] !== "Ultralytics" || labels.length === 0 || outputs === undefined) return unchanged;
+  const notes = outputs.flatMap((output) => relabelOutput(output, labels, concepts));
+  const [input] = draft["inputs"] as Draft[];
+  const classifies = metadata["task"] === "classify";
+  const filled = {
+    ...input,
+    ...(sizeOf(metadata["imgsz"] ?? "") ?? {}),
+    fit: classifies ? "crop" : "letterbox",
+    interpolation: "linear",
+    ...(input?.["channels"] === null ? { channels: "rgb" } : {}),
+  };
+  return {
+    draft: { ...draft, inputs: [filled], outputs },
+    source: [
+      `Size, fit, channels, outputs and labels are what Ultralytics ${metadata["version"] ?? ""} wrote beside the graph (task ${metadata["task"] ?? ""}).`,
+      "The network was trained on values from 0 to 1. For photographs that is: values stored, normalisation scale with multiply 1/255, background 114. For DICOM take the values on which it was trained, mostly a window or voi, with the normalisation none and the background 0.447.",
+      ...(classifies
+        ? []
+        : [
+            `Overlap ${OVERLAP} and ${MAX_BOXES} boxes are what its own predictor takes. From which score on a label is present, you decide.`,
+          ]),
+    ],
+    notes: [...new Set(notes)],
+  };
+}
+
+/** What the tensors of a task mean; undefined where the graph has others. */
+function outputsOf(task: string, tensors: readonly TensorInfo[], labels: number): Draft[] | undefined {
+  const [first, second] = tensors;
+  if (first === undefined) return undefined;
+  // relabelOutput takes from it that labels have thresholds.
+  const labelled = { labels: [{ threshold: null }] };
+  if (task === "classify")
+    return first.shape.length === 2 && first.shape[1] === labels
+      ? [{ kind: "classification", tensor: first.name, activation: "none", ...labelled }]
+      : undefined;
+  const masks = task === "segment" ? (second?.shape[1] ?? -1) : 0;
+  if ((task !== "detect" && task !== "segment") || first.shape.length !== 3 || masks < 0) return undefined;
+  const coefficients = masks > 0 ? ["mask_coefficients"] : [];
+  const common = {
+    normalised: false,
+    max_boxes: MAX_BOXES,
+    ...(masks > 0 ? { mask_coefficients: masks } : {}),
+    ...labelled,
+  };
+  const table = (): Draft | undefined => {
+    if (first.shape[1] === 4 + labels + masks)
+      return {
+        kind: "detection_table",
+        tensor: first.name,
+        axes: "columns_boxes",
+        columns: ["cx", "cy", "w", "h", "class_scores", ...coefficients],
+        scores: { activation: "none", labels_per_box: "one" },
+        nms: { kind: "greedy", iou: OVERLAP, per_class: true },
+        ...common,
+      };
+    // With its own suppression of overlapping boxes in the graph
+    if (first.shape[2] === 6 + masks)
+      return {
+        kind: "detection_table",
+        tensor: first.name,
+        axes: "boxes_columns",
+        columns: ["x1", "y1", "x2", "y2", "score", "class", ...coefficients],
+        scores: { activation: "none", labels_per_box: "one" },
+        nms: { kind: "none" },
+        ...common,
+      };
+    return undefined;
+  };
+  const boxes = table();
+  if (boxes === undefined || task === "detect" || second === undefined) return boxes && [boxes];
+  return [
+    boxes,
+    {
+      kind: "segmentation",
+      tensor: second.name,
+      activation: "prototypes",
+      boxes: first.name,
+      postprocess: [],
+      measurements: ["area"],
+      labels: [{ threshold: null }],
+    },
+  ];
+}
+
+/** `[height, width]` as Ultralytics writes it. */
+function sizeOf(text: string): Draft | undefined {
+  const [, height, width] = /^\[(\d+), (\d+)\]$/.exec(text) ?? [];
+  if (height === undefined || width === undefined) return undefined;
+  return { size: { kind: "fixed", height: Number(height), width: Number(width) } };
+}
+
+/** The labels of a dictionary as Python prints it, `{0: 'nodule', 1: "Baker's cyst"}`; none if its keys do not count from 0. */
+function namesOf(text: string): string[] {
+  const entry = /(\d+): (?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)")(?:, |\}$)/y;
+  const names: string[] = [];
+  entry.lastIndex = 1;
+  while (text.startsWith("{") && entry.lastIndex < text.length) {
+    const [, key, single, double] = entry.exec(text) ?? [];
+    if (key === undefined || Number(key) !== names.length) return [];
+    names.push((single ?? double ?? "").replaceAll(/\\(.)/g, "$1"));
+  }
+  return names;
+}

@@ -1,0 +1,45 @@
+/** What a manifest cannot say of a network that is imported. */
+
+export interface Gap {
+  /** The field of the file that is read, for example plans.json: preprocessor_name. */
+  field: string;
+  /** What is there, and what follows of it. */
+  message: string;
+  /** Whether results without it would be wrong: then nothing is written. */
+  wrong: boolean;
+}
+
+export class Gaps {
+  readonly all: Gap[] = [];
+
+  /** Without it results are wrong. */
+  refuse(field: string, message: string): void {
+    this.all.push({ field, message, wrong: true });
+  }
+
+  /** Results are right without it, and other than they could be. */
+  note(field: string, message: string): void {
+    this.all.push({ field, message, wrong: false });
+  }
+}
+
+/** What the files do not say, or not in DICOM's words. */
+export interface ImportChoices {
+  /** Which configuration of plans.json. */
+  configuration?: string;
+  /** The patient's sides to which depth, height and width of the training images grow, before transpose_forward. */
+  orientation?: string;
+  /** Modality of DICOM. */
+  modality?: string;
+  /** `all`, `none`, or axes of the network from 0, with commas. */
+  mirror?: string;
+}
+
+/** The parts of a manifest that come from the files. */
+export interface Imported {
+  accepts: Record<string, unknown>;
+  input: Record<string, unknown>;
+  output: Record<string, unknown>;
+  tiling: Record<string, unknown> | undefined;
+  about: { version: string; manufacturer: string; description: string; intended_use: string };
+}

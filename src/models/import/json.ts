@@ -1,0 +1,28 @@
+/** Files of other programs: read, and held against what they are expected to be. */
+import { readFile } from "node:fs/promises";
+import type { z } from "zod";
+import { RadserveError } from "../../base/errors.js";
+import { fault } from "../files.js";
+
+/** @throws RadserveError bad_request if it cannot be read, or is not JSON */
+export async function readJson(path: string): Promise<unknown> {
+  let text: string;
+  try {
+    text = await readFile(path, "utf8");
+  } catch (error) {
+    throw new RadserveError("bad_request", `Expected the file ${path}, but ${fault(error)}.`);
+  }
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    throw new RadserveError("bad_request", `Expected JSON in ${path}; it cannot be read as that.`);
+  }
+}
+
+/** @throws RadserveError bad_request that names the fields which are not as expected */
+export function parsedAs<T>(schema: z.ZodType<T>, value: unknown, file: string): T {
+  const parsed = schema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const found = parsed.error.issues.slice(0, 5).map(({ path, message }) => `${path.join(".")}: ${message}`);
+  throw new RadserveError("bad_request", `${file} is not as expected. ${found.join(". ")}.`);
+}

@@ -1,0 +1,333 @@
+/**
+ * nnU-Net v2's plans.json and dataset.json as parts of a manifest (Isensee et al., Nature Methods 18, 2021). What is not
+ * expressed is a gap; the steps themselves are those of nnunetv2's DefaultPreprocessor, predictor and export.
+ */
+import { z } from "zod";
+import { parsedAs } from "./json.js";
+import type { Gaps, ImportChoices, Imported } from "./gaps.js";
+
+const kwargs = z.object({
+  order: z.int(),
+  order_z: z.int().default(0),
+  force_separate_z: z.boolean().nullable().default(null),
+});
+
+const configuration = z.object({
+  inherits_from: z.string().optional(),
+  preprocessor_name: z.string().optional(),
+  patch_size: z.array(z.int().positive()).optional(),
+  spacing: z.array(z.number().positive()).optional(),
+  normalization_schemes: z.array(z.string()).optional(),
+  use_mask_for_norm: z.array(z.boolean()).optional(),
+  resampling_fn_data: z.string().optional(),
+  resampling_fn_data_kwargs: kwargs.optional(),
+  resampling_fn_probabilities: z.string().optional(),
+  resampling_fn_probabilities_kwargs: kwargs.optional(),
+  previous_stage: z.union([z.string(), z.array(z.string())]).nullish(),
+});
+type Configuration = z.infer<typeof configuration>;
+
+const plansSchema = z.object({
+  dataset_name: z.string().optional(),
+  image_reader_writer: z.string(),
+  transpose_forward: z.array(z.int().min(0).max(2)).length(3),
+  configurations: z.record(z.string(), configuration),
+  foreground_intensity_properties_per_channel: z.record(
+    z.string(),
+    z.object({
+      mean: z.number(),
+      std: z.number(),
+      percentile_00_5: z.number(),
+      percentile_99_5: z.number(),
+    }),
+  ),
+});
+
+const datasetSchema = z.object({
+  channel_names: z.record(z.string(), z.string()).optional(),
+  modality: z.record(z.string(), z.string()).optional(),
+  labels: z.record(z.string(), z.union([z.int(), z.array(z.int()).min(1)])),
+  regions_class_order: z.array(z.int()).optional(),
+  name: z.string().optional(),
+  description: z.string().optional(),
+  reference: z.string().optional(),
+  release: z.string().optional(),
+});
+
+/** Least weight of a Gaussian window that nnU-Net's own never falls below. */
+const LEAST_WEIGHT = 1e-12;
+const AXES = ["depth", "height", "width"] as const;
+/** nnunetv2.configuration.ANISO_THRESHOLD */
+const ANISOTROPIC = 3;
+
+export interface NnunetFiles {
+  plans: unknown;
+  dataset: unknown;
+  /** Name of the folder: TRAINER__PLANS__CONFIGURATION where nnU-Net made it. */
+  folder: string;
+}
+
+/** @throws RadserveError bad_request for files that are not what nnU-Net v2 writes, and for choices that they lack. */
+export function importNnunet(files: NnunetFiles, choices: ImportChoices, gaps: Gaps): Imported {
+  const plans = parsedAs(plansSchema, files.plans, "plans.json");
+  const dataset = parsedAs(datasetSchema, files.dataset, "dataset.json");
+  const [, trainer, , folderConfiguration] = /^(nnUNetTrainer\w*?)__(\w+?)__(\w+)$/.exec(files.folder) ?? [];
+  const name = choices.configuration ?? folderConfiguration;
+  const chosen = chosenConfiguration(plans.configurations, name, gaps);
+  const channels = Object.values(dataset.channel_names ?? dataset.modality ?? {});
+  if (channels.length !== 1)
+    gaps.refuse(
+      "dataset.json: channel_names",
+      `${channels.length} channels (${channels.join(", ")}): images of several series for one network are not offered`,
+    );
+  const intensity = plans.foreground_intensity_properties_per_channel["0"];
+  const [scheme = ""] = chosen.normalization_schemes ?? [];
+  const input = {
+    ...volumeInput(plans.transpose_forward, plans.image_reader_writer, choices, gaps),
+    ...valuesOf(scheme, intensity, chosen, gaps),
+    resampling: resamplingOf(chosen, gaps),
+  };
+  const accepts = acceptsOf(channels[0] ?? "", choices.modality, gaps);
+  return {
+    accepts,
+    input,
+    output: outputOf(dataset, gaps),
+    tiling: tilingOf(chosen, trainer, choices.mirror, gaps),
+    about: {
+      version: /^[0-9A-Za-z.+-]{1,64}$/.test(dataset.release ?? "") ? (dataset.release ?? "1") : "1",
+      manufacturer: (dataset.reference ?? "").slice(0, 64) || "not stated",
+      description:
+        dataset.description ??
+        `nnU-Net, ${dataset.name ?? plans.dataset_name ?? "a data set without a name"}`,
+      intended_use: "Not stated in dataset.json.",
+    },
+  };
+}
+
+function chosenConfiguration(
+  all: Record<string, Configuration>,
+  name: string | undefined,
+  gaps: Gaps,
+): Configuration {
+  const names = Object.keys(all);
+  const own = name ?? (names.length === 1 ? names[0] : undefined);
+  if (own === undefined || all[own] === undefined) {
+    gaps.refuse(
+      "plans.json: configurations",
+      `${own === undefined ? "Several" : `No "${own}"`}: choose one of ${names.join(", ")} with --configuration`,
+    );
+    return {};
+  }
+  // As nnU-Net resolves it: what a configuration lacks is its parent's.
+  let merged: Configuration = all[own];
+  const seen = new Set([own]);
+  for (let parent = merged.inherits_from; parent !== undefined && !seen.has(parent);) {
+    seen.add(parent);
+    const from: Configuration = all[parent] ?? {};
+    merged = { ...from, ...merged };
+    parent = from.inherits_from;
+  }
+  if (merged.previous_stage !== undefined && merged.previous_stage !== null)
+    gaps.refuse(
+      `plans.json: configurations.${own}.previous_stage`,
+      "The network is also given the labels of another network (cascade), which is not offered",
+    );
+  if (merged.preprocessor_name !== undefined && merged.preprocessor_name !== "DefaultPreprocessor")
+    gaps.refuse(
+      `plans.json: configurations.${own}.preprocessor_name`,
+      `${merged.preprocessor_name}: its steps are not known; DefaultPreprocessor is`,
+    );
+  return merged;
+}
+
+function volumeInput(
+  transpose: readonly number[],
+  reader: string,
+  choices: ImportChoices,
+  gaps: Gaps,
+): Record<string, unknown> {
+  if ([...transpose].sort().join() !== "0,1,2")
+    gaps.refuse(
+      "plans.json: transpose_forward",
+      `Expected each of three axes once, found ${transpose.join(", ")}`,
+    );
+  // NibabelIOWithReorient turns images to RAS; arrays are z, y, x then.
+  const letters = choices.orientation ?? (reader === "NibabelIOWithReorient" ? "SAR" : undefined);
+  if (letters === undefined || !/^(?=.*[LR])(?=.*[AP])(?=.*[SI])[LRAPSI]{3}$/.test(letters))
+    gaps.refuse(
+      "plans.json: image_reader_writer",
+      `${reader} takes images as they lie in their files, and the plans do not say how the training images lay. Say it with --orientation, for depth, height and width: SPL as DICOM series lie (SimpleITK), SAL or SAR as most NIfTI files lie (nib.axcodes, from the last to the first)`,
+    );
+  return {
+    layout: "NCDHW",
+    size: { kind: "source" },
+    fit: "stretch",
+    interpolation: "spline",
+    values: { kind: "modality" },
+    monochrome1: "refuse",
+    channels: "grayscale",
+    colour_source: "refuse",
+    orientation: transpose.map((axis) => letters?.[axis] ?? "?").join(""),
+  };
+}
+
+function valuesOf(
+  scheme: string,
+  intensity: { mean: number; std: number; percentile_00_5: number; percentile_99_5: number } | undefined,
+  { use_mask_for_norm: masked }: Configuration,
+  gaps: Gaps,
+): Record<string, unknown> {
+  switch (scheme) {
+    case "CTNormalization": {
+      if (intensity === undefined) {
+        gaps.refuse(
+          "plans.json: foreground_intensity_properties_per_channel",
+          "CTNormalization needs those of channel 0",
+        );
+        return {};
+      }
+      const { mean, std, percentile_00_5: low, percentile_99_5: high } = intensity;
+      return {
+        clip: [low, high],
+        normalisation: { kind: "mean_std", mean: [mean], std: [Math.max(std, 1e-8)] },
+        background: -1024,
+      };
+    }
+    case "ZScoreNormalization":
+      if (masked?.[0] === true)
+        gaps.refuse(
+          "plans.json: use_mask_for_norm",
+          "Mean and deviation are those of what is not 0, and 0 stays 0: this is not offered",
+        );
+      return { normalisation: { kind: "z_score", over: "volume" }, background: 0 };
+    case "RescaleTo01Normalization":
+      return { normalisation: { kind: "min_max", over: "volume", to: [0, 1] }, background: 0 };
+    case "NoNormalization":
+      return { normalisation: { kind: "none" }, background: 0 };
+    default:
+      gaps.refuse("plans.json: normalization_schemes", `"${scheme}" is not known`);
+      return { normalisation: { kind: "none" }, background: 0 };
+  }
+}
+
+function resamplingOf(chosen: Configuration, gaps: Gaps): Record<string, unknown> {
+  const { spacing = [], patch_size: patch = [] } = chosen;
+  for (const part of ["data", "probabilities"] as const) {
+    const key = `resampling_fn_${part}` as const;
+    const found = chosen[key];
+    if (found !== undefined && found !== "resample_data_or_seg_to_shape")
+      gaps.refuse(`plans.json: ${key}`, `${found} is not known; resample_data_or_seg_to_shape is`);
+    const given = chosen[`${key}_kwargs`];
+    if (given === undefined) continue;
+    if (given.order_z !== 0)
+      gaps.refuse(`plans.json: ${key}_kwargs.order_z`, `Expected 0, found ${given.order_z}`);
+    if (given.force_separate_z === true)
+      gaps.refuse(
+        `plans.json: ${key}_kwargs.force_separate_z`,
+        "Slices that are always resampled apart are not offered",
+      );
+  }
+  const forward = chosen.resampling_fn_data_kwargs ?? { order: 3, force_separate_z: null };
+  const back = chosen.resampling_fn_probabilities_kwargs ?? { order: 1, force_separate_z: null };
+  if (![0, 1, 3].includes(forward.order))
+    gaps.refuse("plans.json: resampling_fn_data_kwargs.order", `Expected 0, 1 or 3, found ${forward.order}`);
+  if (![0, 1].includes(back.order))
+    gaps.refuse(
+      "plans.json: resampling_fn_probabilities_kwargs.order",
+      `Expected 0 or 1, found ${back.order}`,
+    );
+  if (forward.force_separate_z !== back.force_separate_z)
+    gaps.refuse("plans.json: force_separate_z", "Data and probabilities differ in it");
+  if (spacing.length !== patch.length || spacing.length < 2)
+    gaps.refuse(
+      "plans.json: spacing",
+      `Expected as many spacings as the patch has sides, two or three; found ${spacing.length} and ${patch.length}`,
+    );
+  return {
+    grid: "edges",
+    spacing_mm: spacing.length === 2 ? [null, ...spacing] : spacing,
+    order: forward.order,
+    order_back: back.order,
+    ...(forward.force_separate_z === false ? {} : { separate_above: ANISOTROPIC }),
+    keep_range: true,
+    clip: "before",
+    crop: "nonzero",
+    activation: "after",
+  };
+}
+
+function acceptsOf(channel: string, modality: string | undefined, gaps: Gaps): Record<string, unknown> {
+  const found = modality ?? (channel === "CT" ? "CT" : undefined);
+  if (found === undefined)
+    gaps.refuse(
+      "dataset.json: channel_names",
+      `"${channel}" is no modality of DICOM: say which one the network takes with --modality, for example MR`,
+    );
+  return {
+    formats: ["dicom"],
+    modality: [found ?? "?"],
+    dimensions: "series",
+    ...(found === "CT" ? { units: ["HU"] } : {}),
+  };
+}
+
+function outputOf(
+  { labels, regions_class_order: order }: z.infer<typeof datasetSchema>,
+  gaps: Gaps,
+): Record<string, unknown> {
+  const isBackground = (value: number | number[]) => [value].flat().every((v) => v === 0);
+  const foreground = Object.entries(labels).filter(
+    ([name, value]) => name !== "ignore" && !isBackground(value),
+  );
+  const regions = foreground.some(([, value]) => Array.isArray(value));
+  const common = { kind: "segmentation", postprocess: [], measurements: ["volume"] };
+  if (regions) {
+    if (order === undefined)
+      gaps.refuse("dataset.json: regions_class_order", "Expected it, because labels are regions");
+    gaps.note(
+      "dataset.json: regions_class_order",
+      "Each region is a label of its own here, and regions may overlap; nnU-Net also lays them over each other, in this order, as one map",
+    );
+    return {
+      ...common,
+      activation: "sigmoid",
+      labels: foreground.map(([label]) => ({ label, threshold: 0.5 })),
+    };
+  }
+  const sorted = foreground
+    .map(([label, value]) => ({ label, value: Number(value) }))
+    .sort((a, b) => a.value - b.value);
+  if (sorted.some(({ value }, i) => value !== i + 1))
+    gaps.refuse(
+      "dataset.json: labels",
+      `Expected the numbers 1 to ${sorted.length}, found ${sorted.map(({ value }) => value).join(", ")}`,
+    );
+  return { ...common, activation: "softmax", labels: sorted.map(({ label }) => ({ label })) };
+}
+
+function tilingOf(
+  { patch_size: window = [] }: Configuration,
+  trainer: string | undefined,
+  choice: string | undefined,
+  gaps: Gaps,
+): Record<string, unknown> {
+  const known: Record<string, string> = { nnUNetTrainer: "all", nnUNetTrainerNoMirroring: "none" };
+  const mirror = choice ?? known[trainer ?? ""];
+  const axes = AXES.slice(3 - window.length);
+  const chosen =
+    mirror === "all" ? axes.map((_, i) => i) : mirror === "none" ? [] : (mirror ?? "").split(",").map(Number);
+  if (mirror === undefined || chosen.some((axis) => axes[axis] === undefined))
+    gaps.refuse(
+      "the trainer",
+      `Along which axes inference may be mirrored is in the trainer's checkpoint, not in the plans${trainer === undefined ? "" : `, and ${trainer} is not known`}. Say it with --mirror: all (nnUNetTrainer), none (nnUNetTrainerNoMirroring), or axes as 0,1`,
+    );
+  const names = chosen.flatMap((axis) => axes[axis] ?? []);
+  return {
+    window,
+    overlap: 0.5,
+    steps: "even",
+    weights: { kind: "gaussian", sigma: 0.125, centre: "half", least: LEAST_WEIGHT },
+    ...(names.length === 0 ? {} : { mirror: names }),
+    padding: 0,
+  };
+}

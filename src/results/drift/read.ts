@@ -1,0 +1,38 @@
+/** The receipts of a folder and of those below it, for the comparison of weeks. */
+import { opendir } from "node:fs/promises";
+import path from "node:path";
+import { errno } from "../../base/errno.js";
+import { isStagingName } from "../../files/helper-names.js";
+import { receiptName } from "../commit/names.js";
+import { readReceipt } from "../commit/reuse.js";
+import type { Weeks } from "./weeks.js";
+
+export interface Reading {
+  /** Receipts after which nothing more is read; without it there is no end. */
+  most?: number;
+  /** Told of folders that are left out. */
+  unreadable?: (folder: string, why: string | undefined) => void;
+}
+
+/**
+ * Links are not followed, and what is no receipt is left out.
+ * @returns false where there is more than was read
+ */
+export async function readReceipts(folder: string, weeks: Weeks, reading: Reading = {}): Promise<boolean> {
+  const { most = Infinity, unreadable } = reading;
+  const entries = await opendir(folder).catch((error: unknown) => {
+    unreadable?.(folder, errno(error));
+  });
+  if (entries === undefined) return true;
+  for await (const entry of entries) {
+    const at = path.join(folder, entry.name);
+    if (entry.isDirectory() && !isStagingName(entry.name)) {
+      if (!(await readReceipts(at, weeks, reading))) return false;
+    } else if (entry.isFile() && entry.name.endsWith(receiptName(""))) {
+      if (weeks.receipts >= most) return false;
+      const found = await readReceipt(at).catch(() => undefined);
+      if (found?.kind === "receipt") weeks.add(found.receipt);
+    }
+  }
+  return true;
+}

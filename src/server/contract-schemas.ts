@@ -1,0 +1,157 @@
+/**
+ * The schemas of the published contract, by their names: those that the server runs on. A part with a name of its own is
+ * published once and referred to, so that generated clients have one type for it.
+ */
+import { z } from "zod";
+import {
+  acceptedSchema,
+  boxSchema,
+  failureSchema,
+  bulkFolderRequestSchema,
+  bulkItemsRequestSchema,
+  itemListSchema,
+  itemSchema,
+  jobDetailsSchema,
+  jobListSchema,
+  jobSchema,
+  reconciliationSchema,
+  reportSchema,
+  skipReasonSchema,
+  waitingSchema,
+} from "../bulk/schema.js";
+import { errorCode, errorObjectSchema } from "../base/errors.js";
+import { singleRequestSchema } from "../inference/request.js";
+import { acceptsSchema, code } from "../manifest/manifest.js";
+import { answerSchema, receiptSchema } from "../results/receipt/receipt.js";
+import { driftSchema, marksSchema, verificationSchema } from "../viewing/messages.js";
+import { uploadedSchema } from "./file-transfer.js";
+import { pathListSchema } from "./viewing.js";
+import { modelListSchema } from "./model-list.js";
+import { overviewSchema } from "./overview.js";
+
+const { details, ...errorFields } = errorObjectSchema.shape;
+const errorSchema = z.object({ ...errorFields, request_id: z.string(), details });
+
+const liveSchema = z.object({ status: z.literal("live"), version: z.string() });
+const readySchema = z.object({
+  status: z.literal("ready"),
+  models: z.array(
+    z.object({
+      name: z.string(),
+      required: z.boolean(),
+      health: z.enum(["ready", "failed", "off"]),
+      error: z.string().optional().describe("A code; radserve status says more"),
+    }),
+  ),
+});
+
+const modelResult = answerSchema.shape.models.element;
+const { shape: ofModel } = modelResult;
+const { shape: ofFinding } = ofModel.findings.element;
+const listed = modelListSchema.shape;
+
+/** Bodies and answers of routes. */
+const WHOLE = {
+  SingleRequest: singleRequestSchema,
+  BulkFolderRequest: bulkFolderRequestSchema,
+  BulkItemsRequest: bulkItemsRequestSchema,
+  Answer: answerSchema,
+  Accepted: acceptedSchema,
+  JobDetails: jobDetailsSchema,
+  JobList: jobListSchema,
+  ItemList: itemListSchema,
+  Reconciliation: reconciliationSchema,
+  ModelList: modelListSchema,
+  Overview: overviewSchema,
+  Uploaded: uploadedSchema,
+  Receipt: receiptSchema,
+  Marks: marksSchema,
+  Verification: verificationSchema,
+  Drift: driftSchema,
+  PathList: pathListSchema,
+  Live: liveSchema,
+  Ready: readySchema,
+  Error: errorSchema,
+} satisfies Record<string, z.ZodType>;
+
+const PARTS = {
+  BulkItem: bulkItemsRequestSchema.shape.items.element,
+  ModelResult: modelResult,
+  ModelError: ofModel.error.unwrap(),
+  NotAccepted: ofModel.reasons.unwrap().element,
+  Finding: ofModel.findings.element,
+  Box: ofFinding.box.unwrap(),
+  Area: ofFinding.area.unwrap(),
+  Volume: ofFinding.volume.unwrap(),
+  Measurement: ofModel.measurements.element,
+  OutputFile: ofModel.outputs.element,
+  Warning: ofModel.warnings.element,
+  Concept: code,
+  ErrorCode: errorCode,
+  Job: jobSchema,
+  JobCounts: jobSchema.shape.counts,
+  JobRequest: jobSchema.shape.request,
+  PausedReason: jobSchema.shape.paused_reason.unwrap(),
+  Waiting: waitingSchema,
+  ServerBox: boxSchema,
+  Item: itemSchema,
+  ItemError: errorObjectSchema,
+  ItemModel: itemSchema.shape.models.element,
+  JobFailure: failureSchema,
+  JobReport: reportSchema,
+  SkipReason: skipReasonSchema,
+  Difference: reconciliationSchema.shape.differences.element,
+  ListedModel: listed.models.element,
+  ListedGpu: listed.gpus.element,
+  ModelProblem: listed.problems.element,
+  ModelWork: listed.models.element.shape.work.unwrap(),
+  Accepts: acceptsSchema,
+  Segment: marksSchema.shape.segments.element,
+  ReadyModel: readySchema.shape.models.element,
+} satisfies Record<string, z.ZodType>;
+
+export type BodyName = "SingleRequest" | "BulkRequest";
+export type AnswerName = Exclude<
+  keyof typeof WHOLE,
+  "SingleRequest" | "BulkFolderRequest" | "BulkItemsRequest"
+>;
+
+export const reference = (name: string) => ({ $ref: `#/components/schemas/${name}` });
+
+/** A bulk request is one of its two forms. */
+const BULK_REQUEST = {
+  description: "Two folders, or a list of items",
+  oneOf: [reference("BulkFolderRequest"), reference("BulkItemsRequest")],
+};
+
+/** What Zod adds for itself; and where there is a format, its pattern says the same again in a hundred characters. */
+function tidied(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(tidied);
+  if (typeof value !== "object" || value === null) return value;
+  const known = value as Record<string, unknown>;
+  return Object.fromEntries(
+    Object.entries(known)
+      .filter(([key]) => key !== "$schema" && key !== "$id" && !(key === "pattern" && "format" in known))
+      .map(([key, part]) => [key, tidied(part)]),
+  );
+}
+
+/** A schema without parts of its own, such as that of a query. */
+export function plainSchema(schema: z.ZodType): Record<string, unknown> {
+  return tidied(z.toJSONSchema(schema, { io: "input", unrepresentable: "any" })) as Record<string, unknown>;
+}
+
+/** components.schemas of the contract. */
+export function contractSchemas(): Record<string, unknown> {
+  const registry = z.registry<{ id: string }>();
+  for (const [id, schema] of Object.entries({ ...WHOLE, ...PARTS })) registry.add(schema, { id });
+  const { schemas } = z.toJSONSchema(registry, {
+    io: "input",
+    unrepresentable: "any",
+    uri: (id) => reference(id).$ref,
+  });
+  const made = Object.entries({ ...schemas, BulkRequest: BULK_REQUEST }).map(
+    ([name, schema]) => [name, tidied(schema)] as const,
+  );
+  return Object.fromEntries(made.sort(([a], [b]) => (a < b ? -1 : 1)));
+}

@@ -1,0 +1,278 @@
+/**
+ * Images in and results out over HTTP, for clients that do not have the shared folders: off unless the settings allow
+ * it, inside the roots of the token, and written down in the audit. What is given is a stranger's bytes to a browser:
+ * it is always an attachment, of a type that no browser runs.
+ */
+import { closeSync, constants, createReadStream, fstatSync } from "node:fs";
+import type { IncomingMessage } from "node:http";
+import path from "node:path";
+import { z } from "zod";
+import { RadserveError } from "../base/errors.js";
+import { parseBody } from "../base/json-body.js";
+import { openDescriptor } from "../files/disk.js";
+import { requireRoom } from "../files/durable-files.js";
+import { isMarkName } from "../files/folder-mark.js";
+import { openInput, openOutputFolder, type Opened } from "../files/guarded-paths.js";
+import { nameOfHelper } from "../files/helper-names.js";
+import { receiveFile, tooLarge } from "../files/new-file.js";
+import { translateIn } from "../files/path-map.js";
+import { isInside, type Root } from "../files/roots.js";
+import { shuttingDown } from "../inference/worker-pool.js";
+import { clientPath } from "../inference/request.js";
+import { callerOf, rootsOf, type Context, type Handler, type Services } from "./handlers.js";
+
+/** A client that sends nothing of a file for so long has gone. */
+const LONGEST_SILENCE_MS = 60_000;
+const SENT_AT_ONCE = 256 * 1024;
+const SHA256 = /^[0-9a-f]{64}$/;
+
+/** In a query bytes that are no UTF-8 become U+FFFD, and the names of two files could become one. */
+const filePath = clientPath.refine(
+  (given) => !given.includes("\ufffd"),
+  "Expected UTF-8, percent-encoded; found bytes that are none, or U+FFFD",
+);
+
+export const uploadQuerySchema = z.strictObject({
+  path: filePath.describe("Where the image goes: a file in an input folder, which is made if it is missing"),
+  overwrite: z
+    .enum(["true", "false"])
+    .default("false")
+    .describe("true: replaces a file of that name; else one with other bytes is 409 file_exists"),
+  sha256: z
+    .string()
+    .regex(SHA256, "Expected a SHA-256 in 64 hexadecimal digits")
+    .optional()
+    .describe("SHA-256 of the file; one that came with other bytes is refused"),
+});
+export const downloadQuerySchema = z.strictObject({
+  path: filePath.describe("A file in an output folder, as `receipt_path` and `outputs` name it"),
+});
+export const uploadedSchema = z.object({
+  path: z.string(),
+  bytes: z.int(),
+  sha256: z.string().describe("Of the bytes that the disk has, in hexadecimal digits"),
+  outcome: z
+    .enum(["created", "replaced", "same"])
+    .describe("replaced: another file was there; same: these bytes were there already"),
+});
+
+function requireSetting({ config }: Services, what: "upload" | "download"): void {
+  if (!config.files_by_http.includes(what))
+    throw new RadserveError(
+      "not_found",
+      `This server does not ${what} files over HTTP. RADSERVE_FILES_BY_HTTP=${what} allows it.`,
+    );
+}
+
+/** PUT /files: the body becomes a file of an input folder. */
+export const upload: Handler = async (ctx, services) => {
+  requireSetting(services, "upload");
+  if (services.stopping()) throw shuttingDown();
+  const { config } = services;
+  const query = parseBody(uploadQuerySchema, { ...ctx.query });
+  const target = translateIn(query.path, config.path_map).path;
+  ctx.state.action?.note({ inputPath: target });
+  const name = path.posix.basename(target);
+  checkHeaders(ctx, config.upload_limit);
+  checkName(target, name);
+  const roots = await rootsOf(callerOf(ctx), services);
+  const made = await uploadFolder(path.posix.dirname(target), roots.input, services);
+  try {
+    await requireRoom(made.fdPath, config.minimum_free_disk + lengthOf(ctx), "input");
+    const file = await receiveFile(made.fdPath, name, piecesOf(ctx.req), {
+      overwrite: query.overwrite === "true",
+      mostBytes: config.upload_limit,
+      minimumFreeBytes: config.minimum_free_disk,
+      check: (sha256) => {
+        if (query.sha256 !== undefined && query.sha256 !== sha256) throw otherBytes();
+      },
+    });
+    ctx.state.action?.note({ bytes: file.bytes, sha256: file.sha256 });
+    ctx.status = file.outcome === "created" ? 201 : 200;
+    const { outcome, bytes, sha256 } = file;
+    ctx.body = { path: query.path, bytes, sha256, outcome } satisfies z.infer<typeof uploadedSchema>;
+  } finally {
+    made.close();
+  }
+};
+
+/**
+ * The folder that a file goes to, made where it is missing; never one of results: whoever could write there could forge
+ * a receipt, or exchange a result.
+ */
+async function uploadFolder(
+  given: string,
+  roots: readonly Root[] | undefined,
+  { config: { minimum_free_disk: minimumFreeBytes }, roots: { output } }: Services,
+): Promise<Opened> {
+  const options = { side: "input", minimumFreeBytes } as const;
+  // What is refused makes no folder
+  const nearest = await openOutputFolder(given, roots, { ...options, create: false });
+  nearest.close();
+  if (isInside(nearest.realPath, output)) throw amongResults();
+  const folder = await openOutputFolder(given, roots, options);
+  if (!isInside(folder.realPath, output)) return folder;
+  folder.close();
+  throw amongResults();
+}
+
+/** The bytes that are announced; 0 where none are. */
+const lengthOf = (ctx: Context) => Number(ctx.get("Content-Length"));
+
+function checkHeaders(ctx: Context, limit: number): void {
+  // RFC 9110, 14.5: a part of a file that a server does not know to be a part would be taken for the whole
+  if (ctx.get("Content-Range") !== "")
+    throw new RadserveError("bad_request", "Expected a whole file; found a part of one (Content-Range).");
+  if (!["", "identity"].includes(ctx.get("Content-Encoding")))
+    throw new RadserveError(
+      "bad_request",
+      "Expected the bytes of the file as they are; found a Content-Encoding.",
+    );
+  if (lengthOf(ctx) > limit) throw tooLarge(limit);
+}
+
+/** Throws bad_request where the path names no file, or one of those that Radserve itself makes beside results. */
+function checkName(target: string, name: string): void {
+  if (target.endsWith("/") || name === "" || name === "." || name === "..")
+    throw new RadserveError("bad_request", "Expected path to name a file; found the name of a folder.");
+  if (nameOfHelper(name) !== undefined || isMarkName(name))
+    throw new RadserveError(
+      "bad_request",
+      "Expected a name that is not of the form .NAME.radserve, .NAME.lock or .radserve-...: Radserve uses these itself.",
+    );
+  if (Buffer.byteLength(name) > 255)
+    throw new RadserveError("bad_request", "Expected a file name of at most 255 bytes; found a longer one.");
+}
+
+function amongResults(): RadserveError {
+  return new RadserveError(
+    "path_not_allowed",
+    "Expected an input folder that is no output folder too; found one where results lie. Upload into another, or set RADSERVE_OUTPUT_ROOTS to folders apart from those of inputs.",
+    { side: "input", reason: "output_root" },
+  );
+}
+
+function otherBytes(): RadserveError {
+  return new RadserveError(
+    "bad_request",
+    "Expected the bytes that sha256 names; other bytes came. Nothing was written; send the file again.",
+  );
+}
+
+/** What the client sends, piece by piece. Throws cancelled where it goes away or falls silent. */
+async function* piecesOf(request: IncomingMessage): AsyncGenerator<Buffer> {
+  const silence = setTimeout(() => request.destroy(), LONGEST_SILENCE_MS);
+  try {
+    // The answer still has to go over the connection if the rest is not wanted
+    for await (const piece of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
+      silence.refresh();
+      yield piece;
+    }
+  } catch (error) {
+    if (request.destroyed && !request.complete)
+      throw new RadserveError("cancelled", "The client has gone.", undefined, { cause: error });
+    throw error;
+  } finally {
+    clearTimeout(silence);
+  }
+  if (!request.complete) throw new RadserveError("cancelled", "The client has gone.");
+}
+
+const TYPES: Readonly<Record<string, string>> = {
+  ".dcm": "application/dicom",
+  ".json": "application/json",
+  ".png": "image/png",
+};
+
+/** GET /files: a file of an output folder. */
+export const download: Handler = async (ctx, services) => {
+  requireSetting(services, "download");
+  const query = parseBody(downloadQuerySchema, { ...ctx.query });
+  const target = translateIn(query.path, services.config.path_map).path;
+  ctx.state.action?.note({ outputPath: target });
+  const roots = await rootsOf(callerOf(ctx), services);
+  const opened = await openInput(target, roots.output, [], undefined, "output");
+  let fd;
+  try {
+    if (opened.kind !== "file" || isHidden(opened.realPath))
+      throw new RadserveError(
+        "file_not_found",
+        `Expected the name of a file; found ${opened.kind === "file" ? "one that is being written" : "a folder"}.`,
+      );
+    // The stream closes what it reads from
+    fd = await openDescriptor(opened.fdPath, constants.O_RDONLY);
+  } finally {
+    opened.close();
+  }
+  give(ctx, fd, opened.name);
+};
+
+/** What lies in a staging folder, or helps in the making of results, is no result. */
+function isHidden(realPath: string): boolean {
+  return realPath.split("/").some((part) => nameOfHelper(part) !== undefined || isMarkName(part));
+}
+
+/** Answers with the bytes of an open file; from here on the stream owns the descriptor. */
+function give(ctx: Context, fd: number, name: string): void {
+  const { size, mtimeNs, ctimeNs, ino } = fstatSync(fd, { bigint: true });
+  const length = Number(size);
+  const etag = `"${[size, ino, mtimeNs, ctimeNs].map((part) => part.toString(36)).join("-")}"`;
+  ctx.set({
+    ETag: etag,
+    "Accept-Ranges": "bytes",
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "Cross-Origin-Resource-Policy": "same-origin",
+  });
+  ctx.status = 200;
+  if (sameAs(ctx.get("If-None-Match"), etag)) {
+    closeSync(fd);
+    ctx.status = 304;
+    return;
+  }
+  const range = rangeOf(ctx, etag, length);
+  if (range === "outside") {
+    closeSync(fd);
+    ctx.set("Content-Range", `bytes */${length}`);
+    throw new RadserveError(
+      "range_not_satisfiable",
+      `Expected a range that begins inside the file; the file has ${length} bytes.`,
+      { bytes: length },
+    );
+  }
+  const { first, last } = range ?? { first: 0, last: length - 1 };
+  // No more than what is promised, though the file may grow
+  ctx.body = createReadStream("", { fd, start: first, end: Math.max(last, 0), highWaterMark: SENT_AT_ONCE });
+  ctx.attachment(name);
+  ctx.type = TYPES[path.extname(name).toLowerCase()] ?? "application/octet-stream";
+  ctx.length = last - first + 1;
+  if (range === undefined) return;
+  ctx.status = 206;
+  ctx.set("Content-Range", `bytes ${first}-${last}/${length}`);
+}
+
+/** RFC 9110, 13.1.2. Koa's own comparison says no wherever a client also sends `Cache-Control: no-cache`, as fetch does. */
+const sameAs = (condition: string, etag: string) =>
+  condition.split(",").some((one) => ["*", etag].includes(one.trim().replace(/^W\//, "")));
+
+/**
+ * The range of RFC 9110, 14.1.2 that is asked for, both ends inclusive; "outside" where the file has nothing of it.
+ * Undefined where the whole file is the answer: no range, several, or one of another file (If-Range).
+ */
+function rangeOf(
+  ctx: Context,
+  etag: string,
+  length: number,
+): { first: number; last: number } | "outside" | undefined {
+  const [, from = "", to = ""] = /^bytes=(\d{0,15})-(\d{0,15})$/.exec(ctx.get("Range")) ?? [];
+  const condition = ctx.get("If-Range");
+  if ((from === "" && to === "") || (condition !== "" && condition !== etag)) return undefined;
+  if (from === "") {
+    const count = Math.min(Number(to), length);
+    return count === 0 ? "outside" : { first: length - count, last: length - 1 };
+  }
+  const first = Number(from);
+  const last = to === "" ? length - 1 : Math.min(Number(to), length - 1);
+  // RFC 9110, 14.1.1: a range whose end is before its begin is none
+  if (to !== "" && Number(to) < first) return undefined;
+  return first < length ? { first, last } : "outside";
+}

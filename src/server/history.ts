@@ -1,0 +1,97 @@
+/** What the last hour was like, minute by minute: images, failures, and how long single requests took. */
+import { z } from "zod";
+
+const MINUTE_MS = 60_000;
+const MINUTES = 60;
+const SINGLE = "POST /single_inference";
+/** Each class of durations ends a fifth higher than the one before, so that a quantile is at most a tenth off. */
+const STEP = 1.2;
+const CLASSES = 80;
+
+export const minuteSchema = z.strictObject({
+  at: z.iso.datetime().describe("Begin of the minute"),
+  images: z.int().min(0).describe("Images that ended well, of single requests and of jobs, on this server"),
+  failed: z.int().min(0).describe("Images that failed"),
+  p50_ms: z.number().nullable().describe("Half of the single requests took less; within 10 %"),
+  p95_ms: z.number().nullable(),
+});
+type MinuteShown = z.infer<typeof minuteSchema>;
+
+interface Minute {
+  images: number;
+  failed: number;
+  durations: Uint32Array;
+}
+
+const classOf = (ms: number) =>
+  Math.min(CLASSES - 1, Math.max(0, Math.round(Math.log(Math.max(ms, 1)) / Math.log(STEP))));
+
+/** The duration below which so large a part lies; null where there is none. */
+function quantile(durations: Uint32Array, part: number): number | null {
+  const total = durations.reduce((sum, n) => sum + n, 0);
+  if (total === 0) return null;
+  let seen = 0;
+  const at = durations.findIndex((n) => (seen += n) >= part * total);
+  return Math.round(STEP ** at * 10) / 10;
+}
+
+/** Items of jobs that ended well or not, by their state. */
+type Ended = Readonly<Record<string, number>>;
+
+export class History {
+  readonly #minutes = new Map<number, Minute>();
+  #before: Ended = {};
+
+  /** @param ended items of jobs since this process began */
+  constructor(private readonly ended: () => Ended) {}
+
+  /** A request was answered. */
+  answered(route: string, status: number, ms: number): void {
+    if (route !== SINGLE) return;
+    const minute = this.#now();
+    if (status === 200) {
+      minute.images += 1;
+      const of = classOf(ms);
+      minute.durations[of] = (minute.durations[of] ?? 0) + 1;
+    } else minute.failed += 1;
+  }
+
+  /** Counts the items of jobs that ended since the last look; called several times in a minute. */
+  look(): void {
+    const now = this.ended();
+    const more = (state: string) => Math.max(0, (now[state] ?? 0) - (this.#before[state] ?? 0));
+    const [images, failed] = [more("succeeded") + more("partial"), more("failed")];
+    this.#before = now;
+    if (images + failed === 0) return;
+    const minute = this.#now();
+    minute.images += images;
+    minute.failed += failed;
+  }
+
+  /** The last sixty minutes, the present one last. */
+  shown(): MinuteShown[] {
+    this.look();
+    const last = Math.floor(Date.now() / MINUTE_MS);
+    return Array.from({ length: MINUTES }, (_, i) => {
+      const at = last - MINUTES + 1 + i;
+      const { images = 0, failed = 0, durations } = this.#minutes.get(at) ?? {};
+      return {
+        at: new Date(at * MINUTE_MS).toISOString(),
+        images,
+        failed,
+        p50_ms: durations === undefined ? null : quantile(durations, 0.5),
+        p95_ms: durations === undefined ? null : quantile(durations, 0.95),
+      };
+    });
+  }
+
+  #now(): Minute {
+    const at = Math.floor(Date.now() / MINUTE_MS);
+    const known = this.#minutes.get(at);
+    if (known !== undefined) return known;
+    const minute = { images: 0, failed: 0, durations: new Uint32Array(CLASSES) };
+    this.#minutes.set(at, minute);
+    for (const old of this.#minutes.keys()) if (old <= at - MINUTES) this.#minutes.delete(old);
+    return minute;
+  }
+}

@@ -1,0 +1,28 @@
+/** The one place that listens: for `radserve serve`, and for the look of `radserve doctor`. */
+import type net from "node:net";
+import type { Config } from "../config.js";
+import { ConfigError } from "../base/errors.js";
+
+type Address = Pick<Config, "host" | "port">;
+
+function whyNotListening(code: string, { host, port }: Address): string {
+  if (code === "EADDRINUSE")
+    return `RADSERVE_PORT: cannot listen on ${host}:${port}; another program listens there.`;
+  if (code === "EACCES")
+    return `RADSERVE_PORT: cannot listen on ${host}:${port}; this user may not. Use a port from 1024 on.`;
+  return `RADSERVE_HOST: expected an address or a name of this machine; found ${host}, where it cannot listen (${code}).`;
+}
+
+/** Listens where the settings say. Throws ConfigError that names the setting and why it cannot. */
+export function listen(server: net.Server, config: Address): Promise<net.AddressInfo> {
+  return new Promise((resolve, reject) => {
+    server.once("error", (error: Error & { code?: string }) => {
+      reject(new ConfigError(whyNotListening(error.code ?? error.message, config)));
+    });
+    server.listen({ port: config.port, host: config.host, backlog: 1024 }, () => {
+      const address = server.address();
+      if (address === null || typeof address === "string") reject(new Error("Expected a TCP address."));
+      else resolve(address);
+    });
+  });
+}

@@ -1,0 +1,148 @@
+/** What GET /overview says: whether the server is well and why not, and how busy it is and was; nothing of any image. */
+import { z } from "zod";
+import { boxSchema } from "../bulk/schema.js";
+import type { BulkService } from "../bulk/service.js";
+import type { Config } from "../config.js";
+import type { Engine } from "../engine/engine.js";
+import type { InferencePool } from "../inference/worker-pool.js";
+import type { ModelEntry } from "../models/entry.js";
+import type { ModelProblem } from "../models/set.js";
+import { errorObjectSchema, type RadserveError } from "../base/errors.js";
+import { VERSION } from "../base/version.js";
+import { usualMemory } from "../base/process-memory.js";
+import { freeBytes, statfs } from "../files/disk.js";
+import { within } from "../base/waiting.js";
+import { type History, minuteSchema } from "./history.js";
+import { modelList, modelListSchema } from "./model-list.js";
+
+const count = z.int().min(0);
+const { name, version, release, required, health, provider, gpu, error } =
+  modelListSchema.shape.models.element.shape;
+
+export const overviewSchema = z.strictObject({
+  version: z.string(),
+  now: z.iso.datetime(),
+  started_at: z.iso.datetime().describe("Of the serving process"),
+  role: z.enum(["both", "api", "worker"]),
+  ready: z.boolean(),
+  files_by_http: z
+    .array(z.enum(["upload", "download", "view"]))
+    .describe("What the settings allow of files over HTTP"),
+  fault: errorObjectSchema
+    .pick({ error: true, message: true })
+    .optional()
+    .describe("Why it is not ready, as GET /health/ready says"),
+  models: z.array(
+    z.strictObject({
+      ...{ name, version, release, required, health, provider, gpu, error },
+      canary: z.boolean().describe("It has a stored case, which is run each time it is loaded"),
+      completed: count.describe("Inferences since it was loaded"),
+      failed: count,
+    }),
+  ),
+  problems: modelListSchema.shape.problems,
+  gpus: modelListSchema.shape.gpus,
+  requests: z.strictObject({ waiting: count, running: count, most_waiting: count }),
+  jobs: z.strictObject({
+    open: z.boolean().describe("The queue of jobs is in use; until then nothing is known of boxes"),
+    queued: count.describe("Images of all jobs that wait, on all boxes"),
+    running: count,
+    paused: count.describe("Jobs that wait for something"),
+  }),
+  memory: z.strictObject({
+    images_bytes: count.describe("Of the images in work"),
+    images_limit_bytes: count,
+    process_bytes: count,
+  }),
+  disks: z.array(
+    z.strictObject({
+      folder: z.string().describe("A folder for results that the token reaches"),
+      free_bytes: count.nullable().describe("null where the disk does not answer or does not say"),
+      total_bytes: count.nullable(),
+      least_bytes: count.describe("With less, work is refused"),
+    }),
+  ),
+  boxes: z.array(boxSchema.omit({ running: true })).describe("The servers on the database of the jobs"),
+  history: z.array(minuteSchema).describe("The last hour on this server, minute by minute"),
+});
+export type Overview = z.infer<typeof overviewSchema>;
+
+/** How long a disk may take to answer. */
+const LONGEST_DISK_MS = 500;
+/** Folders whose disk has not answered yet: it is not asked again, because each question holds a thread. */
+const asked = new Map<string, ReturnType<typeof statfs>>();
+
+async function diskOf(folder: string, least: number): Promise<Overview["disks"][number]> {
+  let answer = asked.get(folder);
+  if (answer === undefined) {
+    answer = Promise.resolve(statfs(folder)).finally(() => asked.delete(folder));
+    // Nobody may wait for it any more when it fails
+    answer.catch(() => undefined);
+    asked.set(folder, answer);
+  }
+  const unknown = { folder, free_bytes: null, total_bytes: null, least_bytes: least };
+  try {
+    if (!(await within(answer, LONGEST_DISK_MS))) return unknown;
+    const facts = await answer;
+    const free = freeBytes(facts);
+    if (!Number.isFinite(free)) return unknown;
+    return { ...unknown, free_bytes: free, total_bytes: facts.blocks * facts.bsize };
+  } catch {
+    return unknown;
+  }
+}
+
+const started = new Date(Date.now() - performance.now()).toISOString();
+
+interface Parts {
+  config: Config;
+  models: { readonly entries: readonly ModelEntry[]; readonly problems: readonly ModelProblem[] };
+  engine: Pick<Engine, "stats">;
+  pool: InferencePool;
+  bulk: BulkService;
+  history: History;
+}
+
+/** @param folders for results, real paths, that the caller reaches */
+export async function overview(
+  { config, models, engine, pool, bulk, history }: Parts,
+  fault: RadserveError | undefined,
+  folders: readonly string[],
+): Promise<Overview> {
+  const { models: listed, gpus, problems } = modelList(models.entries, models.problems, engine.stats());
+  const { queued, running, paused, boxes } = bulk.figures;
+  return {
+    version: VERSION,
+    now: new Date().toISOString(),
+    started_at: started,
+    role: config.role,
+    ready: fault === undefined,
+    files_by_http: config.files_by_http,
+    ...(fault === undefined ? {} : { fault: { error: fault.code, message: fault.message } }),
+    models: listed.map((model, i) => ({
+      name: model.name,
+      version: model.version,
+      release: model.release,
+      required: model.required,
+      health: model.health,
+      provider: model.provider,
+      gpu: model.gpu,
+      ...(model.error === undefined ? {} : { error: model.error }),
+      canary: models.entries[i]?.manifest.canary !== undefined,
+      completed: model.work?.completed ?? 0,
+      failed: model.work?.failed ?? 0,
+    })),
+    problems,
+    gpus,
+    requests: { waiting: pool.queued, running: pool.running, most_waiting: config.max_queue },
+    jobs: { open: bulk.isOpen, queued, running, paused },
+    memory: {
+      images_bytes: pool.memory,
+      images_limit_bytes: config.memory ?? usualMemory(),
+      process_bytes: process.memoryUsage.rss(),
+    },
+    disks: await Promise.all(folders.map((folder) => diskOf(folder, config.minimum_free_disk))),
+    boxes,
+    history: history.shown(),
+  };
+}

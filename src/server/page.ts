@@ -1,0 +1,80 @@
+/** The page for people: files that the build made of web/, held in memory and given with a strict policy. */
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
+import { RadserveError } from "../base/errors.js";
+import type { Context } from "./handlers.js";
+
+const FOLDER = fileURLToPath(new URL("../../web/", import.meta.url));
+
+/** Nothing inline, nothing from elsewhere; what the page cannot do, a text that slips into it cannot do either. */
+const POLICY = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  "img-src 'self' blob:",
+  "connect-src 'self'",
+  "base-uri 'none'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+].join("; ");
+
+interface Held {
+  plain: Buffer;
+  packed: Buffer;
+}
+
+function held(file: string): Held {
+  const plain = readFileSync(file);
+  return { plain, packed: gzipSync(plain, { level: 9 }) };
+}
+
+function filesOf(folder: string): Map<string, Held> {
+  if (!existsSync(folder)) return new Map();
+  return new Map(readdirSync(folder).map((name) => [name, held(path.join(folder, name))]));
+}
+
+let files: { index: Held | undefined; assets: Map<string, Held> } | undefined;
+
+function built() {
+  files ??= {
+    index: existsSync(`${FOLDER}index.html`) ? held(`${FOLDER}index.html`) : undefined,
+    assets: filesOf(`${FOLDER}assets`),
+  };
+  return files;
+}
+
+function give(ctx: Context, name: string, { plain, packed }: Held): void {
+  ctx.type = path.extname(name);
+  ctx.vary("Accept-Encoding");
+  const takes = ctx.acceptsEncodings("gzip", "identity") === "gzip";
+  if (takes) ctx.set("Content-Encoding", "gzip");
+  ctx.body = takes ? packed : plain;
+}
+
+/** GET /: the page, which asks again whether it is still the newest. */
+export function index(ctx: Context): void {
+  const page = built().index;
+  if (page === undefined)
+    throw new RadserveError("not_found", "The page for people is not built. Run: npm run build");
+  ctx.set({
+    "Content-Security-Policy": POLICY,
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+  });
+  give(ctx, "index.html", page);
+}
+
+/** GET /assets/NAME: a part of the page, whose name has a hash of its content. */
+export function asset(ctx: Context): void {
+  const { name = "" } = ctx["params"] as { name?: string };
+  const found = built().assets.get(name);
+  if (found === undefined)
+    throw new RadserveError("not_found", "There is no such part of the page. Load / again.");
+  ctx.set({
+    "Content-Security-Policy": "default-src 'none'",
+    "Cache-Control": "public, max-age=31536000, immutable",
+  });
+  give(ctx, name, found);
+}

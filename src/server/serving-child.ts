@@ -1,0 +1,21 @@
+/** The serving process as the supervisor starts it. Little is imported here, so that it can be started at once. */
+import { fork, type ChildProcess } from "node:child_process";
+import { fileURLToPath } from "node:url";
+
+/**
+ * Flags of the serving process. V8 sets its next collection by the size of the heap, which is small here, and counts
+ * the memory of array buffers towards it: each large image would make it collect. With this flag they may grow to
+ * twice the heap. The other lets a worker thread that has nothing to do collect.
+ */
+export const SERVING_FLAGS = ["--heap-growing-percent=200", "--expose-gc"];
+
+/** It loads its modules and waits to be told to start; it ends when this process does. */
+export function forkServing(): ChildProcess {
+  const child = fork(fileURLToPath(new URL("../main.js", import.meta.url)), ["serving-process"], {
+    execArgv: [...process.execArgv, ...SERVING_FLAGS],
+    stdio: ["ignore", "inherit", "inherit", "ipc"],
+  });
+  // Whoever takes the process on listens too; until then nobody does
+  child.on("error", () => undefined);
+  return child;
+}

@@ -1,0 +1,207 @@
+/**
+ * Results and their images for people who look at them on the page, how models do over time, and completion of paths: off
+ * unless the settings allow it, inside the roots of the token, and written down in the audit. Reading is done by threads
+ * apart.
+ */
+import { opendir } from "node:fs/promises";
+import path from "node:path";
+import { z } from "zod";
+import { RadserveError } from "../base/errors.js";
+import { parseBody } from "../base/json-body.js";
+import { isMarkName } from "../files/folder-mark.js";
+import { withInput, type OpenedInput } from "../files/guarded-paths.js";
+import { nameOfHelper } from "../files/helper-names.js";
+import { translateIn } from "../files/path-map.js";
+import type { Root } from "../files/roots.js";
+import { shuttingDown } from "../inference/worker-pool.js";
+import { clientPath } from "../inference/request.js";
+import { ModelSharer } from "../models/shared.js";
+import type { Receipt } from "../results/receipt/receipt.js";
+import type { DriftView, Marks, Verification, View } from "../viewing/messages.js";
+import { callerOf, rootsOf, type Context, type Handler, type Services } from "./handlers.js";
+
+/** Receipts that one comparison of weeks reads: some minutes from a share. */
+const MOST_RECEIPTS = 200_000;
+const MOST_NAMES = 50;
+/** Entries of a folder that are looked at for names to offer. */
+const MOST_ENTRIES = 20_000;
+
+const receiptPath = clientPath.describe("Of a receipt, as `receipt_path` of the answer names it");
+const inputPath = clientPath.describe("Of the image or folder that the result is of");
+const frame = z.coerce
+  .number()
+  .int()
+  .min(1)
+  .max(1_000_000)
+  .default(1)
+  .describe("From 1: of the file, or of the slices that the receipt lists");
+
+export const resultQuerySchema = z.strictObject({ path: receiptPath });
+export const pictureQuerySchema = z.strictObject({ path: receiptPath, input_path: inputPath, frame });
+export const marksQuerySchema = z.strictObject({
+  path: receiptPath,
+  model: z.string().min(1).max(200).describe("A model of the receipt that wrote a segmentation"),
+  frame,
+});
+export const verificationQuerySchema = z.strictObject({
+  path: receiptPath,
+  input_path: inputPath.optional().describe("Without it nothing is computed again"),
+});
+export const driftQuerySchema = z.strictObject({
+  week: z.iso
+    .date()
+    .optional()
+    .describe(
+      "A day of the week that is compared with those before; without it the last that there are receipts of",
+    ),
+});
+export const pathsQuerySchema = z.strictObject({
+  side: z.enum(["input", "output"]).describe("Whether the folders of images or those of results are meant"),
+  path: z
+    .string()
+    .max(4096)
+    .default("")
+    .describe("The begin of a path; without it the folders themselves that the token reaches"),
+});
+export const pathListSchema = z.strictObject({
+  paths: z.array(z.strictObject({ path: z.string(), kind: z.enum(["file", "folder"]) })),
+  more: z.boolean().describe("There are more than these"),
+});
+
+export type PathList = z.infer<typeof pathListSchema>;
+
+function requireSetting(services: Services): void {
+  if (!services.config.files_by_http.includes("view"))
+    throw new RadserveError(
+      "not_found",
+      "This server does not show results and their images. RADSERVE_FILES_BY_HTTP=view allows it.",
+    );
+  if (services.stopping()) throw shuttingDown();
+}
+
+const sharer = new ModelSharer();
+
+async function ask<T>(ctx: Context, services: Services, view: View): Promise<T> {
+  return (await services.viewing.ask(view, () => ctx.req.socket.destroyed)) as T;
+}
+
+/** What each view of a result needs: its paths on this machine, and where the caller may look. */
+async function lookedAt(
+  ctx: Context,
+  services: Services,
+  query: { path: string; input_path?: string | undefined },
+) {
+  const { path_map } = services.config;
+  const receipt = translateIn(query.path, path_map).path;
+  const input = query.input_path === undefined ? undefined : translateIn(query.input_path, path_map).path;
+  ctx.state.action?.note({ outputPath: receipt, ...(input === undefined ? {} : { inputPath: input }) });
+  return { receiptPath: receipt, input, roots: await rootsOf(callerOf(ctx), services) };
+}
+
+/** GET /results: the receipt. */
+export const showResult: Handler = async (ctx, services) => {
+  requireSetting(services);
+  const query = parseBody(resultQuerySchema, { ...ctx.query });
+  const { receiptPath, roots } = await lookedAt(ctx, services, query);
+  const receipt = await ask<Receipt>(ctx, services, { kind: "receipt", receiptPath, roots });
+  ctx.state.action?.wasOf({ studyInstanceUid: receipt.source.study_instance_uid });
+  ctx.body = receipt;
+};
+
+/**
+ * GET /results/picture: a frame of its image, a PNG. It goes by the type of a file, which generators of clients know, and
+ * which no browser shows as a page.
+ */
+export const showPicture: Handler = async (ctx, services) => {
+  requireSetting(services);
+  const query = parseBody(pictureQuerySchema, { ...ctx.query });
+  const { receiptPath, roots, input = "" } = await lookedAt(ctx, services, query);
+  const view = { kind: "picture", receiptPath, inputPath: input, frame: query.frame, roots } as const;
+  const png = await ask<Uint8Array>(ctx, services, view);
+  ctx.set({
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "Cross-Origin-Resource-Policy": "same-origin",
+  });
+  ctx.type = "application/octet-stream";
+  ctx.body = Buffer.from(png.buffer, png.byteOffset, png.byteLength);
+};
+
+/** GET /results/marks: what a model marked on a frame. */
+export const showMarks: Handler = async (ctx, services) => {
+  requireSetting(services);
+  const query = parseBody(marksQuerySchema, { ...ctx.query });
+  const { receiptPath, roots } = await lookedAt(ctx, services, query);
+  const view = { kind: "marks", receiptPath, model: query.model, frame: query.frame, roots } as const;
+  ctx.body = await ask<Marks>(ctx, services, view);
+};
+
+/** GET /results/verification: whether it is as it was written, computed again. */
+export const showVerification: Handler = async (ctx, services) => {
+  requireSetting(services);
+  const query = parseBody(verificationQuerySchema, { ...ctx.query });
+  const { receiptPath, roots, input: inputPath } = await lookedAt(ctx, services, query);
+  const models = sharer.share(services.models.entries);
+  ctx.body = await ask<Verification>(ctx, services, {
+    kind: "verify",
+    receiptPath,
+    inputPath,
+    models,
+    roots,
+  });
+};
+
+const folderOf = (root: Root): string => (typeof root === "string" ? root : root.path);
+
+/** GET /drift: how models do from week to week, in the receipts that the token reaches. */
+export const showDrift: Handler = async (ctx, services) => {
+  requireSetting(services);
+  const { week } = parseBody(driftQuerySchema, { ...ctx.query });
+  const { output } = await rootsOf(callerOf(ctx), services);
+  const folders = output.map(folderOf);
+  ctx.body = await ask<DriftView>(ctx, services, { kind: "drift", folders, most: MOST_RECEIPTS, week });
+};
+
+/** GET /paths: names that go on from what was typed. */
+export const listPaths: Handler = async (ctx, services) => {
+  requireSetting(services);
+  const query = parseBody(pathsQuerySchema, { ...ctx.query });
+  const roots = (await rootsOf(callerOf(ctx), services))[query.side];
+  const { path: typed, back } = translateIn(query.path, services.config.path_map);
+  ctx.state.action?.note(query.side === "input" ? { inputPath: typed } : { outputPath: typed });
+  const folders = roots.map(folderOf);
+  // Above the roots nothing is listed but the roots themselves
+  const below = folders.filter((folder) => folder.startsWith(typed));
+  const answer =
+    typed === "" || (below.length > 0 && !folders.some((folder) => typed.startsWith(`${folder}/`)))
+      ? { paths: below.map((folder) => ({ path: folder, kind: "folder" as const })), more: false }
+      : await namesUnder(typed, roots, query.side);
+  ctx.body = {
+    ...answer,
+    paths: answer.paths.map(({ path: local, kind }) => ({ path: back(local), kind })),
+  } satisfies z.infer<typeof pathListSchema>;
+};
+
+async function namesUnder(typed: string, roots: readonly Root[], side: "input" | "output") {
+  const slash = typed.lastIndexOf("/");
+  const [folder, start] = [typed.slice(0, slash + 1), typed.slice(slash + 1)];
+  const listed = async (opened: OpenedInput) => {
+    const found: z.infer<typeof pathListSchema>["paths"] = [];
+    if (opened.kind !== "folder") return { paths: found, more: false };
+    let [looked, more] = [0, false];
+    for await (const entry of await opendir(opened.fdPath)) {
+      looked += 1;
+      if (looked > MOST_ENTRIES) {
+        more = true;
+        break;
+      }
+      const { name } = entry;
+      const hidden = name.startsWith(".") || nameOfHelper(name) !== undefined || isMarkName(name);
+      const kind = entry.isDirectory() ? "folder" : entry.isFile() ? "file" : undefined;
+      if (!hidden && kind !== undefined && name.startsWith(start))
+        found.push({ path: path.posix.join(folder, name), kind });
+    }
+    found.sort((a, b) => (a.path < b.path ? -1 : 1));
+    return { paths: found.slice(0, MOST_NAMES), more: more || found.length > MOST_NAMES };
+  };
+  return withInput(folder, roots, listed, side);
+}

@@ -1,0 +1,122 @@
+/** What the server asks of its viewing threads, and what they answer. */
+import { z } from "zod";
+import type { MemoryPlace } from "../base/process-memory.js";
+import type { ErrorObject } from "../base/errors.js";
+import type { EngineOptions } from "../engine/types.js";
+import type { Root } from "../files/roots.js";
+import type { SharedModels } from "../models/shared.js";
+import type { ResultForms } from "../results/forms.js";
+
+export interface ThreadOptions {
+  engine: EngineOptions;
+  memory: MemoryPlace;
+  forms: ResultForms;
+}
+
+/** A receipt, and who may look at it. Paths are those of this machine. */
+interface OfResult {
+  receiptPath: string;
+  roots: { input: readonly Root[]; output: readonly Root[] };
+}
+
+export type View =
+  | ({ kind: "receipt" } & OfResult)
+  | ({ kind: "picture"; inputPath: string; frame: number } & OfResult)
+  | ({ kind: "marks"; model: string; frame: number } & OfResult)
+  | ({ kind: "verify"; inputPath: string | undefined; models: SharedModels } & OfResult)
+  | { kind: "drift"; folders: string[]; most: number; week: string | undefined };
+
+export interface ToThread {
+  id: number;
+  view: View;
+}
+export type FromThread =
+  { id: number; ok: true; value: unknown } | { id: number; ok: false; error: ErrorObject };
+
+const segment = z.strictObject({
+  number: z.int().min(1),
+  label: z.string(),
+  colour: z.string().regex(/^#[0-9a-f]{6}$/),
+  pixels: z.int().min(0).describe("Of the frame, that the segment has"),
+});
+
+export const marksSchema = z.strictObject({
+  rows: z.int(),
+  columns: z.int(),
+  segments: z.array(segment),
+  png: z
+    .string()
+    .nullable()
+    .describe(
+      "In base64: the frame's pixels in the colours of their segments, the others transparent; null where no pixel is marked",
+    ),
+});
+export type Marks = z.infer<typeof marksSchema>;
+
+export const verificationSchema = z.strictObject({
+  equal: z.boolean().describe("Everything is there and equal"),
+  checks: z.array(
+    z.strictObject({
+      what: z.string().describe("Name of a file, of a model, or `source` and `receipt`"),
+      verdict: z.enum(["ok", "differs", "missing", "not_replayed"]),
+      detail: z.string(),
+    }),
+  ),
+});
+export type Verification = z.infer<typeof verificationSchema>;
+
+const p = z.number().min(0).max(1);
+const count = z.int().min(0);
+const line = { model: z.string(), version: z.string(), shadow: z.boolean(), scanner: z.string() };
+const pairOf = { shadow: z.string(), active: z.string(), label: z.string() };
+
+export const driftSchema = z.strictObject({
+  receipts: count,
+  whole: z.boolean().describe("False where the folders have more receipts than are read"),
+  folders: z.array(z.string()).describe("The output folders of the token"),
+  fewest_studies: count.describe("With fewer on either side nothing is tested"),
+  false_marks: p.describe("Expected share of false marks among all marks (Benjamini-Hochberg)"),
+  tested: count,
+  changes: z.array(
+    z.strictObject({
+      ...line,
+      measure: z.string().describe("score, found, refused, failed or caveat"),
+      label: z.string().optional(),
+      before: z.number().describe("Median of scores, or share from 0 to 1, in the weeks before"),
+      now: z.number(),
+      studies_before: count,
+      studies_now: count,
+      test: z.enum(["Mann-Whitney", "Fisher"]),
+      above: z
+        .number()
+        .optional()
+        .describe("Probability that a score of the last week is above one of before"),
+      p,
+      q: p.describe("p adjusted for all comparisons"),
+      marked: z.boolean(),
+    }),
+  ),
+  lines: z.array(
+    z.strictObject({
+      ...line,
+      weeks: z.array(
+        z.strictObject({
+          monday: z.string().describe("UTC"),
+          ...{ studies: count, refused: count, failed: count, caveats: count },
+          work_ms: z.number().nullable(),
+          labels: z.array(
+            z.strictObject({ label: z.string(), found: count, median_score: z.number().nullable() }),
+          ),
+        }),
+      ),
+    }),
+  ),
+  shadow: z.array(
+    z.strictObject({
+      ...pairOf,
+      ...{ both: count, neither: count, onlyShadow: count, onlyActive: count },
+      ...{ p, q: p, marked: z.boolean() },
+    }),
+  ),
+});
+export type DriftView = z.infer<typeof driftSchema>;

@@ -1,0 +1,128 @@
+/** A viewing thread: reads results and images for people who look at them, one question after the other. */
+import { fstatSync } from "node:fs";
+import { parentPort, workerData } from "node:worker_threads";
+import { asRadserveError, RadserveError } from "../base/errors.js";
+import { ProcessMemory } from "../base/process-memory.js";
+import { createEngine } from "../engine/engine.js";
+import { readWhole } from "../files/descriptor.js";
+import { withPlain } from "../files/durable-files.js";
+import { withInput, type OpenedInput } from "../files/guarded-paths.js";
+import type { Image } from "../images/image.js";
+import { readImage } from "../images/read-image.js";
+import { bytesAtMost, planOf } from "../inference/plan.js";
+import { readSeriesFolder } from "../inference/read-input.js";
+import { SliceMemory, withFile } from "../inference/reading-memory.js";
+import { replay } from "../inference/replay.js";
+import { checkResult } from "../inference/verify-result.js";
+import { ModelReader } from "../models/shared.js";
+import { driftOf, FALSE_MARKS, FEWEST_STUDIES } from "../results/drift/compare.js";
+import { readReceipts } from "../results/drift/read.js";
+import { mondayOf, Weeks } from "../results/drift/weeks.js";
+import type { Check } from "../results/receipt/verify.js";
+import { MarkReader } from "./marks.js";
+import type { DriftView, FromThread, ThreadOptions, ToThread, Verification, View } from "./messages.js";
+import { withResult, type ResultFolder } from "./result-folder.js";
+import { SourcePictures } from "./source-picture.js";
+
+const { engine: engineOptions, memory: place, forms } = workerData as ThreadOptions;
+const engine = createEngine(engineOptions);
+const memory = new ProcessMemory(place.counts, place.place, place.mostBytes);
+const models = new ModelReader();
+const pictures = new SourcePictures({ engine, memory });
+const marks = new MarkReader();
+const PATIENT = { patient: true, check: () => undefined };
+
+type Of<Kind extends View["kind"]> = Extract<View, { kind: Kind }>;
+
+function answer(view: View): Promise<unknown> {
+  switch (view.kind) {
+    case "receipt":
+      return withResult(view.receiptPath, view.roots.output, ({ receipt }) => Promise.resolve(receipt));
+    case "picture":
+      return picture(view);
+    case "marks":
+      return withResult(view.receiptPath, view.roots.output, (result) =>
+        marks.read(result, view.model, view.frame),
+      );
+    case "verify":
+      return verification(view);
+    case "drift":
+      return drift(view);
+  }
+}
+
+function picture({ receiptPath, inputPath, roots, frame }: Of<"picture">): Promise<Uint8Array> {
+  return withResult(receiptPath, roots.output, async ({ receipt }) => {
+    return withInput(inputPath, roots.input, (source) => pictures.draw(source, receipt, frame));
+  });
+}
+
+function verification(view: Of<"verify">): Promise<Verification> {
+  return withResult(view.receiptPath, view.roots.output, async (result) => {
+    const bytes = await withPlain(`${result.folder}/${result.name}`, readWhole);
+    const checks = await checkResult({
+      ...{ folder: result.folder, receipt: result.receipt },
+      text: Buffer.from(bytes ?? []).toString("utf8"),
+      replayed: () => replayed(view, result),
+      missing: view.inputPath === undefined ? "its path was not given" : "nothing is there",
+    });
+    return { equal: checks.every(({ verdict }) => verdict === "ok"), checks };
+  });
+}
+
+async function replayed(
+  { inputPath, roots, ...view }: Of<"verify">,
+  { receipt }: ResultFolder,
+): Promise<Check[]> {
+  if (inputPath === undefined)
+    throw new RadserveError("input_not_found", "The path of the source was not given.");
+  const entries = models.read(view.models);
+  const again = (image: Image) => {
+    const mine = entries.filter(({ name }) => receipt.models.some((model) => model.name === name));
+    const bytes = bytesAtMost(image, planOf(mine, image, undefined, undefined), engine);
+    return memory.within({ kind: "images", bytes, ...PATIENT }, () =>
+      replay({ ...{ receipt, image, engine, forms }, models: entries }),
+    );
+  };
+  const { series_instance_uid: uid } = receipt.source;
+  return withInput(inputPath, roots.input, (source) => withSource(source, uid, again));
+}
+
+/** @param uid which series of a folder is meant */
+async function withSource(
+  source: OpenedInput,
+  uid: string | undefined,
+  use: (image: Image) => Promise<Check[]>,
+): Promise<Check[]> {
+  if (source.kind === "folder") {
+    const slices = new SliceMemory(memory, PATIENT);
+    try {
+      return await use(await readSeriesFolder(source, slices, undefined, { uid }));
+    } finally {
+      slices.close();
+    }
+  }
+  const file = { size: fstatSync(source.fd).size, read: () => readWhole(source.fd) };
+  return withFile(memory, file, PATIENT, async (bytes, most) =>
+    use(await readImage(bytes, PATIENT.check, most)),
+  );
+}
+
+async function drift({ folders, most, week }: Of<"drift">): Promise<DriftView> {
+  const weeks = new Weeks();
+  let whole = true;
+  for (const folder of folders) whole = (await readReceipts(folder, weeks, { most })) && whole;
+  const found = driftOf(weeks, week === undefined ? undefined : mondayOf(`${week}T00:00:00Z`));
+  return { ...found, whole, folders, fewest_studies: FEWEST_STUDIES, false_marks: FALSE_MARKS };
+}
+
+if (parentPort === null) throw new Error("This file is the start of a worker thread.");
+const port = parentPort;
+// The service asks for one thing at a time
+port.on("message", ({ id, view }: ToThread) => {
+  void answer(view).then(
+    (value) => port.postMessage({ id, ok: true, value } satisfies FromThread),
+    (error: unknown) =>
+      port.postMessage({ id, ok: false, error: asRadserveError(error).toObject() } satisfies FromThread),
+  );
+});

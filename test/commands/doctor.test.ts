@@ -1,0 +1,589 @@
+/** Faults are planted one at a time in a place where all is well; doctor has to name each, with what to do. */
+import { execFile, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import {
+  chmodSync,
+  chownSync,
+  cpSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import net from "node:net";
+import path from "node:path";
+import { promisify } from "node:util";
+import t, { type Test } from "tap";
+import { SharedPostgres } from "../crash/lib/postgres.js";
+import { sha256 } from "../../src/files/durable-files.js";
+import type { Manifest } from "../../src/manifest/manifest.js";
+import { bulkPlace } from "../support/bulk.js";
+import { TestCa } from "../support/certificates.js";
+import { ADDON, commandsAre, needs } from "../support/needs.js";
+import { isRoot } from "../support/postgres.js";
+import { freePort, issueToken, radserve, root, type Place } from "../support/server.js";
+
+interface Finding {
+  name: string;
+  ok: boolean;
+  found: string;
+  fix?: string;
+}
+
+interface Planted {
+  fault: string;
+  /** Puts the fault in place. */
+  plant: (place: Place, t: Test) => void | Promise<void>;
+  finding: string;
+  found: RegExp;
+  fix: RegExp;
+  /** It is told of, and the exit status stays 0. */
+  advice?: true;
+  /** Doctor runs as the account of this test, which sees what processes of its own hold. */
+  own?: true;
+  skip?: string | false;
+}
+
+const NOBODY = 65_534;
+const main = path.join(root, "dist/src/main.js");
+/** The account that may do least, if it reaches this clone. */
+const reaches =
+  isRoot && spawnSync(process.execPath, [main, "--version"], { uid: NOBODY, gid: NOBODY }).status === 0;
+const asNobody = isRoot && !reaches ? "the account nobody does not reach this clone" : false;
+const ca = commandsAre("openssl") === false ? new TestCa() : undefined;
+const withoutCa = ca === undefined ? "openssl is not there" : false;
+
+const set =
+  (name: string, value: string | ((place: Place) => string)) =>
+  (place: Place): void => {
+    place.environment[name] = typeof value === "string" ? value : value(place);
+  };
+
+const model = ({ environment }: Place, name = "") =>
+  path.join(environment["RADSERVE_MODELS_DIR"]!, "ct-tissue", name);
+
+function changeManifest(place: Place, change: (manifest: Manifest) => void): void {
+  const manifest = JSON.parse(readFileSync(model(place, "model.json"), "utf8")) as Manifest;
+  change(manifest);
+  writeFileSync(model(place, "model.json"), JSON.stringify(manifest));
+}
+
+/** A graph in the place of the model's own, and its hash in the manifest. */
+function exchangeGraph(place: Place, graph: Buffer): void {
+  writeFileSync(model(place, "model.onnx"), graph);
+  changeManifest(place, ({ files }) => (files[0]!.sha256 = sha256(graph)));
+}
+
+const keyFile = (place: Place) => path.join(place.environment["RADSERVE_STATE_DIR"]!, "keys", "planted.json");
+
+function writeKey(place: Place, secret: string, created = new Date().toISOString(), mode = 0o600): void {
+  const key = { kid: "planted", algorithm: "HS256", created, secret };
+  writeFileSync(keyFile(place), JSON.stringify(key), { mode });
+  chmodSync(keyFile(place), mode);
+}
+
+async function listener(t: Test): Promise<number> {
+  const server = net.createServer().listen(0, "127.0.0.1");
+  t.teardown(() => server.close());
+  await once(server, "listening");
+  return (server.address() as net.AddressInfo).port;
+}
+
+function tls(place: Place, cert: string, key: string): void {
+  Object.assign(place.environment, { RADSERVE_TLS_CERT: cert, RADSERVE_TLS_KEY: key });
+}
+
+/** The authority's folder is its own account's alone. */
+function copied(place: Place, file: string): string {
+  const copy = path.join(place.directory, path.basename(file));
+  cpSync(file, copy);
+  return copy;
+}
+
+/**
+ * What a PostgreSQL 12 says to a client that asks for its version: the messages of its protocol (chapter 53.7), which
+ * no package installs any more.
+ */
+async function oldPostgres(t: Test): Promise<number> {
+  const message = (type: string, body: Buffer) => {
+    const head = Buffer.alloc(5, type);
+    head.writeInt32BE(body.length + 4, 1);
+    return Buffer.concat([head, body]);
+  };
+  const int = (value: number, size: 2 | 4) => {
+    const bytes = Buffer.alloc(size);
+    bytes.writeIntBE(value, 0, size);
+    return bytes;
+  };
+  const ready = message("Z", Buffer.from("I"));
+  const columns = [
+    ["number", 23, "120022"],
+    ["version", 25, "12.22"],
+    ["encoding", 25, "UTF8"],
+    ["standby", 16, "f"],
+  ] as const;
+  const described = columns.map(([name, type]) =>
+    Buffer.concat([
+      Buffer.from(`${name}\0`),
+      int(0, 4),
+      int(0, 2),
+      int(type, 4),
+      int(-1, 2),
+      int(-1, 4),
+      int(0, 2),
+    ]),
+  );
+  const values = columns.map(([, , text]) => Buffer.concat([int(text.length, 4), Buffer.from(text)]));
+  const answer = Buffer.concat([
+    message("T", Buffer.concat([int(4, 2), ...described])),
+    message("D", Buffer.concat([int(4, 2), ...values])),
+    message("C", Buffer.from("SELECT 1\0")),
+    ready,
+  ]);
+  const server = net.createServer((socket) => {
+    socket.on("error", () => undefined);
+    socket.on("data", (bytes) => {
+      // The first message has no type: a length and the version of the protocol, 3.0.
+      if (bytes.length >= 8 && bytes.readInt32BE(4) === 0x30000)
+        socket.write(Buffer.concat([message("R", int(0, 4)), ready]));
+      else if (bytes.toString("latin1", 0, 1) === "Q") socket.write(answer);
+      else socket.end();
+    });
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.teardown(() => server.close());
+  return (server.address() as net.AddressInfo).port;
+}
+
+/** A copy of the program in which one thing is changed; the packages are those of the clone. */
+function copyOfProgram(place: Place, change: (copy: string) => void): void {
+  const copy = path.join(place.directory, "program");
+  mkdirSync(copy);
+  for (const name of ["dist/src", "build/Release"])
+    cpSync(path.join(root, name), path.join(copy, name), { recursive: true });
+  cpSync(path.join(root, "package.json"), path.join(copy, "package.json"));
+  symlinkSync(path.join(root, "node_modules"), path.join(copy, "node_modules"));
+  change(copy);
+  place.main = path.join(copy, "dist/src/main.js");
+}
+
+/** Options of Node.js under which it says that it is another version. */
+const ofNode = (version: string) =>
+  `--import data:text/javascript,${encodeURIComponent(`Object.defineProperty(process.versions, "node", { value: "${version}" })`)}`;
+
+const PLANTED: Planted[] = [
+  {
+    fault: "a taken port",
+    plant: async (place, t) => set("RADSERVE_PORT", String(await listener(t)))(place),
+    finding: "port",
+    found: /^RADSERVE_PORT: cannot listen on .*another program listens there\. Held by process \d+, node/,
+    fix: /Stop that program/,
+    own: true,
+  },
+  {
+    fault: "an address of another machine",
+    plant: set("RADSERVE_HOST", "192.0.2.7"),
+    finding: "port",
+    found: /^RADSERVE_HOST: .*192\.0\.2\.7/,
+    fix: /RADSERVE_HOST/,
+  },
+  {
+    fault: "weights that are not those of the manifest",
+    plant: (place) => writeFileSync(model(place, "model.onnx"), "other weights"),
+    finding: "model",
+    found: /^ct-tissue: model\.onnx: Expected sha256 .* another file than the manifest describes/,
+    fix: /models check \/.*not ready without this model/,
+  },
+  {
+    fault: "an empty graph",
+    plant: (place) => exchangeGraph(place, Buffer.alloc(0)),
+    finding: "model",
+    found: /^ct-tissue: model\.onnx: Expected an ONNX model/,
+    fix: /models check/,
+  },
+  {
+    fault: "a graph that is cut off",
+    plant: (place) => {
+      const whole = readFileSync(model(place, "model.onnx"));
+      exchangeGraph(place, whole.subarray(0, whole.length / 2));
+    },
+    finding: "model",
+    found: /^ct-tissue: model\.onnx: Expected an ONNX model/,
+    fix: /models check/,
+  },
+  {
+    fault: "a graph without the tensor of the manifest",
+    plant: (place) =>
+      changeManifest(place, ({ inputs }) => ((inputs[0] as { tensor: string }).tensor = "other")),
+    finding: "model",
+    found: /^ct-tissue: inputs\[0\]\.tensor: .*other/,
+    fix: /models check/,
+  },
+  {
+    fault: "a model.json that is no JSON",
+    plant: (place) => writeFileSync(model(place, "model.json"), '{"name": "ct-tissue",'),
+    finding: "model",
+    found: /^ct-tissue: model\.json: Not JSON/,
+    fix: /models check/,
+  },
+  {
+    fault: "a model.json with a wrong field",
+    plant: (place) => changeManifest(place, (manifest) => Object.assign(manifest, { relese: "active" })),
+    finding: "model",
+    found: /^ct-tissue: .*relese/,
+    fix: /models check/,
+  },
+  {
+    fault: "a folder of a model that this user may not read",
+    plant: (place) => chmodSync(model(place), 0),
+    finding: "model",
+    found: /^ct-tissue: model\.json: Cannot be read: EACCES/,
+    fix: /models check/,
+    skip: asNobody,
+  },
+  {
+    fault: "a site.json that is broken",
+    plant: (place) => writeFileSync(model(place, "site.json"), '{"thresholds": {"no such label": 0.5}}'),
+    finding: "model",
+    found: /^ct-tissue: site\.json thresholds\.no such label: model\.json has no label/,
+    fix: /models check/,
+  },
+  {
+    fault: "a model that runs on a GPU alone",
+    plant: (place) =>
+      changeManifest(place, (manifest) => {
+        manifest.execution.providers = ["cuda"];
+        manifest.stage = "draft";
+        manifest.results = { outputs: ["json"] };
+        delete manifest.canary;
+      }),
+    finding: "model",
+    found: /^ct-tissue: it runs on cuda only, and this server has cpu/,
+    fix: /RADSERVE_PROVIDERS/,
+  },
+  {
+    fault: "a folder of models that is not mounted",
+    plant: set("RADSERVE_MODELS_DIR", "/no/such/models"),
+    finding: "models",
+    found: /^\/no\/such\/models: there is no such folder/,
+    fix: /mount/,
+  },
+  {
+    fault: "a folder of models without one",
+    plant: (place) => rmSync(model(place), { recursive: true }),
+    finding: "models",
+    found: /holds no folder of a model/,
+    fix: /RADSERVE_MODELS_DIR/,
+  },
+  {
+    fault: "no key",
+    plant: ({ environment }) =>
+      rmSync(path.join(environment["RADSERVE_STATE_DIR"]!, "keys"), { recursive: true }),
+    finding: "keys",
+    found: /^none in /,
+    fix: /radserve init/,
+  },
+  {
+    fault: "a key that is too short",
+    plant: (place) => writeKey(place, Buffer.from("short").toString("base64url")),
+    finding: "keys",
+    found: /planted\.json: secret: expected at least 32 bytes .*; found 5/,
+    fix: /Correct or remove/,
+  },
+  {
+    fault: "a key that others may read",
+    plant: (place) => writeKey(place, Buffer.alloc(48, 7).toString("base64url"), undefined, 0o644),
+    finding: "keys",
+    found: /expected mode 600, .*found 644/,
+    fix: /Correct or remove/,
+  },
+  {
+    fault: "a shared folder of keys that is not mounted",
+    plant: set("RADSERVE_KEYS_DIR", "/no/such/share/keys"),
+    finding: "keys",
+    found: /^\/no\/such\/share\/keys: there is no such folder/,
+    fix: /Mount the shared folder/,
+  },
+  {
+    fault: "a token that has expired",
+    plant: async (place) => {
+      place.environment["RADSERVE_TOKEN"] = await issueToken(place, "--expires", "1s");
+      const end = Date.now() + 1_500;
+      while (Date.now() < end) await promisify(setImmediate)();
+    },
+    finding: "token",
+    found: /Token expired/,
+    fix: /radserve token issue/,
+  },
+  {
+    fault: "no input root",
+    plant: set("RADSERVE_INPUT_ROOTS", ""),
+    finding: "input root",
+    found: /^none/,
+    fix: /RADSERVE_INPUT_ROOTS/,
+  },
+  {
+    fault: "an input root that is not mounted",
+    plant: set("RADSERVE_INPUT_ROOTS", "/no/such/share"),
+    finding: "input root",
+    found: /^\/no\/such\/share: there is no such folder/,
+    fix: /mount/,
+  },
+  {
+    fault: "an output root that this user may not write to",
+    plant: ({ output }) => chmodSync(output, 0o555),
+    finding: "output root",
+    found: /this user may not \(EACCES\)/,
+    fix: /let the server's user write/,
+    skip: asNobody,
+  },
+  {
+    fault: "an output root that is a file",
+    plant: set("RADSERVE_OUTPUT_ROOTS", ({ input }) => path.join(input, "image.png")),
+    finding: "output root",
+    found: /it is no folder/,
+    fix: /Create or mount/,
+  },
+  {
+    fault: "roots that overlap",
+    plant: set("RADSERVE_OUTPUT_ROOTS", ({ input }) => {
+      mkdirSync(path.join(input, "results"));
+      return path.join(input, "results");
+    }),
+    finding: "roots",
+    found: /overlap/,
+    fix: /folder apart/,
+    advice: true,
+  },
+  {
+    fault: "the state inside a root",
+    plant: set("RADSERVE_INPUT_ROOTS", ({ directory }) => directory),
+    finding: "input root",
+    found: /state lies inside one, where clients read/,
+    fix: /apart/,
+  },
+  {
+    fault: "a name of clients that leads to no root",
+    plant: set("RADSERVE_PATH_MAP", '[{"from": "\\\\\\\\server\\\\share", "to": "/no/such"}]'),
+    finding: "path map",
+    found: /leads to \/no\/such, which lies in no root/,
+    fix: /RADSERVE_PATH_MAP/,
+  },
+  {
+    fault: "no room on the disk",
+    plant: set("RADSERVE_MINIMUM_FREE_DISK", "900TB"),
+    finding: "disk",
+    found: /GiB free, and .* are wanted/,
+    fix: /Make room/,
+  },
+  {
+    fault: "a state directory that others may write to",
+    plant: ({ environment }) => chmodSync(environment["RADSERVE_STATE_DIR"]!, 0o777),
+    finding: "state directory",
+    found: /other users may write to it \(mode 777\)/,
+    fix: /chmod 700/,
+  },
+  {
+    fault: "a PostgreSQL that does not listen",
+    plant: async (place) => set("DATABASE_URL", `postgres://u:p@127.0.0.1:${await freePort()}/x`)(place),
+    finding: "bulk database",
+    found: /cannot be used \(ECONNREFUSED\)/,
+    fix: /Start it, or correct DATABASE_URL/,
+  },
+  {
+    fault: "a wrong password of PostgreSQL",
+    plant: async (place, t) => {
+      const postgres = await SharedPostgres.start();
+      t.teardown(() => postgres.stop());
+      place.environment["DATABASE_URL"] = postgres.url.replace(":secret@", ":wrong@");
+    },
+    finding: "bulk database",
+    found: /cannot be used \(28P01\)/,
+    fix: /Correct the user and password/,
+  },
+  {
+    fault: "a PostgreSQL that is too old",
+    plant: async (place, t) =>
+      set("DATABASE_URL", `postgres://u:p@127.0.0.1:${await oldPostgres(t)}/x`)(place),
+    finding: "bulk database",
+    found: /Expected PostgreSQL 13 or newer at 127\.0\.0\.1:\d+; found 12\.22/,
+    fix: /Upgrade it/,
+  },
+  {
+    fault: "programs of PostgreSQL that are not there",
+    plant: set("RADSERVE_POSTGRES_BIN", "/nowhere"),
+    finding: "bulk database",
+    found: /\/nowhere \(ENOENT\)/,
+    fix: /RADSERVE_POSTGRES_BIN/,
+  },
+  {
+    fault: "a GPU that is asked for and cannot be used",
+    plant: set("RADSERVE_PROVIDERS", "cuda"),
+    finding: "GPU",
+    found: /^CUDA cannot be used: /,
+    fix: /npm run setup:gpu/,
+  },
+  {
+    fault: "an unsupported Node.js",
+    plant: set("NODE_OPTIONS", ofNode("21.7.3")),
+    finding: "Node.js",
+    found: /21\.7\.3 is not supported/,
+    fix: /20\.17, 22\.12/,
+  },
+  {
+    fault: "a missing addon",
+    plant: (place) => copyOfProgram(place, (copy) => rmSync(path.join(copy, "build/Release/addon.node"))),
+    finding: "addon",
+    found: /native engine cannot be loaded/,
+    fix: /npm run rebuild/,
+  },
+  {
+    fault: "a missing part for decoder processes",
+    plant: (place) => copyOfProgram(place, (copy) => rmSync(path.join(copy, "build/Release/confine.node"))),
+    finding: "decoder of PNG, JPEG and TIFF",
+    found: /./,
+    fix: /npm run rebuild/,
+  },
+  {
+    fault: "a certificate that is not there",
+    plant: (place) => tls(place, "/no/such.crt", "/no/such.key"),
+    finding: "certificate",
+    found: /RADSERVE_TLS_CERT: expected a file in PEM at \/no\/such\.crt/,
+    fix: /Correct the file/,
+  },
+  {
+    fault: "a key of another certificate",
+    plant: (place) => tls(place, copied(place, ca!.issue().cert), copied(place, ca!.issue().key)),
+    finding: "certificate",
+    found: /RADSERVE_TLS_KEY: .*found another key/,
+    fix: /Correct the file/,
+    skip: withoutCa,
+  },
+  {
+    fault: "a certificate that has expired",
+    plant: (place) => {
+      const { cert, key } = ca!.issue("localhost", -1);
+      tls(place, copied(place, cert), copied(place, key));
+    },
+    finding: "certificate",
+    found: /expired on/,
+    fix: /Replace the file/,
+    skip: withoutCa,
+  },
+  {
+    fault: "a clock that is years behind",
+    plant: (place) => {
+      const file = path.join(place.directory, "offset");
+      writeFileSync(file, String(-10 * 365 * 86_400_000));
+      place.environment["TEST_CLOCK"] = file;
+      place.environment["NODE_OPTIONS"] = `--import ${path.join(root, "dist/test/support/shifted-clock.js")}`;
+    },
+    finding: "clock",
+    found: /is before this program was built/,
+    fix: /NTP/,
+  },
+  {
+    fault: "a clock that is behind that of the box which made the key",
+    plant: (place) =>
+      writeKey(
+        place,
+        Buffer.alloc(48, 7).toString("base64url"),
+        new Date(Date.now() + 3_600_000).toISOString(),
+      ),
+    finding: "clock",
+    found: /is before the newest key was made/,
+    fix: /NTP/,
+  },
+  {
+    fault: "more memory than there is",
+    plant: set("RADSERVE_MEMORY", "900TB"),
+    finding: "memory",
+    found: /the machine has/,
+    fix: /RADSERVE_MEMORY/,
+  },
+  {
+    fault: "a setting that is no number",
+    plant: set("RADSERVE_PORT", "eighty"),
+    finding: "configuration",
+    found: /^RADSERVE_PORT: Expected a number; found "eighty"/,
+    fix: /Correct the setting/,
+  },
+  {
+    fault: "a misspelt setting",
+    plant: set("RADSERVE_OUTPUT_ROOT", "/srv"),
+    finding: "environment",
+    found: /RADSERVE_OUTPUT_ROOT means nothing here; the nearest known is RADSERVE_OUTPUT_ROOTS/,
+    fix: /Correct the name/,
+  },
+];
+
+/** Everything below a folder is that account's. */
+function give(folder: string, id: number): void {
+  spawnSync("chown", ["-R", `${id}:${id}`, folder]);
+  chownSync(folder, id, id);
+}
+
+/** Runs doctor as an account that the modes of files bind, where there is one. */
+async function look(place: Place, own = false): Promise<{ status: number; findings: Finding[] }> {
+  const asAnother = place.main === undefined && reaches && !own;
+  if (asAnother) give(place.directory, NOBODY);
+  const options = {
+    env: place.environment,
+    cwd: place.directory,
+    ...(asAnother ? { uid: NOBODY, gid: NOBODY } : {}),
+  };
+  const words = [place.main ?? main, "doctor", "--json"];
+  const { status, stdout } = await promisify(execFile)(process.execPath, words, options).then(
+    (ran) => ({ ...ran, status: 0 }),
+    (error: unknown) => {
+      const { code, stdout } = error as { code: number; stdout: string };
+      return { status: code, stdout };
+    },
+  );
+  return { status, findings: JSON.parse(stdout) as Finding[] };
+}
+
+/** A place where doctor finds nothing, with the model ct-tissue. */
+async function soundPlace(t: Test): Promise<Place> {
+  const place = bulkPlace(t);
+  t.teardown(() => place.remove());
+  t.equal((await radserve(place, "init")).status, 0);
+  return place;
+}
+
+t.setTimeout(600_000);
+
+t.test("nothing is found where nothing was planted", { skip: needs(ADDON) }, async (t) => {
+  const { status, findings } = await look(await soundPlace(t));
+  t.same(
+    findings.filter(({ ok, fix }) => !ok || fix !== undefined),
+    [],
+  );
+  t.equal(status, 0);
+});
+
+for (const { fault, plant, finding, found, fix, advice, own, skip } of PLANTED)
+  t.test(fault, { skip: needs(ADDON) || (skip ?? false) }, async (t) => {
+    const place = await soundPlace(t);
+    await plant(place, t);
+    const { status, findings } = await look(place, own === true);
+    const told = findings.filter((one) => one.name === finding && one.fix !== undefined);
+    t.ok(
+      told.some((one) => found.test(one.found) && fix.test(one.fix ?? "")),
+      JSON.stringify(findings.filter((one) => one.fix !== undefined)),
+    );
+    t.equal(status, advice === true ? 0 : 1);
+  });
+
+t.test("the port of the server itself is not taken", { skip: needs(ADDON) }, async (t) => {
+  const { startServer } = await import("../support/server.js");
+  const server = await startServer(await soundPlace(t));
+  t.teardown(() => server.stop());
+  await server.logged(({ msg }) => msg === "models loaded");
+  server.place.environment["RADSERVE_PORT"] = String(server.port);
+  const { stdout, status } = await radserve(server.place, "doctor");
+  t.match(stdout, `port: 127.0.0.1:${server.port}: this server runs there`);
+  t.equal(status, 0);
+});

@@ -1,0 +1,85 @@
+/** Volumes whose blended outputs are large: they are blended and decided slice by slice, in memory that is known before. */
+import t from "tap";
+import { createEngine } from "../../src/engine/engine.js";
+import { CLASSES, forgetPeak, manyLabels, nearestLabel, peakMemory } from "../support/many-labels.js";
+import { writeModel } from "../support/tiny-models.js";
+import { geometryOf, slicesOf } from "../support/volumes.js";
+
+const folder = t.testdir();
+const engine = createEngine({ provider: "cpu", threads: 2 });
+t.teardown(() => engine.close());
+const file = writeModel(folder, nearestLabel);
+
+const [SLICES, SIDE, WINDOW] = [130, 72, 16] as const;
+const voxels = Uint16Array.from({ length: SLICES * SIDE * SIDE }, (_, i) => (i * 7 + (i >> 9)) % CLASSES);
+const planes = slicesOf(voxels, [SLICES, SIDE, SIDE]);
+/** What all of the output takes in float32. */
+const WHOLE = voxels.length * CLASSES * 4;
+
+t.test("a volume of 105 labels takes a part of what its blended output would", async (t) => {
+  const { id } = await engine.load(manyLabels(file, WINDOW, [null, null, null]));
+  const small = slicesOf(voxels, [2 * WINDOW, SIDE, SIDE]);
+  await engine.infer(id, small, { geometry: geometryOf("SPL") });
+  for (const letters of ["SPL", "IAR"]) {
+    const geometry = geometryOf(letters);
+    const plan = engine.plan(id, { slices: SLICES, rows: SIDE, columns: SIDE, geometry });
+    t.ok(plan < WHOLE / 3, `the plan, ${plan}, is a part of ${WHOLE}`);
+    const before = forgetPeak();
+    const { outputs } = await engine.infer(id, planes, { geometry });
+    const took = peakMemory() - before;
+    const [output] = outputs;
+    t.ok(output?.kind === "segmentation" && output.mask.every((label, i) => label === voxels[i]), letters);
+    // A ratio: allocators and ONNX Runtime's arena take some on top.
+    t.ok(took < plan * 1.5, `it took ${took}, planned were ${plan}`);
+  }
+});
+
+t.test("the plan grows by the input where only the number of slices does", async (t) => {
+  const { id } = await engine.load(manyLabels(file, WINDOW, [null, null, null]));
+  const geometry = geometryOf("SPL");
+  const [one, two] = [400, 800].map((slices) =>
+    engine.plan(id, { slices, rows: SIDE, columns: SIDE, geometry }),
+  );
+  t.equal(two! - one!, 400 * SIDE * SIDE * 4);
+  const { id: plain } = await engine.load({
+    ...manyLabels(file, WINDOW, [null, null, null]),
+    tiling: undefined,
+  });
+  t.equal(engine.plan(plain, { slices: 9, rows: SIDE, columns: SIDE, geometry }), 0);
+});
+
+t.test("raw outputs that come slice by slice have a hash of their own, the same every time", async (t) => {
+  const { id } = await engine.load(manyLabels(file, WINDOW, [null, null, null]));
+  const geometry = geometryOf("SPL");
+  const first = await engine.infer(id, planes, { geometry });
+  t.equal((await engine.infer(id, planes, { geometry })).rawSha256, first.rawSha256);
+  const changed = Uint16Array.from(voxels);
+  changed[5] = (changed[5]! + 1) % CLASSES;
+  const other = await engine.infer(id, slicesOf(changed, [SLICES, SIDE, SIDE]), { geometry });
+  t.not(other.rawSha256, first.rawSha256);
+});
+
+t.test("progress counts windows, and a stop comes between them", async (t) => {
+  const { id } = await engine.load(manyLabels(file, WINDOW, [null, null, null]));
+  const seen: number[] = [];
+  const running = engine.infer(id, planes, { geometry: geometryOf("SPL"), cancelId: 41 });
+  let windows = 0;
+  const look = setInterval(() => {
+    const progress = engine.progress(41);
+    if (progress === undefined) return;
+    windows = progress.windows;
+    seen.push(progress.done);
+    if (progress.done > progress.windows / 4) engine.cancel(41);
+  }, 2);
+  t.teardown(() => clearInterval(look));
+  await t.rejects(running, { code: "cancelled" });
+  t.equal(windows, 16 * 8 * 8);
+  t.strictSame(
+    seen,
+    seen.toSorted((a, b) => a - b),
+  );
+  t.ok(seen.at(-1)! < windows);
+  t.equal(engine.progress(41), undefined, "none once it has ended");
+  const late = engine.infer(id, planes, { geometry: geometryOf("SPL"), timeoutMs: 50 });
+  await t.rejects(late, { code: "deadline_exceeded" });
+});

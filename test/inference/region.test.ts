@@ -1,0 +1,152 @@
+/** A model that looks at the region that another found: what results say of both, and of regions that are not there. */
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { openInput } from "../../src/files/guarded-paths.js";
+import { infer } from "../../src/inference/infer-image.js";
+import { readInput } from "../../src/inference/read-input.js";
+import { wholePairs, withMargin } from "../../src/inference/region.js";
+import { replay } from "../../src/inference/replay.js";
+import type { Manifest } from "../../src/manifest/manifest.js";
+import { modelsCheck } from "../../src/models/developer-tools.js";
+import { modelsCanary } from "../../src/models/make-canary.js";
+import { receiptSchema } from "../../src/results/receipt/receipt.js";
+import { ADDON, needs } from "../support/needs.js";
+import { reference, writeReachModel } from "../support/reach-models.js";
+import { engine, modelsOf } from "../support/real-engine.js";
+
+t.test("margins are rounded up to pixels, and end with the image", (t) => {
+  const box = { slice: 2, slices: 1, top: 4, rows: 2, left: 3, columns: 2 };
+  const grid = { slices: 4, rows: 20, columns: 7, spacing: { slice: 5, row: 1.5, column: 0.5 } };
+  t.match(withMargin(box, 2, grid), { slice: 1, slices: 3, top: 2, rows: 6, left: 0, columns: 7 });
+  t.strictSame(withMargin(box, 0, grid), box);
+  const format = { columns: 7, packed422: true } as Parameters<typeof wholePairs>[1];
+  t.match(wholePairs(box, format), { left: 2, columns: 4 });
+  t.end();
+});
+
+t.test("regions", { skip: needs(ADDON) }, async (t) => {
+  t.teardown(() => engine().close());
+  const options = { engine: engine(), providers: ["cpu"] as const };
+  const inputPath = join(reference("inputs"), "series");
+  const opened = await openInput(inputPath, undefined);
+  t.teardown(() => {
+    opened.close();
+  });
+  const image = await readInput(opened);
+
+  const write = async (models: string, name: string, change?: (m: Manifest) => void) =>
+    modelsCanary(writeReachModel(models, name, change), image, options);
+  const run = async (t: Test, models: string, names?: string[]) => {
+    const set = await modelsOf(models);
+    t.teardown(() => set.close());
+    const outputFolder = mkdtempSync(join(tmpdir(), "radserve-region-"));
+    t.teardown(() => {
+      rmSync(outputFolder, { recursive: true });
+    });
+    const roots = { input: undefined, output: undefined };
+    const task = { requestId: "test", priority: "routine" as const, cancelId: 1, roots, inputPath };
+    const asked = names === undefined ? {} : { models: names };
+    const answer = await infer(
+      { ...task, ...asked, outputFolder },
+      { engine: engine(), models: set.entries },
+    );
+    const receipt = receiptSchema.parse(JSON.parse(readFileSync(answer.receipt_path, "utf8")));
+    const again = () => replay({ receipt, image, models: set.entries, engine: engine() });
+    return { set, receipt, again };
+  };
+
+  await t.test("the receipt pins both, says what was looked at, and can be verified", async (t) => {
+    const models = t.testdir();
+    await write(models, "finder");
+    await write(models, "looker");
+    // Who names the second alone gets the first too.
+    const { set, receipt, again } = await run(t, models, ["looker"]);
+    const [finder, looker] = [receipt.models[0]!, receipt.models[1]!];
+    t.strictSame(looker.region, {
+      ...{ model: "finder", version: "1.0.0", sha256: set.entries[0]!.sha256, site_thresholds: {} },
+      ...{ label: "bright", margin_mm: 2, when_empty: "whole" },
+    });
+    t.equal(finder.sha256, set.entries[0]!.sha256);
+    t.match(looker.transforms[0], {
+      ...{ step: "region", model: "finder", empty_seen_whole: 1, by_frame: true },
+      source_area: { top: { least: 0, most: 1 }, left: { least: 2, most: 4 } },
+    });
+    t.match(looker.warnings, [{ code: "region_empty", message: /whole image/ }]);
+    t.match(await again(), [{ verdict: "ok" }, { verdict: "ok" }, { verdict: "ok" }]);
+    looker.region!.label = "soft";
+    t.match((await again()).at(-1), { verdict: "differs", detail: /region/ });
+  });
+
+  await t.test("what a region that is not there means is what the manifest says", async (t) => {
+    const nowhere = (m: Manifest) => {
+      const [output] = m.outputs;
+      if (output?.kind === "segmentation") output.labels[0]!.threshold = 1;
+    };
+    const models = t.testdir();
+    await write(models, "finder-3d", nowhere);
+    await write(models, "looker-3d");
+    const { receipt, again } = await run(t, models);
+    const looker = receipt.models[1]!;
+    t.match(looker, { status: "succeeded", warnings: [{ code: "region_empty", message: /did not look/ }] });
+    t.match(looker.transforms[0], { step: "region", empty_not_seen: 1 });
+    t.ok(looker.findings.every(({ present }) => !present));
+    t.match(await again(), [{ verdict: "ok" }, { verdict: "ok" }, { verdict: "ok" }]);
+
+    rmSync(join(models, "looker-3d"), { recursive: true });
+    await write(models, "looker-3d", (m) => (m.region!.when_empty = "refuse"));
+    const refused = await run(t, models);
+    t.match(refused.receipt.models[1], { status: "not_accepted", reasons: [{ code: "region_empty" }] });
+    t.match(await refused.again(), [{ verdict: "ok" }, { verdict: "ok" }, { verdict: "ok" }]);
+  });
+
+  await t.test(
+    "a model whose first is missing, off or unlike is not loaded, and check says why",
+    async (t) => {
+      const asDraft = (m: Manifest) => {
+        m.stage = "draft";
+        m.results.outputs = ["json"];
+      };
+      const why = async (first: string | undefined, change?: (m: Manifest) => void) => {
+        const models = t.testdir();
+        if (first !== undefined)
+          writeReachModel(models, first, (m) => {
+            asDraft(m);
+            change?.(m);
+          });
+        const folder = writeReachModel(models, "looker", asDraft);
+        const { text } = await modelsCheck(folder, options);
+        const set = await modelsOf(models);
+        const found = set.entries.find(({ name }) => name === "looker")!;
+        await set.close();
+        t.equal(found.state, "failed");
+        const message = found.error?.message ?? "";
+        t.ok(text.includes(message.slice(message.indexOf("region."))), text);
+        return message;
+      };
+      t.match(await why(undefined), /beside this one; found none/);
+      t.match(await why("finder", (m) => (m.release = "off")), /its release is "off"/);
+      t.match(
+        await why("finder", (m) => {
+          (m.outputs[0] as { labels: { label: string }[] }).labels[0]!.label = "other";
+        }),
+        /expected a label of a segmentation of "finder"; found "bright"/,
+      );
+      t.match(
+        await why("looker", (m) => {
+          m.name = "finder";
+          m.region!.model = "looker";
+        }),
+        /Regions of regions, and circles/,
+      );
+      const text = async (change: (m: Manifest) => void) =>
+        (await modelsCheck(writeReachModel(t.testdir(), "looker", change), options)).text;
+      t.match(await text((m) => (m.region!.model = "looker")), /region\.model: Expected another model/);
+      t.match(
+        await text((m) => (m.region!.when_empty = "negative")),
+        /region\.when_empty: Expected "refuse"/,
+      );
+    },
+  );
+});

@@ -1,0 +1,50 @@
+/** Numbers, times and codes as people read them. */
+
+const number = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+
+export const count = (n: number): string => whole.format(n);
+
+export function bytes(n: number): string {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  const at = n < 1 ? 0 : Math.min(units.length - 1, Math.floor(Math.log2(n) / 10));
+  return `${number.format(n / 1024 ** at)} ${units[at] ?? ""}`;
+}
+
+export function milliseconds(ms: number): string {
+  if (ms < 10) return `${number.format(ms)} ms`;
+  return ms < 1000 ? `${whole.format(ms)} ms` : `${number.format(ms / 1000)} s`;
+}
+
+/** For example 2 h 05 min. */
+export function span(seconds: number): string {
+  if (seconds < 60) return `${whole.format(Math.max(0, seconds))} s`;
+  const minutes = Math.round(seconds / 60);
+  if (minutes < 60) return `${minutes} min`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return `${hours} h ${String(minutes % 60).padStart(2, "0")} min`;
+  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}
+
+export const since = (iso: string, now = Date.now()): string => span((now - Date.parse(iso)) / 1000);
+
+const clock = new Intl.DateTimeFormat("en-GB", {
+  year: "numeric",
+  month: "short",
+  day: "2-digit",
+  hour: "2-digit",
+  minute: "2-digit",
+});
+export const moment = (iso: string): string => clock.format(new Date(iso));
+
+/** A code such as truncated_image as words. */
+export const words = (code: string): string => {
+  const spaced = code.replaceAll("_", " ");
+  return spaced.charAt(0).toUpperCase() + spaced.slice(1);
+};
+
+/** The last part of a path, of either kind. */
+export const baseName = (path: string): string => path.replace(/[/\\]+$/, "").replace(/^.*[/\\]/, "");
+
+export const percent = (part: number, all: number): string =>
+  all === 0 ? "0 %" : `${number.format((100 * part) / all)} %`;

@@ -1,0 +1,431 @@
+/** Jobs: the list, and one job with its images. */
+import type { Item, Job, JobDetails } from "../src/bulk/schema.js";
+import { useContext, useEffect, useState } from "preact/hooks";
+import { Look } from "./look.js";
+import { call, judge, usePoll, type Fault } from "./api.js";
+import { baseName, count, moment, percent, span, words } from "./format.js";
+import { Allowed, Badge, Card, Copy, Facts, FaultNote, Table } from "./parts.js";
+
+const LOOK_MS = 3_000;
+const SLOW_MS = 10_000;
+const PAGE = 50;
+
+const isOver = ({ state }: Job) => state === "completed" || state === "cancelled";
+
+function doneOf({ counts }: Job): number {
+  const { succeeded, partial, failed, skipped, cancelled } = counts;
+  return succeeded + partial + failed + skipped + cancelled;
+}
+
+function folderOf({ request }: Job): string {
+  return request.input_folder_path ?? "Listed images";
+}
+
+const PARTS = ["succeeded", "partial", "skipped", "failed", "cancelled"] as const;
+
+/** How far a job is, in one bar of its parts. */
+function Progress({ job }: { job: Job }) {
+  const { counts } = job;
+  const all = Math.max(job.total ?? doneOf(job) + counts.queued + counts.running, 1);
+  const text =
+    job.total === null
+      ? `Scanning: ${count(all)} images found`
+      : `${count(doneOf(job))} of ${count(job.total)} images (${percent(doneOf(job), job.total)})`;
+  return (
+    <div class="job-progress">
+      <div
+        class="parts"
+        role="progressbar"
+        aria-label="Images done"
+        aria-valuemin={0}
+        aria-valuemax={all}
+        aria-valuenow={doneOf(job)}
+        aria-valuetext={text}
+      >
+        {PARTS.map((part) => (
+          <span key={part} class={part} style={{ width: `${(100 * counts[part]) / all}%` }} />
+        ))}
+      </div>
+      <span class="quiet">
+        {text}
+        {counts.failed > 0 && `, ${count(counts.failed)} failed`}
+      </span>
+    </div>
+  );
+}
+
+function restOf(job: Job): string {
+  if (isOver(job)) return job.finished_at === null ? "over" : moment(job.finished_at);
+  if (job.estimated_end === null) return "not known yet";
+  return span((Date.parse(job.estimated_end) - Date.now()) / 1000);
+}
+
+interface JobPage {
+  jobs: Job[];
+  next_cursor: string | null;
+}
+
+/** Goes through pages by their cursors, forth and back. */
+function Pager({
+  cursors,
+  next,
+  go,
+}: {
+  cursors: string[];
+  next: string | null;
+  go: (cursors: string[]) => void;
+}) {
+  if (cursors.length === 0 && next === null) return null;
+  return (
+    <nav class="pager" aria-label="Pages">
+      <button type="button" disabled={cursors.length === 0} onClick={() => go(cursors.slice(0, -1))}>
+        Previous
+      </button>
+      <span class="quiet">Page {cursors.length + 1}</span>
+      <button type="button" disabled={next === null} onClick={() => next !== null && go([...cursors, next])}>
+        Next
+      </button>
+    </nav>
+  );
+}
+
+const at = (cursors: string[]) => {
+  const cursor = cursors.at(-1);
+  return cursor === undefined ? "" : `&cursor=${cursor}`;
+};
+
+export function JobsView() {
+  const [cursors, setCursors] = useState<string[]>([]);
+  const { data, fault } = usePoll<JobPage>(`/bulk_inference?limit=20${at(cursors)}`, (page) =>
+    page?.jobs.some((job) => !isOver(job)) === true ? LOOK_MS : SLOW_MS,
+  );
+  return (
+    <>
+      <h1>Jobs</h1>
+      {fault !== undefined && <FaultNote fault={fault} />}
+      {data === undefined && fault === undefined && <p class="quiet">Asking the server…</p>}
+      {data?.jobs.length === 0 && (
+        <div class="empty">
+          <p>No job yet.</p>
+          <a class="button" href="#/send">
+            Send a folder
+          </a>
+        </div>
+      )}
+      <ul class="jobs">
+        {data?.jobs.map((job) => (
+          <li key={job.job_id} class="card">
+            <div class="job-line">
+              <a href={`#/jobs/${job.job_id}`}>{folderOf(job)}</a>
+              <Badge state={job.state} />
+            </div>
+            <Progress job={job} />
+            <p class="quiet">
+              Sent {moment(job.created_at)}
+              {isOver(job) ? ` · ended ${restOf(job)}` : ` · time left: ${restOf(job)}`}
+              {job.images_per_second !== null && ` · ${job.images_per_second.toFixed(1)} images a second`}
+            </p>
+            {job.paused_reason !== null && <p class="note warn">{job.paused_reason.message}</p>}
+          </li>
+        ))}
+      </ul>
+      <Pager cursors={cursors} next={data?.next_cursor ?? null} go={setCursors} />
+    </>
+  );
+}
+
+type Order = "pause" | "resume" | "retry" | "cancel";
+
+function ordersOf(job: Job): Order[] {
+  const { state, counts, paused_reason: reason } = job;
+  const orders: Order[] = [];
+  if (state === "paused") orders.push("resume");
+  else if (!isOver(job)) orders.push("pause");
+  if (reason !== null && reason.code !== "paused_by_request" && state === "paused") orders.push("pause");
+  if (counts.failed > 0 && state !== "cancelled") orders.push("retry");
+  if (!isOver(job)) orders.push("cancel");
+  return orders;
+}
+
+function Orders({ job, done }: { job: JobDetails; done: () => void }) {
+  const [fault, setFault] = useState<Fault>();
+  const [busy, setBusy] = useState(false);
+  const [sure, setSure] = useState(false);
+  const order = async (what: Order) => {
+    setBusy(true);
+    setFault(undefined);
+    setSure(false);
+    try {
+      const page = `/bulk_inference/${job.job_id}`;
+      if (what === "cancel") await call("DELETE", page);
+      else await call("POST", `${page}/${what}`);
+    } catch (thrown) {
+      setFault(judge(thrown));
+    }
+    setBusy(false);
+    done();
+  };
+  return (
+    <>
+      <div class="orders">
+        {ordersOf(job).map((what) =>
+          what !== "cancel" ? (
+            <button key={what} type="button" disabled={busy} onClick={() => void order(what)}>
+              {what === "retry" ? `Retry ${count(job.counts.failed)} failed` : words(what)}
+            </button>
+          ) : sure ? (
+            <span key={what} class="sure">
+              <button type="button" class="danger" disabled={busy} onClick={() => void order(what)}>
+                Yes, cancel the rest
+              </button>
+              <button type="button" onClick={() => setSure(false)}>
+                No
+              </button>
+            </span>
+          ) : (
+            <button key={what} type="button" disabled={busy} onClick={() => setSure(true)}>
+              Cancel
+            </button>
+          ),
+        )}
+      </div>
+      {fault !== undefined && <FaultNote fault={fault} />}
+    </>
+  );
+}
+
+const STATES = ["succeeded", "partial", "failed", "skipped", "running", "queued", "cancelled"] as const;
+type ItemState = (typeof STATES)[number];
+
+interface ItemPage {
+  items: Item[];
+  next_cursor: string | null;
+}
+
+/** What became of one image, in words. */
+function Fate({ item }: { item: Item }) {
+  const why = item.error ?? item.reason;
+  if (item.state === "running") return <span class="quiet">in work</span>;
+  if (item.state === "queued") return <span class="quiet">waits</span>;
+  if (item.state === "cancelled") return <span class="quiet">cancelled before it began</span>;
+  if (why !== undefined) return <>{why.message}</>;
+  const ran = item.models.filter(({ status }) => status === "succeeded").map(({ name }) => name);
+  return (
+    <>
+      {ran.join(", ")}
+      {item.reused === true && <span class="quiet"> (was there already)</span>}
+      {item.warnings.length > 0 && (
+        <details>
+          <summary>{count(item.warnings.length)} warnings</summary>
+          <ul>
+            {item.warnings.map(({ code, message }) => (
+              <li key={code + message}>{message}</li>
+            ))}
+          </ul>
+        </details>
+      )}
+      {item.outputs.length > 0 && (
+        <details>
+          <summary>{count(item.outputs.length)} files</summary>
+          <ul class="files">
+            {item.outputs.map((file) => (
+              <li key={file.path}>
+                <code>{file.path}</code> <Copy text={file.path} what={`the path of ${baseName(file.path)}`} />
+              </li>
+            ))}
+          </ul>
+        </details>
+      )}
+    </>
+  );
+}
+
+/** Which images are shown. */
+interface Chosen {
+  state: ItemState;
+  code?: string | undefined;
+}
+
+function Items({
+  job,
+  chosen: { state, code },
+  choose,
+}: {
+  job: JobDetails;
+  chosen: Chosen;
+  choose: (chosen: Chosen) => void;
+}) {
+  const looks = useContext(Allowed).includes("view");
+  const [cursors, setCursors] = useState<string[]>([]);
+  useEffect(() => setCursors([]), [state, code]);
+  const page = `/bulk_inference/${job.job_id}/items?state=${state}&limit=${PAGE}${code === undefined ? "" : `&code=${code}`}${at(cursors)}`;
+  const { data, fault } = usePoll<ItemPage>(page, () => (isOver(job) ? null : LOOK_MS));
+  return (
+    <Card title="Images" wide>
+      <div class="tabs" role="group" aria-label="Images by state">
+        {STATES.filter((one) => job.counts[one] > 0 || one === state).map((one) => (
+          <button key={one} type="button" aria-pressed={one === state} onClick={() => choose({ state: one })}>
+            {words(one)} <span class="figure">{count(job.counts[one])}</span>
+          </button>
+        ))}
+      </div>
+      {code !== undefined && (
+        <p class="orders">
+          <span>
+            Only those with <strong>{words(code)}</strong>
+          </span>
+          <button type="button" class="small" onClick={() => choose({ state })}>
+            Show all
+          </button>
+        </p>
+      )}
+      {fault !== undefined && <FaultNote fault={fault} />}
+      {data?.items.length === 0 && <p class="quiet">None.</p>}
+      {data !== undefined && data.items.length > 0 && (
+        <Table label="Images" stacks head={["Number", "Image", "What became of it", "Tries"]}>
+          {data.items.map((item) => (
+            <tr key={item.index}>
+              <td class="figure" data-label="Number ">
+                {count(item.index + 1)}
+              </td>
+              <th scope="row" class="path">
+                {looks && item.receipt_path !== undefined ? (
+                  <a href={`#/jobs/${job.job_id}/${item.index}`}>{item.input_image_path}</a>
+                ) : (
+                  item.input_image_path
+                )}
+              </th>
+              <td>
+                <Fate item={item} />
+              </td>
+              <td class="figure" data-label="Tries ">
+                {count(item.attempts)}
+              </td>
+            </tr>
+          ))}
+        </Table>
+      )}
+      <Pager cursors={cursors} next={data?.next_cursor ?? null} go={setCursors} />
+    </Card>
+  );
+}
+
+function Failures({ job, choose }: { job: JobDetails; choose: (chosen: Chosen) => void }) {
+  if (job.failures.length === 0) return null;
+  return (
+    <Card title="Failed and skipped, by reason" wide>
+      <Table label="Reasons" stacks head={["Images", "State", "Reason", "For example"]}>
+        {job.failures.map(({ state, code, message, images }) => (
+          <tr key={state + code}>
+            <td class="figure" data-label="Images ">
+              {count(images)}
+            </td>
+            <td>
+              <Badge state={state} />
+            </td>
+            <th scope="row">
+              <button type="button" class="link" onClick={() => choose({ state, code })}>
+                {words(code)}
+              </button>
+            </th>
+            <td>{message}</td>
+          </tr>
+        ))}
+      </Table>
+    </Card>
+  );
+}
+
+function firstState({ counts }: Job): ItemState {
+  if (counts.failed > 0) return "failed";
+  return STATES.find((state) => counts[state] > 0) ?? "succeeded";
+}
+
+export function JobView({ id }: { id: string }) {
+  const [chosen, choose] = useState<Chosen>();
+  const {
+    data: job,
+    fault,
+    again,
+  } = usePoll<JobDetails>(`/bulk_inference/${id}`, (known) =>
+    known !== undefined && isOver(known) ? null : LOOK_MS,
+  );
+  if (job === undefined)
+    return (
+      <>
+        <h1>Job</h1>
+        {fault === undefined ? <p class="quiet">Asking the server…</p> : <FaultNote fault={fault} />}
+      </>
+    );
+  const { counts } = job;
+  return (
+    <>
+      <p class="back">
+        <a href="#/jobs">All jobs</a>
+      </p>
+      <div class="job-line">
+        <h1 class="path">{folderOf(job)}</h1>
+        <Badge state={job.state} />
+      </div>
+      {fault !== undefined && <FaultNote fault={fault} />}
+      <section class="card wide" aria-label="Progress">
+        <Progress job={job} />
+        <Facts
+          rows={[
+            ["Succeeded", count(counts.succeeded)],
+            ["Partial", count(counts.partial)],
+            ["Failed", count(counts.failed)],
+            ["Skipped", count(counts.skipped)],
+            ["In work", count(counts.running)],
+            ["Waiting", count(counts.queued)],
+            ["Rate", job.images_per_second === null ? "–" : `${job.images_per_second.toFixed(1)} a second`],
+            [isOver(job) ? "Ended" : "Time left", restOf(job)],
+          ]}
+        />
+        {job.waiting.map(({ reason, message, box, images, since }) => (
+          <div key={reason + (box ?? "")} class="note warn">
+            <strong>{words(reason)}</strong>
+            <p>
+              {reason === "paused_by_request" ? "Nothing more is begun until it is resumed." : message}
+              {images !== null && ` Images: ${count(images)}.`}
+              {box !== null && ` Box: ${box}.`}
+              {since !== null && ` Since ${moment(since)}.`}
+            </p>
+          </div>
+        ))}
+        <Orders job={job} done={again} />
+        <dl class="paths">
+          <dt>Results</dt>
+          <dd>{job.request.output_folder_path ?? "as each image says"}</dd>
+          <dt>Job</dt>
+          <dd>
+            {job.job_id} <Copy text={job.job_id} what="the number of the job" />
+          </dd>
+        </dl>
+      </section>
+      <Failures job={job} choose={choose} />
+      <Items job={job} chosen={chosen ?? { state: firstState(job) }} choose={choose} />
+    </>
+  );
+}
+
+/** The result of one image of a job. */
+export function ItemView({ id, index }: { id: string; index: number }) {
+  const before = index === 0 ? "" : `&cursor=${index - 1}`;
+  const { data, fault } = usePoll<ItemPage>(`/bulk_inference/${id}/items?limit=1${before}`, () => null);
+  const item = data?.items[0];
+  return (
+    <>
+      <p class="back">
+        <a href={`#/jobs/${id}`}>The job</a>
+      </p>
+      <h1 class="path">{item === undefined ? "Result" : baseName(item.input_image_path)}</h1>
+      {fault !== undefined && <FaultNote fault={fault} />}
+      {data === undefined && fault === undefined && <p class="quiet">Asking the server…</p>}
+      {item?.receipt_path !== undefined && (
+        <Look receiptPath={item.receipt_path} inputPath={item.input_image_path} />
+      )}
+      {item !== undefined && item.receipt_path === undefined && <p>This image has no result.</p>}
+    </>
+  );
+}

@@ -1,0 +1,423 @@
+/** A result with its image: the picture, what is marked on it, its slices, and everything that the receipt says. */
+import { useContext, useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { stepText } from "../src/images/step-text.js";
+import type { Receipt } from "../src/results/receipt/receipt.js";
+import type { Marks, Verification } from "../src/viewing/messages.js";
+import { asked, call, callBlob, judge, useLoaded, type Fault } from "./api.js";
+import { baseName, bytes, count, words } from "./format.js";
+import { Allowed, Badge, Card, Copy, FaultNote, Table, type Tone } from "./parts.js";
+import { ModelResult } from "./result.js";
+
+type Model = Receipt["models"][number];
+
+interface Paths {
+  receiptPath: string;
+  inputPath: string;
+}
+
+const SEGMENTATIONS = new Set(["1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7"]);
+const hasMasks = ({ outputs }: Model) =>
+  outputs.some(({ sop_class_uid: uid }) => uid !== undefined && SEGMENTATIONS.has(uid));
+const hasBoxes = ({ findings }: Model) => findings.some(({ box }) => box !== undefined);
+
+/** Pictures that were shown, by their addresses: who wheels back sees them at once. */
+const KEPT = 48;
+
+class Pictures {
+  readonly #urls = new Map<string, string>();
+
+  async get(page: string, load: () => Promise<Blob>): Promise<string> {
+    const known = this.#urls.get(page);
+    if (known !== undefined) return known;
+    const url = URL.createObjectURL(await load());
+    this.#urls.set(page, url);
+    const [oldest] = this.#urls;
+    if (this.#urls.size > KEPT && oldest !== undefined) {
+      URL.revokeObjectURL(oldest[1]);
+      this.#urls.delete(oldest[0]);
+    }
+    return url;
+  }
+
+  forget(): void {
+    for (const url of this.#urls.values()) URL.revokeObjectURL(url);
+    this.#urls.clear();
+  }
+}
+
+function pngBlob(base64: string): Blob {
+  const text = atob(base64);
+  return new Blob([Uint8Array.from(text, (character) => character.charCodeAt(0))], { type: "image/png" });
+}
+
+function useMarks({ receiptPath }: Paths, model: Model | undefined, frame: number) {
+  const page =
+    model === undefined || !hasMasks(model)
+      ? null
+      : asked("/results/marks", { path: receiptPath, model: model.name, frame });
+  const loaded = useLoaded(page, async (signal) => ({
+    page,
+    marks: await call<Marks>("GET", page ?? "", { signal }),
+  }));
+  // Marks of another frame are never laid over this one
+  const mine = page !== null && loaded.data?.page === page ? loaded.data.marks : undefined;
+  const url = useMemo(
+    () => (typeof mine?.png === "string" ? URL.createObjectURL(pngBlob(mine.png)) : undefined),
+    [mine],
+  );
+  useEffect(() => () => (url === undefined ? undefined : URL.revokeObjectURL(url)), [url]);
+  return { marks: mine, url, fault: loaded.fault };
+}
+
+/** Boxes of a frame, in the source's pixels. */
+function Boxes({
+  model,
+  frame,
+  receipt,
+  labels,
+}: {
+  model: Model;
+  frame: number;
+  receipt: Receipt;
+  labels: boolean;
+}) {
+  const { rows, columns } = receipt.source;
+  const here = model.findings.flatMap(({ box, frame: of, present, label, score }) =>
+    box !== undefined && present && (of ?? 1) === frame ? [{ box, label, score }] : [],
+  );
+  return (
+    <>
+      <svg class="over" viewBox={`0 0 ${columns} ${rows}`} preserveAspectRatio="none" aria-hidden="true">
+        {here.map(({ box }, i) => (
+          <rect key={i} x={box.x0} y={box.y0} width={box.x1 - box.x0} height={box.y1 - box.y0} />
+        ))}
+      </svg>
+      {labels && (
+        <div class="over stage-labels" aria-hidden="true">
+          {here.map(({ box, label, score }, i) => (
+            <span key={i} style={{ left: `${(100 * box.x0) / columns}%`, top: `${(100 * box.y0) / rows}%` }}>
+              {label}
+              {score !== undefined && ` ${score.toFixed(2)}`}
+            </span>
+          ))}
+        </div>
+      )}
+    </>
+  );
+}
+
+type Shape = [width: number, height: number];
+
+/** The place of the picture in its true proportions: whatever lies over it has the same edges. */
+const boxOf = ([width, height]: Shape) => ({
+  aspectRatio: `${width} / ${height}`,
+  width: `min(100%, ${(70 * width) / height}vh)`,
+});
+
+function Stage({
+  paths,
+  receipt,
+  frame,
+  setFrame,
+}: {
+  paths: Paths;
+  receipt: Receipt;
+  frame: number;
+  setFrame: (frame: number) => void;
+}) {
+  const { frames } = receipt.source;
+  const drawn = receipt.models.filter((model) => hasMasks(model) || hasBoxes(model));
+  const [chosen, choose] = useState(drawn[0]?.name ?? "");
+  const [opacity, setOpacity] = useState(50);
+  const [labels, setLabels] = useState(true);
+  const model = drawn.find(({ name }) => name === chosen);
+  const pictures = useMemo(() => new Pictures(), []);
+  useEffect(() => () => pictures.forget(), [pictures]);
+  const page = asked("/results/picture", { path: paths.receiptPath, input_path: paths.inputPath, frame });
+  const picture = useLoaded(page, async (signal) => ({
+    page,
+    url: await pictures.get(
+      page,
+      async () => new Blob([await callBlob(page, signal)], { type: "image/png" }),
+    ),
+  }));
+  const { marks, url, fault } = useMarks(paths, model, frame);
+  const [shape, setShape] = useState<Shape>([receipt.source.columns, receipt.source.rows]);
+  const stage = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const place = stage.current;
+    if (place === null || frames === 1) return;
+    const wheel = (event: WheelEvent) => {
+      event.preventDefault();
+      setFrame(Math.min(frames, Math.max(1, frame + Math.sign(event.deltaY))));
+    };
+    // The page itself must not scroll meanwhile
+    place.addEventListener("wheel", wheel, { passive: false });
+    return () => place.removeEventListener("wheel", wheel);
+  }, [frame, frames]);
+  const here = picture.data?.page === page ? picture.data.url : undefined;
+  const unit = receipt.source.slices === undefined ? "Frame" : "Slice";
+  return (
+    <Card title="Picture" wide>
+      <div class="stage" ref={stage} data-frame={here === undefined ? "" : frame}>
+        {here !== undefined && (
+          <div class="stage-inner" style={boxOf(shape)}>
+            <img
+              class="over"
+              src={here}
+              onLoad={({ currentTarget: { naturalWidth, naturalHeight } }) =>
+                setShape([naturalWidth, naturalHeight])
+              }
+              alt={`${unit} ${frame} of ${frames} of ${baseName(paths.inputPath)}`}
+            />
+            {url !== undefined && (
+              <img class="over marks" src={url} alt="" style={{ opacity: String(opacity / 100) }} />
+            )}
+            {model !== undefined && hasBoxes(model) && (
+              <Boxes model={model} frame={frame} receipt={receipt} labels={labels} />
+            )}
+          </div>
+        )}
+        {here === undefined && <div class="stage-inner" style={boxOf(shape)} />}
+      </div>
+      {picture.fault !== undefined && <FaultNote fault={picture.fault} />}
+      {fault !== undefined && <FaultNote fault={fault} />}
+      <div class="tools">
+        {frames > 1 && (
+          <label class="slice">
+            <span class="figure">
+              {unit} {count(frame)} of {count(frames)}
+            </span>
+            <input
+              type="range"
+              aria-label={unit}
+              min={1}
+              max={frames}
+              value={frame}
+              onInput={({ currentTarget }) => setFrame(Number(currentTarget.value))}
+            />
+          </label>
+        )}
+        {drawn.length > 0 && (
+          <label>
+            Marks of
+            <select value={chosen} onChange={({ currentTarget }) => choose(currentTarget.value)}>
+              {drawn.map(({ name }) => (
+                <option key={name} value={name}>
+                  {name}
+                </option>
+              ))}
+              <option value="">nobody</option>
+            </select>
+          </label>
+        )}
+        {model !== undefined && hasMasks(model) && (
+          <label>
+            Opacity
+            <input
+              type="range"
+              min={0}
+              max={100}
+              value={opacity}
+              onInput={({ currentTarget }) => setOpacity(Number(currentTarget.value))}
+            />
+          </label>
+        )}
+        {model !== undefined && (
+          <label>
+            <input
+              type="checkbox"
+              checked={labels}
+              onChange={({ currentTarget }) => setLabels(currentTarget.checked)}
+            />
+            Labels
+          </label>
+        )}
+      </div>
+      {labels && marks !== undefined && (
+        <ul class="legend" aria-label="Labels">
+          {marks.segments.map(({ number, label, colour, pixels }) => (
+            <li key={number}>
+              <span class="swatch" style={{ background: colour }} />
+              {label} <span class="quiet">{count(pixels)} pixels</span>
+            </li>
+          ))}
+        </ul>
+      )}
+      <p class="quiet">
+        Shown by the window of the file, and only where it is the image that the receipt names. For
+        orientation; a diagnosis is made at a workstation.
+      </p>
+    </Card>
+  );
+}
+
+function Steps({ title, steps }: { title: string; steps: Receipt["transforms"] }) {
+  if (steps.length === 0) return null;
+  return (
+    <details>
+      <summary>{title}</summary>
+      <ol>
+        {steps.map((step, i) => (
+          <li key={i}>{stepText(step)}</li>
+        ))}
+      </ol>
+    </details>
+  );
+}
+
+function Files({ receipt, paths }: { receipt: Receipt; paths: Paths }) {
+  const gives = useContext(Allowed).includes("download");
+  const [fault, setFault] = useState<Fault>();
+  const folder = paths.receiptPath.slice(0, -baseName(paths.receiptPath).length);
+  const files = [
+    { path: baseName(paths.receiptPath), media_type: "application/json", bytes: undefined },
+    ...receipt.models.flatMap(({ outputs }) => outputs),
+  ];
+  const save = async (path: string) => {
+    setFault(undefined);
+    try {
+      const url = URL.createObjectURL(await callBlob(asked("/files", { path: folder + path })));
+      const link = document.createElement("a");
+      link.href = url;
+      link.download = path;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(url), 60_000);
+    } catch (thrown) {
+      setFault(judge(thrown));
+    }
+  };
+  return (
+    <Card title="Files" wide>
+      {fault !== undefined && <FaultNote fault={fault} />}
+      <ul class="files">
+        {files.map((file) => (
+          <li key={file.path}>
+            <code>{file.path}</code>{" "}
+            <span class="quiet">
+              {file.media_type}
+              {file.bytes !== undefined && `, ${bytes(file.bytes)}`}
+            </span>{" "}
+            {gives && (
+              <button type="button" class="small" onClick={() => void save(file.path)}>
+                Save<span class="unseen"> {file.path}</span>
+              </button>
+            )}{" "}
+            <Copy text={folder + file.path} what={`the path of ${file.path}`} />
+          </li>
+        ))}
+      </ul>
+    </Card>
+  );
+}
+
+const VERDICTS: Readonly<Record<Verification["checks"][number]["verdict"], Tone>> = {
+  ok: "good",
+  differs: "bad",
+  missing: "bad",
+  not_replayed: "warn",
+};
+
+function Verify({ paths }: { paths: Paths }) {
+  const [busy, setBusy] = useState(false);
+  const [fault, setFault] = useState<Fault>();
+  const [found, setFound] = useState<Verification>();
+  const verify = async () => {
+    setBusy(true);
+    setFault(undefined);
+    try {
+      const page = asked("/results/verification", { path: paths.receiptPath, input_path: paths.inputPath });
+      setFound(await call<Verification>("GET", page, { patient: true }));
+    } catch (thrown) {
+      setFault(judge(thrown));
+    }
+    setBusy(false);
+  };
+  return (
+    <Card title="Is it as it was written?" wide>
+      <p>Every file is compared with the receipt, and the models compute the result again.</p>
+      <div class="orders">
+        <button type="button" disabled={busy} onClick={() => void verify()}>
+          {busy ? "Computing it again…" : "Verify"}
+        </button>
+      </div>
+      <div aria-live="polite">
+        {fault !== undefined && <FaultNote fault={fault} />}
+        {found !== undefined && (
+          <>
+            <p class={found.equal ? "note" : "note bad"}>
+              {found.equal ? "Everything is there and equal." : "Not everything is there and equal."}
+            </p>
+            <Table label="Checks" stacks head={["What", "Verdict", "Why"]}>
+              {found.checks.map(({ what, verdict, detail }, i) => (
+                <tr key={i}>
+                  <th scope="row" class="path">
+                    {what}
+                  </th>
+                  <td>
+                    <Badge state={verdict} tone={VERDICTS[verdict]} />
+                  </td>
+                  <td>{detail}</td>
+                </tr>
+              ))}
+            </Table>
+          </>
+        )}
+      </div>
+    </Card>
+  );
+}
+
+/** What a model says of one frame, and of the whole. */
+const onFrame = (model: Model, frame: number): Model => ({
+  ...model,
+  findings: model.findings.filter((one) => one.frame === undefined || one.frame === frame),
+  measurements: model.measurements.filter((one) => one.frame === undefined || one.frame === frame),
+});
+
+export function Look(paths: Paths) {
+  const page = asked("/results", { path: paths.receiptPath });
+  const { data: receipt, fault, busy } = useLoaded(page, (signal) => call<Receipt>("GET", page, { signal }));
+  const [frame, setFrame] = useState(1);
+  const [all, setAll] = useState(false);
+  if (fault !== undefined) return <FaultNote fault={fault} />;
+  if (receipt === undefined || busy) return <p class="quiet">Asking the server…</p>;
+  const many = receipt.source.frames > 1;
+  const parts = receipt.source.slices === undefined ? "frames" : "slices";
+  return (
+    <section class="grid wide" aria-label="What was found">
+      <Stage paths={paths} receipt={receipt} frame={frame} setFrame={setFrame} />
+      {receipt.warnings.map(({ code, message }) => (
+        <p key={code + message} class="note warn wide">
+          <strong>{words(code)}</strong> {message}
+        </p>
+      ))}
+      {many && (
+        <label class="stat wide">
+          <input
+            type="checkbox"
+            checked={all}
+            onChange={({ currentTarget }) => setAll(currentTarget.checked)}
+          />
+          Findings of all {parts}
+        </label>
+      )}
+      {receipt.models.map((model) => (
+        <ModelResult
+          key={model.name}
+          model={many && !all ? onFrame(model, frame) : model}
+          files={false}
+          show={many && all ? setFrame : undefined}
+        >
+          <Steps
+            title="From the file to the model, step by step"
+            steps={[...receipt.transforms, ...model.transforms]}
+          />
+          <Steps title="From the model's numbers to boxes" steps={model.decoding ?? []} />
+        </ModelResult>
+      ))}
+      <Files receipt={receipt} paths={paths} />
+      <Verify paths={paths} />
+    </section>
+  );
+}

@@ -1,0 +1,198 @@
+/** The page for people: who signs in, which view is shown, and what is asked for all views. */
+import { render } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { Overview } from "../src/server/overview.js";
+import { call, dropToken, Fault, keepToken, onRefused, storedToken, usePoll } from "./api.js";
+import { DriftPage } from "./drift.js";
+import { ItemView, JobsView, JobView } from "./jobs.js";
+import { OverviewView } from "./overview.js";
+import { Allowed } from "./parts.js";
+import { SendView } from "./send.js";
+import "uplot/dist/uPlot.min.css";
+import "./style.css";
+
+const OVERVIEW_MS = 5_000;
+
+function useHash(): string {
+  const [hash, setHash] = useState(location.hash);
+  useEffect(() => {
+    const changed = () => setHash(location.hash);
+    window.addEventListener("hashchange", changed);
+    return () => window.removeEventListener("hashchange", changed);
+  }, []);
+  return hash;
+}
+
+function Brand() {
+  return (
+    <span class="brand">
+      <svg viewBox="0 0 32 32" width="24" height="24" aria-hidden="true">
+        <rect width="32" height="32" rx="8" fill="currentColor" />
+        <circle cx="16" cy="16" r="9" class="brand-ring" />
+        <path d="M16 16 L22.4 9.6" class="brand-ring" />
+      </svg>
+      Radserve
+    </span>
+  );
+}
+
+function SignIn({ why, enter }: { why: string | undefined; enter: (token: string) => void }) {
+  const [token, setToken] = useState("");
+  const [fault, setFault] = useState(why);
+  const [busy, setBusy] = useState(false);
+  const check = async () => {
+    const given = token.trim();
+    setBusy(true);
+    try {
+      await call("GET", "/overview", { token: given });
+      enter(given);
+    } catch (thrown) {
+      setFault(thrown instanceof Fault ? thrown.message : String(thrown));
+    }
+    setBusy(false);
+  };
+  return (
+    <main class="sign-in">
+      <form
+        class="card"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void check();
+        }}
+      >
+        <Brand />
+        <h1>Sign in with a token</h1>
+        <p class="quiet" id="token-hint">
+          <code>radserve token issue --subject NAME</code> makes one. It is kept for this tab only.
+        </p>
+        {fault !== undefined && (
+          <p class="note bad" role="alert">
+            {fault}
+          </p>
+        )}
+        <label for="token">Token</label>
+        <textarea
+          id="token"
+          rows={5}
+          required
+          spellcheck={false}
+          autocomplete="off"
+          aria-describedby="token-hint"
+          value={token}
+          onInput={({ currentTarget }) => setToken(currentTarget.value)}
+        />
+        <button type="submit" class="primary" disabled={busy}>
+          {busy ? "Checking…" : "Sign in"}
+        </button>
+      </form>
+    </main>
+  );
+}
+
+const VIEWS = [
+  ["#/", "Overview"],
+  ["#/jobs", "Jobs"],
+  ["#/send", "Send"],
+  ["#/drift", "Over time"],
+] as const;
+
+function stateOf(overview: Overview | undefined, fault: Fault | undefined): [tone: string, words: string] {
+  if (fault?.status === 0) return ["bad", "No connection"];
+  if (overview === undefined) return ["calm", "Asking"];
+  return overview.ready ? ["good", "Ready"] : ["bad", "Not ready"];
+}
+
+function Signed({ leave }: { leave: () => void }) {
+  const hash = useHash();
+  const main = useRef<HTMLElement>(null);
+  const first = useRef(true);
+  const polled = usePoll<Overview>("/overview", () => OVERVIEW_MS);
+  const [, job, item] = /^#\/jobs\/([\w-]+)(?:\/(\d{1,9}))?$/.exec(hash) ?? [];
+  const [view, name] = VIEWS.find(([of]) => of !== "#/" && hash.startsWith(of)) ?? VIEWS[0];
+  useEffect(() => {
+    document.title = `${name} – Radserve`;
+    // Whoever reads by ear is taken to the new view, but not at the first
+    if (!first.current) main.current?.focus();
+    first.current = false;
+  }, [hash]);
+  const [tone, words] = stateOf(polled.data, polled.fault);
+  return (
+    <>
+      <a
+        class="skip"
+        href="#page"
+        onClick={(event) => {
+          event.preventDefault();
+          main.current?.focus();
+        }}
+      >
+        To the content
+      </a>
+      <header class="top">
+        <Brand />
+        <nav aria-label="Views">
+          {VIEWS.map(([of, label]) => (
+            <a key={of} href={of} aria-current={of === view ? "page" : undefined}>
+              {label}
+            </a>
+          ))}
+        </nav>
+        <span class={`state ${tone}`} role="status">
+          {words}
+        </span>
+        <button type="button" class="small" onClick={leave}>
+          Sign out
+        </button>
+      </header>
+      <main ref={main} tabIndex={-1}>
+        <Allowed.Provider value={polled.data?.files_by_http ?? []}>
+          {view === "#/send" ? (
+            <SendView overview={polled.data} />
+          ) : view === "#/drift" ? (
+            <DriftPage />
+          ) : job !== undefined && item !== undefined ? (
+            <ItemView key={hash} id={job} index={Number(item)} />
+          ) : job !== undefined ? (
+            <JobView key={job} id={job} />
+          ) : view === "#/jobs" ? (
+            <JobsView />
+          ) : (
+            <OverviewView {...polled} />
+          )}
+        </Allowed.Provider>
+      </main>
+    </>
+  );
+}
+
+function App() {
+  const [token, setToken] = useState(storedToken());
+  const [why, setWhy] = useState<string>();
+  onRefused.tell = (message) => {
+    dropToken();
+    setWhy(message);
+    setToken(null);
+  };
+  if (token === null)
+    return (
+      <SignIn
+        why={why}
+        enter={(given) => {
+          keepToken(given);
+          setToken(given);
+        }}
+      />
+    );
+  return (
+    <Signed
+      leave={() => {
+        dropToken();
+        setWhy(undefined);
+        setToken(null);
+      }}
+    />
+  );
+}
+
+const place = document.getElementById("page");
+if (place !== null) render(<App />, place);

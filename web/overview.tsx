@@ -1,0 +1,219 @@
+/** Is it well, and why not; how busy it is and was. */
+import type { Overview } from "../src/server/overview.js";
+import type { Polled } from "./api.js";
+import { LastHour } from "./chart.js";
+import { bytes, count, moment, percent, since } from "./format.js";
+import { Badge, Card, Facts, FaultNote, Meter, Table } from "./parts.js";
+
+/** Reasons beside that of /health/ready that a person should know. */
+function worries({ models, problems, disks, gpus, jobs, boxes }: Overview): string[] {
+  const listed = new Set(models.filter(({ error }) => error !== undefined).map(({ name }) => name));
+  return [
+    ...models.flatMap(({ name, error }) => (error === undefined ? [] : [`Model ${name}: ${error.message}`])),
+    ...problems
+      .filter(({ name }) => !listed.has(name))
+      .map(({ name, error }) => `Model ${name}: ${error.message}`),
+    ...disks
+      .filter(({ free_bytes }) => free_bytes === null)
+      .map(({ folder }) => `The disk of ${folder} does not say how much room it has.`),
+    ...disks
+      .filter(({ free_bytes, least_bytes }) => free_bytes !== null && free_bytes < least_bytes)
+      .map(
+        ({ folder, least_bytes }) =>
+          `The disk of ${folder} has less than ${bytes(least_bytes)} free: work is refused.`,
+      ),
+    ...gpus
+      .filter(({ lost }) => lost)
+      .map((gpu) => `GPU ${gpu.number} is lost; it is used again after a restart.`),
+    ...(jobs.paused > 0
+      ? [`${count(jobs.paused)} ${jobs.paused === 1 ? "job waits" : "jobs wait"} for something.`]
+      : []),
+    ...boxes
+      .filter(({ alive }) => !alive)
+      .map((box) => `Box ${box.name} shows no sign of life since ${moment(box.seen_at)}.`),
+  ];
+}
+
+/** While the server does not answer nothing is said of how it is. */
+function Verdict({ overview, away }: { overview: Overview; away: boolean }) {
+  if (away)
+    return (
+      <section class="verdict bad" aria-label="State">
+        <h1>No connection</h1>
+        <p role="alert">The server does not answer. It is asked again every few seconds.</p>
+        <p class="quiet">What stands below is of {moment(overview.now)}.</p>
+      </section>
+    );
+  const found = worries(overview);
+  const { ready, fault } = overview;
+  const tone = !ready ? "bad" : found.length > 0 ? "warn" : "good";
+  const title = !ready ? "Not ready" : found.length > 0 ? "Ready, with something to look at" : "All is well";
+  return (
+    <section class={`verdict ${tone}`} aria-label="State">
+      <div>
+        <h1>{title}</h1>
+        <p class="quiet">
+          Radserve {overview.version} · role {overview.role} · up for{" "}
+          {since(overview.started_at, Date.parse(overview.now))}
+        </p>
+      </div>
+      {fault !== undefined && <p>{fault.message}</p>}
+      {found.length > 0 && (
+        <ul>
+          {found.map((text) => (
+            <li key={text}>{text}</li>
+          ))}
+        </ul>
+      )}
+    </section>
+  );
+}
+
+function canaryText({ canary, health }: Overview["models"][number]): string {
+  if (!canary) return "none";
+  return health === "ready" ? "passed" : health === "failed" ? "see above" : "not run";
+}
+
+function Models({ overview }: { overview: Overview }) {
+  const { models, problems } = overview;
+  const unread = problems.filter(({ name }) => !models.some((model) => model.name === name));
+  return (
+    <Card title="Models" wide>
+      <Table
+        label="Models"
+        head={["Model", "Version", "State", "Release", "Canary", "Runs on", "Done", "Failed"]}
+      >
+        {models.map((model) => (
+          <tr key={model.name}>
+            <th scope="row">
+              {model.name}
+              {model.required && <span class="quiet"> required</span>}
+            </th>
+            <td class="figure">{model.version}</td>
+            <td>
+              <Badge state={model.health} />
+            </td>
+            <td>{model.release}</td>
+            <td>{canaryText(model)}</td>
+            <td>
+              {model.provider === null
+                ? "–"
+                : model.gpu === null
+                  ? model.provider.toUpperCase()
+                  : `GPU ${model.gpu}`}
+            </td>
+            <td class="figure">{count(model.completed)}</td>
+            <td class="figure">{count(model.failed)}</td>
+          </tr>
+        ))}
+        {unread.map(({ name, error }) => (
+          <tr key={name}>
+            <th scope="row">{name}</th>
+            <td>–</td>
+            <td>
+              <Badge state="failed" />
+            </td>
+            <td colSpan={5}>{error.message}</td>
+          </tr>
+        ))}
+      </Table>
+    </Card>
+  );
+}
+
+function Room({ overview }: { overview: Overview }) {
+  const { memory, disks, gpus } = overview;
+  return (
+    <Card title="Memory and disks">
+      <Meter
+        label="Images in work"
+        part={memory.images_bytes}
+        all={memory.images_limit_bytes}
+        text={`${bytes(memory.images_bytes)} of ${bytes(memory.images_limit_bytes)}`}
+      />
+      {disks.map(({ folder, free_bytes, total_bytes, least_bytes }) =>
+        free_bytes === null || total_bytes === null ? (
+          <p key={folder}>
+            {folder}: <Badge state="no answer" tone="bad" />
+          </p>
+        ) : (
+          <Meter
+            key={folder}
+            label={`Disk of ${folder}`}
+            part={total_bytes - free_bytes}
+            all={total_bytes}
+            text={`${bytes(free_bytes)} free (${percent(free_bytes, total_bytes)})`}
+            tone={free_bytes < least_bytes ? "bad" : "calm"}
+          />
+        ),
+      )}
+      {gpus.map((gpu) => (
+        <Meter
+          key={gpu.number}
+          label={`GPU ${gpu.number}${gpu.lost ? " (lost)" : ""}`}
+          part={gpu.total_bytes - gpu.free_bytes}
+          all={gpu.total_bytes}
+          text={`${bytes(gpu.free_bytes)} free, ${count(gpu.waiting)} waiting`}
+          tone={gpu.lost ? "bad" : "calm"}
+        />
+      ))}
+      <p class="quiet">The serving process takes {bytes(memory.process_bytes)}.</p>
+    </Card>
+  );
+}
+
+function Boxes({ overview: { boxes, jobs } }: { overview: Overview }) {
+  if (!jobs.open) return null;
+  return (
+    <Card title="Boxes" wide>
+      {boxes.length === 0 ? (
+        <p class="quiet">The database of the jobs has not said yet.</p>
+      ) : (
+        <Table label="Boxes" head={["Box", "State", "Runs jobs", "Models", "Last sign of life"]}>
+          {boxes.map((box) => (
+            <tr key={box.id}>
+              <th scope="row">{box.name}</th>
+              <td>
+                <Badge state={box.alive ? "alive" : "silent"} tone={box.alive ? "good" : "bad"} />
+              </td>
+              <td>{box.works ? "yes" : "no"}</td>
+              <td>{box.ready ? "ready" : "not ready"}</td>
+              <td class="figure">{moment(box.seen_at)}</td>
+            </tr>
+          ))}
+        </Table>
+      )}
+    </Card>
+  );
+}
+
+export function OverviewView({ data: overview, fault }: Polled<Overview>) {
+  if (overview === undefined)
+    return fault === undefined ? <p class="quiet">Asking the server…</p> : <FaultNote fault={fault} />;
+  const { requests, jobs } = overview;
+  return (
+    <>
+      {fault !== undefined && fault.status !== 0 && <FaultNote fault={fault} />}
+      <Verdict overview={overview} away={fault?.status === 0} />
+      <div class="grid">
+        <Card title="The last hour" aside={<span class="quiet">on this server</span>} wide>
+          <LastHour minutes={overview.history} />
+        </Card>
+        <Card title="Work now">
+          <Facts
+            rows={[
+              ["Requests in work", count(requests.running)],
+              ["Requests waiting", `${count(requests.waiting)} of ${count(requests.most_waiting)}`],
+              ["Images of jobs in work", count(jobs.running)],
+              ["Images of jobs waiting", count(jobs.queued)],
+              ["Jobs that wait for something", count(jobs.paused)],
+            ]}
+          />
+        </Card>
+        <Room overview={overview} />
+        <Models overview={overview} />
+        <Boxes overview={overview} />
+      </div>
+    </>
+  );
+}

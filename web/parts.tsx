@@ -1,0 +1,172 @@
+/** Small parts that several views share. */
+import { createContext, type ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import type { Fault } from "./api.js";
+import { words } from "./format.js";
+
+/** What the settings of the server allow of files over HTTP. */
+export const Allowed = createContext<readonly string[]>([]);
+
+export type Tone = "good" | "warn" | "bad" | "calm" | "busy";
+
+export const TONES: Readonly<Record<string, Tone>> = {
+  ready: "good",
+  completed: "good",
+  succeeded: "good",
+  partial: "warn",
+  paused: "warn",
+  running: "busy",
+  scanning: "busy",
+  failed: "bad",
+};
+
+/** A state in a word, with a colour that only repeats it. */
+export function Badge({ state, tone = TONES[state] ?? "calm" }: { state: string; tone?: Tone }) {
+  return <span class={`badge ${tone}`}>{words(state)}</span>;
+}
+
+export function Card({
+  title,
+  aside,
+  children,
+  wide = false,
+}: {
+  title: string;
+  aside?: ComponentChildren;
+  children: ComponentChildren;
+  wide?: boolean;
+}) {
+  return (
+    <section class={wide ? "card wide" : "card"}>
+      <header>
+        <h2>{title}</h2>
+        {aside}
+      </header>
+      {children}
+    </section>
+  );
+}
+
+/** A bar of how much of something is taken, or done. */
+export function Meter({
+  label,
+  part,
+  all,
+  text,
+  tone = "calm",
+}: {
+  label: string;
+  part: number;
+  all: number;
+  text: string;
+  tone?: Tone;
+}) {
+  return (
+    <div class="meter">
+      <div class="meter-text">
+        <span>{label}</span>
+        <span class="figure">{text}</span>
+      </div>
+      <progress
+        class={tone}
+        max={Math.max(all, 1)}
+        value={Math.min(part, all)}
+        aria-label={`${label}: ${text}`}
+      />
+    </div>
+  );
+}
+
+/** An error of the server: what it is, and what to do, in its own words. */
+export function FaultNote({ fault }: { fault: Fault }) {
+  const reasons = reasonsOf(fault.details);
+  return (
+    <div class="note bad" role="alert">
+      <strong>{fault.status === 0 ? "No connection" : words(fault.code)}</strong>
+      <p>{fault.status === 0 ? `${fault.message} It is asked again every few seconds.` : fault.message}</p>
+      {reasons.length > 0 && (
+        <ul>
+          {reasons.map((reason) => (
+            <li key={reason}>{reason}</li>
+          ))}
+        </ul>
+      )}
+      {fault.requestId !== undefined && <p class="quiet">Request {fault.requestId}</p>}
+    </div>
+  );
+}
+
+interface Refusing {
+  name: string;
+  reasons?: { message: string }[];
+}
+
+/** Why each model refuses an image. */
+function reasonsOf(details: Record<string, unknown> | undefined): string[] {
+  const models = details?.["models"];
+  if (!Array.isArray(models)) return [];
+  return (models as Refusing[]).flatMap(({ name, reasons = [] }) =>
+    reasons.map(({ message }) => `${name}: ${message}`),
+  );
+}
+
+export function Copy({ text, what }: { text: string; what: string }) {
+  const [done, setDone] = useState(false);
+  const copy = async () => {
+    await navigator.clipboard.writeText(text);
+    setDone(true);
+    setTimeout(() => setDone(false), 1500);
+  };
+  // A page that came over plain HTTP from another machine has no clipboard
+  if (!window.isSecureContext) return null;
+  return (
+    <button type="button" class="small" onClick={() => void copy()} aria-label={`Copy ${what}`}>
+      {done ? "Copied" : "Copy"}
+    </button>
+  );
+}
+
+/** Rows of name and value. */
+export function Facts({ rows }: { rows: [name: string, value: ComponentChildren][] }) {
+  return (
+    <dl class="facts">
+      {rows.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+/** A table that scrolls sideways by itself where it is too wide, also by keys. */
+export function Table({
+  label,
+  head,
+  children,
+  stacks = false,
+}: {
+  label: string;
+  head: string[];
+  children: ComponentChildren;
+  /** In a narrow window its cells stand below each other. */
+  stacks?: boolean;
+}) {
+  return (
+    <div class={stacks ? "scroll stacks" : "scroll"} tabIndex={0} role="region" aria-label={label}>
+      <table>
+        <thead>
+          <tr>
+            {head.map((name) => (
+              <th key={name} scope="col">
+                {name}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>{children}</tbody>
+      </table>
+    </div>
+  );
+}
