@@ -17,7 +17,7 @@ t.test(
   (t) => {
     const checked = promtool("check", "rules", "radserve.rules.yml");
     t.equal(checked.status, 0, checked.stdout + checked.stderr);
-    const tested = promtool("test", "rules", "radserve.rules.test.yml");
+    const tested = promtool("test", "rules", path.join(root, "test/deploy/radserve.rules.test.yml"));
     t.equal(tested.status, 0, tested.stdout + tested.stderr);
     t.end();
   },
@@ -31,7 +31,7 @@ t.test(
     t.teardown(() => server.stop());
     const figures = await (await fetch(`${server.url}/metrics`)).text();
     const rules = readFileSync(path.join(folder, "radserve.rules.yml"), "utf8");
-    const tests = readFileSync(path.join(folder, "radserve.rules.test.yml"), "utf8");
+    const tests = readFileSync(path.join(root, "test/deploy/radserve.rules.test.yml"), "utf8");
     const expressions = [...rules.matchAll(/^ +expr: (.*)$/gm)].map((match) => match[1]!);
     const names = new Set(expressions.flatMap((text) => text.match(/radserve_\w+/g) ?? []));
     t.ok(names.size > 4);
