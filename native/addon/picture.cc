@@ -87,7 +87,8 @@ Napi::Value ComposeOverlay(const Napi::CallbackInfo& info) {
   page.opacity = Number(o, "opacity");
   page.drawing = View<double>(o, "drawing", napi_float64_array);
   page.glyphs = Bytes(o, "glyphs");
-  Napi::Uint8Array rgb = Napi::Uint8Array::New(info.Env(), page.width * page.height * 3);
+  // Every pixel is drawn: a buffer comes without being zeroed first
+  auto rgb = Napi::Buffer<uint8_t>::New(info.Env(), page.width * page.height * 3);
   ComposePage(page, {rgb.Data(), rgb.ByteLength()});
   return rgb;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/simd.h"
 
 namespace radserve {
 namespace {
@@ -78,6 +79,10 @@ Cover Enlarged(const MaskLayer& layer, const std::vector<Span>& xs, const std::v
       continue;
     }
     const uint8_t* const from = layer.mask.data() + ys[y].from * layer.columns;
+    if (width == layer.columns) {
+      std::memcpy(to, from, width);
+      continue;
+    }
     for (size_t x = 0; x < width; ++x) to[x] = from[xs[x].from];
   }
   return cover;
@@ -125,49 +130,75 @@ Cover CoverOf(const MaskLayer& layer, size_t width, size_t height) {
 
 enum Where : uint8_t { kInside, kEdge, kThin };
 
+/// Marks pixels whose neighbour has a lower label, or none: each border is drawn once, on the side of the higher label.
+RADSERVE_HOT_LOOP void MarkHigher(const uint8_t* __restrict label, const uint8_t* __restrict neighbour,
+                                  size_t count, uint8_t* __restrict outline) {
+  for (size_t i = 0; i < count; ++i) outline[i] |= neighbour[i] < label[i] ? kEdge : kInside;
+}
+
+/// Notes pixels whose neighbour has the same label and is inside.
+RADSERVE_HOT_LOOP void NoteInside(const uint8_t* __restrict label, const uint8_t* __restrict neighbour,
+                                  const uint8_t* __restrict outline, size_t count,
+                                  uint8_t* __restrict found) {
+  for (size_t i = 0; i < count; ++i) {
+    found[i] |= static_cast<uint8_t>(neighbour[i] == label[i]) & static_cast<uint8_t>(outline[i] == kInside);
+  }
+}
+
+/// An edge near which nothing is inside is that of a thin part.
+RADSERVE_HOT_LOOP void ThinRow(const uint8_t* __restrict found, size_t count, uint8_t* __restrict outline) {
+  for (size_t i = 0; i < count; ++i) {
+    outline[i] = outline[i] == kEdge && found[i] == 0 ? static_cast<uint8_t>(kThin) : outline[i];
+  }
+}
+
 /// Pixels of a panel by label.
 struct Plane {
   const std::vector<uint8_t>& label;
   size_t width, height, reach;
 
-  /// Whether a lower label, or none, lies within reach to a side: each border is drawn once, on the side of the
-  /// higher label. The panel's own border is no edge.
-  bool IsEdge(size_t x, size_t y) const {
-    const uint8_t* const at = label.data() + y * width + x;
-    for (size_t d = 1; d <= reach; ++d) {
-      const auto step = static_cast<ptrdiff_t>(d);
-      const auto row = static_cast<ptrdiff_t>(d * width);
-      if (x >= d && at[-step] < *at) return true;
-      if (x + d < width && at[step] < *at) return true;
-      if (y >= d && at[-row] < *at) return true;
-      if (y + d < height && at[row] < *at) return true;
+  const uint8_t* LabelRow(size_t y) const { return label.data() + y * width; }
+
+  /// The panel's own border is no edge.
+  void MarkEdges(size_t y, uint8_t* outline) const {
+    const uint8_t* const row = LabelRow(y);
+    for (size_t d = 1; d <= reach && d < width; ++d) {
+      MarkHigher(row + d, row, width - d, outline + d);
+      MarkHigher(row, row + d, width - d, outline);
     }
-    return false;
+    for (size_t d = 1; d <= reach; ++d) {
+      if (y >= d) MarkHigher(row, LabelRow(y - d), width, outline);
+      if (y + d < height) MarkHigher(row, LabelRow(y + d), width, outline);
+    }
   }
 
-  bool HasInside(const std::vector<uint8_t>& outline, size_t x, size_t y) const {
-    const uint8_t own = label[y * width + x];
+  /// For each pixel of a row, whether one of its label is inside within reach, also across corners.
+  void FindInside(size_t y, const std::vector<uint8_t>& outline, std::vector<uint8_t>& found) const {
+    std::fill(found.begin(), found.end(), uint8_t{0});
+    const uint8_t* const row = LabelRow(y);
     for (size_t v = y - std::min(y, reach); v <= std::min(height - 1, y + reach); ++v) {
-      for (size_t u = x - std::min(x, reach); u <= std::min(width - 1, x + reach); ++u) {
-        if (label[v * width + u] == own && outline[v * width + u] == kInside) return true;
+      const uint8_t* const near = LabelRow(v);
+      const uint8_t* const inside = outline.data() + v * width;
+      NoteInside(row, near, inside, width, found.data());
+      for (size_t d = 1; d <= reach && d < width; ++d) {
+        NoteInside(row + d, near, inside, width - d, found.data() + d);
+        NoteInside(row, near + d, inside + d, width - d, found.data());
       }
     }
-    return false;
   }
 
   /// For each pixel of a region whether it is inside, on its edge, or on that of a part so thin that no pixel
   /// near it is inside.
   std::vector<uint8_t> Outline() const {
     std::vector<uint8_t> outline(width * height, kInside);
-    for (size_t y = 0, at = 0; y < height; ++y) {
-      for (size_t x = 0; x < width; ++x, ++at) {
-        if (label[at] != 0 && IsEdge(x, y)) outline[at] = kEdge;
-      }
-    }
-    for (size_t y = 0, at = 0; y < height; ++y) {
-      for (size_t x = 0; x < width; ++x, ++at) {
-        if (outline[at] == kEdge && !HasInside(outline, x, y)) outline[at] = kThin;
-      }
+    for (size_t y = 0; y < height; ++y) MarkEdges(y, outline.data() + y * width);
+    // What is inside does not change any more
+    std::vector<uint8_t> found(width);
+    for (size_t y = 0; y < height; ++y) {
+      uint8_t* const row = outline.data() + y * width;
+      if (std::memchr(row, kEdge, width) == nullptr) continue;
+      FindInside(y, outline, found);
+      ThinRow(found.data(), width, row);
     }
     return outline;
   }
@@ -195,23 +226,50 @@ constexpr uint32_t kFaintest = 128;
 /// Width of a stripe, in pixels along a row.
 constexpr size_t kStripe = 4;
 
+/// What a colour makes of each value that may lie under it, in red, green and blue, at one opacity.
+using TintTable = std::array<std::array<uint8_t, 256>, 3>;
+
+TintTable TableOf(const Light& light, const Rgb& colour, uint32_t alpha) {
+  TintTable table;
+  for (size_t c = 0; c < 3; ++c) {
+    for (size_t under = 0; under < 256; ++under) {
+      table[c][under] = Mixed(light, static_cast<uint8_t>(under), colour[c], alpha);
+    }
+  }
+  return table;
+}
+
+/// The tint of one mask whose labels cover their pixels whole.
+void LayWholeTints(const Mark& mark, const Panel& panel, uint32_t opacity, const Canvas& canvas) {
+  std::vector<TintTable> tables;
+  for (const Rgb& colour : *mark.colours) tables.push_back(TableOf(TheLight(), colour, opacity));
+  for (size_t y = 0, at = 0; y < panel.height; ++y) {
+    uint8_t* pixel = canvas.at(panel.x, panel.y + y);
+    for (size_t x = 0; x < panel.width; ++x, ++at, pixel += 3) {
+      const uint8_t label = mark.cover.label[at];
+      if (label == 0 || label > tables.size() || mark.outline[at] != kInside) continue;
+      const TintTable& table = tables[label - 1];
+      for (size_t c = 0; c < 3; ++c) pixel[c] = table[c][pixel[c]];
+    }
+  }
+}
+
 void LayTints(const std::vector<Mark>& marks, const Panel& panel, uint32_t opacity, const Canvas& canvas) {
+  if (marks.size() == 1 && marks.front().cover.share.empty()) {
+    return LayWholeTints(marks.front(), panel, opacity, canvas);
+  }
   const Light& light = TheLight();
   std::vector<const Mark*> here;
   for (size_t y = 0, at = 0; y < panel.height; ++y) {
     uint8_t* pixel = canvas.at(panel.x, panel.y + y);
     for (size_t x = 0; x < panel.width; ++x, ++at, pixel += 3) {
-      const Mark* mark = nullptr;
-      if (marks.size() == 1) {
-        mark = &marks.front();
-      } else {
-        here.clear();
-        for (const Mark& each : marks) {
-          if (each.cover.label[at] != 0) here.push_back(&each);
-        }
-        if (!here.empty()) mark = here[(x + y) / kStripe % here.size()];
+      here.clear();
+      for (const Mark& each : marks) {
+        if (each.cover.label[at] != 0) here.push_back(&each);
       }
-      const Rgb* const colour = mark == nullptr ? nullptr : mark->ColourAt(at);
+      if (here.empty()) continue;
+      const Mark* const mark = here[(x + y) / kStripe % here.size()];
+      const Rgb* const colour = mark->ColourAt(at);
       if (colour == nullptr || mark->outline[at] != kInside) continue;
       Tint(light, pixel, *colour, (opacity * mark->ShareAt(at) + 127) / 255);
     }

@@ -33,7 +33,20 @@ export function readDicom(
   bytes: Uint8Array,
   mostElements?: number,
 ): Image & { attributes: DataSetAttributes } {
-  return new DicomImage(openFile(bytes, mostElements), bytes);
+  return imageOf(openFile(bytes, mostElements), bytes, createHash("sha256").update(bytes).digest("hex"));
+}
+
+/**
+ * A file that was opened already.
+ * @param fileSha256 of its bytes, hex
+ * Throws what readDicom throws.
+ */
+export function imageOf(
+  file: DicomFile,
+  bytes: Uint8Array,
+  fileSha256: string,
+): Image & { attributes: DataSetAttributes } {
+  return new DicomImage(file, bytes, fileSha256);
 }
 
 class DicomImage implements Image {
@@ -53,6 +66,7 @@ class DicomImage implements Image {
   constructor(
     file: DicomFile,
     private readonly bytes: Uint8Array,
+    fileSha256: string,
   ) {
     const { attributes, walk } = file;
     this.attributes = attributes;
@@ -68,7 +82,7 @@ class DicomImage implements Image {
       (index, ahead) => this.#reader.read(index, ahead),
       () => this.#reader.depth?.() ?? 0,
     );
-    this.source = identity(file, bytes);
+    this.source = identity(file, bytes.length, fileSha256);
     this.#interpret = interpretationReader(attributes, this.format, this.warnings);
     this.#geometry = frameGeometry(attributes, this.frameCount);
     // What every frame shares is read now, so that a wrong attribute refuses the file and not its first model
@@ -142,12 +156,12 @@ function isSuspect(decoded: Decoded, format: PixelFormat): boolean {
   return decoded.suspectBytes > 0 && isConstant(decoded.data, pixelBytes);
 }
 
-function identity(file: DicomFile, bytes: Uint8Array): SourceIdentity {
+function identity(file: DicomFile, bytes: number, fileSha256: string): SourceIdentity {
   const { attributes } = file;
   return {
     format: "dicom",
-    fileSha256: createHash("sha256").update(bytes).digest("hex"),
-    bytes: bytes.length,
+    fileSha256,
+    bytes,
     sopClassUid: attributes.string("SOPClassUID") ?? file.mediaStorageSopClass,
     sopInstanceUid: attributes.string("SOPInstanceUID"),
     studyInstanceUid: attributes.string("StudyInstanceUID"),

@@ -30,7 +30,8 @@ export function decodeRle(bytes: Uint8Array, format: PixelFormat): Uint8Array {
   // A run of two bytes gives at most 128: less cannot be the whole frame, and nothing is allocated for it
   if (pixels * planes > bytes.length * 64)
     throw new RadserveError("truncated_image", "An RLE frame is too short to hold its rows and columns.");
-  const out = new Uint8Array(pixels * planes);
+  // Every byte is written, or the frame is refused
+  const out = Buffer.allocUnsafeSlow(pixels * planes);
   const found = unpackRle(bytes, format.samplesPerPixel, bytesPerSample, out);
   if (found === undefined) return out;
   const [code, message] = FAULTS[found.fault];

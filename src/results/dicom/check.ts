@@ -2,8 +2,8 @@
  * The last look before anything is written: each object is read back with the reader that sources are read with, and
  * compared with the source, the model and the masks. What was written wrongly is refused whole, never repaired.
  */
-import { readDicom } from "../../images/dicom/dicom-image.js";
-import { openFile } from "../../images/dicom/dicom-file.js";
+import { imageOf } from "../../images/dicom/dicom-image.js";
+import { openFile, type DicomFile } from "../../images/dicom/dicom-file.js";
 import { release } from "../../addon/bytes.js";
 import { RadserveError } from "../../base/errors.js";
 import type { Attributes } from "../../images/image.js";
@@ -35,13 +35,14 @@ export async function checkObjects(
 ): Promise<void> {
   const known = knownObjects(subject, written);
   for (const { kind, object, pixels } of written) {
-    const attributes = readBack(kind, object);
+    const file = readBack(kind, object);
+    const { attributes } = file;
     checkNames(kind, object, attributes, subject);
     checkCopies(kind, attributes, subject);
     if (kind === "sr") checkReport(attributes, known);
     if (kind === "sc") checkSources(kind, attributes.sequence("SourceImageSequence") ?? [], known);
-    if (pixels !== undefined) await checkPixels(object, pixels);
-    if (kind === "seg" && outputs !== undefined) await checkMasks(object, attributes, subject, outputs);
+    if (pixels !== undefined) await checkPixels(file, object, pixels);
+    if (kind === "seg" && outputs !== undefined) await checkMasks(file, object, subject, outputs);
     if (kind === "rtstruct" && outputs !== undefined) {
       const fault = checkContours(attributes, subject, outputs);
       if (fault !== undefined) throw wrong(kind, fault);
@@ -57,9 +58,9 @@ function wrong(kind: DicomKind, what: string): RadserveError {
   );
 }
 
-function readBack(kind: DicomKind, { bytes }: DicomObject): Attributes {
+function readBack(kind: DicomKind, { bytes }: DicomObject): DicomFile {
   try {
-    return openFile(bytes).attributes;
+    return openFile(bytes);
   } catch (error) {
     if (error instanceof RadserveError) throw wrong(kind, "it cannot be read back");
     throw error;
@@ -136,8 +137,12 @@ function checkReport(attributes: Attributes, known: ReadonlyMap<string, string>)
 }
 
 /** The picture reads back bit by bit, through its compression. */
-async function checkPixels({ bytes }: DicomObject, { width, height, rgb }: Picture): Promise<void> {
-  const image = readDicom(bytes);
+async function checkPixels(
+  file: DicomFile,
+  { bytes, sha256 }: DicomObject,
+  { width, height, rgb }: Picture,
+): Promise<void> {
+  const image = imageOf(file, bytes, sha256);
   const { format } = image;
   const alike = format.rows === height && format.columns === width && format.samplesPerPixel === 3;
   const frame = alike ? await image.frame(0) : undefined;
@@ -148,17 +153,17 @@ async function checkPixels({ bytes }: DicomObject, { width, height, rgb }: Pictu
 
 /** Compares each frame with the mask that its own segment, source frame and position lead to. */
 async function checkMasks(
-  object: DicomObject,
-  attributes: Attributes,
+  file: DicomFile,
+  { bytes, sha256, sopClassUid }: DicomObject,
   subject: Subject,
   outputs: FrameOutputs,
 ): Promise<void> {
-  const image = readDicom(object.bytes);
+  const image = imageOf(file, bytes, sha256);
   const { outputs: model } = subject.model.manifest;
   const segments = segmentsOf(model);
-  const isLabelMap = object.sopClassUid === LABEL_MAP_SEGMENTATION;
+  const isLabelMap = sopClassUid === LABEL_MAP_SEGMENTATION;
   const { rows, columns } = subject.image.format;
-  const frames = attributes.sequence("PerFrameFunctionalGroupsSequence") ?? [];
+  const frames = file.attributes.sequence("PerFrameFunctionalGroupsSequence") ?? [];
   if (image.format.rows !== rows || image.format.columns !== columns)
     throw wrong("seg", "its size is not the source's");
   const wanted = (isLabelMap ? 1 : segments.length) * subject.image.frameCount;

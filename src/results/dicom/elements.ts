@@ -1,5 +1,5 @@
 /** Objects as bytes: Explicit VR Little Endian, or Implicit if it is asked for; text in UTF-8 (PS3.5 sections 6 and 7). */
-import { canonicalJson } from "../../base/canonical-json.js";
+import { createHash } from "node:crypto";
 import { sha256 } from "../../files/durable-files.js";
 import { VERSION } from "../../base/version.js";
 import { EXPLICIT_VR_LITTLE_ENDIAN, IMPLICIT_VR_LITTLE_ENDIAN } from "../../images/dicom/transfer-syntax.js";
@@ -68,13 +68,15 @@ export function dataSetBytes(dataset: Dataset, transferSyntaxUid: string): Uint8
 /** Implementation Class UID: every file says which software wrote it (PS3.7 section D.3.3.2). */
 const IMPLEMENTATION_CLASS = derivedUid("implementation", []);
 
-/** A hash of all that the data set holds; equal hashes are equal bytes. */
-function contentHash(dataset: Dataset): string {
-  const flat = Object.entries(dataset).map(([keyword, value]) => [
-    keyword,
-    value instanceof Uint8Array ? sha256(value) : (value ?? null),
-  ]);
-  return sha256(canonicalJson(Object.fromEntries(flat)));
+/** The elements in front of SOP Instance UID, and those behind it. */
+function aroundName(dataset: Dataset): [Dataset, Dataset] {
+  const name = attributeOf("SOPInstanceUID").tag;
+  const isBefore = ([keyword]: [string, unknown]) => attributeOf(keyword).tag < name;
+  const entries = Object.entries(dataset);
+  return [
+    Object.fromEntries(entries.filter(isBefore)),
+    Object.fromEntries(entries.filter((entry) => !isBefore(entry))),
+  ];
 }
 
 /** An object ready to be written: its file, and its names for those that refer to it. */
@@ -83,11 +85,13 @@ export interface DicomObject {
   sopInstanceUid: string;
   seriesInstanceUid: string;
   bytes: Uint8Array;
+  /** Of the bytes, hex. */
+  sha256: string;
 }
 
 /**
- * Names and serialises an object. Its SOP Instance UID comes from all that it holds, the start of the analysis among
- * it: equal UIDs are equal bytes, and other bytes have another UID.
+ * Names and serialises an object. Its SOP Instance UID comes from all other bytes of its data set, which say when
+ * the analysis began: equal UIDs are equal bytes, and other bytes have another UID.
  * @param dataset without SOPInstanceUID; with SOPClassUID and SeriesInstanceUID
  * @param seed what else tells the object from others: the source's and the model's hashes, the configuration
  * @param transferSyntaxUid of a compression if Pixel Data is one encapsulated frame
@@ -100,12 +104,18 @@ export function dicomObject(
   const { SOPClassUID: sopClassUid, SeriesInstanceUID: seriesInstanceUid } = dataset;
   if (typeof sopClassUid !== "string" || typeof seriesInstanceUid !== "string")
     throw new Error("An object has a SOP class and a series");
-  const sopInstanceUid = derivedUid("instance", [contentHash(dataset), ...seed]);
+  const [before, behind] = aroundName(dataset).map((part) => dataSetBytes(part, transferSyntaxUid));
+  if (before === undefined || behind === undefined) throw new Error("A data set has two parts");
+  const content = createHash("sha256");
+  for (const piece of [...before, ...behind]) content.update(piece);
+  const sopInstanceUid = derivedUid("instance", [content.digest("hex"), ...seed]);
   const bytes = Buffer.concat([
     fileHead(sopClassUid, sopInstanceUid, transferSyntaxUid),
-    ...dataSetBytes({ ...dataset, SOPInstanceUID: sopInstanceUid }, transferSyntaxUid),
+    ...before,
+    ...dataSetBytes({ SOPInstanceUID: sopInstanceUid }, transferSyntaxUid),
+    ...behind,
   ]);
-  return { sopClassUid, sopInstanceUid, seriesInstanceUid, bytes };
+  return { sopClassUid, sopInstanceUid, seriesInstanceUid, bytes, sha256: sha256(bytes) };
 }
 
 const META_LENGTH = { tag: 0x00020000, vr: "UL" };

@@ -2,7 +2,6 @@
 import type { Attributes, Image, Warning } from "../../images/image.js";
 import type { DicomKind, OutputKind } from "../../manifest/manifest.js";
 import type { ResultFile } from "../commit/commit.js";
-import { sha256 } from "../../files/durable-files.js";
 import { objectName } from "../commit/names.js";
 import type { Picture } from "../../addon/picture.js";
 import type { SegmentationType } from "../forms.js";
@@ -127,7 +126,7 @@ function listed(
   written: readonly Written[],
 ): Pick<Objects, "files" | "outputs"> {
   const listed = written.map(({ kind, object }) => {
-    const file = { name: objectName(name, model, kind), bytes: object.bytes, sha256: sha256(object.bytes) };
+    const file = { name: objectName(name, model, kind), bytes: object.bytes, sha256: object.sha256 };
     const output = {
       path: file.name,
       media_type: "application/dicom",

@@ -127,8 +127,18 @@ const PALETTE: readonly Rgb[] = [
 ];
 const TOLD_APART = 0.1;
 
+const chosen = new WeakMap<readonly ModelOutput[], Rgb[][]>();
+
 /** Colours of each output's labels, in the manifest's order; those it does not name are unlike those it does. */
-export function labelColours(outputs: readonly ModelOutput[]): Rgb[][] {
+export function labelColours(outputs: readonly ModelOutput[]): readonly (readonly Rgb[])[] {
+  const known = chosen.get(outputs);
+  if (known !== undefined) return known;
+  const colours = chooseColours(outputs);
+  chosen.set(outputs, colours);
+  return colours;
+}
+
+function chooseColours(outputs: readonly ModelOutput[]): Rgb[][] {
   const named = outputs.flatMap((output) =>
     labelsOf(output).flatMap(({ colour }) => (colour === undefined ? [] : [colour])),
   );
