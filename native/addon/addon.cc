@@ -161,6 +161,10 @@ Napi::Value Infer(const Napi::CallbackInfo& info) {
   const size_t centre = Has(options, "centre") ? static_cast<size_t>(Int(options, "centre")) : 0;
   request->SetPlanes(std::move(read), ReadGeometry(options), centre);
   request->SetNumbers(ReadNumberLists(options));
+  if (Has(options, "labels")) {
+    const auto labels = options.Get("labels").As<Napi::Uint8Array>();
+    request->labels.assign(labels.Data(), labels.Data() + labels.ByteLength());
+  }
   request->SetThresholds(ReadThresholds(options));
   ReadOptions(options, *request);
   request->dump = options.Get("dump").ToBoolean();

@@ -210,6 +210,7 @@ InputSpec ReadInput(const Napi::Value& value) {
                                        {"rgb", ChannelOrder::kRgb},
                                        {"bgr", ChannelOrder::kBgr}});
   spec.accept_colour = Text(o, "colour_source") == "accept";
+  if (Has(o, "label_channels")) spec.label_channels = Int(o, "label_channels");
   if (Has(o, "clip")) {
     const std::vector<double> clip = Numbers(o, "clip");
     spec.clip = {clip.at(0), clip.at(1)};

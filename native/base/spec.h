@@ -120,6 +120,8 @@ struct InputSpec {
   /// Windows, if there are several; each frame has so many layers of PixelChannels.
   int Windows() const { return values.windows.empty() ? 1 : static_cast<int>(values.windows.size()); }
   int Channels() const { return PixelChannels() * Windows() * (neighbours ? neighbours->Slices() : 1); }
+  /// Channels behind those of the pixels: one for each label of another model, 1 where that label is (nnU-Net's cascade).
+  int label_channels = 0;
 };
 
 enum class Activation { kNone, kSigmoid, kSoftmax, kArgmax, kLabelMap, kPrototypes };

@@ -12,6 +12,8 @@
 #include "engine/engine.h"
 #include "engine/ensemble.h"
 #include "engine/volume_plan.h"
+#include "postprocess/masks.h"
+#include "prepare/labels.h"
 #include "tiling/tiling.h"
 
 namespace radserve {
@@ -102,15 +104,16 @@ std::vector<Tensor> ModelRequest::RunHere(std::span<const Tensor> inputs,
     return model->session->Run(feeds, outputs, lane.Wide(), lane.stop());
   };
   if (!model->tiling || inputs.size() != 1) return run(inputs);
-  return RunTiled(inputs[0], *model->tiling, ViewAlong(lead), lane.stop(),
+  Crew crew(Engine::Get().threads(), [&lane] { return lane.Wide(); });
+  return RunTiled(inputs[0], *model->tiling, ViewAlong(lead, &crew), lane.stop(),
                   [&](const Tensor& windows) { return run(std::span(&windows, 1)); });
 }
 
-TiledView ModelRequest::ViewAlong(const LeadAxis& lead) const {
+TiledView ModelRequest::ViewAlong(const LeadAxis& lead, Crew* crew) const {
   const auto tell = [id = cancel_id](size_t done, size_t windows) {
     Engine::Get().TellProgress(id, Engine::Progress{done, windows});
   };
-  return {model->inputs.at(0).channels_last, model->max_batch, lead, tell};
+  return {model->inputs.at(0).channels_last, model->max_batch, lead, tell, crew};
 }
 
 bool ModelRequest::Batched(const Lane& lane) const {
@@ -236,15 +239,37 @@ void InferRequest::RunSlices(const Lane& lane) {
   };
   const PreparedVolume& volume = *prepared_.at(0).volume;
   const InputSpec& input = model->inputs.at(0);
-  TiledSlices slices(inputs.at(0), *model->tiling, ViewAlong(LeadAlongSlices(volume.placement)), lane.stop(),
-                     run);
-  const VolumeView view{input.channels_last, input.resampling && input.resampling->activate_last, false};
+  Crew crew(Engine::Get().threads(), [&lane] { return lane.Wide(); });
+  TiledSlices slices(inputs.at(0), *model->tiling, ViewAlong(LeadAlongSlices(volume.placement), &crew),
+                     lane.stop(), run);
+  const VolumeView view{input.channels_last, input.resampling && input.resampling->activate_last, false,
+                        &crew};
   outputs.push_back(PostprocessSlices(model->outputs.at(0), slices, volume, view, thresholds.at(0),
                                       lane.stop(), raw.emplace_back()));
   inputs.clear();
   timings.run_ms = Milliseconds(ran).count();
   timings.postprocess_ms = Elapsed(started, Clock::now()) - timings.run_ms;
   model->runs.Ran(1, ran);
+}
+
+void InferRequest::AddLabels(const InputSpec& spec, const PreparedVolume& volume, const Lane& lane) {
+  const auto& [slices, rows, columns] = volume.sides;
+  const size_t voxels =
+      static_cast<size_t>(slices) * static_cast<size_t>(rows) * static_cast<size_t>(columns);
+  if (labels.size() != voxels) {
+    throw EngineError("bad_request", "Expected the labels of another model for each of " +
+                                         std::to_string(voxels) + " voxels, found " +
+                                         std::to_string(labels.size()) + ".");
+  }
+  if (spec.resampling && spec.resampling->crop_nonzero) {
+    // What lies outside of everything that is not 0 is no background to nnU-Net, but a label of its own.
+    std::vector<uint8_t> body = NonzeroVoxels(planes, spec, lane.stop());
+    FillHoles({body, slices, rows, columns, {}}, 1);
+    for (size_t i = 0; i < voxels; ++i) {
+      if (labels[i] == 0 && body[i] == 0) labels[i] = kOutside;
+    }
+  }
+  FillLabelChannels(labels, volume.placement, spec, lane.stop(), inputs.back());
 }
 
 void InferRequest::Prepare(const Lane& lane) {
@@ -260,6 +285,7 @@ void InferRequest::Prepare(const Lane& lane) {
     } else if (geometry) {
       prepared.volume = PrepareVolume(planes, *geometry, spec, lane.stop(), make);
       inputs.push_back(std::move(prepared.volume->tensor));
+      if (spec.label_channels > 0) AddLabels(spec, *prepared.volume, lane);
       preparation.push_back({std::nullopt, prepared.volume->found, std::nullopt});
     } else {
       // An input without neighbours sees the frame alone.
@@ -277,6 +303,7 @@ void InferRequest::Prepare(const Lane& lane) {
 
 void InferRequest::PostprocessAll(const Lane& lane) {
   const auto ran = Clock::now();
+  Crew crew(geometry ? Engine::Get().threads() : 1, [&lane] { return lane.Wide(); });
   const auto tensor = [this](const std::string& name) -> const Tensor& { return Raw(name); };
   for (size_t i = 0; i < model->outputs.size(); ++i) {
     CheckStop(lane.stop());
@@ -285,7 +312,7 @@ void InferRequest::PostprocessAll(const Lane& lane) {
     const bool channels_last = model->inputs.at(spec.input).channels_last;
     if (prepared.volume) {
       const auto& resampling = model->inputs.at(spec.input).resampling;
-      const VolumeView view{channels_last, resampling && resampling->activate_last, dump};
+      const VolumeView view{channels_last, resampling && resampling->activate_last, dump, &crew};
       outputs.push_back(PostprocessVolume(spec, tensor, *prepared.volume, view, thresholds[i], lane.stop()));
     } else {
       const PreparedImage& image = prepared.image.value();

@@ -89,7 +89,7 @@ class ModelRequest : public Request {
   std::vector<Tensor> RunHere(std::span<const Tensor> inputs, std::span<const std::string> outputs,
                               const Lane& lane, const LeadAxis& lead = {}) const;
   /// How windows of the model's only input are cut; its progress is told to the engine.
-  TiledView ViewAlong(const LeadAxis& lead) const;
+  TiledView ViewAlong(const LeadAxis& lead, Crew* crew) const;
   /// Whether this run is to go to the device with others.
   bool Batched(const Lane& lane) const;
   /// Makes the input where the device that is to run it likes to have it.
@@ -123,6 +123,8 @@ class InferRequest : public ModelRequest {
   std::vector<std::vector<double>> numbers;
   /// Present for volumes.
   std::optional<VolumeGeometry> geometry;
+  /// For a model with label channels what another model marked: slices, rows, columns.
+  std::vector<uint8_t> labels;
   /// For each output, one number a label.
   std::vector<std::vector<double>> thresholds;
   /// Whether the answer is to hold the tensor that goes in, too.
@@ -139,6 +141,8 @@ class InferRequest : public ModelRequest {
 
  private:
   void Prepare(const Lane& lane);
+  /// Adds the label channels to the tensor made last. Throws bad_request if the labels do not fit the volume.
+  void AddLabels(const InputSpec& spec, const PreparedVolume& volume, const Lane& lane);
   /// Runs the model on this thread.
   void RunModel(const Lane& lane);
   void PostprocessAll(const Lane& lane);

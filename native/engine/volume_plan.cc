@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "postprocess/highest.h"
 #include "postprocess/postprocess.h"
 #include "prepare/channels.h"
 
@@ -10,16 +11,21 @@ namespace {
 
 constexpr double kMostWholeBytes = 268435456.0;
 
-/// On the way back to the source a channel has its activated map, and on the source's grid a plane that comes, two that
-/// are mixed, one that goes and one that is activated then.
+/// On the way back to the source a channel that is shown or compared with a threshold has a plane on the source's grid
+/// that comes, two that are mixed, one that goes and one that is activated then.
 constexpr double kSourcePlanes = 5;
+
+/// Whether only the highest of the channels counts.
+bool OnlyHighest(const OutputSpec& output) {
+  return !MayOverlap(output.activation) && output.activation != Activation::kLabelMap && !output.fractional;
+}
 
 double Product(const std::array<int, 3>& sides) {
   return static_cast<double>(sides[0]) * sides[1] * sides[2];
 }
 
 TiledView ViewOf(const Model& model, const LeadAxis& lead) {
-  return {model.inputs.at(0).channels_last, model.max_batch, lead, {}};
+  return {model.inputs.at(0).channels_last, model.max_batch, lead, {}, nullptr};
 }
 
 }  // namespace
@@ -48,15 +54,20 @@ double BytesOfPlan(const Model& model, const std::array<int, 3>& sides, const Vo
   double windows = static_cast<double>(model.max_batch);
   for (const int side : model.tiling->window) windows *= side;
   const bool slices = BlendsBySlices(model, grid, lead);
-  double bytes = (Product(grid) + windows) * input.Channels() * static_cast<double>(DtypeSize(input.dtype));
+  double bytes = (Product(grid) + windows) * (input.Channels() + input.label_channels) *
+                 static_cast<double>(DtypeSize(input.dtype));
   const double plane = static_cast<double>(sides[1]) * sides[2];
   const double map_plane = Product(grid) / axes[lead.axis].tensor;
   for (const OutputSpec& output : model.outputs) {
     if (output.kind != OutputSpec::Kind::kSegmentation) continue;
     const auto channels = static_cast<int64_t>(ChannelsOf(output));
     bytes += BytesOfSums(grid, *model.tiling, ViewOf(model, lead), channels, !slices);
-    bytes += static_cast<double>(channels) * sizeof(float) *
-             (windows + kSourcePlanes * plane + (slices ? 2 : 1) * map_plane);
+    const VolumeAxis& along = axes[lead.axis];
+    // What is kept of the maps: the slices in reach of one of the source's, or one that goes back to the source's grid.
+    const double back = OnlyHighest(output)
+                            ? SlicesInReach(along.Back(along.tensor, Interpolation::kLinear)) * map_plane
+                            : map_plane + kSourcePlanes * plane;
+    bytes += static_cast<double>(channels) * sizeof(float) * (windows + back + (slices ? map_plane : 0));
   }
   return bytes;
 }

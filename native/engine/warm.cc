@@ -41,7 +41,7 @@ std::optional<std::vector<int64_t>> FixedRow(const InputSpec& spec, const std::o
   } else if (spec.volume) {
     sides.insert(sides.begin(), size.depth);
   }
-  sides.insert(spec.channels_last ? sides.end() : sides.begin(), spec.Channels());
+  sides.insert(spec.channels_last ? sides.end() : sides.begin(), spec.Channels() + spec.label_channels);
   return sides;
 }
 

@@ -65,9 +65,11 @@ void Softmax(std::span<float> values) {
   for (float& v : values) v /= sum;
 }
 
-void SoftmaxPlanes(std::span<float> planes, size_t pixels) {
+void SoftmaxPlanes(std::span<float> planes, size_t pixels) { SoftmaxPlanes(planes, pixels, 0, pixels); }
+
+void SoftmaxPlanes(std::span<float> planes, size_t pixels, size_t first, size_t last) {
   std::vector<float> pixel(planes.size() / pixels);
-  for (size_t i = 0; i < pixels; ++i) {
+  for (size_t i = first; i < last; ++i) {
     for (size_t c = 0; c < pixel.size(); ++c) pixel[c] = planes[c * pixels + i];
     Softmax(pixel);
     for (size_t c = 0; c < pixel.size(); ++c) planes[c * pixels + i] = pixel[c];

@@ -17,6 +17,9 @@ void Softmax(std::span<float> values);
 /// Softmax over the channels of each pixel, in place; channel c of pixel i is planes[c * pixels + i].
 void SoftmaxPlanes(std::span<float> planes, size_t pixels);
 
+/// The same for pixels [first, last) alone.
+void SoftmaxPlanes(std::span<float> planes, size_t pixels, size_t first, size_t last);
+
 /// Throws output_invalid for values that are no finite numbers; `tensor` is the output's name.
 void CheckFinite(std::span<const float> values, const std::string& tensor);
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/crew.h"
 #include "base/spec.h"
 #include "base/tensor.h"
 #include "postprocess/boxes.h"
@@ -91,6 +92,8 @@ struct VolumeView {
   bool activate_last = false;
   /// Fill OutputResult::probabilities.
   bool probabilities = false;
+  /// Helps the thread that calls; null for none.
+  Crew* crew = nullptr;
 };
 
 /// Raw tensors of one volume to one output, by the rules of Postprocess: scores and regressions as there;
@@ -106,10 +109,10 @@ OutputResult PostprocessVolume(const OutputSpec& spec, const TensorByName& tenso
 size_t ChannelsOf(const OutputSpec& spec);
 
 /// The same, to the bit, for a segmentation whose maps come slice by slice across the source's slices; windows run
-/// meanwhile. `fingerprint` is set to what stands for the raw tensor (TiledSlices::Finish).
+/// meanwhile. `digests` is set to what stands for the raw tensor (TiledSlices::Finish).
 OutputResult PostprocessSlices(const OutputSpec& spec, TiledSlices& slices, const PreparedVolume& volume,
                                const VolumeView& view, std::span<const double> thresholds,
-                               const std::stop_token& stop, Tensor& fingerprint);
+                               const std::stop_token& stop, Tensor& digests);
 
 }  // namespace radserve
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "postprocess/activation.h"
+#include "postprocess/highest.h"
 #include "postprocess/maps.h"
 #include "postprocess/postprocess.h"
 #include "resample/resample.h"
@@ -45,16 +46,22 @@ VolumeMaps ReadSlices(TiledSlices& slices, size_t channels, bool channels_last, 
   return maps;
 }
 
-/// Calls `check` with all values of a tensor, in portions.
+/// Calls `check` with all values of a tensor, in portions, from several threads.
 template <typename Check>
-void ForValues(const Tensor& tensor, const std::stop_token& stop, const Check& check) {
-  std::vector<float> values(size_t{1} << 16);
-  for (size_t at = 0; at < tensor.Elements(); at += values.size()) {
+void ForValues(const Tensor& tensor, const std::stop_token& stop, Crew& crew, const Check& check) {
+  constexpr size_t kPortion = size_t{1} << 16;
+  const size_t all = tensor.Elements();
+  crew.For((all + kPortion - 1) / kPortion, [&](size_t portion) {
     CheckStop(stop);
-    const size_t count = std::min(values.size(), tensor.Elements() - at);
+    const size_t at = portion * kPortion;
+    const size_t count = std::min(kPortion, all - at);
+    if (tensor.dtype == Dtype::kFloat32) {
+      return check(std::span<const float>(reinterpret_cast<const float*>(tensor.data) + at, count));
+    }
+    std::vector<float> values(count);
     LoadRow(tensor, static_cast<ptrdiff_t>(at), 1, count, values.data());
-    check(std::span<const float>(values.data(), count));
-  }
+    check(std::span<const float>(values));
+  });
 }
 
 /// The map as the source sees it: which of its axes, and from which end, runs along slices, rows and columns.
@@ -80,63 +87,84 @@ SourceView ViewFromSource(const VolumeMaps& maps, const VolumePlacement& placeme
   return view;
 }
 
-/// All channels of one plane of a map, activated.
-class MapPlane {
- public:
-  MapPlane(const VolumeMaps& maps, const SourceView& view, Activation activation)
-      : maps_(maps),
-        view_(view),
-        activation_(activation),
-        values_(maps.channels * static_cast<size_t>(view.sides[1]) * static_cast<size_t>(view.sides[2])) {}
+/// Activates all channels of a plane of `pixels`, in parts of it.
+void Activate(Activation activation, std::span<float> values, size_t pixels, Crew& crew) {
+  constexpr size_t kPart = size_t{1} << 12;
+  if (activation == Activation::kSigmoid) {
+    crew.For((values.size() + kPart - 1) / kPart, [&](size_t part) {
+      Sigmoid(values.subspan(part * kPart, std::min(kPart, values.size() - part * kPart)));
+    });
+  }
+  if (activation == Activation::kSoftmax) {
+    crew.For((pixels + kPart - 1) / kPart, [&](size_t part) {
+      SoftmaxPlanes(values, pixels, part * kPart, std::min(pixels, (part + 1) * kPart));
+    });
+  }
+}
 
-  void Load(int slice) {
+/// All channels of one slice of a map as the source sees it, activated.
+class MapSlices {
+ public:
+  MapSlices(const VolumeMaps& maps, const SourceView& view, Activation activation, Crew& crew)
+      : maps_(maps), view_(view), activation_(activation), crew_(crew) {}
+
+  size_t plane() const { return static_cast<size_t>(view_.sides[1]) * static_cast<size_t>(view_.sides[2]); }
+
+  void Load(int slice, float* channels) const {
     const Tensor& tensor = maps_.take ? maps_.take(slice) : *maps_.tensor;
     const auto columns = static_cast<size_t>(view_.sides[2]);
-    const size_t plane = static_cast<size_t>(view_.sides[1]) * columns;
-    for (size_t c = 0; c < maps_.channels; ++c) {
+    crew_.For(maps_.channels, [&](size_t c) {
       const ptrdiff_t first =
           view_.first + slice * view_.strides[0] + static_cast<ptrdiff_t>(c) * maps_.channel_stride;
       for (int y = 0; y < view_.sides[1]; ++y) {
         LoadRow(tensor, first + y * view_.strides[1], view_.strides[2], columns,
-                values_.data() + c * plane + static_cast<size_t>(y) * columns);
+                channels + c * plane() + static_cast<size_t>(y) * columns);
       }
-    }
-    if (activation_ == Activation::kSigmoid) {
-      Sigmoid(values_);
-    }
-    if (activation_ == Activation::kSoftmax) {
-      SoftmaxPlanes(values_, plane);
-    }
-  }
-
-  void Row(int row, float* const* channels) const {
-    const auto columns = static_cast<size_t>(view_.sides[2]);
-    const size_t plane = static_cast<size_t>(view_.sides[1]) * columns;
-    for (size_t c = 0; c < maps_.channels; ++c) {
-      std::copy_n(values_.data() + c * plane + static_cast<size_t>(row) * columns, columns, channels[c]);
-    }
+    });
+    Activate(activation_, {channels, maps_.channels * plane()}, plane(), crew_);
   }
 
  private:
   const VolumeMaps& maps_;
   const SourceView& view_;
   Activation activation_;
-  std::vector<float> values_;
+  Crew& crew_;
 };
 
 /// Gives `decide` each source slice with a plane of every channel, resampled.
 void ForSourceSlices(const VolumeMaps& maps, const VolumePlacement& placement, Activation activation,
-                     Interpolation interpolation, const std::stop_token& stop, const RowSink& decide) {
+                     Interpolation interpolation, const std::stop_token& stop, Crew& crew,
+                     const RowSink& decide) {
   const SourceView view = ViewFromSource(maps, placement, interpolation);
-  MapPlane plane(maps, view, activation);
+  const MapSlices map(maps, view, activation, crew);
+  const auto columns = static_cast<size_t>(view.sides[2]);
+  std::vector<float> values(maps.channels * map.plane());
   ResampleVolume(
       view.taps, view.sides[2], static_cast<int>(maps.channels),
       [&](int slice) -> RowSource {
         CheckStop(stop);
-        plane.Load(slice);
-        return [&plane](int row, float* const* channels) { plane.Row(row, channels); };
+        map.Load(slice, values.data());
+        return [&](int row, float* const* channels) {
+          for (size_t c = 0; c < maps.channels; ++c) {
+            const float* from = values.data() + c * map.plane() + static_cast<size_t>(row) * columns;
+            std::copy_n(from, columns, channels[c]);
+          }
+        };
       },
       decide);
+}
+
+/// The channel that is highest at each voxel of the source, the first of equal ones.
+void HighestOnSource(const VolumeMaps& maps, const VolumePlacement& placement, Activation activation,
+                     const std::stop_token& stop, Crew& crew, std::span<uint8_t> mask) {
+  const SourceView view = ViewFromSource(maps, placement, Interpolation::kLinear);
+  const MapSlices map(maps, view, activation, crew);
+  HighestResampled highest(view.taps, {view.sides[1], view.sides[2]}, maps.channels, crew);
+  highest.Run(
+      stop, [&](int slice, float* channels) { map.Load(slice, channels); },
+      [&](int slice, std::span<const uint8_t> labels) {
+        std::ranges::copy(labels, mask.begin() + slice * static_cast<ptrdiff_t>(labels.size()));
+      });
 }
 
 /// The channel that is highest at each voxel, the first of equal ones.
@@ -148,11 +176,10 @@ void Highest(const float* const* channels, size_t count, size_t plane, uint8_t* 
   }
 }
 
-void CheckValues(const OutputSpec& spec, const Tensor& tensor, const std::stop_token& stop) {
-  std::vector<uint8_t> labels;
-  ForValues(tensor, stop, [&](std::span<const float> values) {
+void CheckValues(const OutputSpec& spec, const Tensor& tensor, const std::stop_token& stop, Crew& crew) {
+  ForValues(tensor, stop, crew, [&](std::span<const float> values) {
     if (spec.activation == Activation::kLabelMap) {
-      labels.resize(values.size());
+      std::vector<uint8_t> labels(values.size());
       return ToLabels(values, spec.labels, tensor.name, labels.data());
     }
     CheckFinite(values, tensor.name);
@@ -189,7 +216,7 @@ class LastActivation {
 
 std::vector<uint8_t> MaskOf(const OutputSpec& spec, const VolumeMaps& maps, const PreparedVolume& volume,
                             const VolumeView& view, std::span<const double> thresholds, const Grid& grid,
-                            const std::stop_token& stop, OutputResult& result) {
+                            const std::stop_token& stop, Crew& crew, OutputResult& result) {
   std::vector<uint8_t>& fractions = result.fractions;
   const bool overlapping = MayOverlap(spec.activation);
   const bool labels = spec.activation == Activation::kLabelMap;
@@ -203,8 +230,13 @@ std::vector<uint8_t> MaskOf(const OutputSpec& spec, const VolumeMaps& maps, cons
         MakeTensor(spec.tensor, Dtype::kFloat32,
                    {static_cast<int64_t>(maps.channels), slices, volume.sides[1], volume.sides[2]});
   }
-  std::optional<LastActivation> last;
+  const Activation before = view.activate_last ? Activation::kNone : spec.activation;
   const bool shown = spec.fractional || result.probabilities.has_value();
+  if (!overlapping && !labels && !shown) {
+    HighestOnSource(maps, volume.placement, before, stop, crew, mask);
+    return mask;
+  }
+  std::optional<LastActivation> last;
   // The highest of several stays the highest, so that softmax counts only where its values do.
   if (view.activate_last &&
       (spec.activation == Activation::kSigmoid || (spec.activation == Activation::kSoftmax && shown))) {
@@ -234,8 +266,8 @@ std::vector<uint8_t> MaskOf(const OutputSpec& spec, const VolumeMaps& maps, cons
       }
     }
   };
-  ForSourceSlices(maps, volume.placement, view.activate_last ? Activation::kNone : spec.activation,
-                  labels ? Interpolation::kNearest : Interpolation::kLinear, stop, decide);
+  ForSourceSlices(maps, volume.placement, before, labels ? Interpolation::kNearest : Interpolation::kLinear,
+                  stop, crew, decide);
   return mask;
 }
 
@@ -274,7 +306,7 @@ void ClearHidden(const PreparedVolume& volume, std::span<T> values, T cleared = 
 
 void Segmentation(const OutputSpec& spec, const VolumeMaps& maps, const PreparedVolume& volume,
                   const VolumeView& view, std::span<const double> thresholds, const std::stop_token& stop,
-                  OutputResult& out) {
+                  Crew& crew, OutputResult& out) {
   out.slices = volume.sides[0];
   out.rows = volume.sides[1];
   out.columns = volume.sides[2];
@@ -282,7 +314,7 @@ void Segmentation(const OutputSpec& spec, const VolumeMaps& maps, const Prepared
   Grid grid;
   grid.plane = static_cast<size_t>(out.rows) * static_cast<size_t>(out.columns);
   grid.voxels = grid.plane * static_cast<size_t>(out.slices);
-  out.mask = MaskOf(spec, maps, volume, view, thresholds, grid, stop, out);
+  out.mask = MaskOf(spec, maps, volume, view, thresholds, grid, stop, crew, out);
   const size_t parts = out.mask.size() / grid.voxels;
   const auto part = [&](size_t p) { return std::span(out.mask).subspan(p * grid.voxels, grid.voxels); };
   for (size_t p = 0; p < parts; ++p) ClearHidden(volume, part(p));
@@ -307,14 +339,16 @@ size_t ChannelsOf(const OutputSpec& spec) {
 
 OutputResult PostprocessSlices(const OutputSpec& spec, TiledSlices& slices, const PreparedVolume& volume,
                                const VolumeView& view, std::span<const double> thresholds,
-                               const std::stop_token& stop, Tensor& fingerprint) {
+                               const std::stop_token& stop, Tensor& digests) {
+  Crew alone;
+  Crew& crew = view.crew == nullptr ? alone : *view.crew;
   OutputResult out;
   out.kind = spec.kind;
   out.tensor = spec.tensor;
-  const TiledSlices::See check = [&](const Tensor& slice) { CheckValues(spec, slice, stop); };
+  const TiledSlices::See check = [&](const Tensor& slice) { CheckValues(spec, slice, stop, crew); };
   const VolumeMaps maps = ReadSlices(slices, ChannelsOf(spec), view.channels_last, check);
-  Segmentation(spec, maps, volume, view, thresholds, stop, out);
-  fingerprint = slices.Finish(check);
+  Segmentation(spec, maps, volume, view, thresholds, stop, crew, out);
+  digests = slices.Finish(check);
   return out;
 }
 
@@ -334,8 +368,10 @@ OutputResult PostprocessVolume(const OutputSpec& spec, const TensorByName& tenso
       out.tensor = spec.tensor;
       const Tensor& tensor = tensors(spec.tensor);
       const VolumeMaps maps = ReadMaps(tensor, ChannelsOf(spec), view.channels_last);
-      CheckValues(spec, tensor, stop);
-      Segmentation(spec, maps, volume, view, thresholds, stop, out);
+      Crew alone;
+      Crew& crew = view.crew == nullptr ? alone : *view.crew;
+      CheckValues(spec, tensor, stop, crew);
+      Segmentation(spec, maps, volume, view, thresholds, stop, crew, out);
       return out;
     }
     default:

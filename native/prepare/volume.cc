@@ -123,32 +123,41 @@ BoxMeasure MeasureBox(std::span<const Plane> slices, const InputSpec& spec, cons
   return measure;
 }
 
-/// The box around all values that are not 0 before `clip`; the whole volume if there is none.
-VolumeBox NonzeroBox(std::span<const Plane> slices, InputSpec spec, const std::stop_token& stop) {
+/// Calls `see(slice, row, values)` with all values, before `clip`.
+template <typename See>
+void ForRows(std::span<const Plane> slices, InputSpec spec, const std::stop_token& stop, const See& see) {
   spec.clip.reset();
+  const PixelFormat& f = slices.front().format;
+  std::vector<float> row(static_cast<size_t>(f.columns));
+  float* const rows[] = {row.data()};
+  for (size_t z = 0; z < slices.size(); ++z) {
+    CheckStop(stop);
+    const ChannelSource source(slices.subspan(z, 1), 0, spec);
+    for (int y = 0; y < f.rows; ++y) {
+      source.Row(y, rows);
+      see(static_cast<int>(z), y, row);
+    }
+  }
+}
+
+/// The box around all values that are not 0 before `clip`; the whole volume if there is none.
+VolumeBox NonzeroBox(std::span<const Plane> slices, const InputSpec& spec, const std::stop_token& stop) {
   const PixelFormat& f = slices.front().format;
   const std::array<int, 3> sides = {static_cast<int>(slices.size()), f.rows, f.columns};
   std::array<int, 3> low = sides;
   std::array<int, 3> high = {-1, -1, -1};
-  std::vector<float> row(static_cast<size_t>(f.columns));
-  float* const rows[] = {row.data()};
-  for (int z = 0; z < sides[0]; ++z) {
-    CheckStop(stop);
-    const ChannelSource source(slices.subspan(static_cast<size_t>(z), 1), 0, spec);
-    for (int y = 0; y < sides[1]; ++y) {
-      source.Row(y, rows);
-      const auto filled = [](float value) { return value != 0; };
-      const auto first = std::ranges::find_if(row, filled);
-      if (first == row.end()) continue;
-      const auto last = std::find_if(row.rbegin(), row.rend(), filled);
-      const std::array<int, 3> from = {z, y, static_cast<int>(first - row.begin())};
-      const std::array<int, 3> to = {z, y, sides[2] - 1 - static_cast<int>(last - row.rbegin())};
-      for (size_t axis = 0; axis < 3; ++axis) {
-        low[axis] = std::min(low[axis], from[axis]);
-        high[axis] = std::max(high[axis], to[axis]);
-      }
+  ForRows(slices, spec, stop, [&](int z, int y, const std::vector<float>& row) {
+    const auto filled = [](float value) { return value != 0; };
+    const auto first = std::ranges::find_if(row, filled);
+    if (first == row.end()) return;
+    const auto last = std::find_if(row.rbegin(), row.rend(), filled);
+    const std::array<int, 3> from = {z, y, static_cast<int>(first - row.begin())};
+    const std::array<int, 3> to = {z, y, sides[2] - 1 - static_cast<int>(last - row.rbegin())};
+    for (size_t axis = 0; axis < 3; ++axis) {
+      low[axis] = std::min(low[axis], from[axis]);
+      high[axis] = std::max(high[axis], to[axis]);
     }
-  }
+  });
   if (high[0] < 0) return {{0, 0, 0}, sides};
   VolumeBox box{low, {}};
   for (size_t axis = 0; axis < 3; ++axis) box.count[axis] = high[axis] - low[axis] + 1;
@@ -180,7 +189,7 @@ class VolumeWriter {
     const int64_t d = placement.axes[0].tensor;
     const int64_t h = placement.axes[1].tensor;
     const int64_t w = placement.axes[2].tensor;
-    const int64_t c = spec.Channels();
+    const int64_t c = spec.Channels() + spec.label_channels;
     CheckSize(d, h, w);
     tensor_ = spec.channels_last ? make(spec.tensor, spec.dtype, {1, d, h, w, c})
                                  : make(spec.tensor, spec.dtype, {1, c, d, h, w});
@@ -244,7 +253,8 @@ class VolumeWriter {
 
   void CheckSize(int64_t d, int64_t h, int64_t w) const {
     const double bytes = static_cast<double>(d) * static_cast<double>(h) * static_cast<double>(w) *
-                         spec_.Channels() * static_cast<double>(DtypeSize(spec_.dtype));
+                         (spec_.Channels() + spec_.label_channels) *
+                         static_cast<double>(DtypeSize(spec_.dtype));
     if (bytes <= kMaxTensorBytes) return;
     throw EngineError("no_model_accepts", "The volume needs a tensor of " + std::to_string(d) + " x " +
                                               std::to_string(h) + " x " + std::to_string(w) +
@@ -252,9 +262,10 @@ class VolumeWriter {
   }
 
   void FillBackground(float background, int64_t rows, size_t width) {
-    const auto channels = static_cast<size_t>(spec_.Channels());
+    const auto own = static_cast<size_t>(spec_.Channels());
+    const size_t channels = own + static_cast<size_t>(spec_.label_channels);
     for (size_t c = 0; c < channels; ++c) {
-      const std::vector<float> row(width, normaliser_(c, background));
+      const std::vector<float> row(width, c < own ? normaliser_(c, background) : 0.0F);
       const int64_t step = spec_.channels_last ? static_cast<int64_t>(channels) : 1;
       for (int64_t y = 0; y < rows; ++y) {
         const int64_t first =
@@ -325,6 +336,15 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
   prepared.tensor = writer.Take();
   prepared.padding = PaddingOf(slices, spec, stop);
   return prepared;
+}
+
+std::vector<uint8_t> NonzeroVoxels(std::span<const Plane> slices, const InputSpec& spec,
+                                   const std::stop_token& stop) {
+  std::vector<uint8_t> nonzero;
+  ForRows(slices, spec, stop, [&](int, int, const std::vector<float>& row) {
+    for (const float value : row) nonzero.push_back(value != 0 ? 1 : 0);
+  });
+  return nonzero;
 }
 
 }  // namespace radserve

@@ -40,6 +40,10 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
                              const InputSpec& spec, const std::stop_token& stop,
                              const TensorMaker& make = MakeTensorForOverwrite);
 
+/// 1 for each voxel whose value is not 0 before `clip`, else 0. Throws `cancelled` once `stop` is requested.
+std::vector<uint8_t> NonzeroVoxels(std::span<const Plane> slices, const InputSpec& spec,
+                                   const std::stop_token& stop);
+
 }  // namespace radserve
 
 #endif  // RADSERVE_VOLUME_H_

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/crew.h"
 #include "base/tensor.h"
 #include "tiling/windows.h"
 
@@ -18,13 +19,15 @@ class Blend {
         size_t spatial);
 
   /// Adds row `row` of the model's output.
-  void Add(const Tensor& output, int64_t row, const Tile& window, const std::vector<float>& weights);
+  void Add(const Tensor& output, int64_t row, const Tile& window, const std::vector<float>& weights,
+           Crew& crew);
 
   /// Divides by the sums of weights, one for each voxel of the open slices. All slices are open.
   Tensor TakeAll(const float* weights);
 
-  /// One slice as a tensor with the side 1 across the lead axis, divided by the sums of weights. Until the next call.
-  const Tensor& TakeSlice(int slice, const float* weights);
+  /// One slice as a tensor with the side 1 across the lead axis, divided by the sums of weights, and its place is free
+  /// for another then. Until the next call.
+  const Tensor& TakeSlice(int slice, const float* weights, Crew& crew);
 
   /// Makes the place of a slice free for another.
   void Clear(int slice);
@@ -33,20 +36,22 @@ class Blend {
     return output.shape == window_.Shape(rows, spatial);
   }
 
+  int64_t planes() const { return open_.planes; }
   /// What has been added up.
   const float* sums() const { return reinterpret_cast<const float*>(sums_.data); }
 
  private:
   int Slot(size_t axis, int i) const { return axis == lead_ ? i % open_.sides[axis] : i; }
 
-  /// Calls `visit(sum, voxel)` with the first channel's element of each voxel of a slice, where `voxel` counts those of
-  /// the open slices.
+  /// Calls `visit(sums, voxel, count)` for the stretches of voxels of a slice that lie side by side in a channel before the
+  /// sides: `sums` are their elements, and `voxel` counts those of the open slices.
   template <typename Visit>
-  void ForSlice(int slice, const Visit& visit);
+  void ForRows(int slice, int64_t plane, const Visit& visit);
 
-  /// Columns [first, last) of the window; `sums` is where the first row of the first channel has them.
-  void AddColumns(const Tensor& output, int64_t row, const Tile& window, const std::vector<float>& weights,
-                  float* sums, int first, int last);
+  /// Columns [first, last) of the window's rows at one depth and channel; `sums` is where the first row of the first
+  /// channel has them.
+  void AddColumns(const Tensor& output, int64_t row, int64_t plane, int z, const Tile& window,
+                  const std::vector<float>& weights, float* sums, int first, int last);
 
   Grid window_;
   Sides whole_;
@@ -59,4 +64,4 @@ class Blend {
 
 }  // namespace radserve
 
-#endif  // RADSERVE_TILING_BLEND_H_
+#endif  // RADSERVE_BLEND_H_

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/sha256.h"
 #include "tiling/blend.h"
 #include "tiling/windows.h"
 
@@ -28,25 +29,6 @@ Grid GridOfOutput(const Tensor& output, int64_t rows, const Grid& window, size_t
                     "Expected the output \"" + output.name + "\" of " + std::to_string(rows) +
                         " window(s) with the window's sides, found " + ShapeText(output.shape) +
                         ". Tiling blends outputs voxel by voxel.");
-}
-
-/// Eight sums over every eighth value (FNV-1a, 32 bits a step).
-using Fingerprint = std::array<uint32_t, 8>;
-
-Fingerprint FingerprintOf(const Tensor& slice) {
-  constexpr uint32_t kBasis = 2166136261U;
-  constexpr uint32_t kPrime = 16777619U;
-  Fingerprint sums;
-  sums.fill(kBasis);
-  const size_t count = slice.Elements();
-  std::array<uint32_t, 8> bits{};
-  for (size_t at = 0; at < count; at += bits.size()) {
-    const size_t some = std::min(bits.size(), count - at);
-    bits.fill(0);
-    std::memcpy(bits.data(), slice.data + at * sizeof(float), some * sizeof(float));
-    for (size_t lane = 0; lane < bits.size(); ++lane) sums[lane] = (sums[lane] ^ bits[lane]) * kPrime;
-  }
-  return sums;
 }
 
 double Bytes(const Sides& sides, double channels) {
@@ -84,6 +66,7 @@ class WindowRun {
 
   const Sides& sides() const { return from_.sides; }
   int slices() const { return from_.sides[view_.lead.axis]; }
+  Crew& crew() { return view_.crew == nullptr ? alone_ : *view_.crew; }
   bool Done() const { return next_ == windows_.size(); }
   /// Whether windows are still to come that reach a slice, which is counted in the lead axis' direction, as all are.
   bool IsOpen(int slice) const {
@@ -103,7 +86,7 @@ class WindowRun {
     for (size_t o = 0; o < outputs.size(); ++o) Add(o, outputs[o], tiles);
     for (Tile tile : tiles) {
       tile.mirrored = {};
-      sums_->Add(ones_, 0, tile, weights_);
+      sums_->Add(ones_, 0, tile, weights_, crew());
     }
     next_ += tiles.size();
     Tell();
@@ -115,11 +98,13 @@ class WindowRun {
     return blended;
   }
 
+  /// Channels of the only output before its sides. Asked after the first batch.
+  int64_t planes() const { return blends_.at(0).planes(); }
+
   /// The only output's.
   const Tensor& TakeSlice(int slice) {
     const int at = view_.lead.reversed ? slices() - 1 - slice : slice;
-    const Tensor& taken = blends_.at(0).TakeSlice(at, sums_->sums());
-    blends_[0].Clear(at);
+    const Tensor& taken = blends_.at(0).TakeSlice(at, sums_->sums(), crew());
     sums_->Clear(at);
     return taken;
   }
@@ -141,7 +126,7 @@ class WindowRun {
                                               "\" does not have the same channels for every window.");
     }
     for (size_t row = 0; row < tiles.size(); ++row) {
-      blends_[o].Add(output, static_cast<int64_t>(row), tiles[row], weights_);
+      blends_[o].Add(output, static_cast<int64_t>(row), tiles[row], weights_, crew());
     }
   }
 
@@ -177,6 +162,7 @@ class WindowRun {
   std::optional<Blend> sums_;
   std::vector<Blend> blends_;
   size_t next_ = 0;
+  Crew alone_;
 };
 
 }  // namespace
@@ -213,25 +199,37 @@ class TiledSlices::Work {
       while (windows_.IsOpen(next_)) windows_.RunBatch();
       taken_ = &windows_.TakeSlice(next_);
       see(*taken_);
-      const Fingerprint sums = FingerprintOf(*taken_);
-      fingerprints_.insert(fingerprints_.end(), sums.begin(), sums.end());
+      Hash(*taken_);
     }
     return *taken_;
   }
 
   Tensor Finish(const See& see) {
     Take(slices() - 1, see);
-    Tensor all = MakeTensor(taken_->name, Dtype::kInt64, {slices(), 4});
-    std::memcpy(all.data, fingerprints_.data(), all.Bytes());
+    const auto channels = static_cast<int64_t>(digests_.size()) / slices();
+    Tensor all = MakeTensorForOverwrite(taken_->name, Dtype::kUint8, {slices(), channels, sizeof(Digest)});
+    std::memcpy(all.data, digests_.data(), all.Bytes());
     return all;
   }
 
  private:
+  using Digest = std::array<std::byte, 32>;
+
+  void Hash(const Tensor& slice) {
+    const auto planes = static_cast<size_t>(windows_.planes());
+    const size_t bytes = slice.Bytes() / planes;
+    const size_t first = digests_.size();
+    digests_.resize(first + planes);
+    windows_.crew().For(planes, [&](size_t plane) {
+      digests_[first + plane] = Sha256(std::span(slice.data + plane * bytes, bytes));
+    });
+  }
+
   WindowRun windows_;
   /// The first slice that has not been taken.
   int next_ = 0;
   const Tensor* taken_ = nullptr;
-  std::vector<uint32_t> fingerprints_;
+  std::vector<Digest> digests_;
 };
 
 TiledSlices::TiledSlices(const Tensor& whole, const TilingSpec& spec, const TiledView& view,

@@ -8,6 +8,7 @@
 #include <stop_token>
 #include <vector>
 
+#include "base/crew.h"
 #include "base/spec.h"
 #include "base/tensor.h"
 
@@ -41,6 +42,8 @@ struct TiledView {
   LeadAxis lead;
   /// Told how many windows have run, of how many, before the first and after each batch.
   std::function<void(size_t done, size_t windows)> tell;
+  /// Blends beside the thread that calls; null for none. It outlives the windows.
+  Crew* crew = nullptr;
 };
 
 /// Runs a model over a tensor of one image or volume window by window: what came out for each voxel is the weighted mean
@@ -82,7 +85,8 @@ class TiledSlices {
   /// One slice with the side 1 across the lead axis, until the next call. Slices are counted in the lead axis' direction
   /// and asked for in order; some may be left out.
   const Tensor& Take(int slice, const See& see);
-  /// What is left, seen too. Returns a fingerprint of all slices: int64 [slices, 4].
+  /// What is left, seen too. Returns the SHA-256 of each channel of each slice, uint8 [slices, channels, 32], in the lead
+  /// axis' direction; of a slice as a whole where channels come last, [slices, 1, 32].
   Tensor Finish(const See& see);
 
  private:

@@ -9,7 +9,7 @@ import { accepts } from "../models/acceptance.js";
 import { openPlain } from "../files/disk.js";
 import { errno } from "../base/errno.js";
 import { asRadserveError, RadserveError, type ErrorCode, type ErrorObject } from "../base/errors.js";
-import { takesWhole, type Manifest } from "../manifest/manifest.js";
+import { takesWhole, toleranceOf, type Manifest } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
 import { openInput, withInput, type OpenedInput } from "../files/guarded-paths.js";
 import type { Roots } from "../files/roots.js";
@@ -287,10 +287,11 @@ class SeriesOfFolder {
     const check = this.options.check ?? (() => undefined);
     const takes = (image: Image) =>
       this.#models.some((entry) => takesWhole(entry.manifest) && accepts(entry, image).length === 0);
+    const tolerance = toleranceOf(...this.#models.map(({ manifest }) => manifest));
     for (;;) {
       const memory = new SliceMemory(this.options.memory, { patient: true, check });
       try {
-        return (await readStudyFolder(folder, memory)).flatMap(({ uid, alone, image }) => {
+        return (await readStudyFolder(folder, memory, tolerance)).flatMap(({ uid, alone, image }) => {
           if (!possible.has(uid)) return [];
           const fault = image instanceof RadserveError ? image : undefined;
           return image instanceof RadserveError || takes(image) ? [{ uid, alone, fault }] : [];

@@ -153,6 +153,7 @@ export interface EngineAddon {
       geometry: VolumeGeometry | undefined;
       centre: number | undefined;
       numbers: readonly (readonly number[])[] | undefined;
+      labels: Uint8Array | undefined;
     },
   ): Promise<NativeInference>;
   runTensors(id: number, options: NativeOptions & { feeds: Tensor[] }): Promise<Tensor[]>;
@@ -311,8 +312,9 @@ export function nativeInput(input: ModelInput): NativeImage | NativeNumbers {
     const { tensor, dtype, layout, values } = input;
     return { tensor, dtype, layout, numbers: values.reduce((sum, value) => sum + numbersOf(value), 0) };
   }
-  const { resampling, ...others } = input;
+  const { resampling, cascade, ...pixels } = input;
   const { kind } = input.values;
+  const others = cascade === undefined ? pixels : { ...pixels, label_channels: cascade.labels.length };
   const image: NativeImage =
     kind === "real_world" || kind === "suv_bw" ? { ...others, values: { kind: "modality" } } : others;
   if (resampling === undefined) return image;

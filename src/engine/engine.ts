@@ -103,10 +103,19 @@ export class Engine {
     return this.#call(async () => {
       checkInferOptions(options);
       planes.forEach(checkPlane);
-      const { priority = "routine", timeoutMs, cancelId, thresholds, geometry, centre, numbers } = options;
+      const {
+        priority = "routine",
+        timeoutMs,
+        cancelId,
+        thresholds,
+        geometry,
+        centre,
+        numbers,
+        labels,
+      } = options;
       if (geometry !== undefined) checkGeometry(geometry);
       const dump = options.dump === true;
-      const given = { priority, timeoutMs, cancelId, dump, thresholds, geometry, centre, numbers };
+      const given = { priority, timeoutMs, cancelId, dump, thresholds, geometry, centre, numbers, labels };
       return inferenceOf(await this.#addon.infer(id, planes, given));
     });
   }

@@ -108,6 +108,8 @@ export interface InferOptions {
   centre?: number;
   /** For each input of attributes, in the manifest's order, its numbers. */
   numbers?: readonly (readonly number[])[];
+  /** For a model with `cascade` the label map of the other model: slices, rows, columns. */
+  labels?: Uint8Array;
   /** Also give the tensors that went in and came out. */
   dump?: boolean;
   /** Label thresholds in the manifest's order for each output (site thresholds applied). */

@@ -141,6 +141,29 @@ export interface Volume {
   geometry: VolumeGeometry;
   /** Which frame of the image (from 0) each slice is, along `geometry.sliceDirection`. */
   frames: readonly number[];
+  /** Set for a stack that is not straight or not whole, which only some models take. */
+  flaws?: StackFlaws;
+}
+
+/** How far a stack of slices may be from a straight and whole one. */
+export interface StackTolerance {
+  /** Between the line along which slices follow each other and their normal. */
+  tiltDegrees: number;
+  /** Slices between the first and the last that are not there. */
+  missing: number;
+}
+
+/** For who shows slices and gives them to no model. */
+export const ANY_STACK: StackTolerance = { tiltDegrees: 90, missing: Infinity };
+
+/** What an even stack has of tilt and of gaps. */
+export interface StackFlaws extends StackTolerance {
+  /** The place of each slice in the stack as it would be if none were missing, from 0. */
+  places: readonly number[];
+  /** How far the stack goes aside, in mm along the rows' and the columns' index, for each mm along the normal. */
+  aside: { row: number; column: number };
+  /** What says so to a model that does not take it. */
+  refusals: { tilt: RadserveError | undefined; gap: RadserveError | undefined };
 }
 
 /** Which object a slice of a series came from. */

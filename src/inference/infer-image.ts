@@ -20,7 +20,7 @@ import { makeResults } from "./make-results.js";
 import { accepting, bytesAtMost, bytesInMemory, candidatesOf, planOf } from "./plan.js";
 import { FOLDER_LIMITS, readSeriesFolder } from "./read-input.js";
 import { seriesInvalid } from "../images/dicom/series-fault.js";
-import { takesWhole } from "../manifest/manifest.js";
+import { takesWhole, toleranceOf } from "../manifest/manifest.js";
 import { accepts } from "../models/acceptance.js";
 import { readImage } from "../images/read-image.js";
 import { SliceMemory, withFile, type Patience } from "./reading-memory.js";
@@ -61,7 +61,8 @@ async function inferFolder(folder: Opened, candidates: ModelEntry[], started: St
   try {
     const takes = (image: Image) =>
       candidates.some((entry) => takesWhole(entry.manifest) && accepts(entry, image).length === 0);
-    const choice = { uid: started.task.seriesInstanceUid, takes };
+    const tolerance = toleranceOf(...candidates.map(({ manifest }) => manifest));
+    const choice = { uid: started.task.seriesInstanceUid, takes, tolerance };
     const image = await readSeriesFolder(folder, memory, FOLDER_LIMITS, choice);
     return await inferRead(image, seriesName(folder.name, image), candidates, started);
   } finally {

@@ -1,7 +1,8 @@
 /** Makes the results of one image from what its models said: for each model an entry of the receipt, and its files. */
 import { ensembleFacts } from "../manifest/ensemble.js";
-import { regionFacts } from "../manifest/region.js";
+import { cascadeFacts, regionFacts } from "../manifest/region.js";
 import { regionStep } from "./region.js";
+import { straightOf, straightStep } from "./straighten.js";
 import { release } from "../addon/bytes.js";
 import { RadserveError } from "../base/errors.js";
 import { VERSION } from "../base/version.js";
@@ -74,6 +75,7 @@ function baseOf(entry: ModelEntry): Omit<ReceiptModel, "status"> {
   const ensemble = ensembleFacts(entry.manifest);
   const { first } = entry;
   const { region } = entry.manifest;
+  const cascade = cascadeFacts(entry.manifest, first);
   return {
     name: entry.name,
     version: entry.version,
@@ -81,6 +83,7 @@ function baseOf(entry: ModelEntry): Omit<ReceiptModel, "status"> {
     site_thresholds: entry.site.thresholds,
     ...(ensemble === undefined ? {} : { ensemble }),
     ...(region === undefined || first === undefined ? {} : { region: regionFacts(region, first) }),
+    ...(cascade === undefined ? {} : { cascade }),
     ...(entry.manifest.release === "shadow" ? { shadow: true as const } : {}),
     findings: [],
     measurements: [],
@@ -128,12 +131,14 @@ async function finish(outcome: Outcome, analysis: Analysis, files: ResultFile[])
 }
 
 function replacing(
-  { name, sha256, site, manifest: { region }, first }: ModelEntry,
+  { name, sha256, site, manifest, first }: ModelEntry,
   { image, earlier }: Analysis,
 ): Pick<ReceiptModel, "predecessor"> {
   const predecessor = predecessorOf(earlier, {
     ...{ name, sha256, site_thresholds: site.thresholds },
-    region: region === undefined || first === undefined ? undefined : regionFacts(region, first),
+    region:
+      manifest.region === undefined || first === undefined ? undefined : regionFacts(manifest.region, first),
+    cascade: cascadeFacts(manifest, first),
     file_sha256: image.source.fileSha256,
     radserve_version: VERSION,
   });
@@ -197,7 +202,9 @@ function transformsOf({ planned, volume, facts, seen }: Outcome, image: Image): 
   const { manifest } = planned.entry;
   const { region } = manifest;
   const cut = region === undefined ? [] : [regionStep(region, seen, volume !== undefined)];
-  const steps = [...cut, ...modelSteps(manifest, image, facts)];
+  const straight = volume === undefined ? undefined : straightOf(volume, image.format);
+  const moved = straight === undefined ? [] : [straightStep(straight)];
+  const steps = [...cut, ...moved, ...modelSteps(manifest, image, facts)];
   // The reader of a folder has sorted its slices, and said so.
   return volume === undefined || image.series !== undefined ? steps : [sortingStep(volume), ...steps];
 }
@@ -213,6 +220,7 @@ interface Origin {
   sha256: string;
   site_thresholds: Readonly<Record<string, number>>;
   region: ReceiptModel["region"];
+  cascade: ReceiptModel["cascade"];
   file_sha256: string;
   radserve_version: string;
 }
@@ -230,6 +238,7 @@ function predecessorOf(earlier: Receipt | undefined, now: Origin): ReceiptModel[
     before.sha256 === now.sha256 &&
     canonicalJson(before.site_thresholds) === canonicalJson(now.site_thresholds) &&
     canonicalJson(before.region ?? null) === canonicalJson(now.region ?? null) &&
+    canonicalJson(before.cascade ?? null) === canonicalJson(now.cascade ?? null) &&
     earlier.source.file_sha256 === now.file_sha256 &&
     earlier.radserve_version === now.radserve_version;
   if (same) return before.predecessor;

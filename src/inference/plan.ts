@@ -4,7 +4,8 @@ import { RadserveError, type ErrorObject } from "../base/errors.js";
 import type { Engine } from "../engine/engine.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Image } from "../images/image.js";
-import { takesWhole, type OutputKind } from "../manifest/manifest.js";
+import { straightOf } from "./straighten.js";
+import { firstModelOf, takesWhole, toleranceOf, type OutputKind } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
 import { nearestName } from "../base/validation.js";
 
@@ -52,12 +53,13 @@ function bytesOfWindows(image: Image, plan: Plan, engine: Pick<Engine, "plan">):
     ({ entry: { manifest } }) => manifest.tiling !== undefined && manifest.accepts.dimensions === "series",
   );
   if (tiled.length === 0) return 0;
-  const { frames, geometry } = volumeOf(image);
-  const { rows, columns } = image.format;
-  const bytes = tiled.map(({ entry: { nativeId } }) => {
+  const bytes = tiled.map(({ entry: { nativeId, manifest } }) => {
     if (nativeId === undefined) return 0;
     try {
-      return engine.plan(nativeId, { slices: frames.length, rows, columns, geometry });
+      const volume = volumeOf(image, toleranceOf(manifest));
+      const whole = { slices: volume.frames.length, ...image.format, geometry: volume.geometry };
+      const { slices, rows, columns, geometry } = straightOf(volume, image.format) ?? whole;
+      return engine.plan(nativeId, { slices, rows, columns, geometry });
     } catch {
       // The model says so itself when it runs, and takes nothing.
       return 0;
@@ -104,7 +106,7 @@ export function candidatesOf(
 ): ModelEntry[] {
   if (names === undefined) return entries.filter(({ state }) => state !== "off");
   const named = names.map((name) => readyModel(entries, name, problems));
-  const firsts = named.flatMap(({ manifest }) => manifest.region?.model ?? []);
+  const firsts = named.flatMap(({ manifest }) => firstModelOf(manifest) ?? []);
   const missing = [...new Set(firsts)].filter((name) => !names.includes(name));
   const all = [...named, ...missing.map((name) => readyModel(entries, name, problems))];
   return all.sort((a, b) => (a.name < b.name ? -1 : 1));
@@ -144,7 +146,7 @@ function readyModel(
 
 /** The model in whose region another looks. */
 const firstOf = ({ manifest }: ModelEntry, entries: readonly ModelEntry[]): ModelEntry | undefined =>
-  entries.find(({ name }) => name === manifest.region?.model);
+  entries.find(({ name }) => name === firstModelOf(manifest));
 
 function withFirst(entry: ModelEntry, entries: readonly ModelEntry[]): ModelEntry {
   const found = firstOf(entry, entries);
@@ -157,13 +159,13 @@ function withFirst(entry: ModelEntry, entries: readonly ModelEntry[]): ModelEntr
 export function reasonsOf(entry: ModelEntry, image: Image, entries: readonly ModelEntry[]): Reason[] {
   const { region } = entry.manifest;
   const own = accepts(entry, image);
-  if (region === undefined) return own;
   const found = firstOf(entry, entries);
   if (found !== undefined && accepts(found, image).length > 0)
     own.push({
       code: "region_model_not_accepting",
-      message: `Expected an image that the model "${region.model}" takes, which finds the region to look at; it does not.`,
+      message: `Expected an image that the model "${found.name}" takes, which looks at it before this one; it does not.`,
     });
+  if (region === undefined) return own;
   const unmeasured = (_: unknown, frame: number) => image.spacing(frame) === undefined;
   const isVolume = entry.manifest.accepts.dimensions === "series";
   if (!isVolume && region.margin_mm > 0 && Array.from({ length: image.frameCount }).some(unmeasured))

@@ -1,5 +1,5 @@
 import type { OpenedInput, Opened } from "../files/guarded-paths.js";
-import type { Image, Warning } from "../images/image.js";
+import type { Image, StackTolerance, Warning } from "../images/image.js";
 import { readImage } from "../images/read-image.js";
 import { closeSync, fstatSync } from "node:fs";
 import { lstat, readdir } from "node:fs/promises";
@@ -68,9 +68,10 @@ export async function readSeriesFolder(
 export async function readStudyFolder(
   folder: Opened,
   memory: SliceMemory,
+  tolerance: StackTolerance,
 ): Promise<ReturnType<typeof studySeries>> {
   const { files, leftOut } = await readFiles(folder, memory, FOLDER_LIMITS);
-  return studySeries(files, leftOut);
+  return studySeries(files, leftOut, tolerance);
 }
 
 async function readFiles(

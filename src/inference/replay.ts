@@ -8,7 +8,7 @@ import type { Engine } from "../engine/engine.js";
 import { asRadserveError, RadserveError } from "../base/errors.js";
 import type { Image } from "../images/image.js";
 import { type InferContext, type InferTask } from "./task.js";
-import { outputKindSchema, type OutputKind } from "../manifest/manifest.js";
+import { firstModelOf, outputKindSchema, type OutputKind } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
 import { resolveThresholds } from "../models/read.js";
 import type { Receipt, ReceiptModel } from "../results/receipt/receipt.js";
@@ -93,12 +93,12 @@ function whyNot(
   if (receipt.radserve_version !== VERSION)
     return `Radserve ${receipt.radserve_version} made it, this is ${VERSION}`;
   if (before.status === "not_accepted" && !foundNothing(before)) return undefined;
-  const looked = before.region?.model;
+  const looked = before.region?.model ?? before.cascade?.model;
   const finder = looked === undefined ? undefined : receipt.models.find(({ name }) => name === looked);
   if (looked !== undefined) {
     const known = models.find(({ name }) => name === looked);
     const why = finder === undefined ? "it is not in the receipt" : whyNot(receipt, finder, known, models);
-    if (why !== undefined) return `of the model ${looked}, in whose region it looks: ${why}`;
+    if (why !== undefined) return `of the model ${looked}, which looks first: ${why}`;
   }
   if (entry.nativeId === undefined) return entry.error?.message ?? "the model is not loaded";
   if (before.provider !== undefined && before.provider !== entry.provider)
@@ -116,8 +116,8 @@ function checkRefusal(
   image: Image,
   models: readonly ModelEntry[],
 ): Check {
-  const known = models.find(({ name }) => name === entry.manifest.region?.model);
-  const { region } = before;
+  const known = models.find(({ name }) => name === firstModelOf(entry.manifest));
+  const region = before.region ?? before.cascade;
   const first =
     region === undefined || known === undefined
       ? {}
@@ -201,7 +201,7 @@ function kindsOf({ outputs_requested, outputs_from }: Receipt): {
 
 const FIELDS = [
   ...(["version", "status", "shadow", "raw_sha256", "findings", "measurements", "warnings"] as const),
-  ...(["transforms", "decoding", "ensemble", "region", "reasons"] as const),
+  ...(["transforms", "decoding", "ensemble", "region", "cascade", "reasons"] as const),
   ...(["outputs", "predecessor", "provider"] as const),
 ];
 

@@ -5,9 +5,10 @@
 import { createHash } from "node:crypto";
 import { asRadserveError, RadserveError, type ErrorCode } from "../base/errors.js";
 import type { EngineOutput, InferOptions, InferResult, Plane, Preparation } from "../engine/types.js";
+import { markedLabels } from "../engine/marked-labels.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Image, Volume, Warning } from "../images/image.js";
-import { imageInputs, neighboursOf } from "../manifest/manifest.js";
+import { cascadeOf, firstModelOf, imageInputs, neighboursOf, toleranceOf } from "../manifest/manifest.js";
 import { attributeNumbers } from "../models/attribute-numbers.js";
 import { checkHounsfield, takesHounsfield } from "../models/hounsfield.js";
 import type { OutputKind } from "../manifest/manifest.js";
@@ -20,6 +21,7 @@ import { markedPixels, sliceOutputs } from "../results/receipt/volume-outputs.js
 import { type Analysis, checkTime } from "./task.js";
 import { accepting, type PlannedModel } from "./plan.js";
 import type { Reason } from "../models/acceptance.js";
+import { inSourceSlices, straightCaveats, straightened, straightOf, type Straight } from "./straighten.js";
 import {
   boxOf,
   cutGeometry,
@@ -100,12 +102,12 @@ export async function runModels(analysis: Analysis): Promise<Ran> {
   const outcomes = accepting(plan).map((planned) => begin(planned, image));
   for (const outcome of outcomes)
     outcome.first = outcomes.find(
-      ({ planned }) => planned.entry.name === outcome.planned.entry.manifest.region?.model,
+      ({ planned }) => planned.entry.name === firstModelOf(outcome.planned.entry.manifest),
     );
   // A model that finds a region goes before those that look at it, whatever their names.
   const ordered = [
-    ...outcomes.filter(({ planned }) => planned.entry.manifest.region === undefined),
-    ...outcomes.filter(({ planned }) => planned.entry.manifest.region !== undefined),
+    ...outcomes.filter(({ planned }) => firstModelOf(planned.entry.manifest) === undefined),
+    ...outcomes.filter(({ planned }) => firstModelOf(planned.entry.manifest) !== undefined),
   ];
   const ofVolume = ordered.filter(({ volume }) => volume !== undefined);
   const ofStack = ordered.filter(({ stack }) => stack !== undefined);
@@ -146,7 +148,7 @@ function begin(planned: PlannedModel, image: Image): Outcome {
   return {
     planned,
     nativeId: entry.nativeId ?? -1,
-    volume: manifest.accepts.dimensions === "series" ? volumeOf(image) : undefined,
+    volume: manifest.accepts.dimensions === "series" ? volumeOf(image, toleranceOf(manifest)) : undefined,
     stack: neighboursOf(manifest) === undefined ? undefined : volumeOf(image),
     numbers: attributeNumbers(manifest, image),
     said: [],
@@ -237,7 +239,11 @@ async function runVolume(outcome: Outcome, planes: readonly Plane[], analysis: A
   const { rows, columns } = analysis.image.format;
   const { sliceSpacing: slice, rowSpacing: row, columnSpacing: column } = geometry;
   const grid = { slices: sorted.length, rows, columns, spacing: { slice, row, column } };
-  const looked = await lookedAt(outcome, sorted, { geometry }, grid, analysis);
+  const straight = straightOf(volume, analysis.image.format);
+  const looked =
+    straight === undefined
+      ? await lookedAt(outcome, sorted, { geometry }, grid, analysis)
+      : await straightLook(outcome, sorted, straight, analysis);
   if (looked === undefined) return;
   const { outputs, preparation, empty } = looked;
   outcome.facts = planes.map(() => preparation);
@@ -251,6 +257,19 @@ async function runVolume(outcome: Outcome, planes: readonly Plane[], analysis: A
     const value = { outputs: () => sliceOutputs(outputs, slice), findings: [], slice: slice + 1 };
     outcome.highlights.offer({ frame: volume.frames[slice] ?? 0, weight, value });
   }
+}
+
+/** A stack that is tilted or not whole, which such a model takes as a straight and whole one. */
+async function straightLook(
+  outcome: Outcome,
+  planes: readonly Plane[],
+  straight: Straight,
+  analysis: Analysis,
+): Promise<Looked> {
+  const { geometry } = straight;
+  const found = await inferred(outcome, straightened(planes, straight), { geometry }, analysis);
+  const outputs = inSourceSlices(found.outputs, straight, analysis.image.format);
+  return { outputs, preparation: found.preparation, empty: straightCaveats(straight) };
 }
 
 /** A model's own failure stays its own; a failure that ends the request is thrown on. */
@@ -281,7 +300,11 @@ async function lookedAt(
 ): Promise<Looked | undefined> {
   const { manifest } = outcome.planned.entry;
   const { region } = manifest;
-  if (region === undefined) return { ...(await inferred(outcome, planes, more, analysis)), empty: [] };
+  if (region === undefined) {
+    const labels = labelsFor(outcome);
+    const given = { ...more, ...(labels === undefined ? {} : { labels }) };
+    return { ...(await inferred(outcome, planes, given, analysis)), empty: [] };
+  }
   const first = firstThatRan(outcome, region.model);
   const found = boxOf(first.planned.entry.manifest, first.latest, region.label);
   const { geometry } = more;
@@ -311,9 +334,15 @@ async function lookedAt(
   return { outputs: laidBack(outputs, box, grid), preparation, empty: [] };
 }
 
+/** What another model marked, for one that is given its labels. @throws RadserveError of the other, if that failed */
+function labelsFor(outcome: Outcome): Uint8Array | undefined {
+  const cascade = cascadeOf(outcome.planned.entry.manifest);
+  return cascade === undefined ? undefined : markedLabels(firstThatRan(outcome, cascade.model).latest);
+}
+
 /** @throws RadserveError of its failure, with its name */
 function firstThatRan({ first, planned }: Outcome, name: string): Outcome {
-  const about = `The model "${name}", in whose region ${planned.entry.name} looks,`;
+  const about = `The model "${name}", which looks before ${planned.entry.name},`;
   if (first === undefined) throw new RadserveError("model_unavailable", `${about} is not here.`);
   if (first.error !== undefined)
     throw new RadserveError(first.error.code, `${about} failed: ${first.error.message}`);
@@ -323,7 +352,7 @@ function firstThatRan({ first, planned }: Outcome, name: string): Outcome {
 async function inferred(
   outcome: Outcome,
   planes: Plane[],
-  more: Pick<InferOptions, "geometry" | "centre">,
+  more: Pick<InferOptions, "geometry" | "centre" | "labels">,
   { task, context, watch }: Analysis,
 ): Promise<InferResult> {
   checkTime(task, context);

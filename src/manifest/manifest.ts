@@ -87,6 +87,29 @@ const accepts = z.strictObject({
     .describe(
       "2d: one frame; 2d_frames: every frame of a multi-frame image, or slice of a folder, on its own; series: one volume",
     ),
+  slices: z
+    .strictObject({
+      max_tilt_degrees: z
+        .number()
+        .positive()
+        .max(45)
+        .optional()
+        .describe(
+          "Slices that follow each other aside of their normal (a tilted gantry) are moved by whole pixels to a straight stack, up to this angle; masks lie in the source's slices",
+        ),
+      max_missing: z
+        .int()
+        .min(1)
+        .max(100)
+        .optional()
+        .describe(
+          "Up to so many slices may be missing between the first and the last; the nearest takes their place",
+        ),
+    })
+    .optional()
+    .describe(
+      "For dimensions series: stacks that are not straight or not whole, which are refused without it",
+    ),
   max_frames: z.int().min(1).max(100_000).optional(),
   min_rows: z.int().min(1).optional(),
   min_columns: z.int().min(1).optional(),
@@ -248,6 +271,19 @@ const imageInput = z.strictObject({
     .optional()
     .describe(
       "Volumes: mm between the tensor's voxels along depth, height, width; the volume is resampled to it and centred. letterbox: it must fit; crop: the rest is cut off; none: it must have this spacing. Without it, the fit alone decides",
+    ),
+  cascade: z
+    .strictObject({
+      model: modelName.describe("The model whose labels these are, in a folder of this name beside this one"),
+      labels: z
+        .array(z.string().min(1).max(64))
+        .min(1)
+        .max(254)
+        .describe("All labels of its segmentation, in their order"),
+    })
+    .optional()
+    .describe(
+      "Volumes with resampling: behind the channel of the pixels one for each label that another model marked on the same volume, 1 where it is and 0 elsewhere (nnU-Net's 3d_cascade_fullres)",
     ),
   resampling: resampling
     .optional()
@@ -715,11 +751,22 @@ export const numbersOf = (value: AttributeValue): number =>
   value.encoding === "one_hot" ? value.values.length : 1;
 
 /** How many channels the tensor of an image input has. */
-export function channelsOf({ channels, values, neighbours }: ImageInput): number {
+export function channelsOf({ channels, values, neighbours, cascade }: ImageInput): number {
   const windows = values.kind === "windows" ? values.windows.length : 1;
   const own = channels === "windows" ? windows : channels === "grayscale" ? 1 : 3;
-  return own * (neighbours === undefined ? 1 : neighbours.before + 1 + neighbours.after);
+  return (
+    own * (neighbours === undefined ? 1 : neighbours.before + 1 + neighbours.after) +
+    (cascade?.labels.length ?? 0)
+  );
 }
+
+/** The labels of another model that a model is given as channels. */
+export const cascadeOf = (manifest: Pick<Manifest, "inputs">): ImageInput["cascade"] =>
+  imageInputs(manifest).find(({ cascade }) => cascade !== undefined)?.cascade;
+
+/** The model that has to look before another: it finds its region, or its labels are channels of the other. */
+export const firstModelOf = (manifest: Pick<Manifest, "inputs" | "region">): string | undefined =>
+  manifest.region?.model ?? cascadeOf(manifest)?.model;
 
 /** How far the slices reach that a model is given beside the one that it looks at; undefined if none does. */
 export function neighboursOf(
@@ -736,6 +783,18 @@ export function neighboursOf(
 /** Whether all frames of an image are in memory at once for a model: it is given all of them, or several together. */
 export const takesWhole = (manifest: Pick<Manifest, "inputs" | "accepts">): boolean =>
   manifest.accepts.dimensions === "series" || neighboursOf(manifest) !== undefined;
+
+/** What the models together take of tilt and of missing slices. */
+export function toleranceOf(...manifests: readonly Pick<Manifest, "accepts">[]): {
+  tiltDegrees: number;
+  missing: number;
+} {
+  const most = (limits: readonly (number | undefined)[]) => Math.max(0, ...limits.map((limit) => limit ?? 0));
+  return {
+    tiltDegrees: most(manifests.map(({ accepts: { slices } }) => slices?.max_tilt_degrees)),
+    missing: most(manifests.map(({ accepts: { slices } }) => slices?.max_missing)),
+  };
+}
 
 /** The number, among all inputs, of the one on whose grid an output is: the one that it names, or the only one. */
 export function inputOf(manifest: Pick<Manifest, "inputs">, output: ModelOutput): number {

@@ -1,5 +1,13 @@
 /** A model that looks at a region which another model found: what follows from the manifest, and its rules. */
-import { mayOverlap, neighboursOf, type Manifest, type ModelOutput, type Region } from "./manifest.js";
+import {
+  cascadeOf,
+  firstModelOf,
+  mayOverlap,
+  neighboursOf,
+  type Manifest,
+  type ModelOutput,
+  type Region,
+} from "./manifest.js";
 
 /** The model that finds the region, as results pin it. */
 export interface FirstModel {
@@ -76,16 +84,55 @@ export function checkRegion(
 /** Why a model cannot look at the region of another, in words; undefined if it can, or looks at the whole image. */
 export function regionProblem(m: Manifest, first: Manifest | undefined): string | undefined {
   const { region } = m;
-  if (region === undefined) return undefined;
+  if (region === undefined) return cascadeProblem(m, first);
   const asked = `region.model: expected the folder of a model "${region.model}" beside this one`;
   if (first === undefined) return `${asked}; found none whose manifest can be read.`;
   if (first.release === "off") return `${asked} that is not off; its release is "off".`;
-  if (first.region !== undefined)
-    return `${asked} that looks at whole images; it has a region itself, found by "${first.region.model}". Regions of regions, and circles, are not offered.`;
+  if (firstModelOf(first) !== undefined)
+    return `${asked} that looks at whole images; it looks at what "${firstModelOf(first)}" found itself. Regions of regions, and circles, are not offered.`;
   if (neighboursOf(first) !== undefined) return `${asked} without neighbours of slices among its inputs.`;
   if (first.accepts.dimensions !== m.accepts.dimensions)
     return `${asked} that accepts dimensions "${m.accepts.dimensions}" as this one does; found "${first.accepts.dimensions}".`;
   if (regionOutput(first, region.label) === undefined)
     return `region.label: expected a label of a segmentation of "${region.model}"; found "${region.label}".`;
   return undefined;
+}
+
+/** Why a model cannot be given the labels of another; undefined if it can, or is given none. */
+function cascadeProblem(m: Manifest, first: Manifest | undefined): string | undefined {
+  const cascade = cascadeOf(m);
+  if (cascade === undefined) return undefined;
+  const asked = `cascade.model: expected the folder of a model "${cascade.model}" beside this one`;
+  if (first === undefined) return `${asked}; found none whose manifest can be read.`;
+  if (first.release === "off") return `${asked} that is not off; its release is "off".`;
+  if (firstModelOf(first) !== undefined)
+    return `${asked} that needs no other; it looks at what "${firstModelOf(first)}" found itself.`;
+  if (first.accepts.dimensions !== "series") return `${asked} that takes whole series.`;
+  if (first.accepts.slices !== undefined) return `${asked} without accepts.slices.`;
+  const labels = cascadeOutput(first)?.labels.map(({ label }) => label);
+  if (labels?.join("\n") !== cascade.labels.join("\n"))
+    return `cascade.labels: expected all labels of a segmentation of "${cascade.model}" that exclude each other, in their order: ${labels?.join(", ") ?? "it has none"}.`;
+  return undefined;
+}
+
+/** The segmentation whose labels go to another model. */
+const cascadeOutput = ({ outputs }: Pick<Manifest, "outputs">) =>
+  outputs.find((output) => output.kind === "segmentation" && !mayOverlap(output.activation)) as
+    Extract<ModelOutput, { kind: "segmentation" }> | undefined;
+
+/** What a receipt says of the labels that a model was given, and of whom. */
+export function cascadeFacts(manifest: Pick<Manifest, "inputs">, first: FirstModel | undefined) {
+  const cascade = cascadeOf(manifest);
+  if (cascade === undefined || first === undefined) return undefined;
+  const { name: model, version, sha256, site_thresholds } = first;
+  return { model, version, sha256, site_thresholds, labels: cascade.labels };
+}
+
+/** The same in words, for objects. */
+export function cascadeText(
+  manifest: Pick<Manifest, "inputs">,
+  first: FirstModel | undefined,
+): string | undefined {
+  if (cascadeOf(manifest) === undefined || first === undefined) return undefined;
+  return `Given the labels of ${first.name} ${first.version}; SHA-256 ${first.sha256.slice(0, 12)}`;
 }

@@ -1,6 +1,7 @@
 /** The rules of the model manifest over more than one field, and the schema of fields and rules together. */
 import { z } from "zod";
 import {
+  cascadeOf,
   channelsOf,
   findsBoxes,
   imageInputs,
@@ -77,7 +78,40 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
     checkEnsemble(m, m.ensemble, (path, message) => issue(["ensemble", ...path], message));
   if (m.region !== undefined)
     checkRegion(m, m.region, (path, message) => issue(["region", ...path], message));
+  checkSlices(m, issue);
+  checkCascade(m, issue);
   checkCanary(m, issue);
+}
+
+/** What the labels of another model as channels ask of the model. */
+function checkCascade(m: Manifest, issue: Report): void {
+  const cascade = cascadeOf(m);
+  if (cascade === undefined) return;
+  const at = [
+    "inputs",
+    m.inputs.findIndex((input) => isImageInput(input) && input.cascade !== undefined),
+    "cascade",
+  ];
+  if (m.inputs.length > 1) issue(at, "Expected a single input");
+  if (imageInputs(m)[0]?.resampling === undefined)
+    issue(at, "Expected resampling: it says how the labels go to the network's grid");
+  if (m.region !== undefined || m.accepts.slices !== undefined)
+    issue(at, "Expected neither region nor accepts.slices beside it");
+  if (new Set(cascade.labels).size !== cascade.labels.length)
+    issue([...at, "labels"], "Expected each label once");
+  if (cascade.model === m.name) issue([...at, "model"], "Expected another model than this one");
+}
+
+/** What tilted stacks and missing slices ask of the model. */
+function checkSlices({ accepts: rules, region }: Manifest, issue: Report): void {
+  if (rules.slices === undefined) return;
+  if (rules.dimensions !== "series")
+    issue(["accepts", "slices"], `Expected accepts.dimensions "series", found "${rules.dimensions}"`);
+  if (region !== undefined)
+    issue(
+      ["accepts", "slices"],
+      "Expected no region: a region is cut from slices that lie behind each other",
+    );
 }
 
 /** Values that take the place of the file's own modality values, for all inputs of a model at once. */
@@ -381,7 +415,8 @@ function checkResampling(input: ImageInput, issue: Report): void {
   if (input.size.kind !== "source") issue(["size"], 'Expected "source" with resampling');
   if (input.fit !== "stretch") issue(["fit"], 'Expected "stretch" with resampling');
   if (input.spacing_mm !== undefined) issue(["spacing_mm"], "Expected it in resampling alone");
-  if (channelsOf(input) !== 1) issue(["channels"], "Expected one channel with resampling");
+  if (channelsOf({ ...input, cascade: undefined }) !== 1)
+    issue(["channels"], "Expected one channel of pixels with resampling");
   if (input.normalisation.kind === "percentile")
     issue(["normalisation"], "Percentiles are not offered with resampling");
 }

@@ -12,8 +12,14 @@
 import { sopClassName } from "../images/dicom/dictionary.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import { RadserveError } from "../base/errors.js";
-import type { Attributes, Image, Interpretation, Warning } from "../images/image.js";
-import { imageInputs, neighboursOf, type ImageInput, type Manifest } from "../manifest/manifest.js";
+import type { Attributes, Image, Interpretation, StackTolerance, Warning } from "../images/image.js";
+import {
+  imageInputs,
+  neighboursOf,
+  toleranceOf,
+  type ImageInput,
+  type Manifest,
+} from "../manifest/manifest.js";
 import { attributeCaveats, attributeReasons } from "./attribute-numbers.js";
 import { dataSets, numbersOf, snakeCase, stringsOf, TECHNICAL } from "./attribute-values.js";
 import { valueReasons } from "./input-values.js";
@@ -116,7 +122,8 @@ function sizeReasons(rules: Accepts, image: Image): Reason[] {
   const { frameCount, format } = image;
   const reasons: Reason[] = [];
   const refuse = (code: string, message: string) => reasons.push({ code, message });
-  if (rules.dimensions === "series") reasons.push(...volumeReasons(image));
+  if (rules.dimensions === "series") reasons.push(...volumeReasons(image, toleranceOf({ accepts: rules })));
+  else if (image.series?.volume.flaws !== undefined) reasons.push(...volumeReasons(image));
   if (rules.dimensions === "2d" && frameCount !== 1)
     refuse(
       "single_frame_required",
@@ -145,7 +152,7 @@ function neighbourReasons(manifest: Manifest, image: Image): Reason[] {
 }
 
 /** Why the image is no volume: it has one frame, or its frames do not form a volume; the code tells the fault. */
-function volumeReasons(image: Image): Reason[] {
+function volumeReasons(image: Image, tolerance?: StackTolerance): Reason[] {
   if (image.frameCount === 1 && image.series === undefined)
     return [
       { code: "series_required", message: "Expected a whole series as one volume, found a single image." },
@@ -160,7 +167,7 @@ function volumeReasons(image: Image): Reason[] {
       },
     ];
   try {
-    volumeOf(image);
+    volumeOf(image, tolerance);
     return [];
   } catch (error) {
     if (!(error instanceof RadserveError) || error.code !== "series_invalid") throw error;

@@ -10,7 +10,7 @@ import { table } from "../base/table.js";
 import type { Image } from "../images/image.js";
 import { graphsOf } from "../manifest/ensemble.js";
 import { regionProblem } from "../manifest/region.js";
-import { manifestFields, type Manifest } from "../manifest/manifest.js";
+import { firstModelOf, manifestFields, type Manifest } from "../manifest/manifest.js";
 import { manifestSchema } from "../manifest/rules.js";
 import { inferOnce, shapeText, summary, type OnceOptions } from "./infer-once.js";
 import { accepts } from "./acceptance.js";
@@ -239,10 +239,13 @@ function ranNote(canary: boolean): string {
 /** Disagreements of a manifest with that of the model in whose region it looks, which lies in a folder beside it. */
 async function regionProblems(folder: string, report: FolderReport): Promise<Problem[]> {
   const manifest = report.model?.manifest;
-  if (manifest?.region === undefined || manifest.region.model === manifest.name) return [];
-  const first = await readModelFolder(join(folder, "..", manifest.region.model));
+  const name = manifest === undefined ? undefined : firstModelOf(manifest);
+  if (manifest === undefined || name === undefined || name === manifest.name) return [];
+  const first = await readModelFolder(join(folder, "..", name));
   const message = regionProblem(manifest, first.model?.manifest);
-  return message === undefined ? [] : [{ path: "region", message }];
+  return message === undefined
+    ? []
+    : [{ path: manifest.region === undefined ? "inputs" : "region", message }];
 }
 
 /** Disagreements of a manifest with its graph, if both can be read. */

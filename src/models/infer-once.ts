@@ -1,11 +1,15 @@
 /** One inference of a model that no server holds: loaded, given an image, and unloaded. */
 import type { Engine } from "../engine/engine.js";
+import { markedLabels } from "../engine/marked-labels.js";
 import type { Tensor } from "../engine/tensor.js";
 import type { InferResult, LoadedModel, Plane } from "../engine/types.js";
 import { RadserveError } from "../base/errors.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Image, VolumeGeometry } from "../images/image.js";
-import { neighboursOf } from "../manifest/manifest.js";
+import { cascadeOf, neighboursOf } from "../manifest/manifest.js";
+import { regionProblem } from "../manifest/region.js";
+import { join } from "node:path";
+import { readModelFolder } from "./read.js";
 import { attributeNumbers } from "./attribute-numbers.js";
 import { interpretationFor } from "./input-values.js";
 import { loadSession, type Provider } from "./load.js";
@@ -30,6 +34,7 @@ export async function inferOnce(
   { engine, providers, frame = 1 }: OnceOptions,
 ): Promise<{ loaded: LoadedModel; result: InferResult }> {
   const given = await planesFor(model, image, frame);
+  const labels = await labelsFor(folder, model, image, { engine, providers, frame });
   const loaded = await loadSession(folder, model, engine, providers);
   try {
     const result = await engine.infer(loaded.id, given.planes, {
@@ -37,12 +42,37 @@ export async function inferOnce(
       thresholds: model.thresholds,
       ...(given.geometry === undefined ? {} : { geometry: given.geometry }),
       ...(given.centre === undefined ? {} : { centre: given.centre }),
+      ...(labels === undefined ? {} : { labels }),
       numbers: attributeNumbers(model.manifest, image),
     });
     return { loaded, result };
   } finally {
     await engine.unload(loaded.id);
   }
+}
+
+/** What the model beside this one marks, for a model that is given its labels. */
+async function labelsFor(
+  folder: string,
+  { manifest }: SoundModel,
+  image: Image,
+  options: OnceOptions,
+): Promise<Uint8Array | undefined> {
+  const cascade = cascadeOf(manifest);
+  if (cascade === undefined) return undefined;
+  const beside = join(folder, "..", cascade.model);
+  const { model, problems } = await readModelFolder(beside);
+  const problem =
+    model === undefined
+      ? problems[0]?.message
+      : regionProblem(manifest, { ...model.manifest, release: "active" });
+  if (model === undefined || problem !== undefined)
+    throw new RadserveError(
+      "model_unavailable",
+      `Expected the model "${cascade.model}" beside this one, whose labels it is given. ${problem ?? "It cannot be read."}`,
+    );
+  const { result } = await inferOnce(beside, model, image, options);
+  return markedLabels(result.outputs);
 }
 
 /** One frame, with its neighbours if the model takes them, or all slices of the volume if it takes whole series. */

@@ -4,6 +4,7 @@ import type { Engine } from "../engine/engine.js";
 import { RadserveError, type ErrorObject } from "../base/errors.js";
 import type { ModelEntry } from "./entry.js";
 import { loadReport, modelFolders, type Outcome, type Provider } from "./load.js";
+import { firstModelOf } from "../manifest/manifest.js";
 import { regionProblem } from "../manifest/region.js";
 import { readModelFolder, type FolderReport } from "./read.js";
 import type { ReloadReport } from "./reload-note.js";
@@ -114,7 +115,7 @@ export async function loadModels(options: LoadModelsOptions): Promise<ModelSet> 
 function withoutRegion(report: FolderReport, reports: readonly FolderReport[]): RadserveError | undefined {
   if (report.model === undefined) return undefined;
   const { manifest } = report.model;
-  const first = reports.find(({ name }) => name === manifest.region?.model)?.model?.manifest;
+  const first = reports.find(({ name }) => name === firstModelOf(manifest))?.model?.manifest;
   const message = regionProblem(manifest, first);
   return message === undefined ? undefined : new RadserveError("model_unavailable", message);
 }

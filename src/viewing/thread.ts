@@ -7,7 +7,7 @@ import { createEngine } from "../engine/engine.js";
 import { readWhole } from "../files/descriptor.js";
 import { withPlain } from "../files/durable-files.js";
 import { withInput, type OpenedInput } from "../files/guarded-paths.js";
-import type { Image } from "../images/image.js";
+import { ANY_STACK, type Image } from "../images/image.js";
 import { readImage } from "../images/read-image.js";
 import { bytesAtMost, planOf } from "../inference/plan.js";
 import { readSeriesFolder } from "../inference/read-input.js";
@@ -97,7 +97,7 @@ async function withSource(
   if (source.kind === "folder") {
     const slices = new SliceMemory(memory, PATIENT);
     try {
-      return await use(await readSeriesFolder(source, slices, undefined, { uid }));
+      return await use(await readSeriesFolder(source, slices, undefined, { uid, tolerance: ANY_STACK }));
     } finally {
       slices.close();
     }

@@ -85,6 +85,11 @@ const CASES: Record<string, Case> = {
     choices: MR,
     without: { cropping: ({ resampling }) => (resampling!.crop = "none") },
   },
+  "cascade-lowres": { choices: MR, without: {} },
+  "cascade-fullres": {
+    choices: { ...MR, previous: "cascade-lowres" },
+    without: { cropping: ({ resampling }) => (resampling!.crop = "none") },
+  },
   "nnunet-2d": {
     choices: MR,
     without: { "the order of the axes": (input) => (input.orientation = "SPL") },
@@ -104,6 +109,7 @@ t.test("networks of nnU-Net and MONAI", { skip: needs(ADDON) }, async (t) => {
   for (const [name, { choices, without }] of Object.entries(CASES))
     await t.test(`${name} comes to what was stored`, async (t) => {
       const image = await seriesOf(t, name, choices.modality ?? "CT");
+      if (choices.previous !== undefined) await imported(t, choices.previous, MR);
       const { to } = await imported(t, name, choices);
       const against = async (folder: string, what: string) => {
         const expect = join(REFERENCE, name, `${what}.npy`);

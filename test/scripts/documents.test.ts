@@ -38,7 +38,10 @@ const NOT_RUN: readonly [RegExp, string][] = [
     /localhost:8500\/files|"\/srv\/images\/in\/sent|docs\/examples\/remote/,
     "needs RADSERVE_FILES_BY_HTTP; test/http/files.test.ts runs them",
   ],
-  [/models import nnUNet/, "needs a trained network; test/models/import.test.ts imports small ones"],
+  [
+    /models import (nnUNet|exports)/,
+    "needs a trained network; test/models/import.test.ts imports small ones",
+  ],
   [/^psql /, "needs the right to change a PostgreSQL server"],
   [/^npm run setup:gpu/, "downloads the CUDA libraries; npm run test:gpu-setup runs it"],
   [/^export RADSERVE_PROVIDERS=cuda/, "needs a GPU"],

@@ -5,6 +5,7 @@ import {
   type Image,
   type PixelFormat,
   type Series,
+  type StackTolerance,
   type SliceIdentity,
   type SourceIdentity,
   type TransformStep,
@@ -113,6 +114,8 @@ export interface SeriesChoice {
   uid?: string | undefined;
   /** Without `uid`: the only series that this is true of. */
   takes?: ((image: Image) => boolean) | undefined;
+  /** What some model takes of tilt and of missing slices; none where absent. */
+  tolerance?: StackTolerance | undefined;
 }
 
 /**
@@ -139,18 +142,19 @@ export function seriesImage(
             message: `Left out: ${beside} images of ${others} other series in the folder.`,
           },
         ];
-  return imageOf(chosen, [...leftOut, ...apart], others);
+  return imageOf(chosen, [...leftOut, ...apart], others, choice.tolerance);
 }
 
 /** Each series of a folder, or why it is none that can be used. */
 export function studySeries(
   files: readonly SeriesFile[],
   leftOut: readonly Warning[],
+  tolerance?: StackTolerance,
 ): { uid: string; alone: boolean; image: Image | RadserveError }[] {
   const groups = groupsOf(files);
   const imageOrFault = (found: readonly SeriesFile[]) => {
     try {
-      return imageOf(found, leftOut, groups.length - 1);
+      return imageOf(found, leftOut, groups.length - 1, tolerance);
     } catch (error) {
       if (error instanceof RadserveError && error.code === "series_invalid") return error;
       throw error;
@@ -159,10 +163,15 @@ export function studySeries(
   return groups.map(([uid, found]) => ({ uid, alone: groups.length === 1, image: imageOrFault(found) }));
 }
 
-function imageOf(files: readonly SeriesFile[], leftOut: readonly Warning[], others: number): Image {
+function imageOf(
+  files: readonly SeriesFile[],
+  leftOut: readonly Warning[],
+  others: number,
+  tolerance: StackTolerance | undefined,
+): Image {
   checkOneSeries(files);
   const caveats = [...frameOfReferenceCaveats(files), ...checkConcatenations(files)];
-  return new SeriesImage(files, [...leftOut, ...caveats], others);
+  return new SeriesImage(files, [...leftOut, ...caveats], others, tolerance);
 }
 
 type Group = [uid: string, files: SeriesFile[]];
@@ -224,13 +233,14 @@ function noSuchSeries(groups: readonly Group[]): RadserveError {
   );
 }
 
-function chooseSeries(groups: readonly Group[], { uid, takes }: SeriesChoice): SeriesFile[] {
+function chooseSeries(groups: readonly Group[], choice: SeriesChoice): SeriesFile[] {
+  const { uid, takes } = choice;
   if (uid !== undefined) {
     const named = groups.find(([found]) => found === uid);
     if (named === undefined) throw noSuchSeries(groups);
     return named[1];
   }
-  const taken = groups.filter(([, files]) => isTaken(files, takes));
+  const taken = groups.filter(([, files]) => isTaken(files, choice));
   const [first, ...more] = taken;
   if (first !== undefined && more.length === 0) return first[1];
   const why =
@@ -246,10 +256,10 @@ function chooseSeries(groups: readonly Group[], { uid, takes }: SeriesChoice): S
   );
 }
 
-function isTaken(files: readonly SeriesFile[], takes: SeriesChoice["takes"]): boolean {
+function isTaken(files: readonly SeriesFile[], { takes, tolerance }: SeriesChoice): boolean {
   if (takes === undefined) return false;
   try {
-    return takes(imageOf(files, [], 0));
+    return takes(imageOf(files, [], 0, tolerance));
   } catch (error) {
     if (error instanceof RadserveError && error.code === "series_invalid") return false;
     throw error;
@@ -327,21 +337,27 @@ class SeriesImage implements Image {
   /** The file opened last: the slices of a multi-frame file follow each other. */
   #opened: { file: SeriesFile; image: Promise<Image> } | undefined;
 
-  constructor(files: readonly SeriesFile[], leftOut: readonly Warning[], others: number) {
+  constructor(
+    files: readonly SeriesFile[],
+    leftOut: readonly Warning[],
+    others: number,
+    tolerance: StackTolerance | undefined,
+  ) {
     const found = files.flatMap((file) => file.frames.map((facts, frame): Slice => ({ file, frame, facts })));
-    const { frames, geometry } = assemble(
+    const { frames, ...body } = assemble(
       found.map(({ file, facts }) => ({
         format: file.format,
         plane: facts.plane,
         spacing: facts.spacing,
       })),
+      tolerance,
     );
     this.#slices = frames.flatMap((frame) => found[frame] ?? []);
     const inOrder = [...new Set(this.#slices.map(({ file }) => file))];
     const slices = this.#slices.map((slice) => identityOf(slice, inOrder.indexOf(slice.file)));
     const first = this.#slice(0);
     this.series = {
-      volume: { geometry, frames: slices.map((_, i) => i) },
+      volume: { ...body, frames: slices.map((_, i) => i) },
       slices,
       attributes: inOrder.map((file) => file.attributes),
       others,

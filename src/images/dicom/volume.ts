@@ -3,7 +3,17 @@
  * that is given a gap, a doubled slice or a sheared stack measures a body that does not exist.
  */
 import { rangeOf } from "../../base/range.js";
-import type { Image, PixelFormat, PlanePosition, Spacing, TransformStep, Volume } from "../image.js";
+import type {
+  Image,
+  PixelFormat,
+  PlanePosition,
+  Spacing,
+  StackFlaws,
+  StackTolerance,
+  TransformStep,
+  Volume,
+} from "../image.js";
+import type { RadserveError } from "../../base/errors.js";
 import { cross, dot, length, unit, type Vector } from "../vectors.js";
 import { checkNoPart } from "./concatenation.js";
 import { seriesInvalid } from "./series-fault.js";
@@ -25,6 +35,9 @@ const UNIT_TOLERANCE = 1e-3;
 /** How far in-plane spacings may differ, as a part of them; the last of 512 pixels of 0.7 mm moves by 0.04 mm. */
 const IN_PLANE_TOLERANCE = 1e-4;
 
+/** What a model takes whose manifest says nothing of it. */
+const STRAIGHT: StackTolerance = { tiltDegrees: 0, missing: 0 };
+
 const LISTED = 10;
 const DEGREES = 180 / Math.PI;
 
@@ -45,9 +58,10 @@ interface LocatedSlice extends SliceFacts {
  * cross product of the direction along a row and the direction along a column: so column, row and slice index always
  * make a right-handed system, whatever way the scanner went. The spacing of the slices comes from those projections,
  * never from SliceThickness, which may overlap or leave gaps.
+ * @param tolerance tilt and missing slices up to it become flaws of the volume, and are no error
  * Throws series_invalid, with the fault as `details.reason` and its numbers.
  */
-export function assemble(slices: readonly SliceFacts[]): Volume {
+export function assemble(slices: readonly SliceFacts[], tolerance: StackTolerance = STRAIGHT): Volume {
   const [first, ...others] = located(slices);
   if (first === undefined || others.length === 0)
     throw seriesInvalid(
@@ -64,8 +78,19 @@ export function assemble(slices: readonly SliceFacts[]): Volume {
   const sorted = frames.map((frame) => at(along, frame));
   checkDuplicates(sorted);
   const positions = frames.map((frame) => all[frame]?.plane.position ?? first.plane.position);
-  checkShear(positions, axes.normal, Math.min(first.spacing.row, first.spacing.column));
+  const shear = shearOf(positions, axes.normal, Math.min(first.spacing.row, first.spacing.column));
+  if (shear !== undefined && (!shear.even || shear.angle > tolerance.tiltDegrees)) throw shear.fault;
+  const { spacing: sliceSpacing, places, missing, gap } = evenSpacing(sorted, tolerance.missing);
+  const [x, y, z] = shear?.aside ?? [0, 0, 0];
+  const flaws: StackFlaws = {
+    tiltDegrees: shear?.angle ?? 0,
+    missing,
+    places,
+    aside: { row: dot([x, y, z], axes.row), column: dot([x, y, z], axes.column) },
+    refusals: { tilt: shear?.fault, gap },
+  };
   return {
+    ...(shear === undefined && gap === undefined ? {} : { flaws }),
     frames,
     geometry: {
       origin: positions[0] ?? first.plane.position,
@@ -74,14 +99,26 @@ export function assemble(slices: readonly SliceFacts[]): Volume {
       sliceDirection: axes.normal,
       columnSpacing: first.spacing.column,
       rowSpacing: first.spacing.row,
-      sliceSpacing: evenSpacing(sorted),
+      sliceSpacing,
     },
   };
 }
 
-/** The volume that an image's frames are. Throws series_invalid if they are not one. */
-export function volumeOf(image: Image): Volume {
-  if (image.series !== undefined) return image.series.volume;
+/**
+ * The volume that an image's frames are. Throws series_invalid if they are not one, or not one that is as straight and
+ * as whole as the tolerance asks.
+ */
+export function volumeOf(image: Image, tolerance: StackTolerance = STRAIGHT): Volume {
+  if (image.series !== undefined) {
+    const { volume } = image.series;
+    const { tiltDegrees, missing, refusals } = volume.flaws ?? {
+      ...STRAIGHT,
+      refusals: { tilt: undefined, gap: undefined },
+    };
+    if (refusals.tilt !== undefined && tiltDegrees > tolerance.tiltDegrees) throw refusals.tilt;
+    if (refusals.gap !== undefined && missing > tolerance.missing) throw refusals.gap;
+    return volume;
+  }
   checkNoPart(image.attributes);
   return assemble(
     Array.from({ length: image.frameCount }, (_, frame) => ({
@@ -89,6 +126,7 @@ export function volumeOf(image: Image): Volume {
       plane: image.plane(frame),
       spacing: image.spacing(frame),
     })),
+    tolerance,
   );
 }
 
@@ -200,32 +238,71 @@ function checkDuplicates(sorted: readonly number[]): void {
     );
 }
 
-/** Gantry tilt and every other shear: slices that do not follow each other along their normal (PS3.3 C.8.2.1, Gantry/Detector Tilt). */
-function checkShear(positions: readonly Vector[], normal: Vector, pixel: number): void {
+interface Shear {
+  /** Degrees between the normal and the way to the slice that lies furthest beside it. */
+  angle: number;
+  /** Whether all slices lie on one line. */
+  even: boolean;
+  /** How far the line goes aside for each mm along the normal. */
+  aside: Vector;
+  fault: RadserveError;
+}
+
+/**
+ * Gantry tilt and every other shear: slices that do not follow each other along their normal (PS3.3 C.8.2.1,
+ * Gantry/Detector Tilt). Undefined if they do.
+ */
+function shearOf(positions: readonly Vector[], normal: Vector, pixel: number): Shear | undefined {
   const [origin] = positions;
-  if (origin === undefined) return;
-  let worst = { offset: 0, angle: 0 };
-  for (const position of positions) {
+  const last = positions.at(-1);
+  if (origin === undefined || last === undefined) return undefined;
+  const beside = (position: Vector): { along: number; off: Vector } => {
     const from: Vector = [position[0] - origin[0], position[1] - origin[1], position[2] - origin[2]];
     const along = dot(from, normal);
-    const offset = length([
-      from[0] - along * normal[0],
-      from[1] - along * normal[1],
-      from[2] - along * normal[2],
-    ]);
+    return {
+      along,
+      off: [from[0] - along * normal[0], from[1] - along * normal[1], from[2] - along * normal[2]],
+    };
+  };
+  let worst = { offset: 0, angle: 0 };
+  for (const position of positions) {
+    const { along, off } = beside(position);
+    const offset = length(off);
     if (offset > worst.offset) worst = { offset, angle: Math.atan2(offset, along) * DEGREES };
   }
-  if (worst.offset > Math.max(ROUNDING_MM, SHEAR_TOLERANCE * pixel))
-    throw seriesInvalid(
+  const most = Math.max(ROUNDING_MM, SHEAR_TOLERANCE * pixel);
+  if (worst.offset <= most) return undefined;
+  const end = beside(last);
+  const aside: Vector = [end.off[0] / end.along, end.off[1] / end.along, end.off[2] / end.along];
+  const even = positions.every((position) => {
+    const { along, off } = beside(position);
+    return length([off[0] - along * aside[0], off[1] - along * aside[1], off[2] - along * aside[2]]) <= most;
+  });
+  return {
+    angle: Math.atan(length(aside)) * DEGREES,
+    even,
+    aside,
+    fault: seriesInvalid(
       "tilt",
       `Expected slices one behind the other along their normal; one lies ${shown(worst.offset)} mm beside it (${shown(worst.angle)} degrees). ` +
         "The gantry was tilted or the stack is sheared: have it resampled to straight slices first.",
       { offset_mm: worst.offset, angle_degrees: worst.angle },
-    );
+    ),
+  };
 }
 
-/** The distance of neighbours. Throws for gaps and for uneven distances. */
-function evenSpacing(sorted: readonly number[]): number {
+interface Evenness {
+  /** The distance of neighbours. */
+  spacing: number;
+  /** Where each slice lies, in spacings. */
+  places: number[];
+  missing: number;
+  /** What says that slices are missing. */
+  gap: RadserveError | undefined;
+}
+
+/** Throws for uneven distances, and for more missing slices than `mostMissing`. */
+function evenSpacing(sorted: readonly number[], mostMissing: number): Evenness {
   const steps = sorted.slice(1).map((place, i) => place - at(sorted, i));
   const usual = at(
     [...steps].sort((a, b) => a - b),
@@ -242,20 +319,27 @@ function evenSpacing(sorted: readonly number[]): number {
           },
         ],
   );
-  if (gaps.length > 0) {
-    const missing = gaps.reduce((sum, gap) => sum + gap.missing, 0);
-    throw seriesInvalid(
-      "gap",
-      `Expected slices every ${shown(usual)} mm; ${missing} ${missing === 1 ? "is" : "are"} missing at ${gaps.length === 1 ? "one place" : `${gaps.length} places`}. ` +
-        "Send the series again from its source, whole.",
-      { spacing_mm: usual, missing, gaps: gaps.slice(0, LISTED) },
-    );
-  }
-  const mean = (at(sorted, sorted.length - 1) - at(sorted, 0)) / steps.length;
-  const unlike = Math.max(...steps.map((step) => Math.abs(step - usual)));
-  const astray = Math.max(...sorted.map((place, i) => Math.abs(place - at(sorted, 0) - i * mean)));
+  const missing = gaps.reduce((sum, gap) => sum + gap.missing, 0);
+  const gap =
+    gaps.length === 0
+      ? undefined
+      : seriesInvalid(
+          "gap",
+          `Expected slices every ${shown(usual)} mm; ${missing} ${missing === 1 ? "is" : "are"} missing at ${gaps.length === 1 ? "one place" : `${gaps.length} places`}. ` +
+            "Send the series again from its source, whole.",
+          { spacing_mm: usual, missing, gaps: gaps.slice(0, LISTED) },
+        );
+  if (gap !== undefined && missing > mostMissing) throw gap;
+  const places = [0];
+  for (const [i, step] of steps.entries())
+    places.push(at(places, i) + (step < GAP * usual ? 1 : Math.round(step / usual)));
+  const mean = (at(sorted, sorted.length - 1) - at(sorted, 0)) / at(places, places.length - 1);
+  const unlike = steps.map((step, i) => Math.abs(step - (at(places, i + 1) - at(places, i)) * usual));
+  const astray = Math.max(
+    ...sorted.map((place, i) => Math.abs(place - at(sorted, 0) - at(places, i) * mean)),
+  );
   if (
-    unlike > Math.max(ROUNDING_MM, SPACING_TOLERANCE * usual) ||
+    Math.max(...unlike) > Math.max(ROUNDING_MM, SPACING_TOLERANCE * usual) ||
     astray > Math.max(ROUNDING_MM, PLACE_TOLERANCE * mean)
   ) {
     const [least, most] = rangeOf(steps);
@@ -265,7 +349,7 @@ function evenSpacing(sorted: readonly number[]): number {
       { least_mm: least, most_mm: most, astray_mm: astray },
     );
   }
-  return mean;
+  return { spacing: mean, places, missing, gap };
 }
 
 function at(values: readonly number[], index: number): number {

@@ -33,6 +33,8 @@ export interface ImportChoices {
   modality?: string;
   /** `all`, `none`, or axes of the network from 0, with commas. */
   mirror?: string;
+  /** The folder's name of the model whose labels a cascade is given. */
+  previous?: string;
 }
 
 /** The parts of a manifest that come from the files. */

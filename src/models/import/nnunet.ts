@@ -87,11 +87,13 @@ export function importNnunet(files: NnunetFiles, choices: ImportChoices, gaps: G
     ...valuesOf(scheme, intensity, chosen, gaps),
     resampling: resamplingOf(chosen, gaps),
   };
+  const output = outputOf(dataset, gaps);
+  const cascade = cascadeOf(chosen, output, choices.previous, gaps);
   const accepts = acceptsOf(channels[0] ?? "", choices.modality, gaps);
   return {
     accepts,
-    input,
-    output: outputOf(dataset, gaps),
+    input: { ...input, ...cascade },
+    output,
     tiling: tilingOf(chosen, trainer, choices.mirror, gaps),
     about: {
       version: /^[0-9A-Za-z.+-]{1,64}$/.test(dataset.release ?? "") ? (dataset.release ?? "1") : "1",
@@ -127,17 +129,31 @@ function chosenConfiguration(
     merged = { ...from, ...merged };
     parent = from.inherits_from;
   }
-  if (merged.previous_stage !== undefined && merged.previous_stage !== null)
-    gaps.refuse(
-      `plans.json: configurations.${own}.previous_stage`,
-      "The network is also given the labels of another network (cascade), which is not offered",
-    );
   if (merged.preprocessor_name !== undefined && merged.preprocessor_name !== "DefaultPreprocessor")
     gaps.refuse(
       `plans.json: configurations.${own}.preprocessor_name`,
       `${merged.preprocessor_name}: its steps are not known; DefaultPreprocessor is`,
     );
   return merged;
+}
+
+/** The labels of the stage before, which has the same labels, as channels. */
+function cascadeOf(
+  { previous_stage: stage }: Configuration,
+  output: Record<string, unknown>,
+  previous: string | undefined,
+  gaps: Gaps,
+): Record<string, unknown> {
+  if (stage === undefined || stage === null) return {};
+  const field = "plans.json: previous_stage";
+  if (previous === undefined)
+    gaps.refuse(
+      field,
+      `The network is also given the labels of ${[stage].flat().join(", ")}: import that first, beside this one, and name its folder with --previous`,
+    );
+  if (output["activation"] !== "softmax") gaps.refuse(field, "Regions of the stage before are not offered");
+  const labels = (output["labels"] as { label: string }[]).map(({ label }) => label);
+  return { cascade: { model: previous ?? "?", labels } };
 }
 
 function volumeInput(

@@ -1,6 +1,6 @@
 /** One model's results over one image, as far as every DICOM object needs them, and the UIDs that follow from them. */
 import { ensembleText } from "../../manifest/ensemble.js";
-import { regionText } from "../../manifest/region.js";
+import { cascadeText, regionText } from "../../manifest/region.js";
 import { VERSION } from "../../base/version.js";
 import type { Attributes, Image } from "../../images/image.js";
 import type { DicomKind } from "../../manifest/manifest.js";
@@ -28,9 +28,11 @@ function configuration({ model }: Subject): unknown {
 
 /** TID 4019 and PS3.3 table 10-19, Algorithm Parameters: what else went into the result; undefined if nothing did. */
 export function algorithmParameters({ manifest, first }: Subject["model"]): string | undefined {
-  const parts = [ensembleText(manifest), regionText(manifest.region, first)].filter(
-    (part) => part !== undefined,
-  );
+  const parts = [
+    ensembleText(manifest),
+    regionText(manifest.region, first),
+    cascadeText(manifest, first),
+  ].filter((part) => part !== undefined);
   return parts.length === 0 ? undefined : parts.join(". ");
 }
 

@@ -108,6 +108,16 @@ const receiptModel = modelResult.extend({
     })
     .optional()
     .describe("What the model looked at, and the model that found it, which has an entry of its own here"),
+  cascade: z
+    .object({
+      model: z.string(),
+      version: z.string(),
+      sha256,
+      site_thresholds: z.record(z.string(), z.number()),
+      labels: z.array(z.string()),
+    })
+    .optional()
+    .describe("The model whose labels were channels of this one, which has an entry of its own here"),
   predecessor: z
     .object({
       study_instance_uid: z.string(),

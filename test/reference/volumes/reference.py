@@ -44,23 +44,27 @@ def voxels(seed, sides, ct, border=0):
     return np.round(values).astype(np.int16)
 
 
-def balance(network, last, values, patch):
+def balance(network, last, values, patch, labels=0):
     """Scales and shifts the last layer, so that logits spread by 2 and each channel is the highest somewhere: where all
     probabilities are alike, nothing shows. `values` are about those that go in."""
     part = np.resize(values, (24, 24, 24))[tuple(slice(0, p) for p in ((1, *patch) if len(patch) == 2 else patch))]
     with torch.no_grad():
         given = torch.tensor(part.reshape(1, 1, *patch), dtype=torch.float32)
+        if labels:
+            # Stripes of the labels of the network before.
+            stripes = (torch.arange(patch[-1]) // 3 % (labels + 1)).expand(1, *patch)
+            given = torch.cat([given, *((stripes == label + 1)[None].float() for label in range(labels))], 1)
         last.weight.mul_(2 / network(given).flatten(2).std(-1).mean())
         out = network(given)
         last.bias.sub_(out.flatten(2).median(-1).values[0])
 
 
-def save(folder, network, patch, **arrays):
+def save(folder, network, patch, channels=1, **arrays):
     folder.mkdir(exist_ok=True)
     network.eval()
     torch.onnx.export(
         network,
-        torch.zeros(1, 1, *patch),
+        torch.zeros(1, channels, *patch),
         str(folder / "model.onnx"),
         input_names=["x"],
         output_names=["y"],
@@ -87,6 +91,16 @@ NNUNET = {
         scheme="ZScoreNormalization", transpose=[1, 0, 2], border=2,
         labels={"background": 0, "whole": [1, 2], "core": [2]}, regions=[1, 2],
     ),
+    "cascade-lowres": dict(
+        configuration="3d_lowres", sides=(13, 24, 22), spacing=(1.5, 0.9, 1.0), to=[2.6, 1.9, 1.8], patch=[8, 8, 8],
+        scheme="ZScoreNormalization", transpose=[0, 1, 2], border=2,
+        labels={"background": 0, "liver": 1, "spleen": 2},
+    ),
+    "cascade-fullres": dict(
+        configuration="3d_cascade_fullres", sides=(13, 24, 22), spacing=(1.5, 0.9, 1.0), to=[1.3, 1.1, 0.9],
+        patch=[8, 12, 12], scheme="ZScoreNormalization", transpose=[1, 0, 2], border=2,
+        labels={"background": 0, "liver": 1, "spleen": 2}, previous="cascade-lowres", salt=1,
+    ),
     "nnunet-2d": dict(
         configuration="2d", sides=(10, 22, 20), spacing=(1.2, 1.0, 1.1), to=[0.9, 1.25], patch=[12, 12],
         scheme="ZScoreNormalization", transpose=[2, 0, 1], border=2, labels={"background": 0, "left": 1, "right": 2},
@@ -94,7 +108,7 @@ NNUNET = {
 }
 
 
-def nnunet(name, configuration, sides, spacing, to, patch, scheme, transpose, labels, border=0, regions=None, mirror=()):
+def nnunet(name, configuration, sides, spacing, to, patch, scheme, transpose, labels, border=0, regions=None, mirror=(), previous=None, salt=0):
     from nnunetv2.inference import predict_from_raw_data
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
     from nnunetv2.inference.sliding_window_prediction import compute_gaussian
@@ -102,7 +116,7 @@ def nnunet(name, configuration, sides, spacing, to, patch, scheme, transpose, la
 
     predict_from_raw_data.torch = FloatTorch()
     predict_from_raw_data.compute_gaussian = functools.partial(compute_gaussian, dtype=torch.float32)
-    seed = sum(map(ord, name))
+    seed = sum(map(ord, name)) + salt
     torch.manual_seed(seed)
     ct = scheme == "CTNormalization"
     resampling = dict(is_seg=False, order=3, order_z=0, force_separate_z=None)
@@ -144,34 +158,40 @@ def nnunet(name, configuration, sides, spacing, to, patch, scheme, transpose, la
         },
     )
     dataset = dict(channel_names={"0": "CT" if ct else "T2"}, labels=labels, numTraining=1, file_ending=".nii.gz")
+    if previous:
+        plans["configurations"][configuration]["previous_stage"] = "3d_lowres"
     if regions:
         dataset["regions_class_order"] = regions
     manager = PlansManager(plans)
     chosen = manager.get_configuration(configuration)
     heads = manager.get_label_manager(dataset).num_segmentation_heads
+    # The labels of the network before are channels of their own, without the background.
+    others = heads - 1 if previous else 0
     from nnunetv2.utilities.get_network_from_plans import get_network_from_plans
 
     network = get_network_from_plans(
         chosen.network_arch_class_name, chosen.network_arch_init_kwargs,
-        chosen.network_arch_init_kwargs_req_import, 1, heads, deep_supervision=False,
+        chosen.network_arch_init_kwargs_req_import, 1 + others, heads, deep_supervision=False,
     )
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.copy_(torch.randn_like(parameter) * (0.4 if parameter.dim() > 1 else 0.2))
     network.eval()
-    image = voxels(seed, sides, ct, border)
+    image = np.load(HERE / previous / "voxels.npy") if previous else voxels(seed, sides, ct, border)
+    before = np.load(HERE / previous / "labels.npy") if previous else None
     predictor = nnUNetPredictor(
         tile_step_size=0.5, use_gaussian=True, use_mirroring=bool(mirror), perform_everything_on_device=False,
         device=torch.device("cpu"), verbose=False, allow_tqdm=False,
     )
-    balance(network, network.decoder.seg_layers[-1], (image - image.mean()) / image.std(), patch)
+    balance(network, network.decoder.seg_layers[-1], (image - image.mean()) / image.std(), patch, others)
     predictor.manual_initialization(network, manager, chosen, [network.state_dict()], dataset, "nnUNetTrainer", mirror or None)
     found, probabilities = predictor.predict_single_npy_array(
-        image[None].astype(np.float32), {"spacing": list(spacing)}, None, None, True
+        image[None].astype(np.float32), {"spacing": list(spacing)},
+        None if before is None else before[None].astype(np.int8), None, True,
     )
     folder = HERE / name
     save(
-        folder, network, patch, voxels=image, spacing=np.array(spacing),
+        folder, network, patch, 1 + others, voxels=image, spacing=np.array(spacing),
         labels=found.astype(np.uint8), probabilities=probabilities.astype(np.float32),
     )
     (folder / "plans.json").write_text(json.dumps(plans, indent=1) + "\n")
