@@ -160,6 +160,7 @@ Napi::Value Infer(const Napi::CallbackInfo& info) {
   }
   const size_t centre = Has(options, "centre") ? static_cast<size_t>(Int(options, "centre")) : 0;
   request->SetPlanes(std::move(read), ReadGeometry(options), centre);
+  request->SetSources(ReadSources(options));
   request->SetNumbers(ReadNumberLists(options));
   if (Has(options, "labels")) {
     const auto labels = options.Get("labels").As<Napi::Uint8Array>();

@@ -66,6 +66,8 @@ TilingSpec ReadTiling(const Napi::Object& tiling);
 Tensor ReadTensor(const Napi::Value& tensor);
 /// One list of numbers for each output, if `thresholds` is there.
 std::optional<std::vector<std::vector<double>>> ReadThresholds(const Napi::Object& options);
+/// `sources`, the members of a case; none where absent.
+std::vector<Source> ReadSources(const Napi::Object& options);
 /// `numbers`, for each input of numbers a list; none where absent.
 std::vector<std::vector<double>> ReadNumberLists(const Napi::Object& options);
 

@@ -155,7 +155,8 @@ std::optional<VolumeGeometry> ReadGeometry(const Napi::Object& options) {
   const Napi::Object o = Child(options, "geometry");
   return VolumeGeometry{
       {Triple(o, "sliceDirection"), Triple(o, "rowDirection"), Triple(o, "columnDirection")},
-      {Number(o, "sliceSpacing"), Number(o, "rowSpacing"), Number(o, "columnSpacing")}};
+      {Number(o, "sliceSpacing"), Number(o, "rowSpacing"), Number(o, "columnSpacing")},
+      Triple(o, "origin")};
 }
 
 SessionSettings ReadSessionSettings(const Napi::Object& o) {
@@ -190,6 +191,15 @@ std::optional<std::vector<std::vector<double>>> ReadThresholds(const Napi::Objec
       out.push_back(numbers.Get(i).As<Napi::Number>().DoubleValue());
     }
     return out;
+  });
+}
+
+std::vector<Source> ReadSources(const Napi::Object& object) {
+  if (!Has(object, "sources")) return {};
+  return List(object, "sources", [](const Napi::Value& value) {
+    const auto source = value.As<Napi::Object>();
+    return Source{0, static_cast<size_t>(Int(source, "planes")), ReadGeometry(source),
+                  Flag(source, "regrid")};
   });
 }
 

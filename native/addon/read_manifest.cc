@@ -217,6 +217,8 @@ InputSpec ReadInput(const Napi::Value& value) {
   }
   spec.normalisation = ReadNormalisation(Child(o, "normalisation"));
   spec.background = Number(o, "background");
+  if (Has(o, "source")) spec.source = static_cast<size_t>(Int(o, "source"));
+  if (Has(o, "parts")) spec.parts = List(o, "parts", ReadInput);
   if (Has(o, "spacing_mm")) spec.spacing_mm = Triple(o, "spacing_mm");
   if (Has(o, "orientation")) spec.orientation = Text(o, "orientation");
   if (Has(o, "resampling")) spec.resampling = ReadResampling(Child(o, "resampling"));

@@ -114,12 +114,30 @@ struct InputSpec {
   std::optional<NeighboursSpec> neighbours;
   /// Volumes; then `size`, `fit` and `spacing_mm` do not count.
   std::optional<ResamplingSpec> resampling;
+  /// Which source of a case it is made of; 0 where there is only one.
+  size_t source = 0;
+  /// Not empty: the tensor's channels are those of several sources of a case, one after the other, each prepared by a
+  /// specification of its own, which differs in source, values, clip, normalisation and background alone.
+  std::vector<InputSpec> parts;
 
+  /// Whether it takes a part of a case other than the first source.
+  bool OfCase() const {
+    if (source > 0) return true;
+    for (const InputSpec& part : parts) {
+      if (part.source > 0) return true;
+    }
+    return false;
+  }
   /// What one frame and one window give.
   int PixelChannels() const { return channels == ChannelOrder::kGrayscale ? 1 : 3; }
   /// Windows, if there are several; each frame has so many layers of PixelChannels.
   int Windows() const { return values.windows.empty() ? 1 : static_cast<int>(values.windows.size()); }
-  int Channels() const { return PixelChannels() * Windows() * (neighbours ? neighbours->Slices() : 1); }
+  int Channels() const {
+    if (parts.empty()) return PixelChannels() * Windows() * (neighbours ? neighbours->Slices() : 1);
+    int channels = 0;
+    for (const InputSpec& part : parts) channels += part.Channels();
+    return channels;
+  }
   /// Channels behind those of the pixels: one for each label of another model, 1 where that label is (nnU-Net's cascade).
   int label_channels = 0;
 };

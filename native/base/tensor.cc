@@ -131,6 +131,35 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
+Tensor JoinChannels(std::span<const Tensor> parts, bool channels_last, const TensorMaker& make) {
+  const Tensor& first = parts.front();
+  std::vector<int64_t> shape = first.shape;
+  const size_t axis = channels_last ? shape.size() - 1 : 1;
+  shape[axis] = 0;
+  for (const Tensor& part : parts) {
+    std::vector<int64_t> alike = part.shape;
+    alike[axis] = first.shape[axis];
+    if (alike != first.shape) {
+      throw EngineError("no_model_accepts", "Expected channels of one size in \"" + first.name +
+                                                "\"; found " + ShapeText(first.shape) + " and " +
+                                                ShapeText(part.shape) + ".");
+    }
+    shape[axis] += part.shape[axis];
+  }
+  Tensor joined = make(first.name, first.dtype, shape);
+  // Before the channels there is the batch of one alone, or, if they are last, every pixel.
+  const size_t pixels = channels_last ? first.Elements() / static_cast<size_t>(first.shape[axis]) : 1;
+  std::byte* out = joined.data;
+  for (size_t pixel = 0; pixel < pixels; ++pixel) {
+    for (const Tensor& part : parts) {
+      const size_t bytes = part.Bytes() / pixels;
+      std::memcpy(out, part.data + pixel * bytes, bytes);
+      out += bytes;
+    }
+  }
+  return joined;
+}
+
 std::vector<float> AsFloats(const Tensor& tensor) {
   std::vector<float> out(tensor.Elements());
   LoadRow(tensor, 0, 1, out.size(), out.data());

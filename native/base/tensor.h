@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,6 +55,10 @@ using TensorMaker = std::function<Tensor(std::string name, Dtype dtype, std::vec
 
 /// "[1,3,-1,224]", for messages.
 std::string ShapeText(const std::vector<int64_t>& shape);
+
+/// One tensor of the channels of several, one after the other: [1,C,...], or [1,...,C] for channels last. Throws
+/// no_model_accepts if their other sides differ.
+Tensor JoinChannels(std::span<const Tensor> parts, bool channels_last, const TensorMaker& make);
 
 /// The elements as floats, whatever the type.
 std::vector<float> AsFloats(const Tensor& tensor);

@@ -14,6 +14,7 @@
 #include "engine/volume_plan.h"
 #include "postprocess/masks.h"
 #include "prepare/labels.h"
+#include "prepare/regrid.h"
 #include "tiling/tiling.h"
 
 namespace radserve {
@@ -177,7 +178,8 @@ void InferRequest::SetPlanes(std::vector<Plane> given, const std::optional<Volum
                       "whole volumes; found " +
                           std::to_string(given.size()) + " plane(s)" + (lies ? "." : " without geometry."));
   }
-  if (!volume && (lies || given.empty() || own >= given.size() || (!neighbours && given.size() != 1))) {
+  const bool several = neighbours || some([](const InputSpec& spec) { return spec.OfCase(); });
+  if (!volume && (lies || given.empty() || own >= given.size() || (!several && given.size() != 1))) {
     throw EngineError("bad_request",
                       std::string("Expected one plane") + (neighbours ? " and its neighbours" : "") +
                           " without geometry, because the model takes single images; found " +
@@ -186,6 +188,32 @@ void InferRequest::SetPlanes(std::vector<Plane> given, const std::optional<Volum
   planes = std::move(given);
   geometry = lies;
   centre = own;
+}
+
+void InferRequest::SetSources(std::vector<Source> given) {
+  size_t most = 0;
+  const auto see = [&](const InputSpec& spec) { most = std::max(most, spec.source); };
+  for (const InputSpec& spec : model->inputs) {
+    see(spec);
+    for (const InputSpec& part : spec.parts) see(part);
+  }
+  size_t next = 0;
+  for (Source& source : given) {
+    if (source.count == 0 || source.geometry.has_value() != geometry.has_value()) {
+      throw EngineError("bad_request", "Expected planes of each source, and geometry of each or of none.");
+    }
+    source.first = next;
+    next += source.count;
+  }
+  const bool cases = most > 0;
+  if (cases ? given.size() <= most : !given.empty()) {
+    throw EngineError("bad_request", "Expected as many sources as the model's roles are; found " +
+                                         std::to_string(given.size()) + ".");
+  }
+  if (!given.empty() && next != planes.size()) {
+    throw EngineError("bad_request", "Expected the planes of all sources together.");
+  }
+  sources = std::move(given);
 }
 
 void InferRequest::SetNumbers(std::vector<std::vector<double>> given) {
@@ -272,6 +300,43 @@ void InferRequest::AddLabels(const InputSpec& spec, const PreparedVolume& volume
   FillLabelChannels(labels, volume.placement, spec, lane.stop(), inputs.back());
 }
 
+Tensor InferRequest::PrepareOne(const InputSpec& spec, Prepared& prepared, const Lane& lane,
+                                const TensorMaker& make) {
+  const std::span<const Plane> all(planes);
+  if (geometry) {
+    prepared.volume = sources.empty() ? PrepareVolume(all, *geometry, spec, lane.stop(), make)
+                                      : PrepareSource(spec, lane, make);
+    preparation.push_back({std::nullopt, prepared.volume->found, std::nullopt});
+    return std::move(prepared.volume->tensor);
+  }
+  if (sources.empty()) {
+    // An input without neighbours sees the frame alone.
+    const bool alone = !spec.neighbours;
+    prepared.image = PrepareImage(alone ? all.subspan(centre, 1) : all, alone ? 0 : centre, spec, make);
+  } else {
+    prepared.image = PrepareImage(all.subspan(sources.at(spec.source).first, 1), 0, spec, make);
+  }
+  const PreparedImage& image = *prepared.image;
+  preparation.push_back({image.geometry, image.found, image.observed});
+  return std::move(prepared.image->tensor);
+}
+
+PreparedVolume InferRequest::PrepareSource(const InputSpec& spec, const Lane& lane,
+                                           const TensorMaker& make) const {
+  const auto slices_of = [&](const Source& source) {
+    return std::span<const Plane>(planes).subspan(source.first, source.count);
+  };
+  const auto grid_of = [&](const Source& source) {
+    const PixelFormat& format = planes[source.first].format;
+    return VolumeGrid{*source.geometry, {static_cast<int>(source.count), format.rows, format.columns}};
+  };
+  const Source& source = sources.at(spec.source);
+  const VolumeGrid grid = grid_of(sources.front());
+  if (!source.regrid) return PrepareVolume(slices_of(source), grid.geometry, spec, lane.stop(), make);
+  const RegriddedSlices moved = RegridSlices(slices_of(source), grid_of(source), grid, lane.stop());
+  return PrepareVolume(moved.planes, grid.geometry, spec, lane.stop(), make);
+}
+
 void InferRequest::Prepare(const Lane& lane) {
   const auto started = Clock::now();
   const Client::Pin pin(*client);
@@ -282,19 +347,17 @@ void InferRequest::Prepare(const Lane& lane) {
     Prepared& prepared = prepared_.emplace_back();
     if (spec.numbers > 0) {
       inputs.push_back(TensorOf(spec, *given++, make));
-    } else if (geometry) {
-      prepared.volume = PrepareVolume(planes, *geometry, spec, lane.stop(), make);
-      inputs.push_back(std::move(prepared.volume->tensor));
-      if (spec.label_channels > 0) AddLabels(spec, *prepared.volume, lane);
-      preparation.push_back({std::nullopt, prepared.volume->found, std::nullopt});
+    } else if (spec.parts.empty()) {
+      inputs.push_back(PrepareOne(spec, prepared, lane, make));
+      if (spec.label_channels > 0 && prepared.volume) AddLabels(spec, *prepared.volume, lane);
     } else {
-      // An input without neighbours sees the frame alone.
-      const std::span<const Plane> all(planes);
-      const bool alone = !spec.neighbours;
-      prepared.image = PrepareImage(alone ? all.subspan(centre, 1) : all, alone ? 0 : centre, spec, make);
-      const PreparedImage& image = *prepared.image;
-      inputs.push_back(std::move(prepared.image->tensor));
-      preparation.push_back({image.geometry, image.found, image.observed});
+      std::vector<Tensor> parts;
+      for (const InputSpec& part : spec.parts) {
+        Prepared other;
+        Prepared& own = parts.empty() ? prepared : other;
+        parts.push_back(PrepareOne(part, own, lane, MakeTensorForOverwrite));
+      }
+      inputs.push_back(JoinChannels(parts, spec.channels_last, make));
     }
     CheckStop(lane.stop());
   }

@@ -43,6 +43,15 @@ struct Timings {
   double postprocess_ms = 0;
 };
 
+/// A member of a case: so many of the request's planes, and where they lie as a volume.
+struct Source {
+  size_t first = 0;
+  size_t count = 0;
+  std::optional<VolumeGeometry> geometry;
+  /// Its voxels are not those of the first source, and are taken to that one's grid.
+  bool regrid = false;
+};
+
 /// What only the preparation knows; receipts say it.
 struct PreparationFacts {
   /// Where one frame lies in its tensor; a volume's grid follows from its manifest.
@@ -112,6 +121,9 @@ class InferRequest : public ModelRequest {
   /// `own` is the number of the frame among its neighbours. Throws bad_request if the model wants a volume and there
   /// is none, or the other way round, and for neighbours that it does not look at.
   void SetPlanes(std::vector<Plane> given, const std::optional<VolumeGeometry>& lies, size_t own);
+  /// After SetPlanes: which planes are of which source of a case; the first is the one on whose grid results lie.
+  /// Throws bad_request if they are not all planes, or not as many as the model's inputs ask for.
+  void SetSources(std::vector<Source> given);
   /// For each input of numbers, in the manifest's order, its numbers. Throws bad_request if they do not fit.
   void SetNumbers(std::vector<std::vector<double>> given);
   /// The given thresholds, or the manifest's. Throws bad_request if the given ones do not fit its labels.
@@ -120,6 +132,7 @@ class InferRequest : public ModelRequest {
   std::vector<Plane> planes;
   /// The frame itself, where `planes` has its neighbours too.
   size_t centre = 0;
+  std::vector<Source> sources;
   std::vector<std::vector<double>> numbers;
   /// Present for volumes.
   std::optional<VolumeGeometry> geometry;
@@ -135,7 +148,7 @@ class InferRequest : public ModelRequest {
   std::vector<Tensor> raw;
   /// The tensors that went in, in the manifest's order; after the run only if `dump` asks for them.
   std::vector<Tensor> inputs;
-  /// One for each input of pixels.
+  /// One for each input of pixels, or for each of its parts.
   std::vector<PreparationFacts> preparation;
   Timings timings;
 
@@ -158,7 +171,11 @@ class InferRequest : public ModelRequest {
     std::optional<PreparedImage> image;
     std::optional<PreparedVolume> volume;
   };
-  /// One for each input of the manifest.
+  /// One input, or one part of it, which is its tensor.
+  Tensor PrepareOne(const InputSpec& spec, Prepared& prepared, const Lane& lane, const TensorMaker& make);
+  /// The slices of a source of a case, on the grid of the first.
+  PreparedVolume PrepareSource(const InputSpec& spec, const Lane& lane, const TensorMaker& make) const;
+  /// One for each input of the manifest; of several parts the first.
   std::vector<Prepared> prepared_;
   /// The model runs while its output is post-processed.
   bool by_slices_ = false;

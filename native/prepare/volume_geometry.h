@@ -11,11 +11,13 @@ namespace radserve {
 
 /// Mirrors VolumeGeometry of src/images/image.ts: patient coordinates of DICOM (PS3.3 C.7.6.2.1.1: x to the
 /// left, y to the back, z to the head). Arrays are in the order slice, row, column: unit vectors along which
-/// the index grows, and mm between voxel centres. Where the volume lies does not matter, because it is placed
-/// by its centre.
+/// the index grows, and mm between voxel centres. Where one volume lies does not matter for its own tensor, because
+/// it is placed by its centre; it matters for volumes of a case (RegridSlices).
 struct VolumeGeometry {
   std::array<std::array<double, 3>, 3> direction = {{{0, 0, 1}, {0, 1, 0}, {1, 0, 0}}};
   std::array<double, 3> spacing = {1, 1, 1};
+  /// Centre of the first voxel.
+  std::array<double, 3> origin = {0, 0, 0};
 };
 
 /// One axis of the tensor and the source axis that it runs along. Coordinates are continuous and count from

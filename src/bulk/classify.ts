@@ -19,6 +19,7 @@ export interface WhySkipped {
 /** What a series needs to know of a DICOM file. */
 export interface SliceHead {
   seriesInstanceUid: string | undefined;
+  sopInstanceUid: string | undefined;
   sopClassUid: string | undefined;
   modality: string | undefined;
 }
@@ -67,6 +68,7 @@ function kindOfObject({ attributes, mediaStorageSopClass }: DicomHead): Kind {
     is: "input",
     slice: {
       seriesInstanceUid: attributes.string("SeriesInstanceUID"),
+      sopInstanceUid: attributes.string("SOPInstanceUID"),
       sopClassUid: uid,
       modality: attributes.string("Modality"),
     },

@@ -1,6 +1,7 @@
 /** Where the items of a job lie on this box, and what the client calls them. */
 import path from "node:path";
 import { translateIn, type PathMapping } from "../files/path-map.js";
+import { caseName } from "../results/commit/names.js";
 import type { JobRequest } from "./jobs.js";
 import { fromSeriesPath } from "./series-path.js";
 
@@ -9,6 +10,8 @@ export interface ItemPaths {
   input: string;
   /** SeriesInstanceUID of an item that is one of several series in its folder. */
   series: string | undefined;
+  /** The item is its folder as a case. */
+  isCase: boolean;
   /** NAME of its results. */
   name: string;
   outputFolder: string;
@@ -43,6 +46,7 @@ export function pathsOf(request: JobRequest, item: Named, pathMap: readonly Path
     return {
       input: input.path,
       series: undefined,
+      isCase: false,
       name: path.posix.basename(input.path),
       outputFolder: bare(output.path),
       inputBase: undefined,
@@ -55,14 +59,14 @@ export function pathsOf(request: JobRequest, item: Named, pathMap: readonly Path
   }
   const from = translateIn(request.input_folder_path ?? "", pathMap);
   const to = translateIn(request.output_folder_path ?? "", pathMap);
-  const { within, series } = fromSeriesPath(item.input);
+  const { within, series, isCase } = fromSeriesPath(item.input);
   const outputFolder = joined(to.path, within === "" ? "" : path.posix.dirname(within));
   const input = joined(from.path, within);
   const base = path.posix.basename(input);
   return {
     input,
-    series,
-    name: series === undefined ? base : `${base}.${series}`,
+    ...{ series, isCase },
+    name: isCase ? caseName(base) : series === undefined ? base : `${base}.${series}`,
     outputFolder,
     inputBase: bare(from.path),
     outputBase: bare(to.path),

@@ -382,6 +382,7 @@ export class Runner {
         startedAt: item.created_at.toISOString(),
         roots: { input: bounds.input, output },
         ...(paths.series === undefined ? {} : { seriesInstanceUid: paths.series, name: paths.name }),
+        ...(paths.isCase ? { asCase: true, name: paths.name } : {}),
         ...(models === undefined ? {} : { models }),
         ...(outputs === undefined ? {} : { outputs }),
       };

@@ -13,9 +13,11 @@ import { takesWhole, toleranceOf, type Manifest } from "../manifest/manifest.js"
 import type { ModelEntry } from "../models/entry.js";
 import { openInput, withInput, type OpenedInput } from "../files/guarded-paths.js";
 import type { Roots } from "../files/roots.js";
+import type { Candidates } from "../images/dicom/case.js";
 import type { Image } from "../images/image.js";
 import { FOLDER_LIMITS, readStudyFolder } from "../inference/read-input.js";
-import { seriesPath } from "./series-path.js";
+import { caseFor, whyNoCase } from "../inference/plan.js";
+import { casePath, seriesPath } from "./series-path.js";
 import { SliceMemory } from "../inference/reading-memory.js";
 import type { ProcessMemory } from "../base/process-memory.js";
 import { classify, isHelper, type Kind, type WhySkipped, type SliceHead } from "./classify.js";
@@ -209,10 +211,26 @@ const isPermission = (error: unknown) => ["EACCES", "EPERM"].includes(errno(erro
 /** Removed, or swapped for something else, since its folder was read. */
 const isGone = (error: unknown) => ["ENOENT", "ELOOP", "ENXIO"].includes(errno(error));
 
-const takesSingle = ({ accepts: { dimensions } }: Manifest): boolean => dimensions === "2d";
+const takesCase = ({ roles }: Manifest): boolean => roles !== undefined;
+const takesSingle = ({ accepts: { dimensions }, roles }: Manifest): boolean =>
+  dimensions === "2d" && roles === undefined;
+const takesSeries = (manifest: Manifest): boolean => takesWhole(manifest) && !takesCase(manifest);
+
+type Study = Awaited<ReturnType<typeof readStudyFolder>>;
+
+interface Judged {
+  series: { uid: string | undefined; found: Found }[];
+  ofCase: { found: Found; holds: (uid: string | undefined, sop: string | undefined) => boolean } | undefined;
+}
+
+function skippedSeries(at: string, { code, message }: RadserveError): Found {
+  const reason = { code, message: `No model took the folder as one series. ${message}` };
+  return { path: at, is: "skipped", reason };
+}
 
 /**
- * The files of one folder that could be the slices of a series. Where a model takes series, or slices with their
+ * The files of one folder that could be the slices of a series, or members of a case. A folder that is a case for a
+ * model with roles is one item beside all others. Where a model takes series, or slices with their
  * neighbours, and would take this one,
  * the folder is one item, and its files are items of their own only where a model of single images takes them too;
  * the other models then run on every slice within it.
@@ -228,7 +246,8 @@ class SeriesOfFolder {
   ) {
     this.#models = options.models.filter(({ state }) => state === "ready");
     this.#possible =
-      files <= FOLDER_LIMITS.files && this.#models.some(({ manifest }) => takesWhole(manifest));
+      files <= FOLDER_LIMITS.files &&
+      this.#models.some(({ manifest }) => takesWhole(manifest) || takesCase(manifest));
   }
 
   /** False where the file is an item whatever else is in the folder. */
@@ -240,68 +259,99 @@ class SeriesOfFolder {
 
   async *decide(folder: OpenedInput, here: string): AsyncGenerator<Found> {
     const taken = new Set<string | undefined>();
-    for (const { uid, found } of await this.#asSeries(folder, here)) {
+    const { series, ofCase } = await this.#judged(folder, here);
+    for (const { uid, found } of series) {
       yield found;
       if (found.is === "input") taken.add(uid);
     }
+    if (ofCase !== undefined) yield ofCase.found;
     const single = this.#files.some(({ slice }) => this.#fits(slice, takesSingle));
     // Slices need no items of their own where their series is one, or the folder that holds it alone
-    const isPart = ({ seriesInstanceUid }: SliceHead) => taken.has(seriesInstanceUid) || taken.has(undefined);
+    const isPart = ({ seriesInstanceUid: uid, sopInstanceUid }: SliceHead) =>
+      taken.has(uid) || taken.has(undefined) || ofCase?.holds(uid, sopInstanceUid) === true;
     for (const { path: at, slice } of this.#files)
       if (single || !isPart(slice)) yield { path: at, is: "input" };
   }
 
-  /** The series that a model takes or might have taken; `uid` is undefined where the folder itself is the item. */
-  async #asSeries(folder: OpenedInput, here: string): Promise<{ uid: string | undefined; found: Found }[]> {
+  /** The series that a model takes or might have taken, and the case that the folder is or might have been. */
+  async #judged(folder: OpenedInput, here: string): Promise<Judged> {
     const counts = new Map<string, number>();
     for (const { slice } of this.#files) {
       const { seriesInstanceUid = "" } = slice;
-      if (this.#fits(slice, takesWhole))
+      if (this.#fits(slice, takesSeries))
         counts.set(seriesInstanceUid, (counts.get(seriesInstanceUid) ?? 0) + 1);
     }
     const possible = new Set([...counts].filter(([, count]) => count > 1).map(([uid]) => uid));
-    if (possible.size === 0) return [];
-    const skipped = (at: string, { code, message }: RadserveError): Found => ({
-      path: at,
-      is: "skipped",
-      reason: { code, message: `No model took the folder as one series. ${message}` },
-    });
+    const maybeCase = this.#files.filter(({ slice }) => this.#fits(slice, takesCase)).length > 1;
+    if (possible.size === 0 && !maybeCase) return { series: [], ofCase: undefined };
     try {
-      return (await this.#decided(folder, possible)).map(({ uid, alone, fault }) => {
-        const at = alone ? here : seriesPath(here, uid);
-        const found: Found = fault === undefined ? { path: at, is: "input" } : skipped(at, fault);
-        return { uid: alone ? undefined : uid, found };
-      });
+      const { series, candidates } = await this.#read(folder);
+      return {
+        series: possible.size === 0 ? [] : this.#decided(series, possible, here),
+        ofCase: maybeCase ? this.#caseOf(candidates, here) : undefined,
+      };
     } catch (thrown) {
       const error = asRadserveError(thrown);
       if (error.code === "internal" || error.code === "overloaded") throw thrown;
-      return [{ uid: undefined, found: skipped(here, error) }];
+      return { series: [{ uid: undefined, found: skippedSeries(here, error) }], ofCase: undefined };
     }
   }
 
-  /** The possible series that a model takes, or that are none. A scan has no deadline: it waits while there is no room. */
-  async #decided(
-    folder: OpenedInput,
-    possible: ReadonlySet<string>,
-  ): Promise<{ uid: string; alone: boolean; fault: RadserveError | undefined }[]> {
+  /** A scan has no deadline: it waits while there is no room. */
+  async #read(folder: OpenedInput): ReturnType<typeof readStudyFolder> {
     const check = this.options.check ?? (() => undefined);
-    const takes = (image: Image) =>
-      this.#models.some((entry) => takesWhole(entry.manifest) && accepts(entry, image).length === 0);
     const tolerance = toleranceOf(...this.#models.map(({ manifest }) => manifest));
     for (;;) {
       const memory = new SliceMemory(this.options.memory, { patient: true, check });
       try {
-        return (await readStudyFolder(folder, memory, tolerance)).flatMap(({ uid, alone, image }) => {
-          if (!possible.has(uid)) return [];
-          const fault = image instanceof RadserveError ? image : undefined;
-          return image instanceof RadserveError || takes(image) ? [{ uid, alone, fault }] : [];
-        });
+        return await readStudyFolder(folder, memory, tolerance);
       } catch (error) {
         if (!(error instanceof RadserveError) || error.code !== "overloaded") throw error;
       } finally {
         memory.close();
       }
     }
+  }
+
+  /** The possible series that a model takes, or that are none; `uid` is undefined where the folder itself is the item. */
+  #decided(series: Study["series"], possible: ReadonlySet<string>, here: string): Judged["series"] {
+    const takes = (image: Image) =>
+      this.#models.some((entry) => takesSeries(entry.manifest) && accepts(entry, image).length === 0);
+    return series.flatMap(({ uid, alone, image }) => {
+      const fault = image instanceof RadserveError ? image : undefined;
+      if (!possible.has(uid) || !(image instanceof RadserveError || takes(image))) return [];
+      const at = alone ? here : seriesPath(here, uid);
+      const found: Found = fault === undefined ? { path: at, is: "input" } : skippedSeries(at, fault);
+      return [{ uid: alone ? undefined : uid, found }];
+    });
+  }
+
+  /** The case that the folder is for a model with roles, or why not, where some of its roles are there. */
+  #caseOf(candidates: Candidates, here: string): Judged["ofCase"] {
+    const models = this.#models.filter(({ manifest }) => takesCase(manifest));
+    const path = casePath(here);
+    try {
+      const chosen = caseFor(models, candidates, false);
+      if (chosen !== undefined) {
+        const members = chosen.members.map(({ source }) => source);
+        const holds = (uid: string | undefined, sop: string | undefined) =>
+          members.some(
+            ({ seriesInstanceUid, sopInstanceUid }) =>
+              seriesInstanceUid === uid && (sopInstanceUid === undefined || sopInstanceUid === sop),
+          );
+        return { found: { path, is: "input" }, holds };
+      }
+    } catch (error) {
+      if (!(error instanceof RadserveError)) throw error;
+      return { found: failed(path, error), holds: () => false };
+    }
+    const reasons = whyNoCase(models, candidates).filter(({ partly }) => partly);
+    if (reasons.length === 0) return undefined;
+    const message = reasons
+      .map(({ name, reasons: all }) => `${name}: ${all.map((reason) => reason.message).join(" ")}`)
+      .join(" ");
+    const reason = { code: "no_case", message: `No model took the folder as a case. ${message}` };
+    return { found: { path, is: "skipped", reason }, holds: () => false };
   }
 
   #fits({ modality, sopClassUid }: SliceHead, takes: (manifest: Manifest) => boolean): boolean {

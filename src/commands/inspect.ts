@@ -119,5 +119,5 @@ export function inspectFile(
     );
     return 0;
   };
-  return withImageFile(path.resolve(target), inspect, options.series);
+  return withImageFile(path.resolve(target), inspect, { uid: options.series });
 }

@@ -2,12 +2,13 @@
 import path from "node:path";
 import { RadserveError } from "../base/errors.js";
 import type { Config } from "../config.js";
+import type { Image } from "../images/image.js";
 import { modelsCheck, modelsInit, modelsList, modelsTry } from "../models/developer-tools.js";
 import type { CommandResult } from "../models/command-result.js";
 import { modelsImport, type ImportOptions } from "../models/import/import.js";
 import { modelsCard } from "../models/card.js";
 import { modelsCodes } from "../models/codes.js";
-import { modelsCanary } from "../models/make-canary.js";
+import { caseReader, modelsCanary } from "../models/make-canary.js";
 import { withEngine } from "../server/start-engine.js";
 import { withImageFile } from "./files.js";
 import { during } from "./activity.js";
@@ -56,6 +57,16 @@ export const check = (config: Config, folder: string, json: boolean) =>
     ),
   );
 
+/** The image as a model takes it: a folder may be a case of several. */
+async function withImageFor(
+  folder: string,
+  image: string,
+  use: (read: Image) => Promise<number>,
+): Promise<number> {
+  const caseOf = await caseReader(folder);
+  return withImageFile(path.resolve(image), use, caseOf === undefined ? {} : { caseOf });
+}
+
 export interface CanaryCommand {
   frame?: string;
   absolute?: string;
@@ -64,7 +75,7 @@ export interface CanaryCommand {
 }
 
 export const canary = (config: Config, folder: string, image: string, options: CanaryCommand) =>
-  withImageFile(path.resolve(image), (read) =>
+  withImageFor(folder, image, (read) =>
     withEngine(config, async (engine, providers) => {
       const { frame, absolute, relative, json } = options;
       const tolerance = {
@@ -93,7 +104,7 @@ export interface TryCommand {
 }
 
 export const tryModel = (config: Config, folder: string, image: string, options: TryCommand) =>
-  withImageFile(path.resolve(image), (read) =>
+  withImageFor(folder, image, (read) =>
     withEngine(config, async (engine, providers) => {
       const { frame, json, ...files } = options;
       return say(

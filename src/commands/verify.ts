@@ -84,7 +84,8 @@ function replayFrom(config: Config, source: string, receipt: Receipt): Promise<C
         await models.close();
       }
     });
-  return withImageFile(source, again, receipt.source.series_instance_uid);
+  const { series_instance_uid: uid, case: members } = receipt.source;
+  return withImageFile(source, again, { uid, members });
 }
 
 /** Aligned columns, and one line that says it all. */

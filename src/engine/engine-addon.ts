@@ -7,6 +7,7 @@ import type {
   InferResult,
   LoadedModel,
   Plane,
+  PlaneSource,
   Preparation,
   Progress,
   RenderOptions,
@@ -19,6 +20,7 @@ import {
   isImageInput,
   labelsOf,
   numbersOf,
+  partsOf,
   tableOf,
   type ImageInput,
   type Manifest,
@@ -96,8 +98,12 @@ interface NativeTiling {
 }
 
 /** Spacings are numbers: 0 is the volume's own. */
-type NativeImage = Omit<ImageInput, "resampling"> & {
+type NativeImage = Omit<ImageInput, "resampling" | "roles"> & {
   resampling?: Omit<Resampling, "spacing_mm"> & { spacing_mm: number[] };
+  /** Number of the role that it is made of. */
+  source?: number;
+  /** Of several roles: one for each, whose channels follow each other. */
+  parts?: NativeImage[];
 };
 
 interface NativeOptions {
@@ -154,6 +160,7 @@ export interface EngineAddon {
       centre: number | undefined;
       numbers: readonly (readonly number[])[] | undefined;
       labels: Uint8Array | undefined;
+      sources: readonly PlaneSource[] | undefined;
     },
   ): Promise<NativeInference>;
   runTensors(id: number, options: NativeOptions & { feeds: Tensor[] }): Promise<Tensor[]>;
@@ -306,17 +313,34 @@ function nativeTable(output: DetectionTable): Omit<NativeOutput, "kind" | "input
   };
 }
 
-/** The addon reads manifest inputs as they are, but for values that become modality values before they cross. */
-export function nativeInput(input: ModelInput): NativeImage | NativeNumbers {
+/**
+ * The addon reads manifest inputs as they are, but for values that become modality values before they cross.
+ * @param roles of the model, in the manifest's order
+ */
+export function nativeInput(input: ModelInput, roles: readonly string[] = []): NativeImage | NativeNumbers {
   if (!isImageInput(input)) {
     const { tensor, dtype, layout, values } = input;
     return { tensor, dtype, layout, numbers: values.reduce((sum, value) => sum + numbersOf(value), 0) };
   }
-  const { resampling, cascade, ...pixels } = input;
-  const { kind } = input.values;
-  const others = cascade === undefined ? pixels : { ...pixels, label_channels: cascade.labels.length };
-  const image: NativeImage =
-    kind === "real_world" || kind === "suv_bw" ? { ...others, values: { kind: "modality" } } : others;
+  const parts = partsOf(input).map((part) => nativePart(part, roles));
+  const [first] = parts;
+  if (first === undefined) throw new RangeError("An input has a part");
+  return parts.length === 1 ? first : { ...first, parts };
+}
+
+function nativePart(
+  { roles: named, resampling, cascade, ...others }: ImageInput,
+  roles: readonly string[],
+): NativeImage {
+  const { kind } = others.values;
+  const source = named?.[0] === undefined ? {} : { source: roles.indexOf(named[0].role) };
+  const physical = kind === "real_world" || kind === "suv_bw";
+  const image: NativeImage = {
+    ...others,
+    ...source,
+    ...(physical ? { values: { kind: "modality" } as const } : {}),
+    ...(cascade === undefined ? {} : { label_channels: cascade.labels.length }),
+  };
   if (resampling === undefined) return image;
   const spacing = resampling.spacing_mm.map((mm) => mm ?? 0);
   return { ...image, resampling: { ...resampling, spacing_mm: spacing } };

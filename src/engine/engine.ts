@@ -85,7 +85,7 @@ export class Engine {
         precision: options.precision ?? "float32",
         gpus: this.#gpus,
         gpuMemory: this.#gpuMemory,
-        inputs: options.inputs.map(nativeInput),
+        inputs: options.inputs.map((input) => nativeInput(input, options.roles)),
         outputs: options.outputs.map((output) => nativeOutput(output, options)),
       });
       this.#loaded.add(id);
@@ -103,19 +103,12 @@ export class Engine {
     return this.#call(async () => {
       checkInferOptions(options);
       planes.forEach(checkPlane);
-      const {
-        priority = "routine",
-        timeoutMs,
-        cancelId,
-        thresholds,
-        geometry,
-        centre,
-        numbers,
-        labels,
-      } = options;
+      const { priority = "routine", timeoutMs, cancelId, thresholds, geometry, centre, numbers } = options;
+      const { sources, labels } = options;
       if (geometry !== undefined) checkGeometry(geometry);
+      for (const source of sources ?? []) if (source.geometry !== undefined) checkGeometry(source.geometry);
       const dump = options.dump === true;
-      const given = { priority, timeoutMs, cancelId, dump, thresholds, geometry, centre, numbers, labels };
+      const given = { priority, timeoutMs, cancelId, dump, thresholds, geometry, centre, numbers, sources, labels };
       return inferenceOf(await this.#addon.infer(id, planes, given));
     });
   }

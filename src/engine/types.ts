@@ -22,6 +22,8 @@ export interface LoadOptions {
   version: string;
   inputs: ModelInput[];
   outputs: ModelOutput[];
+  /** Names of the model's roles, in the manifest's order. */
+  roles?: readonly string[];
   provider: "cpu" | "cuda";
   /** What CUDA computes in, float32 where absent; a CPU computes in what the graph is. */
   precision?: Manifest["execution"]["precision"];
@@ -90,6 +92,15 @@ export type EngineOutput =
       boxes: { x0: number; y0: number; x1: number; y1: number; score: number; label: number }[];
     }
   | { kind: "heatmap"; tensor: string; rows: number; columns: number; values: Float32Array };
+
+/** A role of a case: how many of the planes are its, and where they lie as a volume. */
+export interface PlaneSource {
+  planes: number;
+  geometry?: VolumeGeometry;
+  /** Its voxels are not those of the first role, and are taken to that one's grid. */
+  regrid: boolean;
+}
+
 export interface InferOptions {
   /** Milliseconds from now; the call fails with deadline_exceeded. */
   timeoutMs?: number;
@@ -106,6 +117,11 @@ export interface InferOptions {
    * after it, in their order; fewer than the model takes are the edge of the series.
    */
   centre?: number;
+  /**
+   * For a model with roles, in the manifest's order: the planes are theirs, one role after the other. `geometry` is that
+   * of the first.
+   */
+  sources?: readonly PlaneSource[];
   /** For each input of attributes, in the manifest's order, its numbers. */
   numbers?: readonly (readonly number[])[];
   /** For a model with `cascade` the label map of the other model: slices, rows, columns. */
@@ -135,7 +151,7 @@ export interface Preparation {
   found?: { min: number; max: number; mean: number; std: number; low: number; high: number };
   /** Least and greatest value, where a window that the file lacks was taken from them. */
   observed?: { low: number; high: number };
-  /** What the preparation of the second image input and of those after it knows. */
+  /** What the preparation of the second image input, or part of one, and of those after it knows. */
   others?: Omit<Preparation, "others">[];
 }
 

@@ -248,6 +248,20 @@ export interface Attributes {
   has(keyword: string): boolean;
 }
 
+/** What may be a member of a case, or why it may not be: then the image has no pixels that can be used. */
+export interface Candidate {
+  image: Image;
+  fault?: RadserveError | undefined;
+}
+
+/** Several series or single images that are looked at together. */
+export interface Case {
+  /** In the order in which they count; results lie in the first. */
+  members: readonly [Image, ...Image[]];
+  /** All of the folder that they were chosen from, they themselves among them. */
+  candidates: readonly Candidate[];
+}
+
 export interface Image {
   source: SourceIdentity;
   format: PixelFormat;
@@ -273,6 +287,8 @@ export interface Image {
   transforms: TransformStep[];
   /** Present if the image is a folder that holds one series: its frames are the slices, sorted. */
   series?: Series;
+  /** Present if the image is a case of several: then the rest is that of its first member, but for what tells of all. */
+  case?: Case;
   /** Frees the file's bytes, if the image keeps them; nothing may be asked of the image from then on. */
   release?(): void;
 }

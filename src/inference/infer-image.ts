@@ -5,19 +5,22 @@
 import { fstatSync } from "node:fs";
 import { release } from "../addon/bytes.js";
 import type { Verdict, Whose } from "../audit/action.js";
+import { RadserveError } from "../base/errors.js";
 import { Stopwatch } from "../base/stopwatch.js";
 import { requireRoom } from "../files/durable-files.js";
 import { openInput, openOutputFolder, type Opened, type OpenedInput } from "../files/guarded-paths.js";
 import type { ModelEntry } from "../models/entry.js";
 import { withName, type Held } from "../results/commit/commit.js";
+import { caseName } from "../results/commit/names.js";
 import { roomFor } from "../results/commit/needed-room.js";
 import { earlierResult, keyOf, refuseLoss } from "../results/commit/reuse.js";
 import { answerOf, receiptOf } from "../results/receipt/compose.js";
+import type { Candidates } from "../images/dicom/case.js";
 import type { Image } from "../images/image.js";
 import type { Answer, Receipt } from "../results/receipt/receipt.js";
 import { type Analysis, checkTime, type InferContext, type InferTask } from "./task.js";
 import { makeResults } from "./make-results.js";
-import { accepting, bytesAtMost, bytesInMemory, candidatesOf, planOf } from "./plan.js";
+import { accepting, bytesAtMost, bytesInMemory, candidatesOf, caseFor, planOf, whyNoCase } from "./plan.js";
 import { FOLDER_LIMITS, readSeriesFolder } from "./read-input.js";
 import { seriesInvalid } from "../images/dicom/series-fault.js";
 import { takesWhole, toleranceOf } from "../manifest/manifest.js";
@@ -61,18 +64,39 @@ async function inferFolder(folder: Opened, candidates: ModelEntry[], started: St
   try {
     const takes = (image: Image) =>
       candidates.some((entry) => takesWhole(entry.manifest) && accepts(entry, image).length === 0);
+    const { seriesInstanceUid: uid, asCase = false } = started.task;
+    const mustBeCase = asCase || candidates.every(({ manifest }) => manifest.roles !== undefined);
+    let noCase: ReturnType<typeof whyNoCase> = [];
+    const caseOf = (found: Candidates) => {
+      const chosen = caseFor(candidates, found, mustBeCase);
+      if (chosen === undefined) noCase = whyNoCase(candidates, found);
+      return chosen;
+    };
     const tolerance = toleranceOf(...candidates.map(({ manifest }) => manifest));
-    const choice = { uid: started.task.seriesInstanceUid, takes, tolerance };
-    const image = await readSeriesFolder(folder, memory, FOLDER_LIMITS, choice);
+    const choice = { uid, takes, tolerance, caseOf };
+    const image = await readSeriesFolder(folder, memory, FOLDER_LIMITS, choice).catch(
+      (error: unknown) => {
+        throw noCase.length === 0 ? error : alsoNoCase(error, noCase);
+      },
+    );
     return await inferRead(image, seriesName(folder.name, image), candidates, started);
   } finally {
     memory.close();
   }
 }
 
-/** Results of the series of one folder have names of their own. */
-function seriesName(folder: string, { series, source: { seriesInstanceUid: uid } }: Image): string {
-  return series === undefined || series.others === 0 ? folder : `${folder}.${uid}`;
+/** Of a folder in which no series could be chosen it is also said why it is no case. */
+function alsoNoCase(error: unknown, cases: ReturnType<typeof whyNoCase>): unknown {
+  if (!(error instanceof RadserveError) || error.details?.["reason"] !== "several_series") return error;
+  const message = `${error.message} For models of several series, details.cases says why the folder is no case.`;
+  return new RadserveError(error.code, message, { ...error.details, cases });
+}
+
+/** Results of the series of one folder, and of the case that it is, have names of their own. */
+function seriesName(folder: string, image: Image): string {
+  const { series, source } = image;
+  if (image.case !== undefined) return caseName(folder);
+  return series === undefined || series.others === 0 ? folder : `${folder}.${source.seriesInstanceUid}`;
 }
 
 async function inferRead(

@@ -13,6 +13,7 @@ import type { Image, TransformStep } from "../images/image.js";
 import { caveats, unique } from "../models/acceptance.js";
 import type { ModelEntry } from "../models/entry.js";
 import { decodingSteps } from "../models/decoding-steps.js";
+import { roleFacts } from "../models/roles.js";
 import { modelSteps } from "../models/transform-steps.js";
 import type { ResultFile } from "../results/commit/commit.js";
 import { pictureName } from "../results/commit/names.js";
@@ -115,6 +116,7 @@ async function finish(outcome: Outcome, analysis: Analysis, files: ResultFile[])
       ...outcome.caveats,
       ...said.flatMap(({ warnings }) => warnings),
     ]),
+    ...(outcome.roles.length === 0 ? {} : { roles: roleFacts(outcome.roles) }),
     transforms: transformsOf(outcome, analysis.image),
     ...decodingOf(entry),
     raw_sha256: outcome.rawHash.digest("hex"),
@@ -178,6 +180,7 @@ async function addFiles(
     segmentationType,
     name,
     predecessor: model.predecessor,
+    ...(model.roles === undefined ? {} : { roles: model.roles }),
     picture: async () => ({
       pixels: (await picture()).picture,
       frames: shown.map(({ frame }) => frame),
@@ -198,13 +201,13 @@ async function addFiles(
   model.warnings.push(...objects.warnings);
 }
 
-function transformsOf({ planned, volume, facts, seen }: Outcome, image: Image): TransformStep[] {
+function transformsOf({ planned, volume, facts, seen, roles }: Outcome, image: Image): TransformStep[] {
   const { manifest } = planned.entry;
   const { region } = manifest;
   const cut = region === undefined ? [] : [regionStep(region, seen, volume !== undefined)];
   const straight = volume === undefined ? undefined : straightOf(volume, image.format);
   const moved = straight === undefined ? [] : [straightStep(straight)];
-  const steps = [...cut, ...moved, ...modelSteps(manifest, image, facts)];
+  const steps = [...cut, ...moved, ...modelSteps(manifest, image, facts, roles)];
   // The reader of a folder has sorted its slices, and said so.
   return volume === undefined || image.series !== undefined ? steps : [sortingStep(volume), ...steps];
 }

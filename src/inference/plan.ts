@@ -1,11 +1,13 @@
 /** Which models a request is about, and which of them take the image. */
-import { accepts, type Reason } from "../models/acceptance.js";
+import { accepts, roleReasons, type Reason } from "../models/acceptance.js";
+import { chooseCase, fill, type Filled } from "../models/roles.js";
 import { RadserveError, type ErrorObject } from "../base/errors.js";
 import type { Engine } from "../engine/engine.js";
 import { volumeOf } from "../images/dicom/volume.js";
-import type { Image } from "../images/image.js";
+import type { Candidates } from "../images/dicom/case.js";
+import type { Case, Image } from "../images/image.js";
 import { straightOf } from "./straighten.js";
-import { firstModelOf, takesWhole, toleranceOf, type OutputKind } from "../manifest/manifest.js";
+import { firstModelOf, takesWhole, toleranceOf, type Manifest, type OutputKind } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
 import { nearestName } from "../base/validation.js";
 
@@ -33,10 +35,29 @@ export const accepting = ({ models }: Plan): PlannedModel[] =>
   models.filter(({ reasons }) => reasons.length === 0);
 
 /** Bytes of stored values in memory at once: those of a frame, or of all if a model takes them together. */
-export function bytesInMemory({ format, frameCount }: Image, plan: Plan): number {
+export function bytesInMemory(image: Image, plan: Plan): number {
+  if (image.case !== undefined) return sum(image.case.members.map((member) => bytesOf(member, true)));
+  return bytesOf(
+    image,
+    accepting(plan).some(({ entry }) => takesWhole(entry.manifest)),
+  );
+}
+
+function bytesOf({ format, frameCount }: Image, whole: boolean): number {
   const { rows, columns, samplesPerPixel, bitsAllocated } = format;
-  const whole = accepting(plan).some(({ entry }) => takesWhole(entry.manifest));
   return (rows * columns * samplesPerPixel * bitsAllocated * (whole ? frameCount : 1)) / 8;
+}
+
+const sum = (numbers: readonly number[]): number => numbers.reduce((a, b) => a + b, 0);
+
+const FLOAT_BYTES = 4;
+
+/** A member of a case as real numbers, as it is and on the grid of the first; one after the other is made. */
+function bytesRegridded(image: Image): number {
+  const [leading, ...others] = image.case?.members ?? [];
+  if (leading === undefined) return 0;
+  const voxels = ({ format, frameCount }: Image) => format.rows * format.columns * frameCount;
+  return FLOAT_BYTES * (voxels(leading) + Math.max(0, ...others.map(voxels)));
 }
 
 /**
@@ -85,8 +106,9 @@ export function bytesAtMost(image: Image, plan: Plan, engine: Pick<Engine, "plan
   const parts = models.some(({ region }) => region !== undefined) ? bytesInMemory(image, plan) : 0;
   const made = parts + pixels * (maps ? BYTES_A_MAPPED_PIXEL : BYTES_A_PIXEL) + kept;
   return (
-    (series === undefined ? 0 : source.bytes) +
+    (series === undefined && image.case === undefined ? 0 : source.bytes) +
     bytesInMemory(image, plan) +
+    bytesRegridded(image) +
     made +
     bytesOfWindows(image, plan, engine)
   );
@@ -177,6 +199,55 @@ export function reasonsOf(entry: ModelEntry, image: Image, entries: readonly Mod
 }
 
 /**
+ * The case that a folder is for the candidates with roles.
+ * @param must there is nothing else that the folder could be
+ * @returns undefined if none of them takes it, and it may be something else
+ * @throws RadserveError no_model_accepts if it must be one; series_invalid if models take different series
+ */
+export function caseFor(
+  candidates: readonly ModelEntry[],
+  found: Candidates,
+  must: boolean,
+): Case | undefined {
+  const withRoles = candidates.filter(({ manifest }) => manifest.roles !== undefined);
+  const takes = (manifest: Manifest, roles: readonly Filled[]) => roleReasons(manifest, roles).length === 0;
+  const chosen = chooseCase(withRoles, found, takes);
+  if (chosen !== undefined || !must || withRoles.length === 0) return chosen;
+  throw noModelAccepts(candidates.map((entry) => ({ entry, reasons: caseReasons(entry, found) })));
+}
+
+/** Why a folder is no case for each of the models with roles; `partly` if one of its roles is there. */
+export const whyNoCase = (
+  candidates: readonly ModelEntry[],
+  found: Candidates,
+): { name: string; reasons: Reason[]; partly: boolean }[] =>
+  candidates
+    .filter(({ manifest }) => manifest.roles !== undefined)
+    .map((entry) => {
+      const reasons = caseReasons(entry, found);
+      const missing = reasons.filter(({ code }) => code === "role_missing").length;
+      return { name: entry.name, reasons, partly: missing < (entry.manifest.roles?.length ?? 0) };
+    });
+
+function caseReasons({ manifest }: Pick<ModelEntry, "manifest">, found: Candidates): Reason[] {
+  if (manifest.roles === undefined)
+    return [
+      { code: "case_not_accepted", message: "Expected one image or series, found a folder of several." },
+    ];
+  const series = manifest.accepts.dimensions === "series";
+  const filled = fill(manifest, series ? found.series() : found.images());
+  return "reasons" in filled ? filled.reasons : roleReasons(manifest, filled.roles);
+}
+
+function noModelAccepts(models: readonly { entry: ModelEntry; reasons: Reason[] }[]): RadserveError {
+  return new RadserveError(
+    "no_model_accepts",
+    "Expected an image that a model takes; details say why each does not.",
+    { models: models.map(({ entry, reasons }) => ({ name: entry.name, version: entry.version, reasons })) },
+  );
+}
+
+/**
  * Which of the candidates take the image, why the others do not, and what is written: what the request asks, else what
  * the settings say for all models, else what each manifest says.
  * @throws RadserveError no_model_accepts if no candidate takes the image
@@ -194,14 +265,7 @@ export function planOf(
     outputs: named ?? entry.manifest.results.outputs,
     asked: outputs !== undefined,
   }));
-  if (models.every(({ reasons }) => reasons.length > 0))
-    throw new RadserveError(
-      "no_model_accepts",
-      "Expected an image that a model takes; details say why each does not.",
-      {
-        models: models.map(({ entry, reasons }) => ({ name: entry.name, version: entry.version, reasons })),
-      },
-    );
+  if (models.every(({ reasons }) => reasons.length > 0)) throw noModelAccepts(models);
   const from = outputs !== undefined ? "request" : ofSite !== undefined ? "settings" : "manifest";
   return { models, outputs: named === undefined ? ["default"] : [...named].sort(), from };
 }

@@ -1,5 +1,7 @@
 import type { OpenedInput, Opened } from "../files/guarded-paths.js";
-import type { Image, StackTolerance, Warning } from "../images/image.js";
+import { caseImage, candidatesOf, memberImages } from "../images/dicom/case.js";
+import type { Candidates, MemberIdentity } from "../images/dicom/case.js";
+import type { Case, Image, StackTolerance, Warning } from "../images/image.js";
 import { readImage } from "../images/read-image.js";
 import { closeSync, fstatSync } from "node:fs";
 import { lstat, readdir } from "node:fs/promises";
@@ -32,6 +34,14 @@ export interface FolderLimits {
 /** More than the longest studies (some 5,000 slices of 512 KiB), and little enough for a server to look through. */
 export const FOLDER_LIMITS: FolderLimits = { files: 20_000, bytes: 4 * 2 ** 30, elements: 8_000_000 };
 
+/** Which of a folder's images are meant: one series, or a case of several. */
+export interface FolderChoice extends SeriesChoice {
+  /** The case that the folder is; asked where no series is named. undefined if it is none. */
+  caseOf?: ((found: Candidates) => Case | undefined) | undefined;
+  /** The case of a receipt, by what tells its members; then nothing else counts. */
+  members?: readonly MemberIdentity[] | undefined;
+}
+
 /** How many files are read at once: enough to hide the latency of a share, few enough to keep in memory. */
 const READ_AT_ONCE = 8;
 const HEAD_BYTES = 160;
@@ -47,7 +57,7 @@ const NOT_REGULAR: LeftOut = {
 const OWN_OUTPUT: LeftOut = { code: "own_result", what: "results that a receipt in the folder lists" };
 
 /**
- * Reads one series of a folder: the only one, or the chosen one. Slices are regular DICOM files directly in it; everything else is left out, with a
+ * Reads one series of a folder, the only one or the chosen one, or the case that it is. Slices are regular DICOM files directly in it; everything else is left out, with a
  * warning that counts it: other formats, objects without pixels, segmentations, localizers, results of Radserve.
  * Pixels are read when they are asked for, so `folder` has to stay open as long as the image is used.
  * @param choice which of several series is meant
@@ -58,20 +68,39 @@ export async function readSeriesFolder(
   folder: Opened,
   memory = NO_MEMORY,
   limits: FolderLimits = FOLDER_LIMITS,
-  choice: SeriesChoice = {},
+  choice: FolderChoice = {},
 ): Promise<Image> {
   const { files, leftOut } = await readFiles(folder, memory, limits);
-  return seriesImage(files, leftOut, choice);
+  const chosen = chosenCase(files, choice);
+  return chosen === undefined
+    ? seriesImage(files, leftOut, choice)
+    : caseImage(chosen.members, chosen.candidates, leftOut);
 }
 
-/** Reads all series of a folder, as readSeriesFolder reads one. @throws RadserveError for what is wrong with all */
+function chosenCase(files: readonly SeriesFile[], { uid, caseOf, members }: FolderChoice): Case | undefined {
+  if (members === undefined) return uid === undefined ? caseOf?.(candidatesOf(files)) : undefined;
+  const found = candidatesOf(files);
+  for (const candidates of [found.series(), found.images()]) {
+    const [leading, ...others] = memberImages(candidates, members) ?? [];
+    if (leading !== undefined) return { members: [leading, ...others], candidates };
+  }
+  throw seriesInvalid(
+    "no_such_series",
+    `Expected the ${members.length} members of the case in the folder, by the UIDs of its receipt; not all of them are there.`,
+  );
+}
+
+/**
+ * Reads all series of a folder, as readSeriesFolder reads one, and what of it may be a case.
+ * @throws RadserveError for what is wrong with all
+ */
 export async function readStudyFolder(
   folder: Opened,
   memory: SliceMemory,
   tolerance: StackTolerance,
-): Promise<ReturnType<typeof studySeries>> {
+): Promise<{ series: ReturnType<typeof studySeries>; candidates: Candidates }> {
   const { files, leftOut } = await readFiles(folder, memory, FOLDER_LIMITS);
-  return studySeries(files, leftOut, tolerance);
+  return { series: studySeries(files, leftOut, tolerance), candidates: candidatesOf(files) };
 }
 
 async function readFiles(
@@ -251,7 +280,7 @@ function warningsOf(entries: readonly Entry[]): Warning[] {
 export async function readInput(
   input: OpenedInput,
   check?: () => void,
-  choice: SeriesChoice = {},
+  choice: FolderChoice = {},
 ): Promise<Image> {
   if (input.kind === "folder") return readSeriesFolder(input, NO_MEMORY, FOLDER_LIMITS, choice);
   return readImage(await readWhole(input.fd), check);

@@ -6,6 +6,7 @@ import { createHash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import type { Engine } from "../engine/engine.js";
 import { asRadserveError, RadserveError } from "../base/errors.js";
+import { storedFrames } from "../images/dicom/case.js";
 import type { Image } from "../images/image.js";
 import { type InferContext, type InferTask } from "./task.js";
 import { firstModelOf, outputKindSchema, type OutputKind } from "../manifest/manifest.js";
@@ -57,7 +58,7 @@ async function checkSource(receipt: Receipt, image: Image): Promise<Check[]> {
   if (image.source.fileSha256 !== file_sha256)
     return [check("source", "differs", "another SHA-256 of the file")];
   const pixels = createHash("sha256");
-  for (let frame = 0; frame < image.frameCount; frame++) pixels.update(await image.frame(frame));
+  for await (const frame of storedFrames(image)) pixels.update(frame);
   const hash = pixels.digest("hex");
   if (hash !== pixel_sha256) return [check("source", "differs", "another SHA-256 of the decoded pixels")];
   const said = {
@@ -201,7 +202,7 @@ function kindsOf({ outputs_requested, outputs_from }: Receipt): {
 
 const FIELDS = [
   ...(["version", "status", "shadow", "raw_sha256", "findings", "measurements", "warnings"] as const),
-  ...(["transforms", "decoding", "ensemble", "region", "cascade", "reasons"] as const),
+  ...(["transforms", "decoding", "ensemble", "region", "cascade", "roles", "reasons"] as const),
   ...(["outputs", "predecessor", "provider"] as const),
 ];
 

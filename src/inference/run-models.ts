@@ -4,15 +4,31 @@
  */
 import { createHash } from "node:crypto";
 import { asRadserveError, RadserveError, type ErrorCode } from "../base/errors.js";
-import type { EngineOutput, InferOptions, InferResult, Plane, Preparation } from "../engine/types.js";
+import type {
+  EngineOutput,
+  InferOptions,
+  InferResult,
+  Plane,
+  PlaneSource,
+  Preparation,
+} from "../engine/types.js";
 import { markedLabels } from "../engine/marked-labels.js";
 import { volumeOf } from "../images/dicom/volume.js";
-import type { Image, Volume, Warning } from "../images/image.js";
-import { cascadeOf, firstModelOf, imageInputs, neighboursOf, toleranceOf } from "../manifest/manifest.js";
+import type { Case, Image, Volume, Warning } from "../images/image.js";
+import {
+  cascadeOf,
+  firstModelOf,
+  imageInputs,
+  neighboursOf,
+  toleranceOf,
+  type Manifest,
+} from "../manifest/manifest.js";
+import { seenBy } from "../manifest/roles.js";
 import { attributeNumbers } from "../models/attribute-numbers.js";
 import { checkHounsfield, takesHounsfield } from "../models/hounsfield.js";
 import type { OutputKind } from "../manifest/manifest.js";
 import { interpretationFor, valueCaveats } from "../models/input-values.js";
+import { isRegridded, rolesIn, type Filled } from "../models/roles.js";
 import { planeOf, type Shown } from "../results/picture/draw-result.js";
 import { Highlights } from "../results/picture/highlights.js";
 import { interpret, type FrameResult, type Interpreted } from "../results/receipt/findings.js";
@@ -45,6 +61,10 @@ export interface Outcome {
   stack: Volume | undefined;
   /** For each input of attributes, its numbers. */
   numbers: number[][];
+  /** Of a model with roles, in the manifest's order. */
+  roles: Filled[];
+  /** What the engine is told of them, and their planes one after the other; set when they are decoded. */
+  sources: { planes: Plane[]; told: PlaneSource[] } | undefined;
   /** One for each frame; a single one for a volume. */
   said: Interpreted[];
   /** What its frames' values give cause to say. */
@@ -114,6 +134,7 @@ export async function runModels(analysis: Analysis): Promise<Ran> {
   const ofFrames = ordered.filter(({ volume, stack }) => volume === undefined && stack === undefined);
   const keeps = ofVolume.length + ofStack.length > 0;
   const pixelHash = createHash("sha256");
+  if (image.case !== undefined) return runCase(outcomes, image.case, pixelHash, analysis);
   const planes: Plane[] = [];
   for (let frame = 0; frame < image.frameCount; frame++) {
     const data = await image.frame(frame);
@@ -134,6 +155,64 @@ export async function runModels(analysis: Analysis): Promise<Ran> {
   return { outcomes, planes, pixelSha256: pixelHash.digest("hex") };
 }
 
+/** Decodes every member of a case, and gives each model those of its roles together. */
+async function runCase(
+  outcomes: Outcome[],
+  { members }: Case,
+  pixelHash: ReturnType<typeof createHash>,
+  analysis: Analysis,
+): Promise<Ran> {
+  const { watch, task, context } = analysis;
+  const decoded = new Map<Image, Plane[]>();
+  for (const member of members) {
+    const planes: Plane[] = [];
+    decoded.set(member, planes);
+    for (let frame = 0; frame < member.frameCount; frame++) {
+      const data = await member.frame(frame);
+      checkTime(task, context);
+      pixelHash.update(data);
+      watch.lap("decode");
+      planes.push(planeOf(member, frame, data));
+      for (const outcome of outcomes) await attempt(outcome, () => checkValues(outcome, member, frame, data));
+    }
+  }
+  for (const outcome of outcomes)
+    await attempt(outcome, async () => {
+      outcome.sources = sourcesOf(outcome, decoded);
+      const leading = decoded.get(members[0]) ?? [];
+      if (outcome.volume !== undefined) await runVolume(outcome, leading, analysis);
+      else await runFrame(outcome, 0, { planes: leading, own: 0 }, analysis);
+    });
+  watch.lap("infer");
+  const planes = [...decoded.values()].flat();
+  return { outcomes, planes, pixelSha256: pixelHash.digest("hex") };
+}
+
+/** The planes of a model's roles, those of volumes sorted, as its inputs take them. */
+function sourcesOf(
+  { planned, roles }: Outcome,
+  decoded: ReadonlyMap<Image, Plane[]>,
+): NonNullable<Outcome["sources"]> {
+  const { manifest } = planned.entry;
+  const [leading] = roles;
+  if (leading === undefined) throw new RangeError("A case has roles");
+  const all = roles.map(({ role, image }) => {
+    const read = decoded.get(image) ?? [];
+    const volume = manifest.accepts.dimensions === "series" ? volumeOf(image) : undefined;
+    const sorted = volume === undefined ? read : volume.frames.flatMap((frame) => read[frame] ?? []);
+    const told: PlaneSource = {
+      planes: sorted.length,
+      ...(volume === undefined ? {} : { geometry: volume.geometry }),
+      regrid: isRegridded(manifest, leading.image, image),
+    };
+    return { planes: meantFor(seenBy(manifest, role), sorted), told };
+  });
+  return { planes: all.flatMap(({ planes }) => planes), told: all.map(({ told }) => told) };
+}
+
+const meantFor = (manifest: Manifest, planes: readonly Plane[]): Plane[] =>
+  planes.map((plane) => ({ ...plane, interpretation: interpretationFor(manifest, plane.interpretation) }));
+
 function begin(planned: PlannedModel, image: Image): Outcome {
   const { entry } = planned;
   const unloaded =
@@ -151,6 +230,8 @@ function begin(planned: PlannedModel, image: Image): Outcome {
     volume: manifest.accepts.dimensions === "series" ? volumeOf(image, toleranceOf(manifest)) : undefined,
     stack: neighboursOf(manifest) === undefined ? undefined : volumeOf(image),
     numbers: attributeNumbers(manifest, image),
+    roles: rolesIn(manifest, image),
+    sources: undefined,
     said: [],
     caveats: [],
     rawHash: createHash("sha256"),
@@ -167,10 +248,16 @@ function begin(planned: PlannedModel, image: Image): Outcome {
  * @throws RadserveError decode_suspect if they cannot be what the model takes them for
  */
 function checkValues(outcome: Outcome, image: Image, frame: number, data: Uint8Array): void {
-  const { manifest } = outcome.planned.entry;
-  if (takesHounsfield(manifest, image, frame)) outcome.caveats.push(...checkHounsfield(image, frame, data));
-  for (const { values } of imageInputs(manifest))
-    outcome.caveats.push(...valueCaveats(values, image, frame, data));
+  const { manifest: whole } = outcome.planned.entry;
+  const seen =
+    whole.roles === undefined
+      ? [whole]
+      : outcome.roles.filter((filled) => filled.image === image).map(({ role }) => seenBy(whole, role));
+  for (const manifest of seen) {
+    if (takesHounsfield(manifest, image, frame)) outcome.caveats.push(...checkHounsfield(image, frame, data));
+    for (const { values } of imageInputs(manifest))
+      outcome.caveats.push(...valueCaveats(values, image, frame, data));
+  }
 }
 
 /** A frame, and those of its neighbours that there are. */
@@ -357,14 +444,13 @@ async function inferred(
 ): Promise<InferResult> {
   checkTime(task, context);
   const { manifest } = outcome.planned.entry;
-  const given = planes.map((plane) => ({
-    ...plane,
-    interpretation: interpretationFor(manifest, plane.interpretation),
-  }));
+  const { sources } = outcome;
+  const given = sources?.planes ?? meantFor(manifest, planes);
   const result = await context.engine.infer(outcome.nativeId, given, {
     priority: task.priority,
     cancelId: task.cancelId,
     thresholds: outcome.planned.entry.thresholds,
+    ...(sources === undefined ? {} : { sources: sources.told }),
     ...(outcome.numbers.length === 0 ? {} : { numbers: outcome.numbers }),
     ...(task.deadline === undefined ? {} : { timeoutMs: Math.max(1, task.deadline - Date.now()) }),
     ...more,

@@ -21,6 +21,8 @@ export interface InferTask {
   name?: string;
   /** Which series of a folder is meant; without it the only one, or the only one that a model of series takes. */
   seriesInstanceUid?: string;
+  /** The folder is to be taken as a case of several series or images, and as nothing else. */
+  asCase?: boolean;
   /** Names of models to run; without it, all that accept the image. */
   models?: string[];
   outputs?: OutputKind[];

@@ -206,6 +206,60 @@ const normalisation = z.discriminatedUnion("kind", [
 
 const neighbourCount = z.int().min(0).max(15);
 
+const keyword = z.string().regex(/^[A-Z][A-Za-z0-9]+$/, "Expected a DICOM keyword, for example PatientAge");
+
+const roleName = z
+  .string()
+  .regex(
+    /^[a-z0-9](?:[a-z0-9_-]{0,30}[a-z0-9])?$/,
+    "Expected 1 to 32 of a-z, 0-9, _ and -, beginning and ending with a letter or digit",
+  );
+
+const role = z.strictObject({
+  role: roleName,
+  rules: z
+    .array(
+      z.strictObject({
+        tag: keyword,
+        index: z
+          .int()
+          .min(0)
+          .optional()
+          .describe("Which value of a multi-valued attribute; any where absent"),
+        in: z.array(text).min(1).optional().describe("One of the values is one of these"),
+        not_in: z.array(text).min(1).optional(),
+        contains: z
+          .array(text)
+          .min(1)
+          .optional()
+          .describe("One of these texts is part of one of the values, in capitals or not"),
+        not_contains: z.array(text).min(1).optional(),
+        min: z.number().optional(),
+        max: z.number().optional(),
+      }),
+    )
+    .min(1)
+    .max(32)
+    .describe(
+      "All of them have to hold, in every file. Where an attribute is absent, in, contains, min and max do not hold, not_in and not_contains do",
+    ),
+  study: z
+    .enum(["latest", "earlier"])
+    .optional()
+    .describe(
+      "Of which study, by StudyDate and StudyTime: latest, the current one; earlier, a prior. For all roles or for none, which are all of one study then",
+    ),
+});
+
+/** What each of several roles in one tensor may have of its own. */
+const roleOfInput = z.strictObject({
+  role: roleName,
+  values: values.optional(),
+  clip: z.tuple([z.number(), z.number()]).optional(),
+  normalisation: normalisation.optional(),
+  background: z.number().optional(),
+});
+
 const imageInput = z.strictObject({
   kind: z.literal("image").optional().describe("What an input is where it does not say"),
   tensor: text,
@@ -257,6 +311,14 @@ const imageInput = z.strictObject({
     .optional()
     .describe(
       "Slices beside the one that is looked at, as further channels, in the order in which a volume is sorted: those before, the slice itself, those after; of each all its channels. Needs accepts.dimensions 2d_frames, and an image whose frames are one even volume",
+    ),
+  roles: z
+    .array(roleOfInput)
+    .min(1)
+    .max(16)
+    .optional()
+    .describe(
+      "With `roles` of the model: which of them the tensor holds. Of several, the channels of the first, then those of the second, and so on; each is prepared by itself, and what is given here takes the place of the same field of the input",
     ),
   colour_source: z.enum(["accept", "refuse"]).describe("For grayscale: luminance by CCIR 601, or refuse"),
   clip: z.tuple([z.number(), z.number()]).optional().describe("Before normalisation"),
@@ -316,7 +378,6 @@ const attributeIfAbsent = z
   ])
   .describe("Also for what cannot be encoded: a value that is not in the list, a text that is no number");
 
-const keyword = z.string().regex(/^[A-Z][A-Za-z0-9]+$/, "Expected a DICOM keyword, for example PatientAge");
 const valueIndex = z
   .int()
   .min(0)
@@ -643,6 +704,14 @@ export const manifestFields = z.strictObject({
   required: z.boolean().describe("The server is not ready without it"),
   files: z.array(modelFileSchema).min(1),
   accepts,
+  roles: z
+    .array(role)
+    .min(2)
+    .max(16)
+    .optional()
+    .describe(
+      "Several series, or several single images (views), that are one case: which of a folder's is which. Results lie in the first; the others are taken to its grid, if they are volumes of its frame of reference",
+    ),
   envelope: z.array(envelopeRule).optional(),
   inputs: z.array(modelInput).min(1).max(16),
   outputs: z.array(modelOutput).min(1),
@@ -682,6 +751,7 @@ export type ModelOutput = Manifest["outputs"][number];
 export type Label = z.infer<typeof label>;
 export type Ensemble = z.infer<typeof ensemble>;
 export type Region = z.infer<typeof region>;
+export type Role = z.infer<typeof role>;
 export type Code = z.infer<typeof code>;
 export type OutputKind = z.infer<typeof outputKind>;
 /** The outputs that are DICOM objects. */
@@ -750,14 +820,32 @@ export const attributeInputs = ({ inputs }: Pick<Manifest, "inputs">): Attribute
 export const numbersOf = (value: AttributeValue): number =>
   value.encoding === "one_hot" ? value.values.length : 1;
 
+/**
+ * An image input as the preparations that it is made of: one for each role, whose channels follow each other. Without
+ * roles it is one.
+ */
+export function partsOf(input: ImageInput): ImageInput[] {
+  const { roles, ...whole } = input;
+  // Beside other mistakes it may be anything
+  if (!Array.isArray(roles)) return [input];
+  return roles.map(({ role: name, values, clip, normalisation, background }) => ({
+    ...whole,
+    values: values ?? whole.values,
+    ...((clip ?? whole.clip) === undefined ? {} : { clip: clip ?? whole.clip }),
+    normalisation: normalisation ?? whole.normalisation,
+    background: background ?? whole.background,
+    roles: [{ role: name }],
+  }));
+}
+
 /** How many channels the tensor of an image input has. */
-export function channelsOf({ channels, values, neighbours, cascade }: ImageInput): number {
+export const channelsOf = (input: ImageInput): number =>
+  partsOf(input).reduce((sum, part) => sum + ownChannels(part), input.cascade?.labels.length ?? 0);
+
+function ownChannels({ channels, values, neighbours }: ImageInput): number {
   const windows = values.kind === "windows" ? values.windows.length : 1;
   const own = channels === "windows" ? windows : channels === "grayscale" ? 1 : 3;
-  return (
-    own * (neighbours === undefined ? 1 : neighbours.before + 1 + neighbours.after) +
-    (cascade?.labels.length ?? 0)
-  );
+  return own * (neighbours === undefined ? 1 : neighbours.before + 1 + neighbours.after);
 }
 
 /** The labels of another model that a model is given as channels. */

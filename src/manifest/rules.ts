@@ -13,6 +13,7 @@ import {
   mayOverlap,
   MOST_CHANNELS,
   numbersOf,
+  partsOf,
   tableOf,
   type AttributeInput,
   type ImageInput,
@@ -22,6 +23,7 @@ import {
 import { tiledAxes, type Tiling } from "./tiling.js";
 import { checkEnsemble } from "./ensemble.js";
 import { checkRegion } from "./region.js";
+import { checkRoles, partsOfModel, roleOf } from "./roles.js";
 import { columnMistakes } from "./detection-table.js";
 import { checkRange } from "./value-range.js";
 
@@ -37,9 +39,9 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
     checkOutput(output, m.stage === "final", (path, message) => issue(["outputs", o, ...path], message)),
   );
   m.inputs.forEach((input, i) => {
-    const at: Report = (path, message) => issue(["inputs", i, ...path], message);
-    if (isImageInput(input)) checkInput(input, m.accepts.dimensions, at);
-    else checkAttributes(input, at);
+    if (isImageInput(input))
+      forEachPart(input, i, issue, (part, at) => checkInput(part, m.accepts.dimensions, at));
+    else checkAttributes(input, (path, message) => issue(["inputs", i, ...path], message));
   });
   if (imageInputs(m).some(isVolume))
     m.outputs.forEach(({ kind }, o) => {
@@ -68,9 +70,10 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
       'Expected the modalities or the SOP classes that the model was made for, for example ["CT"] (or sop_class): without either it would take every DICOM image, a dose or a map too',
     );
   m.inputs.forEach((input, i) => {
-    if (isImageInput(input)) checkRange(input, (path, message) => issue(["inputs", i, ...path], message));
+    if (isImageInput(input)) forEachPart(input, i, issue, checkRange);
   });
   checkTogether(m, issue);
+  checkRoles(m, issue);
   checkPrototypes(m, issue);
   if (m.tiling !== undefined)
     checkTiling(m, m.tiling, (path, message) => issue(["tiling", ...path], message));
@@ -95,15 +98,15 @@ function checkCascade(m: Manifest, issue: Report): void {
   if (m.inputs.length > 1) issue(at, "Expected a single input");
   if (imageInputs(m)[0]?.resampling === undefined)
     issue(at, "Expected resampling: it says how the labels go to the network's grid");
-  if (m.region !== undefined || m.accepts.slices !== undefined)
-    issue(at, "Expected neither region nor accepts.slices beside it");
+  if (m.region !== undefined || m.accepts.slices !== undefined || m.roles !== undefined)
+    issue(at, "Expected neither region nor accepts.slices nor roles beside it");
   if (new Set(cascade.labels).size !== cascade.labels.length)
     issue([...at, "labels"], "Expected each label once");
   if (cascade.model === m.name) issue([...at, "model"], "Expected another model than this one");
 }
 
 /** What tilted stacks and missing slices ask of the model. */
-function checkSlices({ accepts: rules, region }: Manifest, issue: Report): void {
+function checkSlices({ accepts: rules, region, roles }: Manifest, issue: Report): void {
   if (rules.slices === undefined) return;
   if (rules.dimensions !== "series")
     issue(["accepts", "slices"], `Expected accepts.dimensions "series", found "${rules.dimensions}"`);
@@ -112,6 +115,28 @@ function checkSlices({ accepts: rules, region }: Manifest, issue: Report): void 
       ["accepts", "slices"],
       "Expected no region: a region is cut from slices that lie behind each other",
     );
+  if (roles !== undefined)
+    issue(["accepts", "slices"], "Expected no roles: the grid of a case is that of regular slices");
+}
+
+/** Checks each part of an input by itself; a mistake of several parts is told once, where the field is given. */
+function forEachPart(
+  input: ImageInput,
+  place: number,
+  issue: Report,
+  check: (part: ImageInput, at: Report) => void,
+): void {
+  const told = new Set<string>();
+  partsOf(input).forEach((part, p) =>
+    check(part, (path, message) => {
+      const own = input.roles?.[p];
+      const inPart = own !== undefined && String(path[0]) in own;
+      const at = ["inputs", place, ...(inPart ? ["roles", p] : []), ...path];
+      const key = JSON.stringify([at, message]);
+      if (!told.has(key)) issue(at, message);
+      told.add(key);
+    }),
+  );
 }
 
 /** Values that take the place of the file's own modality values, for all inputs of a model at once. */
@@ -125,11 +150,15 @@ function checkTogether(m: Manifest, issue: Report): void {
     if (tensor && m.inputs.findIndex((other) => other.tensor === tensor) < i)
       issue(["inputs", i, "tensor"], `The tensor "${tensor}" is there twice`);
   });
-  const meanings = new Set(
-    images.filter(({ values }) => values.kind !== "stored").map(({ values }) => JSON.stringify(values)),
-  );
-  if (meanings.size > 1 && images.some(({ values }) => PHYSICAL.includes(values.kind)))
-    issue(["inputs"], "Expected the same values in all image inputs, where one takes real_world or suv_bw");
+  const parts = partsOfModel(m);
+  for (const seen of new Set(parts.map(roleOf))) {
+    const own = parts.filter((part) => roleOf(part) === seen);
+    const meanings = new Set(
+      own.filter(({ values }) => values.kind !== "stored").map(({ values }) => JSON.stringify(values)),
+    );
+    if (meanings.size > 1 && own.some(({ values }) => PHYSICAL.includes(values.kind)))
+      issue(["inputs"], "Expected the same values in all image inputs, where one takes real_world or suv_bw");
+  }
   const names = images.map(({ tensor }) => tensor);
   m.outputs.forEach((output, o) => {
     if (output.kind === "classification" || output.kind === "regression") return;

@@ -20,9 +20,11 @@ import {
   type ImageInput,
   type Manifest,
 } from "../manifest/manifest.js";
+import { seenBy } from "../manifest/roles.js";
 import { attributeCaveats, attributeReasons } from "./attribute-numbers.js";
 import { dataSets, numbersOf, snakeCase, stringsOf, TECHNICAL } from "./attribute-values.js";
 import { valueReasons } from "./input-values.js";
+import { coverageCaveats, fill, rolesIn, type Filled } from "./roles.js";
 
 /** One refusal; `code` is stable and for programs. */
 export interface Reason {
@@ -39,9 +41,34 @@ type Accepts = Manifest["accepts"];
 type TagRule = NonNullable<Accepts["rules"]>[number];
 type EnvelopeRule = NonNullable<Manifest["envelope"]>[number];
 
-/** Every reason why a model does not take an image, in the order of the rules; empty if it takes it. */
-export function accepts(entry: { manifest: Manifest }, image: Image): Reason[] {
-  const { manifest } = entry;
+/**
+ * Every reason why a model does not take an image, in the order of the rules; empty if it takes it. A model with roles
+ * takes cases alone, and is asked of each role.
+ */
+export function accepts({ manifest }: { manifest: Manifest }, image: Image): Reason[] {
+  if (manifest.roles !== undefined) return caseReasons(manifest, image);
+  if (image.case === undefined) return imageReasons(manifest, image);
+  const message =
+    "Expected one image or series, found a case of several that another model takes together. Name one in series_instance_uid, or this model in models.";
+  return [{ code: "case_not_accepted", message }];
+}
+
+function caseReasons(manifest: Manifest, image: Image): Reason[] {
+  const filled = fill(manifest, image.case?.candidates ?? [{ image }]);
+  return "reasons" in filled ? filled.reasons : roleReasons(manifest, filled.roles);
+}
+
+/** Why a model does not take images as its roles, each by itself. */
+export function roleReasons(manifest: Manifest, roles: readonly Filled[]): Reason[] {
+  return roles.flatMap(({ role, image }) =>
+    imageReasons(seenBy(manifest, role), image).map(({ code, message }) => ({
+      code,
+      message: `Role "${role}": ${message}`,
+    })),
+  );
+}
+
+function imageReasons(manifest: Manifest, image: Image): Reason[] {
   const { accepts: rules } = manifest;
   return [
     ...among("format", rules.formats, [image.source.format], "image format"),
@@ -62,11 +89,14 @@ export function accepts(entry: { manifest: Manifest }, image: Image): Reason[] {
 
 /** Caveats for an image that is accepted but lies outside the envelope in which the model was tested. */
 export function caveats(manifest: Manifest, image: Image): Warning[] {
+  const roles = rolesIn(manifest, image);
+  const images = roles.length === 0 ? [image] : roles.map((filled) => filled.image);
   return unique([
-    ...dataSets(image).flatMap((attributes) =>
-      (manifest.envelope ?? []).flatMap((rule) => envelopeCaveat(rule, attributes)),
-    ),
+    ...images
+      .flatMap((one) => dataSets(one))
+      .flatMap((attributes) => (manifest.envelope ?? []).flatMap((rule) => envelopeCaveat(rule, attributes))),
     ...attributeCaveats(manifest, image),
+    ...coverageCaveats(manifest, roles),
   ]);
 }
 

@@ -68,7 +68,7 @@ function identity(manifest: Manifest, sha256: string): [string, string][] {
 }
 
 /** Every rule of `accepts`, so that none can be left out of the card. */
-function taken({ accepts, inputs, tiling }: Manifest): [string, string][] {
+function taken({ accepts, inputs, tiling, roles = [] }: Manifest): [string, string][] {
   const { rules = [], sop_class: classes, dimensions, ...others } = accepts;
   const named = Object.entries(others).map(([key, value]): [string, string] => [
     plain(key.replaceAll("_", " ")),
@@ -88,6 +88,15 @@ function taken({ accepts, inputs, tiling }: Manifest): [string, string][] {
     ...rules.map(({ tag, reason, ...rule }): [string, string] => [
       plain(tag),
       plain(`${ruleText(rule)}. ${reason}`),
+    ]),
+    ...roles.map(({ role, rules: own, study }): [string, string] => [
+      `Role ${plain(role)}`,
+      plain(
+        [
+          ...own.map(({ tag, ...rule }) => `${tag} ${ruleText(rule)}`),
+          ...(study === undefined ? [] : [`of the ${study} study`]),
+        ].join("; "),
+      ),
     ]),
     ["Tensors", plain(inputs.map(({ tensor, dtype }) => `${tensor} (${dtype})`).join(", "))],
     ...(tiling === undefined ? [] : [["Tiling", "window by window"] as [string, string]]),

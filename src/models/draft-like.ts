@@ -43,7 +43,7 @@ export function parseLabels(text: string): NewLabel[] {
 }
 
 /**
- * The draft of the graph, with how `like` takes images and gives results. What describes the model (its name, what it
+ * The draft of the graph, with how `like` takes images (its roles, region and windows too) and gives results. What describes the model (its name, what it
  * is for, its envelope, the providers that it was tested on, its canary) is not taken over, nor is anything that the graph says otherwise.
  */
 export function draftLike(draft: Draft, like: Manifest, graph: GraphInfo): Draft {
@@ -51,6 +51,9 @@ export function draftLike(draft: Draft, like: Manifest, graph: GraphInfo): Draft
   return {
     ...draft,
     accepts: like.accepts,
+    ...(like.roles === undefined ? {} : { roles: like.roles }),
+    ...(like.region === undefined ? {} : { region: like.region }),
+    ...(like.tiling === undefined ? {} : { tiling: like.tiling }),
     inputs: inputs.map((input, i) => inputLike(input, patternFor(input, i, inputs.length, like), graph, i)),
     outputs: outputsLike(like.outputs, graph),
   };

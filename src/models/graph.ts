@@ -180,7 +180,8 @@ function checkInput(
     const fits = (letter: string, size: number) => side(letter) < 0 || side(letter) === size;
     expect("tensor", fits("N", 1), `Expected one image or any number of them; ${graph}`);
     const channels = channelsOf(input);
-    const said = input.neighbours === undefined ? input.channels : `${input.channels} with neighbours`;
+    const { neighbours, roles } = input;
+    const said = `${input.channels}${neighbours === undefined ? "" : " with neighbours"}${roles === undefined ? "" : ` of ${roles.length} roles`}`;
     expect("channels", fits("C", channels), `${said} gives ${channels} channels; ${graph}`);
     if (tiling !== undefined) {
       const [width = 1, height = 1, depth = 1] = tiling.window.toReversed();

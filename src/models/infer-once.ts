@@ -2,18 +2,20 @@
 import type { Engine } from "../engine/engine.js";
 import { markedLabels } from "../engine/marked-labels.js";
 import type { Tensor } from "../engine/tensor.js";
-import type { InferResult, LoadedModel, Plane } from "../engine/types.js";
+import type { InferResult, LoadedModel, Plane, PlaneSource } from "../engine/types.js";
 import { RadserveError } from "../base/errors.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Image, VolumeGeometry } from "../images/image.js";
-import { cascadeOf, neighboursOf } from "../manifest/manifest.js";
+import { cascadeOf, neighboursOf, type Manifest } from "../manifest/manifest.js";
 import { regionProblem } from "../manifest/region.js";
+import { seenBy } from "../manifest/roles.js";
 import { join } from "node:path";
 import { readModelFolder } from "./read.js";
 import { attributeNumbers } from "./attribute-numbers.js";
 import { interpretationFor } from "./input-values.js";
 import { loadSession, type Provider } from "./load.js";
 import type { SoundModel } from "./read.js";
+import { isRegridded, rolesIn } from "./roles.js";
 
 export interface OnceOptions {
   engine: Engine;
@@ -33,7 +35,8 @@ export async function inferOnce(
   image: Image,
   { engine, providers, frame = 1 }: OnceOptions,
 ): Promise<{ loaded: LoadedModel; result: InferResult }> {
-  const given = await planesFor(model, image, frame);
+  const given =
+    model.manifest.roles === undefined ? await planesFor(model, image, frame) : await caseFor(model, image);
   const labels = await labelsFor(folder, model, image, { engine, providers, frame });
   const loaded = await loadSession(folder, model, engine, providers);
   try {
@@ -43,6 +46,7 @@ export async function inferOnce(
       ...(given.geometry === undefined ? {} : { geometry: given.geometry }),
       ...(given.centre === undefined ? {} : { centre: given.centre }),
       ...(labels === undefined ? {} : { labels }),
+      ...(given.sources === undefined ? {} : { sources: given.sources }),
       numbers: attributeNumbers(model.manifest, image),
     });
     return { loaded, result };
@@ -75,31 +79,51 @@ async function labelsFor(
   return markedLabels(result.outputs);
 }
 
+interface Given {
+  planes: Plane[];
+  geometry?: VolumeGeometry;
+  centre?: number;
+  sources?: PlaneSource[];
+}
+
+/** The planes of all roles of a case, those of volumes sorted. */
+async function caseFor({ manifest }: SoundModel, image: Image): Promise<Given> {
+  const roles = rolesIn(manifest, image);
+  const given: Required<Pick<Given, "planes" | "sources">> & Given = { planes: [], sources: [] };
+  for (const { role, image: own } of roles) {
+    const volume = manifest.accepts.dimensions === "series" ? volumeOf(own) : undefined;
+    const seen = seenBy(manifest, role);
+    const frames = volume?.frames ?? [0];
+    for (const frame of frames) given.planes.push(await planeOf(seen, own, frame + 1));
+    const leading = roles[0]?.image ?? own;
+    const geometry = volume === undefined ? {} : { geometry: volume.geometry };
+    given.sources.push({ planes: frames.length, ...geometry, regrid: isRegridded(manifest, leading, own) });
+    if (given.sources.length === 1 && volume !== undefined) given.geometry = volume.geometry;
+  }
+  return given;
+}
+
 /** One frame, with its neighbours if the model takes them, or all slices of the volume if it takes whole series. */
-async function planesFor(
-  model: SoundModel,
-  image: Image,
-  frame: number,
-): Promise<{ planes: Plane[]; geometry?: VolumeGeometry; centre?: number }> {
+async function planesFor(model: SoundModel, image: Image, frame: number): Promise<Given> {
   const around = neighboursOf(model.manifest);
   if (model.manifest.accepts.dimensions !== "series") {
-    const own = await planeOf(model, image, frame);
+    const own = await planeOf(model.manifest, image, frame);
     if (around === undefined) return { planes: [own] };
     const { frames } = volumeOf(image);
     const slice = frames.indexOf(frame - 1);
     const first = Math.max(0, slice - around.before);
     const beside: Plane[] = [];
     for (const one of frames.slice(first, slice + around.after + 1))
-      beside.push(one === frame - 1 ? own : await planeOf(model, image, one + 1));
+      beside.push(one === frame - 1 ? own : await planeOf(model.manifest, image, one + 1));
     return { planes: beside, centre: slice - first };
   }
   const { frames, geometry } = volumeOf(image);
   const planes: Plane[] = [];
-  for (const slice of frames) planes.push(await planeOf(model, image, slice + 1));
+  for (const slice of frames) planes.push(await planeOf(model.manifest, image, slice + 1));
   return { planes, geometry };
 }
 
-async function planeOf({ manifest }: SoundModel, image: Image, frame: number): Promise<Plane> {
+async function planeOf(manifest: Manifest, image: Image, frame: number): Promise<Plane> {
   const index = frame - 1;
   if (!Number.isInteger(frame) || index < 0 || index >= image.frameCount)
     throw new RadserveError("bad_request", `Expected a frame from 1 to ${image.frameCount}, found ${frame}.`);

@@ -120,9 +120,10 @@ export async function loadSession(
   const mistakes = await checkGraphs(manifest, [modelPath, ...others], engine);
   if (mistakes.length > 0) throw RadserveError.fromObject(problemsError(basename(directory), mistakes));
   const { name, version, inputs, outputs, batching, tiling } = manifest;
+  const roles = manifest.roles?.map(({ role }) => role) ?? [];
   const { precision } = manifest.execution;
   const average = manifest.ensemble?.average;
-  const described = { name, version, inputs, outputs, precision, batching, tiling };
+  const described = { name, version, inputs, outputs, roles, precision, batching, tiling };
   const ensemble = average === undefined ? {} : { ensemble: { others, average } };
   const loaded = await engine.load({ modelPath, provider, ...described, ...ensemble });
   try {

@@ -6,7 +6,8 @@ import { asRadserveError, RadserveError } from "../base/errors.js";
 import { encodeNpy } from "../engine/npy.js";
 import type { Tensor } from "../engine/tensor.js";
 import { sha256 } from "../files/durable-files.js";
-import type { Image } from "../images/image.js";
+import type { Candidates } from "../images/dicom/case.js";
+import type { Case, Image } from "../images/image.js";
 import type { Manifest } from "../manifest/manifest.js";
 import { accepts } from "./acceptance.js";
 import { effectivePrecision } from "./canary.js";
@@ -15,6 +16,7 @@ import type { CommandResult } from "./command-result.js";
 import { inferOnce, shapeText, summary, type OnceOptions } from "./infer-once.js";
 import { loadSession } from "./load.js";
 import { judgeManifest, type SoundModel } from "./read.js";
+import { chooseCase, fill } from "./roles.js";
 
 export interface CanaryOptions extends OnceOptions {
   /** How far another machine's output may differ; DEFAULT_TOLERANCE where absent. */
@@ -77,7 +79,43 @@ export async function modelsCanary(
   return { text, exitCode: 0, data: { name: model.manifest.name, provider, canary } };
 }
 
+/**
+ * Chooses the case that a folder of images is for a model with roles; undefined for other models, and for those whose
+ * manifest has mistakes, which whoever reads it next names. What it gives back throws no_model_accepts if the folder is no
+ * case.
+ */
+export async function caseReader(
+  directory: string,
+): Promise<((found: Candidates) => Case | undefined) | undefined> {
+  const folder = resolve(directory);
+  const value = await manifestIn(folder).catch(() => undefined);
+  const { model } = value === undefined ? {} : await judgeManifest(folder, asDraft(value));
+  if (model?.manifest.roles === undefined) return undefined;
+  const { manifest } = model;
+  return (found) => {
+    const chosen = chooseCase([{ name: manifest.name, manifest }], found, () => true);
+    if (chosen !== undefined) return chosen;
+    const filled = fill(manifest, manifest.accepts.dimensions === "series" ? found.series() : found.images());
+    const reasons = "reasons" in filled ? filled.reasons : [];
+    throw new RadserveError(
+      "no_model_accepts",
+      `Expected a folder that is a case for ${manifest.name}. ${reasons.map(({ message }) => message).join(" ")}`,
+      { reasons },
+    );
+  };
+}
+
 async function manifestWithoutCanary(folder: string): Promise<Record<string, unknown>> {
+  const manifest = await manifestIn(folder);
+  if ("canary" in manifest)
+    throw new RadserveError(
+      "bad_request",
+      "Expected no canary in model.json, found one. Take it out first; it is never overwritten.",
+    );
+  return manifest;
+}
+
+async function manifestIn(folder: string): Promise<Record<string, unknown>> {
   let value: unknown;
   try {
     value = JSON.parse(await readFile(join(folder, "model.json"), "utf8"));
@@ -87,13 +125,7 @@ async function manifestWithoutCanary(folder: string): Promise<Record<string, unk
       `Expected a model.json in the folder, found that it cannot be read: ${error instanceof Error ? error.message : ""}. Run: radserve models init`,
     );
   }
-  const manifest = value !== null && typeof value === "object" ? (value as Record<string, unknown>) : {};
-  if ("canary" in manifest)
-    throw new RadserveError(
-      "bad_request",
-      "Expected no canary in model.json, found one. Take it out first; it is never overwritten.",
-    );
-  return manifest;
+  return value !== null && typeof value === "object" ? (value as Record<string, unknown>) : {};
 }
 
 /** The model without what a canary's manifest may still lack: the canary, and codes. */

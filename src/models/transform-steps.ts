@@ -12,9 +12,11 @@ import type {
   TransformStep,
   VoiTransform,
 } from "../images/image.js";
-import { imageInputs, isImageInput, type ImageInput, type Manifest } from "../manifest/manifest.js";
+import { isImageInput, partsOf, type ImageInput, type Manifest } from "../manifest/manifest.js";
+import { partsOfModel, roleOf } from "../manifest/roles.js";
 import { attributeSteps } from "./attribute-numbers.js";
 import { meantBy } from "./input-values.js";
+import { isRegridded, roleFacts, type Filled } from "./roles.js";
 
 /** The steps from stored values to what they mean: padding, colour, Modality LUT or rescale (PS3.3 C.7.5.1.1.2, C.7.6.3, C.11.1). */
 function interpretationSteps(format: PixelFormat, interpretation: Interpretation): TransformStep[] {
@@ -193,21 +195,48 @@ export function displaySteps(image: Image): TransformStep[] {
   ];
 }
 
-/** The steps to all tensors of a model, one after the other in the manifest's order; each ends with `tensor`. */
+/**
+ * The steps to all tensors of a model, one after the other in the manifest's order; each ends with `tensor`. Those of
+ * each role begin with `role`.
+ */
 export function modelSteps(
-  manifest: Pick<Manifest, "inputs" | "tiling">,
+  manifest: Pick<Manifest, "inputs" | "tiling" | "accepts">,
   image: Image,
   facts: readonly Preparation[] = [],
+  roles: readonly Filled[] = [],
 ): TransformStep[] {
-  const interpretations = Array.from({ length: image.frameCount }, (_, frame) => image.interpretation(frame));
-  const images = imageInputs(manifest);
+  const parts = partsOfModel(manifest);
+  let place = 0;
   return manifest.inputs.flatMap((input) => {
     if (!isImageInput(input)) return attributeSteps(input, image);
-    const place = images.indexOf(input);
-    const own = facts.map((fact) => (place === 0 ? fact : (fact.others?.[place - 1] ?? {})));
-    const steps = frameSteps(image.format, interpretations, input, own);
+    const steps = parts.slice(place, place + partsOf(input).length).flatMap((part) => {
+      const at = place++;
+      const own = facts.map((fact) => (at === 0 ? fact : (fact.others?.[at - 1] ?? {})));
+      const filled = roles.find(({ role }) => role === roleOf(part));
+      if (filled === undefined) return frameSteps(image.format, interpretationsOf(image), part, own);
+      const { format, frameCount } = filled.image;
+      const [fact = {}] = own;
+      const same = Array.from({ length: frameCount }, () => fact);
+      const before = roleSteps(manifest, filled, roles);
+      return [...before, ...frameSteps(format, interpretationsOf(filled.image), part, same)];
+    });
     return manifest.tiling === undefined ? steps : [...steps, { step: "tiling", ...manifest.tiling }];
   });
+}
+
+const interpretationsOf = (image: Image): Interpretation[] =>
+  Array.from({ length: image.frameCount }, (_, frame) => image.interpretation(frame));
+
+/** Which image has the role, and that its modality values are taken to the grid of the first. */
+function roleSteps(
+  manifest: Pick<Manifest, "accepts">,
+  filled: Filled,
+  [leading]: readonly Filled[],
+): TransformStep[] {
+  const step = { step: "role", ...roleFacts([filled])[0] };
+  if (leading === undefined || !isRegridded(manifest, leading.image, filled.image)) return [step];
+  const to = { grid_of: leading.role, interpolation: "linear", outside: "background" };
+  return [step, { step: "regrid", ...to }];
 }
 
 /**

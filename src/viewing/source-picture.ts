@@ -55,7 +55,8 @@ export class SourcePictures {
         "bad_request",
         `Expected a frame from 1 to ${named.frames}; found ${frame}. The source of the result has no more.`,
       );
-    if (named.slices === undefined) {
+    const slices = named.slices ?? leadingOf(named);
+    if (slices === undefined) {
       if (source.kind !== "file")
         throw changed("the path of the image that the receipt names; found a folder.");
       const file = { size: fstatSync(source.fd).size, read: () => readWhole(source.fd) };
@@ -64,7 +65,7 @@ export class SourcePictures {
         return this.#render(image, frame - 1);
       });
     }
-    const slice = named.slices[frame - 1];
+    const slice = slices[frame - 1];
     if (source.kind !== "folder" || slice === undefined)
       throw changed("the folder of the series that the receipt names; found a file.");
     const bytes = await this.#sliceOf(source, slice.file_sha256);
@@ -132,6 +133,11 @@ export class SourcePictures {
     if (this.#folders.size > FOLDERS_KNOWN && oldest !== undefined) this.#folders.delete(oldest);
     return known;
   }
+}
+
+/** The file of the image in which the results of a case of single images lie. */
+function leadingOf({ case: members }: Receipt["source"]): Receipt["source"]["slices"] {
+  return members?.slice(0, 1).map(({ file_sha256 }) => ({ file_sha256 }));
 }
 
 /** A PACS may correct attributes of an image that was worked on: the same pixels are the same image. */

@@ -10,7 +10,7 @@ import { withInput, type OpenedInput } from "../files/guarded-paths.js";
 import { ANY_STACK, type Image } from "../images/image.js";
 import { readImage } from "../images/read-image.js";
 import { bytesAtMost, planOf } from "../inference/plan.js";
-import { readSeriesFolder } from "../inference/read-input.js";
+import { readSeriesFolder, type FolderChoice } from "../inference/read-input.js";
 import { SliceMemory, withFile } from "../inference/reading-memory.js";
 import { replay } from "../inference/replay.js";
 import { checkResult } from "../inference/verify-result.js";
@@ -84,20 +84,20 @@ async function replayed(
       replay({ ...{ receipt, image, engine, forms }, models: entries }),
     );
   };
-  const { series_instance_uid: uid } = receipt.source;
-  return withInput(inputPath, roots.input, (source) => withSource(source, uid, again));
+  const { series_instance_uid: uid, case: members } = receipt.source;
+  return withInput(inputPath, roots.input, (source) => withSource(source, { uid, members }, again));
 }
 
-/** @param uid which series of a folder is meant */
+/** @param choice which series of a folder is meant, or which case */
 async function withSource(
   source: OpenedInput,
-  uid: string | undefined,
+  choice: FolderChoice,
   use: (image: Image) => Promise<Check[]>,
 ): Promise<Check[]> {
   if (source.kind === "folder") {
     const slices = new SliceMemory(memory, PATIENT);
     try {
-      return await use(await readSeriesFolder(source, slices, undefined, { uid, tolerance: ANY_STACK }));
+      return await use(await readSeriesFolder(source, slices, undefined, { ...choice, tolerance: ANY_STACK }));
     } finally {
       slices.close();
     }

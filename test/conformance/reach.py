@@ -1,7 +1,7 @@
 """Holds SEG and SR, read by highdicom, against stored references of test/reference.
 
 Takes a JSON file: a list of {"seg", "sr": paths or null, "masks": list of .npy files, one for each segment, with a plane
-of 0 and 1 for each source, "sources": SOP Instance UIDs in the order of the planes, "scores": for each finding by its
+of 0 and 1 for each source, "sources": SOP Instance UIDs in the order of the planes, "others": those of a case's other members, "scores": for each finding by its
 meaning the .npy file with the logits of all sources and the column of it, "areas": for each by its meaning the .npy
 file with its masks and the cm2 of a pixel, "parameters": what the algorithm's parameters are in both, or null}. Prints one line for each thing that is wrong and, at the end, how many objects were read.
 """
@@ -12,6 +12,7 @@ import warnings
 
 import highdicom
 import numpy as np
+import pydicom
 
 warnings.simplefilter("ignore")
 
@@ -39,6 +40,15 @@ for entry in json.load(open(sys.argv[1])):
             parameters = algorithm[0].get("AlgorithmParameters")
             if parameters != entry["parameters"]:
                 print(f"{entry['seg']}: parameters {parameters}, expected {entry['parameters']}")
+        listed = [
+            item.ReferencedSOPInstanceUID
+            for series in seg.ReferencedSeriesSequence
+            for item in series.ReferencedInstanceSequence
+        ]
+        if sorted(listed) != sorted(entry["sources"] + entry["others"]):
+            print(f"{entry['seg']}: refers to {len(listed)} objects, expected sources and others")
+        if seg.ReferencedSeriesSequence[0].ReferencedInstanceSequence[0].ReferencedSOPInstanceUID not in entry["sources"]:
+            print(f"{entry['seg']}: the series in whose grid it lies is not the first")
         found = np.moveaxis(seg.get_pixels_by_source_instance(entry["sources"], **how), -1, 0)
         expected = np.stack([np.load(path) for path in entry["masks"]])
         if found.shape != expected.shape or not np.array_equal(found, expected):
@@ -56,6 +66,16 @@ for entry in json.load(open(sys.argv[1])):
             told = [item.TextValue for item in items if item.ConceptNameCodeSequence[0].CodeValue == "111002"]
             if told != ([] if entry["parameters"] is None else [entry["parameters"]]):
                 print(f"{entry['sr']}: parameters {told}, expected {entry['parameters']}")
+        report_set = pydicom.dcmread(entry["sr"])
+        evidence = {
+            item.ReferencedSOPInstanceUID
+            for study in report_set.CurrentRequestedProcedureEvidenceSequence
+            for series in study.ReferencedSeriesSequence
+            for item in series.ReferencedSOPSequence
+        }
+        missing = set(entry["sources"] + entry["others"]) - evidence
+        if missing:
+            print(f"{entry['sr']}: {len(missing)} sources are not in its evidence")
         for meaning, name, expected in values_of(entry):
             found = sorted(
                 measured.value

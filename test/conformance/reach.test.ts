@@ -6,9 +6,10 @@ import { basename, join } from "node:path";
 import t from "tap";
 import { createEngine } from "../../src/engine/engine.js";
 import { openInput } from "../../src/files/guarded-paths.js";
+import type { Image } from "../../src/images/image.js";
 import { infer } from "../../src/inference/infer-image.js";
 import { readInput } from "../../src/inference/read-input.js";
-import { modelsCanary } from "../../src/models/make-canary.js";
+import { caseReader, modelsCanary } from "../../src/models/make-canary.js";
 import { ADDON, commandsAre, needs, PYTHON, pythonHas } from "../support/needs.js";
 import { reference, writeReachModel } from "../support/reach-models.js";
 import { modelsOf } from "../support/real-engine.js";
@@ -28,6 +29,8 @@ interface Case {
   /** By the meaning of a finding: the stored logits and their column, or the stored masks and the cm2 of a pixel. */
   scores?: Record<string, [string, number]>;
   areas?: Record<string, [string, number]>;
+  /** Of a case: how many objects of other members there are. */
+  others?: number;
 }
 
 const CASES: Case[] = [
@@ -59,6 +62,12 @@ const CASES: Case[] = [
     ...{ model: "looker-3d", first: "finder-3d", folder: "cascade", input: "../inputs/series" },
     masks: ["deep-bright", "deep-soft"],
   },
+  {
+    ...{ model: "together", folder: "roles", input: "brain", masks: ["bright", "soft"] },
+    scores: { "Pleural effusion": ["scores", 0], Pneumothorax: ["scores", 1] },
+    others: 11,
+  },
+  { model: "views", folder: "roles", input: "breast", masks: [], others: 3 },
   { model: "instances", folder: "prototypes", input: "image.dcm", masks: ["nodule", "mass"] },
 ];
 
@@ -69,6 +78,19 @@ const FOLDS_TEXT: Record<string, string> = {
   "folds-after": `Mean of 3 networks, after the activation; SHA-256 ${FOLDS_HASHES}`,
 };
 
+/** SOP Instance UIDs of a case's members beside the first. */
+const othersOf = (image: Image): (string | undefined)[] =>
+  (image.case?.members.slice(1) ?? []).flatMap(({ series, source }) =>
+    series === undefined ? [source.sopInstanceUid] : series.slices.map((slice) => slice.sopInstanceUid),
+  );
+
+/** What SR and SEG say of the roles of a case. */
+const ROOT = "1.2.826.0.1.3680043.10.1.60";
+const ROLES_TEXT: Record<string, string> = {
+  together: `Looked at flair (series ${ROOT}.2), t1 (series ${ROOT}.3), t2 (series ${ROOT}.4) together`,
+  views: `Looked at rcc (image ${ROOT}.70.1), lcc (image ${ROOT}.70.2), rmlo (image ${ROOT}.70.3), lmlo (image ${ROOT}.70.4) together`,
+};
+
 t.test("objects against references", { skip }, async (t) => {
   const place = mkdtempSync(join(tmpdir(), "radserve-reach-"));
   const engine = createEngine({ provider: "cpu" });
@@ -77,14 +99,14 @@ t.test("objects against references", { skip }, async (t) => {
     rmSync(place, { recursive: true });
   });
   const list = [];
-  for (const { model, first, folder, input, masks, scores = {}, areas = {} } of CASES) {
+  for (const { model, first, folder, input, masks, scores = {}, areas = {}, others = 0 } of CASES) {
     const inputPath = join(reference(folder), input);
     const opened = await openInput(inputPath, undefined);
-    const image = await readInput(opened);
     const models = join(place, model, "models");
+    const made = writeReachModel(models, model);
+    const image = await readInput(opened, undefined, { caseOf: await caseReader(made) });
     if (first !== undefined)
       await modelsCanary(writeReachModel(models, first), image, { engine, providers: ["cpu"] });
-    const made = writeReachModel(models, model);
     await modelsCanary(made, image, { engine, providers: ["cpu"] });
     const set = await modelsOf(models, engine);
     const outputFolder = join(place, model, "out");
@@ -102,20 +124,24 @@ t.test("objects against references", { skip }, async (t) => {
     const stored = (name: string) => join(reference(folder), `${name}.npy`);
     const storedIn = (all: Record<string, [string, number]>) =>
       Object.fromEntries(Object.entries(all).map(([name, [file, n]]) => [name, [stored(file), n]]));
+    t.equal(othersOf(image).length, others, model);
     list.push({
       ...{ seg: of("seg"), sr: of("sr"), masks: masks.map(stored) },
+      others: othersOf(image),
       sources: image.series?.slices.map(({ sopInstanceUid }) => sopInstanceUid) ?? [
         image.source.sopInstanceUid,
       ],
       ...{ scores: storedIn(scores), areas: storedIn(areas) },
       parameters:
         finder === undefined
-          ? (FOLDS_TEXT[model] ?? null)
+          ? (FOLDS_TEXT[model] ?? ROLES_TEXT[model] ?? null)
           : `Looked at bright as found by ${finder.name} 1.0.0, with a margin of 2 mm; SHA-256 ${finder.sha256.slice(0, 12)}`,
     });
   }
   const file = join(place, "list.json");
   writeFileSync(file, JSON.stringify(list));
   const { stdout, stderr } = spawnSync(PYTHON, ["test/conformance/reach.py", file], { encoding: "utf8" });
-  t.equal(stdout, `${2 * CASES.length}\n`, stderr);
+  const objects = list.reduce((sum, { seg, sr }) => sum + Number(seg !== null) + Number(sr !== null), 0);
+  t.equal(objects, 2 * CASES.length - 1, "all but the views have masks");
+  t.equal(stdout, `${objects}\n`, stderr);
 });

@@ -435,6 +435,133 @@ const deepLooker: Manifest = {
   outputs: [marks([BRIGHT_PART, SOFT_PART])],
 };
 
+/** Marks two labels in three series of one brain, and scores them together. */
+const togetherGraph: ModelDescription = {
+  name: "together",
+  inputs: [{ name: "scans", dtype: "float32", shape: ["n", 3, "d", "h", "w"] }],
+  outputs: [
+    { name: "mask", dtype: "float32", shape: ["n", 2, "d", "h", "w"] },
+    { name: "scores", dtype: "float32", shape: ["n", 2] },
+  ],
+  initializers: [
+    {
+      name: "filter",
+      dtype: "float32",
+      shape: [2, 3, 3, 3, 3],
+      data: weights(162, 0.6).map((value, i) => value * (i % 5 === 0 ? -1.5 : 1)),
+    },
+    { name: "votes", dtype: "float32", shape: [2, 2], data: [1.5, -1, 0.5, 2] },
+    { name: "zeros", dtype: "float32", shape: [2], data: [0, 0] },
+    { name: "sides", dtype: "int64", shape: [3], data: [2, 3, 4] },
+  ],
+  nodes: [
+    {
+      op: "Conv",
+      inputs: ["scans", "filter"],
+      outputs: ["mask"],
+      attributes: { pads: ints([1, 1, 1, 1, 1, 1]) },
+    },
+    { op: "GlobalAveragePool", inputs: ["mask"], outputs: ["means"] },
+    { op: "Squeeze", inputs: ["means", "sides"], outputs: ["features"] },
+    { op: "Gemm", inputs: ["features", "votes", "zeros"], outputs: ["scores"] },
+  ],
+};
+
+/** FLAIR, T1 and T2 as the channels of one tensor; each has a normalisation, T2 one of its own. */
+const together: Manifest = reachManifest({
+  name: "together",
+  accepts: { formats: ["dicom"], modality: ["MR"], dimensions: "series" },
+  roles: [
+    { role: "flair", rules: [{ tag: "SeriesDescription", contains: ["flair"] }] },
+    { role: "t1", rules: [{ tag: "SeriesDescription", contains: ["t1"], not_contains: ["flair"] }] },
+    {
+      role: "t2",
+      rules: [
+        { tag: "SeriesDescription", contains: ["T2"], not_contains: ["FLAIR"] },
+        { tag: "EchoTime", min: 60 },
+      ],
+    },
+  ],
+  inputs: [
+    {
+      ...volumeInput,
+      tensor: "scans",
+      background: 0,
+      normalisation: { kind: "z_score", over: "volume" },
+      roles: [
+        { role: "flair" },
+        { role: "t1" },
+        { role: "t2", normalisation: { kind: "min_max", over: "volume", to: [0, 1] } },
+      ],
+    },
+  ],
+  outputs: [{ ...marks([BRIGHT_PART, SOFT_PART]), measurements: ["volume"] } as ModelOutput, EFFUSION_SCORES],
+});
+
+const VIEWS = ["rcc", "lcc", "rmlo", "lmlo"] as const;
+
+/** Scores each side by the four views of a mammography. */
+const viewsGraph: ModelDescription = {
+  name: "views",
+  inputs: VIEWS.map((name) => ({ name, dtype: "float32", shape: ["n", 1, ROWS, COLUMNS] })),
+  outputs: [{ name: "cancer", dtype: "float32", shape: ["n", 2] }],
+  initializers: [
+    { name: "votes", dtype: "float32", shape: [8, 2], data: weights(16, 4) },
+    { name: "zeros", dtype: "float32", shape: [2], data: [0, 0] },
+    { name: "sides", dtype: "int64", shape: [2], data: [2, 3] },
+  ],
+  nodes: [
+    ...VIEWS.flatMap((name) => [
+      { op: "GlobalAveragePool", inputs: [name], outputs: [`${name}_mean`] },
+      { op: "GlobalMaxPool", inputs: [name], outputs: [`${name}_most`] },
+    ]),
+    {
+      op: "Concat",
+      inputs: VIEWS.flatMap((name) => [`${name}_mean`, `${name}_most`]),
+      outputs: ["pooled"],
+      attributes: { axis: int(1) },
+    },
+    { op: "Squeeze", inputs: ["pooled", "sides"], outputs: ["features"] },
+    { op: "Gemm", inputs: ["features", "votes", "zeros"], outputs: ["cancer"] },
+  ],
+};
+
+const LEFT = sct("7771000", "Left");
+const RIGHT = sct("24028007", "Right");
+const BREAST = sct("76752008", "Breast");
+const CANCER = sct("254837009", "Malignant tumor of breast");
+
+const views: Manifest = reachManifest({
+  name: "views",
+  accepts: { formats: ["dicom"], modality: ["MG"], dimensions: "2d" },
+  roles: VIEWS.map((role) => ({
+    role,
+    rules: [
+      { tag: "ImageLaterality", in: [role.startsWith("r") ? "R" : "L"] },
+      { tag: "ViewPosition", in: [role.slice(1).toUpperCase()] },
+    ],
+  })),
+  inputs: VIEWS.map((role) => ({
+    ...plainInput,
+    tensor: role,
+    normalisation: { kind: "scale" as const, multiply: 1 / 4095, add: 0 },
+    background: 0,
+    roles: [{ role }],
+  })),
+  outputs: [
+    {
+      kind: "classification",
+      tensor: "cancer",
+      activation: "sigmoid",
+      calibration: { kind: "none" },
+      labels: [
+        { label: "left", code: CANCER, finding_site: BREAST, laterality: LEFT, threshold: 0.5 },
+        { label: "right", code: CANCER, finding_site: BREAST, laterality: RIGHT, threshold: 0.5 },
+      ],
+    },
+  ],
+});
+
 interface ReachModel {
   manifest: Manifest;
   /** The reference that the graphs are stored with, and their descriptions. */
@@ -452,6 +579,8 @@ const MODELS: Record<string, ReachModel> = {
     graphs: [finderGraph("finder_3d", ["d", "h", "w"], 430)],
   },
   "looker-3d": { manifest: deepLooker, folder: "cascade", graphs: [deepGraph] },
+  together: { manifest: together, folder: "roles", graphs: [togetherGraph] },
+  views: { manifest: views, folder: "roles", graphs: [viewsGraph] },
   "folds-before": {
     manifest: folds("before_activation"),
     folder: "ensemble",

@@ -152,15 +152,32 @@ export function studySeries(
   tolerance?: StackTolerance,
 ): { uid: string; alone: boolean; image: Image | RadserveError }[] {
   const groups = groupsOf(files);
-  const imageOrFault = (found: readonly SeriesFile[]) => {
-    try {
-      return imageOf(found, leftOut, groups.length - 1, tolerance);
-    } catch (error) {
-      if (error instanceof RadserveError && error.code === "series_invalid") return error;
-      throw error;
-    }
-  };
-  return groups.map(([uid, found]) => ({ uid, alone: groups.length === 1, image: imageOrFault(found) }));
+  return groups.map(([uid, found]) => ({
+    ...{ uid, alone: groups.length === 1 },
+    image: imageOrFault(found, leftOut, groups.length - 1, tolerance),
+  }));
+}
+
+function imageOrFault(
+  files: readonly SeriesFile[],
+  leftOut: readonly Warning[],
+  others: number,
+  tolerance?: StackTolerance,
+): Image | RadserveError {
+  try {
+    return imageOf(files, leftOut, others, tolerance);
+  } catch (error) {
+    if (error instanceof RadserveError && error.code === "series_invalid") return error;
+    throw error;
+  }
+}
+
+/** Each series of a folder as a candidate for a case. One that is no volume has its fault beside its first file. */
+export function seriesOf(
+  files: readonly SeriesFile[],
+): { series: readonly SeriesFile[]; image: Image | RadserveError }[] {
+  const groups = groupsOf(files);
+  return groups.map(([, found]) => ({ series: found, image: imageOrFault(found, [], groups.length - 1) }));
 }
 
 function imageOf(
@@ -398,7 +415,7 @@ class SeriesImage implements Image {
 }
 
 /** Reads a file again, whose bytes must be those that the series was put together from. */
-async function reopened(file: SeriesFile): Promise<Image> {
+export async function reopened(file: SeriesFile): Promise<Image> {
   const image = readDicom(await file.read());
   if (image.source.fileSha256 !== file.source.fileSha256)
     throw seriesInvalid(

@@ -26,6 +26,9 @@ export function checkName(name: string): void {
   checkLength(guardName(name));
 }
 
+/** NAME of the case that a folder is: no series of it is called so, because UIDs have no letters. */
+export const caseName = (folder: string): string => `${folder}.case`;
+
 /**
  * Refuses a file that does not belong to NAME, or whose name the file system cannot hold.
  * @throws RadserveError bad_request if it is too long

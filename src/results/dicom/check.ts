@@ -68,8 +68,9 @@ function readBack(kind: DicomKind, { bytes }: DicomObject): DicomFile {
 }
 
 /** SOP Instance UID to SOP Class UID of everything that an object may refer to. */
-function knownObjects({ ids }: Subject, written: readonly Written[]): ReadonlyMap<string, string> {
-  const objects = [...ids.frames, ...written.map(({ object }) => object)];
+function knownObjects({ ids, others }: Subject, written: readonly Written[]): ReadonlyMap<string, string> {
+  const sources = [ids, ...others].flatMap(({ frames }) => frames);
+  const objects = [...sources, ...written.map(({ object }) => object)];
   return new Map(objects.map(({ sopInstanceUid, sopClassUid }) => [sopInstanceUid, sopClassUid]));
 }
 
@@ -122,7 +123,8 @@ function checkSources(
 function checkReport(attributes: Attributes, known: ReadonlyMap<string, string>): void {
   if (attributes.string("VerificationFlag") !== "UNVERIFIED")
     throw wrong("sr", "it is not marked as unverified");
-  const evidence = (attributes.sequence("CurrentRequestedProcedureEvidenceSequence") ?? [])
+  const evidence = ["CurrentRequestedProcedureEvidenceSequence", "PertinentOtherEvidenceSequence"]
+    .flatMap((keyword) => attributes.sequence(keyword) ?? [])
     .flatMap((study) => study.sequence("ReferencedSeriesSequence") ?? [])
     .flatMap((series) => series.sequence("ReferencedSOPSequence") ?? []);
   checkSources("sr", evidence, known);

@@ -108,7 +108,7 @@ function isRegion({ finding, seg, segment }: Group): boolean {
 }
 
 function absentItem({ subject, finding, known }: Group): Dataset {
-  const source = images("INFERRED FROM", SOURCE_OF_MEASUREMENT, framesOf(subject, finding.frame));
+  const source = images("INFERRED FROM", SOURCE_OF_MEASUREMENT, lookedAt(subject, finding.frame));
   return coded("CONTAINS", codeOf(known.label), ABSENT, source);
 }
 
@@ -136,6 +136,11 @@ function framesOf({ ids }: Subject, frame: number | undefined): readonly SourceF
   return one === undefined ? ids.frames : [one];
 }
 
+/** The same for what is no region: of a case, the frames of all its members. */
+function lookedAt(subject: Subject, frame: number | undefined): readonly SourceFrame[] {
+  return [...framesOf(subject, frame), ...subject.others.flatMap(({ frames }) => frames)];
+}
+
 function onFrame({ frame }: { frame?: number | undefined }): string {
   return frame === undefined ? "" : ` on frame ${frame}`;
 }
@@ -148,8 +153,9 @@ function tracking(id: string, uid: string): Dataset[] {
 }
 
 /** TID 4019, in the words of equipment and segmentation. */
-function algorithmItems({ model }: Subject): Dataset[] {
-  const parameters = algorithmParameters(model);
+function algorithmItems(subject: Subject): Dataset[] {
+  const { model } = subject;
+  const parameters = algorithmParameters(subject);
   return [
     text("HAS CONCEPT MOD", dcm("111001", "Algorithm Name"), model.name),
     text("HAS CONCEPT MOD", dcm("111003", "Algorithm Version"), model.version),
@@ -258,7 +264,7 @@ function wholeGroup(group: Group): Dataset {
     ),
     ...evaluated(subject, label, finding.present),
     ...algorithmItems(subject),
-    ...images("CONTAINS", SOURCE_OF_MEASUREMENT, framesOf(subject, finding.frame)),
+    ...images("CONTAINS", SOURCE_OF_MEASUREMENT, lookedAt(subject, finding.frame)),
     ...scoreItems(group),
     ...measured(own),
     coded("CONTAINS", codeOf(label), finding.present ? PRESENT : ABSENT),
@@ -281,7 +287,7 @@ function valueGroup(subject: Subject, measurement: Measurement): Dataset {
       trackingUid(subject, ["value", name, frame ?? 0]),
     ),
     ...algorithmItems(subject),
-    ...images("CONTAINS", SOURCE_OF_MEASUREMENT, framesOf(subject, frame)),
+    ...images("CONTAINS", SOURCE_OF_MEASUREMENT, lookedAt(subject, frame)),
     ...measured([measurement]),
   ]);
 }

@@ -84,8 +84,9 @@ export function isOwnObject(attributes: Attributes): boolean {
 const ARTIFICIAL_INTELLIGENCE = dcm("123110", "Artificial Intelligence");
 
 /** Algorithm Identification Macro (PS3.3 table 10-19); the same words as the equipment's. */
-export function algorithm(model: Subject["model"]): Dataset {
-  const parameters = algorithmParameters(model);
+export function algorithm(subject: Pick<Subject, "model" | "roles">): Dataset {
+  const { model } = subject;
+  const parameters = algorithmParameters(subject);
   return {
     AlgorithmFamilyCodeSequence: [codeItem(ARTIFICIAL_INTELLIGENCE)],
     AlgorithmName: oneLine(model.name, 64),

@@ -12,7 +12,7 @@ import { secondaryCapture } from "./sc.js";
 import { segmentation } from "./seg.js";
 import { structureSet, whyNoContours } from "./rtstruct.js";
 import { segmentationForm, type FrameOutputs } from "./segments.js";
-import { leftOut, sourceIds, type SourceIds } from "./source.js";
+import { companionIds, leftOut, sourceIds, type SourceIds } from "./source.js";
 import { structuredReport } from "./sr.js";
 import type { Subject } from "./subject.js";
 
@@ -37,6 +37,8 @@ interface ObjectsRequest {
   /** The overlay, the frames (from 0) that it shows, and its opacity; called if a secondary capture is asked for. */
   picture: () => Promise<{ pixels: Picture; frames: readonly number[]; opacity: number }>;
   predecessor?: ReceiptModel["predecessor"];
+  /** Of a case: which series or image the model took as what. */
+  roles?: ReceiptModel["roles"];
 }
 
 export interface Objects {
@@ -48,18 +50,20 @@ export interface Objects {
 /** @throws RadserveError output_invalid if an object does not read back as what it should be */
 export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
   const asked = DICOM_KINDS.filter((kind) => request.kinds.includes(kind));
-  const ids = sourceIds(request.image);
+  const others = companionIds(request.image);
+  const ids = "missing" in others ? others : sourceIds(request.image);
   const kinds = asked.filter((kind) => whyNot(kind, request, ids) === undefined);
   const warnings = asked.flatMap((kind) => {
     const why = whyNot(kind, request, ids);
     return why === undefined || !(request.asked || isUnforeseen(request, ids)) ? [] : [notWritten(kind, why)];
   });
   const { attributes } = request.image;
-  if (kinds.length === 0 || attributes === undefined || "missing" in ids)
+  if (kinds.length === 0 || attributes === undefined || "missing" in ids || "missing" in others)
     return { files: [], outputs: [], warnings };
-  const { image, model, utcOffset } = request;
+  const { image, model, utcOffset, roles } = request;
   const startedAt = new Date(request.startedAt);
-  const subject: Subject = { image, attributes, ids, model, startedAt, utcOffset };
+  const own = { image, attributes, ids, others, model, startedAt, utcOffset };
+  const subject: Subject = roles === undefined ? own : { ...own, roles };
   const written = await build(subject, kinds, request);
   await checkObjects(subject, written, request.outputs);
   return {

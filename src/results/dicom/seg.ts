@@ -21,7 +21,7 @@ import {
   type SegmentationForm,
 } from "./segments.js";
 import { sideOf } from "./sides.js";
-import { referencedObjects, takeOver } from "./source.js";
+import { bySeries, referencedObjects, takeOver } from "./source.js";
 import { seedOf, seriesUid, type Subject } from "./subject.js";
 import { oneLine } from "./values.js";
 
@@ -29,7 +29,7 @@ export const SEGMENTATION = "1.2.840.10008.5.1.4.1.1.66.4";
 export const LABEL_MAP_SEGMENTATION = "1.2.840.10008.5.1.4.1.1.66.7";
 
 export function segmentation(subject: Subject, outputs: FrameOutputs, form: SegmentationForm): DicomObject {
-  const { image, attributes, ids, model } = subject;
+  const { image, attributes, model } = subject;
   const { rows, columns } = image.format;
   const segments = segmentsOf(model.manifest.outputs);
   const frames = image.frameCount;
@@ -56,12 +56,25 @@ export function segmentation(subject: Subject, outputs: FrameOutputs, form: Segm
     ...lossiness(image, attributes),
     SegmentsOverlap: areExclusive(outputs) ? "NO" : "UNDEFINED",
     SegmentSequence: [...(isLabelMap ? [background()] : []), ...segmentItems(subject, segments)],
-    ReferencedSeriesSequence: [
-      { SeriesInstanceUID: ids.seriesInstanceUid, ReferencedInstanceSequence: referencedObjects(ids.frames) },
-    ],
+    ...references(subject),
     ...(isLabelMap ? labelMapModule(subject, outputs) : pixelModule(subject, segments, outputs)),
   };
   return dicomObject(dataset, seedOf(subject));
+}
+
+/** Common Instance Reference (PS3.3 C.12.2): the series in whose grid it lies comes first, then those looked at with it. */
+function references(subject: Subject): Dataset {
+  const [own, ...others] = bySeries(subject).map(({ studyInstanceUid, series }) => ({
+    StudyInstanceUID: studyInstanceUid,
+    ReferencedSeriesSequence: series.map(({ seriesInstanceUid, frames }) => ({
+      SeriesInstanceUID: seriesInstanceUid,
+      ReferencedInstanceSequence: referencedObjects(frames),
+    })),
+  }));
+  return {
+    ReferencedSeriesSequence: own?.ReferencedSeriesSequence ?? [],
+    ...(others.length === 0 ? {} : { StudiesContainingOtherReferencedInstancesSequence: others }),
+  };
 }
 
 /**
@@ -143,7 +156,7 @@ function segmentItems(subject: Subject, segments: readonly Segment[]): Dataset[]
         : { AnatomicRegionSequence: [{ ...codeItem(finding_site), ...side }] }),
       SegmentAlgorithmType: "AUTOMATIC",
       SegmentAlgorithmName: oneLine(model.name, 64),
-      SegmentationAlgorithmIdentificationSequence: [algorithm(model)],
+      SegmentationAlgorithmIdentificationSequence: [algorithm(subject)],
       TrackingID: id,
       TrackingUID: uid,
       ...(colour === undefined ? {} : { RecommendedDisplayCIELabValue: cieLab(colour) }),

@@ -26,8 +26,10 @@ export function sideOfCode(value: string, scheme: string): Side | undefined {
  * @param frame from 1: what is said of other frames of the object does not count; all frames if undefined
  */
 export function statedSides(image: Image, frame: number | undefined): ReadonlySet<Side> {
-  const { series, attributes } = image;
-  const sets = series?.attributes ?? (attributes === undefined ? [] : [attributes]);
+  const sets = (image.case?.members ?? [image]).flatMap(
+    ({ series, attributes }) => series?.attributes ?? (attributes === undefined ? [] : [attributes]),
+  );
+  const { series } = image;
   // The frame numbers of a series count slices, and each file is taken whole
   return new Set(sets.flatMap((set) => statedIn(set, series === undefined ? frame : undefined)));
 }

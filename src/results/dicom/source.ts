@@ -42,6 +42,36 @@ export function sourceIds(image: Image): SourceIds | { missing: string } {
   return { studyInstanceUid, seriesInstanceUid, frames };
 }
 
+/** The identifiers of the other members of a case, or why no object can refer to one of them. */
+export function companionIds({ case: members }: Image): readonly SourceIds[] | { missing: string } {
+  const all = (members?.members.slice(1) ?? []).map(sourceIds);
+  const [missing] = all.filter((ids) => "missing" in ids);
+  return missing ?? all.filter((ids): ids is SourceIds => !("missing" in ids));
+}
+
+/** A series that an object refers to. */
+export interface ReferencedSeries {
+  seriesInstanceUid: string;
+  frames: readonly SourceFrame[];
+}
+
+/** Everything that results refer to, by study and series; the study and the series in which results lie come first. */
+export function bySeries({ ids, others }: { ids: SourceIds; others: readonly SourceIds[] }): {
+  studyInstanceUid: string;
+  series: ReferencedSeries[];
+}[] {
+  const studies = new Map<string, Map<string, SourceFrame[]>>();
+  for (const { studyInstanceUid, seriesInstanceUid, frames } of [ids, ...others]) {
+    const series = studies.get(studyInstanceUid) ?? new Map<string, SourceFrame[]>();
+    studies.set(studyInstanceUid, series);
+    series.set(seriesInstanceUid, [...(series.get(seriesInstanceUid) ?? []), ...frames]);
+  }
+  return [...studies].map(([studyInstanceUid, series]) => ({
+    studyInstanceUid,
+    series: [...series].map(([seriesInstanceUid, frames]) => ({ seriesInstanceUid, frames })),
+  }));
+}
+
 /** Frame numbers are for multi-frame objects alone (PS3.3 section 10.3), those with a single frame among them. */
 function isMultiFrame(attributes: Attributes, frames: number): boolean {
   return frames > 1 || attributes.has("SharedFunctionalGroupsSequence");
@@ -252,5 +282,6 @@ export function dateAndTime(at: Date, zone: string): { date: string; time: strin
 export function fingerprint(image: Image): string {
   const { source } = image;
   const named = image.series?.slices.map(({ sopInstanceUid }) => sopInstanceUid) ?? [source.sopInstanceUid];
-  return sha256(JSON.stringify([source.studyInstanceUid, source.seriesInstanceUid, named]));
+  const others = image.case?.members.slice(1).map(fingerprint) ?? [];
+  return sha256(JSON.stringify([source.studyInstanceUid, source.seriesInstanceUid, named, ...others]));
 }

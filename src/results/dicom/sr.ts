@@ -10,7 +10,7 @@ import { coded, container, text, uidRef } from "./content.js";
 import { dicomObject, type Dataset, type DicomObject } from "./elements.js";
 import { measurementGroups, type Companion, type Said } from "./groups.js";
 import { commonModules } from "./modules.js";
-import { referencedObjects, takeOver } from "./source.js";
+import { bySeries, referencedObjects, takeOver, type ReferencedSeries } from "./source.js";
 import { deviceUid, seedOf, type Subject } from "./subject.js";
 
 export const COMPREHENSIVE_3D_SR = "1.2.840.10008.5.1.4.1.1.88.34";
@@ -59,7 +59,7 @@ export function structuredReport(input: ReportInput): DicomObject {
     PerformedProcedureCodeSequence: [],
     ...requests(subject),
     ...predecessors(input),
-    CurrentRequestedProcedureEvidenceSequence: evidence(input),
+    ...evidence(input),
     ...container(undefined, dcm("126000", "Imaging Measurement Report"), "1500", contentOf(input)),
   };
   return dicomObject(dataset, seedOf(subject));
@@ -134,19 +134,36 @@ function requests({ attributes, ids }: Subject): Dataset {
   };
 }
 
-/** Every object that the report refers to, by series (PS3.3 C.17.2.3). */
-function evidence({ subject, seg }: ReportInput): Dataset[] {
+/**
+ * Every object that the report refers to, by series (PS3.3 C.17.2.3); what is of other studies, priors, stands apart
+ * (Pertinent Other Evidence Sequence).
+ */
+function evidence({ subject, seg }: ReportInput): Dataset {
   const { ids } = subject;
-  return [
-    {
-      StudyInstanceUID: ids.studyInstanceUid,
-      ReferencedSeriesSequence: [
-        { SeriesInstanceUID: ids.seriesInstanceUid, ReferencedSOPSequence: referencedObjects(ids.frames) },
-        ...(seg === undefined ? [] : [seriesReference(seg)]),
-      ],
-    },
-  ];
+  const [own, ...others] = bySeries(subject);
+  const written = seg === undefined ? [] : [seriesReference(seg)];
+  return {
+    CurrentRequestedProcedureEvidenceSequence: [
+      {
+        StudyInstanceUID: ids.studyInstanceUid,
+        ReferencedSeriesSequence: [...(own?.series.map(evidenceSeries) ?? []), ...written],
+      },
+    ],
+    ...(others.length === 0
+      ? {}
+      : {
+          PertinentOtherEvidenceSequence: others.map(({ studyInstanceUid, series }) => ({
+            StudyInstanceUID: studyInstanceUid,
+            ReferencedSeriesSequence: series.map(evidenceSeries),
+          })),
+        }),
+  };
 }
+
+const evidenceSeries = ({ seriesInstanceUid, frames }: ReferencedSeries): Dataset => ({
+  SeriesInstanceUID: seriesInstanceUid,
+  ReferencedSOPSequence: referencedObjects(frames),
+});
 
 function predecessors({ predecessor }: ReportInput): Dataset {
   if (predecessor === undefined) return {};

@@ -5,6 +5,7 @@ import { VERSION } from "../../base/version.js";
 import type { Attributes, Image } from "../../images/image.js";
 import type { DicomKind } from "../../manifest/manifest.js";
 import type { ModelEntry } from "../../models/entry.js";
+import type { ReceiptModel } from "../receipt/receipt.js";
 import { fingerprint, type SourceIds } from "./source.js";
 import { derivedUid } from "./uid.js";
 
@@ -13,6 +14,10 @@ export interface Subject {
   /** The image's own, known to be there. */
   attributes: Attributes;
   ids: SourceIds;
+  /** Of a case: the identifiers of its other members, in their order; results refer to them too. */
+  others: readonly SourceIds[];
+  /** Of a case: which series or image the model took as what. */
+  roles?: ReceiptModel["roles"];
   model: Pick<ModelEntry, "name" | "version" | "sha256" | "manifest" | "site" | "thresholds" | "first">;
   /** When the analysis began: admission. */
   startedAt: Date;
@@ -21,19 +26,34 @@ export interface Subject {
 }
 
 /** What the result depends on beside input and model: the model that found the region, this hospital's thresholds; calibration is in the model's hash. */
-function configuration({ model }: Subject): unknown {
+function configuration({ model, roles }: Subject): unknown {
   const { site, first } = model;
-  return { thresholds: site.thresholds, ...(first === undefined ? {} : { first }) };
+  return {
+    thresholds: site.thresholds,
+    ...(first === undefined ? {} : { first }),
+    ...(roles === undefined ? {} : { roles }),
+  };
 }
 
 /** TID 4019 and PS3.3 table 10-19, Algorithm Parameters: what else went into the result; undefined if nothing did. */
-export function algorithmParameters({ manifest, first }: Subject["model"]): string | undefined {
+export function algorithmParameters({ model, roles }: Pick<Subject, "model" | "roles">): string | undefined {
+  const { manifest, first } = model;
   const parts = [
     ensembleText(manifest),
     regionText(manifest.region, first),
     cascadeText(manifest, first),
+    rolesText(roles),
   ].filter((part) => part !== undefined);
   return parts.length === 0 ? undefined : parts.join(". ");
+}
+
+/** "Looked at flair (series 1.2.3), t1 (series 1.2.4) together". */
+function rolesText(roles: Subject["roles"]): string | undefined {
+  if (roles === undefined) return undefined;
+  const named = roles.map(({ role, series_instance_uid: series, sop_instance_uid: image }) =>
+    image === undefined ? `${role} (series ${series ?? ""})` : `${role} (image ${image})`,
+  );
+  return `Looked at ${named.join(", ")} together`;
 }
 
 /** Names the model, not the machine: other weights are another device. */

@@ -39,6 +39,29 @@ export function sourceOf(name: string, image: Image, pixelSha256: string): Recei
     ...present("series_instance_uid", source.seriesInstanceUid),
     ...present("study_instance_uid", source.studyInstanceUid),
     ...(series === undefined ? {} : { slices: series.slices.map(sliceOf) }),
+    ...(image.case === undefined ? {} : { case: image.case.members.map(memberOf) }),
+  };
+}
+
+/** A member of a case, as the receipt tells of it. */
+function memberOf({
+  source,
+  format,
+  frameCount,
+  series,
+}: Image): NonNullable<Receipt["source"]["case"]>[number] {
+  return {
+    bytes: source.bytes,
+    file_sha256: source.fileSha256,
+    rows: format.rows,
+    columns: format.columns,
+    frames: frameCount,
+    ...present("modality", source.modality),
+    ...present("sop_class_uid", source.sopClassUid),
+    ...present("sop_instance_uid", source.sopInstanceUid),
+    ...present("series_instance_uid", source.seriesInstanceUid),
+    ...present("study_instance_uid", source.studyInstanceUid),
+    ...(series === undefined ? {} : { slices: series.slices.map(sliceOf) }),
   };
 }
 

@@ -30,7 +30,8 @@ export function checkSides(claimed: Claimed): Warning[] {
   const { image, outputs, findings, results } = claimed;
   const warnings: Warning[] = [];
   const all = statedSides(image, undefined);
-  if (all.size > 1 && !perFrame(image))
+  // The views of a case may well be of both sides
+  if (all.size > 1 && !perFrame(image) && image.case === undefined)
     warnings.push({
       code: "laterality_contradictory",
       message: "The image calls itself left in one place and right in another; no side is taken from it.",
@@ -38,8 +39,12 @@ export function checkSides(claimed: Claimed): Warning[] {
   for (const { output, label, o, index } of sidedLabels(outputs)) {
     for (const finding of findings) {
       if (!finding.present || finding.label !== label.label || !mayHold(output, finding)) continue;
-      const stated = statedSides(image, finding.frame);
+      const [leading] = image.case?.members ?? [];
+      const isPlaced = finding.box ?? finding.area ?? finding.volume;
+      const views = leading !== undefined && isPlaced === undefined;
+      const stated = statedSides(views ? image : (leading ?? image), finding.frame);
       const other = label.side === "L" ? "R" : "L";
+      if (views && stated.has(label.side)) continue;
       if (stated.has(other)) throw otherSide(label.label, label.side, other);
       if (stated.has(label.side)) continue;
       const at = pointOf(finding, results[o], index);

@@ -118,6 +118,16 @@ const receiptModel = modelResult.extend({
     })
     .optional()
     .describe("The model whose labels were channels of this one, which has an entry of its own here"),
+  roles: z
+    .array(
+      z.object({
+        role: z.string(),
+        series_instance_uid: z.string().optional(),
+        sop_instance_uid: z.string().optional(),
+      }),
+    )
+    .optional()
+    .describe("Of a case: which series or image the model took as what"),
   predecessor: z
     .object({
       study_instance_uid: z.string(),
@@ -131,6 +141,14 @@ const receiptModel = modelResult.extend({
     ),
 });
 
+const slices = z.array(
+  z.object({
+    sop_instance_uid: z.string().optional(),
+    file_sha256: sha256,
+    frame: z.int().min(1).optional().describe("Where its file holds several, from 1"),
+  }),
+);
+
 export const receiptSchema = z.object({
   schema: z.literal(RECEIPT_SCHEMA),
   radserve_version: z.string(),
@@ -140,9 +158,11 @@ export const receiptSchema = z.object({
     format: z.enum(["dicom", "png", "jpeg", "tiff"]),
     bytes: z.int(),
     file_sha256: sha256.describe(
-      "Of a series: over the file_sha256 of its slices, in hexadecimal, a line feed after each, in their order",
+      "Of a series: over the file_sha256 of its slices, in hexadecimal, a line feed after each, in their order; of a case over those of its members in the same way",
     ),
-    pixel_sha256: sha256.describe("Over the stored values of all frames that were read, in order"),
+    pixel_sha256: sha256.describe(
+      "Over the stored values of all frames that were read, in order; of a case over those of its members one after the other",
+    ),
     rows: z.int(),
     columns: z.int(),
     frames: z.int(),
@@ -155,16 +175,30 @@ export const receiptSchema = z.object({
     sop_instance_uid: z.string().optional(),
     series_instance_uid: z.string().optional(),
     study_instance_uid: z.string().optional(),
-    slices: z
-      .array(
-        z.object({
-          sop_instance_uid: z.string().optional(),
-          file_sha256: sha256,
-          frame: z.int().min(1).optional().describe("Where its file holds several, from 1"),
-        }),
-      )
+    slices: slices
       .optional()
       .describe("Of a folder taken as one series: its slices, sorted along their normal"),
+    case: z
+      .array(
+        z.object({
+          bytes: z.int(),
+          file_sha256: sha256,
+          rows: z.int(),
+          columns: z.int(),
+          frames: z.int(),
+          modality: z.string().optional(),
+          sop_class_uid: z.string().optional(),
+          sop_instance_uid: z.string().optional(),
+          series_instance_uid: z.string().optional(),
+          study_instance_uid: z.string().optional(),
+          slices: slices.optional(),
+        }),
+      )
+      .min(2)
+      .optional()
+      .describe(
+        "Of a folder taken as a case: the series or images that models looked at together. Results lie in the first, which the other fields of source describe, but for bytes and file_sha256",
+      ),
   }),
   transforms: z.array(transform).describe("Applied by the reader, before any model"),
   warnings: z.array(warning),

@@ -161,12 +161,11 @@ function algorithmFaults(attributes: Attributes, model: ReceiptModel): string[] 
 
 /** Everything that an object refers to is the source, a file of the same model, or the report that it replaces. */
 function referenceFaults(attributes: Attributes, model: ReceiptModel, { source }: Receipt): string[] {
-  const slices = (source.slices ?? []).map(({ sop_instance_uid }) => sop_instance_uid);
-  const known = new Set([
-    source.sop_instance_uid,
-    ...slices,
-    ...model.outputs.map(({ sop_instance_uid }) => sop_instance_uid),
+  const slices = [source, ...(source.case ?? [])].flatMap((member) => [
+    member.sop_instance_uid,
+    ...(member.slices ?? []).map(({ sop_instance_uid }) => sop_instance_uid),
   ]);
+  const known = new Set([...slices, ...model.outputs.map(({ sop_instance_uid }) => sop_instance_uid)]);
   const instances = (holder: Attributes, ...path: string[]): Attributes[] => {
     const [keyword, ...rest] = path;
     if (keyword === undefined) return [holder];
@@ -181,6 +180,12 @@ function referenceFaults(attributes: Attributes, model: ReceiptModel, { source }
       ...["PerFrameFunctionalGroupsSequence", "DerivationImageSequence", "SourceImageSequence"],
     ),
     ...instances(attributes, "CurrentRequestedProcedureEvidenceSequence", ...series),
+    ...instances(attributes, "PertinentOtherEvidenceSequence", ...series),
+    ...instances(
+      attributes,
+      ...["StudiesContainingOtherReferencedInstancesSequence", "ReferencedSeriesSequence"],
+      "ReferencedInstanceSequence",
+    ),
     ...contentOf(attributes).flatMap((item) => instances(item, "ReferencedSOPSequence")),
   ];
   const uidOf = (item: Attributes) => item.string("ReferencedSOPInstanceUID");

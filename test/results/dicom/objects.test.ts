@@ -365,7 +365,7 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     const ids = sourceIds(image);
     if ("missing" in ids || image.attributes === undefined) throw new Error("The sample has an identity");
     const { attributes } = image;
-    const when = { startedAt: new Date(STARTED), utcOffset: "+0000" };
+    const when = { startedAt: new Date(STARTED), utcOffset: "+0000", others: [] };
     const subject: Subject = { image, attributes, ids, model: models.segmenter, ...when };
     const { rows, columns } = image.format;
     const mask = new Uint8Array(rows * columns);
@@ -428,7 +428,13 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     const other = await readImage(radiograph({ Laterality: "R", BodyPartExamined: "HAND" }));
     const ids = sourceIds(image);
     if ("missing" in ids) throw new Error("It has an identity");
-    const base = { ids, model: models.classifier, startedAt: new Date(STARTED), utcOffset: "+0000" };
+    const base = {
+      ids,
+      others: [],
+      model: models.classifier,
+      startedAt: new Date(STARTED),
+      utcOffset: "+0000",
+    };
     const { secondaryCapture } = await import("../../../src/results/dicom/sc.js");
     const left: Subject = { ...base, image, attributes: image.attributes! };
     const right: Subject = { ...base, image: other, attributes: other.attributes! };

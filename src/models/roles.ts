@@ -1,0 +1,284 @@
+/** Which series or images of a folder have which role for a model, and why they are no case for it. */
+import { RadserveError } from "../base/errors.js";
+import { coverage, sameGrid, type Grid } from "../images/grids.js";
+import type { Candidates } from "../images/dicom/case.js";
+import { seriesInvalid } from "../images/dicom/series-fault.js";
+import { volumeOf } from "../images/dicom/volume.js";
+import type { Attributes, Candidate, Case, Image, Warning } from "../images/image.js";
+import type { Manifest, Role } from "../manifest/manifest.js";
+import { dataSets, numbersOf, stringsOf } from "./attribute-values.js";
+
+/** One refusal, as acceptance.ts gives them. */
+interface Reason {
+  code: string;
+  message: string;
+}
+
+/** A role of a model, and the series or image that has it. */
+export interface Filled {
+  role: string;
+  image: Image;
+}
+
+type RoleRule = Role["rules"][number];
+
+/** Below this part of the first role's voxels the rest is said to be background. */
+const WHOLE = 0.999;
+/** Images that a refusal lists. */
+const LISTED = 4;
+
+const isSeries = ({ accepts }: Pick<Manifest, "accepts">): boolean => accepts.dimensions === "series";
+
+/**
+ * The image of each role, in the manifest's order, or every reason why there is none.
+ * @param candidates all of the folder: a role that two of them could have is nobody's
+ */
+export function fill(
+  manifest: Manifest,
+  candidates: readonly Candidate[],
+): { roles: Filled[] } | { reasons: Reason[] } {
+  const { roles = [] } = manifest;
+  const taken = candidates.filter(({ image }) => isTaken(manifest, image));
+  const studies = studiesOf(taken);
+  const what = isSeries(manifest) ? "series" : "image";
+  const reasons: Reason[] = [];
+  const filled: { role: string; found: Candidate }[] = [];
+  for (const { role, rules, study } of roles) {
+    const fitting = taken.filter(
+      ({ image }) => isOfStudy(image, study, studies) && rules.every((rule) => holds(rule, image)),
+    );
+    const [only, ...more] = fitting;
+    if (only === undefined)
+      reasons.push({
+        code: "role_missing",
+        message: `Expected one ${what} for the role "${role}", found none among ${taken.length} of the folder${undated(study, studies)}.`,
+      });
+    else if (more.length > 0)
+      reasons.push({
+        code: "role_several",
+        message: `Expected one ${what} for the role "${role}", found ${fitting.length}: ${listed(fitting)}.`,
+      });
+    else filled.push({ role, found: only });
+  }
+  const shared = filled.find(({ found }, i) => filled.findIndex((other) => other.found === found) < i);
+  if (shared !== undefined) {
+    const names = filled.filter(({ found }) => found === shared.found).map(({ role }) => `"${role}"`);
+    reasons.push({
+      code: "role_shared",
+      message: `Expected a ${what} of its own for each role; the rules of ${names.join(" and ")} take the same.`,
+    });
+  }
+  for (const { role, found } of filled)
+    if (found.fault !== undefined)
+      reasons.push({
+        code: `series_${String(found.fault.details?.["reason"])}`,
+        message: `Role "${role}": ${found.fault.message}`,
+      });
+  if (reasons.length > 0) return { reasons };
+  const images = filled.map(({ role, found }) => ({ role, image: found.image }));
+  const apart = togetherReasons(manifest, images);
+  return apart.length > 0 ? { reasons: apart } : { roles: images };
+}
+
+/** What a model takes at all: the rest of its `accepts` is asked of each role when it is known. */
+function isTaken({ accepts }: Manifest, { source }: Image): boolean {
+  const among = (list: readonly string[] | undefined, value: string | undefined) =>
+    list === undefined || (value !== undefined && list.includes(value));
+  return (
+    source.format === "dicom" &&
+    among(accepts.modality, source.modality) &&
+    among(accepts.sop_class, source.sopClassUid)
+  );
+}
+
+/** Every file of an image has to obey the rule. */
+function holds(rule: RoleRule, image: Image): boolean {
+  const all = dataSets(image);
+  return all.length > 0 && all.every((attributes) => obeys(rule, attributes));
+}
+
+function obeys(rule: RoleRule, attributes: Attributes): boolean {
+  const values = picked(stringsOf(attributes, rule.tag), rule.index);
+  const some = (list: readonly string[]) => values.some((value) => list.includes(value));
+  const contains = (list: readonly string[]) =>
+    values.some((value) => list.some((text) => value.toLowerCase().includes(text.toLowerCase())));
+  if (rule.in !== undefined && !some(rule.in)) return false;
+  if (rule.not_in !== undefined && some(rule.not_in)) return false;
+  if (rule.contains !== undefined && !contains(rule.contains)) return false;
+  if (rule.not_contains !== undefined && contains(rule.not_contains)) return false;
+  if (rule.min === undefined && rule.max === undefined) return true;
+  const { min = -Infinity, max = Infinity } = rule;
+  const numbers = picked(numbersOf(attributes, rule.tag), rule.index);
+  return numbers.length > 0 && numbers.every((number) => number >= min && number <= max);
+}
+
+function picked<T>(values: readonly T[], index: number | undefined): readonly T[] {
+  return index === undefined ? values : values.slice(index, index + 1);
+}
+
+/** The studies of a folder, the latest first; undefined if one says no date, or two say the same. */
+type Studies = readonly (string | undefined)[] | undefined;
+
+function studiesOf(candidates: readonly Candidate[]): Studies {
+  const dates = new Map<string | undefined, string>();
+  for (const { image } of candidates) {
+    const date = image.attributes?.string("StudyDate") ?? "";
+    const time = image.attributes?.string("StudyTime") ?? "";
+    dates.set(image.source.studyInstanceUid, `${date} ${time}`);
+  }
+  if (dates.size < 2) return [...dates.keys()];
+  const sorted = [...dates].sort(([, a], [, b]) => (a < b ? 1 : -1));
+  const days = sorted.map(([, date]) => date);
+  if (days.some((date) => !/^\d{8} /.test(date)) || new Set(days).size < days.length) return undefined;
+  return sorted.map(([uid]) => uid);
+}
+
+function isOfStudy(image: Image, study: Role["study"], studies: Studies): boolean {
+  if (study === undefined) return true;
+  if (studies === undefined) return false;
+  return (image.source.studyInstanceUid === studies[0]) === (study === "latest");
+}
+
+const undated = (study: Role["study"], studies: Studies): string =>
+  study !== undefined && studies === undefined
+    ? "; the studies do not say by StudyDate and StudyTime which is the latest"
+    : "";
+
+/** UIDs tell images from each other without a word about the patient. */
+function listed(candidates: readonly Candidate[]): string {
+  const uids = candidates.map(
+    ({ image: { source } }) => source.sopInstanceUid ?? source.seriesInstanceUid ?? "one without UID",
+  );
+  const shown = uids.slice(0, LISTED).join(", ");
+  return uids.length > LISTED ? `${shown} and ${uids.length - LISTED} more` : shown;
+}
+
+/** Why images of the right roles do not belong together. */
+function togetherReasons(manifest: Manifest, roles: readonly Filled[]): Reason[] {
+  const reasons: Reason[] = [];
+  const differ = (what: (image: Image) => unknown) =>
+    new Set(roles.map(({ image }) => JSON.stringify(what(image) ?? null))).size > 1;
+  const patient = ({ attributes }: Image) =>
+    [attributes?.string("PatientID") ?? "", attributes?.string("IssuerOfPatientID") ?? ""] as const;
+  if (differ(patient))
+    reasons.push({
+      code: "case_several_patients",
+      message: "Expected the same PatientID in all roles, found different ones.",
+    });
+  if (manifest.roles?.[0]?.study === undefined && differ(({ source }) => source.studyInstanceUid))
+    reasons.push({
+      code: "case_several_studies",
+      message: "Expected all roles of one study, found several: no role of this model is for a prior.",
+    });
+  if (isSeries(manifest)) reasons.push(...placeReasons(roles));
+  return reasons;
+}
+
+/** Volumes are brought together by their frame of reference alone. */
+function placeReasons([leading, ...others]: readonly Filled[]): Reason[] {
+  if (leading === undefined) return [];
+  const frameOf = ({ attributes }: Image) => attributes?.string("FrameOfReferenceUID");
+  const wanted = frameOf(leading.image);
+  return others.flatMap(({ role, image }): Reason[] => {
+    const found = frameOf(image);
+    if (wanted === undefined || found !== wanted)
+      return [
+        {
+          code: "case_frame_of_reference",
+          message: `Expected the FrameOfReferenceUID of the role "${leading.role}" (${wanted ?? "none"}) in "${role}", found ${found ?? "none"}: only volumes of one frame of reference lie on one grid. Have them registered first.`,
+        },
+      ];
+    if (coverage(gridOf(leading.image), gridOf(image)) > 0) return [];
+    const message = `Expected the role "${role}" to lie where "${leading.role}" does; it lies beside it.`;
+    return [{ code: "case_apart", message }];
+  });
+}
+
+/** @throws RadserveError series_invalid if the image is no volume */
+export function gridOf(image: Image): Grid {
+  const { frames, geometry } = volumeOf(image);
+  const { rows, columns } = image.format;
+  return { geometry, slices: frames.length, rows, columns };
+}
+
+/** Whether a role's voxels are not those of the first, and are taken to that one's grid. */
+export const isRegridded = (manifest: Pick<Manifest, "accepts">, leading: Image, image: Image): boolean =>
+  isSeries(manifest) && !sameGrid(gridOf(leading), gridOf(image));
+
+/** What a person should know: that a series does not reach as far as the one whose grid it is taken to. */
+export function coverageCaveats(manifest: Manifest, [leading, ...others]: readonly Filled[]): Warning[] {
+  if (leading === undefined || !isSeries(manifest)) return [];
+  return others.flatMap(({ role, image }) => {
+    const part = coverage(gridOf(leading.image), gridOf(image));
+    if (part >= WHOLE) return [];
+    return [
+      {
+        code: "role_partly_outside",
+        message: `The role "${role}" covers ${Math.floor(part * 100)} % of the voxels of "${leading.role}"; the model was given background for the rest.`,
+      },
+    ];
+  });
+}
+
+/**
+ * The members of the case that a folder is for the models with roles that take it; undefined if none does.
+ * @throws RadserveError series_invalid if models take different ones: nobody said which is meant
+ */
+export function chooseCase(
+  models: readonly { name: string; manifest: Manifest }[],
+  found: Candidates,
+  takes: (manifest: Manifest, roles: readonly Filled[]) => boolean,
+): Case | undefined {
+  const cases = new Map<string, { name: string; members: Image[]; candidates: readonly Candidate[] }>();
+  for (const { name, manifest } of models) {
+    if (manifest.roles === undefined) continue;
+    const candidates = isSeries(manifest) ? found.series() : found.images();
+    const filled = fill(manifest, candidates);
+    if ("reasons" in filled || !takes(manifest, filled.roles)) continue;
+    const members = membersOf(filled.roles);
+    const key = JSON.stringify(members.map(({ source }) => source.fileSha256));
+    if (!cases.has(key)) cases.set(key, { name, members, candidates });
+  }
+  const [first, ...others] = cases.values();
+  if (others.length > 0)
+    throw seriesInvalid(
+      "several_cases",
+      `Expected models that take the same series of the folder, found several that do not: ${[...cases.values()].map(({ name }) => name).join(", ")}. Name one of them in models.`,
+      { models: [...cases.values()].map(({ name }) => name) },
+    );
+  const [leading, ...rest] = first?.members ?? [];
+  if (first === undefined || leading === undefined) return undefined;
+  return { members: [leading, ...rest], candidates: first.candidates };
+}
+
+/** The images of all roles, the leading one first and the others by their UIDs: roles of models may differ in order. */
+export function membersOf(roles: readonly Filled[]): Image[] {
+  const [leading, ...others] = roles.map(({ image }) => image);
+  const named = ({ source }: Image) => `${source.seriesInstanceUid ?? ""} ${source.sopInstanceUid ?? ""}`;
+  const sorted = others.sort((a, b) => (named(a) < named(b) ? -1 : 1));
+  return leading === undefined ? [] : [leading, ...sorted];
+}
+
+/** What receipts and objects say of the roles of a case. */
+export function roleFacts(roles: readonly Filled[]): {
+  role: string;
+  series_instance_uid?: string;
+  sop_instance_uid?: string;
+}[] {
+  return roles.map(({ role, image: { source } }) => ({
+    role,
+    ...(source.seriesInstanceUid === undefined ? {} : { series_instance_uid: source.seriesInstanceUid }),
+    ...(source.sopInstanceUid === undefined ? {} : { sop_instance_uid: source.sopInstanceUid }),
+  }));
+}
+
+/**
+ * The roles of an image for a model that takes it.
+ * @throws RadserveError no_model_accepts if it has none
+ */
+export function rolesIn(manifest: Manifest, image: Image): Filled[] {
+  if (manifest.roles === undefined) return [];
+  const filled = fill(manifest, image.case?.candidates ?? [{ image }]);
+  if ("roles" in filled) return filled.roles;
+  throw new RadserveError("no_model_accepts", filled.reasons.map(({ message }) => message).join(" "));
+}
