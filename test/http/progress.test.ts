@@ -1,7 +1,7 @@
 /** A job whose series goes window by window: GET says how far it is, and a cancel does not wait for its end. */
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import t from "tap";
+import t, { type Test } from "tap";
 import { sha256 } from "../../src/files/durable-files.js";
 import { bulkOf, bulkPlace } from "../support/bulk.js";
 import { ADDON, needs } from "../support/needs.js";
@@ -11,7 +11,8 @@ import { graphOf, manifestOf } from "../support/test-models.js";
 
 const [SLICES, SIDE] = [24, 160];
 
-t.test("windows of a series that runs", { skip: needs(ADDON) }, async (t) => {
+/** A model that looks through windows of 4 x 4 x 4. */
+function placeWithWindows(t: Test, overlap: number) {
   const place = bulkPlace(t);
   const folder = join(place.environment["RADSERVE_MODELS_DIR"]!, "windows");
   mkdirSync(folder);
@@ -26,16 +27,29 @@ t.test("windows of a series that runs", { skip: needs(ADDON) }, async (t) => {
       ...{ name: "windows", stage: "draft", results: { outputs: ["json"] } },
       accepts: { ...manifest.accepts, modality: ["CT"] },
       files: [{ path: "model.onnx", sha256: sha256(graph) }],
-      tiling: { window: [4, 4, 4], overlap: 0.75, steps: "stride", weights, padding: 0 },
+      tiling: { window: [4, 4, 4], overlap, steps: "stride", weights, padding: 0 },
     }),
   );
-  const series = join(place.input, "series");
+  return place;
+}
+
+function writeSeries(series: string, side: number, uid: string): void {
   mkdirSync(series);
   for (let z = 0; z < SLICES; z++) {
-    const attributes = { Rows: SIDE, Columns: SIDE };
-    const frames = [Buffer.alloc(2 * SIDE * SIDE, z)];
+    const attributes = {
+      ...{ Rows: side, Columns: side, SeriesInstanceUID: uid, SOPInstanceUID: `${uid}.${z + 1}` },
+    };
+    const frames = [
+      Buffer.from(Uint8Array.from({ length: 2 * side * side }, (_, i) => (i * 7 + z * 31) % 100)),
+    ];
     writeFileSync(join(series, `${z}.dcm`), slice({ z, attributes, frames }));
   }
+}
+
+t.test("windows of a series that runs", { skip: needs(ADDON) }, async (t) => {
+  const place = placeWithWindows(t, 0.75);
+  const series = join(place.input, "series");
+  writeSeries(series, SIDE, "1.2.3.4");
   const server = await startServer(place);
   t.teardown(() => server.stop());
   const bulk = bulkOf(server);
@@ -50,4 +64,40 @@ t.test("windows of a series that runs", { skip: needs(ADDON) }, async (t) => {
   t.equal((await bulk.send("DELETE", `/bulk_inference/${id}`)).status, 200);
   const ended = await bulk.ended(id);
   t.match(ended, { state: "cancelled", progress: [], counts: { succeeded: 0 } });
+});
+
+t.test("a kill in the middle of a long series", { skip: needs(ADDON) }, async (t) => {
+  const place = placeWithWindows(t, 0.5);
+  const long = join(place.input, "long");
+  mkdirSync(long);
+  for (const i of [1, 2]) writeSeries(join(long, `series-${i}`), 64, `1.2.3.${i}`);
+  const server = await startServer(place);
+  t.teardown(() => server.stop());
+  const bulk = bulkOf(server);
+  const request = { input_folder_path: long, models: ["windows"] };
+  const [killed, calm] = ["killed", "calm"].map((name) => join(place.output, name));
+  const id = await bulk.submit({ ...request, output_folder_path: killed! });
+  await bulk.until(id, ({ progress: [first] }) => (first?.windows_done ?? 0) > 0);
+  const serving = server.servingPid();
+  process.kill(serving, "SIGKILL");
+  const { state, counts } = await bulk.ended(id);
+  t.not(server.servingPid(), serving, "another process went on");
+  t.match(
+    { state, counts },
+    { state: "completed", counts: { succeeded: 2, failed: 0, queued: 0, running: 0 } },
+  );
+  await bulk.ended(await bulk.submit({ ...request, output_folder_path: calm! }));
+  const results = (folder: string) =>
+    readdirSync(folder)
+      .filter((name) => !name.startsWith(".radserve"))
+      .sort();
+  t.strictSame(results(killed!), results(calm!), "each result is there once, and nothing beside them");
+  for (const i of [1, 2]) {
+    const said = [killed!, calm!].map((folder) => {
+      const text = readFileSync(join(folder, `series-${i}.json`), "utf8");
+      const { source, models } = JSON.parse(text) as { source: object; models: { raw_sha256: string }[] };
+      return { source, raw: models.map(({ raw_sha256 }) => raw_sha256) };
+    });
+    t.strictSame(said[0], said[1], "the whole series was looked at, from its beginning");
+  }
 });
