@@ -84,7 +84,11 @@ function watchCounted(server: BenchServer): () => Promise<number> {
   const watched = { most: 0, going: true };
   const looking = (async () => {
     while (watched.going) {
-      const text = await (await fetch(`${server.url}/metrics`)).text();
+      // A connection that was idle for a minute may be closed at the moment it is taken; the next look tells as much
+      const text = await fetch(`${server.url}/metrics`).then(
+        (answer) => answer.text(),
+        () => "",
+      );
       watched.most = Math.max(
         watched.most,
         Number(/\nradserve_image_memory_bytes (\d+)/.exec(text)?.[1] ?? 0),

@@ -20,6 +20,8 @@ struct Field {
   /// What a field of a message, a text or a packed list holds.
   Bytes bytes;
   bool has_bytes = false;
+  /// The field as it stands in its message, with its number.
+  Bytes whole;
 };
 
 /// Reads a protobuf message field by field (protobuf.dev/programming-guides/encoding); ends if it is
@@ -30,8 +32,10 @@ class Message {
 
   std::optional<Field> Next() {
     if (rest_.empty()) return std::nullopt;
+    const Bytes from = rest_;
     std::optional<Field> field = Read();
     broken_ = !field;
+    if (field) field->whole = from.first(from.size() - rest_.size());
     return field;
   }
 

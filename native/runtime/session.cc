@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "runtime/cuda_options.h"
 #include "runtime/gpu.h"
+#include "runtime/graph_source.h"
 #include "runtime/mean.h"
 #include "runtime/onnx_file.h"
 #include "runtime/ort.h"
@@ -303,8 +304,10 @@ std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSe
   if (cuda) UseGpu(settings.device);
   try {
     if (cuda) ShareArena(settings);
+    GraphSource source(path, code);
+    Ort::SessionOptions options = Options(settings, wide ? Width::kWide : Width::kNarrow);
     std::optional<Ort::Session>& first = wide ? state->wide : state->narrow;
-    first.emplace(Env(), path.c_str(), Options(settings, wide ? Width::kWide : Width::kNarrow));
+    first = source.Open(options);
     state->graph = Describe(*first, code);
     if (cuda) {
       RememberArena(settings.device, *first);
@@ -313,7 +316,7 @@ std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSe
     if (!cuda && wide) {
       Ort::SessionOptions narrow = Options(settings, Width::kNarrow);
       if (HasDynamicShapes(state->graph)) narrow.DisableMemPattern();
-      state->narrow.emplace(Env(), path.c_str(), narrow);
+      state->narrow = source.Open(narrow);
     }
   } catch (const Ort::Exception& e) {
     ThrowLoadFailure(e, code, state->Gpu());
@@ -525,7 +528,7 @@ GraphInfo InspectGraph(const std::string& path) {
   try {
     Ort::SessionOptions options = Options(SessionSettings(), Width::kNarrow);
     options.SetGraphOptimizationLevel(ORT_DISABLE_ALL);
-    const Ort::Session session(Env(), path.c_str(), options);
+    const Ort::Session session = GraphSource(path, "bad_request").Open(options);
     GraphInfo graph = Describe(session, "bad_request");
     const WeightCount weights = CountWeights(path);
     graph.float16 = weights.float16 > weights.float32;

@@ -1,9 +1,13 @@
 #include "runtime/weights.h"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <functional>
 #include <optional>
+#include <stdexcept>
 #include <string_view>
+#include <utility>
 
 #include "runtime/onnx_file.h"
 
@@ -19,7 +23,10 @@ using onnx_file::TextOf;
 constexpr uint64_t kModelGraph = 7;
 constexpr uint64_t kTensorDims = 1;
 constexpr uint64_t kTensorType = 2;
+constexpr uint64_t kTensorRawData = 9;
 constexpr uint64_t kTensorExternalData = 13;
+constexpr uint64_t kTensorDataLocation = 14;
+constexpr uint64_t kDataIsExternal = 1;
 constexpr uint64_t kEntryKey = 1;
 constexpr uint64_t kEntryValue = 2;
 constexpr uint64_t kTypeFloat32 = 1;
@@ -92,21 +99,127 @@ void CountTensor(Bytes tensor, WeightCount& count) {
   if (type == kTypeFloat16) count.float16 += elements;
 }
 
+/// Key and value of an entry of external_data.
+std::pair<std::string_view, std::string_view> EntryOf(Bytes entry) {
+  std::pair<std::string_view, std::string_view> found;
+  Message message(entry);
+  while (const auto part = message.Next()) {
+    if (!part->has_bytes) continue;
+    if (part->number == kEntryKey) found.first = TextOf(part->bytes);
+    if (part->number == kEntryValue) found.second = TextOf(part->bytes);
+  }
+  return found;
+}
+
 /// Appends the `location` of a tensor's external data. Whether the tensor says that it uses it does not matter.
 void AppendLocations(Bytes tensor, std::set<std::string>& locations) {
   Message message(tensor);
   while (const auto field = message.Next()) {
     if (field->number != kTensorExternalData) continue;
-    std::string_view key;
-    std::string_view value;
-    Message entry(field->bytes);
-    while (const auto part = entry.Next()) {
-      if (!part->has_bytes) continue;
-      if (part->number == kEntryKey) key = TextOf(part->bytes);
-      if (part->number == kEntryValue) value = TextOf(part->bytes);
-    }
+    const auto [key, value] = EntryOf(field->bytes);
     if (key == "location") locations.emplace(value);
   }
+}
+
+void AppendVarint(std::string& out, uint64_t value) {
+  for (; value >= 0x80; value >>= 7) out += static_cast<char>(0x80 | (value & 0x7f));
+  out += static_cast<char>(value);
+}
+
+void AppendField(std::string& out, uint64_t number, std::string_view content) {
+  constexpr uint64_t kWithLength = 2;
+  AppendVarint(out, number << 3 | kWithLength);
+  AppendVarint(out, content.size());
+  out += content;
+}
+
+/// Where a tensor's content lies. Writers may leave the length out, which then follows from shape and type.
+struct Outside {
+  std::string location;
+  uint64_t offset = 0;
+  uint64_t length = 0;
+};
+
+uint64_t WholeNumber(std::string_view text) {
+  uint64_t number = 0;
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (fault != std::errc() || end != text.data() + text.size())
+    throw std::runtime_error("a place in a file of weights is no whole number");
+  return number;
+}
+
+/// nullopt if the tensor's content lies in the tensor.
+std::optional<Outside> OutsideOf(Bytes tensor) {
+  WeightCount count;
+  CountTensor(tensor, count);
+  Outside outside{{}, 0, count.bytes};
+  bool external = false;
+  Message message(tensor);
+  while (const auto field = message.Next()) {
+    if (field->number == kTensorDataLocation) external = field->value == kDataIsExternal;
+    if (field->number != kTensorExternalData) continue;
+    const auto [key, value] = EntryOf(field->bytes);
+    if (key == "location") outside.location = PlainLocation(std::string(value));
+    if (key == "offset") outside.offset = WholeNumber(value);
+    if (key == "length") outside.length = WholeNumber(value);
+  }
+  return external ? std::optional(outside) : std::nullopt;
+}
+
+std::string_view ContentOf(const Outside& outside, const OutsideFiles& files) {
+  const auto file = files.find(outside.location);
+  if (file == files.end())
+    throw std::runtime_error("the file of weights " + outside.location + " is missing");
+  const std::string_view whole(file->second.data(), file->second.size());
+  if (outside.offset > whole.size() || outside.length > whole.size() - outside.offset)
+    throw std::runtime_error("the file of weights " + outside.location + " ends before its last tensor");
+  return whole.substr(outside.offset, outside.length);
+}
+
+/// A tensor with its content inside, or still in its file.
+std::string TensorWith(Bytes tensor, const OutsideFiles& files, bool inside) {
+  const std::optional<Outside> outside = OutsideOf(tensor);
+  if (!outside) return std::string(TextOf(tensor));
+  std::string out;
+  Message message(tensor);
+  while (const auto field = message.Next()) {
+    if (field->number != kTensorExternalData && (!inside || field->number != kTensorDataLocation))
+      out += TextOf(field->whole);
+  }
+  const std::string_view content = ContentOf(*outside, files);
+  if (inside) {
+    AppendField(out, kTensorRawData, content);
+    return out;
+  }
+  const auto append = [&out](std::string_view key, std::string_view value) {
+    std::string entry;
+    AppendField(entry, kEntryKey, key);
+    AppendField(entry, kEntryValue, value);
+    AppendField(out, kTensorExternalData, entry);
+  };
+  append("location", outside->location);
+  append("offset", std::to_string(outside->offset));
+  append("length", std::to_string(content.size()));
+  return out;
+}
+
+/// A message on the way to tensors, with these.
+std::string MessageWith(Bytes bytes, Kind kind, int depth, const OutsideFiles& files) {
+  constexpr int kDepthOfInitializers = 2;
+  if (depth > kDeepest) throw std::runtime_error("its graphs lie too deep in each other");
+  if (kind == Kind::kTensor) return TensorWith(bytes, files, depth != kDepthOfInitializers);
+  std::string out;
+  Message message(bytes);
+  while (const auto field = message.Next()) {
+    const auto* const step = std::ranges::find_if(
+        kSteps, [&](const Step& each) { return each.from == kind && each.field == field->number; });
+    if (step == kSteps.end() || !field->has_bytes) {
+      out += TextOf(field->whole);
+    } else {
+      AppendField(out, field->number, MessageWith(field->bytes, step->to, depth + 1, files));
+    }
+  }
+  return out;
 }
 
 }  // namespace
@@ -133,6 +246,15 @@ std::optional<std::set<std::string>> ExternalLocations(std::span<const std::byte
 
 std::optional<std::set<std::string>> ExternalLocations(const std::string& path) {
   return ExternalLocations(MappedFile(path).bytes());
+}
+
+std::string PlainLocation(std::string location) {
+  while (location.starts_with("./")) location.erase(0, 2);
+  return location;
+}
+
+std::string WithConstantsInside(std::span<const std::byte> model, const OutsideFiles& files) {
+  return MessageWith(model, Kind::kModel, 0, files);
 }
 
 }  // namespace radserve

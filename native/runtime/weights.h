@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace radserve {
 
@@ -33,6 +35,17 @@ std::optional<std::set<std::string>> ExternalLocations(std::span<const std::byte
 
 /// The same of a file; nullopt if it cannot be read.
 std::optional<std::set<std::string>> ExternalLocations(const std::string& path);
+
+/// Contents of files beside a graph, by their names without a leading "./".
+using OutsideFiles = std::map<std::string, std::vector<char>>;
+
+/// `location` without a leading "./".
+std::string PlainLocation(std::string location);
+
+/// The model with its constants that lie in `files` inside it, but for the initializers of the graph itself, which keep
+/// their places in the files, by PlainLocation: the runtime takes those from memory, and no others. Throws
+/// std::runtime_error if a constant lies in no file or beyond the end of one.
+std::string WithConstantsInside(std::span<const std::byte> model, const OutsideFiles& files);
 
 }  // namespace radserve
 

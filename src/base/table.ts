@@ -1,7 +1,9 @@
 /** Columns for people. */
 
 /** Rows as lines, columns two spaces apart; `right` names the columns (from 0) that are numbers. */
-export function table(rows: readonly (readonly string[])[], right: readonly number[] = []): string {
+export function table(given: readonly (readonly string[])[], right: readonly number[] = []): string {
+  // A file's name may have a line feed, and must not look like a row of its own
+  const rows = given.map((row) => row.map((cell) => cell.replaceAll("\n", "\\n")));
   const widths = (rows[0] ?? []).map((_, column) =>
     Math.max(...rows.map((row) => (row[column] ?? "").length)),
   );

@@ -116,6 +116,8 @@ t.test("tables", (t) => {
     error: { error: "corrupt_image", message: "It is broken." },
   };
   t.match(itemsTable([item]), /^ +3 {2}failed +2 {2}\/in\/a\.dcm {2}It is broken\.$/m);
+  const forged = itemsTable([{ ...item, input_image_path: "/in/a\n 4  succeeded  1  /in/b.dcm" }]);
+  t.equal(forged.split("\n").length, 2, "a name is no row of its own");
   t.end();
 });
 

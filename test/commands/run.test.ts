@@ -1,7 +1,9 @@
 /** Commands in a shell whose other programs leave early, or whose disk is full. */
 import { spawnSync } from "node:child_process";
+import { writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
+import { CT_SLICE, dicomFile, imageAttributes } from "../support/dicom.js";
 import { makePlace, root } from "../support/server.js";
 
 const place = makePlace();
@@ -30,5 +32,29 @@ t.test("an output that cannot be written is said", (t) => {
     stderr: /^Standard output cannot be written \(ENOSPC\)\.\n$/,
   });
   t.match(list("2> /dev/full"), { stdout: /^status 0$/m });
+  t.end();
+});
+
+t.test("what a terminal would obey is shown instead, in names of files and values of attributes", (t) => {
+  const file = path.join(place.input, "a\u001b[2J\u009b31m\u202egnp.dcm");
+  const attributes = imageAttributes({ ...CT_SLICE, Modality: "C\u001b]0;T\u0007" });
+  writeFileSync(file, dicomFile({ attributes, pixels: Buffer.alloc(2 * 512 * 512) }));
+  const command = (...words: string[]) =>
+    spawnSync(process.execPath, [path.join(root, "dist/src/main.js"), ...words], {
+      env: place.environment,
+      encoding: "utf8",
+    });
+  const told = command("inspect", file);
+  t.match(told.stdout, "Modality     C\\u001b]0;T\\u0007");
+  // eslint-disable-next-line no-control-regex -- these are what is looked for
+  const obeyed = /[\0-\x08\x0b-\x1f\x7f-\x9f\u202e]/;
+  t.notMatch(told.stdout, obeyed);
+  const unknown = command("models", "card", "x\u001b[2J");
+  t.match(unknown.stderr, "found x\\u001b[2J");
+  t.notMatch(unknown.stderr, obeyed);
+  const json = command("inspect", file, "--json").stdout;
+  t.notMatch(json, obeyed);
+  t.match(json, "C\\u001b]0;T\\u0007");
+  t.doesNotThrow(() => JSON.parse(json) as unknown);
   t.end();
 });

@@ -9,8 +9,16 @@ import { engineCrash } from "./scenarios/engine-crash.js";
 import { fullDisk } from "./scenarios/full-disk.js";
 import { kills } from "./scenarios/kills.js";
 import { nodes } from "./scenarios/nodes.js";
+import { stopping } from "./scenarios/stops.js";
 
-const SCENARIOS: Record<string, Scenario> = { ...kills, ...cancel, ...fullDisk, ...engineCrash, ...nodes };
+const SCENARIOS: Record<string, Scenario> = {
+  ...kills,
+  ...cancel,
+  ...fullDisk,
+  ...engineCrash,
+  ...nodes,
+  ...stopping,
+};
 
 /** Items of each scenario, in full and in the short form; those without a short form are left out of it. */
 const SIZES: Record<string, { full: number; quick?: number }> = {
@@ -21,6 +29,8 @@ const SIZES: Record<string, { full: number; quick?: number }> = {
   "full-disk": { full: 2_000, quick: 120 },
   "engine-crash": { full: 1_000, quick: 60 },
   "two-nodes": { full: 300 },
+  /** Stops. */
+  stops: { full: 100, quick: 4 },
 };
 const KILLS = { full: 30, quick: 4 };
 const MOST_FAULTS = 20;

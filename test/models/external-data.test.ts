@@ -1,10 +1,20 @@
 /** Weights in files beside the graph (external data of ONNX): what is opened is what the manifest pins. */
 import { createHash } from "node:crypto";
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  closeSync,
+  ftruncateSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+  writeSync,
+} from "node:fs";
 import { dirname, join } from "node:path";
 import t from "tap";
 import { onnxModel } from "../../scripts/lib/onnx-model.js";
 import type { Engine } from "../../src/engine/engine.js";
+import type { Tensor } from "../../src/engine/tensor.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { modelsCheck, modelsInit, modelsList } from "../../src/models/developer-tools.js";
 import { ADDON, needs } from "../support/needs.js";
@@ -120,6 +130,33 @@ t.test("external data", { skip: needs(ADDON) }, async (t) => {
     );
     await set.close();
   });
+
+  await t.test(
+    "who writes into weights, or cuts them short, changes nothing of a model that serves",
+    async (t) => {
+      const directory = t.testdir();
+      const folder = outsideModel(directory, DATA, [DATA]);
+      writeWeights(folder, DATA, 1);
+      const set = await modelsOf(directory);
+      const id = set.entries[0]!.nativeId!;
+      const image: Tensor = {
+        ...{ name: "hu", dtype: "float32", shape: [1, 1, 256, 256] },
+        data: new Uint8Array(4 * 256 * 256),
+      };
+      const answer = async () => {
+        const [y] = await engine().runTensors(id, [image]);
+        return new Float32Array(y!.data.buffer, y!.data.byteOffset, 256 * 256).every((value) => value === 1);
+      };
+      t.ok(await answer());
+      const file = openSync(join(folder, DATA), "r+");
+      writeSync(file, weights(2));
+      t.ok(await answer(), "after a write into the file");
+      ftruncateSync(file);
+      t.ok(await answer(), "after it was cut");
+      closeSync(file);
+      await set.close();
+    },
+  );
 
   await t.test("a file outside of the folder is refused, whatever files says", async (t) => {
     for (const location of ["../weights.data", "/etc/hostname", "a/../../weights.data", ""]) {

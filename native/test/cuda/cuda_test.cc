@@ -356,6 +356,24 @@ TEST("a load that does not fit is refused in words, and the session before it go
 }
 END;
 
+TEST("weights in a file of their own reach the device, and the file is not needed any more") {
+  constexpr size_t kBytes = 1024 * sizeof(float);
+  const std::string file = "radserve-cuda-test-" + std::to_string(getpid()) + ".data";
+  const std::filesystem::path path = std::filesystem::temp_directory_path() / file;
+  std::ofstream(path, std::ios::binary) << std::string(kBytes, '\0');
+  const std::string weights = Number(1, 1024) + Number(2, 1) + Bytes(8, "w") +
+                              Bytes(13, Bytes(1, "location") + Bytes(2, file)) + Number(14, 1);
+  Cuda().reset();
+  const auto session = Load(OneNode("Add", {"x", "w"}, {0, 1024}, {0, 1024}, "", 0, Bytes(5, weights)));
+  std::filesystem::remove(path);
+  EQUAL(Cuda().count(0).bytes_to_device, uint64_t{kBytes});
+  const auto bucket = session->MakeBucket(2, {{1024}}, kOutputs);
+  for (int64_t row = 0; row < 2; ++row) Fill(bucket->Row(0, row), 0);
+  bucket->Run(2, {});
+  EQUAL(bucket->TakeRow(1).at(0).Bytes(), kBytes);
+}
+END;
+
 /// x [n,4] -> Shape -> Gather -> Concat -> Reshape(x): as exporters write it; or with a node between that CUDA has no
 /// kernel for.
 std::string ShapeChain(const std::string& refused) {

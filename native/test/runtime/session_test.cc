@@ -440,6 +440,74 @@ std::string Greedy() {
          Bytes(8, Bytes(1, "") + Number(2, 17));
 }
 
+/// A tensor of 64 x 64 numbers in a file of its own; `from` is the first byte there. Named ones do not say their length.
+std::string Outside(const std::string& name, const std::string& location, uint64_t from) {
+  const auto entry = [](const std::string& key, const std::string& value) {
+    return Bytes(13, Bytes(1, key) + Bytes(2, value));
+  };
+  return Number(1, 64) + Number(1, 64) + Number(2, 1) + (name.empty() ? "" : Bytes(8, name)) +
+         entry("location", location) + entry("offset", std::to_string(from)) +
+         (name.empty() ? entry("length", "16384") : "") + Number(14, 1);
+}
+
+TEST("weights in files of their own are the session's: what is done to the files later changes nothing") {
+  // y = x + a + (k ? x + b : x + c) + d, with a an initializer of the graph, b and c of a subgraph, and d a constant.
+  const auto node = [](const std::string& op, const std::vector<std::string>& in, const std::string& out,
+                       const std::string& attributes = "") {
+    std::string bytes;
+    for (const std::string& name : in) bytes += Bytes(1, name);
+    return Bytes(1, bytes + Bytes(2, out) + Bytes(3, out) + Bytes(4, op) + attributes);
+  };
+  const std::string file = "radserve-session-test-" + std::to_string(getpid()) + ".data";
+  const auto branch = [&](const std::string& name, const std::string& weights, uint64_t from) {
+    const std::string graph = node("Add", {"x", weights}, name) + Bytes(2, name) +
+                              Bytes(5, Outside(weights, file, from)) + Bytes(12, Value(name, {1, 64, 64}));
+    return Bytes(5, Bytes(1, name) + Bytes(6, graph) + Number(20, 5));
+  };
+  const std::string sides = Bytes(1, Number(1, 1));
+  const std::string condition = Bytes(1, "k") + Bytes(2, Bytes(1, Number(1, 9) + Bytes(2, sides)));
+  const std::string model =
+      Number(1, 8) +
+      Bytes(7, node("Add", {"x", "a"}, "xa") +
+                   node("If", {"k"}, "chosen",
+                        branch("then_branch", "b", 16384) + branch("else_branch", "c", 32768)) +
+                   node("Constant", {}, "d",
+                        Bytes(5, Bytes(1, "value") + Bytes(5, Outside("", "./" + file, 49152)) +
+                                     Number(20, 4))) +
+                   node("Add", {"xa", "chosen"}, "sum") + node("Add", {"sum", "d"}, "y") + Bytes(2, "test") +
+                   Bytes(5, Outside("a", "././" + file, 0)) + Bytes(11, Value("x", {1, 64, 64})) +
+                   Bytes(11, condition) + Bytes(12, Value("y", {1, 64, 64}))) +
+      Bytes(8, Bytes(1, "") + Number(2, 17));
+  const std::filesystem::path weights = std::filesystem::temp_directory_path() / file;
+  const auto write = [&](const std::array<float, 4>& values) {
+    std::fstream out(weights, std::ios::binary | std::ios::in | std::ios::out);
+    for (const float value : values) {
+      const std::vector<float> tensor(4096, value);
+      out.write(reinterpret_cast<const char*>(tensor.data()), 16384);
+    }
+  };
+  std::ofstream(weights, std::ios::binary).close();
+  write({1, 20, 300, 4000});
+  const auto session = Load(model);
+  const auto first = [&](bool k, bool wide) {
+    std::vector<Tensor> feeds = {radserve::MakeTensor("x", radserve::Dtype::kFloat32, {1, 64, 64}),
+                                 radserve::MakeTensor("k", radserve::Dtype::kBool, {1})};
+    *feeds[1].data = static_cast<std::byte>(k);
+    return AsFloats(session->Run(feeds, kOutputs, wide, {}).at(0)).at(0);
+  };
+  const auto all = [&] {
+    return std::array{first(true, true), first(false, true), first(true, false), first(false, false)};
+  };
+  const std::array<float, 4> before = {4021, 4301, 4021, 4301};
+  CHECK(all() == before);
+  write({5, 6, 7, 8});
+  CHECK(all() == before);
+  std::filesystem::resize_file(weights, 0);
+  CHECK(all() == before);
+  std::filesystem::remove(weights);
+}
+END;
+
 TEST("a run whose memory is refused is overloaded, and the session goes on") {
   for (const int threads : {1, 2}) {
     const auto session = Load(Greedy(), threads);

@@ -95,4 +95,31 @@ TEST("what cannot be read to its end may hide files, and is no model") {
 }
 END;
 
+TEST("constants that cannot be brought inside are told, and what needs nothing is left as it is") {
+  const auto with = [](const std::string& model, const radserve::OutsideFiles& files) {
+    return radserve::WithConstantsInside(std::as_bytes(std::span(model)), files);
+  };
+  const std::string constant = Bytes(7, Bytes(1, Bytes(5, Bytes(5, Outside("w")))));
+  const std::string initializer = Bytes(7, Bytes(5, Outside("w")) + Bytes(5, Tensor(kFloat32, 1, 1)));
+  const std::vector<char> content(16, 'w');
+  const std::string inside = with(constant, {{"w", content}});
+  CHECK(inside.find(std::string(16, 'w')) != std::string::npos);
+  EQUAL(Listed(inside), std::string());
+  EQUAL(Listed(with(initializer, {{"w", content}})), std::string("w "));
+  const std::string plain = Number(1, 8) + Bytes(7, Bytes(5, Tensor(kFloat32, 1, 1)) + Bytes(2, "name"));
+  EQUAL(with(plain, {}), plain);
+  for (const std::string& model : {constant, initializer}) {
+    for (const auto& files : {radserve::OutsideFiles{}, {{"w", std::vector<char>(15)}}, {{"v", content}}}) {
+      bool refused = false;
+      try {
+        with(model, files);
+      } catch (const std::runtime_error&) {
+        refused = true;
+      }
+      CHECK(refused);
+    }
+  }
+}
+END;
+
 }  // namespace

@@ -1,0 +1,34 @@
+#ifndef RADSERVE_GRAPH_SOURCE_H_
+#define RADSERVE_GRAPH_SOURCE_H_
+
+#include <string>
+
+#include "runtime/ort.h"
+#include "runtime/weights.h"
+
+namespace radserve {
+
+/// What sessions of one graph are made from. Files beside the graph that hold constants of it (external data of ONNX) are
+/// read whole: by itself the runtime maps them for as long as a session lives, so that whoever writes into such a file
+/// changes the results of a model that runs, and whoever cuts it short ends the process (SIGBUS).
+class GraphSource {
+ public:
+  /// Throws EngineError with `code`, which names the file, if one of them cannot be read or lies outside of the graph's
+  /// folder.
+  GraphSource(const std::string& path, const std::string& code);
+  GraphSource(const GraphSource&) = delete;
+  GraphSource& operator=(const GraphSource&) = delete;
+
+  /// The session keeps nothing of this source. Throws Ort::Exception.
+  Ort::Session Open(Ort::SessionOptions& options);
+
+ private:
+  std::string path_;
+  OutsideFiles files_;
+  /// The graph, if there are such files.
+  std::string graph_;
+};
+
+}  // namespace radserve
+
+#endif  // RADSERVE_GRAPH_SOURCE_H_

@@ -1,0 +1,169 @@
+/** The chain and its writer in one process: two writers, torn ends, a cut tail, refusals and a disk that refuses. */
+import {
+  appendFileSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+} from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import t, { type Test } from "tap";
+import { Audit } from "../../src/audit/audit.js";
+import { Chain } from "../../src/audit/chain.js";
+import { hashOf, openFolder } from "../../src/audit/folders.js";
+import { verifyAudit } from "../../src/audit/verify.js";
+import { createLog } from "../../src/base/log.js";
+import { ADDON, needs } from "../support/needs.js";
+
+const skip = needs(ADDON);
+const log = createLog("silent");
+const time = () => new Date().toISOString();
+const page = (subject: string) => ({ kind: "page" as const, subject, time: time() });
+
+async function placeOf(t: Test) {
+  const stateDir = mkdtempSync(path.join(os.tmpdir(), "radserve-chain-"));
+  t.teardown(() => rmSync(stateDir, { recursive: true, force: true }));
+  return { ...(await openFolder(stateDir)), stateDir };
+}
+/** What a descriptor of this process leads to; undefined if it is closed by now. */
+function targetOf(fd: string): string | undefined {
+  try {
+    return readlinkSync(`/proc/self/fd/${fd}`);
+  } catch {
+    return undefined;
+  }
+}
+
+type Place = Awaited<ReturnType<typeof placeOf>>;
+
+const chainOf = (place: Place) => new Chain(place, "box");
+const verified = (place: Place) => verifyAudit(place.folder, place.keys.chain);
+const today = (place: Place) => path.join(place.folder, readdirSync(place.folder).sort().at(-1)!);
+const lines = (place: Place) =>
+  readFileSync(today(place), "utf8")
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line) as Record<string, unknown>);
+
+t.test("a chain", { skip }, async (t) => {
+  await t.test("two writers by turns and at once make one chain", async (t) => {
+    const place = await placeOf(t);
+    const [server, command] = [chainOf(place), chainOf(place)];
+    for (let i = 0; i < 3; i++) {
+      await server.append([page(`server ${i}`)]);
+      await command.append([page(`command ${i}`)]);
+    }
+    await Promise.all(
+      Array.from({ length: 20 }, (_, i) => (i % 2 === 0 ? server : command).append([page(`at once ${i}`)])),
+    );
+    const found = await verified(place);
+    t.strictSame(found.faults, []);
+    t.equal(found.lines, 1 + 6 + 20);
+    server.close();
+    command.close();
+  });
+
+  await t.test("its file is synced at each write, and is no link", async (t) => {
+    const place = await placeOf(t);
+    const chain = chainOf(place);
+    await chain.append([page("a")]);
+    const fd = readdirSync("/proc/self/fd").find((name) => targetOf(name) === today(place));
+    const [, flags] = /flags:\s+(\d+)/.exec(readFileSync(`/proc/self/fdinfo/${fd}`, "utf8")) ?? [];
+    t.ok((Number.parseInt(flags!, 8) & constants.O_DSYNC) !== 0, "O_DSYNC");
+    const file = today(place);
+    rmSync(file);
+    symlinkSync(path.join(place.stateDir, "elsewhere"), file);
+    await t.rejects(chain.append([page("b")]), { code: "ELOOP" });
+    t.throws(() => chainOf(place), { code: "ELOOP" });
+    t.notOk(existsSync(path.join(place.stateDir, "elsewhere")));
+    chain.close();
+  });
+
+  await t.test("what is torn is closed by a line that says its bytes", async (t) => {
+    const place = await placeOf(t);
+    const before = chainOf(place);
+    await before.append([page("a")]);
+    before.close();
+    appendFileSync(today(place), '{"half":');
+    const after = chainOf(place);
+    await after.append([page("b")]);
+    after.close();
+    const found = await verified(place);
+    t.strictSame(found.faults, []);
+    t.match(found.notes, [{ message: /8 bytes are no line/ }]);
+    t.match(readFileSync(today(place), "utf8"), /"bytes":8,.*"kind":"torn"/);
+  });
+
+  await t.test("an end that is gone is noticed by the head that was said", async (t) => {
+    const place = await placeOf(t);
+    const chain = chainOf(place);
+    await chain.append([page("a")]);
+    const size = readFileSync(today(place)).length;
+    await chain.append([page("b")]);
+    await chain.sayHead();
+    chain.close();
+    t.equal(chainOf(place).wasCut, false);
+    truncateSync(today(place), size);
+    t.equal(chainOf(place).wasCut, true);
+  });
+});
+
+t.test("the audit", { skip }, async (t) => {
+  await t.test("refuses what cannot be written, and says how much it was when it can again", async (t) => {
+    const place = await placeOf(t);
+    const audit = await Audit.open(place.stateDir, { kind: "start" }, log);
+    const file = today(place);
+    rmSync(place.folder, { recursive: true });
+    await t.rejects(audit.record({ kind: "page", outcome: "lost" }), { code: "audit_failed" });
+    t.equal(audit.isFailing, true);
+    mkdirSync(place.folder);
+    await audit.record({ kind: "page", outcome: "kept" });
+    t.equal(audit.isFailing, false);
+    t.match(
+      lines(place).filter(({ kind }) => kind !== "day"),
+      [{ kind: "trouble", count: 1 }, { outcome: "kept" }],
+    );
+    t.equal(today(place), file);
+    await audit.close();
+    const { seq, mac } = lines(place).at(-1)!;
+    t.equal(
+      readFileSync(place.head, "utf8"),
+      `${String(seq)}:${String(mac)}\n`,
+      "its head is kept beside it",
+    );
+  });
+
+  await t.test("counts refused tokens: each of an address once, the rest of a flood by reason", async (t) => {
+    const place = await placeOf(t);
+    const audit = await Audit.open(place.stateDir, { kind: "start" }, log);
+    const refused = (address: string) =>
+      audit.refusals.add({
+        address,
+        reason: "expired",
+        endpoint: "GET /models",
+        request_id: "r",
+        subject: "s",
+      });
+    for (let i = 0; i < 3; i++) refused("10.0.0.1");
+    for (let i = 0; i < 300; i++) refused(`10.0.1.${i}`);
+    await audit.close();
+    const said = lines(place).filter(({ kind }) => kind === "refused");
+    t.equal(said.length, 100 + 1 + 1 + 1, "a hundred addresses, one line for the others, and two counts");
+    t.equal(said.filter(({ address }) => address === "10.0.0.1").map(({ count }) => count)[1], 2);
+    t.match(said.at(-1), { count: 300 - 99 - 1 });
+    t.notOk("address" in said.at(-1)!);
+  });
+
+  await t.test("the same name has another hash as something else", async (t) => {
+    const { keys } = await placeOf(t);
+    t.not(hashOf(keys.names, "patient", "A"), hashOf(keys.names, "path", "A"));
+    t.equal(hashOf(keys.names, "patient", "A"), hashOf(keys.names, "patient", "A"));
+  });
+});
