@@ -1,7 +1,7 @@
 /**
  * `npm run bench:engine -- [--quick] [--json]`: the engine against ONNX Runtime in a plain C++ loop, and against
- * onnxruntime-node, on this machine's CPU. Everything is a ratio or in the unit that its name ends with; --json prints
- * one object. Alone on a quiet machine it takes about ten minutes; --quick shows in two that it works, and its figures
+ * onnxruntime-node, on this machine's CPU. Everything is a ratio or in the unit that its name ends with; at the end
+ * stand the goals; --json prints one object. Alone on a quiet machine it takes about ten minutes; --quick shows in two that it works, and its figures
  * mean nothing.
  */
 import { execFileSync } from "node:child_process";
@@ -11,6 +11,7 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { createEngine } from "../src/engine/engine.js";
 import { fileSha256 } from "../src/models/files.js";
+import { engineGoals } from "./lib/engine-goals.js";
 import { measureMemory } from "./lib/engine-memory.js";
 import { load, writeFolder } from "./lib/engine-models.js";
 import {
@@ -88,13 +89,23 @@ async function main(): Promise<void> {
       simulated[name] = JSON.parse(execFileSync(program, { encoding: "utf8" }));
     const machine = { cpu: cpus()[0]?.model, cores: availableParallelism(), node: process.versions.node };
     const { onnxRuntimeVersion } = engine.info();
+    const { densenet121, small_cnn, densenet121_onnxruntime_node, small_cnn_onnxruntime_node } = measured;
+    const goals = engineGoals(
+      { densenet121, small_cnn },
+      {
+        densenet121: densenet121_onnxruntime_node[1].tensors,
+        small_cnn: small_cnn_onnxruntime_node[1].tensors,
+      },
+    );
     const all = {
       machine: { ...machine, onnxRuntimeVersion, quick },
+      goals,
       ...measured,
       ...simulated,
     };
     say("all:");
     console.log(JSON.stringify(all, null, values.json === true ? 0 : 2));
+    if (values.json !== true) console.table(goals);
     await bench.set.close();
   } finally {
     rival.stop();

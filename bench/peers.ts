@@ -1,30 +1,25 @@
 /**
- * `npm run bench:peers -- [--quick] [--only ct,dx] [--outputs json,all] [--peers radserve,script,same] [--at 1,4,16,64]
- * [--against CHECKOUT] [--rounds N] [--seconds N] [--json] [--write]`: Radserve and what somebody would run instead, by
- * turns. `--against` names another checkout that has been built: it takes turns too, under the name "before". `--write`
- * puts table and chart into docs/benchmarks.md.
+ * `npm run bench:peers -- [--quick] [--only ct,dx,dxj2k,us,volume] [--outputs json,all] [--peers radserve,script,...]
+ * [--at 1,4,16,64] [--growth pixels,models,items] [--against CHECKOUT] [--rounds N] [--seconds N] [--json] [--write]`:
+ * Radserve and what somebody would run instead, by turns. `--growth none` leaves the growth out, `--only none` the rest.
+ * `--against` names another checkout that has been built: it takes turns too, under the name "before". `--write` puts
+ * tables and chart into docs/benchmarks.md. A full run takes about an hour and a half; `--quick` shows in some minutes that
+ * everything works, and its figures mean nothing.
  */
-import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import os from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { MeasuredProcess } from "./lib/measured-process.js";
-import { cpuSeconds, pss, watchPss } from "./lib/process-tree.js";
 import { machine } from "./lib/server.js";
 import { median } from "./lib/statistics.js";
-import {
-  built,
-  CONTENDERS,
-  turnFolder,
-  type Contender,
-  type Outputs,
-  type Place,
-  type Service,
-} from "./peers/contenders.js";
-import { writeReport, type Turn } from "./peers/report.js";
-import type { LoadResult, LoadSetting } from "./peers/load.js";
-import { venv } from "./peers/venv.js";
+import { built, CONTENDERS, type Contender, type Outputs } from "./peers/contenders.js";
+import { fsyncCost } from "./peers/disk.js";
+import { goalsOf, goalTable } from "./peers/goals.js";
+import { GROWTH } from "./peers/growth.js";
+import { writeReport, type Table } from "./peers/report.js";
+import { measure, type Course, type Load, type Turn } from "./peers/turns.js";
 import { WORKS } from "./peers/works.js";
 
 const { values } = parseArgs({
@@ -34,6 +29,7 @@ const { values } = parseArgs({
     outputs: { type: "string", default: "json,all" },
     peers: { type: "string", default: Object.keys(CONTENDERS).join(",") },
     at: { type: "string" },
+    growth: { type: "string", default: Object.keys(GROWTH).join(",") },
     against: { type: "string" },
     rounds: { type: "string" },
     seconds: { type: "string" },
@@ -42,103 +38,37 @@ const { values } = parseArgs({
   },
 });
 
-const listOf = (text: string): string[] => text.split(",");
-const contenders: Record<string, Contender> = {
+const listOf = (text: string): string[] => (text === "none" ? [] : text.split(","));
+
+/** What the names stand for. Throws where one is none of them. */
+function chosen<T>(
+  option: string,
+  names: readonly string[],
+  among: Readonly<Record<string, T>>,
+): [string, T][] {
+  return names.map((name) => {
+    const found = among[name];
+    if (found !== undefined) return [name, found];
+    throw new Error(`${option}: expected some of ${Object.keys(among).join(", ")}; found ${name}.`);
+  });
+}
+
+const everybody: Record<string, Contender> = {
   ...CONTENDERS,
   ...(values.against === undefined ? {} : { before: built(values.against) }),
 };
 const peers = [...listOf(values.peers), ...(values.against === undefined ? [] : ["before"])];
-const rounds = Number(values.rounds ?? (values.quick ? 2 : 7));
-const seconds = Number(values.seconds ?? (values.quick ? 2 : 5));
-const concurrencies = listOf(values.at ?? (values.quick ? "1,4,16" : "1,4,16,64")).map(Number);
+const contenders = new Map(chosen("--peers", peers, everybody));
+const works = chosen("--only", listOf(values.only), WORKS);
+const growths = chosen("--growth", listOf(values.growth), GROWTH);
+const rounds = Number(values.rounds ?? (values.quick ? 1 : 5));
+const seconds = Number(values.seconds ?? (values.quick ? 1 : 5));
 const say = (text: string) => process.stderr.write(`${text}\n`);
 
-type Figures = Omit<Turn, "work" | "outputs" | "peer" | "concurrency" | "round">;
-type Load = MeasuredProcess<LoadSetting, LoadResult>;
-
-async function turn(
-  load: Load,
-  service: Service,
-  setting: Omit<LoadSetting, "port" | "token" | "more">,
-): Promise<Figures> {
-  const { port, token, more, pid } = service;
-  const stopWatching = watchPss(pid);
-  const before = cpuSeconds(pid);
-  const result = await load.run({ ...setting, port, token, more });
-  const used = cpuSeconds(pid) - before;
-  if (result.wrong > 0) throw new Error(`${result.wrong} wrong answers, the first: ${result.firstWrong}`);
-  rmSync(setting.output, { recursive: true, force: true });
-  return {
-    images_per_second: result.images / result.seconds,
-    cpu_ms: (used * 1000) / result.images,
-    peak_mib: stopWatching(),
-    p50_ms: result.p50,
-    p99_ms: result.p99,
-  };
-}
-
-/** A turn of one that takes no requests. */
-async function batchTurn(
-  batch: NonNullable<Service["batch"]>,
-  output: string,
-  forSeconds: number,
-): Promise<Figures> {
-  const { images, seconds: took, cpu, p50, p99, peakMib } = await batch(output, forSeconds);
-  rmSync(output, { recursive: true, force: true });
-  const figures = { images_per_second: images / took, cpu_ms: (cpu * 1000) / images };
-  return { ...figures, peak_mib: peakMib, p50_ms: p50, p99_ms: p99 };
-}
-
-async function measure(load: Load, scratch: string, work: string, outputs: Outputs): Promise<Turn[]> {
-  const { images, write, model } = WORKS[work]!;
-  const [input, output, models] = ["input", "output", "models"].map((name) => join(scratch, work, name)) as [
-    string,
-    string,
-    string,
-  ];
-  for (const folder of [input, output, models]) mkdirSync(folder, { recursive: true });
-  const rival = model(models);
-  const inputs = await write(input, values.quick ? Math.min(images, 50) : images);
-  const place: Place = {
-    ...{ input, output, models, rival, outputs },
-    get python() {
-      return venv();
-    },
-  };
-  const services = new Map<string, Service>();
-  const turns: Turn[] = [];
-  try {
-    for (const peer of peers) services.set(peer, await contenders[peer]!.start(place));
-    for (const [peer, service] of services) {
-      if (service.batch !== undefined) continue;
-      const warm = { inputs, output: turnFolder(output, `${peer}-warm`), concurrency: 4, seconds };
-      await turn(load, service, warm);
-    }
-    for (let round = 0; round < rounds; round++) {
-      for (const concurrency of concurrencies) {
-        // Each round begins with another one
-        for (let i = 0; i < peers.length; i++) {
-          const peer = peers[(i + round) % peers.length]!;
-          const service = services.get(peer)!;
-          const folder = turnFolder(output, `${peer}-${round}-${concurrency}`);
-          // It always has as many processes as there are cores: one turn a round
-          if (service.batch !== undefined && concurrency !== concurrencies[0]) continue;
-          const figures =
-            service.batch === undefined
-              ? await turn(load, service, { inputs, output: folder, concurrency, seconds })
-              : await batchTurn(service.batch, folder, seconds);
-          const at = service.batch === undefined ? concurrency : os.availableParallelism();
-          turns.push({ work, outputs, peer, concurrency: at, round, ...figures });
-        }
-      }
-    }
-    for (const [peer, { pid, batch }] of services)
-      if (batch === undefined) say(`${peer}: ${pss(pid).toFixed(0)} MiB after it`);
-  } finally {
-    for (const service of services.values()) await service.stop();
-    rmSync(join(scratch, work), { recursive: true, force: true });
-  }
-  return turns;
+/** Requests at once with a work. */
+function concurrenciesOf(at: readonly number[]): number[] {
+  if (values.at !== undefined) return listOf(values.at).map(Number);
+  return values.quick ? [4] : [...at];
 }
 
 /**
@@ -148,7 +78,7 @@ async function measure(load: Load, scratch: string, work: string, outputs: Outpu
 function rowOf(turns: readonly Turn[], peer: string, concurrency: number) {
   const of = (name: string) => turns.filter((t) => t.peer === name && t.concurrency === concurrency);
   const same = of("radserve");
-  const most = Math.max(...concurrencies);
+  const most = Math.max(...turns.filter((t) => t.peer === "radserve").map((t) => t.concurrency));
   const own = same.length > 0 ? same : turns.filter((t) => t.peer === "radserve" && t.concurrency === most);
   const theirs = of(peer);
   const ratios = theirs.flatMap(({ round, images_per_second }) => {
@@ -170,7 +100,7 @@ function rowOf(turns: readonly Turn[], peer: string, concurrency: number) {
 
 const titles = {
   works: Object.fromEntries(Object.entries(WORKS).map(([name, { title }]) => [name, title])),
-  peers: Object.fromEntries(Object.entries(contenders).map(([name, { title }]) => [name, title])),
+  peers: Object.fromEntries(Object.entries(everybody).map(([name, { title }]) => [name, title])),
 };
 const loadBefore = os.loadavg()[0] ?? 0;
 
@@ -179,20 +109,53 @@ function whatRan(): string {
   const loads = [loadBefore, os.loadavg()[0] ?? 0].map((value) => value.toFixed(0));
   return (
     `\`npm run bench:peers -- ${process.argv.slice(2).join(" ")}\` at commit ${commit} on ${new Date().toISOString().slice(0, 10)}: ` +
-    `${rounds} rounds, ${seconds} s a turn, by turns; ${cpu}, Node.js ${node}. The load average of the machine was ` +
+    `${rounds} ${rounds === 1 ? "round" : "rounds"}, ${seconds} s a turn, by turns; ${cpu}, Node.js ${node}. The load average of the machine was ` +
     `${loads[0]} at the beginning and ${loads[1]} at the end, the bench itself among it.`
+  );
+}
+
+/** What the script takes more for an image when it waits for the disk and hashes, one request at a time. */
+function promisesCost(turns: readonly Turn[]): string[] {
+  const alone = turns.filter(({ concurrency }) => concurrency === 1);
+  return [...new Set(alone.map(({ work, outputs }) => JSON.stringify([work, outputs])))].flatMap((group) => {
+    const of = alone.filter(({ work, outputs }) => JSON.stringify([work, outputs]) === group);
+    const more = of
+      .filter(({ peer }) => peer === "same")
+      .flatMap((same) => {
+        const bare = of.find(({ peer, round }) => peer === "script" && round === same.round);
+        return bare === undefined ? [] : [1000 / same.images_per_second - 1000 / bare.images_per_second];
+      });
+    if (more.length === 0) return [];
+    const { work, outputs } = of[0]!;
+    return [`${median(more).toFixed(1)} ms (${work}, ${outputs})`];
+  });
+}
+
+function aboutDisk(turns: readonly Turn[]): string {
+  const { file_ms, folder_ms, times } = disk;
+  const costs = promisesCost(turns);
+  return (
+    `fsync of a new file of 4 KiB takes ${file_ms.toFixed(2)} ms on this machine and of its folder ${folder_ms.toFixed(2)} ms ` +
+    `(medians of ${times}).` +
+    (costs.length === 0
+      ? ""
+      : ` With hashes, fsync and rename the script takes so much longer for an image, one at a time: ${costs.join(", ")}.`)
   );
 }
 
 const load: Load = new MeasuredProcess(fileURLToPath(new URL("./peers/load.js", import.meta.url)), []);
 const scratch = mkdtempSync(join(os.tmpdir(), "radserve-peers-"));
+const disk = fsyncCost(scratch, values.quick ? 20 : 200);
+const missing: string[] = [];
+const course: Course = { load, scratch, contenders, rounds, seconds, quick: values.quick, say, missing };
 const all: Turn[] = [];
+const growth: Table[] = [];
 try {
-  for (const work of listOf(values.only))
-    for (const outputs of listOf(values.outputs) as Outputs[]) {
-      const turns = await measure(load, scratch, work, outputs);
+  for (const [name, work] of works)
+    for (const outputs of listOf(values.outputs).filter((one) => work.outputs.includes(one as Outputs))) {
+      const turns = await measure(course, name, work, outputs as Outputs, concurrenciesOf(work.at));
       all.push(...turns);
-      say(`${WORKS[work]!.title}; ${outputs}`);
+      say(`${work.title}; ${outputs}`);
       if (!values.json)
         console.table(
           [...new Set(turns.map(({ concurrency }) => concurrency))].flatMap((at) =>
@@ -202,8 +165,28 @@ try {
           ),
         );
     }
-  if (values.write) writeReport(all, titles, whatRan());
-  if (values.json) console.log(JSON.stringify({ machine: machine(), turns: all }));
+  for (const [, grow] of growths) {
+    const table = await grow(course);
+    growth.push(table);
+    say(table.title);
+    if (!values.json)
+      console.table(
+        table.rows.map((row) => Object.fromEntries(row.map((cell, i) => [table.head[i]!, cell]))),
+      );
+  }
+  const goals = goalsOf(all);
+  const said = [whatRan(), aboutDisk(all)];
+  if (missing.length > 0) said.push(`These failed, and are missing: ${missing.join(", ")}.`);
+  if (values.write)
+    writeReport(
+      { said, turns: all, growth, ...(goals.length === 0 ? {} : { goals: goalTable(goals) }) },
+      titles,
+    );
+  if (values.json) console.log(JSON.stringify({ machine: machine(), disk, goals, turns: all, growth }));
+  else {
+    if (goals.length > 0) console.table(goals);
+    say(said.join("\n"));
+  }
 } finally {
   load.stop();
   rmSync(scratch, { recursive: true, force: true });

@@ -35,7 +35,8 @@ export function withVersion(text: string, version: string): string {
   return JSON.stringify({ ...(JSON.parse(text) as object), version });
 }
 
-function manifestOf(name: Network, hash: string, version: string): object {
+/** The manifest of a draft. */
+export function manifestOf(name: Network, hash: string, version: string): object {
   const { side } = NETWORKS[name];
   const fixed = { size: { kind: "fixed", height: side, width: side }, fit: "stretch" };
   const own = { size: { kind: "source" }, fit: "none" };

@@ -124,6 +124,8 @@ export async function againstRaw(all: Bench, name: CpuNetwork) {
     latency: median(alone.map((round) => (round[kind].p50 - 0.3) / round.theirs.p50)),
     per_second: median(full.map((round) => round[kind].rate)),
     latency_ms: median(alone.map((round) => round[kind].p50)),
+    /** What a call that is alone takes more. */
+    lone_call_more_ms: median(alone.map((round) => round[kind].p50 - round.theirs.p50)),
   });
   return {
     /** The same work as the plain loop's. */
@@ -146,8 +148,7 @@ export async function againstNode(all: Bench, name: CpuNetwork, rival: NodeRival
       ...{ model: bench.graphs[name], threads, concurrency, seconds: bench.seconds },
       ...{ height: side, width: side },
     });
-  const rows: Record<string, object> = {};
-  for (const concurrency of [1, 4, 16]) {
+  const at = async (concurrency: number) => {
     const rounds = await repeat(bench.rounds, async () => ({
       one: await theirs(concurrency, 1),
       all: await theirs(concurrency, cores),
@@ -157,14 +158,14 @@ export async function againstNode(all: Bench, name: CpuNetwork, rival: NodeRival
     const rateOf = (kind: "one" | "all") => median(rounds.map((round) => round[kind].rate));
     const better = rateOf("one") > rateOf("all") ? "one" : "all";
     const pairs = rounds.map((round) => ({ ...round, best: round[better] }));
-    rows[concurrency] = {
+    return {
       tensors: median(pairs.map((pair) => pair.tensors.rate / pair.best.rate)),
       images: median(pairs.map((pair) => pair.images.rate / pair.best.rate)),
       delay_p99_ms: median(pairs.map((pair) => Math.max(pair.tensors.delayP99, pair.images.delayP99))),
       their_delay_p99_ms: median(pairs.map((pair) => pair.best.delayP99)),
     };
-  }
-  return rows;
+  };
+  return { 1: await at(1), 4: await at(4), 16: await at(16) };
 }
 
 /** Several sizes at once over what the rates of each alone predict. */

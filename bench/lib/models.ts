@@ -141,6 +141,41 @@ export function smallCnn(dtype: "float32" | "float16" = "float32"): Uint8Array {
   return net.bytes("small-cnn", undefined, net.head(x, channels, LABELS), LABELS);
 }
 
+/** Classes of the small network of volumes, its background among them. */
+export const VOLUME_CLASSES = 4;
+
+/** Three convolutions of 3 x 3 x 3 over a volume of any size: some 2,900 multiplications a voxel. */
+export function smallSegmenter3d(): Uint8Array {
+  const next = normal(random(3));
+  const channels = [1, 8, 8, VOLUME_CLASSES] as const;
+  const nodes: Node[] = [];
+  const initializers: TensorValue[] = [];
+  for (let layer = 0; layer + 1 < channels.length; layer++) {
+    const [from, to] = [channels[layer]!, channels[layer + 1]!];
+    const deviation = Math.sqrt(2 / (27 * from));
+    const data = Float32Array.from({ length: to * from * 27 }, () => next() * deviation);
+    const shape = [to, from, 3, 3, 3];
+    initializers.push({ name: `w${layer}`, dtype: "float32", shape, data: new Uint8Array(data.buffer) });
+    const isLast = layer + 2 === channels.length;
+    const pads = ints([1, 1, 1, 1, 1, 1]);
+    nodes.push({
+      op: "Conv",
+      inputs: [layer === 0 ? "x" : `r${layer - 1}`, `w${layer}`],
+      outputs: [isLast ? "y" : `c${layer}`],
+      attributes: { pads },
+    });
+    if (!isLast) nodes.push({ op: "Relu", inputs: [`c${layer}`], outputs: [`r${layer}`] });
+  }
+  const shape = (count: number) => ["batch", count, "slices", "rows", "columns"];
+  return onnxModel({
+    name: "small-3d",
+    inputs: [{ name: "x", dtype: "float32", shape: shape(1) }],
+    outputs: [{ name: "y", dtype: "float32", shape: shape(VOLUME_CLASSES) }],
+    nodes,
+    initializers,
+  });
+}
+
 /** Input `x`, [batch, height, width] of any type, made numbers, shifted and squashed: y = tanh(x / 50 - 1). */
 export function scaled(dtype: ElementType): Uint8Array {
   const constant = (name: string, value: number): TensorValue => ({

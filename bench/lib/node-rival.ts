@@ -11,14 +11,16 @@ import { root } from "./server.js";
 const VERSION = "1.29.0";
 
 /** What is used of it; it is no dependency, so its types are not there. */
-interface Ort {
-  InferenceSession: {
-    create(
-      path: string,
-      options: object,
-    ): Promise<{ run(feeds: object): Promise<unknown>; release(): Promise<void> }>;
-  };
+export interface Ort {
+  InferenceSession: { create(path: string, options: object): Promise<OrtSession> };
   Tensor: new (type: "float32", data: Float32Array, dims: readonly number[]) => unknown;
+}
+
+export interface OrtSession {
+  readonly inputNames: readonly string[];
+  readonly outputNames: readonly string[];
+  run(feeds: object): Promise<Record<string, { data: Float32Array | Uint8Array | BigInt64Array }>>;
+  release(): Promise<void>;
 }
 
 export interface RivalSetting {
@@ -91,10 +93,10 @@ async function measure(ort: Ort, s: RivalSetting): Promise<LoadResult> {
   return result;
 }
 
-/** The package, from gpu/ where setup:gpu has put it, else freshly installed into `folder`; its install script stays off. */
-function install(folder: string): string {
-  const there = join(root, "gpu");
-  if (existsSync(join(there, "node_modules/onnxruntime-node"))) return there;
+/** The folder that has the package: gpu/ where setup:gpu has put it, else `folder`, freshly installed; its install script stays off. */
+export function installOrt(folder: string): string {
+  for (const there of [join(root, "gpu"), folder])
+    if (existsSync(join(there, "node_modules/onnxruntime-node"))) return there;
   const parameters = ["install", "--prefix", folder, "--ignore-scripts", "--no-audit", "--no-fund"];
   const { status, stderr } = spawnSync("npm", [...parameters, `onnxruntime-node@${VERSION}`], {
     encoding: "utf8",
@@ -103,14 +105,17 @@ function install(folder: string): string {
   return folder;
 }
 
+/** onnxruntime-node from the folder that has it. */
+export const requireOrt = (folder: string): Ort =>
+  createRequire(join(folder, "package.json"))("onnxruntime-node") as Ort;
+
 export type NodeRival = MeasuredProcess<RivalSetting, LoadResult>;
 
 /** @param folder where the package may be installed */
 export const startNodeRival = (folder: string): NodeRival =>
-  new MeasuredProcess(fileURLToPath(import.meta.url), [install(folder)]);
+  new MeasuredProcess(fileURLToPath(import.meta.url), [installOrt(folder)]);
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const require = createRequire(join(process.argv[2] ?? "", "package.json"));
-  const ort = require("onnxruntime-node") as Ort;
+  const ort = requireOrt(process.argv[2] ?? "");
   answer((setting: RivalSetting) => measure(ort, setting));
 }

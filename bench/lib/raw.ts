@@ -30,6 +30,8 @@ export interface RawSetting {
   height: number;
   width: number;
   seconds: number;
+  /** Of a volume. */
+  depth?: number;
 }
 
 export interface RawResult {
@@ -40,17 +42,21 @@ export interface RawResult {
   /** Milliseconds of one run. */
   p50: number;
   p95: number;
+  p99: number;
   rss_kib: number;
 }
 
 /** A process of raw_ort with one model; it does nothing between its measurements. */
 export class Raw {
+  /** Its number. */
+  readonly pid: number;
   readonly #process: ChildProcessByStdio<Writable, Readable, null>;
   readonly #lines: AsyncIterator<string, undefined>;
 
   constructor(program: string, model: string, provider: "cpu" | "cuda" = "cpu") {
     if (!existsSync(program)) throw new Error(`${program} is not built.`);
     this.#process = spawn(program, [model, provider], { stdio: ["pipe", "pipe", "inherit"] });
+    this.pid = this.#process.pid!;
     this.#lines = createInterface({ input: this.#process.stdout })[Symbol.asyncIterator]();
   }
 
@@ -62,7 +68,7 @@ export class Raw {
   }
 
   async run(s: RawSetting): Promise<RawResult> {
-    const words = [s.lanes, s.threads, s.spin, s.batch, s.height, s.width, s.seconds];
+    const words = [s.lanes, s.threads, s.spin, s.batch, s.height, s.width, s.seconds, s.depth ?? 0];
     return (await this.#ask(`run ${words.join(" ")}`)) as RawResult;
   }
 

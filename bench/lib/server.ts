@@ -27,10 +27,15 @@ export interface BenchServer {
   token: string;
   input: string;
   output: string;
-  process: ChildProcess;
+  /** Another one after each `restart`. */
+  readonly process: ChildProcess;
+  /** From the start of the command until GET /health/ready said yes. */
+  readonly readyMs: number;
   /** The first process of its private PostgreSQL, once there is one. */
   postmaster(): number | undefined;
   post(body: unknown): Promise<{ status: number; body: unknown }>;
+  /** Ends it and starts it again with the same state. */
+  restart(): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -55,6 +60,14 @@ export function memoryOf(server: BenchServer): number {
     Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1] ?? 0) / 1024;
   return sum(processes.map(resident));
 }
+
+const LOOK_MS = 5;
+
+const isReady = (url: string): Promise<boolean> =>
+  fetch(`${url}/health/ready`).then(
+    ({ ok }) => ok,
+    () => false,
+  );
 
 /**
  * @param settings of its environment
@@ -90,28 +103,38 @@ export async function startServer(
     stdio: ["ignore", "pipe", "ignore"],
   };
   execFileSync(process.execPath, [cli, "init"], run);
-  const server = spawn(process.execPath, [cli, "serve"], {
-    env,
-    cwd: state,
-    stdio: ["ignore", "ignore", "inherit"],
-  });
   const url = `http://127.0.0.1:${port}`;
-  while (
-    !(await fetch(`${url}/health/ready`).then(
-      (r) => r.ok,
-      () => false,
-    ))
-  ) {
-    if (server.exitCode !== null) throw new Error(`The server ended with status ${server.exitCode}.`);
-    await delay(50);
-  }
+  const serve = async () => {
+    const began = performance.now();
+    const child = spawn(process.execPath, [cli, "serve"], {
+      env,
+      cwd: state,
+      stdio: ["ignore", "ignore", "inherit"],
+    });
+    while (!(await isReady(url))) {
+      if (child.exitCode !== null) throw new Error(`The server ended with status ${child.exitCode}.`);
+      await delay(LOOK_MS);
+    }
+    return { child, readyMs: performance.now() - began };
+  };
+  const end = async () => {
+    const { child } = running;
+    child.kill("SIGTERM");
+    if (child.exitCode === null && child.signalCode === null) await once(child, "exit");
+  };
+  let running = await serve();
   const token = execFileSync(process.execPath, [cli, "token", "issue", "--subject", "bench"], run).trim();
   return {
     url,
     token,
     input,
     output,
-    process: server,
+    get process() {
+      return running.child;
+    },
+    get readyMs() {
+      return running.readyMs;
+    },
     postmaster: () => postmasterOf(databaseFolders(state).data),
     async post(body) {
       const response = await fetch(`${url}/single_inference`, {
@@ -121,9 +144,12 @@ export async function startServer(
       });
       return { status: response.status, body: await response.json() };
     },
+    async restart() {
+      await end();
+      running = await serve();
+    },
     async stop() {
-      server.kill("SIGTERM");
-      if (server.exitCode === null) await once(server, "exit");
+      await end();
       await removePlace(databaseFolders(state));
       rmSync(folder, { recursive: true, force: true });
     },

@@ -5,12 +5,17 @@ import { randomBytes } from "node:crypto";
 import { mkdirSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { setTimeout as delay } from "node:timers/promises";
 import jwt from "jsonwebtoken";
 import { freePort } from "../../test/support/server.js";
 import { watchPss } from "../lib/process-tree.js";
 import { root, startServer } from "../lib/server.js";
-import type { RivalModel } from "./works.js";
+import { installOrt } from "../lib/node-rival.js";
+import { buildPrograms, Raw } from "../lib/raw.js";
+import type { Protocol } from "./load.js";
+import type { RivalModel } from "./models.js";
+import { venv } from "./venv.js";
 
 export type Outputs = "json" | "all";
 
@@ -22,8 +27,6 @@ export interface Place {
   models: string;
   rival: RivalModel;
   outputs: Outputs;
-  /** Its path; the first look at it builds the environment. */
-  readonly python: string;
 }
 
 /** What a contender without HTTP measured of itself. */
@@ -44,6 +47,8 @@ export interface Service {
   pid: number;
   /** Members of each request beside its paths. */
   more: object;
+  /** How it is asked; as Radserve is, where nothing is said. */
+  protocol?: Protocol;
   /** Set where it takes no requests: works on the folder of images by itself, a process on each core. */
   batch?: (output: string, seconds: number) => Promise<BatchResult>;
   stop(): Promise<void>;
@@ -51,6 +56,8 @@ export interface Service {
 
 export interface Contender {
   title: string;
+  /** Where it makes no more than a receipt. */
+  outputs?: readonly Outputs[];
   start(place: Place): Promise<Service>;
 }
 
@@ -70,9 +77,9 @@ async function radserve({ input, output, models, outputs }: Place, checkout?: st
   };
 }
 
-async function answers(port: number, process: ChildProcess): Promise<void> {
+async function answers(port: number, process: ChildProcess, page: string): Promise<void> {
   for (;;) {
-    const ready = await fetch(`http://127.0.0.1:${port}/health/ready`).then(
+    const ready = await fetch(`http://127.0.0.1:${port}${page}`).then(
       (response) => response.ok,
       () => false,
     );
@@ -95,40 +102,89 @@ function rivalEnvironment({ input, output, rival, outputs }: Place, same: boolea
   };
 }
 
+interface Started {
+  same?: boolean;
+  command: (port: number) => [string, string[]];
+  /** Of its environment. */
+  more?: (port: number) => Record<string, string>;
+  /** Answers 200 when it takes requests. */
+  readyPage?: string;
+  protocol?: Protocol;
+}
+
 async function service(
   place: Place,
-  same: boolean,
-  command: (port: number) => [string, string[]],
+  { same = false, command, more, readyPage = "/health/ready", protocol = "paths" }: Started,
 ): Promise<Service> {
   const port = await freePort();
   const key = randomBytes(32);
   const [program, words] = command(port);
   const child = spawn(program, words, {
     cwd: join(root, "bench/peers"),
-    env: rivalEnvironment(place, same, key.toString("hex")),
+    env: { ...rivalEnvironment(place, same, key.toString("hex")), ...more?.(port) },
     stdio: ["ignore", "ignore", "inherit"],
   });
-  await answers(port, child);
+  await answers(port, child, readyPage);
   return {
     port,
     token: jwt.sign({ sub: "bench" }, key, { algorithm: "HS256", expiresIn: "1h" }),
     pid: child.pid!,
     more: {},
+    protocol,
     async stop() {
       child.kill("SIGTERM");
-      if (child.exitCode === null) await once(child, "exit");
+      if (child.exitCode === null && child.signalCode === null) await once(child, "exit");
     },
   };
 }
 
 const script = (same: boolean) => (place: Place) =>
-  service(place, same, (port) => [place.python, uvicorn(port)]);
+  service(place, { same, command: (port) => [venv("script"), uvicorn(port)] });
+
+const koa = (place: Place) =>
+  service(place, {
+    command: () => [process.execPath, [fileURLToPath(new URL("./koa.js", import.meta.url))]],
+    more: (port) => ({
+      PEER_PORT: String(port),
+      PEER_ORT: installOrt(join(root, "build/peers-node")),
+      NODE_ENV: "production",
+    }),
+  });
+
+const triton = (place: Place) =>
+  service(place, {
+    command: (port) => [venv("triton"), ["triton.py", String(port)]],
+    // Paths and receipts are small; its store for tensors does not start on every Python 3.11
+    more: () => ({ PYTRITON_NO_TENSORSTORE: "1" }),
+    readyPage: "/v2/models/single_inference/ready",
+    protocol: "kserve",
+  });
+
+/** The network alone on prepared tensors, a run on each core: no file, no HTTP, no result. */
+async function raw({ rival }: Place): Promise<Service> {
+  const program = buildPrograms().get("raw_ort") ?? "";
+  const alone = new Raw(program, rival.model);
+  const batch = async (_output: string, seconds: number): Promise<BatchResult> => {
+    const lanes = availableParallelism();
+    const setting = { lanes, threads: 1, spin: 0 as const, batch: rival.tensors, ...rival.size, seconds };
+    const { rate, cpu_us, p50, p99, rss_kib } = await alone.run(setting);
+    const images = (rate * seconds) / rival.tensors;
+    const cpu = (cpu_us * rival.tensors * images) / 1e6;
+    return { images, seconds, cpu, p50, p99, peakMib: rss_kib / 1024 };
+  };
+  await batch("", 0.1);
+  const stop = () => {
+    alone.stop();
+    return Promise.resolve();
+  };
+  return { port: 0, token: "", pid: alone.pid, more: {}, batch, stop };
+}
 
 /** The script without HTTP. Each turn is a process of its own; its start does not count. */
 function overFolder(place: Place): Promise<Service> {
   const batch = async (output: string, seconds: number): Promise<BatchResult> => {
     const words = ["folder.py", place.input, output, String(seconds), String(availableParallelism())];
-    const child = spawn(place.python, words, {
+    const child = spawn(venv("script"), words, {
       cwd: join(root, "bench/peers"),
       env: rivalEnvironment(place, false, ""),
       stdio: ["ignore", "pipe", "inherit"],
@@ -148,6 +204,8 @@ function overFolder(place: Place): Promise<Service> {
 const uvicorn = (port: number): string[] => [
   ...["-m", "uvicorn", "service:app", "--workers", "2", "--loop", "uvloop", "--http", "httptools"],
   ...["--host", "127.0.0.1", "--port", String(port), "--no-access-log", "--log-level", "warning"],
+  // With the usual 5 s it closes a connection whose next request waits behind an image, and ends a worker that decodes one
+  ...["--timeout-keep-alive", "300", "--timeout-worker-healthcheck", "300"],
 ];
 
 export const CONTENDERS: Record<string, Contender> = {
@@ -155,6 +213,9 @@ export const CONTENDERS: Record<string, Contender> = {
   script: { title: "script", start: script(false) },
   same: { title: "script, same hashes, fsync and rename", start: script(true) },
   folder: { title: "script over a folder, a process a core", start: overFolder },
+  koa: { title: "Koa and onnxruntime-node", outputs: ["json"], start: koa },
+  triton: { title: "script in Triton (PyTriton)", start: triton },
+  raw: { title: "ONNX Runtime alone in C++, the limit", outputs: ["json"], start: raw },
 };
 
 /** Radserve as another checkout of it has been built. */

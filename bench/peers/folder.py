@@ -21,12 +21,15 @@ def one(names):
 def tasks(source, target, until):
     files = sorted(os.listdir(source))
     number = 0
+    # One image is done however little time there is
+    given = False
     while True:
         folder = os.path.join(target, str(number))
         os.makedirs(folder)
         for name in files:
-            if time.monotonic() >= until:
+            if given and time.monotonic() >= until:
                 return
+            given = True
             yield os.path.join(source, name), folder
         number += 1
 

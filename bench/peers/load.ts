@@ -8,6 +8,9 @@ import { basename, join } from "node:path";
 import { answer } from "../lib/measured-process.js";
 import { quantile } from "../lib/statistics.js";
 
+/** "paths": as Radserve is asked; "kserve": the same two paths as tensors of Open Inference Protocol v2. */
+export type Protocol = "paths" | "kserve";
+
 export interface LoadSetting {
   port: number;
   token: string;
@@ -16,6 +19,7 @@ export interface LoadSetting {
   output: string;
   /** Members of each request beside its paths. */
   more: object;
+  protocol: Protocol;
   concurrency: number;
   /** Ends after so long; what is on the way then is waited for. */
   seconds: number;
@@ -31,15 +35,37 @@ export interface LoadResult {
   firstWrong?: string;
 }
 
+interface Paths {
+  input_image_path: string;
+  output_folder_path: string;
+}
+
+const PAGES = { paths: "/single_inference", kserve: "/v2/models/single_inference/infer" };
+
+function bodyOf({ protocol, more }: LoadSetting, paths: Paths): string {
+  if (protocol === "paths") return JSON.stringify({ ...paths, ...more });
+  const inputs = Object.entries(paths).map(([name, path]) => ({
+    ...{ name, shape: [1], datatype: "BYTES", data: [path as string] },
+  }));
+  return JSON.stringify({ inputs });
+}
+
+/** The receipt in an answer; the answer itself where it is none. */
+function receiptOf(protocol: Protocol, text: string): string {
+  if (protocol === "paths") return text;
+  const { outputs } = JSON.parse(text) as { outputs?: { data: string[] }[] };
+  return outputs?.[0]?.data[0] ?? text;
+}
+
 function post(
   agent: http.Agent,
-  { port, token }: LoadSetting,
+  { port, token, protocol }: LoadSetting,
   body: string,
 ): Promise<{ status: number; text: string }> {
   return new Promise((resolve, reject) => {
     const request = http.request(
       {
-        ...{ agent, host: "127.0.0.1", port, method: "POST", path: "/single_inference" },
+        ...{ agent, host: "127.0.0.1", port, method: "POST", path: PAGES[protocol] },
         headers: {
           Authorization: token,
           "Content-Type": "application/json",
@@ -59,7 +85,7 @@ function post(
 }
 
 async function load(setting: LoadSetting): Promise<LoadResult> {
-  const { inputs, output, concurrency, seconds, more } = setting;
+  const { inputs, output, concurrency, seconds } = setting;
   const agent = new http.Agent({ keepAlive: true, maxSockets: concurrency });
   const latencies: number[] = [];
   const wrong: string[] = [];
@@ -70,21 +96,26 @@ async function load(setting: LoadSetting): Promise<LoadResult> {
       folder = join(output, String(sent / inputs.length));
       mkdirSync(folder, { recursive: true });
     }
-    return { input_image_path: inputs[sent++ % inputs.length]!, output_folder_path: folder, ...more };
+    return { input_image_path: inputs[sent++ % inputs.length]!, output_folder_path: folder };
   };
   const began = performance.now();
   const loop = async () => {
     while (performance.now() - began < seconds * 1000) {
       const body = next();
       const start = performance.now();
-      const { status, text } = await post(agent, setting, JSON.stringify(body));
+      const { status, text: said } = await post(agent, setting, bodyOf(setting, body)).catch(
+        (error: unknown) => ({ status: 0, text: String(error) }),
+      );
       latencies.push(performance.now() - start);
+      const text = status === 200 ? receiptOf(setting.protocol, said) : said;
       if (
         status !== 200 ||
         !/"status": ?"completed"/.test(text) ||
         !text.includes(basename(body.input_image_path))
       )
         wrong.push(`${status} ${text.slice(0, 300)}`);
+      // Nobody listens any more
+      if (status === 0) return;
     }
   };
   await Promise.all(Array.from({ length: concurrency }, loop));

@@ -3,21 +3,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { root } from "../lib/server.js";
 import { median } from "../lib/statistics.js";
-
-/** One contender's figures in one turn. */
-export interface Turn {
-  work: string;
-  outputs: string;
-  peer: string;
-  /** Requests at once; processes, for one that has no HTTP. */
-  concurrency: number;
-  round: number;
-  images_per_second: number;
-  cpu_ms: number;
-  peak_mib: number;
-  p50_ms: number;
-  p99_ms: number;
-}
+import type { Turn } from "./turns.js";
 
 export interface Row {
   work: string;
@@ -58,30 +44,39 @@ export function rowsOf(turns: readonly Turn[]): Row[] {
 
 const short = (value: number): string => (value < 100 ? value.toFixed(1) : value.toFixed(0));
 
-function table(rows: readonly Row[], titles: Titles): string {
-  const head =
-    "| work, outputs | at once | who | images/s: median (least to most) | CPU ms an image | peak MiB | p50, p99 ms |";
-  const lines = rows.map(({ work, outputs, concurrency, peer, rate, cpuMs, mib, p50, p99 }) =>
-    [
-      ...["", `${titles.works[work] ?? work}; ${outputs}`, concurrency, titles.peers[peer] ?? peer],
-      ...[
-        `${short(rate.median)} (${short(rate.least)} to ${short(rate.most)})`,
-        short(cpuMs),
-        mib.toFixed(0),
-      ],
-      ...[`${short(p50)}, ${short(p99)}`, ""],
-    ]
-      .join(" | ")
-      .trim(),
-  );
-  return [head, "|---|---|---|---|---|---|---|", ...lines].join("\n");
+/** A table of the page. */
+export interface Table {
+  title: string;
+  head: readonly string[];
+  rows: readonly (readonly string[])[];
+}
+
+/** As Markdown, below its title. */
+export function markdown({ title, head, rows }: Table): string {
+  const line = (cells: readonly string[]) => `| ${cells.join(" | ")} |`;
+  return [`**${title}**`, "", line(head), line(head.map(() => "---")), ...rows.map(line)].join("\n");
+}
+
+function mainTable(rows: readonly Row[], titles: Titles): Table {
+  return {
+    title: "All turns",
+    head: [
+      ...["work, outputs", "at once", "who", "images/s: median (least to most)", "CPU ms an image"],
+      ...["peak MiB", "p50, p99 ms"],
+    ],
+    rows: rows.map(({ work, outputs, concurrency, peer, rate, cpuMs, mib, p50, p99 }) => [
+      ...[`${titles.works[work] ?? work}; ${outputs}`, String(concurrency), titles.peers[peer] ?? peer],
+      `${short(rate.median)} (${short(rate.least)} to ${short(rate.most)})`,
+      ...[short(cpuMs), mib.toFixed(0), `${short(p50)}, ${short(p99)}`],
+    ]),
+  };
 }
 
 const WIDTH = 860;
 const LABEL = 330;
 const BAR = 16;
 /** Colours that people tell apart who do not tell red from green (Okabe and Ito). */
-const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"];
+const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999"];
 
 const escaped = (text: string): string =>
   text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
@@ -128,17 +123,29 @@ export interface Titles {
 const BEGIN = "<!-- what npm run bench:peers wrote -->";
 const END = "<!-- its end -->";
 
-/**
- * Puts table and chart into docs/benchmarks.md, in place of those of the run before.
- * @param said what was run, and on what
- */
-export function writeReport(turns: readonly Turn[], titles: Titles, said: string): void {
+/** What a run found, for the page. */
+export interface Report {
+  /** What was run, and on what; a paragraph each. */
+  said: readonly string[];
+  turns: readonly Turn[];
+  /** Before and after the table of all turns. */
+  goals?: Table;
+  growth: readonly Table[];
+}
+
+/** The page with the report in place of that of the run before. */
+export function withReport(page: string, { said, turns, goals, growth }: Report, titles: Titles): string {
+  const [from, to] = [page.indexOf(BEGIN), page.indexOf(END)];
+  if (from < 0 || to < from) throw new Error(`The page has no place for the table: ${BEGIN} ... ${END}`);
+  const tables = [...(goals === undefined ? [] : [goals]), mainTable(rowsOf(turns), titles), ...growth];
+  const parts = [...said, "![images a second](benchmarks.svg)", ...tables.map(markdown)];
+  return `${page.slice(0, from)}${BEGIN}\n\n${parts.join("\n\n")}\n\n${page.slice(to)}`;
+}
+
+/** Puts tables and chart into docs/benchmarks.md and docs/benchmarks.svg. */
+export function writeReport(report: Report, titles: Titles): void {
   const page = join(root, "docs/benchmarks.md");
-  const before = readFileSync(page, "utf8");
-  const [from, to] = [before.indexOf(BEGIN), before.indexOf(END)];
-  if (from < 0 || to < from) throw new Error(`${page} has no place for the table: ${BEGIN} ... ${END}`);
-  const rows = rowsOf(turns);
-  writeFileSync(join(root, "docs/benchmarks.svg"), chart(rows, titles));
-  const made = `${BEGIN}\n\n${said}\n\n![images a second](benchmarks.svg)\n\n${table(rows, titles)}\n\n`;
-  writeFileSync(page, before.slice(0, from) + made + before.slice(to));
+  const text = withReport(readFileSync(page, "utf8"), report, titles);
+  writeFileSync(join(root, "docs/benchmarks.svg"), chart(rowsOf(report.turns), titles));
+  writeFileSync(page, text);
 }

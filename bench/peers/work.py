@@ -1,8 +1,8 @@
 """What the script that a user would write does with one image: read, infer, write. `service.py` and `folder.py` use it.
 
-The settings come as JSON in PEER: `model` (path of the ONNX file), `kind` ("tissue" or "scores"), `labels` (with codes
-and colours), `side` (of the network's input, for scores), `all` (write PNG, SR, SEG and SC too) and `same` (hash, sync
-and rename as Radserve does).
+The settings come as JSON in PEER: `model` (path of the ONNX file), `kind` ("tissue", "scores", "frames" of a cine, or
+"volume", whose path is the folder of a series), `labels` (with codes and colours), `side` (of the network's input, for
+scores and frames), `all` (write PNG, SR, SEG and SC too) and `same` (hash, sync and rename as Radserve does).
 """
 
 import hashlib
@@ -41,6 +41,8 @@ def sha256(data):
 
 def read(path):
     """The data set, its stored values, and the file's hash where it is asked for."""
+    if os.path.isdir(path):
+        return read_series(path)
     if not SAME:
         dataset = dcmread(path)
         return dataset, dataset.pixel_array, None
@@ -50,6 +52,22 @@ def read(path):
 
     dataset = dcmread(BytesIO(data))
     return dataset, dataset.pixel_array, sha256(data)
+
+
+def read_series(folder):
+    """The first data set of a series and the values of all its slices, in the order of their places."""
+    slices = [dcmread(os.path.join(folder, name)) for name in os.listdir(folder)]
+    x, y = (np.array([float(v) for v in slices[0].ImageOrientationPatient[i : i + 3]]) for i in (0, 3))
+    normal = np.cross(x, y)
+    slices.sort(key=lambda each: float(np.dot(normal, [float(v) for v in each.ImagePositionPatient])))
+    stored = np.stack([each.pixel_array for each in slices])
+    if not SAME:
+        return slices[0], stored, None
+    hashes = []
+    for each in slices:
+        with open(each.filename, "rb") as file:
+            hashes.append(sha256(file.read()))
+    return slices[0], stored, hashes
 
 
 def hounsfield(dataset, stored):
@@ -93,23 +111,52 @@ def tissue(dataset, stored):
     return findings, mask, raw
 
 
-def scores(dataset, stored):
-    """A picture shrunk to the network's size, between -1 and 1; a probability for each label."""
+def shrunk(dataset, stored):
+    """A picture shrunk to the network's size, between -1 and 1."""
     side = SETTINGS["side"]
     top = float((1 << int(dataset.BitsStored)) - 1)
     small = cv2.resize(stored, (side, side), interpolation=cv2.INTER_AREA).astype(np.float32)
     small *= np.float32(2 / top)
     small -= np.float32(1)
-    raw = MODEL.run([OUTPUT], {INPUT: small[np.newaxis, np.newaxis]})[0]
-    probabilities = 1 / (1 + np.exp(-raw[0]))
-    findings = [
+    return small
+
+
+def found(logits):
+    probabilities = 1 / (1 + np.exp(-logits))
+    return [
         {"label": each["label"], "score": float(p), "threshold": 0.5, "present": bool(p >= 0.5)}
         for each, p in zip(LABELS, probabilities)
     ]
-    return findings, None, raw
 
 
-INFER = {"tissue": tissue, "scores": scores}[SETTINGS["kind"]]
+def scores(dataset, stored):
+    """A probability for each label."""
+    raw = MODEL.run([OUTPUT], {INPUT: shrunk(dataset, stored)[np.newaxis, np.newaxis]})[0]
+    return found(raw[0]), None, raw
+
+
+def frames(dataset, stored):
+    """A probability for each label in each frame."""
+    tensor = np.stack([shrunk(dataset, frame) for frame in stored])[:, np.newaxis]
+    raw = MODEL.run([OUTPUT], {INPUT: tensor})[0]
+    return [{"frame": i + 1, "findings": found(logits)} for i, logits in enumerate(raw)], None, raw
+
+
+def volume(dataset, stored):
+    """The label of each voxel, and the volume of each label."""
+    raw = MODEL.run([OUTPUT], {INPUT: hounsfield(dataset, stored)[np.newaxis, np.newaxis]})[0]
+    mask = raw[0].argmax(axis=0).astype(np.uint8)
+    counts = np.bincount(mask.ravel(), minlength=len(LABELS) + 1)
+    row, column = (float(mm) for mm in dataset.PixelSpacing)
+    ml = row * column * float(dataset.SliceThickness) / 1000
+    findings = [
+        {"label": each["label"], "present": bool(counts[i + 1]), "volume": {"ml": counts[i + 1] * ml}}
+        for i, each in enumerate(LABELS)
+    ]
+    return findings, mask, raw
+
+
+INFER = {"tissue": tissue, "scores": scores, "frames": frames, "volume": volume}[SETTINGS["kind"]]
 
 
 def write(path, data):

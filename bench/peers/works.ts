@@ -1,55 +1,58 @@
-/** What is measured: kinds of images, the model that takes them, and how a rival has to be told of it. */
-import { cpSync, mkdirSync, readFileSync } from "node:fs";
-import { join } from "node:path";
-import { writeCt, writeDx } from "../lib/bulk-images.js";
-import { writeFolder } from "../lib/engine-models.js";
-import { LABELS } from "../lib/models.js";
-import { root } from "../lib/server.js";
+/** What is measured: kinds of images, and the model that takes them. */
+import { writeCine, writeCt, writeDx, writeSeries } from "../lib/bulk-images.js";
+import type { Outputs } from "./contenders.js";
+import { denseNet, frameScores, tissue, voxelLabels, type RivalModel } from "./models.js";
 
 export interface Work {
   title: string;
   /** How many different images are sent by turns. */
   images: number;
+  outputs: readonly Outputs[];
+  /** Requests at once. Where one takes a second, 64 would only wait for each other. */
+  at: readonly number[];
   write: (folder: string, count: number) => string[] | Promise<string[]>;
   /** Makes the model's folder in `directory`; gives what a rival is told. */
-  model: (directory: string) => RivalModel;
+  model: (directory: string) => RivalModel | Promise<RivalModel>;
 }
 
-/** What the script needs to know of a model (bench/peers/work.py). */
-export interface RivalModel {
-  name: string;
-  model: string;
-  kind: "tissue" | "scores";
-  labels: object[];
-  /** Rows and columns of the network's input; a segmentation takes the image's own. */
-  side?: number;
-}
+const CINE_FRAMES = 30;
+const SLICES = 32;
+const SLICE_SIDE = 256;
 
-interface ManifestPart {
-  outputs: { labels: object[] }[];
-}
-
-function tissue(directory: string): RivalModel {
-  const folder = join(directory, "ct-tissue");
-  cpSync(join(root, "models/ct-tissue"), folder, { recursive: true });
-  const manifest = JSON.parse(readFileSync(join(folder, "model.json"), "utf8")) as ManifestPart;
-  const labels = manifest.outputs[0]?.labels ?? [];
-  return { name: "ct-tissue", model: join(folder, "model.onnx"), kind: "tissue", labels };
-}
-
-function denseNet(directory: string): RivalModel {
-  mkdirSync(directory, { recursive: true });
-  const { graph } = writeFolder(directory, "densenet121");
-  const labels = Array.from({ length: LABELS }, (_, i) => ({ label: `label ${i}`, colour: [213, 94, 0] }));
-  return { name: "densenet121", model: graph, kind: "scores", labels, side: 224 };
-}
+const radiographs = (coding: string, coder: "jpeg-lossless" | "jpeg2000"): Work => ({
+  title: `DX 3000 x 2500, ${coding}, DenseNet-121`,
+  images: 24,
+  outputs: ["json", "all"],
+  at: [1, 4, 16],
+  write: (folder, count) => writeDx(folder, count, coder),
+  model: denseNet,
+});
 
 export const WORKS: Record<string, Work> = {
-  ct: { title: "CT 512 x 512, native, ct-tissue", images: 200, write: writeCt, model: tissue },
-  dx: {
-    title: "DX 3000 x 2500, JPEG lossless, DenseNet-121",
-    images: 24,
-    write: writeDx,
-    model: denseNet,
+  ct: {
+    title: "CT 512 x 512, native, ct-tissue",
+    images: 200,
+    outputs: ["json", "all"],
+    at: [1, 4, 16, 64],
+    write: (folder, count) => writeCt(folder, count),
+    model: tissue,
+  },
+  dx: radiographs("JPEG lossless", "jpeg-lossless"),
+  dxj2k: radiographs("JPEG 2000 lossless", "jpeg2000"),
+  us: {
+    title: `US cine of ${CINE_FRAMES} frames of 1024 x 768, JPEG baseline, a small CNN over each frame`,
+    images: 12,
+    outputs: ["json"],
+    at: [1, 4, 16],
+    write: (folder, count) => writeCine(folder, count, CINE_FRAMES),
+    model: (directory) => frameScores(directory, CINE_FRAMES),
+  },
+  volume: {
+    title: `CT series of ${SLICES} slices of ${SLICE_SIDE} x ${SLICE_SIDE}, native, a small 3D CNN`,
+    images: 4,
+    outputs: ["json"],
+    at: [1, 4],
+    write: (folder, count) => writeSeries(folder, count, SLICES, SLICE_SIDE),
+    model: (directory) => voxelLabels(directory, SLICES, SLICE_SIDE),
   },
 };

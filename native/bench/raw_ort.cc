@@ -4,9 +4,9 @@
 //
 //   raw_ort MODEL cpu|cuda [DEVICE]
 //
-//   run LANES THREADS SPIN BATCH HEIGHT WIDTH SECONDS
-//     LANES threads call Run on one session with THREADS intra-op threads. Answers images a second, the latency
-//     in ms and the resident KiB.
+//   run LANES THREADS SPIN BATCH HEIGHT WIDTH SECONDS [DEPTH]
+//     LANES threads call Run on one session with THREADS intra-op threads, on a tensor of one channel; with DEPTH
+//     of a volume. Answers images a second, the latency in ms and the resident KiB.
 //   load LEVEL [OPTIMISED]
 //     Answers the ms to make a session at that optimisation level (0 or 99) from MODEL; writes the optimised
 //     model or, with level 0, reads it.
@@ -56,6 +56,8 @@ struct Run {
   int64_t height = 0;
   int64_t width = 0;
   double seconds = 1;
+  /// 0: the input has two dimensions of space.
+  int64_t depth = 0;
 };
 
 class Raw {
@@ -102,8 +104,8 @@ class Raw {
     std::ostringstream out;
     const auto images = static_cast<double>(latencies.size() * run.batch);
     out << "{\"rate\":" << images / elapsed << ",\"cpu_us\":" << processor * 1e6 / images
-        << ",\"p50\":" << quantile(0.5) << ",\"p95\":" << quantile(0.95) << ",\"rss_kib\":" << ResidentKib()
-        << "}";
+        << ",\"p50\":" << quantile(0.5) << ",\"p95\":" << quantile(0.95) << ",\"p99\":" << quantile(0.99)
+        << ",\"rss_kib\":" << ResidentKib() << "}";
     return out.str();
   }
 
@@ -130,13 +132,17 @@ class Raw {
 
   void Loop(Ort::Session& session, const Run& run, double seconds, std::mutex& mutex,
             std::vector<double>& latencies) const {
-    const std::vector<int64_t> shape = {run.batch, 1, run.height, run.width};
+    std::vector<int64_t> shape = {run.batch, 1};
+    if (run.depth > 0) shape.push_back(run.depth);
+    shape.insert(shape.end(), {run.height, run.width});
     // Pinned memory on both sides of a GPU.
     const Ort::MemoryInfo memory =
         cuda_ ? Ort::MemoryInfo("CudaPinned", OrtDeviceAllocator, device_, OrtMemTypeCPU)
               : Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault);
     const Ort::Allocator pinned = cuda_ ? Ort::Allocator(session, memory) : Ort::Allocator(nullptr);
-    const Ort::AllocatorWithDefaultOptions plain;
+    Ort::AllocatorWithDefaultOptions plain;
+    const Ort::AllocatedStringPtr input_name = session.GetInputNameAllocated(0, plain);
+    const Ort::AllocatedStringPtr output_name = session.GetOutputNameAllocated(0, plain);
     Ort::Value input = Ort::Value::CreateTensor<float>(
         cuda_ ? static_cast<OrtAllocator*>(pinned) : static_cast<OrtAllocator*>(plain), shape.data(),
         shape.size());
@@ -144,12 +150,12 @@ class Raw {
     const size_t count = input.GetTensorTypeAndShapeInfo().GetElementCount();
     for (size_t i = 0; i < count; ++i) values[i] = static_cast<float>(i % 255) / 127 - 1;
     Ort::IoBinding binding(session);
-    binding.BindOutput("y", memory);
+    binding.BindOutput(output_name.get(), memory);
     const auto start = Clock::now();
     std::vector<double> own;
     do {
       const auto began = Clock::now();
-      binding.BindInput("x", input);
+      binding.BindInput(input_name.get(), input);
       session.Run(Ort::RunOptions(), binding);
       binding.SynchronizeOutputs();
       own.push_back(Seconds(began));
@@ -172,6 +178,7 @@ std::string Answer(Raw& raw, const std::string& line) {
   if (verb == "run") {
     Run run;
     words >> run.lanes >> run.threads >> run.spin >> run.batch >> run.height >> run.width >> run.seconds;
+    words >> run.depth;
     return raw.Measure(run);
   }
   int level = 0;

@@ -1,6 +1,7 @@
 /** The table and the chart of bench:peers: medians over rounds, a bar for each row. */
 import t from "tap";
-import { chart, rowsOf, type Titles, type Turn } from "../../bench/peers/report.js";
+import { chart, markdown, rowsOf, withReport, type Titles } from "../../bench/peers/report.js";
+import type { Turn } from "../../bench/peers/turns.js";
 
 const titles: Titles = { works: { ct: "CT <native>" }, peers: { radserve: "Radserve", script: "script" } };
 
@@ -34,5 +35,33 @@ t.test("bars are as long as their medians to each other", (t) => {
   t.ok(Math.abs(own / script - 30 / 22) < 0.01);
   t.match(svg, "CT &lt;native&gt;; json");
   t.match(svg, "Radserve, 4 at once");
+  t.end();
+});
+
+t.test("the page has the new report in place of the old one, and all else as it was", (t) => {
+  const page = "Before.\n\n<!-- what npm run bench:peers wrote -->\n\nold\n\n<!-- its end -->\n\nAfter.\n";
+  const growth = { title: "Growth", head: ["pixels", "ms"], rows: [["512", "4"]] };
+  const made = withReport(page, { said: ["What ran."], turns, growth: [growth] }, titles);
+  t.match(made, /^Before\.\n\n<!-- what[^]*What ran\.\n\n!\[[^]*<!-- its end -->\n\nAfter\.\n$/);
+  t.notMatch(made, "old");
+  t.match(made, "| CT <native>; json | 4 | Radserve | 30.0 (10.0 to 50.0) | 300 | 101 | 1.0, 2.0 |");
+  t.match(made, markdown(growth));
+  t.equal(withReport(made, { said: ["What ran."], turns, growth: [growth] }, titles), made);
+  t.throws(() => withReport("no place", { said: [], turns, growth: [] }, titles), { message: /no place/ });
+  t.end();
+});
+
+t.test("a table is Markdown below its title", (t) => {
+  t.equal(
+    markdown({
+      title: "Growth",
+      head: ["pixels", "ms"],
+      rows: [
+        ["512", "4"],
+        ["1024", "16"],
+      ],
+    }),
+    "**Growth**\n\n| pixels | ms |\n| --- | --- |\n| 512 | 4 |\n| 1024 | 16 |",
+  );
   t.end();
 });
