@@ -67,6 +67,7 @@ export function checkRoles(m: Manifest, issue: Report): void {
       'Expected ["dicom"] with roles: other files have no attributes to tell them by',
     );
   if (m.region !== undefined) issue(["region"], "Not offered beside roles");
+  if (m.tiling !== undefined) issue(["tiling"], "Not offered beside roles");
   m.outputs.forEach((output, o) => {
     if (!hasPlace(output)) return;
     const named = "input" in output ? output.input : undefined;

@@ -65,7 +65,7 @@ VolumeGrid Turned(const std::array<int, 3>& sides, const Vector& spacing, const 
 
 TEST("what is linear in the patient is the same on every grid") {
   const auto linear = [](const Vector& at) { return 3 + 0.5 * at[0] - 0.25 * at[1] + 2 * at[2]; };
-  const Made moving(Turned({9, 20, 22}, {2, 1, 1.5}, {-16, -12, -9}, 0.3), linear);
+  const Made moving(Turned({15, 30, 30}, {2, 1, 1.5}, {-22.5, -9.2, -16.8}, 0.3), linear);
   const VolumeGrid grid = Straight({4, 5, 6}, {2.5, 2, 1.75}, {-4, -3, -3});
   const RegriddedSlices made = RegridSlices(moving.planes, moving.grid, grid, {});
   EQUAL(made.planes.size(), 4u);
@@ -115,7 +115,7 @@ TEST("Pixel Padding spreads to what is nearest to it and no farther; rescale com
   // Nearest is 100, and padding beside it does not count.
   NEAR(made.values[2], 150, 1e-4);
   NEAR(made.values[3], 190, 1e-3);
-  NEAR(made.values[4], 310, 1e-3);
+  NEAR(made.values[4], 270, 1e-3);
   EQUAL(made.planes[0].format.is_float, true);
 }
 END;
