@@ -21,7 +21,7 @@ import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { fetchNode, VERSIONS } from "./node-versions.mjs";
 import { pack } from "./pack.mjs";
-import { highestSymbols } from "./symbols.mjs";
+import { OLDEST_GLIBC } from "./portable.mjs";
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
 const { version, description } = JSON.parse(readFileSync(path.join(root, "package.json"), "utf8"));
@@ -36,12 +36,12 @@ function run(program, parameters, cwd) {
   if (status !== 0) throw new Error(`${program} ${parameters[0]}: ${stdout}${stderr}`);
 }
 
-const control = (glibc, kilobytes) => `Package: radserve
+const control = (kilobytes) => `Package: radserve
 Version: ${version}
 Architecture: amd64
 Maintainer: Radserve maintainers <radserve@localhost>
 Installed-Size: ${kilobytes}
-Depends: libc6 (>= ${glibc}), libstdc++6 (>= 12)
+Depends: libc6 (>= ${OLDEST_GLIBC}), libgcc-s1, libstdc++6 (>= 9), passwd
 Recommends: postgresql
 Section: science
 Priority: optional
@@ -89,8 +89,8 @@ root=$(dirname -- "$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")")
 exec "$root/opt/radserve/node/bin/node" "$root/opt/radserve/dist/src/main.js" "$@"
 `;
 
-function fill(stage, work) {
-  const tarball = pack(work);
+async function fill(stage, work) {
+  const tarball = await pack(work);
   const opt = path.join(stage, "opt/radserve");
   mkdirSync(path.dirname(opt), { recursive: true });
   run("tar", ["-xzf", tarball, "-C", work], work);
@@ -120,21 +120,20 @@ function fill(stage, work) {
   );
   mkdirSync(path.join(stage, "usr/share/doc/radserve"), { recursive: true });
   cpSync(path.join(root, "LICENSE"), path.join(stage, "usr/share/doc/radserve/copyright"));
-  const glibc = highestSymbols(path.join(opt, "build/Release/addon.node")).GLIBC;
   const { stdout } = spawnSync("du", ["-sk", stage], { encoding: "utf8" });
-  at("DEBIAN/control", control(glibc, stdout.split("\t")[0]));
+  at("DEBIAN/control", control(stdout.split("\t")[0]));
   at("DEBIAN/conffiles", "/etc/radserve/radserve.config.json\n");
   at("DEBIAN/postinst", POSTINST, 0o755);
   at("DEBIAN/prerm", PRERM, 0o755);
 }
 
 /** Makes the package in a folder and gives its path. */
-export function packDebian(target) {
+export async function packDebian(target) {
   const work = mkdtempSync(path.join(os.tmpdir(), "radserve-deb-"));
   try {
     const stage = path.join(work, "stage");
     mkdirSync(stage, { mode: 0o755 });
-    fill(stage, work);
+    await fill(stage, work);
     mkdirSync(target, { recursive: true });
     const file = path.join(target, `radserve_${version}_amd64.deb`);
     run("dpkg-deb", ["--root-owner-group", "-Zgzip", "-z1", "--build", stage, file], work);
@@ -145,4 +144,4 @@ export function packDebian(target) {
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url))
-  console.log(packDebian(path.resolve(process.argv[2] ?? path.join(root, "build/package"))));
+  console.log(await packDebian(path.resolve(process.argv[2] ?? path.join(root, "build/package"))));

@@ -3,14 +3,36 @@
  * models, the pages and the sources of the addon, without tests. Its dependencies are those of package-lock.json.
  */
 import { spawnSync } from "node:child_process";
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
+import { buildPortable } from "./portable.mjs";
 import { npmRuntime, writePrebuilt } from "./prebuilt.mjs";
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
+
+/** Pictures of the page that no document shows. */
+const PICTURES = path.join(root, "docs/page");
+
+function isShown(file) {
+  if (path.dirname(file) !== PICTURES) return true;
+  const folder = path.join(root, "docs");
+  const pages = readdirSync(folder).filter((name) => name.endsWith(".md"));
+  return pages.some((name) =>
+    readFileSync(path.join(folder, name), "utf8").includes(`page/${path.basename(file)}`),
+  );
+}
 
 /** What an installed Radserve, its fallback build and the demo need. */
 const CONTENT = [
@@ -25,11 +47,11 @@ const CONTENT = [
 
 const without = (key, object) => Object.fromEntries(Object.entries(object).filter(([name]) => name !== key));
 
-function stage(folder) {
+function stage(folder, release) {
   for (const name of CONTENT)
     cpSync(path.join(root, name), path.join(folder, name), {
       recursive: true,
-      filter: (file) => !file.endsWith(".map"),
+      filter: (file) => !file.endsWith(".map") && isShown(file),
     });
   const own = JSON.parse(readFileSync(path.join(root, "package.json"), "utf8"));
   const { scripts } = own;
@@ -40,7 +62,7 @@ function stage(folder) {
   };
   writeFileSync(path.join(folder, "package.json"), `${JSON.stringify(made, null, 2)}\n`);
   writeFileSync(path.join(folder, "npm-shrinkwrap.json"), `${JSON.stringify(productionLock(), null, 2)}\n`);
-  writePrebuilt(path.join(root, "build/Release"), npmRuntime(root), path.join(folder, "prebuilt"));
+  writePrebuilt(release, npmRuntime(root), path.join(folder, "prebuilt"));
 }
 
 /** The lock without what only development needs. */
@@ -52,15 +74,15 @@ function productionLock() {
 }
 
 /** Makes the tarball in a folder and gives its path. Ends the process where it cannot. */
-export function pack(target) {
-  for (const needed of ["dist/src/main.js", "dist/scripts/demo/main.js", "build/Release/addon.node"])
+export async function pack(target) {
+  for (const needed of ["dist/src/main.js", "dist/scripts/demo/main.js"])
     if (!existsSync(path.join(root, needed))) {
       console.error(`radserve: ${needed} is missing. Run npm ci first.`);
       process.exit(1);
     }
   const folder = mkdtempSync(path.join(os.tmpdir(), "radserve-pack-"));
   try {
-    stage(folder);
+    stage(folder, await buildPortable());
     mkdirSync(target, { recursive: true });
     const run = spawnSync("npm", ["pack", "--ignore-scripts", "--json", "--pack-destination", target], {
       cwd: folder,
@@ -80,4 +102,4 @@ export function pack(target) {
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url))
-  console.log(pack(path.resolve(process.argv[2] ?? path.join(root, "build/package"))));
+  console.log(await pack(path.resolve(process.argv[2] ?? path.join(root, "build/package"))));

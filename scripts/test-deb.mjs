@@ -7,7 +7,9 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, wri
 import os from "node:os";
 import path from "node:path";
 import process from "node:process";
+import { fileURLToPath } from "node:url";
 import { packDebian } from "./deb.mjs";
+import { OLDEST_GLIBC } from "./portable.mjs";
 
 const folder = mkdtempSync(path.join(os.tmpdir(), "radserve-deb-test-"));
 const root = path.join(folder, "root");
@@ -32,7 +34,7 @@ const dpkg = (...words) =>
   run("dpkg", [`--root=${root}`, "--force-script-chrootless", "--force-depends", ...words]);
 
 try {
-  const file = packDebian(folder);
+  const file = await packDebian(folder);
   for (const name of ["var/lib/dpkg/info", "var/lib/dpkg/updates", "etc"])
     mkdirSync(path.join(root, name), { recursive: true });
   for (const name of [
@@ -55,6 +57,10 @@ try {
   const version = run(path.join(root, "usr/bin/radserve"), ["--version"], settings);
   check(`radserve ${version.text.trim()} answers`, version.status === 0, version.text);
   const home = path.join(root, "opt/radserve");
+  const symbols = fileURLToPath(new URL("symbols.mjs", import.meta.url));
+  const needed = run(process.execPath, [symbols, "--most", OLDEST_GLIBC, home]);
+  console.log(needed.text.replace(/^/gm, "       "));
+  check(`no binary needs a newer glibc than ${OLDEST_GLIBC}`, needed.status === 0);
   const demo = run(path.join(home, "node/bin/node"), [
     path.join(home, "dist/scripts/demo/main.js"),
     "--exit",

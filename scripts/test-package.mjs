@@ -8,6 +8,9 @@ import os from "node:os";
 import path from "node:path";
 import process from "node:process";
 import { pack } from "./pack.mjs";
+import { OLDEST_GLIBC } from "./portable.mjs";
+import { BINARIES } from "./prebuilt.mjs";
+import { highestSymbols, isNewer } from "./symbols.mjs";
 
 const LONGEST_INSTALL_S = 60;
 const folder = mkdtempSync(path.join(os.tmpdir(), "radserve-package-"));
@@ -32,8 +35,38 @@ function check(what, holds, text = "") {
   process.exitCode = 1;
 }
 
+/** That the packed binary runs on an old system, and is as hard as the one that a clone builds (test/addon/hardening). */
+function checkBinary(name) {
+  const file = path.join(home, "prebuilt", name);
+  const { GLIBC, GLIBCXX } = highestSymbols(file);
+  const old = !isNewer(GLIBC, OLDEST_GLIBC) && GLIBCXX === undefined;
+  check(`${name} needs glibc ${GLIBC} and ${GLIBCXX ?? "nothing"} of libstdc++`, old);
+  const table = run("readelf", ["--wide", "--segments", "--dynamic", "--dyn-syms", file]).text;
+  const expected = [
+    /^\s*GNU_RELRO\s/m,
+    /^\s*GNU_STACK\s.*\sRW\s/m,
+    /\(FLAGS\).*BIND_NOW/,
+    /__stack_chk_fail@/,
+    ...(name === "addon.node" ? [/\s__(?!stack)\w+_chk@/] : []),
+  ];
+  const absent = expected.filter((pattern) => !pattern.test(table));
+  const text = absent.join("\n");
+  check(
+    `${name}: RELRO, BIND_NOW, stack protector, FORTIFY`,
+    text === "" && !table.includes("(TEXTREL)"),
+    text,
+  );
+  const own = table
+    .split("\n")
+    .filter((line) => /\sGLOBAL\s|\sWEAK\s|\sUNIQUE\s/.test(line) && !/\sUND\s/.test(line));
+  const seen = own.filter(
+    (line) => !/\s(napi_register_module_v1|node_api_module_get_api_version_v1)$/.test(line),
+  );
+  check(`${name} shows only what Node.js asks for`, own.length === 2 && seen.length === 0, seen.join("\n"));
+}
+
 try {
-  const tarball = pack(folder);
+  const tarball = await pack(folder);
   const options = ["--prefix", prefix, "--no-audit", "--no-fund"];
   const installed = run("npm", ["install", ...options, tarball]);
   check(
@@ -47,6 +80,7 @@ try {
   );
   const tests = files.filter((name) => /(^|\/)test\/|\.test\.|^src\//.test(name));
   check("no test and no source of one in it", tests.length === 0, tests.join("\n"));
+  for (const name of BINARIES) checkBinary(name);
   const version = run(path.join(prefix, "node_modules/.bin/radserve"), ["--version"]);
   check(`radserve ${version.text.trim()} answers`, version.status === 0, version.text);
   const demo = run(process.execPath, [path.join(home, "dist/scripts/demo/main.js"), "--exit"]);

@@ -3,6 +3,9 @@
 const number = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
+/** A measured value to four digits, without zeros at the end. */
+export const figure = (value: number): string => String(Number(value.toPrecision(4)));
+
 export const count = (n: number): string => whole.format(n);
 
 export function bytes(n: number): string {
@@ -39,7 +42,7 @@ export const moment = (iso: string): string => clock.format(new Date(iso));
 
 /** A code such as truncated_image as words. */
 export const words = (code: string): string => {
-  const spaced = code.replaceAll("_", " ");
+  const spaced = code.replaceAll("_", " ").replace(/^sop class/, "SOP class");
   return spaced.charAt(0).toUpperCase() + spaced.slice(1);
 };
 

@@ -3,7 +3,7 @@ import type { Answer } from "../src/results/receipt/receipt.js";
 import type { ComponentChildren } from "preact";
 import { useContext } from "preact/hooks";
 import { Look } from "./look.js";
-import { baseName, bytes, milliseconds, words } from "./format.js";
+import { baseName, bytes, figure, milliseconds, words } from "./format.js";
 import { Allowed, Badge, Card, Copy, Table } from "./parts.js";
 
 type Model = Answer["models"][number];
@@ -16,9 +16,9 @@ interface Shown {
 }
 
 function sizeOf({ area, volume }: Finding): string {
-  if (volume !== undefined) return `${volume.ml.toFixed(1)} mL`;
+  if (volume !== undefined) return `${figure(volume.ml)} mL`;
   if (area === undefined) return "";
-  return area.cm2 === undefined ? `${area.pixels} pixels` : `${area.cm2.toFixed(2)} cm²`;
+  return area.cm2 === undefined ? `${area.pixels} pixels` : `${figure(area.cm2)} cm²`;
 }
 
 function placeOf({ frame, box }: Finding): string {
@@ -96,7 +96,7 @@ function Measurements({ model }: { model: Model }) {
           <th scope="row">{name}</th>
           <td>{[label ?? "", frame === undefined ? "" : `frame ${frame}`].filter(Boolean).join(", ")}</td>
           <td class="figure">
-            {value.toPrecision(4)} {unitOf(unit.value)}
+            {figure(value)} {unitOf(unit.value)}
           </td>
         </tr>
       ))}

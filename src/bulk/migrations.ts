@@ -1,6 +1,7 @@
 /** The bulk tables, in a schema of their own, and their changes from release to release. */
 import type { Pool, PoolClient } from "pg";
 import { transaction } from "./database.js";
+import { BulkUnavailable } from "./unavailable.js";
 
 /** Any fixed number: whoever holds it makes or changes tables, others wait. */
 const MIGRATION_LOCK = 7_233_018;
@@ -228,7 +229,10 @@ async function versionOf(client: PoolClient): Promise<number> {
 async function apply(client: PoolClient): Promise<number> {
   const version = await versionOf(client);
   if (version > MIGRATIONS.length)
-    throw new Error("The bulk tables are of a newer release of Radserve; upgrade this one.");
+    throw new BulkUnavailable(
+      "The tables of the bulk queue are of a newer release of Radserve.",
+      "Upgrade this one, or give it an empty database (docs/operations.md, a version back).",
+    );
   for (const [index, statements] of MIGRATIONS.entries()) {
     if (index < version) continue;
     await client.query(statements);

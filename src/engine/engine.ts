@@ -108,7 +108,18 @@ export class Engine {
       if (geometry !== undefined) checkGeometry(geometry);
       for (const source of sources ?? []) if (source.geometry !== undefined) checkGeometry(source.geometry);
       const dump = options.dump === true;
-      const given = { priority, timeoutMs, cancelId, dump, thresholds, geometry, centre, numbers, sources, labels };
+      const given = {
+        priority,
+        timeoutMs,
+        cancelId,
+        dump,
+        thresholds,
+        geometry,
+        centre,
+        numbers,
+        sources,
+        labels,
+      };
       return inferenceOf(await this.#addon.infer(id, planes, given));
     });
   }

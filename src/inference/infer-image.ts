@@ -74,11 +74,9 @@ async function inferFolder(folder: Opened, candidates: ModelEntry[], started: St
     };
     const tolerance = toleranceOf(...candidates.map(({ manifest }) => manifest));
     const choice = { uid, takes, tolerance, caseOf };
-    const image = await readSeriesFolder(folder, memory, FOLDER_LIMITS, choice).catch(
-      (error: unknown) => {
-        throw noCase.length === 0 ? error : alsoNoCase(error, noCase);
-      },
-    );
+    const image = await readSeriesFolder(folder, memory, FOLDER_LIMITS, choice).catch((error: unknown) => {
+      throw noCase.length === 0 ? error : alsoNoCase(error, noCase);
+    });
     return await inferRead(image, seriesName(folder.name, image), candidates, started);
   } finally {
     memory.close();

@@ -7,7 +7,13 @@ import { volumeOf } from "../images/dicom/volume.js";
 import type { Candidates } from "../images/dicom/case.js";
 import type { Case, Image } from "../images/image.js";
 import { straightOf } from "./straighten.js";
-import { firstModelOf, takesWhole, toleranceOf, type Manifest, type OutputKind } from "../manifest/manifest.js";
+import {
+  firstModelOf,
+  takesWhole,
+  toleranceOf,
+  type Manifest,
+  type OutputKind,
+} from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
 import { nearestName } from "../base/validation.js";
 

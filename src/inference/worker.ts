@@ -29,7 +29,7 @@ export interface WorkerOptions {
   /** How many tasks run on all threads together. */
   running: Int32Array;
   threads: number;
-  /** The thread's nice value (setpriority(2)); only Linux has one for each thread. */
+  /** How much nicer the thread is than the server (setpriority(2)); only Linux has a value for each thread. */
   niceness: number;
   /** This thread does small file operations itself. */
   operatesAtOnce: boolean;
@@ -69,13 +69,28 @@ const WORKED_BYTES = 1 << 24;
 const MOMENT_MS = 1_000;
 
 const BEAT_MS = 500;
+/** Of setpriority(2). */
+const LOWEST_PRIORITY = 19;
 
 const options = workerData as WorkerOptions;
 
-if (process.platform === "linux") os.setPriority(0, options.niceness);
+giveWay(options.niceness);
 if (options.operatesAtOnce) operateAtOnce();
 keepSpares(path.join(options.spares, String(threadId)));
 shareDecoding(() => Atomics.load(options.running, 0) <= 1, options.threads - 1);
+
+/**
+ * Lowers the priority of this thread (on Linux each has its own) below that with which the server was started: an ordinary
+ * user may never raise it. It is a courtesy to single requests; where the system forbids it, the work goes on.
+ */
+function giveWay(niceness: number): void {
+  if (process.platform !== "linux" || niceness === 0) return;
+  try {
+    os.setPriority(0, Math.min(LOWEST_PRIORITY, os.getPriority(0) + niceness));
+  } catch {
+    // Bulk work then runs beside single requests, as on other systems
+  }
+}
 
 export interface WorkerTask {
   task: InferTask;

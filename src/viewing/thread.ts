@@ -97,7 +97,9 @@ async function withSource(
   if (source.kind === "folder") {
     const slices = new SliceMemory(memory, PATIENT);
     try {
-      return await use(await readSeriesFolder(source, slices, undefined, { ...choice, tolerance: ANY_STACK }));
+      return await use(
+        await readSeriesFolder(source, slices, undefined, { ...choice, tolerance: ANY_STACK }),
+      );
     } finally {
       slices.close();
     }

@@ -43,6 +43,8 @@ const NOT_RUN: readonly [RegExp, string][] = [
     "needs a trained network; test/models/import.test.ts imports small ones",
   ],
   [/^psql /, "needs the right to change a PostgreSQL server"],
+  [/^npm run pack:deb/, "takes minutes; npm run test:deb and npm run test:container make it"],
+  [/^docker /, "needs an engine of containers; npm run test:container builds and starts the same"],
   [/^npm run setup:gpu/, "downloads the CUDA libraries; npm run test:gpu-setup runs it"],
   [/^export RADSERVE_PROVIDERS=cuda/, "needs a GPU"],
   [/^bench\/gpu\.sh/, "needs a GPU"],

@@ -58,9 +58,10 @@ export function* pageOf(about: ReportedJob, tally: Tally, pictures: readonly Thu
 <meta name="viewport" content="width=device-width, initial-scale=1"><meta name="referrer" content="no-referrer">
 <title>Report of job ${job.job_id}</title><style>${STYLE}</style></head><body><main>\n`;
   yield head(about);
-  yield attention(tally);
+  const from = job.request.input_folder_path;
+  yield attention(tally, from);
   yield* [...tally.models.values()].sort(byName).map((model) => modelSection(model));
-  if (pictures.length > 0) yield pictureSection(pictures);
+  if (pictures.length > 0) yield pictureSection(pictures, from);
   yield timings(about, tally);
   yield `<p class="quiet">Every image stands in <a href="${escaped(encodeURIComponent(csv))}">${escaped(csv)}</a>. ${
     tally.shortened ? "Tables of this page have no room for some rows; that file has them all. " : ""
@@ -95,7 +96,7 @@ const KINDS: Record<Reason["kind"], string> = {
 };
 const ORDER: readonly Reason["kind"][] = ["failed", "model", "skipped", "refused"];
 
-function attention(tally: Tally): string {
+function attention(tally: Tally, from: string | undefined): string {
   const reasons = [...tally.reasons.values()].sort(
     (a, b) =>
       ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind) || b.images - a.images || (a.code < b.code ? -1 : 1),
@@ -105,17 +106,26 @@ function attention(tally: Tally): string {
       ? ""
       : `<p>${number(tally.receiptsLost)} images have results whose receipt could not be read when this was written; they are counted above and nowhere else.</p>`;
   const body =
-    reasons.length === 0 ? "<p>No image failed or was left out.</p>" : reasons.map(reasonText).join("");
+    reasons.length === 0
+      ? "<p>No image failed or was left out.</p>"
+      : reasons.map((reason) => reasonText(reason, from)).join("");
   return `<section><h2>What failed or was left out, and what to do</h2>${lost}${body}</section>\n`;
 }
 
-function reasonText({ kind, model, code, message, images, examples }: Reason): string {
+/** An image by its path below the job's folder, which the heading names; of a list of images, as it is. */
+const below = (input: string, from: string | undefined) =>
+  from !== undefined && input.startsWith(`${from}/`) ? input.slice(from.length + 1) : input;
+
+function reasonText(
+  { kind, model, code, message, images, examples }: Reason,
+  from: string | undefined,
+): string {
   const calm = kind === "skipped" || kind === "refused";
   const remedy = !calm && code in ERRORS ? ERRORS[code as keyof typeof ERRORS].remedy : undefined;
   const who = model === undefined ? KINDS[kind] : `${KINDS[kind]}: ${model}`;
   return `<div class="reason${calm ? " calm" : ""}"><p><strong>${number(images)} × ${escaped(words(code))}</strong> · ${escaped(who)} · <code>${escaped(code)}</code></p>
 <p class="path">${escaped(message)}</p>${remedy === undefined ? "" : `<p>What to do: ${withCode(remedy)}</p>`}
-<details${calm ? "" : " open"}><summary>${images > examples.length ? `${examples.length} of ${number(images)} images` : "Images"}</summary><ul>${examples.map((one) => `<li class="path">${escaped(one)}</li>`).join("")}</ul></details></div>\n`;
+<details${calm ? "" : " open"}><summary>${images > examples.length ? `${examples.length} of ${number(images)} images` : "Images"}</summary><ul>${examples.map((one) => `<li class="path">${escaped(below(one, from))}</li>`).join("")}</ul></details></div>\n`;
 }
 
 const byName = (a: ModelFacts, b: ModelFacts) =>
@@ -128,8 +138,13 @@ function modelSection(model: ModelFacts): string {
   const warnings = [...model.warnings].sort(([a], [b]) => compare(a, b));
   const caveats = warnings.map(([code, images]) => `${words(code)} on ${number(images)}`).join("; ");
   const labels = [...model.labels.values()].sort((a, b) => compare(a.label, b.label));
+  const ran = [
+    `Ran on ${images(succeeded)}.`,
+    ...(failed === 0 ? [] : [`It failed on ${images(failed)}.`]),
+    ...(notAccepted === 0 ? [] : [`It does not take ${images(notAccepted)} of this job.`]),
+  ];
   return `<section><h2>${escaped(title)}</h2>
-<p>Ran on ${number(succeeded)} images; failed on ${number(failed)}; does not take ${number(notAccepted)}.${caveats === "" ? "" : ` Warnings: ${escaped(caveats)}.`}</p>
+<p>${[...ran, ...(caveats === "" ? [] : [`Warnings: ${escaped(caveats)}.`])].join(" ")}</p>
 ${labels.length === 0 ? "" : table("Findings by label", ["Label", "Found in", "Distribution", "Median (5 % to 95 %)"], labels.map(labelRow))}
 ${labels.length === 0 ? "" : `<h3>By scanner</h3>${scanners(model)}`}</section>\n`;
 }
@@ -186,7 +201,10 @@ function bars(facts: LabelFacts): string {
       return height === 0 ? "" : `<rect x="${i * 8}" y="${34 - height}" width="7" height="${height}"/>`;
     })
     .join("");
-  const words = `${figure(from)} to ${figure(to)} ${unit}`;
+  const words =
+    unit === "score"
+      ? `score ${figure(from)} to ${figure(to)}`
+      : `${figure(from)} to ${figure(to)} ${unitText(unit)}`;
   return `<svg class="bars" viewBox="0 0 160 34" role="img" aria-label="Distribution of ${escaped(facts.label)}: ${escaped(words)}">${drawn}</svg><span class="quiet">${escaped(words)}</span>`;
 }
 
@@ -196,18 +214,24 @@ function spread(values: Distribution): string {
   return `${figure(middle)} (${figure(low)} to ${figure(high)})`;
 }
 
+/** UCUM writes cm2 for what people write as cm². */
+const unitText = (unit: string) => unit.replace(/^([cm]?m)2$/, "$1²");
+
 const spreads = (facts: LabelFacts) =>
   valuesOf(facts)
-    .map(([unit, values]) => `${spread(values)} ${escaped(unit)}`)
+    .map(
+      ([unit, values]) =>
+        `${unit === "score" ? "score " : ""}${spread(values)}${unit === "score" ? "" : ` ${escaped(unitText(unit))}`}`,
+    )
     .join("<br>");
 
-function pictureSection(pictures: readonly Thumbnail[]): string {
+function pictureSection(pictures: readonly Thumbnail[], from: string | undefined): string {
   const items = pictures.map((one) => {
     const data = Buffer.from(one.bytes).toString("base64");
     const alt = `Picture of ${one.input} by ${one.model}: ${one.words}`;
     const image = `<img src="data:image/jpeg;base64,${data}" width="${one.width}" height="${one.height}" alt="${escaped(alt)}">`;
     const linked = one.href === undefined ? image : `<a href="${escaped(one.href)}">${image}</a>`;
-    return `<li>${linked}<p><strong>${escaped(one.model)}</strong>: ${escaped(one.words)}</p><p class="quiet path">${escaped(one.input)}</p></li>`;
+    return `<li>${linked}<p><strong>${escaped(one.model)}</strong>: ${escaped(one.words)}</p><p class="quiet path">${escaped(below(one.input, from))}</p></li>`;
   });
   return `<section><h2>Some of the images with findings</h2><p class="quiet">Of each label those with the highest scores or the largest extent, and of images on which a model failed the first. They are no sample. Each leads to the picture beside its receipt.</p><ul class="pictures">${items.join("\n")}</ul></section>\n`;
 }
@@ -233,14 +257,23 @@ function timings({ job, startedAt }: ReportedJob, tally: Tally): string {
   return `<section><h2>Times of one image</h2>${whole}${again}${body}</section>\n`;
 }
 
-const ms = (value: number | undefined) => (value === undefined ? "" : `${figure(value)} ms`);
+const ms = (value: number | undefined) => {
+  if (value === undefined) return "";
+  return value < 1000 ? `${figure(value)} ms` : `${figure(value / 1000)} s`;
+};
+const images = (count: number) => `${number(count)} ${count === 1 ? "image" : "images"}`;
 const number = (value: number) => String(value).replace(/\B(?=(\d{3})+$)/g, ",");
 const share = (part: number, all: number) =>
   `${number(part)} of ${number(all)} (${all === 0 ? 0 : figure((100 * part) / all)} %)`;
 /** To three digits. */
 const figure = (value: number) => String(Number(value.toPrecision(3)));
 const time = (iso: string) => iso.replace("T", " ").replace(/\.\d+Z$/, " UTC");
-const words = (code: string) => code.charAt(0).toUpperCase() + code.slice(1).replaceAll("_", " ");
+const words = (code: string) =>
+  code.charAt(0).toUpperCase() +
+  code
+    .slice(1)
+    .replaceAll("_", " ")
+    .replace(/^op class/, "OP class");
 
 const ENTITIES: Record<string, string> = {
   "&": "&amp;",

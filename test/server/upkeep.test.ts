@@ -1,0 +1,185 @@
+/** The steps of docs/operations.md: backup and another machine, a version back, a box that leaves, another PostgreSQL. */
+import { execFileSync } from "node:child_process";
+import { once } from "node:events";
+import { cpSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import pg from "pg";
+import t from "tap";
+import { databaseFolders } from "../../src/bulk/postgres/folders.js";
+import { PrivatePostgres } from "../../src/bulk/postgres.js";
+import { receiptSchema } from "../../src/results/receipt/receipt.js";
+import { bulkOf, bulkPlace, startBulk, writeMany, writeSlice } from "../support/bulk.js";
+import { ADDON, needs } from "../support/needs.js";
+import { BIN_FOLDERS, sharedDatabase, silent, stateDirectory } from "../support/postgres.js";
+import { issueToken, radserve, startServer, type Place, type TestServer } from "../support/server.js";
+
+/** SIGTERM, as systemd sends it; the folders stay. */
+async function stop({ process: child }: TestServer): Promise<number | null> {
+  child.kill("SIGTERM");
+  if (child.exitCode === null) await once(child, "exit");
+  return child.exitCode;
+}
+
+const stateOf = (place: Place) => place.environment["RADSERVE_STATE_DIR"]!;
+
+async function statusOf(server: TestServer, token: string): Promise<number> {
+  return (await fetch(`${server.url}/models`, { headers: { Authorization: token } })).status;
+}
+
+/** The receipt of an image that is sent as it was before. */
+async function receiptOf(server: TestServer, input: string, output: string, token: string) {
+  const answer = await fetch(`${server.url}/single_inference`, {
+    method: "POST",
+    headers: { Authorization: token, "Content-Type": "application/json" },
+    body: JSON.stringify({ input_image_path: input, output_folder_path: output, outputs: ["sr"] }),
+  });
+  if (answer.status !== 200) throw new Error(await answer.text());
+  const { receipt_path } = (await answer.json()) as { receipt_path: string };
+  return receiptSchema.parse(JSON.parse(readFileSync(receipt_path, "utf8")));
+}
+
+t.test("a backup of a running server, on another machine", { skip: needs(ADDON) }, async (t) => {
+  const place = bulkPlace(t);
+  const site = path.join(place.environment["RADSERVE_MODELS_DIR"]!, "ct-tissue", "site.json");
+  writeFileSync(site, JSON.stringify({ thresholds: {} }));
+  const input = path.join(place.input, "1.dcm");
+  writeSlice(input);
+  const server = await startServer(place);
+  const revoked = await issueToken(place);
+  const jti = (JSON.parse(Buffer.from(revoked.split(".")[1]!, "base64url").toString()) as { jti: string })
+    .jti;
+  t.equal((await radserve(place, "token", "revoke", jti)).status, 0);
+  const before = await receiptOf(server, input, place.output, server.token);
+
+  const other = bulkPlace(t, { RADSERVE_INPUT_ROOTS: place.input });
+  mkdirSync(stateOf(other), { mode: 0o700 });
+  for (const name of ["keys", "audit", "audit-chain.key", "audit-names.key"])
+    execFileSync("cp", ["-a", path.join(stateOf(place), name), path.join(stateOf(other), name)]);
+  const models = other.environment["RADSERVE_MODELS_DIR"]!;
+  cpSync(path.dirname(site), path.join(models, "ct-tissue"), { recursive: true });
+  t.equal(await stop(server), 0);
+
+  const restored = await startServer(other);
+  t.teardown(() => restored.stop());
+  t.equal(await statusOf(restored, server.token), 200, "a token goes on being good");
+  t.equal(await statusOf(restored, revoked), 401, "a revoked one stays revoked");
+  t.match(await radserve(other, "audit", "verify"), { status: 0 }, "the chain goes on");
+  const after = await receiptOf(restored, input, other.output, server.token);
+  const seriesOf = ({ models }: typeof before) =>
+    models
+      .flatMap((model) => ("outputs" in model ? model.outputs : []))
+      .map((one) => one.series_instance_uid);
+  t.ok(seriesOf(before).some((uid) => uid !== undefined));
+  t.same(seriesOf(after), seriesOf(before), "results are of the same series");
+  place.remove();
+});
+
+t.test("a version back", { skip: needs(ADDON) }, async (t) => {
+  const place = bulkPlace(t);
+  writeSlice(path.join(place.input, "folder", "1.dcm"));
+  const job = {
+    input_folder_path: path.join(place.input, "folder"),
+    output_folder_path: path.join(place.output, "folder"),
+  };
+  const first = await startServer(place);
+  const bulk = bulkOf(first);
+  await bulk.ended(await bulk.submit(job));
+  t.equal(await stop(first), 0);
+  const folders = databaseFolders(stateOf(place));
+  // As the next version leaves it
+  const settings = { state_dir: stateOf(place), postgres_bin: undefined };
+  const postgres = await PrivatePostgres.start(settings, silent);
+  const client = new pg.Client(postgres.connection);
+  await client.connect();
+  await client.query(
+    "insert into radserve.migration (version) select max(version) + 1 from radserve.migration",
+  );
+  await client.end();
+  await postgres.stop();
+
+  const second = await startServer(place);
+  t.match(await bulkOf(second).send("POST", "/bulk_inference", job), {
+    status: 503,
+    body: { error: "bulk_unavailable", message: /newer release of Radserve/ },
+  });
+  const single = await second.post("/single_inference", {
+    input_image_path: path.join(place.input, "folder", "1.dcm"),
+    output_folder_path: place.output,
+  });
+  t.equal(single.status, 200, "single requests go on");
+  t.equal(await stop(second), 0);
+
+  renameSync(folders.base, `${folders.base}-newer`);
+  t.teardown(() => execFileSync("rm", ["-rf", `${folders.base}-newer`]));
+  const third = await startServer(place);
+  t.teardown(() => third.stop());
+  const again = bulkOf(third);
+  const id = await again.submit(job);
+  t.match(await again.ended(id), { counts: { succeeded: 1 } });
+  t.match(await again.items(id), [{ state: "succeeded" }], "what is there is used again");
+});
+
+t.test("a box that leaves: it finishes, and the other does the rest", { skip: needs(ADDON) }, async (t) => {
+  const { url } = await sharedDatabase(t);
+  const place = bulkPlace(t, { DATABASE_URL: url });
+  writeMany(path.join(place.input, "many"), 200);
+  const bulk = await startBulk(t, place);
+  const keys = path.join(stateOf(place), "keys");
+  const leaving = await startServer({
+    ...place,
+    environment: {
+      ...place.environment,
+      RADSERVE_STATE_DIR: path.join(place.directory, "state-of-the-other"),
+      RADSERVE_KEYS_DIR: keys,
+    },
+  });
+  const id = await bulk.submit({
+    input_folder_path: path.join(place.input, "many"),
+    output_folder_path: path.join(place.output, "many"),
+  });
+  await bulk.until(id, ({ counts }) => counts.running + counts.succeeded > 0);
+  t.equal(await stop(leaving), 0);
+  const job = await bulk.ended(id);
+  t.match(job.counts, { succeeded: 200, failed: 0 });
+});
+
+t.test(
+  "another major version of PostgreSQL: dumped, restored, and the job goes on",
+  {
+    skip:
+      needs(ADDON) ||
+      (BIN_FOLDERS.distribution === undefined ? "the distribution has no PostgreSQL here" : false),
+  },
+  async (t) => {
+    const bin = BIN_FOLDERS.distribution!;
+    const from = await PrivatePostgres.start({ state_dir: stateDirectory(t), postgres_bin: bin }, silent);
+    const to = await PrivatePostgres.start(
+      { state_dir: stateDirectory(t), postgres_bin: BIN_FOLDERS.npm },
+      silent,
+    );
+    t.teardown(() => to.stop());
+    const urlOf = ({ connection: { host, port, user } }: typeof from) =>
+      `postgres:///${user}?user=${user}&host=${host}&port=${port}`;
+    const place = bulkPlace(t, { DATABASE_URL: urlOf(from) });
+    writeMany(path.join(place.input, "many"), 40);
+    const first = await startServer(place);
+    const id = await bulkOf(first).submit({
+      input_folder_path: path.join(place.input, "many"),
+      output_folder_path: path.join(place.output, "many"),
+    });
+    await bulkOf(first).send("POST", `/bulk_inference/${id}/pause`);
+    t.equal(await stop(first), 0);
+    const dump = execFileSync(path.join(bin, "pg_dump"), ["--no-owner", urlOf(from)], { maxBuffer: 1 << 28 });
+    execFileSync(path.join(bin, "psql"), ["--quiet", "-v", "ON_ERROR_STOP=1", urlOf(to)], { input: dump });
+    await from.stop();
+
+    const second = await startServer({
+      ...place,
+      environment: { ...place.environment, DATABASE_URL: urlOf(to) },
+    });
+    t.teardown(() => second.stop());
+    t.match(await bulkOf(second).job(id), { state: "paused" });
+    await bulkOf(second).send("POST", `/bulk_inference/${id}/resume`);
+    t.match(await bulkOf(second).ended(id), { counts: { succeeded: 40, failed: 0 } });
+  },
+);
