@@ -9,6 +9,7 @@ import fs, { type Stats, type StatsFs } from "node:fs";
 import fsp from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
+import { isMainThread } from "node:worker_threads";
 import { loadAddon } from "../addon/load-addon.js";
 import { errno, systemError } from "../base/errno.js";
 
@@ -87,7 +88,9 @@ function patiently<A extends unknown[]>(
 type Path = string;
 type Done = ReturnType<typeof fs.renameSync>;
 
-const open = either<[Path | Buffer, string | number, number?], number>(fs.openSync, promisify(fs.open));
+const openLater = promisify(fs.open);
+const fstatLater = promisify<number, Stats>(fs.fstat);
+const open = either<[Path | Buffer, string | number, number?], number>(fs.openSync, openLater);
 
 /**
  * @param now it is known to lie on a disk of this machine, and is opened on the calling thread
@@ -115,7 +118,8 @@ const O_PATH = 0o10000000;
 
 /**
  * Names a file or folder without opening it, and notes where it lies.
- * @param now it is known to lie on a disk of this machine; otherwise one turn through libuv's threads does both
+ * @param now it is known to lie on a disk of this machine; otherwise libuv's threads do both, in one turn for the main
+ * thread
  * @returns a descriptor, to be closed with `closeSync`
  */
 export async function pinDescriptor(path: Path, flags: number, now: boolean): Promise<number> {
@@ -130,10 +134,26 @@ export async function pinDescriptor(path: Path, flags: number, now: boolean): Pr
       throw thrown;
     }
   }
+  if (!isMainThread) return pinHere(path, flags);
   const { error, call, fd, dev } = await (loadAddon() as PinAddon).pinPath(path, flags);
   if (error !== 0) throw systemError(error, call);
   noteDevice(fd, { dev });
   return fd;
+}
+
+/**
+ * Node.js closes what a worker thread has opened when the thread is ended, and warns where one closes what Node.js has
+ * not opened: there it takes two turns.
+ */
+async function pinHere(path: Path, flags: number): Promise<number> {
+  const fd = await openLater(path, O_PATH | flags);
+  try {
+    noteDevice(fd, await fstatLater(fd));
+    return fd;
+  } catch (thrown) {
+    fs.closeSync(fd);
+    throw thrown;
+  }
 }
 
 const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY } = fs.constants;

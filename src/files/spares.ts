@@ -167,7 +167,12 @@ let ofThread: Spares | undefined;
 
 /** From now on this thread keeps spares, in `home`. */
 export function keepSpares(home: string): void {
-  ofThread = new Spares(home);
+  try {
+    ofThread = new Spares(home);
+  } catch {
+    // On a full disk, for example. Results are written without them too
+    ofThread = undefined;
+  }
 }
 
 /** Undefined in a thread that keeps none. */

@@ -109,6 +109,8 @@ export class CrewThread {
   #tasks = 0;
   #hasOneAlone = false;
   #place = 0;
+  /** Those whose thread could not load its modules. */
+  readonly #broken = new WeakSet<object>();
   /** The library that runs the thread has no way for messages to it. */
   #recorder: BroadcastChannel | undefined;
 
@@ -116,10 +118,11 @@ export class CrewThread {
     this.#options = options;
     this.forStat = forStat;
     this.#stays = stays;
-    this.#piscina = this.#start();
+    this.#piscina = this.#start(stays);
   }
 
-  #start(): Piscina<WorkerTask | typeof NO_TASK, WorkerResult> {
+  /** @param now it starts at once, and again whenever it ends; otherwise when there is work */
+  #start(now: boolean): Piscina<WorkerTask | typeof NO_TASK, WorkerResult> {
     const { idleTimeout, workerData, failed, places } = this.#options;
     const recorder = this.#openRecorder();
     this.#place = places.take();
@@ -129,7 +132,7 @@ export class CrewThread {
     this.#silent = 0;
     const piscina = new Piscina<WorkerTask | typeof NO_TASK, WorkerResult>({
       filename: new URL("./worker.js", import.meta.url).href,
-      ...(this.#stays ? { minThreads: 1 } : { minThreads: 0, idleTimeout }),
+      ...(now ? { minThreads: 1 } : { minThreads: 0, idleTimeout }),
       maxThreads: 1,
       concurrentTasksPerWorker: TASKS_PER_THREAD,
       // A thread that blocks in Atomics.wait runs no timers and closes no files.
@@ -142,7 +145,13 @@ export class CrewThread {
         recorder,
       } satisfies WorkerOptions,
     });
-    piscina.on("error", failed);
+    piscina.on("error", (error) => {
+      failed(error);
+      if (this.#piscina !== piscina || this.#isLoaded) return;
+      // It could not load its modules. The library would never start it again, and what waits for it would wait on
+      this.#broken.add(piscina);
+      this.#replace(false);
+    });
     // One that comes back after it was idle is to be loaded anew
     const beats = this.#beats;
     piscina.on("workerDestroy", () => Atomics.store(beats, 0, 0));
@@ -224,7 +233,7 @@ export class CrewThread {
     try {
       return await piscina.run(work);
     } catch (error) {
-      if (piscina !== this.#piscina) return undefined;
+      if (piscina !== this.#piscina && !this.#broken.has(piscina)) return undefined;
       throw error;
     } finally {
       this.#tasks -= 1;
@@ -234,9 +243,13 @@ export class CrewThread {
 
   /** Ends the thread wherever it is; a fresh one takes over. */
   end(): void {
+    this.#replace(this.#stays);
+  }
+
+  #replace(now: boolean): void {
     const ended = this.#piscina;
     this.#options.places.giveBack(this.#place);
-    this.#piscina = this.#start();
+    this.#piscina = this.#start(now);
     // It resolves when the thread's last file operation has ended, which nobody has to wait for
     void ended.destroy();
   }
