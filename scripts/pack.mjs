@@ -41,7 +41,8 @@ const CONTENT = [
   ...["native/addon", "native/base", "native/codecs", "native/confine", "native/engine", "native/picture"],
   ...["native/postprocess", "native/prepare", "native/resample", "native/runtime", "native/scheduling"],
   "native/tiling",
-  ...["native/bench/raw_ort.cc", "dist/src", "dist/scripts/demo", "dist/scripts/lib"],
+  ...["native/bench/raw_ort.cc", "dist/src", "dist/web", "dist/scripts/demo"],
+  "dist/scripts/lib",
   ...["scripts/build-addon.mjs", "scripts/prebuilt.mjs", "scripts/symbols.mjs", "scripts/setup-gpu.mjs"],
 ];
 
@@ -75,7 +76,7 @@ function productionLock() {
 
 /** Makes the tarball in a folder and gives its path. Ends the process where it cannot. */
 export async function pack(target) {
-  for (const needed of ["dist/src/main.js", "dist/scripts/demo/main.js"])
+  for (const needed of ["dist/src/main.js", "dist/web/index.html", "dist/scripts/demo/main.js"])
     if (!existsSync(path.join(root, needed))) {
       console.error(`radserve: ${needed} is missing. Run npm ci first.`);
       process.exit(1);

@@ -80,6 +80,8 @@ try {
   );
   const tests = files.filter((name) => /(^|\/)test\/|\.test\.|^src\//.test(name));
   check("no test and no source of one in it", tests.length === 0, tests.join("\n"));
+  const page = ["dist/web/index.html", "dist/web/assets"].every((name) => files.includes(name));
+  check("the page for people is in it", page);
   for (const name of BINARIES) checkBinary(name);
   const version = run(path.join(prefix, "node_modules/.bin/radserve"), ["--version"]);
   check(`radserve ${version.text.trim()} answers`, version.status === 0, version.text);
