@@ -238,7 +238,7 @@ function Stage({
         <ul class="legend" aria-label="Labels">
           {marks.segments.map(({ number, label, colour, pixels }) => (
             <li key={number}>
-              <span class="swatch" style={{ background: colour }} />
+              <span class="swatch" style={{ borderColor: colour, background: tints(colour, opacity) }} />
               {label} <span class="quiet">{count(pixels)} pixels</span>
             </li>
           ))}
@@ -250,6 +250,12 @@ function Stage({
       </p>
     </Card>
   );
+}
+
+/** A mask's colour as it looks on black, grey and white, at an opacity in percent. */
+function tints(colour: string, opacity: number): string {
+  const over = (under: string) => `color-mix(in srgb, ${colour} ${opacity}%, ${under})`;
+  return `linear-gradient(90deg, ${over("black")} 33%, ${over("#808080")} 33% 67%, ${over("white")} 67%)`;
 }
 
 function Steps({ title, steps }: { title: string; steps: Receipt["transforms"] }) {

@@ -116,6 +116,8 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     t.ok(existsSync(path.join(place.output, "chest.dcm.json")));
     t.match(await page.getByRole("region", { name: "Measurements of ct-tissue" }).innerText(), /252\.7 cm²/);
     t.match(await page.getByRole("region", { name: "Result" }).innerText(), /chest\.dcm\.ct-tissue\.png/);
+    await page.getByRole("list", { name: "Labels" }).waitFor();
+    await page.locator("img.marks").waitFor();
     await look(t, page, "result");
     await page.getByLabel("Image, or folder of one series").fill("/etc/passwd");
     await page.getByRole("button", { name: "Send the image" }).click();
