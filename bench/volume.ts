@@ -1,28 +1,58 @@
 /**
- * `npm run bench:volume -- [--slices 800] [--window 96] [--json]`: time and memory of a CT of 512 x 512 pixels at
- * 0.75 mm and 1 mm between slices, that a small network of 105 classes sees at 1.5 mm in nnU-Net's windows. Memory is
- * the peak of the process above what it has with the source and the model in memory.
+ * `npm run bench:volume -- [--slices 800] [--window 96] [--network one|unet] [--json]`: time and memory of a CT of 512 x
+ * 512 pixels at 0.75 mm and 1 mm between slices, that a network of 105 classes sees at 1.5 mm in nnU-Net's windows.
+ * Memory is the peak of the process above what it has with the source and the model in memory. `one` is a network of one
+ * convolution, whose labels can be told; `unet` is one of nnU-Net's size, and its windows are also run by a plain loop.
  */
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { createEngine } from "../src/engine/engine.js";
 import { CLASSES, forgetPeak, manyLabels, nearestLabel, peakMemory } from "../test/support/many-labels.js";
 import { writeModel } from "../test/support/tiny-models.js";
 import { geometryOf, slicesOf } from "../test/support/volumes.js";
+import { unet3d } from "./lib/models.js";
+import { buildPrograms, Raw } from "./lib/raw.js";
 import { machine } from "./lib/server.js";
 
 const { values } = parseArgs({
   options: {
     slices: { type: "string", default: "800" },
     window: { type: "string", default: "96" },
+    network: { type: "string", default: "one" },
     json: { type: "boolean" },
   },
 });
 const slices = Number(values.slices);
+const window = Number(values.window);
+const isReal = values.network === "unet";
 const SIDE = 512;
+const SLICE_SPACING_MM = 1;
+const PIXEL_SPACING_MM = 0.75;
+const NETWORK_SPACING_MM = 1.5;
 const GIB = 2 ** 30;
+
+/** Windows of half an overlap along one axis, as nnU-Net counts them. */
+function windowsAlong(count: number, spacing: number): number {
+  const size = Math.max(window, Math.round((count * spacing) / NETWORK_SPACING_MM));
+  return Math.ceil((size - window) / (window / 2)) + 1;
+}
+
+/** Seconds of one window in a plain loop over all cores: the median of a quarter of a minute and at least one run. */
+async function rawWindow(graph: string): Promise<number> {
+  const raw = new Raw(buildPrograms().get("raw_ort")!, graph);
+  try {
+    const side = { height: window, width: window, depth: window };
+    const { p50 } = await raw.run({
+      ...{ lanes: 1, threads: availableParallelism(), spin: 1, batch: 1, seconds: 15 },
+      ...side,
+    });
+    return p50 / 1000;
+  } finally {
+    raw.stop();
+  }
+}
 
 const folder = mkdtempSync(join(tmpdir(), "radserve-volume-"));
 const engine = createEngine({ provider: "cpu" });
@@ -32,11 +62,12 @@ try {
   for (let z = 0, i = 0; z < slices; z++)
     for (let y = 0; y < SIDE; y++)
       for (let x = 0; x < SIDE; x++) voxels[i++] = ((z >> 5) * 31 + (y >> 5) * 7 + (x >> 5)) % CLASSES;
-  const spacing: [number, number, number] = [1.5, 1.5, 1.5];
-  const { id } = await engine.load(
-    manyLabels(writeModel(folder, nearestLabel), Number(values.window), spacing),
-  );
-  const geometry = geometryOf("SPL", [1, 0.75, 0.75]);
+  const spacing: [number, number, number] = [NETWORK_SPACING_MM, NETWORK_SPACING_MM, NETWORK_SPACING_MM];
+  const graph = isReal ? join(folder, "unet.onnx") : writeModel(folder, nearestLabel);
+  if (isReal) writeFileSync(graph, unet3d(CLASSES));
+  const rawSeconds = isReal ? await rawWindow(graph) : undefined;
+  const { id } = await engine.load(manyLabels(graph, window, spacing));
+  const geometry = geometryOf("SPL", [SLICE_SPACING_MM, PIXEL_SPACING_MM, PIXEL_SPACING_MM]);
   const planes = slicesOf(voxels, [slices, SIDE, SIDE]);
   const plan = engine.plan(id, { slices, rows: SIDE, columns: SIDE, geometry });
   const before = forgetPeak();
@@ -44,21 +75,24 @@ try {
   const took = peakMemory() - before;
   const [output] = outputs;
   if (output?.kind !== "segmentation") throw new Error("The network segments");
+  const { prepareMs, runMs, postprocessMs } = timings;
+  const windows = windowsAlong(slices, SLICE_SPACING_MM) * windowsAlong(SIDE, PIXEL_SPACING_MM) ** 2;
   let same = 0;
   for (let i = 0; i < voxels.length; i++) if (output.mask[i] === voxels[i]) same++;
   const result = {
     machine: machine(),
     slices,
-    window: Number(values.window),
+    ...{ window, windows, network: values.network },
     planned_gib: plan / GIB,
     peak_gib: took / GIB,
     mask_gib: output.mask.length / GIB,
     seconds: {
-      prepare: timings.prepareMs / 1000,
-      network: timings.runMs / 1000,
-      blend_resample_decide: timings.postprocessMs / 1000,
+      ...{ prepare: prepareMs / 1000, network: runMs / 1000, blend_resample_decide: postprocessMs / 1000 },
     },
-    voxels_of_their_block: same / voxels.length,
+    beside_the_network: (prepareMs + postprocessMs) / runMs,
+    ...(rawSeconds === undefined
+      ? { voxels_of_their_block: same / voxels.length }
+      : { raw_window_seconds: rawSeconds, of_raw: (rawSeconds * windows * 1000) / runMs }),
   };
   console.log(JSON.stringify(result, undefined, values.json === true ? undefined : 2));
 } finally {

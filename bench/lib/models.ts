@@ -176,6 +176,58 @@ export function smallSegmenter3d(): Uint8Array {
   });
 }
 
+/**
+ * A network as nnU-Net plans it for volumes at full resolution (Isensee et al. 2021, PlainConvUNet of nnU-Net v2): six
+ * stages of two convolutions, instance norm and leaky ReLU, and a way back by transposed convolutions. Its windows have
+ * sides that 32 divides.
+ */
+export function unet3d(classes: number): Uint8Array {
+  const STAGES = [32, 64, 128, 256, 320, 320];
+  const net = new Network(32);
+  const sides = (value: number) => ints([value, value, value]);
+  const weights = (to: number, from: number, side: number) => {
+    // Uniform numbers of He et al.'s variance: a hundred megabytes of normal ones would take longer than a window
+    const most = Math.sqrt(6 / (from * side ** 3));
+    return net.constant([to, from, side, side, side], () => (2 * uniform() - 1) * most);
+  };
+  const uniform = random(31);
+  const block = (x: string, from: number, to: number, stride: number) => {
+    const pads = ints([1, 1, 1, 1, 1, 1]);
+    const conv = net.layer("Conv", [x, weights(to, from, 3)], {
+      ...{ kernel_shape: sides(3), strides: sides(stride), pads },
+    });
+    const [scale, shift] = [1, 0].map((value) => net.constant([to], () => value)) as [string, string];
+    const norm = net.layer("InstanceNormalization", [conv, scale, shift], { epsilon: float(1e-5) });
+    return net.layer("LeakyRelu", [norm], { alpha: float(0.01) });
+  };
+  let x = net.input();
+  let channels = 1;
+  const skips: string[] = [];
+  for (const [stage, next] of STAGES.entries()) {
+    x = block(block(x, channels, next, stage === 0 ? 1 : 2), next, next, 1);
+    skips.push(x);
+    channels = next;
+  }
+  for (let stage = STAGES.length - 2; stage >= 0; stage--) {
+    const next = STAGES[stage]!;
+    const up = net.layer("ConvTranspose", [x, weights(channels, next, 2)], {
+      ...{ kernel_shape: sides(2), strides: sides(2) },
+    });
+    x = net.layer("Concat", [up, skips[stage]!], { axis: int(1) });
+    x = block(block(x, 2 * next, next, 1), next, next, 1);
+    channels = next;
+  }
+  net.nodes.push({ op: "Conv", inputs: [x, weights(classes, channels, 1)], outputs: ["y"] });
+  const shape = (count: number) => ["batch", count, "slices", "rows", "columns"];
+  return onnxModel({
+    name: "unet-3d",
+    inputs: [{ name: "x", dtype: "float32", shape: shape(1) }],
+    outputs: [{ name: "y", dtype: "float32", shape: shape(classes) }],
+    nodes: net.nodes,
+    initializers: net.initializers,
+  });
+}
+
 /** Input `x`, [batch, height, width] of any type, made numbers, shifted and squashed: y = tanh(x / 50 - 1). */
 export function scaled(dtype: ElementType): Uint8Array {
   const constant = (name: string, value: number): TensorValue => ({
