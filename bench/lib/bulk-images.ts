@@ -64,7 +64,7 @@ function part10(options: FileOptions & { attributes: Attributes }): Buffer {
 }
 
 /** Words of each picture, turned by a row for each number, so that all have other pixels. */
-function turned(stored: Uint16Array, columns: number, number: number): Uint8Array {
+export function turned(stored: Uint16Array, columns: number, number: number): Uint8Array {
   const words = new Uint16Array(stored.length);
   const turn = (number * columns) % stored.length;
   words.set(stored.subarray(turn));

@@ -308,7 +308,7 @@ class SeriesOfFolder {
       } catch (error) {
         if (!(error instanceof RadserveError) || error.code !== "overloaded") throw error;
       } finally {
-        memory.close();
+        await memory.close();
       }
     }
   }

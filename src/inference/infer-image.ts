@@ -79,7 +79,7 @@ async function inferFolder(folder: Opened, candidates: ModelEntry[], started: St
     });
     return await inferRead(image, seriesName(folder.name, image), candidates, started);
   } finally {
-    memory.close();
+    await memory.close();
   }
 }
 

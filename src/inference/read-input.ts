@@ -45,7 +45,7 @@ export interface FolderChoice extends SeriesChoice {
 /** How many files are read at once: enough to hide the latency of a share, few enough to keep in memory. */
 const READ_AT_ONCE = 8;
 const HEAD_BYTES = 160;
-const NO_MEMORY = new SliceMemory(undefined, { patient: true, check: () => undefined });
+const uncounted = () => new SliceMemory(undefined, { patient: true, check: () => undefined });
 
 type Entry = { file: SeriesFile } | { leftOut: LeftOut };
 
@@ -66,7 +66,7 @@ const OWN_OUTPUT: LeftOut = { code: "own_result", what: "results that a receipt 
  */
 export async function readSeriesFolder(
   folder: Opened,
-  memory = NO_MEMORY,
+  memory = uncounted(),
   limits: FolderLimits = FOLDER_LIMITS,
   choice: FolderChoice = {},
 ): Promise<Image> {
@@ -194,7 +194,8 @@ async function readEntry(path: Buffer, budget: FolderBudget, memory: SliceMemory
   if (!entry.isFile()) return { leftOut: NOT_REGULAR };
   const found = await withRegular(path, (size, read) => {
     budget.addBytes(size);
-    return memory.within(size, read, (bytes, most) => seriesFile(bytes, () => reread(path), most));
+    const again = { read: () => memory.again(() => reread(path)), filesAhead: () => memory.filesAhead() };
+    return memory.within(size, read, (bytes, most) => seriesFile(bytes, again, most));
   });
   if (found === undefined) return { leftOut: NOT_DICOM };
   if ("code" in found) return { leftOut: found };
@@ -282,6 +283,6 @@ export async function readInput(
   check?: () => void,
   choice: FolderChoice = {},
 ): Promise<Image> {
-  if (input.kind === "folder") return readSeriesFolder(input, NO_MEMORY, FOLDER_LIMITS, choice);
+  if (input.kind === "folder") return readSeriesFolder(input, uncounted(), FOLDER_LIMITS, choice);
   return readImage(await readWhole(input.fd), check);
 }

@@ -4,6 +4,7 @@
  */
 import { collect } from "../addon/bytes.js";
 import type { ProcessMemory } from "../base/process-memory.js";
+import { mostFramesAhead } from "../images/dicom/decoders.js";
 import { MOST_SEEN, TooManyElements } from "../images/dicom/headers.js";
 import { bytesUnpacked } from "../images/read-image.js";
 
@@ -14,6 +15,8 @@ const [FIRST = MOST_SEEN] = STEPS;
 const BYTES_AN_ELEMENT = 448;
 /** The most for a byte of the file: items of one empty element each. */
 const BYTES_A_BYTE = 40;
+/** What files may take together that are read again before they are asked for. */
+const MOST_BYTES_AHEAD = 1 << 26;
 
 /** How a task waits for memory. */
 export interface Patience {
@@ -78,6 +81,9 @@ export function withFile<T>(
 /** The memory of a folder's slices: what each takes while it is read, and what is kept of it until all are done with. */
 export class SliceMemory {
   readonly #kept: (() => void)[] = [];
+  /** Files that are being read again. */
+  readonly #reading = new Set<Promise<unknown>>();
+  #filesAhead = 0;
 
   constructor(
     private readonly memory: ProcessMemory | undefined,
@@ -102,19 +108,39 @@ export class SliceMemory {
   }
 
   /**
-   * Counts what the largest file takes once more: its frames are read from it again, one file after the other. Called when
-   * all files have been looked at, so that nobody who holds this waits for other files.
+   * Counts what the largest file takes once more: its frames are read from it again, one file after the other, and some
+   * files ahead. Called when all files have been looked at, so that nobody who holds this waits for other files.
    */
   keepForAgain(files: readonly { bytes: number; elements: number }[]): void {
     const largest = files.reduce(
       (most, { bytes, elements }) => Math.max(most, bytes + elementsIn(bytes, elements)),
       0,
     );
-    const held = largest === 0 ? undefined : this.memory?.hold("files", largest);
+    if (largest === 0) return;
+    this.#filesAhead = Math.min(mostFramesAhead(), files.length - 1, Math.floor(MOST_BYTES_AHEAD / largest));
+    const held = this.memory?.hold("files", largest * (1 + this.#filesAhead));
     if (held !== undefined) this.#kept.push(held);
   }
 
-  close(): void {
+  /** How many files may be in memory beside the one that is read again; 0 until all have been looked at. */
+  filesAhead(): number {
+    return this.#filesAhead;
+  }
+
+  /** Reads a file again, as it was counted. */
+  async again(read: () => Promise<Uint8Array>): Promise<Uint8Array> {
+    const reading = read();
+    this.#reading.add(reading);
+    try {
+      return await reading;
+    } finally {
+      this.#reading.delete(reading);
+    }
+  }
+
+  /** Resolves when nothing is read any more, also what nobody has asked for yet; then the folder may be closed. */
+  async close(): Promise<void> {
+    await Promise.allSettled(this.#reading);
     for (const giveBack of this.#kept) giveBack();
   }
 }

@@ -101,7 +101,7 @@ async function withSource(
         await readSeriesFolder(source, slices, undefined, { ...choice, tolerance: ANY_STACK }),
       );
     } finally {
-      slices.close();
+      await slices.close();
     }
   }
   const file = { size: fstatSync(source.fd).size, read: () => readWhole(source.fd) };

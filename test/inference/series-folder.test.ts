@@ -155,7 +155,7 @@ t.test("the largest slice is counted once more while its frames are read again",
   const image = await readSeriesFolder(opened, slices);
   t.equal(image.frameCount, 4);
   t.ok(places.bytes >= large, "after all were read, as long as the image is used");
-  slices.close();
+  await slices.close();
   t.equal(places.bytes, 0);
 });
 

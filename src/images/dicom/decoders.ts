@@ -1,5 +1,6 @@
 /**
- * Decoder threads: they shorten a request that is alone on an idle box, by decoding frames of one file at the same time.
+ * Decoder threads: they shorten a request that is alone on an idle box, by decoding frames of one file, or files of one
+ * series, at the same time.
  * On a busy box every core has an image of its own already, so they rest; frames are then decoded on the thread that
  * asks for them, as they are when all decoder threads have enough to do. Each has its own codecs (some 60 MB, 0.1 s), so
  * they start when first needed and end when idle.
@@ -61,13 +62,16 @@ export function shareDecoding(alone: () => boolean, most = mostThreads, least = 
   mostThreads = Math.min(MOST_THREADS, most);
 }
 
-/** How many of `count` frames like `header`'s to begin ahead; 0 if that would not pay. */
-export function framesAhead(header: CodestreamHeader, format: PixelFormat, count: number): number {
+/** The most frames that are begun ahead, whatever they are. */
+export const mostFramesAhead = (): number => (mostThreads < 1 ? 0 : mostThreads * ORDERS_A_THREAD + 1);
+
+/** How many of `count` frames of that coding to begin ahead; 0 if that would not pay. */
+export function framesAhead(coding: CodestreamHeader["kind"], format: PixelFormat, count: number): number {
   if (mostThreads < 1 || !isAlone()) return 0;
   const samples = format.rows * format.columns * format.samplesPerPixel;
-  if ((count * samples * COST[header.kind]) / 1e6 < leastMilliseconds) return 0;
+  if ((count * samples * COST[coding]) / 1e6 < leastMilliseconds) return 0;
   const bytes = (samples * format.bitsAllocated) / 8;
-  return Math.min(mostThreads * ORDERS_A_THREAD + 1, Math.floor(MOST_BYTES_AHEAD / bytes));
+  return Math.min(mostFramesAhead(), Math.floor(MOST_BYTES_AHEAD / bytes));
 }
 
 /**

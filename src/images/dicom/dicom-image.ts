@@ -14,6 +14,8 @@ import {
   type Spacing,
 } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
+import type { CodestreamHeader } from "./codestream.js";
+import { framesAhead } from "./decoders.js";
 import { sopClassName } from "./dictionary.js";
 import type { Element } from "./elements.js";
 import { openFile, type DicomFile } from "./dicom-file.js";
@@ -24,15 +26,20 @@ import { frameGeometry, type FrameGeometry } from "./geometry.js";
 import { interpretationReader } from "./interpretation.js";
 import { ReadAhead } from "./read-ahead.js";
 
+export interface DicomFileImage extends Image {
+  attributes: DataSetAttributes;
+  /** How frames are compressed, if a decoder thread can decode them. */
+  coding: CodestreamHeader["kind"] | undefined;
+  /** The same as `frame`, on a decoder thread if one has room. */
+  frameElsewhere(index: number): Promise<Uint8Array>;
+}
+
 /**
  * Reads a DICOM file. Nothing is decoded yet, but every frame is accounted for.
  * @param mostElements as openFile takes it, which throws TooManyElements
  * Throws RadserveError: corrupt_image, truncated_image, unsupported_transfer_syntax, unsupported_format, no_pixel_data.
  */
-export function readDicom(
-  bytes: Uint8Array,
-  mostElements?: number,
-): Image & { attributes: DataSetAttributes } {
+export function readDicom(bytes: Uint8Array, mostElements?: number): DicomFileImage {
   return imageOf(openFile(bytes, mostElements), bytes, createHash("sha256").update(bytes).digest("hex"));
 }
 
@@ -41,19 +48,16 @@ export function readDicom(
  * @param fileSha256 of its bytes, hex
  * Throws what readDicom throws.
  */
-export function imageOf(
-  file: DicomFile,
-  bytes: Uint8Array,
-  fileSha256: string,
-): Image & { attributes: DataSetAttributes } {
+export function imageOf(file: DicomFile, bytes: Uint8Array, fileSha256: string): DicomFileImage {
   return new DicomImage(file, bytes, fileSha256);
 }
 
-class DicomImage implements Image {
+class DicomImage implements DicomFileImage {
   readonly source: SourceIdentity;
   readonly format: PixelFormat;
   readonly frameCount: number;
   readonly attributes: DataSetAttributes;
+  readonly coding;
   readonly warnings;
   readonly transforms = [];
   readonly #reader: FrameReader;
@@ -75,12 +79,13 @@ class DicomImage implements Image {
     const pixel = readImagePixel(attributes, keyword, walk.warnings);
     this.#reader = frameReader(file, element, pixel);
     this.format = this.#reader.format;
+    this.coding = this.#reader.coding;
     this.frameCount = pixel.frameCount;
     checkGroups(attributes, this.frameCount);
     this.#frames = new ReadAhead(
       this.frameCount,
       (index, ahead) => this.#reader.read(index, ahead),
-      () => this.#reader.depth?.() ?? 0,
+      () => (this.coding === undefined ? 0 : framesAhead(this.coding, this.format, this.frameCount)),
     );
     this.source = identity(file, bytes.length, fileSha256);
     this.#interpret = interpretationReader(attributes, this.format, this.warnings);
@@ -91,7 +96,15 @@ class DicomImage implements Image {
   }
 
   async frame(index: number): Promise<Uint8Array> {
-    const decoded = await this.#frames.get(checkedFrame(index, this.frameCount));
+    return this.#plausible(await this.#frames.get(checkedFrame(index, this.frameCount)), index);
+  }
+
+  async frameElsewhere(index: number): Promise<Uint8Array> {
+    return this.#plausible(await this.#reader.read(checkedFrame(index, this.frameCount), true), index);
+  }
+
+  /** Takes over what was odd about a frame, and looks whether it can be what was compressed. */
+  async #plausible(decoded: Decoded, index: number): Promise<Uint8Array> {
     for (const { code, message } of decoded.warnings ?? []) warn(this.warnings, code, message);
     if (!(await this.#isPlausible(decoded, index)))
       warn(

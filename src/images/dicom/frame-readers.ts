@@ -6,7 +6,7 @@ import { warn, type PixelFormat, type Warning } from "../image.js";
 import { checkHeader } from "./codecs.js";
 import { readCodestream, type CodestreamHeader } from "./codestream.js";
 import { checkStoredBits, clampOvershoot, isTooLongForConstant, warnOfStrayBits } from "./decode-check.js";
-import { decode, framesAhead } from "./decoders.js";
+import { decode } from "./decoders.js";
 import type { DicomFile } from "./dicom-file.js";
 import type { Element } from "./elements.js";
 import { encodedFrames, type EncodedFrames } from "./frame-sources.js";
@@ -28,8 +28,8 @@ export interface FrameReader {
   format: PixelFormat;
   /** A frame that is asked for `ahead` of its turn may be decoded on another thread. */
   read(index: number, ahead?: boolean): Promise<Decoded>;
-  /** How many frames to begin ahead of the one asked for; none if absent. */
-  depth?(): number;
+  /** How frames are compressed, if a decoder thread can decode them. */
+  coding?: CodestreamHeader["kind"];
 }
 
 /**
@@ -176,7 +176,7 @@ function codecReader(file: DicomFile, pixel: ImagePixel, encoded: EncodedFrames)
   const lossy = file.attributes.string("LossyImageCompression") === "01";
   return {
     format,
-    depth: () => framesAhead(first, format, pixel.frameCount),
+    coding: first.kind,
     read: async (index, ahead = false) => {
       const header = readCodestream(encoded.bytesOf(index));
       checkHeader(header, format);

@@ -15,8 +15,10 @@ import {
 import type { DataSetAttributes } from "./attributes.js";
 import { checkConcatenations } from "./concatenation.js";
 import { sopClassName } from "./dictionary.js";
-import { readDicom } from "./dicom-image.js";
+import { framesAhead } from "./decoders.js";
+import { readDicom, type DicomFileImage } from "./dicom-image.js";
 import { seriesInvalid } from "./series-fault.js";
+import { ReadAhead } from "./read-ahead.js";
 import { assemble, sortingStep } from "./volume.js";
 import { RadserveError } from "../../base/errors.js";
 import { sha256 } from "../../files/durable-files.js";
@@ -45,6 +47,8 @@ export interface SeriesFile {
   warnings: Warning[];
   /** Reads the file's bytes again. */
   read(): Promise<Uint8Array>;
+  /** How many files of its folder may be in memory beside the one that was asked for. */
+  filesAhead(): number;
 }
 
 export interface FrameFacts extends FrameGeometry {
@@ -53,16 +57,16 @@ export interface FrameFacts extends FrameGeometry {
 
 /**
  * What a series needs of a file, or why the object is not a slice of one.
- * @param read gives the same bytes later; of `bytes` nothing is kept but the attributes
+ * @param again reads the same bytes later; of `bytes` nothing is kept but the attributes
  * @param mostElements as openFile takes it, which throws TooManyElements
  * Throws what readDicom throws for an image that cannot be used.
  */
 export function seriesFile(
   bytes: Uint8Array,
-  read: () => Promise<Uint8Array>,
+  again: Pick<SeriesFile, "read" | "filesAhead">,
   mostElements?: number,
 ): SeriesFile | LeftOut {
-  let image: ReturnType<typeof readDicom>;
+  let image: DicomFileImage;
   try {
     image = readDicom(bytes, mostElements);
   } catch (error) {
@@ -88,7 +92,7 @@ export function seriesFile(
       pixelAspect: image.pixelAspect(frame),
     })),
     warnings: image.warnings,
-    read,
+    ...again,
   };
 }
 
@@ -351,8 +355,11 @@ class SeriesImage implements Image {
   readonly plane = (frame: number) => this.#slice(frame).facts.plane;
   readonly pixelAspect = (frame: number) => this.#slice(frame).facts.pixelAspect;
   readonly #slices: readonly Slice[];
-  /** The file opened last: the slices of a multi-frame file follow each other. */
+  readonly #frames: ReadAhead<{ data: Uint8Array; warnings: readonly Warning[] }>;
+  /** The multi-frame file opened last: its slices follow each other. */
   #opened: { file: SeriesFile; image: Promise<Image> } | undefined;
+  /** How files of one frame are compressed; known once one was opened. */
+  #coding: DicomFileImage["coding"];
 
   constructor(
     files: readonly SeriesFile[],
@@ -381,6 +388,11 @@ class SeriesImage implements Image {
     };
     this.format = first.file.format;
     this.frameCount = slices.length;
+    this.#frames = new ReadAhead(
+      slices.length,
+      (index, ahead) => this.#read(index, ahead),
+      () => this.#depth(),
+    );
     this.attributes = first.file.attributes;
     this.source = {
       ...first.file.source,
@@ -395,12 +407,32 @@ class SeriesImage implements Image {
   }
 
   async frame(index: number): Promise<Uint8Array> {
-    const { file, frame } = this.#slice(index);
-    if (this.#opened?.file !== file) this.#opened = { file, image: reopened(file) };
-    const image = await this.#opened.image;
-    const data = await image.frame(frame);
-    this.#take(image.warnings);
+    const { data, warnings } = await this.#frames.get(checkedFrame(index, this.frameCount));
+    this.#take(warnings);
     return data;
+  }
+
+  /** @param ahead a file of one frame is decoded on another thread; the others begin their next frames themselves */
+  async #read(index: number, ahead: boolean): Promise<{ data: Uint8Array; warnings: readonly Warning[] }> {
+    const { file, frame } = this.#slice(index);
+    if (file.frames.length > 1) {
+      if (this.#opened?.file !== file) this.#opened = { file, image: reopened(file) };
+      const image = await this.#opened.image;
+      return { data: await image.frame(frame), warnings: image.warnings };
+    }
+    const image = await reopened(file);
+    this.#coding ??= image.coding;
+    const data = ahead ? await image.frameElsewhere(frame) : await image.frame(frame);
+    return { data, warnings: image.warnings };
+  }
+
+  /** How many slices to begin ahead; none of series with multi-frame files. */
+  #depth(): number {
+    if (this.#coding === undefined || this.#opened !== undefined) return 0;
+    return Math.min(
+      framesAhead(this.#coding, this.format, this.frameCount),
+      this.#slice(0).file.filesAhead(),
+    );
   }
 
   #slice(index: number): Slice {
@@ -415,7 +447,7 @@ class SeriesImage implements Image {
 }
 
 /** Reads a file again, whose bytes must be those that the series was put together from. */
-export async function reopened(file: SeriesFile): Promise<Image> {
+export async function reopened(file: SeriesFile): Promise<DicomFileImage> {
   const image = readDicom(await file.read());
   if (image.source.fileSha256 !== file.source.fileSha256)
     throw seriesInvalid(

@@ -1,0 +1,123 @@
+/** Slices of one series decoded by several threads come out as they do from one. */
+import { availableParallelism } from "node:os";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { openInput } from "../../src/files/guarded-paths.js";
+import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
+import { shareDecoding } from "../../src/images/dicom/decoders.js";
+import type { Image } from "../../src/images/image.js";
+import { readSeriesFolder } from "../../src/inference/read-input.js";
+import { SliceMemory } from "../../src/inference/reading-memory.js";
+import { attributesOf, compress, CT_SLICE, dicomFile, picture, SYNTAXES } from "../support/dicom.js";
+
+const SLICES = 9;
+const layout = { rows: 64, columns: 64, samples: 1, bitsAllocated: 16, bitsStored: 12 };
+const raws = Array.from({ length: SLICES }, (_, i) => picture(layout, i + 1));
+const coded = await Promise.all(raws.map(async (raw) => Buffer.from(await compress("jpeg-ls", raw))));
+
+/** A folder with one file for each slice; `damaged` is an index of one whose code ends early. */
+function folder(t: Test, damaged?: number): string {
+  const directory = t.testdir({});
+  for (const [i, raw] of raws.entries()) {
+    const code = coded[i]!;
+    const pixels = { fragments: [i === damaged ? code.subarray(0, code.length >> 1) : code] };
+    const attributes = attributesOf(raw, {
+      ...CT_SLICE,
+      SOPInstanceUID: `1.2.3.4.${i + 1}`,
+      SeriesInstanceUID: "1.2.3.5",
+      StudyInstanceUID: "1.2.3.6",
+      FrameOfReferenceUID: "1.2.3.7",
+      ImagePositionPatient: `0\\0\\${i}`,
+      ImageOrientationPatient: "1\\0\\0\\0\\1\\0",
+      PixelSpacing: "1\\1",
+    });
+    // Names in another order than the slices
+    const file = dicomFile({ transferSyntax: SYNTAXES["jpeg-ls"], attributes, pixels });
+    writeFileSync(join(directory, `${(i * 4) % SLICES}.dcm`), file);
+  }
+  return directory;
+}
+
+async function withSeries<T>(directory: string, use: (image: Image) => Promise<T>): Promise<T> {
+  const opened = await openInput(directory, undefined);
+  if (opened.kind !== "folder") throw new Error("A folder was opened");
+  const places = new MemoryPlaces(1);
+  const memory = new ProcessMemory(places.counts, places.take(), 2 ** 30);
+  const slices = new SliceMemory(memory, { patient: true, check: () => undefined });
+  try {
+    return await use(await readSeriesFolder(opened, slices));
+  } finally {
+    await slices.close();
+    opened.close();
+  }
+}
+
+/** What reading all slices in order gives, up to the first error. */
+async function outcome(image: Image): Promise<unknown[]> {
+  const seen: unknown[] = [];
+  for (let i = 0; i < image.frameCount; i++)
+    try {
+      const same = Buffer.from(raws[i]!.data).equals(await image.frame(i));
+      seen.push(same ? `slice ${i}` : `slice ${i} differs`);
+    } catch (error) {
+      return [...seen, (error as Error).message, image.warnings];
+    }
+  return [...seen, image.warnings];
+}
+
+const threads = () => process.getActiveResourcesInfo().filter((name) => name === "MessagePort").length;
+
+t.teardown(() => {
+  shareDecoding(() => true, availableParallelism() - 1);
+});
+
+for (const [what, damaged] of [
+  ["good slices", undefined],
+  ["one that is damaged", 5],
+] as const)
+  t.test(what, async (t) => {
+    const directory = folder(t, damaged);
+    shareDecoding(() => false);
+    const alone = await withSeries(directory, outcome);
+    shareDecoding(() => true, 2, 0);
+    let most = 0;
+    const shared = await withSeries(directory, async (image) => {
+      await image.frame(0);
+      await image.frame(1);
+      most = threads();
+      return outcome(image);
+    });
+    t.strictSame(shared, alone, "the same slices, warnings and errors, in the same order");
+    t.ok(most > 0, "other threads decode what comes next");
+  });
+
+t.test("a folder is done with only when nothing of it is read any more", async (t) => {
+  const slices = new SliceMemory(undefined, { patient: true, check: () => undefined });
+  let finish: (bytes: Uint8Array) => void = () => undefined;
+  const reading = slices.again(() => new Promise((resolve) => (finish = resolve)));
+  const ends: string[] = [];
+  const closing = slices.close().then(() => ends.push("closed"));
+  await new Promise((resolve) => setImmediate(resolve));
+  ends.push("read");
+  finish(new Uint8Array(1));
+  await Promise.all([reading, closing]);
+  t.strictSame(ends, ["read", "closed"]);
+});
+
+t.test("memory of the files that are read ahead is counted", async (t) => {
+  const directory = folder(t);
+  shareDecoding(() => true, 2, 0);
+  const opened = await openInput(directory, undefined);
+  if (opened.kind !== "folder") throw new Error("A folder was opened");
+  const places = new MemoryPlaces(1);
+  const memory = new ProcessMemory(places.counts, places.take(), 2 ** 30);
+  const slices = new SliceMemory(memory, { patient: true, check: () => undefined });
+  const image = await readSeriesFolder(opened, slices);
+  t.ok(slices.filesAhead() > 0);
+  t.ok(places.bytes > (1 + slices.filesAhead()) * Math.max(...coded.map((code) => code.length)));
+  t.equal(image.frameCount, SLICES);
+  await slices.close();
+  t.equal(places.bytes, 0);
+  opened.close();
+});
