@@ -393,6 +393,9 @@ function checkInput(input: ImageInput, dimensions: string, issue: Report): void 
           `Expected ${channels === 1 ? "1 number" : `1 or ${channels} numbers`} for ${input.neighbours === undefined ? input.channels : `${channels} channels`}, found ${given.length}`,
         );
     }
+  if (input.normalisation.kind === "z_score" && input.normalisation.of !== undefined)
+    if (!volume || input.resampling?.crop !== "nonzero")
+      issue(["normalisation", "of"], 'Expected it with resampling whose crop is "nonzero" alone');
   if (input.normalisation.kind === "percentile" && input.normalisation.low >= input.normalisation.high)
     issue(["normalisation", "low"], "Expected less than high");
   if (input.clip !== undefined && input.clip[0] >= input.clip[1])

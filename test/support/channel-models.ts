@@ -1,0 +1,64 @@
+/** Studies for networks of several channels, and what says which series is which of their channels. */
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { seriesFiles, writeFolder } from "./reference-volumes.js";
+
+export type ChannelsOf = "nnunet-brain" | "nnunet-prostate" | "nnunet-petct";
+
+const described = (text: string, ...others: string[]) => ({
+  rules: [
+    {
+      tag: "SeriesDescription",
+      contains: [text],
+      ...(others.length === 0 ? {} : { not_contains: others }),
+    },
+  ],
+});
+
+const ROLES: Readonly<Record<ChannelsOf, Record<string, object>>> = {
+  "nnunet-brain": { FLAIR: described("flair"), T1: described("t1"), T2: described("t2", "flair") },
+  "nnunet-prostate": { T2: described("t2"), ADC: described("adc") },
+  "nnunet-petct": {
+    CT: { rules: [{ tag: "Modality", in: ["CT"] }] },
+    PET: { rules: [{ tag: "Modality", in: ["PT"] }], values: { kind: "suv_bw" } },
+  },
+};
+
+const DESCRIPTIONS: Readonly<Record<ChannelsOf, string[]>> = {
+  "nnunet-brain": ["Ax T2 FLAIR", "Ax T1 SE", "Ax T2 TSE"],
+  "nnunet-prostate": ["T2 tra", "ep2d ADC"],
+  "nnunet-petct": ["CT WB"],
+};
+
+/** What SUV by body weight is computed from, so that it is stored * 2.5 * 70 * 1000 / 350e6 (reference.py). */
+const PET = {
+  ...{ RescaleSlope: "2.5", Units: "BQML", CorrectedImage: "ATTN\\DECY", DecayCorrection: "ADMIN" },
+  ...{ PatientWeight: "70", SeriesDescription: "PET WB" },
+  RadiopharmaceuticalInformationSequence: [{ RadionuclideTotalDose: "350000000" }],
+};
+
+/** The study of a network: all its series in one folder. */
+export function channelFolder(folder: string, network: ChannelsOf): string {
+  const modality = network === "nnunet-petct" ? "CT" : "MR";
+  const series = DESCRIPTIONS[network].map((text, channel) =>
+    seriesFiles(network, {
+      ...{ modality, channel, number: 20 + channel },
+      attributes: { SeriesDescription: text },
+    }),
+  );
+  if (network === "nnunet-petct")
+    series.push(
+      seriesFiles(network, {
+        ...{ modality: "PT", array: "other", spacing: "other-spacing", origin: "other-origin" },
+        ...{ number: 30, attributes: PET },
+      }),
+    );
+  return writeFolder(folder, ...series);
+}
+
+/** The file of `models import --roles` for a network. */
+export function rolesFile(folder: string, network: ChannelsOf): string {
+  const path = join(folder, `${network}-roles.json`);
+  writeFileSync(path, JSON.stringify(ROLES[network]));
+  return path;
+}
