@@ -66,7 +66,8 @@ export function checkRoles(m: Manifest, issue: Report): void {
       ["accepts", "formats"],
       'Expected ["dicom"] with roles: other files have no attributes to tell them by',
     );
-  if (m.region !== undefined) issue(["region"], "Not offered beside roles");
+  if (m.region !== undefined && m.accepts.dimensions !== "series")
+    issue(["region"], "Expected no roles, or volumes: a part of one view is none of the others");
   m.outputs.forEach((output, o) => {
     if (!hasPlace(output)) return;
     const named = "input" in output ? output.input : undefined;

@@ -40,10 +40,14 @@ const exchanged: Change = (manifest) => {
   [first.rules, second.rules] = [second.rules, first.rules];
 };
 
+const MR = { orientation: "SPL", mirror: "none", modality: "MR" };
+const BRAIN = { ...MR, mirror: "0,2" };
+const PETCT = { ...MR, modality: "CT,PT" };
+
 const CASES: Case[] = [
   {
     network: "nnunet-brain",
-    choices: { orientation: "SPL", mirror: "0,2", modality: "MR" },
+    choices: BRAIN,
     without: {
       cropping: (manifest) => {
         unmasked(manifest);
@@ -56,12 +60,21 @@ const CASES: Case[] = [
   },
   {
     network: "nnunet-prostate",
-    choices: { orientation: "SPL", mirror: "none", modality: "MR" },
+    choices: MR,
     without: { "the order of the channels": exchanged },
+  },
+  { network: "channels-lowres", choices: MR, without: {} },
+  {
+    network: "channels-fullres",
+    choices: { ...MR, previous: "channels-lowres" },
+    without: {
+      "the mask of the normalisation": unmasked,
+      "the order of the axes": (manifest) => (input(manifest).orientation = "SPL"),
+    },
   },
   {
     network: "nnunet-petct",
-    choices: { orientation: "SPL", mirror: "none", modality: "CT,PT" },
+    choices: PETCT,
     without: {
       "standardised uptake values": (manifest) => (input(manifest).roles![1]!.values = { kind: "modality" }),
       "clipped Hounsfield units": (manifest) => delete input(manifest).roles![0]!.clip,
@@ -94,6 +107,7 @@ t.test("networks of several channels", { skip: needs(ADDON) }, async (t) => {
   for (const { network, choices, without } of CASES)
     await t.test(`${network} comes to what was stored`, async (t) => {
       const source = channelFolder(join(t.testdir(), "study"), network);
+      if (choices.previous !== undefined) await imported(t, "channels-lowres", MR);
       const { to } = await imported(t, network, choices);
       const probabilities = await against(to, source, network, "probabilities");
       t.ok(probabilities.maxAbsolute < ROUNDING, probabilities.text);
@@ -114,7 +128,7 @@ t.test("networks of several channels", { skip: needs(ADDON) }, async (t) => {
 
   await t.test("a canary is made and held, and check knows the model", async (t) => {
     const source = channelFolder(join(t.testdir(), "study"), "nnunet-brain");
-    const { to } = await imported(t, "nnunet-brain", CASES[0]!.choices);
+    const { to } = await imported(t, "nnunet-brain", BRAIN);
     const caseOf = await caseReader(to);
     const made = await withImageFile(source, (image) => modelsCanary(to, image, options), {
       caseOf: caseOf!,
@@ -126,7 +140,7 @@ t.test("networks of several channels", { skip: needs(ADDON) }, async (t) => {
   await t.test("without --roles the rules are left open and named", async (t) => {
     const to = join(t.testdir(), "open");
     const { text, data } = await modelsImport(join(VOLUMES, "nnunet-petct"), engine, {
-      ...CASES[2]!.choices,
+      ...PETCT,
       to,
     });
     t.match(data, {
@@ -155,7 +169,7 @@ t.test("networks of several channels", { skip: needs(ADDON) }, async (t) => {
       const roles = join(folder, "roles.json");
       writeFileSync(roles, JSON.stringify(content));
       return modelsImport(join(VOLUMES, "nnunet-brain"), engine, {
-        ...CASES[0]!.choices,
+        ...BRAIN,
         ...{ roles, to: join(folder, "none") },
       }).catch((error: unknown) => String(error));
     };

@@ -3,7 +3,8 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { seriesFiles, writeFolder } from "./reference-volumes.js";
 
-export type ChannelsOf = "nnunet-brain" | "nnunet-prostate" | "nnunet-petct";
+export type ChannelsOf =
+  "nnunet-brain" | "nnunet-prostate" | "nnunet-petct" | "channels-lowres" | "channels-fullres";
 
 const described = (text: string, ...others: string[]) => ({
   rules: [
@@ -15,9 +16,13 @@ const described = (text: string, ...others: string[]) => ({
   ],
 });
 
+const CASCADE = { FLAIR: described("flair"), T2: described("t2", "flair") };
+
 const ROLES: Readonly<Record<ChannelsOf, Record<string, object>>> = {
   "nnunet-brain": { FLAIR: described("flair"), T1: described("t1"), T2: described("t2", "flair") },
   "nnunet-prostate": { T2: described("t2"), ADC: described("adc") },
+  "channels-lowres": CASCADE,
+  "channels-fullres": CASCADE,
   "nnunet-petct": {
     CT: { rules: [{ tag: "Modality", in: ["CT"] }] },
     PET: { rules: [{ tag: "Modality", in: ["PT"] }], values: { kind: "suv_bw" } },
@@ -27,6 +32,8 @@ const ROLES: Readonly<Record<ChannelsOf, Record<string, object>>> = {
 const DESCRIPTIONS: Readonly<Record<ChannelsOf, string[]>> = {
   "nnunet-brain": ["Ax T2 FLAIR", "Ax T1 SE", "Ax T2 TSE"],
   "nnunet-prostate": ["T2 tra", "ep2d ADC"],
+  "channels-lowres": ["Ax T2 FLAIR", "Ax T2 TSE"],
+  "channels-fullres": ["Ax T2 FLAIR", "Ax T2 TSE"],
   "nnunet-petct": ["CT WB"],
 };
 

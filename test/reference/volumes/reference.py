@@ -120,6 +120,18 @@ NNUNET = {
         scheme="ZScoreNormalization", transpose=[0, 1, 2], border=2, channels={"T2": {}, "ADC": dict(roll=(0, 1, 0))},
         labels={"background": 0, "zone": 1, "lesion": 2},
     ),
+    "channels-lowres": dict(
+        configuration="3d_lowres", sides=(13, 24, 22), spacing=(1.5, 0.9, 1.0), to=[2.6, 1.9, 1.8], patch=[8, 8, 8],
+        scheme="ZScoreNormalization", transpose=[0, 1, 2], border=3,
+        channels={"FLAIR": dict(masked=True), "T2": dict(masked=True, roll=(0, -1, 1))},
+        labels={"background": 0, "edema": 1, "core": 2},
+    ),
+    "channels-fullres": dict(
+        configuration="3d_cascade_fullres", sides=(13, 24, 22), spacing=(1.5, 0.9, 1.0), to=[1.3, 1.1, 0.9],
+        patch=[8, 8, 12], scheme="ZScoreNormalization", transpose=[1, 0, 2], border=3,
+        channels={"FLAIR": dict(masked=True), "T2": dict(masked=True, roll=(0, -1, 1))},
+        labels={"background": 0, "edema": 1, "core": 2}, previous="channels-lowres", salt=1,
+    ),
     "nnunet-petct": dict(
         configuration="3d_fullres", sides=(11, 22, 20), spacing=(3.0, 1.0, 1.0), to=[2.2, 1.3, 1.2], patch=[8, 12, 12],
         scheme="CTNormalization", transpose=[0, 1, 2],
@@ -234,7 +246,7 @@ def nnunet(name, configuration, sides, spacing, to, patch, scheme, transpose, la
             parameter.copy_(torch.randn_like(parameter) * (0.4 if parameter.dim() > 1 else 0.2))
     network.eval()
     if previous:
-        image, other = np.load(HERE / previous / "voxels.npy")[None], {}
+        image, other = np.load(HERE / previous / "voxels.npy").reshape(len(channels), *sides), {}
     else:
         made = [channel_of(seed + c, given, sides, spacing, border, hole) for c, given in enumerate(channels.values())]
         image, other = np.stack([values for values, _ in made]), made[-1][1]
