@@ -1,7 +1,13 @@
 /** Studies for networks of several channels, and what says which series is which of their channels. */
-import { writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { seriesFiles, writeFolder } from "./reference-volumes.js";
+import { withImageFile } from "../../src/commands/files.js";
+import type { Engine } from "../../src/engine/engine.js";
+import type { Manifest } from "../../src/manifest/manifest.js";
+import { modelsImport } from "../../src/models/import/import.js";
+import { caseReader, modelsCanary } from "../../src/models/make-canary.js";
+import { sct, TISSUE } from "./model-parts.js";
+import { seriesFiles, VOLUMES, writeFolder } from "./reference-volumes.js";
 
 export type ChannelsOf =
   "nnunet-brain" | "nnunet-prostate" | "nnunet-petct" | "channels-lowres" | "channels-fullres";
@@ -68,4 +74,25 @@ export function rolesFile(folder: string, network: ChannelsOf): string {
   const path = join(folder, `${network}-roles.json`);
   writeFileSync(path, JSON.stringify(ROLES[network]));
   return path;
+}
+
+const CODES = [sct("79654002", "Edema"), sct("108369006", "Neoplasm")];
+
+/** Imports the brain network into a folder of models, and makes it final and active, with a canary. Gives its folder. */
+export async function activeBrain(models: string, study: string, engine: Engine): Promise<string> {
+  const to = join(models, "brain");
+  mkdirSync(models, { recursive: true });
+  await modelsImport(join(VOLUMES, "nnunet-brain"), engine, {
+    ...{ orientation: "SPL", mirror: "0,2", modality: "MR", roles: rolesFile(models, "nnunet-brain"), to },
+  });
+  const path = join(to, "model.json");
+  const manifest = JSON.parse(readFileSync(path, "utf8")) as Manifest;
+  const [output] = manifest.outputs;
+  if (output?.kind !== "segmentation") throw new Error("The network segments");
+  output.labels = output.labels.map((label, i) => ({ ...label, code: CODES[i]!, category: TISSUE }));
+  const final = { stage: "final", release: "active", results: { outputs: ["json", "png", "sr", "seg"] } };
+  writeFileSync(path, JSON.stringify({ ...manifest, ...final }));
+  const caseOf = (await caseReader(to))!;
+  await withImageFile(study, (image) => modelsCanary(to, image, { engine, providers: ["cpu"] }), { caseOf });
+  return to;
 }

@@ -23,6 +23,8 @@ export interface SeriesOptions {
   /** Arrays of what lies between voxels, and of the first one's place; slice, row, column. */
   spacing?: string;
   origin?: string;
+  /** Only this part; slice, row, column. */
+  part?: { first: readonly [number, number, number]; count: readonly [number, number, number] };
   /** Ends its UIDs. */
   number?: number;
   attributes?: Attributes;
@@ -37,6 +39,7 @@ export function seriesFiles(
     channel = 0,
     spacing = "spacing",
     origin,
+    part,
     number = 9,
     attributes,
   }: SeriesOptions,
@@ -44,12 +47,18 @@ export function seriesFiles(
   const { shape, data } = decodeNpy(readFileSync(join(VOLUMES, reference, `${array}.npy`)));
   const [apart = 1, row = 1, column = 1] = numbersOf(reference, spacing);
   const [z0 = 0, y0 = 0, x0 = 0] = origin === undefined ? [] : numbersOf(reference, origin);
-  const [slices = 0, rows = 0, columns = 0] = shape.slice(-3);
-  const size = rows * columns * 2;
+  const [depth = 0, height = 0, width = 0] = shape.slice(-3);
+  const { first, count } = part ?? { first: [0, 0, 0], count: [depth, height, width] };
+  const [slices, rows, columns] = count;
+  const [z1, y1, x1] = first;
   const raw = { rows, columns, samples: 1, bitsAllocated: 16, bitsStored: 16, signed: true };
   return Array.from({ length: slices }, (_, z) => {
-    const first = (channel * slices + z) * size;
-    const pixels = Uint8Array.from(data.subarray(first, first + size));
+    const pixels = new Uint8Array(rows * columns * 2);
+    for (let y = 0; y < rows; y++) {
+      const from = (((channel * depth + z1 + z) * height + y1 + y) * width + x1) * 2;
+      pixels.set(data.subarray(from, from + columns * 2), y * columns * 2);
+    }
+    const place = [x0 + x1 * column, y0 + y1 * row, z0 + (z1 + z) * apart];
     return dicomFile({
       attributes: attributesOf(
         { ...raw, data: pixels },
@@ -62,7 +71,7 @@ export function seriesFiles(
             FrameOfReferenceUID: "1.2.5",
           },
           ...{ PatientID: "Nobody", Modality: modality, ImageType: "ORIGINAL\\PRIMARY\\AXIAL" },
-          ...{ ImagePositionPatient: `${x0}\\${y0}\\${z0 + z * apart}` },
+          ...{ ImagePositionPatient: place.map((mm) => mm.toFixed(4)).join("\\") },
           ...{ ImageOrientationPatient: "1\\0\\0\\0\\1\\0", PixelSpacing: `${row}\\${column}` },
           ...{ RescaleSlope: "1", RescaleIntercept: "0" },
           ...attributes,
