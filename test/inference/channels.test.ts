@@ -236,10 +236,12 @@ t.test(
       const model = answer.models.find((one) => one.name === name)!;
       t.equal(model.status, "succeeded", JSON.stringify(model));
       const receipt = receiptSchema.parse(JSON.parse(readFileSync(answer.receipt_path, "utf8")));
-      return receipt.models.find((one) => one.name === name)!;
+      return { ...receipt.models.find((one) => one.name === name)!, receipt: answer.receipt_path };
     };
     const looked = await answered(written("whole"), "looker");
     t.match(looked.region, { model: "finder", label: "bright" });
+    const verified = await radserve(place, "verify", looked.receipt, "--input", join(place.input, "whole"));
+    t.equal(verified.status, 0, verified.stdout + verified.stderr);
     rmSync(looker, { recursive: true });
     write(stack("plain", false), false);
     const cut = await answered(written("cut", part), "plain");
