@@ -373,6 +373,8 @@ BodyFinder::BodyFinder(const std::array<int, 3>& sides, bool marks) : sides_(sid
 }
 
 void BodyFinder::Add(std::span<const Plane> slices, const InputSpec& spec, const std::stop_token& stop) {
+  if (CheckSlices(slices, spec) != sides_)
+    throw EngineError("series_invalid", "Expected the channels of a volume on one grid.");
   const auto width = static_cast<size_t>(sides_[2]);
   ForRows(slices, spec, stop, [&](int z, int y, const std::vector<float>& row) {
     const auto filled = [](float value) { return value != 0; };

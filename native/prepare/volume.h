@@ -28,7 +28,7 @@ class BodyFinder {
  public:
   /// `sides` are slices, rows, columns; `marks` asks for VolumeBody::inside.
   BodyFinder(const std::array<int, 3>& sides, bool marks);
-  /// What is not 0 before `clip`. Throws `cancelled` once `stop` is requested.
+  /// What is not 0 before `clip`. Throws series_invalid for slices of other sides; `cancelled` once `stop` is requested.
   void Add(std::span<const Plane> slices, const InputSpec& spec, const std::stop_token& stop);
   /// The box is the whole volume where all is 0.
   VolumeBody Take();

@@ -447,6 +447,9 @@ TEST("channels are cropped together, and a mask leaves out what is 0 in all of t
   // By itself it would be the box of 30 and 60.
   const double own = same(nullptr, {-1, 1}).mean;
   NEAR(own, 45, 1e-9);
+  ByteSlices uneven({{0, 1, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 9}});
+  EQUAL(CodeOf([&] { finder.Add(uneven.planes, spec, {}); }), "series_invalid");
+  EQUAL(CodeOf([&] { finder.Add(std::span(first.planes).first(1), spec, {}); }), "series_invalid");
   BodyFinder nothing({1, 1, 5}, false);
   nothing.Add(std::span(first.planes).first(1), spec, {});
   CHECK((nothing.Take().box.count == std::array<int, 3>{1, 1, 5}));
