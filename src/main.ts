@@ -367,6 +367,7 @@ models
   )
   .option("--modality <name>", "modality of DICOM, where the files do not say it: MR")
   .option("--mirror <axes>", "nnU-Net: all, none, or the network's axes from 0, with commas")
+  .option("--roles <file>", "nnU-Net, several channels: which series each is, by tag rules (JSON)")
   .option("--previous <name>", "nnU-Net's cascade: the folder's name of the model of the stage before")
   .option("--onnx <file>", "the graph, where the folder has several or none")
   .option("--to <folder>", "the model's folder; the graph's own, where absent")

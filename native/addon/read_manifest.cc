@@ -76,6 +76,7 @@ NormalisationSpec ReadNormalisation(const Napi::Object& o) {
     const std::vector<double> to = Numbers(o, "to");
     n.to = {to.at(0), to.at(1)};
   }
+  if (Has(o, "of")) n.nonzero = Text(o, "of") == "nonzero";
   return n;
 }
 

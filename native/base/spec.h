@@ -1,8 +1,10 @@
 #ifndef RADSERVE_SPEC_H_
 #define RADSERVE_SPEC_H_
 
+#include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,6 +64,9 @@ struct NormalisationSpec {
   double low = 0;
   double high = 100;
   std::array<double, 2> to = {0, 1};
+  /// kZScore of volumes with ResamplingSpec::crop_nonzero: mean and deviation are those of the body, and what lies outside
+  /// of it is 0 (nnU-Net's use_mask_for_norm).
+  bool nonzero = false;
 };
 
 /// How a volume gets the spacing of the model, and its maps go back, if it is by splines and without antialiasing.
@@ -140,6 +145,16 @@ struct InputSpec {
   }
   /// Channels behind those of the pixels: one for each label of another model, 1 where that label is (nnU-Net's cascade).
   int label_channels = 0;
+
+  /// What it is made of, one after the other: itself, where it has no parts.
+  std::span<const InputSpec> Parts() const {
+    return parts.empty() ? std::span<const InputSpec>(this, 1) : std::span<const InputSpec>(parts);
+  }
+  /// Whether the preparation has to know which voxels are not 0, beside the box around them.
+  bool AsksForInside() const {
+    return label_channels > 0 ||
+           std::ranges::any_of(Parts(), [](const InputSpec& part) { return part.normalisation.nonzero; });
+  }
 };
 
 enum class Activation { kNone, kSigmoid, kSoftmax, kArgmax, kLabelMap, kPrototypes };

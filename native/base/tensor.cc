@@ -131,24 +131,58 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
-Tensor JoinChannels(std::span<const Tensor> parts, bool channels_last, const TensorMaker& make) {
+namespace {
+
+constexpr double kMostSharedBytes = 2147483648.0;
+
+EngineError Unlike(const std::string& name, const std::vector<int64_t>& first,
+                   const std::vector<int64_t>& other) {
+  return {"no_model_accepts", "Expected channels of one size in \"" + name + "\"; found " + ShapeText(first) +
+                                  " and " + ShapeText(other) + "."};
+}
+
+}  // namespace
+
+Tensor SharedTensor::Part(std::string name, Dtype dtype, std::vector<int64_t> shape) {
+  std::vector<int64_t> all = shape;
+  all.at(1) = channels_;
+  if (whole_.data == nullptr) {
+    double bytes = static_cast<double>(DtypeSize(dtype));
+    for (const int64_t side : all) bytes *= static_cast<double>(side);
+    if (bytes > kMostSharedBytes) {
+      throw EngineError("no_model_accepts", "All channels together need a tensor " + ShapeText(all) +
+                                                ", which is more than 2 GiB.");
+    }
+    whole_ = make_(std::move(name), dtype, all);
+  }
+  Tensor part = whole_;
+  part.shape = std::move(shape);
+  if (all != whole_.shape || given_ + part.Bytes() > whole_.Bytes()) {
+    throw Unlike(whole_.name, whole_.shape, part.shape);
+  }
+  part.data = whole_.data + given_;
+  given_ += part.Bytes();
+  return part;
+}
+
+Tensor SharedTensor::Take() {
+  std::memset(whole_.data + given_, 0, whole_.Bytes() - given_);
+  return std::move(whole_);
+}
+
+Tensor JoinChannels(std::span<const Tensor> parts, const TensorMaker& make) {
   const Tensor& first = parts.front();
   std::vector<int64_t> shape = first.shape;
-  const size_t axis = channels_last ? shape.size() - 1 : 1;
+  const size_t axis = shape.size() - 1;
   shape[axis] = 0;
   for (const Tensor& part : parts) {
     std::vector<int64_t> alike = part.shape;
     alike[axis] = first.shape[axis];
-    if (alike != first.shape) {
-      throw EngineError("no_model_accepts", "Expected channels of one size in \"" + first.name +
-                                                "\"; found " + ShapeText(first.shape) + " and " +
-                                                ShapeText(part.shape) + ".");
-    }
+    if (alike != first.shape) throw Unlike(first.name, first.shape, part.shape);
     shape[axis] += part.shape[axis];
   }
   Tensor joined = make(first.name, first.dtype, shape);
-  // Before the channels there is the batch of one alone, or, if they are last, every pixel.
-  const size_t pixels = channels_last ? first.Elements() / static_cast<size_t>(first.shape[axis]) : 1;
+  const size_t pixels = first.Elements() / static_cast<size_t>(first.shape[axis]);
   std::byte* out = joined.data;
   for (size_t pixel = 0; pixel < pixels; ++pixel) {
     for (const Tensor& part : parts) {

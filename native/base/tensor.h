@@ -56,9 +56,27 @@ using TensorMaker = std::function<Tensor(std::string name, Dtype dtype, std::vec
 /// "[1,3,-1,224]", for messages.
 std::string ShapeText(const std::vector<int64_t>& shape);
 
-/// One tensor of the channels of several, one after the other: [1,C,...], or [1,...,C] for channels last. Throws
-/// no_model_accepts if their other sides differ.
-Tensor JoinChannels(std::span<const Tensor> parts, bool channels_last, const TensorMaker& make);
+/// One tensor of the channels of several, one after the other, [1,...,C]. Throws no_model_accepts if their other sides
+/// differ.
+Tensor JoinChannels(std::span<const Tensor> parts, const TensorMaker& make);
+
+/// One tensor [1,C,...] whose channels several write, each its own, so that nothing is copied when they come together.
+class SharedTensor {
+ public:
+  /// `channels` are those of all. The tensor itself is made by `make`, when the first part is asked for.
+  SharedTensor(int64_t channels, TensorMaker make) : channels_(channels), make_(std::move(make)) {}
+  /// The next channels, of the shape [1,c,...]. Throws no_model_accepts if the other sides differ from those of the first,
+  /// or if the whole takes more than 2 GiB.
+  Tensor Part(std::string name, Dtype dtype, std::vector<int64_t> shape);
+  /// The whole. Channels that nobody asked for are 0.
+  Tensor Take();
+
+ private:
+  int64_t channels_;
+  TensorMaker make_;
+  Tensor whole_;
+  size_t given_ = 0;
+};
 
 /// The elements as floats, whatever the type.
 std::vector<float> AsFloats(const Tensor& tensor);

@@ -280,7 +280,8 @@ void InferRequest::RunSlices(const Lane& lane) {
   model->runs.Ran(1, ran);
 }
 
-void InferRequest::AddLabels(const InputSpec& spec, const PreparedVolume& volume, const Lane& lane) {
+void InferRequest::AddLabels(const InputSpec& spec, const PreparedVolume& volume,
+                             std::span<const uint8_t> inside, const Lane& lane, Tensor& tensor) {
   const auto& [slices, rows, columns] = volume.sides;
   const size_t voxels =
       static_cast<size_t>(slices) * static_cast<size_t>(rows) * static_cast<size_t>(columns);
@@ -289,23 +290,21 @@ void InferRequest::AddLabels(const InputSpec& spec, const PreparedVolume& volume
                                          std::to_string(voxels) + " voxels, found " +
                                          std::to_string(labels.size()) + ".");
   }
-  if (spec.resampling && spec.resampling->crop_nonzero) {
-    // What lies outside of everything that is not 0 is no background to nnU-Net, but a label of its own.
-    std::vector<uint8_t> body = NonzeroVoxels(planes, spec, lane.stop());
-    FillHoles({body, slices, rows, columns, {}}, 1);
-    for (size_t i = 0; i < voxels; ++i) {
-      if (labels[i] == 0 && body[i] == 0) labels[i] = kOutside;
-    }
+  // What lies outside of everything that is not 0 is no background to nnU-Net, but a label of its own.
+  for (size_t i = 0; i < inside.size(); ++i) {
+    if (labels[i] == 0 && inside[i] == 0) labels[i] = kOutside;
   }
-  FillLabelChannels(labels, volume.placement, spec, lane.stop(), inputs.back());
+  FillLabelChannels(labels, volume.placement, spec, lane.stop(), tensor);
 }
 
-Tensor InferRequest::PrepareOne(const InputSpec& spec, Prepared& prepared, const Lane& lane,
+Tensor InferRequest::PrepareOne(const InputSpec& spec, Prepared& prepared,
+                                const std::optional<VolumeBody>& body, const Lane& lane,
                                 const TensorMaker& make) {
   const std::span<const Plane> all(planes);
   if (geometry) {
-    prepared.volume = sources.empty() ? PrepareVolume(all, *geometry, spec, lane.stop(), make)
-                                      : PrepareSource(spec, lane, make);
+    prepared.volume =
+        PrepareVolume(SlicesOf(spec, lane), *geometry, spec, lane.stop(), make, body ? &*body : nullptr);
+    moved_.erase(spec.source);
     preparation.push_back({std::nullopt, prepared.volume->found, std::nullopt});
     return std::move(prepared.volume->tensor);
   }
@@ -321,8 +320,8 @@ Tensor InferRequest::PrepareOne(const InputSpec& spec, Prepared& prepared, const
   return std::move(prepared.image->tensor);
 }
 
-PreparedVolume InferRequest::PrepareSource(const InputSpec& spec, const Lane& lane,
-                                           const TensorMaker& make) const {
+std::span<const Plane> InferRequest::SlicesOf(const InputSpec& spec, const Lane& lane) {
+  if (sources.empty()) return planes;
   const auto slices_of = [&](const Source& source) {
     return std::span<const Plane>(planes).subspan(source.first, source.count);
   };
@@ -331,10 +330,64 @@ PreparedVolume InferRequest::PrepareSource(const InputSpec& spec, const Lane& la
     return VolumeGrid{*source.geometry, {static_cast<int>(source.count), format.rows, format.columns}};
   };
   const Source& source = sources.at(spec.source);
-  const VolumeGrid grid = grid_of(sources.front());
-  if (!source.regrid) return PrepareVolume(slices_of(source), grid.geometry, spec, lane.stop(), make);
-  const RegriddedSlices moved = RegridSlices(slices_of(source), grid_of(source), grid, lane.stop());
-  return PrepareVolume(moved.planes, grid.geometry, spec, lane.stop(), make);
+  if (!source.regrid) return slices_of(source);
+  RegriddedSlices& moved = moved_[spec.source];
+  if (moved.planes.empty()) {
+    moved = RegridSlices(slices_of(source), grid_of(source), grid_of(sources.front()), lane.stop());
+  }
+  return moved.planes;
+}
+
+std::optional<VolumeBody> InferRequest::BodyOf(const InputSpec& spec, const Lane& lane) {
+  if (!geometry || !spec.resampling || !spec.resampling->crop_nonzero) return std::nullopt;
+  const std::span<const InputSpec> parts = spec.Parts();
+  const size_t count = sources.empty() ? planes.size() : sources.front().count;
+  const PixelFormat& format = planes.front().format;
+  const std::array<int, 3> sides = {static_cast<int>(count), format.rows, format.columns};
+  const bool marks = spec.AsksForInside();
+  BodyFinder finder(sides, marks);
+  for (const InputSpec& part : parts) finder.Add(SlicesOf(part, lane), part, lane.stop());
+  VolumeBody body = finder.Take();
+  // nnU-Net counts what is enclosed as inside, and so what another model marked, wherever that is.
+  if (marks) FillHoles({body.inside, sides[0], sides[1], sides[2], {}}, 1);
+  if (spec.label_channels > 0 && labels.size() == body.inside.size()) {
+    for (size_t i = 0; i < labels.size(); ++i) {
+      if (labels[i] != 0) body.inside[i] = 1;
+    }
+  }
+  return body;
+}
+
+Tensor InferRequest::PrepareImageInput(const InputSpec& spec, Prepared& prepared, const Lane& lane,
+                                       const TensorMaker& make) {
+  const std::optional<VolumeBody> body = BodyOf(spec, lane);
+  Tensor tensor;
+  if (spec.parts.empty()) {
+    tensor = PrepareOne(spec, prepared, body, lane, make);
+  } else {
+    std::vector<Tensor> parts;
+    SharedTensor shared(spec.Channels() + spec.label_channels, make);
+    const TensorMaker part_maker = [&](std::string name, Dtype dtype, std::vector<int64_t> shape) {
+      return spec.channels_last ? MakeTensorForOverwrite(std::move(name), dtype, std::move(shape))
+                                : shared.Part(std::move(name), dtype, std::move(shape));
+    };
+    for (const InputSpec& part : spec.parts) {
+      Prepared other;
+      Prepared& own = parts.empty() ? prepared : other;
+      parts.push_back(PrepareOne(part, own, body, lane, part_maker));
+    }
+    if (spec.channels_last && spec.label_channels > 0) {
+      std::vector<int64_t> shape = parts.front().shape;
+      shape.back() = spec.label_channels;
+      parts.push_back(MakeTensor(spec.tensor, spec.dtype, std::move(shape)));
+    }
+    tensor = spec.channels_last ? JoinChannels(parts, make) : shared.Take();
+  }
+  if (spec.label_channels > 0 && prepared.volume) {
+    const std::span<const uint8_t> inside = body ? body->inside : std::span<const uint8_t>();
+    AddLabels(spec, *prepared.volume, inside, lane, tensor);
+  }
+  return tensor;
 }
 
 void InferRequest::Prepare(const Lane& lane) {
@@ -347,17 +400,8 @@ void InferRequest::Prepare(const Lane& lane) {
     Prepared& prepared = prepared_.emplace_back();
     if (spec.numbers > 0) {
       inputs.push_back(TensorOf(spec, *given++, make));
-    } else if (spec.parts.empty()) {
-      inputs.push_back(PrepareOne(spec, prepared, lane, make));
-      if (spec.label_channels > 0 && prepared.volume) AddLabels(spec, *prepared.volume, lane);
     } else {
-      std::vector<Tensor> parts;
-      for (const InputSpec& part : spec.parts) {
-        Prepared other;
-        Prepared& own = parts.empty() ? prepared : other;
-        parts.push_back(PrepareOne(part, own, lane, MakeTensorForOverwrite));
-      }
-      inputs.push_back(JoinChannels(parts, spec.channels_last, make));
+      inputs.push_back(PrepareImageInput(spec, prepared, lane, make));
     }
     CheckStop(lane.stop());
   }

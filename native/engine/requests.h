@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,6 +19,7 @@
 #include "postprocess/postprocess.h"
 #include "prepare/geometry.h"
 #include "prepare/image.h"
+#include "prepare/regrid.h"
 #include "prepare/statistics.h"
 #include "prepare/values.h"
 #include "prepare/volume.h"
@@ -154,8 +156,10 @@ class InferRequest : public ModelRequest {
 
  private:
   void Prepare(const Lane& lane);
-  /// Adds the label channels to the tensor made last. Throws bad_request if the labels do not fit the volume.
-  void AddLabels(const InputSpec& spec, const PreparedVolume& volume, const Lane& lane);
+  /// Fills the label channels of a tensor. `inside` are the voxels of the body, all where it is empty. Throws bad_request
+  /// if the labels do not fit the volume.
+  void AddLabels(const InputSpec& spec, const PreparedVolume& volume, std::span<const uint8_t> inside,
+                 const Lane& lane, Tensor& tensor);
   /// Runs the model on this thread.
   void RunModel(const Lane& lane);
   void PostprocessAll(const Lane& lane);
@@ -171,10 +175,18 @@ class InferRequest : public ModelRequest {
     std::optional<PreparedImage> image;
     std::optional<PreparedVolume> volume;
   };
+  /// One input of pixels: its parts, and the labels of another model.
+  Tensor PrepareImageInput(const InputSpec& spec, Prepared& prepared, const Lane& lane,
+                           const TensorMaker& make);
   /// One input, or one part of it, which is its tensor.
-  Tensor PrepareOne(const InputSpec& spec, Prepared& prepared, const Lane& lane, const TensorMaker& make);
-  /// The slices of a source of a case, on the grid of the first.
-  PreparedVolume PrepareSource(const InputSpec& spec, const Lane& lane, const TensorMaker& make) const;
+  Tensor PrepareOne(const InputSpec& spec, Prepared& prepared, const std::optional<VolumeBody>& body,
+                    const Lane& lane, const TensorMaker& make);
+  /// The slices that an input or a part of it is made of; those of a source of a case on the grid of the first.
+  std::span<const Plane> SlicesOf(const InputSpec& spec, const Lane& lane);
+  /// What counts of the volumes of all parts together; nothing where the input does not crop.
+  std::optional<VolumeBody> BodyOf(const InputSpec& spec, const Lane& lane);
+  /// Sources on the grid of the first, from when they are first looked at until their part is prepared.
+  std::map<size_t, RegriddedSlices> moved_;
   /// One for each input of the manifest; of several parts the first.
   std::vector<Prepared> prepared_;
   /// The model runs while its output is post-processed.

@@ -58,6 +58,7 @@ double BytesOfPlan(const Model& model, const std::array<int, 3>& sides, const Vo
                  static_cast<double>(DtypeSize(input.dtype));
   const double plane = static_cast<double>(sides[1]) * sides[2];
   const double map_plane = Product(grid) / axes[lead.axis].tensor;
+  if (input.AsksForInside()) bytes += plane * sides[0];
   for (const OutputSpec& output : model.outputs) {
     if (output.kind != OutputSpec::Kind::kSegmentation) continue;
     const auto channels = static_cast<int64_t>(ChannelsOf(output));

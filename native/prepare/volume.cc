@@ -86,26 +86,56 @@ struct BoxMeasure {
   std::vector<Range> slices;
 };
 
+/// Which voxels of a volume are inside of its body; all, where nobody asks.
+class Inside {
+ public:
+  Inside(std::span<const uint8_t> marks, const std::array<int, 3>& sides) : marks_(marks), sides_(sides) {}
+
+  /// The marks of one row; empty where all voxels are inside.
+  std::span<const uint8_t> Row(int slice, int row) const {
+    if (marks_.empty()) return {};
+    const auto width = static_cast<size_t>(sides_[2]);
+    const size_t rows =
+        static_cast<size_t>(slice) * static_cast<size_t>(sides_[1]) + static_cast<size_t>(row);
+    return marks_.subspan(rows * width, width);
+  }
+
+ private:
+  std::span<const uint8_t> marks_;
+  std::array<int, 3> sides_;
+};
+
+/// Of what is inside. The ranges are of what is resampled: where a voxel is outside they hold the mean too.
 BoxMeasure MeasureBox(std::span<const Plane> slices, const InputSpec& spec, const VolumeBox& box,
-                      const std::stop_token& stop) {
+                      const Inside& inside, const std::stop_token& stop) {
   const auto columns = static_cast<size_t>(slices.front().format.columns);
   std::vector<float> row(columns);
   float* const rows[] = {row.data()};
   BoxMeasure measure;
   double sum = 0;
   double squares = 0;
+  double count = 0;
   // The first value is taken off, so that squares of large values lose no digits.
   double origin = 0;
+  std::vector<bool> outside;
   for (int z = 0; z < box.count[0]; ++z) {
     CheckStop(stop);
     const auto slice = static_cast<size_t>(box.first[0] + z);
     const ChannelSource source(slices.subspan(slice, 1), 0, spec);
     Range range{std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
+    outside.push_back(false);
     for (int y = 0; y < box.count[1]; ++y) {
       source.Row(box.first[1] + y, rows);
-      if (z == 0 && y == 0) origin = static_cast<double>(row[static_cast<size_t>(box.first[2])]);
+      const std::span<const uint8_t> marks = inside.Row(box.first[0] + z, box.first[1] + y);
       for (int x = 0; x < box.count[2]; ++x) {
-        const auto value = static_cast<double>(row[static_cast<size_t>(box.first[2] + x)]);
+        const auto at = static_cast<size_t>(box.first[2] + x);
+        if (!marks.empty() && marks[at] == 0) {
+          outside.back() = true;
+          continue;
+        }
+        const auto value = static_cast<double>(row[at]);
+        if (count == 0) origin = value;
+        count += 1;
         range.low = std::min(range.low, value);
         range.high = std::max(range.high, value);
         sum += value - origin;
@@ -114,12 +144,17 @@ BoxMeasure MeasureBox(std::span<const Plane> slices, const InputSpec& spec, cons
     }
     measure.slices.push_back(range);
   }
-  const double count = static_cast<double>(box.count[0]) * box.count[1] * box.count[2];
-  const double mean = sum / count;
+  const double mean = count == 0 ? 0 : sum / count;
+  for (size_t z = 0; z < outside.size(); ++z) {
+    if (!outside[z]) continue;
+    Range& range = measure.slices[z];
+    range.low = std::min(range.low, origin + mean);
+    range.high = std::max(range.high, origin + mean);
+  }
   measure.all.min = std::ranges::min(measure.slices, {}, &Range::low).low;
   measure.all.max = std::ranges::max(measure.slices, {}, &Range::high).high;
   measure.all.mean = origin + mean;
-  measure.all.std = std::sqrt(std::max(0.0, squares / count - mean * mean));
+  measure.all.std = count == 0 ? 0 : std::sqrt(std::max(0.0, squares / count - mean * mean));
   return measure;
 }
 
@@ -138,30 +173,6 @@ void ForRows(std::span<const Plane> slices, InputSpec spec, const std::stop_toke
       see(static_cast<int>(z), y, row);
     }
   }
-}
-
-/// The box around all values that are not 0 before `clip`; the whole volume if there is none.
-VolumeBox NonzeroBox(std::span<const Plane> slices, const InputSpec& spec, const std::stop_token& stop) {
-  const PixelFormat& f = slices.front().format;
-  const std::array<int, 3> sides = {static_cast<int>(slices.size()), f.rows, f.columns};
-  std::array<int, 3> low = sides;
-  std::array<int, 3> high = {-1, -1, -1};
-  ForRows(slices, spec, stop, [&](int z, int y, const std::vector<float>& row) {
-    const auto filled = [](float value) { return value != 0; };
-    const auto first = std::ranges::find_if(row, filled);
-    if (first == row.end()) return;
-    const auto last = std::find_if(row.rbegin(), row.rend(), filled);
-    const std::array<int, 3> from = {z, y, static_cast<int>(first - row.begin())};
-    const std::array<int, 3> to = {z, y, sides[2] - 1 - static_cast<int>(last - row.rbegin())};
-    for (size_t axis = 0; axis < 3; ++axis) {
-      low[axis] = std::min(low[axis], from[axis]);
-      high[axis] = std::max(high[axis], to[axis]);
-    }
-  });
-  if (high[0] < 0) return {{0, 0, 0}, sides};
-  VolumeBox box{low, {}};
-  for (size_t axis = 0; axis < 3; ++axis) box.count[axis] = high[axis] - low[axis] + 1;
-  return box;
 }
 
 std::vector<uint8_t> PaddingOf(std::span<const Plane> slices, const InputSpec& spec,
@@ -288,19 +299,28 @@ class VolumeWriter {
 }  // namespace
 
 PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry& geometry,
-                             const InputSpec& spec, const std::stop_token& stop, const TensorMaker& make) {
+                             const InputSpec& spec, const std::stop_token& stop, const TensorMaker& make,
+                             const VolumeBody* body) {
   PreparedVolume prepared;
   InputSpec read = spec;
   if (spec.resampling && spec.resampling->clip_last) read.clip.reset();
   prepared.sides = CheckSlices(slices, spec);
   const ResamplingSpec* const resampling = spec.resampling ? &*spec.resampling : nullptr;
-  VolumeBox box{{0, 0, 0}, prepared.sides};
-  if (resampling != nullptr && resampling->crop_nonzero) box = NonzeroBox(slices, read, stop);
+  VolumeBody own{{{0, 0, 0}, prepared.sides}, {}};
+  const bool masked = spec.normalisation.nonzero;
+  if (body == nullptr && resampling != nullptr && resampling->crop_nonzero) {
+    BodyFinder finder(prepared.sides, masked);
+    finder.Add(slices, read, stop);
+    own = finder.Take();
+  }
+  const VolumeBox& box = body == nullptr ? own.box : body->box;
+  const std::span<const uint8_t> marks = body == nullptr ? own.inside : body->inside;
+  const Inside inside(masked ? marks : std::span<const uint8_t>(), prepared.sides);
   prepared.placement = PlaceVolume(prepared.sides, geometry, spec, box);
   const VolumePlacement& placement = prepared.placement;
   std::optional<BoxMeasure> in_box;
   const auto measured_box = [&]() -> const BoxMeasure& {
-    if (!in_box) in_box = MeasureBox(slices, read, box, stop);
+    if (!in_box) in_box = MeasureBox(slices, read, box, inside, stop);
     return *in_box;
   };
   const auto measure = [&](double low, double high) {
@@ -308,6 +328,7 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
   };
   Normaliser normaliser = MakeNormaliser(spec.normalisation, spec.Channels(), measure);
   prepared.found = normaliser.found;
+  const auto mean = static_cast<float>(prepared.found ? prepared.found->mean : 0);
   const float background = ChannelSource(slices.first(1), 0, spec).background();
   VolumeWriter writer(spec, placement, std::move(normaliser), background, make);
   VolumeTaps taps;
@@ -330,7 +351,14 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
         CheckStop(stop);
         const auto source =
             std::make_shared<ChannelSource>(slices.subspan(static_cast<size_t>(slice), 1), 0, read);
-        return [source](int row, float* const* channels) { source->Row(row, channels); };
+        return [source, slice, &inside, mean](int row, float* const* channels) {
+          source->Row(row, channels);
+          // The mean is 0 after normalisation.
+          const std::span<const uint8_t> counted = inside.Row(slice, row);
+          for (size_t x = 0; x < counted.size(); ++x) {
+            if (counted[x] == 0) channels[0][x] = mean;
+          }
+        };
       },
       [&](int slice, const float* const* planes) { writer.WritePlane(slice, planes); });
   prepared.tensor = writer.Take();
@@ -338,13 +366,43 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
   return prepared;
 }
 
-std::vector<uint8_t> NonzeroVoxels(std::span<const Plane> slices, const InputSpec& spec,
-                                   const std::stop_token& stop) {
-  std::vector<uint8_t> nonzero;
-  ForRows(slices, spec, stop, [&](int, int, const std::vector<float>& row) {
-    for (const float value : row) nonzero.push_back(value != 0 ? 1 : 0);
+BodyFinder::BodyFinder(const std::array<int, 3>& sides, bool marks) : sides_(sides), low_(sides) {
+  const auto& [slices, rows, columns] = sides;
+  if (marks)
+    inside_.resize(static_cast<size_t>(slices) * static_cast<size_t>(rows) * static_cast<size_t>(columns));
+}
+
+void BodyFinder::Add(std::span<const Plane> slices, const InputSpec& spec, const std::stop_token& stop) {
+  if (CheckSlices(slices, spec) != sides_)
+    throw EngineError("series_invalid", "Expected the channels of a volume on one grid.");
+  const auto width = static_cast<size_t>(sides_[2]);
+  ForRows(slices, spec, stop, [&](int z, int y, const std::vector<float>& row) {
+    const auto filled = [](float value) { return value != 0; };
+    const auto first = std::ranges::find_if(row, filled);
+    if (first == row.end()) return;
+    const auto last = std::find_if(row.rbegin(), row.rend(), filled);
+    const std::array<int, 3> from = {z, y, static_cast<int>(first - row.begin())};
+    const std::array<int, 3> to = {z, y, sides_[2] - 1 - static_cast<int>(last - row.rbegin())};
+    for (size_t axis = 0; axis < 3; ++axis) {
+      low_[axis] = std::min(low_[axis], from[axis]);
+      high_[axis] = std::max(high_[axis], to[axis]);
+    }
+    if (inside_.empty()) return;
+    uint8_t* const marks =
+        inside_.data() +
+        (static_cast<size_t>(z) * static_cast<size_t>(sides_[1]) + static_cast<size_t>(y)) * width;
+    for (size_t x = 0; x < width; ++x) {
+      if (row[x] != 0) marks[x] = 1;
+    }
   });
-  return nonzero;
+}
+
+VolumeBody BodyFinder::Take() {
+  VolumeBody body{{{0, 0, 0}, sides_}, std::move(inside_)};
+  if (high_[0] < 0) return body;
+  body.box.first = low_;
+  for (size_t axis = 0; axis < 3; ++axis) body.box.count[axis] = high_[axis] - low_[axis] + 1;
+  return body;
 }
 
 }  // namespace radserve

@@ -16,6 +16,30 @@
 
 namespace radserve {
 
+/// What counts of the volumes of all channels together (ResamplingSpec::crop_nonzero).
+struct VolumeBody {
+  VolumeBox box;
+  /// One byte a source voxel, 1 where a channel is not 0; empty unless asked for.
+  std::vector<uint8_t> inside;
+};
+
+/// Finds the body of channels that lie on one grid, one after the other.
+class BodyFinder {
+ public:
+  /// `sides` are slices, rows, columns; `marks` asks for VolumeBody::inside.
+  BodyFinder(const std::array<int, 3>& sides, bool marks);
+  /// What is not 0 before `clip`. Throws series_invalid for slices of other sides; `cancelled` once `stop` is requested.
+  void Add(std::span<const Plane> slices, const InputSpec& spec, const std::stop_token& stop);
+  /// The box is the whole volume where all is 0.
+  VolumeBody Take();
+
+ private:
+  std::array<int, 3> sides_;
+  std::array<int, 3> low_;
+  std::array<int, 3> high_ = {-1, -1, -1};
+  std::vector<uint8_t> inside_;
+};
+
 struct PreparedVolume {
   /// Shape [1,C,D,H,W], or [1,D,H,W,C] for channels last.
   Tensor tensor;
@@ -36,13 +60,12 @@ struct PreparedVolume {
 ///
 /// With `resampling` the box around what is not 0 is found first, statistics are those of the box, padding included, and
 /// instead of the second clip values stay within the range of what they are made of.
+/// `body` is that of all channels of the tensor, where the volume is one of several; else its own is found.
+/// NormalisationSpec::nonzero needs one with `inside`: what is outside becomes the mean of what is inside.
 PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry& geometry,
                              const InputSpec& spec, const std::stop_token& stop,
-                             const TensorMaker& make = MakeTensorForOverwrite);
-
-/// 1 for each voxel whose value is not 0 before `clip`, else 0. Throws `cancelled` once `stop` is requested.
-std::vector<uint8_t> NonzeroVoxels(std::span<const Plane> slices, const InputSpec& spec,
-                                   const std::stop_token& stop);
+                             const TensorMaker& make = MakeTensorForOverwrite,
+                             const VolumeBody* body = nullptr);
 
 }  // namespace radserve
 

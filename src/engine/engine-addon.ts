@@ -100,6 +100,8 @@ interface NativeTiling {
 /** Spacings are numbers: 0 is the volume's own. */
 type NativeImage = Omit<ImageInput, "resampling" | "roles"> & {
   resampling?: Omit<Resampling, "spacing_mm"> & { spacing_mm: number[] };
+  /** Channels behind those of the pixels, for the labels of another model. */
+  label_channels?: number;
   /** Number of the role that it is made of. */
   source?: number;
   /** Of several roles: one for each, whose channels follow each other. */
@@ -325,11 +327,13 @@ export function nativeInput(input: ModelInput, roles: readonly string[] = []): N
   const parts = partsOf(input).map((part) => nativePart(part, roles));
   const [first] = parts;
   if (first === undefined) throw new RangeError("An input has a part");
-  return parts.length === 1 ? first : { ...first, parts };
+  // They come once, behind the channels of all parts
+  const labels = input.cascade === undefined ? {} : { label_channels: input.cascade.labels.length };
+  return { ...first, ...labels, ...(parts.length === 1 ? {} : { parts }) };
 }
 
 function nativePart(
-  { roles: named, resampling, cascade, ...others }: ImageInput,
+  { roles: named, resampling, ...others }: ImageInput,
   roles: readonly string[],
 ): NativeImage {
   const { kind } = others.values;
@@ -339,7 +343,6 @@ function nativePart(
     ...others,
     ...source,
     ...(physical ? { values: { kind: "modality" } as const } : {}),
-    ...(cascade === undefined ? {} : { label_channels: cascade.labels.length }),
   };
   if (resampling === undefined) return image;
   const spacing = resampling.spacing_mm.map((mm) => mm ?? 0);

@@ -1,6 +1,6 @@
 /** Which models a request is about, and which of them take the image. */
 import { accepts, roleReasons, type Reason } from "../models/acceptance.js";
-import { chooseCase, fill, type Filled } from "../models/roles.js";
+import { chooseCase, fill, isRegridded, rolesIn, type Filled } from "../models/roles.js";
 import { RadserveError, type ErrorObject } from "../base/errors.js";
 import type { Engine } from "../engine/engine.js";
 import { volumeOf } from "../images/dicom/volume.js";
@@ -9,6 +9,7 @@ import type { Case, Image } from "../images/image.js";
 import { straightOf } from "./straighten.js";
 import {
   firstModelOf,
+  imageInputs,
   takesWhole,
   toleranceOf,
   type Manifest,
@@ -58,13 +59,23 @@ const sum = (numbers: readonly number[]): number => numbers.reduce((a, b) => a +
 
 const FLOAT_BYTES = 4;
 
-/** A member of a case as real numbers, as it is and on the grid of the first; one after the other is made. */
-function bytesRegridded(image: Image): number {
-  const [leading, ...others] = image.case?.members ?? [];
-  if (leading === undefined) return 0;
-  const voxels = ({ format, frameCount }: Image) => format.rows * format.columns * frameCount;
-  return FLOAT_BYTES * (voxels(leading) + Math.max(0, ...others.map(voxels)));
+/**
+ * Members of a case as real numbers: one as it is, and those on the grid of the first that are there at once. That is one
+ * after the other; for a model that crops all of them together it is all.
+ */
+function bytesRegridded(image: Image, plan: Plan): number {
+  const bytes = accepting(plan).map(({ entry: { manifest } }) => {
+    const [leading, ...others] = rolesIn(manifest, image).map((filled) => filled.image);
+    if (leading === undefined) return 0;
+    const moved = others.filter((other) => isRegridded(manifest, leading, other));
+    const together = imageInputs(manifest).some(({ resampling }) => resampling?.crop === "nonzero");
+    const kept = voxels(leading) * Math.min(moved.length, together ? Infinity : 1);
+    return FLOAT_BYTES * (kept + Math.max(0, ...moved.map(voxels)));
+  });
+  return Math.max(0, ...bytes);
 }
+
+const voxels = ({ format, frameCount }: Image): number => format.rows * format.columns * frameCount;
 
 /**
  * Bytes for each pixel that a segmentation or a heat map takes on the source's own grid: tensors, probabilities, masks
@@ -114,7 +125,7 @@ export function bytesAtMost(image: Image, plan: Plan, engine: Pick<Engine, "plan
   return (
     (series === undefined && image.case === undefined ? 0 : source.bytes) +
     bytesInMemory(image, plan) +
-    bytesRegridded(image) +
+    bytesRegridded(image, plan) +
     made +
     bytesOfWindows(image, plan, engine)
   );

@@ -8,6 +8,7 @@ import type { EngineOutput, Plane } from "../engine/types.js";
 import type { PixelFormat, TransformStep, VolumeGeometry } from "../images/image.js";
 import { isFractional, mayOverlap, type Manifest, type Region } from "../manifest/manifest.js";
 import { regionOutput } from "../manifest/region.js";
+import type { RoleSources } from "../models/roles.js";
 
 /** In pixels and slices of the whole, from 0; an image of one frame has one slice. */
 export interface Box {
@@ -107,6 +108,25 @@ export function cutGeometry(geometry: VolumeGeometry, { slice, top, left }: Box)
       slice * geometry.sliceSpacing * (sliceDirection[axis] ?? 0),
   ) as [number, number, number];
   return { ...geometry, origin };
+}
+
+/** The roles of a case in the part of the first: those on its grid are cut too, the others are taken to the part's grid. */
+export function cutSources({ planes, told }: RoleSources, box: Box): RoleSources {
+  const cut: RoleSources = { planes: [], told: [] };
+  let first = 0;
+  for (const source of told) {
+    const own = planes.slice(first, first + source.planes);
+    first += source.planes;
+    if (source.regrid || source.geometry === undefined) {
+      cut.planes.push(...own);
+      cut.told.push(source);
+      continue;
+    }
+    const part = own.slice(box.slice, box.slice + box.slices).map((plane) => cutPlane(plane, box));
+    cut.planes.push(...part);
+    cut.told.push({ ...source, planes: part.length, geometry: cutGeometry(source.geometry, box) });
+  }
+  return cut;
 }
 
 /** What was said of the part, as said of the whole: outside it nothing is marked. The part's own masks are given back. */

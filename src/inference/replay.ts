@@ -118,14 +118,14 @@ function checkRefusal(
   models: readonly ModelEntry[],
 ): Check {
   const known = models.find(({ name }) => name === firstModelOf(entry.manifest));
-  const region = before.region ?? before.cascade;
+  const looked = before.region ?? before.cascade;
   const first =
-    region === undefined || known === undefined
+    looked === undefined || known === undefined
       ? {}
       : {
           first: {
             ...{ name: known.name, version: known.version, sha256: known.sha256 },
-            site_thresholds: region.site_thresholds,
+            site_thresholds: looked.site_thresholds,
           },
         };
   const reasons = reasonsOf(entry, image, models);

@@ -4,14 +4,7 @@
  */
 import { createHash } from "node:crypto";
 import { asRadserveError, RadserveError, type ErrorCode } from "../base/errors.js";
-import type {
-  EngineOutput,
-  InferOptions,
-  InferResult,
-  Plane,
-  PlaneSource,
-  Preparation,
-} from "../engine/types.js";
+import type { EngineOutput, InferOptions, InferResult, Plane, Preparation } from "../engine/types.js";
 import { markedLabels } from "../engine/marked-labels.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Case, Image, Volume, Warning } from "../images/image.js";
@@ -28,7 +21,7 @@ import { attributeNumbers } from "../models/attribute-numbers.js";
 import { checkHounsfield, takesHounsfield } from "../models/hounsfield.js";
 import type { OutputKind } from "../manifest/manifest.js";
 import { interpretationFor, valueCaveats } from "../models/input-values.js";
-import { isRegridded, rolesIn, type Filled } from "../models/roles.js";
+import { rolesIn, sourcesOf, type Filled, type RoleSources } from "../models/roles.js";
 import { planeOf, type Shown } from "../results/picture/draw-result.js";
 import { Highlights } from "../results/picture/highlights.js";
 import { interpret, type FrameResult, type Interpreted } from "../results/receipt/findings.js";
@@ -42,6 +35,7 @@ import {
   boxOf,
   cutGeometry,
   cutPlane,
+  cutSources,
   laidBack,
   nothingFound,
   wholePairs,
@@ -64,7 +58,7 @@ export interface Outcome {
   /** Of a model with roles, in the manifest's order. */
   roles: Filled[];
   /** What the engine is told of them, and their planes one after the other; set when they are decoded. */
-  sources: { planes: Plane[]; told: PlaneSource[] } | undefined;
+  sources: RoleSources | undefined;
   /** One for each frame; a single one for a volume. */
   said: Interpreted[];
   /** What its frames' values give cause to say. */
@@ -178,7 +172,11 @@ async function runCase(
   }
   for (const outcome of outcomes)
     await attempt(outcome, async () => {
-      outcome.sources = sourcesOf(outcome, decoded);
+      outcome.sources = await sourcesOf(outcome.planned.entry.manifest, outcome.roles, (member, frame) => {
+        const plane = decoded.get(member)?.[frame];
+        if (plane === undefined) throw new RangeError("Members of a case are decoded whole");
+        return plane;
+      });
       const leading = decoded.get(members[0]) ?? [];
       if (outcome.volume !== undefined) await runVolume(outcome, leading, analysis);
       else await runFrame(outcome, 0, { planes: leading, own: 0 }, analysis);
@@ -186,28 +184,6 @@ async function runCase(
   watch.lap("infer");
   const planes = [...decoded.values()].flat();
   return { outcomes, planes, pixelSha256: pixelHash.digest("hex") };
-}
-
-/** The planes of a model's roles, those of volumes sorted, as its inputs take them. */
-function sourcesOf(
-  { planned, roles }: Outcome,
-  decoded: ReadonlyMap<Image, Plane[]>,
-): NonNullable<Outcome["sources"]> {
-  const { manifest } = planned.entry;
-  const [leading] = roles;
-  if (leading === undefined) throw new RangeError("A case has roles");
-  const all = roles.map(({ role, image }) => {
-    const read = decoded.get(image) ?? [];
-    const volume = manifest.accepts.dimensions === "series" ? volumeOf(image) : undefined;
-    const sorted = volume === undefined ? read : volume.frames.flatMap((frame) => read[frame] ?? []);
-    const told: PlaneSource = {
-      planes: sorted.length,
-      ...(volume === undefined ? {} : { geometry: volume.geometry }),
-      regrid: isRegridded(manifest, leading.image, image),
-    };
-    return { planes: meantFor(seenBy(manifest, role), sorted), told };
-  });
-  return { planes: all.flatMap(({ planes }) => planes), told: all.map(({ told }) => told) };
 }
 
 const meantFor = (manifest: Manifest, planes: readonly Plane[]): Plane[] =>
@@ -417,7 +393,8 @@ async function lookedAt(
   outcome.seen.push({ kind: "part", box });
   const cut = planes.slice(box.slice, box.slice + box.slices).map((plane) => cutPlane(plane, box));
   const moved = { ...more, ...(geometry === undefined ? {} : { geometry: cutGeometry(geometry, box) }) };
-  const { outputs, preparation } = await inferred(outcome, cut, moved, analysis);
+  const parts = outcome.sources === undefined ? undefined : cutSources(outcome.sources, box);
+  const { outputs, preparation } = await inferred(outcome, cut, moved, analysis, parts);
   return { outputs: laidBack(outputs, box, grid), preparation, empty: [] };
 }
 
@@ -441,10 +418,10 @@ async function inferred(
   planes: Plane[],
   more: Pick<InferOptions, "geometry" | "centre" | "labels">,
   { task, context, watch }: Analysis,
+  sources = outcome.sources,
 ): Promise<InferResult> {
   checkTime(task, context);
   const { manifest } = outcome.planned.entry;
-  const { sources } = outcome;
   const given = sources?.planes ?? meantFor(manifest, planes);
   const result = await context.engine.infer(outcome.nativeId, given, {
     priority: task.priority,

@@ -194,7 +194,16 @@ const normalisation = z.discriminatedUnion("kind", [
     over: z.enum(["image", "volume"]),
     to: z.tuple([z.number(), z.number()]),
   }),
-  z.strictObject({ kind: z.literal("z_score"), over: z.enum(["image", "volume"]) }),
+  z.strictObject({
+    kind: z.literal("z_score"),
+    over: z.enum(["image", "volume"]),
+    of: z
+      .enum(["nonzero"])
+      .optional()
+      .describe(
+        "With resampling that crops: mean and deviation are those of what is not 0 in any channel of the tensor, or is enclosed by it; all else is 0 after normalisation (nnU-Net's use_mask_for_norm). Of all voxels where absent",
+      ),
+  }),
   z.strictObject({
     kind: z.literal("percentile"),
     over: z.enum(["image", "volume"]),
@@ -758,6 +767,8 @@ export type OutputKind = z.infer<typeof outputKind>;
 export type DicomKind = Exclude<OutputKind, "json" | "png">;
 export const outputKindSchema = outputKind;
 export const acceptsSchema = accepts;
+export const roleSchema = role;
+export const valuesSchema = values;
 
 /** `site.json` beside the manifest: this hospital's thresholds, outside the model's hash, inside receipts and UIDs. */
 export const siteSchema = z.strictObject({

@@ -95,7 +95,17 @@ export function regionProblem(m: Manifest, first: Manifest | undefined): string 
     return `${asked} that accepts dimensions "${m.accepts.dimensions}" as this one does; found "${first.accepts.dimensions}".`;
   if (regionOutput(first, region.label) === undefined)
     return `region.label: expected a label of a segmentation of "${region.model}"; found "${region.label}".`;
-  return undefined;
+  return sameRoles(m, first) ? undefined : `${asked} ${SAME_ROLES}`;
+}
+
+const SAME_ROLES =
+  "that looks at the same series: with roles by the same rules, the same one first, or without roles as this one; found others.";
+
+/** Whether two models look at the same series of a folder, and their results lie in the same. */
+function sameRoles(a: Manifest, b: Manifest): boolean {
+  const known = ({ roles = [] }: Manifest) => roles.map(({ rules, study }) => JSON.stringify([study, rules]));
+  const [ours, theirs] = [known(a), known(b)];
+  return ours[0] === theirs[0] && ours.toSorted().join("\n") === theirs.toSorted().join("\n");
 }
 
 /** Why a model cannot be given the labels of another; undefined if it can, or is given none. */
@@ -112,7 +122,7 @@ function cascadeProblem(m: Manifest, first: Manifest | undefined): string | unde
   const labels = cascadeOutput(first)?.labels.map(({ label }) => label);
   if (labels?.join("\n") !== cascade.labels.join("\n"))
     return `cascade.labels: expected all labels of a segmentation of "${cascade.model}" that exclude each other, in their order: ${labels?.join(", ") ?? "it has none"}.`;
-  return undefined;
+  return sameRoles(m, first) ? undefined : `${asked} ${SAME_ROLES}`;
 }
 
 /** The segmentation whose labels go to another model. */

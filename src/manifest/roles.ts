@@ -66,8 +66,8 @@ export function checkRoles(m: Manifest, issue: Report): void {
       ["accepts", "formats"],
       'Expected ["dicom"] with roles: other files have no attributes to tell them by',
     );
-  if (m.region !== undefined) issue(["region"], "Not offered beside roles");
-  if (m.tiling !== undefined) issue(["tiling"], "Not offered beside roles");
+  if (m.region !== undefined && m.accepts.dimensions !== "series")
+    issue(["region"], "Expected no roles, or volumes: a part of one view is none of the others");
   m.outputs.forEach((output, o) => {
     if (!hasPlace(output)) return;
     const named = "input" in output ? output.input : undefined;
@@ -98,8 +98,11 @@ function checkInputRoles(m: Manifest, input: ImageInput, issue: Report): void {
       issue(["roles", r, "role"], `The role "${role}" is there twice`);
   });
   if (input.neighbours !== undefined) issue(["neighbours"], "Not offered with roles");
-  if (input.resampling?.crop === "nonzero")
-    issue(["resampling", "crop"], 'Expected "none" with roles: each would be cropped by itself');
+  if (input.resampling?.crop === "nonzero" && imageInputs(m).length > 1)
+    issue(
+      ["resampling", "crop"],
+      'Expected "none" with roles in several inputs: each input would be cropped by itself',
+    );
   if (!isVolume(input)) {
     if (roles.length > 1 && input.size.kind !== "fixed")
       issue(["size"], "Expected fixed sides for the channels of several images");

@@ -98,8 +98,8 @@ function checkCascade(m: Manifest, issue: Report): void {
   if (m.inputs.length > 1) issue(at, "Expected a single input");
   if (imageInputs(m)[0]?.resampling === undefined)
     issue(at, "Expected resampling: it says how the labels go to the network's grid");
-  if (m.region !== undefined || m.accepts.slices !== undefined || m.roles !== undefined)
-    issue(at, "Expected neither region nor accepts.slices nor roles beside it");
+  if (m.region !== undefined || m.accepts.slices !== undefined)
+    issue(at, "Expected neither region nor accepts.slices beside it");
   if (new Set(cascade.labels).size !== cascade.labels.length)
     issue([...at, "labels"], "Expected each label once");
   if (cascade.model === m.name) issue([...at, "model"], "Expected another model than this one");
@@ -393,6 +393,9 @@ function checkInput(input: ImageInput, dimensions: string, issue: Report): void 
           `Expected ${channels === 1 ? "1 number" : `1 or ${channels} numbers`} for ${input.neighbours === undefined ? input.channels : `${channels} channels`}, found ${given.length}`,
         );
     }
+  if (input.normalisation.kind === "z_score" && input.normalisation.of !== undefined)
+    if (!volume || input.resampling?.crop !== "nonzero")
+      issue(["normalisation", "of"], 'Expected it with resampling whose crop is "nonzero" alone');
   if (input.normalisation.kind === "percentile" && input.normalisation.low >= input.normalisation.high)
     issue(["normalisation", "low"], "Expected less than high");
   if (input.clip !== undefined && input.clip[0] >= input.clip[1])

@@ -8,14 +8,13 @@ import { volumeOf } from "../images/dicom/volume.js";
 import type { Image, VolumeGeometry } from "../images/image.js";
 import { cascadeOf, neighboursOf, type Manifest } from "../manifest/manifest.js";
 import { regionProblem } from "../manifest/region.js";
-import { seenBy } from "../manifest/roles.js";
 import { join } from "node:path";
 import { readModelFolder } from "./read.js";
 import { attributeNumbers } from "./attribute-numbers.js";
 import { interpretationFor } from "./input-values.js";
 import { loadSession, type Provider } from "./load.js";
 import type { SoundModel } from "./read.js";
-import { isRegridded, rolesIn } from "./roles.js";
+import { rolesIn, sourcesOf } from "./roles.js";
 
 export interface OnceOptions {
   engine: Engine;
@@ -86,21 +85,12 @@ interface Given {
   sources?: PlaneSource[];
 }
 
-/** The planes of all roles of a case, those of volumes sorted. */
+/** The planes of all roles of a case. */
 async function caseFor({ manifest }: SoundModel, image: Image): Promise<Given> {
   const roles = rolesIn(manifest, image);
-  const given: Required<Pick<Given, "planes" | "sources">> & Given = { planes: [], sources: [] };
-  for (const { role, image: own } of roles) {
-    const volume = manifest.accepts.dimensions === "series" ? volumeOf(own) : undefined;
-    const seen = seenBy(manifest, role);
-    const frames = volume?.frames ?? [0];
-    for (const frame of frames) given.planes.push(await planeOf(seen, own, frame + 1));
-    const leading = roles[0]?.image ?? own;
-    const geometry = volume === undefined ? {} : { geometry: volume.geometry };
-    given.sources.push({ planes: frames.length, ...geometry, regrid: isRegridded(manifest, leading, own) });
-    if (given.sources.length === 1 && volume !== undefined) given.geometry = volume.geometry;
-  }
-  return given;
+  const { planes, told } = await sourcesOf(manifest, roles, (own, frame) => storedPlane(own, frame + 1));
+  const geometry = told[0]?.geometry;
+  return { planes, sources: told, ...(geometry === undefined ? {} : { geometry }) };
 }
 
 /** One frame, with its neighbours if the model takes them, or all slices of the volume if it takes whole series. */
@@ -124,13 +114,19 @@ async function planesFor(model: SoundModel, image: Image, frame: number): Promis
 }
 
 async function planeOf(manifest: Manifest, image: Image, frame: number): Promise<Plane> {
+  const plane = await storedPlane(image, frame);
+  return { ...plane, interpretation: interpretationFor(manifest, plane.interpretation) };
+}
+
+/** A frame with the interpretation of its file. */
+async function storedPlane(image: Image, frame: number): Promise<Plane> {
   const index = frame - 1;
   if (!Number.isInteger(frame) || index < 0 || index >= image.frameCount)
     throw new RadserveError("bad_request", `Expected a frame from 1 to ${image.frameCount}, found ${frame}.`);
   return {
     format: image.format,
     data: await image.frame(index),
-    interpretation: interpretationFor(manifest, image.interpretation(index)),
+    interpretation: image.interpretation(index),
     pixelAspect: image.pixelAspect(index),
   };
 }

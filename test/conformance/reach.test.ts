@@ -1,18 +1,21 @@
 /** SEG and SR of models with several inputs and steps, read by highdicom and held against references from elsewhere. */
 import { spawnSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { basename, join } from "node:path";
+import { basename, join, resolve } from "node:path";
 import t from "tap";
 import { createEngine } from "../../src/engine/engine.js";
+import { decodeNpy, encodeNpy } from "../../src/engine/npy.js";
 import { openInput } from "../../src/files/guarded-paths.js";
 import type { Image } from "../../src/images/image.js";
 import { infer } from "../../src/inference/infer-image.js";
 import { readInput } from "../../src/inference/read-input.js";
 import { caseReader, modelsCanary } from "../../src/models/make-canary.js";
+import { activeBrain, channelFolder } from "../support/channel-models.js";
 import { ADDON, commandsAre, needs, PYTHON, pythonHas } from "../support/needs.js";
 import { reference, writeReachModel } from "../support/reach-models.js";
 import { modelsOf } from "../support/real-engine.js";
+import { VOLUMES } from "../support/reference-volumes.js";
 import { objectErrors } from "../support/validators.js";
 
 const skip = needs(ADDON) || commandsAre("dciodvfy") || pythonHas("highdicom");
@@ -88,6 +91,7 @@ const othersOf = (image: Image): (string | undefined)[] =>
 const ROOT = "1.2.826.0.1.3680043.10.1.60";
 const ROLES_TEXT: Record<string, string> = {
   together: `Looked at flair (series ${ROOT}.2), t1 (series ${ROOT}.3), t2 (series ${ROOT}.4) together`,
+  brain: "Looked at flair (series 1.2.3.20), t1 (series 1.2.3.21), t2 (series 1.2.3.22) together",
   views: `Looked at rcc (image ${ROOT}.70.1), lcc (image ${ROOT}.70.2), rmlo (image ${ROOT}.70.3), lmlo (image ${ROOT}.70.4) together`,
 };
 
@@ -99,15 +103,31 @@ t.test("objects against references", { skip }, async (t) => {
     rmSync(place, { recursive: true });
   });
   const list = [];
-  for (const { model, first, folder, input, masks, scores = {}, areas = {}, others = 0 } of CASES) {
-    const inputPath = join(reference(folder), input);
+  const study = channelFolder(join(place, "study"), "nnunet-brain");
+  // A network of three channels, whose masks nnU-Net itself made
+  const labels = decodeNpy(readFileSync(join(VOLUMES, "nnunet-brain", "labels.npy")));
+  const brain = [1, 2].map((label) => {
+    const path = join(place, `label-${label}`);
+    writeFileSync(
+      `${path}.npy`,
+      encodeNpy({ ...labels, data: labels.data.map((one) => Number(one === label)) }),
+    );
+    return path;
+  });
+  const cases: Case[] = [
+    ...CASES,
+    { model: "brain", folder: "volumes", input: study, masks: brain, others: 26 },
+  ];
+  for (const { model, first, folder, input, masks, scores = {}, areas = {}, others = 0 } of cases) {
+    const inputPath = resolve(reference(folder), input);
     const opened = await openInput(inputPath, undefined);
     const models = join(place, model, "models");
-    const made = writeReachModel(models, model);
+    const made =
+      model === "brain" ? await activeBrain(models, study, engine) : writeReachModel(models, model);
     const image = await readInput(opened, undefined, { caseOf: await caseReader(made) });
     if (first !== undefined)
       await modelsCanary(writeReachModel(models, first), image, { engine, providers: ["cpu"] });
-    await modelsCanary(made, image, { engine, providers: ["cpu"] });
+    if (model !== "brain") await modelsCanary(made, image, { engine, providers: ["cpu"] });
     const set = await modelsOf(models, engine);
     const outputFolder = join(place, model, "out");
     mkdirSync(outputFolder);
@@ -121,7 +141,7 @@ t.test("objects against references", { skip }, async (t) => {
     for (const path of paths.filter((one) => one.endsWith(".dcm")))
       t.strictSame(objectErrors(path), [], basename(path));
     const of = (kind: string) => paths.find((path) => path.endsWith(`.${kind}.dcm`)) ?? null;
-    const stored = (name: string) => join(reference(folder), `${name}.npy`);
+    const stored = (name: string) => resolve(reference(folder), `${name}.npy`);
     const storedIn = (all: Record<string, [string, number]>) =>
       Object.fromEntries(Object.entries(all).map(([name, [file, n]]) => [name, [stored(file), n]]));
     t.equal(othersOf(image).length, others, model);
@@ -142,6 +162,6 @@ t.test("objects against references", { skip }, async (t) => {
   writeFileSync(file, JSON.stringify(list));
   const { stdout, stderr } = spawnSync(PYTHON, ["test/conformance/reach.py", file], { encoding: "utf8" });
   const objects = list.reduce((sum, { seg, sr }) => sum + Number(seg !== null) + Number(sr !== null), 0);
-  t.equal(objects, 2 * CASES.length - 1, "all but the views have masks");
+  t.equal(objects, 2 * cases.length - 1, "all but the views have masks");
   t.equal(stdout, `${objects}\n`, stderr);
 });

@@ -365,14 +365,21 @@ t.test("the rules of the manifest", async (t) => {
     /values.*Expected values that mean the same in every slice/,
   );
   t.match(
-    await mistakes("together", (manifest) => {
-      manifest.outputs.pop();
-      manifest.tiling = {
-        ...{ window: [6, 12, 14], overlap: 0, steps: "even", padding: 0 },
-        weights: { kind: "constant" },
-      };
+    await mistakes("together", ({ inputs }) => {
+      Object.assign(inputs[0]!, { normalisation: { kind: "z_score", over: "volume", of: "nonzero" } });
     }),
-    /tiling: Not offered beside roles/,
+    /normalisation\.of: Expected it with resampling whose crop is "nonzero" alone/,
+  );
+  t.match(
+    await mistakes("together", ({ inputs }) => {
+      const resampling = {
+        ...{ grid: "edges", spacing_mm: [1, 1, 1], order: 3, order_back: 1, keep_range: true },
+        ...{ clip: "before", crop: "nonzero", activation: "after" },
+      };
+      const more = { size: { kind: "source" }, fit: "stretch", interpolation: "spline", resampling };
+      inputs.push({ ...Object.assign(inputs[0]!, more), tensor: "others" });
+    }),
+    /inputs\[0\]\.resampling\.crop: Expected "none" with roles in several inputs/,
   );
   t.match(
     await mistakes("views", (manifest) => {

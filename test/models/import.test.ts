@@ -3,7 +3,7 @@
  * test/reference/volumes/reference.py has made those once.
  */
 import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { basename, join, resolve } from "node:path";
+import { basename, join } from "node:path";
 import t, { type Test } from "tap";
 import { decodeNpy, encodeNpy } from "../../src/engine/npy.js";
 import type { Image } from "../../src/images/image.js";
@@ -11,38 +11,15 @@ import { imageInputs, type ImageInput, type Manifest } from "../../src/manifest/
 import { modelsTry } from "../../src/models/developer-tools.js";
 import { toNumbers } from "../../src/models/compare.js";
 import { modelsImport, type ImportOptions } from "../../src/models/import/import.js";
-import { attributesOf, CT, dicomFile } from "../support/dicom.js";
 import { ADDON, needs } from "../support/needs.js";
 import { engine } from "../support/real-engine.js";
+import { seriesFiles, VOLUMES } from "../support/reference-volumes.js";
 import { folderOf, readFolder } from "../support/series.js";
 
-const REFERENCE = resolve("test/reference/volumes");
+const REFERENCE = VOLUMES;
 
-/** The voxels of a reference as a series that lies as SimpleITK reads it: to the left, to the back, to the head. */
-async function seriesOf(t: Test, reference: string, modality: string): Promise<Image> {
-  const { shape, data } = decodeNpy(readFileSync(join(REFERENCE, reference, "voxels.npy")));
-  const spacing = toNumbers(decodeNpy(readFileSync(join(REFERENCE, reference, "spacing.npy"))));
-  const [slices = 0, rows = 0, columns = 0] = shape;
-  const [apart = 1, row = 1, column = 1] = spacing;
-  const size = rows * columns * 2;
-  const raw = { rows, columns, samples: 1, bitsAllocated: 16, bitsStored: 16, signed: true };
-  const files = Array.from({ length: slices }, (_, z) => {
-    const pixels = Uint8Array.from(data.subarray(z * size, (z + 1) * size));
-    const attributes = attributesOf(
-      { ...raw, data: pixels },
-      {
-        SOPClassUID: modality === "CT" ? CT : "1.2.840.10008.5.1.4.1.1.4",
-        SOPInstanceUID: `1.2.3.9.${z + 1}`,
-        ...{ StudyInstanceUID: "1.2.3", SeriesInstanceUID: "1.2.3.9", FrameOfReferenceUID: "1.2.5" },
-        ...{ PatientID: "Nobody", Modality: modality, ImageType: "ORIGINAL\\PRIMARY\\AXIAL" },
-        ...{ ImagePositionPatient: `0\\0\\${z * apart}`, ImageOrientationPatient: "1\\0\\0\\0\\1\\0" },
-        ...{ PixelSpacing: `${row}\\${column}`, RescaleSlope: "1", RescaleIntercept: "0" },
-      },
-    );
-    return dicomFile({ attributes, pixels });
-  });
-  return readFolder(t, folderOf(t, files));
-}
+const seriesOf = (t: Test, reference: string, modality: string): Promise<Image> =>
+  readFolder(t, folderOf(t, seriesFiles(reference, { modality })));
 
 /** Imports a reference into a folder of its own, beside the test's series. */
 async function imported(t: Test, reference: string, options: ImportOptions) {
@@ -181,7 +158,7 @@ t.test("networks of nnU-Net and MONAI", { skip: needs(ADDON) }, async (t) => {
     const refused = modelsImport(folder, engine(), { orientation: "SPL", modality: "MR" });
     const message = await refused.catch((error: unknown) => String(error));
     for (const field of [
-      ...["previous_stage", "preprocessor_name", "channel_names", "normalization_schemes"],
+      ...["previous_stage", "preprocessor_name", "normalization_schemes"],
       ...["resampling_fn_data", "dataset.json: labels"],
     ])
       t.match(message, field);

@@ -54,3 +54,29 @@ TEST("rows of whole numbers are rounded, ties to even, and held to their range")
   }
 }
 END;
+
+TEST("channels that several write lie in one tensor, and what nobody writes is 0") {
+  int made = 0;
+  SharedTensor shared(4, [&](std::string name, Dtype dtype, std::vector<int64_t> shape) {
+    ++made;
+    return MakeTensorForOverwrite(std::move(name), dtype, std::move(shape));
+  });
+  const auto fill = [](const Tensor& part, float value) {
+    const std::vector<float> values(part.Elements(), value);
+    std::memcpy(part.data, values.data(), part.Bytes());
+  };
+  fill(shared.Part("x", Dtype::kFloat32, {1, 1, 2, 1}), 5);
+  const auto refused = [&](const std::vector<int64_t>& shape) {
+    return CodeOf([&] { shared.Part("x", Dtype::kFloat32, shape); });
+  };
+  EQUAL(refused({1, 1, 3, 1}), "no_model_accepts");
+  EQUAL(refused({1, 4, 2, 1}), "no_model_accepts");
+  fill(shared.Part("x", Dtype::kFloat32, {1, 2, 2, 1}), 6);
+  const Tensor whole = shared.Take();
+  EQUAL(made, 1);
+  EQUAL(ShapeText(whole.shape), "[1,4,2,1]");
+  CHECK((AsFloats(whole) == std::vector<float>{5, 5, 6, 6, 6, 6, 0, 0}));
+  SharedTensor large(3, MakeTensorForOverwrite);
+  EQUAL(CodeOf([&] { large.Part("x", Dtype::kFloat32, {1, 1, 1024, 1024, 256}); }), "no_model_accepts");
+}
+END;

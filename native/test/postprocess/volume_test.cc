@@ -415,6 +415,47 @@ TEST("each slice has its own rescale, the volume one range, padding no part in i
 }
 END;
 
+TEST("channels are cropped together, and a mask leaves out what is 0 in all of them") {
+  ByteSlices first({{0, 0, 0, 0, 0}, {0, 0, 30, 60, 0}});
+  ByteSlices second({{0, 0, 7, 0, 0}, {0, 9, 0, 0, 0}});
+  InputSpec spec = VolumeSpec("");
+  spec.interpolation = Interpolation::kSpline;
+  spec.resampling.emplace();
+  spec.resampling->crop_nonzero = true;
+  spec.resampling->keep_range = true;
+  spec.normalisation.kind = NormalisationSpec::Kind::kZScore;
+  spec.normalisation.nonzero = true;
+  BodyFinder finder({2, 1, 5}, true);
+  finder.Add(first.planes, spec, {});
+  finder.Add(second.planes, spec, {});
+  const VolumeBody body = finder.Take();
+  CHECK((body.box.first == std::array<int, 3>{0, 0, 1}));
+  CHECK((body.box.count == std::array<int, 3>{2, 1, 3}));
+  CHECK((body.inside == std::vector<uint8_t>{0, 0, 1, 0, 0, 0, 1, 1, 1, 0}));
+  const auto same = [&](const VolumeBody* given, const std::vector<double>& expected) {
+    const PreparedVolume prepared = PrepareVolume(first.planes, {}, spec, {}, MakeTensorForOverwrite, given);
+    const std::vector<float> values = AsFloats(prepared.tensor);
+    EQUAL(values.size(), expected.size());
+    for (size_t i = 0; i < values.size(); ++i) NEAR(values[i], expected[i], 1e-6);
+    return prepared.found.value();
+  };
+  // Inside are 0, 0, 30 and 60: the mean is 22.5. What is outside is 0 after it.
+  const double std = std::sqrt((900.0 + 3600) / 4 - 22.5 * 22.5);
+  const Statistics found = same(&body, {0, -22.5 / std, 0, -22.5 / std, 7.5 / std, 37.5 / std});
+  NEAR(found.mean, 22.5, 1e-9);
+  NEAR(found.std, std, 1e-9);
+  // By itself it would be the box of 30 and 60.
+  const double own = same(nullptr, {-1, 1}).mean;
+  NEAR(own, 45, 1e-9);
+  ByteSlices uneven({{0, 1, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 9}});
+  EQUAL(CodeOf([&] { finder.Add(uneven.planes, spec, {}); }), "series_invalid");
+  EQUAL(CodeOf([&] { finder.Add(std::span(first.planes).first(1), spec, {}); }), "series_invalid");
+  BodyFinder nothing({1, 1, 5}, false);
+  nothing.Add(std::span(first.planes).first(1), spec, {});
+  CHECK((nothing.Take().box.count == std::array<int, 3>{1, 1, 5}));
+}
+END;
+
 TEST("statistics of portions are those of the whole") {
   std::mt19937 random(3);
   std::normal_distribution<double> normal(1000, 50);

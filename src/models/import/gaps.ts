@@ -35,6 +35,8 @@ export interface ImportChoices {
   mirror?: string;
   /** The folder's name of the model whose labels a cascade is given. */
   previous?: string;
+  /** nnU-Net, several channels: a JSON file that says by a channel's name which series it is (rolesOf). */
+  roles?: string;
 }
 
 /** The parts of a manifest that come from the files. */
@@ -43,5 +45,7 @@ export interface Imported {
   input: Record<string, unknown>;
   output: Record<string, unknown>;
   tiling: Record<string, unknown> | undefined;
+  /** Of a network with several channels; what the person has to say is null. */
+  roles?: Record<string, unknown>[];
   about: { version: string; manufacturer: string; description: string; intended_use: string };
 }

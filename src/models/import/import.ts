@@ -11,6 +11,7 @@ import type { CommandResult } from "../command-result.js";
 import { explainIssues, type Problem } from "../explain.js";
 import { checkGraphs, tensorText } from "../graph.js";
 import { graphFiles } from "../graph-files.js";
+import { asIfFilledIn, openRoles } from "./channels.js";
 import { Gaps, type Gap, type ImportChoices, type Imported } from "./gaps.js";
 import { readJson } from "./json.js";
 import { importMonai } from "./monai.js";
@@ -45,8 +46,9 @@ export async function modelsImport(
   const parts = await read(folder, options, gaps);
   const info = await engine.inspectGraph(join(base, graphs[0]));
   const manifest = await manifestOf(basename(target), base, graphs, info, parts, gaps);
+  const open = openRoles(manifest);
   const problems = await problemsOf(
-    manifest,
+    asIfFilledIn(manifest),
     graphs.map((graph) => join(base, graph)),
     engine,
   );
@@ -62,12 +64,19 @@ export async function modelsImport(
   const text = [
     `Wrote ${join(target, "model.json")}`,
     ...(gaps.all.length === 0 ? [] : ["", "Not expressed:", ...gaps.all.map(gapLine)]),
+    ...(open.length === 0
+      ? []
+      : [
+          "",
+          "To be filled in (nothing is guessed; or delete model.json and say it with --roles):",
+          ...open.map(({ path, message }) => `  ${path}: ${message}`),
+        ]),
     "",
     "It is a draft that no server loads (release off). Look at accepts, description and intended_use, then:",
     `  radserve models check ${target}`,
-    `  radserve models try ${target} SERIES --expect probabilities.npy`,
+    `  radserve models try ${target} ${parts.roles === undefined ? "SERIES" : "FOLDER"} --expect probabilities.npy`,
   ].join("\n");
-  return { text, exitCode: 0, data: { path: join(target, "model.json"), manifest, gaps: gaps.all } };
+  return { text, exitCode: 0, data: { path: join(target, "model.json"), manifest, gaps: gaps.all, open } };
 }
 
 const gapLine = ({ field, message }: Gap): string => `  ${field}: ${message}.`;
@@ -103,7 +112,8 @@ async function read(folder: string, options: ImportOptions, gaps: Gaps): Promise
       "postprocessing.json",
       "It is not read, and nnUNetv2_predict does not apply it by itself either",
     );
-  return importNnunet({ plans, dataset, folder: basename(folder) }, options, gaps);
+  const roles = options.roles === undefined ? {} : { roles: await readJson(resolve(options.roles)) };
+  return importNnunet({ plans, dataset, folder: basename(folder), ...roles }, options, gaps);
 }
 
 /** Paths below `base`. */
@@ -161,7 +171,7 @@ async function manifestOf(
   base: string,
   graphs: Graphs["graphs"],
   graph: GraphInfo,
-  { accepts, input, output, tiling, about }: Imported,
+  { accepts, roles, input, output, tiling, about }: Imported,
   gaps: Gaps,
 ): Promise<Record<string, unknown>> {
   const [x, ...moreInputs] = graph.inputs;
@@ -179,6 +189,7 @@ async function manifestOf(
     required: false,
     files: await filesOf(base, graphs),
     accepts,
+    ...(roles === undefined ? {} : { roles }),
     inputs: [{ tensor: x?.name, dtype: x?.dtype, ...input }],
     outputs: [{ ...output, tensor: y?.name }],
     ...(tiling === undefined ? {} : { tiling }),

@@ -4,6 +4,7 @@
  */
 import { z } from "zod";
 import { parsedAs } from "./json.js";
+import { rolesOf } from "./channels.js";
 import type { Gaps, ImportChoices, Imported } from "./gaps.js";
 
 const kwargs = z.object({
@@ -65,6 +66,8 @@ export interface NnunetFiles {
   dataset: unknown;
   /** Name of the folder: TRAINER__PLANS__CONFIGURATION where nnU-Net made it. */
   folder: string;
+  /** What the file of roles holds, where there is one. */
+  roles?: unknown;
 }
 
 /** @throws RadserveError bad_request for files that are not what nnU-Net v2 writes, and for choices that they lack. */
@@ -74,24 +77,28 @@ export function importNnunet(files: NnunetFiles, choices: ImportChoices, gaps: G
   const [, trainer, , folderConfiguration] = /^(nnUNetTrainer\w*?)__(\w+?)__(\w+)$/.exec(files.folder) ?? [];
   const name = choices.configuration ?? folderConfiguration;
   const chosen = chosenConfiguration(plans.configurations, name, gaps);
-  const channels = Object.values(dataset.channel_names ?? dataset.modality ?? {});
-  if (channels.length !== 1)
-    gaps.refuse(
-      "dataset.json: channel_names",
-      `${channels.length} channels (${channels.join(", ")}): images of several series for one network are not offered`,
-    );
-  const intensity = plans.foreground_intensity_properties_per_channel["0"];
-  const [scheme = ""] = chosen.normalization_schemes ?? [];
+  const names = Object.values(dataset.channel_names ?? dataset.modality ?? {});
+  if (names.length === 0) gaps.refuse("dataset.json: channel_names", "Expected at least one channel");
+  const channels = names.map((channel, place) => ({
+    name: channel,
+    prepared: valuesOf(place, plans.foreground_intensity_properties_per_channel, chosen, gaps),
+  }));
+  const accepts = acceptsOf(names, choices.modality, gaps);
+  const several = channels.length > 1 ? rolesOf(channels, files.roles, accepts.modality, gaps) : undefined;
+  if (several === undefined && files.roles !== undefined)
+    gaps.refuse("--roles", "The network has one channel, which is one series");
   const input = {
     ...volumeInput(plans.transpose_forward, plans.image_reader_writer, choices, gaps),
-    ...valuesOf(scheme, intensity, chosen, gaps),
+    ...(several === undefined
+      ? channels[0]?.prepared
+      : { normalisation: { kind: "none" }, background: 0, roles: several.ofInput }),
     resampling: resamplingOf(chosen, gaps),
   };
   const output = outputOf(dataset, gaps);
   const cascade = cascadeOf(chosen, output, choices.previous, gaps);
-  const accepts = acceptsOf(channels[0] ?? "", choices.modality, gaps);
   return {
     accepts,
+    ...(several === undefined ? {} : { roles: several.roles }),
     input: { ...input, ...cascade },
     output,
     tiling: tilingOf(chosen, trainer, choices.mirror, gaps),
@@ -187,18 +194,21 @@ function volumeInput(
   };
 }
 
+/** Clip, normalisation and background of one channel. */
 function valuesOf(
-  scheme: string,
-  intensity: { mean: number; std: number; percentile_00_5: number; percentile_99_5: number } | undefined,
-  { use_mask_for_norm: masked }: Configuration,
+  place: number,
+  intensities: z.infer<typeof plansSchema>["foreground_intensity_properties_per_channel"],
+  { normalization_schemes: schemes = [], use_mask_for_norm: masked = [] }: Configuration,
   gaps: Gaps,
 ): Record<string, unknown> {
+  const scheme = schemes[place] ?? "";
+  const intensity = intensities[String(place)];
   switch (scheme) {
     case "CTNormalization": {
       if (intensity === undefined) {
         gaps.refuse(
           "plans.json: foreground_intensity_properties_per_channel",
-          "CTNormalization needs those of channel 0",
+          `CTNormalization needs those of channel ${place}`,
         );
         return {};
       }
@@ -210,12 +220,14 @@ function valuesOf(
       };
     }
     case "ZScoreNormalization":
-      if (masked?.[0] === true)
-        gaps.refuse(
-          "plans.json: use_mask_for_norm",
-          "Mean and deviation are those of what is not 0, and 0 stays 0: this is not offered",
-        );
-      return { normalisation: { kind: "z_score", over: "volume" }, background: 0 };
+      return {
+        normalisation: {
+          kind: "z_score",
+          over: "volume",
+          ...(masked[place] === true ? { of: "nonzero" } : {}),
+        },
+        background: 0,
+      };
     case "RescaleTo01Normalization":
       return { normalisation: { kind: "min_max", over: "volume", to: [0, 1] }, background: 0 };
     case "NoNormalization":
@@ -272,18 +284,19 @@ function resamplingOf(chosen: Configuration, gaps: Gaps): Record<string, unknown
   };
 }
 
-function acceptsOf(channel: string, modality: string | undefined, gaps: Gaps): Record<string, unknown> {
-  const found = modality ?? (channel === "CT" ? "CT" : undefined);
-  if (found === undefined)
+function acceptsOf(channels: readonly string[], asked: string | undefined, gaps: Gaps) {
+  const other = channels.find((channel) => channel !== "CT");
+  const modality = asked?.split(",").map((name) => name.trim()) ?? (other === undefined ? ["CT"] : ["?"]);
+  if (asked === undefined && other !== undefined)
     gaps.refuse(
       "dataset.json: channel_names",
-      `"${channel}" is no modality of DICOM: say which one the network takes with --modality, for example MR`,
+      `"${other}" is no modality of DICOM: say which one the network takes with --modality, for example MR${channels.length > 1 ? ", or several with commas" : ""}`,
     );
   return {
     formats: ["dicom"],
-    modality: [found ?? "?"],
+    modality,
     dimensions: "series",
-    ...(found === "CT" ? { units: ["HU"] } : {}),
+    ...(modality.every((name) => name === "CT") ? { units: ["HU"] } : {}),
   };
 }
 

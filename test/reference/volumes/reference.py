@@ -1,10 +1,12 @@
 """Writes the folders beside it: small networks with random weights, a volume for each, and what nnU-Net and MONAI make of it.
 
-Run once, with torch 2.8.0, monai 1.5.1, nnunetv2 2.8.1 and onnx, and the values are stored:
+Run once, with torch 2.8.0, monai 1.5.1, nnunetv2 2.8.1, SimpleITK 2.5.7 and onnx, and the values are stored:
 python reference.py [NAME...]
 
 nnU-Net's sums are float16, which hides differences of a thousandth; here it keeps them in float32, and nothing else of it
-is changed. Arrays are [slices, rows, columns], as SimpleITK reads a DICOM series.
+is changed. Arrays are [slices, rows, columns], as SimpleITK reads a DICOM series; of several channels voxels.npy holds one
+after the other. A channel that lies on a grid of its own is in other.npy, with other-spacing.npy and other-origin.npy
+(slice, row, column); SimpleITK takes it to the grid of the first.
 """
 
 import functools
@@ -47,9 +49,10 @@ def voxels(seed, sides, ct, border=0):
 def balance(network, last, values, patch, labels=0):
     """Scales and shifts the last layer, so that logits spread by 2 and each channel is the highest somewhere: where all
     probabilities are alike, nothing shows. `values` are about those that go in."""
-    part = np.resize(values, (24, 24, 24))[tuple(slice(0, p) for p in ((1, *patch) if len(patch) == 2 else patch))]
+    place = tuple(slice(0, p) for p in ((1, *patch) if len(patch) == 2 else patch))
+    parts = np.stack([np.resize(channel, (24, 24, 24))[place].reshape(patch) for channel in values])
     with torch.no_grad():
-        given = torch.tensor(part.reshape(1, 1, *patch), dtype=torch.float32)
+        given = torch.tensor(parts[None], dtype=torch.float32)
         if labels:
             # Stripes of the labels of the network before.
             stripes = (torch.arange(patch[-1]) // 3 % (labels + 1)).expand(1, *patch)
@@ -105,10 +108,74 @@ NNUNET = {
         configuration="2d", sides=(10, 22, 20), spacing=(1.2, 1.0, 1.1), to=[0.9, 1.25], patch=[12, 12],
         scheme="ZScoreNormalization", transpose=[2, 0, 1], border=2, labels={"background": 0, "left": 1, "right": 2},
     ),
+    "nnunet-brain": dict(
+        configuration="3d_fullres", sides=(13, 24, 22), spacing=(1.8, 0.9, 1.1), to=[1.2, 1.5, 1.0], patch=[8, 8, 12],
+        scheme="ZScoreNormalization", transpose=[1, 0, 2], border=3, mirror=(0, 2),
+        # The box around all three is larger than that around any, and what is enclosed counts as inside.
+        channels={"FLAIR": dict(masked=True), "T1": dict(masked=True, roll=(0, 1, 1)), "T2": dict(roll=(0, -1, -1))},
+        hole=True, labels={"background": 0, "edema": 1, "core": 2},
+    ),
+    "nnunet-prostate": dict(
+        configuration="2d", sides=(9, 22, 20), spacing=(3.0, 0.8, 0.8), to=[1.0, 0.9], patch=[12, 12],
+        scheme="ZScoreNormalization", transpose=[0, 1, 2], border=2, channels={"T2": {}, "ADC": dict(roll=(0, 1, 0))},
+        labels={"background": 0, "zone": 1, "lesion": 2},
+    ),
+    "channels-lowres": dict(
+        configuration="3d_lowres", sides=(13, 24, 22), spacing=(1.5, 0.9, 1.0), to=[2.6, 1.9, 1.8], patch=[8, 8, 8],
+        scheme="ZScoreNormalization", transpose=[0, 1, 2], border=3,
+        channels={"FLAIR": dict(masked=True), "T2": dict(masked=True, roll=(0, -1, 1))},
+        labels={"background": 0, "edema": 1, "core": 2},
+    ),
+    "channels-fullres": dict(
+        configuration="3d_cascade_fullres", sides=(13, 24, 22), spacing=(1.5, 0.9, 1.0), to=[1.3, 1.1, 0.9],
+        patch=[8, 8, 12], scheme="ZScoreNormalization", transpose=[1, 0, 2], border=3,
+        channels={"FLAIR": dict(masked=True), "T2": dict(masked=True, roll=(0, -1, 1))},
+        labels={"background": 0, "edema": 1, "core": 2}, previous="channels-lowres", salt=1,
+    ),
+    "nnunet-petct": dict(
+        configuration="3d_fullres", sides=(11, 22, 20), spacing=(3.0, 1.0, 1.0), to=[2.2, 1.3, 1.2], patch=[8, 12, 12],
+        scheme="CTNormalization", transpose=[0, 1, 2],
+        channels={
+            "CT": {},
+            # SUV = stored * 2.5 Bq/ml * 70 kg * 1000 / 350 MBq, on the scanner's own grid, which the CT does not fill.
+            "PET": dict(
+                scheme="NoNormalization", sides=(8, 11, 10), spacing=(4.1, 2.1, 2.0), origin=(-1.0, -0.7, 1.2),
+                factor=2.5 * 70 * 1000 / 350e6,
+            ),
+        },
+        labels={"background": 0, "lymphoma": 1, "organ": 2},
+    ),
 }
 
 
-def nnunet(name, configuration, sides, spacing, to, patch, scheme, transpose, labels, border=0, regions=None, mirror=(), previous=None, salt=0):
+def volume(array, spacing, origin):
+    """As SimpleITK has it, which counts x, y, z."""
+    import SimpleITK as sitk
+
+    image = sitk.GetImageFromArray(array.astype(np.float64))
+    image.SetSpacing([float(s) for s in spacing[::-1]])
+    image.SetOrigin([float(s) for s in origin[::-1]])
+    return image
+
+
+def channel_of(seed, given, sides, spacing, border, hole):
+    """Stored values of one channel on the grid of the first, and the arrays of its own grid."""
+    import SimpleITK as sitk
+
+    if "sides" in given:
+        stored = np.clip(voxels(seed, given["sides"], False), 0, None)
+        own = volume(stored * given["factor"], given["spacing"], given["origin"])
+        first = volume(np.zeros(sides), spacing, (0, 0, 0))
+        moved = sitk.Resample(own, first, sitk.Transform(), sitk.sitkLinear, 0.0, sitk.sitkFloat64)
+        other = {"other": stored, "other-spacing": np.array(given["spacing"]), "other-origin": np.array(given["origin"])}
+        return sitk.GetArrayFromImage(moved), other
+    stored = np.roll(voxels(seed, sides, not border, border), given.get("roll", (0, 0, 0)), (0, 1, 2))
+    if hole:
+        stored[5:8, 9:13, 8:12] = 0
+    return stored, {}
+
+
+def nnunet(name, configuration, sides, spacing, to, patch, scheme, transpose, labels, border=0, regions=None, mirror=(), previous=None, salt=0, channels=None, hole=False):
     from nnunetv2.inference import predict_from_raw_data
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
     from nnunetv2.inference.sliding_window_prediction import compute_gaussian
@@ -119,6 +186,8 @@ def nnunet(name, configuration, sides, spacing, to, patch, scheme, transpose, la
     seed = sum(map(ord, name)) + salt
     torch.manual_seed(seed)
     ct = scheme == "CTNormalization"
+    channels = channels or {"CT" if ct else "T2": {}}
+    intensity = dict(max=900.0, mean=55.5, median=40.0, min=-800.0, percentile_00_5=-420.0, percentile_99_5=610.0, std=212.5)
     resampling = dict(is_seg=False, order=3, order_z=0, force_separate_z=None)
     plans = dict(
         dataset_name="Dataset001_Random", plans_name="nnUNetPlans",
@@ -127,14 +196,13 @@ def nnunet(name, configuration, sides, spacing, to, patch, scheme, transpose, la
         image_reader_writer="SimpleITKIO", transpose_forward=transpose,
         transpose_backward=[transpose.index(i) for i in range(3)],
         experiment_planner_used="ExperimentPlanner", label_manager="LabelManager",
-        foreground_intensity_properties_per_channel={
-            "0": dict(max=900.0, mean=55.5, median=40.0, min=-800.0, percentile_00_5=-420.0, percentile_99_5=610.0, std=212.5)
-        },
+        foreground_intensity_properties_per_channel={str(c): intensity for c in range(len(channels))},
         configurations={
             configuration: dict(
                 data_identifier=f"nnUNetPlans_{configuration}", preprocessor_name="DefaultPreprocessor", batch_size=2,
                 patch_size=patch, median_image_size_in_voxels=[float(s) for s in sides[-len(patch) :]], spacing=to,
-                normalization_schemes=[scheme], use_mask_for_norm=[False],
+                normalization_schemes=[channel.get("scheme", scheme) for channel in channels.values()],
+                use_mask_for_norm=[channel.get("masked", False) for channel in channels.values()],
                 resampling_fn_data="resample_data_or_seg_to_shape", resampling_fn_data_kwargs=resampling,
                 resampling_fn_seg="resample_data_or_seg_to_shape",
                 resampling_fn_seg_kwargs=dict(resampling, is_seg=True, order=1),
@@ -157,7 +225,7 @@ def nnunet(name, configuration, sides, spacing, to, patch, scheme, transpose, la
             )
         },
     )
-    dataset = dict(channel_names={"0": "CT" if ct else "T2"}, labels=labels, numTraining=1, file_ending=".nii.gz")
+    dataset = dict(channel_names={str(c): name for c, name in enumerate(channels)}, labels=labels, numTraining=1, file_ending=".nii.gz")
     if previous:
         plans["configurations"][configuration]["previous_stage"] = "3d_lowres"
     if regions:
@@ -171,28 +239,36 @@ def nnunet(name, configuration, sides, spacing, to, patch, scheme, transpose, la
 
     network = get_network_from_plans(
         chosen.network_arch_class_name, chosen.network_arch_init_kwargs,
-        chosen.network_arch_init_kwargs_req_import, 1 + others, heads, deep_supervision=False,
+        chosen.network_arch_init_kwargs_req_import, len(channels) + others, heads, deep_supervision=False,
     )
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.copy_(torch.randn_like(parameter) * (0.4 if parameter.dim() > 1 else 0.2))
     network.eval()
-    image = np.load(HERE / previous / "voxels.npy") if previous else voxels(seed, sides, ct, border)
+    if previous:
+        image, other = np.load(HERE / previous / "voxels.npy").reshape(len(channels), *sides), {}
+    else:
+        made = [channel_of(seed + c, given, sides, spacing, border, hole) for c, given in enumerate(channels.values())]
+        image, other = np.stack([values for values, _ in made]), made[-1][1]
     before = np.load(HERE / previous / "labels.npy") if previous else None
     predictor = nnUNetPredictor(
         tile_step_size=0.5, use_gaussian=True, use_mirroring=bool(mirror), perform_everything_on_device=False,
         device=torch.device("cpu"), verbose=False, allow_tqdm=False,
     )
-    balance(network, network.decoder.seg_layers[-1], (image - image.mean()) / image.std(), patch, others)
+    axes = (1, 2, 3)
+    about = (image - image.mean(axes, keepdims=True)) / image.std(axes, keepdims=True)
+    balance(network, network.decoder.seg_layers[-1], about, patch, others)
     predictor.manual_initialization(network, manager, chosen, [network.state_dict()], dataset, "nnUNetTrainer", mirror or None)
     found, probabilities = predictor.predict_single_npy_array(
-        image[None].astype(np.float32), {"spacing": list(spacing)},
+        image.astype(np.float32), {"spacing": list(spacing)},
         None if before is None else before[None].astype(np.int8), None, True,
     )
     folder = HERE / name
     save(
-        folder, network, patch, 1 + others, voxels=image, spacing=np.array(spacing),
+        folder, network, patch, len(channels) + others, spacing=np.array(spacing),
+        voxels=(image[0] if len(channels) == 1 or other else image).astype(np.int16),
         labels=found.astype(np.uint8), probabilities=probabilities.astype(np.float32),
+        **other,
     )
     (folder / "plans.json").write_text(json.dumps(plans, indent=1) + "\n")
     (folder / "dataset.json").write_text(json.dumps(dataset, indent=1) + "\n")
@@ -212,7 +288,7 @@ def monai(name="monai-ct"):
             parameter.copy_(torch.randn_like(parameter) * 0.5)
     network.eval()
     image = voxels(7, sides, True)
-    balance(network, network[2], (np.clip(image, -160, 240) + 160) / 400, [12, 12, 8])
+    balance(network, network[2], (np.clip(image, -160, 240) + 160)[None] / 400, [12, 12, 8])
     inference = {
         "imports": ["$import glob"],
         "spacing": [1.2, 1.1, 1.5],
