@@ -60,6 +60,9 @@ struct Model {
   std::vector<std::string> OutputNames() const;
 };
 
+/// A use of a model that has begun: its last share ends it. It keeps the model.
+std::shared_ptr<const void> UseOf(const std::shared_ptr<const Model>& model);
+
 /// A model that ends on a thread of the engine, whoever drops the last share of it: to free a gigabyte of
 /// weights takes seconds, and it may be the thread that serves requests that drops it.
 std::shared_ptr<Model> MakeModel();
@@ -99,7 +102,8 @@ class Engine {
   void LoadWithRoom(const SessionSettings& settings, const std::function<void()>& load);
   /// What the model gives to its canary, for when it comes back. Throws model_unavailable if there is no such model.
   void KeepCanary(uint64_t id, Canary canary);
-  /// Models that may leave and that nobody has used for so long give their memory back.
+  /// Models that may leave and that nobody has used for so long give their memory back. Those that could not come back when
+  /// they were last wanted are tried again: nobody may ask for them while the server says that it is not ready.
   void LeaveIdle(Clock::duration idle);
   /// Brings a model back for those who wait for it, in its turn among loads of that priority.
   void AskBack(const std::shared_ptr<const Model>& model, Priority priority);
@@ -140,6 +144,7 @@ class Engine {
   static constexpr int kCpu = -1;
 
   Place& PlaceFor(const SessionSettings& settings);
+  void TryAgain(const std::shared_ptr<const Model>& model);
 
   // What follows runs on the thread for housekeeping; a place is a CPU or GPU, as settings name it.
 

@@ -44,6 +44,18 @@ bool SamePlace(const SessionSettings& a, const SessionSettings& b) {
 
 }  // namespace
 
+std::shared_ptr<const void> UseOf(const std::shared_ptr<const Model>& model) {
+  const auto end = [model](const void*) {
+    if (!model->residence.Exit()) return;
+    try {
+      Engine::Get().AskAway(model);
+    } catch (const std::exception&) {
+      // The engine is stopping, and everything leaves.
+    }
+  };
+  return {model.get(), end};
+}
+
 void Engine::KeepCanary(uint64_t id, Canary canary) {
   auto kept = std::make_shared<const Canary>(std::move(canary));
   const std::shared_ptr<Model> model = Find(id);
@@ -54,6 +66,7 @@ void Engine::KeepCanary(uint64_t id, Canary canary) {
 void Engine::LeaveIdle(Clock::duration idle) {
   const Clock::time_point since = Clock::now() - idle;
   for (const ModelPtr& model : Models()) {
+    TryAgain(model);
     const auto unused = model->residence.UnusedSince();
     if (!model->MayLeave() || !unused || *unused > since) continue;
     try {
@@ -62,6 +75,16 @@ void Engine::LeaveIdle(Clock::duration idle) {
       // The engine is stopping.
     }
   }
+}
+
+void Engine::TryAgain(const ModelPtr& model) {
+  const Residence::Figures figures = model->residence.Get();
+  if (figures.state != Residence::State::kAway || !figures.failure) return;
+  const auto waiter = std::make_shared<Residence::Waiter>(nullptr);
+  waiter->resume = [here = waiter.get(), model] {
+    if (here->entered) UseOf(model);
+  };
+  if (model->residence.Wait(waiter)) AskBack(model, Priority::kBulk);
 }
 
 void Engine::AskBack(const ModelPtr& model, Priority priority) {

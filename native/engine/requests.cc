@@ -65,19 +65,6 @@ class ProgressEnd {
   uint64_t id_;
 };
 
-/// A use that has begun: its last share ends it. It keeps the model.
-std::shared_ptr<const void> UseOf(const std::shared_ptr<const Model>& model) {
-  const auto end = [model](const void*) {
-    if (!model->residence.Exit()) return;
-    try {
-      Engine::Get().AskAway(model);
-    } catch (const std::exception&) {
-      // The engine is stopping, and everything leaves.
-    }
-  };
-  return {model.get(), end};
-}
-
 double Elapsed(Clock::time_point from, Clock::time_point to) { return Milliseconds(to - from).count(); }
 
 }  // namespace
