@@ -148,6 +148,11 @@ const settings = {
     .describe(
       'Most memory of each GPU that all models there may take together, weights included, for example "8GiB" (default: no limit)',
     ),
+  model_idle: duration
+    .optional()
+    .describe(
+      'Time without use after which a model gives its memory back, on CPUs and GPUs, for example "30m"; its next request waits until it is loaded again (default: models stay)',
+    ),
   threads: z
     .int()
     .min(1)
@@ -526,15 +531,17 @@ export function requireFolder(folder: string, variable: string): void {
 }
 
 /** What the settings ask of an engine. */
-export function engineSettings({ providers, gpus, gpu_memory }: Settings): {
+export function engineSettings({ providers, gpus, gpu_memory, model_idle }: Settings): {
   provider: "cpu" | "cuda";
   gpus?: number[];
   gpuMemory?: number;
+  modelsLeave?: true;
 } {
   return {
     provider: providers.includes("cuda") ? "cuda" : "cpu",
     ...(gpus === undefined ? {} : { gpus }),
     ...(gpu_memory === undefined ? {} : { gpuMemory: gpu_memory }),
+    ...(model_idle === undefined ? {} : { modelsLeave: true }),
   };
 }
 

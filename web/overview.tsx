@@ -101,6 +101,9 @@ function Models({ overview }: { overview: Overview }) {
                 : model.gpu === null
                   ? model.provider.toUpperCase()
                   : `GPU ${model.gpu}`}
+              {model.residence !== null && model.residence !== "loaded" && (
+                <span class="quiet"> {model.residence}</span>
+              )}
             </td>
             <td class="figure">{count(model.completed)}</td>
             <td class="figure">{count(model.failed)}</td>

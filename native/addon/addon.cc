@@ -120,6 +120,19 @@ Napi::Value Load(const Napi::CallbackInfo& info) {
   });
 }
 
+Napi::Value KeepCanary(const Napi::CallbackInfo& info) {
+  const auto o = info[1].As<Napi::Object>();
+  Engine::Get().KeepCanary(static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value()),
+                           {List(o, "feeds", ReadOwnTensor), List(o, "expected", ReadOwnTensor),
+                            Number(o, "absolute"), Number(o, "relative")});
+  return info.Env().Undefined();
+}
+
+Napi::Value LeaveIdle(const Napi::CallbackInfo& info) {
+  Engine::Get().LeaveIdle(std::chrono::milliseconds(info[0].As<Napi::Number>().Int64Value()));
+  return info.Env().Undefined();
+}
+
 Napi::Value Unload(const Napi::CallbackInfo& info) {
   Environment& here = Here(info);
   const auto [ticket, promise] =
@@ -238,6 +251,8 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("cudaProblem", Napi::Function::New(env, Guarded<CudaProblemText>, "cudaProblem"));
   exports.Set("inspect", Napi::Function::New(env, Guarded<Inspect>, "inspect"));
   exports.Set("load", Napi::Function::New(env, Guarded<Load>, "load"));
+  exports.Set("keepCanary", Napi::Function::New(env, Guarded<KeepCanary>, "keepCanary"));
+  exports.Set("leaveIdle", Napi::Function::New(env, Guarded<LeaveIdle>, "leaveIdle"));
   exports.Set("unload", Napi::Function::New(env, Guarded<Unload>, "unload"));
   exports.Set("infer", Napi::Function::New(env, Guarded<Infer>, "infer"));
   exports.Set("runTensors", Napi::Function::New(env, Guarded<RunTensors>, "runTensors"));

@@ -64,6 +64,8 @@ OutputSpec ReadOutput(const Napi::Value& output);
 TilingSpec ReadTiling(const Napi::Object& tiling);
 /// The same with a tensor, unless its data does not lie where its type must: then it is copied.
 Tensor ReadTensor(const Napi::Value& tensor);
+/// A tensor with memory of its own.
+Tensor ReadOwnTensor(const Napi::Value& tensor);
 /// One list of numbers for each output, if `thresholds` is there.
 std::optional<std::vector<std::vector<double>>> ReadThresholds(const Napi::Object& options);
 /// `sources`, the members of a case; none where absent.

@@ -166,6 +166,10 @@ SessionSettings ReadSessionSettings(const Napi::Object& o) {
       o, "precision",
       {{"float32", Precision::kFloat32}, {"tf32", Precision::kTf32}, {"float16", Precision::kFloat16}});
   settings.device_memory = static_cast<size_t>(Number(o, "gpuMemory"));
+  List(o, "hashes", [&](const Napi::Value& value) {
+    const auto file = value.As<Napi::Object>();
+    return settings.hashes.insert_or_assign(Text(file, "path"), Text(file, "sha256")).second;
+  });
   return settings;
 }
 
@@ -181,6 +185,8 @@ Tensor ReadTensor(const Napi::Value& value) {
   if (reinterpret_cast<uintptr_t>(tensor.data) % DtypeSize(tensor.dtype) != 0) return Copied(tensor);
   return tensor;
 }
+
+Tensor ReadOwnTensor(const Napi::Value& value) { return Copied(ReadTensor(value)); }
 
 std::optional<std::vector<std::vector<double>>> ReadThresholds(const Napi::Object& object) {
   if (!Has(object, "thresholds")) return std::nullopt;

@@ -1,4 +1,5 @@
 #include <array>
+#include <chrono>
 #include <map>
 #include <string>
 
@@ -28,6 +29,17 @@ Napi::Object WriteHistogram(Napi::Env env, const Histogram<size>& histogram) {
   return o;
 }
 
+Napi::Object WriteResidence(Napi::Env env, const Residence::Figures& figures) {
+  using State = Residence::State;
+  Napi::Object o = Napi::Object::New(env);
+  const bool here = figures.state == State::kHere || figures.state == State::kLeaving;
+  o.Set("state", here ? "loaded" : figures.state == State::kAway ? "idle" : "returning");
+  o.Set("loads", static_cast<double>(figures.loads));
+  o.Set("loadSeconds", std::chrono::duration<double>(figures.load_time).count());
+  if (figures.failure) o.Set("problem", figures.failure->message);
+  return o;
+}
+
 Napi::Object WriteFlow(Napi::Env env, const Model& model, const Agenda::FlowStats& flow) {
   Napi::Object o = Napi::Object::New(env);
   o.Set("id", static_cast<double>(model.id));
@@ -50,6 +62,7 @@ Napi::Object WriteFlow(Napi::Env env, const Model& model, const Agenda::FlowStat
   o.Set("runSeconds", WriteHistogram(env, runs.run));
   o.Set("gatheredBatches", static_cast<double>(runs.gathered));
   o.Set("sessions", WriteSessions(env, model.session->Memory()));
+  o.Set("residence", WriteResidence(env, model.residence.Get()));
   return o;
 }
 

@@ -77,6 +77,7 @@ Model::~Model() {
   Engine* engine = Engine::Started();
   if (engine != nullptr && id != 0) engine->Forget(*this);
   session.reset();
+  if (engine != nullptr) engine->RoomMade();
   if (released) released();
 }
 
@@ -138,20 +139,29 @@ int Engine::ChooseGpu(std::span<const int> gpus, size_t weights, size_t limit) {
     const auto found = places_.find(gpu);
     return found == places_.end() ? 0 : found->second.batcher->Waiting();
   };
-  std::optional<GpuUse> best;
-  size_t least = 0;
   std::string found;
-  for (const int gpu : gpus) {
-    const GpuUse use = UseOfGpu(gpu, limit);
-    found += (found.empty() ? "" : ", ") + std::string("GPU ") + std::to_string(gpu) +
-             (use.lost ? " is lost" : " has " + std::to_string(use.Room()));
-    if (use.lost || use.Room() < weights) continue;
-    const size_t rows = waiting(gpu);
-    if (best && (rows > least || (rows == least && use.Room() <= best->Room()))) continue;
-    best = use;
-    least = rows;
+  for (bool may_fit = true; may_fit;) {
+    std::optional<GpuUse> best;
+    std::optional<int> could;
+    size_t least = 0;
+    found.clear();
+    for (const int gpu : gpus) {
+      const GpuUse use = UseOfGpu(gpu, limit);
+      found += (found.empty() ? "" : ", ") + std::string("GPU ") + std::to_string(gpu) +
+               (use.lost ? " is lost" : " has " + std::to_string(use.Room()));
+      if (!could && CouldHaveRoom(use, weights)) could = gpu;
+      if (use.lost || use.Room() < weights) continue;
+      const size_t rows = waiting(gpu);
+      if (best && (rows > least || (rows == least && use.Room() <= best->Room()))) continue;
+      best = use;
+      least = rows;
+    }
+    if (best) return best->device;
+    SessionSettings place;
+    place.provider = Provider::kCuda;
+    place.device = could.value_or(0);
+    may_fit = could && TakeUnused(place);
   }
-  if (best) return best->device;
   throw EngineError("model_unavailable",
                     "Expected room for " + std::to_string(weights) + " bytes of weights on a GPU; " + found +
                         ". Use fewer or smaller models, another GPU, or a larger RADSERVE_GPU_MEMORY.");

@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "base/spec.h"
+#include "engine/canary.h"
+#include "engine/residence.h"
 #include "runtime/session.h"
 #include "runtime/session_device.h"
 #include "scheduling/batcher.h"
@@ -41,6 +43,10 @@ struct Model {
   Batcher* batcher = nullptr;
   SessionDevice* device = nullptr;
   mutable RunStats runs;
+  /// What it must still give when it comes back; under the engine's lock.
+  std::shared_ptr<const Canary> canary;
+  /// Requests use the model through it.
+  mutable Residence residence;
   /// Called when the last user is done and the session's memory is back.
   std::function<void()> released;
 
@@ -48,9 +54,14 @@ struct Model {
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
   ~Model();
+  /// Whether its memory goes while nobody uses it, and comes back.
+  bool MayLeave() const { return !settings.hashes.empty(); }
   /// Names of the raw outputs, each once, in the manifest's order.
   std::vector<std::string> OutputNames() const;
 };
+
+/// A use of a model that has begun: its last share ends it. It keeps the model.
+std::shared_ptr<const void> UseOf(const std::shared_ptr<const Model>& model);
 
 /// A model that ends on a thread of the engine, whoever drops the last share of it: to free a gigabyte of
 /// weights takes seconds, and it may be the thread that serves requests that drops it.
@@ -75,8 +86,9 @@ class Engine {
   Scheduler& housekeeping() { return housekeeping_; }
 
   /// The GPU that a model of so many bytes of weights is to go to: of those that work and have room for it the one with
-  /// the least waiting work, and of equal ones that with the most room. `limit` is SessionSettings::device_memory.
-  /// Throws model_unavailable if none has room.
+  /// the least waiting work, and of equal ones that with the most room. Where none has room, models that nobody uses
+  /// leave, those first that were not used for longest. `limit` is SessionSettings::device_memory. Throws
+  /// model_unavailable if none has room then. On the thread for housekeeping.
   int ChooseGpu(std::span<const int> gpus, size_t weights, size_t limit);
   /// The GPUs that models were loaded on, and the rows that wait for each. Their memory is what it was when they were
   /// last looked at, because CUDA may let whoever asks wait; asking has them looked at again.
@@ -85,6 +97,20 @@ class Engine {
   void LookAtGpus();
   /// Warms a model, and decides whether its images run in batches. Throws EngineError.
   void Warm(const std::shared_ptr<Model>& model, const std::stop_token& stop);
+  /// Loads with `load`; while the memory does not suffice, models that nobody uses leave the CPU or GPU that the settings
+  /// name. Throws what `load` does. On the thread for housekeeping.
+  void LoadWithRoom(const SessionSettings& settings, const std::function<void()>& load);
+  /// What the model gives to its canary, for when it comes back. Throws model_unavailable if there is no such model.
+  void KeepCanary(uint64_t id, Canary canary);
+  /// Models that may leave and that nobody has used for so long give their memory back. Those that could not come back when
+  /// they were last wanted are tried again: nobody may ask for them while the server says that it is not ready.
+  void LeaveIdle(Clock::duration idle);
+  /// Brings a model back for those who wait for it, in its turn among loads of that priority.
+  void AskBack(const std::shared_ptr<const Model>& model, Priority priority);
+  /// Takes a model away that is to leave and that nobody uses any more.
+  void AskAway(const std::shared_ptr<const Model>& model);
+  /// A model has given its memory back: those that wait for room try again.
+  void RoomMade();
   uint64_t NewId();
   void Keep(std::shared_ptr<Model> model);
   /// Drops what the queues know of a model that is going.
@@ -118,6 +144,27 @@ class Engine {
   static constexpr int kCpu = -1;
 
   Place& PlaceFor(const SessionSettings& settings);
+  void TryAgain(const std::shared_ptr<const Model>& model);
+
+  // What follows runs on the thread for housekeeping; a place is a CPU or GPU, as settings name it.
+
+  /// Returns true if the model has left.
+  bool TakeAway(const std::shared_ptr<const Model>& model, Clock::time_point unused_since);
+  void BringBack(const std::shared_ptr<const Model>& model);
+  /// Takes away the model that was not used for longest. False if all are in use.
+  bool TakeUnused(const SessionSettings& place);
+  /// Whether a model leaves as soon as nobody uses it, from now on if none did: the one that was loaded first. False if
+  /// there is none.
+  bool DrainOne(const SessionSettings& place);
+  /// The models that may leave and are here.
+  std::vector<std::shared_ptr<const Model>> ModelsAt(const SessionSettings& place);
+  /// Makes room for the weights of a model that comes back. False if it has to wait for others to leave. Throws
+  /// model_unavailable if there are no others.
+  bool RoomFor(const Model& model);
+  /// It comes back once others have left.
+  void WaitForRoom(const std::shared_ptr<const Model>& model);
+  /// Whether a GPU would have room if all models left that nobody uses.
+  bool CouldHaveRoom(const GpuUse& use, size_t weights);
 
   const int threads_;
   Scheduler work_;
@@ -130,6 +177,8 @@ class Engine {
   std::map<int, Place> places_;
   /// LookAtGpus is to be called by the thread for housekeeping.
   bool looking_ = false;
+  /// Models that come back once others have left.
+  std::vector<std::shared_ptr<const Model>> want_room_;
 };
 
 }  // namespace radserve

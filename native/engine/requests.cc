@@ -82,13 +82,17 @@ void LoadRequest::Run(const Lane& lane) {
     for (const std::string& path : paths) weights += BytesOfWeights(path);
     settings.device = engine.ChooseGpu(gpus, weights, settings.device_memory);
   }
+  const auto begun = Clock::now();
   BeforeMean before;
   if (mean_after_activation) before = TakeActivations(model->outputs, model->inputs);
-  model->session = std::make_unique<Session>(paths, settings, "model_unavailable", std::move(before));
+  engine.LoadWithRoom(settings, [&] {
+    model->session = std::make_unique<Session>(paths, settings, "model_unavailable", before);
+  });
   CheckStop(lane.stop());
   engine.Warm(model, lane.stop());
   CheckStop(lane.stop());
   engine.LookAtGpus();
+  model->residence.Came(Clock::now() - begun);
   engine.Keep(model);
   id = model->id;
 }
@@ -96,6 +100,33 @@ void LoadRequest::Run(const Lane& lane) {
 void LoadRequest::Done(const std::optional<Failure>& failure) noexcept {
   if (failure && id != 0) Engine::Get().Remove(id);
   Request::Done(failure);
+}
+
+void ModelRequest::Done(const std::optional<Failure>& failure) noexcept {
+  // Both keep shares of the use.
+  on_stop_.reset();
+  row_.reset();
+  use_.reset();
+  Request::Done(failure);
+}
+
+bool ModelRequest::ComeIn(const Lane& lane) {
+  if (use_ != nullptr || !model->MayLeave()) return true;
+  if (waiter_ != nullptr) {
+    on_stop_.reset();
+    const std::shared_ptr<Residence::Waiter> waited = std::exchange(waiter_, nullptr);
+    if (waited->entered) use_ = UseOf(model);
+    if (waited->failure) throw EngineError(waited->failure->code, waited->failure->message);
+  } else if (model->residence.Enter()) {
+    use_ = UseOf(model);
+  }
+  CheckStop(lane.stop());
+  if (use_ != nullptr) return true;
+  const auto waiter = std::make_shared<Residence::Waiter>(lane.Park());
+  waiter_ = waiter;
+  if (model->residence.Wait(waiter)) Engine::Get().AskBack(model, priority);
+  on_stop_.emplace(lane.stop(), [model = model, waiter] { model->residence.Drop(waiter); });
+  return false;
 }
 
 std::vector<Tensor> ModelRequest::RunHere(std::span<const Tensor> inputs,
@@ -139,7 +170,11 @@ void ModelRequest::Park(const Lane& lane, std::vector<Tensor> inputs) {
   row->priority = priority;
   row->deadline = deadline;
   row->inputs = std::move(inputs);
-  row->keep = model;
+  if (use_ == nullptr) {
+    row->keep = model;
+  } else {
+    row->keep = use_;
+  }
   row->done = lane.Park();
   model->batcher->Submit(row);
   row_ = row;
@@ -437,6 +472,7 @@ void InferRequest::PostprocessAll(const Lane& lane) {
 
 void InferRequest::Run(const Lane& lane) {
   const ProgressEnd end(cancel_id);
+  if (!parked() && !ComeIn(lane)) return;
   if (parked()) {
     Clock::duration ran{};
     std::tie(raw, ran) = TakeRow();
@@ -481,6 +517,7 @@ void TensorRequest::Run(const Lane& lane) {
     SortAs(graph, outputs);
     return;
   }
+  if (!ComeIn(lane)) return;
   const Client::Pin pin(*client);
   if (Batched(lane) && IsRow()) {
     // The device reads it when the environment may be gone.

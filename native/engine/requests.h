@@ -92,10 +92,15 @@ class LoadRequest : public Request {
 class ModelRequest : public Request {
  public:
   Clock::duration DeviceTime() const override;
+  /// Ends its use of the model before it answers.
+  void Done(const std::optional<Failure>& failure) noexcept override;
 
   std::shared_ptr<const Model> model;
 
  protected:
+  /// Begins the request's use of the model. False if the model has left: the request is parked, and runs again when the
+  /// model is back. Throws what keeps it from coming.
+  bool ComeIn(const Lane& lane);
   /// Runs the model on this thread, window by window if its manifest asks for it, along `lead`.
   std::vector<Tensor> RunHere(std::span<const Tensor> inputs, std::span<const std::string> outputs,
                               const Lane& lane, const LeadAxis& lead = {}) const;
@@ -112,6 +117,9 @@ class ModelRequest : public Request {
   std::pair<std::vector<Tensor>, Clock::duration> TakeRow();
 
  private:
+  std::shared_ptr<Residence::Waiter> waiter_;
+  /// Present while the request uses the model.
+  std::shared_ptr<const void> use_;
   std::shared_ptr<BatchRow> row_;
   std::optional<std::stop_callback<std::function<void()>>> on_stop_;
 };

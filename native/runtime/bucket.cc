@@ -39,7 +39,7 @@ class RowBucket : public Bucket {
             const std::vector<std::vector<int64_t>>& row_shapes, std::span<const std::string> outputs)
       : state_(std::move(state)), capacity_(capacity), output_names_(outputs.begin(), outputs.end()) {
     for (size_t i = 0; i < row_shapes.size(); ++i) {
-      const TensorInfo& info = state_->graph.inputs[i];
+      const TensorInfo& info = state_->facts.graph.inputs[i];
       inputs_.push_back({info.name, info.dtype, WithRows(capacity, row_shapes[i]), nullptr, nullptr});
     }
   }
@@ -180,7 +180,7 @@ class CpuBucket : public RowBucket {
   CpuBucket(std::shared_ptr<SessionState> state, int64_t capacity,
             const std::vector<std::vector<int64_t>>& row_shapes, std::span<const std::string> outputs)
       : RowBucket(std::move(state), capacity, row_shapes, outputs),
-        fixed_(std::ranges::any_of(state_->graph.inputs,
+        fixed_(std::ranges::any_of(state_->facts.graph.inputs,
                                    [](const TensorInfo& info) { return info.shape.at(0) != -1; })) {}
 
   void SetWide(bool wide) override { wide_ = wide; }
@@ -314,12 +314,12 @@ class BoundBucket : public RowBucket {
 
   /// The output if every side of it is a number or the size of the batch; without memory.
   std::optional<Tensor> KnownOutput(const std::string& name) const {
-    const auto info = std::ranges::find(state_->graph.outputs, name, &TensorInfo::name);
-    if (info == state_->graph.outputs.end() || info->shape.empty()) return std::nullopt;
+    const auto info = std::ranges::find(state_->facts.graph.outputs, name, &TensorInfo::name);
+    if (info == state_->facts.graph.outputs.end() || info->shape.empty()) return std::nullopt;
     if (std::find(info->shape.begin() + 1, info->shape.end(), -1) != info->shape.end()) return std::nullopt;
     Tensor output{name, info->dtype, info->shape, nullptr, nullptr};
     if (info->shape[0] != -1) return output;
-    const TensorInfo& input = state_->graph.inputs.at(0);
+    const TensorInfo& input = state_->facts.graph.inputs.at(0);
     if (info->names.at(0).empty() || input.names.empty() || info->names[0] != input.names[0])
       return std::nullopt;
     output.shape[0] = capacity_;
@@ -345,17 +345,18 @@ std::shared_ptr<std::byte> MakeRows(const std::shared_ptr<SessionState>& state, 
   }
   try {
     struct PinnedRows {
-      PinnedRows(std::shared_ptr<SessionState> of, Ort::Allocator from, Ort::Value memory)
-          : state(std::move(of)), allocator(std::move(from)), value(std::move(memory)) {}
+      PinnedRows(int gpu, Ort::Allocator from, Ort::Value memory)
+          : device(gpu), allocator(std::move(from)), value(std::move(memory)) {}
       PinnedRows(const PinnedRows&) = delete;
       PinnedRows& operator=(const PinnedRows&) = delete;
       ~PinnedRows() {
         // See ~SessionState.
-        if (GpuLost(state->device)) static_cast<void>(value.release());
+        if (GpuLost(device)) static_cast<void>(value.release());
       }
 
-      // In the order in which each needs those before it.
-      std::shared_ptr<SessionState> state;
+      // Not the session: whoever still reads a result must not hold the weights. The allocator lives by itself.
+      const int device;
+      // In the order in which each needs the one before it.
       Ort::Allocator allocator;
       Ort::Value value;
     };
@@ -363,7 +364,7 @@ std::shared_ptr<std::byte> MakeRows(const std::shared_ptr<SessionState>& state, 
     const auto shape = static_cast<int64_t>(bytes);
     Ort::Value value = Ort::Value::CreateTensor(allocator, &shape, 1, ToOrt(Dtype::kUint8));
     auto* data = static_cast<std::byte*>(value.GetTensorMutableRawData());
-    const auto owner = std::make_shared<PinnedRows>(state, std::move(allocator), std::move(value));
+    const auto owner = std::make_shared<PinnedRows>(state->device, std::move(allocator), std::move(value));
     return {owner, data};
   } catch (const Ort::Exception& e) {
     ThrowRunFailure(e, state->Gpu());
@@ -379,7 +380,7 @@ std::unique_ptr<Bucket> MakeBoundBucket(std::shared_ptr<SessionState> state, int
 std::unique_ptr<Bucket> MakeBucket(std::shared_ptr<SessionState> state, int64_t capacity,
                                    const std::vector<std::vector<int64_t>>& row_shapes,
                                    std::span<const std::string> outputs) {
-  const std::vector<TensorInfo>& inputs = state->graph.inputs;
+  const std::vector<TensorInfo>& inputs = state->facts.graph.inputs;
   if (capacity < 1 || row_shapes.size() != inputs.size()) {
     throw EngineError("internal", "Expected a bucket with room and one shape for each input of the model.");
   }

@@ -1,6 +1,7 @@
 #ifndef RADSERVE_GRAPH_SOURCE_H_
 #define RADSERVE_GRAPH_SOURCE_H_
 
+#include <map>
 #include <string>
 
 #include "runtime/ort.h"
@@ -13,9 +14,13 @@ namespace radserve {
 /// changes the results of a model that runs, and whoever cuts it short ends the process (SIGBUS).
 class GraphSource {
  public:
+  /// Hashes of files by their paths, SHA-256 in hex.
+  using Hashes = std::map<std::string, std::string>;
+
   /// Throws EngineError with `code`, which names the file, if one of them cannot be read or lies outside of the graph's
-  /// folder.
-  GraphSource(const std::string& path, const std::string& code);
+  /// folder. With `hashes` the graph is read too, and the session is made of the very bytes that were hashed; throws
+  /// `code` for a file that has another hash than there, or none.
+  GraphSource(const std::string& path, const std::string& code, const Hashes* hashes = nullptr);
   GraphSource(const GraphSource&) = delete;
   GraphSource& operator=(const GraphSource&) = delete;
 
@@ -25,7 +30,7 @@ class GraphSource {
  private:
   std::string path_;
   OutsideFiles files_;
-  /// The graph, if there are such files.
+  /// The graph, if there are such files or hashes.
   std::string graph_;
 };
 

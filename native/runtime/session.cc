@@ -179,12 +179,12 @@ std::optional<size_t> TakenBy(const Allocator& allocator) {
 /// What the runtime says that it has taken, weights included. Without an arena of its own it does not say: then the
 /// weights alone.
 size_t BytesOf(const Ort::Session& session, const SessionState& state) {
-  if (state.provider == Provider::kCuda) return state.weights;
+  if (state.provider == Provider::kCuda) return state.facts.weights;
   try {
     const Ort::MemoryInfo where("Cpu", OrtArenaAllocator, 0, OrtMemTypeDefault);
-    return std::max(state.weights, TakenBy(Ort::Allocator(session, where)).value_or(0));
+    return std::max(state.facts.weights, TakenBy(Ort::Allocator(session, where)).value_or(0));
   } catch (const Ort::Exception&) {
-    return state.weights;
+    return state.facts.weights;
   }
 }
 
@@ -243,7 +243,7 @@ void CheckNodes(const Ort::Session& session, const std::string& path, const std:
       CheckGpu(gpu);
       break;
     case RuntimeFailure::kMemory:
-      throw EngineError(code, "The memory did not suffice to load the model: " + what);
+      throw NoRoomToLoad(code, "The memory did not suffice to load the model: " + what);
     case RuntimeFailure::kRun:
       break;
   }
@@ -291,31 +291,35 @@ std::string FindCudaProblem(int device) {
   }
 }
 
-/// A graph as the runtime holds it. Throws EngineError with `code`.
+/// A graph as the runtime holds it; of one that returns `known` is what was found when it was loaded first. Throws
+/// EngineError with `code`.
 std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSettings& settings,
-                                        const std::string& code) {
+                                        const std::string& code, const GraphFacts* known) {
   auto state = std::make_shared<SessionState>();
   const bool cuda = settings.provider == Provider::kCuda;
   state->provider = settings.provider;
   state->device = cuda ? settings.device : 0;
-  state->weights = CountWeights(path).bytes;
+  if (known == nullptr) {
+    state->facts.weights = CountWeights(path).bytes;
+  } else {
+    state->facts = *known;
+  }
   const bool wide = cuda || settings.threads > 1;
   CheckGpu(state->Gpu());
   if (cuda) UseGpu(settings.device);
   try {
     if (cuda) ShareArena(settings);
-    GraphSource source(path, code);
+    GraphSource source(path, code, known == nullptr ? nullptr : &settings.hashes);
     Ort::SessionOptions options = Options(settings, wide ? Width::kWide : Width::kNarrow);
     std::optional<Ort::Session>& first = wide ? state->wide : state->narrow;
     first = source.Open(options);
-    state->graph = Describe(*first, code);
-    if (cuda) {
-      RememberArena(settings.device, *first);
-      CheckNodes(*first, path, code);
-    }
+    if (known == nullptr) state->facts.graph = Describe(*first, code);
+    if (cuda) RememberArena(settings.device, *first);
+    // One that returns is of the same bytes.
+    if (cuda && known == nullptr) CheckNodes(*first, path, code);
     if (!cuda && wide) {
       Ort::SessionOptions narrow = Options(settings, Width::kNarrow);
-      if (HasDynamicShapes(state->graph)) narrow.DisableMemPattern();
+      if (HasDynamicShapes(state->facts.graph)) narrow.DisableMemPattern();
       state->narrow = source.Open(narrow);
     }
   } catch (const Ort::Exception& e) {
@@ -354,13 +358,13 @@ void ShrinkWide(SessionState& state) {
   // The runtime's arena of the CPU has no call for it (OrtAllocator::Shrink is null there): it shrinks at the end of a
   // run, also of one that was told to end before its first node.
   std::vector<Tensor> feeds;
-  for (const TensorInfo& input : state.graph.inputs) {
+  for (const TensorInfo& input : state.facts.graph.inputs) {
     std::vector<int64_t> shape = input.shape;
     std::replace(shape.begin(), shape.end(), int64_t{-1}, int64_t{1});
     // Nobody reads it, so that its pages are not taken from the system
     feeds.push_back(MakeTensorForOverwrite(input.name, input.dtype, shape));
   }
-  const std::vector<std::string> outputs = {state.graph.outputs.at(0).name};
+  const std::vector<std::string> outputs = {state.facts.graph.outputs.at(0).name};
   Ort::RunOptions run;
   run.SetTerminate();
   run.AddConfigEntry(kShrink, "cpu:0");
@@ -426,6 +430,13 @@ GpuUse UseOfGpu(int device, size_t limit) {
   return use;
 }
 
+void ShrinkGpu(int device) {
+  Arenas& arenas = TheArenas();
+  const std::lock_guard lock(arenas.mutex);
+  const auto arena = arenas.known.find(device);
+  if (arena != arenas.known.end() && !GpuLost(device)) arena->second.Shrink();
+}
+
 void ReturnMemory() {
   DropRunMemory();
   malloc_trim(0);
@@ -438,32 +449,74 @@ Session::Session(const std::string& path, const SessionSettings& settings, const
 
 Session::Session(std::span<const std::string> paths, const SessionSettings& settings, const std::string& code,
                  BeforeMean before_mean)
-    : before_mean_(std::move(before_mean)) {
-  if (paths.empty()) throw EngineError(code, "Expected at least one graph, found none.");
-  for (const std::string& path : paths) {
-    states_.push_back(LoadGraph(path, settings, code));
-    CheckAlike(states_.front()->graph, states_.back()->graph, states_.size(), code);
+    : paths_(paths.begin(), paths.end()),
+      settings_(settings),
+      code_(code),
+      before_mean_(std::move(before_mean)) {
+  if (paths_.empty()) throw EngineError(code, "Expected at least one graph, found none.");
+  States states;
+  for (const std::string& path : paths_) {
+    states.push_back(LoadGraph(path, settings, code, nullptr));
+    facts_.push_back(states.back()->facts);
+    CheckAlike(facts_.front().graph, facts_.back().graph, facts_.size(), code);
   }
+  states_ = std::make_shared<const States>(std::move(states));
   // Building a session takes twice the memory that it keeps, and glibc holds on to what was freed.
   ReturnMemory();
+}
+
+void Session::Return() {
+  States states;
+  for (size_t i = 0; i < paths_.size(); ++i) {
+    states.push_back(LoadGraph(paths_[i], settings_, code_, &facts_[i]));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    states_ = std::make_shared<const States>(std::move(states));
+  }
+  ReturnMemory();
+}
+
+void Session::Leave() {
+  {
+    // Freed without the lock, because it takes a while.
+    std::shared_ptr<const States> gone;
+    const std::scoped_lock lock(looking_, mutex_);
+    gone.swap(states_);
+  }
+  ReturnMemory();
+}
+
+std::shared_ptr<const Session::States> Session::Here() const {
+  const std::lock_guard lock(mutex_);
+  return states_;
+}
+
+std::shared_ptr<const Session::States> Session::Loaded() const {
+  if (std::shared_ptr<const States> states = Here()) return states;
+  throw EngineError("model_unavailable", "The model has left the memory and is not back yet.");
+}
+
+size_t Session::Weights() const {
+  size_t bytes = 0;
+  for (const GraphFacts& facts : facts_) bytes += facts.weights;
+  return bytes;
 }
 
 SessionState::~SessionState() {
   if (provider == Provider::kCuda && GpuLost(device) && wide) static_cast<void>(wide->release());
 }
 
-Session::~Session() {
-  states_.clear();
-  ReturnMemory();
-}
-
-const GraphInfo& Session::graph() const { return states_.front()->graph; }
+Session::~Session() { Leave(); }
 
 std::vector<SessionMemory> Session::Memory() const {
   std::vector<SessionMemory> out;
+  const std::lock_guard looking(looking_);
+  const std::shared_ptr<const States> states = Here();
+  if (states == nullptr) return out;
   const auto sum = [&](bool wide, std::optional<Ort::Session> SessionState::*which) {
     SessionMemory memory{wide, 0};
-    for (const auto& state : states_) {
+    for (const auto& state : *states) {
       const std::optional<Ort::Session>& session = (*state).*which;
       if (!session) return;
       memory.bytes += BytesOf(*session, *state);
@@ -477,26 +530,31 @@ std::vector<SessionMemory> Session::Memory() const {
 
 std::vector<Tensor> Session::Run(std::span<const Tensor> feeds, std::span<const std::string> outputs,
                                  bool wide, const std::stop_token& stop) const {
+  const std::shared_ptr<const States> states = Loaded();
   Ort::RunOptions run;
   const std::stop_callback terminate(stop, [&run] { run.SetTerminate(); });
   const auto once = [&](SessionState& state) {
     return RunOnce(state.Pick(wide), run, feeds, outputs, state.Gpu());
   };
-  if (states_.size() == 1) return once(*states_.front());
+  if (states->size() == 1) return once(*states->front());
   Mean mean(before_mean_);
-  for (const auto& state : states_) mean.Add(once(*state));
+  for (const auto& state : *states) mean.Add(once(*state));
   return mean.Take();
 }
 
 void Session::Shrink() const {
-  for (const auto& state : states_) ShrinkWide(*state);
+  const std::lock_guard looking(looking_);
+  const std::shared_ptr<const States> states = Here();
+  if (states == nullptr) return;
+  for (const auto& state : *states) ShrinkWide(*state);
 }
 
 std::unique_ptr<Bucket> Session::MakeBucket(int64_t capacity,
                                             const std::vector<std::vector<int64_t>>& row_shapes,
                                             std::span<const std::string> outputs) const {
   std::vector<std::unique_ptr<Bucket>> graphs;
-  for (const auto& state : states_) {
+  const std::shared_ptr<const States> states = Loaded();
+  for (const auto& state : *states) {
     graphs.push_back(radserve::MakeBucket(state, capacity, row_shapes, outputs));
   }
   if (graphs.size() == 1) return std::move(graphs.front());
@@ -504,7 +562,7 @@ std::unique_ptr<Bucket> Session::MakeBucket(int64_t capacity,
 }
 
 std::shared_ptr<std::byte> Session::MakeRows(size_t bytes) const {
-  return radserve::MakeRows(states_.front(), bytes);
+  return radserve::MakeRows(Loaded()->front(), bytes);
 }
 
 namespace {

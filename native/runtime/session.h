@@ -6,11 +6,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/tensor.h"
 
 namespace radserve {
@@ -30,6 +32,15 @@ struct SessionSettings {
   /// first model of a GPU decides).
   int device = 0;
   size_t device_memory = 0;
+  /// The SHA-256, in hex, of every file that the graphs are made of, by its path: what Session::Return takes. Empty for
+  /// a session that never leaves.
+  std::map<std::string, std::string> hashes;
+};
+
+/// The memory did not suffice to load a model: another may leave, and it is tried again.
+class NoRoomToLoad : public EngineError {
+ public:
+  using EngineError::EngineError;
 };
 
 /// -1 stands for a dynamic dimension; `names` holds its symbol, or "".
@@ -75,6 +86,8 @@ struct GpuUse {
 };
 /// `limit` is what SessionSettings::device_memory would be there.
 GpuUse UseOfGpu(int device, size_t limit);
+/// Gives back what runs on that GPU took and none needs now.
+void ShrinkGpu(int device);
 
 /// Gives what the threads keep for runs to come, and what is free in the process, back to the system.
 void ReturnMemory();
@@ -118,15 +131,25 @@ class Bucket {
 
 struct SessionState;
 
+/// What stays known of a graph while its sessions are away.
+struct GraphFacts {
+  GraphInfo graph;
+  /// Bytes of the weights, which each session holds once more.
+  size_t weights = 0;
+};
+
 /// Changes what one of several graphs gave before the mean is taken, in place; the tensor is float32.
 using BeforeMean = std::function<void(Tensor& output)>;
 
 /// One model as ONNX Runtime holds it. On the CPU up to two sessions: a wide one that spreads a run over all
 /// cores, and a narrow one that runs on the calling thread alone, so that many runs at once do not fight for
 /// cores.
+///
+/// Its memory may leave and return: Leave and Return, from one thread at a time. What else needs that memory throws
+/// model_unavailable meanwhile.
 class Session {
  public:
-  /// Throws EngineError with `code` if the file is no model that the runtime can use.
+  /// Throws EngineError with `code` if the file is no model that the runtime can use; NoRoomToLoad.
   Session(const std::string& path, const SessionSettings& settings, const std::string& code);
   /// Several graphs that take the same tensors and give the same: they run one after the other, and what comes out is
   /// their mean, in float32. Throws as above, and `code` if their inputs or outputs differ.
@@ -136,7 +159,13 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  const GraphInfo& graph() const;
+  const GraphInfo& graph() const { return facts_.front().graph; }
+  /// Bytes of the weights of all graphs.
+  size_t Weights() const;
+  /// Gives all memory back. Runs under way and buckets keep theirs until they end.
+  void Leave();
+  /// Loads again what has left, from the same bytes. Throws as the constructor does, also if a file is another one.
+  void Return();
   /// Memory that the runtime has taken for each of the sessions: weights, and of a wide one room for what was
   /// run so far; that of narrow ones belongs to the threads (run_memory.h).
   std::vector<SessionMemory> Memory() const;
@@ -156,9 +185,26 @@ class Session {
   std::shared_ptr<std::byte> MakeRows(size_t bytes) const;
 
  private:
+  using States = std::vector<std::shared_ptr<SessionState>>;
+
+  /// nullptr while they are away.
+  std::shared_ptr<const States> Here() const;
+  /// Throws model_unavailable while they are away.
+  std::shared_ptr<const States> Loaded() const;
+
+  const std::vector<std::string> paths_;
+  const SessionSettings settings_;
+  const std::string code_;
+  const BeforeMean before_mean_;
   /// One for each graph.
-  std::vector<std::shared_ptr<SessionState>> states_;
-  BeforeMean before_mean_;
+  std::vector<GraphFacts> facts_;
+  /// Locked by those who look at sessions without a use of them, so that it is never they who free them: they may be the
+  /// thread that serves requests.
+  mutable std::mutex looking_;
+  /// Protects states_.
+  mutable std::mutex mutex_;
+  /// One for each graph; nullptr while they are away.
+  std::shared_ptr<const States> states_;
 };
 
 /// Inputs and outputs of a graph, without keeping it. Throws bad_request.

@@ -53,6 +53,12 @@ std::shared_ptr<Bucket> SessionDevice::Take(Places::iterator place) {
 }
 
 void SessionDevice::RemoveModel(uint64_t id) {
+  Clear(id);
+  const std::lock_guard lock(mutex_);
+  models_.erase(id);
+}
+
+void SessionDevice::Clear(uint64_t id) {
   staging_.Remove(id);
   std::vector<std::shared_ptr<Bucket>> gone;
   const std::lock_guard lock(mutex_);
@@ -61,7 +67,6 @@ void SessionDevice::RemoveModel(uint64_t id) {
     if (place->first.first.model == id) gone.push_back(Take(place));
     place = next;
   }
-  models_.erase(id);
 }
 
 std::shared_ptr<Bucket> SessionDevice::PlaceFor(const BucketKey& key, int64_t capacity, size_t bytes,

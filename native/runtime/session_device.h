@@ -52,8 +52,10 @@ class SessionDevice : public Device {
       : most_bytes_(most_bytes), staging_(most_bytes / 4) {}
 
   void AddModel(uint64_t id, Model model);
-  /// Its buckets go. None of them is in use.
+  /// Its buckets go, and the memory for its rows. None of them is in use.
   void RemoveModel(uint64_t id);
+  /// The same, and the model stays: its next run makes them anew.
+  void Clear(uint64_t id);
   Result Run(int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
              const std::stop_token& stop) override;
   /// Gives memory from which a batch runs without a copy, if there is room in it.

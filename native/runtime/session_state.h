@@ -17,11 +17,9 @@ namespace radserve {
 struct SessionState {
   std::optional<Ort::Session> wide;
   std::optional<Ort::Session> narrow;
-  GraphInfo graph;
+  GraphFacts facts;
   Provider provider = Provider::kCpu;
   int device = 0;
-  /// Bytes of the weights, which each session holds once more.
-  size_t weights = 0;
   /// The memory did not suffice: the next run of a bucket gives back what earlier runs took and no run needs
   /// now.
   std::atomic<bool> shrink = false;

@@ -13,6 +13,7 @@ const modelsSchema = z.object({
       health: z.string(),
       provider: z.string().nullable(),
       gpu: z.number().nullable(),
+      residence: z.object({ state: z.string(), load_seconds: z.number() }).nullable(),
     }),
   ),
   gpus: z.array(
@@ -45,6 +46,12 @@ function withoutToken(health: unknown): void {
 
 const gibibytes = (bytes: number) => (bytes / 2 ** 30).toFixed(1);
 
+/** An idle model comes back at its next use, after about the time that its last load took. */
+function awayText(residence: { state: string; load_seconds: number } | null): string {
+  if (residence === null || residence.state === "loaded") return "";
+  return `\t${residence.state}, its last load took ${residence.load_seconds.toFixed(1)} s`;
+}
+
 export async function status(config: Config, json: boolean): Promise<ExitStatus> {
   const client = openClient(config);
   const { url } = client;
@@ -65,9 +72,9 @@ export async function status(config: Config, json: boolean): Promise<ExitStatus>
     remark(`The models were refused: ${readySchema.parse(models.body).message ?? ""}`);
   else {
     const known = modelsSchema.parse(models.body);
-    for (const { name, version, release, health: state, provider, gpu } of known.models)
+    for (const { name, version, release, health: state, provider, gpu, residence } of known.models)
       print(
-        `${name} ${version}\t${release}\t${state}\t${provider ?? "-"}${gpu === null ? "" : ` (GPU ${gpu})`}`,
+        `${name} ${version}\t${release}\t${state}\t${provider ?? "-"}${gpu === null ? "" : ` (GPU ${gpu})`}${awayText(residence)}`,
       );
     for (const { number, lost, waiting, taken_bytes, total_bytes } of known.gpus)
       print(

@@ -1,6 +1,7 @@
 /** The addon as it is: what goes in and comes out of build/Release/addon.node, and results as the engine gives them. */
 import { createHash } from "node:crypto";
 import type {
+  CanaryTensors,
   EngineInfo,
   EngineOutput,
   GraphInfo,
@@ -148,9 +149,13 @@ export interface EngineAddon {
     precision: Manifest["execution"]["precision"];
     gpus: readonly number[];
     gpuMemory: number;
+    /** Of a model that may leave. */
+    hashes: readonly { path: string; sha256: string }[];
     inputs: (NativeImage | NativeNumbers)[];
     outputs: NativeOutput[];
   }): Promise<Omit<LoadedModel, "provider">>;
+  keepCanary(id: number, canary: CanaryTensors): void;
+  leaveIdle(milliseconds: number): void;
   unload(id: number): Promise<void>;
   infer(
     id: number,

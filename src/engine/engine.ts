@@ -11,6 +11,7 @@ import { asRadserveError, ERRORS, RadserveError, type ErrorCode } from "../base/
 import type { VolumeGeometry } from "../images/image.js";
 import type { Tensor } from "./tensor.js";
 import type {
+  CanaryTensors,
   EngineInfo,
   EngineOptions,
   GraphInfo,
@@ -48,6 +49,7 @@ export class Engine {
   readonly #info: EngineInfo;
   readonly #gpus: readonly number[];
   readonly #gpuMemory: number;
+  readonly #modelsLeave: boolean;
   #underWay = 0;
   #idle: (() => void) | undefined;
   readonly #loaded = new Set<number>();
@@ -57,6 +59,7 @@ export class Engine {
     this.#addon = loadAddon() as EngineAddon;
     this.#gpus = options.gpus ?? [0];
     this.#gpuMemory = options.gpuMemory ?? 0;
+    this.#modelsLeave = options.modelsLeave === true;
     this.#info = this.#addon.start({ threads: options.threads ?? os.availableParallelism() });
     this.#checkProvider(options.provider);
   }
@@ -85,12 +88,43 @@ export class Engine {
         precision: options.precision ?? "float32",
         gpus: this.#gpus,
         gpuMemory: this.#gpuMemory,
+        hashes: this.#modelsLeave ? (options.files ?? []) : [],
         inputs: options.inputs.map((input) => nativeInput(input, options.roles)),
         outputs: options.outputs.map((output) => nativeOutput(output, options)),
       });
       this.#loaded.add(id);
       return { id, inputs, outputs, provider, ...(gpu === undefined ? {} : { gpu }), sessions };
     });
+  }
+
+  /** What the model must give when it comes back from idling; its tensors are copied. Nothing where models do not leave. */
+  keepCanary(id: number, canary: CanaryTensors): void {
+    if (!this.#modelsLeave) return;
+    try {
+      checkFeeds([...canary.feeds, ...canary.expected]);
+      this.#addon.keepCanary(id, canary);
+    } catch (thrown) {
+      throw fromNative(thrown);
+    }
+  }
+
+  /**
+   * Models of the process that may leave and that nobody has used for so long give their memory back. The next request for
+   * one waits until it is loaded again from the same bytes, and its canary has passed; its deadline counts meanwhile. Where
+   * it cannot come, those that wait fail with model_unavailable, and the next request tries again.
+   */
+  leaveIdle(milliseconds: number): void {
+    this.#addon.leaveIdle(milliseconds);
+  }
+
+  /** Why models could not come back when they were last wanted, by their numbers. */
+  missing(): Map<number, string> {
+    const models = this.#modelsLeave ? this.stats().models : [];
+    return new Map(
+      models.flatMap(({ id, residence }) =>
+        residence.problem === undefined ? [] : [[id, residence.problem] as const],
+      ),
+    );
   }
 
   /** New work is refused; what runs is finished; memory goes back when the last is done. */

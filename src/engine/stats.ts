@@ -31,6 +31,14 @@ const model = z.strictObject({
   gatheredBatches: count,
   /** Memory of each session: on the CPU one spreads a run over all cores, the other stays on one. */
   sessions: z.array(z.strictObject({ spread: z.boolean(), bytes: count })),
+  residence: z.strictObject({
+    state: z
+      .enum(["loaded", "idle", "returning"])
+      .describe("idle: its memory is given back until its next use (RADSERVE_MODEL_IDLE)"),
+    loads: count.describe("How often it was loaded, the returns after idling included"),
+    loadSeconds: z.number().describe("How long the last load took: what a request waits for an idle model"),
+    problem: z.string().optional().describe("Why it could not come back when it was last wanted"),
+  }),
 });
 
 const gpu = z.strictObject({

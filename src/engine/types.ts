@@ -29,6 +29,8 @@ export interface LoadOptions {
   precision?: Manifest["execution"]["precision"];
   batching: Manifest["batching"];
   tiling?: Manifest["tiling"];
+  /** Every file that the graphs are made of, by absolute path: what a model that was idle comes back from. */
+  files?: readonly { path: string; sha256: string }[];
   /** The graphs beside that of modelPath, and of what the mean is taken. */
   ensemble?: { others: string[]; average: Ensemble["average"] };
 }
@@ -43,6 +45,14 @@ export interface LoadedModel {
   gpu?: number;
   /** On the CPU one session spreads a run over all cores, the other stays on one; bytes that each holds after loading. */
   sessions: SessionMemory[];
+}
+
+/** Tensors of all inputs of a graph, and what must come out: |found - expected| <= absolute + relative * |expected|. */
+export interface CanaryTensors {
+  feeds: Tensor[];
+  expected: Tensor[];
+  absolute: number;
+  relative: number;
 }
 
 export interface SessionMemory {
@@ -197,6 +207,11 @@ export interface EngineOptions {
   gpus?: readonly number[];
   /** Most bytes of each GPU that all models there may take together; no limit where absent. */
   gpuMemory?: number;
+  /**
+   * Models that are loaded with `files` may leave: see Engine.leaveIdle. Where the memory of a GPU does not suffice to load
+   * another, those leave that nobody uses.
+   */
+  modelsLeave?: boolean;
   /** Threads of the process's engine; all cores where absent. The first engine of a process decides. */
   threads?: number;
 }

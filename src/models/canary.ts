@@ -4,7 +4,7 @@
  */
 import { readFile } from "node:fs/promises";
 import type { Engine } from "../engine/engine.js";
-import type { LoadedModel } from "../engine/types.js";
+import type { CanaryTensors, LoadedModel } from "../engine/types.js";
 import { type Tensor, ELEMENT_TYPES } from "../engine/tensor.js";
 import { RadserveError } from "../base/errors.js";
 import {
@@ -46,24 +46,23 @@ export async function warmUp(
   manifest: Manifest,
   directory: string,
 ): Promise<void> {
-  const feeds =
-    manifest.canary === undefined
-      ? manifest.inputs.map(zeroInput)
-      : await runCanary(engine, loaded, manifest, directory);
-  if (manifest.canary === undefined) await engine.runTensors(loaded.id, feeds);
+  const canary = await runCanary(engine, loaded, manifest, directory);
+  const feeds = canary?.feeds ?? manifest.inputs.map(zeroInput);
+  if (canary === undefined) await engine.runTensors(loaded.id, feeds);
+  else engine.keepCanary(loaded.id, canary);
   if (loaded.sessions.length > 1)
     await Promise.all([engine.runTensors(loaded.id, feeds), engine.runTensors(loaded.id, feeds)]);
 }
 
-/** What the canary feeds, once its outputs have been found right. */
+/** The canary, once its outputs have been found right; undefined if there is none. */
 async function runCanary(
   engine: Engine,
   loaded: LoadedModel,
   manifest: Manifest,
   directory: string,
-): Promise<Tensor[]> {
+): Promise<CanaryTensors | undefined> {
   const { canary, inputs } = manifest;
-  if (canary === undefined) return [];
+  if (canary === undefined) return undefined;
   const precision = effectivePrecision(loaded.provider, manifest.execution.precision);
   const tolerance = toleranceFor(manifest, loaded.provider);
   if (tolerance === undefined)
@@ -78,14 +77,17 @@ async function runCanary(
   for (const { tensor, file } of given)
     feeds.push({ name: tensor, ...(await readTensor(directory, file.path)) });
   const outputs = await engine.runTensors(loaded.id, feeds);
+  const expected: Tensor[] = [];
   for (const { tensor, file } of canary.expected) {
     const actual = outputs.find((o) => o.name === tensor);
     if (actual === undefined)
       throw failed(`the canary expects a tensor "${tensor}", which the graph does not give`);
-    const difference = compareTensors(await readTensor(directory, file.path), actual, tolerance);
+    const wanted = { name: tensor, ...(await readTensor(directory, file.path)) };
+    expected.push(wanted);
+    const difference = compareTensors(wanted, actual, tolerance);
     if (!difference.equal) throw failed(`the canary's output "${tensor}" is wrong here: ${difference.text}`);
   }
-  return feeds;
+  return { feeds, expected, ...tolerance };
 }
 
 async function readTensor(directory: string, path: string): Promise<Omit<Tensor, "name">> {

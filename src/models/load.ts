@@ -8,7 +8,7 @@ import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors
 import { warmUp } from "./canary.js";
 import type { ModelEntry } from "./entry.js";
 import type { Problem } from "./explain.js";
-import { fileStamps, type FileStamp } from "./files.js";
+import { fileStamps, resolveModelFile, type FileStamp } from "./files.js";
 import { checkGraphs } from "./graph.js";
 import { graphPaths, type FolderReport, type SoundModel } from "./read.js";
 
@@ -125,7 +125,13 @@ export async function loadSession(
   const average = manifest.ensemble?.average;
   const described = { name, version, inputs, outputs, roles, precision, batching, tiling };
   const ensemble = average === undefined ? {} : { ensemble: { others, average } };
-  const loaded = await engine.load({ modelPath, provider, ...described, ...ensemble });
+  const files = await Promise.all(
+    manifest.files.map(async ({ path, sha256 }) => ({
+      path: await resolveModelFile(directory, path),
+      sha256,
+    })),
+  );
+  const loaded = await engine.load({ modelPath, provider, files, ...described, ...ensemble });
   try {
     await warmUp(engine, loaded, manifest, directory);
     await checkStamps(directory, stamps);

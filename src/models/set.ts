@@ -166,9 +166,14 @@ function modelSet(options: LoadModelsOptions, state: State): ModelSet {
     get entries() {
       return entries;
     },
-    ready: () => state.outcomes.every((o) => !o.required || o.entry?.state === "ready"),
+    ready() {
+      const missing = options.engine.missing();
+      return state.outcomes.every(
+        ({ required, entry }) => !required || (entry?.state === "ready" && !missing.has(entry.nativeId ?? 0)),
+      );
+    },
     get problems() {
-      return problemsOf(state);
+      return problemsOf(state, options.engine.missing());
     },
     reload(reloadOptions = {}) {
       const run = queue.then(() => apply(reloadOptions));
@@ -189,9 +194,12 @@ function entriesOf(outcomes: readonly Outcome[]): readonly ModelEntry[] {
   return outcomes.flatMap((o) => (o.entry === undefined ? [] : [o.entry]));
 }
 
-function problemsOf(state: State): ModelProblem[] {
-  return state.outcomes.flatMap(({ name, required, error }) => {
-    const found = error ?? state.stale.get(name);
+/** @param missing why models could not come back from idling, by their numbers */
+function problemsOf(state: State, missing: ReadonlyMap<number, string>): ModelProblem[] {
+  return state.outcomes.flatMap(({ name, required, error, entry }) => {
+    const message = missing.get(entry?.nativeId ?? 0);
+    const away = message === undefined ? undefined : ({ error: "model_unavailable", message } as const);
+    const found = error ?? away ?? state.stale.get(name);
     return found === undefined ? [] : [{ name, required, error: found }];
   });
 }

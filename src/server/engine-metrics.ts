@@ -123,6 +123,26 @@ export function registerEngineMetrics(registry: Registry, read: () => EngineStat
       for (const { labels, value } of samples) this.set(labels, value);
     },
   });
+  const perModel = (name: string, help: string, pick: (m: EngineModelStats) => number) =>
+    new Gauge({
+      name,
+      help,
+      labelNames: ["model"],
+      registers,
+      collect() {
+        this.reset();
+        // Of two versions, while the old one drains, the new one counts, which comes later.
+        for (const m of read().models) this.set({ model: m.name }, pick(m));
+      },
+    });
+  perModel("radserve_model_loaded", "1 where its memory is here, 0 while it is idle or returns", (m) =>
+    m.residence.state === "loaded" ? 1 : 0,
+  );
+  perModel(
+    "radserve_model_load_seconds",
+    "How long its last load took, which a request for an idle model waits for",
+    (m) => m.residence.loadSeconds,
+  );
   const perGpu = (name: string, help: string, pick: (gpu: EngineGpuStats) => number) =>
     new Gauge({
       name,
@@ -140,6 +160,9 @@ export function registerEngineMetrics(registry: Registry, read: () => EngineStat
   perGpu("radserve_gpu_waiting", "Images that wait for the GPU or run on it", ({ waiting }) => waiting);
   perGpu("radserve_gpu_taken_bytes", "Memory of the GPU that all models have taken", (gpu) => gpu.takenBytes);
   perGpu("radserve_gpu_free_bytes", "Memory of the GPU that nobody has taken", (gpu) => gpu.freeBytes);
+  counter("radserve_model_loads_total", "How often it was loaded, returns after idling included", [], (m) => [
+    [{}, m.residence.loads],
+  ]);
   counter("radserve_engine_inferences_total", "Inferences that ended, well or not", ["outcome"], (m) => [
     [{ outcome: "completed" }, m.completed],
     [{ outcome: "failed" }, m.failed],

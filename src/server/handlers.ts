@@ -10,7 +10,7 @@ import type { Engine } from "../engine/engine.js";
 import { RadserveError, type ErrorObject } from "../base/errors.js";
 import type { InferTask } from "../inference/task.js";
 import type { Metrics } from "./metrics.js";
-import { modelList } from "./model-list.js";
+import { healthOf, modelList } from "./model-list.js";
 import type { ModelEntry } from "../models/entry.js";
 import { withoutEntry } from "../models/set.js";
 import { translateIn } from "../files/path-map.js";
@@ -61,7 +61,7 @@ export interface Services {
   /** Real paths. */
   roots: { input: string[]; output: string[] };
   models: ServedModels;
-  engine: Pick<Engine, "stats">;
+  engine: Pick<Engine, "stats" | "missing">;
   pool: InferencePool;
   bulk: BulkService;
   metrics: Metrics;
@@ -247,13 +247,16 @@ function whyNotReady(models: ServedModels): string {
 }
 
 /** How each model is, with names and codes alone. */
-function healthOf({ models }: Services) {
-  const loaded = models.entries.map(({ name, state, manifest, error }) => ({
-    name,
-    required: manifest.required,
-    health: state,
-    ...(error === undefined ? {} : { error: error.error }),
-  }));
+function healthOfModels({ models, engine }: Services) {
+  const missing = engine.missing();
+  const loaded = models.entries.map((entry) => {
+    const { health, error } = healthOf(entry, missing.get(entry.nativeId ?? 0));
+    const { name, manifest } = entry;
+    return {
+      ...{ name, required: manifest.required, health },
+      ...(error === undefined ? {} : { error: error.error }),
+    };
+  });
   const unreadable = withoutEntry(models).map(({ name, required, error }) => ({
     name,
     required,
@@ -269,7 +272,7 @@ function unready(services: Services): RadserveError | undefined {
   if (!services.models.ready())
     return new RadserveError("model_unavailable", whyNotReady(services.models), {
       waits_for: waitsFor(services.models),
-      models: healthOf(services),
+      models: healthOfModels(services),
       problems: services.models.problems.map(({ name, error }) => ({ name, error: error.error })),
     });
   if (services.audit.isFailing) return auditFailed();
@@ -286,7 +289,7 @@ function unready(services: Services): RadserveError | undefined {
 export const ready: Handler = (ctx, services) => {
   const fault = unready(services);
   if (fault !== undefined) throw fault;
-  ctx.body = { status: "ready", models: healthOf(services) };
+  ctx.body = { status: "ready", models: healthOfModels(services) };
 };
 
 export const showOverview: Handler = async (ctx, services) => {

@@ -1,12 +1,13 @@
 /** What GET /models says: each model, and how it does. */
 import { z } from "zod";
 import { engineStatsSchema, type EngineModelStats, type EngineStats } from "../engine/stats.js";
+import type { ErrorObject } from "../base/errors.js";
 import { acceptsSchema } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
 import type { ModelProblem } from "../models/set.js";
 import { answerSchema } from "../results/receipt/receipt.js";
 
-const { queued, started, completed, failed, refused, waitSeconds, batchSizes, sessions } =
+const { queued, started, completed, failed, refused, waitSeconds, batchSizes, sessions, residence } =
   engineStatsSchema.shape.models.element.shape;
 const errorObject = answerSchema.shape.models.element.shape.error.unwrap();
 
@@ -23,6 +24,9 @@ const work = z.strictObject({
   sessions: sessions.describe("Memory of each session"),
 });
 
+const { state, loads, loadSeconds, problem } = residence.shape;
+const listedResidence = z.strictObject({ state, loads, load_seconds: loadSeconds, problem });
+
 const listed = z.strictObject({
   name: z.string(),
   version: z.string(),
@@ -37,6 +41,7 @@ const listed = z.strictObject({
   provider: z.enum(["cpu", "cuda"]).nullable(),
   gpu: z.int().nonnegative().nullable().describe("Number of the GPU that it runs on"),
   health: z.enum(["ready", "failed", "off"]),
+  residence: listedResidence.nullable().describe("Whether its memory is here; null where it is not loaded"),
   work: work.nullable().describe("Since it was loaded; null where it is not"),
   error: errorObject.optional(),
 });
@@ -79,15 +84,34 @@ function workOf(stats: EngineModelStats): z.infer<typeof work> {
   };
 }
 
+function residenceOf({
+  residence: { loadSeconds: seconds, ...others },
+}: EngineModelStats): z.infer<typeof listedResidence> {
+  return { ...others, load_seconds: seconds };
+}
+
+/** A model that could not come back when it was last wanted does not serve, as far as anybody knows. */
+export function healthOf(
+  { state: now, error }: Pick<ModelEntry, "state" | "error">,
+  missing: string | undefined,
+): { health: ModelEntry["state"]; error?: ErrorObject } {
+  if (missing !== undefined)
+    return { health: "failed", error: { error: "model_unavailable", message: missing } };
+  return { health: now, ...(error === undefined ? {} : { error }) };
+}
+
 /** The models in the order of their names. */
 export function modelList(
   entries: readonly ModelEntry[],
   problems: readonly ModelProblem[],
   stats: EngineStats,
 ): ModelList {
-  const works = new Map(stats.models.map((model) => [model.id, workOf(model)]));
-  return {
-    models: entries.map(({ name, version, sha256, manifest, state, provider, gpu, error, nativeId }) => ({
+  const known = new Map(stats.models.map((model) => [model.id, model]));
+  const listedModel = (entry: ModelEntry): z.infer<typeof listed> => {
+    const { name, version, sha256, manifest, provider, gpu, nativeId } = entry;
+    const figures = known.get(nativeId ?? 0);
+    const { health, error } = healthOf(entry, figures?.residence.problem);
+    return {
       name,
       version,
       sha256,
@@ -100,10 +124,14 @@ export function modelList(
       required: manifest.required,
       provider: provider ?? null,
       gpu: gpu ?? null,
-      health: state,
-      work: works.get(nativeId ?? 0) ?? null,
+      health,
+      residence: figures === undefined ? null : residenceOf(figures),
+      work: figures === undefined ? null : workOf(figures),
       ...(error === undefined ? {} : { error }),
-    })),
+    };
+  };
+  return {
+    models: entries.map(listedModel),
     gpus: stats.gpus.map((gpu) => ({
       number: gpu.number,
       lost: gpu.lost,

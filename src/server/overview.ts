@@ -18,6 +18,7 @@ import { modelList, modelListSchema } from "./model-list.js";
 const count = z.int().min(0);
 const { name, version, release, required, health, provider, gpu, error } =
   modelListSchema.shape.models.element.shape;
+const listedState = modelListSchema.shape.models.element.shape.residence.unwrap().shape.state;
 
 export const overviewSchema = z.strictObject({
   version: z.string(),
@@ -35,6 +36,7 @@ export const overviewSchema = z.strictObject({
   models: z.array(
     z.strictObject({
       ...{ name, version, release, required, health, provider, gpu, error },
+      residence: listedState.nullable().describe("Whether its memory is here; null where it is not loaded"),
       canary: z.boolean().describe("It has a stored case, which is run each time it is loaded"),
       completed: count.describe("Inferences since it was loaded"),
       failed: count,
@@ -128,6 +130,7 @@ export async function overview(
       provider: model.provider,
       gpu: model.gpu,
       ...(model.error === undefined ? {} : { error: model.error }),
+      residence: model.residence?.state ?? null,
       canary: models.entries[i]?.manifest.canary !== undefined,
       completed: model.work?.completed ?? 0,
       failed: model.work?.failed ?? 0,

@@ -21,6 +21,7 @@ import { WatchedKeys } from "./keys.js";
 import { within } from "../base/waiting.js";
 import { createLog, faultForLog, logLast, type Logger } from "../base/log.js";
 import type { FromServing, ToServing } from "./process-messages.js";
+import type { Engine } from "../engine/engine.js";
 import { ViewingService } from "../viewing/service.js";
 import { History } from "./history.js";
 import { Metrics } from "./metrics.js";
@@ -124,6 +125,12 @@ function mayHaveJobs(config: Config): boolean {
   return config.database_url !== undefined || existsSync(path.join(config.state_dir, "postgres"));
 }
 
+/** How often it is looked for models that nobody has used for so long: they go a tenth of that time too late at most. */
+function everyIdleLook(idleMs: number, engine: Engine): NodeJS.Timeout {
+  const step = Math.min(Math.max(idleMs / 10, 100), 60_000);
+  return setInterval(() => engine.leaveIdle(idleMs), step);
+}
+
 class ServingProcess {
   #connections: Connections | undefined;
   #certificates: WatchedCertificates | undefined;
@@ -210,6 +217,8 @@ class ServingProcess {
     });
     const history = new History(() => bulk.figures.ended);
     const looking = setInterval(() => history.look(), HISTORY_LOOK_MS);
+    const leaving =
+      config.model_idle === undefined ? undefined : everyIdleLook(config.model_idle * 1000, engine);
     const stopping = () => this.#stopping;
     this.#reload = async () => {
       const report = await models.reload(() => pool.settled());
@@ -239,6 +248,7 @@ class ServingProcess {
     this.#stop = async () => {
       bulk.stop();
       clearInterval(looking);
+      clearInterval(leaving);
       await viewing.close();
       await this.#finish(pool, bulk, config.grace_seconds * 1000);
       keyring.close();

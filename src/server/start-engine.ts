@@ -23,7 +23,7 @@ export function startEngine(config: Config): StartedEngine {
     return { engine: createEngine(options), options, providers: config.providers };
   } catch (fault) {
     if (options.provider === "cpu" || config.gpu_fallback !== "cpu") throw fault;
-    const cpu = { provider: "cpu" } as const;
+    const cpu = { provider: "cpu", modelsLeave: options.modelsLeave === true } as const;
     return { engine: createEngine(cpu), options: cpu, providers: ["cpu"], fault };
   }
 }

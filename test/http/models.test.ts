@@ -198,3 +198,65 @@ t.test("the work of each model", { skip: needs(ADDON) }, async (t) => {
     t.ok(work!.sessions.length > 0 && work!.sessions.every(({ bytes }) => bytes > 0));
   }
 });
+
+t.test("an idle model leaves, is told so, and comes back for who asks", { skip: needs(ADDON) }, async (t) => {
+  const place = bulkPlace(t);
+  place.environment["RADSERVE_MODEL_IDLE"] = "1s";
+  const server = await startServer(place);
+  t.teardown(() => server.stop());
+  await server.logged(({ msg }) => msg === "models loaded");
+  const slice = path.join(place.input, "slice.dcm");
+  writeSlice(slice);
+  const get = async (page: string) => {
+    const answer = await fetch(`${server.url}${page}`, { headers: { Authorization: server.token } });
+    return { status: answer.status, text: await answer.text() };
+  };
+  let asked = 0;
+  const ask = async () => {
+    const output_folder_path = path.join(place.output, String(asked++));
+    const answer = await server.post("/single_inference", { input_image_path: slice, output_folder_path });
+    const body = (await answer.json()) as { receipt_path: string; message: string };
+    const receipt = answer.ok
+      ? (JSON.parse(readFileSync(body.receipt_path, "utf8")) as { models: { raw_sha256: string }[] })
+      : undefined;
+    return { status: answer.status, body, raw: receipt?.models[0]!.raw_sha256 };
+  };
+  const listed = async () => modelListSchema.parse(JSON.parse((await get("/models")).text)).models[0]!;
+  const untilIdle = async () => {
+    while ((await listed()).residence?.state !== "idle") await new Promise((done) => setTimeout(done, 20));
+  };
+
+  const { raw } = await ask();
+  t.match(raw, /^[0-9a-f]{64}$/);
+  await untilIdle();
+  const idle = await listed();
+  t.match(idle, { health: "ready", residence: { state: "idle" }, work: { sessions: [] } });
+  t.match((await get("/metrics")).text, 'radserve_model_loaded{model="ct-tissue"} 0');
+  t.equal((await get("/health/ready")).status, 200, "a model that can come back is ready");
+  place.environment["RADSERVE_URL"] = server.url;
+  place.environment["RADSERVE_TOKEN"] = server.token;
+  t.match((await radserve(place, "status")).stdout, /ct-tissue .*\tready\tcpu\tidle, its last load took \d/);
+
+  const answers = await Promise.all(Array.from({ length: 16 }, ask));
+  t.ok(answers.every((answer) => answer.status === 200 && answer.raw === raw));
+  t.ok((await listed()).residence!.loads > idle.residence!.loads);
+  t.match((await get("/metrics")).text, /radserve_model_loads_total\{model="ct-tissue"\} [2-9]/);
+
+  const graph = path.join(place.environment["RADSERVE_MODELS_DIR"]!, "ct-tissue", "model.onnx");
+  const bytes = readFileSync(graph);
+  await untilIdle();
+  writeFileSync(graph, Buffer.concat([bytes, Buffer.from([0x7a, 0])]));
+  const refused = await ask();
+  t.equal(refused.status, 503);
+  t.match(refused.body.message, /expected model\.onnx with the sha256 [0-9a-f]{64}/);
+  t.match(await listed(), { health: "failed", error: { message: /model\.onnx/ } });
+  const ready = await get("/health/ready");
+  t.equal(ready.status, 503);
+  t.match(JSON.parse(ready.text), {
+    details: { models: [{ name: "ct-tissue", health: "failed", error: "model_unavailable" }] },
+  });
+  writeFileSync(graph, bytes);
+  // Nobody asks for it, because the server is not ready: it is tried again all the same.
+  while ((await get("/health/ready")).status !== 200) await new Promise((done) => setTimeout(done, 20));
+  t.equal((await ask()).raw, raw);
+});

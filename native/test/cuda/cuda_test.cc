@@ -17,6 +17,7 @@
 #include <thread>
 
 #define RADSERVE_TEST_OWN_MAIN
+#include "base/sha256.h"
 #include "check.h"
 #include "onnx.h"
 #include "runtime/gpu.h"
@@ -333,6 +334,121 @@ TEST("a model of several inputs runs in batches") {
   EQUAL(result.outputs.size(), size_t{3});
   for (const auto& outputs : result.outputs) CHECK(outputs.at(0).shape == (std::vector<int64_t>{1, 4}));
   EQUAL(Cuda().count(0).bytes_to_device, 4 * 8 * sizeof(float));
+}
+END;
+
+/// A graph of so many floats of weights, as a file with its hash.
+struct HeavyFile {
+  explicit HeavyFile(int64_t side, const std::string& name)
+      : path(std::filesystem::temp_directory_path() /
+             ("radserve-cuda-test-" + std::to_string(getpid()) + "-" + name + ".onnx")) {
+    StartRuntime();
+    content = OneNode("MatMul", {"x", "w"}, {0, side}, {0, side}, "", 0, Zeros("w", {side, side}));
+    Write(content);
+  }
+  ~HeavyFile() { std::filesystem::remove(path); }
+  HeavyFile(const HeavyFile&) = delete;
+  HeavyFile& operator=(const HeavyFile&) = delete;
+
+  void Write(const std::string& bytes) const { std::ofstream(path, std::ios::binary) << bytes; }
+  SessionSettings Settings(int device = 0) const {
+    SessionSettings settings;
+    settings.provider = Provider::kCuda;
+    settings.device = device;
+    std::string hash;
+    for (const std::byte byte : Sha256(std::as_bytes(std::span(content)))) {
+      hash += "0123456789abcdef"[std::to_integer<int>(byte) >> 4];
+      hash += "0123456789abcdef"[std::to_integer<int>(byte) & 15];
+    }
+    settings.hashes = {{path.string(), hash}};
+    return settings;
+  }
+
+  std::filesystem::path path;
+  std::string content;
+};
+
+TEST(
+    "a session that leaves gives back what it took of the device and of pinned memory, and returns as it "
+    "was") {
+  constexpr int64_t kSide1024 = 1024;
+  constexpr size_t kWeights = kSide1024 * kSide1024 * sizeof(float);
+  const HeavyFile file(kSide1024, "leaves");
+  Session session(file.path, file.Settings(), "model_unavailable");
+  SessionDevice device;
+  RunStats stats;
+  device.AddModel(1, {&session, kOutputs, &stats, 8});
+  const auto run = [&] {
+    std::vector<std::shared_ptr<BatchRow>> rows;
+    for (int i = 0; i < 8; ++i) {
+      auto row = std::make_shared<BatchRow>();
+      row->key = {1, {{kSide1024}}};
+      row->inputs = {device.NewRow(row->key, "x", Dtype::kFloat32)};
+      Fill({row->inputs[0].data, row->inputs[0].Bytes()}, 0);
+      rows.push_back(row);
+    }
+    return device.Run(8, rows, {}).outputs;
+  };
+  run();
+  const size_t used = Cuda().used(0);
+  const size_t pinned = Cuda().pinned();
+  const size_t taken = UseOfGpu(0, 0).taken;
+  // Somebody still reads a result when the model leaves: that holds its own memory, and no weights.
+  std::vector<std::vector<Tensor>> read = run();
+  device.Clear(1);
+  session.Leave();
+  ShrinkGpu(0);
+  EQUAL(device.bytes(), size_t{0});
+  CHECK(Cuda().used(0) + kWeights <= used);
+  CHECK(UseOfGpu(0, 0).taken + kWeights <= taken);
+  CHECK(session.Memory().empty());
+  EQUAL(session.graph().inputs.size(), size_t{1});
+  EQUAL(CodeOf([&] { session.MakeRows(1); }), std::string("model_unavailable"));
+  EQUAL(AsFloats(read.at(7).at(0)).size(), size_t{kSide1024});
+  read.clear();
+  CHECK(Cuda().pinned() < pinned);
+  for (int turn = 0; turn < 3; ++turn) {
+    session.Return();
+    run();
+    EQUAL(Cuda().used(0), used);
+    EQUAL(Cuda().pinned(), pinned);
+    device.Clear(1);
+    session.Leave();
+    ShrinkGpu(0);
+  }
+}
+END;
+
+TEST(
+    "a session does not return from another file, nor where its memory is taken, and it does once that is "
+    "mended") {
+  const HeavyFile file(512, "mended");
+  Session session(file.path, file.Settings(), "model_unavailable");
+  session.Leave();
+  file.Write(OneNode("Add", {"x", "x"}, {0, 512}, {0, 512}));
+  std::string said;
+  try {
+    session.Return();
+  } catch (const EngineError& e) {
+    said = e.code() + " " + e.what();
+  }
+  CHECK(said.find("model_unavailable The model cannot be read: expected " + file.path.filename().string()) ==
+        0);
+  file.Write(file.content);
+  Cuda().set_memory(0, Cuda().used(0) + 1024);
+  bool refused = false;
+  try {
+    session.Return();
+  } catch (const NoRoomToLoad&) {
+    refused = true;
+  }
+  CHECK(refused);
+  Cuda().reset();
+  session.Return();
+  const auto bucket = session.MakeBucket(2, {{512}}, kOutputs);
+  bucket->Row(0, 0);
+  bucket->Run(2, {});
+  EQUAL(bucket->TakeRow(1).at(0).Bytes(), 512 * sizeof(float));
 }
 END;
 

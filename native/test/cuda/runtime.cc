@@ -2,10 +2,14 @@
 // that the provider imports and no file here defines; a line STAND_IN(name) says that one does. The types are those
 // of CUDA's C interface as far as the functions need them: handles are pointers, enumerations are ints.
 //
-// The environment sets the start, for tests that cannot call in: STAND_IN_MEMORY (bytes of each device) and
-// STAND_IN_BREAK=device,launches,error.
+// The environment is for tests that cannot call in. It sets the start: STAND_IN_MEMORY (bytes of each device) and
+// STAND_IN_BREAK=device,launches,error. While the file that STAND_IN_HOLD names is there, kernels and copies within a device
+// wait.
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +17,7 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <thread>
 
 #include "stand_in.h"
 
@@ -31,6 +36,7 @@ constexpr size_t kAlignment = 512;
 /// cudaMemcpyKind.
 constexpr int kToDevice = 1;
 constexpr int kFromDevice = 2;
+constexpr int kWithinDevice = 3;
 
 struct Device {
   size_t memory = kMemory;
@@ -139,7 +145,14 @@ int Release(void* memory) {
   return kSuccess;
 }
 
+void WaitForFile() {
+  static const char* const file = std::getenv("STAND_IN_HOLD");
+  while (file != nullptr && access(file, F_OK) == 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 int Copy(void* to, const void* from, size_t bytes, int kind) {
+  if (kind == kWithinDevice) WaitForFile();
   Machine& the = The();
   {
     const std::lock_guard lock(the.mutex);
@@ -164,6 +177,7 @@ int Copy(void* to, const void* from, size_t bytes, int kind) {
 }
 
 int Launch() {
+  WaitForFile();
   Machine& the = The();
   std::unique_lock lock(the.mutex);
   Device& device = Current();

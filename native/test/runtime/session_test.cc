@@ -69,7 +69,7 @@ std::unique_ptr<Session> LoadAll(const std::vector<std::string>& models,
 /// The bucket of a GPU over a session of the CPU.
 std::unique_ptr<Bucket> Bound(const std::string& model, int64_t capacity, const std::vector<int64_t>& row) {
   auto state = std::make_shared<radserve::SessionState>();
-  state->graph = Load(model)->graph();
+  state->facts.graph = Load(model)->graph();
   state->narrow.emplace(radserve::Env(), model.data(), model.size(), Ort::SessionOptions());
   return MakeBoundBucket(state, capacity, {row}, kOutputs);
 }

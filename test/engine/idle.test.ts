@@ -1,0 +1,237 @@
+/** Models that leave while nobody uses them: their next use waits for them, and never finds other weights. */
+import { createHash } from "node:crypto";
+import { readFileSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
+import { createEngine, type Engine } from "../../src/engine/engine.js";
+import type { LoadOptions } from "../../src/engine/types.js";
+import type { Tensor } from "../../src/engine/tensor.js";
+import { failure } from "../support/expect.js";
+import { ADDON, needs } from "../support/needs.js";
+import { heavy, input, loadOptions, plane, writeModel, HEAVY_SIDE } from "../support/tiny-models.js";
+
+/** y = x + 10 or the like: other weights give other numbers. */
+const adding = (name: string, what: number): ModelDescription => ({
+  name,
+  inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, "h", "w"] }],
+  outputs: [{ name: "y", dtype: "float32", shape: ["n", 1, "h", "w"] }],
+  initializers: [{ name: "w", dtype: "float32", shape: [1], data: [what] }],
+  nodes: [{ op: "Add", inputs: ["x", "w"], outputs: ["y"] }],
+});
+
+const pinned = (...files: string[]): Pick<LoadOptions, "files"> => ({
+  files: files.map((file) => ({
+    path: file,
+    sha256: createHash("sha256").update(readFileSync(file)).digest("hex"),
+  })),
+});
+
+t.test("idle models", { skip: needs(ADDON) }, async (t) => {
+  const engine: Engine = createEngine({ provider: "cpu", threads: 2, modelsLeave: true });
+  t.teardown(() => engine.close());
+  const folder = t.testdir();
+  const residence = (id: number) => engine.stats().models.find((model) => model.id === id)!.residence;
+
+  /** Asks a model to leave until it is gone: a use may have ended a moment ago. */
+  async function leave(id: number): Promise<void> {
+    while (residence(id).state !== "idle") {
+      engine.leaveIdle(0);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+
+  async function load(model: ModelDescription, more: Partial<LoadOptions> = {}) {
+    const file = writeModel(folder, model);
+    const { id } = await engine.load(loadOptions(file, { ...pinned(file), ...more }));
+    return { id, file };
+  }
+
+  const ask = async (id: number, pixel = 1) => {
+    const { outputs } = await engine.infer(id, [plane(2, 2, [pixel, pixel, pixel, pixel])], {});
+    const [output] = outputs;
+    return output?.kind === "heatmap" ? output.values[0] : undefined;
+  };
+
+  await t.test(
+    "a model gives its memory back, comes back at its next use, and says how long that took",
+    async (t) => {
+      const { id } = await load(adding("ten", 10));
+      t.match(residence(id), { state: "loaded", loads: 1 });
+      t.equal(await ask(id), 11);
+      await leave(id);
+      t.strictSame(engine.stats().models.find((model) => model.id === id)!.sessions, []);
+      t.equal(await ask(id), 11);
+      t.match(residence(id), { state: "loaded", loads: 2 });
+      t.ok(residence(id).loadSeconds > 0);
+      t.equal(engine.stats().models.find((model) => model.id === id)!.completed, 2, "it goes on counting");
+      await engine.unload(id);
+    },
+  );
+
+  await t.test("a model that was used since stays", async (t) => {
+    const { id } = await load(adding("stays", 1));
+    engine.leaveIdle(3_600_000);
+    t.equal(await ask(id), 2);
+    t.match(residence(id), { state: "loaded", loads: 1 });
+    await engine.unload(id);
+  });
+
+  await t.test("tensors, too, wait for a model that comes back", async (t) => {
+    const { id } = await load(adding("tensors", 5));
+    await leave(id);
+    const data = new Uint8Array(new Float32Array([1]).buffer);
+    const [output] = await engine.runTensors(id, [
+      { name: "x", dtype: "float32", shape: [1, 1, 1, 1], data },
+    ]);
+    t.strictSame([...new Float32Array(output!.data.slice().buffer)], [6]);
+    await engine.unload(id);
+  });
+
+  await t.test("requests never fail because their model leaves", async (t) => {
+    const { id } = await load(adding("busy", 10));
+    const both = [id, (await load(adding("other", 20))).id] as const;
+    const asked = new AbortController();
+    const pestering = (async () => {
+      while (!asked.signal.aborted) {
+        engine.leaveIdle(0);
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+    })();
+    const clients = Array.from({ length: 16 }, async (_, client) => {
+      for (let i = 0; i < 60; i++) {
+        const which = (client + i) % 2;
+        const found = await ask(both[which]!, i);
+        if (found !== i + [10, 20][which]!) throw new Error(`Expected another number than ${found}`);
+      }
+    });
+    await Promise.all(clients);
+    asked.abort();
+    await pestering;
+    t.ok(residence(id).loads > 1, `it came back ${residence(id).loads - 1} times`);
+    for (const one of both) await engine.unload(one);
+  });
+
+  await t.test("batches wait for their model as single images do", async (t) => {
+    const size = { kind: "fixed", height: 1, width: HEAVY_SIDE } as const;
+    const file = writeModel(folder, heavy);
+    const { id } = await engine.load(
+      loadOptions(file, { ...pinned(file), batching: { max: 4 }, inputs: [{ ...input, size }] }),
+    );
+    const wide = plane(
+      1,
+      HEAVY_SIDE,
+      Array.from({ length: HEAVY_SIDE }, (_, i) => i % 7),
+    );
+    const { rawSha256 } = await engine.infer(id, [wide], {});
+    for (let round = 0; round < 3; round++) {
+      await leave(id);
+      const results = await Promise.all(Array.from({ length: 12 }, () => engine.infer(id, [wide], {})));
+      t.ok(
+        results.every((result) => result.rawSha256 === rawSha256),
+        "the same bits",
+      );
+    }
+    await engine.unload(id);
+  });
+
+  await t.test("a file that is another one now is refused by name, until it is put back", async (t) => {
+    const { id, file } = await load(adding("swapped", 10));
+    const before = readFileSync(file);
+    await leave(id);
+    writeFileSync(file, onnxModel(adding("swapped", 11)));
+    const refused = await failure(ask(id));
+    t.equal(refused.code, "model_unavailable");
+    t.match(refused.message, /expected swapped\.onnx with the sha256 [0-9a-f]{64} .* found [0-9a-f]{64}/);
+    t.match(residence(id), { state: "idle", problem: refused.message });
+    t.match([...engine.missing()], [[id, refused.message]]);
+    writeFileSync(file, before);
+    t.equal(await ask(id), 11);
+    t.equal(residence(id).problem, undefined);
+    t.equal(engine.missing().size, 0);
+    await engine.unload(id);
+  });
+
+  await t.test("the same of weights in a file of their own", async (t) => {
+    const data = path.join(folder, "outside.data");
+    writeFileSync(data, new Uint8Array(new Float32Array([10]).buffer));
+    const weight = { name: "w", dtype: "float32", shape: [1], data: [10], location: "outside.data" } as const;
+    const file = writeModel(folder, { ...adding("outside", 10), initializers: [weight] });
+    const { id } = await engine.load(loadOptions(file, pinned(file, data)));
+    t.equal(await ask(id), 11);
+    const before = readFileSync(data);
+    await leave(id);
+    writeFileSync(data, new Uint8Array(before.length));
+    t.match(await failure(ask(id)), { code: "model_unavailable", message: new RegExp(path.basename(data)) });
+    writeFileSync(data, before);
+    t.equal(await ask(id), 11);
+    await engine.unload(id);
+  });
+
+  await t.test("a canary that gives something else keeps the model away", async (t) => {
+    const { id } = await load(adding("canary", 10));
+    const one = (value: number, name: string): Tensor => ({
+      ...{ name, dtype: "float32", shape: [1, 1, 1, 1] },
+      data: new Uint8Array(new Float32Array([value]).buffer),
+    });
+    const canary = (y: number) => ({
+      ...{ feeds: [one(1, "x")], expected: [one(y, "y")] },
+      ...{ absolute: 0.01, relative: 0 },
+    });
+    engine.keepCanary(id, canary(11.02));
+    await leave(id);
+    const refused = await failure(ask(id));
+    t.match(refused, {
+      code: "model_unavailable",
+      message: /canary's output "y" is wrong .* 1 of 1 elements/,
+    });
+    engine.keepCanary(id, canary(11.005));
+    t.equal(await ask(id), 11);
+    await engine.unload(id);
+  });
+
+  await t.test(
+    "a request that waits for its model ends at its deadline and when it is cancelled",
+    async (t) => {
+      const { id } = await load(adding("waited", 10));
+      await leave(id);
+      // Loads come one at a time: the idle model waits for its turn behind this one.
+      const other = writeModel(folder, { ...heavy, name: "in-the-way" });
+      const inTheWay = engine.load(loadOptions(other, { ...pinned(other), batching: { max: 4 } }));
+      const late = failure(engine.infer(id, [plane(2, 2)], { timeoutMs: 1 }));
+      const cancelled = failure(engine.infer(id, [plane(2, 2)], { cancelId: 77 }));
+      engine.cancel(77);
+      t.equal((await late).code, "deadline_exceeded");
+      t.equal((await cancelled).code, "cancelled");
+      t.equal(await ask(id), 11, "the next one is served");
+      await engine.unload((await inTheWay).id);
+      await engine.unload(id);
+    },
+  );
+
+  await t.test("a model that is unloaded while it is idle or wanted goes", async (t) => {
+    const idle = await load(adding("gone", 10));
+    await leave(idle.id);
+    await engine.unload(idle.id);
+    const wanted = await load(adding("wanted", 10));
+    await leave(wanted.id);
+    const answer = ask(wanted.id);
+    await engine.unload(wanted.id);
+    t.equal(await answer, 11, "what was asked before is answered");
+  });
+});
+
+t.test("without the setting models stay", { skip: needs(ADDON) }, async (t) => {
+  const engine = createEngine({ provider: "cpu", threads: 2 });
+  t.teardown(() => engine.close());
+  const file = writeModel(t.testdir(), adding("stays", 10));
+  const { id } = await engine.load(loadOptions(file, pinned(file)));
+  engine.leaveIdle(0);
+  await engine.infer(id, [plane(2, 2)], {});
+  t.match(
+    engine.stats().models.find((model) => model.id === id),
+    {
+      residence: { state: "loaded", loads: 1 },
+    },
+  );
+});
