@@ -143,5 +143,25 @@ export async function packDebian(target) {
   }
 }
 
+/** The same package under an older version's number, for trying an upgrade; gives its path. */
+export function olderPackage(file, older, target) {
+  const work = mkdtempSync(path.join(os.tmpdir(), "radserve-older-"));
+  try {
+    run("dpkg-deb", ["--raw-extract", file, work], target);
+    for (const name of ["DEBIAN/control", "opt/radserve/package.json"]) {
+      const text = readFileSync(path.join(work, name), "utf8");
+      writeFileSync(
+        path.join(work, name),
+        text.replace(/^(Version: |\s*"version": ")[\w.~-]+/m, `$1${older}`),
+      );
+    }
+    const made = path.join(target, `radserve_${older}_amd64.deb`);
+    run("dpkg-deb", ["--root-owner-group", "-Znone", "--build", work, made], target);
+    return made;
+  } finally {
+    rmSync(work, { recursive: true, force: true });
+  }
+}
+
 if (process.argv[1] === fileURLToPath(import.meta.url))
   console.log(await packDebian(path.resolve(process.argv[2] ?? path.join(root, "build/package"))));
