@@ -50,10 +50,16 @@ Description: ${description.split(":")[0]}
  It comes with a Node.js of its own.
 `;
 
+/**
+ * Says that the server ran when its files were exchanged. It is stopped before: it loads parts of the program when they
+ * are first needed, and would mix two versions.
+ */
+const STOPPED = "/run/radserve-stopped-by-dpkg";
+
 // With dpkg --root nothing is in the place that paths name: DPKG_ROOT goes before each.
 const POSTINST = `#!/bin/sh
 set -e
-[ "$1" = configure ] || exit 0
+case "$1" in configure|abort-upgrade) ;; *) exit 0 ;; esac
 if ! grep -q '^radserve:' "$DPKG_ROOT/etc/passwd" 2>/dev/null; then
   useradd --system --user-group --home-dir /var/lib/radserve --shell /usr/sbin/nologin \\
     \${DPKG_ROOT:+--prefix "$DPKG_ROOT"} radserve
@@ -65,16 +71,25 @@ chown "$owner" "$DPKG_ROOT/var/lib/radserve" "$DPKG_ROOT/srv/results"
 if [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ]; then
   systemctl daemon-reload
   systemctl enable radserve
-  systemctl try-restart radserve
+  if [ -e ${STOPPED} ]; then
+    rm ${STOPPED}
+    systemctl start radserve
+  fi
 fi
 exit 0
 `;
 
 const PRERM = `#!/bin/sh
 set -e
-if [ "$1" = remove ] && [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ]; then
-  systemctl disable --now radserve || true
-fi
+[ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ] || exit 0
+case "$1" in
+  remove) systemctl disable --now radserve || true ;;
+  upgrade)
+    if systemctl is-active --quiet radserve; then
+      systemctl stop radserve
+      touch ${STOPPED}
+    fi ;;
+esac
 exit 0
 `;
 
@@ -138,6 +153,26 @@ export async function packDebian(target) {
     const file = path.join(target, `radserve_${version}_amd64.deb`);
     run("dpkg-deb", ["--root-owner-group", "-Zgzip", "-z1", "--build", stage, file], work);
     return file;
+  } finally {
+    rmSync(work, { recursive: true, force: true });
+  }
+}
+
+/** The same package under an older version's number, for trying an upgrade; gives its path. */
+export function olderPackage(file, older, target) {
+  const work = mkdtempSync(path.join(os.tmpdir(), "radserve-older-"));
+  try {
+    run("dpkg-deb", ["--raw-extract", file, work], target);
+    for (const name of ["DEBIAN/control", "opt/radserve/package.json"]) {
+      const text = readFileSync(path.join(work, name), "utf8");
+      writeFileSync(
+        path.join(work, name),
+        text.replace(/^(Version: |\s*"version": ")[\w.~-]+/m, `$1${older}`),
+      );
+    }
+    const made = path.join(target, `radserve_${older}_amd64.deb`);
+    run("dpkg-deb", ["--root-owner-group", "-Znone", "--build", work, made], target);
+    return made;
   } finally {
     rmSync(work, { recursive: true, force: true });
   }

@@ -1,9 +1,9 @@
 /**
  * `npm run test:container [-- SUITE [DEB]]`: builds deploy/container/Containerfile as written with buildah, over a root that
- * debootstrap makes (SUITE: bookworm, or bullseye for glibc 2.31; a DEB after it is used as it is; nothing comes from a registry of images), and runs what
- * the compose files describe: one box with its private PostgreSQL, then a box for requests and a worker over one
- * PostgreSQL, with the settings of compose.many.yaml. Needs root, buildah, debootstrap and docker-compose. Ends with 1
- * where something is not as it should be.
+ * debootstrap makes (SUITE: bookworm, or bullseye for glibc 2.31; a DEB after it is used as it is; nothing comes from a
+ * registry of images), and runs what the compose files describe: one box with its private PostgreSQL, then a box for
+ * requests and a worker over one PostgreSQL, with the settings of compose.many.yaml. Needs root, buildah, debootstrap,
+ * docker-compose and iproute2. Ends with 1 where something is not as it should be.
  */
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
@@ -17,15 +17,14 @@ import {
   rmSync,
   writeFileSync,
 } from "node:fs";
-import { createServer } from "node:net";
 import os from "node:os";
 import path from "node:path";
 import process from "node:process";
-import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { parse } from "yaml";
 import { samples } from "../dist/scripts/demo/samples.js";
 import { packDebian } from "./deb.mjs";
+import { ask, check, freePort, jobEnded, pageFault, ready, until } from "./trial.mjs";
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
 const container = path.join(root, "deploy/container");
@@ -33,29 +32,11 @@ const [suite = "bookworm", deb] = process.argv.slice(2);
 /** The user of the Containerfile. */
 const USER = 8500;
 const PASSWORD = "of-this-test";
-const WAIT_MS = 120_000;
-const LONGEST_ANSWER_MS = 60_000;
-
 const folder = mkdtempSync(path.join(os.tmpdir(), "radserve-container-"));
-const storage = [
-  "--storage-driver",
-  "vfs",
-  "--root",
-  path.join(folder, "storage"),
-  "--runroot",
-  path.join(folder, "run"),
-];
 const environment = { ...process.env, BUILDAH_ISOLATION: "chroot" };
 const containers = [];
 const children = [];
 const logs = [];
-
-function check(what, holds, text = "") {
-  console.log(`${holds ? "ok    " : "FAILED"} ${what}`);
-  if (holds) return;
-  console.log(text);
-  process.exitCode = 1;
-}
 
 function run(program, parameters, more = {}) {
   const { status, stdout, stderr, error } = spawnSync(program, parameters, {
@@ -66,6 +47,24 @@ function run(program, parameters, more = {}) {
     throw new Error(`${program} ${parameters.join(" ")}\n${stdout}${stderr}${error?.message ?? ""}`);
   return stdout.trim();
 }
+
+/** Layers over each other where the kernel does that in this folder; else whole copies, which take minutes more. */
+function storageDriver() {
+  const [lower, upper, work, merged] = ["lower", "upper", "work", "merged"].map((name) => {
+    const made = path.join(folder, "overlay", name);
+    mkdirSync(made, { recursive: true });
+    return made;
+  });
+  const options = `lowerdir=${lower},upperdir=${upper},workdir=${work}`;
+  const { status } = spawnSync("mount", ["-t", "overlay", "overlay", "-o", options, merged]);
+  if (status === 0) run("umount", [merged]);
+  return status === 0 ? "overlay" : "vfs";
+}
+
+const storage = [
+  ...["--storage-driver", storageDriver()],
+  ...["--root", path.join(folder, "storage"), "--runroot", path.join(folder, "run")],
+];
 
 const buildah = (...words) => run("buildah", [...storage, ...words]);
 
@@ -78,6 +77,7 @@ function makeBase(image) {
   buildah("add", from, path.join(folder, "base.tar"), "/");
   buildah("commit", "--rm", from, image);
   rmSync(base, { recursive: true });
+  check(`${image} is what debootstrap made`, true);
 }
 
 const place = (name) => {
@@ -120,48 +120,15 @@ function box(name, service, volumes, settings) {
   };
 }
 
-async function freePort() {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address();
-  server.close();
-  await once(server, "close");
-  return port;
-}
-
-async function until(what, asked) {
-  const end = Date.now() + WAIT_MS;
-  for (;;) {
-    const answer = await asked().catch((error) => void error);
-    if (answer) return answer;
-    if (Date.now() > end) throw new Error(`Waited too long: ${what}.`);
-    await delay(200);
-  }
-}
-
-const ready = (url) => until(`${url} is ready`, async () => (await fetch(`${url}/health/ready`)).ok);
-
-async function ask(url, token, method, route, body) {
-  const answer = await fetch(url + route, {
-    method,
-    signal: globalThis.AbortSignal.timeout(LONGEST_ANSWER_MS),
-    headers: { Authorization: token, "Content-Type": "application/json" },
-    ...(body !== undefined && { body: JSON.stringify(body) }),
-  });
-  return { status: answer.status, body: await answer.json() };
-}
-
 /** Submits the folder of images as a job, and gives it when it has ended. */
 async function job(url, token, name) {
-  const sent = await ask(url, token, "POST", "/bulk_inference", {
+  const asked = (...words) => ask(url, token, ...words);
+  const sent = await asked("POST", "/bulk_inference", {
     input_folder_path: "/srv/images",
     output_folder_path: `/srv/results/${name}`,
   });
   if (sent.status !== 202) throw new Error(JSON.stringify(sent.body));
-  return until("the job has ended", async () => {
-    const { body } = await ask(url, token, "GET", `/bulk_inference/${sent.body.job_id}`);
-    return body.state === "completed" && body;
-  });
+  return jobEnded(asked, sent.body.job_id);
 }
 
 /** Ends the process that serves in a container: SIGTERM to its supervisor, as the engine of containers sends it. */
@@ -196,6 +163,8 @@ async function oneBox(volumes) {
   const serving = one.start("/usr/bin/radserve", "serve");
   const url = `http://127.0.0.1:${port}`;
   await ready(url);
+  const page = await pageFault(url);
+  check("GET / shows the page for people", page === "", page);
   const token = one.run("/usr/bin/radserve", "token", "issue", "--subject", "pacs").split("\n").at(-1);
   const single = await ask(url, token, "POST", "/single_inference", {
     input_image_path: "/srv/images/ct-phantom.dcm",
@@ -216,6 +185,27 @@ async function oneBox(volumes) {
   check("the health check of compose.yaml", true);
   const { status, text } = await stop(serving, port);
   check("SIGTERM ends it with status 0", status === 0, text);
+}
+
+/** What the package's scripts ask of systemd, by a stand-in that says whether the server runs. */
+function upgradeUnderSystemd(debFile) {
+  const id = buildah("from", "--pull-never", "localhost/radserve");
+  containers.push(id);
+  const asked = (runs) => {
+    const script = `mkdir -p /run/systemd/system && rm -f /tmp/asked
+      printf '#!/bin/sh\\necho "$1" >>/tmp/asked\\n[ "$1" != is-active ] || ${runs}\\n' >/usr/bin/systemctl
+      chmod 755 /usr/bin/systemctl && dpkg --force-unsafe-io -i /packages/${path.basename(debFile)} >/dev/null && tr '\\n' ' ' </tmp/asked`;
+    return run("buildah", [
+      ...[...storage, "run", "--user", "0", "--volume", `${path.dirname(debFile)}:/packages`, id],
+      ...["--", "sh", "-c", script],
+    ]);
+  };
+  const words = [asked("true"), asked("false")];
+  check(
+    "an upgrade stops a server that runs before its files change, and starts it again",
+    words[0] === "is-active stop daemon-reload enable start" && words[1] === "is-active daemon-reload enable",
+    words.join("\n"),
+  );
 }
 
 /** A PostgreSQL as the service `database` makes it, from the programs that the image has anyway. */
@@ -287,9 +277,17 @@ async function manyBoxes(volumes) {
     "SIGINT",
   );
   await once(database.child, "exit");
+  check("PostgreSQL has ended", true);
 }
 
 try {
+  const tools = ["buildah", "debootstrap", "docker-compose", "ss"];
+  const missing = tools.filter((name) => spawnSync("which", [name]).status !== 0);
+  if (missing.length > 0)
+    throw new Error(
+      `${missing.join(", ")}: not installed (Debian: buildah debootstrap docker-compose iproute2).`,
+    );
+  if (process.geteuid() !== 0) throw new Error("Containers are made by root here; this is another user.");
   for (const file of ["compose.yaml", "compose.many.yaml"])
     run("docker-compose", ["-f", path.join(container, file), "config", "--quiet"], {
       env: { ...environment, RADSERVE_DATABASE_PASSWORD: PASSWORD },
@@ -298,12 +296,12 @@ try {
   chmodSync(folder, 0o755);
   const image = `docker.io/library/debian:${suite}-slim`;
   makeBase(image);
-  console.log(`       ${image} stands for what debootstrap made`);
   const context = path.join(folder, "context");
   mkdirSync(context);
   copyFileSync(path.join(container, "Containerfile"), path.join(context, "Containerfile"));
-  if (deb === undefined) await packDebian(context);
-  else copyFileSync(deb, path.join(context, path.basename(deb)));
+  const inContext = path.join(context, path.basename(deb ?? ""));
+  if (deb !== undefined) copyFileSync(deb, inContext);
+  const debFile = deb === undefined ? await packDebian(context) : inContext;
   run("buildah", [
     ...storage,
     "build",
@@ -322,10 +320,12 @@ try {
   const volumes = { "/srv/images": images, "/srv/results": place("results") };
   await oneBox(volumes);
   await manyBoxes(volumes);
+  upgradeUnderSystemd(debFile);
 } catch (error) {
   check(error.message, false, [error.stack, ...logs.map(({ text }) => text)].join("\n"));
 } finally {
   for (const child of children) if (child.exitCode === null) child.kill("SIGTERM");
-  if (containers.length > 0) spawnSync("buildah", [...storage, "rm", ...containers], { env: environment });
+  if (containers.length > 0) spawnSync("buildah", [...storage, "umount", "--all"], { env: environment });
   rmSync(folder, { recursive: true, force: true });
+  check("containers and image are removed", true);
 }

@@ -1,15 +1,29 @@
 /**
- * `npm run test:deb`: makes the Debian package, installs it with dpkg in an empty root, runs the demo with the package's
- * own Node.js, and removes it again. Needs root, as dpkg does. Ends with 1 where something is not as it should be.
+ * `npm run test:deb [-- DEB]`: makes the Debian package (or takes DEB), installs it with dpkg in an empty root, runs the
+ * demo with the package's own Node.js, upgrades from an older version in the middle of a job, goes back to it, and
+ * removes it again. Needs root, as dpkg does. Ends with 1 where something is not as it should be.
  */
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  linkSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
-import { packDebian } from "./deb.mjs";
+import { databaseFolders } from "../dist/src/bulk/postgres/folders.js";
+import { samples } from "../dist/scripts/demo/samples.js";
+import { olderPackage, packDebian } from "./deb.mjs";
 import { OLDEST_GLIBC } from "./portable.mjs";
+import { check, jobEnded, pageFault, startInstalled, until } from "./trial.mjs";
 
 const folder = mkdtempSync(path.join(os.tmpdir(), "radserve-deb-test-"));
 const root = path.join(folder, "root");
@@ -23,18 +37,147 @@ function run(program, parameters, more = {}) {
   return { status, text: `${stdout}${stderr}` };
 }
 
-function check(what, holds, text = "") {
-  console.log(`${holds ? "ok    " : "FAILED"} ${what}`);
-  if (holds) return;
-  console.log(text);
-  process.exitCode = 1;
+const dpkg = (...words) =>
+  run("dpkg", [
+    `--root=${root}`,
+    "--force-script-chrootless",
+    "--force-depends",
+    "--force-unsafe-io",
+    ...words,
+  ]);
+
+/** Images of the job that an upgrade interrupts: enough to be in the middle of it. */
+const IMAGES = 120;
+const OLDER = "0.0.1";
+
+const place = (name) => {
+  const made = path.join(folder, name);
+  mkdirSync(made, { recursive: true });
+  return made;
+};
+
+/** What an administrator writes: other roots than those of the package. */
+function configure() {
+  const { ct } = samplesOfJob;
+  const first = path.join(place("images"), "0.dcm");
+  writeFileSync(first, ct);
+  for (let i = 1; i < IMAGES; i++) linkSync(first, path.join(folder, "images", `${i}.dcm`));
+  const text = { input_roots: [place("images")], output_roots: [place("results")], threads: 1 };
+  writeFileSync(path.join(root, "etc/radserve/radserve.config.json"), JSON.stringify(text));
 }
 
-const dpkg = (...words) =>
-  run("dpkg", [`--root=${root}`, "--force-script-chrootless", "--force-depends", ...words]);
+const command = path.join(root, "usr/bin/radserve");
+const state = path.join(root, "var/lib/radserve");
+const settings = {
+  RADSERVE_STATE_DIR: state,
+  RADSERVE_CONFIG: path.join(root, "etc/radserve/radserve.config.json"),
+};
+
+const running = new Set();
+
+async function start() {
+  const env = { PATH: "/usr/sbin:/sbin:/bin", HOME: folder, LC_ALL: "C.UTF-8", ...settings };
+  const server = await startInstalled([command], { env, cwd: folder });
+  running.add(server);
+  return server;
+}
+
+async function stopped(server) {
+  running.delete(server);
+  const { status, text } = await server.stop();
+  check("SIGTERM ends it with status 0", status === 0, text);
+}
+
+/** The receipts of the job, by the version that wrote them. */
+function receiptsBy(version) {
+  const results = path.join(folder, "results/job");
+  return readdirSync(results)
+    .filter((name) => name.endsWith(".dcm.json"))
+    .map((name) => path.join(results, name))
+    .filter((file) => JSON.parse(readFileSync(file, "utf8")).radserve_version === version);
+}
+
+/** What the installed version says of a receipt. */
+function verified(receipt) {
+  const input = path.join(folder, "images", path.basename(receipt, ".json"));
+  const { status, text } = run(command, ["verify", receipt, "--input", input, "--json"], settings);
+  const verdicts = new Set(JSON.parse(text).checks.map(({ verdict }) => verdict));
+  return { status, verdicts: [...verdicts].sort().join(" "), text };
+}
+
+const single = (server, name) =>
+  server.ask("POST", "/single_inference", {
+    input_image_path: path.join(folder, "images/0.dcm"),
+    output_folder_path: place(`results/${name}`),
+  });
+
+/** An older version with a job in the middle, this one over it, and the older one again. */
+async function upgradeAndBack(older, newer, version) {
+  check(`${OLDER} is installed`, dpkg("-i", older).status === 0);
+  configure();
+  let server = await start();
+  check("it serves", true);
+  const sent = await server.ask("POST", "/bulk_inference", {
+    input_folder_path: path.join(folder, "images"),
+    output_folder_path: place("results/job"),
+  });
+  const id = sent.body.job_id;
+  await until("an image of the job is done", async () => {
+    const { body } = await server.ask("GET", `/bulk_inference/${id}`);
+    return body.counts?.succeeded > 0;
+  });
+  check("its job has begun", true);
+  await stopped(server);
+  const before = receiptsBy(OLDER);
+  check(`${before.length} of ${IMAGES} images are done`, before.length > 0 && before.length < IMAGES);
+
+  const upgraded = dpkg("-i", newer);
+  check(`dpkg -i over it`, upgraded.status === 0 && /over \(0\.0\.1\)/.test(upgraded.text), upgraded.text);
+  const own = readFileSync(settings.RADSERVE_CONFIG, "utf8");
+  check("the configuration stays as it was written", own.includes("results") && own.includes("threads"), own);
+  const { token } = server;
+  server = await start();
+  const page = await pageFault(server.url);
+  check("GET / shows the page for people", page === "", page);
+  const asked = await server.ask("GET", "/models", undefined, token);
+  check("a token of before is good", asked.status === 200, JSON.stringify(asked.body));
+  const done = await jobEnded(server.ask, id);
+  check(
+    "the job goes on to its end",
+    done.state === "completed" && done.counts.succeeded === IMAGES && done.counts.failed === 0,
+    JSON.stringify(done),
+  );
+  const [kept, made] = [receiptsBy(OLDER), receiptsBy(version)];
+  check(
+    "what was done stays, the rest is of the new version",
+    kept.length === before.length && kept.length + made.length === IMAGES,
+    `${kept.length} of before, ${made.length} of now`,
+  );
+  const now = verified(made[0]);
+  check("a receipt of now is computed again, and equal", now.status === 0, now.text);
+  const old = verified(kept[0]);
+  check(
+    "of a receipt of before, every file is there and unchanged, and nothing is computed again",
+    old.verdicts === "not_replayed ok",
+    old.text,
+  );
+  const again = await single(server, "job");
+  check("the image that is sent again is computed anew", again.body.reused === false, JSON.stringify(again));
+  await stopped(server);
+
+  const back = dpkg("-i", older);
+  check(`dpkg -i of ${OLDER} takes it back`, back.status === 0 && /downgrading/.test(back.text), back.text);
+  server = await start();
+  const after = await single(server, "back");
+  check("and it serves", after.status === 200 && after.body.status === "completed", JSON.stringify(after));
+  await stopped(server);
+}
+
+const samplesOfJob = await samples();
+const database = databaseFolders(state);
 
 try {
-  const file = await packDebian(folder);
+  const file = process.argv[2] ?? (await packDebian(folder));
   for (const name of ["var/lib/dpkg/info", "var/lib/dpkg/updates", "etc"])
     mkdirSync(path.join(root, name), { recursive: true });
   for (const name of [
@@ -53,8 +196,7 @@ try {
   check("who owns the state directory alone", (mode & 0o777) === 0o700 && user.includes(`:${uid}:`));
   const unit = readFileSync(path.join(root, "lib/systemd/system/radserve.service"), "utf8");
   check("the unit runs the package's Node.js", unit.includes("ExecStart=/opt/radserve/node/bin/node "), unit);
-  const settings = { RADSERVE_STATE_DIR: path.join(folder, "state") };
-  const version = run(path.join(root, "usr/bin/radserve"), ["--version"], settings);
+  const version = run(command, ["--version"], settings);
   check(`radserve ${version.text.trim()} answers`, version.status === 0, version.text);
   const home = path.join(root, "opt/radserve");
   const symbols = fileURLToPath(new URL("symbols.mjs", import.meta.url));
@@ -66,12 +208,16 @@ try {
     "--exit",
   ]);
   check("the demo", demo.status === 0 && existsSync(path.join(folder, "demo-output")), demo.text);
+  await upgradeAndBack(olderPackage(file, OLDER, folder), file, version.text.trim());
   const removed = dpkg("--purge", "radserve");
   check(
     "and it is gone after --purge",
     removed.status === 0 && !existsSync(path.join(home, "dist")),
     removed.text,
   );
+} catch (error) {
+  check(error.message, false, error.stack);
 } finally {
-  rmSync(folder, { recursive: true, force: true });
+  for (const server of running) await server.stop();
+  for (const made of [folder, database.base]) rmSync(made, { recursive: true, force: true });
 }

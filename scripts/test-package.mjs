@@ -3,7 +3,7 @@
  * can be told here: none is found), and runs the demo from there. Ends with 1 where something is not as it should be.
  */
 import { spawnSync } from "node:child_process";
-import { appendFileSync, existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { appendFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import process from "node:process";
@@ -11,6 +11,7 @@ import { pack } from "./pack.mjs";
 import { OLDEST_GLIBC } from "./portable.mjs";
 import { BINARIES } from "./prebuilt.mjs";
 import { highestSymbols, isNewer } from "./symbols.mjs";
+import { check, pageFault, startInstalled } from "./trial.mjs";
 
 const LONGEST_INSTALL_S = 60;
 const folder = mkdtempSync(path.join(os.tmpdir(), "radserve-package-"));
@@ -28,11 +29,10 @@ function run(program, parameters, options = {}) {
   return { status, text: `${stdout}${stderr}`, seconds: (Date.now() - began) / 1000 };
 }
 
-function check(what, holds, text = "") {
-  console.log(`${holds ? "ok    " : "FAILED"} ${what}`);
-  if (holds) return;
-  console.log(text);
-  process.exitCode = 1;
+function place(name) {
+  const made = path.join(folder, name);
+  mkdirSync(made);
+  return made;
 }
 
 /** That the packed binary runs on an old system, and is as hard as the one that a clone builds (test/addon/hardening). */
@@ -91,6 +91,17 @@ try {
     demo.status === 0 && existsSync(path.join(folder, "demo-output")),
     demo.text,
   );
+  const server = await startInstalled([path.join(prefix, "node_modules/.bin/radserve")], {
+    cwd: folder,
+    env: {
+      ...{ ...env, RADSERVE_STATE_DIR: path.join(folder, "state") },
+      ...{ RADSERVE_INPUT_ROOTS: place("images"), RADSERVE_OUTPUT_ROOTS: place("results") },
+    },
+  });
+  const fault = await pageFault(server.url);
+  check("GET / shows the page for people", fault === "", fault);
+  const ended = await server.stop();
+  check("SIGTERM ends it with status 0", ended.status === 0, ended.text);
   appendFileSync(path.join(home, "prebuilt/addon.node"), "x");
   const other = run(process.execPath, [path.join(home, "scripts/build-addon.mjs")]);
   check(
@@ -98,6 +109,8 @@ try {
     other.status === 1 && /addon\.node is not the file that was packed/.test(other.text),
     other.text,
   );
+} catch (error) {
+  check(error.message, false, error.stack);
 } finally {
   rmSync(folder, { recursive: true, force: true });
 }

@@ -22,7 +22,14 @@ const program = new Command("radserve")
   )
   .exitOverride()
   .configureHelp({ showGlobalOptions: true })
-  .showHelpAfterError("(radserve --help shows the commands)");
+  .configureOutput({ outputError: (text, write) => write(sentenceOf(text)) });
+
+/** What commander says of a wrong call ("error: missing required argument 'job'"), as a sentence. */
+function sentenceOf(text: string): string {
+  const [first = "", ...more] = text.replace(/^error: /, "").split("\n");
+  const sentence = `${first.charAt(0).toUpperCase()}${first.slice(1)}`;
+  return [/[.?]$/.test(sentence) ? sentence : `${sentence}.`, ...more].join("\n");
+}
 
 // Everything is loaded by the command that needs it: most of a command's start is the loading of modules.
 async function run(command: () => Promise<number>, json?: boolean): Promise<void> {
@@ -33,6 +40,8 @@ async function config(): Promise<Config> {
   const { loadConfig } = await import("./config.js");
   return loadConfig({ file: program.opts<{ config?: string }>().config });
 }
+
+const JSON_HELP = "print JSON, for programs";
 
 const BULK_HELP = `
 Ctrl-C detaches: the job goes on, and radserve jobs shows and cancels it. While the server restarts, the command
@@ -73,10 +82,10 @@ function statusesOf(words: string): string {
   return `\nExit status:\n${lines.join("\n")}`;
 }
 
-/** Every help text ends with the exit statuses of its command. */
+/** Every help text ends with the exit statuses of its command, or of those below it; a wrong call names that text. */
 function tellStatuses(command: Command, words: string[]): void {
-  if (command.commands.length === 0 || words.length === 0)
-    command.addHelpText("after", statusesOf(words.join(" ")));
+  command.addHelpText("after", statusesOf(words.join(" ")));
+  command.showHelpAfterError(`(${["radserve", ...words, "--help"].join(" ")} says how it is called)`);
   for (const below of command.commands) tellStatuses(below, [...words, below.name()]);
 }
 
@@ -122,7 +131,12 @@ token
   .command("issue")
   .description("print a new token, alone, on standard output")
   .requiredOption("--subject <name>", "who it is for")
-  .option("--expires <duration>", "for how long: a number with s, m, h, d, w or y", "365d")
+  .addOption(
+    new Option("--expires <duration>", "for how long: a number with s, m, h, d, w or y").default(
+      "365d",
+      "365d",
+    ),
+  )
   .option("--input-root <folder>", "narrow its inputs to this folder (repeatable)", several)
   .option("--output-root <folder>", "narrow its outputs to this folder (repeatable)", several)
   .option("--admin", "sees the jobs of all subjects")
@@ -138,7 +152,7 @@ token
 token
   .command("list")
   .description("issued tokens (never the tokens themselves)")
-  .option("--json")
+  .option("--json", JSON_HELP)
   .action((options: { json?: boolean }) =>
     run(async () => (await import("./commands/token.js")).tokenList(await config(), options.json === true)),
   );
@@ -158,7 +172,7 @@ key
 key
   .command("list")
   .description("the keys (never their secrets)")
-  .option("--json")
+  .option("--json", JSON_HELP)
   .action((options: { json?: boolean }) =>
     run(async () => (await import("./commands/key.js")).keyList(await config(), options.json === true)),
   );
@@ -174,7 +188,7 @@ audit
   )
   .option("--from <day>", "the days before this one are archived elsewhere, for example 2026-11-21")
   .option("--folder <folder>", "verify these files (default: audit in the state directory)")
-  .option("--json")
+  .option("--json", JSON_HELP)
   .action((options: { head?: string[]; from?: string; folder?: string; json?: boolean }) =>
     run(async () => (await import("./commands/audit.js")).auditVerify(await config(), options), options.json),
   );
@@ -238,8 +252,8 @@ jobs
   .command("list")
   .description("newest first")
   .option("--state <state>", "scanning, running, paused, completed or cancelled")
-  .option("--limit <number>", "how many", "50")
-  .option("--json")
+  .addOption(new Option("--limit <number>", "how many").default("50", "50"))
+  .option("--json", JSON_HELP)
   .action((options: { state?: string; limit: string; json?: boolean }) =>
     run(async () => (await import("./commands/jobs.js")).jobsList(await config(), options), options.json),
   );
@@ -248,8 +262,8 @@ jobs
   .description("the images of a job, what became of each and why")
   .argument("<job>")
   .option("--state <state>", "queued, running, succeeded, partial, failed, skipped or cancelled")
-  .option("--limit <number>", "how many", "50")
-  .option("--json")
+  .addOption(new Option("--limit <number>", "how many").default("50", "50"))
+  .option("--json", JSON_HELP)
   .action((id: string, options: { state?: string; limit: string; json?: boolean }) =>
     run(
       async () => (await import("./commands/jobs.js")).jobsItems(await config(), id, options),
@@ -268,7 +282,7 @@ for (const [action, description] of Object.entries({
     .command(action)
     .description(description)
     .argument("<job>")
-    .option("--json")
+    .option("--json", JSON_HELP)
     .action((id: string, options: { json?: boolean }) =>
       run(
         async () =>
@@ -287,7 +301,7 @@ jobs
   .description("compare a job with what lies in its output folders")
   .argument("<job>")
   .option("--retry", "run images again whose results are missing or damaged")
-  .option("--json")
+  .option("--json", JSON_HELP)
   .action((id: string, options: { retry?: boolean; json?: boolean }) =>
     run(
       async () => (await import("./commands/jobs.js")).jobsReconcile(await config(), id, options),
@@ -299,7 +313,7 @@ program
   .command("inspect")
   .description("what a file is, its decoded pixels, which models accept it and why others do not")
   .argument("[file]")
-  .option("--json")
+  .option("--json", JSON_HELP)
   .option("--series <uid>", "which series of a folder is meant (SeriesInstanceUID)")
   .option("--preview <file.png>", "write the first frame as its window shows it")
   .option("--dump-frame <number-and-file...>", "N FILE: write the stored values of frame N (from 1)")
@@ -315,7 +329,7 @@ program
   .description("replay a receipt: every file, every object and every result, byte for byte")
   .argument("<NAME.json>", "the receipt of a result")
   .option("--input <file>", "the source, or the folder of its series (default: beside the receipt)")
-  .option("--json")
+  .option("--json", JSON_HELP)
   .action((receipt: string, options: { input?: string; json?: boolean }) =>
     run(
       async () => (await import("./commands/verify.js")).verify(await config(), receipt, options),
@@ -328,7 +342,7 @@ program
   .description("how models do from week to week, from receipts; 1 if something changed beyond chance")
   .argument("[folders...]", "folders with receipts (default: RADSERVE_OUTPUT_ROOTS)")
   .option("--week <day>", "compare the week of this day, YYYY-MM-DD (default: the last one with receipts)")
-  .option("--json")
+  .option("--json", JSON_HELP)
   .action((folders: string[], options: { week?: string; json?: boolean }) =>
     run(
       async () => (await import("./commands/drift.js")).drift(await config(), folders, options),
@@ -340,7 +354,7 @@ const models = program.command("models").description("models and their manifests
 models
   .command("list")
   .description("each model and how it is")
-  .option("--json")
+  .option("--json", JSON_HELP)
   .action((options: { json?: boolean }) =>
     run(
       async () => (await import("./commands/models.js")).list(await config(), options.json === true),
@@ -371,7 +385,7 @@ models
   .option("--previous <name>", "nnU-Net's cascade: the folder's name of the model of the stage before")
   .option("--onnx <file>", "the graph, where the folder has several or none")
   .option("--to <folder>", "the model's folder; the graph's own, where absent")
-  .option("--json")
+  .option("--json", JSON_HELP)
   .action((folder: string, options: ImportCommand) =>
     run(
       async () => (await import("./commands/models.js")).importModel(await config(), folder, options),
@@ -382,7 +396,7 @@ models
   .command("card")
   .description("a model on a page, in Markdown, from its manifest")
   .argument("<name>")
-  .option("--json")
+  .option("--json", JSON_HELP)
   .action((name: string, options: { json?: boolean }) =>
     run(
       async () => (await import("./commands/models.js")).card(await config(), name, options.json === true),
@@ -393,7 +407,7 @@ models
   .command("codes")
   .description("coded concepts by name, for labels")
   .argument("<name...>")
-  .option("--json")
+  .option("--json", JSON_HELP)
   .action((name: string[], options: { json?: boolean }) =>
     run(
       async () => (await import("./commands/models.js")).codes(name.join(" "), options.json === true),
@@ -404,7 +418,7 @@ models
   .command("check")
   .description("explain every mistake of a model folder")
   .argument("<folder>")
-  .option("--json")
+  .option("--json", JSON_HELP)
   .action((folder: string, options: { json?: boolean }) =>
     run(
       async () => (await import("./commands/models.js")).check(await config(), folder, options.json === true),
@@ -416,13 +430,13 @@ models
   .description("run one model on one image and look at its tensors")
   .argument("<folder>")
   .argument("<image>")
-  .option("--frame <number>", "which frame, from 1", "1")
+  .addOption(new Option("--frame <number>", "which frame, from 1").default("1", "1"))
   .option("--dump <file.npy>", "write the tensor that goes in")
   .option(
     "--expect <file.npy>",
     "compare the tensor that comes out, or probabilities or labels on the source's grid",
   )
-  .option("--json")
+  .option("--json", JSON_HELP)
   .action((folder: string, image: string, options: TryCommand) =>
     run(
       async () => (await import("./commands/models.js")).tryModel(await config(), folder, image, options),
@@ -434,10 +448,10 @@ models
   .description("make a model's canary from what it makes of an image here")
   .argument("<folder>")
   .argument("<image>")
-  .option("--frame <number>", "which frame, from 1", "1")
+  .addOption(new Option("--frame <number>", "which frame, from 1").default("1", "1"))
   .option("--absolute <number>", "how far another machine's output may differ")
   .option("--relative <number>", "the same, as a share of the expected number")
-  .option("--json")
+  .option("--json", JSON_HELP)
   .action((folder: string, image: string, options: CanaryCommand) =>
     run(
       async () => (await import("./commands/models.js")).canary(await config(), folder, image, options),
@@ -447,7 +461,7 @@ models
 models
   .command("reload")
   .description("have the running server load what has changed, beside what serves, and swap")
-  .option("--json")
+  .option("--json", JSON_HELP)
   .action((options: { json?: boolean }) =>
     run(
       async () => (await import("./commands/reload.js")).reload(await config(), options.json === true),
@@ -458,7 +472,7 @@ models
 program
   .command("status")
   .description("how a running server is")
-  .option("--json")
+  .option("--json", JSON_HELP)
   .action((options: { json?: boolean }) =>
     run(
       async () => (await import("./commands/status.js")).status(await config(), options.json === true),
@@ -474,8 +488,8 @@ program
     "a request id, the id of a job, or the path of an image, an output folder or a receipt",
   )
   .option("--output <folder>", "with the path of an image: where its results were to go")
-  .option("--limit <number>", "how many of the last events", "10")
-  .option("--json")
+  .addOption(new Option("--limit <number>", "how many of the last events").default("10", "10"))
+  .option("--json", JSON_HELP)
   .action((target: string, options: ExplainOptions) =>
     run(
       async () => (await import("./commands/explain.js")).explain(await config(), target, options),
@@ -486,7 +500,7 @@ program
 program
   .command("doctor")
   .description("look at everything that serving needs; each problem with its fix")
-  .option("--json")
+  .option("--json", JSON_HELP)
   .action((options: { json?: boolean }) =>
     run(
       async () => (await import("./commands/doctor.js")).doctor(config, options.json === true),

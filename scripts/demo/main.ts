@@ -10,6 +10,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { setTimeout as delay } from "node:timers/promises";
+import { table } from "../../src/base/table.js";
 import { databaseFolders } from "../../src/bulk/postgres/folders.js";
 import { acceptedSchema, itemListSchema, jobSchema } from "../../src/bulk/schema.js";
 import { Client } from "../../src/commands/client.js";
@@ -135,14 +136,11 @@ async function sendFolder(demo: Demo, input: string): Promise<void> {
 
 function compareWithTruth(answer: Answer, truth: Samples["truth"]): void {
   const measured = answer.models.find((model) => model.name === "ct-tissue")?.measurements ?? [];
-  console.log("\n  tissue                 painted      measured");
-  Object.values(truth).forEach((area, i) => {
+  const rows = Object.values(truth).map((area, i) => {
     const m = measured[i];
-    const name = (m?.label ?? m?.name ?? "?").padEnd(20);
-    console.log(
-      `  ${name} ${area.toFixed(2).padStart(7)} cm2   ${(m?.value ?? NaN).toFixed(2).padStart(7)} cm2`,
-    );
+    return [m?.label ?? m?.name ?? "?", `${area.toFixed(2)} cm2`, `${(m?.value ?? NaN).toFixed(2)} cm2`];
   });
+  console.log(`\n${table([["tissue", "painted", "measured"], ...rows], [1, 2]).replace(/^/gm, "  ")}`);
   console.log();
 }
 

@@ -9,7 +9,13 @@ import { createPrivately } from "../files/private-file.js";
 const KEY_BYTES = 32;
 
 /** The files of the chain: one for each UTC day. */
-export const isDayFile = (name: string): boolean => /^\d{4}-\d{2}-\d{2}\.jsonl$/.test(name);
+const isDayFile = (name: string): boolean => /^\d{4}-\d{2}-\d{2}\.jsonl$/.test(name);
+
+/** Whether a text names a day that the calendar has, as 2026-11-21. */
+export function isDay(text: string): boolean {
+  const date = new Date(`${text}T00:00:00Z`);
+  return !Number.isNaN(date.getTime()) && date.toISOString().slice(0, 10) === text;
+}
 
 /** Paths of the audit in a state directory. */
 export function auditPaths(stateDir: string) {

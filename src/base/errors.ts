@@ -36,9 +36,9 @@ export const ERRORS = {
     status: 403,
     description: "A path lies outside the allowed roots.",
     cause:
-      "The path, after all links are followed, lies in no folder of `RADSERVE_INPUT_ROOTS` or `RADSERVE_OUTPUT_ROOTS`, or the token is narrowed to others; or the server's user may not open it.",
+      "The path, after all links are followed, lies in no folder of `RADSERVE_INPUT_ROOTS` or `RADSERVE_OUTPUT_ROOTS`, or the token is narrowed to others; or that folder is not there now, because its share is not mounted; or the server's user may not open it.",
     remedy:
-      "Send a path as the server names it, or add the client's name of the share to `RADSERVE_PATH_MAP`. If the path is right, let the server's user read (or write) it.",
+      "Look whether each root is there (`radserve doctor`), and mount what is missing. Send a path as the server names it, or add the client's name of the share to `RADSERVE_PATH_MAP`. If the path is right, let the server's user read (or write) it.",
   },
   not_found: {
     status: 404,

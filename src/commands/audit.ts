@@ -5,9 +5,10 @@ import { createInterface } from "node:readline/promises";
 import { saidHead } from "../audit/chain.js";
 import { parseHead, readLine, type Head } from "../audit/entry.js";
 import { auditEvent } from "../audit/fhir.js";
-import { auditPaths, hashOf, isDayFile, readKey } from "../audit/folders.js";
+import { auditPaths, hashOf, isDay, readKey } from "../audit/folders.js";
 import { filesFrom, verifyAudit, type Finding } from "../audit/verify.js";
 import { ConfigError } from "../base/errors.js";
+import { count } from "../base/table.js";
 import { requireFolder, type Config } from "../config.js";
 import { during } from "./activity.js";
 import { print, remark, standardOutput, type ExitStatus } from "./run.js";
@@ -21,8 +22,7 @@ export interface AuditRange {
 /** A day as its file is named. Throws ConfigError for what is none. */
 function dayFile(option: string, day: string | undefined): string | undefined {
   if (day === undefined) return undefined;
-  const name = `${day}.jsonl`;
-  if (isDayFile(name)) return name;
+  if (isDay(day)) return `${day}.jsonl`;
   throw new ConfigError(`${option}: expected a day such as 2026-11-21; found "${day}".`);
 }
 
@@ -33,6 +33,8 @@ function headOf(text: string): Head {
     `--head: expected a head as the log says it, a number, a colon and 64 hexadecimal digits; found "${text.slice(0, 80)}".`,
   );
 }
+
+const many = (number: number, what: string) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
 
 const told = ({ file, line, message }: Finding) => `${file}:${line}: ${message}`;
 
@@ -56,8 +58,8 @@ export async function auditVerify(
   else {
     for (const note of found.notes) print(`note  ${told(note)}`);
     for (const fault of found.faults) print(`FAULT ${told(fault)}`);
-    const sum = `${found.lines} lines in ${found.files} files; head ${found.head ?? "none"}`;
-    print(found.faults.length === 0 ? `ok: ${sum}` : `${found.faults.length} faults: ${sum}`);
+    const sum = `${many(found.lines, "line")} in ${many(found.files, "file")}; head ${found.head ?? "none"}`;
+    print(found.faults.length === 0 ? `ok: ${sum}` : `${many(found.faults.length, "fault")}: ${sum}`);
   }
   return found.faults.length === 0 ? 0 : 1;
 }

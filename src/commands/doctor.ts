@@ -6,7 +6,7 @@ import { bad, checked, good, type Finding } from "./doctor/finding.js";
 import { disks, keys, roots, state } from "./doctor/folders.js";
 import { clock, codecs, decoder, engine, machine, memory } from "./doctor/machine.js";
 import { models } from "./doctor/models.js";
-import { bulkDatabase, certificates, port, token } from "./doctor/service.js";
+import { bulkDatabase, certificates, orphanedDatabases, port, token } from "./doctor/service.js";
 import { during } from "./activity.js";
 import { print, type ExitStatus } from "./run.js";
 
@@ -40,6 +40,7 @@ async function everything(config: Config): Promise<Finding[]> {
     ...(await checked("port", () => port(config), report)),
     ...(await checked("disk", () => disks(config), report)),
     ...(await checked("bulk database", () => bulkDatabase(config), report)),
+    ...(await checked("orphaned database", () => orphanedDatabases(config), report)),
     clock(newest.at(-1) ?? ""),
   ];
 }

@@ -1,5 +1,6 @@
 /** `radserve drift`: how models do from week to week, from the receipts of output folders and never from images. */
 import path from "node:path";
+import { isDay } from "../audit/folders.js";
 import { ConfigError } from "../base/errors.js";
 import { table } from "../base/table.js";
 import type { Config } from "../config.js";
@@ -23,8 +24,8 @@ export async function drift(
   const roots = folders.length > 0 ? folders.map((folder) => path.resolve(folder)) : config.output_roots;
   if (roots.length === 0)
     throw new ConfigError("Expected folders with receipts, or RADSERVE_OUTPUT_ROOTS; found neither.");
-  if (week !== undefined && !/^\d{4}-\d\d-\d\d$/.test(week))
-    throw new ConfigError(`--week: expected a day such as 2026-11-16; found ${week}.`);
+  if (week !== undefined && !isDay(week))
+    throw new ConfigError(`--week: expected a day such as 2026-11-16; found "${week}".`);
   const weeks = new Weeks();
   const unreadable = (folder: string, why: string | undefined) =>
     remark(`${folder} cannot be read (${why}); its receipts are left out.`);

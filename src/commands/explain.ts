@@ -109,16 +109,36 @@ function isAbout({ request_id, job_id, input, output }: Entry, { text, hashes }:
 const saysNothing = ({ outcome, endpoint = "" }: Entry) =>
   outcome === "asked" || (outcome === "done" && endpoint.startsWith("GET "));
 
-/** The last lines about the target, the oldest first. */
+const endedWell = ({ outcome }: Entry) => outcome === "completed" || outcome === "reused";
+
+/**
+ * The last lines about the target, the oldest first. Of a job, those of images that ended well are counted only: the one
+ * that failed would be lost among them. The last try of an image counts.
+ */
 async function fromAudit(folder: string, target: Target, most: number): Promise<Told[]> {
   let found: Entry[] = [];
+  const well = new Set<number>();
+  const ill = new Set<number>();
   for (const name of dayFiles(folder))
     for await (const text of createInterface({ input: createReadStream(path.join(folder, name)) })) {
       const entry = readLine(text)?.entry;
       if (entry === undefined || saysNothing(entry) || !isAbout(entry, target)) continue;
+      const { job_id, item } = entry;
+      if (job_id === target.text && item !== undefined) {
+        found = found.filter((one) => one.item !== item);
+        const [to, from] = endedWell(entry) ? [well, ill] : [ill, well];
+        to.add(item);
+        from.delete(item);
+        if (to === well) continue;
+      }
       found = [...found, entry].slice(-most);
     }
-  return found.map(toldOf);
+  const told = found.map(toldOf);
+  if (well.size + ill.size === 0) return told;
+  const shown = found.filter(({ item }) => item !== undefined).length;
+  const hidden = ill.size > shown ? `; the last ${shown} of them are shown, --limit shows more` : "";
+  const outcome = `${well.size} ended well, ${ill.size} did not${hidden}`;
+  return [...told, { what: "images of the job that were begun", job_id: target.text, outcome }];
 }
 
 function ofReceipt(file: string, { timings, status, models }: Receipt): Told {
@@ -184,7 +204,7 @@ function text(told: Told): string {
     job_id === undefined ? "" : `job ${job_id}${item === undefined ? "" : `, image ${item}`}`,
   ].filter((id) => id !== "");
   const lines = [
-    `${time ?? ""}  ${what}${who}: ${outcome}${ids.length === 0 ? "" : ` (${ids.join("; ")})`}`,
+    `${time === undefined ? "" : `${time}  `}${what}${who}: ${outcome}${ids.length === 0 ? "" : ` (${ids.join("; ")})`}`,
     ...(message === undefined ? [] : [`  message: ${message}`]),
     ...(models ?? []).map(
       (model) =>

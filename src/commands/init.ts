@@ -45,8 +45,9 @@ export async function init(config: Config, options: InitOptions): Promise<ExitSt
     output_roots: (options.outputRoot ?? ["/srv/results"]).map((folder) => path.resolve(folder)),
   });
   print(`${written ? "Written" : "Left as it is"}: ${file}`);
+  const serves = named || (config.input_roots.length > 0 && config.output_roots.length > 0);
   print(
-    named
+    serves
       ? "Next: radserve serve"
       : `Next: set the roots in a copy named ${path.join(config.state_dir, "radserve.config.json")}, then radserve serve`,
   );

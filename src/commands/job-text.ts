@@ -147,6 +147,9 @@ export function itemsTable(items: readonly Item[]): string {
 export function summaryText(job: Job): string {
   const milliseconds =
     job.finished_at === null ? 0 : Date.parse(job.finished_at) - Date.parse(job.created_at);
-  const of = job.total === null ? "" : `${count(job.total)} images in ${duration(milliseconds)}: `;
+  const of =
+    job.total === null
+      ? ""
+      : `${count(job.total)} ${job.total === 1 ? "image" : "images"} in ${duration(milliseconds)}: `;
   return `${job.state}: ${of}${countsText(job)}`;
 }

@@ -111,6 +111,7 @@ export async function jobsAct(
   const client = clientWithToken(config);
   const job = await client.call(jobDetailsSchema, method, `/bulk_inference/${encodeURIComponent(id)}${page}`);
   print(json ? JSON.stringify(job, null, 2) : jobText(job));
+  if (action === "purge" && !json) remark("This job is forgotten now; its results stay.");
   return 0;
 }
 

@@ -1,5 +1,6 @@
 /** `radserve key new | list`. */
 import { signingKey } from "../server/tokens.js";
+import { table } from "../base/table.js";
 import { requireFolder, type Config } from "../config.js";
 import { createKey, readKeys } from "../server/keys.js";
 import { recordCommand } from "./recorded.js";
@@ -36,7 +37,6 @@ export function keyList(config: Config, json: boolean): Promise<ExitStatus> {
     use: key === issuing ? "issues" : "checks",
   }));
   if (json) print(JSON.stringify(rows, null, 2));
-  else
-    print(["KID\tALGORITHM\tCREATED\tUSE", ...rows.map((row) => Object.values(row).join("\t"))].join("\n"));
+  else print(table([["KID", "ALGORITHM", "CREATED", "USE"], ...rows.map((row) => Object.values(row))]));
   return Promise.resolve(0);
 }

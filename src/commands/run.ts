@@ -32,12 +32,24 @@ const refusedSchema = z.object({
   ),
 });
 
+/** The series of a folder, where one has to be chosen. */
+const seriesSchema = z.object({
+  series: z.array(z.object({ series_instance_uid: z.string() }).loose()),
+});
+
 function sentences(error: RadserveError): string {
+  const series = seriesSchema.safeParse(error.details).data?.series ?? [];
+  const named = series.map(({ series_instance_uid, ...more }) => {
+    const words = Object.entries(more).map(
+      ([name, value]) => `${name.replaceAll("_", " ")} ${String(value)}`,
+    );
+    return `  --series ${series_instance_uid}${words.length === 0 ? "" : `: ${words.join(", ")}`}`;
+  });
   const refused = refusedSchema.safeParse(error.details).data?.models ?? [];
   const reasons = refused.flatMap(({ name, reasons }) =>
     reasons.map(({ message }) => `  ${name}: ${message}`),
   );
-  return [`${error.message} (${error.code})`, ...reasons].join("\n");
+  return [`${error.message} (${error.code})`, ...reasons, ...named].join("\n");
 }
 
 /** The error, as its object on standard output where `json` asks for it; the fault behind an internal one on standard error. */

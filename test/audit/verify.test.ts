@@ -243,10 +243,11 @@ t.test("heads, days and folders", { skip }, async (t) => {
     "unless the first line follows another",
   );
   t.match(await verified(place, "--folder", archive, "--head", headText(heads[1]!)), { ok: true, lines: 20 });
-  t.match(await radserve(place, "audit", "verify", "--from", "yesterday"), {
-    status: 2,
-    stderr: /--from: expected a day/,
-  });
+  for (const day of ["yesterday", "2026-13-01", "2026-02-30"])
+    t.match(await radserve(place, "audit", "verify", "--from", day), {
+      status: 2,
+      stderr: /--from: expected a day/,
+    });
 
   const { chainKey } = pathsOf(place);
   writeFileSync(chainKey, "short");

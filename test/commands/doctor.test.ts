@@ -15,13 +15,14 @@ import net from "node:net";
 import path from "node:path";
 import { promisify } from "node:util";
 import t, { type Test } from "tap";
+import { databaseFolders, type DatabaseFolders } from "../../src/bulk/postgres/folders.js";
 import { SharedPostgres } from "../crash/lib/postgres.js";
 import { sha256 } from "../../src/files/durable-files.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { bulkPlace } from "../support/bulk.js";
 import { TestCa } from "../support/certificates.js";
 import { ADDON, commandsAre, needs } from "../support/needs.js";
-import { isRoot } from "../support/postgres.js";
+import { isRoot, postgresChild, removePlace } from "../support/postgres.js";
 import { freePort, issueToken, radserve, root, type Place } from "../support/server.js";
 
 interface Finding {
@@ -168,6 +169,27 @@ function copyOfProgram(place: Place, change: (copy: string) => void): void {
   change(copy);
   place.main = path.join(copy, "dist/src/main.js");
 }
+
+/**
+ * A private database of the place, made by a process that is no server: with "killed" it outlives that process, and
+ * with "ended" it was stopped and its data are left.
+ */
+async function privateDatabase(place: Place, t: Test, how: "killed" | "ended"): Promise<DatabaseFolders> {
+  const state_dir = place.environment["RADSERVE_STATE_DIR"]!;
+  const folders = databaseFolders(state_dir);
+  t.teardown(() => removePlace(folders));
+  const owner = postgresChild(t, { state_dir });
+  const { error } = await owner.answer;
+  if (error !== undefined) throw new Error(error);
+  await (how === "killed" ? owner.kill() : owner.finish());
+  return folders;
+}
+
+/** Another state directory than that of the place, as if it had been somebody's before. */
+const elsewhere = (place: Place): Place => ({
+  ...place,
+  environment: { ...place.environment, RADSERVE_STATE_DIR: path.join(place.directory, "state-of-before") },
+});
 
 /** Options of Node.js under which it says that it is another version. */
 const ofNode = (version: string) =>
@@ -419,6 +441,59 @@ const PLANTED: Planted[] = [
     fix: /RADSERVE_POSTGRES_BIN/,
   },
   {
+    fault: "a private PostgreSQL that outlived its server",
+    plant: async (place, t) => {
+      await privateDatabase(place, t, "killed");
+    },
+    finding: "orphaned database",
+    found: /^PostgreSQL runs on .*\(process \d+\), and no server does: it outlived that of .*state\.$/,
+    fix: /Start a server with that state directory.*kill -INT \d+$/,
+    advice: true,
+    own: true,
+  },
+  {
+    fault: "a private PostgreSQL whose state directory is gone",
+    plant: async (place, t) => {
+      const before = elsewhere(place);
+      await privateDatabase(before, t, "killed");
+      rmSync(before.environment["RADSERVE_STATE_DIR"]!, { recursive: true });
+    },
+    finding: "orphaned database",
+    found: /\(process \d+\), and its state directory .*state-of-before is gone\.$/,
+    fix: /kill -INT \d+$/,
+    advice: true,
+    own: true,
+    skip: isRoot ? false : "the data of others than root go with their state directory",
+  },
+  {
+    fault: "data of a private database whose state directory is gone",
+    plant: async (place, t) => {
+      const before = elsewhere(place);
+      await privateDatabase(before, t, "ended");
+      rmSync(before.environment["RADSERVE_STATE_DIR"]!, { recursive: true });
+    },
+    finding: "orphaned database",
+    found: /^\/var\/lib\/.* \(\d+ MiB\) is the database of .*state-of-before, which is not there\.$/,
+    fix: /put it back.*rm -r \/var\/lib\/radserve-postgres\/[0-9a-f]{16}$/,
+    advice: true,
+    own: true,
+    skip: isRoot ? false : "the data of others than root go with their state directory",
+  },
+  {
+    fault: "a private database that DATABASE_URL has replaced",
+    plant: async (place, t) => {
+      await privateDatabase(place, t, "ended");
+      const postgres = await SharedPostgres.start();
+      t.teardown(() => postgres.stop());
+      place.environment["DATABASE_URL"] = postgres.url;
+    },
+    finding: "orphaned database",
+    found: /\(\d+ MiB\) holds a private database, and DATABASE_URL names another/,
+    fix: /start once without DATABASE_URL.*rm -r /,
+    advice: true,
+    own: true,
+  },
+  {
     fault: "a GPU that is asked for and cannot be used",
     plant: set("RADSERVE_PROVIDERS", "cuda"),
     finding: "GPU",
@@ -556,9 +631,14 @@ async function soundPlace(t: Test): Promise<Place> {
 t.setTimeout(600_000);
 
 t.test("nothing is found where nothing was planted", { skip: needs(ADDON) }, async (t) => {
-  const { status, findings } = await look(await soundPlace(t));
+  const place = await soundPlace(t);
+  const { status, findings } = await look(place);
+  // Other tests run beside this one, and some leave databases alone for a while.
+  const ours = findings.filter(
+    ({ name, found }) => name !== "orphaned database" || found.includes(place.directory),
+  );
   t.same(
-    findings.filter(({ ok, fix }) => !ok || fix !== undefined),
+    ours.filter(({ ok, fix }) => !ok || fix !== undefined),
     [],
   );
   t.equal(status, 0);

@@ -96,20 +96,22 @@ t.test("failures are explained by request, by path and by job", { skip: needs(AD
     },
   ]);
 
-  const folder = inside("job");
-  mkdirSync(folder);
-  cpSync(inside("cut.dcm"), path.join(folder, "cut.dcm"));
-  const job = await server.post("/bulk_inference", {
-    input_folder_path: folder,
-    output_folder_path: path.join(place.output, "job"),
-  });
-  const { job_id } = (await job.json()) as { job_id: string };
-  for (;;) {
-    const answer = await fetch(`${server.url}/bulk_inference/${job_id}`, {
-      headers: { Authorization: server.token },
+  /** Runs a folder as a job to its end, and gives its id. */
+  const ended = async (name: string, more: object = {}) => {
+    const job = await server.post("/bulk_inference", {
+      ...{ input_folder_path: inside(name), output_folder_path: path.join(place.output, name), ...more },
     });
-    if (((await answer.json()) as { state: string }).state === "completed") break;
-  }
+    const { job_id } = (await job.json()) as { job_id: string };
+    for (;;) {
+      const answer = await fetch(`${server.url}/bulk_inference/${job_id}`, {
+        headers: { Authorization: server.token },
+      });
+      if (((await answer.json()) as { state: string }).state === "completed") return job_id;
+    }
+  };
+  mkdirSync(inside("job"));
+  cpSync(inside("cut.dcm"), inside("job/cut.dcm"));
+  const job_id = await ended("job");
   const ofJob = await told(job_id);
   t.match(
     ofJob.find(({ outcome }) => outcome === "truncated_image"),
@@ -119,6 +121,20 @@ t.test("failures are explained by request, by path and by job", { skip: needs(AD
       message: /The pixel data has/,
       remedy: ERRORS.truncated_image.remedy,
     },
+  );
+
+  mkdirSync(inside("mixed"));
+  for (const [from, to] of [
+    ["cut.dcm", "a"],
+    ["1/slice.dcm", "b"],
+    ["2/slice.dcm", "c"],
+  ] as const)
+    cpSync(inside(from), inside(`mixed/${to}`));
+  const mixed = await ended("mixed", { models: ["ct-tissue"] });
+  t.match(
+    (await told(mixed, "--limit", "1")).map(({ outcome }) => outcome),
+    ["truncated_image", "2 ended well, 1 did not"],
+    "what failed is not lost among what ended well",
   );
 
   const page = await radserve(place, "explain", inside("cut.dcm"));

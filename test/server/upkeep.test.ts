@@ -1,17 +1,18 @@
 /** The steps of docs/operations.md: backup and another machine, a version back, a box that leaves, another PostgreSQL. */
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
-import { cpSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import pg from "pg";
 import t from "tap";
+import { VERSION } from "../../src/base/version.js";
 import { databaseFolders } from "../../src/bulk/postgres/folders.js";
 import { PrivatePostgres } from "../../src/bulk/postgres.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { bulkOf, bulkPlace, startBulk, writeMany, writeSlice } from "../support/bulk.js";
 import { ADDON, needs } from "../support/needs.js";
 import { BIN_FOLDERS, sharedDatabase, silent, stateDirectory } from "../support/postgres.js";
-import { issueToken, radserve, startServer, type Place, type TestServer } from "../support/server.js";
+import { issueToken, radserve, root, startServer, type Place, type TestServer } from "../support/server.js";
 
 /** SIGTERM, as systemd sends it; the folders stay. */
 async function stop({ process: child }: TestServer): Promise<number | null> {
@@ -74,6 +75,17 @@ t.test("a backup of a running server, on another machine", { skip: needs(ADDON) 
   place.remove();
 });
 
+/** Runs statements in the private database of a place while no server does. */
+async function changeTables(place: Place, statements: string): Promise<void> {
+  const settings = { state_dir: stateOf(place), postgres_bin: undefined };
+  const postgres = await PrivatePostgres.start(settings, silent);
+  const client = new pg.Client(postgres.connection);
+  await client.connect();
+  await client.query(statements);
+  await client.end();
+  await postgres.stop();
+}
+
 t.test("a version back", { skip: needs(ADDON) }, async (t) => {
   const place = bulkPlace(t);
   writeSlice(path.join(place.input, "folder", "1.dcm"));
@@ -87,15 +99,10 @@ t.test("a version back", { skip: needs(ADDON) }, async (t) => {
   t.equal(await stop(first), 0);
   const folders = databaseFolders(stateOf(place));
   // As the next version leaves it
-  const settings = { state_dir: stateOf(place), postgres_bin: undefined };
-  const postgres = await PrivatePostgres.start(settings, silent);
-  const client = new pg.Client(postgres.connection);
-  await client.connect();
-  await client.query(
+  await changeTables(
+    place,
     "insert into radserve.migration (version) select max(version) + 1 from radserve.migration",
   );
-  await client.end();
-  await postgres.stop();
 
   const second = await startServer(place);
   t.match(await bulkOf(second).send("POST", "/bulk_inference", job), {
@@ -117,6 +124,75 @@ t.test("a version back", { skip: needs(ADDON) }, async (t) => {
   const id = await again.submit(job);
   t.match(await again.ended(id), { counts: { succeeded: 1 } });
   t.match(await again.items(id), [{ state: "succeeded" }], "what is there is used again");
+});
+
+/** The tables as the release before this one made them: without what the last of MIGRATIONS added. */
+const OLDER_TABLES = `alter table radserve.job drop column report, drop column report_token, drop column report_until;
+  delete from radserve.migration where version = 6`;
+
+/** This program under a lower version's number; the packages are those of the clone. */
+function olderProgram({ directory }: Place): string {
+  const copy = path.join(directory, "older");
+  mkdirSync(copy);
+  for (const name of ["dist/src", "build/Release", "package.json"])
+    cpSync(path.join(root, name), path.join(copy, name), { recursive: true });
+  symlinkSync(path.join(root, "node_modules"), path.join(copy, "node_modules"));
+  const file = path.join(copy, "package.json");
+  writeFileSync(file, readFileSync(file, "utf8").replace(/"version": "[^"]+"/, '"version": "0.0.1"'));
+  return path.join(copy, "dist/src/main.js");
+}
+
+const versionOf = (receipt: string) =>
+  receiptSchema.parse(JSON.parse(readFileSync(receipt, "utf8"))).radserve_version;
+
+t.test("an upgrade in the middle of a job, over older tables", { skip: needs(ADDON) }, async (t) => {
+  const place = bulkPlace(t);
+  t.teardown(() => place.remove());
+  writeMany(path.join(place.input, "many"), 120);
+  const folders = {
+    input_folder_path: path.join(place.input, "many"),
+    output_folder_path: path.join(place.output, "many"),
+  };
+  const main = olderProgram(place);
+  const before = await startServer({ ...place, main });
+  const id = await bulkOf(before).submit(folders);
+  await bulkOf(before).until(id, ({ counts }) => counts.succeeded > 0);
+  t.match(await bulkOf(before).send("POST", `/bulk_inference/${id}/pause`), { status: 200 });
+  t.equal(await stop(before), 0);
+  await changeTables(place, OLDER_TABLES);
+
+  const after = await startServer(place);
+  t.equal(await statusOf(after, before.token), 200, "a token of before is good");
+  t.match(await bulkOf(after).job(id), { state: "paused" });
+  await bulkOf(after).send("POST", `/bulk_inference/${id}/resume`);
+  t.match(await bulkOf(after).ended(id), { state: "completed", counts: { succeeded: 120, failed: 0 } });
+  const receiptsOf = async (job: string) =>
+    (await bulkOf(after).items(job)).map(({ receipt_path = "" }) => receipt_path);
+  const receipts = await receiptsOf(id);
+  t.same([...new Set(receipts.map(versionOf))].sort(), ["0.0.1", VERSION], "what was done stays");
+  for (const [version, verdicts] of [
+    ["0.0.1", ["not_replayed", "ok"]],
+    [VERSION, ["ok"]],
+  ] as const) {
+    const receipt = receipts.find((file) => versionOf(file) === version)!;
+    const input = path.join(place.input, "many", path.basename(receipt, ".json"));
+    const { stdout } = await radserve(place, "verify", receipt, "--input", input, "--json");
+    const { checks } = JSON.parse(stdout) as { checks: { verdict: string }[] };
+    t.same(
+      [...new Set(checks.map(({ verdict }) => verdict))].sort(),
+      verdicts,
+      `a receipt of ${version} verifies`,
+    );
+  }
+  const again = await bulkOf(after).submit(folders);
+  await bulkOf(after).ended(again);
+  const anew = new Set((await receiptsOf(again)).map(versionOf));
+  t.same([...anew], [VERSION], "a folder that is sent again is computed again");
+  t.equal(await stop(after), 0);
+
+  const back = await startServer({ ...place, main });
+  t.teardown(() => back.stop());
+  t.match(await bulkOf(back).job(id), { state: "completed" }, "with the same tables the way back is open");
 });
 
 t.test("a box that leaves: it finishes, and the other does the rest", { skip: needs(ADDON) }, async (t) => {

@@ -31,7 +31,8 @@ import { errno } from "../../base/errno.js";
 import { BulkUnavailable } from "../unavailable.js";
 import type { Account } from "./binaries.js";
 
-const ROOTS_PLACE = "/var/lib/radserve-postgres";
+/** Where root's databases lie. */
+export const ROOTS_PLACE = "/var/lib/radserve-postgres";
 /** Names the socket file; nothing listens on TCP. */
 const PORT = 5432;
 /** sockaddr_un.sun_path has 108 bytes with its end (unix(7)). */
@@ -97,6 +98,18 @@ function accountFor(data: string): Account {
   );
 }
 
+const OWNER_FILE = "state_directory";
+
+/** The state directory that a folder of a database belongs to; undefined if this user cannot read it, or there is none. */
+export function stateOf(base: string): string | undefined {
+  if (path.dirname(base) !== ROOTS_PLACE) return path.dirname(base);
+  try {
+    return readFileSync(path.join(base, OWNER_FILE), "utf8").trim() || undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 /** The path with its links resolved, also if its end does not exist yet: it must name the same folder once it does. */
 function withoutLinks(folder: string): string {
   try {
@@ -159,7 +172,7 @@ export async function makeFolders(folders: DatabaseFolders): Promise<void> {
       await mkdir(folders.base, { recursive: true, mode: 0o755 });
       await chmod(ROOTS_PLACE, 0o755);
       await chmod(folders.base, 0o755);
-      await writeFile(path.join(folders.base, "state_directory"), `${path.dirname(folders.own)}\n`, {
+      await writeFile(path.join(folders.base, OWNER_FILE), `${path.dirname(folders.own)}\n`, {
         mode: 0o600,
       });
     }

@@ -2,6 +2,7 @@
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import net from "node:net";
 import { inspectDatabase } from "../../bulk/database.js";
+import { orphans } from "../../bulk/postgres/orphans.js";
 import { BulkUnavailable } from "../../bulk/unavailable.js";
 import { clientSettings, type Config } from "../../config.js";
 import { ConfigError, RadserveError } from "../../base/errors.js";
@@ -131,5 +132,16 @@ export async function bulkDatabase(config: Config): Promise<Finding[]> {
   } catch (error) {
     if (!(error instanceof BulkUnavailable)) throw error;
     return [bad("bulk database", error.found, error.fix)];
+  }
+}
+
+/** Private databases that nobody looks after; they harm no server, and take memory and disk. */
+export function orphanedDatabases(config: Config): Finding[] {
+  try {
+    return orphans(config).map(({ found, fix }) => advice("orphaned database", found, fix));
+  } catch (error) {
+    // The finding about the bulk database has told it.
+    if (error instanceof BulkUnavailable) return [];
+    throw error;
   }
 }
