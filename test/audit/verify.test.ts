@@ -126,6 +126,11 @@ const TAMPERINGS: Tampering[] = [
     ...{ file: SECOND, line: 5, message: /something else/ },
   },
   {
+    what: "something that is no line stands at the end, before a piece of one",
+    change: ([, , third]) => appendFileSync(third!, "nothing\nhalf"),
+    ...{ file: THIRD, line: 11, message: /something else/ },
+  },
+  {
     what: "the file of a day is gone",
     change: ([, second]) => rmSync(second!),
     ...{ file: THIRD, line: 1, message: /Lines 11 to 20 are missing .*a file is missing/ },
@@ -282,6 +287,16 @@ t.test(
       );
     }
     t.match(linesOf(place).at(-1), { kind: "command", command: "key new" });
+    const half = '{"host":"box","ki';
+    const file = filesOf(place).find((each) => readFileSync(each, "utf8").split("\n").includes(half))!;
+    const kept = readFileSync(file);
+    edit(file, (lines) => lines.toSpliced(lines.indexOf(half) + 1, 0, "nothing"));
+    t.match(
+      await verified(place),
+      { status: 1, faults: [{ file: path.basename(file), message: /something else/ }] },
+      "a line that was added behind what is torn is told",
+    );
+    writeFileSync(file, kept);
     t.equal(statSync(filesOf(place).at(-1)!).mode & 0o777, 0o600);
     for (const changed of ['{"host":"fox","ki', '{"host":"box","k']) {
       const text = readFileSync(last, "utf8");
