@@ -117,6 +117,7 @@ t.test("external data", { skip: needs(ADDON) }, async (t) => {
         },
       },
       inspectGraph: { value: (path: string) => engine().inspectGraph(path) },
+      missing: { value: () => engine().missing() },
       runTensors: { value: (...given: Parameters<Engine["runTensors"]>) => engine().runTensors(...given) },
       unload: { value: (id: number) => engine().unload(id) },
     }) as Engine;
