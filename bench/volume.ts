@@ -40,14 +40,19 @@ function windowsAlong(count: number, spacing: number): number {
   return Math.ceil((size - window) / (window / 2)) + 1;
 }
 
+function shareAlike(mask: ArrayLike<number>, voxels: ArrayLike<number>): number {
+  let same = 0;
+  for (let i = 0; i < voxels.length; i++) if (mask[i] === voxels[i]) same++;
+  return same / voxels.length;
+}
+
 /** Seconds of one window in a plain loop over all cores: the median of a quarter of a minute. */
 async function rawWindow(graph: string): Promise<number> {
   const raw = new Raw(buildPrograms().get("raw_ort")!, graph);
   try {
-    const side = { height: window, width: window, depth: window };
     const { p50 } = await raw.run({
       ...{ lanes: 1, threads: availableParallelism(), spin: 1, batch: 1, seconds: 15 },
-      ...side,
+      ...{ height: window, width: window, depth: window },
     });
     return p50 / 1000;
   } finally {
@@ -66,7 +71,7 @@ try {
   const spacing: [number, number, number] = [NETWORK_SPACING_MM, NETWORK_SPACING_MM, NETWORK_SPACING_MM];
   const graph = isReal ? join(folder, "unet.onnx") : writeModel(folder, nearestLabel);
   if (isReal) writeFileSync(graph, unet3d(CLASSES));
-  const rawBefore = isReal ? await rawWindow(graph) : NaN;
+  const rawSeconds = isReal ? [await rawWindow(graph)] : [];
   const { id } = await engine.load(manyLabels(graph, window, spacing));
   const geometry = geometryOf("SPL", [SLICE_SPACING_MM, PIXEL_SPACING_MM, PIXEL_SPACING_MM]);
   const planes = slicesOf(voxels, [slices, SIDE, SIDE]);
@@ -77,11 +82,9 @@ try {
   const [output] = outputs;
   if (output?.kind !== "segmentation") throw new Error("The network segments");
   // Before and after, because the speed of a machine changes
-  const rawSeconds = isReal ? [rawBefore, await rawWindow(graph)] : undefined;
+  if (isReal) rawSeconds.push(await rawWindow(graph));
   const { prepareMs, runMs, postprocessMs } = timings;
   const windows = windowsAlong(slices, SLICE_SPACING_MM) * windowsAlong(SIDE, PIXEL_SPACING_MM) ** 2;
-  let same = 0;
-  for (let i = 0; i < voxels.length; i++) if (output.mask[i] === voxels[i]) same++;
   const result = {
     machine: machine(),
     slices,
@@ -90,12 +93,14 @@ try {
     peak_gib: took / GIB,
     mask_gib: output.mask.length / GIB,
     seconds: {
-      ...{ prepare: prepareMs / 1000, network: runMs / 1000, blend_resample_decide: postprocessMs / 1000 },
+      prepare: prepareMs / 1000,
+      network: runMs / 1000,
+      blend_resample_decide: postprocessMs / 1000,
     },
     beside_the_network: (prepareMs + postprocessMs) / runMs,
-    ...(rawSeconds === undefined
-      ? { voxels_of_their_block: same / voxels.length }
-      : { raw_window_seconds: rawSeconds, of_raw: (mean(rawSeconds) * windows * 1000) / runMs }),
+    ...(isReal
+      ? { raw_window_seconds: rawSeconds, of_raw: (mean(rawSeconds) * windows * 1000) / runMs }
+      : { voxels_of_their_block: shareAlike(output.mask, voxels) }),
   };
   console.log(JSON.stringify(result, undefined, values.json === true ? undefined : 2));
 } finally {

@@ -24,7 +24,8 @@ import { fileURLToPath } from "node:url";
 import { parse } from "yaml";
 import { samples } from "../dist/scripts/demo/samples.js";
 import { packDebian } from "./deb.mjs";
-import { ask, check, freePort, jobEnded, pageFault, ready, until } from "./trial.mjs";
+import { freePort } from "../dist/test/support/server.js";
+import { ask, check, jobEnded, pageFault, ready, until } from "./trial.mjs";
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
 const container = path.join(root, "deploy/container");

@@ -1,9 +1,9 @@
 /** What the scripts that try a package share: a line for each thing that was tried, and an installed server at work. */
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { createServer } from "node:net";
 import process from "node:process";
 import { setTimeout as delay } from "node:timers/promises";
+import { freePort } from "../dist/test/support/server.js";
 
 /** A busy machine may take minutes for what takes seconds. */
 const WAIT_MS = 240_000;
@@ -20,16 +20,6 @@ export function check(what, holds, text = "") {
   if (holds) return;
   console.log(text);
   process.exitCode = 1;
-}
-
-/** A port of this machine that nothing listens on now. */
-export async function freePort() {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address();
-  server.close();
-  await once(server, "close");
-  return port;
 }
 
 /** Asks again until there is an answer. Throws after four minutes. */

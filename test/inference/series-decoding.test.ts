@@ -39,14 +39,22 @@ function folder(t: Test, damaged?: number): string {
   return directory;
 }
 
-async function withSeries<T>(directory: string, use: (image: Image) => Promise<T>): Promise<T> {
+interface Counted {
+  slices: SliceMemory;
+  places: MemoryPlaces;
+}
+
+async function withSeries<T>(
+  directory: string,
+  use: (image: Image, counted: Counted) => Promise<T> | T,
+): Promise<T> {
   const opened = await openInput(directory, undefined);
   if (opened.kind !== "folder") throw new Error("A folder was opened");
   const places = new MemoryPlaces(1);
   const memory = new ProcessMemory(places.counts, places.take(), 2 ** 30);
   const slices = new SliceMemory(memory, { patient: true, check: () => undefined });
   try {
-    return await use(await readSeriesFolder(opened, slices));
+    return await use(await readSeriesFolder(opened, slices), { slices, places });
   } finally {
     await slices.close();
     opened.close();
@@ -106,18 +114,13 @@ t.test("a folder is done with only when nothing of it is read any more", async (
 });
 
 t.test("memory of the files that are read ahead is counted", async (t) => {
-  const directory = folder(t);
   shareDecoding(() => true, 2, 0);
-  const opened = await openInput(directory, undefined);
-  if (opened.kind !== "folder") throw new Error("A folder was opened");
-  const places = new MemoryPlaces(1);
-  const memory = new ProcessMemory(places.counts, places.take(), 2 ** 30);
-  const slices = new SliceMemory(memory, { patient: true, check: () => undefined });
-  const image = await readSeriesFolder(opened, slices);
-  t.ok(slices.filesAhead() > 0);
-  t.ok(places.bytes > (1 + slices.filesAhead()) * Math.max(...coded.map((code) => code.length)));
-  t.equal(image.frameCount, SLICES);
-  await slices.close();
+  const { places } = await withSeries(folder(t), (image, counted) => {
+    const ahead = counted.slices.filesAhead();
+    t.ok(ahead > 0);
+    t.ok(counted.places.bytes > (1 + ahead) * Math.max(...coded.map((code) => code.length)));
+    t.equal(image.frameCount, SLICES);
+    return counted;
+  });
   t.equal(places.bytes, 0);
-  opened.close();
 });
