@@ -4,12 +4,15 @@ import path from "node:path";
 import { ConfigError } from "../base/errors.js";
 import { accepts, type Reason } from "../models/acceptance.js";
 import type { Config } from "../config.js";
+import { volumeOf } from "../images/dicom/volume.js";
 import type { Image, TransformStep } from "../images/image.js";
 import { stepText } from "../images/step-text.js";
 import { formatInspection, dumpFrame, inspectImage } from "../inference/inspection.js";
 
+import { toleranceOf } from "../manifest/manifest.js";
 import { modelFolders } from "../models/load.js";
-import { readModelFolder } from "../models/read.js";
+import { readModelFolder, type SoundModel } from "../models/read.js";
+import { straightSteps } from "../models/straighten.js";
 import { modelSteps } from "../models/transform-steps.js";
 import { pngOf } from "../results/picture/pixels.js";
 import { withEngine } from "../server/start-engine.js";
@@ -57,17 +60,25 @@ interface Acceptance {
   transforms: TransformStep[];
 }
 
-/** What each model of the folder says to the image, from the manifests alone: nothing is loaded. */
-async function acceptances(config: Config, image: Image): Promise<Acceptance[]> {
+/** The models of the folder whose manifests can be read. */
+async function modelsIn(config: Config): Promise<SoundModel[]> {
   const reports = await Promise.all((await modelFolders(config.models_dir)).map(readModelFolder));
-  return reports.flatMap(({ model }) => {
-    if (model === undefined) return [];
+  return reports.flatMap(({ model }) => model ?? []);
+}
+
+function stepsOf({ manifest }: SoundModel, image: Image): TransformStep[] {
+  const isVolume = manifest.accepts.dimensions === "series";
+  const volume = isVolume ? volumeOf(image, toleranceOf(manifest)) : undefined;
+  return [...straightSteps(volume, image.format), ...modelSteps(manifest, image)];
+}
+
+/** What each model says to the image, from the manifests alone: nothing is loaded. */
+function acceptances(models: readonly SoundModel[], image: Image): Acceptance[] {
+  return models.map((model) => {
     const reasons = accepts(model, image);
     const { name, version } = model.manifest;
     const accepted = reasons.length === 0;
-    return [
-      { name, version, accepted, reasons, transforms: accepted ? modelSteps(model.manifest, image) : [] },
-    ];
+    return { name, version, accepted, reasons, transforms: accepted ? stepsOf(model, image) : [] };
   });
 }
 
@@ -101,17 +112,19 @@ function inspectArguments(file: string | undefined, dumpFrame: readonly string[]
   return { target, dump: { number, file: output } };
 }
 
-export function inspectFile(
+export async function inspectFile(
   config: Config,
   file: string | undefined,
   options: InspectCommand,
 ): Promise<ExitStatus> {
   const { target, dump } = inspectArguments(file, options.dumpFrame);
+  const sound = await during("Reading the models", () => modelsIn(config));
+  const tolerance = toleranceOf(...sound.map(({ manifest }) => manifest));
   const inspect = async (image: Image): Promise<ExitStatus> => {
     const inspection = await during("Reading the image", () => inspectImage(image));
     if (dump !== undefined) await writeFile(dump.file, await dumpFrame(image, Number(dump.number)));
     if (options.preview !== undefined) await writePreview(config, image, options.preview);
-    const models = await during("Asking the models", () => acceptances(config, image));
+    const models = acceptances(sound, image);
     print(
       options.json === true
         ? JSON.stringify({ ...inspection, models }, null, 2)
@@ -119,5 +132,5 @@ export function inspectFile(
     );
     return 0;
   };
-  return withImageFile(path.resolve(target), inspect, { uid: options.series });
+  return withImageFile(path.resolve(target), inspect, { uid: options.series, tolerance });
 }

@@ -8,7 +8,7 @@ import type { CommandResult } from "../models/command-result.js";
 import { modelsImport, type ImportOptions } from "../models/import/import.js";
 import { modelsCard } from "../models/card.js";
 import { modelsCodes } from "../models/codes.js";
-import { caseReader, modelsCanary } from "../models/make-canary.js";
+import { caseReader, modelsCanary, toleranceIn } from "../models/make-canary.js";
 import { withEngine } from "../server/start-engine.js";
 import { withImageFile } from "./files.js";
 import { during } from "./activity.js";
@@ -57,14 +57,16 @@ export const check = (config: Config, folder: string, json: boolean) =>
     ),
   );
 
-/** The image as a model takes it: a folder may be a case of several. */
+/** The image as a model takes it: a folder may be a case of several, or a stack that is not straight or not whole. */
 async function withImageFor(
   folder: string,
   image: string,
   use: (read: Image) => Promise<number>,
 ): Promise<number> {
-  const caseOf = await caseReader(folder);
-  return withImageFile(path.resolve(image), use, caseOf === undefined ? {} : { caseOf });
+  return withImageFile(path.resolve(image), use, {
+    caseOf: await caseReader(folder),
+    tolerance: await toleranceIn(folder),
+  });
 }
 
 export interface CanaryCommand {

@@ -2,7 +2,7 @@
 import { ensembleFacts } from "../manifest/ensemble.js";
 import { cascadeFacts, regionFacts } from "../manifest/region.js";
 import { regionStep } from "./region.js";
-import { straightOf, straightStep } from "./straighten.js";
+import { straightSteps } from "../models/straighten.js";
 import { release } from "../addon/bytes.js";
 import { RadserveError } from "../base/errors.js";
 import { VERSION } from "../base/version.js";
@@ -205,8 +205,7 @@ function transformsOf({ planned, volume, facts, seen, roles }: Outcome, image: I
   const { manifest } = planned.entry;
   const { region } = manifest;
   const cut = region === undefined ? [] : [regionStep(region, seen, volume !== undefined)];
-  const straight = volume === undefined ? undefined : straightOf(volume, image.format);
-  const moved = straight === undefined ? [] : [straightStep(straight)];
+  const moved = straightSteps(volume, image.format);
   const steps = [...cut, ...moved, ...modelSteps(manifest, image, facts, roles)];
   // The reader of a folder has sorted its slices, and said so.
   return volume === undefined || image.series !== undefined ? steps : [sortingStep(volume), ...steps];

@@ -6,7 +6,7 @@ import type { Engine } from "../engine/engine.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Candidates } from "../images/dicom/case.js";
 import type { Case, Image } from "../images/image.js";
-import { straightOf } from "./straighten.js";
+import { straightOf } from "../models/straighten.js";
 import {
   firstModelOf,
   imageInputs,

@@ -30,7 +30,13 @@ import { markedPixels, sliceOutputs } from "../results/receipt/volume-outputs.js
 import { type Analysis, checkTime } from "./task.js";
 import { accepting, type PlannedModel } from "./plan.js";
 import type { Reason } from "../models/acceptance.js";
-import { inSourceSlices, straightCaveats, straightened, straightOf, type Straight } from "./straighten.js";
+import {
+  inSourceSlices,
+  straightCaveats,
+  straightened,
+  straightOf,
+  type Straight,
+} from "../models/straighten.js";
 import {
   boxOf,
   cutGeometry,

@@ -6,7 +6,7 @@ import type { InferResult, LoadedModel, Plane, PlaneSource } from "../engine/typ
 import { RadserveError } from "../base/errors.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Image, VolumeGeometry } from "../images/image.js";
-import { cascadeOf, neighboursOf, type Manifest } from "../manifest/manifest.js";
+import { cascadeOf, neighboursOf, toleranceOf, type Manifest } from "../manifest/manifest.js";
 import { regionProblem } from "../manifest/region.js";
 import { join } from "node:path";
 import { readModelFolder } from "./read.js";
@@ -15,6 +15,7 @@ import { interpretationFor } from "./input-values.js";
 import { loadSession, type Provider } from "./load.js";
 import type { SoundModel } from "./read.js";
 import { rolesIn, sourcesOf } from "./roles.js";
+import { inSourceSlices, mapsInSourceSlices, straightened, straightOf, type Straight } from "./straighten.js";
 
 export interface OnceOptions {
   engine: Engine;
@@ -48,10 +49,30 @@ export async function inferOnce(
       ...(given.sources === undefined ? {} : { sources: given.sources }),
       numbers: attributeNumbers(model.manifest, image),
     });
-    return { loaded, result };
+    return {
+      loaded,
+      result: given.straight === undefined ? result : inSource(result, given.straight, image),
+    };
   } finally {
     await engine.unload(loaded.id);
   }
+}
+
+/** What was said of a straight stack, as said of the source's slices; the tensors of the graph stay what they were. */
+function inSource(result: InferResult, straight: Straight, { format }: Image): InferResult {
+  const { tensors } = result;
+  return {
+    ...result,
+    outputs: inSourceSlices(result.outputs, straight, format),
+    ...(tensors === undefined
+      ? {}
+      : {
+          tensors: {
+            ...tensors,
+            probabilities: tensors.probabilities.map((maps) => mapsInSourceSlices(maps, straight, format)),
+          },
+        }),
+  };
 }
 
 /** What the model beside this one marks, for a model that is given its labels. */
@@ -83,6 +104,8 @@ interface Given {
   geometry?: VolumeGeometry;
   centre?: number;
   sources?: PlaneSource[];
+  /** Set if the planes are those of a tilted stack, or of one with missing slices, which the manifest allows. */
+  straight?: Straight;
 }
 
 /** The planes of all roles of a case. */
@@ -107,16 +130,23 @@ async function planesFor(model: SoundModel, image: Image, frame: number): Promis
       beside.push(one === frame - 1 ? own : await planeOf(model.manifest, image, one + 1));
     return { planes: beside, centre: slice - first };
   }
-  const { frames, geometry } = volumeOf(image);
+  const volume = volumeOf(image, toleranceOf(model.manifest));
   const planes: Plane[] = [];
-  for (const slice of frames) planes.push(await planeOf(model.manifest, image, slice + 1));
-  return { planes, geometry };
+  for (const slice of volume.frames) planes.push(await storedPlane(image, slice + 1));
+  const straight = straightOf(volume, image.format);
+  const meant = (all: readonly Plane[]) => all.map((plane) => meantFor(model.manifest, plane));
+  if (straight === undefined) return { planes: meant(planes), geometry: volume.geometry };
+  return { planes: meant(straightened(planes, straight)), geometry: straight.geometry, straight };
 }
 
 async function planeOf(manifest: Manifest, image: Image, frame: number): Promise<Plane> {
-  const plane = await storedPlane(image, frame);
-  return { ...plane, interpretation: interpretationFor(manifest, plane.interpretation) };
+  return meantFor(manifest, await storedPlane(image, frame));
 }
+
+const meantFor = (manifest: Manifest, plane: Plane): Plane => ({
+  ...plane,
+  interpretation: interpretationFor(manifest, plane.interpretation),
+});
 
 /** A frame with the interpretation of its file. */
 async function storedPlane(image: Image, frame: number): Promise<Plane> {

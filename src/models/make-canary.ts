@@ -7,8 +7,8 @@ import { encodeNpy } from "../engine/npy.js";
 import type { Tensor } from "../engine/tensor.js";
 import { sha256 } from "../files/durable-files.js";
 import type { Candidates } from "../images/dicom/case.js";
-import type { Case, Image } from "../images/image.js";
-import type { Manifest } from "../manifest/manifest.js";
+import type { Case, Image, StackTolerance } from "../images/image.js";
+import { toleranceOf, type Manifest } from "../manifest/manifest.js";
 import { accepts } from "./acceptance.js";
 import { effectivePrecision } from "./canary.js";
 import { DEFAULT_TOLERANCE, toNumbers, type Tolerance } from "./compare.js";
@@ -87,11 +87,8 @@ export async function modelsCanary(
 export async function caseReader(
   directory: string,
 ): Promise<((found: Candidates) => Case | undefined) | undefined> {
-  const folder = resolve(directory);
-  const value = await manifestIn(folder).catch(() => undefined);
-  const { model } = value === undefined ? {} : await judgeManifest(folder, asDraft(value));
-  if (model?.manifest.roles === undefined) return undefined;
-  const { manifest } = model;
+  const manifest = await judgedManifest(directory);
+  if (manifest?.roles === undefined) return undefined;
   return (found) => {
     const chosen = chooseCase([{ name: manifest.name, manifest }], found, () => true);
     if (chosen !== undefined) return chosen;
@@ -103,6 +100,20 @@ export async function caseReader(
       { reasons },
     );
   };
+}
+
+/** What the model takes of tilt and of missing slices; undefined for a manifest with mistakes. */
+export async function toleranceIn(directory: string): Promise<StackTolerance | undefined> {
+  const manifest = await judgedManifest(directory);
+  return manifest === undefined ? undefined : toleranceOf(manifest);
+}
+
+/** The manifest of a model that may lack its canary still; undefined if it has mistakes. */
+async function judgedManifest(directory: string): Promise<Manifest | undefined> {
+  const folder = resolve(directory);
+  const value = await manifestIn(folder).catch(() => undefined);
+  const { model } = value === undefined ? {} : await judgeManifest(folder, asDraft(value));
+  return model?.manifest;
 }
 
 async function manifestWithoutCanary(folder: string): Promise<Record<string, unknown>> {

@@ -3,16 +3,19 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { sha256 } from "../../src/files/durable-files.js";
 import { infer } from "../../src/inference/infer-image.js";
-import { inSourceSlices, straightened, straightOf } from "../../src/inference/straighten.js";
+import { inSourceSlices, straightened, straightOf } from "../../src/models/straighten.js";
 import { assemble } from "../../src/images/dicom/volume.js";
 import { readImage } from "../../src/images/read-image.js";
 import { modelsCanary } from "../../src/models/make-canary.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
+import { encodeNpy } from "../../src/engine/npy.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { failure } from "../support/expect.js";
 import { ADDON, needs } from "../support/needs.js";
 import { engine, modelsOf } from "../support/real-engine.js";
+import { makePlace, radserve } from "../support/server.js";
 import { folderOf, readFolder, slice } from "../support/series.js";
 import { writeTestModel } from "../support/test-models.js";
 import { plane } from "../support/tiny-models.js";
@@ -224,6 +227,46 @@ t.test("through the whole use-case", { skip: needs(ADDON) }, async (t) => {
     // Two slices of 24 voxels of 0.5 x 0.8 x 2 mm.
     t.match(took?.measurements, [{ value: (2 * 24 * 0.5 * 0.8 * 2) / 1000 }]);
     t.ok(took?.outputs.some(({ path }) => readFileSync(join(outputFolder, path)).length > 0));
+  });
+
+  await t.test("commands for models take what the server takes, and see the same", async (t) => {
+    const place = makePlace();
+    t.teardown(() => place.remove());
+    const command = async (...words: string[]) => {
+      const told = await radserve(place, ...words, "--json");
+      t.equal(told.status, 0, told.stderr);
+      return JSON.parse(told.stdout) as unknown;
+    };
+    const directory = place.environment["RADSERVE_MODELS_DIR"]!;
+    writeVolumeModel(directory, "tolerant", taking());
+    const model = join(directory, "tolerant");
+    writeVolumeModel(directory, "strict", () => undefined);
+    const set = await modelsOf(directory);
+    t.teardown(() => set.close());
+    const series = folderOf(t, tilted());
+    const { receipt } = await run(t, set, tilted());
+    const took = receipt.models.find(({ name }) => name === "tolerant");
+    // The mask of the source's slices: those with a value of 100 or more, and nothing of what was moved.
+    const expected = join(place.input, "labels.npy");
+    const labels = Uint8Array.from({ length: 4 * 24 }, (_, i) => (Math.floor(i / 24) % 2 === 0 ? 1 : 0));
+    writeFileSync(expected, encodeNpy({ dtype: "uint8", shape: [4, 4, 6], data: labels }));
+    const tried = await command("models", "try", model, series, "--expect", expected);
+    t.match(tried, {
+      reasons: [],
+      comparison: { what: "labels", equal: true },
+    });
+    // A receipt's is over those of all runs of the model; here there was one.
+    const { raw_sha256 } = tried as { raw_sha256: string };
+    t.equal(sha256(Buffer.from(raw_sha256)), took?.raw_sha256);
+    const told = await command("inspect", series);
+    t.match(told, {
+      models: [
+        { name: "strict", accepted: false, reasons: [{ code: "series_tilt" }] },
+        { name: "tolerant", accepted: true, transforms: [{ step: "straighten", slices: 4, rows: 10 }] },
+      ],
+    });
+    const refused = await radserve(place, "models", "try", join(directory, "strict"), series);
+    t.match(refused, { status: 1, stderr: /tilt/ });
   });
 
   await t.test("each frame of the segmentation lies where its slice does", async (t) => {

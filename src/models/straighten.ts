@@ -5,6 +5,7 @@
  */
 import { release } from "../addon/bytes.js";
 import { RadserveError } from "../base/errors.js";
+import { ELEMENT_TYPES, type Tensor } from "../engine/tensor.js";
 import type { EngineOutput, Plane } from "../engine/types.js";
 import type {
   Interpretation,
@@ -174,22 +175,38 @@ export function inSourceSlices(
   });
 }
 
-/** From each group of the straight stack's planes, those of the source. */
+/** Maps of the straight stack, [channels, slices, rows, columns], as maps of the source's slices. */
+export function mapsInSourceSlices(
+  maps: Tensor,
+  straight: Straight,
+  { rows, columns }: Pick<PixelFormat, "rows" | "columns">,
+): Tensor {
+  const [channels = 0] = maps.shape;
+  return {
+    ...maps,
+    shape: [channels, straight.places.length, rows, columns],
+    data: cut(maps.data, straight, { rows, columns }, ELEMENT_TYPES[maps.dtype].bytes),
+  };
+}
+
+/** From each group of the straight stack's planes, those of the source; `bytes` of each value. */
 function cut(
   values: Uint8Array,
   straight: Straight,
   { rows, columns }: { rows: number; columns: number },
+  bytes = 1,
 ): Uint8Array {
   const { places } = straight;
-  const group = straight.slices * straight.rows * straight.columns;
+  const group = straight.slices * straight.rows * straight.columns * bytes;
   const groups = values.length / group;
-  const own = new Uint8Array(groups * places.length * rows * columns);
+  const width = columns * bytes;
+  const own = new Uint8Array(groups * places.length * rows * width);
   let to = 0;
   for (let g = 0; g < groups; g++)
     for (const { slice, row, column } of places)
-      for (let y = 0; y < rows; y++, to += columns) {
-        const from = g * group + (slice * straight.rows + row + y) * straight.columns + column;
-        own.set(values.subarray(from, from + columns), to);
+      for (let y = 0; y < rows; y++, to += width) {
+        const from = g * group + ((slice * straight.rows + row + y) * straight.columns + column) * bytes;
+        own.set(values.subarray(from, from + width), to);
       }
   return own;
 }
@@ -219,8 +236,16 @@ export function straightCaveats({ tiltDegrees, missing, slices }: Straight): War
   return [...(tiltDegrees > 0 ? [tilt] : []), ...(missing > 0 ? [gap] : [])];
 }
 
-/** The step before all of the model's own. */
-export function straightStep({ tiltDegrees, missing, slices, rows, columns }: Straight): TransformStep {
+/** The step before all of the model's own, for a volume that is not straight or not whole. */
+export function straightSteps(
+  volume: Volume | undefined,
+  format: Pick<PixelFormat, "rows" | "columns">,
+): TransformStep[] {
+  const straight = volume === undefined ? undefined : straightOf(volume, format);
+  return straight === undefined ? [] : [straightStep(straight)];
+}
+
+function straightStep({ tiltDegrees, missing, slices, rows, columns }: Straight): TransformStep {
   return {
     ...{ step: "straighten", by: "whole pixels", tilt_degrees: tiltDegrees, missing_slices: missing },
     ...{ slices, rows, columns },
