@@ -265,6 +265,7 @@ t.test("through the whole use-case", { skip: needs(ADDON) }, async (t) => {
         { name: "tolerant", accepted: true, transforms: [{ step: "straighten", slices: 4, rows: 10 }] },
       ],
     });
+    t.match(await command("models", "canary", model, series), { name: "tolerant", canary: {} });
     const refused = await radserve(place, "models", "try", join(directory, "strict"), series);
     t.match(refused, { status: 1, stderr: /tilt/ });
   });
