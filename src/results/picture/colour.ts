@@ -59,13 +59,20 @@ function seen([r, g, b]: Rgb, eye: Matrix): Rgb {
   return times(OKLAB, [Math.cbrt(l), Math.cbrt(m), Math.cbrt(s)]);
 }
 
-/** Distance in Oklab (black to white is 1) for those eyes that see least of it; from about 0.1 on, colours are told apart at a glance. */
-export function difference(a: Rgb, b: Rgb): number {
-  const distances = EYES.map((eye) => {
-    const [one, other] = [seen(a, eye), seen(b, eye)];
-    return Math.hypot(one[0] - other[0], one[1] - other[1], one[2] - other[2]);
+/** A colour in Oklab as each of the eyes sees it. */
+const asSeen = (colour: Rgb): Rgb[] => EYES.map((eye) => seen(colour, eye));
+
+function leastDistance(a: readonly Rgb[], b: readonly Rgb[]): number {
+  const distances = a.map(([light, red, yellow], i) => {
+    const [otherLight, otherRed, otherYellow] = b[i] ?? [0, 0, 0];
+    return Math.hypot(light - otherLight, red - otherRed, yellow - otherYellow);
   });
   return Math.min(...distances);
+}
+
+/** Distance in Oklab (black to white is 1) for those eyes that see least of it; from about 0.1 on, colours are told apart at a glance. */
+export function difference(a: Rgb, b: Rgb): number {
+  return leastDistance(asSeen(a), asSeen(b));
 }
 
 /** From linear sRGB to XYZ, adapted from D65 to D50 (Bradford). */
@@ -143,13 +150,49 @@ function chooseColours(outputs: readonly ModelOutput[]): Rgb[][] {
     labelsOf(output).flatMap(({ colour }) => (colour === undefined ? [] : [colour])),
   );
   const free = PALETTE.filter((colour) => named.every((other) => difference(colour, other) >= TOLD_APART));
-  let unnamed = 0;
+  const unnamed = outputs.flatMap((output) => labelsOf(output).filter(({ colour }) => colour === undefined));
+  if (unnamed.length > free.length) free.push(...furthest(unnamed.length - free.length, [...named, ...free]));
+  let given = 0;
   return outputs.map((output) =>
-    labelsOf(output).map(({ colour }) => colour ?? free[unnamed++] ?? fromHue(unnamed)),
+    labelsOf(output).map(({ colour }) => colour ?? free[given++] ?? fromHue(given)),
   );
 }
 
-/** Beyond the palette, hues a golden angle apart, of saturation 0.7 and lightness 0.65: neighbours are far apart on the wheel. */
+/** Levels of red, green and blue that further colours are made of. */
+const LEVELS = [0, 36, 73, 109, 146, 182, 219, 255];
+
+/** Light enough for a dark background, and not so near to grey that they look like an image (lightness and chroma of Oklab). */
+const LEAST_LIGHT = 0.55;
+const LEAST_CHROMA = 0.08;
+
+/**
+ * Colours beyond the palette: each is the one that is furthest from all before it. The first of equal ones is taken, and
+ * distances are rounded, so that every machine takes the same. Where all have been taken, hues a golden angle apart follow.
+ */
+function furthest(count: number, taken: readonly Rgb[]): Rgb[] {
+  const before = taken.map(asSeen);
+  const rounded = (distance: number) => Math.round(distance * 1e6);
+  const candidates = LEVELS.flatMap((r) => LEVELS.flatMap((g) => LEVELS.map((b): Rgb => [r, g, b])))
+    .map((colour) => ({ colour, eyes: asSeen(colour) }))
+    .filter(
+      ({ eyes: [[light, red, yellow] = [0, 0, 0]] }) =>
+        light >= LEAST_LIGHT && Math.hypot(red, yellow) >= LEAST_CHROMA,
+    )
+    .map(({ colour, eyes }) => ({
+      colour,
+      eyes,
+      distance: Math.min(...before.map((other) => rounded(leastDistance(eyes, other)))),
+    }));
+  return Array.from({ length: count }, (_, i) => {
+    const best = candidates.reduce((a, b) => (b.distance > a.distance ? b : a));
+    if (best.distance === 0) return fromHue(i);
+    for (const candidate of candidates)
+      candidate.distance = Math.min(candidate.distance, rounded(leastDistance(candidate.eyes, best.eyes)));
+    return best.colour;
+  });
+}
+
+/** Hues a golden angle apart, of saturation 0.7 and lightness 0.65. */
 function fromHue(index: number): Rgb {
   const hue = (index * 137.508) % 360;
   const channel = (shift: number): number => {

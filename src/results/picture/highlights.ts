@@ -45,6 +45,11 @@ export class Highlights<T> {
   chosen(): Highlight<T>[] {
     const all = this.#kept;
     const count = Math.min(MOST, all.length);
+    if (!this.#marked)
+      return Array.from(
+        { length: count },
+        (_, i) => all[Math.round((i * (all.length - 1)) / Math.max(count - 1, 1))],
+      ).filter((highlight) => highlight !== undefined);
     return Array.from({ length: count }, (_, i) => {
       const run = all.slice(Math.floor((i * all.length) / count), Math.floor(((i + 1) * all.length) / count));
       return heaviest(run);

@@ -176,7 +176,7 @@ function areaText({ pixels, cm2 }: { pixels: number; cm2?: number | undefined })
 }
 
 function volumeText({ voxels, ml }: { voxels: number; ml: number }): string {
-  return `${digits(ml)} mL  ·  ${grouped(voxels)} voxels`;
+  return `${digits(ml)} mL  ·  ${grouped(voxels)} ${voxels === 1 ? "voxel" : "voxels"}`;
 }
 
 function digits(size: number): string {

@@ -50,8 +50,18 @@ t.test("only those that have something, however many have nothing", (t) => {
 });
 
 t.test("where nothing is marked, frames spread over all", (t) => {
-  t.same(chosen(Array<number>(24).fill(0)), [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22]);
-  t.equal(chosen(Array<number>(1000).fill(0)).length, 12);
+  t.same(chosen(Array<number>(24).fill(0)), [0, 2, 4, 6, 8, 10, 13, 15, 17, 19, 21, 23]);
+  for (const count of [13, 25, 30, 47, 1000]) {
+    const frames = chosen(Array<number>(count).fill(0));
+    t.equal(frames.length, 12);
+    const ends = Math.ceil(count / 12);
+    t.ok(
+      frames[0] === 0 && count - frames[11]! <= ends,
+      `the first and the last of ${count}: ${frames.join()}`,
+    );
+    const steps = frames.slice(1).map((frame, i) => frame - frames[i]!);
+    t.ok(Math.max(...steps) <= 2 * ends, `no large gap among ${count}: ${frames.join()}`);
+  }
   t.same(chosen([0, 0, 0]), [0, 1, 2]);
   t.end();
 });

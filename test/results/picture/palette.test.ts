@@ -53,3 +53,21 @@ t.test("more labels than the palette has still have colours of their own", (t) =
   t.equal(new Set(colours!.map(String)).size, 40);
   t.end();
 });
+
+t.test("labels beyond the palette are told apart from each other and from the palette's", (t) => {
+  for (const [count, least] of [
+    [14, 0.08],
+    [24, 0.05],
+    [105, 0.012],
+  ] as const) {
+    const [colours] = labelColours([segmentation(Array<undefined>(count).fill(undefined))]);
+    t.ok(closest(colours!) >= least, `${count}: ${closest(colours!)}`);
+  }
+  t.end();
+});
+
+t.test("a thousand labels have a colour each", (t) => {
+  const [colours] = labelColours([segmentation(Array<undefined>(1000).fill(undefined))]);
+  t.equal(colours!.length, 1000);
+  t.end();
+});
