@@ -5,6 +5,7 @@ import type { Case, Image, StackTolerance, Warning } from "../images/image.js";
 import { readImage } from "../images/read-image.js";
 import { closeSync, fstatSync } from "node:fs";
 import { lstat, readdir } from "node:fs/promises";
+import { release } from "../addon/bytes.js";
 import { readStart, readWhole } from "../files/descriptor.js";
 import { isDicom } from "../images/dicom/dicom-file.js";
 import {
@@ -195,7 +196,12 @@ async function readEntry(path: Buffer, budget: FolderBudget, memory: SliceMemory
   const found = await withRegular(path, (size, read) => {
     budget.addBytes(size);
     const again = { read: () => memory.again(() => reread(path)), filesAhead: () => memory.filesAhead() };
-    return memory.within(size, read, (bytes, most) => seriesFile(bytes, again, most));
+    return memory.within(size, read, (bytes, most) => {
+      const file = seriesFile(bytes, again, most);
+      // Garbage of whole files would be collected again and again while a long series is read
+      release(bytes);
+      return file;
+    });
   });
   if (found === undefined) return { leftOut: NOT_DICOM };
   if ("code" in found) return { leftOut: found };
