@@ -1,8 +1,9 @@
 /** Slices of one series decoded by several threads come out as they do from one. */
 import { availableParallelism } from "node:os";
-import { writeFileSync } from "node:fs";
+import { readFileSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import type { RadserveError } from "../../src/base/errors.js";
 import { openInput } from "../../src/files/guarded-paths.js";
 import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
 import { shareDecoding } from "../../src/images/dicom/decoders.js";
@@ -99,6 +100,44 @@ for (const [what, damaged] of [
     t.strictSame(shared, alone, "the same slices, warnings and errors, in the same order");
     t.ok(most > 0, "other threads decode what comes next");
   });
+
+t.test(
+  "a slice that changed since it was looked at is not read beyond the memory that it was given",
+  async (t) => {
+    const changes: [string, (path: string) => void][] = [
+      ["became longer than any file that is read", (path) => truncateSync(path, 3 * 2 ** 30)],
+      ["became shorter", (path) => truncateSync(path, 200)],
+      [
+        "has other bytes, as many",
+        (path) => {
+          const bytes = readFileSync(path);
+          bytes[bytes.length - 20]! ^= 1;
+          writeFileSync(path, bytes);
+        },
+      ],
+    ];
+    for (const ahead of [0, 2])
+      for (const [what, change] of changes) {
+        shareDecoding(() => ahead > 0, Math.max(1, ahead), 0);
+        const directory = folder(t);
+        const seen = await withSeries(directory, async (image) => {
+          // The slice of index 5
+          change(join(directory, `${(5 * 4) % SLICES}.dcm`));
+          const codes: unknown[] = [];
+          for (let i = 0; i < image.frameCount; i++)
+            codes.push(
+              await image.frame(i).then(
+                () => "read",
+                ({ code, details }: RadserveError) => [code, details?.["reason"]],
+              ),
+            );
+          return codes;
+        });
+        const expected = raws.map((_, i) => (i === 5 ? ["series_invalid", "changed"] : "read"));
+        t.strictSame(seen, expected, `${what}; ${ahead} threads`);
+      }
+  },
+);
 
 t.test("a folder is done with only when nothing of it is read any more", async (t) => {
   const slices = new SliceMemory(undefined, { patient: true, check: () => undefined });
