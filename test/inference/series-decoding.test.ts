@@ -13,16 +13,21 @@ import { SliceMemory } from "../../src/inference/reading-memory.js";
 import { attributesOf, compress, CT_SLICE, dicomFile, picture, SYNTAXES } from "../support/dicom.js";
 
 const SLICES = 9;
-const layout = { rows: 64, columns: 64, samples: 1, bitsAllocated: 16, bitsStored: 12 };
+const layout = { rows: 192, columns: 192, samples: 1, bitsAllocated: 16, bitsStored: 12 };
 const raws = Array.from({ length: SLICES }, (_, i) => picture(layout, i + 1));
 const coded = await Promise.all(raws.map(async (raw) => Buffer.from(await compress("jpeg-ls", raw))));
 
-/** A folder with one file for each slice; `damaged` is an index of one whose code ends early. */
-function folder(t: Test, damaged?: number): string {
+/**
+ * A folder with one file for each slice.
+ * @param damaged index of one whose code ends early
+ * @param native the slices are not compressed
+ */
+function folder(t: Test, damaged?: number, native = false): string {
   const directory = t.testdir({});
   for (const [i, raw] of raws.entries()) {
     const code = coded[i]!;
-    const pixels = { fragments: [i === damaged ? code.subarray(0, code.length >> 1) : code] };
+    const fragments = [i === damaged ? code.subarray(0, code.length >> 1) : code];
+    const pixels = native ? raw.data : { fragments };
     const attributes = attributesOf(raw, {
       ...CT_SLICE,
       SOPInstanceUID: `1.2.3.4.${i + 1}`,
@@ -34,7 +39,8 @@ function folder(t: Test, damaged?: number): string {
       PixelSpacing: "1\\1",
     });
     // Names in another order than the slices
-    const file = dicomFile({ transferSyntax: SYNTAXES["jpeg-ls"], attributes, pixels });
+    const syntax = native ? {} : { transferSyntax: SYNTAXES["jpeg-ls"] };
+    const file = dicomFile({ ...syntax, attributes, pixels });
     writeFileSync(join(directory, `${(i * 4) % SLICES}.dcm`), file);
   }
   return directory;
@@ -125,12 +131,13 @@ t.test(
           change(join(directory, `${(5 * 4) % SLICES}.dcm`));
           const codes: unknown[] = [];
           for (let i = 0; i < image.frameCount; i++)
-            codes.push(
-              await image.frame(i).then(
-                () => "read",
-                ({ code, details }: RadserveError) => [code, details?.["reason"]],
-              ),
-            );
+            try {
+              await image.frame(i);
+              codes.push("read");
+            } catch (error) {
+              const { code, details } = error as RadserveError;
+              codes.push([code, details?.["reason"]]);
+            }
           return codes;
         });
         const expected = raws.map((_, i) => (i === 5 ? ["series_invalid", "changed"] : "read"));
@@ -138,6 +145,14 @@ t.test(
       }
   },
 );
+
+t.test("slices that are not compressed are read ahead, and keep their bytes", async (t) => {
+  shareDecoding(() => true, 2, 0);
+  t.strictSame(await withSeries(folder(t, undefined, true), outcome), [
+    ...raws.map((_, i) => `slice ${i}`),
+    [],
+  ]);
+});
 
 t.test("a folder is done with only when nothing of it is read any more", async (t) => {
   const slices = new SliceMemory(undefined, { patient: true, check: () => undefined });
