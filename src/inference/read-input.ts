@@ -5,6 +5,7 @@ import type { Case, Image, StackTolerance, Warning } from "../images/image.js";
 import { readImage } from "../images/read-image.js";
 import { closeSync, fstatSync } from "node:fs";
 import { lstat, readdir } from "node:fs/promises";
+import { release } from "../addon/bytes.js";
 import { readStart, readWhole } from "../files/descriptor.js";
 import { isDicom } from "../images/dicom/dicom-file.js";
 import {
@@ -192,10 +193,24 @@ async function readEntry(path: Buffer, budget: FolderBudget, memory: SliceMemory
     throw unreadable(error);
   });
   if (!entry.isFile()) return { leftOut: NOT_REGULAR };
-  const found = await withRegular(path, (size, read) => {
+  const found = await withRegular(path, async (fd, size) => {
+    if (!isDicom(await readStart(fd, HEAD_BYTES))) return undefined;
     budget.addBytes(size);
-    const again = { read: () => memory.again(() => reread(path)), filesAhead: () => memory.filesAhead() };
-    return memory.within(size, read, (bytes, most) => seriesFile(bytes, again, most));
+    return memory.within(
+      size,
+      () => readWhole(fd),
+      (bytes, most) => {
+        const { length } = bytes;
+        const again = {
+          read: () => memory.again(() => reread(path, length)),
+          filesAhead: () => memory.filesAhead(),
+        };
+        const file = seriesFile(bytes, again, most);
+        // Garbage of whole files would be collected again and again while a long series is read
+        release(bytes);
+        return file;
+      },
+    );
   });
   if (found === undefined) return { leftOut: NOT_DICOM };
   if ("code" in found) return { leftOut: found };
@@ -205,28 +220,26 @@ async function readEntry(path: Buffer, budget: FolderBudget, memory: SliceMemory
   return { file: found };
 }
 
-/** Works on a file; undefined if it does not start like DICOM. */
-async function withRegular<T>(
-  path: Buffer,
-  work: (size: number, read: () => Promise<Uint8Array>) => Promise<T>,
-): Promise<T | undefined> {
+/** Works on a file that is still what the folder listed. */
+async function withRegular<T>(path: Buffer, work: (fd: number, size: number) => Promise<T>): Promise<T> {
   const fd = await openPlain(path).catch((error: unknown) => {
     throw unreadable(error);
   });
   try {
     const facts = fstatSync(fd);
     if (!facts.isFile()) throw changed();
-    if (!isDicom(await readStart(fd, HEAD_BYTES))) return undefined;
-    return await work(facts.size, () => readWhole(fd));
+    return await work(fd, facts.size);
   } finally {
     closeSync(fd);
   }
 }
 
-async function reread(path: Buffer): Promise<Uint8Array> {
-  const bytes = await withRegular(path, (_, read) => read());
-  if (bytes === undefined) throw changed();
-  return bytes;
+/** Reads a file again that had so many bytes, for which memory is counted. */
+function reread(path: Buffer, bytes: number): Promise<Uint8Array> {
+  return withRegular(path, (fd, size) => {
+    if (size !== bytes) throw changed();
+    return readWhole(fd);
+  });
 }
 
 function changed(): RadserveError {

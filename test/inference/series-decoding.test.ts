@@ -1,8 +1,9 @@
 /** Slices of one series decoded by several threads come out as they do from one. */
 import { availableParallelism } from "node:os";
-import { writeFileSync } from "node:fs";
+import { readFileSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import type { RadserveError } from "../../src/base/errors.js";
 import { openInput } from "../../src/files/guarded-paths.js";
 import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
 import { shareDecoding } from "../../src/images/dicom/decoders.js";
@@ -12,16 +13,21 @@ import { SliceMemory } from "../../src/inference/reading-memory.js";
 import { attributesOf, compress, CT_SLICE, dicomFile, picture, SYNTAXES } from "../support/dicom.js";
 
 const SLICES = 9;
-const layout = { rows: 64, columns: 64, samples: 1, bitsAllocated: 16, bitsStored: 12 };
+const layout = { rows: 192, columns: 192, samples: 1, bitsAllocated: 16, bitsStored: 12 };
 const raws = Array.from({ length: SLICES }, (_, i) => picture(layout, i + 1));
 const coded = await Promise.all(raws.map(async (raw) => Buffer.from(await compress("jpeg-ls", raw))));
 
-/** A folder with one file for each slice; `damaged` is an index of one whose code ends early. */
-function folder(t: Test, damaged?: number): string {
+/**
+ * A folder with one file for each slice.
+ * @param damaged index of one whose code ends early
+ * @param native the slices are not compressed
+ */
+function folder(t: Test, damaged?: number, native = false): string {
   const directory = t.testdir({});
   for (const [i, raw] of raws.entries()) {
     const code = coded[i]!;
-    const pixels = { fragments: [i === damaged ? code.subarray(0, code.length >> 1) : code] };
+    const fragments = [i === damaged ? code.subarray(0, code.length >> 1) : code];
+    const pixels = native ? raw.data : { fragments };
     const attributes = attributesOf(raw, {
       ...CT_SLICE,
       SOPInstanceUID: `1.2.3.4.${i + 1}`,
@@ -33,7 +39,8 @@ function folder(t: Test, damaged?: number): string {
       PixelSpacing: "1\\1",
     });
     // Names in another order than the slices
-    const file = dicomFile({ transferSyntax: SYNTAXES["jpeg-ls"], attributes, pixels });
+    const syntax = native ? {} : { transferSyntax: SYNTAXES["jpeg-ls"] };
+    const file = dicomFile({ ...syntax, attributes, pixels });
     writeFileSync(join(directory, `${(i * 4) % SLICES}.dcm`), file);
   }
   return directory;
@@ -99,6 +106,53 @@ for (const [what, damaged] of [
     t.strictSame(shared, alone, "the same slices, warnings and errors, in the same order");
     t.ok(most > 0, "other threads decode what comes next");
   });
+
+t.test(
+  "a slice that changed since it was looked at is not read beyond the memory that it was given",
+  async (t) => {
+    const changes: [string, (path: string) => void][] = [
+      ["became longer than any file that is read", (path) => truncateSync(path, 3 * 2 ** 30)],
+      ["became shorter", (path) => truncateSync(path, 200)],
+      [
+        "has other bytes, as many",
+        (path) => {
+          const bytes = readFileSync(path);
+          bytes[bytes.length - 20]! ^= 1;
+          writeFileSync(path, bytes);
+        },
+      ],
+    ];
+    for (const ahead of [0, 2])
+      for (const [what, change] of changes) {
+        shareDecoding(() => ahead > 0, Math.max(1, ahead), 0);
+        const directory = folder(t);
+        const seen = await withSeries(directory, async (image) => {
+          // The slice of index 5
+          change(join(directory, `${(5 * 4) % SLICES}.dcm`));
+          const codes: unknown[] = [];
+          for (let i = 0; i < image.frameCount; i++)
+            try {
+              await image.frame(i);
+              codes.push("read");
+            } catch (error) {
+              const { code, details } = error as RadserveError;
+              codes.push([code, details?.["reason"]]);
+            }
+          return codes;
+        });
+        const expected = raws.map((_, i) => (i === 5 ? ["series_invalid", "changed"] : "read"));
+        t.strictSame(seen, expected, `${what}; ${ahead} threads`);
+      }
+  },
+);
+
+t.test("slices that are not compressed are read ahead, and keep their bytes", async (t) => {
+  shareDecoding(() => true, 2, 0);
+  t.strictSame(await withSeries(folder(t, undefined, true), outcome), [
+    ...raws.map((_, i) => `slice ${i}`),
+    [],
+  ]);
+});
 
 t.test("a folder is done with only when nothing of it is read any more", async (t) => {
   const slices = new SliceMemory(undefined, { patient: true, check: () => undefined });

@@ -32,6 +32,8 @@ export interface DicomFileImage extends Image {
   coding: CodestreamHeader["kind"] | undefined;
   /** The same as `frame`, on a decoder thread if one has room. */
   frameElsewhere(index: number): Promise<Uint8Array>;
+  /** Frees the file's bytes as `release` does, unless `frame` is a part of them. */
+  releaseAround(frame: Uint8Array): void;
 }
 
 /**
@@ -137,6 +139,10 @@ class DicomImage implements DicomFileImage {
 
   release(): void {
     release(this.bytes);
+  }
+
+  releaseAround(frame: Uint8Array): void {
+    if (frame.buffer !== this.bytes.buffer) this.release();
   }
 
   /** False for a suspicious frame among good ones. Throws decode_suspect if all frames are suspicious. */

@@ -358,8 +358,8 @@ class SeriesImage implements Image {
   readonly #frames: ReadAhead<{ data: Uint8Array; warnings: readonly Warning[] }>;
   /** The multi-frame file opened last: its slices follow each other. */
   #opened: { file: SeriesFile; image: Promise<Image> } | undefined;
-  /** How files of one frame are compressed; known once one was opened. */
-  #coding: DicomFileImage["coding"];
+  /** How files of one frame are compressed; undefined before one was opened. */
+  #coding: DicomFileImage["coding"] | "none";
 
   constructor(
     files: readonly SeriesFile[],
@@ -421,18 +421,20 @@ class SeriesImage implements Image {
       return { data: await image.frame(frame), warnings: image.warnings };
     }
     const image = await reopened(file);
-    this.#coding ??= image.coding;
-    const data = ahead ? await image.frameElsewhere(frame) : await image.frame(frame);
+    this.#coding ??= image.coding ?? "none";
+    const elsewhere = ahead && this.#coding !== "none";
+    const data = elsewhere ? await image.frameElsewhere(frame) : await image.frame(frame);
+    image.releaseAround(data);
     return { data, warnings: image.warnings };
   }
 
   /** How many slices to begin ahead; none of series with multi-frame files. */
   #depth(): number {
     if (this.#coding === undefined || this.#opened !== undefined) return 0;
-    return Math.min(
-      framesAhead(this.#coding, this.format, this.frameCount),
-      this.#slice(0).file.filesAhead(),
-    );
+    const most = this.#slice(0).file.filesAhead();
+    // Reading waits for the disk, also where no thread is free to decode
+    if (this.#coding === "none") return most;
+    return Math.min(framesAhead(this.#coding, this.format, this.frameCount), most);
   }
 
   #slice(index: number): Slice {
