@@ -62,10 +62,12 @@ function seen([r, g, b]: Rgb, eye: Matrix): Rgb {
 /** A colour in Oklab as each of the eyes sees it. */
 const asSeen = (colour: Rgb): Rgb[] => EYES.map((eye) => seen(colour, eye));
 
-function leastDistance(a: readonly Rgb[], b: readonly Rgb[]): number {
+/** The least of their distances, those of red-green deficiency times `allowance`. */
+function leastDistance(a: readonly Rgb[], b: readonly Rgb[], allowance = 1): number {
   const distances = a.map(([light, red, yellow], i) => {
     const [otherLight, otherRed, otherYellow] = b[i] ?? [0, 0, 0];
-    return Math.hypot(light - otherLight, red - otherRed, yellow - otherYellow);
+    const distance = Math.hypot(light - otherLight, red - otherRed, yellow - otherYellow);
+    return i === 0 ? distance : distance * allowance;
   });
   return Math.min(...distances);
 }
@@ -162,8 +164,11 @@ function chooseColours(outputs: readonly ModelOutput[]): Rgb[][] {
 const LEVELS = [0, 36, 73, 109, 146, 182, 219, 255];
 
 /** Light enough for a dark background, and not so near to grey that they look like an image (lightness and chroma of Oklab). */
-const LEAST_LIGHT = 0.55;
+const LEAST_LIGHT = 0.5;
 const LEAST_CHROMA = 0.08;
+
+/** Beyond eight, colours that all readers tell apart would be so like each other that nobody does: most readers count for more. */
+const ALLOWANCE = 1.5;
 
 /**
  * Colours beyond the palette: each is the one that is furthest from all before it. The first of equal ones is taken, and
@@ -181,13 +186,16 @@ function furthest(count: number, taken: readonly Rgb[]): Rgb[] {
     .map(({ colour, eyes }) => ({
       colour,
       eyes,
-      distance: Math.min(...before.map((other) => rounded(leastDistance(eyes, other)))),
+      distance: Math.min(...before.map((other) => rounded(leastDistance(eyes, other, ALLOWANCE)))),
     }));
   return Array.from({ length: count }, (_, i) => {
     const best = candidates.reduce((a, b) => (b.distance > a.distance ? b : a));
     if (best.distance === 0) return fromHue(i);
     for (const candidate of candidates)
-      candidate.distance = Math.min(candidate.distance, rounded(leastDistance(candidate.eyes, best.eyes)));
+      candidate.distance = Math.min(
+        candidate.distance,
+        rounded(leastDistance(candidate.eyes, best.eyes, ALLOWANCE)),
+      );
     return best.colour;
   });
 }
