@@ -1,6 +1,6 @@
 #!/bin/sh
 # Prepares what bench/gpu.sh needs on a bare machine: an NVIDIA GPU, CUDA 13 with cuDNN 9 (as packages of Python will
-# do), xz, getconf; no Node, no compiler, no network. Writes two folders, each small enough to be carried alone, with a script:
+# do), xz, tar; no Node, no compiler, no network. Writes two folders, each small enough to be carried alone, with a script:
 #
 #   bench/gpu-pack.sh FOLDER [ARCHITECTURE]
 #

@@ -60,7 +60,7 @@ function randomFeed(side: number, seed: number): Tensor {
 }
 
 /** The way that images go: one at a time, and so many at once that they run in batches with padding. */
-async function agreement(engine: Engine, folder: string, rows: Row[]): Promise<boolean> {
+async function agreement(engine: Engine, folder: string): Promise<boolean> {
   let agree = true;
   const set = await load(folder, engine);
   for (const name of networks) {
@@ -89,7 +89,7 @@ async function agreement(engine: Engine, folder: string, rows: Row[]): Promise<b
         agree &&= wrong.length === 0;
         const [first] = wrong;
         const said = first === undefined ? "agree" : `${wrong.length} differ: ${first.text}`;
-        rows.push([`${name}: CPU and ${provider}`, `${precision}, ${feeds.length} inputs ${how}`, said]);
+        tell([`${name}: CPU and ${provider}`, `${precision}, ${feeds.length} inputs ${how}`, said]);
       }
       await engine.unload(gpu.id);
     }
@@ -220,23 +220,34 @@ async function endToEnd(folder: string, name: Network): Promise<Row[]> {
 }
 
 /** Two models by turns: what one leaves on the device must not add up (onnxruntime issue 29351). */
-async function byTurns(engine: Engine, ids: readonly [number, Network][]): Promise<Row[]> {
+async function byTurns(engine: Engine, ids: readonly [number, Network][]): Promise<Row> {
   const planes = ids.map(([, name]) => picture(NETWORKS[name].side, NETWORKS[name].side));
   const total = values.quick === true ? 200 : 100_000;
-  const run = async (count: number) => {
-    for (let i = 0; i < count; i++)
-      await engine.infer(ids[i % ids.length]![0], [planes[i % ids.length]!], {});
-  };
-  return [["two models by turns: memory", `${total} runs`, await growth(run, total / 20, total)]];
+  const [count, grown] = await growth(total / 20, total, async (i) => {
+    await engine.infer(ids[i % ids.length]![0], [planes[i % ids.length]!], {});
+  });
+  return ["two models by turns: memory", `${count} runs`, grown];
 }
 
-/** What so many runs add to the memory after some first ones. */
-async function growth(run: (count: number) => Promise<void>, first: number, count: number): Promise<string> {
-  await run(first);
+/** Seconds after which a row about memory ends, however many runs it has seen: the whole bench fits into ten minutes. */
+const MOST_SECONDS = 60;
+
+/** What so many runs add to the memory after some first ones, and how many there were. */
+async function growth(
+  first: number,
+  most: number,
+  run: (i: number) => Promise<void>,
+): Promise<[count: number, grown: string]> {
+  for (let i = 0; i < first; i++) await run(i);
   const [host, device] = memory();
-  await run(count);
+  const ends = performance.now() + MOST_SECONDS * 1000;
+  let count = 0;
+  while (count < most && performance.now() < ends) await run(count++);
   const [hostAfter, deviceAfter] = memory();
-  return `host ${(hostAfter / host).toFixed(3)}, device ${(deviceAfter / device).toFixed(3)} of before`;
+  return [
+    count,
+    `host ${(hostAfter / host).toFixed(3)}, device ${(deviceAfter / device).toFixed(3)} of before`,
+  ];
 }
 
 /** MiB of this process and of the first GPU (of all its users). */
@@ -245,44 +256,42 @@ function memory(): [number, number] {
   return [process.memoryUsage.rss() / 2 ** 20, Number.parseInt(stdout, 10)];
 }
 
-async function flatMemory(engine: Engine, id: number): Promise<Row[]> {
+async function flatMemory(engine: Engine, id: number): Promise<Row> {
   const pictures = mixedPictures();
-  const total = values.quick === true ? 500 : 10_000;
-  const run = async (count: number) => {
-    for (let done = 0; done < count; done += 20)
-      await Promise.all(Array.from({ length: 20 }, (_, i) => engine.infer(id, [pictures[i % 4]!], {})));
-  };
-  return [["small_cnn: memory", `${total} runs of mixed shapes`, await growth(run, total / 5, total)]];
+  const rounds = values.quick === true ? 25 : 500;
+  const [count, grown] = await growth(rounds / 5, rounds, async () => {
+    await Promise.all(Array.from({ length: 20 }, (_, i) => engine.infer(id, [pictures[i % 4]!], {})));
+  });
+  return ["small_cnn: memory", `${20 * count} runs of mixed shapes`, grown];
 }
 
-function print(rows: readonly Row[]): void {
-  const widths = [0, 1].map((column) => Math.max(...rows.map((row) => row[column as 0 | 1].length)));
+/** Rows are told as soon as they are known: whoever ends the bench early has those. */
+function tell(...rows: readonly Row[]): void {
   for (const [what, setting, value] of rows)
-    console.log(`${what.padEnd(widths[0]!)}  ${setting.padEnd(widths[1]!)}  ${value}`);
+    console.log(`${what.padEnd(34)}  ${setting.padEnd(36)}  ${value}`);
 }
 
-/** Adds what it measures to `rows`. False where CPU and GPU disagree. */
-async function measure(engine: Engine, folder: string, rows: Row[]): Promise<boolean> {
-  const agree = await agreement(engine, folder, rows);
+/** False where CPU and GPU disagree. */
+async function measure(engine: Engine, folder: string): Promise<boolean> {
+  const agree = await agreement(engine, folder);
   const set = await load(folder, engine, [provider]);
   for (const name of networks) {
     const raw = new Raw(values.raw ?? "", join(folder, name, "model.onnx"), provider);
-    rows.push(...(await throughput(engine, idOf(set, name), name, raw)));
+    tell(...(await throughput(engine, idOf(set, name), name, raw)));
     raw.stop();
-    rows.push(...(await busy(engine, idOf(set, name), name)));
+    tell(...(await busy(engine, idOf(set, name), name)));
   }
   const small = idOf(set, "small_cnn");
-  rows.push(...(await mixedShapes(engine, small)));
-  rows.push(...(await flatMemory(engine, small)));
+  tell(...(await mixedShapes(engine, small)));
+  tell(await flatMemory(engine, small));
   const dense = idOf(set, "densenet121");
-  rows.push(
-    ...(await byTurns(engine, [
-      [dense, "densenet121"],
-      [small, "small_cnn"],
-    ])),
-  );
+  const turns = await byTurns(engine, [
+    [dense, "densenet121"],
+    [small, "small_cnn"],
+  ]);
+  tell(turns);
   await set.close();
-  rows.push(...(await endToEnd(folder, "densenet121")));
+  tell(...(await endToEnd(folder, "densenet121")));
   return agree;
 }
 
@@ -317,12 +326,9 @@ async function main(): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "radserve-bench-gpu-"));
   for (const name of networks) writeFolder(folder, name);
   const engine = createEngine({ provider });
-  const rows: Row[] = [];
   try {
-    if (!(await measure(engine, folder, rows))) process.exitCode = 1;
+    if (!(await measure(engine, folder))) process.exitCode = 1;
   } finally {
-    // What was measured before a failure is told, too
-    if (rows.length > 0) print(rows);
     await engine.close();
     rmSync(folder, { recursive: true, force: true });
   }

@@ -62,6 +62,8 @@ export function memoryOf(server: BenchServer): number {
 }
 
 const LOOK_MS = 5;
+/** A server that loads the largest models on a slow disk is ready long before. */
+const STARTS_WITHIN_MS = 300_000;
 
 const isReady = (url: string): Promise<boolean> =>
   fetch(`${url}/health/ready`).then(
@@ -113,6 +115,10 @@ export async function startServer(
     });
     while (!(await isReady(url))) {
       if (child.exitCode !== null) throw new Error(`The server ended with status ${child.exitCode}.`);
+      if (performance.now() - began > STARTS_WITHIN_MS) {
+        child.kill();
+        throw new Error(`Expected ${url} to be ready within ${STARTS_WITHIN_MS / 1000} s; it is not.`);
+      }
       await delay(LOOK_MS);
     }
     return { child, readyMs: performance.now() - began };
