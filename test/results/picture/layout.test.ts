@@ -137,6 +137,9 @@ t.test("the legend of several frames tells the largest, where it is, and in how 
     "the largest, not that of the most pixels",
   );
   t.equal(value(segmentation, areas.slice(0, 1)), "0.0 cm²  ·  0 px");
+  const volume = (voxels: number) => [{ label: "a", present: true, volume: { voxels, ml: voxels / 500 } }];
+  t.equal(value(segmentation, volume(1)), "0.002 mL  ·  1 voxel");
+  t.equal(value(segmentation, volume(2)), "0.004 mL  ·  2 voxels");
   const scores = [0.2, 0.7, 0.6].map((score, i) => ({
     label: "a",
     score,
