@@ -21,6 +21,7 @@ import { descendants } from "../test/crash/lib/processes.js";
 import { writeCt, writeDx } from "./lib/bulk-images.js";
 import { writeBenchModel } from "./lib/bulk-model.js";
 import type { Direct, Parts } from "./lib/bulk-parts.js";
+import { TICKS } from "./lib/process-tree.js";
 import { machine, memoryOf, startServer, type BenchServer } from "./lib/server.js";
 import { mean, median, quantile, sum } from "./lib/statistics.js";
 
@@ -47,8 +48,6 @@ const LOOK_EVERY_MS = 500;
 /** This share of the images is done again and again before, so that the server is as warm as the other runs. */
 const WARM_SHARE = 0.1;
 const WARM_UP_MS = 3_000;
-/** USER_HZ of proc(5). */
-const TICKS_PER_SECOND = 100;
 const cores = os.availableParallelism();
 
 const GOALS = { vs_limit: 0.85, queue_overhead: 0.03, memory_growth: 1.05, single_p95_vs_limit: 1 };
@@ -116,7 +115,7 @@ function databaseSeconds(server: BenchServer): number {
       return 0;
     }
   });
-  return sum(ticks) / TICKS_PER_SECOND;
+  return sum(ticks) / TICKS;
 }
 
 interface Sample {

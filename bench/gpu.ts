@@ -104,17 +104,16 @@ function batches(engine: Engine, id: number): { all: number; gathered: number } 
   return { all: sum(model?.batchSizes.counts ?? []), gathered: model?.gatheredBatches ?? 0 };
 }
 
-async function throughput(engine: Engine, id: number, name: Network, raw: Raw): Promise<Row[]> {
+async function throughput(engine: Engine, id: number, name: Network, raw: Raw): Promise<void> {
   const { side } = NETWORKS[name];
   const plane = picture(side, side);
-  const rows: Row[] = [];
   let best = 0;
   for (const batch of [1, 2, 4, 8, 16, 32])
     for (const lanes of [1, 2]) {
       const setting = { lanes, threads: 1, spin: 0 as const, batch, height: side, width: side, seconds };
       const { rate, p95 } = await raw.run(setting);
       best = Math.max(best, rate);
-      rows.push([
+      tell([
         `${name}: plain loop`,
         `batch ${batch}, lanes ${lanes}`,
         `${rate.toFixed(1)}/s, p95 ${p95.toFixed(1)} ms`,
@@ -126,16 +125,15 @@ async function throughput(engine: Engine, id: number, name: Network, raw: Raw): 
     const after = batches(engine, id);
     const ratio = (rate / best).toFixed(2);
     const gathered = ((after.gathered - before.gathered) / (after.all - before.all)) * 100;
-    rows.push([
+    tell([
       `${name}: radserve`,
       `concurrency ${concurrency}`,
       `${rate.toFixed(1)}/s, p50 ${p50.toFixed(1)} ms, ${ratio} of the best plain loop, ${gathered.toFixed(0)} % of batches copied together`,
     ]);
   }
-  return rows;
 }
 
-async function mixedShapes(engine: Engine, id: number): Promise<Row[]> {
+async function mixedShapes(engine: Engine, id: number): Promise<Row> {
   const pictures = mixedPictures();
   const rates: number[] = [];
   for (const plane of pictures)
@@ -144,7 +142,7 @@ async function mixedShapes(engine: Engine, id: number): Promise<Row[]> {
   const mixed = await closedLoop(16, 2 * seconds, () => engine.infer(id, [pictures[next++ % 4]!], {}));
   const predicted = rates.length / sum(rates.map((rate) => 1 / rate));
   const value = `${mixed.rate.toFixed(1)}/s, ${(mixed.rate / predicted).toFixed(2)} of what each alone predicts`;
-  return [["small_cnn: mixed shapes", "192, 256, 384, 512 by turns", value]];
+  return ["small_cnn: mixed shapes", "192, 256, 384, 512 by turns", value];
 }
 
 /** What nvidia-smi says of the first GPU. */
@@ -169,7 +167,7 @@ function watchGpu(): () => number {
 }
 
 /** Bulk's way: many images at once for a while, and how busy they keep the GPU and the cores. */
-async function busy(engine: Engine, id: number, name: Network): Promise<Row[]> {
+async function busy(engine: Engine, id: number, name: Network): Promise<Row> {
   const plane = picture(NETWORKS[name].side, NETWORKS[name].side);
   const gpu = watchGpu();
   const before = process.cpuUsage();
@@ -178,11 +176,11 @@ async function busy(engine: Engine, id: number, name: Network): Promise<Row[]> {
   const { user, system } = process.cpuUsage(before);
   const cores = (user + system) / 1000 / (performance.now() - began);
   const value = `${rate.toFixed(1)}/s, GPU ${gpu().toFixed(0)} %, ${cores.toFixed(1)} of ${availableParallelism()} cores`;
-  return [[`${name}: busy`, "128 at once", value]];
+  return [`${name}: busy`, "128 at once", value];
 }
 
 /** Files to answers over HTTP: images a second, and which of GPU and cores is the limit. */
-async function endToEnd(folder: string, name: Network): Promise<Row[]> {
+async function endToEnd(folder: string, name: Network): Promise<Row> {
   const gpuOfServer = { RADSERVE_MODELS_DIR: folder, RADSERVE_PROVIDERS: provider };
   const server = await startServer(provider === "cuda" ? gpuOfServer : { ...gpuOfServer, RADSERVE_GPUS: "" });
   try {
@@ -200,7 +198,6 @@ async function endToEnd(folder: string, name: Network): Promise<Row[]> {
       if (status !== 200) throw new Error(`The server answered ${status}: ${JSON.stringify(body)}`);
     };
     await ask(seed);
-    const rows: Row[] = [];
     const gpu = watchGpu();
     const cpu = cpuSeconds(server.process.pid!);
     const began = performance.now();
@@ -212,8 +209,7 @@ async function endToEnd(folder: string, name: Network): Promise<Row[]> {
     const took = (performance.now() - began) / 1000;
     const cores = (cpuSeconds(server.process.pid!) - cpu) / took;
     const value = `${(count / took).toFixed(1)}/s, GPU ${gpu().toFixed(0)} %, ${cores.toFixed(1)} of ${availableParallelism()} cores`;
-    rows.push([`${name}: files to answers`, `${4 * availableParallelism()} at once, JSON`, value]);
-    return rows;
+    return [`${name}: files to answers`, `${4 * availableParallelism()} at once, JSON`, value];
   } finally {
     await server.stop();
   }
@@ -266,9 +262,8 @@ async function flatMemory(engine: Engine, id: number): Promise<Row> {
 }
 
 /** Rows are told as soon as they are known: whoever ends the bench early has those. */
-function tell(...rows: readonly Row[]): void {
-  for (const [what, setting, value] of rows)
-    console.log(`${what.padEnd(34)}  ${setting.padEnd(36)}  ${value}`);
+function tell([what, setting, value]: Row): void {
+  console.log(`${what.padEnd(34)}  ${setting.padEnd(36)}  ${value}`);
 }
 
 /** False where CPU and GPU disagree. */
@@ -277,12 +272,12 @@ async function measure(engine: Engine, folder: string): Promise<boolean> {
   const set = await load(folder, engine, [provider]);
   for (const name of networks) {
     const raw = new Raw(values.raw ?? "", join(folder, name, "model.onnx"), provider);
-    tell(...(await throughput(engine, idOf(set, name), name, raw)));
+    await throughput(engine, idOf(set, name), name, raw);
     raw.stop();
-    tell(...(await busy(engine, idOf(set, name), name)));
+    tell(await busy(engine, idOf(set, name), name));
   }
   const small = idOf(set, "small_cnn");
-  tell(...(await mixedShapes(engine, small)));
+  tell(await mixedShapes(engine, small));
   tell(await flatMemory(engine, small));
   const dense = idOf(set, "densenet121");
   const turns = await byTurns(engine, [
@@ -291,7 +286,7 @@ async function measure(engine: Engine, folder: string): Promise<boolean> {
   ]);
   tell(turns);
   await set.close();
-  tell(...(await endToEnd(folder, "densenet121")));
+  tell(await endToEnd(folder, "densenet121"));
   return agree;
 }
 

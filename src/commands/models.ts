@@ -8,7 +8,7 @@ import type { CommandResult } from "../models/command-result.js";
 import { modelsImport, type ImportOptions } from "../models/import/import.js";
 import { modelsCard } from "../models/card.js";
 import { modelsCodes } from "../models/codes.js";
-import { caseReader, modelsCanary, toleranceIn } from "../models/make-canary.js";
+import { folderReading, modelsCanary } from "../models/make-canary.js";
 import { withEngine } from "../server/start-engine.js";
 import { withImageFile } from "./files.js";
 import { during } from "./activity.js";
@@ -63,10 +63,7 @@ async function withImageFor(
   image: string,
   use: (read: Image) => Promise<number>,
 ): Promise<number> {
-  return withImageFile(path.resolve(image), use, {
-    caseOf: await caseReader(folder),
-    tolerance: await toleranceIn(folder),
-  });
+  return withImageFile(path.resolve(image), use, await folderReading(folder));
 }
 
 export interface CanaryCommand {

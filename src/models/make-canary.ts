@@ -79,16 +79,27 @@ export async function modelsCanary(
   return { text, exitCode: 0, data: { name: model.manifest.name, provider, canary } };
 }
 
-/**
- * Chooses the case that a folder of images is for a model with roles; undefined for other models, and for those whose
- * manifest has mistakes, which whoever reads it next names. What it gives back throws no_model_accepts if the folder is no
- * case.
- */
-export async function caseReader(
-  directory: string,
-): Promise<((found: Candidates) => Case | undefined) | undefined> {
-  const manifest = await judgedManifest(directory);
-  if (manifest?.roles === undefined) return undefined;
+/** How a model wants a folder of images to be read. */
+export interface FolderReading {
+  /** Chooses the case that the folder is, for a model with roles. Throws no_model_accepts if it is none. */
+  caseOf?: (found: Candidates) => Case | undefined;
+  /** What the model takes of tilt and of missing slices. */
+  tolerance?: StackTolerance | undefined;
+}
+
+/** Nothing for a model whose manifest has mistakes, which whoever reads it next names. Its canary may be missing still. */
+export async function folderReading(directory: string): Promise<FolderReading> {
+  const folder = resolve(directory);
+  const value = await manifestIn(folder).catch(() => undefined);
+  const { model } = value === undefined ? {} : await judgeManifest(folder, asDraft(value));
+  if (model === undefined) return {};
+  const tolerance = toleranceOf(model.manifest);
+  return model.manifest.roles === undefined
+    ? { tolerance }
+    : { tolerance, caseOf: caseReader(model.manifest) };
+}
+
+function caseReader(manifest: Manifest): (found: Candidates) => Case | undefined {
   return (found) => {
     const chosen = chooseCase([{ name: manifest.name, manifest }], found, () => true);
     if (chosen !== undefined) return chosen;
@@ -100,20 +111,6 @@ export async function caseReader(
       { reasons },
     );
   };
-}
-
-/** What the model takes of tilt and of missing slices; undefined for a manifest with mistakes. */
-export async function toleranceIn(directory: string): Promise<StackTolerance | undefined> {
-  const manifest = await judgedManifest(directory);
-  return manifest === undefined ? undefined : toleranceOf(manifest);
-}
-
-/** The manifest of a model that may lack its canary still; undefined if it has mistakes. */
-async function judgedManifest(directory: string): Promise<Manifest | undefined> {
-  const folder = resolve(directory);
-  const value = await manifestIn(folder).catch(() => undefined);
-  const { model } = value === undefined ? {} : await judgeManifest(folder, asDraft(value));
-  return model?.manifest;
 }
 
 async function manifestWithoutCanary(folder: string): Promise<Record<string, unknown>> {

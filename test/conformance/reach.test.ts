@@ -10,7 +10,7 @@ import { openInput } from "../../src/files/guarded-paths.js";
 import type { Image } from "../../src/images/image.js";
 import { infer } from "../../src/inference/infer-image.js";
 import { readInput } from "../../src/inference/read-input.js";
-import { caseReader, modelsCanary } from "../../src/models/make-canary.js";
+import { folderReading, modelsCanary } from "../../src/models/make-canary.js";
 import { activeBrain, channelFolder } from "../support/channel-models.js";
 import { ADDON, commandsAre, needs, PYTHON, pythonHas } from "../support/needs.js";
 import { reference, writeReachModel } from "../support/reach-models.js";
@@ -124,7 +124,7 @@ t.test("objects against references", { skip }, async (t) => {
     const models = join(place, model, "models");
     const made =
       model === "brain" ? await activeBrain(models, study, engine) : writeReachModel(models, model);
-    const image = await readInput(opened, undefined, { caseOf: await caseReader(made) });
+    const image = await readInput(opened, undefined, await folderReading(made));
     if (first !== undefined)
       await modelsCanary(writeReachModel(models, first), image, { engine, providers: ["cpu"] });
     if (model !== "brain") await modelsCanary(made, image, { engine, providers: ["cpu"] });

@@ -12,7 +12,7 @@ import { volumeOf } from "../../src/images/dicom/volume.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { modelsCheck } from "../../src/models/developer-tools.js";
 import { modelsImport } from "../../src/models/import/import.js";
-import { caseReader } from "../../src/models/make-canary.js";
+import { folderReading } from "../../src/models/make-canary.js";
 import { loadSession } from "../../src/models/load.js";
 import { readModelFolder } from "../../src/models/read.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
@@ -286,7 +286,7 @@ t.test("the plan of a volume counts each channel, and the mask", { skip: needs(A
       ? channelFolder(join(folder, "study"), "channels-lowres")
       : writeFolder(join(folder, "series"), seriesFiles(network, { modality: "MR" }));
     const opened = await openInput(source, undefined);
-    const caseOf = await caseReader(to);
+    const { caseOf } = await folderReading(to);
     const image = await readInput(opened, undefined, caseOf === undefined ? {} : { caseOf });
     const { frames, geometry } = volumeOf(image);
     const { rows, columns } = image.format;

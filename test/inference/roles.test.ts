@@ -11,7 +11,7 @@ import { toNumbers } from "../../src/models/compare.js";
 import { modelsCard } from "../../src/models/card.js";
 import { modelsCheck } from "../../src/models/developer-tools.js";
 import { inferOnce } from "../../src/models/infer-once.js";
-import { caseReader, modelsCanary } from "../../src/models/make-canary.js";
+import { folderReading, modelsCanary } from "../../src/models/make-canary.js";
 import { readModelFolder } from "../../src/models/read.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { ADDON, needs } from "../support/needs.js";
@@ -75,7 +75,7 @@ t.test("roles", { skip: needs(ADDON) }, async (t) => {
       [together, BRAIN],
       [views, BREAST],
     ] as const) {
-      const caseOf = await caseReader(folder);
+      const { caseOf } = await folderReading(folder);
       const made = await withImageFile(input, (image) => modelsCanary(folder, image, options), { caseOf });
       t.match(made.text, /Entered in model\.json/);
       const card = (await modelsCard(models, folder === together ? "together" : "views")).text;
@@ -92,7 +92,7 @@ t.test("roles", { skip: needs(ADDON) }, async (t) => {
   await t.test("the tensors that go in and come out are the reference's", async (t) => {
     const tensorsOf = async (folder: string, input: string) => {
       const { model } = await readModelFolder(folder);
-      const caseOf = await caseReader(folder);
+      const { caseOf } = await folderReading(folder);
       return withImageFile(
         input,
         async (image) => (await inferOnce(folder, model!, image, options)).result.tensors!,
@@ -122,7 +122,7 @@ t.test("roles", { skip: needs(ADDON) }, async (t) => {
     exchange(withPrior, name, "20261124", "20251124");
   }
   {
-    const caseOf = await caseReader(prior);
+    const { caseOf } = await folderReading(prior);
     await withImageFile(withPrior, (image) => modelsCanary(prior, image, options), { caseOf });
   }
 

@@ -10,7 +10,7 @@ import { createEngine } from "../../src/engine/engine.js";
 import { imageInputs, type ImageInput, type Manifest } from "../../src/manifest/manifest.js";
 import { modelsCheck, modelsTry } from "../../src/models/developer-tools.js";
 import { modelsImport, type ImportOptions } from "../../src/models/import/import.js";
-import { caseReader, modelsCanary } from "../../src/models/make-canary.js";
+import { folderReading, modelsCanary } from "../../src/models/make-canary.js";
 import { ADDON, needs } from "../support/needs.js";
 import { channelFolder, rolesFile, type ChannelsOf } from "../support/channel-models.js";
 import { VOLUMES } from "../support/reference-volumes.js";
@@ -94,7 +94,7 @@ t.test("networks of several channels", { skip: needs(ADDON) }, async (t) => {
     return { to, manifest: (data as { manifest: Manifest }).manifest };
   };
   const against = async (folder: string, source: string, network: string, what: string) => {
-    const caseOf = await caseReader(folder);
+    const { caseOf } = await folderReading(folder);
     const expect = join(VOLUMES, network, `${what}.npy`);
     const tried = await withImageFile(source, (image) => modelsTry(folder, image, { ...options, expect }), {
       caseOf: caseOf!,
@@ -129,7 +129,7 @@ t.test("networks of several channels", { skip: needs(ADDON) }, async (t) => {
   await t.test("a canary is made and held, and check knows the model", async (t) => {
     const source = channelFolder(join(t.testdir(), "study"), "nnunet-brain");
     const { to } = await imported(t, "nnunet-brain", BRAIN);
-    const caseOf = await caseReader(to);
+    const { caseOf } = await folderReading(to);
     const made = await withImageFile(source, (image) => modelsCanary(to, image, options), {
       caseOf: caseOf!,
     });

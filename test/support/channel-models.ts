@@ -5,7 +5,7 @@ import { withImageFile } from "../../src/commands/files.js";
 import type { Engine } from "../../src/engine/engine.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { modelsImport } from "../../src/models/import/import.js";
-import { caseReader, modelsCanary } from "../../src/models/make-canary.js";
+import { folderReading, modelsCanary } from "../../src/models/make-canary.js";
 import { sct, TISSUE } from "./model-parts.js";
 import { seriesFiles, VOLUMES, writeFolder } from "./reference-volumes.js";
 
@@ -92,7 +92,7 @@ export async function activeBrain(models: string, study: string, engine: Engine)
   output.labels = output.labels.map((label, i) => ({ ...label, code: CODES[i]!, category: TISSUE }));
   const final = { stage: "final", release: "active", results: { outputs: ["json", "png", "sr", "seg"] } };
   writeFileSync(path, JSON.stringify({ ...manifest, ...final }));
-  const caseOf = (await caseReader(to))!;
+  const caseOf = (await folderReading(to)).caseOf!;
   await withImageFile(study, (image) => modelsCanary(to, image, { engine, providers: ["cpu"] }), { caseOf });
   return to;
 }

@@ -45,15 +45,11 @@ export class Highlights<T> {
   chosen(): Highlight<T>[] {
     const all = this.#kept;
     const count = Math.min(MOST, all.length);
-    if (!this.#marked)
-      return Array.from(
-        { length: count },
-        (_, i) => all[Math.round((i * (all.length - 1)) / Math.max(count - 1, 1))],
-      ).filter((highlight) => highlight !== undefined);
-    return Array.from({ length: count }, (_, i) => {
-      const run = all.slice(Math.floor((i * all.length) / count), Math.floor(((i + 1) * all.length) / count));
-      return heaviest(run);
-    }).filter((highlight) => highlight !== undefined);
+    const spread = (i: number) => all[Math.round((i * (all.length - 1)) / Math.max(count - 1, 1))];
+    const heaviestOf = (i: number) =>
+      heaviest(all.slice(Math.floor((i * all.length) / count), Math.floor(((i + 1) * all.length) / count)));
+    const choose = this.#marked ? heaviestOf : spread;
+    return Array.from({ length: count }, (_, i) => choose(i)).filter((highlight) => highlight !== undefined);
   }
 
   #halve(): void {
