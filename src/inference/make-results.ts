@@ -19,6 +19,7 @@ import type { ResultFile } from "../results/commit/commit.js";
 import { pictureName } from "../results/commit/names.js";
 import { dicomObjects } from "../results/dicom/objects.js";
 import { drawPicture, type Drawn } from "../results/picture/draw-result.js";
+import type { MarkedVolume } from "../results/picture/reslice.js";
 import { RESULT_FORMS } from "../results/forms.js";
 import type { ReceiptModel, Receipt } from "../results/receipt/receipt.js";
 import type { Analysis } from "./task.js";
@@ -40,7 +41,9 @@ export async function makeResults(analysis: Analysis, ran: Ran): Promise<Made> {
   const models: ReceiptModel[] = [];
   for (const planned of analysis.plan.models) {
     const outcome = outcomes.find((candidate) => candidate.planned === planned);
-    models.push(outcome === undefined ? notAccepted(planned) : await finish(outcome, analysis, files));
+    models.push(
+      outcome === undefined ? notAccepted(planned) : await finish(outcome, analysis, files, planes),
+    );
   }
   analysis.watch.lap("render");
   const [first] = outcomes;
@@ -100,7 +103,12 @@ export function notAccepted({ entry, reasons }: Pick<PlannedModel, "entry" | "re
 }
 
 /** The receipt's entry of a model that ran; its files are added to `files`. */
-async function finish(outcome: Outcome, analysis: Analysis, files: ResultFile[]): Promise<ReceiptModel> {
+async function finish(
+  outcome: Outcome,
+  analysis: Analysis,
+  files: ResultFile[],
+  planes: readonly Plane[],
+): Promise<ReceiptModel> {
   const { entry } = outcome.planned;
   const base = baseOf(entry);
   if (failed(outcome)) return { ...base, status: "failed", error: outcome.error.toObject() };
@@ -125,7 +133,7 @@ async function finish(outcome: Outcome, analysis: Analysis, files: ResultFile[])
   };
   if (entry.manifest.release !== "active") return model;
   const made: ResultFile[] = [];
-  await attempt(outcome, () => addFiles(model, outcome, analysis, made));
+  await attempt(outcome, () => addFiles(model, outcome, analysis, made, planes));
   // A file that fails its check takes its model with it, and no other.
   if (failed(outcome)) return { ...base, status: "failed", error: outcome.error.toObject() };
   files.push(...made);
@@ -153,14 +161,24 @@ async function addFiles(
   outcome: Outcome,
   { image, context, watch, name }: Analysis,
   files: ResultFile[],
+  planes: readonly Plane[],
 ): Promise<void> {
   const { planned, masks } = outcome;
   const { manifest } = planned.entry;
   const { overlayOpacity: opacity, segmentationType } = context.forms ?? RESULT_FORMS;
   const shown = outcome.highlights.chosen();
   let drawn: Promise<Drawn> | undefined;
+  const marked = markedVolume(outcome, planes);
   const picture = () =>
-    (drawn ??= drawPicture({ image, engine: context.engine, manifest, shown, result: model, opacity }));
+    (drawn ??= drawPicture({
+      image,
+      engine: context.engine,
+      manifest,
+      shown,
+      marked,
+      result: model,
+      opacity,
+    }));
   const wantsPng = planned.outputs.includes("png");
   // Other threads compress it, while this one makes the objects.
   if (wantsPng)
@@ -181,11 +199,10 @@ async function addFiles(
     name,
     predecessor: model.predecessor,
     ...(model.roles === undefined ? {} : { roles: model.roles }),
-    picture: async () => ({
-      pixels: (await picture()).picture,
-      frames: shown.map(({ frame }) => frame),
-      opacity,
-    }),
+    picture: async () => {
+      const { picture: pixels, frames } = await picture();
+      return { pixels, frames, opacity };
+    },
   });
   if (wantsPng) {
     const bytes = await (await picture()).png();
@@ -199,6 +216,15 @@ async function addFiles(
   files.push(...objects.files);
   model.outputs.push(...objects.outputs);
   model.warnings.push(...objects.warnings);
+}
+
+/** @param planes in the order of the image's frames */
+function markedVolume(
+  { volume, crossing, whole: outputs }: Outcome,
+  planes: readonly Plane[],
+): MarkedVolume | undefined {
+  if (volume === undefined || crossing === undefined) return undefined;
+  return { volume, planes: volume.frames.flatMap((frame) => planes[frame] ?? []), outputs, crossing };
 }
 
 function transformsOf({ planned, volume, facts, seen, roles }: Outcome, image: Image): TransformStep[] {

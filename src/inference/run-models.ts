@@ -26,7 +26,12 @@ import { planeOf, type Shown } from "../results/picture/draw-result.js";
 import { Highlights } from "../results/picture/highlights.js";
 import { interpret, type FrameResult, type Interpreted } from "../results/receipt/findings.js";
 import { checkSides } from "../results/receipt/laterality.js";
-import { markedPixels, sliceOutputs } from "../results/receipt/volume-outputs.js";
+import {
+  fullestCrossing,
+  markedPixels,
+  sliceOutputs,
+  type Crossing,
+} from "../results/receipt/volume-outputs.js";
 import { type Analysis, checkTime } from "./task.js";
 import { accepting, type PlannedModel } from "./plan.js";
 import type { Reason } from "../models/acceptance.js";
@@ -81,6 +86,8 @@ export interface Outcome {
   whole: EngineOutput[];
   /** The same for the frame that was last looked at, or for the volume. */
   latest: EngineOutput[];
+  /** Of a volume: where planes across its slices show what was marked; undefined if nothing was. */
+  crossing: Crossing | undefined;
   /** The model in whose region this one looks. */
   first: Outcome | undefined;
   /** Of a model that looks at a region: what it was given of each frame, or of the volume. */
@@ -221,7 +228,7 @@ function begin(planned: PlannedModel, image: Image): Outcome {
     error: unloaded,
     facts: [],
     masks: segments && planned.outputs.some((kind) => OF_MASKS.has(kind)) ? [] : undefined,
-    ...{ whole: [], latest: [], first: undefined, seen: [], refused: undefined },
+    ...{ whole: [], latest: [], crossing: undefined, first: undefined, seen: [], refused: undefined },
   };
 }
 
@@ -322,8 +329,14 @@ async function runVolume(outcome: Outcome, planes: readonly Plane[], analysis: A
   said.warnings.push(...empty);
   if (outcome.masks !== undefined)
     for (const [slice, frame] of volume.frames.entries()) outcome.masks[frame] = sliceOutputs(outputs, slice);
-  for (const [slice, weight] of markedPixels(outputs, sorted.length).entries()) {
-    const value = { outputs: () => sliceOutputs(outputs, slice), findings: [], slice: slice + 1 };
+  const marked = markedPixels(outputs, sorted.length);
+  outcome.crossing = fullestCrossing(outputs, marked);
+  for (const [slice, weight] of marked.slices.entries()) {
+    const { data } = sorted[slice] ?? {};
+    const value = {
+      ...{ outputs: () => sliceOutputs(outputs, slice), findings: [], slice: slice + 1 },
+      ...(data === undefined ? {} : { data }),
+    };
     outcome.highlights.offer({ frame: volume.frames[slice] ?? 0, weight, value });
   }
 }

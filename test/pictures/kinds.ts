@@ -18,6 +18,8 @@ export interface Kind {
   /** What a model says of one frame. */
   results: (image: Image, frame: number) => EngineOutput[];
   thresholds?: number[][];
+  /** The model takes the slices as one volume. */
+  volume?: true;
 }
 
 const LABELS: [string, [number, number, number]][] = [
@@ -227,6 +229,137 @@ const DX: Attributes = {
 };
 const US: Attributes = { SOPClassUID: "1.2.840.10008.5.1.4.1.1.6.1", Modality: "US" };
 
+type Point = [number, number, number];
+
+/** Where slices lie: mm between voxels along rows, columns and slices, and the patient's directions of the first two. */
+interface Scan {
+  counts: Point;
+  spacing: Point;
+  across: Point;
+  down: Point;
+  /** Millimetres that each slice goes aside along `down`. */
+  shear?: number;
+  more?: Attributes;
+}
+
+/** The patient's coordinates of a voxel; the middle of the scan is 0, 0, 0. */
+function pointOf({ counts, spacing, across, down, shear = 0 }: Scan, index: Readonly<Point>): Point {
+  const [a, b, c] = across;
+  const [d, e, f] = down;
+  const normal: Point = [b * f - c * e, c * d - a * f, a * e - b * d];
+  const [i = 0, j = 0, k = 0] = index.map((at, n) => (at - (counts[n]! - 1) / 2) * spacing[n]!);
+  const at = (n: 0 | 1 | 2) => i * across[n] + (j + (k * shear) / spacing[2]) * down[n] + k * normal[n];
+  return [at(0), at(1), at(2)];
+}
+
+const inBall = ([x, y, z]: Point, [cx, cy, cz]: Point, rx: number, ry = rx, rz = rx): boolean =>
+  ((x - cx) / rx) ** 2 + ((y - cy) / ry) ** 2 + ((z - cz) / rz) ** 2 < 1;
+
+/** A body that no turning brings onto itself: spine behind, liver at the right, stomach with gas at the left, a head. */
+function bodyAt(point: Point): number {
+  const [x, y, z] = point;
+  if (inBall(point, [0, 0, 130], 45, 55, 55)) return inBall(point, [0, -8, 130], 36, 44, 44) ? 130 : 260;
+  if (!inBall(point, [0, 0, -40], 150, 95, 150)) return 0;
+  if (Math.hypot(x, y - 60) < 16) return 260;
+  if (inBall(point, [-65, 0, -30], 60, 60, 45)) return 160;
+  if (inBall(point, [55, -30, -20], 35)) return z > -15 && y < -30 ? 10 : 120;
+  return Math.abs(x) < 60 && y > -60 && z > 20 ? 30 : 90;
+}
+
+/** Slices of the body; files come in an order of their own. */
+function scanned(scan: Scan, valueAt = bodyAt): Uint8Array[] {
+  const [columns, rows, slices] = scan.counts;
+  const next = random(21);
+  const files = Array.from({ length: slices }, (_, k) => {
+    const stored = new Uint16Array(rows * columns);
+    for (let j = 0, at = 0; j < rows; j++)
+      for (let i = 0; i < columns; i++, at++)
+        stored[at] = Math.round(valueAt(pointOf(scan, [i, j, k])) * (0.94 + 0.12 * next()));
+    const data = new Uint8Array(stored.buffer);
+    return file(
+      { rows, columns, samples: 1, bitsAllocated: 16, bitsStored: 16, data },
+      {
+        ...MR,
+        SOPInstanceUID: `1.2.3.4.${2000 + k}`,
+        InstanceNumber: String(k + 1),
+        FrameOfReferenceUID: "1.2.5",
+        PixelSpacing: `${scan.spacing[1]}\\${scan.spacing[0]}`,
+        ImageOrientationPatient: [...scan.across, ...scan.down].join("\\"),
+        ImagePositionPatient: pointOf(scan, [0, 0, k])
+          .map((mm) => mm.toFixed(4))
+          .join("\\"),
+        WindowCenter: "130",
+        WindowWidth: "260",
+        ...scan.more,
+      },
+    );
+  });
+  return files.reverse();
+}
+
+/** What lies in the patient where `labelAt` says so, in each slice of a scan. */
+const inPatient =
+  (scan: Scan, labelAt: (point: Point) => number, labels = 1) =>
+  ({ format: { rows, columns } }: Image, frame: number): EngineOutput[] => {
+    const [w, h] = [columns, rows];
+    const at = (x: number, y: number) =>
+      labelAt(pointOf(scan, [Math.floor(x * w), Math.floor(y * h), frame]));
+    return [masked(rows, columns, at, labels)];
+  };
+
+const AXIAL = { across: [1, 0, 0], down: [0, 1, 0] } satisfies Pick<Scan, "across" | "down">;
+const SAGITTAL = { across: [0, 1, 0], down: [0, 0, -1] } satisfies Pick<Scan, "across" | "down">;
+const CORONAL = { across: [1, 0, 0], down: [0, 0, -1] } satisfies Pick<Scan, "across" | "down">;
+const liverLesion = (point: Point) => (inBall(point, [-70, -10, -35], 22, 16, 28) ? 1 : 0);
+
+/** Volumes, in whose pictures planes across the slices stand too. */
+function volumes(): Kind[] {
+  const kind = (
+    name: string,
+    scan: Scan,
+    labelAt: (point: Point) => number = liverLesion,
+    more: Partial<Kind> = {},
+  ): Kind => ({
+    ...{ name: `volume-${name}`, files: scanned(scan), outputs: [lesion], volume: true },
+    results: inPatient(scan, labelAt, more.outputs === undefined ? 1 : 20),
+    ...more,
+  });
+  const ctOf = { Modality: "CT", SOPClassUID: "1.2.840.10008.5.1.4.1.1.2", RescaleType: "HU" };
+  const axial: Scan = { ...AXIAL, counts: [160, 128, 100], spacing: [2, 2, 4], more: ctOf };
+  const thick: Scan = { ...AXIAL, counts: [256, 256, 24], spacing: [1.3, 1.3, 15], more: ctOf };
+  const sagittal: Scan = { ...SAGITTAL, counts: [200, 320, 40], spacing: [1.2, 1.2, 7] };
+  const coronal: Scan = { ...CORONAL, counts: [256, 320, 30], spacing: [1.3, 1.2, 7] };
+  // Turned by 30 degrees about the axis from head to feet, then by 15 about that from left to right
+  const [c, s, p, q] = [Math.cos(Math.PI / 6), 0.5, Math.cos(Math.PI / 12), Math.sin(Math.PI / 12)];
+  const oblique: Scan = {
+    ...{ across: [c, s, 0], down: [-s * p, c * p, -q] },
+    ...{ counts: [160, 140, 90], spacing: [2, 2, 4] },
+  };
+  const small: Scan = { ...AXIAL, counts: [64, 64, 30], spacing: [5, 5, 10], more: ctOf };
+  const first = pointOf(small, [20, 30, 14]);
+  const whole: Scan = { ...AXIAL, counts: [128, 128, 120], spacing: [3, 3, 5] };
+  const petOf = { Modality: "PT", SOPClassUID: "1.2.840.10008.5.1.4.1.1.128", Units: "GML" };
+  return [
+    kind("axial", axial),
+    kind("thick", thick),
+    kind("sagittal", sagittal),
+    kind("coronal", coronal),
+    kind("oblique", oblique),
+    kind("voxel", small, (point) => (Math.hypot(...point.map((v, i) => v - first[i]!)) < 1 ? 1 : 0)),
+    kind("edge", small, (point) => (point[0] < -145 && point[2] > 120 ? 1 : 0)),
+    kind("nothing", small, () => 0),
+    kind("few", { ...axial, counts: [160, 128, 4] }, ([x, , z]) => (Math.abs(x) < 20 && z < 0 ? 1 : 0)),
+    kind("tilted", { ...small, shear: 4 }),
+    kind(
+      "pet",
+      { ...whole, more: { ...petOf, RescaleSlope: "0.03", RescaleIntercept: "0" } },
+      ([x, y, z]) =>
+        bodyAt([x, y, z]) > 0 ? 1 + ((Math.floor(x / 60 + 20) * 7 + Math.floor(z / 70 + 20) * 3) % 20) : 0,
+      { outputs: [segmentation(Array.from({ length: 20 }, (_, i) => [`Region ${i + 1}`]))] },
+    ),
+  ];
+}
+
 export function kinds(): Kind[] {
   const tissueOf = (image: Image, frame: number): EngineOutput[] => {
     const phantom = ctPhantom(image.format.columns, positionOf(image, frame));
@@ -240,6 +373,7 @@ export function kinds(): Kind[] {
     );
   const ultrasound = ultrasoundPhantom();
   return [
+    ...volumes(),
     { name: "ct-axial", files: [ct()], outputs: [tissues], results: tissueOf },
     {
       name: "ct-oblique",

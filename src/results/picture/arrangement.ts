@@ -5,23 +5,41 @@ import type { Manifest, ModelOutput } from "../../manifest/manifest.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 import type { Picture } from "../../addon/picture.js";
 import { tagUnit, tagWidth } from "./boxes.js";
-import { gridOf, panelSize, type Edges } from "./layout.js";
+import { gridOf, panelSize, SHEET, type Edges, type PanelSize, type Room } from "./layout.js";
 import { headerHeight, metricsOf, type Metrics, type PageSize } from "./page.js";
 import { textWidth } from "./text.js";
 
-/** One frame, as it is displayed, and what the model said about it. */
-export interface Shot {
-  /** Of `renderSize`. */
+/** What a panel shows: a plane, as it is displayed, and what the model said about it. */
+export interface View {
   picture: Picture;
-  /** Number in the image, from 1. */
-  frame: number;
   /** What else tells where it is: its position, and its number in the series. */
   place?: string | undefined;
   edges?: Edges | undefined;
-  /** The engine's outputs for this frame, in the manifest's order. */
+  /** The engine's outputs for this plane, in the manifest's order. */
   results: readonly EngineOutput[];
-  /** The frame's findings; those with boxes are drawn. */
+  /** The plane's findings; those with boxes are drawn. */
   findings: readonly Finding[];
+}
+
+/** One frame; its picture is of `renderSize`. */
+export interface Shot extends View {
+  /** Number in the image, from 1. */
+  frame: number;
+}
+
+/** A plane across the slices of a volume; its picture is of `crossingSizes`. */
+export interface CrossingView extends View {
+  /** coronal, sagittal or axial. */
+  name: string;
+  size: VoxelGrid;
+}
+
+/** Voxels of a plane, and the distances of their centres in millimetres. */
+export interface VoxelGrid {
+  rows: number;
+  columns: number;
+  rowSpacing: number;
+  columnSpacing: number;
 }
 
 export interface OverlaySource {
@@ -47,6 +65,10 @@ export interface OverlaySource {
 export interface OverlayInput {
   /** At least one, in the order of the image's frames. */
   shots: readonly Shot[];
+  /** Planes across the slices; none where nothing is marked, or the frames are no volume. */
+  crossings?: readonly CrossingView[];
+  /** Why there are none, though something is marked. */
+  withoutCrossings?: string | undefined;
   source: OverlaySource;
   model: Pick<Manifest, "name" | "version" | "manufacturer" | "regulatory" | "outputs">;
   /** Findings of the whole image. */
@@ -65,26 +87,40 @@ const NARROWEST_CELL = 200;
 /** Panels this much wider than high stand one above the other. */
 const WIDE = 1.9;
 
-/** One panel on the picture: a shot, plain or marked, with its caption. */
+/** One panel on the picture: a view, plain or marked, with its caption. */
 export interface Panel {
-  shot: Shot;
+  shot: View;
   marked: boolean;
   title: string;
   facts: string;
   x: number;
   y: number;
+  width: number;
+  height: number;
+  /** Width that the panel, its captions and its tags may take. */
+  cell: number;
+  /** Letters stand at all four sides. */
+  alone: boolean;
+}
+
+/** A scale bar, and what it is of: so many columns of the source over so many pixels. */
+export interface Scale {
+  x: number;
+  y: number;
+  spacing: OverlaySource["spacing"];
+  columns: number;
+  width: number;
+  /** Pixels of which the bar may take a third. */
+  room: number;
 }
 
 /** Positions and sizes, in pixels of the whole picture. */
 export interface Arrangement extends PageSize {
-  panel: { width: number; height: number };
-  /** Width that a panel, its captions and its tags may take. */
-  cell: number;
   /** Where a panel's tags begin, from its left edge. */
   tags: number;
   panels: Panel[];
   header: string[];
-  scale: { x: number; y: number };
+  scales: Scale[];
   /** Top of what lies below the panels. */
   below: number;
 }
@@ -102,13 +138,49 @@ function panelOf(count: number, rows: number, columns: number, pixelAspect: numb
   return { columns: 2, panel: panelSize(rows, columns, pixelAspect) };
 }
 
+/**
+ * The size of planes across the slices of a volume: millimetres are as long as on the slices beside which they stand, if
+ * all of a plane fits a screen so.
+ * @param count of the slices that are shown
+ */
+export function crossingSizes(
+  count: number,
+  source: Pick<OverlaySource, "rows" | "columns" | "pixelAspect" | "spacing">,
+  grids: readonly VoxelGrid[],
+): PanelSize[] {
+  const { rows, columns, pixelAspect, spacing } = source;
+  if (typeof spacing !== "object") throw new Error("The slices of a volume have one spacing");
+  const { panel } = panelOf(count, rows, columns, pixelAspect);
+  const extents = grids.map((grid) => ({
+    ...grid,
+    width: grid.columns * grid.columnSpacing,
+    height: grid.rows * grid.rowSpacing,
+  }));
+  const pixelsPerMm = Math.min(
+    panel.width / (columns * spacing.column),
+    ...extents.flatMap(({ width, height }) => [SHEET.width / width, SHEET.height / height]),
+  );
+  return extents.map((extent) => {
+    const width = Math.max(1, Math.round(extent.width * pixelsPerMm));
+    const height = Math.max(1, Math.round(extent.height * pixelsPerMm));
+    const render = { width: Math.min(width, extent.columns), height: Math.min(height, extent.rows) };
+    return { width, height, render };
+  });
+}
+
 export function arranged(input: OverlayInput): Arrangement {
-  return input.shots.length > 1 ? montage(input) : pair(input);
+  const { shots, source, crossings = [] } = input;
+  const grids = crossings.map(({ size }) => size);
+  const sizes = grids.length === 0 ? [] : crossingSizes(shots.length, source, grids);
+  const slices = shots.length > 1 ? montage(input, sizes) : pair(input, sizes);
+  return sizes.length === 0 ? slices.sheet : withCrossings(input, slices, sizes);
 }
 
 /** Room above and below a panel and between two of them, in units. */
 const CAPTION = 26;
 export const GUTTER = 22;
+/** Above a panel of a montage. */
+const ABOVE = CAPTION + GUTTER - 4;
 const GAP = 56;
 /** Between a panel and the letter beside it, and between the letters of two panels. */
 export const BESIDE = 6;
@@ -120,14 +192,17 @@ const sizer =
     Math.round(units * unit);
 
 /** Room that the letters beside the panels take. */
-function letterRoom(shots: readonly Shot[], metrics: Metrics): { left: number; right: number } {
+function letterRoom(
+  { shots, crossings = [] }: OverlayInput,
+  metrics: Metrics,
+): { left: number; right: number } {
   const size = sizer(metrics);
   const room = (letters: readonly (string | undefined)[]): number => {
     const widest = Math.max(0, ...letters.map((text = "") => textWidth(text, metrics.letter)));
     return widest === 0 ? 0 : Math.ceil(widest) + size(BESIDE);
   };
   return {
-    left: room(shots.map(({ edges }) => edges?.left)),
+    left: room([...shots, ...crossings].map(({ edges }) => edges?.left)),
     right: room(shots.map(({ edges }) => edges?.right)),
   };
 }
@@ -140,85 +215,192 @@ function tagRoom({ shots, model }: OverlayInput, panel: { width: number }, metri
   return most === 0 ? 0 : most + sizer(metrics)(BESIDE);
 }
 
+/** The slices with what is said of them, and how wide they are without the margins. */
+interface Slices {
+  sheet: Arrangement;
+  content: number;
+  /** Planes across them stand at their right, and not below them. */
+  beside: boolean;
+}
+
 /** The image, and beside it what the model marked; the image alone if nothing is marked. */
-function pair(input: OverlayInput): Arrangement {
+function pair(input: OverlayInput, sizes: readonly PanelSize[]): Slices {
   const { shots, source, model } = input;
   const [shot] = shots;
   if (shot === undefined) throw new Error("A picture is of a frame");
   const { panel } = panelOf(1, source.rows, source.columns, source.pixelAspect);
+  const { width: panelWidth, height: panelHeight } = panel;
   const marking = model.outputs.some(marks);
   const paired = marking && isMarked(shot);
-  const stacked = paired && panel.width > WIDE * panel.height;
+  const stacked = paired && panelWidth > WIDE * panelHeight;
   const across = paired && !stacked ? 2 : 1;
-  const metrics = metricsOf(across * panel.width);
+  const taken = { width: across * panelWidth, height: (stacked ? 2 : 1) * panelHeight };
+  const { beside, width } = beyond(taken, sizes);
+  const metrics = metricsOf(width);
   const size = sizer(metrics);
   const { margin } = metrics;
-  const letters = letterRoom(shots, metrics);
+  const letters = letterRoom(input, metrics);
   const gap = Math.max(size(GAP), letters.left + letters.right + size(APART));
   const [caption, gutter] = [size(CAPTION), size(GUTTER)];
   const tags = tagRoom(input, panel, metrics);
-  const cell = panel.width + (tags === 0 ? 0 : letters.right + tags);
+  const cell = panelWidth + (tags === 0 ? 0 : letters.right + tags);
   const left = { x: margin, y: headerHeight(metrics, 1) + caption + gutter };
   const right = stacked
-    ? { x: left.x, y: left.y + panel.height + 2 * gutter + caption }
-    : { x: left.x + panel.width + gap, y: left.y };
-  const scale = { x: left.x, y: (stacked ? right : left).y + panel.height + gutter };
+    ? { x: left.x, y: left.y + panelHeight + 2 * gutter + caption }
+    : { x: left.x + panelWidth + gap, y: left.y };
+  const scale = { x: left.x, y: (stacked ? right : left).y + panelHeight + gutter };
   const place = source.frames > 1 ? `${source.called} ${shot.frame} of ${source.frames}` : undefined;
-  const content = (across - 1) * (panel.width + gap) + cell;
+  const content = (across - 1) * (panelWidth + gap) + cell;
   const nothing = marking && !paired ? NOTHING_MARKED : "";
-  return {
+  const look = { shot, width: panelWidth, height: panelHeight, cell, alone: true };
+  const sheet = {
     width: 2 * margin + Math.max(content, size(NARROWEST_CONTENT)),
     metrics,
-    panel,
-    cell,
-    tags: panel.width + letters.right + size(BESIDE),
+    tags: panelWidth + letters.right + size(BESIDE),
     panels: [
-      { shot, marked: false, title: "Image", facts: nothing, ...left },
-      ...(paired ? [{ shot, marked: true, title: "Overlay", facts: "", ...right }] : []),
+      { ...look, marked: false, title: "Image", facts: nothing, ...left },
+      ...(paired ? [{ ...look, marked: true, title: "Overlay", facts: "", ...right }] : []),
     ],
-    header: [joined([...factsOf(source), place, shot.place, sizeText(source), source.window])],
-    scale,
+    header: [
+      joined([
+        ...factsOf(source),
+        place,
+        shot.place,
+        sizeText(source),
+        source.window,
+        input.withoutCrossings,
+      ]),
+    ],
+    scales: [scaleOf(source, panel, cell, scale)],
     below: scale.y + size(30),
   };
+  return { sheet, content, beside };
 }
 
 /** Frames with what the model marked, in their order, as large as fits a screen. */
-function montage(input: OverlayInput): Arrangement {
+function montage(input: OverlayInput, sizes: readonly PanelSize[]): Slices {
   const { shots, source, model } = input;
   const { panel, columns } = gridOf(shots.length, source.rows, source.columns, source.pixelAspect);
-  const metrics = metricsOf(columns * panel.width);
+  const { width, height } = panel;
+  const lines = Math.ceil(shots.length / columns);
+  const all = beyond({ width: columns * width, height: lines * height }, sizes);
+  const metrics = metricsOf(all.width);
   const size = sizer(metrics);
   const { margin } = metrics;
-  const letters = letterRoom(shots, metrics);
+  const letters = letterRoom(input, metrics);
   const gap = Math.max(size(GUTTER + 8), letters.left + size(APART / 2));
-  const above = size(CAPTION + GUTTER - 4);
-  const cell = Math.max(panel.width + tagRoom(input, panel, metrics), size(NARROWEST_CELL));
-  const content = Math.max(columns * cell + (columns - 1) * gap, size(NARROWEST_CONTENT));
+  const above = size(ABOVE);
+  const cell = Math.max(width + tagRoom(input, panel, metrics), size(NARROWEST_CELL));
+  const content = columns * cell + (columns - 1) * gap;
   const top = headerHeight(metrics, 1);
   const panels = shots.map((shot, i) => ({
-    shot,
+    ...{ shot, width, height, cell, alone: false },
     marked: true,
     title: `${source.called} ${shot.frame}`,
     facts: shot.place ?? "",
     x: margin + (i % columns) * (cell + gap),
-    y: top + above + Math.floor(i / columns) * (panel.height + above),
+    y: top + above + Math.floor(i / columns) * (height + above),
   }));
-  const bottom = top + Math.ceil(shots.length / columns) * (panel.height + above);
+  const bottom = top + lines * (height + above);
   const scale = { x: margin, y: bottom + size(12) };
   const called = `${source.frames} ${source.called}s`;
-  const all = shots.length === source.frames;
-  const chosen = all ? `all ${called}` : `${shots.length} of ${called}; the receipt has all`;
+  const whole = shots.length === source.frames;
+  const chosen = whole ? `all ${called}` : `${shots.length} of ${called}; the receipt has all`;
   const nothing = model.outputs.some(marks) && !shots.some(isMarked) ? NOTHING_MARKED : undefined;
-  return {
-    width: content + 2 * margin,
+  const sheet = {
+    width: Math.max(content, size(NARROWEST_CONTENT)) + 2 * margin,
     metrics,
-    panel,
-    cell,
-    tags: panel.width + size(BESIDE),
+    tags: width + size(BESIDE),
     panels,
-    header: [joined([...factsOf(source), sizeText(source), source.window, chosen, nothing])],
-    scale,
+    header: [
+      joined([...factsOf(source), sizeText(source), source.window, chosen, nothing, input.withoutCrossings]),
+    ],
+    scales: [scaleOf(source, panel, cell, scale)],
     below: scale.y + size(30),
+  };
+  return { sheet, content, beside: all.beside };
+}
+
+function scaleOf(
+  { spacing, columns }: OverlaySource,
+  { width, height }: PanelSize,
+  cell: number,
+  place: { x: number; y: number },
+): Scale {
+  return { ...place, spacing, columns, width, room: Math.max(width, Math.min(height, cell)) };
+}
+
+/** Whether planes across the slices stand beside these or below them, and how wide all panels are together. */
+interface Beyond {
+  beside: boolean;
+  width: number;
+}
+
+/** So that a screen has to shrink the picture least. */
+function beyond(slices: Room, sizes: readonly PanelSize[]): Beyond {
+  if (sizes.length === 0) return { beside: false, width: slices.width };
+  const together = (side: "width" | "height") => sizes.reduce((sum, size) => sum + size[side], 0);
+  const most = (side: "width" | "height") => Math.max(...sizes.map((size) => size[side]));
+  const shrunk = ({ width, height }: Room) => Math.max(width / SHEET.width, height / SHEET.height);
+  const right = { width: slices.width + most("width"), height: Math.max(slices.height, together("height")) };
+  const under = { width: Math.max(slices.width, together("width")), height: slices.height + most("height") };
+  const beside = shrunk(right) < shrunk(under);
+  return { beside, width: (beside ? right : under).width };
+}
+
+/** The slices' sheet, with the planes across them: in a column at its right, or in a row below it. */
+function withCrossings(
+  input: OverlayInput,
+  { sheet, content, beside }: Slices,
+  sizes: readonly PanelSize[],
+): Arrangement {
+  const { metrics } = sheet;
+  const { margin } = metrics;
+  const size = sizer(metrics);
+  const letters = letterRoom(input, metrics);
+  const gap = Math.max(size(GAP), letters.left + letters.right + size(APART));
+  const above = size(ABOVE);
+  const narrowest = size(NARROWEST_CELL);
+  const top = beside ? headerHeight(metrics, 1) : sheet.below;
+  let [x, y] = [beside ? margin + content + gap : margin, top + above];
+  let [right, bottom] = [x, y];
+  const first = { x, y };
+  const panels = (input.crossings ?? []).map((shot, i) => {
+    const { width, height } = sizes[i] ?? { width: 0, height: 0 };
+    const cell = Math.max(width, narrowest);
+    const panel = {
+      shot,
+      marked: true,
+      title: shot.name,
+      facts: shot.place ?? "",
+      x,
+      y,
+      width,
+      height,
+      cell,
+    };
+    [right, bottom] = [Math.max(right, x + cell), Math.max(bottom, y + height)];
+    if (beside) y += height + above;
+    else x += cell + gap;
+    return { ...panel, alone: false };
+  });
+  const scales = panels.slice(0, 1).map(({ width, height, cell }, i): Scale => {
+    const { columns = 0, columnSpacing = 0, rowSpacing = 0 } = input.crossings?.[i]?.size ?? {};
+    const spacing = {
+      row: rowSpacing,
+      column: columnSpacing,
+      source: "PixelSpacing",
+      patient: true,
+    } as const;
+    const place = { x: first.x, y: bottom + size(GUTTER) };
+    return { ...place, spacing, columns, width, room: Math.max(width, Math.min(height, cell)) };
+  });
+  return {
+    ...sheet,
+    width: Math.max(sheet.width, right + margin),
+    panels: [...sheet.panels, ...panels],
+    scales: [...sheet.scales, ...scales],
+    below: Math.max(sheet.below, bottom + size(GUTTER + 30)),
   };
 }
 

@@ -3,23 +3,32 @@ import type { Engine } from "../../engine/engine.js";
 import type { EngineOutput, Plane } from "../../engine/types.js";
 import { release } from "../../addon/bytes.js";
 import type { Picture } from "../../addon/picture.js";
-import type { Image, Interpretation, Spacing } from "../../images/image.js";
+import type { Image, Interpretation, PlanePosition, Spacing } from "../../images/image.js";
 import { alongNormal } from "../../images/vectors.js";
 import type { Manifest } from "../../manifest/manifest.js";
 import { meantBy } from "../../models/input-values.js";
 import type { Finding, ReceiptModel } from "../receipt/receipt.js";
-import { renderSize, type OverlayInput, type OverlaySource, type Shot } from "./arrangement.js";
+import {
+  crossingSizes,
+  renderSize,
+  type CrossingView,
+  type OverlayInput,
+  type OverlaySource,
+  type Shot,
+  type VoxelGrid,
+} from "./arrangement.js";
 import type { Highlight } from "./highlights.js";
-import { edgesOf } from "./layout.js";
+import { edgesOf, type PanelSize } from "./layout.js";
 import { renderOverlay } from "./overlay.js";
 import { checkPicture } from "./picture-check.js";
 import { pngOf } from "./pixels.js";
+import { reslices, whyNoSections, type MarkedVolume } from "./reslice.js";
 
 /** What a model said about one frame, as far as it is drawn. */
 export interface Shown {
   outputs: () => EngineOutput[];
   findings: readonly Finding[];
-  /** Stored values, kept for an image's only frame. */
+  /** Stored values, where they are still in memory: of an image's only frame, and of the slices of a volume. */
   data?: Uint8Array;
   /** Number among the slices of a volume, from 1. */
   slice?: number;
@@ -31,6 +40,8 @@ export interface DrawRequest {
   manifest: Manifest;
   /** At least one, in the order of the image's frames. */
   shown: readonly Highlight<Shown>[];
+  /** The volume that the shown slices are of, if the model took them as one and marked something. */
+  marked?: MarkedVolume | undefined;
   result: Pick<ReceiptModel, "findings" | "measurements" | "warnings">;
   /** Of the tint of masks, 0 to 1. */
   opacity: number;
@@ -49,6 +60,8 @@ export interface Drawn {
   /** What is drawn, RGB. */
   picture: Picture;
   png: () => Promise<Uint8Array>;
+  /** The frames (from 0) whose pixels it shows. */
+  frames: readonly number[];
 }
 
 /**
@@ -59,20 +72,16 @@ export async function drawPicture(request: DrawRequest): Promise<Drawn> {
   const input = await overlayInput(request);
   const { picture, masked } = renderOverlay(input);
   checkPicture(picture, masked);
-  for (const shot of input.shots) release(shot.picture.rgb);
+  for (const view of [...input.shots, ...(input.crossings ?? [])]) release(view.picture.rgb);
   let png: Promise<Uint8Array> | undefined;
-  return { picture, png: () => (png ??= pngOf(picture)) };
+  const { shown, marked } = request;
+  const frames = input.crossings === undefined ? shown.map(({ frame }) => frame) : marked?.volume.frames;
+  return { picture, png: () => (png ??= pngOf(picture)), frames: frames ?? [] };
 }
 
 /** Everything that the picture shows. Several frames are each decoded once more: they are not kept in memory. */
-export async function overlayInput({
-  image,
-  engine,
-  manifest,
-  shown,
-  result,
-  opacity,
-}: DrawRequest): Promise<OverlayInput> {
+export async function overlayInput(request: DrawRequest): Promise<OverlayInput> {
+  const { image, engine, manifest, shown, result, opacity } = request;
   const [first] = shown;
   if (first === undefined) throw new Error("A model that succeeded has a frame to show");
   const source = sourceOf(image, first, shown);
@@ -90,7 +99,42 @@ export async function overlayInput({
       findings: value.findings,
     });
   }
-  return { shots, source, model: manifest, opacity, ...result };
+  return { shots, ...(await crossingsOf(request, source)), source, model: manifest, opacity, ...result };
+}
+
+/** The planes across the slices of a volume, through what is marked, in the window of the fullest slice. */
+async function crossingsOf(
+  { image, engine, shown, marked }: DrawRequest,
+  source: OverlaySource,
+): Promise<Pick<OverlayInput, "crossings" | "withoutCrossings">> {
+  if (marked === undefined) return {};
+  const withoutCrossings = whyNoSections(marked.volume, image.format);
+  if (withoutCrossings !== undefined) return { withoutCrossings };
+  const [first, ...others] = shown;
+  const fullest = others.reduce((best, each) => (best && each.weight > best.weight ? each : best), first);
+  const slice = marked.volume.frames.indexOf(fullest?.frame ?? 0);
+  const made = reslices({ ...marked, planes: marked.planes.map(displayed) }, slice);
+  const grids = made.map(({ section: { across, down } }) => ({
+    ...{ rows: down.count, columns: across.count },
+    ...{ rowSpacing: down.spacing, columnSpacing: across.spacing },
+  }));
+  const sizes = crossingSizes(shown.length, source, grids);
+  const window = windowText(image.interpretation(fullest?.frame ?? 0));
+  const crossings: CrossingView[] = [];
+  for (const [i, { section, plane, outputs }] of made.entries()) {
+    const [size, { render }] = [grids[i], sizes[i]] as [VoxelGrid, PanelSize];
+    const facts = [`${millimetres(section.plane)} mm`, ...(window === source.window ? [] : [window])];
+    crossings.push({
+      picture: { ...render, rgb: await engine.render(plane, { voiIndex: 0, ...render }) },
+      name: section.name,
+      size,
+      place: facts.join("  ·  "),
+      edges: edgesOf(section.plane),
+      results: outputs,
+      findings: [],
+    });
+  }
+  return { crossings };
 }
 
 /** Where readers look for uptake: an SUV of 0 is white, and one of 7 g/ml and more is black. */
@@ -173,6 +217,9 @@ function voiText({ voi: [voi] }: Interpretation): string {
   return voi.kind === "window" ? `W ${signed(voi.width)}  L ${signed(voi.center)}` : "VOI LUT";
 }
 
+/** Where a plane lies along its own normal. */
+const millimetres = (plane: PlanePosition): string => signed(Number(alongNormal(plane).toFixed(1)));
+
 const signed = (value: number): string => String(value).replace("-", "\u2212");
 
 /** How a reader finds a slice again: its position along the normal of its plane, and its number in the series. */
@@ -186,7 +233,7 @@ function placeOf(image: Image, frame: number): string | undefined {
   // One position for all frames is that of the first: another attribute says where the others lie, or none does
   const [first, last] = ends.map((end) => (end === undefined ? undefined : alongNormal(end)));
   const facts = [
-    plane === undefined || first === last ? undefined : `${signed(Number(alongNormal(plane).toFixed(1)))} mm`,
+    plane === undefined || first === last ? undefined : `${millimetres(plane)} mm`,
     number === undefined ? undefined : `image ${number}`,
   ].filter((fact) => fact !== undefined);
   return facts.length === 0 ? undefined : facts.join("  ·  ");

@@ -9,7 +9,7 @@ export interface Room {
 
 const ALONE: Room = { width: 900, height: 900 };
 
-interface PanelSize {
+export interface PanelSize {
   width: number;
   height: number;
   /** The size at which the display picture is best rendered; from there it is enlarged by whole pixels, never interpolated. */
@@ -33,7 +33,7 @@ export function panelSize(rows: number, columns: number, pixelAspect: number, ro
 }
 
 /** Room of all panels of a montage together: it fits a screen, and so a viewer shows it unshrunk. */
-const SHEET: Room = { width: 1440, height: 1080 };
+export const SHEET: Room = { width: 1440, height: 1080 };
 
 export interface Grid {
   columns: number;
@@ -118,6 +118,11 @@ export function edgesOf(
   if (right === undefined || bottom === undefined || left === undefined || top === undefined)
     return undefined;
   return { left, right, top, bottom };
+}
+
+/** Whether a direction is turned away from the patient's nearest axis by more than 20 degrees. */
+export function isOblique(direction: readonly [number, number, number]): boolean {
+  return direction.filter((value) => Math.abs(value) > OBLIQUE).length > 1;
 }
 
 /** Patient coordinates grow to the left, the back (posterior) and the head. */

@@ -14,11 +14,12 @@ import {
   type OverlayInput,
   type OverlaySource,
   type Panel,
+  type Scale,
 } from "./arrangement.js";
 import { layBoxes, tagUnit } from "./boxes.js";
 import { HEAT_COLOURS, heatRange, labelColours, type Range, type Rgb } from "./colour.js";
 import { Drawing } from "./drawing.js";
-import { scaleBar, type Edges } from "./layout.js";
+import { scaleBar } from "./layout.js";
 import { legendOf } from "./legend.js";
 import { AMBER, drawFooter, drawHeader, drawLegend, drawWarnings, INK, QUIET, type Metrics } from "./page.js";
 import { atlas, fitText } from "./text.js";
@@ -42,15 +43,15 @@ export function renderOverlay(input: OverlayInput): Overlay {
   const drawing = new Drawing();
   drawHeader(drawing, model, sheet.header, sheet);
   for (const panel of sheet.panels) drawPanel(drawing, panel, input, sheet);
-  drawScale(drawing, source, sheet);
+  for (const scale of sheet.scales) drawScale(drawing, scale, sheet);
   const scope = { frames: source.frames, called: source.called, heat };
   const legend = legendOf(model.outputs, input.findings, input.measurements, scope);
   let y = drawLegend(drawing, legend, sheet, sheet.below, opacity);
   y = drawWarnings(drawing, input.warnings, sheet, y);
   const height = drawFooter(drawing, model, sheet, y);
   const colours = labelColours(model.outputs);
-  const marked = sheet.panels.map(({ shot, x, y: top }): PanelLayers => ({
-    ...{ picture: shot.picture, x, y: top, width: sheet.panel.width, height: sheet.panel.height },
+  const marked = sheet.panels.map(({ shot, x, y: top, width, height: high }): PanelLayers => ({
+    ...{ picture: shot.picture, x, y: top, width, height: high },
     marks: shot.results.map((result, i) => marksOf(result, colours[i] ?? [], heat)),
   }));
   const panels = marked.map((panel, i) =>
@@ -95,67 +96,58 @@ function marksOf(result: EngineOutput, colours: readonly Rgb[], heat: Range): Pa
 
 /** Caption, orientation letters and boxes of one panel. */
 function drawPanel(drawing: Drawing, at: Panel, input: OverlayInput, sheet: Arrangement): void {
-  const { metrics, panel, cell } = sheet;
+  const { metrics } = sheet;
   const { unit, strong, small } = metrics;
   const base = at.y - (GUTTER + 4) * unit;
   const width = drawing.text(at.title, at.x, base, { ...strong, size: 13 * unit, colour: INK }) + 12 * unit;
-  const facts = fitText(at.facts, cell - width, small);
+  const facts = fitText(at.facts, at.cell - width, small);
   drawing.text(facts, at.x + width, base, { ...small, colour: QUIET });
   if (at.marked) drawBoxes(drawing, at, input, sheet);
   // Over the lines that lead to tags
-  drawEdges(drawing, at.shot.edges, at, panel, metrics, input.shots.length === 1);
+  drawEdges(drawing, at, metrics);
 }
 
 function drawBoxes(drawing: Drawing, at: Panel, input: OverlayInput, sheet: Arrangement): void {
-  const { metrics, panel } = sheet;
   const { source, model } = input;
   const marks = {
     findings: at.shot.findings,
     source,
     outputs: model.outputs,
-    unit: tagUnit(metrics.unit, panel.width),
+    unit: tagUnit(sheet.metrics.unit, at.width),
   };
-  layBoxes(drawing, marks, { x: at.x, y: at.y, ...panel }, at.x + sheet.tags);
+  layBoxes(drawing, marks, at, at.x + sheet.tags);
 }
 
 /** Letters beside the panel, never on its pixels. A montage has those at the left and above only: beside a neighbour's they would be misread. */
-function drawEdges(
-  drawing: Drawing,
-  edges: Edges | undefined,
-  at: Panel,
-  panel: { width: number; height: number },
-  { unit, letter }: Metrics,
-  alone: boolean,
-): void {
+function drawEdges(drawing: Drawing, at: Panel, { unit, letter }: Metrics): void {
+  const { edges } = at.shot;
   if (edges === undefined) return;
   const style = { ...letter, colour: INK };
-  const [middleX, middleY] = [at.x + panel.width / 2, at.y + panel.height / 2 + 5 * unit];
+  const [middleX, middleY] = [at.x + at.width / 2, at.y + at.height / 2 + 5 * unit];
   drawing.text(edges.left, at.x - BESIDE * unit, middleY, { ...style, align: "right" });
   drawing.text(edges.top, middleX, at.y - 5 * unit, { ...style, align: "centre" });
-  if (!alone) return;
-  drawing.text(edges.right, at.x + panel.width + BESIDE * unit, middleY, style);
-  drawing.text(edges.bottom, middleX, at.y + panel.height + 17 * unit, { ...style, align: "centre" });
+  if (!at.alone) return;
+  drawing.text(edges.right, at.x + at.width + BESIDE * unit, middleY, style);
+  drawing.text(edges.bottom, middleX, at.y + at.height + 17 * unit, { ...style, align: "centre" });
 }
 
-function drawScale(drawing: Drawing, { spacing, columns }: OverlaySource, sheet: Arrangement): void {
-  const { panel, metrics, scale } = sheet;
-  const { unit, small } = metrics;
-  const room = Math.max(panel.width, Math.min(panel.height, sheet.cell));
+function drawScale(drawing: Drawing, scale: Scale, sheet: Arrangement): void {
+  const { unit, small } = sheet.metrics;
+  const { spacing, columns, width, room, x, y } = scale;
   const common = typeof spacing === "string" ? undefined : spacing;
-  const bar = scaleBar(common, columns, panel.width, room);
+  const bar = scaleBar(common, columns, width, room);
   const note = scaleNote(spacing);
   const [thick, tall] = [Math.round(2 * unit), Math.round(10 * unit)];
-  let { x: pen } = scale;
-  const base = scale.y + 9 * unit;
+  let pen = x;
+  const base = y + 9 * unit;
   if (bar !== undefined) {
-    const { x, y } = scale;
     drawing.rectangle({ x, y: y + (tall - thick) / 2, width: bar.length, height: thick }, { colour: INK });
     for (const end of [x, x + bar.length - thick])
       drawing.rectangle({ x: end, y, width: thick, height: tall }, { colour: INK });
     pen += bar.length + 10 * unit;
     pen += drawing.text(bar.text, pen, base, { ...small, colour: INK }) + 10 * unit;
   }
-  const rest = sheet.width - metrics.margin - pen;
+  const rest = sheet.width - sheet.metrics.margin - pen;
   if (note !== "") drawing.text(fitText(note, rest, small), pen, base, { ...small, colour: AMBER });
 }
 

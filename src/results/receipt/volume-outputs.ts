@@ -1,18 +1,29 @@
 /** Cuts what a model said about a volume into slices, for the picture and for masks. */
 import type { EngineOutput } from "../../engine/types.js";
 
+/** How many pixels are marked, over all segmentations. */
+interface Marked {
+  /** In each slice. */
+  slices: number[];
+  /** In each row, over all slices. */
+  rows: number[];
+}
+
 /**
- * How many pixels are marked in each slice, over all segmentations. A mask has groups of `slices` planes; a group is one
- * label that may overlap others, or all labels together.
+ * Counts marked pixels. A mask has groups of `slices` planes; a group is one label that may overlap others, or all
+ * labels together.
  */
-export function markedPixels(outputs: readonly EngineOutput[], slices: number): number[] {
-  const marked = new Array<number>(slices).fill(0);
+export function markedPixels(outputs: readonly EngineOutput[], slices: number): Marked {
+  const marked: Marked = { slices: new Array<number>(slices).fill(0), rows: [] };
   for (const output of outputs) {
     if (output.kind !== "segmentation") continue;
     const { mask, rows, columns } = output;
-    const plane = rows * columns;
-    for (let i = 0; i * plane < mask.length; i++)
-      marked[i % slices] = (marked[i % slices] ?? 0) + countMarked(mask, i * plane, plane);
+    for (let line = 0; line * columns < mask.length; line++) {
+      const count = countMarked(mask, line * columns, columns);
+      const [slice, row] = [Math.floor(line / rows) % slices, line % rows];
+      marked.slices[slice] = (marked.slices[slice] ?? 0) + count;
+      marked.rows[row] = (marked.rows[row] ?? 0) + count;
+    }
   }
   return marked;
 }
@@ -21,6 +32,38 @@ function countMarked(mask: Uint8Array, from: number, length: number): number {
   let count = 0;
   for (let i = from; i < from + length; i++) if (mask[i] !== 0) count++;
   return count;
+}
+
+/** A row and a column of a volume, from 0: planes across its slices. */
+export interface Crossing {
+  row: number;
+  column: number;
+}
+
+/**
+ * The row that has most marked, and of the columns the one that has most marked in that row: so both planes go through
+ * the same. Of equals, the middle one. Undefined if nothing is marked.
+ */
+export function fullestCrossing(outputs: readonly EngineOutput[], { rows }: Marked): Crossing | undefined {
+  const row = fullest(rows);
+  if (row === undefined) return undefined;
+  const columns: number[] = [];
+  for (const output of outputs) {
+    if (output.kind !== "segmentation") continue;
+    const { mask, rows: height, columns: width } = output;
+    for (let at = row * width; at < mask.length; at += height * width)
+      for (let x = 0; x < width; x++) columns[x] = (columns[x] ?? 0) + (mask[at + x] === 0 ? 0 : 1);
+  }
+  const column = fullest(columns);
+  return column === undefined ? undefined : { row, column };
+}
+
+/** The middle one of those with the highest count; undefined if nothing is counted. */
+function fullest(counts: readonly number[]): number | undefined {
+  const most = counts.reduce((a, b) => Math.max(a, b), 0);
+  if (most === 0) return undefined;
+  const equals = counts.flatMap((count, i) => (count === most ? [i] : []));
+  return equals[Math.floor((equals.length - 1) / 2)];
 }
 
 /** The outputs for one slice: its part of each mask, and everything else as it is for the whole volume. */

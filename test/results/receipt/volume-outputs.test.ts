@@ -23,10 +23,10 @@ const overlapping: EngineOutput = {
 const scores: EngineOutput = { kind: "classification", tensor: "p", scores: Float32Array.of(0.5) };
 
 t.test("the marked pixels of each slice", (t) => {
-  t.same(markedPixels([exclusive], 3), [1, 2, 2]);
-  t.same(markedPixels([overlapping], 3), [1, 1, 4], "over all labels");
-  t.same(markedPixels([exclusive, overlapping, scores], 3), [2, 3, 6], "over all outputs");
-  t.same(markedPixels([scores], 3), [0, 0, 0]);
+  t.same(markedPixels([exclusive], 3).slices, [1, 2, 2]);
+  t.same(markedPixels([overlapping], 3).slices, [1, 1, 4], "over all labels");
+  t.same(markedPixels([exclusive, overlapping, scores], 3).slices, [2, 3, 6], "over all outputs");
+  t.same(markedPixels([scores], 3).slices, [0, 0, 0]);
   t.end();
 });
 
