@@ -6,8 +6,19 @@ import { ctPhantom, ultrasoundPhantom } from "../../scripts/demo/phantom.js";
 import { openInput } from "../../src/files/guarded-paths.js";
 import { readInput } from "../../src/inference/read-input.js";
 import type { EngineOutput } from "../../src/engine/types.js";
-import type { Image } from "../../src/images/image.js";
+import { ANY_STACK, type Image } from "../../src/images/image.js";
 import type { ModelOutput } from "../../src/manifest/manifest.js";
+import {
+  AXIAL,
+  bodyAt,
+  CORONAL,
+  inBall,
+  pointOf,
+  SAGITTAL,
+  scanned,
+  type Point,
+  type Scan,
+} from "../support/body.js";
 import { attributesOf, dicomFile, random, type Attributes, type Raw } from "../support/dicom.js";
 
 export interface Kind {
@@ -229,74 +240,6 @@ const DX: Attributes = {
 };
 const US: Attributes = { SOPClassUID: "1.2.840.10008.5.1.4.1.1.6.1", Modality: "US" };
 
-type Point = [number, number, number];
-
-/** Where slices lie: mm between voxels along rows, columns and slices, and the patient's directions of the first two. */
-interface Scan {
-  counts: Point;
-  spacing: Point;
-  across: Point;
-  down: Point;
-  /** Millimetres that each slice goes aside along `down`. */
-  shear?: number;
-  more?: Attributes;
-}
-
-/** The patient's coordinates of a voxel; the middle of the scan is 0, 0, 0. */
-function pointOf({ counts, spacing, across, down, shear = 0 }: Scan, index: Readonly<Point>): Point {
-  const [a, b, c] = across;
-  const [d, e, f] = down;
-  const normal: Point = [b * f - c * e, c * d - a * f, a * e - b * d];
-  const [i = 0, j = 0, k = 0] = index.map((at, n) => (at - (counts[n]! - 1) / 2) * spacing[n]!);
-  const at = (n: 0 | 1 | 2) => i * across[n] + (j + (k * shear) / spacing[2]) * down[n] + k * normal[n];
-  return [at(0), at(1), at(2)];
-}
-
-const inBall = ([x, y, z]: Point, [cx, cy, cz]: Point, rx: number, ry = rx, rz = rx): boolean =>
-  ((x - cx) / rx) ** 2 + ((y - cy) / ry) ** 2 + ((z - cz) / rz) ** 2 < 1;
-
-/** A body that no turning brings onto itself: spine behind, liver at the right, stomach with gas at the left, a head. */
-function bodyAt(point: Point): number {
-  const [x, y, z] = point;
-  if (inBall(point, [0, 0, 130], 45, 55, 55)) return inBall(point, [0, -8, 130], 36, 44, 44) ? 130 : 260;
-  if (!inBall(point, [0, 0, -40], 150, 95, 150)) return 0;
-  if (Math.hypot(x, y - 60) < 16) return 260;
-  if (inBall(point, [-65, 0, -30], 60, 60, 45)) return 160;
-  if (inBall(point, [55, -30, -20], 35)) return z > -15 && y < -30 ? 10 : 120;
-  return Math.abs(x) < 60 && y > -60 && z > 20 ? 30 : 90;
-}
-
-/** Slices of the body; files come in an order of their own. */
-function scanned(scan: Scan, valueAt = bodyAt): Uint8Array[] {
-  const [columns, rows, slices] = scan.counts;
-  const next = random(21);
-  const files = Array.from({ length: slices }, (_, k) => {
-    const stored = new Uint16Array(rows * columns);
-    for (let j = 0, at = 0; j < rows; j++)
-      for (let i = 0; i < columns; i++, at++)
-        stored[at] = Math.round(valueAt(pointOf(scan, [i, j, k])) * (0.94 + 0.12 * next()));
-    const data = new Uint8Array(stored.buffer);
-    return file(
-      { rows, columns, samples: 1, bitsAllocated: 16, bitsStored: 16, data },
-      {
-        ...MR,
-        SOPInstanceUID: `1.2.3.4.${2000 + k}`,
-        InstanceNumber: String(k + 1),
-        FrameOfReferenceUID: "1.2.5",
-        PixelSpacing: `${scan.spacing[1]}\\${scan.spacing[0]}`,
-        ImageOrientationPatient: [...scan.across, ...scan.down].join("\\"),
-        ImagePositionPatient: pointOf(scan, [0, 0, k])
-          .map((mm) => mm.toFixed(4))
-          .join("\\"),
-        WindowCenter: "130",
-        WindowWidth: "260",
-        ...scan.more,
-      },
-    );
-  });
-  return files.reverse();
-}
-
 /** What lies in the patient where `labelAt` says so, in each slice of a scan. */
 const inPatient =
   (scan: Scan, labelAt: (point: Point) => number, labels = 1) =>
@@ -307,9 +250,6 @@ const inPatient =
     return [masked(rows, columns, at, labels)];
   };
 
-const AXIAL = { across: [1, 0, 0], down: [0, 1, 0] } satisfies Pick<Scan, "across" | "down">;
-const SAGITTAL = { across: [0, 1, 0], down: [0, 0, -1] } satisfies Pick<Scan, "across" | "down">;
-const CORONAL = { across: [1, 0, 0], down: [0, 0, -1] } satisfies Pick<Scan, "across" | "down">;
 const liverLesion = (point: Point) => (inBall(point, [-70, -10, -35], 22, 16, 28) ? 1 : 0);
 
 /** Volumes, in whose pictures planes across the slices stand too. */
@@ -659,7 +599,7 @@ export async function withImage<T>(kind: Kind, use: (image: Image) => Promise<T>
     }
     const opened = await openInput(path, undefined);
     try {
-      return await use(await readInput(opened));
+      return await use(await readInput(opened, undefined, { tolerance: ANY_STACK }));
     } finally {
       opened.close();
     }
