@@ -12,7 +12,8 @@ import { RESULT_FORMS } from "../../../src/results/forms.js";
 import { renderOverlay } from "../../../src/results/picture/overlay.js";
 import { pngOf } from "../../../src/results/picture/pixels.js";
 import { loadTestModel } from "../../support/test-models.js";
-import { engine } from "../../support/real-engine.js";
+import { engine, modelsOf } from "../../support/real-engine.js";
+import { writeVolumeModel } from "../../support/volume-model.js";
 import { folderOf, slice } from "../../support/series.js";
 import type { Attributes } from "../../support/dicom.js";
 import { ADDON, needs } from "../../support/needs.js";
@@ -171,6 +172,29 @@ t.test("pictures of series", { skip: needs(ADDON) }, async (t) => {
     const three = await run(folder, series(t, 9, [1, 3, 6]), segmenter);
     t.not(three.size.width, size.width);
   });
+
+  await t.test(
+    "of a volume with findings the planes across its slices too, which show all slices",
+    async (t) => {
+      const directory = join(folder, "volumes");
+      writeVolumeModel(directory, "bright-3d", (manifest) => {
+        manifest.results = { outputs: ["png", "sc"] };
+      });
+      const { entries } = await modelsOf(directory);
+      const all = Array.from({ length: 9 }, (_, z) => uid(z));
+      const found = await run(folder, series(t, 9, [3, 5]), entries[0]!);
+      t.same(found.shown, all);
+      t.same([found.sc.number("Rows"), found.sc.number("Columns")], [found.size.height, found.size.width]);
+      const again = await run(folder, series(t, 9, [3, 5]), entries[0]!);
+      t.ok(Buffer.compare(found.png, again.png) === 0, "equal input gives equal bytes");
+      // The same marks in frames: slices alone
+      const frames = await run(folder, series(t, 9, [3, 5]), segmenter);
+      t.ok(found.size.height! > frames.size.height! || found.size.width! > frames.size.width!);
+      const nothing = await run(folder, series(t, 9, []), entries[0]!);
+      t.same(nothing.shown, all, "all nine as slices");
+      t.not(nothing.size.height, found.size.height);
+    },
+  );
 
   await t.test("at most twelve, the whole stack where nothing is found", async (t) => {
     const all = Array.from({ length: 40 }, (_, z) => z);

@@ -1,6 +1,6 @@
 import t from "tap";
 import type { EngineOutput } from "../../../src/engine/types.js";
-import { markedPixels, sliceOutputs } from "../../../src/results/receipt/volume-outputs.js";
+import { fullestCrossing, markedPixels, sliceOutputs } from "../../../src/results/receipt/volume-outputs.js";
 
 /** Three slices of 1 x 2 pixels. */
 const exclusive: EngineOutput = {
@@ -36,5 +36,57 @@ t.test("outputs of one slice", (t) => {
   t.match(second, { mask: Uint8Array.of(1, 1, 1, 1), overlapping: true });
   t.match(sliceOutputs([overlapping], 0), [{ mask: Uint8Array.of(0, 0, 0, 1), slices: undefined }]);
   t.equal(third, scores);
+  t.end();
+});
+
+t.test("the row with most marked, and of its columns the fullest", (t) => {
+  const volume = (mask: number[][][]): EngineOutput => ({
+    ...{ kind: "segmentation", tensor: "m", overlapping: false, counts: [1] },
+    ...{ slices: mask.length, rows: mask[0]!.length, columns: mask[0]![0]!.length },
+    mask: Uint8Array.from(mask.flat(2)),
+  });
+  const crossing = (...outputs: EngineOutput[]) => fullestCrossing(outputs, markedPixels(outputs, 2));
+  const one = volume([
+    [
+      [1, 0, 0, 1],
+      [0, 1, 1, 0],
+      [0, 0, 0, 0],
+    ],
+    [
+      [1, 0, 0, 0],
+      [0, 0, 1, 0],
+      [0, 0, 1, 0],
+    ],
+  ]);
+  t.same(markedPixels([one], 2).rows, [3, 3, 1]);
+  t.same(crossing(one), { row: 0, column: 0 }, "of two equal rows the first");
+  const block = volume([
+    [
+      [1, 1, 1],
+      [1, 1, 1],
+      [1, 1, 1],
+    ],
+    [
+      [1, 1, 1],
+      [1, 1, 1],
+      [1, 1, 1],
+    ],
+  ]);
+  t.same(crossing(block), { row: 1, column: 1 }, "of more equals the middle one");
+  const two = volume([
+    [
+      [0, 0, 0, 0],
+      [0, 0, 0, 5],
+      [0, 0, 2, 2],
+    ],
+    [
+      [0, 0, 0, 0],
+      [0, 0, 0, 0],
+      [0, 0, 0, 3],
+    ],
+  ]);
+  t.same(crossing(one, two), { row: 1, column: 2 }, "over all outputs");
+  t.equal(crossing(scores), undefined);
+  t.equal(crossing(volume([[[0]], [[0]]])), undefined, "where nothing is marked");
   t.end();
 });
