@@ -1,6 +1,6 @@
 /**
- * `npm run bench:picture`: processor time of each step from a CT slice and its masks to the picture and the Secondary
- * Capture's pixels, medians of rounds by turns.
+ * `npm run bench:picture [-- KIND...]`: processor time of each step from a CT slice and its masks to the picture and the
+ * Secondary Capture's pixels, medians of rounds by turns. Of a volume, reading the planes across its slices too.
  */
 import { performance } from "node:perf_hooks";
 import { checkPanel } from "../src/addon/picture.js";
@@ -8,6 +8,7 @@ import { packRle } from "../src/addon/bytes.js";
 import { createEngine } from "../src/engine/engine.js";
 import { sha256 } from "../src/files/durable-files.js";
 import { renderOverlay } from "../src/results/picture/overlay.js";
+import { reslices } from "../src/results/picture/reslice.js";
 import { pngOf } from "../src/results/picture/pixels.js";
 import { VERSION } from "../src/base/version.js";
 import { overlayInput } from "../src/results/picture/draw-result.js";
@@ -20,10 +21,14 @@ const engine = createEngine({ provider: "cpu" });
 console.log(`Radserve ${VERSION}, Node ${process.version}: CPU ms, median of ${ROUNDS} (bytes)`);
 for (const kind of kinds()) {
   if (!(names.length > 0 ? names : ["ct-axial"]).includes(kind.name)) continue;
-  const overlay = await withKind(kind, engine, overlayInput);
+  const [overlay, marked] = await withKind(kind, engine, async (request) => [
+    await overlayInput(request),
+    request.marked,
+  ]);
   const { picture, masked } = renderOverlay(overlay);
   let png = await pngOf(picture);
   const steps: Record<string, () => unknown> = {
+    ...(marked === undefined ? {} : { "planes across the slices": () => reslices(marked, 0) }),
     "lay out and compose": () => renderOverlay(overlay),
     check: () => masked.map((panel) => checkPanel(picture, panel)),
     "PNG encoder": async () => (png = await pngOf(picture)),

@@ -27,8 +27,8 @@ export interface Shot extends View {
   frame: number;
 }
 
-/** A plane across the slices of a volume; its picture is of `crossingSizes`. */
-export interface CrossingView extends View {
+/** A plane across the slices of a volume; its picture is of `sectionSizes`. */
+export interface SectionView extends View {
   /** coronal, sagittal or axial. */
   name: string;
   size: VoxelGrid;
@@ -66,9 +66,9 @@ export interface OverlayInput {
   /** At least one, in the order of the image's frames. */
   shots: readonly Shot[];
   /** Planes across the slices; none where nothing is marked, or the frames are no volume. */
-  crossings?: readonly CrossingView[];
+  sections?: readonly SectionView[];
   /** Why there are none, though something is marked. */
-  withoutCrossings?: string | undefined;
+  withoutSections?: string | undefined;
   source: OverlaySource;
   model: Pick<Manifest, "name" | "version" | "manufacturer" | "regulatory" | "outputs">;
   /** Findings of the whole image. */
@@ -143,7 +143,7 @@ function panelOf(count: number, rows: number, columns: number, pixelAspect: numb
  * all of a plane fits a screen so.
  * @param count of the slices that are shown
  */
-export function crossingSizes(
+export function sectionSizes(
   count: number,
   source: Pick<OverlaySource, "rows" | "columns" | "pixelAspect" | "spacing">,
   grids: readonly VoxelGrid[],
@@ -169,11 +169,11 @@ export function crossingSizes(
 }
 
 export function arranged(input: OverlayInput): Arrangement {
-  const { shots, source, crossings = [] } = input;
-  const grids = crossings.map(({ size }) => size);
-  const sizes = grids.length === 0 ? [] : crossingSizes(shots.length, source, grids);
+  const { shots, source, sections = [] } = input;
+  const grids = sections.map(({ size }) => size);
+  const sizes = grids.length === 0 ? [] : sectionSizes(shots.length, source, grids);
   const slices = shots.length > 1 ? montage(input, sizes) : pair(input, sizes);
-  return sizes.length === 0 ? slices.sheet : withCrossings(input, slices, sizes);
+  return sizes.length === 0 ? slices.sheet : withSections(input, slices, sizes);
 }
 
 /** Room above and below a panel and between two of them, in units. */
@@ -193,7 +193,7 @@ const sizer =
 
 /** Room that the letters beside the panels take. */
 function letterRoom(
-  { shots, crossings = [] }: OverlayInput,
+  { shots, sections = [] }: OverlayInput,
   metrics: Metrics,
 ): { left: number; right: number } {
   const size = sizer(metrics);
@@ -202,7 +202,7 @@ function letterRoom(
     return widest === 0 ? 0 : Math.ceil(widest) + size(BESIDE);
   };
   return {
-    left: room([...shots, ...crossings].map(({ edges }) => edges?.left)),
+    left: room([...shots, ...sections].map(({ edges }) => edges?.left)),
     right: room(shots.map(({ edges }) => edges?.right)),
   };
 }
@@ -262,14 +262,7 @@ function pair(input: OverlayInput, sizes: readonly PanelSize[]): Slices {
       ...(paired ? [{ ...look, marked: true, title: "Overlay", facts: "", ...right }] : []),
     ],
     header: [
-      joined([
-        ...factsOf(source),
-        place,
-        shot.place,
-        sizeText(source),
-        source.window,
-        input.withoutCrossings,
-      ]),
+      joined([...factsOf(source), place, shot.place, sizeText(source), source.window, input.withoutSections]),
     ],
     scales: [scaleOf(source, panel, cell, scale)],
     below: scale.y + size(30),
@@ -313,7 +306,7 @@ function montage(input: OverlayInput, sizes: readonly PanelSize[]): Slices {
     tags: width + size(BESIDE),
     panels,
     header: [
-      joined([...factsOf(source), sizeText(source), source.window, chosen, nothing, input.withoutCrossings]),
+      joined([...factsOf(source), sizeText(source), source.window, chosen, nothing, input.withoutSections]),
     ],
     scales: [scaleOf(source, panel, cell, scale)],
     below: scale.y + size(30),
@@ -349,7 +342,7 @@ function beyond(slices: Room, sizes: readonly PanelSize[]): Beyond {
 }
 
 /** The slices' sheet, with the planes across them: in a column at its right, or in a row below it. */
-function withCrossings(
+function withSections(
   input: OverlayInput,
   { sheet, content, beside }: Slices,
   sizes: readonly PanelSize[],
@@ -365,7 +358,7 @@ function withCrossings(
   let [x, y] = [beside ? margin + content + gap : margin, top + above];
   let [right, bottom] = [x, y];
   const first = { x, y };
-  const panels = (input.crossings ?? []).map((shot, i) => {
+  const panels = (input.sections ?? []).map((shot, i) => {
     const { width, height } = sizes[i] ?? { width: 0, height: 0 };
     const cell = Math.max(width, narrowest);
     const panel = {
@@ -385,7 +378,7 @@ function withCrossings(
     return { ...panel, alone: false };
   });
   const scales = panels.slice(0, 1).map(({ width, height, cell }, i): Scale => {
-    const { columns = 0, columnSpacing = 0, rowSpacing = 0 } = input.crossings?.[i]?.size ?? {};
+    const { columns = 0, columnSpacing = 0, rowSpacing = 0 } = input.sections?.[i]?.size ?? {};
     const spacing = {
       row: rowSpacing,
       column: columnSpacing,

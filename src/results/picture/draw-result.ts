@@ -9,9 +9,9 @@ import type { Manifest } from "../../manifest/manifest.js";
 import { meantBy } from "../../models/input-values.js";
 import type { Finding, ReceiptModel } from "../receipt/receipt.js";
 import {
-  crossingSizes,
+  sectionSizes,
   renderSize,
-  type CrossingView,
+  type SectionView,
   type OverlayInput,
   type OverlaySource,
   type Shot,
@@ -72,10 +72,10 @@ export async function drawPicture(request: DrawRequest): Promise<Drawn> {
   const input = await overlayInput(request);
   const { picture, masked } = renderOverlay(input);
   checkPicture(picture, masked);
-  for (const view of [...input.shots, ...(input.crossings ?? [])]) release(view.picture.rgb);
+  for (const view of [...input.shots, ...(input.sections ?? [])]) release(view.picture.rgb);
   let png: Promise<Uint8Array> | undefined;
   const { shown, marked } = request;
-  const frames = input.crossings === undefined ? shown.map(({ frame }) => frame) : marked?.volume.frames;
+  const frames = input.sections === undefined ? shown.map(({ frame }) => frame) : marked?.volume.frames;
   return { picture, png: () => (png ??= pngOf(picture)), frames: frames ?? [] };
 }
 
@@ -99,17 +99,17 @@ export async function overlayInput(request: DrawRequest): Promise<OverlayInput> 
       findings: value.findings,
     });
   }
-  return { shots, ...(await crossingsOf(request, source)), source, model: manifest, opacity, ...result };
+  return { shots, ...(await sectionsOf(request, source)), source, model: manifest, opacity, ...result };
 }
 
 /** The planes across the slices of a volume, through what is marked, in the window of the fullest slice. */
-async function crossingsOf(
+async function sectionsOf(
   { image, engine, shown, marked }: DrawRequest,
   source: OverlaySource,
-): Promise<Pick<OverlayInput, "crossings" | "withoutCrossings">> {
+): Promise<Pick<OverlayInput, "sections" | "withoutSections">> {
   if (marked === undefined) return {};
-  const withoutCrossings = whyNoSections(marked.volume, image.format);
-  if (withoutCrossings !== undefined) return { withoutCrossings };
+  const withoutSections = whyNoSections(marked.volume, image.format);
+  if (withoutSections !== undefined) return { withoutSections };
   const [first, ...others] = shown;
   const fullest = others.reduce((best, each) => (best && each.weight > best.weight ? each : best), first);
   const slice = marked.volume.frames.indexOf(fullest?.frame ?? 0);
@@ -118,13 +118,13 @@ async function crossingsOf(
     ...{ rows: down.count, columns: across.count },
     ...{ rowSpacing: down.spacing, columnSpacing: across.spacing },
   }));
-  const sizes = crossingSizes(shown.length, source, grids);
+  const sizes = sectionSizes(shown.length, source, grids);
   const window = windowText(image.interpretation(fullest?.frame ?? 0));
-  const crossings: CrossingView[] = [];
+  const sections: SectionView[] = [];
   for (const [i, { section, plane, outputs }] of made.entries()) {
     const [size, { render }] = [grids[i], sizes[i]] as [VoxelGrid, PanelSize];
     const facts = [`${millimetres(section.plane)} mm`, ...(window === source.window ? [] : [window])];
-    crossings.push({
+    sections.push({
       picture: { ...render, rgb: await engine.render(plane, { voiIndex: 0, ...render }) },
       name: section.name,
       size,
@@ -134,7 +134,7 @@ async function crossingsOf(
       findings: [],
     });
   }
-  return { crossings };
+  return { sections };
 }
 
 /** Where readers look for uptake: an SUV of 0 is white, and one of 7 g/ml and more is black. */

@@ -84,12 +84,13 @@ function gathered(
 /** A mask's section; anything else is what it was. */
 function sectionOutput(section: Section, output: EngineOutput): EngineOutput {
   if (output.kind !== "segmentation") return output;
-  const { rows, columns, mask, slices = 1, fractions: _, ...rest } = output;
+  const { kind, tensor, overlapping, counts, rows, columns, mask, slices = 1 } = output;
   const area = rows * columns;
   const parts = Array.from({ length: mask.length / (area * slices) }, (_, group) =>
     gathered(section, output, 1, (slice) => mask.subarray((group * slices + slice) * area)),
   );
-  return { ...rest, rows: section.down.count, columns: section.across.count, mask: Buffer.concat(parts) };
+  const size = { rows: section.down.count, columns: section.across.count };
+  return { kind, tensor, overlapping, counts, ...size, mask: Buffer.concat(parts) };
 }
 
 /** @throws RadserveError output_invalid */

@@ -134,11 +134,7 @@ export function voxelUnder(
 ): (x: number, y: number) => Vector {
   const [a, b, c, d, e, f] = orientation;
   const volume = dot(sliceDirection, cross(rowDirection, columnDirection));
-  const axes = [
-    { normal: cross(rowDirection, columnDirection), spacing: spacings.sliceSpacing },
-    { normal: cross(columnDirection, sliceDirection), spacing: spacings.rowSpacing },
-    { normal: cross(sliceDirection, rowDirection), spacing: spacings.columnSpacing },
-  ].map(({ normal, spacing }) => {
+  const stepsOf = (normal: Readonly<Vector>, spacing: number) => {
     const per = (v: Readonly<Vector>) => dot(v, normal) / (volume * spacing);
     const [x, y, z] = position;
     return {
@@ -146,6 +142,11 @@ export function voxelUnder(
       right: per([a, b, c]) * across.spacing,
       down: per([d, e, f]) * down.spacing,
     };
-  });
-  return (x, y) => axes.map((axis) => Math.round(axis.first + x * axis.right + y * axis.down)) as Vector;
+  };
+  const slice = stepsOf(cross(rowDirection, columnDirection), spacings.sliceSpacing);
+  const row = stepsOf(cross(columnDirection, sliceDirection), spacings.rowSpacing);
+  const column = stepsOf(cross(sliceDirection, rowDirection), spacings.columnSpacing);
+  const at = (steps: typeof slice, x: number, y: number) =>
+    Math.round(steps.first + x * steps.right + y * steps.down);
+  return (x, y) => [at(slice, x, y), at(row, x, y), at(column, x, y)];
 }

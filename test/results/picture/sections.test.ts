@@ -143,11 +143,11 @@ t.test("planes across slices", { skip: needs(ADDON) }, async (t) => {
           const input = await overlayInput(await request(t, scanOf(across, down)));
           const names = (["axial", "coronal", "sagittal"] as const).filter((name) => name !== own);
           t.same(
-            input.crossings?.map(({ name }) => name),
+            input.sections?.map(({ name }) => name),
             names,
           );
           for (const [i, name] of names.entries()) {
-            const { picture, edges, results, place: said, size } = input.crossings![i]!;
+            const { picture, edges, results, place: said, size } = input.sections![i]!;
             const hung = HUNG[name];
             t.same([edges?.left, edges?.top, edges?.right, edges?.bottom], hung.letters, name);
             t.same([size.columns, size.rows], [SIZE[hung.across], SIZE[hung.down]]);
@@ -186,11 +186,11 @@ t.test("planes across slices", { skip: needs(ADDON) }, async (t) => {
         isMarked: (point) => isMarked(turned(point)),
       }),
     );
-    t.match(input.crossings, [
+    t.match(input.sections, [
       { name: "oblique coronal", edges: { left: "RA", top: "H", right: "LP", bottom: "F" } },
       { name: "oblique sagittal", edges: { left: "AL", top: "H", right: "PR", bottom: "F" } },
     ]);
-    const [coronal] = input.crossings!;
+    const [coronal] = input.sections!;
     for (let y = 0, at = 0; y < 6; y++)
       for (let x = 0; x < 10; x++, at++) {
         const value = valueAt(bodyPoint("coronal", FULLEST.coronal, x, y));
@@ -214,8 +214,8 @@ t.test("planes across slices", { skip: needs(ADDON) }, async (t) => {
       }),
     );
     t.match(own.source, { window: "each slice in its own window" });
-    for (const [i, { picture, place: said }] of own.crossings!.entries()) {
-      const wanted = common.crossings![i]!;
+    for (const [i, { picture, place: said }] of own.sections!.entries()) {
+      const wanted = common.sections![i]!;
       // The slice with most marked is the uppermost
       t.equal(said, `${wanted.place}  ·  W 255  L 127.5`, "and their window is told");
       const far = picture.rgb.filter((value, at) => Math.abs(value - wanted.picture.rgb[at]!) > 1);
@@ -227,7 +227,7 @@ t.test("planes across slices", { skip: needs(ADDON) }, async (t) => {
         moreOf: (slice) => ({ PixelPaddingValue: new Typed("US", 1000 + slice) }),
       }),
     );
-    const [coronal] = padded.crossings!;
+    const [coronal] = padded.sections!;
     t.same(
       Array.from({ length: 6 }, (_, y) => coronal!.picture.rgb[y * 30]),
       [0, 0, 0, 0, 0, 0],
@@ -242,7 +242,7 @@ t.test("planes across slices", { skip: needs(ADDON) }, async (t) => {
     const [slice] = masked;
     const pixelsPerMm = slice!.width / (10 * 3);
     for (const [i, panel] of masked.slice(-2).entries()) {
-      const { size, results } = input.crossings![i]!;
+      const { size, results } = input.sections![i]!;
       t.equal(panel.width, Math.round(size.columns * size.columnSpacing * pixelsPerMm));
       t.equal(panel.height, Math.round(size.rows * size.rowSpacing * pixelsPerMm));
       const [mask] = results;
@@ -276,7 +276,7 @@ t.test("planes across slices", { skip: needs(ADDON) }, async (t) => {
       const isMarked = (point: Point) => point.every((value, axis) => Math.abs(value - here[axis]!) < 0.1);
       const input = await overlayInput(await request(t, scan, { isMarked }));
       t.equal(input.shots.length, 1);
-      const places = input.crossings!.map(({ results: [mask] }) =>
+      const places = input.sections!.map(({ results: [mask] }) =>
         mask?.kind === "segmentation" ? mask.mask.indexOf(1) : -1,
       );
       t.same(places, [(5 - at[2]) * 10 + at[0], (5 - at[2]) * 8 + at[1]]);
@@ -288,7 +288,7 @@ t.test("planes across slices", { skip: needs(ADDON) }, async (t) => {
     const scan = scanOf([1, 0, 0], [0, 1, 0]);
     const nothing = await request(t, scan, { isMarked: () => false });
     const input = await overlayInput(nothing);
-    t.match([input.crossings, input.withoutCrossings], [undefined, undefined]);
+    t.match([input.sections, input.withoutSections], [undefined, undefined]);
     t.same((await drawPicture(nothing)).frames, [0, 1, 2, 3, 4, 5]);
     const reason = async (change: Partial<Scan>, missing?: number) => {
       const asked = await request(t, { ...scan, ...change });
@@ -298,9 +298,9 @@ t.test("planes across slices", { skip: needs(ADDON) }, async (t) => {
         asked.marked!.volume = { ...asked.marked!.volume, flaws: { ...flaws, refusals } };
       }
       const made = await overlayInput(asked);
-      t.equal(made.crossings, undefined);
-      t.match(arranged(made).header[0], made.withoutCrossings);
-      return made.withoutCrossings;
+      t.equal(made.sections, undefined);
+      t.match(arranged(made).header[0], made.withoutSections);
+      return made.withoutSections;
     };
     t.equal(await reason({ shear: 2 }), "no planes across the slices, because the stack is tilted");
     t.equal(await reason({}, 2), "no planes across the slices, because slices are missing");
@@ -348,7 +348,7 @@ t.test("no panel lies on another, nor beside the page, in whatever proportions",
           });
           const input: OverlayInput = {
             shots: Array.from({ length: shots }, (_, i) => ({ ...view, frame: i + 1 })),
-            crossings: [
+            sections: [
               { ...view, name: "coronal", ...grid(columns) },
               { ...view, name: "sagittal", ...grid(rows) },
             ],
