@@ -20,6 +20,18 @@ bool OnlyHighest(const OutputSpec& output) {
   return !MayOverlap(output.activation) && output.activation != Activation::kLabelMap && !output.fractional;
 }
 
+/// What a mask on the model's grid takes: a byte a voxel for all labels, or for each that may overlap; one for each that
+/// is shown; all of them again, in slices, and two bits a label in the object; one for Pixel Padding; and of one slice the
+/// part within the source, before and after a last activation.
+double BytesOfModelMask(const OutputSpec& output, double voxels, double plane) {
+  if (!output.model_grid) return 0;
+  const double labels = output.labels;
+  const double masks = MayOverlap(output.activation) ? labels : 1;
+  const double shown = output.fractional ? labels : 0;
+  return (2 * (masks + shown) + labels / 4 + 1) * voxels +
+         2 * static_cast<double>(ChannelsOf(output) * sizeof(float)) * plane;
+}
+
 double Product(const std::array<int, 3>& sides) {
   return static_cast<double>(sides[0]) * sides[1] * sides[2];
 }
@@ -69,6 +81,7 @@ double BytesOfPlan(const Model& model, const std::array<int, 3>& sides, const Vo
                             ? SlicesInReach(along.Back(along.tensor, Interpolation::kLinear)) * map_plane
                             : map_plane + kSourcePlanes * plane;
     bytes += static_cast<double>(channels) * sizeof(float) * (windows + back + (slices ? map_plane : 0));
+    bytes += BytesOfModelMask(output, Product(grid), map_plane);
   }
   return bytes;
 }
