@@ -157,7 +157,11 @@ function algorithmFaults(attributes: Attributes, model: ReceiptModel): string[] 
   const name = oneLine(model.name, 64);
   const device = deviceUid(model);
   const [equipment] = attributes.sequence("ContributingEquipmentSequence") ?? [];
-  const identifications = (attributes.sequence("SegmentSequence") ?? []).map(
+  // The background of a label map is found by no model
+  const segments = (attributes.sequence("SegmentSequence") ?? []).filter(
+    (segment) => segment.number("SegmentNumber") !== 0,
+  );
+  const identifications = segments.map(
     (segment) => segment.sequence("SegmentationAlgorithmIdentificationSequence")?.[0],
   );
   const told = (code: string) =>

@@ -1,0 +1,395 @@
+/**
+ * Segments in the grid of the network, through the whole use-case, over an oblique series whose spacings, order of axes and
+ * directions are none of the network's. What the objects hold is read by dcmjs and computed anew here: the places from the
+ * manifest's spacing and the volume's middle, the labels from the tensor that the graph gave.
+ */
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import dcmjs, { type DictElement } from "dcmjs";
+import t, { type Test } from "tap";
+import type { Tensor } from "../../src/engine/tensor.js";
+import { openInput } from "../../src/files/guarded-paths.js";
+import { volumeOf } from "../../src/images/dicom/volume.js";
+import type { Image } from "../../src/images/image.js";
+import { infer } from "../../src/inference/infer-image.js";
+import { readInput } from "../../src/inference/read-input.js";
+import { replay } from "../../src/inference/replay.js";
+import type { ImageInput, Manifest, OutputKind } from "../../src/manifest/manifest.js";
+import type { ModelEntry } from "../../src/models/entry.js";
+import { RESULT_FORMS, type SegmentationType } from "../../src/results/forms.js";
+import { receiptSchema, type Receipt } from "../../src/results/receipt/receipt.js";
+import { checkFiles } from "../../src/results/receipt/verify.js";
+import { planeOf } from "../../src/results/picture/draw-result.js";
+import { MarkReader } from "../../src/viewing/marks.js";
+import { attributesOf, CT, dicomFile, type Attributes } from "../support/dicom.js";
+import { failure } from "../support/expect.js";
+import { ADDON, needs } from "../support/needs.js";
+import { engineWithFolder } from "../support/real-engine.js";
+import { loadTestModel, type TestModel } from "../support/test-models.js";
+
+type Vector = [number, number, number];
+const dot = (a: Vector, b: Vector) => a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
+const cross = ([a, b, c]: Vector, [d, e, f]: Vector): Vector => [b * f - c * e, c * d - a * f, a * e - b * d];
+const times = (v: Vector, by: number): Vector => [v[0] * by, v[1] * by, v[2] * by];
+const plus = (...all: Vector[]): Vector =>
+  all.reduce<Vector>((sum, v) => [sum[0] + v[0], sum[1] + v[1], sum[2] + v[2]], [0, 0, 0]);
+const unit = (v: Vector) => times(v, 1 / Math.sqrt(dot(v, v)));
+
+/** The series: turned out of the patient's axes, its pixels higher than wide, its slices further apart. */
+const SOURCE = { slices: 9, rows: 10, columns: 14, apart: 3.1, row: 1.3, column: 0.9 };
+const ACROSS = unit([0.93, 0.3, -0.2]);
+const NORMAL = unit(cross(ACROSS, [-0.25, 0.94, 0.2]));
+const DOWN = cross(NORMAL, ACROSS);
+const ORIGIN: Vector = [-31.5, 12.25, 140.5];
+const MIDDLE = plus(
+  ORIGIN,
+  times(ACROSS, (SOURCE.column * (SOURCE.columns - 1)) / 2),
+  times(DOWN, (SOURCE.row * (SOURCE.rows - 1)) / 2),
+  times(NORMAL, (SOURCE.apart * (SOURCE.slices - 1)) / 2),
+);
+
+/** The network's axes depth, height, width: to the right, to the feet, to the front. */
+const LETTERS = "RIA";
+const NETWORK = [
+  { along: times(ACROSS, -1), spacing: 1.2, side: 20, extent: SOURCE.column * SOURCE.columns },
+  { along: times(NORMAL, -1), spacing: 1.7, side: 23, extent: SOURCE.apart * SOURCE.slices },
+  { along: times(DOWN, -1), spacing: 1.1, side: 15, extent: SOURCE.row * SOURCE.rows },
+].map((axis) => {
+  const content = Math.ceil(axis.extent / axis.spacing);
+  return { ...axis, content, begin: Math.floor((axis.side - content) / 2) };
+});
+
+const INPUT: Partial<ImageInput> = {
+  orientation: LETTERS,
+  spacing_mm: [NETWORK[0]!.spacing, NETWORK[1]!.spacing, NETWORK[2]!.spacing],
+  size: { kind: "fixed", depth: NETWORK[0]!.side, height: NETWORK[1]!.side, width: NETWORK[2]!.side },
+  fit: "letterbox",
+  interpolation: "linear",
+};
+
+/** The voxel of the network's tensor at a place in the patient, and how far its centre is from there, in voxels. */
+function voxelAt(place: Vector): { index: number; off: number } {
+  const away = plus(place, times(MIDDLE, -1));
+  return NETWORK.reduce(
+    ({ index, off }, { along, spacing, side, content, begin }) => {
+      const at = dot(away, along) / spacing + begin + content / 2 - 0.5;
+      const nearest = Math.round(at);
+      return { index: index * side + nearest, off: Math.max(off, Math.abs(at - nearest)) };
+    },
+    { index: 0, off: 0 },
+  );
+}
+
+/** Noise with clumps, from -160 to 240, which is the window of the test models. */
+function stored(slice: number, row: number, column: number): number {
+  const noise = Math.sin(slice * 12.9898 + row * 78.233 + column * 37.719) * 43758.5453;
+  const clump = Math.sin(slice * 0.9) + Math.sin(row * 0.7 + 1) + Math.sin(column * 0.5 + 2);
+  return Math.round(40 + 40 * clump + 80 * (noise - Math.floor(noise) - 0.5));
+}
+
+const decimal = (values: readonly number[]) => values.map((value) => value.toFixed(11)).join("\\");
+
+function series(more: Attributes = {}): Buffer[] {
+  const { slices, rows, columns } = SOURCE;
+  const raw = { rows, columns, samples: 1, bitsAllocated: 16, bitsStored: 16, signed: true };
+  return Array.from({ length: slices }, (_, z) => {
+    const values = Int16Array.from({ length: rows * columns }, (_, i) =>
+      stored(z, Math.floor(i / columns), i % columns),
+    );
+    const pixels = new Uint8Array(values.buffer);
+    return dicomFile({
+      attributes: attributesOf(
+        { ...raw, data: pixels },
+        {
+          ...{ SOPClassUID: CT, SOPInstanceUID: `1.2.3.9.${z + 1}`, StudyInstanceUID: "1.2.3" },
+          ...{ SeriesInstanceUID: "1.2.3.9", FrameOfReferenceUID: "1.2.5", PatientID: "Nobody" },
+          ...{ Modality: "CT", ImageType: "ORIGINAL\\PRIMARY\\AXIAL" },
+          ImagePositionPatient: decimal(plus(ORIGIN, times(NORMAL, z * SOURCE.apart))),
+          ImageOrientationPatient: decimal([...ACROSS, ...DOWN]),
+          ...{ PixelSpacing: `${SOURCE.row}\\${SOURCE.column}`, SliceThickness: "2" },
+          ...{ RescaleSlope: "1", RescaleIntercept: "0", PatientName: "Nobody", ...more },
+        },
+      ),
+      pixels,
+    });
+  });
+}
+
+type Item = Record<string, DictElement>;
+const itemsOf = (item: Item, tag: string) => (item[tag]?.Value ?? []) as Item[];
+const numbersOf = (item: Item | undefined, tag: string) => (item?.[tag]?.Value ?? []) as number[];
+const textOf = (item: Item | undefined, tag: string) => item?.[tag]?.Value[0] as string | undefined;
+
+/** A segmentation as dcmjs reads it. */
+function read(path: string) {
+  const { dict } = dcmjs.data.DicomMessage.readFile(Uint8Array.from(readFileSync(path)).buffer);
+  const [rows = 0] = numbersOf(dict, "00280010");
+  const [columns = 0] = numbersOf(dict, "00280011");
+  const [bits = 0] = numbersOf(dict, "00280100");
+  const [shared] = itemsOf(dict, "52009229");
+  const [measures] = itemsOf(shared!, "00289110");
+  const [row = 0, column = 0] = numbersOf(measures, "00280030");
+  const cosines = numbersOf(itemsOf(shared!, "00209116")[0], "00200037");
+  const data = new Uint8Array(dict["7FE00010"]!.Value[0] as ArrayBuffer);
+  const value = (at: number) => (bits === 8 ? data[at]! : (data[at >> 3]! >> (at & 7)) & 1);
+  const frames = itemsOf(dict, "52009230").map((groups, frame) => ({
+    segment: numbersOf(itemsOf(groups, "0062000A")[0], "0062000B")[0],
+    first: numbersOf(itemsOf(groups, "00209113")[0], "00200032") as Vector,
+    derivation: groups["00089124"],
+    value: (y: number, x: number) => value((frame * rows + y) * columns + x),
+  }));
+  const across = cosines.slice(0, 3) as Vector;
+  const down = cosines.slice(3) as Vector;
+  const place = (first: Vector, y: number, x: number) =>
+    plus(first, times(across, x * column), times(down, y * row));
+  return { dict, rows, columns, frames, across, down, row, column, measures, place };
+}
+
+type Seg = ReturnType<typeof read>;
+
+/** Calls `check` with each voxel of an object: its segment (undefined in a label map), value, and voxel of the tensor. */
+function forVoxels(
+  t: Test,
+  seg: Seg,
+  check: (segment: number | undefined, value: number, index: number) => boolean,
+): void {
+  let [wrong, off, seen] = [0, 0, 0];
+  const once = new Set<string>();
+  for (const { segment, first, value } of seg.frames)
+    for (let y = 0; y < seg.rows; y++)
+      for (let x = 0; x < seg.columns; x++) {
+        const at = voxelAt(seg.place(first, y, x));
+        off = Math.max(off, at.off);
+        once.add(`${segment} ${at.index}`);
+        if (!check(segment, value(y, x), at.index)) wrong++;
+        seen++;
+      }
+  t.ok(off < 1e-6, `each voxel has the centre of one of the network's (${off})`);
+  t.equal(once.size, seen, "each voxel is there once");
+  t.equal(wrong, 0, "each is what the network decided there");
+  const segments = new Set(seg.frames.map(({ segment }) => segment)).size;
+  const inside = NETWORK.reduce((product, { content }) => product * content, 1);
+  t.equal(seen, segments * inside, "all of the network's voxels within the source, and no other");
+}
+
+t.test("segments in the grid of the network", { skip: needs(ADDON) }, async (t) => {
+  const { engine, folder } = engineWithFolder(t, "segment-grid");
+  const model = (name: TestModel, change: (manifest: Manifest) => void = () => undefined) => {
+    const own = join(folder, String(Math.random()).slice(2));
+    mkdirSync(own);
+    return loadTestModel(engine, own, name, (manifest) => {
+      Object.assign(manifest.inputs[0]!, INPUT);
+      for (const output of manifest.outputs)
+        if (output.kind === "segmentation") output.segment_grid = "model";
+      change(manifest);
+    });
+  };
+  const written = (t: Test, files: readonly Buffer[]) => {
+    const input = mkdtempSync(join(tmpdir(), "radserve-oblique-"));
+    t.teardown(() => {
+      rmSync(input, { recursive: true });
+    });
+    files.forEach((file, i) => {
+      writeFileSync(join(input, `${files.length - i}.dcm`), file);
+    });
+    return input;
+  };
+  const imageIn = async (t: Test, input: string) => {
+    const opened = await openInput(input, undefined);
+    t.teardown(() => opened.close());
+    return readInput(opened);
+  };
+  const run = async (
+    t: Test,
+    input: string,
+    entry: ModelEntry,
+    segmentationType: SegmentationType = "binary",
+    outputs: OutputKind[] | undefined = ["png", "sr", "seg", "rtstruct"],
+  ) => {
+    const outputFolder = mkdtempSync(join(tmpdir(), "radserve-grid-out-"));
+    t.teardown(() => {
+      rmSync(outputFolder, { recursive: true });
+    });
+    const task = { requestId: "r", name: "s", priority: "routine" as const, cancelId: 1, inputPath: input };
+    const roots = { input: undefined, output: undefined };
+    const answer = await infer(
+      { ...task, roots, outputFolder, startedAt: "2026-11-25T10:00:00.000Z", outputs },
+      { engine, models: [entry], forms: { ...RESULT_FORMS, segmentationType } },
+    );
+    const receipt = receiptSchema.parse(JSON.parse(readFileSync(answer.receipt_path, "utf8")));
+    const own = receipt.models[0]!;
+    t.equal(own.status, "succeeded", JSON.stringify(own.error));
+    const seg = answer.models[0]!.outputs.find(({ path }) => path.endsWith(".seg.dcm"))?.path;
+    return { receipt, own, outputFolder, seg };
+  };
+  /** What the graph gives over the series. */
+  const rawOf = async (entry: ModelEntry, image: Image): Promise<Tensor> => {
+    const { frames, geometry } = volumeOf(image);
+    const planes = [];
+    for (const frame of frames) planes.push(planeOf(image, frame, await image.frame(frame)));
+    const { tensors } = await engine.infer(entry.nativeId!, planes, { geometry, dump: true });
+    return tensors!.outputs[0]!;
+  };
+  const verdicts = async (receipt: Receipt, outputFolder: string) =>
+    (await checkFiles(outputFolder, receipt)).filter(({ verdict }) => verdict !== "ok");
+
+  await t.test("bit planes of labels that exclude each other, and a label map", async (t) => {
+    const input = written(t, series());
+    const entry = await model("volume");
+    const image = await imageIn(t, input);
+    const raw = await rawOf(entry, image);
+    t.strictSame(raw.shape, [1, 1, ...NETWORK.map(({ side }) => side)]);
+    for (const form of ["binary", "labelmap"] as const) {
+      const { receipt, own, outputFolder, seg: path } = await run(t, input, entry, form);
+      const seg = read(path!);
+      const wanted = (index: number, segment: number | undefined) =>
+        segment === undefined ? raw.data[index]! : Number(raw.data[index] === segment);
+      forVoxels(t, seg, (segment, value, index) => value === wanted(index, segment));
+      const counts = [0, 0, 0];
+      const inside = new Set<number>();
+      const slices = form === "binary" ? seg.frames.length / 2 : seg.frames.length;
+      for (const { first } of seg.frames.slice(0, slices))
+        for (let y = 0; y < seg.rows; y++)
+          for (let x = 0; x < seg.columns; x++) inside.add(voxelAt(seg.place(first, y, x)).index);
+      for (const index of inside) counts[raw.data[index]!]!++;
+      t.ok(
+        counts.every((count) => count > 100),
+        `enough of each label: ${counts.join(", ")}`,
+      );
+
+      t.equal(textOf(seg.dict, "00200052"), "1.2.5", "the source's frame of reference");
+      t.ok(
+        seg.frames.every(({ derivation }) => derivation === undefined),
+        "no frame of the source is its",
+      );
+      const [referenced] = itemsOf(seg.dict, "00081115");
+      t.equal(textOf(referenced, "0020000E"), "1.2.3.9");
+      t.equal(itemsOf(referenced!, "0008114A").length, SOURCE.slices);
+      t.ok(Math.abs(dot(cross(seg.across, seg.down), NORMAL) - 1) < 1e-9, "frames are parallel to slices");
+      t.ok(Math.abs(numbersOf(seg.measures, "00180050")[0]! - 1.7) < 1e-9, "SliceThickness");
+      t.ok(Math.abs(numbersOf(seg.measures, "00180088")[0]! - 1.7) < 1e-9, "SpacingBetweenSlices");
+
+      const grid = own.segmentation_grid!;
+      t.match(grid, { slices: slices, rows: seg.rows, columns: seg.columns, slice_spacing: 1.7 });
+      t.strictSame(
+        grid.segments.map(({ voxels }) => voxels),
+        counts.slice(1),
+      );
+      for (const { voxels, ml } of grid.segments)
+        t.ok(Math.abs(ml - (voxels * 1.2 * 1.7 * 1.1) / 1000) < 1e-9);
+      t.strictSame(await verdicts(receipt, outputFolder), []);
+      const again = await replay({ receipt, image, models: [entry], engine });
+      t.ok(
+        again.every(({ verdict }) => verdict === "ok"),
+        JSON.stringify(again),
+      );
+      t.match(
+        readFileSync(
+          join(outputFolder, own.outputs.find(({ path }) => path.endsWith("sr.dcm"))!.path),
+        ).toString("latin1"),
+        /Segments lie in the grid of the network/,
+      );
+    }
+  });
+
+  await t.test("labels that may overlap, and probabilities", async (t) => {
+    const input = written(t, series());
+    const image = await imageIn(t, input);
+    const [bright, dark] = [0.6, 0.55];
+    for (const type of ["binary", "fractional"] as const) {
+      const entry = await model("volume-fractional", ({ outputs }) => {
+        for (const output of outputs) if (output.kind === "segmentation") output.segment_type = type;
+      });
+      const raw = await rawOf(entry, image);
+      const values = new Float32Array(raw.data.slice().buffer);
+      const voxels = values.length / 2;
+      const { receipt, own, outputFolder, seg: path } = await run(t, input, entry);
+      const seg = read(path!);
+      let near = 0;
+      forVoxels(t, seg, (segment, value, index) => {
+        const probability = values[(segment! - 1) * voxels + index]!;
+        if (type === "binary")
+          return value === Number(probability >= Math.fround([bright, dark][segment! - 1]!));
+        if (value > 0 && value < 255) near++;
+        return Math.abs(value - 255 * probability) <= 0.5 + 1e-4;
+      });
+      if (type === "fractional") t.ok(near > 1000, "most are neither 0 nor 1");
+      const reached = (label: number, threshold: number) => {
+        const inside = NETWORK.map(({ begin, content, side }) => ({ begin, end: begin + content, side }));
+        const [d, h, w] = inside;
+        let count = 0;
+        for (let i = d!.begin; i < d!.end; i++)
+          for (let j = h!.begin; j < h!.end; j++)
+            for (let k = w!.begin; k < w!.end; k++)
+              if (values[label * voxels + (i * h!.side + j) * w!.side + k]! >= Math.fround(threshold))
+                count++;
+        return count;
+      };
+      t.strictSame(
+        own.segmentation_grid!.segments.map(({ label, voxels }) => [label, voxels]),
+        [
+          ["bright", reached(0, bright)],
+          ["dark", reached(1, dark)],
+        ],
+      );
+      t.strictSame(await verdicts(receipt, outputFolder), []);
+    }
+  });
+
+  await t.test("what is said of the source's grid does not change", async (t) => {
+    const input = written(t, series());
+    const there = await run(t, input, await model("volume"));
+    const plain = await model("volume", ({ outputs }) => {
+      for (const output of outputs) if (output.kind === "segmentation") delete output.segment_grid;
+    });
+    const here = await run(t, input, plain);
+    t.strictSame(there.own.findings, here.own.findings);
+    t.strictSame(there.own.measurements, here.own.measurements);
+    t.equal(there.own.raw_sha256, here.own.raw_sha256);
+    t.equal(here.own.segmentation_grid, undefined);
+    const picture = ({ own }: typeof here) => own.outputs.find(({ path }) => path.endsWith(".png"))?.sha256;
+    t.equal(picture(there), picture(here));
+    const own = read(here.seg!);
+    t.strictSame([own.frames.length, own.rows, own.columns], [18, SOURCE.rows, SOURCE.columns]);
+    const [finding] = here.own.findings;
+    t.not(there.own.segmentation_grid!.segments[0]!.voxels, finding!.volume!.voxels, "another grid");
+  });
+
+  await t.test("verify sees another grid, another count, and a shifted object", async (t) => {
+    const input = written(t, series());
+    const { receipt, own, outputFolder, seg } = await run(t, input, await model("volume"));
+    const grid = own.segmentation_grid!;
+    const details = async (changed: Partial<typeof grid>) => {
+      const models = [{ ...own, segmentation_grid: { ...grid, ...changed } }];
+      return (await verdicts({ ...receipt, models }, outputFolder)).map(({ detail }) => detail);
+    };
+    const [first, ...others] = grid.segments;
+    const counted = { segments: [{ ...first!, voxels: first!.voxels + 1 }, ...others] };
+    t.match(await details(counted), [/its segment grey has not the receipt's \d+ voxels/]);
+    const [x, y, z] = grid.image_position_patient as Vector;
+    t.match(await details({ image_position_patient: [x + 0.6, y, z] }), ["its grid is not the receipt's"]);
+    t.match(await details({ slice_spacing: 1.8 }), ["its grid is not the receipt's"]);
+    t.match(await details({ rows: grid.rows + 1 }), ["its grid is not the receipt's"]);
+    t.ok(seg);
+  });
+
+  await t.test("without a frame of reference there is no such SEG, and a warning", async (t) => {
+    const input = written(t, series({ FrameOfReferenceUID: undefined }));
+    const { own, seg } = await run(t, input, await model("volume"), "binary", undefined);
+    t.equal(seg, undefined);
+    t.match(own.warnings, [{ code: "output_not_written", message: /no FrameOfReferenceUID/ }]);
+    t.ok(
+      own.findings.some(({ present }) => present),
+      "findings are the source's",
+    );
+  });
+
+  await t.test("the page has no marks in the source's frames to show", async (t) => {
+    const input = written(t, series());
+    const { receipt, own, outputFolder } = await run(t, input, await model("volume"));
+    const result = { receipt, folder: outputFolder } as unknown as Parameters<MarkReader["read"]>[0];
+    const error = await failure(new MarkReader().read(result, own.name, 1));
+    t.match(error, { code: "file_not_found", message: /lies in the grid of the network/ });
+  });
+});
