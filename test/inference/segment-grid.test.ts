@@ -15,106 +15,30 @@ import type { Image } from "../../src/images/image.js";
 import { infer } from "../../src/inference/infer-image.js";
 import { readInput } from "../../src/inference/read-input.js";
 import { replay } from "../../src/inference/replay.js";
-import type { ImageInput, Manifest, OutputKind } from "../../src/manifest/manifest.js";
+import type { Manifest, OutputKind } from "../../src/manifest/manifest.js";
 import type { ModelEntry } from "../../src/models/entry.js";
 import { RESULT_FORMS, type SegmentationType } from "../../src/results/forms.js";
 import { receiptSchema, type Receipt } from "../../src/results/receipt/receipt.js";
 import { checkFiles } from "../../src/results/receipt/verify.js";
 import { planeOf } from "../../src/results/picture/draw-result.js";
 import { MarkReader } from "../../src/viewing/marks.js";
-import { attributesOf, CT, dicomFile, type Attributes } from "../support/dicom.js";
 import { failure } from "../support/expect.js";
 import { ADDON, needs } from "../support/needs.js";
+import {
+  cross,
+  dot,
+  GRID_INPUT,
+  NETWORK,
+  NORMAL,
+  obliqueSeries,
+  plus,
+  SOURCE,
+  times,
+  voxelAt,
+  type Vector,
+} from "../support/oblique.js";
 import { engineWithFolder } from "../support/real-engine.js";
 import { loadTestModel, type TestModel } from "../support/test-models.js";
-
-type Vector = [number, number, number];
-const dot = (a: Vector, b: Vector) => a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
-const cross = ([a, b, c]: Vector, [d, e, f]: Vector): Vector => [b * f - c * e, c * d - a * f, a * e - b * d];
-const times = (v: Vector, by: number): Vector => [v[0] * by, v[1] * by, v[2] * by];
-const plus = (...all: Vector[]): Vector =>
-  all.reduce<Vector>((sum, v) => [sum[0] + v[0], sum[1] + v[1], sum[2] + v[2]], [0, 0, 0]);
-const unit = (v: Vector) => times(v, 1 / Math.sqrt(dot(v, v)));
-
-/** The series: turned out of the patient's axes, its pixels higher than wide, its slices further apart. */
-const SOURCE = { slices: 9, rows: 10, columns: 14, apart: 3.1, row: 1.3, column: 0.9 };
-const ACROSS = unit([0.93, 0.3, -0.2]);
-const NORMAL = unit(cross(ACROSS, [-0.25, 0.94, 0.2]));
-const DOWN = cross(NORMAL, ACROSS);
-const ORIGIN: Vector = [-31.5, 12.25, 140.5];
-const MIDDLE = plus(
-  ORIGIN,
-  times(ACROSS, (SOURCE.column * (SOURCE.columns - 1)) / 2),
-  times(DOWN, (SOURCE.row * (SOURCE.rows - 1)) / 2),
-  times(NORMAL, (SOURCE.apart * (SOURCE.slices - 1)) / 2),
-);
-
-/** The network's axes depth, height, width: to the right, to the feet, to the front. */
-const LETTERS = "RIA";
-const NETWORK = [
-  { along: times(ACROSS, -1), spacing: 1.2, side: 20, extent: SOURCE.column * SOURCE.columns },
-  { along: times(NORMAL, -1), spacing: 1.7, side: 23, extent: SOURCE.apart * SOURCE.slices },
-  { along: times(DOWN, -1), spacing: 1.1, side: 15, extent: SOURCE.row * SOURCE.rows },
-].map((axis) => {
-  const content = Math.ceil(axis.extent / axis.spacing);
-  return { ...axis, content, begin: Math.floor((axis.side - content) / 2) };
-});
-
-const INPUT: Partial<ImageInput> = {
-  orientation: LETTERS,
-  spacing_mm: [NETWORK[0]!.spacing, NETWORK[1]!.spacing, NETWORK[2]!.spacing],
-  size: { kind: "fixed", depth: NETWORK[0]!.side, height: NETWORK[1]!.side, width: NETWORK[2]!.side },
-  fit: "letterbox",
-  interpolation: "linear",
-};
-
-/** The voxel of the network's tensor at a place in the patient, and how far its centre is from there, in voxels. */
-function voxelAt(place: Vector): { index: number; off: number } {
-  const away = plus(place, times(MIDDLE, -1));
-  return NETWORK.reduce(
-    ({ index, off }, { along, spacing, side, content, begin }) => {
-      const at = dot(away, along) / spacing + begin + content / 2 - 0.5;
-      const nearest = Math.round(at);
-      return { index: index * side + nearest, off: Math.max(off, Math.abs(at - nearest)) };
-    },
-    { index: 0, off: 0 },
-  );
-}
-
-/** Noise with clumps, from -160 to 240, which is the window of the test models. */
-function stored(slice: number, row: number, column: number): number {
-  const noise = Math.sin(slice * 12.9898 + row * 78.233 + column * 37.719) * 43758.5453;
-  const clump = Math.sin(slice * 0.9) + Math.sin(row * 0.7 + 1) + Math.sin(column * 0.5 + 2);
-  return Math.round(40 + 40 * clump + 80 * (noise - Math.floor(noise) - 0.5));
-}
-
-const decimal = (values: readonly number[]) => values.map((value) => value.toFixed(11)).join("\\");
-
-function series(more: Attributes = {}): Buffer[] {
-  const { slices, rows, columns } = SOURCE;
-  const raw = { rows, columns, samples: 1, bitsAllocated: 16, bitsStored: 16, signed: true };
-  return Array.from({ length: slices }, (_, z) => {
-    const values = Int16Array.from({ length: rows * columns }, (_, i) =>
-      stored(z, Math.floor(i / columns), i % columns),
-    );
-    const pixels = new Uint8Array(values.buffer);
-    return dicomFile({
-      attributes: attributesOf(
-        { ...raw, data: pixels },
-        {
-          ...{ SOPClassUID: CT, SOPInstanceUID: `1.2.3.9.${z + 1}`, StudyInstanceUID: "1.2.3" },
-          ...{ SeriesInstanceUID: "1.2.3.9", FrameOfReferenceUID: "1.2.5", PatientID: "Nobody" },
-          ...{ Modality: "CT", ImageType: "ORIGINAL\\PRIMARY\\AXIAL" },
-          ImagePositionPatient: decimal(plus(ORIGIN, times(NORMAL, z * SOURCE.apart))),
-          ImageOrientationPatient: decimal([...ACROSS, ...DOWN]),
-          ...{ PixelSpacing: `${SOURCE.row}\\${SOURCE.column}`, SliceThickness: "2" },
-          ...{ RescaleSlope: "1", RescaleIntercept: "0", PatientName: "Nobody", ...more },
-        },
-      ),
-      pixels,
-    });
-  });
-}
 
 type Item = Record<string, DictElement>;
 const itemsOf = (item: Item, tag: string) => (item[tag]?.Value ?? []) as Item[];
@@ -179,7 +103,7 @@ t.test("segments in the grid of the network", { skip: needs(ADDON) }, async (t) 
     const own = join(folder, String(Math.random()).slice(2));
     mkdirSync(own);
     return loadTestModel(engine, own, name, (manifest) => {
-      Object.assign(manifest.inputs[0]!, INPUT);
+      Object.assign(manifest.inputs[0]!, GRID_INPUT);
       for (const output of manifest.outputs)
         if (output.kind === "segmentation") output.segment_grid = "model";
       change(manifest);
@@ -235,7 +159,7 @@ t.test("segments in the grid of the network", { skip: needs(ADDON) }, async (t) 
     (await checkFiles(outputFolder, receipt)).filter(({ verdict }) => verdict !== "ok");
 
   await t.test("bit planes of labels that exclude each other, and a label map", async (t) => {
-    const input = written(t, series());
+    const input = written(t, obliqueSeries());
     const entry = await model("volume");
     const image = await imageIn(t, input);
     const raw = await rawOf(entry, image);
@@ -266,6 +190,12 @@ t.test("segments in the grid of the network", { skip: needs(ADDON) }, async (t) 
       const [referenced] = itemsOf(seg.dict, "00081115");
       t.equal(textOf(referenced, "0020000E"), "1.2.3.9");
       t.equal(itemsOf(referenced!, "0008114A").length, SOURCE.slices);
+      const sources = itemsOf(seg.dict, "00082112");
+      t.equal(new Set(sources.map((item) => textOf(item, "00081155"))).size, SOURCE.slices);
+      t.ok(
+        sources.every((item) => textOf(item, "0028135A") === "NO"),
+        "not pixel by pixel",
+      );
       t.ok(Math.abs(dot(cross(seg.across, seg.down), NORMAL) - 1) < 1e-9, "frames are parallel to slices");
       t.ok(Math.abs(numbersOf(seg.measures, "00180050")[0]! - 1.7) < 1e-9, "SliceThickness");
       t.ok(Math.abs(numbersOf(seg.measures, "00180088")[0]! - 1.7) < 1e-9, "SpacingBetweenSlices");
@@ -294,7 +224,7 @@ t.test("segments in the grid of the network", { skip: needs(ADDON) }, async (t) 
   });
 
   await t.test("labels that may overlap, and probabilities", async (t) => {
-    const input = written(t, series());
+    const input = written(t, obliqueSeries());
     const image = await imageIn(t, input);
     const [bright, dark] = [0.6, 0.55];
     for (const type of ["binary", "fractional"] as const) {
@@ -338,7 +268,7 @@ t.test("segments in the grid of the network", { skip: needs(ADDON) }, async (t) 
   });
 
   await t.test("what is said of the source's grid does not change", async (t) => {
-    const input = written(t, series());
+    const input = written(t, obliqueSeries());
     const there = await run(t, input, await model("volume"));
     const plain = await model("volume", ({ outputs }) => {
       for (const output of outputs) if (output.kind === "segmentation") delete output.segment_grid;
@@ -357,7 +287,7 @@ t.test("segments in the grid of the network", { skip: needs(ADDON) }, async (t) 
   });
 
   await t.test("verify sees another grid, another count, and a shifted object", async (t) => {
-    const input = written(t, series());
+    const input = written(t, obliqueSeries());
     const { receipt, own, outputFolder, seg } = await run(t, input, await model("volume"));
     const grid = own.segmentation_grid!;
     const details = async (changed: Partial<typeof grid>) => {
@@ -375,7 +305,7 @@ t.test("segments in the grid of the network", { skip: needs(ADDON) }, async (t) 
   });
 
   await t.test("without a frame of reference there is no such SEG, and a warning", async (t) => {
-    const input = written(t, series({ FrameOfReferenceUID: undefined }));
+    const input = written(t, obliqueSeries({ FrameOfReferenceUID: undefined }));
     const { own, seg } = await run(t, input, await model("volume"), "binary", undefined);
     t.equal(seg, undefined);
     t.match(own.warnings, [{ code: "output_not_written", message: /no FrameOfReferenceUID/ }]);
@@ -386,7 +316,7 @@ t.test("segments in the grid of the network", { skip: needs(ADDON) }, async (t) 
   });
 
   await t.test("the page has no marks in the source's frames to show", async (t) => {
-    const input = written(t, series());
+    const input = written(t, obliqueSeries());
     const { receipt, own, outputFolder } = await run(t, input, await model("volume"));
     const result = { receipt, folder: outputFolder } as unknown as Parameters<MarkReader["read"]>[0];
     const error = await failure(new MarkReader().read(result, own.name, 1));

@@ -174,7 +174,10 @@ async function checkMasks(
   const wanted = (isLabelMap ? 1 : segments.length) * grid.frames;
   if (image.frameCount !== wanted || frames.length !== wanted)
     throw wrong("seg", "it has not one frame for each segment and frame of its grid");
-  if (grid.sources === undefined) checkOwnGrid(file.attributes, grid);
+  if (grid.sources === undefined) {
+    checkOwnGrid(file.attributes, grid);
+    checkSources("seg", file.attributes.sequence("SourceImageSequence") ?? [], knownObjects(subject, []));
+  }
   const planeAt = segmentPlanes(model, outputs, rows * columns);
   const isSource = grid.sources !== undefined;
   const tiles = isSource ? slideGeometry(subject.image, subject.attributes)?.tiles : undefined;

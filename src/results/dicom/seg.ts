@@ -56,10 +56,27 @@ export function segmentation(subject: Subject, masks: Masks, form: SegmentationF
     ...lossiness(image, attributes),
     SegmentsOverlap: areExclusive(outputs) ? "NO" : "UNDEFINED",
     SegmentSequence: [...(isLabelMap ? [background()] : []), ...segmentItems(subject, segments)],
+    ...(grid.sources === undefined ? sourceImages(subject) : {}),
     ...references(subject),
     ...(isLabelMap ? labelMapModule(subject, masks) : pixelModule(subject, masks)),
   };
   return dicomObject(dataset, seedOf(subject));
+}
+
+/**
+ * General Reference (PS3.3 C.12.4): what all frames together were made from, where none is that of one frame of the source
+ * and Derivation Image cannot say it.
+ */
+function sourceImages(subject: Subject): Dataset {
+  const purpose = dcm("121322", "Source image for image processing operation");
+  const frames = bySeries(subject).flatMap(({ series }) => series.flatMap(({ frames }) => frames));
+  return {
+    SourceImageSequence: referencedObjects(frames).map((item) => ({
+      ...item,
+      SpatialLocationsPreserved: "NO",
+      PurposeOfReferenceCodeSequence: [codeItem(purpose)],
+    })),
+  };
 }
 
 /** Common Instance Reference (PS3.3 C.12.2): the series in whose grid it lies comes first, then those looked at with it. */
