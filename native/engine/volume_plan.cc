@@ -68,6 +68,8 @@ double BytesOfPlan(const Model& model, const std::array<int, 3>& sides, const Vo
   const bool slices = BlendsBySlices(model, grid, lead);
   double bytes = (Product(grid) + windows) * (input.Channels() + input.label_channels) *
                  static_cast<double>(DtypeSize(input.dtype));
+  // What one batch of windows gives, which lies in what the network takes on its way.
+  double given = 0;
   const double plane = static_cast<double>(sides[1]) * sides[2];
   const double map_plane = Product(grid) / axes[lead.axis].tensor;
   if (input.AsksForInside()) bytes += plane * sides[0];
@@ -80,10 +82,11 @@ double BytesOfPlan(const Model& model, const std::array<int, 3>& sides, const Vo
     const double back = OnlyHighest(output)
                             ? SlicesInReach(along.Back(along.tensor, Interpolation::kLinear)) * map_plane
                             : map_plane + kSourcePlanes * plane;
-    bytes += static_cast<double>(channels) * sizeof(float) * (windows + back + (slices ? map_plane : 0));
+    bytes += static_cast<double>(channels) * sizeof(float) * (back + (slices ? map_plane : 0));
+    given += static_cast<double>(channels) * sizeof(float) * windows;
     bytes += BytesOfModelMask(output, Product(grid), map_plane);
   }
-  return bytes;
+  return bytes + std::max(given, static_cast<double>(model.window_bytes));
 }
 
 }  // namespace radserve
