@@ -38,6 +38,7 @@ import {
   type Vector,
 } from "../support/oblique.js";
 import { engineWithFolder } from "../support/real-engine.js";
+import { multiFrame } from "../support/series.js";
 import { loadTestModel, type TestModel } from "../support/test-models.js";
 
 type Item = Record<string, DictElement>;
@@ -302,6 +303,27 @@ t.test("segments in the grid of the network", { skip: needs(ADDON) }, async (t) 
     t.match(await details({ slice_spacing: 1.8 }), ["its grid is not the receipt's"]);
     t.match(await details({ rows: grid.rows + 1 }), ["its grid is not the receipt's"]);
     t.ok(seg);
+  });
+
+  await t.test("a multi-frame source is named as a whole", async (t) => {
+    const input = join(written(t, [multiFrame([40, 44, 48, 52])]), "1.dcm");
+    const entry = await model("volume", ({ inputs: [first] }) => {
+      Object.assign(first!, { values: { kind: "window", center: 1, width: 4, function: "LINEAR" } });
+    });
+    const { own, seg: path, receipt, outputFolder } = await run(t, input, entry);
+    const seg = read(path!);
+    // 16 mm by 1.7 mm are 10 voxels, of which all have their centres within.
+    t.match(own.segmentation_grid, { slices: 10, slice_spacing: 1.7 });
+    t.equal(seg.frames.length, 2 * 10);
+    const sources = itemsOf(seg.dict, "00082112");
+    t.equal(sources.length, 1);
+    t.equal(sources[0]!["00081160"], undefined, "no frames of its own");
+    t.strictSame(await verdicts(receipt, outputFolder), []);
+    const again = await replay({ receipt, image: await imageIn(t, input), models: [entry], engine });
+    t.ok(
+      again.every(({ verdict }) => verdict === "ok"),
+      JSON.stringify(again),
+    );
   });
 
   await t.test("without a frame of reference there is no such SEG, and a warning", async (t) => {
