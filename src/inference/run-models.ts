@@ -26,7 +26,13 @@ import { planeOf, type Shown } from "../results/picture/draw-result.js";
 import { Highlights } from "../results/picture/highlights.js";
 import { interpret, type FrameResult, type Interpreted } from "../results/receipt/findings.js";
 import { checkSides } from "../results/receipt/laterality.js";
-import { markedPixels, sliceOutputs } from "../results/receipt/volume-outputs.js";
+import {
+  markedPixels,
+  modelGridOf,
+  modelGridSlice,
+  sliceOutputs,
+  type ModelGrid,
+} from "../results/receipt/volume-outputs.js";
 import { type Analysis, checkTime } from "./task.js";
 import { accepting, type PlannedModel } from "./plan.js";
 import type { Reason } from "../models/acceptance.js";
@@ -77,6 +83,8 @@ export interface Outcome {
   facts: Preparation[];
   /** Segmentations for each frame of the image; set if an object is to hold them all. */
   masks: EngineOutput[][] | undefined;
+  /** Where the manifest wants its segments in the model's grid: that, and segmentations for each of its slices. */
+  ownGrid: { volume: ModelGrid; outputs: EngineOutput[][] } | undefined;
   /** What the engine returned for the only frame, or for the volume. */
   whole: EngineOutput[];
   /** The same for the frame that was last looked at, or for the volume. */
@@ -221,7 +229,7 @@ function begin(planned: PlannedModel, image: Image): Outcome {
     error: unloaded,
     facts: [],
     masks: segments && planned.outputs.some((kind) => OF_MASKS.has(kind)) ? [] : undefined,
-    ...{ whole: [], latest: [], first: undefined, seen: [], refused: undefined },
+    ...{ ownGrid: undefined, whole: [], latest: [], first: undefined, seen: [], refused: undefined },
   };
 }
 
@@ -301,7 +309,7 @@ async function runFrame(
 }
 
 async function runVolume(outcome: Outcome, planes: readonly Plane[], analysis: Analysis): Promise<void> {
-  const { volume } = outcome;
+  const { volume, planned } = outcome;
   if (volume === undefined) return;
   const sorted = volume.frames.flatMap((frame) => planes[frame] ?? []);
   const { geometry } = volume;
@@ -322,6 +330,11 @@ async function runVolume(outcome: Outcome, planes: readonly Plane[], analysis: A
   said.warnings.push(...empty);
   if (outcome.masks !== undefined)
     for (const [slice, frame] of volume.frames.entries()) outcome.masks[frame] = sliceOutputs(outputs, slice);
+  const own = planned.outputs.includes("seg") ? modelGridOf(outputs) : undefined;
+  if (own !== undefined) {
+    const slices = Array.from({ length: own.slices }, (_, slice) => modelGridSlice(outputs, slice));
+    outcome.ownGrid = { volume: own, outputs: slices };
+  }
   for (const [slice, weight] of markedPixels(outputs, sorted.length).entries()) {
     const value = { outputs: () => sliceOutputs(outputs, slice), findings: [], slice: slice + 1 };
     outcome.highlights.offer({ frame: volume.frames[slice] ?? 0, weight, value });
