@@ -9,6 +9,7 @@ import { parseArgs } from "node:util";
 import { acceptedSchema, jobSchema } from "../src/bulk/schema.js";
 import { Client } from "../src/commands/client.js";
 import { hasEnded } from "../src/commands/job-text.js";
+import { descendants } from "../test/crash/lib/processes.js";
 import { writeCt } from "./lib/bulk-images.js";
 import { cpuSeconds, pss } from "./lib/process-tree.js";
 import { machine, startServer, type BenchServer } from "./lib/server.js";
@@ -27,10 +28,10 @@ const MINUTE_MS = 60_000;
 
 const GOALS = { ready_ms: 500, memory_mib: 200, idle_cpu_s_a_minute: 0.1 };
 
-/** The server's processes, and its private database where that is no child of them. */
+/** The server's first process, and that of its private database where it is no child of the server. */
 function rootsOf(server: BenchServer): number[] {
-  const postmaster = server.postmaster();
-  return [server.process.pid!, ...(postmaster === undefined ? [] : [postmaster])];
+  const [own, postmaster] = [server.process.pid!, server.postmaster()];
+  return postmaster === undefined || descendants(own).includes(postmaster) ? [own] : [own, postmaster];
 }
 
 interface Rest {
@@ -47,8 +48,12 @@ async function atRest(server: BenchServer): Promise<Rest> {
   const [before, began] = [used(), performance.now()];
   await delay(IDLE_MS);
   const cpu = ((used() - before) * MINUTE_MS) / (performance.now() - began);
-  const [own = 0, database = 0] = rootsOf(server).map(pss);
-  return { memory_mib: own + database, database_mib: database, idle_cpu_s_a_minute: cpu };
+  const postmaster = server.postmaster();
+  return {
+    memory_mib: sum(rootsOf(server).map(pss)),
+    database_mib: postmaster === undefined ? 0 : pss(postmaster),
+    idle_cpu_s_a_minute: cpu,
+  };
 }
 
 /** A folder of CT slices with all objects, to its end. */

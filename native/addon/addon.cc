@@ -240,8 +240,22 @@ Napi::Value PlanOf(const Napi::CallbackInfo& info) {
 
 Napi::Value GetStats(const Napi::CallbackInfo& info) { return WriteStats(info.Env(), Engine::Get()); }
 
+/// Takes milliseconds for a hundred MiB, and so does not run on the thread that asks. The engine is never ended.
+class Returner : public Napi::AsyncWorker {
+ public:
+  explicit Returner(Napi::Env env) : Napi::AsyncWorker(env, "giveBack") {}
+
+ protected:
+  void Execute() override {
+    if (Engine* engine = Engine::Started()) engine->GiveBack();
+  }
+};
+
 Napi::Value GiveBack(const Napi::CallbackInfo& info) {
-  if (Engine* engine = Engine::Started()) engine->GiveBack();
+  auto returner = std::make_unique<Returner>(info.Env());
+  returner->Queue();
+  // It deletes itself when it is done
+  (void)returner.release();
   return info.Env().Undefined();
 }
 

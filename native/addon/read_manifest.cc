@@ -278,6 +278,7 @@ OutputSpec ReadOutput(const Napi::Value& value) {
   if (spec.kind == Kind::kSegmentation) {
     spec.steps = List(o, "steps", ReadStep);
     spec.fractional = Flag(o, "fractional");
+    spec.model_grid = Flag(o, "model_grid");
     if (Has(o, "boxes_output")) spec.boxes_output = static_cast<size_t>(Int(o, "boxes_output"));
   }
   if (spec.kind == Kind::kDetection) ReadDetection(o, spec);

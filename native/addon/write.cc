@@ -62,7 +62,7 @@ Napi::Object WriteBox(Napi::Env env, const Box& box) {
   return o;
 }
 
-void WriteMask(Napi::Env env, OutputResult& result, Napi::Object& o) {
+void WriteMask(Napi::Env env, MaskResult& result, Napi::Object& o) {
   o.Set("overlapping", result.overlapping);
   const size_t bytes = result.mask.size();
   o.Set("mask", Napi::Uint8Array::New(env, bytes, WrapVector(env, std::move(result.mask)), 0));
@@ -72,8 +72,33 @@ void WriteMask(Napi::Env env, OutputResult& result, Napi::Object& o) {
   o.Set("fractions", Napi::Uint8Array::New(env, fractions, WrapVector(env, std::move(result.fractions)), 0));
 }
 
+/// VolumeGeometry of src/images/image.ts.
+Napi::Object WriteGeometry(Napi::Env env, const VolumeGeometry& geometry) {
+  const auto triple = [&](const std::array<double, 3>& v) { return WriteDoubles(env, {v[0], v[1], v[2]}); };
+  Napi::Object o = Napi::Object::New(env);
+  o.Set("origin", triple(geometry.origin));
+  o.Set("sliceDirection", triple(geometry.direction[0]));
+  o.Set("rowDirection", triple(geometry.direction[1]));
+  o.Set("columnDirection", triple(geometry.direction[2]));
+  o.Set("sliceSpacing", geometry.spacing[0]);
+  o.Set("rowSpacing", geometry.spacing[1]);
+  o.Set("columnSpacing", geometry.spacing[2]);
+  return o;
+}
+
+/// ModelGridMask of src/engine/types.ts.
+Napi::Object WriteModelMask(Napi::Env env, ModelMask& mask, const VolumeGeometry& source) {
+  Napi::Object o = Napi::Object::New(env);
+  o.Set("slices", mask.slices);
+  o.Set("rows", mask.rows);
+  o.Set("columns", mask.columns);
+  o.Set("geometry", WriteGeometry(env, GeometryOf(mask.spans, source)));
+  WriteMask(env, mask, o);
+  return o;
+}
+
 /// EngineOutput of src/engine/types.ts.
-Napi::Object WriteOutput(Napi::Env env, OutputResult& result) {
+Napi::Object WriteOutput(Napi::Env env, OutputResult& result, const std::optional<VolumeGeometry>& source) {
   using Kind = OutputSpec::Kind;
   Napi::Object o = Napi::Object::New(env);
   o.Set("tensor", result.tensor);
@@ -94,6 +119,7 @@ Napi::Object WriteOutput(Napi::Env env, OutputResult& result) {
     case Kind::kSegmentation:
       o.Set("kind", "segmentation");
       WriteMask(env, result, o);
+      if (result.model && source) o.Set("model", WriteModelMask(env, *result.model, *source));
       break;
     case Kind::kDetection:
     case Kind::kProbabilityMap:
@@ -167,7 +193,9 @@ Napi::Array WriteSessions(Napi::Env env, const std::vector<SessionMemory>& sessi
 Napi::Object WriteInference(Napi::Env env, InferRequest& request) {
   Napi::Object o = Napi::Object::New(env);
   Napi::Array outputs = Napi::Array::New(env, request.outputs.size());
-  for (uint32_t i = 0; i < request.outputs.size(); ++i) outputs.Set(i, WriteOutput(env, request.outputs[i]));
+  for (uint32_t i = 0; i < request.outputs.size(); ++i) {
+    outputs.Set(i, WriteOutput(env, request.outputs[i], request.geometry));
+  }
   o.Set("outputs", outputs);
   if (request.dump) {
     Napi::Object tensors = Napi::Object::New(env);

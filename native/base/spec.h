@@ -224,6 +224,8 @@ struct OutputSpec {
   std::vector<MaskStep> steps;
   /// segmentation: give the probabilities beside the mask.
   bool fractional = false;
+  /// segmentation of a volume: give a mask on the grid of the tensor too.
+  bool model_grid = false;
   BoxFormat box_format = BoxFormat::kXyxy;
   bool normalised = false;
   std::string scores_tensor;

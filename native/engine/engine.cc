@@ -17,6 +17,13 @@
 #include "runtime/ort.h"
 
 namespace radserve {
+
+void Model::SeeWindows() const {
+  const size_t bytes = session->BytesOfRuns();
+  size_t known = window_bytes;
+  while (known < bytes && !window_bytes.compare_exchange_weak(known, bytes)) {
+  }
+}
 namespace {
 
 constexpr auto kExitPatience = std::chrono::seconds(5);

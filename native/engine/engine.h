@@ -1,6 +1,7 @@
 #ifndef RADSERVE_ENGINE_H_
 #define RADSERVE_ENGINE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -37,6 +38,10 @@ struct Model {
   std::string version;
   /// Whole images and volumes go through the graph window by window.
   std::optional<TilingSpec> tiling;
+  /// The most that the network has been seen to take on its way through windows, beside its weights; 0 before the first.
+  mutable std::atomic<size_t> window_bytes = 0;
+  /// Looks at what windows have taken; after a run, and before what it took is given back.
+  void SeeWindows() const;
   /// Most rows that may run together.
   int64_t max_batch = 1;
   /// Runs its images in batches, and the device that it feeds; nullptr if each runs on its own thread. Set before Keep.

@@ -137,8 +137,11 @@ std::vector<Tensor> ModelRequest::RunHere(std::span<const Tensor> inputs,
   };
   if (!model->tiling || inputs.size() != 1) return run(inputs);
   Crew crew(Engine::Get().threads(), [&lane] { return lane.Wide(); });
-  return RunTiled(inputs[0], *model->tiling, ViewAlong(lead, &crew), lane.stop(),
-                  [&](const Tensor& windows) { return run(std::span(&windows, 1)); });
+  return RunTiled(inputs[0], *model->tiling, ViewAlong(lead, &crew), lane.stop(), [&](const Tensor& windows) {
+    auto outputs_of_windows = run(std::span(&windows, 1));
+    model->SeeWindows();
+    return outputs_of_windows;
+  });
 }
 
 TiledView ModelRequest::ViewAlong(const LeadAxis& lead, Crew* crew) const {
@@ -298,6 +301,7 @@ void InferRequest::RunSlices(const Lane& lane) {
     const auto began = Clock::now();
     auto ran_out = model->session->Run(std::span(&windows, 1), names, lane.Wide(), lane.stop());
     ran += Clock::now() - began;
+    model->SeeWindows();
     return ran_out;
   };
   const PreparedVolume& volume = *prepared_.at(0).volume;

@@ -20,6 +20,18 @@ bool OnlyHighest(const OutputSpec& output) {
   return !MayOverlap(output.activation) && output.activation != Activation::kLabelMap && !output.fractional;
 }
 
+/// What a mask on the model's grid takes: a byte a voxel for all labels, or for each that may overlap; one for each that
+/// is shown; all of them again, in slices, and two bits a label in the object; one for Pixel Padding; and of one slice the
+/// part within the source, before and after a last activation.
+double BytesOfModelMask(const OutputSpec& output, double voxels, double plane) {
+  if (!output.model_grid) return 0;
+  const double labels = output.labels;
+  const double masks = MayOverlap(output.activation) ? labels : 1;
+  const double shown = output.fractional ? labels : 0;
+  return (2 * (masks + shown) + labels / 4 + 1) * voxels +
+         2 * static_cast<double>(ChannelsOf(output) * sizeof(float)) * plane;
+}
+
 double Product(const std::array<int, 3>& sides) {
   return static_cast<double>(sides[0]) * sides[1] * sides[2];
 }
@@ -56,6 +68,8 @@ double BytesOfPlan(const Model& model, const std::array<int, 3>& sides, const Vo
   const bool slices = BlendsBySlices(model, grid, lead);
   double bytes = (Product(grid) + windows) * (input.Channels() + input.label_channels) *
                  static_cast<double>(DtypeSize(input.dtype));
+  // What one batch of windows gives, which lies in what the network takes on its way.
+  double given = 0;
   const double plane = static_cast<double>(sides[1]) * sides[2];
   const double map_plane = Product(grid) / axes[lead.axis].tensor;
   if (input.AsksForInside()) bytes += plane * sides[0];
@@ -68,9 +82,11 @@ double BytesOfPlan(const Model& model, const std::array<int, 3>& sides, const Vo
     const double back = OnlyHighest(output)
                             ? SlicesInReach(along.Back(along.tensor, Interpolation::kLinear)) * map_plane
                             : map_plane + kSourcePlanes * plane;
-    bytes += static_cast<double>(channels) * sizeof(float) * (windows + back + (slices ? map_plane : 0));
+    bytes += static_cast<double>(channels) * sizeof(float) * (back + (slices ? map_plane : 0));
+    given += static_cast<double>(channels) * sizeof(float) * windows;
+    bytes += BytesOfModelMask(output, Product(grid), map_plane);
   }
-  return bytes;
+  return bytes + std::max(given, static_cast<double>(model.window_bytes));
 }
 
 }  // namespace radserve

@@ -19,8 +19,9 @@ LeadAxis LeadAlongSlices(const VolumePlacement& placement);
 bool BlendsBySlices(const Model& model, const std::array<int, 3>& sides, const LeadAxis& lead);
 
 /// Bytes that a model which takes volumes in windows needs for a volume of these sides (slices, rows, columns) beside
-/// its weights, the source and the results: its input, the sums of the windows, one batch of windows in and out, and the
-/// planes of each channel on the way back. 0 for other models. Throws what PlaceVolume throws.
+/// its weights, the source and the results on its grid: its input, the sums of the windows, one batch of windows in and
+/// out with the most that the network was seen to take between (Model::window_bytes; a network that has seen no window yet
+/// is planned without), the planes of each channel on the way back, and a mask on the model's own grid. 0 for other models. Throws what PlaceVolume throws.
 double BytesOfPlan(const Model& model, const std::array<int, 3>& sides, const VolumeGeometry& geometry);
 
 }  // namespace radserve

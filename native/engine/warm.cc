@@ -178,6 +178,7 @@ void WarmWindow(const Model& model, const BatchRow& row, const std::stop_token& 
   } catch (const EngineError&) {
     // It takes too long, or the graph does not take what the manifest says: that is told by who compares the two.
   }
+  model.SeeWindows();
 }
 
 bool AnyBatch(const TensorInfo& input) { return !input.shape.empty() && input.shape[0] == -1; }

@@ -199,9 +199,8 @@ void ApplyStep(const MaskStep& step, int label, const MaskView& view, uint8_t va
 }  // namespace
 
 void FinishMask(const OutputSpec& spec, std::span<const uint8_t> padding, const std::stop_token& stop,
-                OutputResult& out) {
-  const size_t plane = static_cast<size_t>(out.rows) * static_cast<size_t>(out.columns) *
-                       static_cast<size_t>(std::max(1, out.slices));
+                MaskResult& out) {
+  const size_t plane = out.Voxels();
   const auto part = [&](size_t p) { return std::span(out.mask).subspan(p * plane, plane); };
   for (const MaskStep& step : spec.steps) {
     for (int label = 1; label <= spec.labels; ++label) {

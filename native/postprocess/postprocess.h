@@ -1,6 +1,7 @@
 #ifndef RADSERVE_POSTPROCESS_H_
 #define RADSERVE_POSTPROCESS_H_
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -19,22 +20,40 @@
 
 namespace radserve {
 
-/// One output as src/engine/types.ts describes EngineOutput; which fields are filled depends on `kind`.
-struct OutputResult {
-  OutputSpec::Kind kind = OutputSpec::Kind::kClassification;
-  std::string tensor;
-  /// classification, regression, heatmap.
-  std::vector<float> values;
-  /// segmentation, heatmap: the source's sides; slices is 0 for an image.
+/// A segmentation on some grid.
+struct MaskResult {
+  /// Sides of the grid; slices is 0 for an image.
   int slices = 0;
   int rows = 0;
   int columns = 0;
   bool overlapping = false;
   std::vector<uint8_t> mask;
   std::vector<int64_t> counts;
-  /// segmentation, where the spec is fractional: for each label a plane (of a volume, its slices) with the
-  /// probability of each pixel on the source grid in steps of 1/255; 0 where the mask cannot be set.
+  /// Where the spec is fractional: for each label a plane (of a volume, its slices) with the probability of each pixel
+  /// of the grid in steps of 1/255; 0 where the mask cannot be set.
   std::vector<uint8_t> fractions;
+
+  size_t Plane() const { return static_cast<size_t>(rows) * static_cast<size_t>(columns); }
+  /// Pixels of one label that may overlap others.
+  size_t Voxels() const { return Plane() * static_cast<size_t>(slices > 0 ? slices : 1); }
+};
+
+/// A segmentation of a volume on the grid of the tensor, as far as that lies within the source: turned as the source's
+/// slices, rows and columns are.
+struct ModelMask : MaskResult {
+  /// Along slices, rows and columns.
+  std::array<MapSpan, 3> spans;
+};
+
+/// One output as src/engine/types.ts describes EngineOutput; which fields are filled depends on `kind`: those of
+/// MaskResult, on the source's grid, are of segmentations, its sides of heat maps too.
+struct OutputResult : MaskResult {
+  OutputSpec::Kind kind = OutputSpec::Kind::kClassification;
+  std::string tensor;
+  /// classification, regression, heatmap.
+  std::vector<float> values;
+  /// Where the spec asks for the grid of the model.
+  std::optional<ModelMask> model;
   /// segmentation of a volume, if it was asked for: float32 [channels, slices, rows, columns], every channel on the
   /// source's grid as the label was chosen from it. Where the model did not look, background has 1 and labels have 0.
   std::optional<Tensor> probabilities;
@@ -79,10 +98,10 @@ OutputResult PostprocessPrototypes(const OutputSpec& spec, const TableOfBoxes& b
                                    const TensorByName& tensors, const SourceGrid& grid,
                                    std::span<const double> thresholds);
 
-/// What is left once a mask is on the source grid: the spec's steps, each label by itself, and the counts.
+/// What is left once a mask is on its grid: the spec's steps, each label by itself, and the counts.
 /// Throws `cancelled` once `stop` is requested.
 void FinishMask(const OutputSpec& spec, std::span<const uint8_t> padding, const std::stop_token& stop,
-                OutputResult& out);
+                MaskResult& out);
 
 /// How maps of volumes are read.
 struct VolumeView {
@@ -99,7 +118,13 @@ struct VolumeView {
 /// Raw tensors of one volume to one output, by the rules of Postprocess: scores and regressions as there;
 /// segmentations go back to the slices as given, by the placement that PrepareVolume made. Maps are read one
 /// slice of the source at a time, so that only a few planes of each channel are in memory beside the tensor
-/// and the mask. Throws output_invalid for shapes that do not fit the manifest and for values that are no
+/// and the mask.
+///
+/// Where the spec asks for the grid of the model, each of its voxels is decided by its own values, too, and nothing is
+/// resampled for it. Of that grid there are the voxels whose centres lie within the source; one is Pixel Padding where the
+/// source's voxel round its centre is, and kMinimumArea counts as many as have the volume of so many of the source's.
+///
+/// Throws output_invalid for shapes that do not fit the manifest and for values that are no
 /// finite numbers, `cancelled` once `stop` is requested, model_unavailable for kinds that have no volumes.
 OutputResult PostprocessVolume(const OutputSpec& spec, const TensorByName& tensors,
                                const PreparedVolume& volume, const VolumeView& view,

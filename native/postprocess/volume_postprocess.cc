@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -102,15 +103,24 @@ void Activate(Activation activation, std::span<float> values, size_t pixels, Cre
   }
 }
 
+class ModelGrid;
+
 /// All channels of one slice of a map as the source sees it, activated.
 class MapSlices {
  public:
-  MapSlices(const VolumeMaps& maps, const SourceView& view, Activation activation, Crew& crew)
-      : maps_(maps), view_(view), activation_(activation), crew_(crew) {}
+  /// `own` is shown each slice of its grid once, in order, whether or not the source's grid needs it; null for none.
+  MapSlices(const VolumeMaps& maps, const SourceView& view, Activation activation, Crew& crew, ModelGrid* own)
+      : maps_(maps), view_(view), activation_(activation), crew_(crew), own_(own) {}
 
   size_t plane() const { return static_cast<size_t>(view_.sides[1]) * static_cast<size_t>(view_.sides[2]); }
 
-  void Load(int slice, float* channels) const {
+  /// Slices are loaded in order, each at most once.
+  void Load(int slice, float* channels);
+  /// Shows what comes after the slice that was loaded last.
+  void ShowRest(float* channels) { ShowUpTo(view_.sides[0], channels); }
+
+ private:
+  void Read(int slice, float* channels) const {
     const Tensor& tensor = maps_.take ? maps_.take(slice) : *maps_.tensor;
     const auto columns = static_cast<size_t>(view_.sides[2]);
     crew_.For(maps_.channels, [&](size_t c) {
@@ -123,20 +133,23 @@ class MapSlices {
     });
     Activate(activation_, {channels, maps_.channels * plane()}, plane(), crew_);
   }
+  void ShowUpTo(int slice, float* channels);
 
- private:
   const VolumeMaps& maps_;
   const SourceView& view_;
   Activation activation_;
   Crew& crew_;
+  ModelGrid* own_;
+  /// The first that has not gone by.
+  int next_ = 0;
 };
 
 /// Gives `decide` each source slice with a plane of every channel, resampled.
 void ForSourceSlices(const VolumeMaps& maps, const VolumePlacement& placement, Activation activation,
-                     Interpolation interpolation, const std::stop_token& stop, Crew& crew,
+                     Interpolation interpolation, const std::stop_token& stop, Crew& crew, ModelGrid* own,
                      const RowSink& decide) {
   const SourceView view = ViewFromSource(maps, placement, interpolation);
-  const MapSlices map(maps, view, activation, crew);
+  MapSlices map(maps, view, activation, crew, own);
   const auto columns = static_cast<size_t>(view.sides[2]);
   std::vector<float> values(maps.channels * map.plane());
   ResampleVolume(
@@ -152,28 +165,39 @@ void ForSourceSlices(const VolumeMaps& maps, const VolumePlacement& placement, A
         };
       },
       decide);
+  map.ShowRest(values.data());
 }
 
 /// The channel that is highest at each voxel of the source, the first of equal ones.
 void HighestOnSource(const VolumeMaps& maps, const VolumePlacement& placement, Activation activation,
-                     const std::stop_token& stop, Crew& crew, std::span<uint8_t> mask) {
+                     const std::stop_token& stop, Crew& crew, ModelGrid* own, std::span<uint8_t> mask) {
   const SourceView view = ViewFromSource(maps, placement, Interpolation::kLinear);
-  const MapSlices map(maps, view, activation, crew);
-  HighestResampled highest(view.taps, {view.sides[1], view.sides[2]}, maps.channels, crew);
-  highest.Run(
-      stop, [&](int slice, float* channels) { map.Load(slice, channels); },
-      [&](int slice, std::span<const uint8_t> labels) {
-        std::ranges::copy(labels, mask.begin() + slice * static_cast<ptrdiff_t>(labels.size()));
-      });
+  MapSlices map(maps, view, activation, crew, own);
+  {
+    HighestResampled highest(view.taps, {view.sides[1], view.sides[2]}, maps.channels, crew);
+    highest.Run(
+        stop, [&](int slice, float* channels) { map.Load(slice, channels); },
+        [&](int slice, std::span<const uint8_t> labels) {
+          std::ranges::copy(labels, mask.begin() + slice * static_cast<ptrdiff_t>(labels.size()));
+        });
+  }
+  if (own == nullptr) return;
+  std::vector<float> values(maps.channels * map.plane());
+  map.ShowRest(values.data());
 }
 
 /// The channel that is highest at each voxel, the first of equal ones.
-void Highest(const float* const* channels, size_t count, size_t plane, uint8_t* out) {
-  std::vector<float> best(channels[0], channels[0] + plane);
-  std::fill_n(out, plane, uint8_t{0});
-  for (size_t c = 1; c < count; ++c) {
-    TakeHigher({channels[c], plane}, static_cast<uint8_t>(c), best.data(), out);
-  }
+void Highest(const float* const* channels, size_t count, size_t plane, uint8_t* out, Crew& crew) {
+  constexpr size_t kPart = size_t{1} << 12;
+  crew.For((plane + kPart - 1) / kPart, [&](size_t part) {
+    const size_t at = part * kPart;
+    const size_t voxels = std::min(kPart, plane - at);
+    std::vector<float> best(channels[0] + at, channels[0] + at + voxels);
+    std::fill_n(out + at, voxels, uint8_t{0});
+    for (size_t c = 1; c < count; ++c) {
+      TakeHigher({channels[c] + at, voxels}, static_cast<uint8_t>(c), best.data(), out + at);
+    }
+  });
 }
 
 void CheckValues(const OutputSpec& spec, const Tensor& tensor, const std::stop_token& stop, Crew& crew) {
@@ -187,12 +211,7 @@ void CheckValues(const OutputSpec& spec, const Tensor& tensor, const std::stop_t
   });
 }
 
-struct Grid {
-  size_t plane = 0;
-  size_t voxels = 0;
-};
-
-/// Activates all channels of a plane after they have gone back to the source.
+/// Activates all channels of a plane that is not activated yet.
 class LastActivation {
  public:
   LastActivation(Activation activation, size_t channels, size_t plane)
@@ -214,61 +233,177 @@ class LastActivation {
   std::vector<float*> channels_;
 };
 
-std::vector<uint8_t> MaskOf(const OutputSpec& spec, const VolumeMaps& maps, const PreparedVolume& volume,
-                            const VolumeView& view, std::span<const double> thresholds, const Grid& grid,
-                            const std::stop_token& stop, Crew& crew, OutputResult& result) {
-  std::vector<uint8_t>& fractions = result.fractions;
-  const bool overlapping = MayOverlap(spec.activation);
-  const bool labels = spec.activation == Activation::kLabelMap;
-  std::vector<uint8_t> mask(grid.voxels * (overlapping ? maps.channels : 1));
-  // Channel 0 is background where labels exclude each other.
-  const size_t first = overlapping ? 0 : 1;
-  if (spec.fractional) fractions.resize(grid.voxels * (maps.channels - first));
-  if (view.probabilities && !labels) {
-    const auto slices = static_cast<int64_t>(grid.voxels / grid.plane);
-    result.probabilities =
-        MakeTensor(spec.tensor, Dtype::kFloat32,
-                   {static_cast<int64_t>(maps.channels), slices, volume.sides[1], volume.sides[2]});
-  }
-  const Activation before = view.activate_last ? Activation::kNone : spec.activation;
-  const bool shown = spec.fractional || result.probabilities.has_value();
-  if (!overlapping && !labels && !shown) {
-    HighestOnSource(maps, volume.placement, before, stop, crew, mask);
-    return mask;
-  }
-  std::optional<LastActivation> last;
-  // The highest of several stays the highest, so that softmax counts only where its values do.
-  if (view.activate_last &&
-      (spec.activation == Activation::kSigmoid || (spec.activation == Activation::kSoftmax && shown))) {
-    last.emplace(spec.activation, maps.channels, grid.plane);
-  }
-  const auto decide = [&](int slice, const float* const* resampled) {
-    const float* const* channels = last ? (*last)(resampled) : resampled;
-    const size_t at = static_cast<size_t>(slice) * grid.plane;
-    uint8_t* out = mask.data() + at;
-    for (size_t c = 0; result.probabilities && c < maps.channels; ++c) {
-      std::copy_n(channels[c], grid.plane,
-                  reinterpret_cast<float*>(result.probabilities->data) + c * grid.voxels + at);
+/// Whether the values themselves are looked at, beside the question which of them is the highest.
+bool Shown(const OutputSpec& spec, const Tensor* probabilities) {
+  return spec.fractional || probabilities != nullptr;
+}
+
+/// Decides the voxels of one grid, slice by slice, by the values of all channels there.
+class Decision {
+ public:
+  /// Makes room in `out`, whose sides are set, and fills it. `probabilities` takes the values themselves; null for none.
+  Decision(const OutputSpec& spec, const VolumeView& view, std::span<const double> thresholds,
+           size_t channels, Crew& crew, MaskResult& out, Tensor* probabilities)
+      : spec_(spec),
+        thresholds_(thresholds),
+        channels_(channels),
+        crew_(crew),
+        out_(out),
+        probabilities_(probabilities) {
+    out.overlapping = MayOverlap(spec.activation);
+    out.mask.resize(out.Voxels() * (out.overlapping ? channels : 1));
+    if (spec.fractional) out.fractions.resize(out.Voxels() * (channels - First()));
+    // The highest of several stays the highest, so that softmax counts only where its values do.
+    const bool softmax = spec.activation == Activation::kSoftmax && Shown(spec, probabilities);
+    if (view.activate_last && (spec.activation == Activation::kSigmoid || softmax)) {
+      last_.emplace(spec.activation, channels, out.Plane());
     }
-    if (spec.fractional) {
-      for (size_t c = first; c < maps.channels; ++c) {
-        ToSteps({channels[c], grid.plane}, fractions.data() + (c - first) * grid.voxels + at);
-      }
+  }
+
+  void operator()(int slice, const float* const* given) {
+    const float* const* channels = last_ ? (*last_)(given) : given;
+    const size_t plane = out_.Plane();
+    const size_t voxels = out_.Voxels();
+    const size_t at = static_cast<size_t>(slice) * plane;
+    uint8_t* out = out_.mask.data() + at;
+    for (size_t c = 0; probabilities_ != nullptr && c < channels_; ++c) {
+      std::copy_n(channels[c], plane, reinterpret_cast<float*>(probabilities_->data) + c * voxels + at);
     }
-    if (labels) {
-      ToLabels({channels[0], grid.plane}, spec.labels, spec.tensor, out);
-    } else if (!overlapping) {
+    for (size_t c = First(); spec_.fractional && c < channels_; ++c) {
+      ToSteps({channels[c], plane}, out_.fractions.data() + (c - First()) * voxels + at);
+    }
+    if (spec_.activation == Activation::kLabelMap) {
+      ToLabels({channels[0], plane}, spec_.labels, spec_.tensor, out);
+    } else if (!out_.overlapping) {
       // Rounding makes equal scores of some that are not: what is decided are the scores before it.
-      Highest(view.activate_last ? resampled : channels, maps.channels, grid.plane, out);
+      Highest(given, channels_, plane, out, crew_);
     } else {
-      for (size_t c = 0; c < maps.channels; ++c) {
-        ToMask({channels[c], grid.plane}, thresholds[c], out + c * grid.voxels);
+      for (size_t c = 0; c < channels_; ++c) {
+        ToMask({channels[c], plane}, thresholds_[c], out + c * voxels);
       }
     }
-  };
-  ForSourceSlices(maps, volume.placement, before, labels ? Interpolation::kNearest : Interpolation::kLinear,
-                  stop, crew, decide);
+  }
+
+ private:
+  /// Channel 0 is background where labels exclude each other.
+  size_t First() const { return out_.overlapping ? 0 : 1; }
+
+  const OutputSpec& spec_;
+  std::span<const double> thresholds_;
+  size_t channels_;
+  Crew& crew_;
+  MaskResult& out_;
+  Tensor* probabilities_;
+  std::optional<LastActivation> last_;
+};
+
+/// Sets the sides of a mask on the grid of a map, as far as it lies within the source. Throws output_invalid if nothing
+/// does.
+ModelMask MaskWithin(const VolumeMaps& maps, const VolumePlacement& placement) {
+  ModelMask mask;
+  for (size_t s = 0; s < 3; ++s) {
+    const size_t a = placement.TensorAxis(static_cast<int>(s));
+    mask.spans[s] = placement.axes[a].Within(maps.sides[a]);
+    if (mask.spans[s].count == 0) {
+      throw EngineError("output_invalid", "Expected voxels of the output \"" + maps.tensor->name +
+                                              "\" whose centres lie within the source, found none of " +
+                                              std::to_string(maps.sides[a]) + " along axis " +
+                                              std::to_string(a + 1) + ".");
+    }
+  }
+  mask.slices = mask.spans[0].count;
+  mask.rows = mask.spans[1].count;
+  mask.columns = mask.spans[2].count;
   return mask;
+}
+
+/// Decides a map on its own grid, as its slices go by.
+class ModelGrid {
+ public:
+  /// `mask` is from MaskWithin, and is filled.
+  ModelGrid(const OutputSpec& spec, const VolumeMaps& maps, const VolumePlacement& placement,
+            const VolumeView& view, std::span<const double> thresholds, Crew& crew, ModelMask& mask)
+      : mask_(mask),
+        columns_(static_cast<size_t>(maps.sides[placement.TensorAxis(2)])),
+        plane_(static_cast<size_t>(maps.sides[placement.TensorAxis(1)]) * columns_),
+        decide_(spec, view, thresholds, maps.channels, crew, mask, nullptr),
+        channels_(maps.channels) {
+    if (mask.Plane() < plane_) cut_.resize(mask.Plane() * maps.channels);
+  }
+
+  bool Wants(int slice) const {
+    return slice >= mask_.spans[0].begin && slice < mask_.spans[0].begin + mask_.slices;
+  }
+
+  /// A slice of the map as the source sees it: the planes of all channels.
+  void See(int slice, const float* values) {
+    for (size_t c = 0; c < channels_.size(); ++c) {
+      channels_[c] = cut_.empty() ? values + c * plane_ : Cut(values + c * plane_, c);
+    }
+    decide_(slice - mask_.spans[0].begin, channels_.data());
+  }
+
+ private:
+  /// The part of a plane that lies within the source.
+  const float* Cut(const float* plane, size_t channel) {
+    const auto& [slices, rows, columns] = mask_.spans;
+    float* out = cut_.data() + channel * mask_.Plane();
+    const auto width = static_cast<size_t>(columns.count);
+    for (size_t y = 0; y < static_cast<size_t>(rows.count); ++y) {
+      const float* from = plane + (y + static_cast<size_t>(rows.begin)) * columns_;
+      std::copy_n(from + columns.begin, width, out + y * width);
+    }
+    return out;
+  }
+
+  ModelMask& mask_;
+  size_t columns_;
+  size_t plane_;
+  Decision decide_;
+  std::vector<const float*> channels_;
+  /// What lies within the source of each channel; empty if all does.
+  std::vector<float> cut_;
+};
+
+void MapSlices::ShowUpTo(int slice, float* channels) {
+  for (; own_ != nullptr && next_ < slice; ++next_) {
+    if (!own_->Wants(next_)) continue;
+    Read(next_, channels);
+    own_->See(next_, channels);
+  }
+}
+
+void MapSlices::Load(int slice, float* channels) {
+  ShowUpTo(slice, channels);
+  Read(slice, channels);
+  if (own_ != nullptr && own_->Wants(slice)) own_->See(slice, channels);
+  next_ = slice + 1;
+}
+
+/// Fills the mask on the source's grid, whose sides are set, and what else is asked for.
+void DecideMasks(const OutputSpec& spec, const VolumeMaps& maps, const PreparedVolume& volume,
+                 const VolumeView& view, std::span<const double> thresholds, const std::stop_token& stop,
+                 Crew& crew, OutputResult& out) {
+  const bool labels = spec.activation == Activation::kLabelMap;
+  std::optional<ModelGrid> grid;
+  if (spec.model_grid) {
+    out.model = MaskWithin(maps, volume.placement);
+    grid.emplace(spec, maps, volume.placement, view, thresholds, crew, *out.model);
+  }
+  ModelGrid* own = grid ? &*grid : nullptr;
+  const Activation before = view.activate_last ? Activation::kNone : spec.activation;
+  if (view.probabilities && !labels) {
+    out.probabilities = MakeTensor(spec.tensor, Dtype::kFloat32,
+                                   {static_cast<int64_t>(maps.channels), out.slices, out.rows, out.columns});
+  }
+  Tensor* probabilities = out.probabilities ? &*out.probabilities : nullptr;
+  if (!MayOverlap(spec.activation) && !labels && !Shown(spec, probabilities)) {
+    out.mask.resize(out.Voxels());
+    return HighestOnSource(maps, volume.placement, before, stop, crew, own, out.mask);
+  }
+  Decision decide(spec, view, thresholds, maps.channels, crew, out, probabilities);
+  ForSourceSlices(maps, volume.placement, before, labels ? Interpolation::kNearest : Interpolation::kLinear,
+                  stop, crew, own, std::ref(decide));
 }
 
 /// For each source axis which indices lie within the tensor.
@@ -286,7 +421,7 @@ std::array<std::vector<bool>, 3> SeenIndices(const PreparedVolume& volume) {
 
 /// Voxels that the model did not see, and Pixel Padding, become background, which is `cleared`.
 template <typename T>
-void ClearHidden(const PreparedVolume& volume, std::span<T> values, T cleared = 0) {
+void ClearHidden(const PreparedVolume& volume, std::span<T> values, T cleared) {
   const auto seen = SeenIndices(volume);
   const auto all = [](const std::vector<bool>& along) {
     return std::find(along.begin(), along.end(), false) == along.end();
@@ -304,6 +439,49 @@ void ClearHidden(const PreparedVolume& volume, std::span<T> values, T cleared = 
   }
 }
 
+/// Which voxels of the model's grid are Pixel Padding: the source's voxel round their centre is. Empty if none is.
+std::vector<uint8_t> PaddingOf(const PreparedVolume& volume, const ModelMask& mask) {
+  if (volume.padding.empty()) return {};
+  std::array<std::vector<size_t>, 3> near;
+  for (size_t s = 0; s < 3; ++s) {
+    const auto& [begin, count, first, step] = mask.spans[s];
+    for (int i = 0; i < count; ++i) {
+      // A centre between two voxels is the second one's, whatever rounding made of it.
+      const double at = std::floor(first + i * step + 1e-9);
+      near[s].push_back(static_cast<size_t>(std::clamp(at, 0.0, volume.sides[s] - 1.0)));
+    }
+  }
+  std::vector<uint8_t> padding;
+  padding.reserve(mask.Voxels());
+  const auto rows = static_cast<size_t>(volume.sides[1]);
+  const auto columns = static_cast<size_t>(volume.sides[2]);
+  for (const size_t z : near[0]) {
+    for (const size_t y : near[1]) {
+      for (const size_t x : near[2]) padding.push_back(volume.padding[(z * rows + y) * columns + x]);
+    }
+  }
+  return padding;
+}
+
+/// What is left once the mask on the model's grid is decided.
+void FinishModelMask(const OutputSpec& spec, const PreparedVolume& volume, const std::stop_token& stop,
+                     ModelMask& mask) {
+  const std::vector<uint8_t> padding = PaddingOf(volume, mask);
+  for (std::vector<uint8_t>* values : {&mask.mask, &mask.fractions}) {
+    for (size_t i = 0; !padding.empty() && i < values->size(); ++i) {
+      if (padding[i % padding.size()] != 0) (*values)[i] = 0;
+    }
+  }
+  // The manifest counts voxels of the source.
+  const double ratio = mask.spans[0].step * mask.spans[1].step * mask.spans[2].step;
+  OutputSpec own = spec;
+  for (MaskStep& step : own.steps) {
+    const double pixels = std::ceil(step.pixels / ratio - 1e-6);
+    step.pixels = static_cast<int>(std::min<double>(pixels, std::numeric_limits<int>::max()));
+  }
+  FinishMask(own, padding, stop, mask);
+}
+
 void Segmentation(const OutputSpec& spec, const VolumeMaps& maps, const PreparedVolume& volume,
                   const VolumeView& view, std::span<const double> thresholds, const std::stop_token& stop,
                   Crew& crew, OutputResult& out) {
@@ -311,23 +489,21 @@ void Segmentation(const OutputSpec& spec, const VolumeMaps& maps, const Prepared
   out.rows = volume.sides[1];
   out.columns = volume.sides[2];
   out.overlapping = MayOverlap(spec.activation);
-  Grid grid;
-  grid.plane = static_cast<size_t>(out.rows) * static_cast<size_t>(out.columns);
-  grid.voxels = grid.plane * static_cast<size_t>(out.slices);
-  out.mask = MaskOf(spec, maps, volume, view, thresholds, grid, stop, crew, out);
-  const size_t parts = out.mask.size() / grid.voxels;
-  const auto part = [&](size_t p) { return std::span(out.mask).subspan(p * grid.voxels, grid.voxels); };
-  for (size_t p = 0; p < parts; ++p) ClearHidden(volume, part(p));
-  for (size_t at = 0; at < out.fractions.size(); at += grid.voxels) {
-    ClearHidden(volume, std::span(out.fractions).subspan(at, grid.voxels));
-  }
+  DecideMasks(spec, maps, volume, view, thresholds, stop, crew, out);
+  const size_t voxels = out.Voxels();
+  const auto clear = [&](auto values, auto cleared) {
+    for (size_t at = 0; at < values.size(); at += voxels) {
+      ClearHidden(volume, values.subspan(at, voxels), at == 0 ? cleared : decltype(cleared){0});
+    }
+  };
+  clear(std::span(out.mask), uint8_t{0});
+  clear(std::span(out.fractions), uint8_t{0});
   if (out.probabilities) {
     const std::span all(reinterpret_cast<float*>(out.probabilities->data), out.probabilities->Elements());
-    for (size_t at = 0; at < all.size(); at += grid.voxels) {
-      ClearHidden(volume, all.subspan(at, grid.voxels), at == 0 && !out.overlapping ? 1.0F : 0.0F);
-    }
+    clear(all, out.overlapping ? 0.0F : 1.0F);
   }
   FinishMask(spec, volume.padding, stop, out);
+  if (out.model) FinishModelMask(spec, volume, stop, *out.model);
 }
 
 }  // namespace

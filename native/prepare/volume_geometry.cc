@@ -326,6 +326,31 @@ Taps VolumeAxis::Back(int map, Interpolation interpolation) const {
   return flipped ? Mirrored(taps, map) : taps;
 }
 
+MapSpan VolumeAxis::Within(int map) const {
+  // Rounding must not lose a sample that lies on the edge.
+  constexpr double kEdge = 1e-9;
+  const double ratio = static_cast<double>(tensor) / map;
+  const auto centre = [&](int i) { return ToSource((flipped ? map - i - 0.5 : i + 0.5) * ratio); };
+  const auto inside = [&](int i) { return centre(i) >= -kEdge && centre(i) <= source + kEdge; };
+  MapSpan span;
+  while (span.begin < map && !inside(span.begin)) ++span.begin;
+  while (span.begin + span.count < map && inside(span.begin + span.count)) ++span.count;
+  span.first = centre(span.begin);
+  span.step = scale * ratio;
+  return span;
+}
+
+VolumeGeometry GeometryOf(const std::array<MapSpan, 3>& spans, const VolumeGeometry& source) {
+  VolumeGeometry own = source;
+  for (size_t s = 0; s < 3; ++s) {
+    // The source's first voxel has its centre at 0.5, counted from edges.
+    const double along = (spans[s].first - 0.5) * source.spacing[s];
+    for (size_t i = 0; i < 3; ++i) own.origin[i] += along * source.direction[s][i];
+    own.spacing[s] = spans[s].step * source.spacing[s];
+  }
+  return own;
+}
+
 size_t VolumePlacement::TensorAxis(int source_axis) const {
   size_t a = 0;
   while (axes[a].source_axis != source_axis) ++a;

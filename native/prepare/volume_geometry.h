@@ -20,6 +20,16 @@ struct VolumeGeometry {
   std::array<double, 3> origin = {0, 0, 0};
 };
 
+/// Samples of a map along an axis of the source, numbered as the source's index grows.
+struct MapSpan {
+  /// The first that counts.
+  int begin = 0;
+  int count = 0;
+  /// Where the centre of that one lies and how far the next one is, in voxels of the source, counted from edges.
+  double first = 0;
+  double step = 1;
+};
+
 /// One axis of the tensor and the source axis that it runs along. Coordinates are continuous and count from
 /// edges, as in Geometry: voxel i covers [i, i+1). The map is affine, so it inverts exactly.
 struct VolumeAxis {
@@ -55,6 +65,8 @@ struct VolumeAxis {
   }
   /// Voxels of tensor and source are the same ones: nothing is interpolated.
   bool Aligned() const;
+  /// The samples of a map that covers the tensor with `map` of them whose centres lie within the source.
+  MapSpan Within(int map) const;
   /// From the source to the voxels [first, first + count), in the order in which the source's index grows.
   Taps Forward(Interpolation interpolation) const;
   /// From a map that covers the tensor with `map` samples back to the source. Where the axis is flipped,
@@ -72,6 +84,9 @@ struct VolumePlacement {
   /// The tensor axis, from 0, that runs along a source axis.
   size_t TensorAxis(int source_axis) const;
 };
+
+/// Where voxels lie that follow each other so along the slices, rows and columns of a volume: its directions are theirs.
+VolumeGeometry GeometryOf(const std::array<MapSpan, 3>& spans, const VolumeGeometry& source);
 
 /// A part of the source, by its axes.
 struct VolumeBox {

@@ -1,5 +1,6 @@
 #include "runtime/run_memory.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -60,8 +61,10 @@ class Cache {
     return kept_;
   }
 
-  /// In a RunScope; of use to the thread alone.
+  /// In a RunScope; of use to the thread alone, as what the scope has taken and not freed, and the most of it.
   bool open = false;
+  size_t taken = 0;
+  size_t most = 0;
 
  private:
   struct Block {
@@ -126,6 +129,7 @@ void* AllocateRunMemory(size_t bytes) {
     if (fresh == nullptr) return nullptr;
     block = new (fresh) Header{whole};
   }
+  if (Open()) own->most = std::max(own->most, own->taken += block->bytes);
   return block + 1;
 }
 
@@ -133,6 +137,8 @@ void FreeRunMemory(void* memory) {
   if (memory == nullptr) return;
   Header* block = static_cast<Header*>(memory) - 1;
   if (Open()) {
+    // What an earlier scope took is none of this one's.
+    own->taken -= std::min(own->taken, block->bytes);
     own->Keep(block);
   } else {
     std::free(block);
@@ -151,9 +157,13 @@ size_t KeptRunMemory() {
   return kept;
 }
 
+size_t MostOfLastRun() { return own == nullptr ? 0 : own->most; }
+
 RunScope::RunScope() {
   if (own == nullptr) own = std::make_unique<Cache>();
   own->open = true;
+  own->taken = 0;
+  own->most = 0;
 }
 
 RunScope::~RunScope() {

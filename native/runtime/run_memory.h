@@ -19,6 +19,9 @@ void DropRunMemory();
 /// Bytes that all threads keep.
 size_t KeptRunMemory();
 
+/// The most bytes that the calling thread has had at once in its last RunScope, of what it took there.
+size_t MostOfLastRun();
+
 /// While it lives, the calling thread keeps what it frees. What sixteen scopes in a row did not need goes
 /// back.
 class RunScope {

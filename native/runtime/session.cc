@@ -188,6 +188,12 @@ size_t BytesOf(const Ort::Session& session, const SessionState& state) {
   }
 }
 
+void Raise(std::atomic<size_t>& most, size_t bytes) {
+  size_t known = most;
+  while (known < bytes && !most.compare_exchange_weak(known, bytes)) {
+  }
+}
+
 std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run, std::span<const Tensor> feeds,
                             std::span<const std::string> outputs, int gpu) {
   try {
@@ -528,13 +534,24 @@ std::vector<SessionMemory> Session::Memory() const {
   return out;
 }
 
+size_t Session::BytesOfRuns() const {
+  size_t bytes = most_narrow_;
+  for (const SessionMemory& memory : Memory()) {
+    if (memory.wide) bytes = std::max(bytes, memory.bytes - std::min(memory.bytes, Weights()));
+  }
+  return bytes;
+}
+
 std::vector<Tensor> Session::Run(std::span<const Tensor> feeds, std::span<const std::string> outputs,
                                  bool wide, const std::stop_token& stop) const {
   const std::shared_ptr<const States> states = Loaded();
   Ort::RunOptions run;
   const std::stop_callback terminate(stop, [&run] { run.SetTerminate(); });
   const auto once = [&](SessionState& state) {
-    return RunOnce(state.Pick(wide), run, feeds, outputs, state.Gpu());
+    Ort::Session& session = state.Pick(wide);
+    std::vector<Tensor> results = RunOnce(session, run, feeds, outputs, state.Gpu());
+    if (state.narrow && &session == &*state.narrow) Raise(most_narrow_, MostOfLastRun());
+    return results;
   };
   if (states->size() == 1) return once(*states->front());
   Mean mean(before_mean_);

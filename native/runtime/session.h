@@ -1,6 +1,7 @@
 #ifndef RADSERVE_SESSION_H_
 #define RADSERVE_SESSION_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -169,6 +170,9 @@ class Session {
   /// Memory that the runtime has taken for each of the sessions: weights, and of a wide one room for what was
   /// run so far; that of narrow ones belongs to the threads (run_memory.h).
   std::vector<SessionMemory> Memory() const;
+  /// What runs have taken beside the weights, as far as is known: of the wide session what its arena holds now, of narrow
+  /// runs the most that one of them took. 0 before the first, and of a GPU.
+  size_t BytesOfRuns() const;
   /// Runs on the calling thread (and the pool, if wide); any number of threads at once. Feeds are not copied;
   /// outputs own the runtime's memory. Stops between nodes when `stop` is requested. Throws EngineError.
   std::vector<Tensor> Run(std::span<const Tensor> feeds, std::span<const std::string> outputs, bool wide,
@@ -205,6 +209,8 @@ class Session {
   mutable std::mutex mutex_;
   /// One for each graph; nullptr while they are away.
   std::shared_ptr<const States> states_;
+  /// The most that a run on the narrow session took.
+  mutable std::atomic<size_t> most_narrow_ = 0;
 };
 
 /// Inputs and outputs of a graph, without keeping it. Throws bad_request.

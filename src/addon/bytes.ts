@@ -20,11 +20,13 @@ interface BytesAddon {
   findStray(bytes: Uint8Array, containerBytes: number, outside: number, sign: number): number;
   /** Frees the memory of an array that has a buffer to itself; then it has no bytes. */
   releaseBytes(bytes: Uint8Array | Float32Array): void;
-  /** Gives back what the models' runs keep for the next ones, and what is free in the whole process. */
+  /** Gives back what the models' runs keep for the next ones, and what is free in the whole process, on a thread beside. */
   giveBack(): void;
 }
 
 const GIVEN_BACK_MS = 100;
+/** An ended thread's memory is free when its heap is torn down; several that end together are waited for. */
+const TORN_DOWN_MS = 1_000;
 
 let loaded: BytesAddon | undefined;
 const addon = (): BytesAddon => (loaded ??= loadAddon() as BytesAddon);
@@ -125,4 +127,14 @@ export async function giveBack(): Promise<void> {
   // What the addon lent to arrays that were collected it gets back in a later turn of the event loop
   await delay(GIVEN_BACK_MS);
   addon().giveBack();
+}
+
+let afterThread: NodeJS.Timeout | undefined;
+
+/** A thread of this process ends: what it leaves free is given back to the system soon, which the C library does not. */
+export function giveBackOfThread(): void {
+  afterThread ??= setTimeout(() => {
+    afterThread = undefined;
+    addon().giveBack();
+  }, TORN_DOWN_MS).unref();
 }

@@ -142,6 +142,18 @@ export class ProcessMemory {
     return () => Atomics.sub(this.counts, at, units);
   }
 
+  /**
+   * Counts bytes that need not stay in memory, where all of their kind then take at most that share of the memory; so
+   * little that others find room beside them.
+   * @returns gives them back; undefined where there is no room
+   */
+  holdIfRoom(kind: Kind, bytes: number, share: number): (() => void) | undefined {
+    const more = Math.ceil(bytes / UNIT);
+    return (total(this.counts, kind) + more) * UNIT > this.mostBytes * share
+      ? undefined
+      : this.hold(kind, bytes);
+  }
+
   async #room({ kind, patient, check }: Claim, units: number): Promise<void> {
     const end = Date.now() + LONGEST_WAIT_MS;
     const at = indexOf(this.place, kind);

@@ -8,6 +8,10 @@ import type { Summary } from "../results/receipt/compose.js";
 import type { Instance } from "./boxes.js";
 import { jsonb } from "./database.js";
 import { finishJobs, REPEATED_FAILURES, type JobRequest } from "./jobs.js";
+import type { BulkFigures } from "./messages.js";
+
+/** How many jobs and items there are that have not ended. */
+type Depth = Omit<BulkFigures, "ended" | "boxes">;
 
 export interface LeasedItem {
   job_id: string;
@@ -331,14 +335,14 @@ export async function cancelledAmong(pool: Pool, ids: readonly string[]): Promis
 }
 
 /** Items of all boxes, for the metrics. */
-export async function depth(pool: Pool): Promise<{ queued: number; running: number; paused: number }> {
-  const { rows } = await pool.query<{ queued: number; running: number; paused: number }>(
-    `select coalesce(sum(n.queued), 0)::int as queued, coalesce(sum(n.running), 0)::int as running,
-       count(*) filter (where j.held or j.pause_code is not null)::int as paused
+export async function depth(pool: Pool): Promise<Depth> {
+  const { rows } = await pool.query<Depth>(
+    `select count(*)::int as open, coalesce(sum(n.queued), 0)::int as queued, coalesce(sum(n.running), 0)::int as running,
+       count(*) filter (where j.finished_at is null and (j.held or j.pause_code is not null))::int as paused
      from radserve.job j cross join lateral
        (select count(*) filter (where state = 'queued') as queued, count(*) filter (where state = 'running') as running
         from radserve.item where job_id = j.id and state in ('queued', 'running')) n
-     where j.finished_at is null`,
+     where j.finished_at is null or (j.marked and j.finished_at is not null)`,
   );
-  return rows[0] ?? { queued: 0, running: 0, paused: 0 };
+  return rows[0] ?? { open: 0, queued: 0, running: 0, paused: 0 };
 }

@@ -46,6 +46,8 @@ export type ItemOutcome =
 
 /** What Prometheus and the page are told without being asked for. */
 export interface BulkFigures {
+  /** Jobs that have not ended, or whose marks are still in their folders. */
+  open: number;
   queued: number;
   running: number;
   paused: number;

@@ -4,6 +4,7 @@
  */
 import { randomUUID } from "node:crypto";
 import { Worker } from "node:worker_threads";
+import { giveBackOfThread } from "../addon/bytes.js";
 import { Action } from "../audit/action.js";
 import type { Audit } from "../audit/audit.js";
 import type { Config } from "../config.js";
@@ -38,6 +39,10 @@ const SPARE_PER_THREAD = 2;
 const TOGETHER_MS = 5;
 /** How long the thread may take to write down what has ended. */
 const LAST_WAIT_MS = 5_000;
+/** A private database without an open job rests after so long without a call: it and its thread hold 100 MiB. */
+const REST_AFTER_MS = 30_000;
+/** The thread forgets old jobs when it starts, so it starts at least so often. */
+const LONGEST_REST_MS = 86_400_000;
 
 export interface BulkOptions {
   config: Config;
@@ -62,6 +67,14 @@ interface PendingCall {
   reject: (error: RadserveError) => void;
 }
 
+const added = (some: Readonly<Record<string, number>>, more: Readonly<Record<string, number>>) =>
+  Object.fromEntries(
+    [...new Set([...Object.keys(some), ...Object.keys(more)])].map((key) => [
+      key,
+      (some[key] ?? 0) + (more[key] ?? 0),
+    ]),
+  );
+
 export class BulkService {
   readonly #processId = randomUUID();
   readonly #pending = new Map<number, PendingCall>();
@@ -74,13 +87,20 @@ export class BulkService {
   #deaths = 0;
   #lastId = 0;
   #stopping = false;
-  #figures: BulkFigures = { queued: 0, running: 0, paused: 0, ended: {}, boxes: [] };
+  #figures: BulkFigures = { open: 0, queued: 0, running: 0, paused: 0, ended: {}, boxes: [] };
+  #isOpen = false;
+  #calledAt = 0;
+  /** Resolves when the thread that ends has ended. */
+  #leaving: Promise<void> | undefined;
+  #waking: NodeJS.Timeout | undefined;
+  /** Items that ended while threads of before ran. */
+  #endedBefore: Readonly<Record<string, number>> = {};
 
   constructor(private readonly options: BulkOptions) {}
 
   /** True once anybody has asked for jobs, or there may be some to go on with. */
   get isOpen(): boolean {
-    return this.#thread !== undefined;
+    return this.#isOpen;
   }
 
   get figures(): BulkFigures {
@@ -100,8 +120,11 @@ export class BulkService {
   }
 
   /** @throws RadserveError what the page documents */
-  call(call: BulkCall): Promise<BulkAnswer> {
-    if (this.#stopping) return Promise.reject(new RadserveError("shutting_down", "The server is stopping."));
+  async call(call: BulkCall): Promise<BulkAnswer> {
+    this.#calledAt = Date.now();
+    // One that goes to rest is not to be asked; the next takes over the database
+    await this.#leaving;
+    if (this.#stopping) throw new RadserveError("shutting_down", "The server is stopping.");
     this.#start();
     const id = (this.#lastId += 1);
     return new Promise((resolve, reject) => {
@@ -131,12 +154,32 @@ export class BulkService {
   /** Waits until everything is written down and given back, and ends the thread. */
   async close(): Promise<void> {
     this.#stopping = true;
+    clearTimeout(this.#waking);
+    await this.#leave();
+  }
+
+  /** Ends the thread when all is written down, and the private database with it. Repeated calls wait for the same end. */
+  #leave(): Promise<void> {
     const thread = this.#thread;
-    if (thread === undefined) return;
-    const ended = new Promise<void>((resolve) => thread.once("exit", () => resolve()));
-    this.#tellEnded();
-    this.#tell({ type: "close" });
-    if (!(await within(ended, LAST_WAIT_MS))) await thread.terminate();
+    if (thread === undefined) return Promise.resolve();
+    this.#leaving ??= (async () => {
+      const ended = new Promise<void>((resolve) => thread.once("exit", () => resolve()));
+      this.#tellEnded();
+      this.#tell({ type: "close" });
+      if (!(await within(ended, LAST_WAIT_MS))) await thread.terminate();
+      this.#leaving = undefined;
+    })();
+    return this.#leaving;
+  }
+
+  /** Ends what only costs while no job is open; the next call starts it again within a second or two. */
+  #restIfIdle(): void {
+    if (this.options.config.database_url !== undefined || this.#figures.open > 0) return;
+    if (this.#pending.size > 0 || this.#running.size > 0 || this.#ended.length > 0) return;
+    if (this.#leaving !== undefined || Date.now() - this.#calledAt < REST_AFTER_MS) return;
+    this.options.log.info("no bulk job is open: the bulk database rests until the next call");
+    void this.#leave();
+    this.#waking = setTimeout(() => this.#start(), LONGEST_REST_MS).unref();
   }
 
   #tell(message: ToThread): void {
@@ -145,6 +188,9 @@ export class BulkService {
 
   #start(): void {
     if (this.#thread !== undefined || this.#stopping) return;
+    clearTimeout(this.#waking);
+    this.#isOpen = true;
+    this.#calledAt = Date.now();
     const { config, roots, pool, models, crashed } = this.options;
     const memory = pool.takePlace();
     const workerData: ThreadOptions = {
@@ -164,6 +210,7 @@ export class BulkService {
     );
     thread.once("exit", () => {
       pool.giveBackPlace(memory);
+      giveBackOfThread();
       this.#died();
     });
     void models.loaded.then(() => {
@@ -179,6 +226,12 @@ export class BulkService {
     for (const { cancelId } of this.#running.values()) this.options.pool.cancel(cancelId);
     this.#running.clear();
     this.#ended = [];
+    this.#endedBefore = this.#figures.ended;
+    if (this.#leaving !== undefined) {
+      // It is alive no more
+      this.#figures = { ...this.#figures, boxes: [] };
+      return;
+    }
     if (this.#stopping) return;
     this.#deaths = Date.now() - this.#startedAt > HEALTHY_MS ? 1 : this.#deaths + 1;
     const wait = Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** (this.#deaths - 1));
@@ -191,8 +244,11 @@ export class BulkService {
     else if (message.type === "cancel") {
       const running = this.#running.get(message.id);
       if (running !== undefined) this.options.pool.cancel(running.cancelId);
-    } else if (message.type === "figures") this.#figures = message.figures;
-    else this.#answered(message);
+    } else if (message.type === "figures") {
+      const { ended, ...now } = message.figures;
+      this.#figures = { ...now, ended: added(this.#endedBefore, ended) };
+      this.#restIfIdle();
+    } else this.#answered(message);
   }
 
   #answered(message: Extract<FromThread, { type: "answer" | "refusal" }>): void {

@@ -19,6 +19,7 @@ import {
   inputOf,
   isFractional,
   isImageInput,
+  isInModelGrid,
   labelsOf,
   numbersOf,
   partsOf,
@@ -52,6 +53,8 @@ interface NativeOutput {
   add?: number[];
   /** segmentation: probabilities beside the mask. */
   fractional?: boolean;
+  /** segmentation: a mask on the grid of the tensor too. */
+  model_grid?: boolean;
   steps?: { step: string; labels: number[]; pixels?: number }[];
   format?: "xyxy" | "xywh" | "cxcywh" | "yxyx";
   normalised?: boolean;
@@ -259,9 +262,11 @@ export function nativeOutput(output: ModelOutput, model: Pick<Manifest, "inputs"
         labels: step.labels.flatMap((name) => index.get(name) ?? []),
       }));
       const fractional = isFractional(output);
+      const model_grid = isInModelGrid(output);
       const table = tableOf(model.outputs, output);
       const by = table === undefined ? {} : { boxes_output: model.outputs.indexOf(table) };
-      return { ...common, ...by, tensor: output.tensor, activation: output.activation, steps, fractional };
+      const { tensor, activation } = output;
+      return { ...common, ...by, tensor, activation, steps, fractional, model_grid };
     }
     case "detection":
       return {

@@ -69,6 +69,22 @@ export interface GraphInfo {
   metadata: Record<string, string>;
 }
 
+/**
+ * A segmentation of a volume on the grid of the tensor that it comes from, decided there: the part of that grid whose
+ * voxels have their centres within the source, turned as the source's slices, rows and columns are. Its planes and counts
+ * are as those of the mask on the source's grid.
+ */
+export interface ModelGridMask {
+  slices: number;
+  rows: number;
+  columns: number;
+  geometry: VolumeGeometry;
+  overlapping: boolean;
+  mask: Uint8Array;
+  counts: number[];
+  fractions?: Uint8Array;
+}
+
 /** Masks are in source pixels; `values` are raw scores after activation. */
 export type EngineOutput =
   | { kind: "classification"; tensor: string; scores: Float32Array }
@@ -93,6 +109,8 @@ export type EngineOutput =
        * label, with each pixel's probability in steps of 1/255; 0 where the model did not look, and on Pixel Padding.
        */
       fractions?: Uint8Array;
+      /** Only for outputs whose segments the manifest wants in the model's grid. */
+      model?: ModelGridMask;
     }
   | {
       /** detection, and probability_map after boxes were drawn round its regions */

@@ -7,6 +7,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { BroadcastChannel } from "node:worker_threads";
 import { Piscina } from "piscina";
 import { randomUUID } from "node:crypto";
+import { giveBackOfThread } from "../addon/bytes.js";
 import type { Verdict } from "../audit/action.js";
 import type { MemoryPlaces } from "../base/process-memory.js";
 import type { ErrorObject } from "../base/errors.js";
@@ -154,7 +155,10 @@ export class CrewThread {
     });
     // One that comes back after it was idle is to be loaded anew
     const beats = this.#beats;
-    piscina.on("workerDestroy", () => Atomics.store(beats, 0, 0));
+    piscina.on("workerDestroy", () => {
+      Atomics.store(beats, 0, 0);
+      giveBackOfThread();
+    });
     return piscina;
   }
 

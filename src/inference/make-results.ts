@@ -22,6 +22,7 @@ import { drawPicture, type Drawn } from "../results/picture/draw-result.js";
 import type { MarkedVolume } from "../results/picture/reslice.js";
 import { RESULT_FORMS } from "../results/forms.js";
 import type { ReceiptModel, Receipt } from "../results/receipt/receipt.js";
+import { gridFacts } from "../results/receipt/segmentation-grid.js";
 import type { Analysis } from "./task.js";
 import type { PlannedModel } from "./plan.js";
 import { attempt, type Outcome, type Ran } from "./run-models.js";
@@ -60,8 +61,10 @@ function free(planes: readonly Plane[], outcomes: readonly Outcome[]): void {
   for (const output of outcomes.flatMap(({ whole }) => whole)) {
     if (output.kind === "heatmap") release(output.values);
     if (output.kind !== "segmentation") continue;
-    release(output.mask);
-    if (output.fractions !== undefined) release(output.fractions);
+    for (const { mask, fractions } of [output, ...(output.model === undefined ? [] : [output.model])]) {
+      release(mask);
+      if (fractions !== undefined) release(fractions);
+    }
   }
 }
 
@@ -114,6 +117,7 @@ async function finish(
   if (failed(outcome)) return { ...base, status: "failed", error: outcome.error.toObject() };
   if (outcome.refused !== undefined) return { ...base, status: "not_accepted", reasons: [outcome.refused] };
   const { said } = outcome;
+  const grid = gridFacts(entry.manifest.outputs, outcome.whole);
   const model: ReceiptModel = {
     ...base,
     status: "succeeded",
@@ -128,6 +132,7 @@ async function finish(
     transforms: transformsOf(outcome, analysis.image),
     ...decodingOf(entry),
     raw_sha256: outcome.rawHash.digest("hex"),
+    ...(grid === undefined ? {} : { segmentation_grid: grid }),
     ...replacing(entry, analysis),
     ...(entry.provider === undefined ? {} : { provider: entry.provider }),
   };
@@ -163,7 +168,7 @@ async function addFiles(
   files: ResultFile[],
   planes: readonly Plane[],
 ): Promise<void> {
-  const { planned, masks } = outcome;
+  const { planned, masks, ownGrid } = outcome;
   const { manifest } = planned.entry;
   const { overlayOpacity: opacity, segmentationType } = context.forms ?? RESULT_FORMS;
   const shown = outcome.highlights.chosen();
@@ -195,6 +200,7 @@ async function addFiles(
     asked: planned.asked,
     said: { findings, measurements, warnings: unique([...warnings, ...image.warnings]) },
     outputs: masks,
+    ...(ownGrid === undefined ? {} : { ownGrid }),
     segmentationType,
     name,
     predecessor: model.predecessor,

@@ -71,7 +71,7 @@ export async function readSeriesFolder(
   limits: FolderLimits = FOLDER_LIMITS,
   choice: FolderChoice = {},
 ): Promise<Image> {
-  const { files, leftOut } = await readFiles(folder, memory, limits);
+  const { files, leftOut } = await readFiles(folder, memory, limits, true);
   const chosen = chosenCase(files, choice);
   return chosen === undefined
     ? seriesImage(files, leftOut, choice)
@@ -100,14 +100,16 @@ export async function readStudyFolder(
   memory: SliceMemory,
   tolerance: StackTolerance,
 ): Promise<{ series: ReturnType<typeof studySeries>; candidates: Candidates }> {
-  const { files, leftOut } = await readFiles(folder, memory, FOLDER_LIMITS);
+  const { files, leftOut } = await readFiles(folder, memory, FOLDER_LIMITS, false);
   return { series: studySeries(files, leftOut, tolerance), candidates: candidatesOf(files) };
 }
 
+/** @param keeps pixels are asked for, so that files stay in memory where there is room */
 async function readFiles(
   folder: Opened,
   memory: SliceMemory,
   limits: FolderLimits,
+  keeps: boolean,
 ): Promise<{ files: SeriesFile[]; leftOut: Warning[] }> {
   const names = await readdir(folder.fdPath, { encoding: "buffer" });
   if (names.length > limits.files)
@@ -124,7 +126,7 @@ async function readFiles(
     const some = names.slice(i, i + READ_AT_ONCE);
     const read = some.map(async (name, n): Promise<Entry> => {
       if (results.has(name.toString("utf8"))) return { leftOut: OWN_OUTPUT };
-      return readEntry(pathOf(folder, name), budget, memory).catch((error: unknown) => {
+      return readEntry(pathOf(folder, name), budget, memory, keeps).catch((error: unknown) => {
         throw numbered(error, i + n + 1, names.length);
       });
     });
@@ -188,7 +190,12 @@ class FolderBudget {
   }
 }
 
-async function readEntry(path: Buffer, budget: FolderBudget, memory: SliceMemory): Promise<Entry> {
+async function readEntry(
+  path: Buffer,
+  budget: FolderBudget,
+  memory: SliceMemory,
+  keeps: boolean,
+): Promise<Entry> {
   const entry = await lstat(path).catch((error: unknown) => {
     throw unreadable(error);
   });
@@ -201,13 +208,15 @@ async function readEntry(path: Buffer, budget: FolderBudget, memory: SliceMemory
       () => readWhole(fd),
       (bytes, most) => {
         const { length } = bytes;
+        const kept = { is: false };
         const again = {
           read: () => memory.again(() => reread(path, length)),
           filesAhead: () => memory.filesAhead(),
+          keepWhole: (elements: number) => (kept.is = keeps && memory.keepWhole(length, elements)),
         };
         const file = seriesFile(bytes, again, most);
         // Garbage of whole files would be collected again and again while a long series is read
-        release(bytes);
+        if (!kept.is) release(bytes);
         return file;
       },
     );

@@ -15,6 +15,8 @@ const [FIRST = MOST_SEEN] = STEPS;
 const BYTES_AN_ELEMENT = 448;
 /** The most for a byte of the file: items of one empty element each. */
 const BYTES_A_BYTE = 40;
+/** The share of the memory of images up to which files stay in memory after the first look at them. */
+const KEPT_SHARE = 1 / 16;
 /** What files may take together that are read again before they are asked for. */
 const MOST_BYTES_AHEAD = 1 << 26;
 
@@ -105,6 +107,16 @@ export class SliceMemory {
   keep({ bytes, elements }: { bytes: number; elements: number }): void {
     const held = this.memory?.hold("unpacked", bytes + elements * BYTES_AN_ELEMENT);
     if (held !== undefined) this.#kept.push(held);
+  }
+
+  /**
+   * Counts a whole file that stays in memory until its frames are asked for, where there is room.
+   * @returns false where it is to be read again
+   */
+  keepWhole(bytes: number, elements: number): boolean {
+    const held = this.memory?.holdIfRoom("files", bytes + elementsIn(bytes, elements), KEPT_SHARE);
+    if (held !== undefined) this.#kept.push(held);
+    return held !== undefined;
   }
 
   /**

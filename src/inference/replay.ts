@@ -203,7 +203,7 @@ function kindsOf({ outputs_requested, outputs_from }: Receipt): {
 const FIELDS = [
   ...(["version", "status", "shadow", "raw_sha256", "findings", "measurements", "warnings"] as const),
   ...(["transforms", "decoding", "ensemble", "region", "cascade", "roles", "reasons"] as const),
-  ...(["outputs", "predecessor", "provider"] as const),
+  ...(["segmentation_grid", "outputs", "predecessor", "provider"] as const),
 ];
 
 function compared(before: ReceiptModel, now: ReceiptModel): Check {

@@ -29,8 +29,11 @@ import { checkSides } from "../results/receipt/laterality.js";
 import {
   fullestCrossing,
   markedPixels,
+  modelGridOf,
+  modelGridSlice,
   sliceOutputs,
   type Crossing,
+  type ModelGrid,
 } from "../results/receipt/volume-outputs.js";
 import { type Analysis, checkTime } from "./task.js";
 import { accepting, type PlannedModel } from "./plan.js";
@@ -82,6 +85,8 @@ export interface Outcome {
   facts: Preparation[];
   /** Segmentations for each frame of the image; set if an object is to hold them all. */
   masks: EngineOutput[][] | undefined;
+  /** Where the manifest wants its segments in the model's grid: that, and segmentations for each of its slices. */
+  ownGrid: { volume: ModelGrid; outputs: EngineOutput[][] } | undefined;
   /** What the engine returned for the only frame, or for the volume. */
   whole: EngineOutput[];
   /** The same for the frame that was last looked at, or for the volume. */
@@ -228,7 +233,8 @@ function begin(planned: PlannedModel, image: Image): Outcome {
     error: unloaded,
     facts: [],
     masks: segments && planned.outputs.some((kind) => OF_MASKS.has(kind)) ? [] : undefined,
-    ...{ whole: [], latest: [], crossing: undefined, first: undefined, seen: [], refused: undefined },
+    ...{ ownGrid: undefined, whole: [], latest: [], crossing: undefined },
+    ...{ first: undefined, seen: [], refused: undefined },
   };
 }
 
@@ -308,7 +314,7 @@ async function runFrame(
 }
 
 async function runVolume(outcome: Outcome, planes: readonly Plane[], analysis: Analysis): Promise<void> {
-  const { volume } = outcome;
+  const { volume, planned } = outcome;
   if (volume === undefined) return;
   const sorted = volume.frames.flatMap((frame) => planes[frame] ?? []);
   const { geometry } = volume;
@@ -329,6 +335,11 @@ async function runVolume(outcome: Outcome, planes: readonly Plane[], analysis: A
   said.warnings.push(...empty);
   if (outcome.masks !== undefined)
     for (const [slice, frame] of volume.frames.entries()) outcome.masks[frame] = sliceOutputs(outputs, slice);
+  const own = planned.outputs.includes("seg") ? modelGridOf(outputs) : undefined;
+  if (own !== undefined) {
+    const slices = Array.from({ length: own.slices }, (_, slice) => modelGridSlice(outputs, slice));
+    outcome.ownGrid = { volume: own, outputs: slices };
+  }
   const marked = markedPixels(outputs, sorted.length);
   outcome.crossing = fullestCrossing(outputs, marked);
   for (const [slice, weight] of marked.slices.entries()) {

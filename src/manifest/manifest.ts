@@ -537,6 +537,12 @@ const modelOutput = z.discriminatedUnion("kind", [
       .describe(
         "What the SEG object holds: binary (where absent), the mask; fractional, the probability of each pixel in steps of 1/255, for outputs that are probabilities (activation sigmoid, softmax or none) and have no postprocess",
       ),
+    segment_grid: z
+      .enum(["source", "model"])
+      .optional()
+      .describe(
+        "Of volumes, where the frames of the SEG object lie: source (where absent), in the frames of the source, to which the output is resampled before it is decided; model, in the grid of the output's tensor, each voxel decided by its own values. Findings, measurements and pictures are of the source's grid in both",
+      ),
   }),
   z.strictObject({
     kind: z.literal("detection"),
@@ -792,6 +798,11 @@ export function labelsOf(output: ModelOutput): Label[] {
 /** Whether the segments of an output are written as probabilities. */
 export function isFractional(output: ModelOutput): boolean {
   return output.kind === "segmentation" && output.segment_type === "fractional";
+}
+
+/** Whether the segments of an output are written in the grid of the model. */
+export function isInModelGrid(output: ModelOutput): boolean {
+  return output.kind === "segmentation" && output.segment_grid === "model";
 }
 
 /** Whether a segmentation has one channel for each label, judged by thresholds, instead of one label for each pixel. */

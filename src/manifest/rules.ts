@@ -6,7 +6,9 @@ import {
   findsBoxes,
   imageInputs,
   isImageInput,
+  inputOf,
   isFractional,
+  isInModelGrid,
   isVolume,
   labelsOf,
   manifestFields,
@@ -82,6 +84,7 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
   if (m.region !== undefined)
     checkRegion(m, m.region, (path, message) => issue(["region", ...path], message));
   checkSlices(m, issue);
+  checkSegmentGrid(m, issue);
   checkCascade(m, issue);
   checkCanary(m, issue);
 }
@@ -103,6 +106,23 @@ function checkCascade(m: Manifest, issue: Report): void {
   if (new Set(cascade.labels).size !== cascade.labels.length)
     issue([...at, "labels"], "Expected each label once");
   if (cascade.model === m.name) issue([...at, "model"], "Expected another model than this one");
+}
+
+/** What segments in the model's grid ask of the model: one grid, whose place follows from a straight and whole volume. */
+function checkSegmentGrid(m: Manifest, issue: Report): void {
+  const first = m.outputs.findIndex(isInModelGrid);
+  if (first < 0) return;
+  const at: Report = (path, message) => issue(["outputs", first, "segment_grid", ...path], message);
+  if (!imageInputs(m).some(isVolume)) at([], "Volumes alone have segments in the grid of the model");
+  const segmentations = m.outputs.filter(({ kind }) => kind === "segmentation");
+  if (segmentations.some((output) => !isInModelGrid(output)))
+    at([], "Expected one segment_grid: all segments are in one SEG object");
+  if (new Set(segmentations.map((output) => inputOf(m, output))).size > 1)
+    at([], "Expected one input for all segmentations: all segments are in one SEG object");
+  if (m.accepts.slices !== undefined)
+    at([], "Expected no accepts.slices: the grid of a stack that was straightened has no exact place");
+  if (m.region?.when_empty === "negative")
+    at([], "Expected region.when_empty refuse or whole: a model that did not run has no grid");
 }
 
 /** What tilted stacks and missing slices ask of the model. */

@@ -2,7 +2,7 @@
 import type { Engine } from "../engine/engine.js";
 import { markedLabels } from "../engine/marked-labels.js";
 import type { Tensor } from "../engine/tensor.js";
-import type { InferResult, LoadedModel, Plane, PlaneSource } from "../engine/types.js";
+import type { InferResult, LoadedModel, ModelGridMask, Plane, PlaneSource } from "../engine/types.js";
 import { RadserveError } from "../base/errors.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Image, VolumeGeometry } from "../images/image.js";
@@ -166,6 +166,16 @@ export function shapeText({ dtype, shape }: Tensor): string {
   return `${dtype} [${shape.join(", ")}]`;
 }
 
+function inOwnGrid(model: ModelGridMask | undefined): string {
+  if (model === undefined) return "";
+  const { slices, rows, columns, geometry, counts } = model;
+  const { sliceSpacing, rowSpacing, columnSpacing } = geometry;
+  const spacing = [sliceSpacing, rowSpacing, columnSpacing]
+    .map((mm) => Number(mm.toPrecision(4)))
+    .join(" x ");
+  return `; in the model's grid of ${slices} x ${rows} x ${columns} voxels of ${spacing} mm ${counts.join(", ")}`;
+}
+
 /** One line for an output, for people. */
 export function summary(output: InferResult["outputs"][number]): string {
   switch (output.kind) {
@@ -174,7 +184,7 @@ export function summary(output: InferResult["outputs"][number]): string {
     case "regression":
       return `${output.tensor}: values ${Array.from(output.values, (v) => v.toFixed(4)).join(", ")}`;
     case "segmentation":
-      return `${output.tensor}: pixels of each label ${output.counts.join(", ")}`;
+      return `${output.tensor}: pixels of each label ${output.counts.join(", ")}${inOwnGrid(output.model)}`;
     case "boxes":
       return `${output.tensor}: ${output.boxes.length} boxes`;
     case "heatmap":

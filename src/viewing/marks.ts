@@ -38,6 +38,11 @@ export class MarkReader {
   async read(result: ResultFolder, model: string, frame: number): Promise<Marks> {
     const { receipt } = result;
     const file = segmentationOf(receipt, model);
+    if (receipt.models.some(({ name, segmentation_grid: grid }) => name === model && grid !== undefined))
+      throw new RadserveError(
+        "file_not_found",
+        "Expected a segmentation in the frames of the source; this one lies in the grid of the network. Open it in a viewer that places it by its frame of reference.",
+      );
     const { source } = receipt;
     if (frame > source.frames)
       throw new RadserveError("bad_request", `Expected a frame from 1 to ${source.frames}; found ${frame}.`);

@@ -34,6 +34,33 @@ t.test("a volume of 105 labels takes a part of what its blended output would", a
   }
 });
 
+t.test("a mask in the model's grid is planned too, and made in the same pass", async (t) => {
+  const options = manyLabels(file, WINDOW, [null, null, null]);
+  const outputs = options.outputs.map((output) =>
+    output.kind === "segmentation" ? { ...output, segment_grid: "model" as const } : output,
+  );
+  const { id: plain } = await engine.load(options);
+  const { id } = await engine.load({ ...options, outputs });
+  // What windows take is known of both then.
+  for (const one of [plain, id])
+    await engine.infer(one, slicesOf(voxels, [WINDOW, SIDE, SIDE]), { geometry: geometryOf("SPL") });
+  const geometry = geometryOf("AIR");
+  const planOf = (one: number) => engine.plan(one, { slices: SLICES, rows: SIDE, columns: SIDE, geometry });
+  const plan = planOf(id);
+  t.ok(plan - planOf(plain) >= voxels.length, "a byte for each voxel and more");
+  const before = forgetPeak();
+  const { outputs: found } = await engine.infer(id, planes, { geometry });
+  const took = peakMemory() - before;
+  const [output] = found;
+  const mask = output?.kind === "segmentation" ? output.model?.mask : undefined;
+  t.equal(mask?.length, voxels.length);
+  t.ok(
+    mask?.every((label, i) => label === voxels[i]),
+    "the network's grid is the source's here",
+  );
+  t.ok(took < plan * 1.5, `it took ${took}, planned were ${plan}`);
+});
+
 t.test("the plan grows by the input where only the number of slices does", async (t) => {
   const { id } = await engine.load(manyLabels(file, WINDOW, [null, null, null]));
   const geometry = geometryOf("SPL");

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { openInput } from "../../src/files/guarded-paths.js";
+import { volumeOf } from "../../src/images/dicom/volume.js";
 import { infer } from "../../src/inference/infer-image.js";
 import { readInput } from "../../src/inference/read-input.js";
 import { wholePairs, withMargin } from "../../src/inference/region.js";
@@ -99,6 +100,41 @@ t.test("regions", { skip: needs(ADDON) }, async (t) => {
     const refused = await run(t, models);
     t.match(refused.receipt.models[1], { status: "not_accepted", reasons: [{ code: "region_empty" }] });
     t.match(await refused.again(), [{ verdict: "ok" }, { verdict: "ok" }, { verdict: "ok" }]);
+  });
+
+  await t.test("segments in the grid of the network lie where the part was cut out", async (t) => {
+    const models = t.testdir();
+    await write(models, "finder-3d");
+    await write(models, "looker-3d", (m) => {
+      m.region!.when_empty = "refuse";
+      for (const output of m.outputs) if (output.kind === "segmentation") output.segment_grid = "model";
+    });
+    const { receipt, again } = await run(t, models);
+    const looker = receipt.models[1]!;
+    const { source_area: area } = looker.transforms[0] as unknown as {
+      source_area: Record<"slice" | "slices" | "top" | "rows" | "left" | "columns", number>;
+    };
+    const { frames, geometry: whole } = volumeOf(image);
+    t.ok(area.slices < frames.length, "a part");
+    const place = whole.origin.map(
+      (at, axis) =>
+        at +
+        area.left * whole.columnSpacing * whole.columnDirection[axis]! +
+        area.top * whole.rowSpacing * whole.rowDirection[axis]! +
+        area.slice * whole.sliceSpacing * whole.sliceDirection[axis]!,
+    );
+    // The network takes the part's own voxels.
+    t.match(looker.segmentation_grid, {
+      ...{ slices: area.slices, rows: area.rows, columns: area.columns },
+      image_position_patient: place,
+      slice_spacing: whole.sliceSpacing,
+    });
+    const voxels = looker.findings.flatMap(({ volume }) => volume?.voxels ?? []);
+    t.strictSame(
+      looker.segmentation_grid?.segments.map((segment) => segment.voxels),
+      voxels,
+    );
+    t.match(await again(), [{ verdict: "ok" }, { verdict: "ok" }, { verdict: "ok" }]);
   });
 
   await t.test(

@@ -1,6 +1,6 @@
 /** Slices of one series decoded by several threads come out as they do from one. */
 import { availableParallelism } from "node:os";
-import { readFileSync, truncateSync, writeFileSync } from "node:fs";
+import { readFileSync, readdirSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import type { RadserveError } from "../../src/base/errors.js";
@@ -51,14 +51,18 @@ interface Counted {
   places: MemoryPlaces;
 }
 
+/** Bytes of images that may be in memory: all files stay there after the first look at them, or none does. */
+const [ROOM, NO_ROOM] = [2 ** 30, 2 ** 16];
+
 async function withSeries<T>(
   directory: string,
   use: (image: Image, counted: Counted) => Promise<T> | T,
+  most = NO_ROOM,
 ): Promise<T> {
   const opened = await openInput(directory, undefined);
   if (opened.kind !== "folder") throw new Error("A folder was opened");
   const places = new MemoryPlaces(1);
-  const memory = new ProcessMemory(places.counts, places.take(), 2 ** 30);
+  const memory = new ProcessMemory(places.counts, places.take(), most);
   const slices = new SliceMemory(memory, { patient: true, check: () => undefined });
   try {
     return await use(await readSeriesFolder(opened, slices), { slices, places });
@@ -97,13 +101,19 @@ for (const [what, damaged] of [
     const alone = await withSeries(directory, outcome);
     shareDecoding(() => true, 2, 0);
     let most = 0;
-    const shared = await withSeries(directory, async (image) => {
-      await image.frame(0);
-      await image.frame(1);
-      most = threads();
-      return outcome(image);
-    });
+    const fromMemory = await withSeries(
+      directory,
+      async (image) => {
+        await image.frame(0);
+        await image.frame(1);
+        most = threads();
+        return outcome(image);
+      },
+      ROOM,
+    );
+    const shared = await withSeries(directory, outcome);
     t.strictSame(shared, alone, "the same slices, warnings and errors, in the same order");
+    t.strictSame(fromMemory, alone, "and from files that stay in memory");
     t.ok(most > 0, "other threads decode what comes next");
   });
 
@@ -148,10 +158,48 @@ t.test(
 
 t.test("slices that are not compressed are read ahead, and keep their bytes", async (t) => {
   shareDecoding(() => true, 2, 0);
-  t.strictSame(await withSeries(folder(t, undefined, true), outcome), [
-    ...raws.map((_, i) => `slice ${i}`),
-    [],
-  ]);
+  for (const room of [NO_ROOM, ROOM])
+    t.strictSame(await withSeries(folder(t, undefined, true), outcome, room), [
+      ...raws.map((_, i) => `slice ${i}`),
+      [],
+    ]);
+});
+
+t.test("files that have room stay in memory, counted, until their pixels are asked for", async (t) => {
+  for (const native of [false, true]) {
+    const directory = folder(t, undefined, native);
+    await withSeries(
+      directory,
+      async (image, { places }) => {
+        const files = readdirSync(directory).map((name) => join(directory, name));
+        t.ok(places.bytes > files.reduce((sum, file) => sum + statSync(file).size, 0));
+        for (const file of files) truncateSync(file, 200);
+        const read = await outcome(image);
+        t.strictSame(
+          read.slice(0, SLICES),
+          raws.map((_, i) => `slice ${i}`),
+        );
+        await t.rejects(image.frame(3), { code: "series_invalid" }, "the second time they are read again");
+      },
+      ROOM,
+    );
+  }
+});
+
+t.test("files stay in memory up to a sixteenth of it, whoever keeps them", async (t) => {
+  const places = new MemoryPlaces(2);
+  const MIB = 2 ** 20;
+  const [one, other] = [0, 1].map(() => {
+    const memory = new ProcessMemory(places.counts, places.take(), 16 * 16 * MIB);
+    return new SliceMemory(memory, { patient: true, check: () => undefined });
+  }) as [SliceMemory, SliceMemory];
+  t.strictSame(
+    [one, other, one, other].map((slices) => slices.keepWhole(5 * MIB, 10)),
+    [true, true, true, false],
+  );
+  await one.close();
+  t.ok(other.keepWhole(5 * MIB, 10), "until the others are done with");
+  t.notOk(new SliceMemory(undefined, { patient: true, check: () => undefined }).keepWhole(1, 1));
 });
 
 t.test("a folder is done with only when nothing of it is read any more", async (t) => {

@@ -670,3 +670,73 @@ t.test("several inputs, windows, neighbours and attributes", async (t) => {
   );
   t.match((await problemsOf((m) => (m.inputs = [person]))).get("inputs"), /an input of pixels/);
 });
+
+t.test("segments in the model's grid need one grid that is there and has a place", (t) => {
+  const problemsOf = (change: (m: Manifest) => void) =>
+    problemsIn(shipped("examples/brain-tissue-3d"), (m) => {
+      for (const output of m.outputs) if (output.kind === "segmentation") output.segment_grid = "model";
+      change(m);
+    });
+  const grid = (found: Map<string, string>) => found.get("outputs[0].segment_grid");
+  t.equal(grid(problemsOf(() => 0)), undefined);
+  t.match(
+    grid(problemsOf((m) => (m.accepts.slices = { max_tilt_degrees: 3, max_missing: 0 }))),
+    /Expected no accepts\.slices/,
+  );
+  const region = { model: "other", label: "x", margin_mm: 1 };
+  t.match(
+    grid(problemsOf((m) => (m.region = { ...region, when_empty: "negative" }))),
+    /Expected region\.when_empty refuse or whole/,
+  );
+  t.equal(grid(problemsOf((m) => (m.region = { ...region, when_empty: "whole" }))), undefined);
+  t.match(
+    grid(
+      problemsOf((m) => {
+        const [first] = m.outputs;
+        if (first?.kind === "segmentation") m.outputs.push({ ...first, segment_grid: "source" });
+      }),
+    ),
+    /Expected one segment_grid/,
+  );
+  t.match(
+    grid(
+      problemsOf((m) => {
+        const [input] = imageInputs(m);
+        const [first] = m.outputs;
+        m.inputs.push({ ...input!, tensor: "second" });
+        if (first?.kind !== "segmentation") return;
+        m.outputs = [
+          { ...first, input: input!.tensor },
+          { ...first, input: "second" },
+        ];
+      }),
+    ),
+    /Expected one input/,
+  );
+  t.match(
+    grid(
+      problemsOf((m) => {
+        m.accepts.dimensions = "2d";
+        Object.assign(m.inputs[0]!, { layout: "NCHW" });
+      }),
+    ),
+    /Volumes alone/,
+  );
+  t.end();
+});
+
+/** What the rules over several fields say of a manifest after a change, by field. */
+function problemsIn(base: Manifest, change: (m: Manifest) => void): Map<string, string> {
+  const manifest = structuredClone(base);
+  change(manifest);
+  const found = new Map<string, string>();
+  manifestCrossChecks(manifest, (path, message) => {
+    const field = path.reduce<string>(
+      (text, part) =>
+        typeof part === "number" ? `${text}[${part}]` : text === "" ? part : `${text}.${part}`,
+      "",
+    );
+    found.set(field, message);
+  });
+  return found;
+}

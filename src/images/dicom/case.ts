@@ -10,7 +10,7 @@ import {
   type TransformStep,
   type Warning,
 } from "../image.js";
-import { reopened, seriesOf, type SeriesFile } from "./series.js";
+import { seriesOf, type SeriesFile } from "./series.js";
 
 /** What of a folder may be a member of a case: every series as a volume, or every file as an image of its own. */
 export interface Candidates {
@@ -51,7 +51,7 @@ class FileImage implements Image {
 
   async frame(index: number): Promise<Uint8Array> {
     // Kept open, the files of all members would be in memory at once
-    const image = await reopened(this.file);
+    const image = await this.file.open();
     const data = await image.frame(index);
     for (const { code, message } of image.warnings) warn(this.warnings, code, message);
     return data;

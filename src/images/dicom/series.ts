@@ -45,8 +45,11 @@ export interface SeriesFile {
   attributes: DataSetAttributes;
   frames: FrameFacts[];
   warnings: Warning[];
-  /** Reads the file's bytes again. */
-  read(): Promise<Uint8Array>;
+  /**
+   * The file itself: as it was first read where it stayed in memory, the first time; read again otherwise.
+   * @throws RadserveError series_invalid where its bytes are not those of before
+   */
+  open(): Promise<DicomFileImage>;
   /** How many files of its folder may be in memory beside the one that was asked for. */
   filesAhead(): number;
 }
@@ -55,17 +58,21 @@ export interface FrameFacts extends FrameGeometry {
   interpretation: Interpretation;
 }
 
+/** How a file whose first look is over comes to its pixels. */
+export interface Again extends Pick<SeriesFile, "filesAhead"> {
+  /** Reads the same bytes later. */
+  read(): Promise<Uint8Array>;
+  /** Whether the file stays in memory instead, with so many elements. */
+  keepWhole(elements: number): boolean;
+}
+
 /**
  * What a series needs of a file, or why the object is not a slice of one.
- * @param again reads the same bytes later; of `bytes` nothing is kept but the attributes
+ * @param again of `bytes` nothing is kept but the attributes, unless it says so
  * @param mostElements as openFile takes it, which throws TooManyElements
  * Throws what readDicom throws for an image that cannot be used.
  */
-export function seriesFile(
-  bytes: Uint8Array,
-  again: Pick<SeriesFile, "read" | "filesAhead">,
-  mostElements?: number,
-): SeriesFile | LeftOut {
+export function seriesFile(bytes: Uint8Array, again: Again, mostElements?: number): SeriesFile | LeftOut {
   let image: DicomFileImage;
   try {
     image = readDicom(bytes, mostElements);
@@ -91,8 +98,20 @@ export function seriesFile(
       plane: image.plane(frame),
       pixelAspect: image.pixelAspect(frame),
     })),
-    warnings: image.warnings,
-    ...again,
+    // Those of its pixels come to the image itself
+    warnings: [...image.warnings],
+    open: opener(image, again),
+    filesAhead: again.filesAhead,
+  };
+}
+
+function opener(image: DicomFileImage, again: Again): SeriesFile["open"] {
+  const { fileSha256 } = image.source;
+  let kept = again.keepWhole(image.attributes.extent.elements) ? image : undefined;
+  return async () => {
+    const first = kept;
+    kept = undefined;
+    return first ?? reopened(fileSha256, await again.read());
   };
 }
 
@@ -416,11 +435,11 @@ class SeriesImage implements Image {
   async #read(index: number, ahead: boolean): Promise<{ data: Uint8Array; warnings: readonly Warning[] }> {
     const { file, frame } = this.#slice(index);
     if (file.frames.length > 1) {
-      if (this.#opened?.file !== file) this.#opened = { file, image: reopened(file) };
+      if (this.#opened?.file !== file) this.#opened = { file, image: file.open() };
       const image = await this.#opened.image;
       return { data: await image.frame(frame), warnings: image.warnings };
     }
-    const image = await reopened(file);
+    const image = await file.open();
     this.#coding ??= image.coding ?? "none";
     const elsewhere = ahead && this.#coding !== "none";
     const data = elsewhere ? await image.frameElsewhere(frame) : await image.frame(frame);
@@ -448,10 +467,10 @@ class SeriesImage implements Image {
   }
 }
 
-/** Reads a file again, whose bytes must be those that the series was put together from. */
-export async function reopened(file: SeriesFile): Promise<DicomFileImage> {
-  const image = readDicom(await file.read());
-  if (image.source.fileSha256 !== file.source.fileSha256)
+/** A file that was read again, whose bytes must be those that the series was put together from. */
+function reopened(fileSha256: string, bytes: Uint8Array): DicomFileImage {
+  const image = readDicom(bytes);
+  if (image.source.fileSha256 !== fileSha256)
     throw seriesInvalid(
       "changed",
       "Expected the folder to stay as it is while it is read; a file in it was changed. Send the request again once all files are there.",

@@ -10,9 +10,10 @@ import type { Attributes } from "../../images/image.js";
 import type { Picture } from "../../addon/picture.js";
 import type { DicomObject } from "./elements.js";
 import { checkContours } from "./rtstruct.js";
+import { positionOf, type Grid, type Masks } from "./grid.js";
 import { LABEL_MAP_SEGMENTATION } from "./seg.js";
 import { labelPlane, segmentPlanes, segmentsOf, type FrameOutputs } from "./segments.js";
-import { anatomyOfSeries, patientAndStudy, type SourceFrame } from "./source.js";
+import { anatomyOfSeries, patientAndStudy } from "./source.js";
 import { slideGeometry, type TilePosition } from "./slide.js";
 import type { DicomKind } from "../../manifest/manifest.js";
 import { deviceUid, type Subject } from "./subject.js";
@@ -25,13 +26,15 @@ export interface Written {
 }
 
 /**
- * @param outputs the masks that the SEG has to contain; undefined if no SEG is written
+ * @param outputs the masks in the source's frames, which an RTSTRUCT has to contain
+ * @param masks those that the SEG has to contain; both undefined if neither is written
  * @throws RadserveError output_invalid, naming the object and what is wrong with it
  */
 export async function checkObjects(
   subject: Subject,
   written: readonly Written[],
   outputs: FrameOutputs | undefined,
+  masks: Masks | undefined,
 ): Promise<void> {
   const known = knownObjects(subject, written);
   for (const { kind, object, pixels } of written) {
@@ -42,7 +45,7 @@ export async function checkObjects(
     if (kind === "sr") checkReport(attributes, known);
     if (kind === "sc") checkSources(kind, attributes.sequence("SourceImageSequence") ?? [], known);
     if (pixels !== undefined) await checkPixels(file, object, pixels);
-    if (kind === "seg" && outputs !== undefined) await checkMasks(file, object, subject, outputs);
+    if (kind === "seg" && masks !== undefined) await checkMasks(file, object, subject, masks);
     if (kind === "rtstruct" && outputs !== undefined) {
       const fault = checkContours(attributes, subject, outputs);
       if (fault !== undefined) throw wrong(kind, fault);
@@ -153,35 +156,39 @@ async function checkPixels(
   release(frame);
 }
 
-/** Compares each frame with the mask that its own segment, source frame and position lead to. */
+/** Compares each frame with the mask that its own segment, and its source frame or position, lead to. */
 async function checkMasks(
   file: DicomFile,
   { bytes, sha256, sopClassUid }: DicomObject,
   subject: Subject,
-  outputs: FrameOutputs,
+  { grid, outputs }: Masks,
 ): Promise<void> {
   const image = imageOf(file, bytes, sha256);
   const { outputs: model } = subject.model.manifest;
   const segments = segmentsOf(model);
   const isLabelMap = sopClassUid === LABEL_MAP_SEGMENTATION;
-  const { rows, columns } = subject.image.format;
+  const { rows, columns } = grid;
   const frames = file.attributes.sequence("PerFrameFunctionalGroupsSequence") ?? [];
   if (image.format.rows !== rows || image.format.columns !== columns)
-    throw wrong("seg", "its size is not the source's");
-  const wanted = (isLabelMap ? 1 : segments.length) * subject.image.frameCount;
+    throw wrong("seg", "its size is not that of its grid");
+  const wanted = (isLabelMap ? 1 : segments.length) * grid.frames;
   if (image.frameCount !== wanted || frames.length !== wanted)
-    throw wrong("seg", "it has not one frame for each segment and source frame");
+    throw wrong("seg", "it has not one frame for each segment and frame of its grid");
+  if (grid.sources === undefined) {
+    checkOwnGrid(file.attributes, grid);
+    checkSources("seg", file.attributes.sequence("SourceImageSequence") ?? [], knownObjects(subject, []));
+  }
   const planeAt = segmentPlanes(model, outputs, rows * columns);
-  const sources = new Map(subject.ids.frames.map((source, index) => [sourceKey(source), index]));
-  const tiles = slideGeometry(subject.image, subject.attributes)?.tiles;
+  const isSource = grid.sources !== undefined;
+  const tiles = isSource ? slideGeometry(subject.image, subject.attributes)?.tiles : undefined;
   const seen = new Set<string>();
   for (const [index, groups] of frames.entries()) {
     const number = groups.sequence("SegmentIdentificationSequence")?.[0]?.number("ReferencedSegmentNumber");
     const segment = segments.find((candidate) => candidate.number === number);
-    const frame = sources.get(keyOf(groups));
+    const frame = grid.frameOf(groups);
     if ((segment === undefined) !== isLabelMap || frame === undefined)
-      throw wrong("seg", `its frame ${index + 1} is of no segment or no source frame`);
-    checkPosition(groups, subject, frame, index);
+      throw wrong("seg", `its frame ${index + 1} is of no segment or no frame of its grid`);
+    checkPosition(groups, grid, frame, index);
     if (tiles !== undefined) checkTile(groups, tiles[frame], index);
     const plane =
       segment === undefined ? labelPlane(model, outputs, frame, rows * columns) : planeAt(segment, frame);
@@ -189,34 +196,34 @@ async function checkMasks(
       throw wrong("seg", `its frame ${index + 1} is not the mask of the model's output`);
     seen.add(`${segment?.number ?? ""} ${frame}`);
   }
-  if (seen.size !== frames.length)
-    throw wrong("seg", "two of its frames are of one segment and source frame");
-}
-
-function sourceKey({
-  sopInstanceUid,
-  frameNumber,
-}: Pick<SourceFrame, "sopInstanceUid" | "frameNumber">): string {
-  return `${sopInstanceUid} ${frameNumber ?? ""}`;
-}
-
-function keyOf(groups: Attributes): string {
-  const source = groups.sequence("DerivationImageSequence")?.[0]?.sequence("SourceImageSequence")?.[0];
-  return sourceKey({
-    sopInstanceUid: source?.string("ReferencedSOPInstanceUID") ?? "",
-    frameNumber: source?.number("ReferencedFrameNumber"),
-  });
+  if (seen.size !== frames.length) throw wrong("seg", "two of its frames are of one segment and place");
 }
 
 /** Positions are written as decimal strings of 16 characters, so that the last digits may differ. */
 const POSITION_TOLERANCE_MM = 1e-6;
 
-function checkPosition(groups: Attributes, subject: Subject, frame: number, index: number): void {
-  const position = groups.sequence("PlanePositionSequence")?.[0]?.numbers("ImagePositionPatient");
+const isNear = (expected: readonly number[], found: readonly number[] | undefined): boolean =>
+  expected.every((value, axis) => Math.abs(value - (found?.[axis] ?? NaN)) <= POSITION_TOLERANCE_MM);
+
+function checkPosition(groups: Attributes, grid: Grid, frame: number, index: number): void {
+  const position = positionOf(groups);
   if (position === undefined) return;
-  const expected = subject.image.plane(frame)?.position ?? [];
-  if (expected.some((value, axis) => !(Math.abs(value - (position[axis] ?? NaN)) <= POSITION_TOLERANCE_MM)))
-    throw wrong("seg", `its frame ${index + 1} lies elsewhere than its source frame`);
+  if (!isNear(grid.plane(frame)?.position ?? [], position))
+    throw wrong("seg", `its frame ${index + 1} lies elsewhere than it was decided`);
+}
+
+/** What ties a grid of its own to the source: frame of reference, direction and distance of its pixels, all at once. */
+function checkOwnGrid(attributes: Attributes, grid: Grid): void {
+  const [shared] = attributes.sequence("SharedFunctionalGroupsSequence") ?? [];
+  const [measures] = shared?.sequence("PixelMeasuresSequence") ?? [];
+  const { row = NaN, column = NaN } = grid.spacing(0) ?? {};
+  const orientation = shared?.sequence("PlaneOrientationSequence")?.[0]?.numbers("ImageOrientationPatient");
+  const isTied =
+    attributes.string("FrameOfReferenceUID") !== undefined &&
+    isNear(grid.plane(0)?.orientation ?? [], orientation) &&
+    isNear([row, column], measures?.numbers("PixelSpacing")) &&
+    isNear([grid.thickness(0) ?? NaN], measures?.numbers("SliceThickness"));
+  if (!isTied) throw wrong("seg", "its grid does not lie where it was decided");
 }
 
 /** A frame that names a tile of the slide names that of its source frame. */

@@ -4,29 +4,37 @@
  */
 import { rangeOf } from "../../base/range.js";
 import { tagOf } from "../../images/dicom/dictionary.js";
-import type { Attributes, Image, PlanePosition, Spacing } from "../../images/image.js";
+import type { Attributes, PlanePosition, Spacing } from "../../images/image.js";
 import { alongNormal } from "../../images/vectors.js";
 import { codeItem, dcm } from "./codes.js";
 import type { Dataset } from "./elements.js";
+import { declaredThickness, type Grid } from "./grid.js";
 import type { Segment } from "./segments.js";
 import { slideGeometry, type SlideGeometry, type TilePosition } from "./slide.js";
-import { referenced, takeOver } from "./source.js";
+import { referenced, takeOver, type SourceFrame } from "./source.js";
 import type { Subject } from "./subject.js";
 import { derivedUid } from "./uid.js";
 import { oneLine } from "./values.js";
 
 /** @param segments undefined if every frame is of all segments: a label map */
-export function framePositions(subject: Subject, segments: readonly Segment[] | undefined): Dataset {
-  const { image, attributes } = subject;
-  const frameOfReference = takeOver(attributes, ["FrameOfReferenceUID"])["FrameOfReferenceUID"];
-  const slide = frameOfReference === undefined ? undefined : slideGeometry(image, attributes);
+export function framePositions(
+  { image, attributes }: Pick<Subject, "image" | "attributes">,
+  grid: Grid,
+  segments: readonly Segment[] | undefined,
+): Dataset {
+  const frameOfReference = frameOfReferenceOf(attributes);
+  const isSlide = frameOfReference !== undefined && grid.sources !== undefined;
+  const slide = isSlide ? slideGeometry(image, attributes) : undefined;
   if (slide !== undefined)
-    return { FrameOfReferenceUID: frameOfReference, ...tilePositions(subject, segments, slide) };
+    return {
+      FrameOfReferenceUID: frameOfReference,
+      ...tilePositions({ image, attributes, grid, segments, slide }),
+    };
   const { channels, bySegment, organization: organizationOf } = channelsOf(segments);
-  const positions = Array.from({ length: image.frameCount }, (_, frame) => ({
-    plane: image.plane(frame),
-    spacing: image.spacing(frame),
-    thickness: declaredThickness(image, attributes, frame),
+  const positions = Array.from({ length: grid.frames }, (_, frame) => ({
+    plane: grid.plane(frame),
+    spacing: grid.spacing(frame),
+    thickness: grid.thickness(frame),
   }));
   const indicator = oneLine(attributes.string("PositionReferenceIndicator") ?? "", 64);
   const between = sliceSpacing(positions.map(({ plane }) => plane));
@@ -35,14 +43,14 @@ export function framePositions(subject: Subject, segments: readonly Segment[] | 
       plane !== undefined && spacing?.patient === true && thickness !== undefined,
   );
   const geometry =
-    frameOfReference !== undefined && located && hasOwnPositions(image, attributes)
+    frameOfReference !== undefined && located && grid.hasOwnPositions
       ? geometryOf(positions, between)
       : undefined;
   const organization = organizationOf(geometry === undefined ? "stack" : "position");
   const perFrame = channels.flatMap((segment) =>
     positions.map((_, frame) => {
       const position = geometry?.distinct === true ? (geometry.rank[frame] ?? 1) : frame + 1;
-      return frameItem(subject, segment, frame, {
+      return frameItem(grid, segment, frame, {
         place: [position],
         stack: { StackID: "1", InStackPositionNumber: position },
         groups: geometry?.own[frame],
@@ -58,6 +66,11 @@ export function framePositions(subject: Subject, segments: readonly Segment[] | 
     SharedFunctionalGroupsSequence: [geometry?.shared ?? {}],
     PerFrameFunctionalGroupsSequence: perFrame,
   };
+}
+
+/** The Frame of Reference UID of the source, if it gives a valid one. */
+export function frameOfReferenceOf(attributes: Attributes): Dataset[string] | undefined {
+  return takeOver(attributes, ["FrameOfReferenceUID"])["FrameOfReferenceUID"];
 }
 
 /** The frames of one place in their order, whether segments are a dimension, and the UIDs of the dimensions. */
@@ -77,16 +90,6 @@ function patientOrientation(attributes: Attributes): string[] {
   return values.length === 2 && values.every((value) => /^[LRAPHF]{1,3}$/.test(value)) ? values : [];
 }
 
-/**
- * Whether the planes are those of the frames. Many frames without functional groups share the attributes of the first,
- * and the positions of the others are given elsewhere or nowhere; those of a dose grid are given by its offsets.
- */
-export function hasOwnPositions(image: Image, attributes: Attributes): boolean {
-  const single = image.frameCount === 1 || image.series !== undefined;
-  const given = ["PerFrameFunctionalGroupsSequence", "GridFrameOffsetVector"];
-  return single || given.some((keyword) => attributes.has(keyword));
-}
-
 interface Geometry {
   /** Groups that every frame shares. */
   shared: Dataset;
@@ -100,8 +103,8 @@ interface Geometry {
 
 interface FramePosition {
   plane: PlanePosition | undefined;
-  spacing: Spacing | undefined;
-  /** SliceThickness as the source declares it. */
+  spacing: Pick<Spacing, "row" | "column"> | undefined;
+  /** SliceThickness as it is declared. */
   thickness: number | undefined;
 }
 
@@ -160,20 +163,6 @@ function sliceSpacing(planes: readonly (PlanePosition | undefined)[]): number | 
   return even ? steps.reduce((sum, step) => sum + step, 0) / steps.length : undefined;
 }
 
-/** SliceThickness in the frame's functional groups, else in the object or, in a series, in the slice's file. */
-function declaredThickness(image: Image, attributes: Attributes, frame: number): number | undefined {
-  const { series } = image;
-  const slice = series?.slices[frame];
-  const own = series?.attributes[slice?.file ?? 0] ?? attributes;
-  const inFile = series === undefined ? frame : (slice?.frame ?? 1) - 1;
-  const groups = [
-    own.sequence("PerFrameFunctionalGroupsSequence")?.[inFile],
-    own.sequence("SharedFunctionalGroupsSequence")?.[0],
-  ].map((group) => group?.sequence("PixelMeasuresSequence")?.[0]);
-  const found = [...groups, own].map((holder) => holder?.number("SliceThickness"));
-  return found.find((value) => value !== undefined && value > 0);
-}
-
 function dimensions(organization: string, bySegment: boolean, byPosition: boolean): Dataset[] {
   return [
     ...segmentDimension(organization, bySegment),
@@ -202,12 +191,17 @@ function dimension(organization: string, keyword: string, group: string, label: 
  * The modules of a segmentation of tiles on a slide (PS3.3 C.8.12.14, A.51.5.1): each frame says which tile it is, and
  * rows and columns of the total pixel matrix are dimensions, unless several frames show one tile.
  */
-function tilePositions(
-  subject: Subject,
-  segments: readonly Segment[] | undefined,
-  slide: SlideGeometry,
-): Dataset {
-  const { attributes } = subject;
+function tilePositions({
+  image,
+  attributes,
+  grid,
+  segments,
+  slide,
+}: Pick<Subject, "image" | "attributes"> & {
+  grid: Grid;
+  segments: readonly Segment[] | undefined;
+  slide: SlideGeometry;
+}): Dataset {
   const { channels, bySegment, organization: organizationOf } = channelsOf(segments);
   const { tiles, origin, spacing } = slide;
   const distinct = new Set(tiles.map(({ row, column }) => `${row} ${column}`)).size === tiles.length;
@@ -218,14 +212,14 @@ function tilePositions(
   };
   const perFrame = channels.flatMap((segment) =>
     tiles.map((tile, frame) =>
-      frameItem(subject, segment, frame, {
+      frameItem(grid, segment, frame, {
         place: distinct ? [ranks.row(tile.row), ranks.column(tile.column)] : [frame + 1],
         stack: distinct ? {} : { StackID: "1", InStackPositionNumber: frame + 1 },
         groups: { PlanePositionSlideSequence: [tileItem(tile)] },
       }),
     ),
   );
-  const thickness = declaredThickness(subject.image, attributes, 0);
+  const thickness = declaredThickness(image, attributes, 0);
   const byTile = [
     ...segmentDimension(organization, bySegment),
     dimension(organization, "RowPositionInTotalImagePixelMatrix", "PlanePositionSlideSequence", "Row"),
@@ -289,14 +283,11 @@ interface FramePlace {
 }
 
 function frameItem(
-  { ids }: Subject,
+  { sources }: Grid,
   segment: Segment | undefined,
   frame: number,
   { place, stack, groups }: FramePlace,
 ): Dataset {
-  const source = ids.frames[frame];
-  if (source === undefined) throw new Error("Every frame has its source");
-  const purpose = dcm("121322", "Source image for image processing operation");
   return {
     FrameContentSequence: [
       { ...stack, DimensionIndexValues: [...(segment === undefined ? [] : [segment.number]), ...place] },
@@ -305,15 +296,20 @@ function frameItem(
       ? {}
       : { SegmentIdentificationSequence: [{ ReferencedSegmentNumber: segment.number }] }),
     ...groups,
-    DerivationImageSequence: [
-      {
-        DerivationCodeSequence: [codeItem(dcm("113076", "Segmentation"))],
-        SourceImageSequence: referenced([source]).map((item) => ({
-          ...item,
-          SpatialLocationsPreserved: "YES",
-          PurposeOfReferenceCodeSequence: [codeItem(purpose)],
-        })),
-      },
-    ],
+    ...(sources === undefined ? {} : { DerivationImageSequence: [derivation(sources[frame])] }),
+  };
+}
+
+/** Derivation Image (PS3.3 C.7.6.16.2.6): for frames that are those of the source; others have their place alone (A.51.5). */
+function derivation(source: SourceFrame | undefined): Dataset {
+  if (source === undefined) throw new Error("Every frame has its source");
+  const purpose = dcm("121322", "Source image for image processing operation");
+  return {
+    DerivationCodeSequence: [codeItem(dcm("113076", "Segmentation"))],
+    SourceImageSequence: referenced([source]).map((item) => ({
+      ...item,
+      SpatialLocationsPreserved: "YES",
+      PurposeOfReferenceCodeSequence: [codeItem(purpose)],
+    })),
   };
 }

@@ -8,6 +8,8 @@ import type { SegmentationType } from "../forms.js";
 import type { OutputFile, ReceiptModel } from "../receipt/receipt.js";
 import { checkObjects, type Written } from "./check.js";
 import type { Said } from "./groups.js";
+import { frameOfReferenceOf } from "./frame-positions.js";
+import { sourceGrid, volumeGrid, type GridVolume, type Masks } from "./grid.js";
 import { secondaryCapture } from "./sc.js";
 import { segmentation } from "./seg.js";
 import { structureSet, whyNoContours } from "./rtstruct.js";
@@ -31,6 +33,8 @@ interface ObjectsRequest {
   said: Said;
   /** Outputs for each frame of the image; needed for a SEG and an RTSTRUCT. */
   outputs: FrameOutputs | undefined;
+  /** Where the SEG lies in a grid of its own: that, and the outputs for each of its slices. */
+  ownGrid?: { volume: GridVolume; outputs: FrameOutputs };
   segmentationType: SegmentationType;
   /** Base name of the results. */
   name: string;
@@ -64,22 +68,37 @@ export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
   const startedAt = new Date(request.startedAt);
   const own = { image, attributes, ids, others, model, startedAt, utcOffset };
   const subject: Subject = roles === undefined ? own : { ...own, roles };
-  const written = await build(subject, kinds, request);
-  await checkObjects(subject, written, request.outputs);
+  const masks = masksOf(subject, request);
+  const written = await build(subject, kinds, masks, request);
+  await checkObjects(subject, written, request.outputs, masks);
   return {
     ...listed(request.name, model.name, written),
     warnings: [...warnings, ...identityLeftOut(attributes)],
   };
 }
 
-/** A DICOM source that nothing can refer to is a fault of the source, and said even if nobody asked. */
-function isUnforeseen({ image }: ObjectsRequest, ids: SourceIds | { missing: string }): boolean {
-  return image.attributes !== undefined && "missing" in ids;
+/** What the SEG is made of. */
+function masksOf(subject: Subject, { outputs, ownGrid }: ObjectsRequest): Masks | undefined {
+  if (ownGrid !== undefined) return { grid: volumeGrid(ownGrid.volume), outputs: ownGrid.outputs };
+  return outputs === undefined ? undefined : { grid: sourceGrid(subject), outputs };
+}
+
+/** Whether nothing ties a grid other than the source's own to it. */
+function isAdrift({ attributes }: Image): boolean {
+  return attributes === undefined || frameOfReferenceOf(attributes) === undefined;
+}
+
+/**
+ * A DICOM source that nothing can refer to, or in which nothing can be placed, is a fault of the source, and said even if
+ * nobody asked.
+ */
+function isUnforeseen({ image, ownGrid }: ObjectsRequest, ids: SourceIds | { missing: string }): boolean {
+  return image.attributes !== undefined && ("missing" in ids || (ownGrid !== undefined && isAdrift(image)));
 }
 
 function whyNot(
   kind: DicomKind,
-  { image, model, outputs }: ObjectsRequest,
+  { image, model, outputs, ownGrid }: ObjectsRequest,
   ids: SourceIds | { missing: string },
 ): string | undefined {
   if (model.manifest.stage === "draft") return "the model is a draft, without codes";
@@ -87,6 +106,8 @@ function whyNot(
   if (kind !== "seg" && kind !== "rtstruct") return undefined;
   const segments = model.manifest.outputs.some((output) => output.kind === "segmentation");
   if (!segments || outputs === undefined) return "the model does not segment";
+  if (kind === "seg" && ownGrid !== undefined && isAdrift(image))
+    return "the source has no FrameOfReferenceUID, which would say where the model's grid lies";
   return kind === "rtstruct" ? whyNoContours(image, outputs) : undefined;
 }
 
@@ -104,12 +125,13 @@ function notWritten(kind: DicomKind, why: string): Warning {
 async function build(
   subject: Subject,
   kinds: readonly DicomKind[],
+  masks: Masks | undefined,
   { outputs, segmentationType, said, picture, predecessor }: ObjectsRequest,
 ): Promise<Written[]> {
   const written: Written[] = [];
   const seg =
-    kinds.includes("seg") && outputs !== undefined
-      ? segmentation(subject, outputs, segmentationForm(subject, outputs, segmentationType))
+    kinds.includes("seg") && masks !== undefined
+      ? segmentation(subject, masks, segmentationForm(subject, masks.outputs, segmentationType))
       : undefined;
   // Before the picture, which other threads draw meanwhile
   const sr = kinds.includes("sr") ? structuredReport({ subject, said, seg, predecessor }) : undefined;

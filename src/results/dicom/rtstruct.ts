@@ -9,7 +9,7 @@ import { labelColours } from "../picture/colour.js";
 import { codeItem, codeOf } from "./codes.js";
 import { boxesOf, contoursOf, filled, type Box, type Contour } from "./contours.js";
 import { dicomObject, type Dataset, type DicomObject, type Value } from "./elements.js";
-import { hasOwnPositions } from "./frame-positions.js";
+import { hasOwnPositions } from "./grid.js";
 import { commonModules } from "./modules.js";
 import { segmentsOf, segmentTracking, type FrameOutputs, type Segment } from "./segments.js";
 import { dot, type Vector } from "../../images/vectors.js";

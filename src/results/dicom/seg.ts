@@ -1,7 +1,7 @@
 /**
  * The segmentation (PS3.3 A.51, C.8.20): binary, or fractional if the manifest calls the output probabilities, with a
- * frame for every segment and frame of the source; or a label map with one for every frame of the source. Empty frames
- * are written too: what the model did not mark was looked at.
+ * frame for every segment and frame of its grid, the source's or one of its own; or a label map with one for every frame.
+ * Empty frames are written too: what the model did not mark was looked at.
  */
 import { packBits } from "../../addon/bytes.js";
 import { isFractional } from "../../manifest/manifest.js";
@@ -9,6 +9,7 @@ import { cieLab, labelColours } from "../picture/colour.js";
 import { codeItem, codeOf, dcm, uncoded } from "./codes.js";
 import { dicomObject, type Dataset, type DicomObject } from "./elements.js";
 import { framePositions } from "./frame-positions.js";
+import type { Masks } from "./grid.js";
 import { algorithm, commonModules, lossiness } from "./modules.js";
 import {
   areExclusive,
@@ -16,7 +17,6 @@ import {
   segmentPlanes,
   segmentsOf,
   segmentTracking,
-  type FrameOutputs,
   type Segment,
   type SegmentationForm,
 } from "./segments.js";
@@ -28,11 +28,11 @@ import { oneLine } from "./values.js";
 export const SEGMENTATION = "1.2.840.10008.5.1.4.1.1.66.4";
 export const LABEL_MAP_SEGMENTATION = "1.2.840.10008.5.1.4.1.1.66.7";
 
-export function segmentation(subject: Subject, outputs: FrameOutputs, form: SegmentationForm): DicomObject {
+export function segmentation(subject: Subject, masks: Masks, form: SegmentationForm): DicomObject {
   const { image, attributes, model } = subject;
-  const { rows, columns } = image.format;
+  const { grid, outputs } = masks;
+  const { rows, columns, frames } = grid;
   const segments = segmentsOf(model.manifest.outputs);
-  const frames = image.frameCount;
   const isLabelMap = form === "labelmap";
   const dataset: Dataset = {
     SOPClassUID: isLabelMap ? LABEL_MAP_SEGMENTATION : SEGMENTATION,
@@ -41,7 +41,7 @@ export function segmentation(subject: Subject, outputs: FrameOutputs, form: Segm
     ...(isLabelMap ? { SeriesInstanceUID: seriesUid(subject, "labelmap") } : {}),
     // The side stands with each segment's region: General Series' Laterality is not for segmentations (C.7.3.1)
     ...takeOver(attributes, ["BodyPartExamined"]),
-    ...framePositions(subject, isLabelMap ? undefined : segments),
+    ...framePositions(subject, grid, isLabelMap ? undefined : segments),
     ImageType: ["DERIVED", "PRIMARY"],
     ContentLabel: "SEGMENTATION",
     ContentDescription: oneLine(`${model.name} ${model.version}`, 64),
@@ -56,10 +56,27 @@ export function segmentation(subject: Subject, outputs: FrameOutputs, form: Segm
     ...lossiness(image, attributes),
     SegmentsOverlap: areExclusive(outputs) ? "NO" : "UNDEFINED",
     SegmentSequence: [...(isLabelMap ? [background()] : []), ...segmentItems(subject, segments)],
+    ...(grid.sources === undefined ? sourceImages(subject) : {}),
     ...references(subject),
-    ...(isLabelMap ? labelMapModule(subject, outputs) : pixelModule(subject, segments, outputs)),
+    ...(isLabelMap ? labelMapModule(subject, masks) : pixelModule(subject, masks)),
   };
   return dicomObject(dataset, seedOf(subject));
+}
+
+/**
+ * General Reference (PS3.3 C.12.4): what all frames together were made from, where none is that of one frame of the source
+ * and Derivation Image cannot say it.
+ */
+function sourceImages(subject: Subject): Dataset {
+  const purpose = dcm("121322", "Source image for image processing operation");
+  const frames = bySeries(subject).flatMap(({ series }) => series.flatMap(({ frames }) => frames));
+  return {
+    SourceImageSequence: referencedObjects(frames).map((item) => ({
+      ...item,
+      SpatialLocationsPreserved: "NO",
+      PurposeOfReferenceCodeSequence: [codeItem(purpose)],
+    })),
+  };
 }
 
 /** Common Instance Reference (PS3.3 C.12.2): the series in whose grid it lies comes first, then those looked at with it. */
@@ -81,16 +98,17 @@ function references(subject: Subject): Dataset {
  * Image Pixel and Segmentation Image modules that depend on the type (PS3.3 C.8.20.2). Frames of one bit a pixel lie one
  * behind the other without padding, the first pixel in the lowest bit (PS3.5 8.1.1); probabilities have one byte a pixel.
  */
-function pixelModule(subject: Subject, segments: readonly Segment[], outputs: FrameOutputs): Dataset {
-  const { frameCount, format } = subject.image;
+function pixelModule(subject: Subject, { grid, outputs }: Masks): Dataset {
+  const { frames, rows, columns } = grid;
   const model = subject.model.manifest.outputs;
-  const pixels = format.rows * format.columns;
+  const segments = segmentsOf(model);
+  const pixels = rows * columns;
   const bits = model.some(isFractional) ? 8 : 1;
   const planeAt = segmentPlanes(model, outputs, pixels);
-  const data = new Uint8Array(Math.ceil((segments.length * frameCount * pixels * bits) / 8));
+  const data = new Uint8Array(Math.ceil((segments.length * frames * pixels * bits) / 8));
   let at = 0;
   for (const segment of segments)
-    for (let frame = 0; frame < frameCount; frame++, at += pixels)
+    for (let frame = 0; frame < frames; frame++, at += pixels)
       if (bits === 8) data.set(planeAt(segment, frame), at);
       else packBits(planeAt(segment, frame), data, at);
   return {
@@ -109,11 +127,11 @@ function pixelModule(subject: Subject, segments: readonly Segment[], outputs: Fr
  * A label map: every pixel holds the number of its segment, and 0 is the background, which is padding and a segment of
  * its own, because every value has to be described (PS3.3 C.8.20.2.3).
  */
-function labelMapModule({ image, model }: Subject, outputs: FrameOutputs): Dataset {
-  const { frameCount, format } = image;
-  const pixels = format.rows * format.columns;
-  const data = new Uint8Array(frameCount * pixels);
-  for (let frame = 0; frame < frameCount; frame++)
+function labelMapModule({ model }: Subject, { grid, outputs }: Masks): Dataset {
+  const { frames, rows, columns } = grid;
+  const pixels = rows * columns;
+  const data = new Uint8Array(frames * pixels);
+  for (let frame = 0; frame < frames; frame++)
     data.set(labelPlane(model.manifest.outputs, outputs, frame, pixels), frame * pixels);
   return {
     ...{ BitsAllocated: 8, BitsStored: 8, HighBit: 7, PixelData: data },

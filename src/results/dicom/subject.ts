@@ -3,7 +3,7 @@ import { ensembleText } from "../../manifest/ensemble.js";
 import { cascadeText, regionText } from "../../manifest/region.js";
 import { VERSION } from "../../base/version.js";
 import type { Attributes, Image } from "../../images/image.js";
-import type { DicomKind } from "../../manifest/manifest.js";
+import { isInModelGrid, type DicomKind, type ModelOutput } from "../../manifest/manifest.js";
 import type { ModelEntry } from "../../models/entry.js";
 import type { ReceiptModel } from "../receipt/receipt.js";
 import { fingerprint, type SourceIds } from "./source.js";
@@ -43,8 +43,16 @@ export function algorithmParameters({ model, roles }: Pick<Subject, "model" | "r
     regionText(manifest.region, first),
     cascadeText(manifest, first),
     rolesText(roles),
+    gridText(manifest.outputs),
   ].filter((part) => part !== undefined);
   return parts.length === 0 ? undefined : parts.join(". ");
+}
+
+/** Segments and what was measured of them are not of one grid then, and differ a little. */
+function gridText(outputs: readonly ModelOutput[]): string | undefined {
+  return outputs.some(isInModelGrid)
+    ? "Segments lie in the grid of the network; volumes were measured in that of the source"
+    : undefined;
 }
 
 /** "Looked at flair (series 1.2.3), t1 (series 1.2.4) together". */

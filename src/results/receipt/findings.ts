@@ -41,7 +41,7 @@ const SQUARE_MM_PER_SQUARE_CM = 100;
 /** The concept that PS3.16 uses for volumes of regions. */
 const VOLUME: Code = { value: "118565006", scheme: "SCT", meaning: "Volume" };
 const MILLILITER: Code = { value: "mL", scheme: "UCUM", meaning: "milliliter" };
-const CUBIC_MM_PER_ML = 1000;
+export const CUBIC_MM_PER_ML = 1000;
 
 /**
  * Findings and measurements of one frame or of a volume, in the order of outputs and labels.

@@ -128,6 +128,28 @@ const receiptModel = modelResult.extend({
     )
     .optional()
     .describe("Of a case: which series or image the model took as what"),
+  segmentation_grid: z
+    .object({
+      slices: z.int().min(1),
+      rows: z.int().min(1),
+      columns: z.int().min(1),
+      image_position_patient: z.array(z.number()).length(3).describe("Centre of the first voxel, mm"),
+      image_orientation_patient: z.array(z.number()).length(6),
+      pixel_spacing: z.array(z.number()).length(2).describe("Of rows, then of columns, mm"),
+      slice_spacing: z.number(),
+      segments: z.array(
+        z.object({
+          number: z.int().min(1),
+          label: z.string(),
+          voxels: z.int().min(0).describe("Of this grid"),
+          ml: z.number().min(0),
+        }),
+      ),
+    })
+    .optional()
+    .describe(
+      "Where the manifest says segment_grid model: the grid of the network, as far as it lies within the source, and what was decided there. The SEG holds that; findings, measurements and the picture are of the source's grid",
+    ),
   predecessor: z
     .object({
       study_instance_uid: z.string(),

@@ -3,7 +3,7 @@
  * are there and unchanged, and whether each DICOM object says the same as the receipt.
  */
 import { readdir } from "node:fs/promises";
-import { openFile } from "../../images/dicom/dicom-file.js";
+import { openFile, type DicomFile } from "../../images/dicom/dicom-file.js";
 import { RadserveError } from "../../base/errors.js";
 import type { Attributes } from "../../images/image.js";
 import { isOwnObject } from "../dicom/modules.js";
@@ -12,6 +12,7 @@ import { oneLine } from "../dicom/values.js";
 import { sha256, withPlain } from "../../files/durable-files.js";
 import { readWhole } from "../../files/descriptor.js";
 import type { OutputFile, Receipt, ReceiptModel } from "./receipt.js";
+import { gridFaults } from "./segmentation-grid.js";
 
 /** ok: equal; differs; missing; not_replayed: it could not be computed again here. */
 export type Verdict = "ok" | "differs" | "missing" | "not_replayed";
@@ -90,7 +91,8 @@ async function checkFile(
   if (file.bytes !== undefined && file.bytes !== bytes.length)
     faults.push(`${bytes.length} bytes instead of ${file.bytes}`);
   if (sha256(bytes) !== file.sha256) faults.push("another SHA-256");
-  if (file.media_type === "application/dicom") faults.push(...objectFaults(bytes, file, model, receipt));
+  if (file.media_type === "application/dicom")
+    faults.push(...(await objectFaults(bytes, file, model, receipt)));
   if (faults.length > 0) return check(path, "differs", faults.join("; "));
   return check(
     path,
@@ -99,15 +101,32 @@ async function checkFile(
   );
 }
 
-function objectFaults(bytes: Uint8Array, file: OutputFile, model: ReceiptModel, receipt: Receipt): string[] {
-  let attributes: Attributes;
+async function objectFaults(
+  bytes: Uint8Array,
+  file: OutputFile,
+  model: ReceiptModel,
+  receipt: Receipt,
+): Promise<string[]> {
   try {
-    attributes = openFile(bytes).attributes;
+    return await faultsIn(openFile(bytes), bytes, file, model, receipt);
   } catch (error) {
     if (error instanceof RadserveError) return ["cannot be read as DICOM"];
     throw error;
   }
+}
+
+async function faultsIn(
+  object: DicomFile,
+  bytes: Uint8Array,
+  file: OutputFile,
+  model: ReceiptModel,
+  receipt: Receipt,
+): Promise<string[]> {
+  const { attributes } = object;
+  const { segmentation_grid: grid } = model;
+  const inGrid = grid !== undefined && attributes.string("Modality") === "SEG";
   return [
+    ...(inGrid ? await gridFaults(object, bytes, file, grid) : []),
     ...namesFaults(attributes, file, receipt),
     ...algorithmFaults(attributes, model),
     ...referenceFaults(attributes, model, receipt),
@@ -138,7 +157,11 @@ function algorithmFaults(attributes: Attributes, model: ReceiptModel): string[] 
   const name = oneLine(model.name, 64);
   const device = deviceUid(model);
   const [equipment] = attributes.sequence("ContributingEquipmentSequence") ?? [];
-  const identifications = (attributes.sequence("SegmentSequence") ?? []).map(
+  // The background of a label map is found by no model
+  const segments = (attributes.sequence("SegmentSequence") ?? []).filter(
+    (segment) => segment.number("SegmentNumber") !== 0,
+  );
+  const identifications = segments.map(
     (segment) => segment.sequence("SegmentationAlgorithmIdentificationSequence")?.[0],
   );
   const told = (code: string) =>

@@ -1,5 +1,7 @@
 /** Cuts what a model said about a volume into slices, for the picture and for masks. */
-import type { EngineOutput } from "../../engine/types.js";
+import { isDeepStrictEqual } from "node:util";
+import { RadserveError } from "../../base/errors.js";
+import type { EngineOutput, ModelGridMask } from "../../engine/types.js";
 
 /** How many pixels are marked, over all segmentations. */
 interface Marked {
@@ -71,6 +73,7 @@ export function sliceOutputs(outputs: readonly EngineOutput[], slice: number): E
   return outputs.map((output) => {
     if (output.kind !== "segmentation") return output;
     const { slices = 1, ...whole } = output;
+    delete whole.model;
     const plane = output.rows * output.columns;
     const cut = (values: Uint8Array) => planesOfSlice(values, plane, slices, slice);
     const { fractions } = output;
@@ -80,6 +83,44 @@ export function sliceOutputs(outputs: readonly EngineOutput[], slice: number): E
       ...(fractions === undefined ? {} : { fractions: cut(fractions) }),
     };
   });
+}
+
+/** The grid of the model in which a volume's segments are written; undefined if none are. */
+export type ModelGrid = Pick<ModelGridMask, "slices" | "rows" | "columns" | "geometry">;
+
+/** @throws RadserveError output_invalid if the outputs are not all in one grid */
+export function modelGridOf(outputs: readonly EngineOutput[]): ModelGrid | undefined {
+  const grids = modelMasks(outputs).map(({ slices, rows, columns, geometry }): ModelGrid => ({
+    slices,
+    rows,
+    columns,
+    geometry,
+  }));
+  const [first, ...others] = grids;
+  if (others.some((grid) => !isDeepStrictEqual(grid, first)))
+    throw new RadserveError(
+      "output_invalid",
+      `Expected outputs of the same sides, because their segments lie in one SEG object; found ${grids.map(({ slices, rows, columns }) => `${slices} x ${rows} x ${columns}`).join(", ")} voxels within the source.`,
+    );
+  return first;
+}
+
+/** The masks in the model's grid, of the outputs that have one. */
+export function modelMasks(outputs: readonly EngineOutput[]): ModelGridMask[] {
+  return outputs.flatMap((output) => (output.kind === "segmentation" ? (output.model ?? []) : []));
+}
+
+/** The outputs for one slice of the model's grid, as `sliceOutputs` gives those for one of the source's. */
+export function modelGridSlice(outputs: readonly EngineOutput[], slice: number): EngineOutput[] {
+  const inGrid = outputs.map((output): EngineOutput => {
+    if (output.kind !== "segmentation" || output.model === undefined) return output;
+    const { slices, rows, columns, overlapping, mask, counts, fractions } = output.model;
+    return {
+      ...{ kind: output.kind, tensor: output.tensor, slices, rows, columns, overlapping, mask, counts },
+      ...(fractions === undefined ? {} : { fractions }),
+    };
+  });
+  return sliceOutputs(inGrid, slice);
 }
 
 /** From each group of `slices` planes, the plane of this slice. */

@@ -15,6 +15,7 @@ import type { ModelEntry } from "../../../src/models/entry.js";
 import { readImage } from "../../../src/images/read-image.js";
 import { checkObjects } from "../../../src/results/dicom/check.js";
 import type { DicomObject } from "../../../src/results/dicom/elements.js";
+import { sourceGrid, type Masks } from "../../../src/results/dicom/grid.js";
 import { isOwnObject } from "../../../src/results/dicom/modules.js";
 import { structureSet } from "../../../src/results/dicom/rtstruct.js";
 import { segmentation } from "../../../src/results/dicom/seg.js";
@@ -372,20 +373,24 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     for (let i = 0; i < mask.length; i++) mask[i] = i % columns < 40 ? (i < mask.length / 3 ? 1 : 2) : 0;
     const output = { kind: "segmentation", tensor: "y", rows, columns, overlapping: false } as const;
     const outputs = [[{ ...output, mask, counts: [0, 0] }]];
-    const seg = segmentation(subject, outputs, "binary");
-    const check = (kind: "seg" | "sr" | "rtstruct", object: DicomObject, more: Partial<Subject> = {}) =>
-      checkObjects({ ...subject, ...more }, [{ kind, object }], outputs).then(
+    const inSource = (masks: typeof outputs): Masks => ({ grid: sourceGrid(subject), outputs: masks });
+    const seg = segmentation(subject, inSource(outputs), "binary");
+    const check = (kind: "seg" | "sr" | "rtstruct", object: DicomObject, more: Partial<Subject> = {}) => {
+      const seen: Subject = { ...subject, ...more };
+      return checkObjects(seen, [{ kind, object }], outputs, { grid: sourceGrid(seen), outputs }).then(
         () => "accepted",
         (error: unknown) =>
           error instanceof RadserveError ? `${error.code}: ${error.message}` : String(error),
       );
+    };
     t.equal(await check("seg", seg), "accepted");
 
     const flipped = Uint8Array.from({ length: mask.length }, (_, i) => {
       const row = Math.floor(i / columns);
       return mask[row * columns + columns - 1 - (i % columns)]!;
     });
-    const wrong = segmentation(subject, [[{ ...output, mask: flipped, counts: [0, 0] }]], "binary");
+    const mirrored = inSource([[{ ...output, mask: flipped, counts: [0, 0] }]]);
+    const wrong = segmentation(subject, mirrored, "binary");
     t.match(await check("seg", wrong), /^output_invalid: .*is not the mask/, "a flipped mask");
     const oneBit = { ...seg, bytes: Uint8Array.from(seg.bytes) };
     oneBit.bytes[oneBit.bytes.length - 1000]! ^= 4;
@@ -408,11 +413,11 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     t.match(await check("sr", report), /neither the source nor written beside it/, "a reference to nothing");
     const cut = { ...seg, bytes: seg.bytes.subarray(0, 500) };
     t.match(await check("seg", cut), /^output_invalid/, "a cut file");
-    const map = segmentation(subject, outputs, "labelmap");
+    const map = segmentation(subject, inSource(outputs), "labelmap");
     t.equal(await check("seg", map), "accepted");
     t.match(map.sopClassUid, /66\.7$/);
     t.not(map.seriesInstanceUid, seg.seriesInstanceUid);
-    const otherMap = segmentation(subject, [[{ ...output, mask: flipped, counts: [0, 0] }]], "labelmap");
+    const otherMap = segmentation(subject, mirrored, "labelmap");
     t.match(await check("seg", otherMap), /^output_invalid: .*is not the mask/, "a flipped label map");
 
     const plan = structureSet(subject, outputs);
@@ -440,11 +445,12 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     const right: Subject = { ...base, image: other, attributes: other.attributes! };
     const pixels = { width: 8, height: 8, rgb: new Uint8Array(192).fill(128) };
     const object = secondaryCapture(right, pixels, [0], 0.3);
-    await checkObjects(right, [{ kind: "sc", object, pixels }], undefined);
+    await checkObjects(right, [{ kind: "sc", object, pixels }], undefined, undefined);
     const rgb = Uint8Array.from(pixels.rgb, (value, i) => (i === 7 ? value + 1 : value));
-    const changed = checkObjects(right, [{ kind: "sc", object, pixels: { ...pixels, rgb } }], undefined);
+    const repainted = { kind: "sc", object, pixels: { ...pixels, rgb } } as const;
+    const changed = checkObjects(right, [repainted], undefined, undefined);
     await t.rejects(changed, { code: "output_invalid", message: /pixels are not the overlay's/ });
-    await t.rejects(checkObjects(left, [{ kind: "sc", object }], undefined), {
+    await t.rejects(checkObjects(left, [{ kind: "sc", object }], undefined, undefined), {
       code: "output_invalid",
       message: /Laterality is not the source's/,
     });

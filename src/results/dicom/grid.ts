@@ -1,0 +1,127 @@
+/**
+ * The grid in which a segmentation lies: that of the source, frame for frame, or one of its own, which the frame of
+ * reference ties to the source (PS3.3 A.51.5.1).
+ */
+import type { Attributes, Image, PlanePosition, Spacing, VolumeGeometry } from "../../images/image.js";
+import { dot, type Vector } from "../../images/vectors.js";
+import type { FrameOutputs } from "./segments.js";
+import type { SourceFrame } from "./source.js";
+import type { Subject } from "./subject.js";
+
+/** The frames that every segment has, in pixels and mm of the patient. */
+export interface Grid {
+  rows: number;
+  columns: number;
+  frames: number;
+  plane(frame: number): PlanePosition | undefined;
+  spacing(frame: number): Pick<Spacing, "row" | "column" | "patient"> | undefined;
+  /** SliceThickness, as it is declared. */
+  thickness(frame: number): number | undefined;
+  /** Whether the planes are those of the frames. */
+  hasOwnPositions: boolean;
+  /** The frames of the source to which those of the grid belong pixel by pixel; undefined if there are none. */
+  sources: readonly SourceFrame[] | undefined;
+  /** Which frame an item of PerFrameFunctionalGroupsSequence tells of; undefined for none. */
+  frameOf(groups: Attributes): number | undefined;
+}
+
+/** What was said of each frame of a grid. */
+export interface Masks {
+  grid: Grid;
+  outputs: FrameOutputs;
+}
+
+/** A volume as a grid: one frame for each slice. */
+export interface GridVolume {
+  slices: number;
+  rows: number;
+  columns: number;
+  geometry: VolumeGeometry;
+}
+
+export function sourceGrid({ image, attributes, ids }: Pick<Subject, "image" | "attributes" | "ids">): Grid {
+  const byKey = new Map(ids.frames.map((source, frame) => [sourceKey(source), frame]));
+  return {
+    rows: image.format.rows,
+    columns: image.format.columns,
+    frames: image.frameCount,
+    plane: (frame) => image.plane(frame),
+    spacing: (frame) => image.spacing(frame),
+    thickness: (frame) => declaredThickness(image, attributes, frame),
+    hasOwnPositions: hasOwnPositions(image, attributes),
+    sources: ids.frames,
+    frameOf: (groups) => byKey.get(keyOf(groups)),
+  };
+}
+
+/** A grid of its own: its slices follow each other along their normal. */
+export function volumeGrid({ slices, rows, columns, geometry }: GridVolume): Grid {
+  const { origin, columnDirection, rowDirection, sliceDirection } = geometry;
+  const { columnSpacing, rowSpacing, sliceSpacing } = geometry;
+  return {
+    ...{ rows, columns, frames: slices },
+    plane: (frame) => ({
+      position: [
+        origin[0] + frame * sliceSpacing * sliceDirection[0],
+        origin[1] + frame * sliceSpacing * sliceDirection[1],
+        origin[2] + frame * sliceSpacing * sliceDirection[2],
+      ],
+      orientation: [...columnDirection, ...rowDirection],
+    }),
+    spacing: () => ({ row: rowSpacing, column: columnSpacing, patient: true }),
+    thickness: () => sliceSpacing,
+    hasOwnPositions: true,
+    sources: undefined,
+    frameOf: (groups) => {
+      const [x, y, z] = positionOf(groups) ?? [];
+      if (x === undefined || y === undefined || z === undefined) return undefined;
+      const away: Vector = [x - origin[0], y - origin[1], z - origin[2]];
+      const frame = Math.round(dot(away, sliceDirection) / sliceSpacing);
+      return frame >= 0 && frame < slices ? frame : undefined;
+    },
+  };
+}
+
+/** A frame of the source, as the functional groups of a segmentation's frame name it. */
+function sourceKey({
+  sopInstanceUid,
+  frameNumber,
+}: Pick<SourceFrame, "sopInstanceUid" | "frameNumber">): string {
+  return `${sopInstanceUid} ${frameNumber ?? ""}`;
+}
+
+function keyOf(groups: Attributes): string {
+  const source = groups.sequence("DerivationImageSequence")?.[0]?.sequence("SourceImageSequence")?.[0];
+  return sourceKey({
+    sopInstanceUid: source?.string("ReferencedSOPInstanceUID") ?? "",
+    frameNumber: source?.number("ReferencedFrameNumber"),
+  });
+}
+
+export function positionOf(groups: Attributes): number[] | undefined {
+  return groups.sequence("PlanePositionSequence")?.[0]?.numbers("ImagePositionPatient");
+}
+
+/**
+ * Whether the planes are those of the frames. Many frames without functional groups share the attributes of the first,
+ * and the positions of the others are given elsewhere or nowhere; those of a dose grid are given by its offsets.
+ */
+export function hasOwnPositions(image: Image, attributes: Attributes): boolean {
+  const single = image.frameCount === 1 || image.series !== undefined;
+  const given = ["PerFrameFunctionalGroupsSequence", "GridFrameOffsetVector"];
+  return single || given.some((keyword) => attributes.has(keyword));
+}
+
+/** SliceThickness in the frame's functional groups, else in the object or, in a series, in the slice's file. */
+export function declaredThickness(image: Image, attributes: Attributes, frame: number): number | undefined {
+  const { series } = image;
+  const slice = series?.slices[frame];
+  const own = series?.attributes[slice?.file ?? 0] ?? attributes;
+  const inFile = series === undefined ? frame : (slice?.frame ?? 1) - 1;
+  const groups = [
+    own.sequence("PerFrameFunctionalGroupsSequence")?.[inFile],
+    own.sequence("SharedFunctionalGroupsSequence")?.[0],
+  ].map((group) => group?.sequence("PixelMeasuresSequence")?.[0]);
+  const found = [...groups, own].map((holder) => holder?.number("SliceThickness"));
+  return found.find((value) => value !== undefined && value > 0);
+}
