@@ -5,7 +5,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { sha256 } from "../../src/files/durable-files.js";
 import { infer } from "../../src/inference/infer-image.js";
-import { inSourceSlices, straightened, straightOf } from "../../src/models/straighten.js";
+import { inSourceSlices, mapsInSourceSlices, straightened, straightOf } from "../../src/models/straighten.js";
 import { assemble } from "../../src/images/dicom/volume.js";
 import { readImage } from "../../src/images/read-image.js";
 import { modelsCanary } from "../../src/models/make-canary.js";
@@ -311,4 +311,29 @@ t.test("through the whole use-case", { skip: needs(ADDON) }, async (t) => {
     const refused = await failure(run(t, set, tilted()));
     t.match(refused, { code: "series_invalid", details: { reason: "tilt" } });
   });
+});
+
+t.test("maps of the straight stack go back to the source's slices", (t) => {
+  // Slices at 0, 1 and 3 of four, each 2 rows further on
+  const straight = straightOf(assemble(facts([0, 1, 3], 1), ANY), { rows: 4, columns: 6 })!;
+  const { slices, rows, columns } = straight;
+  t.same([slices, rows, columns], [4, 10, 6]);
+  // Each value tells its channel, slice, row and column
+  const told = Float32Array.from({ length: 2 * slices * rows * columns }, (_, at) => at);
+  const maps = { name: "p", dtype: "float32" as const, shape: [2, slices, rows, columns] };
+  const own = mapsInSourceSlices({ ...maps, data: new Uint8Array(told.buffer) }, straight, {
+    rows: 4,
+    columns: 6,
+  });
+  t.same([own.name, own.dtype, own.shape], ["p", "float32", [2, 3, 4, 6]]);
+  const wanted = [0, 1].flatMap((channel) =>
+    [0, 1, 3].flatMap((slice) =>
+      Array.from({ length: 24 }, (_, at) => {
+        const row = 2 * slice + Math.floor(at / 6);
+        return ((channel * 4 + slice) * 10 + row) * 6 + (at % 6);
+      }),
+    ),
+  );
+  t.same([...new Float32Array(own.data.slice().buffer)], wanted);
+  t.end();
 });
