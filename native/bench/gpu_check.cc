@@ -25,6 +25,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/atomic_most.h"
 #include "base/error.h"
 #include "runtime/session.h"
 #include "runtime/session_device.h"
@@ -223,9 +224,7 @@ double Threads(const Entry& entry, const Session& session, const std::vector<Exp
           row->done = [&done] { done.count_down(); };
           served.batcher->Submit(row);
           done.wait();
-          const double difference = row->failure ? INFINITY : Difference(row->outputs, expected.outputs[i]);
-          for (double known = worst; known < difference && !worst.compare_exchange_weak(known, difference);) {
-          }
+          Raise(worst, row->failure ? INFINITY : Difference(row->outputs, expected.outputs[i]));
         }
       });
     }

@@ -11,19 +11,13 @@
 #include <string>
 #include <utility>
 
+#include "base/atomic_most.h"
 #include "base/error.h"
 #include "engine/client.h"
 #include "runtime/gpu.h"
 #include "runtime/ort.h"
 
 namespace radserve {
-
-void Model::SeeWindows() const {
-  const size_t bytes = session->BytesOfRuns();
-  size_t known = window_bytes;
-  while (known < bytes && !window_bytes.compare_exchange_weak(known, bytes)) {
-  }
-}
 namespace {
 
 constexpr auto kExitPatience = std::chrono::seconds(5);
@@ -79,6 +73,8 @@ void Release(Model* model) noexcept {
 }  // namespace
 
 std::shared_ptr<Model> MakeModel() { return {std::make_unique<Model>().release(), Release}; }
+
+void Model::SeeWindows() const { Raise(window_bytes, session->BytesOfRuns()); }
 
 Model::~Model() {
   Engine* engine = Engine::Started();

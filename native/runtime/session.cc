@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/atomic_most.h"
 #include "base/error.h"
 #include "runtime/cuda_options.h"
 #include "runtime/gpu.h"
@@ -185,12 +186,6 @@ size_t BytesOf(const Ort::Session& session, const SessionState& state) {
     return std::max(state.facts.weights, TakenBy(Ort::Allocator(session, where)).value_or(0));
   } catch (const Ort::Exception&) {
     return state.facts.weights;
-  }
-}
-
-void Raise(std::atomic<size_t>& most, size_t bytes) {
-  size_t known = most;
-  while (known < bytes && !most.compare_exchange_weak(known, bytes)) {
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "base/image.h"
@@ -41,6 +42,14 @@ inline InputSpec PlainSpec() {
   spec.tensor = "x";
   spec.size.kind = SizeSpec::Kind::kSource;
   spec.values.kind = ValuesSpec::Kind::kModality;
+  return spec;
+}
+
+/// The same of a volume whose axes run as the letters say; as they are without any.
+inline InputSpec VolumeSpec(const std::string& orientation) {
+  InputSpec spec = PlainSpec();
+  spec.volume = true;
+  spec.orientation = orientation;
   return spec;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -10,11 +11,24 @@
 #include <vector>
 
 #include "base/image.h"
+#include "base/tensor.h"
 #include "prepare/volume_geometry.h"
 
 namespace radserve::test {
 
 using Point = std::array<double, 3>;
+
+/// A model of windows with three channels, which differ and lie on both sides of 0.
+inline std::vector<Tensor> ThreeWaves(const Tensor& windows) {
+  std::vector<int64_t> shape = windows.shape;
+  shape[1] = 3;
+  Tensor y = MakeTensor("y", Dtype::kFloat32, shape);
+  const std::vector<float> in = AsFloats(windows);
+  for (size_t i = 0; i < y.Elements(); ++i) {
+    reinterpret_cast<float*>(y.data)[i] = std::sin(in[i % in.size()] * static_cast<float>(1 + i / in.size()));
+  }
+  return {y};
+}
 
 /// One of the 48 ways in which slices, rows and columns can run along the patient's axes.
 struct Acquisition {

@@ -334,7 +334,7 @@ export async function cancelledAmong(pool: Pool, ids: readonly string[]): Promis
   return new Set(rows.map(({ id }) => id));
 }
 
-/** Items of all boxes, for the metrics. */
+/** Jobs and items of all boxes. What is open is asked for by the conditions of two partial indices, so that both serve. */
 export async function depth(pool: Pool): Promise<Depth> {
   const { rows } = await pool.query<Depth>(
     `select count(*)::int as open, coalesce(sum(n.queued), 0)::int as queued, coalesce(sum(n.running), 0)::int as running,

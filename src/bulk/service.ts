@@ -88,7 +88,6 @@ export class BulkService {
   #lastId = 0;
   #stopping = false;
   #figures: BulkFigures = { open: 0, queued: 0, running: 0, paused: 0, ended: {}, boxes: [] };
-  #isOpen = false;
   #calledAt = 0;
   /** Resolves when the thread that ends has ended. */
   #leaving: Promise<void> | undefined;
@@ -100,7 +99,7 @@ export class BulkService {
 
   /** True once anybody has asked for jobs, or there may be some to go on with. */
   get isOpen(): boolean {
-    return this.#isOpen;
+    return this.#startedAt > 0;
   }
 
   get figures(): BulkFigures {
@@ -176,7 +175,8 @@ export class BulkService {
   #restIfIdle(): void {
     if (this.options.config.database_url !== undefined || this.#figures.open > 0) return;
     if (this.#pending.size > 0 || this.#running.size > 0 || this.#ended.length > 0) return;
-    if (this.#leaving !== undefined || Date.now() - this.#calledAt < REST_AFTER_MS) return;
+    if (this.#leaving !== undefined || Date.now() - Math.max(this.#calledAt, this.#startedAt) < REST_AFTER_MS)
+      return;
     this.options.log.info("no bulk job is open: the bulk database rests until the next call");
     void this.#leave();
     this.#waking = setTimeout(() => this.#start(), LONGEST_REST_MS).unref();
@@ -189,8 +189,6 @@ export class BulkService {
   #start(): void {
     if (this.#thread !== undefined || this.#stopping) return;
     clearTimeout(this.#waking);
-    this.#isOpen = true;
-    this.#calledAt = Date.now();
     const { config, roots, pool, models, crashed } = this.options;
     const memory = pool.takePlace();
     const workerData: ThreadOptions = {

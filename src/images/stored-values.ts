@@ -31,16 +31,19 @@ export function someValue(
 ): boolean {
   const read = valueReader(data, format);
   const count = format.rows * format.columns;
-  const [from, to] =
-    padding === undefined
-      ? [Infinity, -Infinity]
-      : [Math.min(padding.from, padding.to), Math.max(padding.from, padding.to)];
+  const [from, to] = paddingRange(padding);
   for (let i = 0; i < count; i++) {
     const value = read(i);
     if ((value >= from && value <= to) || Number.isNaN(value)) continue;
     if (look(value)) return true;
   }
   return false;
+}
+
+/** The stored values that are Pixel Padding, from the least to the greatest, whichever the file gives first; none where nothing is. */
+export function paddingRange(padding: Interpretation["padding"]): [number, number] {
+  if (padding === undefined) return [Infinity, -Infinity];
+  return [Math.min(padding.from, padding.to), Math.max(padding.from, padding.to)];
 }
 
 /**

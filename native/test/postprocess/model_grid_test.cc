@@ -25,13 +25,6 @@ struct Case {
   int coarser = 1;
 };
 
-InputSpec Input(const std::string& orientation) {
-  InputSpec spec = PlainSpec();
-  spec.volume = true;
-  spec.orientation = orientation;
-  return spec;
-}
-
 Case AnyCase(std::mt19937& random, int round) {
   const auto whole = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
   const auto real = [&](double low, double high) {
@@ -44,7 +37,7 @@ Case AnyCase(std::mt19937& random, int round) {
     c.sides[a] = whole(12, 30);
     c.spacing[a] = real(0.7, 3);
   }
-  c.spec = Input(Letters(all[static_cast<size_t>(whole(0, 47))]));
+  c.spec = VolumeSpec(Letters(all[static_cast<size_t>(whole(0, 47))]));
   const auto fixed = [&] {
     c.spec.size = {SizeSpec::Kind::kFixed, 2 * whole(8, 20), 2 * whole(8, 20), 1, 0, 2 * whole(8, 20)};
     c.coarser = whole(1, 2);
@@ -277,7 +270,7 @@ TEST("maps that come slice by slice are decided the same, also where the source 
   for (const Acquisition& a : AllAcquisitions()) {
     // Between two slices of the source lie five or six of the model's.
     const Scan scan(a, {9, 8, 7}, {5, 4, 3}, [&](const Point&) { return values(random); });
-    InputSpec input = Input("SPL");
+    InputSpec input = VolumeSpec("SPL");
     input.interpolation = Interpolation::kSpline;
     input.resampling = ResamplingSpec{};
     input.resampling->spacing_mm = {0.9, 0.8, 0.7};
@@ -285,25 +278,14 @@ TEST("maps that come slice by slice are decided the same, also where the source 
     TilingSpec tiling;
     tiling.window = {8, 10, 12};
     tiling.overlap = 0.25;
-    const auto model = [](const Tensor& windows) {
-      std::vector<int64_t> shape = windows.shape;
-      shape[1] = 3;
-      Tensor y = MakeTensor("y", Dtype::kFloat32, shape);
-      const std::vector<float> in = AsFloats(windows);
-      for (size_t i = 0; i < y.Elements(); ++i) {
-        reinterpret_cast<float*>(y.data)[i] =
-            std::sin(in[i % in.size()] * static_cast<float>(1 + i / in.size()));
-      }
-      return std::vector<Tensor>{y};
-    };
     const size_t axis = prepared.placement.TensorAxis(0);
     const TiledView view = {false, 2, {axis, prepared.placement.axes[axis].flipped}, {}, nullptr};
-    const Tensor y = RunTiled(prepared.tensor, tiling, view, {}, model).at(0);
+    const Tensor y = RunTiled(prepared.tensor, tiling, view, {}, ThreeWaves).at(0);
     for (const bool fractional : {false, true}) {
       const OutputSpec spec = Segments(Activation::kSoftmax, 2, fractional);
       const OutputResult whole = Decide(spec, prepared, y);
       const std::vector<double> thresholds(2, 0.4);
-      TiledSlices slices(prepared.tensor, tiling, view, {}, model);
+      TiledSlices slices(prepared.tensor, tiling, view, {}, ThreeWaves);
       Tensor fingerprint;
       const OutputResult sliced = PostprocessSlices(spec, slices, prepared, {}, thresholds, {}, fingerprint);
       CHECK(sliced.mask == whole.mask);
@@ -319,7 +301,7 @@ END;
 
 TEST("a voxel of the model whose centre lies in Pixel Padding is background") {
   const Scan scan({}, {8, 8, 4}, {1, 1, 2}, [](const Point&) { return 1.0F; });
-  InputSpec input = Input("SPL");
+  InputSpec input = VolumeSpec("SPL");
   input.spacing_mm = {1, 2, 2};
   input.fit = Fit::kLetterbox;
   PreparedVolume prepared = PrepareVolume(scan.planes, scan.geometry, input, {});
@@ -346,7 +328,7 @@ END;
 TEST("steps go over the model's grid, and count its voxels by their volume") {
   // Voxels of the source are 1 mm3, those of the model 8.
   const Scan scan({}, {16, 16, 16}, {1, 1, 1}, [](const Point&) { return 1.0F; });
-  InputSpec input = Input("SPL");
+  InputSpec input = VolumeSpec("SPL");
   input.spacing_mm = {2, 2, 2};
   input.fit = Fit::kLetterbox;
   const PreparedVolume prepared = PrepareVolume(scan.planes, scan.geometry, input, {});
@@ -382,7 +364,7 @@ END;
 
 TEST("a map without a voxel within the source is refused") {
   const Scan scan({}, {2, 16, 16}, {1, 1, 1}, [](const Point&) { return 1.0F; });
-  InputSpec input = Input("SPL");
+  InputSpec input = VolumeSpec("SPL");
   input.size = {SizeSpec::Kind::kFixed, 16, 32, 1, 0, 16};
   input.fit = Fit::kLetterbox;
   input.spacing_mm = {1, 1, 1};

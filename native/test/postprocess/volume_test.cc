@@ -15,13 +15,6 @@ namespace {
 
 const std::array<int, 3> kSides = {5, 6, 7};
 
-InputSpec VolumeSpec(const std::string& orientation) {
-  InputSpec spec = PlainSpec();
-  spec.volume = true;
-  spec.orientation = orientation;
-  return spec;
-}
-
 InputSpec Sized(const std::string& orientation, int depth, int height, int width, Fit fit) {
   InputSpec spec = VolumeSpec(orientation);
   spec.size = {SizeSpec::Kind::kFixed, height, width, 1, 0, depth};
@@ -551,17 +544,6 @@ TEST("maps that come slice by slice give the same, however the volume lies in th
     tiling.window = {4, 5, 6};
     tiling.overlap = 0.5;
     tiling.gaussian = {0.125, false, 1e-12};
-    const auto model = [](const Tensor& windows) {
-      std::vector<int64_t> shape = windows.shape;
-      shape[1] = 3;
-      Tensor y = MakeTensor("y", Dtype::kFloat32, shape);
-      const std::vector<float> in = AsFloats(windows);
-      for (size_t i = 0; i < y.Elements(); ++i) {
-        reinterpret_cast<float*>(y.data)[i] =
-            std::sin(in[i % in.size()] * static_cast<float>(1 + i / in.size()));
-      }
-      return std::vector<Tensor>{y};
-    };
     const size_t axis = prepared.placement.TensorAxis(0);
     const TiledView view = {false, 2, {axis, prepared.placement.axes[axis].flipped}, {}};
     for (const Activation activation : {Activation::kSoftmax, Activation::kSigmoid}) {
@@ -570,11 +552,11 @@ TEST("maps that come slice by slice give the same, however the volume lies in th
       spec.labels = activation == Activation::kSoftmax ? 2 : 3;
       spec.fractional = true;
       const std::vector<double> thresholds(static_cast<size_t>(spec.labels), 0.5);
-      const Tensor y = RunTiled(prepared.tensor, tiling, view, {}, model).at(0);
+      const Tensor y = RunTiled(prepared.tensor, tiling, view, {}, ThreeWaves).at(0);
       const VolumeView how = {false, true, false};
       const OutputResult whole = PostprocessVolume(
           spec, [&](const std::string&) -> const Tensor& { return y; }, prepared, how, thresholds, {});
-      TiledSlices slices(prepared.tensor, tiling, view, {}, model);
+      TiledSlices slices(prepared.tensor, tiling, view, {}, ThreeWaves);
       Tensor fingerprint;
       const OutputResult sliced = PostprocessSlices(spec, slices, prepared, how, thresholds, {}, fingerprint);
       CHECK(sliced.mask == whole.mask);

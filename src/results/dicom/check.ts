@@ -10,7 +10,7 @@ import type { Attributes } from "../../images/image.js";
 import type { Picture } from "../../addon/picture.js";
 import type { DicomObject } from "./elements.js";
 import { checkContours } from "./rtstruct.js";
-import { positionOf, type Grid, type Masks } from "./grid.js";
+import { isNear, isTurned, positionOf, WRITTEN_TOLERANCE, type Grid, type Masks } from "./grid.js";
 import { LABEL_MAP_SEGMENTATION } from "./seg.js";
 import { labelPlane, segmentPlanes, segmentsOf, type FrameOutputs } from "./segments.js";
 import { anatomyOfSeries, patientAndStudy } from "./source.js";
@@ -199,12 +199,6 @@ async function checkMasks(
   if (seen.size !== frames.length) throw wrong("seg", "two of its frames are of one segment and place");
 }
 
-/** Positions are written as decimal strings of 16 characters, so that the last digits may differ. */
-const POSITION_TOLERANCE_MM = 1e-6;
-
-const isNear = (expected: readonly number[], found: readonly number[] | undefined): boolean =>
-  expected.every((value, axis) => Math.abs(value - (found?.[axis] ?? NaN)) <= POSITION_TOLERANCE_MM);
-
 function checkPosition(groups: Attributes, grid: Grid, frame: number, index: number): void {
   const position = positionOf(groups);
   if (position === undefined) return;
@@ -214,16 +208,11 @@ function checkPosition(groups: Attributes, grid: Grid, frame: number, index: num
 
 /** What ties a grid of its own to the source: frame of reference, direction and distance of its pixels, all at once. */
 function checkOwnGrid(attributes: Attributes, grid: Grid): void {
-  const [shared] = attributes.sequence("SharedFunctionalGroupsSequence") ?? [];
-  const [measures] = shared?.sequence("PixelMeasuresSequence") ?? [];
   const { row = NaN, column = NaN } = grid.spacing(0) ?? {};
-  const orientation = shared?.sequence("PlaneOrientationSequence")?.[0]?.numbers("ImageOrientationPatient");
-  const isTied =
-    attributes.string("FrameOfReferenceUID") !== undefined &&
-    isNear(grid.plane(0)?.orientation ?? [], orientation) &&
-    isNear([row, column], measures?.numbers("PixelSpacing")) &&
-    isNear([grid.thickness(0) ?? NaN], measures?.numbers("SliceThickness"));
-  if (!isTied) throw wrong("seg", "its grid does not lie where it was decided");
+  const orientation = grid.plane(0)?.orientation ?? [];
+  const meant = { orientation, spacing: [row, column], thickness: grid.thickness(0) ?? NaN } as const;
+  if (attributes.string("FrameOfReferenceUID") === undefined || !isTurned(attributes, meant))
+    throw wrong("seg", "its grid does not lie where it was decided");
 }
 
 /** A frame that names a tile of the slide names that of its source frame. */
@@ -236,6 +225,6 @@ function checkTile(groups: Attributes, tile: TilePosition | undefined, index: nu
     [position.number("XOffsetInSlideCoordinateSystem"), tile.x],
     [position.number("YOffsetInSlideCoordinateSystem"), tile.y],
   ];
-  if (found.some(([value = NaN, expected]) => !(Math.abs(value - expected) <= POSITION_TOLERANCE_MM)))
+  if (found.some(([value = NaN, expected]) => !(Math.abs(value - expected) <= WRITTEN_TOLERANCE)))
     throw wrong("seg", `its frame ${index + 1} is another tile than its source frame`);
 }

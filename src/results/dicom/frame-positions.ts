@@ -11,7 +11,7 @@ import type { Dataset } from "./elements.js";
 import { declaredThickness, type Grid } from "./grid.js";
 import type { Segment } from "./segments.js";
 import { slideGeometry, type SlideGeometry, type TilePosition } from "./slide.js";
-import { referenced, takeOver, type SourceFrame } from "./source.js";
+import { analysed, referenced, takeOver, type SourceFrame } from "./source.js";
 import type { Subject } from "./subject.js";
 import { derivedUid } from "./uid.js";
 import { oneLine } from "./values.js";
@@ -303,13 +303,8 @@ function frameItem(
 /** Derivation Image (PS3.3 C.7.6.16.2.6): for frames that are those of the source; others have their place alone (A.51.5). */
 function derivation(source: SourceFrame | undefined): Dataset {
   if (source === undefined) throw new Error("Every frame has its source");
-  const purpose = dcm("121322", "Source image for image processing operation");
   return {
     DerivationCodeSequence: [codeItem(dcm("113076", "Segmentation"))],
-    SourceImageSequence: referenced([source]).map((item) => ({
-      ...item,
-      SpatialLocationsPreserved: "YES",
-      PurposeOfReferenceCodeSequence: [codeItem(purpose)],
-    })),
+    SourceImageSequence: analysed(referenced([source]), "YES"),
   };
 }

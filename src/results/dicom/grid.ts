@@ -98,6 +98,35 @@ function keyOf(groups: Attributes): string {
   });
 }
 
+/** Decimal strings have 16 characters, so that the last digits of what is written may differ. */
+export const WRITTEN_TOLERANCE = 1e-6;
+
+/** Whether numbers that were written, in mm or as direction cosines, are those that were meant. */
+export const isNear = (expected: readonly number[], found: readonly number[] | undefined): boolean =>
+  found?.length === expected.length &&
+  expected.every((value, i) => Math.abs(value - (found[i] ?? NaN)) <= WRITTEN_TOLERANCE);
+
+/** How all frames of a grid of its own are turned and spaced. */
+interface Turned {
+  /** As ImageOrientationPatient. */
+  orientation: readonly number[];
+  /** Of rows and of columns, mm. */
+  spacing: readonly number[];
+  thickness: number;
+}
+
+/** Whether the shared functional groups of a segmentation say that its frames are turned and spaced so. */
+export function isTurned(attributes: Attributes, { orientation, spacing, thickness }: Turned): boolean {
+  const [shared] = attributes.sequence("SharedFunctionalGroupsSequence") ?? [];
+  const [measures] = shared?.sequence("PixelMeasuresSequence") ?? [];
+  const [turned] = shared?.sequence("PlaneOrientationSequence") ?? [];
+  return (
+    isNear(orientation, turned?.numbers("ImageOrientationPatient")) &&
+    isNear(spacing, measures?.numbers("PixelSpacing")) &&
+    isNear([thickness], measures?.numbers("SliceThickness"))
+  );
+}
+
 export function positionOf(groups: Attributes): number[] | undefined {
   return groups.sequence("PlanePositionSequence")?.[0]?.numbers("ImagePositionPatient");
 }

@@ -21,7 +21,7 @@ import {
   type SegmentationForm,
 } from "./segments.js";
 import { sideOf } from "./sides.js";
-import { bySeries, referencedObjects, takeOver } from "./source.js";
+import { analysed, bySeries, referencedObjects, takeOver } from "./source.js";
 import { seedOf, seriesUid, type Subject } from "./subject.js";
 import { oneLine } from "./values.js";
 
@@ -68,15 +68,8 @@ export function segmentation(subject: Subject, masks: Masks, form: SegmentationF
  * and Derivation Image cannot say it.
  */
 function sourceImages(subject: Subject): Dataset {
-  const purpose = dcm("121322", "Source image for image processing operation");
   const frames = bySeries(subject).flatMap(({ series }) => series.flatMap(({ frames }) => frames));
-  return {
-    SourceImageSequence: referencedObjects(frames).map((item) => ({
-      ...item,
-      SpatialLocationsPreserved: "NO",
-      PurposeOfReferenceCodeSequence: [codeItem(purpose)],
-    })),
-  };
+  return { SourceImageSequence: analysed(referencedObjects(frames), "NO") };
 }
 
 /** Common Instance Reference (PS3.3 C.12.2): the series in whose grid it lies comes first, then those looked at with it. */

@@ -2,6 +2,7 @@
 import { sha256 } from "../../files/durable-files.js";
 import { dictionaryVr, hasOneValue, tagOf } from "../../images/dicom/dictionary.js";
 import type { Attributes, Image } from "../../images/image.js";
+import { codeItem, dcm } from "./codes.js";
 import type { Dataset, Value } from "./elements.js";
 import { isOfForm, isUid } from "./values.js";
 
@@ -94,6 +95,20 @@ export function referenced(frames: readonly SourceFrame[]): Dataset[] {
 /** The same without frame numbers: for evidence and series references. */
 export function referencedObjects(frames: readonly SourceFrame[]): Dataset[] {
   return referenced(frames.map((frame) => ({ ...frame, frameNumber: undefined })));
+}
+
+/**
+ * Items of SourceImageSequence for what an analysis was made from (PS3.3 C.7.6.16.2.6, C.12.4).
+ * @param references of `referenced` or `referencedObjects`
+ * @param preserved whether pixels lie where those of the source lie
+ */
+export function analysed(references: readonly Dataset[], preserved: "YES" | "NO"): Dataset[] {
+  const purpose = codeItem(dcm("121322", "Source image for image processing operation"));
+  return references.map((item) => ({
+    ...item,
+    SpatialLocationsPreserved: preserved,
+    PurposeOfReferenceCodeSequence: [purpose],
+  }));
 }
 
 /** An attribute's value; undefined too if the standard does not allow it: it would make our object invalid. */

@@ -315,8 +315,8 @@ function montage(input: OverlayInput, sizes: readonly PanelSize[]): Slices {
 }
 
 function scaleOf(
-  { spacing, columns }: OverlaySource,
-  { width, height }: PanelSize,
+  { spacing, columns }: Pick<OverlaySource, "spacing" | "columns">,
+  { width, height }: Room,
   cell: number,
   place: { x: number; y: number },
 ): Scale {
@@ -377,7 +377,7 @@ function withSections(
     else x += cell + gap;
     return { ...panel, alone: false };
   });
-  const scales = panels.slice(0, 1).map(({ width, height, cell }, i): Scale => {
+  const scales = panels.slice(0, 1).map((panel, i): Scale => {
     const { columns = 0, columnSpacing = 0, rowSpacing = 0 } = input.sections?.[i]?.size ?? {};
     const spacing = {
       row: rowSpacing,
@@ -386,7 +386,7 @@ function withSections(
       patient: true,
     } as const;
     const place = { x: first.x, y: bottom + size(GUTTER) };
-    return { ...place, spacing, columns, width, room: Math.max(width, Math.min(height, cell)) };
+    return scaleOf({ spacing, columns }, panel, panel.cell, place);
   });
   return {
     ...sheet,

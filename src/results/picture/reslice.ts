@@ -6,7 +6,7 @@ import { isDeepStrictEqual } from "node:util";
 import { RadserveError } from "../../base/errors.js";
 import type { EngineOutput, Plane } from "../../engine/types.js";
 import type { Interpretation, PixelFormat, Volume } from "../../images/image.js";
-import { modalityValue, valueReader } from "../../images/stored-values.js";
+import { modalityValue, paddingRange, valueReader } from "../../images/stored-values.js";
 import type { Crossing } from "../receipt/volume-outputs.js";
 import { sectionsAt, voxelUnder, type Section, type Side } from "./section.js";
 
@@ -71,15 +71,17 @@ function gathered(
   const [first, step] = fixed.index === "row" ? [fixed.at * columns, 1] : [fixed.at, columns];
   const [begin, stride] = line.reversed ? [first + (line.count - 1) * step, -step] : [first, step];
   const [toSlice, toNext] = upright ? [across.count, 1] : [1, across.count];
-  for (let slice = 0; slice < slices.count; slice++) {
-    const from = sliceAt(slice) ?? new Uint8Array();
-    const place = (slices.reversed ? slices.count - 1 - slice : slice) * toSlice;
+  for (let place = 0; place < slices.count; place++) {
+    const from = sliceAt(indexAt(slices, place)) ?? new Uint8Array();
     for (let i = 0; i < line.count; i++)
       for (let b = 0; b < bytes; b++)
-        out[(place + i * toNext) * bytes + b] = from[(begin + i * stride) * bytes + b] ?? 0;
+        out[(place * toSlice + i * toNext) * bytes + b] = from[(begin + i * stride) * bytes + b] ?? 0;
   }
   return out;
 }
+
+/** The index of the voxel at a place along a side, from 0. */
+const indexAt = ({ reversed, count }: Side, place: number): number => (reversed ? count - 1 - place : place);
 
 /** A mask's section; anything else is what it was. */
 function sectionOutput(section: Section, output: EngineOutput): EngineOutput {
@@ -154,13 +156,13 @@ function asStored({ across, down }: Section, stored: Uint8Array, like: Plane): P
 function asValues({ across, down }: Section, plane: Plane, planes: readonly Plane[]): Plane {
   const read = valueReader(plane.data, plane.format);
   const values = new Float32Array(across.count * down.count);
-  const sliceAt = ({ reversed, count }: Side, at: number) => (reversed ? count - 1 - at : at);
   for (let y = 0, at = 0; y < down.count; y++)
     for (let x = 0; x < across.count; x++, at++) {
-      const slice = down.along === "slice" ? sliceAt(down, y) : sliceAt(across, x);
+      const slice = down.along === "slice" ? indexAt(down, y) : indexAt(across, x);
       const { modality, padding } = (planes[slice] ?? plane).interpretation;
+      const [from, to] = paddingRange(padding);
       const value = read(at);
-      values[at] = isPadding(value, padding) ? NaN : modalityValue(modality, value);
+      values[at] = value >= from && value <= to ? NaN : modalityValue(modality, value);
     }
   const wide = { bitsAllocated: 32, bitsStored: 32, highBit: 31, signed: true, float: true } as const;
   return {
@@ -169,10 +171,4 @@ function asValues({ across, down }: Section, plane: Plane, planes: readonly Plan
     data: new Uint8Array(values.buffer),
     interpretation: { ...plane.interpretation, modality: { kind: "identity" }, padding: undefined },
   };
-}
-
-function isPadding(value: number, padding: Interpretation["padding"]): boolean {
-  if (padding === undefined) return false;
-  const { from, to } = padding;
-  return value >= Math.min(from, to) && value <= Math.max(from, to);
 }

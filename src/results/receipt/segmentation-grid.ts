@@ -3,7 +3,7 @@ import type { EngineOutput } from "../../engine/types.js";
 import type { DicomFile } from "../../images/dicom/dicom-file.js";
 import { imageOf } from "../../images/dicom/dicom-image.js";
 import type { ModelOutput } from "../../manifest/manifest.js";
-import { positionOf } from "../dicom/grid.js";
+import { isNear, isTurned, positionOf } from "../dicom/grid.js";
 import { LABEL_MAP_SEGMENTATION } from "../dicom/seg.js";
 import { segmentsOf } from "../dicom/segments.js";
 import { CUBIC_MM_PER_ML } from "./findings.js";
@@ -40,13 +40,6 @@ export function gridFacts(
   };
 }
 
-/** Decimal strings have 16 characters. */
-const TOLERANCE = 1e-6;
-
-const isNear = (expected: readonly number[], found: readonly number[] | undefined): boolean =>
-  found?.length === expected.length &&
-  expected.every((value, i) => Math.abs(value - (found[i] ?? NaN)) <= TOLERANCE);
-
 /** What of a segmentation in the model's grid is not as the receipt says, in words. */
 export async function gridFaults(
   file: DicomFile,
@@ -56,9 +49,6 @@ export async function gridFaults(
 ): Promise<string[]> {
   const { attributes } = file;
   const frames = attributes.sequence("PerFrameFunctionalGroupsSequence") ?? [];
-  const [shared] = attributes.sequence("SharedFunctionalGroupsSequence") ?? [];
-  const [measures] = shared?.sequence("PixelMeasuresSequence") ?? [];
-  const [turned] = shared?.sequence("PlaneOrientationSequence") ?? [];
   const [first] = frames;
   const isLabelMap = attributes.string("SOPClassUID") === LABEL_MAP_SEGMENTATION;
   const wanted = facts.slices * (isLabelMap ? 1 : facts.segments.length);
@@ -66,9 +56,11 @@ export async function gridFaults(
     attributes.number("Rows") === facts.rows &&
     attributes.number("Columns") === facts.columns &&
     frames.length === wanted &&
-    isNear(facts.pixel_spacing, measures?.numbers("PixelSpacing")) &&
-    isNear([facts.slice_spacing], measures?.numbers("SliceThickness")) &&
-    isNear(facts.image_orientation_patient, turned?.numbers("ImageOrientationPatient")) &&
+    isTurned(attributes, {
+      orientation: facts.image_orientation_patient,
+      spacing: facts.pixel_spacing,
+      thickness: facts.slice_spacing,
+    }) &&
     first !== undefined &&
     isNear(facts.image_position_patient, positionOf(first));
   if (!lies) return ["its grid is not the receipt's"];

@@ -90,12 +90,11 @@ export type ModelGrid = Pick<ModelGridMask, "slices" | "rows" | "columns" | "geo
 
 /** @throws RadserveError output_invalid if the outputs are not all in one grid */
 export function modelGridOf(outputs: readonly EngineOutput[]): ModelGrid | undefined {
-  const grids = modelMasks(outputs).map(({ slices, rows, columns, geometry }): ModelGrid => ({
-    slices,
-    rows,
-    columns,
-    geometry,
-  }));
+  const grids = outputs.flatMap((output): ModelGrid[] => {
+    if (output.kind !== "segmentation" || output.model === undefined) return [];
+    const { slices, rows, columns, geometry } = output.model;
+    return [{ slices, rows, columns, geometry }];
+  });
   const [first, ...others] = grids;
   if (others.some((grid) => !isDeepStrictEqual(grid, first)))
     throw new RadserveError(
@@ -103,11 +102,6 @@ export function modelGridOf(outputs: readonly EngineOutput[]): ModelGrid | undef
       `Expected outputs of the same sides, because their segments lie in one SEG object; found ${grids.map(({ slices, rows, columns }) => `${slices} x ${rows} x ${columns}`).join(", ")} voxels within the source.`,
     );
   return first;
-}
-
-/** The masks in the model's grid, of the outputs that have one. */
-export function modelMasks(outputs: readonly EngineOutput[]): ModelGridMask[] {
-  return outputs.flatMap((output) => (output.kind === "segmentation" ? (output.model ?? []) : []));
 }
 
 /** The outputs for one slice of the model's grid, as `sliceOutputs` gives those for one of the source's. */
