@@ -26,7 +26,7 @@ import { OLDEST_GLIBC } from "./portable.mjs";
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
 const { version, description } = JSON.parse(readFileSync(path.join(root, "package.json"), "utf8"));
 /** The line that Radserve's pages recommend. */
-const NODE = VERSIONS[22];
+const NODE = VERSIONS[24];
 
 function run(program, parameters, cwd) {
   const { status, stdout, stderr } = spawnSync(program, parameters, {

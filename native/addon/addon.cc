@@ -286,6 +286,9 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("plan", Napi::Function::New(env, Guarded<PlanOf>, "plan"));
   exports.Set("writeDurably", Napi::Function::New(env, Guarded<WriteFileDurably>, "writeDurably"));
   exports.Set("pinPath", Napi::Function::New(env, Guarded<PinPathLater>, "pinPath"));
+  exports.Set("pinPathNow", Napi::Function::New(env, Guarded<PinPathNow>, "pinPathNow"));
+  exports.Set("anyThere", Napi::Function::New(env, Guarded<AnyThereLater>, "anyThere"));
+  exports.Set("readNow", Napi::Function::New(env, Guarded<ReadDescriptorNow>, "readNow"));
   exports.Set("linkDescriptor", Napi::Function::New(env, Guarded<LinkDescriptor>, "linkDescriptor"));
   exports.Set("lockDescriptor", Napi::Function::New(env, Guarded<LockDescriptor>, "lockDescriptor"));
   exports.Set("externalData", Napi::Function::New(env, Guarded<ExternalData>, "externalData"));

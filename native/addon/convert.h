@@ -95,6 +95,15 @@ Napi::Value WriteFileDurably(const Napi::CallbackInfo& info);
 /// `pinPath(path, flags)`: a promise of {error, call, fd, dev}: PinPath.
 Napi::Value PinPathLater(const Napi::CallbackInfo& info);
 
+/// `pinPathNow(path, flags, folder?)`: {error, call, fd, dev}, at once: PinFromMemory.
+Napi::Value PinPathNow(const Napi::CallbackInfo& info);
+
+/// `anyThere(paths)`: a promise of an errno: AnyThere.
+Napi::Value AnyThereLater(const Napi::CallbackInfo& info);
+
+/// `readNow(fd, bytes)`: how many bytes it took from memory, at once: ReadFromMemory.
+Napi::Value ReadDescriptorNow(const Napi::CallbackInfo& info);
+
 /// `linkDescriptor(fd, path)`: gives an open file, which may have no name yet (O_TMPFILE), the name `path`;
 /// linkat(2). Node's own link(2) does not follow /proc/self/fd. False if something has the name, or the
 /// file system refuses.

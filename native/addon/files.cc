@@ -51,6 +51,16 @@ class FileWriter : public Napi::AsyncWorker {
   WriteOutcome outcome_;
 };
 
+/// Gives what was pinned to the caller.
+Napi::Object WritePinned(Napi::Env env, PinOutcome& outcome) {
+  Napi::Object written = Napi::Object::New(env);
+  written.Set("error", outcome.error);
+  written.Set("call", outcome.call);
+  written.Set("fd", std::exchange(outcome.fd, -1));
+  written.Set("dev", static_cast<double>(outcome.device));
+  return written;
+}
+
 /// A path on its way to a descriptor.
 class Pinner : public Napi::AsyncWorker {
  public:
@@ -69,14 +79,7 @@ class Pinner : public Napi::AsyncWorker {
  protected:
   void Execute() override { outcome_ = PinPath(path_, flags_); }
 
-  void OnOK() override {
-    Napi::Object outcome = Napi::Object::New(Env());
-    outcome.Set("error", outcome_.error);
-    outcome.Set("call", outcome_.call);
-    outcome.Set("fd", std::exchange(outcome_.fd, -1));
-    outcome.Set("dev", static_cast<double>(outcome_.device));
-    deferred_.Resolve(outcome);
-  }
+  void OnOK() override { deferred_.Resolve(WritePinned(Env(), outcome_)); }
 
  private:
   Napi::Promise::Deferred deferred_;
@@ -85,7 +88,51 @@ class Pinner : public Napi::AsyncWorker {
   PinOutcome outcome_;
 };
 
+/// Names on their way to being looked up.
+class Looker : public Napi::AsyncWorker {
+ public:
+  Looker(Napi::Env env, std::vector<std::string> paths)
+      : Napi::AsyncWorker(env, "anyThere"), deferred_(env), paths_(std::move(paths)) {}
+
+  Napi::Promise promise() const { return deferred_.Promise(); }
+
+ protected:
+  void Execute() override { error_ = AnyThere(paths_); }
+  void OnOK() override { deferred_.Resolve(Napi::Number::New(Env(), error_)); }
+
+ private:
+  Napi::Promise::Deferred deferred_;
+  const std::vector<std::string> paths_;
+  int error_ = 0;
+};
+
 }  // namespace
+
+Napi::Value PinPathNow(const Napi::CallbackInfo& info) {
+  PinOutcome outcome =
+      PinFromMemory(info[2].IsUndefined() ? AT_FDCWD : info[2].As<Napi::Number>().Int32Value(),
+                    info[0].As<Napi::String>().Utf8Value(), info[1].As<Napi::Number>().Int32Value());
+  return WritePinned(info.Env(), outcome);
+}
+
+Napi::Value AnyThereLater(const Napi::CallbackInfo& info) {
+  const auto list = info[0].As<Napi::Array>();
+  std::vector<std::string> paths;
+  for (uint32_t i = 0; i < list.Length(); ++i) paths.push_back(list.Get(i).As<Napi::String>().Utf8Value());
+  auto looker = std::make_unique<Looker>(info.Env(), std::move(paths));
+  const Napi::Promise promise = looker->promise();
+  looker->Queue();
+  // It deletes itself when it is done
+  (void)looker.release();
+  return promise;
+}
+
+Napi::Value ReadDescriptorNow(const Napi::CallbackInfo& info) {
+  auto bytes = info[1].As<Napi::Uint8Array>();
+  const size_t read =
+      ReadFromMemory(info[0].As<Napi::Number>().Int32Value(), bytes.Data(), bytes.ByteLength());
+  return Napi::Number::New(info.Env(), static_cast<double>(read));
+}
 
 Napi::Value PinPathLater(const Napi::CallbackInfo& info) {
   auto pinner = std::make_unique<Pinner>(info.Env(), info[0].As<Napi::String>().Utf8Value(),

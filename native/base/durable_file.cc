@@ -2,6 +2,9 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,6 +39,16 @@ auto Again(const Call& call) {
   } while (result < 0 && errno == EINTR);
   return result;
 }
+
+/// As linux/openat2.h has it since Linux 5.6, which older headers do not know.
+struct OpenHow {
+  uint64_t flags = 0;
+  uint64_t mode = 0;
+  uint64_t resolve = 0;
+};
+constexpr long kOpenat2 = 437;
+/// Since Linux 5.12.
+constexpr uint64_t kResolveCached = 0x20;
 
 WriteOutcome Failed(const char* call) { return {errno, call, false}; }
 
@@ -79,6 +92,48 @@ WriteOutcome Compare(const char* path, const uint8_t* bytes, size_t size) {
 WriteOutcome WriteDurably(const std::string& path, const uint8_t* bytes, size_t size) noexcept {
   const WriteOutcome outcome = Write(path.c_str(), bytes, size);
   return outcome.error != 0 ? outcome : Compare(path.c_str(), bytes, size);
+}
+
+PinOutcome PinFromMemory(int folder, const std::string& path, int flags) noexcept {
+  PinOutcome outcome;
+  OpenHow how;
+  how.flags = static_cast<uint64_t>(O_PATH | O_CLOEXEC | flags);
+  how.resolve = kResolveCached;
+  const int fd =
+      static_cast<int>(Again([&] { return syscall(kOpenat2, folder, path.c_str(), &how, sizeof(how)); }));
+  struct statx facts {};
+  if (fd < 0) {
+    outcome.error = errno == ENOENT ? ENOENT : EAGAIN;
+    outcome.call = "open";
+  } else if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &facts) != 0) {
+    outcome.error = EAGAIN;
+    outcome.call = "statx";
+    close(fd);
+  } else {
+    outcome.fd = fd;
+    outcome.device = makedev(facts.stx_dev_major, facts.stx_dev_minor);
+  }
+  return outcome;
+}
+
+int AnyThere(const std::vector<std::string>& paths) noexcept {
+  for (const std::string& path : paths) {
+    struct stat facts {};
+    if (lstat(path.c_str(), &facts) == 0) return 0;
+    if (errno != ENOENT) return errno;
+  }
+  return ENOENT;
+}
+
+size_t ReadFromMemory(int fd, uint8_t* bytes, size_t size) noexcept {
+  size_t done = 0;
+  while (done < size) {
+    const iovec rest = {bytes + done, size - done};
+    const ssize_t found = Again([&] { return preadv2(fd, &rest, 1, -1, RWF_NOWAIT); });
+    if (found <= 0) break;
+    done += static_cast<size_t>(found);
+  }
+  return done;
 }
 
 PinOutcome PinPath(const std::string& path, int flags) noexcept {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace radserve {
 
@@ -35,5 +36,18 @@ struct PinOutcome {
 /// Pins what `path` names with O_PATH and `flags`, and says where it lies. Blocks where a share does not answer; throws
 /// nothing. The caller closes the descriptor.
 PinOutcome PinPath(const std::string& path, int flags) noexcept;
+
+/// The same where the kernel can say it from memory (openat2(2), RESOLVE_CACHED), without waiting for a disk or a share.
+/// Else, and where the kernel or its guard does not know that call, `error` is EAGAIN. Throws nothing.
+/// folder: where a relative path begins, a descriptor; AT_FDCWD where there is none.
+PinOutcome PinFromMemory(int folder, const std::string& path, int flags) noexcept;
+
+/// Whether a directory entry has one of the names; links are not followed. Blocks; throws nothing.
+/// Returns an errno, 0 if one has, ENOENT if none.
+int AnyThere(const std::vector<std::string>& paths) noexcept;
+
+/// Reads from where the file stands, as long as its bytes are in memory already (preadv2(2), RWF_NOWAIT).
+/// Returns how many were read; less than `size` says nothing of the file's end. Throws nothing.
+size_t ReadFromMemory(int fd, uint8_t* bytes, size_t size) noexcept;
 
 }  // namespace radserve

@@ -116,10 +116,9 @@ export class Chain {
   }
 
   async #lock(): Promise<() => void> {
-    const fd = openSync(this.place.lock, constants.O_RDWR | constants.O_CREAT, 0o600);
+    const fd = this.#openLock();
     const end = Date.now() + LONGEST_LOCK_MS;
     try {
-      giveToOwner(this.place.lock, this.place.stateDir);
       while (!lockDescriptor(fd)) {
         if (Date.now() > end) throw new Error("Another process holds the lock of the audit.");
         await delay(LOCK_TRY_MS);
@@ -129,6 +128,18 @@ export class Chain {
       throw error;
     }
     return () => closeSync(fd);
+  }
+
+  #openLock(): number {
+    const { lock, stateDir } = this.place;
+    try {
+      return openSync(lock, constants.O_RDWR);
+    } catch (error) {
+      if (errno(error) !== "ENOENT") throw error;
+    }
+    const fd = openSync(lock, constants.O_RDWR | constants.O_CREAT, 0o600);
+    giveToOwner(lock, stateDir);
+    return fd;
   }
 
   /** The file to write to: that of the day, or the last where the clock was set back. It has its first line. */

@@ -6,6 +6,7 @@
 import fs from "node:fs";
 import { promisify } from "node:util";
 import { RadserveError } from "../base/errors.js";
+import { readNow } from "./disk.js";
 
 export const syncDescriptor = promisify(fs.fsync);
 const read = promisify(fs.read);
@@ -52,15 +53,28 @@ export function checkFileSize(bytes: number): void {
     );
 }
 
+/** A longer file takes more than some milliseconds to copy. */
+const MOST_FROM_MEMORY = 16 * 1024 * 1024;
+
 /**
  * The bytes of an open file.
  * Throws unsupported_format before reading, where it is too long.
  */
-export async function readWhole(fd: number): Promise<Uint8Array> {
+export function readWhole(fd: number): Promise<Uint8Array> {
+  return bytesOf(fd, 0);
+}
+
+/** The same; the calling thread copies what the system has in memory, so that only a disk is waited for elsewhere. */
+export function readWholeHere(fd: number): Promise<Uint8Array> {
+  return bytesOf(fd, MOST_FROM_MEMORY);
+}
+
+async function bytesOf(fd: number, mostFromMemory: number): Promise<Uint8Array> {
   const { size } = fs.fstatSync(fd);
   checkFileSize(size);
   const bytes = Buffer.allocUnsafeSlow(size);
-  return bytes.subarray(0, await fillFrom(fd, bytes));
+  const had = size <= mostFromMemory ? readNow(fd, bytes) : 0;
+  return bytes.subarray(0, had + (await fillFrom(fd, bytes.subarray(had))));
 }
 
 /** Writes all bytes where the descriptor stands, on another thread however few they are. */

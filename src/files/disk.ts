@@ -7,6 +7,7 @@
  */
 import fs, { type Stats, type StatsFs } from "node:fs";
 import fsp from "node:fs/promises";
+import os from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { isMainThread } from "node:worker_threads";
@@ -34,22 +35,40 @@ export function onBlockDevice({ dev }: Pick<Stats, "dev">): boolean {
   return (Math.floor(dev / 2 ** 8) & 0xfff) !== 0;
 }
 
-/** Notes where the thing lies that a descriptor is of, for what is done with it from here on. */
-export function noteDevice(fd: number, facts: Pick<Stats, "dev">): void {
-  if (onBlockDevice(facts)) localDescriptors.add(fd);
+/** What was said of an earlier file with the same number is forgotten. */
+function noteLocal(fd: number, local: boolean): void {
+  if (local) localDescriptors.add(fd);
   else localDescriptors.delete(fd);
+  ownFolders.delete(fd);
 }
 
-const BY_DESCRIPTOR = /^\/proc\/self\/fd\/(\d+)$/;
+/** Notes where the thing lies that a descriptor is of, for what is done with it from here on. */
+export function noteDevice(fd: number, facts: Pick<Stats, "dev">): void {
+  noteLocal(fd, onBlockDevice(facts));
+}
+
+const BY_DESCRIPTOR = /^\/proc\/self\/fd\/(\d+)(\/?)/;
 
 /**
  * Whether a descriptor, or the path that is its other name, is of what lies on a disk of this machine. A name below an
- * open folder is not: whoever looks it up or changes it waits while another thread has the disk write that folder.
+ * open folder is not, unless that was made here: whoever looks it up or changes it waits while another thread has the
+ * disk write that folder.
  */
 export function isLocal(place: string | number | Buffer): boolean {
   if (typeof place === "number") return localDescriptors.has(place);
-  const fd = typeof place === "string" ? BY_DESCRIPTOR.exec(place)?.[1] : undefined;
-  return fd !== undefined && localDescriptors.has(Number(fd));
+  const found = typeof place === "string" ? BY_DESCRIPTOR.exec(place) : null;
+  return found !== null && (found[2] === "" ? localDescriptors : ownFolders).has(Number(found[1]));
+}
+
+/**
+ * Folders that this thread has made and holds open, by their descriptors. Nobody else has the disk write them yet, so
+ * that names below them are looked up and made at once.
+ */
+const ownFolders = new Set<number>();
+
+/** Says that the folder of a descriptor on a disk of this machine was made just now. */
+export function noteOwnFolder(fd: number): void {
+  if (localDescriptors.has(fd)) ownFolders.add(fd);
 }
 
 /** The same operation both ways; what the first throws, the promise is rejected with. */
@@ -103,23 +122,41 @@ export async function openDescriptor(
   now = false,
 ): Promise<number> {
   const fd = now ? fs.openSync(path, flags, mode) : await open(path, flags, mode);
-  // Its number was another file's before
-  if (now || isLocal(path)) localDescriptors.add(fd);
-  else localDescriptors.delete(fd);
+  noteLocal(fd, now || isLocal(path));
   return fd;
 }
-interface PinAddon {
-  /** Opens with O_PATH and the flags; `error` is an errno, 0 where no call failed. */
-  pinPath(path: string, flags: number): Promise<{ error: number; call: string; fd: number; dev: number }>;
+
+/** What was opened; `error` is an errno, 0 where no call failed. */
+interface PinOutcome {
+  error: number;
+  call: string;
+  fd: number;
+  dev: number;
 }
+
+interface DiskAddon {
+  /** Opens with O_PATH and the flags. */
+  pinPath(path: string, flags: number): Promise<PinOutcome>;
+  /** The same at once, of a path or of a name in an open folder; EAGAIN where the kernel cannot say it from memory. */
+  pinPathNow(path: string, flags: number, folder?: number): PinOutcome;
+  /** An errno: 0 where one of the names is there, ENOENT where none is. */
+  anyThere(paths: readonly string[]): Promise<number>;
+  /** Takes from a file what of it is in memory already; how many bytes that were. */
+  readNow(fd: number, bytes: Uint8Array): number;
+}
+
+let loaded: DiskAddon | undefined;
+const addon = (): DiskAddon => (loaded ??= loadAddon() as DiskAddon);
+
+const { ENOENT } = os.constants.errno;
 
 /** Linux open(2): a descriptor that names a file without opening it. Not among node's constants. */
 const O_PATH = 0o10000000;
 
 /**
  * Names a file or folder without opening it, and notes where it lies.
- * @param now it is known to lie on a disk of this machine; otherwise libuv's threads do both, in one turn for the main
- * thread
+ * @param now it is known to lie on a disk of this machine; otherwise libuv's threads do both. For the main thread they
+ * do so in one turn, and none where the kernel has all of the path in its memory: then nobody waits for a share
  * @returns a descriptor, to be closed with `closeSync`
  */
 export async function pinDescriptor(path: Path, flags: number, now: boolean): Promise<number> {
@@ -135,7 +172,9 @@ export async function pinDescriptor(path: Path, flags: number, now: boolean): Pr
     }
   }
   if (!isMainThread) return pinHere(path, flags);
-  const { error, call, fd, dev } = await (loadAddon() as PinAddon).pinPath(path, flags);
+  const first = addon().pinPathNow(path, flags);
+  const decided = first.error === 0 || first.error === ENOENT;
+  const { error, call, fd, dev } = decided ? first : await addon().pinPath(path, flags);
   if (error !== 0) throw systemError(error, call);
   noteDevice(fd, { dev });
   return fd;
@@ -157,6 +196,38 @@ async function pinHere(path: Path, flags: number): Promise<number> {
 }
 
 const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY } = fs.constants;
+
+/** What a symbolic link in an open folder says; undefined where there is none. */
+export async function linkIn(folder: number, name: string, now: boolean): Promise<string | undefined> {
+  const path = `/proc/self/fd/${folder}/${name}`;
+  try {
+    if (now || atOnce) return fs.readlinkSync(path);
+    if (isMainThread) {
+      const { error, fd } = addon().pinPathNow(name, O_NOFOLLOW, folder);
+      if (error === ENOENT) return undefined;
+      if (error === 0) fs.closeSync(fd);
+    }
+    return await fsp.readlink(path);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Whether something has one of the names, a link too, or it cannot be said: one turn for all of them, or none. */
+export async function anyThere(paths: readonly [Path, ...Path[]]): Promise<boolean> {
+  if (!atOnce && !isLocal(paths[0])) return (await addon().anyThere(paths)) !== ENOENT;
+  try {
+    return paths.some((path) => fs.lstatSync(path, { throwIfNoEntry: false }) !== undefined);
+  } catch {
+    return true;
+  }
+}
+
+/** Reads what of a file is in the kernel's memory already, from where it stands: so many bytes. */
+export function readNow(fd: number, bytes: Uint8Array): number {
+  return addon().readNow(fd, bytes);
+}
+
 const PLAIN = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 /** Opens what was listed as a plain file for reading. If something else lies there by now, no link is followed and no pipe is waited for. */
 export const openPlain = (path: Path | Buffer, now = false): Promise<number> =>

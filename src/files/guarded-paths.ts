@@ -45,7 +45,7 @@ export interface OpenedInput extends Opened {
 }
 
 export interface OutputOptions {
-  /** It lay on a disk of this machine a moment ago, and is opened on the calling thread. */
+  /** It, or the nearest folder above it, lay on a disk of this machine a moment ago: it is opened on the calling thread. */
   local?: boolean | undefined;
   /** Whose roots they are, for messages: images that are uploaded go to folders of inputs. */
   side?: Side;
@@ -175,7 +175,7 @@ async function pinOutput(
     return { folder: await pin(target, constants.O_DIRECTORY, local), missing: [] };
   } catch (error) {
     if (!MISSING.has(errno(error)) && !FORBIDDEN.has(errno(error))) throw error;
-    const folder = await nearestFolder(target, roots, side);
+    const folder = await nearestFolder(target, roots, side, { atOnce: local === true });
     if (folder.blocked || FORBIDDEN.has(errno(error))) {
       closeSync(folder.fd);
       throw noPermission(side, "reach this folder");

@@ -1,9 +1,10 @@
 /** The folder that results go to: whether it can be used, and the making of what is missing of it. */
-import { closeSync, constants } from "node:fs";
+import { closeSync, constants, mkdirSync } from "node:fs";
+import { isMainThread } from "node:worker_threads";
 import { RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { descriptorPath } from "./descriptor.js";
-import { access, mkdir } from "./disk.js";
+import { access, isLocal, mkdir, noteOwnFolder } from "./disk.js";
 import { requireRoom } from "./durable-files.js";
 import { isStagingName } from "./helper-names.js";
 import { FORBIDDEN, noPermission, notAllowed, pin, type Pinned, type Side } from "./path-judgement.js";
@@ -75,6 +76,18 @@ async function checkWritable(here: string, side: Side): Promise<void> {
   });
 }
 
+/** @returns false where something has the name already */
+async function make(path: string, atOnce: boolean): Promise<boolean> {
+  try {
+    if (atOnce) mkdirSync(path);
+    else await mkdir(path);
+    return true;
+  } catch (error) {
+    if (errno(error) !== "EEXIST") throw error;
+    return false;
+  }
+}
+
 /**
  * Creates one folder after the other, each opened without following links before the next is made inside it.
  * @param folder the one to begin in; afterwards the last one, or the one where it failed
@@ -85,13 +98,13 @@ export async function createBelow(
   roots: readonly Root[] | undefined,
   side: Side,
 ): Promise<void> {
+  const atOnce = isLocal(folder.fd) && !isMainThread;
   for (const [index, part] of parts.entries()) {
     const child = `${descriptorPath(folder.fd)}/${part}`;
     try {
-      await mkdir(child).catch((error: unknown) => {
-        if (errno(error) !== "EEXIST") throw error;
-      });
-      const next = await pin(child, constants.O_DIRECTORY | constants.O_NOFOLLOW);
+      const made = await make(child, atOnce);
+      const next = await pin(child, constants.O_DIRECTORY | constants.O_NOFOLLOW, atOnce);
+      if (made) noteOwnFolder(next.fd);
       closeSync(folder.fd);
       Object.assign(folder, next);
     } catch (error) {

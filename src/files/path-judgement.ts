@@ -1,12 +1,11 @@
 /** Judges where a path leads, by the kernel's answer for what was pinned, and says why it is refused. */
 import { ABSOLUTE_NAME } from "./path-map.js";
 import { closeSync, constants, readlinkSync } from "node:fs";
-import { readlink } from "node:fs/promises";
 import path from "node:path";
 import { RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { descriptorPath } from "./descriptor.js";
-import { pinDescriptor } from "./disk.js";
+import { linkIn, pinDescriptor } from "./disk.js";
 import { leadsInside, type Root } from "./roots.js";
 
 /** `\\server\share`, `D:\x`, `D:/x` */
@@ -78,6 +77,7 @@ export async function pin(target: string, flags: number, atOnce = false): Promis
 /**
  * Pins the nearest folder above a path that could not be opened. `rest` are the components below it; `blocked` says
  * that a folder between them may not be entered.
+ * `atOnce` as pin has it; `hops` are the links that were followed to get here.
  * Throws path_not_allowed where that folder lies outside, or where what follows could leave it: a dangling link, or
  * `..` behind a folder that does not exist.
  */
@@ -85,7 +85,7 @@ export async function nearestFolder(
   target: string,
   roots: readonly Root[] | undefined,
   side: Side,
-  hops = 0,
+  { atOnce = false, hops = 0 } = {},
 ): Promise<Pinned & { rest: string[]; blocked: boolean }> {
   const rest: string[] = [];
   let parent = target;
@@ -95,7 +95,7 @@ export async function nearestFolder(
     parent = path.posix.dirname(parent);
     let folder;
     try {
-      folder = await pin(parent, constants.O_DIRECTORY);
+      folder = await pin(parent, constants.O_DIRECTORY, atOnce);
     } catch (error) {
       if (FORBIDDEN.has(errno(error))) blocked = true;
       else if (!MISSING.has(errno(error))) throw error;
@@ -104,9 +104,8 @@ export async function nearestFolder(
     }
     try {
       if (rest.includes("..") || !leadsInside(folder.realPath, rest, roots)) throw notAllowed(side, roots);
-      const next = `${descriptorPath(folder.fd)}/${rest[0] ?? ""}`;
       // Whoever exchanges it meanwhile has no link there any more
-      const link = await readlink(next).catch(() => undefined);
+      const link = await linkIn(folder.fd, rest[0] ?? "", atOnce);
       if (link !== undefined && side === "output") throw notAllowed(side, roots);
       if (link !== undefined) throw await deadLink(folder.realPath, link, rest.slice(1), roots, hops);
       return { ...folder, rest, blocked };
@@ -139,7 +138,7 @@ async function deadLink(
   if (hops >= MOST_HOPS) return nowhere;
   const target = [...(text.startsWith("/") ? [text] : [folder, text]), ...rest].join("/");
   try {
-    closeSync((await nearestFolder(target, roots, "input", hops + 1)).fd);
+    closeSync((await nearestFolder(target, roots, "input", { hops: hops + 1 })).fd);
     return nowhere;
   } catch (error) {
     return error as Error;

@@ -27,7 +27,7 @@ import { takesWhole, toleranceOf } from "../manifest/manifest.js";
 import { accepts } from "../models/acceptance.js";
 import { readImage } from "../images/read-image.js";
 import { SliceMemory, withFile, type Patience } from "./reading-memory.js";
-import { readWhole } from "../files/descriptor.js";
+import { readWholeHere } from "../files/descriptor.js";
 import { runModels } from "./run-models.js";
 
 /**
@@ -53,7 +53,7 @@ type Started = Pick<Analysis, "task" | "context" | "watch">;
 
 function inferFile({ fd, name }: OpenedInput, candidates: ModelEntry[], started: Started): Promise<Answer> {
   const patience = patienceOf(started);
-  const file = { size: fstatSync(fd).size, read: () => readWhole(fd) };
+  const file = { size: fstatSync(fd).size, read: () => readWholeHere(fd) };
   return withFile(started.context.processMemory, file, patience, async (bytes, mostElements) =>
     inferRead(await readImage(bytes, patience.check, mostElements), name, candidates, started),
   );

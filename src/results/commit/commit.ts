@@ -13,8 +13,9 @@
  * is then given its name. On a file system without such files it is staged and renamed straight into place.
  */
 import { RadserveError } from "../../base/errors.js";
-import { rename } from "../../files/disk.js";
+import { anyThere, rename } from "../../files/disk.js";
 import { explained, syncFolder, UnnamedFile, writeDurably } from "../../files/durable-files.js";
+import { stagingName } from "../../files/helper-names.js";
 import { NameLock, type LockOptions } from "../../files/name-lock.js";
 import { receiptSchema, receiptText, type Receipt } from "../receipt/receipt.js";
 import { checkFileName, checkName, receiptName } from "./names.js";
@@ -64,9 +65,12 @@ export async function withName<T>(
   const target: Target = { dir, name, lock, step: options.onStep ?? (() => undefined) };
   let found: Existing | undefined;
   try {
-    await explained(() => recover(target));
+    const place = `${dir}/${receiptName(name)}`;
+    const isFree = !(await anyThere([`${dir}/${stagingName(name)}`, place]));
+    if (isFree) found = { kind: "none" };
+    else await explained(() => recover(target));
     return await work({
-      existing: async () => (found = await explained(() => readReceipt(`${dir}/${receiptName(name)}`))),
+      existing: async () => (found ??= await explained(() => readReceipt(place))),
       commit: (files, receipt, allowed = Promise.resolve()) => {
         // If the staging fails first, nobody waits for it
         allowed.catch(() => undefined);
