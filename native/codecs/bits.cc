@@ -47,7 +47,15 @@ T Load(const uint8_t* bytes, size_t index) {
   return value;
 }
 
-/// Block by block: whether one is there takes much less time than where.
+/// The bits that any of the values has.
+template <typename T>
+T AllBits(const uint8_t* bytes, size_t count) {
+  T all = 0;
+  for (size_t i = 0; i < count; ++i) all |= Load<T>(bytes, i);
+  return all;
+}
+
+/// Block by block: whether one may be there takes much less time than where.
 template <typename T>
 std::optional<uint32_t> FirstStrayOf(std::span<const uint8_t> bytes, const Container& container) {
   constexpr size_t kBlock = 4096;
@@ -57,6 +65,7 @@ std::optional<uint32_t> FirstStrayOf(std::span<const uint8_t> bytes, const Conta
   const size_t count = bytes.size() / sizeof(T);
   for (size_t begin = 0; begin < count; begin += kBlock) {
     const size_t end = std::min(count, begin + kBlock);
+    if ((AllBits<T>(bytes.data() + begin * sizeof(T), end - begin) & outside) == 0) continue;
     T any = 0;
     for (size_t i = begin; i < end; ++i) {
       any |= IsStray(Load<T>(bytes.data(), i), outside, is_signed, sign) ? 1 : 0;

@@ -291,6 +291,8 @@ export interface Image {
   case?: Case;
   /** Frees the file's bytes, if the image keeps them; nothing may be asked of the image from then on. */
   release?(): void;
+  /** Hashes the file now, and not when its SHA-256 is first asked for. */
+  hash?(): void;
 }
 
 /** Gives a frame's index (from 0) back. Throws bad_request if the image has no such frame. */

@@ -161,7 +161,7 @@ function verdictOf(outcome: Verdict["outcome"], image: Image, { models }: Receip
 /** While NAME is held: what lies there already, or else a result computed, made and committed now. */
 async function answer(read: Analysis, folder: string, held: Held): Promise<Answer> {
   const { task, context, watch, name, image, plan } = read;
-  const found = await earlierResult(folder, name, await held.existing(), keyOf(image, plan));
+  const found = await earlierResult(folder, name, await held.existing(), () => keyOf(image, plan));
   if (found?.reusable === true) {
     await context.willCommit?.(verdictOf("reused", image, found.receipt));
     return answerOf(read, found.receipt, true);

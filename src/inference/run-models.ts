@@ -151,13 +151,20 @@ export async function runModels(analysis: Analysis): Promise<Ran> {
   for (let frame = 0; frame < image.frameCount; frame++) {
     const data = await image.frame(frame);
     checkTime(task, context);
-    pixelHash.update(data);
     watch.lap("decode");
     const plane = planeOf(image, frame, data);
     if (keeps || image.frameCount === 1) planes.push(plane);
     for (const outcome of outcomes) await attempt(outcome, () => checkValues(outcome, image, frame, data));
-    for (const outcome of ofFrames)
-      await attempt(outcome, () => runFrame(outcome, frame, { planes: [plane], own: 0 }, analysis));
+    // Hashing takes about as long as a small model, which runs on threads of the engine meanwhile
+    const [first, ...others] = ofFrames.map(
+      (outcome) => () =>
+        attempt(outcome, () => runFrame(outcome, frame, { planes: [plane], own: 0 }, analysis)),
+    );
+    const running = first?.();
+    pixelHash.update(data);
+    image.hash?.();
+    await running;
+    for (const run of others) await run();
     checkTime(task, context);
     watch.lap("infer");
   }

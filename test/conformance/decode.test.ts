@@ -7,6 +7,7 @@ import { promisify } from "node:util";
 import t from "tap";
 import { RadserveError, type ErrorCode } from "../../src/base/errors.js";
 import type { Image } from "../../src/images/image.js";
+import { sha256 } from "../../src/files/durable-files.js";
 import { inspectImage, type Inspection } from "../../src/inference/inspection.js";
 import { checkHounsfield } from "../../src/models/hounsfield.js";
 import { readImage } from "../../src/images/read-image.js";
@@ -39,8 +40,12 @@ interface Outcome {
 
 async function judge(row: Row): Promise<Outcome> {
   try {
-    const image = await readImage(readFileSync(join(folder, row.file!)));
+    const file = join(folder, row.file!);
+    const image = await readImage(readFileSync(file));
     const inspection = await inspectImage(image);
+    // It is taken when it is asked for, here after all frames were decoded
+    if (image.source.fileSha256 !== sha256(readFileSync(file)))
+      return { how: "decoded", problem: "the bytes of the file were changed by decoding" };
     if (!row.expect!.startsWith("decode")) return { how: "decoded", problem: `should be ${row.expect!}` };
     const problem = differences(row, inspection);
     const exact =

@@ -2,6 +2,7 @@ import { open, truncate } from "node:fs/promises";
 import path from "node:path";
 import t from "tap";
 import { openInput } from "../../src/files/guarded-paths.js";
+import { sha256 } from "../../src/files/durable-files.js";
 import { checkFileSize, MAX_FILE_BYTES } from "../../src/files/descriptor.js";
 import { isDicom } from "../../src/images/dicom/dicom-file.js";
 import { readImage, SNIFF_BYTES, sniffFormat } from "../../src/images/read-image.js";
@@ -155,6 +156,20 @@ t.test("identity of the source", async (t) => {
     modality: "CT",
   });
   t.match(image.source.fileSha256, /^[0-9a-f]{64}$/);
+});
+
+t.test("the hash is that of the file, also where it is asked for after its bytes were freed", async (t) => {
+  const large = imageAttributes({ Rows: 512, Columns: 512 });
+  const made = () => dicomFile({ attributes: large, pixels: Buffer.alloc(512 * 512, 7) });
+  const expected = sha256(made());
+  for (const decoded of [false, true]) {
+    const bytes = new Uint8Array(made());
+    const image = await readImage(bytes);
+    if (decoded) await image.frame(0);
+    image.release?.();
+    t.equal(bytes.length, 0, "they are gone");
+    t.equal(image.source.fileSha256, expected);
+  }
 });
 
 t.test("compressed pixels under an uncompressed transfer syntax, and the other way round", async (t) => {

@@ -42,7 +42,7 @@ export interface DicomFileImage extends Image {
  * Throws RadserveError: corrupt_image, truncated_image, unsupported_transfer_syntax, unsupported_format, no_pixel_data.
  */
 export function readDicom(bytes: Uint8Array, mostElements?: number): DicomFileImage {
-  return imageOf(openFile(bytes, mostElements), bytes, createHash("sha256").update(bytes).digest("hex"));
+  return new DicomImage(openFile(bytes, mostElements), bytes);
 }
 
 /**
@@ -72,7 +72,7 @@ class DicomImage implements DicomFileImage {
   constructor(
     file: DicomFile,
     private readonly bytes: Uint8Array,
-    fileSha256: string,
+    private fileSha256?: string,
   ) {
     const { attributes, walk } = file;
     this.attributes = attributes;
@@ -89,7 +89,7 @@ class DicomImage implements DicomFileImage {
       (index, ahead) => this.#reader.read(index, ahead),
       () => (this.coding === undefined ? 0 : framesAhead(this.coding, this.format, this.frameCount)),
     );
-    this.source = identity(file, bytes.length, fileSha256);
+    this.source = identity(file, bytes.length, () => this.hash());
     this.#interpret = interpretationReader(attributes, this.format, this.warnings);
     this.#geometry = frameGeometry(attributes, this.frameCount);
     // What every frame shares is read now, so that a wrong attribute refuses the file and not its first model
@@ -137,7 +137,12 @@ class DicomImage implements DicomFileImage {
     return this.#geometry(checkedFrame(frame, this.frameCount)).pixelAspect;
   }
 
+  hash(): string {
+    return (this.fileSha256 ??= createHash("sha256").update(this.bytes).digest("hex"));
+  }
+
   release(): void {
+    this.hash();
     release(this.bytes);
   }
 
@@ -175,11 +180,14 @@ function isSuspect(decoded: Decoded, format: PixelFormat): boolean {
   return decoded.suspectBytes > 0 && isConstant(decoded.data, pixelBytes);
 }
 
-function identity(file: DicomFile, bytes: number, fileSha256: string): SourceIdentity {
+/** @param hash of the file: it takes longer than all else that is read, and whoever needs it first waits for it */
+function identity(file: DicomFile, bytes: number, hash: () => string): SourceIdentity {
   const { attributes } = file;
   return {
     format: "dicom",
-    fileSha256,
+    get fileSha256() {
+      return hash();
+    },
     bytes,
     sopClassUid: attributes.string("SOPClassUID") ?? file.mediaStorageSopClass,
     sopInstanceUid: attributes.string("SOPInstanceUID"),

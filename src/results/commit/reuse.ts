@@ -132,17 +132,19 @@ function sameNames(left: readonly string[], right: readonly string[]): boolean {
 /**
  * The earlier result of this object or series under NAME, and whether it is what the request would write again.
  * @param dir folder that the receipt was found in
+ * @param keyOfRequest is asked for only where there is a receipt: it hashes the file
  * @throws RadserveError output_name_taken if something else lies there
  */
 export async function earlierResult(
   dir: string,
   name: string,
   existing: Existing,
-  key: ResultKey,
+  keyOfRequest: () => ResultKey,
 ): Promise<{ receipt: Receipt; reusable: boolean } | undefined> {
   if (existing.kind === "none") return undefined;
   if (existing.kind === "foreign") throw taken(name, "a file that is no receipt of Radserve");
   const { receipt } = existing;
+  const key = keyOfRequest();
   if (await reusable(dir, receipt, key)) return { receipt, reusable: true };
   if (!sameObject(receipt, key)) throw taken(name, "the result of another image");
   return { receipt, reusable: false };
