@@ -150,11 +150,26 @@ const missing: string[] = [];
 const course: Course = { load, scratch, contenders, rounds, seconds, quick: values.quick, say, missing };
 const all: Turn[] = [];
 const growth: Table[] = [];
+
+/** What was measured so far goes into the report, so that a run that is cut short leaves what it has. */
+function report(): void {
+  if (!values.write) return;
+  const goals = goalsOf(all);
+  const measured = { said: said(), turns: all, growth };
+  writeReport({ ...measured, ...(goals.length === 0 ? {} : { goals: goalTable(goals) }) }, titles);
+}
+
+function said(): string[] {
+  const failed = missing.length === 0 ? [] : [`These failed, and are missing: ${missing.join(", ")}.`];
+  return [whatRan(), aboutDisk(all), ...failed];
+}
+
 try {
   for (const [name, work] of works)
     for (const outputs of listOf(values.outputs).filter((one) => work.outputs.includes(one as Outputs))) {
       const turns = await measure(course, name, work, outputs as Outputs, concurrenciesOf(work.at));
       all.push(...turns);
+      report();
       say(`${work.title}; ${outputs}`);
       if (!values.json)
         console.table(
@@ -168,6 +183,7 @@ try {
   for (const [, grow] of growths) {
     const table = await grow(course);
     growth.push(table);
+    report();
     say(table.title);
     if (!values.json)
       console.table(
@@ -175,17 +191,10 @@ try {
       );
   }
   const goals = goalsOf(all);
-  const said = [whatRan(), aboutDisk(all)];
-  if (missing.length > 0) said.push(`These failed, and are missing: ${missing.join(", ")}.`);
-  if (values.write)
-    writeReport(
-      { said, turns: all, growth, ...(goals.length === 0 ? {} : { goals: goalTable(goals) }) },
-      titles,
-    );
   if (values.json) console.log(JSON.stringify({ machine: machine(), disk, goals, turns: all, growth }));
   else {
     if (goals.length > 0) console.table(goals);
-    say(said.join("\n"));
+    say(said().join("\n"));
   }
 } finally {
   load.stop();
