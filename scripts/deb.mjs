@@ -42,7 +42,7 @@ Architecture: amd64
 Maintainer: Radserve maintainers <radserve@localhost>
 Installed-Size: ${kilobytes}
 Depends: libc6 (>= ${OLDEST_GLIBC}), libgcc-s1, libstdc++6 (>= 9), passwd
-Recommends: postgresql
+Recommends: postgresql, libopenjp2-7
 Section: science
 Priority: optional
 Description: ${description.split(":")[0]}

@@ -6,9 +6,14 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <set>
 #include <string>
 #include <system_error>
+#include <vector>
+
+#include "base/error.h"
+#include "codecs/openjpeg.h"
 
 namespace radserve {
 namespace {
@@ -16,6 +21,29 @@ namespace {
 void EndChild(pid_t child) {
   kill(child, SIGKILL);
   while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+Napi::Value Version(const Napi::CallbackInfo& info) {
+  const std::string version = OpenJpegVersion();
+  return version.empty() ? info.Env().Undefined() : Napi::String::New(info.Env(), version);
+}
+
+/// (codestream, {rows, columns, components, precision, signed}, threads): the frame's samples.
+Napi::Value Decode(const Napi::CallbackInfo& info) {
+  const auto bytes = info[0].As<Napi::Uint8Array>();
+  const auto described = info[1].As<Napi::Object>();
+  const auto number = [&](const char* key) { return described.Get(key).As<Napi::Number>().Uint32Value(); };
+  const Jpeg2000Frame frame{number("rows"), number("columns"), number("components"), number("precision"),
+                            described.Get("signed").ToBoolean()};
+  try {
+    const std::vector<uint8_t> pixels =
+        DecodeJpeg2000({bytes.Data(), bytes.ByteLength()}, frame, info[2].As<Napi::Number>().Int32Value());
+    auto copy = Napi::Uint8Array::New(info.Env(), pixels.size());
+    std::memcpy(copy.Data(), pixels.data(), pixels.size());
+    return copy;
+  } catch (const std::exception& error) {
+    throw Napi::Error::New(info.Env(), error.what());
   }
 }
 
@@ -30,6 +58,8 @@ class Children : public Napi::Addon<Children> {
                              InstanceMethod("endWithThread", &Children::EndWithThread),
                              InstanceMethod("hasEnded", &Children::HasEnded),
                          });
+    exports.Set("openJpegVersion", Napi::Function::New(env, Version, "openJpegVersion"));
+    exports.Set("decodeJpeg2000", Napi::Function::New(env, Decode, "decodeJpeg2000"));
     env.AddCleanupHook([](Children* self) { self->EndAll(); }, this);
   }
 

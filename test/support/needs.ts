@@ -4,7 +4,7 @@ import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 
 /** Why a test is skipped. If RADSERVE_REQUIRE_SHARED is set, as in continuous integration, it fails instead. */
-function without(missing: string | undefined): string | false {
+export function without(missing: string | undefined): string | false {
   if (missing === undefined) return false;
   if (process.env["RADSERVE_REQUIRE_SHARED"] !== undefined) throw new Error(`${missing} has to be there`);
   return `${missing} is not there`;

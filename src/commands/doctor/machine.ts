@@ -104,13 +104,20 @@ function withoutCuda(config: Config, why: string): Finding {
 /** Loaded here and not with this file, so that a broken package is a finding. */
 export async function codecs(): Promise<Finding[]> {
   try {
-    const [{ default: sharp }] = await Promise.all([
+    const [{ default: sharp }, { openJpegVersion }] = await Promise.all([
       import("sharp"),
+      import("../../addon/openjpeg.js"),
       import("dcmjs-codecs"),
       import("@cornerstonejs/codec-charls/decodewasmjs"),
     ]);
     const { versions } = sharp;
-    return [good("codecs", `dcmjs-codecs, codec-charls; sharp ${versions.sharp} (libvips ${versions.vips})`)];
+    const openJpeg = openJpegVersion();
+    const ofSystem =
+      openJpeg === undefined
+        ? "no OpenJPEG of the system (libopenjp2-7 decodes lossless JPEG 2000 in less time)"
+        : `OpenJPEG ${openJpeg} of the system`;
+    const parts = `dcmjs-codecs, codec-charls; sharp ${versions.sharp} (libvips ${versions.vips}); ${ofSystem}`;
+    return [good("codecs", parts)];
   } catch (error) {
     return [bad("codecs", wordsOf(error), "Run npm ci again.")];
   }

@@ -6,8 +6,9 @@
 import { closeSync, fstatSync, readdirSync, readSync, writeSync } from "node:fs";
 import { confine, leave } from "../../addon/confine.js";
 import { MAX_FILE_BYTES } from "../../files/descriptor.js";
+import { openJpegVersion } from "../../addon/openjpeg.js";
+import { decodeJpeg2000 } from "../dicom/jpeg2000-decoder.js";
 import { decodeRaster, warmUp } from "../raster/raster-decoder.js";
-import type { RasterOrder } from "../raster/raster-orders.js";
 import { CHANNEL, frameHead, FrameInParts, type Frame, type Order } from "./frames.js";
 
 /**
@@ -16,7 +17,16 @@ import { CHANNEL, frameHead, FrameInParts, type Frame, type Order } from "./fram
  */
 const MOST_DATA = 4 * 2 ** 30;
 
-const DECODERS = { raster: decodeRaster } satisfies Record<Order["decoder"], unknown>;
+interface Decoded {
+  done: unknown;
+  pixels: Uint8Array;
+}
+
+/** What comes over the channel is of the program's own making; only the bytes are foreign. */
+const DECODERS: Record<Order["decoder"], (bytes: Uint8Array, what: never) => Decoded | Promise<Decoded>> = {
+  raster: decodeRaster,
+  jpeg2000: decodeJpeg2000,
+};
 
 const files = new Map<number, Buffer>();
 
@@ -57,7 +67,7 @@ async function answer({ header, bytes }: Frame): Promise<void> {
   const held = files.get(file);
   try {
     if (held === undefined) throw new Error("Expected the file's bytes; found none");
-    const { done, pixels } = await DECODERS[decoder](held, what as RasterOrder);
+    const { done, pixels } = await DECODERS[decoder](held, what as never);
     send(frameHead({ done }, pixels.length), pixels);
   } catch (error) {
     const failed = error instanceof Error ? error.message : String(error);
@@ -68,6 +78,8 @@ async function answer({ header, bytes }: Frame): Promise<void> {
 closeStrangers();
 try {
   await warmUp();
+  // Later no library can be loaded
+  openJpegVersion();
   confine(MOST_DATA);
 } catch (error) {
   const why = error instanceof Error ? error.message : String(error);

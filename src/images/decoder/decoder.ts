@@ -112,6 +112,9 @@ export function decodeApart(
   };
 }
 
+/** Whether this thread has a decoder process; to start one takes some tenths of a second. */
+export const hasDecoder = (): boolean => current !== undefined;
+
 /**
  * Starts a decoder process, if this thread has none, and ends it.
  * @throws RadserveError internal, as `ask` does, where it cannot be started or confined

@@ -13,7 +13,7 @@ const MOST_HEADER_BYTES = 1 << 16;
 /** What a decoder can be asked to do with a file. */
 export interface Order {
   /** Which decoder. */
-  decoder: "raster";
+  decoder: "raster" | "jpeg2000";
   /** The file's number; its bytes follow unless the process holds them. */
   file: number;
   /** Files that will not be asked for again before their bytes are sent again. */

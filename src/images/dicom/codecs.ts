@@ -1,6 +1,7 @@
 /**
  * The codecs: NativeCodecs of dcmjs-codecs (DCMTK's JPEG, OpenJPEG, OpenJPH, libjxl in one WebAssembly module), and
- * CharLS for JPEG-LS (jpeg-ls.ts); one instance a thread, frame by frame. The calls are wrapped because they
+ * CharLS for JPEG-LS (jpeg-ls.ts); one instance a thread, frame by frame. What the system's OpenJPEG can decode goes there
+ * first (jpeg2000.ts). The calls are wrapped because they
  * - trust the sizes given: rows, columns, samples and depth are compared with the codestream first (codestream.ts);
  * - go on over damage: libjpeg gives grey after the data ends, OpenJPH is set to be resilient; what they say while
  *   they decode is collected, and a complaint about the data fails the frame;
@@ -13,6 +14,7 @@ import { RadserveError } from "../../base/errors.js";
 import { warn, type PixelFormat, type Warning } from "../image.js";
 import { type CodestreamHeader } from "./codestream.js";
 import { charLsIsLoaded, decodeJpegLs, dropCharLs, loadCharLs } from "./jpeg-ls.js";
+import { decodeByOpenJpeg, isForOpenJpeg } from "./jpeg2000.js";
 import { interleaved, narrowed, widened } from "./samples.js";
 
 type Library = typeof codecs;
@@ -167,6 +169,10 @@ export async function decodeFrame(
   warnings: Warning[],
 ): Promise<Uint8Array> {
   const name = NAMES[header.kind];
+  if (isForOpenJpeg(header)) {
+    const plain = await decodeByOpenJpeg(header);
+    if (plain !== undefined) return rearranged(plain, header, format, header.precision <= 8 ? 1 : 2);
+  }
   // Asked again after each wait: another frame's failure may have taken the instance down meanwhile
   const isLs = header.kind === "jpeg-ls";
   while (!(isLs ? charLsIsLoaded() : usable)) await (isLs ? loadCharLs() : loadCodecs());
