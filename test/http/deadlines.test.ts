@@ -8,7 +8,7 @@ import path from "node:path";
 import t from "tap";
 import { answerSchema } from "../../src/results/receipt/receipt.js";
 import { bulkOf, bulkPlace, writeSlice } from "../support/bulk.js";
-import { attributesOf, CT_SLICE, dicomFile, picture } from "../support/dicom.js";
+import { attributesOf, compress, CT_SLICE, dicomFile, picture, SYNTAXES } from "../support/dicom.js";
 import { ADDON, needs } from "../support/needs.js";
 import { until } from "../support/postgres.js";
 import { startServer, type TestServer } from "../support/server.js";
@@ -38,7 +38,14 @@ t.test("single requests", { skip: needs(ADDON) }, async (t) => {
   writeFileSync(at("slow.dcm"), await slowImage(16, CT_SLICE));
   writeFileSync(at("cine.dcm"), cine());
   writeSlice(at("small.dcm"));
-  writeFileSync(at("coded.dcm"), await slowImage(1, CT_SLICE));
+  // Too small for a decoder process
+  const coded = picture({ rows: 128, columns: 128, samples: 1, bitsAllocated: 16, bitsStored: 12 });
+  const fragments = [await compress("jpeg2000", coded)];
+  const attributes = attributesOf(coded, CT_SLICE);
+  writeFileSync(
+    at("coded.dcm"),
+    dicomFile({ transferSyntax: SYNTAXES.jpeg2000, attributes, pixels: { fragments } }),
+  );
   const server = await startServer(place);
   t.teardown(() => server.stop());
 

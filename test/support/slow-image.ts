@@ -1,4 +1,7 @@
-/** An image that takes one thread long to decode, in one call of the codec that nothing can interrupt from inside. */
+/**
+ * An image that takes one thread long to decode, in one call of the codec that nothing can interrupt from inside; from
+ * five tiles on, for fewer may go to the decoder process.
+ */
 import { attributesOf, compress, dicomFile, random, SYNTAXES, type Attributes, type Raw } from "./dicom.js";
 
 /** A multiple of 64 samples in each of the five decompositions, so that equal tiles are coded by equal bytes. */

@@ -20,8 +20,8 @@ export interface Jpeg2000Order {
 const LEAST_SAMPLES = 1 << 16;
 /** Frames that take the WebAssembly codec about as long as a process takes to start; for less none is started. */
 const WORTH_A_PROCESS = 1 << 21;
-/** Some 20 s of a core; the process is ended after a minute's work. */
-const MOST_SAMPLES = 1 << 27;
+/** Some seconds of a core. A larger frame stays on its thread, which ends with its deadline. */
+const MOST_SAMPLES = 1 << 24;
 /** More threads than that gain little on one frame. */
 const MOST_THREADS = 8;
 
