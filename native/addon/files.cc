@@ -106,6 +106,16 @@ class Looker : public Napi::AsyncWorker {
   int error_ = 0;
 };
 
+/// Begins the work on a thread of libuv; returns its promise.
+template <typename Worker>
+Napi::Value Begin(std::unique_ptr<Worker> worker) {
+  const Napi::Promise promise = worker->promise();
+  worker->Queue();
+  // It deletes itself when it is done
+  (void)worker.release();
+  return promise;
+}
+
 }  // namespace
 
 Napi::Value PinPathNow(const Napi::CallbackInfo& info) {
@@ -119,12 +129,7 @@ Napi::Value AnyThereLater(const Napi::CallbackInfo& info) {
   const auto list = info[0].As<Napi::Array>();
   std::vector<std::string> paths;
   for (uint32_t i = 0; i < list.Length(); ++i) paths.push_back(list.Get(i).As<Napi::String>().Utf8Value());
-  auto looker = std::make_unique<Looker>(info.Env(), std::move(paths));
-  const Napi::Promise promise = looker->promise();
-  looker->Queue();
-  // It deletes itself when it is done
-  (void)looker.release();
-  return promise;
+  return Begin(std::make_unique<Looker>(info.Env(), std::move(paths)));
 }
 
 Napi::Value ReadDescriptorNow(const Napi::CallbackInfo& info) {
@@ -135,23 +140,13 @@ Napi::Value ReadDescriptorNow(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value PinPathLater(const Napi::CallbackInfo& info) {
-  auto pinner = std::make_unique<Pinner>(info.Env(), info[0].As<Napi::String>().Utf8Value(),
-                                         info[1].As<Napi::Number>().Int32Value());
-  const Napi::Promise promise = pinner->promise();
-  pinner->Queue();
-  // It deletes itself when it is done
-  (void)pinner.release();
-  return promise;
+  return Begin(std::make_unique<Pinner>(info.Env(), info[0].As<Napi::String>().Utf8Value(),
+                                        info[1].As<Napi::Number>().Int32Value()));
 }
 
 Napi::Value WriteFileDurably(const Napi::CallbackInfo& info) {
-  auto writer = std::make_unique<FileWriter>(info.Env(), info[0].As<Napi::String>().Utf8Value(),
-                                             info[1].As<Napi::Uint8Array>());
-  const Napi::Promise promise = writer->promise();
-  writer->Queue();
-  // It deletes itself when it is done
-  (void)writer.release();
-  return promise;
+  return Begin(std::make_unique<FileWriter>(info.Env(), info[0].As<Napi::String>().Utf8Value(),
+                                            info[1].As<Napi::Uint8Array>()));
 }
 
 Napi::Value LinkDescriptor(const Napi::CallbackInfo& info) {
