@@ -169,9 +169,10 @@ export async function decodeFrame(
   warnings: Warning[],
 ): Promise<Uint8Array> {
   const name = NAMES[header.kind];
+  const bytes = header.precision <= 8 && !(header.kind === "htj2k" && header.signed) ? 1 : 2;
   if (isForOpenJpeg(header)) {
     const plain = await decodeByOpenJpeg(header);
-    if (plain !== undefined) return rearranged(plain, header, format, header.precision <= 8 ? 1 : 2);
+    if (plain !== undefined) return rearranged(plain, header, format, bytes);
   }
   // Asked again after each wait: another frame's failure may have taken the instance down meanwhile
   const isLs = header.kind === "jpeg-ls";
@@ -191,7 +192,6 @@ export async function decodeFrame(
   if (!isLs && length > LARGE_FRAME_BYTES) release();
   grown ||= length > GROWING_FRAME_BYTES;
   judgeMessages(header, name, warnings);
-  const bytes = header.precision <= 8 && !(header.kind === "htj2k" && header.signed) ? 1 : 2;
   const expected = header.rows * header.columns * header.components * bytes;
   if (decoded?.length !== expected)
     throw fail("corrupt_image", name, `${decoded?.length ?? 0} bytes decoded, ${expected} expected`);
