@@ -6,11 +6,9 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <set>
 #include <string>
 #include <system_error>
-#include <vector>
 
 #include "base/error.h"
 #include "codecs/openjpeg.h"
@@ -36,12 +34,11 @@ Napi::Value Decode(const Napi::CallbackInfo& info) {
   const auto number = [&](const char* key) { return described.Get(key).As<Napi::Number>().Uint32Value(); };
   const Jpeg2000Frame frame{number("rows"), number("columns"), number("components"), number("precision"),
                             described.Get("signed").ToBoolean()};
+  auto pixels = Napi::Uint8Array::New(info.Env(), frame.Bytes());
   try {
-    const std::vector<uint8_t> pixels =
-        DecodeJpeg2000({bytes.Data(), bytes.ByteLength()}, frame, info[2].As<Napi::Number>().Int32Value());
-    auto copy = Napi::Uint8Array::New(info.Env(), pixels.size());
-    std::memcpy(copy.Data(), pixels.data(), pixels.size());
-    return copy;
+    DecodeJpeg2000({bytes.Data(), bytes.ByteLength()}, frame, info[2].As<Napi::Number>().Int32Value(),
+                   {pixels.Data(), pixels.ByteLength()});
+    return pixels;
   } catch (const std::exception& error) {
     throw Napi::Error::New(info.Env(), error.what());
   }

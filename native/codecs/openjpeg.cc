@@ -180,8 +180,7 @@ void CheckImage(const OpjImage& image, const Jpeg2000Frame& frame) {
   }
 }
 
-std::vector<uint8_t> Samples(const OpjImage& image, const Jpeg2000Frame& frame) {
-  std::vector<uint8_t> pixels(frame.Bytes());
+void PutImage(const OpjImage& image, const Jpeg2000Frame& frame, std::span<uint8_t> pixels) {
   const size_t step = frame.components * frame.SampleBytes();
   const size_t count = size_t{frame.rows} * frame.columns;
   for (size_t c = 0; c < frame.components; ++c) {
@@ -192,17 +191,17 @@ std::vector<uint8_t> Samples(const OpjImage& image, const Jpeg2000Frame& frame) 
       PutSamples<uint16_t>(image.comps[c].data, count, step, first);
     }
   }
-  return pixels;
 }
 
 }  // namespace
 
 std::string OpenJpegVersion() { return TheLibrary() ? TheLibrary()->version() : ""; }
 
-std::vector<uint8_t> DecodeJpeg2000(std::span<const uint8_t> codestream, const Jpeg2000Frame& frame,
-                                    int threads) {
+void DecodeJpeg2000(std::span<const uint8_t> codestream, const Jpeg2000Frame& frame, int threads,
+                    std::span<uint8_t> pixels) {
   if (!TheLibrary())
     throw EngineError("unsupported_format", "Expected libopenjp2.so.7; the system has none.");
+  if (pixels.size() != frame.Bytes()) throw EngineError("internal", "Expected room for all pixels.");
   const Library& opj = *TheLibrary();
   Source source{codestream};
   std::string complaint;
@@ -230,7 +229,7 @@ std::vector<uint8_t> DecodeJpeg2000(std::span<const uint8_t> codestream, const J
   if (!complaint.empty()) Refuse(complaint);
   if (!is_decoded) Refuse("The codestream cannot be decoded.");
   CheckImage(*image, frame);
-  return Samples(*image, frame);
+  PutImage(*image, frame, pixels);
 }
 
 }  // namespace radserve

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <vector>
 
 /// JPEG 2000 (ISO/IEC 15444-1) by the system's OpenJPEG, where it has one. Its library is looked for when it is first
 /// asked for, by its SONAME libopenjp2.so.7, so that no machine needs it.
@@ -28,12 +27,12 @@ struct Jpeg2000Frame {
 /// on several threads.
 std::string OpenJpegVersion();
 
-/// Decodes a codestream (no JP2 boxes) on so many threads.
-/// Returns samples row by row and colour by pixel, of one byte up to 8 bits and else of two, little endian.
+/// Decodes a codestream (no JP2 boxes) on so many threads into `pixels`, which has frame.Bytes(): samples row by row and
+/// colour by pixel, of one byte up to 8 bits and else of two, little endian.
 /// Throws EngineError unsupported_format where there is no library, and corrupt_image where the library complains of
 /// anything at all, or the frame is not as `frame` says.
-std::vector<uint8_t> DecodeJpeg2000(std::span<const uint8_t> codestream, const Jpeg2000Frame& frame,
-                                    int threads);
+void DecodeJpeg2000(std::span<const uint8_t> codestream, const Jpeg2000Frame& frame, int threads,
+                    std::span<uint8_t> pixels);
 
 }  // namespace radserve
 
