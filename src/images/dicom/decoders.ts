@@ -36,8 +36,10 @@ const ORDERS_A_THREAD = 2;
 const IDLE_MILLISECONDS = 2000;
 /** Bytes of decoded frames that wait for their turn. */
 const MOST_BYTES_AHEAD = 1 << 28;
-/** Other threads are asked only if all frames together take this long to decode. */
-const LEAST_MILLISECONDS = 400;
+/** Threads are started only if all frames together take this long to decode: a start takes a tenth of a second. */
+const LEAST_MILLISECONDS = 200;
+/** One that is there already is asked for less. */
+const LEAST_WITH_A_THREAD = 20;
 /** Nanoseconds a sample, measured on one core (bench/RESULTS.md). */
 const COST: Record<CodestreamHeader["kind"], number> = {
   jpeg: 13,
@@ -54,7 +56,7 @@ let isAlone: () => boolean = () => true;
 /**
  * Says when decoder threads may help this thread: `alone` is asked before each frame.
  * @param most threads to start, 7 at most; one less than the cores if absent
- * @param least milliseconds of decoding that an image has to need
+ * @param least milliseconds of decoding that an image has to need before a thread is started for it
  */
 export function shareDecoding(alone: () => boolean, most = mostThreads, least = LEAST_MILLISECONDS): void {
   isAlone = alone;
@@ -69,7 +71,8 @@ export const mostFramesAhead = (): number => (mostThreads < 1 ? 0 : mostThreads 
 export function framesAhead(coding: CodestreamHeader["kind"], format: PixelFormat, count: number): number {
   if (mostThreads < 1 || !isAlone()) return 0;
   const samples = format.rows * format.columns * format.samplesPerPixel;
-  if ((count * samples * COST[coding]) / 1e6 < leastMilliseconds) return 0;
+  const least = threads.size > 0 ? Math.min(leastMilliseconds, LEAST_WITH_A_THREAD) : leastMilliseconds;
+  if ((count * samples * COST[coding]) / 1e6 < least) return 0;
   const bytes = (samples * format.bitsAllocated) / 8;
   return Math.min(mostFramesAhead(), Math.floor(MOST_BYTES_AHEAD / bytes));
 }

@@ -1,7 +1,7 @@
 /** Frames of one file decoded by several threads come out as they do from one. */
 import { availableParallelism } from "node:os";
 import t from "tap";
-import { shareDecoding } from "../../../src/images/dicom/decoders.js";
+import { framesAhead, shareDecoding } from "../../../src/images/dicom/decoders.js";
 import { ReadAhead } from "../../../src/images/dicom/read-ahead.js";
 import type { Image } from "../../../src/images/image.js";
 import { readImage } from "../../../src/images/read-image.js";
@@ -91,6 +91,17 @@ t.test("other threads help a request that is alone, and only such", async (t) =>
   for (let i = 2; i < FRAMES; i++)
     t.ok(Buffer.from(raws[i % 3]!.data).equals(await image.frame(i)), `frame ${i}`);
   t.equal(threadsAtWork(), 0, "what was begun is done, nothing more was");
+});
+
+t.test("a thread that is there already is asked for less than one is started for", async (t) => {
+  const { format } = await readImage(file());
+  const large = { ...format, rows: 512, columns: 512 };
+  shareDecoding(() => true, 2);
+  t.equal(framesAhead("jpeg-ls", format, FRAMES), 0, "a millisecond of work");
+  t.ok(framesAhead("jpeg-ls", large, FRAMES) > 0, "73 ms of work, with the threads of the tests before");
+  // Threads without work end
+  while (framesAhead("jpeg-ls", large, FRAMES) > 0) await new Promise((resolve) => setImmediate(resolve));
+  t.ok(framesAhead("jpeg-ls", large, 3 * FRAMES) > 0, "220 ms of work");
 });
 
 t.test("frames in any order, and little work", async (t) => {
