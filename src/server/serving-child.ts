@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
  * Flags of the serving process. V8 sets its next collection by the size of the heap, which is small here, and counts
  * the memory of array buffers towards it: each large image would make it collect. With the first flag they may grow to
  * twice the heap. The second lets a worker thread that has nothing to do collect. Young objects get 4 MiB twice in each
- * thread in place of 16, which costs no time here and saves a fifth of the memory under load.
+ * thread in place of 16, which costs no time and saves up to a fifth of the memory under load.
  */
 export const SERVING_FLAGS = ["--heap-growing-percent=200", "--expose-gc", "--max-semi-space-size=4"];
 
