@@ -89,14 +89,24 @@ class Requests:
 
 
 class Bulk:
-    """All samples of a query as bulk jobs of as many items as one may have."""
+    """
+    All samples of a query as bulk jobs of as many items as one may have. The thread that tells the generator of them stays:
+    it keeps what a thread said last with that thread, and reads it after the thread has ended.
+    """
+
+    def __init__(self):
+        self.waiting = queue.SimpleQueue()
+        threading.Thread(target=self.work, daemon=True).start()
 
     def issue(self, samples):
-        samples = [(sample.id, sample.index) for sample in samples]
-        threading.Thread(target=self.work, args=(samples,), daemon=True).start()
+        self.waiting.put([(sample.id, sample.index) for sample in samples])
 
-    def work(self, samples):
+    def work(self):
         connection = connect()
+        while True:
+            self.query(connection, self.waiting.get())
+
+    def query(self, connection, samples):
         for first in range(0, len(samples), MOST_ITEMS):
             part = samples[first : first + MOST_ITEMS]
             try:
