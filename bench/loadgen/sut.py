@@ -90,8 +90,8 @@ class Requests:
 
 class Bulk:
     """
-    All samples of a query as bulk jobs of as many items as one may have. The thread that tells the generator of them stays:
-    it keeps what a thread said last with that thread, and reads it after the thread has ended.
+    All samples of a query as bulk jobs of as many items as one may have. The thread that tells the generator of them stays,
+    because the generator reads what a thread told it after the thread may have ended.
     """
 
     def __init__(self):
@@ -102,11 +102,11 @@ class Bulk:
         self.waiting.put([(sample.id, sample.index) for sample in samples])
 
     def work(self):
-        connection = connect()
         while True:
-            self.query(connection, self.waiting.get())
+            self.query(self.waiting.get())
 
-    def query(self, connection, samples):
+    def query(self, samples):
+        connection = connect()
         for first in range(0, len(samples), MOST_ITEMS):
             part = samples[first : first + MOST_ITEMS]
             try:
