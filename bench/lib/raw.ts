@@ -1,7 +1,7 @@
 /** ONNX Runtime without the engine: native/bench/raw_ort.cc, built when a bench asks for it. */
 import { spawn, spawnSync, type ChildProcessByStdio } from "node:child_process";
-import { existsSync, readdirSync } from "node:fs";
-import { basename, join } from "node:path";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable, Writable } from "node:stream";
 import { root } from "./server.js";
@@ -13,13 +13,11 @@ function step(program: string, ...parameters: string[]): void {
   if (status !== 0) throw new Error(`${program} ${parameters.join(" ")} failed:\n${stdout}${stderr}`);
 }
 
-/** Builds every program of native/bench and gives their paths by name. */
-export function buildPrograms(): Map<string, string> {
+/** Builds the programs of native/bench and gives the path of one. */
+export function buildProgram(name: "raw_ort" | "fake_device"): string {
   step("cmake", "-S", root, "-B", build, "-DRADSERVE_ADDON=OFF", "-DRADSERVE_BENCH=ON");
   step("cmake", "--build", build, "--target", "bench");
-  const sources = readdirSync(join(root, "native/bench")).filter((file) => file.endsWith(".cc"));
-  const names = sources.map((file) => basename(file, ".cc"));
-  return new Map(names.map((name) => [name, join(build, "bench", name)]));
+  return join(build, "bench", name);
 }
 
 export interface RawSetting {
