@@ -177,16 +177,20 @@ std::optional<size_t> TakenBy(const Allocator& allocator) {
   return total == nullptr ? std::nullopt : std::optional<size_t>(std::strtoull(total, nullptr, 10));
 }
 
-/// What the runtime says that it has taken, weights included. Without an arena of its own it does not say: then the
-/// weights alone.
-size_t BytesOf(const Ort::Session& session, const SessionState& state) {
-  if (state.provider == Provider::kCuda) return state.facts.weights;
+/// What a session holds for itself, as the runtime says it, weights included. Without an arena of its own it does not say:
+/// then the weights alone. What two sessions share counts for the wide one.
+size_t BytesOf(const Ort::Session& session, const SessionState& state, bool wide) {
+  const size_t weights = state.facts.weights;
+  if (state.provider == Provider::kCuda) return weights;
+  const size_t shared = state.weights ? state.weights->bytes() : 0;
+  size_t own = weights - std::min(weights, shared);
   try {
     const Ort::MemoryInfo where("Cpu", OrtArenaAllocator, 0, OrtMemTypeDefault);
-    return std::max(state.facts.weights, TakenBy(Ort::Allocator(session, where)).value_or(0));
+    own = std::max(own, TakenBy(Ort::Allocator(session, where)).value_or(0));
   } catch (const Ort::Exception&) {
-    return state.facts.weights;
+    // It has no arena.
   }
+  return own + (wide ? shared : 0);
 }
 
 std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run, std::span<const Tensor> feeds,
@@ -292,6 +296,45 @@ std::string FindCudaProblem(int device) {
   }
 }
 
+/// Smaller weights are not worth a second form of the graph; the runtime cannot write a model of more than 2 GiB, and
+/// an optimised one may be larger than it was.
+constexpr size_t kLeastShared = size_t{8} << 20;
+constexpr size_t kMostShared = size_t{3} << 29;
+
+Ort::SessionOptions NarrowOptions(const SessionSettings& settings, const GraphInfo& graph) {
+  Ort::SessionOptions options = Options(settings, Width::kNarrow);
+  if (HasDynamicShapes(graph)) options.DisableMemPattern();
+  return options;
+}
+
+/// Both sessions of the CPU over one copy of the weights. False if the runtime cannot make them so: a model that is at
+/// fault is refused when it is opened by itself.
+bool OpenShared(SessionState& state, GraphSource& source, const SessionSettings& settings,
+                const std::string& code, bool known) {
+  const GraphFacts& facts = state.facts;
+  if (facts.weights > kMostShared || facts.shareable < std::max(kLeastShared, facts.weights / 2))
+    return false;
+  try {
+    Ort::SessionOptions optimising = Options(settings, Width::kNarrow);
+    const OptimisedModel model(source, optimising, [&](const Ort::Session& session) {
+      if (!known) state.facts.graph = Describe(session, code);
+    });
+    state.weights = std::make_unique<SharedWeights>(model.bytes());
+    Ort::SessionOptions wide = Options(settings, Width::kWide);
+    Ort::SessionOptions narrow = NarrowOptions(settings, state.facts.graph);
+    for (Ort::SessionOptions* options : {&wide, &narrow}) options->SetGraphOptimizationLevel(ORT_DISABLE_ALL);
+    state.wide = state.weights->Open(model.bytes(), wide);
+    state.narrow = state.weights->Open(model.bytes(), narrow);
+    return true;
+  } catch (const std::exception&) {
+    // Whatever it is, the model may do without it, or says the same when it is opened by itself.
+  }
+  state.wide.reset();
+  state.narrow.reset();
+  state.weights.reset();
+  return false;
+}
+
 /// A graph as the runtime holds it; of one that returns `known` is what was found when it was loaded first. Throws
 /// EngineError with `code`.
 std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSettings& settings,
@@ -302,6 +345,7 @@ std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSe
   state->device = cuda ? settings.device : 0;
   if (known == nullptr) {
     state->facts.weights = CountWeights(path).bytes;
+    state->facts.shareable = state->facts.weights - std::min(state->facts.weights, BytesOfFactors(path));
   } else {
     state->facts = *known;
   }
@@ -311,6 +355,7 @@ std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSe
   try {
     if (cuda) ShareArena(settings);
     GraphSource source(path, code, known == nullptr ? nullptr : &settings.hashes);
+    if (!cuda && wide && OpenShared(*state, source, settings, code, known != nullptr)) return state;
     Ort::SessionOptions options = Options(settings, wide ? Width::kWide : Width::kNarrow);
     std::optional<Ort::Session>& first = wide ? state->wide : state->narrow;
     first = source.Open(options);
@@ -319,8 +364,7 @@ std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSe
     // One that returns is of the same bytes.
     if (cuda && known == nullptr) CheckNodes(*first, path, code);
     if (!cuda && wide) {
-      Ort::SessionOptions narrow = Options(settings, Width::kNarrow);
-      if (HasDynamicShapes(state->facts.graph)) narrow.DisableMemPattern();
+      Ort::SessionOptions narrow = NarrowOptions(settings, state->facts.graph);
       state->narrow = source.Open(narrow);
     }
   } catch (const Ort::Exception& e) {
@@ -520,7 +564,7 @@ std::vector<SessionMemory> Session::Memory() const {
     for (const auto& state : *states) {
       const std::optional<Ort::Session>& session = (*state).*which;
       if (!session) return;
-      memory.bytes += BytesOf(*session, *state);
+      memory.bytes += BytesOf(*session, *state, wide);
     }
     out.push_back(memory);
   };

@@ -135,8 +135,11 @@ struct SessionState;
 /// What stays known of a graph while its sessions are away.
 struct GraphFacts {
   GraphInfo graph;
-  /// Bytes of the weights, which each session holds once more.
+  /// Bytes of the weights.
   size_t weights = 0;
+  /// Of them, what two sessions on the CPU can hold once (SharedWeights). Of factors of products kernels keep packed copies,
+  /// and give the weights themselves up unless they are shared.
+  size_t shareable = 0;
 };
 
 /// Changes what one of several graphs gave before the mean is taken, in place; the tensor is float32.

@@ -10,11 +10,14 @@
 
 #include "runtime/ort.h"
 #include "runtime/session.h"
+#include "runtime/shared_graph.h"
 
 namespace radserve {
 
 /// What a Session and its buckets share. On the CPU `wide`, `narrow` or both are there; on CUDA `wide` alone.
 struct SessionState {
+  /// What `wide` and `narrow` share, where they do; it ends after them.
+  std::unique_ptr<SharedWeights> weights;
   std::optional<Ort::Session> wide;
   std::optional<Ort::Session> narrow;
   GraphFacts facts;

@@ -15,14 +15,22 @@ namespace radserve {
 namespace {
 
 using onnx_file::Bytes;
+using onnx_file::Field;
 using onnx_file::MappedFile;
 using onnx_file::Message;
 using onnx_file::TextOf;
 
 // Field numbers of onnx.proto.
 constexpr uint64_t kModelGraph = 7;
+constexpr uint64_t kGraphNode = 1;
+constexpr uint64_t kGraphInitializer = 5;
+constexpr uint64_t kGraphInput = 11;
+constexpr uint64_t kValueName = 1;
+constexpr uint64_t kNodeInput = 1;
+constexpr uint64_t kNodeOperator = 4;
 constexpr uint64_t kTensorDims = 1;
 constexpr uint64_t kTensorType = 2;
+constexpr uint64_t kTensorName = 8;
 constexpr uint64_t kTensorRawData = 9;
 constexpr uint64_t kTensorExternalData = 13;
 constexpr uint64_t kTensorDataLocation = 14;
@@ -46,8 +54,8 @@ constexpr std::array<Step, 16> kSteps = {{{Kind::kModel, kModelGraph, Kind::kGra
                                           {Kind::kModel, 25, Kind::kFunction},
                                           {Kind::kFunction, 7, Kind::kNode},
                                           {Kind::kFunction, 11, Kind::kAttribute},
-                                          {Kind::kGraph, 1, Kind::kNode},
-                                          {Kind::kGraph, 5, Kind::kTensor},
+                                          {Kind::kGraph, kGraphNode, Kind::kNode},
+                                          {Kind::kGraph, kGraphInitializer, Kind::kTensor},
                                           {Kind::kGraph, 15, Kind::kSparseTensor},
                                           {Kind::kNode, 5, Kind::kAttribute},
                                           {Kind::kAttribute, 5, Kind::kTensor},
@@ -80,23 +88,62 @@ bool WalkTensors(Bytes bytes, Kind kind, int depth, const std::function<void(Byt
   return whole && !message.broken();
 }
 
-void CountTensor(Bytes tensor, WeightCount& count) {
+struct Form {
   uint64_t type = 0;
-  uint64_t elements = 1;
+  std::vector<int64_t> shape;
+
+  uint64_t Elements() const {
+    uint64_t elements = 1;
+    for (const int64_t side : shape) elements *= static_cast<uint64_t>(side);
+    return elements;
+  }
+  /// 0 of a type whose elements are no whole bytes.
+  uint64_t Bytes() const { return type < kElementBytes.size() ? Elements() * kElementBytes[type] : 0; }
+};
+
+Form FormOf(Bytes tensor) {
+  Form form;
   Message message(tensor);
   while (const auto field = message.Next()) {
-    if (field->number == kTensorType) type = field->value;
+    if (field->number == kTensorType) form.type = field->value;
     if (field->number != kTensorDims) continue;
     if (field->bytes.empty()) {
-      elements *= field->value;
+      form.shape.push_back(static_cast<int64_t>(field->value));
       continue;
     }
     Message packed(field->bytes);
-    while (const auto side = packed.Varint()) elements *= *side;
+    while (const auto side = packed.Varint()) form.shape.push_back(static_cast<int64_t>(*side));
   }
-  if (type < kElementBytes.size()) count.bytes += elements * kElementBytes[type];
-  if (type == kTypeFloat32) count.float32 += elements;
-  if (type == kTypeFloat16) count.float16 += elements;
+  return form;
+}
+
+void CountTensor(Bytes tensor, WeightCount& count) {
+  const Form form = FormOf(tensor);
+  count.bytes += form.Bytes();
+  if (form.type == kTypeFloat32) count.float32 += form.Elements();
+  if (form.type == kTypeFloat16) count.float16 += form.Elements();
+}
+
+/// The text in a field; "" if there is none.
+std::string TextIn(Bytes bytes, uint64_t number) {
+  std::string text;
+  Message message(bytes);
+  while (const auto field = message.Next()) {
+    if (field->number == number) text = TextOf(field->bytes);
+  }
+  return text;
+}
+
+/// Calls `see` with every field of the graph itself.
+void EachPart(Bytes model, const std::function<void(const Field&)>& see) {
+  Message fields(model);
+  while (const auto graph = fields.Next()) {
+    if (graph->number != kModelGraph || !graph->has_bytes) continue;
+    Message parts(graph->bytes);
+    while (const auto part = parts.Next()) {
+      if (part->has_bytes) see(*part);
+    }
+  }
 }
 
 /// Key and value of an entry of external_data.
@@ -150,9 +197,7 @@ uint64_t WholeNumber(std::string_view text) {
 
 /// nullopt if the tensor's content lies in the tensor.
 std::optional<Outside> OutsideOf(Bytes tensor) {
-  WeightCount count;
-  CountTensor(tensor, count);
-  Outside outside{{}, 0, count.bytes};
+  Outside outside{{}, 0, FormOf(tensor).Bytes()};
   bool external = false;
   Message message(tensor);
   while (const auto field = message.Next()) {
@@ -246,6 +291,50 @@ std::optional<std::set<std::string>> ExternalLocations(std::span<const std::byte
 
 std::optional<std::set<std::string>> ExternalLocations(const std::string& path) {
   return ExternalLocations(MappedFile(path).bytes());
+}
+
+uint64_t BytesOfFactors(const std::string& path) {
+  const MappedFile model(path);
+  std::map<std::string, uint64_t> bytes;
+  std::set<std::string> factors;
+  EachPart(model.bytes(), [&](const Field& part) {
+    if (part.number == kGraphInitializer) bytes[TextIn(part.bytes, kTensorName)] = FormOf(part.bytes).Bytes();
+    if (part.number != kGraphNode) return;
+    const std::string op = TextIn(part.bytes, kNodeOperator);
+    if (op != "MatMul" && op != "Gemm") return;
+    std::vector<std::string> inputs;
+    Message node(part.bytes);
+    while (const auto field = node.Next()) {
+      if (field->number == kNodeInput) inputs.emplace_back(TextOf(field->bytes));
+    }
+    if (inputs.size() > 1) factors.insert(inputs[1]);
+  });
+  uint64_t sum = 0;
+  for (const std::string& name : factors) {
+    const auto found = bytes.find(name);
+    if (found != bytes.end()) sum += found->second;
+  }
+  return sum;
+}
+
+std::vector<RawInitializer> RawInitializers(std::span<const std::byte> model, size_t least) {
+  std::vector<RawInitializer> found;
+  std::set<std::string> inputs;
+  EachPart(model, [&](const Field& part) {
+    if (part.number == kGraphInput) inputs.insert(TextIn(part.bytes, kValueName));
+    if (part.number != kGraphInitializer) return;
+    const Form form = FormOf(part.bytes);
+    RawInitializer one{TextIn(part.bytes, kTensorName), form.type, form.shape, {}};
+    Message tensor(part.bytes);
+    while (const auto field = tensor.Next()) {
+      if (field->number == kTensorRawData) one.content = field->bytes;
+    }
+    if (!one.content.empty() && one.content.size() >= least && one.content.size() == form.Bytes())
+      found.push_back(std::move(one));
+  });
+  std::erase_if(found,
+                [&](const RawInitializer& each) { return each.name.empty() || inputs.contains(each.name); });
+  return found;
 }
 
 std::string PlainLocation(std::string location) {

@@ -36,6 +36,23 @@ std::optional<std::set<std::string>> ExternalLocations(std::span<const std::byte
 /// The same of a file; nullopt if it cannot be read.
 std::optional<std::set<std::string>> ExternalLocations(const std::string& path);
 
+/// Bytes of those initializers of the graph itself by which its MatMul and Gemm multiply; nothing of a file that cannot be
+/// read.
+uint64_t BytesOfFactors(const std::string& path);
+
+/// An initializer of the graph itself whose content lies in it as it lies in memory.
+struct RawInitializer {
+  std::string name;
+  /// TensorProto.DataType, of whole bytes an element.
+  uint64_t type = 0;
+  std::vector<int64_t> shape;
+  std::span<const std::byte> content;
+};
+
+/// Those of `least` bytes and more, which no input of the graph may replace; in `model`, which they point into. What is
+/// broken, or of another length than shape and type say, is left out.
+std::vector<RawInitializer> RawInitializers(std::span<const std::byte> model, size_t least);
+
 /// Contents of files beside a graph, by their names without a leading "./".
 using OutsideFiles = std::map<std::string, std::vector<char>>;
 

@@ -43,7 +43,10 @@ export interface LoadedModel {
   provider: "cpu" | "cuda";
   /** Number of the GPU that it went to. */
   gpu?: number;
-  /** On the CPU one session spreads a run over all cores, the other stays on one; bytes that each holds after loading. */
+  /**
+   * On the CPU one session spreads a run over all cores, the other stays on one. Bytes that each holds after loading; those
+   * of weights that both share are the first one's.
+   */
   sessions: SessionMemory[];
 }
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -74,11 +75,12 @@ std::unique_ptr<Bucket> Bound(const std::string& model, int64_t capacity, const 
   return MakeBoundBucket(state, capacity, {row}, kOutputs);
 }
 
-void Fill(Bucket& bucket, int64_t row, float first) {
-  const std::span<std::byte> bytes = bucket.Row(0, row);
+void Fill(std::span<std::byte> bytes, float first) {
   auto* values = reinterpret_cast<float*>(bytes.data());
   std::iota(values, values + bytes.size() / sizeof(float), first);
 }
+
+void Fill(Bucket& bucket, int64_t row, float first) { Fill(bucket.Row(0, row), first); }
 
 std::vector<float> Row(Bucket& bucket, int64_t row) { return AsFloats(bucket.TakeRow(row).at(0)); }
 
@@ -137,6 +139,64 @@ TEST("several graphs give the mean of their outputs, alone and in batches, with 
     std::iota(values, values + 4, 5.0F);
     bucket->RunOver({rows.get(), static_cast<size_t>(bucket->Reads(2)) * 2 * sizeof(float)}, 2, {});
     CHECK(Row(*bucket, 1) == (std::vector<float>{mean(7, share), mean(8, share)}));
+  }
+}
+END;
+
+/// A float32 initializer of small values that repeat nowhere near each other.
+std::string Weights(const std::string& name, const std::vector<int64_t>& shape) {
+  std::string sides;
+  size_t elements = 1;
+  for (const int64_t side : shape) {
+    sides += Number(1, static_cast<uint64_t>(side));
+    elements *= static_cast<size_t>(side);
+  }
+  std::string content(elements * sizeof(float), '\0');
+  constexpr size_t kPeriod = 8191;
+  for (size_t i = 0; i < elements; ++i) {
+    const float value = static_cast<float>(i * i % kPeriod) / kPeriod - 0.5F;
+    std::memcpy(content.data() + i * sizeof value, &value, sizeof value);
+  }
+  return Bytes(5, sides + Number(2, 1) + Bytes(8, name) + Bytes(9, content));
+}
+
+TEST(
+    "two sessions hold the weights of convolutions once, those of products each, and all give the same "
+    "bits") {
+  constexpr size_t kMib = size_t{1} << 20;
+  struct Case {
+    std::string model;
+    std::vector<int64_t> row;
+    /// MiB of the wide session and of the narrow one, at least and at most.
+    std::array<size_t, 4> bytes;
+  };
+  const std::vector<Case> cases = {
+      {OneNode("Conv", {"x", "w"}, {0, 64, 8, 8}, {0, 8192, 6, 6}, "", 0, Weights("w", {8192, 64, 3, 3})),
+       {64, 8, 8},
+       {18, 20, 0, 1}},
+      {OneNode("MatMul", {"x", "w"}, {0, 2048}, {0, 2048}, "", 0, Weights("w", {2048, 2048})),
+       {2048},
+       {16, 18, 16, 18}}};
+  for (const Case& each : cases) {
+    const auto both = Load(each.model);
+    const auto alone = Load(each.model, 1);
+    const std::vector<radserve::SessionMemory> memory = both->Memory();
+    EQUAL(memory.size(), size_t{2});
+    for (size_t i = 0; i < 2; ++i) {
+      CHECK(memory[i].bytes >= each.bytes[2 * i] * kMib);
+      CHECK(memory[i].bytes <= each.bytes[2 * i + 1] * kMib);
+    }
+    std::vector<int64_t> shape = each.row;
+    shape.insert(shape.begin(), 1);
+    Tensor feed = radserve::MakeTensor("x", radserve::Dtype::kFloat32, shape);
+    Fill({feed.data, feed.Bytes()}, -2);
+    const auto run = [&](const Session& session, bool wide) {
+      return AsFloats(session.Run({&feed, 1}, kOutputs, wide, {}).at(0));
+    };
+    const std::vector<float> expected = run(*alone, false);
+    CHECK(std::ranges::any_of(expected, [](float value) { return value != 0; }));
+    CHECK(run(*both, false) == expected);
+    CHECK(run(*both, true) == expected);
   }
 }
 END;

@@ -1,5 +1,9 @@
 #include "runtime/weights.h"
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 #include <optional>
 #include <set>
 
@@ -119,6 +123,57 @@ TEST("constants that cannot be brought inside are told, and what needs nothing i
       CHECK(refused);
     }
   }
+}
+END;
+
+TEST("initializers that lie in the graph as in memory are found, and those only") {
+  const auto tensor = [](const std::string& name, int type, uint64_t rows, const std::string& content) {
+    return Bytes(5, Number(1, rows) + Number(1, 2) + Number(2, static_cast<uint64_t>(type)) + Bytes(8, name) +
+                        Bytes(9, content));
+  };
+  const std::string sixteen(16, 'w');
+  constexpr int kString = 8;
+  constexpr int kInt4 = 22;
+  const std::string outside = Bytes(5, Bytes(8, "file") + Outside("data"));
+  const std::string branch = Bytes(1, Bytes(5, Bytes(6, tensor("inner", kFloat32, 2, sixteen))));
+  const std::string graph = tensor("w", kFloat32, 2, sixteen) + tensor("half", kFloat16, 4, sixteen) +
+                            tensor("small", kInt64, 1, sixteen.substr(0, 8)) +
+                            tensor("short", kFloat32, 3, sixteen) + tensor("texts", kString, 8, sixteen) +
+                            tensor("packed", kInt4, 16, sixteen) + tensor("given", kFloat32, 2, sixteen) +
+                            tensor("", kFloat32, 2, sixteen) + outside + branch +
+                            Bytes(11, Bytes(1, "given"));
+  const std::string model = Number(1, 8) + Bytes(7, graph);
+  const auto found = radserve::RawInitializers(std::as_bytes(std::span(model)), 16);
+  EQUAL(found.size(), size_t{2});
+  EQUAL(found[0].name, "w");
+  EQUAL(found[0].type, uint64_t{kFloat32});
+  CHECK(found[0].shape == (std::vector<int64_t>{2, 2}));
+  EQUAL(std::string(reinterpret_cast<const char*>(found[0].content.data()), found[0].content.size()),
+        sixteen);
+  EQUAL(found[1].name, "half");
+  EQUAL(found[1].type, uint64_t{kFloat16});
+  CHECK(found[1].shape == (std::vector<int64_t>{4, 2}));
+  for (size_t size = 0; size < model.size(); ++size)
+    CHECK(radserve::RawInitializers(std::as_bytes(std::span(model)).first(size), 16).size() <= 2);
+}
+END;
+
+TEST("weights by which a graph multiplies are counted once each") {
+  const auto node = [](const std::string& op, const std::string& a, const std::string& b) {
+    return Bytes(1, Bytes(1, a) + Bytes(1, b) + Bytes(2, "y") + Bytes(4, op));
+  };
+  const auto weights = [](const std::string& name, uint64_t rows) {
+    return Bytes(5, Number(1, rows) + Number(1, 10) + Number(2, kFloat32) + Bytes(8, name));
+  };
+  const std::string graph = node("MatMul", "x", "a") + node("Gemm", "x", "b") + node("MatMul", "z", "a") +
+                            node("MatMul", "c", "x") + node("Conv", "x", "d") + weights("a", 1) +
+                            weights("b", 20) + weights("c", 300) + weights("d", 4000);
+  const std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                     ("radserve-weights-test-" + std::to_string(getpid()) + ".onnx");
+  std::ofstream(path, std::ios::binary) << Number(1, 8) + Bytes(7, graph);
+  EQUAL(radserve::BytesOfFactors(path), uint64_t{4 * 10 * (1 + 20)});
+  std::filesystem::remove(path);
+  EQUAL(radserve::BytesOfFactors(path), uint64_t{0});
 }
 END;
 
