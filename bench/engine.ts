@@ -25,7 +25,7 @@ import {
 } from "./lib/engine-parts.js";
 import { tuning } from "./lib/engine-tune.js";
 import { startNodeRival, type NodeRival } from "./lib/node-rival.js";
-import { buildProgram, Raw } from "./lib/raw.js";
+import { buildPrograms, Raw } from "./lib/raw.js";
 
 const { values } = parseArgs({ options: { quick: { type: "boolean" }, json: { type: "boolean" } } });
 const quick = values.quick === true;
@@ -62,12 +62,15 @@ async function measure(bench: Bench, rival: NodeRival) {
 
 async function main(): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "radserve-bench-engine-"));
+  const programs = buildPrograms();
   const models = join(folder, "models");
   const dense = writeFolder(models, "densenet121");
   const small = writeFolder(models, "small_cnn");
   const engine = createEngine({ provider: "cpu" });
-  const raw = buildProgram("raw_ort");
-  const raws = { densenet121: new Raw(raw, dense.graph), small_cnn: new Raw(raw, small.graph) };
+  const raws = {
+    densenet121: new Raw(programs.raw_ort, dense.graph),
+    small_cnn: new Raw(programs.raw_ort, small.graph),
+  };
   const rival = startNodeRival(join(folder, "rival"));
   try {
     const bench: Bench = {
@@ -82,7 +85,7 @@ async function main(): Promise<void> {
     };
     const measured = await measure(bench, rival);
     // The scheduler against devices of known cost: a program of its own, which prints one object.
-    const simulated = JSON.parse(execFileSync(buildProgram("fake_device"), { encoding: "utf8" })) as object;
+    const simulated = JSON.parse(execFileSync(programs.fake_device, { encoding: "utf8" })) as object;
     const machine = { cpu: cpus()[0]?.model, cores: availableParallelism(), node: process.versions.node };
     const { onnxRuntimeVersion } = engine.info();
     const { densenet121, small_cnn, densenet121_onnxruntime_node, small_cnn_onnxruntime_node } = measured;

@@ -13,11 +13,11 @@ function step(program: string, ...parameters: string[]): void {
   if (status !== 0) throw new Error(`${program} ${parameters.join(" ")} failed:\n${stdout}${stderr}`);
 }
 
-/** Builds the programs of native/bench and gives the path of one. */
-export function buildProgram(name: "raw_ort" | "fake_device"): string {
+/** Builds the programs of native/bench that benches start, and gives their paths. */
+export function buildPrograms(): Record<"raw_ort" | "fake_device", string> {
   step("cmake", "-S", root, "-B", build, "-DRADSERVE_ADDON=OFF", "-DRADSERVE_BENCH=ON");
   step("cmake", "--build", build, "--target", "bench");
-  return join(build, "bench", name);
+  return { raw_ort: join(build, "bench", "raw_ort"), fake_device: join(build, "bench", "fake_device") };
 }
 
 export interface RawSetting {

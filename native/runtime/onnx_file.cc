@@ -57,6 +57,20 @@ std::optional<Bytes> Message::Take(uint64_t size) {
   return taken;
 }
 
+std::vector<Bytes> All(Bytes message, uint64_t number) {
+  std::vector<Bytes> found;
+  Message fields(message);
+  while (const auto field = fields.Next()) {
+    if (field->number == number && field->has_bytes) found.push_back(field->bytes);
+  }
+  return found;
+}
+
+std::string_view First(Bytes message, uint64_t number) {
+  const std::vector<Bytes> found = All(message, number);
+  return found.empty() ? std::string_view() : TextOf(found.front());
+}
+
 MappedFile::MappedFile(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return;

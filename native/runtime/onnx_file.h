@@ -7,11 +7,22 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 /// Reads .onnx files field by field, where a few fields of a large file are wanted.
 namespace radserve::onnx_file {
 
 using Bytes = std::span<const std::byte>;
+
+// Field numbers of onnx.proto.
+constexpr uint64_t kModelGraph = 7;
+constexpr uint64_t kGraphNode = 1;
+constexpr uint64_t kGraphInitializer = 5;
+constexpr uint64_t kGraphInput = 11;
+constexpr uint64_t kTensorName = 8;
+constexpr uint64_t kValueName = 1;
+constexpr uint64_t kNodeInput = 1;
+constexpr uint64_t kNodeOp = 4;
 
 struct Field {
   uint64_t number = 0;
@@ -55,6 +66,12 @@ class Message {
 inline std::string_view TextOf(Bytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
+
+/// What all fields of that number hold, in a message.
+std::vector<Bytes> All(Bytes message, uint64_t number);
+
+/// The text in the first of them; "" if there is none.
+std::string_view First(Bytes message, uint64_t number);
 
 /// A file in memory, mapped, because only a few bytes of each tensor are looked at. Empty if it cannot be read.
 class MappedFile {

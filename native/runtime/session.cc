@@ -307,32 +307,39 @@ Ort::SessionOptions NarrowOptions(const SessionSettings& settings, const GraphIn
   return options;
 }
 
+/// What two sessions can hold once of so many bytes of weights: of factors of products kernels keep packed copies, and give
+/// the weights themselves up unless they are shared.
+size_t Shareable(const std::string& path, size_t weights) {
+  return weights - std::min<size_t>(weights, BytesOfFactors(onnx_file::MappedFile(path).bytes()));
+}
+
 /// Both sessions of the CPU over one copy of the weights. False if the runtime cannot make them so: a model that is at
 /// fault is refused when it is opened by itself.
-bool OpenShared(SessionState& state, GraphSource& source, const SessionSettings& settings,
-                const std::string& code, bool known) {
-  const GraphFacts& facts = state.facts;
-  if (facts.weights > kMostShared || facts.shareable < std::max(kLeastShared, facts.weights / 2))
-    return false;
+bool OpenShared(SessionState& state, GraphSource& source, const std::string& path,
+                const SessionSettings& settings, const std::string& code, bool known) {
+  const size_t bytes = state.facts.weights;
+  if (bytes < kLeastShared || bytes > kMostShared) return false;
+  if (Shareable(path, bytes) < std::max(kLeastShared, bytes / 2)) return false;
   try {
     Ort::SessionOptions optimising = Options(settings, Width::kNarrow);
     const OptimisedModel model(source, optimising, [&](const Ort::Session& session) {
       if (!known) state.facts.graph = Describe(session, code);
     });
-    state.weights = std::make_unique<SharedWeights>(model.bytes());
-    Ort::SessionOptions wide = Options(settings, Width::kWide);
-    Ort::SessionOptions narrow = NarrowOptions(settings, state.facts.graph);
-    for (Ort::SessionOptions* options : {&wide, &narrow}) options->SetGraphOptimizationLevel(ORT_DISABLE_ALL);
-    state.wide = state.weights->Open(model.bytes(), wide);
-    state.narrow = state.weights->Open(model.bytes(), narrow);
+    auto weights = std::make_unique<SharedWeights>(model.bytes());
+    Ort::SessionOptions wide_options = Options(settings, Width::kWide);
+    Ort::SessionOptions narrow_options = NarrowOptions(settings, state.facts.graph);
+    for (Ort::SessionOptions* options : {&wide_options, &narrow_options})
+      options->SetGraphOptimizationLevel(ORT_DISABLE_ALL);
+    Ort::Session wide = weights->Open(model.bytes(), wide_options);
+    Ort::Session narrow = weights->Open(model.bytes(), narrow_options);
+    state.weights = std::move(weights);
+    state.wide = std::move(wide);
+    state.narrow = std::move(narrow);
     return true;
   } catch (const std::exception&) {
     // Whatever it is, the model may do without it, or says the same when it is opened by itself.
+    return false;
   }
-  state.wide.reset();
-  state.narrow.reset();
-  state.weights.reset();
-  return false;
 }
 
 /// A graph as the runtime holds it; of one that returns `known` is what was found when it was loaded first. Throws
@@ -345,7 +352,6 @@ std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSe
   state->device = cuda ? settings.device : 0;
   if (known == nullptr) {
     state->facts.weights = CountWeights(path).bytes;
-    state->facts.shareable = state->facts.weights - std::min(state->facts.weights, BytesOfFactors(path));
   } else {
     state->facts = *known;
   }
@@ -355,7 +361,7 @@ std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSe
   try {
     if (cuda) ShareArena(settings);
     GraphSource source(path, code, known == nullptr ? nullptr : &settings.hashes);
-    if (!cuda && wide && OpenShared(*state, source, settings, code, known != nullptr)) return state;
+    if (!cuda && wide && OpenShared(*state, source, path, settings, code, known != nullptr)) return state;
     Ort::SessionOptions options = Options(settings, wide ? Width::kWide : Width::kNarrow);
     std::optional<Ort::Session>& first = wide ? state->wide : state->narrow;
     first = source.Open(options);

@@ -137,9 +137,6 @@ struct GraphFacts {
   GraphInfo graph;
   /// Bytes of the weights.
   size_t weights = 0;
-  /// Of them, what two sessions on the CPU can hold once (SharedWeights). Of factors of products kernels keep packed copies,
-  /// and give the weights themselves up unless they are shared.
-  size_t shareable = 0;
 };
 
 /// Changes what one of several graphs gave before the mean is taken, in place; the tensor is float32.
@@ -171,7 +168,7 @@ class Session {
   /// Loads again what has left, from the same bytes. Throws as the constructor does, also if a file is another one.
   void Return();
   /// Memory that the runtime has taken for each of the sessions: weights, and of a wide one room for what was
-  /// run so far; that of narrow ones belongs to the threads (run_memory.h).
+  /// run so far; that of narrow ones belongs to the threads (run_memory.h). Weights that both share count for the wide one.
   std::vector<SessionMemory> Memory() const;
   /// What runs have taken beside the weights, as far as is known: of the wide session what its arena holds now, of narrow
   /// runs the most that one of them took. 0 before the first, and of a GPU.

@@ -10,8 +10,17 @@
 namespace radserve {
 namespace {
 
+using onnx_file::All;
 using onnx_file::Bytes;
-using onnx_file::Message;
+using onnx_file::First;
+using onnx_file::kGraphInitializer;
+using onnx_file::kGraphInput;
+using onnx_file::kGraphNode;
+using onnx_file::kModelGraph;
+using onnx_file::kNodeInput;
+using onnx_file::kNodeOp;
+using onnx_file::kTensorName;
+using onnx_file::kValueName;
 using onnx_file::TextOf;
 
 using Nodes = std::map<std::pair<std::string, std::string>, bool>;
@@ -19,36 +28,14 @@ using Nodes = std::map<std::pair<std::string, std::string>, bool>;
 using Names = std::set<std::string, std::less<>>;
 
 // Field numbers of onnx.proto.
-constexpr uint64_t kModelGraph = 7;
-constexpr uint64_t kGraphNode = 1;
-constexpr uint64_t kGraphInitializer = 5;
-constexpr uint64_t kGraphInput = 11;
-constexpr uint64_t kTensorName = 8;
-constexpr uint64_t kValueName = 1;
-constexpr uint64_t kNodeInput = 1;
 constexpr uint64_t kNodeOutput = 2;
 constexpr uint64_t kNodeName = 3;
-constexpr uint64_t kNodeOp = 4;
 constexpr uint64_t kNodeAttribute = 5;
 constexpr uint64_t kAttributeGraph = 6;
 constexpr uint64_t kAttributeGraphs = 11;
 
 /// protobuf reads no deeper by itself.
 constexpr int kDeepest = 100;
-
-std::vector<Bytes> All(Bytes message, uint64_t number) {
-  std::vector<Bytes> found;
-  Message fields(message);
-  while (const auto field = fields.Next()) {
-    if (field->number == number && field->has_bytes) found.push_back(field->bytes);
-  }
-  return found;
-}
-
-std::string_view First(Bytes message, uint64_t number) {
-  const std::vector<Bytes> found = All(message, number);
-  return found.empty() ? std::string_view() : TextOf(found.front());
-}
 
 bool Walk(Bytes graph, Names data, int depth, Nodes& nodes);
 

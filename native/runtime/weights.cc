@@ -14,23 +14,24 @@
 namespace radserve {
 namespace {
 
+using onnx_file::All;
 using onnx_file::Bytes;
-using onnx_file::Field;
+using onnx_file::First;
+using onnx_file::kGraphInitializer;
+using onnx_file::kGraphInput;
+using onnx_file::kGraphNode;
+using onnx_file::kModelGraph;
+using onnx_file::kNodeInput;
+using onnx_file::kNodeOp;
+using onnx_file::kTensorName;
+using onnx_file::kValueName;
 using onnx_file::MappedFile;
 using onnx_file::Message;
 using onnx_file::TextOf;
 
 // Field numbers of onnx.proto.
-constexpr uint64_t kModelGraph = 7;
-constexpr uint64_t kGraphNode = 1;
-constexpr uint64_t kGraphInitializer = 5;
-constexpr uint64_t kGraphInput = 11;
-constexpr uint64_t kValueName = 1;
-constexpr uint64_t kNodeInput = 1;
-constexpr uint64_t kNodeOperator = 4;
 constexpr uint64_t kTensorDims = 1;
 constexpr uint64_t kTensorType = 2;
-constexpr uint64_t kTensorName = 8;
 constexpr uint64_t kTensorRawData = 9;
 constexpr uint64_t kTensorExternalData = 13;
 constexpr uint64_t kTensorDataLocation = 14;
@@ -88,6 +89,7 @@ bool WalkTensors(Bytes bytes, Kind kind, int depth, const std::function<void(Byt
   return whole && !message.broken();
 }
 
+/// Type and shape of a tensor.
 struct Form {
   uint64_t type = 0;
   std::vector<int64_t> shape;
@@ -122,28 +124,6 @@ void CountTensor(Bytes tensor, WeightCount& count) {
   count.bytes += form.Bytes();
   if (form.type == kTypeFloat32) count.float32 += form.Elements();
   if (form.type == kTypeFloat16) count.float16 += form.Elements();
-}
-
-/// The text in a field; "" if there is none.
-std::string TextIn(Bytes bytes, uint64_t number) {
-  std::string text;
-  Message message(bytes);
-  while (const auto field = message.Next()) {
-    if (field->number == number) text = TextOf(field->bytes);
-  }
-  return text;
-}
-
-/// Calls `see` with every field of the graph itself.
-void EachPart(Bytes model, const std::function<void(const Field&)>& see) {
-  Message fields(model);
-  while (const auto graph = fields.Next()) {
-    if (graph->number != kModelGraph || !graph->has_bytes) continue;
-    Message parts(graph->bytes);
-    while (const auto part = parts.Next()) {
-      if (part->has_bytes) see(*part);
-    }
-  }
 }
 
 /// Key and value of an entry of external_data.
@@ -293,47 +273,38 @@ std::optional<std::set<std::string>> ExternalLocations(const std::string& path) 
   return ExternalLocations(MappedFile(path).bytes());
 }
 
-uint64_t BytesOfFactors(const std::string& path) {
-  const MappedFile model(path);
-  std::map<std::string, uint64_t> bytes;
-  std::set<std::string> factors;
-  EachPart(model.bytes(), [&](const Field& part) {
-    if (part.number == kGraphInitializer) bytes[TextIn(part.bytes, kTensorName)] = FormOf(part.bytes).Bytes();
-    if (part.number != kGraphNode) return;
-    const std::string op = TextIn(part.bytes, kNodeOperator);
-    if (op != "MatMul" && op != "Gemm") return;
-    std::vector<std::string> inputs;
-    Message node(part.bytes);
-    while (const auto field = node.Next()) {
-      if (field->number == kNodeInput) inputs.emplace_back(TextOf(field->bytes));
-    }
-    if (inputs.size() > 1) factors.insert(inputs[1]);
-  });
+uint64_t BytesOfFactors(std::span<const std::byte> model) {
   uint64_t sum = 0;
-  for (const std::string& name : factors) {
-    const auto found = bytes.find(name);
-    if (found != bytes.end()) sum += found->second;
+  for (const Bytes graph : All(model, kModelGraph)) {
+    std::set<std::string_view> factors;
+    for (const Bytes node : All(graph, kGraphNode)) {
+      const std::string_view op = First(node, kNodeOp);
+      if (op != "MatMul" && op != "Gemm") continue;
+      const std::vector<Bytes> inputs = All(node, kNodeInput);
+      if (inputs.size() > 1) factors.insert(TextOf(inputs[1]));
+    }
+    for (const Bytes tensor : All(graph, kGraphInitializer)) {
+      if (factors.contains(First(tensor, kTensorName))) sum += FormOf(tensor).Bytes();
+    }
   }
   return sum;
 }
 
 std::vector<RawInitializer> RawInitializers(std::span<const std::byte> model, size_t least) {
   std::vector<RawInitializer> found;
-  std::set<std::string> inputs;
-  EachPart(model, [&](const Field& part) {
-    if (part.number == kGraphInput) inputs.insert(TextIn(part.bytes, kValueName));
-    if (part.number != kGraphInitializer) return;
-    const Form form = FormOf(part.bytes);
-    RawInitializer one{TextIn(part.bytes, kTensorName), form.type, form.shape, {}};
-    Message tensor(part.bytes);
-    while (const auto field = tensor.Next()) {
-      if (field->number == kTensorRawData) one.content = field->bytes;
+  for (const Bytes graph : All(model, kModelGraph)) {
+    std::set<std::string_view> inputs;
+    for (const Bytes input : All(graph, kGraphInput)) inputs.insert(First(input, kValueName));
+    for (const Bytes tensor : All(graph, kGraphInitializer)) {
+      const std::string_view name = First(tensor, kTensorName);
+      const std::vector<Bytes> contents = All(tensor, kTensorRawData);
+      const Form form = FormOf(tensor);
+      if (name.empty() || inputs.contains(name) || contents.empty()) continue;
+      const Bytes content = contents.back();
+      if (content.empty() || content.size() < least || content.size() != form.Bytes()) continue;
+      found.push_back({std::string(name), form.type, form.shape, content});
     }
-    if (!one.content.empty() && one.content.size() >= least && one.content.size() == form.Bytes())
-      found.push_back(std::move(one));
-  });
-  std::erase_if(found,
-                [&](const RawInitializer& each) { return each.name.empty() || inputs.contains(each.name); });
+  }
   return found;
 }
 

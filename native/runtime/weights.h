@@ -36,9 +36,8 @@ std::optional<std::set<std::string>> ExternalLocations(std::span<const std::byte
 /// The same of a file; nullopt if it cannot be read.
 std::optional<std::set<std::string>> ExternalLocations(const std::string& path);
 
-/// Bytes of those initializers of the graph itself by which its MatMul and Gemm multiply; nothing of a file that cannot be
-/// read.
-uint64_t BytesOfFactors(const std::string& path);
+/// Bytes of those initializers of the graph itself by which its MatMul and Gemm multiply.
+uint64_t BytesOfFactors(std::span<const std::byte> model);
 
 /// An initializer of the graph itself whose content lies in it as it lies in memory.
 struct RawInitializer {

@@ -32,15 +32,24 @@ inline std::string Value(const std::string& name, const std::vector<int64_t>& sh
   return Bytes(1, name) + Bytes(2, Bytes(1, Number(1, 1) + Bytes(2, sides)));
 }
 
+/// A float32 initializer; `content` has its bytes.
+inline std::string Initializer(const std::string& name, const std::vector<int64_t>& shape,
+                               const std::string& content) {
+  std::string tensor;
+  for (const int64_t side : shape) tensor += Number(1, static_cast<uint64_t>(side));
+  return Bytes(5, tensor + Number(2, 1) + Bytes(8, name) + Bytes(9, content));
+}
+
+/// Bytes of a float32 tensor.
+inline size_t BytesOf(const std::vector<int64_t>& shape) {
+  size_t bytes = sizeof(float);
+  for (const int64_t side : shape) bytes *= static_cast<size_t>(side);
+  return bytes;
+}
+
 /// A float32 initializer that holds zeros.
 inline std::string Zeros(const std::string& name, const std::vector<int64_t>& shape) {
-  std::string tensor;
-  size_t bytes = sizeof(float);
-  for (const int64_t side : shape) {
-    tensor += Number(1, static_cast<uint64_t>(side));
-    bytes *= static_cast<size_t>(side);
-  }
-  return Bytes(5, tensor + Number(2, 1) + Bytes(8, name) + Bytes(9, std::string(bytes, '\0')));
+  return Initializer(name, shape, std::string(BytesOf(shape), '\0'));
 }
 
 /// x -> op -> y, the operator with one attribute of a whole number where `attribute` is no "".

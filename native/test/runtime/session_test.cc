@@ -28,7 +28,9 @@ using radserve::Session;
 using radserve::SessionSettings;
 using radserve::Tensor;
 using radserve::test::Bytes;
+using radserve::test::BytesOf;
 using radserve::test::CodeOf;
+using radserve::test::Initializer;
 using radserve::test::Number;
 using radserve::test::OneNode;
 using radserve::test::Value;
@@ -145,19 +147,13 @@ END;
 
 /// A float32 initializer of small values that repeat nowhere near each other.
 std::string Weights(const std::string& name, const std::vector<int64_t>& shape) {
-  std::string sides;
-  size_t elements = 1;
-  for (const int64_t side : shape) {
-    sides += Number(1, static_cast<uint64_t>(side));
-    elements *= static_cast<size_t>(side);
-  }
-  std::string content(elements * sizeof(float), '\0');
+  std::string content(BytesOf(shape), '\0');
   constexpr size_t kPeriod = 8191;
-  for (size_t i = 0; i < elements; ++i) {
+  for (size_t i = 0; i < content.size() / sizeof(float); ++i) {
     const float value = static_cast<float>(i * i % kPeriod) / kPeriod - 0.5F;
     std::memcpy(content.data() + i * sizeof value, &value, sizeof value);
   }
-  return Bytes(5, sides + Number(2, 1) + Bytes(8, name) + Bytes(9, content));
+  return Initializer(name, shape, content);
 }
 
 TEST(
