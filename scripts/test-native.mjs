@@ -17,8 +17,9 @@ function run(program, ...parameters) {
 run(
   "cmake",
   ...["-S", root, "-B", folder, "--log-level=WARNING", "-DRADSERVE_ADDON=OFF", "-DRADSERVE_TESTS=ON"],
-  `-DCMAKE_BUILD_TYPE=${flag === undefined ? "Release" : "RelWithDebInfo"}`,
+  "-DCMAKE_BUILD_TYPE=Release",
   `-DRADSERVE_SANITIZE=${flag === undefined ? "" : sanitizers[flag]}`,
 );
-run("cmake", "--build", folder, "--parallel", String(process.env.RADSERVE_BUILD_JOBS ?? 2));
-run("ctest", "--test-dir", folder, "--output-on-failure");
+const jobs = String(process.env.RADSERVE_BUILD_JOBS ?? 2);
+run("cmake", "--build", folder, "--parallel", jobs);
+run("ctest", "--test-dir", folder, "--output-on-failure", "--parallel", jobs);
