@@ -80,6 +80,9 @@ export async function judge(outcome: ItemOutcome, where: Circumstances): Promise
   if (faulty || MISSING.has(error.error)) {
     const away = await shareAway(where);
     if (away !== undefined) return { ending: given(0, false), pause: away };
+    // The share was away when the image was opened, and has come back since
+    if (error.error === "input_not_found" && (await isThere(where.paths.input)))
+      return { ending: given(RETRY_SECONDS, false, error.error) };
   }
   const most =
     faulty || error.error === "internal" ? MOST_ATTEMPTS : PERHAPS_BACK.has(error.error) ? MOST_LOOKS : 1;
@@ -90,6 +93,12 @@ export async function judge(outcome: ItemOutcome, where: Circumstances): Promise
 function reasonOf({ error, message, details }: ErrorObject) {
   return { code: error, message, ...(details === undefined ? {} : { details }) };
 }
+
+const isThere = (file: string): Promise<boolean> =>
+  access(file).then(
+    () => true,
+    () => false,
+  );
 
 /** Whether a share is away: its folder is gone, cannot be read, or is empty, as a mount point without its mount is. */
 async function shareAway({ item, paths, roots }: Circumstances): Promise<Pause | undefined> {
