@@ -1,5 +1,5 @@
 /** What the end of an item means, where the moment decides. */
-import { mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, renameSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { pathsOf } from "../../src/bulk/item-paths.js";
@@ -33,5 +33,4 @@ t.test("an image that was not found, and is there when that is judged, is no fai
   });
   writeFileSync(path.join(input, "2.dcm"), "");
   t.match(await judged(), { ending: { state: "failed", error } }, "its neighbour is there, it is not");
-  rmSync(folder, { recursive: true });
 });
