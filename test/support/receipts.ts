@@ -21,7 +21,7 @@ export function receiptOf({ week, study, score, scanner = "One", shadow, refused
   });
   const startedAt = new Date(Date.UTC(2026, 8, 7 + 7 * week, 9)).toISOString();
   return {
-    ...{ schema: "radserve.receipt/1", radserve_version: "0.5.0", status: "completed" },
+    ...{ schema: "radserve.receipt/1", radserve_version: "0.6.0", status: "completed" },
     source: {
       ...{ name: "x.dcm", format: "dicom", bytes: 1, file_sha256: HASH, pixel_sha256: HASH },
       ...{ rows: 1, columns: 1, frames: 1, photometric_interpretation: "MONOCHROME2" },
