@@ -2,22 +2,14 @@
 import { mkdirSync, rmdirSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import t, { type Test } from "tap";
-import { migrate } from "../../src/bulk/migrations.js";
+import t from "tap";
 import { NameLock } from "../../src/files/name-lock.js";
 import { ADDON, needs } from "../support/needs.js";
 import { bulkPlace, startBulk, startWorker, writeSlice } from "../support/bulk.js";
 import { sharedDatabase, until } from "../support/postgres.js";
 
-/** A database that has the tables already. */
-async function migratedDatabase(t: Test) {
-  const database = await sharedDatabase(t);
-  await migrate(database.pool);
-  return database;
-}
-
 t.test("a box that could not enter itself takes nothing until it has", { skip: needs(ADDON) }, async (t) => {
-  const { pool, url } = await migratedDatabase(t);
+  const { pool, url } = await sharedDatabase(t);
   // As a database that ends in the middle of it, once
   await pool.query(`
     create sequence radserve.entries;
@@ -55,7 +47,7 @@ t.test(
   "a suspect whose name another box holds does not stop the others",
   { skip: needs(ADDON) },
   async (t) => {
-    const { pool, url } = await migratedDatabase(t);
+    const { pool, url } = await sharedDatabase(t);
     await pool.query(`
     create function radserve.suspect_the_first() returns trigger language plpgsql as $$
       begin
@@ -89,7 +81,7 @@ t.test(
 );
 
 t.test("items that were given in an answer that was lost", { skip: needs(ADDON) }, async (t) => {
-  const { pool, url } = await migratedDatabase(t);
+  const { pool, url } = await sharedDatabase(t);
   const place = bulkPlace(t, { DATABASE_URL: url });
   const bulk = await startBulk(t, place);
   const input = path.join(place.input, "image.dcm");
@@ -113,7 +105,7 @@ t.test(
   "jobs that are over are forgotten in time, also where the box is off at night",
   { skip: needs(ADDON) },
   async (t) => {
-    const { pool, url } = await migratedDatabase(t);
+    const { pool, url } = await sharedDatabase(t);
     const first = bulkPlace(t, { DATABASE_URL: url, RADSERVE_ROLE: "api" });
     const api = await startBulk(t, first);
     const jobs: string[] = [];
@@ -150,7 +142,7 @@ t.test(
 );
 
 t.test("a queue that could not be opened leaves nothing behind", { skip: needs(ADDON) }, async (t) => {
-  const { url } = await migratedDatabase(t);
+  const { url } = await sharedDatabase(t);
   const place = bulkPlace(t, { DATABASE_URL: url, RADSERVE_LOG_LEVEL: "debug" });
   // In the way of the last step of opening
   const inTheWay = path.join(place.environment["RADSERVE_STATE_DIR"]!, "box");

@@ -1,4 +1,4 @@
-/** A server with one model and a private database, its bulk pages, and images for it. */
+/** A server with one model and a database, its bulk pages, and images for it. */
 import { cpSync, linkSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -8,17 +8,30 @@ import { slice } from "./series.js";
 import { attributesOf, CT_SLICE, dicomFile, picture, type Attributes } from "./dicom.js";
 import { databaseFolders } from "../../src/bulk/postgres/folders.js";
 import { isMarkName } from "../../src/files/folder-mark.js";
-import { removePlace, until as untilHolds } from "./postgres.js";
+import { databaseUrl, removePlace, until as untilHolds } from "./postgres.js";
 import { makePlace, root, startServer, type Place, type TestServer } from "./server.js";
 
-/** Folders with the model ct-tissue alone. What runs on its database ends with the test. */
+/** Folders with the model ct-tissue alone, and a fresh database unless `extra` names one. */
 export function bulkPlace(t: Test, extra: Record<string, string> = {}): Place {
+  return ctPlace({ ...extra, DATABASE_URL: extra["DATABASE_URL"] ?? databaseUrl(t) });
+}
+
+/**
+ * Folders with the model ct-tissue alone, for a server that starts and ends a private database. What runs there ends
+ * with the test.
+ */
+export function privatePlace(t: Test, extra: Record<string, string> = {}): Place {
+  const place = ctPlace(extra);
+  const database = databaseFolders(place.environment["RADSERVE_STATE_DIR"]!);
+  t.teardown(() => removePlace(database));
+  return place;
+}
+
+function ctPlace(extra: Record<string, string>): Place {
   // What lies in output folders is compared by name; report.test.ts tests the reports
   const place = makePlace({ RADSERVE_THREADS: "2", RADSERVE_JOB_REPORTS: "off", ...extra });
   const models = place.environment["RADSERVE_MODELS_DIR"]!;
   cpSync(path.join(root, "models/ct-tissue"), path.join(models, "ct-tissue"), { recursive: true });
-  const database = databaseFolders(place.environment["RADSERVE_STATE_DIR"]!);
-  t.teardown(() => removePlace(database));
   return place;
 }
 
