@@ -5,16 +5,13 @@
 import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
+import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
 import type { Logger } from "../base/log.js";
 import { plainAddress, type ClientAddresses } from "./client-address.js";
 import { ConnectionCount, Refusals, type ConnectionLimits } from "./connection-count.js";
 import { rawAnswer } from "./raw-answer.js";
 
-/** On stop, how long a quiet connection is kept: its request may be on the way, and gets an answer. */
-const LINGER_MS = 300;
-/** A connection that has been quiet for less is not closed for another: its request may be on the way. */
-const SHORTEST_QUIET_MS = 1_000;
 /** Refused connections that are kept until their answer is read; more are closed without one. */
 const MOST_REFUSED = 64;
 const LONGEST_REFUSAL_MS = 1_000;
@@ -110,7 +107,7 @@ export class Connections {
   /** Whoever waits for a request of a client that is long quiet makes room for one that has something to ask. */
   #closeQuietest(): boolean {
     const [quietest] = this.#quiet;
-    if (quietest === undefined || Date.now() - quietest.quietSince < SHORTEST_QUIET_MS) return false;
+    if (quietest === undefined || Date.now() - quietest.quietSince < durations.connectionQuiet) return false;
     this.#quiet.delete(quietest);
     this.refusals.note("closed_idle");
     quietest.socket.destroy();
@@ -171,7 +168,8 @@ export class Connections {
     const start = Date.now();
     while (this.#open.size > 0 && Date.now() - start < lastWaitMs) {
       for (const { socket, active, quietSince } of this.#open.values())
-        if (active === 0 && Date.now() - Math.max(start, quietSince) >= LINGER_MS) socket.destroy();
+        if (active === 0 && Date.now() - Math.max(start, quietSince) >= durations.connectionLinger)
+          socket.destroy();
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
     for (const { socket } of this.#open.values()) socket.destroy();

@@ -10,6 +10,7 @@ import type tls from "node:tls";
 import Router from "@koa/router";
 import Koa from "koa";
 import { z } from "zod";
+import { durations } from "../base/durations.js";
 import { RadserveError, asRadserveError, type ErrorObject } from "../base/errors.js";
 import { type Context, type Services, type State } from "./handlers.js";
 import type { LivingKeyring } from "./keys.js";
@@ -70,10 +71,12 @@ export function createServer(options: ServerOptions): http.Server | https.Server
   });
   const handle = app.callback();
   const settings: http.ServerOptions = {
-    headersTimeout: 5_000,
-    requestTimeout: options.config.files_by_http.includes("upload") ? LONGEST_UPLOAD_MS : LONGEST_REQUEST_MS,
+    headersTimeout: durations.requestHeaders,
+    requestTimeout: options.config.files_by_http.includes("upload")
+      ? LONGEST_UPLOAD_MS
+      : durations.requestWhole,
     keepAliveTimeout: 65_000,
-    connectionsCheckingInterval: 1_000,
+    connectionsCheckingInterval: durations.requestLook,
     // Node's own answer would have no body; checkHost gives it one.
     requireHostHeader: false,
   };
@@ -96,18 +99,17 @@ export function createServer(options: ServerOptions): http.Server | https.Server
   return server;
 }
 
-/** Milliseconds that a request may take to come whole; a file may have gigabytes. */
-const LONGEST_REQUEST_MS = 60_000;
+/** Milliseconds; a file may have gigabytes. */
 const LONGEST_UPLOAD_MS = 3_600_000;
 
 /** Refuses a body that comes too slowly, as Node does where all requests have the same time. */
 function limitTime(request: http.IncomingMessage, server: http.Server | https.Server): void {
   const { "content-length": length = "0", "transfer-encoding": coding } = request.headers;
-  if (server.requestTimeout === LONGEST_REQUEST_MS || (length === "0" && coding === undefined)) return;
+  if (server.requestTimeout === durations.requestWhole || (length === "0" && coding === undefined)) return;
   const late = setTimeout(() => {
     const error = Object.assign(new Error("Request timeout"), { code: "ERR_HTTP_REQUEST_TIMEOUT" });
     if (!request.complete) server.emit("clientError", error, request.socket);
-  }, LONGEST_REQUEST_MS);
+  }, durations.requestWhole);
   request.once("close", () => clearTimeout(late));
 }
 

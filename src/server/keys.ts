@@ -6,6 +6,7 @@ import { randomBytes } from "node:crypto";
 import { mkdirSync, statSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import path from "node:path";
+import { durations } from "../base/durations.js";
 import { ConfigError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { keyOf, readKeyFile, type Key, type KeyFile } from "./key-file.js";
@@ -87,12 +88,8 @@ export interface LivingKeyring extends Keyring {
   fresh(): Promise<void>;
 }
 
-/** What was seen so long ago is looked at again before a token is judged by it. */
-const FRESH_MS = 300;
 /** A request waits no longer for a look; where the folder's share is away, what was known stays in force. */
 const LONGEST_LOOK_MS = 200;
-/** While nobody asks, it is looked at for the log alone. */
-const LOOK_EVERY_MS = 3_000;
 
 /**
  * The keys and revocations of a running server. It lists the folder again and again instead of watching it, because
@@ -139,7 +136,7 @@ export class WatchedKeys implements LivingKeyring {
   }
 
   async fresh(): Promise<void> {
-    if (this.#slow || performance.now() - this.#lookedAt < FRESH_MS) return;
+    if (this.#slow || performance.now() - this.#lookedAt < durations.keysFresh) return;
     this.#slow = !(await within(this.#lookOnce(), LONGEST_LOOK_MS)) && this.#looking !== undefined;
   }
 
@@ -161,7 +158,7 @@ export class WatchedKeys implements LivingKeyring {
     if (this.#closed) return;
     this.#timer = setTimeout(() => {
       void this.#lookOnce().finally(() => this.#schedule());
-    }, LOOK_EVERY_MS);
+    }, durations.keysLook);
     this.#timer.unref();
   }
 

@@ -19,7 +19,7 @@ import { databaseFolders, type DatabaseFolders } from "../../src/bulk/postgres/f
 import { SharedPostgres } from "../crash/lib/postgres.js";
 import { sha256 } from "../../src/files/durable-files.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
-import { bulkPlace } from "../support/bulk.js";
+import { privatePlace } from "../support/bulk.js";
 import { TestCa } from "../support/certificates.js";
 import { ADDON, commandsAre, needs } from "../support/needs.js";
 import { isRoot, postgresChild, removePlace } from "../support/postgres.js";
@@ -622,7 +622,7 @@ async function look(place: Place, own = false): Promise<{ status: number; findin
 
 /** A place where doctor finds nothing, with the model ct-tissue. */
 async function soundPlace(t: Test): Promise<Place> {
-  const place = bulkPlace(t);
+  const place = privatePlace(t);
   t.teardown(() => place.remove());
   t.equal((await radserve(place, "init")).status, 0);
   return place;
