@@ -508,6 +508,22 @@ const PLANTED: Planted[] = [
     fix: /20\.17, 22\.12/,
   },
   {
+    fault: "a Node.js whose support has ended",
+    plant: set("NODE_OPTIONS", ofNode("20.20.2")),
+    finding: "Node.js",
+    found: /^20\.20\.2, \/.*mend nothing in it since 2026-04-30$/,
+    fix: /^Unset RADSERVE_NODE .*: \d+\.\d+\.\d+ comes with Radserve/,
+    advice: true,
+  },
+  {
+    fault: "another Node.js than the one that comes with Radserve",
+    plant: set("NODE_OPTIONS", ofNode("26.0.0")),
+    finding: "Node.js",
+    found: /^26\.0\.0, \/.*measured with \d+\.\d+\.\d+/,
+    fix: /^Unset RADSERVE_NODE/,
+    advice: true,
+  },
+  {
     fault: "a missing addon",
     plant: (place) => copyOfProgram(place, (copy) => rmSync(path.join(copy, "build/Release/addon.node"))),
     finding: "addon",
