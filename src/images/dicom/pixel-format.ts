@@ -217,23 +217,46 @@ function integerBits(attributes: DataSetAttributes, samples: number, warnings: W
 }
 
 /**
- * Photometric interpretation of decoded frames: without what the codec undoes, and by the colour markers if they and
- * the attribute disagree.
+ * Photometric interpretation of decoded frames: without what the codec undoes, and by the codestream if it and the
+ * attribute disagree. Where no transform is in the codestream, the attribute says what the components are (PS3.5 8.2.4).
+ * @param tag PhotometricInterpretation in capitals
+ * @throws RadserveError corrupt_image if neither says it
  */
 export function decodedColour(
-  declared: PhotometricInterpretation,
+  tag: string,
   header: CodestreamHeader,
   warnings: Warning[],
 ): PhotometricInterpretation {
-  if (header.components !== 3) return declared;
-  const upsampled = declared === "YBR_FULL_422" || declared === "YBR_PARTIAL_420" ? "YBR_FULL" : declared;
-  if (header.colour === undefined) return upsampled;
-  const marked = header.colour === "RGB" ? "RGB" : "YBR_FULL";
-  if (marked !== upsampled)
+  const { kind, components, componentTransform, colour } = header;
+  if (components !== 3) return baseColour(tag);
+  const mismatch = (coded: string) =>
     warn(
       warnings,
       "photometric_mismatch",
-      `PhotometricInterpretation is ${declared} but the compressed frames are ${marked}; the frames were believed.`,
+      `PhotometricInterpretation is ${tag} but the compressed frames are ${coded}; the frames were believed.`,
     );
+  // JPEG XL has its own, which its decoder undoes
+  const isTransform = /^YBR_(RCT|ICT)$/.test(tag) && kind !== "jpeg-xl";
+  if (componentTransform) {
+    if (!isTransform) mismatch(header.lossy ? "YBR_ICT" : "YBR_RCT");
+    return "RGB";
+  }
+  if (isTransform && colour === undefined) {
+    if (tag === "YBR_RCT")
+      throw new RadserveError(
+        "corrupt_image",
+        "PhotometricInterpretation is YBR_RCT but the compressed frames have no such transform, so that their colours are not known. Correct the attribute to what they are, RGB or YBR_FULL.",
+      );
+    warn(
+      warnings,
+      "photometric_mismatch",
+      `PhotometricInterpretation is ${tag} but the compressed frames have no such transform; their components were taken as YBR_FULL.`,
+    );
+    return "YBR_FULL";
+  }
+  const told = tag === "YBR_FULL_422" || tag === "YBR_PARTIAL_420" ? "YBR_FULL" : baseColour(tag);
+  if (colour === undefined) return told;
+  const marked = colour === "RGB" ? "RGB" : "YBR_FULL";
+  if (isTransform || marked !== told) mismatch(marked);
   return marked;
 }
