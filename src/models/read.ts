@@ -16,6 +16,7 @@ import {
   type FileStamp,
 } from "./files.js";
 import { errno } from "../base/errno.js";
+import { ownValue } from "../base/own-value.js";
 
 /** A manifest that obeys its schema, and what follows from it. */
 export interface SoundModel {
@@ -176,7 +177,7 @@ function siteProblems(manifest: Manifest, site: Site): Problem[] {
   const open = labels.filter((l) => l.threshold !== undefined).map((l) => l.label);
   const beyond = manifest.outputs.flatMap((output) =>
     labelsOf(output).flatMap(({ label }) => {
-      const threshold = site.thresholds[label];
+      const threshold = ownValue(site.thresholds, label);
       const message = threshold === undefined ? undefined : thresholdMistake(output, threshold);
       return message === undefined ? [] : [{ path: `site.json thresholds.${label}`, message }];
     }),
@@ -194,6 +195,6 @@ function siteProblems(manifest: Manifest, site: Site): Problem[] {
 
 export function resolveThresholds(manifest: Manifest, site: Site): number[][] {
   return manifest.outputs.map((output) =>
-    labelsOf(output).map((label) => site.thresholds[label.label] ?? label.threshold ?? NaN),
+    labelsOf(output).map((label) => ownValue(site.thresholds, label.label) ?? label.threshold ?? NaN),
   );
 }
