@@ -88,8 +88,8 @@ export interface RealWorldMapping {
   linear: { slope: number; intercept: number } | undefined;
 }
 
-/** The factor from modality values to SUV by body weight, in g/ml; or why there is none, in words. */
-export type SuvScale = { factor: number } | { missing: string };
+/** The factor from modality values to SUV by body weight, in g/ml, with what was assumed; or why there is none, in words. */
+export type SuvScale = { factor: number; caveat?: Warning } | { missing: string };
 
 /** Millimetres between pixel centres. `source` tells patient spacing from detector spacing (ImagerPixelSpacing is not patient spacing). */
 export interface Spacing {

@@ -8,6 +8,7 @@ import {
   type StackTolerance,
   type SliceIdentity,
   type SourceIdentity,
+  type SuvScale,
   type TransformStep,
   type Warning,
   type Interpretation,
@@ -19,6 +20,7 @@ import { framesAhead } from "./decoders.js";
 import { readDicom, type DicomFileImage } from "./dicom-image.js";
 import { seriesInvalid } from "./series-fault.js";
 import { ReadAhead } from "./read-ahead.js";
+import { readSuv, seriesTimes } from "./suv.js";
 import { assemble, sortingStep, volumeCaveats } from "./volume.js";
 import { commonFormat, isStoredAlike, storedAs } from "../stored-values.js";
 import { RadserveError } from "../../base/errors.js";
@@ -369,12 +371,18 @@ class SeriesImage implements Image {
   readonly warnings: Warning[];
   readonly transforms: TransformStep[];
   readonly series: Series;
-  readonly interpretation = (frame: number) => this.#slice(frame).facts.interpretation;
+  readonly interpretation = (frame: number) => {
+    const { file, facts } = this.#slice(frame);
+    const suv = this.#suv.get(file);
+    return suv === undefined ? facts.interpretation : { ...facts.interpretation, suv };
+  };
   readonly spacing = (frame: number) => this.#slice(frame).facts.spacing;
   readonly regions = (frame: number) => this.#slice(frame).facts.regions;
   readonly plane = (frame: number) => this.#slice(frame).facts.plane;
   readonly pixelAspect = (frame: number) => this.#slice(frame).facts.pixelAspect;
   readonly #slices: readonly Slice[];
+  /** By what all files of the series say together, where they are of positron emission. */
+  readonly #suv: ReadonlyMap<SeriesFile, SuvScale>;
   readonly #frames: ReadAhead<{ data: Uint8Array; warnings: readonly Warning[] }>;
   /** The multi-frame file opened last: its slices follow each other. */
   #opened: { file: SeriesFile; image: Promise<Image> } | undefined;
@@ -409,6 +417,7 @@ class SeriesImage implements Image {
       others,
     };
     this.format = storageOf(inOrder);
+    this.#suv = suvOf(inOrder);
     this.frameCount = slices.length;
     this.#frames = new ReadAhead(
       slices.length,
@@ -489,6 +498,16 @@ class SeriesImage implements Image {
   #take(warnings: readonly Warning[]): void {
     for (const { code, message } of warnings) warn(this.warnings, code, message);
   }
+}
+
+function suvOf(files: readonly SeriesFile[]): Map<SeriesFile, SuvScale> {
+  const times = seriesTimes(files.map(({ attributes }) => attributes));
+  return new Map(
+    files.flatMap((file) => {
+      const suv = readSuv(file.attributes, times);
+      return suv === undefined ? [] : [[file, suv] as const];
+    }),
+  );
 }
 
 /** The format in which the values of all slices are kept. */
