@@ -8,7 +8,7 @@ import {
   type Warning,
 } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
-import { functionalGroup } from "./functional-groups.js";
+import { functionalGroup, perFrame } from "./functional-groups.js";
 import { directionsOf, planeReader, type Placed } from "./planes.js";
 
 export interface FrameGeometry {
@@ -30,14 +30,10 @@ export function frameGeometry(
   warnings: Warning[],
 ): (frame: number) => FrameGeometry {
   const placed = planeReader(attributes, frames, warnings);
-  const known = new Map<number, FrameGeometry>();
+  const read = perFrame(attributes, (frame) => readGeometry(attributes, frame, placed(frame), warnings));
   return (frame) => {
-    let geometry = known.get(frame);
-    if (geometry === undefined) {
-      geometry = readGeometry(attributes, frame, placed(frame), warnings);
-      known.set(frame, geometry);
-    }
-    return geometry;
+    const { plane, fault } = placed(frame);
+    return { ...read(frame), plane, planeFault: fault };
   };
 }
 
@@ -46,7 +42,7 @@ function readGeometry(
   frame: number,
   { plane, fault }: Placed,
   warnings: Warning[],
-): FrameGeometry {
+): Omit<FrameGeometry, "plane" | "planeFault"> {
   if (fault !== undefined) warn(warnings, fault.reason, fault.message);
   const declared = readSpacing(attributes, frame, plane, warnings);
   const { spacing, regions } = withRegions(attributes, declared, warnings);
@@ -54,7 +50,7 @@ function readGeometry(
   return {
     // The lengths in a mosaic are right within each of its slices, and nobody knows where those begin
     spacing: spacing !== undefined && fault?.reason === "mosaic" ? { ...spacing, patient: false } : spacing,
-    ...{ regions, plane, planeFault: fault, pixelAspect },
+    ...{ regions, pixelAspect },
   };
 }
 

@@ -109,19 +109,22 @@ function stacked({ position: [x, y, z], orientation }: PlanePosition, offsets: r
 }
 
 /**
- * The slices of a reconstruction in nuclear medicine: the first lies where the detector's item says (PS3.3 C.8.4.11), the
- * others follow along its normal, or against it where SpacingBetweenSlices is negative (C.8.4.15), by their numbers in
+ * The slices of a reconstruction in nuclear medicine: the first lies where the detector's item says (PS3.3 C.8.4.11), or
+ * where the image does that has none, the others follow along its normal, or against it where SpacingBetweenSlices is negative (C.8.4.15), by their numbers in
  * SliceVector (C.8.4.8). Undefined for other images.
  */
 function reconstructedSlices(attributes: DataSetAttributes, frames: number): Placed[] | undefined {
   const kinds = attributes.strings("ImageType") ?? [];
-  const [detector, ...others] = attributes.sequence("DetectorInformationSequence") ?? [];
-  if (detector === undefined || !["RECON TOMO", "RECON GATED TOMO"].some((kind) => kinds.includes(kind)))
-    return undefined;
-  const first = placedBy(detector, detector);
+  if (!["RECON TOMO", "RECON GATED TOMO"].some((kind) => kinds.includes(kind))) return undefined;
+  const detectors = attributes.sequence("DetectorInformationSequence") ?? [];
+  const stating = detectors.filter((detector) => detector.has("ImagePositionPatient"));
+  const [first = {}, ...others] = (stating.length > 0 ? stating : [attributes]).map((each) =>
+    placedBy(each, each),
+  );
+  if (first.plane === undefined && first.fault === undefined) return undefined;
   const spacing = attributes.number("SpacingBetweenSlices") ?? 0;
   const numbers = attributes.numbers("SliceVector") ?? [];
-  const agree = others.every((other) => JSON.stringify(placedBy(other, other)) === JSON.stringify(first));
+  const agree = others.every((other) => JSON.stringify(other) === JSON.stringify(first));
   if (agree && first.plane !== undefined && frames === 1) return [first];
   if (agree && first.plane !== undefined && numbers.length === frames && spacing !== 0)
     return stacked(

@@ -24,6 +24,7 @@ import { readSuv, seriesTimes } from "./suv.js";
 import { assemble, sortingStep, volumeCaveats } from "./volume.js";
 import { commonFormat, isStoredAlike, storedAs } from "../stored-values.js";
 import { RadserveError } from "../../base/errors.js";
+import { rangeOf } from "../../base/range.js";
 import { sha256 } from "../../files/durable-files.js";
 import { SECONDARY_CAPTURE, type FrameGeometry } from "./geometry.js";
 
@@ -402,7 +403,7 @@ class SeriesImage implements Image {
         plane: facts.plane,
         planeFault: facts.planeFault,
         spacing: facts.spacing,
-        units: facts.interpretation.units,
+        units: () => facts.interpretation.units,
       })),
       tolerance,
     );
@@ -500,14 +501,20 @@ class SeriesImage implements Image {
   }
 }
 
+/** How far the factors of two slices may differ, as a part of them. */
+const SAME_FACTOR = 1e-3;
+
+/** What all files of a series together say of SUV; nothing for those that are not of positron emission. */
 function suvOf(files: readonly SeriesFile[]): Map<SeriesFile, SuvScale> {
   const times = seriesTimes(files.map(({ attributes }) => attributes));
-  return new Map(
-    files.flatMap((file) => {
-      const suv = readSuv(file.attributes, times);
-      return suv === undefined ? [] : [[file, suv] as const];
-    }),
-  );
+  const found = files.flatMap((file) => {
+    const suv = readSuv(file.attributes, times);
+    return suv === undefined ? [] : [[file, suv] as const];
+  });
+  const [least, most] = rangeOf(found.flatMap(([, suv]) => ("factor" in suv ? suv.factor : [])));
+  if (!(most > least * (1 + SAME_FACTOR))) return new Map(found);
+  const missing = "the slices differ in weight, dose or times, and lead to different SUV";
+  return new Map(files.map((file) => [file, { missing }]));
 }
 
 /** The format in which the values of all slices are kept. */

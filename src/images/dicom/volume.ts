@@ -61,8 +61,8 @@ interface SliceFacts {
   plane: PlanePosition | undefined;
   planeFault?: PlaneFault | undefined;
   spacing: Spacing | undefined;
-  /** Of the modality values. */
-  units?: string | undefined;
+  /** Of the modality values; asked for once it is known where the slices lie. */
+  units?: () => string | undefined;
 }
 
 interface LocatedSlice extends SliceFacts {
@@ -149,7 +149,7 @@ export function volumeOf(image: Image, tolerance: StackTolerance = STRAIGHT): Vo
       plane: image.plane(frame),
       planeFault: image.planeFault?.(frame),
       spacing: image.spacing(frame),
-      units: image.interpretation(frame).units,
+      units: () => image.interpretation(frame).units,
     })),
     tolerance,
   );
@@ -213,7 +213,7 @@ function checkAlike(first: LocatedSlice, all: readonly LocatedSlice[]): void {
       `Expected slices whose pixels mean the same; they differ in ${mixed.join(", ")}. Leave out what is no slice of this volume.`,
       { fields: mixed },
     );
-  const units = new Set(all.map((slice) => slice.units ?? "none"));
+  const units = new Set(all.map((slice) => slice.units?.() ?? "none"));
   if (units.size > 1)
     throw seriesInvalid(
       "mixed_units",

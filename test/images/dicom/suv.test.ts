@@ -203,6 +203,8 @@ t.test("a series has one start", async (t) => {
   const image = await readFolder(t, folderOf(t, computed));
   t.strictSame(decays(image), [2 * HOUR, 2 * HOUR, 2 * HOUR], "the earliest acquisition of all");
   t.match(suvOf(image, 2), { caveat: { code: "suv_scan_start", message: /the 3 images/ } });
+  const heavier = [...stack(["112000", "111000"]), stack(["", "", "110000"], { PatientWeight: "71" })[2]!];
+  t.match(decays(await readFolder(t, folderOf(t, heavier))), [/differ in weight/, /differ/, /differ/]);
   const unknown = stack(["112000", "", "110000"], { SeriesTime: "111500" });
   t.match(decays(await readFolder(t, folderOf(t, unknown))), [/decay correction/, /decay/, /decay/]);
 });

@@ -199,6 +199,9 @@ t.test("reconstructions of nuclear medicine", async (t) => {
     t.strictSame(warned(image), [reason], name);
     t.match(volumeFault(image), { code: "series_invalid", details: { reason } }, name);
   }
+  t.strictSame(places(await nuclear({ ...detector, DetectorInformationSequence: [{}] })), places(upwards));
+  const nowhere = await nuclear({ DetectorInformationSequence: [{}] });
+  t.strictSame([nowhere.plane(0), warned(nowhere)], [undefined, []], "nothing is said of a place");
   const planar = await nuclear({ ImageType: "ORIGINAL\\PRIMARY\\STATIC\\EMISSION" });
   t.strictSame([planar.plane(0), warned(planar)], [undefined, []], "other images of a camera");
 });
