@@ -90,7 +90,7 @@ function named({ units, linear }: RealWorldMapping): string {
 
 /**
  * What a person should know of a frame's values as the model takes them: that the file has a real world value beside
- * the modality value that is taken, and that a mapping was used beyond its range.
+ * the modality value that is taken, that a mapping was used beyond its range, and what was assumed for SUV.
  * @param data the stored values of the frame
  */
 export function valueCaveats(values: Values, image: Image, frame: number, data: Uint8Array): Warning[] {
@@ -109,6 +109,10 @@ export function valueCaveats(values: Values, image: Image, frame: number, data: 
         message: `The image has a Real World Value Mapping (${units}) that differs from its modality values; the model was given modality values.`,
       },
     ];
+  }
+  if (values.kind === "suv_bw") {
+    const { suv } = interpretation;
+    return suv !== undefined && "factor" in suv && suv.caveat !== undefined ? [suv.caveat] : [];
   }
   if (values.kind !== "real_world") return [];
   const mapping = chosen(values, interpretation);

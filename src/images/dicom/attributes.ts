@@ -183,6 +183,27 @@ export class DataSetAttributes implements Attributes {
     return this.element(keyword) !== undefined;
   }
 
+  /** How many attributes there are. */
+  get size(): number {
+    return this.#dataSet.elements.size;
+  }
+
+  /** Whether the attributes are the same, with the same values, however their numbers are written. */
+  equals(other: DataSetAttributes): boolean {
+    return JSON.stringify(this.#comparable()) === JSON.stringify(other.#comparable());
+  }
+
+  #comparable(): unknown[] {
+    return [...this.#dataSet.elements.values()].map((element) => {
+      const items = itemsOf(this.#walk, element);
+      if (items !== undefined)
+        return items.map((item) => new DataSetAttributes(this.#walk, item, this.#context).#comparable());
+      const vr = this.#vr(element);
+      const isText = TEXT_VRS.has(vr) && vr !== "DS" && vr !== "IS";
+      return [element.tag, isText ? this.#text(element) : this.#numbers(element)];
+    });
+  }
+
   /** The walked element; undefined if absent. */
   element(keyword: string): Element | undefined {
     const tag = tagOf(keyword);

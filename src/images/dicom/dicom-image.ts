@@ -8,6 +8,7 @@ import {
   type Image,
   type Interpretation,
   type PixelFormat,
+  type PlaneFault,
   type PlanePosition,
   type Region,
   type SourceIdentity,
@@ -23,7 +24,7 @@ import { readImagePixel, type PixelElement } from "./pixel-format.js";
 import { frameReader, type Decoded, type FrameReader } from "./frame-readers.js";
 import { constantFrames, isConstant } from "./decode-check.js";
 import { frameGeometry, type FrameGeometry } from "./geometry.js";
-import { interpretationReader } from "./interpretation.js";
+import { checkEmpty, interpretationReader } from "./interpretation.js";
 import { ReadAhead } from "./read-ahead.js";
 
 export interface DicomFileImage extends Image {
@@ -91,7 +92,7 @@ class DicomImage implements DicomFileImage {
     );
     this.source = identity(file, bytes.length, () => this.hash());
     this.#interpret = interpretationReader(attributes, this.format, this.warnings);
-    this.#geometry = frameGeometry(attributes, this.frameCount);
+    this.#geometry = frameGeometry(attributes, this.frameCount, this.warnings);
     // What every frame shares is read now, so that a wrong attribute refuses the file and not its first model
     this.#interpret(0);
     this.#geometry(0);
@@ -108,6 +109,7 @@ class DicomImage implements DicomFileImage {
   /** Takes over what was odd about a frame, and looks whether it can be what was compressed. */
   async #plausible(decoded: Decoded, index: number): Promise<Uint8Array> {
     for (const { code, message } of decoded.warnings ?? []) warn(this.warnings, code, message);
+    checkEmpty(this.#interpret(index), this.format, decoded.data, this.warnings);
     if (!(await this.#isPlausible(decoded, index)))
       warn(
         this.warnings,
@@ -131,6 +133,10 @@ class DicomImage implements DicomFileImage {
 
   plane(frame: number): PlanePosition | undefined {
     return this.#geometry(checkedFrame(frame, this.frameCount)).plane;
+  }
+
+  planeFault(frame: number): PlaneFault | undefined {
+    return this.#geometry(checkedFrame(frame, this.frameCount)).planeFault;
   }
 
   pixelAspect(frame: number): number {

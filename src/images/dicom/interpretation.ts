@@ -8,9 +8,9 @@ import {
   type VoiTransform,
   type Warning,
 } from "../image.js";
-import { modalityValue, storedRange } from "../stored-values.js";
+import { modalityValue, someValue, storedRange } from "../stored-values.js";
 import type { DataSetAttributes } from "./attributes.js";
-import { functionalGroup, perFrame } from "./geometry.js";
+import { functionalGroup, perFrame } from "./functional-groups.js";
 import { readLut, readPalette, readVoiLut } from "./lookup-tables.js";
 import { readRealWorld } from "./real-world.js";
 import { readSuv } from "./suv.js";
@@ -24,7 +24,7 @@ const CT_CLASSES = new Set([
 
 /**
  * Interpretation by frame (from 0). Per-frame functional groups override shared ones, and those the top of the data
- * set. Reading throws corrupt_image for a rescale slope of 0 and for broken tables.
+ * set. Reading throws corrupt_image for broken tables.
  */
 export function interpretationReader(
   attributes: DataSetAttributes,
@@ -37,15 +37,15 @@ export function interpretationReader(
   const suv = readSuv(attributes);
   checkPolarity(attributes, format, warnings);
   return perFrame(attributes, (frame) => {
-    const group = functionalGroup(attributes, frame, "PixelValueTransformationSequence");
+    const group = functionalGroup(attributes, frame, "PixelValueTransformationSequence", warnings);
     const modality = readModality(attributes, group ?? attributes, format, warnings);
     return {
       modality,
-      units: readUnits(attributes, group ?? attributes, frame, modality),
+      units: readUnits(attributes, group ?? attributes, frame, modality, warnings),
       voi: readVoi(attributes, frame, format, modality, warnings),
       padding,
       palette,
-      realWorld: format.samplesPerPixel > 1 ? [] : readRealWorld(attributes, frame),
+      realWorld: format.samplesPerPixel > 1 ? [] : readRealWorld(attributes, frame, warnings),
       suv,
     };
   });
@@ -117,13 +117,36 @@ function readModality(
   if (item !== undefined && !isOfIntensity(attributes, warnings))
     return { kind: "lut", lut: readLut(item, format.signed) };
   if (slope === undefined && intercept === undefined) return { kind: "identity" };
-  if (slope === 0)
+  if (slope === 0) {
+    const empty = optionalNumber(source, "RescaleSlope") === 0 ? "RescaleSlope" : "DoseGridScaling";
+    return { kind: "rescale", slope: 1, intercept: intercept ?? 0, empty };
+  }
+  return { kind: "rescale", slope: slope ?? 1, intercept: intercept ?? 0 };
+}
+
+/**
+ * Whether an attribute's slope of 0 does no harm, because every stored value of the frame is 0 too, as in the empty
+ * slices of some PET scanners.
+ * Throws corrupt_image if a value is not.
+ */
+export function checkEmpty(
+  { modality, padding }: Interpretation,
+  format: PixelFormat,
+  data: Uint8Array,
+  warnings: Warning[],
+): void {
+  if (modality.kind !== "rescale" || modality.empty === undefined) return;
+  if (someValue(data, format, padding, (stored) => stored !== 0))
     throw new RadserveError(
       "corrupt_image",
-      "RescaleSlope is 0, which would make every pixel the same. Correct the attribute at the source.",
-      { attribute: "RescaleSlope" },
+      `${modality.empty} is 0, which would make every pixel the same. Correct the attribute at the source.`,
+      { attribute: modality.empty },
     );
-  return { kind: "rescale", slope: slope ?? 1, intercept: intercept ?? 0 };
+  warn(
+    warnings,
+    "empty_slice",
+    `${modality.empty} is 0 in a frame whose every stored value is 0: it was read as empty, and the slope as 1.`,
+  );
 }
 
 /** HU only if the object says so, or if its SOP class defines the rescaled values as HU (PS3.3 C.8.2.1). */
@@ -132,6 +155,7 @@ function readUnits(
   source: DataSetAttributes,
   frame: number,
   modality: ModalityTransform,
+  warnings: Warning[],
 ): string | undefined {
   if (modality.kind === "lut") {
     const type = attributes.sequence("ModalityLUTSequence")?.[0]?.string("ModalityLUTType");
@@ -143,7 +167,7 @@ function readUnits(
   if (type !== undefined) return type === "US" ? undefined : type;
   const imageTypes = [
     ...(attributes.strings("ImageType") ?? []),
-    ...(functionalGroup(attributes, frame, "CTImageFrameTypeSequence")?.strings("FrameType") ?? []),
+    ...(functionalGroup(attributes, frame, "CTImageFrameTypeSequence", warnings)?.strings("FrameType") ?? []),
   ];
   if (CT_CLASSES.has(attributes.string("SOPClassUID") ?? ""))
     return imageTypes.some((type) => type.toUpperCase() === "LOCALIZER") ? undefined : "HU";
@@ -161,7 +185,7 @@ function readVoi(
   modality: ModalityTransform,
   warnings: Warning[],
 ): VoiTransform[] {
-  const source = functionalGroup(attributes, frame, "FrameVOILUTSequence") ?? attributes;
+  const source = functionalGroup(attributes, frame, "FrameVOILUTSequence", warnings) ?? attributes;
   const signed = canBeNegative(format, modality);
   const luts = filled(source.sequence("VOILUTSequence"), "VOILUTSequence", warnings).map(
     (item): VoiTransform => {
