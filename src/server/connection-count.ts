@@ -4,7 +4,13 @@ import { limitedAs } from "./client-address.js";
 
 /** Why a connection was refused, as the log and /metrics say it. */
 export type RefusedFor =
-  "too_many_connections" | "too_many_of_address" | "closed_idle" | "not_tls" | "tls_failed";
+  | "too_many_connections"
+  | "too_many_of_address"
+  | "too_many_waiting"
+  | "slow_reader"
+  | "closed_idle"
+  | "not_tls"
+  | "tls_failed";
 
 /** How often the sums are logged while there is something to tell. */
 const TELL_EVERY_MS = 10_000;

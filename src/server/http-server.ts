@@ -19,11 +19,14 @@ import { accessTo } from "./access.js";
 import { admitted, recorded } from "./audited.js";
 import { drained, jsonBody } from "./body.js";
 import { addressOf, type ClientAddresses } from "./client-address.js";
+import type { Connections } from "./connections.js";
+import { oneAtATime } from "./pipelining.js";
 import { rawAnswer } from "./raw-answer.js";
 
 export interface ServerOptions extends Services {
   keyring: LivingKeyring;
   addresses: ClientAddresses;
+  connections: Pick<Connections, "follow" | "tooManyWait">;
   log: Logger;
   /** Absent where the server speaks plain HTTP. */
   tls?: tls.TlsOptions | undefined;
@@ -77,10 +80,11 @@ export function createServer(options: ServerOptions): http.Server | https.Server
     // Node's own answer would have no body; checkHost gives it one.
     requireHostHeader: false,
   };
-  const answer: http.RequestListener = (request, response) => {
+  const answer = oneAtATime((request, response) => {
     if (request.method !== "PUT") limitTime(request, server);
+    options.connections.follow(request.socket, response);
     void handle(request, response);
-  };
+  }, options.connections.tooManyWait);
   const server =
     options.tls === undefined
       ? http.createServer(settings, answer)

@@ -233,13 +233,13 @@ class ServingProcess {
       ...services,
       keyring,
       addresses,
+      connections,
       log: this.log,
       tls: certificates?.options,
     });
     this.#server = server;
     // Without listen() node starts no watch over slow requests and idle connections; this event starts it.
     server.emit("listening");
-    server.on("request", ({ socket }, response) => connections.follow(socket, response));
     if (server instanceof https.Server) {
       server.on("tlsClientError", (error, socket) => connections.endHandshake(socket, error));
       await certificates?.watch(server);
