@@ -12,7 +12,6 @@ import Koa from "koa";
 import { z } from "zod";
 import { RadserveError, asRadserveError, type ErrorObject } from "../base/errors.js";
 import { type Context, type Services, type State } from "./handlers.js";
-import type { LivingKeyring } from "./keys.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { ROUTES } from "./routes.js";
 import { accessTo } from "./access.js";
@@ -24,7 +23,6 @@ import { oneAtATime } from "./pipelining.js";
 import { rawAnswer } from "./raw-answer.js";
 
 export interface ServerOptions extends Services {
-  keyring: LivingKeyring;
   addresses: ClientAddresses;
   connections: Pick<Connections, "follow" | "tooManyWait">;
   log: Logger;

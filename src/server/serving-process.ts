@@ -227,11 +227,10 @@ class ServingProcess {
       return report;
     };
     const services = {
-      ...{ config, roots, models, engine, pool, bulk, metrics, history, viewing, audit, stopping },
+      ...{ config, roots, models, engine, pool, bulk, metrics, history, viewing, audit, keyring, stopping },
     };
     const server = createServer({
       ...services,
-      keyring,
       addresses,
       connections,
       log: this.log,
