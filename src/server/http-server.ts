@@ -43,7 +43,7 @@ export function createServer(options: ServerOptions): http.Server | https.Server
   app.use(identify(options));
   app.use(answerErrors(options));
   app.use((ctx, next) => {
-    checkHost(ctx);
+    checkHead(ctx);
     return next();
   });
   const router = new Router<State>();
@@ -75,7 +75,7 @@ export function createServer(options: ServerOptions): http.Server | https.Server
     requestTimeout: options.config.files_by_http.includes("upload") ? LONGEST_UPLOAD_MS : LONGEST_REQUEST_MS,
     keepAliveTimeout: 65_000,
     connectionsCheckingInterval: 1_000,
-    // Node's own answer would have no body; checkHost gives it one.
+    // Node's own answer would have no body; checkHead gives it one.
     requireHostHeader: false,
   };
   const answer = oneAtATime((request, response) => {
@@ -113,11 +113,27 @@ function limitTime(request: http.IncomingMessage, server: http.Server | https.Se
   request.once("close", () => clearTimeout(late));
 }
 
-/** Throws bad_request where HTTP/1.1 asks for one Host header and there is none or several (RFC 9112, 3.2). */
-function checkHost({ req }: Context): void {
+/**
+ * Throws bad_request where readers of HTTP could take a head in two ways: not one Host header (RFC 9112, 3.2), a framing
+ * that another program could read as another length (6.1, 6.3), or two types of one body.
+ */
+function checkHead({ req }: Context): void {
   const hosts = req.headersDistinct.host?.length ?? 0;
-  if (hosts === 1 || (hosts === 0 && req.httpVersion === "1.0")) return;
-  throw new RadserveError("bad_request", `Expected one Host header; found ${hosts === 0 ? "none" : hosts}.`);
+  if (hosts !== 1 && !(hosts === 0 && req.httpVersion === "1.0"))
+    throw new RadserveError(
+      "bad_request",
+      `Expected one Host header; found ${hosts === 0 ? "none" : hosts}.`,
+    );
+  const codings = req.headersDistinct["transfer-encoding"];
+  if (codings !== undefined && (codings.length > 1 || codings[0]?.toLowerCase() !== "chunked"))
+    throw new RadserveError(
+      "bad_request",
+      "Expected a body with Content-Length, or with Transfer-Encoding: chunked alone; found another Transfer-Encoding.",
+    );
+  if (codings !== undefined && req.headers["content-length"] !== undefined)
+    throw new RadserveError("bad_request", "Expected Content-Length or Transfer-Encoding; found both.");
+  const types = req.headersDistinct["content-type"]?.length ?? 0;
+  if (types > 1) throw new RadserveError("bad_request", `Expected one Content-Type header; found ${types}.`);
 }
 
 function workerOnly(): RadserveError {
