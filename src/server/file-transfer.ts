@@ -136,7 +136,7 @@ function checkHeaders(ctx: Context, limit: number): void {
 function checkName(target: string, name: string): void {
   if (target.endsWith("/") || name === "" || name === "." || name === "..")
     throw new RadserveError("bad_request", "Expected path to name a file; found the name of a folder.");
-  if (nameOfHelper(name) !== undefined || isMarkName(name))
+  if (nameOfHelper(name) !== undefined || name.toLowerCase().startsWith(".radserve-"))
     throw new RadserveError(
       "bad_request",
       "Expected a name that is not of the form .NAME.radserve, .NAME.lock or .radserve-...: Radserve uses these itself.",
