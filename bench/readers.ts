@@ -34,7 +34,7 @@ function neverReads(port: number): void {
     while (socket.writable && socket.write(BURST));
   };
   socket.on("connect", more).on("drain", more);
-  socket.on("error", () => undefined).on("close", () => setTimeout(() => neverReads(port), 100));
+  socket.on("error", () => undefined).on("close", () => setTimeout(neverReads, 100, port));
 }
 
 interface Round {
