@@ -34,7 +34,11 @@ function neverReads(port: number): void {
     while (socket.writable && socket.write(BURST));
   };
   socket.on("connect", more).on("drain", more);
-  socket.on("error", () => undefined).on("close", () => setTimeout(neverReads, 100, port));
+  socket
+    .on("error", () => undefined)
+    .on("close", () => {
+      setTimeout(neverReads, 100, port);
+    });
 }
 
 interface Round {
