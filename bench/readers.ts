@@ -61,7 +61,8 @@ async function round(server: BenchServer, readers: number): Promise<Round> {
   ]);
   const times: number[] = [];
   let most = before;
-  for (const began = performance.now(); performance.now() - began < ROUND_MS; await delay(ASK_EVERY_MS)) {
+  for (const began = performance.now(); performance.now() - began < ROUND_MS;) {
+    await delay(ASK_EVERY_MS);
     const asked = performance.now();
     await (await fetch(`${server.url}/health/live`)).arrayBuffer();
     times.push(performance.now() - asked);
