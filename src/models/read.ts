@@ -16,6 +16,8 @@ import {
   type FileStamp,
 } from "./files.js";
 import { errno } from "../base/errno.js";
+import { placeIn } from "../base/json-fault.js";
+import { repeatedField } from "../base/json-repeats.js";
 import { ownValue } from "../base/own-value.js";
 
 /** A manifest that obeys its schema, and what follows from it. */
@@ -101,7 +103,12 @@ async function readJson(path: string, shown: string): Promise<{ value?: unknown;
     };
   }
   try {
-    return { value: JSON.parse(text) as unknown };
+    const value = JSON.parse(text) as unknown;
+    const repeated = repeatedField(text);
+    if (repeated === undefined) return { value };
+    const { line, column } = placeIn(text, repeated.at);
+    const message = `Each field stands once; "${repeated.field.slice(0, 64)}" stands again at line ${line}, column ${column}`;
+    return { problem: { path: shown, message } };
   } catch (error) {
     return { problem: { path: shown, message: `Not JSON: ${error instanceof Error ? error.message : ""}` } };
   }
