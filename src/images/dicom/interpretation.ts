@@ -118,7 +118,7 @@ function readModality(
     return { kind: "lut", lut: readLut(item, format.signed) };
   if (slope === undefined && intercept === undefined) return { kind: "identity" };
   if (slope === 0) {
-    const empty = optionalNumber(source, "RescaleSlope") === 0 ? "RescaleSlope" : "DoseGridScaling";
+    const empty = source.number("RescaleSlope") === 0 ? "RescaleSlope" : "DoseGridScaling";
     return { kind: "rescale", slope: 1, intercept: intercept ?? 0, empty };
   }
   return { kind: "rescale", slope: slope ?? 1, intercept: intercept ?? 0 };

@@ -212,7 +212,7 @@ function chosenConfiguration(
       `${merged.preprocessor_name}: its steps are not known; DefaultPreprocessor is`,
     );
   for (const field of Object.keys(merged).filter((key) => !KNOWN_FIELDS.has(key)))
-    gaps.refuse(`plans.json: configurations.${own}.${field}`, "This field is not known");
+    gaps.refuse(`plans.json: configurations.${chosen}.${field}`, "This field is not known");
   return merged;
 }
 
