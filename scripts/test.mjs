@@ -1,9 +1,10 @@
 /**
- * `npm test`, and each group of tests: `node scripts/test.mjs [--quick | --group NAME | FILE...] [--jobs N] [--remember]`.
+ * `npm test`, and each group of tests: `node scripts/test.mjs [--quick | --group NAME | FILE...] [--jobs N] [--no-build] [--remember]`.
  *
  * Builds what has changed, and then runs checks and test files beside each other, the longest first. A test file is a
  * process of its own that prints TAP; the run ends with tap's summary over all of them and with the ten slowest. It fails
  * where a check or a test fails, where a file ends without a summary, or leaves processes behind.
+ * --no-build takes what is built, for a run beside another one.
  * --remember writes the seconds of each file to scripts/test-seconds.json, from which the order comes.
  */
 import { spawn } from "node:child_process";
@@ -97,6 +98,7 @@ const { values, positionals } = parseArgs({
     quick: { type: "boolean", default: false },
     group: { type: "string", multiple: true },
     jobs: { type: "string", default: String(JOBS) },
+    "no-build": { type: "boolean", default: false },
     remember: { type: "boolean", default: false },
   },
 });
@@ -274,7 +276,7 @@ for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"])
     for (const group of running) end(group);
     process.exit(1);
   });
-await build();
+if (!values["no-build"]) await build();
 const all = readdirSync(tests, { recursive: true, encoding: "utf8" })
   .filter((name) => name.endsWith(".test.js"))
   .sort();
