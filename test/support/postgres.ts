@@ -23,6 +23,7 @@ import { openDatabase, type Database, type DatabaseSettings } from "../../src/bu
 import { databaseFolders, type DatabaseFolders } from "../../src/bulk/postgres/folders.js";
 import { endPostmaster, postmasterOf } from "../../src/bulk/postgres/process.js";
 import type { Logger } from "../../src/base/log.js";
+import { endsWithTest } from "./ends-with-test.js";
 import type { ChildAnswer, ChildTask } from "./postgres-child.js";
 
 export const silent: Logger = pino({ level: "silent" });
@@ -40,6 +41,7 @@ export const BIN_FOLDERS = {
 /** A state directory for one test. What runs on it is stopped, and everything removed, at the test's end. */
 export function stateDirectory(t: Test, ...below: string[]): string {
   const top = realpathSync(mkdtempSync(path.join(os.tmpdir(), "radserve-postgres-")));
+  endsWithTest(top);
   chmodSync(top, 0o755);
   const directory = path.join(top, ...below);
   mkdirSync(directory, { recursive: true });
