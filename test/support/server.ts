@@ -7,6 +7,7 @@ import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs, promisify } from "node:util";
+import { endsWithTest } from "./ends-with-test.js";
 import { newToken } from "../../src/commands/token.js";
 import { loadConfig } from "../../src/config.js";
 
@@ -32,6 +33,7 @@ export interface Place {
 /** Folders for one test, and the settings that name them. */
 export function makePlace(extra: Record<string, string> = {}): Place {
   const directory = realpathSync(mkdtempSync(path.join(os.tmpdir(), "radserve-test-")));
+  endsWithTest(directory);
   const [input, output, models] = ["input", "output", "models"].map((name) => path.join(directory, name));
   for (const folder of [input!, output!, models!]) mkdirSync(folder);
   writeFileSync(path.join(input!, "image.png"), PNG);
