@@ -109,9 +109,9 @@ function stacked({ position: [x, y, z], orientation }: PlanePosition, offsets: r
 }
 
 /**
- * The slices of a reconstruction in nuclear medicine: the first lies where the detector's item says (PS3.3 C.8.4.11), or
- * where the image does that has none, the others follow along its normal, or against it where SpacingBetweenSlices is negative (C.8.4.15), by their numbers in
- * SliceVector (C.8.4.8). Undefined for other images.
+ * The slices of a reconstruction in nuclear medicine. The first lies where the detector's item says (PS3.3 C.8.4.11), or
+ * the image if no item does. The others follow along its normal, or against it where SpacingBetweenSlices is negative
+ * (C.8.4.15), by their numbers in SliceVector (C.8.4.8). Undefined for other images.
  */
 function reconstructedSlices(attributes: DataSetAttributes, frames: number): Placed[] | undefined {
   const kinds = attributes.strings("ImageType") ?? [];
