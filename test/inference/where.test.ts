@@ -47,7 +47,7 @@ t.test("places and scales", { skip: needs(ADDON) }, async (t) => {
     if (commandsAre("dciodvfy") === false)
       for (const { path } of said?.outputs ?? [])
         if (path.endsWith(".dcm")) t.strictSame(objectErrors(path), [], basename(path));
-    return { ...said!, fileCodes: answer.warnings?.map(({ code }) => code) ?? [] };
+    return { ...said!, fileCodes: answer.warnings.map(({ code }) => code) };
   };
 
   const segmenter = await loadTestModel(engine, folder, "segmenter");
