@@ -251,7 +251,9 @@ export interface Attributes {
   strings(keyword: string): string[] | undefined;
   /** First value as text; undefined if absent or empty. */
   string(keyword: string): string | undefined;
-  /** All values as numbers (DS, IS, US, SS, UL, SL, FL, FD); values that are not numbers are left out. */
+  /** All values as one text that only equal values have: bytes that no character set explains count as they are. */
+  comparable(keyword: string): string;
+  /** All values as numbers (DS, IS, US, SS, UL, SL, FL, FD); empty if one of them is not a number. */
   numbers(keyword: string): number[] | undefined;
   number(keyword: string): number | undefined;
   /** Items of a sequence; undefined if absent. */

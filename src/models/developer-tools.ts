@@ -1,7 +1,7 @@
 /** `radserve models list|init|check|try`: what each prints and its exit code, without touching the process. */
 import { existsSync } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";
-import { basename, dirname, join, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import type { Engine } from "../engine/engine.js";
 import type { InferResult, GraphInfo, LoadedModel } from "../engine/types.js";
 import type { Tensor } from "../engine/tensor.js";
@@ -20,7 +20,7 @@ import { readConcepts } from "./codes.js";
 import type { CommandResult } from "./command-result.js";
 import { draftByExporter } from "./draft-exporter.js";
 import { draftLike, parseLabels, relabel } from "./draft-like.js";
-import { draftManifest } from "./draft.js";
+import { draftManifest, modelNameOf } from "./draft.js";
 import { explainIssues, type Problem } from "./explain.js";
 import { compareExpected } from "./expected.js";
 import { graphFiles } from "./graph-files.js";
@@ -90,7 +90,7 @@ export async function modelsInit(
     );
   const files = await graphFiles(path);
   const graph = await engine.inspectGraph(path);
-  const drafted = draftManifest(basename(dirname(path)), files, graph);
+  const drafted = draftManifest(modelNameOf(dirname(path)), files, graph);
   const { manifest, source, notes } = await filledIn(drafted, graph, options);
   await writeFile(target, `${JSON.stringify(manifest, null, 2)}\n`, { flag: "wx" });
   const parsed = manifestSchema.safeParse(manifest);

@@ -1,7 +1,16 @@
 /** A first manifest from a graph: what the graph says is filled in; what it cannot say is null, to be filled in later. */
+import { basename } from "node:path";
 import type { GraphInfo } from "../engine/types.js";
 import type { TensorInfo } from "../engine/tensor.js";
 import type { Manifest } from "../manifest/manifest.js";
+
+/** A model's name after its folder's: in small letters, and with _ for what a name cannot hold. */
+export const modelNameOf = (folder: string): string =>
+  basename(folder)
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9_-]+/g, "_")
+    .slice(0, 63)
+    .replaceAll(/^[_-]+|[_-]+$/g, "") || "model";
 
 /** Image dtypes that a manifest can name. */
 const IMAGE_TYPES = ["float32", "float16", "uint8", "int8", "uint16", "int16", "int32"];

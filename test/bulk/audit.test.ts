@@ -3,7 +3,6 @@ import { mkdirSync } from "node:fs";
 import path from "node:path";
 import pg from "pg";
 import t from "tap";
-import { connectionOf, databaseFolders } from "../../src/bulk/postgres/folders.js";
 import { linesOf, onSmallDisk, textOf, verified } from "../support/audit.js";
 import { bulkPlace, startBulk, writeSlice } from "../support/bulk.js";
 import { ADDON, needs } from "../support/needs.js";
@@ -16,9 +15,9 @@ const ATTRIBUTES = {
   ...{ SeriesDescription: "Attr series", ReferringPhysicianName: "Attr^Doctor", AccessionNumber: "Attr1" },
 };
 
-/** The rows of every table of the private database as text, by the tables' names. */
+/** The rows of every table of the database as text, by the tables' names. */
 async function rows(place: Place): Promise<Map<string, string>> {
-  const client = new pg.Client(connectionOf(databaseFolders(place.environment["RADSERVE_STATE_DIR"]!)));
+  const client = new pg.Client(place.environment["DATABASE_URL"]);
   await client.connect();
   try {
     const { rows: tables } = await client.query<{ name: string }>(

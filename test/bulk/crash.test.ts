@@ -9,7 +9,16 @@ import { hashFile } from "../../src/files/durable-files.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { filesOf } from "../../src/results/commit/reuse.js";
 import { ADDON, needs } from "../support/needs.js";
-import { bulkOf, bulkPlace, nameOf, startBulk, startWorker, writeMany, writeSlice } from "../support/bulk.js";
+import {
+  bulkOf,
+  bulkPlace,
+  nameOf,
+  privatePlace,
+  startBulk,
+  startWorker,
+  writeMany,
+  writeSlice,
+} from "../support/bulk.js";
 import { sharedDatabase } from "../support/postgres.js";
 import { startServer } from "../support/server.js";
 
@@ -141,7 +150,7 @@ t.test("a box that stood still loses its images, and does no harm when it wakes"
 });
 
 t.test("told to stop, it gives back what it has not begun; the next start goes on", { skip }, async (t) => {
-  const place = bulkPlace(t);
+  const place = privatePlace(t);
   const first = bulkOf(await startServer({ ...place, remove: () => undefined }));
   writeMany(path.join(place.input, "many"), 80);
   const output = path.join(place.output, "many");
@@ -165,7 +174,7 @@ t.test("told to stop, it gives back what it has not begun; the next start goes o
 });
 
 t.test("the database killed in the middle", { skip }, async (t) => {
-  const place = bulkPlace(t);
+  const place = privatePlace(t);
   const bulk = await startBulk(t, place);
   writeMany(path.join(place.input, "many"), 100);
   const id = await bulk.submit({

@@ -4,7 +4,6 @@ import t from "tap";
 import { ADDON, needs } from "../support/needs.js";
 import { jobListSchema } from "../../src/bulk/schema.js";
 import { bulkPlace, nameOf, resultsIn, startBulk, startWorker, writeMany } from "../support/bulk.js";
-import { sharedDatabase } from "../support/postgres.js";
 import type { TestServer } from "../support/server.js";
 
 const IMAGES = 20;
@@ -15,8 +14,7 @@ async function endedBy(server: TestServer): Promise<string[]> {
 }
 
 t.test("roles api and worker", { skip: needs(ADDON) }, async (t) => {
-  const { url } = await sharedDatabase(t);
-  const place = bulkPlace(t, { DATABASE_URL: url, RADSERVE_ROLE: "api" });
+  const place = bulkPlace(t, { RADSERVE_ROLE: "api" });
   const api = await startBulk(t, place);
   const input = path.join(place.input, "many");
   const out = (name: string) => path.join(place.output, name);

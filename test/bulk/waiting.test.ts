@@ -5,12 +5,10 @@ import path from "node:path";
 import t from "tap";
 import { bulkPlace, startBulk, startWorker, writeMany, writeSlice } from "../support/bulk.js";
 import { ADDON, needs } from "../support/needs.js";
-import { sharedDatabase } from "../support/postgres.js";
 import { radserve } from "../support/server.js";
 
 t.test("a box that stands still is named", { skip: needs(ADDON) }, async (t) => {
-  const { url } = await sharedDatabase(t);
-  const place = bulkPlace(t, { DATABASE_URL: url, RADSERVE_ROLE: "api" });
+  const place = bulkPlace(t, { RADSERVE_ROLE: "api" });
   const api = await startBulk(t, place);
   const worker = await startWorker(t, place);
   const input = path.join(place.input, "many");

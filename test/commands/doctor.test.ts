@@ -19,7 +19,7 @@ import { databaseFolders, type DatabaseFolders } from "../../src/bulk/postgres/f
 import { SharedPostgres } from "../crash/lib/postgres.js";
 import { sha256 } from "../../src/files/durable-files.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
-import { bulkPlace } from "../support/bulk.js";
+import { privatePlace } from "../support/bulk.js";
 import { TestCa } from "../support/certificates.js";
 import { ADDON, commandsAre, needs } from "../support/needs.js";
 import { isRoot, postgresChild, removePlace } from "../support/postgres.js";
@@ -508,6 +508,22 @@ const PLANTED: Planted[] = [
     fix: /20\.17, 22\.12/,
   },
   {
+    fault: "a Node.js whose support has ended",
+    plant: set("NODE_OPTIONS", ofNode("20.20.2")),
+    finding: "Node.js",
+    found: /^20\.20\.2, \/.*mend nothing in it since 2026-04-30$/,
+    fix: /^Unset RADSERVE_NODE .*: \d+\.\d+\.\d+ comes with Radserve/,
+    advice: true,
+  },
+  {
+    fault: "another Node.js than the one that comes with Radserve",
+    plant: set("NODE_OPTIONS", ofNode("26.0.0")),
+    finding: "Node.js",
+    found: /^26\.0\.0, \/.*measured with \d+\.\d+\.\d+/,
+    fix: /^Unset RADSERVE_NODE/,
+    advice: true,
+  },
+  {
     fault: "a missing addon",
     plant: (place) => copyOfProgram(place, (copy) => rmSync(path.join(copy, "build/Release/addon.node"))),
     finding: "addon",
@@ -622,7 +638,7 @@ async function look(place: Place, own = false): Promise<{ status: number; findin
 
 /** A place where doctor finds nothing, with the model ct-tissue. */
 async function soundPlace(t: Test): Promise<Place> {
-  const place = bulkPlace(t);
+  const place = privatePlace(t);
   t.teardown(() => place.remove());
   t.equal((await radserve(place, "init")).status, 0);
   return place;

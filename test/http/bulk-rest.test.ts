@@ -3,7 +3,7 @@ import path from "node:path";
 import t, { type Test } from "tap";
 import { databaseFolders } from "../../src/bulk/postgres/folders.js";
 import { postmasterOf } from "../../src/bulk/postgres/process.js";
-import { bulkPlace, startBulk, writeMany, writeSlice, type Bulk } from "../support/bulk.js";
+import { privatePlace, startBulk, writeMany, writeSlice, type Bulk } from "../support/bulk.js";
 import { ADDON, needs } from "../support/needs.js";
 import { until } from "../support/postgres.js";
 
@@ -17,7 +17,7 @@ const submit = ({ place, submit: post }: Bulk, name: string): Promise<string> =>
   });
 
 async function start(t: Test): Promise<Bulk & { postmaster: () => number | undefined }> {
-  const bulk = await startBulk(t, bulkPlace(t));
+  const bulk = await startBulk(t, privatePlace(t));
   const { data } = databaseFolders(bulk.place.environment["RADSERVE_STATE_DIR"]!);
   return { ...bulk, postmaster: () => postmasterOf(data) };
 }

@@ -205,10 +205,20 @@ function identity(file: DicomFile, bytes: number, hash: () => string): SourceIde
 }
 
 function pixelElement(file: DicomFile): [PixelElement, Element] {
-  for (const keyword of ["PixelData", "FloatPixelData", "DoubleFloatPixelData"] as const) {
-    const element = file.attributes.element(keyword);
-    if (element !== undefined && element.length > 0) return [keyword, element];
-  }
+  const found = (["PixelData", "FloatPixelData", "DoubleFloatPixelData"] as const).flatMap(
+    (keyword): [PixelElement, Element][] => {
+      const element = file.attributes.element(keyword);
+      return element === undefined || element.length === 0 ? [] : [[keyword, element]];
+    },
+  );
+  const [first, second] = found;
+  if (second !== undefined)
+    throw new RadserveError(
+      "corrupt_image",
+      `Expected one of PixelData, FloatPixelData and DoubleFloatPixelData (PS3.3 C.7.6.3), found ${found.map(([keyword]) => keyword).join(" and ")}. Correct the object at its source.`,
+      { attribute: second[0] },
+    );
+  if (first !== undefined) return first;
   const uid = file.attributes.string("SOPClassUID") ?? file.mediaStorageSopClass;
   const is = uid === undefined ? "an object of no stated SOP class" : sopClassName(uid);
   throw new RadserveError(

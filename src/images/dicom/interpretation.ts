@@ -14,6 +14,7 @@ import { functionalGroup, perFrame } from "./functional-groups.js";
 import { readLut, readPalette, readVoiLut } from "./lookup-tables.js";
 import { readRealWorld } from "./real-world.js";
 import { readSuv } from "./suv.js";
+import { decimal } from "./value-forms.js";
 
 const CT_CLASSES = new Set([
   "1.2.840.10008.5.1.4.1.1.2",
@@ -76,7 +77,7 @@ const X_RAY_CLASSES = new Set([
  * stored values and display leaves the LUT out (PS3.3 C.8.7.1, PS3.4 N.2.5), so models and readers do not see it.
  */
 function isOfIntensity(attributes: DataSetAttributes, warnings: Warning[]): boolean {
-  const relationship = attributes.string("PixelIntensityRelationship") ?? "";
+  const relationship = attributes.string("PixelIntensityRelationship")?.toUpperCase() ?? "";
   if (!X_RAY_CLASSES.has(attributes.string("SOPClassUID") ?? "") || !["LOG", "DISP"].includes(relationship))
     return false;
   warn(
@@ -101,22 +102,6 @@ function filled(
   return kept;
 }
 
-/** A number that may be absent. Throws corrupt_image if the value is not a number. */
-function optionalNumber(attributes: DataSetAttributes, keyword: string): number | undefined {
-  const text = attributes.string(keyword);
-  if (text === undefined) return undefined;
-  const value = Number(text);
-  if (!Number.isFinite(value))
-    throw new RadserveError(
-      "corrupt_image",
-      `${keyword} is not a number. Correct the attribute at the source.`,
-      {
-        attribute: keyword,
-      },
-    );
-  return value;
-}
-
 function readModality(
   attributes: DataSetAttributes,
   source: DataSetAttributes,
@@ -126,14 +111,14 @@ function readModality(
   const [item] = filled(attributes.sequence("ModalityLUTSequence"), "ModalityLUTSequence", warnings);
   // Colour has no modality transform (PS3.3 C.11.1 is for one sample a pixel)
   if (format.samplesPerPixel > 1) return { kind: "identity" };
-  const slope = optionalNumber(source, "RescaleSlope") ?? optionalNumber(attributes, "DoseGridScaling");
-  const intercept = optionalNumber(source, "RescaleIntercept");
+  const slope = source.number("RescaleSlope") ?? attributes.number("DoseGridScaling");
+  const intercept = source.number("RescaleIntercept");
   // A LUT excludes rescale; if a file has both, only the LUT can be meant
   if (item !== undefined && !isOfIntensity(attributes, warnings))
     return { kind: "lut", lut: readLut(item, format.signed) };
   if (slope === undefined && intercept === undefined) return { kind: "identity" };
   if (slope === 0) {
-    const empty = optionalNumber(source, "RescaleSlope") === 0 ? "RescaleSlope" : "DoseGridScaling";
+    const empty = source.number("RescaleSlope") === 0 ? "RescaleSlope" : "DoseGridScaling";
     return { kind: "rescale", slope: 1, intercept: intercept ?? 0, empty };
   }
   return { kind: "rescale", slope: slope ?? 1, intercept: intercept ?? 0 };
@@ -185,7 +170,7 @@ function readUnits(
     ...(functionalGroup(attributes, frame, "CTImageFrameTypeSequence", warnings)?.strings("FrameType") ?? []),
   ];
   if (CT_CLASSES.has(attributes.string("SOPClassUID") ?? ""))
-    return imageTypes.includes("LOCALIZER") ? undefined : "HU";
+    return imageTypes.some((type) => type.toUpperCase() === "LOCALIZER") ? undefined : "HU";
   // Dose: stored values times Dose Grid Scaling are Dose Units (PS3.3 C.8.8.3)
   if (source.string("RescaleSlope") === undefined && attributes.has("DoseGridScaling"))
     return attributes.string("DoseUnits");
@@ -227,9 +212,8 @@ function readWindows(source: DataSetAttributes, warnings: Warning[]): VoiTransfo
   const explanations = source.strings("WindowCenterWidthExplanation") ?? [];
   const named = windowFunction(source, warnings);
   return centers.flatMap((text, i): VoiTransform[] => {
-    const center = text === "" ? Number.NaN : Number(text);
-    const width = Number(widths[i] ?? "");
-    if (!Number.isFinite(center) || !Number.isFinite(width) || width <= 0) {
+    const [center, width] = [decimal(text), decimal(widths[i] ?? "")];
+    if (center === undefined || width === undefined || width <= 0) {
       if (text !== "") warn(warnings, "window_ignored", `Window ${i + 1} has no usable centre and width.`);
       return [];
     }

@@ -17,7 +17,9 @@ import type { DataSetAttributes } from "./attributes.js";
 import { checkConcatenations } from "./concatenation.js";
 import { sopClassName } from "./dictionary.js";
 import { framesAhead } from "./decoders.js";
+import { isLocalizer } from "./dicom-file.js";
 import { readDicom, type DicomFileImage } from "./dicom-image.js";
+import { differingPersons } from "./identity.js";
 import { seriesInvalid } from "./series-fault.js";
 import { ReadAhead } from "./read-ahead.js";
 import { readSuv, seriesTimes } from "./suv.js";
@@ -122,8 +124,7 @@ function opener(image: DicomFileImage, again: Again): SeriesFile["open"] {
 /** Objects with pixels that lie beside a series and are not slices of it. */
 function derivedObject(attributes: DataSetAttributes, { sopClassUid }: SourceIdentity): LeftOut | undefined {
   if (SEGMENTATIONS.includes(sopClassUid ?? "")) return { code: "segmentation", what: "segmentations" };
-  if ((attributes.strings("ImageType") ?? []).includes("LOCALIZER"))
-    return { code: "localizer", what: "localizers (ImageType)" };
+  if (isLocalizer(attributes)) return { code: "localizer", what: "localizers (ImageType)" };
   const makers = attributes.sequence("ContributingEquipmentSequence") ?? [];
   const processed = makers.some((maker) =>
     (maker.sequence("PurposeOfReferenceCodeSequence") ?? []).some(
@@ -213,8 +214,11 @@ function imageOf(
   others: number,
   tolerance: StackTolerance | undefined,
 ): Image {
-  checkOneSeries(files);
-  const caveats = [...frameOfReferenceCaveats(files), ...checkConcatenations(files)];
+  const caveats = [
+    ...checkOneSeries(files),
+    ...frameOfReferenceCaveats(files),
+    ...checkConcatenations(files),
+  ];
   return new SeriesImage(files, [...leftOut, ...caveats], others, tolerance);
 }
 
@@ -310,7 +314,8 @@ function isTaken(files: readonly SeriesFile[], { takes, tolerance }: SeriesChoic
   }
 }
 
-function checkOneSeries(files: readonly SeriesFile[]): void {
+/** @returns caveats about what differs without saying that the images are of several persons */
+function checkOneSeries(files: readonly SeriesFile[]): Warning[] {
   const kinds = new Set(files.map(({ source }) => source.sopClassUid));
   if (kinds.size > 1)
     throw seriesInvalid(
@@ -318,17 +323,20 @@ function checkOneSeries(files: readonly SeriesFile[]): void {
       `Expected images of one kind, found ${[...kinds].map((uid) => (uid === undefined ? "none stated" : sopClassName(uid))).join(", ")}. Leave out what is no slice of this volume.`,
       { sop_classes: [...kinds] },
     );
-  const patients = new Set(
-    files.map(({ source, attributes }) =>
-      JSON.stringify([source.studyInstanceUid ?? "", attributes.string("PatientID") ?? ""]),
-    ),
+  const studies = new Set(files.map(({ source }) => source.studyInstanceUid ?? ""));
+  const caveats: Warning[] = [];
+  const persons = differingPersons(
+    files.map(({ attributes }) => attributes),
+    caveats,
   );
-  if (patients.size > 1)
+  const differing = [...(studies.size > 1 ? ["StudyInstanceUID"] : []), ...persons];
+  if (differing.length > 0)
     throw seriesInvalid(
       "several_patients",
-      `Expected one patient and one study under one SeriesInstanceUID, found ${patients.size}. Correct the series at its source.`,
-      { found: patients.size },
+      `Expected one patient and one study under one SeriesInstanceUID, found different values of ${differing.join(", ")}. Correct the series at its source.`,
+      { attributes: differing },
     );
+  return caveats;
 }
 
 /**

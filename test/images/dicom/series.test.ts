@@ -241,7 +241,7 @@ const refusals: [string, (SliceOptions | Buffer)[], string, Record<string, unkno
     "two patients",
     [{ z: 0 }, { z: 2, attributes: { PatientID: "Nobody else" } }],
     "several_patients",
-    { found: 2 },
+    { attributes: ["PatientID"] },
   ],
 ];
 
