@@ -38,6 +38,7 @@ export const IGNORED: readonly string[] = words(
   "RadionuclideTotalDose RadionuclideHalfLife RealWorldValueSlope RealWorldValueIntercept",
   "RealWorldValueFirstValueMapped RealWorldValueLastValueMapped DoubleFloatRealWorldValueFirstValueMapped",
   "DoubleFloatRealWorldValueLastValueMapped LUTLabel CodeValue CodingSchemeDesignator",
+  "SpacingBetweenSlices SliceVector DetectorInformationSequence FrameReferenceTime ActualFrameDuration",
   "RealWorldValueMappingSequence MeasurementUnitsCodeSequence VOILUTSequence FrameVOILUTSequence",
   "RadiopharmaceuticalInformationSequence FrameAnatomySequence AnatomicRegionSequence",
   "AnatomicRegionModifierSequence ContributingEquipmentSequence PurposeOfReferenceCodeSequence",
@@ -64,7 +65,7 @@ const LIMITS: ReadonlyMap<string, Limits> = new Map([
   ),
   ...words(
     "ImagePositionPatient GridFrameOffsetVector XOffsetInSlideCoordinateSystem YOffsetInSlideCoordinateSystem",
-    "ZOffsetInSlideCoordinateSystem",
+    "ZOffsetInSlideCoordinateSystem SpacingBetweenSlices",
   ).map((each) => [each, PLACE] as const),
   ...words("RescaleSlope RescaleIntercept DoseGridScaling RealWorldValueSlope RealWorldValueIntercept").map(
     (each) => [each, SCALE] as const,

@@ -75,6 +75,9 @@ function lost(found: readonly number[]): Placed {
   };
 }
 
+const imageTypes = (attributes: DataSetAttributes): string[] =>
+  (attributes.strings("ImageType") ?? []).map((value) => value.toUpperCase());
+
 /** Private elements with the number of slices that lie side by side in one frame. */
 const SLICES_IN_MOSAIC = { creator: "SIEMENS MR HEADER", group: 0x0019, element: 0x0a };
 
@@ -84,7 +87,7 @@ const SLICES_IN_MOSAIC = { creator: "SIEMENS MR HEADER", group: 0x0019, element:
  */
 function mosaicFault(attributes: DataSetAttributes): PlaneFault | undefined {
   const { creator, group, element } = SLICES_IN_MOSAIC;
-  const named = attributes.strings("ImageType")?.includes("MOSAIC") === true;
+  const named = imageTypes(attributes).includes("MOSAIC");
   const slices = Number(attributes.privateValue(creator, group, element) ?? 0);
   if (!named && !(slices > 1)) return undefined;
   return {
@@ -109,12 +112,12 @@ function stacked({ position: [x, y, z], orientation }: PlanePosition, offsets: r
 }
 
 /**
- * The slices of a reconstruction in nuclear medicine: the first lies where the detector's item says (PS3.3 C.8.4.11), or
- * where the image does that has none, the others follow along its normal, or against it where SpacingBetweenSlices is negative (C.8.4.15), by their numbers in
- * SliceVector (C.8.4.8). Undefined for other images.
+ * The slices of a reconstruction in nuclear medicine. The first lies where the detector's item says (PS3.3 C.8.4.11), or
+ * the image if no item does. The others follow along its normal, or against it where SpacingBetweenSlices is negative
+ * (C.8.4.15), by their numbers in SliceVector (C.8.4.8). Undefined for other images.
  */
 function reconstructedSlices(attributes: DataSetAttributes, frames: number): Placed[] | undefined {
-  const kinds = attributes.strings("ImageType") ?? [];
+  const kinds = imageTypes(attributes);
   if (!["RECON TOMO", "RECON GATED TOMO"].some((kind) => kinds.includes(kind))) return undefined;
   const detectors = attributes.sequence("DetectorInformationSequence") ?? [];
   const stating = detectors.filter((detector) => detector.has("ImagePositionPatient"));
