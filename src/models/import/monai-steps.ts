@@ -51,11 +51,11 @@ const off = truth.refine((value) => !value, { error: "Expected false" });
 const on = truth.refine((value) => value, { error: "Expected true" }).default(true);
 const none = z.null({ error: "Expected none" }).optional();
 const floating = z.enum(["float32", "float64"], { error: "Expected float32 or float64" }).nullish();
-const one = (wanted: unknown) =>
-  z.unknown().refine((value) => JSON.stringify(value) === JSON.stringify(wanted), {
-    error: `Expected ${JSON.stringify(wanted)}`,
-  });
-const usual = (wanted: unknown) => one(wanted).optional();
+const usual = (...wanted: unknown[]) =>
+  any.refine(
+    (value) => value === undefined || wanted.some((one) => JSON.stringify(one) === JSON.stringify(value)),
+    { error: `Expected ${wanted.map((one) => JSON.stringify(one)).join(" or ")}` },
+  );
 const three = z.array(number.positive("Expected numbers above 0"), { error: "Expected three numbers" });
 const sides = three.length(3, "Expected three numbers");
 const letters = z
@@ -141,7 +141,7 @@ const HARMLESS: [string, Step][] = [
       ...anyOf("simple_keys", "prune_meta_pattern", "prune_meta_sep", "expanduser"),
     }),
   ],
-  ["EnsureChannelFirstd", step({ ...of, strict_check: any, channel_dim: usual("no_channel").or(none) })],
+  ["EnsureChannelFirstd", step({ ...of, strict_check: any, channel_dim: usual("no_channel", null) })],
   [
     "EnsureTyped",
     step({
@@ -174,11 +174,11 @@ const PREPROCESSING = new Map<string, Step>([
         ...of,
         axcodes: letters,
         as_closest_canonical: off,
-        labels: usual([
+        labels: usual(null, [
           ["L", "R"],
           ["P", "A"],
           ["I", "S"],
-        ]).or(none),
+        ]),
         lazy: off,
       },
       ({ axcodes }, chain, refuse) => {
@@ -334,7 +334,7 @@ const POSTPROCESSING = new Map<string, Step>([
         transform: part("preprocessing"),
         nearest_interp: truth.default(true),
         post_func: none,
-        orig_keys: usual(IMAGE).or(usual([IMAGE])),
+        orig_keys: usual(IMAGE, [IMAGE], null),
         ...anyOf("meta_keys", "orig_meta_keys", "meta_key_postfix", "to_tensor", "device"),
       },
       ({ nearest_interp: nearest }, chain, refuse) => {
