@@ -1,4 +1,4 @@
-/** Other versions of Node.js: binaries from npm, in exactly these versions, kept in ~/.cache/radserve/node. */
+/** Other versions of Node.js than the one that comes with Radserve: binaries from npm, in exactly these versions, kept in ~/.cache/radserve/node. */
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync } from "node:fs";
 import os from "node:os";

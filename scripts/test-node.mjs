@@ -1,7 +1,7 @@
 /**
- * `npm run test:node -- [LINE...]`: a selection of the tests under other versions of Node.js than the one that runs
- * this, with the addon as it is built (Node-API is the same for all). Without a line: all of them. The binaries come
- * from npm, in exactly the versions below, and stay in ~/.cache/radserve/node.
+ * `npm run test:node -- [LINE...]`: a selection of the tests under other versions of Node.js than the one that
+ * comes with Radserve, with the addon as it is built (Node-API is the same for all). Without a line: all of them. The binaries come
+ * from npm, in exactly the versions of node-versions.mjs, and stay in ~/.cache/radserve/node.
  */
 import { spawnSync } from "node:child_process";
 import path from "node:path";

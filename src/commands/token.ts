@@ -56,6 +56,9 @@ export async function newToken(
     );
   if (options.subject.trim() === "" || options.subject.length > 256)
     throw new ConfigError("--subject: expected a name of 1 to 256 characters.");
+  // Node.js reads bytes that are no UTF-8 as U+FFFD: two names would become one
+  if (options.subject.includes("\ufffd"))
+    throw new ConfigError("--subject: expected a name in UTF-8; found other bytes, or U+FFFD.");
   if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
   const { keys, problems } = readKeys(config.keys_dir);
   for (const problem of problems) remark(problem);

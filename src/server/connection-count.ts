@@ -5,7 +5,13 @@ import { limitedAs } from "./client-address.js";
 
 /** Why a connection was refused, as the log and /metrics say it. */
 export type RefusedFor =
-  "too_many_connections" | "too_many_of_address" | "closed_idle" | "not_tls" | "tls_failed";
+  | "too_many_connections"
+  | "too_many_of_address"
+  | "too_many_waiting"
+  | "slow_reader"
+  | "closed_idle"
+  | "not_tls"
+  | "tls_failed";
 
 /** Counts refusals. The first is logged at once, the others together every ten seconds: nobody can flood the log. */
 export class Refusals {

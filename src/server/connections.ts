@@ -16,8 +16,18 @@ import { rawAnswer } from "./raw-answer.js";
 const MOST_REFUSED = 64;
 const LONGEST_REFUSAL_MS = 1_000;
 
+/** How often it is looked at what readers have taken. */
+const READER_LOOK_MS = 1_000;
+/** A reader that takes nothing of its answer for so long is closed. */
+const LONGEST_UNREAD_MS = 30_000;
+/** Bytes of answers that may wait for their readers, over all connections. */
+const MOST_UNREAD_BYTES = 128 * 1024 * 1024;
+
 interface Connection {
   socket: Socket;
+  /** What the socket had sent and what waited in it when it was last seen to go on. */
+  sent: string;
+  sentAt: number;
   /** Requests in work. */
   active: number;
   quietSince: number;
@@ -49,10 +59,12 @@ export class Connections {
   readonly #count: ConnectionCount;
   readonly refusals: Refusals;
   #refused = 0;
+  readonly #readerLook: NodeJS.Timeout;
 
   constructor(private readonly options: ConnectionOptions) {
     this.#count = new ConnectionCount(options);
     this.refusals = new Refusals(options.log);
+    this.#readerLook = setInterval(() => this.#closeSlowReaders(), READER_LOOK_MS).unref();
   }
 
   get count(): number {
@@ -93,7 +105,7 @@ export class Connections {
 
   #add(socket: Socket, limited: string | undefined): void {
     const ends = endsOf(socket);
-    const connection = { socket, active: 0, quietSince: Date.now() };
+    const connection = { socket, sent: "", sentAt: 0, active: 0, quietSince: Date.now() };
     const leave = this.#count.add(limited);
     this.#open.set(ends, connection);
     this.#quiet.add(connection);
@@ -112,6 +124,35 @@ export class Connections {
     this.refusals.note("closed_idle");
     quietest.socket.destroy();
     return true;
+  }
+
+  /** Told by the HTTP server of a connection on which more requests wait than may. */
+  readonly tooManyWait = (): void => this.refusals.note("too_many_waiting");
+
+  /**
+   * Closes connections whose client has taken nothing of what waits for it for too long; and while all of them together
+   * hold more than they may, the one that has taken nothing for longest.
+   */
+  #closeSlowReaders(): void {
+    const now = performance.now();
+    const unread = [];
+    let bytes = 0;
+    for (const connection of this.#open.values()) {
+      const { socket } = connection;
+      const sent = `${socket.bytesWritten} ${socket.writableLength}`;
+      if (socket.writableLength === 0 || sent !== connection.sent) {
+        Object.assign(connection, { sent, sentAt: now });
+        if (socket.writableLength === 0) continue;
+      }
+      bytes += socket.writableLength;
+      unread.push(connection);
+    }
+    for (const { socket, sentAt } of unread.sort((a, b) => a.sentAt - b.sentAt)) {
+      if (now - sentAt < LONGEST_UNREAD_MS && bytes <= MOST_UNREAD_BYTES) return;
+      bytes -= socket.writableLength;
+      this.refusals.note("slow_reader", { address: plainAddress(socket.remoteAddress) });
+      socket.destroy();
+    }
   }
 
   #refuse(socket: Socket, message: string): void {
@@ -165,6 +206,7 @@ export class Connections {
 
   /** Closes each connection when it has been quiet for a moment, and all after the last wait. */
   async close(lastWaitMs: number): Promise<void> {
+    clearInterval(this.#readerLook);
     const start = Date.now();
     while (this.#open.size > 0 && Date.now() - start < lastWaitMs) {
       for (const { socket, active, quietSince } of this.#open.values())

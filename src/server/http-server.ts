@@ -13,18 +13,19 @@ import { z } from "zod";
 import { durations } from "../base/durations.js";
 import { RadserveError, asRadserveError, type ErrorObject } from "../base/errors.js";
 import { type Context, type Services, type State } from "./handlers.js";
-import type { LivingKeyring } from "./keys.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { ROUTES } from "./routes.js";
 import { accessTo } from "./access.js";
 import { admitted, recorded } from "./audited.js";
 import { drained, jsonBody } from "./body.js";
 import { addressOf, type ClientAddresses } from "./client-address.js";
+import type { Connections } from "./connections.js";
+import { oneAtATime } from "./pipelining.js";
 import { rawAnswer } from "./raw-answer.js";
 
 export interface ServerOptions extends Services {
-  keyring: LivingKeyring;
   addresses: ClientAddresses;
+  connections: Pick<Connections, "follow" | "tooManyWait">;
   log: Logger;
   /** Absent where the server speaks plain HTTP. */
   tls?: tls.TlsOptions | undefined;
@@ -43,7 +44,7 @@ export function createServer(options: ServerOptions): http.Server | https.Server
   app.use(identify(options));
   app.use(answerErrors(options));
   app.use((ctx, next) => {
-    checkHost(ctx);
+    checkHead(ctx);
     return next();
   });
   const router = new Router<State>();
@@ -77,13 +78,14 @@ export function createServer(options: ServerOptions): http.Server | https.Server
       : durations.requestWhole,
     keepAliveTimeout: 65_000,
     connectionsCheckingInterval: durations.requestLook,
-    // Node's own answer would have no body; checkHost gives it one.
+    // Node's own answer would have no body; checkHead gives it one.
     requireHostHeader: false,
   };
-  const answer: http.RequestListener = (request, response) => {
+  const answer = oneAtATime((request, response) => {
     if (request.method !== "PUT") limitTime(request, server);
+    options.connections.follow(request.socket, response);
     void handle(request, response);
-  };
+  }, options.connections.tooManyWait);
   const server =
     options.tls === undefined
       ? http.createServer(settings, answer)
@@ -113,11 +115,27 @@ function limitTime(request: http.IncomingMessage, server: http.Server | https.Se
   request.once("close", () => clearTimeout(late));
 }
 
-/** Throws bad_request where HTTP/1.1 asks for one Host header and there is none or several (RFC 9112, 3.2). */
-function checkHost({ req }: Context): void {
+/**
+ * Throws bad_request where readers of HTTP could take a head in two ways: not one Host header (RFC 9112, 3.2), a framing
+ * that another program could read as another length (6.1, 6.3), or two types of one body.
+ */
+function checkHead({ req }: Context): void {
   const hosts = req.headersDistinct.host?.length ?? 0;
-  if (hosts === 1 || (hosts === 0 && req.httpVersion === "1.0")) return;
-  throw new RadserveError("bad_request", `Expected one Host header; found ${hosts === 0 ? "none" : hosts}.`);
+  if (hosts !== 1 && !(hosts === 0 && req.httpVersion === "1.0"))
+    throw new RadserveError(
+      "bad_request",
+      `Expected one Host header; found ${hosts === 0 ? "none" : hosts}.`,
+    );
+  const codings = req.headersDistinct["transfer-encoding"];
+  if (codings !== undefined && (codings.length > 1 || codings[0]?.toLowerCase() !== "chunked"))
+    throw new RadserveError(
+      "bad_request",
+      "Expected a body with Content-Length, or with Transfer-Encoding: chunked alone; found another Transfer-Encoding.",
+    );
+  if (codings !== undefined && req.headers["content-length"] !== undefined)
+    throw new RadserveError("bad_request", "Expected Content-Length or Transfer-Encoding; found both.");
+  const types = req.headersDistinct["content-type"]?.length ?? 0;
+  if (types > 1) throw new RadserveError("bad_request", `Expected one Content-Type header; found ${types}.`);
 }
 
 function workerOnly(): RadserveError {

@@ -3,7 +3,7 @@
  * it judges a token, several times a second where there are many.
  */
 import { randomBytes } from "node:crypto";
-import { mkdirSync, statSync } from "node:fs";
+import { statSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import path from "node:path";
 import { durations } from "../base/durations.js";
@@ -11,7 +11,7 @@ import { ConfigError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { keyOf, readKeyFile, type Key, type KeyFile } from "./key-file.js";
 import { Revocations } from "./revocations.js";
-import { createPrivately } from "../files/private-file.js";
+import { createPrivately, makePrivateFolder } from "../files/private-file.js";
 import { namesIn, revokedIn } from "./token-records.js";
 import { within } from "../base/waiting.js";
 
@@ -63,7 +63,7 @@ function kidTwice(file: string, { kid }: Key): string {
  * @param after time of a key that this one must be newer than, though clocks differ
  */
 export async function createKey(folder: string, after = ""): Promise<Key> {
-  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  makePrivateFolder(folder);
   const kid = randomBytes(6).toString("hex");
   const file: KeyFile = {
     kid,

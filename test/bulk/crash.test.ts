@@ -8,6 +8,7 @@ import { postmasterOf } from "../../src/bulk/postgres/process.js";
 import { hashFile } from "../../src/files/durable-files.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { filesOf } from "../../src/results/commit/reuse.js";
+import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import {
   bulkOf,
@@ -119,7 +120,10 @@ t.test(
 
 t.test("a box that stood still loses its images, and does no harm when it wakes", { skip }, async (t) => {
   const { pool, url } = await sharedDatabase(t);
-  const place = bulkPlace(t, { DATABASE_URL: url });
+  const place = bulkPlace(t, {
+    ...withDurations({ boxBeat: 500, boxSilent: 2_000, boxLease: 5_000 }),
+    DATABASE_URL: url,
+  });
   const bulk = await startBulk(t, place);
   const second = await startWorker(t, place);
   await second.logged((line) => line.msg === "models loaded");

@@ -13,6 +13,7 @@ import {
 import os from "node:os";
 import path from "node:path";
 import t, { type Test } from "tap";
+import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import {
   bulkPlace,
@@ -40,7 +41,11 @@ rmdirSync(probe);
 const skipMount = skip || (mounts ? false : "this user may not mount");
 
 // One server for all: each fault ends, and the next job finds nothing of it
-const place = bulkPlace(t, { RADSERVE_MINIMUM_FREE_DISK: "0", RADSERVE_PAUSE_AFTER_FAILURES: "5" });
+const place = bulkPlace(t, {
+  ...withDurations({ jobPause: 500, itemRetry: 500 }),
+  RADSERVE_MINIMUM_FREE_DISK: "0",
+  RADSERVE_PAUSE_AFTER_FAILURES: "5",
+});
 /** Output roots that are file systems of their own, by their sizes. */
 const [small, shut, bare] = ["4m", "64m", "48m"].map((size) => {
   const root = path.join(place.directory, `root-${size}`);

@@ -5,13 +5,20 @@ import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Pool } from "pg";
 import t from "tap";
+import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import { bulkPlace, hold, startBulk, writeSlice } from "../support/bulk.js";
 import { sharedDatabase, until } from "../support/postgres.js";
 
+// One waits for the care of the queue of scans meanwhile
+t.jobs = 2;
+
 t.test("a database as it may be met", { skip: needs(ADDON) }, async (t) => {
   const { pool, url } = await sharedDatabase(t);
-  const place = bulkPlace(t, { DATABASE_URL: url });
+  const place = bulkPlace(t, {
+    ...withDurations({ boxBeat: 500, itemName: 2_000 }),
+    DATABASE_URL: url,
+  });
   const input = path.join(place.input, "slow.dcm");
   const output = path.join(place.output, "held");
   writeSlice(input);

@@ -30,6 +30,7 @@ import { databaseFolders, type DatabaseFolders } from "../../src/bulk/postgres/f
 import { endPostmaster, postmasterOf } from "../../src/bulk/postgres/process.js";
 import type { Logger } from "../../src/base/log.js";
 import type { MakerAnswer, MakerData, MakerTask } from "./database-maker.js";
+import { endsWithTest } from "./ends-with-test.js";
 import type { ChildAnswer, ChildTask } from "./postgres-child.js";
 import { urlOf } from "./run-postgres.js";
 
@@ -51,6 +52,7 @@ export const BIN_FOLDERS = {
 /** A state directory for one test. What runs on it is stopped, and everything removed, at the test's end. */
 export function stateDirectory(t: Test, ...below: string[]): string {
   const top = realpathSync(mkdtempSync(path.join(os.tmpdir(), "radserve-postgres-")));
+  endsWithTest(top);
   chmodSync(top, 0o755);
   const directory = path.join(top, ...below);
   mkdirSync(directory, { recursive: true });
