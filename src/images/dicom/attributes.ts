@@ -142,7 +142,8 @@ export class DataSetAttributes implements Attributes {
     const element = this.element(keyword);
     if (element === undefined) return undefined;
     if (TEXT_VRS.has(this.#vr(element))) return this.#text(element);
-    return this.#numbers(element).map(String);
+    const isText = TEXT_VRS.has(dictionaryVr(element.tag)) && !NUMBER_TEXTS.has(dictionaryVr(element.tag));
+    return isText ? [UNEXPLAINED] : this.#numbers(element).map(String);
   }
 
   string(keyword: string): string | undefined {
@@ -264,7 +265,7 @@ export class DataSetAttributes implements Attributes {
   #vr(element: Element): string {
     const known = dictionaryVr(element.tag);
     // Which of US and SS it is follows from the pixels, whatever an explicit VR says (PS3.3 C.7.6.3); text stays text
-    if (known === "xs" && (element.vr === "UN" || !TEXT_VRS.has(element.vr)))
+    if (known === "xs" && ["UN", "US", "SS", "OW", "xs"].includes(element.vr))
       return this.#context.signed ? "SS" : "US";
     if (element.vr === "UN" && known !== "UN") return known;
     switch (element.vr) {

@@ -117,7 +117,8 @@ function taken(attributes: Attributes, keyword: string): Value | undefined {
   const tag = tagOf(keyword) ?? 0;
   if (values === undefined || (values.length > 1 && multiplicityOf(tag) === "1")) return undefined;
   const vr = dictionaryVr(tag);
-  if (vr === "US") return attributes.numbers(keyword);
+  const numbers = vr === "US" ? attributes.numbers(keyword) : undefined;
+  if (numbers !== undefined) return numbers.length === values.length ? numbers : undefined;
   return values.every((value) => isOfForm(keyword, vr, value)) ? values : undefined;
 }
 
@@ -136,7 +137,7 @@ const SEQUENCES: Readonly<Record<string, readonly string[]>> = {
   OtherPatientIDsSequence: ["PatientID", "IssuerOfPatientID", "TypeOfPatientID"],
 };
 
-const PATIENT = [
+export const PATIENT = [
   ...["PatientName", "PatientID", "PatientBirthDate", "PatientSex", "IssuerOfPatientID", "TypeOfPatientID"],
   ...["PatientBirthTime", "OtherPatientIDs", "OtherPatientNames", "EthnicGroup", "PatientComments"],
   ...["PatientSpeciesDescription", "PatientSpeciesCodeSequence", "PatientBreedDescription"],
@@ -154,7 +155,7 @@ const TRIAL_NEVER_ABSENT: Dataset = {
   ...{ ClinicalTrialProtocolName: "", ClinicalTrialSiteID: "", ClinicalTrialSiteName: "" },
 };
 
-const STUDY = [
+export const STUDY = [
   ...["StudyDate", "StudyTime", "ReferringPhysicianName", "StudyID", "AccessionNumber", "StudyDescription"],
   ...["PhysiciansOfRecord", "NameOfPhysiciansReadingStudy", "ConsultingPhysicianName"],
   ...["IssuerOfAccessionNumberSequence", "ProcedureCodeSequence", "ReferencedStudySequence"],
@@ -244,13 +245,30 @@ const IDENTITY = [
   ...["PatientName", "PatientID", "IssuerOfPatientID", "PatientBirthDate", "PatientSex", "AccessionNumber"],
 ];
 
-/** The attributes of identity that the source has and our objects cannot have: nobody should believe that it has none. */
-export function leftOut(attributes: Attributes): string[] {
-  const ours = takeOver(attributes, IDENTITY);
-  return IDENTITY.filter(
-    (keyword) =>
-      ours[keyword] === undefined && (attributes.strings(keyword) ?? []).some((value) => value !== ""),
-  );
+/** Which attributes have a value that is not taken over, or an item with one. */
+function lackingIn(attributes: Attributes, keywords: readonly string[]): string[] {
+  const ours = takeOver(attributes, keywords);
+  return keywords.filter((keyword) => {
+    const inner = SEQUENCES[keyword];
+    if (inner === undefined)
+      return ours[keyword] === undefined && (attributes.strings(keyword) ?? []).some((value) => value !== "");
+    const items = attributes.sequence(keyword);
+    // Under another VR than SQ
+    if (items === undefined) return attributes.has(keyword);
+    return (
+      (items.length > 0 && ours[keyword] === undefined) ||
+      items.some((item) => lackingIn(item, inner).length > 0)
+    );
+  });
+}
+
+/** The attributes that the source has and our objects cannot have: nobody should believe that it has none. */
+export function leftOut(attributes: Attributes): { identity: string[]; others: string[] } {
+  const lacking = lackingIn(attributes, [...PATIENT, ...STUDY]);
+  return {
+    identity: lacking.filter((keyword) => IDENTITY.includes(keyword)),
+    others: lacking.filter((keyword) => !IDENTITY.includes(keyword)),
+  };
 }
 
 /** Parts of the body that there is one of (PS3.16 table L-1), as Body Part Examined names them. */
