@@ -4,11 +4,13 @@ import { basename, join } from "node:path";
 import t from "tap";
 import { openFile } from "../../src/images/dicom/dicom-file.js";
 import { infer } from "../../src/inference/infer-image.js";
+import { imageInputs } from "../../src/manifest/manifest.js";
 import type { ModelEntry } from "../../src/models/entry.js";
 import { attributesOf, dicomFile, picture, Typed, type Attributes } from "../support/dicom.js";
 import { failure } from "../support/expect.js";
 import { ADDON, commandsAre, needs } from "../support/needs.js";
 import { engineWithFolder } from "../support/real-engine.js";
+import { slice } from "../support/series.js";
 import { loadTestModel } from "../support/test-models.js";
 import { objectErrors } from "../support/validators.js";
 
@@ -112,6 +114,38 @@ t.test("places and scales", { skip: needs(ADDON) }, async (t) => {
       [-32, -32, 96],
       [-32, -32, 92],
     ]);
+  });
+
+  await t.test("slices that are stored differently are one thing to a model", async (t) => {
+    const words = (values: readonly number[]) =>
+      new Uint8Array(Int16Array.from({ length: 24 }, (_, i) => values[i % values.length] ?? 0).buffer);
+    const bits = (PixelRepresentation: number, RescaleIntercept: string) => ({
+      ...{ PixelRepresentation, RescaleIntercept, RescaleType: "HU" },
+    });
+    const files = [
+      slice({ z: 0, attributes: bits(0, "-1024"), frames: [words([0, 1064])] }),
+      slice({ z: 2, attributes: bits(1, "0"), frames: [words([-1024, 40])] }),
+    ];
+    const model = await loadTestModel(engine, folder, "classifier", (manifest) => {
+      const [input] = imageInputs(manifest);
+      if (input !== undefined)
+        Object.assign(input, {
+          values: { kind: "modality" },
+          monochrome1: "as_stored",
+          colour_source: "refuse",
+        });
+      manifest.accepts = { formats: ["dicom"], modality: ["CT"], dimensions: "2d_frames" };
+    });
+    const { measurements, fileCodes } = await run(files, model, ["json"]);
+    t.strictSame(
+      measurements.map(({ frame, value }) => [frame, Math.round(value)]),
+      [
+        [1, -4919],
+        [2, -4919],
+      ],
+      "ten times the mean of -1024 and 40, and one",
+    );
+    t.strictSame(fileCodes, ["mixed_storage"]);
   });
 
   await t.test("models of series are told why frames are no volume", async (t) => {

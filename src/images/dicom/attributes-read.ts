@@ -39,6 +39,8 @@ export const IGNORED: readonly string[] = words(
   "RealWorldValueFirstValueMapped RealWorldValueLastValueMapped DoubleFloatRealWorldValueFirstValueMapped",
   "DoubleFloatRealWorldValueLastValueMapped LUTLabel CodeValue CodingSchemeDesignator",
   "SpacingBetweenSlices SliceVector DetectorInformationSequence FrameReferenceTime ActualFrameDuration",
+  "RadiopharmaceuticalStartDateTime RadiopharmaceuticalStartTime SeriesDate SeriesTime AcquisitionDate",
+  "AcquisitionTime TimezoneOffsetFromUTC",
   "RealWorldValueMappingSequence MeasurementUnitsCodeSequence VOILUTSequence FrameVOILUTSequence",
   "RadiopharmaceuticalInformationSequence FrameAnatomySequence AnatomicRegionSequence",
   "AnatomicRegionModifierSequence ContributingEquipmentSequence PurposeOfReferenceCodeSequence",

@@ -36,6 +36,28 @@ const withObjects = (evidence: Evidence) =>
     outputs.some(({ media_type }) => media_type === "application/dicom"),
   );
 
+/** Models of the receipt that have measured areas. */
+const withAreas = (evidence: Evidence) =>
+  succeeded(evidence).filter(({ findings }) => findings.some(({ area }) => area?.cm2 !== undefined));
+
+const isWarned = ({ image }: Evidence, ...codes: string[]): boolean =>
+  image?.warnings.some(({ code }) => codes.includes(code)) === true;
+
+/** Whether SUV were computed with another factor than this version takes for the first frame, or has none. */
+function hasOtherSuv(evidence: Evidence): boolean {
+  const { image } = evidence;
+  if (image === undefined) return false;
+  const factors = (image.case?.members ?? [image]).flatMap((member) => {
+    const { suv } = member.interpretation(0);
+    return suv === undefined ? [] : "factor" in suv ? suv.factor : NaN;
+  });
+  const isSame = (taken: number) => factors.some((factor) => Math.abs(factor - taken) <= 1e-6 * factor);
+  const taken = succeeded(evidence)
+    .flatMap(({ transforms }) => transforms.filter(({ step }) => step === "suv_bw"))
+    .map(({ multiply }) => Number(multiply));
+  return factors.length > 0 && taken.some((factor) => !isSame(factor));
+}
+
 export const KNOWN_FAULTS: readonly KnownFault[] = [
   {
     before: "0.6.0",
@@ -54,6 +76,26 @@ export const KNOWN_FAULTS: readonly KnownFault[] = [
       withObjects(evidence).length > 0 &&
       evidence.image?.attributes?.strings("FrameOfReferenceUID")?.join("") === "",
     text: "FrameOfReferenceUID is empty in the source, and so in the SEG and the RTSTRUCT, where it must have a value.",
+  },
+  {
+    before: "0.6.0",
+    shows: hasOtherSuv,
+    text:
+      "RadiopharmaceuticalStartDateTime with an offset from UTC, times of the dose that contradict each other, or an hour " +
+      "without a day and a long half-life: SUV (suv_bw) were computed with another decay than the file says.",
+  },
+  {
+    before: "0.6.0",
+    shows: (evidence) =>
+      withAreas(evidence).length > 0 &&
+      evidence.image?.attributes?.has("PixelSpacing") === true &&
+      (evidence.image.regions?.(0) !== undefined || isWarned(evidence, "regions_ignored")),
+    text: "SequenceOfUltrasoundRegions beside a PixelSpacing that does not hold for all of it: areas are by PixelSpacing.",
+  },
+  {
+    before: "0.6.0",
+    shows: (evidence) => withAreas(evidence).length > 0 && isWarned(evidence, "mosaic"),
+    text: "ImageType MOSAIC: areas are those of many slices that lie side by side in one frame.",
   },
 ];
 

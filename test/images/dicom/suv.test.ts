@@ -160,6 +160,12 @@ t.test("when a dose was given", async (t) => {
   }
 });
 
+t.test("a time that stands for several is none", async (t) => {
+  const several = await readImage(file(pet({}, { RadiopharmaceuticalStartTime: "090000\\100000" })));
+  t.match(decayOf(several, F18), /no time of the radiopharmaceutical/);
+  t.match(several.warnings, [{ code: "value_ignored", message: /RadiopharmaceuticalStartTime/ }]);
+});
+
 t.test("when the scan began", async (t) => {
   const given = dateTime("20260102090000");
   const later = { SeriesTime: "180000" };

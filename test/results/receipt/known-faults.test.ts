@@ -7,7 +7,7 @@ import { auditPaths } from "../../../src/audit/folders.js";
 import { readImage } from "../../../src/images/read-image.js";
 import { KNOWN_FAULTS, knownFaults, type Evidence } from "../../../src/results/receipt/known-faults.js";
 import type { Receipt } from "../../../src/results/receipt/receipt.js";
-import { attributesOf, dicomFile, EXPLICIT, picture } from "../../support/dicom.js";
+import { attributesOf, dicomFile, EXPLICIT, picture, Typed } from "../../support/dicom.js";
 import { ADDON, needs } from "../../support/needs.js";
 import { receiptOf } from "../../support/receipts.js";
 
@@ -44,12 +44,62 @@ const NO_TRANSFORM = {
     "PhotometricInterpretation is YBR_ICT but the codestream has no such transform; the frames were taken as RGB.",
 };
 
+/** A receipt of 0.5 with an area in cm2. */
+const measured = () =>
+  earlier(({ models }) => {
+    const [finding] = models[0]?.findings ?? [];
+    if (finding !== undefined) finding.area = { pixels: 10, cm2: 0.1 };
+  });
+
+/** A receipt of 0.5 with SUV by two hours of decay of 350 MBq in 70 kg, from 9 to 11 o'clock. */
+const withSuv = () =>
+  earlier(({ models }) => {
+    const multiply = 70_000 / (350e6 * 2 ** (-7200 / 6600));
+    models[0]?.transforms.push({ step: "suv_bw", multiply, units: "g/ml" });
+  });
+
+const petWith = (given: string, zone: string | undefined) =>
+  imageWith({
+    ...{ Modality: "PT", Units: "BQML", CorrectedImage: "ATTN\\DECY", DecayCorrection: "START" },
+    ...{
+      SeriesDate: "20260102",
+      SeriesTime: "110000",
+      AcquisitionDate: "20260102",
+      AcquisitionTime: "110000",
+    },
+    ...{ PatientWeight: "70", TimezoneOffsetFromUTC: zone },
+    RadiopharmaceuticalInformationSequence: [
+      {
+        RadionuclideTotalDose: "350000000",
+        RadionuclideHalfLife: "6600",
+        RadiopharmaceuticalStartDateTime: given,
+      },
+    ],
+  });
+
+const REGION = {
+  ...{ RegionSpatialFormat: 1, PhysicalUnitsXDirection: 3, PhysicalUnitsYDirection: 3 },
+  ...{ PhysicalDeltaX: new Typed("FD", 0.05), PhysicalDeltaY: new Typed("FD", 0.05) },
+};
+
 /** By the first word of the fault that it shows, which is the only one. */
 const CASES: Record<string, () => Evidence | Promise<Evidence>> = {
   PhotometricInterpretation: () => ({ receipt: earlier(({ warnings }) => warnings.push(NO_TRANSFORM)) }),
   FrameOfReferenceUID: async () => ({
     receipt: earlier(),
     image: await imageWith({ FrameOfReferenceUID: "" }),
+  }),
+  RadiopharmaceuticalStartDateTime: async () => ({
+    receipt: withSuv(),
+    image: await petWith("20260102090000+0000", "+0100"),
+  }),
+  SequenceOfUltrasoundRegions: async () => ({
+    receipt: measured(),
+    image: await imageWith({ PixelSpacing: "1\\1", SequenceOfUltrasoundRegions: [REGION] }),
+  }),
+  ImageType: async () => ({
+    receipt: measured(),
+    image: await imageWith({ ImageType: "ORIGINAL\\PRIMARY\\MOSAIC", PixelSpacing: "1\\1" }),
   }),
 };
 
@@ -72,6 +122,10 @@ t.test("each fault is told of the receipts that show it, and of no others", asyn
   }
   t.strictSame(knownFaults({ receipt: earlier() }), []);
   t.strictSame(knownFaults({ receipt: earlier(), image: await imageWith({}) }), []);
+  const right = await petWith("20260102090000+0100", "+0100");
+  t.strictSame(knownFaults({ receipt: withSuv(), image: right }), [], "the same decay");
+  const agreed = await imageWith({ PixelSpacing: "0.5\\0.5", SequenceOfUltrasoundRegions: [REGION] });
+  t.strictSame(knownFaults({ receipt: measured(), image: agreed }), [], "one scale");
   t.strictSame(found.sort(), KNOWN_FAULTS.map(({ text }) => text).sort(), "each has evidence here");
 });
 
