@@ -2,7 +2,7 @@
 import { readFile, stat } from "node:fs/promises";
 import path from "node:path";
 import { resultForms, type Config } from "../config.js";
-import type { Image } from "../images/image.js";
+import { ANY_STACK, type Image } from "../images/image.js";
 import { ConfigError } from "../base/errors.js";
 import { createLog } from "../base/log.js";
 import { table } from "../base/table.js";
@@ -86,7 +86,7 @@ function replayFrom(config: Config, source: string, receipt: Receipt): Promise<C
       }
     });
   const { series_instance_uid: uid, case: members } = receipt.source;
-  return withImageFile(source, again, { uid, members });
+  return withImageFile(source, again, { uid, members, tolerance: ANY_STACK });
 }
 
 /** Aligned columns, and one line that says it all. */

@@ -55,6 +55,38 @@ export const KNOWN_FAULTS: readonly KnownFault[] = [
       evidence.image?.attributes?.strings("FrameOfReferenceUID")?.join("") === "",
     text: "FrameOfReferenceUID is empty in the source, and so in the SEG and the RTSTRUCT, where it must have a value.",
   },
+  {
+    before: "0.6.0",
+    shows: (evidence) =>
+      withObjects(evidence).length > 0 &&
+      evidence.image?.attributes?.string("TimezoneOffsetFromUTC") === undefined &&
+      evidence.image?.attributes !== undefined,
+    text:
+      "TimezoneOffsetFromUTC is absent in the source, and the objects have the server's of the day of the analysis: it " +
+      "counts for the dates and times of the source in them too, and is wrong where those are of another zone or season.",
+  },
+  {
+    before: "0.6.0",
+    shows: (evidence) =>
+      withObjects(evidence).some(({ findings, measurements }) =>
+        [...findings, ...measurements].some(({ code }) => /^(?:urn|https?):/i.test(code?.value ?? "")),
+      ),
+    text: "A code of the manifest is a URN or URL: the objects have it as Code Value or Long Code Value and not as URN Code Value.",
+  },
+  {
+    before: "0.6.0",
+    shows: (evidence) =>
+      succeeded(evidence).some(
+        ({ findings, measurements, outputs }) =>
+          outputs.some(({ path }) => path.endsWith(".sr.dcm")) &&
+          outputs.some(({ path }) => path.endsWith(".seg.dcm")) &&
+          findings.some(({ present }) => present) &&
+          measurements.some(({ label, frame }) =>
+            findings.some((one) => one.label === label && one.frame === frame && !one.present),
+          ),
+      ),
+    text: "Labels that were not found beside others that were: the SR lacks their measurements (0), which the receipt has.",
+  },
 ];
 
 /** True where `version` comes before `other`; both as 0.6.0. */
