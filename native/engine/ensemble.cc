@@ -14,16 +14,18 @@ namespace {
 /// What one tensor goes through.
 struct Step {
   Activation activation = Activation::kNone;
-  /// For softmax, how many values belong together.
+  /// For softmax: of a map its channels, else how many scores an image has.
   size_t channels = 1;
-  /// Sides behind the channels: 2 for images, 3 for volumes, 0 where the values of a group lie side by side.
+  /// Of a map, the sides behind the channels: 2 for images, 3 for volumes, 0 where channels come last.
   size_t sides = 0;
+  bool map = false;
 };
 
 void Activate(const Step& step, Tensor& tensor) {
   const std::span<float> values(reinterpret_cast<float*>(tensor.data), tensor.Elements());
   if (step.activation == Activation::kSigmoid) Sigmoid(values);
   if (step.activation != Activation::kSoftmax || values.empty()) return;
+  if (!step.map) return SoftmaxOfScores(values, tensor.shape, step.channels);
   size_t pixels = 1;
   if (tensor.shape.size() > step.sides) {
     pixels = std::accumulate(
@@ -41,10 +43,10 @@ void Activate(const Step& step, Tensor& tensor) {
 
 Step StepOf(const OutputSpec& spec, const InputSpec& input) {
   const auto labels = static_cast<size_t>(spec.labels);
-  if (spec.kind != OutputSpec::Kind::kSegmentation) return {spec.activation, labels, 0};
+  if (spec.kind != OutputSpec::Kind::kSegmentation) return {spec.activation, labels, 0, false};
   const size_t sides = input.channels_last ? 0 : input.volume ? 3 : 2;
   // Channel 0 is background.
-  return {spec.activation, labels + 1, sides};
+  return {spec.activation, labels + 1, sides, true};
 }
 
 }  // namespace

@@ -65,6 +65,12 @@ void Softmax(std::span<float> values) {
   for (float& v : values) v /= sum;
 }
 
+void SoftmaxOfScores(std::span<float> scores, std::span<const int64_t> shape, size_t labels) {
+  const auto longer = std::find_if(shape.rbegin(), shape.rend(), [](int64_t side) { return side > 1; });
+  const size_t classes = labels == 1 || longer == shape.rend() ? 1 : static_cast<size_t>(*longer);
+  for (size_t at = 0; at < scores.size(); at += classes) Softmax(scores.subspan(at, classes));
+}
+
 void SoftmaxPlanes(std::span<float> planes, size_t pixels) { SoftmaxPlanes(planes, pixels, 0, pixels); }
 
 void SoftmaxPlanes(std::span<float> planes, size_t pixels, size_t first, size_t last) {

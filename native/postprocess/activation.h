@@ -14,6 +14,10 @@ void Sigmoid(std::span<float> values);
 /// In place, over all values.
 void Softmax(std::span<float> values);
 
+/// Softmax of scores, in place: over the last side of `shape` that is longer than one, where the classes lie. 25 x 3
+/// scores are 25 times three classes. `labels` is how many scores one image has.
+void SoftmaxOfScores(std::span<float> scores, std::span<const int64_t> shape, size_t labels);
+
 /// Softmax over the channels of each pixel, in place; channel c of pixel i is planes[c * pixels + i].
 void SoftmaxPlanes(std::span<float> planes, size_t pixels);
 

@@ -49,7 +49,7 @@ std::vector<float> Scores(const OutputSpec& spec, const Tensor& tensor) {
     for (float& s : scores) s = static_cast<float>(static_cast<double>(s) / spec.calibration.temperature);
   }
   if (spec.activation == Activation::kSigmoid) Sigmoid(scores);
-  if (spec.activation == Activation::kSoftmax) Softmax(scores);
+  if (spec.activation == Activation::kSoftmax) SoftmaxOfScores(scores, tensor.shape, scores.size());
   for (float& s : scores) s = Calibrated(spec.calibration, s);
   CheckFinite(scores, tensor.name);
   return scores;

@@ -269,10 +269,20 @@ const roleOfInput = z.strictObject({
   background: z.number().optional(),
 });
 
+/** Element types of inputs that hold pixels. */
+export const IMAGE_TYPES = ["float32", "float16", "uint8", "int8", "uint16", "int16", "int32"] as const;
+
+/** Element types of inputs that hold numbers of attributes. */
+export const NUMBER_TYPES = ["float32", "float16", "int32", "int64"] as const;
+
 const imageInput = z.strictObject({
   kind: z.literal("image").optional().describe("What an input is where it does not say"),
   tensor: text,
-  dtype: z.enum(["float32", "float16", "uint8", "int8", "uint16", "int16", "int32"]),
+  dtype: z
+    .enum(IMAGE_TYPES)
+    .describe(
+      "That of the graph; a graph that takes another (float64) has to be exported again, with float32",
+    ),
   layout: z.enum(["NCHW", "NHWC", "NCDHW", "NDHWC"]),
   size: z.discriminatedUnion("kind", [
     z.strictObject({
@@ -443,7 +453,7 @@ const attributeInput = z
   .strictObject({
     kind: z.literal("attributes"),
     tensor: text,
-    dtype: z.enum(["float32", "float16", "int32", "int64"]),
+    dtype: z.enum(NUMBER_TYPES),
     layout: z.enum(["NC", "N"]).describe("NC: [1, numbers]; N: [1], for a single number"),
     values: z.array(attributeValue).min(1).max(64).describe("In the tensor's order"),
   })
@@ -495,7 +505,11 @@ const modelOutput = z.discriminatedUnion("kind", [
   z.strictObject({
     kind: z.literal("classification"),
     tensor: text,
-    activation: z.enum(["none", "sigmoid", "softmax"]),
+    activation: z
+      .enum(["none", "sigmoid", "softmax"])
+      .describe(
+        "softmax: over the classes, which lie along the last side of the tensor that is longer than one; [1, 25, 3] holds 25 times three classes",
+      ),
     calibration,
     labels,
   }),

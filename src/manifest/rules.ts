@@ -71,10 +71,12 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
       ["accepts", "modality"],
       'Expected the modalities or the SOP classes that the model was made for, for example ["CT"] (or sop_class): without either it would take every DICOM image, a dose or a map too',
     );
+  checkFrames(m, issue);
   m.inputs.forEach((input, i) => {
     if (isImageInput(input)) forEachPart(input, i, issue, checkRange);
   });
   checkTogether(m, issue);
+  checkNames(m, issue);
   checkRoles(m, issue);
   checkPrototypes(m, issue);
   if (m.tiling !== undefined)
@@ -162,6 +164,31 @@ function forEachPart(
 /** Values that take the place of the file's own modality values, for all inputs of a model at once. */
 const PHYSICAL: readonly ImageInput["values"]["kind"][] = ["real_world", "suv_bw"];
 
+/** Modalities whose frames are times or views, but for SOP classes of their own for volumes (Enhanced US Volume). */
+const NO_VOLUMES = ["CR", "DX", "ES", "GM", "IO", "MG", "OP", "PX", "RF", "SM", "US", "XA", "XC"];
+/** Multi-frame ultrasound, X-ray angiography, X-ray fluoroscopy, and video. */
+const CINE_CLASSES = [
+  ...["1.2.840.10008.5.1.4.1.1.3.1", "1.2.840.10008.5.1.4.1.1.12.1", "1.2.840.10008.5.1.4.1.1.12.2"],
+  ...[1, 2, 4].map((kind) => `1.2.840.10008.5.1.4.1.1.77.1.${kind}.1`),
+];
+
+/** Frames of a clip lie nowhere: a model of volumes that takes clips alone takes nothing. */
+function checkFrames(
+  { accepts: { dimensions, modality, sop_class: classes } }: Manifest,
+  issue: Report,
+): void {
+  if (dimensions !== "series") return;
+  const clips =
+    classes === undefined
+      ? modality?.every((name) => NO_VOLUMES.includes(name)) === true
+      : classes.every((uid) => CINE_CLASSES.includes(uid));
+  if (clips)
+    issue(
+      ["accepts", classes === undefined ? "sop_class" : "dimensions"],
+      `Frames of ${(classes ?? modality ?? []).join(", ")} are times or views, and no volume: such a model would take no image. 2d_frames looks at each frame; a clip as one tensor is not offered${classes === undefined ? ". Where there are volumes of this modality, name their SOP classes" : ""}`,
+    );
+}
+
 /** What several inputs ask of each other, and outputs of them. */
 function checkTogether(m: Manifest, issue: Report): void {
   const images = imageInputs(m);
@@ -187,6 +214,34 @@ function checkTogether(m: Manifest, issue: Report): void {
         ["outputs", o, "input"],
         `Expected the image input on whose grid it is: ${names.map((name) => `"${name}"`).join(" or ")}`,
       );
+  });
+}
+
+/**
+ * Findings, thresholds of site.json, measurements and DICOM objects know a label, or a value, by its name alone: it is of
+ * one output. Heat maps find nothing, and masks of boxes have the labels of their boxes.
+ */
+function checkNames({ outputs }: Manifest, issue: Report): void {
+  const owners = new Map<string, number>();
+  outputs.forEach((output, o) => {
+    if (output.kind === "heatmap" || tableOf(outputs, output) !== undefined) return;
+    const names =
+      output.kind === "regression"
+        ? output.values.map(({ name }, i) => ({ name, at: ["values", i, "name"], what: "value" }))
+        : labelsOf(output).map(({ label }, i) => ({
+            name: label,
+            at: "label" in output ? ["label", "label"] : ["labels", i, "label"],
+            what: "label",
+          }));
+    for (const { name, at, what } of names) {
+      const owner = owners.get(`${what} ${name}`);
+      if (owner === undefined) owners.set(`${what} ${name}`, o);
+      else if (owner !== o || what === "value")
+        issue(
+          ["outputs", o, ...at],
+          `The ${what} "${name}" is also one of outputs[${owner}], and findings are told apart by their names. Give each its own, for example "${name} (${o + 1})"`,
+        );
+    }
   });
 }
 

@@ -114,7 +114,8 @@ function zeroInput(input: ModelInput): Tensor {
   };
 }
 
-function inputSides(input: ImageInput): { D: number; H: number; W: number } {
+/** Sides of the tensor, or those that are usual where it takes the source's own size. */
+export function inputSides(input: ImageInput): { D: number; H: number; W: number } {
   if (input.size.kind === "fixed")
     return { D: input.size.depth ?? 1, H: input.size.height, W: input.size.width };
   const multiple = input.size.kind === "multiple_of" ? input.size.multiple : 1;

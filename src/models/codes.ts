@@ -50,11 +50,21 @@ export function conceptsNamed(name: string, concepts: readonly Concept[]): Conce
   return concepts.filter(({ code }) => plain(code.meaning) === plain(name));
 }
 
-/** Concepts whose meaning holds every word of the name; those with the fewest letters first. */
+/**
+ * Concepts whose meaning holds every word of the name; those with the fewest letters first. A word without letters has to
+ * be a word of the meaning, and a name without any is like nothing: 1 is no first vertebra.
+ */
 export function conceptsLike(name: string, concepts: readonly Concept[]): Concept[] {
   const words = plain(name).split(" ");
+  const lettered = (word: string) => /\p{L}/u.test(word);
+  if (!words.some(lettered)) return [];
   return concepts
-    .filter(({ code }) => words.every((word) => plain(code.meaning).includes(word)))
+    .filter(({ code }) => {
+      const meaning = plain(code.meaning);
+      return words.every((word) =>
+        lettered(word) ? meaning.includes(word) : meaning.split(" ").includes(word),
+      );
+    })
     .sort((a, b) => a.code.meaning.length - b.code.meaning.length);
 }
 

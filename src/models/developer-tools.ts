@@ -1,7 +1,7 @@
 /** `radserve models list|init|check|try`: what each prints and its exit code, without touching the process. */
 import { existsSync } from "node:fs";
-import { readFile, writeFile } from "node:fs/promises";
-import { basename, dirname, join, resolve } from "node:path";
+import { readdir, readFile, writeFile } from "node:fs/promises";
+import { dirname, join, resolve } from "node:path";
 import type { Engine } from "../engine/engine.js";
 import type { InferResult, GraphInfo, LoadedModel } from "../engine/types.js";
 import type { Tensor } from "../engine/tensor.js";
@@ -20,13 +20,14 @@ import { readConcepts } from "./codes.js";
 import type { CommandResult } from "./command-result.js";
 import { draftByExporter } from "./draft-exporter.js";
 import { draftLike, parseLabels, relabel } from "./draft-like.js";
-import { draftManifest } from "./draft.js";
+import { draftManifest, modelNameOf } from "./draft.js";
 import { explainIssues, type Problem } from "./explain.js";
 import { compareExpected } from "./expected.js";
 import { graphFiles } from "./graph-files.js";
-import { checkGraphs, tensorText } from "./graph.js";
+import { checkGraphs, inputFault, tensorText } from "./graph.js";
 import { fault, packageRoot } from "./files.js";
 import { loadSession, modelFolders, type Provider } from "./load.js";
+import { madeUpProblem } from "./made-up-image.js";
 import { graphPaths, readModelFolder, type FolderReport, type SoundModel } from "./read.js";
 import { decodeNpy, encodeNpy } from "../engine/npy.js";
 
@@ -90,17 +91,20 @@ export async function modelsInit(
     );
   const files = await graphFiles(path);
   const graph = await engine.inspectGraph(path);
-  const drafted = draftManifest(basename(dirname(path)), files, graph);
+  const drafted = draftManifest(modelNameOf(dirname(path)), files, graph);
   const { manifest, source, notes } = await filledIn(drafted, graph, options);
   await writeFile(target, `${JSON.stringify(manifest, null, 2)}\n`, { flag: "wx" });
   const parsed = manifestSchema.safeParse(manifest);
   const missing = parsed.success ? [] : explainIssues(manifestSchema, manifest, parsed.error.issues);
+  const unfit = graph.inputs.flatMap((info) => Object.values(inputFault(info)));
   const text = [
     `Wrote ${target}`,
     "",
     "The graph:",
     ...graphLines(graph),
     "",
+    ...unfit.map((line) => `  ${line}`),
+    ...(unfit.length === 0 ? [] : [""]),
     ...(source.length === 0
       ? []
       : ["Taken from what its exporter wrote:", ...source.map((line) => `  ${line}`), ""]),
@@ -251,13 +255,27 @@ async function regionProblems(folder: string, report: FolderReport): Promise<Pro
 /** Disagreements of a manifest with its graph, if both can be read. */
 async function graphProblems(folder: string, report: FolderReport, engine: Engine): Promise<Problem[]> {
   const manifest = report.model?.manifest;
-  if (manifest === undefined) return [];
+  if (manifest === undefined) return unfitGraphs(folder, engine);
   try {
     return await checkGraphs(manifest, await graphPaths(folder, manifest), engine);
   } catch (thrown) {
     const missing = report.problems.some(({ path }) => graphsOf(manifest).includes(path));
     return missing ? [] : [{ path: "files[0]", message: asRadserveError(thrown).message }];
   }
+}
+
+/** What no manifest could feed, of the graphs beside one that cannot be read yet. */
+async function unfitGraphs(folder: string, engine: Engine): Promise<Problem[]> {
+  const names = (await readdir(folder).catch(() => [])).filter((name) => name.endsWith(".onnx"));
+  const found = await Promise.all(
+    names.map(async (path) => {
+      const graph = await engine.inspectGraph(join(folder, path)).catch(() => undefined);
+      return (graph?.inputs ?? []).flatMap((info) =>
+        Object.values(inputFault(info)).map((message) => ({ path, message })),
+      );
+    }),
+  );
+  return found.flat();
 }
 
 async function runProblem(
@@ -268,8 +286,9 @@ async function runProblem(
   if (model === undefined) return undefined;
   try {
     const loaded = await loadSession(folder, model, engine, providers);
+    const message = await madeUpProblem(engine, loaded, model);
     await engine.unload(loaded.id);
-    return undefined;
+    return message === undefined ? undefined : { path: "(running it on a made-up image)", message };
   } catch (thrown) {
     return { path: "(running it)", message: asRadserveError(thrown).message };
   }

@@ -62,7 +62,16 @@ function outputsOf(task: string, tensors: readonly TensorInfo[], labels: number)
   const labelled = { labels: [{ threshold: null }] };
   if (task === "classify")
     return first.shape.length === 2 && first.shape[1] === labels
-      ? [{ kind: "classification", tensor: first.name, activation: "none", ...labelled }]
+      ? [
+          {
+            kind: "classification",
+            tensor: first.name,
+            // The export ends in a softmax
+            activation: "none",
+            calibration: { kind: "none" },
+            ...labelled,
+          },
+        ]
       : undefined;
   const masks = task === "segment" ? (second?.shape[1] ?? -1) : 0;
   if ((task !== "detect" && task !== "segment") || first.shape.length !== 3 || masks < 0) return undefined;
@@ -74,7 +83,10 @@ function outputsOf(task: string, tensors: readonly TensorInfo[], labels: number)
     ...labelled,
   };
   const table = (): Draft | undefined => {
-    if (first.shape[1] === 4 + labels + masks)
+    const [, columns, rows] = first.shape;
+    // Of a graph that could be either, none is guessed
+    if (columns === 4 + labels + masks && rows === 6 + masks) return undefined;
+    if (columns === 4 + labels + masks)
       return {
         kind: "detection_table",
         tensor: first.name,
@@ -84,14 +96,15 @@ function outputsOf(task: string, tensors: readonly TensorInfo[], labels: number)
         nms: { kind: "greedy", iou: OVERLAP, per_class: true },
         ...common,
       };
-    // With its own suppression of overlapping boxes in the graph
-    if (first.shape[2] === 6 + masks)
+    // Without overlapping boxes (YOLOv10, YOLO26), or with their suppression in the graph
+    if (rows === 6 + masks)
       return {
         kind: "detection_table",
         tensor: first.name,
         axes: "boxes_columns",
         columns: ["x1", "y1", "x2", "y2", "score", "class", ...coefficients],
-        scores: { activation: "none", labels_per_box: "one" },
+        scores: { activation: "none" },
+        classes: { first: 0 },
         nms: { kind: "none" },
         ...common,
       };

@@ -1,12 +1,16 @@
 /** A first manifest from a graph: what the graph says is filled in; what it cannot say is null, to be filled in later. */
+import { basename } from "node:path";
 import type { GraphInfo } from "../engine/types.js";
 import type { TensorInfo } from "../engine/tensor.js";
-import type { Manifest } from "../manifest/manifest.js";
+import { IMAGE_TYPES, NUMBER_TYPES, type Manifest } from "../manifest/manifest.js";
 
-/** Image dtypes that a manifest can name. */
-const IMAGE_TYPES = ["float32", "float16", "uint8", "int8", "uint16", "int16", "int32"];
-
-const NUMBER_TYPES = ["float32", "float16", "int32", "int64"];
+/** A model's name after its folder's: in small letters, and with _ for what a name cannot hold. */
+export const modelNameOf = (folder: string): string =>
+  basename(folder)
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9_-]+/g, "_")
+    .slice(0, 63)
+    .replaceAll(/^[_-]+|[_-]+$/g, "") || "model";
 
 /**
  * Draft for a graph, not yet a manifest: every field that a person must decide is null. `name` is the folder's; `files`
@@ -40,6 +44,9 @@ export function draftManifest(
   };
 }
 
+const holds = (types: readonly string[], dtype: string): string | null =>
+  types.includes(dtype) ? dtype : null;
+
 const holdsPixels = ({ shape }: TensorInfo): boolean => shape.length === 4 || shape.length === 5;
 
 /** A tensor with one number or one row of them for each image holds no pixels: what else goes in are attributes. */
@@ -49,7 +56,7 @@ function draftNumbers(info: TensorInfo): Record<string, unknown> {
   return {
     kind: "attributes",
     tensor: info.name,
-    dtype: NUMBER_TYPES.includes(info.dtype) ? info.dtype : null,
+    dtype: holds(NUMBER_TYPES, info.dtype),
     layout: info.shape.length === 1 ? "N" : "NC",
     values: null,
   };
@@ -61,7 +68,7 @@ function draftInput(info: TensorInfo): Record<string, unknown> {
   const channels = side("C");
   return {
     tensor: info.name,
-    dtype: IMAGE_TYPES.includes(info.dtype) ? info.dtype : null,
+    dtype: holds(IMAGE_TYPES, info.dtype),
     layout,
     size: sizeOf(side, info.shape.length === 5),
     fit: null,

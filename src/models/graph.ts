@@ -7,9 +7,11 @@ import type { GraphInfo } from "../engine/types.js";
 import type { TensorInfo } from "../engine/tensor.js";
 import {
   channelsOf,
+  IMAGE_TYPES,
   inputOf,
   isImageInput,
   mayOverlap,
+  NUMBER_TYPES,
   numbersOf,
   tableOf,
   type AttributeInput,
@@ -122,6 +124,25 @@ function layoutFor(manifest: Manifest, output: ModelOutput): ImageInput["layout"
   return input !== undefined && isImageInput(input) ? input.layout : "NCHW";
 }
 
+/** What no manifest can feed to a graph's input, so that the graph has to be exported again. */
+export function inputFault(info: TensorInfo): { dtype?: string; layout?: string } {
+  const { dtype, shape } = info;
+  const typed = ([...IMAGE_TYPES, ...NUMBER_TYPES] as string[]).includes(dtype);
+  const found = `the graph's "${info.name}" is ${tensorText(info)}`;
+  return {
+    ...(typed
+      ? {}
+      : {
+          dtype: `No input can be ${dtype}, and ${found}: export the graph with an input of float32 (a Cast to ${dtype} inside it gives the same)`,
+        }),
+    ...(shape.length !== 3 && shape.length <= 5
+      ? {}
+      : {
+          layout: `No input can have ${shape.length} dimensions, and ${found}${shape.length === 3 ? ": it has no axis of images. Export it with one in front, [1, channels, height, width]" : ": export it with 4 dimensions, or 5 for volumes"}`,
+        }),
+  };
+}
+
 interface FedTensor {
   info: TensorInfo;
   /** The graph's tensor in words, for messages. */
@@ -147,8 +168,9 @@ function checkFed(
   };
   const graph = `the graph's "${info.name}" is ${tensorText(info)}`;
   const rank = layout.length;
-  expect("dtype", dtype === info.dtype, `Expected ${info.dtype}, found ${dtype}: ${graph}`);
-  expect("layout", rank === info.shape.length, `${layout} has ${rank} dimensions; ${graph}`);
+  const fault = inputFault(info);
+  expect("dtype", dtype === info.dtype, fault.dtype ?? `Expected ${info.dtype}, found ${dtype}: ${graph}`);
+  expect("layout", rank === info.shape.length, fault.layout ?? `${layout} has ${rank} dimensions; ${graph}`);
   if (rank === info.shape.length) more({ info, graph, expect, problems });
   return problems;
 }

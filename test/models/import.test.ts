@@ -222,7 +222,7 @@ t.test("networks of nnU-Net and MONAI", { skip: needs(ADDON) }, async (t) => {
     config.preprocessing.transforms[3]!.pixdim = "$[1.0, 1.0, 1.0]";
     writeFileSync(path, JSON.stringify(config));
     const message = await modelsImport(folder, engine()).catch((error: unknown) => String(error));
-    t.match(message, /preprocessing\.6\.CropForegroundd: This transform is not known/);
-    t.match(message, /Spacingd: Expected pixdim of three numbers/);
+    t.match(message, /inference\.json line \d+: preprocessing\.6\.CropForegroundd: It is not known/);
+    t.match(message, /preprocessing\.3\.Spacingd\.pixdim: Expected three numbers, found "\$\[1\.0/);
   });
 });

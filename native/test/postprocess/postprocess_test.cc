@@ -79,6 +79,22 @@ TEST("classification: sigmoid, softmax, calibration") {
 }
 END;
 
+TEST("classification: softmax goes over the classes, which lie along the last side that is longer than one") {
+  const OutputSpec spec = Spec(OutputSpec::Kind::kClassification, Activation::kSoftmax, 6);
+  const std::vector<float> logits = {0, 1, 2, 5, 5, 5};
+  const double sum = 1 + std::exp(1.0) + std::exp(2.0);
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{1, 2, 3}, {2, 3}, {1, 2, 3, 1, 1}}) {
+    const auto scores = Run(spec, Floats(shape, logits), Same(1, 1)).values;
+    NEAR(scores[0], 1 / sum, 1e-6);
+    NEAR(scores[3], 1.0 / 3, 1e-6);
+  }
+  const auto whole = Run(spec, Floats({1, 6}, logits), Same(1, 1)).values;
+  NEAR(whole[3], 1 / (3 + sum * std::exp(-5.0)), 1e-6);
+  const OutputSpec one = Spec(OutputSpec::Kind::kClassification, Activation::kSoftmax, 1);
+  NEAR(Run(one, Floats({1, 1}, {3}), Same(1, 1)).values[0], 1, 1e-7);
+}
+END;
+
 TEST("outputs that do not fit, or are no numbers, are refused") {
   const OutputSpec spec = Spec(OutputSpec::Kind::kClassification, Activation::kNone, 3);
   EQUAL(CodeOf([&] { Run(spec, Floats({1, 2}, {0, 1}), Same(1, 1)); }), "output_invalid");

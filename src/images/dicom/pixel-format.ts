@@ -1,5 +1,6 @@
 /** The Image Pixel Module (PS3.3 C.7.6.3): attributes to a checked PixelFormat. */
 import { RadserveError } from "../../base/errors.js";
+import { ownValue } from "../../base/own-value.js";
 import { warn, type PixelFormat, type PhotometricInterpretation, type Warning } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
 import type { CodestreamHeader } from "./codestream.js";
@@ -126,7 +127,7 @@ function photometric(attributes: DataSetAttributes, element: PixelElement, warni
     return "MONOCHROME2";
   }
   if (tag === undefined) throw bad("PhotometricInterpretation", "present", undefined);
-  if (SAMPLES[tag] === undefined)
+  if (ownValue(SAMPLES, tag) === undefined)
     throw new RadserveError(
       "unsupported_format",
       `PhotometricInterpretation ${/^[A-Z0-9_ ]{1,16}$/.test(tag) ? tag : "of this file"} is not supported; supported are ` +
@@ -141,7 +142,7 @@ function baseColour(tag: string): PhotometricInterpretation {
 }
 
 function samplesPerPixel(attributes: DataSetAttributes, tag: string, warnings: Warning[]): number {
-  const expected = SAMPLES[tag] ?? 1;
+  const expected = ownValue(SAMPLES, tag) ?? 1;
   const found = attributes.number("SamplesPerPixel");
   if (found === undefined) {
     warn(warnings, "missing_attribute", `SamplesPerPixel is absent; ${tag} has ${expected}.`);

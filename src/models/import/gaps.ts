@@ -17,17 +17,29 @@ export class Gaps {
     this.all.push({ field, message, wrong: true });
   }
 
+  /** Whether something is refused at a field that matches: what follows of it need not be said too. */
+  have(field: RegExp): boolean {
+    return this.all.some((gap) => gap.wrong && field.test(gap.field));
+  }
+
   /** Results are right without it, and other than they could be. */
   note(field: string, message: string): void {
     this.all.push({ field, message, wrong: false });
   }
 }
 
+/** Three sides of the patient, each axis once. */
+export const isOrientation = (letters: string | undefined): letters is string =>
+  /^(?=.*[LR])(?=.*[AP])(?=.*[SI])[LRAPSI]{3}$/.test(letters ?? "");
+
 /** What the files do not say, or not in DICOM's words. */
 export interface ImportChoices {
   /** Which configuration of plans.json. */
   configuration?: string;
-  /** The patient's sides to which depth, height and width of the training images grow, before transpose_forward. */
+  /**
+   * The patient's sides to which depth, height and width of the training images grow; of nnU-Net before
+   * transpose_forward, of MONAI in the order of its arrays.
+   */
   orientation?: string;
   /** Modality of DICOM. */
   modality?: string;
@@ -44,7 +56,7 @@ export interface Imported {
   accepts: Record<string, unknown>;
   input: Record<string, unknown>;
   output: Record<string, unknown>;
-  tiling: Record<string, unknown> | undefined;
+  tiling?: Record<string, unknown> | undefined;
   /** Of a network with several channels; what the person has to say is null. */
   roles?: Record<string, unknown>[];
   about: { version: string; manufacturer: string; description: string; intended_use: string };

@@ -10,10 +10,11 @@ import { manifestSchema } from "../../manifest/rules.js";
 import type { CommandResult } from "../command-result.js";
 import { explainIssues, type Problem } from "../explain.js";
 import { checkGraphs, tensorText } from "../graph.js";
+import { modelNameOf } from "../draft.js";
 import { graphFiles } from "../graph-files.js";
 import { asIfFilledIn, openRoles } from "./channels.js";
 import { Gaps, type Gap, type ImportChoices, type Imported } from "./gaps.js";
-import { readJson } from "./json.js";
+import { readJson, readText } from "./json.js";
 import { importMonai } from "./monai.js";
 import { importNnunet } from "./nnunet.js";
 
@@ -45,14 +46,18 @@ export async function modelsImport(
     );
   const parts = await read(folder, options, gaps);
   const info = await engine.inspectGraph(join(base, graphs[0]));
-  const manifest = await manifestOf(basename(target), base, graphs, info, parts, gaps);
+  const name = modelNameOf(target);
+  if (name !== basename(target))
+    gaps.note(
+      "the folder's name",
+      `${basename(target)} is no model's name, so that the model is called ${name}: move the folder to ${join(dirname(target), name)} before the next step, or import with --to`,
+    );
+  const manifest = await manifestOf(name, base, graphs, info, parts, gaps);
   const open = openRoles(manifest);
-  const problems = await problemsOf(
-    asIfFilledIn(manifest),
-    graphs.map((graph) => join(base, graph)),
-    engine,
-  );
   const wrong = gaps.all.filter((gap) => gap.wrong);
+  const paths = graphs.map((graph) => join(base, graph));
+  // A manifest that is not whole has mistakes that say nothing
+  const problems = wrong.length > 0 ? [] : await problemsOf(asIfFilledIn(manifest), paths, engine);
   if (wrong.length > 0 || problems.length > 0) throw refusal(wrong, problems);
   await mkdir(target, { recursive: true });
   if (base !== target)
@@ -73,11 +78,14 @@ export async function modelsImport(
         ]),
     "",
     "It is a draft that no server loads (release off). Look at accepts, description and intended_use, then:",
-    `  radserve models check ${target}`,
-    `  radserve models try ${target} ${parts.roles === undefined ? "SERIES" : "FOLDER"} --expect probabilities.npy`,
+    `  radserve models check ${join(dirname(target), name)}`,
+    `  radserve models try ${join(dirname(target), name)} ${parts.roles === undefined ? "SERIES" : "FOLDER"} --expect probabilities.npy`,
   ].join("\n");
   return { text, exitCode: 0, data: { path: join(target, "model.json"), manifest, gaps: gaps.all, open } };
 }
+
+/** What a bundle's inference is described in; MONAI reads these. */
+const BUNDLE_FILES = ["inference.json", "inference.yaml", "inference.yml"];
 
 const gapLine = ({ field, message }: Gap): string => `  ${field}: ${message}.`;
 
@@ -91,18 +99,19 @@ function refusal(wrong: readonly Gap[], problems: readonly Problem[]): RadserveE
 }
 
 async function read(folder: string, options: ImportOptions, gaps: Gaps): Promise<Imported> {
-  const bundle = [join(folder, "configs"), folder].find((at) => existsSync(join(at, "inference.json")));
-  if (bundle !== undefined) {
-    const [inference, metadata] = await Promise.all(
-      ["inference.json", "metadata.json"].map((name) => readJson(join(bundle, name))),
-    );
-    return importMonai({ inference, metadata }, options, gaps);
+  const inference = [join(folder, "configs"), folder]
+    .flatMap((at) => BUNDLE_FILES.map((name) => join(at, name)))
+    .find((path) => existsSync(path));
+  if (inference !== undefined) {
+    const metadata = await readJson(join(dirname(inference), "metadata.json"));
+    const file = basename(inference);
+    return importMonai({ inference: { file, text: await readText(inference) }, metadata }, options, gaps);
   }
   const plansFile = ["plans.json", "nnUNetPlans.json"].find((name) => existsSync(join(folder, name)));
   if (plansFile === undefined)
     throw new RadserveError(
       "bad_request",
-      `Expected plans.json and dataset.json (nnU-Net v2) or configs/inference.json and configs/metadata.json (a MONAI bundle) in ${folder}, found neither.`,
+      `Expected plans.json and dataset.json (nnU-Net v2) or configs/inference.json (or .yaml) and configs/metadata.json (a MONAI bundle) in ${folder}, found neither.`,
     );
   const [plans, dataset] = await Promise.all(
     [plansFile, "dataset.json"].map((name) => readJson(join(folder, name))),

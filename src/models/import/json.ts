@@ -4,14 +4,18 @@ import type { z } from "zod";
 import { RadserveError } from "../../base/errors.js";
 import { fault } from "../files.js";
 
-/** @throws RadserveError bad_request if it cannot be read, or is not JSON */
-export async function readJson(path: string): Promise<unknown> {
-  let text: string;
+/** @throws RadserveError bad_request if it cannot be read */
+export async function readText(path: string): Promise<string> {
   try {
-    text = await readFile(path, "utf8");
+    return await readFile(path, "utf8");
   } catch (error) {
     throw new RadserveError("bad_request", `Expected the file ${path}, but ${fault(error)}.`);
   }
+}
+
+/** @throws RadserveError bad_request if it cannot be read, or is not JSON */
+export async function readJson(path: string): Promise<unknown> {
+  const text = await readText(path);
   try {
     return JSON.parse(text) as unknown;
   } catch {

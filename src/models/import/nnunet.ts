@@ -2,18 +2,26 @@
  * nnU-Net v2's plans.json and dataset.json as parts of a manifest (Isensee et al., Nature Methods 18, 2021). What is not
  * expressed is a gap; the steps themselves are those of nnunetv2's DefaultPreprocessor, predictor and export.
  */
+import { ownValue } from "../../base/own-value.js";
 import { z } from "zod";
 import { parsedAs } from "./json.js";
 import { rolesOf } from "./channels.js";
-import type { Gaps, ImportChoices, Imported } from "./gaps.js";
+import { isOrientation, type Gaps, type ImportChoices, type Imported } from "./gaps.js";
 
-const kwargs = z.object({
-  order: z.int(),
-  order_z: z.int().default(0),
-  force_separate_z: z.boolean().nullable().default(null),
+/** nnunetv2.configuration.ANISO_THRESHOLD */
+const ANISOTROPIC = 3;
+
+/** Of resample_data_or_seg_to_shape, with its defaults. */
+const kwargs = z.strictObject({
+  is_seg: z.literal(false).default(false),
+  order: z.int().default(3),
+  order_z: z.literal(0).default(0),
+  // Slices that are always resampled apart are not offered
+  force_separate_z: z.literal(false).nullable().default(false),
+  separate_z_anisotropy_threshold: z.number().default(ANISOTROPIC),
 });
 
-const configuration = z.object({
+const configuration = z.looseObject({
   inherits_from: z.string().optional(),
   preprocessor_name: z.string().optional(),
   patch_size: z.array(z.int().positive()).optional(),
@@ -21,17 +29,35 @@ const configuration = z.object({
   normalization_schemes: z.array(z.string()).optional(),
   use_mask_for_norm: z.array(z.boolean()).optional(),
   resampling_fn_data: z.string().optional(),
-  resampling_fn_data_kwargs: kwargs.optional(),
+  resampling_fn_data_kwargs: z.unknown().optional(),
   resampling_fn_probabilities: z.string().optional(),
-  resampling_fn_probabilities_kwargs: kwargs.optional(),
+  resampling_fn_probabilities_kwargs: z.unknown().optional(),
   previous_stage: z.union([z.string(), z.array(z.string())]).nullish(),
 });
 type Configuration = z.infer<typeof configuration>;
+
+/** Fields of a configuration that are of training, or of the network that the graph is. */
+const OF_TRAINING = [
+  ...[
+    "data_identifier",
+    "batch_size",
+    "median_image_size_in_voxels",
+    "batch_dice",
+    "architecture",
+    "next_stage",
+  ],
+  ...["resampling_fn_seg", "resampling_fn_seg_kwargs", "UNet_class_name", "UNet_base_num_features"],
+  ...["n_conv_per_stage_encoder", "n_conv_per_stage_decoder", "num_pool_per_axis", "pool_op_kernel_sizes"],
+  ...["conv_kernel_sizes", "unet_max_num_features"],
+];
+const KNOWN_FIELDS = new Set([...OF_TRAINING, ...Object.keys(configuration.shape)]);
 
 const plansSchema = z.object({
   dataset_name: z.string().optional(),
   image_reader_writer: z.string(),
   transpose_forward: z.array(z.int().min(0).max(2)).length(3),
+  transpose_backward: z.array(z.int()).optional(),
+  label_manager: z.string().optional(),
   configurations: z.record(z.string(), configuration),
   foreground_intensity_properties_per_channel: z.record(
     z.string(),
@@ -53,13 +79,21 @@ const datasetSchema = z.object({
   description: z.string().optional(),
   reference: z.string().optional(),
   release: z.string().optional(),
+  file_ending: z.string().optional(),
 });
 
 /** Least weight of a Gaussian window that nnU-Net's own never falls below. */
 const LEAST_WEIGHT = 1e-12;
 const AXES = ["depth", "height", "width"] as const;
-/** nnunetv2.configuration.ANISO_THRESHOLD */
-const ANISOTROPIC = 3;
+/** Readers of volumes in millimetres. */
+const VOLUME_READERS = ["SimpleITKIO", "SimpleITKIOWithReorient", "NibabelIO", "NibabelIOWithReorient"];
+/** The reader of pictures: single images, whose pixels have no size. */
+const PICTURES = "NaturalImage2DIO";
+/** Formats of pictures that both read, by the ending of the training files. */
+const PICTURE_FORMATS = new Map([
+  [".png", "png"],
+  [".tif", "tiff"],
+]);
 
 export interface NnunetFiles {
   plans: unknown;
@@ -79,22 +113,57 @@ export function importNnunet(files: NnunetFiles, choices: ImportChoices, gaps: G
   const chosen = chosenConfiguration(plans.configurations, name, gaps);
   const names = Object.values(dataset.channel_names ?? dataset.modality ?? {});
   if (names.length === 0) gaps.refuse("dataset.json: channel_names", "Expected at least one channel");
+  const reader = plans.image_reader_writer;
+  const pictures = reader === PICTURES;
+  if (!pictures && !VOLUME_READERS.includes(reader))
+    gaps.refuse(
+      "plans.json: image_reader_writer",
+      `${reader} is not known; ${[...VOLUME_READERS, PICTURES].join(", ")} are`,
+    );
+  const back = plans.transpose_backward?.map((axis) => plans.transpose_forward[axis]) ?? [0, 1, 2];
+  if (back.join() !== "0,1,2")
+    gaps.refuse("plans.json: transpose_backward", "Expected the way back of transpose_forward");
+  if ((plans.label_manager ?? "LabelManager") !== "LabelManager")
+    gaps.refuse("plans.json: label_manager", `${plans.label_manager} is not known; LabelManager is`);
   const channels = names.map((channel, place) => ({
     name: channel,
-    prepared: valuesOf(place, plans.foreground_intensity_properties_per_channel, chosen, gaps),
+    prepared: valuesOf(
+      place,
+      plans.foreground_intensity_properties_per_channel,
+      chosen,
+      pictures ? "image" : "volume",
+      gaps,
+    ),
   }));
-  const accepts = acceptsOf(names, choices.modality, gaps);
-  const several = channels.length > 1 ? rolesOf(channels, files.roles, accepts.modality, gaps) : undefined;
+  const accepts = pictures
+    ? acceptsPictures(dataset.file_ending, choices, gaps)
+    : acceptsOf(names, choices.modality, gaps);
+  const several =
+    channels.length > 1 && !pictures
+      ? rolesOf(channels, files.roles, accepts.modality ?? [], gaps)
+      : undefined;
   if (several === undefined && files.roles !== undefined)
-    gaps.refuse("--roles", "The network has one channel, which is one series");
-  const input = {
-    ...volumeInput(plans.transpose_forward, plans.image_reader_writer, choices, gaps),
-    ...(several === undefined
+    gaps.refuse("--roles", "The network takes one series, or one picture");
+  const prepared =
+    several === undefined
       ? channels[0]?.prepared
-      : { normalisation: { kind: "none" }, background: 0, roles: several.ofInput }),
-    resampling: resamplingOf(chosen, gaps),
-  };
-  const output = outputOf(dataset, gaps);
+      : { normalisation: { kind: "none" }, background: 0, roles: several.ofInput };
+  const input = pictures
+    ? {
+        ...pictureInput(
+          plans.transpose_forward,
+          channels.map((one) => one.prepared),
+          chosen,
+          gaps,
+        ),
+        ...prepared,
+      }
+    : {
+        ...volumeInput(plans.transpose_forward, reader, choices, gaps),
+        ...prepared,
+        resampling: resamplingOf(chosen, gaps),
+      };
+  const output = outputOf(dataset, pictures ? "area" : "volume", gaps);
   const cascade = cascadeOf(chosen, output, choices.previous, gaps);
   return {
     accepts,
@@ -119,28 +188,31 @@ function chosenConfiguration(
   gaps: Gaps,
 ): Configuration {
   const names = Object.keys(all);
-  const own = name ?? (names.length === 1 ? names[0] : undefined);
-  if (own === undefined || all[own] === undefined) {
+  const chosen = name ?? (names.length === 1 ? names[0] : undefined);
+  const whole = chosen === undefined ? undefined : ownValue(all, chosen);
+  if (chosen === undefined || whole === undefined) {
     gaps.refuse(
       "plans.json: configurations",
-      `${own === undefined ? "Several" : `No "${own}"`}: choose one of ${names.join(", ")} with --configuration`,
+      `${chosen === undefined ? "Several" : `No "${chosen}"`}: choose one of ${names.join(", ")} with --configuration`,
     );
     return {};
   }
   // As nnU-Net resolves it: what a configuration lacks is its parent's.
-  let merged: Configuration = all[own];
-  const seen = new Set([own]);
+  let merged = whole;
+  const seen = new Set([chosen]);
   for (let parent = merged.inherits_from; parent !== undefined && !seen.has(parent);) {
     seen.add(parent);
-    const from: Configuration = all[parent] ?? {};
+    const from = ownValue(all, parent) ?? {};
     merged = { ...from, ...merged };
     parent = from.inherits_from;
   }
   if (merged.preprocessor_name !== undefined && merged.preprocessor_name !== "DefaultPreprocessor")
     gaps.refuse(
-      `plans.json: configurations.${own}.preprocessor_name`,
+      `plans.json: configurations.${chosen}.preprocessor_name`,
       `${merged.preprocessor_name}: its steps are not known; DefaultPreprocessor is`,
     );
+  for (const field of Object.keys(merged).filter((key) => !KNOWN_FIELDS.has(key)))
+    gaps.refuse(`plans.json: configurations.${chosen}.${field}`, "This field is not known");
   return merged;
 }
 
@@ -176,7 +248,7 @@ function volumeInput(
     );
   // NibabelIOWithReorient turns images to RAS; arrays are z, y, x then.
   const letters = choices.orientation ?? (reader === "NibabelIOWithReorient" ? "SAR" : undefined);
-  if (letters === undefined || !/^(?=.*[LR])(?=.*[AP])(?=.*[SI])[LRAPSI]{3}$/.test(letters))
+  if (!isOrientation(letters))
     gaps.refuse(
       "plans.json: image_reader_writer",
       `${reader} takes images as they lie in their files, and the plans do not say how the training images lay. Say it with --orientation, for depth, height and width: SPL as DICOM series lie (SimpleITK), SAL or SAR as most NIfTI files lie (nib.axcodes, from the last to the first)`,
@@ -194,11 +266,51 @@ function volumeInput(
   };
 }
 
+/** A picture as it is stored, which nnU-Net takes for pixels of 1 mm. */
+function pictureInput(
+  transpose: readonly number[],
+  channels: readonly Record<string, unknown>[],
+  { spacing = [], use_mask_for_norm: masked = [] }: Configuration,
+  gaps: Gaps,
+): Record<string, unknown> {
+  const place = `plans.json: ${PICTURES}`;
+  if (transpose.join() !== "0,1,2")
+    gaps.refuse("plans.json: transpose_forward", "Expected 0, 1, 2 for pictures");
+  if (spacing.join() !== "1,1")
+    gaps.refuse("plans.json: spacing", `Expected 1, 1 for pictures, found ${spacing.join(", ")}`);
+  if (masked.includes(true)) gaps.refuse("plans.json: use_mask_for_norm", "Expected false for pictures");
+  const colour = channels.length === 3;
+  const alike = channels.every((one) => JSON.stringify(one) === JSON.stringify(channels[0]));
+  const measured = ["z_score", "min_max"].includes((channels[0]?.["normalisation"] as { kind: string }).kind);
+  if (channels.length !== 1 && !colour)
+    gaps.refuse("dataset.json: channel_names", `Expected one channel or three, found ${channels.length}`);
+  if (colour && (!alike || measured))
+    gaps.refuse(
+      "plans.json: normalization_schemes",
+      "Colours that are normalised each by itself are not offered",
+    );
+  gaps.note(
+    place,
+    "nnU-Net cuts a border of zeros off before it normalises and looks. Here the whole picture counts, so that pictures with such a border differ",
+  );
+  return {
+    layout: "NCHW",
+    size: { kind: "source" },
+    fit: "none",
+    interpolation: "linear",
+    values: { kind: "stored" },
+    monochrome1: "refuse",
+    channels: colour ? "rgb" : "grayscale",
+    colour_source: colour ? "accept" : "refuse",
+  };
+}
+
 /** Clip, normalisation and background of one channel. */
 function valuesOf(
   place: number,
   intensities: z.infer<typeof plansSchema>["foreground_intensity_properties_per_channel"],
   { normalization_schemes: schemes = [], use_mask_for_norm: masked = [] }: Configuration,
+  over: "image" | "volume",
   gaps: Gaps,
 ): Record<string, unknown> {
   const scheme = schemes[place] ?? "";
@@ -223,13 +335,15 @@ function valuesOf(
       return {
         normalisation: {
           kind: "z_score",
-          over: "volume",
+          over,
           ...(masked[place] === true ? { of: "nonzero" } : {}),
         },
         background: 0,
       };
     case "RescaleTo01Normalization":
-      return { normalisation: { kind: "min_max", over: "volume", to: [0, 1] }, background: 0 };
+      return { normalisation: { kind: "min_max", over, to: [0, 1] }, background: 0 };
+    case "RGBTo01Normalization":
+      return { normalisation: { kind: "scale", multiply: 1 / 255, add: 0 }, background: 0 };
     case "NoNormalization":
       return { normalisation: { kind: "none" }, background: 0 };
     default:
@@ -240,23 +354,19 @@ function valuesOf(
 
 function resamplingOf(chosen: Configuration, gaps: Gaps): Record<string, unknown> {
   const { spacing = [], patch_size: patch = [] } = chosen;
-  for (const part of ["data", "probabilities"] as const) {
+  const given = (part: "data" | "probabilities") => {
     const key = `resampling_fn_${part}` as const;
-    const found = chosen[key];
-    if (found !== undefined && found !== "resample_data_or_seg_to_shape")
+    const found = chosen[key] ?? "no function";
+    if (found !== "resample_data_or_seg_to_shape")
       gaps.refuse(`plans.json: ${key}`, `${found} is not known; resample_data_or_seg_to_shape is`);
-    const given = chosen[`${key}_kwargs`];
-    if (given === undefined) continue;
-    if (given.order_z !== 0)
-      gaps.refuse(`plans.json: ${key}_kwargs.order_z`, `Expected 0, found ${given.order_z}`);
-    if (given.force_separate_z === true)
-      gaps.refuse(
-        `plans.json: ${key}_kwargs.force_separate_z`,
-        "Slices that are always resampled apart are not offered",
-      );
-  }
-  const forward = chosen.resampling_fn_data_kwargs ?? { order: 3, force_separate_z: null };
-  const back = chosen.resampling_fn_probabilities_kwargs ?? { order: 1, force_separate_z: null };
+    const parsed = kwargs.safeParse(chosen[`${key}_kwargs`]);
+    if (parsed.success) return parsed.data;
+    for (const { path, message } of parsed.error.issues)
+      gaps.refuse(["plans.json", [`${key}_kwargs`, ...path].join(".")].join(": "), message);
+    return kwargs.parse({});
+  };
+  const forward = given("data");
+  const back = given("probabilities");
   if (![0, 1, 3].includes(forward.order))
     gaps.refuse("plans.json: resampling_fn_data_kwargs.order", `Expected 0, 1 or 3, found ${forward.order}`);
   if (![0, 1].includes(back.order))
@@ -264,8 +374,8 @@ function resamplingOf(chosen: Configuration, gaps: Gaps): Record<string, unknown
       "plans.json: resampling_fn_probabilities_kwargs.order",
       `Expected 0 or 1, found ${back.order}`,
     );
-  if (forward.force_separate_z !== back.force_separate_z)
-    gaps.refuse("plans.json: force_separate_z", "Data and probabilities differ in it");
+  for (const key of ["force_separate_z", "separate_z_anisotropy_threshold"] as const)
+    if (forward[key] !== back[key]) gaps.refuse(`plans.json: ${key}`, "Data and probabilities differ in it");
   if (spacing.length !== patch.length || spacing.length < 2)
     gaps.refuse(
       "plans.json: spacing",
@@ -276,11 +386,34 @@ function resamplingOf(chosen: Configuration, gaps: Gaps): Record<string, unknown
     spacing_mm: spacing.length === 2 ? [null, ...spacing] : spacing,
     order: forward.order,
     order_back: back.order,
-    ...(forward.force_separate_z === false ? {} : { separate_above: ANISOTROPIC }),
+    ...(forward.force_separate_z === false
+      ? {}
+      : { separate_above: forward.separate_z_anisotropy_threshold }),
     keep_range: true,
     clip: "before",
     crop: "nonzero",
     activation: "after",
+  };
+}
+
+function acceptsPictures(ending: string | undefined, { modality, orientation }: ImportChoices, gaps: Gaps) {
+  const format = PICTURE_FORMATS.get(ending ?? "");
+  if (format === undefined)
+    gaps.refuse(
+      "dataset.json: file_ending",
+      `Expected ${[...PICTURE_FORMATS.keys()].join(" or ")} for pictures, found ${ending ?? "none"}`,
+    );
+  if (orientation !== undefined)
+    gaps.note("--orientation", "Pictures have no patient's sides: it does not count");
+  if (modality !== undefined)
+    gaps.note(
+      "--modality",
+      `The network was trained on ${ending ?? "pictures"}; DICOM is taken with the values that are stored, which may mean something else`,
+    );
+  return {
+    formats: [format ?? "png", ...(modality === undefined ? [] : ["dicom"])],
+    ...(modality === undefined ? {} : { modality: modality.split(",").map((name) => name.trim()) }),
+    dimensions: "2d",
   };
 }
 
@@ -302,6 +435,7 @@ function acceptsOf(channels: readonly string[], asked: string | undefined, gaps:
 
 function outputOf(
   { labels, regions_class_order: order }: z.infer<typeof datasetSchema>,
+  measurement: "area" | "volume",
   gaps: Gaps,
 ): Record<string, unknown> {
   const isBackground = (value: number | number[]) => [value].flat().every((v) => v === 0);
@@ -309,7 +443,7 @@ function outputOf(
     ([name, value]) => name !== "ignore" && !isBackground(value),
   );
   const regions = foreground.some(([, value]) => Array.isArray(value));
-  const common = { kind: "segmentation", postprocess: [], measurements: ["volume"] };
+  const common = { kind: "segmentation", postprocess: [], measurements: [measurement] };
   if (regions) {
     if (order === undefined)
       gaps.refuse("dataset.json: regions_class_order", "Expected it, because labels are regions");
@@ -341,7 +475,7 @@ function tilingOf(
   gaps: Gaps,
 ): Record<string, unknown> {
   const known: Record<string, string> = { nnUNetTrainer: "all", nnUNetTrainerNoMirroring: "none" };
-  const mirror = choice ?? known[trainer ?? ""];
+  const mirror = choice ?? ownValue(known, trainer ?? "");
   const axes = AXES.slice(3 - window.length);
   const chosen =
     mirror === "all" ? axes.map((_, i) => i) : mirror === "none" ? [] : (mirror ?? "").split(",").map(Number);

@@ -1,0 +1,519 @@
+/**
+ * The transforms and inferers of MONAI that a manifest can express, each with all its arguments (MONAI 1.5). An argument
+ * is one that changes neither values nor places here (`any`), or has a meaning, or ends the import by its name. What is
+ * not in these tables is not known, and ends it too.
+ */
+import { z } from "zod";
+import { isComponent, Reference, shown, type BundleConfig, type Fields } from "./bundle-config.js";
+import type { Gaps } from "./gaps.js";
+
+/** What the steps say, from the file's voxels to labels. */
+export interface Chain {
+  orientation?: string;
+  spacing?: number[];
+  clip?: { range: [number, number]; after: boolean };
+  normalisation?: Record<string, unknown>;
+  inverted?: boolean;
+  activation?: { kind: "softmax" | "sigmoid"; inverted: boolean };
+  /** The highest channel, or all from a threshold on. */
+  decided?: "argmax" | { threshold: number };
+  tiling?: Record<string, unknown>;
+}
+
+/** Of an argument, or of the whole step where it is undefined. */
+type Refuse = (argument: string | undefined, message: string) => void;
+/** What a component is read for, and where it stands: preprocessing.3 for example. */
+export interface At {
+  chain: Chain;
+  config: BundleConfig;
+  path: string;
+  gaps: Gaps;
+}
+type Step = (component: Fields, at: At) => void;
+type Steps = ReadonlyMap<string, Step>;
+
+/** MONAI's engines hold the image, and what the network gives, under these names. */
+const IMAGE = "image";
+const PREDICTION = "pred";
+
+const any = z.unknown().optional();
+const number = z.number({ error: "Expected a number" });
+/** As Python has it. A text is true unless it is empty, "False" too: what was meant is for a person to say. */
+const truth = any.transform((value, context): boolean => {
+  if (value === undefined || value === null || value === false || value === 0) return false;
+  if (value === true || value === 1 || (typeof value === "string" && value.toLowerCase() === "true"))
+    return true;
+  const text = typeof value === "string" ? "; MONAI takes any text for true" : "";
+  context.addIssue({ code: "custom", message: `Expected true or false${text}` });
+  return false;
+});
+const off = truth.refine((value) => !value, { error: "Expected false" });
+const on = truth.refine((value) => value, { error: "Expected true" }).default(true);
+const none = z.null({ error: "Expected none" }).optional();
+const floating = z.enum(["float32", "float64"], { error: "Expected float32 or float64" }).nullish();
+const usual = (...wanted: unknown[]) =>
+  any.refine(
+    (value) => value === undefined || wanted.some((one) => JSON.stringify(one) === JSON.stringify(value)),
+    { error: `Expected ${wanted.map((one) => JSON.stringify(one)).join(" or ")}` },
+  );
+const three = z.array(number.positive("Expected numbers above 0"), { error: "Expected three numbers" });
+const sides = three.length(3, "Expected three numbers");
+const letters = z
+  .string({ error: "Expected three letters" })
+  .regex(/^[LRAPSI]{3}$/, "Expected three letters");
+/** Which text stands for a reference to a part of the file. */
+const part = (id: string) =>
+  z.unknown().refine((value) => value instanceof Reference && value.id === id, {
+    error: `Expected "@${id}"`,
+  });
+
+/** Arguments that say nothing of values or places. */
+const anyOf = (...names: string[]) => Object.fromEntries(names.map((name) => [name, any]));
+
+const SPECIAL = {
+  _target_: any,
+  ...anyOf("_disabled_", "_requires_", "_desc_"),
+  _mode_: usual("default"),
+};
+
+/**
+ * A component by its arguments.
+ * @param apply what it does to the chain; of a component that changes nothing there is none
+ * @param acts on which of the engine's items it has to act
+ * @param each arguments that may be lists, with a value for each of `keys`
+ */
+function step<S extends z.ZodRawShape>(
+  shape: S,
+  apply?: (given: z.output<z.ZodObject<S>>, chain: Chain, refuse: Refuse, at: At) => void,
+  acts?: string,
+  each: (keyof S & string)[] = [],
+): Step {
+  const schema = z.strictObject({ ...SPECIAL, ...shape });
+  return (component, at) => {
+    const { chain, config, path, gaps } = at;
+    const refuse: Refuse = (argument, message) => {
+      const field = argument !== undefined && argument in component ? argument : undefined;
+      const place = `${config.placeOf(component, field)}: ${path}`;
+      gaps.refuse(argument === undefined ? place : `${place}.${argument}`, message);
+    };
+    const given = Object.fromEntries(
+      Object.entries(component).map(([name, value]) => [name, config.resolve(value)]),
+    );
+    const keys = [given["keys"]].flat();
+    if (acts !== undefined && !keys.includes(acts)) {
+      refuse("keys", `Expected "${acts}", found ${shown(given["keys"])}`);
+      return;
+    }
+    for (const name of each) {
+      const list = given[name];
+      if (Array.isArray(list)) given[name] = list[list.length === 1 ? 0 : keys.indexOf(acts)] as unknown;
+    }
+    const parsed = schema.safeParse(given);
+    if (parsed.success) apply?.(parsed.data as z.output<z.ZodObject<S>>, chain, refuse, at);
+    else
+      for (const issue of parsed.error.issues)
+        if (issue.code === "unrecognized_keys")
+          issue.keys.forEach((name) => refuse(name, `This argument is not known: ${shown(given[name])}`));
+        else {
+          const name = String(issue.path[0]);
+          refuse(name, `${issue.message}, found ${shown(given[name])}`);
+        }
+  };
+}
+
+const of = { keys: any, allow_missing_keys: any };
+
+/** They change neither values nor places. */
+const HARMLESS: [string, Step][] = [
+  [
+    "LoadImaged",
+    step({
+      ...of,
+      // Others know no patient's sides
+      reader: z
+        .string({ error: "Expected NibabelReader, ITKReader or PydicomReader" })
+        .regex(/^(nibabel|itk|pydicom)(reader)?$/i, "Expected NibabelReader, ITKReader or PydicomReader")
+        .nullish(),
+      dtype: floating,
+      affine_lps_to_ras: on,
+      as_closest_canonical: off,
+      ...anyOf("meta_keys", "meta_key_postfix", "overwriting", "image_only", "ensure_channel_first"),
+      ...anyOf("simple_keys", "prune_meta_pattern", "prune_meta_sep", "expanduser"),
+    }),
+  ],
+  ["EnsureChannelFirstd", step({ ...of, strict_check: any, channel_dim: usual("no_channel", null) })],
+  [
+    "EnsureTyped",
+    step({
+      ...of,
+      ...anyOf("data_type", "device", "wrap_sequence"),
+      dtype: floating,
+      track_meta: on.nullable(),
+    }),
+  ],
+  [
+    "ToTensord",
+    step({ ...of, ...anyOf("device", "wrap_sequence"), dtype: floating, track_meta: on.nullable() }),
+  ],
+  ["ToDeviced", step({ ...of, ...anyOf("device", "non_blocking") })],
+  ["CastToTyped", step({ ...of, dtype: floating })],
+  [
+    "DeleteItemsd",
+    step({ keys: any, sep: any, use_re: off }, ({ keys }, _, refuse) => {
+      if ([keys].flat().includes(PREDICTION)) refuse("keys", `Expected others than "${PREDICTION}"`);
+    }),
+  ],
+];
+
+const PREPROCESSING = new Map<string, Step>([
+  ...HARMLESS,
+  [
+    "Orientationd",
+    step(
+      {
+        ...of,
+        axcodes: letters,
+        as_closest_canonical: off,
+        labels: usual(null, [
+          ["L", "R"],
+          ["P", "A"],
+          ["I", "S"],
+        ]),
+        lazy: off,
+      },
+      ({ axcodes }, chain, refuse) => {
+        if (chain.orientation !== undefined || chain.spacing !== undefined)
+          refuse(undefined, "Expected it once, and before Spacingd, whose pixdim is along the axes then");
+        chain.orientation = axcodes;
+      },
+      IMAGE,
+    ),
+  ],
+  [
+    "Spacingd",
+    step(
+      {
+        ...of,
+        pixdim: sides,
+        mode: usual("bilinear"),
+        padding_mode: usual("border"),
+        dtype: floating,
+        ...{ diagonal: off, align_corners: off, scale_extent: off, recompute_affine: off, lazy: off },
+        ...{ min_pixdim: none, max_pixdim: none, ensure_same_shape: any },
+      },
+      ({ pixdim }, chain, refuse) => {
+        if (chain.spacing !== undefined) refuse(undefined, "Expected it once");
+        chain.spacing = pixdim;
+      },
+      IMAGE,
+      ["mode", "padding_mode", "align_corners", "dtype"],
+    ),
+  ],
+  [
+    "ScaleIntensityRanged",
+    step(
+      { ...of, a_min: number, a_max: number, b_min: number, b_max: number, clip: truth, dtype: floating },
+      ({ a_min: from, a_max: to, b_min: low, b_max: high, clip }, chain, refuse) => {
+        const multiply = (high - low) / (to - from);
+        if (!Number.isFinite(multiply)) refuse("a_max", `Expected another number than a_min, found ${to}`);
+        if (clip && !(from < to && low < high))
+          refuse("clip", "Expected a_min below a_max, b_min below b_max");
+        if (clip) chain.clip = { range: [from, to], after: chain.spacing !== undefined };
+        normalise(chain, { kind: "scale", multiply, add: low - from * multiply }, refuse);
+      },
+      IMAGE,
+    ),
+  ],
+  [
+    "ScaleIntensityd",
+    step(
+      {
+        ...of,
+        minv: number.default(0),
+        maxv: number.default(1),
+        factor: none,
+        channel_wise: truth,
+        dtype: floating,
+      },
+      ({ minv, maxv }, chain, refuse) =>
+        measure(chain, { kind: "min_max", over: "volume", to: [minv, maxv] }, refuse),
+      IMAGE,
+    ),
+  ],
+  [
+    "NormalizeIntensityd",
+    step(
+      {
+        ...of,
+        subtrahend: numberOfChannel(),
+        divisor: numberOfChannel(),
+        nonzero: truth.refine((value) => !value, { error: "Statistics of what is not 0 are not offered" }),
+        channel_wise: truth,
+        dtype: floating,
+      },
+      ({ subtrahend, divisor }, chain, refuse) => {
+        if (subtrahend !== undefined && divisor !== undefined)
+          normalise(chain, { kind: "mean_std", mean: [subtrahend], std: [divisor] }, refuse);
+        else if (subtrahend === undefined && divisor === undefined)
+          measure(chain, { kind: "z_score", over: "volume" }, refuse);
+        else refuse(undefined, "Expected numbers for both subtrahend and divisor, or neither");
+      },
+      IMAGE,
+    ),
+  ],
+]);
+
+/** A number for the one channel, in a list or not. */
+function numberOfChannel() {
+  return any
+    .transform((value) =>
+      Array.isArray(value) && value.length === 1 ? (value[0] as unknown) : (value ?? undefined),
+    )
+    .pipe(number.optional());
+}
+
+function normalise(chain: Chain, normalisation: Record<string, unknown>, refuse: Refuse): void {
+  if (chain.normalisation !== undefined) refuse(undefined, "Values are changed more than once");
+  chain.normalisation = normalisation;
+}
+
+/** A normalisation by statistics, which the manifest takes of the volume before it is resampled. */
+function measure(chain: Chain, normalisation: Record<string, unknown>, refuse: Refuse): void {
+  if (chain.spacing !== undefined)
+    refuse(undefined, "Statistics of the resampled volume are not offered, only those before Spacingd");
+  normalise(chain, normalisation, refuse);
+}
+
+const POSTPROCESSING = new Map<string, Step>([
+  ...HARMLESS,
+  [
+    "SaveImaged",
+    step({
+      ...of,
+      ...anyOf(
+        "meta_keys",
+        "meta_key_postfix",
+        "output_dir",
+        "output_postfix",
+        "output_ext",
+        "resample",
+        "mode",
+      ),
+      ...anyOf(
+        "padding_mode",
+        "scale",
+        "dtype",
+        "output_dtype",
+        "squeeze_end_dims",
+        "data_root_dir",
+        "writer",
+      ),
+      ...anyOf("separate_folder", "print_log", "output_format", "output_name_formatter", "folder_layout"),
+      savepath_in_metadict: any,
+    }),
+  ],
+  [
+    "Activationsd",
+    step(
+      { ...of, sigmoid: truth, softmax: truth, other: none, dim: usual(0) },
+      ({ sigmoid, softmax }, chain, refuse) => {
+        if (sigmoid === softmax) refuse(undefined, "Expected either softmax or sigmoid true");
+        if (chain.activation !== undefined || chain.decided !== undefined)
+          refuse(undefined, "Expected it once, and before AsDiscreted");
+        chain.activation = { kind: softmax ? "softmax" : "sigmoid", inverted: chain.inverted === true };
+      },
+      PREDICTION,
+      ["sigmoid", "softmax", "other"],
+    ),
+  ],
+  [
+    "Invertd",
+    step(
+      {
+        ...of,
+        transform: part("preprocessing"),
+        nearest_interp: truth.default(true),
+        post_func: none,
+        orig_keys: usual(IMAGE, [IMAGE], null),
+        ...anyOf("meta_keys", "orig_meta_keys", "meta_key_postfix", "to_tensor", "device"),
+      },
+      ({ nearest_interp: nearest }, chain, refuse) => {
+        if (nearest)
+          refuse("nearest_interp", "Expected false; maps that go back by the nearest voxel are not offered");
+        if (chain.decided !== undefined)
+          refuse(
+            undefined,
+            "Labels that are chosen before Invertd go back by the nearest voxel, which is not offered: expected AsDiscreted after it",
+          );
+        if (chain.inverted === true) refuse(undefined, "Expected it once");
+        chain.inverted = true;
+      },
+      PREDICTION,
+      ["nearest_interp", "post_func"],
+    ),
+  ],
+  [
+    "AsDiscreted",
+    step(
+      {
+        ...of,
+        argmax: truth,
+        threshold: number.nullish(),
+        // Labels stay the same, one to a channel
+        to_onehot: number.nullish(),
+        rounding: none,
+        ...{ dim: usual(0), keepdim: on, dtype: any },
+      },
+      ({ argmax, threshold, to_onehot: channels }, chain, refuse) => {
+        const sigmoid = chain.activation?.kind === "sigmoid";
+        if (chain.decided !== undefined) refuse(undefined, "Expected it once");
+        if (typeof threshold === "number") {
+          if (argmax)
+            refuse("threshold", "Expected it without argmax: a threshold of label numbers joins labels");
+          else if (!sigmoid) refuse("threshold", "Expected it after Activationsd with sigmoid true alone");
+          if (typeof channels === "number") refuse("to_onehot", "Expected it with argmax alone");
+          chain.decided = { threshold };
+          return;
+        }
+        if (!argmax) refuse(undefined, "Expected argmax true, or a number for threshold");
+        else if (sigmoid) refuse("argmax", "Expected a threshold after Activationsd with sigmoid true");
+        chain.decided = "argmax";
+      },
+      PREDICTION,
+      ["argmax", "threshold", "to_onehot", "rounding"],
+    ),
+  ],
+]);
+
+/** A list of the same number for each side is that number. */
+const perSide = any
+  .transform((value) => (Array.isArray(value) && new Set(value).size === 1 ? (value[0] as unknown) : value))
+  .pipe(number.optional());
+
+const INFERERS = new Map<string, Step>([
+  [
+    "SlidingWindowInferer",
+    step(
+      {
+        roi_size: sides,
+        overlap: perSide,
+        mode: z
+          .enum(["constant", "gaussian"], { error: "Expected constant or gaussian" })
+          .default("constant"),
+        sigma_scale: perSide,
+        padding_mode: usual("constant"),
+        cval: number.default(0),
+        with_coord: off,
+        ...anyOf("sw_batch_size", "sw_device", "device", "progress", "cache_roi_weight_map", "cpu_thresh"),
+        ...anyOf("buffer_steps", "buffer_dim"),
+      },
+      ({ roi_size: window, overlap = 0.25, mode, sigma_scale: sigma = 0.125, cval }, chain) => {
+        chain.tiling = {
+          ...{ window, overlap, steps: "stride" },
+          weights:
+            mode === "gaussian"
+              ? { kind: "gaussian", sigma, centre: "middle", least: 0.001 }
+              : { kind: "constant" },
+          padding: cval,
+        };
+      },
+    ),
+  ],
+]);
+
+/** What brings the parts together: they must be the parts that are read here. */
+const WIRING = new Map<string, Step>([
+  [
+    "SupervisedEvaluator",
+    step({
+      inferer: part("inferer"),
+      postprocessing: part("postprocessing"),
+      ...{ prepare_batch: none, iteration_update: none },
+      ...anyOf("device", "val_data_loader", "epoch_length", "network", "non_blocking", "key_val_metric"),
+      ...anyOf("additional_metrics", "metric_cmp_fn", "val_handlers", "amp", "mode", "event_names"),
+      ...anyOf("event_to_attr", "decollate", "to_kwargs", "amp_kwargs", "compile", "compile_kwargs"),
+    }),
+  ],
+  ...["Dataset", "CacheDataset"].map((name): [string, Step] => [
+    name,
+    step({
+      transform: part("preprocessing"),
+      ...anyOf("data", "cache_num", "cache_rate", "num_workers", "progress", "copy_cache", "as_contiguous"),
+      ...anyOf("hash_as_key", "hash_func", "runtime_cache"),
+    }),
+  ]),
+]);
+
+/** A list of steps, one after the other. */
+const compose = (known: Steps): Steps =>
+  new Map([
+    [
+      "Compose",
+      step(
+        {
+          transforms: z.array(z.unknown(), { error: "Expected a list of transforms" }),
+          lazy: off,
+          overrides: none,
+          ...anyOf("map_items", "unpack_items", "log_stats"),
+        },
+        ({ transforms }, _, __, at) => {
+          const path = at.path.replace(/\.Compose$/, "");
+          transforms.forEach((one, i) => runStep(one, known, { ...at, path: `${path}.${i}` }));
+        },
+      ),
+    ],
+  ]);
+
+/** The parts of inference.json with what each may hold, in the order in which they are read. */
+export const PARTS: readonly [name: string, known: Steps][] = [
+  ["preprocessing", compose(PREPROCESSING)],
+  ["inferer", INFERERS],
+  ["postprocessing", compose(POSTPROCESSING)],
+  ["dataset", WIRING],
+  ["evaluator", WIRING],
+];
+
+/** As MONAI has it: of texts "true" alone. */
+const isDisabled = (value: unknown): boolean =>
+  typeof value === "string" ? value.trim().toLowerCase() === "true" : value === true || value === 1;
+
+/** Runs a component, or a reference to one, unless it is disabled. */
+export function runStep(value: unknown, known: Steps, { path, ...at }: At): void {
+  const { config, gaps } = at;
+  const found = config.resolve(value);
+  const component = found instanceof Reference ? found.component : found;
+  if (!isComponent(component)) {
+    gaps.refuse(
+      `${config.placeOf(config.root, path)}: ${path}`,
+      `Expected a component with _target_, found ${shown(value)}`,
+    );
+    return;
+  }
+  const disabled = config.resolve(component["_disabled_"]);
+  const refuse = (expected: string) =>
+    gaps.refuse(
+      `${config.placeOf(component, "_disabled_")}: ${path}._disabled_`,
+      `Expected ${expected}, found ${shown(disabled)}`,
+    );
+  if (isDisabled(disabled)) {
+    // Without a whole part the bundle itself does not run
+    if (known !== WIRING && !path.includes(".")) refuse("false");
+    return;
+  }
+  if (typeof disabled === "object" && disabled !== null) refuse("true or false");
+  const name = nameOf(config.resolve(component["_target_"]));
+  const run = known.get(name);
+  if (run !== undefined) run(component, { ...at, path: `${path}.${name}` });
+  else
+    gaps.refuse(
+      `${config.placeOf(component)}: ${path}.${name}`,
+      "It is not known; docs/models.md has those that are",
+    );
+}
+
+/** A class of MONAI by its shortest name: Spacingd for SpacingDict and monai.transforms.SpacingD. Others keep theirs. */
+function nameOf(target: unknown): string {
+  const text = typeof target === "string" ? target : shown(target);
+  const [, name = text] = /^(?:monai\.(?:\w+\.)*)?(\w+)$/.exec(text) ?? [];
+  return name.replace(/(Dict|D)$/, "d");
+}

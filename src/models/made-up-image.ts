@@ -1,0 +1,87 @@
+/**
+ * A loaded model runs once on a made-up image, from preparation to findings: that the tensors which come out are those
+ * that the manifest describes, shapes that the graph leaves open included, no canary shows, because it ends at the tensor.
+ */
+import type { Engine } from "../engine/engine.js";
+import type { LoadedModel, Plane } from "../engine/types.js";
+import { RadserveError } from "../base/errors.js";
+import {
+  attributeInputs,
+  cascadeOf,
+  imageInputs,
+  isVolume,
+  neighboursOf,
+  numbersOf,
+  type ImageInput,
+  type Manifest,
+} from "../manifest/manifest.js";
+import { inputSides } from "./canary.js";
+
+/**
+ * What is wrong with what comes out; undefined where nothing is, and of models that are given more than one image at once,
+ * of which none is made up.
+ */
+export async function madeUpProblem(
+  engine: Engine,
+  loaded: LoadedModel,
+  { manifest, thresholds }: { manifest: Manifest; thresholds: number[][] },
+): Promise<string | undefined> {
+  const [input] = imageInputs(manifest);
+  if (input === undefined || manifest.roles !== undefined || neighboursOf(manifest) !== undefined)
+    return undefined;
+  if (cascadeOf(manifest) !== undefined) return undefined;
+  const { planes, spacing } = madeUp(manifest, input);
+  const [slice, row, column] = spacing.map((mm) => mm ?? 1);
+  try {
+    await engine.infer(loaded.id, planes, {
+      thresholds,
+      numbers: attributeInputs(manifest).map(({ values }) =>
+        values.flatMap((value) => new Array<number>(numbersOf(value)).fill(0)),
+      ),
+      ...(isVolume(input)
+        ? {
+            geometry: {
+              origin: [0, 0, 0],
+              ...{ columnDirection: [1, 0, 0], rowDirection: [0, 1, 0], sliceDirection: [0, 0, 1] },
+              ...{ sliceSpacing: slice ?? 1, rowSpacing: row ?? 1, columnSpacing: column ?? 1 },
+            },
+          }
+        : {}),
+    });
+    return undefined;
+  } catch (error) {
+    // Whether the made-up image suits the model says nothing of it
+    return error instanceof RadserveError && error.code === "output_invalid" ? error.message : undefined;
+  }
+}
+
+/** Slices of 16 bits that are even nowhere, as large as the tensor or a window. */
+function madeUp(manifest: Manifest, input: ImageInput): { planes: Plane[]; spacing: (number | null)[] } {
+  const sides = inputSides(input);
+  const [columns = sides.W, rows = sides.H, slices = sides.D] = manifest.tiling?.window.toReversed() ?? [];
+  const planes = Array.from({ length: isVolume(input) ? slices : 1 }, (_, slice): Plane => {
+    const data = Int16Array.from(
+      { length: rows * columns },
+      (_value, i) => ((i * 7919 + slice * 31) % 1511) + 1,
+    );
+    return {
+      format: {
+        ...{ rows, columns, samplesPerPixel: 1, bitsAllocated: 16, bitsStored: 16, highBit: 15 },
+        ...{ signed: true, float: false, photometricInterpretation: "MONOCHROME2", packed422: false },
+      },
+      data: new Uint8Array(data.buffer),
+      interpretation: {
+        ...{
+          modality: { kind: "identity" },
+          units: undefined,
+          voi: [],
+          padding: undefined,
+          palette: undefined,
+        },
+        suv: { factor: 1 },
+      },
+      pixelAspect: 1,
+    };
+  });
+  return { planes, spacing: input.resampling?.spacing_mm ?? input.spacing_mm ?? [] };
+}

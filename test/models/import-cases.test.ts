@@ -1,0 +1,313 @@
+/**
+ * What bundles and plans say is taken with its meaning, or ends the import by its name and line: nothing is dropped. The
+ * shared cases are held against MONAI's own output.
+ */
+import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import t, { type Test } from "tap";
+import { BundleConfig } from "../../src/models/import/bundle-config.js";
+import { modelsCheck, modelsTry } from "../../src/models/developer-tools.js";
+import { modelsImport, type ImportOptions } from "../../src/models/import/import.js";
+import type { Manifest } from "../../src/manifest/manifest.js";
+import { ADDON, needs } from "../support/needs.js";
+import { engine } from "../support/real-engine.js";
+import { VOLUMES } from "../support/reference-volumes.js";
+import { readFolder } from "../support/series.js";
+
+const CASES = resolve("../shared/cases/models");
+
+t.teardown(() => engine().close());
+
+type Fields = Record<string, unknown>;
+interface Inference {
+  preprocessing: { transforms: Fields[] };
+  inferer: Fields;
+  postprocessing: { transforms: Fields[] };
+  [name: string]: unknown;
+}
+
+/** The bundle monai-ct with another inference.json; its steps are named by their classes. */
+async function bundle(
+  t: Test,
+  change: (step: (name: string) => Fields, inference: Inference) => void,
+  options: ImportOptions = {},
+  file = "inference.json",
+): Promise<{ refused: string; manifest?: Manifest }> {
+  const folder = join(t.testdir(), "bundle");
+  cpSync(join(VOLUMES, "monai-ct"), folder, { recursive: true });
+  const inference = JSON.parse(readFileSync(join(folder, "inference.json"), "utf8")) as Inference;
+  const steps = () => [...inference.preprocessing.transforms, ...inference.postprocessing.transforms];
+  change((name) => steps().find((step) => step["_target_"] === name) ?? inference.inferer, inference);
+  // JSON is YAML too
+  rmSync(join(folder, "inference.json"));
+  writeFileSync(join(folder, file), JSON.stringify(inference, null, 1));
+  try {
+    const { data } = await modelsImport(folder, engine(), options);
+    return { refused: "", manifest: (data as { manifest: Manifest }).manifest };
+  } catch (error) {
+    t.notOk(existsSync(join(folder, "model.json")), "nothing is written");
+    return { refused: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+/** Changes that MONAI gives another meaning than no change, or that it does not know, and what names them. */
+const REFUSED: Record<string, [change: Parameters<typeof bundle>[1], named: RegExp]> = {
+  "a text for a truth": [
+    (step) => (step("ScaleIntensityRanged")["clip"] = "False"),
+    /line \d+: preprocessing\.4\.ScaleIntensityRanged\.clip: Expected true or false; MONAI takes any text for true, found "False"/,
+  ],
+  align_corners: [
+    (step) => (step("Spacingd")["align_corners"] = [true]),
+    /Spacingd\.align_corners: Expected false, found true/,
+  ],
+  scale_extent: [
+    (step) => (step("Spacingd")["scale_extent"] = 1),
+    /Spacingd\.scale_extent: Expected false, found 1/,
+  ],
+  "one number for three axes": [
+    (step) => (step("Spacingd")["pixdim"] = 1.5),
+    /Spacingd\.pixdim: Expected three numbers, found 1\.5/,
+  ],
+  "another mode": [
+    (step) => (step("Spacingd")["mode"] = ["nearest"]),
+    /Spacingd\.mode: Expected "bilinear", found "nearest"/,
+  ],
+  as_closest_canonical: [
+    (step) => (step("Orientationd")["as_closest_canonical"] = "$True"),
+    /Orientationd\.as_closest_canonical: Expected false, found true/,
+  ],
+  "axes that are turned after Spacingd": [
+    (_, { preprocessing: { transforms } }) => transforms.push(...transforms.splice(2, 1)),
+    /Orientationd: Expected it once, and before Spacingd/,
+  ],
+  affine_lps_to_ras: [
+    (step) => (step("LoadImaged")["affine_lps_to_ras"] = false),
+    /LoadImaged\.affine_lps_to_ras: Expected true, found false/,
+  ],
+  "a type of whole numbers": [
+    (step) => (step("LoadImaged")["dtype"] = "$np.int16"),
+    /LoadImaged\.dtype: Expected float32 or float64, found "int16"/,
+  ],
+  "an argument that nobody knows": [
+    (step) => (step("EnsureTyped")["device_type"] = "x"),
+    /EnsureTyped\.device_type: This argument is not known: "x"/,
+  ],
+  "an expression": [
+    (step) => (step("Orientationd")["axcodes"] = "$'R' + 'AS'"),
+    /Orientationd\.axcodes: Expected three letters, found "\$'R' \+ 'AS'"/,
+  ],
+  "a reference to nothing, by a name that every object has": [
+    (step) => (step("Spacingd")["pixdim"] = "@constructor"),
+    /Spacingd\.pixdim: Expected three numbers, found "@constructor"/,
+  ],
+  "a class of one's own that is called like MONAI's": [
+    (step) => (step("Spacingd")["_target_"] = "scripts.Spacingd"),
+    /preprocessing\.3\.scripts\.Spacingd: It is not known/,
+  ],
+  "a step on another image": [
+    (step) => (step("Spacingd")["keys"] = ["label"]),
+    /Spacingd\.keys: Expected "image", found \["label"\]/,
+  ],
+  "a disabling that is worked out": [
+    (step) => (step("Spacingd")["_disabled_"] = "$not True"),
+    /Spacingd\._disabled_|preprocessing\.3\._disabled_: Expected true or false, found "\$not True"/,
+  ],
+  "a threshold after softmax": [
+    (step) => Object.assign(step("AsDiscreted"), { argmax: false, threshold: 0.5 }),
+    /AsDiscreted\.threshold: Expected it after Activationsd with sigmoid true alone/,
+  ],
+  "a threshold of label numbers": [
+    (step) => (step("AsDiscreted")["threshold"] = 0.5),
+    /AsDiscreted\.threshold: Expected it without argmax/,
+  ],
+  "the highest of sigmoids": [
+    (step) => Object.assign(step("Activationsd"), { softmax: false, sigmoid: true }),
+    /AsDiscreted\.argmax: Expected a threshold/,
+  ],
+  "softmax over another axis": [
+    (step) => (step("Activationsd")["dim"] = 1),
+    /Activationsd\.dim: Expected 0, found 1/,
+  ],
+  "the nearest voxel, which is MONAI's default": [
+    (step) => delete step("Invertd")["nearest_interp"],
+    /Invertd\.nearest_interp: Expected false/,
+  ],
+  "what is done to masks afterwards": [
+    (_, { postprocessing }) =>
+      postprocessing.transforms.push({ _target_: "KeepLargestConnectedComponentd", keys: "pred" }),
+    /KeepLargestConnectedComponentd: It is not known/,
+  ],
+  "numbers for nonzero values alone": [
+    (_, { preprocessing: { transforms } }) =>
+      (transforms[4] = {
+        _target_: "NormalizeIntensityd",
+        keys: "image",
+        subtrahend: 1,
+        divisor: 2,
+        nonzero: 1,
+      }),
+    /NormalizeIntensityd\.nonzero: Statistics of what is not 0 are not offered, found 1/,
+  ],
+  "windows that are padded otherwise": [
+    (_, { inferer }) => (inferer["padding_mode"] = "reflect"),
+    /inferer\.SlidingWindowInferer\.padding_mode: Expected "constant", found "reflect"/,
+  ],
+  "an evaluator that prepares images itself": [
+    (_, inference) =>
+      (inference["evaluator"] = {
+        ...{ _target_: "SupervisedEvaluator", inferer: "@inferer", postprocessing: "@postprocessing" },
+        prepare_batch: "$mine",
+      }),
+    /evaluator\.SupervisedEvaluator\.prepare_batch: Expected none|prepare_batch: Expected none, found "\$mine"/,
+  ],
+};
+
+/** Other spellings of the same. */
+const SAME: Record<string, Parameters<typeof bundle>[1]> = {
+  "truths as Python and people write them": (step) =>
+    Object.assign(step("ScaleIntensityRanged"), { clip: "True" }) &&
+    Object.assign(step("Activationsd"), { softmax: "$True", sigmoid: 0 }) &&
+    Object.assign(step("AsDiscreted"), { argmax: [1] }),
+  "a reference to a part": (_, inference) => {
+    inference["bounds"] = { low: -160 };
+    const scale = inference.preprocessing.transforms[4]!;
+    scale["a_min"] = "@bounds#low";
+    scale["_disabled_"] = "@off";
+    inference["off"] = "false";
+  },
+  "a step that is disabled": (_, { preprocessing }) =>
+    preprocessing.transforms.push({ _target_: "NormalizeIntensityd", keys: "image", _disabled_: " True" }),
+  "a list by reference": (_, inference) => {
+    inference["steps"] = inference.preprocessing.transforms;
+    (inference.preprocessing as Fields)["transforms"] = "$@steps ";
+  },
+  "other names of a class": (step) => {
+    step("Spacingd")["_target_"] = "monai.transforms.SpacingDict";
+    step("Orientationd")["_target_"] = "OrientationD";
+  },
+};
+
+t.test("bundles of MONAI", { skip: needs(ADDON) }, async (t) => {
+  const usual = await bundle(t, () => undefined);
+  t.ok(usual.manifest);
+  for (const [name, [change, named]] of Object.entries(REFUSED))
+    await t.test(`${name} ends the import by name`, async (t) => {
+      t.match((await bundle(t, change)).refused, named);
+    });
+  for (const [name, change] of Object.entries(SAME))
+    await t.test(`${name}: the same`, async (t) => {
+      t.strictSame(await bundle(t, change), usual);
+      t.strictSame(await bundle(t, change, {}, "inference.yaml"), usual);
+    });
+
+  await t.test("without Orientationd a person says how images lay", async (t) => {
+    const unturned: Parameters<typeof bundle>[1] = (_, { preprocessing }) =>
+      preprocessing.transforms.splice(2, 1);
+    t.match(
+      (await bundle(t, unturned)).refused,
+      /inference\.json: preprocessing: There is no Orientationd.*--orientation/,
+    );
+    const said = await bundle(t, unturned, { orientation: "LAS" });
+    t.match(said.manifest, { inputs: [{ orientation: "LAS" }] });
+    const other = await bundle(t, () => undefined, { orientation: "LAS" });
+    t.match(other.refused, /--orientation: Orientationd turns images to RAS/);
+  });
+
+  await t.test("a folder whose name no model can have is told, and does not end the import", async (t) => {
+    const to = join(t.testdir(), "Organs CT.v2");
+    const { text, data } = await modelsImport(join(VOLUMES, "monai-ct"), engine(), { to });
+    t.match(data, { manifest: { name: "organs_ct_v2" } });
+    t.match(text, /Organs CT\.v2 is no model's name, .* move the folder to .*organs_ct_v2/);
+  });
+
+  await t.test("monai-disabled-scale comes to what MONAI gives", { skip: needs(CASES) }, async (t) => {
+    const to = join(t.testdir(), "disabled");
+    await modelsImport(join(CASES, "monai-disabled-scale"), engine(), { to });
+    const image = await readFolder(t, join(CASES, "ct1"));
+    const expect = join(CASES, "monai-disabled-scale", "expected.npy");
+    const { data, text } = await modelsTry(to, image, { engine: engine(), providers: ["cpu"], expect });
+    const { comparison } = data as { comparison: { maxAbsolute: number } };
+    // The graph is given Hounsfield units as they are, so that its softmax is steep
+    t.ok(comparison.maxAbsolute < 2e-3, text);
+  });
+
+  await t.test("monai-nonzero-string is refused by its name", { skip: needs(CASES) }, async (t) => {
+    await t.rejects(
+      modelsImport(join(CASES, "monai-nonzero-string"), engine(), { to: join(t.testdir(), "nonzero") }),
+      { message: /preprocessing\.2\.NormalizeIntensityd\.nonzero: .* found "True"/ },
+    );
+  });
+});
+
+t.test("a configuration that cannot be read as what it is called", (t) => {
+  const reading = (file: string, text: string) => () => new BundleConfig(file, text);
+  t.throws(reading("inference.json", '{"a": 1,\n"a": 2}'), { message: /line 2/ });
+  t.throws(reading("inference.json", "[1]"), { message: /with named parts/ });
+  t.throws(reading("inference.yaml", "a: &x 1\nb: *x\n"), { message: /no alias .*\*x/ });
+  t.throws(reading("inference.yaml", "a: !!python/name:os.system\n"), { message: /cannot be read as that/ });
+  const { root } = new BundleConfig("inference.yaml", "__proto__: 1\nb: yes\n");
+  t.strictSame([root["__proto__"], root["b"]], [1, true]);
+  t.end();
+});
+
+t.test("plans of nnU-Net", { skip: needs(ADDON) }, async (t) => {
+  interface Plans {
+    configurations: Record<string, Fields>;
+    [name: string]: unknown;
+  }
+  const planned = async (t: Test, change: (configuration: Fields, plans: Plans) => void) => {
+    const folder = join(t.testdir(), "nnunet");
+    cpSync(join(VOLUMES, "nnunet-anisotropic"), folder, { recursive: true });
+    const plans = JSON.parse(readFileSync(join(folder, "plans.json"), "utf8")) as Plans;
+    change(plans.configurations["3d_fullres"]!, plans);
+    writeFileSync(join(folder, "plans.json"), JSON.stringify(plans));
+    const done = modelsImport(folder, engine(), { orientation: "SPL", mirror: "none" });
+    return done.then(
+      ({ data }) => ({ refused: "", manifest: (data as { manifest: Manifest }).manifest }),
+      (error: unknown) => ({ refused: String(error), manifest: undefined }),
+    );
+  };
+  const both = (more: Fields) => (configuration: Fields) => {
+    for (const part of ["data", "probabilities"])
+      Object.assign(configuration[`resampling_fn_${part}_kwargs`] as Fields, more);
+  };
+  const other = await planned(t, both({ separate_z_anisotropy_threshold: 5 }));
+  t.match(other.manifest, { inputs: [{ resampling: { separate_above: 5 } }] });
+  const never = await planned(t, (configuration) => {
+    for (const part of ["data", "probabilities"])
+      delete (configuration[`resampling_fn_${part}_kwargs`] as Fields)["force_separate_z"];
+  });
+  t.notOk(
+    (never.manifest?.inputs[0] as { resampling: Fields }).resampling["separate_above"],
+    "slices are never apart where the plans do not say it: the function's own default",
+  );
+  for (const [change, named] of [
+    [both({ memefficient: true }), /resampling_fn_data_kwargs.*"memefficient"/],
+    [(c: Fields) => (c["denoise"] = 1), /3d_fullres\.denoise: This field is not known/],
+    [(_: Fields, p: Plans) => (p["image_reader_writer"] = "MyIO"), /image_reader_writer: MyIO is not known/],
+    [(_: Fields, p: Plans) => (p["label_manager"] = "Mine"), /label_manager: Mine is not known/],
+    [
+      (_: Fields, p: Plans) => (p["transpose_backward"] = [2, 0, 1]),
+      /transpose_backward: Expected the way back/,
+    ],
+  ] as [(configuration: Fields, plans: Plans) => void, RegExp][])
+    t.match((await planned(t, change)).refused, named);
+
+  await t.test("pictures are models of single images", { skip: needs(CASES) }, async (t) => {
+    const to = join(t.testdir(), "pictures");
+    mkdirSync(to);
+    const { data } = await modelsImport(join(CASES, "nnunet-2d-png"), engine(), { to, mirror: "all" });
+    t.match(data, {
+      gaps: [{ field: "plans.json: NaturalImage2DIO", message: /border/ }],
+      manifest: {
+        accepts: { formats: ["png"], dimensions: "2d" },
+        inputs: [
+          { layout: "NCHW", values: { kind: "stored" }, normalisation: { kind: "z_score", over: "image" } },
+        ],
+        tiling: { window: [512, 512], mirror: ["height", "width"] },
+      },
+    });
+    const { text, exitCode } = await modelsCheck(to, { engine: engine(), providers: ["cpu"] });
+    t.equal(exitCode, 0, text);
+  });
+});
