@@ -168,7 +168,12 @@ export class DataSetAttributes implements Attributes {
   }
 
   sequence(keyword: string): DataSetAttributes[] | undefined {
-    const element = this.element(keyword);
+    const tag = tagOf(keyword);
+    return tag === undefined ? undefined : this.#itemsOf(tag);
+  }
+
+  #itemsOf(tag: Tag): DataSetAttributes[] | undefined {
+    const element = this.#dataSet.elements.get(tag);
     if (element === undefined) return undefined;
     let found = this.#sequences?.get(element.tag);
     if (found === undefined) {
@@ -233,6 +238,16 @@ export class DataSetAttributes implements Attributes {
   /** The bytes that hold these attributes, and how many elements and items they are where they were counted. */
   get extent(): { bytes: number; elements: number } {
     return { bytes: this.#walk.bytes.length, elements: this.#walk.all };
+  }
+
+  /** Tags of all elements without a value, in items too; sequences without items are among them. */
+  emptyElements(found = new Set<Tag>()): Set<Tag> {
+    for (const { tag, length, vr } of this.#dataSet.elements.values()) {
+      const items = vr === "SQ" ? this.#itemsOf(tag) : undefined;
+      if (items === undefined ? length === 0 : items.length === 0) found.add(tag);
+      for (const item of items ?? []) item.emptyElements(found);
+    }
+    return found;
   }
 
   /** The bytes of a value as they lie in the file. */
