@@ -1,6 +1,6 @@
 /**
  * Builds models/ct-tissue: the graph, which only compares, and its canary, whose expected output is computed here
- * without the graph. Same bytes at every run. `npx tsc -p . && node dist/scripts/build-ct-tissue.js`
+ * without the graph. Same bytes at every run. `npm run build && node dist/scripts/build-ct-tissue.js`
  */
 import { encodeNpy } from "../src/engine/npy.js";
 import { onnxModel, tensorBytes, type Node, type TensorValue } from "./lib/onnx-model.js";

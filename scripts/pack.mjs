@@ -43,7 +43,8 @@ const CONTENT = [
   "native/tiling",
   ...["native/bench/raw_ort.cc", "dist/src", "dist/web", "dist/scripts/demo"],
   "dist/scripts/lib",
-  ...["scripts/build-addon.mjs", "scripts/prebuilt.mjs", "scripts/symbols.mjs", "scripts/setup-gpu.mjs"],
+  ...["scripts/build-addon.mjs", "scripts/prebuilt.mjs", "scripts/symbols.mjs", "scripts/runtime.mjs"],
+  "scripts/setup-gpu.mjs",
 ];
 
 const without = (key, object) => Object.fromEntries(Object.entries(object).filter(([name]) => name !== key));

@@ -2,20 +2,18 @@
  * npm's `prepare`: compiles the TypeScript, and builds the page for people. With `--omit=dev` there is no compiler and dist/ has to be there already.
  * `npx radserve` in a clone runs it once for every npm cache: then dist/ stays as it is, because a server may run from it.
  */
-import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
-const compiler = fileURLToPath(new URL("../node_modules/typescript/bin/tsc", import.meta.url));
+const compiler = fileURLToPath(new URL("../node_modules/esbuild", import.meta.url));
 const isBuilt = existsSync(`${root}/dist/src/main.js`);
 
 if (!existsSync(compiler)) {
   if (!isBuilt) {
-    console.error("radserve: TypeScript is not installed and dist/ is not built. Run: npm ci");
+    console.error("radserve: esbuild is not installed and dist/ is not built. Run: npm ci");
     process.exitCode = 1;
   }
 } else if (process.env.npm_command !== "exec" || !isBuilt) {
-  const run = (...words) => spawnSync(process.execPath, words, { stdio: "inherit" }).status ?? 1;
-  process.exitCode = run(compiler, "-p", root) || run(`${root}/scripts/build-web.mjs`);
+  await import("./build.mjs");
 }

@@ -10,6 +10,7 @@ import path from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import { nodeBinary } from "./runtime.mjs";
 
 const KINDS = ["GLIBC", "GLIBCXX", "CXXABI"];
 const ELF = "\x7fELF";
@@ -74,7 +75,7 @@ function shipped() {
   const others = packages
     .map((name) => path.join(root, "node_modules", name))
     .filter((folder) => existsSync(folder));
-  return [...addons, ...others, process.execPath];
+  return [...addons, ...others, nodeBinary()];
 }
 
 /** A line for each file and folder, and those files that need a newer glibc than `most`. */

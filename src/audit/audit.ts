@@ -3,6 +3,7 @@
  * in the serving process, on its main thread; a command that makes a token has one for a moment.
  */
 import os from "node:os";
+import { durations } from "../base/durations.js";
 import { ConfigError, RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { faultForLog, type Logger } from "../base/log.js";
@@ -14,10 +15,6 @@ import type { KeyObject } from "node:crypto";
 
 /** Lines that are written together at most: making them takes the main thread some milliseconds. */
 const MOST_TOGETHER = 256;
-/** How long a line may take to be on the disk. Then what waits for it is refused. */
-const LONGEST_MS = 10_000;
-/** How often writing is tried while it fails and nobody asks for it. */
-const TRY_AGAIN_MS = 2_000;
 const HEAD_EVERY_MS = 60_000;
 
 interface Waiting {
@@ -128,7 +125,7 @@ export class Audit {
       const trouble = this.#trouble;
       const late = setTimeout(
         () => this.#fail([...group, ...this.#waiting.splice(0)], undefined),
-        LONGEST_MS,
+        durations.auditLine,
       );
       try {
         const lines = group.map(({ line }) => line);
@@ -157,7 +154,7 @@ export class Audit {
     this.#again ??= setTimeout(() => {
       this.#again = undefined;
       if (this.#trouble !== undefined) this.#writing ??= this.#tryAgain();
-    }, TRY_AGAIN_MS).unref();
+    }, durations.auditRetry).unref();
   }
 
   async #tryAgain(): Promise<void> {

@@ -20,7 +20,8 @@ import { VERSION } from "../base/version.js";
 import { lockDescriptor } from "../files/descriptor-lock.js";
 import { syncFolder } from "../files/durable-files.js";
 import { headText, lineOf, NO_HEAD, parseHead, readLine, type Facts, type Head } from "./entry.js";
-import { dayFiles, giveToOwner, type AuditKeys, type AuditPaths } from "./folders.js";
+import { dayFiles, type AuditKeys, type AuditPaths } from "./folders.js";
+import { giveToOwnerOf } from "../files/private-file.js";
 
 const write = promisify(fs.write);
 
@@ -111,7 +112,7 @@ export class Chain {
     } finally {
       await file.close();
     }
-    giveToOwner(part, this.place.stateDir);
+    giveToOwnerOf(this.place.stateDir, part);
     await rename(part, this.place.head);
   }
 
@@ -138,7 +139,7 @@ export class Chain {
       if (errno(error) !== "ENOENT") throw error;
     }
     const fd = openSync(lock, constants.O_RDWR | constants.O_CREAT, 0o600);
-    giveToOwner(lock, stateDir);
+    giveToOwnerOf(stateDir, lock);
     return fd;
   }
 
@@ -164,7 +165,7 @@ export class Chain {
     const current = { fd, name, size: fstatSync(fd).size };
     this.#current = current;
     if (current.size > 0) return current;
-    giveToOwner(file, this.place.stateDir);
+    giveToOwnerOf(this.place.stateDir, file);
     await syncFolder(this.place.folder);
     return current;
   }

@@ -16,6 +16,7 @@
  * what the server tells of itself is Application Activity (PS3.15 A.5, PS3.16 CID 400 and 401).
  */
 import { v5 as uuidV5 } from "uuid";
+import { keepable } from "../base/validation.js";
 import type { Entry } from "./entry.js";
 
 const BALP = "https://profiles.ihe.net/ITI/BALP";
@@ -126,11 +127,11 @@ function agents({ host, address, subject, jti }: Entry, { client, server, user }
       : [
           {
             type: user,
-            who: { identifier: { system: "urn:radserve:subject", value: subject } },
+            who: { identifier: { system: "urn:radserve:subject", value: keepable(subject) } },
             requestor: true,
             ...(jti === undefined
               ? {}
-              : { policy: [`urn:ietf:params:oauth:jti:${encodeURIComponent(jti)}`] }),
+              : { policy: [`urn:ietf:params:oauth:jti:${encodeURIComponent(keepable(jti))}`] }),
           },
         ]),
   ];

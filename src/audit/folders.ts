@@ -1,10 +1,10 @@
 /** Where the audit lies in the state directory, and its two keys. */
 import { createHmac, createSecretKey, randomBytes, type KeyObject } from "node:crypto";
-import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import { errno } from "../base/errno.js";
 import { ConfigError } from "../base/errors.js";
-import { createPrivately } from "../files/private-file.js";
+import { createPrivately, makePrivateFolder } from "../files/private-file.js";
 
 const KEY_BYTES = 32;
 
@@ -37,15 +37,6 @@ export function dayFiles(folder: string): string[] {
   return readdirSync(folder).filter(isDayFile).sort();
 }
 
-/**
- * What root makes for the server belongs to whom the state directory belongs to: else the server could not write on.
- */
-export function giveToOwner(file: string, stateDir: string): void {
-  if (process.getuid?.() !== 0) return;
-  const { uid, gid } = statSync(stateDir);
-  chownSync(file, uid, gid);
-}
-
 /** @throws ConfigError where the file cannot be read or is no key */
 export function readKey(file: string): KeyObject {
   let text;
@@ -63,7 +54,7 @@ export function readKey(file: string): KeyObject {
   );
 }
 
-async function readOrMakeKey(file: string, mayMake: boolean, stateDir: string): Promise<KeyObject> {
+async function readOrMakeKey(file: string, mayMake: boolean): Promise<KeyObject> {
   if (!existsSync(file)) {
     if (!mayMake)
       throw new ConfigError(
@@ -75,7 +66,6 @@ async function readOrMakeKey(file: string, mayMake: boolean, stateDir: string): 
         if (errno(error) !== "EEXIST") throw error;
       },
     );
-    giveToOwner(file, stateDir);
   }
   return readKey(file);
 }
@@ -91,11 +81,10 @@ export interface AuditKeys {
  */
 export async function openFolder(stateDir: string): Promise<AuditPaths & { keys: AuditKeys }> {
   const paths = auditPaths(stateDir);
-  if (mkdirSync(paths.folder, { recursive: true, mode: 0o700 }) !== undefined)
-    giveToOwner(paths.folder, stateDir);
+  makePrivateFolder(paths.folder);
   const isNew = dayFiles(paths.folder).length === 0 && !existsSync(paths.head);
-  const chain = await readOrMakeKey(paths.chainKey, isNew, stateDir);
-  const names = await readOrMakeKey(paths.namesKey, isNew, stateDir);
+  const chain = await readOrMakeKey(paths.chainKey, isNew);
+  const names = await readOrMakeKey(paths.namesKey, isNew);
   return { ...paths, keys: { chain, names } };
 }
 

@@ -2,9 +2,9 @@
  * Refused tokens, so that a flood of them fills no disk: of each address and reason the first is written at once, and
  * how many came after it once a minute. What more addresses than a hundred send in a minute is counted by reason alone.
  */
+import { durations } from "../base/durations.js";
 import type { Facts } from "./entry.js";
 
-const WINDOW_MS = 60_000;
 const MOST_IN_WINDOW = 100;
 
 /** One refused token. The subject and jti are known where the signature is right: the token is expired or revoked. */
@@ -48,7 +48,7 @@ export class Refusals {
     };
     this.#seen.set(key, { facts, count: 0, since: new Date().toISOString() });
     this.write({ ...facts, ...rest });
-    this.#timer ??= setTimeout(() => this.#tell(), WINDOW_MS).unref();
+    this.#timer ??= setTimeout(() => this.#tell(), durations.auditWindow).unref();
   }
 
   /** Tells what has been counted. */

@@ -3,13 +3,11 @@
  * it lives; its items are its own as long as it does, and are free again once it is gone.
  */
 import type { Pool, PoolClient } from "pg";
+import { durations } from "../base/durations.js";
 import type { ErrorObject } from "../base/errors.js";
 import { transaction } from "./database.js";
 import { finishLocked, type JobRequest } from "./jobs.js";
 
-/** A box that is silent for so long has lost its items. */
-const LEASE_SECONDS = 12;
-export const BEAT_MS = 3_000;
 /**
  * How much an item is to blame for the end of a process in which it ran alone; one with the most has failed. A crash
  * that the supervisor saw is certain: two are enough. Who was killed, or vanished with its supervisor, may have been
@@ -75,7 +73,7 @@ export async function leave(pool: Pool, instance: Instance): Promise<void> {
 export function freeSilent(pool: Pool, instance: Instance): Promise<FreedItem[]> {
   const silent = "i.beat_at < now() - make_interval(secs => $1) and i.id <> $2";
   return transaction(pool, (client) =>
-    freeItems(client, instance, UNCERTAIN, silent, [LEASE_SECONDS, instance.id]),
+    freeItems(client, instance, UNCERTAIN, silent, [durations.boxLease / 1000, instance.id]),
   );
 }
 

@@ -1,7 +1,7 @@
 /** What one file of a scanned folder is, from its first bytes: an input, a result of Radserve, or neither. */
 import { readStart } from "../files/descriptor.js";
 import { sopClassName } from "../images/dicom/dictionary.js";
-import { readHead, type DicomHead } from "../images/dicom/dicom-file.js";
+import { isLocalizer, readHead, type DicomHead } from "../images/dicom/dicom-file.js";
 import { RadserveError } from "../base/errors.js";
 import { SNIFF_BYTES, sniffFormat } from "../images/read-image.js";
 import { isOwnObject } from "../results/dicom/modules.js";
@@ -61,8 +61,7 @@ function kindOfObject({ attributes, mediaStorageSopClass }: DicomHead): Kind {
   const uid = attributes.string("SOPClassUID") ?? mediaStorageSopClass;
   if (uid !== undefined && (uid === DICOMDIR || NO_IMAGE.some((prefix) => uid.startsWith(prefix))))
     return skipped("no_image", `The DICOM object is ${sopClassName(uid)} and holds no image.`);
-  const beside =
-    SEGMENTATIONS.includes(uid ?? "") || (attributes.strings("ImageType") ?? []).includes("LOCALIZER");
+  const beside = SEGMENTATIONS.includes(uid ?? "") || isLocalizer(attributes);
   if (beside) return { is: "input" };
   return {
     is: "input",

@@ -1,5 +1,6 @@
 /** Jobs in the database: making them, looking at them, and what a client may do to them. */
 import type { Pool, PoolClient } from "pg";
+import { durations } from "../base/durations.js";
 import { RadserveError } from "../base/errors.js";
 import type { OutputKind } from "../manifest/manifest.js";
 import { transaction } from "./database.js";
@@ -174,9 +175,6 @@ export async function jobOfKey(
   return rows[0];
 }
 
-/** A job that no box works on counts as paused after this long: a box may be starting. */
-const LONELY_MS = 20_000;
-
 /** A box that runs items shows signs of life, with its models ready. */
 const WORKED =
   "exists (select from radserve.instance where works and ready and beat_at > now() - interval '15 s')";
@@ -187,7 +185,7 @@ const ENDED_AT = "case when j.marked then null else j.finished_at end";
 const state = (stalled: boolean) => `case when j.cancelled_at is not null then 'cancelled'
     when ${ENDED_AT} is not null then 'completed'
     when j.held or j.pause_code is not null or ${stalled} then 'paused'
-    when not ${WORKED} and j.created_at < now() - interval '${LONELY_MS} ms' then 'paused'
+    when not ${WORKED} and j.created_at < now() - interval '${durations.jobLonely} ms' then 'paused'
     when j.total is null then 'scanning' else 'running' end`;
 
 const view = (

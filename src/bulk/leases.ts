@@ -3,6 +3,7 @@
  * `lease` fence them: whoever comes back after its items were given to others changes nothing any more.
  */
 import type { Pool } from "pg";
+import { durations } from "../base/durations.js";
 import type { ErrorObject } from "../base/errors.js";
 import type { Summary } from "../results/receipt/compose.js";
 import type { Instance } from "./boxes.js";
@@ -220,9 +221,6 @@ async function resume(pool: Pool, jobs: readonly string[]): Promise<void> {
   );
 }
 
-const FIRST_PAUSE_SECONDS = 2;
-const LONGEST_PAUSE_SECONDS = 60;
-
 /**
  * A job waits: for something that mends itself, or that an operator mends. Longer each time in a row.
  * @param box the name of the box that found why
@@ -240,7 +238,7 @@ export async function pauseJob(
        pause_code = $2, pause_message = $3
      where id = $1 and not held and finished_at is null and cancelled_at is null
        and (pause_until is null or pause_until <= now())`,
-    [id, code, message, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, box],
+    [id, code, message, durations.jobPause / 1000, durations.jobPauseMost / 1000, box],
   );
 }
 

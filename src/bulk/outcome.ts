@@ -1,6 +1,7 @@
 /** What an item's end means: for the item, for its job, or for neither because the fault lies elsewhere and passes. */
 import { constants } from "node:fs";
 import { access, realpath } from "node:fs/promises";
+import { durations } from "../base/durations.js";
 import { errno as errnoOf } from "../base/errno.js";
 import type { RadserveError, ErrorObject } from "../base/errors.js";
 import { FORBIDDEN } from "../files/path-judgement.js";
@@ -26,7 +27,6 @@ const MOST_ATTEMPTS = 5;
 /** An error that a missing output folder can cause is tried once more: the folder may be back. */
 const MOST_LOOKS = 2;
 const PERHAPS_BACK = new Set(["path_not_allowed", "bad_request"]);
-const RETRY_SECONDS = 5;
 
 /** A network share that went away, or a disk that fails (errno(3)). */
 const SHARE_FAULTS = new Set(
@@ -82,11 +82,12 @@ export async function judge(outcome: ItemOutcome, where: Circumstances): Promise
     if (away !== undefined) return { ending: given(0, false), pause: away };
     // The share was away when the image was opened, and has come back since
     if (error.error === "input_not_found" && (await isThere(where.paths.input)))
-      return { ending: given(RETRY_SECONDS, false, error.error) };
+      return { ending: given(durations.itemRetry / 1000, false, error.error) };
   }
   const most =
     faulty || error.error === "internal" ? MOST_ATTEMPTS : PERHAPS_BACK.has(error.error) ? MOST_LOOKS : 1;
-  if (item.attempts < most) return { ending: given(RETRY_SECONDS * item.attempts, true, error.error) };
+  if (item.attempts < most)
+    return { ending: given((durations.itemRetry / 1000) * item.attempts, true, error.error) };
   return { ending: { state: "failed", error } };
 }
 

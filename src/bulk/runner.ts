@@ -4,6 +4,7 @@
  */
 import { stat } from "node:fs/promises";
 import type { Config } from "../config.js";
+import { durations } from "../base/durations.js";
 import { asRadserveError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { within } from "../base/waiting.js";
@@ -12,7 +13,7 @@ import { NameLock } from "../files/name-lock.js";
 import { narrowRoots, type Root } from "../files/roots.js";
 import { withName } from "../results/commit/commit.js";
 import { asUnavailable, isTableLoss, type Database } from "./database.js";
-import { BEAT_MS, beat, enter, freeSilent, leave, type FreedItem, type Instance } from "./boxes.js";
+import { beat, enter, freeSilent, leave, type FreedItem, type Instance } from "./boxes.js";
 import {
   cancelledAmong,
   lease,
@@ -32,13 +33,9 @@ import { conclude } from "./conclude.js";
 import type { Troubles } from "./trouble.js";
 import { BulkUnavailable } from "./unavailable.js";
 
-/** What other boxes did is seen after so long; what this one did, at once. */
-const POLL_MS = 1_000;
 const FIRST_TROUBLE_MS = 200;
 /** With the wait for a lock before it, this is shorter than the time after which a box counts as silent. */
 const LONGEST_TROUBLE_MS = 2_000;
-/** When an item whose name is taken is looked at again: by then a lock without a sign of life has been broken. */
-const NAME_SECONDS = 31;
 /** How long what a dead process left may take to remove: longer than the lease of an owner on another machine. */
 const CLEAR_MS = 60_000;
 /** How long the box waits, when it stops, until a report that was begun is given up. */
@@ -202,7 +199,7 @@ export class Runner {
         : Math.min(LONGEST_TROUBLE_MS, FIRST_TROUBLE_MS * 2 ** (this.#trouble - 1));
     if (trouble === undefined && this.#poked) return;
     await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, trouble ?? POLL_MS);
+      const timer = setTimeout(resolve, trouble ?? durations.bulkPoll);
       this.#wake = () => {
         if (trouble !== undefined && !this.#closed) return;
         clearTimeout(timer);
@@ -216,8 +213,8 @@ export class Runner {
     const { database } = this.options;
     const instance = await this.#alive();
     await this.#settle(instance);
-    if (this.#lookAtCancelled || Date.now() - this.#tidyAt > BEAT_MS) await this.#stopCancelled();
-    if (Date.now() - this.#tidyAt > BEAT_MS) {
+    if (this.#lookAtCancelled || Date.now() - this.#tidyAt > durations.boxBeat) await this.#stopCancelled();
+    if (Date.now() - this.#tidyAt > durations.boxBeat) {
       this.#tidyAt = Date.now();
       this.#clear(overOf(await freeSilent(database.pool, instance)));
       await tidy(database.pool);
@@ -231,7 +228,7 @@ export class Runner {
   async #alive(): Promise<Instance> {
     const { pool } = this.options.database;
     if (this.#instance !== undefined) {
-      if (Date.now() - this.#beatAt < BEAT_MS) return this.#instance;
+      if (Date.now() - this.#beatAt < durations.boxBeat) return this.#instance;
       const at = Date.now();
       if (await beat(pool, this.#instance, this.options.ready())) {
         this.#beatAt = at;
@@ -370,7 +367,12 @@ export class Runner {
       if (item.alone && (await isNameTaken(paths))) {
         // Nothing runs beside a suspect: while it waited for a frozen box, every other item would wait with it
         const why = "name_locked";
-        this.#land(id, item, { state: "queued", afterSeconds: NAME_SECONDS, counts: false, why });
+        this.#land(id, item, {
+          state: "queued",
+          afterSeconds: durations.itemName / 1000,
+          counts: false,
+          why,
+        });
         this.#clear([item]);
         return undefined;
       }

@@ -8,6 +8,7 @@ import { giveBackOfThread } from "../addon/bytes.js";
 import { Action } from "../audit/action.js";
 import type { Audit } from "../audit/audit.js";
 import type { Config } from "../config.js";
+import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
 import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
@@ -39,8 +40,6 @@ const SPARE_PER_THREAD = 2;
 const TOGETHER_MS = 5;
 /** How long the thread may take to write down what has ended. */
 const LAST_WAIT_MS = 5_000;
-/** A private database without an open job rests after so long without a call: it and its thread hold 100 MiB. */
-const REST_AFTER_MS = 30_000;
 /** The thread forgets old jobs when it starts, so it starts at least so often. */
 const LONGEST_REST_MS = 86_400_000;
 
@@ -175,7 +174,10 @@ export class BulkService {
   #restIfIdle(): void {
     if (this.options.config.database_url !== undefined || this.#figures.open > 0) return;
     if (this.#pending.size > 0 || this.#running.size > 0 || this.#ended.length > 0) return;
-    if (this.#leaving !== undefined || Date.now() - Math.max(this.#calledAt, this.#startedAt) < REST_AFTER_MS)
+    if (
+      this.#leaving !== undefined ||
+      Date.now() - Math.max(this.#calledAt, this.#startedAt) < durations.bulkRest
+    )
       return;
     this.options.log.info("no bulk job is open: the bulk database rests until the next call");
     void this.#leave();

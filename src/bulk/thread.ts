@@ -8,6 +8,7 @@ import os from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
+import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
 import { asRadserveError, RadserveError } from "../base/errors.js";
 import { createLog, faultForLog } from "../base/log.js";
@@ -35,7 +36,6 @@ const memory = new ProcessMemory(options.memory.counts, options.memory.place, op
 const PATIENCE_MS = 60_000;
 const FIRST_DELAY_MS = 250;
 const LONGEST_DELAY_MS = 10_000;
-const FIGURES_MS = 5_000;
 
 if (parentPort === null) throw new Error("This file is the start of a worker thread.");
 const port = parentPort;
@@ -261,7 +261,7 @@ const figures = setInterval(() => {
     ([found, boxes]) => send({ type: "figures", figures: { ...found, ended: runner.ended, boxes } }),
     () => undefined,
   );
-}, FIGURES_MS);
+}, durations.bulkFigures);
 
 port.on("message", (message: ToThread) => {
   switch (message.type) {

@@ -1,10 +1,8 @@
 /** What a job waits for, since when and on which box; and the boxes. */
 import type { Pool } from "pg";
+import { durations } from "../base/durations.js";
 import type { JobRow } from "./jobs.js";
 import type { Box, Job, JobDetails, JobProgress } from "./schema.js";
-
-/** A box that was silent for so long has missed a sign of life; after twice as long its images go to others. */
-const SILENT_SECONDS = 6;
 
 type Waiting = JobDetails["waiting"][number];
 
@@ -38,7 +36,7 @@ async function groupsOf(pool: Pool, jobId: string): Promise<Group[]> {
      from radserve.item i join radserve.instance b on b.id = i.owner
      where i.job_id = $1 and i.state = 'running' and b.beat_at < now() - make_interval(secs => $2)
      group by b.id order by since`,
-    [jobId, SILENT_SECONDS],
+    [jobId, durations.boxSilent / 1000],
   );
   return rows;
 }
@@ -51,7 +49,7 @@ async function boxesOf(pool: Pool, jobId: string | null): Promise<JobDetails["bo
        (select count(*)::int from radserve.item i
         where i.job_id = $1 and i.state = 'running' and i.owner = b.id) as running
      from radserve.instance b order by b.name, b.box, b.beat_at`,
-    [jobId, SILENT_SECONDS],
+    [jobId, durations.boxSilent / 1000],
   );
   return rows.map((row) => ({ ...row, seen_at: row.seen_at.toISOString() }));
 }

@@ -62,12 +62,16 @@ function line({ name, ok, found, fix }: Finding): string {
 }
 
 /** @param load reads the settings; what is wrong with them is one of the findings */
+export async function doctorFindings(load: () => Promise<Config>): Promise<Finding[]> {
+  return [...machine(), ...(await during("Looking at models, folders and database", () => settings(load)))];
+}
+
+export const statusOf = (findings: readonly Finding[]): ExitStatus =>
+  findings.every(({ ok }) => ok) ? 0 : 1;
+
 export async function doctor(load: () => Promise<Config>, json: boolean): Promise<ExitStatus> {
-  const findings = [
-    ...machine(),
-    ...(await during("Looking at models, folders and database", () => settings(load))),
-  ];
+  const findings = await doctorFindings(load);
   if (json) print(JSON.stringify(findings, null, 2));
   else for (const finding of findings) print(line(finding));
-  return findings.every(({ ok }) => ok) ? 0 : 1;
+  return statusOf(findings);
 }

@@ -13,6 +13,7 @@ import { itemListSchema, type Item } from "../bulk/schema.js";
 import { requireFolder, type Config } from "../config.js";
 import { translateIn } from "../files/path-map.js";
 import { readReceipt } from "../results/commit/reuse.js";
+import { knownFaults } from "../results/receipt/known-faults.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import { clientWithToken } from "./client.js";
 import { during } from "./activity.js";
@@ -38,6 +39,8 @@ interface Told {
   /** The message that was answered, where somebody has kept it. */
   message?: string;
   models?: { name: string; status: string; error?: string; message?: string }[];
+  /** What the version that made a result is known to have done wrong in such a case. */
+  known_faults?: string[];
   meaning?: string;
   cause?: string;
   remedy?: string;
@@ -141,7 +144,9 @@ async function fromAudit(folder: string, target: Target, most: number): Promise<
   return [...told, { what: "images of the job that were begun", job_id: target.text, outcome }];
 }
 
-function ofReceipt(file: string, { timings, status, models }: Receipt): Told {
+function ofReceipt(file: string, receipt: Receipt): Told {
+  const { timings, status, models } = receipt;
+  const faults = knownFaults({ receipt });
   return {
     time: timings.finished_at,
     what: `the receipt ${file}`,
@@ -153,6 +158,7 @@ function ofReceipt(file: string, { timings, status, models }: Receipt): Told {
       ...(error === undefined ? {} : { error: error.error, message: error.message }),
       ...(reasons === undefined ? {} : { message: reasons.map(({ message }) => message).join(" ") }),
     })),
+    ...(faults.length === 0 ? {} : { known_faults: faults }),
   };
 }
 
@@ -196,8 +202,8 @@ async function withMessages(config: Config, all: readonly Told[]): Promise<Told[
 }
 
 function text(told: Told): string {
-  const { time, what, request_id, job_id, item, subject, outcome, message, models, meaning, cause, remedy } =
-    told;
+  const { time, what, request_id, job_id, item, subject, outcome, message, models } = told;
+  const { known_faults: faults = [], meaning, cause, remedy } = told;
   const who = subject === undefined ? "" : ` of ${subject}`;
   const ids = [
     request_id === undefined ? "" : `request ${request_id}`,
@@ -210,6 +216,7 @@ function text(told: Told): string {
       (model) =>
         `  model ${model.name}: ${model.status}${model.error === undefined ? "" : ` (${model.error})`}${model.message === undefined ? "" : `: ${model.message}`}`,
     ),
+    ...faults.map((fault) => `  known fault: ${fault}`),
     ...(meaning === undefined ? [] : [`  meaning: ${meaning}`]),
     ...(cause === undefined ? [] : [`  why:     ${cause}`]),
     ...(remedy === undefined ? [] : [`  to do:   ${remedy}`]),

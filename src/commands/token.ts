@@ -5,8 +5,9 @@ import { durationText, parseDuration } from "../base/duration.js";
 import { LONGEST_JTI, issueToken, signingKey } from "../server/tokens.js";
 import { requireFolder, type Config } from "../config.js";
 import { ConfigError } from "../base/errors.js";
+import type { Key } from "../server/key-file.js";
 import { readKeys } from "../server/keys.js";
-import { listTokens, recordToken, revokeToken } from "../server/token-records.js";
+import { listTokens, recordToken, revokeToken, type TokenRecord } from "../server/token-records.js";
 import { narrowRoots, realPathToBe } from "../files/roots.js";
 import { recordCommand } from "./recorded.js";
 import { print, remark, type ExitStatus } from "./run.js";
@@ -35,8 +36,14 @@ async function remarkUnreachable(
       );
 }
 
-/** The token alone goes to standard output, so that it can be caught in a variable. */
-export async function tokenIssue(config: Config, options: IssueCommand): Promise<ExitStatus> {
+/**
+ * Signs a token with the newest key, writes it into the audit and then records it.
+ * @throws ConfigError if an option is wrong, no key can sign or the audit cannot be written
+ */
+export async function newToken(
+  config: Config,
+  options: IssueCommand,
+): Promise<{ token: string; record: TokenRecord; key: Key }> {
   const lifetimeSeconds = parseDuration(options.expires);
   if (lifetimeSeconds === undefined)
     throw new ConfigError(
@@ -49,6 +56,9 @@ export async function tokenIssue(config: Config, options: IssueCommand): Promise
     );
   if (options.subject.trim() === "" || options.subject.length > 256)
     throw new ConfigError("--subject: expected a name of 1 to 256 characters.");
+  // Node.js reads bytes that are no UTF-8 as U+FFFD: two names would become one
+  if (options.subject.includes("\ufffd"))
+    throw new ConfigError("--subject: expected a name in UTF-8; found other bytes, or U+FFFD.");
   if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
   const { keys, problems } = readKeys(config.keys_dir);
   for (const problem of problems) remark(problem);
@@ -76,6 +86,12 @@ export async function tokenIssue(config: Config, options: IssueCommand): Promise
   const { jti, sub: subject, admin } = record;
   await recordCommand(config, { command: "token issue", token: { jti, subject, admin }, kid: key.kid });
   await recordToken(config.keys_dir, record);
+  return { token, record, key };
+}
+
+/** The token alone goes to standard output, so that it can be caught in a variable. */
+export async function tokenIssue(config: Config, options: IssueCommand): Promise<ExitStatus> {
+  const { token, record, key } = await newToken(config, options);
   remark(`State directory: ${config.state_dir}`);
   remark(`Key: ${key.kid} (${key.algorithm}); token ${record.jti} of ${record.sub}, until ${record.expires}`);
   print(token);

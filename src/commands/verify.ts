@@ -28,6 +28,7 @@ const WORDS: Readonly<Record<Verdict, string>> = {
   differs: "differs",
   missing: "missing",
   not_replayed: "cannot be replayed",
+  known_fault: "known fault",
 };
 
 /**

@@ -9,6 +9,7 @@ import { closeSync, constants, fstatSync, ftruncateSync, readSync, statSync, typ
 import { dirname } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { lstat, onBlockDevice, openDescriptor, openPlain, unlink, writeStart } from "./disk.js";
+import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
 import { ifMissing, linkDescriptor, UnnamedFile } from "./durable-files.js";
@@ -16,8 +17,6 @@ import { guardName, lockName, notOurs } from "./helper-names.js";
 import { beatText, isDead, parseOwner, self, serialise, type Owner } from "./lock-owner.js";
 import { discard, keyOfFolder, spares, type FolderKey, type SpareFile } from "./spares.js";
 
-/** A lease is longer than the decoding of one frame may block a thread. */
-const LEASE_MS = 30_000;
 const BEATS_PER_LEASE = 6;
 const LONGEST_POLL_MS = 40;
 /** Several times what an owner takes. */
@@ -75,7 +74,7 @@ export class NameLock {
    * of the file system as they are
    */
   static async take(dir: string, name: string, options: LockOptions = {}): Promise<NameLock> {
-    const { deadline = Infinity, check, leaseMs = LEASE_MS } = options;
+    const { deadline = Infinity, check, leaseMs = durations.nameLease } = options;
     const waiter = new Waiter(statSync(dir));
     for (let pause = 5; ; pause = Math.min(pause * 2, LONGEST_POLL_MS)) {
       check?.();
@@ -179,7 +178,7 @@ class Watch {
       this.#since = performance.now();
     }
     if (seen.owner !== undefined && (await isDead(seen.owner))) return true;
-    return performance.now() - this.#since > (seen.owner?.lease_ms ?? LEASE_MS);
+    return performance.now() - this.#since > (seen.owner?.lease_ms ?? durations.nameLease);
   }
 }
 
@@ -204,7 +203,7 @@ class Waiter {
  * that two who saw the same dead owner cannot remove each other's new locks.
  */
 async function breakLock(path: string, seen: Sight, guardPath: string, waiter: Waiter): Promise<void> {
-  const guard = await create(guardPath, serialise(await self(LEASE_MS)), waiter);
+  const guard = await create(guardPath, serialise(await self(durations.nameLease)), waiter);
   if (guard === undefined) {
     // A guard is held for two file operations; one left by a process killed within them would block for ever.
     const other = sightOf(await look(guardPath));

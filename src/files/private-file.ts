@@ -1,9 +1,44 @@
-/** Files that only their owner reads: keys, tokens, revocations. */
+/**
+ * Files and folders that only their owner reads: keys, tokens, revocations, the audit. What a command of root makes
+ * belongs to the owner of the folder that it is made in: the server's user could not read it otherwise.
+ */
 import { randomBytes } from "node:crypto";
+import { chownSync, mkdirSync, statSync } from "node:fs";
 import { link, open, unlink } from "node:fs/promises";
 import path from "node:path";
+import { errno } from "../base/errno.js";
+import { ConfigError } from "../base/errors.js";
 
-/** Writes a file that appears whole or not at all, readable by its owner alone. Throws EEXIST where the name is taken. */
+/**
+ * @throws ConfigError where the system does not let root give the file away, as on a share that takes root for nobody
+ */
+export function giveToOwnerOf(folder: string, file: string): void {
+  if (process.geteuid?.() !== 0) return;
+  const { uid, gid } = statSync(folder);
+  const found = statSync(file);
+  if (found.uid === uid && found.gid === gid) return;
+  try {
+    chownSync(file, uid, gid);
+  } catch (error) {
+    throw new ConfigError(
+      `${folder} belongs to the user ${uid}, and root cannot give a file to that user there (${errno(error)}). ` +
+        `Run the command as that user: sudo -u '#${uid}' radserve ...`,
+    );
+  }
+}
+
+/** Makes a folder, and those above it that are missing. */
+export function makePrivateFolder(folder: string): void {
+  const first = mkdirSync(folder, { recursive: true, mode: 0o700 });
+  if (first === undefined) return;
+  const owned = path.dirname(first);
+  for (let made = path.resolve(folder); made !== owned; made = path.dirname(made)) giveToOwnerOf(owned, made);
+}
+
+/**
+ * Writes a file that appears whole or not at all, readable by its owner alone.
+ * @throws EEXIST where the name is taken, ConfigError as `giveToOwnerOf`
+ */
 export async function createPrivately(file: string, text: string): Promise<void> {
   const temporary = path.join(
     path.dirname(file),
@@ -17,6 +52,7 @@ export async function createPrivately(file: string, text: string): Promise<void>
     await handle.close();
   }
   try {
+    giveToOwnerOf(path.dirname(file), temporary);
     await link(temporary, file);
   } finally {
     await unlink(temporary);

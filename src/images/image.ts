@@ -36,7 +36,8 @@ export interface LookupTable {
 /** Stored value to modality value (PS3.3 C.11.1): a lookup table excludes rescale. */
 export type ModalityTransform =
   | { kind: "identity" }
-  | { kind: "rescale"; slope: number; intercept: number }
+  /** `empty` names the attribute of a file whose slope is 0: its stored values are all 0, so that any slope will do. */
+  | { kind: "rescale"; slope: number; intercept: number; empty?: string }
   | { kind: "lut"; lut: LookupTable };
 
 /** Modality value to display value (PS3.3 C.11.2). */
@@ -87,8 +88,8 @@ export interface RealWorldMapping {
   linear: { slope: number; intercept: number } | undefined;
 }
 
-/** The factor from modality values to SUV by body weight, in g/ml; or why there is none, in words. */
-export type SuvScale = { factor: number } | { missing: string };
+/** The factor from modality values to SUV by body weight, in g/ml, with what was assumed; or why there is none, in words. */
+export type SuvScale = { factor: number; caveat?: Warning } | { missing: string };
 
 /** Millimetres between pixel centres. `source` tells patient spacing from detector spacing (ImagerPixelSpacing is not patient spacing). */
 export interface Spacing {
@@ -119,6 +120,14 @@ export interface PlanePosition {
   orientation: [number, number, number, number, number, number];
 }
 
+/** Why a frame that says where it lies has no plane. What needs none goes on; what needs one is refused with this. */
+export interface PlaneFault {
+  /** `details.reason` of the refusal, and the code of the warning. */
+  reason: "invalid_orientation" | "missing_geometry" | "mosaic";
+  /** What was expected, what was found and what to do. */
+  message: string;
+}
+
 /**
  * A stack of parallel, equally spaced slices in the patient's coordinates (PS3.3 C.7.6.2: x to the left, y to the back,
  * z to the head; mm).
@@ -141,6 +150,8 @@ export interface Volume {
   geometry: VolumeGeometry;
   /** Which frame of the image (from 0) each slice is, along `geometry.sliceDirection`. */
   frames: readonly number[];
+  /** Set where the slices lie evenly only if their positions were rounded. */
+  rounded?: boolean;
   /** Set for a stack that is not straight or not whole, which only some models take. */
   flaws?: StackFlaws;
 }
@@ -240,7 +251,9 @@ export interface Attributes {
   strings(keyword: string): string[] | undefined;
   /** First value as text; undefined if absent or empty. */
   string(keyword: string): string | undefined;
-  /** All values as numbers (DS, IS, US, SS, UL, SL, FL, FD); values that are not numbers are left out. */
+  /** All values as one text that only equal values have: bytes that no character set explains count as they are. */
+  comparable(keyword: string): string;
+  /** All values as numbers (DS, IS, US, SS, UL, SL, FL, FD); empty if one of them is not a number. */
   numbers(keyword: string): number[] | undefined;
   number(keyword: string): number | undefined;
   /** Items of a sequence; undefined if absent. */
@@ -277,6 +290,8 @@ export interface Image {
   /** The regions outside of which, or between which, the spacing does not hold; undefined if it is that of the frame. */
   regions?(frame: number): readonly Region[] | undefined;
   plane(frame: number): PlanePosition | undefined;
+  /** Why there is no plane although the file says something of it. */
+  planeFault?(frame: number): PlaneFault | undefined;
   /** Height of a pixel divided by its width (PS3.3 C.7.6.3.1.7, or from spacing); 1 if nothing says otherwise. */
   pixelAspect(frame: number): number;
   /** Data set attributes; undefined for PNG, JPEG and TIFF. */

@@ -74,6 +74,40 @@ export function storedRange({ bitsStored, signed, float }: PixelFormat): [number
   return [least, least + 2 ** bitsStored - 1];
 }
 
+/**
+ * One format that holds the values of all of these, of one size and of grey whole numbers: the fewest bits that do.
+ * Undefined if there is none.
+ */
+export function commonFormat(formats: readonly PixelFormat[]): PixelFormat | undefined {
+  const [first] = formats;
+  if (first === undefined || formats.every((each) => isStoredAlike(each, first))) return first;
+  const isGrey = ({ float, samplesPerPixel, photometricInterpretation: tag }: PixelFormat) =>
+    !float && samplesPerPixel === 1 && tag !== "PALETTE COLOR";
+  if (!formats.every(isGrey)) return undefined;
+  const ends = formats.flatMap((format) => storedRange(format));
+  const [least, most] = [Math.min(...ends), Math.max(...ends)];
+  const signed = least < 0;
+  const bitsStored = Math.ceil(Math.log2(Math.max(most + 1, -least))) + (signed ? 1 : 0);
+  const bitsAllocated = ([8, 16, 32] as const).find((bits) => bits >= bitsStored);
+  if (bitsAllocated === undefined) return undefined;
+  return { ...first, bitsAllocated, bitsStored, highBit: bitsStored - 1, signed };
+}
+
+export function isStoredAlike(a: PixelFormat, b: PixelFormat): boolean {
+  return (["bitsAllocated", "bitsStored", "highBit", "signed"] as const).every((key) => a[key] === b[key]);
+}
+
+/** The stored values of a grey frame in a format that holds them all. */
+export function storedAs(data: Uint8Array, from: PixelFormat, to: PixelFormat): Uint8Array {
+  const read = valueReader(data, from);
+  const count = from.rows * from.columns;
+  const words = { 8: Uint8Array, 16: Uint16Array, 32: Uint32Array, 64: undefined }[to.bitsAllocated];
+  if (words === undefined) throw new RangeError("Whole numbers have 32 bits at most");
+  const out = new words(count);
+  for (let i = 0; i < count; i++) out[i] = read(i);
+  return new Uint8Array(out.buffer);
+}
+
 /** The modality value of a stored one (PS3.3 C.11.1). */
 export function modalityValue(modality: ModalityTransform, stored: number): number {
   switch (modality.kind) {

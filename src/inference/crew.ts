@@ -9,15 +9,15 @@ import { Piscina } from "piscina";
 import { randomUUID } from "node:crypto";
 import { giveBackOfThread } from "../addon/bytes.js";
 import type { Verdict } from "../audit/action.js";
+import { durations } from "../base/durations.js";
 import type { MemoryPlaces } from "../base/process-memory.js";
 import type { ErrorObject } from "../base/errors.js";
 import type { FromRecorder, ToRecorder, WorkerOptions, WorkerResult, WorkerTask } from "./worker.js";
 
 /** Images in flight on one thread: while one waits for the disk or the engine, another is decoded. */
 export const TASKS_PER_THREAD = 4;
-const BEAT_MS = 1_000;
-/** A thread with work whose event loop did not turn for so many beats is stuck. */
-const STUCK_BEATS = 10;
+/** A thread with work whose event loop did not turn at so many looks is stuck. */
+const STUCK_LOOKS = 10;
 /** What loading its modules counts, in tasks. */
 const LOADING_BURDEN = 0.5;
 const LONGEST_LOADING_MS = 5_000;
@@ -63,7 +63,10 @@ export class Crew {
         (_, i) => new CrewThread(options, { forStat: false, stays: options.oneStays && i === 0 }),
       ),
     ];
-    this.#watch = setInterval(() => this.#threads.forEach((thread) => thread.look()), BEAT_MS).unref();
+    this.#watch = setInterval(
+      () => this.#threads.forEach((thread) => thread.look()),
+      durations.threadLook,
+    ).unref();
   }
 
   /** The best thread that has room for the task, a live one with little to do; undefined where all are full. */
@@ -214,7 +217,7 @@ export class CrewThread {
   }
 
   get isStuck(): boolean {
-    return this.#silent >= STUCK_BEATS;
+    return this.#silent >= STUCK_LOOKS;
   }
 
   /** Called each beat. */

@@ -16,7 +16,7 @@ import type { Receipt, ReceiptModel } from "../results/receipt/receipt.js";
 import { LABEL_MAP_SEGMENTATION } from "../results/dicom/seg.js";
 import { RESULT_FORMS, type SegmentationType } from "../results/forms.js";
 import { sourceOf } from "../results/receipt/compose.js";
-import { check, type Check } from "../results/receipt/verify.js";
+import { check, checkFaults, type Check } from "../results/receipt/verify.js";
 import { makeResults, notAccepted } from "./make-results.js";
 import { REGION_EMPTY, runModels } from "./run-models.js";
 import { planOf, reasonsOf } from "./plan.js";
@@ -35,8 +35,13 @@ export interface Replay {
 export async function replay(request: Replay): Promise<Check[]> {
   const { receipt, image, models } = request;
   const source = await checkSource(receipt, image);
-  if (source.some(({ verdict }) => verdict !== "ok"))
-    return [...source, ...receipt.models.map(({ name }) => notReplayed(name, "the source is another"))];
+  const isSame = image.source.fileSha256 === receipt.source.file_sha256;
+  const manifestOf = ({ sha256 }: ReceiptModel) => models.find((one) => one.sha256 === sha256)?.manifest;
+  const faults = checkFaults({ receipt, manifestOf, ...(isSame ? { image } : {}) });
+  if (source.some(({ verdict }) => verdict !== "ok")) {
+    const why = isSame ? "the source is read in another way here" : "the source is another";
+    return [...source, ...receipt.models.map(({ name }) => notReplayed(name, why)), ...faults];
+  }
   const checks: Check[] = [];
   const again: { before: ReceiptModel; entry: ModelEntry }[] = [];
   for (const before of receipt.models) {
@@ -48,7 +53,7 @@ export async function replay(request: Replay): Promise<Check[]> {
     else again.push({ before, entry: asItWas(entry, before) });
   }
   const computed = again.length === 0 ? [] : await computeAgain(request, again);
-  return [...source, ...checks, ...computed];
+  return [...source, ...checks, ...computed, ...faults];
 }
 
 const notReplayed = (name: string, why: string) => check(name, "not_replayed", why);

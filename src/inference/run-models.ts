@@ -7,7 +7,7 @@ import { asRadserveError, RadserveError, type ErrorCode } from "../base/errors.j
 import type { EngineOutput, InferOptions, InferResult, Plane, Preparation } from "../engine/types.js";
 import { markedLabels } from "../engine/marked-labels.js";
 import { volumeOf } from "../images/dicom/volume.js";
-import type { Case, Image, Volume, Warning } from "../images/image.js";
+import { warn, type Case, type Image, type Volume, type Warning } from "../images/image.js";
 import {
   cascadeOf,
   firstModelOf,
@@ -20,7 +20,7 @@ import { seenBy } from "../manifest/roles.js";
 import { attributeNumbers } from "../models/attribute-numbers.js";
 import { checkHounsfield, takesHounsfield } from "../models/hounsfield.js";
 import type { OutputKind } from "../manifest/manifest.js";
-import { interpretationFor, valueCaveats } from "../models/input-values.js";
+import { checkNumbers, interpretationFor, valueCaveats } from "../models/input-values.js";
 import { rolesIn, sourcesOf, type Filled, type RoleSources } from "../models/roles.js";
 import { planeOf, type Shown } from "../results/picture/draw-result.js";
 import { Highlights } from "../results/picture/highlights.js";
@@ -251,6 +251,7 @@ function begin(planned: PlannedModel, image: Image): Outcome {
  */
 function checkValues(outcome: Outcome, image: Image, frame: number, data: Uint8Array): void {
   const { manifest: whole } = outcome.planned.entry;
+  for (const { code, message } of checkNumbers(image, frame, data)) warn(outcome.caveats, code, message);
   const seen =
     whole.roles === undefined
       ? [whole]

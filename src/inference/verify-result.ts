@@ -1,7 +1,7 @@
 /** Whether a result is as it was written: its receipt, its files, and what the models say to its image again. */
 import { RadserveError } from "../base/errors.js";
 import { receiptText, type Receipt } from "../results/receipt/receipt.js";
-import { check, checkFiles, type Check } from "../results/receipt/verify.js";
+import { check, checkFaults, checkFiles, type Check } from "../results/receipt/verify.js";
 
 export interface Verification {
   /** Of the receipt. */
@@ -31,13 +31,14 @@ export async function checkResult({
 }
 
 async function replayedOr(
-  { models }: Receipt,
+  receipt: Receipt,
   replayed: Verification["replayed"],
   missing: string,
 ): Promise<Check[]> {
   const all = (first: Check, reason: string) => [
     first,
-    ...models.map(({ name }) => check(name, "not_replayed", reason)),
+    ...receipt.models.map(({ name }) => check(name, "not_replayed", reason)),
+    ...checkFaults({ receipt }),
   ];
   try {
     return await replayed();

@@ -10,6 +10,7 @@ import type { WorkerOptions } from "./worker.js";
 import { Crew, TASKS_PER_THREAD, type CrewThread } from "./crew.js";
 import { FairLine } from "./fair-line.js";
 import type { Trail, Verdict } from "../audit/action.js";
+import { durations } from "../base/durations.js";
 import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors.js";
 import { MemoryPlaces, ProcessMemory, type MemoryPlace } from "../base/process-memory.js";
 import { isSet, newSigns, setSign, tooLate, type InferContext, type InferTask, type Signs } from "./task.js";
@@ -24,9 +25,6 @@ const LAST_WORD_MS = 100;
 
 /** How often the engine is told to stop a task: between two runs of a model it has nothing of it to stop. */
 const STOP_AGAIN_MS = 50;
-
-/** How long a task may go on after it was told to stop. Then its thread is ended. */
-const LAST_MOMENT_MS = 1_000;
 
 const SINGLE_MANNERS = { niceness: 0, operatesAtOnce: false };
 /** A single request's threads take a core from those of bulk work at once (setpriority(2)). */
@@ -289,7 +287,7 @@ export class InferencePool {
     setSign(entry.signs, "stop");
     this.options.cancelRunning(cancelId);
     entry.stopper ??= setInterval(() => this.options.cancelRunning(cancelId), STOP_AGAIN_MS);
-    entry.ender ??= setTimeout(() => this.#endThreadOf(entry), LAST_MOMENT_MS);
+    entry.ender ??= setTimeout(() => this.#endThreadOf(entry), durations.lastMoment);
   }
 
   /** What has not begun on a busy thread is no reason: it ends as soon as the thread comes to it. */

@@ -10,6 +10,7 @@ import { operateAtOnce } from "../files/disk.js";
 import { keepSpares, spares } from "../files/spares.js";
 import { createEngine } from "../engine/engine.js";
 import type { EngineOptions } from "../engine/types.js";
+import { durations } from "../base/durations.js";
 import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors.js";
 import { infer } from "./infer-image.js";
 import { isSet, setSign, type InferContext, type InferTask, type Signs } from "./task.js";
@@ -66,9 +67,7 @@ const MOST_PIXEL_BYTES = 1 << 25;
 
 /** After so much work a thread that then has none for a moment gives its memory back. */
 const WORKED_BYTES = 1 << 24;
-const MOMENT_MS = 1_000;
 
-const BEAT_MS = 500;
 /** Of setpriority(2). */
 const LOWEST_PRIORITY = 19;
 
@@ -155,7 +154,7 @@ let moment: NodeJS.Timeout | undefined;
 function begin(): void {
   clearTimeout(moment);
   tasks += 1;
-  beating ??= setInterval(beat, BEAT_MS).unref();
+  beating ??= setInterval(beat, durations.threadLook / 2).unref();
   beat();
 }
 
@@ -171,7 +170,7 @@ function end(): void {
     givenBackAt = processMemory.claimed;
     dropGrownCodecs();
     void giveBack();
-  }, MOMENT_MS).unref();
+  }, durations.threadMoment).unref();
 }
 
 /**

@@ -24,7 +24,7 @@ import { seenBy } from "../manifest/roles.js";
 import { attributeCaveats, attributeReasons } from "./attribute-numbers.js";
 import { dataSets, numbersOf, snakeCase, stringsOf, TECHNICAL } from "./attribute-values.js";
 import { valueReasons } from "./input-values.js";
-import { coverageCaveats, fill, rolesIn, type Filled } from "./roles.js";
+import { coverageCaveats, identityCaveats, fill, rolesIn, type Filled } from "./roles.js";
 
 /** One refusal; `code` is stable and for programs. */
 export interface Reason {
@@ -96,6 +96,7 @@ export function caveats(manifest: Manifest, image: Image): Warning[] {
       .flatMap((one) => dataSets(one))
       .flatMap((attributes) => (manifest.envelope ?? []).flatMap((rule) => envelopeCaveat(rule, attributes))),
     ...attributeCaveats(manifest, image),
+    ...identityCaveats(roles),
     ...coverageCaveats(manifest, roles),
   ]);
 }

@@ -1,4 +1,5 @@
 /** How the values of DICOM attributes are read for the rules of a manifest, and which of them may be told. */
+import { ownValue } from "../base/own-value.js";
 import type { Attributes, Image } from "../images/image.js";
 
 /** Attributes whose values describe the technique, never the person; only these are quoted. */
@@ -79,7 +80,9 @@ export function holders(attributes: Attributes | undefined, keyword: string): At
   const groups = ["SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"];
   return groups
     .flatMap((group) => attributes.sequence(group) ?? [])
-    .flatMap((item) => (FUNCTIONAL_GROUPS[keyword] ?? []).flatMap((name) => item.sequence(name) ?? []))
+    .flatMap((item) =>
+      (ownValue(FUNCTIONAL_GROUPS, keyword) ?? []).flatMap((name) => item.sequence(name) ?? []),
+    )
     .filter((holder) => holder.has(keyword));
 }
 

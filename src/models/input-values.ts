@@ -1,6 +1,7 @@
 /** What a model's `values` mean for one image: which numbers its pixels become, and why they cannot. */
+import { RadserveError } from "../base/errors.js";
 import type { Image, Interpretation, ModalityTransform, RealWorldMapping, Warning } from "../images/image.js";
-import { someValue } from "../images/stored-values.js";
+import { someValue, valueReader } from "../images/stored-values.js";
 import { imageInputs, type ImageInput, type Manifest } from "../manifest/manifest.js";
 
 type Values = ImageInput["values"];
@@ -89,7 +90,7 @@ function named({ units, linear }: RealWorldMapping): string {
 
 /**
  * What a person should know of a frame's values as the model takes them: that the file has a real world value beside
- * the modality value that is taken, and that a mapping was used beyond its range.
+ * the modality value that is taken, that a mapping was used beyond its range, and what was assumed for SUV.
  * @param data the stored values of the frame
  */
 export function valueCaveats(values: Values, image: Image, frame: number, data: Uint8Array): Warning[] {
@@ -109,6 +110,10 @@ export function valueCaveats(values: Values, image: Image, frame: number, data: 
       },
     ];
   }
+  if (values.kind === "suv_bw") {
+    const { suv } = interpretation;
+    return suv !== undefined && "factor" in suv && suv.caveat !== undefined ? [suv.caveat] : [];
+  }
   if (values.kind !== "real_world") return [];
   const mapping = chosen(values, interpretation);
   if (mapping === undefined) return [];
@@ -121,4 +126,28 @@ export function valueCaveats(values: Values, image: Image, frame: number, data: 
       message: `Some stored values lie outside ${first} to ${last}, for which the mapping to ${values.units} is defined; it was applied to them too.`,
     },
   ];
+}
+
+/**
+ * Says of a frame of floating-point pixels how many of its values are no numbers: models are given their background
+ * there, as for padding. A frame whose Pixel Padding is NaN has said so itself.
+ * @param data the stored values of the frame
+ * @throws RadserveError decode_suspect if none is a number
+ */
+export function checkNumbers(image: Image, frame: number, data: Uint8Array): Warning[] {
+  const { format } = image;
+  if (!format.float) return [];
+  const read = valueReader(data, format);
+  const all = format.rows * format.columns;
+  let none = 0;
+  for (let i = 0; i < all; i++) if (!Number.isFinite(read(i))) none++;
+  const found = `${none} of the ${all} values of frame ${frame + 1} are no numbers (NaN or infinite)`;
+  if (none === all)
+    throw new RadserveError(
+      "decode_suspect",
+      `Expected numbers as pixels, but ${found}. Send the image again from its source; nothing was computed from this frame.`,
+      { reason: "not_a_number", frame: frame + 1 },
+    );
+  if (none === 0 || Number.isNaN(image.interpretation(frame).padding?.from)) return [];
+  return [{ code: "not_a_number", message: `${found}; the model was given its background there.` }];
 }

@@ -16,6 +16,9 @@ import {
   type FileStamp,
 } from "./files.js";
 import { errno } from "../base/errno.js";
+import { placeIn } from "../base/json-fault.js";
+import { repeatedField } from "../base/json-repeats.js";
+import { ownValue } from "../base/own-value.js";
 
 /** A manifest that obeys its schema, and what follows from it. */
 export interface SoundModel {
@@ -100,7 +103,12 @@ async function readJson(path: string, shown: string): Promise<{ value?: unknown;
     };
   }
   try {
-    return { value: JSON.parse(text) as unknown };
+    const value = JSON.parse(text) as unknown;
+    const repeated = repeatedField(text);
+    if (repeated === undefined) return { value };
+    const { line, column } = placeIn(text, repeated.at);
+    const message = `Each field stands once; "${repeated.field.slice(0, 64)}" stands again at line ${line}, column ${column}`;
+    return { problem: { path: shown, message } };
   } catch (error) {
     return { problem: { path: shown, message: `Not JSON: ${error instanceof Error ? error.message : ""}` } };
   }
@@ -176,7 +184,7 @@ function siteProblems(manifest: Manifest, site: Site): Problem[] {
   const open = labels.filter((l) => l.threshold !== undefined).map((l) => l.label);
   const beyond = manifest.outputs.flatMap((output) =>
     labelsOf(output).flatMap(({ label }) => {
-      const threshold = site.thresholds[label];
+      const threshold = ownValue(site.thresholds, label);
       const message = threshold === undefined ? undefined : thresholdMistake(output, threshold);
       return message === undefined ? [] : [{ path: `site.json thresholds.${label}`, message }];
     }),
@@ -194,6 +202,6 @@ function siteProblems(manifest: Manifest, site: Site): Problem[] {
 
 export function resolveThresholds(manifest: Manifest, site: Site): number[][] {
   return manifest.outputs.map((output) =>
-    labelsOf(output).map((label) => site.thresholds[label.label] ?? label.threshold ?? NaN),
+    labelsOf(output).map((label) => ownValue(site.thresholds, label.label) ?? label.threshold ?? NaN),
   );
 }

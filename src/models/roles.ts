@@ -3,7 +3,9 @@ import { RadserveError } from "../base/errors.js";
 import type { Plane, PlaneSource } from "../engine/types.js";
 import { coverage, sameGrid, type Grid } from "../images/grids.js";
 import type { Candidates } from "../images/dicom/case.js";
+import { differingPersons } from "../images/dicom/identity.js";
 import { seriesInvalid } from "../images/dicom/series-fault.js";
+import { secondsOfDate, secondsOfTime } from "../images/dicom/value-forms.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Attributes, Candidate, Case, Image, Warning } from "../images/image.js";
 import type { Manifest, Role } from "../manifest/manifest.js";
@@ -123,17 +125,19 @@ function picked<T>(values: readonly T[], index: number | undefined): readonly T[
 type Studies = readonly (string | undefined)[] | undefined;
 
 function studiesOf(candidates: readonly Candidate[]): Studies {
-  const dates = new Map<string | undefined, string>();
+  const times = new Map<string | undefined, number>();
   for (const { image } of candidates) {
-    const date = image.attributes?.string("StudyDate") ?? "";
-    const time = image.attributes?.string("StudyTime") ?? "";
-    dates.set(image.source.studyInstanceUid, `${date} ${time}`);
+    const day = secondsOfDate(image.attributes?.string("StudyDate"));
+    const time = image.attributes?.string("StudyTime");
+    times.set(
+      image.source.studyInstanceUid,
+      (day ?? NaN) + (time === undefined ? 0 : (secondsOfTime(time) ?? NaN)),
+    );
   }
-  if (dates.size < 2) return [...dates.keys()];
-  const sorted = [...dates].sort(([, a], [, b]) => (a < b ? 1 : -1));
-  const days = sorted.map(([, date]) => date);
-  if (days.some((date) => !/^\d{8} /.test(date)) || new Set(days).size < days.length) return undefined;
-  return sorted.map(([uid]) => uid);
+  if (times.size < 2) return [...times.keys()];
+  const sorted = [...times].sort(([, a], [, b]) => b - a);
+  const unclear = sorted.some(([, at]) => Number.isNaN(at)) || new Set(times.values()).size < times.size;
+  return unclear ? undefined : sorted.map(([uid]) => uid);
 }
 
 function isOfStudy(image: Image, study: Role["study"], studies: Studies): boolean {
@@ -161,12 +165,14 @@ function togetherReasons(manifest: Manifest, roles: readonly Filled[]): Reason[]
   const reasons: Reason[] = [];
   const differ = (what: (image: Image) => unknown) =>
     new Set(roles.map(({ image }) => JSON.stringify(what(image) ?? null))).size > 1;
-  const patient = ({ attributes }: Image) =>
-    [attributes?.string("PatientID") ?? "", attributes?.string("IssuerOfPatientID") ?? ""] as const;
-  if (differ(patient))
+  const persons = differingPersons(setsOf(roles), []);
+  // A name may change between studies; then the identifier vouches for the person
+  const named = setsOf(roles).every((set) => set.string("PatientID") !== undefined);
+  const differing = persons.filter((keyword) => keyword !== "PatientName" || !named);
+  if (differing.length > 0)
     reasons.push({
       code: "case_several_patients",
-      message: "Expected the same PatientID in all roles, found different ones.",
+      message: `Expected one patient in all roles, found different values of ${differing.join(", ")}.`,
     });
   if (manifest.roles?.[0]?.study === undefined && differ(({ source }) => source.studyInstanceUid))
     reasons.push({
@@ -175,6 +181,15 @@ function togetherReasons(manifest: Manifest, roles: readonly Filled[]): Reason[]
     });
   if (isSeries(manifest)) reasons.push(...placeReasons(roles));
   return reasons;
+}
+
+const setsOf = (roles: readonly Filled[]): Attributes[] => roles.flatMap(({ image }) => dataSets(image));
+
+/** What a person should know: that the images of a case do not name the patient in the same way. */
+export function identityCaveats(roles: readonly Filled[]): Warning[] {
+  const caveats: Warning[] = [];
+  differingPersons(setsOf(roles), caveats);
+  return caveats;
 }
 
 /** Volumes are brought together by their frame of reference alone. */

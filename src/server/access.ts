@@ -42,19 +42,16 @@ export class RateLimit {
   }
 }
 
-/** Headers of which a proxy adds at least one (RFC 9110, 7.6.3; RFC 7239, and what came before it). */
-const OF_PROXIES = [
-  "via",
-  "forwarded",
-  "x-forwarded-for",
-  "x-forwarded-host",
-  "x-forwarded-proto",
-  "x-real-ip",
-];
+/**
+ * Names of headers by which proxies tell for whom they speak: Via and Forwarded (RFC 9110, 7.6.3; RFC 7239), X-Forwarded-For
+ * and its like, and what each maker calls the client's address (X-Real-IP, True-Client-IP, CF-Connecting-IP, ...).
+ */
+const OF_PROXIES =
+  /^(?:via|cdn-loop|.*forwarded.*|.*(?:client|real|connecting|remote|source)-?(?:ip|addr|address)|x-original-.*|x-envoy-.*|cf-.*)$/;
 
 /** True where a proxy speaks for somebody else; an empty header counts, because a proxy may have emptied it. */
 function isForwarded({ req }: Context): boolean {
-  return OF_PROXIES.some((name) => name in req.headers);
+  return Object.keys(req.headers).some((name) => OF_PROXIES.test(name));
 }
 
 /**

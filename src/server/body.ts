@@ -28,6 +28,13 @@ export function jsonBody({ config }: { config: Config }): (ctx: Context, route: 
         "bad_request",
         `Expected a JSON body with Content-Type application/json; found ${/^[\w.+/-]{1,64}/.exec(type)?.[0] ?? "none"}.`,
       );
+    // RFC 8259, 8.1: JSON between systems is UTF-8; in another set the same bytes would be other names
+    const charset = ctx.request.charset.toLowerCase();
+    if (!["", "utf-8", "utf8", "us-ascii"].includes(charset))
+      throw new RadserveError(
+        "bad_request",
+        "Expected a JSON body in UTF-8; found another charset in Content-Type.",
+      );
     const isBulk = route.body === "BulkRequest";
     await (isBulk ? bulkText : single)(ctx, () => Promise.resolve());
     // Megabytes of JSON are parsed in the bulk thread.

@@ -5,6 +5,7 @@
 import { createPrivateKey, X509Certificate, type KeyObject } from "node:crypto";
 import { readFile, stat } from "node:fs/promises";
 import tls from "node:tls";
+import { durations } from "../base/durations.js";
 import { ConfigError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { faultForLog, type Logger } from "../base/log.js";
@@ -151,13 +152,11 @@ export function expiryWarning({ certificate, at }: Expiry): string | undefined {
 export function tlsOptions({ context, asksClients }: Certificates): tls.TlsOptions {
   return {
     ...context,
-    handshakeTimeout: 10_000,
+    handshakeTimeout: durations.tlsHandshake,
     requestCert: asksClients,
     rejectUnauthorized: asksClients,
   };
 }
-
-const LOOK_EVERY_MS = 1_000;
 
 /** Looks at the files again and again, and gives a server new certificates as they come. */
 export class WatchedCertificates {
@@ -235,7 +234,7 @@ export class WatchedCertificates {
     if (this.#closed) return;
     this.#timer = setTimeout(() => {
       void this.#follow(server).finally(() => this.#schedule(server));
-    }, LOOK_EVERY_MS).unref();
+    }, durations.certificatesLook).unref();
   }
 
   /** Certificate and key are replaced one after the other: a change counts once two looks have found the same. */

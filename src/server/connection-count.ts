@@ -1,13 +1,17 @@
 /** How many connections there are, in all and of one address; and what was refused, told in sums. */
+import { durations } from "../base/durations.js";
 import type { Logger } from "../base/log.js";
 import { limitedAs } from "./client-address.js";
 
 /** Why a connection was refused, as the log and /metrics say it. */
 export type RefusedFor =
-  "too_many_connections" | "too_many_of_address" | "closed_idle" | "not_tls" | "tls_failed";
-
-/** How often the sums are logged while there is something to tell. */
-const TELL_EVERY_MS = 10_000;
+  | "too_many_connections"
+  | "too_many_of_address"
+  | "too_many_waiting"
+  | "slow_reader"
+  | "closed_idle"
+  | "not_tls"
+  | "tls_failed";
 
 /** Counts refusals. The first is logged at once, the others together every ten seconds: nobody can flood the log. */
 export class Refusals {
@@ -33,7 +37,7 @@ export class Refusals {
       this.log.warn({ refused: Object.fromEntries(this.#untold) }, "connections refused");
       this.#untold.clear();
       this.#tellLater();
-    }, TELL_EVERY_MS).unref();
+    }, durations.refusedConnections).unref();
   }
 }
 

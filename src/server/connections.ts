@@ -5,22 +5,29 @@
 import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
+import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
 import type { Logger } from "../base/log.js";
 import { plainAddress, type ClientAddresses } from "./client-address.js";
 import { ConnectionCount, Refusals, type ConnectionLimits } from "./connection-count.js";
 import { rawAnswer } from "./raw-answer.js";
 
-/** On stop, how long a quiet connection is kept: its request may be on the way, and gets an answer. */
-const LINGER_MS = 300;
-/** A connection that has been quiet for less is not closed for another: its request may be on the way. */
-const SHORTEST_QUIET_MS = 1_000;
 /** Refused connections that are kept until their answer is read; more are closed without one. */
 const MOST_REFUSED = 64;
 const LONGEST_REFUSAL_MS = 1_000;
 
+/** How often it is looked at what readers have taken. */
+const READER_LOOK_MS = 1_000;
+/** A reader that takes nothing of its answer for so long is closed. */
+const LONGEST_UNREAD_MS = 30_000;
+/** Bytes of answers that may wait for their readers, over all connections. */
+const MOST_UNREAD_BYTES = 128 * 1024 * 1024;
+
 interface Connection {
   socket: Socket;
+  /** What the socket had sent and what waited in it when it was last seen to go on. */
+  sent: string;
+  sentAt: number;
   /** Requests in work. */
   active: number;
   quietSince: number;
@@ -52,10 +59,12 @@ export class Connections {
   readonly #count: ConnectionCount;
   readonly refusals: Refusals;
   #refused = 0;
+  readonly #readerLook: NodeJS.Timeout;
 
   constructor(private readonly options: ConnectionOptions) {
     this.#count = new ConnectionCount(options);
     this.refusals = new Refusals(options.log);
+    this.#readerLook = setInterval(() => this.#closeSlowReaders(), READER_LOOK_MS).unref();
   }
 
   get count(): number {
@@ -96,7 +105,7 @@ export class Connections {
 
   #add(socket: Socket, limited: string | undefined): void {
     const ends = endsOf(socket);
-    const connection = { socket, active: 0, quietSince: Date.now() };
+    const connection = { socket, sent: "", sentAt: 0, active: 0, quietSince: Date.now() };
     const leave = this.#count.add(limited);
     this.#open.set(ends, connection);
     this.#quiet.add(connection);
@@ -110,11 +119,40 @@ export class Connections {
   /** Whoever waits for a request of a client that is long quiet makes room for one that has something to ask. */
   #closeQuietest(): boolean {
     const [quietest] = this.#quiet;
-    if (quietest === undefined || Date.now() - quietest.quietSince < SHORTEST_QUIET_MS) return false;
+    if (quietest === undefined || Date.now() - quietest.quietSince < durations.connectionQuiet) return false;
     this.#quiet.delete(quietest);
     this.refusals.note("closed_idle");
     quietest.socket.destroy();
     return true;
+  }
+
+  /** Told by the HTTP server of a connection on which more requests wait than may. */
+  readonly tooManyWait = (): void => this.refusals.note("too_many_waiting");
+
+  /**
+   * Closes connections whose client has taken nothing of what waits for it for too long; and while all of them together
+   * hold more than they may, the one that has taken nothing for longest.
+   */
+  #closeSlowReaders(): void {
+    const now = performance.now();
+    const unread = [];
+    let bytes = 0;
+    for (const connection of this.#open.values()) {
+      const { socket } = connection;
+      const sent = `${socket.bytesWritten} ${socket.writableLength}`;
+      if (socket.writableLength === 0 || sent !== connection.sent) {
+        Object.assign(connection, { sent, sentAt: now });
+        if (socket.writableLength === 0) continue;
+      }
+      bytes += socket.writableLength;
+      unread.push(connection);
+    }
+    for (const { socket, sentAt } of unread.sort((a, b) => a.sentAt - b.sentAt)) {
+      if (now - sentAt < LONGEST_UNREAD_MS && bytes <= MOST_UNREAD_BYTES) return;
+      bytes -= socket.writableLength;
+      this.refusals.note("slow_reader", { address: plainAddress(socket.remoteAddress) });
+      socket.destroy();
+    }
   }
 
   #refuse(socket: Socket, message: string): void {
@@ -168,10 +206,12 @@ export class Connections {
 
   /** Closes each connection when it has been quiet for a moment, and all after the last wait. */
   async close(lastWaitMs: number): Promise<void> {
+    clearInterval(this.#readerLook);
     const start = Date.now();
     while (this.#open.size > 0 && Date.now() - start < lastWaitMs) {
       for (const { socket, active, quietSince } of this.#open.values())
-        if (active === 0 && Date.now() - Math.max(start, quietSince) >= LINGER_MS) socket.destroy();
+        if (active === 0 && Date.now() - Math.max(start, quietSince) >= durations.connectionLinger)
+          socket.destroy();
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
     for (const { socket } of this.#open.values()) socket.destroy();

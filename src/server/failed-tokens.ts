@@ -2,11 +2,11 @@
  * Whoever tries tokens is answered slowly: once an address has had so many refused within a minute, each further 401 to
  * it comes a second later. A good token is judged as ever and never waits, also one from the same address.
  */
+import { durations } from "../base/durations.js";
 import type { ServerResponse } from "node:http";
 import { limitedAs } from "./client-address.js";
 
 const WINDOW_MS = 60_000;
-const DELAY_MS = 1_000;
 /** Answers that wait, of one address and in all; more are given at once, so that waiting ones cost no memory. */
 const MOST_WAITING_OF_ADDRESS = 32;
 const MOST_WAITING = 512;
@@ -40,7 +40,7 @@ export class FailedTokens {
     failures.waiting += 1;
     this.#waiting += 1;
     await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, DELAY_MS);
+      const timer = setTimeout(resolve, durations.refusedToken);
       answer.once("close", () => {
         clearTimeout(timer);
         resolve();

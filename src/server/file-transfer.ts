@@ -19,6 +19,7 @@ import { translateIn } from "../files/path-map.js";
 import { isInside, type Root } from "../files/roots.js";
 import { shuttingDown } from "../inference/worker-pool.js";
 import { clientPath } from "../inference/request.js";
+import { hasAlready } from "./held.js";
 import { callerOf, rootsOf, type Context, type Handler, type Services } from "./handlers.js";
 
 /** A client that sends nothing of a file for so long has gone. */
@@ -135,7 +136,7 @@ function checkHeaders(ctx: Context, limit: number): void {
 function checkName(target: string, name: string): void {
   if (target.endsWith("/") || name === "" || name === "." || name === "..")
     throw new RadserveError("bad_request", "Expected path to name a file; found the name of a folder.");
-  if (nameOfHelper(name) !== undefined || isMarkName(name))
+  if (nameOfHelper(name) !== undefined || name.toLowerCase().startsWith(".radserve-"))
     throw new RadserveError(
       "bad_request",
       "Expected a name that is not of the form .NAME.radserve, .NAME.lock or .radserve-...: Radserve uses these itself.",
@@ -224,7 +225,7 @@ function give(ctx: Context, fd: number, name: string): void {
     "Cross-Origin-Resource-Policy": "same-origin",
   });
   ctx.status = 200;
-  if (sameAs(ctx.get("If-None-Match"), etag)) {
+  if (hasAlready(ctx, etag)) {
     closeSync(fd);
     ctx.status = 304;
     return;
@@ -249,10 +250,6 @@ function give(ctx: Context, fd: number, name: string): void {
   ctx.status = 206;
   ctx.set("Content-Range", `bytes ${first}-${last}/${length}`);
 }
-
-/** RFC 9110, 13.1.2. Koa's own comparison says no wherever a client also sends `Cache-Control: no-cache`, as fetch does. */
-const sameAs = (condition: string, etag: string) =>
-  condition.split(",").some((one) => ["*", etag].includes(one.trim().replace(/^W\//, "")));
 
 /**
  * The range of RFC 9110, 14.1.2 that is asked for, both ends inclusive; "outside" where the file has nothing of it.

@@ -2,7 +2,8 @@
 import type { ParameterizedContext } from "koa";
 import type { About, Action } from "../audit/action.js";
 import { auditFailed, type Audit } from "../audit/audit.js";
-import type { Caller } from "./tokens.js";
+import type { LivingKeyring } from "./keys.js";
+import { revocationsUnavailable, type Caller } from "./tokens.js";
 import type { BulkAnswer, Operation } from "../bulk/messages.js";
 import type { BulkService } from "../bulk/service.js";
 import type { Config } from "../config.js";
@@ -68,6 +69,7 @@ export interface Services {
   history: History;
   viewing: ViewingService;
   audit: Audit;
+  keyring: LivingKeyring;
   /** True once the server was told to stop. */
   stopping(): boolean;
 }
@@ -275,6 +277,7 @@ function unready(services: Services): RadserveError | undefined {
       models: healthOfModels(services),
       problems: services.models.problems.map(({ name, error }) => ({ name, error: error.error })),
     });
+  if (!services.keyring.listsRevoked()) return revocationsUnavailable();
   if (services.audit.isFailing) return auditFailed();
   if (services.pool.isStuck)
     return new RadserveError(

@@ -10,20 +10,22 @@ import type tls from "node:tls";
 import Router from "@koa/router";
 import Koa from "koa";
 import { z } from "zod";
+import { durations } from "../base/durations.js";
 import { RadserveError, asRadserveError, type ErrorObject } from "../base/errors.js";
 import { type Context, type Services, type State } from "./handlers.js";
-import type { LivingKeyring } from "./keys.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { ROUTES } from "./routes.js";
 import { accessTo } from "./access.js";
 import { admitted, recorded } from "./audited.js";
 import { drained, jsonBody } from "./body.js";
 import { addressOf, type ClientAddresses } from "./client-address.js";
+import type { Connections } from "./connections.js";
+import { oneAtATime } from "./pipelining.js";
 import { rawAnswer } from "./raw-answer.js";
 
 export interface ServerOptions extends Services {
-  keyring: LivingKeyring;
   addresses: ClientAddresses;
+  connections: Pick<Connections, "follow" | "tooManyWait">;
   log: Logger;
   /** Absent where the server speaks plain HTTP. */
   tls?: tls.TlsOptions | undefined;
@@ -42,7 +44,7 @@ export function createServer(options: ServerOptions): http.Server | https.Server
   app.use(identify(options));
   app.use(answerErrors(options));
   app.use((ctx, next) => {
-    checkHost(ctx);
+    checkHead(ctx);
     return next();
   });
   const router = new Router<State>();
@@ -70,17 +72,20 @@ export function createServer(options: ServerOptions): http.Server | https.Server
   });
   const handle = app.callback();
   const settings: http.ServerOptions = {
-    headersTimeout: 5_000,
-    requestTimeout: options.config.files_by_http.includes("upload") ? LONGEST_UPLOAD_MS : LONGEST_REQUEST_MS,
+    headersTimeout: durations.requestHeaders,
+    requestTimeout: options.config.files_by_http.includes("upload")
+      ? LONGEST_UPLOAD_MS
+      : durations.requestWhole,
     keepAliveTimeout: 65_000,
-    connectionsCheckingInterval: 1_000,
-    // Node's own answer would have no body; checkHost gives it one.
+    connectionsCheckingInterval: durations.requestLook,
+    // Node's own answer would have no body; checkHead gives it one.
     requireHostHeader: false,
   };
-  const answer: http.RequestListener = (request, response) => {
+  const answer = oneAtATime((request, response) => {
     if (request.method !== "PUT") limitTime(request, server);
+    options.connections.follow(request.socket, response);
     void handle(request, response);
-  };
+  }, options.connections.tooManyWait);
   const server =
     options.tls === undefined
       ? http.createServer(settings, answer)
@@ -96,26 +101,41 @@ export function createServer(options: ServerOptions): http.Server | https.Server
   return server;
 }
 
-/** Milliseconds that a request may take to come whole; a file may have gigabytes. */
-const LONGEST_REQUEST_MS = 60_000;
+/** Milliseconds; a file may have gigabytes. */
 const LONGEST_UPLOAD_MS = 3_600_000;
 
 /** Refuses a body that comes too slowly, as Node does where all requests have the same time. */
 function limitTime(request: http.IncomingMessage, server: http.Server | https.Server): void {
   const { "content-length": length = "0", "transfer-encoding": coding } = request.headers;
-  if (server.requestTimeout === LONGEST_REQUEST_MS || (length === "0" && coding === undefined)) return;
+  if (server.requestTimeout === durations.requestWhole || (length === "0" && coding === undefined)) return;
   const late = setTimeout(() => {
     const error = Object.assign(new Error("Request timeout"), { code: "ERR_HTTP_REQUEST_TIMEOUT" });
     if (!request.complete) server.emit("clientError", error, request.socket);
-  }, LONGEST_REQUEST_MS);
+  }, durations.requestWhole);
   request.once("close", () => clearTimeout(late));
 }
 
-/** Throws bad_request where HTTP/1.1 asks for one Host header and there is none or several (RFC 9112, 3.2). */
-function checkHost({ req }: Context): void {
+/**
+ * Throws bad_request where readers of HTTP could take a head in two ways: not one Host header (RFC 9112, 3.2), a framing
+ * that another program could read as another length (6.1, 6.3), or two types of one body.
+ */
+function checkHead({ req }: Context): void {
   const hosts = req.headersDistinct.host?.length ?? 0;
-  if (hosts === 1 || (hosts === 0 && req.httpVersion === "1.0")) return;
-  throw new RadserveError("bad_request", `Expected one Host header; found ${hosts === 0 ? "none" : hosts}.`);
+  if (hosts !== 1 && !(hosts === 0 && req.httpVersion === "1.0"))
+    throw new RadserveError(
+      "bad_request",
+      `Expected one Host header; found ${hosts === 0 ? "none" : hosts}.`,
+    );
+  const codings = req.headersDistinct["transfer-encoding"];
+  if (codings !== undefined && (codings.length > 1 || codings[0]?.toLowerCase() !== "chunked"))
+    throw new RadserveError(
+      "bad_request",
+      "Expected a body with Content-Length, or with Transfer-Encoding: chunked alone; found another Transfer-Encoding.",
+    );
+  if (codings !== undefined && req.headers["content-length"] !== undefined)
+    throw new RadserveError("bad_request", "Expected Content-Length or Transfer-Encoding; found both.");
+  const types = req.headersDistinct["content-type"]?.length ?? 0;
+  if (types > 1) throw new RadserveError("bad_request", `Expected one Content-Type header; found ${types}.`);
 }
 
 function workerOnly(): RadserveError {

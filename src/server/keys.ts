@@ -3,14 +3,15 @@
  * it judges a token, several times a second where there are many.
  */
 import { randomBytes } from "node:crypto";
-import { mkdirSync, statSync } from "node:fs";
+import { statSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import path from "node:path";
+import { durations } from "../base/durations.js";
 import { ConfigError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { keyOf, readKeyFile, type Key, type KeyFile } from "./key-file.js";
 import { Revocations } from "./revocations.js";
-import { createPrivately } from "../files/private-file.js";
+import { createPrivately, makePrivateFolder } from "../files/private-file.js";
 import { namesIn, revokedIn } from "./token-records.js";
 import { within } from "../base/waiting.js";
 
@@ -62,7 +63,7 @@ function kidTwice(file: string, { kid }: Key): string {
  * @param after time of a key that this one must be newer than, though clocks differ
  */
 export async function createKey(folder: string, after = ""): Promise<Key> {
-  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  makePrivateFolder(folder);
   const kid = randomBytes(6).toString("hex");
   const file: KeyFile = {
     kid,
@@ -87,12 +88,8 @@ export interface LivingKeyring extends Keyring {
   fresh(): Promise<void>;
 }
 
-/** What was seen so long ago is looked at again before a token is judged by it. */
-const FRESH_MS = 300;
 /** A request waits no longer for a look; where the folder's share is away, what was known stays in force. */
 const LONGEST_LOOK_MS = 200;
-/** While nobody asks, it is looked at for the log alone. */
-const LOOK_EVERY_MS = 3_000;
 
 /**
  * The keys and revocations of a running server. It lists the folder again and again instead of watching it, because
@@ -139,7 +136,7 @@ export class WatchedKeys implements LivingKeyring {
   }
 
   async fresh(): Promise<void> {
-    if (this.#slow || performance.now() - this.#lookedAt < FRESH_MS) return;
+    if (this.#slow || performance.now() - this.#lookedAt < durations.keysFresh) return;
     this.#slow = !(await within(this.#lookOnce(), LONGEST_LOOK_MS)) && this.#looking !== undefined;
   }
 
@@ -161,7 +158,7 @@ export class WatchedKeys implements LivingKeyring {
     if (this.#closed) return;
     this.#timer = setTimeout(() => {
       void this.#lookOnce().finally(() => this.#schedule());
-    }, LOOK_EVERY_MS);
+    }, durations.keysLook);
     this.#timer.unref();
   }
 

@@ -2,9 +2,9 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
-import { gzipSync } from "node:zlib";
 import { RadserveError } from "../base/errors.js";
 import type { Context } from "./handlers.js";
+import { giveHeld, hold, type Held } from "./held.js";
 
 const FOLDER = fileURLToPath(new URL("../../web/", import.meta.url));
 
@@ -20,15 +20,7 @@ const POLICY = [
   "frame-ancestors 'none'",
 ].join("; ");
 
-interface Held {
-  plain: Buffer;
-  packed: Buffer;
-}
-
-function held(file: string): Held {
-  const plain = readFileSync(file);
-  return { plain, packed: gzipSync(plain, { level: 9 }) };
-}
+const held = (file: string): Held => hold(readFileSync(file));
 
 function filesOf(folder: string): Map<string, Held> {
   if (!existsSync(folder)) return new Map();
@@ -45,14 +37,6 @@ function built() {
   return files;
 }
 
-function give(ctx: Context, name: string, { plain, packed }: Held): void {
-  ctx.type = path.extname(name);
-  ctx.vary("Accept-Encoding");
-  const takes = ctx.acceptsEncodings("gzip", "identity") === "gzip";
-  if (takes) ctx.set("Content-Encoding", "gzip");
-  ctx.body = takes ? packed : plain;
-}
-
 /** GET /: the page, which asks again whether it is still the newest. */
 export function index(ctx: Context): void {
   const page = built().index;
@@ -63,7 +47,7 @@ export function index(ctx: Context): void {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
   });
-  give(ctx, "index.html", page);
+  giveHeld(ctx, ".html", page);
 }
 
 /** GET /assets/NAME: a part of the page, whose name has a hash of its content. */
@@ -76,5 +60,5 @@ export function asset(ctx: Context): void {
     "Content-Security-Policy": "default-src 'none'",
     "Cache-Control": "public, max-age=31536000, immutable",
   });
-  give(ctx, name, found);
+  giveHeld(ctx, path.extname(name), found);
 }

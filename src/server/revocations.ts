@@ -3,11 +3,35 @@
  * from which they may vanish (a backup put back, a share replaced), and a copy of their names in this box's state
  * directory outlives that, and this process too.
  */
+import { createHash } from "node:crypto";
 import { readFileSync, readdirSync } from "node:fs";
 import { open, readdir, rename } from "node:fs/promises";
 import { ConfigError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { isNameOfToken, nameOf } from "./token-records.js";
+
+/** The last line of a copy: SHA-256 of the names before it. Version 0.5 passes over it, and wrote none. */
+const CHECK = /^sha256 ([0-9a-f]{64})$/;
+
+function textOf(names: Iterable<string>): string {
+  const lines = [...names].sort().join("\n");
+  return `${lines}\nsha256 ${createHash("sha256").update(lines).digest("hex")}\n`;
+}
+
+interface Copy {
+  names: string[];
+  /** undefined: it has no checksum, as version 0.5 wrote it. */
+  isWhole: boolean | undefined;
+}
+
+function copyOf(text: string): Copy {
+  const lines = text.split("\n").filter((line) => line !== "");
+  const [, check] = CHECK.exec(lines.at(-1) ?? "") ?? [];
+  const names = check === undefined ? lines : lines.slice(0, -1);
+  if (!names.every(isNameOfToken)) return { names: [], isWhole: false };
+  if (check === undefined) return { names, isWhole: undefined };
+  return { names, isWhole: createHash("sha256").update(names.join("\n")).digest("hex") === check };
+}
 
 /** What a listing of the folder gave: its names, or the system's code. */
 type Listing = { names: string[] } | { code: string };
@@ -20,12 +44,15 @@ export class Revocations {
   /** How many were told to have vanished. */
   #told = 0;
   #unsaved = false;
+  /** Copies are there, and none is as it was written. */
+  #damaged = false;
   #saveFailed = false;
 
   /**
    * @param folder of the marks; it is made by the first revocation
-   * @param copy file that keeps their names beyond this process; undefined: nothing is kept
-   * @throws ConfigError where the copy is there and cannot be read
+   * @param copy file that keeps their names beyond this process, and a second of its name with `.2` behind, written after
+   * it, so that no torn write can damage both; undefined: nothing is kept
+   * @throws ConfigError where a copy is there and cannot be read
    */
   constructor(
     private readonly folder: string,
@@ -36,9 +63,12 @@ export class Revocations {
     this.#take(listing(() => readdirSync(folder)));
   }
 
-  /** False while the folder that was there cannot be listed: nobody can say then which tokens others have revoked. */
+  /**
+   * False while the folder that was there cannot be listed, and where no copy can be trusted: nobody can say then which
+   * tokens are revoked.
+   */
   get listed(): boolean {
-    return this.#listed;
+    return this.#listed && !this.#damaged;
   }
 
   has(jti: string): boolean {
@@ -86,32 +116,42 @@ export class Revocations {
   }
 
   #kept(): string[] {
-    if (this.copy === undefined) return [];
-    try {
-      const names = readFileSync(this.copy, "utf8").split("\n");
-      this.#begun = true;
-      return names.filter(isNameOfToken);
-    } catch (error) {
-      if (errno(error) === "ENOENT") return [];
-      throw new ConfigError(
-        `${this.copy}: expected the revocations that this box knows; it cannot be read (${errno(error)}). ` +
-          "Let the server's user read it.",
+    const found = this.#copies().flatMap((file) => {
+      try {
+        return [copyOf(readFileSync(file, "utf8"))];
+      } catch (error) {
+        if (errno(error) === "ENOENT") return [];
+        throw new ConfigError(
+          `${file}: expected the revocations that this box knows; it cannot be read (${errno(error)}). ` +
+            "Let the server's user read it.",
+        );
+      }
+    });
+    const whole = found.filter(({ isWhole }) => isWhole);
+    const isOfOlder = found.length === 1 && found[0]?.isWhole === undefined;
+    this.#begun = found.length > 0;
+    this.#damaged = found.length > 0 && whole.length === 0 && !isOfOlder;
+    this.#unsaved = found.length > 0 && whole.length < 2;
+    if (this.#damaged)
+      this.report(
+        `${this.copy}: expected the revocations that this box knows, as they were written; found other bytes. Every token ` +
+          "is refused. Compare the folder revoked of the keys folder with a backup; when it is whole, remove " +
+          `${this.#copies().join(" and ")} and start again.`,
       );
-    }
+    // A name too many refuses one token; what has no checksum may also be of a version 0.5 that was gone back to
+    return found.flatMap(({ names, isWhole }) => (isWhole === false ? [] : names));
+  }
+
+  #copies(): string[] {
+    return this.copy === undefined ? [] : [this.copy, `${this.copy}.2`];
   }
 
   async #save(): Promise<void> {
-    if (this.copy === undefined) return;
-    const part = `${this.copy}.part`;
+    // What is damaged stays as it is, for whoever looks
+    if (this.#damaged) return;
     try {
-      const handle = await open(part, "w", 0o600);
-      try {
-        await handle.writeFile([...this.#known].sort().join("\n"));
-        await handle.sync();
-      } finally {
-        await handle.close();
-      }
-      await rename(part, this.copy);
+      const text = textOf(this.#known);
+      for (const file of this.#copies()) await replaceFile(file, text);
       this.#unsaved = false;
       this.#saveFailed = false;
     } catch (error) {
@@ -123,6 +163,18 @@ export class Revocations {
       this.#saveFailed = true;
     }
   }
+}
+
+async function replaceFile(file: string, text: string): Promise<void> {
+  const part = `${file}.part`;
+  const handle = await open(part, "w", 0o600);
+  try {
+    await handle.writeFile(text);
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+  await rename(part, file);
 }
 
 function listing(list: () => string[]): Listing {

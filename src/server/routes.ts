@@ -27,6 +27,7 @@ import {
   verificationQuerySchema,
 } from "./viewing.js";
 import type { Operation } from "../bulk/messages.js";
+import { giveHeld, hold, type Held } from "./held.js";
 import { openApi, type DescribedRoute } from "./openapi.js";
 import { jobQuerySchema, itemQuerySchema, reconcileQuerySchema } from "../bulk/schema.js";
 
@@ -349,8 +350,8 @@ export const ROUTES: readonly Route[] = [
     answer: "application/json",
     errors: [],
     handler: (ctx) => {
-      ctx.type = "json";
-      ctx.body = contract();
+      ctx.set("Cache-Control", "no-cache");
+      giveHeld(ctx, "json", contract());
     },
   },
   {
@@ -377,8 +378,9 @@ export const ROUTES: readonly Route[] = [
   },
 ];
 
-let contractText: string | undefined;
-export function contract(): string {
-  contractText ??= JSON.stringify(openApi(ROUTES));
-  return contractText;
+let held: Held | undefined;
+/** The published contract as it is served: made once, because its text takes longer than an answer may. */
+export function contract(): Held {
+  held ??= hold(Buffer.from(JSON.stringify(openApi(ROUTES))));
+  return held;
 }

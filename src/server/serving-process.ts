@@ -227,19 +227,18 @@ class ServingProcess {
       return report;
     };
     const services = {
-      ...{ config, roots, models, engine, pool, bulk, metrics, history, viewing, audit, stopping },
+      ...{ config, roots, models, engine, pool, bulk, metrics, history, viewing, audit, keyring, stopping },
     };
     const server = createServer({
       ...services,
-      keyring,
       addresses,
+      connections,
       log: this.log,
       tls: certificates?.options,
     });
     this.#server = server;
     // Without listen() node starts no watch over slow requests and idle connections; this event starts it.
     server.emit("listening");
-    server.on("request", ({ socket }, response) => connections.follow(socket, response));
     if (server instanceof https.Server) {
       server.on("tlsClientError", (error, socket) => connections.endHandshake(socket, error));
       await certificates?.watch(server);

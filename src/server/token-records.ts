@@ -4,12 +4,12 @@
  */
 import { createHash } from "node:crypto";
 import { readdirSync } from "node:fs";
-import { mkdir, readFile } from "node:fs/promises";
+import { readFile } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
 import { ConfigError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
-import { createPrivately } from "../files/private-file.js";
+import { createPrivately, giveToOwnerOf, makePrivateFolder } from "../files/private-file.js";
 
 /** The names in a folder, sorted; none if it does not exist. Throws ConfigError if it cannot be listed. */
 export function namesIn(folder: string): string[] {
@@ -48,8 +48,14 @@ export const isNameOfToken = (entry: string): boolean => /^[0-9a-f]{64}$/.test(e
 const issuedIn = (folder: string) => path.join(folder, "tokens");
 export const revokedIn = (folder: string) => path.join(folder, "revoked");
 
+/** Makes a folder of records below the keys; one that root once made for itself is given to the owner of the keys. */
+function makeRecords(folder: string, records: string): void {
+  makePrivateFolder(records);
+  giveToOwnerOf(folder, records);
+}
+
 export async function recordToken(folder: string, record: TokenRecord): Promise<void> {
-  await mkdir(issuedIn(folder), { recursive: true, mode: 0o700 });
+  makeRecords(folder, issuedIn(folder));
   await createPrivately(
     path.join(issuedIn(folder), nameOf(record.jti)),
     `${JSON.stringify(record, null, 2)}\n`,
@@ -78,7 +84,7 @@ export async function revokeToken(
   folder: string,
   jti: string,
 ): Promise<{ known: boolean; already: boolean }> {
-  await mkdir(revokedIn(folder), { recursive: true, mode: 0o700 });
+  makeRecords(folder, revokedIn(folder));
   const known = namesIn(issuedIn(folder)).includes(nameOf(jti));
   try {
     await createPrivately(path.join(revokedIn(folder), nameOf(jti)), "");

@@ -42,17 +42,14 @@ const headerSchema = z.object({
   b64: z.undefined().optional(),
 });
 
-const folders = z.array(z.string().regex(/^\/[^\0]*$/)).optional();
+// What the database or the audit would change on the way could become another's name
+const name = z.string().refine((text) => keepable(text) === text);
+const folders = z.array(name.regex(/^\//)).optional();
 const claimsSchema = z.object({
-  // The subject owns jobs: what the database would change on the way could become another's name.
-  sub: z
-    .string()
-    .min(1)
-    .max(256)
-    .refine((name) => keepable(name) === name),
+  sub: name.min(1).max(256),
   exp: z.number(),
   iat: z.unknown().optional(),
-  jti: z.string().min(1).max(LONGEST_JTI).optional(),
+  jti: name.min(1).max(LONGEST_JTI).optional(),
   admin: z.boolean().optional(),
   input_roots: folders,
   output_roots: folders,
@@ -138,6 +135,7 @@ function refuseLongLife(
   who: TokenRefused["who"],
 ): void {
   if (longest === undefined) return;
+  if (iat !== undefined && typeof iat !== "number") throw invalid(new TokenRefused("claims", who));
   const own = typeof iat === "number" ? exp - iat : 0;
   if (own <= longest && exp - Date.now() / 1000 <= longest + CLOCK_LEEWAY) return;
   throw invalid(new TokenRefused("lives_too_long", who), {
@@ -155,7 +153,8 @@ export function authenticate(
   keyring: Keyring,
   expected: Expectations = {},
 ): Caller {
-  const token = header?.trim() ?? "";
+  // RFC 9110, 5.6.3: blanks around a value are spaces and tabs; others would be part of the token
+  const token = header?.replace(/^[ \t]+|[ \t]+$/g, "") ?? "";
   if (token === "")
     throw new RadserveError("unauthorized", "Token missing", undefined, {
       cause: new TokenRefused("missing"),
@@ -184,15 +183,19 @@ export function authenticate(
       cause: new TokenRefused("expired", who),
     });
   refuseLongLife({ exp, iat }, expected.token_max_age, who);
-  if (!keyring.listsRevoked())
-    throw new RadserveError(
-      "revocations_unavailable",
-      "Expected to see which tokens are revoked; the keys folder has lost them, and the server's log says so. " +
-        "Tell whoever runs the server.",
-      undefined,
-      { cause: new TokenRefused("revocations_unavailable", who) },
-    );
+  if (!keyring.listsRevoked()) throw revocationsUnavailable(new TokenRefused("revocations_unavailable", who));
   return { subject: sub, admin: admin === true, jti, inputRoots: input_roots, outputRoots: output_roots };
+}
+
+/** Nobody can say which tokens are revoked: every request with a token is refused with it, and the server is not ready. */
+export function revocationsUnavailable(cause?: TokenRefused): RadserveError {
+  return new RadserveError(
+    "revocations_unavailable",
+    "Expected to see which tokens are revoked; the keys folder has lost them, and the server's log says so. " +
+      "Tell whoever runs the server.",
+    undefined,
+    { cause },
+  );
 }
 
 export interface IssueOptions extends Expectations {

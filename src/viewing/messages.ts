@@ -57,8 +57,10 @@ export const verificationSchema = z.strictObject({
   equal: z.boolean().describe("Everything is there and equal"),
   checks: z.array(
     z.strictObject({
-      what: z.string().describe("Name of a file, of a model, or `source` and `receipt`"),
-      verdict: z.enum(["ok", "differs", "missing", "not_replayed"]),
+      what: z
+        .string()
+        .describe("Name of a file, of a model, or `source` and `receipt`; the version of a known fault"),
+      verdict: z.enum(["ok", "differs", "missing", "not_replayed", "known_fault"]),
       detail: z.string(),
     }),
   ),

@@ -3,9 +3,9 @@ import { mkdirSync } from "node:fs";
 import path from "node:path";
 import pg from "pg";
 import t from "tap";
-import { connectionOf, databaseFolders } from "../../src/bulk/postgres/folders.js";
 import { linesOf, onSmallDisk, textOf, verified } from "../support/audit.js";
 import { bulkPlace, startBulk, writeSlice } from "../support/bulk.js";
+import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import type { Place } from "../support/server.js";
 
@@ -16,9 +16,9 @@ const ATTRIBUTES = {
   ...{ SeriesDescription: "Attr series", ReferringPhysicianName: "Attr^Doctor", AccessionNumber: "Attr1" },
 };
 
-/** The rows of every table of the private database as text, by the tables' names. */
+/** The rows of every table of the database as text, by the tables' names. */
 async function rows(place: Place): Promise<Map<string, string>> {
-  const client = new pg.Client(connectionOf(databaseFolders(place.environment["RADSERVE_STATE_DIR"]!)));
+  const client = new pg.Client(place.environment["DATABASE_URL"]);
   await client.connect();
   try {
     const { rows: tables } = await client.query<{ name: string }>(
@@ -36,9 +36,14 @@ async function rows(place: Place): Promise<Map<string, string>> {
   }
 }
 
+const place = bulkPlace(t, {
+  ...withDurations({ jobPause: 500, auditRetry: 500 }),
+  RADSERVE_MINIMUM_FREE_DISK: "0",
+});
+const disk = onSmallDisk(place);
+const bulk = skip === false ? await startBulk(t, place) : undefined!;
+
 t.test("a job, its items and what is done to it", { skip }, async (t) => {
-  const place = bulkPlace(t);
-  const bulk = await startBulk(t, place);
   const input = path.join(place.input, `${PLANTED}Folder`);
   const output = path.join(place.output, `${PLANTED}Results`);
   for (const n of [1, 2, 3]) writeSlice(path.join(input, `${PLANTED}-${n}.dcm`), n, ATTRIBUTES);
@@ -106,13 +111,10 @@ t.test("a job, its items and what is done to it", { skip }, async (t) => {
 });
 
 t.test("items wait while no line can be written", { skip }, async (t) => {
-  const place = bulkPlace(t, { RADSERVE_MINIMUM_FREE_DISK: "0" });
-  const disk = onSmallDisk(place);
   if (disk === undefined) {
     t.comment("this user may not mount");
     return;
   }
-  const bulk = await startBulk(t, place);
   const input = path.join(place.input, "folder");
   const count = 40;
   for (let n = 0; n < count; n++) writeSlice(path.join(input, `${n}.dcm`), n);
@@ -130,7 +132,10 @@ t.test("items wait while no line can be written", { skip }, async (t) => {
   t.match(job, { state: "completed", counts: { succeeded: count, failed: 0 } });
   const told = new Set(
     linesOf(place)
-      .filter(({ kind, outcome }) => kind === "item" && (outcome === "completed" || outcome === "reused"))
+      .filter(
+        ({ kind, outcome, job_id }) =>
+          kind === "item" && job_id === id && (outcome === "completed" || outcome === "reused"),
+      )
       .map(({ item }) => item),
   );
   t.equal(told.size, count, "each has its line");

@@ -8,8 +8,18 @@ import { postmasterOf } from "../../src/bulk/postgres/process.js";
 import { hashFile } from "../../src/files/durable-files.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { filesOf } from "../../src/results/commit/reuse.js";
+import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
-import { bulkOf, bulkPlace, nameOf, startBulk, startWorker, writeMany, writeSlice } from "../support/bulk.js";
+import {
+  bulkOf,
+  bulkPlace,
+  nameOf,
+  privatePlace,
+  startBulk,
+  startWorker,
+  writeMany,
+  writeSlice,
+} from "../support/bulk.js";
 import { sharedDatabase } from "../support/postgres.js";
 import { startServer } from "../support/server.js";
 
@@ -110,7 +120,10 @@ t.test(
 
 t.test("a box that stood still loses its images, and does no harm when it wakes", { skip }, async (t) => {
   const { pool, url } = await sharedDatabase(t);
-  const place = bulkPlace(t, { DATABASE_URL: url });
+  const place = bulkPlace(t, {
+    ...withDurations({ boxBeat: 500, boxSilent: 2_000, boxLease: 5_000 }),
+    DATABASE_URL: url,
+  });
   const bulk = await startBulk(t, place);
   const second = await startWorker(t, place);
   await second.logged((line) => line.msg === "models loaded");
@@ -141,7 +154,7 @@ t.test("a box that stood still loses its images, and does no harm when it wakes"
 });
 
 t.test("told to stop, it gives back what it has not begun; the next start goes on", { skip }, async (t) => {
-  const place = bulkPlace(t);
+  const place = privatePlace(t);
   const first = bulkOf(await startServer({ ...place, remove: () => undefined }));
   writeMany(path.join(place.input, "many"), 80);
   const output = path.join(place.output, "many");
@@ -165,7 +178,7 @@ t.test("told to stop, it gives back what it has not begun; the next start goes o
 });
 
 t.test("the database killed in the middle", { skip }, async (t) => {
-  const place = bulkPlace(t);
+  const place = privatePlace(t);
   const bulk = await startBulk(t, place);
   writeMany(path.join(place.input, "many"), 100);
   const id = await bulk.submit({

@@ -2,15 +2,14 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import type { PoolClient } from "pg";
-import t, { type Test } from "tap";
+import t from "tap";
 import type { ErrorCode } from "../../src/base/errors.js";
 import { finishJobs, insertJob, setPaused } from "../../src/bulk/jobs.js";
 import { transaction } from "../../src/bulk/database.js";
 import { enter, freeSilent, leave } from "../../src/bulk/boxes.js";
 import { lease, pauseJob, settle, type Ending, type LeasedItem } from "../../src/bulk/leases.js";
-import { migrate } from "../../src/bulk/migrations.js";
 import { failure } from "../support/expect.js";
-import { privateDatabase, until } from "../support/postgres.js";
+import { sharedDatabase, until } from "../support/postgres.js";
 
 const DONE: Ending = {
   state: "succeeded",
@@ -18,9 +17,10 @@ const DONE: Ending = {
 };
 const AGAIN: Ending = { state: "queued", afterSeconds: 0, counts: true };
 
-async function leased(t: Test, count: number) {
-  const { pool } = await privateDatabase(t);
-  await migrate(pool);
+const { pool } = await sharedDatabase(t);
+
+async function leased(count: number) {
+  await pool.query("truncate radserve.job, radserve.item, radserve.instance");
   const id = randomUUID();
   const items = Array.from({ length: count }, (_, i) => ({ id: randomUUID(), input: `/${i}`, output: "/o" }));
   const made = { id, subject: "x", inputRoots: undefined, outputRoots: undefined, request: {}, items };
@@ -51,11 +51,11 @@ async function leased(t: Test, count: number) {
     const { rows } = await pool.query<{ state: string }>("select state from radserve.item order by index");
     return { ...jobs[0], states: rows.map(({ state }) => state) };
   };
-  return { pool, id, instance, taken, end, look };
+  return { id, instance, taken, end, look };
 }
 
 t.test("a job ends with its last item, and not while its box has others", async (t) => {
-  const { id, taken, end, look } = await leased(t, 2);
+  const { id, taken, end, look } = await leased(2);
   await end(taken.slice(0, 1), DONE, [id]);
   t.match(await look(), { over: false, states: ["succeeded", "running"] });
   await end(taken.slice(1), DONE);
@@ -63,7 +63,7 @@ t.test("a job ends with its last item, and not while its box has others", async 
 });
 
 t.test("an item of a cancelled job does not wait again", async (t) => {
-  const { pool, taken, end, look } = await leased(t, 2);
+  const { taken, end, look } = await leased(2);
   await end(taken.slice(0, 1), AGAIN);
   t.match(await look(), { over: false, states: ["queued", "running"] });
   await pool.query("update radserve.job set cancelled_at = now()");
@@ -72,14 +72,14 @@ t.test("an item of a cancelled job does not wait again", async (t) => {
 });
 
 t.test("what another box has by now stays as it is", async (t) => {
-  const { pool, taken, end, look } = await leased(t, 1);
+  const { taken, end, look } = await leased(1);
   await pool.query("update radserve.item set lease = lease + 1");
   await end(taken, DONE);
   t.match(await look(), { over: false, states: ["running"] });
 });
 
 t.test("one that goes well ends the pause of its job, once the pause is over", async (t) => {
-  const { pool, id, taken, end, look } = await leased(t, 3);
+  const { id, taken, end, look } = await leased(3);
   await pool.query("update radserve.job set pause_count = 1, pause_until = now() + interval '1 h'");
   await end(taken.slice(0, 1), DONE, [id]);
   t.match(await look(), { pause_count: 1 }, "it was under way before");
@@ -93,7 +93,7 @@ t.test("one that goes well ends the pause of its job, once the pause is over", a
 const FAILED: Ending = { state: "failed", error: { error: "corrupt_image", message: "" } };
 
 t.test("failures in a row for one reason pause a job, once for each reason", async (t) => {
-  const { pool, id, instance, taken } = await leased(t, 30);
+  const { id, instance, taken } = await leased(30);
   const failed = (code: ErrorCode, model?: string): Ending => ({
     state: "failed",
     error: { error: code, message: "", ...(model === undefined ? {} : { details: { model } }) },
@@ -131,7 +131,7 @@ t.test("failures in a row for one reason pause a job, once for each reason", asy
 });
 
 t.test("a box that was taken for dead while it stood still takes nothing more", async (t) => {
-  const { pool, instance, taken, end, look } = await leased(t, 2);
+  const { instance, taken, end, look } = await leased(2);
   await end(taken, AGAIN);
   const other = { ...instance, id: randomUUID(), box: randomUUID(), process: randomUUID() };
   await enter(pool, other, true);
@@ -145,7 +145,7 @@ t.test("a box that was taken for dead while it stood still takes nothing more", 
 });
 
 t.test("a box that leaves gives back what it has, known to it or not", async (t) => {
-  const { pool, instance, look } = await leased(t, 2);
+  const { instance, look } = await leased(2);
   await leave(pool, instance);
   t.match(await look(), { over: false, states: ["queued", "queued"] });
   const { rows } = await pool.query("select suspect from radserve.item");
@@ -153,14 +153,14 @@ t.test("a box that leaves gives back what it has, known to it or not", async (t)
 });
 
 t.test("a job whose failed images run again at the moment of its end does not end", async (t) => {
-  const { pool, id, taken, end, look } = await leased(t, 1);
+  const { id, taken, end, look } = await leased(1);
   await end(taken, FAILED, [id]);
   t.match(await look(), { over: false, states: ["failed"] });
   const client = await pool.connect();
   await client.query("begin");
   await client.query("select from radserve.job where id = $1 for update", [id]);
   const finishing = finishJobs(pool, [id]);
-  const blocked = `select from pg_stat_activity where wait_event_type = 'Lock'`;
+  const blocked = `select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`;
   while ((await pool.query(blocked)).rowCount === 0) await delay(5);
   // As retryJob does it
   await client.query("update radserve.item set state = 'queued', error = null, finished_at = null");
@@ -172,7 +172,7 @@ t.test("a job whose failed images run again at the moment of its end does not en
 });
 
 t.test("many jobs of which nothing can run yet do not hide those that can", async (t) => {
-  const { pool, id, instance, taken, end } = await leased(t, 2);
+  const { id, instance, taken, end } = await leased(2);
   await end(taken.slice(0, 1), AGAIN, [id]);
   await pool.query(
     "insert into radserve.job (id, subject, request, request_sha256) select gen_random_uuid(), 'x', '{}', '' from generate_series(1, 100)",
@@ -181,7 +181,7 @@ t.test("many jobs of which nothing can run yet do not hide those that can", asyn
 });
 
 t.test("whatever a file says about itself can be kept", async (t) => {
-  const { pool, taken, end, look } = await leased(t, 2);
+  const { taken, end, look } = await leased(2);
   const said = 'found "C\0T\ud800", \\u0000 in a text, \u{1f600}';
   await end(taken.slice(0, 1), { state: "failed", error: { error: "corrupt_image", message: said } });
   const reason = { code: "no_model_accepts", message: said, details: { models: [said] } };
@@ -200,7 +200,7 @@ t.test("whatever a file says about itself can be kept", async (t) => {
 t.test(
   "suspects are alone by turns, so that kills from outside do not all meet the same image",
   async (t) => {
-    const { pool, instance } = await leased(t, 3);
+    const { instance } = await leased(3);
     const alone: number[][] = [];
     for (let kill = 0; kill < 9; kill++) {
       const next = { ...instance, id: randomUUID(), process: randomUUID() };
@@ -214,7 +214,7 @@ t.test(
 );
 
 t.test("of two that open a subject's last job at once, one is refused", async (t) => {
-  const { pool, id } = await leased(t, 1);
+  const { id } = await leased(1);
   const open = (client: PoolClient, subject: string) =>
     insertJob(
       client,
@@ -232,7 +232,8 @@ t.test("of two that open a subject's last job at once, one is refused", async (t
     await transaction(pool, (late) => open(late, "y"));
     await until(async () => {
       const { rows } = await pool.query<{ waits: boolean }>(
-        "select exists (select from pg_locks where locktype = 'advisory' and not granted) as waits",
+        `select exists (select from pg_stat_activity
+           where wait_event_type = 'Lock' and wait_event = 'advisory' and datname = current_database()) as waits`,
       );
       return ended || rows[0]?.waits === true;
     });

@@ -3,7 +3,7 @@ import { chmodSync, cpSync, mkdtempSync, renameSync, rmSync, writeFileSync } fro
 import os from "node:os";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { bulkPlace, JOB_PAGES, startBulk, writeSlice } from "../support/bulk.js";
+import { privatePlace, JOB_PAGES, startBulk, writeSlice } from "../support/bulk.js";
 import { ADDON, needs } from "../support/needs.js";
 import { BIN_FOLDERS } from "../support/postgres.js";
 
@@ -30,7 +30,7 @@ t.test(
   { skip: needs(ADDON) },
   async (t) => {
     const { bin, open } = gated(t);
-    const place = bulkPlace(t, { RADSERVE_POSTGRES_BIN: bin });
+    const place = privatePlace(t, { RADSERVE_POSTGRES_BIN: bin });
     const { send, ended } = await startBulk(t, place);
     t.teardown(open);
     writeSlice(path.join(place.input, "folder", "1.dcm"));

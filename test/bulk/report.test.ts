@@ -6,7 +6,8 @@ import t from "tap";
 import { samples } from "../../scripts/demo/samples.js";
 import { markName } from "../../src/files/folder-mark.js";
 import { reportName, unfinishedName } from "../../src/bulk/report/names.js";
-import { bulkPlace, startBulk, writeMany, writeSlice } from "../support/bulk.js";
+import { bulkPlace, hold, nameOf, startBulk, writeSlice, writeSlices } from "../support/bulk.js";
+import { withDurations } from "../support/durations.js";
 import { CHROMIUM, look, startBrowser } from "../support/looks.js";
 import { ADDON, needs } from "../support/needs.js";
 import { sharedDatabase, until } from "../support/postgres.js";
@@ -16,7 +17,11 @@ t.setTimeout(900_000);
 
 t.test("a job with findings and failures", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
   const { pool, url } = await sharedDatabase(t);
-  const place = bulkPlace(t, { DATABASE_URL: url, RADSERVE_JOB_REPORTS: "pictures" });
+  const place = bulkPlace(t, {
+    ...withDurations({ boxBeat: 500 }),
+    DATABASE_URL: url,
+    RADSERVE_JOB_REPORTS: "pictures",
+  });
   place.environment["RADSERVE_INPUT_ROOTS"] = `${place.input}:${place.output}`;
   const at = (name: string) => path.join(place.input, "mixed", name);
   for (let z = 0; z < 12; z++)
@@ -134,20 +139,41 @@ t.test("a job with findings and failures", { skip: needs(ADDON, CHROMIUM) }, asy
     const { report } = await bulk.ended(id);
     t.match(report, { html_path: null, error: { error: "path_not_allowed" } });
   });
+
+  await t.test("a list has its report beside the results of its first image", async (t) => {
+    const items = [0, 1].map((z) => {
+      const input = path.join(place.input, `=${z}.dcm`);
+      writeSlice(input, z);
+      return { input_image_path: input, output_folder_path: path.join(place.output, String(z)) };
+    });
+    const id = await bulk.submit({ items });
+    const { report } = await bulk.ended(id);
+    t.equal(report?.html_path, path.join(place.output, "0", reportName(id, "html")));
+    t.same(
+      readdirSync(path.join(place.output, "1")).filter((name) => name.includes("report")),
+      [],
+    );
+  });
 });
 
 t.test("a job that is cancelled has a report; off, none has", { skip: needs(ADDON) }, async (t) => {
   for (const mode of ["text", "off"]) {
     const place = bulkPlace(t, { RADSERVE_JOB_REPORTS: mode });
-    writeMany(path.join(place.input, "many"), 400);
+    writeSlices(path.join(place.input, "many"), 24);
     const bulk = await startBulk(t, place);
     const folder = path.join(place.output, "many");
+    const release = await hold(
+      t,
+      folder,
+      Array.from({ length: 20 }, (_, i) => nameOf(4 + i)),
+    );
     const id = await bulk.submit({
       input_folder_path: path.join(place.input, "many"),
       output_folder_path: folder,
     });
     await bulk.until(id, ({ counts }) => counts.succeeded > 0);
     await bulk.send("DELETE", `/bulk_inference/${id}`);
+    await release();
     const { report, counts } = await bulk.ended(id);
     const there = readdirSync(folder).filter((name) => name.startsWith("radserve-report-"));
     t.equal(there.length, mode === "off" ? 0 : 2);
@@ -159,21 +185,4 @@ t.test("a job that is cancelled has a report; off, none has", { skip: needs(ADDO
       t.notMatch(html, /<img/);
     }
   }
-});
-
-t.test("a list has its report beside the results of its first image", { skip: needs(ADDON) }, async (t) => {
-  const place = bulkPlace(t, { RADSERVE_JOB_REPORTS: "pictures" });
-  const items = [0, 1].map((z) => {
-    const input = path.join(place.input, `=${z}.dcm`);
-    writeSlice(input, z);
-    return { input_image_path: input, output_folder_path: path.join(place.output, String(z)) };
-  });
-  const bulk = await startBulk(t, place);
-  const id = await bulk.submit({ items });
-  const { report } = await bulk.ended(id);
-  t.equal(report?.html_path, path.join(place.output, "0", reportName(id, "html")));
-  t.same(
-    readdirSync(path.join(place.output, "1")).filter((name) => name.includes("report")),
-    [],
-  );
 });

@@ -1,10 +1,10 @@
 /** One box that takes requests and one that works, with nothing in common but the database and the folders. */
 import path from "node:path";
 import t from "tap";
+import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import { jobListSchema } from "../../src/bulk/schema.js";
-import { bulkPlace, nameOf, resultsIn, startBulk, startWorker, writeMany } from "../support/bulk.js";
-import { sharedDatabase } from "../support/postgres.js";
+import { bulkPlace, nameOf, resultsIn, startBulk, startWorker, writeSlices } from "../support/bulk.js";
 import type { TestServer } from "../support/server.js";
 
 const IMAGES = 20;
@@ -15,12 +15,11 @@ async function endedBy(server: TestServer): Promise<string[]> {
 }
 
 t.test("roles api and worker", { skip: needs(ADDON) }, async (t) => {
-  const { url } = await sharedDatabase(t);
-  const place = bulkPlace(t, { DATABASE_URL: url, RADSERVE_ROLE: "api" });
+  const place = bulkPlace(t, { ...withDurations({ jobLonely: 6_000 }), RADSERVE_ROLE: "api" });
   const api = await startBulk(t, place);
   const input = path.join(place.input, "many");
   const out = (name: string) => path.join(place.output, name);
-  writeMany(input, IMAGES);
+  writeSlices(input, IMAGES);
   const list = Array.from({ length: IMAGES }, (_, i) => ({
     input_image_path: path.join(input, nameOf(i)),
     output_folder_path: out("list"),

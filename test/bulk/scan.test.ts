@@ -19,7 +19,7 @@ import { slice } from "../support/series.js";
 import { writeSlice } from "../support/bulk.js";
 import { DEFLATED, dicomFile, imageAttributes } from "../support/dicom.js";
 import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
-import { privateDatabase } from "../support/postgres.js";
+import { sharedDatabase } from "../support/postgres.js";
 import { PNG } from "../support/server.js";
 
 async function scan(
@@ -256,7 +256,7 @@ t.test("series", async (t) => {
 
 t.test("a scan that is repeated adds what is new and keeps what was", async (t) => {
   const { folder, at } = file(t);
-  const { pool } = await privateDatabase(t);
+  const { pool } = await sharedDatabase(t, { empty: true });
   await migrate(pool);
   await Promise.all([migrate(pool), migrate(pool)]);
   const id = "5f0c7a52-9d0b-4d35-8f4e-6a1d3a1c9b11";

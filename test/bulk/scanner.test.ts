@@ -12,10 +12,10 @@ import { Troubles } from "../../src/bulk/trouble.js";
 import { loadConfig } from "../../src/config.js";
 import { ADDON, needs } from "../support/needs.js";
 import { bulkPlace, startBulk, startWorker, writeSlice } from "../support/bulk.js";
-import { sharedDatabase } from "../support/postgres.js";
+import { databaseUrl } from "../support/postgres.js";
 
 t.test("boxes that open a fresh database at one moment", async (t) => {
-  const { url } = await sharedDatabase(t);
+  const url = databaseUrl(t, { empty: true });
   const said: unknown[] = [];
   const log = pino({ level: "error" }, { write: (line) => said.push(line) });
   const open = async (works: boolean) => {
@@ -47,8 +47,7 @@ t.test("boxes that open a fresh database at one moment", async (t) => {
 const AWAY = ["1", "2", "3"];
 
 t.test("folders that are away when their turn comes", { skip: needs(ADDON) }, async (t) => {
-  const { url } = await sharedDatabase(t);
-  const place = bulkPlace(t, { DATABASE_URL: url, RADSERVE_ROLE: "api" });
+  const place = bulkPlace(t, { RADSERVE_ROLE: "api" });
   const at = (...parts: string[]) => path.join(place.input, ...parts);
   const api = await startBulk(t, place);
   const submit = (...folder: string[]) =>

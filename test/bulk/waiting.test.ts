@@ -3,18 +3,24 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import t from "tap";
-import { bulkPlace, startBulk, startWorker, writeMany, writeSlice } from "../support/bulk.js";
+import { bulkPlace, hold, nameOf, startBulk, startWorker, writeSlice, writeSlices } from "../support/bulk.js";
+import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
-import { sharedDatabase } from "../support/postgres.js";
 import { radserve } from "../support/server.js";
 
+const IMAGES = 24;
+
 t.test("a box that stands still is named", { skip: needs(ADDON) }, async (t) => {
-  const { url } = await sharedDatabase(t);
-  const place = bulkPlace(t, { DATABASE_URL: url, RADSERVE_ROLE: "api" });
+  const place = bulkPlace(t, {
+    ...withDurations({ boxBeat: 500, boxSilent: 2_000, boxLease: 5_000, itemName: 1_000 }),
+    RADSERVE_ROLE: "api",
+  });
   const api = await startBulk(t, place);
   const worker = await startWorker(t, place);
   const input = path.join(place.input, "many");
-  writeMany(input, 200);
+  writeSlices(input, IMAGES);
+  const held = Array.from({ length: IMAGES - 4 }, (_, i) => nameOf(4 + i));
+  const release = await hold(t, path.join(place.output, "many"), held);
   const id = await api.submit({
     input_folder_path: input,
     output_folder_path: path.join(place.output, "many"),
@@ -40,10 +46,11 @@ t.test("a box that stands still is named", { skip: needs(ADDON) }, async (t) => 
       // It has ended
     }
   });
-  const held = await api.until(id, ({ waiting }) => waiting.some(({ reason }) => reason === "silent_box"));
-  t.match(held.waiting, [{ reason: "silent_box", box: name, since: String, images: Number }]);
+  await release();
+  const silent = await api.until(id, ({ waiting }) => waiting.some(({ reason }) => reason === "silent_box"));
+  t.match(silent.waiting, [{ reason: "silent_box", box: name, since: String, images: Number }]);
   t.match(
-    held.boxes.filter(({ works }) => works),
+    silent.boxes.filter(({ works }) => works),
     [{ alive: false, name }],
   );
   Object.assign(place.environment, { RADSERVE_URL: api.server.url, RADSERVE_TOKEN: api.server.token });
@@ -57,7 +64,7 @@ t.test("a box that stands still is named", { skip: needs(ADDON) }, async (t) => 
   t.match(stdout, /boxes .*: alive, runs no images, 0 running/);
   process.kill(pid, "SIGCONT");
   const ended = await api.ended(id);
-  t.match(ended, { state: "completed", counts: { succeeded: 200 } });
+  t.match(ended, { state: "completed", counts: { succeeded: IMAGES } });
   t.strictSame(ended.waiting, []);
 });
 

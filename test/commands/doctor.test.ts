@@ -1,28 +1,34 @@
 /** Faults are planted one at a time in a place where all is well; doctor has to name each, with what to do. */
-import { execFile, spawnSync } from "node:child_process";
+import { execFile, execFileSync, fork, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import {
   chmodSync,
   chownSync,
   cpSync,
+  existsSync,
   mkdirSync,
+  mkdtempSync,
   readFileSync,
   rmSync,
   symlinkSync,
   writeFileSync,
 } from "node:fs";
 import net from "node:net";
+import os from "node:os";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import t, { type Test } from "tap";
 import { databaseFolders, type DatabaseFolders } from "../../src/bulk/postgres/folders.js";
 import { SharedPostgres } from "../crash/lib/postgres.js";
 import { sha256 } from "../../src/files/durable-files.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
-import { bulkPlace } from "../support/bulk.js";
+import { privatePlace } from "../support/bulk.js";
 import { TestCa } from "../support/certificates.js";
 import { ADDON, commandsAre, needs } from "../support/needs.js";
-import { isRoot, postgresChild, removePlace } from "../support/postgres.js";
+import type { DoctorTask } from "../support/doctor-child.js";
+import { databaseUrl, isRoot, postgresChild, removePlace } from "../support/postgres.js";
 import { freePort, issueToken, radserve, root, type Place } from "../support/server.js";
 
 interface Finding {
@@ -332,8 +338,7 @@ const PLANTED: Planted[] = [
     fault: "a token that has expired",
     plant: async (place) => {
       place.environment["RADSERVE_TOKEN"] = await issueToken(place, "--expires", "1s");
-      const end = Date.now() + 1_500;
-      while (Date.now() < end) await promisify(setImmediate)();
+      await delay(1_500);
     },
     finding: "token",
     found: /Token expired/,
@@ -483,9 +488,7 @@ const PLANTED: Planted[] = [
     fault: "a private database that DATABASE_URL has replaced",
     plant: async (place, t) => {
       await privateDatabase(place, t, "ended");
-      const postgres = await SharedPostgres.start();
-      t.teardown(() => postgres.stop());
-      place.environment["DATABASE_URL"] = postgres.url;
+      place.environment["DATABASE_URL"] = databaseUrl(t);
     },
     finding: "orphaned database",
     found: /\(\d+ MiB\) holds a private database, and DATABASE_URL names another/,
@@ -506,6 +509,22 @@ const PLANTED: Planted[] = [
     finding: "Node.js",
     found: /21\.7\.3 is not supported/,
     fix: /20\.17, 22\.12/,
+  },
+  {
+    fault: "a Node.js whose support has ended",
+    plant: set("NODE_OPTIONS", ofNode("20.20.2")),
+    finding: "Node.js",
+    found: /^20\.20\.2, \/.*mend nothing in it since 2026-04-30$/,
+    fix: /^Unset RADSERVE_NODE .*: \d+\.\d+\.\d+ comes with Radserve/,
+    advice: true,
+  },
+  {
+    fault: "another Node.js than the one that comes with Radserve",
+    plant: set("NODE_OPTIONS", ofNode("26.0.0")),
+    finding: "Node.js",
+    found: /^26\.0\.0, \/.*measured with \d+\.\d+\.\d+/,
+    fix: /^Unset RADSERVE_NODE/,
+    advice: true,
   },
   {
     fault: "a missing addon",
@@ -600,15 +619,34 @@ function give(folder: string, id: number): void {
   chownSync(folder, id, id);
 }
 
-/** Runs doctor as an account that the modes of files bind, where there is one. */
-async function look(place: Place, own = false): Promise<{ status: number; findings: Finding[] }> {
-  const asAnother = place.main === undefined && reaches && !own;
-  if (asAnother) give(place.directory, NOBODY);
-  const options = {
-    env: place.environment,
-    cwd: place.directory,
-    ...(asAnother ? { uid: NOBODY, gid: NOBODY } : {}),
-  };
+interface Look {
+  status: number;
+  findings: Finding[];
+}
+
+/** As an account that the modes of files bind, where there is one: one process for all the places. */
+const child = fork(
+  fileURLToPath(new URL("../support/doctor-child.js", import.meta.url)),
+  reaches ? { uid: NOBODY, gid: NOBODY, cwd: "/" } : { cwd: "/" },
+);
+t.teardown(() => child.disconnect());
+const ended = once(child, "exit").then(([status]) => {
+  throw new Error(`the process that looks ended with ${String(status)}`);
+});
+ended.catch(() => undefined);
+
+async function askChild(place: Place): Promise<Look> {
+  if (reaches) give(place.directory, NOBODY);
+  const task: DoctorTask = { environment: place.environment, directory: place.directory };
+  const answered = once(child, "message");
+  child.send(task);
+  const [answer] = (await Promise.race([answered, ended])) as [Look];
+  return answer;
+}
+
+/** Runs the command itself as the account of this test: where its program or its Node.js is the fault, and its exit. */
+async function look(place: Place): Promise<Look> {
+  const options = { env: place.environment, cwd: place.directory };
   const words = [place.main ?? main, "doctor", "--json"];
   const { status, stdout } = await promisify(execFile)(process.execPath, words, options).then(
     (ran) => ({ ...ran, status: 0 }),
@@ -620,11 +658,19 @@ async function look(place: Place, own = false): Promise<{ status: number; findin
   return { status, findings: JSON.parse(stdout) as Finding[] };
 }
 
-/** A place where doctor finds nothing, with the model ct-tissue. */
+const initialised = mkdtempSync(path.join(os.tmpdir(), "radserve-doctor-"));
+t.teardown(() => rmSync(initialised, { recursive: true }));
+
+/** A place where doctor finds nothing, with the model ct-tissue. The state is that of one `radserve init` for all. */
 async function soundPlace(t: Test): Promise<Place> {
-  const place = bulkPlace(t);
+  const place = privatePlace(t);
   t.teardown(() => place.remove());
-  t.equal((await radserve(place, "init")).status, 0);
+  const state = path.join(initialised, "state");
+  if (!existsSync(state)) {
+    const environment = { ...place.environment, RADSERVE_STATE_DIR: state };
+    t.equal((await radserve({ ...place, environment }, "init")).status, 0);
+  }
+  execFileSync("cp", ["-a", state, place.environment["RADSERVE_STATE_DIR"]!]);
   return place;
 }
 
@@ -632,7 +678,7 @@ t.setTimeout(600_000);
 
 t.test("nothing is found where nothing was planted", { skip: needs(ADDON) }, async (t) => {
   const place = await soundPlace(t);
-  const { status, findings } = await look(place);
+  const { status, findings } = await askChild(place);
   // Other tests run beside this one, and some leave databases alone for a while.
   const ours = findings.filter(
     ({ name, found }) => name !== "orphaned database" || found.includes(place.directory),
@@ -648,7 +694,8 @@ for (const { fault, plant, finding, found, fix, advice, own, skip } of PLANTED)
   t.test(fault, { skip: needs(ADDON) || (skip ?? false) }, async (t) => {
     const place = await soundPlace(t);
     await plant(place, t);
-    const { status, findings } = await look(place, own === true);
+    const isReal = own === true || place.main !== undefined || "NODE_OPTIONS" in place.environment;
+    const { status, findings } = await (isReal ? look(place) : askChild(place));
     const told = findings.filter((one) => one.name === finding && one.fix !== undefined);
     t.ok(
       told.some((one) => found.test(one.found) && fix.test(one.fix ?? "")),

@@ -45,7 +45,8 @@ t.test("from another folder, through a link, by a user who may not write in the 
 t.test("a clone that is not built says what to run", (t) => {
   const clone = t.testdir({ bin: {}, dist: { src: {} } });
   copyFileSync(command, path.join(clone, "bin/radserve"));
-  const run = () => spawnSync(path.join(clone, "bin/radserve"), ["--help"], { encoding: "utf8" });
+  const env = { ...process.env, RADSERVE_NODE: process.execPath };
+  const run = () => spawnSync(path.join(clone, "bin/radserve"), ["--help"], { env, encoding: "utf8" });
   t.match(run(), {
     status: 1,
     stdout: "",

@@ -16,10 +16,13 @@ import {
 import net from "node:net";
 import path from "node:path";
 import t from "tap";
+import { keys, roots, state } from "../../src/commands/doctor/folders.js";
+import { loadConfig } from "../../src/config.js";
+import { withDurations } from "../support/durations.js";
 import { tryTake } from "../support/commits.js";
 import { ADDON, needs } from "../support/needs.js";
 import { copyModel } from "../support/manifests.js";
-import { makePlace, radserve, root, startServer, type Place } from "../support/server.js";
+import { makePlace, radserve, refusedStart, root, startServer, type Place } from "../support/server.js";
 
 const isAlive = (pid: number) =>
   existsSync(`/proc/${pid}`) && !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, "utf8"));
@@ -292,10 +295,9 @@ t.test("a wrong setting is said once, with status 2", async (t) => {
   for (const [environment, message] of cases) {
     const place = makePlace(environment);
     t.teardown(() => place.remove());
-    const ran = await radserve(place, "serve");
-    t.equal(ran.status, 2);
-    t.match(ran.stderr, message);
-    t.equal(ran.stderr.trim().split("\n").length, 1, "one line");
+    const said = await refusedStart(place);
+    t.match(said, message);
+    t.equal(said.trim().split("\n").length, 1, "one line");
   }
   const blocked = makePlace();
   t.teardown(() => blocked.remove());
@@ -309,7 +311,8 @@ t.test("a wrong setting is said once, with status 2", async (t) => {
   const exposed = makePlace();
   t.teardown(() => exposed.remove());
   exposed.environment["RADSERVE_STATE_DIR"] = path.join(exposed.output, "state");
-  t.match(await radserve(exposed, "serve"), { status: 2, stderr: /lies inside one, where clients write/ });
+  t.match(await refusedStart(exposed), /lies inside one, where clients write/);
+  t.match(await radserve(exposed, "doctor"), { status: 1, stdout: /lies inside/ }, "doctor says it, too");
   const mixed: [(place: Place) => [string, string], RegExp][] = [
     [
       ({ input }) => ["RADSERVE_STATE_DIR", path.join(input, "state")],
@@ -337,18 +340,24 @@ t.test("a wrong setting is said once, with status 2", async (t) => {
     t.teardown(() => place.remove());
     const [name, value] = set(place);
     place.environment[name] = value;
-    t.match(await radserve(place, "serve"), { status: 2, stderr: message });
-    t.match(await radserve(place, "doctor"), { status: 1, stdout: /lies inside/ }, "doctor says it, too");
+    t.match(await refusedStart(place), message);
+    const config = loadConfig({ environment: place.environment, directory: place.directory });
+    const findings = [...(await roots(config)), ...state(config), ...keys(config).findings];
+    t.ok(
+      findings.some(({ ok, found }) => !ok && /lies inside/.test(found)),
+      "doctor says it, too",
+    );
   }
   const server = await startServer();
   const taken = makePlace({ RADSERVE_PORT: String(server.port) });
   t.teardown(() => taken.remove());
-  t.match(await radserve(taken, "serve"), { status: 2, stderr: /another program listens there/ });
+  t.match(await refusedStart(taken), /another program listens there/);
   t.equal(await server.stop(), 0);
 });
 
 t.test("a slow request is ended, though the server does not listen itself", async (t) => {
-  const server = await startServer();
+  const short = withDurations({ requestHeaders: 500, requestLook: 100 });
+  const server = await startServer(makePlace(short));
   const socket = net.connect(server.port, "127.0.0.1", () => socket.write("GET / HTTP/1.1\r\n"));
   const answer = new Promise<string>((resolve) => socket.setEncoding("utf8").once("data", resolve));
   t.match(await answer, /^HTTP\/1\.1 408 /);

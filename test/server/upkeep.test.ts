@@ -9,7 +9,7 @@ import { VERSION } from "../../src/base/version.js";
 import { databaseFolders } from "../../src/bulk/postgres/folders.js";
 import { PrivatePostgres } from "../../src/bulk/postgres.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
-import { bulkOf, bulkPlace, startBulk, writeMany, writeSlice } from "../support/bulk.js";
+import { bulkOf, bulkPlace, privatePlace, startBulk, writeMany, writeSlice } from "../support/bulk.js";
 import { ADDON, needs } from "../support/needs.js";
 import { BIN_FOLDERS, sharedDatabase, silent, stateDirectory } from "../support/postgres.js";
 import { issueToken, radserve, root, startServer, type Place, type TestServer } from "../support/server.js";
@@ -40,7 +40,7 @@ async function receiptOf(server: TestServer, input: string, output: string, toke
 }
 
 t.test("a backup of a running server, on another machine", { skip: needs(ADDON) }, async (t) => {
-  const place = bulkPlace(t);
+  const place = privatePlace(t);
   const site = path.join(place.environment["RADSERVE_MODELS_DIR"]!, "ct-tissue", "site.json");
   writeFileSync(site, JSON.stringify({ thresholds: {} }));
   const input = path.join(place.input, "1.dcm");
@@ -52,7 +52,7 @@ t.test("a backup of a running server, on another machine", { skip: needs(ADDON) 
   t.equal((await radserve(place, "token", "revoke", jti)).status, 0);
   const before = await receiptOf(server, input, place.output, server.token);
 
-  const other = bulkPlace(t, { RADSERVE_INPUT_ROOTS: place.input });
+  const other = privatePlace(t, { RADSERVE_INPUT_ROOTS: place.input });
   mkdirSync(stateOf(other), { mode: 0o700 });
   for (const name of ["keys", "audit", "audit-chain.key", "audit-names.key"])
     execFileSync("cp", ["-a", path.join(stateOf(place), name), path.join(stateOf(other), name)]);
@@ -87,7 +87,7 @@ async function changeTables(place: Place, statements: string): Promise<void> {
 }
 
 t.test("a version back", { skip: needs(ADDON) }, async (t) => {
-  const place = bulkPlace(t);
+  const place = privatePlace(t);
   writeSlice(path.join(place.input, "folder", "1.dcm"));
   const job = {
     input_folder_path: path.join(place.input, "folder"),
@@ -146,7 +146,7 @@ const versionOf = (receipt: string) =>
   receiptSchema.parse(JSON.parse(readFileSync(receipt, "utf8"))).radserve_version;
 
 t.test("an upgrade in the middle of a job, over older tables", { skip: needs(ADDON) }, async (t) => {
-  const place = bulkPlace(t);
+  const place = privatePlace(t);
   t.teardown(() => place.remove());
   writeMany(path.join(place.input, "many"), 120);
   const folders = {

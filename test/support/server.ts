@@ -6,7 +6,12 @@ import { createServer, type AddressInfo } from "node:net";
 import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
-import { promisify } from "node:util";
+import { parseArgs, promisify } from "node:util";
+import { endsWithTest } from "./ends-with-test.js";
+import { newToken } from "../../src/commands/token.js";
+import { ConfigError } from "../../src/base/errors.js";
+import { loadConfig } from "../../src/config.js";
+import { supervise } from "../../src/server/supervisor.js";
 
 export const root = fileURLToPath(new URL("../../../", import.meta.url));
 const main = path.join(root, "dist/src/main.js");
@@ -30,6 +35,7 @@ export interface Place {
 /** Folders for one test, and the settings that name them. */
 export function makePlace(extra: Record<string, string> = {}): Place {
   const directory = realpathSync(mkdtempSync(path.join(os.tmpdir(), "radserve-test-")));
+  endsWithTest(directory);
   const [input, output, models] = ["input", "output", "models"].map((name) => path.join(directory, name));
   for (const folder of [input!, output!, models!]) mkdirSync(folder);
   writeFileSync(path.join(input!, "image.png"), PNG);
@@ -82,10 +88,44 @@ export async function radserve(place: Place, ...args: string[]): Promise<Ran> {
   }
 }
 
+/**
+ * What `radserve serve` refuses to start with, from the same functions in this process. A few tests run the command, for
+ * its status and its streams.
+ */
+export async function refusedStart(place: Place): Promise<string> {
+  const before = process.listeners("SIGHUP");
+  try {
+    await supervise(loadConfig({ environment: place.environment, directory: place.directory }));
+  } catch (error) {
+    if (error instanceof ConfigError) return `${error.message}\n`;
+    throw error;
+  } finally {
+    for (const listener of process.listeners("SIGHUP"))
+      if (!before.includes(listener)) process.off("SIGHUP", listener);
+  }
+  return "";
+}
+
+/** Issues a token with the place's own key, as `radserve token issue` does, but in this process. */
 export async function issueToken(place: Place, ...args: string[]): Promise<string> {
-  const { status, stdout, stderr } = await radserve(place, "token", "issue", "--subject", "tester", ...args);
-  if (status !== 0) throw new Error(stderr);
-  return stdout.trim();
+  const { values } = parseArgs({
+    args,
+    options: {
+      subject: { type: "string", default: "tester" },
+      expires: { type: "string", default: "365d" },
+      admin: { type: "boolean", default: false },
+      "input-root": { type: "string", multiple: true, default: [] },
+      "output-root": { type: "string", multiple: true, default: [] },
+    },
+  });
+  const { "input-root": inputRoot, "output-root": outputRoot, ...rest } = values;
+  const config = loadConfig({ environment: place.environment, directory: place.directory });
+  const { token } = await newToken(config, {
+    ...rest,
+    ...(inputRoot.length === 0 ? {} : { inputRoot }),
+    ...(outputRoot.length === 0 ? {} : { outputRoot }),
+  });
+  return token;
 }
 
 type LogLine = Record<string, unknown> & { msg: string };

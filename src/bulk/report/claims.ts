@@ -2,12 +2,10 @@
  * Which box writes the report of a job that has ended. A claim holds for some seconds and is renewed meanwhile, so that
  * another box takes over what a dead one has begun. The job counts as ended when its report is there.
  */
+import { durations } from "../../base/durations.js";
 import type { Pool } from "pg";
 import { jsonb } from "../database.js";
 import type { JobDetails } from "../schema.js";
-
-/** How long a claim holds without being renewed. */
-const CLAIM_SECONDS = 20;
 
 export interface Claim {
   job: string;
@@ -30,7 +28,7 @@ export async function claimReport(pool: Pool, token: string): Promise<Claim | un
      update radserve.job j set report_token = $1, report_until = now() + make_interval(secs => $2)
      from due where j.id = due.id
      returning j.id as job, j.subject, j.finished_at as "finishedAt", due.before`,
-    [token, CLAIM_SECONDS],
+    [token, durations.reportClaim / 1000],
   );
   const [row] = rows;
   return row === undefined ? undefined : { ...row, token };
@@ -42,7 +40,7 @@ const MINE = "id = $1 and report_token = $2 and finished_at = $3 and report is n
 export async function renewClaim(pool: Pool, { job, token, finishedAt }: Claim): Promise<boolean> {
   const { rowCount } = await pool.query(
     `update radserve.job set report_until = now() + make_interval(secs => $4) where ${MINE}`,
-    [job, token, finishedAt, CLAIM_SECONDS],
+    [job, token, finishedAt, durations.reportClaim / 1000],
   );
   return rowCount === 1;
 }

@@ -6,6 +6,7 @@
 import { closeSync, constants } from "node:fs";
 import path from "node:path";
 import type { Pool } from "pg";
+import { durations } from "../../base/durations.js";
 import { RadserveError } from "../../base/errors.js";
 import { VERSION } from "../../base/version.js";
 import type { Config } from "../../config.js";
@@ -33,7 +34,6 @@ const IMAGES_AT_ONCE = 200;
 const RECEIPTS_AT_ONCE = 8;
 /** In the page: some 20 KiB each. */
 const MOST_PICTURES = 24;
-const RENEW_MS = 4_000;
 
 export interface ReportContext {
   config: Pick<Config, "path_map" | "job_reports" | "minimum_free_disk">;
@@ -205,7 +205,7 @@ class Reporter {
   /** @throws ReportLeft */
   async #stillMine(now = false): Promise<void> {
     if (this.context.stopped()) throw new ReportLeft("The server is stopping.");
-    if (!now && Date.now() - this.#renewedAt < RENEW_MS) return;
+    if (!now && Date.now() - this.#renewedAt < durations.reportRenew) return;
     this.#renewedAt = Date.now();
     if (!(await renewClaim(this.context.pool, this.claim)))
       throw new ReportLeft("The job goes on, or another box writes its report.");

@@ -1,6 +1,8 @@
 /** Folders and disks: roots, state, keys, clients' names of folders, room. */
-import { constants, statfsSync, statSync } from "node:fs";
+import { constants, existsSync, readdirSync, statfsSync, statSync } from "node:fs";
 import { realpath } from "node:fs/promises";
+import path from "node:path";
+import { auditPaths } from "../../audit/folders.js";
 import type { Config } from "../../config.js";
 import { freeBytes } from "../../files/disk.js";
 import { exposures } from "../../files/own-folders.js";
@@ -95,12 +97,35 @@ function privacy(name: string, folder: string): Finding[] {
   ];
 }
 
+/** Entries of a folder and of those in it that another user owns, as commands of root once left them. */
+function strangers(folder: string): string[] {
+  const owner = statSync(folder).uid;
+  return readdirSync(folder, { withFileTypes: true, recursive: true })
+    .map((entry) => path.join(entry.parentPath, entry.name))
+    .filter((file) => statSync(file, { throwIfNoEntry: false })?.uid !== owner);
+}
+
+/** What the server's user could not read of keys, revocations, records of tokens and the audit, whoever asks. */
+function ownership(name: string, folder: string): Finding[] {
+  const found = existsSync(folder) ? strangers(folder) : [];
+  if (found.length === 0) return [];
+  const one = found.length === 1 ? "entry belongs" : "entries belong";
+  return [
+    bad(
+      name,
+      `${found.length} ${one} to another user than ${folder}, for example ${found[0]}: the server may not read ${found.length === 1 ? "it" : "them"}`,
+      `Run chown -R --reference=${folder} ${folder} as root.`,
+    ),
+  ];
+}
+
 export function state(config: Config): Finding[] {
   const { state_dir } = config;
   const why = whyNot(state_dir, constants.R_OK | constants.W_OK | constants.X_OK);
   if (why !== undefined)
     return [bad("state directory", `${state_dir}: ${why}`, "Run radserve init as the user that serves.")];
-  const open = privacy("state directory", state_dir);
+  const audit = auditPaths(state_dir).folder;
+  const open = [...privacy("state directory", state_dir), ...ownership("audit", audit)];
   return open.length > 0 ? open : [good("state directory", state_dir)];
 }
 
@@ -124,6 +149,7 @@ export function keys(config: Config): { findings: Finding[]; found: FoundKeys } 
     const found = readKeys(keys_dir);
     const findings = [
       ...privacy("keys", keys_dir),
+      ...ownership("keys", keys_dir),
       ...found.problems.map((problem) => bad("keys", problem, "Correct or remove that file.")),
     ];
     const usable = found.keys.map((key) => `${key.kid} (${key.algorithm})`).join(", ");

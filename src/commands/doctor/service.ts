@@ -1,6 +1,7 @@
 /** What a server shows to the outside: its port, TLS, tokens, and the database of bulk jobs. */
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import net from "node:net";
+import path from "node:path";
 import { inspectDatabase } from "../../bulk/database.js";
 import { orphans } from "../../bulk/postgres/orphans.js";
 import { BulkUnavailable } from "../../bulk/unavailable.js";
@@ -57,7 +58,8 @@ function holdersOf(inodes: readonly string[]): number[] {
 
 function nameOfProcess(pid: number): string {
   try {
-    return `process ${pid}, ${readFileSync(`/proc/${pid}/comm`, "utf8").trim()}`;
+    // Not /proc/PID/comm, which for Node.js 24 is the name of its main thread
+    return `process ${pid}, ${path.basename(readlinkSync(`/proc/${pid}/exe`))}`;
   } catch {
     return `process ${pid}`;
   }

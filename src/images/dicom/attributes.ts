@@ -1,15 +1,28 @@
 /** Values of a walked data set by keyword, decoded when asked for (PS3.5 section 6.2). */
-import type { Attributes } from "../image.js";
-import { textDecoder, type TextDecode } from "./charset.js";
+import { RadserveError } from "../../base/errors.js";
+import { warn, type Attributes } from "../image.js";
+import {
+  multiplicityFault,
+  numberFault,
+  readingOf,
+  textFault,
+  wanted,
+  type Fault,
+  type Reading,
+} from "./attributes-read.js";
+import { textDecoder, UNEXPLAINED, type TextDecode } from "./charset.js";
 import { describeTag, dictionaryVr, SINGLE_VALUE_VRS, tagOf, type Tag } from "./dictionary.js";
 import { itemsOf, type DataSet, type Element } from "./elements.js";
 import { corrupt, newWalk, type Walk } from "./headers.js";
+import { decimal } from "./value-forms.js";
 
 const SPECIFIC_CHARACTER_SET = 0x00080005;
 const PIXEL_REPRESENTATION = 0x00280103;
 
 /** VRs whose text follows Specific Character Set; the others are ISO 646. */
 const CHARSET_VRS = new Set(["LO", "LT", "PN", "SH", "ST", "UC", "UT", "UN"]);
+/** VRs of numbers that are written as text. */
+const NUMBER_TEXTS = new Set(["DS", "IS"]);
 const TEXT_VRS = new Set("AE AS CS DA DS DT IS LO LT PN SH ST TM UC UI UN UR UT".split(" "));
 
 /** Values of an attribute that are read at most: as many as an image may have frames. */
@@ -66,17 +79,63 @@ export class DataSetAttributes implements Attributes {
   constructor(walk: Walk, dataSet: DataSet, parent?: Context) {
     this.#walk = walk;
     this.#dataSet = dataSet;
+    const [doubled] = dataSet.doubled ?? [];
+    if (doubled !== undefined)
+      throw corrupt(
+        `Expected ${describeTag(doubled)} once (PS3.5 section 7.1), found it twice with different values: readers differ in which one counts. Correct the file at its source.`,
+        doubled,
+      );
     this.#context = parent ?? { decode: textDecoder([]), signed: false };
     const charset = dataSet.elements.get(SPECIFIC_CHARACTER_SET);
     const pixelRepresentation = dataSet.elements.get(PIXEL_REPRESENTATION);
     if (charset !== undefined || pixelRepresentation !== undefined)
       this.#context = {
-        decode: charset === undefined ? this.#context.decode : textDecoder(this.#text(charset)),
+        decode:
+          charset === undefined ? this.#context.decode : textDecoder(this.#text(charset), walk.warnings),
         signed:
           pixelRepresentation === undefined
             ? this.#context.signed
             : this.#numbers(pixelRepresentation)[0] === 1,
       };
+    for (const element of dataSet.elements.values()) this.#check(element);
+  }
+
+  /** Refuses the file, or takes an element out of it, whose value its attribute cannot have. */
+  #check(element: Element): void {
+    const reading = element.length === 0 ? undefined : readingOf(element.tag);
+    const fault = reading === undefined ? undefined : this.#fault(element, reading);
+    if (reading === undefined || fault === undefined) return;
+    const message = `Expected ${wanted(reading)}, found ${fault.found}`;
+    if (reading.refused && fault.unsaid === undefined)
+      throw new RadserveError("corrupt_image", `${message}. Correct the attribute at the source.`, {
+        attribute: reading.keyword,
+      });
+    warn(this.#walk.warnings, "value_ignored", `${message}; it was read as absent.`);
+    this.#dataSet.elements.delete(element.tag);
+  }
+
+  #fault(element: Element, reading: Reading): Fault | undefined {
+    const vr = this.#vr(element);
+    const otherVr = { found: `VR ${element.vr}` };
+    if (reading.vr === "SQ") return element.vr === "SQ" || element.vr === "UN" ? undefined : otherVr;
+    if (TEXT_VRS.has(vr)) {
+      const texts = this.#text(element);
+      if (texts.every((text) => text === ""))
+        return texts.length > 1 ? multiplicityFault(reading, texts.length) : undefined;
+      return (
+        multiplicityFault(reading, texts.length) ??
+        (TEXT_VRS.has(reading.vr) && !NUMBER_TEXTS.has(reading.vr)
+          ? textFault(reading, texts)
+          : numberFault(reading, texts))
+      );
+    }
+    const size = NUMBER_READERS[vr]?.size;
+    const isNumber = NUMBER_TEXTS.has(reading.vr) || !TEXT_VRS.has(reading.vr);
+    if (size === undefined || vr === "OB" || !isNumber) return otherVr;
+    if (element.length % size !== 0) return { found: `${element.length} bytes` };
+    return (
+      multiplicityFault(reading, element.length / size) ?? numberFault(reading, this.#binary(element, vr))
+    );
   }
 
   strings(keyword: string): string[] | undefined {
@@ -89,6 +148,13 @@ export class DataSetAttributes implements Attributes {
   string(keyword: string): string | undefined {
     const first = this.strings(keyword)?.[0];
     return first === "" ? undefined : first;
+  }
+
+  comparable(keyword: string): string {
+    const text = (this.strings(keyword) ?? []).join("\\");
+    const element = this.element(keyword);
+    if (element === undefined || !text.includes(UNEXPLAINED)) return text;
+    return Buffer.from(this.bytes(element)).toString("latin1");
   }
 
   numbers(keyword: string): number[] | undefined {
@@ -115,6 +181,27 @@ export class DataSetAttributes implements Attributes {
 
   has(keyword: string): boolean {
     return this.element(keyword) !== undefined;
+  }
+
+  /** How many attributes there are. */
+  get size(): number {
+    return this.#dataSet.elements.size;
+  }
+
+  /** Whether the attributes are the same, with the same values, however their numbers are written. */
+  equals(other: DataSetAttributes): boolean {
+    return JSON.stringify(this.#comparable()) === JSON.stringify(other.#comparable());
+  }
+
+  #comparable(): unknown[] {
+    return [...this.#dataSet.elements.values()].map((element) => {
+      const items = itemsOf(this.#walk, element);
+      if (items !== undefined)
+        return items.map((item) => new DataSetAttributes(this.#walk, item, this.#context).#comparable());
+      const vr = this.#vr(element);
+      const isText = TEXT_VRS.has(vr) && vr !== "DS" && vr !== "IS";
+      return [element.tag, isText ? this.#text(element) : this.#numbers(element)];
+    });
   }
 
   /** The walked element; undefined if absent. */
@@ -196,19 +283,20 @@ export class DataSetAttributes implements Attributes {
     const vr = this.#vr(element);
     const raw = this.bytes(element);
     if (!SINGLE_VALUE_VRS.has(vr)) requireFew(element.tag, raw.length > MOST_VALUES ? valuesIn(raw) : 0);
-    const decoded = CHARSET_VRS.has(vr) ? this.#context.decode(raw) : textDecoder([])(raw);
+    const hasCharset = CHARSET_VRS.has(vr) || CHARSET_VRS.has(dictionaryVr(element.tag));
+    const decoded = hasCharset ? this.#context.decode(raw) : textDecoder([])(raw);
     if (SINGLE_VALUE_VRS.has(vr)) return [decoded.replace(/[\0 ]+$/, "")];
     return decoded.split("\\").map((value) => value.replace(/^[\0 ]+|[\0 ]+$/g, ""));
   }
 
   #numbers(element: Element): number[] {
     const vr = this.#vr(element);
-    if (TEXT_VRS.has(vr))
-      return this.#text(element)
-        .filter((value) => value !== "")
-        .map(Number)
-        .filter(Number.isFinite);
-    return this.#binary(element, vr);
+    if (!TEXT_VRS.has(vr)) return this.#binary(element, vr);
+    const numbers = this.#text(element)
+      .filter((value) => value !== "")
+      .map(decimal);
+    // A place in the list has a meaning: without one value the others would move
+    return numbers.every((number) => number !== undefined) ? numbers : [];
   }
 
   #binary(element: Element, vr: string): number[] {

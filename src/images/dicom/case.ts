@@ -61,6 +61,7 @@ class FileImage implements Image {
   spacing = (frame: number) => this.#facts(frame).spacing;
   regions = (frame: number) => this.#facts(frame).regions;
   plane = (frame: number) => this.#facts(frame).plane;
+  planeFault = (frame: number) => this.#facts(frame).planeFault;
   pixelAspect = (frame: number) => this.#facts(frame).pixelAspect;
 
   #facts(frame: number) {
@@ -129,6 +130,7 @@ class CaseImage implements Image {
   spacing = (frame: number) => this.#leading.spacing(frame);
   regions = (frame: number) => this.#leading.regions?.(frame);
   plane = (frame: number) => this.#leading.plane(frame);
+  planeFault = (frame: number) => this.#leading.planeFault?.(frame);
   pixelAspect = (frame: number) => this.#leading.pixelAspect(frame);
 }
 

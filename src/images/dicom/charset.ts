@@ -1,27 +1,53 @@
 /** Specific Character Set (PS3.3 C.12.1.1.2, PS3.5 section 6.1): bytes of a text value to a string. */
 import { TextDecoder } from "node:util";
+import { warn, type Warning } from "../image.js";
 
-/** Single-byte repertoires and multi-byte sets without code extensions: defined term to the name TextDecoder knows. */
-const ENCODINGS: Readonly<Record<string, string>> = {
-  "": "windows-1252",
-  "ISO_IR 6": "windows-1252",
-  "ISO_IR 100": "windows-1252",
-  "ISO_IR 101": "iso-8859-2",
-  "ISO_IR 109": "iso-8859-3",
-  "ISO_IR 110": "iso-8859-4",
-  "ISO_IR 144": "iso-8859-5",
-  "ISO_IR 127": "iso-8859-6",
-  "ISO_IR 126": "iso-8859-7",
-  "ISO_IR 138": "iso-8859-8",
-  "ISO_IR 148": "iso-8859-9",
-  "ISO_IR 203": "iso-8859-15",
-  "ISO_IR 13": "shift_jis",
-  "ISO_IR 166": "windows-874",
-  "ISO_IR 192": "utf-8",
-  "ISO_IR 149": "euc-kr",
-  GB18030: "gb18030",
-  GBK: "gbk",
-};
+/** What decodes the bytes that are not ASCII, by the number of the repertoire in ISO_IR; 6 is ASCII alone. */
+const ENCODINGS: ReadonlyMap<string, string | undefined> = new Map([
+  ["6", undefined],
+  ["100", "windows-1252"],
+  ["101", "iso-8859-2"],
+  ["109", "iso-8859-3"],
+  ["110", "iso-8859-4"],
+  ["144", "iso-8859-5"],
+  ["127", "iso-8859-6"],
+  ["126", "iso-8859-7"],
+  ["138", "iso-8859-8"],
+  ["148", "iso-8859-9"],
+  ["203", "iso-8859-15"],
+  ["13", "shift_jis"],
+  ["166", "windows-874"],
+  ["192", "utf-8"],
+  ["149", "euc-kr"],
+  // Reached by escape sequences alone
+  ["58", undefined],
+  ["87", undefined],
+  ["159", undefined],
+]);
+
+/** Of more than one byte a character. */
+const MULTI_BYTE = new Set(["utf-8", "euc-kr", "gb18030", "gbk"]);
+
+/** Other names of repertoires, without what is no letter or digit, by which people mean the same. */
+const ALIASES: ReadonlyMap<string, string> = new Map([
+  ["", "6"],
+  ["ASCII", "6"],
+  ["USASCII", "6"],
+  ["UTF8", "192"],
+  ["UNICODE11UTF8", "192"],
+  ...[100, 101, 109, 110, 144, 127, 126, 138, 148].map((ir, i): [string, string] => [
+    `ISO8859${i + 1}`,
+    `${ir}`,
+  ]),
+  ["ISO885911", "166"],
+  ["ISO885915", "203"],
+  ["LATIN1", "100"],
+  ["LATIN2", "101"],
+  ["LATIN3", "109"],
+  ["LATIN4", "110"],
+  ["LATIN5", "148"],
+  ["LATIN9", "203"],
+]);
 
 type CharacterSet = "ascii" | "jisx0208" | "jisx0212";
 
@@ -48,32 +74,94 @@ const ESCAPES: readonly { bytes: string; g0?: CharacterSet; g1?: string }[] = [
 ];
 
 const ESC = 0x1b;
-const decoders = new Map<string, TextDecoder>();
+/** What stands for bytes that no declared set explains. */
+export const UNEXPLAINED = "\ufffd";
 
-function decoder(encoding: string): TextDecoder {
+export type TextDecode = (bytes: Uint8Array) => string;
+
+const decoders = new Map<string | undefined, TextDecode>();
+
+function decoder(encoding: string | undefined): TextDecode {
   let found = decoders.get(encoding);
   if (found === undefined) {
-    found = new TextDecoder(encoding);
+    found =
+      encoding !== undefined && (MULTI_BYTE.has(encoding) || encoding === "euc-jp")
+        ? multiByte(encoding)
+        : singleByte(encoding);
     decoders.set(encoding, found);
   }
   return found;
 }
 
-export type TextDecode = (bytes: Uint8Array) => string;
+function multiByte(encoding: string): TextDecode {
+  const decoding = new TextDecoder(encoding);
+  return (bytes) => decoding.decode(bytes);
+}
+
+const BEYOND_ASCII = /[\x80-\xff]/;
+
+/** ASCII, and what the encoding has for the bytes of G1: C1 is in no repertoire of DICOM, and JIS X 0201 ends early. */
+function singleByte(encoding: string | undefined): TextDecode {
+  const decoding = new TextDecoder(encoding);
+  const [first, last] =
+    encoding === undefined ? [0x80, 0x7f] : encoding === "shift_jis" ? [0xa1, 0xdf] : [0xa0, 0xff];
+  const characters = Array.from({ length: 256 }, (_, byte) =>
+    byte < 0x80
+      ? String.fromCharCode(byte)
+      : byte >= first && byte <= last
+        ? decoding.decode(Uint8Array.of(byte))
+        : UNEXPLAINED,
+  );
+  return (bytes) => {
+    const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString("latin1");
+    return BEYOND_ASCII.test(text) ? Array.from(bytes, (byte) => characters[byte]).join("") : text;
+  };
+}
+
+/** A value of Specific Character Set, and what is odd about it. */
+interface Term {
+  encoding: string | undefined;
+  /** The term as it should be written; undefined if there is no such set. */
+  name: string | undefined;
+}
+
+function termOf(text: string, several: boolean): Term {
+  const plain = text.toUpperCase().replace(/[^A-Z0-9]/g, "");
+  if (plain === "GB18030" || plain === "GBK") return { encoding: plain.toLowerCase(), name: plain };
+  const number = /^(?:ISO)?(?:2022)?IR(\d+)$/.exec(plain)?.[1] ?? ALIASES.get(plain) ?? "";
+  if (!ENCODINGS.has(number)) return { encoding: undefined, name: undefined };
+  const extended = several && number !== "192";
+  const name = text === "" ? "" : `${extended ? "ISO 2022 IR " : "ISO_IR "}${number}`;
+  return { encoding: ENCODINGS.get(number), name };
+}
 
 /**
- * A decoder for the values of Specific Character Set. Unknown terms decode as Latin-1, so that no byte is lost;
- * bytes that the set does not define become U+FFFD. Text is decoded before it is split at backslashes, because the
- * second byte of a multi-byte character can be one.
+ * A decoder for the values of Specific Character Set. Bytes that no declared set explains become U+FFFD, one for each:
+ * those of an unknown set, and those beyond ASCII where none is declared. A set that is misspelled and can be no other
+ * is taken, with a warning. Text is decoded before it is split at backslashes, because the second byte of a multi-byte
+ * character can be one.
  */
-export function textDecoder(terms: readonly string[]): TextDecode {
-  // ISO 2022 IR n is the code-extension name of ISO_IR n
-  const first = (terms[0] ?? "").trim().replace("ISO 2022 IR ", "ISO_IR ");
-  const initial = ENCODINGS[first] ?? "windows-1252";
-  const extended = terms.length > 1 || /^ISO 2022/.test(terms[0] ?? "");
-  if (!extended || initial === "utf-8" || initial === "gb18030" || initial === "gbk")
-    return (bytes) => decoder(initial).decode(bytes);
-  return (bytes) => (bytes.includes(ESC) ? decodeExtended(bytes, initial) : decoder(initial).decode(bytes));
+export function textDecoder(terms: readonly string[], warnings: Warning[] = []): TextDecode {
+  const several = terms.length > 1;
+  const found = terms.map((text) => termOf(text, several));
+  found.forEach(({ name }, i) => {
+    const text = terms[i] ?? "";
+    if (name === text) return;
+    const said = /^[\w .:-]{1,16}$/.test(text) ? `"${text}"` : "a text";
+    if (name === undefined)
+      warn(
+        warnings,
+        "character_set_unknown",
+        `SpecificCharacterSet holds ${said}, which is no character set of DICOM; text beyond ASCII was not read.`,
+      );
+    else
+      warn(warnings, "character_set_spelling", `SpecificCharacterSet holds ${said}; it was read as ${name}.`);
+  });
+  const initial = found[0]?.encoding;
+  const decode = decoder(initial);
+  const extended = several || /2022/.test(terms[0] ?? "");
+  if (!extended || initial === "utf-8" || initial === "gb18030" || initial === "gbk") return decode;
+  return (bytes) => (bytes.includes(ESC) ? decodeExtended(bytes, initial) : decode(bytes));
 }
 
 function escapeAt(bytes: Uint8Array, at: number): (typeof ESCAPES)[number] | undefined {
@@ -87,17 +175,17 @@ function eucJp(codes: Uint8Array, set: CharacterSet): string {
     if (set === "jisx0212") out.push(0x8f);
     out.push((codes[i] ?? 0) | 0x80, (codes[i + 1] ?? 0) | 0x80);
   }
-  return decoder("euc-jp").decode(Uint8Array.from(out));
+  return decoder("euc-jp")(Uint8Array.from(out)) + (codes.length % 2 === 0 ? "" : UNEXPLAINED);
 }
 
-function decodeExtended(bytes: Uint8Array, initial: string): string {
+function decodeExtended(bytes: Uint8Array, initial: string | undefined): string {
   let g0: CharacterSet = "ascii";
   let g1 = initial;
   let text = "";
   let start = 0;
   const flush = (stop: number) => {
     const run = bytes.subarray(start, stop);
-    text += g0 === "ascii" ? decoder(g1).decode(run) : eucJp(run, g0);
+    text += g0 === "ascii" ? decoder(g1)(run) : eucJp(run, g0);
     start = stop;
   };
   for (let i = 0; i < bytes.length; i++) {
@@ -126,7 +214,7 @@ function decodeExtended(bytes: Uint8Array, initial: string): string {
 }
 
 /** True if the byte at `at` is the second half of a GB 18030 character rather than a delimiter. */
-function multiByteTail(bytes: Uint8Array, start: number, at: number, g1: string): boolean {
+function multiByteTail(bytes: Uint8Array, start: number, at: number, g1: string | undefined): boolean {
   if (g1 !== "gb18030") return false;
   let high = 0;
   for (let i = at - 1; i >= start && (bytes[i] ?? 0) >= 0x80; i--) high++;

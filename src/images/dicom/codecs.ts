@@ -53,6 +53,7 @@ let grown = false;
 
 function release(): void {
   usable = false;
+  roomBeyond = 0;
   library().NativeCodecs.release();
 }
 
@@ -116,6 +117,11 @@ export function checkHeader(header: CodestreamHeader, format: PixelFormat): void
       "corrupt_image",
       `BitsAllocated is ${format.bitsAllocated} but the ${name} frame has ${header.precision} bits a sample.`,
     );
+  if (header.kind === "htj2k" && header.sampling !== undefined && htPulls(header) === undefined)
+    throw new RadserveError(
+      "unsupported_transfer_syntax",
+      `HTJ2K of ${header.rows} rows with such subsampled components cannot be decoded. Convert the object to Explicit VR Little Endian.`,
+    );
   const colour16 = header.kind === "jpeg2000" && header.components > 1 && header.precision > 8;
   if (header.precision > 16 || colour16)
     throw new RadserveError(
@@ -134,12 +140,42 @@ function contextOf(header: CodestreamHeader): CodecContext {
     height: header.rows,
     bitsAllocated: wide ? 16 : 8,
     bitsStored: header.precision,
-    samplesPerPixel: header.components,
+    samplesPerPixel: htPulls(header) ?? header.components,
     pixelRepresentation: header.signed ? 1 : 0,
     planarConfiguration: 0,
     photometricInterpretation: header.components === 1 ? "MONOCHROME2" : "RGB",
     encodedBuffer: header.data,
   });
+}
+
+/** Lines of each component, the subsampled ones with fewer (ISO 15444-1 B.2). */
+const linesOf = ({ rows, components, sampling }: CodestreamHeader) =>
+  Array.from({ length: components }, (_, c) => Math.ceil(rows / (sampling?.[c]?.dy ?? 1)));
+
+/**
+ * How many lines the wrapper of OpenJPH has to take for each row, so that it takes all and none beyond, which would not
+ * end; undefined where no number does.
+ */
+function htPulls(header: CodestreamHeader): number | undefined {
+  const pulls = linesOf(header).reduce((sum, lines) => sum + lines, 0) / header.rows;
+  return Number.isInteger(pulls) ? pulls : undefined;
+}
+
+/** The largest frame, in pixels, that this instance has room to be read beyond for. */
+let roomBeyond = 0;
+
+/**
+ * The wrapper of OpenJPEG reads as many samples of each component as there are pixels, those that a subsampled one does
+ * not have from what lies behind it in memory. They are dropped, but the memory has to reach that far: it grows by more
+ * than the decoder and they take together.
+ */
+function growFor({ rows, columns, data }: CodestreamHeader): void {
+  const { wasmApi } = library().NativeCodecs as unknown as {
+    wasmApi: { wasmMemory: { grow(pages: number): number } };
+  };
+  if (rows * columns <= roomBeyond) return;
+  roomBeyond = rows * columns;
+  wasmApi.wasmMemory.grow(Math.ceil((32 * roomBeyond + data.length) / 65536));
 }
 
 function call(header: CodestreamHeader): Uint8Array | undefined {
@@ -150,6 +186,7 @@ function call(header: CodestreamHeader): Uint8Array | undefined {
     case "jpeg-ls":
       return decodeJpegLs(header);
     case "jpeg2000":
+      if (header.sampling !== undefined) growFor(header);
       return NativeCodecs.decodeJpeg2000(contextOf(header)).getDecodedBuffer();
     case "htj2k":
       return NativeCodecs.decodeHtJpeg2000(contextOf(header)).getDecodedBuffer();
@@ -192,7 +229,8 @@ export async function decodeFrame(
   if (!isLs && length > LARGE_FRAME_BYTES) release();
   grown ||= length > GROWING_FRAME_BYTES;
   judgeMessages(header, name, warnings);
-  const expected = header.rows * header.columns * header.components * bytes;
+  const samples = (header.kind === "htj2k" ? htPulls(header) : undefined) ?? header.components;
+  const expected = header.rows * header.columns * samples * bytes;
   if (decoded?.length !== expected)
     throw fail("corrupt_image", name, `${decoded?.length ?? 0} bytes decoded, ${expected} expected`);
   return rearranged(decoded, header, format, bytes);
@@ -225,8 +263,11 @@ function rearranged(
   if (header.kind === "jpeg-xl" && header.precision !== 8 && header.precision !== 16)
     data = unscaled(data, header.precision, bytes);
   if (header.components > 1 && header.byPlane) data = interleaved(data, header.components, bytes);
-  if (header.components > 1 && header.kind === "htj2k" && !header.componentTransform)
-    data = htComponents(data, header, bytes);
+  if (
+    header.sampling !== undefined ||
+    (header.components > 1 && header.kind === "htj2k" && !header.componentTransform)
+  )
+    data = byPixel(data, header, bytes);
   const container = format.bitsAllocated / 8;
   if (container < bytes) return narrowed(data);
   // A signed codestream keeps its sign in the wider container
@@ -243,18 +284,33 @@ function unscaled(data: Uint8Array, precision: number, bytes: 1 | 2): Uint8Array
 }
 
 /**
- * Without a component transform OpenJPH hands out all lines of one component after the other, and the wrapper puts
- * them down as if they came pixel row by pixel row. Line k of the sequence was written to row k / n, sample k % n.
+ * Samples of components by pixel, those of subsampled components at all the pixels that they stand for, as
+ * opj_decompress does. The wrapper of OpenJPEG puts the nth sample of each component at the nth pixel. Without a component
+ * transform OpenJPH hands out all lines of one component after the other, and the wrapper puts them down as if they came
+ * pixel row by pixel row: line k of the sequence is at row k / n, sample k % n.
  */
-function htComponents(data: Uint8Array, header: CodestreamHeader, bytes: 1 | 2): Uint8Array {
-  const { rows, columns, components } = header;
-  const out = new Uint8Array(data.length);
-  const pixel = components * bytes;
-  for (let line = 0; line < rows * components; line++) {
-    let from = Math.floor(line / components) * columns * pixel + (line % components) * bytes;
-    let to = (line % rows) * columns * pixel + Math.floor(line / rows) * bytes;
-    for (let x = 0; x < columns; x++, from += pixel, to += pixel)
-      for (let b = 0; b < bytes; b++) out[to + b] = data[from + b] ?? 0;
+function byPixel(data: Uint8Array, header: CodestreamHeader, bytes: 1 | 2): Uint8Array {
+  const { rows, columns, components, sampling } = header;
+  const step = header.kind === "htj2k" ? (htPulls(header) ?? components) : components;
+  const lines = linesOf(header);
+  const out = new Uint8Array(rows * columns * components * bytes);
+  let before = 0;
+  for (let c = 0; c < components; c++) {
+    const { dx, dy } = sampling?.[c] ?? { dx: 1, dy: 1 };
+    for (let y = 0; y < rows; y++) {
+      const line = Math.floor(y / dy);
+      const k = before + line;
+      const start =
+        header.kind === "htj2k"
+          ? Math.floor(k / step) * columns * step + (k % step)
+          : line * Math.ceil(columns / dx) * step + c;
+      for (let x = 0; x < columns; x++) {
+        const from = (start + Math.floor(x / dx) * step) * bytes;
+        const to = ((y * columns + x) * components + c) * bytes;
+        for (let b = 0; b < bytes; b++) out[to + b] = data[from + b] ?? 0;
+      }
+    }
+    before += lines[c] ?? 0;
   }
   return out;
 }

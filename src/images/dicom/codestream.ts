@@ -8,6 +8,12 @@ import { RadserveError } from "../../base/errors.js";
 /** The kinds of codestream that a transfer syntax can allow; what is found in the bytes is checked against it. */
 export type Codestream = "jpeg" | "jpeg-ls" | "jpeg2000" | "htj2k" | "jpeg-xl";
 
+/** Pixels from one sample of a component to the next, along a row and down (XRsiz and YRsiz of ISO 15444-1 A.5.1). */
+export interface Sampling {
+  dx: number;
+  dy: number;
+}
+
 export interface CodestreamHeader {
   kind: Codestream;
   /** The bytes to decode: for JPEG 2000 without the JP2 boxes round it. */
@@ -15,6 +21,8 @@ export interface CodestreamHeader {
   rows: number;
   columns: number;
   components: number;
+  /** JPEG 2000 and HTJ2K with components of fewer samples than pixels: how far apart they lie; else undefined. */
+  sampling: readonly Sampling[] | undefined;
   precision: number;
   /** JPEG 2000 only: components are signed. */
   signed: boolean;
@@ -40,6 +48,7 @@ export interface CodestreamHeader {
 
 /** A header's fields as most codestreams have them. */
 const PLAIN = {
+  sampling: undefined,
   signed: false,
   colour: undefined,
   componentTransform: false,
@@ -223,14 +232,20 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
   const components = u16(bytes, 40);
   const sizes = Array.from({ length: components }, (_, i) => ({
     depth: bytes[42 + i * 3] ?? 0,
-    dx: bytes[43 + i * 3],
-    dy: bytes[44 + i * 3],
+    dx: bytes[43 + i * 3] ?? 0,
+    dy: bytes[44 + i * 3] ?? 0,
   }));
   const first = sizes[0];
-  if (first === undefined || sizes.some((c) => c.dx !== 1 || c.dy !== 1 || c.depth !== first.depth))
+  const isPlain = sizes.every(({ dx, dy }) => dx === 1 && dy === 1);
+  // Chrominance with fewer samples than luminance, from the first pixel on
+  const isSubsampled =
+    components === 3 &&
+    u32(bytes, 16) + u32(bytes, 20) === 0 &&
+    sizes.every(({ dx, dy }, i) => dx >= 1 && dy >= 1 && (i > 0 || dx * dy === 1));
+  if (first === undefined || !(isPlain || isSubsampled) || sizes.some(({ depth }) => depth !== first.depth))
     throw new RadserveError(
       "unsupported_transfer_syntax",
-      "A JPEG 2000 frame has components of different size or depth, which cannot be decoded.",
+      "A JPEG 2000 frame has components of different depth, or of a size that is not known here, which cannot be decoded.",
     );
   let high = (u16(bytes, 6) & 0x4000) !== 0;
   let transform = false;
@@ -250,6 +265,10 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
     }
     at += 2 + Math.max(2, u16(bytes, at + 2));
   }
+  if (transform && !isPlain)
+    throw corrupt(
+      "A JPEG 2000 frame has a transform over components of different size. The file is damaged.",
+    );
   const end = endMarker(bytes);
   checkTiles(bytes, at, end >= 0);
   return {
@@ -261,7 +280,9 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
     components,
     precision: (first.depth & 0x7f) + 1,
     signed: first.depth > 0x7f,
-    colour: transform ? "RGB" : undefined,
+    sampling: isPlain ? undefined : sizes.map(({ dx, dy }) => ({ dx, dy })),
+    // Only chrominance has fewer samples
+    colour: transform ? "RGB" : isPlain ? undefined : "YBR",
     componentTransform: transform,
     lossy: irreversible,
     decompositions,

@@ -255,3 +255,8 @@ function tooLarge(cause?: unknown): RadserveError {
     { cause },
   );
 }
+
+/** By ImageType, in whatever case devices write it. */
+export function isLocalizer(attributes: DataSetAttributes): boolean {
+  return (attributes.strings("ImageType") ?? []).some((value) => value.toUpperCase() === "LOCALIZER");
+}

@@ -8,6 +8,7 @@ import {
   type Image,
   type Interpretation,
   type PixelFormat,
+  type PlaneFault,
   type PlanePosition,
   type Region,
   type SourceIdentity,
@@ -23,7 +24,7 @@ import { readImagePixel, type PixelElement } from "./pixel-format.js";
 import { frameReader, type Decoded, type FrameReader } from "./frame-readers.js";
 import { constantFrames, isConstant } from "./decode-check.js";
 import { frameGeometry, type FrameGeometry } from "./geometry.js";
-import { interpretationReader } from "./interpretation.js";
+import { checkEmpty, interpretationReader } from "./interpretation.js";
 import { ReadAhead } from "./read-ahead.js";
 
 export interface DicomFileImage extends Image {
@@ -91,7 +92,7 @@ class DicomImage implements DicomFileImage {
     );
     this.source = identity(file, bytes.length, () => this.hash());
     this.#interpret = interpretationReader(attributes, this.format, this.warnings);
-    this.#geometry = frameGeometry(attributes, this.frameCount);
+    this.#geometry = frameGeometry(attributes, this.frameCount, this.warnings);
     // What every frame shares is read now, so that a wrong attribute refuses the file and not its first model
     this.#interpret(0);
     this.#geometry(0);
@@ -108,6 +109,7 @@ class DicomImage implements DicomFileImage {
   /** Takes over what was odd about a frame, and looks whether it can be what was compressed. */
   async #plausible(decoded: Decoded, index: number): Promise<Uint8Array> {
     for (const { code, message } of decoded.warnings ?? []) warn(this.warnings, code, message);
+    checkEmpty(this.#interpret(index), this.format, decoded.data, this.warnings);
     if (!(await this.#isPlausible(decoded, index)))
       warn(
         this.warnings,
@@ -131,6 +133,10 @@ class DicomImage implements DicomFileImage {
 
   plane(frame: number): PlanePosition | undefined {
     return this.#geometry(checkedFrame(frame, this.frameCount)).plane;
+  }
+
+  planeFault(frame: number): PlaneFault | undefined {
+    return this.#geometry(checkedFrame(frame, this.frameCount)).planeFault;
   }
 
   pixelAspect(frame: number): number {
@@ -199,10 +205,20 @@ function identity(file: DicomFile, bytes: number, hash: () => string): SourceIde
 }
 
 function pixelElement(file: DicomFile): [PixelElement, Element] {
-  for (const keyword of ["PixelData", "FloatPixelData", "DoubleFloatPixelData"] as const) {
-    const element = file.attributes.element(keyword);
-    if (element !== undefined && element.length > 0) return [keyword, element];
-  }
+  const found = (["PixelData", "FloatPixelData", "DoubleFloatPixelData"] as const).flatMap(
+    (keyword): [PixelElement, Element][] => {
+      const element = file.attributes.element(keyword);
+      return element === undefined || element.length === 0 ? [] : [[keyword, element]];
+    },
+  );
+  const [first, second] = found;
+  if (second !== undefined)
+    throw new RadserveError(
+      "corrupt_image",
+      `Expected one of PixelData, FloatPixelData and DoubleFloatPixelData (PS3.3 C.7.6.3), found ${found.map(([keyword]) => keyword).join(" and ")}. Correct the object at its source.`,
+      { attribute: second[0] },
+    );
+  if (first !== undefined) return first;
   const uid = file.attributes.string("SOPClassUID") ?? file.mediaStorageSopClass;
   const is = uid === undefined ? "an object of no stated SOP class" : sopClassName(uid);
   throw new RadserveError(

@@ -1,6 +1,7 @@
 /** The data dictionary (PS3.6), taken from dcmjs: keyword, tag and VR. */
 import { createRequire } from "node:module";
 import type dcmjs from "dcmjs";
+import { ownValue } from "../../base/own-value.js";
 
 type Data = (typeof dcmjs)["data"];
 let loaded: Data | undefined;
@@ -47,9 +48,9 @@ export function dictionaryVr(tag: Tag): string {
   return entryOf(tag)?.vr ?? "UN";
 }
 
-/** Whether the dictionary allows an attribute one value only. */
-export function hasOneValue(tag: Tag): boolean {
-  return entryOf(tag)?.vm === "1";
+/** Value Multiplicity of a tag (PS3.6): "1", "2-n"; "1-n" if the dictionary has none. */
+export function multiplicityOf(tag: Tag): string {
+  return entryOf(tag)?.vm ?? "1-n";
 }
 
 const tags = new Map<string, Tag>();
@@ -58,7 +59,7 @@ const tags = new Map<string, Tag>();
 export function tagOf(keyword: string): Tag | undefined {
   let tag = tags.get(keyword);
   if (tag === undefined) {
-    const entry = dcmjsData().DicomMetaDictionary.nameMap[keyword];
+    const entry = ownValue(dcmjsData().DicomMetaDictionary.nameMap, keyword);
     if (entry === undefined) return undefined;
     tag = Number.parseInt(entry.tag.slice(1, 5) + entry.tag.slice(6, 10), 16);
     if (Number.isNaN(tag)) return undefined;
@@ -111,9 +112,9 @@ const OTHER_SOP_CLASSES: Readonly<Record<string, string>> = {
 
 /** Name of a SOP class for messages; the UID itself if no name is known. */
 export function sopClassName(uid: string): string {
-  const own = OTHER_SOP_CLASSES[uid];
-  if (own !== undefined) return own;
-  const name = dcmjsData().DicomMetaDictionary.sopClassNamesByUID[uid];
+  const known = ownValue(OTHER_SOP_CLASSES, uid);
+  if (known !== undefined) return known;
+  const name = ownValue(dcmjsData().DicomMetaDictionary.sopClassNamesByUID, uid);
   return name === undefined ? `SOP class ${uid}` : `${spaced(name)} Storage`;
 }
 

@@ -42,9 +42,11 @@ export interface Element {
   encapsulated?: Encapsulated;
 }
 
-/** Elements by tag; a repeated tag keeps its first value. */
+/** Elements by tag; of a repeated tag the first. */
 export interface DataSet {
-  elements: ReadonlyMap<Tag, Element>;
+  elements: Map<Tag, Element>;
+  /** Tags that stand twice with different values (PS3.5 section 7.1 has each once); private ones left out. */
+  doubled?: Tag[];
   encoding: Encoding;
   /** Offset after its last byte, delimiter included. */
   end: number;
@@ -52,7 +54,6 @@ export interface DataSet {
 
 const PIXEL_TAGS = new Set<Tag>([0x7fe00008, 0x7fe00009, 0x7fe00010]);
 const MAX_DEPTH = 32;
-const NO_ELEMENTS: ReadonlyMap<Tag, Element> = new Map();
 const IMPLICIT_LITTLE: Encoding = { explicit: false, littleEndian: true };
 
 /** Walks a whole data set, in the byte order that its first element shows; otherwise as walkDataSet. */
@@ -83,6 +84,7 @@ export function walkDataSet(
     throw corrupt(`Sequences are nested deeper than ${MAX_DEPTH} levels. The file is damaged.`);
   const encoding = encodingAt(walk, offset, end, declared);
   const elements = new Map<Tag, Element>();
+  const doubled: Tag[] = [];
   let seenPixels = false;
   let last: Tag = 0;
   let strayFrom: Tag = 0;
@@ -93,10 +95,10 @@ export function walkDataSet(
         throw corrupt("Zeros lie behind the pixel data.");
       const header = readHeader(walk, offset, end, encoding);
       if (isDelimiter(header.tag)) {
-        if (header.tag === ITEM_END && depth > 0) return { elements, encoding, end: header.value };
+        if (header.tag === ITEM_END && depth > 0) return { elements, doubled, encoding, end: header.value };
         if (depth > 0) {
           warn(walk.warnings, "missing_delimiter", "An item ends without its delimiter.");
-          return { elements, encoding, end: offset };
+          return { elements, doubled, encoding, end: offset };
         }
         if (seenPixels) throw corrupt("Items lie behind the pixel data.");
         if (header.tag === ITEM) strayFrom = last;
@@ -106,7 +108,9 @@ export function walkDataSet(
       count(walk);
       const element = readElement(walk, header, end, encoding, depth);
       // Tags ascend (PS3.5 section 7.1): what begins again from below belongs to the item without a sequence
-      if (!elements.has(header.tag) && header.tag >= strayFrom) elements.set(header.tag, element);
+      const first = header.tag >= strayFrom ? elements.get(header.tag) : undefined;
+      if (first !== undefined) noteDoubled(walk, first, element, doubled);
+      else if (header.tag >= strayFrom) elements.set(header.tag, element);
       last = Math.max(last, header.tag);
       seenPixels ||= PIXEL_TAGS.has(header.tag);
       offset = header.value + element.length;
@@ -120,7 +124,17 @@ export function walkDataSet(
       break;
     }
   }
-  return { elements, encoding, end: offset };
+  return { elements, doubled, encoding, end: offset };
+}
+
+/** Readers differ in which of two elements of one tag they take; if their values are the same, no matter. */
+function noteDoubled(walk: Walk, first: Element, second: Element, doubled: Tag[]): void {
+  const { tag } = first;
+  if ((tag & 0xffff) === 0 || (tag >>> 16) % 2 === 1) return;
+  const bytes = ({ offset, available }: Element) => walk.bytes.subarray(offset, offset + available);
+  if (first.vr === second.vr && Buffer.compare(bytes(first), bytes(second)) === 0)
+    warn(walk.warnings, "doubled_element", `${describeTag(tag)} stands twice, with the same value.`);
+  else doubled.push(tag);
 }
 
 /**
@@ -194,7 +208,7 @@ function walkItems(
     count(walk);
     const item =
       stop === offset + 8
-        ? { elements: NO_ELEMENTS, encoding, end: stop }
+        ? { elements: new Map<Tag, Element>(), encoding, end: stop }
         : walkDataSet(walk, offset + 8, stop, encoding, depth);
     items.push(item);
     offset = length === UNDEFINED ? item.end : stop;

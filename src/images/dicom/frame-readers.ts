@@ -160,16 +160,10 @@ function codecReader(file: DicomFile, pixel: ImagePixel, encoded: EncodedFrames)
   checkHeader(first, declared);
   warnOfMismatch(file.transferSyntax, declared, first, warnings);
   const tag = file.attributes.string("PhotometricInterpretation")?.toUpperCase() ?? "";
-  if (/^YBR_(RCT|ICT)$/.test(tag) && first.kind !== "jpeg-xl" && !first.componentTransform)
-    warn(
-      warnings,
-      "photometric_mismatch",
-      `PhotometricInterpretation is ${tag} but the codestream has no such transform; the frames were taken as RGB.`,
-    );
   const format = {
     ...declared,
     highBit: codedHighBit(declared, first, warnings),
-    photometricInterpretation: decodedColour(declared.photometricInterpretation, first, warnings),
+    photometricInterpretation: decodedColour(tag, first, warnings),
   };
   const overlays = overlayBits(file);
   // A reversible wavelet cut off is lossy too, which only the attribute tells
@@ -180,7 +174,7 @@ function codecReader(file: DicomFile, pixel: ImagePixel, encoded: EncodedFrames)
     read: async (index, ahead = false) => {
       const header = readCodestream(encoded.bytesOf(index));
       checkHeader(header, format);
-      if (decodedColour(declared.photometricInterpretation, header, []) !== format.photometricInterpretation)
+      if (decodedColour(tag, header, []) !== format.photometricInterpretation)
         throw new RadserveError(
           "corrupt_image",
           `Frame ${index + 1} is coded in another colour space than the first.`,

@@ -1,71 +1,57 @@
 /** Where pixels lie and how large they are (PS3.3 10.7, C.7.6.2, C.8.5.5). */
-import { RadserveError } from "../../base/errors.js";
-import type { PlanePosition, Region, Spacing } from "../image.js";
-import { cross, unit } from "../vectors.js";
+import {
+  warn,
+  type PlaneFault,
+  type PlanePosition,
+  type Region,
+  type Spacing,
+  type Warning,
+} from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
-
-/**
- * The attributes of one functional group macro (PS3.3 C.7.6.16) for a frame (from 0): the per-frame item overrides
- * the shared one. Undefined if the object has neither; then the attributes at the top of the data set count.
- */
-export function functionalGroup(
-  attributes: DataSetAttributes,
-  frame: number,
-  macro: string,
-): DataSetAttributes | undefined {
-  const own = attributes.sequence("PerFrameFunctionalGroupsSequence")?.[frame]?.sequence(macro)?.[0];
-  return own ?? attributes.sequence("SharedFunctionalGroupsSequence")?.[0]?.sequence(macro)?.[0];
-}
-
-/** Calls `read` once a frame if frames can differ, else once in all. */
-export function perFrame<T>(attributes: DataSetAttributes, read: (frame: number) => T): (frame: number) => T {
-  const varies = attributes.has("PerFrameFunctionalGroupsSequence");
-  const known = new Map<number, T>();
-  return (frame) => {
-    const key = varies ? frame : 0;
-    let value = known.get(key);
-    if (value === undefined) {
-      value = read(key);
-      known.set(key, value);
-    }
-    return value;
-  };
-}
+import { functionalGroup, perFrame } from "./functional-groups.js";
+import { directionsOf, planeReader, type Placed } from "./planes.js";
 
 export interface FrameGeometry {
   spacing: Spacing | undefined;
   regions: readonly Region[] | undefined;
   plane: PlanePosition | undefined;
+  planeFault: PlaneFault | undefined;
   /** Height of a pixel divided by its width. */
   pixelAspect: number;
 }
 
 /**
- * Geometry by frame (from 0), read when first asked for.
+ * Geometry by frame (from 0), read when first asked for. What is said twice, or cannot be, is a warning.
  * Throws corrupt_image if the planes of a dose grid cannot be told.
  */
 export function frameGeometry(
   attributes: DataSetAttributes,
   frames: number,
+  warnings: Warning[],
 ): (frame: number) => FrameGeometry {
-  const planes = dosePlanes(attributes, frames);
-  const read = readGeometry(attributes);
-  if (planes === undefined) return read;
-  return (frame) => ({ ...read(frame), plane: planes[frame] });
+  const placed = planeReader(attributes, frames, warnings);
+  const read = perFrame(attributes, (frame) => readGeometry(attributes, frame, placed(frame), warnings));
+  return (frame) => {
+    const { plane, fault } = placed(frame);
+    return { ...read(frame), plane, planeFault: fault };
+  };
 }
 
-function readGeometry(attributes: DataSetAttributes): (frame: number) => FrameGeometry {
-  return perFrame(attributes, (frame) => {
-    const declared = readSpacing(attributes, frame);
-    const regions = declared === undefined ? ultrasoundRegions(attributes) : undefined;
-    const spacing = declared ?? commonSpacing(regions);
-    return {
-      spacing,
-      regions,
-      plane: readPlane(attributes, frame),
-      pixelAspect: spacing === undefined ? aspectRatio(attributes) : spacing.row / spacing.column,
-    };
-  });
+function readGeometry(
+  attributes: DataSetAttributes,
+  frame: number,
+  { plane, fault }: Placed,
+  warnings: Warning[],
+): Omit<FrameGeometry, "plane" | "planeFault"> {
+  if (fault !== undefined) warn(warnings, fault.reason, fault.message);
+  const declared = readSpacing(attributes, frame, plane, warnings);
+  const { spacing, regions } = withRegions(attributes, declared, warnings);
+  const pixelAspect = spacing === undefined ? aspectRatio(attributes) : spacing.row / spacing.column;
+  return {
+    // The lengths in a mosaic are right within each of its slices, and nobody knows where those begin
+    spacing: spacing !== undefined && fault?.reason === "mosaic" ? { ...spacing, patient: false } : spacing,
+    ...{ regions, pixelAspect },
+  };
 }
 
 /** `row \ column`: of a spacing in mm (PS3.3 10.7.1.3), the first value is the distance between rows. */
@@ -78,12 +64,19 @@ function pair(
   return { row, column };
 }
 
-function readSpacing(attributes: DataSetAttributes, frame: number): Spacing | undefined {
-  const measures = functionalGroup(attributes, frame, "PixelMeasuresSequence");
-  const measured = pair(measures, "PixelSpacing");
-  if (measured !== undefined && isReconstructed(attributes, frame))
-    return { ...measured, source: "PixelSpacing", patient: true };
+function readSpacing(
+  attributes: DataSetAttributes,
+  frame: number,
+  plane: PlanePosition | undefined,
+  warnings: Warning[],
+): Spacing | undefined {
+  const measured = pair(
+    functionalGroup(attributes, frame, "PixelMeasuresSequence", warnings),
+    "PixelSpacing",
+  );
   const pixel = measured ?? pair(attributes, "PixelSpacing");
+  if (pixel !== undefined && isPlane(attributes, frame, measured !== undefined, plane, warnings))
+    return { ...pixel, source: "PixelSpacing", patient: true };
   const imager = pair(attributes, "ImagerPixelSpacing");
   const scanned = pair(attributes, "NominalScannedPixelSpacing");
   // Equal to the detector's, PixelSpacing says that nothing was corrected for magnification (PS3.3 10.7.1.1)
@@ -100,14 +93,28 @@ function readSpacing(attributes: DataSetAttributes, frame: number): Spacing | un
 }
 
 /**
- * Whether a frame is a plane in the patient by its functional groups, as those of tomosynthesis and of other X-ray 3D
- * reconstructions are. Then the PixelSpacing of its Pixel Measures is in the patient (PS3.3 C.7.6.16.2.1), whatever the
- * modality is called and however far apart the pixels of the detector were.
+ * Whether a frame is a plane in the patient, so that its PixelSpacing is in the patient too, however far apart the
+ * pixels of a detector or of a film were (PS3.3 C.7.6.2.1.1, C.7.6.16.2.1; A.8.1.3 for secondary captures). Projections
+ * have planes by functional groups alone, as tomosynthesis and other X-ray 3D reconstructions have.
+ * @param measured whether PixelSpacing is that of a functional group
  */
-function isReconstructed(attributes: DataSetAttributes, frame: number): boolean {
-  const orientation = functionalGroup(attributes, frame, "PlaneOrientationSequence");
-  return orientation?.numbers("ImageOrientationPatient")?.length === 6;
+function isPlane(
+  attributes: DataSetAttributes,
+  frame: number,
+  measured: boolean,
+  plane: PlanePosition | undefined,
+  warnings: Warning[],
+): boolean {
+  if (measured) {
+    const turned = functionalGroup(attributes, frame, "PlaneOrientationSequence", warnings);
+    if (directionsOf(turned) !== undefined) return true;
+  }
+  const isCapture = attributes.string("SOPClassUID")?.startsWith(SECONDARY_CAPTURE) === true;
+  return plane !== undefined && (isCapture || !PROJECTIONS.includes(attributes.string("Modality") ?? ""));
 }
+
+/** How the UIDs of all SOP classes of secondary captures begin. */
+export const SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7";
 
 const PROJECTIONS = ["CR", "DX", "IO", "MG", "PX", "RF", "RG", "XA"];
 
@@ -116,7 +123,7 @@ function isProjection(attributes: DataSetAttributes): boolean {
   return (
     PROJECTIONS.includes(attributes.string("Modality") ?? "") &&
     attributes.string("PixelSpacingCalibrationType") === undefined &&
-    attributes.numbers("ImageOrientationPatient") === undefined
+    directionsOf(attributes) === undefined
   );
 }
 
@@ -126,23 +133,65 @@ const CENTIMETRES = 3;
 /** Bit 0 of RegionFlags (PS3.3 C.8.5.5.1.3): 0 is high priority, 1 is low. */
 const LOW_PRIORITY = 1;
 
+/** How far a scale may be from PixelSpacing that says the same, as a part of it: both are rounded. */
+const SAME_SCALE = 1e-3;
+
 /**
- * The regions of an ultrasound image that show a plane of the body (PS3.3 C.8.5.5); undefined if none of them has a
- * scale. Regions that reach beyond the image are those of a larger one, before somebody shrank it, and so are their
- * scales: then none is believed.
+ * The spacing of the image, and the regions of ultrasound outside of which it does not hold. Regions that have a scale
+ * count before PixelSpacing, which is one for the whole picture. Regions that reach beyond the image are those of a larger
+ * one, before somebody shrank it, and so are their scales: then none is believed, and no PixelSpacing that says the same.
  */
-function ultrasoundRegions(attributes: DataSetAttributes): Region[] | undefined {
+function withRegions(
+  attributes: DataSetAttributes,
+  declared: Spacing | undefined,
+  warnings: Warning[],
+): Pick<FrameGeometry, "spacing" | "regions"> {
   const size = { rows: attributes.number("Rows") ?? 0, columns: attributes.number("Columns") ?? 0 };
-  const regions = (attributes.sequence("SequenceOfUltrasoundRegions") ?? [])
+  const regions = planeRegions(attributes, size);
+  const scales = regions.flatMap(({ scale }) => scale ?? []);
+  const pixel = declared?.source === "PixelSpacing" ? declared : undefined;
+  const agrees = scales.every((scale) => pixel !== undefined && isSameScale(scale, pixel));
+  if (scales.length === 0) return { spacing: declared, regions: undefined };
+  // Some writers give one beyond the last pixel, a size instead of a position
+  if (!regions.every(({ x1, y1 }) => x1 <= size.columns && y1 <= size.rows)) {
+    if (pixel === undefined) return { spacing: declared, regions: undefined };
+    warn(
+      warnings,
+      "regions_ignored",
+      "A region of SequenceOfUltrasoundRegions reaches beyond the image, which somebody shrank; the regions were ignored" +
+        (agrees ? ", and so was PixelSpacing, which says the same." : ", and PixelSpacing was believed."),
+    );
+    return { spacing: { ...pixel, patient: pixel.patient && !agrees }, regions: undefined };
+  }
+  if (pixel !== undefined && agrees && scales.length === regions.length)
+    return { spacing: pixel, regions: undefined };
+  if (pixel !== undefined && !agrees)
+    warn(
+      warnings,
+      "spacing_mismatch",
+      `PixelSpacing is ${pixel.row}\\${pixel.column} mm, and SequenceOfUltrasoundRegions gives ${scales
+        .map(({ row, column }) => `${shortly(row)}\\${shortly(column)}`)
+        .join(", ")}; the regions were believed.`,
+    );
+  return { spacing: commonSpacing(regions), regions };
+}
+
+const isSameScale = (a: PixelScale, b: PixelScale): boolean =>
+  (["row", "column"] as const).every((side) => Math.abs(a[side] - b[side]) <= SAME_SCALE * b[side]);
+
+type PixelScale = Pick<Spacing, "row" | "column">;
+
+const shortly = (mm: number): string => String(Number(mm.toPrecision(6)));
+
+/** The regions of an ultrasound image that show a plane of the body (PS3.3 C.8.5.5). */
+function planeRegions(attributes: DataSetAttributes, size: { rows: number; columns: number }): Region[] {
+  return (attributes.sequence("SequenceOfUltrasoundRegions") ?? [])
     .filter((region) => region.number("RegionSpatialFormat") === TWO_DIMENSIONAL)
     .map((region) => ({
       ...extentOf(region, size),
       scale: scaleOf(region),
       highPriority: ((region.number("RegionFlags") ?? 0) & LOW_PRIORITY) === 0,
     }));
-  // Some writers give one beyond the last pixel, a size instead of a position
-  const fits = regions.every(({ x1, y1 }) => x1 <= size.columns && y1 <= size.rows);
-  return fits && regions.some(({ scale }) => scale !== undefined) ? regions : undefined;
 }
 
 function scaleOf(region: DataSetAttributes): Region["scale"] {
@@ -155,12 +204,12 @@ function scaleOf(region: DataSetAttributes): Region["scale"] {
 }
 
 /** The scale of all regions; undefined if they differ. */
-function commonSpacing(regions: readonly Region[] | undefined): Spacing | undefined {
-  const scale = regions?.[0]?.scale;
-  const shared = regions?.every(
+function commonSpacing(regions: readonly Region[]): Spacing | undefined {
+  const scale = regions[0]?.scale;
+  const shared = regions.every(
     (region) => region.scale?.row === scale?.row && region.scale?.column === scale?.column,
   );
-  if (scale === undefined || shared !== true) return undefined;
+  if (scale === undefined || !shared) return undefined;
   return { ...scale, source: "SequenceOfUltrasoundRegions", patient: true };
 }
 
@@ -177,63 +226,4 @@ function extentOf(region: DataSetAttributes, { rows, columns }: { rows: number; 
 function aspectRatio(attributes: DataSetAttributes): number {
   const { row, column } = pair(attributes, "PixelAspectRatio") ?? { row: 1, column: 1 };
   return row / column;
-}
-
-function readPlane(attributes: DataSetAttributes, frame: number): PlanePosition | undefined {
-  const position =
-    functionalGroup(attributes, frame, "PlanePositionSequence")?.numbers("ImagePositionPatient") ??
-    attributes.numbers("ImagePositionPatient");
-  const orientation =
-    functionalGroup(attributes, frame, "PlaneOrientationSequence")?.numbers("ImageOrientationPatient") ??
-    attributes.numbers("ImageOrientationPatient");
-  if (position?.length !== 3 || orientation?.length !== 6) return undefined;
-  return {
-    position: position as PlanePosition["position"],
-    orientation: orientation as PlanePosition["orientation"],
-  };
-}
-
-/** Positions are decimal text that is rounded on its own in each attribute. */
-const SAME_PLACE_MM = 0.01;
-const SAME_DIRECTION = 1e-4;
-const TRANSVERSE = [1, 0, 0, 0, 1, 0];
-
-/**
- * The planes of a dose grid with several frames (PS3.3 C.8.8.3.2). GridFrameOffsetVector begins with 0 and says how far
- * each frame lies from the first along the cross product of row and column direction; or it begins with the z of
- * ImagePositionPatient, the frames are transverse (1\0\0\0\1\0), and it holds the z of each frame. Undefined if there is
- * none, or no plane to begin at.
- * Throws corrupt_image if it is neither of the two, or has not one value for each frame.
- */
-function dosePlanes(attributes: DataSetAttributes, frames: number): PlanePosition[] | undefined {
-  const offsets = attributes.numbers("GridFrameOffsetVector");
-  const plane = readPlane(attributes, 0);
-  if (frames === 1 || offsets === undefined || plane === undefined) return undefined;
-  if (offsets.length !== frames)
-    throw new RadserveError(
-      "corrupt_image",
-      `Expected GridFrameOffsetVector to have one value for each of the ${frames} frames, found ${offsets.length}. Correct the object at the source.`,
-      { frames, offsets: offsets.length },
-    );
-  const { position, orientation } = plane;
-  const [first = NaN] = offsets;
-  const [x, y, z] = position;
-  if (first === 0) {
-    const [a, b, c, d, e, f] = orientation;
-    const normal = unit(cross([a, b, c], [d, e, f]));
-    return offsets.map((offset) => ({
-      position: [x + offset * normal[0], y + offset * normal[1], z + offset * normal[2]],
-      orientation,
-    }));
-  }
-  const isTransverse = orientation.every(
-    (cosine, i) => Math.abs(cosine - (TRANSVERSE[i] ?? NaN)) <= SAME_DIRECTION,
-  );
-  if (isTransverse && Math.abs(first - z) <= SAME_PLACE_MM)
-    return offsets.map((offset) => ({ position: [x, y, offset], orientation }));
-  throw new RadserveError(
-    "corrupt_image",
-    `Expected GridFrameOffsetVector to begin with 0, or in transverse frames with the z of ImagePositionPatient, ${z}; found ${first}. Correct the object at the source.`,
-    { first, z, transverse: isTransverse },
-  );
 }

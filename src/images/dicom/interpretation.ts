@@ -8,12 +8,13 @@ import {
   type VoiTransform,
   type Warning,
 } from "../image.js";
-import { modalityValue, storedRange } from "../stored-values.js";
+import { modalityValue, someValue, storedRange } from "../stored-values.js";
 import type { DataSetAttributes } from "./attributes.js";
-import { functionalGroup, perFrame } from "./geometry.js";
+import { functionalGroup, perFrame } from "./functional-groups.js";
 import { readLut, readPalette, readVoiLut } from "./lookup-tables.js";
 import { readRealWorld } from "./real-world.js";
 import { readSuv } from "./suv.js";
+import { decimal } from "./value-forms.js";
 
 const CT_CLASSES = new Set([
   "1.2.840.10008.5.1.4.1.1.2",
@@ -23,7 +24,7 @@ const CT_CLASSES = new Set([
 
 /**
  * Interpretation by frame (from 0). Per-frame functional groups override shared ones, and those the top of the data
- * set. Reading throws corrupt_image for a rescale slope of 0 and for broken tables.
+ * set. Reading throws corrupt_image for broken tables.
  */
 export function interpretationReader(
   attributes: DataSetAttributes,
@@ -36,15 +37,15 @@ export function interpretationReader(
   const suv = readSuv(attributes);
   checkPolarity(attributes, format, warnings);
   return perFrame(attributes, (frame) => {
-    const group = functionalGroup(attributes, frame, "PixelValueTransformationSequence");
+    const group = functionalGroup(attributes, frame, "PixelValueTransformationSequence", warnings);
     const modality = readModality(attributes, group ?? attributes, format, warnings);
     return {
       modality,
-      units: readUnits(attributes, group ?? attributes, frame, modality),
+      units: readUnits(attributes, group ?? attributes, frame, modality, warnings),
       voi: readVoi(attributes, frame, format, modality, warnings),
       padding,
       palette,
-      realWorld: format.samplesPerPixel > 1 ? [] : readRealWorld(attributes, frame),
+      realWorld: format.samplesPerPixel > 1 ? [] : readRealWorld(attributes, frame, warnings),
       suv,
     };
   });
@@ -76,7 +77,7 @@ const X_RAY_CLASSES = new Set([
  * stored values and display leaves the LUT out (PS3.3 C.8.7.1, PS3.4 N.2.5), so models and readers do not see it.
  */
 function isOfIntensity(attributes: DataSetAttributes, warnings: Warning[]): boolean {
-  const relationship = attributes.string("PixelIntensityRelationship") ?? "";
+  const relationship = attributes.string("PixelIntensityRelationship")?.toUpperCase() ?? "";
   if (!X_RAY_CLASSES.has(attributes.string("SOPClassUID") ?? "") || !["LOG", "DISP"].includes(relationship))
     return false;
   warn(
@@ -101,22 +102,6 @@ function filled(
   return kept;
 }
 
-/** A number that may be absent. Throws corrupt_image if the value is not a number. */
-function optionalNumber(attributes: DataSetAttributes, keyword: string): number | undefined {
-  const text = attributes.string(keyword);
-  if (text === undefined) return undefined;
-  const value = Number(text);
-  if (!Number.isFinite(value))
-    throw new RadserveError(
-      "corrupt_image",
-      `${keyword} is not a number. Correct the attribute at the source.`,
-      {
-        attribute: keyword,
-      },
-    );
-  return value;
-}
-
 function readModality(
   attributes: DataSetAttributes,
   source: DataSetAttributes,
@@ -126,19 +111,42 @@ function readModality(
   const [item] = filled(attributes.sequence("ModalityLUTSequence"), "ModalityLUTSequence", warnings);
   // Colour has no modality transform (PS3.3 C.11.1 is for one sample a pixel)
   if (format.samplesPerPixel > 1) return { kind: "identity" };
-  const slope = optionalNumber(source, "RescaleSlope") ?? optionalNumber(attributes, "DoseGridScaling");
-  const intercept = optionalNumber(source, "RescaleIntercept");
+  const slope = source.number("RescaleSlope") ?? attributes.number("DoseGridScaling");
+  const intercept = source.number("RescaleIntercept");
   // A LUT excludes rescale; if a file has both, only the LUT can be meant
   if (item !== undefined && !isOfIntensity(attributes, warnings))
     return { kind: "lut", lut: readLut(item, format.signed) };
   if (slope === undefined && intercept === undefined) return { kind: "identity" };
-  if (slope === 0)
+  if (slope === 0) {
+    const empty = source.number("RescaleSlope") === 0 ? "RescaleSlope" : "DoseGridScaling";
+    return { kind: "rescale", slope: 1, intercept: intercept ?? 0, empty };
+  }
+  return { kind: "rescale", slope: slope ?? 1, intercept: intercept ?? 0 };
+}
+
+/**
+ * Whether an attribute's slope of 0 does no harm, because every stored value of the frame is 0 too, as in the empty
+ * slices of some PET scanners.
+ * Throws corrupt_image if a value is not.
+ */
+export function checkEmpty(
+  { modality, padding }: Interpretation,
+  format: PixelFormat,
+  data: Uint8Array,
+  warnings: Warning[],
+): void {
+  if (modality.kind !== "rescale" || modality.empty === undefined) return;
+  if (someValue(data, format, padding, (stored) => stored !== 0))
     throw new RadserveError(
       "corrupt_image",
-      "RescaleSlope is 0, which would make every pixel the same. Correct the attribute at the source.",
-      { attribute: "RescaleSlope" },
+      `${modality.empty} is 0, which would make every pixel the same. Correct the attribute at the source.`,
+      { attribute: modality.empty },
     );
-  return { kind: "rescale", slope: slope ?? 1, intercept: intercept ?? 0 };
+  warn(
+    warnings,
+    "empty_slice",
+    `${modality.empty} is 0 in a frame whose every stored value is 0: it was read as empty, and the slope as 1.`,
+  );
 }
 
 /** HU only if the object says so, or if its SOP class defines the rescaled values as HU (PS3.3 C.8.2.1). */
@@ -147,6 +155,7 @@ function readUnits(
   source: DataSetAttributes,
   frame: number,
   modality: ModalityTransform,
+  warnings: Warning[],
 ): string | undefined {
   if (modality.kind === "lut") {
     const type = attributes.sequence("ModalityLUTSequence")?.[0]?.string("ModalityLUTType");
@@ -158,10 +167,10 @@ function readUnits(
   if (type !== undefined) return type === "US" ? undefined : type;
   const imageTypes = [
     ...(attributes.strings("ImageType") ?? []),
-    ...(functionalGroup(attributes, frame, "CTImageFrameTypeSequence")?.strings("FrameType") ?? []),
+    ...(functionalGroup(attributes, frame, "CTImageFrameTypeSequence", warnings)?.strings("FrameType") ?? []),
   ];
   if (CT_CLASSES.has(attributes.string("SOPClassUID") ?? ""))
-    return imageTypes.includes("LOCALIZER") ? undefined : "HU";
+    return imageTypes.some((type) => type.toUpperCase() === "LOCALIZER") ? undefined : "HU";
   // Dose: stored values times Dose Grid Scaling are Dose Units (PS3.3 C.8.8.3)
   if (source.string("RescaleSlope") === undefined && attributes.has("DoseGridScaling"))
     return attributes.string("DoseUnits");
@@ -176,7 +185,7 @@ function readVoi(
   modality: ModalityTransform,
   warnings: Warning[],
 ): VoiTransform[] {
-  const source = functionalGroup(attributes, frame, "FrameVOILUTSequence") ?? attributes;
+  const source = functionalGroup(attributes, frame, "FrameVOILUTSequence", warnings) ?? attributes;
   const signed = canBeNegative(format, modality);
   const luts = filled(source.sequence("VOILUTSequence"), "VOILUTSequence", warnings).map(
     (item): VoiTransform => {
@@ -203,9 +212,8 @@ function readWindows(source: DataSetAttributes, warnings: Warning[]): VoiTransfo
   const explanations = source.strings("WindowCenterWidthExplanation") ?? [];
   const named = windowFunction(source, warnings);
   return centers.flatMap((text, i): VoiTransform[] => {
-    const center = text === "" ? Number.NaN : Number(text);
-    const width = Number(widths[i] ?? "");
-    if (!Number.isFinite(center) || !Number.isFinite(width) || width <= 0) {
+    const [center, width] = [decimal(text), decimal(widths[i] ?? "")];
+    if (center === undefined || width === undefined || width <= 0) {
       if (text !== "") warn(warnings, "window_ignored", `Window ${i + 1} has no usable centre and width.`);
       return [];
     }

@@ -35,7 +35,7 @@ let samplesLeft = 0;
  */
 export function isForOpenJpeg({ kind, lossy, ended, ...header }: CodestreamHeader): boolean {
   const { rows, columns, components, precision } = header;
-  if (kind !== "jpeg2000" || lossy || !ended || precision > 16) return false;
+  if (kind !== "jpeg2000" || lossy || !ended || precision > 16 || header.sampling !== undefined) return false;
   const samples = rows * columns * components;
   if (samples < LEAST_SAMPLES || samples > MOST_SAMPLES || !(components === 1 || components === 3))
     return false;

@@ -1,5 +1,6 @@
 /** The Image Pixel Module (PS3.3 C.7.6.3): attributes to a checked PixelFormat. */
 import { RadserveError } from "../../base/errors.js";
+import { ownValue } from "../../base/own-value.js";
 import { warn, type PixelFormat, type PhotometricInterpretation, type Warning } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
 import type { CodestreamHeader } from "./codestream.js";
@@ -126,7 +127,7 @@ function photometric(attributes: DataSetAttributes, element: PixelElement, warni
     return "MONOCHROME2";
   }
   if (tag === undefined) throw bad("PhotometricInterpretation", "present", undefined);
-  if (SAMPLES[tag] === undefined)
+  if (ownValue(SAMPLES, tag) === undefined)
     throw new RadserveError(
       "unsupported_format",
       `PhotometricInterpretation ${/^[A-Z0-9_ ]{1,16}$/.test(tag) ? tag : "of this file"} is not supported; supported are ` +
@@ -141,7 +142,7 @@ function baseColour(tag: string): PhotometricInterpretation {
 }
 
 function samplesPerPixel(attributes: DataSetAttributes, tag: string, warnings: Warning[]): number {
-  const expected = SAMPLES[tag] ?? 1;
+  const expected = ownValue(SAMPLES, tag) ?? 1;
   const found = attributes.number("SamplesPerPixel");
   if (found === undefined) {
     warn(warnings, "missing_attribute", `SamplesPerPixel is absent; ${tag} has ${expected}.`);
@@ -217,23 +218,46 @@ function integerBits(attributes: DataSetAttributes, samples: number, warnings: W
 }
 
 /**
- * Photometric interpretation of decoded frames: without what the codec undoes, and by the colour markers if they and
- * the attribute disagree.
+ * Photometric interpretation of decoded frames: without what the codec undoes, and by the codestream if it and the
+ * attribute disagree. Where no transform is in the codestream, the attribute says what the components are (PS3.5 8.2.4).
+ * @param tag PhotometricInterpretation in capitals
+ * @throws RadserveError corrupt_image if neither says it
  */
 export function decodedColour(
-  declared: PhotometricInterpretation,
+  tag: string,
   header: CodestreamHeader,
   warnings: Warning[],
 ): PhotometricInterpretation {
-  if (header.components !== 3) return declared;
-  const upsampled = declared === "YBR_FULL_422" || declared === "YBR_PARTIAL_420" ? "YBR_FULL" : declared;
-  if (header.colour === undefined) return upsampled;
-  const marked = header.colour === "RGB" ? "RGB" : "YBR_FULL";
-  if (marked !== upsampled)
+  const { kind, components, componentTransform, colour } = header;
+  if (components !== 3) return baseColour(tag);
+  const mismatch = (coded: string) =>
     warn(
       warnings,
       "photometric_mismatch",
-      `PhotometricInterpretation is ${declared} but the compressed frames are ${marked}; the frames were believed.`,
+      `PhotometricInterpretation is ${tag} but the compressed frames are ${coded}; the frames were believed.`,
     );
+  // JPEG XL has its own, which its decoder undoes
+  const isTransform = /^YBR_(RCT|ICT)$/.test(tag) && kind !== "jpeg-xl";
+  if (componentTransform) {
+    if (!isTransform) mismatch(header.lossy ? "YBR_ICT" : "YBR_RCT");
+    return "RGB";
+  }
+  if (isTransform && colour === undefined) {
+    if (tag === "YBR_RCT")
+      throw new RadserveError(
+        "corrupt_image",
+        "PhotometricInterpretation is YBR_RCT but the compressed frames have no such transform, so that their colours are not known. Correct the attribute to what they are, RGB or YBR_FULL.",
+      );
+    warn(
+      warnings,
+      "photometric_mismatch",
+      `PhotometricInterpretation is ${tag} but the compressed frames have no such transform; their components were taken as YBR_FULL.`,
+    );
+    return "YBR_FULL";
+  }
+  const told = tag === "YBR_FULL_422" || tag === "YBR_PARTIAL_420" ? "YBR_FULL" : baseColour(tag);
+  if (colour === undefined) return told;
+  const marked = colour === "RGB" ? "RGB" : "YBR_FULL";
+  if (isTransform || marked !== told) mismatch(marked);
   return marked;
 }

@@ -1,18 +1,19 @@
 /** Real World Value Mapping (PS3.3 C.7.6.16.2.11): what stored values are beside their modality transform. */
-import type { RealWorldMapping } from "../image.js";
+import type { RealWorldMapping, Warning } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
+import { functionalGroups } from "./functional-groups.js";
 
 /**
  * The mappings of a frame (from 0): those of its functional group, else those that all frames share, else those at the
  * top of the data set. Items without a range are left out: nobody can say what they map.
  */
-export function readRealWorld(attributes: DataSetAttributes, frame: number): RealWorldMapping[] {
+export function readRealWorld(
+  attributes: DataSetAttributes,
+  frame: number,
+  warnings: Warning[],
+): RealWorldMapping[] {
   const keyword = "RealWorldValueMappingSequence";
-  const items =
-    attributes.sequence("PerFrameFunctionalGroupsSequence")?.[frame]?.sequence(keyword) ??
-    attributes.sequence("SharedFunctionalGroupsSequence")?.[0]?.sequence(keyword) ??
-    attributes.sequence(keyword) ??
-    [];
+  const items = functionalGroups(attributes, frame, keyword, warnings) ?? attributes.sequence(keyword) ?? [];
   return items.flatMap((item) => mappingOf(item) ?? []);
 }
 

@@ -8,6 +8,7 @@ import {
   type StackTolerance,
   type SliceIdentity,
   type SourceIdentity,
+  type SuvScale,
   type TransformStep,
   type Warning,
   type Interpretation,
@@ -16,16 +17,20 @@ import type { DataSetAttributes } from "./attributes.js";
 import { checkConcatenations } from "./concatenation.js";
 import { sopClassName } from "./dictionary.js";
 import { framesAhead } from "./decoders.js";
+import { isLocalizer } from "./dicom-file.js";
 import { readDicom, type DicomFileImage } from "./dicom-image.js";
+import { differingPersons } from "./identity.js";
 import { seriesInvalid } from "./series-fault.js";
 import { ReadAhead } from "./read-ahead.js";
-import { assemble, sortingStep } from "./volume.js";
+import { readSuv, seriesTimes } from "./suv.js";
+import { assemble, sortingStep, volumeCaveats } from "./volume.js";
+import { commonFormat, isStoredAlike, storedAs } from "../stored-values.js";
 import { RadserveError } from "../../base/errors.js";
+import { rangeOf } from "../../base/range.js";
 import { sha256 } from "../../files/durable-files.js";
-import type { FrameGeometry } from "./geometry.js";
+import { SECONDARY_CAPTURE, type FrameGeometry } from "./geometry.js";
 
 const SEGMENTATIONS = ["1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7"];
-const SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7";
 /** Processing Equipment (PS3.16 CID 7005): the purpose of equipment that made an object out of other images (IHE AI Results). */
 const PROCESSING_EQUIPMENT = "109102";
 /** A UID (PS3.5 section 9.1). */
@@ -96,6 +101,7 @@ export function seriesFile(bytes: Uint8Array, again: Again, mostElements?: numbe
       spacing: image.spacing(frame),
       regions: image.regions?.(frame),
       plane: image.plane(frame),
+      planeFault: image.planeFault?.(frame),
       pixelAspect: image.pixelAspect(frame),
     })),
     // Those of its pixels come to the image itself
@@ -118,8 +124,7 @@ function opener(image: DicomFileImage, again: Again): SeriesFile["open"] {
 /** Objects with pixels that lie beside a series and are not slices of it. */
 function derivedObject(attributes: DataSetAttributes, { sopClassUid }: SourceIdentity): LeftOut | undefined {
   if (SEGMENTATIONS.includes(sopClassUid ?? "")) return { code: "segmentation", what: "segmentations" };
-  if ((attributes.strings("ImageType") ?? []).includes("LOCALIZER"))
-    return { code: "localizer", what: "localizers (ImageType)" };
+  if (isLocalizer(attributes)) return { code: "localizer", what: "localizers (ImageType)" };
   const makers = attributes.sequence("ContributingEquipmentSequence") ?? [];
   const processed = makers.some((maker) =>
     (maker.sequence("PurposeOfReferenceCodeSequence") ?? []).some(
@@ -209,8 +214,11 @@ function imageOf(
   others: number,
   tolerance: StackTolerance | undefined,
 ): Image {
-  checkOneSeries(files);
-  const caveats = [...frameOfReferenceCaveats(files), ...checkConcatenations(files)];
+  const caveats = [
+    ...checkOneSeries(files),
+    ...frameOfReferenceCaveats(files),
+    ...checkConcatenations(files),
+  ];
   return new SeriesImage(files, [...leftOut, ...caveats], others, tolerance);
 }
 
@@ -306,7 +314,8 @@ function isTaken(files: readonly SeriesFile[], { takes, tolerance }: SeriesChoic
   }
 }
 
-function checkOneSeries(files: readonly SeriesFile[]): void {
+/** @returns caveats about what differs without saying that the images are of several persons */
+function checkOneSeries(files: readonly SeriesFile[]): Warning[] {
   const kinds = new Set(files.map(({ source }) => source.sopClassUid));
   if (kinds.size > 1)
     throw seriesInvalid(
@@ -314,17 +323,20 @@ function checkOneSeries(files: readonly SeriesFile[]): void {
       `Expected images of one kind, found ${[...kinds].map((uid) => (uid === undefined ? "none stated" : sopClassName(uid))).join(", ")}. Leave out what is no slice of this volume.`,
       { sop_classes: [...kinds] },
     );
-  const patients = new Set(
-    files.map(({ source, attributes }) =>
-      JSON.stringify([source.studyInstanceUid ?? "", attributes.string("PatientID") ?? ""]),
-    ),
+  const studies = new Set(files.map(({ source }) => source.studyInstanceUid ?? ""));
+  const caveats: Warning[] = [];
+  const persons = differingPersons(
+    files.map(({ attributes }) => attributes),
+    caveats,
   );
-  if (patients.size > 1)
+  const differing = [...(studies.size > 1 ? ["StudyInstanceUID"] : []), ...persons];
+  if (differing.length > 0)
     throw seriesInvalid(
       "several_patients",
-      `Expected one patient and one study under one SeriesInstanceUID, found ${patients.size}. Correct the series at its source.`,
-      { found: patients.size },
+      `Expected one patient and one study under one SeriesInstanceUID, found different values of ${differing.join(", ")}. Correct the series at its source.`,
+      { attributes: differing },
     );
+  return caveats;
 }
 
 /**
@@ -368,12 +380,18 @@ class SeriesImage implements Image {
   readonly warnings: Warning[];
   readonly transforms: TransformStep[];
   readonly series: Series;
-  readonly interpretation = (frame: number) => this.#slice(frame).facts.interpretation;
+  readonly interpretation = (frame: number) => {
+    const { file, facts } = this.#slice(frame);
+    const suv = this.#suv.get(file);
+    return suv === undefined ? facts.interpretation : { ...facts.interpretation, suv };
+  };
   readonly spacing = (frame: number) => this.#slice(frame).facts.spacing;
   readonly regions = (frame: number) => this.#slice(frame).facts.regions;
   readonly plane = (frame: number) => this.#slice(frame).facts.plane;
   readonly pixelAspect = (frame: number) => this.#slice(frame).facts.pixelAspect;
   readonly #slices: readonly Slice[];
+  /** By what all files of the series say together, where they are of positron emission. */
+  readonly #suv: ReadonlyMap<SeriesFile, SuvScale>;
   readonly #frames: ReadAhead<{ data: Uint8Array; warnings: readonly Warning[] }>;
   /** The multi-frame file opened last: its slices follow each other. */
   #opened: { file: SeriesFile; image: Promise<Image> } | undefined;
@@ -391,7 +409,9 @@ class SeriesImage implements Image {
       found.map(({ file, facts }) => ({
         format: file.format,
         plane: facts.plane,
+        planeFault: facts.planeFault,
         spacing: facts.spacing,
+        units: () => facts.interpretation.units,
       })),
       tolerance,
     );
@@ -405,7 +425,8 @@ class SeriesImage implements Image {
       attributes: inOrder.map((file) => file.attributes),
       others,
     };
-    this.format = first.file.format;
+    this.format = storageOf(inOrder);
+    this.#suv = suvOf(inOrder);
     this.frameCount = slices.length;
     this.#frames = new ReadAhead(
       slices.length,
@@ -420,8 +441,16 @@ class SeriesImage implements Image {
       sopInstanceUid: undefined,
       transferSyntaxUid: common(files.map((file) => file.source.transferSyntaxUid)),
     };
-    this.warnings = [...leftOut];
+    this.warnings = [...leftOut, ...volumeCaveats(this.series.volume)];
     this.transforms = [sortingStep(this.series.volume)];
+    if (inOrder.some(({ format }) => !isStoredAlike(format, this.format))) {
+      const { bitsStored, signed } = this.format;
+      this.transforms.push({ step: "store_alike", bits_stored: bitsStored, signed });
+      const message =
+        "The slices are stored with different bits or signs; each was read by its own attributes, and all are kept as " +
+        `${signed ? "signed" : "unsigned"} numbers of ${bitsStored} bits.`;
+      this.warnings.push({ code: "mixed_storage", message });
+    }
     for (const { file } of this.#slices) this.#take(file.warnings);
   }
 
@@ -437,14 +466,27 @@ class SeriesImage implements Image {
     if (file.frames.length > 1) {
       if (this.#opened?.file !== file) this.#opened = { file, image: file.open() };
       const image = await this.#opened.image;
-      return { data: await image.frame(frame), warnings: image.warnings };
+      return { data: this.#alike(await image.frame(frame), image), warnings: image.warnings };
     }
     const image = await file.open();
     this.#coding ??= image.coding ?? "none";
     const elsewhere = ahead && this.#coding !== "none";
     const data = elsewhere ? await image.frameElsewhere(frame) : await image.frame(frame);
-    image.releaseAround(data);
-    return { data, warnings: image.warnings };
+    const alike = this.#alike(data, image);
+    image.releaseAround(alike);
+    return { data: alike, warnings: image.warnings };
+  }
+
+  /** The values of a frame in the format of the series. Throws decode_suspect where the file's sign is doubtful. */
+  #alike(data: Uint8Array, { format, warnings }: Image): Uint8Array {
+    if (isStoredAlike(format, this.format)) return data;
+    if (!format.signed && warnings.some(({ code }) => code === "sign_mismatch"))
+      throw new RadserveError(
+        "decode_suspect",
+        "Expected the stored values of a slice as PixelRepresentation says, unsigned; they are signed, as those of other slices are. Correct the attribute at the source.",
+        { reason: "sign_mismatch" },
+      );
+    return storedAs(data, format, this.format);
   }
 
   /** How many slices to begin ahead; none of series with multi-frame files. */
@@ -465,6 +507,32 @@ class SeriesImage implements Image {
   #take(warnings: readonly Warning[]): void {
     for (const { code, message } of warnings) warn(this.warnings, code, message);
   }
+}
+
+/** How far the factors of two slices may differ, as a part of them. */
+const SAME_FACTOR = 1e-3;
+
+/** What all files of a series together say of SUV; nothing for those that are not of positron emission. */
+function suvOf(files: readonly SeriesFile[]): Map<SeriesFile, SuvScale> {
+  const times = seriesTimes(files.map(({ attributes }) => attributes));
+  const found = files.flatMap((file) => {
+    const suv = readSuv(file.attributes, times);
+    return suv === undefined ? [] : [[file, suv] as const];
+  });
+  const [least, most] = rangeOf(found.flatMap(([, suv]) => ("factor" in suv ? suv.factor : [])));
+  if (!(most > least * (1 + SAME_FACTOR))) return new Map(found);
+  const missing = "the slices differ in weight, dose or times, and lead to different SUV";
+  return new Map(files.map((file) => [file, { missing }]));
+}
+
+/** The format in which the values of all slices are kept. */
+function storageOf(files: readonly SeriesFile[]): PixelFormat {
+  const format = commonFormat(files.map((file) => file.format));
+  if (format !== undefined) return format;
+  throw seriesInvalid(
+    "mixed_format",
+    "Expected slices that are stored alike, or grey whole numbers of at most 32 bits together; found several forms of colours, of real numbers, or of more bits. Leave out what is no slice of this volume.",
+  );
 }
 
 /** A file that was read again, whose bytes must be those that the series was put together from. */

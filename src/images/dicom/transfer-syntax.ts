@@ -1,5 +1,6 @@
 /** Transfer syntaxes (PS3.5 annex A, PS3.6 table A-1): how the data set and the pixels are encoded. */
 import { RadserveError } from "../../base/errors.js";
+import { ownValue } from "../../base/own-value.js";
 import type { Codestream } from "./codestream.js";
 import type { Encoding } from "./headers.js";
 
@@ -95,10 +96,10 @@ export const decodable = (): { uid: string; name: string }[] =>
 
 /** Looks a UID up. Throws unsupported_transfer_syntax, naming it, if its pixels cannot be decoded. */
 export function transferSyntax(uid: string): TransferSyntax {
-  const row = SUPPORTED[uid];
+  const row = ownValue(SUPPORTED, uid);
   if (row === undefined) {
     const fragmentable = /\.10[0-6]\.1$/.test(uid);
-    const name = UNSUPPORTED[fragmentable ? uid.slice(0, -2) : uid];
+    const name = ownValue(UNSUPPORTED, fragmentable ? uid.slice(0, -2) : uid);
     const known = name === undefined ? uid : `${fragmentable ? "Fragmentable " : ""}${name} (${uid})`;
     throw new RadserveError(
       "unsupported_transfer_syntax",

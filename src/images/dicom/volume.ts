@@ -3,15 +3,18 @@
  * that is given a gap, a doubled slice or a sheared stack measures a body that does not exist.
  */
 import { rangeOf } from "../../base/range.js";
-import type {
-  Image,
-  PixelFormat,
-  PlanePosition,
-  Spacing,
-  StackFlaws,
-  StackTolerance,
-  TransformStep,
-  Volume,
+import {
+  warn,
+  type Warning,
+  type Image,
+  type PixelFormat,
+  type PlaneFault,
+  type PlanePosition,
+  type Spacing,
+  type StackFlaws,
+  type StackTolerance,
+  type TransformStep,
+  type Volume,
 } from "../image.js";
 import type { RadserveError } from "../../base/errors.js";
 import { cross, dot, length, unit, type Vector } from "../vectors.js";
@@ -20,6 +23,8 @@ import { seriesInvalid } from "./series-fault.js";
 
 /** Positions are decimal text; scanners round it, mostly to two or more digits. Less than this is no distance. */
 const ROUNDING_MM = 0.01;
+/** Some archives round positions to this; then no place is known better. */
+const COARSE_MM = 0.1;
 /** How far the distance of two neighbours may be from the usual one, as a part of it: table feeds are more exact. */
 const SPACING_TOLERANCE = 0.01;
 /** How far a slice may be from where the even stack has it, in spacings: small differences of one sign add up. */
@@ -30,10 +35,19 @@ const SHEAR_TOLERANCE = 0.1;
 const GAP = 1.5;
 /** Direction cosines of parallel slices: 0.0001 moves a corner 250 mm away by 0.025 mm. */
 const PARALLEL_TOLERANCE = 1e-4;
-/** Cosines of three digits still make unit vectors at right angles by this much; coarser ones are no directions. */
-const UNIT_TOLERANCE = 1e-3;
 /** How far in-plane spacings may differ, as a part of them; the last of 512 pixels of 0.7 mm moves by 0.04 mm. */
 const IN_PLANE_TOLERANCE = 1e-4;
+
+/**
+ * What of the pixel format has to be one in all slices. How many bits a value has, and where, tells nothing of what it
+ * means: that is decided by each slice's own modality transform.
+ */
+const MEANING: readonly (keyof PixelFormat)[] = [
+  "samplesPerPixel",
+  "float",
+  "photometricInterpretation",
+  "packed422",
+];
 
 /** What a model takes whose manifest says nothing of it. */
 const STRAIGHT: StackTolerance = { tiltDegrees: 0, missing: 0 };
@@ -45,7 +59,10 @@ const DEGREES = 180 / Math.PI;
 interface SliceFacts {
   format: PixelFormat;
   plane: PlanePosition | undefined;
+  planeFault?: PlaneFault | undefined;
   spacing: Spacing | undefined;
+  /** Of the modality values; asked for once it is known where the slices lie. */
+  units?: () => string | undefined;
 }
 
 interface LocatedSlice extends SliceFacts {
@@ -78,9 +95,14 @@ export function assemble(slices: readonly SliceFacts[], tolerance: StackToleranc
   const sorted = frames.map((frame) => at(along, frame));
   checkDuplicates(sorted);
   const positions = frames.map((frame) => all[frame]?.plane.position ?? first.plane.position);
-  const shear = shearOf(positions, axes.normal, Math.min(first.spacing.row, first.spacing.column));
+  const rounding = roundingOf(positions, axes.normal, sorted);
+  const beside = shearOf(positions, axes.normal, Math.min(first.spacing.row, first.spacing.column));
+  const explained =
+    beside !== undefined && rounding !== undefined && isBesideBy(rounding, positions, axes.normal);
+  const shear = explained ? undefined : beside;
   if (shear !== undefined && (!shear.even || shear.angle > tolerance.tiltDegrees)) throw shear.fault;
-  const { spacing: sliceSpacing, places, missing, gap } = evenSpacing(sorted, tolerance.missing);
+  const even = evenSpacing(sorted, tolerance.missing, rounding?.along ?? 0);
+  const { spacing: sliceSpacing, places, missing, gap } = even;
   const [x, y, z] = shear?.aside ?? [0, 0, 0];
   const flaws: StackFlaws = {
     tiltDegrees: shear?.angle ?? 0,
@@ -91,6 +113,7 @@ export function assemble(slices: readonly SliceFacts[], tolerance: StackToleranc
   };
   return {
     ...(shear === undefined && gap === undefined ? {} : { flaws }),
+    ...(explained || even.rounded ? { rounded: true } : {}),
     frames,
     geometry: {
       origin: positions[0] ?? first.plane.position,
@@ -120,14 +143,31 @@ export function volumeOf(image: Image, tolerance: StackTolerance = STRAIGHT): Vo
     return volume;
   }
   checkNoPart(image.attributes);
-  return assemble(
+  const volume = assemble(
     Array.from({ length: image.frameCount }, (_, frame) => ({
       format: image.format,
       plane: image.plane(frame),
+      planeFault: image.planeFault?.(frame),
       spacing: image.spacing(frame),
+      units: () => image.interpretation(frame).units,
     })),
     tolerance,
   );
+  for (const { code, message } of volumeCaveats(volume)) warn(image.warnings, code, message);
+  return volume;
+}
+
+/** What a person should know of how the slices were put together. */
+export function volumeCaveats({ rounded, geometry }: Volume): Warning[] {
+  if (rounded !== true) return [];
+  return [
+    {
+      code: "rounded_positions",
+      message:
+        `The slices lie evenly, every ${shown(geometry.sliceSpacing)} mm, only if their positions were rounded to ` +
+        `${COARSE_MM} mm, as all of them are; they were taken so.`,
+    },
+  ];
 }
 
 /** How the slices were put in order, for the receipt. */
@@ -142,6 +182,8 @@ export function sortingStep({ frames, geometry }: Volume): TransformStep {
 }
 
 function located(slices: readonly SliceFacts[]): LocatedSlice[] {
+  const fault = slices.find(({ planeFault }) => planeFault !== undefined)?.planeFault;
+  if (fault !== undefined) throw seriesInvalid(fault.reason, fault.message);
   const usable = slices.filter(
     (slice): slice is LocatedSlice => slice.plane !== undefined && slice.spacing?.patient === true,
   );
@@ -164,13 +206,19 @@ function checkAlike(first: LocatedSlice, all: readonly LocatedSlice[]): void {
       `Expected slices of one size, found ${listed([...sizes])}. Leave out what is no slice of this volume.`,
       { sizes: [...sizes].slice(0, LISTED) },
     );
-  const fields = Object.keys(first.format) as (keyof PixelFormat)[];
-  const mixed = fields.filter((field) => all.some(({ format }) => format[field] !== first.format[field]));
+  const mixed = MEANING.filter((field) => all.some(({ format }) => format[field] !== first.format[field]));
   if (mixed.length > 0)
     throw seriesInvalid(
       "mixed_format",
-      `Expected slices of one pixel format; they differ in ${mixed.join(", ")}. Leave out what is no slice of this volume.`,
+      `Expected slices whose pixels mean the same; they differ in ${mixed.join(", ")}. Leave out what is no slice of this volume.`,
       { fields: mixed },
+    );
+  const units = new Set(all.map((slice) => slice.units?.() ?? "none"));
+  if (units.size > 1)
+    throw seriesInvalid(
+      "mixed_units",
+      `Expected slices whose values have one unit, found ${listed([...units])}. A rescale is missing in some slices, or they are of several series: correct them at the source.`,
+      { units: [...units] },
     );
   for (const side of ["row", "column"] as const) {
     const values = all.map(({ spacing }) => spacing[side]);
@@ -190,23 +238,8 @@ interface Axes {
   normal: Vector;
 }
 
-/** How far direction cosines are from two unit vectors at right angles; undefined if it is no more than rounding does. */
-export function offRightAngles({ orientation: [a, b, c, d, e, f] }: PlanePosition): number | undefined {
-  const column: Vector = [a, b, c];
-  const row: Vector = [d, e, f];
-  const worst = Math.max(Math.abs(length(column) - 1), Math.abs(length(row) - 1), Math.abs(dot(column, row)));
-  return worst <= UNIT_TOLERANCE ? undefined : worst;
-}
-
 /** Unit vectors at right angles from direction cosines, which are rounded. */
 function axesOf(plane: PlanePosition): Axes {
-  const worst = offRightAngles(plane);
-  if (worst !== undefined)
-    throw seriesInvalid(
-      "invalid_orientation",
-      `Expected ImageOrientationPatient as two unit vectors at right angles; they are off by ${shown(worst)}. Correct the attribute at the source.`,
-      { off_by: worst },
-    );
   const [a, b, c, d, e, f] = plane.orientation;
   const along = unit([a, b, c]);
   const normal = unit(cross(along, [d, e, f]));
@@ -236,6 +269,64 @@ function checkDuplicates(sorted: readonly number[]): void {
         "Send one time, echo or reconstruction at a time.",
       { slices: sorted.length, duplicates: doubled.length, at_mm: doubled.slice(0, LISTED) },
     );
+}
+
+/** How far positions that were rounded may be from each other without a difference: along the normal, and beside it by axis. */
+interface Rounding {
+  along: number;
+  beside: Vector;
+}
+
+/**
+ * Undefined where positions are not rounded to COARSE_MM, or where that is so much of the distance of two slices that one
+ * might be missing.
+ */
+function roundingOf(
+  positions: readonly Vector[],
+  normal: Vector,
+  sorted: readonly number[],
+): Rounding | undefined {
+  const isCoarse = (mm: number) => Math.abs(mm - Math.round(mm / COARSE_MM) * COARSE_MM) < ROUNDING_MM / 100;
+  const mean = (at(sorted, sorted.length - 1) - at(sorted, 0)) / (sorted.length - 1);
+  if (mean < COARSE_MM * 4 || !positions.every((position) => position.every(isCoarse))) return undefined;
+  const all = Math.abs(normal[0]) + Math.abs(normal[1]) + Math.abs(normal[2]);
+  const beside = normal.map((n) => COARSE_MM * (1 - n * n + Math.abs(n) * (all - Math.abs(n))));
+  return { along: COARSE_MM * all, beside: beside as Vector };
+}
+
+/** Whether slices lie beside their normal by no more than rounding does. */
+function isBesideBy({ beside }: Rounding, positions: readonly Vector[], normal: Vector): boolean {
+  return beside.every((width, axis) => {
+    const off = positions.map(
+      (position) => (position[axis] ?? NaN) - dot(position, normal) * (normal[axis] ?? NaN),
+    );
+    const [least, most] = rangeOf(off);
+    return most - least <= width + ROUNDING_MM / 100;
+  });
+}
+
+/**
+ * How far places are from an even line at best: the least width, over all distances of slices that rounding allows, of
+ * what is left of the places without it. The width is convex in the distance, so that halving finds its least.
+ */
+function unevenness(
+  sorted: readonly number[],
+  places: readonly number[],
+  mean: number,
+  rounding: number,
+): number {
+  const last = at(places, places.length - 1);
+  const width = (distance: number) => {
+    const [least, most] = rangeOf(sorted.map((place, i) => place - distance * at(places, i)));
+    return most - least;
+  };
+  let [low, high] = [mean - rounding / last, mean + rounding / last];
+  for (let i = 0; i < 40; i++) {
+    const [a, b] = [low + (high - low) / 3, high - (high - low) / 3];
+    if (width(a) <= width(b)) high = b;
+    else low = a;
+  }
+  return width((low + high) / 2);
 }
 
 interface Shear {
@@ -299,10 +390,15 @@ interface Evenness {
   missing: number;
   /** What says that slices are missing. */
   gap: RadserveError | undefined;
+  /** Whether the distances are even only because the positions were rounded. */
+  rounded: boolean;
 }
 
-/** Throws for uneven distances, and for more missing slices than `mostMissing`. */
-function evenSpacing(sorted: readonly number[], mostMissing: number): Evenness {
+/**
+ * Throws for uneven distances, and for more missing slices than `mostMissing`.
+ * @param rounding how far places may be from an even line in all, because they were rounded
+ */
+function evenSpacing(sorted: readonly number[], mostMissing: number, rounding: number): Evenness {
   const steps = sorted.slice(1).map((place, i) => place - at(sorted, i));
   const usual = at(
     [...steps].sort((a, b) => a - b),
@@ -338,10 +434,12 @@ function evenSpacing(sorted: readonly number[], mostMissing: number): Evenness {
   const astray = Math.max(
     ...sorted.map((place, i) => Math.abs(place - at(sorted, 0) - at(places, i) * mean)),
   );
-  if (
+  const uneven =
     Math.max(...unlike) > Math.max(ROUNDING_MM, SPACING_TOLERANCE * usual) ||
-    astray > Math.max(ROUNDING_MM, PLACE_TOLERANCE * mean)
-  ) {
+    astray > Math.max(ROUNDING_MM, PLACE_TOLERANCE * mean);
+  const rounded =
+    uneven && rounding > 0 && unevenness(sorted, places, mean, rounding) <= rounding + ROUNDING_MM / 100;
+  if (uneven && !rounded) {
     const [least, most] = rangeOf(steps);
     throw seriesInvalid(
       "uneven_spacing",
@@ -349,7 +447,7 @@ function evenSpacing(sorted: readonly number[], mostMissing: number): Evenness {
       { least_mm: least, most_mm: most, astray_mm: astray },
     );
   }
-  return { spacing: mean, places, missing, gap };
+  return { spacing: mean, places, missing, gap, rounded };
 }
 
 function at(values: readonly number[], index: number): number {

@@ -2,6 +2,7 @@
  * nnU-Net v2's plans.json and dataset.json as parts of a manifest (Isensee et al., Nature Methods 18, 2021). What is not
  * expressed is a gap; the steps themselves are those of nnunetv2's DefaultPreprocessor, predictor and export.
  */
+import { ownValue } from "../../base/own-value.js";
 import { z } from "zod";
 import { parsedAs } from "./json.js";
 import { rolesOf } from "./channels.js";
@@ -187,30 +188,31 @@ function chosenConfiguration(
   gaps: Gaps,
 ): Configuration {
   const names = Object.keys(all);
-  const own = name ?? (names.length === 1 ? names[0] : undefined);
-  if (own === undefined || all[own] === undefined) {
+  const chosen = name ?? (names.length === 1 ? names[0] : undefined);
+  const whole = chosen === undefined ? undefined : ownValue(all, chosen);
+  if (chosen === undefined || whole === undefined) {
     gaps.refuse(
       "plans.json: configurations",
-      `${own === undefined ? "Several" : `No "${own}"`}: choose one of ${names.join(", ")} with --configuration`,
+      `${chosen === undefined ? "Several" : `No "${chosen}"`}: choose one of ${names.join(", ")} with --configuration`,
     );
     return {};
   }
   // As nnU-Net resolves it: what a configuration lacks is its parent's.
-  let merged: Configuration = all[own];
-  const seen = new Set([own]);
+  let merged = whole;
+  const seen = new Set([chosen]);
   for (let parent = merged.inherits_from; parent !== undefined && !seen.has(parent);) {
     seen.add(parent);
-    const from: Configuration = all[parent] ?? {};
+    const from = ownValue(all, parent) ?? {};
     merged = { ...from, ...merged };
     parent = from.inherits_from;
   }
   if (merged.preprocessor_name !== undefined && merged.preprocessor_name !== "DefaultPreprocessor")
     gaps.refuse(
-      `plans.json: configurations.${own}.preprocessor_name`,
+      `plans.json: configurations.${chosen}.preprocessor_name`,
       `${merged.preprocessor_name}: its steps are not known; DefaultPreprocessor is`,
     );
   for (const field of Object.keys(merged).filter((key) => !KNOWN_FIELDS.has(key)))
-    gaps.refuse(`plans.json: configurations.${own}.${field}`, "This field is not known");
+    gaps.refuse(`plans.json: configurations.${chosen}.${field}`, "This field is not known");
   return merged;
 }
 
@@ -476,7 +478,7 @@ function tilingOf(
   gaps: Gaps,
 ): Record<string, unknown> {
   const known: Record<string, string> = { nnUNetTrainer: "all", nnUNetTrainerNoMirroring: "none" };
-  const mirror = choice ?? known[trainer ?? ""];
+  const mirror = choice ?? ownValue(known, trainer ?? "");
   const axes = AXES.slice(3 - window.length);
   const chosen =
     mirror === "all" ? axes.map((_, i) => i) : mirror === "none" ? [] : (mirror ?? "").split(",").map(Number);

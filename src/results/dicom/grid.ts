@@ -133,11 +133,12 @@ export function positionOf(groups: Attributes): number[] | undefined {
 
 /**
  * Whether the planes are those of the frames. Many frames without functional groups share the attributes of the first,
- * and the positions of the others are given elsewhere or nowhere; those of a dose grid are given by its offsets.
+ * and the positions of the others are given elsewhere or nowhere; those of a dose grid are given by its offsets, those of a
+ * reconstruction in nuclear medicine by the numbers of its slices.
  */
 export function hasOwnPositions(image: Image, attributes: Attributes): boolean {
   const single = image.frameCount === 1 || image.series !== undefined;
-  const given = ["PerFrameFunctionalGroupsSequence", "GridFrameOffsetVector"];
+  const given = ["PerFrameFunctionalGroupsSequence", "GridFrameOffsetVector", "SliceVector"];
   return single || given.some((keyword) => attributes.has(keyword));
 }
 

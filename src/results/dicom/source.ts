@@ -1,6 +1,6 @@
 /** What result objects take over from the source: patient, study, frame of reference, and the frames they refer to. */
 import { sha256 } from "../../files/durable-files.js";
-import { dictionaryVr, hasOneValue, tagOf } from "../../images/dicom/dictionary.js";
+import { dictionaryVr, multiplicityOf, tagOf } from "../../images/dicom/dictionary.js";
 import type { Attributes, Image } from "../../images/image.js";
 import { codeItem, dcm } from "./codes.js";
 import type { Dataset, Value } from "./elements.js";
@@ -115,7 +115,7 @@ export function analysed(references: readonly Dataset[], preserved: "YES" | "NO"
 function taken(attributes: Attributes, keyword: string): Value | undefined {
   const values = attributes.strings(keyword);
   const tag = tagOf(keyword) ?? 0;
-  if (values === undefined || (values.length > 1 && hasOneValue(tag))) return undefined;
+  if (values === undefined || (values.length > 1 && multiplicityOf(tag) === "1")) return undefined;
   const vr = dictionaryVr(tag);
   if (vr === "US") return attributes.numbers(keyword);
   return values.every((value) => isOfForm(keyword, vr, value)) ? values : undefined;

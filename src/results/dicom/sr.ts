@@ -3,6 +3,7 @@
  * TID 1411 (segments through a volume); what concerns the image as a whole, and what was looked for and not found, is
  * TID 1501. It is written also when nothing was found.
  */
+import { ownValue } from "../../base/own-value.js";
 import type { Code } from "../../manifest/manifest.js";
 import { dcm, own, sct } from "./codes.js";
 import type { ReceiptModel } from "../receipt/receipt.js";
@@ -43,7 +44,7 @@ const PROCEDURES: Readonly<Record<string, Code>> = {
 
 /** What was done to get the source: the imaging procedure, not the analysis. */
 function procedureReported({ image }: Subject): Code {
-  return PROCEDURES[image.source.modality ?? ""] ?? sct("363679005", "Imaging procedure");
+  return ownValue(PROCEDURES, image.source.modality ?? "") ?? sct("363679005", "Imaging procedure");
 }
 
 /** @throws RangeError for values that are not finite; the caller has refused them before */

@@ -1,4 +1,5 @@
 /** Values in the forms that the standard allows (PS3.5 section 6.2): which texts have them, and how ours get them. */
+import { FORMS } from "../../images/dicom/value-forms.js";
 
 const LONGEST_DS = 16;
 
@@ -27,22 +28,6 @@ export function freeText(text: string, longest = 10_000): string {
     .join("");
 }
 
-/** Forms of values by VR (PS3.5 table 6.2-1); values of other VRs are taken as they are. */
-const FORMS: Readonly<Record<string, RegExp>> = {
-  AS: /^\d{3}[DWMY]$/,
-  CS: /^[A-Z0-9_ ]{1,16}$/,
-  DA: /^\d{4}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])$/,
-  DS: /^(?=.{1,16}$)[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$/,
-  DT: /^\d{4,14}(?:\.\d{1,6})?(?:[-+]\d{4})?$/,
-  IS: /^[-+]?\d{1,12}$/,
-  LO: /^[^\\]{0,64}$/su,
-  LT: /^.{0,10240}$/su,
-  SH: /^[^\\]{0,16}$/su,
-  ST: /^.{0,1024}$/su,
-  TM: /^(?:[01]\d|2[0-3])(?:[0-5]\d(?:(?:[0-5]\d|60)(?:\.\d{1,6})?)?)?$/,
-  UI: /^(?=.{1,64}$)(?:0|[1-9]\d*)(?:\.(?:0|[1-9]\d*))+$/,
-};
-
 /** Control characters; texts of several lines may hold some of them (PS3.5 section 6.1.3). */
 const CONTROL = /\p{Cc}/u;
 const CONTROL_IN_LINES = /[^\P{Cc}\n\r\t\f]/u;
@@ -59,11 +44,11 @@ const ENUMERATED: Readonly<Record<string, readonly string[]>> = {
 };
 
 export function isUid(text: string | undefined): text is string {
-  return text !== undefined && FORMS["UI"]?.test(text) === true;
+  return text !== undefined && FORMS.get("UI")?.test(text) === true;
 }
 
 export function isCodeString(text: string): boolean {
-  return FORMS["CS"]?.test(text) === true;
+  return FORMS.get("CS")?.test(text) === true;
 }
 
 /** U+FFFD stands for bytes that the source's character set does not have: what they were is not known. */
@@ -71,7 +56,7 @@ export function isOfForm(keyword: string, vr: string, value: string): boolean {
   if (value === "") return true;
   if (value.includes("\ufffd") || (LINES.has(vr) ? CONTROL_IN_LINES : CONTROL).test(value)) return false;
   if (vr === "PN") return isPersonName(value);
-  return (FORMS[vr]?.test(value) ?? true) && (ENUMERATED[keyword]?.includes(value) ?? true);
+  return (FORMS.get(vr)?.test(value) ?? true) && (ENUMERATED[keyword]?.includes(value) ?? true);
 }
 
 /** A person's name: up to three component groups of 64 characters, of up to five components each (PS3.5 section 6.2.1). */

@@ -11,11 +11,15 @@ import { deviceUid } from "../dicom/subject.js";
 import { oneLine } from "../dicom/values.js";
 import { sha256, withPlain } from "../../files/durable-files.js";
 import { readWhole } from "../../files/descriptor.js";
+import { knownFaults, type Evidence } from "./known-faults.js";
 import type { OutputFile, Receipt, ReceiptModel } from "./receipt.js";
 import { gridFaults } from "./segmentation-grid.js";
 
-/** ok: equal; differs; missing; not_replayed: it could not be computed again here. */
-export type Verdict = "ok" | "differs" | "missing" | "not_replayed";
+/**
+ * ok: equal; differs; missing; not_replayed: it could not be computed again here; known_fault: the version that made the
+ * result is known to be wrong in such a case.
+ */
+export type Verdict = "ok" | "differs" | "missing" | "not_replayed" | "known_fault";
 
 export interface Check {
   /** Name of a file, of a model, or `source` and `receipt`. */
@@ -25,6 +29,12 @@ export interface Check {
 }
 
 export const check = (what: string, verdict: Verdict, detail: string): Check => ({ what, verdict, detail });
+
+/** What is known to be wrong in results of the version that made this one. */
+export function checkFaults(evidence: Evidence): Check[] {
+  const { radserve_version: version } = evidence.receipt;
+  return knownFaults(evidence).map((text) => check(`Radserve ${version}`, "known_fault", text));
+}
 
 /**
  * The files that a receipt lists, what it lists twice, and objects of ours beside it that it does not list.

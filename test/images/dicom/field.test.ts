@@ -271,19 +271,6 @@ t.test("bytes between the segments of a JPEG are skipped, as libjpeg does", asyn
   t.ok(found.codes.includes("codestream_irregular"));
 });
 
-t.test("a JPEG 2000 colour transform that is named and not there is said", async (t) => {
-  const raw = picture({ ...LAYOUT, samples: 3, bitsAllocated: 8, bitsStored: 8 });
-  const read = async (coded: Uint8Array) => {
-    const attributes = attributesOf(raw, { PhotometricInterpretation: "YBR_RCT" });
-    return reads({ transferSyntax: SYNTAXES.jpeg2000, attributes, pixels: { fragments: [coded] } });
-  };
-  const coded = Buffer.from(await compress("jpeg2000", raw));
-  t.notOk((await read(coded)).codes.includes("photometric_mismatch"));
-  // Multiple component transformation of COD (ISO 15444-1 A.6.1)
-  coded[coded.indexOf(Buffer.from([0xff, 0x52])) + 8] = 0;
-  t.ok((await read(coded)).codes.includes("photometric_mismatch"));
-});
-
 const grey = (attributes: Attributes) =>
   readImage(dicomFile({ attributes: imageAttributes(attributes), pixels: Buffer.alloc(16) }));
 

@@ -83,6 +83,7 @@ t.test("frames that are small, lossy, cut or of another kind are not for it", { 
     { lossy: true },
     { ended: false },
     { components: 4 },
+    { sampling: [{ dx: 1, dy: 1 }] },
     { precision: 17 },
     { rows: 30 },
     { rows: 1 << 15, columns: 1 << 13 },

@@ -1,0 +1,319 @@
+/**
+ * `npm test`, and each group of tests: `node scripts/test.mjs [--quick | --group NAME | FILE...] [--jobs N] [--no-build] [--remember]`.
+ *
+ * Builds what has changed, and then runs checks and test files beside each other, the longest first. A test file is a
+ * process of its own that prints TAP; the run ends with tap's summary over all of them and with the ten slowest. It fails
+ * where a check or a test fails, where a file ends without a summary, or leaves processes behind.
+ * --no-build takes what is built, for a run beside another one.
+ * --remember writes the seconds of each file to scripts/test-seconds.json, from which the order comes.
+ */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import { Buffer } from "node:buffer";
+import process from "node:process";
+import { clearTimeout, setTimeout } from "node:timers";
+import { setTimeout as delay } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+import { nodeBinary } from "./runtime.mjs";
+
+const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
+const tests = path.join(root, "dist/test");
+const table = path.join(root, "scripts/test-seconds.json");
+
+/**
+ * What .ci/run alone runs, by files or folders of test/: why, and what its processes find in their environment. A file
+ * that is in no group is in `npm test`.
+ */
+const GROUPS = {
+  outside: {
+    why: "Validators, readers and clients from outside judge what is written; they and the conformance files must be there.",
+    files: ["conformance/", "deploy/", "scripts/unit.test.js"],
+  },
+  kills: {
+    why: "Processes are killed and PostgreSQL breaks at every step, and start again each time.",
+    files: [
+      ...["results/commit/commit-kill.test.js", "results/commit/commit-crash.test.js"],
+      ...["bulk/crash.test.js", "bulk/database-faults.test.js"],
+    ],
+  },
+  upkeep: {
+    why: "The steps of docs/operations.md start many servers and databases one after the other.",
+    files: ["server/upkeep.test.js"],
+  },
+  page: { why: "Chromium shows the page for people.", files: ["http/page.test.js"] },
+  cuda: {
+    why: "A stand-in for the CUDA libraries, over a provider of 600 MB (scripts/test-cuda.mjs).",
+    files: ["server/cuda.test.js"],
+    environment: { RADSERVE_TEST_CUDA: "1" },
+  },
+  "gpu-setup": {
+    why: "setup:gpu fetches 600 MB.",
+    files: ["scripts/gpu-setup.test.js"],
+    environment: { RADSERVE_TEST_GPU_SETUP: "1" },
+  },
+};
+
+/** What `npm run test:quick` runs beside types: a file of each layer, from a pixel to an answer and to a job's end. */
+const QUICK = [
+  ...["config.test.js", "addon/bytes.test.js", "manifest/manifest.test.js", "files/guarded-paths.test.js"],
+  ...["images/read-image.test.js", "images/dicom/attributes.test.js", "images/dicom/encapsulated.test.js"],
+  ...["images/dicom/interpretation.test.js", "images/dicom/native.test.js", "images/dicom/series.test.js"],
+  ...["engine/engine.test.js", "engine/geometry.test.js", "inference/infer-image.test.js"],
+  ...["inference/values.test.js", "models/transform-steps.test.js", "results/guards.test.js"],
+  ...["results/commit/commit.test.js", "results/dicom/elements.test.js", "results/dicom/objects.test.js"],
+  ...["results/receipt/findings.test.js", "http/inference.test.js", "bulk/outcome.test.js"],
+];
+
+const bin = (name) => path.join(root, "node_modules/.bin", name);
+const script = (name, ...words) => [process.execPath, path.join(root, "scripts", name), ...words];
+const npm = (name) => ["npm", "run", "--silent", name];
+
+/** What `npm test` checks beside the test files, with about how many seconds each takes. */
+const CHECKS = [
+  { name: "native tests", seconds: 1_000, command: script("test-native.mjs") },
+  { name: "lint", seconds: 900, command: [bin("eslint"), "."] },
+  { name: "types", seconds: 800, command: npm("types") },
+  { name: "format", seconds: 700, command: npm("format:check") },
+  { name: "floors", seconds: 600, command: npm("lint:floors") },
+  { name: "contract", seconds: 500, command: npm("lint:contract") },
+];
+
+/** Tests that wait leave a core to another file. */
+const JOBS = os.availableParallelism() + 1;
+/** What a file has on a machine that is very busy; tap itself ends a test file that hangs before. */
+const LONGEST_FILE_MS = 1_800_000;
+const TAP_TIMEOUT_S = "600";
+/** What a test started and has told to end may take this long to be gone. */
+const LONGEST_END_MS = 10_000;
+const UNKNOWN_SECONDS = 20;
+const SLOWEST = 10;
+
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    quick: { type: "boolean", default: false },
+    group: { type: "string", multiple: true },
+    jobs: { type: "string", default: String(JOBS) },
+    "no-build": { type: "boolean", default: false },
+    remember: { type: "boolean", default: false },
+  },
+});
+
+const belongs = (file, entry) => (entry.endsWith("/") ? file.startsWith(entry) : file === entry);
+const groupOf = (file) =>
+  Object.keys(GROUPS).find((name) => GROUPS[name].files.some((entry) => belongs(file, entry)));
+
+/** The test files of this run, as paths in dist/test. Ends the process where a name means nothing. */
+function chosenFiles(all) {
+  const refuse = (text) => {
+    console.error(text);
+    process.exit(2);
+  };
+  if (positionals.length > 0)
+    return positionals.map((name) => {
+      const file = path
+        .relative(tests, path.resolve(name))
+        .replace(/^(\.\.\/)+test\//, "")
+        .replace(/\.ts$/, ".js");
+      return all.includes(file)
+        ? file
+        : refuse(`${name} is no test file. Expected test/FOLDER/NAME.test.ts.`);
+    });
+  if (values.quick) return QUICK;
+  if (values.group === undefined) return all.filter((file) => groupOf(file) === undefined);
+  const unknown = values.group.find((name) => !(name in GROUPS));
+  if (unknown !== undefined)
+    refuse(`There is no group ${unknown}; there are ${Object.keys(GROUPS).join(", ")}.`);
+  return all.filter((file) => values.group.includes(groupOf(file)));
+}
+
+/** A group or a file that is not there would never run, and nobody would miss it. */
+function faultsOfTables(all) {
+  const entries = [...Object.values(GROUPS).flatMap(({ files }) => files), ...QUICK];
+  return entries
+    .filter((entry) => !all.some((file) => belongs(file, entry)))
+    .map((entry) => `scripts/test.mjs names ${entry}, which is not in test/.`);
+}
+
+const running = new Set();
+
+/** The command lines of the processes that are left of a group of processes; zombies are not. */
+function leftOf(group) {
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .flatMap((pid) => {
+      try {
+        const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1).split(" ");
+        if (Number(fields[2]) !== group || fields[0] === "Z") return [];
+        return [readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ").slice(0, 200)];
+      } catch {
+        return [];
+      }
+    });
+}
+
+function end(group) {
+  try {
+    process.kill(-group, "SIGKILL");
+  } catch {
+    // It has gone
+  }
+}
+
+/** Runs a command in a group of processes of its own, which ends with it and with this process. */
+async function run({ command, environment }) {
+  const began = Date.now();
+  const [program, ...words] = ["setpriv", "--pdeathsig", "KILL", "--", ...command];
+  const child = spawn(program, words, {
+    cwd: root,
+    env: { ...process.env, ...environment },
+    stdio: ["ignore", "pipe", "pipe"],
+    detached: true,
+  });
+  running.add(child.pid);
+  const chunks = [];
+  for (const stream of [child.stdout, child.stderr]) stream.on("data", (data) => chunks.push(data));
+  const closed = once(child, "close");
+  const timer = setTimeout(() => end(child.pid), LONGEST_FILE_MS);
+  const [status, signal] = await once(child, "exit");
+  clearTimeout(timer);
+  const seconds = (Date.now() - began) / 1000;
+  const until = Date.now() + LONGEST_END_MS;
+  while (leftOf(child.pid).length > 0 && Date.now() < until) await delay(100);
+  const left = leftOf(child.pid);
+  end(child.pid);
+  running.delete(child.pid);
+  await closed;
+  return { status: status ?? signal, seconds, left, text: Buffer.concat(chunks).toString() };
+}
+
+/** The counts in tap's last summary: total, pass, fail, skip, todo. */
+function countsOf(text) {
+  const summary = [...text.matchAll(/^# \{ (total: .*) \}$/gm)].at(-1)?.[1];
+  if (summary === undefined) return undefined;
+  return Object.fromEntries(
+    summary
+      .split(", ")
+      .map((part) => part.split(": "))
+      .map(([key, n]) => [key, +n]),
+  );
+}
+
+const total = { total: 0, pass: 0, fail: 0 };
+const durations = {};
+const failed = [];
+
+/** Runs one, adds its counts to the sum, and prints one line; if it failed, everything that it said. */
+async function judge(job) {
+  const { status, seconds, left, text } = await run(job);
+  const faults = [];
+  if (status !== 0) faults.push(`ended with ${status}`);
+  if (left.length > 0) faults.push(`left running: ${left.join("; ")}`);
+  if (job.file !== undefined) {
+    durations[job.file] = seconds;
+    const counts = countsOf(text);
+    if (counts === undefined) faults.push("has no summary");
+    for (const [key, n] of Object.entries(counts ?? {})) total[key] = (total[key] ?? 0) + n;
+    if (faults.length > 0 && !counts?.fail) {
+      total.total += 1;
+      total.fail += 1;
+    }
+  }
+  console.log(`${faults.length === 0 ? "ok    " : "FAILED"} ${job.name} (${seconds.toFixed(1)} s)`);
+  if (faults.length === 0) return;
+  failed.push(`${job.name}: ${faults.join(", ")}`);
+  console.log(text);
+}
+
+async function runAll(jobs, atOnce) {
+  const waiting = [...jobs];
+  const lane = async () => {
+    for (let job = waiting.shift(); job !== undefined; job = waiting.shift()) await judge(job);
+  };
+  await Promise.all(Array.from({ length: atOnce }, lane));
+}
+
+/** Builds the scripts and the addon where something has changed. Ends the process where that fails. */
+async function build() {
+  const parts = await Promise.all(
+    [script("build.mjs"), script("build-addon.mjs")].map((command) => run({ command })),
+  );
+  for (const { status, text } of parts)
+    if (status !== 0) {
+      console.error(text);
+      process.exit(1);
+    }
+}
+
+/** One PostgreSQL for the files of the run. */
+async function startPostgres() {
+  const { startRunPostgres } = await import(path.join(tests, "support/run-postgres.js"));
+  return startRunPostgres();
+}
+
+function report(began) {
+  const slowest = Object.entries(durations).sort(([, a], [, b]) => b - a);
+  console.log(`\nThe ${SLOWEST} slowest of ${slowest.length} test files:`);
+  for (const [file, seconds] of slowest.slice(0, SLOWEST))
+    console.log(`  ${seconds.toFixed(1).padStart(6)} s  ${file}`);
+  for (const line of failed) console.log(`FAILED ${line}`);
+  // Fields 16 and 17: processor time of children that were waited for, in hundredths of seconds
+  const fields = readFileSync("/proc/self/stat", "utf8").split(") ").at(-1).split(" ");
+  const processor = (Number(fields[13]) + Number(fields[14])) / 100;
+  console.log(`${processor.toFixed(0)} s of processor time in ${((Date.now() - began) / 1000).toFixed(0)} s`);
+  const counts = Object.entries(total).filter(([key, n]) => n > 0 || key === "pass");
+  console.log(`# { ${counts.map(([key, n]) => `${key}: ${n}`).join(", ")} }`);
+  console.log(`# time=${Date.now() - began}ms`);
+}
+
+const began = Date.now();
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"])
+  process.on(signal, () => {
+    for (const group of running) end(group);
+    process.exit(1);
+  });
+if (!values["no-build"]) await build();
+const all = readdirSync(tests, { recursive: true, encoding: "utf8" })
+  .filter((name) => name.endsWith(".test.js"))
+  .sort();
+const wrong = faultsOfTables(all);
+if (wrong.length > 0) {
+  console.error(wrong.join("\n"));
+  process.exit(1);
+}
+const files = chosenFiles(all);
+const remembered = existsSync(table) ? JSON.parse(readFileSync(table, "utf8")) : {};
+// The Node.js that serves
+const node = nodeBinary();
+const checks = positionals.length > 0 || values.group ? [] : CHECKS;
+const postgres = await startPostgres();
+const jobs = files.map((file) => ({
+  ...{ name: file, file, seconds: remembered[file] ?? UNKNOWN_SECONDS },
+  command: [node, "--enable-source-maps", path.join(tests, file)],
+  environment: {
+    ...{ TAP_TIMEOUT: TAP_TIMEOUT_S, PATH: `${path.dirname(node)}:${process.env.PATH}` },
+    ...postgres.environment,
+    ...GROUPS[groupOf(file)]?.environment,
+  },
+}));
+const ordered = [...checks.filter(({ name }) => !values.quick || name === "types"), ...jobs].sort(
+  (a, b) => b.seconds - a.seconds,
+);
+try {
+  await runAll(ordered, Number(values.jobs));
+} finally {
+  await postgres.stop();
+}
+if (values.remember) {
+  const seconds = Object.entries({ ...remembered, ...durations })
+    .filter(([file]) => all.includes(file))
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([file, n]) => [file, Math.ceil(n)]);
+  writeFileSync(table, `${JSON.stringify(Object.fromEntries(seconds), null, 2)}\n`);
+}
+report(began);
+process.exitCode = failed.length > 0 || total.fail > 0 ? 1 : 0;

@@ -1,0 +1,93 @@
+/**
+ * Lengths of time that somebody sits through: leases, rests, delays before another try. One table, so that tests of what
+ * comes after them can make them short; limits that only a fault reaches stand where they are used.
+ */
+import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
+
+/** All in milliseconds. Read at each use. */
+export const durations = {
+  // Connections and requests
+  /** Within it the headers of a request must have come. */
+  requestHeaders: 5_000,
+  /** Within it a request must have come whole; a file that is uploaded may take an hour. */
+  requestWhole: 60_000,
+  /** Within it a client must have agreed on TLS. */
+  tlsHandshake: 10_000,
+  /** How often it is looked for requests that have taken longer. */
+  requestLook: 1_000,
+  /** On stop, how long a quiet connection is kept: its request may be on the way, and gets an answer. */
+  connectionLinger: 300,
+  /** A connection that has been quiet for less is not closed for another: its request may be on the way. */
+  connectionQuiet: 1_000,
+  /** How often sums of refused connections are logged while there is something to tell. */
+  refusedConnections: 10_000,
+  /** How much later a 401 comes to an address that has had many tokens refused. */
+  refusedToken: 1_000,
+  /** Keys and revocations that were seen so long ago are looked at again before a token is judged by them. */
+  keysFresh: 300,
+  /** While nobody asks, keys are looked at for the log alone. */
+  keysLook: 3_000,
+  /** How often it is looked for new certificates. */
+  certificatesLook: 1_000,
+
+  // The audit
+  /** How long a line may take to be on the disk. Then what waits for it is refused. */
+  auditLine: 10_000,
+  /** How often writing is tried while it fails and nobody asks for it. */
+  auditRetry: 2_000,
+  /** Of each address and reason, the second refused token within this time is only counted, and the sum told at its end. */
+  auditWindow: 60_000,
+
+  // Worker threads and results
+  /** How often it is asked whether the event loop of a worker thread turns; after ten times without, it is stuck. */
+  threadLook: 1_000,
+  /** How long a task may go on after it was told to stop. Then its thread is ended. */
+  lastMoment: 1_000,
+  /** A worker thread that has had no work for so long gives memory back. */
+  threadMoment: 1_000,
+  /** Without a sign of life for so long, a name lock may be taken over. It is longer than one frame may block a thread. */
+  nameLease: 30_000,
+
+  // Bulk jobs
+  /** A private database without an open job rests after so long without a call: it and its thread hold 100 MiB. */
+  bulkRest: 30_000,
+  /** How often the bulk thread counts what is open, for /metrics and the rest. */
+  bulkFigures: 5_000,
+  /** What other boxes did is seen after so long; what this one did, at once. */
+  bulkPoll: 1_000,
+  /** How often a box says that it lives. */
+  boxBeat: 3_000,
+  /** A box that was silent for so long has missed a sign of life, which is shown. */
+  boxSilent: 6_000,
+  /** A box that was silent for so long has lost its items. */
+  boxLease: 12_000,
+  /** When an item whose name is taken is looked at again: by then a lock without a sign of life has been broken. */
+  itemName: 31_000,
+  /** When an item that failed through no fault of its own is tried again; each further time so much later. */
+  itemRetry: 5_000,
+  /** For how long a job waits the first time for what mends itself, twice as long each further time... */
+  jobPause: 2_000,
+  /** ...up to this. */
+  jobPauseMost: 60_000,
+  /** A job that no box works on counts as paused after this long: a box may be starting. */
+  jobLonely: 20_000,
+  /** How long a claim on a job's report holds without being renewed. */
+  reportClaim: 20_000,
+  /** How often it is renewed. */
+  reportRenew: 4_000,
+};
+
+export type Durations = typeof durations;
+
+/** Environment data of threads is of this process alone, and threads hand it on. */
+const KEY = "radserve.durations";
+Object.assign(durations, getEnvironmentData(KEY));
+
+/**
+ * Gives this process, and threads that it starts from now on, other lengths. For tests alone: a test's process calls it,
+ * and a program that it starts calls it in a module that is loaded before the program (node --import). So nothing that
+ * somebody sets where Radserve runs can change a lease.
+ */
+export function setDurations(others: Partial<Durations>): void {
+  setEnvironmentData(KEY, Object.assign(durations, others));
+}

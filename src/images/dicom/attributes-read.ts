@@ -1,0 +1,201 @@
+/**
+ * The attributes that are read of a source, and what one with a wrong value does to its file. Those that decide pixels,
+ * places, quantities or whose image it is refuse it by name: nobody can know what was meant. The others are read as
+ * absent, with a warning: what needs them says that it lacks them. What only goes into our objects is checked there.
+ */
+import { describeTag, dictionaryVr, multiplicityOf, tagOf, type Tag } from "./dictionary.js";
+import { decimal, FORMS } from "./value-forms.js";
+
+const words = (...lines: string[]) => lines.flatMap((line) => line.split(" "));
+
+/** Whose values cannot be wrong without refusing the file. */
+export const REFUSED: readonly string[] = words(
+  "SOPClassUID SOPInstanceUID StudyInstanceUID SeriesInstanceUID FrameOfReferenceUID Modality ImageType FrameType",
+  "SamplesPerPixel PhotometricInterpretation PlanarConfiguration NumberOfFrames Rows Columns BitsAllocated BitsStored",
+  "HighBit PixelRepresentation PixelPaddingValue PixelPaddingRangeLimit FloatPixelPaddingValue",
+  "FloatPixelPaddingRangeLimit DoubleFloatPixelPaddingValue DoubleFloatPixelPaddingRangeLimit",
+  "RescaleSlope RescaleIntercept RescaleType DoseGridScaling DoseUnits Units PixelIntensityRelationship",
+  "LUTDescriptor ModalityLUTType RedPaletteColorLookupTableDescriptor GreenPaletteColorLookupTableDescriptor",
+  "BluePaletteColorLookupTableDescriptor PixelSpacing ImagerPixelSpacing NominalScannedPixelSpacing PixelAspectRatio",
+  "PixelSpacingCalibrationType ImagePositionPatient ImageOrientationPatient GridFrameOffsetVector",
+  "RegionSpatialFormat RegionFlags RegionLocationMinX0 RegionLocationMinY0 RegionLocationMaxX1 RegionLocationMaxY1",
+  "PhysicalUnitsXDirection PhysicalUnitsYDirection PhysicalDeltaX PhysicalDeltaY",
+  "ConcatenationUID InConcatenationNumber InConcatenationTotalNumber ConcatenationFrameOffsetNumber",
+  "ImageOrientationSlide TotalPixelMatrixRows TotalPixelMatrixColumns TotalPixelMatrixFocalPlanes NumberOfOpticalPaths",
+  "XOffsetInSlideCoordinateSystem YOffsetInSlideCoordinateSystem ZOffsetInSlideCoordinateSystem",
+  "RowPositionInTotalImagePixelMatrix ColumnPositionInTotalImagePixelMatrix DimensionOrganizationType",
+  "PerFrameFunctionalGroupsSequence SharedFunctionalGroupsSequence PixelMeasuresSequence PlanePositionSequence",
+  "PlaneOrientationSequence PixelValueTransformationSequence CTImageFrameTypeSequence ModalityLUTSequence",
+  "SequenceOfUltrasoundRegions TotalPixelMatrixOriginSequence PlanePositionSlideSequence OpticalPathSequence",
+);
+
+/** Which are read as absent where their values are wrong. */
+export const IGNORED: readonly string[] = words(
+  "InstanceNumber BodyPartExamined Laterality ImageLaterality FrameLaterality PatientOrientation",
+  "PositionReferenceIndicator PresentationLUTShape VOILUTFunction LUTExplanation SmallestImagePixelValue",
+  "LargestImagePixelValue SmallestPixelValueInSeries LargestPixelValueInSeries LossyImageCompression",
+  "LossyImageCompressionRatio LossyImageCompressionMethod PatientWeight DecayCorrection CorrectedImage SUVType",
+  "RadionuclideTotalDose RadionuclideHalfLife RealWorldValueSlope RealWorldValueIntercept",
+  "RealWorldValueFirstValueMapped RealWorldValueLastValueMapped DoubleFloatRealWorldValueFirstValueMapped",
+  "DoubleFloatRealWorldValueLastValueMapped LUTLabel CodeValue CodingSchemeDesignator",
+  "SpacingBetweenSlices SliceVector DetectorInformationSequence FrameReferenceTime ActualFrameDuration",
+  "RealWorldValueMappingSequence MeasurementUnitsCodeSequence VOILUTSequence FrameVOILUTSequence",
+  "RadiopharmaceuticalInformationSequence FrameAnatomySequence AnatomicRegionSequence",
+  "AnatomicRegionModifierSequence ContributingEquipmentSequence PurposeOfReferenceCodeSequence",
+);
+
+/** Beyond what is physical: magnitudes from the least to the most, or 0 where that has a meaning. */
+interface Limits {
+  least: number;
+  most: number;
+  /** 0 is how some writers leave it unsaid, and nothing is below. */
+  positive?: true;
+}
+
+/** Millimetres between pixels: of an electron microscope to those of a whole body in one pixel. */
+const SPACING: Limits = { least: 1e-6, most: 1e4, positive: true };
+/** Millimetres from the origin of a frame of reference. */
+const PLACE: Limits = { least: 0, most: 1e7 };
+/** What single precision, in which models take values, holds with room. */
+const SCALE: Limits = { least: 1e-20, most: 1e20 };
+
+const LIMITS: ReadonlyMap<string, Limits> = new Map([
+  ...words("PixelSpacing ImagerPixelSpacing NominalScannedPixelSpacing").map(
+    (each) => [each, SPACING] as const,
+  ),
+  ...words(
+    "ImagePositionPatient GridFrameOffsetVector XOffsetInSlideCoordinateSystem YOffsetInSlideCoordinateSystem",
+    "ZOffsetInSlideCoordinateSystem SpacingBetweenSlices",
+  ).map((each) => [each, PLACE] as const),
+  ...words("RescaleSlope RescaleIntercept DoseGridScaling RealWorldValueSlope RealWorldValueIntercept").map(
+    (each) => [each, SCALE] as const,
+  ),
+  // Centimetres between the pixels of an ultrasound region, or other units
+  ["PhysicalDeltaX", SCALE],
+  ["PhysicalDeltaY", SCALE],
+  // Kilograms, becquerels, seconds
+  ["PatientWeight", { least: 0, most: 2000 }],
+  ["RadionuclideTotalDose", { least: 0, most: 1e12 }],
+  ["RadionuclideHalfLife", { least: 0, most: 1e12 }],
+]);
+
+/** How an attribute that is read has to look. */
+export interface Reading {
+  keyword: string;
+  tag: Tag;
+  refused: boolean;
+  /** By the dictionary, as dictionaryVr gives it. */
+  vr: string;
+  /** How many values it has: exactly, or at most. */
+  values: { exactly: number } | { most: number };
+  limits: Limits | undefined;
+}
+
+let readings: ReadonlyMap<Tag, Reading> | undefined;
+
+/** How the attribute has to look; undefined if it is not read. */
+export function readingOf(tag: Tag): Reading | undefined {
+  readings ??= new Map(
+    [...REFUSED, ...IGNORED].flatMap((keyword) => {
+      const known = tagOf(keyword);
+      if (known === undefined) return [];
+      const vr = dictionaryVr(known);
+      const [, least, more] = /^(\d+)(?:-(.+))?$/.exec(multiplicityOf(known)) ?? [];
+      const values =
+        more === undefined
+          ? { exactly: Number(least) }
+          : { most: Number(/^\d+$/.test(more) ? more : Infinity) };
+      return [
+        [
+          known,
+          {
+            keyword,
+            tag: known,
+            refused: REFUSED.includes(keyword),
+            vr,
+            values,
+            limits: LIMITS.get(keyword),
+          },
+        ],
+      ];
+    }),
+  );
+  return readings.get(tag);
+}
+
+/** A value that an attribute cannot have. */
+export interface Fault {
+  /** What was found, in words that quote nothing: it may be a person's. */
+  found: string;
+  /** It is how writers leave it unsaid: absent, and no reason to refuse. */
+  unsaid?: true;
+}
+
+/** What is wrong with the number of values, of which there is one at least. */
+export function multiplicityFault({ values }: Reading, found: number): Fault | undefined {
+  const right = "exactly" in values ? found === values.exactly : found <= values.most;
+  return right ? undefined : { found: `${found} values` };
+}
+
+/** What is wrong with the text of a number, and with one that is there. */
+export function numberFault(
+  { keyword, vr, limits }: Reading,
+  values: readonly (number | string)[],
+): Fault | undefined {
+  const numbers = values.map((value) => (typeof value === "number" ? value : decimal(value)));
+  const wrong = numbers.findIndex((number) => number === undefined || !Number.isFinite(number));
+  // A frame of floating-point pixels may be padded with NaN
+  if (wrong >= 0 && typeof values[wrong] === "number" && keyword.includes("FloatPixelPadding"))
+    return undefined;
+  if (wrong >= 0) return { found: described(values[wrong]) };
+  const known = numbers.map((number) => number ?? 0);
+  if (
+    !FRACTIONS.has(vr) &&
+    known.some((number) => !Number.isInteger(number) || Math.abs(number) > MOST_INTEGER)
+  )
+    return { found: "a number that is no integer of this attribute" };
+  if (limits === undefined) return undefined;
+  if (limits.positive === true && known.every((number) => number === 0)) return { found: "0", unsaid: true };
+  const { least, most, positive } = limits;
+  const isPossible = (number: number) =>
+    (Math.abs(number) >= least && Math.abs(number) <= most && !(positive === true && number < 0)) ||
+    (number === 0 && positive === undefined);
+  if (known.every(isPossible)) return undefined;
+  return { found: `a number beyond what is physical (magnitudes from ${least} to ${most})` };
+}
+
+/** VRs of numbers that may have a fraction. */
+const FRACTIONS = new Set(["DS", "FL", "FD", "OF", "OD"]);
+/** Of UL. */
+const MOST_INTEGER = 2 ** 32 - 1;
+
+function described(value: string | number | undefined): string {
+  if (typeof value === "number") return "a value that is not a number, or infinite";
+  if (value === undefined || value === "") return "an empty value beside others";
+  if (value.includes(",")) return "a value with a comma";
+  if (/\s/.test(value)) return "a value with a blank inside";
+  return "a value that is no decimal number";
+}
+
+/** What is wrong with texts of a VR that has a form; names of types are left as devices write them. */
+export function textFault({ vr, tag }: Reading, values: readonly string[]): Fault | undefined {
+  if (vr !== "CS" || AS_WRITTEN.includes(tag)) return undefined;
+  const form = FORMS.get(vr);
+  const fits = values.every((value) => value === "" || form?.test(value.toUpperCase()) === true);
+  return fits ? undefined : { found: "a value with characters that CS does not have, or too many" };
+}
+
+const AS_WRITTEN: readonly Tag[] = [0x00080008, 0x00089007];
+
+/** "PixelSpacing (0028,0030) to have 2 values of VR DS (PS3.5 section 6.2)". */
+export function wanted({ tag, vr, values }: Reading): string {
+  const count =
+    "exactly" in values
+      ? `${values.exactly}`
+      : values.most === Infinity
+        ? "1 or more"
+        : `at most ${values.most}`;
+  const one = "exactly" in values && values.exactly === 1;
+  const kind = vr === "xs" ? "US or SS" : vr;
+  return `${describeTag(tag)} to have ${count} ${one ? "value" : "values"} of VR ${kind} (PS3.5 section 6.2)`;
+}

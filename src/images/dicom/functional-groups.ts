@@ -1,0 +1,57 @@
+/** Functional groups (PS3.3 C.7.6.16): what multi-frame objects say of each frame, or of all of them. */
+import { warn, type Warning } from "../image.js";
+import type { DataSetAttributes } from "./attributes.js";
+
+/**
+ * The items of one functional group macro for a frame (from 0): those of the frame itself override the shared ones. A
+ * macro may stand in one of the two places only (PS3.3 C.7.6.16.1.1); where it stands in both and they differ, that is a
+ * warning. Undefined if the object has neither; then the attributes at the top of the data set count.
+ */
+export function functionalGroups(
+  attributes: DataSetAttributes,
+  frame: number,
+  macro: string,
+  warnings: Warning[],
+): readonly DataSetAttributes[] | undefined {
+  const [own, shared] = [
+    attributes.sequence("PerFrameFunctionalGroupsSequence")?.[frame],
+    attributes.sequence("SharedFunctionalGroupsSequence")?.[0],
+  ].map((groups) => groups?.sequence(macro)?.filter((item) => item.size > 0));
+  if (own === undefined || own.length === 0) return shared;
+  const differs =
+    shared !== undefined &&
+    shared.length > 0 &&
+    (shared.length !== own.length || own.some((item, i) => shared[i]?.equals(item) !== true));
+  if (differs)
+    warn(
+      warnings,
+      "functional_group_twice",
+      `${macro} stands in the shared and in the per-frame functional groups, with different values; those of the frame were taken.`,
+    );
+  return own;
+}
+
+/** The only item of a macro that has one, as functionalGroups finds it. */
+export function functionalGroup(
+  attributes: DataSetAttributes,
+  frame: number,
+  macro: string,
+  warnings: Warning[],
+): DataSetAttributes | undefined {
+  return functionalGroups(attributes, frame, macro, warnings)?.[0];
+}
+
+/** Calls `read` once a frame if frames can differ, else once in all. */
+export function perFrame<T>(attributes: DataSetAttributes, read: (frame: number) => T): (frame: number) => T {
+  const varies = attributes.has("PerFrameFunctionalGroupsSequence");
+  const known = new Map<number, T>();
+  return (frame) => {
+    const key = varies ? frame : 0;
+    let value = known.get(key);
+    if (value === undefined) {
+      value = read(key);
+      known.set(key, value);
+    }
+    return value;
+  };
+}

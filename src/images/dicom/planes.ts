@@ -1,0 +1,186 @@
+/** Where frames lie in the patient (PS3.3 C.7.6.2, C.7.6.16.2.3, C.8.4.11, C.8.4.15, C.8.8.3.2). */
+import { RadserveError } from "../../base/errors.js";
+import type { PlaneFault, PlanePosition, Warning } from "../image.js";
+import { cross, dot, length, unit, type Vector } from "../vectors.js";
+import type { DataSetAttributes } from "./attributes.js";
+import { functionalGroup, perFrame } from "./functional-groups.js";
+
+/** A frame's plane, or why it has none although it says something of it. A frame that says nothing has neither. */
+export interface Placed {
+  plane?: PlanePosition | undefined;
+  fault?: PlaneFault | undefined;
+}
+
+type Orientation = PlanePosition["orientation"];
+
+const NOWHERE = "where the frame lies in the patient is not known";
+
+/**
+ * The plane of each frame (from 0).
+ * Throws corrupt_image if the planes of a dose grid cannot be told.
+ */
+export function planeReader(
+  attributes: DataSetAttributes,
+  frames: number,
+  warnings: Warning[],
+): (frame: number) => Placed {
+  const mosaic = mosaicFault(attributes);
+  if (mosaic !== undefined) return () => ({ fault: mosaic });
+  const stated = perFrame(attributes, (frame) => {
+    const [position, orientation] = [
+      functionalGroup(attributes, frame, "PlanePositionSequence", warnings) ?? attributes,
+      functionalGroup(attributes, frame, "PlaneOrientationSequence", warnings) ?? attributes,
+    ];
+    return placedBy(position, orientation);
+  });
+  const planes = reconstructedSlices(attributes, frames) ?? dosePlanes(attributes, frames, stated(0).plane);
+  return planes === undefined ? stated : (frame) => planes[frame] ?? {};
+}
+
+function placedBy(position: DataSetAttributes, orientation: DataSetAttributes): Placed {
+  const place = position.numbers("ImagePositionPatient");
+  const found = orientation.numbers("ImageOrientationPatient");
+  const directions = directionsOf(orientation);
+  if (directions === undefined) return found === undefined || found.length === 0 ? {} : lost(found);
+  return place?.length === 3
+    ? { plane: { position: place as PlanePosition["position"], orientation: directions } }
+    : {};
+}
+
+/** Cosines of three digits still make unit vectors at right angles by this much; coarser ones are no directions. */
+const UNIT_TOLERANCE = 1e-3;
+
+/** ImageOrientationPatient, if it is two unit vectors at right angles as far as rounding lets it be. */
+export function directionsOf(attributes: DataSetAttributes | undefined): Orientation | undefined {
+  const found = attributes?.numbers("ImageOrientationPatient");
+  const [a, b, c, d, e, f] = found ?? [];
+  if (found?.length !== 6 || a === undefined || b === undefined || c === undefined) return undefined;
+  if (d === undefined || e === undefined || f === undefined) return undefined;
+  const [along, down]: [Vector, Vector] = [
+    [a, b, c],
+    [d, e, f],
+  ];
+  const worst = Math.max(Math.abs(length(along) - 1), Math.abs(length(down) - 1), Math.abs(dot(along, down)));
+  return worst <= UNIT_TOLERANCE ? [a, b, c, d, e, f] : undefined;
+}
+
+function lost(found: readonly number[]): Placed {
+  return {
+    fault: {
+      reason: "invalid_orientation",
+      message:
+        `Expected ImageOrientationPatient as two unit vectors at right angles, found ${found.slice(0, 6).join("\\")}; ` +
+        `${NOWHERE}. Correct the attribute at the source.`,
+    },
+  };
+}
+
+const imageTypes = (attributes: DataSetAttributes): string[] =>
+  (attributes.strings("ImageType") ?? []).map((value) => value.toUpperCase());
+
+/** Private elements with the number of slices that lie side by side in one frame. */
+const SLICES_IN_MOSAIC = { creator: "SIEMENS MR HEADER", group: 0x0019, element: 0x0a };
+
+/**
+ * A mosaic is one frame that shows many slices side by side, as scanners of Siemens store functional MR. The position
+ * that it states is that of the large frame, in which no slice lies.
+ */
+function mosaicFault(attributes: DataSetAttributes): PlaneFault | undefined {
+  const { creator, group, element } = SLICES_IN_MOSAIC;
+  const named = imageTypes(attributes).includes("MOSAIC");
+  const slices = Number(attributes.privateValue(creator, group, element) ?? 0);
+  if (!named && !(slices > 1)) return undefined;
+  return {
+    reason: "mosaic",
+    message:
+      `Expected frames of one slice, found a mosaic of ${slices > 1 ? slices : "many"} ` +
+      "(ImageType MOSAIC, or NumberOfImagesInMosaic of Siemens); " +
+      `${NOWHERE}, and areas in it are those of several slices. Convert it to slices first.`,
+  };
+}
+
+/** Parallel planes that lie so many mm from the first along its normal. */
+function stacked({ position: [x, y, z], orientation }: PlanePosition, offsets: readonly number[]): Placed[] {
+  const [a, b, c, d, e, f] = orientation;
+  const normal = unit(cross([a, b, c], [d, e, f]));
+  return offsets.map((offset) => ({
+    plane: {
+      position: [x + offset * normal[0], y + offset * normal[1], z + offset * normal[2]],
+      orientation,
+    },
+  }));
+}
+
+/**
+ * The slices of a reconstruction in nuclear medicine. The first lies where the detector's item says (PS3.3 C.8.4.11), or
+ * the image if no item does. The others follow along its normal, or against it where SpacingBetweenSlices is negative
+ * (C.8.4.15), by their numbers in SliceVector (C.8.4.8). Undefined for other images.
+ */
+function reconstructedSlices(attributes: DataSetAttributes, frames: number): Placed[] | undefined {
+  const kinds = imageTypes(attributes);
+  if (!["RECON TOMO", "RECON GATED TOMO"].some((kind) => kinds.includes(kind))) return undefined;
+  const detectors = attributes.sequence("DetectorInformationSequence") ?? [];
+  const stating = detectors.filter((detector) => detector.has("ImagePositionPatient"));
+  const [first = {}, ...others] = (stating.length > 0 ? stating : [attributes]).map((each) =>
+    placedBy(each, each),
+  );
+  if (first.plane === undefined && first.fault === undefined) return undefined;
+  const spacing = attributes.number("SpacingBetweenSlices") ?? 0;
+  const numbers = attributes.numbers("SliceVector") ?? [];
+  const agree = others.every((other) => JSON.stringify(other) === JSON.stringify(first));
+  if (agree && first.plane !== undefined && frames === 1) return [first];
+  if (agree && first.plane !== undefined && numbers.length === frames && spacing !== 0)
+    return stacked(
+      first.plane,
+      numbers.map((slice) => (slice - 1) * spacing),
+    );
+  const fault = first.fault ?? {
+    reason: "missing_geometry",
+    message:
+      "Expected one position and orientation in DetectorInformationSequence, SpacingBetweenSlices, and a SliceVector of " +
+      `${frames} values, by which the slices of a reconstruction lie; one of them is absent or differs; ${NOWHERE}. ` +
+      "Correct the object at the source.",
+  };
+  return Array.from({ length: frames }, () => ({ fault }));
+}
+
+/** Positions are decimal text that is rounded on its own in each attribute. */
+const SAME_PLACE_MM = 0.01;
+const SAME_DIRECTION = 1e-4;
+const TRANSVERSE = [1, 0, 0, 0, 1, 0];
+
+/**
+ * The planes of a dose grid with several frames (PS3.3 C.8.8.3.2). GridFrameOffsetVector begins with 0 and says how far
+ * each frame lies from the first along the cross product of row and column direction; or it begins with the z of
+ * ImagePositionPatient, the frames are transverse (1\0\0\0\1\0), and it holds the z of each frame. Undefined if there is
+ * none, or no plane to begin at.
+ * Throws corrupt_image if it is neither of the two, or has not one value for each frame.
+ */
+function dosePlanes(
+  attributes: DataSetAttributes,
+  frames: number,
+  plane: PlanePosition | undefined,
+): Placed[] | undefined {
+  const offsets = attributes.numbers("GridFrameOffsetVector");
+  if (frames === 1 || offsets === undefined || plane === undefined) return undefined;
+  if (offsets.length !== frames)
+    throw new RadserveError(
+      "corrupt_image",
+      `Expected GridFrameOffsetVector to have one value for each of the ${frames} frames, found ${offsets.length}. Correct the object at the source.`,
+      { frames, offsets: offsets.length },
+    );
+  const { position, orientation } = plane;
+  const [first = NaN] = offsets;
+  const [x, y, z] = position;
+  if (first === 0) return stacked(plane, offsets);
+  const isTransverse = orientation.every(
+    (cosine, i) => Math.abs(cosine - (TRANSVERSE[i] ?? NaN)) <= SAME_DIRECTION,
+  );
+  if (isTransverse && Math.abs(first - z) <= SAME_PLACE_MM)
+    return offsets.map((offset) => ({ plane: { position: [x, y, offset], orientation } }));
+  throw new RadserveError(
+    "corrupt_image",
+    `Expected GridFrameOffsetVector to begin with 0, or in transverse frames with the z of ImagePositionPatient, ${z}; found ${first}. Correct the object at the source.`,
+    { first, z, transverse: isTransverse },
+  );
+}

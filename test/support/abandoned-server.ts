@@ -1,0 +1,22 @@
+/** Starts a server with a private database, prints what runs then (JSON), and waits to be killed. */
+import path from "node:path";
+import { databaseFolders } from "../../src/bulk/postgres/folders.js";
+import { postmasterOf } from "../../src/bulk/postgres/process.js";
+import { bulkOf } from "./bulk.js";
+import { decodersOf } from "./processes.js";
+import { makePlace, startServer } from "./server.js";
+
+const place = makePlace();
+const server = await startServer(place);
+const bulk = bulkOf(server);
+let opened = 503;
+while (opened === 503) opened = (await bulk.send("GET", "/bulk_inference")).status;
+await server.post("/single_inference", {
+  input_image_path: path.join(place.input, "image.png"),
+  output_folder_path: place.output,
+});
+const state = place.environment["RADSERVE_STATE_DIR"]!;
+const postmaster = postmasterOf(databaseFolders(state).data);
+const serving = server.servingPid();
+const pids = [server.process.pid, serving, postmaster, ...decodersOf(serving)];
+process.stdout.write(JSON.stringify({ opened, pids, directory: place.directory }));

@@ -1,0 +1,15 @@
+/** Prints how long a box's lease is here, in a thread, and in a program that this one starts (JSON, milliseconds). */
+import { execFileSync } from "node:child_process";
+import { once } from "node:events";
+import { fileURLToPath } from "node:url";
+import { isMainThread, parentPort, Worker } from "node:worker_threads";
+import { durations } from "../../src/base/durations.js";
+
+if (!isMainThread) parentPort?.postMessage(durations.boxLease);
+else if (process.argv[2] === "alone") process.stdout.write(String(durations.boxLease));
+else {
+  const file = fileURLToPath(import.meta.url);
+  const [thread] = (await once(new Worker(file), "message")) as [number];
+  const program = Number(execFileSync(process.execPath, [file, "alone"], { encoding: "utf8" }));
+  process.stdout.write(JSON.stringify([durations.boxLease, thread, program]));
+}
