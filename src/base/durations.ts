@@ -11,6 +11,8 @@ export const durations = {
   requestHeaders: 5_000,
   /** Within it a request must have come whole; a file that is uploaded may take an hour. */
   requestWhole: 60_000,
+  /** Within it a client must have agreed on TLS. */
+  tlsHandshake: 10_000,
   /** How often it is looked for requests that have taken longer. */
   requestLook: 1_000,
   /** On stop, how long a quiet connection is kept: its request may be on the way, and gets an answer. */

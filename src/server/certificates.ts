@@ -152,7 +152,7 @@ export function expiryWarning({ certificate, at }: Expiry): string | undefined {
 export function tlsOptions({ context, asksClients }: Certificates): tls.TlsOptions {
   return {
     ...context,
-    handshakeTimeout: 10_000,
+    handshakeTimeout: durations.tlsHandshake,
     requestCert: asksClients,
     rejectUnauthorized: asksClients,
   };

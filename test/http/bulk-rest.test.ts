@@ -4,10 +4,14 @@ import t, { type Test } from "tap";
 import { databaseFolders } from "../../src/bulk/postgres/folders.js";
 import { postmasterOf } from "../../src/bulk/postgres/process.js";
 import { privatePlace, startBulk, writeMany, writeSlice, type Bulk } from "../support/bulk.js";
+import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import { until } from "../support/postgres.js";
 
-const MANY = 100;
+/** Enough to be open when the other server's database rests. */
+const MANY = 20;
+/** In place of half a minute; the bulk thread says what is open often enough within it. */
+const SHORT = withDurations({ bulkRest: 2_000, bulkFigures: 200 });
 
 /** @returns the job's number */
 const submit = ({ place, submit: post }: Bulk, name: string): Promise<string> =>
@@ -17,7 +21,7 @@ const submit = ({ place, submit: post }: Bulk, name: string): Promise<string> =>
   });
 
 async function start(t: Test): Promise<Bulk & { postmaster: () => number | undefined }> {
-  const bulk = await startBulk(t, privatePlace(t));
+  const bulk = await startBulk(t, privatePlace(t, SHORT));
   const { data } = databaseFolders(bulk.place.environment["RADSERVE_STATE_DIR"]!);
   return { ...bulk, postmaster: () => postmasterOf(data) };
 }

@@ -15,11 +15,22 @@ import {
 } from "node:fs";
 import net from "node:net";
 import path from "node:path";
-import t from "tap";
+import t, { type Test } from "tap";
+import { keys, roots, state } from "../../src/commands/doctor/folders.js";
+import { loadConfig } from "../../src/config.js";
+import { withDurations } from "../support/durations.js";
 import { tryTake } from "../support/commits.js";
 import { ADDON, needs } from "../support/needs.js";
 import { copyModel } from "../support/manifests.js";
-import { makePlace, radserve, root, startServer, type Place } from "../support/server.js";
+import {
+  makePlace,
+  radserve,
+  refusedStart,
+  root,
+  startServer,
+  type Place,
+  type TestServer,
+} from "../support/server.js";
 
 const isAlive = (pid: number) =>
   existsSync(`/proc/${pid}`) && !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, "utf8"));
@@ -77,8 +88,19 @@ t.test("with bad key files alone it does not start", async (t) => {
   t.equal(readdirSync(keys).length, 1, "and makes no key beside them");
 });
 
-t.test("a reload says which models failed", { skip: needs(ADDON) }, async (t) => {
-  const server = await startServer();
+t.test("models reload", { skip: needs(ADDON) }, async (t) => {
+  const place = makePlace();
+  t.match(await radserve(place, "models", "reload"), {
+    status: 2,
+    stderr: /RADSERVE_STATE_DIR: .* found none/,
+  });
+  const server = await startServer(place);
+  await t.test("a reload says which models failed", (t) => failedReload(t, server));
+  await t.test("by command, with what came of it", (t) => reloadByCommand(t, server));
+  t.equal(await server.stop(), 0);
+});
+
+async function failedReload(t: Test, server: TestServer): Promise<void> {
   const folder = path.join(server.place.directory, "models", "broken");
   mkdirSync(folder);
   writeFileSync(path.join(folder, "model.json"), "{}");
@@ -91,17 +113,11 @@ t.test("a reload says which models failed", { skip: needs(ADDON) }, async (t) =>
   });
   const models = await fetch(`${server.url}/models`, { headers: { Authorization: server.token } });
   t.match(await models.json(), { problems: [{ name: "broken", error: { error: "model_unavailable" } }] });
-  t.equal(await server.stop(), 0);
-});
+  rmSync(folder, { recursive: true });
+}
 
-t.test("models reload: by command, with what came of it", { skip: needs(ADDON) }, async (t) => {
-  const place = makePlace();
-  t.match(await radserve(place, "models", "reload"), {
-    status: 2,
-    stderr: /RADSERVE_STATE_DIR: .* found none/,
-  });
-  const server = await startServer(place);
-  await server.logged(({ msg }) => msg === "models loaded");
+async function reloadByCommand(t: Test, server: TestServer): Promise<void> {
+  const { place } = server;
   const models = path.join(place.directory, "models");
   copyModel(models, "ct-tissue", "tissue");
   const first = await radserve(place, "models", "reload");
@@ -120,8 +136,7 @@ t.test("models reload: by command, with what came of it", { skip: needs(ADDON) }
     status: 1,
     stderr: /Expected a readable folder of models/,
   });
-  t.equal(await server.stop(), 0);
-});
+}
 
 t.test("one at a time holds the state directory; a crash frees it", async (t) => {
   const server = await startServer();
@@ -198,12 +213,6 @@ t.test("after the grace time the rest fails with shutting_down", { skip: needs(A
   t.ok(late.length > 0, "some were not done yet");
   for (const answer of late) t.match(answer, { retry: "10", body: { error: "shutting_down" } });
   t.equal(await stopped, 0);
-});
-
-t.test("one Ctrl-C that arrives twice is still an orderly stop", async (t) => {
-  const server = await startServer();
-  server.process.kill("SIGINT");
-  t.equal(await server.stop(), 0);
 });
 
 t.test("a log that cannot be written ends nothing", async (t) => {
@@ -292,10 +301,9 @@ t.test("a wrong setting is said once, with status 2", async (t) => {
   for (const [environment, message] of cases) {
     const place = makePlace(environment);
     t.teardown(() => place.remove());
-    const ran = await radserve(place, "serve");
-    t.equal(ran.status, 2);
-    t.match(ran.stderr, message);
-    t.equal(ran.stderr.trim().split("\n").length, 1, "one line");
+    const said = await refusedStart(place);
+    t.match(said, message);
+    t.equal(said.trim().split("\n").length, 1, "one line");
   }
   const blocked = makePlace();
   t.teardown(() => blocked.remove());
@@ -309,7 +317,8 @@ t.test("a wrong setting is said once, with status 2", async (t) => {
   const exposed = makePlace();
   t.teardown(() => exposed.remove());
   exposed.environment["RADSERVE_STATE_DIR"] = path.join(exposed.output, "state");
-  t.match(await radserve(exposed, "serve"), { status: 2, stderr: /lies inside one, where clients write/ });
+  t.match(await refusedStart(exposed), /lies inside one, where clients write/);
+  t.match(await radserve(exposed, "doctor"), { status: 1, stdout: /lies inside/ }, "doctor says it, too");
   const mixed: [(place: Place) => [string, string], RegExp][] = [
     [
       ({ input }) => ["RADSERVE_STATE_DIR", path.join(input, "state")],
@@ -337,20 +346,30 @@ t.test("a wrong setting is said once, with status 2", async (t) => {
     t.teardown(() => place.remove());
     const [name, value] = set(place);
     place.environment[name] = value;
-    t.match(await radserve(place, "serve"), { status: 2, stderr: message });
-    t.match(await radserve(place, "doctor"), { status: 1, stdout: /lies inside/ }, "doctor says it, too");
+    t.match(await refusedStart(place), message);
+    const config = loadConfig({ environment: place.environment, directory: place.directory });
+    const findings = [...(await roots(config)), ...state(config), ...keys(config).findings];
+    t.ok(
+      findings.some(({ ok, found }) => !ok && /lies inside/.test(found)),
+      "doctor says it, too",
+    );
   }
   const server = await startServer();
   const taken = makePlace({ RADSERVE_PORT: String(server.port) });
   t.teardown(() => taken.remove());
-  t.match(await radserve(taken, "serve"), { status: 2, stderr: /another program listens there/ });
+  t.match(await refusedStart(taken), /another program listens there/);
   t.equal(await server.stop(), 0);
 });
 
-t.test("a slow request is ended, though the server does not listen itself", async (t) => {
-  const server = await startServer();
-  const socket = net.connect(server.port, "127.0.0.1", () => socket.write("GET / HTTP/1.1\r\n"));
-  const answer = new Promise<string>((resolve) => socket.setEncoding("utf8").once("data", resolve));
-  t.match(await answer, /^HTTP\/1\.1 408 /);
-  t.equal(await server.stop(), 0);
+t.test("a slow request and an orderly stop", async (t) => {
+  const server = await startServer(makePlace(withDurations({ requestHeaders: 500, requestLook: 100 })));
+  await t.test("a slow request is ended, though the server does not listen itself", async (t) => {
+    const socket = net.connect(server.port, "127.0.0.1", () => socket.write("GET / HTTP/1.1\r\n"));
+    const answer = new Promise<string>((resolve) => socket.setEncoding("utf8").once("data", resolve));
+    t.match(await answer, /^HTTP\/1\.1 408 /);
+  });
+  await t.test("one Ctrl-C that arrives twice is still an orderly stop", async (t) => {
+    server.process.kill("SIGINT");
+    t.equal(await server.stop(), 0);
+  });
 });

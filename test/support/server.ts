@@ -9,7 +9,9 @@ import { fileURLToPath } from "node:url";
 import { parseArgs, promisify } from "node:util";
 import { endsWithTest } from "./ends-with-test.js";
 import { newToken } from "../../src/commands/token.js";
+import { ConfigError } from "../../src/base/errors.js";
 import { loadConfig } from "../../src/config.js";
+import { supervise } from "../../src/server/supervisor.js";
 
 export const root = fileURLToPath(new URL("../../../", import.meta.url));
 const main = path.join(root, "dist/src/main.js");
@@ -86,6 +88,24 @@ export async function radserve(place: Place, ...args: string[]): Promise<Ran> {
   }
 }
 
+/**
+ * What `radserve serve` refuses to start with, from the same functions in this process. A few tests run the command, for
+ * its status and its streams.
+ */
+export async function refusedStart(place: Place): Promise<string> {
+  const before = process.listeners("SIGHUP");
+  try {
+    await supervise(loadConfig({ environment: place.environment, directory: place.directory }));
+  } catch (error) {
+    if (error instanceof ConfigError) return `${error.message}\n`;
+    throw error;
+  } finally {
+    for (const listener of process.listeners("SIGHUP"))
+      if (!before.includes(listener)) process.off("SIGHUP", listener);
+  }
+  return "";
+}
+
 /** Issues a token with the place's own key, as `radserve token issue` does, but in this process. */
 export async function issueToken(place: Place, ...args: string[]): Promise<string> {
   const { values } = parseArgs({
@@ -125,6 +145,25 @@ export interface TestServer {
   post(page: string, body: unknown, headers?: Record<string, string>): Promise<Response>;
   /** Sends SIGTERM and gives the exit status. */
   stop(): Promise<number | null>;
+}
+
+interface Dispatcher {
+  close(): Promise<void>;
+  readonly constructor: new () => Dispatcher;
+}
+
+/**
+ * Closes the connections that fetch keeps for another request, when nothing is on them: a server that stops waits a
+ * moment for what may be on the way.
+ */
+function closeQuietConnections(): void {
+  // Where undici, which is Node's fetch, keeps what all requests go through; it is there once there was one
+  const all = globalThis as unknown as Record<symbol, Dispatcher | undefined>;
+  const symbol = Symbol.for("undici.globalDispatcher.1");
+  const dispatcher = all[symbol];
+  if (dispatcher === undefined) return;
+  all[symbol] = new dispatcher.constructor();
+  void dispatcher.close();
 }
 
 /** Starts `radserve serve` and waits until it serves. */
@@ -175,6 +214,7 @@ export async function startServer(place = makePlace()): Promise<TestServer> {
         body: typeof body === "string" ? body : JSON.stringify(body),
       }),
     async stop() {
+      closeQuietConnections();
       child.kill("SIGTERM");
       const status = await exited;
       place.remove();
