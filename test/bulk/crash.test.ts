@@ -1,5 +1,5 @@
 /** Processes that die, stand still or are told to stop in the middle of a job: every image ends, and once. */
-import { readdirSync, readFileSync, watch } from "node:fs";
+import { readdirSync, readFileSync, renameSync, watch } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
@@ -13,12 +13,14 @@ import { ADDON, needs } from "../support/needs.js";
 import {
   bulkOf,
   bulkPlace,
+  hold,
   nameOf,
   privatePlace,
   startBulk,
   startWorker,
   writeMany,
   writeSlice,
+  writeSlices,
 } from "../support/bulk.js";
 import { sharedDatabase } from "../support/postgres.js";
 import { startServer } from "../support/server.js";
@@ -41,29 +43,50 @@ async function verify(t: Test, folder: string, count: number): Promise<void> {
   t.strictSame(entries.sort(), [...listed].sort(), "nothing is left over");
 }
 
+/** Holds the results of all images from one on. */
+const holdFrom = (t: Test, output: string, from: number, count: number) =>
+  hold(
+    t,
+    output,
+    Array.from({ length: count - from }, (_, i) => nameOf(from + i)),
+  );
+
 t.test("the serving process killed again and again", { skip }, async (t) => {
   const place = bulkPlace(t);
   const bulk = await startBulk(t, place);
-  writeMany(path.join(place.input, "many"), 80);
+  const count = 40;
+  writeSlices(path.join(place.input, "many"), count);
   const output = path.join(place.output, "many");
+  const stops = [10, 25];
+  // It is killed when it comes to these
+  const groups = await Promise.all(
+    stops.map((from) =>
+      hold(
+        t,
+        output,
+        Array.from({ length: 4 }, (_, i) => nameOf(from + i)),
+      ),
+    ),
+  );
   const id = await bulk.submit({
     input_folder_path: path.join(place.input, "many"),
     output_folder_path: output,
     outputs: ["seg"],
   });
-  for (const done of [5, 30]) {
-    await bulk.until(id, ({ counts }) => counts.succeeded >= done);
+  for (const [time, done] of stops.entries()) {
+    await bulk.until(id, ({ counts }) => counts.succeeded >= done && counts.running > 0);
     process.kill(bulk.server.servingPid(), "SIGKILL");
+    await groups[time]!();
   }
   const job = await bulk.ended(id);
-  t.match(job, { state: "completed", total: 80, counts: { succeeded: 80 } });
+  t.match(job, { state: "completed", total: count, counts: { succeeded: count } });
   const items = await bulk.items(id);
-  t.equal(new Set(items.map(({ index }) => index)).size, 80);
+  t.equal(new Set(items.map(({ index }) => index)).size, count);
   t.ok(
     items.some(({ attempts }) => attempts > 1),
     "some ran again",
   );
-  await verify(t, output, 80);
+  await verify(t, output, count);
 });
 
 /**
@@ -75,8 +98,11 @@ async function endWith(t: Test, signal: NodeJS.Signals) {
   const bulk = await startBulk(t, place);
   const input = path.join(place.input, "poison");
   const output = path.join(place.output, "poison");
-  writeMany(input, 40);
+  writeSlices(input, 40);
   const poison = nameOf(20);
+  // It takes much longer than a busy machine takes to notice that it runs
+  writeMany(path.join(place.input, "slow"), 1, 2048);
+  renameSync(path.join(place.input, "slow", nameOf(0)), path.join(input, poison));
   await bulk.server.post("/single_inference", {
     input_image_path: path.join(input, nameOf(0)),
     output_folder_path: output,
@@ -127,8 +153,10 @@ t.test("a box that stood still loses its images, and does no harm when it wakes"
   const bulk = await startBulk(t, place);
   const second = await startWorker(t, place);
   await second.logged((line) => line.msg === "models loaded");
-  writeMany(path.join(place.input, "many"), 200);
+  const count = 40;
+  writeSlices(path.join(place.input, "many"), count);
   const output = path.join(place.output, "many");
+  const release = await holdFrom(t, output, 4, count);
   const id = await bulk.submit({
     input_folder_path: path.join(place.input, "many"),
     output_folder_path: output,
@@ -141,14 +169,15 @@ t.test("a box that stood still loses its images, and does no harm when it wakes"
   while ((await owners()) < 2) await delay(20);
   const sleeper = second.servingPid();
   process.kill(sleeper, "SIGSTOP");
+  await release();
   const job = await bulk.ended(id);
-  t.match(job, { state: "completed", counts: { succeeded: 200, failed: 0 } });
+  t.match(job, { state: "completed", counts: { succeeded: count, failed: 0 } });
   const before = await bulk.items(id);
   process.kill(sleeper, "SIGCONT");
   await second.logged((line) => /silent for too long/.test(line.msg));
   await delay(1_000);
   t.strictSame(await bulk.items(id), before, "its late results change nothing");
-  await verify(t, output, 200);
+  await verify(t, output, count);
   const refused = await fetch(`${second.url}/bulk_inference`, { headers: { Authorization: second.token } });
   t.equal(refused.status, 404, "a worker takes no requests");
 });
@@ -180,7 +209,9 @@ t.test("told to stop, it gives back what it has not begun; the next start goes o
 t.test("the database killed in the middle", { skip }, async (t) => {
   const place = privatePlace(t);
   const bulk = await startBulk(t, place);
-  writeMany(path.join(place.input, "many"), 100);
+  const count = 40;
+  writeSlices(path.join(place.input, "many"), count);
+  const release = await holdFrom(t, path.join(place.output, "many"), 10, count);
   const id = await bulk.submit({
     input_folder_path: path.join(place.input, "many"),
     output_folder_path: path.join(place.output, "many"),
@@ -188,12 +219,13 @@ t.test("the database killed in the middle", { skip }, async (t) => {
   });
   await bulk.until(id, ({ counts }) => counts.succeeded >= 10);
   process.kill(postmasterOf(databaseFolders(place.environment["RADSERVE_STATE_DIR"]!).data)!, "SIGKILL");
+  await release();
   writeSlice(path.join(place.input, "single.dcm"));
   const single = await bulk.send("POST", "/single_inference", {
     input_image_path: path.join(place.input, "single.dcm"),
     output_folder_path: place.output,
   });
   t.equal(single.status, 200, "single requests do not notice");
-  t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 100 } });
-  await verify(t, path.join(place.output, "many"), 100);
+  t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: count } });
+  await verify(t, path.join(place.output, "many"), count);
 });

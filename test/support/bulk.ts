@@ -42,12 +42,12 @@ export function writeSlice(file: string, z = 1, attributes: Attributes = {}): vo
   writeFileSync(file, slice({ z, attributes }));
 }
 
-/** The same CT slice of 512 x 512 pixels under many names, so that a job takes some seconds. */
-export function writeMany(folder: string, count: number): void {
+/** The same CT slice under many names, large so that a job takes some seconds. @param side rows and columns */
+export function writeMany(folder: string, count: number, side = 512): void {
   mkdirSync(folder, { recursive: true });
   const raw = picture({
-    rows: 512,
-    columns: 512,
+    rows: side,
+    columns: side,
     samples: 1,
     bitsAllocated: 16,
     bitsStored: 12,
