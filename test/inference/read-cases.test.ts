@@ -74,7 +74,7 @@ t.test("cases", { skip: needs(ADDON) }, async (t) => {
       ["pid_twice", "corrupt_image", /PatientID .*twice/],
       ["pix_two", "corrupt_image", /PixelData .*twice/],
       ["slope_hex", "corrupt_image", /RescaleSlope .*no decimal number/],
-      ["spacing_3", "corrupt_image", /PixelSpacing .*found 3 values/],
+      ["spacing_3", "corrupt_image", /PixelSpacing .*has 3 values/],
       ["spacing_1e200", "corrupt_image", /PixelSpacing .*physical/],
       ["float_nan", "decode_suspect", /no numbers/],
     ];
@@ -170,6 +170,14 @@ t.test("cases", { skip: needs(ADDON) }, async (t) => {
       const syntax = dicomFile({ transferSyntax: name, pixels: Buffer.alloc(16) });
       await refused(t, syntax, "unsupported_transfer_syntax", /transfer syntax/, name);
     }
+  });
+
+  await t.test("two transfer syntaxes", async (t) => {
+    const file = dicomFile({
+      transferSyntax: "1.2.840.10008.1.2.1\\1.2.840.10008.1.2",
+      pixels: Buffer.alloc(16),
+    });
+    await refused(t, file, "corrupt_image", /TransferSyntaxUID .*has 2 values/, "no one is meant");
   });
 
   await t.test("a series of two persons", async (t) => {

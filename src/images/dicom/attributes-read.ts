@@ -10,7 +10,7 @@ const words = (...lines: string[]) => lines.flatMap((line) => line.split(" "));
 
 /** Whose values cannot be wrong without refusing the file. */
 export const REFUSED: readonly string[] = words(
-  "SOPClassUID SOPInstanceUID StudyInstanceUID SeriesInstanceUID FrameOfReferenceUID Modality ImageType FrameType",
+  "TransferSyntaxUID MediaStorageSOPClassUID SOPClassUID SOPInstanceUID StudyInstanceUID SeriesInstanceUID FrameOfReferenceUID Modality ImageType FrameType",
   "SamplesPerPixel PhotometricInterpretation PlanarConfiguration NumberOfFrames Rows Columns BitsAllocated BitsStored",
   "HighBit PixelRepresentation PixelPaddingValue PixelPaddingRangeLimit FloatPixelPaddingValue",
   "FloatPixelPaddingRangeLimit DoubleFloatPixelPaddingValue DoubleFloatPixelPaddingRangeLimit",
@@ -35,6 +35,8 @@ export const IGNORED: readonly string[] = words(
   "PositionReferenceIndicator PresentationLUTShape VOILUTFunction LUTExplanation SmallestImagePixelValue",
   "LargestImagePixelValue SmallestPixelValueInSeries LargestPixelValueInSeries LossyImageCompression",
   "LossyImageCompressionRatio LossyImageCompressionMethod PatientSize PatientWeight DecayCorrection CorrectedImage SUVType",
+  "StudyDate StudyTime SeriesDate SeriesTime AcquisitionDate AcquisitionTime TimezoneOffsetFromUTC",
+  "RadiopharmaceuticalStartDateTime RadiopharmaceuticalStartTime",
   "RadionuclideTotalDose RadionuclideHalfLife RealWorldValueSlope RealWorldValueIntercept",
   "RealWorldValueFirstValueMapped RealWorldValueLastValueMapped DoubleFloatRealWorldValueFirstValueMapped",
   "DoubleFloatRealWorldValueLastValueMapped LUTLabel CodeValue CodingSchemeDesignator",
@@ -195,7 +197,7 @@ export function textFault({ vr, tag }: Reading, values: readonly string[]): Faul
 
 const AS_WRITTEN: readonly Tag[] = [0x00080008, 0x00089007];
 
-/** "PixelSpacing (0028,0030) to have 2 values of VR DS (PS3.5 section 6.2)". */
+/** "PixelSpacing (0028,0030) should have 2 values of VR DS (PS3.5 section 6.2)". */
 export function wanted({ tag, vr, values }: Reading): string {
   const count =
     "exactly" in values
@@ -205,5 +207,5 @@ export function wanted({ tag, vr, values }: Reading): string {
         : `at most ${values.most}`;
   const one = "exactly" in values && values.exactly === 1;
   const kind = vr === "xs" ? "US or SS" : vr;
-  return `${describeTag(tag)} to have ${count} ${one ? "value" : "values"} of VR ${kind} (PS3.5 section 6.2)`;
+  return `${describeTag(tag)} should have ${count} ${one ? "value" : "values"} of VR ${kind} (PS3.5 section 6.2)`;
 }

@@ -105,7 +105,7 @@ export class DataSetAttributes implements Attributes {
     const reading = element.length === 0 ? undefined : readingOf(element.tag);
     const fault = reading === undefined ? undefined : this.#fault(element, reading);
     if (reading === undefined || fault === undefined) return;
-    const message = `Expected ${wanted(reading)}, found ${fault.found}`;
+    const message = `${wanted(reading)} but has ${fault.found}`;
     if (reading.refused && fault.unsaid === undefined)
       throw new RadserveError("corrupt_image", `${message}. Correct the attribute at the source.`, {
         attribute: reading.keyword,
