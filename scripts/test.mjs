@@ -89,7 +89,7 @@ const LONGEST_FILE_MS = 1_800_000;
 const TAP_TIMEOUT_S = "600";
 /** What a test started and has told to end may take this long to be gone. */
 const LONGEST_END_MS = 10_000;
-const UNKNOWN_SECONDS = 20;
+const UNKNOWN_SECONDS = 8;
 const SLOWEST = 10;
 
 const { values, positionals } = parseArgs({

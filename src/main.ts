@@ -328,7 +328,7 @@ program
   .command("verify")
   .description("replay a receipt: every file, every object and every result, byte for byte")
   .argument("<NAME.json>", "the receipt of a result")
-  .option("--input <file>", "the source, or the folder of its series (default: beside the receipt)")
+  .option("--input <path>", "the source, or a folder that it lies in (default: beside the receipt)")
   .option("--json", JSON_HELP)
   .action((receipt: string, options: { input?: string; json?: boolean }) =>
     run(

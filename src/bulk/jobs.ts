@@ -343,16 +343,17 @@ function conflict(expected: string, row: JobRow): RadserveError {
   });
 }
 
-/** Queued items never start; a second time nothing happens. */
+/** Queued items never start; a second time nothing happens. A job whose items have all ended is completed and stays it. */
 export function cancelJob(pool: Pool, scope: Scope, id: string): Promise<void> {
   return transaction(pool, async (client) => {
-    const row = await locked(client, scope, id);
-    if (row.finished_at !== null || row.cancelled_at !== null) return;
-    await client.query(
+    await locked(client, scope, id);
+    await finishLocked(client, [id]);
+    const { rowCount } = await client.query(
       `update radserve.job set cancelled_at = now(), total = coalesce(total, next_index), ${NOT_PAUSED}
-       where id = $1`,
+       where id = $1 and finished_at is null and cancelled_at is null`,
       [id],
     );
+    if (rowCount === 0) return;
     await client.query(
       `update radserve.item set state = 'cancelled', finished_at = now() where job_id = $1 and state = 'queued'`,
       [id],

@@ -1,9 +1,9 @@
 /** `radserve verify NAME.json`: replays a receipt and compares every hash. */
-import { readFile, stat } from "node:fs/promises";
+import { readdir, readFile, stat } from "node:fs/promises";
 import path from "node:path";
 import { resultForms, type Config } from "../config.js";
-import type { Image } from "../images/image.js";
-import { ConfigError } from "../base/errors.js";
+import { ANY_STACK, type Image } from "../images/image.js";
+import { ConfigError, RadserveError } from "../base/errors.js";
 import { createLog } from "../base/log.js";
 import { table } from "../base/table.js";
 import { loadModels } from "../models/set.js";
@@ -13,12 +13,13 @@ import type { Receipt } from "../results/receipt/receipt.js";
 import { readReceipt } from "../results/commit/reuse.js";
 import { check, type Check, type Verdict } from "../results/receipt/verify.js";
 import { withEngine } from "../server/start-engine.js";
+import { hashFile } from "../files/durable-files.js";
 import { withImageFile } from "./files.js";
 import { during } from "./activity.js";
 import { print, type ExitStatus } from "./run.js";
 
 export interface VerifyCommand {
-  /** The source; by default what lies beside the receipt under its name. */
+  /** The source, or a folder that it lies in, at any depth; by default what lies beside the receipt under its name. */
   input?: string;
   json?: boolean;
 }
@@ -63,12 +64,54 @@ async function checksOf(
   input: string | undefined,
 ): Promise<Check[]> {
   const folder = path.dirname(receiptPath);
-  const source = path.resolve(input ?? path.join(folder, receipt.source.name));
+  const given = path.resolve(input ?? path.join(folder, receipt.source.name));
   return checkResult({
     ...{ folder, receipt, text: await readFile(receiptPath, "utf8") },
-    replayed: () => replayFrom(config, source, receipt),
-    missing: input === undefined ? "not beside the receipt: name it with --input" : "nothing is there",
+    replayed: async () => replayFrom(config, await sourceIn(given, receipt), receipt),
+    missing:
+      input === undefined
+        ? "not beside the receipt: name it with --input"
+        : "nothing is there with the SHA-256 of the receipt's source",
   });
+}
+
+/** SHA-256 of the files that a source is made of. */
+function filesOfSource({ file_sha256, slices, case: members }: Receipt["source"]): string[] {
+  const hashes = [...(slices ?? []), ...(members ?? []).flatMap((one) => one.slices ?? one)];
+  return hashes.length === 0 ? [file_sha256] : hashes.map((one) => one.file_sha256);
+}
+
+/**
+ * Where the source lies: a receipt has its name and SHA-256 and no path, so that a folder is searched for the file, or for
+ * the folder that holds all slices. Links are not followed.
+ * @returns `given` where it is no folder, or where no folder has all slices: then what is in it differs
+ * @throws RadserveError input_not_found if no file in the folder is the source
+ */
+async function sourceIn(given: string, { source }: Receipt): Promise<string> {
+  const facts = await stat(given).catch(() => undefined);
+  if (facts?.isDirectory() !== true) return given;
+  const wanted = new Set(filesOfSource(source));
+  const isFolder = source.slices !== undefined || source.case !== undefined;
+  const folders = [given];
+  for (let folder = folders.shift(); folder !== undefined; folder = folders.shift()) {
+    const found = new Set<string>();
+    const entries = await readdir(folder, { withFileTypes: true });
+    for (const entry of entries.sort((a, b) => (a.name < b.name ? -1 : 1))) {
+      const file = path.join(folder, entry.name);
+      if (entry.isDirectory()) folders.push(file);
+      if (!entry.isFile() || !(isFolder || (await stat(file)).size === source.bytes)) continue;
+      const hash = await hashFile(file);
+      if (hash === undefined || !wanted.has(hash)) continue;
+      if (!isFolder) return file;
+      found.add(hash);
+    }
+    if (isFolder && found.size === wanted.size) return folder;
+  }
+  if (isFolder) return given;
+  throw new RadserveError(
+    "input_not_found",
+    "No file in the folder has the SHA-256 of the receipt's source.",
+  );
 }
 
 function replayFrom(config: Config, source: string, receipt: Receipt): Promise<Check[]> {
@@ -86,7 +129,7 @@ function replayFrom(config: Config, source: string, receipt: Receipt): Promise<C
       }
     });
   const { series_instance_uid: uid, case: members } = receipt.source;
-  return withImageFile(source, again, { uid, members });
+  return withImageFile(source, again, { uid, members, tolerance: ANY_STACK });
 }
 
 /** Aligned columns, and one line that says it all. */

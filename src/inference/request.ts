@@ -42,7 +42,7 @@ export const choice = {
   outputs: z
     .array(outputKindSchema)
     .min(1)
-    .max(5)
+    .max(outputKindSchema.options.length)
     .superRefine(unique)
     .meta({ uniqueItems: true })
     .optional()

@@ -17,6 +17,9 @@ import {
 } from "../manifest/manifest.js";
 import { inputSides } from "./canary.js";
 
+/** Side of an image that a model looks at in windows. */
+const SMALL = 16;
+
 /**
  * What is wrong with what comes out; undefined where nothing is, and of models that are given more than one image at once,
  * of which none is made up.
@@ -57,8 +60,12 @@ export async function madeUpProblem(
 
 /** Slices of 16 bits that are even nowhere, as large as the tensor or a window. */
 function madeUp(manifest: Manifest, input: ImageInput): { planes: Plane[]; spacing: (number | null)[] } {
-  const sides = inputSides(input);
-  const [columns = sides.W, rows = sides.H, slices = sides.D] = manifest.tiling?.window.toReversed() ?? [];
+  // Less than a window is filled up
+  const {
+    W: columns,
+    H: rows,
+    D: slices,
+  } = manifest.tiling === undefined ? inputSides(input) : { W: SMALL, H: SMALL, D: SMALL };
   const planes = Array.from({ length: isVolume(input) ? slices : 1 }, (_, slice): Plane => {
     const data = Int16Array.from(
       { length: rows * columns },

@@ -65,6 +65,7 @@ const insert = (client: pg.PoolClient, id: number) => client.query("INSERT INTO 
 async function behaves(t: Test, database: Database): Promise<void> {
   const { pool } = database;
   t.match(database.version, /^\d+\.\d+$/);
+  await pool.query("DROP TABLE IF EXISTS thing");
   await pool.query("CREATE TABLE thing(id int PRIMARY KEY)");
 
   await transaction(pool, (client) => insert(client, 1));
@@ -107,23 +108,12 @@ async function behaves(t: Test, database: Database): Promise<void> {
   t.equal(await countOf(database), 1, "idle clients may be lost too");
 }
 
-t.test("the private one", async (t) => {
-  const database = await privateDatabase(t);
-  await behaves(t, database);
-
-  await t.rejects(
-    transaction(database.pool, (client) => client.query("COPY (SELECT 1) TO PROGRAM 'true'")),
-    { code: "42501" },
-    "its role may start no programs",
-  );
-  await Promise.all([database.close(), database.close()]);
-  const closed = await failure(transaction(database.pool, (client) => insert(client, 6)));
-  t.match(closed.message, /Cannot use a pool after/);
-});
+// Reached through a relay at first, and by itself then
+const behind = privateDatabase(t);
 
 t.test("DATABASE_URL", async (t) => {
-  const behind = await privateDatabase(t);
-  const socket = socketOf(databaseFolders(behind.settings.state_dir));
+  const { settings: own } = await behind;
+  const socket = socketOf(databaseFolders(own.state_dir));
   const relay = await relayTo(t, socket);
   const lines: string[] = [];
   const log = pino({ level: "trace" }, { write: (line: string) => lines.push(line) });
@@ -156,6 +146,20 @@ t.test("DATABASE_URL", async (t) => {
 
   t.match(lines.join(""), /a connection to the bulk database was lost/);
   t.notMatch(lines.join("") + cut.message + refused.message + unheard.message, /hunter2/, "no password");
+});
+
+t.test("the private one", async (t) => {
+  const database = await behind;
+  await behaves(t, database);
+
+  await t.rejects(
+    transaction(database.pool, (client) => client.query("COPY (SELECT 1) TO PROGRAM 'true'")),
+    { code: "42501" },
+    "its role may start no programs",
+  );
+  await Promise.all([database.close(), database.close()]);
+  const closed = await failure(transaction(database.pool, (client) => insert(client, 6)));
+  t.match(closed.message, /Cannot use a pool after/);
 });
 
 t.test("DATABASE_URL that leads nowhere", async (t) => {

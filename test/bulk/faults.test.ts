@@ -17,6 +17,7 @@ import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import {
   bulkPlace,
+  cancelledJob,
   hold,
   nameOf,
   resultsIn,
@@ -318,6 +319,16 @@ t.test("an output root that is a mount point, without its share", { skip: skipMo
   await unmarked(bare);
   t.strictSame(
     readdirSync(bare).filter((name) => name.startsWith(".")),
+    [],
+  );
+});
+
+t.test("a job that is cancelled, where reports are off, has none", { skip }, async (t) => {
+  const folder = path.join(place.output, "cancelled");
+  const { job } = await cancelledJob(t, bulk, path.join(place.input, "cancelled"), folder);
+  t.match(job, { state: "cancelled", report: null });
+  t.strictSame(
+    readdirSync(folder).filter((name) => name.startsWith("radserve-report-")),
     [],
   );
 });

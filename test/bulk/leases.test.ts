@@ -4,7 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { PoolClient } from "pg";
 import t from "tap";
 import type { ErrorCode } from "../../src/base/errors.js";
-import { finishJobs, insertJob, setPaused } from "../../src/bulk/jobs.js";
+import { cancelJob, finishJobs, insertJob, setPaused } from "../../src/bulk/jobs.js";
 import { transaction } from "../../src/bulk/database.js";
 import { enter, freeSilent, leave } from "../../src/bulk/boxes.js";
 import { lease, pauseJob, settle, type Ending, type LeasedItem } from "../../src/bulk/leases.js";
@@ -69,6 +69,33 @@ t.test("an item of a cancelled job does not wait again", async (t) => {
   await pool.query("update radserve.job set cancelled_at = now()");
   await end(taken.slice(1), AGAIN);
   t.match(await look(), { states: ["queued", "cancelled"] });
+});
+
+t.test("a job whose items have all ended is completed, though it is cancelled then", async (t) => {
+  const { pool, id, taken, end, look } = await leased(t, 2);
+  const scope = { subject: "x", admin: false };
+  const state = async () => {
+    const { rows } = await pool.query<{ cancelled: boolean }>(
+      "select cancelled_at is not null as cancelled from radserve.job",
+    );
+    return { ...rows[0], ...(await look()) };
+  };
+  await end(taken, DONE, [id]);
+  t.match(await state(), { over: false, states: ["succeeded", "succeeded"] }, "nobody has noted its end");
+  await cancelJob(pool, scope, id);
+  t.match(await state(), { cancelled: false, over: true, states: ["succeeded", "succeeded"] });
+  await cancelJob(pool, scope, id);
+  t.match(await state(), { cancelled: false, over: true });
+});
+
+t.test("a job that has items left is cancelled", async (t) => {
+  const { pool, id, taken, end, look } = await leased(t, 2);
+  await end(taken.slice(0, 1), DONE, [id]);
+  await end(taken.slice(1), AGAIN, [id]);
+  await cancelJob(pool, { subject: "x", admin: false }, id);
+  t.match(await look(), { over: true, states: ["succeeded", "cancelled"] });
+  const { rows } = await pool.query("select from radserve.job where cancelled_at is not null");
+  t.equal(rows.length, 1);
 });
 
 t.test("what another box has by now stays as it is", async (t) => {

@@ -1,10 +1,23 @@
-/** One box that takes requests and one that works, with nothing in common but the database and the folders. */
+/**
+ * One box that takes requests and one that works, with nothing in common but the database and the folders; and scans of
+ * folders whose share is away: they wait, and hold up nobody.
+ */
+import { mkdirSync, renameSync, rmdirSync } from "node:fs";
 import path from "node:path";
-import t from "tap";
+import t, { type Test } from "tap";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import { jobListSchema } from "../../src/bulk/schema.js";
-import { bulkPlace, nameOf, resultsIn, startBulk, startWorker, writeSlices } from "../support/bulk.js";
+import {
+  bulkPlace,
+  nameOf,
+  resultsIn,
+  startBulk,
+  startWorker,
+  writeSlices,
+  writeSlice,
+  type Bulk,
+} from "../support/bulk.js";
 import type { TestServer } from "../support/server.js";
 
 const IMAGES = 20;
@@ -82,8 +95,10 @@ t.test("roles api and worker", { skip: needs(ADDON) }, async (t) => {
     t.strictSame(await endedBy(api.server), []);
   });
 
+  const away = await foldersAway(api);
+  const worker = await startWorker(t, place);
+
   await t.test("a worker finishes them, and answers only the pages about itself", async (t) => {
-    const worker = await startWorker(t, place);
     const headers = { Authorization: worker.token };
     for (const page of ["/health/live", "/models", "/metrics", "/openapi.json"])
       t.equal((await fetch(worker.url + page, { headers })).status, 200, page);
@@ -105,4 +120,52 @@ t.test("roles api and worker", { skip: needs(ADDON) }, async (t) => {
     for (const name of ["list", "folder"]) t.equal(resultsIn(out(name)).length, IMAGES, name);
     t.strictSame(await endedBy(api.server), [], "none of it ran where it was taken");
   });
+
+  await t.test("folders that are away when their turn comes", (t) => away.waitFor(t, worker));
 });
+
+/** More than a box scans at once. */
+const AWAY = ["1", "2", "3"];
+
+/** Jobs over folders of a share that goes away before a box scans them, and over others. */
+async function foldersAway(api: Bulk) {
+  const { place } = api;
+  const at = (...parts: string[]) => path.join(place.input, ...parts);
+  const submit = (...folder: string[]) =>
+    api.submit({
+      input_folder_path: at(...folder),
+      output_folder_path: path.join(place.output, ...folder),
+      outputs: ["json"],
+    });
+  for (const name of AWAY) writeSlice(at("share", name, "image.dcm"));
+  writeSlice(at("here", "image.dcm"));
+  mkdirSync(at("empty"));
+  const waiting = await Promise.all(AWAY.map((name) => submit("share", name)));
+  const here = await submit("here");
+  const empty = await submit("empty");
+  renameSync(at("share"), at("away"));
+  // As a mount point looks whose share is not mounted
+  for (const name of AWAY.slice(0, 2)) mkdirSync(at("share", name), { recursive: true });
+
+  const waitFor = async (t: Test, worker: TestServer) => {
+    t.match(await api.ended(here), { state: "completed", total: 1, counts: { succeeded: 1 } });
+    t.match(await api.ended(empty), { state: "completed", total: 0 });
+    for (const id of waiting)
+      t.match(
+        await api.until(
+          id,
+          ({ state, paused_reason }) => state === "paused" && paused_reason?.code !== "no_worker",
+        ),
+        { total: null, paused_reason: { code: "share_unavailable", message: /input folder/ } },
+      );
+    const said = () => worker.log.filter(({ msg }) => msg === "a folder cannot be scanned now").length;
+    t.equal(said(), AWAY.length, "said once of each");
+    for (const name of AWAY.slice(0, 2)) rmdirSync(at("share", name));
+    rmdirSync(at("share"));
+    renameSync(at("away"), at("share"));
+    for (const id of waiting)
+      t.match(await api.ended(id), { state: "completed", total: 1, counts: { succeeded: 1 } });
+    t.equal(said(), AWAY.length);
+  };
+  return { waitFor };
+}

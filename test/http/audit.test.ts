@@ -6,6 +6,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import type { Entry } from "../../src/audit/entry.js";
 import { filesOf, linesOf, onSmallDisk, pathsOf, textOf, verified } from "../support/audit.js";
+import { withDurations } from "../support/durations.js";
 import { CT, dicomFile, imageAttributes } from "../support/dicom.js";
 import { ADDON, needs } from "../support/needs.js";
 import {
@@ -47,7 +48,11 @@ function writeCt(place: Place, name: string, attributes: object = {}): string {
 }
 
 const withModels = () =>
-  makePlace({ RADSERVE_MODELS_DIR: path.join(root, "models"), RADSERVE_MINIMUM_FREE_DISK: "0" });
+  makePlace({
+    ...withDurations({ auditRetry: 200, keysFresh: 50 }),
+    RADSERVE_MODELS_DIR: path.join(root, "models"),
+    RADSERVE_MINIMUM_FREE_DISK: "0",
+  });
 
 async function started(t: Test, place = withModels()): Promise<TestServer> {
   const server = await startServer(place);

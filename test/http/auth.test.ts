@@ -5,6 +5,7 @@ import path from "node:path";
 import jwt from "jsonwebtoken";
 import t from "tap";
 
+import { withDurations } from "../support/durations.js";
 import { issueToken, makePlace, radserve, startServer } from "../support/server.js";
 
 // Some of these tests ask until a token is refused, again and again
@@ -200,7 +201,7 @@ t.test("a token that lives longer than the setting allows is none", async (t) =>
 t.test(
   "a revocation that vanishes stays in force, and without their folder the door is closed",
   async (t) => {
-    const lost = makePlace();
+    const lost = makePlace(withDurations({ keysFresh: 50, keysLook: 200 }));
     const server = await startServer(lost);
     t.teardown(() => server.stop());
     const revoked = path.join(lost.directory, "state", "keys", "revoked");

@@ -28,7 +28,7 @@ import {
 } from "../support/bulk.js";
 import { dicomFile, imageAttributes } from "../support/dicom.js";
 import { slice } from "../support/series.js";
-import { PNG, radserve } from "../support/server.js";
+import { issueToken, PNG } from "../support/server.js";
 
 /** Images of a job that is still at work when smaller ones have ended. */
 const MANY = 800;
@@ -423,7 +423,5 @@ function contents(folder: string): Map<string, string> {
   );
 }
 
-async function tokenOf(bulk: Bulk, subject: string, ...options: string[]): Promise<string> {
-  const { stdout } = await radserve(bulk.place, "token", "issue", "--subject", subject, ...options);
-  return stdout.trim();
-}
+const tokenOf = (bulk: Bulk, subject: string, ...options: string[]): Promise<string> =>
+  issueToken(bulk.place, "--subject", subject, ...options);

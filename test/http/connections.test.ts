@@ -2,6 +2,7 @@
 import type http from "node:http";
 import t from "tap";
 import { ask, connected } from "../support/client.js";
+import { withDurations } from "../support/durations.js";
 import { until } from "../support/postgres.js";
 import { makePlace, startServer, type TestServer } from "../support/server.js";
 
@@ -16,7 +17,9 @@ async function metric(server: TestServer, name: string): Promise<number> {
 }
 
 t.test("one address has its limit, others go on, and the log is not flooded", async (t) => {
-  const server = await startServer(makePlace({ RADSERVE_MAX_CONNECTIONS_PER_ADDRESS: "4" }));
+  const server = await startServer(
+    makePlace({ ...withDurations({ refusedConnections: 3_000 }), RADSERVE_MAX_CONNECTIONS_PER_ADDRESS: "4" }),
+  );
   t.teardown(() => server.stop());
   const far = { localAddress: "127.0.0.2" };
   const lines = await Promise.all(
@@ -83,11 +86,11 @@ t.test("in all: whoever is idle makes room, and requests in work are never close
 });
 
 t.test("silent and slow clients are told and closed", async (t) => {
-  const server = await startServer();
+  const server = await startServer(makePlace(withDurations({ requestHeaders: 1_000, requestLook: 100 })));
   t.teardown(() => server.stop());
   const silent = await connected(server.port);
   const slow = await connected(server.port, "GET /health/live HTTP/1.1\r\n");
-  const dribble = setInterval(() => slow.socket.write("X-A: b\r\n"), 400);
+  const dribble = setInterval(() => slow.socket.write("X-A: b\r\n"), 100);
   t.match(await silent.closed, /^HTTP\/1\.1 408 .*"error":"bad_request"/s);
   t.match(await slow.closed, /^HTTP\/1\.1 408 /);
   clearInterval(dribble);

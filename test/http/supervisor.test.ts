@@ -15,14 +15,22 @@ import {
 } from "node:fs";
 import net from "node:net";
 import path from "node:path";
-import t from "tap";
+import t, { type Test } from "tap";
 import { keys, roots, state } from "../../src/commands/doctor/folders.js";
 import { loadConfig } from "../../src/config.js";
 import { withDurations } from "../support/durations.js";
 import { tryTake } from "../support/commits.js";
 import { ADDON, needs } from "../support/needs.js";
 import { copyModel } from "../support/manifests.js";
-import { makePlace, radserve, refusedStart, root, startServer, type Place } from "../support/server.js";
+import {
+  makePlace,
+  radserve,
+  refusedStart,
+  root,
+  startServer,
+  type Place,
+  type TestServer,
+} from "../support/server.js";
 
 const isAlive = (pid: number) =>
   existsSync(`/proc/${pid}`) && !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, "utf8"));
@@ -80,8 +88,19 @@ t.test("with bad key files alone it does not start", async (t) => {
   t.equal(readdirSync(keys).length, 1, "and makes no key beside them");
 });
 
-t.test("a reload says which models failed", { skip: needs(ADDON) }, async (t) => {
-  const server = await startServer();
+t.test("models reload", { skip: needs(ADDON) }, async (t) => {
+  const place = makePlace();
+  t.match(await radserve(place, "models", "reload"), {
+    status: 2,
+    stderr: /RADSERVE_STATE_DIR: .* found none/,
+  });
+  const server = await startServer(place);
+  await t.test("a reload says which models failed", (t) => failedReload(t, server));
+  await t.test("by command, with what came of it", (t) => reloadByCommand(t, server));
+  t.equal(await server.stop(), 0);
+});
+
+async function failedReload(t: Test, server: TestServer): Promise<void> {
   const folder = path.join(server.place.directory, "models", "broken");
   mkdirSync(folder);
   writeFileSync(path.join(folder, "model.json"), "{}");
@@ -94,17 +113,11 @@ t.test("a reload says which models failed", { skip: needs(ADDON) }, async (t) =>
   });
   const models = await fetch(`${server.url}/models`, { headers: { Authorization: server.token } });
   t.match(await models.json(), { problems: [{ name: "broken", error: { error: "model_unavailable" } }] });
-  t.equal(await server.stop(), 0);
-});
+  rmSync(folder, { recursive: true });
+}
 
-t.test("models reload: by command, with what came of it", { skip: needs(ADDON) }, async (t) => {
-  const place = makePlace();
-  t.match(await radserve(place, "models", "reload"), {
-    status: 2,
-    stderr: /RADSERVE_STATE_DIR: .* found none/,
-  });
-  const server = await startServer(place);
-  await server.logged(({ msg }) => msg === "models loaded");
+async function reloadByCommand(t: Test, server: TestServer): Promise<void> {
+  const { place } = server;
   const models = path.join(place.directory, "models");
   copyModel(models, "ct-tissue", "tissue");
   const first = await radserve(place, "models", "reload");
@@ -123,8 +136,7 @@ t.test("models reload: by command, with what came of it", { skip: needs(ADDON) }
     status: 1,
     stderr: /Expected a readable folder of models/,
   });
-  t.equal(await server.stop(), 0);
-});
+}
 
 t.test("one at a time holds the state directory; a crash frees it", async (t) => {
   const server = await startServer();
@@ -201,12 +213,6 @@ t.test("after the grace time the rest fails with shutting_down", { skip: needs(A
   t.ok(late.length > 0, "some were not done yet");
   for (const answer of late) t.match(answer, { retry: "10", body: { error: "shutting_down" } });
   t.equal(await stopped, 0);
-});
-
-t.test("one Ctrl-C that arrives twice is still an orderly stop", async (t) => {
-  const server = await startServer();
-  server.process.kill("SIGINT");
-  t.equal(await server.stop(), 0);
 });
 
 t.test("a log that cannot be written ends nothing", async (t) => {
@@ -355,11 +361,15 @@ t.test("a wrong setting is said once, with status 2", async (t) => {
   t.equal(await server.stop(), 0);
 });
 
-t.test("a slow request is ended, though the server does not listen itself", async (t) => {
-  const short = withDurations({ requestHeaders: 500, requestLook: 100 });
-  const server = await startServer(makePlace(short));
-  const socket = net.connect(server.port, "127.0.0.1", () => socket.write("GET / HTTP/1.1\r\n"));
-  const answer = new Promise<string>((resolve) => socket.setEncoding("utf8").once("data", resolve));
-  t.match(await answer, /^HTTP\/1\.1 408 /);
-  t.equal(await server.stop(), 0);
+t.test("a slow request and an orderly stop", async (t) => {
+  const server = await startServer(makePlace(withDurations({ requestHeaders: 500, requestLook: 100 })));
+  await t.test("a slow request is ended, though the server does not listen itself", async (t) => {
+    const socket = net.connect(server.port, "127.0.0.1", () => socket.write("GET / HTTP/1.1\r\n"));
+    const answer = new Promise<string>((resolve) => socket.setEncoding("utf8").once("data", resolve));
+    t.match(await answer, /^HTTP\/1\.1 408 /);
+  });
+  await t.test("one Ctrl-C that arrives twice is still an orderly stop", async (t) => {
+    server.process.kill("SIGINT");
+    t.equal(await server.stop(), 0);
+  });
 });

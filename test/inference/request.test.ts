@@ -1,6 +1,7 @@
 import t from "tap";
 import { jsonFaultAt } from "../../src/base/json-fault.js";
 import { bulkRequestSchema } from "../../src/bulk/schema.js";
+import { outputKindSchema } from "../../src/manifest/manifest.js";
 import { singleRequestSchema } from "../../src/inference/request.js";
 import { parseBody } from "../../src/base/json-body.js";
 import { RadserveError } from "../../src/base/errors.js";
@@ -18,6 +19,13 @@ function messageOf(schema: z.ZodType, body: unknown): string {
     return (error as RadserveError).message;
   }
 }
+
+t.test("all kinds of outputs may be asked for at once", (t) => {
+  const outputs = outputKindSchema.options;
+  t.strictSame(singleRequestSchema.parse({ ...paths, outputs }).outputs, outputs);
+  t.match(messageOf(singleRequestSchema, { ...paths, outputs: [...outputs, "json"] }), /^outputs: /);
+  t.end();
+});
 
 t.test("single: what is wrong is said", (t) => {
   const cases: [object, string][] = [

@@ -131,7 +131,11 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
         writeFileSync(path, graph);
         return (await modelsInit(path, engine())) as {
           text: string;
-          data: { manifest: Pick<Manifest, "inputs" | "outputs">; source: string[] };
+          data: {
+            manifest: Pick<Manifest, "inputs" | "outputs">;
+            source: string[];
+            missing: { path: string }[];
+          };
         };
       };
       const detect = await drafted("detect", { ...exported, task: "detect" }, [[1, 7, 10]]);
@@ -160,7 +164,12 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
       t.match(detect.text, /outputs\[0\]\.labels\[0\]\.threshold: .* \(and 2 more like it\)\n/);
       const ended = await drafted("ended", { ...exported, task: "detect" }, [[1, 300, 6]]);
       t.match(ended.data.manifest.outputs, [
-        { axes: "boxes_columns", columns: ["x1", "y1", "x2", "y2", "score", "class"], nms: { kind: "none" } },
+        {
+          axes: "boxes_columns",
+          columns: ["x1", "y1", "x2", "y2", "score", "class"],
+          classes: { first: 0 },
+          nms: { kind: "none" },
+        },
       ]);
       const segment = await drafted("segment", { ...exported, task: "segment" }, [
         [1, 15, 10],
@@ -175,6 +184,14 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
         inputs: [{ fit: "crop" }],
         outputs: [{ kind: "classification", activation: "none", labels: [{ label: "Nodule" }, {}, {}] }],
       });
+      // What is open is what no exporter knows: codes, thresholds, and nothing of how tensors are read
+      for (const { data } of [detect, ended, segment, classify]) {
+        const asked = data.missing.map(({ path }) => path);
+        t.strictSame(
+          asked.filter((path) => path.startsWith("outputs") && !/\.labels\[\d\]\./.test(path)),
+          [],
+        );
+      }
       for (const [name, metadata, shapes] of [
         ["other-author", { ...exported, author: "Somebody", task: "detect" }, [[1, 7, 10]]],
         ["other-shape", { ...exported, task: "detect" }, [[1, 9, 10]]],

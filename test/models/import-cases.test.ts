@@ -164,10 +164,11 @@ const REFUSED: Record<string, [change: Parameters<typeof bundle>[1], named: RegE
 
 /** Other spellings of the same. */
 const SAME: Record<string, Parameters<typeof bundle>[1]> = {
-  "truths as Python and people write them": (step) =>
-    Object.assign(step("ScaleIntensityRanged"), { clip: "True" }) &&
-    Object.assign(step("Activationsd"), { softmax: "$True", sigmoid: 0 }) &&
-    Object.assign(step("AsDiscreted"), { argmax: [1] }),
+  "truths as Python and people write them": (step) => {
+    step("ScaleIntensityRanged")["clip"] = "True";
+    Object.assign(step("Activationsd"), { softmax: "$True", sigmoid: 0 });
+    step("AsDiscreted")["argmax"] = [1];
+  },
   "a reference to a part": (_, inference) => {
     inference["bounds"] = { low: -160 };
     const scale = inference.preprocessing.transforms[4]!;

@@ -84,6 +84,23 @@ export async function hold(t: Test, output: string, names: readonly string[]): P
   return release;
 }
 
+/** A job that is cancelled when some of its images are done. */
+export async function cancelledJob(t: Test, bulk: Bulk, input: string, output: string) {
+  const images = 24;
+  const done = 4;
+  writeSlices(input, images);
+  const release = await hold(
+    t,
+    output,
+    Array.from({ length: images - done }, (_, i) => nameOf(done + i)),
+  );
+  const id = await bulk.submit({ input_folder_path: input, output_folder_path: output });
+  await bulk.until(id, ({ counts }) => counts.succeeded > 0);
+  await bulk.send("DELETE", `/bulk_inference/${id}`);
+  await release();
+  return { id, job: await bulk.ended(id) };
+}
+
 /** What a client asks and orders about a job, below its page. */
 export const JOB_PAGES: readonly [method: string, page: string][] = [
   ["GET", ""],

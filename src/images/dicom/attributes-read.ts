@@ -31,10 +31,10 @@ export const REFUSED: readonly string[] = words(
 
 /** Which are read as absent where their values are wrong. */
 export const IGNORED: readonly string[] = words(
-  "InstanceNumber BodyPartExamined Laterality ImageLaterality FrameLaterality PatientOrientation",
+  "InstanceNumber SliceThickness BurnedInAnnotation BodyPartExamined Laterality ImageLaterality FrameLaterality PatientOrientation",
   "PositionReferenceIndicator PresentationLUTShape VOILUTFunction LUTExplanation SmallestImagePixelValue",
   "LargestImagePixelValue SmallestPixelValueInSeries LargestPixelValueInSeries LossyImageCompression",
-  "LossyImageCompressionRatio LossyImageCompressionMethod PatientWeight DecayCorrection CorrectedImage SUVType",
+  "LossyImageCompressionRatio LossyImageCompressionMethod PatientSize PatientWeight DecayCorrection CorrectedImage SUVType",
   "RadionuclideTotalDose RadionuclideHalfLife RealWorldValueSlope RealWorldValueIntercept",
   "RealWorldValueFirstValueMapped RealWorldValueLastValueMapped DoubleFloatRealWorldValueFirstValueMapped",
   "DoubleFloatRealWorldValueLastValueMapped LUTLabel CodeValue CodingSchemeDesignator",
@@ -75,7 +75,13 @@ const LIMITS: ReadonlyMap<string, Limits> = new Map([
   // Centimetres between the pixels of an ultrasound region, or other units
   ["PhysicalDeltaX", SCALE],
   ["PhysicalDeltaY", SCALE],
-  // Kilograms, becquerels, seconds
+  // 0 in projections
+  ["SliceThickness", { least: 0, most: 1e4 }],
+  // A direction cosine; a factor
+  ["ImageOrientationSlide", { least: 0, most: 1.01 }],
+  ["LossyImageCompressionRatio", { least: 0, most: 1e6 }],
+  // Metres, kilograms, becquerels, seconds
+  ["PatientSize", { least: 0, most: 300 }],
   ["PatientWeight", { least: 0, most: 2000 }],
   ["RadionuclideTotalDose", { least: 0, most: 1e12 }],
   ["RadionuclideHalfLife", { least: 0, most: 1e12 }],
@@ -147,7 +153,7 @@ export function numberFault(
   const numbers = values.map((value) => (typeof value === "number" ? value : decimal(value)));
   const wrong = numbers.findIndex((number) => number === undefined || !Number.isFinite(number));
   // A frame of floating-point pixels may be padded with NaN
-  if (wrong >= 0 && typeof values[wrong] === "number" && keyword.includes("FloatPixelPadding"))
+  if (wrong >= 0 && typeof values[wrong] === "number" && keyword.endsWith("FloatPixelPaddingValue"))
     return undefined;
   if (wrong >= 0) return { found: described(values[wrong]) };
   const known = numbers.map((number) => number ?? 0);

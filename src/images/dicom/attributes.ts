@@ -142,7 +142,8 @@ export class DataSetAttributes implements Attributes {
     const element = this.element(keyword);
     if (element === undefined) return undefined;
     if (TEXT_VRS.has(this.#vr(element))) return this.#text(element);
-    return this.#numbers(element).map(String);
+    const isText = TEXT_VRS.has(dictionaryVr(element.tag)) && !NUMBER_TEXTS.has(dictionaryVr(element.tag));
+    return isText ? [UNEXPLAINED] : this.#numbers(element).map(String);
   }
 
   string(keyword: string): string | undefined {
@@ -167,7 +168,12 @@ export class DataSetAttributes implements Attributes {
   }
 
   sequence(keyword: string): DataSetAttributes[] | undefined {
-    const element = this.element(keyword);
+    const tag = tagOf(keyword);
+    return tag === undefined ? undefined : this.#itemsOf(tag);
+  }
+
+  #itemsOf(tag: Tag): DataSetAttributes[] | undefined {
+    const element = this.#dataSet.elements.get(tag);
     if (element === undefined) return undefined;
     let found = this.#sequences?.get(element.tag);
     if (found === undefined) {
@@ -234,6 +240,16 @@ export class DataSetAttributes implements Attributes {
     return { bytes: this.#walk.bytes.length, elements: this.#walk.all };
   }
 
+  /** Tags of all elements without a value, in items too; sequences without items are among them. */
+  emptyElements(found = new Set<Tag>()): Set<Tag> {
+    for (const { tag, length, vr } of this.#dataSet.elements.values()) {
+      const items = vr === "SQ" ? this.#itemsOf(tag) : undefined;
+      if (items === undefined ? length === 0 : items.length === 0) found.add(tag);
+      for (const item of items ?? []) item.emptyElements(found);
+    }
+    return found;
+  }
+
   /** The bytes of a value as they lie in the file. */
   bytes(element: Element): Uint8Array {
     return this.#walk.bytes.subarray(element.offset, element.offset + element.available);
@@ -264,7 +280,7 @@ export class DataSetAttributes implements Attributes {
   #vr(element: Element): string {
     const known = dictionaryVr(element.tag);
     // Which of US and SS it is follows from the pixels, whatever an explicit VR says (PS3.3 C.7.6.3); text stays text
-    if (known === "xs" && (element.vr === "UN" || !TEXT_VRS.has(element.vr)))
+    if (known === "xs" && ["UN", "US", "SS", "OW", "xs"].includes(element.vr))
       return this.#context.signed ? "SS" : "US";
     if (element.vr === "UN" && known !== "UN") return known;
     switch (element.vr) {

@@ -117,6 +117,11 @@ function readModality(
   if (item !== undefined && !isOfIntensity(attributes, warnings))
     return { kind: "lut", lut: readLut(item, format.signed) };
   if (slope === undefined && intercept === undefined) return { kind: "identity" };
+  // Elsewhere slopes of their own are as common as right: an intercept is 0 unless something else is known of it
+  const needsBoth = CT_CLASSES.has(attributes.string("SOPClassUID") ?? "") || source !== attributes;
+  if (slope === undefined) warn(warnings, "missing_attribute", "RescaleSlope is absent; 1 was taken.");
+  else if (intercept === undefined && (needsBoth || source.string("RescaleType") === "HU"))
+    warn(warnings, "missing_attribute", "RescaleIntercept is absent; 0 was taken.");
   if (slope === 0) {
     const empty = source.number("RescaleSlope") === 0 ? "RescaleSlope" : "DoseGridScaling";
     return { kind: "rescale", slope: 1, intercept: intercept ?? 0, empty };

@@ -41,6 +41,8 @@ export function importMonai(files: MonaiFiles, choices: ImportChoices, gaps: Gap
     gaps.refuse("metadata.json: inputs", "Expected one image of one channel; several are not offered");
   if (output === undefined || moreOutputs.length > 0)
     gaps.refuse("metadata.json: outputs", `Expected one, found ${Object.keys(outputs).join(", ") || "none"}`);
+  for (const option of ["configuration", "mirror", "previous", "roles"] as const)
+    if (choices[option] !== undefined) gaps.refuse(`--${option}`, "It is for networks of nnU-Net alone");
   const chain: Chain = {};
   for (const [path, known] of PARTS)
     if (path in config.root || (path !== "dataset" && path !== "evaluator"))

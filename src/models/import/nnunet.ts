@@ -143,7 +143,7 @@ export function importNnunet(files: NnunetFiles, choices: ImportChoices, gaps: G
       ? rolesOf(channels, files.roles, accepts.modality ?? [], gaps)
       : undefined;
   if (several === undefined && files.roles !== undefined)
-    gaps.refuse("--roles", "The network takes one series, or one picture");
+    gaps.refuse("--roles", "The network has one channel, which is one series, or is one of pictures");
   const prepared =
     several === undefined
       ? channels[0]?.prepared
@@ -247,7 +247,10 @@ function volumeInput(
       `Expected each of three axes once, found ${transpose.join(", ")}`,
     );
   // NibabelIOWithReorient turns images to RAS; arrays are z, y, x then.
-  const letters = choices.orientation ?? (reader === "NibabelIOWithReorient" ? "SAR" : undefined);
+  const turned = reader === "NibabelIOWithReorient" ? "SAR" : undefined;
+  const letters = choices.orientation ?? turned;
+  if (turned !== undefined && letters !== turned)
+    gaps.refuse("--orientation", `${reader} turns images to ${turned}: expected no other, found ${letters}`);
   if (!isOrientation(letters))
     gaps.refuse(
       "plans.json: image_reader_writer",

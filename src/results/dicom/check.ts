@@ -8,12 +8,14 @@ import { release } from "../../addon/bytes.js";
 import { RadserveError } from "../../base/errors.js";
 import type { Attributes } from "../../images/image.js";
 import type { Picture } from "../../addon/picture.js";
+import { describeTag, type Tag } from "../../images/dicom/dictionary.js";
+import { attributeOf } from "./element-writer.js";
 import type { DicomObject } from "./elements.js";
 import { checkContours } from "./rtstruct.js";
 import { isNear, isTurned, positionOf, WRITTEN_TOLERANCE, type Grid, type Masks } from "./grid.js";
 import { LABEL_MAP_SEGMENTATION } from "./seg.js";
 import { labelPlane, segmentPlanes, segmentsOf, type FrameOutputs } from "./segments.js";
-import { anatomyOfSeries, patientAndStudy } from "./source.js";
+import { anatomyOfSeries, MAY_BE_EMPTY, patientAndStudy } from "./source.js";
 import { slideGeometry, type TilePosition } from "./slide.js";
 import type { DicomKind } from "../../manifest/manifest.js";
 import { deviceUid, type Subject } from "./subject.js";
@@ -40,6 +42,8 @@ export async function checkObjects(
   for (const { kind, object, pixels } of written) {
     const file = readBack(kind, object);
     const { attributes } = file;
+    const [empty] = emptyFaults(file);
+    if (empty !== undefined) throw wrong(kind, empty);
     checkNames(kind, object, attributes, subject);
     checkCopies(kind, attributes, subject);
     if (kind === "sr") checkReport(attributes, known);
@@ -51,6 +55,15 @@ export async function checkObjects(
       if (fault !== undefined) throw wrong(kind, fault);
     }
   }
+}
+
+let tagsThatMayBeEmpty: ReadonlySet<Tag> | undefined;
+
+/** What an object of ours holds empty, at any depth, that must have a value. */
+export function emptyFaults({ attributes }: DicomFile): string[] {
+  tagsThatMayBeEmpty ??= new Set([...MAY_BE_EMPTY].map((keyword) => attributeOf(keyword).tag));
+  const empty = [...attributes.emptyElements()].filter((tag) => tagsThatMayBeEmpty?.has(tag) !== true);
+  return empty.map((tag) => `its ${describeTag(tag)} is empty`);
 }
 
 function wrong(kind: DicomKind, what: string): RadserveError {

@@ -11,11 +11,16 @@ export const dcm = (value: string, meaning: string): Code => ({ value, scheme: "
 export const sct = (value: string, meaning: string): Code => ({ value, scheme: "SCT", meaning });
 export const own = (value: string, meaning: string): Code => ({ value, scheme: OWN_SCHEME, meaning });
 
-/** Code Value holds 16 characters; longer ones have an attribute of their own (PS3.3 section 8.1). */
+/** Code Value holds 16 characters; longer ones, and those that are URN or URL, have attributes of their own (PS3.3 section 8.1). */
 const LONGEST_CODE_VALUE = 16;
+const URN = /^(?:urn|https?):/i;
 
 export function codeItem({ value, scheme, meaning }: Code): Dataset {
-  const keyword = value.length > LONGEST_CODE_VALUE ? "LongCodeValue" : "CodeValue";
+  const keyword = URN.test(value)
+    ? "URNCodeValue"
+    : value.length > LONGEST_CODE_VALUE
+      ? "LongCodeValue"
+      : "CodeValue";
   return { [keyword]: value, CodingSchemeDesignator: scheme, CodeMeaning: oneLine(meaning, 64) };
 }
 

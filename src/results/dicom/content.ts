@@ -5,7 +5,7 @@ import type { Dataset } from "./elements.js";
 import { referenced, type SourceFrame } from "./source.js";
 import { decimalString, freeText } from "./values.js";
 
-type Relationship =
+export type Relationship =
   "CONTAINS" | "HAS CONCEPT MOD" | "HAS OBS CONTEXT" | "SELECTED FROM" | "INFERRED FROM" | "HAS PROPERTIES";
 
 function item(
@@ -62,9 +62,9 @@ export function uidRef(relationship: Relationship, name: Code, uid: string): Dat
 }
 
 /** A number with its unit; if the decimal string is not exact, the double stands beside it (PS3.3 C.18.1). */
-export function num(name: Code, value: number, unit: Code): Dataset {
+export function num(name: Code, value: number, unit: Code, relationship: Relationship = "CONTAINS"): Dataset {
   const decimal = decimalString(value);
-  return item("CONTAINS", "NUM", name, {
+  return item(relationship, "NUM", name, {
     MeasuredValueSequence: [
       {
         NumericValue: decimal,

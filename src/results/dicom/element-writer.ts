@@ -43,6 +43,7 @@ const FORMS: Readonly<Record<string, Form>> = {
   SH: TEXT,
   ST: TEXT,
   UC: TEXT,
+  UR: TEXT,
   UT: TEXT,
   AT: number(4, (buffer, value, at) => writeTag(buffer, value, at)),
   FD: number(8, (buffer, value, at) => buffer.writeDoubleLE(value, at)),
@@ -54,7 +55,7 @@ const FORMS: Readonly<Record<string, Form>> = {
 };
 
 /** VRs with a length of 32 bits behind two bytes of nothing (PS3.5 table 7.1-1). */
-const LONG_VRS = new Set(["OB", "SQ", "UC", "UT"]);
+const LONG_VRS = new Set(["OB", "SQ", "UC", "UR", "UT"]);
 /** The length of what ends with a delimiter. */
 const UNDEFINED = 0xffffffff;
 const LONGEST_SHORT = 0xffff;

@@ -3,7 +3,17 @@ import { labelsOf, type Code, type Label, type ModelOutput } from "../../manifes
 import type { Warning } from "../../images/image.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 import { codeOf, dcm, own, sct } from "./codes.js";
-import { coded, container, images, num, polyline, segmentReference, text, uidRef } from "./content.js";
+import {
+  coded,
+  container,
+  images,
+  num,
+  polyline,
+  segmentReference,
+  text,
+  uidRef,
+  type Relationship,
+} from "./content.js";
 import type { Dataset, DicomObject } from "./elements.js";
 import { LABEL_MAP_SEGMENTATION } from "./seg.js";
 import { segFrameNumber, segmentsOf, segmentTracking, type Segment } from "./segments.js";
@@ -107,9 +117,9 @@ function isRegion({ finding, seg, segment }: Group): boolean {
   return finding.present && (finding.box !== undefined || (seg !== undefined && segment !== undefined));
 }
 
-function absentItem({ subject, finding, known }: Group): Dataset {
+function absentItem({ subject, finding, known, own }: Group): Dataset {
   const source = images("INFERRED FROM", SOURCE_OF_MEASUREMENT, lookedAt(subject, finding.frame));
-  return coded("CONTAINS", codeOf(known.label), ABSENT, source);
+  return coded("CONTAINS", codeOf(known.label), ABSENT, [...source, ...measured(own, "HAS PROPERTIES")]);
 }
 
 interface Group {
@@ -195,8 +205,10 @@ function scoreItems({ finding, known }: Pick<Group, "finding" | "known">): Datas
   ];
 }
 
-function measured(own: readonly Measurement[]): Dataset[] {
-  return own.map(({ name, code, value, unit }) => num(codeOf({ label: name, code }), value, unit));
+function measured(own: readonly Measurement[], relationship?: Relationship): Dataset[] {
+  return own.map(({ name, code, value, unit }) =>
+    num(codeOf({ label: name, code }), value, unit, relationship),
+  );
 }
 
 /** TID 1410 with a box. */

@@ -19,8 +19,8 @@ const SERIES: Readonly<Record<DicomKind, { number: number; what: string }>> = {
 /** Patient, study, series, equipment and the common attributes of an object (PS3.3 C.7.1 to C.7.3, C.7.5, C.12.1). */
 export function commonModules(subject: Subject, kind: DicomKind): Dataset {
   const { attributes, ids, model, image, startedAt, utcOffset } = subject;
-  const zone = zoneOf(attributes, utcOffset);
-  const { date, time } = dateAndTime(startedAt, zone);
+  const zone = zoneOf(attributes);
+  const { date, time } = dateAndTime(startedAt, zone ?? utcOffset);
   const series = SERIES[kind];
   return {
     SpecificCharacterSet: "ISO_IR 192",
@@ -33,9 +33,16 @@ export function commonModules(subject: Subject, kind: DicomKind): Dataset {
     ContentTime: time,
     InstanceCreationDate: date,
     InstanceCreationTime: time,
+    // It would be that of the dates and times that are the source's, too (PS3.3 C.12.1.1.8)
     TimezoneOffsetFromUTC: zone,
     ...equipment(model),
-    ContributingEquipmentSequence: [contributingEquipment(model)],
+    ContributingEquipmentSequence: [
+      {
+        ...contributingEquipment(model),
+        ContributionDateTime: `${date}${time}${zone ?? utcOffset}`,
+        ContributionDescription: `${RUN_BY} ${VERSION}${zone === undefined ? NO_ZONE : ""}`,
+      },
+    ],
     CodingSchemeIdentificationSequence: [
       {
         CodingSchemeDesignator: OWN_SCHEME,
@@ -65,13 +72,13 @@ function equipment(model: Subject["model"]): Dataset {
 const PROCESSING_EQUIPMENT = dcm("109102", "Processing Equipment");
 /** Begins the description of our equipment item: by it, our own objects are known and never taken as inputs. */
 const RUN_BY = "Run by Radserve";
+const NO_ZONE = ". The source gives no time zone, so that dates and times without an offset have none here";
 
 function contributingEquipment(model: Subject["model"]): Dataset {
   return {
     ...equipment(model),
     PurposeOfReferenceCodeSequence: [codeItem(PROCESSING_EQUIPMENT)],
     DeviceUID: deviceUid(model),
-    ContributionDescription: `${RUN_BY} ${VERSION}`,
   };
 }
 

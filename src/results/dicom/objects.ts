@@ -73,7 +73,7 @@ export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
   await checkObjects(subject, written, request.outputs, masks);
   return {
     ...listed(request.name, model.name, written),
-    warnings: [...warnings, ...identityLeftOut(attributes)],
+    warnings: [...warnings, ...valuesLeftOut(attributes)],
   };
 }
 
@@ -111,11 +111,18 @@ function whyNot(
   return kind === "rtstruct" ? whyNoContours(image, outputs) : undefined;
 }
 
-function identityLeftOut(attributes: Attributes): Warning[] {
-  const names = leftOut(attributes);
-  if (names.length === 0) return [];
-  const message = `The DICOM objects lack the source's ${names.join(", ")}: DICOM does not allow the value that it has there, or its character set does not have it. Correct the source.`;
-  return [{ code: "identity_left_out", message }];
+function valuesLeftOut(attributes: Attributes): Warning[] {
+  const { identity, others } = leftOut(attributes);
+  const lacking = (code: string, names: readonly string[]): Warning[] =>
+    names.length === 0
+      ? []
+      : [
+          {
+            code,
+            message: `The DICOM objects lack the source's ${names.join(", ")}: DICOM does not allow the value that it has there, or its character set does not have it. Correct the source.`,
+          },
+        ];
+  return [...lacking("identity_left_out", identity), ...lacking("value_left_out", others)];
 }
 
 function notWritten(kind: DicomKind, why: string): Warning {

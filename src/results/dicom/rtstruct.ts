@@ -8,12 +8,13 @@ import { IMPLICIT_VR_LITTLE_ENDIAN } from "../../images/dicom/transfer-syntax.js
 import { labelColours } from "../picture/colour.js";
 import { codeItem, codeOf } from "./codes.js";
 import { boxesOf, contoursOf, filled, type Box, type Contour } from "./contours.js";
-import { dicomObject, type Dataset, type DicomObject, type Value } from "./elements.js";
+import { dicomObject, type Dataset, type DicomObject } from "./elements.js";
+import { frameOfReferenceOf } from "./frame-positions.js";
 import { hasOwnPositions } from "./grid.js";
 import { commonModules } from "./modules.js";
 import { segmentsOf, segmentTracking, type FrameOutputs, type Segment } from "./segments.js";
 import { dot, type Vector } from "../../images/vectors.js";
-import { referenced, takeOver } from "./source.js";
+import { referenced } from "./source.js";
 import { seedOf, type Subject } from "./subject.js";
 import { oneLine } from "./values.js";
 
@@ -57,10 +58,6 @@ function planesOf(image: Image): FramePlane[] | undefined {
     planes.push({ plane, spacing });
   }
   return planes;
-}
-
-function frameOfReferenceOf(attributes: Attributes): Value | undefined {
-  return takeOver(attributes, ["FrameOfReferenceUID"])["FrameOfReferenceUID"];
 }
 
 /** About how many points all contours have: where a line between labels turns, the contours of both sides have one. */

@@ -117,11 +117,16 @@ function taken(attributes: Attributes, keyword: string): Value | undefined {
   const tag = tagOf(keyword) ?? 0;
   if (values === undefined || (values.length > 1 && multiplicityOf(tag) === "1")) return undefined;
   const vr = dictionaryVr(tag);
-  if (vr === "US") return attributes.numbers(keyword);
+  const numbers = vr === "US" ? attributes.numbers(keyword) : undefined;
+  if (numbers !== undefined) return numbers.length === values.length ? numbers : undefined;
+  // An empty UID names nothing: it is an absent one, and nothing that a source may have is Type 2
+  if (vr === "UI") return values.length > 0 && values.every(isUid) ? values : undefined;
   return values.every((value) => isOfForm(keyword, vr, value)) ? values : undefined;
 }
 
-const CODE = ["CodeValue", "CodingSchemeDesignator", "CodingSchemeVersion", "CodeMeaning"];
+/** Attributes of which a code has one (PS3.3 section 8.1). */
+const CODE_VALUES = ["CodeValue", "LongCodeValue", "URNCodeValue"];
+const CODE = [...CODE_VALUES, "CodingSchemeDesignator", "CodingSchemeVersion", "CodeMeaning"];
 
 /** Sequences that are taken over, and which attributes of their items. */
 const SEQUENCES: Readonly<Record<string, readonly string[]>> = {
@@ -136,7 +141,7 @@ const SEQUENCES: Readonly<Record<string, readonly string[]>> = {
   OtherPatientIDsSequence: ["PatientID", "IssuerOfPatientID", "TypeOfPatientID"],
 };
 
-const PATIENT = [
+export const PATIENT = [
   ...["PatientName", "PatientID", "PatientBirthDate", "PatientSex", "IssuerOfPatientID", "TypeOfPatientID"],
   ...["PatientBirthTime", "OtherPatientIDs", "OtherPatientNames", "EthnicGroup", "PatientComments"],
   ...["PatientSpeciesDescription", "PatientSpeciesCodeSequence", "PatientBreedDescription"],
@@ -154,7 +159,7 @@ const TRIAL_NEVER_ABSENT: Dataset = {
   ...{ ClinicalTrialProtocolName: "", ClinicalTrialSiteID: "", ClinicalTrialSiteName: "" },
 };
 
-const STUDY = [
+export const STUDY = [
   ...["StudyDate", "StudyTime", "ReferringPhysicianName", "StudyID", "AccessionNumber", "StudyDescription"],
   ...["PhysiciansOfRecord", "NameOfPhysiciansReadingStudy", "ConsultingPhysicianName"],
   ...["IssuerOfAccessionNumberSequence", "ProcedureCodeSequence", "ReferencedStudySequence"],
@@ -181,7 +186,7 @@ export function takeOver(attributes: Attributes, keywords: readonly string[]): D
     const inner = SEQUENCES[keyword];
     if (inner === undefined) dataset[keyword] = taken(attributes, keyword);
     else {
-      const items = attributes.sequence(keyword)?.map((item) => takeOver(item, inner));
+      const items = attributes.sequence(keyword)?.map((item) => filled(takeOver(item, inner)));
       if (items !== undefined && items.length > 0 && items.every((item) => isWhole(item, inner)))
         dataset[keyword] = items;
     }
@@ -192,7 +197,7 @@ export function takeOver(attributes: Attributes, keywords: readonly string[]): D
 /** Codes need their value, scheme and meaning, references both UIDs; other items need something. */
 function isWhole(item: Dataset, keywords: readonly string[]): boolean {
   const has = (keyword: string) => isFilled(item[keyword]);
-  if (keywords === CODE) return ["CodeValue", "CodingSchemeDesignator", "CodeMeaning"].every(has);
+  if (keywords === CODE) return CODE_VALUES.some(has) && ["CodingSchemeDesignator", "CodeMeaning"].every(has);
   return keywords[0]?.startsWith("Referenced") === true ? keywords.every(has) : keywords.some(has);
 }
 
@@ -205,6 +210,28 @@ export function patientAndStudy(attributes: Attributes, studyInstanceUid: string
     StudyInstanceUID: studyInstanceUid,
   };
 }
+
+/** Attributes that our objects may hold empty: Type 2, and Type 3 as the source has them (PS3.5 section 7.4). */
+export const MAY_BE_EMPTY: ReadonlySet<string> = new Set([
+  ...[
+    ...PATIENT,
+    ...STUDY,
+    ...Object.keys(OF_ANIMALS),
+    ...Object.keys(TRIAL_NEVER_ABSENT),
+    "BodyPartExamined",
+  ],
+  ...[
+    "Laterality",
+    "PatientOrientation",
+    "PositionReferenceIndicator",
+    "ContentCreatorName",
+    "OperatorsName",
+  ],
+  ...["RTROIInterpretedType", "ROIInterpreter", "RequestedProcedureID", "RequestedProcedureDescription"],
+  ...["RequestedProcedureCodeSequence", "PlacerOrderNumberImagingServiceRequest"],
+  ...["FillerOrderNumberImagingServiceRequest", "ReferencedPerformedProcedureStepSequence"],
+  ...["PerformedProcedureCodeSequence", "AcquisitionContextSequence"],
+]);
 
 /** For an animal, breed and responsible person are present, empty if they are unknown (PS3.3 C.7.1.1, C.7.2.2). */
 function withSpecies({ PatientSpeciesDescription: species, ...patient }: Dataset): Dataset {
@@ -244,13 +271,30 @@ const IDENTITY = [
   ...["PatientName", "PatientID", "IssuerOfPatientID", "PatientBirthDate", "PatientSex", "AccessionNumber"],
 ];
 
-/** The attributes of identity that the source has and our objects cannot have: nobody should believe that it has none. */
-export function leftOut(attributes: Attributes): string[] {
-  const ours = takeOver(attributes, IDENTITY);
-  return IDENTITY.filter(
-    (keyword) =>
-      ours[keyword] === undefined && (attributes.strings(keyword) ?? []).some((value) => value !== ""),
-  );
+/** Which attributes have a value that is not taken over, or an item with one. */
+function lackingIn(attributes: Attributes, keywords: readonly string[]): string[] {
+  const ours = takeOver(attributes, keywords);
+  return keywords.filter((keyword) => {
+    const inner = SEQUENCES[keyword];
+    if (inner === undefined)
+      return ours[keyword] === undefined && (attributes.strings(keyword) ?? []).some((value) => value !== "");
+    const items = attributes.sequence(keyword);
+    // Under another VR than SQ
+    if (items === undefined) return attributes.has(keyword);
+    return (
+      (items.length > 0 && ours[keyword] === undefined) ||
+      items.some((item) => lackingIn(item, inner).length > 0)
+    );
+  });
+}
+
+/** The attributes that the source has and our objects cannot have: nobody should believe that it has none. */
+export function leftOut(attributes: Attributes): { identity: string[]; others: string[] } {
+  const lacking = lackingIn(attributes, [...PATIENT, ...STUDY]);
+  return {
+    identity: lacking.filter((keyword) => IDENTITY.includes(keyword)),
+    others: lacking.filter((keyword) => !IDENTITY.includes(keyword)),
+  };
 }
 
 /** Parts of the body that there is one of (PS3.16 table L-1), as Body Part Examined names them. */
@@ -279,10 +323,10 @@ export function anatomyOfSeries(attributes: Attributes): Dataset {
 
 const ZONE = /^[+-](?:0\d|1[0-4])[0-5]\d$/;
 
-/** Offset from UTC of the source's dates and times, which ours stand beside; else that of the machine. */
-export function zoneOf(attributes: Attributes, ofMachine: string): string {
+/** Offset from UTC of the source's dates and times; undefined if it gives none. */
+export function zoneOf(attributes: Attributes): string | undefined {
   const own = attributes.string("TimezoneOffsetFromUTC");
-  return own !== undefined && ZONE.test(own) ? own : ofMachine;
+  return own !== undefined && ZONE.test(own) ? own : undefined;
 }
 
 /** A moment as DA and TM in a zone, to the millisecond. */

@@ -87,6 +87,16 @@ export const KNOWN_FAULTS: readonly KnownFault[] = [
   {
     before: "0.6.0",
     shows: (evidence) =>
+      withObjects(evidence).length > 0 &&
+      evidence.image?.attributes?.string("TimezoneOffsetFromUTC") === undefined &&
+      evidence.image?.attributes !== undefined,
+    text:
+      "TimezoneOffsetFromUTC is absent in the source, and the objects have the server's of the day of the analysis: it " +
+      "counts for the dates and times of the source in them too, and is wrong where those are of another zone or season.",
+  },
+  {
+    before: "0.6.0",
+    shows: (evidence) =>
       withAreas(evidence).length > 0 &&
       evidence.image?.attributes?.has("PixelSpacing") === true &&
       (evidence.image.regions?.(0) !== undefined || isWarned(evidence, "regions_ignored")),
@@ -96,6 +106,28 @@ export const KNOWN_FAULTS: readonly KnownFault[] = [
     before: "0.6.0",
     shows: (evidence) => withAreas(evidence).length > 0 && isWarned(evidence, "mosaic"),
     text: "ImageType MOSAIC: areas are those of many slices that lie side by side in one frame.",
+  },
+  {
+    before: "0.6.0",
+    shows: (evidence) =>
+      withObjects(evidence).some(({ findings, measurements }) =>
+        [...findings, ...measurements].some(({ code }) => /^(?:urn|https?):/i.test(code?.value ?? "")),
+      ),
+    text: "A code of the manifest is a URN or URL: the objects have it as Code Value or Long Code Value and not as URN Code Value.",
+  },
+  {
+    before: "0.6.0",
+    shows: (evidence) =>
+      succeeded(evidence).some(
+        ({ findings, measurements, outputs }) =>
+          outputs.some(({ path }) => path.endsWith(".sr.dcm")) &&
+          outputs.some(({ path }) => path.endsWith(".seg.dcm")) &&
+          findings.some(({ present }) => present) &&
+          measurements.some(({ label, frame }) =>
+            findings.some((one) => one.label === label && one.frame === frame && !one.present),
+          ),
+      ),
+    text: "Labels that were not found beside others that were: the SR lacks their measurements (0), which the receipt has.",
   },
 ];
 

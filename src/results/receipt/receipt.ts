@@ -238,7 +238,7 @@ export const receiptSchema = z.object({
         .regex(/^[+-]\d{4}$/)
         .optional()
         .describe(
-          "Of the machine at the start; dates and times of objects have it where the source has none",
+          "Of the machine at the start; what objects say of the analysis's own date and time is in it where the source has no time zone",
         ),
       finished_at: z.string(),
       milliseconds: z.record(z.string(), z.number()),

@@ -6,6 +6,7 @@ import { readdir } from "node:fs/promises";
 import { openFile, type DicomFile } from "../../images/dicom/dicom-file.js";
 import { RadserveError } from "../../base/errors.js";
 import type { Attributes } from "../../images/image.js";
+import { emptyFaults } from "../dicom/check.js";
 import { isOwnObject } from "../dicom/modules.js";
 import { deviceUid } from "../dicom/subject.js";
 import { oneLine } from "../dicom/values.js";
@@ -136,6 +137,7 @@ async function faultsIn(
   const { segmentation_grid: grid } = model;
   const inGrid = grid !== undefined && attributes.string("Modality") === "SEG";
   return [
+    ...emptyFaults(object),
     ...(inGrid ? await gridFaults(object, bytes, file, grid) : []),
     ...namesFaults(attributes, file, receipt),
     ...algorithmFaults(attributes, model),

@@ -231,14 +231,14 @@ t.test("attributes that contradict themselves name the attribute", async (t) => 
     [{ PhotometricInterpretation: undefined }, /^PhotometricInterpretation/],
     [{ PhotometricInterpretation: "HSV" }, /HSV/, "unsupported_format"],
     [{ NumberOfFrames: "-1" }, /^NumberOfFrames/],
-    [{ NumberOfFrames: "1A" }, /^NumberOfFrames/],
+    [{ NumberOfFrames: "1A" }, /^Expected NumberOfFrames/],
     [{ RescaleSlope: "0" }, /^RescaleSlope/],
-    [{ RescaleSlope: "one" }, /^RescaleSlope/],
+    [{ RescaleSlope: "one" }, /^Expected RescaleSlope/],
   ];
   for (const [attributes, message, code = "corrupt_image"] of cases)
     await refuses(
       t,
-      dicomFile({ attributes: imageAttributes(attributes), pixels: Buffer.alloc(16) }),
+      dicomFile({ attributes: imageAttributes(attributes), pixels: Buffer.alloc(16, 1) }),
       code,
       message,
       JSON.stringify(attributes),

@@ -25,10 +25,8 @@ function earlier(change: (receipt: Receipt) => void = () => undefined): Receipt 
 
 const raw = picture({ rows: 8, columns: 8, samples: 1, bitsAllocated: 8, bitsStored: 8 });
 const NAMES = {
-  StudyInstanceUID: "1.2.1",
-  SeriesInstanceUID: "1.2.2",
-  SOPInstanceUID: "1.2.3",
-  Modality: "CT",
+  ...{ StudyInstanceUID: "1.2.1", SeriesInstanceUID: "1.2.2", SOPInstanceUID: "1.2.3", Modality: "CT" },
+  TimezoneOffsetFromUTC: "+0000",
 };
 const fileWith = (attributes: object) =>
   dicomFile({
@@ -100,6 +98,23 @@ const CASES: Record<string, () => Evidence | Promise<Evidence>> = {
   ImageType: async () => ({
     receipt: measured(),
     image: await imageWith({ ImageType: "ORIGINAL\\PRIMARY\\MOSAIC", PixelSpacing: "1\\1" }),
+  }),
+  TimezoneOffsetFromUTC: async () => ({
+    receipt: earlier(),
+    image: await imageWith({ TimezoneOffsetFromUTC: undefined }),
+  }),
+  "A code": () => ({
+    receipt: earlier(({ models: [model] }) => {
+      model!.findings[0]!.code = { value: "urn:oid:1.2", scheme: "99X", meaning: "Mass" };
+    }),
+  }),
+  Labels: () => ({
+    receipt: earlier(({ models: [model] }) => {
+      model!.outputs.push({ ...model!.outputs[0]!, path: "x.dcm.cxr.sr.dcm" });
+      model!.findings.push({ label: "cyst", present: false });
+      const unit = { value: "cm2", scheme: "UCUM", meaning: "square centimeter" };
+      model!.measurements.push({ name: "Area", label: "cyst", value: 0, unit });
+    }),
   }),
 };
 
