@@ -22,11 +22,10 @@ import { readDicom, type DicomFileImage } from "./dicom-image.js";
 import { differingPersons } from "./identity.js";
 import { seriesInvalid } from "./series-fault.js";
 import { ReadAhead } from "./read-ahead.js";
-import { readSuv, seriesTimes } from "./suv.js";
+import { suvOf } from "./suv.js";
+import { mixedStorage, storageOf, storedAlike } from "./series-storage.js";
 import { assemble, sortingStep, volumeCaveats } from "./volume.js";
-import { commonFormat, isStoredAlike, storedAs } from "../stored-values.js";
 import { RadserveError } from "../../base/errors.js";
-import { rangeOf } from "../../base/range.js";
 import { sha256 } from "../../files/durable-files.js";
 import { SECONDARY_CAPTURE, type FrameGeometry } from "./geometry.js";
 
@@ -443,13 +442,10 @@ class SeriesImage implements Image {
     };
     this.warnings = [...leftOut, ...volumeCaveats(this.series.volume)];
     this.transforms = [sortingStep(this.series.volume)];
-    if (inOrder.some(({ format }) => !isStoredAlike(format, this.format))) {
-      const { bitsStored, signed } = this.format;
-      this.transforms.push({ step: "store_alike", bits_stored: bitsStored, signed });
-      const message =
-        "The slices are stored with different bits or signs; each was read by its own attributes, and all are kept as " +
-        `${signed ? "signed" : "unsigned"} numbers of ${bitsStored} bits.`;
-      this.warnings.push({ code: "mixed_storage", message });
+    const mixed = mixedStorage(inOrder, this.format);
+    if (mixed !== undefined) {
+      this.transforms.push(mixed.step);
+      this.warnings.push(mixed.warning);
     }
     for (const { file } of this.#slices) this.#take(file.warnings);
   }
@@ -466,27 +462,15 @@ class SeriesImage implements Image {
     if (file.frames.length > 1) {
       if (this.#opened?.file !== file) this.#opened = { file, image: file.open() };
       const image = await this.#opened.image;
-      return { data: this.#alike(await image.frame(frame), image), warnings: image.warnings };
+      return { data: storedAlike(await image.frame(frame), image, this.format), warnings: image.warnings };
     }
     const image = await file.open();
     this.#coding ??= image.coding ?? "none";
     const elsewhere = ahead && this.#coding !== "none";
     const data = elsewhere ? await image.frameElsewhere(frame) : await image.frame(frame);
-    const alike = this.#alike(data, image);
+    const alike = storedAlike(data, image, this.format);
     image.releaseAround(alike);
     return { data: alike, warnings: image.warnings };
-  }
-
-  /** The values of a frame in the format of the series. Throws decode_suspect where the file's sign is doubtful. */
-  #alike(data: Uint8Array, { format, warnings }: Image): Uint8Array {
-    if (isStoredAlike(format, this.format)) return data;
-    if (!format.signed && warnings.some(({ code }) => code === "sign_mismatch"))
-      throw new RadserveError(
-        "decode_suspect",
-        "Expected the stored values of a slice as PixelRepresentation says, unsigned; they are signed, as those of other slices are. Correct the attribute at the source.",
-        { reason: "sign_mismatch" },
-      );
-    return storedAs(data, format, this.format);
   }
 
   /** How many slices to begin ahead; none of series with multi-frame files. */
@@ -507,32 +491,6 @@ class SeriesImage implements Image {
   #take(warnings: readonly Warning[]): void {
     for (const { code, message } of warnings) warn(this.warnings, code, message);
   }
-}
-
-/** How far the factors of two slices may differ, as a part of them. */
-const SAME_FACTOR = 1e-3;
-
-/** What all files of a series together say of SUV; nothing for those that are not of positron emission. */
-function suvOf(files: readonly SeriesFile[]): Map<SeriesFile, SuvScale> {
-  const times = seriesTimes(files.map(({ attributes }) => attributes));
-  const found = files.flatMap((file) => {
-    const suv = readSuv(file.attributes, times);
-    return suv === undefined ? [] : [[file, suv] as const];
-  });
-  const [least, most] = rangeOf(found.flatMap(([, suv]) => ("factor" in suv ? suv.factor : [])));
-  if (!(most > least * (1 + SAME_FACTOR))) return new Map(found);
-  const missing = "the slices differ in weight, dose or times, and lead to different SUV";
-  return new Map(files.map((file) => [file, { missing }]));
-}
-
-/** The format in which the values of all slices are kept. */
-function storageOf(files: readonly SeriesFile[]): PixelFormat {
-  const format = commonFormat(files.map((file) => file.format));
-  if (format !== undefined) return format;
-  throw seriesInvalid(
-    "mixed_format",
-    "Expected slices that are stored alike, or grey whole numbers of at most 32 bits together; found several forms of colours, of real numbers, or of more bits. Leave out what is no slice of this volume.",
-  );
 }
 
 /** A file that was read again, whose bytes must be those that the series was put together from. */

@@ -5,9 +5,17 @@
  * only the hour is said was given within the day before the scan, and where the series says another time than that of the
  * scan, decay was corrected to its earliest acquisition. The second is a caveat.
  */
+import { rangeOf } from "../../base/range.js";
 import type { SuvScale, Warning } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
-import { minutesOfOffset, momentOf, secondsOfDate, secondsOfTime, type Moment } from "./value-forms.js";
+import {
+  decimal,
+  minutesOfOffset,
+  momentOf,
+  secondsOfDate,
+  secondsOfTime,
+  type Moment,
+} from "./value-forms.js";
 
 const GRAMS_PER_KILOGRAM = 1000;
 /** The smallest dose in Bq that a scanner can make an image of; less is a number in MBq or in mCi. */
@@ -24,14 +32,14 @@ const LONGEST_HALF_LIFE_BY_HOUR = 6 * 3600;
 const SAME_SECONDS = 1;
 
 /** Of several images of one series. */
-export interface SeriesTimes {
+interface SeriesTimes {
   /** Seconds since 1970 on the clock of the place; undefined if an image does not say it. */
   earliestAcquisition: number | undefined;
   images: number;
 }
 
 /** What the images of a series, or a single image, say of the time of acquisition. */
-export function seriesTimes(images: readonly DataSetAttributes[]): SeriesTimes {
+function seriesTimes(images: readonly DataSetAttributes[]): SeriesTimes {
   const times = images.map((image) => joined(image, "AcquisitionDate", "AcquisitionTime"));
   const earliest = times.reduce((a, b) => (a === undefined || b === undefined ? undefined : Math.min(a, b)));
   return { earliestAcquisition: earliest, images: images.length };
@@ -58,6 +66,24 @@ export function readSuv(
     default:
       return { missing: "Units is neither BQML, CNTS nor GML" };
   }
+}
+
+/** How far the factors of two slices may differ, as a part of them. */
+const SAME_FACTOR = 1e-3;
+
+/** What all files of a series together say of SUV; nothing for those that are not of positron emission. */
+export function suvOf<File extends { attributes: DataSetAttributes }>(
+  files: readonly File[],
+): Map<File, SuvScale> {
+  const times = seriesTimes(files.map(({ attributes }) => attributes));
+  const found = files.flatMap((file) => {
+    const suv = readSuv(file.attributes, times);
+    return suv === undefined ? [] : [[file, suv] as const];
+  });
+  const [least, most] = rangeOf(found.flatMap(([, suv]) => ("factor" in suv ? suv.factor : [])));
+  if (!(most > least * (1 + SAME_FACTOR))) return new Map(found);
+  const missing = "the slices differ in weight, dose or times, and lead to different SUV";
+  return new Map(files.map((file) => [file, { missing }]));
 }
 
 /** Counts become SUV by a factor that only Philips gives, or activity by another. */
@@ -217,6 +243,6 @@ function joined(attributes: DataSetAttributes, date: string, time: string): numb
 }
 
 function positive(text: string | undefined): number | undefined {
-  const value = Number(text ?? Number.NaN);
-  return value > 0 && Number.isFinite(value) ? value : undefined;
+  const value = decimal(text ?? "") ?? 0;
+  return value > 0 ? value : undefined;
 }

@@ -19,12 +19,11 @@ import {
 import type { RadserveError } from "../../base/errors.js";
 import { cross, dot, length, unit, type Vector } from "../vectors.js";
 import { checkNoPart } from "./concatenation.js";
+import { COARSE_MM, isBesideBy, isEvenBut, roundingOf } from "./rounded-positions.js";
 import { seriesInvalid } from "./series-fault.js";
 
 /** Positions are decimal text; scanners round it, mostly to two or more digits. Less than this is no distance. */
 const ROUNDING_MM = 0.01;
-/** Some archives round positions to this; then no place is known better. */
-const COARSE_MM = 0.1;
 /** How far the distance of two neighbours may be from the usual one, as a part of it: table feeds are more exact. */
 const SPACING_TOLERANCE = 0.01;
 /** How far a slice may be from where the even stack has it, in spacings: small differences of one sign add up. */
@@ -271,64 +270,6 @@ function checkDuplicates(sorted: readonly number[]): void {
     );
 }
 
-/** How far positions that were rounded may be from each other without a difference: along the normal, and beside it by axis. */
-interface Rounding {
-  along: number;
-  beside: Vector;
-}
-
-/**
- * Undefined where positions are not rounded to COARSE_MM, or where that is so much of the distance of two slices that one
- * might be missing.
- */
-function roundingOf(
-  positions: readonly Vector[],
-  normal: Vector,
-  sorted: readonly number[],
-): Rounding | undefined {
-  const isCoarse = (mm: number) => Math.abs(mm - Math.round(mm / COARSE_MM) * COARSE_MM) < ROUNDING_MM / 100;
-  const mean = (at(sorted, sorted.length - 1) - at(sorted, 0)) / (sorted.length - 1);
-  if (mean < COARSE_MM * 4 || !positions.every((position) => position.every(isCoarse))) return undefined;
-  const all = Math.abs(normal[0]) + Math.abs(normal[1]) + Math.abs(normal[2]);
-  const beside = normal.map((n) => COARSE_MM * (1 - n * n + Math.abs(n) * (all - Math.abs(n))));
-  return { along: COARSE_MM * all, beside: beside as Vector };
-}
-
-/** Whether slices lie beside their normal by no more than rounding does. */
-function isBesideBy({ beside }: Rounding, positions: readonly Vector[], normal: Vector): boolean {
-  return beside.every((width, axis) => {
-    const off = positions.map(
-      (position) => (position[axis] ?? NaN) - dot(position, normal) * (normal[axis] ?? NaN),
-    );
-    const [least, most] = rangeOf(off);
-    return most - least <= width + ROUNDING_MM / 100;
-  });
-}
-
-/**
- * How far places are from an even line at best: the least width, over all distances of slices that rounding allows, of
- * what is left of the places without it. The width is convex in the distance, so that halving finds its least.
- */
-function unevenness(
-  sorted: readonly number[],
-  places: readonly number[],
-  mean: number,
-  rounding: number,
-): number {
-  const last = at(places, places.length - 1);
-  const width = (distance: number) => {
-    const [least, most] = rangeOf(sorted.map((place, i) => place - distance * at(places, i)));
-    return most - least;
-  };
-  let [low, high] = [mean - rounding / last, mean + rounding / last];
-  for (let i = 0; i < 40; i++) {
-    const [a, b] = [low + (high - low) / 3, high - (high - low) / 3];
-    if (width(a) <= width(b)) high = b;
-    else low = a;
-  }
-  return width((low + high) / 2);
-}
-
 interface Shear {
   /** Degrees between the normal and the way to the slice that lies furthest beside it. */
   angle: number;
@@ -437,8 +378,7 @@ function evenSpacing(sorted: readonly number[], mostMissing: number, rounding: n
   const uneven =
     Math.max(...unlike) > Math.max(ROUNDING_MM, SPACING_TOLERANCE * usual) ||
     astray > Math.max(ROUNDING_MM, PLACE_TOLERANCE * mean);
-  const rounded =
-    uneven && rounding > 0 && unevenness(sorted, places, mean, rounding) <= rounding + ROUNDING_MM / 100;
+  const rounded = uneven && rounding > 0 && isEvenBut(rounding, sorted, places, mean);
   if (uneven && !rounded) {
     const [least, most] = rangeOf(steps);
     throw seriesInvalid(
