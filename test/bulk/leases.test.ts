@@ -72,7 +72,7 @@ t.test("an item of a cancelled job does not wait again", async (t) => {
 });
 
 t.test("a job whose items have all ended is completed, though it is cancelled then", async (t) => {
-  const { pool, id, taken, end, look } = await leased(t, 2);
+  const { id, taken, end, look } = await leased(2);
   const scope = { subject: "x", admin: false };
   const state = async () => {
     const { rows } = await pool.query<{ cancelled: boolean }>(
@@ -89,7 +89,7 @@ t.test("a job whose items have all ended is completed, though it is cancelled th
 });
 
 t.test("a job that has items left is cancelled", async (t) => {
-  const { pool, id, taken, end, look } = await leased(t, 2);
+  const { id, taken, end, look } = await leased(2);
   await end(taken.slice(0, 1), DONE, [id]);
   await end(taken.slice(1), AGAIN, [id]);
   await cancelJob(pool, { subject: "x", admin: false }, id);
