@@ -214,6 +214,11 @@ t.test("bundles of MONAI", { skip: needs(ADDON) }, async (t) => {
     t.match(other.refused, /--orientation: Orientationd turns images to RAS/);
   });
 
+  await t.test("what the voxels of positron emission were is left open", async (t) => {
+    const { manifest } = await bundle(t, () => undefined, { modality: "PT" });
+    t.match(manifest, { accepts: { modality: ["PT"] }, inputs: [{ values: null }] });
+  });
+
   await t.test("a folder whose name no model can have is told, and does not end the import", async (t) => {
     const to = join(t.testdir(), "Organs CT.v2");
     const { text, data } = await modelsImport(join(VOLUMES, "monai-ct"), engine(), { to });

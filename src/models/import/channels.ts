@@ -82,13 +82,15 @@ export function openRoles(manifest: Fields): { path: string; message: string }[]
         message: `By which attributes the series of "${String(role)}" is known, for example [{ "tag": "SeriesDescription", "contains": ["${String(role)}"] }]`,
       });
   });
-  ((manifest["inputs"] ?? []) as { roles?: Fields[] }[]).forEach(({ roles = [] }, i) => {
-    roles.forEach(({ role, values }, r) => {
-      if (values === null)
-        open.push({
-          path: `inputs[${i}].roles[${r}].values`,
-          message: `What the voxels of "${String(role)}" were in training: { "kind": "suv_bw" }, or { "kind": "modality" } for those of the file, mostly Bq/ml`,
-        });
+  const ask = (path: string, what: string) =>
+    open.push({
+      path,
+      message: `What the voxels${what} were in training: { "kind": "suv_bw" }, or { "kind": "modality" } for those of the file, mostly Bq/ml`,
+    });
+  ((manifest["inputs"] ?? []) as { roles?: Fields[]; values?: unknown }[]).forEach((input, i) => {
+    if (input.values === null) ask(`inputs[${i}].values`, "");
+    (input.roles ?? []).forEach(({ role, values }, r) => {
+      if (values === null) ask(`inputs[${i}].roles[${r}].values`, ` of "${String(role)}"`);
     });
   });
   return open;

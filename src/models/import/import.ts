@@ -185,6 +185,7 @@ async function manifestOf(
 ): Promise<Record<string, unknown>> {
   const [x, ...moreInputs] = graph.inputs;
   const [y, ...moreOutputs] = graph.outputs;
+  const positron = (accepts["modality"] as string[] | undefined)?.includes("PT") === true;
   if (moreInputs.length > 0) gaps.refuse("the graph", `It has ${graph.inputs.length} inputs; expected one`);
   if (moreOutputs.length > 0)
     gaps.note("the graph", `Of its outputs ${graph.outputs.map(tensorText).join(", ")} the first one counts`);
@@ -199,7 +200,13 @@ async function manifestOf(
     files: await filesOf(base, graphs),
     accepts,
     ...(roles === undefined ? {} : { roles }),
-    inputs: [{ tensor: x?.name, dtype: x?.dtype, ...input }],
+    inputs: [
+      {
+        ...{ tensor: x?.name, dtype: x?.dtype, ...input },
+        // SUV or Bq/ml: the network's own files do not say it
+        ...(roles === undefined && positron ? { values: null } : {}),
+      },
+    ],
     outputs: [{ ...output, tensor: y?.name }],
     ...(tiling === undefined ? {} : { tiling }),
     // nnU-Net takes the mean of the logits of its folds
