@@ -6,7 +6,7 @@ import type { IncomingMessage, RequestListener, ServerResponse } from "node:http
 import type { Socket } from "node:net";
 
 /** Requests that may wait on one connection. One read from a socket can bring a thousand. */
-const MOST_WAITING = 32;
+const MOST_WAITING = 256;
 
 /** The requests of a connection that have no answer yet; the first is in work. */
 interface Line {

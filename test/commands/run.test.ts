@@ -37,7 +37,7 @@ t.test("an output that cannot be written is said", (t) => {
 
 t.test("what a terminal would obey is shown instead, in names of files and values of attributes", (t) => {
   const file = path.join(place.input, "a\u001b[2J\u009b31m\u202egnp.dcm");
-  const attributes = imageAttributes({ ...CT_SLICE, Modality: "C\u001b]0;T\u0007" });
+  const attributes = imageAttributes({ ...CT_SLICE, SOPInstanceUID: "1.2\u001b]0;T\u0007" });
   writeFileSync(file, dicomFile({ attributes, pixels: Buffer.alloc(2 * 512 * 512) }));
   const command = (...words: string[]) =>
     spawnSync(process.execPath, [path.join(root, "dist/src/main.js"), ...words], {
@@ -45,7 +45,7 @@ t.test("what a terminal would obey is shown instead, in names of files and value
       encoding: "utf8",
     });
   const told = command("inspect", file);
-  t.match(told.stdout, "Modality     C\\u001b]0;T\\u0007");
+  t.match(told.stdout, "SOP instance 1.2\\u001b]0;T\\u0007");
   // eslint-disable-next-line no-control-regex -- these are what is looked for
   const obeyed = /[\0-\x08\x0b-\x1f\x7f-\x9f\u202e]/;
   t.notMatch(told.stdout, obeyed);
@@ -54,7 +54,7 @@ t.test("what a terminal would obey is shown instead, in names of files and value
   t.notMatch(unknown.stderr, obeyed);
   const json = command("inspect", file, "--json").stdout;
   t.notMatch(json, obeyed);
-  t.match(json, "C\\u001b]0;T\\u0007");
+  t.match(json, "1.2\\u001b]0;T\\u0007");
   t.doesNotThrow(() => JSON.parse(json) as unknown);
   t.end();
 });

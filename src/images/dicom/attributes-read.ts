@@ -39,7 +39,7 @@ export const IGNORED: readonly string[] = words(
   "RadiopharmaceuticalStartDateTime RadiopharmaceuticalStartTime",
   "RadionuclideTotalDose RadionuclideHalfLife RealWorldValueSlope RealWorldValueIntercept",
   "RealWorldValueFirstValueMapped RealWorldValueLastValueMapped DoubleFloatRealWorldValueFirstValueMapped",
-  "DoubleFloatRealWorldValueLastValueMapped LUTLabel CodeValue CodingSchemeDesignator",
+  "DoubleFloatRealWorldValueLastValueMapped LUTLabel CodeValue LongCodeValue URNCodeValue CodingSchemeDesignator",
   "SpacingBetweenSlices SliceVector DetectorInformationSequence FrameReferenceTime ActualFrameDuration",
   "RadiopharmaceuticalStartDateTime RadiopharmaceuticalStartTime SeriesDate SeriesTime AcquisitionDate",
   "AcquisitionTime TimezoneOffsetFromUTC",
@@ -87,6 +87,9 @@ const LIMITS: ReadonlyMap<string, Limits> = new Map([
   ["PatientWeight", { least: 0, most: 2000 }],
   ["RadionuclideTotalDose", { least: 0, most: 1e12 }],
   ["RadionuclideHalfLife", { least: 0, most: 1e12 }],
+  // Milliseconds
+  ["FrameReferenceTime", { least: 0, most: 1e12 }],
+  ["ActualFrameDuration", { least: 0, most: 1e12 }],
 ]);
 
 /** How an attribute that is read has to look. */

@@ -1,6 +1,6 @@
 /** Where frames lie in the patient (PS3.3 C.7.6.2, C.7.6.16.2.3, C.8.4.11, C.8.4.15, C.8.8.3.2). */
 import { RadserveError } from "../../base/errors.js";
-import type { PlaneFault, PlanePosition, Warning } from "../image.js";
+import { warn, type PlaneFault, type PlanePosition, type Warning } from "../image.js";
 import { cross, dot, length, unit, type Vector } from "../vectors.js";
 import type { DataSetAttributes } from "./attributes.js";
 import { functionalGroup, perFrame } from "./functional-groups.js";
@@ -33,7 +33,8 @@ export function planeReader(
     ];
     return placedBy(position, orientation);
   });
-  const planes = reconstructedSlices(attributes, frames) ?? dosePlanes(attributes, frames, stated(0).plane);
+  const planes =
+    reconstructedSlices(attributes, frames, warnings) ?? dosePlanes(attributes, frames, stated(0).plane);
   return planes === undefined ? stated : (frame) => planes[frame] ?? {};
 }
 
@@ -111,16 +112,42 @@ function stacked({ position: [x, y, z], orientation }: PlanePosition, offsets: r
   }));
 }
 
+/** What Image Type of nuclear medicine names third (PS3.3 C.8.4.9.1.1). */
+const NUCLEAR_KINDS = new Set([
+  "STATIC",
+  "DYNAMIC",
+  "GATED",
+  "WHOLE BODY",
+  "TOMO",
+  "GATED TOMO",
+  "RECON TOMO",
+  "RECON GATED TOMO",
+]);
+
 /**
  * The slices of a reconstruction in nuclear medicine. The first lies where the detector's item says (PS3.3 C.8.4.11), or
  * the image if no item does. The others follow along its normal, or against it where SpacingBetweenSlices is negative
  * (C.8.4.15), by their numbers in SliceVector (C.8.4.8). Undefined for other images.
  */
-function reconstructedSlices(attributes: DataSetAttributes, frames: number): Placed[] | undefined {
+function reconstructedSlices(
+  attributes: DataSetAttributes,
+  frames: number,
+  warnings: Warning[],
+): Placed[] | undefined {
   const kinds = imageTypes(attributes);
-  if (!["RECON TOMO", "RECON GATED TOMO"].some((kind) => kinds.includes(kind))) return undefined;
   const detectors = attributes.sequence("DetectorInformationSequence") ?? [];
   const stating = detectors.filter((detector) => detector.has("ImagePositionPatient"));
+  if (!["RECON TOMO", "RECON GATED TOMO"].some((kind) => kinds.includes(kind))) {
+    const isNuclear = attributes.string("Modality") === "NM" && stating.length > 0;
+    if (isNuclear && kinds.length > 0 && !NUCLEAR_KINDS.has(kinds[2] ?? ""))
+      warn(
+        warnings,
+        "image_type_unknown",
+        "ImageType names no kind of image of nuclear medicine (PS3.3 C.8.4.9.1.1): if it is a reconstruction, its slices " +
+          "were not placed by DetectorInformationSequence.",
+      );
+    return undefined;
+  }
   const [first = {}, ...others] = (stating.length > 0 ? stating : [attributes]).map((each) =>
     placedBy(each, each),
   );

@@ -148,6 +148,28 @@ const BASES: Readonly<Record<string, Attributes>> = {
     ],
   },
   gml: { ...GREY, Modality: "PT", Units: "GML", SUVType: "BW" },
+  // Reconstructed after the scan, so that the frame's own time counts
+  "pt of a later computation": {
+    ...{ ...GREY, Modality: "PT", Units: "BQML", CorrectedImage: "ATTN\\DECY", PatientWeight: "70" },
+    ...{ DecayCorrection: "START", RescaleSlope: "2", RescaleIntercept: "0", SeriesDate: "20260101" },
+    ...{ SeriesTime: "110000", AcquisitionDate: "20260101", AcquisitionTime: "100000" },
+    ...{ FrameReferenceTime: "1000", ActualFrameDuration: "2000" },
+    RadiopharmaceuticalInformationSequence: [
+      { RadionuclideTotalDose: "1e8", RadionuclideHalfLife: "6586", RadiopharmaceuticalStartTime: "090000" },
+    ],
+  },
+  nm: {
+    ...{ ...GREY, Modality: "NM", ImageType: "ORIGINAL\\PRIMARY\\RECON TOMO\\EMISSION", NumberOfFrames: "2" },
+    ...{ PixelSpacing: "4\\4", SpacingBetweenSlices: "2.5", SliceVector: new Typed("US", [1, 2]) },
+    DetectorInformationSequence: [PLANE],
+  },
+  codes: {
+    ...GREY,
+    AnatomicRegionSequence: [{ ...CODE, CodeValue: undefined, LongCodeValue: "12738006123456789" }],
+    ContributingEquipmentSequence: [
+      { PurposeOfReferenceCodeSequence: [{ URNCodeValue: "urn:oid:1.2.3", CodeMeaning: "Brain" }] },
+    ],
+  },
   dose: {
     ...{
       ...GREY,
@@ -465,7 +487,7 @@ const REASONS: readonly [reason: string, keywords: string][] = [
   ["the intercept of positron emission is 0 (PS3.3 C.8.9.1)", "RescaleIntercept"],
   [
     "no spacing, no plane: lengths, areas and objects that need them are not given, with the reason",
-    "PixelSpacing ImagerPixelSpacing NominalScannedPixelSpacing PixelSpacingCalibrationType ImagePositionPatient ImageOrientationPatient GridFrameOffsetVector RegionSpatialFormat PhysicalUnitsXDirection PhysicalUnitsYDirection PhysicalDeltaX PhysicalDeltaY SequenceOfUltrasoundRegions PerFrameFunctionalGroupsSequence SharedFunctionalGroupsSequence PixelMeasuresSequence PlanePositionSequence PlaneOrientationSequence",
+    "PixelSpacing ImagerPixelSpacing NominalScannedPixelSpacing PixelSpacingCalibrationType ImagePositionPatient ImageOrientationPatient GridFrameOffsetVector RegionSpatialFormat PhysicalUnitsXDirection PhysicalUnitsYDirection PhysicalDeltaX PhysicalDeltaY SequenceOfUltrasoundRegions DetectorInformationSequence PerFrameFunctionalGroupsSequence SharedFunctionalGroupsSequence PixelMeasuresSequence PlanePositionSequence PlaneOrientationSequence",
   ],
   [
     "a region that does not say where it lies is the whole image",
@@ -498,6 +520,10 @@ const REASONS: readonly [reason: string, keywords: string][] = [
     "SmallestImagePixelValue LargestImagePixelValue SmallestPixelValueInSeries LargestPixelValueInSeries",
   ],
   [
+    "they only show that a single image is not of the scan's first frame",
+    "FrameReferenceTime ActualFrameDuration",
+  ],
+  [
     "SUV names what it lacks",
     "SeriesDate SeriesTime AcquisitionDate AcquisitionTime TimezoneOffsetFromUTC RadiopharmaceuticalStartDateTime RadiopharmaceuticalStartTime DecayCorrection CorrectedImage RadionuclideTotalDose RadionuclideHalfLife RadiopharmaceuticalInformationSequence",
   ],
@@ -507,7 +533,7 @@ const REASONS: readonly [reason: string, keywords: string][] = [
   ],
   [
     "a code that lacks a part is none",
-    "CodeValue CodingSchemeDesignator ContributingEquipmentSequence PurposeOfReferenceCodeSequence",
+    "CodeValue LongCodeValue URNCodeValue CodingSchemeDesignator ContributingEquipmentSequence PurposeOfReferenceCodeSequence",
   ],
 ];
 
