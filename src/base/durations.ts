@@ -45,6 +45,8 @@ export const durations = {
   lastMoment: 1_000,
   /** A worker thread that has had no work for so long gives memory back. */
   threadMoment: 1_000,
+  /** A decoder process without work ends after so long, which is less than the minute of idle worker threads. */
+  decoderIdle: 45_000,
   /** Without a sign of life for so long, a name lock may be taken over. It is longer than one frame may block a thread. */
   nameLease: 30_000,
 

@@ -73,7 +73,10 @@ async function settles(holds: () => boolean): Promise<void> {
 }
 
 async function serve(t: Test, settings: Record<string, string> = {}) {
-  const place = bulkPlace(t, { ...withDurations({ threadMoment: 100, connectionLinger: 20 }), ...settings });
+  const place = bulkPlace(t, {
+    ...withDurations({ threadMoment: 100, decoderIdle: 500, connectionLinger: 20 }),
+    ...settings,
+  });
   const server = await startServer(place);
   t.teardown(() => server.stop());
   const at = (name: string) => path.join(place.input, name);
@@ -112,7 +115,9 @@ t.test("what codecs took goes back when there is nothing to do", { skip: needs(A
   const { server, at, ask } = await serve(t);
   const held = () => sampleTree(server.process.pid!, 0).memory;
   writeFileSync(at("slice.dcm"), slice(64));
-  t.match(await (await ask("slice.dcm")).json(), { status: "completed" }, "a deflated slice is read");
+  // Two at once, so that both threads are there before
+  for (const answer of await Promise.all(["a", "b"].map((name) => ask("slice.dcm", name))))
+    t.match(await answer.json(), { status: "completed" }, "a deflated slice is read");
   const before = held();
   writeFileSync(at("slice-2000.dcm"), await slice2000());
   const requests = { open: 2 };

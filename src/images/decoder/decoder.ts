@@ -10,6 +10,7 @@ import { Socket } from "node:net";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { endWithThread, hasEnded } from "../../addon/confine.js";
+import { durations } from "../../base/durations.js";
 import { asRadserveError, RadserveError } from "../../base/errors.js";
 import { frameHead, FrameInParts, type Answer, type Frame, type Greeting, type Order } from "./frames.js";
 
@@ -22,8 +23,6 @@ const WATCH_MS = 1_000;
 const LONGEST_START_MS = 60_000;
 /** Of the times in /proc/PID/stat (proc(5)); it is 100 on every x86-64 Linux. */
 const TICKS_A_SECOND = 100;
-/** Less than the minute after which idle worker threads end. */
-const IDLE_MS = 45_000;
 /** After work on more bytes than these the process ends soon: its memory goes back with it. */
 const LARGE_BYTES = 1 << 26;
 const IDLE_AFTER_LARGE_MS = 2_000;
@@ -307,7 +306,10 @@ class DecoderProcess {
     this.#child.unref();
     this.#channel.unref();
     clearTimeout(this.#idle);
-    this.#idle = setTimeout(() => this.end(), this.#isLarge ? IDLE_AFTER_LARGE_MS : IDLE_MS).unref();
+    this.#idle = setTimeout(
+      () => this.end(),
+      this.#isLarge ? IDLE_AFTER_LARGE_MS : durations.decoderIdle,
+    ).unref();
   }
 
   /** Its bytes go with the next work, or when the process ends. */
