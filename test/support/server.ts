@@ -110,7 +110,14 @@ export async function refusedStart(place: Place): Promise<string> {
 export async function issueToken(place: Place, ...args: string[]): Promise<string> {
   if (place.environment["TEST_CLOCK"] !== undefined) {
     // Its clock is that of the place's own processes
-    const { status, stdout, stderr } = await radserve(place, "token", "issue", "--subject", "tester", ...args);
+    const { status, stdout, stderr } = await radserve(
+      place,
+      "token",
+      "issue",
+      "--subject",
+      "tester",
+      ...args,
+    );
     if (status !== 0) throw new Error(stderr);
     return stdout.trim();
   }
