@@ -17,13 +17,30 @@ export interface Expected {
 export const EXPECTED: readonly Expected[] = [
   {
     cases: /./,
-    path: /^files\..*\.(?:dcm|json)$|(?:^|\.)(?:sha256|sop_instance_uid)$/,
+    path: /^files\..*\.(?:dcm|json)$|(?:^|\.)(?:sha256|sop_instance_uid|bytes)$/,
     reason:
       "Every object has ContributionDateTime, and TimezoneOffsetFromUTC only where its source has it (PS3.3 C.12.1.1.8)",
   },
   {
-    cases: /^drawn\/(?:jpeg2000|htj2k)-rgb8/,
+    cases: /^(?:drawn\/(?:jpeg2000|htj2k)-rgb8|shared\/htj2k201-rgb)/,
     path: /^answer\.(?:.*\.)?warnings(?:\.|$)/,
     reason: "PhotometricInterpretation RGB over a component transform is warned of (PS3.5 8.2.4)",
+  },
+  {
+    cases: /^(?:drawn\/odd-|shared\/(?:ebe-us-rgb-planar|ile-ot-palette8|jpeg57-mr-p14|jpeg70-us-rgb))/,
+    path: /^answer\.models\.\d+\.warnings/,
+    reason:
+      "Dates and texts that a source has in no form of PS3.5 6.2 were left out without a word (value_left_out)",
+  },
+  {
+    cases: /^damaged\//,
+    path: /./,
+    reason:
+      "Elements that stand twice, and values that an attribute cannot have, refuse a file or are told (PS3.5 7.1, 6.2)",
+  },
+  {
+    cases: /^bulk:/,
+    path: /./,
+    reason: "The job works on damaged files too, and the ids of boxes and jobs are random",
   },
 ];
