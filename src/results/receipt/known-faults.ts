@@ -129,6 +129,26 @@ export const KNOWN_FAULTS: readonly KnownFault[] = [
       ),
     text: "Labels that were not found beside others that were: the SR lacks their measurements (0), which the receipt has.",
   },
+  {
+    before: "0.6.0",
+    shows: (evidence) =>
+      withObjects(evidence).length > 0 &&
+      isWarned(evidence, "character_set_spelling", "character_set_unknown"),
+    text: "SpecificCharacterSet is misspelt or unknown: names and other texts in the objects were read by another set.",
+  },
+  {
+    before: "0.6.0",
+    shows: (evidence) =>
+      succeeded(evidence).some(({ findings }) => {
+        const seen = findings
+          .filter(({ box }) => box === undefined)
+          .map(({ label, frame }) => `${frame} ${label}`);
+        return new Set(seen).size < seen.length;
+      }),
+    text:
+      "A label is that of two outputs of the model: their findings have one name, one threshold and one tracking UID. " +
+      "Give the labels of each output names of their own.",
+  },
 ];
 
 /** True where `version` comes before `other`; both as 0.6.0. */

@@ -108,6 +108,15 @@ const CASES: Record<string, () => Evidence | Promise<Evidence>> = {
       model!.findings[0]!.code = { value: "urn:oid:1.2", scheme: "99X", meaning: "Mass" };
     }),
   }),
+  SpecificCharacterSet: async () => ({
+    receipt: earlier(),
+    image: await imageWith({ SpecificCharacterSet: "ISO IR 192", PatientName: "Mu^Zo" }),
+  }),
+  "A label": () => ({
+    receipt: earlier(({ models: [model] }) => {
+      model!.findings.push({ ...model!.findings[0]! });
+    }),
+  }),
   Labels: () => ({
     receipt: earlier(({ models: [model] }) => {
       model!.outputs.push({ ...model!.outputs[0]!, path: "x.dcm.cxr.sr.dcm" });
