@@ -8,7 +8,7 @@ import path from "node:path";
 import type { Page } from "playwright-core";
 import t from "tap";
 import { ctSeries, samples } from "../../scripts/demo/samples.js";
-import { bulkOf, bulkPlace, writeMany, writeSlice } from "../support/bulk.js";
+import { bulkOf, privatePlace, writeMany, writeSlice } from "../support/bulk.js";
 import { receiptText } from "../../src/results/receipt/receipt.js";
 import { receiptOf } from "../support/receipts.js";
 import { CHROMIUM, look, startBrowser } from "../support/looks.js";
@@ -29,7 +29,7 @@ const heading = (page: Page, name: string | RegExp) => page.getByRole("heading",
 t.setTimeout(400_000);
 
 t.test("what the page is made of", { skip: needs(ADDON) }, async (t) => {
-  const place = bulkPlace(t);
+  const place = privatePlace(t);
   const server = await startServer(place);
   t.teardown(() => server.stop());
   const page = await fetch(server.url);
@@ -63,7 +63,7 @@ t.test("what the page is made of", { skip: needs(ADDON) }, async (t) => {
 });
 
 t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
-  const place = bulkPlace(t, {
+  const place = privatePlace(t, {
     RADSERVE_PORT: String(await freePort()),
     RADSERVE_FILES_BY_HTTP: "download,view",
   });

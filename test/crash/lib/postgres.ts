@@ -5,6 +5,7 @@ import net from "node:net";
 import os from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import pg from "pg";
 import { findBinaries } from "../../../src/bulk/postgres/binaries.js";
 import { slay } from "./processes.js";
 
@@ -70,17 +71,17 @@ export class SharedPostgres {
     return this.pid !== undefined && slay(this.pid);
   }
 
-  /** Resolves when connections are taken. */
+  /** Resolves when it answers: it takes connections some moments before. */
   async untilUp(): Promise<void> {
     for (;;) {
-      const up = await new Promise<boolean>((resolve) => {
-        const socket = net
-          .connect(this.port, this.address, () => resolve(true))
-          .on("error", () => resolve(false));
-        socket.unref().setTimeout(1000, () => resolve(false));
-        socket.once("connect", () => socket.destroy());
-      });
-      if (up) return;
+      const client = new pg.Client({ connectionString: this.url, connectionTimeoutMillis: 1_000 });
+      client.on("error", () => undefined);
+      const isUp = await client.connect().then(
+        () => true,
+        () => false,
+      );
+      await client.end().catch(() => undefined);
+      if (isUp) return;
       await delay(50);
     }
   }
@@ -97,7 +98,9 @@ export class SharedPostgres {
 
   #run(): void {
     const options = ["-D", path.join(this.directory, "data"), "-h", this.address, "-p", String(this.port)];
-    const child = spawn(`${this.programs}/postgres`, [...options, "-k", ""], {
+    // It ends with the process that started it, however that ends
+    const words = ["--pdeathsig", "QUIT", "--", `${this.programs}/postgres`, ...options, "-k", ""];
+    const child = spawn("setpriv", words, {
       ...servant(),
       stdio: "ignore",
     });
