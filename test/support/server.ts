@@ -172,9 +172,11 @@ interface Dispatcher {
 function closeQuietConnections(): void {
   // Where undici, which is Node's fetch, keeps what all requests go through; it is there once there was one
   const all = globalThis as unknown as Record<symbol, Dispatcher | undefined>;
-  const symbol = Symbol.for("undici.globalDispatcher.1");
-  const dispatcher = all[symbol];
-  if (dispatcher === undefined) return;
+  // From Node.js 26 on it has another name, and the old one is a wrapper
+  const symbols = ["2", "1"].map((version) => Symbol.for(`undici.globalDispatcher.${version}`));
+  const symbol = symbols.find((one) => all[one] !== undefined);
+  const dispatcher = symbol === undefined ? undefined : all[symbol];
+  if (symbol === undefined || dispatcher === undefined) return;
   all[symbol] = new dispatcher.constructor();
   void dispatcher.close();
 }
