@@ -13,9 +13,12 @@ import { isNameOfToken, nameOf } from "./token-records.js";
 /** The last line of a copy: SHA-256 of the names before it. Version 0.5 passes over it, and wrote none. */
 const CHECK = /^sha256 ([0-9a-f]{64})$/;
 
-function textOf(names: Iterable<string>): string {
-  const lines = [...names].sort().join("\n");
-  return `${lines}\nsha256 ${createHash("sha256").update(lines).digest("hex")}\n`;
+const checkOf = (names: readonly string[]): string =>
+  createHash("sha256").update(names.join("\n")).digest("hex");
+
+function textOf(known: Iterable<string>): string {
+  const names = [...known].sort();
+  return [...names, `sha256 ${checkOf(names)}`, ""].join("\n");
 }
 
 interface Copy {
@@ -30,7 +33,7 @@ function copyOf(text: string): Copy {
   const names = check === undefined ? lines : lines.slice(0, -1);
   if (!names.every(isNameOfToken)) return { names: [], isWhole: false };
   if (check === undefined) return { names, isWhole: undefined };
-  return { names, isWhole: createHash("sha256").update(names.join("\n")).digest("hex") === check };
+  return { names, isWhole: checkOf(names) === check };
 }
 
 /** What a listing of the folder gave: its names, or the system's code. */
