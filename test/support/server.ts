@@ -170,14 +170,14 @@ interface Dispatcher {
  * moment for what may be on the way.
  */
 function closeQuietConnections(): void {
-  // Where undici, which is Node's fetch, keeps what all requests go through; it is there once there was one
+  // Where undici, which is Node's fetch, keeps what all requests go through; it is there once there was one. Node.js
+  // 22 has the first name alone, 24 the same object under both, and 26 a wrapper of the second under the first.
   const all = globalThis as unknown as Record<symbol, Dispatcher | undefined>;
-  // From Node.js 26 on it has another name, and the old one is a wrapper
-  const symbols = ["2", "1"].map((version) => Symbol.for(`undici.globalDispatcher.${version}`));
-  const symbol = symbols.find((one) => all[one] !== undefined);
-  const dispatcher = symbol === undefined ? undefined : all[symbol];
-  if (symbol === undefined || dispatcher === undefined) return;
-  all[symbol] = new dispatcher.constructor();
+  const names = ["1", "2"].map((version) => Symbol.for(`undici.globalDispatcher.${version}`));
+  const dispatcher = names.map((name) => all[name]).findLast((one) => one !== undefined);
+  if (dispatcher === undefined) return;
+  const fresh = new dispatcher.constructor();
+  for (const name of names) if (all[name] === dispatcher) all[name] = fresh;
   void dispatcher.close();
 }
 
