@@ -87,8 +87,9 @@ export class Chain {
   async append(lines: readonly Timed[]): Promise<void> {
     const unlock = await this.#lock();
     try {
-      const day = new Date().toISOString().slice(0, 10);
-      await this.#write(await this.#fileOf(`${day}.jsonl`), "", lines);
+      // Lines that waited over midnight belong to the day before.
+      for (const [day, ofDay] of byDay(lines))
+        await this.#write(await this.#fileOf(`${day}.jsonl`), "", ofDay);
     } catch (error) {
       this.close();
       throw error;
@@ -205,6 +206,18 @@ export class Chain {
     current.size += bytes.length;
     this.#head = head;
   }
+}
+
+/** Lines that follow each other and are of one day, in their order. */
+function byDay(lines: readonly Timed[]): [string, Timed[]][] {
+  const groups: [string, Timed[]][] = [];
+  for (const line of lines) {
+    const day = line.time.slice(0, 10);
+    const last = groups.at(-1);
+    if (last?.[0] === day) last[1].push(line);
+    else groups.push([day, [line]]);
+  }
+  return groups;
 }
 
 const now = () => ({ time: new Date().toISOString() });
