@@ -6,7 +6,8 @@
 import { release } from "../addon/bytes.js";
 import type { EngineOutput, Plane } from "../engine/types.js";
 import type { PixelFormat, TransformStep, VolumeGeometry } from "../images/image.js";
-import { isFractional, mayOverlap, type Manifest, type Region } from "../manifest/manifest.js";
+import type { Manifest, Region } from "../manifest/manifest.js";
+import { isFractional, mayOverlap } from "../manifest/outputs/segmentation.js";
 import { regionOutput } from "../manifest/region.js";
 import type { RoleSources } from "../models/roles.js";
 

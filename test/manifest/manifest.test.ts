@@ -2,8 +2,9 @@ import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { modelSchemaText, schemaPath } from "../../scripts/build-model-schema.js";
-import type { TensorInfo } from "../../src/engine/tensor.js";
-import { imageInputs, labelsOf, type Manifest, type ModelOutput } from "../../src/manifest/manifest.js";
+import type { TensorInfo } from "../../src/base/tensor.js";
+import { imageInputs, type Manifest } from "../../src/manifest/manifest.js";
+import { labelsOf, type ModelOutput } from "../../src/manifest/outputs/outputs.js";
 import { manifestCrossChecks, manifestSchema } from "../../src/manifest/rules.js";
 import { checkGraph } from "../../src/models/graph.js";
 import { readModelFolder } from "../../src/models/read.js";
@@ -139,7 +140,7 @@ t.test("what no step after the graph could follow is refused by its field", asyn
   });
   t.match(
     kinds.error?.issues.map(({ path, message }) => `${path.join(".")}: ${message}`),
-    ["outputs.0.kind: Expected segmentation, classification, regression for volumes, found heatmap"],
+    ["outputs.0.kind: Expected classification, regression, segmentation for volumes, found heatmap"],
   );
   const input = (change: object) =>
     problemsAfter(t.testdir(), (m) => void Object.assign(m.inputs[0]!, change)).then((p) => [...p.keys()]);

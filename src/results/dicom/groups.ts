@@ -1,5 +1,7 @@
 /** Measurement groups of the report (PS3.16 TID 1410, 1411, 1501). */
-import { labelsOf, type Code, type Label, type ModelOutput } from "../../manifest/manifest.js";
+import type { Label } from "../../manifest/outputs/fields.js";
+import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
+import type { Code } from "../../manifest/texts.js";
 import type { Warning } from "../../images/image.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 import { codeOf, dcm, own, sct } from "./codes.js";

@@ -1,7 +1,8 @@
 /** Where everything on the picture goes: panels, captions, scale; one frame as a pair, several as a montage. */
 import type { EngineOutput } from "../../engine/types.js";
 import type { Spacing, Warning } from "../../images/image.js";
-import type { Manifest, ModelOutput } from "../../manifest/manifest.js";
+import type { Manifest } from "../../manifest/manifest.js";
+import type { ModelOutput } from "../../manifest/outputs/outputs.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 import type { Picture } from "../../addon/picture.js";
 import { tagUnit, tagWidth } from "./boxes.js";

@@ -1,6 +1,6 @@
 /** The legend's rows: what a model found and did not find, in words and numbers that do not say more than it did. */
 import { rangeOf } from "../../base/range.js";
-import { labelsOf, type ModelOutput } from "../../manifest/manifest.js";
+import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import { type Range, type Rgb, labelColours } from "./colour.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 

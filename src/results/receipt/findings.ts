@@ -5,14 +5,10 @@
 import type { EngineOutput } from "../../engine/types.js";
 import { RadserveError } from "../../base/errors.js";
 import type { Region, Spacing, VolumeGeometry, Warning } from "../../images/image.js";
-import {
-  findsBoxes,
-  labelsOf,
-  mayOverlap,
-  type Code,
-  type Label,
-  type ModelOutput,
-} from "../../manifest/manifest.js";
+import type { Label } from "../../manifest/outputs/fields.js";
+import { findsBoxes, labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
+import { mayOverlap } from "../../manifest/outputs/segmentation.js";
+import type { Code } from "../../manifest/texts.js";
 import type { Finding, Measurement } from "./receipt.js";
 import { scalesOfLabels } from "./regions.js";
 

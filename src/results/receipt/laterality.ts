@@ -5,7 +5,9 @@
 import type { EngineOutput } from "../../engine/types.js";
 import { RadserveError } from "../../base/errors.js";
 import type { Image, Warning } from "../../images/image.js";
-import { findsBoxes, labelsOf, type Code, type Label, type ModelOutput } from "../../manifest/manifest.js";
+import type { Label } from "../../manifest/outputs/fields.js";
+import { findsBoxes, labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
+import type { Code } from "../../manifest/texts.js";
 import { sideOfCode, statedSides, type Side } from "../dicom/sides.js";
 import { edgesOf } from "../picture/layout.js";
 import type { Finding } from "./receipt.js";
