@@ -3,23 +3,13 @@
  * values, so that the preparation of the second model sees it as an image of its own; what comes out is laid back into
  * the whole image.
  */
-import { release } from "../addon/bytes.js";
 import type { EngineOutput, Plane } from "../engine/types.js";
 import type { PixelFormat, TransformStep, VolumeGeometry } from "../images/image.js";
 import type { Manifest, Region } from "../manifest/manifest.js";
-import { isFractional, mayOverlap } from "../manifest/outputs/segmentation.js";
+import type { Box } from "../results/kinds/kind.js";
+import { kindOfGiven, resultKindOf } from "../results/kinds/kinds.js";
 import { regionOutput } from "../manifest/region.js";
 import type { RoleSources } from "../models/roles.js";
-
-/** In pixels and slices of the whole, from 0; an image of one frame has one slice. */
-export interface Box {
-  slice: number;
-  slices: number;
-  top: number;
-  rows: number;
-  left: number;
-  columns: number;
-}
 
 /** The whole in which a box lies; distances in mm, undefined if nobody knows them. */
 export interface Grid {
@@ -131,73 +121,16 @@ export function cutSources({ planes, told }: RoleSources, box: Box): RoleSources
 }
 
 /** What was said of the part, as said of the whole: outside it nothing is marked. The part's own masks are given back. */
-export function laidBack(outputs: readonly EngineOutput[], box: Box, grid: Grid): EngineOutput[] {
-  return outputs.map((output) => {
-    if (output.kind === "boxes") {
-      const boxes = output.boxes.map(({ x0, y0, x1, y1, ...rest }) => ({
-        ...{ x0: x0 + box.left, y0: y0 + box.top, x1: x1 + box.left, y1: y1 + box.top },
-        ...rest,
-      }));
-      return { ...output, boxes };
-    }
-    if (output.kind !== "segmentation") return output;
-    const { mask, fractions } = output;
-    const laid = {
-      ...output,
-      rows: grid.rows,
-      columns: grid.columns,
-      ...(output.slices === undefined ? {} : { slices: grid.slices }),
-      mask: pasted(mask, box, grid),
-      ...(fractions === undefined ? {} : { fractions: pasted(fractions, box, grid) }),
-    };
-    release(mask);
-    if (fractions !== undefined) release(fractions);
-    return laid;
-  });
-}
-
-/** Groups of `box.slices` planes, each laid into a group of `grid.slices` planes of zeros. */
-function pasted(values: Uint8Array, box: Box, grid: Grid): Uint8Array {
-  const part = box.slices * box.rows * box.columns;
-  const groups = values.length / part;
-  const whole = new Uint8Array(groups * grid.slices * grid.rows * grid.columns);
-  for (let group = 0; group < groups; group++)
-    for (let slice = 0; slice < box.slices; slice++)
-      for (let row = 0; row < box.rows; row++) {
-        const from = group * part + (slice * box.rows + row) * box.columns;
-        const plane = group * grid.slices + box.slice + slice;
-        const to = (plane * grid.rows + box.top + row) * grid.columns + box.left;
-        whole.set(values.subarray(from, from + box.columns), to);
-      }
-  return whole;
-}
+export const laidBack = (outputs: readonly EngineOutput[], box: Box, grid: Grid): EngineOutput[] =>
+  outputs.map((output) => kindOfGiven(output).laidBack?.(output, box, grid) ?? output);
 
 /** What a model says that did not look, because there was nothing to look at: nothing is there. */
-export function nothingFound(
+export const nothingFound = (
   { outputs }: Pick<Manifest, "outputs">,
-  { slices, rows, columns }: Grid,
+  grid: Grid,
   isVolume: boolean,
-): EngineOutput[] {
-  return outputs.flatMap((output): EngineOutput[] => {
-    // checkRegion leaves masks and boxes alone.
-    if (output.kind === "classification" || output.kind === "regression" || output.kind === "heatmap")
-      return [];
-    if (output.kind === "detection") return [{ kind: "boxes", tensor: output.boxes.tensor, boxes: [] }];
-    if (output.kind !== "segmentation") return [{ kind: "boxes", tensor: output.tensor, boxes: [] }];
-    const overlapping = mayOverlap(output.activation);
-    const size = slices * rows * columns;
-    const labels = output.labels.length;
-    return [
-      {
-        ...{ kind: "segmentation", tensor: output.tensor, rows, columns, overlapping },
-        ...(isVolume ? { slices } : {}),
-        mask: new Uint8Array(size * (overlapping ? labels : 1)),
-        counts: output.labels.map(() => 0),
-        ...(isFractional(output) ? { fractions: new Uint8Array(size * labels) } : {}),
-      },
-    ];
-  });
-}
+): EngineOutput[] =>
+  outputs.flatMap((output) => resultKindOf(output).nothing?.(output, grid, isVolume) ?? []);
 
 /** What the model was given of a frame or volume. */
 export type Seen = { kind: "part"; box: Box } | { kind: "whole" } | { kind: "nothing" };

@@ -24,7 +24,9 @@ import { checkNumbers, interpretationFor, valueCaveats } from "../models/input-v
 import { rolesIn, sourcesOf, type Filled, type RoleSources } from "../models/roles.js";
 import { planeOf, type Shown } from "../results/picture/draw-result.js";
 import { Highlights } from "../results/picture/highlights.js";
-import { interpret, type FrameResult, type Interpreted } from "../results/receipt/findings.js";
+import type { FrameResult, Interpreted } from "../results/kinds/finding.js";
+import type { Box } from "../results/kinds/kind.js";
+import { interpret } from "../results/receipt/findings.js";
 import { checkSides } from "../results/receipt/laterality.js";
 import {
   fullestCrossing,
@@ -54,7 +56,6 @@ import {
   nothingFound,
   wholePairs,
   withMargin,
-  type Box,
   type Grid,
   type Seen,
 } from "./region.js";

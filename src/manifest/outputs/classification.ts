@@ -41,6 +41,7 @@ export const classification: Kind<Classification> & { schema: typeof schema } = 
   names: (output) => labelNames(output.labels),
   needsThresholds: () => true,
   hasUnitScores: ({ activation, calibration: { kind } }) => activation !== "none" || kind !== "none",
+  givesProbabilities: (output) => output.calibration.kind !== "none",
   checkWhole: ({ activation, calibration: curve }, _, issue) => {
     if (curve.kind === "temperature" && activation === "none")
       issue(

@@ -60,6 +60,8 @@ export interface Kind<Output extends AnyOutput> {
   needsThresholds: (output: Output) => boolean;
   /** All its scores lie from 0 to 1. */
   hasUnitScores: (output: Output) => boolean;
+  /** Its scores are probabilities: the manifest says how they were calibrated. */
+  givesProbabilities?: (output: Output) => boolean;
   /** Rules of the kind that hold in a manifest with other mistakes too. */
   check?: (output: Output, around: Around, issue: Report) => void;
   /** Rules of the kind that look into fields which may be missing beside other mistakes. */

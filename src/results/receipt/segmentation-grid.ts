@@ -6,7 +6,7 @@ import type { ModelOutput } from "../../manifest/outputs/outputs.js";
 import { isNear, isTurned, positionOf } from "../dicom/grid.js";
 import { LABEL_MAP_SEGMENTATION } from "../dicom/seg.js";
 import { segmentsOf } from "../dicom/segments.js";
-import { CUBIC_MM_PER_ML } from "./findings.js";
+import { CUBIC_MM_PER_ML } from "../kinds/segmentation.js";
 import type { OutputFile, ReceiptModel } from "./receipt.js";
 import { modelGridOf } from "./volume-outputs.js";
 
