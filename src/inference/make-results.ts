@@ -230,7 +230,8 @@ function markedVolume(
 function transformsOf({ planned, volume, facts, seen, roles }: Outcome, image: Image): TransformStep[] {
   const { manifest } = planned.entry;
   const { region } = manifest;
-  const cut = region === undefined ? [] : [regionStep(region, seen, volume !== undefined)];
+  const isCut = region !== undefined || seen.length > 0;
+  const cut = isCut ? [regionStep(region, seen, volume !== undefined)] : [];
   const moved = straightSteps(volume, image.format);
   const steps = [...cut, ...moved, ...modelSteps(manifest, image, facts, roles)];
   // The reader of a folder has sorted its slices, and said so.

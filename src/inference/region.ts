@@ -1,5 +1,5 @@
 /**
- * The part of an image that a model looks at because another model found something there. It is cut out of the stored
+ * The part of an image that a model looks at because another model found something there, or because all else is 0. It is cut out of the stored
  * values, so that the preparation of the second model sees it as an image of its own; what comes out is laid back into
  * the whole image.
  */
@@ -49,6 +49,24 @@ export function boxOf(
     ...{ slice, slices: lastSlice - slice + 1 },
     ...{ top, rows: bottom - top + 1, left, columns: right - left + 1 },
   };
+}
+
+/** The smallest box round the pixels that are not 0 in every sample; undefined if there are none. */
+export function nonzeroBox({ format, data }: Plane): Box | undefined {
+  const { rows, columns } = format;
+  const pixel = (format.samplesPerPixel * format.bitsAllocated) / 8;
+  let [top, left, bottom, right] = [rows, columns, -1, -1];
+  for (let row = 0; row < rows; row++) {
+    const line = data.subarray(row * columns * pixel, (row + 1) * columns * pixel);
+    const first = line.findIndex((byte) => byte !== 0);
+    if (first < 0) continue;
+    top = Math.min(top, row);
+    bottom = row;
+    left = Math.min(left, Math.floor(first / pixel));
+    right = Math.max(right, Math.floor(line.findLastIndex((byte) => byte !== 0) / pixel));
+  }
+  if (bottom < 0) return undefined;
+  return { slice: 0, slices: 1, top, rows: bottom - top + 1, left, columns: right - left + 1 };
 }
 
 /** The box with so many mm on each side, rounded up to whole pixels, as far as the image reaches. */
@@ -135,9 +153,12 @@ export const nothingFound = (
 /** What the model was given of a frame or volume. */
 export type Seen = { kind: "part"; box: Box } | { kind: "whole" } | { kind: "nothing" };
 
-/** The step that comes before all others: what follows it counts in pixels of the region. */
+/**
+ * The step that comes before all others: what follows it counts in pixels of the part.
+ * @param region undefined where the part is all that is not 0
+ */
 export function regionStep(
-  { model, label, margin_mm }: Region,
+  region: Region | undefined,
   seen: readonly Seen[],
   isVolume: boolean,
 ): TransformStep {
@@ -153,7 +174,9 @@ export function regionStep(
     return [key, least === most ? least : { least, most }] as const;
   });
   return {
-    ...{ step: "region", model, label, margin_mm },
+    ...(region === undefined
+      ? { step: "crop", to: "nonzero" }
+      : { step: "region", model: region.model, label: region.label, margin_mm: region.margin_mm }),
     ...(boxes.length === 0 ? {} : { source_area: Object.fromEntries(sides) }),
     ...(count("whole") === 0 ? {} : { empty_seen_whole: count("whole") }),
     ...(count("nothing") === 0 ? {} : { empty_not_seen: count("nothing") }),

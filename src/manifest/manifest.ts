@@ -320,6 +320,12 @@ const imageInput = z.strictObject({
       "With `roles` of the model: which of them the tensor holds. Of several, the channels of the first, then those of the second, and so on; each is prepared by itself, and what is given here takes the place of the same field of the input",
     ),
   colour_source: z.enum(["accept", "refuse"]).describe("For grayscale: luminance by CCIR 601, or refuse"),
+  crop: z
+    .literal("nonzero")
+    .optional()
+    .describe(
+      "Single images of stored values, MONOCHROME2 or RGB: only the box around all pixels that are not 0 in every sample is looked at, and nothing is found outside (nnU-Net). For volumes: resampling.crop",
+    ),
   clip: z.tuple([z.number(), z.number()]).optional().describe("Before normalisation"),
   normalisation,
   background: z

@@ -47,15 +47,20 @@ export function checkRegion(
     issue(["model"], "Expected another model: a model cannot look at what it finds itself");
   if (neighboursOf(m) !== undefined)
     issue([], "Expected inputs without neighbours: a region differs from slice to slice");
-  const unmapped = m.outputs.find((output) => !kindOf(output).laidBack);
-  if (unmapped !== undefined)
-    issue([], `Expected outputs of the kinds ${kindsThat("laidBack")}; found ${unmapped.kind}`);
+  checkParts(m, (message) => issue([], message));
   const scored = m.outputs.find((output) => !kindOf(output).canBeEmpty);
   if (region.when_empty === "negative" && scored !== undefined)
     issue(
       ["when_empty"],
       `Expected "refuse" or "whole" beside an output of the kind ${scored.kind}: what was not looked at has no number`,
     );
+}
+
+/** What a model that looks at a part of an image may say. */
+export function checkParts({ outputs }: Manifest, issue: (message: string) => void): void {
+  const unmapped = outputs.find((output) => !kindOf(output).laidBack);
+  if (unmapped !== undefined)
+    issue(`Expected outputs of the kinds ${kindsThat("laidBack")}; found ${unmapped.kind}`);
 }
 
 /** Why a model cannot look at the region of another, in words; undefined if it can, or looks at the whole image. */

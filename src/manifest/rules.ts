@@ -20,7 +20,7 @@ import { kindOf, kindsThat, labelPath, labelsOf, type ModelOutput } from "./outp
 import { isFractional, isInModelGrid, isSegmentation } from "./outputs/segmentation.js";
 import { tiledAxes, type Tiling } from "./tiling.js";
 import { checkEnsemble } from "./ensemble.js";
-import { checkRegion } from "./region.js";
+import { checkParts, checkRegion } from "./region.js";
 import { checkRoles, partsOfModel, roleOf } from "./roles.js";
 import { checkRange } from "./value-range.js";
 
@@ -80,6 +80,7 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
     checkEnsemble(m, m.ensemble, (path, message) => issue(["ensemble", ...path], message));
   if (m.region !== undefined)
     checkRegion(m, m.region, (path, message) => issue(["region", ...path], message));
+  checkCrop(m, issue);
   checkSlices(m, issue);
   checkSegmentGrid(m, issue);
   checkCascade(m, issue);
@@ -123,6 +124,25 @@ function checkSegmentGrid(m: Manifest, issue: Report): void {
 }
 
 /** What tilted stacks and missing slices ask of the model. */
+/** The box around what is not 0 is cut from single images as they are stored. */
+function checkCrop(m: Manifest, issue: Report): void {
+  const [input, another] = imageInputs(m);
+  if (input?.crop === undefined && another?.crop === undefined) return;
+  const at = (message: string) => issue(["inputs", 0, "crop"], message);
+  if (
+    another !== undefined ||
+    m.roles !== undefined ||
+    m.region !== undefined ||
+    m.accepts.dimensions !== "2d"
+  )
+    at('Expected one image input, accepts.dimensions "2d", and neither roles nor region beside it');
+  if (input?.values.kind !== "stored") at('Expected values of the kind "stored"');
+  const wholly = ["MONOCHROME2", "RGB"];
+  if (!(m.accepts.photometric ?? [""]).every((one) => wholly.includes(one)))
+    at(`Expected accepts.photometric of ${wholly.join(" and ")} alone: elsewhere 0 is not black`);
+  checkParts(m, at);
+}
+
 function checkSlices({ accepts: rules, region, roles }: Manifest, issue: Report): void {
   if (rules.slices === undefined) return;
   if (rules.dimensions !== "series")

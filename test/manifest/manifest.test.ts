@@ -454,6 +454,23 @@ t.test("rules over several fields", async (t) => {
     Object.assign(m.inputs[0]!, { normalisation: { kind: "mean_std", mean: [1, 2, 3], std: [1] } }),
   );
   await expectProblem("inputs[0].clip", (m) => (imageInputs(m)[0]!.clip = [5, 5]));
+  const cropped = (m: ReturnType<typeof shipped>) => {
+    m.accepts.dimensions = "2d";
+    m.accepts.photometric = ["MONOCHROME2"];
+    Object.assign(m.inputs[0]!, { crop: "nonzero", values: { kind: "stored" } });
+  };
+  t.notOk((await problemsAfter(directory, cropped)).has("inputs[0].crop"));
+  for (const change of [
+    (m) => (m.accepts.dimensions = "2d_frames"),
+    (m) => (m.accepts.photometric = ["MONOCHROME1"]),
+    (m) => delete m.accepts.photometric,
+    (m) => Object.assign(m.inputs[0]!, { values: { kind: "modality" } }),
+    (m) => m.inputs.push({ ...imageInputs(m)[0]!, tensor: "other" }),
+  ] as ((m: ReturnType<typeof shipped>) => unknown)[])
+    await expectProblem("inputs[0].crop", (m) => {
+      cropped(m);
+      change(m);
+    });
 });
 
 t.test("whole numbers that would hold hardly anything of the image", async (t) => {
