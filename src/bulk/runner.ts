@@ -27,7 +27,7 @@ import {
 } from "./leases.js";
 import type { FromThread, ItemOutcome, ItemToRun } from "./messages.js";
 import { asOutcome, judge, withinBase, type Pause } from "./outcome.js";
-import { Pace, ROUND_MS } from "./pace.js";
+import { Pace } from "./pace.js";
 import { pathsOf, type ItemPaths } from "./item-paths.js";
 import { conclude } from "./conclude.js";
 import type { Troubles } from "./trouble.js";
@@ -161,7 +161,7 @@ export class Runner {
     if (ending.state !== "queued") this.#ended[ending.state] = (this.#ended[ending.state] ?? 0) + 1;
     // Written down with others, unless the threads will soon want more
     if (this.#flying.size < this.#pace.low) this.poke();
-    else this.#round ??= setTimeout(() => this.poke(), ROUND_MS);
+    else this.#round ??= setTimeout(() => this.poke(), durations.itemsAhead);
   }
 
   async #loop(): Promise<void> {

@@ -5,7 +5,7 @@
 import { readFile } from "node:fs/promises";
 import type { Engine } from "../engine/engine.js";
 import type { CanaryTensors, LoadedModel } from "../engine/types.js";
-import { type Tensor, ELEMENT_TYPES } from "../engine/tensor.js";
+import { type Tensor, ELEMENT_TYPES } from "../base/tensor.js";
 import { RadserveError } from "../base/errors.js";
 import {
   channelsOf,

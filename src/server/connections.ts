@@ -41,7 +41,7 @@ export interface ConnectionOptions extends ConnectionLimits {
 }
 
 /** The same for a connection and for TLS on it: no two open connections have the same ends. */
-function endsOf(socket: Socket): string {
+export function endsOf(socket: Socket): string {
   return [socket.remoteAddress, socket.remotePort, socket.localAddress, socket.localPort].join(" ");
 }
 

@@ -7,7 +7,7 @@ import net from "node:net";
 import { requireFolder, type Config } from "../config.js";
 import { connectionsWithin, descriptorLimit } from "../base/descriptor-limit.js";
 import { ConfigError } from "../base/errors.js";
-import { readCertificates, refuseExpired } from "./certificates.js";
+import { readCertificates, refuseOutOfDate } from "./certificates.js";
 import { ClientAddresses, plainAddress } from "./client-address.js";
 import { ConnectionCount, Refusals, type ConnectionLimits } from "./connection-count.js";
 import { createKey, readKeys, someKeys } from "./keys.js";
@@ -229,7 +229,7 @@ async function checkedForServing(config: Config): Promise<void> {
   requireFolder(config.models_dir, "RADSERVE_MODELS_DIR");
   if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
   const certificates = await readCertificates(config);
-  if (certificates !== undefined) refuseExpired(certificates);
+  if (certificates !== undefined) refuseOutOfDate(certificates);
   const [exposure] = await exposures(config);
   if (exposure !== undefined)
     throw new ConfigError(

@@ -4,7 +4,8 @@ import path from "node:path";
 import { onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import type { Engine } from "../../src/engine/engine.js";
 import type { LoadOptions, Plane } from "../../src/engine/types.js";
-import type { ImageInput, ModelOutput } from "../../src/manifest/manifest.js";
+import type { ImageInput } from "../../src/manifest/manifest.js";
+import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
 import { SIGNED_16 } from "./images.js";
 
 export function writeModel(folder: string, model: ModelDescription): string {

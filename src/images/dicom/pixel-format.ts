@@ -256,8 +256,8 @@ export function decodedColour(
     return "YBR_FULL";
   }
   const told = tag === "YBR_FULL_422" || tag === "YBR_PARTIAL_420" ? "YBR_FULL" : baseColour(tag);
-  if (colour === undefined) return told;
-  const marked = colour === "RGB" ? "RGB" : "YBR_FULL";
-  if (isTransform || marked !== told) mismatch(marked);
+  const marked = colour === "RGB" ? "RGB" : colour === "YBR" ? "YBR_FULL" : told;
+  // Its luminance is 16 to 235, in MPEG alone (PS3.3 C.7.6.3.1.2); other codecs have the full range
+  if (isTransform || marked !== told || tag === "YBR_PARTIAL_420") mismatch(marked);
   return marked;
 }

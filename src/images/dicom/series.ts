@@ -88,23 +88,22 @@ export function seriesFile(bytes: Uint8Array, again: Again, mostElements?: numbe
       };
     throw error;
   }
-  const attributes = image.attributes.withoutPixels();
+  const warnings: Warning[] = [];
+  const attributes = image.attributes.withoutPixels(warnings);
   const derived = derivedObject(attributes, image.source);
   if (derived !== undefined) return derived;
+  const frames = Array.from({ length: image.frameCount }, (_, frame) => ({
+    interpretation: image.interpretation(frame),
+    spacing: image.spacing(frame),
+    regions: image.regions?.(frame),
+    plane: image.plane(frame),
+    planeFault: image.planeFault?.(frame),
+    pixelAspect: image.pixelAspect(frame),
+  }));
+  // Those of its pixels come to the image itself
+  for (const { code, message } of image.warnings) warn(warnings, code, message);
   return {
-    source: image.source,
-    format: image.format,
-    attributes,
-    frames: Array.from({ length: image.frameCount }, (_, frame) => ({
-      interpretation: image.interpretation(frame),
-      spacing: image.spacing(frame),
-      regions: image.regions?.(frame),
-      plane: image.plane(frame),
-      planeFault: image.planeFault?.(frame),
-      pixelAspect: image.pixelAspect(frame),
-    })),
-    // Those of its pixels come to the image itself
-    warnings: [...image.warnings],
+    ...{ source: image.source, format: image.format, attributes, frames, warnings },
     open: opener(image, again),
     filesAhead: again.filesAhead,
   };
@@ -447,7 +446,10 @@ class SeriesImage implements Image {
       this.transforms.push(mixed.step);
       this.warnings.push(mixed.warning);
     }
-    for (const { file } of this.#slices) this.#take(file.warnings);
+    for (const { warnings, attributes } of inOrder) {
+      this.#take(warnings);
+      attributes.warnInto(this.warnings);
+    }
   }
 
   async frame(index: number): Promise<Uint8Array> {

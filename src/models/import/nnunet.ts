@@ -136,7 +136,7 @@ export function importNnunet(files: NnunetFiles, choices: ImportChoices, gaps: G
     ),
   }));
   const accepts = pictures
-    ? acceptsPictures(dataset.file_ending, choices, gaps)
+    ? acceptsPictures(dataset.file_ending, channels.length, choices, gaps)
     : acceptsOf(names, choices.modality, gaps);
   const several =
     channels.length > 1 && !pictures
@@ -276,7 +276,6 @@ function pictureInput(
   { spacing = [], use_mask_for_norm: masked = [] }: Configuration,
   gaps: Gaps,
 ): Record<string, unknown> {
-  const place = `plans.json: ${PICTURES}`;
   if (transpose.join() !== "0,1,2")
     gaps.refuse("plans.json: transpose_forward", "Expected 0, 1, 2 for pictures");
   if (spacing.join() !== "1,1")
@@ -292,10 +291,6 @@ function pictureInput(
       "plans.json: normalization_schemes",
       "Colours that are normalised each by itself are not offered",
     );
-  gaps.note(
-    place,
-    "nnU-Net cuts a border of zeros off before it normalises and looks. Here the whole picture counts, so that pictures with such a border differ",
-  );
   return {
     layout: "NCHW",
     size: { kind: "source" },
@@ -305,6 +300,7 @@ function pictureInput(
     monochrome1: "refuse",
     channels: colour ? "rgb" : "grayscale",
     colour_source: colour ? "accept" : "refuse",
+    crop: "nonzero",
   };
 }
 
@@ -399,7 +395,12 @@ function resamplingOf(chosen: Configuration, gaps: Gaps): Record<string, unknown
   };
 }
 
-function acceptsPictures(ending: string | undefined, { modality, orientation }: ImportChoices, gaps: Gaps) {
+function acceptsPictures(
+  ending: string | undefined,
+  channels: number,
+  { modality, orientation }: ImportChoices,
+  gaps: Gaps,
+) {
   const format = PICTURE_FORMATS.get(ending ?? "");
   if (format === undefined)
     gaps.refuse(
@@ -416,6 +417,7 @@ function acceptsPictures(ending: string | undefined, { modality, orientation }: 
   return {
     formats: [format ?? "png", ...(modality === undefined ? [] : ["dicom"])],
     ...(modality === undefined ? {} : { modality: modality.split(",").map((name) => name.trim()) }),
+    photometric: [channels === 1 ? "MONOCHROME2" : "RGB"],
     dimensions: "2d",
   };
 }

@@ -1,6 +1,7 @@
 /** How much room a result takes at most: a disk that cannot hold it is found full before any work. */
 import type { Image } from "../../images/image.js";
-import { type Manifest, type OutputKind, labelsOf } from "../../manifest/manifest.js";
+import type { Manifest, OutputKind } from "../../manifest/manifest.js";
+import { labelsOf } from "../../manifest/outputs/outputs.js";
 
 const MIB = 2 ** 20;
 /** Bytes of a receipt or an SR, once for the document and once for each label of each frame. */

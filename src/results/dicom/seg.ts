@@ -4,7 +4,7 @@
  * Empty frames are written too: what the model did not mark was looked at.
  */
 import { packBits } from "../../addon/bytes.js";
-import { isFractional } from "../../manifest/manifest.js";
+import { isFractional } from "../../manifest/outputs/segmentation.js";
 import { cieLab, labelColours } from "../picture/colour.js";
 import { codeItem, codeOf, dcm, uncoded } from "./codes.js";
 import { dicomObject, type Dataset, type DicomObject } from "./elements.js";

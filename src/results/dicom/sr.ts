@@ -4,7 +4,7 @@
  * TID 1501. It is written also when nothing was found.
  */
 import { ownValue } from "../../base/own-value.js";
-import type { Code } from "../../manifest/manifest.js";
+import type { Code } from "../../manifest/texts.js";
 import { dcm, own, sct } from "./codes.js";
 import type { ReceiptModel } from "../receipt/receipt.js";
 import { coded, container, text, uidRef } from "./content.js";

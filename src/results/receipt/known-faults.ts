@@ -98,9 +98,12 @@ export const KNOWN_FAULTS: readonly KnownFault[] = [
     before: "0.6.0",
     shows: (evidence) =>
       withAreas(evidence).length > 0 &&
-      evidence.image?.attributes?.has("PixelSpacing") === true &&
-      (evidence.image.regions?.(0) !== undefined || isWarned(evidence, "regions_ignored")),
-    text: "SequenceOfUltrasoundRegions beside a PixelSpacing that does not hold for all of it: areas are by PixelSpacing.",
+      ((evidence.image?.attributes?.has("PixelSpacing") === true &&
+        evidence.image.regions?.(0) !== undefined) ||
+        isWarned(evidence, "regions_ignored", "spacing_mismatch")),
+    text:
+      "SequenceOfUltrasoundRegions beside a PixelSpacing that does not hold for all of it, or without the places of its " +
+      "regions: areas are by a scale that is not theirs.",
   },
   {
     before: "0.6.0",
