@@ -162,7 +162,7 @@ export async function requireRoom(
 const FAULTS: Record<string, [ConstructorParameters<typeof RadserveError>[0], string]> = {
   ENOSPC: [
     "disk_full",
-    "The output folder's disk is full. Nothing was written; free some room and repeat the request.",
+    "The output folder's disk is full, or has no inodes left (df -i). Nothing was written; free some room and repeat the request.",
   ],
   EDQUOT: [
     "disk_full",
@@ -196,13 +196,15 @@ export async function explained<T>(work: () => Promise<T>, side: "input" | "outp
   try {
     return await work();
   } catch (error) {
-    const fault = FAULTS[errno(error)];
-    if (fault === undefined) throw error;
-    throw new RadserveError(
-      fault[0],
-      fault[1].replace("output folder", `${side} folder`),
-      { errno: errno(error) },
-      { cause: error },
-    );
+    throw explainedFault(error, side);
   }
+}
+
+/** The RadserveError of a fault that can be mended; other faults as they are. */
+export function explainedFault(error: unknown, side: "input" | "output"): unknown {
+  const name = errno(error);
+  const fault = FAULTS[name];
+  if (fault === undefined) return error;
+  const message = fault[1].replace("output folder", `${side} folder`);
+  return new RadserveError(fault[0], message, { errno: name }, { cause: error });
 }

@@ -5,7 +5,7 @@ import { RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { descriptorPath } from "./descriptor.js";
 import { access, isLocal, mkdir, noteOwnFolder } from "./disk.js";
-import { requireRoom } from "./durable-files.js";
+import { explainedFault, requireRoom } from "./durable-files.js";
 import { isStagingName } from "./helper-names.js";
 import { FORBIDDEN, noPermission, notAllowed, pin, type Pinned, type Side } from "./path-judgement.js";
 import { isInside, leadsInside, type Root } from "./roots.js";
@@ -119,9 +119,7 @@ export async function createBelow(
       if (FORBIDDEN.has(errno(error))) throw noPermission(side, "create this folder");
       // Some file systems hold shorter names than others
       if (errno(error) === "ENAMETOOLONG") throw tooLong(side);
-      if (errno(error) === "ENOSPC")
-        throw new RadserveError("disk_full", `The ${side} folder's disk has no room for another folder.`);
-      throw error;
+      throw explainedFault(error, side);
     }
     if (!leadsInside(folder.realPath, parts.slice(index + 1), roots)) throw notAllowed(side, roots);
   }
