@@ -204,6 +204,15 @@ export class DataSetAttributes implements Attributes {
     return JSON.stringify(this.#comparable()) === JSON.stringify(other.#comparable());
   }
 
+  /** Whether another data set has the same values of an attribute, however its numbers are written. */
+  agreesWith(other: DataSetAttributes, keyword: string): boolean {
+    const [own, theirs] = [this, other].map((set) => {
+      const numbers = set.numbers(keyword);
+      return JSON.stringify(numbers === undefined || numbers.length === 0 ? set.strings(keyword) : numbers);
+    });
+    return own === theirs;
+  }
+
   #comparable(): unknown[] {
     return [...this.#dataSet.elements.values()].map((element) => {
       const items = itemsOf(this.#walk, element);
