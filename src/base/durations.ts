@@ -63,6 +63,8 @@ export const durations = {
   boxSilent: 6_000,
   /** A box that was silent for so long has lost its items. */
   boxLease: 12_000,
+  /** For how long a box takes items ahead, and how long those that ended wait to be written down together. */
+  itemsAhead: 250,
   /** When an item whose name is taken is looked at again: by then a lock without a sign of life has been broken. */
   itemName: 31_000,
   /** When an item that failed through no fault of its own is tried again; each further time so much later. */

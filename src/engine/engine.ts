@@ -9,7 +9,7 @@ import { inferenceOf, nativeInput, nativeOutput, nativeTiling, type EngineAddon 
 import { loadAddon } from "../addon/load-addon.js";
 import { asRadserveError, ERRORS, RadserveError, type ErrorCode } from "../base/errors.js";
 import type { VolumeGeometry } from "../images/image.js";
-import type { Tensor } from "./tensor.js";
+import type { Tensor } from "../base/tensor.js";
 import type {
   CanaryTensors,
   EngineInfo,

@@ -5,7 +5,7 @@
 import { readFile } from "node:fs/promises";
 import type { Engine } from "../engine/engine.js";
 import type { CanaryTensors, LoadedModel } from "../engine/types.js";
-import { type Tensor, ELEMENT_TYPES } from "../engine/tensor.js";
+import { type Tensor, ELEMENT_TYPES } from "../base/tensor.js";
 import { RadserveError } from "../base/errors.js";
 import {
   channelsOf,
@@ -16,6 +16,7 @@ import {
   type ModelInput,
 } from "../manifest/manifest.js";
 import { decodeNpy, elementCount } from "../engine/npy.js";
+import type { Tiling } from "../manifest/tiling.js";
 import { resolveModelFile } from "./files.js";
 import { compareTensors, type Tolerance } from "./compare.js";
 
@@ -47,7 +48,7 @@ export async function warmUp(
   directory: string,
 ): Promise<void> {
   const canary = await runCanary(engine, loaded, manifest, directory);
-  const feeds = canary?.feeds ?? manifest.inputs.map(zeroInput);
+  const feeds = canary?.feeds ?? manifest.inputs.map((input) => zeroInput(input, manifest));
   if (canary === undefined) await engine.runTensors(loaded.id, feeds);
   else engine.keepCanary(loaded.id, canary);
   if (loaded.sessions.length > 1)
@@ -101,9 +102,10 @@ async function readTensor(directory: string, path: string): Promise<Omit<Tensor,
 }
 
 /** One image of zeros, or zeros for its attributes, in the form that a manifest's input has. */
-function zeroInput(input: ModelInput): Tensor {
+function zeroInput(input: ModelInput, { tiling, batching }: Manifest): Tensor {
+  const sides = isImageInput(input) && tiling !== undefined ? windowSides(tiling, batching.max) : {};
   const size: Record<string, number> = isImageInput(input)
-    ? { N: 1, C: channelsOf(input), ...inputSides(input) }
+    ? { N: 1, C: channelsOf(input), ...inputSides(input), ...sides }
     : { N: 1, C: input.values.reduce((sum, value) => sum + numbersOf(value), 0) };
   const shape = Array.from(input.layout).map((letter) => size[letter] ?? 1);
   return {
@@ -121,6 +123,16 @@ export function inputSides(input: ImageInput): { D: number; H: number; W: number
   const multiple = input.size.kind === "multiple_of" ? input.size.multiple : 1;
   const side = Math.ceil(WARM_UP_SIDE / multiple) * multiple;
   return { D: side, H: side, W: side };
+}
+
+/**
+ * Sides of a volume of about one batch of windows, beside each other in depth: over a cube of that side small windows, and
+ * windows of single slices, would run a thousand times.
+ */
+function windowSides({ window, overlap }: Tiling, batch: number): { D: number; H: number; W: number } {
+  const [W = 1, H = 1, depth = 1] = window.toReversed();
+  const step = window.length < 3 ? 1 : Math.max(1, Math.floor(depth * (1 - overlap)));
+  return { D: Math.max(depth, Math.min(WARM_UP_SIDE, depth + (batch - 1) * step)), H, W };
 }
 
 function failed(message: string): RadserveError {

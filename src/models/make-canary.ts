@@ -4,7 +4,7 @@ import { dirname, join, resolve } from "node:path";
 import { errno } from "../base/errno.js";
 import { asRadserveError, RadserveError } from "../base/errors.js";
 import { encodeNpy } from "../engine/npy.js";
-import type { Tensor } from "../engine/tensor.js";
+import type { Tensor } from "../base/tensor.js";
 import { sha256 } from "../files/durable-files.js";
 import type { Candidates } from "../images/dicom/case.js";
 import type { Case, Image, StackTolerance } from "../images/image.js";

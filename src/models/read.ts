@@ -2,7 +2,8 @@
 import { readFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { z } from "zod";
-import { labelsOf, modelFileSchema, siteSchema, type Manifest, type Site } from "../manifest/manifest.js";
+import { modelFileSchema, siteSchema, type Manifest, type Site } from "../manifest/manifest.js";
+import { labelsOf } from "../manifest/outputs/outputs.js";
 import { graphsOf } from "../manifest/ensemble.js";
 import { manifestCrossChecks, manifestSchema, thresholdMistake } from "../manifest/rules.js";
 import { explainIssues, type Problem } from "./explain.js";

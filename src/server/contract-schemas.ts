@@ -21,7 +21,8 @@ import {
 } from "../bulk/schema.js";
 import { errorCode, errorObjectSchema } from "../base/errors.js";
 import { singleRequestSchema } from "../inference/request.js";
-import { acceptsSchema, code } from "../manifest/manifest.js";
+import { acceptsSchema } from "../manifest/manifest.js";
+import { code } from "../manifest/texts.js";
 import { answerSchema, receiptSchema } from "../results/receipt/receipt.js";
 import { driftSchema, marksSchema, verificationSchema } from "../viewing/messages.js";
 import { uploadedSchema } from "./file-transfer.js";

@@ -20,6 +20,7 @@ import type { ServedModels } from "./handlers.js";
 import { WatchedKeys } from "./keys.js";
 import { within } from "../base/waiting.js";
 import { createLog, faultForLog, logLast, type Logger } from "../base/log.js";
+import { monotonic } from "../base/monotonic.js";
 import type { FromServing, ToServing } from "./process-messages.js";
 import type { Engine } from "../engine/engine.js";
 import { ViewingService } from "../viewing/service.js";
@@ -269,7 +270,7 @@ class ServingProcess {
   }
 
   async reload(): Promise<void> {
-    const asked = Date.now();
+    const asked = monotonic();
     if (this.#server instanceof https.Server) void this.#certificates?.reload(this.#server);
     try {
       const report = await this.#reload?.();

@@ -74,6 +74,8 @@ const LIMITS: ReadonlyMap<string, Limits> = new Map([
   ...words("RescaleSlope RescaleIntercept DoseGridScaling RealWorldValueSlope RealWorldValueIntercept").map(
     (each) => [each, SCALE] as const,
   ),
+  // Whole numbers
+  ["PixelAspectRatio", { least: 1, most: 1e6, positive: true }],
   // Centimetres between the pixels of an ultrasound region, or other units
   ["PhysicalDeltaX", SCALE],
   ["PhysicalDeltaY", SCALE],

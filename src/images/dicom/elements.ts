@@ -45,7 +45,7 @@ export interface Element {
 /** Elements by tag; of a repeated tag the first. */
 export interface DataSet {
   elements: Map<Tag, Element>;
-  /** Tags that stand twice with different values (PS3.5 section 7.1 has each once); private ones left out. */
+  /** Tags that stand twice with different values (PS3.5 section 7.1 has each once). */
   doubled?: Tag[];
   encoding: Encoding;
   /** Offset after its last byte, delimiter included. */
@@ -130,7 +130,7 @@ export function walkDataSet(
 /** Readers differ in which of two elements of one tag they take; if their values are the same, no matter. */
 function noteDoubled(walk: Walk, first: Element, second: Element, doubled: Tag[]): void {
   const { tag } = first;
-  if ((tag & 0xffff) === 0 || (tag >>> 16) % 2 === 1) return;
+  if ((tag & 0xffff) === 0) return;
   const bytes = ({ offset, available }: Element) => walk.bytes.subarray(offset, offset + available);
   if (first.vr === second.vr && Buffer.compare(bytes(first), bytes(second)) === 0)
     warn(walk.warnings, "doubled_element", `${describeTag(tag)} stands twice, with the same value.`);

@@ -13,9 +13,10 @@ export function functionalGroups(
   macro: string,
   warnings: Warning[],
 ): readonly DataSetAttributes[] | undefined {
+  const all = "SharedFunctionalGroupsSequence";
   const [own, shared] = [
     attributes.sequence("PerFrameFunctionalGroupsSequence")?.[frame],
-    attributes.sequence("SharedFunctionalGroupsSequence")?.[0],
+    onlyItem(attributes.sequence(all), all, warnings),
   ].map((groups) => groups?.sequence(macro)?.filter((item) => item.size > 0));
   if (own === undefined || own.length === 0) return shared;
   const differs =
@@ -31,14 +32,54 @@ export function functionalGroups(
   return own;
 }
 
-/** The only item of a macro that has one, as functionalGroups finds it. */
+/**
+ * What holds the attributes of a macro of one item: that item, as functionalGroups finds it, or the top of the data set.
+ * Several items that differ, and other values at the top, are a warning.
+ * @param keywords of the macro that are read
+ */
+export function holderOf(
+  attributes: DataSetAttributes,
+  frame: number,
+  macro: string,
+  keywords: readonly string[],
+  warnings: Warning[],
+): DataSetAttributes {
+  const group = functionalGroup(attributes, frame, macro, warnings);
+  if (group === undefined) return attributes;
+  for (const keyword of keywords)
+    if (attributes.string(keyword) !== undefined && !group.agreesWith(attributes, keyword))
+      warn(
+        warnings,
+        "functional_group_twice",
+        `${keyword} stands at the top of the data set too, and ${macro} has another; that of the functional group was taken.`,
+      );
+  return group;
+}
+
+/** The only item of a macro that has one, as functionalGroups finds it. Several that differ are a warning. */
 export function functionalGroup(
   attributes: DataSetAttributes,
   frame: number,
   macro: string,
   warnings: Warning[],
 ): DataSetAttributes | undefined {
-  return functionalGroups(attributes, frame, macro, warnings)?.[0];
+  return onlyItem(functionalGroups(attributes, frame, macro, warnings), macro, warnings);
+}
+
+/** The first item of a sequence that may have one; others that differ from it are a warning. */
+export function onlyItem(
+  items: readonly DataSetAttributes[] | undefined,
+  keyword: string,
+  warnings: Warning[],
+): DataSetAttributes | undefined {
+  const [first, ...others] = items ?? [];
+  if (first !== undefined && others.some((other) => !other.equals(first)))
+    warn(
+      warnings,
+      "several_items",
+      `${keyword} may have one item and has ${others.length + 1} that differ; the first was taken.`,
+    );
+  return first;
 }
 
 /** Calls `read` once a frame if frames can differ, else once in all. */

@@ -82,6 +82,12 @@ export function nativePixels(
       "Big-endian pixel data of more than 8 bits lies in OB, whose bytes have no order; the low byte was taken as the " +
         "first, and readers differ. Check the values.",
     );
+  if (pixel.planarIsGuessed)
+    warn(
+      warnings,
+      "missing_attribute",
+      "PlanarConfiguration is absent; 0 was taken (colour by pixel). Check the colours.",
+    );
   if (bytes.length > expected + 1)
     warn(
       warnings,

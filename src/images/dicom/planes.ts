@@ -3,7 +3,7 @@ import { RadserveError } from "../../base/errors.js";
 import { warn, type PlaneFault, type PlanePosition, type Warning } from "../image.js";
 import { cross, dot, length, unit, type Vector } from "../vectors.js";
 import type { DataSetAttributes } from "./attributes.js";
-import { functionalGroup, perFrame } from "./functional-groups.js";
+import { holderOf, perFrame } from "./functional-groups.js";
 
 /** A frame's plane, or why it has none although it says something of it. A frame that says nothing has neither. */
 export interface Placed {
@@ -28,8 +28,8 @@ export function planeReader(
   if (mosaic !== undefined) return () => ({ fault: mosaic });
   const stated = perFrame(attributes, (frame) => {
     const [position, orientation] = [
-      functionalGroup(attributes, frame, "PlanePositionSequence", warnings) ?? attributes,
-      functionalGroup(attributes, frame, "PlaneOrientationSequence", warnings) ?? attributes,
+      holderOf(attributes, frame, "PlanePositionSequence", ["ImagePositionPatient"], warnings),
+      holderOf(attributes, frame, "PlaneOrientationSequence", ["ImageOrientationPatient"], warnings),
     ];
     return placedBy(position, orientation);
   });
