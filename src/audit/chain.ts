@@ -98,9 +98,9 @@ export class Chain {
       const isFirst = this.#isHeadGone === undefined;
       const isUnsaid = isFirst && saidHead(this.place.head) === undefined;
       const isGone = isUnsaid && (this.place.isOldKey || dayFiles(this.place.folder).length > 0);
-      const day = new Date().toISOString().slice(0, 10);
-      const current = await this.#fileOf(`${day}.jsonl`);
-      await this.#write(current, "", isGone ? [headGone(), ...lines] : lines);
+      // Lines that waited over midnight belong to the day before
+      for (const [day, ofDay] of byDay(isGone ? [headGone(lines[0]?.time), ...lines] : lines))
+        await this.#write(await this.#fileOf(`${day}.jsonl`), "", ofDay);
       if (isFirst) this.#isHeadGone = isGone;
       // Before the lock is free: whoever comes next would take it for gone
       if (isUnsaid) await this.sayHead();
@@ -228,9 +228,21 @@ export class Chain {
   }
 }
 
+/** Lines that follow each other and are of one day, in their order. */
+function byDay(lines: readonly Timed[]): [string, Timed[]][] {
+  const groups: [string, Timed[]][] = [];
+  for (const line of lines) {
+    const day = line.time.slice(0, 10);
+    const last = groups.at(-1);
+    if (last?.[0] === day) last[1].push(line);
+    else groups.push([day, [line]]);
+  }
+  return groups;
+}
+
 const now = () => ({ time: new Date().toISOString() });
 
-const headGone = (): Timed => ({ ...now(), kind: "trouble", reason: "head_gone" });
+const headGone = (time = now().time): Timed => ({ time, kind: "trouble", reason: "head_gone" });
 
 /** False where somebody else has written to the file, or removed it. */
 function isAsLeft({ fd, size }: Current): boolean {

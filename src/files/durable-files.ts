@@ -1,6 +1,6 @@
 /** File operations of the commit: durable, never through a symbolic link, with errors a client can act on. */
 import { createHash } from "node:crypto";
-import { closeSync, constants, fstatSync, readSync, type Stats } from "node:fs";
+import { closeSync, constants, fstatSync, openSync, readSync, type Stats } from "node:fs";
 import { fillFrom, syncDescriptor, writeAll } from "./descriptor.js";
 import { freeBytes, openDescriptor, openPlain, rename, statfs } from "./disk.js";
 import { loadAddon } from "../addon/load-addon.js";
@@ -83,6 +83,22 @@ export async function writeDurably(path: string, bytes: Uint8Array): Promise<boo
 
 /** Linux open(2): makes a file that has no name. Not among node's constants. */
 const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
+
+/** What file systems say that know no files without a name (open(2)), EISDIR where the flag itself is unknown. */
+const KNOWS_NONE = new Set(["EOPNOTSUPP", "ENOTSUP", "EISDIR", "EINVAL"]);
+
+/**
+ * Makes a file without a name in a folder and lets it go: access(2) takes a file system that a fault of its disk has made
+ * read-only for one that can be written.
+ * @throws what the system says where none can be made
+ */
+export function tryMaking(folder: string): void {
+  try {
+    closeSync(openSync(folder, O_TMPFILE | constants.O_RDWR, 0o600));
+  } catch (error) {
+    if (!KNOWS_NONE.has(errno(error))) throw error;
+  }
+}
 
 /** Gives an open file one more name, or its first; false where something has it, or it cannot be. */
 export function linkDescriptor(fd: number, path: string): boolean {
