@@ -355,6 +355,12 @@ const KINDS: Readonly<Record<string, (keyword: string, vr: string, value: Value)
         : vr === "FD"
           ? { [keyword]: new Typed(vr, [1e300]) }
           : undefined,
+    "a term that there is not": (keyword) =>
+      /^(?:Image|Frame)?Laterality$|^PresentationLUTShape$|^LossyImageCompression$|^BurnedInAnnotation$/.test(
+        keyword,
+      )
+        ? { [keyword]: "LEFT" }
+        : undefined,
     "characters outside": (keyword, vr) => (vr === "CS" ? { [keyword]: bytesOf("A*\x01B") } : undefined),
   };
 
