@@ -75,6 +75,7 @@ export class DataSetAttributes implements Attributes {
   readonly #context: Context;
   /** Made when a sequence is asked for: a file can have two million items. */
   #sequences: Map<Tag, DataSetAttributes[]> | undefined;
+  #comparedText: string | undefined;
 
   constructor(walk: Walk, dataSet: DataSet, parent?: Context) {
     this.#walk = walk;
@@ -177,9 +178,14 @@ export class DataSetAttributes implements Attributes {
     if (element === undefined) return undefined;
     let found = this.#sequences?.get(element.tag);
     if (found === undefined) {
-      const items = itemsOf(this.#walk, element);
+      const items = itemsOf(this.#walk, element, this.number("NumberOfFrames"));
       if (items === undefined) return undefined;
-      found = items.map((item) => new DataSetAttributes(this.#walk, item, this.#context));
+      let empty: DataSetAttributes | undefined;
+      const attributesOf = (item: DataSet) => new DataSetAttributes(this.#walk, item, this.#context);
+      // There may be very many that hold nothing
+      found = items.map((item) =>
+        item.elements.size === 0 ? (empty ??= attributesOf(item)) : attributesOf(item),
+      );
       (this.#sequences ??= new Map()).set(element.tag, found);
     }
     return found;
@@ -196,7 +202,12 @@ export class DataSetAttributes implements Attributes {
 
   /** Whether the attributes are the same, with the same values, however their numbers are written. */
   equals(other: DataSetAttributes): boolean {
-    return JSON.stringify(this.#comparable()) === JSON.stringify(other.#comparable());
+    return this.#compared() === other.#compared();
+  }
+
+  /** Kept, because what all frames share is compared with each of them. */
+  #compared(): string {
+    return (this.#comparedText ??= JSON.stringify(this.#comparable()));
   }
 
   #comparable(): unknown[] {
@@ -267,6 +278,7 @@ export class DataSetAttributes implements Attributes {
     const kept = [...this.#dataSet.elements].filter(([, { offset, available }]) => offset + available <= end);
     const walk = newWalk(new Uint8Array(this.#walk.bytes.subarray(0, end)));
     walk.all = this.#walk.all;
+    walk.counts = false;
     return new DataSetAttributes(walk, { ...this.#dataSet, elements: new Map(kept) });
   }
 

@@ -16,7 +16,7 @@ export function functionalGroups(
   const [own, shared] = [
     attributes.sequence("PerFrameFunctionalGroupsSequence")?.[frame],
     attributes.sequence("SharedFunctionalGroupsSequence")?.[0],
-  ].map((groups) => groups?.sequence(macro)?.filter((item) => item.size > 0));
+  ].map((groups) => filled(groups?.sequence(macro)));
   if (own === undefined || own.length === 0) return shared;
   const differs =
     shared !== undefined &&
@@ -29,6 +29,16 @@ export function functionalGroups(
       `${macro} stands in the shared and in the per-frame functional groups, with different values; those of the frame were taken.`,
     );
   return own;
+}
+
+/** Of the items of a macro, which are looked at for each frame, those that hold something. */
+const filledItems = new WeakMap<readonly DataSetAttributes[], readonly DataSetAttributes[]>();
+
+function filled(items: readonly DataSetAttributes[] | undefined): readonly DataSetAttributes[] | undefined {
+  if (items === undefined) return undefined;
+  const known = filledItems.get(items) ?? items.filter((item) => item.size > 0);
+  filledItems.set(items, known);
+  return known;
 }
 
 /** The only item of a macro that has one, as functionalGroups finds it. */
