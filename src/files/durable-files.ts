@@ -184,6 +184,10 @@ const FAULTS: Record<string, [ConstructorParameters<typeof RadserveError>[0], st
     "disk_full",
     "The server's quota on the output folder's disk is used up. Nothing was written; raise it or free some room.",
   ],
+  EFBIG: [
+    "disk_full",
+    "A file of the result is longer than the output folder's file system, or the server's own limit (LimitFSIZE), allows. Nothing was written; raise it.",
+  ],
   EACCES: [
     "path_not_allowed",
     "The server may not write to the output folder. Give the server's user write permission there.",

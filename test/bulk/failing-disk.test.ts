@@ -51,7 +51,7 @@ t.test("the disk of results", { skip: needs(ADDON) }, async (t) => {
   const bulk = await startBulk(t, place);
   const many = path.join(place.input, "many");
   writeSlices(many, IMAGES);
-  const begin = (name: "EDQUOT" | "EROFS") => writeFileSync(fault, String(constants.errno[name]));
+  const begin = (name: "EDQUOT" | "EROFS" | "EFBIG") => writeFileSync(fault, String(constants.errno[name]));
   const end = () => rmSync(fault);
 
   await t.test("a quota that is used up, for single requests and a new job", async (t) => {
@@ -71,6 +71,15 @@ t.test("the disk of results", { skip: needs(ADDON) }, async (t) => {
         output_folder_path: path.join(place.output, "job"),
       }),
       { status: 507, body: { error: "disk_full" } },
+    );
+    begin("EFBIG");
+    t.match(
+      await bulk.send("POST", "/single_inference", {
+        input_image_path: path.join(many, nameOf(0)),
+        output_folder_path: place.output,
+      }),
+      { status: 507, body: { error: "disk_full", message: /longer than/, details: { errno: "EFBIG" } } },
+      "files longer than may be",
     );
     t.strictSame(resultsIn(place.output), []);
     end();
