@@ -85,7 +85,7 @@ export function onlyItem(
   const first = items?.[0];
   if (items === undefined || first === undefined) return undefined;
   // Each frame asks, and there may be very many
-  const differ = differing.get(items) ?? items.some((item) => !item.equals(first));
+  const differ = differing.get(items) ?? items.some((item) => item !== first && !item.equals(first));
   differing.set(items, differ);
   if (differ)
     warn(

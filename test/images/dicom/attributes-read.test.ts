@@ -462,7 +462,9 @@ const OF_OUR_OBJECTS = [
   "receipt/verify.ts",
   "receipt/segmentation-grid.ts",
   "dicom/check.ts",
-  "dicom/rtstruct.ts",
+  "objects/rtstruct.ts",
+  "objects/seg.ts",
+  "objects/sr.ts",
   "viewing/marks.ts",
 ];
 
