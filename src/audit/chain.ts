@@ -98,8 +98,8 @@ export class Chain {
       const isFirst = this.#isHeadGone === undefined;
       const isUnsaid = isFirst && saidHead(this.place.head) === undefined;
       const isGone = isUnsaid && (this.place.isOldKey || dayFiles(this.place.folder).length > 0);
-      // Lines that waited over midnight belong to the day before.
-      for (const [day, ofDay] of byDay(isGone ? [headGone(), ...lines] : lines))
+      // Lines that waited over midnight belong to the day before
+      for (const [day, ofDay] of byDay(isGone ? [headGone(lines[0]?.time), ...lines] : lines))
         await this.#write(await this.#fileOf(`${day}.jsonl`), "", ofDay);
       if (isFirst) this.#isHeadGone = isGone;
       // Before the lock is free: whoever comes next would take it for gone
@@ -242,7 +242,7 @@ function byDay(lines: readonly Timed[]): [string, Timed[]][] {
 
 const now = () => ({ time: new Date().toISOString() });
 
-const headGone = (): Timed => ({ ...now(), kind: "trouble", reason: "head_gone" });
+const headGone = (time = now().time): Timed => ({ time, kind: "trouble", reason: "head_gone" });
 
 /** False where somebody else has written to the file, or removed it. */
 function isAsLeft({ fd, size }: Current): boolean {

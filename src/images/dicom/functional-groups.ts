@@ -17,7 +17,7 @@ export function functionalGroups(
   const [own, shared] = [
     attributes.sequence("PerFrameFunctionalGroupsSequence")?.[frame],
     onlyItem(attributes.sequence(all), all, warnings),
-  ].map((groups) => groups?.sequence(macro)?.filter((item) => item.size > 0));
+  ].map((groups) => filled(groups?.sequence(macro)));
   if (own === undefined || own.length === 0) return shared;
   const differs =
     shared !== undefined &&
@@ -56,6 +56,16 @@ export function holderOf(
   return group;
 }
 
+/** Of the items of a macro, which are looked at for each frame, those that hold something. */
+const filledItems = new WeakMap<readonly DataSetAttributes[], readonly DataSetAttributes[]>();
+
+function filled(items: readonly DataSetAttributes[] | undefined): readonly DataSetAttributes[] | undefined {
+  if (items === undefined) return undefined;
+  const known = filledItems.get(items) ?? items.filter((item) => item.size > 0);
+  filledItems.set(items, known);
+  return known;
+}
+
 /** The only item of a macro that has one, as functionalGroups finds it. Several that differ are a warning. */
 export function functionalGroup(
   attributes: DataSetAttributes,
@@ -72,15 +82,22 @@ export function onlyItem(
   keyword: string,
   warnings: Warning[],
 ): DataSetAttributes | undefined {
-  const [first, ...others] = items ?? [];
-  if (first !== undefined && others.some((other) => !other.equals(first)))
+  const first = items?.[0];
+  if (items === undefined || first === undefined) return undefined;
+  // Each frame asks, and there may be very many
+  const differ = differing.get(items) ?? items.some((item) => item !== first && !item.equals(first));
+  differing.set(items, differ);
+  if (differ)
     warn(
       warnings,
       "several_items",
-      `${keyword} may have one item and has ${others.length + 1} that differ; the first was taken.`,
+      `${keyword} may have one item and has ${items.length} that differ; the first was taken.`,
     );
   return first;
 }
+
+/** Of sequences that may have one item, whether they have several that differ. */
+const differing = new WeakMap<readonly DataSetAttributes[], boolean>();
 
 /** Calls `read` once a frame if frames can differ, else once in all. */
 export function perFrame<T>(attributes: DataSetAttributes, read: (frame: number) => T): (frame: number) => T {

@@ -9,7 +9,7 @@ import {
 } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
 import { functionalGroup, holderOf, perFrame } from "./functional-groups.js";
-import { directionsOf, planeReader, type Placed } from "./planes.js";
+import { checkSides, directionsOf, planeReader, type Placed } from "./planes.js";
 
 export interface FrameGeometry {
   spacing: Spacing | undefined;
@@ -44,6 +44,7 @@ function readGeometry(
   warnings: Warning[],
 ): Omit<FrameGeometry, "plane" | "planeFault"> {
   if (fault !== undefined) warn(warnings, fault.reason, fault.message);
+  checkSides(attributes, plane, warnings);
   const declared = readSpacing(attributes, frame, plane, warnings);
   const { spacing, regions } = withRegions(attributes, declared, warnings);
   const stated = aspectRatio(attributes);

@@ -215,6 +215,7 @@ function integerBits(attributes: DataSetAttributes, samples: number, warnings: W
     ? integer(attributes, "PixelRepresentation", 0, 1) === 1
     : signFound(attributes, samples === 3 || declared === 1, warnings);
   if (declared === 1 && signed) throw bad("PixelRepresentation", "0 with BitsAllocated 1", 1);
+  if (samples > 1 && signed) throw bad("PixelRepresentation", `0 with SamplesPerPixel ${samples}`, 1);
   return {
     declared,
     format: { bitsAllocated: declared === 1 ? 8 : declared, bitsStored, highBit, signed, float: false },

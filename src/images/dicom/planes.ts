@@ -65,6 +65,40 @@ export function directionsOf(attributes: DataSetAttributes | undefined): Orienta
   return worst <= UNIT_TOLERANCE ? [a, b, c, d, e, f] : undefined;
 }
 
+/** Axis of the patient (x, y, z) and direction along it that the first letter of a side names. */
+const SIDES: ReadonlyMap<string, readonly [axis: 0 | 1 | 2, sign: 1 | -1]> = new Map([
+  ["L", [0, 1]],
+  ["R", [0, -1]],
+  ["P", [1, 1]],
+  ["A", [1, -1]],
+  ["H", [2, 1]],
+  ["F", [2, -1]],
+]);
+
+/** Whether PatientOrientation (PS3.3 C.7.6.1.1.1) names directions that a plane has, and that lie across each other. */
+export function checkSides(
+  attributes: DataSetAttributes,
+  plane: PlanePosition | undefined,
+  warnings: Warning[],
+): void {
+  const stated = (attributes.strings("PatientOrientation") ?? []).map((side) =>
+    /^[LRPAHF]{1,3}$/.test(side) ? SIDES.get(side.charAt(0)) : undefined,
+  );
+  const [along, down] = stated;
+  if (along === undefined || down === undefined) return;
+  const turned = stated.some(
+    (side, i) => side !== undefined && (plane?.orientation[3 * i + side[0]] ?? side[1]) * side[1] <= 0,
+  );
+  if (along[0] !== down[0] && !turned) return;
+  warn(
+    warnings,
+    "orientation_mismatch",
+    along[0] === down[0]
+      ? "PatientOrientation names one axis of the patient for rows and for columns; no side was taken from it."
+      : "PatientOrientation contradicts ImageOrientationPatient, which was believed. Check the sides of the image.",
+  );
+}
+
 function lost(found: readonly number[]): Placed {
   return {
     fault: {

@@ -3,6 +3,7 @@ import t from "tap";
 import type { Image } from "../../../src/images/image.js";
 import { readImage } from "../../../src/images/read-image.js";
 import { patientAndStudy } from "../../../src/results/dicom/source.js";
+import { edgesOf } from "../../../src/results/picture/layout.js";
 import { dicomFile, imageAttributes, Typed, type Attributes } from "../../support/dicom.js";
 import { failure, warned } from "../../support/expect.js";
 import { folderOf, multiFrame, readFolder, slice } from "../../support/series.js";
@@ -55,6 +56,11 @@ t.test("windows, padding, palettes and planes that are said half", async (t) => 
   const planes = await read(colour, 48);
   t.match(planes.warnings, [{ code: "missing_attribute", message: /^PlanarConfiguration is absent/ }]);
   t.strictSame(warned(await read({ ...colour, PlanarConfiguration: 0 }, 48)), []);
+  t.match(await failure(read({ ...colour, PlanarConfiguration: 0, PixelRepresentation: 1 }, 48)), {
+    details: { attribute: "PixelRepresentation" },
+  });
+  const half = { ...colour, PhotometricInterpretation: "YBR_FULL_422", PlanarConfiguration: 1 };
+  t.match(await failure(read(half, 32)), { code: "corrupt_image", message: /and PlanarConfiguration 0/ });
 });
 
 t.test("the shape of pixels", async (t) => {
@@ -78,6 +84,24 @@ t.test("the shape of pixels", async (t) => {
     { source: "ImagerPixelSpacing", patient: false },
     "the same but for rounding",
   );
+});
+
+t.test("sides of the patient", async (t) => {
+  const axial = { ImagePositionPatient: "0\\0\\0", ImageOrientationPatient: "1\\0\\0\\0\\0.8\\0.6" };
+  const said = async (PatientOrientation: string, plane: Attributes = {}) => {
+    const image = await read({ PatientOrientation, ...plane });
+    return [
+      edgesOf(image.plane(0), image.attributes?.strings("PatientOrientation"))?.right,
+      ...warned(image),
+    ];
+  };
+  t.strictSame(await said("L\\P"), ["L"]);
+  t.strictSame(await said("L\\PH", axial), ["L"]);
+  t.strictSame(await said("R\\P", axial), ["L", "orientation_mismatch"], "turned by half");
+  t.strictSame(await said("L\\A", axial), ["L", "orientation_mismatch"]);
+  t.strictSame(await said("P\\L", axial), ["L", "orientation_mismatch"], "rows for columns");
+  t.strictSame(await said("L\\R"), [undefined, "orientation_mismatch"], "one axis for both");
+  t.strictSame(await said("LE\\V"), [undefined], "an animal's");
 });
 
 t.test("functional groups", async (t) => {
