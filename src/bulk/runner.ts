@@ -7,6 +7,7 @@ import type { Config } from "../config.js";
 import { durations } from "../base/durations.js";
 import { asRadserveError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
+import { monotonic } from "../base/monotonic.js";
 import { within } from "../base/waiting.js";
 import { openOutputFolder } from "../files/guarded-paths.js";
 import { NameLock } from "../files/name-lock.js";
@@ -213,9 +214,9 @@ export class Runner {
     const { database } = this.options;
     const instance = await this.#alive();
     await this.#settle(instance);
-    if (this.#lookAtCancelled || Date.now() - this.#tidyAt > durations.boxBeat) await this.#stopCancelled();
-    if (Date.now() - this.#tidyAt > durations.boxBeat) {
-      this.#tidyAt = Date.now();
+    if (this.#lookAtCancelled || monotonic() - this.#tidyAt > durations.boxBeat) await this.#stopCancelled();
+    if (monotonic() - this.#tidyAt > durations.boxBeat) {
+      this.#tidyAt = monotonic();
       this.#clear(overOf(await freeSilent(database.pool, instance)));
       await tidy(database.pool);
       await this.#giveBackUnheard(instance);
@@ -228,8 +229,8 @@ export class Runner {
   async #alive(): Promise<Instance> {
     const { pool } = this.options.database;
     if (this.#instance !== undefined) {
-      if (Date.now() - this.#beatAt < durations.boxBeat) return this.#instance;
-      const at = Date.now();
+      if (monotonic() - this.#beatAt < durations.boxBeat) return this.#instance;
+      const at = monotonic();
       if (await beat(pool, this.#instance, this.options.ready())) {
         this.#beatAt = at;
         return this.#instance;
@@ -245,7 +246,7 @@ export class Runner {
       await this.options.recognise();
     }
     const instance = this.options.instance();
-    const at = Date.now();
+    const at = monotonic();
     const freed = await enter(pool, instance, this.options.ready());
     this.#instance = instance;
     this.#beatAt = at;
@@ -270,7 +271,7 @@ export class Runner {
     if (found?.isDirectory() !== true) return;
     const output = await openOutputFolder(outputFolder, roots.output, { create: false });
     try {
-      const limits = { deadline: Date.now() + CLEAR_MS };
+      const limits = { deadline: monotonic() + CLEAR_MS };
       await withName(output.fdPath, name, limits, () => Promise.resolve());
     } finally {
       output.close();

@@ -21,6 +21,7 @@ import { z } from "zod";
 import { ConfigError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { lockDescriptor } from "./descriptor-lock.js";
+import { tryMaking } from "./durable-files.js";
 
 const holderSchema = z.object({ pid: z.int(), host: z.string() });
 type Holder = z.infer<typeof holderSchema>;
@@ -68,7 +69,10 @@ export function makeStateDirectory(directory: string): void {
   try {
     mkdirSync(directory, { recursive: true, mode: 0o700 });
     accessSync(directory, constants.R_OK | constants.W_OK | constants.X_OK);
+    tryMaking(directory);
   } catch (error) {
+    // There may be room again while it serves.
+    if (errno(error) === "ENOSPC" || errno(error) === "EDQUOT") return;
     throw new ConfigError(
       `RADSERVE_STATE_DIR: expected a folder at ${directory} that this user may make and write to; found otherwise ` +
         `(${errno(error) || "unknown"}). Name another, or give this user the right to it.`,

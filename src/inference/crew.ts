@@ -12,6 +12,7 @@ import type { Verdict } from "../audit/action.js";
 import { durations } from "../base/durations.js";
 import type { MemoryPlaces } from "../base/process-memory.js";
 import type { ErrorObject } from "../base/errors.js";
+import { monotonic } from "../base/monotonic.js";
 import type { FromRecorder, ToRecorder, WorkerOptions, WorkerResult, WorkerTask } from "./worker.js";
 
 /** Images in flight on one thread: while one waits for the disk or the engine, another is decoded. */
@@ -272,7 +273,7 @@ export class CrewThread {
    * ended while it does (v8::Module::IsGraphAsync on a module that is not instantiated).
    */
   async #loaded(): Promise<void> {
-    const end = Date.now() + LONGEST_LOADING_MS;
-    while (this.#piscina.threads.length > 0 && !this.#isLoaded && Date.now() < end) await delay(LOOK_MS);
+    const end = monotonic() + LONGEST_LOADING_MS;
+    while (this.#piscina.threads.length > 0 && !this.#isLoaded && monotonic() < end) await delay(LOOK_MS);
   }
 }

@@ -28,7 +28,7 @@ import type { Analysis } from "./task.js";
 import type { PlannedModel } from "./plan.js";
 import { attempt, type Outcome, type Ran } from "./run-models.js";
 import { canonicalJson } from "../base/canonical-json.js";
-import { COMPREHENSIVE_3D_SR } from "../results/dicom/sr.js";
+import { COMPREHENSIVE_3D_SR } from "../results/dicom/objects/sr.js";
 
 export interface Made {
   models: ReceiptModel[];

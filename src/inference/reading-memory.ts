@@ -44,9 +44,10 @@ export async function withUnpacked<T>(
   work: (mostElements: number) => Promise<T>,
 ): Promise<T> {
   if (memory === undefined) return work(MOST_SEEN);
+  let unpacked: number | undefined;
   for (const most of STEPS) {
     try {
-      const unpacked = await bytesUnpacked(bytes, patience.check, most);
+      unpacked ??= await bytesUnpacked(bytes, patience.check, most);
       const elements = most === FIRST ? 0 : elementsIn(bytes.length + unpacked, most);
       const more = unpacked + elements;
       if (more === 0) return await work(most);

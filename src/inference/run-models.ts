@@ -4,6 +4,7 @@
  */
 import { createHash } from "node:crypto";
 import { asRadserveError, RadserveError, type ErrorCode } from "../base/errors.js";
+import { monotonic } from "../base/monotonic.js";
 import type { EngineOutput, InferOptions, InferResult, Plane, Preparation } from "../engine/types.js";
 import { markedLabels } from "../engine/marked-labels.js";
 import { volumeOf } from "../images/dicom/volume.js";
@@ -485,7 +486,7 @@ async function inferred(
     thresholds: outcome.planned.entry.thresholds,
     ...(sources === undefined ? {} : { sources: sources.told }),
     ...(outcome.numbers.length === 0 ? {} : { numbers: outcome.numbers }),
-    ...(task.deadline === undefined ? {} : { timeoutMs: Math.max(1, task.deadline - Date.now()) }),
+    ...(task.deadline === undefined ? {} : { timeoutMs: Math.max(1, task.deadline - monotonic()) }),
     ...more,
   });
   watch.add("queue", result.timings.queueMs);

@@ -15,6 +15,7 @@ import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors
 import { MemoryPlaces, ProcessMemory, type MemoryPlace } from "../base/process-memory.js";
 import { isSet, newSigns, setSign, tooLate, type InferContext, type InferTask, type Signs } from "./task.js";
 import type { Logger } from "../base/log.js";
+import { monotonic } from "../base/monotonic.js";
 import type { ModelEntry } from "../models/entry.js";
 import { ModelSharer } from "../models/shared.js";
 import type { Answer } from "../results/receipt/receipt.js";
@@ -339,7 +340,7 @@ export class InferencePool {
       () => {
         if (this.#remove((other) => other === entry) !== undefined) entry.reject(tooLate("start"));
       },
-      Math.max(0, deadline - Date.now()),
+      Math.max(0, deadline - monotonic()),
     );
   }
 
@@ -352,7 +353,7 @@ export class InferencePool {
         if (mayRunAgain(entry)) return;
         entry.timer = setTimeout(() => entry.reject(tooLate("finish")), LAST_WORD_MS);
       },
-      Math.max(0, deadline - Date.now()),
+      Math.max(0, deadline - monotonic()),
     );
   }
 
@@ -383,7 +384,7 @@ export class InferencePool {
 
   async #start(entry: Admitted, thread: CrewThread): Promise<void> {
     const { alone } = entry;
-    const deadline = entry.task.deadline ?? Date.now() + this.options.itemMs;
+    const deadline = entry.task.deadline ?? monotonic() + this.options.itemMs;
     const task = { ...entry.task, deadline };
     const signs = newSigns();
     const running: Running = Object.assign(entry, { signs, thread, late: false });
@@ -439,7 +440,7 @@ function mayRunAgain({ task, alone, cancelled }: Admitted): boolean {
 }
 
 function isOver({ deadline }: InferTask): boolean {
-  return deadline !== undefined && Date.now() >= deadline;
+  return deadline !== undefined && monotonic() >= deadline;
 }
 
 export function shuttingDown(): RadserveError {

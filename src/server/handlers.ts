@@ -20,6 +20,7 @@ import { narrowRoots, type Root, type Roots } from "../files/roots.js";
 import { shuttingDown, type InferencePool } from "../inference/worker-pool.js";
 import { singleRequestSchema } from "../inference/request.js";
 import { parseBody } from "../base/json-body.js";
+import { monotonic } from "../base/monotonic.js";
 import type { Answer } from "../results/receipt/receipt.js";
 import { candidatesOf } from "../inference/plan.js";
 import type { History } from "./history.js";
@@ -121,7 +122,7 @@ async function checkPaths(
 }
 
 async function waitForModels(services: Services, deadline: number): Promise<void> {
-  const left = deadline - Date.now();
+  const left = deadline - monotonic();
   if (await within(services.models.loaded, Math.min(LONGEST_LOADING_WAIT_MS, left))) return;
   // Not by the clock again: a timer may end a moment before its time by that clock
   throw left <= LONGEST_LOADING_WAIT_MS
@@ -152,7 +153,7 @@ export const singleInference: Handler = async (ctx, services) => {
   const body = parseBody(singleRequestSchema, ctx.request.body);
   const admitted = Date.now();
   const { path_map, minimum_free_disk, deadline_seconds } = services.config;
-  const deadline = admitted + (body.timeout_ms ?? deadline_seconds * 1000);
+  const deadline = monotonic() + (body.timeout_ms ?? deadline_seconds * 1000);
   const input = translateIn(body.input_image_path, path_map);
   const output = translateIn(body.output_folder_path, path_map);
   ctx.state.action?.note({ inputPath: input.path, outputPath: output.path });

@@ -20,6 +20,7 @@ import type { ServedModels } from "./handlers.js";
 import { WatchedKeys } from "./keys.js";
 import { within } from "../base/waiting.js";
 import { createLog, faultForLog, logLast, type Logger } from "../base/log.js";
+import { monotonic } from "../base/monotonic.js";
 import type { FromServing, ToServing } from "./process-messages.js";
 import type { Engine } from "../engine/engine.js";
 import { ViewingService } from "../viewing/service.js";
@@ -28,7 +29,7 @@ import { Metrics } from "./metrics.js";
 import { loadModels, withoutEntry, type ModelSet } from "../models/set.js";
 import type { ReloadReport } from "../models/reload-note.js";
 import { writeReload } from "../models/reload-note.js";
-import { resolveRoots } from "../files/roots.js";
+import { rememberMountPoints, resolveRoots } from "../files/roots.js";
 import { InferencePool } from "../inference/worker-pool.js";
 import { createServer } from "./http-server.js";
 import { startEngine, type StartedEngine } from "./start-engine.js";
@@ -151,6 +152,7 @@ class ServingProcess {
       input: await resolveRoots(config.input_roots, "RADSERVE_INPUT_ROOTS"),
       output: await resolveRoots(config.output_roots, "RADSERVE_OUTPUT_ROOTS"),
     };
+    await rememberMountPoints([...roots.input, ...roots.output]);
     const certificates = await WatchedCertificates.open(config, this.log);
     this.#certificates = certificates;
     const addresses = new ClientAddresses(config.trusted_proxies);
@@ -269,7 +271,7 @@ class ServingProcess {
   }
 
   async reload(): Promise<void> {
-    const asked = Date.now();
+    const asked = monotonic();
     if (this.#server instanceof https.Server) void this.#certificates?.reload(this.#server);
     try {
       const report = await this.#reload?.();

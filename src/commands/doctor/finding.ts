@@ -1,6 +1,7 @@
 /** What doctor says of one thing that serving needs. */
-import { accessSync, statSync } from "node:fs";
+import { accessSync, constants, statSync } from "node:fs";
 import { errno } from "../../base/errno.js";
+import { tryMaking } from "../../files/durable-files.js";
 
 export interface Finding {
   name: string;
@@ -40,6 +41,8 @@ const REASONS: Readonly<Record<string, string>> = {
   ENOENT: "there is no such folder",
   EACCES: "this user may not (EACCES)",
   EROFS: "its file system is mounted read-only (EROFS)",
+  ENOSPC: "its disk is full, or has no inodes left (ENOSPC)",
+  EDQUOT: "the quota of this user is used up (EDQUOT)",
   ESTALE: "the share is away (ESTALE)",
   EIO: "the disk or the share fails (EIO)",
 };
@@ -49,6 +52,7 @@ export function whyNot(folder: string, mode: number): string | undefined {
   try {
     if (!statSync(folder).isDirectory()) return "it is no folder";
     accessSync(folder, mode);
+    if ((mode & constants.W_OK) !== 0) tryMaking(folder);
     return undefined;
   } catch (error) {
     const code = errno(error);

@@ -75,6 +75,7 @@ export class DataSetAttributes implements Attributes {
   readonly #context: Context;
   /** Made when a sequence is asked for: a file can have two million items. */
   #sequences: Map<Tag, DataSetAttributes[]> | undefined;
+  #comparedText: string | undefined;
 
   constructor(walk: Walk, dataSet: DataSet, parent?: Context) {
     this.#walk = walk;
@@ -182,9 +183,14 @@ export class DataSetAttributes implements Attributes {
     if (element === undefined) return undefined;
     let found = this.#sequences?.get(element.tag);
     if (found === undefined) {
-      const items = itemsOf(this.#walk, element);
+      const items = itemsOf(this.#walk, element, this.number("NumberOfFrames"));
       if (items === undefined) return undefined;
-      found = items.map((item) => new DataSetAttributes(this.#walk, item, this.#context));
+      let empty: DataSetAttributes | undefined;
+      const attributesOf = (item: DataSet) => new DataSetAttributes(this.#walk, item, this.#context);
+      // There may be very many that hold nothing
+      found = items.map((item) =>
+        item.elements.size === 0 ? (empty ??= attributesOf(item)) : attributesOf(item),
+      );
       (this.#sequences ??= new Map()).set(element.tag, found);
     }
     return found;
@@ -201,7 +207,21 @@ export class DataSetAttributes implements Attributes {
 
   /** Whether the attributes are the same, with the same values, however their numbers are written. */
   equals(other: DataSetAttributes): boolean {
-    return JSON.stringify(this.#comparable()) === JSON.stringify(other.#comparable());
+    return this.#compared() === other.#compared();
+  }
+
+  /** Kept, because what all frames share is compared with each of them. */
+  #compared(): string {
+    return (this.#comparedText ??= JSON.stringify(this.#comparable()));
+  }
+
+  /** Whether another data set has the same values of an attribute, however its numbers are written. */
+  agreesWith(other: DataSetAttributes, keyword: string): boolean {
+    const [own, theirs] = [this, other].map((set) => {
+      const numbers = set.numbers(keyword);
+      return JSON.stringify(numbers === undefined || numbers.length === 0 ? set.strings(keyword) : numbers);
+    });
+    return own === theirs;
   }
 
   #comparable(): unknown[] {
@@ -277,7 +297,7 @@ export class DataSetAttributes implements Attributes {
     const end = Math.min(this.#walk.bytes.length, ...pixels.map((element) => element?.offset ?? Infinity));
     const kept = [...this.#dataSet.elements].filter(([, { offset, available }]) => offset + available <= end);
     const bytes = new Uint8Array(this.#walk.bytes.subarray(0, end));
-    const walk: Walk = { ...newWalk(bytes), all: this.#walk.all, warnings };
+    const walk: Walk = { ...newWalk(bytes), all: this.#walk.all, warnings, counts: false };
     return new DataSetAttributes(walk, { ...this.#dataSet, elements: new Map(kept) });
   }
 

@@ -8,8 +8,8 @@ import {
   type Warning,
 } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
-import { functionalGroup, perFrame } from "./functional-groups.js";
-import { directionsOf, planeReader, type Placed } from "./planes.js";
+import { functionalGroup, holderOf, perFrame } from "./functional-groups.js";
+import { checkSides, directionsOf, planeReader, type Placed } from "./planes.js";
 
 export interface FrameGeometry {
   spacing: Spacing | undefined;
@@ -44,9 +44,17 @@ function readGeometry(
   warnings: Warning[],
 ): Omit<FrameGeometry, "plane" | "planeFault"> {
   if (fault !== undefined) warn(warnings, fault.reason, fault.message);
+  checkSides(attributes, plane, warnings);
   const declared = readSpacing(attributes, frame, plane, warnings);
   const { spacing, regions } = withRegions(attributes, declared, warnings);
-  const pixelAspect = spacing === undefined ? aspectRatio(attributes) : spacing.row / spacing.column;
+  const stated = aspectRatio(attributes);
+  const pixelAspect = spacing === undefined ? (stated ?? 1) : spacing.row / spacing.column;
+  if (stated !== undefined && Math.abs(stated - pixelAspect) > SAME_SCALE * pixelAspect)
+    warn(
+      warnings,
+      "aspect_mismatch",
+      `PixelAspectRatio is ${shortly(stated)}, and by their spacing pixels are ${shortly(pixelAspect)} times as high as wide; the spacing was believed.`,
+    );
   return {
     // The lengths in a mosaic are right within each of its slices, and nobody knows where those begin
     spacing: spacing !== undefined && fault?.reason === "mosaic" ? { ...spacing, patient: false } : spacing,
@@ -70,20 +78,18 @@ function readSpacing(
   plane: PlanePosition | undefined,
   warnings: Warning[],
 ): Spacing | undefined {
-  const measured = pair(
-    functionalGroup(attributes, frame, "PixelMeasuresSequence", warnings),
-    "PixelSpacing",
-  );
+  const macro = "PixelMeasuresSequence";
+  const measured = pair(functionalGroup(attributes, frame, macro, warnings), "PixelSpacing");
+  if (measured !== undefined) holderOf(attributes, frame, macro, ["PixelSpacing"], warnings);
   const pixel = measured ?? pair(attributes, "PixelSpacing");
   if (pixel !== undefined && isPlane(attributes, frame, measured !== undefined, plane, warnings))
     return { ...pixel, source: "PixelSpacing", patient: true };
   const imager = pair(attributes, "ImagerPixelSpacing");
   const scanned = pair(attributes, "NominalScannedPixelSpacing");
-  // Equal to the detector's, PixelSpacing says that nothing was corrected for magnification (PS3.3 10.7.1.1)
-  const corrected = [imager, scanned].every(
-    (other) => other === undefined || pixel?.row !== other.row || pixel.column !== other.column,
-  );
-  if (pixel !== undefined && corrected) {
+  // Equal to the detector's but for rounding, PixelSpacing says that nothing was corrected (PS3.3 10.7.1.1)
+  const isOther = (other: PixelScale | undefined) =>
+    other === undefined || pixel === undefined || !isSameScale(pixel, other);
+  if (pixel !== undefined && isOther(imager) && isOther(scanned)) {
     const unknown = imager === undefined && scanned === undefined && isProjection(attributes);
     return { ...pixel, source: "PixelSpacing", patient: !unknown };
   }
@@ -231,7 +237,8 @@ function commonSpacing(scales: readonly PixelScale[]): Spacing | undefined {
   return { ...first, source: "SequenceOfUltrasoundRegions", patient: true };
 }
 
-function aspectRatio(attributes: DataSetAttributes): number {
-  const { row, column } = pair(attributes, "PixelAspectRatio") ?? { row: 1, column: 1 };
-  return row / column;
+/** Height of a pixel divided by its width, if PixelAspectRatio says it. */
+function aspectRatio(attributes: DataSetAttributes): number | undefined {
+  const { row, column } = pair(attributes, "PixelAspectRatio") ?? {};
+  return row === undefined || column === undefined ? undefined : row / column;
 }

@@ -217,7 +217,21 @@ function imageOf(
     ...frameOfReferenceCaveats(files),
     ...checkConcatenations(files),
   ];
-  return new SeriesImage(files, [...leftOut, ...caveats], others, tolerance);
+  const image = new SeriesImage(files, [...leftOut, ...caveats], others, tolerance);
+  checkInstances(files);
+  return image;
+}
+
+/** Slices that have one UID in common, and different places. */
+function checkInstances(files: readonly SeriesFile[]): void {
+  const instances = files.flatMap(({ source }) => source.sopInstanceUid ?? []);
+  const again = instances.length - new Set(instances).size;
+  if (again > 0)
+    throw seriesInvalid(
+      "duplicate_instance",
+      `Expected a SOPInstanceUID of its own in each file, found ${again} that another has: results could not say which they are about. Leave copies out, or correct the series at its source.`,
+      { images: files.length, duplicates: again },
+    );
 }
 
 type Group = [uid: string, files: SeriesFile[]];
@@ -312,6 +326,27 @@ function isTaken(files: readonly SeriesFile[], { takes, tolerance }: SeriesChoic
   }
 }
 
+/** What images of one patient, study and acquisition have in common, where they say it. */
+const IN_COMMON = [
+  ...["StudyDate", "PatientAge", "PatientSize", "PatientWeight", "BodyPartExamined", "Laterality"],
+  ...["EchoTime", "InversionTime", "FlipAngle", "DiffusionBValue", "ScanningSequence", "MRAcquisitionType"],
+  ...["ConvolutionKernel", "KVP", "ContrastBolusAgent", "TemporalPositionIdentifier"],
+];
+
+/** Slices of two acquisitions may form an even stack by chance. */
+function warnOfDifferences(files: readonly SeriesFile[], warnings: Warning[]): void {
+  const [first, ...others] = files.map(({ attributes }) => attributes);
+  const differing = IN_COMMON.filter((keyword) =>
+    others.some((other) => first?.agreesWith(other, keyword) !== true),
+  );
+  if (differing.length > 0)
+    warn(
+      warnings,
+      "mixed_acquisition",
+      `The images of the series differ in ${differing.join(", ")}: they may be of several acquisitions. What results carry of it is that of the first.`,
+    );
+}
+
 /** @returns caveats about what differs without saying that the images are of several persons */
 function checkOneSeries(files: readonly SeriesFile[]): Warning[] {
   const kinds = new Set(files.map(({ source }) => source.sopClassUid));
@@ -321,8 +356,16 @@ function checkOneSeries(files: readonly SeriesFile[]): Warning[] {
       `Expected images of one kind, found ${[...kinds].map((uid) => (uid === undefined ? "none stated" : sopClassName(uid))).join(", ")}. Leave out what is no slice of this volume.`,
       { sop_classes: [...kinds] },
     );
+  const modalities = [...new Set(files.map(({ source }) => source.modality ?? "none"))];
+  if (modalities.length > 1)
+    throw seriesInvalid(
+      "mixed_format",
+      `Expected one Modality, found ${modalities.join(", ")}. Leave out what is no slice of this volume.`,
+      { modalities },
+    );
   const studies = new Set(files.map(({ source }) => source.studyInstanceUid ?? ""));
   const caveats: Warning[] = [];
+  warnOfDifferences(files, caveats);
   const persons = differingPersons(
     files.map(({ attributes }) => attributes),
     caveats,

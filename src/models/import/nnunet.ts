@@ -235,6 +235,14 @@ function cascadeOf(
   return { cascade: { model: previous ?? "?", labels } };
 }
 
+/** What volumes and pictures have in common. */
+const INPUT = {
+  size: { kind: "source" },
+  monochrome1: "refuse",
+  channels: "grayscale",
+  colour_source: "refuse",
+} as const;
+
 function volumeInput(
   transpose: readonly number[],
   reader: string,
@@ -257,14 +265,11 @@ function volumeInput(
       `${reader} takes images as they lie in their files, and the plans do not say how the training images lay. Say it with --orientation, for depth, height and width: SPL as DICOM series lie (SimpleITK), SAL or SAR as most NIfTI files lie (nib.axcodes, from the last to the first)`,
     );
   return {
+    ...INPUT,
     layout: "NCDHW",
-    size: { kind: "source" },
     fit: "stretch",
     interpolation: "spline",
     values: { kind: "modality" },
-    monochrome1: "refuse",
-    channels: "grayscale",
-    colour_source: "refuse",
     orientation: transpose.map((axis) => letters?.[axis] ?? "?").join(""),
   };
 }
@@ -292,14 +297,12 @@ function pictureInput(
       "Colours that are normalised each by itself are not offered",
     );
   return {
+    ...INPUT,
     layout: "NCHW",
-    size: { kind: "source" },
     fit: "none",
     interpolation: "linear",
     values: { kind: "stored" },
-    monochrome1: "refuse",
-    channels: colour ? "rgb" : "grayscale",
-    colour_source: colour ? "accept" : "refuse",
+    ...(colour ? { channels: "rgb", colour_source: "accept" } : {}),
     crop: "nonzero",
   };
 }

@@ -17,8 +17,13 @@ import {
   type Relationship,
 } from "./content.js";
 import type { Dataset, DicomObject } from "./elements.js";
-import { LABEL_MAP_SEGMENTATION } from "./seg.js";
-import { segFrameNumber, segmentsOf, segmentTracking, type Segment } from "./segments.js";
+import {
+  LABEL_MAP_SEGMENTATION,
+  segFrameNumber,
+  segmentsOf,
+  segmentTracking,
+  type Segment,
+} from "./segments.js";
 import { sideOf } from "./sides.js";
 import type { SourceFrame } from "./source.js";
 import { algorithmParameters, trackingUid, type Subject } from "./subject.js";

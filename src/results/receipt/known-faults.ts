@@ -152,6 +152,26 @@ export const KNOWN_FAULTS: readonly KnownFault[] = [
       "A label is that of two outputs of the model: their findings have one name, one threshold and one tracking UID. " +
       "Give the labels of each output names of their own.",
   },
+  {
+    before: "0.6.0",
+    shows: (evidence) =>
+      withAreas(evidence).length > 0 &&
+      evidence.image?.attributes?.has("PixelSpacing") === true &&
+      /^(?:Imager|NominalScanned)/.test(evidence.image.spacing(0)?.source ?? ""),
+    text:
+      "PixelSpacing equals ImagerPixelSpacing or NominalScannedPixelSpacing but for rounding: areas are those at the " +
+      "detector or on the film, and were taken for those in the patient.",
+  },
+  {
+    before: "0.6.0",
+    shows: (evidence) => {
+      const named = (evidence.receipt.source.slices ?? []).flatMap((slice) =>
+        slice.sop_instance_uid === undefined ? [] : `${slice.sop_instance_uid} ${slice.frame ?? ""}`,
+      );
+      return withObjects(evidence).length > 0 && new Set(named).size < named.length;
+    },
+    text: "SOPInstanceUID is the same in several files of the source: the objects do not say which of them they are about.",
+  },
 ];
 
 /** True where `version` comes before `other`; both as 0.6.0. */

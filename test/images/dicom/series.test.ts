@@ -116,6 +116,7 @@ t.test("compressed slices, and one syntax named only where all have it", async (
   const encoded = await compress("jpeg-ls", raw);
   const attributes = (z: number): Attributes =>
     attributesOf(raw, {
+      SOPInstanceUID: `1.2.${z}`,
       SeriesInstanceUID: "1.2",
       FrameOfReferenceUID: "1.3",
       PixelSpacing: "1\\1",

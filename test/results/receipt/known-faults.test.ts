@@ -92,6 +92,15 @@ const CASES: Record<string, () => Evidence | Promise<Evidence>> = {
     receipt: withSuv(),
     image: await petWith("20260102090000+0000", "+0100"),
   }),
+  PixelSpacing: async () => ({
+    receipt: measured(),
+    image: await imageWith({ PixelSpacing: "0.2\\0.2", ImagerPixelSpacing: "0.2000001\\0.2" }),
+  }),
+  SOPInstanceUID: () => ({
+    receipt: earlier(({ source }) => {
+      source.slices = ["a", "b"].map((one) => ({ sop_instance_uid: "1.2.3", file_sha256: one.repeat(64) }));
+    }),
+  }),
   SequenceOfUltrasoundRegions: async () => ({
     receipt: measured(),
     image: await imageWith({ PixelSpacing: "1\\1", SequenceOfUltrasoundRegions: [REGION] }),
