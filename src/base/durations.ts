@@ -29,6 +29,8 @@ export const durations = {
   keysLook: 3_000,
   /** How often it is looked for new certificates. */
   certificatesLook: 1_000,
+  /** How often folders, disks and all that may be wrong are looked at. */
+  conditionsLook: 5_000,
 
   // The audit
   /** How long a line may take to be on the disk. Then what waits for it is refused. */

@@ -12,7 +12,7 @@ import { finishJobs, REPEATED_FAILURES, type JobRequest } from "./jobs.js";
 import type { BulkFigures } from "./messages.js";
 
 /** How many jobs and items there are that have not ended. */
-type Depth = Omit<BulkFigures, "ended" | "boxes">;
+type Depth = Omit<BulkFigures, "ended" | "boxes" | "trouble">;
 
 export interface LeasedItem {
   job_id: string;
@@ -338,11 +338,14 @@ export async function cancelledAmong(pool: Pool, ids: readonly string[]): Promis
 export async function depth(pool: Pool): Promise<Depth> {
   const { rows } = await pool.query<Depth>(
     `select count(*)::int as open, coalesce(sum(n.queued), 0)::int as queued, coalesce(sum(n.running), 0)::int as running,
-       count(*) filter (where j.finished_at is null and (j.held or j.pause_code is not null))::int as paused
+       count(*) filter (where j.finished_at is null and (j.held or j.pause_code is not null))::int as paused,
+       (select coalesce(jsonb_object_agg(reason, jobs), '{}') from (
+          select coalesce(pause_code, 'paused_by_request') as reason, count(*)::int as jobs from radserve.job
+          where finished_at is null and cancelled_at is null and (held or pause_code is not null) group by 1) p) as paused_for
      from radserve.job j cross join lateral
        (select count(*) filter (where state = 'queued') as queued, count(*) filter (where state = 'running') as running
         from radserve.item where job_id = j.id and state in ('queued', 'running')) n
      where j.finished_at is null or (j.marked and j.finished_at is not null)`,
   );
-  return rows[0] ?? { open: 0, queued: 0, running: 0, paused: 0 };
+  return rows[0] ?? { open: 0, queued: 0, running: 0, paused: 0, paused_for: {} };
 }

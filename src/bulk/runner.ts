@@ -342,6 +342,9 @@ export class Runner {
     let items = await lease(database.pool, instance, room, suspects);
     // Another box may have taken the last suspect.
     if (suspects && items.length === 0) items = await lease(database.pool, instance, this.#pace.most, false);
+    const begun = items.filter(({ started_at }) => started_at === null);
+    for (const [job, subject] of new Map(begun.map((item) => [item.job_id, item.subject])))
+      this.options.log.info({ job, subject }, "a bulk job began");
     const looked: Looked = { bounds: new Map(), folders: new Map() };
     const launched = await Promise.all(items.map((item) => this.#launch(item, looked)));
     const toRun = launched.filter((one) => one !== undefined);

@@ -87,7 +87,10 @@ export class BulkService {
   #deaths = 0;
   #lastId = 0;
   #stopping = false;
-  #figures: BulkFigures = { open: 0, queued: 0, running: 0, paused: 0, ended: {}, boxes: [] };
+  #figures: BulkFigures = {
+    ...{ open: 0, queued: 0, running: 0, paused: 0, paused_for: {} },
+    ...{ ended: {}, boxes: [], trouble: null },
+  };
   #calledAt = 0;
   /** Resolves when the thread that ends has ended. */
   #leaving: Promise<void> | undefined;
@@ -249,7 +252,8 @@ export class BulkService {
       const { ended, ...now } = message.figures;
       this.#figures = { ...now, ended: added(this.#endedBefore, ended) };
       this.#restIfIdle();
-    } else this.#answered(message);
+    } else if (message.type === "trouble") this.#figures = { ...this.#figures, trouble: message.trouble };
+    else this.#answered(message);
   }
 
   #answered(message: Extract<FromThread, { type: "answer" | "refusal" }>): void {

@@ -255,12 +255,23 @@ async function close(): Promise<void> {
   port.close();
 }
 
+const reasonOf = (error: unknown) =>
+  error instanceof BulkUnavailable ? error.reason : "database_unavailable";
+
 const figures = setInterval(() => {
-  if (state.parts === undefined) return;
-  const { database, runner } = state.parts;
+  const { parts, fault } = state;
+  if (parts === undefined) {
+    if (fault !== undefined) send({ type: "trouble", trouble: reasonOf(fault) });
+    return;
+  }
+  const { database, runner } = parts;
   Promise.all([depth(database.pool), allBoxes(database.pool)]).then(
-    ([found, boxes]) => send({ type: "figures", figures: { ...found, ended: runner.ended, boxes } }),
-    () => undefined,
+    ([found, boxes]) => {
+      const trouble = troubles.ofAll?.code ?? null;
+      send({ type: "figures", figures: { ...found, ended: runner.ended, boxes, trouble } });
+    },
+    (error: unknown) =>
+      send({ type: "trouble", trouble: reasonOf(asUnavailable(error, database.connection)) }),
   );
 }, durations.bulkFigures);
 

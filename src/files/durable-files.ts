@@ -1,6 +1,7 @@
 /** File operations of the commit: durable, never through a symbolic link, with errors a client can act on. */
 import { createHash } from "node:crypto";
 import { closeSync, constants, fstatSync, openSync, readSync, type Stats } from "node:fs";
+import { open } from "node:fs/promises";
 import { fillFrom, syncDescriptor, writeAll } from "./descriptor.js";
 import { freeBytes, openDescriptor, openPlain, rename, statfs } from "./disk.js";
 import { loadAddon } from "../addon/load-addon.js";
@@ -95,6 +96,15 @@ const KNOWS_NONE = new Set(["EOPNOTSUPP", "ENOTSUP", "EISDIR", "EINVAL"]);
 export function tryMaking(folder: string): void {
   try {
     closeSync(openSync(folder, O_TMPFILE | constants.O_RDWR, 0o600));
+  } catch (error) {
+    if (!KNOWS_NONE.has(errno(error))) throw error;
+  }
+}
+
+/** The same for a folder whose share may be away: this thread does not wait. */
+export async function tryMakingLater(folder: string): Promise<void> {
+  try {
+    await (await open(folder, O_TMPFILE | constants.O_RDWR, 0o600)).close();
   } catch (error) {
     if (!KNOWS_NONE.has(errno(error))) throw error;
   }

@@ -13,7 +13,7 @@ import { durations } from "../base/durations.js";
 import { ConfigError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { faultForLog, type Logger } from "../base/log.js";
-import { endsOf } from "./connections.js";
+import { endsOf } from "./ends.js";
 
 export interface TlsFiles {
   tls_cert?: string | undefined;

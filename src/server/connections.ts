@@ -11,6 +11,7 @@ import type { Logger } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
 import { plainAddress, type ClientAddresses } from "./client-address.js";
 import { ConnectionCount, Refusals, type ConnectionLimits } from "./connection-count.js";
+import { endsOf } from "./ends.js";
 import { rawAnswer } from "./raw-answer.js";
 
 /** Refused connections that are kept until their answer is read; more are closed without one. */
@@ -39,11 +40,6 @@ export interface ConnectionOptions extends ConnectionLimits {
   /** False: whoever is refused is told so over HTTP. Over TLS that would cost a handshake, and they are only closed. */
   tls: boolean;
   log: Logger;
-}
-
-/** The same for a connection and for TLS on it: no two open connections have the same ends. */
-export function endsOf(socket: Socket): string {
-  return [socket.remoteAddress, socket.remotePort, socket.localAddress, socket.localPort].join(" ");
 }
 
 /** Why OpenSSL refused the client's certificate, or else what failed. ECONNRESET: the client went away. */

@@ -7,6 +7,7 @@ import { revocationsUnavailable, type Caller } from "./tokens.js";
 import type { BulkAnswer, Operation } from "../bulk/messages.js";
 import type { BulkService } from "../bulk/service.js";
 import type { Config } from "../config.js";
+import type { Conditions } from "./conditions.js";
 import type { Engine } from "../engine/engine.js";
 import { RadserveError, type ErrorObject } from "../base/errors.js";
 import type { InferTask } from "../inference/task.js";
@@ -71,6 +72,7 @@ export interface Services {
   viewing: ViewingService;
   audit: Audit;
   keyring: LivingKeyring;
+  conditions: Conditions;
   /** True once the server was told to stop. */
   stopping(): boolean;
 }
@@ -250,7 +252,7 @@ function whyNotReady(models: ServedModels): string {
 }
 
 /** How each model is, with names and codes alone. */
-function healthOfModels({ models, engine }: Services) {
+export function healthOfModels({ models, engine }: Pick<Services, "models" | "engine">) {
   const missing = engine.missing();
   const loaded = models.entries.map((entry) => {
     const { health, error } = healthOf(entry, missing.get(entry.nativeId ?? 0));
@@ -270,7 +272,7 @@ function healthOfModels({ models, engine }: Services) {
 }
 
 /** Why the server is not ready; undefined where it is. */
-function unready(services: Services): RadserveError | undefined {
+export function unready(services: Omit<Services, "conditions">): RadserveError | undefined {
   if (services.stopping()) return shuttingDown();
   if (!services.models.ready())
     return new RadserveError("model_unavailable", whyNotReady(services.models), {
@@ -292,8 +294,15 @@ function unready(services: Services): RadserveError | undefined {
 /** Anybody may ask, without a token: the answer has names of models and codes of errors, and no paths. */
 export const ready: Handler = (ctx, services) => {
   const fault = unready(services);
-  if (fault !== undefined) throw fault;
-  ctx.body = { status: "ready", models: healthOfModels(services) };
+  const conditions = services.conditions.list();
+  if (fault !== undefined)
+    throw new RadserveError(
+      fault.code,
+      fault.message,
+      { ...fault.details, conditions },
+      { cause: fault.cause },
+    );
+  ctx.body = { status: "ready", models: healthOfModels(services), conditions };
 };
 
 export const showOverview: Handler = async (ctx, services) => {

@@ -16,7 +16,8 @@ import { VERSION } from "../base/version.js";
 import { WatchedCertificates } from "./certificates.js";
 import { ClientAddresses } from "./client-address.js";
 import { Connections } from "./connections.js";
-import type { ServedModels } from "./handlers.js";
+import { Conditions } from "./conditions.js";
+import { healthOfModels, unready, type ServedModels } from "./handlers.js";
 import { WatchedKeys } from "./keys.js";
 import { within } from "../base/waiting.js";
 import { createLog, faultForLog, logLast, type Logger } from "../base/log.js";
@@ -228,9 +229,19 @@ class ServingProcess {
       bulk.tellModels();
       return report;
     };
-    const services = {
+    const parts = {
       ...{ config, roots, models, engine, pool, bulk, metrics, history, viewing, audit, keyring, stopping },
     };
+    const conditions = new Conditions({
+      ...{ config, log: this.log },
+      // What loads or stops is not ready, and nothing is wrong with it
+      fault: () => (models.loading !== undefined || this.#stopping ? undefined : unready(parts)),
+      models: () => healthOfModels(parts),
+      gpus: () => engine.stats().gpus,
+      certificates: () => certificates?.expiries ?? [],
+      bulk: () => bulk.figures,
+    });
+    const services = { ...parts, conditions };
     const server = createServer({
       ...services,
       addresses,
@@ -248,6 +259,7 @@ class ServingProcess {
     if (config.role !== "api" && mayHaveJobs(config)) bulk.start();
     this.#stop = async () => {
       bulk.stop();
+      conditions.close();
       clearInterval(looking);
       clearInterval(leaving);
       await viewing.close();
@@ -261,6 +273,7 @@ class ServingProcess {
       await audit.close();
     };
     void models.loaded.then(() => tellModels(audit, models));
+    void conditions.watch();
   }
 
   /** A connection from the supervisor; undefined where the client had gone before it arrived. */

@@ -229,6 +229,13 @@ t.test("image after image that fails for one reason", { skip }, async (t) => {
     { state: "completed", counts: { failed: images } },
     "not for that reason again",
   );
+  const line = (msg: string) => bulk.server.logged((one) => one["job"] === id && one.msg === msg);
+  t.match(await line("a bulk job began"), { level: "info", subject: String });
+  t.match(await line("a bulk job ended"), {
+    counts: { failed: images },
+    failed: { truncated_image: images },
+    skipped: {},
+  });
 });
 
 t.test("a full disk", { skip: skipMount }, async (t) => {

@@ -140,7 +140,7 @@ t.test("ready names what it waits for, and status why a model failed", { skip: n
   const anybody = await radserve(place, "status");
   t.match(anybody, {
     status: 1,
-    stdout: /^.*not ready: .*other.*\nct-tissue\tready \(required\)\nother\tfailed/,
+    stdout: /^.*not ready: .*other.*\n(wrong\t.*other.*\n){2}ct-tissue\tready \(required\)\nother\tfailed/,
   });
   place.environment["RADSERVE_TOKEN"] = server.token;
   const told = await radserve(place, "status");

@@ -1,7 +1,5 @@
 /** What doctor says of one thing that serving needs. */
-import { accessSync, constants, statSync } from "node:fs";
-import { errno } from "../../base/errno.js";
-import { tryMaking } from "../../files/durable-files.js";
+import { folderFault } from "../../files/usable.js";
 
 export interface Finding {
   name: string;
@@ -37,25 +35,7 @@ export async function checked(
   }
 }
 
-const REASONS: Readonly<Record<string, string>> = {
-  ENOENT: "there is no such folder",
-  EACCES: "this user may not (EACCES)",
-  EROFS: "its file system is mounted read-only (EROFS)",
-  ENOSPC: "its disk is full, or has no inodes left (ENOSPC)",
-  EDQUOT: "the quota of this user is used up (EDQUOT)",
-  ESTALE: "the share is away (ESTALE)",
-  EIO: "the disk or the share fails (EIO)",
-};
-
 /** Why this user cannot use a folder so; undefined where it can. */
-export function whyNot(folder: string, mode: number): string | undefined {
-  try {
-    if (!statSync(folder).isDirectory()) return "it is no folder";
-    accessSync(folder, mode);
-    if ((mode & constants.W_OK) !== 0) tryMaking(folder);
-    return undefined;
-  } catch (error) {
-    const code = errno(error);
-    return REASONS[code] ?? (code || "it cannot be used");
-  }
+export async function whyNot(folder: string, mode: number): Promise<string | undefined> {
+  return (await folderFault(folder, mode))?.found;
 }
