@@ -40,6 +40,13 @@ export const durations = {
   /** Of each address and reason, the second refused token within this time is only counted, and the sum told at its end. */
   auditWindow: 60_000,
 
+  // Models
+  /**
+   * How long each of the first runs of a model may take while it is loaded; a graph with a loop may never end. Large
+   * networks take some seconds, and many times that on a machine with other work.
+   */
+  firstRun: 600_000,
+
   // Worker threads and results
   /** How often it is asked whether the event loop of a worker thread turns; after ten times without, it is stuck. */
   threadLook: 1_000,

@@ -3,16 +3,17 @@
  * they change. The serving process ends TLS: connections that wait while it is replaced have not begun it yet.
  */
 import { createPrivateKey, X509Certificate, type KeyObject } from "node:crypto";
-import { readFile, stat } from "node:fs/promises";
+import { stat } from "node:fs/promises";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type https from "node:https";
 import type { Duplex } from "node:stream";
 import type { Socket } from "node:net";
 import tls from "node:tls";
 import { durations } from "../base/durations.js";
-import { ConfigError } from "../base/errors.js";
+import { ConfigError, RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { faultForLog, type Logger } from "../base/log.js";
+import { textOfRegular } from "../files/regular-file.js";
 import { endsOf } from "./ends.js";
 
 export interface TlsFiles {
@@ -67,10 +68,10 @@ export interface Certificates {
 
 async function read(setting: string, file: string): Promise<string> {
   try {
-    return await readFile(file, "utf8");
+    return await textOfRegular(file);
   } catch (error) {
     throw new ConfigError(
-      `${setting}: expected a file in PEM at ${file}; it cannot be read (${errno(error)}).`,
+      `${setting}: expected a file in PEM at ${file}; it cannot be read (${error instanceof RadserveError ? error.message : errno(error)}).`,
     );
   }
 }

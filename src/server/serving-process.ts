@@ -46,11 +46,16 @@ class LoadingModels implements ServedModels {
   #set: ModelSet | undefined;
   #loading: string | undefined = "";
 
-  /** @param load loads them; it tells which one it loads, and undefined after each */
-  constructor(load: (tell: (name: string | undefined) => void) => Promise<ModelSet>, log: Logger) {
+  readonly #stop = new AbortController();
+
+  /** @param load loads them until the signal; it tells which one it loads, and undefined after each */
+  constructor(
+    load: (tell: (name: string | undefined) => void, stop: AbortSignal) => Promise<ModelSet>,
+    log: Logger,
+  ) {
     const loading = load((name) => {
       if (this.#loading !== undefined) this.#loading = name ?? "";
-    }).finally(() => {
+    }, this.#stop.signal).finally(() => {
       this.#loading = undefined;
     });
     this.loaded = loading.then(
@@ -88,6 +93,7 @@ class LoadingModels implements ServedModels {
   }
 
   async close(): Promise<void> {
+    this.#stop.abort();
     await this.loaded;
     await this.#set?.close();
   }
@@ -184,8 +190,9 @@ class ServingProcess {
       log: this.log,
     });
     const models: LoadingModels = new LoadingModels(
-      (tell) =>
+      (tell, stop) =>
         loadModels({
+          stop,
           ...{ directory: config.models_dir, engine, providers, log: this.log, fatal },
           hold: (bytes: number) => pool.hold(bytes),
           loading: (name) => {
