@@ -1,15 +1,14 @@
 /** Folders of models in which other things than files lie, and graphs that never end: each is a problem of its own. */
 import { execFileSync } from "node:child_process";
-import { createHash } from "node:crypto";
-import { mkdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdirSync, renameSync, rmSync, symlinkSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { once } from "node:events";
 import t from "tap";
-import { graph, onnxModel } from "../../scripts/lib/onnx-model.js";
 import { setDurations } from "../../src/base/durations.js";
 import { createLog } from "../../src/base/log.js";
 import { loadModels } from "../../src/models/set.js";
+import { endless } from "../support/endless.js";
 import { copyModel } from "../support/manifests.js";
 import { ADDON, needs } from "../support/needs.js";
 import { engineWithFolder } from "../support/real-engine.js";
@@ -29,38 +28,6 @@ function odd(directory: string, name: string, file: string, put: (path: string) 
   );
   rmSync(path, { force: true });
   put(path);
-}
-
-/** A graph that gives its input back after a loop that has no end. */
-function endless(directory: string): void {
-  const shape = ["batch", 1, 64, 64];
-  const image = (name: string) => ({ name, dtype: "float32", shape }) as const;
-  const goOn = (name: string) => ({ name, dtype: "bool", shape: [] }) as const;
-  const body = {
-    name: "body",
-    inputs: [{ name: "i", dtype: "int64", shape: [] }, goOn("c"), image("v")] as const,
-    outputs: [goOn("c2"), image("v2")],
-    nodes: [
-      { op: "Identity", inputs: ["c"], outputs: ["c2"] },
-      { op: "Identity", inputs: ["v"], outputs: ["v2"] },
-    ],
-  };
-  const file = onnxModel({
-    name: "endless",
-    inputs: [image("hu")],
-    outputs: [image("y")],
-    nodes: [{ op: "Loop", inputs: ["", "", "hu"], outputs: ["y"], attributes: { body: graph(body) } }],
-  });
-  const folder = copyModel(directory, "ct-tissue", "endless", (m) => {
-    m.stage = "draft";
-    m.required = false;
-    delete m.canary;
-    m.results.outputs = ["json"];
-    m.files = [{ path: "model.onnx", sha256: createHash("sha256").update(file).digest("hex") }];
-    Object.assign(m.inputs[0]!, { size: { kind: "fixed", height: 64, width: 64 }, fit: "stretch" });
-    m.outputs = [{ kind: "heatmap", tensor: "y", activation: "none", label: { label: "value" } }];
-  });
-  writeFileSync(join(folder, "model.onnx"), file);
 }
 
 t.test("what is no file is named, and the others serve", { skip: needs(ADDON) }, async (t) => {
