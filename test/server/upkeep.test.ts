@@ -54,7 +54,8 @@ t.test("a backup of a running server, on another machine", { skip: needs(ADDON) 
 
   const other = privatePlace(t, { RADSERVE_INPUT_ROOTS: place.input });
   mkdirSync(stateOf(other), { mode: 0o700 });
-  for (const name of ["keys", "audit", "audit-chain.key", "audit-names.key"])
+  // The head before the lines, so that it is not ahead of them
+  for (const name of ["keys", "audit-head", "audit", "audit-chain.key", "audit-names.key"])
     execFileSync("cp", ["-a", path.join(stateOf(place), name), path.join(stateOf(other), name)]);
   const models = other.environment["RADSERVE_MODELS_DIR"]!;
   cpSync(path.dirname(site), path.join(models, "ct-tissue"), { recursive: true });
