@@ -67,7 +67,15 @@ run("cmake", [
   ...["-S", root, "-B", folder, "--log-level=WARNING", "-DCMAKE_BUILD_TYPE=Release"],
   ...["-DRADSERVE_ADDON=OFF", "-DRADSERVE_CUDA_TESTS=ON"],
 ]);
-run("cmake", ["--build", folder, "--target", "test_cuda", "raw_ort", "--parallel", String(process.env.RADSERVE_BUILD_JOBS ?? 2)]);
+run("cmake", [
+  "--build",
+  folder,
+  "--target",
+  "test_cuda",
+  "raw_ort",
+  "--parallel",
+  String(process.env.RADSERVE_BUILD_JOBS ?? 2),
+]);
 if (!process.argv.includes("--build")) {
   const at = process.argv.indexOf("--program");
   run(path.join(folder, "test_cuda"), at < 0 ? [] : [process.argv[at + 1]], {

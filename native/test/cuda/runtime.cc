@@ -518,6 +518,8 @@ int cudaStreamBeginCapture(void* stream, int) {
 
 STAND_IN(cudaStreamEndCapture)
 int cudaStreamEndCapture(void* stream, void** out) {
+  // A capture takes its time, in which whatever other threads do beside it spoils it.
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
   Machine& the = The();
   const std::lock_guard lock(the.mutex);
   *out = nullptr;
