@@ -194,8 +194,9 @@ async function throughput(
     const began = performance.now();
     const { rate, p50 } = await closedLoop(concurrency, 2 * seconds, () => engine.infer(id, [plane], {}));
     const { user, system } = process.cpuUsage(used);
-    const cores = (user + system) / 1000 / (performance.now() - began);
-    const hostMicroseconds = (user + system) / (rate * 2 * seconds);
+    const took = (performance.now() - began) / 1000;
+    const cores = (user + system) / 1e6 / took;
+    const hostMicroseconds = (user + system) / (rate * took);
     const busy = gpu();
     const after = batches(engine, id);
     const gathered = ((after.gathered - before.gathered) / (after.all - before.all)) * 100;
@@ -385,7 +386,7 @@ async function ready(engine: Engine, options: LoadOptions): Promise<Row> {
 
 /** nnU-Net's windows over a volume, beside a plain loop over as many. */
 async function windows(engine: Engine, folder: string): Promise<Row> {
-  const [window, slices, side] = values.quick === true ? [16, 24, 32] : [96, 192, 240];
+  const [window, slices, side] = values.quick === true ? [32, 48, 64] : [96, 192, 240];
   const classes = 4;
   const graph = join(folder, "unet.onnx");
   writeFileSync(graph, unet3d(classes));
