@@ -9,6 +9,21 @@ const environmentIsReadInConfigOnly = {
   ],
 };
 
+/** A wait that counts by the time of day lasts for years after the clock was set back. */
+const waitsAreMonotonic = {
+  "no-restricted-syntax": [
+    "error",
+    {
+      selector: "MemberExpression[object.name='Date'][property.name='now']",
+      message: "Waits count by monotonic(). A file that needs the time of day is listed in eslint.config.js.",
+    },
+  ],
+};
+const NEEDS_TIME_OF_DAY = [
+  ...["audit/folders", "audit/verify", "commands/job-text"],
+  ...["certificates", "handlers", "history", "keys", "overview", "tokens"].map((name) => `server/${name}`),
+].map((name) => `src/${name}.ts`);
+
 export default tseslint.config(
   { ignores: ["dist", "build", "build-*", "node_modules", ".tap"] },
   js.configs.recommended,
@@ -26,6 +41,7 @@ export default tseslint.config(
     },
   },
   { files: ["src/**/*.ts"], ignores: ["src/config.ts"], rules: environmentIsReadInConfigOnly },
+  { files: ["src/**/*.ts"], ignores: NEEDS_TIME_OF_DAY, rules: waitsAreMonotonic },
   {
     files: ["test/**/*.ts", "bench/**/*.ts"],
     rules: {

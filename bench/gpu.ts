@@ -11,7 +11,7 @@ import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { createEngine, type Engine } from "../src/engine/engine.js";
-import { type Tensor } from "../src/engine/tensor.js";
+import { type Tensor } from "../src/base/tensor.js";
 import { compareTensors } from "../src/models/compare.js";
 import { samples } from "../scripts/demo/samples.js";
 import {

@@ -89,17 +89,6 @@ esac
 exit 0
 `;
 
-const COMMAND = `#!/bin/sh
-# The command line of the package. The settings are those of the unit, unless others are named.
-if [ -z "$RADSERVE_CONFIG" ] && [ -r /etc/radserve/radserve.config.json ]; then
-  export RADSERVE_CONFIG=/etc/radserve/radserve.config.json
-fi
-: "\${RADSERVE_STATE_DIR:=/var/lib/radserve}"
-export RADSERVE_STATE_DIR
-root=$(dirname -- "$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")")
-exec "$root/opt/radserve/bin/radserve" "$@"
-`;
-
 async function fill(stage, work) {
   const tarball = await pack(work);
   const opt = path.join(stage, "opt/radserve");
@@ -123,7 +112,7 @@ async function fill(stage, work) {
     writeFileSync(target, text);
     chmodSync(target, mode);
   };
-  at("usr/bin/radserve", COMMAND, 0o755);
+  at("usr/bin/radserve", readFileSync(path.join(root, "deploy/debian/radserve"), "utf8"), 0o755);
   at("lib/systemd/system/radserve.service", readFileSync(path.join(root, "deploy/radserve.service"), "utf8"));
   at(
     "etc/radserve/radserve.config.json",

@@ -15,10 +15,11 @@ import {
   RLE_LOSSLESS,
   transferSyntax,
 } from "../src/images/dicom/transfer-syntax.js";
-import { RT_STRUCTURE_SET } from "../src/results/dicom/rtstruct.js";
-import { SECONDARY_CAPTURE } from "../src/results/dicom/sc.js";
-import { LABEL_MAP_SEGMENTATION, SEGMENTATION } from "../src/results/dicom/seg.js";
-import { COMPREHENSIVE_3D_SR } from "../src/results/dicom/sr.js";
+import { RT_STRUCTURE_SET } from "../src/results/dicom/objects/rtstruct.js";
+import { SECONDARY_CAPTURE } from "../src/results/dicom/objects/sc.js";
+import { SEGMENTATION } from "../src/results/dicom/objects/seg.js";
+import { LABEL_MAP_SEGMENTATION } from "../src/results/dicom/segments.js";
+import { COMPREHENSIVE_3D_SR } from "../src/results/dicom/objects/sr.js";
 import { openApi } from "../src/server/openapi.js";
 import { ROUTES } from "../src/server/routes.js";
 

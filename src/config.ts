@@ -2,7 +2,7 @@
  * Every setting: its name, meaning, default and check. The only reader of the environment and of
  * radserve.config.json; the environment wins. README prints `settingsTable()`.
  */
-import { readFileSync, statSync } from "node:fs";
+import { statSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -14,6 +14,7 @@ import { found, nearestName, problemsOf } from "./base/validation.js";
 import { errno } from "./base/errno.js";
 import { MAX_FILE_BYTES } from "./files/descriptor.js";
 import { ABSOLUTE_NAME } from "./files/path-map.js";
+import { textOfRegularSync } from "./files/regular-file.js";
 import { ConfigError } from "./base/errors.js";
 import { RESULT_FORMS, SEGMENTATION_TYPES, type ResultForms } from "./results/forms.js";
 
@@ -415,7 +416,7 @@ function defaultStateDir(environment: Environment): string {
 
 function readIfThere(file: string): string | undefined {
   try {
-    return readFileSync(file, "utf8");
+    return textOfRegularSync(file);
   } catch (error) {
     // ENOTDIR: the state directory is a file, which is said where it is made.
     if (errno(error) === "ENOENT" || errno(error) === "ENOTDIR") return undefined;

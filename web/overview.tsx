@@ -5,35 +5,6 @@ import { LastHour } from "./chart.js";
 import { bytes, count, moment, percent, since } from "./format.js";
 import { Badge, Card, Facts, FaultNote, Meter, Table } from "./parts.js";
 
-/** Reasons beside that of /health/ready that a person should know. */
-function worries({ models, problems, disks, gpus, jobs, boxes }: Overview): string[] {
-  const listed = new Set(models.filter(({ error }) => error !== undefined).map(({ name }) => name));
-  return [
-    ...models.flatMap(({ name, error }) => (error === undefined ? [] : [`Model ${name}: ${error.message}`])),
-    ...problems
-      .filter(({ name }) => !listed.has(name))
-      .map(({ name, error }) => `Model ${name}: ${error.message}`),
-    ...disks
-      .filter(({ free_bytes }) => free_bytes === null)
-      .map(({ folder }) => `The disk of ${folder} does not say how much room it has.`),
-    ...disks
-      .filter(({ free_bytes, least_bytes }) => free_bytes !== null && free_bytes < least_bytes)
-      .map(
-        ({ folder, least_bytes }) =>
-          `The disk of ${folder} has less than ${bytes(least_bytes)} free: work is refused.`,
-      ),
-    ...gpus
-      .filter(({ lost }) => lost)
-      .map((gpu) => `GPU ${gpu.number} is lost; it is used again after a restart.`),
-    ...(jobs.paused > 0
-      ? [`${count(jobs.paused)} ${jobs.paused === 1 ? "job waits" : "jobs wait"} for something.`]
-      : []),
-    ...boxes
-      .filter(({ alive }) => !alive)
-      .map((box) => `Box ${box.name} shows no sign of life since ${moment(box.seen_at)}.`),
-  ];
-}
-
 /** While the server does not answer nothing is said of how it is. */
 function Verdict({ overview, away }: { overview: Overview; away: boolean }) {
   if (away)
@@ -44,10 +15,9 @@ function Verdict({ overview, away }: { overview: Overview; away: boolean }) {
         <p class="quiet">What stands below is of {moment(overview.now)}.</p>
       </section>
     );
-  const found = worries(overview);
-  const { ready, fault } = overview;
+  const { ready, fault, conditions: found } = overview;
   const tone = !ready ? "bad" : found.length > 0 ? "warn" : "good";
-  const title = !ready ? "Not ready" : found.length > 0 ? "Ready, with something to look at" : "All is well";
+  const title = !ready ? "Not ready" : found.length > 0 ? "Ready; something is wrong" : "All is well";
   return (
     <section class={`verdict ${tone}`} aria-label="State">
       <div>
@@ -57,11 +27,13 @@ function Verdict({ overview, away }: { overview: Overview; away: boolean }) {
           {since(overview.started_at, Date.parse(overview.now))}
         </p>
       </div>
-      {fault !== undefined && <p>{fault.message}</p>}
+      {fault !== undefined && found[0]?.message !== fault.message && <p>{fault.message}</p>}
       {found.length > 0 && (
         <ul>
-          {found.map((text) => (
-            <li key={text}>{text}</li>
+          {found.map(({ condition, where, message, remedy }) => (
+            <li key={`${condition} ${where}`}>
+              <code>{condition}</code> {message} {remedy}
+            </li>
           ))}
         </ul>
       )}

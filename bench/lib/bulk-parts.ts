@@ -9,7 +9,7 @@ import os from "node:os";
 import { usualMemory } from "../../src/base/process-memory.js";
 import { join } from "node:path";
 import { operateAtOnce } from "../../src/files/disk.js";
-import { ELEMENT_TYPES } from "../../src/engine/tensor.js";
+import { ELEMENT_TYPES } from "../../src/base/tensor.js";
 import { createEngine, type Engine } from "../../src/engine/engine.js";
 import { infer } from "../../src/inference/infer-image.js";
 import { type InferTask } from "../../src/inference/task.js";

@@ -4,7 +4,7 @@ import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import type { Engine } from "../../src/engine/engine.js";
 import type { InferResult, Plane } from "../../src/engine/types.js";
-import type { Tensor } from "../../src/engine/tensor.js";
+import type { Tensor } from "../../src/base/tensor.js";
 import type { ModelSet } from "../../src/models/set.js";
 import { idOf, mixedPictures, NETWORKS, picture, withVersion, type CpuNetwork } from "./engine-models.js";
 import { closedLoop, plainInput, type LoadResult, type NodeRival } from "./node-rival.js";

@@ -6,7 +6,7 @@
 import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
 import { createEngine } from "../../src/engine/engine.js";
-import { type Tensor } from "../../src/engine/tensor.js";
+import { type Tensor } from "../../src/base/tensor.js";
 import { CPU_NETWORKS, idOf, load, NETWORKS, type CpuNetwork } from "./engine-models.js";
 import { answer, MeasuredProcess } from "./measured-process.js";
 import { closedLoop, plainInput } from "./node-rival.js";

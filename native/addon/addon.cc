@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "engine/requests.h"
 #include "engine/volume_plan.h"
+#include "postprocess/kind.h"
 
 namespace radserve {
 namespace {
@@ -101,7 +102,8 @@ Napi::Value Load(const Napi::CallbackInfo& info) {
   request->mean_after_activation = Flag(o, "meanAfterActivation");
   request->model = MakeModel();
   request->model->inputs = List(o, "inputs", ReadInput);
-  request->model->outputs = List(o, "outputs", ReadOutput);
+  request->model->outputs =
+      List(o, "outputs", [](const Napi::Value& v) { return ReadOutputSpec(ReadDescription(v)); });
   request->model->environment = Here(info).id();
   request->model->name = Text(o, "name");
   request->model->version = Text(o, "version");

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/description.h"
 #include "base/error.h"
 #include "engine/engine.h"
 #include "engine/requests.h"
@@ -60,7 +61,8 @@ std::optional<VolumeGeometry> ReadGeometry(const Napi::Object& options);
 /// `threads` is the engine's to fill.
 SessionSettings ReadSessionSettings(const Napi::Object& options);
 InputSpec ReadInput(const Napi::Value& input);
-OutputSpec ReadOutput(const Napi::Value& output);
+/// Booleans, numbers, texts, lists and objects as they are; what is undefined is absent.
+Description ReadDescription(const Napi::Value& value);
 TilingSpec ReadTiling(const Napi::Object& tiling);
 /// The same with a tensor, unless its data does not lie where its type must: then it is copied.
 Tensor ReadTensor(const Napi::Value& tensor);

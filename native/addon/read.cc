@@ -56,6 +56,29 @@ WindowFunction ReadWindowFunction(const Napi::Object& object) {
                                 {"SIGMOID", WindowFunction::kSigmoid}});
 }
 
+Description ReadDescription(const Napi::Value& value) {
+  if (value.IsBoolean()) return Description(value.As<Napi::Boolean>().Value());
+  if (value.IsNumber()) return Description(value.As<Napi::Number>().DoubleValue());
+  if (value.IsString()) return Description(value.As<Napi::String>().Utf8Value());
+  if (!value.IsObject()) return {};
+  const auto object = value.As<Napi::Object>();
+  std::vector<std::string> names;
+  Description::Items items;
+  if (value.IsArray()) {
+    const auto array = value.As<Napi::Array>();
+    for (uint32_t i = 0; i < array.Length(); ++i) items.push_back(ReadDescription(array.Get(i)));
+    return Description(std::move(items));
+  }
+  const Napi::Array keys = object.GetPropertyNames();
+  for (uint32_t i = 0; i < keys.Length(); ++i) {
+    const Napi::Value item = object.Get(keys.Get(i));
+    if (item.IsUndefined()) continue;
+    names.push_back(keys.Get(i).As<Napi::String>().Utf8Value());
+    items.push_back(ReadDescription(item));
+  }
+  return {std::move(names), std::move(items)};
+}
+
 namespace {
 
 std::vector<uint16_t> Words(const Napi::Object& object, const char* key) {

@@ -1,5 +1,4 @@
-/// What the engine needs of a manifest: ImageInput of src/manifest/manifest.ts,
-/// and NativeOutput of src/engine/engine-addon.ts.
+/// What the engine needs of a manifest's inputs: ImageInput of src/manifest/manifest.ts.
 #include "addon/convert.h"
 
 namespace radserve {
@@ -96,82 +95,6 @@ ResamplingSpec ReadResampling(const Napi::Object& o) {
   return resampling;
 }
 
-CalibrationSpec ReadCalibration(const Napi::Object& o) {
-  using Kind = CalibrationSpec::Kind;
-  CalibrationSpec c;
-  c.kind = OneOf<Kind>(o, "kind",
-                       {{"none", Kind::kNone},
-                        {"temperature", Kind::kTemperature},
-                        {"platt", Kind::kPlatt},
-                        {"isotonic", Kind::kIsotonic}});
-  if (c.kind == Kind::kTemperature) c.temperature = Number(o, "temperature");
-  if (c.kind == Kind::kPlatt) {
-    c.a = Number(o, "a");
-    c.b = Number(o, "b");
-  }
-  if (c.kind == Kind::kIsotonic) {
-    c.x = Numbers(o, "x");
-    c.y = Numbers(o, "y");
-  }
-  return c;
-}
-
-MaskStep ReadStep(const Napi::Value& value) {
-  using Kind = MaskStep::Kind;
-  const auto o = value.As<Napi::Object>();
-  MaskStep step{};
-  step.kind = OneOf<Kind>(o, "step",
-                          {{"drop_border_connected", Kind::kDropBorderConnected},
-                           {"largest_component", Kind::kLargestComponent},
-                           {"minimum_area", Kind::kMinimumArea},
-                           {"fill_holes", Kind::kFillHoles}});
-  step.labels = List(o, "labels", [](const Napi::Value& v) { return v.As<Napi::Number>().Int32Value(); });
-  if (step.kind == Kind::kMinimumArea) step.pixels = Int(o, "pixels");
-  return step;
-}
-
-TableSpec ReadTable(const Napi::Object& o) {
-  TableSpec table;
-  table.columns_first = Flag(o, "columns_first");
-  table.columns = Int(o, "columns");
-  const std::vector<double> box = Numbers(o, "box");
-  for (size_t i = 0; i < table.box.size(); ++i) table.box[i] = static_cast<int>(box.at(i));
-  table.score = Int(o, "score");
-  table.score_a_label = Flag(o, "score_a_label");
-  if (Has(o, "class_column")) table.class_column = Int(o, "class_column");
-  if (Has(o, "objectness")) {
-    table.objectness = Int(o, "objectness");
-    table.objectness_activation = OneOf<Activation>(
-        o, "objectness_activation", {{"none", Activation::kNone}, {"sigmoid", Activation::kSigmoid}});
-  }
-  if (Has(o, "coefficients")) {
-    table.coefficients = Int(o, "coefficients");
-    table.coefficient_count = Int(o, "coefficient_count");
-  }
-  return table;
-}
-
-void ReadDetection(const Napi::Object& o, OutputSpec& spec) {
-  spec.box_format = OneOf<BoxFormat>(o, "format",
-                                     {{"xyxy", BoxFormat::kXyxy},
-                                      {"xywh", BoxFormat::kXywh},
-                                      {"cxcywh", BoxFormat::kCxcywh},
-                                      {"yxyx", BoxFormat::kYxyx}});
-  spec.normalised = Flag(o, "normalised");
-  if (Has(o, "table")) {
-    spec.table = ReadTable(Child(o, "table"));
-    spec.several_labels = Flag(o, "several_labels");
-  } else {
-    spec.scores_tensor = Text(o, "scores");
-  }
-  if (Has(o, "classes")) spec.classes_tensor = Text(o, "classes");
-  if (Has(o, "first")) spec.first_class = Int(o, "first");
-  if (Has(o, "iou")) {
-    spec.nms_iou = Number(o, "iou");
-    spec.nms_per_class = Flag(o, "per_class");
-  }
-}
-
 }  // namespace
 
 InputSpec ReadInput(const Napi::Value& value) {
@@ -244,50 +167,6 @@ TilingSpec ReadTiling(const Napi::Object& o) {
   tiling.mirrored = List(o, "mirrored", whole);
   tiling.padding = static_cast<float>(Number(o, "padding"));
   return tiling;
-}
-
-OutputSpec ReadOutput(const Napi::Value& value) {
-  using Kind = OutputSpec::Kind;
-  const auto o = value.As<Napi::Object>();
-  OutputSpec spec;
-  spec.kind = OneOf<Kind>(o, "kind",
-                          {{"classification", Kind::kClassification},
-                           {"regression", Kind::kRegression},
-                           {"segmentation", Kind::kSegmentation},
-                           {"detection", Kind::kDetection},
-                           {"detection_table", Kind::kDetection},
-                           {"probability_map", Kind::kProbabilityMap},
-                           {"heatmap", Kind::kHeatmap}});
-  spec.tensor = Text(o, "tensor");
-  spec.activation = OneOf<Activation>(o, "activation",
-                                      {{"none", Activation::kNone},
-                                       {"sigmoid", Activation::kSigmoid},
-                                       {"softmax", Activation::kSoftmax},
-                                       {"argmax", Activation::kArgmax},
-                                       {"label_map", Activation::kLabelMap},
-                                       {"prototypes", Activation::kPrototypes}});
-  spec.labels = Int(o, "labels");
-  spec.thresholds = Numbers(o, "thresholds");
-  if (Has(o, "input")) spec.input = static_cast<size_t>(Int(o, "input"));
-  if (Has(o, "max_boxes")) spec.max_boxes = Int(o, "max_boxes");
-  if (spec.kind == Kind::kClassification) spec.calibration = ReadCalibration(Child(o, "calibration"));
-  if (spec.kind == Kind::kRegression) {
-    spec.multiply = Numbers(o, "multiply");
-    spec.add = Numbers(o, "add");
-  }
-  if (spec.kind == Kind::kSegmentation) {
-    spec.steps = List(o, "steps", ReadStep);
-    spec.fractional = Flag(o, "fractional");
-    spec.model_grid = Flag(o, "model_grid");
-    if (Has(o, "boxes_output")) spec.boxes_output = static_cast<size_t>(Int(o, "boxes_output"));
-  }
-  if (spec.kind == Kind::kDetection) ReadDetection(o, spec);
-  if (spec.kind == Kind::kProbabilityMap) {
-    spec.map_threshold = Number(o, "threshold");
-    spec.minimum_area = Number(o, "minimum_area");
-    spec.unclip = Number(o, "unclip");
-  }
-  return spec;
 }
 
 }  // namespace radserve

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "addon/convert.h"
+#include "postprocess/kind.h"
 
 namespace radserve {
 namespace {
@@ -99,37 +100,20 @@ Napi::Object WriteModelMask(Napi::Env env, ModelMask& mask, const VolumeGeometry
 
 /// EngineOutput of src/engine/types.ts.
 Napi::Object WriteOutput(Napi::Env env, OutputResult& result, const std::optional<VolumeGeometry>& source) {
-  using Kind = OutputSpec::Kind;
+  const OutputKind& kind = *result.kind;
   Napi::Object o = Napi::Object::New(env);
+  o.Set("kind", std::string(kind.gives));
   o.Set("tensor", result.tensor);
-  if (result.kind == Kind::kSegmentation || result.kind == Kind::kHeatmap) {
-    if (result.slices > 0) o.Set("slices", result.slices);
+  if (result.slices > 0) o.Set("slices", result.slices);
+  if (kind.gridded) {
     o.Set("rows", result.rows);
     o.Set("columns", result.columns);
   }
-  switch (result.kind) {
-    case Kind::kClassification:
-      o.Set("kind", "classification");
-      o.Set("scores", WriteFloats(env, std::move(result.values)));
-      break;
-    case Kind::kRegression:
-      o.Set("kind", "regression");
-      o.Set("values", WriteFloats(env, std::move(result.values)));
-      break;
-    case Kind::kSegmentation:
-      o.Set("kind", "segmentation");
-      WriteMask(env, result, o);
-      if (result.model && source) o.Set("model", WriteModelMask(env, *result.model, *source));
-      break;
-    case Kind::kDetection:
-    case Kind::kProbabilityMap:
-      o.Set("kind", "boxes");
-      o.Set("boxes", WriteList(env, result.boxes, [&](const Box& box) { return WriteBox(env, box); }));
-      break;
-    case Kind::kHeatmap:
-      o.Set("kind", "heatmap");
-      o.Set("values", WriteFloats(env, std::move(result.values)));
-      break;
+  if (kind.masks) WriteMask(env, result, o);
+  if (result.model && source) o.Set("model", WriteModelMask(env, *result.model, *source));
+  if (!kind.values.empty()) o.Set(std::string(kind.values), WriteFloats(env, std::move(result.values)));
+  if (kind.gives == "boxes") {
+    o.Set("boxes", WriteList(env, result.boxes, [&](const Box& box) { return WriteBox(env, box); }));
   }
   return o;
 }

@@ -201,15 +201,11 @@ struct TableSpec {
   int coefficient_count = 0;
 };
 
+struct OutputKind;
+
 struct OutputSpec {
-  enum class Kind {
-    kClassification,
-    kRegression,
-    kSegmentation,
-    kDetection,
-    kProbabilityMap,
-    kHeatmap
-  } kind = Kind::kClassification;
+  /// postprocess/kind.h; it lives as long as the process.
+  const OutputKind* kind = nullptr;
   /// The tensor; for detections the one with the boxes.
   std::string tensor;
   /// Number of the input whose grid maps and boxes are on.

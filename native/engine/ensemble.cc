@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "postprocess/activation.h"
+#include "postprocess/kind.h"
 
 namespace radserve {
 namespace {
@@ -43,7 +44,7 @@ void Activate(const Step& step, Tensor& tensor) {
 
 Step StepOf(const OutputSpec& spec, const InputSpec& input) {
   const auto labels = static_cast<size_t>(spec.labels);
-  if (spec.kind != OutputSpec::Kind::kSegmentation) return {spec.activation, labels, 0, false};
+  if (!spec.kind->masks) return {spec.activation, labels, 0, false};
   const size_t sides = input.channels_last ? 0 : input.volume ? 3 : 2;
   // Channel 0 is background.
   return {spec.activation, labels + 1, sides, true};
@@ -56,7 +57,7 @@ BeforeMean TakeActivations(std::vector<OutputSpec>& outputs, const std::vector<I
   for (OutputSpec& spec : outputs) {
     if (spec.activation != Activation::kSigmoid && spec.activation != Activation::kSoftmax) continue;
     steps[spec.tensor] = StepOf(spec, inputs.at(spec.input));
-    const bool labels = spec.kind == OutputSpec::Kind::kSegmentation && !MayOverlap(spec.activation);
+    const bool labels = spec.kind->masks && !MayOverlap(spec.activation);
     spec.activation = labels ? Activation::kArgmax : Activation::kNone;
   }
   return [steps](Tensor& tensor) {

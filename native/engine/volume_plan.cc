@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "postprocess/highest.h"
+#include "postprocess/kind.h"
 #include "postprocess/postprocess.h"
 #include "prepare/channels.h"
 
@@ -49,8 +50,7 @@ LeadAxis LeadAlongSlices(const VolumePlacement& placement) {
 
 bool BlendsBySlices(const Model& model, const std::array<int, 3>& sides, const LeadAxis& lead) {
   const auto& outputs = model.outputs;
-  if (!model.tiling || outputs.size() != 1 || outputs[0].kind != OutputSpec::Kind::kSegmentation)
-    return false;
+  if (!model.tiling || outputs.size() != 1 || !outputs[0].kind->masks) return false;
   const auto channels = static_cast<int64_t>(ChannelsOf(outputs[0]));
   return BytesOfSums(sides, *model.tiling, ViewOf(model, lead), channels, true) > kMostWholeBytes;
 }
@@ -75,7 +75,7 @@ double BytesOfPlan(const Model& model, const std::array<int, 3>& sides, const Vo
   const double map_plane = Product(grid) / axes[lead.axis].tensor;
   if (input.AsksForInside()) bytes += plane * sides[0];
   for (const OutputSpec& output : model.outputs) {
-    if (output.kind != OutputSpec::Kind::kSegmentation) continue;
+    if (!output.kind->masks) continue;
     const auto channels = static_cast<int64_t>(ChannelsOf(output));
     bytes += BytesOfSums(grid, *model.tiling, ViewOf(model, lead), channels, !slices);
     const VolumeAxis& along = axes[lead.axis];

@@ -48,7 +48,7 @@ struct ModelMask : MaskResult {
 /// One output as src/engine/types.ts describes EngineOutput; which fields are filled depends on `kind`: those of
 /// MaskResult, on the source's grid, are of segmentations, its sides of heat maps too.
 struct OutputResult : MaskResult {
-  OutputSpec::Kind kind = OutputSpec::Kind::kClassification;
+  const OutputKind* kind = nullptr;
   std::string tensor;
   /// classification, regression, heatmap.
   std::vector<float> values;

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "postprocess/activation.h"
 #include "postprocess/highest.h"
+#include "postprocess/kind.h"
 #include "postprocess/maps.h"
 #include "postprocess/postprocess.h"
 #include "resample/resample.h"
@@ -531,30 +532,25 @@ OutputResult PostprocessSlices(const OutputSpec& spec, TiledSlices& slices, cons
 OutputResult PostprocessVolume(const OutputSpec& spec, const TensorByName& tensors,
                                const PreparedVolume& volume, const VolumeView& view,
                                std::span<const double> thresholds, const std::stop_token& stop) {
-  switch (spec.kind) {
-    case OutputSpec::Kind::kClassification:
-    case OutputSpec::Kind::kRegression: {
-      // These know no grid.
-      const Geometry none;
-      return Postprocess(spec, tensors, {none, {}, view.channels_last}, thresholds);
-    }
-    case OutputSpec::Kind::kSegmentation: {
-      OutputResult out;
-      out.kind = spec.kind;
-      out.tensor = spec.tensor;
-      const Tensor& tensor = tensors(spec.tensor);
-      const VolumeMaps maps = ReadMaps(tensor, ChannelsOf(spec), view.channels_last);
-      Crew alone;
-      Crew& crew = view.crew == nullptr ? alone : *view.crew;
-      CheckValues(spec, tensor, stop, crew);
-      Segmentation(spec, maps, volume, view, thresholds, stop, crew, out);
-      return out;
-    }
-    default:
-      throw EngineError("model_unavailable",
-                        "Volumes have classification, regression and segmentation outputs; the output \"" +
-                            spec.tensor + "\" is of another kind.");
+  if (!spec.kind->placed) {
+    const Geometry none;
+    return Postprocess(spec, tensors, {none, {}, view.channels_last}, thresholds);
   }
+  if (!spec.kind->masks) {
+    throw EngineError("model_unavailable",
+                      "Volumes have classification, regression and segmentation outputs; the output \"" +
+                          spec.tensor + "\" is of another kind.");
+  }
+  OutputResult out;
+  out.kind = spec.kind;
+  out.tensor = spec.tensor;
+  const Tensor& tensor = tensors(spec.tensor);
+  const VolumeMaps maps = ReadMaps(tensor, ChannelsOf(spec), view.channels_last);
+  Crew alone;
+  Crew& crew = view.crew == nullptr ? alone : *view.crew;
+  CheckValues(spec, tensor, stop, crew);
+  Segmentation(spec, maps, volume, view, thresholds, stop, crew, out);
+  return out;
 }
 
 }  // namespace radserve

@@ -52,7 +52,8 @@ export type Attribute =
   | { kind: "floats"; value: readonly number[] }
   | { kind: "string"; value: string }
   | { kind: "strings"; value: readonly string[] }
-  | { kind: "tensor"; value: TensorValue };
+  | { kind: "tensor"; value: TensorValue }
+  | { kind: "graph"; value: GraphDescription };
 
 export const int = (value: number): Attribute => ({ kind: "int", value });
 export const ints = (value: readonly number[]): Attribute => ({ kind: "ints", value });
@@ -61,6 +62,8 @@ export const floats = (value: readonly number[]): Attribute => ({ kind: "floats"
 export const string = (value: string): Attribute => ({ kind: "string", value });
 export const strings = (value: readonly string[]): Attribute => ({ kind: "strings", value });
 export const tensor = (value: TensorValue): Attribute => ({ kind: "tensor", value });
+/** The body of a loop or of a branch. */
+export const graph = (value: GraphDescription): Attribute => ({ kind: "graph", value });
 
 export interface Node {
   op: string;
@@ -74,14 +77,16 @@ export interface Node {
   domain?: string;
 }
 
-export interface ModelDescription {
-  /** Name of the graph. */
+export interface GraphDescription {
   name: string;
   inputs: readonly ValueInfo[];
   outputs: readonly ValueInfo[];
   /** In topological order: a node comes after those that make its inputs. */
   nodes: readonly Node[];
   initializers?: readonly TensorValue[];
+}
+
+export interface ModelDescription extends GraphDescription {
   /** Version of ONNX's own operators; 17 where absent. */
   opset?: number;
   /** Version of the file format, 8 to 10; 8 where absent. */
@@ -134,6 +139,7 @@ const root = protobuf.Root.fromJSON({
         i: field("int64", 3),
         s: field("bytes", 4),
         t: field("Tensor", 5),
+        g: field("Graph", 6),
         floats: repeated("float", 7),
         ints: repeated("int64", 8),
         strings: repeated("bytes", 9),
@@ -235,6 +241,8 @@ function attributeMessage(name: string, attribute: Attribute): object {
       return { name, s: utf8.encode(attribute.value), type: 3 };
     case "tensor":
       return { name, t: tensorMessage(attribute.value), type: 4 };
+    case "graph":
+      return { name, g: graphMessage(attribute.value), type: 5 };
     case "floats":
       return { name, floats: [...attribute.value], type: 6 };
     case "ints":
@@ -249,33 +257,39 @@ function valueMessage(value: ValueInfo): object {
   return { name: value.name, type: { tensor: { element: ELEMENT_TYPES[value.dtype], shape: { dims } } } };
 }
 
+function byName<T>(entries: Readonly<Record<string, T>> | undefined): [string, T][] {
+  return Object.entries(entries ?? {}).sort(([a], [b]) => (a < b ? -1 : 1));
+}
+
+function graphMessage({ name, nodes, initializers, inputs, outputs }: GraphDescription): object {
+  return {
+    name,
+    nodes: nodes.map((node, i) => ({
+      inputs: [...node.inputs],
+      outputs: [...node.outputs],
+      name: node.name ?? `${node.op}_${i}`,
+      op: node.op,
+      ...(node.domain === undefined ? {} : { domain: node.domain }),
+      attributes: byName(node.attributes).map(([key, a]) => attributeMessage(key, a)),
+    })),
+    initializers: (initializers ?? []).map(tensorMessage),
+    inputs: inputs.map(valueMessage),
+    outputs: outputs.map(valueMessage),
+  };
+}
+
 /**
  * The model as the bytes of an .onnx file. Deterministic: attributes and metadata are written in the order of
  * their names, everything else in the order given.
  * Throws RangeError where a tensor's data does not fill its shape.
  */
 export function onnxModel(model: ModelDescription): Uint8Array {
-  const byName = <T>(entries: Readonly<Record<string, T>> | undefined): [string, T][] =>
-    Object.entries(entries ?? {}).sort(([a], [b]) => (a < b ? -1 : 1));
   const domains = new Set(model.nodes.map((n) => n.domain ?? "").filter((d) => d !== ""));
   const message = {
     irVersion: model.irVersion ?? 8,
     producer: model.producer ?? "radserve",
     ...(model.doc === undefined ? {} : { doc: model.doc }),
-    graph: {
-      name: model.name,
-      nodes: model.nodes.map((node, i) => ({
-        inputs: [...node.inputs],
-        outputs: [...node.outputs],
-        name: node.name ?? `${node.op}_${i}`,
-        op: node.op,
-        ...(node.domain === undefined ? {} : { domain: node.domain }),
-        attributes: byName(node.attributes).map(([name, a]) => attributeMessage(name, a)),
-      })),
-      initializers: (model.initializers ?? []).map(tensorMessage),
-      inputs: model.inputs.map(valueMessage),
-      outputs: model.outputs.map(valueMessage),
-    },
+    graph: graphMessage(model),
     opsets: [
       { domain: "", version: model.opset ?? 17 },
       ...[...domains].sort().map((domain) => ({ domain, version: 1 })),

@@ -1,6 +1,6 @@
 /** The picture of models/burned-in-text's canary: a few letters, drawn here, so that no font or file is needed. */
 import { tensorBytes } from "./onnx-model.js";
-import type { Tensor } from "../../src/engine/tensor.js";
+import type { Tensor } from "../../src/base/tensor.js";
 
 const ROWS = 64;
 const COLUMNS = 96;

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createEngine, type Engine } from "../../src/engine/engine.js";
 import { encodeNpy } from "../../src/engine/npy.js";
-import { ELEMENT_TYPES, type Tensor } from "../../src/engine/tensor.js";
+import { ELEMENT_TYPES, type Tensor } from "../../src/base/tensor.js";
 import { sha256 } from "../../src/files/durable-files.js";
 import { imageInputs, type ImageInput, type Manifest } from "../../src/manifest/manifest.js";
 import type { ModelEntry } from "../../src/models/entry.js";

@@ -68,9 +68,14 @@ export class Audit {
    */
   static async open(stateDir: string, first: Facts, log: Logger): Promise<Audit> {
     try {
-      const { keys, ...paths } = await openFolder(stateDir);
-      const audit = new Audit(new Chain({ ...paths, keys, stateDir }, os.hostname()), keys.names, log);
+      const place = await openFolder(stateDir);
+      const chain = new Chain({ ...place, stateDir }, os.hostname());
+      const audit = new Audit(chain, place.keys.names, log);
       await audit.record(first);
+      if (chain.isHeadGone)
+        log.error(
+          "the head of the audit is gone, and lines may be gone with it; radserve audit verify --head says more",
+        );
       return audit;
     } catch (error) {
       if (error instanceof ConfigError) throw error;

@@ -16,11 +16,12 @@ import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { errno } from "../base/errno.js";
+import { monotonic } from "../base/monotonic.js";
 import { VERSION } from "../base/version.js";
 import { lockDescriptor } from "../files/descriptor-lock.js";
 import { syncFolder } from "../files/durable-files.js";
 import { headText, lineOf, NO_HEAD, parseHead, readLine, type Facts, type Head } from "./entry.js";
-import { dayFiles, type AuditKeys, type AuditPaths } from "./folders.js";
+import { dayFiles, dayOf, type AuditKeys, type AuditPaths } from "./folders.js";
 import { giveToOwnerOf } from "../files/private-file.js";
 
 const write = promisify(fs.write);
@@ -38,7 +39,7 @@ const TAIL_BYTES = 64 * 1024;
 /** Facts with their time. */
 export type Timed = Facts & { time: string };
 
-export type ChainPlace = AuditPaths & { keys: AuditKeys; stateDir: string };
+export type ChainPlace = AuditPaths & { keys: AuditKeys; stateDir: string; isOldKey: boolean };
 
 /** The file that is written to. */
 interface Current {
@@ -59,6 +60,8 @@ export class Chain {
   #head: Head;
   /** The tail that was said to be there is gone. */
   readonly wasCut: boolean;
+  /** There must have been lines, and the head that was said last is gone; undefined before the first line is written. */
+  #isHeadGone: boolean | undefined;
 
   /**
    * @param host name of this machine, which each line says
@@ -74,6 +77,11 @@ export class Chain {
     this.#head = this.wasCut ? said : found;
   }
 
+  /** Lines may have been taken away unseen, because the head that was said last was taken away too. */
+  get isHeadGone(): boolean {
+    return this.#isHeadGone === true;
+  }
+
   /** The last line that is on the disk. */
   get head(): Head {
     return this.#head;
@@ -87,8 +95,15 @@ export class Chain {
   async append(lines: readonly Timed[]): Promise<void> {
     const unlock = await this.#lock();
     try {
-      const day = new Date().toISOString().slice(0, 10);
-      await this.#write(await this.#fileOf(`${day}.jsonl`), "", lines);
+      const isFirst = this.#isHeadGone === undefined;
+      const isUnsaid = isFirst && saidHead(this.place.head) === undefined;
+      const isGone = isUnsaid && (this.place.isOldKey || dayFiles(this.place.folder).length > 0);
+      // Lines that waited over midnight belong to the day before
+      for (const [day, ofDay] of byDay(isGone ? [headGone(lines[0]?.time), ...lines] : lines))
+        await this.#write(await this.#fileOf(`${day}.jsonl`), "", ofDay);
+      if (isFirst) this.#isHeadGone = isGone;
+      // Before the lock is free: whoever comes next would take it for gone
+      if (isUnsaid) await this.sayHead();
     } catch (error) {
       this.close();
       throw error;
@@ -118,10 +133,10 @@ export class Chain {
 
   async #lock(): Promise<() => void> {
     const fd = this.#openLock();
-    const end = Date.now() + LONGEST_LOCK_MS;
+    const end = monotonic() + LONGEST_LOCK_MS;
     try {
       while (!lockDescriptor(fd)) {
-        if (Date.now() > end) throw new Error("Another process holds the lock of the audit.");
+        if (monotonic() > end) throw new Error("Another process holds the lock of the audit.");
         await delay(LOCK_TRY_MS);
       }
     } catch (error) {
@@ -180,16 +195,22 @@ export class Chain {
     const sha256 = createHash("sha256").update(torn).digest("hex");
     const line: Timed = { ...now(), kind: "torn", bytes: torn.length, sha256 };
     const hasLine = torn.length < current.size;
-    await this.#write(current, torn.at(-1) === 10 ? "" : "\n", hasLine ? [line] : [this.#dayLine(), line]);
+    await this.#write(
+      current,
+      torn.at(-1) === 10 ? "" : "\n",
+      hasLine ? [line] : [this.#dayLine(name), line],
+    );
   }
 
   async #begun(current: Current): Promise<Current> {
-    if (current.size === 0) await this.#write(current, "", [this.#dayLine()]);
+    if (current.size === 0) await this.#write(current, "", [this.#dayLine(current.name)]);
     return current;
   }
 
-  #dayLine(): Timed {
-    return { ...now(), kind: "day", version: VERSION, previous: this.#head };
+  #dayLine(name: string): Timed {
+    const before = dayFiles(this.place.folder).findLast((file) => file < name);
+    const previous = { ...this.#head, ...(before === undefined ? {} : { day: dayOf(before) }) };
+    return { ...now(), kind: "day", version: VERSION, day: dayOf(name), previous };
   }
 
   async #write(current: Current, prefix: string, lines: readonly Timed[]): Promise<void> {
@@ -207,7 +228,21 @@ export class Chain {
   }
 }
 
+/** Lines that follow each other and are of one day, in their order. */
+function byDay(lines: readonly Timed[]): [string, Timed[]][] {
+  const groups: [string, Timed[]][] = [];
+  for (const line of lines) {
+    const day = line.time.slice(0, 10);
+    const last = groups.at(-1);
+    if (last?.[0] === day) last[1].push(line);
+    else groups.push([day, [line]]);
+  }
+  return groups;
+}
+
 const now = () => ({ time: new Date().toISOString() });
+
+const headGone = (time = now().time): Timed => ({ time, kind: "trouble", reason: "head_gone" });
 
 /** False where somebody else has written to the file, or removed it. */
 function isAsLeft({ fd, size }: Current): boolean {

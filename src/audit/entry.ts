@@ -31,7 +31,7 @@ export const KINDS = [
   "command",
   /** Bytes at the end of the file that are no line: a process or the machine stopped while it wrote. */
   "torn",
-  /** Lines could not be written for a time. */
+  /** Lines could not be written for a time; or, with the reason `head_gone`, lines may have been taken away. */
   "trouble",
 ] as const;
 
@@ -73,7 +73,7 @@ const factsSchema = z.object({
   requeued: z.int().optional(),
   /** Milliseconds from the request, or from the item's begin. */
   ms: z.number().optional(),
-  /** Why a token was refused. */
+  /** Why a token was refused; of trouble, `head_gone`. */
   reason: z.string().optional(),
   /** How often: refusals that are told together; actions that were refused because no line could be written. */
   count: z.int().optional(),
@@ -91,8 +91,9 @@ const factsSchema = z.object({
   /** How many bytes are no line, or were uploaded, and their SHA-256. */
   bytes: z.int().optional(),
   sha256: z.string().optional(),
-  /** The line before the first of a file. */
-  previous: z.object({ seq: z.int(), mac: z.string() }).optional(),
+  /** The day whose file a line begins, and the line before it with the day of its file. */
+  day: z.string().optional(),
+  previous: z.object({ seq: z.int(), mac: z.string(), day: z.string().optional() }).optional(),
 });
 export type Facts = z.infer<typeof factsSchema>;
 

@@ -1,12 +1,14 @@
 /** Where the audit lies in the state directory, and its two keys. */
 import { createHmac, createSecretKey, randomBytes, type KeyObject } from "node:crypto";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import path from "node:path";
 import { errno } from "../base/errno.js";
 import { ConfigError } from "../base/errors.js";
 import { createPrivately, makePrivateFolder } from "../files/private-file.js";
 
 const KEY_BYTES = 32;
+/** A key that is older has lines made with it: the first one follows at once, in this process or the one beside it. */
+const NEW_KEY_MS = 60_000;
 
 /** The files of the chain: one for each UTC day. */
 const isDayFile = (name: string): boolean => /^\d{4}-\d{2}-\d{2}\.jsonl$/.test(name);
@@ -36,6 +38,14 @@ export type AuditPaths = ReturnType<typeof auditPaths>;
 export function dayFiles(folder: string): string[] {
   return readdirSync(folder).filter(isDayFile).sort();
 }
+
+/** What lies among the files of the days and is none of them. Throws what listing throws. */
+export function otherFiles(folder: string): string[] {
+  return readdirSync(folder).filter((name) => !isDayFile(name));
+}
+
+/** The day of a file, as its name says it. */
+export const dayOf = (name: string): string => name.slice(0, 10);
 
 /** @throws ConfigError where the file cannot be read or is no key */
 export function readKey(file: string): KeyObject {
@@ -79,13 +89,16 @@ export interface AuditKeys {
  * Makes the folder and the keys where they are missing.
  * @throws ConfigError where a key is gone and lines made with it are there; errors of the file system as they are
  */
-export async function openFolder(stateDir: string): Promise<AuditPaths & { keys: AuditKeys }> {
+export async function openFolder(
+  stateDir: string,
+): Promise<AuditPaths & { keys: AuditKeys; isOldKey: boolean }> {
   const paths = auditPaths(stateDir);
+  const made = statSync(paths.chainKey, { throwIfNoEntry: false })?.mtimeMs ?? Infinity;
   makePrivateFolder(paths.folder);
   const isNew = dayFiles(paths.folder).length === 0 && !existsSync(paths.head);
   const chain = await readOrMakeKey(paths.chainKey, isNew);
   const names = await readOrMakeKey(paths.namesKey, isNew);
-  return { ...paths, keys: { chain, names } };
+  return { ...paths, keys: { chain, names }, isOldKey: made < Date.now() - NEW_KEY_MS };
 }
 
 export type Named = "patient" | "study" | "path";

@@ -5,8 +5,8 @@
 import { createHash, type KeyObject } from "node:crypto";
 import { createReadStream } from "node:fs";
 import path from "node:path";
-import { follows, headText, NO_HEAD, readLine, type Head, type ReadLine } from "./entry.js";
-import { dayFiles } from "./folders.js";
+import { follows, headText, NO_HEAD, readLine, type Entry, type Head, type ReadLine } from "./entry.js";
+import { dayFiles, dayOf, otherFiles } from "./folders.js";
 
 /** Something that is wrong, or (a note) worth knowing and not wrong. */
 export interface Finding {
@@ -35,6 +35,11 @@ export interface VerifyOptions {
 /** Faults that are told; after so many the rest of the file says no more. */
 const MOST_TOLD = 1_000;
 const NEWLINE = 10;
+/** Lines wait for the disk and for others; two whose times differ by more tell of a clock that was set back. */
+const SET_BACK_MS = 60_000;
+const DAY_MS = 86_400_000;
+/** Empty for no date. */
+const dayAt = (ms: number) => (Number.isNaN(ms) ? "" : dayOf(new Date(ms).toISOString()));
 
 /** The lines of a file with their line feeds, and what stands behind the last. */
 async function* linesOf(file: string): AsyncGenerator<Buffer> {
@@ -64,6 +69,7 @@ export async function verifyAudit(
   options: VerifyOptions = {},
 ): Promise<Verified> {
   const check = new Check(key, options);
+  for (const name of otherFiles(folder)) check.other(name);
   for (const name of filesFrom(folder, options.from)) {
     check.file(name);
     for await (const line of linesOf(path.join(folder, name))) check.line(line);
@@ -88,13 +94,24 @@ class Check {
   #before: Head | undefined;
   /** What stands where lines should, since the last good one. */
   #bad: Bad | undefined;
+  /** The time of the line before. */
+  #time = "";
+  /** A line that says a time to come was told. */
+  #isAhead = false;
+  readonly #from: string | undefined;
 
   constructor(
     private readonly key: KeyObject,
     { heads = [], from }: VerifyOptions,
   ) {
     this.#wanted = heads.filter(({ seq }) => seq > 0);
+    this.#from = from;
     if (from === undefined) this.#head = NO_HEAD;
+  }
+
+  /** A file of which nothing is read. */
+  other(name: string): void {
+    this.#note("This file has the name of no day and was not read.", { file: name, line: 1 });
   }
 
   file(name: string): void {
@@ -120,7 +137,13 @@ class Check {
       this.#fault(
         "Expected the line with which a file begins; found another. The beginning of the file is gone.",
       );
-    if (line.entry.kind === "trouble")
+    if (line.entry.kind === "day") this.#checkDay(line.entry);
+    this.#checkTime(line.entry.time);
+    if (line.entry.kind === "trouble" && line.entry.reason === "head_gone")
+      this.#fault(
+        "The head that was said last was gone when this process began: lines before this one may be gone. Compare with the log: --head.",
+      );
+    else if (line.entry.kind === "trouble")
       this.#note(
         `No line could be written since ${line.entry.since ?? "?"}; ${line.entry.count ?? 0} actions were refused for it.`,
       );
@@ -152,6 +175,28 @@ class Check {
         ? `The end is cut off: expected line ${head.seq}, which the head ${headText(head)} names; found ${this.#head.seq} as the last.`
         : `Expected line ${head.seq} as the head ${headText(head)} names it; found none with that MAC.`,
     );
+  }
+
+  /** A chain without its last days, or whose files have other names, is whole by its MACs. */
+  #checkDay({ day, previous, time }: Entry): void {
+    const name = dayOf(this.#file);
+    // Up to 0.5 the line did not say its day, which was that of its time or, at midnight, the one before
+    const days = day === undefined ? [dayAt(Date.parse(time)), dayAt(Date.parse(time) - SET_BACK_MS)] : [day];
+    if ((day !== undefined || this.#number === 1) && !days.includes(name))
+      this.#fault(`Expected the file of ${name}; found that of ${days[0] ?? ""}: it was renamed.`);
+    const before = previous?.day;
+    if (this.#found.lines === 1 && before !== undefined && this.#from !== undefined)
+      if (before >= dayOf(this.#from)) this.#fault(`The file of ${before} is missing before this one.`);
+  }
+
+  #checkTime(time: string): void {
+    const isAhead = Date.parse(time) > Date.now() + DAY_MS;
+    if (isAhead && !this.#isAhead)
+      this.#note(`This line says ${time}, a time that has not come: the clock was wrong, or is now.`);
+    if (Date.parse(time) < Date.parse(this.#time) - SET_BACK_MS)
+      this.#note(`The clock was set back: this line says ${time}, the one before ${this.#time}.`);
+    this.#isAhead = isAhead;
+    this.#time = time;
   }
 
   #follow(line: ReadLine): void {

@@ -29,6 +29,8 @@ export const durations = {
   keysLook: 3_000,
   /** How often it is looked for new certificates. */
   certificatesLook: 1_000,
+  /** How often folders, disks and all that may be wrong are looked at. */
+  conditionsLook: 5_000,
 
   // The audit
   /** How long a line may take to be on the disk. Then what waits for it is refused. */
@@ -37,6 +39,13 @@ export const durations = {
   auditRetry: 2_000,
   /** Of each address and reason, the second refused token within this time is only counted, and the sum told at its end. */
   auditWindow: 60_000,
+
+  // Models
+  /**
+   * How long each of the first runs of a model may take while it is loaded; a graph with a loop may never end. Large
+   * networks take some seconds, and many times that on a machine with other work.
+   */
+  firstRun: 600_000,
 
   // Worker threads and results
   /** How often it is asked whether the event loop of a worker thread turns; after ten times without, it is stuck. */
@@ -63,6 +72,8 @@ export const durations = {
   boxSilent: 6_000,
   /** A box that was silent for so long has lost its items. */
   boxLease: 12_000,
+  /** For how long a box takes items ahead, and how long those that ended wait to be written down together. */
+  itemsAhead: 250,
   /** When an item whose name is taken is looked at again: by then a lock without a sign of life has been broken. */
   itemName: 31_000,
   /** When an item that failed through no fault of its own is tried again; each further time so much later. */

@@ -1,9 +1,17 @@
 /** Faults of the system: their names, and errors as node:fs makes them. */
-import { getSystemErrorName } from "node:util";
+import { constants } from "node:os";
 
-/** The name of a fault of the system (errno(3)), of Node or of PostgreSQL, for example ENOENT or 57P03; empty where it has none. */
+const NAMES = new Map(Object.entries(constants.errno).map(([name, number]) => [number, name]));
+
+/**
+ * The name of a fault of the system (errno(3)), of Node or of PostgreSQL, for example ENOENT or 57P03; empty where it has none.
+ * What libuv has no name for, a quota that is used up (EDQUOT) and a share that went away (ESTALE) among it, Node calls
+ * "Unknown system error -122".
+ */
 export function errno(thrown: unknown): string {
-  return thrown instanceof Error && "code" in thrown && typeof thrown.code === "string" ? thrown.code : "";
+  if (!(thrown instanceof Error && "code" in thrown && typeof thrown.code === "string")) return "";
+  const unnamed = /^Unknown system error -(\d+)$/.exec(thrown.code);
+  return (unnamed && NAMES.get(Number(unnamed[1]))) ?? thrown.code;
 }
 
 /**
@@ -11,6 +19,6 @@ export function errno(thrown: unknown): string {
  * @param number as errno(3) has it
  */
 export function systemError(number: number, syscall: string): NodeJS.ErrnoException {
-  const code = getSystemErrorName(-number);
+  const code = NAMES.get(number) ?? `errno ${number}`;
   return Object.assign(new Error(`${code}, ${syscall}`), { code, errno: -number, syscall });
 }

@@ -1,7 +1,9 @@
 /**
- * The log: JSON lines on standard output. It says which request, who, what came of it and how long it took; never a
+ * The log: JSON lines on standard output, and on standard error where no person reads it. It says which request, who, what came of it and how long it took; never a
  * path, a file name, a token or a patient. Input and output paths can hold patients' names.
  */
+import { createInterface } from "node:readline";
+import type { Readable } from "node:stream";
 import { pino, type Logger, type LoggerOptions } from "pino";
 import { errno } from "./errno.js";
 
@@ -58,6 +60,25 @@ export function logLast(fields: object, message: string): void {
   const output = pino.destination({ fd: 1, sync: true });
   output.on("error", () => undefined);
   loggerOn(output, "fatal").fatal(fields, message);
+}
+
+/** Sentences for whoever starts a server: as they are on a terminal, and as a line of JSON anywhere else. */
+export function tellPeople(text: string): void {
+  if (process.stderr.isTTY) process.stderr.write(`${text}\n`);
+  else loggerOn(pino.destination({ fd: 2, sync: true }), "info").info(text);
+}
+
+/** Logs what Node.js and native libraries say by themselves on a standard error, line by line and without names. */
+export function logForeign(stream: Readable, log: Logger, pid: number | undefined): void {
+  createInterface({ input: stream }).on("line", (line) => {
+    if (line.trim() !== "") log.warn({ from: pid, said: withoutNames(line) }, "on standard error");
+  });
+}
+
+/** Logs warnings of Node.js in this process, in place of the text that it would print. */
+export function logWarnings(log: Logger): void {
+  process.removeAllListeners("warning");
+  process.on("warning", (warning) => log.warn({ fault: faultForLog(warning) }, "warning of Node.js"));
 }
 
 type Output = ReturnType<typeof pino.destination>;

@@ -7,6 +7,7 @@
 import os from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
 import { RadserveError } from "./errors.js";
+import { monotonic } from "./monotonic.js";
 
 /** A place holds a count of these many bytes. */
 const UNIT = 1 << 16;
@@ -155,7 +156,7 @@ export class ProcessMemory {
   }
 
   async #room({ kind, patient, check }: Claim, units: number): Promise<void> {
-    const end = Date.now() + LONGEST_WAIT_MS;
+    const end = monotonic() + LONGEST_WAIT_MS;
     const at = indexOf(this.place, kind);
     for (;;) {
       // Looked at first, so that work that waits is counted by nobody; another may be quicker, so it is looked at again
@@ -165,7 +166,7 @@ export class ProcessMemory {
         Atomics.sub(this.counts, at, units);
       }
       check();
-      if (Date.now() > end)
+      if (monotonic() > end)
         throw new RadserveError(
           "overloaded",
           `Expected room for ${mebibytes(units * UNIT)} MiB of images in memory (setting memory: ${mebibytes(this.mostBytes)} MiB); other images held it for ${LONGEST_WAIT_MS / 1000} s. Send the request again after the time in Retry-After.`,

@@ -1,4 +1,5 @@
 /** The output folders of jobs: made and marked when work is taken for them, and without the mark once that has ended. */
+import type { Pool } from "pg";
 import type { Config } from "../config.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { leaveMark, markName, removeMark } from "../files/folder-mark.js";
@@ -7,6 +8,7 @@ import { translateIn } from "../files/path-map.js";
 import type { Roots } from "../files/roots.js";
 import { transaction, type Database } from "./database.js";
 import { namedPaths, type JobRow } from "./jobs.js";
+import { failuresOf } from "./waiting.js";
 
 const MARKED_AT_ONCE = 16;
 
@@ -68,19 +70,32 @@ export async function unmarkEnded({ pool }: Database, config: Config, log: Logge
   const reported = config.job_reports === "off" ? "true" : "report is not null";
   const one = () =>
     transaction(pool, async (client) => {
-      const { rows } = await client.query<Pick<JobRow, "id" | "request">>(
-        `select id, request from radserve.job where marked and finished_at is not null and ${reported}
+      const { rows } = await client.query<
+        Pick<JobRow, "id" | "request" | "subject" | "counts" | "cancelled_at">
+      >(
+        `select id, request, subject, counts, cancelled_at from radserve.job where marked and finished_at is not null and ${reported}
          order by seq limit 1 for update skip locked`,
       );
       const job = rows[0];
-      if (job === undefined) return false;
+      if (job === undefined) return undefined;
       await unmark(job.id, (await namedPaths(client, job)).outputs, config);
       await client.query("update radserve.job set marked = false where id = $1", [job.id]);
-      return true;
+      return job;
     });
   try {
-    while (await one());
+    for (let job = await one(); job !== undefined; job = await one()) await logEnd(pool, job, log);
   } catch (error) {
     log.debug({ fault: faultForLog(error) }, "the marks of jobs that ended could not be removed now");
   }
+}
+
+type Ended = Pick<JobRow, "id" | "subject" | "counts" | "cancelled_at">;
+
+/** The line of a job's end: how its images ended, and for which reasons. */
+async function logEnd(pool: Pool, { id, subject, counts, cancelled_at }: Ended, log: Logger): Promise<void> {
+  const reasons = async (state: "failed" | "skipped") =>
+    Object.fromEntries((await failuresOf(pool, id, state)).map(({ code, images }) => [code, images]));
+  const [failed, skipped] = [await reasons("failed"), await reasons("skipped")];
+  const how = cancelled_at === null ? "a bulk job ended" : "a bulk job was cancelled";
+  log.info({ job: id, subject, counts, failed, skipped }, how);
 }

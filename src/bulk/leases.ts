@@ -12,7 +12,7 @@ import { finishJobs, REPEATED_FAILURES, type JobRequest } from "./jobs.js";
 import type { BulkFigures } from "./messages.js";
 
 /** How many jobs and items there are that have not ended. */
-type Depth = Omit<BulkFigures, "ended" | "boxes">;
+type Depth = Omit<BulkFigures, "ended" | "boxes" | "trouble">;
 
 export interface LeasedItem {
   job_id: string;
@@ -84,8 +84,8 @@ const LEASED = `i.job_id, i.index, i.input, i.output, i.created_at, i.lease, i.a
 
 /**
  * Takes items: in turn from every job, first from those that have the fewest running. A job that paused of itself
- * tries one item at a time until one goes well. Nothing where this box was taken for dead meanwhile; that it is not
- * holds until the items are its own.
+ * tries one item at a time until one goes well. They come in the order in which they are to run. Nothing where this box
+ * was taken for dead meanwhile; that it is not holds until the items are its own.
  * @param alone suspects only
  */
 export async function lease(
@@ -110,16 +110,18 @@ export async function lease(
          limit case when r.pause_count > 0 then greatest(0, 1 - r.active) else $2::int end
          for update skip locked) c
      ), picked as (
-       select job_id, index from (
+       select job_id, index, row_number() over (order by turn, blame, seq) as place from (
          select job_id, seq, index, blame, active + row_number() over (partition by job_id order by index) as turn
          from candidate) t
-       order by turn, blame, seq limit $2::int
+       order by place limit $2::int
+     ), taken as (
+       update radserve.item i set state = 'running', owner = $1, lease = i.lease + 1, attempts = i.attempts + 1,
+         alone = $3, not_before = null
+       from picked p, radserve.job j
+       where i.job_id = p.job_id and i.index = p.index and i.state = 'queued' and j.id = i.job_id
+       returning p.place, ${LEASED}
      )
-     update radserve.item i set state = 'running', owner = $1, lease = i.lease + 1, attempts = i.attempts + 1,
-       alone = $3, not_before = null
-     from picked p, radserve.job j
-     where i.job_id = p.job_id and i.index = p.index and i.state = 'queued' and j.id = i.job_id
-     returning ${LEASED}`,
+     select * from taken order by place`,
     [instance.id, limit, alone],
   );
   const first = rows.filter(({ started_at }) => started_at === null).map(({ job_id }) => job_id);
@@ -336,11 +338,14 @@ export async function cancelledAmong(pool: Pool, ids: readonly string[]): Promis
 export async function depth(pool: Pool): Promise<Depth> {
   const { rows } = await pool.query<Depth>(
     `select count(*)::int as open, coalesce(sum(n.queued), 0)::int as queued, coalesce(sum(n.running), 0)::int as running,
-       count(*) filter (where j.finished_at is null and (j.held or j.pause_code is not null))::int as paused
+       count(*) filter (where j.finished_at is null and (j.held or j.pause_code is not null))::int as paused,
+       (select coalesce(jsonb_object_agg(reason, jobs), '{}') from (
+          select coalesce(pause_code, 'paused_by_request') as reason, count(*)::int as jobs from radserve.job
+          where finished_at is null and cancelled_at is null and (held or pause_code is not null) group by 1) p) as paused_for
      from radserve.job j cross join lateral
        (select count(*) filter (where state = 'queued') as queued, count(*) filter (where state = 'running') as running
         from radserve.item where job_id = j.id and state in ('queued', 'running')) n
      where j.finished_at is null or (j.marked and j.finished_at is not null)`,
   );
-  return rows[0] ?? { open: 0, queued: 0, running: 0, paused: 0 };
+  return rows[0] ?? { open: 0, queued: 0, running: 0, paused: 0, paused_for: {} };
 }

@@ -51,6 +51,10 @@ export interface BulkFigures {
   queued: number;
   running: number;
   paused: number;
+  /** How many of them for each reason. */
+  paused_for: Readonly<Record<string, number>>;
+  /** Why the database cannot be used: a code. */
+  trouble: string | null;
   /** Since this process began. */
   ended: Record<string, number>;
   /** The servers on this database. */
@@ -101,4 +105,6 @@ export type FromThread =
   | { type: "refusal"; id: number; error: ErrorObject; fault?: Record<string, unknown> }
   | { type: "run"; items: readonly ItemToRun[] }
   | { type: "cancel"; id: number }
-  | { type: "figures"; figures: BulkFigures };
+  | { type: "figures"; figures: BulkFigures }
+  /** The database cannot say the figures: a code. */
+  | { type: "trouble"; trouble: string };

@@ -143,6 +143,8 @@ async function isShut(
   errno: string | undefined,
   { outputBase }: ItemPaths,
 ): Promise<boolean> {
+  // Then it is the whole file system's, which access(2) does not tell where a fault of the disk made it so.
+  if (errno === "EROFS") return true;
   const refused = error === "path_not_allowed" && details?.["side"] === "output";
   if (!refused && !(errno !== undefined && REFUSED.has(errno))) return false;
   return access(outputBase, constants.W_OK | constants.X_OK).then(

@@ -9,6 +9,7 @@ import { ConfigError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { lockState, type StateLock } from "../files/state-lock.js";
 import { faultForLog, type Logger } from "../base/log.js";
+import { monotonic } from "../base/monotonic.js";
 import { findBinaries, type Binaries } from "./postgres/binaries.js";
 import { createData, dataVersion } from "./postgres/cluster.js";
 import {
@@ -48,13 +49,13 @@ const LARGEST_LOG = 8 * 1024 * 1024;
 
 /** One starter at a time on a state directory, in this process or another. */
 async function locked<T>(folders: DatabaseFolders, work: () => Promise<T>): Promise<T> {
-  const end = Date.now() + LONGEST_LOCK_MS;
+  const end = monotonic() + LONGEST_LOCK_MS;
   let lock: StateLock | undefined;
   while (lock === undefined) {
     try {
       lock = lockState(folders.own);
     } catch (error) {
-      if (error instanceof ConfigError && Date.now() < end) await sleep(LOOK_MS / 5);
+      if (error instanceof ConfigError && monotonic() < end) await sleep(LOOK_MS / 5);
       else
         throw new BulkUnavailable(
           `The bulk queue's folder ${folders.own} cannot be locked (${errno(error) || "another process holds it"}).`,
@@ -79,12 +80,12 @@ async function locked<T>(folders: DatabaseFolders, work: () => Promise<T>): Prom
 }
 
 async function startPatiently(folders: DatabaseFolders, binaries: Binaries): Promise<number> {
-  const end = Date.now() + LONGEST_TROUBLE_MS;
+  const end = monotonic() + LONGEST_TROUBLE_MS;
   for (let delay = FIRST_DELAY_MS; ; delay *= 2) {
     try {
       return await startPostmaster(folders, binaries);
     } catch (error) {
-      if (!(error instanceof BulkUnavailable) || Date.now() + delay > end) throw error;
+      if (!(error instanceof BulkUnavailable) || monotonic() + delay > end) throw error;
       await sleep(delay);
     }
   }
@@ -208,10 +209,10 @@ export class PrivatePostgres {
   /** Runs until stop(). */
   async #keepUp(): Promise<void> {
     let delay = FIRST_DELAY_MS;
-    let since = Date.now();
+    let since = monotonic();
     while (!this.#stop.signal.aborted) {
       if (this.#isUp()) {
-        if (Date.now() - since > HEALTHY_MS) delay = FIRST_DELAY_MS;
+        if (monotonic() - since > HEALTHY_MS) delay = FIRST_DELAY_MS;
         this.#careForLog();
         await this.#pause(LOOK_MS);
         continue;
@@ -221,7 +222,7 @@ export class PrivatePostgres {
       await this.#pause(delay);
       delay = Math.min(LONGEST_DELAY_MS, delay * 2);
       await this.#tryToBringUp();
-      since = Date.now();
+      since = monotonic();
     }
   }
 

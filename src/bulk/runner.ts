@@ -7,6 +7,7 @@ import type { Config } from "../config.js";
 import { durations } from "../base/durations.js";
 import { asRadserveError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
+import { monotonic } from "../base/monotonic.js";
 import { within } from "../base/waiting.js";
 import { openOutputFolder } from "../files/guarded-paths.js";
 import { NameLock } from "../files/name-lock.js";
@@ -27,7 +28,7 @@ import {
 } from "./leases.js";
 import type { FromThread, ItemOutcome, ItemToRun } from "./messages.js";
 import { asOutcome, judge, withinBase, type Pause } from "./outcome.js";
-import { Pace, ROUND_MS } from "./pace.js";
+import { Pace } from "./pace.js";
 import { pathsOf, type ItemPaths } from "./item-paths.js";
 import { conclude } from "./conclude.js";
 import type { Troubles } from "./trouble.js";
@@ -161,7 +162,7 @@ export class Runner {
     if (ending.state !== "queued") this.#ended[ending.state] = (this.#ended[ending.state] ?? 0) + 1;
     // Written down with others, unless the threads will soon want more
     if (this.#flying.size < this.#pace.low) this.poke();
-    else this.#round ??= setTimeout(() => this.poke(), ROUND_MS);
+    else this.#round ??= setTimeout(() => this.poke(), durations.itemsAhead);
   }
 
   async #loop(): Promise<void> {
@@ -213,9 +214,9 @@ export class Runner {
     const { database } = this.options;
     const instance = await this.#alive();
     await this.#settle(instance);
-    if (this.#lookAtCancelled || Date.now() - this.#tidyAt > durations.boxBeat) await this.#stopCancelled();
-    if (Date.now() - this.#tidyAt > durations.boxBeat) {
-      this.#tidyAt = Date.now();
+    if (this.#lookAtCancelled || monotonic() - this.#tidyAt > durations.boxBeat) await this.#stopCancelled();
+    if (monotonic() - this.#tidyAt > durations.boxBeat) {
+      this.#tidyAt = monotonic();
       this.#clear(overOf(await freeSilent(database.pool, instance)));
       await tidy(database.pool);
       await this.#giveBackUnheard(instance);
@@ -228,8 +229,8 @@ export class Runner {
   async #alive(): Promise<Instance> {
     const { pool } = this.options.database;
     if (this.#instance !== undefined) {
-      if (Date.now() - this.#beatAt < durations.boxBeat) return this.#instance;
-      const at = Date.now();
+      if (monotonic() - this.#beatAt < durations.boxBeat) return this.#instance;
+      const at = monotonic();
       if (await beat(pool, this.#instance, this.options.ready())) {
         this.#beatAt = at;
         return this.#instance;
@@ -245,7 +246,7 @@ export class Runner {
       await this.options.recognise();
     }
     const instance = this.options.instance();
-    const at = Date.now();
+    const at = monotonic();
     const freed = await enter(pool, instance, this.options.ready());
     this.#instance = instance;
     this.#beatAt = at;
@@ -270,7 +271,7 @@ export class Runner {
     if (found?.isDirectory() !== true) return;
     const output = await openOutputFolder(outputFolder, roots.output, { create: false });
     try {
-      const limits = { deadline: Date.now() + CLEAR_MS };
+      const limits = { deadline: monotonic() + CLEAR_MS };
       await withName(output.fdPath, name, limits, () => Promise.resolve());
     } finally {
       output.close();
@@ -341,6 +342,9 @@ export class Runner {
     let items = await lease(database.pool, instance, room, suspects);
     // Another box may have taken the last suspect.
     if (suspects && items.length === 0) items = await lease(database.pool, instance, this.#pace.most, false);
+    const begun = items.filter(({ started_at }) => started_at === null);
+    for (const [job, subject] of new Map(begun.map((item) => [item.job_id, item.subject])))
+      this.options.log.info({ job, subject }, "a bulk job began");
     const looked: Looked = { bounds: new Map(), folders: new Map() };
     const launched = await Promise.all(items.map((item) => this.#launch(item, looked)));
     const toRun = launched.filter((one) => one !== undefined);

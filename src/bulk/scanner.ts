@@ -7,6 +7,7 @@ import { PgBoss } from "pg-boss";
 import { v5 as uuidV5 } from "uuid";
 import type { Config } from "../config.js";
 import { faultForLog, type Logger } from "../base/log.js";
+import { monotonic } from "../base/monotonic.js";
 import type { ProcessMemory } from "../base/process-memory.js";
 import type { ModelEntry } from "../models/entry.js";
 import { translateIn } from "../files/path-map.js";
@@ -219,15 +220,15 @@ export class Scanner {
       check: () => signal.throwIfAborted(),
     });
     let batch: Found[] = [];
-    let since = Date.now();
+    let since = monotonic();
     for await (const one of found) {
       signal.throwIfAborted();
       batch.push(one);
-      if (batch.length < BATCH && Date.now() - since < LONGEST_BATCH_MS) continue;
+      if (batch.length < BATCH && monotonic() - since < LONGEST_BATCH_MS) continue;
       if (!(await insertFound(database.pool, jobId, batch))) return;
       onFound();
       batch = [];
-      since = Date.now();
+      since = monotonic();
     }
     if (await insertFound(database.pool, jobId, batch)) await endScan(database.pool, jobId);
     onFound();

@@ -12,6 +12,7 @@ import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
 import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
+import { monotonic } from "../base/monotonic.js";
 import { within } from "../base/waiting.js";
 import type { Progress } from "../engine/types.js";
 import type { JobProgress } from "./schema.js";
@@ -86,7 +87,10 @@ export class BulkService {
   #deaths = 0;
   #lastId = 0;
   #stopping = false;
-  #figures: BulkFigures = { open: 0, queued: 0, running: 0, paused: 0, ended: {}, boxes: [] };
+  #figures: BulkFigures = {
+    ...{ open: 0, queued: 0, running: 0, paused: 0, paused_for: {} },
+    ...{ ended: {}, boxes: [], trouble: null },
+  };
   #calledAt = 0;
   /** Resolves when the thread that ends has ended. */
   #leaving: Promise<void> | undefined;
@@ -119,7 +123,7 @@ export class BulkService {
 
   /** @throws RadserveError what the page documents */
   async call(call: BulkCall): Promise<BulkAnswer> {
-    this.#calledAt = Date.now();
+    this.#calledAt = monotonic();
     // One that goes to rest is not to be asked; the next takes over the database
     await this.#leaving;
     if (this.#stopping) throw new RadserveError("shutting_down", "The server is stopping.");
@@ -176,7 +180,7 @@ export class BulkService {
     if (this.#pending.size > 0 || this.#running.size > 0 || this.#ended.length > 0) return;
     if (
       this.#leaving !== undefined ||
-      Date.now() - Math.max(this.#calledAt, this.#startedAt) < durations.bulkRest
+      monotonic() - Math.max(this.#calledAt, this.#startedAt) < durations.bulkRest
     )
       return;
     this.options.log.info("no bulk job is open: the bulk database rests until the next call");
@@ -203,7 +207,7 @@ export class BulkService {
     };
     const thread = new Worker(new URL("./thread.js", import.meta.url), { workerData });
     this.#thread = thread;
-    this.#startedAt = Date.now();
+    this.#startedAt = monotonic();
     thread.on("message", (message: FromThread) => this.#hear(message));
     thread.on("error", (error) =>
       this.options.log.error({ fault: faultForLog(error) }, "the bulk thread failed"),
@@ -233,7 +237,7 @@ export class BulkService {
       return;
     }
     if (this.#stopping) return;
-    this.#deaths = Date.now() - this.#startedAt > HEALTHY_MS ? 1 : this.#deaths + 1;
+    this.#deaths = monotonic() - this.#startedAt > HEALTHY_MS ? 1 : this.#deaths + 1;
     const wait = Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** (this.#deaths - 1));
     this.options.log.error({ restart_in_ms: wait }, "the bulk thread ended; starting it again");
     setTimeout(() => this.#start(), wait).unref();
@@ -248,7 +252,8 @@ export class BulkService {
       const { ended, ...now } = message.figures;
       this.#figures = { ...now, ended: added(this.#endedBefore, ended) };
       this.#restIfIdle();
-    } else this.#answered(message);
+    } else if (message.type === "trouble") this.#figures = { ...this.#figures, trouble: message.trouble };
+    else this.#answered(message);
   }
 
   #answered(message: Extract<FromThread, { type: "answer" | "refusal" }>): void {

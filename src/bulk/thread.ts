@@ -12,6 +12,7 @@ import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
 import { asRadserveError, RadserveError } from "../base/errors.js";
 import { createLog, faultForLog } from "../base/log.js";
+import { monotonic } from "../base/monotonic.js";
 import { ProcessMemory } from "../base/process-memory.js";
 import type { ModelEntry } from "../models/entry.js";
 import { perform } from "./api.js";
@@ -206,8 +207,8 @@ function unavailable(): RadserveError {
 /** The parts; while the database starts it is waited for, while it fails it is said so at once. */
 async function available(): Promise<Parts> {
   if (state.parts !== undefined) return state.parts;
-  const end = Date.now() + PATIENCE_MS;
-  while (Date.now() < end && state.fault === undefined) {
+  const end = monotonic() + PATIENCE_MS;
+  while (monotonic() < end && state.fault === undefined) {
     const found = await Promise.race([opened, delay(100)]);
     if (found !== undefined) return found;
   }
@@ -254,12 +255,23 @@ async function close(): Promise<void> {
   port.close();
 }
 
+const reasonOf = (error: unknown) =>
+  error instanceof BulkUnavailable ? error.reason : "database_unavailable";
+
 const figures = setInterval(() => {
-  if (state.parts === undefined) return;
-  const { database, runner } = state.parts;
+  const { parts, fault } = state;
+  if (parts === undefined) {
+    if (fault !== undefined) send({ type: "trouble", trouble: reasonOf(fault) });
+    return;
+  }
+  const { database, runner } = parts;
   Promise.all([depth(database.pool), allBoxes(database.pool)]).then(
-    ([found, boxes]) => send({ type: "figures", figures: { ...found, ended: runner.ended, boxes } }),
-    () => undefined,
+    ([found, boxes]) => {
+      const trouble = troubles.ofAll?.code ?? null;
+      send({ type: "figures", figures: { ...found, ended: runner.ended, boxes, trouble } });
+    },
+    (error: unknown) =>
+      send({ type: "trouble", trouble: reasonOf(asUnavailable(error, database.connection)) }),
   );
 }, durations.bulkFigures);
 

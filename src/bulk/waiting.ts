@@ -68,7 +68,7 @@ export async function allBoxes(pool: Pool): Promise<Omit<Box, "running">[]> {
 }
 
 /** Why images failed or were skipped, by code. */
-async function failuresOf(
+export async function failuresOf(
   pool: Pool,
   jobId: string,
   state: "failed" | "skipped",

@@ -5,8 +5,8 @@ import { createInterface } from "node:readline/promises";
 import { saidHead } from "../audit/chain.js";
 import { parseHead, readLine, type Head } from "../audit/entry.js";
 import { auditEvent } from "../audit/fhir.js";
-import { auditPaths, hashOf, isDay, readKey } from "../audit/folders.js";
-import { filesFrom, verifyAudit, type Finding } from "../audit/verify.js";
+import { auditPaths, dayOf, hashOf, isDay, readKey } from "../audit/folders.js";
+import { filesFrom, verifyAudit, type Finding, type Verified } from "../audit/verify.js";
 import { ConfigError } from "../base/errors.js";
 import { count } from "../base/table.js";
 import { requireFolder, type Config } from "../config.js";
@@ -38,10 +38,13 @@ const many = (number: number, what: string) => `${count(number)} ${what}${number
 
 const told = ({ file, line, message }: Finding) => `${file}:${line}: ${message}`;
 
-export async function auditVerify(
-  config: Config,
-  options: AuditRange & { head?: string[]; json?: boolean },
-): Promise<ExitStatus> {
+const HEAD_GONE =
+  "The head that was said last is gone, so a cut end would not show. Compare with the last `audit head` of the log: --head.";
+const NO_HEAD =
+  "No head was given, so a cut end would not show. Give the last `audit head` of the log: --head.";
+
+/** What is wrong with the files, and what is to be known of them. Throws ConfigError where the key cannot be read. */
+export async function examined(config: Config, options: AuditRange & { head?: string[] }): Promise<Verified> {
   const paths = auditPaths(config.state_dir);
   const folder = options.folder === undefined ? paths.folder : path.resolve(options.folder);
   requireFolder(folder, options.folder === undefined ? "RADSERVE_STATE_DIR" : "--folder");
@@ -54,36 +57,77 @@ export async function auditVerify(
   const found = await during("Checking every line", () =>
     verifyAudit(folder, readKey(paths.chainKey), known),
   );
+  if (options.folder === undefined && said === undefined)
+    found.faults.unshift({ file: paths.head, line: 1, message: HEAD_GONE });
+  else if (heads.length === 0) found.notes.unshift({ file: paths.head, line: 1, message: NO_HEAD });
+  return found;
+}
+
+/** What is to be known of the files, notes first. */
+const allTold = ({ notes, faults }: Verified): string[] => [
+  ...notes.map((note) => `note  ${told(note)}`),
+  ...faults.map((fault) => `FAULT ${told(fault)}`),
+];
+
+export async function auditVerify(
+  config: Config,
+  options: AuditRange & { head?: string[]; json?: boolean },
+): Promise<ExitStatus> {
+  const found = await examined(config, options);
   if (options.json === true) print(JSON.stringify({ ok: found.faults.length === 0, ...found }, null, 2));
   else {
-    for (const note of found.notes) print(`note  ${told(note)}`);
-    for (const fault of found.faults) print(`FAULT ${told(fault)}`);
+    for (const line of allTold(found)) print(line);
     const sum = `${many(found.lines, "line")} in ${many(found.files, "file")}; head ${found.head ?? "none"}`;
     print(found.faults.length === 0 ? `ok: ${sum}` : `${many(found.faults.length, "fault")}: ${sum}`);
   }
   return found.faults.length === 0 ? 0 : 1;
 }
 
-/** One AuditEvent a line. The lines are not verified: that is what `verify` is for. */
+/** Lines that `auditExport` tells of the files; `verify` tells all. */
+const MOST_REMARKS = 20;
+
+/** What `verify` says of the files that are exported. @returns false where a line may be missing or changed */
+async function remarksOfVerify(config: Config, options: AuditRange): Promise<boolean> {
+  try {
+    const found = await examined(config, options);
+    const lines = allTold(found).reverse();
+    for (const line of lines.slice(0, MOST_REMARKS)) remark(line);
+    if (lines.length > MOST_REMARKS) remark("radserve audit verify says the rest.");
+    return found.faults.length === 0;
+  } catch (error) {
+    // An archive may lie where its key is not
+    if (!(error instanceof ConfigError) || options.folder === undefined) throw error;
+    remark(`The lines are exported unverified: ${error.message}`);
+    return true;
+  }
+}
+
+/**
+ * One AuditEvent a line, of the days that the lines themselves say: after a clock was set back, lines of many days lie in
+ * the file of a later one. Status 1 where the files are not as they were written.
+ */
 export async function auditExport(config: Config, options: AuditRange): Promise<ExitStatus> {
   const folder = options.folder ?? auditPaths(config.state_dir).folder;
   requireFolder(folder, options.folder === undefined ? "RADSERVE_STATE_DIR" : "--folder");
-  const to = dayFile("--to", options.to);
+  const [from, to] = [dayFile("--from", options.from), dayFile("--to", options.to)];
+  const isGood = await remarksOfVerify(config, options);
   let strange = 0;
   const output = standardOutput();
-  for (const name of filesFrom(folder, dayFile("--from", options.from))) {
-    if (to !== undefined && name > to) break;
+  for (const name of filesFrom(folder, from)) {
     for await (const text of createInterface({ input: createReadStream(path.join(folder, name)) })) {
       const line = readLine(text);
       if (line === undefined) strange += 1;
-      const event = line === undefined ? undefined : auditEvent(line.entry);
+      const day = line === undefined ? "" : `${dayOf(line.entry.time)}.jsonl`;
+      if (line === undefined || (from !== undefined && day < from) || (to !== undefined && day > to))
+        continue;
+      const event = auditEvent(line.entry);
       if (event !== undefined && !output.write(`${JSON.stringify(event)}\n`))
         await new Promise((resolve) => output.once("drain", resolve));
     }
   }
-  if (strange === 0) return 0;
-  remark(`${strange} lines are none of the audit and are left out; radserve audit verify says more.`);
-  return 1;
+  if (strange > 0)
+    remark(`${strange} lines are none of the audit and are left out; radserve audit verify says more.`);
+  return isGood && strange === 0 ? 0 : 1;
 }
 
 /** The keyed hash by which lines name somebody or something. */

@@ -6,7 +6,14 @@ import { bad, checked, good, type Finding } from "./doctor/finding.js";
 import { disks, keys, roots, state } from "./doctor/folders.js";
 import { clock, codecs, decoder, engine, machine, memory } from "./doctor/machine.js";
 import { models } from "./doctor/models.js";
-import { bulkDatabase, certificates, orphanedDatabases, port, token } from "./doctor/service.js";
+import {
+  bulkDatabase,
+  certificates,
+  orphanedDatabases,
+  port,
+  runningServer,
+  token,
+} from "./doctor/service.js";
 import { during } from "./activity.js";
 import { print, type ExitStatus } from "./run.js";
 
@@ -23,7 +30,7 @@ async function everything(config: Config): Promise<Finding[]> {
   const report = "Report this as a fault of Radserve, with this line.";
   const started = await engine(config);
   const onCpu = started.works || config.providers.includes("cuda");
-  const { found, findings } = keys(config);
+  const { found, findings } = await keys(config);
   const newest = found.keys.map(({ created }) => created).sort();
   return [
     ...configuration(config),
@@ -41,6 +48,7 @@ async function everything(config: Config): Promise<Finding[]> {
     ...(await checked("disk", () => disks(config), report)),
     ...(await checked("bulk database", () => bulkDatabase(config), report)),
     ...(await checked("orphaned database", () => orphanedDatabases(config), report)),
+    ...(await checked("server", () => runningServer(config), report)),
     clock(newest.at(-1) ?? ""),
   ];
 }

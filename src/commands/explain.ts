@@ -9,13 +9,14 @@ import { createInterface } from "node:readline/promises";
 import { readLine, type Entry } from "../audit/entry.js";
 import { auditPaths, dayFiles, hashOf, readKey } from "../audit/folders.js";
 import { asRadserveError, ConfigError, ERRORS, type ErrorCode } from "../base/errors.js";
-import { itemListSchema, type Item } from "../bulk/schema.js";
+import { itemListSchema, jobDetailsSchema, type Item, type JobDetails } from "../bulk/schema.js";
 import { requireFolder, type Config } from "../config.js";
 import { translateIn } from "../files/path-map.js";
 import { readReceipt } from "../results/commit/reuse.js";
 import { knownFaults } from "../results/receipt/known-faults.js";
 import type { Receipt } from "../results/receipt/receipt.js";
-import { clientWithToken } from "./client.js";
+import { clientWithToken, type Client } from "./client.js";
+import { countsText } from "./job-text.js";
 import { during } from "./activity.js";
 import { print, remark, type ExitStatus } from "./run.js";
 
@@ -38,6 +39,11 @@ interface Told {
   outcome: string;
   /** The message that was answered, where somebody has kept it. */
   message?: string;
+  /** What the message speaks of. */
+  details?: unknown;
+  /** Of a group of images of a job: how many there are, and some of them. */
+  images?: number;
+  examples?: { item: number; path: string }[];
   models?: { name: string; status: string; error?: string; message?: string }[];
   /** What the version that made a result is known to have done wrong in such a case. */
   known_faults?: string[];
@@ -112,6 +118,8 @@ function isAbout({ request_id, job_id, input, output }: Entry, { text, hashes }:
 const saysNothing = ({ outcome, endpoint = "" }: Entry) =>
   outcome === "asked" || (outcome === "done" && endpoint.startsWith("GET "));
 
+const BEGUN = "images of the job that were begun";
+
 const endedWell = ({ outcome }: Entry) => outcome === "completed" || outcome === "reused";
 
 /**
@@ -141,7 +149,7 @@ async function fromAudit(folder: string, target: Target, most: number): Promise<
   const shown = found.filter(({ item }) => item !== undefined).length;
   const hidden = ill.size > shown ? `; the last ${shown} of them are shown, --limit shows more` : "";
   const outcome = `${well.size} ended well, ${ill.size} did not${hidden}`;
-  return [...told, { what: "images of the job that were begun", job_id: target.text, outcome }];
+  return [...told, { what: BEGUN, job_id: target.text, outcome }];
 }
 
 function ofReceipt(file: string, receipt: Receipt): Told {
@@ -191,27 +199,84 @@ async function itemOf(config: Config, { job_id, item }: Told): Promise<Item | un
   }
 }
 
+/** Examples of a group of images that are shown. */
+const EXAMPLES = 3;
+
+async function groupOf(
+  client: Client,
+  job_id: string,
+  { state, code, message, images }: JobDetails["failures"][number],
+): Promise<Told> {
+  const page = `/bulk_inference/${job_id}/items?state=${state}&code=${code}&limit=${EXAMPLES}`;
+  const { items } = await client.call(itemListSchema, "GET", page);
+  const details = (items[0]?.error ?? items[0]?.reason)?.details;
+  return {
+    ...{
+      what: `images that ${state === "failed" ? "failed" : "were skipped"}`,
+      job_id,
+      outcome: code,
+      message,
+      images,
+    },
+    ...(details === undefined ? {} : { details }),
+    examples: items.map(({ index, input_image_path }) => ({ item: index, path: input_image_path })),
+  };
+}
+
+/**
+ * What the server knows of a job: why images failed, then why they were skipped, what waits for what, and how far it is.
+ * Undefined where it cannot be asked, or has forgotten it.
+ */
+async function jobFromServer(config: Config, job_id: string): Promise<Told[] | undefined> {
+  try {
+    const client = clientWithToken(config);
+    const job = await client.call(jobDetailsSchema, "GET", `/bulk_inference/${job_id}`);
+    const groups: Told[] = [];
+    for (const failure of job.failures) groups.push(await groupOf(client, job_id, failure));
+    const waiting = job.waiting.map(({ reason, message, since, box, images }): Told => ({
+      what: `${images === null ? "the job waits" : "images that wait"}${box === null ? "" : ` (box ${box})`}`,
+      ...{ job_id, outcome: reason, message },
+      ...(since === null ? {} : { time: since }),
+      ...(images === null ? {} : { images }),
+    }));
+    return [...groups, ...waiting, { what: "the job", job_id, outcome: job.state, message: countsText(job) }];
+  } catch (error) {
+    const why = error instanceof ConfigError ? error.message : asRadserveError(error).message;
+    remark(`What a job waits for and why its images failed needs the server: ${why}`);
+    return undefined;
+  }
+}
+
 async function withMessages(config: Config, all: readonly Told[]): Promise<Told[]> {
   const told: Told[] = [];
   for (const one of all) {
     const item = isCode(one.outcome) || one.outcome === "partial" ? await itemOf(config, one) : undefined;
-    const message = item?.error?.message ?? item?.reason?.message;
-    told.push(message === undefined ? one : { ...one, message });
+    const { message, details } = item?.error ?? item?.reason ?? {};
+    told.push(
+      message === undefined ? one : { ...one, message, ...(details === undefined ? {} : { details }) },
+    );
   }
   return told;
 }
 
 function text(told: Told): string {
   const { time, what, request_id, job_id, item, subject, outcome, message, models } = told;
-  const { known_faults: faults = [], meaning, cause, remedy } = told;
+  const { known_faults: faults = [], meaning, cause, remedy, details, images, examples = [] } = told;
   const who = subject === undefined ? "" : ` of ${subject}`;
   const ids = [
     request_id === undefined ? "" : `request ${request_id}`,
     job_id === undefined ? "" : `job ${job_id}${item === undefined ? "" : `, image ${item}`}`,
   ].filter((id) => id !== "");
   const lines = [
-    `${time === undefined ? "" : `${time}  `}${what}${who}: ${outcome}${ids.length === 0 ? "" : ` (${ids.join("; ")})`}`,
+    `${time === undefined ? "" : `${time}  `}${images === undefined ? "" : `${images} `}${what}${who}: ${outcome}${ids.length === 0 ? "" : ` (${ids.join("; ")})`}`,
     ...(message === undefined ? [] : [`  message: ${message}`]),
+    ...(details === undefined ? [] : [`  details: ${JSON.stringify(details)}`]),
+    ...examples.map((one) => `  image ${one.item}: ${one.path}`),
+    ...(images === undefined || images <= examples.length || examples.length === 0
+      ? []
+      : [
+          `  and ${images - examples.length} more: radserve jobs items ${job_id ?? ""} --state ${what.endsWith("failed") ? "failed" : "skipped"}`,
+        ]),
     ...(models ?? []).map(
       (model) =>
         `  model ${model.name}: ${model.status}${model.error === undefined ? "" : ` (${model.error})`}${model.message === undefined ? "" : `: ${model.message}`}`,
@@ -232,10 +297,14 @@ export async function explain(config: Config, given: string, options: ExplainOpt
   const { folder } = auditPaths(config.state_dir);
   requireFolder(folder, "RADSERVE_STATE_DIR");
   const target = targetOf(config, given);
-  const audited = await withMessages(
-    config,
-    await during("Reading the audit", () => fromAudit(folder, target, most)),
-  );
+  const lines = await during("Reading the audit", () => fromAudit(folder, target, most));
+  const isJob = lines.some(({ job_id }) => job_id === given);
+  const ofJob = isJob ? await jobFromServer(config, given) : undefined;
+  // The server's groups say more than a line for each image, and what failed comes first
+  const audited =
+    ofJob === undefined
+      ? await withMessages(config, lines)
+      : [...ofJob, ...lines.filter(({ item, what }) => item === undefined && what !== BEGUN)];
   const all = [...audited, ...(await fromReceipt(target, options.output))].map(explained);
   if (options.json === true) print(JSON.stringify(all, null, 2));
   else for (const told of all) print(text(told));

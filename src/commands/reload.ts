@@ -3,6 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type Config } from "../config.js";
 import { ConfigError, RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
+import { monotonic } from "../base/monotonic.js";
 import { holderHere } from "../files/state-lock.js";
 import { readReload, type ReloadOutcome } from "../models/reload-note.js";
 import { print, type ExitStatus } from "./run.js";
@@ -19,11 +20,13 @@ export async function reload(config: Config, json: boolean): Promise<ExitStatus>
       `RADSERVE_STATE_DIR: expected a server of this machine that runs with ${config.state_dir}; found none. ` +
         "Start it with radserve serve, which loads the models, or set RADSERVE_STATE_DIR as it has it.",
     );
-  const sent = Date.now();
+  const before = readReload(config.state_dir)?.asked;
+  const sent = monotonic();
   tell(pid);
-  while (Date.now() - sent < PATIENCE_MS) {
+  while (monotonic() - sent < PATIENCE_MS) {
     const outcome = readReload(config.state_dir);
-    if (outcome !== undefined && outcome.asked >= sent) return say(outcome, json);
+    // One from before the machine started may say a later moment
+    if (outcome !== undefined && outcome.asked >= sent && outcome.asked !== before) return say(outcome, json);
     if (holderHere(config.state_dir) !== pid)
       throw new RadserveError("model_unavailable", "The server ended before it had reloaded its models.");
     await delay(LOOK_MS);

@@ -1,6 +1,7 @@
 /** `radserve status`: how a running server is. */
 import { z } from "zod";
 import type { Config } from "../config.js";
+import { conditionSchema, type Condition } from "../server/conditions.js";
 import { openClient } from "./client.js";
 import { print, remark, type ExitStatus } from "./run.js";
 
@@ -29,13 +30,24 @@ const modelsSchema = z.object({
     z.object({ name: z.string(), required: z.boolean(), error: z.object({ message: z.string() }) }),
   ),
 });
+const conditions = z.array(conditionSchema).optional();
 const readySchema = z.object({
   message: z.string().optional(),
+  conditions,
   details: z
-    .object({ models: z.array(z.object({ name: z.string(), required: z.boolean(), health: z.string() })) })
+    .object({
+      conditions: conditions.unwrap(),
+      models: z.array(z.object({ name: z.string(), required: z.boolean(), health: z.string() })),
+    })
     .partial()
     .optional(),
 });
+
+/** What a server's /health/ready says is wrong, whether it is ready or not. */
+export function conditionsOf(health: unknown): Condition[] {
+  const { conditions: known = [], details } = readySchema.parse(health);
+  return details?.conditions ?? known;
+}
 
 /** What anybody may know of the models: why one failed takes a token. */
 function withoutToken(health: unknown): void {
@@ -66,6 +78,8 @@ export async function status(config: Config, json: boolean): Promise<ExitStatus>
     return ready ? 0 : 1;
   }
   print(`${url}: ${ready ? "ready" : `not ready: ${readySchema.parse(health.body).message ?? ""}`}`);
+  for (const { condition, message, remedy } of conditionsOf(health.body))
+    print(`wrong\t${condition}\t${message} ${remedy}`);
   if (certificateEnd !== undefined) print(`certificate\tvalid until ${certificateEnd.toISOString()}`);
   if (models === undefined) withoutToken(health.body);
   else if (models.status !== 200)

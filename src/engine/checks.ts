@@ -3,7 +3,7 @@
  * has checked before, and whether it fits its graph, src/models/graph.ts.
  */
 import type { RenderOptions, InferOptions, Plane } from "./types.js";
-import { type Tensor, ELEMENT_TYPES } from "./tensor.js";
+import { type Tensor, ELEMENT_TYPES } from "../base/tensor.js";
 import { RadserveError } from "../base/errors.js";
 import type { VolumeGeometry } from "../images/image.js";
 

@@ -13,74 +13,31 @@ import type {
   Progress,
   RenderOptions,
 } from "./types.js";
-import type { Tensor } from "./tensor.js";
+import type { Tensor } from "../base/tensor.js";
 import type { VolumeGeometry } from "../images/image.js";
 import {
   inputOf,
-  isFractional,
   isImageInput,
-  isInModelGrid,
-  labelsOf,
   numbersOf,
   partsOf,
-  tableOf,
   type ImageInput,
   type Manifest,
   type ModelInput,
-  type ModelOutput,
 } from "../manifest/manifest.js";
+import type { NativeFields } from "../manifest/outputs/kind.js";
+import { kindOf, labelsOf, type ModelOutput } from "../manifest/outputs/outputs.js";
 import type { Resampling } from "../manifest/resampling.js";
 import { tiledAxes, type Tiling } from "../manifest/tiling.js";
-import { tableLayout, type DetectionTable } from "../manifest/detection-table.js";
 
-type Classification = Extract<ModelOutput, { kind: "classification" }>;
-
-/** An output of a manifest in the flat form that the addon reads: labels by index, thresholds as numbers. */
-interface NativeOutput {
-  kind: ModelOutput["kind"];
-  tensor: string;
+/** An output of a manifest as the addon reads it: what all kinds have, beside the fields of its own. */
+interface NativeOutput extends NativeFields {
+  kind: string;
   /** Number of the input on whose grid it is. */
   input: number;
-  activation: "none" | "sigmoid" | "softmax" | "argmax" | "label_map" | "prototypes";
-  /** prototypes: number of the output that finds the boxes. */
-  boxes_output?: number;
   /** Number of labels. */
   labels: number;
   /** One a label; NaN for a label without a threshold. */
   thresholds: number[];
-  calibration?: Classification["calibration"];
-  multiply?: number[];
-  add?: number[];
-  /** segmentation: probabilities beside the mask. */
-  fractional?: boolean;
-  /** segmentation: a mask on the grid of the tensor too. */
-  model_grid?: boolean;
-  steps?: { step: string; labels: number[]; pixels?: number }[];
-  format?: "xyxy" | "xywh" | "cxcywh" | "yxyx";
-  normalised?: boolean;
-  scores?: string;
-  classes?: string;
-  first?: number;
-  iou?: number;
-  per_class?: boolean;
-  max_boxes?: number;
-  /** A table's tensor: where everything stands, in columns from 0. */
-  table?: {
-    columns_first: boolean;
-    columns: number;
-    box: number[];
-    score: number;
-    score_a_label: boolean;
-    class_column?: number;
-    objectness?: number;
-    objectness_activation?: "none" | "sigmoid";
-    coefficients?: number;
-    coefficient_count?: number;
-  };
-  several_labels?: boolean;
-  threshold?: number;
-  minimum_area?: number;
-  unclip?: number;
 }
 
 /** An input of numbers: how many there are. */
@@ -233,95 +190,12 @@ export function nativeTiling(tiling: Tiling): NativeTiling {
 
 export function nativeOutput(output: ModelOutput, model: Pick<Manifest, "inputs" | "outputs">): NativeOutput {
   const labels = labelsOf(output);
-  const common = {
+  return {
+    ...kindOf(output).native(output, model.outputs),
     kind: output.kind,
     input: inputOf(model, output),
     labels: labels.length,
     thresholds: labels.map((l) => l.threshold ?? NaN),
-  };
-  switch (output.kind) {
-    case "classification":
-      return {
-        ...common,
-        tensor: output.tensor,
-        activation: output.activation,
-        calibration: output.calibration,
-      };
-    case "regression":
-      return {
-        ...common,
-        tensor: output.tensor,
-        activation: "none",
-        multiply: output.values.map((v) => v.multiply),
-        add: output.values.map((v) => v.add),
-      };
-    case "segmentation": {
-      const index = new Map(labels.map((l, i) => [l.label, i + 1]));
-      const steps = output.postprocess.map((step) => ({
-        ...step,
-        labels: step.labels.flatMap((name) => index.get(name) ?? []),
-      }));
-      const fractional = isFractional(output);
-      const model_grid = isInModelGrid(output);
-      const table = tableOf(model.outputs, output);
-      const by = table === undefined ? {} : { boxes_output: model.outputs.indexOf(table) };
-      const { tensor, activation } = output;
-      return { ...common, ...by, tensor, activation, steps, fractional, model_grid };
-    }
-    case "detection":
-      return {
-        ...common,
-        tensor: output.boxes.tensor,
-        format: output.boxes.format,
-        normalised: output.boxes.normalised,
-        scores: output.scores.tensor,
-        activation: output.scores.activation,
-        max_boxes: output.max_boxes,
-        ...(output.classes === undefined
-          ? {}
-          : { classes: output.classes.tensor, first: output.classes.first }),
-        ...(output.nms === undefined ? {} : { iou: output.nms.iou, per_class: output.nms.per_class }),
-      };
-    case "detection_table":
-      return { ...common, ...nativeTable(output) };
-    case "probability_map":
-      return {
-        ...common,
-        tensor: output.tensor,
-        activation: output.activation,
-        threshold: output.threshold,
-        minimum_area: output.minimum_area,
-        unclip: output.unclip,
-        max_boxes: output.max_boxes,
-      };
-    case "heatmap":
-      return { ...common, tensor: output.tensor, activation: output.activation };
-  }
-}
-
-function nativeTable(output: DetectionTable): Omit<NativeOutput, "kind" | "input" | "labels" | "thresholds"> {
-  const layout = tableLayout(output);
-  const { format, box, score, scoreALabel, classColumn, objectness, coefficients, columns } = layout;
-  return {
-    tensor: output.tensor,
-    format,
-    normalised: output.normalised,
-    activation: output.scores.activation,
-    max_boxes: output.max_boxes,
-    several_labels: output.scores.labels_per_box === "several",
-    table: {
-      columns_first: output.axes === "columns_boxes",
-      ...{ columns, box, score, score_a_label: scoreALabel },
-      ...(classColumn === undefined ? {} : { class_column: classColumn }),
-      ...(objectness === undefined || output.objectness === undefined
-        ? {}
-        : { objectness, objectness_activation: output.objectness.activation }),
-      ...(coefficients === undefined || output.mask_coefficients === undefined
-        ? {}
-        : { coefficients, coefficient_count: output.mask_coefficients }),
-    },
-    ...(output.classes === undefined ? {} : { first: output.classes.first }),
-    ...(output.nms.kind === "none" ? {} : { iou: output.nms.iou, per_class: output.nms.per_class }),
   };
 }
 

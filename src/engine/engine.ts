@@ -7,9 +7,10 @@ import { checkFeeds, checkGeometry, checkInferOptions, checkPlane, checkRender }
 import { engineStatsSchema, type EngineStats } from "./stats.js";
 import { inferenceOf, nativeInput, nativeOutput, nativeTiling, type EngineAddon } from "./engine-addon.js";
 import { loadAddon } from "../addon/load-addon.js";
+import { requireRegular } from "../files/regular-file.js";
 import { asRadserveError, ERRORS, RadserveError, type ErrorCode } from "../base/errors.js";
 import type { VolumeGeometry } from "../images/image.js";
-import type { Tensor } from "./tensor.js";
+import type { Tensor } from "../base/tensor.js";
 import type {
   CanaryTensors,
   EngineInfo,
@@ -70,7 +71,13 @@ export class Engine {
 
   /** Inputs and outputs of a graph without a manifest. Throws bad_request where it is no ONNX model. */
   inspectGraph(modelPath: string): Promise<GraphInfo> {
-    return this.#call(() => this.#addon.inspect(modelPath));
+    return this.#call(async () => {
+      await requireRegular(modelPath).catch((thrown: unknown) => {
+        // The runtime has words of its own for a file that is missing
+        if (thrown instanceof RadserveError) throw thrown;
+      });
+      return this.#addon.inspect(modelPath);
+    });
   }
 
   load(options: LoadOptions): Promise<LoadedModel> {

@@ -2,7 +2,7 @@
  * NumPy's .npy files: canaries and the tensors that `models try` shows. Written byte for byte as numpy.save does,
  * so that a developer's own tools read and make them (format: numpy.lib.format, versions 1.0 to 3.0).
  */
-import { ELEMENT_TYPES, type Tensor, type TensorType } from "./tensor.js";
+import { ELEMENT_TYPES, type Tensor, type TensorType } from "../base/tensor.js";
 import { RadserveError } from "../base/errors.js";
 
 const MAGIC = [0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59];

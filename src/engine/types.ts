@@ -1,7 +1,8 @@
 /** What the engine takes and gives: the contract of src/engine/engine.ts. */
 import type { PixelFormat, Interpretation, VolumeGeometry } from "../images/image.js";
-import type { Ensemble, ModelInput, ModelOutput, Manifest } from "../manifest/manifest.js";
-import type { Tensor, TensorInfo } from "./tensor.js";
+import type { Ensemble, ModelInput, Manifest } from "../manifest/manifest.js";
+import type { ModelOutput } from "../manifest/outputs/outputs.js";
+import type { Tensor, TensorInfo } from "../base/tensor.js";
 
 /**
  * One frame and everything needed to prepare it. `data` is read, not copied, until the promise is settled: do not

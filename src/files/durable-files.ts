@@ -1,6 +1,7 @@
 /** File operations of the commit: durable, never through a symbolic link, with errors a client can act on. */
 import { createHash } from "node:crypto";
-import { closeSync, constants, fstatSync, readSync, type Stats } from "node:fs";
+import { closeSync, constants, fstatSync, openSync, readSync, type Stats } from "node:fs";
+import { open } from "node:fs/promises";
 import { fillFrom, syncDescriptor, writeAll } from "./descriptor.js";
 import { freeBytes, openDescriptor, openPlain, rename, statfs } from "./disk.js";
 import { loadAddon } from "../addon/load-addon.js";
@@ -84,6 +85,31 @@ export async function writeDurably(path: string, bytes: Uint8Array): Promise<boo
 /** Linux open(2): makes a file that has no name. Not among node's constants. */
 const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
 
+/** What file systems say that know no files without a name (open(2)), EISDIR where the flag itself is unknown. */
+const KNOWS_NONE = new Set(["EOPNOTSUPP", "ENOTSUP", "EISDIR", "EINVAL"]);
+
+/**
+ * Makes a file without a name in a folder and lets it go: access(2) takes a file system that a fault of its disk has made
+ * read-only for one that can be written.
+ * @throws what the system says where none can be made
+ */
+export function tryMaking(folder: string): void {
+  try {
+    closeSync(openSync(folder, O_TMPFILE | constants.O_RDWR, 0o600));
+  } catch (error) {
+    if (!KNOWS_NONE.has(errno(error))) throw error;
+  }
+}
+
+/** The same for a folder whose share may be away: this thread does not wait. */
+export async function tryMakingLater(folder: string): Promise<void> {
+  try {
+    await (await open(folder, O_TMPFILE | constants.O_RDWR, 0o600)).close();
+  } catch (error) {
+    if (!KNOWS_NONE.has(errno(error))) throw error;
+  }
+}
+
 /** Gives an open file one more name, or its first; false where something has it, or it cannot be. */
 export function linkDescriptor(fd: number, path: string): boolean {
   return (loadAddon() as FilesAddon).linkDescriptor(fd, path);
@@ -162,11 +188,15 @@ export async function requireRoom(
 const FAULTS: Record<string, [ConstructorParameters<typeof RadserveError>[0], string]> = {
   ENOSPC: [
     "disk_full",
-    "The output folder's disk is full. Nothing was written; free some room and repeat the request.",
+    "The output folder's disk is full, or has no inodes left (df -i). Nothing was written; free some room and repeat the request.",
   ],
   EDQUOT: [
     "disk_full",
     "The server's quota on the output folder's disk is used up. Nothing was written; raise it or free some room.",
+  ],
+  EFBIG: [
+    "disk_full",
+    "A file of the result is longer than the output folder's file system, or the server's own limit (LimitFSIZE), allows. Nothing was written; raise it.",
   ],
   EACCES: [
     "path_not_allowed",
@@ -196,13 +226,15 @@ export async function explained<T>(work: () => Promise<T>, side: "input" | "outp
   try {
     return await work();
   } catch (error) {
-    const fault = FAULTS[errno(error)];
-    if (fault === undefined) throw error;
-    throw new RadserveError(
-      fault[0],
-      fault[1].replace("output folder", `${side} folder`),
-      { errno: errno(error) },
-      { cause: error },
-    );
+    throw explainedFault(error, side);
   }
+}
+
+/** The RadserveError of a fault that can be mended; other faults as they are. */
+export function explainedFault(error: unknown, side: "input" | "output"): unknown {
+  const name = errno(error);
+  const fault = FAULTS[name];
+  if (fault === undefined) return error;
+  const message = fault[1].replace("output folder", `${side} folder`);
+  return new RadserveError(fault[0], message, { errno: name }, { cause: error });
 }

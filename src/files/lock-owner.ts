@@ -51,11 +51,13 @@ export async function isDead(owner: Owner): Promise<boolean> {
   const started = await startTime(owner.pid);
   if (started === undefined || owner.started === "") return !exists(owner.pid);
   if (started !== owner.started) return true;
-  return (
-    owner.thread !== undefined &&
-    (await startTime(`${owner.pid}/task/${owner.thread.id}`)) !== owner.thread.started
-  );
+  if (owner.thread === undefined) return false;
+  const thread = await startTime(`${owner.pid}/task/${owner.thread.id}`, GONE);
+  return thread !== undefined && thread !== owner.thread.started;
 }
+
+/** Stands for the start of a thread that is not there; no start is so. */
+const GONE = "gone";
 
 /** Sees processes that /proc hides, too: a signal that is not permitted has found its process. */
 function exists(pid: number): boolean {
@@ -111,10 +113,17 @@ function machine(): Promise<Pick<Owner, "host" | "boot_id" | "pid_namespace">> {
   return machineFacts;
 }
 
-/** @param place a process, or PID/task/TID for a thread of it */
-async function startTime(place: number | string): Promise<string | undefined> {
-  const stat = await readFile(`/proc/${place}/stat`, "utf8").catch(() => undefined);
-  return stat === undefined ? undefined : startIn(stat);
+/**
+ * @param place a process, or PID/task/TID for a thread of it
+ * @param absent what stands for one that is not there, and not hidden either
+ * @returns undefined where nobody knows, for want of descriptors for example
+ */
+async function startTime(place: number | string, absent?: string): Promise<string | undefined> {
+  try {
+    return startIn(await readFile(`/proc/${place}/stat`, "utf8"));
+  } catch (error) {
+    return errno(error) === "ENOENT" || errno(error) === "ESRCH" ? absent : undefined;
+  }
 }
 
 /**

@@ -12,6 +12,7 @@ import { lstat, onBlockDevice, openDescriptor, openPlain, unlink, writeStart } f
 import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
+import { monotonic } from "../base/monotonic.js";
 import { ifMissing, linkDescriptor, UnnamedFile } from "./durable-files.js";
 import { guardName, lockName, notOurs } from "./helper-names.js";
 import { beatText, isDead, parseOwner, self, serialise, type Owner } from "./lock-owner.js";
@@ -23,7 +24,7 @@ const LONGEST_POLL_MS = 40;
 const LONGEST_OWNER_BYTES = 4096;
 
 export interface LockOptions {
-  /** Milliseconds since the epoch after which waiting ends; without it, waiting ends with `check` only. */
+  /** In milliseconds of `monotonic`, after which waiting ends; without it, waiting ends with `check` only. */
   deadline?: number;
   /** Asked at each look at the lock; what it throws ends the waiting. */
   check?: () => void;
@@ -80,7 +81,7 @@ export class NameLock {
       check?.();
       const lock = await NameLock.#attempt(dir, name, waiter, leaseMs);
       if (lock !== undefined) return lock;
-      const left = deadline - Date.now();
+      const left = deadline - monotonic();
       if (left <= 0)
         throw new RadserveError(
           "deadline_exceeded",

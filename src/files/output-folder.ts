@@ -1,14 +1,14 @@
 /** The folder that results go to: whether it can be used, and the making of what is missing of it. */
-import { closeSync, constants, mkdirSync } from "node:fs";
+import { closeSync, constants, fstatSync, mkdirSync } from "node:fs";
 import { isMainThread } from "node:worker_threads";
 import { RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { descriptorPath } from "./descriptor.js";
 import { access, isLocal, mkdir, noteOwnFolder } from "./disk.js";
-import { requireRoom } from "./durable-files.js";
+import { explainedFault, requireRoom } from "./durable-files.js";
 import { isStagingName } from "./helper-names.js";
 import { FORBIDDEN, noPermission, notAllowed, pin, type Pinned, type Side } from "./path-judgement.js";
-import { isInside, leadsInside, type Root } from "./roots.js";
+import { isInside, isUnmounted, leadsInside, type Root } from "./roots.js";
 import { isMarked, markMissing } from "./folder-mark.js";
 
 /** Bytes of a path that Linux takes, without the NUL at its end (PATH_MAX), and of a name that file systems do (NAME_MAX). */
@@ -18,7 +18,8 @@ const LONGEST_NAME = 255;
 /**
  * @param folder the nearest one that exists
  * @param missing what is to be made below it
- * Throws bad_request (a name of ours), path_not_allowed (too long, not writable, its mark missing), disk_full.
+ * Throws bad_request (a name of ours), path_not_allowed (too long, not writable, not mounted, its mark missing),
+ * disk_full.
  */
 export async function checkUsable(
   folder: Pinned,
@@ -34,10 +35,19 @@ export async function checkUsable(
     missing.some((part) => Buffer.byteLength(part) > LONGEST_NAME)
   )
     throw tooLong(side);
+  if (isUnmounted(folder.realPath, fstatSync(folder.fd).dev)) throw notMounted(side);
   await checkMarks(folder.realPath, roots);
   const here = descriptorPath(folder.fd);
   await checkWritable(here, side);
   if (minimumFreeBytes !== undefined) await requireRoom(here, minimumFreeBytes, side);
+}
+
+function notMounted(side: Side): RadserveError {
+  return new RadserveError(
+    "path_not_allowed",
+    `The share of the ${side} folder is not mounted on the server; it was when the server started. Mount it there, and send the request again.`,
+    { side, reason: "not_mounted" },
+  );
 }
 
 function reserved(side: Side): RadserveError {
@@ -119,9 +129,7 @@ export async function createBelow(
       if (FORBIDDEN.has(errno(error))) throw noPermission(side, "create this folder");
       // Some file systems hold shorter names than others
       if (errno(error) === "ENAMETOOLONG") throw tooLong(side);
-      if (errno(error) === "ENOSPC")
-        throw new RadserveError("disk_full", `The ${side} folder's disk has no room for another folder.`);
-      throw error;
+      throw explainedFault(error, side);
     }
     if (!leadsInside(folder.realPath, parts.slice(index + 1), roots)) throw notAllowed(side, roots);
   }

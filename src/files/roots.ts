@@ -1,6 +1,7 @@
 /** The folders that paths must lie in: those of the settings, and what a token leaves of them. */
 import { lstat, realpath, stat } from "node:fs/promises";
 import path from "node:path";
+import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
 import { errno } from "../base/errno.js";
 
 /**
@@ -92,6 +93,35 @@ export async function narrowRoots(
   }
   if (roots.every((root) => kept.has(root))) return [...roots];
   return [...kept.values()];
+}
+
+/** A root that is a mount point, and the device of the folder that it lies in. */
+interface MountPoint {
+  root: string;
+  below: number;
+}
+
+const MOUNT_POINTS = "mount points of Radserve";
+
+/** For this thread, and for all that it starts from now on: which of the roots are mount points now. */
+export async function rememberMountPoints(roots: readonly string[]): Promise<void> {
+  const found = await Promise.all(
+    roots.map(async (root) => {
+      const [own, above] = await Promise.all([stat(root), stat(path.dirname(root))]);
+      return own.dev === above.dev ? [] : [{ root, below: above.dev } satisfies MountPoint];
+    }),
+  );
+  setEnvironmentData(MOUNT_POINTS, found.flat());
+}
+
+/**
+ * Whether a folder lies in a root that was a mount point when the server started, and on the disk below it now: what is
+ * written there is hidden when the share is mounted again.
+ * @param dev of the folder
+ */
+export function isUnmounted(realPath: string, dev: number): boolean {
+  const points = getEnvironmentData(MOUNT_POINTS) as readonly MountPoint[] | undefined;
+  return points?.some(({ root, below }) => dev === below && isInside(realPath, [root])) === true;
 }
 
 /** The real paths of configured roots. Throws an Error that names the folder and the setting. */

@@ -10,8 +10,8 @@ import {
   ftruncateSync,
   mkdirSync,
   openSync,
+  lstatSync,
   readdirSync,
-  readFileSync,
   statSync,
   writeSync,
 } from "node:fs";
@@ -21,6 +21,8 @@ import { z } from "zod";
 import { ConfigError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { lockDescriptor } from "./descriptor-lock.js";
+import { tryMaking } from "./durable-files.js";
+import { otherKind, textOfRegularSync } from "./regular-file.js";
 
 const holderSchema = z.object({ pid: z.int(), host: z.string() });
 type Holder = z.infer<typeof holderSchema>;
@@ -33,7 +35,7 @@ const lockFile = (directory: string) => path.join(directory, "lock");
 
 function holderOf(directory: string): Holder | undefined {
   try {
-    return holderSchema.parse(JSON.parse(readFileSync(lockFile(directory), "utf8")));
+    return holderSchema.parse(JSON.parse(textOfRegularSync(lockFile(directory))));
   } catch {
     return undefined;
   }
@@ -68,7 +70,10 @@ export function makeStateDirectory(directory: string): void {
   try {
     mkdirSync(directory, { recursive: true, mode: 0o700 });
     accessSync(directory, constants.R_OK | constants.W_OK | constants.X_OK);
+    tryMaking(directory);
   } catch (error) {
+    // There may be room again while it serves.
+    if (errno(error) === "ENOSPC" || errno(error) === "EDQUOT") return;
     throw new ConfigError(
       `RADSERVE_STATE_DIR: expected a folder at ${directory} that this user may make and write to; found otherwise ` +
         `(${errno(error) || "unknown"}). Name another, or give this user the right to it.`,
@@ -76,11 +81,31 @@ export function makeStateDirectory(directory: string): void {
   }
 }
 
+/** The file of the lock, open. Throws ConfigError where something else has its name, or this user may not write to it. */
+function openLock(directory: string): number {
+  const file = lockFile(directory);
+  const refused = (found: string) =>
+    new ConfigError(
+      `RADSERVE_STATE_DIR: expected the lock ${file} to be a file that this user may write to; found ${found}. ` +
+        "Stop what uses the directory, and remove the lock; or name another directory.",
+    );
+  const { O_RDWR, O_CREAT, O_NOFOLLOW, O_NONBLOCK } = constants;
+  try {
+    const there = lstatSync(file, { throwIfNoEntry: false });
+    const kind = there === undefined ? undefined : otherKind(there);
+    if (kind !== undefined) throw refused(kind);
+    // Node opens every file with O_CLOEXEC: a child process that outlives this one does not keep the lock.
+    return openSync(file, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0o600);
+  } catch (error) {
+    if (error instanceof ConfigError) throw error;
+    throw refused(errno(error) || "otherwise");
+  }
+}
+
 /** Takes the directory, creating it where it is missing. Throws ConfigError naming the process that holds it. */
 export function lockState(directory: string): StateLock {
   mkdirSync(directory, { recursive: true, mode: 0o700 });
-  // Node opens every file with O_CLOEXEC: a child process that outlives this one does not keep the lock.
-  const fd = openSync(lockFile(directory), constants.O_RDWR | constants.O_CREAT, 0o600);
+  const fd = openLock(directory);
   try {
     if (!lockDescriptor(fd)) throw taken(directory);
     const holder: Holder = { pid: process.pid, host: os.hostname() };

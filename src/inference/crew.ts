@@ -12,6 +12,7 @@ import type { Verdict } from "../audit/action.js";
 import { durations } from "../base/durations.js";
 import type { MemoryPlaces } from "../base/process-memory.js";
 import type { ErrorObject } from "../base/errors.js";
+import { monotonic } from "../base/monotonic.js";
 import type { FromRecorder, ToRecorder, WorkerOptions, WorkerResult, WorkerTask } from "./worker.js";
 
 /** Images in flight on one thread: while one waits for the disk or the engine, another is decoded. */
@@ -48,6 +49,8 @@ export interface Wish {
   stat: boolean;
   /** No other task may be on the thread. */
   alone: boolean;
+  /** Whose it is. */
+  subject: string;
 }
 
 export class Crew {
@@ -69,13 +72,22 @@ export class Crew {
     ).unref();
   }
 
-  /** The best thread that has room for the task, a live one with little to do; undefined where all are full. */
-  free({ stat, alone }: Wish): CrewThread | undefined {
+  /**
+   * The best thread that has room for the task, a live one with little to do; undefined where all are full. Reading and
+   * making results hold a thread, so that subjects share the threads: while others are at work too, who has its share of
+   * tasks gets no more beside theirs.
+   */
+  free({ stat, alone, subject }: Wish): CrewThread | undefined {
     // One task at a time needs one thread; with the second, the others load their modules beside it
     if (this.#threads.some(({ tasks }) => tasks > 0)) for (const thread of this.#threads) thread.warm();
+    const threads = this.#threads.filter(({ forStat }) => stat || !forStat);
+    const subjects = new Set([subject, ...threads.flatMap((thread) => thread.subjects)]);
+    const own = threads.reduce((sum, thread) => sum + thread.tasksOf(subject), 0);
+    const hasShare = own >= Math.ceil((threads.length * TASKS_PER_THREAD) / subjects.size);
     let best: CrewThread | undefined;
-    for (const thread of this.#threads) {
-      if ((thread.forStat && !stat) || !thread.hasRoom(alone)) continue;
+    for (const thread of threads) {
+      if (!thread.hasRoom(alone)) continue;
+      if (hasShare && thread.tasks > thread.tasksOf(subject)) continue;
       if (best === undefined || thread.burden < best.burden) best = thread;
     }
     return best;
@@ -111,6 +123,8 @@ export class CrewThread {
   /** Looks in a row that found work, and no beat since the one before. */
   #silent = 0;
   #tasks = 0;
+  /** Its tasks by whose they are. */
+  readonly #subjects = new Map<string, number>();
   #hasOneAlone = false;
   #place = 0;
   /** Those whose thread could not load its modules. */
@@ -187,6 +201,22 @@ export class CrewThread {
     return this.#tasks;
   }
 
+  /** Those who have tasks here. */
+  get subjects(): string[] {
+    return [...this.#subjects.keys()];
+  }
+
+  tasksOf(subject: string): number {
+    return this.#subjects.get(subject) ?? 0;
+  }
+
+  #count(subject: string, more: number): void {
+    this.#tasks += more;
+    const tasks = this.tasksOf(subject) + more;
+    if (tasks > 0) this.#subjects.set(subject, tasks);
+    else this.#subjects.delete(subject);
+  }
+
   hasRoom(alone: boolean): boolean {
     return !this.#hasOneAlone && this.#tasks < (alone ? 1 : TASKS_PER_THREAD);
   }
@@ -228,14 +258,14 @@ export class CrewThread {
   }
 
   /**
-   * Runs a task here.
+   * Runs a task of a subject here.
    * @returns undefined where the thread was ended meanwhile
    * @throws what ended the thread, where it failed of itself
    */
-  async run(work: WorkerTask, alone: boolean): Promise<WorkerResult | undefined> {
+  async run(work: WorkerTask, alone: boolean, subject: string): Promise<WorkerResult | undefined> {
     const piscina = this.#piscina;
     if (piscina.threads.length === 0) this.#beatsBefore = Atomics.load(this.#beats, 0);
-    this.#tasks += 1;
+    this.#count(subject, 1);
     this.#hasOneAlone = alone;
     try {
       return await piscina.run(work);
@@ -243,7 +273,7 @@ export class CrewThread {
       if (piscina !== this.#piscina && !this.#broken.has(piscina)) return undefined;
       throw error;
     } finally {
-      this.#tasks -= 1;
+      this.#count(subject, -1);
       if (this.#tasks === 0) this.#hasOneAlone = false;
     }
   }
@@ -272,7 +302,7 @@ export class CrewThread {
    * ended while it does (v8::Module::IsGraphAsync on a module that is not instantiated).
    */
   async #loaded(): Promise<void> {
-    const end = Date.now() + LONGEST_LOADING_MS;
-    while (this.#piscina.threads.length > 0 && !this.#isLoaded && Date.now() < end) await delay(LOOK_MS);
+    const end = monotonic() + LONGEST_LOADING_MS;
+    while (this.#piscina.threads.length > 0 && !this.#isLoaded && monotonic() < end) await delay(LOOK_MS);
   }
 }

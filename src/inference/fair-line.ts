@@ -25,23 +25,20 @@ export class FairLine<T> {
     this.#length += 1;
   }
 
-  /** The next entry; it stays. */
-  next(): T | undefined {
-    const [own] = this.#turns.values();
-    return this.#first[0] ?? own?.[0];
-  }
-
-  /** Takes the next entry out; then it is the next owner's turn. */
-  take(): T | undefined {
-    const [turn] = this.#first.length > 0 ? [] : this.#turns;
-    const entry = turn === undefined ? this.#first.shift() : turn[1].shift();
-    if (entry !== undefined) this.#length -= 1;
-    if (turn !== undefined) {
-      const [owner, left] = turn;
-      this.#turns.delete(owner);
-      if (left.length > 0) this.#turns.set(owner, left);
+  /** Takes out the next entry that fits; an owner whose next one does not keeps its turn, and others go before it. */
+  take(fits: (entry: T) => boolean): T | undefined {
+    for (const [owner, entries] of [[undefined, this.#first] as const, ...this.#turns]) {
+      const [entry] = entries;
+      if (entry === undefined || !fits(entry)) continue;
+      entries.shift();
+      this.#length -= 1;
+      if (owner !== undefined) {
+        this.#turns.delete(owner);
+        if (entries.length > 0) this.#turns.set(owner, entries);
+      }
+      return entry;
     }
-    return entry;
+    return undefined;
   }
 
   /** Takes out the first entry that fits. */

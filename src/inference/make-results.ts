@@ -21,13 +21,14 @@ import { dicomObjects } from "../results/dicom/objects.js";
 import { drawPicture, type Drawn } from "../results/picture/draw-result.js";
 import type { MarkedVolume } from "../results/picture/reslice.js";
 import { RESULT_FORMS } from "../results/forms.js";
+import { kindOfGiven } from "../results/kinds/kinds.js";
 import type { ReceiptModel, Receipt } from "../results/receipt/receipt.js";
 import { gridFacts } from "../results/receipt/segmentation-grid.js";
 import type { Analysis } from "./task.js";
 import type { PlannedModel } from "./plan.js";
 import { attempt, type Outcome, type Ran } from "./run-models.js";
 import { canonicalJson } from "../base/canonical-json.js";
-import { COMPREHENSIVE_3D_SR } from "../results/dicom/sr.js";
+import { COMPREHENSIVE_3D_SR } from "../results/dicom/objects/sr.js";
 
 export interface Made {
   models: ReceiptModel[];
@@ -58,14 +59,7 @@ function free(planes: readonly Plane[], outcomes: readonly Outcome[]): void {
   // The engine may still read what a failed call was given.
   if (outcomes.some(failed)) return;
   for (const { data } of planes) release(data);
-  for (const output of outcomes.flatMap(({ whole }) => whole)) {
-    if (output.kind === "heatmap") release(output.values);
-    if (output.kind !== "segmentation") continue;
-    for (const { mask, fractions } of [output, ...(output.model === undefined ? [] : [output.model])]) {
-      release(mask);
-      if (fractions !== undefined) release(fractions);
-    }
-  }
+  for (const output of outcomes.flatMap(({ whole }) => whole)) kindOfGiven(output).release?.(output);
 }
 
 /** The request's error is its first model's, and says which that is. */
@@ -236,7 +230,8 @@ function markedVolume(
 function transformsOf({ planned, volume, facts, seen, roles }: Outcome, image: Image): TransformStep[] {
   const { manifest } = planned.entry;
   const { region } = manifest;
-  const cut = region === undefined ? [] : [regionStep(region, seen, volume !== undefined)];
+  const isCut = region !== undefined || seen.length > 0;
+  const cut = isCut ? [regionStep(region, seen, volume !== undefined)] : [];
   const moved = straightSteps(volume, image.format);
   const steps = [...cut, ...moved, ...modelSteps(manifest, image, facts, roles)];
   // The reader of a folder has sorted its slices, and said so.

@@ -120,7 +120,10 @@ export function bytesAtMost(image: Image, plan: Plan, engine: Pick<Engine, "plan
   const pixels = format.rows * format.columns * (whole ? frameCount : 1);
   // A segmentation object holds the masks of all frames
   const kept = maps ? format.rows * format.columns * frameCount : 0;
-  const parts = models.some(({ region }) => region !== undefined) ? bytesInMemory(image, plan) : 0;
+  const cuts = models.some(
+    (m) => m.region !== undefined || imageInputs(m).some(({ crop }) => crop !== undefined),
+  );
+  const parts = cuts ? bytesInMemory(image, plan) : 0;
   const made = parts + pixels * (maps ? BYTES_A_MAPPED_PIXEL : BYTES_A_PIXEL) + kept;
   return (
     (series === undefined && image.case === undefined ? 0 : source.bytes) +

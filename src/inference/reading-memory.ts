@@ -6,6 +6,7 @@ import { collect } from "../addon/bytes.js";
 import type { ProcessMemory } from "../base/process-memory.js";
 import { mostFramesAhead } from "../images/dicom/decoders.js";
 import { MOST_SEEN, TooManyElements } from "../images/dicom/headers.js";
+import { checkFileSize } from "../files/descriptor.js";
 import { bytesUnpacked } from "../images/read-image.js";
 
 /** Elements, items and fragments for which a file is given room; the first is enough for nearly all. */
@@ -44,9 +45,10 @@ export async function withUnpacked<T>(
   work: (mostElements: number) => Promise<T>,
 ): Promise<T> {
   if (memory === undefined) return work(MOST_SEEN);
+  let unpacked: number | undefined;
   for (const most of STEPS) {
     try {
-      const unpacked = await bytesUnpacked(bytes, patience.check, most);
+      unpacked ??= await bytesUnpacked(bytes, patience.check, most);
       const elements = most === FIRST ? 0 : elementsIn(bytes.length + unpacked, most);
       const more = unpacked + elements;
       if (more === 0) return await work(most);
@@ -65,12 +67,14 @@ export async function withUnpacked<T>(
  * @param read is called when there is room for the file
  * @param work as of withUnpacked
  */
-export function withFile<T>(
+export async function withFile<T>(
   memory: ProcessMemory | undefined,
   { size, read }: { size: number; read: () => Promise<Uint8Array> },
   patience: Patience,
   work: (bytes: Uint8Array, mostElements: number) => Promise<T>,
 ): Promise<T> {
+  // One that is never read need not wait for room
+  checkFileSize(size);
   const all = async () => {
     const bytes = await read();
     return withUnpacked(memory, bytes, patience, (most) => work(bytes, most));

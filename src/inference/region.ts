@@ -1,24 +1,15 @@
 /**
- * The part of an image that a model looks at because another model found something there. It is cut out of the stored
+ * The part of an image that a model looks at because another model found something there, or because all else is 0. It is cut out of the stored
  * values, so that the preparation of the second model sees it as an image of its own; what comes out is laid back into
  * the whole image.
  */
-import { release } from "../addon/bytes.js";
 import type { EngineOutput, Plane } from "../engine/types.js";
 import type { PixelFormat, TransformStep, VolumeGeometry } from "../images/image.js";
-import { isFractional, mayOverlap, type Manifest, type Region } from "../manifest/manifest.js";
+import type { Manifest, Region } from "../manifest/manifest.js";
+import type { Box } from "../results/kinds/kind.js";
+import { kindOfGiven, resultKindOf } from "../results/kinds/kinds.js";
 import { regionOutput } from "../manifest/region.js";
 import type { RoleSources } from "../models/roles.js";
-
-/** In pixels and slices of the whole, from 0; an image of one frame has one slice. */
-export interface Box {
-  slice: number;
-  slices: number;
-  top: number;
-  rows: number;
-  left: number;
-  columns: number;
-}
 
 /** The whole in which a box lies; distances in mm, undefined if nobody knows them. */
 export interface Grid {
@@ -58,6 +49,24 @@ export function boxOf(
     ...{ slice, slices: lastSlice - slice + 1 },
     ...{ top, rows: bottom - top + 1, left, columns: right - left + 1 },
   };
+}
+
+/** The smallest box round the pixels that are not 0 in every sample; undefined if there are none. */
+export function nonzeroBox({ format, data }: Plane): Box | undefined {
+  const { rows, columns } = format;
+  const pixel = (format.samplesPerPixel * format.bitsAllocated) / 8;
+  let [top, left, bottom, right] = [rows, columns, -1, -1];
+  for (let row = 0; row < rows; row++) {
+    const line = data.subarray(row * columns * pixel, (row + 1) * columns * pixel);
+    const first = line.findIndex((byte) => byte !== 0);
+    if (first < 0) continue;
+    top = Math.min(top, row);
+    bottom = row;
+    left = Math.min(left, Math.floor(first / pixel));
+    right = Math.max(right, Math.floor(line.findLastIndex((byte) => byte !== 0) / pixel));
+  }
+  if (bottom < 0) return undefined;
+  return { slice: 0, slices: 1, top, rows: bottom - top + 1, left, columns: right - left + 1 };
 }
 
 /** The box with so many mm on each side, rounded up to whole pixels, as far as the image reaches. */
@@ -130,80 +139,26 @@ export function cutSources({ planes, told }: RoleSources, box: Box): RoleSources
 }
 
 /** What was said of the part, as said of the whole: outside it nothing is marked. The part's own masks are given back. */
-export function laidBack(outputs: readonly EngineOutput[], box: Box, grid: Grid): EngineOutput[] {
-  return outputs.map((output) => {
-    if (output.kind === "boxes") {
-      const boxes = output.boxes.map(({ x0, y0, x1, y1, ...rest }) => ({
-        ...{ x0: x0 + box.left, y0: y0 + box.top, x1: x1 + box.left, y1: y1 + box.top },
-        ...rest,
-      }));
-      return { ...output, boxes };
-    }
-    if (output.kind !== "segmentation") return output;
-    const { mask, fractions } = output;
-    const laid = {
-      ...output,
-      rows: grid.rows,
-      columns: grid.columns,
-      ...(output.slices === undefined ? {} : { slices: grid.slices }),
-      mask: pasted(mask, box, grid),
-      ...(fractions === undefined ? {} : { fractions: pasted(fractions, box, grid) }),
-    };
-    release(mask);
-    if (fractions !== undefined) release(fractions);
-    return laid;
-  });
-}
-
-/** Groups of `box.slices` planes, each laid into a group of `grid.slices` planes of zeros. */
-function pasted(values: Uint8Array, box: Box, grid: Grid): Uint8Array {
-  const part = box.slices * box.rows * box.columns;
-  const groups = values.length / part;
-  const whole = new Uint8Array(groups * grid.slices * grid.rows * grid.columns);
-  for (let group = 0; group < groups; group++)
-    for (let slice = 0; slice < box.slices; slice++)
-      for (let row = 0; row < box.rows; row++) {
-        const from = group * part + (slice * box.rows + row) * box.columns;
-        const plane = group * grid.slices + box.slice + slice;
-        const to = (plane * grid.rows + box.top + row) * grid.columns + box.left;
-        whole.set(values.subarray(from, from + box.columns), to);
-      }
-  return whole;
-}
+export const laidBack = (outputs: readonly EngineOutput[], box: Box, grid: Grid): EngineOutput[] =>
+  outputs.map((output) => kindOfGiven(output).laidBack?.(output, box, grid) ?? output);
 
 /** What a model says that did not look, because there was nothing to look at: nothing is there. */
-export function nothingFound(
+export const nothingFound = (
   { outputs }: Pick<Manifest, "outputs">,
-  { slices, rows, columns }: Grid,
+  grid: Grid,
   isVolume: boolean,
-): EngineOutput[] {
-  return outputs.flatMap((output): EngineOutput[] => {
-    // checkRegion leaves masks and boxes alone.
-    if (output.kind === "classification" || output.kind === "regression" || output.kind === "heatmap")
-      return [];
-    if (output.kind === "detection") return [{ kind: "boxes", tensor: output.boxes.tensor, boxes: [] }];
-    if (output.kind !== "segmentation") return [{ kind: "boxes", tensor: output.tensor, boxes: [] }];
-    const overlapping = mayOverlap(output.activation);
-    const size = slices * rows * columns;
-    const labels = output.labels.length;
-    return [
-      {
-        ...{ kind: "segmentation", tensor: output.tensor, rows, columns, overlapping },
-        ...(isVolume ? { slices } : {}),
-        mask: new Uint8Array(size * (overlapping ? labels : 1)),
-        counts: output.labels.map(() => 0),
-        ...(isFractional(output) ? { fractions: new Uint8Array(size * labels) } : {}),
-      },
-    ];
-  });
-}
+): EngineOutput[] =>
+  outputs.flatMap((output) => resultKindOf(output).nothing?.(output, grid, isVolume) ?? []);
 
 /** What the model was given of a frame or volume. */
 export type Seen = { kind: "part"; box: Box } | { kind: "whole" } | { kind: "nothing" };
 
-/** The step that comes before all others: what follows it counts in pixels of the region. */
+/**
+ * The step that comes before all others: what follows it counts in pixels of the part.
+ * @param region undefined where the part is all that is not 0
+ */
 export function regionStep(
-  { model, label, margin_mm }: Region,
+  region: Region | undefined,
   seen: readonly Seen[],
   isVolume: boolean,
 ): TransformStep {
@@ -219,7 +174,9 @@ export function regionStep(
     return [key, least === most ? least : { least, most }] as const;
   });
   return {
-    ...{ step: "region", model, label, margin_mm },
+    ...(region === undefined
+      ? { step: "crop", to: "nonzero" }
+      : { step: "region", model: region.model, label: region.label, margin_mm: region.margin_mm }),
     ...(boxes.length === 0 ? {} : { source_area: Object.fromEntries(sides) }),
     ...(count("whole") === 0 ? {} : { empty_seen_whole: count("whole") }),
     ...(count("nothing") === 0 ? {} : { empty_not_seen: count("nothing") }),

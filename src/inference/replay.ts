@@ -13,7 +13,7 @@ import { firstModelOf, outputKindSchema, type OutputKind } from "../manifest/man
 import type { ModelEntry } from "../models/entry.js";
 import { resolveThresholds } from "../models/read.js";
 import type { Receipt, ReceiptModel } from "../results/receipt/receipt.js";
-import { LABEL_MAP_SEGMENTATION } from "../results/dicom/seg.js";
+import { LABEL_MAP_SEGMENTATION } from "../results/dicom/segments.js";
 import { RESULT_FORMS, type SegmentationType } from "../results/forms.js";
 import { sourceOf } from "../results/receipt/compose.js";
 import { check, checkFaults, type Check } from "../results/receipt/verify.js";

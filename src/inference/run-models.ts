@@ -4,6 +4,7 @@
  */
 import { createHash } from "node:crypto";
 import { asRadserveError, RadserveError, type ErrorCode } from "../base/errors.js";
+import { monotonic } from "../base/monotonic.js";
 import type { EngineOutput, InferOptions, InferResult, Plane, Preparation } from "../engine/types.js";
 import { markedLabels } from "../engine/marked-labels.js";
 import { volumeOf } from "../images/dicom/volume.js";
@@ -24,7 +25,9 @@ import { checkNumbers, interpretationFor, valueCaveats } from "../models/input-v
 import { rolesIn, sourcesOf, type Filled, type RoleSources } from "../models/roles.js";
 import { planeOf, type Shown } from "../results/picture/draw-result.js";
 import { Highlights } from "../results/picture/highlights.js";
-import { interpret, type FrameResult, type Interpreted } from "../results/receipt/findings.js";
+import type { FrameResult, Interpreted } from "../results/kinds/finding.js";
+import type { Box } from "../results/kinds/kind.js";
+import { interpret } from "../results/receipt/findings.js";
 import { checkSides } from "../results/receipt/laterality.js";
 import {
   fullestCrossing,
@@ -51,10 +54,10 @@ import {
   cutPlane,
   cutSources,
   laidBack,
+  nonzeroBox,
   nothingFound,
   wholePairs,
   withMargin,
-  type Box,
   type Grid,
   type Seen,
 } from "./region.js";
@@ -401,6 +404,11 @@ async function lookedAt(
 ): Promise<Looked | undefined> {
   const { manifest } = outcome.planned.entry;
   const { region } = manifest;
+  const [only] = planes;
+  if (imageInputs(manifest)[0]?.crop !== undefined && only !== undefined) {
+    const box = nonzeroBox(only);
+    if (box !== undefined) return lookedAtPart(outcome, planes, more, { box, grid }, analysis);
+  }
   if (region === undefined) {
     const labels = labelsFor(outcome);
     const given = { ...more, ...(labels === undefined ? {} : { labels }) };
@@ -427,7 +435,18 @@ async function lookedAt(
     return { outputs, preparation: {}, empty: [{ code: REGION_EMPTY, message }] };
   }
   const grown = withMargin(found, region.margin_mm, grid);
-  const box: Box = planes[0] === undefined ? grown : wholePairs(grown, planes[0].format);
+  const box = only === undefined ? grown : wholePairs(grown, only.format);
+  return lookedAtPart(outcome, planes, more, { box, grid }, analysis);
+}
+
+async function lookedAtPart(
+  outcome: Outcome,
+  planes: readonly Plane[],
+  more: Pick<InferOptions, "geometry" | "centre">,
+  { box, grid }: { box: Box; grid: Grid },
+  analysis: Analysis,
+): Promise<Looked> {
+  const { geometry } = more;
   outcome.seen.push({ kind: "part", box });
   const cut = planes.slice(box.slice, box.slice + box.slices).map((plane) => cutPlane(plane, box));
   const moved = { ...more, ...(geometry === undefined ? {} : { geometry: cutGeometry(geometry, box) }) };
@@ -467,7 +486,7 @@ async function inferred(
     thresholds: outcome.planned.entry.thresholds,
     ...(sources === undefined ? {} : { sources: sources.told }),
     ...(outcome.numbers.length === 0 ? {} : { numbers: outcome.numbers }),
-    ...(task.deadline === undefined ? {} : { timeoutMs: Math.max(1, task.deadline - Date.now()) }),
+    ...(task.deadline === undefined ? {} : { timeoutMs: Math.max(1, task.deadline - monotonic()) }),
     ...more,
   });
   watch.add("queue", result.timings.queueMs);

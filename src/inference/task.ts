@@ -6,6 +6,7 @@ import type { Roots } from "../files/roots.js";
 import type { OutputKind } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
 import { RadserveError } from "../base/errors.js";
+import { monotonic } from "../base/monotonic.js";
 import type { Stopwatch } from "../base/stopwatch.js";
 import type { Image } from "../images/image.js";
 import type { ResultForms } from "../results/forms.js";
@@ -27,7 +28,7 @@ export interface InferTask {
   models?: string[];
   outputs?: OutputKind[];
   priority: "stat" | "routine" | "bulk";
-  /** Milliseconds since the epoch. The pool gives one to items of bulk jobs when they begin. */
+  /** In milliseconds of `monotonic`. The pool gives one to items of bulk jobs when they begin. */
   deadline?: number;
   cancelId: number;
   /** When the task was admitted, ISO 8601; now, if absent. A rerun with the same start writes the same bytes. */
@@ -58,7 +59,7 @@ export interface InferContext {
 
 /** @throws RadserveError deadline_exceeded if the task's time is over; cancelled if it was told to stop before */
 export function checkTime(task: InferTask, { stopped }: Pick<InferContext, "stopped">): void {
-  if (task.deadline !== undefined && Date.now() > task.deadline) throw tooLate("finish");
+  if (task.deadline !== undefined && monotonic() > task.deadline) throw tooLate("finish");
   if (stopped?.() === true)
     throw new RadserveError(
       "cancelled",

@@ -15,6 +15,7 @@ import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors
 import { MemoryPlaces, ProcessMemory, type MemoryPlace } from "../base/process-memory.js";
 import { isSet, newSigns, setSign, tooLate, type InferContext, type InferTask, type Signs } from "./task.js";
 import type { Logger } from "../base/log.js";
+import { monotonic } from "../base/monotonic.js";
 import type { ModelEntry } from "../models/entry.js";
 import { ModelSharer } from "../models/shared.js";
 import type { Answer } from "../results/receipt/receipt.js";
@@ -61,6 +62,8 @@ export interface PoolOptions {
 /** A task that the pool has taken: it waits in a line or runs on a thread. */
 interface Admitted {
   task: InferTask;
+  /** Whose it is. */
+  subject: string;
   /** Where it is written down what comes of it. */
   trail: Trail | undefined;
   timer: NodeJS.Timeout | undefined;
@@ -89,7 +92,10 @@ interface Running extends Admitted {
 const LINES = ["stat", "routine", "bulk"] as const;
 
 /** @param alone it has its thread to itself */
-function admitted(what: Pick<Admitted, "task" | "trail" | "resolve" | "reject">, alone: boolean): Admitted {
+function admitted(
+  what: Pick<Admitted, "task" | "subject" | "trail" | "resolve" | "reject">,
+  alone: boolean,
+): Admitted {
   return { ...what, timer: undefined, alone, cancelled: false };
 }
 
@@ -244,7 +250,8 @@ export class InferencePool {
       }
       const stat = task.priority === "stat";
       const full =
-        this.queued >= this.options.maxQueue && this.#single.free({ stat, alone: false }) === undefined;
+        this.queued >= this.options.maxQueue &&
+        this.#single.free({ stat, alone: false, subject }) === undefined;
       // Bulk sends no more than bulkWidth tasks, and has a line of its own.
       if (full && task.priority !== "bulk") {
         reject(
@@ -260,7 +267,7 @@ export class InferencePool {
         reject(tooLate("start"));
         return;
       }
-      const entry = admitted({ task, trail, resolve, reject }, false);
+      const entry = admitted({ task, subject, trail, resolve, reject }, false);
       this.#expire(entry);
       this.#lines[task.priority].add(entry, subject);
       this.#next();
@@ -339,7 +346,7 @@ export class InferencePool {
       () => {
         if (this.#remove((other) => other === entry) !== undefined) entry.reject(tooLate("start"));
       },
-      Math.max(0, deadline - Date.now()),
+      Math.max(0, deadline - monotonic()),
     );
   }
 
@@ -352,7 +359,7 @@ export class InferencePool {
         if (mayRunAgain(entry)) return;
         entry.timer = setTimeout(() => entry.reject(tooLate("finish")), LAST_WORD_MS);
       },
-      Math.max(0, deadline - Date.now()),
+      Math.max(0, deadline - monotonic()),
     );
   }
 
@@ -370,10 +377,13 @@ export class InferencePool {
     for (const name of LINES) {
       const line = this.#lines[name];
       const crew = name === "bulk" ? this.#bulk : this.#single;
-      for (let entry = line.next(); entry !== undefined; entry = line.next()) {
-        const thread = crew.free({ stat: name === "stat", alone: entry.alone });
-        if (thread === undefined) break;
-        line.take();
+      for (;;) {
+        let thread: CrewThread | undefined;
+        const entry = line.take(({ alone, subject }) => {
+          thread = crew.free({ stat: name === "stat", alone, subject });
+          return thread !== undefined;
+        });
+        if (entry === undefined || thread === undefined) break;
         clearTimeout(entry.timer);
         entry.ended = this.#start(entry, thread);
       }
@@ -382,8 +392,8 @@ export class InferencePool {
   }
 
   async #start(entry: Admitted, thread: CrewThread): Promise<void> {
-    const { alone } = entry;
-    const deadline = entry.task.deadline ?? Date.now() + this.options.itemMs;
+    const { alone, subject } = entry;
+    const deadline = entry.task.deadline ?? monotonic() + this.options.itemMs;
     const task = { ...entry.task, deadline };
     const signs = newSigns();
     const running: Running = Object.assign(entry, { signs, thread, late: false });
@@ -392,7 +402,7 @@ export class InferencePool {
     this.#limit(running, deadline);
     try {
       const models = this.#models.share(this.options.models());
-      const result = await thread.run({ task, models, signs }, alone);
+      const result = await thread.run({ task, models, signs }, alone, subject);
       if (result?.ok === false && result.fault !== undefined)
         this.options.log.error({ request_id: task.requestId, fault: result.fault }, "unexpected failure");
       if (result?.ok === false && result.whose !== undefined) entry.trail?.wasOf(result.whose);
@@ -423,8 +433,8 @@ export class InferencePool {
   }
 
   /** Results appear whole or not at all and are reused, so that a task is safe to repeat. */
-  #runAgain({ task, trail, resolve, reject }: Admitted): void {
-    const again = admitted({ task, trail, resolve, reject }, true);
+  #runAgain({ task, subject, trail, resolve, reject }: Admitted): void {
+    const again = admitted({ task, subject, trail, resolve, reject }, true);
     this.#expire(again);
     this.#lines[task.priority].addFirst(again);
   }
@@ -439,7 +449,7 @@ function mayRunAgain({ task, alone, cancelled }: Admitted): boolean {
 }
 
 function isOver({ deadline }: InferTask): boolean {
-  return deadline !== undefined && Date.now() >= deadline;
+  return deadline !== undefined && monotonic() >= deadline;
 }
 
 export function shuttingDown(): RadserveError {

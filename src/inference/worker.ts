@@ -11,6 +11,7 @@ import { keepSpares, spares } from "../files/spares.js";
 import { createEngine } from "../engine/engine.js";
 import type { EngineOptions } from "../engine/types.js";
 import { durations } from "../base/durations.js";
+import { errno } from "../base/errno.js";
 import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors.js";
 import { infer } from "./infer-image.js";
 import { isSet, setSign, type InferContext, type InferTask, type Signs } from "./task.js";
@@ -132,8 +133,7 @@ function willCommit(cancelId: number, verdict: Verdict): Promise<void> {
 
 /** The system's own code behind an error, for example EIO. */
 function errnoOf({ cause }: Error): string | undefined {
-  if (!(cause instanceof Error) || !("syscall" in cause) || !("code" in cause)) return undefined;
-  return typeof cause.code === "string" ? cause.code : undefined;
+  return cause instanceof Error && "syscall" in cause ? errno(cause) || undefined : undefined;
 }
 
 // Every DICOM file needs the dictionary. Codecs, fonts and the encoder are loaded by the first image that needs them.

@@ -1,5 +1,6 @@
 /** Several graphs as one model, whose mean is taken: what follows from the manifest, and its rules. */
-import type { Ensemble, Manifest, ModelOutput } from "./manifest.js";
+import type { Ensemble, Manifest } from "./manifest.js";
+import { kindOf, kindsThat } from "./outputs/outputs.js";
 
 type Files = Pick<Manifest, "files" | "ensemble">;
 
@@ -29,15 +30,6 @@ export function ensembleText(model: Files): string | undefined {
   return `Mean of ${graphs.length} networks, ${average.replace("_", " the ")}; SHA-256 ${hashes}`;
 }
 
-/** Kinds of outputs that have a mean: numbers that stand for the same in each graph. */
-const MEAN_KINDS: readonly ModelOutput["kind"][] = [
-  "classification",
-  "regression",
-  "segmentation",
-  "probability_map",
-  "heatmap",
-];
-
 export function checkEnsemble(
   { files, outputs }: Pick<Manifest, "files" | "outputs">,
   { graphs, average }: Ensemble,
@@ -54,13 +46,11 @@ export function checkEnsemble(
     issue(["graphs"], "Expected different graphs; two of these files have the same SHA-256");
   if (paths[0] !== graphs[0]) issue(["graphs", 0], `Expected the first of files, "${paths[0] ?? ""}"`);
   outputs.forEach((output) => {
-    const labels =
-      output.kind === "segmentation" &&
-      (output.activation === "label_map" || output.activation === "prototypes");
-    if (labels || !MEAN_KINDS.includes(output.kind))
+    const { hasMean, holdsLabels } = kindOf(output);
+    if (!hasMean || holdsLabels?.(output))
       issue(
         [],
-        `Expected outputs that have a mean (${MEAN_KINDS.join(", ")}; no label_map, no prototypes): numbers of labels and boxes have none`,
+        `Expected outputs that have a mean (${kindsThat("hasMean")}; no label_map, no prototypes): numbers of labels and boxes have none`,
       );
   });
   if (average === "before_activation") return;
@@ -68,12 +58,7 @@ export function checkEnsemble(
   if (new Set(tensors).size < tensors.length)
     issue(["average"], "after_activation needs a tensor of its own for each output: it is activated once");
   outputs.forEach((output) => {
-    if (output.kind === "segmentation" && output.activation === "argmax")
-      issue(
-        ["average"],
-        'With activation "argmax" nothing is activated; expected before_activation or softmax',
-      );
-    if (output.kind === "classification" && output.calibration.kind === "temperature")
-      issue(["average"], "Calibration by temperature divides logits; expected before_activation");
+    const reason = kindOf(output).noMeanAfterActivation?.(output);
+    if (reason !== undefined) issue(["average"], reason);
   });
 }

@@ -4,13 +4,14 @@
  * several fields are in rules.ts.
  */
 import { z } from "zod";
+import { modelOutput, type ModelOutput } from "./outputs/outputs.js";
 import { resampling } from "./resampling.js";
+import { text } from "./texts.js";
 import { tiling } from "./tiling.js";
 
 /** Channels of one image tensor: windows times neighbouring slices. */
 export const MOST_CHANNELS = 256;
 
-const text = z.string().min(1).max(2000);
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/, "Expected 64 lower-case hexadecimal digits");
 
 /** Model names become parts of file names and URLs. */
@@ -20,27 +21,6 @@ export const modelName = z
     /^[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?$/,
     "Expected 1 to 63 of a-z, 0-9, _ and -, beginning and ending with a letter or digit",
   );
-
-/** A coded concept (PS3.3 section 8): for example 55603005, SCT, Adipose tissue. */
-export const code = z.strictObject({
-  value: z.string().min(1).max(64),
-  scheme: z.string().min(1).max(16).describe("Coding Scheme Designator: SCT, DCM, UCUM, RADLEX, 99..."),
-  meaning: z.string().min(1).max(64),
-});
-
-const colour = z
-  .tuple([z.int().min(0).max(255), z.int().min(0).max(255), z.int().min(0).max(255)])
-  .describe("sRGB, 0 to 255");
-
-const label = z.strictObject({
-  label: z.string().min(1).max(64),
-  code: code.optional().describe("What was found; required in stage final"),
-  category: code.optional().describe("Segmented property category (PS3.16 CID 7150)"),
-  finding_site: code.optional(),
-  laterality: code.optional(),
-  colour: colour.optional(),
-  threshold: z.number().optional().describe("Present where the score is at or above; site.json may override"),
-});
 
 const tagRule = z.strictObject({
   tag: z.string().regex(/^[A-Z][A-Za-z0-9]+$/, "Expected a DICOM keyword, for example ImageType"),
@@ -340,6 +320,12 @@ const imageInput = z.strictObject({
       "With `roles` of the model: which of them the tensor holds. Of several, the channels of the first, then those of the second, and so on; each is prepared by itself, and what is given here takes the place of the same field of the input",
     ),
   colour_source: z.enum(["accept", "refuse"]).describe("For grayscale: luminance by CCIR 601, or refuse"),
+  crop: z
+    .literal("nonzero")
+    .optional()
+    .describe(
+      "Single images of stored values, MONOCHROME2 or RGB: only the box around all pixels that are not 0 in every sample is looked at, and nothing is found outside (nnU-Net). For volumes: resampling.crop",
+    ),
   clip: z.tuple([z.number(), z.number()]).optional().describe("Before normalisation"),
   normalisation,
   background: z
@@ -461,208 +447,6 @@ const attributeInput = z
 
 const modelInput = z.discriminatedUnion("kind", [imageInput, attributeInput]);
 
-const calibration = z.discriminatedUnion("kind", [
-  z.strictObject({ kind: z.literal("none") }),
-  z.strictObject({ kind: z.literal("temperature"), temperature: z.number().positive() }),
-  z.strictObject({ kind: z.literal("platt"), a: z.number(), b: z.number() }),
-  z.strictObject({
-    kind: z.literal("isotonic"),
-    x: z.array(z.number()).min(2),
-    y: z.array(z.number().min(0).max(1)).min(2),
-  }),
-]);
-
-const maskStep = z.discriminatedUnion("step", [
-  z
-    .strictObject({ step: z.literal("drop_border_connected"), labels: z.array(z.string()).min(1) })
-    .describe(
-      "Regions (4-connected; 6-connected in volumes) that touch the image border or Pixel Padding become background. In volumes the border is that of each slice; the first and last slice are none",
-    ),
-  z.strictObject({ step: z.literal("largest_component"), labels: z.array(z.string()).min(1) }),
-  z.strictObject({
-    step: z.literal("minimum_area"),
-    labels: z.array(z.string()).min(1),
-    pixels: z.int().min(1).describe("Of volumes: voxels"),
-  }),
-  z
-    .strictObject({ step: z.literal("fill_holes"), labels: z.array(z.string()).min(1) })
-    .describe("In volumes a hole is closed on all sides; what is open at the first or last slice is none"),
-]);
-
-const labels = z.array(label).min(1).max(255);
-const score = z.number().min(0).max(1);
-const onInput = text
-  .optional()
-  .describe("The image tensor on whose grid it is; required if there are several image inputs");
-const normalised = z.boolean().describe("0 to 1 of the input tensor's sides, instead of its pixels");
-const maxBoxes = z
-  .int()
-  .min(1)
-  .max(100_000)
-  .describe("The best so many; boxes outside the image do not count");
-
-const modelOutput = z.discriminatedUnion("kind", [
-  z.strictObject({
-    kind: z.literal("classification"),
-    tensor: text,
-    activation: z
-      .enum(["none", "sigmoid", "softmax"])
-      .describe(
-        "softmax: over the classes, which lie along the last side of the tensor that is longer than one; [1, 25, 3] holds 25 times three classes",
-      ),
-    calibration,
-    labels,
-  }),
-  z.strictObject({
-    kind: z.literal("regression"),
-    tensor: text,
-    values: z
-      .array(
-        z.strictObject({
-          name: text,
-          code: code.optional(),
-          unit: code.describe("UCUM, for example mm"),
-          multiply: z.number(),
-          add: z.number(),
-        }),
-      )
-      .min(1),
-  }),
-  z.strictObject({
-    kind: z.literal("segmentation"),
-    tensor: text,
-    input: onInput,
-    activation: z
-      .enum(["none", "sigmoid", "softmax", "argmax", "label_map", "prototypes"])
-      .describe(
-        "sigmoid: one channel a label, thresholds, may overlap; none: the same, of a tensor that holds probabilities already; softmax and argmax: channel 0 is background, then one a label; label_map: the tensor holds label indices; prototypes: the tensor holds prototypes [1, K, height, width], of which the boxes of a detection table are masks",
-      ),
-    boxes: text
-      .optional()
-      .describe(
-        "With prototypes: the tensor of the detection_table whose boxes have the coefficients. A label's mask is the union of those of its boxes: sigmoid of the coefficients times the prototypes at or above the label's threshold, within the box",
-      ),
-    labels: labels.describe("Label index 1 is the first; 0 is background"),
-    postprocess: z.array(maskStep),
-    measurements: z.array(z.enum(["area", "volume"])),
-    segment_type: z
-      .enum(["binary", "fractional"])
-      .optional()
-      .describe(
-        "What the SEG object holds: binary (where absent), the mask; fractional, the probability of each pixel in steps of 1/255, for outputs that are probabilities (activation sigmoid, softmax or none) and have no postprocess",
-      ),
-    segment_grid: z
-      .enum(["source", "model"])
-      .optional()
-      .describe(
-        "Of volumes, where the frames of the SEG object lie: source (where absent), in the frames of the source, to which the output is resampled before it is decided; model, in the grid of the output's tensor, each voxel decided by its own values. Findings, measurements and pictures are of the source's grid in both",
-      ),
-  }),
-  z.strictObject({
-    kind: z.literal("detection"),
-    input: onInput,
-    boxes: z.strictObject({
-      tensor: text,
-      format: z.enum(["xyxy", "xywh", "cxcywh", "yxyx"]),
-      normalised,
-    }),
-    scores: z.strictObject({ tensor: text, activation: z.enum(["none", "sigmoid", "softmax"]) }),
-    classes: z
-      .strictObject({ tensor: text, first: z.int().min(0).describe("Number of the first label") })
-      .optional()
-      .describe("Without it, scores hold one column a label"),
-    nms: z.strictObject({ iou: score, per_class: z.boolean() }).optional(),
-    max_boxes: maxBoxes,
-    labels,
-  }),
-  z
-    .strictObject({
-      kind: z.literal("detection_table"),
-      tensor: text,
-      input: onInput,
-      axes: z
-        .enum(["boxes_columns", "columns_boxes"])
-        .describe(
-          "boxes_columns: [1, boxes, columns]; columns_boxes: [1, columns, boxes], as YOLOv8 is exported",
-        ),
-      columns: z
-        .array(
-          z.enum([
-            ...(["x1", "y1", "x2", "y2", "x", "y", "w", "h", "cx", "cy"] as const),
-            ...(["score", "class", "objectness", "class_scores", "mask_coefficients", "unused"] as const),
-          ]),
-        )
-        .min(5)
-        .max(4096)
-        .describe(
-          "What the tensor's columns are, in their order. The box: x1 y1 x2 y2 (edges), or x y w h (x and y of the upper left corner), or cx cy w h (x and y of the centre). Then score (one a box) with class (a number), or class_scores, which is one column for each label, in the order of labels; objectness is multiplied with every score; mask_coefficients stands for as many columns as the field of that name says; unused may be there more than once",
-        ),
-      normalised,
-      scores: z.strictObject({
-        activation: z
-          .enum(["none", "sigmoid", "softmax"])
-          .describe("none: they are probabilities already; anything else than 0 to 1 is an error then"),
-        labels_per_box: z
-          .enum(["one", "several"])
-          .optional()
-          .describe(
-            "With class_scores. one: a box is a finding of its best label; several: of every label whose threshold it reaches",
-          ),
-      }),
-      mask_coefficients: z
-        .int()
-        .min(1)
-        .max(1024)
-        .optional()
-        .describe("With a column mask_coefficients: how many there are, one for each prototype"),
-      objectness: z.strictObject({ activation: z.enum(["none", "sigmoid"]) }).optional(),
-      classes: z
-        .strictObject({ first: z.int().min(0).describe("Number of the first label") })
-        .optional()
-        .describe("With a column class"),
-      nms: z
-        .discriminatedUnion("kind", [
-          z.strictObject({ kind: z.literal("none") }).describe("The graph has done it, or needs none"),
-          z.strictObject({
-            kind: z.literal("greedy"),
-            iou: score.describe("A box goes if it shares more than this with a better one that stays"),
-            per_class: z.boolean().describe("Among the boxes of each label, instead of among all"),
-          }),
-        ])
-        .describe("Non-maximum suppression, of what reaches its threshold; the same as torchvision.ops.nms"),
-      max_boxes: maxBoxes,
-      labels,
-    })
-    .describe("Boxes, scores and classes in the columns of one tensor, as detection networks are exported"),
-  z
-    .strictObject({
-      kind: z.literal("probability_map"),
-      tensor: text,
-      input: onInput,
-      activation: z.enum(["none", "sigmoid"]),
-      threshold: score.describe("Pixels at or above it belong to a region"),
-      minimum_area: z.number().min(0).describe("In pixels of the map"),
-      unclip: z
-        .number()
-        .min(0)
-        .describe(
-          "Boxes grow by area * unclip / perimeter on each side (Liao et al. 2020, section 3.4); 0: not at all",
-        ),
-      max_boxes: maxBoxes,
-      label,
-    })
-    .describe(
-      "Regions of a map become boxes; the label's threshold applies to the mean probability of the region",
-    ),
-  z.strictObject({
-    kind: z.literal("heatmap"),
-    tensor: text,
-    input: onInput,
-    activation: z.enum(["none", "sigmoid"]),
-    label,
-  }),
-]);
-
 const tolerance = z.strictObject({
   provider: z.enum(["cpu", "cuda"]),
   precision: z.enum(["float32", "tf32", "float16"]),
@@ -776,12 +560,9 @@ export type ModelInput = Manifest["inputs"][number];
 export type AttributeInput = Extract<ModelInput, { kind: "attributes" }>;
 export type ImageInput = Exclude<ModelInput, AttributeInput>;
 export type AttributeValue = AttributeInput["values"][number];
-export type ModelOutput = Manifest["outputs"][number];
-export type Label = z.infer<typeof label>;
 export type Ensemble = z.infer<typeof ensemble>;
 export type Region = z.infer<typeof region>;
 export type Role = z.infer<typeof role>;
-export type Code = z.infer<typeof code>;
 export type OutputKind = z.infer<typeof outputKind>;
 /** The outputs that are DICOM objects. */
 export type DicomKind = Exclude<OutputKind, "json" | "png">;
@@ -795,52 +576,6 @@ export const siteSchema = z.strictObject({
   thresholds: z.record(z.string(), z.number()).describe("By label"),
 });
 export type Site = z.infer<typeof siteSchema>;
-
-/** The labels of an output in the manifest's order; a regression has none. */
-export function labelsOf(output: ModelOutput): Label[] {
-  switch (output.kind) {
-    case "probability_map":
-    case "heatmap":
-      return [output.label];
-    case "regression":
-      return [];
-    default:
-      return output.labels;
-  }
-}
-
-/** Whether the segments of an output are written as probabilities. */
-export function isFractional(output: ModelOutput): boolean {
-  return output.kind === "segmentation" && output.segment_type === "fractional";
-}
-
-/** Whether the segments of an output are written in the grid of the model. */
-export function isInModelGrid(output: ModelOutput): boolean {
-  return output.kind === "segmentation" && output.segment_grid === "model";
-}
-
-/** Whether a segmentation has one channel for each label, judged by thresholds, instead of one label for each pixel. */
-export function mayOverlap(
-  activation: Extract<ModelOutput, { kind: "segmentation" }>["activation"],
-): boolean {
-  return activation === "sigmoid" || activation === "none" || activation === "prototypes";
-}
-
-/** The detection table whose boxes have the masks of a segmentation by prototypes. */
-export function tableOf(
-  outputs: readonly ModelOutput[],
-  output: ModelOutput,
-): Extract<ModelOutput, { kind: "detection_table" }> | undefined {
-  if (output.kind !== "segmentation" || output.activation !== "prototypes") return undefined;
-  return outputs.find((other) => other.kind === "detection_table" && other.tensor === output.boxes) as
-    Extract<ModelOutput, { kind: "detection_table" }> | undefined;
-}
-
-/** Whether the findings of an output are boxes. */
-export const findsBoxes = (
-  output: ModelOutput,
-): output is Extract<ModelOutput, { kind: "detection" | "detection_table" | "probability_map" }> =>
-  output.kind === "detection" || output.kind === "detection_table" || output.kind === "probability_map";
 
 export const isImageInput = (input: ModelInput): input is ImageInput => input.kind !== "attributes";
 

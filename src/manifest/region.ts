@@ -1,13 +1,7 @@
 /** A model that looks at a region which another model found: what follows from the manifest, and its rules. */
-import {
-  cascadeOf,
-  firstModelOf,
-  mayOverlap,
-  neighboursOf,
-  type Manifest,
-  type ModelOutput,
-  type Region,
-} from "./manifest.js";
+import { cascadeOf, firstModelOf, neighboursOf, type Manifest, type Region } from "./manifest.js";
+import { kindOf, kindsThat } from "./outputs/outputs.js";
+import { isSegmentation, mayOverlap } from "./outputs/segmentation.js";
 
 /** The model that finds the region, as results pin it. */
 export interface FirstModel {
@@ -36,29 +30,12 @@ export function regionOutput(
   label: string,
 ): { output: number; label: number; overlapping: boolean } | undefined {
   for (const [place, output] of outputs.entries()) {
-    if (output.kind !== "segmentation") continue;
+    if (!isSegmentation(output)) continue;
     const found = output.labels.findIndex((one) => one.label === label);
     if (found >= 0) return { output: place, label: found, overlapping: mayOverlap(output.activation) };
   }
   return undefined;
 }
-
-/** Kinds of outputs whose answer for a part of an image is one for the image, in its own pixels. */
-const REGION_KINDS: readonly ModelOutput["kind"][] = [
-  "classification",
-  "regression",
-  "segmentation",
-  "detection",
-  "detection_table",
-  "probability_map",
-];
-/** Kinds that can say that nothing is there without having looked. */
-const NEGATIVE_KINDS: readonly ModelOutput["kind"][] = [
-  "segmentation",
-  "detection",
-  "detection_table",
-  "probability_map",
-];
 
 /** The rules that one manifest can be held against. */
 export function checkRegion(
@@ -70,15 +47,20 @@ export function checkRegion(
     issue(["model"], "Expected another model: a model cannot look at what it finds itself");
   if (neighboursOf(m) !== undefined)
     issue([], "Expected inputs without neighbours: a region differs from slice to slice");
-  const unmapped = m.outputs.find(({ kind }) => !REGION_KINDS.includes(kind));
-  if (unmapped !== undefined)
-    issue([], `Expected outputs of the kinds ${REGION_KINDS.join(", ")}; found ${unmapped.kind}`);
-  const scored = m.outputs.find(({ kind }) => !NEGATIVE_KINDS.includes(kind));
+  checkParts(m, (message) => issue([], message));
+  const scored = m.outputs.find((output) => !kindOf(output).canBeEmpty);
   if (region.when_empty === "negative" && scored !== undefined)
     issue(
       ["when_empty"],
       `Expected "refuse" or "whole" beside an output of the kind ${scored.kind}: what was not looked at has no number`,
     );
+}
+
+/** What a model that looks at a part of an image may say. */
+export function checkParts({ outputs }: Manifest, issue: (message: string) => void): void {
+  const unmapped = outputs.find((output) => !kindOf(output).laidBack);
+  if (unmapped !== undefined)
+    issue(`Expected outputs of the kinds ${kindsThat("laidBack")}; found ${unmapped.kind}`);
 }
 
 /** Why a model cannot look at the region of another, in words; undefined if it can, or looks at the whole image. */
@@ -127,8 +109,7 @@ function cascadeProblem(m: Manifest, first: Manifest | undefined): string | unde
 
 /** The segmentation whose labels go to another model. */
 const cascadeOutput = ({ outputs }: Pick<Manifest, "outputs">) =>
-  outputs.find((output) => output.kind === "segmentation" && !mayOverlap(output.activation)) as
-    Extract<ModelOutput, { kind: "segmentation" }> | undefined;
+  outputs.filter(isSegmentation).find(({ activation }) => !mayOverlap(activation));
 
 /** What a receipt says of the labels that a model was given, and of whom. */
 export function cascadeFacts(manifest: Pick<Manifest, "inputs">, first: FirstModel | undefined) {

@@ -7,8 +7,8 @@ import {
   type ImageInput,
   type Manifest,
   type ModelInput,
-  type ModelOutput,
 } from "./manifest.js";
+import { kindOf } from "./outputs/outputs.js";
 
 type Report = (path: (string | number)[], message: string) => void;
 
@@ -30,9 +30,6 @@ export const roleOf = ({ roles }: Pick<ImageInput, "roles">): string | undefined
 /** The parts of all image inputs, in the order in which the engine prepares them. */
 export const partsOfModel = (manifest: Pick<Manifest, "inputs">): ImageInput[] =>
   imageInputs(manifest).flatMap(partsOf);
-
-/** Kinds of outputs that lie in an image. */
-const hasPlace = ({ kind }: ModelOutput): boolean => kind !== "classification" && kind !== "regression";
 
 export function checkRoles(m: Manifest, issue: Report): void {
   const names = m.roles?.map(({ role }) => role) ?? [];
@@ -69,7 +66,7 @@ export function checkRoles(m: Manifest, issue: Report): void {
   if (m.region !== undefined && m.accepts.dimensions !== "series")
     issue(["region"], "Expected no roles, or volumes: a part of one view is none of the others");
   m.outputs.forEach((output, o) => {
-    if (!hasPlace(output)) return;
+    if (!kindOf(output).placed) return;
     const named = "input" in output ? output.input : undefined;
     const on = imageInputs(m).find(({ tensor }) => named === undefined || tensor === named);
     if (on?.roles !== undefined && on.roles[0]?.role !== names[0])

@@ -3,64 +3,60 @@ import { z } from "zod";
 import {
   cascadeOf,
   channelsOf,
-  findsBoxes,
   imageInputs,
   isImageInput,
   inputOf,
-  isFractional,
-  isInModelGrid,
   isVolume,
-  labelsOf,
   manifestFields,
-  mayOverlap,
   MOST_CHANNELS,
   numbersOf,
   partsOf,
-  tableOf,
   type AttributeInput,
   type ImageInput,
   type Manifest,
-  type ModelOutput,
 } from "./manifest.js";
+import type { Around, Report } from "./outputs/kind.js";
+import { kindOf, kindsThat, labelPath, labelsOf, type ModelOutput } from "./outputs/outputs.js";
+import { isFractional, isInModelGrid, isSegmentation } from "./outputs/segmentation.js";
 import { tiledAxes, type Tiling } from "./tiling.js";
 import { checkEnsemble } from "./ensemble.js";
-import { checkRegion } from "./region.js";
+import { checkParts, checkRegion } from "./region.js";
 import { checkRoles, partsOfModel, roleOf } from "./roles.js";
-import { columnMistakes } from "./detection-table.js";
 import { checkRange } from "./value-range.js";
-
-/** Outputs that volumes can have. */
-const VOLUME_KINDS: readonly ModelOutput["kind"][] = ["segmentation", "classification", "regression"];
-
-/** Reports a mistake at a path of the manifest. */
-type Report = (path: (string | number)[], message: string) => void;
 
 /** The rules over more than one field, apart from the schema so that they can be run beside other mistakes. */
 export function manifestCrossChecks(m: Manifest, issue: Report): void {
-  m.outputs.forEach((output, o) =>
-    checkOutput(output, m.stage === "final", (path, message) => issue(["outputs", o, ...path], message)),
-  );
+  const around: Around = {
+    outputs: m.outputs,
+    volume: imageInputs(m).some(isVolume),
+    final: m.stage === "final",
+  };
+  const eachOutput = (check: (output: ModelOutput, at: Report) => void) => {
+    m.outputs.forEach((output, o) =>
+      check(output, (path, message) => issue(["outputs", o, ...path], message)),
+    );
+  };
+  eachOutput((output, at) => checkOutput(output, around, at));
   m.inputs.forEach((input, i) => {
     if (isImageInput(input))
       forEachPart(input, i, issue, (part, at) => checkInput(part, m.accepts.dimensions, at));
     else checkAttributes(input, (path, message) => issue(["inputs", i, ...path], message));
   });
-  if (imageInputs(m).some(isVolume))
-    m.outputs.forEach(({ kind }, o) => {
-      if (!VOLUME_KINDS.includes(kind))
-        issue(["outputs", o, "kind"], `Expected ${VOLUME_KINDS.join(", ")} for volumes, found ${kind}`);
+  if (around.volume)
+    eachOutput((output, at) => {
+      if (!kindOf(output).ofVolumes)
+        at(["kind"], `Expected ${kindsThat("ofVolumes")} for volumes, found ${output.kind}`);
     });
-  const types = new Set(m.outputs.flatMap((o) => (o.kind === "segmentation" ? [isFractional(o)] : [])));
+  const types = new Set(m.outputs.filter(isSegmentation).map(isFractional));
   if (types.size > 1) issue(["outputs"], "Expected one segment_type: all segments are in one SEG object");
   if (m.stage === "final" && m.canary === undefined)
     issue(["canary"], "Required in stage final: `radserve models canary` makes one");
   if (m.stage === "draft" && m.results.outputs.some((k) => k !== "json" && k !== "png"))
     issue(["results", "outputs"], "A draft writes json and png only");
   // These come last, because they look into objects that may be missing beside other mistakes.
-  m.outputs.forEach((output, o) => {
-    const at: Report = (path, message) => issue(["outputs", o, ...path], message);
+  eachOutput((output, at) => {
     checkThresholds(output, at);
-    checkDecoding(output, at);
+    kindOf(output).checkWhole?.(output, around, at);
   });
   if (
     m.accepts.formats.includes("dicom") &&
@@ -78,13 +74,13 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
   checkTogether(m, issue);
   checkNames(m, issue);
   checkRoles(m, issue);
-  checkPrototypes(m, issue);
   if (m.tiling !== undefined)
     checkTiling(m, m.tiling, (path, message) => issue(["tiling", ...path], message));
   if (m.ensemble !== undefined)
     checkEnsemble(m, m.ensemble, (path, message) => issue(["ensemble", ...path], message));
   if (m.region !== undefined)
     checkRegion(m, m.region, (path, message) => issue(["region", ...path], message));
+  checkCrop(m, issue);
   checkSlices(m, issue);
   checkSegmentGrid(m, issue);
   checkCascade(m, issue);
@@ -116,7 +112,7 @@ function checkSegmentGrid(m: Manifest, issue: Report): void {
   if (first < 0) return;
   const at: Report = (path, message) => issue(["outputs", first, "segment_grid", ...path], message);
   if (!imageInputs(m).some(isVolume)) at([], "Volumes alone have segments in the grid of the model");
-  const segmentations = m.outputs.filter(({ kind }) => kind === "segmentation");
+  const segmentations = m.outputs.filter(isSegmentation);
   if (segmentations.some((output) => !isInModelGrid(output)))
     at([], "Expected one segment_grid: all segments are in one SEG object");
   if (new Set(segmentations.map((output) => inputOf(m, output))).size > 1)
@@ -128,6 +124,25 @@ function checkSegmentGrid(m: Manifest, issue: Report): void {
 }
 
 /** What tilted stacks and missing slices ask of the model. */
+/** The box around what is not 0 is cut from single images as they are stored. */
+function checkCrop(m: Manifest, issue: Report): void {
+  const [input, another] = imageInputs(m);
+  if (input?.crop === undefined && another?.crop === undefined) return;
+  const at = (message: string) => issue(["inputs", 0, "crop"], message);
+  if (
+    another !== undefined ||
+    m.roles !== undefined ||
+    m.region !== undefined ||
+    m.accepts.dimensions !== "2d"
+  )
+    at('Expected one image input, accepts.dimensions "2d", and neither roles nor region beside it');
+  if (input?.values.kind !== "stored") at('Expected values of the kind "stored"');
+  const wholly = ["MONOCHROME2", "RGB"];
+  if (!(m.accepts.photometric ?? [""]).every((one) => wholly.includes(one)))
+    at(`Expected accepts.photometric of ${wholly.join(" and ")} alone: elsewhere 0 is not black`);
+  checkParts(m, at);
+}
+
 function checkSlices({ accepts: rules, region, roles }: Manifest, issue: Report): void {
   if (rules.slices === undefined) return;
   if (rules.dimensions !== "series")
@@ -208,8 +223,9 @@ function checkTogether(m: Manifest, issue: Report): void {
   }
   const names = images.map(({ tensor }) => tensor);
   m.outputs.forEach((output, o) => {
-    if (output.kind === "classification" || output.kind === "regression") return;
-    if (output.input === undefined ? names.length > 1 : !names.includes(output.input))
+    if (!kindOf(output).placed) return;
+    const input = "input" in output ? output.input : undefined;
+    if (input === undefined ? names.length > 1 : !names.includes(input))
       issue(
         ["outputs", o, "input"],
         `Expected the image input on whose grid it is: ${names.map((name) => `"${name}"`).join(" or ")}`,
@@ -219,21 +235,12 @@ function checkTogether(m: Manifest, issue: Report): void {
 
 /**
  * Findings, thresholds of site.json, measurements and DICOM objects know a label, or a value, by its name alone: it is of
- * one output. Heat maps find nothing, and masks of boxes have the labels of their boxes.
+ * one output.
  */
 function checkNames({ outputs }: Manifest, issue: Report): void {
   const owners = new Map<string, number>();
   outputs.forEach((output, o) => {
-    if (output.kind === "heatmap" || tableOf(outputs, output) !== undefined) return;
-    const names =
-      output.kind === "regression"
-        ? output.values.map(({ name }, i) => ({ name, at: ["values", i, "name"], what: "value" }))
-        : labelsOf(output).map(({ label }, i) => ({
-            name: label,
-            at: "label" in output ? ["label", "label"] : ["labels", i, "label"],
-            what: "label",
-          }));
-    for (const { name, at, what } of names) {
+    for (const { name, at, what } of kindOf(output).names(output)) {
       const owner = owners.get(`${what} ${name}`);
       if (owner === undefined) owners.set(`${what} ${name}`, o);
       else if (owner !== o || what === "value")
@@ -244,9 +251,6 @@ function checkNames({ outputs }: Manifest, issue: Report): void {
     }
   });
 }
-
-/** Outputs whose windows can be blended. */
-const TILED_KINDS: readonly ModelOutput["kind"][] = ["segmentation", "probability_map", "heatmap"];
 
 /** What tiling asks of inputs, outputs and execution. */
 function checkTiling(m: Manifest, tiling: Tiling, issue: Report): void {
@@ -263,15 +267,14 @@ function checkTiling(m: Manifest, tiling: Tiling, issue: Report): void {
     issue(["mirror"], "Expected each axis once");
   if (input.size.kind !== "source")
     issue([], 'Expected size "source" for the input: windows go over the image as it is, or at spacing_mm');
-  const wrong = m.outputs.find(
-    (output) =>
-      !TILED_KINDS.includes(output.kind) ||
-      (output.kind === "segmentation" && output.activation === "label_map"),
-  );
+  const wrong = m.outputs.find((output) => {
+    const { blends, holdsLabels } = kindOf(output);
+    return !blends || holdsLabels?.(output);
+  });
   if (wrong !== undefined)
     issue(
       [],
-      `Expected outputs that can be blended (${TILED_KINDS.join(", ")}; no label_map), found ${wrong.kind}`,
+      `Expected outputs that can be blended (${kindsThat("blends")}; no label_map), found ${wrong.kind}`,
     );
   if (m.execution.providers.includes("cuda"))
     issue([], 'Windows run on the CPU alone so far: expected execution.providers ["cpu"]');
@@ -313,128 +316,34 @@ function checkAttributes({ layout, values }: AttributeInput, issue: Report): voi
 function checkThresholds(output: ModelOutput, issue: Report): void {
   labelsOf(output).forEach(({ threshold }, i) => {
     const mistake = threshold === undefined ? undefined : thresholdMistake(output, threshold);
-    if (mistake !== undefined)
-      issue([...("labels" in output ? ["labels", i] : ["label"]), "threshold"], mistake);
+    if (mistake !== undefined) issue([...labelPath(output, i), "threshold"], mistake);
   });
 }
 
-function checkOutput(output: ModelOutput, final: boolean, issue: Report): void {
-  const several = "labels" in output;
-  const found = several ? output.labels : "label" in output ? [output.label] : [];
-  const scored =
-    output.kind === "classification" ||
-    findsBoxes(output) ||
-    (output.kind === "segmentation" && mayOverlap(output.activation));
+/** What every kind asks of its labels, and what a kind asks of its own fields. */
+function checkOutput(output: ModelOutput, around: Around, issue: Report): void {
+  const kind = kindOf(output);
+  const needed = kind.needsThresholds(output);
   const names = new Set<string>();
-  found.forEach((l, i) => {
-    const at = several ? ["labels", i] : ["label"];
+  kind.labels(output).forEach((l, i) => {
+    const at = labelPath(output, i);
     if (names.has(l.label)) issue([...at, "label"], `The label "${l.label}" is there twice`);
     // Beside other mistakes a label may have no name.
     if (l.label) names.add(l.label);
-    if (final && l.code === undefined) issue([...at, "code"], "Required in stage final");
-    if (final && output.kind === "segmentation" && l.category === undefined)
-      issue([...at, "category"], "Required in stage final");
-    if (scored && l.threshold === undefined)
+    if (around.final && l.code === undefined) issue([...at, "code"], "Required in stage final");
+    if (needed && l.threshold === undefined)
       issue(
         [...at, "threshold"],
         "Expected a number, the score from which on it is present: nothing is guessed",
       );
   });
-  if (output.kind === "segmentation")
-    output.postprocess.forEach((s, i) =>
-      s.labels.forEach((l, j) => {
-        const known = [...names].join(", ");
-        if (!names.has(l))
-          issue(["postprocess", i, "labels", j], `No label is called "${l}"; labels are ${known}`);
-      }),
-    );
-  if (output.kind === "segmentation" && output.segment_type === "fractional") checkFractional(output, issue);
-  if (output.kind === "regression" && final)
-    output.values.forEach((v, i) => {
-      if (v.code === undefined) issue(["values", i, "code"], "Required in stage final");
-    });
-}
-
-const isSquashed = (activation: string) => activation === "sigmoid" || activation === "softmax";
-
-/** Whether all scores of an output lie from 0 to 1. */
-function hasUnitScores(output: ModelOutput): boolean {
-  switch (output.kind) {
-    case "classification":
-      return isSquashed(output.activation) || output.calibration.kind !== "none";
-    case "detection":
-      return isSquashed(output.scores.activation);
-    case "segmentation":
-      return mayOverlap(output.activation);
-    default:
-      return output.kind === "detection_table" || output.kind === "probability_map";
-  }
+  kind.check?.(output, around, issue);
 }
 
 /** What is wrong with a threshold that would decide for every image alike; undefined where nothing is. */
 export function thresholdMistake(output: ModelOutput, threshold: number): string | undefined {
-  if (!hasUnitScores(output) || (threshold >= 0 && threshold <= 1)) return undefined;
+  if (!kindOf(output).hasUnitScores(output) || (threshold >= 0 && threshold <= 1)) return undefined;
   return `Expected 0 to 1, where the scores of this output lie; found ${threshold}, with which it would ${threshold > 1 ? "never" : "always"} be present`;
-}
-
-/** Steps after the threshold change the mask and not the probabilities: the two would tell different things. */
-function checkFractional(
-  { activation, postprocess }: Extract<ModelOutput, { kind: "segmentation" }>,
-  issue: Report,
-): void {
-  if (activation === "prototypes")
-    issue(["segment_type"], "fractional gives one probability a pixel; masks of several boxes have more");
-  if (activation === "argmax" || activation === "label_map")
-    issue(["segment_type"], `fractional needs probabilities; activation "${activation}" has none`);
-  if (postprocess.length > 0)
-    issue(["segment_type"], "fractional gives the model's own probabilities: expected no postprocess");
-}
-
-/** Masks by prototypes belong to the boxes of a table, label by label. */
-function checkPrototypes(m: Manifest, issue: Report): void {
-  m.outputs.forEach((output, o) => {
-    if (output.kind !== "segmentation") return;
-    const at: Report = (path, message) => issue(["outputs", o, ...path], message);
-    const by = output.activation === "prototypes";
-    if (by !== (output.boxes !== undefined))
-      at(["boxes"], by ? "Expected the tensor of a detection_table" : 'Only with activation "prototypes"');
-    if (!by) return;
-    if (imageInputs(m).some(isVolume)) at(["activation"], "Volumes have no boxes; expected another");
-    const table = tableOf(m.outputs, output);
-    if (table?.mask_coefficients === undefined) {
-      at(["boxes"], "Expected the tensor of a detection_table with a column mask_coefficients");
-      return;
-    }
-    if (table.input !== output.input) at(["input"], "Expected the input of its detection_table");
-    const names = (list: typeof output.labels) => list.map(({ label }) => label).join(", ");
-    if (names(table.labels) !== names(output.labels))
-      at(["labels"], `Expected the labels of its detection_table in their order: ${names(table.labels)}`);
-  });
-}
-
-/** What the steps after the graph ask of each other. */
-function checkDecoding(output: ModelOutput, issue: Report): void {
-  if (output.kind === "classification") {
-    const { calibration, activation } = output;
-    if (calibration.kind === "temperature" && activation === "none")
-      issue(
-        ["calibration"],
-        "Calibration by temperature divides logits: it needs the activation sigmoid or softmax",
-      );
-    if (calibration.kind === "isotonic") {
-      const { x, y } = calibration;
-      const rising = x.every((value, i) => i === 0 || value > (x[i - 1] ?? -Infinity));
-      if (x.length !== y.length || !rising)
-        issue(["calibration"], "Isotonic calibration needs rising x and as many y");
-    }
-  }
-  if (output.kind === "detection_table")
-    for (const { path, message } of columnMistakes(output)) issue(path, message);
-  if (output.kind === "detection" && output.classes !== undefined && output.scores.activation === "softmax")
-    issue(
-      ["scores", "activation"],
-      "Softmax goes over one score a label; with a classes tensor there is one score a box",
-    );
 }
 
 function checkInput(input: ImageInput, dimensions: string, issue: Report): void {

@@ -2,10 +2,10 @@
  * The canary: a stored tensor goes in, and what comes out must be what came out where the model was approved. It shows
  * a driver, a library or a machine that computes something else before a patient's image does.
  */
-import { readFile } from "node:fs/promises";
 import type { Engine } from "../engine/engine.js";
 import type { CanaryTensors, LoadedModel } from "../engine/types.js";
-import { type Tensor, ELEMENT_TYPES } from "../engine/tensor.js";
+import { durations } from "../base/durations.js";
+import { type Tensor, ELEMENT_TYPES } from "../base/tensor.js";
 import { RadserveError } from "../base/errors.js";
 import {
   channelsOf,
@@ -16,6 +16,8 @@ import {
   type ModelInput,
 } from "../manifest/manifest.js";
 import { decodeNpy, elementCount } from "../engine/npy.js";
+import { readRegular } from "../files/regular-file.js";
+import type { Tiling } from "../manifest/tiling.js";
 import { resolveModelFile } from "./files.js";
 import { compareTensors, type Tolerance } from "./compare.js";
 
@@ -38,25 +40,53 @@ export function toleranceFor(manifest: Manifest, provider: "cpu" | "cuda"): Tole
 /**
  * Runs a loaded model once: its canary, or a tensor of zeros if it has no canary. Then it runs two at once, because
  * they use another session than one alone does, and the first run of each session is slow.
- * @throws RadserveError model_unavailable if the canary's output differs; what the engine throws
+ * @param stop ends it before its time
+ * @throws RadserveError model_unavailable if the canary's output differs or a run does not end; what the engine throws
  */
 export async function warmUp(
   engine: Engine,
   loaded: LoadedModel,
   manifest: Manifest,
   directory: string,
+  stop?: AbortSignal,
 ): Promise<void> {
-  const canary = await runCanary(engine, loaded, manifest, directory);
-  const feeds = canary?.feeds ?? manifest.inputs.map(zeroInput);
-  if (canary === undefined) await engine.runTensors(loaded.id, feeds);
+  const run = (feeds: Tensor[]) => firstRun(engine, loaded, feeds, stop);
+  const canary = await runCanary(run, loaded, manifest, directory);
+  const feeds = canary?.feeds ?? manifest.inputs.map((input) => zeroInput(input, manifest));
+  if (canary === undefined) await run(feeds);
   else engine.keepCanary(loaded.id, canary);
-  if (loaded.sessions.length > 1)
-    await Promise.all([engine.runTensors(loaded.id, feeds), engine.runTensors(loaded.id, feeds)]);
+  if (loaded.sessions.length > 1) await Promise.all([run(feeds), run(feeds)]);
+}
+
+/** Of the runs while models are loaded, one model after the other. Tasks count theirs up from 1. */
+const CANCEL_ID = Number.MAX_SAFE_INTEGER;
+
+/** A run that ends: of itself, when its time is over, or when nobody wants the model any more. */
+async function firstRun(
+  engine: Engine,
+  { id }: LoadedModel,
+  feeds: Tensor[],
+  stop: AbortSignal | undefined,
+): Promise<Tensor[]> {
+  stop?.throwIfAborted();
+  const cancel = () => engine.cancel(CANCEL_ID);
+  stop?.addEventListener("abort", cancel);
+  try {
+    return await engine.runTensors(id, feeds, { timeoutMs: durations.firstRun, cancelId: CANCEL_ID });
+  } catch (error) {
+    if (error instanceof RadserveError && error.code === "deadline_exceeded")
+      throw failed(
+        `a run of its graph did not end within ${durations.firstRun / 1000} s. A graph with a loop may never end: correct the graph, or use a smaller model`,
+      );
+    throw error;
+  } finally {
+    stop?.removeEventListener("abort", cancel);
+  }
 }
 
 /** The canary, once its outputs have been found right; undefined if there is none. */
 async function runCanary(
-  engine: Engine,
+  run: (feeds: Tensor[]) => Promise<Tensor[]>,
   loaded: LoadedModel,
   manifest: Manifest,
   directory: string,
@@ -76,7 +106,7 @@ async function runCanary(
   const feeds: Tensor[] = [];
   for (const { tensor, file } of given)
     feeds.push({ name: tensor, ...(await readTensor(directory, file.path)) });
-  const outputs = await engine.runTensors(loaded.id, feeds);
+  const outputs = await run(feeds);
   const expected: Tensor[] = [];
   for (const { tensor, file } of canary.expected) {
     const actual = outputs.find((o) => o.name === tensor);
@@ -91,7 +121,7 @@ async function runCanary(
 }
 
 async function readTensor(directory: string, path: string): Promise<Omit<Tensor, "name">> {
-  const bytes = await readFile(await resolveModelFile(directory, path));
+  const bytes = await readRegular(await resolveModelFile(directory, path));
   try {
     return decodeNpy(bytes);
   } catch (error) {
@@ -101,9 +131,10 @@ async function readTensor(directory: string, path: string): Promise<Omit<Tensor,
 }
 
 /** One image of zeros, or zeros for its attributes, in the form that a manifest's input has. */
-function zeroInput(input: ModelInput): Tensor {
+function zeroInput(input: ModelInput, { tiling, batching }: Manifest): Tensor {
+  const sides = isImageInput(input) && tiling !== undefined ? windowSides(tiling, batching.max) : {};
   const size: Record<string, number> = isImageInput(input)
-    ? { N: 1, C: channelsOf(input), ...inputSides(input) }
+    ? { N: 1, C: channelsOf(input), ...inputSides(input), ...sides }
     : { N: 1, C: input.values.reduce((sum, value) => sum + numbersOf(value), 0) };
   const shape = Array.from(input.layout).map((letter) => size[letter] ?? 1);
   return {
@@ -121,6 +152,16 @@ export function inputSides(input: ImageInput): { D: number; H: number; W: number
   const multiple = input.size.kind === "multiple_of" ? input.size.multiple : 1;
   const side = Math.ceil(WARM_UP_SIDE / multiple) * multiple;
   return { D: side, H: side, W: side };
+}
+
+/**
+ * Sides of a volume of about one batch of windows, beside each other in depth: over a cube of that side small windows, and
+ * windows of single slices, would run a thousand times.
+ */
+function windowSides({ window, overlap }: Tiling, batch: number): { D: number; H: number; W: number } {
+  const [W = 1, H = 1, depth = 1] = window.toReversed();
+  const step = window.length < 3 ? 1 : Math.max(1, Math.floor(depth * (1 - overlap)));
+  return { D: Math.max(depth, Math.min(WARM_UP_SIDE, depth + (batch - 1) * step)), H, W };
 }
 
 function failed(message: string): RadserveError {

@@ -2,7 +2,9 @@
 import { basename } from "node:path";
 import { RadserveError } from "../base/errors.js";
 import { sopClassName } from "../images/dicom/dictionary.js";
-import { labelsOf, type Code, type Manifest, type ModelOutput } from "../manifest/manifest.js";
+import type { Manifest } from "../manifest/manifest.js";
+import { labelsOf, type ModelOutput } from "../manifest/outputs/outputs.js";
+import type { Code } from "../manifest/texts.js";
 import type { CommandResult } from "./command-result.js";
 import { modelFolders } from "./load.js";
 import { readModelFolder, type SoundModel } from "./read.js";

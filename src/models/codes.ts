@@ -3,7 +3,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 import { table } from "../base/table.js";
-import type { Code } from "../manifest/manifest.js";
+import type { Code } from "../manifest/texts.js";
 import type { CommandResult } from "./command-result.js";
 import { packageRoot } from "./files.js";
 

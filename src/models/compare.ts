@@ -1,5 +1,5 @@
 /** Comparison of two tensors, element by element. */
-import { type Tensor, ELEMENT_TYPES } from "../engine/tensor.js";
+import { type Tensor, ELEMENT_TYPES } from "../base/tensor.js";
 
 /** A difference up to absolute + relative * |expected| passes. */
 export interface Tolerance {

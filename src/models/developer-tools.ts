@@ -1,12 +1,13 @@
 /** `radserve models list|init|check|try`: what each prints and its exit code, without touching the process. */
 import { existsSync } from "node:fs";
-import { readdir, readFile, writeFile } from "node:fs/promises";
+import { readdir, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import type { Engine } from "../engine/engine.js";
 import type { InferResult, GraphInfo, LoadedModel } from "../engine/types.js";
-import type { Tensor } from "../engine/tensor.js";
+import type { Tensor } from "../base/tensor.js";
 import { asRadserveError, RadserveError } from "../base/errors.js";
 import { table } from "../base/table.js";
+import { readRegular, textOfRegular } from "../files/regular-file.js";
 import type { Image } from "../images/image.js";
 import { graphsOf } from "../manifest/ensemble.js";
 import { regionProblem } from "../manifest/region.js";
@@ -24,7 +25,8 @@ import { draftManifest, modelNameOf } from "./draft.js";
 import { explainIssues, type Problem } from "./explain.js";
 import { compareExpected } from "./expected.js";
 import { graphFiles } from "./graph-files.js";
-import { checkGraphs, inputFault, tensorText } from "./graph.js";
+import { checkGraphs, inputFault } from "./graph.js";
+import { tensorText } from "../manifest/outputs/graph-fit.js";
 import { fault, packageRoot } from "./files.js";
 import { loadSession, modelFolders, type Provider } from "./load.js";
 import { madeUpProblem } from "./made-up-image.js";
@@ -147,7 +149,7 @@ async function filledIn(
 
 async function readText(path: string): Promise<string> {
   try {
-    return await readFile(path, "utf8");
+    return await textOfRegular(path);
   } catch (error) {
     throw new RadserveError("bad_request", `Expected a file of labels, but ${fault(error)}.`);
   }
@@ -165,7 +167,7 @@ function jsonOf(text: string): unknown {
 async function manifestNamed(name: string, models: string): Promise<Manifest> {
   const folders = [models, join(packageRoot(), "models")].filter((folder) => folder !== "");
   for (const folder of /^(examples\/)?[a-z0-9_-]+$/.test(name) ? folders : []) {
-    const text = await readFile(join(folder, name, "model.json"), "utf8").catch(() => undefined);
+    const text = await textOfRegular(join(folder, name, "model.json")).catch(() => undefined);
     if (text === undefined) continue;
     // Its rules need not hold: the new manifest is checked by itself.
     const parsed = manifestFields.safeParse(jsonOf(text));
@@ -382,5 +384,5 @@ function dumpName(dump: string | undefined, place: number): string | undefined {
 
 async function compare(model: SoundModel, loaded: LoadedModel, result: InferResult, path: string) {
   const tolerance = toleranceFor(model.manifest, loaded.provider) ?? DEFAULT_TOLERANCE;
-  return compareExpected(decodeNpy(await readFile(path)), result, tolerance);
+  return compareExpected(decodeNpy(await readRegular(path)), result, tolerance);
 }

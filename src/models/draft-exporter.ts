@@ -1,6 +1,6 @@
 /** What the exporter of a graph wrote beside it, carried into a draft: Ultralytics names the task, the size and the labels. */
 import type { GraphInfo } from "../engine/types.js";
-import type { TensorInfo } from "../engine/tensor.js";
+import type { TensorInfo } from "../base/tensor.js";
 import type { Concept } from "./codes.js";
 import { relabelOutput, type NewLabel } from "./draft-like.js";
 

@@ -1,14 +1,9 @@
 /** A first manifest from a graph and another model of the same make: what the two say, and what only a person knows. */
 import { RadserveError } from "../base/errors.js";
 import type { GraphInfo } from "../engine/types.js";
-import {
-  channelsOf,
-  isImageInput,
-  type Label,
-  type Manifest,
-  type ModelInput,
-  type ModelOutput,
-} from "../manifest/manifest.js";
+import { channelsOf, isImageInput, type Manifest, type ModelInput } from "../manifest/manifest.js";
+import type { Label } from "../manifest/outputs/fields.js";
+import type { ModelOutput } from "../manifest/outputs/outputs.js";
 import { conceptsLike, conceptsNamed, type Concept } from "./codes.js";
 
 type Draft = Record<string, unknown>;

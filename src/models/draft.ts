@@ -1,7 +1,7 @@
 /** A first manifest from a graph: what the graph says is filled in; what it cannot say is null, to be filled in later. */
 import { basename } from "node:path";
 import type { GraphInfo } from "../engine/types.js";
-import type { TensorInfo } from "../engine/tensor.js";
+import type { TensorInfo } from "../base/tensor.js";
 import { IMAGE_TYPES, NUMBER_TYPES, type Manifest } from "../manifest/manifest.js";
 
 /** A model's name after its folder's: in small letters, and with _ for what a name cannot hold. */

@@ -1,6 +1,6 @@
 /** What a model makes of an image against what another program made of it, for `models try --expect`. */
 import { isDeepStrictEqual } from "node:util";
-import type { Tensor } from "../engine/tensor.js";
+import type { Tensor } from "../base/tensor.js";
 import type { EngineOutput, InferResult } from "../engine/types.js";
 import { RadserveError } from "../base/errors.js";
 import { compareTensors, toNumbers, type Comparison, type Tolerance } from "./compare.js";

@@ -1,6 +1,6 @@
 /** A manifest's files, inside the model's folder or inside an installed package: where they lie, and their hashes. */
 import { createHash } from "node:crypto";
-import { createReadStream, existsSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { realpath, stat } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { dirname, join, resolve, sep } from "node:path";
@@ -10,6 +10,8 @@ import { canonicalJson } from "../base/canonical-json.js";
 import type { Manifest } from "../manifest/manifest.js";
 import type { Problem } from "./explain.js";
 import { errno } from "../base/errno.js";
+import { RadserveError } from "../base/errors.js";
+import { openRegular } from "../files/regular-file.js";
 
 type ModelFile = Manifest["files"][number];
 
@@ -99,16 +101,20 @@ async function verifyFile(directory: string, file: ModelFile): Promise<Problem[]
 
 /** Why a file cannot be read. */
 export function fault(error: unknown): string {
+  if (error instanceof RadserveError) return error.message.replace(/\.$/, "");
   const code = errno(error);
   if (code === "ENOENT") return "there is no such file";
   if (code !== "") return code;
   return error instanceof Error ? error.message : "unknown reason";
 }
 
-/** SHA-256 of a file, hex; read in pieces, because weights can be larger than memory allows. */
+/**
+ * SHA-256 of a file, hex; read in pieces, because weights can be larger than memory allows.
+ * @throws as openRegular does
+ */
 export async function fileSha256(path: string): Promise<string> {
   const hash = createHash("sha256");
-  await pipeline(createReadStream(path), hash);
+  await pipeline((await openRegular(path)).createReadStream(), hash);
   return hash.digest("hex");
 }
 

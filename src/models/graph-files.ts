@@ -10,6 +10,7 @@ import { fault, fileSha256 } from "./files.js";
  * @throws RadserveError bad_request for what is no ONNX model, or needs a file that is not there or lies elsewhere
  */
 export async function graphFiles(path: string): Promise<Manifest["files"]> {
+  const own = { path: basename(path), sha256: await fileSha256(path) };
   const inside = await Promise.all(
     externalData(path).map(async (location) => {
       const shown = posix.normalize(location);
@@ -28,5 +29,5 @@ export async function graphFiles(path: string): Promise<Manifest["files"]> {
       }
     }),
   );
-  return [{ path: basename(path), sha256: await fileSha256(path) }, ...inside];
+  return [own, ...inside];
 }

@@ -2,26 +2,23 @@
  * Whether a manifest and a graph fit each other, before anything runs: names, types, layouts, sizes, and how many
  * labels the last layer has. The canary shows what a dynamic dimension leaves open.
  */
-import { closest } from "fastest-levenshtein";
 import type { GraphInfo } from "../engine/types.js";
-import type { TensorInfo } from "../engine/tensor.js";
+import type { TensorInfo } from "../base/tensor.js";
 import {
   channelsOf,
   IMAGE_TYPES,
   inputOf,
   isImageInput,
-  mayOverlap,
   NUMBER_TYPES,
   numbersOf,
-  tableOf,
   type AttributeInput,
   type ImageInput,
   type Manifest,
   type ModelInput,
-  type ModelOutput,
 } from "../manifest/manifest.js";
+import { isFault, namedTensor, tensorText, type Fault } from "../manifest/outputs/graph-fit.js";
+import { kindOf, type ModelOutput } from "../manifest/outputs/outputs.js";
 import type { Tiling } from "../manifest/tiling.js";
-import { columnMistakes, tableLayout, type DetectionTable } from "../manifest/detection-table.js";
 import { pathText, type Problem } from "./explain.js";
 
 /** Every disagreement between a manifest and the graph that its first file holds. */
@@ -38,14 +35,12 @@ export function checkGraph(manifest: Manifest, graph: GraphInfo): Problem[] {
         : checkNumbers(input, graph.inputs, ["inputs", i]),
     ),
     ...unfedInputs(manifest, graph),
-    ...manifest.outputs.flatMap((output, o) =>
-      checkOutput(
-        output,
-        { manifest, layout: graphLayout(layoutFor(manifest, output), manifest.tiling) },
-        graph.outputs,
-        ["outputs", o],
-      ),
-    ),
+    ...manifest.outputs.flatMap((output, o) => {
+      const layout = graphLayout(layoutFor(manifest, output), manifest.tiling);
+      const side = { tensors: graph.outputs, rank: layout.length, channelsLast: layout.endsWith("C") };
+      const faults = kindOf(output).graphFaults(output, { ...side, outputs: manifest.outputs });
+      return faults.map((fault) => problemAt(["outputs", o], fault));
+    }),
     ...checkCanaryNames(manifest, graph),
     ...checkPrecision(manifest, graph),
   ];
@@ -90,23 +85,10 @@ export async function checkGraphs(
 
 const namedText = (info: TensorInfo): string => `"${info.name}" ${tensorText(info)}`;
 
-/** "float32 [batch, 3, ?, ?]". */
-export function tensorText(info: TensorInfo): string {
-  const sides = info.shape.map((side, i) => (side >= 0 ? String(side) : info.names[i] || "?"));
-  return `${info.dtype} [${sides.join(", ")}]`;
-}
-
-function named(name: string, tensors: readonly TensorInfo[], path: PropertyKey[]): TensorInfo | Problem {
-  const found = tensors.find((t) => t.name === name);
-  if (found !== undefined) return found;
-  const names = tensors.map((t) => t.name);
-  return {
-    path: pathText(path),
-    message: `The graph has no tensor "${name}"; did you mean "${closest(name, names)}"? It has ${names.map((n) => `"${n}"`).join(", ")}`,
-  };
-}
-
-const isProblem = (value: TensorInfo | Problem): value is Problem => "message" in value;
+const problemAt = (at: (string | number)[], { path, message }: Fault): Problem => ({
+  path: pathText([...at, ...path]),
+  message,
+});
 
 function unfedInputs(manifest: Manifest, graph: GraphInfo): Problem[] {
   const fed = new Set(manifest.inputs.map((i) => i.tensor));
@@ -157,11 +139,11 @@ interface FedTensor {
 function checkFed(
   { tensor, dtype, layout }: Pick<ModelInput, "tensor" | "dtype" | "layout">,
   tensors: readonly TensorInfo[],
-  path: PropertyKey[],
+  path: (string | number)[],
   more: (fed: FedTensor) => void,
 ): Problem[] {
-  const info = named(tensor, tensors, [...path, "tensor"]);
-  if (isProblem(info)) return [info];
+  const info = namedTensor(tensor, tensors, ["tensor"]);
+  if (isFault(info)) return [problemAt(path, info)];
   const problems: Problem[] = [];
   const expect = (field: string, ok: boolean, message: string) => {
     if (!ok) problems.push({ path: pathText([...path, field]), message });
@@ -175,7 +157,11 @@ function checkFed(
   return problems;
 }
 
-function checkNumbers(input: AttributeInput, tensors: readonly TensorInfo[], path: PropertyKey[]): Problem[] {
+function checkNumbers(
+  input: AttributeInput,
+  tensors: readonly TensorInfo[],
+  path: (string | number)[],
+): Problem[] {
   return checkFed(input, tensors, path, ({ info, graph, expect }) => {
     const count = input.values.reduce((sum, value) => sum + numbersOf(value), 0);
     const fits = (axis: number, size: number) => (info.shape[axis] ?? -1) < 0 || info.shape[axis] === size;
@@ -193,7 +179,7 @@ function checkInput(
   input: ImageInput,
   tiling: Tiling | undefined,
   tensors: readonly TensorInfo[],
-  path: PropertyKey[],
+  path: (string | number)[],
 ): Problem[] {
   return checkFed(input, tensors, path, ({ info, graph, expect, problems }) => {
     const rank = info.shape.length;
@@ -229,143 +215,10 @@ function checkInput(
   });
 }
 
-function checkOutput(
-  output: ModelOutput,
-  { manifest, layout }: { manifest: Manifest; layout: ImageInput["layout"] },
-  tensors: readonly TensorInfo[],
-  path: PropertyKey[],
-): Problem[] {
-  if (output.kind === "detection_table") return checkTable(output, tensors, path);
-  if (output.kind === "detection") return checkDetection(output, tensors, path);
-  const integersToo = output.kind === "segmentation" && output.activation === "label_map";
-  const info = namedOutput(output.tensor, tensors, [...path, "tensor"], integersToo);
-  if (isProblem(info)) return [info];
-  const fault =
-    output.kind === "classification" || output.kind === "regression"
-      ? scoresFault(output, info)
-      : mapFault(output, mapChannels(output, manifest), layout, info);
-  if (fault === undefined) return [];
-  const message = `Expected ${fault.expected}, found the graph's "${info.name}" as ${tensorText(info)}`;
-  return [{ path: pathText([...path, fault.field]), message }];
-}
-
-/** A tensor of the graph that holds fractions, or where that is all the same, integers. */
-function namedOutput(
-  name: string,
-  tensors: readonly TensorInfo[],
-  path: PropertyKey[],
-  integersToo: boolean,
-): TensorInfo | Problem {
-  const info = named(name, tensors, path);
-  if (isProblem(info) || integersToo || info.dtype.startsWith("float")) return info;
-  const found = `found the graph's "${info.name}" as ${tensorText(info)}`;
-  return { path: pathText(path), message: `Expected float32, float16 or float64, ${found}` };
-}
-
-interface Fault {
-  field: string;
-  expected: string;
-}
-
-/** What keeps a tensor from holding one value for each label. */
-function scoresFault(
-  output: Extract<ModelOutput, { kind: "classification" | "regression" }>,
-  { shape }: TensorInfo,
-): Fault | undefined {
-  const [field, wanted] =
-    output.kind === "regression" ? ["values", output.values.length] : ["labels", output.labels.length];
-  const known = shape.filter((side) => side >= 0).reduce((a, b) => a * b, 1);
-  const dynamic = shape.slice(1).some((side) => side < 0);
-  if (dynamic ? wanted % known === 0 : wanted === known) return undefined;
-  return { field, expected: `${wanted} values` };
-}
-
-/** What keeps a tensor from holding a map as postprocess/maps.h reads it: a side of length one may be left out. */
-function mapFault(
-  output: Extract<ModelOutput, { kind: "segmentation" | "probability_map" | "heatmap" }>,
-  channels: number,
-  layout: ImageInput["layout"],
-  { shape }: TensorInfo,
-): Fault | undefined {
-  const rank = layout.length;
-  const least = channels === 1 ? rank - 2 : rank - 1;
-  if (shape.length < least || shape.length > rank)
-    return { field: "tensor", expected: `a map with ${least} to ${rank} dimensions` };
-  if (shape.length === rank && (shape[0] ?? -1) >= 0 && shape[0] !== 1)
-    return { field: "tensor", expected: "one image or any number of them" };
-  if (shape.length < rank && channels === 1) return undefined;
-  const [first, last] = [shape.at(1 - rank), shape.at(-1)];
-  if (first === channels || last === channels || (layout.endsWith("C") ? last : first) === -1)
-    return undefined;
-  const field = output.kind === "segmentation" ? "labels" : "tensor";
-  return { field, expected: `${channels} channel${channels === 1 ? "" : "s"}` };
-}
-
-/** How many channels a map must have. */
-function mapChannels(output: ModelOutput, { outputs }: Manifest): number {
-  const coefficients = tableOf(outputs, output)?.mask_coefficients;
-  if (coefficients !== undefined) return coefficients;
-  if (output.kind !== "segmentation" || output.activation === "label_map") return 1;
-  return output.labels.length + (mayOverlap(output.activation) ? 0 : 1);
-}
-
-/** Boxes and scores lie one after the other: in a tensor that runs the other way each score is another box's. */
-function checkDetection(
-  output: Extract<ModelOutput, { kind: "detection" }>,
-  tensors: readonly TensorInfo[],
-  path: PropertyKey[],
-): Problem[] {
-  const columns = output.classes === undefined ? output.labels.length : 1;
-  const parts = [
-    { part: "boxes", tensor: output.boxes.tensor, last: 4, what: "the 4 numbers of a box" },
-    // A tensor of one score a box may or may not have a dimension for it.
-    {
-      part: "scores",
-      tensor: output.scores.tensor,
-      last: columns === 1 ? undefined : columns,
-      what: `a score for each of the ${columns} labels`,
-    },
-    ...(output.classes === undefined
-      ? []
-      : [{ part: "classes", tensor: output.classes.tensor, last: undefined, what: "" }]),
-  ];
-  return parts.flatMap(({ part, tensor, last, what }) => {
-    const info = namedOutput(tensor, tensors, [...path, part, "tensor"], part === "classes");
-    if (isProblem(info)) return [info];
-    const found = info.shape.at(-1) ?? -1;
-    if (last === undefined || found < 0 || found === last) return [];
-    const message = `Expected ${what} in the last dimension, found ${found}: the graph's "${info.name}" is ${tensorText(info)}. Have the export split or transpose it`;
-    return [{ path: pathText([...path, part, "tensor"]), message }];
-  });
-}
-
-/** Read the other way round, the numbers of a table would be another box's. */
-function checkTable(output: DetectionTable, tensors: readonly TensorInfo[], path: PropertyKey[]): Problem[] {
-  const info = namedOutput(output.tensor, tensors, [...path, "tensor"], false);
-  if (isProblem(info)) return [info];
-  if (columnMistakes(output).length > 0) return [];
-  const { shape } = info;
-  const found = `found the graph's "${info.name}" as ${tensorText(info)}`;
-  const { columns } = tableLayout(output);
-  const rows = output.axes === "boxes_columns";
-  if ((shape.length !== 2 && shape.length !== 3) || (shape.length === 3 && (shape[0] ?? 0) > 1)) {
-    const message = `Expected [1, ${rows ? `boxes, ${columns}` : `${columns}, boxes`}], ${found}`;
-    return [{ path: pathText([...path, "tensor"]), message }];
-  }
-  const [side = -1, other = -1] = [shape.at(rows ? -1 : -2), shape.at(rows ? -2 : -1)];
-  if (side < 0 || side === columns) return [];
-  const turned =
-    other === columns
-      ? `. Its other axis has ${columns}: is axes "${rows ? "columns_boxes" : "boxes_columns"}"?`
-      : "";
-  const message = `Expected ${columns} columns, with one for each of the ${output.labels.length} labels in class_scores; ${found}${turned}`;
-  return [{ path: pathText([...path, "columns"]), message }];
-}
-
 function checkCanaryNames(manifest: Manifest, graph: GraphInfo): Problem[] {
   return (manifest.canary?.expected ?? []).flatMap((expected, i) => {
-    const info = named(expected.tensor, graph.outputs, ["canary", "expected", i, "tensor"]);
-    return isProblem(info) ? [info] : [];
+    const info = namedTensor(expected.tensor, graph.outputs, ["canary", "expected", i, "tensor"]);
+    return isFault(info) ? [problemAt([], info)] : [];
   });
 }
 

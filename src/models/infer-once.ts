@@ -1,7 +1,7 @@
 /** One inference of a model that no server holds: loaded, given an image, and unloaded. */
 import type { Engine } from "../engine/engine.js";
 import { markedLabels } from "../engine/marked-labels.js";
-import type { Tensor } from "../engine/tensor.js";
+import type { Tensor } from "../base/tensor.js";
 import type { InferResult, LoadedModel, ModelGridMask, Plane, PlaneSource } from "../engine/types.js";
 import { RadserveError } from "../base/errors.js";
 import { volumeOf } from "../images/dicom/volume.js";

@@ -61,13 +61,13 @@ async function mayBeFolder(path: string): Promise<boolean> {
 
 /**
  * Loads what a folder holds; every failure becomes part of the outcome, so that the others go on.
- * @param refused why it is not loaded, whatever it holds
+ * @param refused why it is not loaded, whatever it holds; `stop` ends it before its time
  */
 export async function loadReport(
   report: FolderReport,
   engine: Engine,
   providers: readonly Provider[],
-  refused?: RadserveError,
+  { refused, stop }: { refused?: RadserveError | undefined; stop?: AbortSignal | undefined } = {},
 ): Promise<Outcome> {
   const { name, model, required } = report;
   if (model === undefined) return { name, required, error: problemsError(name, report.problems) };
@@ -78,7 +78,7 @@ export async function loadReport(
   try {
     if (refused !== undefined) throw refused;
     if (report.problems.length > 0) throw RadserveError.fromObject(problemsError(name, report.problems));
-    const loaded = await loadSession(report.directory, model, engine, providers);
+    const loaded = await loadSession(report.directory, model, engine, providers, stop);
     const entry = entryOf(name, model, "ready");
     const { id, provider, gpu, sessions } = loaded;
     const place = gpu === undefined ? { provider } : { provider, gpu };
@@ -109,6 +109,7 @@ export async function loadSession(
   { manifest, stamps }: SoundModel,
   engine: Engine,
   providers: readonly Provider[],
+  stop?: AbortSignal,
 ): Promise<LoadedModel> {
   const provider = providers.find((p) => manifest.execution.providers.includes(p));
   if (provider === undefined)
@@ -116,6 +117,7 @@ export async function loadSession(
       "model_unavailable",
       `execution.providers allows ${manifest.execution.providers.join(", ")}, and this server has ${providers.join(", ") || "none"} (RADSERVE_PROVIDERS)`,
     );
+  stop?.throwIfAborted();
   const [modelPath, ...others] = await graphPaths(directory, manifest);
   const mistakes = await checkGraphs(manifest, [modelPath, ...others], engine);
   if (mistakes.length > 0) throw RadserveError.fromObject(problemsError(basename(directory), mistakes));
@@ -133,7 +135,7 @@ export async function loadSession(
   );
   const loaded = await engine.load({ modelPath, provider, files, ...described, ...ensemble });
   try {
-    await warmUp(engine, loaded, manifest, directory);
+    await warmUp(engine, loaded, manifest, directory, stop);
     await checkStamps(directory, stamps);
   } catch (thrown) {
     await engine.unload(loaded.id);

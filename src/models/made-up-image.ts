@@ -66,29 +66,34 @@ function madeUp(manifest: Manifest, input: ImageInput): { planes: Plane[]; spaci
     H: rows,
     D: slices,
   } = manifest.tiling === undefined ? inputSides(input) : { W: SMALL, H: SMALL, D: SMALL };
-  const planes = Array.from({ length: isVolume(input) ? slices : 1 }, (_, slice): Plane => {
-    const data = Int16Array.from(
-      { length: rows * columns },
-      (_value, i) => ((i * 7919 + slice * 31) % 1511) + 1,
-    );
-    return {
-      format: {
-        ...{ rows, columns, samplesPerPixel: 1, bitsAllocated: 16, bitsStored: 16, highBit: 15 },
-        ...{ signed: true, float: false, photometricInterpretation: "MONOCHROME2", packed422: false },
-      },
-      data: new Uint8Array(data.buffer),
-      interpretation: {
-        ...{
-          modality: { kind: "identity" },
-          units: undefined,
-          voi: [],
-          padding: undefined,
-          palette: undefined,
-        },
-        suv: { factor: 1 },
-      },
-      pixelAspect: 1,
-    };
-  });
+  const planes = Array.from({ length: isVolume(input) ? slices : 1 }, (_, slice) =>
+    signedPlane(
+      rows,
+      columns,
+      Array.from({ length: rows * columns }, (_value, i) => ((i * 7919 + slice * 31) % 1511) + 1),
+    ),
+  );
   return { planes, spacing: input.resampling?.spacing_mm ?? input.spacing_mm ?? [] };
+}
+
+/** Signed 16-bit samples that are their own modality values, and of positron emission SUV. */
+export function signedPlane(rows: number, columns: number, samples: readonly number[]): Plane {
+  return {
+    format: {
+      ...{ rows, columns, samplesPerPixel: 1, bitsAllocated: 16, bitsStored: 16, highBit: 15 },
+      ...{ signed: true, float: false, photometricInterpretation: "MONOCHROME2", packed422: false },
+    },
+    data: new Uint8Array(Int16Array.from(samples).buffer),
+    interpretation: {
+      ...{
+        modality: { kind: "identity" },
+        units: undefined,
+        voi: [],
+        padding: undefined,
+        palette: undefined,
+      },
+      suv: { factor: 1 },
+    },
+    pixelAspect: 1,
+  };
 }

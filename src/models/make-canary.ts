@@ -1,11 +1,12 @@
 /** `radserve models canary`: a canary of what a model makes of an image here, written beside its manifest. */
-import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { mkdir, rename, rm, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { errno } from "../base/errno.js";
 import { asRadserveError, RadserveError } from "../base/errors.js";
 import { encodeNpy } from "../engine/npy.js";
-import type { Tensor } from "../engine/tensor.js";
+import type { Tensor } from "../base/tensor.js";
 import { sha256 } from "../files/durable-files.js";
+import { textOfRegular } from "../files/regular-file.js";
 import type { Candidates } from "../images/dicom/case.js";
 import type { Case, Image, StackTolerance } from "../images/image.js";
 import { toleranceOf, type Manifest } from "../manifest/manifest.js";
@@ -126,7 +127,7 @@ async function manifestWithoutCanary(folder: string): Promise<Record<string, unk
 async function manifestIn(folder: string): Promise<Record<string, unknown>> {
   let value: unknown;
   try {
-    value = JSON.parse(await readFile(join(folder, "model.json"), "utf8"));
+    value = JSON.parse(await textOfRegular(join(folder, "model.json")));
   } catch (error) {
     throw new RadserveError(
       "bad_request",

@@ -1,13 +1,14 @@
 /** One model's folder, read and checked as far as that is possible without running it. */
-import { readFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { z } from "zod";
-import { labelsOf, modelFileSchema, siteSchema, type Manifest, type Site } from "../manifest/manifest.js";
+import { modelFileSchema, siteSchema, type Manifest, type Site } from "../manifest/manifest.js";
+import { labelsOf } from "../manifest/outputs/outputs.js";
 import { graphsOf } from "../manifest/ensemble.js";
 import { manifestCrossChecks, manifestSchema, thresholdMistake } from "../manifest/rules.js";
 import { explainIssues, type Problem } from "./explain.js";
 import { unpinnedFiles } from "./external-data.js";
 import {
+  fault,
   fileStamps,
   modelFiles,
   modelSha256,
@@ -16,6 +17,7 @@ import {
   type FileStamp,
 } from "./files.js";
 import { errno } from "../base/errno.js";
+import { textOfRegular } from "../files/regular-file.js";
 import { placeIn } from "../base/json-fault.js";
 import { repeatedField } from "../base/json-repeats.js";
 import { ownValue } from "../base/own-value.js";
@@ -92,15 +94,10 @@ export async function graphPaths(directory: string, manifest: Manifest): Promise
 async function readJson(path: string, shown: string): Promise<{ value?: unknown; problem?: Problem }> {
   let text: string;
   try {
-    text = await readFile(path, "utf8");
+    text = await textOfRegular(path);
   } catch (error) {
-    const code = errno(error);
-    return {
-      problem: {
-        path: shown,
-        message: code === "ENOENT" ? NO_FILE : `Cannot be read: ${code || "unknown reason"}`,
-      },
-    };
+    const message = errno(error) === "ENOENT" ? NO_FILE : `Cannot be read: ${fault(error)}`;
+    return { problem: { path: shown, message } };
   }
   try {
     const value = JSON.parse(text) as unknown;

@@ -27,7 +27,7 @@ export const reloadReportSchema = z.object({
 export type ReloadReport = z.infer<typeof reloadReportSchema>;
 
 const outcomeSchema = z.object({
-  /** When the server heard of it, milliseconds since the epoch. */
+  /** When the server heard of it, in milliseconds of `monotonic`. */
   asked: z.number(),
   report: reloadReportSchema.optional(),
   /** Why there is no report: nothing was reloaded. */

@@ -29,6 +29,8 @@ export interface LoadModelsOptions {
   loading?: (name: string | undefined) => Promise<void>;
   /** Counts the bytes that loading a model takes; what it returns gives them back. */
   hold?: (bytes: number) => () => void;
+  /** Nobody wants the models any more: what is loaded is ended, and the rest is not begun. */
+  stop?: AbortSignal;
 }
 
 /**
@@ -128,16 +130,16 @@ function endedProcess(): RadserveError {
 }
 
 async function loadOne(
-  { engine, providers, loading, hold }: LoadModelsOptions,
+  { engine, providers, loading, hold, stop }: LoadModelsOptions,
   report: FolderReport,
   refused?: RadserveError,
 ): Promise<Outcome> {
-  if (refused !== undefined) return loadReport(report, engine, providers, refused);
+  if (refused !== undefined) return loadReport(report, engine, providers, { refused });
   await loading?.(report.name);
   const files = (report.model?.stamps ?? []).reduce((sum, { bytes }) => sum + bytes, 0);
   const giveBack = hold?.(LOADING_FACTOR * files);
   try {
-    return await loadReport(report, engine, providers);
+    return await loadReport(report, engine, providers, { stop });
   } finally {
     giveBack?.();
     await loading?.(undefined);

@@ -5,7 +5,7 @@
  */
 import { release } from "../addon/bytes.js";
 import { RadserveError } from "../base/errors.js";
-import { ELEMENT_TYPES, type Tensor } from "../engine/tensor.js";
+import { ELEMENT_TYPES, type Tensor } from "../base/tensor.js";
 import type { EngineOutput, Plane } from "../engine/types.js";
 import type {
   Interpretation,

@@ -3,12 +3,18 @@
  * they change. The serving process ends TLS: connections that wait while it is replaced have not begun it yet.
  */
 import { createPrivateKey, X509Certificate, type KeyObject } from "node:crypto";
-import { readFile, stat } from "node:fs/promises";
+import { stat } from "node:fs/promises";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type https from "node:https";
+import type { Duplex } from "node:stream";
+import type { Socket } from "node:net";
 import tls from "node:tls";
 import { durations } from "../base/durations.js";
-import { ConfigError } from "../base/errors.js";
+import { ConfigError, RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { faultForLog, type Logger } from "../base/log.js";
+import { textOfRegular } from "../files/regular-file.js";
+import { endsOf } from "./ends.js";
 
 export interface TlsFiles {
   tls_cert?: string | undefined;
@@ -43,26 +49,40 @@ export interface Expiry {
   at: Date;
 }
 
+/** When certificates can be used; from then until then, or not at all. */
+interface Span {
+  certificate: Expiry["certificate"];
+  from: number;
+  until: number;
+}
+
 export interface Certificates {
   context: tls.SecureContextOptions;
   /** When the first of the server's chain, and the first of the client CAs, ends. */
   expiries: Expiry[];
-  /** True where every client has to show a certificate. */
-  asksClients: boolean;
+  /** The whole chain of the server has to be valid, and of the client CAs one. */
+  spans: Span[];
+  /** By whose certificates clients are let in; undefined where they need none. */
+  clientCas: readonly X509Certificate[] | undefined;
 }
 
 async function read(setting: string, file: string): Promise<string> {
   try {
-    return await readFile(file, "utf8");
+    return await textOfRegular(file);
   } catch (error) {
     throw new ConfigError(
-      `${setting}: expected a file in PEM at ${file}; it cannot be read (${errno(error)}).`,
+      `${setting}: expected a file in PEM at ${file}; it cannot be read (${error instanceof RadserveError ? error.message : errno(error)}).`,
     );
   }
 }
 
 function certificatesIn(setting: string, text: string): [X509Certificate, ...X509Certificate[]] {
   const blocks = text.match(/-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g) ?? [];
+  // OpenSSL takes the whole ones at the beginning and says nothing of the rest.
+  if (/-----|-\s*$/.test(text.replace(/-----BEGIN ([A-Z0-9 ]+)-----[^-]*-----END \1-----/g, "")))
+    throw new ConfigError(
+      `${setting}: expected whole certificates in PEM; the last one is cut short. Write the file under another name, and move it into its place.`,
+    );
   try {
     const [first, ...others] = blocks.map((block) => new X509Certificate(block));
     if (first !== undefined) return [first, ...others];
@@ -87,6 +107,20 @@ async function privateKey(file: string, text: string): Promise<KeyObject> {
   }
 }
 
+const timesOf = (certificates: readonly X509Certificate[]) => ({
+  begins: certificates.map(({ validFrom }) => Date.parse(validFrom)),
+  ends: certificates.map(({ validTo }) => Date.parse(validTo)),
+});
+
+function spansOf(chain: readonly X509Certificate[], cas: readonly X509Certificate[] | undefined): Span[] {
+  const { begins, ends } = timesOf(chain);
+  const server: Span = { certificate: "server", from: Math.max(...begins), until: Math.min(...ends) };
+  if (cas === undefined) return [server];
+  const valid = cas.filter(({ validTo }) => Date.parse(validTo) > Date.now());
+  const of = timesOf(valid.length === 0 ? cas : valid);
+  return [server, { certificate: "client_ca", from: Math.min(...of.begins), until: Math.max(...of.ends) }];
+}
+
 function firstToEnd(certificate: Expiry["certificate"], chain: readonly X509Certificate[]): Expiry {
   return { certificate, at: new Date(Math.min(...chain.map(({ validTo }) => Date.parse(validTo)))) };
 }
@@ -94,7 +128,7 @@ function firstToEnd(certificate: Expiry["certificate"], chain: readonly X509Cert
 /**
  * The certificates that the settings name; undefined where they name none. Throws ConfigError where one cannot be read,
  * the key is another one's or open to everybody, or OpenSSL takes them not. One that has expired is taken:
- * `refuseExpired` says so.
+ * `refuseOutOfDate` says so.
  */
 export async function readCertificates(files: TlsFiles): Promise<Certificates | undefined> {
   const { tls_cert: cert, tls_key: key, tls_client_ca: clientCa } = files;
@@ -111,6 +145,11 @@ export async function readCertificates(files: TlsFiles): Promise<Certificates | 
       "RADSERVE_TLS_KEY: expected the private key of the first certificate in RADSERVE_TLS_CERT; found another key.",
     );
   const cas = ca === undefined ? undefined : certificatesIn("RADSERVE_TLS_CLIENT_CA", ca);
+  // OpenSSL ends a chain at a root alone: nobody would be let in.
+  if (cas?.every((one) => !one.checkIssued(one)) === true)
+    throw new ConfigError(
+      "RADSERVE_TLS_CLIENT_CA: expected CAs up to a root, which issued itself; found only CAs below one. Add the root.",
+    );
   const context = { ...RECOMMENDED, ...texts, ...(ca === undefined ? {} : { ca }) };
   try {
     tls.createSecureContext(context);
@@ -122,22 +161,41 @@ export async function readCertificates(files: TlsFiles): Promise<Certificates | 
   return {
     context,
     expiries: [firstToEnd("server", chain), ...(cas === undefined ? [] : [firstToEnd("client_ca", cas)])],
-    asksClients: ca !== undefined,
+    spans: spansOf(chain, cas),
+    clientCas: cas,
   };
 }
 
 const SETTING = { server: "RADSERVE_TLS_CERT", client_ca: "RADSERVE_TLS_CLIENT_CA" } as const;
 
-/** Throws ConfigError where a certificate's time is over. */
-export function refuseExpired({ expiries }: Certificates): void {
-  for (const { certificate, at } of expiries)
-    if (at.getTime() <= Date.now())
-      throw new ConfigError(
-        `${SETTING[certificate]}: expected a certificate that is valid now; it expired on ${dateOf(at)}. Put a new one there.`,
-      );
+/** Throws ConfigError where the time of certificates is over, or has not come. */
+export function refuseOutOfDate({ spans }: Certificates): void {
+  for (const { certificate, from, until } of spans) {
+    if (from <= Date.now() && Date.now() < until) continue;
+    const when =
+      until <= Date.now() ? `expired on ${dateOf(until)}` : `begins on ${new Date(from).toISOString()}`;
+    throw new ConfigError(
+      `${SETTING[certificate]}: expected a certificate that is valid now; it ${when}. Put another one there.`,
+    );
+  }
 }
 
-const dateOf = (at: Date) => at.toISOString().slice(0, 10);
+const dateOf = (at: Date | number) => new Date(at).toISOString().slice(0, 10);
+
+/** Whether there is a CA among these that is not among those. */
+function isOneGone(these: readonly X509Certificate[], those: readonly X509Certificate[]): boolean {
+  const left = new Set(those.map(({ fingerprint256 }) => fingerprint256));
+  return these.some(({ fingerprint256 }) => !left.has(fingerprint256));
+}
+
+/**
+ * Whether one of the CAs has issued the client's certificate itself. Certificates between the two are not looked at: on the
+ * side of the server Node.js does not give them.
+ */
+function isOf(socket: tls.TLSSocket, cas: readonly X509Certificate[]): boolean {
+  const shown = socket.getPeerX509Certificate();
+  return shown !== undefined && cas.some((ca) => shown.checkIssued(ca) && shown.verify(ca.publicKey));
+}
 
 /** What to tell of a certificate that ends within 30 days, or has; undefined where it does not. */
 export function expiryWarning({ certificate, at }: Expiry): string | undefined {
@@ -149,12 +207,12 @@ export function expiryWarning({ certificate, at }: Expiry): string | undefined {
 }
 
 /** What is given to a TLS server at its start, beside the certificates. */
-export function tlsOptions({ context, asksClients }: Certificates): tls.TlsOptions {
+export function tlsOptions({ context, clientCas }: Certificates): tls.TlsOptions {
   return {
     ...context,
     handshakeTimeout: durations.tlsHandshake,
-    requestCert: asksClients,
-    rejectUnauthorized: asksClients,
+    requestCert: clientCas !== undefined,
+    rejectUnauthorized: clientCas !== undefined,
   };
 }
 
@@ -167,6 +225,13 @@ export class WatchedCertificates {
   #timer: NodeJS.Timeout | undefined;
   readonly #reminder: NodeJS.Timeout;
   #closed = false;
+  readonly #sockets = new Set<tls.TLSSocket>();
+  /** Those whose handshake was with certificates of before. */
+  readonly #old = new WeakSet<Duplex>();
+  /** Ends of the connections whose handshake has begun and not ended. */
+  readonly #handshakes = new Set<string>();
+  /** Those of them that began while a CA counted that is gone. */
+  #late = new Set<string>();
 
   private constructor(
     private readonly settings: TlsFiles,
@@ -195,22 +260,40 @@ export class WatchedCertificates {
   }
 
   /** From now on the server has what the files say. */
-  async watch(server: tls.Server): Promise<void> {
+  async watch(server: https.Server): Promise<void> {
+    server.on("connection", (socket: Socket) => {
+      const ends = endsOf(socket);
+      this.#handshakes.add(ends);
+      socket.once("close", () => [this.#handshakes, this.#late].forEach((all) => all.delete(ends)));
+    });
+    server.on("secureConnection", (socket) => {
+      const ends = endsOf(socket);
+      this.#handshakes.delete(ends);
+      if (this.#late.delete(ends) && !this.#admits(socket)) return;
+      this.#sockets.add(socket);
+      socket.once("close", () => this.#sockets.delete(socket));
+    });
+    // An old connection ends with an answer, so that no request is lost.
+    server.prependListener("request", ({ socket }: IncomingMessage, response: ServerResponse) => {
+      if (this.#old.has(socket)) response.setHeader("Connection", "close");
+    });
     this.#stamp = await this.#look();
     this.#schedule(server);
   }
 
   /** Reads the files now. What is wrong with them is logged, and the certificates of before go on. */
-  async reload(server: tls.Server): Promise<void> {
+  async reload(server: https.Server): Promise<void> {
     this.#stamp = await this.#look();
     try {
       const next = await readCertificates(this.settings);
       if (next === undefined) return;
-      refuseExpired(next);
+      refuseOutOfDate(next);
       server.setSecureContext(next.context);
+      const isCaGone = isOneGone(this.current.clientCas ?? [], next.clientCas ?? []);
       this.current = next;
+      const expires = next.expiries.map(({ certificate, at }) => [`${certificate}_expires`, at]);
       this.log.info(
-        Object.fromEntries(next.expiries.map(({ certificate, at }) => [`${certificate}_expires`, at])),
+        { ...Object.fromEntries(expires), closed: this.#endOld(isCaGone) },
         "certificates read again; new connections get them",
       );
       this.#remind();
@@ -224,13 +307,32 @@ export class WatchedCertificates {
     }
   }
 
+  /**
+   * @param isCaGone a CA of before is none any more
+   * @returns how many clients were shut out, because no CA of now has issued their certificates
+   */
+  #endOld(isCaGone: boolean): number {
+    if (isCaGone) this.#late = new Set(this.#handshakes);
+    // One that is closed already has no certificate any more.
+    const open = [...this.#sockets].filter(({ destroyed }) => !destroyed);
+    for (const socket of open) this.#old.add(socket);
+    return isCaGone ? open.filter((socket) => !this.#admits(socket)).length : 0;
+  }
+
+  /** Closes the connection of a client that is none of the CAs of now. */
+  #admits(socket: tls.TLSSocket): boolean {
+    const admitted = isOf(socket, this.current.clientCas ?? []);
+    if (!admitted) socket.destroy();
+    return admitted;
+  }
+
   close(): void {
     this.#closed = true;
     clearTimeout(this.#timer);
     clearInterval(this.#reminder);
   }
 
-  #schedule(server: tls.Server): void {
+  #schedule(server: https.Server): void {
     if (this.#closed) return;
     this.#timer = setTimeout(() => {
       void this.#follow(server).finally(() => this.#schedule(server));
@@ -238,7 +340,7 @@ export class WatchedCertificates {
   }
 
   /** Certificate and key are replaced one after the other: a change counts once two looks have found the same. */
-  async #follow(server: tls.Server): Promise<void> {
+  async #follow(server: https.Server): Promise<void> {
     const found = await this.#look();
     const settled = found === this.#changed;
     this.#changed = found;

@@ -8,8 +8,10 @@ import type { TLSSocket } from "node:tls";
 import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
 import type { Logger } from "../base/log.js";
+import { monotonic } from "../base/monotonic.js";
 import { plainAddress, type ClientAddresses } from "./client-address.js";
 import { ConnectionCount, Refusals, type ConnectionLimits } from "./connection-count.js";
+import { endsOf } from "./ends.js";
 import { rawAnswer } from "./raw-answer.js";
 
 /** Refused connections that are kept until their answer is read; more are closed without one. */
@@ -38,11 +40,6 @@ export interface ConnectionOptions extends ConnectionLimits {
   /** False: whoever is refused is told so over HTTP. Over TLS that would cost a handshake, and they are only closed. */
   tls: boolean;
   log: Logger;
-}
-
-/** The same for a connection and for TLS on it: no two open connections have the same ends. */
-function endsOf(socket: Socket): string {
-  return [socket.remoteAddress, socket.remotePort, socket.localAddress, socket.localPort].join(" ");
 }
 
 /** Why OpenSSL refused the client's certificate, or else what failed. ECONNRESET: the client went away. */
@@ -105,7 +102,7 @@ export class Connections {
 
   #add(socket: Socket, limited: string | undefined): void {
     const ends = endsOf(socket);
-    const connection = { socket, sent: "", sentAt: 0, active: 0, quietSince: Date.now() };
+    const connection = { socket, sent: "", sentAt: 0, active: 0, quietSince: monotonic() };
     const leave = this.#count.add(limited);
     this.#open.set(ends, connection);
     this.#quiet.add(connection);
@@ -119,7 +116,7 @@ export class Connections {
   /** Whoever waits for a request of a client that is long quiet makes room for one that has something to ask. */
   #closeQuietest(): boolean {
     const [quietest] = this.#quiet;
-    if (quietest === undefined || Date.now() - quietest.quietSince < durations.connectionQuiet) return false;
+    if (quietest === undefined || monotonic() - quietest.quietSince < durations.connectionQuiet) return false;
     this.#quiet.delete(quietest);
     this.refusals.note("closed_idle");
     quietest.socket.destroy();
@@ -199,7 +196,7 @@ export class Connections {
     this.#quiet.delete(connection);
     response.once("close", () => {
       connection.active -= 1;
-      connection.quietSince = Date.now();
+      connection.quietSince = monotonic();
       if (connection.active === 0 && !connection.socket.destroyed) this.#quiet.add(connection);
     });
   }
@@ -207,10 +204,10 @@ export class Connections {
   /** Closes each connection when it has been quiet for a moment, and all after the last wait. */
   async close(lastWaitMs: number): Promise<void> {
     clearInterval(this.#readerLook);
-    const start = Date.now();
-    while (this.#open.size > 0 && Date.now() - start < lastWaitMs) {
+    const start = monotonic();
+    while (this.#open.size > 0 && monotonic() - start < lastWaitMs) {
       for (const { socket, active, quietSince } of this.#open.values())
-        if (active === 0 && Date.now() - Math.max(start, quietSince) >= durations.connectionLinger)
+        if (active === 0 && monotonic() - Math.max(start, quietSince) >= durations.connectionLinger)
           socket.destroy();
       await new Promise((resolve) => setTimeout(resolve, 20));
     }

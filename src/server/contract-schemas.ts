@@ -21,7 +21,9 @@ import {
 } from "../bulk/schema.js";
 import { errorCode, errorObjectSchema } from "../base/errors.js";
 import { singleRequestSchema } from "../inference/request.js";
-import { acceptsSchema, code } from "../manifest/manifest.js";
+import { acceptsSchema } from "../manifest/manifest.js";
+import { code } from "../manifest/texts.js";
+import { conditionSchema } from "./conditions.js";
 import { answerSchema, receiptSchema } from "../results/receipt/receipt.js";
 import { driftSchema, marksSchema, verificationSchema } from "../viewing/messages.js";
 import { uploadedSchema } from "./file-transfer.js";
@@ -43,6 +45,9 @@ const readySchema = z.object({
       error: z.string().optional().describe("A code; radserve status says more"),
     }),
   ),
+  conditions: z
+    .array(conditionSchema)
+    .describe("What is wrong and does not keep the server from being ready; of 503 and 507 in details"),
 });
 
 const modelResult = answerSchema.shape.models.element;

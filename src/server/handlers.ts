@@ -7,6 +7,7 @@ import { revocationsUnavailable, type Caller } from "./tokens.js";
 import type { BulkAnswer, Operation } from "../bulk/messages.js";
 import type { BulkService } from "../bulk/service.js";
 import type { Config } from "../config.js";
+import type { Conditions } from "./conditions.js";
 import type { Engine } from "../engine/engine.js";
 import { RadserveError, type ErrorObject } from "../base/errors.js";
 import type { InferTask } from "../inference/task.js";
@@ -20,6 +21,7 @@ import { narrowRoots, type Root, type Roots } from "../files/roots.js";
 import { shuttingDown, type InferencePool } from "../inference/worker-pool.js";
 import { singleRequestSchema } from "../inference/request.js";
 import { parseBody } from "../base/json-body.js";
+import { monotonic } from "../base/monotonic.js";
 import type { Answer } from "../results/receipt/receipt.js";
 import { candidatesOf } from "../inference/plan.js";
 import type { History } from "./history.js";
@@ -70,6 +72,7 @@ export interface Services {
   viewing: ViewingService;
   audit: Audit;
   keyring: LivingKeyring;
+  conditions: Conditions;
   /** True once the server was told to stop. */
   stopping(): boolean;
 }
@@ -121,7 +124,7 @@ async function checkPaths(
 }
 
 async function waitForModels(services: Services, deadline: number): Promise<void> {
-  const left = deadline - Date.now();
+  const left = deadline - monotonic();
   if (await within(services.models.loaded, Math.min(LONGEST_LOADING_WAIT_MS, left))) return;
   // Not by the clock again: a timer may end a moment before its time by that clock
   throw left <= LONGEST_LOADING_WAIT_MS
@@ -152,7 +155,7 @@ export const singleInference: Handler = async (ctx, services) => {
   const body = parseBody(singleRequestSchema, ctx.request.body);
   const admitted = Date.now();
   const { path_map, minimum_free_disk, deadline_seconds } = services.config;
-  const deadline = admitted + (body.timeout_ms ?? deadline_seconds * 1000);
+  const deadline = monotonic() + (body.timeout_ms ?? deadline_seconds * 1000);
   const input = translateIn(body.input_image_path, path_map);
   const output = translateIn(body.output_folder_path, path_map);
   ctx.state.action?.note({ inputPath: input.path, outputPath: output.path });
@@ -249,7 +252,7 @@ function whyNotReady(models: ServedModels): string {
 }
 
 /** How each model is, with names and codes alone. */
-function healthOfModels({ models, engine }: Services) {
+export function healthOfModels({ models, engine }: Pick<Services, "models" | "engine">) {
   const missing = engine.missing();
   const loaded = models.entries.map((entry) => {
     const { health, error } = healthOf(entry, missing.get(entry.nativeId ?? 0));
@@ -269,7 +272,7 @@ function healthOfModels({ models, engine }: Services) {
 }
 
 /** Why the server is not ready; undefined where it is. */
-function unready(services: Services): RadserveError | undefined {
+export function unready(services: Omit<Services, "conditions">): RadserveError | undefined {
   if (services.stopping()) return shuttingDown();
   if (!services.models.ready())
     return new RadserveError("model_unavailable", whyNotReady(services.models), {
@@ -291,8 +294,15 @@ function unready(services: Services): RadserveError | undefined {
 /** Anybody may ask, without a token: the answer has names of models and codes of errors, and no paths. */
 export const ready: Handler = (ctx, services) => {
   const fault = unready(services);
-  if (fault !== undefined) throw fault;
-  ctx.body = { status: "ready", models: healthOfModels(services) };
+  const conditions = services.conditions.list();
+  if (fault !== undefined)
+    throw new RadserveError(
+      fault.code,
+      fault.message,
+      { ...fault.details, conditions },
+      { cause: fault.cause },
+    );
+  ctx.body = { status: "ready", models: healthOfModels(services), conditions };
 };
 
 export const showOverview: Handler = async (ctx, services) => {

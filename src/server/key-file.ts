@@ -1,9 +1,10 @@
 /** One key: its JSON file, and what makes it good enough to sign and check tokens with. */
 import { createPrivateKey, createPublicKey, createSecretKey, type KeyObject } from "node:crypto";
-import { readFileSync, statSync } from "node:fs";
+import { statSync } from "node:fs";
 import { z } from "zod";
 import { ConfigError } from "../base/errors.js";
 import { problemsOf } from "../base/validation.js";
+import { textOfRegularSync } from "../files/regular-file.js";
 
 export type Algorithm = "HS256" | "RS256" | "ES256";
 
@@ -114,7 +115,7 @@ function jsonOf(text: string): unknown {
 export function readKeyFile(file: string): Key {
   try {
     const mode = statSync(file).mode & 0o777;
-    const value = jsonOf(readFileSync(file, "utf8"));
+    const value = jsonOf(textOfRegularSync(file));
     const parsed = keyFileSchema.safeParse(value);
     if (!parsed.success)
       throw new ConfigError(

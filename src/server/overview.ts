@@ -10,8 +10,9 @@ import type { ModelProblem } from "../models/set.js";
 import { errorObjectSchema, type RadserveError } from "../base/errors.js";
 import { VERSION } from "../base/version.js";
 import { usualMemory } from "../base/process-memory.js";
-import { freeBytes, statfs } from "../files/disk.js";
-import { within } from "../base/waiting.js";
+import { freeBytes } from "../files/disk.js";
+import { roomOf } from "../files/usable.js";
+import { conditionSchema, type Conditions } from "./conditions.js";
 import { type History, minuteSchema } from "./history.js";
 import { modelList, modelListSchema } from "./model-list.js";
 
@@ -33,6 +34,7 @@ export const overviewSchema = z.strictObject({
     .pick({ error: true, message: true })
     .optional()
     .describe("Why it is not ready, as GET /health/ready says"),
+  conditions: z.array(conditionSchema).describe("What is wrong, as GET /health/ready says"),
   models: z.array(
     z.strictObject({
       ...{ name, version, release, required, health, provider, gpu, error },
@@ -69,29 +71,11 @@ export const overviewSchema = z.strictObject({
 });
 export type Overview = z.infer<typeof overviewSchema>;
 
-/** How long a disk may take to answer. */
-const LONGEST_DISK_MS = 500;
-/** Folders whose disk has not answered yet: it is not asked again, because each question holds a thread. */
-const asked = new Map<string, ReturnType<typeof statfs>>();
-
 async function diskOf(folder: string, least: number): Promise<Overview["disks"][number]> {
-  let answer = asked.get(folder);
-  if (answer === undefined) {
-    answer = Promise.resolve(statfs(folder)).finally(() => asked.delete(folder));
-    // Nobody may wait for it any more when it fails
-    answer.catch(() => undefined);
-    asked.set(folder, answer);
-  }
   const unknown = { folder, free_bytes: null, total_bytes: null, least_bytes: least };
-  try {
-    if (!(await within(answer, LONGEST_DISK_MS))) return unknown;
-    const facts = await answer;
-    const free = freeBytes(facts);
-    if (!Number.isFinite(free)) return unknown;
-    return { ...unknown, free_bytes: free, total_bytes: facts.blocks * facts.bsize };
-  } catch {
-    return unknown;
-  }
+  const facts = await roomOf(folder).catch(() => undefined);
+  if (facts === undefined || !Number.isFinite(freeBytes(facts))) return unknown;
+  return { ...unknown, free_bytes: freeBytes(facts), total_bytes: facts.blocks * facts.bsize };
 }
 
 const started = new Date(Date.now() - performance.now()).toISOString();
@@ -103,11 +87,12 @@ interface Parts {
   pool: InferencePool;
   bulk: BulkService;
   history: History;
+  conditions: Conditions;
 }
 
 /** @param folders for results, real paths, that the caller reaches */
 export async function overview(
-  { config, models, engine, pool, bulk, history }: Parts,
+  { config, models, engine, pool, bulk, history, conditions }: Parts,
   fault: RadserveError | undefined,
   folders: readonly string[],
 ): Promise<Overview> {
@@ -121,6 +106,7 @@ export async function overview(
     ready: fault === undefined,
     files_by_http: config.files_by_http,
     ...(fault === undefined ? {} : { fault: { error: fault.code, message: fault.message } }),
+    conditions: conditions.list(),
     models: listed.map((model, i) => ({
       name: model.name,
       version: model.version,

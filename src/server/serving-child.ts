@@ -10,11 +10,14 @@ import { fileURLToPath } from "node:url";
  */
 export const SERVING_FLAGS = ["--heap-growing-percent=200", "--expose-gc", "--max-semi-space-size=4"];
 
-/** It loads its modules and waits to be told to start; it ends when this process does. */
+/**
+ * It loads its modules and waits to be told to start; it ends when this process does. Its standard error is a pipe: what
+ * Node.js, native libraries and decoder processes say there is no JSON.
+ */
 export function forkServing(): ChildProcess {
   const child = fork(fileURLToPath(new URL("../main.js", import.meta.url)), ["serving-process"], {
     execArgv: [...process.execArgv, ...SERVING_FLAGS],
-    stdio: ["ignore", "inherit", "inherit", "ipc"],
+    stdio: ["ignore", "inherit", "pipe", "ipc"],
   });
   // Whoever takes the process on listens too; until then nobody does
   child.on("error", () => undefined);

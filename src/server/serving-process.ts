@@ -16,10 +16,12 @@ import { VERSION } from "../base/version.js";
 import { WatchedCertificates } from "./certificates.js";
 import { ClientAddresses } from "./client-address.js";
 import { Connections } from "./connections.js";
-import type { ServedModels } from "./handlers.js";
+import { Conditions } from "./conditions.js";
+import { healthOfModels, unready, type ServedModels } from "./handlers.js";
 import { WatchedKeys } from "./keys.js";
 import { within } from "../base/waiting.js";
 import { createLog, faultForLog, logLast, type Logger } from "../base/log.js";
+import { monotonic } from "../base/monotonic.js";
 import type { FromServing, ToServing } from "./process-messages.js";
 import type { Engine } from "../engine/engine.js";
 import { ViewingService } from "../viewing/service.js";
@@ -28,7 +30,7 @@ import { Metrics } from "./metrics.js";
 import { loadModels, withoutEntry, type ModelSet } from "../models/set.js";
 import type { ReloadReport } from "../models/reload-note.js";
 import { writeReload } from "../models/reload-note.js";
-import { resolveRoots } from "../files/roots.js";
+import { rememberMountPoints, resolveRoots } from "../files/roots.js";
 import { InferencePool } from "../inference/worker-pool.js";
 import { createServer } from "./http-server.js";
 import { startEngine, type StartedEngine } from "./start-engine.js";
@@ -44,11 +46,16 @@ class LoadingModels implements ServedModels {
   #set: ModelSet | undefined;
   #loading: string | undefined = "";
 
-  /** @param load loads them; it tells which one it loads, and undefined after each */
-  constructor(load: (tell: (name: string | undefined) => void) => Promise<ModelSet>, log: Logger) {
+  readonly #stop = new AbortController();
+
+  /** @param load loads them until the signal; it tells which one it loads, and undefined after each */
+  constructor(
+    load: (tell: (name: string | undefined) => void, stop: AbortSignal) => Promise<ModelSet>,
+    log: Logger,
+  ) {
     const loading = load((name) => {
       if (this.#loading !== undefined) this.#loading = name ?? "";
-    }).finally(() => {
+    }, this.#stop.signal).finally(() => {
       this.#loading = undefined;
     });
     this.loaded = loading.then(
@@ -86,6 +93,7 @@ class LoadingModels implements ServedModels {
   }
 
   async close(): Promise<void> {
+    this.#stop.abort();
     await this.loaded;
     await this.#set?.close();
   }
@@ -151,6 +159,7 @@ class ServingProcess {
       input: await resolveRoots(config.input_roots, "RADSERVE_INPUT_ROOTS"),
       output: await resolveRoots(config.output_roots, "RADSERVE_OUTPUT_ROOTS"),
     };
+    await rememberMountPoints([...roots.input, ...roots.output]);
     const certificates = await WatchedCertificates.open(config, this.log);
     this.#certificates = certificates;
     const addresses = new ClientAddresses(config.trusted_proxies);
@@ -181,8 +190,9 @@ class ServingProcess {
       log: this.log,
     });
     const models: LoadingModels = new LoadingModels(
-      (tell) =>
+      (tell, stop) =>
         loadModels({
+          stop,
           ...{ directory: config.models_dir, engine, providers, log: this.log, fatal },
           hold: (bytes: number) => pool.hold(bytes),
           loading: (name) => {
@@ -226,9 +236,19 @@ class ServingProcess {
       bulk.tellModels();
       return report;
     };
-    const services = {
+    const parts = {
       ...{ config, roots, models, engine, pool, bulk, metrics, history, viewing, audit, keyring, stopping },
     };
+    const conditions = new Conditions({
+      ...{ config, log: this.log },
+      // What loads or stops is not ready, and nothing is wrong with it
+      fault: () => (models.loading !== undefined || this.#stopping ? undefined : unready(parts)),
+      models: () => healthOfModels(parts),
+      gpus: () => engine.stats().gpus,
+      certificates: () => certificates?.expiries ?? [],
+      bulk: () => bulk.figures,
+    });
+    const services = { ...parts, conditions };
     const server = createServer({
       ...services,
       addresses,
@@ -246,6 +266,7 @@ class ServingProcess {
     if (config.role !== "api" && mayHaveJobs(config)) bulk.start();
     this.#stop = async () => {
       bulk.stop();
+      conditions.close();
       clearInterval(looking);
       clearInterval(leaving);
       await viewing.close();
@@ -259,6 +280,7 @@ class ServingProcess {
       await audit.close();
     };
     void models.loaded.then(() => tellModels(audit, models));
+    void conditions.watch();
   }
 
   /** A connection from the supervisor; undefined where the client had gone before it arrived. */
@@ -269,7 +291,7 @@ class ServingProcess {
   }
 
   async reload(): Promise<void> {
-    const asked = Date.now();
+    const asked = monotonic();
     if (this.#server instanceof https.Server) void this.#certificates?.reload(this.#server);
     try {
       const report = await this.#reload?.();

@@ -7,13 +7,22 @@ import net from "node:net";
 import { requireFolder, type Config } from "../config.js";
 import { connectionsWithin, descriptorLimit } from "../base/descriptor-limit.js";
 import { ConfigError } from "../base/errors.js";
-import { readCertificates, refuseExpired } from "./certificates.js";
+import { readCertificates, refuseOutOfDate } from "./certificates.js";
 import { ClientAddresses, plainAddress } from "./client-address.js";
 import { ConnectionCount, Refusals, type ConnectionLimits } from "./connection-count.js";
 import { createKey, readKeys, someKeys } from "./keys.js";
 import { listen } from "./listening.js";
 import { lockState, makeStateDirectory } from "../files/state-lock.js";
-import { createLog, type Logger } from "../base/log.js";
+import {
+  createLog,
+  faultForLog,
+  logForeign,
+  logLast,
+  logWarnings,
+  tellPeople,
+  type Logger,
+} from "../base/log.js";
+import { monotonic } from "../base/monotonic.js";
 import type { FromServing, ToServing } from "./process-messages.js";
 import { forkServing } from "./serving-child.js";
 import { exposures } from "../files/own-folders.js";
@@ -94,6 +103,7 @@ class Supervisor {
       this.log.error({ fault: error.name }, "the serving process could not be reached"),
     );
     child.on("exit", (status, signal) => this.#ended(status, signal));
+    if (child.stderr !== null) logForeign(child.stderr, this.log, child.pid);
     this.#tell({ type: "start", config: this.config, crashed: this.#crashedLast, fatal: [...this.#fatal] });
   }
 
@@ -120,11 +130,11 @@ class Supervisor {
   /** The first call finishes what was admitted; the second ends at once. */
   stop(): void {
     if (this.#stopping) {
-      if (Date.now() - this.#stoppingSince >= SAME_SIGNAL_MS) this.#child?.kill("SIGKILL");
+      if (monotonic() - this.#stoppingSince >= SAME_SIGNAL_MS) this.#child?.kill("SIGKILL");
       return;
     }
     this.#stopping = true;
-    this.#stoppingSince = Date.now();
+    this.#stoppingSince = monotonic();
     if (this.#child === undefined) {
       this.#finish(0);
       return;
@@ -162,7 +172,7 @@ class Supervisor {
       this.#loading = message.model;
     } else if (message.type === "open") {
       this.#open = true;
-      this.#openedAt = Date.now();
+      this.#openedAt = monotonic();
       if (!this.#everOpen) this.callbacks.onOpen();
       this.#everOpen = true;
       for (const [id, { socket }] of this.#waiting) this.#hand(id, socket);
@@ -172,7 +182,7 @@ class Supervisor {
       // It has served with these settings: what is wrong now (a share away, a key file) may be right again later.
       this.log.error({ reason: message.message }, "the serving process cannot start as things are now");
     } else {
-      process.stderr.write(`${message.message}\n`);
+      tellPeople(message.message);
       this.#stopping = true;
       this.#finish(2);
     }
@@ -194,12 +204,10 @@ class Supervisor {
       this.log.error({ model: this.#loading }, "the serving process ended while it loaded this model");
     }
     this.#loading = undefined;
-    if (wasOpen && Date.now() - this.#openedAt > HEALTHY_MS) this.#crashes = 0;
+    if (wasOpen && monotonic() - this.#openedAt > HEALTHY_MS) this.#crashes = 0;
     this.#crashes += 1;
     if (!this.#everOpen && this.#crashes >= MOST_FAILED_STARTS) {
-      process.stderr.write(
-        "The serving process ended before it could serve, five times; its last lines say why.\n",
-      );
+      tellPeople("The serving process ended before it could serve, five times; its last lines say why.");
       this.#finish(1);
       return;
     }
@@ -229,19 +237,12 @@ async function checkedForServing(config: Config): Promise<void> {
   requireFolder(config.models_dir, "RADSERVE_MODELS_DIR");
   if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
   const certificates = await readCertificates(config);
-  if (certificates !== undefined) refuseExpired(certificates);
+  if (certificates !== undefined) refuseOutOfDate(certificates);
   const [exposure] = await exposures(config);
   if (exposure !== undefined)
     throw new ConfigError(
       `${exposure.setting}: expected folders apart from Radserve's own; ${exposure.found}. ${exposure.fix}`,
     );
-}
-
-function tellPeople(config: Config, url: string, newKey: boolean): void {
-  process.stderr.write(
-    `Radserve ${VERSION} serves on ${url} (state: ${config.state_dir}).\n` +
-      `${newKey ? "Its first key was created. " : ""}A token: radserve token issue --subject NAME\n`,
-  );
 }
 
 /** Makes the first key where the folder has no key file at all: true where it did. Throws ConfigError where all are bad. */
@@ -284,13 +285,24 @@ export async function supervise(given: Config, first?: ChildProcess): Promise<nu
     const scheme = config.tls_cert === undefined ? "http" : "https";
     const url = `${scheme}://${host.includes(":") ? `[${host}]` : host}:${port}`;
     const log = createLog(config.log_level);
+    logWarnings(log);
+    process.on("uncaughtException", (error) => {
+      logLast(
+        { fault: faultForLog(error) },
+        "uncaught: the supervisor ends, and the serving process with it",
+      );
+      process.exit(1);
+    });
     for (const warning of config.warnings) log.warn(warning);
     const onOpen = () => {
       log.info(
         { version: VERSION, address, port, providers: config.providers, threads: config.threads },
         "serving",
       );
-      tellPeople(config, url, newKey);
+      tellPeople(
+        `Radserve ${VERSION} serves on ${url} (state: ${config.state_dir}). ` +
+          `${newKey ? "Its first key was created. " : ""}A token: radserve token issue --subject NAME`,
+      );
     };
     const supervising = new Supervisor(config, log, { onOpen, onClosing: () => server.close() }, first);
     supervisor = supervising;

@@ -70,6 +70,21 @@ t.test("a chain", { skip }, async (t) => {
     command.close();
   });
 
+  await t.test("lines that waited over midnight stand in the file of their day", async (t) => {
+    const place = await placeOf(t);
+    const chain = chainOf(place);
+    const day = (days: number) => new Date(Date.now() - days * 86_400_000).toISOString();
+    await chain.append([{ ...page("first"), time: day(3) }]);
+    const waited = [3, 2, 2, 3, 1].map((days, i) => ({ ...page(`waited ${i}`), time: day(days) }));
+    await chain.append(waited);
+    chain.close();
+    const days = readdirSync(place.folder).map((name) =>
+      readFileSync(path.join(place.folder, name), "utf8").match(/first|waited \d/g),
+    );
+    t.strictSame(days, [["first", "waited 0"], ["waited 1", "waited 2", "waited 3"], ["waited 4"]]);
+    t.strictSame((await verified(place)).faults, [], "one chain, and no file goes back");
+  });
+
   await t.test("its file is synced at each write, and is no link", async (t) => {
     const place = await placeOf(t);
     const chain = chainOf(place);

@@ -43,7 +43,8 @@ const skipMount = skip || (mounts ? false : "this user may not mount");
 
 // One server for all: each fault ends, and the next job finds nothing of it
 const place = bulkPlace(t, {
-  ...withDurations({ jobPause: 500, itemRetry: 500 }),
+  // However fast images were before, a box takes no more of a job than its threads work on
+  ...withDurations({ jobPause: 500, itemRetry: 500, itemsAhead: 0 }),
   RADSERVE_MINIMUM_FREE_DISK: "0",
   RADSERVE_PAUSE_AFTER_FAILURES: "5",
 });
@@ -228,6 +229,13 @@ t.test("image after image that fails for one reason", { skip }, async (t) => {
     { state: "completed", counts: { failed: images } },
     "not for that reason again",
   );
+  const line = (msg: string) => bulk.server.logged((one) => one["job"] === id && one.msg === msg);
+  t.match(await line("a bulk job began"), { level: "info", subject: String });
+  t.match(await line("a bulk job ended"), {
+    counts: { failed: images },
+    failed: { truncated_image: images },
+    skipped: {},
+  });
 });
 
 t.test("a full disk", { skip: skipMount }, async (t) => {
@@ -257,7 +265,7 @@ t.test("an output folder that may not be written to", { skip: skipMount }, async
     outputs: ["json"],
   });
   // While work goes on, the file system is open for writing and cannot be remounted.
-  await bulk.send("POST", `/bulk_inference/${id}/pause`);
+  t.match(await bulk.send("POST", `/bulk_inference/${id}/pause`), { status: 200 });
   await release();
   await bulk.until(id, ({ counts }) => counts.running === 0);
   execFileSync("mount", ["-o", "remount,ro", shut]);

@@ -1,7 +1,7 @@
 /** What is written down of items that ended, and when that ends their job. */
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
-import type { PoolClient } from "pg";
+import type { Pool, PoolClient } from "pg";
 import t from "tap";
 import type { ErrorCode } from "../../src/base/errors.js";
 import { cancelJob, finishJobs, insertJob, setPaused } from "../../src/bulk/jobs.js";
@@ -53,6 +53,25 @@ async function leased(count: number) {
   };
   return { id, instance, taken, end, look };
 }
+
+t.test("items are given in the order in which they are to run", async (t) => {
+  const { taken, end, instance } = await leased(24);
+  await end(taken, AGAIN);
+  // So they do not lie in the table in their order, and no plan of the database finds them in it
+  await pool.query("update radserve.item set blame = 0 where index < 12");
+  const client = await pool.connect();
+  try {
+    await client.query("begin; set local enable_nestloop = off; set local enable_mergejoin = off");
+    const again = await lease(client as unknown as Pool, instance, 24, false);
+    t.strictSame(
+      again.map(({ index }) => index),
+      Array.from({ length: 24 }, (_, i) => i),
+    );
+  } finally {
+    await client.query("rollback");
+    client.release();
+  }
+});
 
 t.test("a job ends with its last item, and not while its box has others", async (t) => {
   const { id, taken, end, look } = await leased(2);

@@ -112,16 +112,14 @@ t.test("failures are explained by request, by path and by job", { skip: needs(AD
   mkdirSync(inside("job"));
   cpSync(inside("cut.dcm"), inside("job/cut.dcm"));
   const job_id = await ended("job");
-  const ofJob = await told(job_id);
-  t.match(
-    ofJob.find(({ outcome }) => outcome === "truncated_image"),
-    {
-      what: "an image of a bulk job",
-      item: 0,
-      message: /The pixel data has/,
-      remedy: ERRORS.truncated_image.remedy,
-    },
-  );
+  const [first, ...others] = await told(job_id);
+  t.match(first, {
+    ...{ what: "images that failed", outcome: "truncated_image", images: 1 },
+    message: /The pixel data has/,
+    examples: [{ item: 0, path: inside("job/cut.dcm") }],
+    remedy: ERRORS.truncated_image.remedy,
+  });
+  t.match(others[0], { what: "the job", outcome: "completed", message: "1 failed" });
 
   mkdirSync(inside("mixed"));
   for (const [from, to] of [
@@ -133,9 +131,20 @@ t.test("failures are explained by request, by path and by job", { skip: needs(AD
   const mixed = await ended("mixed", { models: ["ct-tissue"] });
   t.match(
     (await told(mixed, "--limit", "1")).map(({ outcome }) => outcome),
-    ["truncated_image", "2 ended well, 1 did not"],
-    "what failed is not lost among what ended well",
+    ["truncated_image", "completed"],
+    "what failed comes first",
   );
+  const groups = await radserve(place, "explain", mixed);
+  t.match(groups.stdout, /^1 images that failed: truncated_image/);
+  t.match(groups.stdout, /\n {2}image \d: .*mixed\/a\n/);
+  const { RADSERVE_TOKEN: kept = "" } = place.environment;
+  place.environment["RADSERVE_TOKEN"] = "";
+  t.match(
+    (await told(mixed, "--limit", "1")).map(({ outcome }) => outcome),
+    ["truncated_image", "2 ended well, 1 did not"],
+    "without the server, what failed is not lost among what ended well",
+  );
+  place.environment["RADSERVE_TOKEN"] = kept;
 
   const page = await radserve(place, "explain", inside("cut.dcm"));
   t.match(page.stdout, /Z {2}POST \/single_inference of tester: truncated_image \(request explain-truncated/);

@@ -7,7 +7,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import t from "tap";
 import { openFile } from "../../src/images/dicom/dicom-file.js";
-import { LABEL_MAP_SEGMENTATION } from "../../src/results/dicom/seg.js";
+import { LABEL_MAP_SEGMENTATION } from "../../src/results/dicom/segments.js";
 import { ADDON, commandsAre, DICOM_FILES, needs, PYTHON, pythonHas } from "../support/needs.js";
 import { LABEL_MAPS_UNKNOWN, objectErrors } from "../support/validators.js";
 import { FORM_CASES, objectsOf, specialShop, type Result } from "./special.js";

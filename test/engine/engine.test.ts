@@ -5,7 +5,8 @@ import t from "tap";
 import { int, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import { createEngine } from "../../src/engine/engine.js";
 import { type InferOptions, type EngineOutput, type Plane } from "../../src/engine/types.js";
-import type { ImageInput, ModelOutput } from "../../src/manifest/manifest.js";
+import type { ImageInput } from "../../src/manifest/manifest.js";
+import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
 import {
   identity,
   input,

@@ -6,7 +6,7 @@ import t from "tap";
 import { onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import { createEngine, type Engine } from "../../src/engine/engine.js";
 import type { LoadOptions } from "../../src/engine/types.js";
-import type { Tensor } from "../../src/engine/tensor.js";
+import type { Tensor } from "../../src/base/tensor.js";
 import { failure } from "../support/expect.js";
 import { ADDON, needs } from "../support/needs.js";
 import { heavy, input, loadOptions, plane, writeModel, HEAVY_SIDE } from "../support/tiny-models.js";

@@ -2,7 +2,7 @@ import { Registry } from "prom-client";
 import t from "tap";
 import { int, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import { createEngine } from "../../src/engine/engine.js";
-import { type Tensor } from "../../src/engine/tensor.js";
+import { type Tensor } from "../../src/base/tensor.js";
 import { registerEngineMetrics } from "../../src/server/engine-metrics.js";
 import { RadserveError } from "../../src/base/errors.js";
 import {

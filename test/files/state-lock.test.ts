@@ -1,7 +1,7 @@
 /** One process at a time holds a state directory, for as long as it lives. */
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { ConfigError } from "../../src/base/errors.js";
@@ -90,4 +90,19 @@ t.test("the lock of the state directory", { skip: needs(ADDON) }, async (t) => {
     t.ok(existsSync(proc), "it is still there to be seen");
     lockState(directory).release();
   });
+});
+
+t.test("other things under the name of the lock are named", (t) => {
+  const kinds: [string, RegExp, (file: string) => void][] = [
+    ["pipe", /found a named pipe/, (file) => execFileSync("mkfifo", [file])],
+    ["folder", /found a folder/, (file) => mkdirSync(file)],
+    ["link", /found a link/, (file) => symlinkSync("/dev/null", file)],
+  ];
+  for (const [name, message, put] of kinds) {
+    const directory = path.join(t.testdir({ [name]: {} }), name);
+    put(path.join(directory, "lock"));
+    t.throws(() => lockState(directory), { name: "ConfigError", message });
+    t.equal(holderHere(directory), undefined, "and nobody waits for it");
+  }
+  t.end();
 });

@@ -9,6 +9,7 @@ import { filesOf, linesOf, onSmallDisk, pathsOf, textOf, verified } from "../sup
 import { withDurations } from "../support/durations.js";
 import { CT, dicomFile, imageAttributes } from "../support/dicom.js";
 import { ADDON, needs } from "../support/needs.js";
+import { databaseUrl } from "../support/postgres.js";
 import {
   issueToken,
   makePlace,
@@ -47,8 +48,9 @@ function writeCt(place: Place, name: string, attributes: object = {}): string {
   return file;
 }
 
-const withModels = () =>
+const withModels = (extra: Record<string, string> = {}) =>
   makePlace({
+    ...extra,
     ...withDurations({ auditRetry: 200, keysFresh: 50 }),
     RADSERVE_MODELS_DIR: path.join(root, "models"),
     RADSERVE_MINIMUM_FREE_DISK: "0",
@@ -75,7 +77,7 @@ const hashed = async (place: Place, ...what: string[]) =>
   (await radserve(place, "audit", "hash", ...what)).stdout.trim();
 
 t.test("who did what", { skip }, async (t) => {
-  const server = await started(t);
+  const server = await started(t, withModels({ DATABASE_URL: databaseUrl(t) }));
   const { place } = server;
   const input = writeCt(place, "slice");
   const body = { input_image_path: input, output_folder_path: place.output, outputs: ["json"] };
@@ -334,5 +336,11 @@ t.test("an audit that cannot be opened", { skip }, async (t) => {
   const { folder } = pathsOf(place);
   mkdirSync(path.dirname(folder), { recursive: true });
   writeFileSync(folder, "");
-  t.match(await radserve(place, "serve"), { status: 2, stderr: /expected to write the audit .*EEXIST/ });
+  const { status, stderr } = await radserve(place, "serve");
+  t.equal(status, 2);
+  t.match(
+    JSON.parse(stderr),
+    { level: "info", msg: /expected to write the audit .*EEXIST/ },
+    "no terminal: JSON",
+  );
 });

@@ -348,7 +348,7 @@ t.test("a wrong setting is said once, with status 2", async (t) => {
     place.environment[name] = value;
     t.match(await refusedStart(place), message);
     const config = loadConfig({ environment: place.environment, directory: place.directory });
-    const findings = [...(await roots(config)), ...state(config), ...keys(config).findings];
+    const findings = [...(await roots(config)), ...(await state(config)), ...(await keys(config)).findings];
     t.ok(
       findings.some(({ ok, found }) => !ok && /lies inside/.test(found)),
       "doctor says it, too",

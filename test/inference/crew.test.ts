@@ -17,9 +17,9 @@ const TASK: InferTask = {
   roots: { input: ["/nowhere"], output: ["/nowhere"] },
 };
 
-function crew(workerData: CrewOptions["workerData"], failed: (error: unknown) => void): Crew {
+function crew(workerData: CrewOptions["workerData"], failed: (error: unknown) => void, threads = 1): Crew {
   return new Crew({
-    threads: 1,
+    threads,
     keepsOneForStat: false,
     oneStays: false,
     idleTimeout: 1000,
@@ -50,9 +50,9 @@ t.test("a task whose thread cannot load fails, and so does the next one", async 
   const broken = crew({ ...SOUND, spares: undefined as unknown as string }, (fault) => faults.push(fault));
   t.teardown(() => broken.close());
   for (let round = 1; round <= 2; round++) {
-    const thread = broken.free({ stat: false, alone: false });
+    const thread = broken.free({ stat: false, alone: false, subject: "a" });
     await t.rejects(async () => {
-      await thread?.run(work(), false);
+      await thread?.run(work(), false, "a");
     });
     t.equal(faults.length, round);
     t.equal(thread?.tasks, 0);
@@ -65,7 +65,34 @@ t.test("a thread loads where nothing can be kept for later", async (t) => {
   const faults: unknown[] = [];
   const sound = crew({ ...SOUND, spares: file }, (fault) => faults.push(fault));
   t.teardown(() => sound.close());
-  const result = await sound.free({ stat: false, alone: false })?.run(work(), false);
+  const result = await sound.free({ stat: false, alone: false, subject: "a" })?.run(work(), false, "a");
   t.match(result, { ok: false, error: { error: "path_not_allowed" } });
+  t.strictSame(faults, []);
+});
+
+t.test("subjects share the threads: one that floods gets no more beside another's tasks", async (t) => {
+  const faults: unknown[] = [];
+  const both = crew(SOUND, (fault) => faults.push(fault), 2);
+  t.teardown(() => both.close());
+  const running: Promise<unknown>[] = [];
+  // None ends before all have begun: their threads load first
+  const begin = (subject: string) => {
+    const thread = both.free({ stat: false, alone: false, subject });
+    if (thread !== undefined) running.push(thread.run(work(), false, subject));
+    return thread;
+  };
+  for (let task = 0; task < 7; task++) t.ok(begin("flood"), "alone, it has all places but one");
+  const other = begin("other");
+  t.ok(other, "which another gets");
+  t.equal(begin("flood"), undefined, "and then all are taken");
+  await Promise.all(running);
+  running.length = 0;
+
+  const thread = begin("other");
+  for (let task = 0; task < 4; task++) t.ok(begin("flood"), "it has its share, half of the places");
+  for (let next = begin("flood"); next !== undefined; next = begin("flood"))
+    t.not(next, thread, "and no more of them beside the other's task");
+  t.ok(begin("other"), "which it gets itself");
+  await Promise.all(running);
   t.strictSame(faults, []);
 });

@@ -17,6 +17,7 @@ import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { ADDON, needs } from "../support/needs.js";
 import { reference, storedGraphs, writeReachModel } from "../support/reach-models.js";
 import { bulkOf } from "../support/bulk.js";
+import { databaseUrl } from "../support/postgres.js";
 import { makePlace, radserve, startServer } from "../support/server.js";
 
 const STORED = reference("roles");
@@ -50,7 +51,7 @@ t.test("the graphs are those that the references were made with", (t) => {
 });
 
 t.test("roles", { skip: needs(ADDON) }, async (t) => {
-  const place = makePlace();
+  const place = makePlace({ DATABASE_URL: databaseUrl(t) });
   t.teardown(() => {
     place.remove();
   });

@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import dcmjs, { type DictElement } from "dcmjs";
 import t, { type Test } from "tap";
-import type { Tensor } from "../../src/engine/tensor.js";
+import type { Tensor } from "../../src/base/tensor.js";
 import { openInput } from "../../src/files/guarded-paths.js";
 import { volumeOf } from "../../src/images/dicom/volume.js";
 import type { Image } from "../../src/images/image.js";

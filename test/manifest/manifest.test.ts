@@ -2,8 +2,9 @@ import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { modelSchemaText, schemaPath } from "../../scripts/build-model-schema.js";
-import type { TensorInfo } from "../../src/engine/tensor.js";
-import { imageInputs, labelsOf, type Manifest, type ModelOutput } from "../../src/manifest/manifest.js";
+import type { TensorInfo } from "../../src/base/tensor.js";
+import { imageInputs, type Manifest } from "../../src/manifest/manifest.js";
+import { labelsOf, type ModelOutput } from "../../src/manifest/outputs/outputs.js";
 import { manifestCrossChecks, manifestSchema } from "../../src/manifest/rules.js";
 import { checkGraph } from "../../src/models/graph.js";
 import { readModelFolder } from "../../src/models/read.js";
@@ -139,7 +140,7 @@ t.test("what no step after the graph could follow is refused by its field", asyn
   });
   t.match(
     kinds.error?.issues.map(({ path, message }) => `${path.join(".")}: ${message}`),
-    ["outputs.0.kind: Expected segmentation, classification, regression for volumes, found heatmap"],
+    ["outputs.0.kind: Expected classification, regression, segmentation for volumes, found heatmap"],
   );
   const input = (change: object) =>
     problemsAfter(t.testdir(), (m) => void Object.assign(m.inputs[0]!, change)).then((p) => [...p.keys()]);
@@ -453,6 +454,23 @@ t.test("rules over several fields", async (t) => {
     Object.assign(m.inputs[0]!, { normalisation: { kind: "mean_std", mean: [1, 2, 3], std: [1] } }),
   );
   await expectProblem("inputs[0].clip", (m) => (imageInputs(m)[0]!.clip = [5, 5]));
+  const cropped = (m: ReturnType<typeof shipped>) => {
+    m.accepts.dimensions = "2d";
+    m.accepts.photometric = ["MONOCHROME2"];
+    Object.assign(m.inputs[0]!, { crop: "nonzero", values: { kind: "stored" } });
+  };
+  t.notOk((await problemsAfter(directory, cropped)).has("inputs[0].crop"));
+  for (const change of [
+    (m) => (m.accepts.dimensions = "2d_frames"),
+    (m) => (m.accepts.photometric = ["MONOCHROME1"]),
+    (m) => delete m.accepts.photometric,
+    (m) => Object.assign(m.inputs[0]!, { values: { kind: "modality" } }),
+    (m) => m.inputs.push({ ...imageInputs(m)[0]!, tensor: "other" }),
+  ] as ((m: ReturnType<typeof shipped>) => unknown)[])
+    await expectProblem("inputs[0].crop", (m) => {
+      cropped(m);
+      change(m);
+    });
 });
 
 t.test("whole numbers that would hold hardly anything of the image", async (t) => {

@@ -2,7 +2,7 @@
 import { cpSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { labelsOf } from "../../src/manifest/manifest.js";
+import { labelsOf } from "../../src/manifest/outputs/outputs.js";
 import { modelsCard } from "../../src/models/card.js";
 import { readModelFolder } from "../../src/models/read.js";
 import { shippedModels } from "../support/manifests.js";

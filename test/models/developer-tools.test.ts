@@ -11,7 +11,8 @@ import { ADDON, needs } from "../support/needs.js";
 import { engine } from "../support/real-engine.js";
 import { imageOf } from "../support/images.js";
 import { graphOf, manifestOf, writeTestModel } from "../support/test-models.js";
-import { imageInputs, type Manifest, type ModelOutput } from "../../src/manifest/manifest.js";
+import { imageInputs, type Manifest } from "../../src/manifest/manifest.js";
+import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
 import { modelsCodes } from "../../src/models/codes.js";
 import { copyModel, shipped, shippedModels } from "../support/manifests.js";
 

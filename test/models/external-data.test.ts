@@ -14,7 +14,7 @@ import { dirname, join } from "node:path";
 import t from "tap";
 import { onnxModel } from "../../scripts/lib/onnx-model.js";
 import type { Engine } from "../../src/engine/engine.js";
-import type { Tensor } from "../../src/engine/tensor.js";
+import type { Tensor } from "../../src/base/tensor.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { modelsCheck, modelsInit, modelsList } from "../../src/models/developer-tools.js";
 import { ADDON, needs } from "../support/needs.js";

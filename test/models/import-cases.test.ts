@@ -304,11 +304,14 @@ t.test("plans of nnU-Net", { skip: needs(ADDON) }, async (t) => {
     mkdirSync(to);
     const { data } = await modelsImport(join(CASES, "nnunet-2d-png"), engine(), { to, mirror: "all" });
     t.match(data, {
-      gaps: [{ field: "plans.json: NaturalImage2DIO", message: /border/ }],
+      gaps: [],
       manifest: {
-        accepts: { formats: ["png"], dimensions: "2d" },
+        accepts: { formats: ["png"], photometric: ["MONOCHROME2"], dimensions: "2d" },
         inputs: [
-          { layout: "NCHW", values: { kind: "stored" }, normalisation: { kind: "z_score", over: "image" } },
+          {
+            ...{ layout: "NCHW", values: { kind: "stored" }, crop: "nonzero" },
+            normalisation: { kind: "z_score", over: "image" },
+          },
         ],
         tiling: { window: [512, 512], mirror: ["height", "width"] },
       },

@@ -7,7 +7,7 @@ import { openInput } from "../../src/files/guarded-paths.js";
 import { readInput } from "../../src/inference/read-input.js";
 import type { EngineOutput } from "../../src/engine/types.js";
 import { ANY_STACK, type Image } from "../../src/images/image.js";
-import type { ModelOutput } from "../../src/manifest/manifest.js";
+import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
 import {
   AXIAL,
   bodyAt,

@@ -96,7 +96,7 @@ export async function cancelledJob(t: Test, bulk: Bulk, input: string, output: s
   );
   const id = await bulk.submit({ input_folder_path: input, output_folder_path: output });
   await bulk.until(id, ({ counts }) => counts.succeeded > 0);
-  await bulk.send("DELETE", `/bulk_inference/${id}`);
+  t.match(await bulk.send("DELETE", `/bulk_inference/${id}`), { status: 200 });
   await release();
   return { id, job: await bulk.ended(id) };
 }

@@ -25,7 +25,8 @@ export class TestCa {
   readonly #key = path.join(this.folder, "ca.key");
   #count = 0;
 
-  constructor(name = "Test CA") {
+  /** @param days how long it is valid */
+  constructor(name = "Test CA", days = 90) {
     openssl(
       "req",
       "-x509",
@@ -35,7 +36,7 @@ export class TestCa {
       "-out",
       this.file,
       "-days",
-      "90",
+      String(days),
       "-subj",
       `/CN=${name}`,
     );

@@ -2,6 +2,7 @@
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { readdirSync } from "node:fs";
+import { monotonic } from "../../src/base/monotonic.js";
 import { RadserveError } from "../../src/base/errors.js";
 import { nameOfHelper } from "../../src/files/helper-names.js";
 import { NameLock } from "../../src/files/name-lock.js";
@@ -76,7 +77,7 @@ const PATIENCE_MS = 5_000;
 
 /** The lock of NAME, or undefined where somebody holds it who is not known to be dead. */
 export function tryTake(dir: string, name: string): Promise<NameLock | undefined> {
-  return NameLock.take(dir, name, { deadline: Date.now() + PATIENCE_MS }).catch((error: unknown) => {
+  return NameLock.take(dir, name, { deadline: monotonic() + PATIENCE_MS }).catch((error: unknown) => {
     if (error instanceof RadserveError && error.code === "deadline_exceeded") return undefined;
     throw error;
   });

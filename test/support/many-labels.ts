@@ -2,7 +2,8 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import type { ModelDescription } from "../../scripts/lib/onnx-model.js";
 import type { LoadOptions } from "../../src/engine/types.js";
-import type { ImageInput, ModelOutput } from "../../src/manifest/manifest.js";
+import type { ImageInput } from "../../src/manifest/manifest.js";
+import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
 import type { Resampling } from "../../src/manifest/resampling.js";
 import { input, loadOptions } from "./tiny-models.js";
 

@@ -1,6 +1,8 @@
 /** What the test models are made of: codes, inputs and graphs. */
 import { int, type ModelDescription } from "../../scripts/lib/onnx-model.js";
-import type { Code, ImageInput, ModelOutput } from "../../src/manifest/manifest.js";
+import type { ImageInput } from "../../src/manifest/manifest.js";
+import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
+import type { Code } from "../../src/manifest/texts.js";
 
 export const sct = (value: string, meaning: string): Code => ({ value, scheme: "SCT", meaning });
 export const TISSUE = sct("85756007", "Tissue");

@@ -6,7 +6,9 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { int, ints, onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import { sha256 } from "../../src/files/durable-files.js";
-import type { ImageInput, Label, Manifest, ModelOutput } from "../../src/manifest/manifest.js";
+import type { ImageInput, Manifest } from "../../src/manifest/manifest.js";
+import type { Label } from "../../src/manifest/outputs/fields.js";
+import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
 import { sct, TISSUE } from "./model-parts.js";
 import { ABOUT } from "./test-models.js";
 

@@ -16,10 +16,9 @@ const SOT = 0xff90;
  * @returns a DICOM file
  */
 export async function slowImage(tiles: number, attributes: Attributes = {}, frames = 1): Promise<Buffer> {
-  const next = random(7);
-  const size = { rows: TILE, columns: TILE, samples: 1, bitsAllocated: 16, bitsStored: 16 };
-  const raw: Raw = { ...size, data: new Uint8Array(TILE * TILE * 2).map(() => next() * 256) };
-  const whole = tiled(Buffer.from(await compress("jpeg2000", raw)), tiles);
+  noise ??= coded();
+  const { raw, tile } = await noise;
+  const whole = tiled(tile, tiles);
   return dicomFile({
     transferSyntax: SYNTAXES.jpeg2000,
     attributes: attributesOf(
@@ -28,6 +27,16 @@ export async function slowImage(tiles: number, attributes: Attributes = {}, fram
     ),
     pixels: { fragments: Array<Uint8Array>(frames).fill(whole) },
   });
+}
+
+/** Coding it takes as long as decoding it: once for all images of a file. */
+let noise: ReturnType<typeof coded> | undefined;
+
+async function coded(): Promise<{ raw: Raw; tile: Buffer }> {
+  const next = random(7);
+  const size = { rows: TILE, columns: TILE, samples: 1, bitsAllocated: 16, bitsStored: 16 };
+  const raw: Raw = { ...size, data: new Uint8Array(TILE * TILE * 2).map(() => next() * 256) };
+  return { raw, tile: Buffer.from(await compress("jpeg2000", raw)) };
 }
 
 function tiled(one: Buffer, tiles: number): Buffer {

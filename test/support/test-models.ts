@@ -7,7 +7,8 @@ import { join } from "node:path";
 import { float, onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import type { Engine } from "../../src/engine/engine.js";
 import { sha256 } from "../../src/files/durable-files.js";
-import { labelsOf, type ImageInput, type Manifest, type ModelOutput } from "../../src/manifest/manifest.js";
+import type { ImageInput, Manifest } from "../../src/manifest/manifest.js";
+import { labelsOf, type ModelOutput } from "../../src/manifest/outputs/outputs.js";
 import type { ModelEntry } from "../../src/models/entry.js";
 import {
   BRIGHT,

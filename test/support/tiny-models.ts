@@ -4,8 +4,9 @@ import path from "node:path";
 import { onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import type { Engine } from "../../src/engine/engine.js";
 import type { LoadOptions, Plane } from "../../src/engine/types.js";
-import type { ImageInput, ModelOutput } from "../../src/manifest/manifest.js";
-import { SIGNED_16 } from "./images.js";
+import type { ImageInput } from "../../src/manifest/manifest.js";
+import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
+import { signedPlane } from "../../src/models/made-up-image.js";
 
 export function writeModel(folder: string, model: ModelDescription): string {
   const file = path.join(folder, `${model.name}.onnx`);
@@ -70,22 +71,9 @@ export const loadOptions = (modelPath: string, more: Partial<LoadOptions> = {}):
 
 export const slowInput: ImageInput = { ...input, size: { kind: "fixed", height: 512, width: 512 } };
 
-/** Signed 16-bit samples as they are, with a rescale of one. */
-export function plane(rows: number, columns: number, samples?: readonly number[]): Plane {
-  const data = Int16Array.from(samples ?? { length: rows * columns });
-  return {
-    format: { ...SIGNED_16, rows, columns },
-    data: new Uint8Array(data.buffer),
-    interpretation: {
-      modality: { kind: "identity" },
-      units: undefined,
-      voi: [],
-      padding: undefined,
-      palette: undefined,
-    },
-    pixelAspect: 1,
-  };
-}
+/** Samples as they are, 0 where none are given. */
+export const plane = (rows: number, columns: number, samples?: readonly number[]): Plane =>
+  signedPlane(rows, columns, samples ?? new Array<number>(rows * columns).fill(0));
 
 /** Resolves once a task of the engine runs on one of its threads. */
 export async function untilRunning(engine: Engine): Promise<void> {

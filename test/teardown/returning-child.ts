@@ -48,12 +48,15 @@ const loading: number[] = [];
 const closing: number[] = [];
 for (let i = 0; i < Number(count); i++) {
   const crew = crewOf();
-  const run = () => crew.free({ stat: false, alone: false })!.run({ task, models, signs: newSigns() }, false);
+  const run = () =>
+    crew
+      .free({ stat: false, alone: false, subject: "a" })!
+      .run({ task, models, signs: newSigns() }, false, "a");
   const start = performance.now();
   await run();
   loading.push(since(start));
   if (mode === "idle") await delay(5 * IDLE_MS);
-  else crew.free({ stat: false, alone: false })!.end();
+  else crew.free({ stat: false, alone: false, subject: "a" })!.end();
   const again = run().catch(() => undefined);
   await delay(i * Number(step));
   const stop = performance.now();

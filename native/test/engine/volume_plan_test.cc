@@ -9,6 +9,7 @@
 
 #include "check.h"
 #include "onnx.h"
+#include "postprocess/kind.h"
 
 using namespace radserve;
 using namespace radserve::test;
@@ -56,7 +57,7 @@ std::unique_ptr<Model> Load(int threads) {
   input.fit = Fit::kNone;
   model->inputs = {input};
   OutputSpec output;
-  output.kind = OutputSpec::Kind::kSegmentation;
+  output.kind = &kSegmentation;
   output.tensor = "y";
   output.activation = Activation::kSoftmax;
   output.labels = 1;

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "check.h"
+#include "postprocess/kind.h"
 #include "postprocess/torchvision_reference.h"
 
 using namespace radserve;
@@ -25,7 +26,7 @@ Tensor Floats(std::vector<int64_t> shape, const std::vector<float>& values) {
 
 OutputSpec Spec(int labels) {
   OutputSpec spec;
-  spec.kind = OutputSpec::Kind::kDetection;
+  spec.kind = &kDetection;
   spec.tensor = "y";
   spec.labels = labels;
   spec.max_boxes = 1000;

@@ -5,6 +5,7 @@
 
 #include "check.h"
 #include "planes.h"
+#include "postprocess/kind.h"
 #include "postprocess/postprocess.h"
 #include "prepare/volume.h"
 #include "volumes.h"
@@ -156,7 +157,7 @@ Tensor RandomMaps(std::mt19937& random, int64_t channels, const std::array<int, 
 
 OutputSpec Segments(Activation activation, int labels, bool fractional = false) {
   OutputSpec spec;
-  spec.kind = OutputSpec::Kind::kSegmentation;
+  spec.kind = &kSegmentation;
   spec.tensor = "y";
   spec.activation = activation;
   spec.labels = labels;

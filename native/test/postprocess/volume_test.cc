@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include "planes.h"
+#include "postprocess/kind.h"
 #include "postprocess/postprocess.h"
 #include "prepare/statistics.h"
 #include "volumes.h"
@@ -28,7 +29,7 @@ PreparedVolume Prepare(const Scan& scan, const InputSpec& spec) {
 
 OutputSpec LabelMapSpec() {
   OutputSpec spec;
-  spec.kind = OutputSpec::Kind::kSegmentation;
+  spec.kind = &kSegmentation;
   spec.tensor = "y";
   spec.activation = Activation::kLabelMap;
   spec.labels = 200;

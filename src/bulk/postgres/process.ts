@@ -5,6 +5,7 @@ import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
 import { errno } from "../../base/errno.js";
+import { monotonic } from "../../base/monotonic.js";
 import { BulkUnavailable } from "../unavailable.js";
 import { BARE_ENVIRONMENT, type Binaries } from "./binaries.js";
 import { connectionOf, socketOf, type DatabaseFolders } from "./folders.js";
@@ -78,8 +79,8 @@ async function answersWhileAlive(
   alive: () => boolean,
   limit: number,
 ): Promise<boolean> {
-  const end = Date.now() + limit;
-  while (alive() && Date.now() < end) {
+  const end = monotonic() + limit;
+  while (alive() && monotonic() < end) {
     if (saysReady(folders.data) && (await answers(folders))) return alive();
     await sleep(LOOK_MS);
   }
@@ -170,10 +171,10 @@ function signal(pid: number, name: NodeJS.Signals): void {
 
 /** Stops it: SIGINT is its fast shutdown, SIGQUIT its immediate one. Never SIGKILL, which would leave its children. */
 export async function endPostmaster(pid: number, data: string): Promise<void> {
-  const begin = Date.now();
+  const begin = monotonic();
   let sent: NodeJS.Signals | undefined;
   while (isPostmaster(pid, data)) {
-    const waited = Date.now() - begin;
+    const waited = monotonic() - begin;
     const wanted = waited < LONGEST_FAST_STOP_MS ? "SIGINT" : "SIGQUIT";
     if (sent !== wanted) signal(pid, wanted);
     sent = wanted;

@@ -7,6 +7,7 @@ import { closeSync, constants } from "node:fs";
 import path from "node:path";
 import type { Pool } from "pg";
 import { durations } from "../../base/durations.js";
+import { monotonic } from "../../base/monotonic.js";
 import { RadserveError } from "../../base/errors.js";
 import { VERSION } from "../../base/version.js";
 import type { Config } from "../../config.js";
@@ -205,8 +206,8 @@ class Reporter {
   /** @throws ReportLeft */
   async #stillMine(now = false): Promise<void> {
     if (this.context.stopped()) throw new ReportLeft("The server is stopping.");
-    if (!now && Date.now() - this.#renewedAt < durations.reportRenew) return;
-    this.#renewedAt = Date.now();
+    if (!now && monotonic() - this.#renewedAt < durations.reportRenew) return;
+    this.#renewedAt = monotonic();
     if (!(await renewClaim(this.context.pool, this.claim)))
       throw new ReportLeft("The job goes on, or another box writes its report.");
   }

@@ -1,6 +1,5 @@
 /** What doctor says of one thing that serving needs. */
-import { accessSync, statSync } from "node:fs";
-import { errno } from "../../base/errno.js";
+import { folderFault } from "../../files/usable.js";
 
 export interface Finding {
   name: string;
@@ -36,22 +35,7 @@ export async function checked(
   }
 }
 
-const REASONS: Readonly<Record<string, string>> = {
-  ENOENT: "there is no such folder",
-  EACCES: "this user may not (EACCES)",
-  EROFS: "its file system is mounted read-only (EROFS)",
-  ESTALE: "the share is away (ESTALE)",
-  EIO: "the disk or the share fails (EIO)",
-};
-
 /** Why this user cannot use a folder so; undefined where it can. */
-export function whyNot(folder: string, mode: number): string | undefined {
-  try {
-    if (!statSync(folder).isDirectory()) return "it is no folder";
-    accessSync(folder, mode);
-    return undefined;
-  } catch (error) {
-    const code = errno(error);
-    return REASONS[code] ?? (code || "it cannot be used");
-  }
+export async function whyNot(folder: string, mode: number): Promise<string | undefined> {
+  return (await folderFault(folder, mode))?.found;
 }

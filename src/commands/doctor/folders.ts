@@ -1,12 +1,15 @@
 /** Folders and disks: roots, state, keys, clients' names of folders, room. */
-import { constants, existsSync, readdirSync, statfsSync, statSync } from "node:fs";
+import { constants, existsSync, readdirSync, statSync } from "node:fs";
 import { realpath } from "node:fs/promises";
 import path from "node:path";
 import { auditPaths } from "../../audit/folders.js";
 import type { Config } from "../../config.js";
 import { freeBytes } from "../../files/disk.js";
+import { holdsSomething } from "../../files/folder-mark.js";
 import { exposures } from "../../files/own-folders.js";
 import { isInside } from "../../files/roots.js";
+import { roomFault, roomOf } from "../../files/usable.js";
+import { READ, REMEDIES, WRITE } from "../../server/conditions.js";
 import { readKeys, type FoundKeys } from "../../server/keys.js";
 import { advice, bad, good, whyNot, wordsOf, type Finding } from "./finding.js";
 
@@ -15,7 +18,7 @@ const SIDES = [
     key: "input_roots",
     name: "input root",
     variable: "RADSERVE_INPUT_ROOTS",
-    mode: constants.R_OK | constants.X_OK,
+    mode: READ,
     can: "can be read",
     fix: "Create or mount it, and let the server's user read it.",
   },
@@ -23,20 +26,27 @@ const SIDES = [
     key: "output_roots",
     name: "output root",
     variable: "RADSERVE_OUTPUT_ROOTS",
-    mode: constants.R_OK | constants.W_OK | constants.X_OK,
+    mode: WRITE,
     can: "can be written",
     fix: "Create or mount it, and let the server's user write to it.",
   },
 ] as const;
 
 export async function roots(config: Config): Promise<Finding[]> {
-  const each = SIDES.flatMap(({ key, name, variable, mode, can, fix }) => {
-    if (config[key].length === 0) return [bad(name, "none", `Set ${variable} or ${key}; serving needs one.`)];
-    return config[key].map((root) => {
-      const why = whyNot(root, mode);
-      return why === undefined ? good(name, `${root} ${can}`) : bad(name, `${root}: ${why}`, fix);
-    });
-  });
+  const look = async (root: string, { key, name, mode, can, fix }: (typeof SIDES)[number]) => {
+    const why = await whyNot(root, mode);
+    if (why !== undefined) return bad(name, `${root}: ${why}`, fix);
+    return key === "input_roots" && !(await holdsSomething(root))
+      ? advice(name, `${root} is empty`, "If a share belongs there, it is not mounted: mount it.")
+      : good(name, `${root} ${can}`);
+  };
+  const each = await Promise.all(
+    SIDES.flatMap((side) => {
+      const { key, name, variable } = side;
+      if (config[key].length > 0) return config[key].map((root) => look(root, side));
+      return [Promise.resolve(bad(name, "none", `Set ${variable} or ${key}; serving needs one.`))];
+    }),
+  );
   const exposed = (await exposures(config)).map(({ setting, found, fix }) =>
     bad(setting === "RADSERVE_INPUT_ROOTS" ? "input root" : "output root", found, fix),
   );
@@ -119,9 +129,9 @@ function ownership(name: string, folder: string): Finding[] {
   ];
 }
 
-export function state(config: Config): Finding[] {
+export async function state(config: Config): Promise<Finding[]> {
   const { state_dir } = config;
-  const why = whyNot(state_dir, constants.R_OK | constants.W_OK | constants.X_OK);
+  const why = await whyNot(state_dir, WRITE);
   if (why !== undefined)
     return [bad("state directory", `${state_dir}: ${why}`, "Run radserve init as the user that serves.")];
   const audit = auditPaths(state_dir).folder;
@@ -130,10 +140,10 @@ export function state(config: Config): Finding[] {
 }
 
 /** The keys of tokens. A folder that somebody named may be a share: it has to be there. */
-export function keys(config: Config): { findings: Finding[]; found: FoundKeys } {
+export async function keys(config: Config): Promise<{ findings: Finding[]; found: FoundKeys }> {
   const { keys_dir, keys_dir_is_default } = config;
   const none: FoundKeys = { keys: [], problems: [] };
-  const why = whyNot(keys_dir, constants.R_OK | constants.X_OK);
+  const why = await whyNot(keys_dir, READ);
   if (why !== undefined && !keys_dir_is_default)
     return {
       found: none,
@@ -167,26 +177,16 @@ export function keys(config: Config): { findings: Finding[]; found: FoundKeys } 
   }
 }
 
-export function disks(config: Config): Finding[] {
-  return [...new Set([...config.output_roots, config.state_dir])].flatMap((folder) => {
-    if (whyNot(folder, constants.R_OK) !== undefined) return [];
-    const room = statfsSync(folder);
-    const free = freeBytes(room);
+export async function disks(config: Config): Promise<Finding[]> {
+  const looks = [...new Set([...config.output_roots, config.state_dir])].map(async (folder) => {
+    if ((await whyNot(folder, constants.R_OK)) !== undefined) return [];
+    const fault = await roomFault(folder, config.minimum_free_disk);
+    if (fault !== undefined) return [bad("disk", `${folder}: ${fault.found}`, REMEDIES.disk_full)];
+    const room = await roomOf(folder);
+    const free = room === undefined ? Infinity : freeBytes(room);
     const said =
       free === Infinity ? "its file system does not say how much is" : `${(free / 2 ** 30).toFixed(1)} GiB`;
-    const found = `${folder}: ${said} free`;
-    if (free < config.minimum_free_disk)
-      return [
-        bad(
-          "disk",
-          `${found}, and ${(config.minimum_free_disk / 2 ** 30).toFixed(2)} GiB are wanted`,
-          "Make room, or lower RADSERVE_MINIMUM_FREE_DISK.",
-        ),
-      ];
-    if (room.files > 0 && room.ffree === 0)
-      return [
-        bad("disk", `${folder}: its file system has no room for more files (inodes)`, "Remove files there."),
-      ];
-    return [good("disk", found)];
+    return [good("disk", `${folder}: ${said} free`)];
   });
+  return (await Promise.all(looks)).flat();
 }

@@ -12,7 +12,7 @@ import { bad, good, whyNot, wordsOf, type Finding } from "./finding.js";
 /** @param engineWorks false where the addon cannot be loaded; graphs then stay unread, and the finding of the addon says why */
 export async function models(config: Config, engineWorks: boolean): Promise<Finding[]> {
   const { models_dir } = config;
-  const why = whyNot(models_dir, constants.R_OK | constants.X_OK);
+  const why = await whyNot(models_dir, constants.R_OK | constants.X_OK);
   if (why !== undefined)
     return [
       bad(

@@ -13,6 +13,8 @@ import type { Key } from "../../server/key-file.js";
 import { listen } from "../../server/listening.js";
 import { isRevoked } from "../../server/token-records.js";
 import { authenticate } from "../../server/tokens.js";
+import { openClient } from "../client.js";
+import { conditionsOf } from "../status.js";
 import { advice, bad, good, type Finding } from "./finding.js";
 
 /** State of a listening socket in /proc/net/tcp (include/net/tcp_states.h). */
@@ -145,5 +147,21 @@ export function orphanedDatabases(config: Config): Finding[] {
     // The finding about the bulk database has told it.
     if (error instanceof BulkUnavailable) return [];
     throw error;
+  }
+}
+
+/** What the server that runs on this state directory says is wrong; nothing where none runs. */
+export async function runningServer(config: Config): Promise<Finding[]> {
+  if (holderHere(config.state_dir) === undefined) return [];
+  const client = openClient(config);
+  try {
+    const { body } = await client.send("GET", "/health/ready");
+    const found = conditionsOf(body);
+    return found.length === 0
+      ? [good("server", `nothing is wrong on ${client.url}`)]
+      : found.map(({ condition, message, remedy }) => bad("server", `${condition}: ${message}`, remedy));
+  } catch (error) {
+    if (!(error instanceof RadserveError)) throw error;
+    return [advice("server", error.message, "Set RADSERVE_URL to ask it what is wrong.")];
   }
 }

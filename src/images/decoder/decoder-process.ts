@@ -3,7 +3,7 @@
  * sockets, programs and memory for code (native/confine), so that what takes it over finds nothing to reach. It does
  * one thing after another, and waits for the channel without an event loop.
  */
-import { closeSync, fstatSync, readdirSync, readSync, writeSync } from "node:fs";
+import { closeSync, constants, fstatSync, readdirSync, readSync, writeSync } from "node:fs";
 import { confine, leave } from "../../addon/confine.js";
 import { MAX_FILE_BYTES } from "../../files/descriptor.js";
 import { openJpegVersion } from "../../addon/openjpeg.js";
@@ -30,17 +30,24 @@ const DECODERS: Record<Order["decoder"], (bytes: Uint8Array, what: never) => Dec
 
 const files = new Map<number, Buffer>();
 
-/** Files and sockets that the starting process left open by mistake; the runtime itself has none. */
+/**
+ * Files, sockets, devices and pipes that whoever started the server left open: they come through all its processes. The
+ * runtime itself has none of them but pipes with both ends here.
+ */
 function closeStrangers(): void {
+  const strangers = new Map<string | number, number>();
   for (const fd of readdirSync("/proc/self/fd").map(Number)) {
     if (fd <= CHANNEL) continue;
     try {
       const facts = fstatSync(fd);
-      if (facts.isFile() || facts.isSocket() || facts.isDirectory()) closeSync(fd);
+      if (facts.isFIFO() && strangers.delete(`pipe ${facts.ino}`)) continue;
+      if (facts.isFIFO()) strangers.set(`pipe ${facts.ino}`, fd);
+      else if ((facts.mode & constants.S_IFMT) !== 0) strangers.set(fd, fd);
     } catch {
       // It was the list's own
     }
   }
+  for (const fd of strangers.values()) closeSync(fd);
 }
 
 function send(head: Buffer, bytes: Uint8Array): void {

@@ -32,7 +32,8 @@ const MOST_HELD_BYTES = 1 << 29;
 
 /**
  * No code is made at run time, so that the process can give up memory for code. Its environment is empty but for
- * this: no ring of io_uring, through which calls would pass the filter by, and one thread, for it does one thing.
+ * this: no ring of io_uring that the kernel looks at by itself, through which calls would pass the filter by (the runtime has
+ * others, and to tell the kernel of what is in those ends the process), and one thread, for it does one thing.
  */
 const FLAGS = ["--jitless", fileURLToPath(new URL("./decoder-process.js", import.meta.url))];
 const ENVIRONMENT = { UV_USE_IO_URING: "0", UV_THREADPOOL_SIZE: "1" };

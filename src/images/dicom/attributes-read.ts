@@ -74,6 +74,8 @@ const LIMITS: ReadonlyMap<string, Limits> = new Map([
   ...words("RescaleSlope RescaleIntercept DoseGridScaling RealWorldValueSlope RealWorldValueIntercept").map(
     (each) => [each, SCALE] as const,
   ),
+  // Whole numbers
+  ["PixelAspectRatio", { least: 1, most: 1e6, positive: true }],
   // Centimetres between the pixels of an ultrasound region, or other units
   ["PhysicalDeltaX", SCALE],
   ["PhysicalDeltaY", SCALE],
@@ -190,9 +192,22 @@ function described(value: string | number | undefined): string {
   return "a value that is no decimal number";
 }
 
+/** Values that count, of attributes of which another would count for none without a word. */
+const ENUMERATED: ReadonlyMap<string, readonly string[]> = new Map([
+  ["Laterality", ["L", "R"]],
+  ["ImageLaterality", ["L", "R", "B", "U"]],
+  ["FrameLaterality", ["L", "R", "B", "U"]],
+  ["PresentationLUTShape", ["IDENTITY", "INVERSE", "LIN OD"]],
+  ["LossyImageCompression", ["00", "01"]],
+  ["BurnedInAnnotation", ["YES", "NO"]],
+]);
+
 /** What is wrong with texts of a VR that has a form; names of types are left as devices write them. */
-export function textFault({ vr, tag }: Reading, values: readonly string[]): Fault | undefined {
+export function textFault({ vr, tag, keyword }: Reading, values: readonly string[]): Fault | undefined {
   if (vr !== "CS" || AS_WRITTEN.includes(tag)) return undefined;
+  const known = ENUMERATED.get(keyword);
+  if (known !== undefined && !values.every((value) => known.includes(value)))
+    return { found: `a value that is none of ${known.join(", ")}` };
   const form = FORMS.get(vr);
   const fits = values.every((value) => value === "" || form?.test(value.toUpperCase()) === true);
   return fits ? undefined : { found: "a value with characters that CS does not have, or too many" };

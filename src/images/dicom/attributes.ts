@@ -1,6 +1,6 @@
 /** Values of a walked data set by keyword, decoded when asked for (PS3.5 section 6.2). */
 import { RadserveError } from "../../base/errors.js";
-import { warn, type Attributes } from "../image.js";
+import { warn, type Attributes, type Warning } from "../image.js";
 import {
   multiplicityFault,
   numberFault,
@@ -75,16 +75,13 @@ export class DataSetAttributes implements Attributes {
   readonly #context: Context;
   /** Made when a sequence is asked for: a file can have two million items. */
   #sequences: Map<Tag, DataSetAttributes[]> | undefined;
+  #comparedText: string | undefined;
 
   constructor(walk: Walk, dataSet: DataSet, parent?: Context) {
     this.#walk = walk;
     this.#dataSet = dataSet;
-    const [doubled] = dataSet.doubled ?? [];
-    if (doubled !== undefined)
-      throw corrupt(
-        `Expected ${describeTag(doubled)} once (PS3.5 section 7.1), found it twice with different values: readers differ in which one counts. Correct the file at its source.`,
-        doubled,
-      );
+    // Private ones count when they are asked for: most mean nothing here
+    this.#requireOnce((tag) => (tag >>> 16) % 2 === 0);
     this.#context = parent ?? { decode: textDecoder([]), signed: false };
     const charset = dataSet.elements.get(SPECIFIC_CHARACTER_SET);
     const pixelRepresentation = dataSet.elements.get(PIXEL_REPRESENTATION);
@@ -98,6 +95,15 @@ export class DataSetAttributes implements Attributes {
             : this.#numbers(pixelRepresentation)[0] === 1,
       };
     for (const element of dataSet.elements.values()) this.#check(element);
+  }
+
+  #requireOnce(matters: (tag: Tag) => boolean): void {
+    const doubled = this.#dataSet.doubled?.find(matters);
+    if (doubled !== undefined)
+      throw corrupt(
+        `Expected ${describeTag(doubled)} once (PS3.5 section 7.1), found it twice with different values: readers differ in which one counts. Correct the file at its source.`,
+        doubled,
+      );
   }
 
   /** Refuses the file, or takes an element out of it, whose value its attribute cannot have. */
@@ -177,9 +183,14 @@ export class DataSetAttributes implements Attributes {
     if (element === undefined) return undefined;
     let found = this.#sequences?.get(element.tag);
     if (found === undefined) {
-      const items = itemsOf(this.#walk, element);
+      const items = itemsOf(this.#walk, element, this.number("NumberOfFrames"));
       if (items === undefined) return undefined;
-      found = items.map((item) => new DataSetAttributes(this.#walk, item, this.#context));
+      let empty: DataSetAttributes | undefined;
+      const attributesOf = (item: DataSet) => new DataSetAttributes(this.#walk, item, this.#context);
+      // There may be very many that hold nothing
+      found = items.map((item) =>
+        item.elements.size === 0 ? (empty ??= attributesOf(item)) : attributesOf(item),
+      );
       (this.#sequences ??= new Map()).set(element.tag, found);
     }
     return found;
@@ -196,7 +207,21 @@ export class DataSetAttributes implements Attributes {
 
   /** Whether the attributes are the same, with the same values, however their numbers are written. */
   equals(other: DataSetAttributes): boolean {
-    return JSON.stringify(this.#comparable()) === JSON.stringify(other.#comparable());
+    return this.#compared() === other.#compared();
+  }
+
+  /** Kept, because what all frames share is compared with each of them. */
+  #compared(): string {
+    return (this.#comparedText ??= JSON.stringify(this.#comparable()));
+  }
+
+  /** Whether another data set has the same values of an attribute, however its numbers are written. */
+  agreesWith(other: DataSetAttributes, keyword: string): boolean {
+    const [own, theirs] = [this, other].map((set) => {
+      const numbers = set.numbers(keyword);
+      return JSON.stringify(numbers === undefined || numbers.length === 0 ? set.strings(keyword) : numbers);
+    });
+    return own === theirs;
   }
 
   #comparable(): unknown[] {
@@ -219,12 +244,17 @@ export class DataSetAttributes implements Attributes {
   /**
    * First value as text of a private element (PS3.5 section 7.8.1): the one numbered `element` in the block of `group`
    * that `creator` has reserved. Undefined if there is no such block, or if it is absent or empty.
+   * Throws corrupt_image if the element, or what reserves a block before it, stands twice with different values.
    */
   privateValue(creator: string, group: number, element: number): string | undefined {
     for (let block = 0x10; block <= 0xff; block++) {
-      const reservation = this.#dataSet.elements.get(group * 0x10000 + block);
+      const reserving = group * 0x10000 + block;
+      const reservation = this.#dataSet.elements.get(reserving);
+      this.#requireOnce((tag) => tag === reserving);
       if (reservation === undefined || this.#text({ ...reservation, vr: "LO" })[0] !== creator) continue;
-      const found = this.#dataSet.elements.get(group * 0x10000 + block * 0x100 + element);
+      const asked = group * 0x10000 + block * 0x100 + element;
+      this.#requireOnce((tag) => tag === asked);
+      const found = this.#dataSet.elements.get(asked);
       if (found === undefined) return undefined;
       const vr = found.vr === "UN" ? "LO" : found.vr;
       const value = TEXT_VRS.has(vr)
@@ -258,16 +288,22 @@ export class DataSetAttributes implements Attributes {
   /**
    * The same attributes on a copy of their own bytes, up to the pixel data, so that a series need not keep the pixels
    * of all its files. What follows the pixel data is left out.
+   * @param warnings gets what items are found to have that are read later
    */
-  withoutPixels(): DataSetAttributes {
+  withoutPixels(warnings: Warning[]): DataSetAttributes {
     const pixels = ["FloatPixelData", "DoubleFloatPixelData", "PixelData"].map((keyword) =>
       this.element(keyword),
     );
     const end = Math.min(this.#walk.bytes.length, ...pixels.map((element) => element?.offset ?? Infinity));
     const kept = [...this.#dataSet.elements].filter(([, { offset, available }]) => offset + available <= end);
-    const walk = newWalk(new Uint8Array(this.#walk.bytes.subarray(0, end)));
-    walk.all = this.#walk.all;
+    const bytes = new Uint8Array(this.#walk.bytes.subarray(0, end));
+    const walk: Walk = { ...newWalk(bytes), all: this.#walk.all, warnings, counts: false };
     return new DataSetAttributes(walk, { ...this.#dataSet, elements: new Map(kept) });
+  }
+
+  /** What items are found to have that are read from now on goes there. */
+  warnInto(warnings: Warning[]): void {
+    this.#walk.warnings = warnings;
   }
 
   /** Numbers of an element read as another VR than its own: lookup tables and their descriptors. */

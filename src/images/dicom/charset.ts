@@ -118,6 +118,9 @@ function singleByte(encoding: string | undefined): TextDecode {
   };
 }
 
+/** Encodings that know no code extension. */
+const STANDING_ALONE = new Set(["utf-8", "gb18030", "gbk"]);
+
 /** A value of Specific Character Set, and what is odd about it. */
 interface Term {
   encoding: string | undefined;
@@ -157,10 +160,22 @@ export function textDecoder(terms: readonly string[], warnings: Warning[] = []):
     else
       warn(warnings, "character_set_spelling", `SpecificCharacterSet holds ${said}; it was read as ${name}.`);
   });
+  const alone = found.find(({ encoding }) => STANDING_ALONE.has(encoding ?? ""));
+  if (alone !== undefined && several) {
+    // What is no UTF-8 does not look like it; other sets would be guessed
+    const isSure = alone.encoding === "utf-8" || found.every((one) => one === alone || !one.encoding);
+    warn(
+      warnings,
+      isSure ? "character_set_spelling" : "character_set_unknown",
+      `SpecificCharacterSet holds ${alone.name} beside others, which has to stand alone (PS3.3 C.12.1.1.2); ` +
+        (isSure ? "it was read as that." : "text beyond ASCII was not read."),
+    );
+    return decoder(isSure ? alone.encoding : undefined);
+  }
   const initial = found[0]?.encoding;
   const decode = decoder(initial);
   const extended = several || /2022/.test(terms[0] ?? "");
-  if (!extended || initial === "utf-8" || initial === "gb18030" || initial === "gbk") return decode;
+  if (!extended || alone !== undefined) return decode;
   return (bytes) => (bytes.includes(ESC) ? decodeExtended(bytes, initial) : decode(bytes));
 }
 

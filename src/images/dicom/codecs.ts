@@ -117,12 +117,8 @@ export function checkHeader(header: CodestreamHeader, format: PixelFormat): void
       "corrupt_image",
       `BitsAllocated is ${format.bitsAllocated} but the ${name} frame has ${header.precision} bits a sample.`,
     );
-  if (header.kind === "htj2k" && header.sampling !== undefined && htPulls(header) === undefined)
-    throw new RadserveError(
-      "unsupported_transfer_syntax",
-      `HTJ2K of ${header.rows} rows with such subsampled components cannot be decoded. Convert the object to Explicit VR Little Endian.`,
-    );
-  const colour16 = header.kind === "jpeg2000" && header.components > 1 && header.precision > 8;
+  const isJpeg2000 = header.kind === "jpeg2000" || header.kind === "htj2k";
+  const colour16 = isJpeg2000 && !isForOpenJph(header) && header.components > 1 && header.precision > 8;
   if (header.precision > 16 || colour16)
     throw new RadserveError(
       "unsupported_transfer_syntax",
@@ -131,34 +127,24 @@ export function checkHeader(header: CodestreamHeader, format: PixelFormat): void
     );
 }
 
+/** OpenJPH has HTJ2K but where components have fewer samples: its wrapper hands those out in no order. OpenJPEG has them. */
+const isForOpenJph = ({ kind, sampling }: CodestreamHeader) => kind === "htj2k" && sampling === undefined;
+
 /** What the call into the codec needs to know: sizes of the codestream, never of the data set. */
 function contextOf(header: CodestreamHeader): CodecContext {
   // OpenJPH clips signed 8-bit samples to 0..255 and unsigned 16-bit samples to a signed range if told so
-  const wide = header.precision > 8 || (header.kind === "htj2k" && header.signed);
+  const wide = header.precision > 8 || (isForOpenJph(header) && header.signed);
   return new (library().Context)({
     width: header.columns,
     height: header.rows,
     bitsAllocated: wide ? 16 : 8,
     bitsStored: header.precision,
-    samplesPerPixel: htPulls(header) ?? header.components,
+    samplesPerPixel: header.components,
     pixelRepresentation: header.signed ? 1 : 0,
     planarConfiguration: 0,
     photometricInterpretation: header.components === 1 ? "MONOCHROME2" : "RGB",
     encodedBuffer: header.data,
   });
-}
-
-/** Lines of each component, the subsampled ones with fewer (ISO 15444-1 B.2). */
-const linesOf = ({ rows, components, sampling }: CodestreamHeader) =>
-  Array.from({ length: components }, (_, c) => Math.ceil(rows / (sampling?.[c]?.dy ?? 1)));
-
-/**
- * How many lines the wrapper of OpenJPH has to take for each row, so that it takes all and none beyond, which would not
- * end; undefined where no number does.
- */
-function htPulls(header: CodestreamHeader): number | undefined {
-  const pulls = linesOf(header).reduce((sum, lines) => sum + lines, 0) / header.rows;
-  return Number.isInteger(pulls) ? pulls : undefined;
 }
 
 /** The largest frame, in pixels, that this instance has room to be read beyond for. */
@@ -186,10 +172,11 @@ function call(header: CodestreamHeader): Uint8Array | undefined {
     case "jpeg-ls":
       return decodeJpegLs(header);
     case "jpeg2000":
-      if (header.sampling !== undefined) growFor(header);
-      return NativeCodecs.decodeJpeg2000(contextOf(header)).getDecodedBuffer();
     case "htj2k":
-      return NativeCodecs.decodeHtJpeg2000(contextOf(header)).getDecodedBuffer();
+      if (header.sampling !== undefined) growFor(header);
+      return isForOpenJph(header)
+        ? NativeCodecs.decodeHtJpeg2000(contextOf(header)).getDecodedBuffer()
+        : NativeCodecs.decodeJpeg2000(contextOf(header)).getDecodedBuffer();
     case "jpeg-xl":
       return NativeCodecs.decodeJpegXl(contextOf(header)).getDecodedBuffer();
   }
@@ -206,7 +193,7 @@ export async function decodeFrame(
   warnings: Warning[],
 ): Promise<Uint8Array> {
   const name = NAMES[header.kind];
-  const bytes = header.precision <= 8 && !(header.kind === "htj2k" && header.signed) ? 1 : 2;
+  const bytes = header.precision <= 8 && !(isForOpenJph(header) && header.signed) ? 1 : 2;
   if (isForOpenJpeg(header)) {
     const plain = await decodeByOpenJpeg(header);
     if (plain !== undefined) return rearranged(plain, header, format, bytes);
@@ -229,8 +216,7 @@ export async function decodeFrame(
   if (!isLs && length > LARGE_FRAME_BYTES) release();
   grown ||= length > GROWING_FRAME_BYTES;
   judgeMessages(header, name, warnings);
-  const samples = (header.kind === "htj2k" ? htPulls(header) : undefined) ?? header.components;
-  const expected = header.rows * header.columns * samples * bytes;
+  const expected = header.rows * header.columns * header.components * bytes;
   if (decoded?.length !== expected)
     throw fail("corrupt_image", name, `${decoded?.length ?? 0} bytes decoded, ${expected} expected`);
   return rearranged(decoded, header, format, bytes);
@@ -291,26 +277,21 @@ function unscaled(data: Uint8Array, precision: number, bytes: 1 | 2): Uint8Array
  */
 function byPixel(data: Uint8Array, header: CodestreamHeader, bytes: 1 | 2): Uint8Array {
   const { rows, columns, components, sampling } = header;
-  const step = header.kind === "htj2k" ? (htPulls(header) ?? components) : components;
-  const lines = linesOf(header);
   const out = new Uint8Array(rows * columns * components * bytes);
-  let before = 0;
   for (let c = 0; c < components; c++) {
     const { dx, dy } = sampling?.[c] ?? { dx: 1, dy: 1 };
     for (let y = 0; y < rows; y++) {
       const line = Math.floor(y / dy);
-      const k = before + line;
-      const start =
-        header.kind === "htj2k"
-          ? Math.floor(k / step) * columns * step + (k % step)
-          : line * Math.ceil(columns / dx) * step + c;
+      const k = c * rows + line;
+      const start = isForOpenJph(header)
+        ? Math.floor(k / components) * columns * components + (k % components)
+        : line * Math.ceil(columns / dx) * components + c;
       for (let x = 0; x < columns; x++) {
-        const from = (start + Math.floor(x / dx) * step) * bytes;
+        const from = (start + Math.floor(x / dx) * components) * bytes;
         const to = ((y * columns + x) * components + c) * bytes;
         for (let b = 0; b < bytes; b++) out[to + b] = data[from + b] ?? 0;
       }
     }
-    before += lines[c] ?? 0;
   }
   return out;
 }

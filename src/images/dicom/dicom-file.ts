@@ -6,7 +6,7 @@ import { RadserveError, type ErrorCode } from "../../base/errors.js";
 import { DataSetAttributes } from "./attributes.js";
 import { warn } from "../image.js";
 import { dictionaryVr, type Tag } from "./dictionary.js";
-import { countAll, walkDataSet, walkWhole, type DataSet } from "./elements.js";
+import { walkDataSet, walkWhole, type DataSet } from "./elements.js";
 import { isVr, MOST_SEEN, newWalk, TooManyElements, type Encoding, type Walk } from "./headers.js";
 import {
   EXPLICIT_VR_BIG_ENDIAN,
@@ -75,11 +75,11 @@ function dataOffset(head: Uint8Array): number | undefined {
 
 /**
  * Walks a DICOM file. What it had to assume is in `walk.warnings`.
- * @param most elements, items and fragments that it may have, of which there is no count without it
+ * @param most elements, items and fragments that it may have
  * @throws RadserveError corrupt_image, truncated_image, unsupported_transfer_syntax
  * @throws TooManyElements if it has more, those of sequences that nobody asked for included
  */
-export function openFile(bytes: Uint8Array, most?: number): DicomFile {
+export function openFile(bytes: Uint8Array, most = MOST_SEEN): DicomFile {
   const walk = newWalk(bytes, most);
   const marked = dataOffset(bytes);
   if (marked !== 132)
@@ -91,11 +91,8 @@ export function openFile(bytes: Uint8Array, most?: number): DicomFile {
   const { end, syntax, mediaStorageSopClass } = readMeta(walk, marked ?? 0);
   const body = syntax.deflated ? inflated(walk, end) : walk;
   const dataSet = walkWhole(body, syntax.deflated ? 0 : end, syntax);
-  if (most !== undefined) {
-    body.all = countAll(body, dataSet);
-    // There is room for all of them
-    body.most = MOST_SEEN;
-  }
+  body.all = body.seen;
+  body.counts = false;
   return {
     walk: body,
     dataSet,

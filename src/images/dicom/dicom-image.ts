@@ -13,6 +13,7 @@ import {
   type Region,
   type SourceIdentity,
   type Spacing,
+  type Warning,
 } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
 import type { CodestreamHeader } from "./codestream.js";
@@ -84,7 +85,7 @@ class DicomImage implements DicomFileImage {
     this.format = this.#reader.format;
     this.coding = this.#reader.coding;
     this.frameCount = pixel.frameCount;
-    checkGroups(attributes, this.frameCount);
+    checkGroups(attributes, this.frameCount, this.warnings);
     this.#frames = new ReadAhead(
       this.frameCount,
       (index, ahead) => this.#reader.read(index, ahead),
@@ -171,13 +172,19 @@ class DicomImage implements DicomFileImage {
 }
 
 /** A frame without its item would silently lose what the others have: its own rescale, its own place. */
-function checkGroups(attributes: DataSetAttributes, frames: number): void {
+function checkGroups(attributes: DataSetAttributes, frames: number, warnings: Warning[]): void {
   const groups = attributes.sequence("PerFrameFunctionalGroupsSequence")?.length ?? 0;
   if (groups > 0 && groups < frames)
     throw new RadserveError(
       "corrupt_image",
       `NumberOfFrames is ${frames} but PerFrameFunctionalGroupsSequence describes ${groups}. Correct the object at the source.`,
       { frames, described: groups },
+    );
+  if (groups > frames)
+    warn(
+      warnings,
+      "extra_frames",
+      `PerFrameFunctionalGroupsSequence describes ${groups} frames and NumberOfFrames says ${frames}; the first items were taken for them.`,
     );
 }
 

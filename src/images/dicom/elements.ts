@@ -16,6 +16,8 @@ import {
   isDelimiter,
   ITEM,
   ITEM_END,
+  OverBudget,
+  overBudget,
   readHeader,
   SEQUENCE_END,
   tagAt,
@@ -37,7 +39,9 @@ export interface Element {
   /** The bytes that are there; less than `length` only for pixel data in a file cut short. */
   available: number;
   encoding: Encoding;
-  /** Items of a sequence of undefined length (others are walked when asked for). */
+  /** How the items of a sequence of undefined length are encoded. */
+  inner?: Encoding;
+  /** Items of a sequence, once they were asked for. */
   items?: DataSet[];
   encapsulated?: Encapsulated;
 }
@@ -45,7 +49,7 @@ export interface Element {
 /** Elements by tag; of a repeated tag the first. */
 export interface DataSet {
   elements: Map<Tag, Element>;
-  /** Tags that stand twice with different values (PS3.5 section 7.1 has each once); private ones left out. */
+  /** Tags that stand twice with different values (PS3.5 section 7.1 has each once). */
   doubled?: Tag[];
   encoding: Encoding;
   /** Offset after its last byte, delimiter included. */
@@ -54,6 +58,10 @@ export interface DataSet {
 
 const PIXEL_TAGS = new Set<Tag>([0x7fe00008, 0x7fe00009, 0x7fe00010]);
 const MAX_DEPTH = 32;
+/** Elements that are kept of one data set or item: no standard has so many. */
+const MOST_KEPT = 1 << 16;
+/** Items that are made of one sequence, where there are not more frames that they may describe. */
+const MOST_ITEMS = 1 << 18;
 const IMPLICIT_LITTLE: Encoding = { explicit: false, littleEndian: true };
 
 /** Walks a whole data set, in the byte order that its first element shows; otherwise as walkDataSet. */
@@ -68,9 +76,10 @@ export function walkWhole(
 }
 
 /**
- * Walks the elements from `offset` to `end` or to a delimiter. At the top level (`depth` 0) damage behind the pixel
- * data is a warning and the walk ends; damage before it is an error.
- * Throws RadserveError: corrupt_image, truncated_image.
+ * Walks the elements from `offset` to `end` or to a delimiter, and keeps them; what their sequences hold is counted, and
+ * made when it is asked for. At the top level (`depth` 0) damage behind the pixel data is a warning and the walk ends;
+ * damage before it is an error.
+ * Throws RadserveError: corrupt_image, truncated_image, unsupported_format.
  */
 export function walkDataSet(
   walk: Walk,
@@ -80,42 +89,73 @@ export function walkDataSet(
   depth = 0,
   stopBefore?: (tag: Tag) => boolean,
 ): DataSet {
-  if (depth > MAX_DEPTH)
-    throw corrupt(`Sequences are nested deeper than ${MAX_DEPTH} levels. The file is damaged.`);
   const encoding = encodingAt(walk, offset, end, declared);
   const elements = new Map<Tag, Element>();
   const doubled: Tag[] = [];
-  let seenPixels = false;
   let last: Tag = 0;
   let strayFrom: Tag = 0;
+  let seen = 0;
+  const keep = (element: Element | undefined) => {
+    if (++seen > MOST_KEPT) throw overBudget(MOST_KEPT, "elements in one data set or item");
+    if (element === undefined) {
+      strayFrom = last;
+      return;
+    }
+    // Tags ascend (PS3.5 section 7.1): what begins again from below belongs to the item without a sequence
+    const { tag } = element;
+    const first = tag >= strayFrom ? elements.get(tag) : undefined;
+    if (first !== undefined) noteDoubled(walk, first, element, doubled);
+    else if (tag >= strayFrom) elements.set(tag, element);
+    last = Math.max(last, tag);
+  };
+  return {
+    elements,
+    doubled,
+    encoding,
+    end: walkElements(walk, offset, end, encoding, depth, keep, stopBefore),
+  };
+}
+
+/**
+ * What walkDataSet does, without keeping anything unless `keep` does.
+ * @param keep takes each element, and undefined where an item lies outside any sequence
+ * @returns the offset behind them
+ */
+function walkElements(
+  walk: Walk,
+  offset: number,
+  end: number,
+  encoding: Encoding,
+  depth: number,
+  keep?: (element: Element | undefined) => void,
+  stopBefore?: (tag: Tag) => boolean,
+): number {
+  if (depth > MAX_DEPTH) throw tooDeep();
+  let seenPixels = false;
   while (offset < end) {
     try {
       if (offset + 4 <= end && stopBefore?.(tagAt(walk, offset, encoding.littleEndian))) break;
       if (seenPixels && offset + 4 <= end && tagAt(walk, offset, true) === 0)
         throw corrupt("Zeros lie behind the pixel data.");
+      count(walk);
       const header = readHeader(walk, offset, end, encoding);
       if (isDelimiter(header.tag)) {
-        if (header.tag === ITEM_END && depth > 0) return { elements, doubled, encoding, end: header.value };
+        if (header.tag === ITEM_END && depth > 0) return header.value;
         if (depth > 0) {
           warn(walk.warnings, "missing_delimiter", "An item ends without its delimiter.");
-          return { elements, doubled, encoding, end: offset };
+          return offset;
         }
         if (seenPixels) throw corrupt("Items lie behind the pixel data.");
-        if (header.tag === ITEM) strayFrom = last;
+        if (header.tag === ITEM) keep?.(undefined);
         offset = behindStray(walk, header, end, encoding);
         continue;
       }
-      count(walk);
-      const element = readElement(walk, header, end, encoding, depth);
-      // Tags ascend (PS3.5 section 7.1): what begins again from below belongs to the item without a sequence
-      const first = header.tag >= strayFrom ? elements.get(header.tag) : undefined;
-      if (first !== undefined) noteDoubled(walk, first, element, doubled);
-      else if (header.tag >= strayFrom) elements.set(header.tag, element);
-      last = Math.max(last, header.tag);
+      const element = readElement(walk, header, end, encoding, depth, keep !== undefined);
+      keep?.(element);
       seenPixels ||= PIXEL_TAGS.has(header.tag);
       offset = header.value + element.length;
     } catch (error) {
-      if (!(error instanceof RadserveError) || depth > 0 || !seenPixels) throw error;
+      if (!isDamage(error) || depth > 0 || !seenPixels) throw error;
       warn(
         walk.warnings,
         "trailing_data",
@@ -124,13 +164,23 @@ export function walkDataSet(
       break;
     }
   }
-  return { elements, doubled, encoding, end: offset };
+  return offset;
+}
+
+/** True for what is wrong with some bytes; false for what is too much altogether, and for faults of the program. */
+function isDamage(error: unknown): boolean {
+  return error instanceof RadserveError && !(error instanceof OverBudget);
+}
+
+function tooDeep(): OverBudget {
+  const message = `Sequences are nested deeper than ${MAX_DEPTH} levels. The file is damaged.`;
+  return new OverBudget("corrupt_image", message, { most: MAX_DEPTH });
 }
 
 /** Readers differ in which of two elements of one tag they take; if their values are the same, no matter. */
 function noteDoubled(walk: Walk, first: Element, second: Element, doubled: Tag[]): void {
   const { tag } = first;
-  if ((tag & 0xffff) === 0 || (tag >>> 16) % 2 === 1) return;
+  if ((tag & 0xffff) === 0) return;
   const bytes = ({ offset, available }: Element) => walk.bytes.subarray(offset, offset + available);
   if (first.vr === second.vr && Buffer.compare(bytes(first), bytes(second)) === 0)
     warn(walk.warnings, "doubled_element", `${describeTag(tag)} stands twice, with the same value.`);
@@ -148,14 +198,22 @@ function behindStray(walk: Walk, { tag, length, value }: Header, end: number, en
     "An item or delimiter lies outside any sequence; what it holds was ignored.",
   );
   if (tag !== ITEM) return value;
-  if (length === UNDEFINED) return walkDataSet(walk, value, end, encoding, 1).end;
+  if (length === UNDEFINED) return walkElements(walk, value, end, encodingAt(walk, value, end, encoding), 1);
   return value + length <= end ? value + length : value;
 }
 
-function readElement(walk: Walk, header: Header, end: number, encoding: Encoding, depth: number): Element {
+/** @param kept false where it is only counted */
+function readElement(
+  walk: Walk,
+  header: Header,
+  end: number,
+  encoding: Encoding,
+  depth: number,
+  kept: boolean,
+): Element {
   const { tag, vr, length, value } = header;
   const element: Element = { tag, vr, offset: value, length, available: length, encoding };
-  if (length === UNDEFINED) return ofUndefinedLength(walk, element, end, depth);
+  if (length === UNDEFINED) return ofUndefinedLength(walk, element, end, depth, kept);
   if (length % 2 === 1)
     warn(walk.warnings, "odd_length", `The length of ${describeTag(tag)} is odd; even lengths are required.`);
   if (value + length > end) {
@@ -163,27 +221,33 @@ function readElement(walk: Walk, header: Header, end: number, encoding: Encoding
     if (depth > 0 || !PIXEL_TAGS.has(tag)) throw truncated(tag, value + length, walk.bytes.length);
     element.available = end - value;
   }
+  countInside(walk, element, depth);
   return element;
 }
 
 /** Fragments or items up to their delimiter, which gives the element its length. */
-function ofUndefinedLength(walk: Walk, element: Element, end: number, depth: number): Element {
+function ofUndefinedLength(walk: Walk, element: Element, end: number, depth: number, kept: boolean): Element {
   const { tag, vr, offset, encoding } = element;
   // Fragments are not only in the image's own pixels: icons and private elements have them too
   if (PIXEL_TAGS.has(tag) || vr.startsWith("O")) {
-    const encapsulated = readFragments(walk, offset, end, encoding.littleEndian);
     const isImage = depth === 0 && PIXEL_TAGS.has(tag);
+    const encapsulated = readFragments(walk, offset, end, encoding.littleEndian, kept && isImage);
     if (!isImage && !encapsulated.delimited) throw truncated(tag, end + 8, end);
-    const length = encapsulated.end - offset;
-    return { ...element, length, available: length, encapsulated };
+    element.length = element.available = encapsulated.end - offset;
+    if (isImage) element.encapsulated = encapsulated;
+    return element;
   }
   // UN of undefined length is a sequence in implicit little endian (PS3.5 section 6.2.2, note 4)
-  const inner = vr === "UN" && encoding.explicit ? IMPLICIT_LITTLE : encoding;
-  const sequence = walkItems(walk, offset, end, inner, depth + 1, true);
-  const length = sequence.end - offset;
-  return { ...element, length, available: length, items: sequence.items };
+  element.inner = vr === "UN" && encoding.explicit ? IMPLICIT_LITTLE : encoding;
+  element.length = element.available = walkItems(walk, offset, end, element.inner, depth + 1, true) - offset;
+  return element;
 }
 
+/**
+ * Walks the items of a sequence.
+ * @param make is given the bytes of each item; without it they are counted, and what they hold
+ * @returns the offset behind them
+ */
 function walkItems(
   walk: Walk,
   offset: number,
@@ -191,77 +255,80 @@ function walkItems(
   encoding: Encoding,
   depth: number,
   toDelimiter: boolean,
-): { items: DataSet[]; end: number } {
-  const items: DataSet[] = [];
+  make?: (start: number, stop: number) => number,
+): number {
   while (offset + 8 <= end) {
     const tag = tagAt(walk, offset, encoding.littleEndian);
     const length = walk.view.getUint32(offset + 4, encoding.littleEndian);
-    if (tag === SEQUENCE_END) return { items, end: offset + 8 };
+    if (tag === SEQUENCE_END) return offset + 8;
     if (tag !== ITEM) {
       if (!toDelimiter)
         throw corrupt(`Expected an item of a sequence at byte ${offset} but found ${tagName(tag)}.`, tag);
       warn(walk.warnings, "missing_delimiter", "A sequence ends without its delimiter.");
-      return { items, end: offset };
+      return offset;
     }
     if (length !== UNDEFINED && offset + 8 + length > end) throw truncated(ITEM, offset + 8 + length, end);
-    const stop = length === UNDEFINED ? end : offset + 8 + length;
+    const start = offset + 8;
+    const stop = length === UNDEFINED ? end : start + length;
     count(walk);
-    const item =
-      stop === offset + 8
-        ? { elements: new Map<Tag, Element>(), encoding, end: stop }
-        : walkDataSet(walk, offset + 8, stop, encoding, depth);
-    items.push(item);
-    offset = length === UNDEFINED ? item.end : stop;
+    const behind =
+      make?.(start, stop) ??
+      (start === stop
+        ? stop
+        : walkElements(walk, start, stop, encodingAt(walk, start, stop, encoding), depth));
+    offset = length === UNDEFINED ? behind : stop;
   }
   if (toDelimiter) {
     if (end === walk.bytes.length) throw truncated(SEQUENCE_END, end + 8, end);
     warn(walk.warnings, "missing_delimiter", "A sequence ends without its delimiter.");
   }
-  return { items, end };
+  return end;
 }
 
-/**
- * Counts what the sequences of a data set hold that are walked when somebody asks for them. Nothing of them is kept, and
- * what is odd or broken in one is told to whoever asks for it.
- * @returns all elements, items and fragments of the file
- * @throws TooManyElements if they are more than the walk may see
- */
-export function countAll(walk: Walk, dataSet: DataSet): number {
-  const counting = { ...walk, warnings: [] };
-  countBelow(counting, dataSet, 0);
-  return counting.seen;
+/** How the items of a sequence of defined length are encoded; undefined for what is no sequence. */
+function innerOf({ vr, tag, encoding }: Element): Encoding | undefined {
+  // UN of a defined length is tried as implicit little endian
+  if (vr === "UN" && encoding.explicit && dictionaryVr(tag) === "SQ") return IMPLICIT_LITTLE;
+  return vr === "SQ" ? encoding : undefined;
 }
 
-function countBelow(walk: Walk, { elements }: DataSet, depth: number): void {
-  if (depth > MAX_DEPTH) return;
-  for (const element of elements.values())
-    for (const item of itemsIfWhole(walk, element)) countBelow(walk, item, depth + 1);
-}
-
-function itemsIfWhole(walk: Walk, element: Element): readonly DataSet[] {
+/** Counts what a sequence of defined length holds. What is odd or broken in it is told to whoever asks for it. */
+function countInside(walk: Walk, element: Element, depth: number): void {
+  const inner = element.length === 0 ? undefined : innerOf(element);
+  if (inner === undefined) return;
+  const { warnings } = walk;
+  walk.warnings = [];
   try {
-    return element.items ?? walkedItems(walk, element) ?? [];
+    walkItems(walk, element.offset, element.offset + element.length, inner, depth + 1, false);
   } catch (error) {
-    if (error instanceof RadserveError) return [];
-    throw error;
+    if (!isDamage(error)) throw error;
+  } finally {
+    walk.warnings = warnings;
   }
 }
+
+/** An item without elements, of which there may be very many. */
+const EMPTY: DataSet = { elements: new Map(), encoding: IMPLICIT_LITTLE, end: 0 };
 
 /**
  * Items of a sequence; undefined if the element is not a sequence. UN of a defined length is tried as implicit little
- * endian. Throws corrupt_image or truncated_image if the items contradict the element's length.
+ * endian.
+ * @param frames of the image, each of which may have an item
+ * @throws RadserveError corrupt_image or truncated_image if the items contradict the element's length,
+ * unsupported_format if there are more
  */
-export function itemsOf(walk: Walk, element: Element): DataSet[] | undefined {
-  if (element.items === undefined) {
-    const items = walkedItems(walk, element);
-    if (items !== undefined) element.items = items;
-  }
-  return element.items;
-}
-
-function walkedItems(walk: Walk, element: Element): DataSet[] | undefined {
-  const asUn = element.vr === "UN" && element.encoding.explicit;
-  if (element.vr !== "SQ" && !(asUn && dictionaryVr(element.tag) === "SQ")) return undefined;
-  const encoding = asUn ? IMPLICIT_LITTLE : element.encoding;
-  return walkItems(walk, element.offset, element.offset + element.length, encoding, 1, false).items;
+export function itemsOf(walk: Walk, element: Element, frames = 1): DataSet[] | undefined {
+  const inner = element.inner ?? innerOf(element);
+  if (inner === undefined || element.items !== undefined) return element.items;
+  const items: DataSet[] = [];
+  const most = Math.max(frames, MOST_ITEMS);
+  const make = (start: number, stop: number) => {
+    if (items.length === most) throw overBudget(most, `items in ${describeTag(element.tag)}`);
+    const item = start === stop ? EMPTY : walkDataSet(walk, start, stop, inner, 1);
+    items.push(item);
+    return item.end;
+  };
+  const { offset, length } = element;
+  walkItems(walk, offset, offset + length, inner, 1, element.inner !== undefined, make);
+  return (element.items = items);
 }

@@ -23,7 +23,14 @@ export interface Encapsulated {
   end: number;
 }
 
-export function readFragments(walk: Walk, start: number, end: number, little: boolean): Encapsulated {
+/** @param kept false where the fragments are only counted */
+export function readFragments(
+  walk: Walk,
+  start: number,
+  end: number,
+  little: boolean,
+  kept: boolean,
+): Encapsulated {
   const result: Encapsulated = {
     offsetTable: new Uint8Array(0),
     fragments: [],
@@ -48,9 +55,9 @@ export function readFragments(walk: Walk, start: number, end: number, little: bo
     count(walk);
     const length = walk.view.getUint32(offset + 4, little);
     const available = Math.min(length, end - offset - 8);
-    const value = walk.bytes.subarray(offset + 8, offset + 8 + available);
     // Some writers leave the table out and begin with a frame; a table begins with the offset 0
-    if (isTable && !beginsCodestream(value)) {
+    const value = isTable ? walk.bytes.subarray(offset + 8, offset + 8 + available) : undefined;
+    if (value !== undefined && !beginsCodestream(value)) {
       result.offsetTable = value;
     } else {
       if (isTable)
@@ -60,7 +67,7 @@ export function readFragments(walk: Walk, start: number, end: number, little: bo
           "Encapsulated data begins with a frame instead of its Basic Offset Table.",
         );
       if (first < 0) first = offset;
-      result.fragments.push({ relative: offset - first, offset: offset + 8, length: available });
+      if (kept) result.fragments.push({ relative: offset - first, offset: offset + 8, length: available });
     }
     if (available < length) return { ...result, truncated: true };
     offset += 8 + length;

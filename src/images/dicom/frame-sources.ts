@@ -99,7 +99,10 @@ function withDefinedLength(
   if (transferSyntax.coding === "native") return undefined;
   if (length >= 8 && tagAt(walk, offset, encoding.littleEndian) === ITEM)
     // The length ends what a delimiter would
-    found = { ...readFragments(walk, offset, end, encoding.littleEndian), delimited: true };
+    found = {
+      ...readFragments({ ...walk, counts: true }, offset, end, encoding.littleEndian, true),
+      delimited: true,
+    };
   else if (beginsCodestream(attributes.bytes(element)))
     found = {
       offsetTable: new Uint8Array(0),

@@ -13,10 +13,11 @@ export function functionalGroups(
   macro: string,
   warnings: Warning[],
 ): readonly DataSetAttributes[] | undefined {
+  const all = "SharedFunctionalGroupsSequence";
   const [own, shared] = [
     attributes.sequence("PerFrameFunctionalGroupsSequence")?.[frame],
-    attributes.sequence("SharedFunctionalGroupsSequence")?.[0],
-  ].map((groups) => groups?.sequence(macro)?.filter((item) => item.size > 0));
+    onlyItem(attributes.sequence(all), all, warnings),
+  ].map((groups) => filled(groups?.sequence(macro)));
   if (own === undefined || own.length === 0) return shared;
   const differs =
     shared !== undefined &&
@@ -31,15 +32,72 @@ export function functionalGroups(
   return own;
 }
 
-/** The only item of a macro that has one, as functionalGroups finds it. */
+/**
+ * What holds the attributes of a macro of one item: that item, as functionalGroups finds it, or the top of the data set.
+ * Several items that differ, and other values at the top, are a warning.
+ * @param keywords of the macro that are read
+ */
+export function holderOf(
+  attributes: DataSetAttributes,
+  frame: number,
+  macro: string,
+  keywords: readonly string[],
+  warnings: Warning[],
+): DataSetAttributes {
+  const group = functionalGroup(attributes, frame, macro, warnings);
+  if (group === undefined) return attributes;
+  for (const keyword of keywords)
+    if (attributes.string(keyword) !== undefined && !group.agreesWith(attributes, keyword))
+      warn(
+        warnings,
+        "functional_group_twice",
+        `${keyword} stands at the top of the data set too, and ${macro} has another; that of the functional group was taken.`,
+      );
+  return group;
+}
+
+/** Of the items of a macro, which are looked at for each frame, those that hold something. */
+const filledItems = new WeakMap<readonly DataSetAttributes[], readonly DataSetAttributes[]>();
+
+function filled(items: readonly DataSetAttributes[] | undefined): readonly DataSetAttributes[] | undefined {
+  if (items === undefined) return undefined;
+  const known = filledItems.get(items) ?? items.filter((item) => item.size > 0);
+  filledItems.set(items, known);
+  return known;
+}
+
+/** The only item of a macro that has one, as functionalGroups finds it. Several that differ are a warning. */
 export function functionalGroup(
   attributes: DataSetAttributes,
   frame: number,
   macro: string,
   warnings: Warning[],
 ): DataSetAttributes | undefined {
-  return functionalGroups(attributes, frame, macro, warnings)?.[0];
+  return onlyItem(functionalGroups(attributes, frame, macro, warnings), macro, warnings);
 }
+
+/** The first item of a sequence that may have one; others that differ from it are a warning. */
+export function onlyItem(
+  items: readonly DataSetAttributes[] | undefined,
+  keyword: string,
+  warnings: Warning[],
+): DataSetAttributes | undefined {
+  const first = items?.[0];
+  if (items === undefined || first === undefined) return undefined;
+  // Each frame asks, and there may be very many
+  const differ = differing.get(items) ?? items.some((item) => item !== first && !item.equals(first));
+  differing.set(items, differ);
+  if (differ)
+    warn(
+      warnings,
+      "several_items",
+      `${keyword} may have one item and has ${items.length} that differ; the first was taken.`,
+    );
+  return first;
+}
+
+/** Of sequences that may have one item, whether they have several that differ. */
+const differing = new WeakMap<readonly DataSetAttributes[], boolean>();
 
 /** Calls `read` once a frame if frames can differ, else once in all. */
 export function perFrame<T>(attributes: DataSetAttributes, read: (frame: number) => T): (frame: number) => T {

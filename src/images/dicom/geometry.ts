@@ -8,8 +8,8 @@ import {
   type Warning,
 } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
-import { functionalGroup, perFrame } from "./functional-groups.js";
-import { directionsOf, planeReader, type Placed } from "./planes.js";
+import { functionalGroup, holderOf, perFrame } from "./functional-groups.js";
+import { checkSides, directionsOf, planeReader, type Placed } from "./planes.js";
 
 export interface FrameGeometry {
   spacing: Spacing | undefined;
@@ -44,9 +44,17 @@ function readGeometry(
   warnings: Warning[],
 ): Omit<FrameGeometry, "plane" | "planeFault"> {
   if (fault !== undefined) warn(warnings, fault.reason, fault.message);
+  checkSides(attributes, plane, warnings);
   const declared = readSpacing(attributes, frame, plane, warnings);
   const { spacing, regions } = withRegions(attributes, declared, warnings);
-  const pixelAspect = spacing === undefined ? aspectRatio(attributes) : spacing.row / spacing.column;
+  const stated = aspectRatio(attributes);
+  const pixelAspect = spacing === undefined ? (stated ?? 1) : spacing.row / spacing.column;
+  if (stated !== undefined && Math.abs(stated - pixelAspect) > SAME_SCALE * pixelAspect)
+    warn(
+      warnings,
+      "aspect_mismatch",
+      `PixelAspectRatio is ${shortly(stated)}, and by their spacing pixels are ${shortly(pixelAspect)} times as high as wide; the spacing was believed.`,
+    );
   return {
     // The lengths in a mosaic are right within each of its slices, and nobody knows where those begin
     spacing: spacing !== undefined && fault?.reason === "mosaic" ? { ...spacing, patient: false } : spacing,
@@ -70,20 +78,18 @@ function readSpacing(
   plane: PlanePosition | undefined,
   warnings: Warning[],
 ): Spacing | undefined {
-  const measured = pair(
-    functionalGroup(attributes, frame, "PixelMeasuresSequence", warnings),
-    "PixelSpacing",
-  );
+  const macro = "PixelMeasuresSequence";
+  const measured = pair(functionalGroup(attributes, frame, macro, warnings), "PixelSpacing");
+  if (measured !== undefined) holderOf(attributes, frame, macro, ["PixelSpacing"], warnings);
   const pixel = measured ?? pair(attributes, "PixelSpacing");
   if (pixel !== undefined && isPlane(attributes, frame, measured !== undefined, plane, warnings))
     return { ...pixel, source: "PixelSpacing", patient: true };
   const imager = pair(attributes, "ImagerPixelSpacing");
   const scanned = pair(attributes, "NominalScannedPixelSpacing");
-  // Equal to the detector's, PixelSpacing says that nothing was corrected for magnification (PS3.3 10.7.1.1)
-  const corrected = [imager, scanned].every(
-    (other) => other === undefined || pixel?.row !== other.row || pixel.column !== other.column,
-  );
-  if (pixel !== undefined && corrected) {
+  // Equal to the detector's but for rounding, PixelSpacing says that nothing was corrected (PS3.3 10.7.1.1)
+  const isOther = (other: PixelScale | undefined) =>
+    other === undefined || pixel === undefined || !isSameScale(pixel, other);
+  if (pixel !== undefined && isOther(imager) && isOther(scanned)) {
     const unknown = imager === undefined && scanned === undefined && isProjection(attributes);
     return { ...pixel, source: "PixelSpacing", patient: !unknown };
   }
@@ -127,7 +133,9 @@ function isProjection(attributes: DataSetAttributes): boolean {
   );
 }
 
+/** RegionSpatialFormat (PS3.3 C.8.5.5.1.1): of a plane; of M-mode, spectra and waveforms, along which time runs. */
 const TWO_DIMENSIONAL = 1;
+const OF_TIME = [2, 3, 4];
 const CENTIMETRES = 3;
 
 /** Bit 0 of RegionFlags (PS3.3 C.8.5.5.1.3): 0 is high priority, 1 is low. */
@@ -140,28 +148,47 @@ const SAME_SCALE = 1e-3;
  * The spacing of the image, and the regions of ultrasound outside of which it does not hold. Regions that have a scale
  * count before PixelSpacing, which is one for the whole picture. Regions that reach beyond the image are those of a larger
  * one, before somebody shrank it, and so are their scales: then none is believed, and no PixelSpacing that says the same.
+ * Of regions that do not say where they lie none is believed either, and no PixelSpacing that says otherwise.
  */
 function withRegions(
   attributes: DataSetAttributes,
   declared: Spacing | undefined,
   warnings: Warning[],
 ): Pick<FrameGeometry, "spacing" | "regions"> {
-  const size = { rows: attributes.number("Rows") ?? 0, columns: attributes.number("Columns") ?? 0 };
-  const regions = planeRegions(attributes, size);
-  const scales = regions.flatMap(({ scale }) => scale ?? []);
+  const [rows, columns] = [attributes.number("Rows") ?? 0, attributes.number("Columns") ?? 0];
+  const items = attributes.sequence("SequenceOfUltrasoundRegions") ?? [];
+  const planes = items.filter((item) => item.number("RegionSpatialFormat") === TWO_DIMENSIONAL);
+  const ofTime = items.filter((item) => OF_TIME.includes(item.number("RegionSpatialFormat") ?? 0));
+  const scales = planes.flatMap((plane) => scaleOf(plane) ?? []);
   const pixel = declared?.source === "PixelSpacing" ? declared : undefined;
   const agrees = scales.every((scale) => pixel !== undefined && isSameScale(scale, pixel));
-  if (scales.length === 0) return { spacing: declared, regions: undefined };
+  if (scales.length === 0) {
+    if (pixel === undefined || planes.length > 0 || ofTime.length === 0)
+      return { spacing: declared, regions: undefined };
+    warn(
+      warnings,
+      "spacing_mismatch",
+      "PixelSpacing was ignored: no region of SequenceOfUltrasoundRegions shows a plane (RegionSpatialFormat).",
+    );
+    return { spacing: { ...pixel, patient: false }, regions: undefined };
+  }
+  const regions = [
+    ...planes.flatMap((plane) => regionOf(plane, scaleOf(plane)) ?? []),
+    ...ofTime.flatMap((item) => regionOf(item, undefined) ?? []),
+  ];
+  const isPlaced = regions.length === planes.length + ofTime.length;
   // Some writers give one beyond the last pixel, a size instead of a position
-  if (!regions.every(({ x1, y1 }) => x1 <= size.columns && y1 <= size.rows)) {
-    if (pixel === undefined) return { spacing: declared, regions: undefined };
+  if (!isPlaced || !regions.every(({ x1, y1 }) => x1 <= columns && y1 <= rows)) {
+    const believed = agrees !== isPlaced && (isPlaced || scales.length === planes.length + ofTime.length);
     warn(
       warnings,
       "regions_ignored",
-      "A region of SequenceOfUltrasoundRegions reaches beyond the image, which somebody shrank; the regions were ignored" +
-        (agrees ? ", and so was PixelSpacing, which says the same." : ", and PixelSpacing was believed."),
+      `A region of SequenceOfUltrasoundRegions ${isPlaced ? "reaches beyond the image, which somebody shrank" : "does not say where it lies"}; the regions were ignored` +
+        (pixel === undefined
+          ? "."
+          : `, and ${believed ? "PixelSpacing was believed" : "so was PixelSpacing"}.`),
     );
-    return { spacing: { ...pixel, patient: pixel.patient && !agrees }, regions: undefined };
+    return { spacing: pixel && { ...pixel, patient: pixel.patient && believed }, regions: undefined };
   }
   if (pixel !== undefined && agrees && scales.length === regions.length)
     return { spacing: pixel, regions: undefined };
@@ -173,7 +200,7 @@ function withRegions(
         .map(({ row, column }) => `${shortly(row)}\\${shortly(column)}`)
         .join(", ")}; the regions were believed.`,
     );
-  return { spacing: commonSpacing(regions), regions };
+  return { spacing: scales.length === planes.length ? commonSpacing(scales) : undefined, regions };
 }
 
 const isSameScale = (a: PixelScale, b: PixelScale): boolean =>
@@ -183,15 +210,14 @@ type PixelScale = Pick<Spacing, "row" | "column">;
 
 const shortly = (mm: number): string => String(Number(mm.toPrecision(6)));
 
-/** The regions of an ultrasound image that show a plane of the body (PS3.3 C.8.5.5). */
-function planeRegions(attributes: DataSetAttributes, size: { rows: number; columns: number }): Region[] {
-  return (attributes.sequence("SequenceOfUltrasoundRegions") ?? [])
-    .filter((region) => region.number("RegionSpatialFormat") === TWO_DIMENSIONAL)
-    .map((region) => ({
-      ...extentOf(region, size),
-      scale: scaleOf(region),
-      highPriority: ((region.number("RegionFlags") ?? 0) & LOW_PRIORITY) === 0,
-    }));
+/** The pixels that a region of an ultrasound image covers (PS3.3 C.8.5.5); undefined if it does not say. */
+function regionOf(item: DataSetAttributes, scale: Region["scale"]): Region | undefined {
+  const [x0, y0, x1, y1] = ["MinX0", "MinY0", "MaxX1", "MaxY1"].map((end) =>
+    item.number(`RegionLocation${end}`),
+  );
+  if (x0 === undefined || y0 === undefined || x1 === undefined || y1 === undefined) return undefined;
+  if (x1 < x0 || y1 < y0) return undefined;
+  return { x0, y0, x1, y1, scale, highPriority: ((item.number("RegionFlags") ?? 0) & LOW_PRIORITY) === 0 };
 }
 
 function scaleOf(region: DataSetAttributes): Region["scale"] {
@@ -204,26 +230,15 @@ function scaleOf(region: DataSetAttributes): Region["scale"] {
 }
 
 /** The scale of all regions; undefined if they differ. */
-function commonSpacing(regions: readonly Region[]): Spacing | undefined {
-  const scale = regions[0]?.scale;
-  const shared = regions.every(
-    (region) => region.scale?.row === scale?.row && region.scale?.column === scale?.column,
-  );
-  if (scale === undefined || !shared) return undefined;
-  return { ...scale, source: "SequenceOfUltrasoundRegions", patient: true };
+function commonSpacing(scales: readonly PixelScale[]): Spacing | undefined {
+  const [first] = scales;
+  if (first === undefined || scales.some(({ row, column }) => row !== first.row || column !== first.column))
+    return undefined;
+  return { ...first, source: "SequenceOfUltrasoundRegions", patient: true };
 }
 
-/** The pixels that a region covers; the whole image if it does not say. */
-function extentOf(region: DataSetAttributes, { rows, columns }: { rows: number; columns: number }) {
-  return {
-    x0: region.number("RegionLocationMinX0") ?? 0,
-    y0: region.number("RegionLocationMinY0") ?? 0,
-    x1: region.number("RegionLocationMaxX1") ?? columns - 1,
-    y1: region.number("RegionLocationMaxY1") ?? rows - 1,
-  };
-}
-
-function aspectRatio(attributes: DataSetAttributes): number {
-  const { row, column } = pair(attributes, "PixelAspectRatio") ?? { row: 1, column: 1 };
-  return row / column;
+/** Height of a pixel divided by its width, if PixelAspectRatio says it. */
+function aspectRatio(attributes: DataSetAttributes): number | undefined {
+  const { row, column } = pair(attributes, "PixelAspectRatio") ?? {};
+  return row === undefined || column === undefined ? undefined : row / column;
 }

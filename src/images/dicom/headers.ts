@@ -21,7 +21,9 @@ export interface Walk {
   seen: number;
   /** How many may be seen. */
   most: number;
-  /** How many there are, those of sequences that nobody asked for yet included; 0 where they were not counted. */
+  /** False where they have been counted already, and are seen again because somebody asks for them. */
+  counts: boolean;
+  /** How many there are in the whole file. */
   all: number;
 }
 
@@ -34,19 +36,27 @@ export const MOST_SEEN = 2_000_000;
 /** A file has more elements than its reader allowed; it can be read with room for more. */
 export class TooManyElements extends Error {}
 
+/** Of something there is more than is read: no part of a file can make up for it. */
+export class OverBudget extends RadserveError {}
+
+/** @param what of which there is more, in the plural */
+export function overBudget(most: number, what: string): OverBudget {
+  return new OverBudget(
+    "unsupported_format",
+    `Expected at most ${most} ${what}, found more. Split the object at its source.`,
+    { most },
+  );
+}
+
 /**
- * Counts one more element, item or fragment.
- * @throws RadserveError unsupported_format beyond the most that are ever walked
+ * Counts one more element, item, fragment or delimiter.
+ * @throws OverBudget unsupported_format beyond the most that are ever walked
  * @throws TooManyElements beyond what this walk may see
  */
 export function count(walk: Walk): void {
-  if (++walk.seen <= walk.most) return;
+  if (!walk.counts || ++walk.seen <= walk.most) return;
   if (walk.most < MOST_SEEN) throw new TooManyElements();
-  throw new RadserveError(
-    "unsupported_format",
-    `Expected at most ${MOST_SEEN} elements and items in a file, found more. Split the object at its source.`,
-    { most: MOST_SEEN },
-  );
+  throw overBudget(MOST_SEEN, "elements and items in a file");
 }
 
 export interface Header {
@@ -74,6 +84,7 @@ export function newWalk(bytes: Uint8Array, most = MOST_SEEN): Walk {
     warnings: [],
     seen: 0,
     most,
+    counts: true,
     all: 0,
   };
 }

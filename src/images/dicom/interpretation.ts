@@ -10,7 +10,7 @@ import {
 } from "../image.js";
 import { modalityValue, someValue, storedRange } from "../stored-values.js";
 import type { DataSetAttributes } from "./attributes.js";
-import { functionalGroup, perFrame } from "./functional-groups.js";
+import { functionalGroup, holderOf, onlyItem, perFrame } from "./functional-groups.js";
 import { readLut, readPalette, readVoiLut } from "./lookup-tables.js";
 import { readRealWorld } from "./real-world.js";
 import { readSuv } from "./suv.js";
@@ -33,15 +33,16 @@ export function interpretationReader(
 ): (frame: number) => Interpretation {
   const isPalette = format.photometricInterpretation === "PALETTE COLOR";
   const palette = isPalette ? readPalette(attributes, format.signed, warnings) : undefined;
-  const padding = readPadding(attributes, format);
+  if (!isPalette) checkUnusedPalette(attributes, warnings);
+  const padding = readPadding(attributes, format, warnings);
   const suv = readSuv(attributes);
   checkPolarity(attributes, format, warnings);
   return perFrame(attributes, (frame) => {
-    const group = functionalGroup(attributes, frame, "PixelValueTransformationSequence", warnings);
-    const modality = readModality(attributes, group ?? attributes, format, warnings);
+    const group = holderOf(attributes, frame, "PixelValueTransformationSequence", RESCALE, warnings);
+    const modality = readModality(attributes, group, format, warnings);
     return {
       modality,
-      units: readUnits(attributes, group ?? attributes, frame, modality, warnings),
+      units: readUnits(attributes, group, frame, modality, warnings),
       voi: readVoi(attributes, frame, format, modality, warnings),
       padding,
       palette,
@@ -49,6 +50,19 @@ export function interpretationReader(
       suv,
     };
   });
+}
+
+const RESCALE = ["RescaleSlope", "RescaleIntercept", "RescaleType"];
+
+/** Grey images may have a table whose values show colours and measure nothing (PS3.3 C.7.6.19). */
+function checkUnusedPalette(attributes: DataSetAttributes, warnings: Warning[]): void {
+  const [, first] = attributes.numbersAs("RedPaletteColorLookupTableDescriptor", "US") ?? [];
+  if (first !== undefined)
+    warn(
+      warnings,
+      "palette_ignored",
+      `A palette stands beside grey pixels: stored values from ${first} on may show colours, and were read as grey.`,
+    );
 }
 
 /** Presentation LUT Shape goes with the photometric interpretation (PS3.3 C.8.11.3); viewers differ in which they follow. */
@@ -108,14 +122,22 @@ function readModality(
   format: PixelFormat,
   warnings: Warning[],
 ): ModalityTransform {
-  const [item] = filled(attributes.sequence("ModalityLUTSequence"), "ModalityLUTSequence", warnings);
+  const luts = "ModalityLUTSequence";
+  const item = onlyItem(filled(attributes.sequence(luts), luts, warnings), luts, warnings);
   // Colour has no modality transform (PS3.3 C.11.1 is for one sample a pixel)
   if (format.samplesPerPixel > 1) return { kind: "identity" };
   const slope = source.number("RescaleSlope") ?? attributes.number("DoseGridScaling");
   const intercept = source.number("RescaleIntercept");
-  // A LUT excludes rescale; if a file has both, only the LUT can be meant
-  if (item !== undefined && !isOfIntensity(attributes, warnings))
+  if (item !== undefined && !isOfIntensity(attributes, warnings)) {
+    // One excludes the other (PS3.3 C.11.1); a slope of 1 and an intercept of 0 do nothing
+    if ((slope ?? 1) !== 1 || (intercept ?? 0) !== 0)
+      warn(
+        warnings,
+        "rescale_ignored",
+        "RescaleSlope and RescaleIntercept stand beside a Modality LUT, which was taken.",
+      );
     return { kind: "lut", lut: readLut(item, format.signed) };
+  }
   if (slope === undefined && intercept === undefined) return { kind: "identity" };
   // Elsewhere slopes of their own are as common as right: an intercept is 0 unless something else is known of it
   const needsBoth = CT_CLASSES.has(attributes.string("SOPClassUID") ?? "") || source !== attributes;
@@ -183,6 +205,8 @@ function readUnits(
   return attributes.string("Modality") === "PT" ? attributes.string("Units") : undefined;
 }
 
+const WINDOW = ["WindowCenter", "WindowWidth", "VOILUTFunction"];
+
 function readVoi(
   attributes: DataSetAttributes,
   frame: number,
@@ -190,7 +214,7 @@ function readVoi(
   modality: ModalityTransform,
   warnings: Warning[],
 ): VoiTransform[] {
-  const source = functionalGroup(attributes, frame, "FrameVOILUTSequence", warnings) ?? attributes;
+  const source = holderOf(attributes, frame, "FrameVOILUTSequence", WINDOW, warnings);
   const signed = canBeNegative(format, modality);
   const luts = filled(source.sequence("VOILUTSequence"), "VOILUTSequence", warnings).map(
     (item): VoiTransform => {
@@ -216,6 +240,12 @@ function readWindows(source: DataSetAttributes, warnings: Warning[]): VoiTransfo
   const widths = source.strings("WindowWidth") ?? [];
   const explanations = source.strings("WindowCenterWidthExplanation") ?? [];
   const named = windowFunction(source, warnings);
+  if (widths.length > centers.length)
+    warn(
+      warnings,
+      "window_ignored",
+      `WindowWidth has ${widths.length} values and WindowCenter ${centers.length}; widths without a centre were ignored.`,
+    );
   return centers.flatMap((text, i): VoiTransform[] => {
     const [center, width] = [decimal(text), decimal(widths[i] ?? "")];
     if (center === undefined || width === undefined || width <= 0) {
@@ -250,10 +280,19 @@ function windowFunction(
 }
 
 /** Pixel Padding Value and Range Limit, in stored values (PS3.3 C.7.5.1.1.2). */
-function readPadding(attributes: DataSetAttributes, format: PixelFormat): Interpretation["padding"] {
+function readPadding(
+  attributes: DataSetAttributes,
+  format: PixelFormat,
+  warnings: Warning[],
+): Interpretation["padding"] {
   if (format.samplesPerPixel > 1) return undefined;
   const prefix = format.float ? (format.bitsAllocated === 64 ? "DoubleFloat" : "Float") : "";
-  const from = attributes.number(`${prefix}PixelPaddingValue`);
-  if (from === undefined) return undefined;
-  return { from, to: attributes.number(`${prefix}PixelPaddingRangeLimit`) ?? from };
+  const [from, to] = ["Value", "RangeLimit"].map((end) => attributes.number(`${prefix}PixelPadding${end}`));
+  if (from === undefined && to !== undefined)
+    warn(
+      warnings,
+      "missing_attribute",
+      `${prefix}PixelPaddingValue is absent beside ${prefix}PixelPaddingRangeLimit; no padding was taken.`,
+    );
+  return from === undefined ? undefined : { from, to: to ?? from };
 }

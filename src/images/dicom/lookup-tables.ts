@@ -34,7 +34,7 @@ function descriptor(item: DataSetAttributes, keyword: string, signed: boolean): 
 /** Entries as words, or as bytes packed two to a word, low byte first, if their number says so. */
 function unpacked(words: number[], { entries }: Descriptor, keyword: string): Uint16Array {
   if (words.length >= entries) return Uint16Array.from(words.slice(0, entries));
-  if (words.length * 2 < entries)
+  if (words.length !== Math.ceil(entries / 2))
     throw corrupt(keyword, `has ${words.length} words where its descriptor says ${entries} entries`);
   const out = new Uint16Array(entries);
   for (let i = 0; i < entries; i++) out[i] = ((words[i >>> 1] ?? 0) >>> ((i & 1) * 8)) & 0xff;

@@ -59,7 +59,7 @@ export function nativePixels(
   let found = pixel;
   if (format.photometricInterpretation === "YBR_FULL_422") {
     const full = format.rows * format.columns * 3 * frameCount;
-    found = { ...pixel, format: subsampled(format, element.length >= full, warnings) };
+    found = { ...pixel, format: subsampled(pixel, element.length >= full, warnings) };
   }
   const expected = Math.ceil((storedBits(found) * frameCount) / 8);
   if (bytes.length < expected)
@@ -82,6 +82,12 @@ export function nativePixels(
       "Big-endian pixel data of more than 8 bits lies in OB, whose bytes have no order; the low byte was taken as the " +
         "first, and readers differ. Check the values.",
     );
+  if (pixel.planarIsGuessed)
+    warn(
+      warnings,
+      "missing_attribute",
+      "PlanarConfiguration is absent; 0 was taken (colour by pixel). Check the colours.",
+    );
   if (bytes.length > expected + 1)
     warn(
       warnings,
@@ -91,7 +97,12 @@ export function nativePixels(
   return { bytes, swapUnit: swapUnit(element, pixel.bitsAllocated), pixel: found };
 }
 
-function subsampled(format: PixelFormat, isFull: boolean, warnings: Warning[]): PixelFormat {
+function subsampled(
+  { format, planarConfiguration }: ImagePixel,
+  isFull: boolean,
+  warnings: Warning[],
+): PixelFormat {
+  const byPlane = planarConfiguration === 1;
   if (isFull) {
     warn(
       warnings,
@@ -100,10 +111,10 @@ function subsampled(format: PixelFormat, isFull: boolean, warnings: Warning[]): 
     );
     return { ...format, photometricInterpretation: "YBR_FULL" };
   }
-  if (format.columns % 2 === 1 || format.bitsAllocated !== 8)
+  if (format.columns % 2 === 1 || format.bitsAllocated !== 8 || byPlane)
     throw new RadserveError(
       "corrupt_image",
-      "PhotometricInterpretation YBR_FULL_422 needs an even number of Columns and BitsAllocated 8.",
+      "PhotometricInterpretation YBR_FULL_422 needs an even number of Columns, BitsAllocated 8 and PlanarConfiguration 0.",
     );
   return { ...format, packed422: true };
 }

@@ -15,6 +15,8 @@ export interface ImagePixel {
   bitsAllocated: number;
   /** Native pixels and RLE of several samples: 1 is by plane. */
   planarConfiguration: number;
+  /** It is not stated, and 0 was taken. */
+  planarIsGuessed: boolean;
 }
 
 function bad(attribute: string, expected: string, found: unknown): RadserveError {
@@ -81,7 +83,8 @@ export function readImagePixel(
   const tag = photometric(attributes, element, warnings);
   const samples = samplesPerPixel(attributes, tag, warnings);
   const bits = element === "PixelData" ? integerBits(attributes, samples, warnings) : floatBits(element);
-  const planar = samples > 1 ? (attributes.number("PlanarConfiguration") ?? 0) : 0;
+  const stated = samples > 1 ? attributes.number("PlanarConfiguration") : 0;
+  const planar = stated ?? 0;
   if (planar !== 0 && planar !== 1) throw bad("PlanarConfiguration", "0 or 1", planar);
   return {
     format: {
@@ -95,6 +98,7 @@ export function readImagePixel(
     frameCount: frames,
     bitsAllocated: bits.declared,
     planarConfiguration: planar,
+    planarIsGuessed: stated === undefined,
   };
 }
 
@@ -211,6 +215,7 @@ function integerBits(attributes: DataSetAttributes, samples: number, warnings: W
     ? integer(attributes, "PixelRepresentation", 0, 1) === 1
     : signFound(attributes, samples === 3 || declared === 1, warnings);
   if (declared === 1 && signed) throw bad("PixelRepresentation", "0 with BitsAllocated 1", 1);
+  if (samples > 1 && signed) throw bad("PixelRepresentation", `0 with SamplesPerPixel ${samples}`, 1);
   return {
     declared,
     format: { bitsAllocated: declared === 1 ? 8 : declared, bitsStored, highBit, signed, float: false },
@@ -256,8 +261,8 @@ export function decodedColour(
     return "YBR_FULL";
   }
   const told = tag === "YBR_FULL_422" || tag === "YBR_PARTIAL_420" ? "YBR_FULL" : baseColour(tag);
-  if (colour === undefined) return told;
-  const marked = colour === "RGB" ? "RGB" : "YBR_FULL";
-  if (isTransform || marked !== told) mismatch(marked);
+  const marked = colour === "RGB" ? "RGB" : colour === "YBR" ? "YBR_FULL" : told;
+  // Its luminance is 16 to 235, in MPEG alone (PS3.3 C.7.6.3.1.2); other codecs have the full range
+  if (isTransform || marked !== told || tag === "YBR_PARTIAL_420") mismatch(marked);
   return marked;
 }

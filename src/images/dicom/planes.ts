@@ -3,7 +3,7 @@ import { RadserveError } from "../../base/errors.js";
 import { warn, type PlaneFault, type PlanePosition, type Warning } from "../image.js";
 import { cross, dot, length, unit, type Vector } from "../vectors.js";
 import type { DataSetAttributes } from "./attributes.js";
-import { functionalGroup, perFrame } from "./functional-groups.js";
+import { holderOf, perFrame } from "./functional-groups.js";
 
 /** A frame's plane, or why it has none although it says something of it. A frame that says nothing has neither. */
 export interface Placed {
@@ -28,8 +28,8 @@ export function planeReader(
   if (mosaic !== undefined) return () => ({ fault: mosaic });
   const stated = perFrame(attributes, (frame) => {
     const [position, orientation] = [
-      functionalGroup(attributes, frame, "PlanePositionSequence", warnings) ?? attributes,
-      functionalGroup(attributes, frame, "PlaneOrientationSequence", warnings) ?? attributes,
+      holderOf(attributes, frame, "PlanePositionSequence", ["ImagePositionPatient"], warnings),
+      holderOf(attributes, frame, "PlaneOrientationSequence", ["ImageOrientationPatient"], warnings),
     ];
     return placedBy(position, orientation);
   });
@@ -63,6 +63,40 @@ export function directionsOf(attributes: DataSetAttributes | undefined): Orienta
   ];
   const worst = Math.max(Math.abs(length(along) - 1), Math.abs(length(down) - 1), Math.abs(dot(along, down)));
   return worst <= UNIT_TOLERANCE ? [a, b, c, d, e, f] : undefined;
+}
+
+/** Axis of the patient (x, y, z) and direction along it that the first letter of a side names. */
+const SIDES: ReadonlyMap<string, readonly [axis: 0 | 1 | 2, sign: 1 | -1]> = new Map([
+  ["L", [0, 1]],
+  ["R", [0, -1]],
+  ["P", [1, 1]],
+  ["A", [1, -1]],
+  ["H", [2, 1]],
+  ["F", [2, -1]],
+]);
+
+/** Whether PatientOrientation (PS3.3 C.7.6.1.1.1) names directions that a plane has, and that lie across each other. */
+export function checkSides(
+  attributes: DataSetAttributes,
+  plane: PlanePosition | undefined,
+  warnings: Warning[],
+): void {
+  const stated = (attributes.strings("PatientOrientation") ?? []).map((side) =>
+    /^[LRPAHF]{1,3}$/.test(side) ? SIDES.get(side.charAt(0)) : undefined,
+  );
+  const [along, down] = stated;
+  if (along === undefined || down === undefined) return;
+  const turned = stated.some(
+    (side, i) => side !== undefined && (plane?.orientation[3 * i + side[0]] ?? side[1]) * side[1] <= 0,
+  );
+  if (along[0] !== down[0] && !turned) return;
+  warn(
+    warnings,
+    "orientation_mismatch",
+    along[0] === down[0]
+      ? "PatientOrientation names one axis of the patient for rows and for columns; no side was taken from it."
+      : "PatientOrientation contradicts ImageOrientationPatient, which was believed. Check the sides of the image.",
+  );
 }
 
 function lost(found: readonly number[]): Placed {

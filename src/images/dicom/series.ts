@@ -88,23 +88,22 @@ export function seriesFile(bytes: Uint8Array, again: Again, mostElements?: numbe
       };
     throw error;
   }
-  const attributes = image.attributes.withoutPixels();
+  const warnings: Warning[] = [];
+  const attributes = image.attributes.withoutPixels(warnings);
   const derived = derivedObject(attributes, image.source);
   if (derived !== undefined) return derived;
+  const frames = Array.from({ length: image.frameCount }, (_, frame) => ({
+    interpretation: image.interpretation(frame),
+    spacing: image.spacing(frame),
+    regions: image.regions?.(frame),
+    plane: image.plane(frame),
+    planeFault: image.planeFault?.(frame),
+    pixelAspect: image.pixelAspect(frame),
+  }));
+  // Those of its pixels come to the image itself
+  for (const { code, message } of image.warnings) warn(warnings, code, message);
   return {
-    source: image.source,
-    format: image.format,
-    attributes,
-    frames: Array.from({ length: image.frameCount }, (_, frame) => ({
-      interpretation: image.interpretation(frame),
-      spacing: image.spacing(frame),
-      regions: image.regions?.(frame),
-      plane: image.plane(frame),
-      planeFault: image.planeFault?.(frame),
-      pixelAspect: image.pixelAspect(frame),
-    })),
-    // Those of its pixels come to the image itself
-    warnings: [...image.warnings],
+    ...{ source: image.source, format: image.format, attributes, frames, warnings },
     open: opener(image, again),
     filesAhead: again.filesAhead,
   };
@@ -218,7 +217,21 @@ function imageOf(
     ...frameOfReferenceCaveats(files),
     ...checkConcatenations(files),
   ];
-  return new SeriesImage(files, [...leftOut, ...caveats], others, tolerance);
+  const image = new SeriesImage(files, [...leftOut, ...caveats], others, tolerance);
+  checkInstances(files);
+  return image;
+}
+
+/** Slices that have one UID in common, and different places. */
+function checkInstances(files: readonly SeriesFile[]): void {
+  const instances = files.flatMap(({ source }) => source.sopInstanceUid ?? []);
+  const again = instances.length - new Set(instances).size;
+  if (again > 0)
+    throw seriesInvalid(
+      "duplicate_instance",
+      `Expected a SOPInstanceUID of its own in each file, found ${again} that another has: results could not say which they are about. Leave copies out, or correct the series at its source.`,
+      { images: files.length, duplicates: again },
+    );
 }
 
 type Group = [uid: string, files: SeriesFile[]];
@@ -313,6 +326,27 @@ function isTaken(files: readonly SeriesFile[], { takes, tolerance }: SeriesChoic
   }
 }
 
+/** What images of one patient, study and acquisition have in common, where they say it. */
+const IN_COMMON = [
+  ...["StudyDate", "PatientAge", "PatientSize", "PatientWeight", "BodyPartExamined", "Laterality"],
+  ...["EchoTime", "InversionTime", "FlipAngle", "DiffusionBValue", "ScanningSequence", "MRAcquisitionType"],
+  ...["ConvolutionKernel", "KVP", "ContrastBolusAgent", "TemporalPositionIdentifier"],
+];
+
+/** Slices of two acquisitions may form an even stack by chance. */
+function warnOfDifferences(files: readonly SeriesFile[], warnings: Warning[]): void {
+  const [first, ...others] = files.map(({ attributes }) => attributes);
+  const differing = IN_COMMON.filter((keyword) =>
+    others.some((other) => first?.agreesWith(other, keyword) !== true),
+  );
+  if (differing.length > 0)
+    warn(
+      warnings,
+      "mixed_acquisition",
+      `The images of the series differ in ${differing.join(", ")}: they may be of several acquisitions. What results carry of it is that of the first.`,
+    );
+}
+
 /** @returns caveats about what differs without saying that the images are of several persons */
 function checkOneSeries(files: readonly SeriesFile[]): Warning[] {
   const kinds = new Set(files.map(({ source }) => source.sopClassUid));
@@ -322,8 +356,16 @@ function checkOneSeries(files: readonly SeriesFile[]): Warning[] {
       `Expected images of one kind, found ${[...kinds].map((uid) => (uid === undefined ? "none stated" : sopClassName(uid))).join(", ")}. Leave out what is no slice of this volume.`,
       { sop_classes: [...kinds] },
     );
+  const modalities = [...new Set(files.map(({ source }) => source.modality ?? "none"))];
+  if (modalities.length > 1)
+    throw seriesInvalid(
+      "mixed_format",
+      `Expected one Modality, found ${modalities.join(", ")}. Leave out what is no slice of this volume.`,
+      { modalities },
+    );
   const studies = new Set(files.map(({ source }) => source.studyInstanceUid ?? ""));
   const caveats: Warning[] = [];
+  warnOfDifferences(files, caveats);
   const persons = differingPersons(
     files.map(({ attributes }) => attributes),
     caveats,
@@ -447,7 +489,10 @@ class SeriesImage implements Image {
       this.transforms.push(mixed.step);
       this.warnings.push(mixed.warning);
     }
-    for (const { file } of this.#slices) this.#take(file.warnings);
+    for (const { warnings, attributes } of inOrder) {
+      this.#take(warnings);
+      attributes.warnInto(this.warnings);
+    }
   }
 
   async frame(index: number): Promise<Uint8Array> {

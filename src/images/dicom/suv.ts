@@ -3,7 +3,7 @@
  * vendor-neutral computation of QIBA's FDG-PET/CT Profile and the Attributes of PS3.3 C.8.9.1 and C.8.9.2. What it
  * needs and the file does not say, or says twice, is a reason why there is no SUV. Two things are assumed: a dose of which
  * only the hour is said was given within the day before the scan, and where the series says another time than that of the
- * scan, decay was corrected to its earliest acquisition. The second is a caveat.
+ * scan, decay was corrected to the start by its frames, or to its earliest acquisition. The second is a caveat.
  */
 import { rangeOf } from "../../base/range.js";
 import type { SuvScale, Warning } from "../image.js";
@@ -18,6 +18,7 @@ import {
 } from "./value-forms.js";
 
 const GRAMS_PER_KILOGRAM = 1000;
+const MILLISECONDS = 1000;
 /** The smallest dose in Bq that a scanner can make an image of; less is a number in MBq or in mCi. */
 const LEAST_DOSE_BQ = 1e5;
 const DAY_SECONDS = 86_400;
@@ -30,20 +31,49 @@ const PHILIPS = { creator: "Philips PET Private Group", group: 0x7053, suv: 0x00
 const LONGEST_HALF_LIFE_BY_HOUR = 6 * 3600;
 /** How far two statements of one time may differ. */
 const SAME_SECONDS = 1;
+/** How far the factors of two slices may differ, as a part of them. */
+const SAME_FACTOR = 1e-3;
+/** SUV that differ by more than such a part deserve a word. */
+const OTHER_FACTOR = 0.01;
 
-/** Of several images of one series. */
-interface SeriesTimes {
-  /** Seconds since 1970 on the clock of the place; undefined if an image does not say it. */
-  earliestAcquisition: number | undefined;
-  images: number;
+/** When one image was acquired. */
+interface ImageTimes {
+  /** Seconds since 1970 on the clock of the place; NaN if the image does not say it. */
+  acquired: number;
+  /** Seconds from the scan's start to the time of the average count rate, and that the frame took; NaN if not said. */
+  reference: number;
+  lasted: number;
 }
 
-/** What the images of a series, or a single image, say of the time of acquisition. */
-function seriesTimes(images: readonly DataSetAttributes[]): SeriesTimes {
-  const times = images.map((image) => joined(image, "AcquisitionDate", "AcquisitionTime"));
-  const earliest = times.reduce((a, b) => (a === undefined || b === undefined ? undefined : Math.min(a, b)));
-  return { earliestAcquisition: earliest, images: images.length };
+/** What the images of a series, or a single image, say of the times of acquisition. */
+function seriesTimes(images: readonly DataSetAttributes[]): ImageTimes[] {
+  const seconds = (image: DataSetAttributes, keyword: string) =>
+    (positive(image.string(keyword)) ?? NaN) / MILLISECONDS;
+  return images.map((image) => ({
+    acquired: joined(image, "AcquisitionDate", "AcquisitionTime") ?? NaN,
+    reference: seconds(image, "FrameReferenceTime"),
+    lasted: seconds(image, "ActualFrameDuration"),
+  }));
 }
+
+/**
+ * When the scan began, counted back from each image's AcquisitionTime: FrameReferenceTime leads from there to the time
+ * within the frame at which the count rate was its average, ln(d / (1 - e^-d)) / lambda of a frame of d = lambda * duration
+ * (PS3.3 C.8.9.4.1.5, QIBA).
+ * @returns the earliest; undefined if an image lacks its times, or if they lead to SUV that differ
+ */
+function startByFrames(times: readonly ImageTimes[], halfLife: number): number | undefined {
+  const decay = Math.LN2 / halfLife;
+  const starts = times.map(({ acquired, reference, lasted }) => {
+    const d = decay * lasted;
+    return acquired - reference + Math.log(d / -Math.expm1(-d)) / decay;
+  });
+  const [least, most] = rangeOf(starts);
+  return starts.every(Number.isFinite) && most - least <= sameSeconds(halfLife) ? least : undefined;
+}
+
+/** How far times may differ without other SUV, or because they are rounded. */
+const sameSeconds = (halfLife: number) => Math.max(SAME_SECONDS, halfLife * Math.log2(1 + SAME_FACTOR));
 
 /**
  * The factor from modality values to SUV in g/ml; undefined if the image is not of positron emission.
@@ -51,7 +81,7 @@ function seriesTimes(images: readonly DataSetAttributes[]): SeriesTimes {
  */
 export function readSuv(
   attributes: DataSetAttributes,
-  times = seriesTimes([attributes]),
+  times: readonly ImageTimes[] = seriesTimes([attributes]),
 ): SuvScale | undefined {
   if (attributes.string("Modality") !== "PT") return undefined;
   switch (attributes.string("Units")) {
@@ -67,9 +97,6 @@ export function readSuv(
       return { missing: "Units is neither BQML, CNTS nor GML" };
   }
 }
-
-/** How far the factors of two slices may differ, as a part of them. */
-const SAME_FACTOR = 1e-3;
 
 /** What all files of a series together say of SUV; nothing for those that are not of positron emission. */
 export function suvOf<File extends { attributes: DataSetAttributes }>(
@@ -87,7 +114,7 @@ export function suvOf<File extends { attributes: DataSetAttributes }>(
 }
 
 /** Counts become SUV by a factor that only Philips gives, or activity by another. */
-function ofCounts(attributes: DataSetAttributes, times: SeriesTimes): SuvScale {
+function ofCounts(attributes: DataSetAttributes, times: readonly ImageTimes[]): SuvScale {
   const { creator, group } = PHILIPS;
   const own = positive(attributes.privateValue(creator, group, PHILIPS.suv));
   if (own !== undefined) return { factor: own };
@@ -98,7 +125,7 @@ function ofCounts(attributes: DataSetAttributes, times: SeriesTimes): SuvScale {
   return "factor" in scale ? { ...scale, factor: scale.factor * concentration } : scale;
 }
 
-function ofConcentration(attributes: DataSetAttributes, times: SeriesTimes): SuvScale {
+function ofConcentration(attributes: DataSetAttributes, times: readonly ImageTimes[]): SuvScale {
   const corrected = attributes.strings("CorrectedImage") ?? [];
   for (const correction of ["ATTN", "DECY"])
     if (!corrected.includes(correction)) return { missing: `CorrectedImage does not hold ${correction}` };
@@ -117,7 +144,7 @@ function ofConcentration(attributes: DataSetAttributes, times: SeriesTimes): Suv
     case "START": {
       const halfLife = positive(given.string("RadionuclideHalfLife"));
       if (halfLife === undefined) return { missing: "RadionuclideHalfLife is absent or not above 0 s" };
-      const scan = scanStart(attributes, times);
+      const scan = scanStart(attributes, times, halfLife);
       if (typeof scan === "string") return { missing: scan };
       const decay = decaySeconds(attributes, given, scan.local, halfLife);
       if (typeof decay === "string") return { missing: decay };
@@ -201,15 +228,26 @@ function elapsed(seconds: number): string {
 
 /**
  * The time that decay was corrected to (PS3.3 C.8.9.1.1.7): the start of the series, unless its times are those of a
- * later computation; then the scan's own start, where a scanner keeps it, or else the earliest acquisition of the series.
+ * later computation; then the scan's own start, where a scanner keeps it; or else that by the frames' own times, or the
+ * earliest acquisition of the series.
  */
 function scanStart(
   attributes: DataSetAttributes,
-  { earliestAcquisition, images }: SeriesTimes,
+  times: readonly ImageTimes[],
+  halfLife: number,
 ): { local: number; caveat?: Warning } | string {
   const series = joined(attributes, "SeriesDate", "SeriesTime");
-  if (series !== undefined && earliestAcquisition !== undefined && series <= earliestAcquisition)
-    return { local: series };
+  const [earliest] = rangeOf(times.map(({ acquired }) => acquired));
+  const byFrames = startByFrames(times, halfLife);
+  if (series !== undefined && series <= earliest) {
+    const change = byFrames === undefined ? 1 : 2 ** ((series - byFrames) / halfLife);
+    if (Math.abs(change - 1) <= OTHER_FACTOR) return { local: series };
+    return caveated(
+      series,
+      "SeriesTime was taken as the time to which decay was corrected; by AcquisitionTime and FrameReferenceTime the scan " +
+        `began at another, by which SUV would be ${Number((100 / change).toPrecision(3))} % of these.`,
+    );
+  }
   const kept = momentOf(attributes.privateValue(GE.creator, GE.group, GE.scanStart));
   if (kept !== undefined) {
     const local = onTheClockOf(attributes, kept, undefined);
@@ -217,25 +255,20 @@ function scanStart(
       ? "the scan's start that the scanner kept is not on the file's clock"
       : { local };
   }
-  if (series === undefined || earliestAcquisition === undefined)
+  if (series === undefined || !Number.isFinite(earliest))
     return "SeriesDate and SeriesTime, or AcquisitionDate and AcquisitionTime, are absent or say no minute, so the time of decay correction is not known";
-  const [reference, lasted] = [
-    attributes.number("FrameReferenceTime"),
-    attributes.number("ActualFrameDuration"),
-  ];
-  if (images === 1 && reference !== undefined && lasted !== undefined && reference > lasted)
-    return "SeriesTime is later than AcquisitionTime, and FrameReferenceTime says that the image is not of the scan's first frame: send the whole series";
-  return {
-    local: earliestAcquisition,
-    caveat: {
-      code: "suv_scan_start",
-      message:
-        "SeriesTime is later than AcquisitionTime, so that it is not the time to which decay was corrected; the earliest " +
-        `AcquisitionTime of ${images === 1 ? "the only image that is there" : `the ${images} images that are there`} was taken. ` +
-        "SUV are too high or too low if the scan began at another time.",
-    },
-  };
+  const found = byFrames !== undefined && byFrames <= earliest + SAME_SECONDS;
+  return caveated(
+    found ? byFrames : earliest,
+    "SeriesTime is later than AcquisitionTime, so that it is not the time to which decay was corrected; " +
+      (found
+        ? "the scan's start by AcquisitionTime, FrameReferenceTime and ActualFrameDuration"
+        : `the earliest AcquisitionTime of ${times.length === 1 ? "the only image that is there" : `the ${times.length} images that are there`}`) +
+      " was taken. SUV are too high or too low if the scan began at another time.",
+  );
 }
+
+const caveated = (local: number, message: string) => ({ local, caveat: { code: "suv_scan_start", message } });
 
 function joined(attributes: DataSetAttributes, date: string, time: string): number | undefined {
   const [day, seconds] = [secondsOfDate(attributes.string(date)), secondsOfTime(attributes.string(time))];

@@ -1,13 +1,13 @@
 /** Files of other programs: read, and held against what they are expected to be. */
-import { readFile } from "node:fs/promises";
 import type { z } from "zod";
 import { RadserveError } from "../../base/errors.js";
+import { textOfRegular } from "../../files/regular-file.js";
 import { fault } from "../files.js";
 
 /** @throws RadserveError bad_request if it cannot be read */
 export async function readText(path: string): Promise<string> {
   try {
-    return await readFile(path, "utf8");
+    return await textOfRegular(path);
   } catch (error) {
     throw new RadserveError("bad_request", `Expected the file ${path}, but ${fault(error)}.`);
   }

@@ -136,7 +136,7 @@ export function importNnunet(files: NnunetFiles, choices: ImportChoices, gaps: G
     ),
   }));
   const accepts = pictures
-    ? acceptsPictures(dataset.file_ending, choices, gaps)
+    ? acceptsPictures(dataset.file_ending, channels.length, choices, gaps)
     : acceptsOf(names, choices.modality, gaps);
   const several =
     channels.length > 1 && !pictures
@@ -235,6 +235,14 @@ function cascadeOf(
   return { cascade: { model: previous ?? "?", labels } };
 }
 
+/** What volumes and pictures have in common. */
+const INPUT = {
+  size: { kind: "source" },
+  monochrome1: "refuse",
+  channels: "grayscale",
+  colour_source: "refuse",
+} as const;
+
 function volumeInput(
   transpose: readonly number[],
   reader: string,
@@ -257,14 +265,11 @@ function volumeInput(
       `${reader} takes images as they lie in their files, and the plans do not say how the training images lay. Say it with --orientation, for depth, height and width: SPL as DICOM series lie (SimpleITK), SAL or SAR as most NIfTI files lie (nib.axcodes, from the last to the first)`,
     );
   return {
+    ...INPUT,
     layout: "NCDHW",
-    size: { kind: "source" },
     fit: "stretch",
     interpolation: "spline",
     values: { kind: "modality" },
-    monochrome1: "refuse",
-    channels: "grayscale",
-    colour_source: "refuse",
     orientation: transpose.map((axis) => letters?.[axis] ?? "?").join(""),
   };
 }
@@ -276,7 +281,6 @@ function pictureInput(
   { spacing = [], use_mask_for_norm: masked = [] }: Configuration,
   gaps: Gaps,
 ): Record<string, unknown> {
-  const place = `plans.json: ${PICTURES}`;
   if (transpose.join() !== "0,1,2")
     gaps.refuse("plans.json: transpose_forward", "Expected 0, 1, 2 for pictures");
   if (spacing.join() !== "1,1")
@@ -292,19 +296,14 @@ function pictureInput(
       "plans.json: normalization_schemes",
       "Colours that are normalised each by itself are not offered",
     );
-  gaps.note(
-    place,
-    "nnU-Net cuts a border of zeros off before it normalises and looks. Here the whole picture counts, so that pictures with such a border differ",
-  );
   return {
+    ...INPUT,
     layout: "NCHW",
-    size: { kind: "source" },
     fit: "none",
     interpolation: "linear",
     values: { kind: "stored" },
-    monochrome1: "refuse",
-    channels: colour ? "rgb" : "grayscale",
-    colour_source: colour ? "accept" : "refuse",
+    ...(colour ? { channels: "rgb", colour_source: "accept" } : {}),
+    crop: "nonzero",
   };
 }
 
@@ -399,7 +398,12 @@ function resamplingOf(chosen: Configuration, gaps: Gaps): Record<string, unknown
   };
 }
 
-function acceptsPictures(ending: string | undefined, { modality, orientation }: ImportChoices, gaps: Gaps) {
+function acceptsPictures(
+  ending: string | undefined,
+  channels: number,
+  { modality, orientation }: ImportChoices,
+  gaps: Gaps,
+) {
   const format = PICTURE_FORMATS.get(ending ?? "");
   if (format === undefined)
     gaps.refuse(
@@ -416,6 +420,7 @@ function acceptsPictures(ending: string | undefined, { modality, orientation }: 
   return {
     formats: [format ?? "png", ...(modality === undefined ? [] : ["dicom"])],
     ...(modality === undefined ? {} : { modality: modality.split(",").map((name) => name.trim()) }),
+    photometric: [channels === 1 ? "MONOCHROME2" : "RGB"],
     dimensions: "2d",
   };
 }

@@ -1,6 +1,6 @@
 /** Coded concepts (PS3.3 section 8.8) as sequence items. */
 import { RadserveError } from "../../base/errors.js";
-import type { Code } from "../../manifest/manifest.js";
+import type { Code } from "../../manifest/texts.js";
 import type { Dataset } from "./elements.js";
 import { oneLine } from "./values.js";
 

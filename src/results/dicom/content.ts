@@ -1,5 +1,5 @@
 /** Content items of structured reports (PS3.3 C.17.3), each a function of its concept, its value and its children. */
-import type { Code } from "../../manifest/manifest.js";
+import type { Code } from "../../manifest/texts.js";
 import { codeItem } from "./codes.js";
 import type { Dataset } from "./elements.js";
 import { referenced, type SourceFrame } from "./source.js";

@@ -1,5 +1,7 @@
 /** Measurement groups of the report (PS3.16 TID 1410, 1411, 1501). */
-import { labelsOf, type Code, type Label, type ModelOutput } from "../../manifest/manifest.js";
+import type { Label } from "../../manifest/outputs/fields.js";
+import { kindOf, labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
+import type { Code } from "../../manifest/texts.js";
 import type { Warning } from "../../images/image.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 import { codeOf, dcm, own, sct } from "./codes.js";
@@ -15,8 +17,13 @@ import {
   type Relationship,
 } from "./content.js";
 import type { Dataset, DicomObject } from "./elements.js";
-import { LABEL_MAP_SEGMENTATION } from "./seg.js";
-import { segFrameNumber, segmentsOf, segmentTracking, type Segment } from "./segments.js";
+import {
+  LABEL_MAP_SEGMENTATION,
+  segFrameNumber,
+  segmentsOf,
+  segmentTracking,
+  type Segment,
+} from "./segments.js";
 import { sideOf } from "./sides.js";
 import type { SourceFrame } from "./source.js";
 import { algorithmParameters, trackingUid, type Subject } from "./subject.js";
@@ -197,8 +204,7 @@ function headItems({ subject, known }: Group, id: string, uid: string): Dataset[
 /** The score is a probability only if the manifest says how it was calibrated. */
 function scoreItems({ finding, known }: Pick<Group, "finding" | "known">): Dataset[] {
   const { score, threshold } = finding;
-  const { output } = known;
-  const calibrated = output.kind === "classification" && output.calibration.kind !== "none";
+  const calibrated = kindOf(known.output).givesProbabilities?.(known.output) === true;
   return [
     ...(score === undefined ? [] : [num(calibrated ? PROBABILITY : SCORE, score, NO_UNITS)]),
     ...(threshold === undefined ? [] : [num(THRESHOLD, threshold, NO_UNITS)]),

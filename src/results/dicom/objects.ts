@@ -10,15 +10,15 @@ import { checkObjects, type Written } from "./check.js";
 import type { Said } from "./groups.js";
 import { frameOfReferenceOf } from "./frame-positions.js";
 import { sourceGrid, volumeGrid, type GridVolume, type Masks } from "./grid.js";
-import { secondaryCapture } from "./sc.js";
-import { segmentation } from "./seg.js";
-import { structureSet, whyNoContours } from "./rtstruct.js";
-import { segmentationForm, type FrameOutputs } from "./segments.js";
+import type { FrameOutputs } from "./segments.js";
 import { companionIds, leftOut, sourceIds, type SourceIds } from "./source.js";
-import { structuredReport } from "./sr.js";
+import type { Making, Material } from "./objects/kind.js";
+import { OBJECTS } from "./objects/table.js";
 import type { Subject } from "./subject.js";
 
-const DICOM_KINDS: readonly DicomKind[] = ["seg", "rtstruct", "sc", "sr"];
+/** What lies beside the SEG is made after it, and the picture last: other threads draw it meanwhile. */
+const ORDER: readonly DicomKind[] = ["seg", "rtstruct", "sr", "sc"];
+const KINDS = Object.keys(OBJECTS) as DicomKind[];
 
 interface ObjectsRequest {
   image: Image;
@@ -53,7 +53,7 @@ export interface Objects {
 
 /** @throws RadserveError output_invalid if an object does not read back as what it should be */
 export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
-  const asked = DICOM_KINDS.filter((kind) => request.kinds.includes(kind));
+  const asked = KINDS.filter((kind) => request.kinds.includes(kind));
   const others = companionIds(request.image);
   const ids = "missing" in others ? others : sourceIds(request.image);
   const kinds = asked.filter((kind) => whyNot(kind, request, ids) === undefined);
@@ -69,8 +69,9 @@ export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
   const own = { image, attributes, ids, others, model, startedAt, utcOffset };
   const subject: Subject = roles === undefined ? own : { ...own, roles };
   const masks = masksOf(subject, request);
-  const written = await build(subject, kinds, masks, request);
-  await checkObjects(subject, written, request.outputs, masks);
+  const making = { ...materialOf(request), ...request, subject, masks, seg: undefined };
+  const written = await make(kinds, making);
+  await checkObjects(making, written);
   return {
     ...listed(request.name, model.name, written),
     warnings: [...warnings, ...valuesLeftOut(attributes)],
@@ -98,17 +99,16 @@ function isUnforeseen({ image, ownGrid }: ObjectsRequest, ids: SourceIds | { mis
 
 function whyNot(
   kind: DicomKind,
-  { image, model, outputs, ownGrid }: ObjectsRequest,
+  request: ObjectsRequest,
   ids: SourceIds | { missing: string },
 ): string | undefined {
-  if (model.manifest.stage === "draft") return "the model is a draft, without codes";
-  if ("missing" in ids) return ids.missing;
-  if (kind !== "seg" && kind !== "rtstruct") return undefined;
-  const segments = model.manifest.outputs.some((output) => output.kind === "segmentation");
-  if (!segments || outputs === undefined) return "the model does not segment";
-  if (kind === "seg" && ownGrid !== undefined && isAdrift(image))
-    return "the source has no FrameOfReferenceUID, which would say where the model's grid lies";
-  return kind === "rtstruct" ? whyNoContours(image, outputs) : undefined;
+  if (request.model.manifest.stage === "draft") return "the model is a draft, without codes";
+  return "missing" in ids ? ids.missing : OBJECTS[kind].whyNot(materialOf(request));
+}
+
+function materialOf({ image, model, outputs, ownGrid }: ObjectsRequest): Material {
+  const isAdriftHere = ownGrid !== undefined && isAdrift(image);
+  return { image, manifest: model.manifest, outputs, isAdrift: isAdriftHere };
 }
 
 function valuesLeftOut(attributes: Attributes): Warning[] {
@@ -129,28 +129,13 @@ function notWritten(kind: DicomKind, why: string): Warning {
   return { code: "output_not_written", message: `No ${kind.toUpperCase()} was written: ${why}.` };
 }
 
-async function build(
-  subject: Subject,
-  kinds: readonly DicomKind[],
-  masks: Masks | undefined,
-  { outputs, segmentationType, said, picture, predecessor }: ObjectsRequest,
-): Promise<Written[]> {
+async function make(kinds: readonly DicomKind[], making: Making): Promise<Written[]> {
   const written: Written[] = [];
-  const seg =
-    kinds.includes("seg") && masks !== undefined
-      ? segmentation(subject, masks, segmentationForm(subject, masks.outputs, segmentationType))
-      : undefined;
-  // Before the picture, which other threads draw meanwhile
-  const sr = kinds.includes("sr") ? structuredReport({ subject, said, seg, predecessor }) : undefined;
-  if (seg !== undefined) written.push({ kind: "seg", object: seg });
-  if (kinds.includes("rtstruct") && outputs !== undefined)
-    written.push({ kind: "rtstruct", object: structureSet(subject, outputs) });
-  if (kinds.includes("sc")) {
-    const { pixels, frames, opacity } = await picture();
-    written.push({ kind: "sc", object: secondaryCapture(subject, pixels, frames, opacity), pixels });
+  for (const kind of ORDER.filter((one) => kinds.includes(one))) {
+    const seg = written.find((one) => one.kind === "seg")?.object;
+    written.push({ kind, object: await OBJECTS[kind].make({ ...making, seg }) });
   }
-  if (sr !== undefined) written.push({ kind: "sr", object: sr });
-  return written;
+  return written.sort((a, b) => KINDS.indexOf(a.kind) - KINDS.indexOf(b.kind));
 }
 
 function listed(

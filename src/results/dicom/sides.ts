@@ -1,6 +1,7 @@
 /** Which side of the body an image says that it shows. */
 import type { Attributes, Image } from "../../images/image.js";
-import type { Code, Label } from "../../manifest/manifest.js";
+import type { Label } from "../../manifest/outputs/fields.js";
+import type { Code } from "../../manifest/texts.js";
 import { sct } from "./codes.js";
 
 export type Side = "L" | "R";

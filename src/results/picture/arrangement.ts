@@ -1,7 +1,9 @@
 /** Where everything on the picture goes: panels, captions, scale; one frame as a pair, several as a montage. */
 import type { EngineOutput } from "../../engine/types.js";
 import type { Spacing, Warning } from "../../images/image.js";
-import type { Manifest, ModelOutput } from "../../manifest/manifest.js";
+import type { Manifest } from "../../manifest/manifest.js";
+import { kindOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
+import { kindOfGiven } from "../kinds/kinds.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 import type { Picture } from "../../addon/picture.js";
 import { tagUnit, tagWidth } from "./boxes.js";
@@ -399,18 +401,13 @@ function withSections(
 
 const NOTHING_MARKED = "the model marked nothing";
 
-function marks({ kind }: ModelOutput): boolean {
-  return kind !== "classification" && kind !== "regression";
-}
+const marks = (output: ModelOutput): boolean => kindOf(output).placed;
 
 /** Whether there is anything to see of what the model said of a frame. */
 function isMarked({ results, findings }: Shot): boolean {
   return (
-    results.some(
-      (result) =>
-        result.kind === "heatmap" ||
-        (result.kind === "segmentation" && result.counts.some((pixels) => pixels > 0)),
-    ) || findings.some(({ present, box }) => present && box !== undefined)
+    results.some((result) => kindOfGiven(result).isMarked?.(result)) ||
+    findings.some(({ present, box }) => present && box !== undefined)
   );
 }
 

@@ -1,5 +1,5 @@
 /** Boxes over a panel, and their score tags beside it: nothing but lines lies over the anatomy. */
-import { findsBoxes, labelsOf, type ModelOutput } from "../../manifest/manifest.js";
+import { findsBoxes, labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import type { Box } from "./box.js";
 import type { Drawing } from "./drawing.js";
 import { type Rgb, labelColours } from "./colour.js";

@@ -117,6 +117,8 @@ export function edgesOf(
   const [left, top] = [opposite(right), opposite(bottom)];
   if (right === undefined || bottom === undefined || left === undefined || top === undefined)
     return undefined;
+  // Rows and columns of one axis are a mistake
+  if (right.charAt(0) === bottom.charAt(0) || right.charAt(0) === top.charAt(0)) return undefined;
   return { left, right, top, bottom };
 }
 

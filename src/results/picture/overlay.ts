@@ -4,7 +4,7 @@
  * the manifest's regulatory text. Nothing in it identifies a patient beyond the image's own pixels. Equal input gives
  * equal bytes.
  */
-import { composePage, type MaskLayer, type PanelLayers, type Picture } from "../../addon/picture.js";
+import { composePage, type PanelLayers, type Picture } from "../../addon/picture.js";
 import type { EngineOutput } from "../../engine/types.js";
 import {
   arranged,
@@ -17,7 +17,9 @@ import {
   type Scale,
 } from "./arrangement.js";
 import { layBoxes, tagUnit } from "./boxes.js";
-import { HEAT_COLOURS, heatRange, labelColours, type Range, type Rgb } from "./colour.js";
+import type { Marks } from "../kinds/kind.js";
+import { kindOfGiven } from "../kinds/kinds.js";
+import { heatRange, labelColours, type Range, type Rgb } from "./colour.js";
 import { Drawing } from "./drawing.js";
 import { scaleBar } from "./layout.js";
 import { legendOf } from "./legend.js";
@@ -70,29 +72,15 @@ export function renderOverlay(input: OverlayInput): Overlay {
   return { picture, masked };
 }
 
+/** Whether the marks are masks, and nothing else lies over them. */
 function isMaskedAlone(results: readonly EngineOutput[]): boolean {
-  return (
-    results.some(({ kind }) => kind === "segmentation") &&
-    !results.some(({ kind }) => kind === "boxes" || kind === "heatmap")
-  );
+  const kinds = results.map(kindOfGiven);
+  return kinds.some(({ judgedBy }) => judgedBy === "mask") && !kinds.some(({ drawnOver }) => drawnOver);
 }
 
 /** What one output marked; boxes are part of the drawing. */
-function marksOf(result: EngineOutput, colours: readonly Rgb[], heat: Range): PanelLayers["marks"][number] {
-  if (result.kind === "heatmap") {
-    const { rows, columns, values } = result;
-    return { masks: [], heat: [{ rows, columns, values, ...heat, colours: HEAT_COLOURS }] };
-  }
-  if (result.kind !== "segmentation") return { masks: [], heat: [] };
-  const { mask, rows, columns, counts, overlapping } = result;
-  const bytes = (some: readonly Rgb[]) => Uint8Array.from(some.flat());
-  if (!overlapping) return { masks: [{ rows, columns, mask, colours: bytes(colours), counts }], heat: [] };
-  const planes = colours.map((colour, i): MaskLayer => ({
-    ...{ rows, columns, colours: bytes([colour]), counts: counts.slice(i, i + 1) },
-    mask: mask.subarray(i * rows * columns, (i + 1) * rows * columns),
-  }));
-  return { masks: planes, heat: [] };
-}
+const marksOf = (result: EngineOutput, colours: readonly Rgb[], heat: Range): Marks =>
+  kindOfGiven(result).marks?.(result, colours, heat) ?? { masks: [], heat: [] };
 
 /** Caption, orientation letters and boxes of one panel. */
 function drawPanel(drawing: Drawing, at: Panel, input: OverlayInput, sheet: Arrangement): void {

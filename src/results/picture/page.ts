@@ -3,7 +3,8 @@ import { VERSION } from "../../base/version.js";
 import type { Warning } from "../../images/image.js";
 import type { Manifest } from "../../manifest/manifest.js";
 import type { Drawing } from "./drawing.js";
-import type { Legend, LegendRow } from "./legend.js";
+import type { LegendRow } from "../kinds/legend-row.js";
+import type { Legend } from "./legend.js";
 import { heatColour, tinted, type Range, type Rgb } from "./colour.js";
 import { fitText, textWidth, wrapText, type Style } from "./text.js";
 

@@ -98,9 +98,12 @@ export const KNOWN_FAULTS: readonly KnownFault[] = [
     before: "0.6.0",
     shows: (evidence) =>
       withAreas(evidence).length > 0 &&
-      evidence.image?.attributes?.has("PixelSpacing") === true &&
-      (evidence.image.regions?.(0) !== undefined || isWarned(evidence, "regions_ignored")),
-    text: "SequenceOfUltrasoundRegions beside a PixelSpacing that does not hold for all of it: areas are by PixelSpacing.",
+      ((evidence.image?.attributes?.has("PixelSpacing") === true &&
+        evidence.image.regions?.(0) !== undefined) ||
+        isWarned(evidence, "regions_ignored", "spacing_mismatch")),
+    text:
+      "SequenceOfUltrasoundRegions beside a PixelSpacing that does not hold for all of it, or without the places of its " +
+      "regions: areas are by a scale that is not theirs.",
   },
   {
     before: "0.6.0",
@@ -148,6 +151,26 @@ export const KNOWN_FAULTS: readonly KnownFault[] = [
     text:
       "A label is that of two outputs of the model: their findings have one name, one threshold and one tracking UID. " +
       "Give the labels of each output names of their own.",
+  },
+  {
+    before: "0.6.0",
+    shows: (evidence) =>
+      withAreas(evidence).length > 0 &&
+      evidence.image?.attributes?.has("PixelSpacing") === true &&
+      /^(?:Imager|NominalScanned)/.test(evidence.image.spacing(0)?.source ?? ""),
+    text:
+      "PixelSpacing equals ImagerPixelSpacing or NominalScannedPixelSpacing but for rounding: areas are those at the " +
+      "detector or on the film, and were taken for those in the patient.",
+  },
+  {
+    before: "0.6.0",
+    shows: (evidence) => {
+      const named = (evidence.receipt.source.slices ?? []).flatMap((slice) =>
+        slice.sop_instance_uid === undefined ? [] : `${slice.sop_instance_uid} ${slice.frame ?? ""}`,
+      );
+      return withObjects(evidence).length > 0 && new Set(named).size < named.length;
+    },
+    text: "SOPInstanceUID is the same in several files of the source: the objects do not say which of them they are about.",
   },
 ];
 

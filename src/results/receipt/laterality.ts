@@ -5,8 +5,12 @@
 import type { EngineOutput } from "../../engine/types.js";
 import { RadserveError } from "../../base/errors.js";
 import type { Image, Warning } from "../../images/image.js";
-import { findsBoxes, labelsOf, type Code, type Label, type ModelOutput } from "../../manifest/manifest.js";
+import type { Label } from "../../manifest/outputs/fields.js";
+import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
+import type { Code } from "../../manifest/texts.js";
 import { sideOfCode, statedSides, type Side } from "../dicom/sides.js";
+import type { Point } from "../kinds/kind.js";
+import { kindOfGiven, resultKindOf } from "../kinds/kinds.js";
 import { edgesOf } from "../picture/layout.js";
 import type { Finding } from "./receipt.js";
 
@@ -38,7 +42,7 @@ export function checkSides(claimed: Claimed): Warning[] {
     });
   for (const { output, label, o, index } of sidedLabels(outputs)) {
     for (const finding of findings) {
-      if (!finding.present || finding.label !== label.label || !mayHold(output, finding)) continue;
+      if (!finding.present || finding.label !== label.label || !resultKindOf(output).isOf(finding)) continue;
       const [leading] = image.case?.members ?? [];
       const isPlaced = finding.box ?? finding.area ?? finding.volume;
       const views = leading !== undefined && isPlaced === undefined;
@@ -72,13 +76,6 @@ function sidedLabels(outputs: readonly ModelOutput[]): Sided[] {
   );
 }
 
-/** Labels of several outputs may share a name; the form of a finding tells which of them it is. */
-function mayHold(output: ModelOutput, { box, area, volume }: Finding): boolean {
-  const boxes = findsBoxes(output);
-  const masks = output.kind === "segmentation";
-  return boxes === (box !== undefined) && masks === (area !== undefined || volume !== undefined);
-}
-
 /** Frames of one object may show different sides, each by its own functional groups. */
 function perFrame(image: Image): boolean {
   return image.frameCount > 1 && image.attributes?.has("PerFrameFunctionalGroupsSequence") === true;
@@ -108,28 +105,10 @@ function unconfirmed(
   ];
 }
 
-/** A point of the source, in pixels from its upper left corner. */
-interface Point {
-  x: number;
-  y: number;
-}
-
 /** The middle of what a finding marks; undefined if it marks nothing. */
-function pointOf(finding: Finding, result: EngineOutput | undefined, index: number): Point | undefined {
-  const { box } = finding;
+function pointOf({ box }: Finding, result: EngineOutput | undefined, index: number): Point | undefined {
   if (box !== undefined) return { x: (box.x0 + box.x1) / 2, y: (box.y0 + box.y1) / 2 };
-  if (result?.kind !== "segmentation") return undefined;
-  const { mask, rows, columns, overlapping, slices = 1 } = result;
-  const length = rows * columns * slices;
-  const [from, value] = overlapping ? [index * length, 1] : [0, index + 1];
-  let [count, x, y] = [0, 0, 0];
-  for (let i = 0; i < length; i++) {
-    if (mask[from + i] !== value) continue;
-    count++;
-    x += i % columns;
-    y += Math.floor(i / columns) % rows;
-  }
-  return count === 0 ? undefined : { x: x / count + 0.5, y: y / count + 0.5 };
+  return result === undefined ? undefined : kindOfGiven(result).middle?.(result, index);
 }
 
 /** How far to the patient's left a point lies, 0 to 1; undefined if the image's orientation does not say. */

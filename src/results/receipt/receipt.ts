@@ -5,7 +5,7 @@
  */
 import { z } from "zod";
 import { errorCode } from "../../base/errors.js";
-import { code } from "../../manifest/manifest.js";
+import { code } from "../../manifest/texts.js";
 
 export const RECEIPT_SCHEMA = "radserve.receipt/1";
 

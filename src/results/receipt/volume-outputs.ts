@@ -2,6 +2,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { RadserveError } from "../../base/errors.js";
 import type { EngineOutput, ModelGridMask } from "../../engine/types.js";
+import { kindOfGiven } from "../kinds/kinds.js";
 
 /** How many pixels are marked, over all segmentations. */
 interface Marked {
@@ -69,21 +70,8 @@ function fullest(counts: readonly number[]): number | undefined {
 }
 
 /** The outputs for one slice: its part of each mask, and everything else as it is for the whole volume. */
-export function sliceOutputs(outputs: readonly EngineOutput[], slice: number): EngineOutput[] {
-  return outputs.map((output) => {
-    if (output.kind !== "segmentation") return output;
-    const { slices = 1, ...whole } = output;
-    delete whole.model;
-    const plane = output.rows * output.columns;
-    const cut = (values: Uint8Array) => planesOfSlice(values, plane, slices, slice);
-    const { fractions } = output;
-    return {
-      ...whole,
-      mask: cut(output.mask),
-      ...(fractions === undefined ? {} : { fractions: cut(fractions) }),
-    };
-  });
-}
+export const sliceOutputs = (outputs: readonly EngineOutput[], slice: number): EngineOutput[] =>
+  outputs.map((output) => kindOfGiven(output).inSlice?.(output, slice) ?? output);
 
 /** The grid of the model in which a volume's segments are written; undefined if none are. */
 export type ModelGrid = Pick<ModelGridMask, "slices" | "rows" | "columns" | "geometry">;
@@ -115,15 +103,4 @@ export function modelGridSlice(outputs: readonly EngineOutput[], slice: number):
     };
   });
   return sliceOutputs(inGrid, slice);
-}
-
-/** From each group of `slices` planes, the plane of this slice. */
-function planesOfSlice(values: Uint8Array, plane: number, slices: number, slice: number): Uint8Array {
-  const groups = values.length / (plane * slices);
-  const cut = new Uint8Array(groups * plane);
-  for (let group = 0; group < groups; group++) {
-    const from = (group * slices + slice) * plane;
-    cut.set(values.subarray(from, from + plane), group * plane);
-  }
-  return cut;
 }

@@ -89,6 +89,32 @@ t.test("a decoder ends with the thread that started it", { skip }, async (t) => 
   t.equal(commandOf(decoder), undefined, "it is gone, and no zombie");
 });
 
+t.test("a decoder has nothing of what its server was started with", { skip }, (t) => {
+  const image = path.join(t.testdir({ "image.png": PNG }), "image.png");
+  const script = fileURLToPath(new URL("../../support/decoder-descriptors.js", import.meta.url));
+  // Above those that the runtime closes by itself
+  const shell = 'exec 101<"$1" 102> >(cat) 103</dev/zero 104<"$(dirname "$1")"; exec "$0" "$2" "$1"';
+  const { stdout, stderr } = spawnSync("bash", ["-c", shell, process.execPath, image, script], {
+    encoding: "utf8",
+  });
+  t.equal(stderr, "");
+  const found = JSON.parse(stdout) as { descriptors: string[]; threads: string[] };
+  const [first, second, third, channel, ...rest] = found.descriptors.sort(
+    (a, b) => parseInt(a) - parseInt(b),
+  );
+  t.strictSame([first, second, third], ["0 /dev/null", "1 /dev/null", "2 /dev/null"]);
+  t.match(channel, /^3 socket:/);
+  const pipes = rest.filter((one) => /pipe:/.test(one)).map((one) => one.replace(/^\d+ /, ""));
+  t.equal(pipes.length, 2 * new Set(pipes).size, "pipes with both ends here");
+  t.strictSame(
+    rest.filter((one) => !/pipe:|anon_inode:/.test(one)),
+    [],
+  );
+  t.notMatch(found.threads, /^iou-sqp/, "no ring that the kernel looks at");
+  t.ok(found.threads.every((name) => !name.startsWith("iou-")));
+  t.end();
+});
+
 t.test("without seccomp nothing foreign is decoded", { skip }, (t) => {
   const folder = t.testdir({ "image.png": PNG });
   const image = path.join(folder, "image.png");

@@ -355,6 +355,12 @@ const KINDS: Readonly<Record<string, (keyword: string, vr: string, value: Value)
         : vr === "FD"
           ? { [keyword]: new Typed(vr, [1e300]) }
           : undefined,
+    "a term that there is not": (keyword) =>
+      /^(?:Image|Frame)?Laterality$|^PresentationLUTShape$|^LossyImageCompression$|^BurnedInAnnotation$/.test(
+        keyword,
+      )
+        ? { [keyword]: "LEFT" }
+        : undefined,
     "characters outside": (keyword, vr) => (vr === "CS" ? { [keyword]: bytesOf("A*\x01B") } : undefined),
   };
 
@@ -456,7 +462,9 @@ const OF_OUR_OBJECTS = [
   "receipt/verify.ts",
   "receipt/segmentation-grid.ts",
   "dicom/check.ts",
-  "dicom/rtstruct.ts",
+  "objects/rtstruct.ts",
+  "objects/seg.ts",
+  "objects/sr.ts",
   "viewing/marks.ts",
 ];
 

@@ -345,6 +345,7 @@ t.test("regions of an ultrasound image, each with its scale", async (t) => {
     { ...whole, scale: { row: 2.5, column: 5 }, highPriority: true },
     { ...whole, x0: 1, scale: { row: 2.5, column: 10 }, highPriority: false },
     { ...whole, scale: undefined, highPriority: true },
+    { ...whole, scale: undefined, highPriority: true },
   ]);
   t.equal(image.spacing(0), undefined, "no spacing of the whole image");
   const shrunk = await read({
@@ -360,6 +361,7 @@ t.test("spacing and aspect", async (t) => {
     PhysicalUnitsYDirection: 3,
     PhysicalDeltaX: new Typed("FD", delta),
     PhysicalDeltaY: new Typed("FD", delta * 2),
+    ...placed(0, 0, 3, 3),
   });
   const placed = (x0: number, y0: number, x1: number, y1: number) => ({
     ...{ RegionLocationMinX0: x0, RegionLocationMinY0: y0 },

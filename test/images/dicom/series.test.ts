@@ -18,6 +18,7 @@ import {
   slice,
   type SliceOptions,
 } from "../../support/series.js";
+import { statedSides } from "../../../src/results/dicom/sides.js";
 import { receiptOf } from "../../support/commits.js";
 import {
   attributesOf,
@@ -115,6 +116,7 @@ t.test("compressed slices, and one syntax named only where all have it", async (
   const encoded = await compress("jpeg-ls", raw);
   const attributes = (z: number): Attributes =>
     attributesOf(raw, {
+      SOPInstanceUID: `1.2.${z}`,
       SeriesInstanceUID: "1.2",
       FrameOfReferenceUID: "1.3",
       PixelSpacing: "1\\1",
@@ -619,4 +621,13 @@ t.test("a dose grid whose offsets are not its frames' is refused by name", async
     t.match(error.message, /GridFrameOffsetVector/, name);
     t.match(error.details, details, name);
   }
+});
+
+t.test("what an item that is read late has is told too", async (t) => {
+  const wrong = { FrameAnatomySequence: [{ FrameLaterality: "R*" }] };
+  const slices = [0, 3, 6].map((z) => slice({ z, attributes: { SharedFunctionalGroupsSequence: [wrong] } }));
+  const image = await readFolder(t, folderOf(t, slices));
+  t.strictSame(image.warnings, []);
+  t.strictSame(statedSides(image, undefined).size, 0);
+  t.match(image.warnings, [{ code: "value_ignored", message: /^FrameLaterality/ }]);
 });

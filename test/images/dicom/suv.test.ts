@@ -177,11 +177,26 @@ t.test("when the scan began", async (t) => {
   const frame = (reference: string) =>
     readImage(file(pet({ ...later, FrameReferenceTime: reference, ActualFrameDuration: "120000" }, given)));
   t.equal(decayOf(await frame("60000"), F18), 2 * HOUR, "the scan's first frame");
-  t.match(decayOf(await frame("180000"), F18), /send the whole series/, "a later one");
+  // By hand: d = ln(2) * 120 / 6586.2, ln(d / (1 - e^-d)) / lambda = 59.937 s from the frame's start to its average
+  const back = await frame("180000");
+  t.equal(decayOf(back, F18), 2 * HOUR - 120, "a later one: counted back to the scan's start");
+  t.match(suvOf(back), { caveat: { code: "suv_scan_start", message: /FrameReferenceTime/ } });
+  const hour = await readImage(
+    file(pet({ ...later, FrameReferenceTime: "3600000", ActualFrameDuration: "180000" }, given)),
+  );
+  t.equal(decayOf(hour, F18), 2 * HOUR - 3510, "3600 s less 89.858 s");
+  t.equal(decayOf(await frame("0"), F18), 2 * HOUR, "0 says nothing");
+  t.equal(decayOf(await frame("1000"), F18), 2 * HOUR, "nor does one before the frame's own average");
   const kept = { "00090010": "GEMS_PETD_01", "0009100d": "20260102103000.00" };
   const scanner = await readImage(file(pet({ ...later, ...kept }, given)));
   t.equal(decayOf(scanner, F18), 1.5 * HOUR, "a scanner that keeps it");
   t.strictSame(Object.keys(suvOf(scanner) ?? {}), ["factor"]);
+  await t.rejects(readImage(file(pet({ ...later, ...kept, "0009100D": "20260102100000.00" }, given))), {
+    code: "corrupt_image",
+    message: /0009,100d.* twice/i,
+  });
+  const known = await readImage(file(pet({ ...kept, "0009100D": "20260102100000.00" }, given)));
+  t.equal(decayOf(known, F18), 2 * HOUR, "one that nobody asks for may stand twice");
   for (const lacking of ["SeriesTime", "AcquisitionTime", "AcquisitionDate"])
     t.match(
       decayOf(await readImage(file(pet({ [lacking]: undefined }, given))), F18),
@@ -190,11 +205,14 @@ t.test("when the scan began", async (t) => {
 });
 
 t.test("a series has one start", async (t) => {
-  const stack = (times: readonly string[], more: Attributes = {}) =>
+  const stack = (times: readonly string[], more: Attributes | ((z: number) => Attributes) = {}) =>
     times.map((AcquisitionTime, z) => {
       const own = { SOPInstanceUID: `1.2.${z + 1}`, Rows: 4, Columns: 6, BitsAllocated: 16, BitsStored: 16 };
       const attributes = {
-        ...pet({ AcquisitionTime, ...more }, dateTime("20260102090000")),
+        ...pet(
+          { AcquisitionTime, ...(typeof more === "function" ? more(z) : more) },
+          dateTime("20260102090000"),
+        ),
         ...own,
         HighBit: 15,
       };
@@ -211,6 +229,54 @@ t.test("a series has one start", async (t) => {
   t.match(suvOf(image, 2), { caveat: { code: "suv_scan_start", message: /the 3 images/ } });
   const heavier = [...stack(["112000", "111000"]), stack(["", "", "110000"], { PatientWeight: "71" })[2]!];
   t.match(decays(await readFolder(t, folderOf(t, heavier))), [/differ in weight/, /differ/, /differ/]);
+  const bySeries = (reference: (z: number) => number, more: Attributes = {}) =>
+    stack(["112000", "111000", "110000"], (z) => ({
+      ...{ FrameReferenceTime: String(reference(z) * 1000), ActualFrameDuration: "120000" },
+      ...more,
+    }));
+  const later = { SeriesTime: "180000" };
+  // The bed that began the scan is not there: 20 min before the first that is, by the frames' own times
+  const rest = await readFolder(
+    t,
+    folderOf(
+      t,
+      bySeries((z) => 2400 - 600 * z + 59.937, later),
+    ),
+  );
+  t.strictSame(
+    decays(rest),
+    [1, 1, 1].map(() => 2 * HOUR - 1200),
+  );
+  t.match(suvOf(rest), { caveat: { code: "suv_scan_start", message: /FrameReferenceTime/ } });
+  const within = await readFolder(
+    t,
+    folderOf(
+      t,
+      bySeries(() => 59.937, later),
+    ),
+  );
+  t.strictSame(
+    decays(within),
+    [2 * HOUR, 2 * HOUR, 2 * HOUR],
+    "times from each bed's own start lead nowhere",
+  );
+  const agreeing = await readFolder(
+    t,
+    folderOf(
+      t,
+      bySeries((z) => 1200 - 600 * z + 59.937),
+    ),
+  );
+  t.strictSame([decays(agreeing)[0], Object.keys(suvOf(agreeing) ?? {})], [2 * HOUR, ["factor"]]);
+  const against = await readFolder(
+    t,
+    folderOf(
+      t,
+      bySeries((z) => 3000 - 600 * z + 59.937),
+    ),
+  );
+  t.strictSame(decays(against), [2 * HOUR, 2 * HOUR, 2 * HOUR], "the series' own time is believed");
+  t.match(suvOf(against), { caveat: { code: "suv_scan_start", message: /SUV would be 82\.7 % of these/ } });
   const unknown = stack(["112000", "", "110000"], { SeriesTime: "111500" });
   t.match(decays(await readFolder(t, folderOf(t, unknown))), [/decay correction/, /decay/, /decay/]);
 });

@@ -2,6 +2,7 @@
 import t from "tap";
 import {
   decimal,
+  FORMS,
   minutesOfOffset,
   momentOf,
   secondsOfDate,
@@ -46,6 +47,9 @@ t.test("dates and times", (t) => {
   t.equal(secondsOfDate("00010101"), Date.parse("0001-01-01T00:00:00Z") / 1000, "not 1901");
   for (const text of ["20230229", "20241301", "20240200", "2024.0229", "202402", "2024-02-29", ""])
     t.equal(secondsOfDate(text), undefined, text);
+  const isDate = (text: string) => FORMS.get("DA")?.test(text);
+  t.ok(["20240229", "20240131", "20240430", "20241231"].every(isDate));
+  t.notOk(["20240230", "20240431", "20240532", "20240600", "20241301"].some(isDate));
   t.equal(secondsOfTime("100000"), 36_000);
   t.equal(secondsOfTime("10:00:00"), 36_000, "as before DICOM");
   t.equal(secondsOfTime("1000"), 36_000);

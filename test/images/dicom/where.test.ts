@@ -126,6 +126,40 @@ t.test("regions of ultrasound and PixelSpacing", async (t) => {
     { spacing: pixel, regions: undefined, codes: ["regions_ignored"] },
     "shrunk, and PixelSpacing is another",
   );
+  const nowhere = region(0.05, { RegionLocationMinX0: undefined });
+  const ignored = { regions: undefined, codes: ["regions_ignored"] };
+  t.match(
+    await of("0.5\\0.5", nowhere),
+    { spacing: pixel, ...ignored },
+    "no place, and PixelSpacing says the same",
+  );
+  t.match(
+    await of("1\\1", nowhere),
+    { spacing: { patient: false }, ...ignored },
+    "no place, and another scale",
+  );
+  t.match(await of("", nowhere), { spacing: undefined, ...ignored }, "no place, and no PixelSpacing");
+  t.match(
+    await of("", region(0.05), region(0.05, { RegionLocationMinX0: 3, RegionLocationMaxX1: 1 })),
+    { spacing: undefined, ...ignored },
+    "one that ends before it begins",
+  );
+  const spectrum = region(0.05, { RegionSpatialFormat: 3 });
+  t.match(
+    await of("0.5\\0.5", region(0.05), spectrum),
+    { spacing: byRegion, regions: 2, codes: [] },
+    "PixelSpacing is not that of a spectrum",
+  );
+  t.match(
+    await of("0.5\\0.5", spectrum),
+    { spacing: { patient: false }, regions: undefined, codes: ["spacing_mismatch"] },
+    "a picture of nothing but a spectrum",
+  );
+  t.match(
+    await of("0.5\\0.5", region(0.05), region(1, { RegionSpatialFormat: 5 })),
+    { spacing: pixel, regions: undefined, codes: [] },
+    "graphics lie over the picture",
+  );
 });
 
 const PLANE: Attributes = { ImagePositionPatient: "0\\0\\0", ImageOrientationPatient: "1\\0\\0\\0\\1\\0" };

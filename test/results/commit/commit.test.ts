@@ -18,6 +18,7 @@ import { Worker } from "node:worker_threads";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import t from "tap";
+import { monotonic } from "../../../src/base/monotonic.js";
 import { RadserveError } from "../../../src/base/errors.js";
 import { withName } from "../../../src/results/commit/commit.js";
 import { ifMissing, requireRoom } from "../../../src/files/durable-files.js";
@@ -175,7 +176,7 @@ t.test("waiting ends at the deadline, and when the check says so", async (t) => 
   const dir = t.testdir();
   await withName(dir, "x", {}, async () => {
     const nothing = () => Promise.resolve();
-    t.equal(await refusal(withName(dir, "x", { deadline: Date.now() + 20 }, nothing)), "deadline_exceeded");
+    t.equal(await refusal(withName(dir, "x", { deadline: monotonic() + 20 }, nothing)), "deadline_exceeded");
     const abort = new AbortController();
     const waiting = withName(dir, "x", { check: () => abort.signal.throwIfAborted() }, nothing);
     abort.abort(new RadserveError("shutting_down", "stop"));
@@ -201,9 +202,9 @@ const deadLock = (change: object) =>
 
 t.test("a lock is taken over where its owner is gone, and only there", async (t) => {
   const take = (dir: string) =>
-    refusal(withName(dir, "x", { deadline: Date.now() + 2000 }, () => Promise.resolve()));
+    refusal(withName(dir, "x", { deadline: monotonic() + 2000 }, () => Promise.resolve()));
   const give = (dir: string) =>
-    refusal(withName(dir, "x", { deadline: Date.now() + 200 }, () => Promise.resolve()));
+    refusal(withName(dir, "x", { deadline: monotonic() + 200 }, () => Promise.resolve()));
   const longLease = { lease_ms: 3_600_000 };
   t.equal(await take(t.testdir({ ".x.lock": deadLock(longLease) })), "no error", "another with this PID");
   const noProcess = deadLock({ ...longLease, pid: 2 ** 22 + 1, started: "1" });

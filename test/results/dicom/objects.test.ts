@@ -17,11 +17,12 @@ import { checkObjects } from "../../../src/results/dicom/check.js";
 import type { DicomObject } from "../../../src/results/dicom/elements.js";
 import { sourceGrid, type Masks } from "../../../src/results/dicom/grid.js";
 import { isOwnObject } from "../../../src/results/dicom/modules.js";
-import { structureSet } from "../../../src/results/dicom/rtstruct.js";
-import { segmentation } from "../../../src/results/dicom/seg.js";
+import { structureSet } from "../../../src/results/dicom/objects/rtstruct.js";
+import { segmentation } from "../../../src/results/dicom/objects/seg.js";
 import { segmentPlanes } from "../../../src/results/dicom/segments.js";
 import { dateAndTime, sourceIds } from "../../../src/results/dicom/source.js";
-import { structuredReport } from "../../../src/results/dicom/sr.js";
+import type { Making } from "../../../src/results/dicom/objects/kind.js";
+import { structuredReport } from "../../../src/results/dicom/objects/sr.js";
 import type { Subject } from "../../../src/results/dicom/subject.js";
 import { derivedUid } from "../../../src/results/dicom/uid.js";
 import { cieLab } from "../../../src/results/picture/colour.js";
@@ -31,6 +32,15 @@ import { loadTestModel, type TestModel } from "../../support/test-models.js";
 import { radiograph } from "../../support/radiograph.js";
 import { Typed } from "../../support/dicom.js";
 import { ADDON, needs } from "../../support/needs.js";
+
+/** What objects are made of, of which a check looks at `more` alone. */
+const makingOf = (subject: Subject, more: Partial<Making>): Making => ({
+  ...{ subject, image: subject.image, manifest: subject.model.manifest, isAdrift: false },
+  ...{ outputs: undefined, masks: undefined, segmentationType: "binary", seg: undefined },
+  said: { findings: [], measurements: [], warnings: [] },
+  picture: () => Promise.reject(new Error("No picture was made")),
+  ...more,
+});
 
 const STARTED = "2026-11-21T22:30:00.123Z";
 
@@ -377,7 +387,8 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     const seg = segmentation(subject, inSource(outputs), "binary");
     const check = (kind: "seg" | "sr" | "rtstruct", object: DicomObject, more: Partial<Subject> = {}) => {
       const seen: Subject = { ...subject, ...more };
-      return checkObjects(seen, [{ kind, object }], outputs, { grid: sourceGrid(seen), outputs }).then(
+      const masks = { grid: sourceGrid(seen), outputs };
+      return checkObjects(makingOf(seen, { outputs, masks }), [{ kind, object }]).then(
         () => "accepted",
         (error: unknown) =>
           error instanceof RadserveError ? `${error.code}: ${error.message}` : String(error),
@@ -440,17 +451,20 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
       startedAt: new Date(STARTED),
       utcOffset: "+0000",
     };
-    const { secondaryCapture } = await import("../../../src/results/dicom/sc.js");
+    const { secondaryCapture } = await import("../../../src/results/dicom/objects/sc.js");
     const left: Subject = { ...base, image, attributes: image.attributes! };
     const right: Subject = { ...base, image: other, attributes: other.attributes! };
     const pixels = { width: 8, height: 8, rgb: new Uint8Array(192).fill(128) };
     const object = secondaryCapture(right, pixels, [0], 0.3);
-    await checkObjects(right, [{ kind: "sc", object, pixels }], undefined, undefined);
+    const picture = (shown: typeof pixels) => ({
+      picture: () => Promise.resolve({ pixels: shown, frames: [0], opacity: 0.3 }),
+    });
+    await checkObjects(makingOf(right, picture(pixels)), [{ kind: "sc", object }]);
     const rgb = Uint8Array.from(pixels.rgb, (value, i) => (i === 7 ? value + 1 : value));
-    const repainted = { kind: "sc", object, pixels: { ...pixels, rgb } } as const;
-    const changed = checkObjects(right, [repainted], undefined, undefined);
+    const repainted = makingOf(right, picture({ ...pixels, rgb }));
+    const changed = checkObjects(repainted, [{ kind: "sc", object }]);
     await t.rejects(changed, { code: "output_invalid", message: /pixels are not the overlay's/ });
-    await t.rejects(checkObjects(left, [{ kind: "sc", object }], undefined, undefined), {
+    await t.rejects(checkObjects(makingOf(left, picture(pixels)), [{ kind: "sc", object }]), {
       code: "output_invalid",
       message: /Laterality is not the source's/,
     });

@@ -1,8 +1,9 @@
 import t from "tap";
 import { edgesOf, gridOf, panelSize, scaleBar } from "../../../src/results/picture/layout.js";
-import { legendOf, scoreText, type Scope } from "../../../src/results/picture/legend.js";
+import { scoreText, type Scope } from "../../../src/results/kinds/legend-row.js";
+import { legendOf } from "../../../src/results/picture/legend.js";
 import { heatRange } from "../../../src/results/picture/colour.js";
-import type { ModelOutput } from "../../../src/manifest/manifest.js";
+import type { ModelOutput } from "../../../src/manifest/outputs/outputs.js";
 import type { Spacing } from "../../../src/images/image.js";
 
 const ONE: Scope = { frames: 1, called: "frame", heat: { low: 0, high: 1 } };

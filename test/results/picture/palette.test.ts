@@ -1,5 +1,5 @@
 import t from "tap";
-import type { ModelOutput } from "../../../src/manifest/manifest.js";
+import type { ModelOutput } from "../../../src/manifest/outputs/outputs.js";
 import { difference, type Rgb, labelColours } from "../../../src/results/picture/colour.js";
 
 const segmentation = (colours: (Rgb | undefined)[]): ModelOutput => ({

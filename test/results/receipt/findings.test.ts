@@ -3,7 +3,7 @@ import type { EngineOutput } from "../../../src/engine/types.js";
 import { RadserveError } from "../../../src/base/errors.js";
 import { unique } from "../../../src/models/acceptance.js";
 import type { Region, Spacing, VolumeGeometry } from "../../../src/images/image.js";
-import type { ModelOutput } from "../../../src/manifest/manifest.js";
+import type { ModelOutput } from "../../../src/manifest/outputs/outputs.js";
 import { interpret } from "../../../src/results/receipt/findings.js";
 import { receiptSchema } from "../../../src/results/receipt/receipt.js";
 import { receiptOf } from "../../support/commits.js";

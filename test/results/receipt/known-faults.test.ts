@@ -78,6 +78,7 @@ const petWith = (given: string, zone: string | undefined) =>
 const REGION = {
   ...{ RegionSpatialFormat: 1, PhysicalUnitsXDirection: 3, PhysicalUnitsYDirection: 3 },
   ...{ PhysicalDeltaX: new Typed("FD", 0.05), PhysicalDeltaY: new Typed("FD", 0.05) },
+  ...{ RegionLocationMinX0: 0, RegionLocationMinY0: 0, RegionLocationMaxX1: 3, RegionLocationMaxY1: 3 },
 };
 
 /** By the first word of the fault that it shows, which is the only one. */
@@ -90,6 +91,15 @@ const CASES: Record<string, () => Evidence | Promise<Evidence>> = {
   RadiopharmaceuticalStartDateTime: async () => ({
     receipt: withSuv(),
     image: await petWith("20260102090000+0000", "+0100"),
+  }),
+  PixelSpacing: async () => ({
+    receipt: measured(),
+    image: await imageWith({ PixelSpacing: "0.2\\0.2", ImagerPixelSpacing: "0.2000001\\0.2" }),
+  }),
+  SOPInstanceUID: () => ({
+    receipt: earlier(({ source }) => {
+      source.slices = ["a", "b"].map((one) => ({ sop_instance_uid: "1.2.3", file_sha256: one.repeat(64) }));
+    }),
   }),
   SequenceOfUltrasoundRegions: async () => ({
     receipt: measured(),
@@ -150,6 +160,10 @@ t.test("each fault is told of the receipts that show it, and of no others", asyn
   t.strictSame(knownFaults({ receipt: withSuv(), image: right }), [], "the same decay");
   const agreed = await imageWith({ PixelSpacing: "0.5\\0.5", SequenceOfUltrasoundRegions: [REGION] });
   t.strictSame(knownFaults({ receipt: measured(), image: agreed }), [], "one scale");
+  const placeless = await imageWith({
+    SequenceOfUltrasoundRegions: [{ ...REGION, RegionLocationMinX0: undefined }],
+  });
+  t.match(knownFaults({ receipt: measured(), image: placeless }), [/without the places of its regions/]);
   t.strictSame(found.sort(), KNOWN_FAULTS.map(({ text }) => text).sort(), "each has evidence here");
 });
 

@@ -13,7 +13,7 @@ import { readImage } from "../../../src/images/read-image.js";
 import { replay } from "../../../src/inference/replay.js";
 import { sha256 } from "../../../src/files/durable-files.js";
 import { RESULT_FORMS, type ResultForms } from "../../../src/results/forms.js";
-import { LABEL_MAP_SEGMENTATION } from "../../../src/results/dicom/seg.js";
+import { LABEL_MAP_SEGMENTATION } from "../../../src/results/dicom/segments.js";
 import { receiptSchema, receiptText, type Receipt } from "../../../src/results/receipt/receipt.js";
 import { checkFiles, type Check } from "../../../src/results/receipt/verify.js";
 import { engineWithFolder } from "../../support/real-engine.js";

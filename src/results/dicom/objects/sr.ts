@@ -3,16 +3,18 @@
  * TID 1411 (segments through a volume); what concerns the image as a whole, and what was looked for and not found, is
  * TID 1501. It is written also when nothing was found.
  */
-import { ownValue } from "../../base/own-value.js";
-import type { Code } from "../../manifest/manifest.js";
-import { dcm, own, sct } from "./codes.js";
-import type { ReceiptModel } from "../receipt/receipt.js";
-import { coded, container, text, uidRef } from "./content.js";
-import { dicomObject, type Dataset, type DicomObject } from "./elements.js";
-import { measurementGroups, type Companion, type Said } from "./groups.js";
-import { commonModules } from "./modules.js";
-import { bySeries, referencedObjects, takeOver, type ReferencedSeries } from "./source.js";
-import { deviceUid, seedOf, type Subject } from "./subject.js";
+import { ownValue } from "../../../base/own-value.js";
+import type { Attributes } from "../../../images/image.js";
+import type { Code } from "../../../manifest/texts.js";
+import { dcm, own, sct } from "../codes.js";
+import type { ReceiptModel } from "../../receipt/receipt.js";
+import { coded, container, text, uidRef } from "../content.js";
+import { dicomObject, type Dataset, type DicomObject } from "../elements.js";
+import { measurementGroups, type Companion, type Said } from "../groups.js";
+import { DOCUMENT_BYTES, FINDING_BYTES, referenceFault, type ObjectKind } from "./kind.js";
+import { commonModules } from "../modules.js";
+import { bySeries, referencedObjects, takeOver, type ReferencedSeries } from "../source.js";
+import { deviceUid, seedOf, type Subject } from "../subject.js";
 
 export const COMPREHENSIVE_3D_SR = "1.2.840.10008.5.1.4.1.1.88.34";
 
@@ -183,4 +185,27 @@ function predecessors({ predecessor }: ReportInput): Dataset {
 function seriesReference({ sopClassUid, sopInstanceUid, seriesInstanceUid }: Companion): Dataset {
   const object = { ReferencedSOPClassUID: sopClassUid, ReferencedSOPInstanceUID: sopInstanceUid };
   return { SeriesInstanceUID: seriesInstanceUid, ReferencedSOPSequence: [object] };
+}
+
+export const sr: ObjectKind = {
+  whyNot: () => undefined,
+  room: ({ labels, frames }) => DOCUMENT_BYTES + FINDING_BYTES * (labels + 1) * frames,
+  make: ({ subject, said, seg, predecessor }) => structuredReport({ subject, said, seg, predecessor }),
+  fault: ({ attributes }, _, __, known) => reportFault(attributes, known),
+};
+
+function reportFault(attributes: Attributes, known: ReadonlyMap<string, string>): string | undefined {
+  if (attributes.string("VerificationFlag") !== "UNVERIFIED") return "it is not marked as unverified";
+  const evidence = ["CurrentRequestedProcedureEvidenceSequence", "PertinentOtherEvidenceSequence"]
+    .flatMap((keyword) => attributes.sequence(keyword) ?? [])
+    .flatMap((study) => study.sequence("ReferencedSeriesSequence") ?? [])
+    .flatMap((series) => series.sequence("ReferencedSOPSequence") ?? []);
+  const fault = referenceFault(evidence, known);
+  if (fault !== undefined) return fault;
+  const listed = new Set(evidence.map((reference) => reference.string("ReferencedSOPInstanceUID")));
+  const isWhole = (item: Attributes): boolean =>
+    (item.sequence("ReferencedSOPSequence") ?? []).every((reference) =>
+      listed.has(reference.string("ReferencedSOPInstanceUID")),
+    ) && (item.sequence("ContentSequence") ?? []).every(isWhole);
+  return isWhole(attributes) ? undefined : "it refers to an image that is not in its evidence";
 }

@@ -3,20 +3,21 @@
  * segmentations. Each segment is a region of interest; its contours lie in the planes of the source's frames, along the
  * edges of pixels, so that they enclose exactly the model's mask.
  */
-import type { Attributes, Image, PlanePosition, Spacing } from "../../images/image.js";
-import { IMPLICIT_VR_LITTLE_ENDIAN } from "../../images/dicom/transfer-syntax.js";
-import { labelColours } from "../picture/colour.js";
-import { codeItem, codeOf } from "./codes.js";
-import { boxesOf, contoursOf, filled, type Box, type Contour } from "./contours.js";
-import { dicomObject, type Dataset, type DicomObject } from "./elements.js";
-import { frameOfReferenceOf } from "./frame-positions.js";
-import { hasOwnPositions } from "./grid.js";
-import { commonModules } from "./modules.js";
-import { segmentsOf, segmentTracking, type FrameOutputs, type Segment } from "./segments.js";
-import { dot, type Vector } from "../../images/vectors.js";
-import { referenced } from "./source.js";
-import { seedOf, type Subject } from "./subject.js";
-import { oneLine } from "./values.js";
+import type { Attributes, Image, PlanePosition, Spacing } from "../../../images/image.js";
+import { DOCUMENT_BYTES, FINDING_BYTES, whyNoMasks, type ObjectKind } from "./kind.js";
+import { IMPLICIT_VR_LITTLE_ENDIAN } from "../../../images/dicom/transfer-syntax.js";
+import { labelColours } from "../../picture/colour.js";
+import { codeItem, codeOf } from "../codes.js";
+import { boxesOf, contoursOf, filled, type Box, type Contour } from "../contours.js";
+import { dicomObject, type Dataset, type DicomObject } from "../elements.js";
+import { frameOfReferenceOf } from "../frame-positions.js";
+import { hasOwnPositions } from "../grid.js";
+import { commonModules } from "../modules.js";
+import { segmentsOf, segmentTracking, type FrameOutputs, type Segment } from "../segments.js";
+import { dot, type Vector } from "../../../images/vectors.js";
+import { referenced } from "../source.js";
+import { seedOf, type Subject } from "../subject.js";
+import { oneLine } from "../values.js";
 
 export const RT_STRUCTURE_SET = "1.2.840.10008.5.1.4.1.1.481.3";
 /** What the standard asks for as the class of a study, although that class is retired (PS3.3 C.8.8.5). */
@@ -36,7 +37,7 @@ interface FramePlane {
 }
 
 /** Why contours cannot be written, in words; undefined if they can. */
-export function whyNoContours(image: Image, outputs: FrameOutputs): string | undefined {
+function whyNoContours(image: Image, outputs: FrameOutputs): string | undefined {
   if (planesOf(image) === undefined)
     return `the source does not say where its pixels lie in the patient (FrameOfReferenceUID, ImagePositionPatient, ImageOrientationPatient, PixelSpacing of at least ${LEAST_SPACING} mm)`;
   const points = countPoints(image, outputs);
@@ -247,7 +248,7 @@ function observationItem(subject: Subject, segment: Segment): Dataset {
  * Fills the contours that were written, and compares them with the masks.
  * @returns what is wrong, in words; undefined if nothing is
  */
-export function checkContours(
+function checkContours(
   attributes: Attributes,
   { image, ids, model }: Subject,
   outputs: FrameOutputs,
@@ -322,3 +323,16 @@ function onPixels(data: readonly number[], { plane, spacing }: FramePlane): Cont
   }
   return points;
 }
+
+export const rtstruct: ObjectKind = {
+  whyNot: (material) =>
+    whyNoMasks(material) ??
+    (material.outputs === undefined ? undefined : whyNoContours(material.image, material.outputs)),
+  room: ({ labels, frames, pixels }) => DOCUMENT_BYTES + pixels + FINDING_BYTES * labels * frames,
+  make: ({ subject, outputs }) => {
+    if (outputs === undefined) throw new Error("Contours are made of masks");
+    return structureSet(subject, outputs);
+  },
+  fault: ({ attributes }, _, { subject, outputs }) =>
+    outputs === undefined ? undefined : checkContours(attributes, subject, outputs),
+};

@@ -3,30 +3,36 @@
  * frame for every segment and frame of its grid, the source's or one of its own; or a label map with one for every frame.
  * Empty frames are written too: what the model did not mark was looked at.
  */
-import { packBits } from "../../addon/bytes.js";
-import { isFractional } from "../../manifest/manifest.js";
-import { cieLab, labelColours } from "../picture/colour.js";
-import { codeItem, codeOf, dcm, uncoded } from "./codes.js";
-import { dicomObject, type Dataset, type DicomObject } from "./elements.js";
-import { framePositions } from "./frame-positions.js";
-import type { Masks } from "./grid.js";
-import { algorithm, commonModules, lossiness } from "./modules.js";
+import { packBits } from "../../../addon/bytes.js";
+import type { DicomFile } from "../../../images/dicom/dicom-file.js";
+import { imageOf } from "../../../images/dicom/dicom-image.js";
+import type { Attributes } from "../../../images/image.js";
+import { isFractional } from "../../../manifest/outputs/segmentation.js";
+import { cieLab, labelColours } from "../../picture/colour.js";
+import { codeItem, codeOf, dcm, uncoded } from "../codes.js";
+import { dicomObject, type Dataset, type DicomObject } from "../elements.js";
+import { framePositions } from "../frame-positions.js";
+import { isNear, isTurned, positionOf, WRITTEN_TOLERANCE, type Grid, type Masks } from "../grid.js";
+import { slideGeometry, type TilePosition } from "../slide.js";
+import { DOCUMENT_BYTES, FINDING_BYTES, referenceFault, whyNoMasks, type ObjectKind } from "./kind.js";
+import { algorithm, commonModules, lossiness } from "../modules.js";
 import {
   areExclusive,
+  LABEL_MAP_SEGMENTATION,
   labelPlane,
+  segmentationForm,
   segmentPlanes,
   segmentsOf,
   segmentTracking,
   type Segment,
   type SegmentationForm,
-} from "./segments.js";
-import { sideOf } from "./sides.js";
-import { analysed, bySeries, referencedObjects, takeOver } from "./source.js";
-import { seedOf, seriesUid, type Subject } from "./subject.js";
-import { oneLine } from "./values.js";
+} from "../segments.js";
+import { sideOf } from "../sides.js";
+import { analysed, bySeries, referencedObjects, takeOver } from "../source.js";
+import { seedOf, seriesUid, type Subject } from "../subject.js";
+import { oneLine } from "../values.js";
 
 export const SEGMENTATION = "1.2.840.10008.5.1.4.1.1.66.4";
-export const LABEL_MAP_SEGMENTATION = "1.2.840.10008.5.1.4.1.1.66.7";
 
 export function segmentation(subject: Subject, masks: Masks, form: SegmentationForm): DicomObject {
   const { image, attributes, model } = subject;
@@ -173,4 +179,100 @@ function segmentItems(subject: Subject, segments: readonly Segment[]): Dataset[]
       ...(colour === undefined ? {} : { RecommendedDisplayCIELabValue: cieLab(colour) }),
     };
   });
+}
+
+export const seg: ObjectKind = {
+  whyNot: (material) =>
+    whyNoMasks(material) ??
+    (material.isAdrift
+      ? "the source has no FrameOfReferenceUID, which would say where the model's grid lies"
+      : undefined),
+  // A bit a pixel and label, or a byte a pixel in a label map
+  room: ({ labels, frames, pixels }) =>
+    DOCUMENT_BYTES + Math.max(1, labels / 8) * pixels + FINDING_BYTES * labels * frames,
+  make: ({ subject, masks, segmentationType }) => {
+    if (masks === undefined) throw new Error("A segmentation is made of masks");
+    return segmentation(subject, masks, segmentationForm(subject, masks.outputs, segmentationType));
+  },
+  fault: (file, object, { subject, masks }, known) =>
+    masks === undefined ? undefined : maskFault(file, object, subject, masks, known),
+};
+
+/** Compares each frame with the mask that its own segment, and its source frame or position, lead to. */
+async function maskFault(
+  file: DicomFile,
+  { bytes, sha256, sopClassUid }: DicomObject,
+  subject: Subject,
+  { grid, outputs }: Masks,
+  known: ReadonlyMap<string, string>,
+): Promise<string | undefined> {
+  const image = imageOf(file, bytes, sha256);
+  const { outputs: model } = subject.model.manifest;
+  const segments = segmentsOf(model);
+  const isLabelMap = sopClassUid === LABEL_MAP_SEGMENTATION;
+  const { rows, columns } = grid;
+  const frames = file.attributes.sequence("PerFrameFunctionalGroupsSequence") ?? [];
+  if (image.format.rows !== rows || image.format.columns !== columns)
+    return "its size is not that of its grid";
+  const wanted = (isLabelMap ? 1 : segments.length) * grid.frames;
+  if (image.frameCount !== wanted || frames.length !== wanted)
+    return "it has not one frame for each segment and frame of its grid";
+  if (grid.sources === undefined) {
+    const sources = file.attributes.sequence("SourceImageSequence") ?? [];
+    const fault = ownGridFault(file.attributes, grid) ?? referenceFault(sources, known);
+    if (fault !== undefined) return fault;
+  }
+  const planeAt = segmentPlanes(model, outputs, rows * columns);
+  const isSource = grid.sources !== undefined;
+  const tiles = isSource ? slideGeometry(subject.image, subject.attributes)?.tiles : undefined;
+  const seen = new Set<string>();
+  for (const [index, groups] of frames.entries()) {
+    const number = groups.sequence("SegmentIdentificationSequence")?.[0]?.number("ReferencedSegmentNumber");
+    const segment = segments.find((candidate) => candidate.number === number);
+    const frame = grid.frameOf(groups);
+    if ((segment === undefined) !== isLabelMap || frame === undefined)
+      return `its frame ${index + 1} is of no segment or no frame of its grid`;
+    const elsewhere =
+      positionFault(groups, grid, frame, index) ??
+      (tiles === undefined ? undefined : tileFault(groups, tiles[frame], index));
+    if (elsewhere !== undefined) return elsewhere;
+    const plane =
+      segment === undefined ? labelPlane(model, outputs, frame, rows * columns) : planeAt(segment, frame);
+    if (Buffer.compare(await image.frame(index), plane) !== 0)
+      return `its frame ${index + 1} is not the mask of the model's output`;
+    seen.add(`${segment?.number ?? ""} ${frame}`);
+  }
+  if (seen.size !== frames.length) return "two of its frames are of one segment and place";
+  return undefined;
+}
+
+function positionFault(groups: Attributes, grid: Grid, frame: number, index: number): string | undefined {
+  const position = positionOf(groups);
+  if (position === undefined || isNear(grid.plane(frame)?.position ?? [], position)) return undefined;
+  return `its frame ${index + 1} lies elsewhere than it was decided`;
+}
+
+/** What ties a grid of its own to the source: frame of reference, direction and distance of its pixels, all at once. */
+function ownGridFault(attributes: Attributes, grid: Grid): string | undefined {
+  const { row = NaN, column = NaN } = grid.spacing(0) ?? {};
+  const orientation = grid.plane(0)?.orientation ?? [];
+  const meant = { orientation, spacing: [row, column], thickness: grid.thickness(0) ?? NaN } as const;
+  if (attributes.string("FrameOfReferenceUID") === undefined || !isTurned(attributes, meant))
+    return "its grid does not lie where it was decided";
+  return undefined;
+}
+
+/** A frame that names a tile of the slide names that of its source frame. */
+function tileFault(groups: Attributes, tile: TilePosition | undefined, index: number): string | undefined {
+  const [position] = groups.sequence("PlanePositionSlideSequence") ?? [];
+  if (position === undefined || tile === undefined) return undefined;
+  const found: [number | undefined, number][] = [
+    [position.number("RowPositionInTotalImagePixelMatrix"), tile.row],
+    [position.number("ColumnPositionInTotalImagePixelMatrix"), tile.column],
+    [position.number("XOffsetInSlideCoordinateSystem"), tile.x],
+    [position.number("YOffsetInSlideCoordinateSystem"), tile.y],
+  ];
+  if (found.some(([value = NaN, expected]) => !(Math.abs(value - expected) <= WRITTEN_TOLERANCE)))
+    return `its frame ${index + 1} is another tile than its source frame`;
+  return undefined;
 }

@@ -1,13 +1,16 @@
 /** The overlay picture for viewers that show neither reports nor segmentations: Secondary Capture (PS3.3 A.8). */
-import { packRle } from "../../addon/bytes.js";
-import type { Picture } from "../../addon/picture.js";
-import { RLE_LOSSLESS } from "../../images/dicom/transfer-syntax.js";
-import { codeItem, dcm } from "./codes.js";
-import { dicomObject, type DicomObject } from "./elements.js";
-import { commonModules, lossiness } from "./modules.js";
-import { anatomyOfSeries, referenced } from "./source.js";
-import { seedOf, type Subject } from "./subject.js";
-import { freeText, isCodeString } from "./values.js";
+import { packRle, release } from "../../../addon/bytes.js";
+import type { Picture } from "../../../addon/picture.js";
+import type { DicomFile } from "../../../images/dicom/dicom-file.js";
+import { imageOf } from "../../../images/dicom/dicom-image.js";
+import { RLE_LOSSLESS } from "../../../images/dicom/transfer-syntax.js";
+import { codeItem, dcm } from "../codes.js";
+import { dicomObject, type DicomObject } from "../elements.js";
+import { referenceFault, type ObjectKind } from "./kind.js";
+import { commonModules, lossiness } from "../modules.js";
+import { anatomyOfSeries, referenced } from "../source.js";
+import { seedOf, type Subject } from "../subject.js";
+import { freeText, isCodeString } from "../values.js";
 
 export const SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7";
 
@@ -69,4 +72,32 @@ export function secondaryCapture(
 
 function modalityOf(modality: string | undefined): string {
   return modality !== undefined && isCodeString(modality) ? modality : "OT";
+}
+
+export const sc: ObjectKind = {
+  whyNot: () => undefined,
+  // Bytes of the overlay of the largest image, compressed in RLE
+  room: () => 12 * 2 ** 20,
+  make: async ({ subject, picture }) => {
+    const { pixels, frames, opacity } = await picture();
+    return secondaryCapture(subject, pixels, frames, opacity);
+  },
+  fault: async (file, object, { picture }, known) =>
+    referenceFault(file.attributes.sequence("SourceImageSequence") ?? [], known) ??
+    pixelFault(file, object, (await picture()).pixels),
+};
+
+/** The picture has to read back bit by bit, through its compression. */
+async function pixelFault(
+  file: DicomFile,
+  { bytes, sha256 }: DicomObject,
+  { width, height, rgb }: Picture,
+): Promise<string | undefined> {
+  const image = imageOf(file, bytes, sha256);
+  const { format } = image;
+  const alike = format.rows === height && format.columns === width && format.samplesPerPixel === 3;
+  const frame = alike ? await image.frame(0) : undefined;
+  if (frame === undefined || Buffer.compare(rgb, frame) !== 0) return "its pixels are not the overlay's";
+  release(frame);
+  return undefined;
 }

@@ -1,0 +1,51 @@
+#ifndef RADSERVE_POSTPROCESS_KIND_H_
+#define RADSERVE_POSTPROCESS_KIND_H_
+
+#include <span>
+#include <string_view>
+
+#include "base/description.h"
+#include "base/spec.h"
+#include "postprocess/postprocess.h"
+
+namespace radserve {
+
+/// What a kind of output is: how its description is read, and how its tensors are decoded. Each kind is a file of its own,
+/// and one line in the table of kinds.cc.
+struct OutputKind {
+  /// As the manifest names it.
+  std::string_view name;
+  /// As src/engine/types.ts names what comes of it, and the numbers in OutputResult::values; no name for none.
+  std::string_view gives;
+  std::string_view values;
+  /// It lies in an image. What does not is decoded of a volume as of an image.
+  bool placed = false;
+  /// It has a value for each pixel of the source.
+  bool gridded = false;
+  /// It is a mask on a grid.
+  bool masks = false;
+  /// Reads the fields of its own; those that all kinds have are read already.
+  void (*read)(const Description& own, OutputSpec& spec) = nullptr;
+  /// Raw tensors of one image to the output.
+  void (*decode)(const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
+                 std::span<const double> thresholds, OutputResult& out) = nullptr;
+};
+
+extern const OutputKind kClassification;
+extern const OutputKind kRegression;
+extern const OutputKind kSegmentation;
+extern const OutputKind kDetection;
+extern const OutputKind kDetectionTable;
+extern const OutputKind kProbabilityMap;
+extern const OutputKind kHeatmap;
+
+/// An output of a manifest: the fields that all kinds have, and those of its own. Throws `internal` for what
+/// src/manifest/outputs does not make.
+OutputSpec ReadOutputSpec(const Description& output);
+
+/// Throws output_invalid: a tensor is not what the manifest says.
+[[noreturn]] void InvalidOutput(const Tensor& tensor, const std::string& expected);
+
+}  // namespace radserve
+
+#endif  // RADSERVE_POSTPROCESS_KIND_H_

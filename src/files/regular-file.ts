@@ -1,0 +1,79 @@
+/**
+ * Files that people put into folders of models, keys and settings. Links are followed first; what then lies there is
+ * opened only if it is a regular file: a pipe would keep its reader waiting, and a device has no end.
+ */
+import { closeSync, constants, fstatSync, lstatSync, openSync, readFileSync, realpathSync } from "node:fs";
+import type { Stats } from "node:fs";
+import { lstat, open, realpath, type FileHandle } from "node:fs/promises";
+import { RadserveError } from "../base/errors.js";
+
+/** Even if something else takes the place of what was looked at, nothing is followed and nothing is waited for. */
+const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY;
+
+/** What lies at a path, for people; undefined for a regular file. */
+export function otherKind(found: Stats): string | undefined {
+  if (found.isFile()) return undefined;
+  if (found.isDirectory()) return "a folder";
+  if (found.isFIFO()) return "a named pipe";
+  if (found.isSocket()) return "a socket";
+  return found.isSymbolicLink() ? "a link" : "a device";
+}
+
+function requirePlain(found: Stats): void {
+  const kind = otherKind(found);
+  if (kind !== undefined)
+    throw new RadserveError(
+      "bad_request",
+      `Expected a regular file, found ${kind}. Put the file itself there.`,
+    );
+}
+
+/**
+ * Opens the regular file that a path leads to; whoever asks closes it.
+ * @throws RadserveError bad_request for anything else, which says what it is; errors of the system
+ */
+export async function openRegular(path: string): Promise<FileHandle> {
+  const real = await realpath(path);
+  requirePlain(await lstat(real));
+  const handle = await open(real, FLAGS);
+  try {
+    requirePlain(await handle.stat());
+    return handle;
+  } catch (thrown) {
+    await handle.close();
+    throw thrown;
+  }
+}
+
+/** Throws as openRegular does, before something else is given the path. */
+export async function requireRegular(path: string): Promise<void> {
+  await (await openRegular(path)).close();
+}
+
+/** The bytes of the regular file that a path leads to. Throws as openRegular does. */
+export async function readRegular(path: string): Promise<Buffer> {
+  const handle = await openRegular(path);
+  try {
+    return await handle.readFile();
+  } finally {
+    await handle.close();
+  }
+}
+
+/** The same, as text in UTF-8. */
+export async function textOfRegular(path: string): Promise<string> {
+  return (await readRegular(path)).toString("utf8");
+}
+
+/** The same at once. */
+export function textOfRegularSync(path: string): string {
+  const real = realpathSync(path);
+  requirePlain(lstatSync(real));
+  const fd = openSync(real, FLAGS);
+  try {
+    requirePlain(fstatSync(fd));
+    return readFileSync(fd, "utf8");
+  } finally {
+    closeSync(fd);
+  }
+}

@@ -1,0 +1,283 @@
+/** The columns of a tensor that holds boxes, scores and classes in one table, as detection networks are exported. */
+import { z } from "zod";
+import { text } from "../texts.js";
+import { toBoxes } from "./detection.js";
+import { labels, maxBoxes, normalised, onInput, score } from "./fields.js";
+import {
+  isFault,
+  outputTensor,
+  tensorText,
+  type Fault,
+  type AnyOutput,
+  type GraphSide,
+} from "./graph-fit.js";
+import { labelNames, type Kind, type NativeFields } from "./kind.js";
+
+const schema = z
+  .strictObject({
+    kind: z.literal("detection_table"),
+    tensor: text,
+    input: onInput,
+    axes: z
+      .enum(["boxes_columns", "columns_boxes"])
+      .describe(
+        "boxes_columns: [1, boxes, columns]; columns_boxes: [1, columns, boxes], as YOLOv8 is exported",
+      ),
+    columns: z
+      .array(
+        z.enum([
+          ...(["x1", "y1", "x2", "y2", "x", "y", "w", "h", "cx", "cy"] as const),
+          ...(["score", "class", "objectness", "class_scores", "mask_coefficients", "unused"] as const),
+        ]),
+      )
+      .min(5)
+      .max(4096)
+      .describe(
+        "What the tensor's columns are, in their order. The box: x1 y1 x2 y2 (edges), or x y w h (x and y of the upper left corner), or cx cy w h (x and y of the centre). Then score (one a box) with class (a number), or class_scores, which is one column for each label, in the order of labels; objectness is multiplied with every score; mask_coefficients stands for as many columns as the field of that name says; unused may be there more than once",
+      ),
+    normalised,
+    scores: z.strictObject({
+      activation: z
+        .enum(["none", "sigmoid", "softmax"])
+        .describe("none: they are probabilities already; anything else than 0 to 1 is an error then"),
+      labels_per_box: z
+        .enum(["one", "several"])
+        .optional()
+        .describe(
+          "With class_scores. one: a box is a finding of its best label; several: of every label whose threshold it reaches",
+        ),
+    }),
+    mask_coefficients: z
+      .int()
+      .min(1)
+      .max(1024)
+      .optional()
+      .describe("With a column mask_coefficients: how many there are, one for each prototype"),
+    objectness: z.strictObject({ activation: z.enum(["none", "sigmoid"]) }).optional(),
+    classes: z
+      .strictObject({ first: z.int().min(0).describe("Number of the first label") })
+      .optional()
+      .describe("With a column class"),
+    nms: z
+      .discriminatedUnion("kind", [
+        z.strictObject({ kind: z.literal("none") }).describe("The graph has done it, or needs none"),
+        z.strictObject({
+          kind: z.literal("greedy"),
+          iou: score.describe("A box goes if it shares more than this with a better one that stays"),
+          per_class: z.boolean().describe("Among the boxes of each label, instead of among all"),
+        }),
+      ])
+      .describe("Non-maximum suppression, of what reaches its threshold; the same as torchvision.ops.nms"),
+    max_boxes: maxBoxes,
+    labels,
+  })
+  .describe("Boxes, scores and classes in the columns of one tensor, as detection networks are exported");
+export type DetectionTable = z.infer<typeof schema>;
+export type Column = DetectionTable["columns"][number];
+
+export const detectionTable: Kind<DetectionTable> & { schema: typeof schema } = {
+  schema,
+  ...{ ofVolumes: false, placed: true, laidBack: true, canBeEmpty: true },
+  ...{ findsBoxes: true, blends: false, hasMean: false },
+  labels: (output) => output.labels,
+  names: (output) => labelNames(output.labels),
+  needsThresholds: () => true,
+  hasUnitScores: () => true,
+  checkWhole: (output, _, issue) => {
+    for (const { path, message } of columnMistakes(output)) issue(path, message);
+  },
+  graphFaults,
+  native,
+  decoding: (output, thresholds) => {
+    const { tensor, axes, columns, normalised: relative, scores, objectness, classes } = output;
+    const { mask_coefficients, nms, max_boxes } = output;
+    return [
+      {
+        step: "table",
+        ...{ tensor, axes, columns, normalised: relative },
+        ...(mask_coefficients === undefined ? {} : { mask_coefficients }),
+      },
+      { step: "scores", ...scores, ...(classes === undefined ? {} : { classes }) },
+      ...(objectness === undefined ? [] : [{ step: "multiply_objectness", ...objectness }]),
+      ...toBoxes(thresholds, nms.kind === "none" ? undefined : nms, max_boxes),
+    ];
+  },
+};
+
+export const isDetectionTable = (output: AnyOutput): output is DetectionTable =>
+  output.kind === "detection_table";
+
+type BoxFormat = "xyxy" | "xywh" | "cxcywh";
+
+/** The names of a box's four numbers, in the order of the format. */
+const BOXES: Readonly<Record<BoxFormat, readonly Column[]>> = {
+  xyxy: ["x1", "y1", "x2", "y2"],
+  xywh: ["x", "y", "w", "h"],
+  cxcywh: ["cx", "cy", "w", "h"],
+};
+const EVERY_BOX_COLUMN = new Set(Object.values(BOXES).flat());
+
+/** Where everything stands in the tensor: numbers of columns, from 0. */
+interface TableLayout {
+  format: BoxFormat;
+  /** The box's numbers, in the order of the format. */
+  box: number[];
+  /** The one score, or the first of one score a label. */
+  score: number;
+  scoreALabel: boolean;
+  classColumn?: number;
+  objectness?: number;
+  /** The first of the mask coefficients. */
+  coefficients?: number;
+  /** How many columns the tensor has. */
+  columns: number;
+}
+
+type Columns = Pick<DetectionTable, "columns" | "labels" | "mask_coefficients">;
+
+/** @throws RangeError for columns that `columnMistakes` refuses */
+function tableLayout({ columns, labels, mask_coefficients = 1 }: Columns): TableLayout {
+  const starts = new Map<Column, number>();
+  let count = 0;
+  for (const column of columns) {
+    starts.set(column, count);
+    count +=
+      column === "class_scores" ? labels.length : column === "mask_coefficients" ? mask_coefficients : 1;
+  }
+  const format = formatOf(columns);
+  const score = starts.get("class_scores") ?? starts.get("score");
+  if (format === undefined || score === undefined)
+    throw new RangeError("Expected the columns of a box and of its scores.");
+  const [classColumn, objectness] = [starts.get("class"), starts.get("objectness")];
+  const coefficients = starts.get("mask_coefficients");
+  return {
+    format,
+    box: BOXES[format].map((column) => starts.get(column) ?? -1),
+    score,
+    scoreALabel: starts.has("class_scores"),
+    ...(classColumn === undefined ? {} : { classColumn }),
+    ...(objectness === undefined ? {} : { objectness }),
+    ...(coefficients === undefined ? {} : { coefficients }),
+    columns: count,
+  };
+}
+
+/** The one format whose four columns are there, without columns of another. */
+function formatOf(columns: readonly Column[]): BoxFormat | undefined {
+  const found = columns.filter((column) => EVERY_BOX_COLUMN.has(column));
+  const formats = Object.keys(BOXES) as BoxFormat[];
+  return formats.find(
+    (format) => found.length === 4 && BOXES[format].every((column) => found.includes(column)),
+  );
+}
+
+/** What is wrong with the columns of a table, and with what is said of them, by the field. */
+function columnMistakes(output: DetectionTable): { path: string[]; message: string }[] {
+  const { columns, labels, scores } = output;
+  const has = (column: Column) => columns.includes(column);
+  const mistakes: { path: string[]; message: string }[] = [];
+  const expect = (good: boolean, path: string[], message: string) => {
+    if (!good) mistakes.push({ path, message });
+  };
+  const twice = columns.find((column, i) => column !== "unused" && columns.indexOf(column) !== i);
+  expect(twice === undefined, ["columns"], `The column ${twice} is there twice`);
+  expect(
+    formatOf(columns) !== undefined,
+    ["columns"],
+    `Expected the four columns of one box format: ${Object.values(BOXES)
+      .map((names) => names.join(" "))
+      .join(", or ")}`,
+  );
+  expect(
+    has("score") !== has("class_scores"),
+    ["columns"],
+    "Expected either score (one a box) or class_scores (one a label)",
+  );
+  expect(
+    !has("class") || has("score"),
+    ["columns"],
+    "class names the label of the one score; class_scores have one for each label already",
+  );
+  expect(
+    !has("score") || has("class") || labels.length === 1,
+    ["columns"],
+    `Expected a column class: one score a box does not tell which of the ${labels.length} labels it is`,
+  );
+  expect(
+    has("class") === (output.classes !== undefined),
+    ["classes"],
+    has("class") ? "Expected the number of the first label" : "Only with a column class",
+  );
+  expect(
+    has("objectness") === (output.objectness !== undefined),
+    ["objectness"],
+    has("objectness") ? "Expected its activation" : "Only with a column objectness",
+  );
+  expect(
+    has("mask_coefficients") === (output.mask_coefficients !== undefined),
+    ["mask_coefficients"],
+    has("mask_coefficients") ? "Expected how many there are" : "Only with a column mask_coefficients",
+  );
+  expect(
+    has("class_scores") === (scores.labels_per_box !== undefined),
+    ["scores", "labels_per_box"],
+    has("class_scores")
+      ? "Expected one (a box is its best label's) or several (every label's whose threshold it reaches)"
+      : "Only with class_scores",
+  );
+  expect(
+    scores.activation !== "softmax" || has("class_scores"),
+    ["scores", "activation"],
+    "Softmax goes over one score a label; here there is one score a box",
+  );
+  return mistakes;
+}
+
+function native(output: DetectionTable): NativeFields {
+  const { format, columns, box, score: scores, scoreALabel, ...where } = tableLayout(output);
+  const { classColumn, objectness, coefficients } = where;
+  return {
+    tensor: output.tensor,
+    format,
+    normalised: output.normalised,
+    activation: output.scores.activation,
+    max_boxes: output.max_boxes,
+    several_labels: output.scores.labels_per_box === "several",
+    table: {
+      columns_first: output.axes === "columns_boxes",
+      ...{ columns, box, score: scores, score_a_label: scoreALabel },
+      ...(classColumn === undefined ? {} : { class_column: classColumn }),
+      ...(objectness === undefined || output.objectness === undefined
+        ? {}
+        : { objectness, objectness_activation: output.objectness.activation }),
+      ...(coefficients === undefined || output.mask_coefficients === undefined
+        ? {}
+        : { coefficients, coefficient_count: output.mask_coefficients }),
+    },
+    ...(output.classes === undefined ? {} : { first: output.classes.first }),
+    ...(output.nms.kind === "none" ? {} : { iou: output.nms.iou, per_class: output.nms.per_class }),
+  };
+}
+
+/** Read the other way round, the numbers of a table would be another box's. */
+function graphFaults(output: DetectionTable, { tensors }: GraphSide): Fault[] {
+  const info = outputTensor(output.tensor, tensors, ["tensor"]);
+  if (isFault(info)) return [info];
+  if (columnMistakes(output).length > 0) return [];
+  const { shape } = info;
+  const found = `found the graph's "${info.name}" as ${tensorText(info)}`;
+  const { columns } = tableLayout(output);
+  const rows = output.axes === "boxes_columns";
+  if ((shape.length !== 2 && shape.length !== 3) || (shape.length === 3 && (shape[0] ?? 0) > 1)) {
+    const message = `Expected [1, ${rows ? `boxes, ${columns}` : `${columns}, boxes`}], ${found}`;
+    return [{ path: ["tensor"], message }];
+  }
+  const [side = -1, other = -1] = [shape.at(rows ? -1 : -2), shape.at(rows ? -2 : -1)];
+  if (side < 0 || side === columns) return [];
+  const turned =
+    other === columns
+      ? `. Its other axis has ${columns}: is axes "${rows ? "columns_boxes" : "boxes_columns"}"?`
+      : "";
+  const message = `Expected ${columns} columns, with one for each of the ${output.labels.length} labels in class_scores; ${found}${turned}`;
+  return [{ path: ["columns"], message }];
+}

@@ -1,0 +1,99 @@
+/** Boxes, scores and classes in tensors of their own. */
+import { z } from "zod";
+import { text } from "../texts.js";
+import { labels, maxBoxes, normalised, onInput, score } from "./fields.js";
+import { isFault, outputTensor, tensorText, type Fault, type GraphSide } from "./graph-fit.js";
+import { labelNames, type DecodingStep, type Kind } from "./kind.js";
+
+const schema = z.strictObject({
+  kind: z.literal("detection"),
+  input: onInput,
+  boxes: z.strictObject({
+    tensor: text,
+    format: z.enum(["xyxy", "xywh", "cxcywh", "yxyx"]),
+    normalised,
+  }),
+  scores: z.strictObject({ tensor: text, activation: z.enum(["none", "sigmoid", "softmax"]) }),
+  classes: z
+    .strictObject({ tensor: text, first: z.int().min(0).describe("Number of the first label") })
+    .optional()
+    .describe("Without it, scores hold one column a label"),
+  nms: z.strictObject({ iou: score, per_class: z.boolean() }).optional(),
+  max_boxes: maxBoxes,
+  labels,
+});
+export type Detection = z.infer<typeof schema>;
+
+export const detection: Kind<Detection> & { schema: typeof schema } = {
+  schema,
+  ...{ ofVolumes: false, placed: true, laidBack: true, canBeEmpty: true },
+  ...{ findsBoxes: true, blends: false, hasMean: false },
+  labels: (output) => output.labels,
+  names: (output) => labelNames(output.labels),
+  needsThresholds: () => true,
+  hasUnitScores: ({ scores }) => scores.activation !== "none",
+  checkWhole: ({ classes, scores }, _, issue) => {
+    if (classes !== undefined && scores.activation === "softmax")
+      issue(
+        ["scores", "activation"],
+        "Softmax goes over one score a label; with a classes tensor there is one score a box",
+      );
+  },
+  graphFaults,
+  native: ({ boxes, scores, classes, nms, max_boxes }) => ({
+    tensor: boxes.tensor,
+    format: boxes.format,
+    normalised: boxes.normalised,
+    scores: scores.tensor,
+    activation: scores.activation,
+    max_boxes,
+    ...(classes === undefined ? {} : { classes: classes.tensor, first: classes.first }),
+    ...(nms === undefined ? {} : { iou: nms.iou, per_class: nms.per_class }),
+  }),
+  decoding: ({ boxes, scores, classes, nms, max_boxes }, thresholds) => [
+    { step: "boxes", ...boxes },
+    { step: "scores", ...scores, ...(classes === undefined ? {} : { classes }) },
+    ...toBoxes(thresholds, nms, max_boxes),
+  ],
+};
+
+/** The steps from numbers of boxes to those that are found. */
+export function toBoxes(
+  thresholds: Readonly<Record<string, number>>,
+  nms: { iou: number; per_class: boolean } | undefined,
+  max_boxes: number,
+): DecodingStep[] {
+  return [
+    { step: "thresholds", at_or_above: thresholds },
+    ...(nms === undefined ? [] : [{ step: "nms", iou: nms.iou, per_class: nms.per_class }]),
+    { step: "to_source", counted_from: "edges" },
+    { step: "best", max_boxes },
+  ];
+}
+
+/** Boxes and scores lie one after the other: in a tensor that runs the other way each score is another box's. */
+function graphFaults(output: Detection, { tensors }: GraphSide): Fault[] {
+  const columns = output.classes === undefined ? output.labels.length : 1;
+  const parts = [
+    { part: "boxes", tensor: output.boxes.tensor, last: 4, what: "the 4 numbers of a box" },
+    // A tensor of one score a box may or may not have a dimension for it.
+    {
+      part: "scores",
+      tensor: output.scores.tensor,
+      last: columns === 1 ? undefined : columns,
+      what: `a score for each of the ${columns} labels`,
+    },
+    ...(output.classes === undefined
+      ? []
+      : [{ part: "classes", tensor: output.classes.tensor, last: undefined, what: "" }]),
+  ];
+  return parts.flatMap(({ part, tensor, last, what }) => {
+    const path = [part, "tensor"];
+    const info = outputTensor(tensor, tensors, path, part === "classes");
+    if (isFault(info)) return [info];
+    const found = info.shape.at(-1) ?? -1;
+    if (last === undefined || found < 0 || found === last) return [];
+    const message = `Expected ${what} in the last dimension, found ${found}: the graph's "${info.name}" is ${tensorText(info)}. Have the export split or transpose it`;
+    return [{ path, message }];
+  });
+}

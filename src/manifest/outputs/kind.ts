@@ -1,0 +1,93 @@
+/**
+ * What a kind of output is: its fields, what it can do, its rules, how it fits a graph, and the form in which the addon
+ * reads it. Each kind is one file beside this one, and one line in the table of outputs.ts.
+ */
+import type { z } from "zod";
+import type { Label } from "./fields.js";
+import type { AnyOutput, Fault, GraphSide } from "./graph-fit.js";
+
+/** Reports a mistake at a path below the output. */
+export type Report = (path: (string | number)[], message: string) => void;
+
+/** What an output has to know of the model around it. */
+export interface Around {
+  /** All outputs of the model. */
+  outputs: readonly AnyOutput[];
+  /** Whether an input is a volume. */
+  volume: boolean;
+  /** Whether the model's stage is final. */
+  final: boolean;
+}
+
+/** A name that findings or measurements are told apart by, and where the manifest has it. */
+export interface Name {
+  what: "label" | "value";
+  name: string;
+  at: (string | number)[];
+}
+
+/** A step of decoding, for the receipt. */
+export interface DecodingStep {
+  step: string;
+  [parameter: string]: unknown;
+}
+
+export interface Kind<Output extends AnyOutput> {
+  schema: z.ZodObject<{ kind: z.ZodLiteral<string> }>;
+  /** Volumes can have it. */
+  ofVolumes: boolean;
+  /** It lies in an image, on the grid of an input. */
+  placed: boolean;
+  /** What it says of a part of an image can be laid back into the whole. */
+  laidBack: boolean;
+  /** It can say that nothing is there without having looked. */
+  canBeEmpty: boolean;
+  /** What it finds are boxes. */
+  findsBoxes: boolean;
+  /** Windows of it can be blended. */
+  blends: boolean;
+  /** It has a mean over several graphs: its numbers stand for the same in each. */
+  hasMean: boolean;
+  /** Its tensor holds numbers of labels, or prototypes of masks: neither can be blended or has a mean. */
+  holdsLabels?: (output: Output) => boolean;
+  /** Why there is no mean of what its activation gives; undefined if there is one. */
+  noMeanAfterActivation?: (output: Output) => string | undefined;
+  /** Its labels, in the manifest's order. */
+  labels: (output: Output) => Label[];
+  /** What its findings and measurements are told apart by; nothing where they are those of another output. */
+  names: (output: Output) => Name[];
+  /** Each label needs a threshold, from which on it is present. */
+  needsThresholds: (output: Output) => boolean;
+  /** All its scores lie from 0 to 1. */
+  hasUnitScores: (output: Output) => boolean;
+  /** Its scores are probabilities: the manifest says how they were calibrated. */
+  givesProbabilities?: (output: Output) => boolean;
+  /** Rules of the kind that hold in a manifest with other mistakes too. */
+  check?: (output: Output, around: Around, issue: Report) => void;
+  /** Rules of the kind that look into fields which may be missing beside other mistakes. */
+  checkWhole?: (output: Output, around: Around, issue: Report) => void;
+  /** What keeps the graph from giving it. */
+  graphFaults: (output: Output, graph: GraphSide) => Fault[];
+  /** Its own fields in the form that native/postprocess reads. */
+  native: (output: Output, outputs: readonly AnyOutput[]) => NativeFields;
+  /**
+   * The ordered steps from tensors to what is found, in words and numbers.
+   * @param thresholds by label, site.json applied
+   */
+  decoding?: (output: Output, thresholds: Readonly<Record<string, number>>) => DecodingStep[];
+}
+
+/** An output's own fields as the addon reads them: labels by index, from 1. */
+export interface NativeFields {
+  tensor: string;
+  activation: string;
+  [field: string]: unknown;
+}
+
+/** The names of labels, where a manifest has them in a list or by itself. */
+export const labelNames = (list: readonly Label[], single = false): Name[] =>
+  list.map(({ label: name }, i) => ({
+    what: "label",
+    name,
+    at: single ? ["label", "label"] : ["labels", i, "label"],
+  }));

@@ -1,0 +1,60 @@
+/** The table of the kinds of outputs. Whoever asks what an output is or can do asks it here. */
+import { z } from "zod";
+import { classification } from "./classification.js";
+import { detection } from "./detection.js";
+import { detectionTable } from "./detection-table.js";
+import type { Label } from "./fields.js";
+import type { AnyOutput } from "./graph-fit.js";
+import { heatmap } from "./heatmap.js";
+import type { Kind } from "./kind.js";
+import { probabilityMap } from "./probability-map.js";
+import { regression } from "./regression.js";
+import { segmentation } from "./segmentation.js";
+
+const KINDS = [
+  ...[classification, regression, segmentation],
+  ...[detection, detectionTable, probabilityMap],
+  heatmap,
+];
+const byName = new Map(KINDS.map((kind) => [kind.schema.shape.kind.value as string, kind as unknown]));
+
+type Schema = (typeof KINDS)[number]["schema"];
+const schemas = KINDS.map(({ schema }) => schema);
+
+/** An output of a manifest: one of the kinds. */
+export const modelOutput = z.discriminatedUnion("kind", schemas as [Schema, ...Schema[]]);
+export type ModelOutput = z.infer<typeof modelOutput>;
+
+/** What stands in for a kind that does not exist, beside other mistakes of a manifest. */
+const UNKNOWN: Kind<AnyOutput> = {
+  schema: z.object({ kind: z.literal("") }),
+  ...{ ofVolumes: true, placed: false, laidBack: true, canBeEmpty: true },
+  ...{ findsBoxes: false, blends: true, hasMean: true },
+  labels: () => [],
+  names: () => [],
+  needsThresholds: () => false,
+  hasUnitScores: () => false,
+  graphFaults: () => [],
+  native: () => ({ tensor: "", activation: "none" }),
+};
+
+/** What the kind of an output is and can do. */
+export const kindOf = <Output extends ModelOutput>({ kind }: Output): Kind<Output> =>
+  (byName.get(kind) ?? UNKNOWN) as Kind<Output>;
+
+/** The labels of an output in the manifest's order; a regression has none. */
+export const labelsOf = (output: ModelOutput): Label[] => kindOf(output).labels(output);
+
+/** Whether the findings of an output are boxes. */
+export const findsBoxes = (output: ModelOutput): boolean => kindOf(output).findsBoxes;
+
+/** Where an output has a label in the manifest. */
+export const labelPath = (output: ModelOutput, index: number): (string | number)[] =>
+  "labels" in output ? ["labels", index] : ["label"];
+
+/** What the kinds can do without a look at an output. */
+type Trait = "ofVolumes" | "laidBack" | "canBeEmpty" | "blends" | "hasMean";
+
+/** The names of the kinds that can do something, for messages. */
+export const kindsThat = (trait: Trait): string =>
+  KINDS.flatMap((kind) => (kind[trait] ? [kind.schema.shape.kind.value] : [])).join(", ");

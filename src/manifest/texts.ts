@@ -1,0 +1,16 @@
+/** Texts, codes and colours, as many parts of the manifest hold them. */
+import { z } from "zod";
+
+export const text = z.string().min(1).max(2000);
+
+/** A coded concept (PS3.3 section 8): for example 55603005, SCT, Adipose tissue. */
+export const code = z.strictObject({
+  value: z.string().min(1).max(64),
+  scheme: z.string().min(1).max(16).describe("Coding Scheme Designator: SCT, DCM, UCUM, RADLEX, 99..."),
+  meaning: z.string().min(1).max(64),
+});
+export type Code = z.infer<typeof code>;
+
+export const colour = z
+  .tuple([z.int().min(0).max(255), z.int().min(0).max(255), z.int().min(0).max(255)])
+  .describe("sRGB, 0 to 255");

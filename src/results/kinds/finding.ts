@@ -1,0 +1,60 @@
+/** What every kind of output makes its findings and measurements of. */
+import { RadserveError } from "../../base/errors.js";
+import type { EngineOutput } from "../../engine/types.js";
+import type { Region, Spacing, VolumeGeometry, Warning } from "../../images/image.js";
+import type { Label } from "../../manifest/outputs/fields.js";
+import type { Finding, Measurement } from "../receipt/receipt.js";
+
+/** What one model said about one frame, or about a volume. */
+export interface FrameResult {
+  /** Number of the frame, from 1; undefined for a source of one frame. */
+  frame?: number | undefined;
+  outputs: readonly EngineOutput[];
+  spacing: Spacing | undefined;
+  /** Where parts of the frame have scales of their own. */
+  regions?: readonly Region[] | undefined;
+  /** How a whole series lies; counts are then of voxels. */
+  volume?: VolumeGeometry | undefined;
+}
+
+/** The frame or volume that findings are about. */
+export type Part = Omit<FrameResult, "outputs">;
+
+export interface Interpreted {
+  findings: Finding[];
+  measurements: Measurement[];
+  warnings: Warning[];
+}
+
+export function named(label: Label, part: Part): Pick<Finding, "label" | "code" | "frame"> {
+  return {
+    label: label.label,
+    ...(label.code === undefined ? {} : { code: label.code }),
+    ...frameOf(part),
+  };
+}
+
+export const frameOf = ({ frame }: Part): { frame?: number } => (frame === undefined ? {} : { frame });
+
+/** Scores are float32: a score of 0.7 arrives as 0.69999999, so the threshold is rounded in the same way. */
+export const isPresent = (score: number, threshold: number): boolean =>
+  Math.fround(score) >= Math.fround(threshold);
+
+/** @throws RadserveError output_invalid */
+export function thresholdOf(label: Label, threshold: number | undefined): number {
+  if (threshold === undefined || Number.isNaN(threshold))
+    throw invalid(`a threshold for the label "${label.label}"`, "none");
+  return threshold;
+}
+
+/** @throws RadserveError output_invalid */
+export function finite(value: number | undefined): number {
+  if (value === undefined || !Number.isFinite(value)) throw invalid("finite numbers", String(value));
+  return value;
+}
+
+export const invalid = (expected: string, found: string): RadserveError =>
+  new RadserveError(
+    "output_invalid",
+    `Expected ${expected} from the model, but found ${found}. Check the manifest's outputs with "radserve models check".`,
+  );

@@ -1,0 +1,79 @@
+/**
+ * What becomes of a kind of output: findings, rows and marks of the picture, and what it is on another grid. Each kind
+ * is one file beside this one, and one line in the table of kinds.ts.
+ */
+import type { PanelLayers } from "../../addon/picture.js";
+import type { EngineOutput } from "../../engine/types.js";
+import type { ModelOutput } from "../../manifest/outputs/outputs.js";
+import type { Range, Rgb } from "../picture/colour.js";
+import type { Finding } from "../receipt/receipt.js";
+import type { Interpreted, Part } from "./finding.js";
+import type { LegendRow, Scope } from "./legend-row.js";
+
+export type Given<Name extends EngineOutput["kind"]> = Extract<EngineOutput, { kind: Name }>;
+
+/** In pixels and slices of the whole, from 0; an image of one frame has one slice. */
+export interface Box {
+  slice: number;
+  slices: number;
+  top: number;
+  rows: number;
+  left: number;
+  columns: number;
+}
+
+/** The sides of the image or volume in which a box lies. */
+export type Sides = Pick<Box, "slices" | "rows" | "columns">;
+
+/** A point of the source, in pixels from its upper left corner. */
+export interface Point {
+  x: number;
+  y: number;
+}
+
+/** What a panel of the picture shows of an output, beside what is drawn over it. */
+export type Marks = PanelLayers["marks"][number];
+
+/**
+ * `Output` is what the manifest says of it, `Result` what the engine gave. Only what a kind has is there: an output that
+ * marks nothing has no marks, and one that holds no pixels is the same on every grid.
+ */
+export interface ResultKind<Output extends ModelOutput, Result extends EngineOutput> {
+  /** What the engine gives for it. */
+  gives: EngineOutput["kind"];
+  /** Whether presence is told by a mask or by a score; undefined if nothing is judged. */
+  judgedBy?: "mask" | "score";
+  /**
+   * Findings and measurements of a frame or a volume, in the order of labels.
+   * @param thresholds those of its labels in order, site.json applied; NaN for a label without one
+   * @throws RadserveError output_invalid for what is not a number, or not as many as the manifest says
+   */
+  interpret: (
+    output: Output,
+    thresholds: readonly number[],
+    result: Result,
+    part: Part,
+  ) => Partial<Interpreted>;
+  /** Whether a finding of one of its labels is of this kind, told by what it holds. */
+  isOf: (finding: Finding) => boolean;
+  /** A row of the legend for the findings of a label, at least one. */
+  row?: (label: string, findings: readonly Finding[], colour: Rgb | undefined, scope: Scope) => LegendRow;
+  /** Rows for an output that has no findings. */
+  fixedRows?: (output: Output, scope: Scope) => LegendRow[];
+  /** The layers over a panel. */
+  marks?: (result: Result, colours: readonly Rgb[], heat: Range) => Marks;
+  /** What it shows covers other pixels than masks do. */
+  drawnOver?: boolean;
+  /** Whether those layers show anything. */
+  isMarked?: (result: Result) => boolean;
+  /** The middle of what is marked of a label. */
+  middle?: (result: Result, label: number) => Point | undefined;
+  /** What was said of a part, as said of the whole: outside it nothing is marked. Memory of the part is given back. */
+  laidBack?: (result: Result, box: Box, whole: Sides) => EngineOutput;
+  /** What a model says that did not look, because there was nothing to look at: nothing is there. */
+  nothing?: (output: Output, whole: Sides, isVolume: boolean) => EngineOutput;
+  /** Of a volume, what one slice shows. */
+  inSlice?: (result: Result, slice: number) => EngineOutput;
+  /** Gives back memory that the addon lent. */
+  release?: (result: Result) => void;
+}

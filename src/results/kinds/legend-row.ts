@@ -1,0 +1,71 @@
+/** A row of the legend, and the words that rows of several kinds share. */
+import type { Finding } from "../receipt/receipt.js";
+import type { Range, Rgb } from "../picture/colour.js";
+
+export interface LegendRow {
+  label: string;
+  value: string;
+  present: boolean;
+  /** Colour on the overlay; undefined if the label is not drawn there. */
+  colour: Rgb | undefined;
+  /** Drawn as an outline alone, and not also as a tint. */
+  hollow: boolean;
+  /** Whether it is present or not is told by a score. */
+  scored: boolean;
+  /** A score and its threshold, both 0 to 1, for a small bar. */
+  gauge: { score: number; threshold: number } | undefined;
+  /** The values at the ends of a heat map's colours. */
+  ramp?: Range;
+}
+
+/** What the findings are about. */
+export interface Scope {
+  frames: number;
+  /** What one is called: frame, slice. */
+  called: string;
+  /** Values of the heat maps that are shown. */
+  heat: Range;
+}
+
+/** A row of something that is not judged as present or absent. */
+export const UNJUDGED = {
+  value: "",
+  present: true,
+  colour: undefined,
+  hollow: false,
+  scored: false,
+  gauge: undefined,
+};
+
+/** The first of those for which `size` is largest. */
+export function highest(
+  findings: readonly Finding[],
+  size: (finding: Finding) => number,
+): Finding | undefined {
+  return findings.reduce<Finding | undefined>(
+    (best, finding) => (best === undefined || size(finding) > size(best) ? finding : best),
+    undefined,
+  );
+}
+
+/** For several frames, the one on which a value was found, and how many have the label. */
+export function partOf(
+  one: Finding | undefined,
+  findings: readonly Finding[],
+  { frames, called }: Scope,
+): string {
+  if (one?.frame === undefined) return "";
+  return ` (${called} ${one.frame})  ·  in ${framesWith(findings)} of ${frames}`;
+}
+
+export const framesWith = (findings: readonly Finding[]): number =>
+  new Set(findings.filter((f) => f.present).map((f) => f.frame)).size;
+
+/** "score 0.62, threshold 0.50", with as many digits as it takes not to show a score on the wrong side. */
+export function scoreText(score: number, threshold: number, present: boolean): string {
+  for (let digits = 2; digits < 8; digits++) {
+    const [s, t] = [score.toFixed(digits), threshold.toFixed(digits)];
+    if (Number(s) >= Number(t) === present) return `score ${s}, threshold ${t}`;
+  }
+  return `score ${score}, threshold ${threshold}`;
+}

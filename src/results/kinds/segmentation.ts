@@ -1,0 +1,298 @@
+/** Masks of labels, with their areas and volumes. */
+import type { MaskLayer } from "../../addon/picture.js";
+import { release } from "../../addon/bytes.js";
+import type { Spacing, VolumeGeometry, Warning } from "../../images/image.js";
+import type { Label } from "../../manifest/outputs/fields.js";
+import { isFractional, mayOverlap, type Segmentation } from "../../manifest/outputs/segmentation.js";
+import type { Code } from "../../manifest/texts.js";
+import type { Rgb } from "../picture/colour.js";
+import type { Finding, Measurement } from "../receipt/receipt.js";
+import { scalesOfLabels } from "../receipt/regions.js";
+import { finite, frameOf, invalid, named, thresholdOf, type Interpreted, type Part } from "./finding.js";
+import { highest, partOf, type LegendRow, type Scope } from "./legend-row.js";
+import type { Box, Given, Marks, Point, ResultKind, Sides } from "./kind.js";
+
+/** The concept that PS3.16 uses for areas of regions. */
+const AREA: Code = { value: "42798000", scheme: "SCT", meaning: "Area" };
+const SQUARE_CENTIMETER: Code = { value: "cm2", scheme: "UCUM", meaning: "square centimeter" };
+const SQUARE_MM_PER_SQUARE_CM = 100;
+/** The concept that PS3.16 uses for volumes of regions. */
+const VOLUME: Code = { value: "118565006", scheme: "SCT", meaning: "Volume" };
+const MILLILITER: Code = { value: "mL", scheme: "UCUM", meaning: "milliliter" };
+export const CUBIC_MM_PER_ML = 1000;
+
+export const segmentation: ResultKind<Segmentation, Given<"segmentation">> = {
+  gives: "segmentation",
+  judgedBy: "mask",
+  interpret: segmented,
+  isOf: ({ area, volume }) => area !== undefined || volume !== undefined,
+  row,
+  marks,
+  isMarked: ({ counts }) => counts.some((pixels) => pixels > 0),
+  middle,
+  laidBack: (result, box, whole) => {
+    const { mask, fractions } = result;
+    const laid = {
+      ...result,
+      rows: whole.rows,
+      columns: whole.columns,
+      ...(result.slices === undefined ? {} : { slices: whole.slices }),
+      mask: pasted(mask, box, whole),
+      ...(fractions === undefined ? {} : { fractions: pasted(fractions, box, whole) }),
+    };
+    release(mask);
+    if (fractions !== undefined) release(fractions);
+    return laid;
+  },
+  nothing: (output, { slices, rows, columns }, isVolume) => {
+    const overlapping = mayOverlap(output.activation);
+    const size = slices * rows * columns;
+    const labels = output.labels.length;
+    return {
+      ...{ kind: "segmentation", tensor: output.tensor, rows, columns, overlapping },
+      ...(isVolume ? { slices } : {}),
+      mask: new Uint8Array(size * (overlapping ? labels : 1)),
+      counts: output.labels.map(() => 0),
+      ...(isFractional(output) ? { fractions: new Uint8Array(size * labels) } : {}),
+    };
+  },
+  inSlice: (result, slice) => {
+    const { slices = 1, ...whole } = result;
+    delete whole.model;
+    const plane = result.rows * result.columns;
+    const { fractions } = result;
+    return {
+      ...whole,
+      mask: planesOfSlice(result.mask, plane, slices, slice),
+      ...(fractions === undefined ? {} : { fractions: planesOfSlice(fractions, plane, slices, slice) }),
+    };
+  },
+  release: (result) => {
+    for (const { mask, fractions } of [result, ...(result.model === undefined ? [] : [result.model])]) {
+      release(mask);
+      if (fractions !== undefined) release(fractions);
+    }
+  },
+};
+
+function segmented(
+  output: Segmentation,
+  thresholds: readonly number[],
+  given: Given<"segmentation">,
+  part: Part,
+): Interpreted {
+  const { counts } = given;
+  if (counts.length !== output.labels.length)
+    throw invalid(`${output.labels.length} pixel counts`, `${counts.length}`);
+  if (part.volume !== undefined) return inVolume(output, thresholds, counts, part, part.volume);
+  const scales = labelScales(given, part);
+  const findings: Finding[] = [];
+  const measurements: Measurement[] = [];
+  output.labels.forEach((label, i) => {
+    const pixels = finite(counts[i]);
+    const scale = scales[i];
+    const known = typeof scale === "object";
+    const cm2 = known ? pixels * ((scale.row * scale.column) / SQUARE_MM_PER_SQUARE_CM) : NaN;
+    findings.push({
+      ...named(label, part),
+      ...thresholdOfPixels(output, label, thresholds[i]),
+      present: pixels > 0,
+      area: { pixels, ...(known ? { cm2 } : {}) },
+    });
+    if (known && output.measurements.includes("area"))
+      measurements.push({
+        name: "Area",
+        code: AREA,
+        label: label.label,
+        ...frameOf(part),
+        value: cm2,
+        unit: SQUARE_CENTIMETER,
+      });
+  });
+  const warnings = segmentationWarnings(output.measurements, part);
+  output.labels.forEach(({ label }, i) => {
+    const scale = scales[i];
+    if (typeof scale === "string") warnings.push(partlyUnmeasured(label, scale));
+  });
+  return { findings, measurements, warnings };
+}
+
+/** For each label the scale of its pixels, or why they have none; undefined if the image has none. */
+function labelScales(
+  given: Given<"segmentation">,
+  { spacing, regions }: Part,
+): ReturnType<typeof scalesOfLabels> | (Spacing | undefined)[] {
+  if (regions !== undefined) return scalesOfLabels(given, regions);
+  return given.counts.map(() => (spacing?.patient === true ? spacing : undefined));
+}
+
+const UNMEASURED = {
+  outside: (label: string) =>
+    `Where "${label}" reaches beyond the regions of the ultrasound image that have a scale, its area is in pixels only.`,
+  several: (label: string) =>
+    `Where "${label}" lies in regions of the ultrasound image that have different scales, its area is in pixels only.`,
+};
+
+function partlyUnmeasured(label: string, why: keyof typeof UNMEASURED): Warning {
+  return { code: "partly_unmeasured", message: UNMEASURED[why](label) };
+}
+
+/** A volume always has its spacing. It has no area: the areas of its slices are not added up. */
+function inVolume(
+  output: Segmentation,
+  thresholds: readonly number[],
+  counts: readonly number[],
+  part: Part,
+  { columnSpacing, rowSpacing, sliceSpacing }: VolumeGeometry,
+): Interpreted {
+  const voxel = columnSpacing * rowSpacing * sliceSpacing;
+  const volumes = output.labels.map((label, i) => {
+    const voxels = finite(counts[i]);
+    const threshold = thresholdOfPixels(output, label, thresholds[i]);
+    return { label, threshold, voxels, ml: finite((voxels * voxel) / CUBIC_MM_PER_ML) };
+  });
+  const findings = volumes.map(({ label, threshold, voxels, ml }): Finding => ({
+    ...named(label, part),
+    ...threshold,
+    present: voxels > 0,
+    volume: { voxels, ml },
+  }));
+  const measurements = volumes.map(({ label, ml }): Measurement => ({
+    name: "Volume",
+    code: VOLUME,
+    label: label.label,
+    value: ml,
+    unit: MILLILITER,
+  }));
+  return {
+    findings,
+    measurements: output.measurements.includes("volume") ? measurements : [],
+    warnings: output.measurements.includes("area")
+      ? [
+          {
+            code: "area_not_measured",
+            message: "An area is of a single image; of a series, volumes are given.",
+          },
+        ]
+      : [],
+  };
+}
+
+function segmentationWarnings(asked: readonly string[], { spacing, regions }: Part): Warning[] {
+  const warnings: Warning[] = [];
+  if (spacing?.patient !== true && regions === undefined)
+    warnings.push({
+      code: "no_patient_spacing",
+      message:
+        spacing === undefined
+          ? "The image does not say how large its pixels are; areas are in pixels only."
+          : `The image gives ${spacing.source}, which is not known to be spacing in the patient; areas are in pixels only.`,
+    });
+  if (asked.includes("volume"))
+    warnings.push({
+      code: "volume_not_measured",
+      message: "A volume needs a series of slices; of single frames, areas are given.",
+    });
+  return warnings;
+}
+
+/** The threshold for the probability of each pixel; labels that exclude each other are decided without thresholds. */
+function thresholdOfPixels(
+  { activation }: Segmentation,
+  label: Label,
+  threshold: number | undefined,
+): Pick<Finding, "threshold"> {
+  return mayOverlap(activation) ? { threshold: thresholdOf(label, threshold) } : {};
+}
+
+function row(label: string, findings: readonly Finding[], colour: Rgb | undefined, scope: Scope): LegendRow {
+  const present = findings.some((f) => f.present);
+  // Frames may differ in the size of their pixels
+  const measured = findings.every((f) => f.area?.cm2 !== undefined);
+  const largest = highest(findings, (f) => (measured ? f.area?.cm2 : f.area?.pixels) ?? -1);
+  const value =
+    largest?.area !== undefined
+      ? areasText(largest, findings, scope)
+      : largest?.volume !== undefined
+        ? volumeText(largest.volume)
+        : "";
+  return { label, present, colour, hollow: false, scored: false, gauge: undefined, value };
+}
+
+function areasText(largest: Finding, findings: readonly Finding[], scope: Scope): string {
+  const { area = { pixels: 0 } } = largest;
+  if (scope.frames === 1 || area.pixels === 0) return areaText(area);
+  const size = area.cm2 === undefined ? `${grouped(area.pixels)} px` : `${digits(area.cm2)} cm²`;
+  return `up to ${size}${partOf(largest, findings, scope)}`;
+}
+
+function areaText({ pixels, cm2 }: { pixels: number; cm2?: number | undefined }): string {
+  const count = `${grouped(pixels)} px`;
+  return cm2 === undefined ? count : `${digits(cm2)} cm²  ·  ${count}`;
+}
+
+function volumeText({ voxels, ml }: { voxels: number; ml: number }): string {
+  return `${digits(ml)} mL  ·  ${grouped(voxels)} ${voxels === 1 ? "voxel" : "voxels"}`;
+}
+
+function digits(size: number): string {
+  return size.toFixed(size >= 100 || size === 0 ? 1 : size >= 1 ? 2 : 3);
+}
+
+function grouped(count: number): string {
+  return String(count).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+}
+
+function marks(
+  { mask, rows, columns, counts, overlapping }: Given<"segmentation">,
+  colours: readonly Rgb[],
+): Marks {
+  const bytes = (some: readonly Rgb[]) => Uint8Array.from(some.flat());
+  if (!overlapping) return { masks: [{ rows, columns, mask, colours: bytes(colours), counts }], heat: [] };
+  const planes = colours.map((colour, i): MaskLayer => ({
+    ...{ rows, columns, colours: bytes([colour]), counts: counts.slice(i, i + 1) },
+    mask: mask.subarray(i * rows * columns, (i + 1) * rows * columns),
+  }));
+  return { masks: planes, heat: [] };
+}
+
+function middle(result: Given<"segmentation">, index: number): Point | undefined {
+  const { mask, rows, columns, overlapping, slices = 1 } = result;
+  const length = rows * columns * slices;
+  const [from, value] = overlapping ? [index * length, 1] : [0, index + 1];
+  let [count, x, y] = [0, 0, 0];
+  for (let i = 0; i < length; i++) {
+    if (mask[from + i] !== value) continue;
+    count++;
+    x += i % columns;
+    y += Math.floor(i / columns) % rows;
+  }
+  return count === 0 ? undefined : { x: x / count + 0.5, y: y / count + 0.5 };
+}
+
+/** Groups of `box.slices` planes, each laid into a group of `grid.slices` planes of zeros. */
+function pasted(values: Uint8Array, box: Box, grid: Sides): Uint8Array {
+  const part = box.slices * box.rows * box.columns;
+  const groups = values.length / part;
+  const whole = new Uint8Array(groups * grid.slices * grid.rows * grid.columns);
+  for (let group = 0; group < groups; group++)
+    for (let slice = 0; slice < box.slices; slice++)
+      for (let row = 0; row < box.rows; row++) {
+        const from = group * part + (slice * box.rows + row) * box.columns;
+        const plane = group * grid.slices + box.slice + slice;
+        const to = (plane * grid.rows + box.top + row) * grid.columns + box.left;
+        whole.set(values.subarray(from, from + box.columns), to);
+      }
+  return whole;
+}
+
+/** From each group of `slices` planes, the plane of this slice. */
+function planesOfSlice(values: Uint8Array, plane: number, slices: number, slice: number): Uint8Array {
+  const groups = values.length / (plane * slices);
+  const cut = new Uint8Array(groups * plane);
+  for (let group = 0; group < groups; group++) {
+    const from = (group * slices + slice) * plane;
+    cut.set(values.subarray(from, from + plane), group * plane);
+  }
+  return cut;
+}

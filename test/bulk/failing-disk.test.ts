@@ -1,0 +1,116 @@
+/**
+ * Disks on which nothing can be made, though they look as ever: a quota that is used up, for which libuv has no name, and a
+ * file system that a fault of its disk has made read-only.
+ */
+import { execFileSync } from "node:child_process";
+import { constants } from "node:os";
+import { rmSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { bulkPlace, hold, nameOf, resultsIn, startBulk, writeSlices } from "../support/bulk.js";
+import { withDurations } from "../support/durations.js";
+import { ADDON, needs } from "../support/needs.js";
+import { makePlace, radserve, root, type Place } from "../support/server.js";
+
+const IMAGES = 12;
+const BEFORE = 4;
+
+/** Folders below this one fail as the file says whose path is given. */
+function failing(place: Place, disk: string): string {
+  const [fault, shim] = ["fault", "failing-disk.so"].map((name) => path.join(place.directory, name)) as [
+    string,
+    string,
+  ];
+  execFileSync("cc", [
+    "-shared",
+    "-fPIC",
+    "-o",
+    shim,
+    path.join(root, "test/support/failing-disk.c"),
+    "-ldl",
+  ]);
+  Object.assign(place.environment, { LD_PRELOAD: shim, TEST_DISK: disk, TEST_FAULT: fault });
+  return fault;
+}
+
+t.test("the disk of results", { skip: needs(ADDON) }, async (t) => {
+  const place = bulkPlace(t, withDurations({ jobPause: 500, itemRetry: 500 }));
+  const [fault, shim] = ["fault", "failing-disk.so"].map((name) => path.join(place.directory, name)) as [
+    string,
+    string,
+  ];
+  execFileSync("cc", [
+    "-shared",
+    "-fPIC",
+    "-o",
+    shim,
+    path.join(root, "test/support/failing-disk.c"),
+    "-ldl",
+  ]);
+  Object.assign(place.environment, { LD_PRELOAD: shim, TEST_DISK: place.output, TEST_FAULT: fault });
+  const bulk = await startBulk(t, place);
+  const many = path.join(place.input, "many");
+  writeSlices(many, IMAGES);
+  const begin = (name: "EDQUOT" | "EROFS" | "EFBIG") => writeFileSync(fault, String(constants.errno[name]));
+  const end = () => rmSync(fault);
+
+  await t.test("a quota that is used up, for single requests and a new job", async (t) => {
+    begin("EDQUOT");
+    for (const folder of ["", "new/below"])
+      t.match(
+        await bulk.send("POST", "/single_inference", {
+          input_image_path: path.join(many, nameOf(0)),
+          output_folder_path: path.join(place.output, folder),
+        }),
+        { status: 507, body: { error: "disk_full", message: /quota/, details: { errno: "EDQUOT" } } },
+        folder,
+      );
+    t.match(
+      await bulk.send("POST", "/bulk_inference", {
+        input_folder_path: many,
+        output_folder_path: path.join(place.output, "job"),
+      }),
+      { status: 507, body: { error: "disk_full" } },
+    );
+    begin("EFBIG");
+    t.match(
+      await bulk.send("POST", "/single_inference", {
+        input_image_path: path.join(many, nameOf(0)),
+        output_folder_path: place.output,
+      }),
+      { status: 507, body: { error: "disk_full", message: /longer than/, details: { errno: "EFBIG" } } },
+      "files longer than may be",
+    );
+    t.strictSame(resultsIn(place.output), []);
+    end();
+  });
+
+  for (const [name, code] of [
+    ["EDQUOT", "disk_full"],
+    ["EROFS", "output_not_writable"],
+  ] as const)
+    await t.test(`${name} in the middle of a job`, async (t) => {
+      const output = path.join(place.output, name);
+      const held = Array.from({ length: IMAGES - BEFORE }, (_, i) => nameOf(BEFORE + i));
+      const release = await hold(t, output, held);
+      const id = await bulk.submit({ input_folder_path: many, output_folder_path: output });
+      await bulk.until(id, ({ counts }) => counts.succeeded === BEFORE);
+      begin(name);
+      await release();
+      const waiting = await bulk.until(id, ({ paused_reason }) => paused_reason !== null);
+      t.match(waiting, { state: "paused", paused_reason: { code }, counts: { failed: 0 } });
+      t.match(await radserve(place, "doctor"), { stdout: new RegExp(`problem {2}output root: .*${name}`) });
+      end();
+      t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: IMAGES, failed: 0 } });
+    });
+});
+
+t.test("a state directory that has become read-only", { skip: needs(ADDON) }, async (t) => {
+  const place = makePlace();
+  t.teardown(() => place.remove());
+  failing(place, place.environment["RADSERVE_STATE_DIR"]!);
+  t.match(await radserve(place, "init"), { status: 0 });
+  writeFileSync(path.join(place.directory, "fault"), String(constants.errno.EROFS));
+  t.match(await radserve(place, "serve"), { status: 2, stderr: /^RADSERVE_STATE_DIR: .*\(EROFS\)/ });
+  t.match(await radserve(place, "doctor"), { stdout: /problem {2}state directory: .*EROFS/ });
+});

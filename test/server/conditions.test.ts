@@ -1,0 +1,107 @@
+/** Ready, overview, status, doctor and the log say the same of what is wrong. */
+import { mkdirSync, rmdirSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { Conditions, foldersNow, type Condition } from "../../src/server/conditions.js";
+import { createLog } from "../../src/base/log.js";
+import { loadConfig } from "../../src/config.js";
+import { withDurations } from "../support/durations.js";
+import { ADDON, needs } from "../support/needs.js";
+import { freePort, makePlace, radserve, startServer } from "../support/server.js";
+
+t.test(
+  "a root that is away, a disk without room, and what all four say",
+  { skip: needs(ADDON) },
+  async (t) => {
+    const port = await freePort();
+    const place = makePlace({
+      ...withDurations({ conditionsLook: 20 }),
+      RADSERVE_PORT: String(port),
+      RADSERVE_MINIMUM_FREE_DISK: "900000GiB",
+    });
+    const share = path.join(place.directory, "share");
+    mkdirSync(share);
+    place.environment["RADSERVE_INPUT_ROOTS"] = `${place.input}:${share}`;
+    const server = await startServer(place);
+    t.teardown(() => server.stop());
+    await server.logged(({ condition, where }) => condition === "disk_full" && where === "output root");
+    rmdirSync(share);
+    const said = await server.logged(({ condition }) => condition === "share_unavailable");
+    t.match(said, { level: "warn", where: "input root 2", msg: /there is no such folder/ });
+    t.notMatch(JSON.stringify(server.log), /\/share/, "the log has no path");
+
+    const words = ["disk_full", "disk_full", "share_unavailable"];
+    const wordsOf = (all: Condition[]) => all.map(({ condition }) => condition).sort();
+    const ready = (await (await fetch(`${server.url}/health/ready`)).json()) as {
+      status: string;
+      conditions: Condition[];
+    };
+    t.equal(ready.status, "ready");
+    t.strictSame(wordsOf(ready.conditions), words);
+    t.notMatch(JSON.stringify(ready), place.directory, "anybody may ask: no path");
+    const headers = { Authorization: server.token };
+    const overview = await (await fetch(`${server.url}/overview`, { headers })).json();
+    const about = (all: Condition[]) =>
+      all.map(({ condition, where, remedy }) => ({ condition, where, remedy }));
+    t.strictSame(about((overview as { conditions: Condition[] }).conditions), about(ready.conditions));
+    place.environment["RADSERVE_URL"] = server.url;
+    const status = await radserve(place, "status");
+    t.equal(status.status, 0, "it is ready");
+    t.strictSame(
+      [...status.stdout.matchAll(/^wrong\t(\w+)\t.+\. .+\.$/gm)].map(([, word]) => word).sort(),
+      words,
+    );
+    const doctor = await radserve(place, "doctor", "--json");
+    t.equal(doctor.status, 1);
+    const findings = JSON.parse(doctor.stdout) as { name: string; ok: boolean; found: string }[];
+    t.strictSame(
+      findings.flatMap(({ name, found }) => (name === "server" ? found.split(":")[0] : [])).sort(),
+      words,
+      "doctor asks the server that runs",
+    );
+    t.match(
+      findings.filter(({ name, ok }) => name === "input root" && !ok),
+      [{ found: /share: there is no such folder/ }],
+    );
+
+    mkdirSync(share);
+    await server.logged(
+      ({ condition, msg }) => condition === "share_unavailable" && msg === "this is well again",
+    );
+  },
+);
+
+t.test("everything else that may be wrong", async (t) => {
+  const place = makePlace();
+  t.teardown(() => place.remove());
+  const config = loadConfig({ environment: place.environment, directory: place.directory });
+  t.match(await foldersNow(config), [{ condition: "share_unavailable", where: "state directory" }]);
+  const box = { name: "b", id: "1", works: true, ready: true, seen_at: "2026-01-01T00:00:00.000Z" };
+  const conditions = new Conditions({
+    config,
+    fault: () => undefined,
+    models: () => [
+      { name: "m", health: "failed", error: "model_invalid" },
+      { name: "n", health: "ready" },
+    ],
+    gpus: () => [{ number: 1, lost: true } as never],
+    certificates: () => [{ certificate: "server", at: new Date(Date.now() + 86_400_000) }],
+    bulk: () => ({
+      ...{ open: 2, queued: 1, running: 0, paused: 2, ended: {}, trouble: "database_full" },
+      paused_for: { share_unavailable: 2 },
+      boxes: [
+        { ...box, alive: false },
+        { ...box, name: "c", alive: true },
+      ],
+    }),
+    log: createLog("silent"),
+  });
+  t.match(conditions.list(), [
+    { condition: "model_failed", message: "m failed: model_invalid." },
+    { condition: "gpu_lost", where: "GPU 1" },
+    { condition: "certificate_expires" },
+    { condition: "bulk_unavailable", message: /database_full/ },
+    { condition: "job_paused", message: "2 jobs are paused: share_unavailable." },
+    { condition: "box_silent", message: /^Box b / },
+  ]);
+});
